@@ -1,0 +1,140 @@
+//! The value that only a proof makes.
+
+use crate::device::Device;
+use crate::graph::{Dependence, Graph, Stage};
+use crate::policy::{Order, Policy, SlotMap, WaitAt};
+
+/// How a plan is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Executor {
+    /// Host threads, real atomics.
+    Cpu,
+    /// One stream, kernel after kernel, no semaphores.
+    Serial,
+    /// One stream a stage, released when every producer CTA has started.
+    Streams,
+    /// One stream, programmatic dependent launch with an early trigger.
+    Programmatic,
+}
+
+/// What keeps consumers from taking the SMs that producers still need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StartGuarantee {
+    /// A consumer's CTAs start only after every CTA of all its producers has started.
+    AllProducersStarted,
+    /// None: kernels are launched side by side.
+    None,
+}
+
+/// What a candidate states of one edge; see [`super::Candidate`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct EdgeChoice {
+    /// Slots.
+    pub policy: Policy,
+    /// Place of the wait.
+    pub wait_at: WaitAt,
+}
+
+/// A named decision and why it was taken, for `cusync explain`.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// What was decided, such as `order of up` or `policy of up -> down`.
+    pub subject: String,
+    /// The decision.
+    pub decision: String,
+    /// Whether the spec stated it.
+    pub stated: bool,
+    /// The reason, one sentence.
+    pub reason: String,
+    /// Alternatives with their predicted time in microseconds.
+    pub alternatives: Vec<(String, f64)>,
+}
+
+/// An edge of a plan.
+#[derive(Clone, Debug)]
+pub struct EdgePlan {
+    pub(crate) dependence: Dependence,
+    pub(crate) policy: Policy,
+    pub(crate) wait_at: WaitAt,
+    pub(crate) slots: SlotMap,
+    pub(crate) slot_base: u32,
+}
+
+impl EdgePlan {
+    /// Producer, consumer and operand.
+    pub fn dependence(&self) -> &Dependence {
+        &self.dependence
+    }
+    /// The policy.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+    /// Place of the wait.
+    pub fn wait_at(&self) -> WaitAt {
+        self.wait_at
+    }
+    /// The policy as numbers.
+    pub fn slots(&self) -> &SlotMap {
+        &self.slots
+    }
+    /// First slot in the pipeline's semaphore array.
+    pub fn slot_base(&self) -> u32 {
+        self.slot_base
+    }
+}
+
+/// A proved plan. Fields are private: [`super::check`] is the only constructor, and code is generated and kernels
+/// are launched from nothing else.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub(crate) graph: Graph,
+    pub(crate) device: Device,
+    pub(crate) executor: Executor,
+    pub(crate) start: StartGuarantee,
+    pub(crate) orders: Vec<Order>,
+    pub(crate) edges: Vec<EdgePlan>,
+    pub(crate) choices: Vec<Choice>,
+}
+
+impl Plan {
+    /// The pipeline.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+    /// The device it was proved for.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+    /// The executor it was proved for.
+    pub fn executor(&self) -> Executor {
+        self.executor
+    }
+    /// The start guarantee that progress rests on.
+    pub fn start(&self) -> StartGuarantee {
+        self.start
+    }
+    /// Tile orders, one a stage.
+    pub fn orders(&self) -> &[Order] {
+        &self.orders
+    }
+    /// Edges; the index is the edge's id in reports.
+    pub fn edges(&self) -> &[EdgePlan] {
+        &self.edges
+    }
+    /// Semaphore slots of the whole pipeline.
+    pub fn slot_count(&self) -> u32 {
+        self.edges.iter().map(|e| e.slots.slot_count).sum()
+    }
+    /// What was decided and why.
+    pub fn choices(&self) -> &[Choice] {
+        &self.choices
+    }
+    /// `producer -> consumer (operand)`, the name of an edge in messages.
+    pub fn edge_name(&self, edge: usize) -> String {
+        let d = &self.edges[edge].dependence;
+        let stage = |s: crate::graph::StageId| -> &Stage { &self.graph.stages[s.0] };
+        let consumer = stage(d.consumer);
+        let tensor = &self.graph.tensors[consumer.operands[d.operand].tensor.0].name;
+        format!("{} -> {} ({tensor})", stage(d.producer).name, consumer.name)
+    }
+}

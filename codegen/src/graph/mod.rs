@@ -1,0 +1,196 @@
+//! The lowered form of a pipeline: stages with grids, tensors, and the affine footprint of every operand.
+//!
+//! Everything here has been validated by `lower`: dims are positive and bounded, shapes meet, names are
+//! identifiers, the stage graph is acyclic and stored in topological order.
+
+use std::ops::Range;
+
+/// Element type of tensors; accumulation is always float32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Element {
+    /// IEEE half precision.
+    F16,
+    /// bfloat16.
+    Bf16,
+}
+
+/// Index of a tensor in [`Graph::tensors`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TensorId(pub usize);
+
+/// Index of a stage in [`Graph::stages`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StageId(pub usize);
+
+/// A row-major matrix in device memory.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    /// Identifier, unique in the pipeline.
+    pub name: String,
+    /// Rows.
+    pub rows: u32,
+    /// Columns (contiguous).
+    pub cols: u32,
+    /// The stage that writes it; `None` for an input or a weight.
+    pub producer: Option<StageId>,
+    /// The tensor whose memory this one shares, stated in the spec's `alias`; `None` for its own memory.
+    pub alias: Option<TensorId>,
+}
+
+/// What a stage computes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// `out = act(a * b + bias) + residual`.
+    Gemm {
+        /// Activation of the epilogue.
+        activation: Activation,
+    },
+    /// `out = silu(a * gate) * (a * up)`; gate and up columns interleaved in groups of 8.
+    GatedGemm,
+    /// A user's own kernel, known by its footprints only.
+    Custom,
+}
+
+/// Element-wise function applied to a GEMM's sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Activation {
+    /// None.
+    Identity,
+    /// GELU, tanh form.
+    GeluTanh,
+    /// max(x, 0).
+    Relu,
+}
+
+/// The part that an operand plays in its stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum OperandKind {
+    /// Left operand, M x K.
+    A,
+    /// Right operand, K x N (the gate weights of a gated GEMM).
+    B,
+    /// Up weights of a gated GEMM, K x N.
+    Up,
+    /// Row vector added before the activation, 1 x N.
+    Bias,
+    /// Matrix added after the activation, M x N.
+    Residual,
+    /// The i-th read of a custom stage.
+    Custom(usize),
+}
+
+/// Affine start of a footprint along one tensor axis, in elements:
+/// `m * tile_m + n * tile_n + k * k_block + offset`, `extent` elements long, clipped to the tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Axis {
+    /// Elements per consumer tile row index.
+    pub m: i32,
+    /// Elements per consumer tile column index.
+    pub n: i32,
+    /// Elements per k-block.
+    pub k: i32,
+    /// Constant part; negative for a halo.
+    pub offset: i32,
+    /// Length.
+    pub extent: i32,
+}
+
+impl Axis {
+    /// Elements read by tile `(m, n)` at k-block `k` of an axis `length` long; empty when wholly outside.
+    pub fn range(&self, length: u32, m: u32, n: u32, k: u32) -> Range<u32> {
+        let first = i64::from(self.m) * i64::from(m)
+            + i64::from(self.n) * i64::from(n)
+            + i64::from(self.k) * i64::from(k)
+            + i64::from(self.offset);
+        let clip = |x: i64| x.clamp(0, i64::from(length)) as u32;
+        let (begin, end) = (clip(first), clip(first + i64::from(self.extent)));
+        begin..end.max(begin)
+    }
+}
+
+/// Region of a tensor that a tile touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Footprint {
+    /// Along the rows.
+    pub rows: Axis,
+    /// Along the columns.
+    pub cols: Axis,
+}
+
+/// A read of a stage.
+#[derive(Clone, Debug)]
+pub struct Operand {
+    /// Its part.
+    pub kind: OperandKind,
+    /// What is read.
+    pub tensor: TensorId,
+    /// Where, per tile and k-block. For [`OperandKind::Bias`] and [`OperandKind::Residual`] the k coefficient is 0:
+    /// they are read once, after the last k-block.
+    pub footprint: Footprint,
+}
+
+/// One kernel-sized operation.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    /// Identifier, unique in the pipeline.
+    pub name: String,
+    /// Operation.
+    pub op: Op,
+    /// Rows of the output.
+    pub m: u32,
+    /// Columns of the output.
+    pub n: u32,
+    /// Length of the reduction; 1 for a custom stage without one.
+    pub k: u32,
+    /// Tile of the multiply-accumulate, as the kernel registry names it: (M, N, K). A gated GEMM's N counts packed
+    /// columns, twice those of its output tile.
+    pub mma_tile: (u32, u32, u32),
+    /// Output elements of one tile: (rows, cols).
+    pub out_tile: (u32, u32),
+    /// Tiles along M and N.
+    pub grid: (u32, u32),
+    /// k-blocks of one tile, over the whole reduction.
+    pub k_blocks: u32,
+    /// CTAs that share one tile along k; 1: none. Slice z covers k-blocks
+    /// `z * ceil(k_blocks / split_k) ..` of its tile.
+    pub split_k: u32,
+    /// Reads.
+    pub operands: Vec<Operand>,
+    /// The tensor written; tile `(m, n)` writes rows `m * out_tile.0 ..` and columns `n * out_tile.1 ..`, clipped.
+    pub out: TensorId,
+}
+
+impl Stage {
+    /// Tiles of the grid.
+    pub fn tiles(&self) -> u32 {
+        self.grid.0 * self.grid.1
+    }
+}
+
+/// A dependence: `consumer` reads, through operand number `operand`, a tensor that `producer` writes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dependence {
+    /// Writer.
+    pub producer: StageId,
+    /// Reader.
+    pub consumer: StageId,
+    /// Index into the consumer's [`Stage::operands`].
+    pub operand: usize,
+}
+
+/// A lowered pipeline.
+#[derive(Clone, Debug)]
+pub struct Graph {
+    /// Identifier.
+    pub name: String,
+    /// Element type of every tensor.
+    pub element: Element,
+    /// Tensors.
+    pub tensors: Vec<Tensor>,
+    /// Stages, producers before consumers.
+    pub stages: Vec<Stage>,
+    /// Dependences, derived from the footprints, by consumer then operand.
+    pub dependences: Vec<Dependence>,
+    /// Resolved dims, in the spec's order.
+    pub dims: Vec<(String, u32)>,
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The pure C ABI between the kernels and the Rust runtime (bindgen reads this file).
+// Every tensor is row-major exactly as a spec writes it: A is M x K, B is K x N, D is M x N, and every row length
+// is a multiple of 8 elements (16 bytes, the TMA's granule). Functions return 0 or a cusync_status; a CUDA error
+// code is added to CUSYNC_ERROR_CUDA. Nothing here synchronises the device or allocates device memory.
+#pragma once
+#include "cusync/desc.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum cusync_status {
+  CUSYNC_OK = 0,
+  CUSYNC_ERROR_NOT_BUILT = 1,    ///< this binary has no kernels for the request (architecture, tile or type)
+  CUSYNC_ERROR_BAD_ARGUMENT = 2, ///< a pointer, size or alignment breaks the contract
+  CUSYNC_ERROR_NO_MEMORY = 3,    ///< host allocation failed
+  CUSYNC_ERROR_CUDA = 1000,      ///< plus the cudaError_t
+};
+
+enum cusync_element { CUSYNC_F16 = 0, CUSYNC_BF16 = 1 };
+enum cusync_arch { CUSYNC_SM80 = 80, CUSYNC_SM90A = 90 };
+enum cusync_operation { CUSYNC_GEMM = 0, CUSYNC_GATED_GEMM = 1 };
+enum cusync_activation { CUSYNC_IDENTITY = 0, CUSYNC_GELU_TANH = 1, CUSYNC_RELU = 2 };
+
+enum {
+  CUSYNC_MAX_WAITS = 4,  ///< incoming edges of a stage
+  CUSYNC_MAX_POSTS = 4,  ///< outgoing edges of a stage
+};
+
+/// One compiled kernel.
+typedef struct cusync_kernel_info {
+  uint32_t arch;       ///< enum cusync_arch
+  uint32_t operation;  ///< enum cusync_operation
+  uint32_t element;    ///< enum cusync_element
+  uint32_t tile_m, tile_n, tile_k;  ///< MMA tile; a gated kernel's output tile is tile_m x tile_n / 2
+  uint32_t stages;     ///< depth of the shared-memory ring
+  uint32_t threads, shared_bytes;
+  uint32_t registers;  ///< of the compiled code, 0 when unknown without a GPU
+} cusync_kernel_info;
+
+/// How tiles are handed to CTAs.
+enum cusync_schedule {
+  CUSYNC_SCHEDULE_STATIC = 0,  ///< CTA c takes tiles c, c + grid, ...
+  CUSYNC_SCHEDULE_TICKET = 1,  ///< a device counter: a CTA that starts early takes more
+};
+
+/// One GEMM stage of a pipeline: D = act(A B + bias) + residual, or, gated, D = silu(A Bg) * (A Bu) with Bg and Bu
+/// interleaved by columns in groups of 8 (g0..g7 u0..u7 g8..g15 ...), so that n is twice D's width.
+typedef struct cusync_gemm_args {
+  uint32_t arch, operation, element;
+  uint32_t tile_m, tile_n;
+  uint32_t m, n, k;             ///< n counts packed columns when gated
+  const void* a;
+  const void* b;
+  void* d;
+  const void* bias;             ///< NULL, or n elements
+  const void* residual;         ///< NULL, or m x n
+  uint32_t activation;          ///< enum cusync_activation
+  uint32_t stage;               ///< index of the stage in the plan, for reports
+
+  uint32_t schedule;            ///< enum cusync_schedule
+  uint32_t grid;                ///< CTAs to launch; 0: min(tiles, SMs x CTAs per SM)
+  cusync_order order;
+  /// Monotonic 64-bit counter in device memory, zeroed once when the pipeline is made. One run draws exactly
+  /// tiles + grid tickets, so ticket / (tiles + grid) is the epoch. Needed by CUSYNC_SCHEDULE_TICKET and whenever
+  /// waits or posts are present.
+  unsigned long long* tickets;
+  uint32_t* semaphores;         ///< the pipeline's slots, zeroed once when the pipeline is made
+  uint32_t wait_count, post_count;
+  cusync_edge waits[CUSYNC_MAX_WAITS];
+  cusync_policy posts[CUSYNC_MAX_POSTS];
+  uint32_t post_value_scale;    ///< 1; other values exist to test starved edges (0: never post)
+  uint32_t skip_waits;          ///< 1: do not wait (timing only: results are then meaningless)
+  unsigned long long timeout_ns;  ///< of one wait; 0: the default of 1 s
+  cusync_report* report;        ///< device pointer of a pinned host record
+} cusync_gemm_args;
+
+/// A stage made ready to launch: tensor maps encoded, kernel attributes set, module loaded.
+typedef struct cusync_gemm cusync_gemm;
+
+/// Launch attributes. `completion_event` (a CUevent, or NULL) is recorded when every CTA has begun: the start
+/// guarantee that a concurrently launched consumer needs. `programmatic` allows the launch to begin when every
+/// CTA of the kernel before it in the stream has issued its early trigger.
+typedef struct cusync_launch {
+  void* stream;
+  void* completion_event;
+  uint32_t programmatic;
+} cusync_launch;
+
+/// Number of compiled kernels; `cusync_kernels` fills up to `capacity` entries and returns how many there are.
+uint32_t cusync_kernels(cusync_kernel_info* out, uint32_t capacity);
+
+/// Makes a stage ready. Must run before any kernel of the pipeline spins. Host work only.
+int32_t cusync_gemm_create(const cusync_gemm_args* args, cusync_gemm** out);
+int32_t cusync_gemm_launch(const cusync_gemm* gemm, const cusync_launch* launch);
+/// CTAs that a launch has, and CTAs of it that fit an SM at once.
+int32_t cusync_gemm_grid(const cusync_gemm* gemm, uint32_t* ctas, uint32_t* ctas_per_sm);
+void cusync_gemm_destroy(cusync_gemm* gemm);
+
+/// The Stream-K peer: D = act(A B + bias), CUTLASS's own kernel, one of the benchmark's baselines. `workspace` of
+/// `workspace_bytes`; call with workspace NULL to learn the size.
+typedef struct cusync_streamk cusync_streamk;
+int32_t cusync_streamk_create(const cusync_gemm_args* args, void* workspace, unsigned long long* workspace_bytes,
+                              cusync_streamk** out);
+int32_t cusync_streamk_launch(cusync_streamk* gemm, void* stream);
+void cusync_streamk_destroy(cusync_streamk* gemm);
+
+/// Device helpers of tests and benchmarks; all asynchronous on `stream`.
+/// Fills with uniform random values in (-scale, scale).
+int32_t cusync_fill_random(void* data, unsigned long long count, uint32_t element, float scale, uint32_t seed,
+                           void* stream);
+/// out[0] += sum (x - y)^2, out[1] += sum y^2, out[2] = max |x - y|; x of `element`, y float.
+int32_t cusync_compare(const void* x, const float* y, unsigned long long count, uint32_t element, float* out,
+                       void* stream);
+/// Reference with float accumulation and plain CUDA cores, sharing nothing with the kernels above; d is float.
+/// Rounds the result through `element` once when `round` is set, as a stage that stores it would.
+int32_t cusync_reference_gemm(const cusync_gemm_args* args, float* d, uint32_t round, void* stream);
+/// Interleaves gate and up (each k x n) into packed (k x 2n), groups of 8 columns.
+int32_t cusync_pack_gated(const void* gate, const void* up, void* packed, uint32_t k, uint32_t n, void* stream);
+/// silu(x[:, gate]) * x[:, up] for a packed m x 2n product: the separate activation kernel that peers need.
+int32_t cusync_gated_activation(const void* packed, void* d, uint32_t m, uint32_t n, uint32_t element, void* stream);
+/// d = act(x), element-wise, for peers without a fused epilogue.
+int32_t cusync_activation_kernel(const void* x, void* d, unsigned long long count, uint32_t activation,
+                                 uint32_t element, void* stream);
+/// The two ceilings, for the floor: reads `bytes` once; and one post or one satisfied wait repeated `count` times,
+/// nanoseconds each into out[0] (wait), out[1] (post), out[2] (one hand-off between two SMs).
+int32_t cusync_stream_read(const void* data, unsigned long long bytes, void* sink, void* stream);
+int32_t cusync_measure_semaphores(uint32_t* scratch, uint32_t count, float* out, void* stream);
+
+/// Host-compiled policy arithmetic, the same code that kernels run: what the cpu executor calls.
+uint32_t cusync_host_slot_of(const cusync_policy* policy, uint32_t m, uint32_t n);
+uint32_t cusync_host_posts_of(const cusync_policy* policy, uint32_t slot);
+/// Writes up to `capacity` (slot, posts) pairs that must be reached before k-block `k`; returns how many there are.
+uint32_t cusync_host_waits(const cusync_edge* edge, uint32_t m, uint32_t n, uint32_t k, uint32_t first,
+                           uint32_t k_end, uint32_t* slots, uint32_t* posts, uint32_t capacity);
+void cusync_host_tile_at(const cusync_order* order, uint32_t i, uint32_t* m, uint32_t* n);
+
+#ifdef __cplusplus
+}
+#endif

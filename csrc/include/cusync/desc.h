@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Plain data that a checked plan turns into: what the Rust side hands to kernels, and what a rendered header
+// holds as constants. Compiles as C and C++; no logic here (see policy.hpp and order.hpp).
+#pragma once
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// Maps the tiles of a producer's grid to semaphore slots.
+///
+/// slot(m, n) = slot_base + (m / block_m) * slots_n + column(n), where
+/// column(n)  = stride_n == 0 ? n / block_n : n % stride_n.
+///
+/// Tile: block 1 x 1. Row: block 1 x grid_n. Batched: block r x c. Strided: stride_n > 0, block_n unused (1).
+/// With `table` set (a user's own policy), slot(m, n) = slot_base + table[m * grid_n + n] and the number of
+/// posts to slot i is table_posts[i - slot_base].
+typedef struct cusync_policy {
+  uint32_t grid_m, grid_n;    ///< producer grid, in tiles
+  uint32_t block_m, block_n;  ///< tiles that share a slot
+  uint32_t stride_n;          ///< 0, or the number of slot columns of a strided policy
+  uint32_t slots_n;           ///< slot columns
+  uint32_t slot_base;         ///< first slot of this edge in the pipeline's array
+  uint32_t slot_count;        ///< slots of this edge
+  const uint32_t* table;        ///< NULL, or grid_m * grid_n slot numbers
+  const uint32_t* table_posts;  ///< NULL, or slot_count post counts
+} cusync_policy;
+
+/// One axis of an affine footprint, in elements of the tensor that is read:
+/// first = m * tile_m + n * tile_n + k * k_block + offset, last = first + extent - 1, clipped to the tensor.
+typedef struct cusync_axis {
+  int32_t m, n, k, offset, extent;
+} cusync_axis;
+
+/// Which operand of the consumer an edge feeds.
+enum cusync_operand {
+  CUSYNC_OPERAND_A = 0,
+  CUSYNC_OPERAND_B = 1,
+  CUSYNC_OPERAND_BIAS = 2,
+  CUSYNC_OPERAND_RESIDUAL = 3,
+  CUSYNC_OPERAND_CUSTOM = 4,
+};
+
+/// Where in the consumer's k-loop an edge is waited for.
+enum cusync_wait_at {
+  CUSYNC_WAIT_PER_K_BLOCK = 0,  ///< before the first k-block whose footprint enters new slots
+  CUSYNC_WAIT_AT_START = 1,     ///< everything that the tile will read, before its first dependent load
+};
+
+/// One dependence as a kernel sees it: the producer's policy, the producer's tile size, the consumer's footprint.
+typedef struct cusync_edge {
+  cusync_policy policy;
+  uint32_t id;                        ///< index of the edge in the plan, for reports
+  uint32_t operand;                   ///< enum cusync_operand
+  uint32_t wait_at;                   ///< enum cusync_wait_at
+  uint32_t tile_rows, tile_cols;      ///< elements of the tensor that one producer tile writes
+  uint32_t tensor_rows, tensor_cols;  ///< the tensor, for clipping
+  uint32_t k_blocks;                  ///< k-blocks of one consumer tile
+  cusync_axis rows, cols;             ///< what the consumer tile (m, n) reads at k-block k
+} cusync_edge;
+
+enum cusync_order_kind {
+  CUSYNC_ORDER_ROW_MAJOR = 0,
+  CUSYNC_ORDER_COLUMN_MAJOR = 1,
+  CUSYNC_ORDER_GROUPED_ROWS = 2,     ///< `group` rows at a time, column by column inside a group
+  CUSYNC_ORDER_GROUPED_COLUMNS = 3,  ///< `group` columns at a time, row by row inside a group
+  CUSYNC_ORDER_TABLE = 4,            ///< table[i] = m * grid_n + n
+};
+
+/// The order in which a stage's tiles are started: a bijection from 0 .. grid_m * grid_n - 1 onto the grid.
+typedef struct cusync_order {
+  uint32_t kind;  ///< enum cusync_order_kind
+  uint32_t grid_m, grid_n;
+  uint32_t group;  ///< rows (or columns) of a group, at least 1
+  const uint32_t* table;
+} cusync_order;
+
+/// What a wait that timed out saw. Lives in pinned host memory, so it survives the trap that follows.
+typedef struct cusync_report {
+  uint32_t claimed;  ///< 0 until the first reporter takes the record, 1 while it writes, 2 when complete
+  uint32_t edge, stage, tile_m, tile_n, k_block, slot, have, want, sm;
+} cusync_report;
+
+#ifdef __cplusplus
+}
+#endif

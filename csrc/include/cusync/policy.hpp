@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Index arithmetic of policies: which slot a producer tile posts, which slots a consumer's k-block waits for.
+// Host and device, constexpr, no memory access except a user policy's table. Mirrors codegen/src/policy; the
+// tests compare the two at every tile.
+#pragma once
+#include "cusync/desc.h"
+
+#if defined(__CUDACC__)
+#define CUSYNC_HD __host__ __device__
+#else
+#define CUSYNC_HD
+#endif
+
+namespace cusync {
+
+/// A half-open range.
+struct Range {
+  uint32_t begin = 0, end = 0;
+  CUSYNC_HD constexpr bool empty() const { return begin >= end; }
+  CUSYNC_HD constexpr bool operator==(Range o) const { return begin == o.begin && end == o.end; }
+};
+
+CUSYNC_HD constexpr uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
+CUSYNC_HD constexpr uint32_t ceil_div(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
+
+/// The slot that tile (m, n) of the producer posts.
+CUSYNC_HD constexpr uint32_t slot_of(cusync_policy const& p, uint32_t m, uint32_t n) {
+  if (p.table) return p.slot_base + p.table[m * p.grid_n + n];
+  uint32_t const column = p.stride_n ? n % p.stride_n : n / p.block_n;
+  return p.slot_base + (m / p.block_m) * p.slots_n + column;
+}
+
+/// Posts that one epoch makes to `slot` (an index that includes slot_base): the tiles that map to it.
+CUSYNC_HD constexpr uint32_t posts_of(cusync_policy const& p, uint32_t slot) {
+  uint32_t const local = slot - p.slot_base;
+  if (p.table) return p.table_posts[local];
+  uint32_t const group = local / p.slots_n, column = local % p.slots_n;
+  uint32_t const rows = min_u32(p.block_m, p.grid_m - group * p.block_m);
+  uint32_t const cols = p.stride_n ? (p.grid_n - column + p.stride_n - 1) / p.stride_n
+                                   : min_u32(p.block_n, p.grid_n - column * p.block_n);
+  return rows * cols;
+}
+
+/// Elements [begin, end) of a tensor axis of length `length` that consumer tile (m, n) reads at k-block k.
+CUSYNC_HD constexpr Range footprint(cusync_axis const& a, uint32_t length, uint32_t m, uint32_t n, uint32_t k) {
+  int64_t const first = int64_t(a.m) * m + int64_t(a.n) * n + int64_t(a.k) * k + a.offset;
+  int64_t const last = first + a.extent;  // exclusive
+  uint32_t const begin = first < 0 ? 0 : first > int64_t(length) ? length : uint32_t(first);
+  uint32_t const end = last < 0 ? 0 : last > int64_t(length) ? length : uint32_t(last);
+  return {begin, end < begin ? begin : end};
+}
+
+/// A box of producer tiles.
+struct TileBox {
+  Range m, n;
+  CUSYNC_HD constexpr bool empty() const { return m.empty() || n.empty(); }
+};
+
+/// The producer tiles whose output consumer tile (m, n) reads at k-block k.
+CUSYNC_HD constexpr TileBox producers_of(cusync_edge const& e, uint32_t m, uint32_t n, uint32_t k) {
+  Range const r = footprint(e.rows, e.tensor_rows, m, n, k), c = footprint(e.cols, e.tensor_cols, m, n, k);
+  if (r.empty() || c.empty()) return {};
+  return {{r.begin / e.tile_rows, ceil_div(r.end, e.tile_rows)}, {c.begin / e.tile_cols, ceil_div(c.end, e.tile_cols)}};
+}
+
+/// Slots that a wait visits, as a box of slot rows and slot columns. Not used for table policies.
+struct SlotBox {
+  Range rows, cols;
+  CUSYNC_HD constexpr bool empty() const { return rows.empty() || cols.empty(); }
+  CUSYNC_HD constexpr bool operator==(SlotBox const& o) const { return rows == o.rows && cols == o.cols; }
+};
+
+/// The slots that hold every tile of `t`. A strided policy's columns wrap: begin may exceed slots_n, take them
+/// modulo slots_n.
+CUSYNC_HD constexpr SlotBox slots_of(cusync_policy const& p, TileBox const& t) {
+  if (t.empty()) return {};
+  Range const rows{t.m.begin / p.block_m, ceil_div(t.m.end, p.block_m)};
+  if (p.stride_n) {
+    if (t.n.end - t.n.begin >= p.slots_n) return {rows, {0, p.slots_n}};
+    uint32_t const first = t.n.begin % p.slots_n;
+    return {rows, {first, first + (t.n.end - t.n.begin)}};
+  }
+  return {rows, {t.n.begin / p.block_n, ceil_div(t.n.end, p.block_n)}};
+}
+
+/// Calls f(slot, posts) for each slot that covers the producer tiles of `t`. A table policy visits a slot once for
+/// each tile that maps to it, which is harmless: a wait that holds once holds again.
+template <class F>
+CUSYNC_HD constexpr void for_each_slot(cusync_policy const& p, TileBox const& t, F&& f) {
+  if (p.table) {
+    for (uint32_t m = t.m.begin; m < t.m.end; ++m)
+      for (uint32_t n = t.n.begin; n < t.n.end; ++n) f(slot_of(p, m, n), posts_of(p, slot_of(p, m, n)));
+    return;
+  }
+  SlotBox const box = slots_of(p, t);
+  for (uint32_t r = box.rows.begin; r < box.rows.end; ++r)
+    for (uint32_t c = box.cols.begin; c < box.cols.end; ++c) {
+      uint32_t const slot = p.slot_base + r * p.slots_n + (c >= p.slots_n ? c - p.slots_n : c);
+      f(slot, posts_of(p, slot));
+    }
+}
+
+/// The producer tiles that must be waited for just before the dependent load of k-block k. `first` marks the first
+/// k-block that this work item loads (not 0 in a split-K slice). Empty when nothing new is needed.
+CUSYNC_HD constexpr TileBox wait_box(cusync_edge const& e, uint32_t m, uint32_t n, uint32_t k, bool first,
+                                     uint32_t k_end) {
+  if (e.wait_at == CUSYNC_WAIT_AT_START) {
+    if (!first) return {};
+    TileBox const a = producers_of(e, m, n, k), b = producers_of(e, m, n, k_end - 1);
+    if (a.empty()) return b;
+    if (b.empty()) return a;
+    return {{min_u32(a.m.begin, b.m.begin), a.m.end > b.m.end ? a.m.end : b.m.end},
+            {min_u32(a.n.begin, b.n.begin), a.n.end > b.n.end ? a.n.end : b.n.end}};
+  }
+  TileBox const now = producers_of(e, m, n, k);
+  if (first || now.empty()) return now;
+  TileBox const before = producers_of(e, m, n, k - 1);
+  if (e.policy.table) {
+    bool const same = now.m == before.m && now.n == before.n;
+    return same ? TileBox{} : now;
+  }
+  return slots_of(e.policy, now) == slots_of(e.policy, before) ? TileBox{} : now;
+}
+
+/// Whether a monotonic 32-bit counter has reached `want`; right across wrap-around while the two are less than
+/// 2^31 apart, which check's `count` obligation bounds.
+CUSYNC_HD constexpr bool reached(uint32_t have, uint32_t want) { return int32_t(have - want) >= 0; }
+
+/// The value a slot must have reached for the posts of run number `epoch` (from 0) to be complete.
+CUSYNC_HD constexpr uint32_t wait_value(uint32_t epoch, uint32_t posts) { return (epoch + 1u) * posts; }
+
+}  // namespace cusync

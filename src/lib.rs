@@ -1,0 +1,1 @@
+//! Tile-synchronised execution of dependent GPU kernels.

@@ -1,0 +1,2 @@
+//! The `cusync` command.
+fn main() {}
