@@ -1,2 +1,231 @@
-//! Compiles the kernels when a CUDA toolchain is there.
-fn main() {}
+//! Compiles the host policy code always, and the CUDA kernels when a toolchain is there.
+//!
+//! Looks for nvcc in `NVCC`, `CUDA_HOME`, then `.toolchain` (made by `cargo xtask setup`). Without one, the C ABI is
+//! compiled from `csrc/nocuda.c`: the same functions, which answer "not built". Never uses the network and never asks
+//! the driver. Objects live in `target/kernels`, shared by all profiles; nvcc's dependency files decide what is stale.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::SystemTime;
+use std::{env, fs};
+
+/// nvcc takes up to 3 GB for one Hopper kernel, so no more than this many run at once.
+const MAX_NVCC: usize = 2;
+
+struct Toolchain {
+    nvcc: PathBuf,
+    cuda_lib: PathBuf,
+    cutlass: PathBuf,
+}
+
+fn main() {
+    let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"));
+    for var in ["NVCC", "CUDA_HOME", "CUTLASS_DIR", "CUSYNC_ARCHS"] {
+        println!("cargo:rerun-if-env-changed={var}");
+    }
+    println!("cargo:rerun-if-changed=csrc");
+    println!("cargo:rerun-if-changed=.toolchain/.stamp");
+
+    cc::Build::new()
+        .cpp(true)
+        .std("c++17")
+        .warnings(true)
+        .include(root.join("csrc"))
+        .include(root.join("csrc/include"))
+        .files(sources(&root.join("csrc/host"), "cpp"))
+        .compile("cusync_host");
+
+    match find_toolchain(&root) {
+        Some(toolchain) => build_kernels(&root, &toolchain),
+        None => {
+            cc::Build::new()
+                .include(root.join("csrc"))
+                .include(root.join("csrc/include"))
+                .file(root.join("csrc/nocuda.c"))
+                .compile("cusync_kernels");
+            println!("cargo:rustc-env=CUSYNC_BUILT_ARCHS=");
+        }
+    }
+}
+
+/// Architectures to build for, from `CUSYNC_ARCHS` (default `80;90a`).
+fn architectures() -> Vec<String> {
+    let list = env::var("CUSYNC_ARCHS").unwrap_or_else(|_| "80;90a".into());
+    let archs: Vec<String> = list.split([';', ',']).map(|a| a.trim().to_owned()).filter(|a| !a.is_empty()).collect();
+    for arch in &archs {
+        match arch.as_str() {
+            "80" | "90a" => {}
+            "90" => panic!(
+                "CUSYNC_ARCHS names 90: Hopper kernels need 90a (with 90 they compile and then abort on the device)"
+            ),
+            other => panic!("CUSYNC_ARCHS names {other}: this project builds for 80 and 90a"),
+        }
+    }
+    assert!(!archs.is_empty(), "CUSYNC_ARCHS is empty: name 80, 90a or both, separated by ';'");
+    archs
+}
+
+fn find_toolchain(root: &Path) -> Option<Toolchain> {
+    let local = root.join(".toolchain");
+    let home = env::var_os("CUDA_HOME").map(PathBuf::from).unwrap_or_else(|| local.join("nvidia/cu13"));
+    let nvcc = env::var_os("NVCC").map(PathBuf::from).unwrap_or_else(|| home.join("bin/nvcc"));
+    let cutlass =
+        env::var_os("CUTLASS_DIR").map(PathBuf::from).unwrap_or_else(|| local.join("cutlass_library/source"));
+    if !nvcc.exists() {
+        return None;
+    }
+    if !cutlass.join("include/cutlass/cutlass.h").exists() {
+        println!(
+            "cargo:warning=nvcc found at {} but no CUTLASS at {}: building without kernels; run `cargo xtask setup` or set CUTLASS_DIR",
+            nvcc.display(),
+            cutlass.display()
+        );
+        return None;
+    }
+    let cuda_lib = ["lib64", "lib", "targets/x86_64-linux/lib"]
+        .iter()
+        .map(|l| home.join(l))
+        .find(|l| l.join("libcudart_static.a").exists())?;
+    Some(Toolchain { nvcc, cuda_lib, cutlass })
+}
+
+/// Files with the extension under `dir`, sorted, so that archives are reproducible.
+fn sources(dir: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(sources(&path, extension));
+        } else if path.extension().is_some_and(|e| e == extension) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// nvcc's arguments for one file. The file's name says which architectures it is for: `*_sm90*`, `*_sm80*`, or all.
+fn nvcc_flags(root: &Path, toolchain: &Toolchain, file: &Path, archs: &[String]) -> Option<Vec<String>> {
+    let name = file.file_stem()?.to_string_lossy().into_owned();
+    let wants = |arch: &str| match (name.contains("_sm90"), name.contains("_sm80")) {
+        (true, _) => arch == "90a",
+        (_, true) => arch == "80",
+        _ => true,
+    };
+    let mut flags: Vec<String> =
+        ["-std=c++17", "-O3", "--expt-relaxed-constexpr", "--expt-extended-lambda", "-Xcompiler", "-fPIC"]
+            .map(String::from)
+            .to_vec();
+    flags.extend(["-Xptxas", "-v", "-DNDEBUG", "-DCUTLASS_ENABLE_GDC_FOR_SM90=1"].map(String::from));
+    let mut any = false;
+    for arch in archs {
+        flags.push(format!("-DCUSYNC_BUILD_SM{}=1", arch.to_uppercase()));
+        if wants(arch) {
+            any = true;
+            // PTX beside the sm_80 machine code lets newer GPUs run that family too.
+            flags.push(match arch.as_str() {
+                "80" => "-gencode=arch=compute_80,code=[sm_80,compute_80]".into(),
+                _ => format!("-gencode=arch=compute_{arch},code=sm_{arch}"),
+            });
+        }
+    }
+    for include in [root.join("csrc"), root.join("csrc/include"), toolchain.cutlass.join("include"),
+        toolchain.cutlass.join("tools/util/include")]
+    {
+        flags.push("-I".into());
+        flags.push(include.display().to_string());
+    }
+    any.then_some(flags)
+}
+
+struct Job {
+    source: PathBuf,
+    object: PathBuf,
+    flags: Vec<String>,
+}
+
+fn build_kernels(root: &Path, toolchain: &Toolchain) {
+    let archs = architectures();
+    let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR"));
+    // target/PROFILE/build/cusync-HASH/out -> target/kernels: one set of objects for every profile.
+    let cache = out.ancestors().nth(4).expect("OUT_DIR lies four levels below the target folder").join("kernels");
+    fs::create_dir_all(&cache).expect("the target folder is writable");
+
+    let mut objects = Vec::new();
+    let mut stale = Vec::new();
+    for source in sources(&root.join("csrc/kernels"), "cu") {
+        let Some(flags) = nvcc_flags(root, toolchain, &source, &archs) else { continue };
+        let mut hasher = DefaultHasher::new();
+        (&flags, &source, &toolchain.nvcc).hash(&mut hasher);
+        let stem = source.file_stem().expect("a source file has a name").to_string_lossy().into_owned();
+        let object = cache.join(format!("{stem}-{:016x}.o", hasher.finish()));
+        objects.push(object.clone());
+        if is_stale(&object) {
+            stale.push(Job { source, object, flags });
+        }
+    }
+    let queue = Mutex::new(stale);
+    std::thread::scope(|scope| {
+        for _ in 0..MAX_NVCC {
+            scope.spawn(|| {
+                loop {
+                    let job = queue.lock().expect("no nvcc thread panics while it holds the lock").pop();
+                    let Some(job) = job else { break };
+                    compile(&toolchain.nvcc, &job);
+                }
+            });
+        }
+    });
+
+    let mut archive = cc::Build::new();
+    archive.objects(&objects).cargo_metadata(false).compile("cusync_kernels");
+    println!("cargo:rustc-link-search=native={}", out.display());
+    println!("cargo:rustc-link-lib=static=cusync_kernels");
+    println!("cargo:rustc-link-search=native={}", toolchain.cuda_lib.display());
+    for lib in ["static=cudart_static", "dylib=stdc++", "dylib=dl", "dylib=rt", "dylib=pthread"] {
+        println!("cargo:rustc-link-lib={lib}");
+    }
+    println!("cargo:rustc-env=CUSYNC_BUILT_ARCHS={}", archs.join(";"));
+    println!("cargo:rustc-env=CUSYNC_KERNEL_OBJECTS={}", cache.display());
+    // Objects of sources that are gone must not pile up, nor mislead the machine-code test.
+    for entry in fs::read_dir(&cache).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if !objects.iter().any(|o| o.file_stem() == path.file_stem()) {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// An object is stale when it, or its dependency file, is missing or older than anything the latter names.
+fn is_stale(object: &Path) -> bool {
+    let modified = |p: &Path| fs::metadata(p).and_then(|m| m.modified()).ok();
+    let (Some(built), Ok(deps)) = (modified(object), fs::read_to_string(object.with_extension("d"))) else {
+        return true;
+    };
+    let newer = |p: &str| modified(Path::new(p)).unwrap_or(SystemTime::now()) > built;
+    deps.replace("\\\n", " ").split_whitespace().skip(1).any(|p| p != ":" && newer(p))
+}
+
+fn compile(nvcc: &Path, job: &Job) {
+    let partial = job.object.with_extension("partial");
+    let output = Command::new(nvcc)
+        .args(&job.flags)
+        .arg("-MD")
+        .arg("-MF")
+        .arg(job.object.with_extension("d"))
+        .arg("-c")
+        .arg(&job.source)
+        .arg("-o")
+        .arg(&partial)
+        .output()
+        .unwrap_or_else(|e| panic!("{} did not start: {e}", nvcc.display()));
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "nvcc failed on {}:\n{log}", job.source.display());
+    // ptxas reports registers and spills here; a test reads it.
+    fs::write(job.object.with_extension("ptxas"), log.as_bytes()).expect("the target folder is writable");
+    // Renamed last, so that an interrupted build never leaves half an object that looks fresh.
+    fs::rename(&partial, &job.object).expect("the target folder is writable");
+}

@@ -1,2 +1,91 @@
-//! Repository tasks.
-fn main() {}
+//! Repository tasks: `cargo xtask setup | run | test | bundle | render`.
+
+mod bundle;
+mod setup;
+mod test;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Repository tasks")]
+struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Bring nvcc, CUTLASS and libclang into .toolchain/, pinned and hashed
+    Setup,
+    /// The main job: run a shipped pipeline (or a RON file) and verify it, on the GPU if there is one
+    Run {
+        /// Pipeline name or RON file, then anything `cusync run` takes
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Set up, build everything, run every test this machine can run, list the skipped ones
+    Test {
+        /// Extra arguments for `cargo test`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Make target/bundle: the command, the GPU tests and the specs, for a machine without Rust or CUDA
+    Bundle,
+    /// Render policies/rendered and the FFI bindings again
+    Render,
+}
+
+/// What a task returns: nothing, or the reason and the way out, ready to print.
+type Outcome = Result<(), String>;
+
+fn main() -> ExitCode {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default();
+    let outcome = match Args::parse().task {
+        Task::Setup => setup::setup(&root),
+        Task::Run { args } => run(&root, &args),
+        Task::Test { args } => setup::setup(&root).and_then(|()| test::test(&root, &args)),
+        Task::Bundle => setup::setup(&root).and_then(|()| bundle::bundle(&root)),
+        Task::Render => render(&root),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(root: &Path, args: &[String]) -> Outcome {
+    if setup::has_gpu() {
+        setup::setup(root)?;
+    }
+    cargo(root, ["build", "--release", "--bin", "cusync"])?;
+    spawn(Command::new(root.join("target/release/cusync")).arg("run").args(args))
+}
+
+/// Generated files have one writer: the test that keeps them fresh, told to write instead of compare.
+fn render(root: &Path) -> Outcome {
+    spawn(
+        Command::new("cargo")
+            .current_dir(root)
+            .env("CUSYNC_RENDER", "1")
+            .args(["test", "--quiet", "--workspace", "--", "--exact", "rendered_files_are_fresh", "bindings_are_fresh"]),
+    )
+}
+
+fn cargo<const N: usize>(root: &Path, args: [&str; N]) -> Outcome {
+    spawn(Command::new("cargo").current_dir(root).args(args))
+}
+
+fn spawn(command: &mut Command) -> Outcome {
+    let program = PathBuf::from(command.get_program()).display().to_string();
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{program} ended with {status}")),
+        Err(e) => Err(format!("{program} did not start: {e}")),
+    }
+}
