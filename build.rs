@@ -41,11 +41,13 @@ fn main() {
     match find_toolchain(&root) {
         Some(toolchain) => build_kernels(&root, &toolchain),
         None => {
-            cc::Build::new()
-                .include(root.join("csrc"))
-                .include(root.join("csrc/include"))
-                .file(root.join("csrc/nocuda.c"))
-                .compile("cusync_kernels");
+            if root.join("csrc/nocuda.c").exists() {
+                cc::Build::new()
+                    .include(root.join("csrc"))
+                    .include(root.join("csrc/include"))
+                    .file(root.join("csrc/nocuda.c"))
+                    .compile("cusync_kernels");
+            }
             println!("cargo:rustc-env=CUSYNC_BUILT_ARCHS=");
         }
     }
@@ -54,7 +56,8 @@ fn main() {
 /// Architectures to build for, from `CUSYNC_ARCHS` (default `80;90a`).
 fn architectures() -> Vec<String> {
     let list = env::var("CUSYNC_ARCHS").unwrap_or_else(|_| "80;90a".into());
-    let archs: Vec<String> = list.split([';', ',']).map(|a| a.trim().to_owned()).filter(|a| !a.is_empty()).collect();
+    let archs: Vec<String> =
+        list.split([';', ',']).map(|a| a.trim().to_owned()).filter(|a| !a.is_empty()).collect();
     for arch in &archs {
         match arch.as_str() {
             "80" | "90a" => {}
@@ -132,9 +135,12 @@ fn nvcc_flags(root: &Path, toolchain: &Toolchain, file: &Path, archs: &[String])
             });
         }
     }
-    for include in [root.join("csrc"), root.join("csrc/include"), toolchain.cutlass.join("include"),
-        toolchain.cutlass.join("tools/util/include")]
-    {
+    for include in [
+        root.join("csrc"),
+        root.join("csrc/include"),
+        toolchain.cutlass.join("include"),
+        toolchain.cutlass.join("tools/util/include"),
+    ] {
         flags.push("-I".into());
         flags.push(include.display().to_string());
     }
@@ -151,7 +157,8 @@ fn build_kernels(root: &Path, toolchain: &Toolchain) {
     let archs = architectures();
     let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR"));
     // target/PROFILE/build/cusync-HASH/out -> target/kernels: one set of objects for every profile.
-    let cache = out.ancestors().nth(4).expect("OUT_DIR lies four levels below the target folder").join("kernels");
+    let cache =
+        out.ancestors().nth(4).expect("OUT_DIR lies four levels below the target folder").join("kernels");
     fs::create_dir_all(&cache).expect("the target folder is writable");
 
     let mut objects = Vec::new();

@@ -32,7 +32,10 @@ pub(crate) fn bundle(root: &Path) -> Outcome {
         fs::read_dir(&out).map_err(io)?.flatten().filter_map(|e| e.metadata().ok()).map(|m| m.len()).sum();
     println!("{}: {:.1} MiB", out.display(), bytes as f64 / f64::from(1 << 20));
     if bytes > LIMIT_BYTES {
-        return Err(format!("the bundle is larger than {} MiB; build for one architecture with CUSYNC_ARCHS=90a", LIMIT_BYTES >> 20));
+        return Err(format!(
+            "the bundle is larger than {} MiB; build for one architecture with CUSYNC_ARCHS=90a",
+            LIMIT_BYTES >> 20
+        ));
     }
     Ok(())
 }
@@ -50,7 +53,14 @@ fn gpu_tests(root: &Path) -> Result<Vec<PathBuf>, String> {
     for name in names {
         let output = Command::new("cargo")
             .current_dir(root)
-            .args(["test", "--release", "--no-run", "--message-format=json-render-diagnostics", "--test", &name])
+            .args([
+                "test",
+                "--release",
+                "--no-run",
+                "--message-format=json-render-diagnostics",
+                "--test",
+                &name,
+            ])
             .stderr(std::process::Stdio::inherit())
             .output()
             .map_err(|e| format!("cargo did not start: {e}"))?;

@@ -69,12 +69,15 @@ fn run(root: &Path, args: &[String]) -> Outcome {
 
 /// Generated files have one writer: the test that keeps them fresh, told to write instead of compare.
 fn render(root: &Path) -> Outcome {
-    spawn(
-        Command::new("cargo")
-            .current_dir(root)
-            .env("CUSYNC_RENDER", "1")
-            .args(["test", "--quiet", "--workspace", "--", "--exact", "rendered_files_are_fresh", "bindings_are_fresh"]),
-    )
+    spawn(Command::new("cargo").current_dir(root).env("CUSYNC_RENDER", "1").args([
+        "test",
+        "--quiet",
+        "--workspace",
+        "--",
+        "--exact",
+        "rendered_files_are_fresh",
+        "bindings_are_fresh",
+    ]))
 }
 
 fn cargo<const N: usize>(root: &Path, args: [&str; N]) -> Outcome {

@@ -46,7 +46,11 @@ pub(crate) fn setup(root: &Path) -> Outcome {
                 "pip ended with {s}; the lines above say why. With CUDA 13 and CUTLASS 4.2 at hand, set CUDA_HOME and CUTLASS_DIR instead"
             ));
         }
-        Err(e) => return Err(format!("python3 did not start ({e}); install Python 3 with pip, or set CUDA_HOME and CUTLASS_DIR")),
+        Err(e) => {
+            return Err(format!(
+                "python3 did not start ({e}); install Python 3 with pip, or set CUDA_HOME and CUTLASS_DIR"
+            ));
+        }
     }
     fs::write(&stamp, pins).map_err(|e| format!("{}: {e}", stamp.display()))
 }

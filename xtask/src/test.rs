@@ -35,7 +35,11 @@ pub(crate) fn test(root: &Path, extra: &[String]) -> Outcome {
     if skipped.is_empty() {
         eprintln!("nothing was skipped");
     }
-    if status.success() { Ok(()) } else { Err(format!("cargo test ended with {status}; the failures are above")) }
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("cargo test ended with {status}; the failures are above"))
+    }
 }
 
 /// Passing tests are many; their own lines and captured output say nothing.

@@ -1,0 +1,70 @@
+//! The machine code itself: tensor-core instructions where they belong, no spills, no serialised WGMMA.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn files(extension: &str) -> Option<Vec<PathBuf>> {
+    let folder = option_env!("CUSYNC_KERNEL_OBJECTS")?;
+    let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
+        .ok()?
+        .flatten()
+        .map(|e| e.path())
+        .filter(|p| p.extension().is_some_and(|e| e == extension))
+        .collect();
+    found.sort();
+    Some(found)
+}
+
+fn is_family(path: &Path, family: &str) -> bool {
+    path.file_stem().is_some_and(|s| s.to_string_lossy().contains(family))
+}
+
+#[test]
+fn no_kernel_spills() {
+    let Some(logs) = files("ptxas") else {
+        println!("skipped: no_kernel_spills: built without nvcc; `cargo xtask setup` brings it");
+        return;
+    };
+    assert!(!logs.is_empty(), "nvcc was there but left no ptxas reports");
+    let mut checked = 0;
+    for log in logs.iter().filter(|l| is_family(l, "gemm_sm")) {
+        let text = std::fs::read_to_string(log).expect("a report that was just listed");
+        for line in text.lines().filter(|l| l.contains("spill stores")) {
+            checked += 1;
+            assert!(
+                line.contains("0 bytes spill stores, 0 bytes spill loads"),
+                "{}: {}",
+                log.display(),
+                line.trim()
+            );
+        }
+        // The compiler gives up overlapping WGMMA, or ignores a register budget, and says so only here.
+        for code in ["C7508", "C7510", "C7518"] {
+            assert!(!text.contains(code), "{}: ptxas warns {code}:\n{text}", log.display());
+        }
+    }
+    assert!(checked >= 32, "only {checked} kernels were reported");
+}
+
+#[test]
+fn hopper_kernels_use_wgmma_and_ampere_kernels_use_mma() {
+    let cuobjdump = Path::new(env!("CARGO_MANIFEST_DIR")).join(".toolchain/nvidia/cu13/bin/cuobjdump");
+    let Some(objects) = files("o").filter(|_| cuobjdump.exists()) else {
+        println!("skipped: machine code test: needs nvcc and cuobjdump; `cargo xtask setup` brings both");
+        return;
+    };
+    let mut seen = [0, 0];
+    for (slot, family, instruction) in [(0, "gemm_sm90", "HGMMA"), (1, "gemm_sm80", "HMMA")] {
+        for object in objects.iter().filter(|o| is_family(o, family)) {
+            let output =
+                Command::new(&cuobjdump).arg("-sass").arg(object).output().expect("cuobjdump starts");
+            let text = String::from_utf8_lossy(&output.stdout);
+            for function in text.split("Function : ").skip(1) {
+                let name = function.lines().next().unwrap_or_default();
+                assert!(function.contains(instruction), "{}: no {instruction} in {name}", object.display());
+                seen[slot] += 1;
+            }
+        }
+    }
+    assert!(seen[0] >= 20 && seen[1] >= 12, "kernels found: {seen:?}");
+}
