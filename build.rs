@@ -29,14 +29,16 @@ fn main() {
     println!("cargo:rerun-if-changed=csrc");
     println!("cargo:rerun-if-changed=.toolchain/.stamp");
 
-    cc::Build::new()
-        .cpp(true)
-        .std("c++17")
-        .warnings(true)
-        .include(root.join("csrc"))
-        .include(root.join("csrc/include"))
-        .files(sources(&root.join("csrc/host"), "cpp"))
-        .compile("cusync_host");
+    let host = sources(&root.join("csrc/host"), "cpp");
+    if !host.is_empty() {
+        cc::Build::new()
+            .cpp(true)
+            .std("c++17")
+            .include(root.join("csrc"))
+            .include(root.join("csrc/include"))
+            .files(host)
+            .compile("cusync_host");
+    }
 
     match find_toolchain(&root) {
         Some(toolchain) => build_kernels(&root, &toolchain),
@@ -187,6 +189,10 @@ fn build_kernels(root: &Path, toolchain: &Toolchain) {
         }
     });
 
+    if objects.is_empty() {
+        println!("cargo:rustc-env=CUSYNC_BUILT_ARCHS=");
+        return;
+    }
     let mut archive = cc::Build::new();
     archive.objects(&objects).cargo_metadata(false).compile("cusync_kernels");
     println!("cargo:rustc-link-search=native={}", out.display());
