@@ -38,10 +38,10 @@ bool valid_order(cusync_order const& o, uint32_t grid_m, uint32_t grid_n) {
 
 KernelFamily const* find(cusync_gemm_args const& a) {
   KernelTable const tables[] = {
-#if CUSYNC_WITH_SM80
+#if CUSYNC_BUILD_SM80
       sm80_kernels(),
 #endif
-#if CUSYNC_WITH_SM90
+#if CUSYNC_BUILD_SM90A
       sm90_kernels(),
 #endif
   };
@@ -99,10 +99,10 @@ using namespace cusync::kernels;
 
 extern "C" uint32_t cusync_kernels(cusync_kernel_info* out, uint32_t capacity) {
   KernelTable const tables[] = {
-#if CUSYNC_WITH_SM80
+#if CUSYNC_BUILD_SM80
       sm80_kernels(),
 #endif
-#if CUSYNC_WITH_SM90
+#if CUSYNC_BUILD_SM90A
       sm90_kernels(),
 #endif
   };

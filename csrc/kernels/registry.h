@@ -34,13 +34,8 @@ struct KernelTable {
   uint32_t count;
 };
 
-/// The tables of this binary. An architecture that is left out of the build defines its switch as 0.
-#ifndef CUSYNC_WITH_SM80
-#define CUSYNC_WITH_SM80 1
-#endif
-#ifndef CUSYNC_WITH_SM90
-#define CUSYNC_WITH_SM90 1
-#endif
+/// The tables of the architectures. The build defines CUSYNC_BUILD_SM80 and CUSYNC_BUILD_SM90A for those it compiles;
+/// the registry asks only these.
 KernelTable sm80_kernels();
 KernelTable sm90_kernels();
 
