@@ -8,5 +8,6 @@
 
 pub mod check;
 pub mod device;
+pub mod diagnostic;
 pub mod graph;
 pub mod policy;

@@ -5,6 +5,16 @@
 
 use std::ops::Range;
 
+mod fixture;
+mod footprint;
+mod resolved;
+
+pub use fixture::gemm_chain;
+pub use resolved::{
+    CustomShape, MAX_K_BLOCKS, MAX_TILES, Read, Resolved, ResolvedStage, StatedEdge, StatedOrder, StatedTile,
+    TileAssignment,
+};
+
 /// Element type of tensors; accumulation is always float32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Element {

@@ -1,0 +1,28 @@
+//! What a GEMM's tile reads of each operand.
+
+use super::{Axis, Footprint, Op, OperandKind};
+
+/// The output tile of an operation with the given MMA tile.
+pub(super) fn out_tile(op: &Op, mma: (u32, u32, u32)) -> (u32, u32) {
+    match op {
+        Op::GatedGemm => (mma.0, mma.1 / 2),
+        Op::Gemm { .. } | Op::Custom => (mma.0, mma.1),
+    }
+}
+
+/// The footprint of a GEMM operand; `None` for a custom stage's read, which the spec states.
+pub(super) fn gemm_footprint(kind: OperandKind, op: &Op, mma: (u32, u32, u32)) -> Option<Footprint> {
+    let (rows, cols) = out_tile(op, mma);
+    let (rows, cols, k) = (rows as i32, cols as i32, mma.2 as i32);
+    let along_m = Axis { m: rows, extent: rows, ..Axis::default() };
+    let along_n = Axis { n: cols, extent: cols, ..Axis::default() };
+    let along_k = Axis { k, extent: k, ..Axis::default() };
+    Some(match kind {
+        OperandKind::A => Footprint { rows: along_m, cols: along_k },
+        // Gate and up weights are packed by columns: a CTA reads cols columns of each.
+        OperandKind::B | OperandKind::Up => Footprint { rows: along_k, cols: along_n },
+        OperandKind::Bias => Footprint { rows: Axis { extent: 1, ..Axis::default() }, cols: along_n },
+        OperandKind::Residual => Footprint { rows: along_m, cols: along_n },
+        OperandKind::Custom(_) => return None,
+    })
+}

@@ -1,0 +1,282 @@
+//! A pipeline with its dims fixed and its shapes proved to meet, waiting for a tile of each stage.
+
+use super::footprint::{gemm_footprint, out_tile};
+use super::{
+    Dependence, Element, Footprint, Graph, Op, Operand, OperandKind, Stage, StageId, Tensor, TensorId,
+};
+use crate::device::{Device, KERNELS};
+use crate::diagnostic::{Diagnostic, Span, Spanned};
+use crate::policy::{Order, Policy, WaitAt};
+
+/// Most tiles of a stage: `check` enumerates them.
+pub const MAX_TILES: u64 = 1 << 20;
+/// Most (tile, k-block) pairs of a stage.
+pub const MAX_K_BLOCKS: u64 = 1 << 26;
+
+/// A pipeline whose dims are numbers. Stages are in topological order; tiles are still open, so that the automatic
+/// choice can build [`Graph`]s from it again and again.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// Identifier.
+    pub name: String,
+    /// Element type of every tensor.
+    pub element: Element,
+    /// Dims with overrides applied, in the spec's order.
+    pub dims: Vec<(String, u32)>,
+    /// Tensors.
+    pub tensors: Vec<Tensor>,
+    /// Stages, producers before consumers.
+    pub stages: Vec<ResolvedStage>,
+    /// What the spec's `sync` states; at most one entry matches a dependence.
+    pub edges: Vec<StatedEdge>,
+}
+
+/// A stage without its tile.
+#[derive(Clone, Debug)]
+pub struct ResolvedStage {
+    /// Identifier.
+    pub name: Spanned<String>,
+    /// Operation.
+    pub op: Op,
+    /// Rows of the output.
+    pub m: u32,
+    /// Columns of the output.
+    pub n: u32,
+    /// Length of the reduction.
+    pub k: u32,
+    /// Reads, in the order of [`Stage::operands`].
+    pub reads: Vec<Read>,
+    /// The tensor written, and where the spec says so.
+    pub out: Spanned<TensorId>,
+    /// Grid, k-blocks and output tile of a custom stage; `None` for GEMMs.
+    pub custom: Option<CustomShape>,
+    /// CTAs that share one tile along k, and where that is stated; 1: none.
+    pub split_k: Spanned<u32>,
+    /// MMA tile that the spec states.
+    pub stated_tile: Option<Spanned<StatedTile>>,
+    /// Tile order that the spec states.
+    pub stated_order: Option<Spanned<StatedOrder>>,
+}
+
+/// A read of a stage.
+#[derive(Clone, Debug)]
+pub struct Read {
+    /// Its part.
+    pub kind: OperandKind,
+    /// What is read.
+    pub tensor: TensorId,
+    /// Where the spec says so.
+    pub span: Span,
+    /// The footprint of a custom stage's read; GEMM footprints follow from the tile.
+    pub footprint: Option<Footprint>,
+}
+
+/// The fixed shape of a custom stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CustomShape {
+    /// Tiles along M and N.
+    pub grid: (u32, u32),
+    /// k-blocks of one tile.
+    pub k_blocks: u32,
+    /// Output elements of one tile.
+    pub tile: (u32, u32),
+}
+
+/// A tile as a spec states it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatedTile {
+    /// Rows and columns of the MMA tile.
+    pub tile: (u32, u32),
+    /// Length of a k-block, where stated.
+    pub k: Option<u32>,
+}
+
+/// An order as a spec states it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StatedOrder {
+    /// This one.
+    Is(Order),
+    /// Whichever completes the consumer's slots first.
+    ForConsumer,
+}
+
+/// What the spec states of the dependences between two stages.
+#[derive(Clone, Debug)]
+pub struct StatedEdge {
+    /// The whole entry.
+    pub span: Span,
+    /// Producer.
+    pub producer: StageId,
+    /// Consumer.
+    pub consumer: StageId,
+    /// Only this operand; `None`: every operand of the consumer that the producer writes.
+    pub operand: Option<OperandKind>,
+    /// Policy; `None`: automatic.
+    pub policy: Option<Spanned<Policy>>,
+    /// Place of the wait; `None`: automatic.
+    pub wait_at: Option<Spanned<WaitAt>>,
+}
+
+/// A tile for every stage, as [`Stage::mma_tile`]; the index is the stage's.
+pub type TileAssignment = [(u32, u32, u32)];
+
+impl Resolved {
+    /// What the spec states of a dependence, if anything.
+    pub fn stated_edge(&self, dependence: &Dependence) -> Option<&StatedEdge> {
+        let kind = self.stages[dependence.consumer.0].reads.get(dependence.operand)?.kind;
+        self.edges.iter().find(|edge| {
+            edge.producer == dependence.producer
+                && edge.consumer == dependence.consumer
+                && edge.operand.is_none_or(|operand| operand == kind)
+        })
+    }
+
+    /// The tiles that a stage can have on a device, never empty: the stated one, or every kernel that is built for
+    /// the device's architecture. A custom stage has exactly one.
+    ///
+    /// # Errors
+    /// The stated tile is not one of the kernels built.
+    pub fn kernel_candidates(
+        &self,
+        stage: StageId,
+        device: &Device,
+    ) -> Result<Vec<(u32, u32, u32)>, Diagnostic> {
+        let stage = &self.stages[stage.0];
+        if let Some(custom) = stage.custom {
+            return Ok(vec![(custom.tile.0, custom.tile.1, 1)]);
+        }
+        let built: Vec<_> = KERNELS.iter().filter(|k| k.arch == device.arch).map(|k| k.tile).collect();
+        let list = built.iter().map(|t| format!("({}, {})", t.0, t.1)).collect::<Vec<_>>().join(", ");
+        let Some(stated) = &stage.stated_tile else {
+            if built.is_empty() {
+                return Err(Diagnostic::new(
+                    "no-kernel",
+                    format!("no kernels are built for {}", device.name),
+                )
+                .at(stage.name.span, "this stage needs one"));
+            }
+            return Ok(built);
+        };
+        let StatedTile { tile, k } = stated.value;
+        let fits = |t: &(u32, u32, u32)| (t.0, t.1) == tile && k.is_none_or(|k| k == t.2);
+        let matching: Vec<_> = built.into_iter().filter(fits).collect();
+        if matching.is_empty() {
+            let shown = match k {
+                Some(k) => format!("({}, {}, {k})", tile.0, tile.1),
+                None => format!("({}, {})", tile.0, tile.1),
+            };
+            return Err(Diagnostic::new(
+                "no-kernel",
+                format!("no kernel with tile {shown} is built for {}", device.name),
+            )
+            .at(stated.span, format!("stated for `{}`", stage.name.value))
+            .note(format!("tiles of sm_{} kernels: {list}", device.arch))
+            .help("state one of them, or leave the tile out and it is chosen"));
+        }
+        Ok(matching)
+    }
+
+    /// The graph with these tiles, one a stage.
+    ///
+    /// # Errors
+    /// A grid is too large to check, a stated policy table does not fit the grid, or `tiles` has a wrong length.
+    pub fn graph(&self, tiles: &TileAssignment) -> Result<Graph, Diagnostic> {
+        if tiles.len() != self.stages.len() {
+            let message = format!("{} tiles for {} stages", tiles.len(), self.stages.len());
+            return Err(Diagnostic::new("tile-count", message));
+        }
+        let stages = self
+            .stages
+            .iter()
+            .zip(tiles)
+            .map(|(stage, &tile)| stage.with_tile(tile))
+            .collect::<Result<Vec<_>, _>>()?;
+        let graph = Graph {
+            name: self.name.clone(),
+            element: self.element,
+            tensors: self.tensors.clone(),
+            dependences: derive_dependences(&self.tensors, &stages),
+            stages,
+            dims: self.dims.clone(),
+        };
+        self.check_stated_tables(&graph)?;
+        Ok(graph)
+    }
+
+    /// A stated policy table has an entry for each tile of the producer's grid.
+    fn check_stated_tables(&self, graph: &Graph) -> Result<(), Diagnostic> {
+        for edge in &self.edges {
+            let Some(Spanned { value: Policy::Table(table), span }) = &edge.policy else { continue };
+            let producer = &graph.stages[edge.producer.0];
+            if table.len() != producer.tiles() as usize {
+                let (gm, gn) = producer.grid;
+                let message = format!("the table has {} entries for {} tiles", table.len(), producer.tiles());
+                return Err(Diagnostic::new("table-length", message)
+                    .at(*span, format!("`{}` has {gm} x {gn} tiles", producer.name))
+                    .help("give one slot number a tile, row by row"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ResolvedStage {
+    fn with_tile(&self, mma_tile: (u32, u32, u32)) -> Result<Stage, Diagnostic> {
+        let out_tile = self.custom.map_or_else(|| out_tile(&self.op, mma_tile), |c| c.tile);
+        if out_tile.0 == 0 || out_tile.1 == 0 || mma_tile.2 == 0 {
+            return Err(Diagnostic::new("zero-tile", format!("tile {mma_tile:?} of `{}`", self.name.value))
+                .at(self.name.span, "a tile has at least one element"));
+        }
+        let grid = (self.m.div_ceil(out_tile.0), self.n.div_ceil(out_tile.1));
+        let k_blocks = self.custom.map_or_else(|| self.k.div_ceil(mma_tile.2), |c| c.k_blocks);
+        let tiles = u64::from(grid.0) * u64::from(grid.1);
+        if tiles > MAX_TILES || tiles * u64::from(k_blocks) > MAX_K_BLOCKS {
+            let message = format!("`{}` has {tiles} tiles of {k_blocks} k-blocks", self.name.value);
+            return Err(Diagnostic::new("grid-too-large", message)
+                .at(self.name.span, format!("{} x {} in tiles of {:?}", self.m, self.n, out_tile))
+                .note(format!("at most {MAX_TILES} tiles and {MAX_K_BLOCKS} k-blocks can be checked"))
+                .help("use larger tiles or smaller dims"));
+        }
+        if self.split_k.value > k_blocks {
+            let message = format!("`{}` is split {} ways along k", self.name.value, self.split_k.value);
+            return Err(Diagnostic::new("split-k", message)
+                .at(self.split_k.span, format!("a tile has {k_blocks} k-blocks"))
+                .help(format!("split at most {k_blocks} ways")));
+        }
+        let operands = self
+            .reads
+            .iter()
+            .filter_map(|read| {
+                let footprint = read.footprint.or_else(|| gemm_footprint(read.kind, &self.op, mma_tile))?;
+                Some(Operand { kind: read.kind, tensor: read.tensor, footprint })
+            })
+            .collect();
+        Ok(Stage {
+            name: self.name.value.clone(),
+            op: self.op.clone(),
+            m: self.m,
+            n: self.n,
+            k: self.k,
+            mma_tile,
+            out_tile,
+            grid,
+            k_blocks,
+            split_k: self.split_k.value,
+            operands,
+            out: self.out.value,
+        })
+    }
+}
+
+/// A read of a tensor that a stage writes is a dependence.
+fn derive_dependences(tensors: &[Tensor], stages: &[Stage]) -> Vec<Dependence> {
+    let mut dependences = Vec::new();
+    for (consumer, stage) in stages.iter().enumerate() {
+        for (operand, read) in stage.operands.iter().enumerate() {
+            if let Some(producer) = tensors[read.tensor.0].producer {
+                dependences.push(Dependence { producer, consumer: StageId(consumer), operand });
+            }
+        }
+    }
+    dependences
+}
