@@ -1,0 +1,1 @@
+//! Running plans: pipelines, executors, verification.
