@@ -41,13 +41,22 @@ CUSYNC_HD constexpr uint32_t posts_of(cusync_policy const& p, uint32_t slot) {
   return rows * cols;
 }
 
-/// Elements [begin, end) of a tensor axis of length `length` that consumer tile (m, n) reads at k-block k.
-CUSYNC_HD constexpr Range footprint(cusync_axis const& a, uint32_t length, uint32_t m, uint32_t n, uint32_t k) {
-  int64_t const first = int64_t(a.m) * m + int64_t(a.n) * n + int64_t(a.k) * k + a.offset;
-  int64_t const last = first + a.extent;  // exclusive
+/// Elements [begin, end) of a tensor axis of length `length` that consumer tile (m, n) reads at the k-blocks from k
+/// to last_k: one interval, because the footprint moves by less than its length or not at all in between, or else
+/// the smallest interval that holds them.
+CUSYNC_HD constexpr Range footprint_over(cusync_axis const& a, uint32_t length, uint32_t m, uint32_t n, uint32_t k,
+                                         uint32_t last_k) {
+  int64_t const at = int64_t(a.m) * m + int64_t(a.n) * n + a.offset;
+  int64_t const first = at + int64_t(a.k) * (a.k < 0 ? last_k : k);
+  int64_t const last = at + int64_t(a.k) * (a.k < 0 ? k : last_k) + a.extent;  // exclusive
   uint32_t const begin = first < 0 ? 0 : first > int64_t(length) ? length : uint32_t(first);
   uint32_t const end = last < 0 ? 0 : last > int64_t(length) ? length : uint32_t(last);
   return {begin, end < begin ? begin : end};
+}
+
+/// The same at one k-block.
+CUSYNC_HD constexpr Range footprint(cusync_axis const& a, uint32_t length, uint32_t m, uint32_t n, uint32_t k) {
+  return footprint_over(a, length, m, n, k, k);
 }
 
 /// A box of producer tiles.
@@ -56,11 +65,17 @@ struct TileBox {
   CUSYNC_HD constexpr bool empty() const { return m.empty() || n.empty(); }
 };
 
-/// The producer tiles whose output consumer tile (m, n) reads at k-block k.
-CUSYNC_HD constexpr TileBox producers_of(cusync_edge const& e, uint32_t m, uint32_t n, uint32_t k) {
-  Range const r = footprint(e.rows, e.tensor_rows, m, n, k), c = footprint(e.cols, e.tensor_cols, m, n, k);
+/// The producer tiles whose output consumer tile (m, n) reads at the k-blocks from k to last_k.
+CUSYNC_HD constexpr TileBox producers_over(cusync_edge const& e, uint32_t m, uint32_t n, uint32_t k, uint32_t last_k) {
+  Range const r = footprint_over(e.rows, e.tensor_rows, m, n, k, last_k);
+  Range const c = footprint_over(e.cols, e.tensor_cols, m, n, k, last_k);
   if (r.empty() || c.empty()) return {};
   return {{r.begin / e.tile_rows, ceil_div(r.end, e.tile_rows)}, {c.begin / e.tile_cols, ceil_div(c.end, e.tile_cols)}};
+}
+
+/// The same at one k-block.
+CUSYNC_HD constexpr TileBox producers_of(cusync_edge const& e, uint32_t m, uint32_t n, uint32_t k) {
+  return producers_over(e, m, n, k, k);
 }
 
 /// Slots that a wait visits, as a box of slot rows and slot columns. Not used for table policies.
@@ -105,12 +120,7 @@ CUSYNC_HD constexpr void for_each_slot(cusync_policy const& p, TileBox const& t,
 CUSYNC_HD constexpr TileBox wait_box(cusync_edge const& e, uint32_t m, uint32_t n, uint32_t k, bool first,
                                      uint32_t k_end) {
   if (e.wait_at == CUSYNC_WAIT_AT_START) {
-    if (!first) return {};
-    TileBox const a = producers_of(e, m, n, k), b = producers_of(e, m, n, k_end - 1);
-    if (a.empty()) return b;
-    if (b.empty()) return a;
-    return {{min_u32(a.m.begin, b.m.begin), a.m.end > b.m.end ? a.m.end : b.m.end},
-            {min_u32(a.n.begin, b.n.begin), a.n.end > b.n.end ? a.n.end : b.n.end}};
+    return first ? producers_over(e, m, n, k, k_end - 1) : TileBox{};
   }
   TileBox const now = producers_of(e, m, n, k);
   if (first || now.empty()) return now;
@@ -120,6 +130,42 @@ CUSYNC_HD constexpr TileBox wait_box(cusync_edge const& e, uint32_t m, uint32_t 
     return same ? TileBox{} : now;
   }
   return slots_of(e.policy, now) == slots_of(e.policy, before) ? TileBox{} : now;
+}
+
+/// Steps of `step` elements that bring `first` to `target` or beyond. `step` is positive, `target` beyond `first`.
+CUSYNC_HD constexpr uint32_t steps_to(int64_t first, int64_t target, int32_t step) {
+  return uint32_t((target - first + step - 1) / step);
+}
+
+/// k-blocks after `k` for which the slots along one axis stay the same; `unit` elements share a slot index.
+CUSYNC_HD constexpr uint32_t steps_within(cusync_axis const& a, uint32_t length, uint64_t unit, uint32_t m, uint32_t n,
+                                          uint32_t k) {
+  if (a.k == 0) return UINT32_MAX;
+  int64_t const first = int64_t(a.m) * m + int64_t(a.n) * n + int64_t(a.k) * k + a.offset, last = first + a.extent;
+  if (a.k < 0 || last <= 0) return 1;
+  // The range leaves its first unit when `first` reaches the next one, and enters a new last unit when `last` passes
+  // the end of the present one; past the end of the tensor there is nothing to enter.
+  int64_t const u = int64_t(unit), begin = first < 0 ? 0 : first;
+  uint32_t steps = steps_to(first, (begin / u + 1) * u, a.k);
+  int64_t const end = (last + u - 1) / u * u;
+  if (end < int64_t(length)) {
+    uint32_t const enters = steps_to(last, end + 1, a.k);
+    if (enters < steps) steps = enters;
+  }
+  return steps;
+}
+
+/// A lower bound of the next k-block after `k`, up to k_end, at which wait_box asks for something: k-blocks between
+/// need no look. `k` was waited for.
+CUSYNC_HD constexpr uint32_t next_wait(cusync_edge const& e, uint32_t m, uint32_t n, uint32_t k, uint32_t k_end) {
+  if (e.wait_at == CUSYNC_WAIT_AT_START) return k_end;
+  bool const by_tile = e.policy.table || e.policy.stride_n;
+  uint64_t const unit_rows = uint64_t(e.tile_rows) * (e.policy.table ? 1 : e.policy.block_m);
+  uint64_t const unit_cols = uint64_t(e.tile_cols) * (by_tile ? 1 : e.policy.block_n);
+  uint32_t const by_rows = steps_within(e.rows, e.tensor_rows, unit_rows, m, n, k);
+  uint32_t const by_cols = steps_within(e.cols, e.tensor_cols, unit_cols, m, n, k);
+  uint32_t const steps = min_u32(by_rows, by_cols);
+  return steps < k_end - k ? k + steps : k_end;
 }
 
 /// Whether a monotonic 32-bit counter has reached `want`; right across wrap-around while the two are less than

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// One function per PTX instruction, memory order and scope in its name. No other file holds inline assembly.
+// What needs sm_90 is declared for sm_90 only: using it elsewhere does not compile, rather than doing nothing.
+#pragma once
+#include <stdint.h>
+
+#if !defined(__CUDACC__)
+#error "ptx.cuh is device code: compile it with nvcc"
+#endif
+
+#define CUSYNC_DEVICE __device__ __forceinline__
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#define CUSYNC_HAS_SM90 1
+#else
+#define CUSYNC_HAS_SM90 0
+#endif
+
+namespace cusync::ptx {
+
+// ---- semaphores: device scope -------------------------------------------------------------------------------
+
+/// Later reads of this thread, and of threads it then synchronises with, see what the releasing thread had seen.
+CUSYNC_DEVICE uint32_t ld_acquire_gpu(uint32_t const* address) {
+  uint32_t value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+  return value;
+}
+
+/// Adds without reading back; earlier writes of this thread, and those it has synchronised with, come first.
+CUSYNC_DEVICE void red_release_gpu_add(uint32_t* address, uint32_t value) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+
+/// Stores; the order is that of red_release_gpu_add. Only for a word with one writer.
+CUSYNC_DEVICE void st_release_gpu(uint32_t* address, uint32_t value) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+
+/// Draws from a counter; orders nothing else.
+CUSYNC_DEVICE unsigned long long atom_relaxed_gpu_add(unsigned long long* address, unsigned long long value) {
+  unsigned long long old;
+  asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(address), "l"(value) : "memory");
+  return old;
+}
+
+// ---- the report in host memory: system scope ------------------------------------------------------------------
+
+CUSYNC_DEVICE uint32_t ld_acquire_sys(uint32_t const* address) {
+  uint32_t value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+  return value;
+}
+
+CUSYNC_DEVICE void st_release_sys(uint32_t* address, uint32_t value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+
+CUSYNC_DEVICE uint32_t atom_acq_rel_sys_cas(uint32_t* address, uint32_t expected, uint32_t desired) {
+  uint32_t old;
+  asm volatile("atom.acq_rel.sys.global.cas.b32 %0, [%1], %2, %3;"
+               : "=r"(old)
+               : "l"(address), "r"(expected), "r"(desired)
+               : "memory");
+  return old;
+}
+
+CUSYNC_DEVICE void fence_acq_rel_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+
+// ---- time and place -------------------------------------------------------------------------------------------
+
+/// Nanoseconds; its resolution may be as coarse as a microsecond.
+CUSYNC_DEVICE unsigned long long globaltimer() {
+  unsigned long long ns;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns)::"memory");
+  return ns;
+}
+
+CUSYNC_DEVICE uint32_t smid() {
+  uint32_t sm;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+  return sm;
+}
+
+/// Sleeps for up to twice `ns`.
+CUSYNC_DEVICE void nanosleep(uint32_t ns) { asm volatile("nanosleep.u32 %0;" ::"r"(ns) : "memory"); }
+
+/// Ends the kernel with an error; nothing after it runs.
+CUSYNC_DEVICE void trap() { asm volatile("trap;"); }
+
+// ---- barriers of a part of the CTA ----------------------------------------------------------------------------
+
+/// Waits until `threads` threads (a multiple of 32) have arrived at barrier `id`; orders their memory accesses.
+CUSYNC_DEVICE void bar_sync(uint32_t id, uint32_t threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+#if CUSYNC_HAS_SM90
+
+// ---- the async proxy (TMA) ------------------------------------------------------------------------------------
+
+/// Orders generic accesses to global memory before it with TMA accesses to global memory after it.
+CUSYNC_DEVICE void fence_proxy_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+
+/// The same for shared memory: generic writes to a buffer before a TMA store reads it.
+CUSYNC_DEVICE void fence_proxy_async_shared_cta() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+/// Closes the group of bulk copies that this thread has issued.
+CUSYNC_DEVICE void cp_async_bulk_commit_group() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+/// Waits until all but the `Pending` youngest groups of this thread are complete: their writes to global memory
+/// are visible to this thread. What a post needs.
+template <int Pending>
+CUSYNC_DEVICE void cp_async_bulk_wait_group() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(Pending) : "memory");
+}
+
+/// Waits only until the groups have read their sources: shared memory may be reused. Says nothing of global
+/// memory, so no post may follow from it.
+template <int Pending>
+CUSYNC_DEVICE void cp_async_bulk_wait_group_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
+}
+
+// ---- programmatic dependent launch ----------------------------------------------------------------------------
+
+/// Lets the next kernel of the stream start once every CTA of this one has issued it or has ended.
+CUSYNC_DEVICE void griddepcontrol_launch_dependents() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+/// Waits until the kernels before this one in the stream have ended and their memory is visible.
+CUSYNC_DEVICE void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+// ---- election -------------------------------------------------------------------------------------------------
+
+/// True in one lane of a converged warp.
+CUSYNC_DEVICE bool elect_one() {
+  uint32_t elected;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "elect.sync _|p, 0xffffffff;\n"
+      "selp.u32 %0, 1, 0, p;\n"
+      "}\n"
+      : "=r"(elected));
+  return elected != 0;
+}
+
+#endif  // CUSYNC_HAS_SM90
+
+}  // namespace cusync::ptx
