@@ -1,7 +1,8 @@
 //! Tile-synchronised execution of dependent GPU kernels.
 //!
-//! Layers, each knowing only those before it: [`ffi`] (raw C ABI), [`runtime`] (plans on real hardware). The library
-//! prints nothing.
+//! Layers, each knowing only those before it: [`ffi`] (raw C ABI), [`device`] (safe handles), [`runtime`] (plans on
+//! real hardware). The library prints nothing.
 
+pub mod device;
 pub mod ffi;
 pub mod runtime;

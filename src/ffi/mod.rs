@@ -3,7 +3,13 @@
 //! Without a CUDA toolchain at build time the same symbols come from `csrc/nocuda.c`, so nothing above this layer
 //! has to know. [`crate::device`] is the only caller of the kernel half; the `cusync_host_*` half is policy
 //! arithmetic compiled for the host.
-#![allow(unsafe_code, missing_docs, non_camel_case_types, unreachable_pub, clippy::undocumented_unsafe_blocks)]
+#![allow(
+    unsafe_code,
+    missing_docs,
+    non_camel_case_types,
+    unreachable_pub,
+    clippy::undocumented_unsafe_blocks
+)]
 
 #[rustfmt::skip]
 mod bindings;

@@ -1,0 +1,132 @@
+//! What can go wrong below the runtime, each with a way out.
+
+use std::ffi::CStr;
+
+use cudarc::driver::sys;
+
+use crate::ffi;
+
+/// Result of this layer.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A fault of the driver, the GPU or the kernel library.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// libcuda is not on this machine.
+    #[error("no NVIDIA driver was found (libcuda.so.1)\n  help: install the driver, or use `--executor cpu`")]
+    NoDriver,
+    /// The driver is there, a GPU is not.
+    #[error(
+        "no usable GPU: {0}\n  help: check `nvidia-smi` and CUDA_VISIBLE_DEVICES, or use `--executor cpu`"
+    )]
+    NoDevice(String),
+    /// A driver call failed.
+    #[error("{call} failed: {name} ({code}){}", hint(*code))]
+    Driver {
+        /// The driver function.
+        call: &'static str,
+        /// `CUresult`.
+        code: u32,
+        /// Its name.
+        name: String,
+    },
+    /// This binary holds no kernel for a request.
+    #[error(
+        "{0} needs kernels that this binary was not built with\n  help: run `cargo xtask setup`, build again, and see `cusync doctor`"
+    )]
+    NotBuilt(String),
+    /// The kernel library refused an argument.
+    #[error("{0}: the kernel library refused an argument (a size, an alignment or a missing pointer)")]
+    BadArgument(String),
+    /// A CUDA runtime error inside the kernel library.
+    #[error("{call} failed in the CUDA runtime with error {code}{}", hint(*code))]
+    Runtime {
+        /// The C function and what it was for.
+        call: String,
+        /// `cudaError_t`.
+        code: u32,
+    },
+    /// Host memory ran out.
+    #[error("{0}: out of host memory")]
+    NoHostMemory(String),
+    /// Device memory ran out, or would.
+    #[error(
+        "{what} needs {need_mib} MiB of device memory, {free_mib} MiB are free\n  help: use a smaller size or another GPU"
+    )]
+    NoDeviceMemory {
+        /// What the memory is for.
+        what: String,
+        /// MiB asked for.
+        need_mib: u64,
+        /// MiB free.
+        free_mib: u64,
+    },
+    /// Two lengths that should agree.
+    #[error("{what}: {have} elements, {want} expected")]
+    Length {
+        /// What was copied or bound.
+        what: String,
+        /// Elements given.
+        have: usize,
+        /// Elements expected.
+        want: usize,
+    },
+}
+
+/// A way out for the codes that users meet; driver and runtime share these numbers.
+fn hint(code: u32) -> &'static str {
+    match code {
+        2 => "\n  help: out of device memory: use a smaller size, or end other users of this GPU",
+        35 | 803 => "\n  help: the driver is older than CUDA 13.0 (580): update it",
+        100 | 101 => "\n  help: no such GPU: check CUDA_VISIBLE_DEVICES",
+        209 => "\n  help: no kernel image for this GPU: build with CUSYNC_ARCHS naming its architecture",
+        700 => "\n  help: a kernel left its memory: run under compute-sanitizer and report this",
+        715 | 719 => "\n  help: a kernel trapped; the context is lost, start a new process",
+        _ => "",
+    }
+}
+
+/// Turns a driver result into ours.
+pub(super) fn check(call: &'static str, result: sys::CUresult) -> Result<()> {
+    if result == sys::CUresult::CUDA_SUCCESS {
+        return Ok(());
+    }
+    let mut text = std::ptr::null();
+    // SAFETY: the driver is loaded, or there would be no result; it returns a static string or leaves null.
+    let name = unsafe {
+        let known = sys::cuGetErrorName(result, &mut text);
+        if known == sys::CUresult::CUDA_SUCCESS && !text.is_null() {
+            CStr::from_ptr(text).to_string_lossy().into_owned()
+        } else {
+            "unknown".to_owned()
+        }
+    };
+    Err(Error::Driver { call, code: result as u32, name })
+}
+
+/// Turns a status of the kernel library into ours; `call` names the function and its subject.
+pub(super) fn check_status(call: impl FnOnce() -> String, status: i32) -> Result<()> {
+    let status = status as u32;
+    Err(match status {
+        ffi::CUSYNC_OK => return Ok(()),
+        ffi::CUSYNC_ERROR_NOT_BUILT => Error::NotBuilt(call()),
+        ffi::CUSYNC_ERROR_BAD_ARGUMENT => Error::BadArgument(call()),
+        ffi::CUSYNC_ERROR_NO_MEMORY => Error::NoHostMemory(call()),
+        _ => Error::Runtime { call: call(), code: status.saturating_sub(ffi::CUSYNC_ERROR_CUDA) },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_become_errors_that_name_the_call() {
+        let of = |status| check_status(|| "gemm up".into(), status);
+        assert_eq!(of(0), Ok(()));
+        assert_eq!(of(1), Err(Error::NotBuilt("gemm up".into())));
+        assert_eq!(of(2), Err(Error::BadArgument("gemm up".into())));
+        assert_eq!(of(1719), Err(Error::Runtime { call: "gemm up".into(), code: 719 }));
+        assert!(of(1719).expect_err("719 is an error").to_string().contains("trapped"));
+    }
+}

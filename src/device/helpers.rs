@@ -1,0 +1,157 @@
+//! The kernel library's helpers of tests and benchmarks, each asynchronous on a stream.
+
+use super::error::{Error, Result, check_status};
+use super::gemm::GemmArgs;
+use super::memory::DeviceBuffer;
+use super::stream::Stream;
+use crate::ffi;
+
+fn at_least(what: &str, have: usize, want: u64) -> Result<()> {
+    if have as u64 >= want {
+        return Ok(());
+    }
+    Err(Error::Length { what: what.into(), have, want: want as usize })
+}
+
+/// Fills with uniform random values in (-scale, scale); `element` is `CUSYNC_F16` or `CUSYNC_BF16`.
+pub fn fill_random(
+    data: &DeviceBuffer<u16>,
+    element: u32,
+    scale: f32,
+    seed: u32,
+    stream: &Stream,
+) -> Result<()> {
+    // SAFETY: the buffer holds `len` 16-bit values.
+    let status = unsafe {
+        ffi::cusync_fill_random(data.pointer(), data.len() as u64, element, scale, seed, stream.pointer())
+    };
+    check_status(|| "random fill".into(), status)
+}
+
+/// Adds sum (x - y)^2 and sum y^2 to `out[0]` and `out[1]`, and raises `out[2]` to max |x - y|.
+pub fn compare(
+    x: &DeviceBuffer<u16>,
+    y: &DeviceBuffer<f32>,
+    element: u32,
+    out: &DeviceBuffer<f32>,
+    stream: &Stream,
+) -> Result<()> {
+    at_least("reference of a comparison", y.len(), x.len() as u64)?;
+    at_least("sums of a comparison", out.len(), 3)?;
+    // SAFETY: `y` is as long as `x`, `out` holds three floats.
+    let status = unsafe {
+        ffi::cusync_compare(
+            x.pointer(),
+            y.pointer().cast(),
+            x.len() as u64,
+            element,
+            out.pointer().cast(),
+            stream.pointer(),
+        )
+    };
+    check_status(|| "comparison".into(), status)
+}
+
+/// The plain-CUDA reference of a stage into `d`, in float32; `round`: rounded once through the element type.
+pub fn reference_gemm(args: &GemmArgs, d: &DeviceBuffer<f32>, round: bool, stream: &Stream) -> Result<()> {
+    let raw = args.raw()?;
+    at_least("reference output", d.len(), u64::from(args.shape.0) * u64::from(args.d_columns()))?;
+    // SAFETY: operands as in `Gemm::new`; `d` holds M x D's columns.
+    let status =
+        unsafe { ffi::cusync_reference_gemm(&raw, d.pointer().cast(), u32::from(round), stream.pointer()) };
+    check_status(|| format!("reference of stage {}", args.name), status)
+}
+
+/// Interleaves gate and up, each K x N, into packed, K x 2N, in groups of 8 columns.
+pub fn pack_gated(
+    gate: &DeviceBuffer<u16>,
+    up: &DeviceBuffer<u16>,
+    packed: &DeviceBuffer<u16>,
+    k: u32,
+    n: u32,
+    stream: &Stream,
+) -> Result<()> {
+    let area = u64::from(k) * u64::from(n);
+    at_least("gate weights", gate.len(), area)?;
+    at_least("up weights", up.len(), area)?;
+    at_least("packed weights", packed.len(), 2 * area)?;
+    // SAFETY: the three sizes were checked.
+    let status = unsafe {
+        ffi::cusync_pack_gated(gate.pointer(), up.pointer(), packed.pointer(), k, n, stream.pointer())
+    };
+    check_status(|| "packing of gate and up".into(), status)
+}
+
+/// silu(gate) * up of a packed M x 2N product into M x N.
+pub fn gated_activation(
+    packed: &DeviceBuffer<u16>,
+    d: &DeviceBuffer<u16>,
+    m: u32,
+    n: u32,
+    element: u32,
+    stream: &Stream,
+) -> Result<()> {
+    let area = u64::from(m) * u64::from(n);
+    at_least("packed product", packed.len(), 2 * area)?;
+    at_least("gated activation", d.len(), area)?;
+    // SAFETY: both sizes were checked.
+    let status = unsafe {
+        ffi::cusync_gated_activation(packed.pointer(), d.pointer(), m, n, element, stream.pointer())
+    };
+    check_status(|| "gated activation".into(), status)
+}
+
+/// d = activation(x), element by element.
+pub fn activate(
+    x: &DeviceBuffer<u16>,
+    d: &DeviceBuffer<u16>,
+    activation: u32,
+    element: u32,
+    stream: &Stream,
+) -> Result<()> {
+    at_least("activation output", d.len(), x.len() as u64)?;
+    // SAFETY: `d` is as long as `x`.
+    let status = unsafe {
+        ffi::cusync_activation_kernel(
+            x.pointer(),
+            d.pointer(),
+            x.len() as u64,
+            activation,
+            element,
+            stream.pointer(),
+        )
+    };
+    check_status(|| "activation".into(), status)
+}
+
+/// Reads `data` once; `sink` (64 values) takes what keeps the loads from being optimised away.
+pub fn stream_read(data: &DeviceBuffer<u16>, sink: &DeviceBuffer<u32>, stream: &Stream) -> Result<()> {
+    at_least("sink of the read test", sink.len(), 64)?;
+    // SAFETY: the buffer holds `bytes()` bytes.
+    let status = unsafe {
+        ffi::cusync_stream_read(data.pointer(), data.bytes() as u64, sink.pointer(), stream.pointer())
+    };
+    check_status(|| "read test".into(), status)
+}
+
+/// Repeats one satisfied wait, one post and one hand-off between two SMs `count` times each; nanoseconds each into
+/// `out[0..3]`. `scratch` holds 1024 zeroed words.
+pub fn measure_semaphores(
+    scratch: &DeviceBuffer<u32>,
+    count: u32,
+    out: &DeviceBuffer<f32>,
+    stream: &Stream,
+) -> Result<()> {
+    at_least("scratch of the semaphore test", scratch.len(), 1024)?;
+    at_least("times of the semaphore test", out.len(), 3)?;
+    // SAFETY: both sizes were checked.
+    let status = unsafe {
+        ffi::cusync_measure_semaphores(
+            scratch.pointer().cast(),
+            count,
+            out.pointer().cast(),
+            stream.pointer(),
+        )
+    };
+    check_status(|| "semaphore test".into(), status)
+}

@@ -1,0 +1,196 @@
+//! Device memory and the pinned report.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+
+use cudarc::driver::sys;
+
+use super::context::Device;
+use super::error::{Error, Result, check};
+use super::stream::Stream;
+use crate::ffi;
+
+/// Types whose values are plain bytes: any bit pattern is valid and there is no padding.
+///
+/// # Safety
+/// Implementors must be `repr` of primitive numbers only.
+pub unsafe trait Plain: Copy + Send + Sync + 'static {}
+
+macro_rules! plain {
+    ($($t:ty),*) => {
+        $(
+            // SAFETY: a primitive number.
+            unsafe impl Plain for $t {}
+        )*
+    };
+}
+plain!(u8, u16, u32, u64, i32, f32, half::f16, half::bf16);
+
+/// `len` values of `T` in device memory, freed on drop. Tensors of 16-bit floats are `DeviceBuffer<u16>`: which
+/// of the two formats they hold is the pipeline's matter.
+#[derive(Debug)]
+pub struct DeviceBuffer<T: Plain> {
+    device: Device,
+    pointer: sys::CUdeviceptr,
+    len: usize,
+    marker: PhantomData<T>,
+}
+
+impl<T: Plain> Drop for DeviceBuffer<T> {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` in this context. After a fault of the context the call fails, and its memory
+        // is gone anyway.
+        if self.device.enter().is_ok() {
+            unsafe { sys::cuMemFree_v2(self.pointer) };
+        }
+    }
+}
+
+impl<T: Plain> DeviceBuffer<T> {
+    /// Allocates without initialising; `what` names the buffer if memory runs out.
+    pub fn new(device: &Device, len: usize, what: &str) -> Result<Self> {
+        device.enter()?;
+        let bytes = len.max(1).checked_mul(size_of::<T>()).unwrap_or(usize::MAX);
+        let mut pointer = 0;
+        // SAFETY: a current context; the pointer outlives the call.
+        let result = unsafe { sys::cuMemAlloc_v2(&mut pointer, bytes) };
+        if result == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+            let free_mib = device.memory().map_or(0, |(free, _)| free >> 20);
+            return Err(Error::NoDeviceMemory {
+                what: what.into(),
+                need_mib: (bytes as u64) >> 20,
+                free_mib,
+            });
+        }
+        check("cuMemAlloc", result)?;
+        Ok(DeviceBuffer { device: device.clone(), pointer, len, marker: PhantomData })
+    }
+
+    /// Allocates and zeroes, and waits until that is done.
+    pub fn zeroed(device: &Device, len: usize, what: &str) -> Result<Self> {
+        let buffer = Self::new(device, len, what)?;
+        // SAFETY: the allocation holds at least `bytes()` bytes.
+        check("cuMemsetD8", unsafe { sys::cuMemsetD8_v2(buffer.pointer, 0, buffer.bytes()) })?;
+        device.synchronize()?;
+        Ok(buffer)
+    }
+
+    /// Allocates and copies `data` in, and waits until that is done.
+    pub fn from_slice(device: &Device, data: &[T], what: &str) -> Result<Self> {
+        let buffer = Self::new(device, data.len(), what)?;
+        buffer.upload(data)?;
+        Ok(buffer)
+    }
+
+    /// Number of values.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> usize {
+        self.len * size_of::<T>()
+    }
+
+    /// The device address.
+    pub fn pointer(&self) -> *mut c_void {
+        self.pointer as *mut c_void
+    }
+
+    /// Copies from the host and waits. Other streams must not be using the buffer.
+    pub fn upload(&self, data: &[T]) -> Result<()> {
+        self.same_length("upload", data.len())?;
+        self.device.enter()?;
+        // SAFETY: both sides hold `bytes()` bytes of plain data.
+        check("cuMemcpyHtoD", unsafe {
+            sys::cuMemcpyHtoD_v2(self.pointer, data.as_ptr().cast(), self.bytes())
+        })
+    }
+
+    /// Copies to the host and waits for the copy; the caller has waited for the writers.
+    pub fn download(&self, data: &mut [T]) -> Result<()> {
+        self.same_length("download", data.len())?;
+        self.device.enter()?;
+        // SAFETY: both sides hold `bytes()` bytes, and any bit pattern is a valid `T`.
+        check("cuMemcpyDtoH", unsafe {
+            sys::cuMemcpyDtoH_v2(data.as_mut_ptr().cast(), self.pointer, self.bytes())
+        })
+    }
+
+    /// Fills with one byte, in the order of `stream`. 0xFF makes NaNs of every float format here: the poison that
+    /// shows an output which was never written.
+    pub fn fill_bytes(&self, byte: u8, stream: &Stream) -> Result<()> {
+        self.device.enter()?;
+        // SAFETY: the allocation holds `bytes()` bytes.
+        check("cuMemsetD8Async", unsafe {
+            sys::cuMemsetD8Async(self.pointer, byte, self.bytes(), stream.raw())
+        })
+    }
+
+    fn same_length(&self, what: &str, have: usize) -> Result<()> {
+        if have == self.len {
+            return Ok(());
+        }
+        Err(Error::Length { what: what.into(), have, want: self.len })
+    }
+}
+
+/// The record that a wait which timed out fills: pinned host memory that kernels write, and that outlives the trap.
+#[derive(Debug)]
+pub struct Report {
+    device: Device,
+    host: *mut ffi::cusync_report,
+    mapped: sys::CUdeviceptr,
+}
+
+// SAFETY: the record is read only through `read`, volatile, and written by the GPU.
+unsafe impl Send for Report {}
+// SAFETY: as above.
+unsafe impl Sync for Report {}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new`; a failure leaves nothing to do.
+        if self.device.enter().is_ok() {
+            unsafe { sys::cuMemFreeHost(self.host.cast()) };
+        }
+    }
+}
+
+impl Report {
+    /// Allocates an empty record that the GPU can write.
+    pub fn new(device: &Device) -> Result<Report> {
+        device.enter()?;
+        let (mut host, mut mapped) = (std::ptr::null_mut(), 0);
+        let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
+        // SAFETY: a current context; the pointers outlive the calls, and the new memory is zeroed before use.
+        unsafe {
+            check("cuMemHostAlloc", sys::cuMemHostAlloc(&mut host, size_of::<ffi::cusync_report>(), flags))?;
+            host.cast::<ffi::cusync_report>().write(ffi::cusync_report::default());
+        }
+        let mut report = Report { device: device.clone(), host: host.cast(), mapped: 0 };
+        // SAFETY: `host` was allocated with DEVICEMAP.
+        check("cuMemHostGetDevicePointer", unsafe {
+            sys::cuMemHostGetDevicePointer_v2(&mut mapped, host, 0)
+        })?;
+        report.mapped = mapped;
+        Ok(report)
+    }
+
+    /// The record, when a wait has filled it.
+    pub fn read(&self) -> Option<ffi::cusync_report> {
+        // SAFETY: valid for as long as `self`; volatile because the GPU writes it.
+        let record = unsafe { self.host.read_volatile() };
+        (record.claimed != 0).then_some(record)
+    }
+
+    /// The device address, for kernels.
+    pub(crate) fn device_pointer(&self) -> *mut ffi::cusync_report {
+        self.mapped as *mut ffi::cusync_report
+    }
+}

@@ -1,0 +1,23 @@
+//! Safe handles over the CUDA driver and the kernel library.
+//!
+//! Everything returns [`Result`]; nothing panics when there is no driver, no GPU or no kernel. The driver is
+//! loaded when the first [`Device`] is opened, through cudarc's raw bindings. cudarc's own buffers are not used:
+//! they make a stream wait for the last write of another stream, which is the very overlap that tile semaphores
+//! are for. Ordering is therefore the caller's: [`Stream`] and [`Event`] state it, handles only keep memory alive.
+//!
+//! The only modules with `unsafe` are this one's and [`crate::ffi`].
+#![allow(unsafe_code)]
+
+pub mod helpers;
+
+mod context;
+mod error;
+mod gemm;
+mod memory;
+mod stream;
+
+pub use context::{Device, driver_version, gpu_count};
+pub use error::{Error, Result};
+pub use gemm::{Gemm, GemmArgs, Schedule, StreamK, Synchronisation, kernels};
+pub use memory::{DeviceBuffer, Plain, Report};
+pub use stream::{Event, GraphExec, Launch, Stream};

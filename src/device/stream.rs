@@ -1,0 +1,199 @@
+//! Streams, events and graphs: the ordering that callers state.
+
+use std::ffi::c_void;
+
+use cudarc::driver::sys;
+
+use super::context::Device;
+use super::error::{Result, check};
+
+/// A stream that does not synchronise with the default stream.
+#[derive(Debug)]
+pub struct Stream {
+    device: Device,
+    raw: sys::CUstream,
+}
+
+// SAFETY: streams may be used from any thread; the context is made current before each call.
+unsafe impl Send for Stream {}
+// SAFETY: as above; the driver serialises calls.
+unsafe impl Sync for Stream {}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // SAFETY: created in `new`; work still queued runs to its end.
+        if self.device.enter().is_ok() {
+            unsafe { sys::cuStreamDestroy_v2(self.raw) };
+        }
+    }
+}
+
+impl Stream {
+    /// Makes a stream. Do so before any kernel spins: stream creation may synchronise.
+    pub fn new(device: &Device) -> Result<Stream> {
+        device.enter()?;
+        let mut raw = std::ptr::null_mut();
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: a current context; `raw` outlives the call.
+        check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut raw, flags) })?;
+        Ok(Stream { device: device.clone(), raw })
+    }
+
+    /// Waits for everything queued so far.
+    pub fn synchronize(&self) -> Result<()> {
+        self.device.enter()?;
+        // SAFETY: a live stream.
+        check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.raw) })
+    }
+
+    /// Records `event` after everything queued so far.
+    pub fn record(&self, event: &Event) -> Result<()> {
+        self.device.enter()?;
+        // SAFETY: both live, of one context.
+        check("cuEventRecord", unsafe { sys::cuEventRecord(event.raw, self.raw) })
+    }
+
+    /// Makes later work wait for the latest record of `event`.
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        self.device.enter()?;
+        // SAFETY: both live, of one context.
+        check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(self.raw, event.raw, 0) })
+    }
+
+    /// Captures what `work` queues on this stream (and on streams that it forks to and joins) into a graph, without
+    /// running it. The capture is ended also when `work` fails.
+    pub fn capture<E: From<super::Error>>(
+        &self,
+        work: impl FnOnce() -> std::result::Result<(), E>,
+    ) -> std::result::Result<GraphExec, E> {
+        self.device.enter()?;
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: a live stream that is not capturing.
+        check("cuStreamBeginCapture", unsafe { sys::cuStreamBeginCapture_v2(self.raw, mode) })?;
+        let outcome = work();
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: capture began above on this thread.
+        let ended = check("cuStreamEndCapture", unsafe { sys::cuStreamEndCapture(self.raw, &mut graph) });
+        let instantiated = ended.and_then(|()| {
+            let mut exec = std::ptr::null_mut();
+            // SAFETY: a complete graph; destroyed below.
+            check("cuGraphInstantiate", unsafe { sys::cuGraphInstantiateWithFlags(&mut exec, graph, 0) })?;
+            Ok(GraphExec { device: self.device.clone(), raw: exec })
+        });
+        if !graph.is_null() {
+            // SAFETY: ended above; instances do not need it.
+            unsafe { sys::cuGraphDestroy(graph) };
+        }
+        outcome?;
+        Ok(instantiated?)
+    }
+
+    pub(super) fn raw(&self) -> sys::CUstream {
+        self.raw
+    }
+
+    /// The handle as the C ABI takes it.
+    pub(super) fn pointer(&self) -> *mut c_void {
+        self.raw.cast()
+    }
+}
+
+/// A point in a stream's order.
+#[derive(Debug)]
+pub struct Event {
+    device: Device,
+    raw: sys::CUevent,
+}
+
+// SAFETY: events may be used from any thread.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: created in `with_flags`.
+        if self.device.enter().is_ok() {
+            unsafe { sys::cuEventDestroy_v2(self.raw) };
+        }
+    }
+}
+
+impl Event {
+    /// For ordering only; what a launch-completion event must be.
+    pub fn ordering(device: &Device) -> Result<Event> {
+        Self::with_flags(device, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32)
+    }
+
+    /// With a time stamp.
+    pub fn timing(device: &Device) -> Result<Event> {
+        Self::with_flags(device, sys::CUevent_flags::CU_EVENT_DEFAULT as u32)
+    }
+
+    fn with_flags(device: &Device, flags: u32) -> Result<Event> {
+        device.enter()?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: a current context; `raw` outlives the call.
+        check("cuEventCreate", unsafe { sys::cuEventCreate(&mut raw, flags) })?;
+        Ok(Event { device: device.clone(), raw })
+    }
+
+    /// Waits until the event has happened.
+    pub fn synchronize(&self) -> Result<()> {
+        self.device.enter()?;
+        // SAFETY: a live event.
+        check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(self.raw) })
+    }
+
+    /// Microseconds from `start` to this one; both of [`Event::timing`], recorded and happened.
+    pub fn us_since(&self, start: &Event) -> Result<f64> {
+        self.device.enter()?;
+        let mut ms = 0.0;
+        // SAFETY: both live, of one context.
+        check("cuEventElapsedTime", unsafe { sys::cuEventElapsedTime_v2(&mut ms, start.raw, self.raw) })?;
+        Ok(f64::from(ms) * 1e3)
+    }
+
+    pub(super) fn pointer(&self) -> *mut c_void {
+        self.raw.cast()
+    }
+}
+
+/// An instantiated graph. It holds addresses, not memory: whoever captured it keeps the buffers alive.
+#[derive(Debug)]
+pub struct GraphExec {
+    device: Device,
+    raw: sys::CUgraphExec,
+}
+
+// SAFETY: launches are serialised by `&self` calls into the driver, which locks.
+unsafe impl Send for GraphExec {}
+
+impl Drop for GraphExec {
+    fn drop(&mut self) {
+        // SAFETY: instantiated in `Stream::capture`; a running instance is freed when it ends.
+        if self.device.enter().is_ok() {
+            unsafe { sys::cuGraphExecDestroy(self.raw) };
+        }
+    }
+}
+
+impl GraphExec {
+    /// Queues the graph on `stream`.
+    pub fn launch(&self, stream: &Stream) -> Result<()> {
+        self.device.enter()?;
+        // SAFETY: both live.
+        check("cuGraphLaunch", unsafe { sys::cuGraphLaunch(self.raw, stream.raw) })
+    }
+}
+
+/// How a stage's kernel is queued.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch<'a> {
+    /// Where.
+    pub stream: &'a Stream,
+    /// Recorded when every CTA has begun; of [`Event::ordering`].
+    pub started: Option<&'a Event>,
+    /// Whether the kernel may begin when every CTA of the one before it in the stream has issued its trigger.
+    pub programmatic: bool,
+}
