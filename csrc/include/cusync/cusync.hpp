@@ -2,6 +2,7 @@
 // The whole device library. A host compiler sees the index arithmetic, nvcc also the semaphores.
 #pragma once
 #include "cusync/desc.h"
+#include "cusync/edge.hpp"
 #include "cusync/fixed.hpp"
 #include "cusync/order.hpp"
 #include "cusync/policy.hpp"

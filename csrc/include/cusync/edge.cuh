@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Waiting for an edge and posting a tile, for edges that a kernel gets at run time (cusync_edge, cusync_policy) and
-// for those that a rendered header fixes at compile time (Edge<Desc>, Producer<Desc>); both run the same functions.
+// Waiting for an edge and posting a tile. The edge is a value: from a kernel's parameters, or from a rendered header
+// (edge.hpp), in which case its numbers fold into the code.
 #pragma once
-#include "cusync/fixed.hpp"
 #include "cusync/semaphore.cuh"
 
 namespace cusync {
@@ -94,39 +93,5 @@ CUSYNC_DEVICE void post_tile_after_bulk_stores(cusync_policy const& p, uint32_t*
   post_tile(p, semaphores, m, n, value);
 }
 #endif
-
-/// An edge that a rendered header fixes; Desc as fixed.hpp says. The consumer's side.
-template <class Desc>
-struct Edge {
-  static CUSYNC_HD cusync_edge value() { return get<Desc>(); }
-
-  template <ReadBy By = ReadBy::kLoads>
-  static CUSYNC_DEVICE void wait_for_k_block(uint32_t m, uint32_t n, uint32_t k, bool first, uint32_t k_end,
-                                             WaitContext const& ctx) {
-    cusync::wait_for_k_block<By>(value(), m, n, k, first, k_end, ctx);
-  }
-  template <ReadBy By = ReadBy::kLoads>
-  static CUSYNC_DEVICE void wait_for_tile(uint32_t m, uint32_t n, WaitContext const& ctx) {
-    cusync::wait_for_tile<By>(value(), m, n, ctx);
-  }
-  template <ReadBy By = ReadBy::kLoads>
-  static CUSYNC_DEVICE void warp_wait_for_k_block(uint32_t m, uint32_t n, uint32_t k, bool first, uint32_t k_end,
-                                                  WaitContext const& ctx) {
-    cusync::warp_wait_for_k_block<By>(value(), m, n, k, first, k_end, ctx);
-  }
-};
-
-/// The same edge, the producer's side.
-template <class Desc>
-struct Producer {
-  static CUSYNC_HD cusync_policy value() { return get<Desc>().policy; }
-
-  static CUSYNC_DEVICE void post_tile(uint32_t* semaphores, uint32_t m, uint32_t n) {
-    cusync::post_tile(value(), semaphores, m, n);
-  }
-  static CUSYNC_DEVICE void cta_post_tile(uint32_t* semaphores, uint32_t m, uint32_t n) {
-    cusync::cta_post_tile(value(), semaphores, m, n);
-  }
-};
 
 }  // namespace cusync

@@ -56,16 +56,17 @@ constexpr auto get_constant() {
   return value;
 }
 
-/// Every tile has a slot inside the edge's part of the array, and the posts of all slots add up to all tiles.
+// ---- for the static assertions of rendered headers ------------------------------------------------------------------------
+
+/// The posts of all slots add up to all tiles.
 constexpr bool posts_add_up(cusync_policy const& p) {
   uint64_t posts = 0;
   for (uint32_t s = 0; s < p.slot_count; ++s) posts += posts_of(p, p.slot_base + s);
   return posts == uint64_t(p.grid_m) * p.grid_n;
 }
 
-/// The slots of the grid's corners lie inside the edge's part of the array; slots grow with m and n within a block
-/// policy, so these are its extremes.
-constexpr bool slots_in_bounds(cusync_policy const& p) {
+/// The tiles in the grid's corners post slots of this edge's part of the array.
+constexpr bool corners_in_bounds(cusync_policy const& p) {
   uint32_t const ms[] = {0, p.grid_m - 1}, ns[] = {0, p.grid_n - 1};
   for (uint32_t m : ms)
     for (uint32_t n : ns) {
@@ -81,16 +82,16 @@ constexpr bool ends_on_grid(cusync_order const& o) {
   return a.m < o.grid_m && a.n < o.grid_n && b.m < o.grid_m && b.n < o.grid_n;
 }
 
-/// A consumer tile waits, by its last k-block, for producer tiles of the grid only, and for one at least.
+/// Consumer tile (m, n) waits for something, and only for tiles of the producer's grid.
 constexpr bool waits_on_grid(cusync_edge const& e, uint32_t m, uint32_t n) {
-  bool any = false;
+  bool waits = false;
   for (uint32_t k = 0; k < e.k_blocks; ++k) {
     TileBox const box = wait_box(e, m, n, k, k == 0, e.k_blocks);
     if (box.empty()) continue;
-    any = true;
     if (box.m.end > e.policy.grid_m || box.n.end > e.policy.grid_n) return false;
+    waits = true;
   }
-  return any;
+  return waits;
 }
 
 }  // namespace cusync

@@ -42,8 +42,7 @@ CUSYNC_HD constexpr uint32_t posts_of(cusync_policy const& p, uint32_t slot) {
 }
 
 /// Elements [begin, end) of a tensor axis of length `length` that consumer tile (m, n) reads at the k-blocks from k
-/// to last_k: one interval, because the footprint moves by less than its length or not at all in between, or else
-/// the smallest interval that holds them.
+/// to last_k, or the smallest interval that holds them.
 CUSYNC_HD constexpr Range footprint_over(cusync_axis const& a, uint32_t length, uint32_t m, uint32_t n, uint32_t k,
                                          uint32_t last_k) {
   int64_t const at = int64_t(a.m) * m + int64_t(a.n) * n + a.offset;
@@ -119,9 +118,7 @@ CUSYNC_HD constexpr void for_each_slot(cusync_policy const& p, TileBox const& t,
 /// k-block that this work item loads (not 0 in a split-K slice). Empty when nothing new is needed.
 CUSYNC_HD constexpr TileBox wait_box(cusync_edge const& e, uint32_t m, uint32_t n, uint32_t k, bool first,
                                      uint32_t k_end) {
-  if (e.wait_at == CUSYNC_WAIT_AT_START) {
-    return first ? producers_over(e, m, n, k, k_end - 1) : TileBox{};
-  }
+  if (e.wait_at == CUSYNC_WAIT_AT_START) return first ? producers_over(e, m, n, k, k_end - 1) : TileBox{};
   TileBox const now = producers_of(e, m, n, k);
   if (first || now.empty()) return now;
   TileBox const before = producers_of(e, m, n, k - 1);
