@@ -11,3 +11,4 @@ pub mod device;
 pub mod diagnostic;
 pub mod graph;
 pub mod policy;
+pub mod spec;

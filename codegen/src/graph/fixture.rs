@@ -16,7 +16,7 @@ pub fn gemm_chain(name: &str, m: u32, widths: &[u32]) -> Resolved {
         let x = TensorId(tensors.len() - 1);
         tensors.insert(x.0, tensor(format!("W{i}"), k, n, None));
         tensors.push(tensor(format!("X{}", i + 1), m, n, Some(StageId(i))));
-        let read = |kind, tensor| Read { kind, tensor, span: nowhere, footprint: None };
+        let read = |kind, tensor| Read { kind, tensor, span: nowhere, footprint: None, tiles: None };
         stages.push(ResolvedStage {
             name: Spanned::new(format!("g{i}"), nowhere),
             op: Op::Gemm { activation: Activation::Identity },
@@ -38,6 +38,7 @@ pub fn gemm_chain(name: &str, m: u32, widths: &[u32]) -> Resolved {
         tensors,
         stages,
         edges: Vec::new(),
+        explicit: Vec::new(),
     }
 }
 

@@ -5,11 +5,16 @@
 
 use std::ops::Range;
 
+mod dims;
+mod explicit;
 mod fixture;
 mod footprint;
+mod lower;
 mod resolved;
+mod stated;
 
 pub use fixture::gemm_chain;
+pub(crate) use lower::resolve;
 pub use resolved::{
     CustomShape, MAX_K_BLOCKS, MAX_TILES, Read, Resolved, ResolvedStage, StatedEdge, StatedOrder, StatedTile,
     TileAssignment,

@@ -1,5 +1,6 @@
 //! A pipeline with its dims fixed and its shapes proved to meet, waiting for a tile of each stage.
 
+use super::explicit::{self, ExplicitDep};
 use super::footprint::{gemm_footprint, out_tile};
 use super::{
     Dependence, Element, Footprint, Graph, Op, Operand, OperandKind, Stage, StageId, Tensor, TensorId,
@@ -29,6 +30,8 @@ pub struct Resolved {
     pub stages: Vec<ResolvedStage>,
     /// What the spec's `sync` states; at most one entry matches a dependence.
     pub edges: Vec<StatedEdge>,
+    /// Dependences in the explicit form, compared with the derived ones for every graph.
+    pub(super) explicit: Vec<ExplicitDep>,
 }
 
 /// A stage without its tile.
@@ -69,6 +72,8 @@ pub struct Read {
     pub span: Span,
     /// The footprint of a custom stage's read; GEMM footprints follow from the tile.
     pub footprint: Option<Footprint>,
+    /// The footprint counted in the producer's tiles, where the explicit form of a dependence states it.
+    pub(super) tiles: Option<Footprint>,
 }
 
 /// The fixed shape of a custom stage.
@@ -179,18 +184,22 @@ impl Resolved {
     /// The graph with these tiles, one a stage.
     ///
     /// # Errors
-    /// A grid is too large to check, a stated policy table does not fit the grid, or `tiles` has a wrong length.
+    /// A grid is too large to check, a stated policy table does not fit the grid, an explicit dependence differs from
+    /// the derived one, or `tiles` has a wrong length.
     pub fn graph(&self, tiles: &TileAssignment) -> Result<Graph, Diagnostic> {
         if tiles.len() != self.stages.len() {
             let message = format!("{} tiles for {} stages", tiles.len(), self.stages.len());
             return Err(Diagnostic::new("tile-count", message));
         }
-        let stages = self
-            .stages
-            .iter()
-            .zip(tiles)
-            .map(|(stage, &tile)| stage.with_tile(tile))
-            .collect::<Result<Vec<_>, _>>()?;
+        let mut stages: Vec<Stage> = Vec::new();
+        for (stage, &tile) in self.stages.iter().zip(tiles) {
+            // Producers come first, so their tiles are known here.
+            let stage = stage.with_tile(tile, |tensor| {
+                let producer = self.tensors[tensor.0].producer?;
+                stages.get(producer.0).map(|stage| stage.out_tile)
+            })?;
+            stages.push(stage);
+        }
         let graph = Graph {
             name: self.name.clone(),
             element: self.element,
@@ -200,6 +209,7 @@ impl Resolved {
             dims: self.dims.clone(),
         };
         self.check_stated_tables(&graph)?;
+        explicit::compare(self, &graph)?;
         Ok(graph)
     }
 
@@ -221,7 +231,11 @@ impl Resolved {
 }
 
 impl ResolvedStage {
-    fn with_tile(&self, mma_tile: (u32, u32, u32)) -> Result<Stage, Diagnostic> {
+    fn with_tile(
+        &self,
+        mma_tile: (u32, u32, u32),
+        producer_tile: impl Fn(TensorId) -> Option<(u32, u32)>,
+    ) -> Result<Stage, Diagnostic> {
         let out_tile = self.custom.map_or_else(|| out_tile(&self.op, mma_tile), |c| c.tile);
         if out_tile.0 == 0 || out_tile.1 == 0 || mma_tile.2 == 0 {
             return Err(Diagnostic::new("zero-tile", format!("tile {mma_tile:?} of `{}`", self.name.value))
@@ -246,11 +260,20 @@ impl ResolvedStage {
         let operands = self
             .reads
             .iter()
-            .filter_map(|read| {
-                let footprint = read.footprint.or_else(|| gemm_footprint(read.kind, &self.op, mma_tile))?;
-                Some(Operand { kind: read.kind, tensor: read.tensor, footprint })
+            .map(|read| {
+                let stated = || explicit::in_elements(&read.tiles?, producer_tile(read.tensor)?);
+                let footprint = read.footprint.or_else(|| gemm_footprint(read.kind, &self.op, mma_tile));
+                let footprint = footprint.or_else(stated).ok_or_else(|| {
+                    Diagnostic::new(
+                        "bad-footprint",
+                        format!("a footprint of `{}` leaves 32 bits", self.name.value),
+                    )
+                    .at(read.span, "too large in elements")
+                    .help("use smaller factors")
+                })?;
+                Ok(Operand { kind: read.kind, tensor: read.tensor, footprint })
             })
-            .collect();
+            .collect::<Result<_, Diagnostic>>()?;
         Ok(Stage {
             name: self.name.value.clone(),
             op: self.op.clone(),

@@ -1,1 +1,155 @@
-//! The RON front end.
+//! The RON front end: text in, [`Spec`] out, every value with its place.
+//!
+//! A spec names stages over tensors. Shapes and the footprints of custom stages may be expressions over the dims
+//! (`"M"`, `"2*I"`, `"ceil_div(M, 128)"`). [`Spec::resolve`] fixes the dims and proves that the shapes meet; the
+//! result, [`crate::graph::Resolved`], waits only for a tile of each stage.
+
+mod expr;
+mod ident;
+mod raw;
+mod read;
+mod source;
+
+pub(crate) use expr::{Affine, Call, Expr, Meaning, Node};
+pub(crate) use ident::suggest;
+pub(crate) use source::Text;
+
+use crate::diagnostic::{Diagnostic, Span, Spanned};
+use crate::graph::{Activation, Element, Graph, OperandKind, Resolved, StatedOrder, StatedTile};
+use crate::policy::{Policy, WaitAt};
+
+/// Longest spec, bytes: a spec is a page.
+pub const MAX_SOURCE: usize = 1 << 20;
+
+/// A parsed pipeline: names are valid identifiers, everything else is as written.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    pub(crate) source: String,
+    pub(crate) origin: String,
+    pub(crate) name: Text,
+    pub(crate) dims_span: Span,
+    pub(crate) dims: Vec<(Text, Spanned<i64>)>,
+    pub(crate) element: Element,
+    pub(crate) stages: Vec<StageSpec>,
+    pub(crate) tiles: Vec<(Text, Spanned<StatedTile>)>,
+    pub(crate) orders: Vec<(Text, Option<Spanned<StatedOrder>>)>,
+    pub(crate) sync: Vec<EdgeSpec>,
+    pub(crate) depends: Vec<DepSpec>,
+    pub(crate) alias: Vec<(Text, Text)>,
+    pub(crate) split_k: Vec<(Text, Spanned<u32>)>,
+}
+
+impl Spec {
+    /// The pipeline's name, an identifier.
+    pub fn name(&self) -> &str {
+        &self.name.value
+    }
+
+    /// The text that was parsed: what [`Diagnostic::render`] needs.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Where the text came from, such as a path.
+    pub fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// Dims and their defaults as stated, not yet validated.
+    pub fn dims(&self) -> impl Iterator<Item = (&str, i64)> {
+        self.dims.iter().map(|(name, value)| (name.value.as_str(), value.value))
+    }
+
+    /// Fixes the dims, defaults replaced by `overrides`, and proves that stages, tensors and shapes fit together.
+    ///
+    /// # Errors
+    /// The first fault found, with its place.
+    pub fn resolve(&self, overrides: &[(String, u64)]) -> Result<Resolved, Diagnostic> {
+        crate::graph::resolve(self, overrides)
+    }
+}
+
+/// Parses a spec. `origin` names the source in messages.
+///
+/// # Errors
+/// The first fault found, with its place.
+pub fn parse(source: &str, origin: &str) -> Result<Spec, Diagnostic> {
+    if source.len() > MAX_SOURCE {
+        let message = format!("the spec has {} bytes", source.len());
+        return Err(
+            Diagnostic::new("too-long", message).help(format!("a spec has at most {MAX_SOURCE} bytes"))
+        );
+    }
+    read::pipeline(source, origin)
+}
+
+/// Parses, resolves with default dims and builds the graph with the given tile for every GEMM: a short cut for tests
+/// and examples.
+///
+/// # Errors
+/// As [`parse`], [`Spec::resolve`] and [`Resolved::graph`].
+pub fn graph_with_tile(source: &str, tile: (u32, u32, u32)) -> Result<Graph, Diagnostic> {
+    let resolved = parse(source, "spec")?.resolve(&[])?;
+    resolved.graph(&vec![tile; resolved.stages.len()])
+}
+
+/// A stage as written.
+#[derive(Clone, Debug)]
+pub(crate) struct StageSpec {
+    pub(crate) name: Text,
+    pub(crate) kind: StageKind,
+    /// What it reads, in the order of the graph's operands.
+    pub(crate) reads: Vec<(OperandKind, TensorUse)>,
+    pub(crate) out: TensorUse,
+}
+
+/// The operation of a stage as written.
+#[derive(Clone, Debug)]
+pub(crate) enum StageKind {
+    Gemm {
+        activation: Activation,
+    },
+    GatedGemm,
+    Custom {
+        grid: Option<Spanned<(Expr, Expr)>>,
+        tile: Spanned<(Expr, Expr)>,
+        k_blocks: Option<Expr>,
+        /// Rows and columns of each read, `first..end`; `None` when only `depends` describes the stage.
+        footprints: Option<Vec<(RangeSpec, RangeSpec)>>,
+    },
+}
+
+/// `first..end` along a tensor axis.
+#[derive(Clone, Debug)]
+pub(crate) struct RangeSpec {
+    pub(crate) first: Expr,
+    pub(crate) end: Expr,
+    pub(crate) span: Span,
+}
+
+/// A tensor and its shape: one or two expressions.
+pub(crate) type TensorUse = Call;
+
+/// An entry of `sync`.
+#[derive(Clone, Debug)]
+pub(crate) struct EdgeSpec {
+    pub(crate) span: Span,
+    pub(crate) from: Text,
+    pub(crate) to: Text,
+    pub(crate) operand: Option<Spanned<OperandKind>>,
+    pub(crate) policy: Option<Spanned<Policy>>,
+    pub(crate) wait_at: Option<Spanned<WaitAt>>,
+}
+
+/// An entry of `depends`: a dependence in the explicit form.
+#[derive(Clone, Debug)]
+pub(crate) struct DepSpec {
+    pub(crate) span: Span,
+    /// The consumer's tile; its arguments are plain variables.
+    pub(crate) tile: Call,
+    /// The producer's tile, affine in those variables and the `forall` ones.
+    pub(crate) on: Call,
+    pub(crate) forall: Vec<(Text, RangeSpec)>,
+    /// The edge that contains it, whose stages it must name.
+    pub(crate) edge: Option<(Text, Text)>,
+}

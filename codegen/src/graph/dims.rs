@@ -1,0 +1,143 @@
+//! Dims and tensors: numbers for names, checked before anything is sized by them.
+
+use super::{StageId, Tensor, TensorId};
+use crate::diagnostic::{Diagnostic, Span};
+use crate::spec::{Affine, Expr, Meaning, Spec, TensorUse, suggest};
+
+/// Largest tensor, bytes (both element types have two).
+const MAX_BYTES: u64 = 1 << 40;
+
+/// The dims of a pipeline, overrides applied.
+pub(super) struct Dims {
+    pub(super) list: Vec<(String, u32)>,
+}
+
+impl Dims {
+    pub(super) fn new(spec: &Spec, overrides: &[(String, u64)]) -> Result<Self, Diagnostic> {
+        for (name, _) in overrides {
+            if !spec.dims.iter().any(|(dim, _)| dim.value == *name) {
+                let names: Vec<_> = spec.dims.iter().map(|(dim, _)| dim.value.as_str()).collect();
+                let message = format!("the override names the unknown dim `{}`", name.escape_debug());
+                let diagnostic =
+                    Diagnostic::new("unknown-dim", message).at(spec.dims_span, "the dims of this pipeline");
+                return Err(suggest(diagnostic, name, &names));
+            }
+        }
+        let mut list = Vec::new();
+        for (name, default) in &spec.dims {
+            // The last override wins, as on a command line.
+            let stated = overrides.iter().rev().find(|(dim, _)| *dim == name.value).map(|(_, value)| *value);
+            let value = stated.map_or(i128::from(default.value), i128::from);
+            let Some(number) = u32::try_from(value).ok().filter(|&v| v > 0 && v <= i32::MAX as u32) else {
+                let (code, what) = match value {
+                    0 => ("zero-dim", "is zero"),
+                    v if v < 0 => ("negative-dim", "is negative"),
+                    _ => ("dim-range", "is too large"),
+                };
+                let place =
+                    if stated.is_some() { format!("overridden with {value}") } else { "stated here".into() };
+                return Err(Diagnostic::new(code, format!("dim `{}` {what}", name.value))
+                    .at(default.span, place)
+                    .help("a dim is at least 1 and below 2^31"));
+            };
+            list.push((name.value.clone(), number));
+        }
+        Ok(Dims { list })
+    }
+
+    /// The value of an expression linear in `variables`.
+    pub(super) fn affine(&self, expr: &Expr, variables: &[&str]) -> Result<Affine, Diagnostic> {
+        let meaning = |name: &str| {
+            if variables.contains(&name) {
+                return Some(Meaning::Variable);
+            }
+            let dim = self.list.iter().find(|(dim, _)| dim == name)?;
+            Some(Meaning::Constant(i64::from(dim.1)))
+        };
+        let known: Vec<&str> =
+            self.list.iter().map(|(name, _)| name.as_str()).chain(variables.iter().copied()).collect();
+        expr.affine(&meaning, &known)
+    }
+
+    /// The value of an expression over dims alone.
+    pub(super) fn constant(&self, expr: &Expr) -> Result<i64, Diagnostic> {
+        Ok(self.affine(expr, &[])?.constant)
+    }
+
+    /// A size: at least 1 and below 2^31.
+    pub(super) fn size(&self, expr: &Expr, what: &str) -> Result<u32, Diagnostic> {
+        let value = self.constant(expr)?;
+        u32::try_from(value).ok().filter(|&v| v > 0 && v <= i32::MAX as u32).ok_or_else(|| {
+            Diagnostic::new("size-range", format!("{what} is {value}"))
+                .at(expr.span, format!("evaluates to {value}"))
+                .help("a size is at least 1 and below 2^31")
+        })
+    }
+}
+
+/// The tensors of a pipeline, in the order of their first use.
+#[derive(Default)]
+pub(super) struct Tensors {
+    pub(super) list: Vec<Tensor>,
+    first_use: Vec<Span>,
+    written: Vec<Option<Span>>,
+}
+
+impl Tensors {
+    /// The tensor of a use, all of whose uses agree in shape.
+    pub(super) fn intern(&mut self, dims: &Dims, used: &TensorUse) -> Result<TensorId, Diagnostic> {
+        let (rows, cols) = match used.args.as_slice() {
+            // `b(N)` is the row vector `b(1, N)`.
+            [cols] => (1, dims.size(cols, "the length of a tensor")?),
+            [rows, cols] => (dims.size(rows, "a tensor's rows")?, dims.size(cols, "a tensor's columns")?),
+            _ => unreachable!("the parser takes one or two axes"),
+        };
+        if let Some(id) = self.find(&used.name) {
+            let known = &self.list[id.0];
+            if (known.rows, known.cols) != (rows, cols) {
+                let message = format!("`{}` is used with two shapes", used.name);
+                return Err(Diagnostic::new("shape-mismatch", message)
+                    .at(used.span, format!("{rows} x {cols} here"))
+                    .also(self.first_use[id.0], format!("{} x {} here", known.rows, known.cols))
+                    .help("give every use of a tensor the same shape, or use another name"));
+            }
+            return Ok(id);
+        }
+        let bytes = u64::from(rows) * u64::from(cols) * 2;
+        if bytes >= MAX_BYTES {
+            return Err(Diagnostic::new(
+                "tensor-too-large",
+                format!("`{}` would take {bytes} bytes", used.name),
+            )
+            .at(used.span, format!("{rows} x {cols} elements of 2 bytes"))
+            .help("a tensor takes less than 2^40 bytes: use smaller dims"));
+        }
+        self.list.push(Tensor { name: used.name.clone(), rows, cols, producer: None, alias: None });
+        self.first_use.push(used.span);
+        self.written.push(None);
+        Ok(TensorId(self.list.len() - 1))
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<TensorId> {
+        self.list.iter().position(|tensor| tensor.name == name).map(TensorId)
+    }
+
+    /// Notes the stage that writes a tensor: one at most.
+    pub(super) fn set_producer(
+        &mut self,
+        id: TensorId,
+        stage: StageId,
+        span: Span,
+    ) -> Result<(), Diagnostic> {
+        if let Some(first) = self.written[id.0] {
+            let message = format!("`{}` is written by two stages", self.list[id.0].name);
+            return Err(Diagnostic::new("written-twice", message)
+                .at(span, "written again")
+                .also(first, "first written here")
+                .help("give the second result a name of its own; `alias` may let the two share memory"));
+        }
+        self.written[id.0] = Some(span);
+        self.list[id.0].producer = Some(stage);
+        Ok(())
+    }
+}

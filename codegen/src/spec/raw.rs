@@ -1,0 +1,166 @@
+//! The shapes of RON values, their fields still raw slices of the source.
+
+use ron::value::RawValue;
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Pipeline<'a> {
+    #[serde(borrow)]
+    pub(super) name: &'a RawValue,
+    #[serde(borrow)]
+    pub(super) dims: &'a RawValue,
+    #[serde(borrow, default)]
+    pub(super) element: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) stages: &'a RawValue,
+    #[serde(borrow, default)]
+    pub(super) tiles: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) orders: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) sync: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) depends: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) alias: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) split_k: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) enum Stage<'a> {
+    Gemm {
+        #[serde(borrow)]
+        name: &'a RawValue,
+        #[serde(borrow)]
+        a: &'a RawValue,
+        #[serde(borrow)]
+        b: &'a RawValue,
+        #[serde(borrow, default)]
+        bias: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        residual: Option<&'a RawValue>,
+        #[serde(borrow)]
+        out: &'a RawValue,
+        #[serde(borrow, default)]
+        epilogue: Option<&'a RawValue>,
+    },
+    GatedGemm {
+        #[serde(borrow)]
+        name: &'a RawValue,
+        #[serde(borrow)]
+        a: &'a RawValue,
+        #[serde(borrow)]
+        gate: &'a RawValue,
+        #[serde(borrow)]
+        up: &'a RawValue,
+        #[serde(borrow)]
+        out: &'a RawValue,
+    },
+    Custom {
+        #[serde(borrow)]
+        name: &'a RawValue,
+        #[serde(borrow, default)]
+        grid: Option<&'a RawValue>,
+        #[serde(borrow)]
+        tile: &'a RawValue,
+        #[serde(borrow, default)]
+        k_blocks: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        reads: Option<&'a RawValue>,
+        #[serde(borrow)]
+        writes: &'a RawValue,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Read<'a> {
+    #[serde(borrow)]
+    pub(super) tensor: &'a RawValue,
+    #[serde(borrow)]
+    pub(super) rows: &'a RawValue,
+    #[serde(borrow)]
+    pub(super) cols: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Edge<'a> {
+    #[serde(borrow)]
+    pub(super) from: &'a RawValue,
+    #[serde(borrow)]
+    pub(super) to: &'a RawValue,
+    #[serde(borrow, default)]
+    pub(super) operand: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) policy: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) wait: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) depends: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Dep<'a> {
+    #[serde(borrow)]
+    pub(super) tile: &'a RawValue,
+    #[serde(borrow)]
+    pub(super) on: &'a RawValue,
+    #[serde(borrow, default)]
+    pub(super) forall: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+pub(super) enum Element {
+    F16,
+    Bf16,
+}
+
+#[derive(Deserialize)]
+pub(super) enum Epilogue {
+    None,
+    Gelu,
+    Relu,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) enum Policy {
+    Auto,
+    Tile,
+    Row,
+    Batched { rows: u32, cols: u32 },
+    Strided(u32),
+    Table(Vec<u32>),
+}
+
+#[derive(Deserialize)]
+pub(super) enum Wait {
+    Auto,
+    Start,
+    PerKBlock,
+}
+
+#[derive(Deserialize)]
+pub(super) enum Order {
+    Auto,
+    RowMajor,
+    ColumnMajor,
+    GroupedRows(u32),
+    GroupedColumns(u32),
+    ForConsumer,
+    Table(Vec<(u32, u32)>),
+}
+
+#[derive(Deserialize)]
+pub(super) enum Operand {
+    A,
+    B,
+    Bias,
+    Residual,
+    Custom(usize),
+}

@@ -1,0 +1,332 @@
+//! From raw RON values to a [`Spec`].
+
+use ron::value::RawValue;
+
+use super::expr::{Expr, parse_call, parse_expr, parse_range};
+use super::source::{Source, Text};
+use super::{DepSpec, EdgeSpec, RangeSpec, Spec, StageKind, StageSpec, TensorUse};
+use super::{ident, raw};
+use crate::diagnostic::{Diagnostic, Span, Spanned};
+use crate::graph::{Activation, Element, OperandKind, StatedOrder, StatedTile};
+use crate::policy::{Order, Policy, Tile, WaitAt};
+
+/// Names that mean tile coordinates inside footprints.
+const COORDINATES: [&str; 3] = ["m", "n", "k"];
+
+type Entry<'a> = (&'a RawValue, &'a RawValue);
+
+pub(super) fn pipeline(text: &str, origin: &str) -> Result<Spec, Diagnostic> {
+    let source = Source { text };
+    let raw: raw::Pipeline = source.parse_all("`Pipeline(name: ..., dims: {...}, stages: [...])`")?;
+    let name = source.text(raw.name, "a name in quotes")?;
+    ident::validate(&name, "pipeline")?;
+    let element = match raw.element.map(|raw| source.parse(raw, "an element type")).transpose()? {
+        None | Some(raw::Element::F16) => Element::F16,
+        Some(raw::Element::Bf16) => Element::Bf16,
+    };
+    let stages = source.list(raw.stages, "a list of stages")?;
+    if stages.is_empty() {
+        return Err(Diagnostic::new("no-stages", "the pipeline has no stages")
+            .at(source.span(raw.stages), "empty")
+            .help(
+                "add a stage, such as `Gemm(name: \"up\", a: \"X(M,H)\", b: \"W(H,I)\", out: \"Y(M,I)\")`",
+            ));
+    }
+    let mut spec = Spec {
+        source: text.to_string(),
+        origin: origin.to_string(),
+        name,
+        dims_span: source.span(raw.dims),
+        dims: dims(source, raw.dims)?,
+        element,
+        stages: stages.into_iter().map(|raw| stage(source, raw)).collect::<Result<_, _>>()?,
+        tiles: entries(source, raw.tiles, "a map from stages to tiles", |_, raw| tile(source, raw))?,
+        orders: entries(source, raw.orders, "a map from stages to orders", |_, raw| order(source, raw))?,
+        sync: Vec::new(),
+        depends: Vec::new(),
+        alias: entries(source, raw.alias, "a map from tensors to tensors", |_, raw| {
+            source.text(raw, "a tensor's name in quotes")
+        })?,
+        split_k: entries(source, raw.split_k, "a map from stages to numbers", |_, raw| split(source, raw))?,
+    };
+    for raw in raw.sync.map_or(Ok(Vec::new()), |raw| source.list(raw, "a list of edges"))? {
+        edge(source, raw, &mut spec)?;
+    }
+    for raw in raw.depends.map_or(Ok(Vec::new()), |raw| source.list(raw, "a list of dependences"))? {
+        depends(source, raw, None, &mut spec.depends)?;
+    }
+    Ok(spec)
+}
+
+/// A map with text keys, none twice.
+fn entries<'a, T>(
+    source: Source<'a>,
+    raw: Option<&'a RawValue>,
+    what: &str,
+    read: impl Fn(&Text, &'a RawValue) -> Result<T, Diagnostic>,
+) -> Result<Vec<(Text, T)>, Diagnostic> {
+    let mut list: Vec<(Text, T)> = Vec::new();
+    for (key, value) in source.map(raw, what)? as Vec<Entry> {
+        let key = source.text(key, "a name in quotes")?;
+        if let Some((first, _)) = list.iter().find(|(other, _)| other.value == key.value) {
+            let message = format!("`{}` is stated twice", key.value.escape_debug());
+            return Err(Diagnostic::new("duplicate-key", message)
+                .at(key.span, "stated again")
+                .also(first.span, "first here")
+                .help("keep one of the two"));
+        }
+        let value = read(&key, value)?;
+        list.push((key, value));
+    }
+    Ok(list)
+}
+
+fn dims<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Vec<(Text, Spanned<i64>)>, Diagnostic> {
+    entries(source, Some(raw), "a map from dims to numbers", |key, raw| {
+        ident::validate(key, "dim")?;
+        if COORDINATES.contains(&key.value.as_str()) {
+            return Err(Diagnostic::new("bad-name", format!("a dim cannot be named `{}`", key.value))
+                .at(key.span, "means a tile coordinate in footprints")
+                .help(format!("call it `{}`", key.value.to_uppercase())));
+        }
+        Ok(Spanned::new(source.parse(raw, "an integer")?, source.span(raw)))
+    })
+}
+
+/// A list literal or a single value.
+fn one_or_many<'a>(
+    source: Source<'a>,
+    raw: &'a RawValue,
+    what: &str,
+) -> Result<Vec<&'a RawValue>, Diagnostic> {
+    if raw.trim().get_ron().starts_with('[') { source.list(raw, what) } else { Ok(vec![raw]) }
+}
+
+/// An integer, or an expression in quotes.
+fn expr<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Expr, Diagnostic> {
+    if raw.trim().get_ron().starts_with(['"', 'r']) {
+        parse_expr(&source.text(raw, "an expression in quotes")?)
+    } else {
+        Ok(Expr::number(source.parse(raw, "an integer, or an expression in quotes")?, source.span(raw)))
+    }
+}
+
+fn pair<'a>(source: Source<'a>, raw: &'a RawValue, what: &str) -> Result<Spanned<(Expr, Expr)>, Diagnostic> {
+    let (a, b): (&RawValue, &RawValue) = source.parse(raw, what)?;
+    Ok(Spanned::new((expr(source, a)?, expr(source, b)?), source.span(raw)))
+}
+
+fn range<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<RangeSpec, Diagnostic> {
+    let text = source.text(raw, "a range in quotes, such as \"0..M\"")?;
+    let (first, end) = parse_range(&text)?;
+    Ok(RangeSpec { first, end, span: text.span })
+}
+
+fn tensor<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<TensorUse, Diagnostic> {
+    let text = source.text(raw, "a tensor in quotes, such as \"X(M,H)\"")?;
+    let call = parse_call(&text, "X(M,H)")?;
+    if let Some(why) = ident::fault(&call.name) {
+        let message = format!("tensor name `{}` cannot be used in generated code", call.name);
+        return Err(Diagnostic::new("bad-name", message).at(call.name_span, why).help("rename the tensor"));
+    }
+    if call.args.len() > 2 {
+        let message = format!("tensor `{}` has {} axes", call.name, call.args.len());
+        return Err(Diagnostic::new("tensor-rank", message)
+            .at(call.span, "tensors are matrices")
+            .help("fold the leading axes into the rows"));
+    }
+    Ok(call)
+}
+
+fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnostic> {
+    let stage: raw::Stage = source.parse(raw, "a stage: Gemm, GatedGemm or Custom")?;
+    let named = |raw| -> Result<Text, Diagnostic> {
+        let name = source.text(raw, "a name in quotes")?;
+        ident::validate(&name, "stage")?;
+        Ok(name)
+    };
+    match stage {
+        raw::Stage::Gemm { name, a, b, bias, residual, out, epilogue } => {
+            let activation = match epilogue.map(|raw| source.parse(raw, "an epilogue")).transpose()? {
+                None | Some(raw::Epilogue::None) => Activation::Identity,
+                Some(raw::Epilogue::Gelu) => Activation::GeluTanh,
+                Some(raw::Epilogue::Relu) => Activation::Relu,
+            };
+            let mut reads = vec![(OperandKind::A, tensor(source, a)?), (OperandKind::B, tensor(source, b)?)];
+            if let Some(raw) = bias {
+                reads.push((OperandKind::Bias, tensor(source, raw)?));
+            }
+            if let Some(raw) = residual {
+                reads.push((OperandKind::Residual, tensor(source, raw)?));
+            }
+            let out = tensor(source, out)?;
+            Ok(StageSpec { name: named(name)?, kind: StageKind::Gemm { activation }, reads, out })
+        }
+        raw::Stage::GatedGemm { name, a, gate, up, out } => {
+            let reads = vec![
+                (OperandKind::A, tensor(source, a)?),
+                (OperandKind::B, tensor(source, gate)?),
+                (OperandKind::Up, tensor(source, up)?),
+            ];
+            let out = tensor(source, out)?;
+            Ok(StageSpec { name: named(name)?, kind: StageKind::GatedGemm, reads, out })
+        }
+        raw::Stage::Custom { name, grid, tile, k_blocks, reads, writes } => {
+            let mut uses = Vec::new();
+            let mut footprints = Vec::new();
+            let stated = reads.is_some();
+            for (i, raw) in reads
+                .map_or(Ok(Vec::new()), |raw| source.list(raw, "a list of reads"))?
+                .into_iter()
+                .enumerate()
+            {
+                let read: raw::Read = source.parse(raw, "`Read(tensor: ..., rows: ..., cols: ...)`")?;
+                uses.push((OperandKind::Custom(i), tensor(source, read.tensor)?));
+                footprints.push((range(source, read.rows)?, range(source, read.cols)?));
+            }
+            let kind = StageKind::Custom {
+                grid: grid.map(|raw| pair(source, raw, "a grid (rows, columns)")).transpose()?,
+                tile: pair(source, tile, "a tile (rows, columns)")?,
+                k_blocks: k_blocks.map(|raw| expr(source, raw)).transpose()?,
+                footprints: stated.then_some(footprints),
+            };
+            Ok(StageSpec { name: named(name)?, kind, reads: uses, out: tensor(source, writes)? })
+        }
+    }
+}
+
+fn tile<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Spanned<StatedTile>, Diagnostic> {
+    let what = "a tile (M, N) or (M, N, K)";
+    let three: Result<(u32, u32, u32), _> = source.parse(raw, what);
+    let value = match three {
+        Ok((m, n, k)) => StatedTile { tile: (m, n), k: Some(k) },
+        Err(_) => StatedTile { tile: source.parse(raw, what)?, k: None },
+    };
+    Ok(Spanned::new(value, source.span(raw)))
+}
+
+fn split<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Spanned<u32>, Diagnostic> {
+    let ways: u32 = source.parse(raw, "a positive number")?;
+    positive(ways, source.span(raw), "a stage is split at least one way")?;
+    Ok(Spanned::new(ways, source.span(raw)))
+}
+
+fn positive(value: u32, span: Span, why: &str) -> Result<(), Diagnostic> {
+    if value > 0 {
+        return Ok(());
+    }
+    Err(Diagnostic::new("zero", why).at(span, "zero").help("state at least 1"))
+}
+
+fn order<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Option<Spanned<StatedOrder>>, Diagnostic> {
+    let span = source.span(raw);
+    let group = |n| positive(n, span, "a group has at least one row or column").map(|()| n);
+    let order = match source.parse(raw, "a tile order")? {
+        raw::Order::Auto => return Ok(None),
+        raw::Order::RowMajor => StatedOrder::Is(Order::RowMajor),
+        raw::Order::ColumnMajor => StatedOrder::Is(Order::ColumnMajor),
+        raw::Order::GroupedRows(n) => StatedOrder::Is(Order::GroupedRows(group(n)?)),
+        raw::Order::GroupedColumns(n) => StatedOrder::Is(Order::GroupedColumns(group(n)?)),
+        raw::Order::ForConsumer => StatedOrder::ForConsumer,
+        raw::Order::Table(list) => {
+            StatedOrder::Is(Order::Table(list.into_iter().map(|(m, n)| Tile { m, n }).collect()))
+        }
+    };
+    Ok(Some(Spanned::new(order, span)))
+}
+
+fn policy<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Option<Spanned<Policy>>, Diagnostic> {
+    let span = source.span(raw);
+    let policy = match source.parse(raw, "a policy")? {
+        raw::Policy::Auto => return Ok(None),
+        raw::Policy::Tile => Policy::Tile,
+        raw::Policy::Row => Policy::Row,
+        raw::Policy::Batched { rows, cols } => {
+            positive(rows.min(cols), span, "a batch has at least one row and one column of tiles")?;
+            Policy::Batched { rows, cols }
+        }
+        raw::Policy::Strided(stride) => {
+            positive(stride, span, "a stride is at least one tile")?;
+            Policy::Strided { stride }
+        }
+        raw::Policy::Table(table) => {
+            // Slots without gaps are fewer than entries: this also bounds what the table makes us allocate.
+            let slots = table.iter().max().map_or(0, |&s| u64::from(s) + 1);
+            let mut used = vec![false; table.len()];
+            for &slot in &table {
+                if let Some(used) = used.get_mut(slot as usize) {
+                    *used = true;
+                }
+            }
+            let gap = used.iter().position(|used| !used).unwrap_or(table.len());
+            if table.is_empty() || slots != gap as u64 {
+                return Err(Diagnostic::new(
+                    "table-gap",
+                    "the slots of a table are not numbered without gaps",
+                )
+                .at(span, format!("no tile posts slot {gap}, the largest slot is {}", slots.max(1) - 1))
+                .help("number the slots 0, 1, 2, ... without a gap, one entry a producer tile"));
+            }
+            Policy::Table(table)
+        }
+    };
+    Ok(Some(Spanned::new(policy, span)))
+}
+
+fn edge<'a>(source: Source<'a>, raw: &'a RawValue, spec: &mut Spec) -> Result<(), Diagnostic> {
+    let edge: raw::Edge = source.parse(raw, "`Edge(from: ..., to: ..., policy: ...)`")?;
+    let (from, to) = (
+        source.text(edge.from, "a stage's name in quotes")?,
+        source.text(edge.to, "a stage's name in quotes")?,
+    );
+    let operand = |raw| -> Result<_, Diagnostic> {
+        let kind = match source.parse(raw, "an operand")? {
+            raw::Operand::A => OperandKind::A,
+            raw::Operand::B => OperandKind::B,
+            raw::Operand::Bias => OperandKind::Bias,
+            raw::Operand::Residual => OperandKind::Residual,
+            raw::Operand::Custom(i) => OperandKind::Custom(i),
+        };
+        Ok(Spanned::new(kind, source.span(raw)))
+    };
+    let wait = |raw| -> Result<_, Diagnostic> {
+        Ok(match source.parse(raw, "a place to wait")? {
+            raw::Wait::Auto => None,
+            raw::Wait::Start => Some(Spanned::new(WaitAt::Start, source.span(raw))),
+            raw::Wait::PerKBlock => Some(Spanned::new(WaitAt::PerKBlock, source.span(raw))),
+        })
+    };
+    for raw in edge.depends.map_or(Ok(Vec::new()), |raw| source.list(raw, "a list of dependences"))? {
+        depends(source, raw, Some((from.clone(), to.clone())), &mut spec.depends)?;
+    }
+    spec.sync.push(EdgeSpec {
+        span: source.span(raw),
+        from,
+        to,
+        operand: edge.operand.map(operand).transpose()?,
+        policy: edge.policy.map(|raw| policy(source, raw)).transpose()?.flatten(),
+        wait_at: edge.wait.map(wait).transpose()?.flatten(),
+    });
+    Ok(())
+}
+
+fn depends<'a>(
+    source: Source<'a>,
+    raw: &'a RawValue,
+    edge: Option<(Text, Text)>,
+    list: &mut Vec<DepSpec>,
+) -> Result<(), Diagnostic> {
+    let dep: raw::Dep = source.parse(raw, "`Dep(tile: ..., on: ..., forall: ...)`")?;
+    let tile = parse_call(&source.text(dep.tile, "a tile in quotes")?, "down(x, y)")?;
+    let forall = entries(source, dep.forall, "a map from variables to ranges", |_, raw| range(source, raw))?;
+    for on in one_or_many(source, dep.on, "a tile in quotes, or a list of them")? {
+        list.push(DepSpec {
+            span: source.span(raw),
+            tile: tile.clone(),
+            on: parse_call(&source.text(on, "a tile in quotes")?, "up(x, j)")?,
+            forall: forall.clone(),
+            edge: edge.clone(),
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,240 @@
+//! Spans out of RON: values are read as raw slices of the source, whose place is their offset, and parsed one level
+//! at a time.
+
+use std::fmt;
+
+use ron::Options;
+use ron::error::{Error, Position, SpannedError};
+use ron::extensions::Extensions;
+use ron::value::RawValue;
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+
+use super::ident;
+use crate::diagnostic::{Diagnostic, Span};
+
+/// The text that is being read.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub(super) text: &'a str,
+}
+
+/// A string literal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Text {
+    /// Its content.
+    pub(crate) value: String,
+    /// The literal with its quotes.
+    pub(crate) span: Span,
+    /// Whether content and literal differ by the two quotes only, so that places inside are known.
+    plain: bool,
+}
+
+impl Text {
+    /// The place of a part of the content, or of the whole literal when escapes hide it.
+    pub(crate) fn part(&self, start: usize, end: usize) -> Span {
+        if self.plain { self.span.part(start + 1..end + 1) } else { self.span }
+    }
+}
+
+/// The entries of a RON map in their order, keys and values with places.
+pub(super) struct Map<'a>(pub(super) Vec<(&'a RawValue, &'a RawValue)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Map<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries;
+        impl<'de> Visitor<'de> for Entries {
+            type Value = Map<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("a map")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(Map(entries))
+            }
+        }
+        deserializer.deserialize_map(Entries)
+    }
+}
+
+fn options() -> Options {
+    Options::default().with_default_extension(Extensions::IMPLICIT_SOME)
+}
+
+impl<'a> Source<'a> {
+    /// Parses the whole text; `what` names what it should be.
+    pub(super) fn parse_all<T: Deserialize<'a>>(&self, what: &str) -> Result<T, Diagnostic> {
+        options().from_str(self.text).map_err(|error| self.diagnose(error, self.text, what))
+    }
+
+    /// Parses a value; `what` names what it should be, with its article.
+    pub(super) fn parse<T: Deserialize<'a>>(&self, raw: &'a RawValue, what: &str) -> Result<T, Diagnostic> {
+        let text = raw.trim().get_ron();
+        options().from_str(text).map_err(|error| self.diagnose(error, text, what))
+    }
+
+    /// Where a value stands.
+    pub(super) fn span(&self, raw: &RawValue) -> Span {
+        self.span_of(raw.trim().get_ron())
+    }
+
+    /// The place of a slice of the text.
+    fn span_of(&self, part: &str) -> Span {
+        let start = (part.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize).min(self.text.len());
+        Span::new(start, (start + part.len()).min(self.text.len()))
+    }
+
+    /// A string literal.
+    pub(super) fn text(&self, raw: &'a RawValue, what: &str) -> Result<Text, Diagnostic> {
+        let value: String = self.parse(raw, what)?;
+        let literal = raw.trim().get_ron();
+        let plain = literal.len() == value.len() + 2 && literal.get(1..literal.len() - 1) == Some(&*value);
+        Ok(Text { value, span: self.span(raw), plain })
+    }
+
+    /// A list.
+    pub(super) fn list(&self, raw: &'a RawValue, what: &str) -> Result<Vec<&'a RawValue>, Diagnostic> {
+        self.parse(raw, what)
+    }
+
+    /// A map; an empty one where the field is absent.
+    pub(super) fn map(
+        &self,
+        raw: Option<&'a RawValue>,
+        what: &str,
+    ) -> Result<Vec<(&'a RawValue, &'a RawValue)>, Diagnostic> {
+        raw.map_or(Ok(Vec::new()), |raw| Ok(self.parse::<Map<'a>>(raw, what)?.0))
+    }
+
+    /// A parse error of `part`, rebased onto the whole text.
+    fn diagnose(&self, error: SpannedError, part: &str, what: &str) -> Diagnostic {
+        let whole = self.span_of(part);
+        let (start, end) = (offset(part, error.span.start), offset(part, error.span.end));
+        let near = whole.part(start.min(end)..end.max(start));
+        let word =
+            |word: &str| self.last_word(part, end, word).map_or(near, |at| whole.part(at..at + word.len()));
+        let owner = |outer: &Option<String>| outer.as_ref().map_or(String::new(), |o| format!(" in `{o}`"));
+        match &error.code {
+            Error::NoSuchStructField { expected, found, outer } => {
+                let message = format!("unknown field `{found}`{}", owner(outer));
+                let diagnostic = Diagnostic::new("unknown-field", message).at(word(found), "no such field");
+                ident::suggest(diagnostic, found, expected)
+            }
+            Error::NoSuchEnumVariant { expected, found, .. } => {
+                let diagnostic =
+                    Diagnostic::new("unknown-variant", format!("expected {what}, found `{found}`"))
+                        .at(word(found), "not one of them");
+                let diagnostic = ident::suggest(diagnostic, found, expected);
+                if found == "Bias" && expected.contains(&"Gelu") {
+                    return diagnostic.help("a bias is an operand: state `bias: \"b(N)\"`");
+                }
+                diagnostic
+            }
+            Error::MissingStructField { field, outer } => {
+                let message = format!("missing field `{field}`{}", owner(outer));
+                Diagnostic::new("missing-field", message)
+                    .at(head(part, whole), format!("`{field}` is not stated"))
+                    .help(format!("add `{field}: ...`"))
+            }
+            Error::DuplicateStructField { field, outer } => {
+                let message = format!("field `{field}` is stated twice{}", owner(outer));
+                Diagnostic::new("duplicate-field", message).at(word(field), "stated again").help("keep one")
+            }
+            Error::ExpectedDifferentStructName { expected, found } => {
+                Diagnostic::new("wrong-type", format!("expected `{expected}(...)`, found `{found}`"))
+                    .at(word(found), format!("this should be `{expected}`"))
+                    .help(format!("write `{expected}(...)`"))
+            }
+            Error::IntegerOutOfBounds => Diagnostic::new("number-range", format!("expected {what}"))
+                .at(whole, "this number does not fit")
+                .help("numbers are below 2^63, and slot numbers, groups and strides below 2^32"),
+            Error::ExceededRecursionLimit => Diagnostic::new("too-deep", "the spec is nested too deeply")
+                .at(near, "here")
+                .help("a spec needs no more than a few levels"),
+            code if wrong_type(code) && part.len() < self.text.len() => {
+                let message = format!("expected {what}");
+                let span = if part.len() > 80 { head(part, whole) } else { whole };
+                Diagnostic::new("wrong-type", message)
+                    .at(span, format!("this is not {what}"))
+                    .help(format!("write {what} here"))
+            }
+            code => {
+                Diagnostic::new("syntax", sentence(code)).at(near, "here").help(format!("expected {what}"))
+            }
+        }
+    }
+
+    /// The last place before `end` where `word` stands as a whole word.
+    fn last_word(&self, part: &str, end: usize, word: &str) -> Option<usize> {
+        let is_word = |c: char| c.is_alphanumeric() || c == '_';
+        // ron's cursor may stand just before or just after the word.
+        let mut until = (end + word.len() + 1).min(part.len());
+        while !part.is_char_boundary(until) {
+            until -= 1;
+        }
+        part[..until].rmatch_indices(word).map(|(at, _)| at).find(|&at| {
+            !part[..at].chars().next_back().is_some_and(is_word)
+                && !part[at + word.len()..].chars().next().is_some_and(is_word)
+        })
+    }
+}
+
+/// Errors that mean "well-formed, but another type".
+fn wrong_type(code: &Error) -> bool {
+    matches!(
+        code,
+        Error::ExpectedArray
+            | Error::ExpectedArrayEnd
+            | Error::ExpectedMap
+            | Error::ExpectedMapEnd
+            | Error::ExpectedMapColon
+            | Error::ExpectedInteger
+            | Error::ExpectedFloat
+            | Error::ExpectedString
+            | Error::ExpectedIdentifier
+            | Error::ExpectedOption
+            | Error::ExpectedOptionEnd
+            | Error::ExpectedStructLike
+            | Error::ExpectedStructLikeEnd
+            | Error::ExpectedNamedStructLike(_)
+            | Error::ExpectedStructName(_)
+            | Error::ExpectedUnit
+            | Error::InvalidValueForType { .. }
+            | Error::InvalidIntegerDigit { .. }
+            | Error::ExpectedDifferentLength { .. }
+            | Error::TrailingCharacters
+            | Error::Message(_)
+    )
+}
+
+/// The first word of a value, to point at one that is long.
+fn head(part: &str, whole: Span) -> Span {
+    let length = part.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(part.len());
+    whole.part(0..length.max(1).min(part.len()))
+}
+
+/// ron's message, in the manner of ours: no capital at the start.
+fn sentence(code: &Error) -> String {
+    let text = code.to_string();
+    let mut chars = text.chars();
+    match chars.next() {
+        Some(first) => first.to_lowercase().chain(chars).collect(),
+        None => text,
+    }
+}
+
+/// Byte offset of a line and column of ron (both from 1, columns in characters).
+fn offset(part: &str, at: Position) -> usize {
+    let line_start = part
+        .match_indices('\n')
+        .map(|(i, _)| i + 1)
+        .nth(at.line.wrapping_sub(2))
+        .filter(|_| at.line > 1)
+        .unwrap_or(0);
+    let line = &part[line_start..];
+    let column = line.char_indices().map(|(i, _)| i).nth(at.col.saturating_sub(1));
+    line_start + column.unwrap_or(line.len())
+}
