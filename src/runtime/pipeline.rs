@@ -1,0 +1,410 @@
+//! A plan with memory: semaphores, outputs, bound inputs and kernels ready to launch.
+
+use std::sync::Arc;
+
+use cusync_gen::check::Plan;
+use cusync_gen::graph::{Op, OperandKind, Stage, TensorId};
+
+use super::desc::{Descriptors, activation_code, element_code};
+use super::error::{Error, Result};
+use crate::device::{
+    Device, DeviceBuffer, Event, Gemm, GemmArgs, Report, Schedule, Stream, Synchronisation, helpers,
+};
+use crate::ffi;
+
+/// A tensor of 16-bit floats in device memory.
+pub type Tensor = Arc<DeviceBuffer<u16>>;
+
+/// What a run may deviate in; the default deviates in nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Limit of one wait in nanoseconds.
+    pub timeout_ns: u64,
+    /// Leaves the waits out: for timing alone, the results are meaningless.
+    pub skip_waits: bool,
+    /// Leaves the posts without effect, so that every consumer starves: for the test of the time limit.
+    pub starve: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { timeout_ns: 1_000_000_000, skip_waits: false, starve: false }
+    }
+}
+
+/// Memory that runs share. Graphs hold a share too, so a captured graph outlives its pipeline.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) descriptors: Descriptors,
+    semaphores: Arc<DeviceBuffer<u32>>,
+    tickets: Arc<DeviceBuffer<u64>>,
+    pub(super) report: Arc<Report>,
+    /// By tensor; `None` for inputs and weights.
+    pub(super) outputs: Vec<Option<Tensor>>,
+}
+
+/// The kernels of one set of inputs.
+#[derive(Debug)]
+pub(super) struct Kernels {
+    /// Static schedule, no semaphores: what the serial executor launches.
+    pub(super) serial: Vec<Gemm>,
+    /// Ticket schedule, waits and posts.
+    pub(super) tiled: Vec<Gemm>,
+}
+
+/// Inputs and weights bound together: pipelines may hold several, and rotate among them at no cost.
+#[derive(Debug, Default)]
+struct Set {
+    bound: Vec<Option<Tensor>>,
+    /// Interleaved gate and up weights, by stage.
+    packed: Vec<Option<Tensor>>,
+    kernels: Option<Arc<Kernels>>,
+}
+
+/// A proved plan ready to run on one GPU.
+///
+/// Semaphores and ticket counters are zeroed here, once: they count on from run to run, on the device, so that a
+/// graph replay and an eager launch are the same to them.
+#[derive(Debug)]
+pub struct Pipeline {
+    pub(super) device: Device,
+    pub(super) plan: Plan,
+    pub(super) options: Options,
+    pub(super) shared: Arc<Shared>,
+    sets: Vec<Set>,
+    /// Carries every run from its beginning to its end, and stage 0.
+    pub(super) main: Stream,
+    /// Of stage i + 1, for the `streams` executor.
+    pub(super) side: Vec<Stream>,
+    pub(super) fork: Event,
+    /// By stage: all its CTAs have begun.
+    pub(super) started: Vec<Event>,
+    /// By stage: it is done.
+    pub(super) done: Vec<Event>,
+    pub(super) poisoned: Option<String>,
+}
+
+impl Pipeline {
+    /// Allocates everything but inputs and weights.
+    ///
+    /// # Errors
+    /// When the plan was proved for another GPU, has a stage that no built-in kernel runs, or memory is short.
+    pub fn new(plan: &Plan, device: &Device) -> Result<Pipeline> {
+        Self::with_options(plan, device, Options::default())
+    }
+
+    /// [`Pipeline::new`] with deviations.
+    pub fn with_options(plan: &Plan, device: &Device, options: Options) -> Result<Pipeline> {
+        let graph = plan.graph();
+        suits(plan, device)?;
+        for stage in &graph.stages {
+            runnable(plan, stage)?;
+        }
+        let outputs = allocate_outputs(plan, device)?;
+        let stages = graph.stages.len();
+        let events =
+            || (0..stages).map(|_| Event::ordering(device)).collect::<std::result::Result<Vec<_>, _>>();
+        let slots = plan.slot_count() as usize;
+        let shared = Shared {
+            descriptors: Descriptors::new(plan, device)?,
+            semaphores: Arc::new(DeviceBuffer::zeroed(device, slots.max(1), "semaphores")?),
+            tickets: Arc::new(DeviceBuffer::zeroed(device, stages, "ticket counters")?),
+            report: Arc::new(Report::new(device)?),
+            outputs,
+        };
+        Ok(Pipeline {
+            main: Stream::new(device)?,
+            side: (1..stages).map(|_| Stream::new(device)).collect::<std::result::Result<_, _>>()?,
+            fork: Event::ordering(device)?,
+            started: events()?,
+            done: events()?,
+            device: device.clone(),
+            plan: plan.clone(),
+            options,
+            shared: Arc::new(shared),
+            sets: Vec::new(),
+            poisoned: None,
+        })
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The GPU.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The stream that every run begins and ends on.
+    pub fn stream(&self) -> &Stream {
+        &self.main
+    }
+
+    /// Sets of inputs bound so far.
+    pub fn sets(&self) -> usize {
+        self.sets.len()
+    }
+
+    /// Names of the tensors that no stage produces.
+    pub fn inputs(&self) -> impl Iterator<Item = &str> {
+        self.plan.graph().tensors.iter().filter(|t| t.producer.is_none()).map(|t| t.name.as_str())
+    }
+
+    /// Binds an input or a weight in set 0.
+    pub fn bind(&mut self, name: &str, tensor: Tensor) -> Result<()> {
+        self.bind_in(0, name, tensor)
+    }
+
+    /// Binds an input or a weight in a set. Sets are numbered from 0; naming the next one makes it. Gate and up
+    /// weights of a gated GEMM are interleaved when the set is first used: bind them again after changing them.
+    pub fn bind_in(&mut self, set: usize, name: &str, tensor: Tensor) -> Result<()> {
+        let graph = self.plan.graph();
+        let found = graph.tensors.iter().position(|t| t.name == name && t.producer.is_none());
+        let Some(index) = found else {
+            let known = self.inputs().collect::<Vec<_>>().join(", ");
+            return Err(Error::NotAnInput(name.into(), known));
+        };
+        let want = graph.tensors[index].rows as usize * graph.tensors[index].cols as usize;
+        if tensor.len() != want {
+            return Err(crate::device::Error::Length { what: name.into(), have: tensor.len(), want }.into());
+        }
+        // The old weights' packed forms go with them.
+        let uses = |s: &Stage| s.operands.iter().any(|o| o.tensor.0 == index);
+        let stale: Vec<usize> =
+            graph.stages.iter().enumerate().filter(|(_, s)| uses(s)).map(|(i, _)| i).collect();
+        let slot = self.set_mut(set)?;
+        slot.bound[index] = Some(tensor);
+        slot.kernels = None;
+        for stage in stale {
+            slot.packed[stage] = None;
+        }
+        Ok(())
+    }
+
+    /// Binds the gate and up weights of stage `name` already interleaved ([`helpers::pack_gated`]), in place of the
+    /// two tensors. Call it after binding those, if at all.
+    pub fn bind_packed(&mut self, set: usize, name: &str, packed: Tensor) -> Result<()> {
+        let found = self.plan.graph().stages.iter().position(|s| s.name == name && s.op == Op::GatedGemm);
+        let Some(stage) = found else {
+            return Err(Error::Unsupported(format!("{name} is not a gated stage of this pipeline")));
+        };
+        let slot = self.set_mut(set)?;
+        slot.packed[stage] = Some(packed);
+        slot.kernels = None;
+        Ok(())
+    }
+
+    fn set_mut(&mut self, set: usize) -> Result<&mut Set> {
+        let (tensors, stages) = (self.plan.graph().tensors.len(), self.plan.graph().stages.len());
+        let have = self.sets.len();
+        if set > have {
+            return Err(Error::Unsupported(format!("set {set} was bound before set {have}")));
+        }
+        if set == have {
+            self.sets.push(Set { bound: vec![None; tensors], packed: vec![None; stages], kernels: None });
+        }
+        Ok(&mut self.sets[set])
+    }
+
+    /// Memory of a tensor: an output's own, or what a set bound.
+    pub fn tensor(&self, set: usize, name: &str) -> Result<Tensor> {
+        let tensors = &self.plan.graph().tensors;
+        let index = tensors.iter().position(|t| t.name == name);
+        let index = index.ok_or_else(|| Error::Unsupported(format!("this pipeline has no tensor {name}")))?;
+        self.memory(set, TensorId(index))
+    }
+
+    pub(super) fn memory(&self, set: usize, tensor: TensorId) -> Result<Tensor> {
+        let bound = self.sets.get(set).and_then(|s| s.bound[tensor.0].clone());
+        self.shared.outputs[tensor.0]
+            .clone()
+            .or(bound)
+            .ok_or_else(|| Error::Unbound { tensor: self.plan.graph().tensors[tensor.0].name.clone(), set })
+    }
+
+    /// Fills every output with NaNs, in stream order.
+    pub fn poison_outputs(&self) -> Result<()> {
+        for output in self.shared.outputs.iter().flatten() {
+            output.fill_bytes(0xFF, &self.main)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the kernels of every set that lacks them: modules are loaded and tensor maps encoded here, because
+    /// doing so may wait for a kernel that is itself waiting. Runs call it; call it yourself to pay early.
+    pub fn prepare(&mut self) -> Result<()> {
+        if self.sets.is_empty() {
+            self.set_mut(0)?;
+        }
+        for set in 0..self.sets.len() {
+            if self.sets[set].kernels.is_some() {
+                continue;
+            }
+            self.main.synchronize()?;
+            self.pack(set)?;
+            let make = |tiled: bool| {
+                (0..self.plan.graph().stages.len())
+                    .map(|i| Ok(Gemm::new(&self.device, self.stage_args(set, i, tiled)?)?))
+                    .collect::<Result<Vec<_>>>()
+            };
+            let kernels = Kernels { serial: make(false)?, tiled: make(true)? };
+            self.sets[set].kernels = Some(Arc::new(kernels));
+        }
+        Ok(())
+    }
+
+    pub(super) fn kernels(&self, set: usize) -> Result<Arc<Kernels>> {
+        let kernels = self.sets.get(set).and_then(|s| s.kernels.clone());
+        kernels.ok_or_else(|| Error::Unsupported(format!("there is no set {set} of inputs")))
+    }
+
+    /// Interleaves the gate and up weights of a set.
+    fn pack(&mut self, set: usize) -> Result<()> {
+        for (index, stage) in self.plan.graph().stages.iter().enumerate() {
+            if stage.op != Op::GatedGemm || self.sets[set].packed[index].is_some() {
+                continue;
+            }
+            let gate = self.operand(set, stage, OperandKind::B)?;
+            let up = self.operand(set, stage, OperandKind::Up)?;
+            let what = format!("packed weights of {}", stage.name);
+            let packed = DeviceBuffer::new(&self.device, gate.len() * 2, &what)?;
+            helpers::pack_gated(&gate, &up, &packed, stage.k, stage.n, &self.main)?;
+            self.main.synchronize()?;
+            self.sets[set].packed[index] = Some(Arc::new(packed));
+        }
+        Ok(())
+    }
+
+    fn operand(&self, set: usize, stage: &Stage, kind: OperandKind) -> Result<Tensor> {
+        let operand = stage.operands.iter().find(|o| o.kind == kind).ok_or_else(|| {
+            Error::Unsupported(format!("stage {} has no operand of kind {kind:?}", stage.name))
+        })?;
+        self.memory(set, operand.tensor)
+    }
+
+    /// Arguments of stage `index` with a set's operands; `tiled`: coupled by semaphores.
+    pub(super) fn stage_args(&self, set: usize, index: usize, tiled: bool) -> Result<GemmArgs> {
+        let (graph, shared) = (self.plan.graph(), &self.shared);
+        let stage = &graph.stages[index];
+        let optional = |kind| {
+            let present = stage.operands.iter().any(|o| o.kind == kind);
+            present.then(|| self.operand(set, stage, kind)).transpose()
+        };
+        let gated = stage.op == Op::GatedGemm;
+        let packed = self.sets.get(set).and_then(|s| s.packed[index].clone());
+        let edges = self.plan.edges().iter().zip(&shared.descriptors.edges);
+        let sync = || Synchronisation {
+            tickets: shared.tickets.clone(),
+            semaphores: shared.semaphores.clone(),
+            report: shared.report.clone(),
+            waits: edges
+                .clone()
+                .filter(|(e, _)| e.dependence().consumer.0 == index)
+                .map(|(_, d)| *d)
+                .collect(),
+            posts: edges
+                .clone()
+                .filter(|(e, _)| e.dependence().producer.0 == index)
+                .map(|(_, d)| d.policy)
+                .collect(),
+            post_value_scale: u32::from(!self.options.starve),
+            skip_waits: self.options.skip_waits,
+            timeout_ns: self.options.timeout_ns,
+        };
+        Ok(GemmArgs {
+            name: stage.name.clone(),
+            arch: self.plan.device().arch,
+            operation: if gated { ffi::CUSYNC_GATED_GEMM } else { ffi::CUSYNC_GEMM },
+            element: element_code(graph.element),
+            tile: (stage.mma_tile.0, stage.mma_tile.1),
+            shape: (stage.m, if gated { stage.n * 2 } else { stage.n }, stage.k),
+            a: self.operand(set, stage, OperandKind::A)?,
+            b: match packed {
+                Some(packed) if gated => packed,
+                _ => self.operand(set, stage, OperandKind::B)?,
+            },
+            d: self.memory(set, stage.out)?,
+            bias: optional(OperandKind::Bias)?,
+            residual: optional(OperandKind::Residual)?,
+            activation: match &stage.op {
+                Op::Gemm { activation } => activation_code(*activation),
+                Op::GatedGemm | Op::Custom => ffi::CUSYNC_IDENTITY,
+            },
+            stage: index as u32,
+            schedule: if tiled { Schedule::Ticket } else { Schedule::Static },
+            order: shared.descriptors.orders[index],
+            sync: tiled.then(sync),
+            tables: shared.descriptors.tables.clone(),
+        })
+    }
+}
+
+/// Whether the proof's device is this one.
+fn suits(plan: &Plan, device: &Device) -> Result<()> {
+    let (profile, (major, minor)) = (plan.device(), device.capability());
+    let family = match profile.arch {
+        90 => major == 9,
+        _ => major >= 8,
+    };
+    if family && profile.sms == device.sms() {
+        return Ok(());
+    }
+    Err(Error::OtherDevice {
+        plan: format!("{} (sm_{}, {} SMs)", profile.name, profile.arch, profile.sms),
+        gpu: format!("{} (compute capability {major}.{minor}, {} SMs)", device.name(), device.sms()),
+    })
+}
+
+/// Whether the built-in kernels run a stage.
+fn runnable(plan: &Plan, stage: &Stage) -> Result<()> {
+    let unsupported = |why: &str| Err(Error::Unsupported(format!("stage {}: {why}", stage.name)));
+    match stage.op {
+        Op::Custom => return unsupported("a custom stage runs in its owner's kernel, not in an executor"),
+        Op::GatedGemm => {
+            let produced = |kind| {
+                let operand = stage.operands.iter().find(|o| o.kind == kind);
+                operand.is_some_and(|o| plan.graph().tensors[o.tensor.0].producer.is_some())
+            };
+            if produced(OperandKind::B) || produced(OperandKind::Up) {
+                return unsupported(
+                    "gate and up weights are interleaved before the run, so no stage may produce them",
+                );
+            }
+        }
+        Op::Gemm { .. } => {}
+    }
+    if stage.split_k != 1 {
+        return unsupported("split-K stages have no kernel");
+    }
+    Ok(())
+}
+
+/// Outputs with their own memory, or that of the output which they alias.
+fn allocate_outputs(plan: &Plan, device: &Device) -> Result<Vec<Option<Tensor>>> {
+    let tensors = &plan.graph().tensors;
+    let mut outputs: Vec<Option<Tensor>> = vec![None; tensors.len()];
+    let elements = |i: usize| tensors[i].rows as usize * tensors[i].cols as usize;
+    for index in 0..tensors.len() {
+        if tensors[index].producer.is_none() {
+            continue;
+        }
+        let mut owner = index;
+        while let Some(TensorId(next)) = tensors[owner].alias {
+            owner = next;
+        }
+        if tensors[owner].producer.is_none() || elements(owner) != elements(index) {
+            return Err(Error::Unsupported(format!(
+                "{} shares memory with {}: outputs may share only with an output of the same size",
+                tensors[index].name, tensors[owner].name
+            )));
+        }
+        if outputs[owner].is_none() {
+            outputs[owner] =
+                Some(Arc::new(DeviceBuffer::new(device, elements(owner), &tensors[owner].name)?));
+        }
+        outputs[index] = outputs[owner].clone();
+    }
+    Ok(outputs)
+}
