@@ -3,6 +3,7 @@
 //! Layers, each knowing only those before it: [`ffi`] (raw C ABI), [`device`] (safe handles), [`runtime`] (plans on
 //! real hardware). The library prints nothing.
 
+pub mod bench;
 pub mod device;
 pub mod ffi;
 pub mod runtime;

@@ -1,0 +1,103 @@
+//! Random inputs and weights, shared by several pipelines of one shape.
+
+use std::sync::Arc;
+
+use cusync_gen::graph::{Graph, Op, OperandKind, TensorId};
+
+use super::desc::element_code;
+use super::error::{Error, Result};
+use super::pipeline::{Pipeline, Tensor};
+use crate::device::{Device, DeviceBuffer, Stream, helpers};
+
+/// Sets of inputs: each set has weights of its own, so that rotating among them keeps weights out of the L2
+/// cache; the other inputs (activations, biases, residuals) are common to all.
+#[derive(Debug)]
+pub struct Inputs {
+    sets: Vec<Set>,
+}
+
+#[derive(Debug)]
+struct Set {
+    tensors: Vec<(String, Tensor)>,
+    /// By gated stage.
+    packed: Vec<(String, Tensor)>,
+}
+
+/// Amplitude of a uniform random tensor: 1 for activations and, for weights of a reduction of length k,
+/// 3 / sqrt(k), which gives sums of unit variance: no overflow in fp16, and no stretch of the activation functions is
+/// missed.
+fn amplitude(graph: &Graph, tensor: TensorId) -> (f32, bool) {
+    let weight_of = graph.stages.iter().find(|stage| {
+        let weight = |kind| matches!(kind, OperandKind::B | OperandKind::Up);
+        stage.operands.iter().any(|o| o.tensor == tensor && weight(o.kind))
+    });
+    weight_of.map_or((1.0, false), |stage| (3.0 / (stage.k as f32).sqrt(), true))
+}
+
+impl Inputs {
+    /// Makes `sets` sets of random inputs for a graph.
+    pub fn random(graph: &Graph, device: &Device, sets: usize, seed: u32) -> Result<Inputs> {
+        let stream = Stream::new(device)?;
+        let element = element_code(graph.element);
+        let mut made: Vec<Set> = Vec::new();
+        for set in 0..sets {
+            let mut tensors = Vec::new();
+            for (index, tensor) in graph.tensors.iter().enumerate().filter(|(_, t)| t.producer.is_none()) {
+                let (scale, weight) = amplitude(graph, TensorId(index));
+                if let (false, Some(first)) = (weight, made.first()) {
+                    tensors.extend(first.tensors.iter().find(|(n, _)| *n == tensor.name).cloned());
+                    continue;
+                }
+                let len = tensor.rows as usize * tensor.cols as usize;
+                let buffer = DeviceBuffer::new(device, len, &tensor.name)?;
+                let seed = seed.wrapping_add((set * graph.tensors.len() + index) as u32);
+                helpers::fill_random(&buffer, element, scale, seed, &stream)?;
+                tensors.push((tensor.name.clone(), Arc::new(buffer)));
+            }
+            let packed = pack(graph, &tensors, device, &stream)?;
+            made.push(Set { tensors, packed });
+        }
+        stream.synchronize()?;
+        Ok(Inputs { sets: made })
+    }
+
+    /// Binds every set to a pipeline of the same graph.
+    pub fn bind(&self, pipeline: &mut Pipeline) -> Result<()> {
+        for (index, set) in self.sets.iter().enumerate() {
+            for (name, tensor) in &set.tensors {
+                pipeline.bind_in(index, name, tensor.clone())?;
+            }
+            for (stage, packed) in &set.packed {
+                pipeline.bind_packed(index, stage, packed.clone())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn pack(
+    graph: &Graph,
+    tensors: &[(String, Tensor)],
+    device: &Device,
+    stream: &Stream,
+) -> Result<Vec<(String, Tensor)>> {
+    let mut packed = Vec::new();
+    for stage in graph.stages.iter().filter(|s| s.op == Op::GatedGemm) {
+        let find = |kind| {
+            let operand = stage.operands.iter().find(|o| o.kind == kind)?;
+            let name = &graph.tensors[operand.tensor.0].name;
+            tensors.iter().find(|(n, _)| n == name).map(|(_, t)| t)
+        };
+        let (Some(gate), Some(up)) = (find(OperandKind::B), find(OperandKind::Up)) else {
+            return Err(Error::Unsupported(format!(
+                "stage {}: gate and up weights must be inputs of the pipeline",
+                stage.name
+            )));
+        };
+        let what = format!("packed weights of {}", stage.name);
+        let both = DeviceBuffer::new(device, gate.len() + up.len(), &what)?;
+        helpers::pack_gated(gate, up, &both, stage.k, stage.n, stream)?;
+        packed.push((stage.name.clone(), Arc::new(both)));
+    }
+    Ok(packed)
+}

@@ -1,0 +1,110 @@
+//! One pipeline run from beginning to end on a GPU: random inputs, verification, timing.
+
+use cusync_gen::check::{Executor, Plan};
+
+use super::error::{Result, executor_name};
+use super::inputs::Inputs;
+use super::pipeline::{Options, Pipeline};
+use super::verify::{self, Accuracy, Reference};
+use crate::device::{Device, Event};
+
+/// What [`run_gpu`] does.
+#[derive(Clone, Copy, Debug)]
+pub struct RunOptions {
+    /// Which GPU.
+    pub gpu: u32,
+    /// Executor; `None`: the one that the plan was proved for.
+    pub executor: Option<Executor>,
+    /// Weight sets in rotation.
+    pub sets: usize,
+    /// Timed samples; each is one graph of one run a set.
+    pub samples: usize,
+    /// Of the random inputs.
+    pub seed: u32,
+    /// Deviations.
+    pub pipeline: Options,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        RunOptions { gpu: 0, executor: None, sets: 4, samples: 15, seed: 1, pipeline: Options::default() }
+    }
+}
+
+/// What [`run_gpu`] found.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct RunReport {
+    /// Pipeline.
+    pub pipeline: String,
+    /// Executor.
+    pub executor: String,
+    /// GPU.
+    pub device: String,
+    /// Whether every output of an eager run and of a graph replay is right.
+    pub verified: bool,
+    /// Largest difference relative to the largest value, over all outputs.
+    pub max_rel_err: f64,
+    /// Largest relative L2 norm of the difference.
+    pub l2_rel_err: f64,
+    /// Each output of the eager run.
+    pub outputs: Vec<Accuracy>,
+    /// Median time of a run, as a graph with the weight sets in rotation, microseconds.
+    pub time_us: f64,
+    /// Tenth percentile.
+    pub p10_us: f64,
+    /// Ninetieth percentile.
+    pub p90_us: f64,
+    /// CTAs and CTAs per SM, by stage.
+    pub grids: Vec<(u32, u32)>,
+}
+
+/// Runs a plan on a GPU with random inputs, verifies an eager run and a graph replay, and times replays.
+pub fn run_gpu(plan: &Plan, options: RunOptions) -> Result<RunReport> {
+    let device = Device::open(options.gpu)?;
+    let executor = options.executor.unwrap_or(plan.executor());
+    let mut pipeline = Pipeline::with_options(plan, &device, options.pipeline)?;
+    let inputs = Inputs::random(plan.graph(), &device, options.sets.max(1), options.seed)?;
+    inputs.bind(&mut pipeline)?;
+    let reference = Reference::new(&mut pipeline, 0)?;
+
+    pipeline.poison_outputs()?;
+    pipeline.run(executor)?;
+    let outputs = reference.compare(&mut pipeline)?;
+
+    let graph = pipeline.capture(executor, &[0])?;
+    pipeline.poison_outputs()?;
+    pipeline.replay(&graph)?;
+    let replayed = reference.compare(&mut pipeline)?;
+
+    let sets: Vec<usize> = (0..pipeline.sets()).collect();
+    let rotation = pipeline.capture(executor, &sets)?;
+    let (begin, end) = (Event::timing(&device)?, Event::timing(&device)?);
+    let mut times = Vec::new();
+    for sample in 0..options.samples.max(1) + 1 {
+        pipeline.stream().record(&begin)?;
+        pipeline.replay(&rotation)?;
+        pipeline.stream().record(&end)?;
+        pipeline.synchronize()?;
+        // The first replay also uploads the graph.
+        if sample > 0 {
+            times.push(end.us_since(&begin)? / sets.len() as f64);
+        }
+    }
+    let all = [outputs.clone(), replayed].concat();
+    let (l2_rel_err, max_rel_err) = verify::worst(&all);
+    let kernels = pipeline.kernels(0)?;
+    let stages = if executor == Executor::Serial { &kernels.serial } else { &kernels.tiled };
+    Ok(RunReport {
+        pipeline: plan.graph().name.clone(),
+        executor: executor_name(executor).into(),
+        device: device.name().into(),
+        verified: !all.is_empty() && all.iter().all(|a| a.verified),
+        max_rel_err,
+        l2_rel_err,
+        outputs,
+        time_us: super::stats::percentile(&mut times, 0.5),
+        p10_us: super::stats::percentile(&mut times, 0.1),
+        p90_us: super::stats::percentile(&mut times, 0.9),
+        grids: stages.iter().map(|g| Ok(g.grid()?)).collect::<Result<_>>()?,
+    })
+}

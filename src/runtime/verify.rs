@@ -1,0 +1,170 @@
+//! Comparing a pipeline's outputs with a reference chain.
+//!
+//! The reference runs on the same GPU but shares nothing with the kernels under test: plain CUDA cores, one thread an
+//! output, float32 accumulation. Each stage's result is rounded once through the element type before the next stage
+//! reads it, and before the comparison, because the pipeline stores it so. Without that rounding the bound below
+//! would say nothing for bf16, whose spacing (2^-8 relative) is already larger.
+//!
+//! Two norms are bounded. The relative L2 norm ||x - y|| / ||y|| by 2e-3 for both element types: what remains in
+//! it is the order of summation, orders of magnitude below. The largest single difference, max |x - y| / max |y|, by
+//! 2e-3 plus one spacing of the element type (2^-10 or 2^-7 of the largest value at most), because two sums that
+//! differ in the last bit of float32 may round to neighbouring values.
+
+use std::sync::Arc;
+
+use cusync_gen::graph::{Element, TensorId};
+use half::slice::HalfFloatSliceExt;
+use rayon::prelude::*;
+
+use super::desc::element_code;
+use super::error::Result;
+use super::pipeline::{Pipeline, Tensor};
+use crate::device::{DeviceBuffer, helpers};
+
+/// Bound of the relative L2 norm.
+pub const TOLERANCE: f64 = 2e-3;
+
+/// Bound of the largest difference relative to the largest value.
+pub fn max_tolerance(element: Element) -> f64 {
+    TOLERANCE
+        + match element {
+            Element::F16 => 2f64.powi(-10),
+            Element::Bf16 => 2f64.powi(-7),
+        }
+}
+
+/// How far one output is from its reference.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Accuracy {
+    /// The tensor.
+    pub tensor: String,
+    /// ||x - y|| / ||y||; NaN when the output holds one, as a poisoned output that was not written does.
+    pub relative_l2: f64,
+    /// max |x - y| / max |y|.
+    pub relative_max: f64,
+    /// Whether both are within bounds.
+    pub verified: bool,
+}
+
+/// Results of the reference chain for one set of inputs.
+#[derive(Debug)]
+pub struct Reference {
+    outputs: Vec<(TensorId, DeviceBuffer<f32>)>,
+}
+
+impl Reference {
+    /// Runs the chain. Takes about a second at the largest sizes.
+    pub fn new(pipeline: &mut Pipeline, set: usize) -> Result<Reference> {
+        pipeline.prepare()?;
+        let graph = pipeline.plan().graph().clone();
+        // What later stages read: the reference's own results, never the pipeline's.
+        let mut rounded: Vec<Option<Tensor>> = vec![None; graph.tensors.len()];
+        let mut outputs = Vec::new();
+        for (index, stage) in graph.stages.iter().enumerate() {
+            let mut args = pipeline.stage_args(set, index, false)?;
+            for operand in &stage.operands {
+                use cusync_gen::graph::OperandKind::{A, B, Bias, Custom, Residual, Up};
+                let Some(own) = rounded[operand.tensor.0].clone() else { continue };
+                match operand.kind {
+                    A => args.a = own,
+                    B => args.b = own,
+                    Bias => args.bias = Some(own),
+                    Residual => args.residual = Some(own),
+                    // `Pipeline::new` refuses stages where these are produced.
+                    Up | Custom(_) => {}
+                }
+            }
+            let len = stage.m as usize * stage.n as usize;
+            let what = format!("the reference of {}", stage.name);
+            let result = DeviceBuffer::new(pipeline.device(), len, &what)?;
+            helpers::reference_gemm(&args, &result, true, pipeline.stream())?;
+            pipeline.synchronize()?;
+            if graph.stages.iter().any(|s| s.operands.iter().any(|o| o.tensor == stage.out)) {
+                rounded[stage.out.0] = Some(to_element(pipeline, &result, graph.element)?);
+            }
+            outputs.push((stage.out, result));
+        }
+        Ok(Reference { outputs })
+    }
+
+    /// Compares what the pipeline's last run left in its outputs. Waits for it. Outputs whose memory a later stage
+    /// overwrites are left out.
+    pub fn compare(&self, pipeline: &mut Pipeline) -> Result<Vec<Accuracy>> {
+        pipeline.synchronize()?;
+        let element = pipeline.plan().graph().element;
+        let mut list = Vec::new();
+        for (place, (tensor, reference)) in self.outputs.iter().enumerate() {
+            let output = pipeline.memory(0, *tensor)?;
+            let overwritten = self.outputs[place + 1..].iter().map(|(later, _)| pipeline.memory(0, *later));
+            if overwritten.collect::<Result<Vec<_>>>()?.iter().any(|later| Arc::ptr_eq(later, &output)) {
+                continue;
+            }
+            let (difference, largest_difference) = sums(pipeline, &output, reference)?;
+            let zeros = DeviceBuffer::zeroed(pipeline.device(), output.len(), "zeros")?;
+            let (_, largest) = sums(pipeline, &zeros, reference)?;
+            let relative_l2 = (difference.0 / difference.1).sqrt();
+            let relative_max = largest_difference / largest;
+            list.push(Accuracy {
+                tensor: pipeline.plan().graph().tensors[tensor.0].name.clone(),
+                relative_l2,
+                relative_max,
+                // NaN compares as false.
+                verified: relative_l2 <= TOLERANCE && relative_max <= max_tolerance(element),
+            });
+        }
+        Ok(list)
+    }
+}
+
+/// ((sum (x - y)^2, sum y^2), max |x - y|).
+fn sums(pipeline: &mut Pipeline, x: &DeviceBuffer<u16>, y: &DeviceBuffer<f32>) -> Result<((f64, f64), f64)> {
+    let element = element_code(pipeline.plan().graph().element);
+    let out = DeviceBuffer::<f32>::zeroed(pipeline.device(), 3, "sums of a comparison")?;
+    helpers::compare(x, y, element, &out, pipeline.stream())?;
+    pipeline.synchronize()?;
+    let mut host = [0f32; 3];
+    out.download(&mut host)?;
+    Ok(((host[0].into(), host[1].into()), host[2].into()))
+}
+
+/// The values as 16-bit floats; exact, for they were rounded already.
+fn to_element(pipeline: &Pipeline, values: &DeviceBuffer<f32>, element: Element) -> Result<Tensor> {
+    let mut host = vec![0f32; values.len()];
+    values.download(&mut host)?;
+    let mut bits = vec![0u16; host.len()];
+    const CHUNK: usize = 1 << 16;
+    bits.par_chunks_mut(CHUNK).zip(host.par_chunks(CHUNK)).for_each(|(to, from)| match element {
+        Element::F16 => {
+            let mut half = vec![half::f16::ZERO; from.len()];
+            half.convert_from_f32_slice(from);
+            to.iter_mut().zip(half).for_each(|(t, h)| *t = h.to_bits());
+        }
+        Element::Bf16 => {
+            to.iter_mut().zip(from).for_each(|(t, &f)| *t = half::bf16::from_f32(f).to_bits());
+        }
+    });
+    Ok(Arc::new(DeviceBuffer::from_slice(pipeline.device(), &bits, "a rounded reference")?))
+}
+
+/// The worst of several outputs, as one pair (relative L2, relative maximum); NaN wins.
+pub fn worst(list: &[Accuracy]) -> (f64, f64) {
+    let worse = |a: f64, b: f64| if a.is_nan() || a > b { a } else { b };
+    list.iter().fold((0.0, 0.0), |(l2, max), a| (worse(a.relative_l2, l2), worse(a.relative_max, max)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accuracy(relative_l2: f64, relative_max: f64) -> Accuracy {
+        Accuracy { tensor: "Y".into(), relative_l2, relative_max, verified: true }
+    }
+
+    #[test]
+    fn the_worst_is_taken_of_each_norm_and_nan_is_worst() {
+        let (l2, max) = worst(&[accuracy(1e-4, 3e-3), accuracy(2e-4, 1e-3)]);
+        assert_eq!((l2, max), (2e-4, 3e-3));
+        let nan = worst(&[accuracy(f64::NAN, 0.0), accuracy(1.0, 1.0)]);
+        assert!(nan.0.is_nan(), "a NaN must not be hidden by a later number: {nan:?}");
+    }
+}
