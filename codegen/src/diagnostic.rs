@@ -71,7 +71,7 @@ pub struct Diagnostic {
     /// One sentence without a full stop.
     pub message: String,
     /// Where the fault is; `None` when it lies outside the source (an unknown override, say).
-    pub primary: Option<Label>,
+    pub primary: Option<Box<Label>>,
     /// Other places that matter.
     pub labels: Vec<Label>,
     /// Facts that a reader needs to follow the message, one a line.
@@ -95,7 +95,7 @@ impl Diagnostic {
 
     /// Sets the place of the fault.
     pub fn at(mut self, span: Span, text: impl Into<String>) -> Self {
-        self.primary = Some(Label { span, text: text.into() });
+        self.primary = Some(Box::new(Label { span, text: text.into() }));
         self
     }
 

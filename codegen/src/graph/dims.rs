@@ -88,8 +88,10 @@ impl Tensors {
     pub(super) fn intern(&mut self, dims: &Dims, used: &TensorUse) -> Result<TensorId, Diagnostic> {
         let (rows, cols) = match used.args.as_slice() {
             // `b(N)` is the row vector `b(1, N)`.
-            [cols] => (1, dims.size(cols, "the length of a tensor")?),
-            [rows, cols] => (dims.size(rows, "a tensor's rows")?, dims.size(cols, "a tensor's columns")?),
+            [cols] => (1, dims.size(cols, "the number of columns")?),
+            [rows, cols] => {
+                (dims.size(rows, "the number of rows")?, dims.size(cols, "the number of columns")?)
+            }
             _ => unreachable!("the parser takes one or two axes"),
         };
         if let Some(id) = self.find(&used.name) {

@@ -111,8 +111,8 @@ fn resolve_stage(stage: &StageSpec, dims: &Dims, tensors: &mut Tensors) -> Resul
         StageKind::Custom { grid, tile, k_blocks, footprints } => {
             let shape = CustomShape {
                 tile: (
-                    dims.size(&tile.value.0, "the tile's rows")?,
-                    dims.size(&tile.value.1, "the tile's columns")?,
+                    dims.size(&tile.value.0, "the number of rows of the tile")?,
+                    dims.size(&tile.value.1, "the number of columns of the tile")?,
                 ),
                 k_blocks: k_blocks.as_ref().map_or(Ok(1), |e| dims.size(e, "the number of k-blocks"))?,
                 grid: (0, 0),
@@ -120,8 +120,8 @@ fn resolve_stage(stage: &StageSpec, dims: &Dims, tensors: &mut Tensors) -> Resul
             let needed = (m.div_ceil(shape.tile.0), n.div_ceil(shape.tile.1));
             if let Some(grid) = grid {
                 let stated = (
-                    dims.size(&grid.value.0, "the grid's rows")?,
-                    dims.size(&grid.value.1, "the grid's columns")?,
+                    dims.size(&grid.value.0, "the number of rows of the grid")?,
+                    dims.size(&grid.value.1, "the number of columns of the grid")?,
                 );
                 if stated != needed {
                     let message =

@@ -77,8 +77,8 @@ impl Expr {
                     Ok(Affine { constant: 0, terms: [(name.clone(), 1)].into_iter().collect() })
                 }
                 None => {
-                    let diagnostic = Diagnostic::new("unknown-dim", format!("unknown dim `{name}`"))
-                        .at(self.span, "not in `dims`");
+                    let diagnostic = Diagnostic::new("unknown-dim", format!("unknown name `{name}`"))
+                        .at(self.span, "neither a dim nor a variable");
                     Err(super::ident::suggest(diagnostic, name, known))
                 }
             },

@@ -167,28 +167,28 @@ pub(super) fn validate(name: &Text, what: &str) -> Result<(), Diagnostic> {
         Some(why) => {
             let message =
                 format!("{what} name `{}` cannot be used in generated code", name.value.escape_debug());
-            let mut diagnostic = Diagnostic::new("bad-name", message).at(name.span, why);
-            let better: String = name
-                .value
-                .chars()
-                .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
-                .take(MAX_NAME - 2)
-                .collect();
-            let better = better.trim_matches('_').to_string();
-            for candidate in [better.clone(), format!("{better}_"), format!("x{better}")] {
-                if fault(&candidate).is_none() {
-                    diagnostic = diagnostic.help(format!("`{candidate}` would do"));
-                    break;
-                }
-            }
-            Err(diagnostic)
+            let diagnostic = Diagnostic::new("bad-name", message).at(name.span, why);
+            Err(match usable(&name.value) {
+                Some(better) => diagnostic.help(format!("`{better}` would do")),
+                None => diagnostic.help("use letters, digits and single `_`"),
+            })
         }
     }
 }
 
+/// A usable name that resembles a bad one.
+fn usable(name: &str) -> Option<String> {
+    let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let joined: String = words.collect::<Vec<_>>().join("_").chars().take(MAX_NAME - 2).collect();
+    [joined.clone(), format!("{joined}_"), format!("x{joined}")]
+        .into_iter()
+        .find(|name| fault(name).is_none())
+}
+
 /// The candidate that is nearest to a misspelt word, if one is near.
 pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = (word.chars().count() / 3).max(1);
+    // Of a word of one or two letters nothing is left to recognise after a change of one: only its case may differ.
+    let limit = word.chars().count() / 3;
     candidates
         .into_iter()
         .map(|candidate| {

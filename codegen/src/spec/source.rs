@@ -158,11 +158,18 @@ impl<'a> Source<'a> {
                 let message = format!("expected {what}");
                 let span = if part.len() > 80 { head(part, whole) } else { whole };
                 Diagnostic::new("wrong-type", message)
-                    .at(span, format!("this is not {what}"))
+                    .at(span, format!("this is {}", kind_of(part)))
                     .help(format!("write {what} here"))
             }
             code => {
-                Diagnostic::new("syntax", sentence(code)).at(near, "here").help(format!("expected {what}"))
+                let help = match code {
+                    Error::ExpectedComma => "separate fields and elements with `,`".into(),
+                    Error::Eof | Error::ExpectedStringEnd | Error::UnclosedBlockComment => {
+                        "close every bracket, string and comment".into()
+                    }
+                    _ => format!("expected {what}"),
+                };
+                Diagnostic::new("syntax", sentence(code)).at(near, "here").help(help)
             }
         }
     }
@@ -208,6 +215,19 @@ fn wrong_type(code: &Error) -> bool {
             | Error::TrailingCharacters
             | Error::Message(_)
     )
+}
+
+/// What a value looks like, for a reader who expected another.
+fn kind_of(part: &str) -> &'static str {
+    match part.chars().next() {
+        Some('"') => "text",
+        Some('[') => "a list",
+        Some('{') => "a map",
+        Some('(') => "a tuple of another kind",
+        Some('0'..='9' | '-' | '+' | '.') => "a number",
+        _ if part.ends_with(')') => "a structure",
+        _ => "a word",
+    }
 }
 
 /// The first word of a value, to point at one that is long.
