@@ -2,5 +2,4 @@
 //!
 //! Everything here returns values; printing is the command line's.
 
-
 pub use crate::runtime::{Summary, percentile};

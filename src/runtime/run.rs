@@ -3,8 +3,8 @@
 use cusync_gen::check::{Executor, Plan};
 
 use super::error::{Result, executor_name};
-use super::inputs::Inputs;
 use super::pipeline::{Options, Pipeline};
+use super::sets::InputSets;
 use super::verify::{self, Accuracy, Reference};
 use crate::device::{Device, Event};
 
@@ -63,7 +63,7 @@ pub fn run_gpu(plan: &Plan, options: RunOptions) -> Result<RunReport> {
     let device = Device::open(options.gpu)?;
     let executor = options.executor.unwrap_or(plan.executor());
     let mut pipeline = Pipeline::with_options(plan, &device, options.pipeline)?;
-    let inputs = Inputs::random(plan.graph(), &device, options.sets.max(1), options.seed)?;
+    let inputs = InputSets::random(plan.graph(), &device, options.sets.max(1), options.seed)?;
     inputs.bind(&mut pipeline)?;
     let reference = Reference::new(&mut pipeline, 0)?;
 

@@ -12,7 +12,7 @@ use crate::device::{Device, DeviceBuffer, Stream, helpers};
 /// Sets of inputs: each set has weights of its own, so that rotating among them keeps weights out of the L2
 /// cache; the other inputs (activations, biases, residuals) are common to all.
 #[derive(Debug)]
-pub struct Inputs {
+pub struct InputSets {
     sets: Vec<Set>,
 }
 
@@ -34,9 +34,9 @@ fn amplitude(graph: &Graph, tensor: TensorId) -> (f32, bool) {
     weight_of.map_or((1.0, false), |stage| (3.0 / (stage.k as f32).sqrt(), true))
 }
 
-impl Inputs {
+impl InputSets {
     /// Makes `sets` sets of random inputs for a graph.
-    pub fn random(graph: &Graph, device: &Device, sets: usize, seed: u32) -> Result<Inputs> {
+    pub fn random(graph: &Graph, device: &Device, sets: usize, seed: u32) -> Result<InputSets> {
         let stream = Stream::new(device)?;
         let element = element_code(graph.element);
         let mut made: Vec<Set> = Vec::new();
@@ -58,7 +58,7 @@ impl Inputs {
             made.push(Set { tensors, packed });
         }
         stream.synchronize()?;
-        Ok(Inputs { sets: made })
+        Ok(InputSets { sets: made })
     }
 
     /// Binds every set to a pipeline of the same graph.
