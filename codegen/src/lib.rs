@@ -9,6 +9,7 @@
 pub mod check;
 pub mod device;
 pub mod diagnostic;
+pub mod emit;
 pub mod graph;
 pub mod policy;
 pub mod spec;

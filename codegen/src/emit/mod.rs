@@ -1,0 +1,46 @@
+//! Rendered code: the C++ header and the typed Rust handle of a plan.
+//!
+//! Only a [`Plan`] can be rendered, so nothing unproved is, and rendering cannot fail. Both files hold types and
+//! numbers; the logic they instantiate is the hand-written library under `csrc/include/cusync`.
+
+pub mod desc;
+mod names;
+mod template;
+mod view;
+
+#[cfg(test)]
+mod tests;
+
+pub use names::edge_names;
+
+use crate::check::Plan;
+
+/// The C++ header of a plan: host and device, includes `cusync/cusync.hpp`.
+pub fn header(plan: &Plan) -> String {
+    render("header", plan)
+}
+
+/// The typed Rust handle of a plan: a module that depends on nothing.
+pub fn handle(plan: &Plan) -> String {
+    render("handle", plan)
+}
+
+fn render(template: &'static str, plan: &Plan) -> String {
+    let view = view::View::new(plan);
+    let mut context = tera::Context::new();
+    let numbers = match serde_json::to_value(&view) {
+        Ok(value) => value,
+        Err(error) => unreachable!("a view is strings and numbers: {error}"),
+    };
+    context.insert("stamp", &format!("{:016x}", fnv1a(numbers.to_string().as_bytes())));
+    context.insert("version", env!("CARGO_PKG_VERSION"));
+    context.insert("plan", &numbers);
+    template::render(template, &context)
+}
+
+/// FNV-1a, 64 bits: names the inputs of a rendered file, no protection against intent.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}

@@ -1,0 +1,222 @@
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::*;
+use crate::check::{EdgePlan, Executor, StartGuarantee};
+use crate::device::Device;
+use crate::graph::{
+    Activation, Axis, Dependence, Element, Footprint, Graph, Op, Operand, OperandKind, Stage, StageId,
+    Tensor, TensorId,
+};
+use crate::policy::{Order, Policy, Tile, WaitAt};
+
+fn gemm_stage(name: &str, shape: (u32, u32, u32), reads: &[(OperandKind, usize)], out: usize) -> Stage {
+    let (m, n, k) = shape;
+    let axis = |m: i32, n: i32, k: i32, extent: i32| Axis { m, n, k, offset: 0, extent };
+    let footprint = |kind| match kind {
+        OperandKind::A => Footprint { rows: axis(128, 0, 0, 128), cols: axis(0, 0, 64, 64) },
+        OperandKind::B => Footprint { rows: axis(0, 0, 64, 64), cols: axis(0, 256, 0, 256) },
+        _ => Footprint { rows: axis(128, 0, 0, 128), cols: axis(0, 256, 0, 256) },
+    };
+    Stage {
+        name: name.into(),
+        op: Op::Gemm { activation: Activation::GeluTanh },
+        m,
+        n,
+        k,
+        mma_tile: (128, 256, 64),
+        out_tile: (128, 256),
+        grid: (m.div_ceil(128), n.div_ceil(256)),
+        k_blocks: k.div_ceil(64),
+        split_k: 1,
+        operands: reads
+            .iter()
+            .map(|&(kind, t)| Operand { kind, tensor: TensorId(t), footprint: footprint(kind) })
+            .collect(),
+        out: TensorId(out),
+    }
+}
+
+/// up: Y = X W1; down: Z = Y W2 + Y (a residual, so two edges join the stages); the policies are the caller's.
+fn plan(policies: [Policy; 2], orders: [Order; 2]) -> Plan {
+    let tensor =
+        |name: &str, rows, cols, producer| Tensor { name: name.into(), rows, cols, producer, alias: None };
+    let graph = Graph {
+        name: "fixture".into(),
+        element: Element::F16,
+        tensors: vec![
+            tensor("X", 300, 512, None),
+            tensor("W1", 512, 1000, None),
+            tensor("Y", 300, 1000, Some(StageId(0))),
+            tensor("W2", 1000, 1000, None),
+            tensor("Z", 300, 1000, Some(StageId(1))),
+        ],
+        stages: vec![
+            gemm_stage("up", (300, 1000, 512), &[(OperandKind::A, 0), (OperandKind::B, 1)], 2),
+            gemm_stage(
+                "down",
+                (300, 1000, 1000),
+                &[(OperandKind::A, 2), (OperandKind::B, 3), (OperandKind::Residual, 2)],
+                4,
+            ),
+        ],
+        dependences: [0, 2]
+            .map(|operand| Dependence { producer: StageId(0), consumer: StageId(1), operand })
+            .to_vec(),
+        dims: vec![("M".into(), 300)],
+    };
+    let mut slot_base = 0;
+    let edges = graph
+        .dependences
+        .iter()
+        .zip(policies)
+        .map(|(dependence, policy)| {
+            let slots = policy.on((3, 4));
+            let base = slot_base;
+            slot_base += slots.slot_count;
+            EdgePlan {
+                dependence: dependence.clone(),
+                policy,
+                wait_at: WaitAt::PerKBlock,
+                slots,
+                slot_base: base,
+            }
+        })
+        .collect();
+    Plan {
+        graph,
+        device: Device::named("h200").expect("shipped").clone(),
+        executor: Executor::Streams,
+        start: StartGuarantee::AllProducersStarted,
+        orders: orders.to_vec(),
+        edges,
+        choices: Vec::new(),
+    }
+}
+
+fn plans() -> Vec<Plan> {
+    let reversed = (0..12).rev().map(|i| Tile { m: i / 4, n: i % 4 }).collect();
+    vec![
+        plan([Policy::Row, Policy::Tile], [Order::RowMajor, Order::GroupedRows(2)]),
+        plan(
+            [Policy::Table(vec![0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2]), Policy::Strided { stride: 3 }],
+            [Order::Table(reversed), Order::ColumnMajor],
+        ),
+        plan(
+            [Policy::Batched { rows: 2, cols: 3 }, Policy::Batched { rows: 9, cols: 1 }],
+            [Order::GroupedColumns(3), Order::GroupedRows(1)],
+        ),
+    ]
+}
+
+/// A folder of its own for a test's compiler output.
+fn scratch(test: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("cusync-emit-{}-{test}", std::process::id()));
+    std::fs::create_dir_all(&dir).expect("temporary folder");
+    dir
+}
+
+fn check_compiles(mut command: Command, what: &str) {
+    let output = command.output().expect("the compiler runs");
+    assert!(output.status.success(), "{what}:\n{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn headers_compile() {
+    let dir = scratch("header");
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../csrc/include");
+    let cxx = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
+    for (i, plan) in plans().iter().enumerate() {
+        let path = dir.join(format!("plan{i}.h"));
+        std::fs::write(&path, header(plan)).expect("written");
+        let main = dir.join(format!("plan{i}.cpp"));
+        std::fs::write(&main, format!("#include \"plan{i}.h\"\nint main() {{}}\n")).expect("written");
+        let mut command = Command::new(&cxx);
+        command.args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I"]);
+        check_compiles(
+            {
+                command.arg(&include).arg(&main);
+                command
+            },
+            &header(plan),
+        );
+    }
+    std::fs::remove_dir_all(dir).expect("removed");
+}
+
+#[test]
+fn handles_compile_alone_and_warn_of_nothing() {
+    let dir = scratch("handle");
+    let mut plans = plans();
+    plans[0].edges.clear();
+    for (i, plan) in plans.iter().enumerate() {
+        let path = dir.join(format!("handle{i}.rs"));
+        std::fs::write(&path, handle(plan)).expect("written");
+        let mut command = Command::new(std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into()));
+        command.args([
+            "--crate-type=lib",
+            "--emit=metadata",
+            "--edition=2024",
+            "-Dwarnings",
+            "-Wmissing-docs",
+        ]);
+        command.arg("--crate-name").arg(format!("handle{i}")).arg("--out-dir").arg(&dir).arg(&path);
+        check_compiles(command, &handle(plan));
+    }
+    std::fs::remove_dir_all(dir).expect("removed");
+}
+
+#[test]
+fn names_tell_edges_of_one_pair_of_stages_apart() {
+    let mut plan = plan([Policy::Row, Policy::Tile], [Order::RowMajor, Order::RowMajor]);
+    assert_eq!(edge_names(&plan), ["up_to_down_a", "up_to_down_residual"]);
+    plan.edges.pop();
+    assert_eq!(edge_names(&plan), ["up_to_down"]);
+}
+
+#[test]
+fn names_stay_apart_when_stage_names_look_like_edges() {
+    let mut plan = plan([Policy::Row, Policy::Tile], [Order::RowMajor, Order::RowMajor]);
+    for (i, name) in ["p", "q_to_r", "p_to_q", "r"].into_iter().enumerate() {
+        if i < 2 {
+            plan.graph.stages[i].name = name.into();
+        } else {
+            let mut stage = plan.graph.stages[1].clone();
+            stage.name = name.into();
+            plan.graph.stages.push(stage);
+        }
+    }
+    plan.edges[1].dependence = Dependence { producer: StageId(2), consumer: StageId(3), operand: 0 };
+    plan.orders = vec![Order::RowMajor; 4];
+    assert_eq!(edge_names(&plan), ["p_to_q_to_r", "p_to_q_to_r_1"]);
+}
+
+#[test]
+fn the_stamp_follows_the_inputs() {
+    let stamp = |plan: &Plan| {
+        let text = header(plan);
+        text.lines()
+            .nth(1)
+            .and_then(|l| l.split("inputs ").nth(1))
+            .map(|s| s[..16].to_string())
+            .expect("stamped")
+    };
+    let orders = [Order::RowMajor, Order::RowMajor];
+    let a = plan([Policy::Row, Policy::Tile], orders.clone());
+    let b = plan([Policy::Row, Policy::Row], orders);
+    assert_eq!(stamp(&a), stamp(&a.clone()));
+    assert_ne!(stamp(&a), stamp(&b));
+}
+
+#[test]
+fn descriptors_carry_the_plan_s_numbers() {
+    let plan = plan([Policy::Row, Policy::Tile], [Order::GroupedRows(2), Order::RowMajor]);
+    let edge = desc::EdgeDesc::of(&plan, 1);
+    assert_eq!((edge.policy.grid, edge.policy.slot_base, edge.policy.slot_count), ((3, 4), 3, 12));
+    assert_eq!(
+        (edge.operand, edge.tile, edge.tensor),
+        (desc::OperandCode::Residual, (128, 256), (300, 1000))
+    );
+    let order = desc::OrderDesc::of(&plan, StageId(0));
+    assert_eq!((order.kind, order.grid, order.group), (desc::OrderCode::GroupedRows, (3, 4), 2));
+}

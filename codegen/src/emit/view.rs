@@ -1,0 +1,254 @@
+//! What the templates see of a plan: strings and numbers, ready to print.
+
+use serde::Serialize;
+
+use super::desc::{EdgeDesc, OrderDesc, PolicyDesc};
+use super::names::{edge_names, operand_name};
+use crate::check::{Executor, Plan, StartGuarantee};
+use crate::graph::{Activation, Axis, Element, Op, StageId, Tensor};
+use crate::policy::{Order, Policy};
+
+/// Largest slot or k-block count whose loop a `static_assert` unrolls; compilers bound constant evaluation.
+const MAX_ASSERTED: u32 = 4096;
+
+#[derive(Serialize)]
+pub(super) struct View {
+    name: String,
+    element: &'static str,
+    device: &'static str,
+    executor: &'static str,
+    start: &'static str,
+    slot_count: u32,
+    dims: Vec<(String, u32)>,
+    tensors: Vec<TensorView>,
+    stages: Vec<StageView>,
+    edges: Vec<EdgeView>,
+}
+
+#[derive(Serialize)]
+struct TensorView {
+    name: String,
+    rows: u32,
+    cols: u32,
+    producer: Option<String>,
+    alias: Option<String>,
+}
+
+#[derive(Serialize)]
+struct StageView {
+    name: String,
+    index: usize,
+    op: String,
+    m: u32,
+    n: u32,
+    k: u32,
+    mma_tile: (u32, u32, u32),
+    out_tile: (u32, u32),
+    grid: (u32, u32),
+    k_blocks: u32,
+    split_k: u32,
+    out: String,
+    reads: Vec<(String, String)>,
+    order: String,
+    order_kind: &'static str,
+    order_group: u32,
+    order_table: Option<Table>,
+}
+
+#[derive(Serialize)]
+struct EdgeView {
+    name: String,
+    id: u32,
+    from: String,
+    to: String,
+    tensor: String,
+    operand: String,
+    policy: String,
+    slot_base: u32,
+    slot_count: u32,
+    table: Option<SlotTables>,
+    /// The braced initialiser of `cusync_edge`.
+    value: String,
+    /// Whether the posts' sum is asserted.
+    assert_posts: bool,
+    /// Consumer tiles whose waits are asserted.
+    assert_waits: Vec<(u32, u32)>,
+}
+
+#[derive(Serialize)]
+struct Table {
+    len: usize,
+    values: String,
+}
+
+#[derive(Serialize)]
+struct SlotTables {
+    slots: Table,
+    posts: Table,
+}
+
+impl View {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let graph = plan.graph();
+        let stage_name = |id: StageId| graph.stages[id.0].name.clone();
+        let tensor = |t: &Tensor| TensorView {
+            name: t.name.clone(),
+            rows: t.rows,
+            cols: t.cols,
+            producer: t.producer.map(stage_name),
+            alias: t.alias.map(|id| graph.tensors[id.0].name.clone()),
+        };
+        let names = edge_names(plan);
+        View {
+            name: graph.name.clone(),
+            element: match graph.element {
+                Element::F16 => "fp16",
+                Element::Bf16 => "bf16",
+            },
+            device: plan.device().name,
+            executor: match plan.executor() {
+                Executor::Cpu => "cpu",
+                Executor::Serial => "serial",
+                Executor::Streams => "streams",
+                Executor::Programmatic => "programmatic",
+            },
+            start: match plan.start() {
+                StartGuarantee::AllProducersStarted => "consumers start after all their producers' CTAs",
+                StartGuarantee::None => "none",
+            },
+            slot_count: plan.slot_count(),
+            dims: graph.dims.clone(),
+            tensors: graph.tensors.iter().map(tensor).collect(),
+            stages: (0..graph.stages.len()).map(|i| stage_view(plan, i)).collect(),
+            edges: names.into_iter().enumerate().map(|(i, name)| edge_view(plan, i, name)).collect(),
+        }
+    }
+}
+
+fn stage_view(plan: &Plan, index: usize) -> StageView {
+    let graph = plan.graph();
+    let stage = &graph.stages[index];
+    let order = OrderDesc::of(plan, StageId(index));
+    let tensor_name = |id: crate::graph::TensorId| graph.tensors[id.0].name.clone();
+    StageView {
+        name: stage.name.clone(),
+        index,
+        op: match stage.op {
+            Op::Gemm { activation: Activation::Identity } => "gemm".into(),
+            Op::Gemm { activation: Activation::GeluTanh } => "gemm, gelu".into(),
+            Op::Gemm { activation: Activation::Relu } => "gemm, relu".into(),
+            Op::GatedGemm => "gated gemm".into(),
+            Op::Custom => "custom".into(),
+        },
+        m: stage.m,
+        n: stage.n,
+        k: stage.k,
+        mma_tile: stage.mma_tile,
+        out_tile: stage.out_tile,
+        grid: stage.grid,
+        k_blocks: stage.k_blocks,
+        split_k: stage.split_k,
+        out: tensor_name(stage.out),
+        reads: stage.operands.iter().map(|o| (operand_name(o.kind), tensor_name(o.tensor))).collect(),
+        order: match &plan.orders()[index] {
+            Order::RowMajor => "row-major".into(),
+            Order::ColumnMajor => "column-major".into(),
+            Order::GroupedRows(rows) => format!("groups of {rows} rows"),
+            Order::GroupedColumns(cols) => format!("groups of {cols} columns"),
+            Order::Table(_) => "stated tile by tile".into(),
+        },
+        order_kind: order.kind.c_name(),
+        order_group: order.group,
+        order_table: (!order.table.is_empty()).then(|| table(&order.table)),
+    }
+}
+
+fn edge_view(plan: &Plan, index: usize, name: String) -> EdgeView {
+    let graph = plan.graph();
+    let planned = &plan.edges()[index];
+    let dependence = planned.dependence();
+    let consumer = &graph.stages[dependence.consumer.0];
+    let operand = &consumer.operands[dependence.operand];
+    let desc = EdgeDesc::of(plan, index);
+    let reads = |m: u32, n: u32| {
+        (0..consumer.k_blocks).any(|k| {
+            !desc.rows.range(desc.tensor.0, m, n, k).is_empty()
+                && !desc.cols.range(desc.tensor.1, m, n, k).is_empty()
+        })
+    };
+    let mut corners = vec![(0, 0), (consumer.grid.0 - 1, consumer.grid.1 - 1)];
+    corners.dedup();
+    corners.retain(|&(m, n)| consumer.k_blocks <= MAX_ASSERTED && reads(m, n));
+    EdgeView {
+        name,
+        id: desc.id,
+        from: graph.stages[dependence.producer.0].name.clone(),
+        to: consumer.name.clone(),
+        tensor: graph.tensors[operand.tensor.0].name.clone(),
+        operand: operand_name(operand.kind),
+        policy: match planned.policy() {
+            Policy::Tile => "Tile".into(),
+            Policy::Row => "Row".into(),
+            Policy::Batched { rows, cols } => format!("Batched({rows} x {cols})"),
+            Policy::Strided { stride } => format!("Strided({stride})"),
+            Policy::Table(_) => "Table".into(),
+        },
+        slot_base: desc.policy.slot_base,
+        slot_count: desc.policy.slot_count,
+        table: desc
+            .policy
+            .table
+            .as_ref()
+            .map(|(slots, posts)| SlotTables { slots: table(slots), posts: table(posts) }),
+        value: edge_value(&desc),
+        assert_posts: desc.policy.slot_count <= MAX_ASSERTED,
+        assert_waits: corners,
+    }
+}
+
+/// Numbers separated by commas, lines of at most 110 characters.
+fn table(numbers: &[u32]) -> Table {
+    let mut values = String::new();
+    let mut width = 0;
+    for (i, number) in numbers.iter().enumerate() {
+        let item = number.to_string();
+        if i > 0 {
+            width += item.len() + 2;
+            let wrap = width > 100;
+            values.push_str(if wrap { ",\n      " } else { ", " });
+            width = if wrap { item.len() } else { width };
+        }
+        values.push_str(&item);
+    }
+    Table { len: numbers.len(), values }
+}
+
+fn policy_value(p: &PolicyDesc) -> String {
+    format!(
+        "{{/*grid*/ {}, {}, /*block*/ {}, {}, /*stride*/ {}, /*slots_n*/ {}, /*base*/ {}, /*count*/ {}, nullptr, nullptr}}",
+        p.grid.0, p.grid.1, p.block.0, p.block.1, p.stride_n, p.slots_n, p.slot_base, p.slot_count
+    )
+}
+
+fn axis_value(a: &Axis) -> String {
+    format!("{{{}, {}, {}, {}, {}}}", a.m, a.n, a.k, a.offset, a.extent)
+}
+
+fn edge_value(e: &EdgeDesc) -> String {
+    format!(
+        "{{\n        {},\n        /*id*/ {}, {}, {},\n        \
+         /*tile*/ {}, {}, /*tensor*/ {}, {}, /*k_blocks*/ {},\n        \
+         /*rows: m, n, k, offset, extent*/ {}, /*cols*/ {}}}",
+        policy_value(&e.policy),
+        e.id,
+        e.operand.c_name(),
+        e.wait_at.c_name(),
+        e.tile.0,
+        e.tile.1,
+        e.tensor.0,
+        e.tensor.1,
+        e.k_blocks,
+        axis_value(&e.rows),
+        axis_value(&e.cols)
+    )
+}
