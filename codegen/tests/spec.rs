@@ -159,3 +159,36 @@ fn explicit_dependences_may_name_the_k_block() {
     assert_eq!(diagnostic.notes[0], "stated:  left(0, 1), left(1, 1)");
     assert_eq!(diagnostic.notes[1], "derived: left(0, 0), left(1, 0)");
 }
+
+#[test]
+fn overrides_are_checked_like_dims() {
+    let spec = spec::parse(DIAMOND, "diamond.ron").expect("valid");
+    let resolve = |name: &str, value| spec.resolve(&[(name.to_string(), value)]);
+    assert_eq!(resolve("M", 37).expect("valid").tensors[0].rows, 37);
+    for (name, value, code) in [
+        ("N", 8, "unknown-dim"),
+        ("M", 0, "zero-dim"),
+        ("M", u64::MAX, "dim-range"),
+        ("H", 1021, "row-granule"),
+    ] {
+        let diagnostic = resolve(name, value).expect_err(name);
+        assert_eq!(diagnostic.code, code);
+        assert!(diagnostic.primary.is_some() && !diagnostic.help.is_empty(), "{diagnostic}");
+    }
+    let last_wins = spec.resolve(&[("M".into(), 1), ("M".into(), 64)]).expect("valid");
+    assert_eq!(last_wins.dims[0], ("M".to_string(), 64));
+}
+
+#[test]
+fn the_documented_spec_is_valid() {
+    let page = include_str!("../../docs/spec.md");
+    let mut specs = 0;
+    for block in page.split("```ron\n").skip(1) {
+        let text = block.split("```").next().expect("closed");
+        if text.starts_with("Pipeline(") {
+            resolve(text, &[]);
+            specs += 1;
+        }
+    }
+    assert!(specs > 0, "the page shows a whole spec");
+}

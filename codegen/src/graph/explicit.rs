@@ -1,38 +1,32 @@
 //! Dependences in the explicit form: `tile: "down(x, y)", on: "up(x, j)", forall: {"j": "0..I/128"}`.
 //!
-//! Beside derived dependences they are a second statement of the same fact, and must agree with them. For a custom
+//! Beside derived dependences they are a second statement of the same fact, and `compare` holds them together. For a custom
 //! stage without footprints they are the only one, and footprints are made from them.
-
-use std::collections::BTreeSet;
 
 use super::dims::Dims;
 use super::resolved::{Read, Resolved, ResolvedStage};
 use super::stated::{operands_between, unknown_stage};
-use super::{Axis, Footprint, Graph, OperandKind, Stage, StageId};
+use super::{Axis, Footprint, OperandKind, StageId};
 use crate::diagnostic::{Diagnostic, Span};
-use crate::policy::Tile;
 use crate::spec::{Affine, DepSpec, Expr, Node, Spec, StageKind};
-
-/// Most producer tiles that a comparison lists, on each of the two sides.
-const MAX_LISTED: u64 = 1 << 24;
 
 /// A dependence in the explicit form, dims fixed.
 #[derive(Clone, Debug)]
 pub(crate) struct ExplicitDep {
     pub(super) span: Span,
-    on_span: Span,
+    pub(super) on_span: Span,
     pub(super) consumer: StageId,
     pub(super) producer: StageId,
     /// Whether the consumer's tile has a third coordinate, the k-block.
-    per_k: bool,
+    pub(super) per_k: bool,
     /// Ranges of the `forall` variables, ends excluded.
-    forall: Vec<(i64, i64)>,
-    on: [Coordinate; 2],
+    pub(super) forall: Vec<(i64, i64)>,
+    pub(super) on: [Coordinate; 2],
 }
 
 /// A coordinate of the producer's tile, affine in the consumer's coordinates and the `forall` variables.
 #[derive(Clone, Debug)]
-struct Coordinate {
+pub(super) struct Coordinate {
     m: i64,
     n: i64,
     k: i64,
@@ -42,7 +36,7 @@ struct Coordinate {
 
 impl Coordinate {
     /// Wide enough never to overflow: every factor fits 64 bits and there are few terms.
-    fn at(&self, m: u32, n: u32, k: u32, chosen: &[i64]) -> i128 {
+    pub(super) fn at(&self, m: u32, n: u32, k: u32, chosen: &[i64]) -> i128 {
         let product = |a: i64, b: i64| i128::from(a) * i128::from(b);
         let free: i128 = self.forall.iter().zip(chosen).map(|(&c, &v)| product(c, v)).sum();
         product(self.m, m.into())
@@ -113,7 +107,7 @@ fn resolve_one(spec: &Spec, dims: &Dims, dep: &DepSpec) -> Result<ExplicitDep, D
     for stage in [consumer, producer] {
         let stage = &spec.stages[stage.0];
         let stated = spec.tiles.iter().any(|(name, _)| name.value == stage.name.value);
-        if !stated && !matches!(stage.kind, StageKind::Custom { .. }) {
+        if !stated && !matches!(stage.kind, StageKind::Custom(_)) {
             let message = format!("an explicit dependence needs the tile of `{}`", stage.name.value);
             return Err(Diagnostic::new("tile-needed", message)
                 .at(dep.span, "counts in tiles")
@@ -159,7 +153,9 @@ pub(super) fn add_reads(
     stages: &mut [ResolvedStage],
 ) -> Result<(), Diagnostic> {
     for (i, stage) in spec.stages.iter().enumerate() {
-        let StageKind::Custom { footprints: None, .. } = &stage.kind else { continue };
+        if !matches!(&stage.kind, StageKind::Custom(custom) if custom.footprints.is_none()) {
+            continue;
+        }
         for dep in deps.iter().filter(|dep| dep.consumer == StageId(i)) {
             let tensor = stages[dep.producer.0].out.value;
             let kind = OperandKind::Custom(stages[i].reads.len());
@@ -255,146 +251,4 @@ pub(super) fn check_pairs(resolved: &Resolved) -> Result<(), Diagnostic> {
         }
     }
     Ok(())
-}
-
-/// Compares explicit with derived dependences, tile by tile.
-pub(super) fn compare(resolved: &Resolved, graph: &Graph) -> Result<(), Diagnostic> {
-    let mut done = BTreeSet::new();
-    for dep in &resolved.explicit {
-        if done.insert((dep.consumer, dep.producer)) {
-            compare_pair(resolved, graph, dep)?;
-        }
-    }
-    Ok(())
-}
-
-fn compare_pair(resolved: &Resolved, graph: &Graph, first: &ExplicitDep) -> Result<(), Diagnostic> {
-    let (consumer, producer) = (&graph.stages[first.consumer.0], &graph.stages[first.producer.0]);
-    let same_pair = |dep: &&ExplicitDep| (dep.consumer, dep.producer) == (first.consumer, first.producer);
-    let deps: Vec<_> = resolved.explicit.iter().filter(same_pair).collect();
-    let steps = if first.per_k { consumer.k_blocks } else { 1 };
-    let listed = deps.iter().try_fold(0u64, |sum, dep| {
-        let values = dep.forall.iter().try_fold(1u64, |n, &(a, b)| n.checked_mul(a.abs_diff(b)))?;
-        let cells = u64::from(consumer.tiles()).checked_mul(steps.into())?;
-        sum.checked_add(cells.checked_mul(values)?)
-    });
-    let derived = derived_bound(graph, first);
-    if listed.is_none_or(|listed| listed > MAX_LISTED) || derived > u128::from(MAX_LISTED) {
-        return Err(Diagnostic::new("range-too-large", "the ranges are too large to compare")
-            .at(first.span, format!("{} tiles of `{}`, times the ranges", consumer.tiles(), consumer.name))
-            .help(format!("a dependence lists at most {MAX_LISTED} producer tiles")));
-    }
-    for m in 0..consumer.grid.0 {
-        for n in 0..consumer.grid.1 {
-            for k in 0..steps {
-                let stated = stated_tiles(&deps, producer, m, n, k)?;
-                let ks = if first.per_k { k..k + 1 } else { 0..consumer.k_blocks };
-                let derived = derived_tiles(graph, first, m, n, ks);
-                if stated != derived {
-                    let at = if first.per_k { format!("({m}, {n}, {k})") } else { format!("({m}, {n})") };
-                    let message = format!(
-                        "the stated dependence of `{}` on `{}` is not the derived one",
-                        consumer.name, producer.name
-                    );
-                    return Err(Diagnostic::new("dependence-mismatch", message)
-                        .at(first.span, format!("first differs at {}{at}", consumer.name))
-                        .note(format!("stated:  {}", list(&producer.name, &stated)))
-                        .note(format!("derived: {}", list(&producer.name, &derived)))
-                        .help("mend the stated tiles or ranges, or remove them: footprints decide"));
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-fn stated_tiles(
-    deps: &[&ExplicitDep],
-    producer: &Stage,
-    m: u32,
-    n: u32,
-    k: u32,
-) -> Result<BTreeSet<Tile>, Diagnostic> {
-    let mut tiles = BTreeSet::new();
-    for dep in deps {
-        let mut chosen: Vec<i64> = dep.forall.iter().map(|&(first, _)| first).collect();
-        loop {
-            let [row, column] = [0, 1].map(|i| dep.on[i].at(m, n, k, &chosen));
-            let inside = |x: i128, length: u32| u32::try_from(x).ok().filter(|&x| x < length);
-            let (Some(tm), Some(tn)) = (inside(row, producer.grid.0), inside(column, producer.grid.1)) else {
-                let message = format!("`{}` has no tile ({row}, {column})", producer.name);
-                return Err(Diagnostic::new("no-such-tile", message)
-                    .at(dep.on_span, format!("for the consumer's tile ({m}, {n}), k-block {k}"))
-                    .note(format!("its grid is {} x {} tiles", producer.grid.0, producer.grid.1))
-                    .help("keep the coordinates inside the producer's grid"));
-            };
-            tiles.insert(Tile { m: tm, n: tn });
-            // The next combination, the last variable fastest.
-            let Some(i) = (0..chosen.len()).rev().find(|&i| chosen[i] + 1 < dep.forall[i].1) else { break };
-            chosen[i] += 1;
-            chosen[i + 1..].iter_mut().zip(&dep.forall[i + 1..]).for_each(|(value, range)| *value = range.0);
-        }
-    }
-    Ok(tiles)
-}
-
-/// At least as many tiles as [`derived_tiles`] visits over the whole grid.
-fn derived_bound(graph: &Graph, pair: &ExplicitDep) -> u128 {
-    let (consumer, producer) = (&graph.stages[pair.consumer.0], &graph.stages[pair.producer.0]);
-    let cells = u128::from(consumer.tiles()) * u128::from(consumer.k_blocks);
-    let along = |axis: &Axis, tile: u32, grid: u32| {
-        // A range of that length meets one tile more than it fills, where it starts inside one.
-        u128::from((axis.extent.unsigned_abs().div_ceil(tile) + 1).min(grid))
-    };
-    let reads =
-        consumer.operands.iter().filter(|read| graph.tensors[read.tensor.0].producer == Some(pair.producer));
-    let boxes = reads.map(|read| {
-        along(&read.footprint.rows, producer.out_tile.0, producer.grid.0)
-            * along(&read.footprint.cols, producer.out_tile.1, producer.grid.1)
-    });
-    cells * boxes.sum::<u128>()
-}
-
-fn derived_tiles(
-    graph: &Graph,
-    pair: &ExplicitDep,
-    m: u32,
-    n: u32,
-    ks: std::ops::Range<u32>,
-) -> BTreeSet<Tile> {
-    let (consumer, producer) = (&graph.stages[pair.consumer.0], &graph.stages[pair.producer.0]);
-    let mut tiles = BTreeSet::new();
-    for read in &consumer.operands {
-        let tensor = &graph.tensors[read.tensor.0];
-        if tensor.producer != Some(pair.producer) {
-            continue;
-        }
-        for k in ks.clone() {
-            let rows = read.footprint.rows.range(tensor.rows, m, n, k);
-            let cols = read.footprint.cols.range(tensor.cols, m, n, k);
-            if rows.is_empty() || cols.is_empty() {
-                continue;
-            }
-            let (tile_rows, tile_cols) = producer.out_tile;
-            for tm in rows.start / tile_rows..rows.end.div_ceil(tile_rows) {
-                for tn in cols.start / tile_cols..cols.end.div_ceil(tile_cols) {
-                    tiles.insert(Tile { m: tm, n: tn });
-                }
-            }
-        }
-    }
-    tiles
-}
-
-fn list(name: &str, tiles: &BTreeSet<Tile>) -> String {
-    const SHOWN: usize = 12;
-    if tiles.is_empty() {
-        return "no tile".into();
-    }
-    let mut text: Vec<_> =
-        tiles.iter().take(SHOWN).map(|tile| format!("{name}({}, {})", tile.m, tile.n)).collect();
-    if tiles.len() > SHOWN {
-        text.push(format!("and {} more", tiles.len() - SHOWN));
-    }
-    text.join(", ")
 }

@@ -6,7 +6,7 @@ use super::resolved::{Read, Resolved, ResolvedStage};
 use super::stated;
 use super::{Axis, CustomShape, Footprint, Op, OperandKind, StageId, Tensor, TensorId};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
-use crate::spec::{RangeSpec, Spec, StageKind, StageSpec};
+use crate::spec::{CustomSpec, RangeSpec, Spec, StageKind, StageSpec};
 
 /// Elements in the 16 bytes that a TMA row must be a multiple of.
 const ROW_GRANULE: u32 = 8;
@@ -98,7 +98,7 @@ fn resolve_stage(stage: &StageSpec, dims: &Dims, tensors: &mut Tensors) -> Resul
         stated_order: None,
     };
     match &stage.kind {
-        StageKind::Gemm { activation } => {
+        StageKind::Gemm(activation) => {
             resolved.op = Op::Gemm { activation: *activation };
             resolved.k = tensors.list[resolved.reads[0].tensor.0].cols;
             check_gemm(&resolved, &tensors.list)?;
@@ -108,7 +108,8 @@ fn resolve_stage(stage: &StageSpec, dims: &Dims, tensors: &mut Tensors) -> Resul
             resolved.k = tensors.list[resolved.reads[0].tensor.0].cols;
             check_gemm(&resolved, &tensors.list)?;
         }
-        StageKind::Custom { grid, tile, k_blocks, footprints } => {
+        StageKind::Custom(custom) => {
+            let CustomSpec { grid, tile, k_blocks, footprints } = &**custom;
             let shape = CustomShape {
                 tile: (
                     dims.size(&tile.value.0, "the number of rows of the tile")?,
@@ -195,7 +196,7 @@ fn check_gemm(stage: &ResolvedStage, tensors: &[Tensor]) -> Result<(), Diagnosti
     for (id, span) in uses.chain([(stage.out.value, stage.out.span)]) {
         let TensorId(id) = id;
         let cols = tensors[id].cols;
-        if cols % ROW_GRANULE != 0 {
+        if !cols.is_multiple_of(ROW_GRANULE) {
             let message =
                 format!("the rows of `{}` have {cols} elements, not a multiple of 8", tensors[id].name);
             return Err(Diagnostic::new("row-granule", message)

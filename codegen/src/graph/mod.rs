@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+mod compare;
 mod dims;
 mod explicit;
 mod fixture;
@@ -16,8 +17,8 @@ mod stated;
 pub use fixture::gemm_chain;
 pub(crate) use lower::resolve;
 pub use resolved::{
-    CustomShape, MAX_K_BLOCKS, MAX_TILES, Read, Resolved, ResolvedStage, StatedEdge, StatedOrder, StatedTile,
-    TileAssignment,
+    CustomShape, MAX_FOOTPRINT_TILES, MAX_K_BLOCKS, MAX_TILES, Read, Resolved, ResolvedStage, StatedEdge,
+    StatedOrder, StatedTile, TileAssignment,
 };
 
 /// Element type of tensors; accumulation is always float32.
@@ -208,4 +209,22 @@ pub struct Graph {
     pub dependences: Vec<Dependence>,
     /// Resolved dims, in the spec's order.
     pub dims: Vec<(String, u32)>,
+}
+
+impl Graph {
+    /// Producer tiles that the footprint of a dependence meets, summed over all tiles and k-blocks of the consumer and
+    /// rounded up: what an enumeration costs.
+    pub fn footprint_tiles(&self, dependence: &Dependence) -> u128 {
+        let (producer, consumer) = (&self.stages[dependence.producer.0], &self.stages[dependence.consumer.0]);
+        let footprint = &consumer.operands[dependence.operand].footprint;
+        let along = |axis: &Axis, tile: u32, grid: u32| {
+            // A range meets one tile more than it fills when it starts inside one.
+            let aligned =
+                [axis.m, axis.n, axis.k, axis.offset].iter().all(|c| c.unsigned_abs().is_multiple_of(tile));
+            u128::from((axis.extent.unsigned_abs().div_ceil(tile) + u32::from(!aligned)).min(grid))
+        };
+        let met = along(&footprint.rows, producer.out_tile.0, producer.grid.0)
+            * along(&footprint.cols, producer.out_tile.1, producer.grid.1);
+        u128::from(consumer.tiles()) * u128::from(consumer.k_blocks) * met
+    }
 }

@@ -1,5 +1,6 @@
 //! A pipeline with its dims fixed and its shapes proved to meet, waiting for a tile of each stage.
 
+use super::compare;
 use super::explicit::{self, ExplicitDep};
 use super::footprint::{gemm_footprint, out_tile};
 use super::{
@@ -12,7 +13,9 @@ use crate::policy::{Order, Policy, WaitAt};
 /// Most tiles of a stage: `check` enumerates them.
 pub const MAX_TILES: u64 = 1 << 20;
 /// Most (tile, k-block) pairs of a stage.
-pub const MAX_K_BLOCKS: u64 = 1 << 26;
+pub const MAX_K_BLOCKS: u64 = 1 << 24;
+/// Most producer tiles that the footprints of one dependence meet, over all tiles and k-blocks of the consumer.
+pub const MAX_FOOTPRINT_TILES: u128 = 1 << 26;
 
 /// A pipeline whose dims are numbers. Stages are in topological order; tiles are still open, so that the automatic
 /// choice can build [`Graph`]s from it again and again.
@@ -208,9 +211,27 @@ impl Resolved {
             stages,
             dims: self.dims.clone(),
         };
+        self.check_footprints(&graph)?;
         self.check_stated_tables(&graph)?;
-        explicit::compare(self, &graph)?;
+        compare::compare(self, &graph)?;
         Ok(graph)
+    }
+
+    /// Dependences are enumerated by `check`: their footprints must not make that take for ever.
+    fn check_footprints(&self, graph: &Graph) -> Result<(), Diagnostic> {
+        for dependence in &graph.dependences {
+            let tiles = graph.footprint_tiles(dependence);
+            if tiles > MAX_FOOTPRINT_TILES {
+                let consumer = &self.stages[dependence.consumer.0];
+                let producer = &self.stages[dependence.producer.0].name.value;
+                let message = format!("`{}` reads {tiles} tiles of `{producer}`", consumer.name.value);
+                return Err(Diagnostic::new("footprint-too-large", message)
+                    .at(consumer.reads[dependence.operand].span, "counted over all tiles and k-blocks")
+                    .note(format!("at most {MAX_FOOTPRINT_TILES} can be checked"))
+                    .help("use larger tiles, smaller footprints or fewer k-blocks"));
+            }
+        }
+        Ok(())
     }
 
     /// A stated policy table has an entry for each tile of the producer's grid.

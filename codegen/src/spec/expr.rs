@@ -369,3 +369,65 @@ fn binary(op: Op, a: Expr, b: Expr) -> Expr {
     let span = Span::new(a.span.start.min(b.span.start), a.span.end.max(b.span.end));
     Expr { node: Node::Binary(op, Box::new(a), Box::new(b)), span }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::source::Source;
+    use super::*;
+
+    fn text(content: &str) -> Text {
+        let literal = format!("\"{content}\"");
+        let raw = ron::value::RawValue::from_ron(&literal).expect("a string");
+        Source { text: &literal }.text(raw, "text").expect("a string")
+    }
+
+    fn eval(content: &str) -> Result<Affine, Diagnostic> {
+        let meaning = |name: &str| match name {
+            "M" => Some(Meaning::Constant(300)),
+            "m" | "n" => Some(Meaning::Variable),
+            _ => None,
+        };
+        parse_expr(&text(content))?.affine(&meaning, &["M", "m", "n"])
+    }
+
+    #[test]
+    fn values() {
+        for (content, constant, m, n) in [
+            ("2 + 3*4", 14, 0, 0),
+            ("(2 + 3)*4", 20, 0, 0),
+            ("10 - 3 - 2", 5, 0, 0),
+            ("24/4/2", 3, 0, 0),
+            ("-M + 1", -299, 0, 0),
+            ("ceil_div(M, 128)", 3, 0, 0),
+            ("ceil_div(-M, 128)", -2, 0, 0),
+            ("128*m - n*2 + M", 300, 128, -2),
+            ("(8*m + 16*n)/8", 0, 1, 2),
+            ("m - m", 0, 0, 0),
+        ] {
+            let value = eval(content).unwrap_or_else(|d| panic!("{content}: {d}"));
+            assert_eq!(
+                (value.constant, value.coefficient("m"), value.coefficient("n")),
+                (constant, m, n),
+                "{content}"
+            );
+        }
+    }
+
+    #[test]
+    fn faults_have_codes_and_places() {
+        for (content, code, place) in [
+            ("M/128", "inexact-division", 1..6),
+            ("m*n", "not-affine", 1..4),
+            ("M/m", "bad-division", 1..4),
+            ("1 + K", "unknown-dim", 5..6),
+            ("M M", "bad-expression", 3..4),
+            ("", "bad-expression", 1..1),
+            ("9223372036854775807 + 1", "overflow", 1..24),
+            ("92233720368547758080", "overflow", 1..21),
+        ] {
+            let diagnostic = eval(content).expect_err(content);
+            let span = diagnostic.primary.as_ref().expect("has a place").span;
+            assert_eq!((diagnostic.code, span.start..span.end), (code, place), "{content}");
+        }
+    }
+}

@@ -7,8 +7,12 @@ use super::source::Text;
 /// Longest name.
 const MAX_NAME: usize = 64;
 
-/// Reserved in C++20 or in Rust (2024), current and future. Sorted.
+/// Reserved in C++20 or in Rust (2024), current and future, and common macros. Sorted.
 const RESERVED: &[&str] = &[
+    "EOF",
+    "INFINITY",
+    "NAN",
+    "NULL",
     "Self",
     "abstract",
     "alignas",
@@ -17,6 +21,7 @@ const RESERVED: &[&str] = &[
     "and_eq",
     "as",
     "asm",
+    "assert",
     "async",
     "auto",
     "await",
@@ -55,6 +60,7 @@ const RESERVED: &[&str] = &[
     "dynamic_cast",
     "else",
     "enum",
+    "errno",
     "explicit",
     "export",
     "extern",
@@ -72,6 +78,7 @@ const RESERVED: &[&str] = &[
     "inline",
     "int",
     "let",
+    "linux",
     "long",
     "loop",
     "macro",
@@ -109,6 +116,9 @@ const RESERVED: &[&str] = &[
     "static_assert",
     "static_cast",
     "std",
+    "stderr",
+    "stdin",
+    "stdout",
     "struct",
     "super",
     "switch",
@@ -125,6 +135,7 @@ const RESERVED: &[&str] = &[
     "typename",
     "typeof",
     "union",
+    "unix",
     "unsafe",
     "unsigned",
     "unsized",
@@ -155,7 +166,7 @@ pub(super) fn fault(name: &str) -> Option<&'static str> {
         return Some("C++ reserves names with `__`");
     }
     if RESERVED.binary_search(&name).is_ok() {
-        return Some("this word is reserved in C++ or Rust");
+        return Some("this word has a meaning in C++ or Rust");
     }
     None
 }
@@ -201,7 +212,7 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
 }
 
 /// Adds "did you mean" or, when nothing is near, the list of what there is.
-pub(crate) fn suggest<'a>(diagnostic: Diagnostic, word: &str, candidates: &[&'a str]) -> Diagnostic {
+pub(crate) fn suggest(diagnostic: Diagnostic, word: &str, candidates: &[&str]) -> Diagnostic {
     match nearest(word, candidates.iter().copied()) {
         Some(near) => diagnostic.help(format!("did you mean `{near}`?")),
         None if candidates.is_empty() => diagnostic,

@@ -106,17 +106,19 @@ pub(crate) struct StageSpec {
 /// The operation of a stage as written.
 #[derive(Clone, Debug)]
 pub(crate) enum StageKind {
-    Gemm {
-        activation: Activation,
-    },
+    Gemm(Activation),
     GatedGemm,
-    Custom {
-        grid: Option<Spanned<(Expr, Expr)>>,
-        tile: Spanned<(Expr, Expr)>,
-        k_blocks: Option<Expr>,
-        /// Rows and columns of each read, `first..end`; `None` when only `depends` describes the stage.
-        footprints: Option<Vec<(RangeSpec, RangeSpec)>>,
-    },
+    Custom(Box<CustomSpec>),
+}
+
+/// The shape of a custom stage as written.
+#[derive(Clone, Debug)]
+pub(crate) struct CustomSpec {
+    pub(crate) grid: Option<Spanned<(Expr, Expr)>>,
+    pub(crate) tile: Spanned<(Expr, Expr)>,
+    pub(crate) k_blocks: Option<Expr>,
+    /// Rows and columns of each read; `None` when only `depends` describes the stage.
+    pub(crate) footprints: Option<Vec<(RangeSpec, RangeSpec)>>,
 }
 
 /// `first..end` along a tensor axis.

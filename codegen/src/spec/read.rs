@@ -4,7 +4,7 @@ use ron::value::RawValue;
 
 use super::expr::{Expr, parse_call, parse_expr, parse_range};
 use super::source::{Source, Text};
-use super::{DepSpec, EdgeSpec, RangeSpec, Spec, StageKind, StageSpec, TensorUse};
+use super::{CustomSpec, DepSpec, EdgeSpec, RangeSpec, Spec, StageKind, StageSpec, TensorUse};
 use super::{ident, raw};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
 use crate::graph::{Activation, Element, OperandKind, StatedOrder, StatedTile};
@@ -160,7 +160,7 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
                 reads.push((OperandKind::Residual, tensor(source, raw)?));
             }
             let out = tensor(source, out)?;
-            Ok(StageSpec { name: named(name)?, kind: StageKind::Gemm { activation }, reads, out })
+            Ok(StageSpec { name: named(name)?, kind: StageKind::Gemm(activation), reads, out })
         }
         raw::Stage::GatedGemm { name, a, gate, up, out } => {
             let reads = vec![
@@ -184,12 +184,13 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
                 uses.push((OperandKind::Custom(i), tensor(source, read.tensor)?));
                 footprints.push((range(source, read.rows)?, range(source, read.cols)?));
             }
-            let kind = StageKind::Custom {
+            let custom = CustomSpec {
                 grid: grid.map(|raw| pair(source, raw, "a grid (rows, columns)")).transpose()?,
                 tile: pair(source, tile, "a tile (rows, columns)")?,
                 k_blocks: k_blocks.map(|raw| expr(source, raw)).transpose()?,
                 footprints: stated.then_some(footprints),
             };
+            let kind = StageKind::Custom(Box::new(custom));
             Ok(StageSpec { name: named(name)?, kind, reads: uses, out: tensor(source, writes)? })
         }
     }
