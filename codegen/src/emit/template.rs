@@ -9,15 +9,8 @@ const HEADER: &str = include_str!("../../templates/header.h.tera");
 const HANDLE: &str = include_str!("../../templates/handle.rs.tera");
 
 /// Our delimiters and Tera's; then the brace, which Tera must print and never join with what follows.
-const TOKENS: [(&str, &str); 7] = [
-    ("<$", "{{"),
-    ("$>", "}}"),
-    ("<%", "{%"),
-    ("%>", "%}"),
-    ("<#", "{#"),
-    ("#>", "#}"),
-    ("{", "{{ '{' }}"),
-];
+const TOKENS: [(&str, &str); 7] =
+    [("<$", "{{"), ("$>", "}}"), ("<%", "{%"), ("%>", "%}"), ("<#", "{#"), ("#>", "#}"), ("{", "{{ '{' }}")];
 
 /// A template text in Tera's delimiters.
 fn translate(text: &str) -> String {

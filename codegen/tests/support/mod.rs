@@ -1,0 +1,211 @@
+//! Compiles C++ against the device library, and says in Rust what it must answer.
+
+// Each test program uses a part.
+#![allow(dead_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use cusync_gen::emit::desc::{EdgeDesc, OrderDesc, WaitCode};
+use cusync_gen::policy::{Order, SlotMap, Tile};
+
+/// The repository's root.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// A folder for a test program's output, kept between runs.
+pub fn scratch(name: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&dir).expect("scratch folder");
+    dir
+}
+
+/// Runs a compiler and fails with what it said.
+pub fn compile(mut command: Command) {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(
+        output.status.success(),
+        "{command:?}\n{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// The host C++ compiler with the project's flags and include paths.
+pub fn cxx() -> Command {
+    let mut command = Command::new(std::env::var("CXX").unwrap_or_else(|_| "c++".into()));
+    command.args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror"]);
+    for dir in ["csrc", "csrc/include", "codegen/tests/support"] {
+        command.arg("-I").arg(root().join(dir));
+    }
+    command
+}
+
+/// nvcc, when a toolchain is there: `NVCC`, or the one that `cargo xtask setup` brings.
+pub fn nvcc() -> Option<Command> {
+    let path = std::env::var_os("NVCC")
+        .map(PathBuf::from)
+        .unwrap_or_else(|| root().join(".toolchain/nvidia/cu13/bin/nvcc"));
+    if !path.exists() {
+        println!("skipped: no nvcc at {} (cargo xtask setup)", path.display());
+        return None;
+    }
+    let mut command = Command::new(path);
+    command.args(["-std=c++17", "-O2", "-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra"]);
+    command.arg("-I").arg(root().join("csrc/include"));
+    Some(command)
+}
+
+/// Runs a program on an input and returns what it printed.
+pub fn run(program: &Path, input: &str) -> String {
+    let mut child = Command::new(program)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|e| panic!("{}: {e}", program.display()));
+    let mut stdin = child.stdin.take().expect("piped");
+    let input = input.to_string();
+    let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
+    let output = child.wait_with_output().expect("waited for");
+    writer.join().expect("writes").expect("reads all of its input");
+    assert!(output.status.success(), "{} fails: {}", program.display(), output.status);
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Fails at the first line that differs.
+pub fn assert_same(have: &str, want: &str, what: &str) {
+    for (i, (have, want)) in have.lines().zip(want.lines()).enumerate() {
+        assert_eq!(have, want, "{what}: line {i}, compiled against model");
+    }
+    assert_eq!(have.lines().count(), want.lines().count(), "{what}: lines");
+}
+
+type TileSets = (BTreeSet<u32>, BTreeSet<u32>);
+
+/// Rows and columns of the producer tiles whose elements consumer tile `(m, n)` reads at k-block `k`, each axis for
+/// itself, found by looking at every tile of the grid.
+fn producers(e: &EdgeDesc, m: u32, n: u32, k: u32) -> TileSets {
+    let meets = |range: std::ops::Range<u32>, tile: u32, tiles: u32| -> BTreeSet<u32> {
+        (0..tiles)
+            .filter(|&t| !range.is_empty() && t * tile < range.end && range.start < (t + 1) * tile)
+            .collect()
+    };
+    (
+        meets(e.rows.range(e.tensor.0, m, n, k), e.tile.0, e.policy.grid.0),
+        meets(e.cols.range(e.tensor.1, m, n, k), e.tile.1, e.policy.grid.1),
+    )
+}
+
+/// What `dump_edge` must print: the Rust policy model, and footprints looked up tile by tile.
+pub fn edge_dump(e: &EdgeDesc, slots: &SlotMap, consumer: (u32, u32)) -> String {
+    let mut out = String::new();
+    let base = e.policy.slot_base;
+    let (gm, gn) = slots.grid;
+    let tiles = || (0..gm).flat_map(move |m| (0..gn).map(move |n| Tile { m, n }));
+    for tile in tiles() {
+        writeln!(out, "slot {} {} = {}", tile.m, tile.n, base + slots.slot_of(tile)).expect("string");
+    }
+    for slot in 0..slots.slot_count {
+        let posts = tiles().filter(|&t| slots.slot_of(t) == slot).count();
+        assert_eq!(slots.posts_of(slot), posts as u32, "the model itself: {slots:?}, slot {slot}");
+        writeln!(out, "posts {} = {posts}", base + slot).expect("string");
+    }
+    let slots_of = |(rows, cols): &TileSets| -> BTreeMap<u32, u32> {
+        rows.iter()
+            .flat_map(|&m| cols.iter().map(move |&n| slots.slot_of(Tile { m, n })))
+            .map(|slot| (base + slot, slots.posts_of(slot)))
+            .collect()
+    };
+    for (m, n) in (0..consumer.0).flat_map(|m| (0..consumer.1).map(move |n| (m, n))) {
+        for begin in [0, e.k_blocks / 2].into_iter().take(e.k_blocks.min(2) as usize) {
+            let mut waits = 0;
+            let mut before = None;
+            for k in begin..e.k_blocks {
+                let now = match e.wait_at {
+                    WaitCode::AtStart if k > begin => continue,
+                    // The smallest box around everything that the item reads.
+                    WaitCode::AtStart => (k..e.k_blocks)
+                        .map(|k| producers(e, m, n, k))
+                        .fold(TileSets::default(), |(rows, cols), (r, c)| (&rows | &r, &cols | &c)),
+                    WaitCode::PerKBlock => producers(e, m, n, k),
+                };
+                let empty = now.0.is_empty() || now.1.is_empty();
+                let now = if empty { TileSets::default() } else { now };
+                // A table's slots are compared by the tiles behind them.
+                let again = match &before {
+                    Some(seen) if e.policy.table.is_some() => *seen == now,
+                    Some(seen) => slots_of(seen) == slots_of(&now),
+                    None => false,
+                };
+                if !empty && !again {
+                    waits += 1;
+                    write!(out, "wait {m} {n} {begin} {k} =").expect("string");
+                    slots_of(&now).iter().for_each(|(s, p)| write!(out, " {s}:{p}").expect("string"));
+                    out.push('\n');
+                }
+                before = Some(now);
+            }
+            writeln!(out, "looks {m} {n} {begin} = {waits}").expect("string");
+        }
+    }
+    out
+}
+
+/// Drops the lines that say how often a k-loop had to look: a bound, not a law, for some policies.
+pub fn without_looks(text: &str) -> String {
+    text.lines().filter(|l| !l.starts_with("looks ")).fold(String::new(), |out, l| out + l + "\n")
+}
+
+/// What `dump_order` must print.
+pub fn order_dump(order: &Order, grid: (u32, u32)) -> String {
+    (0..grid.0 * grid.1).fold(String::new(), |mut out, i| {
+        let tile = order.tile_at(grid, i).expect("a tile for every place");
+        writeln!(out, "tile {i} = {} {}", tile.m, tile.n).expect("string");
+        out
+    })
+}
+
+fn list(numbers: &[u32]) -> String {
+    numbers.iter().fold(numbers.len().to_string(), |out, n| format!("{out} {n}"))
+}
+
+/// An edge as `host_driver.cpp` reads it.
+pub fn edge_input(e: &EdgeDesc, consumer: (u32, u32)) -> String {
+    let p = &e.policy;
+    let (table, posts) = p.table.clone().unwrap_or_default();
+    let axis = |a: &cusync_gen::graph::Axis| format!("{} {} {} {} {}", a.m, a.n, a.k, a.offset, a.extent);
+    format!(
+        "edge {} {} {} {} {} {} {} {}\n{}\n{}\n{} {} {} {} {} {} {} {}\n{} {}\n{} {}\n",
+        p.grid.0,
+        p.grid.1,
+        p.block.0,
+        p.block.1,
+        p.stride_n,
+        p.slots_n,
+        p.slot_base,
+        p.slot_count,
+        list(&table),
+        list(&posts),
+        e.id,
+        e.operand as u32,
+        e.wait_at as u32,
+        e.tile.0,
+        e.tile.1,
+        e.tensor.0,
+        e.tensor.1,
+        e.k_blocks,
+        axis(&e.rows),
+        axis(&e.cols),
+        consumer.0,
+        consumer.1
+    )
+}
+
+/// An order as `host_driver.cpp` reads it.
+pub fn order_input(o: &OrderDesc) -> String {
+    format!("order {} {} {} {}\n{}\n", o.kind as u32, o.grid.0, o.grid.1, o.group, list(&o.table))
+}
