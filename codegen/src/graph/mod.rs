@@ -1,7 +1,7 @@
 //! The lowered form of a pipeline: stages with grids, tensors, and the affine footprint of every operand.
 //!
-//! Everything here has been validated by `lower`: dims are positive and bounded, shapes meet, names are
-//! identifiers, the stage graph is acyclic and stored in topological order.
+//! Everything here has been validated by [`crate::spec::Spec::resolve`] and [`Resolved::graph`]: dims are positive
+//! and bounded, shapes meet, names are identifiers, the stage graph is acyclic and stored in topological order.
 
 use std::ops::Range;
 

@@ -234,8 +234,28 @@ impl Resolved {
         Ok(())
     }
 
-    /// A stated policy table has an entry for each tile of the producer's grid.
+    /// A stated policy table has an entry for each tile of the producer's grid; a stated order stays inside its grid.
     fn check_stated_tables(&self, graph: &Graph) -> Result<(), Diagnostic> {
+        for (stated, stage) in self.stages.iter().zip(&graph.stages) {
+            let Some(Spanned { value: StatedOrder::Is(Order::Table(table)), span }) = &stated.stated_order
+            else {
+                continue;
+            };
+            let (gm, gn) = stage.grid;
+            let outside = table.iter().find(|tile| tile.m >= gm || tile.n >= gn);
+            if table.len() != stage.tiles() as usize || outside.is_some() {
+                let fault = outside.map_or_else(
+                    || format!("{} entries", table.len()),
+                    |tile| format!("an entry ({}, {})", tile.m, tile.n),
+                );
+                return Err(Diagnostic::new(
+                    "order-table",
+                    format!("the order of `{}` has {fault}", stage.name),
+                )
+                .at(*span, format!("the grid has {gm} x {gn} tiles"))
+                .help("name each tile of the grid once"));
+            }
+        }
         for edge in &self.edges {
             let Some(Spanned { value: Policy::Table(table), span }) = &edge.policy else { continue };
             let producer = &graph.stages[edge.producer.0];

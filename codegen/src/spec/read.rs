@@ -13,6 +13,9 @@ use crate::policy::{Order, Policy, Tile, WaitAt};
 /// Names that mean tile coordinates inside footprints.
 const COORDINATES: [&str; 3] = ["m", "n", "k"];
 
+/// Largest group of an order: times the longest grid it still fits the 32 bits that kernels count tiles in.
+const MAX_GROUP: u32 = 1024;
+
 type Entry<'a> = (&'a RawValue, &'a RawValue);
 
 pub(super) fn pipeline(text: &str, origin: &str) -> Result<Spec, Diagnostic> {
@@ -221,7 +224,15 @@ fn positive(value: u32, span: Span, why: &str) -> Result<(), Diagnostic> {
 
 fn order<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Option<Spanned<StatedOrder>>, Diagnostic> {
     let span = source.span(raw);
-    let group = |n| positive(n, span, "a group has at least one row or column").map(|()| n);
+    let group = |n| {
+        positive(n, span, "a group has at least one row or column")?;
+        if n <= MAX_GROUP {
+            return Ok(n);
+        }
+        Err(Diagnostic::new("group-range", format!("a group of {n} rows or columns of tiles"))
+            .at(span, "too large")
+            .help(format!("a group has at most {MAX_GROUP}; `RowMajor` and `ColumnMajor` have no groups")))
+    };
     let order = match source.parse(raw, "a tile order")? {
         raw::Order::Auto => return Ok(None),
         raw::Order::RowMajor => StatedOrder::Is(Order::RowMajor),
