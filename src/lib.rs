@@ -6,4 +6,5 @@
 pub mod bench;
 pub mod device;
 pub mod ffi;
+pub mod reference;
 pub mod runtime;

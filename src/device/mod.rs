@@ -9,6 +9,8 @@
 #![allow(unsafe_code)]
 
 pub mod helpers;
+pub mod host_gemm;
+pub mod host_policy;
 
 mod context;
 mod error;

@@ -1,5 +1,8 @@
 //! Running plans: pipelines, executors, verification.
 
+pub mod cpu;
+pub mod element;
+pub mod inputs;
 pub mod verify;
 
 mod desc;
@@ -17,3 +20,11 @@ pub use pipeline::{Options, Pipeline, Tensor};
 pub use run::{RunOptions, RunReport, run_gpu};
 pub use sets::InputSets;
 pub use stats::{Summary, percentile};
+
+use cusync_gen::graph::{Graph, TensorId};
+
+/// The tensors that some stage writes and no stage reads: a pipeline's results.
+pub fn outputs(graph: &Graph) -> impl Iterator<Item = TensorId> + '_ {
+    let read = |id| graph.stages.iter().any(|s| s.operands.iter().any(|o| o.tensor == id));
+    graph.stages.iter().map(|s| s.out).filter(move |&id| !read(id))
+}

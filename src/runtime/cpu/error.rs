@@ -1,0 +1,60 @@
+//! What can go wrong in a run on the host.
+
+/// A fault of the `cpu` executor.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CpuError {
+    /// A wait was never satisfied.
+    #[error(
+        "edge `{edge}` starved: stage `{stage}`, tile ({tile_m}, {tile_n}), k-block {k_block} waited for slot {slot} to \
+         reach {want}, and it stayed at {have}\n  help: see `cusync explain` for what posts this slot"
+    )]
+    Starved {
+        /// `producer -> consumer (tensor)`.
+        edge: String,
+        /// The stage that waited.
+        stage: String,
+        /// Its tile.
+        tile_m: u32,
+        /// Its tile.
+        tile_n: u32,
+        /// The k-block about to be loaded.
+        k_block: u32,
+        /// Index into the pipeline's semaphores.
+        slot: u32,
+        /// Its value when the time ran out.
+        have: u32,
+        /// The value waited for.
+        want: u32,
+    },
+    /// An input was never given, or has the wrong length.
+    #[error("input `{0}` has no values\n  help: give it rows x cols of them with `Inputs::set`")]
+    NoInput(String),
+    /// No such tensor.
+    #[error("the pipeline has no tensor `{0}`")]
+    NoTensor(String),
+    /// No such custom stage.
+    #[error("the pipeline has no custom stage `{0}`")]
+    NoCustomStage(String),
+    /// A custom stage whose code is unknown.
+    #[error(
+        "stage `{0}` is Custom: its arithmetic is not in the spec\n  help: run it from Rust, with `CpuPipeline::custom` \
+         (examples/06_custom_stage.rs)"
+    )]
+    NoKernel(String),
+    /// More memory than there is.
+    #[error(
+        "{what} needs {need_mib} MiB of host memory, {free_mib} MiB are free\n  help: choose smaller dims, such as \
+         `--dim M=64`"
+    )]
+    NoMemory {
+        /// What asked.
+        what: String,
+        /// Needed.
+        need_mib: u64,
+        /// There.
+        free_mib: u64,
+    },
+    /// A worker panicked: a fault of a custom kernel or of this crate.
+    #[error("a worker panicked: {0}")]
+    Panicked(String),
+}

@@ -1,0 +1,156 @@
+//! Tensors in host memory, shared by workers.
+//!
+//! A tensor that a stage writes is an array of relaxed atomics: what orders its reads after its writes is the
+//! semaphores alone, exactly as on a GPU. A wait that is missing shows as poison or a stale value, not as
+//! undefined behaviour.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use cusync_gen::graph::{Element, Graph, TensorId};
+
+use super::error::CpuError;
+use crate::runtime::element::Bits;
+use crate::runtime::inputs::Inputs;
+
+enum Storage {
+    /// Never written: plain memory.
+    Input(Arc<Vec<u16>>),
+    /// Written by a stage.
+    Shared(Vec<AtomicU16>),
+    /// The memory of another tensor.
+    Alias(TensorId),
+}
+
+/// All tensors of a pipeline.
+pub(super) struct Memory {
+    element: Element,
+    tensors: Vec<(Storage, usize)>,
+    /// Inputs whose memory a stage overwrites: restored before each run.
+    overwritten: Vec<(TensorId, Arc<Vec<u16>>)>,
+}
+
+/// Elements `rows` x `cols` of a tensor from `(row, col)` on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Box2 {
+    pub(super) row: usize,
+    pub(super) col: usize,
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+}
+
+impl Memory {
+    pub(super) fn new(graph: &Graph, inputs: &Inputs) -> Result<Self, CpuError> {
+        let root = |id: usize| {
+            let mut at = id;
+            while let Some(next) = graph.tensors[at].alias {
+                at = next.0;
+            }
+            at
+        };
+        let written: Vec<bool> = {
+            let mut written = vec![false; graph.tensors.len()];
+            for (id, tensor) in graph.tensors.iter().enumerate() {
+                written[root(id)] |= tensor.producer.is_some();
+            }
+            written
+        };
+        let mut overwritten = Vec::new();
+        let mut tensors = Vec::with_capacity(graph.tensors.len());
+        for (id, tensor) in graph.tensors.iter().enumerate() {
+            let length = tensor.rows as usize * tensor.cols as usize;
+            let bits = inputs.bits(TensorId(id));
+            let storage = if root(id) != id {
+                Storage::Alias(TensorId(root(id)))
+            } else if written[id] {
+                if let Some(bits) = bits {
+                    overwritten.push((TensorId(id), Arc::clone(bits)));
+                }
+                Storage::Shared((0..length).map(|_| AtomicU16::new(0)).collect())
+            } else {
+                let bits = bits.filter(|b| b.len() == length);
+                Storage::Input(Arc::clone(bits.ok_or_else(|| CpuError::NoInput(tensor.name.clone()))?))
+            };
+            tensors.push((storage, tensor.cols as usize));
+        }
+        Ok(Memory { element: graph.element, tensors, overwritten })
+    }
+
+    /// Poisons everything that stages write, then restores the inputs among it.
+    pub(super) fn reset(&self) {
+        let poison = self.element.poison();
+        for (storage, _) in &self.tensors {
+            if let Storage::Shared(cells) = storage {
+                cells.iter().for_each(|c| c.store(poison, Ordering::Relaxed));
+            }
+        }
+        for (id, bits) in &self.overwritten {
+            let cells = self.shared(*id);
+            cells.iter().zip(bits.iter()).for_each(|(c, &b)| c.store(b, Ordering::Relaxed));
+        }
+    }
+
+    fn storage(&self, id: TensorId) -> &Storage {
+        match &self.tensors[id.0].0 {
+            Storage::Alias(root) => &self.tensors[root.0].0,
+            own => own,
+        }
+    }
+
+    fn shared(&self, id: TensorId) -> &[AtomicU16] {
+        match self.storage(id) {
+            Storage::Shared(cells) => cells,
+            Storage::Input(_) | Storage::Alias(_) => &[],
+        }
+    }
+
+    /// Widens a box of a tensor into `out`, rows `at.cols` apart. The box must lie inside the tensor.
+    pub(super) fn load(&self, id: TensorId, at: Box2, out: &mut [f32]) {
+        let pitch = self.tensors[id.0].1;
+        let mut line = [0; 1024];
+        for r in 0..at.rows {
+            let from = (at.row + r) * pitch + at.col;
+            let out = &mut out[r * at.cols..(r + 1) * at.cols];
+            match self.storage(id) {
+                Storage::Input(bits) => self.element.widen(&bits[from..from + at.cols], out),
+                _ => {
+                    let cells = &self.shared(id)[from..from + at.cols];
+                    for (cells, out) in cells.chunks(line.len()).zip(out.chunks_mut(line.len())) {
+                        let bits = &mut line[..cells.len()];
+                        bits.iter_mut().zip(cells).for_each(|(b, c)| *b = c.load(Ordering::Relaxed));
+                        self.element.widen(bits, out);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Rounds `values` (rows `at.cols` apart) into a box of a tensor that a stage writes.
+    pub(super) fn store(&self, id: TensorId, at: Box2, values: &[f32]) {
+        let pitch = self.tensors[id.0].1;
+        let mut line = [0; 1024];
+        for r in 0..at.rows {
+            let to = (at.row + r) * pitch + at.col;
+            let cells = &self.shared(id)[to..to + at.cols];
+            let values = &values[r * at.cols..(r + 1) * at.cols];
+            for (cells, values) in cells.chunks(line.len()).zip(values.chunks(line.len())) {
+                let bits = &mut line[..cells.len()];
+                self.element.round(values, bits);
+                cells.iter().zip(bits.iter()).for_each(|(c, &b)| c.store(b, Ordering::Relaxed));
+            }
+        }
+    }
+}
+
+/// Bytes that a pipeline's tensors take.
+pub(super) fn bytes(graph: &Graph) -> u64 {
+    let own = graph.tensors.iter().filter(|t| t.alias.is_none());
+    own.map(|t| 2 * u64::from(t.rows) * u64::from(t.cols)).fold(0, u64::saturating_add)
+}
+
+/// Bytes that the machine can still give, where the system says so.
+pub(super) fn available() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+}

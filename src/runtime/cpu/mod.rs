@@ -1,0 +1,303 @@
+//! The `cpu` executor: a plan on host threads, with real arithmetic per tile and real atomics as semaphores.
+//!
+//! Which slots a k-block waits for, which slot a tile posts and the order of tiles come from the same C++ that kernels
+//! run ([`crate::device::host_policy`]); only the arithmetic is different code.
+//!
+//! # Why it makes progress
+//! *One pool* ([`Workers::Pool`]): all tiles form one list, stage after stage in topological order, each stage in its
+//! tile order; a worker draws the next entry and finishes it before it draws again. A tile waits only for
+//! tiles of stages before its own, hence for entries that have been drawn already. Of the entries drawn and not
+//! finished, the first in the list waits for finished ones only, so it finishes; by induction all do, with any number
+//! of threads.
+//!
+//! *A team a stage* ([`Workers::TeamPerStage`]): each stage has a thread at least, so the first unfinished stage in
+//! topological order always has one that can run. This is the mode in which consumers really spin.
+//!
+//! A wait gives up when no tile of the pipeline was finished for [`CpuOptions::timeout`]; the run then ends in an
+//! error that names the edge.
+
+mod custom;
+mod error;
+mod memory;
+mod semaphore;
+mod tile;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use cusync_gen::check::Plan;
+use cusync_gen::graph::{Graph, Op, OperandKind, StageId, TensorId};
+
+pub use custom::{CustomKernel, Region};
+pub use error::CpuError;
+
+use self::memory::Memory;
+use self::semaphore::Semaphores;
+use self::tile::{Scratch, Stop};
+use super::inputs::Inputs;
+use crate::device::host_policy::{HostEdge, HostOrder};
+
+/// How workers are assigned to stages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Workers {
+    /// All workers draw from one list.
+    #[default]
+    Pool,
+    /// Every stage has its own, which start together.
+    TeamPerStage,
+}
+
+/// How a plan is run on the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuOptions {
+    /// Workers in all; `TeamPerStage` starts one a stage at least.
+    pub threads: usize,
+    /// Assignment.
+    pub workers: Workers,
+    /// A wait gives up when no tile was finished for so long.
+    pub timeout: Duration,
+    /// An edge whose posts are withheld: for tests of the bound on waits.
+    pub starve: Option<usize>,
+}
+
+impl Default for CpuOptions {
+    fn default() -> Self {
+        CpuOptions {
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            workers: Workers::Pool,
+            timeout: Duration::from_secs(10),
+            starve: None,
+        }
+    }
+}
+
+/// Waits that were not satisfied at first sight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Blocked {
+    /// How many.
+    pub waits: u64,
+    /// How long, over all workers.
+    pub time: Duration,
+}
+
+/// When a tile was worked on, from the start of its run.
+#[derive(Clone, Copy, Debug)]
+pub struct TileSpan {
+    /// Worker.
+    pub worker: usize,
+    /// Index of the stage.
+    pub stage: usize,
+    /// Start.
+    pub begin: Duration,
+    /// End, after its posts.
+    pub end: Duration,
+}
+
+/// What a run did.
+#[derive(Clone, Debug)]
+pub struct RunStats {
+    /// From the first draw to the last post.
+    pub time: Duration,
+    /// Workers.
+    pub threads: usize,
+    /// Every tile, in the order of completion.
+    pub tiles: Vec<TileSpan>,
+    /// Waits that had to spin.
+    pub blocked: Blocked,
+}
+
+struct Incoming {
+    edge: usize,
+    kind: OperandKind,
+}
+
+/// A plan with its tensors in host memory, ready to run any number of times.
+pub struct CpuPipeline {
+    graph: Graph,
+    edges: Vec<HostEdge>,
+    edge_names: Vec<String>,
+    orders: Vec<HostOrder>,
+    incoming: Vec<Vec<Incoming>>,
+    outgoing: Vec<Vec<usize>>,
+    kernels: Vec<Option<Arc<dyn CustomKernel>>>,
+    memory: Memory,
+    semaphores: Semaphores,
+    options: CpuOptions,
+    /// Runs so far: slots are never cleared between them.
+    epoch: u32,
+}
+
+impl CpuPipeline {
+    /// Allocates the tensors.
+    ///
+    /// # Errors
+    /// The machine has too little memory, or an input has no values.
+    pub fn new(plan: &Plan, inputs: &Inputs, options: CpuOptions) -> Result<Self, CpuError> {
+        let graph = plan.graph().clone();
+        ensure_memory(&format!("pipeline `{}`", graph.name), &graph)?;
+        let mut incoming: Vec<Vec<Incoming>> = graph.stages.iter().map(|_| Vec::new()).collect();
+        let mut outgoing = vec![Vec::new(); graph.stages.len()];
+        for (id, edge) in plan.edges().iter().enumerate() {
+            let dependence = edge.dependence();
+            let kind = graph.stages[dependence.consumer.0].operands[dependence.operand].kind;
+            incoming[dependence.consumer.0].push(Incoming { edge: id, kind });
+            outgoing[dependence.producer.0].push(id);
+        }
+        Ok(CpuPipeline {
+            edges: (0..plan.edges().len()).map(|id| HostEdge::new(plan, id)).collect(),
+            edge_names: (0..plan.edges().len()).map(|id| plan.edge_name(id)).collect(),
+            orders: (0..graph.stages.len()).map(|s| HostOrder::new(plan, StageId(s))).collect(),
+            incoming,
+            outgoing,
+            kernels: graph.stages.iter().map(|_| None).collect(),
+            memory: Memory::new(&graph, inputs)?,
+            semaphores: Semaphores::new(plan.slot_count(), options.timeout),
+            graph,
+            options,
+            epoch: 0,
+        })
+    }
+
+    /// Gives a custom stage its arithmetic.
+    ///
+    /// # Errors
+    /// There is no custom stage of that name.
+    pub fn custom(mut self, stage: &str, kernel: impl CustomKernel + 'static) -> Result<Self, CpuError> {
+        let found = self.graph.stages.iter().position(|s| s.name == stage && s.op == Op::Custom);
+        let index = found.ok_or_else(|| CpuError::NoCustomStage(stage.into()))?;
+        self.kernels[index] = Some(Arc::new(kernel));
+        Ok(self)
+    }
+
+    /// Runs the pipeline once. Outputs are poisoned with NaN first.
+    ///
+    /// # Errors
+    /// A wait was never satisfied, a custom stage has no kernel, or a worker panicked. The pipeline can be run again
+    /// after an error.
+    pub fn run(&mut self) -> Result<RunStats, CpuError> {
+        let custom = self.graph.stages.iter().zip(&self.kernels);
+        if let Some((stage, _)) = custom.clone().find(|(s, k)| s.op == Op::Custom && k.is_none()) {
+            return Err(CpuError::NoKernel(stage.name.clone()));
+        }
+        self.memory.reset();
+        let result = self.run_workers();
+        if result.is_ok() {
+            self.epoch = self.epoch.wrapping_add(1);
+        } else {
+            // Some posts of this run are missing: only a fresh start agrees with the counts again.
+            self.semaphores.reset();
+            self.epoch = 0;
+        }
+        result
+    }
+
+    fn run_workers(&self) -> Result<RunStats, CpuError> {
+        let lists = self.lists();
+        let teams: Vec<usize> = match self.options.workers {
+            Workers::Pool => vec![0; self.options.threads.max(1)],
+            Workers::TeamPerStage => {
+                (0..self.options.threads.max(lists.len())).map(|w| w % lists.len()).collect()
+            }
+        };
+        let drawn: Vec<AtomicUsize> = lists.iter().map(|_| AtomicUsize::new(0)).collect();
+        let failure = Mutex::new(None);
+        let start = Instant::now();
+        let worker = |number: usize, team: usize| {
+            let mut scratch = Scratch::default();
+            let mut spans = Vec::new();
+            loop {
+                let ticket = drawn[team].fetch_add(1, Ordering::Relaxed);
+                let Some(&(stage, i)) = lists[team].get(ticket) else { break };
+                if self.semaphores.aborted() {
+                    break;
+                }
+                let begin = start.elapsed();
+                let tile = self.orders[stage].tile_at(i);
+                let work = std::panic::AssertUnwindSafe(|| self.run_tile(stage, tile, &mut scratch));
+                let error = match std::panic::catch_unwind(work) {
+                    Ok(Ok(())) => {
+                        spans.push(TileSpan { worker: number, stage, begin, end: start.elapsed() });
+                        continue;
+                    }
+                    Ok(Err(Stop::Aborted)) => break,
+                    Ok(Err(Stop::Failed(error))) => error,
+                    Err(payload) => CpuError::Panicked(panic_text(payload.as_ref())),
+                };
+                self.semaphores.abort();
+                failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                break;
+            }
+            (spans, scratch.blocked)
+        };
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let worker = &worker;
+            let spawned: Vec<_> =
+                teams.iter().enumerate().map(|(n, &team)| scope.spawn(move || worker(n, team))).collect();
+            spawned.into_iter().filter_map(|thread| thread.join().ok()).collect()
+        });
+        let time = start.elapsed();
+        if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            return Err(error);
+        }
+        let mut stats =
+            RunStats { time, threads: teams.len(), tiles: Vec::new(), blocked: Blocked::default() };
+        for (spans, blocked) in results {
+            stats.tiles.extend(spans);
+            stats.blocked.waits += blocked.waits;
+            stats.blocked.time += blocked.time;
+        }
+        stats.tiles.sort_by_key(|t| t.end);
+        Ok(stats)
+    }
+
+    /// What each team draws, in order: (stage, number of the tile in the stage's order).
+    fn lists(&self) -> Vec<Vec<(usize, u32)>> {
+        let of_stage = |s: usize| (0..self.graph.stages[s].tiles()).map(move |i| (s, i));
+        let stages = 0..self.graph.stages.len();
+        match self.options.workers {
+            Workers::Pool => vec![stages.flat_map(of_stage).collect()],
+            Workers::TeamPerStage => stages.map(|s| of_stage(s).collect()).collect(),
+        }
+    }
+
+    /// A tensor's values after the last run, row-major, widened to float32.
+    ///
+    /// # Errors
+    /// There is no such tensor.
+    pub fn tensor(&self, name: &str) -> Result<Vec<f32>, CpuError> {
+        let found = self.graph.tensors.iter().position(|t| t.name == name);
+        let id = found.ok_or_else(|| CpuError::NoTensor(name.into()))?;
+        let tensor = &self.graph.tensors[id];
+        Ok(self.region(TensorId(id), 0..tensor.rows, 0..tensor.cols).data)
+    }
+
+    /// Every tensor that a stage writes and no later stage reads, with its values after the last run.
+    pub fn outputs(&self) -> HashMap<String, Vec<f32>> {
+        let names = super::outputs(&self.graph).map(|id| self.graph.tensors[id.0].name.clone());
+        names.filter_map(|name| self.tensor(&name).ok().map(|values| (name, values))).collect()
+    }
+
+    /// Runs so far.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+}
+
+/// Refuses a pipeline that the machine cannot hold together with its reference.
+fn ensure_memory(what: &str, graph: &Graph) -> Result<(), CpuError> {
+    const MIB: u64 = 1 << 20;
+    let need = memory::bytes(graph);
+    match memory::available() {
+        Some(free) if need > free => {
+            Err(CpuError::NoMemory { what: what.into(), need_mib: need / MIB, free_mib: free / MIB })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
+}

@@ -1,0 +1,126 @@
+//! Semaphore slots: monotonic counters, posted with release, waited for with acquire.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Whether a monotonic 32-bit counter has reached `want`; right across wrap-around while the two are less than 2^31
+/// apart. Mirrors `reached` of csrc/include/cusync/policy.hpp.
+pub(super) fn reached(have: u32, want: u32) -> bool {
+    have.wrapping_sub(want).cast_signed() >= 0
+}
+
+/// The value of a slot when the posts of run number `epoch` (from 0) are complete; mirrors `wait_value` there.
+pub(super) fn wait_value(epoch: u32, posts: u32) -> u32 {
+    epoch.wrapping_add(1).wrapping_mul(posts)
+}
+
+/// Why a wait ended without its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unmet {
+    /// Nothing was posted anywhere for the time limit; the slot's value then.
+    TimedOut(u32),
+    /// Another worker failed.
+    Aborted,
+}
+
+/// The slots of a pipeline.
+pub(super) struct Semaphores {
+    slots: Vec<AtomicU32>,
+    /// Tiles finished, ever: what tells a slow producer from a missing post.
+    progress: AtomicU64,
+    aborted: AtomicBool,
+    timeout: Duration,
+}
+
+impl Semaphores {
+    pub(super) fn new(slots: u32, timeout: Duration) -> Self {
+        Semaphores {
+            slots: (0..slots).map(|_| AtomicU32::new(0)).collect(),
+            progress: AtomicU64::new(0),
+            aborted: AtomicBool::new(false),
+            timeout,
+        }
+    }
+
+    /// Back to the state before the first run.
+    pub(super) fn reset(&mut self) {
+        self.slots.iter_mut().for_each(|s| *s.get_mut() = 0);
+        *self.aborted.get_mut() = false;
+    }
+
+    pub(super) fn post(&self, slot: u32, value: u32) {
+        self.slots[slot as usize].fetch_add(value, Ordering::Release);
+    }
+
+    /// Notes that a tile is finished.
+    pub(super) fn advance(&self) {
+        self.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn abort(&self) {
+        self.aborted.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn aborted(&self) -> bool {
+        self.aborted.load(Ordering::Relaxed)
+    }
+
+    /// One look; when true, everything before the posts is visible.
+    pub(super) fn ready(&self, slot: u32, want: u32) -> bool {
+        reached(self.slots[slot as usize].load(Ordering::Acquire), want)
+    }
+
+    /// Spins until the slot has its value. Bounded: it gives up when no tile of the pipeline was finished for the time
+    /// limit, and the tiles are finite. Returns whether it had to spin.
+    pub(super) fn wait(&self, slot: u32, want: u32) -> Result<bool, Unmet> {
+        if self.ready(slot, want) {
+            return Ok(false);
+        }
+        let mut seen = self.progress.load(Ordering::Relaxed);
+        let mut since = Instant::now();
+        for round in 0_u64.. {
+            match round {
+                0..64 => std::hint::spin_loop(),
+                64..256 => std::thread::yield_now(),
+                _ => std::thread::sleep(Duration::from_micros(50)),
+            }
+            if self.ready(slot, want) {
+                break;
+            }
+            if self.aborted() {
+                return Err(Unmet::Aborted);
+            }
+            let progress = self.progress.load(Ordering::Relaxed);
+            if progress != seen {
+                (seen, since) = (progress, Instant::now());
+            } else if since.elapsed() > self.timeout {
+                return Err(Unmet::TimedOut(self.slots[slot as usize].load(Ordering::Acquire)));
+            }
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_wrap() {
+        let posts = 3;
+        let last = u32::MAX / posts;
+        assert!(reached(wait_value(last, posts), wait_value(last, posts)));
+        assert!(!reached(wait_value(last, posts), wait_value(last + 1, posts)));
+        assert!(reached(wait_value(last + 1, posts), wait_value(last, posts)));
+    }
+
+    #[test]
+    fn an_unmet_wait_ends_in_time_and_says_what_it_saw() {
+        let slots = Semaphores::new(2, Duration::from_millis(20));
+        slots.post(1, 4);
+        assert_eq!(slots.wait(1, 4), Ok(false));
+        assert_eq!(slots.wait(1, 5), Err(Unmet::TimedOut(4)));
+        slots.abort();
+        assert_eq!(slots.wait(0, 1), Err(Unmet::Aborted));
+    }
+}

@@ -1,0 +1,265 @@
+//! One tile: waits, loads, products, epilogue, store, posts.
+
+use std::time::Instant;
+
+use cusync_gen::graph::{Activation, Op, OperandKind, Stage, TensorId};
+use cusync_gen::policy::Tile;
+
+use super::custom::Region;
+use super::error::CpuError;
+use super::memory::Box2;
+use super::semaphore::{Unmet, wait_value};
+use super::{Blocked, CpuPipeline};
+use crate::device::host_gemm::{MatMut, MatRef, Threads, gemm_f32};
+use crate::device::host_policy::SlotWait;
+
+/// Most elements of k that one product takes: the panels of a tile then stay in the caches.
+const K_RUN: usize = 512;
+
+/// Why a tile was not finished.
+pub(super) enum Stop {
+    /// Another worker failed first.
+    Aborted,
+    /// This one failed.
+    Failed(CpuError),
+}
+
+/// A worker's buffers, reused from tile to tile.
+#[derive(Default)]
+pub(super) struct Scratch {
+    a: Vec<f32>,
+    b: Vec<f32>,
+    up: Vec<f32>,
+    sum: Vec<f32>,
+    sum_up: Vec<f32>,
+    waits: Vec<SlotWait>,
+    pub(super) blocked: Blocked,
+}
+
+/// A tile of a stage, in elements of its output.
+struct Place<'a> {
+    index: usize,
+    stage: &'a Stage,
+    tile: Tile,
+    at: Box2,
+}
+
+fn sized(buffer: &mut Vec<f32>, length: usize) -> &mut [f32] {
+    if buffer.len() < length {
+        buffer.resize(length, 0.0);
+    }
+    &mut buffer[..length]
+}
+
+impl CpuPipeline {
+    /// Computes tile `tile` of stage number `index`, and posts it.
+    pub(super) fn run_tile(&self, index: usize, tile: Tile, scratch: &mut Scratch) -> Result<(), Stop> {
+        let stage = &self.graph.stages[index];
+        let (row, col) = ((tile.m * stage.out_tile.0) as usize, (tile.n * stage.out_tile.1) as usize);
+        let rows = (stage.out_tile.0 as usize).min(stage.m as usize - row);
+        let cols = (stage.out_tile.1 as usize).min(stage.n as usize - col);
+        let place = Place { index, stage, tile, at: Box2 { row, col, rows, cols } };
+        match stage.op {
+            Op::Gemm { activation } => {
+                self.products(&place, scratch)?;
+                self.epilogue(&place, activation, scratch)?;
+            }
+            Op::GatedGemm => {
+                self.products(&place, scratch)?;
+                let area = rows * cols;
+                let Scratch { sum, sum_up, .. } = scratch;
+                sum[..area].iter_mut().zip(&sum_up[..area]).for_each(|(g, u)| *g = silu(*g) * u);
+                self.memory.store(stage.out, place.at, &sum[..area]);
+            }
+            Op::Custom => self.custom_tile(&place, scratch)?,
+        }
+        for &edge in &self.outgoing[index] {
+            let value = u32::from(self.options.starve != Some(edge));
+            self.semaphores.post(self.edges[edge].slot_of(tile), value);
+        }
+        self.semaphores.advance();
+        Ok(())
+    }
+
+    /// Sums over k into `scratch.sum` (and `sum_up` when gated), waiting before each k-block as the policy says.
+    fn products(&self, place: &Place<'_>, scratch: &mut Scratch) -> Result<(), Stop> {
+        let Place { stage, at, .. } = place;
+        let (k_blocks, block) = (stage.k_blocks, stage.mma_tile.2 as usize);
+        let (mut a_id, mut b_id, mut up_id) = (None, None, None);
+        for operand in &stage.operands {
+            match operand.kind {
+                OperandKind::A => a_id = Some(operand.tensor),
+                OperandKind::B => b_id = Some(operand.tensor),
+                OperandKind::Up => up_id = Some(operand.tensor),
+                _ => {}
+            }
+        }
+        let mut k = 0;
+        while k < k_blocks {
+            self.wait_for(place, k, k == 0, is_streamed, scratch)?;
+            let mut end = k + 1;
+            while end < k_blocks && (end - k) as usize * block < K_RUN && self.satisfied(place, end, scratch)
+            {
+                end += 1;
+            }
+            let from = k as usize * block;
+            let length = (end as usize * block).min(stage.k as usize) - from;
+            let accumulate = k > 0;
+            let Scratch { a, b, up, sum, sum_up, .. } = scratch;
+            let a = sized(a, at.rows * length);
+            if let Some(id) = a_id {
+                self.memory.load(id, Box2 { row: at.row, col: from, rows: at.rows, cols: length }, a);
+            }
+            let weights = [(b_id, b, sum), (up_id, up, sum_up)];
+            for (id, panel, sum) in weights {
+                let Some(id) = id else { continue };
+                let panel = sized(panel, length * at.cols);
+                self.memory.load(id, Box2 { row: from, col: at.col, rows: length, cols: at.cols }, panel);
+                gemm_f32(
+                    MatMut::new(sized(sum, at.rows * at.cols), at.rows, at.cols, at.cols),
+                    MatRef::new(a, at.rows, length, length),
+                    MatRef::new(panel, length, at.cols, at.cols),
+                    accumulate,
+                    Threads::Caller,
+                );
+            }
+            k = end;
+        }
+        Ok(())
+    }
+
+    /// Bias, activation, residual; stores the tile.
+    fn epilogue(&self, place: &Place<'_>, activation: Activation, scratch: &mut Scratch) -> Result<(), Stop> {
+        self.wait_for(place, 0, true, |kind| !is_streamed(kind), scratch)?;
+        let Place { stage, at, .. } = place;
+        let area = at.rows * at.cols;
+        let Scratch { a, sum, .. } = scratch;
+        let sum = &mut sum[..area];
+        let operand = |kind| stage.operands.iter().find(|o| o.kind == kind).map(|o| o.tensor);
+        if let Some(bias) = operand(OperandKind::Bias) {
+            let line = sized(a, at.cols);
+            self.memory.load(bias, Box2 { row: 0, col: at.col, rows: 1, cols: at.cols }, line);
+            sum.chunks_mut(at.cols).for_each(|row| row.iter_mut().zip(&*line).for_each(|(x, b)| *x += b));
+        }
+        match activation {
+            Activation::Identity => {}
+            Activation::GeluTanh => sum.iter_mut().for_each(|x| *x = gelu_tanh(*x)),
+            Activation::Relu => sum.iter_mut().for_each(|x| *x = if *x < 0.0 { 0.0 } else { *x }),
+        }
+        if let Some(residual) = operand(OperandKind::Residual) {
+            let other = sized(a, area);
+            self.memory.load(residual, *at, other);
+            sum.iter_mut().zip(&*other).for_each(|(x, r)| *x += r);
+        }
+        self.memory.store(stage.out, *at, sum);
+        Ok(())
+    }
+
+    fn custom_tile(&self, place: &Place<'_>, scratch: &mut Scratch) -> Result<(), Stop> {
+        let Place { index, stage, tile, at } = place;
+        let Some(kernel) = &self.kernels[*index] else {
+            return Err(Stop::Failed(CpuError::NoKernel(stage.name.clone())));
+        };
+        let mut out = Region { row: at.row, col: at.col, rows: at.rows, cols: at.cols, data: Vec::new() };
+        out.data.resize(at.rows * at.cols, 0.0);
+        for k in 0..stage.k_blocks {
+            self.wait_for(place, k, k == 0, |_| true, scratch)?;
+            let reads: Vec<Region> = stage
+                .operands
+                .iter()
+                .map(|operand| {
+                    let tensor = &self.graph.tensors[operand.tensor.0];
+                    let rows = operand.footprint.rows.range(tensor.rows, tile.m, tile.n, k);
+                    let cols = operand.footprint.cols.range(tensor.cols, tile.m, tile.n, k);
+                    self.region(operand.tensor, rows, cols)
+                })
+                .collect();
+            kernel.k_block(*tile, k, &reads, &mut out);
+        }
+        if out.data.len() != at.rows * at.cols {
+            let message = format!("the kernel of `{}` changed the size of its tile", stage.name);
+            return Err(Stop::Failed(CpuError::Panicked(message)));
+        }
+        self.memory.store(stage.out, *at, &out.data);
+        Ok(())
+    }
+
+    /// A box of a tensor, widened.
+    pub(super) fn region(
+        &self,
+        id: TensorId,
+        rows: std::ops::Range<u32>,
+        cols: std::ops::Range<u32>,
+    ) -> Region {
+        let at =
+            Box2 { row: rows.start as usize, col: cols.start as usize, rows: rows.len(), cols: cols.len() };
+        let mut data = vec![0.0; at.rows * at.cols];
+        if !data.is_empty() {
+            self.memory.load(id, at, &mut data);
+        }
+        Region { row: at.row, col: at.col, rows: at.rows, cols: at.cols, data }
+    }
+
+    /// Blocks until everything that k-block `k` of the chosen operands reads has been posted.
+    fn wait_for(
+        &self,
+        place: &Place<'_>,
+        k: u32,
+        first: bool,
+        of: impl Fn(OperandKind) -> bool,
+        scratch: &mut Scratch,
+    ) -> Result<(), Stop> {
+        for incoming in &self.incoming[place.index] {
+            if !of(incoming.kind) {
+                continue;
+            }
+            self.edges[incoming.edge].waits(place.tile, k, first, &mut scratch.waits);
+            for wait in &scratch.waits {
+                let want = wait_value(self.epoch, wait.posts);
+                if self.semaphores.ready(wait.slot, want) {
+                    continue;
+                }
+                let since = Instant::now();
+                self.semaphores.wait(wait.slot, want).map_err(|unmet| match unmet {
+                    Unmet::Aborted => Stop::Aborted,
+                    Unmet::TimedOut(have) => Stop::Failed(CpuError::Starved {
+                        edge: self.edge_names[incoming.edge].clone(),
+                        stage: place.stage.name.clone(),
+                        tile_m: place.tile.m,
+                        tile_n: place.tile.n,
+                        k_block: k,
+                        slot: wait.slot,
+                        have,
+                        want,
+                    }),
+                })?;
+                scratch.blocked.waits += 1;
+                scratch.blocked.time += since.elapsed();
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether k-block `k` of a running tile could be loaded now without spinning.
+    fn satisfied(&self, place: &Place<'_>, k: u32, scratch: &mut Scratch) -> bool {
+        self.incoming[place.index].iter().filter(|i| is_streamed(i.kind)).all(|incoming| {
+            self.edges[incoming.edge].waits(place.tile, k, false, &mut scratch.waits);
+            scratch.waits.iter().all(|w| self.semaphores.ready(w.slot, wait_value(self.epoch, w.posts)))
+        })
+    }
+}
+
+/// Whether an operand is read k-block by k-block; the others are read once, after the last.
+fn is_streamed(kind: OperandKind) -> bool {
+    !matches!(kind, OperandKind::Bias | OperandKind::Residual)
+}
+
+fn silu(x: f32) -> f32 {
+    x / (1.0 + (-x).exp())
+}
+
+/// 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+fn gelu_tanh(x: f32) -> f32 {
+    const SQRT_2_OVER_PI: f32 = 0.797_884_6;
+    0.5 * x * (1.0 + (SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)).tanh())
+}

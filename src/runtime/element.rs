@@ -1,0 +1,75 @@
+//! 16-bit floats as bits.
+
+use cusync_gen::graph::Element;
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+use half::{bf16, f16};
+
+/// Conversions of an element type, on whole slices because those are vectorised.
+pub trait Bits {
+    /// Widens; exact.
+    fn widen(self, bits: &[u16], out: &mut [f32]);
+    /// Rounds to nearest even.
+    fn round(self, values: &[f32], out: &mut [u16]);
+    /// A quiet NaN: what outputs hold before a run, so that an unwritten or early-read element shows.
+    fn poison(self) -> u16;
+    /// Distance from 1 to the next value.
+    fn epsilon(self) -> f32;
+    /// Short name, as reports print it.
+    fn name(self) -> &'static str;
+}
+
+impl Bits for Element {
+    fn widen(self, bits: &[u16], out: &mut [f32]) {
+        match self {
+            Element::F16 => bits.reinterpret_cast::<f16>().convert_to_f32_slice(out),
+            Element::Bf16 => bits.reinterpret_cast::<bf16>().convert_to_f32_slice(out),
+        }
+    }
+
+    fn round(self, values: &[f32], out: &mut [u16]) {
+        match self {
+            Element::F16 => out.reinterpret_cast_mut::<f16>().convert_from_f32_slice(values),
+            Element::Bf16 => out.reinterpret_cast_mut::<bf16>().convert_from_f32_slice(values),
+        }
+    }
+
+    fn poison(self) -> u16 {
+        match self {
+            Element::F16 => f16::NAN.to_bits(),
+            Element::Bf16 => bf16::NAN.to_bits(),
+        }
+    }
+
+    fn epsilon(self) -> f32 {
+        match self {
+            Element::F16 => f16::EPSILON.to_f32(),
+            Element::Bf16 => bf16::EPSILON.to_f32(),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Element::F16 => "fp16",
+            Element::Bf16 => "bf16",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounding_is_to_nearest_even_and_poison_is_nan() {
+        for element in [Element::F16, Element::Bf16] {
+            let e = element.epsilon();
+            let mut bits = [0; 4];
+            element.round(&[1.0 + e, 1.0 + 0.5 * e, 1.0 + 1.5 * e, -0.0], &mut bits);
+            let mut back = [0.0; 4];
+            element.widen(&bits, &mut back);
+            assert_eq!(back, [1.0 + e, 1.0, 1.0 + 2.0 * e, -0.0]);
+            element.widen(&[element.poison()], &mut back[..1]);
+            assert!(back[0].is_nan());
+        }
+    }
+}
