@@ -1,7 +1,7 @@
 //! Compiles C++ against the device library, and says in Rust what it must answer.
 
 // Each test program uses a part.
-#![allow(dead_code)]
+#![allow(dead_code, unreachable_pub)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
