@@ -5,6 +5,7 @@
 #include "gemm_sm90_config.cuh"
 #include "gemm_sm90_epilogue.cuh"
 #include "gemm_sm90_load.cuh"
+#include "gemm_sm90_wait.cuh"
 #include "gemm_sm90_work.cuh"
 
 namespace cusync::kernels::sm90 {
@@ -43,6 +44,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) gemm(CUTE_GRID_CONSTANT typena
     C::Mainloop::prefetch_tma_descriptors(params.mainloop);
     cute::prefetch_tma_descriptor(params.store.get_tma_descriptor());
     shared.more_work.init(1);
+    shared.ready = 0;
   }
   using LoadPipeline = typename C::LoadPipeline;
   typename LoadPipeline::Params load_params;
@@ -56,7 +58,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) gemm(CUTE_GRID_CONSTANT typena
   typename WorkPipeline::Params work_params;
   work_params.role =
       warp == 1 ? WorkPipeline::ThreadCategory::Producer : WorkPipeline::ThreadCategory::Consumer;
-  work_params.consumer_arv_count = 2 + C::kConsumerThreads / 32;  // load warp, store warp, consumer warps
+  work_params.consumer_arv_count = 3 + C::kConsumerThreads / 32;  // load, store, wait and consumer warps
   WorkPipeline work(shared.work, work_params);
 
   using StagingPipeline = typename C::StagingPipeline;
@@ -77,8 +79,9 @@ __global__ void __launch_bounds__(C::kThreads, 1) gemm(CUTE_GRID_CONSTANT typena
   if (warp == 0) {
     WorkReader<C> items(shared, work);
     auto state = cutlass::make_producer_start_state<LoadPipeline>();
+    ReadyReader ready(&shared.ready);
     for (WorkItem item = items.next(); item.valid; item = items.next()) {
-      if (leader) load_tile<C>(params, shared, loaded, state, item);
+      if (leader) load_tile<C>(params, shared, loaded, state, item, ready);
       __syncwarp();
     }
   } else if (warp == 1) {
@@ -90,6 +93,11 @@ __global__ void __launch_bounds__(C::kThreads, 1) gemm(CUTE_GRID_CONSTANT typena
       if (leader) store_tile<C>(params, item, shared, staged, state);
       __syncwarp();
     }
+  } else {
+    WorkReader<C> items(shared, work);
+    uint32_t done = 0;
+    for (WorkItem item = items.next(); item.valid; item = items.next(), done += params.stage.k_blocks)
+      if (params.stage.load_waits) wait_for_tile_operands(params.stage, item, &shared.ready, done);
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The types of one Hopper GEMM kernel: CUTLASS's main-loop collective, the rings between the warps, shared memory.
 //
-//   warpgroup 0:  warp 0 loads A and B, warp 1 asks for work, warp 2 stores and posts
+//   warpgroup 0:  warp 0 loads A and B, warp 1 asks for work, warp 2 stores and posts, warp 3 waits
 //   warpgroup 1 (and 2): multiply, then the epilogue in registers
 #pragma once
 #include "cute/tensor.hpp"
@@ -83,6 +83,7 @@ struct Config {
     alignas(16) typename StagingPipeline::SharedStorage staged;
     alignas(16) cutlass::arch::ClusterBarrier more_work;  ///< the load warp asks for the next item
     WorkItem items[kWorkDepth];
+    uint32_t ready;  ///< k-blocks, counted over all tiles, whose operands may be loaded
   };
   static constexpr int kSharedBytes = int(sizeof(SharedStorage));
   static_assert(kSharedBytes <= kSharedLimit);

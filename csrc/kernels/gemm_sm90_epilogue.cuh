@@ -7,7 +7,7 @@
 #include "cusync/edge.cuh"
 #include "cutlass/numeric_conversion.h"
 #include "gemm_sm90_config.cuh"
-#include "gemm_sm90_load.cuh"
+#include "gemm_sm90_wait.cuh"
 
 namespace cusync::kernels::sm90 {
 

@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The load warp's k-loop: TMA copies of A and B into the ring, the waits of the stage's edges before the copies that
-// they guard, and weights running ahead of a wait.
+// The load warp's k-loop: TMA copies of A and B into the ring. Copies of an operand that another stage produces come
+// after the wait warp's word that the k-block is ready; weights run ahead of it.
 #pragma once
-#include "cusync/edge.cuh"
 #include "gemm_sm90_config.cuh"
+#include "gemm_sm90_wait.cuh"
 
 namespace cusync::kernels::sm90 {
-
-CUSYNC_DEVICE WaitContext wait_context(Stage const& stage, uint32_t epoch) {
-  return {stage.semaphores, epoch, {stage.report, stage.timeout_ns, stage.index}};
-}
 
 /// Loads one tile; by one thread. The ring's transaction barrier of a k-block expects the bytes of both operands, so
 /// the operand that no stage produces (the weights) can be copied while the other is still waited for: when the
 /// activations arrive, the ring is already full of weights.
 template <class C>
 CUSYNC_DEVICE void load_tile(typename C::Params const& params, typename C::SharedStorage& shared,
-                             typename C::LoadPipeline& pipeline, typename C::LoadState& state, WorkItem const& item) {
+                             typename C::LoadPipeline& pipeline, typename C::LoadState& state, WorkItem const& item,
+                             ReadyReader& ready) {
   using namespace cute;
   Stage const& stage = params.stage;
   typename C::Mainloop mainloop;
@@ -51,54 +48,32 @@ CUSYNC_DEVICE void load_tile(typename C::Params const& params, typename C::Share
     ++ahead, ++ahead_state;
   };
 
-  WaitContext const context = wait_context(stage, item.epoch);
-  auto const wait_for = [&](uint32_t k) {
-    // A ring stage further ahead than this is freed only by a k-block that has yet to be loaded.
-    uint32_t const limit = waits_a && waits_b ? 0 : min_u32(k_blocks, k + C::kStages);
-    for (uint32_t i = 0; i < stage.load_waits; ++i) {
-      cusync_edge const& edge = stage.edges[i];
-      TileBox const box = wait_box(edge, item.m, item.n, k, k == 0, k_blocks);
-      if (box.empty()) continue;
-      for_each_slot(edge.policy, box, [&](uint32_t slot, uint32_t posts) {
-        uint32_t const want = wait_value(item.epoch, posts);
-        while (ahead < limit) {
-          if (reached(ptx::ld_acquire_gpu(stage.semaphores + slot), want)) return;
-          auto const token = pipeline.producer_try_acquire(ahead_state);
-          if (token == cutlass::BarrierStatus::WaitDone) {
-            pipeline.producer_acquire(ahead_state, token);
-            begin_ahead();
-          }
-        }
-        wait_reached(stage.semaphores, slot, want, {edge.id, item.m, item.n, k}, context.watch);
-      });
-    }
-    order_reads<ReadBy::kTma>();
-  };
-  auto const next_wait_after = [&](uint32_t k) {
-    uint32_t next = k_blocks;
-    for (uint32_t i = 0; i < stage.load_waits; ++i)
-      next = min_u32(next, next_wait(stage.edges[i], item.m, item.n, k, k_blocks));
-    return next;
-  };
-
   // The next item is asked for while the ring still holds enough of this tile to hide the answer's latency.
   uint32_t const ask_at = k_blocks > 4 ? k_blocks - 4 : 0;
-  uint32_t next = stage.load_waits ? 0 : k_blocks;
 #pragma unroll 1
   for (uint32_t k = 0; k < k_blocks; ++k) {
     if (ahead == k) {
       pipeline.producer_acquire(ahead_state);
       begin_ahead();
     }
-    bool const waited = k >= next;
-    if (waited) wait_for(k);
-    if (waits_a) copy_a(k, state);
-    if (waits_b) copy_b(k, state);
+    if (waits_a || waits_b) {
+      // A ring stage further ahead than this is freed only by a k-block that has yet to be loaded.
+      uint32_t const limit = waits_a && waits_b ? 0 : min_u32(k_blocks, k + C::kStages);
+      while (!ready.is_ready(k)) {
+        if (ahead >= limit) continue;
+        auto const token = pipeline.producer_try_acquire(ahead_state);
+        if (token == cutlass::BarrierStatus::WaitDone) {
+          pipeline.producer_acquire(ahead_state, token);
+          begin_ahead();
+        }
+      }
+      if (waits_a) copy_a(k, state);
+      if (waits_b) copy_b(k, state);
+    }
     ++state;
-    // After the copies: the index arithmetic is off their path.
-    if (waited) next = next_wait_after(k);
     if (k == ask_at) shared.more_work.arrive();
   }
+  ready.finish_tile(k_blocks);
 }
 
 }  // namespace cusync::kernels::sm90

@@ -4,10 +4,12 @@
 //   smoke [arch] [starve]      arch: 90 (default) or 80; exits 1 when anything is wrong
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "cusync.h"
@@ -260,84 +262,113 @@ struct Mlp {
 
   enum class How { kSerial, kStreams, kProgrammatic };
 
-  void run(char const* name, How how, Kind kind, bool skip_waits = false) {
-    if (how == How::kProgrammatic && arch != CUSYNC_SM90A) return;
+  /// One way of running the chain: its own semaphores, and a stage pair for each weight set.
+  struct Variant {
+    char const* name;
+    How how;
+    bool skip_waits = false;
     Sync sync;
-    std::vector<Gemm*> up, down;
+    std::vector<std::unique_ptr<Gemm>> up, down;
+    std::vector<double> times;
+    double worst = 0;
+  };
+  std::vector<std::unique_ptr<Variant>> variants;
+
+  void add(char const* name, How how, Kind kind, bool skip_waits = false) {
+    if (how == How::kProgrammatic && arch != CUSYNC_SM90A) return;
+    auto v = std::make_unique<Variant>();
+    v->name = name, v->how = how, v->skip_waits = skip_waits;
     for (int set = 0; set < kSets; ++set) {
       cusync_gemm_args a = up_args(set), b = down_args(set);
       if (how != How::kSerial) {
         connect(a, b, CUSYNC_OPERAND_A, kind, 0);
-        sync.join(a, 0), sync.join(b, 1);
+        v->sync.join(a, 0), v->sync.join(b, 1);
         b.skip_waits = skip_waits;
       }
-      up.push_back(new Gemm(a)), down.push_back(new Gemm(b));
+      v->up.push_back(std::make_unique<Gemm>(a)), v->down.push_back(std::make_unique<Gemm>(b));
     }
-    auto once = [&](int set) {
-      if (how == How::kStreams) {
-        up[set]->launch(streams[0], false, started);
-        CUDA(cudaStreamWaitEvent(streams[1], started, 0));
-        down[set]->launch(streams[1]);
-        CUDA(cudaEventRecord(done, streams[1]));
-        CUDA(cudaStreamWaitEvent(streams[0], done, 0));
-      } else {
-        up[set]->launch(streams[0]);
-        down[set]->launch(streams[0], how == How::kProgrammatic);
+    variants.push_back(std::move(v));
+  }
+
+  void once(Variant& v, int set) {
+    if (v.how == How::kStreams) {
+      v.up[set]->launch(streams[0], false, started);
+      CUDA(cudaStreamWaitEvent(streams[1], started, 0));
+      v.down[set]->launch(streams[1]);
+      CUDA(cudaEventRecord(done, streams[1]));
+      CUDA(cudaStreamWaitEvent(streams[0], done, 0));
+    } else {
+      v.up[set]->launch(streams[0]);
+      v.down[set]->launch(streams[0], v.how == How::kProgrammatic);
+    }
+  }
+
+  void finish(Variant& v) {
+    cudaError_t const error = cudaStreamSynchronize(streams[0]);
+    if (error == cudaSuccess) return;
+    cusync_report const& r = *v.sync.report;
+    std::printf("FATAL %s M=%u: %s; report %u: edge %u stage %u tile (%u, %u) k %u slot %u have %u want %u\n", v.name, m,
+                cudaGetErrorString(error), r.claimed, r.edge, r.stage, r.tile_m, r.tile_n, r.k_block, r.slot, r.have,
+                r.want);
+    std::exit(2);
+  }
+
+  void verify(Variant& v) {
+    finish(v);
+    double const error = relative_error(z, z_reference);
+    if (!(error <= v.worst)) v.worst = error;
+  }
+
+  /// 10 verified runs on poisoned buffers; then timing, the variants interleaved forwards and backwards because
+  /// clocks drift under load; then enough runs for 200, and a last look.
+  void measure() {
+    constexpr int rounds = 12, runs = 4;
+    for (auto& v : variants)
+      for (int i = 0; i < 10; ++i) {
+        y.poison(streams[0]), z.poison(streams[0]);
+        once(*v, 0);
+        verify(*v);
       }
-    };
-    auto finish = [&] {
-      cudaError_t const error = cudaStreamSynchronize(streams[0]);
-      if (error == cudaSuccess) return;
-      std::printf("FATAL %s M=%u: %s; report %u: edge %u stage %u tile (%u, %u) k %u slot %u have %u want %u\n", name,
-                  m, cudaGetErrorString(error), sync.report->claimed, sync.report->edge, sync.report->stage,
-                  sync.report->tile_m, sync.report->tile_n, sync.report->k_block, sync.report->slot,
-                  sync.report->have, sync.report->want);
-      std::exit(2);
-    };
-    double worst = 0;
-    auto verify = [&] {
-      finish();
-      double const error = relative_error(z, z_reference);
-      if (!(error <= worst)) worst = error;
-    };
-    for (int i = 0; i < 10; ++i) {
-      y.poison(streams[0]), z.poison(streams[0]);
-      once(0);
-      verify();
+    int set = 0;
+    for (int round = 0; round < rounds; ++round)
+      for (size_t i = 0; i < variants.size(); ++i) {
+        Variant& v = *variants[round % 2 ? variants.size() - 1 - i : i];
+        once(v, set++ % kSets);
+        CUDA(cudaEventRecord(begin, streams[0]));
+        for (int r = 0; r < runs; ++r) once(v, set++ % kSets);
+        CUDA(cudaEventRecord(end, streams[0]));
+        finish(v);
+        float ms = 0;
+        CUDA(cudaEventElapsedTime(&ms, begin, end));
+        v.times.push_back(ms * 1e3 / runs);
+      }
+    double serial = 0;
+    for (auto& v : variants) {
+      for (int i = 10 + rounds * (runs + 1); i < 200; ++i) once(*v, i % kSets);
+      once(*v, 0);
+      verify(*v);
+      std::sort(v->times.begin(), v->times.end());
+      double const us = v->times[rounds / 2], flops = 2.0 * m * h * inner * (gated ? 3 : 2);
+      if (v->how == How::kSerial) serial = us;
+      char line[128];
+      std::snprintf(line, sizeof line, "%s M=%-4u %3ux%-3u %-21s %7.1f us %4.0f TFLOP/s %5.3fx", gated ? "llama" : "gpt3 ",
+                    m, tile.m, tile.n, v->name, us, flops / us * 1e-6, serial / us);
+      if (v->skip_waits)
+        std::printf("     %s\n", line);
+      else
+        judge(line, v->worst);
     }
-    constexpr int runs = 60;
-    for (int i = 0; i < kSets; ++i) once(i);
-    CUDA(cudaEventRecord(begin, streams[0]));
-    for (int i = 0; i < runs; ++i) once(i % kSets);
-    CUDA(cudaEventRecord(end, streams[0]));
-    finish();
-    float ms = 0;
-    CUDA(cudaEventElapsedTime(&ms, begin, end));
-    for (int i = 0; i < 127; ++i) once(i % kSets);  // ends with set 0: the 200th run
-    once(0);
-    verify();
-    for (auto* g : up) delete g;
-    for (auto* g : down) delete g;
-    double const us = ms * 1e3 / runs, flops = 2.0 * m * h * inner * (gated ? 3 : 2);
-    char line[128];
-    std::snprintf(line, sizeof line, "%s M=%-4u tile %ux%-3u %-22s %8.1f us %6.0f TFLOP/s", gated ? "llama" : "gpt3 ",
-                  m, tile.m, tile.n, name, us, flops / us * 1e-6);
-    if (skip_waits)
-      std::printf("     %s\n", line);
-    else
-      judge(line, worst);
   }
 
   void all() {
-    run("serial", How::kSerial, Kind::kRow);
-    run("streams row", How::kStreams, Kind::kRow);
-    run("streams tile", How::kStreams, Kind::kTile);
-    run("programmatic row", How::kProgrammatic, Kind::kRow);
-    run("programmatic tile", How::kProgrammatic, Kind::kTile);
-    run("programmatic batched", How::kProgrammatic, Kind::kBatched);
-    run("programmatic strided", How::kProgrammatic, Kind::kStrided);
-    run("programmatic no waits", How::kProgrammatic, Kind::kTile, true);
-    run("serial again", How::kSerial, Kind::kRow);
+    add("serial", How::kSerial, Kind::kRow);
+    add("streams row", How::kStreams, Kind::kRow);
+    add("streams tile", How::kStreams, Kind::kTile);
+    add("programmatic row", How::kProgrammatic, Kind::kRow);
+    add("programmatic tile", How::kProgrammatic, Kind::kTile);
+    add("programmatic batched", How::kProgrammatic, Kind::kBatched);
+    add("programmatic no waits", How::kProgrammatic, Kind::kTile, true);
+    measure();
   }
 };
 
@@ -403,15 +434,19 @@ int main(int argc, char** argv) {
       for (Kind kind : {Kind::kTile, Kind::kRow, Kind::kStrided}) operand_edge(operand, kind, wait_at, {128, 128});
   std::printf("%d failures so far\n", failures);
 
-  for (uint32_t m : {37u, 200u}) {
-    Mlp(m, 12288, 6144, false, {128, 256}).all();
-    Mlp(m, 8192, 2752, true, {128, 256}).all();
-  }
-  if (arch == CUSYNC_SM90A) Mlp(64, 12288, 6144, false, {64, 128}).all();
-  for (uint32_t m : {256u, 512u, 768u, 1024u, 1536u, 2048u}) Mlp(m, 12288, 6144, false, {128, 256}).all();
-  for (uint32_t m : {256u, 512u, 768u, 1024u, 1536u, 2048u}) Mlp(m, 8192, 2752, true, {128, 256}).all();
-  Mlp(512, 12288, 6144, false, {128, 128}).all();
-  if (arch == CUSYNC_SM90A) Mlp(1024, 12288, 6144, false, {256, 128}).all();
+  uint32_t const small = arch == CUSYNC_SM90A ? 64 : 128;
+  for (uint32_t m : {1u, 37u, 64u, 128u, 200u})
+    for (Tile const tile : {Tile{small, 128}, Tile{128, 128}, Tile{128, 256}}) {
+      if (m <= tile.m || m > 64) Mlp(m, 12288, 6144, false, tile).all();
+      if (m <= tile.m || m > 64) Mlp(m, 8192, 2752, true, tile).all();
+    }
+  for (uint32_t m : {256u, 512u, 768u, 1000u, 1536u, 2048u})
+    for (Tile const tile : {Tile{128, 128}, Tile{128, 256}}) {
+      Mlp(m, 12288, 6144, false, tile).all();
+      Mlp(m, 8192, 2752, true, tile).all();
+    }
+  if (arch == CUSYNC_SM90A)
+    for (uint32_t m : {512u, 1024u, 1536u}) Mlp(m, 12288, 6144, false, {256, 128}).all();
 
   float* out;
   uint32_t* scratch;

@@ -87,6 +87,22 @@ CUSYNC_DEVICE void nanosleep(uint32_t ns) { asm volatile("nanosleep.u32 %0;" ::"
 /// Ends the kernel with an error; nothing after it runs.
 CUSYNC_DEVICE void trap() { asm volatile("trap;"); }
 
+// ---- words in shared memory: CTA scope --------------------------------------------------------------------------
+
+CUSYNC_DEVICE uint32_t ld_acquire_cta_shared(uint32_t const* word) {
+  uint32_t value;
+  asm volatile("ld.acquire.cta.shared.u32 %0, [%1];"
+               : "=r"(value)
+               : "r"(uint32_t(__cvta_generic_to_shared(word)))
+               : "memory");
+  return value;
+}
+
+CUSYNC_DEVICE void st_release_cta_shared(uint32_t* word, uint32_t value) {
+  asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(uint32_t(__cvta_generic_to_shared(word))), "r"(value)
+               : "memory");
+}
+
 // ---- barriers of a part of the CTA ----------------------------------------------------------------------------
 
 /// Waits until `threads` threads (a multiple of 32) have arrived at barrier `id`; orders their memory accesses.

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The wait warp: polls the semaphores that guard operands A and B, ahead of the load warp, and tells it through one
+// word in shared memory how far it may load. It is a warp of its own because an acquire and a proxy fence wait for
+// the bulk copies that their own thread has in flight: in the load warp every wait, satisfied or not, drains the ring.
+#pragma once
+#include "cusync/edge.cuh"
+#include "gemm_sm90_config.cuh"
+
+namespace cusync::kernels::sm90 {
+
+CUSYNC_DEVICE WaitContext wait_context(Stage const& stage, uint32_t epoch) {
+  return {stage.semaphores, epoch, {stage.report, stage.timeout_ns, stage.index}};
+}
+
+/// What one lane still waits for before its k-block.
+struct Missing {
+  uint32_t edge, slot, have, want;
+  bool more;  ///< slots after this one have not been looked at
+};
+
+/// Looks at the slots that guard k-block k of a tile, up to the first that is not reached. True: all are.
+CUSYNC_DEVICE bool look(Stage const& stage, WorkItem const& item, uint32_t k, Missing& missing) {
+  bool all = true;
+  missing.more = false;
+  for (uint32_t i = 0; i < stage.load_waits; ++i) {
+    cusync_edge const& edge = stage.edges[i];
+    TileBox const box = wait_box(edge, item.m, item.n, k, k == 0, stage.k_blocks);
+    if (box.empty()) continue;
+    for_each_slot(edge.policy, box, [&](uint32_t slot, uint32_t posts) {
+      if (!all) {
+        missing.more = true;
+        return;
+      }
+      uint32_t const want = wait_value(item.epoch, posts), have = ptx::ld_acquire_gpu(stage.semaphores + slot);
+      if (reached(have, want)) return;
+      all = false;
+      missing.edge = edge.id, missing.slot = slot, missing.have = have, missing.want = want;
+    });
+  }
+  return all;
+}
+
+/// Waits for one tile's k-blocks in order, 32 at a time, a lane each; by a whole warp. `done` counts the k-blocks of
+/// the tiles before this one; the word becomes done + k + 1 when k-blocks 0 to k may be loaded.
+CUSYNC_DEVICE void wait_for_tile_operands(Stage const& stage, WorkItem const& item, uint32_t* ready, uint32_t done) {
+  unsigned long long const limit = stage.timeout_ns ? stage.timeout_ns : kDefaultTimeoutNs;
+  uint32_t const lane = threadIdx.x % 32;
+#pragma unroll 1
+  for (uint32_t base = 0; base < stage.k_blocks; base += 32) {
+    uint32_t const k = base + lane, count = min_u32(32, stage.k_blocks - base);
+    Missing missing{};
+    bool pending = k < stage.k_blocks && !look(stage, item, k, missing);
+    uint32_t published = 0, pause = 16;
+    unsigned long long const begin = ptx::globaltimer();
+#pragma unroll 1
+    for (uint32_t looks = 1;; ++looks) {
+      uint32_t const waiting = __ballot_sync(~0u, pending);
+      uint32_t const prefix = waiting ? min_u32(__ffs(int(waiting)) - 1, count) : count;
+      if (prefix > published) {
+        // The lanes below `prefix` have acquired; the fence and the warp's barrier order the loads behind them.
+        order_reads<ReadBy::kTma>();
+        __syncwarp();
+        if (lane == 0) ptx::st_release_cta_shared(ready, done + base + prefix);
+        published = prefix;
+        pause = 16;
+      }
+      if (prefix == count) break;
+      ptx::nanosleep(pause);
+      if (pause < 128) pause *= 2;
+      if (pending) {
+        missing.have = ptx::ld_acquire_gpu(stage.semaphores + missing.slot);
+        if (reached(missing.have, missing.want)) pending = missing.more && !look(stage, item, k, missing);
+      }
+      // A look costs about a microsecond; the clock is read once in 64. The first lane that waits reports.
+      if (looks % 64 == 0 && ptx::globaltimer() - begin > limit && lane == prefix && pending)
+        report_and_trap({stage.report, stage.timeout_ns, stage.index}, {missing.edge, item.m, item.n, k}, missing.slot,
+                        missing.have, missing.want);
+      __syncwarp();
+    }
+  }
+}
+
+/// The load warp's end of the word; one thread.
+class ReadyReader {
+ public:
+  CUSYNC_DEVICE explicit ReadyReader(uint32_t const* word) : word_(word) {}
+
+  /// Whether k-block k of the present tile may be loaded. Reads the word only when what it saw last is not enough.
+  CUSYNC_DEVICE bool is_ready(uint32_t k) {
+    uint32_t const need = done_ + k + 1;
+    if (!reached(seen_, need)) seen_ = ptx::ld_acquire_cta_shared(word_);
+    return reached(seen_, need);
+  }
+
+  CUSYNC_DEVICE void finish_tile(uint32_t k_blocks) { done_ += k_blocks; }
+
+ private:
+  uint32_t const* word_;
+  uint32_t done_ = 0, seen_ = 0;
+};
+
+}  // namespace cusync::kernels::sm90
