@@ -1,5 +1,6 @@
 //! The value that only a proof makes.
 
+use super::Prediction;
 use crate::device::Device;
 use crate::graph::{Dependence, Graph, Stage};
 use crate::policy::{Order, Policy, SlotMap, WaitAt};
@@ -94,6 +95,7 @@ pub struct Plan {
     pub(crate) orders: Vec<Order>,
     pub(crate) edges: Vec<EdgePlan>,
     pub(crate) choices: Vec<Choice>,
+    pub(crate) predicted: Option<Prediction>,
 }
 
 impl Plan {
@@ -128,6 +130,10 @@ impl Plan {
     /// What was decided and why.
     pub fn choices(&self) -> &[Choice] {
         &self.choices
+    }
+    /// Predicted times, where a model made the choices.
+    pub fn predicted(&self) -> Option<Prediction> {
+        self.predicted
     }
     /// `producer -> consumer (operand)`, the name of an edge in messages.
     pub fn edge_name(&self, edge: usize) -> String {

@@ -91,6 +91,7 @@ fn plan(policies: [Policy; 2], orders: [Order; 2]) -> Plan {
         orders: orders.to_vec(),
         edges,
         choices: Vec::new(),
+        predicted: None,
     }
 }
 

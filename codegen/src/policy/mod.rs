@@ -5,9 +5,11 @@
 
 mod order;
 mod slots;
+mod waits;
 
 pub use order::Order;
 pub use slots::{Policy, SlotMap};
+pub use waits::{TileBox, producers_of, wait_box};
 
 /// Tile coordinates in a stage's grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -13,19 +13,19 @@ use cusync_gen::emit::desc::{EdgeDesc, OrderDesc, WaitCode};
 use cusync_gen::policy::{Order, SlotMap, Tile};
 
 /// The repository's root.
-pub fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// A folder for a test program's output, kept between runs.
-pub fn scratch(name: &str) -> PathBuf {
+pub(crate) fn scratch(name: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&dir).expect("scratch folder");
     dir
 }
 
 /// Runs a compiler and fails with what it said.
-pub fn compile(mut command: Command) {
+pub(crate) fn compile(mut command: Command) {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
     assert!(
         output.status.success(),
@@ -36,7 +36,7 @@ pub fn compile(mut command: Command) {
 }
 
 /// The host C++ compiler with the project's flags and include paths.
-pub fn cxx() -> Command {
+pub(crate) fn cxx() -> Command {
     let mut command = Command::new(std::env::var("CXX").unwrap_or_else(|_| "c++".into()));
     command.args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror"]);
     for dir in ["csrc", "csrc/include", "codegen/tests/support"] {
@@ -46,7 +46,7 @@ pub fn cxx() -> Command {
 }
 
 /// nvcc, when a toolchain is there: `NVCC`, or the one that `cargo xtask setup` brings.
-pub fn nvcc() -> Option<Command> {
+pub(crate) fn nvcc() -> Option<Command> {
     let path = std::env::var_os("NVCC")
         .map(PathBuf::from)
         .unwrap_or_else(|| root().join(".toolchain/nvidia/cu13/bin/nvcc"));
@@ -61,7 +61,7 @@ pub fn nvcc() -> Option<Command> {
 }
 
 /// Runs a program on an input and returns what it printed.
-pub fn run(program: &Path, input: &str) -> String {
+pub(crate) fn run(program: &Path, input: &str) -> String {
     let mut child = Command::new(program)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -77,7 +77,7 @@ pub fn run(program: &Path, input: &str) -> String {
 }
 
 /// Fails at the first line that differs.
-pub fn assert_same(have: &str, want: &str, what: &str) {
+pub(crate) fn assert_same(have: &str, want: &str, what: &str) {
     for (i, (have, want)) in have.lines().zip(want.lines()).enumerate() {
         assert_eq!(have, want, "{what}: line {i}, compiled against model");
     }
@@ -101,7 +101,7 @@ fn producers(e: &EdgeDesc, m: u32, n: u32, k: u32) -> TileSets {
 }
 
 /// What `dump_edge` must print: the Rust policy model, and footprints looked up tile by tile.
-pub fn edge_dump(e: &EdgeDesc, slots: &SlotMap, consumer: (u32, u32)) -> String {
+pub(crate) fn edge_dump(e: &EdgeDesc, slots: &SlotMap, consumer: (u32, u32)) -> String {
     let mut out = String::new();
     let base = e.policy.slot_base;
     let (gm, gn) = slots.grid;
@@ -156,12 +156,12 @@ pub fn edge_dump(e: &EdgeDesc, slots: &SlotMap, consumer: (u32, u32)) -> String 
 }
 
 /// Drops the lines that say how often a k-loop had to look: a bound, not a law, for some policies.
-pub fn without_looks(text: &str) -> String {
+pub(crate) fn without_looks(text: &str) -> String {
     text.lines().filter(|l| !l.starts_with("looks ")).fold(String::new(), |out, l| out + l + "\n")
 }
 
 /// What `dump_order` must print.
-pub fn order_dump(order: &Order, grid: (u32, u32)) -> String {
+pub(crate) fn order_dump(order: &Order, grid: (u32, u32)) -> String {
     (0..grid.0 * grid.1).fold(String::new(), |mut out, i| {
         let tile = order.tile_at(grid, i).expect("a tile for every place");
         writeln!(out, "tile {i} = {} {}", tile.m, tile.n).expect("string");
@@ -174,7 +174,7 @@ fn list(numbers: &[u32]) -> String {
 }
 
 /// An edge as `host_driver.cpp` reads it.
-pub fn edge_input(e: &EdgeDesc, consumer: (u32, u32)) -> String {
+pub(crate) fn edge_input(e: &EdgeDesc, consumer: (u32, u32)) -> String {
     let p = &e.policy;
     let (table, posts) = p.table.clone().unwrap_or_default();
     let axis = |a: &cusync_gen::graph::Axis| format!("{} {} {} {} {}", a.m, a.n, a.k, a.offset, a.extent);
@@ -206,6 +206,6 @@ pub fn edge_input(e: &EdgeDesc, consumer: (u32, u32)) -> String {
 }
 
 /// An order as `host_driver.cpp` reads it.
-pub fn order_input(o: &OrderDesc) -> String {
+pub(crate) fn order_input(o: &OrderDesc) -> String {
     format!("order {} {} {} {}\n{}\n", o.kind as u32, o.grid.0, o.grid.1, o.group, list(&o.table))
 }

@@ -1,0 +1,147 @@
+//! What is judged: a graph with a choice for every open question, before anything is proved.
+
+use super::{Choice, EdgeChoice, Executor, StartGuarantee};
+use crate::device::Device;
+use crate::graph::{Graph, StageId};
+use crate::policy::{Order, Policy, SlotMap, WaitAt};
+
+/// Where a kernel learns which run it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EpochSource {
+    /// A counter in device memory.
+    DeviceCounter,
+    /// A kernel parameter set by the host at each launch.
+    LaunchParameter,
+}
+
+/// How a producer knows that its stores are complete before it posts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreCompletion {
+    /// Ordinary stores, then a barrier over the storing threads.
+    Barrier,
+    /// Bulk stores, then `cp.async.bulk.wait_group 0` by the issuing thread.
+    BulkWait,
+    /// Bulk stores, then only `cp.async.bulk.wait_group.read`: shared memory is free, global memory unknown.
+    BulkWaitRead,
+}
+
+/// How kernels behave: the part of the device contract that an obligation rests on. The default is what the kernels of
+/// this project do; other values describe other people's kernels, and mutants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Practice {
+    /// Epochs.
+    pub epoch: EpochSource,
+    /// A run starts only when every kernel of the run before it has ended.
+    pub full_run_boundary: bool,
+    /// Runs are replayed from a captured graph.
+    pub graph_replay: bool,
+    /// Completion of stores before a post.
+    pub stores: StoreCompletion,
+    /// The post is a release at device scope.
+    pub post_releases: bool,
+    /// The wait's every look, the first too, is an acquire at device scope.
+    pub wait_acquires: bool,
+    /// Dependent operands are read by bulk copies.
+    pub bulk_loads: bool,
+    /// A proxy fence lies between the acquire and the dependent bulk copies.
+    pub proxy_fence: bool,
+    /// Posts are plain stores instead of atomic additions.
+    pub plain_store_posts: bool,
+}
+
+impl Practice {
+    /// What the kernels for an architecture do.
+    pub fn of_kernels(arch: u32) -> Self {
+        let bulk = arch >= 90;
+        Practice {
+            epoch: EpochSource::DeviceCounter,
+            full_run_boundary: true,
+            graph_replay: true,
+            stores: if bulk { StoreCompletion::BulkWait } else { StoreCompletion::Barrier },
+            post_releases: true,
+            wait_acquires: true,
+            bulk_loads: bulk,
+            proxy_fence: bulk,
+            plain_store_posts: false,
+        }
+    }
+}
+
+/// Predicted times of a plan, microseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prediction {
+    /// The same tiles, kernel after kernel.
+    pub serial_us: f64,
+    /// The plan.
+    pub synchronised_us: f64,
+}
+
+/// A graph with a choice for every open question.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The pipeline.
+    pub graph: Graph,
+    /// The device.
+    pub device: Device,
+    /// The executor.
+    pub executor: Executor,
+    /// What the launch promises.
+    pub start: StartGuarantee,
+    /// Tile orders, one a stage.
+    pub orders: Vec<Order>,
+    /// Policies, one for each of [`Graph::dependences`].
+    pub edges: Vec<EdgeChoice>,
+    /// CTAs of each stage that fit an SM at once.
+    pub ctas_per_sm: Vec<u32>,
+    /// Order in which the stages' kernels are launched.
+    pub launch_order: Vec<StageId>,
+    /// How the kernels behave.
+    pub practice: Practice,
+    /// What was decided and why; carried into the plan.
+    pub choices: Vec<Choice>,
+    /// Predicted times, where a model made the choices.
+    pub predicted: Option<Prediction>,
+}
+
+impl Candidate {
+    /// Neutral choices: row-major orders, a slot a row, one CTA an SM, a start guarantee where kernels overlap.
+    pub fn new(graph: Graph, device: Device, executor: Executor) -> Self {
+        let stages = graph.stages.len();
+        let overlap = matches!(executor, Executor::Streams | Executor::Programmatic);
+        Candidate {
+            start: if overlap { StartGuarantee::AllProducersStarted } else { StartGuarantee::None },
+            orders: vec![Order::RowMajor; stages],
+            edges: vec![
+                EdgeChoice { policy: Policy::Row, wait_at: WaitAt::PerKBlock };
+                graph.dependences.len()
+            ],
+            ctas_per_sm: vec![1; stages],
+            launch_order: (0..stages).map(StageId).collect(),
+            practice: Practice::of_kernels(device.arch),
+            choices: Vec::new(),
+            predicted: None,
+            graph,
+            device,
+            executor,
+        }
+    }
+
+    /// The policies as numbers, one map a dependence.
+    pub fn slot_maps(&self) -> Vec<SlotMap> {
+        let grid = |edge: usize| self.graph.stages[self.graph.dependences[edge].producer.0].grid;
+        self.edges.iter().enumerate().map(|(edge, choice)| choice.policy.on(grid(edge))).collect()
+    }
+
+    /// `producer -> consumer (tensor)`.
+    pub fn edge_name(&self, edge: usize) -> String {
+        let d = &self.graph.dependences[edge];
+        let consumer = &self.graph.stages[d.consumer.0];
+        let tensor = &self.graph.tensors[consumer.operands[d.operand].tensor.0].name;
+        format!("{} -> {} ({tensor})", self.graph.stages[d.producer.0].name, consumer.name)
+    }
+
+    /// Position of a stage in the launch order; past the end when it is never launched.
+    pub(super) fn launch_position(&self, stage: StageId) -> usize {
+        self.launch_order.iter().position(|s| *s == stage).unwrap_or(usize::MAX)
+    }
+}

@@ -1,0 +1,158 @@
+//! `order` and `bounds`: bijections onto grids, indices inside arrays.
+
+use super::{grid_tiles, has_semaphores, tile_name};
+use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
+use crate::graph::{OperandKind, Stage, StageId};
+use crate::policy::{Order, Policy};
+
+/// Arrays that belong together have the same length; without that nothing else can be evaluated.
+pub(in crate::check) fn well_formed(c: &Candidate) -> Option<Refutation> {
+    let refute = |subject, message: String| Some(Refutation::new(Obligation::Bounds, subject, message));
+    let (stages, edges) = (c.graph.stages.len(), c.graph.dependences.len());
+    if c.orders.len() != stages || c.ctas_per_sm.len() != stages || c.edges.len() != edges {
+        return refute(
+            Subject::Pipeline,
+            format!(
+                "{stages} stages and {edges} edges, but {} orders, {} occupancies and {} policies",
+                c.orders.len(),
+                c.ctas_per_sm.len(),
+                c.edges.len()
+            ),
+        );
+    }
+    for (edge, choice) in c.edges.iter().enumerate() {
+        let producer = &c.graph.stages[c.graph.dependences[edge].producer.0];
+        let fault = match &choice.policy {
+            Policy::Table(table) if table.len() != producer.tiles() as usize => {
+                format!("a table of {} slots for {} tiles", table.len(), producer.tiles())
+            }
+            Policy::Table(table) if table.iter().any(|s| *s >= producer.tiles()) => {
+                format!("a table that names a slot beyond {}", producer.tiles() - 1)
+            }
+            Policy::Batched { rows: 0, .. } | Policy::Batched { cols: 0, .. } => {
+                "batches of zero tiles".into()
+            }
+            Policy::Strided { stride: 0 } => "a stride of zero".into(),
+            _ => continue,
+        };
+        return refute(Subject::Edge(edge), format!("the policy of {} has {fault}", c.edge_name(edge)));
+    }
+    None
+}
+
+/// Each order is a bijection onto its grid.
+pub(super) fn order(c: &Candidate) -> Option<Refutation> {
+    c.graph.stages.iter().enumerate().find_map(|(i, stage)| {
+        let subject = Subject::Stage(StageId(i));
+        let refute = |message: String| {
+            Refutation::new(Obligation::Order, subject, message)
+                .help("an order visits each tile of its grid exactly once")
+        };
+        let order = &c.orders[i];
+        if matches!(order, Order::GroupedRows(0) | Order::GroupedColumns(0)) {
+            return Some(refute(format!("the order of `{}` has groups of zero", stage.name)));
+        }
+        let (gm, gn) = stage.grid;
+        let mut at = vec![None; stage.tiles() as usize];
+        for step in 0..stage.tiles() {
+            let Some(tile) = order.tile_at(stage.grid, step) else {
+                return Some(refute(format!(
+                    "the order of `{}` ends after {step} of {} tiles",
+                    stage.name,
+                    stage.tiles()
+                )));
+            };
+            let name = tile_name(c, StageId(i), tile);
+            if tile.m >= gm || tile.n >= gn {
+                return Some(refute(format!("step {step} is {name}, outside the grid of {gm} x {gn} tiles")));
+            }
+            if let Some(before) = at[(tile.m * gn + tile.n) as usize].replace(step) {
+                return Some(
+                    refute(format!("{name} is started twice"))
+                        .fact(format!("at steps {before} and {step} of the order {order:?}")),
+                );
+            }
+        }
+        None
+    })
+}
+
+/// Slots are inside the edge's array, outputs and operands inside their tensors.
+pub(super) fn bounds(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
+    let shapes = c.graph.stages.iter().enumerate().find_map(|(i, stage)| shape_fault(c, StageId(i), stage));
+    if shapes.is_some() || !has_semaphores(c) {
+        return shapes;
+    }
+    let counts: Vec<u32> = c.slot_maps().iter().map(|m| m.slot_count).collect();
+    let outside = |edge: usize, slot: u32, who: String, verb: &str| {
+        Refutation::new(
+            Obligation::Bounds,
+            Subject::Edge(edge),
+            format!("{who} {verb} slot {slot} of {}, which has {}", c.edge_name(edge), counts[edge]),
+        )
+    };
+    for (edge, dependence) in c.graph.dependences.iter().enumerate() {
+        for tile in grid_tiles(&c.graph.stages[dependence.producer.0]) {
+            let mut fault = None;
+            p.posts(edge, tile, &mut |slot, _| {
+                if slot >= counts[edge] {
+                    fault = Some(outside(edge, slot, tile_name(c, dependence.producer, tile), "posts"));
+                }
+            });
+            if fault.is_some() {
+                return fault;
+            }
+        }
+    }
+    for (i, stage) in c.graph.stages.iter().enumerate() {
+        if !c.graph.dependences.iter().any(|d| d.consumer.0 == i) {
+            continue;
+        }
+        for tile in grid_tiles(stage) {
+            for slice in 0..stage.split_k.max(1) {
+                let mut fault = None;
+                p.events(StageId(i), tile, slice, &mut |event| {
+                    if let Event::Wait { edge, slot, .. } = event
+                        && slot >= counts[edge]
+                    {
+                        fault = Some(outside(edge, slot, tile_name(c, StageId(i), tile), "waits for"));
+                    }
+                });
+                if fault.is_some() {
+                    return fault;
+                }
+            }
+        }
+    }
+    None
+}
+
+/// A grid that does not cover its output exactly, or a GEMM operand whose shape is not the stage's.
+fn shape_fault(c: &Candidate, id: StageId, stage: &Stage) -> Option<Refutation> {
+    let refute = |message: String| Some(Refutation::new(Obligation::Bounds, Subject::Stage(id), message));
+    let out = &c.graph.tensors[stage.out.0];
+    let (rows, cols) = stage.out_tile;
+    if rows == 0 || cols == 0 || stage.grid != (out.rows.div_ceil(rows), out.cols.div_ceil(cols)) {
+        return refute(format!(
+            "`{}` has a grid of {} x {} tiles of {rows} x {cols}, and `{}` is {} x {}",
+            stage.name, stage.grid.0, stage.grid.1, out.name, out.rows, out.cols
+        ));
+    }
+    stage.operands.iter().find_map(|operand| {
+        let tensor = &c.graph.tensors[operand.tensor.0];
+        let expected = match operand.kind {
+            OperandKind::A => (stage.m, stage.k),
+            OperandKind::B | OperandKind::Up => (stage.k, stage.n),
+            OperandKind::Bias => (1, stage.n),
+            OperandKind::Residual => (stage.m, stage.n),
+            OperandKind::Custom(_) => return None,
+        };
+        if (tensor.rows, tensor.cols) == expected {
+            return None;
+        }
+        refute(format!(
+            "`{}` reads {} x {} elements of `{}`, which is {} x {}",
+            stage.name, expected.0, expected.1, tensor.name, tensor.rows, tensor.cols
+        ))
+    })
+}

@@ -1,0 +1,272 @@
+//! `reuse`, `replay` and `visible`: buffers that are written again, runs that are repeated, fences at both ends.
+
+use std::collections::HashMap;
+
+use super::{grid_tiles, has_semaphores, tile_name};
+use crate::check::{
+    Candidate, EpochSource, Event, Executor, Obligation, Refutation, StoreCompletion, Subject, TileProgram,
+};
+use crate::graph::{Footprint, Graph, Stage, StageId, TensorId};
+use crate::policy::Tile;
+
+/// No tile overwrites a region, in this run or the next, before its last reader is done.
+pub(super) fn reuse(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
+    if !c.practice.full_run_boundary
+        && let Some((edge, d)) = c.graph.dependences.iter().enumerate().next()
+    {
+        let origin = Tile { m: 0, n: 0 };
+        let (writer, reader) = (tile_name(c, d.producer, origin), tile_name(c, d.consumer, origin));
+        let tensor = &c.graph.tensors[c.graph.stages[d.producer.0].out.0].name;
+        return Some(
+            Refutation::new(
+                Obligation::Reuse,
+                Subject::Edge(edge),
+                format!("the next run's {writer} may overwrite `{tensor}` while {reader} still reads it"),
+            )
+            .fact("runs overlap: nothing orders a producer behind the readers of the run before")
+            .help("end each run before the next begins, or give consecutive runs buffers of their own"),
+        );
+    }
+    let tensors = &c.graph.tensors;
+    (0..tensors.len()).map(TensorId).find_map(|t| {
+        let writer = tensors[t.0].producer?;
+        let sharing =
+            (0..tensors.len()).map(TensorId).filter(|u| *u != t && root(&c.graph, *u) == root(&c.graph, t));
+        sharing
+            .filter(|u| written_before(&c.graph, *u, t))
+            .find_map(|old| overwritten_early(c, p, writer, t, old))
+    })
+}
+
+/// The tensor whose memory this one lives in.
+fn root(graph: &Graph, mut tensor: TensorId) -> TensorId {
+    // Bounded, because a candidate may state a cycle of aliases.
+    for _ in 0..graph.tensors.len() {
+        match graph.tensors[tensor.0].alias {
+            Some(next) => tensor = next,
+            None => break,
+        }
+    }
+    tensor
+}
+
+/// Of two tensors in the same memory, whether `a` is the older: an input, or the output of an earlier stage.
+fn written_before(graph: &Graph, a: TensorId, b: TensorId) -> bool {
+    graph.tensors[a.0].producer < graph.tensors[b.0].producer
+}
+
+/// A tile of `writer` whose output `new` covers part of `old` that some tile may still have to read (or write).
+fn overwritten_early(
+    c: &Candidate,
+    p: &dyn TileProgram,
+    writer: StageId,
+    new: TensorId,
+    old: TensorId,
+) -> Option<Refutation> {
+    let graph = &c.graph;
+    let (a, b) = (&graph.tensors[new.0], &graph.tensors[old.0]);
+    let subject = Subject::Stage(writer);
+    if (a.rows, a.cols) != (b.rows, b.cols) {
+        return Some(
+            Refutation::new(
+                Obligation::Reuse,
+                subject,
+                format!("`{}` takes the memory of `{}` but has another shape", a.name, b.name),
+            )
+            .fact(format!("{} x {} and {} x {}", a.rows, a.cols, b.rows, b.cols))
+            .help("only tensors of the same shape can share memory"),
+        );
+    }
+    let users = graph.stages.iter().enumerate().flat_map(|(s, stage)| {
+        let reads = stage.operands.iter().filter(|o| o.tensor == old).map(|o| o.footprint);
+        let write = (stage.out == old).then(|| own_output(stage));
+        reads.chain(write).map(move |footprint| (StageId(s), footprint))
+    });
+    let users: Vec<(StageId, Footprint)> = users.collect();
+    let mut order = HappensBefore { c, p, memo: HashMap::new() };
+    let stage = &graph.stages[writer.0];
+    for tile in grid_tiles(stage) {
+        let (rows, cols) = stage.out_tile;
+        let (m, n) = (tile.m * rows..(tile.m + 1) * rows, tile.n * cols..(tile.n + 1) * cols);
+        for (user, footprint) in &users {
+            let user_stage = &graph.stages[user.0];
+            let meets = |other: &Tile| {
+                (0..user_stage.k_blocks.max(1)).any(|k| {
+                    let r = footprint.rows.range(b.rows, other.m, other.n, k);
+                    let s = footprint.cols.range(b.cols, other.m, other.n, k);
+                    r.start < m.end && m.start < r.end && s.start < n.end && n.start < s.end
+                })
+            };
+            for other in grid_tiles(user_stage).filter(meets) {
+                // A tile may overwrite what it has itself read: it stores after its last load.
+                if (*user, other) != (writer, tile) && !order.before((*user, other), (writer, tile)) {
+                    let (new_tile, old_tile) = (tile_name(c, writer, tile), tile_name(c, *user, other));
+                    return Some(
+                        Refutation::new(
+                            Obligation::Reuse,
+                            subject,
+                            format!(
+                                "{new_tile} may overwrite `{}` before {old_tile} is done with it",
+                                b.name
+                            ),
+                        )
+                        .fact(format!("`{}` takes the memory of `{}`", a.name, b.name))
+                        .fact(format!("no chain of waits leads from {new_tile} back to {old_tile}"))
+                        .help(format!(
+                            "give `{}` memory of its own, or make `{}` wait for `{}`",
+                            a.name, stage.name, user_stage.name
+                        )),
+                    );
+                }
+            }
+        }
+    }
+    None
+}
+
+/// The region that a tile writes, in the form of a footprint.
+fn own_output(stage: &Stage) -> Footprint {
+    let axis = |m: u32, n: u32, extent: u32| crate::graph::Axis {
+        m: m as i32,
+        n: n as i32,
+        extent: extent as i32,
+        ..Default::default()
+    };
+    let (rows, cols) = stage.out_tile;
+    Footprint { rows: axis(rows, 0, rows), cols: axis(0, cols, cols) }
+}
+
+/// Whether one tile ends before another stores, through waits (or stream order, for a serial chain).
+struct HappensBefore<'a> {
+    c: &'a Candidate,
+    p: &'a dyn TileProgram,
+    /// The tiles of producers that a tile has waited for by its end.
+    memo: HashMap<(StageId, Tile), Vec<(StageId, Tile)>>,
+}
+
+impl HappensBefore<'_> {
+    fn before(&mut self, first: (StageId, Tile), then: (StageId, Tile)) -> bool {
+        if self.c.executor == Executor::Serial {
+            return self.c.launch_position(first.0) < self.c.launch_position(then.0);
+        }
+        let mut open = vec![then];
+        let mut seen = std::collections::HashSet::new();
+        while let Some(at) = open.pop() {
+            for earlier in self.waited(at) {
+                if earlier == first {
+                    return true;
+                }
+                if seen.insert(earlier) {
+                    open.push(earlier);
+                }
+            }
+        }
+        false
+    }
+
+    fn waited(&mut self, at: (StageId, Tile)) -> Vec<(StageId, Tile)> {
+        if let Some(known) = self.memo.get(&at) {
+            return known.clone();
+        }
+        let mut slots = std::collections::HashSet::new();
+        // A tile that is split along k is stored and posted after its last slice, so what any slice waits for counts.
+        for slice in 0..self.c.graph.stages[at.0.0].split_k.max(1) {
+            self.p.events(at.0, at.1, slice, &mut |event| {
+                if let Event::Wait { edge, slot, .. } = event {
+                    slots.insert((edge, slot));
+                }
+            });
+        }
+        let mut tiles = Vec::new();
+        for (edge, d) in self.c.graph.dependences.iter().enumerate().filter(|(_, d)| d.consumer == at.0) {
+            for tile in grid_tiles(&self.c.graph.stages[d.producer.0]) {
+                let mut covered = false;
+                self.p.posts(edge, tile, &mut |slot, _| covered |= slots.contains(&(edge, slot)));
+                if covered {
+                    tiles.push((d.producer, tile));
+                }
+            }
+        }
+        self.memo.insert(at, tiles.clone());
+        tiles
+    }
+}
+
+/// A second run starts from a state equal to the first.
+pub(super) fn replay(c: &Candidate) -> Option<Refutation> {
+    if has_semaphores(c)
+        && c.practice.epoch == EpochSource::LaunchParameter
+        && c.practice.graph_replay
+        && let Some((edge, d)) = c.graph.dependences.iter().enumerate().next()
+    {
+        let name = |s: StageId| &c.graph.stages[s.0].name;
+        return Some(
+            Refutation::new(
+                Obligation::Replay,
+                Subject::Edge(edge),
+                "the run's number is a kernel parameter, which a captured graph repeats",
+            )
+            .fact(format!(
+                "at the second replay `{}` still waits for the first run's values",
+                name(d.consumer)
+            ))
+            .fact(format!(
+                "they are already there, so it reads what `{}` wrote the last time",
+                name(d.producer)
+            ))
+            .help("take the epoch from a counter in device memory"),
+        );
+    }
+    let tensors = &c.graph.tensors;
+    (0..tensors.len()).map(TensorId).find_map(|t| {
+        let (writer, input) = (tensors[t.0].producer?, root(&c.graph, t));
+        let read = c.graph.stages.iter().any(|s| s.operands.iter().any(|o| o.tensor == input));
+        (tensors[input.0].producer.is_none() && input != t && read).then(|| {
+            Refutation::new(
+                Obligation::Replay,
+                Subject::Stage(writer),
+                format!(
+                    "`{}` overwrites the input `{}`, which the next run reads",
+                    tensors[t.0].name, tensors[input.0].name
+                ),
+            )
+            .help("let it take the memory of a tensor that a stage writes, or memory of its own")
+        })
+    })
+}
+
+/// Both ends of an edge have the order that their kind of store and load needs.
+pub(super) fn visible(c: &Candidate) -> Option<Refutation> {
+    if !has_semaphores(c) || c.executor == Executor::Cpu || c.graph.dependences.is_empty() {
+        return None;
+    }
+    let practice = &c.practice;
+    let (fault, fact, help) = if practice.stores == StoreCompletion::BulkWaitRead {
+        (
+            "a post may overtake the bulk store that it announces",
+            "`cp.async.bulk.wait_group.read` frees shared memory and says nothing of global memory",
+            "wait with `cp.async.bulk.wait_group 0`, without `.read`, in the thread that issued the store",
+        )
+    } else if !practice.post_releases {
+        (
+            "a post is no release",
+            "the stores before it may become visible after it",
+            "post with `red.release.gpu`",
+        )
+    } else if !practice.wait_acquires {
+        (
+            "a wait is no acquire",
+            "loads after it may have been made before it",
+            "look with `ld.acquire.gpu`, the first time too",
+        )
+    } else if practice.bulk_loads && !practice.proxy_fence {
+        (
+            "bulk copies may read old data after a wait",
+            "the acquire orders ordinary loads; bulk copies go through the async proxy",
+            "put `fence.proxy.async` between the acquire and the first bulk copy",
+        )
+    } else {
+        return None;
+    };
+    Some(Refutation::new(Obligation::Visible, Subject::Edge(0), fault).fact(fact).help(help))
+}

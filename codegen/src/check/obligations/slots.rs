@@ -1,0 +1,245 @@
+//! `cover` and `count`: every load is behind waits that guarantee it, and every wait is reached exactly.
+
+use super::{grid_tiles, has_semaphores, tile_name};
+use crate::check::{Candidate, Event, Executor, Obligation, Refutation, Subject, TileProgram};
+use crate::graph::StageId;
+use crate::policy::{Tile, producers_of};
+
+/// More posts than this to one slot in one epoch could let the signed comparison of two epochs overflow.
+const MAX_POSTS: u64 = 1 << 30;
+
+/// The posts of one epoch: which slots each producer tile posts, and what each slot receives.
+struct Posts {
+    by_tile: Vec<Vec<u32>>,
+    totals: Vec<u64>,
+}
+
+impl Posts {
+    fn of(c: &Candidate, p: &dyn TileProgram, edge: usize) -> Posts {
+        let producer = &c.graph.stages[c.graph.dependences[edge].producer.0];
+        let mut totals = Vec::new();
+        let by_tile = grid_tiles(producer)
+            .map(|tile| {
+                let mut slots = Vec::new();
+                p.posts(edge, tile, &mut |slot, amount| {
+                    let slot_index = slot as usize;
+                    if slot_index >= totals.len() {
+                        totals.resize(slot_index + 1, 0);
+                    }
+                    totals[slot_index] += u64::from(amount);
+                    if amount > 0 {
+                        slots.push(slot);
+                    }
+                });
+                slots
+            })
+            .collect();
+        Posts { by_tile, totals }
+    }
+
+    fn total(&self, slot: u32) -> u64 {
+        self.totals.get(slot as usize).copied().unwrap_or(0)
+    }
+}
+
+/// Before each load, for every producer tile that its footprint meets, some slot that this tile posts has been waited
+/// for up to all the posts that it gets: then, and only then, the tile is known to be done.
+pub(super) fn cover(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
+    if !has_semaphores(c) {
+        return serial_cover(c);
+    }
+    let posts: Vec<Posts> = (0..c.graph.dependences.len()).map(|edge| Posts::of(c, p, edge)).collect();
+    for (i, stage) in c.graph.stages.iter().enumerate() {
+        let consumer = StageId(i);
+        let edges: Vec<usize> =
+            (0..posts.len()).filter(|e| c.graph.dependences[*e].consumer == consumer).collect();
+        if edges.is_empty() {
+            continue;
+        }
+        // Per edge and slot, the number of the work item that last waited for it in full.
+        let mut waited: Vec<Vec<u32>> = posts.iter().map(|p| vec![0; p.totals.len()]).collect();
+        let mut item = 0;
+        for tile in grid_tiles(stage) {
+            for slice in 0..stage.split_k.max(1) {
+                item += 1;
+                let mut fault = None;
+                p.events(consumer, tile, slice, &mut |event| match event {
+                    Event::Wait { edge, slot, value } => {
+                        if u64::from(value) >= posts[edge].total(slot)
+                            && let Some(mark) = waited[edge].get_mut(slot as usize)
+                        {
+                            *mark = item;
+                        }
+                    }
+                    Event::Load { operand, k_block } if fault.is_none() => {
+                        for edge in edges.iter().filter(|e| c.graph.dependences[**e].operand == operand) {
+                            let done = |tile: Tile, gn: u32| {
+                                posts[*edge].by_tile[(tile.m * gn + tile.n) as usize]
+                                    .iter()
+                                    .any(|slot| waited[*edge][*slot as usize] == item)
+                            };
+                            fault = fault.take().or_else(|| {
+                                uncovered(c, *edge, tile, k_block, done)
+                                    .map(|racing| (*edge, k_block, racing))
+                            });
+                        }
+                    }
+                    Event::Load { .. } => {}
+                });
+                if let Some((edge, k_block, racing)) = fault {
+                    return Some(race(c, &posts[edge], edge, tile, slice, k_block, racing));
+                }
+            }
+        }
+    }
+    None
+}
+
+/// The first producer tile in the footprint of a load that is not known to be done.
+fn uncovered(
+    c: &Candidate,
+    edge: usize,
+    tile: Tile,
+    k_block: u32,
+    done: impl Fn(Tile, u32) -> bool,
+) -> Option<Tile> {
+    let dependence = &c.graph.dependences[edge];
+    let gn = c.graph.stages[dependence.producer.0].grid.1;
+    producers_of(&c.graph, dependence, tile, k_block).tiles().find(|producer| !done(*producer, gn))
+}
+
+fn race(
+    c: &Candidate,
+    posts: &Posts,
+    edge: usize,
+    tile: Tile,
+    slice: u32,
+    k_block: u32,
+    racing: Tile,
+) -> Refutation {
+    let dependence = &c.graph.dependences[edge];
+    let (producer, consumer) =
+        (&c.graph.stages[dependence.producer.0], &c.graph.stages[dependence.consumer.0]);
+    let operand = &consumer.operands[dependence.operand];
+    let tensor = &c.graph.tensors[operand.tensor.0];
+    let rows = operand.footprint.rows.range(tensor.rows, tile.m, tile.n, k_block);
+    let cols = operand.footprint.cols.range(tensor.cols, tile.m, tile.n, k_block);
+    let (tile_rows, tile_cols) = producer.out_tile;
+    let slots = &posts.by_tile[(racing.m * producer.grid.1 + racing.n) as usize];
+    let reader = tile_name(c, dependence.consumer, tile);
+    let writer = tile_name(c, dependence.producer, racing);
+    let slice = if consumer.split_k > 1 { format!(", slice {slice}") } else { String::new() };
+    let refutation = Refutation::new(
+        Obligation::Cover,
+        Subject::Edge(edge),
+        format!("{reader} may read `{}` before {writer} has written it", tensor.name),
+    )
+    .fact(format!(
+        "at k-block {k_block}{slice}, {reader} loads rows {}..{}, columns {}..{} of `{}`",
+        rows.start, rows.end, cols.start, cols.end, tensor.name
+    ))
+    .fact(format!(
+        "{writer} writes rows {}..{}, columns {}..{}",
+        racing.m * tile_rows,
+        (racing.m + 1) * tile_rows,
+        racing.n * tile_cols,
+        (racing.n + 1) * tile_cols
+    ));
+    match slots.first() {
+        Some(slot) => refutation.fact(format!(
+            "it posts slot {slot}, which {reader} has not waited for up to all its {} posts by then",
+            posts.total(*slot)
+        )),
+        None => refutation.fact("it posts no slot of this edge"),
+    }
+    .help(
+        "wait for every slot that the footprint meets before the load, or use a policy that derives the wait",
+    )
+}
+
+/// Stream order is the only wait of a serial chain.
+fn serial_cover(c: &Candidate) -> Option<Refutation> {
+    debug_assert_eq!(c.executor, Executor::Serial);
+    c.graph.dependences.iter().enumerate().find_map(|(edge, d)| {
+        (c.launch_position(d.producer) >= c.launch_position(d.consumer)).then(|| {
+            let name = |s: StageId| &c.graph.stages[s.0].name;
+            Refutation::new(
+                Obligation::Cover,
+                Subject::Edge(edge),
+                format!(
+                    "`{}` is launched before `{}`, which writes what it reads",
+                    name(d.consumer),
+                    name(d.producer)
+                ),
+            )
+            .help("launch producers before consumers")
+        })
+    })
+}
+
+/// Wait values are the posts of an epoch, no less (or a wait guarantees nothing) and no more (or it never ends).
+pub(super) fn count(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
+    if !has_semaphores(c) {
+        return None;
+    }
+    let posts: Vec<Posts> = (0..c.graph.dependences.len()).map(|edge| Posts::of(c, p, edge)).collect();
+    for (edge, posts) in posts.iter().enumerate() {
+        let refute = |message: String| Refutation::new(Obligation::Count, Subject::Edge(edge), message);
+        if let Some((slot, total)) = posts.totals.iter().enumerate().find(|(_, total)| **total > MAX_POSTS) {
+            return Some(
+                refute(format!("slot {slot} of {} gets {total} posts a run", c.edge_name(edge)))
+                    .fact("counters are 32 bits and compare by signed difference, so two runs must stay within 2^31")
+                    .help("use a policy with more slots"),
+            );
+        }
+        if c.practice.plain_store_posts
+            && let Some((slot, total)) = posts.totals.iter().enumerate().find(|(_, total)| **total > 1)
+        {
+            return Some(
+                refute(format!("slot {slot} of {} is posted {total} times by plain stores", c.edge_name(edge)))
+                    .fact("a plain store replaces the atomic only where a slot has one post: two stores can lose one")
+                    .help("use atomic posts, or a slot a tile"),
+            );
+        }
+    }
+    for (i, stage) in c.graph.stages.iter().enumerate() {
+        if !c.graph.dependences.iter().any(|d| d.consumer.0 == i) {
+            continue;
+        }
+        for tile in grid_tiles(stage) {
+            for slice in 0..stage.split_k.max(1) {
+                let mut fault = None;
+                p.events(StageId(i), tile, slice, &mut |event| {
+                    if let Event::Wait { edge, slot, value } = event
+                        && fault.is_none()
+                        && u64::from(value) != posts[edge].total(slot)
+                    {
+                        fault = Some((edge, slot, value));
+                    }
+                });
+                if let Some((edge, slot, value)) = fault {
+                    let total = posts[edge].total(slot);
+                    let outcome = if u64::from(value) < total {
+                        "the wait ends while tiles of the slot are still being written"
+                    } else {
+                        "the wait never ends"
+                    };
+                    return Some(
+                        Refutation::new(
+                            Obligation::Count,
+                            Subject::Edge(edge),
+                            format!(
+                                "{} waits for {value} posts to slot {slot} of {}, which gets {total} a run",
+                                tile_name(c, StageId(i), tile),
+                                c.edge_name(edge)
+                            ),
+                        )
+                        .fact(outcome)
+                        .help(format!("wait for {total}")),
+                    );
+                }
+            }
+        }
+    }
+    None
+}
