@@ -60,6 +60,26 @@ pub(crate) fn nvcc() -> Option<Command> {
     Some(command)
 }
 
+/// nvcc making a program for every architecture that kernels are built for.
+pub fn nvcc_program() -> Option<Command> {
+    let mut command = nvcc()?;
+    command.args(["-gencode=arch=compute_80,code=sm_80", "-gencode=arch=compute_90a,code=sm_90a"]);
+    let library = root().join(".toolchain/nvidia/cu13/lib");
+    if library.exists() {
+        command.arg("-L").arg(library);
+    }
+    Some(command)
+}
+
+/// Runs a program that needs a GPU, where there is one.
+pub fn run_on_gpu(program: &Path) {
+    if Path::new("/dev/nvidiactl").exists() {
+        println!("{}", run(program, ""));
+    } else {
+        println!("compiled, not run: no NVIDIA GPU here");
+    }
+}
+
 /// Runs a program on an input and returns what it printed.
 pub(crate) fn run(program: &Path, input: &str) -> String {
     let mut child = Command::new(program)
