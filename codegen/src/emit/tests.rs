@@ -2,13 +2,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::*;
-use crate::check::{EdgePlan, Executor, StartGuarantee};
+use crate::check::{Candidate, Executor, check};
 use crate::device::Device;
 use crate::graph::{
     Activation, Axis, Dependence, Element, Footprint, Graph, Op, Operand, OperandKind, Stage, StageId,
     Tensor, TensorId,
 };
-use crate::policy::{Order, Policy, Tile, WaitAt};
+use crate::policy::{Order, Policy, Tile};
 
 fn gemm_stage(name: &str, shape: (u32, u32, u32), reads: &[(OperandKind, usize)], out: usize) -> Stage {
     let (m, n, k) = shape;
@@ -65,34 +65,13 @@ fn plan(policies: [Policy; 2], orders: [Order; 2]) -> Plan {
             .to_vec(),
         dims: vec![("M".into(), 300)],
     };
-    let mut slot_base = 0;
-    let edges = graph
-        .dependences
-        .iter()
-        .zip(policies)
-        .map(|(dependence, policy)| {
-            let slots = policy.on((3, 4));
-            let base = slot_base;
-            slot_base += slots.slot_count;
-            EdgePlan {
-                dependence: dependence.clone(),
-                policy,
-                wait_at: WaitAt::PerKBlock,
-                slots,
-                slot_base: base,
-            }
-        })
-        .collect();
-    Plan {
-        graph,
-        device: Device::named("h200").expect("shipped").clone(),
-        executor: Executor::Streams,
-        start: StartGuarantee::AllProducersStarted,
-        orders: orders.to_vec(),
-        edges,
-        choices: Vec::new(),
-        predicted: None,
+    let device = Device::named("h200").expect("shipped").clone();
+    let mut candidate = Candidate::new(graph, device, Executor::Streams);
+    candidate.orders = orders.to_vec();
+    for (edge, policy) in candidate.edges.iter_mut().zip(policies) {
+        edge.policy = policy;
     }
+    check(candidate).expect("the fixture is proved")
 }
 
 fn plans() -> Vec<Plan> {

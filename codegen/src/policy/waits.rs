@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{SlotMap, Tile, WaitAt};
-use crate::graph::{Dependence, Graph};
+use crate::graph::{Axis, Dependence, Graph};
 
 /// A box of producer tiles.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,26 +27,29 @@ impl TileBox {
         let (m, n) = (self.m.clone(), self.n.clone());
         m.flat_map(move |m| n.clone().map(move |n| Tile { m, n }))
     }
-
-    fn union(self, other: TileBox) -> TileBox {
-        if self.is_empty() {
-            return other;
-        }
-        if other.is_empty() {
-            return self;
-        }
-        let hull = |a: &Range<u32>, b: &Range<u32>| a.start.min(b.start)..a.end.max(b.end);
-        TileBox { m: hull(&self.m, &other.m), n: hull(&self.n, &other.n) }
-    }
 }
 
 /// The producer tiles whose output consumer tile `tile` reads at k-block `k`.
 pub fn producers_of(graph: &Graph, dependence: &Dependence, tile: Tile, k: u32) -> TileBox {
+    producers_over(graph, dependence, tile, &(k..k + 1))
+}
+
+/// Elements of an axis read at the k-blocks `ks`, or the smallest interval that holds them.
+fn range_over(axis: &Axis, length: u32, tile: Tile, ks: &Range<u32>) -> Range<u32> {
+    let last = ks.end - 1;
+    let moved = i64::from(axis.k.unsigned_abs()) * i64::from(last - ks.start);
+    let extent = i32::try_from(i64::from(axis.extent) + moved).unwrap_or(i32::MAX);
+    let first = if axis.k < 0 { last } else { ks.start };
+    Axis { extent, ..*axis }.range(length, tile.m, tile.n, first)
+}
+
+/// A box around the producer tiles whose output consumer tile `tile` reads at the k-blocks `ks`, which are not empty.
+fn producers_over(graph: &Graph, dependence: &Dependence, tile: Tile, ks: &Range<u32>) -> TileBox {
     let operand = &graph.stages[dependence.consumer.0].operands[dependence.operand];
     let tensor = &graph.tensors[operand.tensor.0];
     let (rows, cols) = graph.stages[dependence.producer.0].out_tile;
-    let r = operand.footprint.rows.range(tensor.rows, tile.m, tile.n, k);
-    let c = operand.footprint.cols.range(tensor.cols, tile.m, tile.n, k);
+    let r = range_over(&operand.footprint.rows, tensor.rows, tile, ks);
+    let c = range_over(&operand.footprint.cols, tensor.cols, tile, ks);
     if r.is_empty() || c.is_empty() {
         return TileBox::EMPTY;
     }
@@ -65,16 +68,20 @@ pub fn wait_box(
     ks: &Range<u32>,
 ) -> TileBox {
     let first = k == ks.start;
-    let now = producers_of(graph, dependence, tile, k);
-    match at {
-        WaitAt::Start if first => now.union(producers_of(graph, dependence, tile, ks.end - 1)),
-        WaitAt::Start => TileBox::EMPTY,
-        WaitAt::PerKBlock if first || now.is_empty() => now,
-        WaitAt::PerKBlock => {
-            let before = producers_of(graph, dependence, tile, k - 1);
-            if slots.covering(&now) == slots.covering(&before) { TileBox::EMPTY } else { now }
-        }
+    if at == WaitAt::Start {
+        return if first { producers_over(graph, dependence, tile, ks) } else { TileBox::EMPTY };
     }
+    let now = producers_of(graph, dependence, tile, k);
+    if first || now.is_empty() {
+        return now;
+    }
+    let before = producers_of(graph, dependence, tile, k - 1);
+    let again = match slots.table {
+        // The device does not read a table only to find that it can skip a wait.
+        Some(_) => now == before,
+        None => slots.covering(&now) == slots.covering(&before),
+    };
+    if again { TileBox::EMPTY } else { now }
 }
 
 impl SlotMap {
