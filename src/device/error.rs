@@ -46,6 +46,17 @@ pub enum Error {
         /// `cudaError_t`.
         code: u32,
     },
+    /// A library that is looked for when it is used.
+    #[error("{0} was not found\n  help: install it, or put its folder on LD_LIBRARY_PATH")]
+    NoLibrary(&'static str),
+    /// A call of such a library failed.
+    #[error("{call} failed: {status}")]
+    Library {
+        /// The function.
+        call: &'static str,
+        /// The library's name of the fault.
+        status: String,
+    },
     /// Host memory ran out.
     #[error("{0}: out of host memory")]
     NoHostMemory(String),

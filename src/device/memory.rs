@@ -82,6 +82,11 @@ impl<T: Plain> DeviceBuffer<T> {
         Ok(buffer)
     }
 
+    /// The GPU that it lies on.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
     /// Number of values.
     pub fn len(&self) -> usize {
         self.len

@@ -13,12 +13,14 @@ pub mod host_gemm;
 pub mod host_policy;
 
 mod context;
+mod cublaslt;
 mod error;
 mod gemm;
 mod memory;
 mod stream;
 
 pub use context::{Device, driver_version, gpu_count};
+pub use cublaslt::CublasLt;
 pub use error::{Error, Result};
 pub use gemm::{Gemm, GemmArgs, Schedule, StreamK, Synchronisation, kernels};
 pub use memory::{DeviceBuffer, Plain, Report};

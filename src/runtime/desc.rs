@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use cusync_gen::check::{EdgePlan, Plan};
-use cusync_gen::graph::{Activation, Element, OperandKind};
-use cusync_gen::policy::{Order, WaitAt};
+use cusync_gen::check::Plan;
+use cusync_gen::emit::desc::{EdgeDesc, OrderDesc};
+use cusync_gen::graph::{Activation, Axis, Element, StageId};
 
 use crate::device::{Device, DeviceBuffer, Result};
 use crate::ffi;
@@ -29,63 +29,26 @@ impl Descriptors {
             tables.push(buffer);
             Ok(pointer)
         };
-        let stages = plan.graph().stages.iter().zip(plan.orders());
-        let orders = stages.map(|(s, o)| order(o, s.grid, &mut upload)).collect::<Result<_>>()?;
-        let ids = 0u32..;
-        let edges = plan
-            .edges()
-            .iter()
-            .zip(ids)
-            .map(|(e, id)| edge(plan, e, id, &mut upload))
-            .collect::<Result<_>>()?;
+        let stages = 0..plan.graph().stages.len();
+        let orders =
+            stages.map(|s| order(&OrderDesc::of(plan, StageId(s)), &mut upload)).collect::<Result<_>>()?;
+        let edges = 0..plan.edges().len();
+        let edges = edges.map(|e| edge(&EdgeDesc::of(plan, e), &mut upload)).collect::<Result<_>>()?;
         Ok(Descriptors { orders, edges, tables })
     }
 }
 
-fn order(
-    order: &Order,
-    grid: (u32, u32),
-    upload: &mut impl FnMut(&[u32]) -> Result<*const u32>,
-) -> Result<ffi::cusync_order> {
-    let mut raw = ffi::cusync_order { grid_m: grid.0, grid_n: grid.1, group: 1, ..Default::default() };
-    raw.kind = match order {
-        Order::RowMajor => ffi::CUSYNC_ORDER_ROW_MAJOR,
-        Order::ColumnMajor => ffi::CUSYNC_ORDER_COLUMN_MAJOR,
-        Order::GroupedRows(group) => {
-            raw.group = *group;
-            ffi::CUSYNC_ORDER_GROUPED_ROWS
-        }
-        Order::GroupedColumns(group) => {
-            raw.group = *group;
-            ffi::CUSYNC_ORDER_GROUPED_COLUMNS
-        }
-        Order::Table(tiles) => {
-            let table: Vec<u32> = tiles.iter().map(|t| t.m * grid.1 + t.n).collect();
-            raw.table = upload(&table)?;
-            ffi::CUSYNC_ORDER_TABLE
-        }
-    };
-    Ok(raw)
+type Upload<'a> = &'a mut dyn FnMut(&[u32]) -> Result<*const u32>;
+
+fn order(desc: &OrderDesc, upload: Upload<'_>) -> Result<ffi::cusync_order> {
+    let table = if desc.table.is_empty() { std::ptr::null() } else { upload(&desc.table)? };
+    let (grid_m, grid_n) = desc.grid;
+    Ok(ffi::cusync_order { kind: desc.kind as u32, grid_m, grid_n, group: desc.group, table })
 }
 
-fn edge(
-    plan: &Plan,
-    edge: &EdgePlan,
-    id: u32,
-    upload: &mut impl FnMut(&[u32]) -> Result<*const u32>,
-) -> Result<ffi::cusync_edge> {
-    let (graph, dependence, slots) = (plan.graph(), edge.dependence(), edge.slots());
-    let producer = &graph.stages[dependence.producer.0];
-    let consumer = &graph.stages[dependence.consumer.0];
-    let operand = &consumer.operands[dependence.operand];
-    let tensor = &graph.tensors[operand.tensor.0];
-    let axis = |a: cusync_gen::graph::Axis| ffi::cusync_axis {
-        m: a.m,
-        n: a.n,
-        k: a.k,
-        offset: a.offset,
-        extent: a.extent,
-    };
+fn edge(desc: &EdgeDesc, upload: Upload<'_>) -> Result<ffi::cusync_edge> {
+    let axis = |a: Axis| ffi::cusync_axis { m: a.m, n: a.n, k: a.k, offset: a.offset, extent: a.extent };
+    let slots = &desc.policy;
     let mut policy = ffi::cusync_policy {
         grid_m: slots.grid.0,
         grid_n: slots.grid.1,
@@ -93,7 +56,7 @@ fn edge(
         block_n: slots.block.1,
         stride_n: slots.stride_n,
         slots_n: slots.slots_n,
-        slot_base: edge.slot_base(),
+        slot_base: slots.slot_base,
         slot_count: slots.slot_count,
         ..Default::default()
     };
@@ -103,25 +66,16 @@ fn edge(
     }
     Ok(ffi::cusync_edge {
         policy,
-        id,
-        operand: match operand.kind {
-            OperandKind::A => ffi::CUSYNC_OPERAND_A,
-            OperandKind::B | OperandKind::Up => ffi::CUSYNC_OPERAND_B,
-            OperandKind::Bias => ffi::CUSYNC_OPERAND_BIAS,
-            OperandKind::Residual => ffi::CUSYNC_OPERAND_RESIDUAL,
-            OperandKind::Custom(_) => ffi::CUSYNC_OPERAND_CUSTOM,
-        },
-        wait_at: match edge.wait_at() {
-            WaitAt::PerKBlock => ffi::CUSYNC_WAIT_PER_K_BLOCK,
-            WaitAt::Start => ffi::CUSYNC_WAIT_AT_START,
-        },
-        tile_rows: producer.out_tile.0,
-        tile_cols: producer.out_tile.1,
-        tensor_rows: tensor.rows,
-        tensor_cols: tensor.cols,
-        k_blocks: consumer.k_blocks,
-        rows: axis(operand.footprint.rows),
-        cols: axis(operand.footprint.cols),
+        id: desc.id,
+        operand: desc.operand as u32,
+        wait_at: desc.wait_at as u32,
+        tile_rows: desc.tile.0,
+        tile_cols: desc.tile.1,
+        tensor_rows: desc.tensor.0,
+        tensor_cols: desc.tensor.1,
+        k_blocks: desc.k_blocks,
+        rows: axis(desc.rows),
+        cols: axis(desc.cols),
     })
 }
 

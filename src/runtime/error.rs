@@ -76,6 +76,9 @@ pub enum Error {
         /// What is there.
         gpu: String,
     },
+    /// A spec that was refused, rendered with place and way out.
+    #[error("{0}")]
+    Refused(String),
     /// Something that the built-in executors cannot run.
     #[error("{0}")]
     Unsupported(String),

@@ -284,6 +284,11 @@ impl Pipeline {
         self.memory(set, operand.tensor)
     }
 
+    /// Arguments of stage `index` without semaphores, for peers and references that compute the same.
+    pub fn peer_args(&self, set: usize, index: usize) -> Result<GemmArgs> {
+        self.stage_args(set, index, false)
+    }
+
     /// Arguments of stage `index` with a set's operands; `tiled`: coupled by semaphores.
     pub(super) fn stage_args(&self, set: usize, index: usize, tiled: bool) -> Result<GemmArgs> {
         let (graph, shared) = (self.plan.graph(), &self.shared);

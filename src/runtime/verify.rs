@@ -12,14 +12,14 @@
 
 use std::sync::Arc;
 
-use cusync_gen::graph::{Element, TensorId};
+use cusync_gen::graph::{Element, Graph, TensorId};
 use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
 
 use super::desc::element_code;
-use super::error::Result;
+use super::error::{Error, Result};
 use super::pipeline::{Pipeline, Tensor};
-use crate::device::{DeviceBuffer, helpers};
+use crate::device::{DeviceBuffer, Stream, helpers};
 
 /// Bound of the relative L2 norm.
 pub const TOLERANCE: f64 = 2e-3;
@@ -49,6 +49,7 @@ pub struct Accuracy {
 /// Results of the reference chain for one set of inputs.
 #[derive(Debug)]
 pub struct Reference {
+    graph: Graph,
     outputs: Vec<(TensorId, DeviceBuffer<f32>)>,
 }
 
@@ -84,44 +85,54 @@ impl Reference {
             }
             outputs.push((stage.out, result));
         }
-        Ok(Reference { outputs })
+        Ok(Reference { graph, outputs })
     }
 
     /// Compares what the pipeline's last run left in its outputs. Waits for it. Outputs whose memory a later stage
     /// overwrites are left out.
     pub fn compare(&self, pipeline: &mut Pipeline) -> Result<Vec<Accuracy>> {
         pipeline.synchronize()?;
-        let element = pipeline.plan().graph().element;
+        let memory = |tensor: TensorId| pipeline.memory(0, tensor);
         let mut list = Vec::new();
-        for (place, (tensor, reference)) in self.outputs.iter().enumerate() {
-            let output = pipeline.memory(0, *tensor)?;
-            let overwritten = self.outputs[place + 1..].iter().map(|(later, _)| pipeline.memory(0, *later));
-            if overwritten.collect::<Result<Vec<_>>>()?.iter().any(|later| Arc::ptr_eq(later, &output)) {
+        for (place, (tensor, _)) in self.outputs.iter().enumerate() {
+            let output = memory(*tensor)?;
+            let later = self.outputs[place + 1..].iter().map(|(later, _)| memory(*later));
+            if later.collect::<Result<Vec<_>>>()?.iter().any(|later| Arc::ptr_eq(later, &output)) {
                 continue;
             }
-            let (difference, largest_difference) = sums(pipeline, &output, reference)?;
-            let zeros = DeviceBuffer::zeroed(pipeline.device(), output.len(), "zeros")?;
-            let (_, largest) = sums(pipeline, &zeros, reference)?;
-            let relative_l2 = (difference.0 / difference.1).sqrt();
-            let relative_max = largest_difference / largest;
-            list.push(Accuracy {
-                tensor: pipeline.plan().graph().tensors[tensor.0].name.clone(),
-                relative_l2,
-                relative_max,
-                // NaN compares as false.
-                verified: relative_l2 <= TOLERANCE && relative_max <= max_tolerance(element),
-            });
+            list.push(self.judge(*tensor, &output, pipeline.stream())?);
         }
         Ok(list)
+    }
+
+    /// Compares a buffer, whose writers are done, with the reference of a tensor that a stage produces.
+    pub fn judge(&self, tensor: TensorId, output: &DeviceBuffer<u16>, stream: &Stream) -> Result<Accuracy> {
+        let name = self.graph.tensors[tensor.0].name.clone();
+        let Some((_, reference)) = self.outputs.iter().find(|(t, _)| *t == tensor) else {
+            return Err(Error::Unsupported(format!("no stage produces {name}")));
+        };
+        let element = element_code(self.graph.element);
+        let (difference, largest_difference) = sums(output, reference, element, stream)?;
+        let zeros = DeviceBuffer::zeroed(output.device(), output.len(), "zeros")?;
+        let (_, largest) = sums(&zeros, reference, element, stream)?;
+        let relative_l2 = (difference.0 / difference.1).sqrt();
+        let relative_max = largest_difference / largest;
+        // NaN compares as false.
+        let verified = relative_l2 <= TOLERANCE && relative_max <= max_tolerance(self.graph.element);
+        Ok(Accuracy { tensor: name, relative_l2, relative_max, verified })
     }
 }
 
 /// ((sum (x - y)^2, sum y^2), max |x - y|).
-fn sums(pipeline: &mut Pipeline, x: &DeviceBuffer<u16>, y: &DeviceBuffer<f32>) -> Result<((f64, f64), f64)> {
-    let element = element_code(pipeline.plan().graph().element);
-    let out = DeviceBuffer::<f32>::zeroed(pipeline.device(), 3, "sums of a comparison")?;
-    helpers::compare(x, y, element, &out, pipeline.stream())?;
-    pipeline.synchronize()?;
+fn sums(
+    x: &DeviceBuffer<u16>,
+    y: &DeviceBuffer<f32>,
+    element: u32,
+    stream: &Stream,
+) -> Result<((f64, f64), f64)> {
+    let out = DeviceBuffer::<f32>::zeroed(x.device(), 3, "sums of a comparison")?;
+    helpers::compare(x, y, element, &out, stream)?;
+    stream.synchronize()?;
     let mut host = [0f32; 3];
     out.download(&mut host)?;
     Ok(((host[0].into(), host[1].into()), host[2].into()))

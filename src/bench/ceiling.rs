@@ -1,0 +1,111 @@
+//! The two rates behind every floor, measured.
+
+use std::time::Duration;
+
+use cusync_gen::check::Executor;
+use cusync_gen::graph::{Graph, Op};
+
+use super::measure::{Regime, interleaved};
+use super::variant::{GraphVariant, PipelineVariant, Variant};
+use super::{Error, Result, percentile};
+use crate::device::{Device, DeviceBuffer, Stream, helpers};
+use crate::runtime::{InputSets, Pipeline, Wishes, element_code, plan_text};
+
+/// A square GEMM, large enough that its ends do not count.
+const RATE: &str = r#"Pipeline(
+    name: "rate",
+    dims: { "N": 8192 },
+    stages: [Gemm(name: "square", a: "A(N,N)", b: "B(N,N)", out: "C(N,N)")],
+)"#;
+
+/// Bytes of the read test: many times the L2 cache.
+const READ_BYTES: usize = 2 << 30;
+
+/// The rates of one regime.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Ceiling {
+    /// Dense fp16 rate of a GEMM of 8192 cubed, TFLOP/s.
+    pub matrix_tflops: f64,
+    /// Streaming read, TB/s.
+    pub read_tbs: f64,
+}
+
+/// The rates of both regimes.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Ceilings {
+    /// After 3 ms of idleness.
+    pub rested: Ceiling,
+    /// Back to back.
+    pub sustained: Ceiling,
+}
+
+impl Ceilings {
+    /// Measures, taking about half a second of the GPU.
+    pub fn measure(device: &Device) -> Result<Ceilings> {
+        let profile = device.profile().ok_or_else(|| {
+            Error::Argument(format!("{} is older than compute capability 8.0", device.name()))
+        })?;
+        let plan = plan_text(RATE, "rate.ron", &Wishes::default(), &profile, Executor::Serial)?;
+        let work = Work::of(plan.graph());
+        let mut pipeline = Pipeline::new(&plan, device)?;
+        let inputs = InputSets::random(plan.graph(), device, 1, 7)?;
+        inputs.bind(&mut pipeline)?;
+        let matrix = PipelineVariant::new(pipeline, Executor::Serial, true)?;
+
+        let data = DeviceBuffer::<u16>::new(device, READ_BYTES / 2, "the read test")?;
+        let sink = DeviceBuffer::<u32>::zeroed(device, 64, "the read test's sink")?;
+        let stream = Stream::new(device)?;
+        helpers::fill_random(&data, element_code(plan.graph().element), 1.0, 8, &stream)?;
+        stream.synchronize()?;
+        let graph = stream.capture(|| Ok::<_, Error>(helpers::stream_read(&data, &sink, &stream)?))?;
+        let read = GraphVariant { graph, stream, _owner: (data, sink) };
+
+        let mut variants: Vec<Box<dyn Variant>> = vec![Box::new(matrix), Box::new(read)];
+        let mut of = |regime| -> Result<Ceiling> {
+            let window = Duration::from_millis(150);
+            let mut times = interleaved(device, &mut variants, regime, 9, window)?;
+            Ok(Ceiling {
+                matrix_tflops: work.flop / percentile(&mut times[0], 0.5) * 1e-6,
+                read_tbs: READ_BYTES as f64 / percentile(&mut times[1], 0.5) * 1e-6,
+            })
+        };
+        Ok(Ceilings { rested: of(Regime::Rested)?, sustained: of(Regime::Sustained)? })
+    }
+
+    /// The rates of one regime.
+    pub fn of(&self, regime: Regime) -> Ceiling {
+        match regime {
+            Regime::Rested => self.rested,
+            Regime::Sustained => self.sustained,
+        }
+    }
+}
+
+/// What a run of a graph cannot do without.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Work {
+    /// Floating-point operations of all stages' GEMMs.
+    pub(super) flop: f64,
+    /// Inputs and weights once, results once; intermediates may stay in the L2 cache.
+    pub(super) bytes: f64,
+}
+
+impl Work {
+    pub(super) fn of(graph: &Graph) -> Work {
+        let flop = |s: &cusync_gen::graph::Stage| {
+            let products = if s.op == Op::GatedGemm { 2.0 } else { 1.0 };
+            2.0 * products * f64::from(s.m) * f64::from(s.n) * f64::from(s.k)
+        };
+        let read = |i: usize| graph.stages.iter().any(|s| s.operands.iter().any(|o| o.tensor.0 == i));
+        let outside = graph.tensors.iter().enumerate().filter(|(i, t)| t.producer.is_none() || !read(*i));
+        Work {
+            flop: graph.stages.iter().map(flop).sum(),
+            bytes: outside.map(|(_, t)| 2.0 * f64::from(t.rows) * f64::from(t.cols)).sum(),
+        }
+    }
+
+    /// The least time, microseconds.
+    pub(super) fn floor_us(&self, ceiling: Ceiling) -> f64 {
+        (self.flop / ceiling.matrix_tflops).max(self.bytes / ceiling.read_tbs) * 1e-6
+    }
+}

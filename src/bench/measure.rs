@@ -1,0 +1,86 @@
+//! Interleaved timing.
+
+use std::time::{Duration, Instant};
+
+use super::Result;
+use super::variant::Variant;
+use crate::device::{Device, Event};
+
+/// What the GPU did just before a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Regime {
+    /// It idled for 3 ms.
+    Rested,
+    /// The same work, back to back.
+    Sustained,
+}
+
+/// Idle time before a rested sample.
+const REST: Duration = Duration::from_millis(3);
+
+/// Times of each variant, microseconds a sample, in the order of `variants`; `None` where a variant is absent.
+///
+/// Rested: `samples` visits in the order A B C, C B A, A B C ... Sustained: two visits, forwards and backwards, of
+/// `window` each.
+pub(super) fn interleaved(
+    device: &Device,
+    variants: &mut [Box<dyn Variant>],
+    regime: Regime,
+    samples: usize,
+    window: Duration,
+) -> Result<Vec<Vec<f64>>> {
+    let mut times = vec![Vec::new(); variants.len()];
+    let rounds = if regime == Regime::Rested { samples } else { 2 };
+    let events = (0..=MAX_SAMPLES).map(|_| Ok(Event::timing(device)?)).collect::<Result<Vec<_>>>()?;
+    // Graph uploads, first launches and lazily loaded helpers are nobody's time.
+    for variant in variants.iter_mut() {
+        variant.enqueue()?;
+        variant.synchronize()?;
+    }
+    for round in 0..rounds {
+        let mut order: Vec<usize> = (0..variants.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for index in order {
+            let variant = variants[index].as_mut();
+            let taken = match regime {
+                Regime::Rested => rested(variant, &events)?,
+                Regime::Sustained => sustained(variant, &events, window)?,
+            };
+            times[index].extend(taken);
+        }
+    }
+    Ok(times)
+}
+
+/// Most samples of one sustained window.
+const MAX_SAMPLES: usize = 4096;
+
+fn rested(variant: &mut dyn Variant, events: &[Event]) -> Result<Vec<f64>> {
+    std::thread::sleep(REST);
+    variant.stream().record(&events[0])?;
+    variant.enqueue()?;
+    variant.stream().record(&events[1])?;
+    variant.synchronize()?;
+    Ok(vec![events[1].us_since(&events[0])?])
+}
+
+fn sustained(variant: &mut dyn Variant, events: &[Event], window: Duration) -> Result<Vec<f64>> {
+    // One sample says how many fill the window.
+    let begin = Instant::now();
+    variant.enqueue()?;
+    variant.synchronize()?;
+    let one = begin.elapsed().max(Duration::from_micros(1));
+    let count = (window.as_secs_f64() / one.as_secs_f64()).ceil().clamp(5.0, MAX_SAMPLES as f64) as usize;
+    variant.stream().record(&events[0])?;
+    for event in &events[1..=count] {
+        variant.enqueue()?;
+        variant.stream().record(event)?;
+    }
+    variant.synchronize()?;
+    let times = (0..count).map(|i| Ok(events[i + 1].us_since(&events[i])?)).collect::<Result<Vec<_>>>()?;
+    // The clocks still follow the variant before.
+    Ok(times[count / 5..].to_vec())
+}

@@ -1,0 +1,260 @@
+//! cuBLASLt, loaded when it is there: a peer of the benchmarks, never part of a pipeline.
+
+use std::ffi::{c_int, c_void};
+
+use cudarc::cublaslt::sys;
+
+use super::context::Device;
+use super::error::{Error, Result};
+use super::gemm::GemmArgs;
+use super::memory::DeviceBuffer;
+use super::stream::{Event, Stream};
+use crate::ffi;
+
+/// Workspace that algorithms may use, the size that NVIDIA recommends on Hopper.
+const WORKSPACE: usize = 32 << 20;
+
+/// Algorithms of the heuristic that are timed; the fastest is kept.
+const CANDIDATES: usize = 8;
+
+fn check(call: &'static str, status: sys::cublasStatus_t) -> Result<()> {
+    match status {
+        sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS => Ok(()),
+        other => Err(Error::Library { call, status: format!("{other:?}") }),
+    }
+}
+
+/// Owned handles of one matrix product. Matrices are row-major here and column-major there, so the product is
+/// computed transposed: D' (N x M) = B' (N x K) A' (K x M), without moving anything.
+#[derive(Debug)]
+struct Product {
+    handle: sys::cublasLtHandle_t,
+    desc: sys::cublasLtMatmulDesc_t,
+    /// B', A', D'.
+    layouts: [sys::cublasLtMatrixLayout_t; 3],
+    preference: sys::cublasLtMatmulPreference_t,
+}
+
+// SAFETY: cuBLASLt handles may be used from any thread, one at a time; `&mut` or creation guards every use.
+unsafe impl Send for Product {}
+
+impl Drop for Product {
+    fn drop(&mut self) {
+        // SAFETY: each handle is null or was created once; destroying fails harmlessly at worst.
+        unsafe {
+            if !self.preference.is_null() {
+                sys::cublasLtMatmulPreferenceDestroy(self.preference);
+            }
+            for layout in self.layouts.into_iter().filter(|l| !l.is_null()) {
+                sys::cublasLtMatrixLayoutDestroy(layout);
+            }
+            if !self.desc.is_null() {
+                sys::cublasLtMatmulDescDestroy(self.desc);
+            }
+            if !self.handle.is_null() {
+                sys::cublasLtDestroy(self.handle);
+            }
+        }
+    }
+}
+
+impl Product {
+    fn new(args: &GemmArgs) -> Result<Product> {
+        let mut product = Product {
+            handle: std::ptr::null_mut(),
+            desc: std::ptr::null_mut(),
+            layouts: [std::ptr::null_mut(); 3],
+            preference: std::ptr::null_mut(),
+        };
+        let element = match args.element {
+            ffi::CUSYNC_BF16 => sys::cudaDataType::CUDA_R_16BF,
+            _ => sys::cudaDataType::CUDA_R_16F,
+        };
+        let (compute, scale) = (sys::cublasComputeType_t::CUBLAS_COMPUTE_32F, sys::cudaDataType::CUDA_R_32F);
+        let epilogue = match args.activation {
+            ffi::CUSYNC_GELU_TANH => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU,
+            ffi::CUSYNC_RELU => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_RELU,
+            _ => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_DEFAULT,
+        };
+        let (m, n, k) = (u64::from(args.shape.0), u64::from(args.shape.1), u64::from(args.shape.2));
+        let workspace = WORKSPACE;
+        let shapes = [(n, k, n), (k, m, k), (n, m, n)];
+        // SAFETY: every out-pointer outlives its call, attributes have the size stated, and what was created is
+        // destroyed by `Product`'s drop also when a later call fails.
+        unsafe {
+            check("cublasLtCreate", sys::cublasLtCreate(&mut product.handle))?;
+            check(
+                "cublasLtMatmulDescCreate",
+                sys::cublasLtMatmulDescCreate(&mut product.desc, compute, scale),
+            )?;
+            check(
+                "cublasLtMatmulDescSetAttribute",
+                sys::cublasLtMatmulDescSetAttribute(
+                    product.desc,
+                    sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_EPILOGUE,
+                    (&raw const epilogue).cast::<c_void>(),
+                    size_of_val(&epilogue),
+                ),
+            )?;
+            for (layout, (rows, columns, leading)) in product.layouts.iter_mut().zip(shapes) {
+                check(
+                    "cublasLtMatrixLayoutCreate",
+                    sys::cublasLtMatrixLayoutCreate(layout, element, rows, columns, leading as i64),
+                )?;
+            }
+            check(
+                "cublasLtMatmulPreferenceCreate",
+                sys::cublasLtMatmulPreferenceCreate(&mut product.preference),
+            )?;
+            check(
+                "cublasLtMatmulPreferenceSetAttribute",
+                sys::cublasLtMatmulPreferenceSetAttribute(
+                    product.preference,
+                    sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                    (&raw const workspace).cast::<c_void>(),
+                    size_of_val(&workspace),
+                ),
+            )?;
+        }
+        Ok(product)
+    }
+
+    /// The heuristic's best algorithms, its favourite first.
+    fn candidates(&self) -> Result<Vec<sys::cublasLtMatmulAlgo_t>> {
+        // SAFETY: the result type is plain numbers, for which zero is valid; zero is also the status of success.
+        let empty: sys::cublasLtMatmulHeuristicResult_t = unsafe { std::mem::zeroed() };
+        let mut results = vec![empty; CANDIDATES];
+        let mut count: c_int = 0;
+        let [b, a, d] = self.layouts;
+        // SAFETY: all handles live, `results` holds CANDIDATES entries.
+        check("cublasLtMatmulAlgoGetHeuristic", unsafe {
+            sys::cublasLtMatmulAlgoGetHeuristic(
+                self.handle,
+                self.desc,
+                b,
+                a,
+                d,
+                d,
+                self.preference,
+                CANDIDATES as c_int,
+                results.as_mut_ptr(),
+                &mut count,
+            )
+        })?;
+        results.truncate(usize::try_from(count).unwrap_or(0));
+        results.retain(|r| {
+            r.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS && r.workspaceSize <= WORKSPACE
+        });
+        Ok(results.into_iter().map(|r| r.algo).collect())
+    }
+}
+
+/// A GEMM by cuBLASLt, the activation fused: the fastest of the heuristic's first eight algorithms for the shape,
+/// found by timing them once.
+#[derive(Debug)]
+pub struct CublasLt {
+    device: Device,
+    product: Product,
+    algorithm: sys::cublasLtMatmulAlgo_t,
+    workspace: DeviceBuffer<u8>,
+    args: GemmArgs,
+}
+
+impl CublasLt {
+    /// Makes a peer of a stage without bias and residual ready.
+    ///
+    /// # Errors
+    /// [`Error::NoLibrary`] where cuBLASLt is not installed.
+    pub fn new(device: &Device, args: GemmArgs) -> Result<CublasLt> {
+        device.enter()?;
+        // SAFETY: only looks for the library; cudarc would panic on the first call if it were absent.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(Error::NoLibrary("cuBLASLt (libcublasLt.so.13)"));
+        }
+        args.raw()?; // the sizes of the operands
+        let product = Product::new(&args)?;
+        let candidates = product.candidates()?;
+        let Some(&algorithm) = candidates.first() else {
+            return Err(Error::NotBuilt(format!("cuBLASLt: no algorithm for {:?}: it", args.shape)));
+        };
+        let workspace = DeviceBuffer::zeroed(device, WORKSPACE, "the cuBLASLt workspace")?;
+        let mut gemm = CublasLt { device: device.clone(), product, algorithm, workspace, args };
+        gemm.tune(&candidates)?;
+        Ok(gemm)
+    }
+
+    /// The same product on other operands of the same shape, without tuning again.
+    pub fn like(&self, args: GemmArgs) -> Result<CublasLt> {
+        args.raw()?;
+        if args.shape != self.args.shape
+            || args.element != self.args.element
+            || args.activation != self.args.activation
+        {
+            return Err(Error::BadArgument(format!("cuBLASLt product of {}", args.name)));
+        }
+        Ok(CublasLt {
+            device: self.device.clone(),
+            product: Product::new(&args)?,
+            algorithm: self.algorithm,
+            workspace: DeviceBuffer::zeroed(&self.device, WORKSPACE, "the cuBLASLt workspace")?,
+            args,
+        })
+    }
+
+    fn tune(&mut self, candidates: &[sys::cublasLtMatmulAlgo_t]) -> Result<()> {
+        let stream = Stream::new(&self.device)?;
+        let (begin, end) = (Event::timing(&self.device)?, Event::timing(&self.device)?);
+        let mut best = f64::INFINITY;
+        let mut fastest = self.algorithm;
+        for &candidate in candidates {
+            self.algorithm = candidate;
+            self.launch(&stream)?;
+            stream.record(&begin)?;
+            for _ in 0..5 {
+                self.launch(&stream)?;
+            }
+            stream.record(&end)?;
+            stream.synchronize()?;
+            let time = end.us_since(&begin)?;
+            if time < best {
+                (best, fastest) = (time, candidate);
+            }
+        }
+        self.algorithm = fastest;
+        Ok(())
+    }
+
+    /// Queues the product.
+    pub fn launch(&mut self, stream: &Stream) -> Result<()> {
+        self.device.enter()?;
+        let (one, zero) = (1f32, 0f32);
+        let [b, a, d] = self.product.layouts;
+        // SAFETY: handles live, buffers of the sizes that the layouts say (checked by `GemmArgs::raw`), scalars read
+        // on the host during the call.
+        check("cublasLtMatmul", unsafe {
+            sys::cublasLtMatmul(
+                self.product.handle,
+                self.product.desc,
+                (&raw const one).cast(),
+                self.args.b.pointer(),
+                b,
+                self.args.a.pointer(),
+                a,
+                (&raw const zero).cast(),
+                self.args.d.pointer(),
+                d,
+                self.args.d.pointer(),
+                d,
+                &self.algorithm,
+                self.workspace.pointer(),
+                WORKSPACE,
+                stream.pointer().cast(),
+            )
+        })
+    }
+
+    /// What it computes.
+    pub fn args(&self) -> &GemmArgs {
+        &self.args
+    }
+}

@@ -1,0 +1,159 @@
+//! From the text of a spec to a plan, with the few wishes that tests and benchmarks have.
+
+use cusync_gen::check::{Candidate, Executor, Plan, check};
+use cusync_gen::device::Device as Profile;
+use cusync_gen::diagnostic::{Span, Spanned};
+use cusync_gen::graph::{Element, Op, Resolved, StageId, StatedEdge, StatedOrder, StatedTile};
+use cusync_gen::policy::Policy;
+
+use super::error::{Error, Result};
+
+/// The specs that ship, by name, as they were when this binary was built.
+pub const SHIPPED: &[(&str, &str)] = &[
+    ("gpt3_mlp", include_str!("../../policies/gpt3_mlp.ron")),
+    ("llama65_mlp", include_str!("../../policies/llama65_mlp.ron")),
+    ("llama3_70b_mlp", include_str!("../../policies/llama3_70b_mlp.ron")),
+    ("two_gemms", include_str!("../../policies/two_gemms.ron")),
+    ("chain3", include_str!("../../policies/chain3.ron")),
+    ("diamond", include_str!("../../policies/diamond.ron")),
+];
+
+/// The text of a shipped spec.
+pub fn shipped(name: &str) -> Option<&'static str> {
+    SHIPPED.iter().find(|(n, _)| *n == name).map(|(_, text)| *text)
+}
+
+/// What to state in place of a spec's own statements, or of the automatic choice.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    /// Dims by name.
+    pub dims: Vec<(String, u64)>,
+    /// Element type.
+    pub element: Option<Element>,
+    /// Policy of every edge.
+    pub policy: Option<Policy>,
+    /// MMA tile of every stage, (M, N) each.
+    pub tiles: Option<Vec<(u32, u32)>>,
+}
+
+/// Parses, resolves, chooses and proves. Refusals come as rendered text.
+pub fn plan_text(
+    source: &str,
+    origin: &str,
+    wishes: &Wishes,
+    device: &Profile,
+    executor: Executor,
+) -> Result<Plan> {
+    let refused = |d: cusync_gen::diagnostic::Diagnostic| Error::Refused(d.render(source, origin, false));
+    let spec = cusync_gen::spec::parse(source, origin).map_err(refused)?;
+    let mut resolved = spec.resolve(&wishes.dims).map_err(refused)?;
+    apply(&mut resolved, wishes);
+    let candidate = choose(&resolved, device, executor).map_err(refused)?;
+    check(candidate).map_err(|r| Error::Refused(r.to_string()))
+}
+
+fn apply(resolved: &mut Resolved, wishes: &Wishes) {
+    let nowhere = Span::new(0, 0);
+    if let Some(element) = wishes.element {
+        resolved.element = element;
+    }
+    for (stage, &tile) in resolved.stages.iter_mut().zip(wishes.tiles.iter().flatten()) {
+        stage.stated_tile = Some(Spanned::new(StatedTile { tile, k: None }, nowhere));
+    }
+    let Some(policy) = &wishes.policy else { return };
+    resolved.edges.clear();
+    for (consumer, stage) in resolved.stages.iter().enumerate() {
+        let mut producers: Vec<StageId> =
+            stage.reads.iter().filter_map(|read| resolved.tensors[read.tensor.0].producer).collect();
+        producers.sort_unstable();
+        producers.dedup();
+        resolved.edges.extend(producers.into_iter().map(|producer| StatedEdge {
+            span: nowhere,
+            producer,
+            consumer: StageId(consumer),
+            operand: None,
+            policy: Some(Spanned::new(policy.clone(), nowhere)),
+            wait_at: None,
+        }));
+    }
+}
+
+/// What the spec states; where it is silent, the tile with the least padded work in whole waves, and neutral choices.
+fn choose(
+    resolved: &Resolved,
+    device: &Profile,
+    executor: Executor,
+) -> std::result::Result<Candidate, cusync_gen::diagnostic::Diagnostic> {
+    let mut tiles = Vec::new();
+    for (index, stage) in resolved.stages.iter().enumerate() {
+        let padded = |t: &(u32, u32, u32)| {
+            let packed = if stage.op == Op::GatedGemm { 2 * stage.n } else { stage.n };
+            let count = u64::from(stage.m.div_ceil(t.0)) * u64::from(packed.div_ceil(t.1));
+            count.div_ceil(u64::from(device.sms)) * u64::from(t.0) * u64::from(t.1)
+        };
+        let built = resolved.kernel_candidates(StageId(index), device)?;
+        tiles.extend(built.into_iter().min_by_key(padded));
+    }
+    let mut candidate = Candidate::new(resolved.graph(&tiles)?, device.clone(), executor);
+    for (order, stage) in candidate.orders.iter_mut().zip(&resolved.stages) {
+        if let Some(StatedOrder::Is(stated)) = stage.stated_order.as_ref().map(|o| &o.value) {
+            *order = stated.clone();
+        }
+    }
+    for (choice, dependence) in candidate.edges.iter_mut().zip(&candidate.graph.dependences) {
+        let Some(stated) = resolved.stated_edge(dependence) else { continue };
+        if let Some(policy) = &stated.policy {
+            choice.policy = policy.value.clone();
+        }
+        if let Some(wait_at) = &stated.wait_at {
+            choice.wait_at = wait_at.value;
+        }
+    }
+    Ok(candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Plans every shipped spec for an H200 at one size.
+    fn prove(m: u64, executor: Executor, policy: Option<&Policy>) {
+        let profile = Profile::named("h200").expect("the profile ships");
+        for (name, source) in SHIPPED {
+            let wishes = Wishes { dims: vec![("M".into(), m)], policy: policy.cloned(), ..Wishes::default() };
+            let plan = plan_text(source, name, &wishes, profile, executor);
+            let plan = plan.unwrap_or_else(|e| panic!("{name} M = {m} {executor:?} {policy:?}: {e}"));
+            assert_eq!(plan.executor(), executor);
+            if let Some(policy) = policy {
+                assert!(
+                    plan.edges().iter().all(|e| e.policy() == policy),
+                    "{name}: the stated policy is kept"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn shipped_specs_are_proved_for_every_executor() {
+        for m in [1, 37, 200, 512] {
+            for executor in [Executor::Serial, Executor::Streams, Executor::Programmatic] {
+                prove(m, executor, None);
+            }
+        }
+    }
+
+    #[test]
+    fn shipped_specs_are_proved_with_stated_policies() {
+        for policy in [Policy::Tile, Policy::Row, Policy::Batched { rows: 2, cols: 1 }] {
+            prove(512, Executor::Programmatic, Some(&policy));
+        }
+    }
+
+    #[test]
+    fn a_refused_spec_says_where() {
+        let profile = Profile::named("h200").expect("the profile ships");
+        let refused = plan_text("Pipeline(", "broken.ron", &Wishes::default(), profile, Executor::Serial);
+        let Err(Error::Refused(text)) = refused else { panic!("{refused:?}") };
+        assert!(text.contains("broken.ron:1"), "{text}");
+    }
+}

@@ -1,0 +1,73 @@
+//! A consumer whose producer never posts ends in an error that names the edge, within two seconds.
+//!
+//! The trap that ends the wait costs the process its CUDA context, so each case runs in a child: this same binary,
+//! told by an environment variable which executor to starve.
+
+mod gpu_common;
+
+use std::time::{Duration, Instant};
+
+use cusync::runtime::{Error, InputSets, Options};
+use cusync_gen::check::Executor;
+use gpu_common::{dim, executors, gpu, pipeline, plan};
+
+const ROLE: &str = "CUSYNC_STARVED_CHILD";
+
+fn executor_of(role: &str) -> Executor {
+    match role {
+        "streams" => Executor::Streams,
+        "programmatic" => Executor::Programmatic,
+        other => panic!("no such role: {other}"),
+    }
+}
+
+/// What the child does: starves, checks the error, and prints it. Without the variable there is nothing to do.
+#[test]
+fn child() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let executor = executor_of(&role);
+    let gpu = gpu().expect("the parent saw a GPU");
+    let plan = plan(&gpu, "two_gemms", &dim("M", 512), executor);
+    let inputs = InputSets::random(plan.graph(), &gpu.device, 1, 31).expect("inputs fit");
+    let options = Options { starve: true, ..Options::default() };
+    let mut pipeline = pipeline(&gpu, &plan, &inputs, options);
+    pipeline.prepare().expect("kernels load");
+
+    let began = Instant::now();
+    pipeline.run(executor).expect("kernels are queued");
+    let error = pipeline.synchronize().expect_err("no post ever comes");
+    let took = began.elapsed();
+    println!("{error}");
+    assert!(took < Duration::from_secs(2), "the error took {took:?}");
+    let Error::Starved { edge, consumer, want, have, tile, k_block, .. } = &error else {
+        panic!("not the error of a starved edge: {error}")
+    };
+    assert_eq!(edge, "first -> second (C)");
+    assert_eq!(consumer, "second");
+    assert!(have < want, "have {have}, want {want}");
+    let grid = plan.graph().stages[1].grid;
+    assert!(tile.0 < grid.0 && tile.1 < grid.1, "tile {tile:?} of grid {grid:?}");
+    assert!(*k_block < plan.graph().stages[1].k_blocks, "k-block {k_block}");
+    assert!(pipeline.is_poisoned());
+    assert!(matches!(pipeline.run(executor), Err(Error::Poisoned(_))), "a poisoned pipeline says so");
+}
+
+#[test]
+fn a_starved_edge_is_named_in_time() {
+    let list = {
+        let Some(gpu) = gpu() else { return };
+        executors(&gpu)
+    };
+    for executor in list.into_iter().filter(|e| *e != Executor::Serial) {
+        let role = cusync::runtime::executor_name(executor);
+        let this = std::env::current_exe().expect("this binary has a path");
+        let child = std::process::Command::new(this)
+            .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+            .env(ROLE, role)
+            .output()
+            .expect("the child starts");
+        let (out, err) = (String::from_utf8_lossy(&child.stdout), String::from_utf8_lossy(&child.stderr));
+        assert!(child.status.success(), "{role}: {}\n{out}{err}", child.status);
+        assert!(out.contains("edge first -> second (C): second tile"), "{role}:\n{out}{err}");
+    }
+}
