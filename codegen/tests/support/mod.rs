@@ -3,6 +3,8 @@
 // Each test program uses a part.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod header;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::Write as _;
