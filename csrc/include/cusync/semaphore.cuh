@@ -75,13 +75,13 @@ CUSYNC_DEVICE void wait_reached(uint32_t const* semaphores, uint32_t slot, uint3
   unsigned long long const begin = ptx::globaltimer();
   uint32_t pause = 16;
   do {
-    // A look costs about a microsecond; the clock is read once in 64.
+    // A look costs about a microsecond, so short sleeps do; the clock is read once in 64.
 #pragma unroll 1
     for (uint32_t i = 0; i < 64; ++i) {
       ptx::nanosleep(pause);
       have = ptx::ld_acquire_gpu(semaphores + slot);
       if (reached(have, want)) return;
-      if (pause < 256) pause *= 2;
+      if (pause < 64) pause *= 2;
     }
   } while (ptx::globaltimer() - begin < limit);
   report_and_trap(watch, site, slot, have, want);
