@@ -38,9 +38,9 @@ pub struct DeviceBuffer<T: Plain> {
 
 impl<T: Plain> Drop for DeviceBuffer<T> {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` in this context. After a fault of the context the call fails, and its memory
-        // is gone anyway.
         if self.device.enter().is_ok() {
+            // SAFETY: allocated in `new` in this context. After a fault of the context the call fails, and its
+            // memory is gone anyway.
             unsafe { sys::cuMemFree_v2(self.pointer) };
         }
     }
@@ -50,7 +50,7 @@ impl<T: Plain> DeviceBuffer<T> {
     /// Allocates without initialising; `what` names the buffer if memory runs out.
     pub fn new(device: &Device, len: usize, what: &str) -> Result<Self> {
         device.enter()?;
-        let bytes = len.max(1).checked_mul(size_of::<T>()).unwrap_or(usize::MAX);
+        let bytes = len.max(1).saturating_mul(size_of::<T>());
         let mut pointer = 0;
         // SAFETY: a current context; the pointer outlives the call.
         let result = unsafe { sys::cuMemAlloc_v2(&mut pointer, bytes) };
@@ -160,8 +160,8 @@ unsafe impl Sync for Report {}
 
 impl Drop for Report {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new`; a failure leaves nothing to do.
         if self.device.enter().is_ok() {
+            // SAFETY: allocated in `new`; a failure leaves nothing to do.
             unsafe { sys::cuMemFreeHost(self.host.cast()) };
         }
     }

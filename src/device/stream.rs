@@ -21,8 +21,8 @@ unsafe impl Sync for Stream {}
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // SAFETY: created in `new`; work still queued runs to its end.
         if self.device.enter().is_ok() {
+            // SAFETY: created in `new`; work still queued runs to its end.
             unsafe { sys::cuStreamDestroy_v2(self.raw) };
         }
     }
@@ -112,8 +112,8 @@ unsafe impl Sync for Event {}
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: created in `with_flags`.
         if self.device.enter().is_ok() {
+            // SAFETY: created in `with_flags`.
             unsafe { sys::cuEventDestroy_v2(self.raw) };
         }
     }
@@ -171,8 +171,8 @@ unsafe impl Send for GraphExec {}
 
 impl Drop for GraphExec {
     fn drop(&mut self) {
-        // SAFETY: instantiated in `Stream::capture`; a running instance is freed when it ends.
         if self.device.enter().is_ok() {
+            // SAFETY: instantiated in `Stream::capture`; a running instance is freed when it ends.
             unsafe { sys::cuGraphExecDestroy(self.raw) };
         }
     }

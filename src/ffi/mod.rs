@@ -15,3 +15,10 @@
 mod bindings;
 
 pub use bindings::*;
+
+// The pointers in these are addresses of tables that are written before the struct is made and only read after;
+// whoever makes one keeps the table alive.
+unsafe impl Send for cusync_policy {}
+unsafe impl Sync for cusync_policy {}
+unsafe impl Send for cusync_order {}
+unsafe impl Sync for cusync_order {}
