@@ -182,12 +182,12 @@ impl Bench<'_> {
     }
 
     fn run(&self, share: Option<f64>, skipped: &mut Vec<String>) -> Result<Vec<Record>> {
-        let leader = self.plan(Executor::Programmatic, None, None);
-        let leader = match leader {
-            Ok(plan) => plan,
-            // Programmatic launch needs Hopper.
-            Err(_) => self.plan(Executor::Streams, None, None)?,
-        };
+        // Programmatic launch needs Hopper.
+        let hopper = self.device.capability().0 >= 9;
+        let overlapping =
+            if hopper { vec![Executor::Streams, Executor::Programmatic] } else { vec![Executor::Streams] };
+        let leading = if hopper { Executor::Programmatic } else { Executor::Streams };
+        let leader = self.plan(leading, None, None)?;
         let inputs = InputSets::random(leader.graph(), self.device, self.args.sets.max(1), self.m)?;
         let mut model = self.pipeline(&leader, &inputs, Options::default())?;
         let reference = Reference::new(&mut model, 0)?;
@@ -195,7 +195,7 @@ impl Bench<'_> {
 
         self.add(&mut field, "serial", &leader, Executor::Serial, true, &inputs, &reference)?;
         self.add(&mut field, "serial", &leader, Executor::Serial, false, &inputs, &reference)?;
-        for executor in [Executor::Streams, Executor::Programmatic] {
+        for executor in overlapping {
             let policies = [("auto", None), ("tile", Some(Policy::Tile)), ("row", Some(Policy::Row))];
             for (label, policy) in policies {
                 let name = format!("{} {label}", executor_name(executor));

@@ -4,7 +4,7 @@ use cusync_gen::check::{Candidate, Executor, Plan, check};
 use cusync_gen::device::Device as Profile;
 use cusync_gen::diagnostic::{Span, Spanned};
 use cusync_gen::graph::{Element, Op, Resolved, StageId, StatedEdge, StatedOrder, StatedTile};
-use cusync_gen::policy::Policy;
+use cusync_gen::policy::{Order, Policy};
 
 use super::error::{Error, Result};
 
@@ -78,7 +78,9 @@ fn apply(resolved: &mut Resolved, wishes: &Wishes) {
     }
 }
 
-/// What the spec states; where it is silent, the tile with the least padded work in whole waves, and neutral choices.
+/// What the spec states. Where it is silent: the tile with the least padded work in whole waves, tiles of low
+/// arithmetic intensity counting for more; four rows of tiles at a time, so that rows are done early and B tiles are
+/// still reused in L2; a slot a row.
 fn choose(
     resolved: &Resolved,
     device: &Profile,
@@ -89,13 +91,20 @@ fn choose(
         let padded = |t: &(u32, u32, u32)| {
             let packed = if stage.op == Op::GatedGemm { 2 * stage.n } else { stage.n };
             let count = u64::from(stage.m.div_ceil(t.0)) * u64::from(packed.div_ceil(t.1));
-            count.div_ceil(u64::from(device.sms)) * u64::from(t.0) * u64::from(t.1)
+            let waves = count.div_ceil(u64::from(device.sms));
+            let (area, ends) = (u64::from(t.0) * u64::from(t.1), u64::from(t.0 + t.1));
+            // Loads per multiply fall with area / ends; from 80 on they no longer bound the main loop.
+            waves * area * 80 / (area / ends).min(80)
         };
         let built = resolved.kernel_candidates(StageId(index), device)?;
         tiles.extend(built.into_iter().min_by_key(padded));
     }
     let mut candidate = Candidate::new(resolved.graph(&tiles)?, device.clone(), executor);
-    for (order, stage) in candidate.orders.iter_mut().zip(&resolved.stages) {
+    let grids: Vec<_> = candidate.graph.stages.iter().map(|s| s.grid).collect();
+    for ((order, stage), grid) in candidate.orders.iter_mut().zip(&resolved.stages).zip(grids) {
+        if grid.0 > 1 {
+            *order = Order::GroupedRows(grid.0.min(4));
+        }
         if let Some(StatedOrder::Is(stated)) = stage.stated_order.as_ref().map(|o| &o.value) {
             *order = stated.clone();
         }
