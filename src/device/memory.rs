@@ -107,14 +107,17 @@ impl<T: Plain> DeviceBuffer<T> {
         self.pointer as *mut c_void
     }
 
-    /// Copies from the host and waits. Other streams must not be using the buffer.
+    /// Copies from the host and waits, for the whole GPU. Other streams must not be using the buffer.
     pub fn upload(&self, data: &[T]) -> Result<()> {
         self.same_length("upload", data.len())?;
         self.device.enter()?;
         // SAFETY: both sides hold `bytes()` bytes of plain data.
         check("cuMemcpyHtoD", unsafe {
             sys::cuMemcpyHtoD_v2(self.pointer, data.as_ptr().cast(), self.bytes())
-        })
+        })?;
+        // The call may return while the last bytes are still on their way from a staging buffer, and our streams do
+        // not wait for the default stream.
+        self.device.synchronize()
     }
 
     /// Copies to the host and waits for the copy; the caller has waited for the writers.

@@ -5,6 +5,7 @@ pub mod element;
 pub mod inputs;
 pub mod verify;
 
+mod admit;
 mod desc;
 mod error;
 mod execute;
