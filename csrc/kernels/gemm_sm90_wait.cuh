@@ -18,12 +18,14 @@ struct Missing {
   bool more;  ///< slots after this one have not been looked at
 };
 
-/// Looks at the slots that guard k-block k of a tile, up to the first that is not reached. True: all are.
+/// Looks at the slots that guard k-block k of a tile, up to the first that is not reached. True: all are. Edges that
+/// are waited for at the start of a tile are not its concern.
 CUSYNC_DEVICE bool look(Stage const& stage, WorkItem const& item, uint32_t k, Missing& missing) {
   bool all = true;
   missing.more = false;
   for (uint32_t i = 0; i < stage.load_waits; ++i) {
     cusync_edge const& edge = stage.edges[i];
+    if (edge.wait_at == CUSYNC_WAIT_AT_START) continue;
     TileBox const box = wait_box(edge, item.m, item.n, k, k == 0, stage.k_blocks);
     if (box.empty()) continue;
     for_each_slot(edge.policy, box, [&](uint32_t slot, uint32_t posts) {
@@ -45,6 +47,10 @@ CUSYNC_DEVICE bool look(Stage const& stage, WorkItem const& item, uint32_t k, Mi
 CUSYNC_DEVICE void wait_for_tile_operands(Stage const& stage, WorkItem const& item, uint32_t* ready, uint32_t done) {
   unsigned long long const limit = stage.timeout_ns ? stage.timeout_ns : kDefaultTimeoutNs;
   uint32_t const lane = threadIdx.x % 32;
+  for (uint32_t i = 0; i < stage.load_waits; ++i)
+    if (stage.edges[i].wait_at == CUSYNC_WAIT_AT_START)
+      warp_wait_for_k_block<ReadBy::kTma>(stage.edges[i], item.m, item.n, 0, true, stage.k_blocks,
+                                          wait_context(stage, item.epoch));
 #pragma unroll 1
   for (uint32_t base = 0; base < stage.k_blocks; base += 32) {
     uint32_t const k = base + lane, count = min_u32(32, stage.k_blocks - base);
