@@ -6,10 +6,6 @@
 
 #include "cusync/policy.hpp"
 
-#if __has_include("gemm_sm80.cuh") || __has_include("gemm_sm80.h") || __has_include("gemm_sm80_table.cu")
-#define CUSYNC_HAS_SM80_SOURCES 1
-#endif
-
 namespace cusync::kernels {
 namespace {
 
@@ -42,7 +38,7 @@ bool valid_order(cusync_order const& o, uint32_t grid_m, uint32_t grid_n) {
 
 KernelFamily const* find(cusync_gemm_args const& a) {
   KernelTable const tables[] = {
-#if CUSYNC_BUILD_SM80 && CUSYNC_HAS_SM80_SOURCES
+#if CUSYNC_BUILD_SM80
       sm80_kernels(),
 #endif
 #if CUSYNC_BUILD_SM90A
@@ -103,7 +99,7 @@ using namespace cusync::kernels;
 
 extern "C" uint32_t cusync_kernels(cusync_kernel_info* out, uint32_t capacity) {
   KernelTable const tables[] = {
-#if CUSYNC_BUILD_SM80 && CUSYNC_HAS_SM80_SOURCES
+#if CUSYNC_BUILD_SM80
       sm80_kernels(),
 #endif
 #if CUSYNC_BUILD_SM90A
