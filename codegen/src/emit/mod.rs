@@ -5,6 +5,7 @@
 
 pub mod desc;
 mod names;
+mod rendered;
 mod template;
 mod view;
 
@@ -12,6 +13,7 @@ mod view;
 mod tests;
 
 pub use names::edge_names;
+pub use rendered::{rendered_files, rendered_plan};
 
 use crate::check::Plan;
 
