@@ -7,6 +7,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rayon::prelude::*;
 
+use super::cpu::{CpuError, ensure_memory};
 use super::element::Bits;
 
 /// Values of a graph's inputs and weights, one entry a tensor, row-major, as bits of the graph's element type. Shared,
@@ -31,6 +32,15 @@ impl Inputs {
             Some(Arc::new(random_bits(graph, length, amplitude(graph, TensorId(id)), seed, id as u64)))
         });
         Inputs { tensors: tensors.collect() }
+    }
+
+    /// [`Inputs::random`], refused before anything is allocated when the machine cannot hold the pipeline's tensors.
+    ///
+    /// # Errors
+    /// [`CpuError::NoMemory`].
+    pub fn checked_random(graph: &Graph, seed: u64) -> Result<Self, CpuError> {
+        ensure_memory(&format!("pipeline `{}`", graph.name), graph)?;
+        Ok(Inputs::random(graph, seed))
     }
 
     /// The bits of a tensor; `None` for a tensor that a stage writes.

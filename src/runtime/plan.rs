@@ -81,7 +81,10 @@ fn apply(resolved: &mut Resolved, wishes: &Wishes) {
 /// What the spec states. Where it is silent: the tile with the least padded work in whole waves, tiles of low
 /// arithmetic intensity counting for more; four rows of tiles at a time, so that rows are done early and B tiles are
 /// still reused in L2; a slot a row.
-fn choose(
+///
+/// # Errors
+/// A stated tile is not built, or a grid is too large to check.
+pub fn choose(
     resolved: &Resolved,
     device: &Profile,
     executor: Executor,

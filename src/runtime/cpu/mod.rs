@@ -285,8 +285,8 @@ impl CpuPipeline {
     }
 }
 
-/// Refuses a pipeline that the machine cannot hold together with its reference.
-fn ensure_memory(what: &str, graph: &Graph) -> Result<(), CpuError> {
+/// Refuses a pipeline that the machine cannot hold.
+pub(super) fn ensure_memory(what: &str, graph: &Graph) -> Result<(), CpuError> {
     const MIB: u64 = 1 << 20;
     let need = memory::bytes(graph);
     match memory::available() {

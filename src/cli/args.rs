@@ -1,0 +1,168 @@
+//! The command line as clap reads it.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use cusync::runtime::{SHIPPED, shipped};
+use cusync_gen::check::Executor;
+use cusync_gen::device::{DEVICES, Device};
+
+use super::fault::{Fault, nearest};
+use super::request::{Command, Output, Request, RunRequest, Suite, Target};
+use super::source::Source;
+
+/// Tile-synchronised execution of dependent GPU kernels, proved before it runs.
+#[derive(Parser)]
+#[command(name = "cusync", version, about)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Subcommands,
+    /// Answer in JSON (docs/json.md)
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum Subcommands {
+    /// Prove that a pipeline can neither race nor hang, or refute it with a counterexample
+    Check(TargetArgs),
+    /// Show tiles, dependences, policies, orders and launch mode, and why they were chosen
+    Explain(TargetArgs),
+    /// Render the C++ header and the Rust handle
+    Gen {
+        #[command(flatten)]
+        target: TargetArgs,
+        /// Folder to write to
+        #[arg(short, long, value_name = "DIR", default_value = ".")]
+        output: PathBuf,
+    },
+    /// Run and verify against an independent reference: on the GPU if there is one, else on the CPU
+    Run {
+        #[command(flatten)]
+        target: TargetArgs,
+        /// Of the random inputs
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Host threads of the cpu executor
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+        threads: Option<u16>,
+    },
+    /// Measure against the baselines (needs a GPU)
+    Bench {
+        /// What to measure
+        suite: SuiteArg,
+        /// Only these pipelines
+        #[arg(long, value_name = "NAME")]
+        pipeline: Vec<String>,
+        /// Only these sizes
+        #[arg(long = "m", value_name = "M", value_delimiter = ',')]
+        sizes: Vec<u32>,
+        /// bfloat16 in place of fp16
+        #[arg(long)]
+        bf16: bool,
+        /// Stop after so many seconds; what was left out is listed
+        #[arg(long, value_name = "S")]
+        seconds: Option<f64>,
+    },
+    /// Print driver, GPUs, toolchain and kernels, and for each fault the command that mends it
+    Doctor,
+}
+
+#[derive(ClapArgs)]
+struct TargetArgs {
+    /// A RON file, or the name of a pipeline that ships
+    #[arg(value_name = "FILE")]
+    file: String,
+    /// Replaces a dim's default; may be repeated
+    #[arg(long = "dim", value_name = "NAME=VALUE", value_parser = dim)]
+    dims: Vec<(String, u64)>,
+    /// GPU to plan for: h200, h100, a100, l40s
+    #[arg(long, value_name = "NAME", default_value = "h200")]
+    device: String,
+    /// How to run it
+    #[arg(long, value_name = "NAME")]
+    executor: Option<ExecutorArg>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ExecutorArg {
+    Cpu,
+    Serial,
+    Streams,
+    Programmatic,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum SuiteArg {
+    /// The MLP layers
+    Mlp,
+    /// One post, one wait, one hand-off
+    Sync,
+}
+
+fn dim(text: &str) -> Result<(String, u64), String> {
+    let way_out = "write NAME=VALUE, such as M=1024";
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => {
+            let value = value.parse().map_err(|_| format!("`{value}` is not a positive whole number"))?;
+            Ok((name.into(), value))
+        }
+        _ => Err(way_out.into()),
+    }
+}
+
+impl Args {
+    /// Looks every name up.
+    pub(crate) fn resolve(self) -> Result<Request, Fault> {
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
+        let output = Output {
+            json: self.json,
+            color: !plain && !self.json && std::io::stdout().is_terminal(),
+            progress: !self.json && std::io::stderr().is_terminal(),
+        };
+        let command = match self.command {
+            Subcommands::Check(target) => Command::Check(target.resolve()?),
+            Subcommands::Explain(target) => Command::Explain(target.resolve()?),
+            Subcommands::Gen { target, output } => Command::Generate(target.resolve()?, output),
+            Subcommands::Run { target, seed, threads } => {
+                let threads = threads.map(usize::from);
+                Command::Run(RunRequest { target: target.resolve()?, seed, threads })
+            }
+            Subcommands::Bench { suite: SuiteArg::Sync, .. } => Command::Bench(Suite::Sync),
+            Subcommands::Bench { suite: SuiteArg::Mlp, pipeline, sizes, bf16, seconds } => {
+                if let Some(name) = pipeline.iter().find(|name| shipped(name).is_none()) {
+                    let names: Vec<_> = SHIPPED.iter().map(|(name, _)| *name).collect();
+                    let fault = Fault::input(format!("no pipeline `{name}` ships"));
+                    return Err(fault.help(format!("one of {}", names.join(", "))));
+                }
+                Command::Bench(Suite::Mlp { pipelines: pipeline, sizes, bf16, seconds })
+            }
+            Subcommands::Doctor => Command::Doctor,
+        };
+        Ok(Request { command, output })
+    }
+}
+
+impl TargetArgs {
+    fn resolve(self) -> Result<Target, Fault> {
+        let device = Device::named(&self.device).ok_or_else(|| {
+            let names = || DEVICES.iter().map(|d| d.name);
+            let near = nearest(&self.device, names()).map(|n| format!("did you mean `{n}`? "));
+            let all = names().collect::<Vec<_>>().join(", ");
+            Fault::input(format!("no device profile `{}`", self.device))
+                .help(near.unwrap_or_default() + "profiles: " + &all)
+        })?;
+        Ok(Target {
+            source: Source::find(&self.file)?,
+            dims: self.dims,
+            device: device.clone(),
+            executor: self.executor.map(|e| match e {
+                ExecutorArg::Cpu => Executor::Cpu,
+                ExecutorArg::Serial => Executor::Serial,
+                ExecutorArg::Streams => Executor::Streams,
+                ExecutorArg::Programmatic => Executor::Programmatic,
+            }),
+        })
+    }
+}

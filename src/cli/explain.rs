@@ -1,0 +1,97 @@
+//! `cusync explain`: what a plan holds, and why.
+
+use cusync::runtime::executor_name;
+use cusync_gen::check::{Plan, StartGuarantee};
+use cusync_gen::policy::{Order, Policy, WaitAt};
+
+use super::check::{dims, usual_executor};
+use super::fault::Fault;
+use super::prove::Proof;
+use super::report::{ChoiceReport, EdgeReport, ExplainReport, PredictionReport, StageReport};
+use super::request::Target;
+
+pub(crate) fn explain(target: &Target) -> Result<ExplainReport, Fault> {
+    let plan = Proof::of(target, usual_executor(target))?.plan()?;
+    Ok(ExplainReport {
+        pipeline: plan.graph().name.clone(),
+        dims: dims(plan.graph()),
+        device: plan.device().name.into(),
+        executor: executor_name(plan.executor()),
+        start: match plan.start() {
+            StartGuarantee::AllProducersStarted => {
+                "a consumer starts after every CTA of its producers".into()
+            }
+            StartGuarantee::None => "none".into(),
+        },
+        stages: stages(&plan),
+        edges: edges(&plan),
+        choices: plan
+            .choices()
+            .iter()
+            .map(|c| ChoiceReport {
+                subject: c.subject.clone(),
+                decision: c.decision.clone(),
+                stated: c.stated,
+                reason: c.reason.clone(),
+                alternatives: c.alternatives.clone(),
+            })
+            .collect(),
+        predicted: predicted(&plan),
+    })
+}
+
+/// A plan's stages.
+pub(crate) fn stages(plan: &Plan) -> Vec<StageReport> {
+    let of = |(s, order): (&cusync_gen::graph::Stage, &Order)| StageReport {
+        name: s.name.clone(),
+        shape: [s.m, s.n, s.k],
+        tile: [s.mma_tile.0, s.mma_tile.1, s.mma_tile.2],
+        grid: [s.grid.0, s.grid.1],
+        tiles: s.tiles(),
+        k_blocks: s.k_blocks,
+        waves: f64::from(s.tiles()) / f64::from(plan.device().sms),
+        order: match order {
+            Order::RowMajor => "row-major".into(),
+            Order::ColumnMajor => "column-major".into(),
+            Order::GroupedRows(g) => format!("{g} rows at a time"),
+            Order::GroupedColumns(g) => format!("{g} columns at a time"),
+            Order::Table(_) => "stated".into(),
+        },
+    };
+    plan.graph().stages.iter().zip(plan.orders()).map(of).collect()
+}
+
+/// A plan's edges.
+pub(crate) fn edges(plan: &Plan) -> Vec<EdgeReport> {
+    let of = |(id, edge): (usize, &cusync_gen::check::EdgePlan)| {
+        let d = edge.dependence();
+        let kind = plan.graph().stages[d.consumer.0].operands[d.operand].kind;
+        EdgeReport {
+            name: plan.edge_name(id),
+            operand: format!("{kind:?}"),
+            policy: match edge.policy() {
+                Policy::Tile => "a slot a tile".into(),
+                Policy::Row => "a slot a row".into(),
+                Policy::Batched { rows, cols } => format!("a slot for {rows} x {cols} tiles"),
+                Policy::Strided { stride } => format!("tiles {stride} apart share a slot"),
+                Policy::Table(_) => "stated tile by tile".into(),
+            },
+            wait_at: match edge.wait_at() {
+                WaitAt::PerKBlock => "k-block".into(),
+                WaitAt::Start => "start".into(),
+            },
+            slots: edge.slots().slot_count,
+        }
+    };
+    plan.edges().iter().enumerate().map(of).collect()
+}
+
+/// A plan's predicted times, where a model made its choices.
+pub(crate) fn predicted(plan: &Plan) -> Option<PredictionReport> {
+    plan.predicted().map(|p| PredictionReport {
+        device: plan.device().name.into(),
+        executor: executor_name(plan.executor()),
+        serial_us: p.serial_us,
+        synchronised_us: p.synchronised_us,
+    })
+}

@@ -1,0 +1,65 @@
+//! Why a command could not answer.
+
+/// A refusal, ready to print: what is wrong and the way out.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    /// One or more lines; without `error:` unless it is rendered already.
+    pub(crate) message: String,
+    /// What to do, where the message does not say it.
+    pub(crate) help: Option<String>,
+    /// Exit status: 2 for bad input or a missing part of the machine, 1 for a refuted spec or a wrong result.
+    pub(crate) status: u8,
+}
+
+impl Fault {
+    /// Bad input or a missing part of the machine.
+    pub(crate) fn input(message: impl Into<String>) -> Self {
+        Fault { message: message.into(), help: None, status: 2 }
+    }
+
+    /// A result that is wrong or refuted.
+    pub(crate) fn refuted(message: impl Into<String>) -> Self {
+        Fault { message: message.into(), help: None, status: 1 }
+    }
+
+    /// Adds a way out.
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+/// The name nearest to `word`, when one is near: for "did you mean".
+pub(crate) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let near = names.map(|n| (edits(word, n), n)).filter(|(d, n)| *d <= 1 + n.len() / 4);
+    near.min().map(|(_, n)| n)
+}
+
+/// Levenshtein distance.
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, &y) in b.iter().enumerate() {
+            let replace = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replace.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn a_slip_of_the_finger_is_found_and_a_stranger_is_not() {
+        let names = || ["gpt3_mlp", "llama65_mlp", "diamond"].into_iter();
+        assert_eq!(nearest("gtp3_mlp", names()), Some("gpt3_mlp"));
+        assert_eq!(nearest("diamnd", names()), Some("diamond"));
+        assert_eq!(nearest("attention", names()), None);
+    }
+}

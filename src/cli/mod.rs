@@ -1,0 +1,49 @@
+//! The command line: arguments resolve once into a plain [`request::Request`], a command turns it into a
+//! [`report::Report`], and [`print`] is the only place that writes.
+
+mod args;
+mod bench;
+mod check;
+mod doctor;
+mod explain;
+mod fault;
+mod generate;
+mod print;
+mod progress;
+mod prove;
+mod report;
+mod request;
+mod run;
+mod source;
+mod timeline;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use fault::Fault;
+use report::Report;
+use request::{Command, Request};
+
+/// Runs the command that the process was started with.
+pub(crate) fn main() -> ExitCode {
+    let request = match args::Args::parse().resolve() {
+        Ok(request) => request,
+        Err(fault) => return print::fault(&fault),
+    };
+    match execute(&request) {
+        Ok(report) => print::report(&report, &request.output),
+        Err(fault) => print::fault(&fault),
+    }
+}
+
+fn execute(request: &Request) -> Result<Report, Fault> {
+    Ok(match &request.command {
+        Command::Check(what) => Report::Check(check::check(what)?),
+        Command::Explain(what) => Report::Explain(explain::explain(what)?),
+        Command::Generate(what, dir) => Report::Generate(generate::generate(what, dir)?),
+        Command::Run(what) => Report::Run(Box::new(run::run(what, &request.output)?)),
+        Command::Bench(what) => Report::Bench(bench::bench(what, &request.output)?),
+        Command::Doctor => Report::Doctor(doctor::doctor()),
+    })
+}

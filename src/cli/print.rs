@@ -1,0 +1,247 @@
+//! The only place that writes: answers to standard output, refusals to standard error.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
+
+use super::fault::Fault;
+use super::report::{
+    BenchReport, CheckReport, DoctorReport, ExplainReport, ObligationReport, PredictionReport, Report,
+    RunReport, StageReport,
+};
+use super::request::Output;
+
+/// Text under construction.
+struct Page {
+    text: String,
+    color: bool,
+}
+
+impl Page {
+    fn line(&mut self, line: impl AsRef<str>) {
+        self.text.push_str(line.as_ref());
+        self.text.push('\n');
+    }
+
+    fn table<const N: usize>(&mut self, header: [&str; N], rows: impl IntoIterator<Item = [String; N]>) {
+        let rows = rows.into_iter().map(Vec::from).collect();
+        self.wide_table(&header, rows);
+    }
+
+    fn wide_table(&mut self, header: &[&str], rows: Vec<Vec<String>>) {
+        let mut table = Table::new();
+        table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+        table.set_content_arrangement(ContentArrangement::Disabled);
+        table.force_no_tty();
+        table.set_header(header.to_vec());
+        table.add_rows(rows);
+        self.line(table.to_string());
+    }
+
+    fn good(&self, good: bool, text: &str) -> String {
+        let code = if good { 32 } else { 31 };
+        if self.color { format!("\u{1b}[1;{code}m{text}\u{1b}[0m") } else { text.into() }
+    }
+}
+
+/// Prints an answer; the exit status says whether it is a good one.
+pub(crate) fn report(report: &Report, output: &Output) -> ExitCode {
+    let good = match report {
+        Report::Check(r) => r.verdict == "proved",
+        Report::Run(r) => r.verified,
+        Report::Explain(_) | Report::Generate(_) | Report::Bench(_) | Report::Doctor(_) => true,
+    };
+    let text = if output.json {
+        match report {
+            Report::Check(r) => json(r),
+            Report::Explain(r) => json(r),
+            Report::Generate(r) => json(r),
+            Report::Run(r) => json(r.as_ref()),
+            Report::Bench(BenchReport::Mlp(r)) => json(&r.records),
+            Report::Bench(BenchReport::Sync(r)) => json(r),
+            Report::Doctor(r) => json(r),
+        }
+    } else {
+        let mut page = Page { text: String::new(), color: output.color };
+        match report {
+            Report::Check(r) => check(&mut page, r),
+            Report::Explain(r) => explain(&mut page, r),
+            Report::Generate(r) => r.files.iter().for_each(|f| page.line(format!("wrote {f}"))),
+            Report::Run(r) => run(&mut page, r),
+            Report::Bench(r) => bench(&mut page, r),
+            Report::Doctor(r) => doctor(&mut page, r),
+        }
+        page.text
+    };
+    // A closed pipe is the reader's choice.
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    if good { ExitCode::SUCCESS } else { ExitCode::from(1) }
+}
+
+/// Prints a refusal.
+pub(crate) fn fault(fault: &Fault) -> ExitCode {
+    let rendered = fault.message.starts_with("error");
+    let mut text = if rendered { fault.message.clone() } else { format!("error: {}", fault.message) };
+    if let Some(help) = &fault.help {
+        text.push_str(&format!("\n  help: {help}"));
+    }
+    let _ = writeln!(std::io::stderr().lock(), "{}", text.trim_end());
+    ExitCode::from(fault.status)
+}
+
+fn json(value: &impl Serialize) -> String {
+    // Reports are strings, numbers and lists of them; nothing in them can fail to serialise.
+    serde_json::to_string_pretty(value)
+        .map_or_else(|e| format!("{{\"error\": \"{e}\"}}\n"), |text| text + "\n")
+}
+
+fn title(name: &str, dims: &std::collections::BTreeMap<String, u32>) -> String {
+    let dims: Vec<_> = dims.iter().map(|(n, v)| format!("{n} = {v}")).collect();
+    format!("{name} ({})", dims.join(", "))
+}
+
+fn proved_line(obligations: &[ObligationReport]) -> String {
+    let proved: Vec<_> = obligations.iter().filter(|o| o.verdict == "proved").map(|o| o.id).collect();
+    format!("{} of {}: {}", proved.len(), obligations.len(), proved.join(", "))
+}
+
+fn check(page: &mut Page, r: &CheckReport) {
+    let verdict = page.good(r.verdict == "proved", r.verdict);
+    page.line(format!("{} for {} on {}: {verdict}", title(&r.pipeline, &r.dims), r.executor, r.device));
+    page.table(
+        ["obligation", "verdict"],
+        r.obligations.iter().map(|o| [o.id.to_owned(), o.verdict.to_owned()]),
+    );
+    r.refutations.iter().for_each(|refutation| page.line(refutation));
+}
+
+fn stage_row(s: &StageReport) -> [String; 6] {
+    let [m, n, k] = s.shape;
+    [
+        s.name.clone(),
+        format!("{m} x {n} x {k}"),
+        format!("{} x {} x {}", s.tile[0], s.tile[1], s.tile[2]),
+        format!("{} x {} = {}", s.grid[0], s.grid[1], s.tiles),
+        format!("{:.2}", s.waves),
+        s.order.clone(),
+    ]
+}
+
+const STAGE_HEADER: [&str; 6] = ["stage", "M x N x K", "tile", "tiles", "waves", "order"];
+
+fn prediction(p: &PredictionReport) -> String {
+    format!(
+        "{:.1} us serial, {:.1} us {} ({:.2}x)",
+        p.serial_us,
+        p.synchronised_us,
+        p.executor,
+        p.serial_us / p.synchronised_us
+    )
+}
+
+fn explain(page: &mut Page, r: &ExplainReport) {
+    page.line(format!("{} for {} on {}", title(&r.pipeline, &r.dims), r.executor, r.device));
+    page.line(format!("start guarantee: {}", r.start));
+    page.table(STAGE_HEADER, r.stages.iter().map(stage_row));
+    page.table(
+        ["dependence", "operand", "policy", "waits at", "slots"],
+        r.edges.iter().map(|e| {
+            [e.name.clone(), e.operand.clone(), e.policy.clone(), e.wait_at.clone(), e.slots.to_string()]
+        }),
+    );
+    for c in &r.choices {
+        let stated = if c.stated { " (stated)" } else { "" };
+        page.line(format!("{}: {}{stated}: {}", c.subject, c.decision, c.reason));
+        for (other, us) in &c.alternatives {
+            page.line(format!("    {other}: {us:.1} us predicted"));
+        }
+    }
+    if let Some(p) = &r.predicted {
+        page.line(format!("predicted on {}: {}", p.device, prediction(p)));
+    }
+}
+
+fn run(page: &mut Page, r: &RunReport) {
+    if let Some(note) = &r.note {
+        page.line(note);
+    }
+    let tiles = |s: &StageReport| format!("{}: {} tiles of {} x {}", s.name, s.tiles, s.tile[0], s.tile[1]);
+    let mut rows = vec![
+        ["pipeline".to_owned(), format!("{}, {}", title(&r.pipeline, &r.dims), r.element)],
+        ["stages".to_owned(), r.stages.iter().map(tiles).collect::<Vec<_>>().join("\n")],
+        ["proved".to_owned(), proved_line(&r.obligations)],
+    ];
+    let edge = |e: &super::report::EdgeReport| format!("{}: {}, waits at {}", e.name, e.policy, e.wait_at);
+    if !r.edges.is_empty() {
+        rows.push(["policies".to_owned(), r.edges.iter().map(edge).collect::<Vec<_>>().join("\n")]);
+    }
+    let time = match r.threads {
+        Some(threads) => {
+            let blocked = r.waits_blocked.unwrap_or(0);
+            format!("{:.1} ms on {threads} threads, {blocked} waits had to spin", r.time_us / 1e3)
+        }
+        None => format!("{:.1} us on {} ({})", r.time_us, r.device, r.executor),
+    };
+    rows.push(["time".to_owned(), time]);
+    let verdict = page.good(r.verified, if r.verified { "right" } else { "WRONG" });
+    let error = format!("{verdict}: max relative error {:.1e}, in norm {:.1e}", r.max_rel_err, r.rel_l2_err);
+    rows.push(["result".to_owned(), error]);
+    if let Some(p) = &r.predicted {
+        rows.push([format!("{} (predicted)", p.device), prediction(p)]);
+    }
+    page.table(["", "cusync run"], rows);
+    if !r.variants.is_empty() {
+        page.table(
+            ["executor", "median us", "p10", "p90", "speed-up", "max rel. error", ""],
+            r.variants.iter().map(|v| {
+                let verdict = if v.verified { "right" } else { "WRONG" };
+                [
+                    v.executor.clone(),
+                    format!("{:.1}", v.time_us),
+                    format!("{:.1}", v.p10_us),
+                    format!("{:.1}", v.p90_us),
+                    v.speedup.map_or_else(|| "-".into(), |s| format!("{s:.2}x")),
+                    format!("{:.1e}", v.max_rel_err),
+                    verdict.into(),
+                ]
+            }),
+        );
+    }
+    if !r.timeline.is_empty() {
+        page.line("tiles at work over the run, by stage:");
+        r.timeline.iter().for_each(|l| page.line(l));
+    }
+}
+
+fn bench(page: &mut Page, r: &BenchReport) {
+    match r {
+        BenchReport::Mlp(r) => {
+            let (rested, sustained) = (&r.ceilings.rested, &r.ceilings.sustained);
+            page.line(format!(
+                "{}: {:.0} TFLOP/s rested, {:.0} sustained; reads {:.2} TB/s",
+                r.device, rested.matrix_tflops, sustained.matrix_tflops, rested.read_tbs
+            ));
+            let (header, rows) = cusync::bench::rows(&r.records);
+            page.wide_table(&header, rows);
+            r.skipped.iter().for_each(|s| page.line(format!("not measured: {s}")));
+        }
+        BenchReport::Sync(r) => page.line(format!(
+            "wait {:.0} ns, post {:.0} ns, hand-off {:.0} ns (mean of {})",
+            r.wait_ns, r.post_ns, r.hand_off_ns, r.count
+        )),
+    }
+}
+
+fn doctor(page: &mut Page, r: &DoctorReport) {
+    let rows: Vec<_> = r
+        .findings
+        .iter()
+        .map(|f| {
+            let mark = page.good(f.ok, if f.ok { "ok" } else { "missing" });
+            [f.what.to_owned(), mark, f.detail.clone(), f.fix.clone().unwrap_or_default()]
+        })
+        .collect();
+    page.table(["", "", "found", "to mend it"], rows);
+}

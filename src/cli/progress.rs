@@ -1,0 +1,36 @@
+//! What a long command is doing, on a terminal's standard error only.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::request::Output;
+
+/// A line that says what is going on; vanishes when dropped.
+pub(crate) struct Progress(ProgressBar);
+
+impl Progress {
+    /// Nothing is drawn where standard error is no terminal.
+    pub(crate) fn start(output: &Output) -> Self {
+        let bar = ProgressBar::new_spinner();
+        if output.progress {
+            let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+            bar.enable_steady_tick(Duration::from_millis(120));
+        } else {
+            bar.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        Progress(bar)
+    }
+
+    /// The next step.
+    pub(crate) fn say(&self, message: impl Into<String>) {
+        self.0.set_message(message.into());
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

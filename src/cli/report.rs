@@ -1,0 +1,162 @@
+//! What commands answer. The JSON forms are a stable contract: docs/json.md.
+
+use std::collections::BTreeMap;
+
+use cusync::bench::{MlpReport, SemaphoreCost};
+use serde::Serialize;
+
+/// An answer.
+pub(crate) enum Report {
+    Check(CheckReport),
+    Explain(ExplainReport),
+    Generate(GenerateReport),
+    Run(Box<RunReport>),
+    Bench(BenchReport),
+    Doctor(DoctorReport),
+}
+
+#[derive(Serialize)]
+pub(crate) struct ObligationReport {
+    pub(crate) id: &'static str,
+    pub(crate) verdict: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) counterexample: Option<String>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct CheckReport {
+    pub(crate) verdict: &'static str,
+    pub(crate) pipeline: String,
+    pub(crate) dims: BTreeMap<String, u32>,
+    pub(crate) device: String,
+    pub(crate) executor: &'static str,
+    pub(crate) obligations: Vec<ObligationReport>,
+    /// For people.
+    #[serde(skip)]
+    pub(crate) refutations: Vec<String>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct StageReport {
+    pub(crate) name: String,
+    pub(crate) shape: [u32; 3],
+    pub(crate) tile: [u32; 3],
+    pub(crate) grid: [u32; 2],
+    pub(crate) tiles: u32,
+    pub(crate) k_blocks: u32,
+    pub(crate) waves: f64,
+    pub(crate) order: String,
+}
+
+#[derive(Serialize)]
+pub(crate) struct EdgeReport {
+    pub(crate) name: String,
+    pub(crate) operand: String,
+    pub(crate) policy: String,
+    pub(crate) wait_at: String,
+    pub(crate) slots: u32,
+}
+
+#[derive(Serialize)]
+pub(crate) struct ChoiceReport {
+    pub(crate) subject: String,
+    pub(crate) decision: String,
+    pub(crate) stated: bool,
+    pub(crate) reason: String,
+    pub(crate) alternatives: Vec<(String, f64)>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct PredictionReport {
+    pub(crate) device: String,
+    pub(crate) executor: &'static str,
+    pub(crate) serial_us: f64,
+    pub(crate) synchronised_us: f64,
+}
+
+#[derive(Serialize)]
+pub(crate) struct ExplainReport {
+    pub(crate) pipeline: String,
+    pub(crate) dims: BTreeMap<String, u32>,
+    pub(crate) device: String,
+    pub(crate) executor: &'static str,
+    pub(crate) start: String,
+    pub(crate) stages: Vec<StageReport>,
+    pub(crate) edges: Vec<EdgeReport>,
+    pub(crate) choices: Vec<ChoiceReport>,
+    pub(crate) predicted: Option<PredictionReport>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct GenerateReport {
+    pub(crate) pipeline: String,
+    pub(crate) files: Vec<String>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct OutputReport {
+    pub(crate) tensor: String,
+    pub(crate) max_rel_err: f64,
+    pub(crate) rel_l2_err: f64,
+    pub(crate) verified: bool,
+}
+
+/// One executor of a run on a GPU.
+#[derive(Serialize)]
+pub(crate) struct VariantReport {
+    pub(crate) executor: String,
+    pub(crate) verified: bool,
+    pub(crate) max_rel_err: f64,
+    pub(crate) rel_l2_err: f64,
+    pub(crate) time_us: f64,
+    pub(crate) p10_us: f64,
+    pub(crate) p90_us: f64,
+    pub(crate) speedup: Option<f64>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct RunReport {
+    pub(crate) pipeline: String,
+    pub(crate) dims: BTreeMap<String, u32>,
+    pub(crate) element: &'static str,
+    pub(crate) device: String,
+    pub(crate) executor: String,
+    pub(crate) verified: bool,
+    pub(crate) max_rel_err: f64,
+    pub(crate) rel_l2_err: f64,
+    pub(crate) time_us: f64,
+    pub(crate) obligations: Vec<ObligationReport>,
+    pub(crate) stages: Vec<StageReport>,
+    pub(crate) edges: Vec<EdgeReport>,
+    pub(crate) outputs: Vec<OutputReport>,
+    /// Executors side by side; empty on the host.
+    pub(crate) variants: Vec<VariantReport>,
+    pub(crate) threads: Option<usize>,
+    pub(crate) waits_blocked: Option<u64>,
+    pub(crate) predicted: Option<PredictionReport>,
+    /// Why it ran where it ran.
+    pub(crate) note: Option<String>,
+    /// For people.
+    #[serde(skip)]
+    pub(crate) timeline: Vec<String>,
+}
+
+/// A benchmark's records.
+pub(crate) enum BenchReport {
+    Mlp(MlpReport),
+    Sync(SemaphoreCost),
+}
+
+#[derive(Serialize)]
+pub(crate) struct Finding {
+    pub(crate) what: &'static str,
+    pub(crate) ok: bool,
+    pub(crate) detail: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fix: Option<String>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct DoctorReport {
+    pub(crate) findings: Vec<Finding>,
+}

@@ -1,0 +1,191 @@
+//! `cusync run`: on the GPU where there is one, else on the host.
+
+use std::collections::HashMap;
+
+use cusync::device;
+use cusync::reference::{self, Tolerance, compare};
+use cusync::runtime::cpu::{CpuOptions, CpuPipeline};
+use cusync::runtime::element::Bits;
+use cusync::runtime::inputs::Inputs;
+use cusync::runtime::{Error, RunOptions, executor_name, run_gpu};
+use cusync_gen::check::{Executor, Plan};
+use cusync_gen::graph::Op;
+
+use super::check::{dims, usual_executor};
+use super::explain::{edges, predicted, stages};
+use super::fault::Fault;
+use super::progress::Progress;
+use super::prove::Proof;
+use super::report::{OutputReport, RunReport, VariantReport};
+use super::request::{Output, RunRequest, Target};
+use super::timeline;
+
+pub(crate) fn run(request: &RunRequest, output: &Output) -> Result<RunReport, Fault> {
+    let progress = Progress::start(output);
+    let target = &request.target;
+    if target.executor == Some(Executor::Cpu) {
+        return on_host(request, &progress, None);
+    }
+    match device::Device::open(0) {
+        Ok(gpu) => on_gpu(request, &gpu, &progress),
+        Err(e) if target.executor.is_none() => {
+            let first = e.to_string().lines().next().unwrap_or("no GPU").to_owned();
+            on_host(request, &progress, Some(format!("{first}: running on the CPU")))
+        }
+        Err(e) => Err(Fault::input(e.to_string())),
+    }
+}
+
+/// A report with everything that does not depend on where the plan runs.
+fn blank(plan: &Plan, obligations: Vec<super::report::ObligationReport>) -> RunReport {
+    let graph = plan.graph();
+    RunReport {
+        pipeline: graph.name.clone(),
+        dims: dims(graph),
+        element: graph.element.name(),
+        device: String::new(),
+        executor: executor_name(plan.executor()).into(),
+        verified: false,
+        max_rel_err: f64::INFINITY,
+        rel_l2_err: f64::INFINITY,
+        time_us: 0.0,
+        obligations,
+        stages: stages(plan),
+        edges: edges(plan),
+        outputs: Vec::new(),
+        variants: Vec::new(),
+        threads: None,
+        waits_blocked: None,
+        predicted: predicted(plan),
+        note: None,
+        timeline: Vec::new(),
+    }
+}
+
+fn on_host(request: &RunRequest, progress: &Progress, note: Option<String>) -> Result<RunReport, Fault> {
+    progress.say("proving");
+    let mut proof = Proof::of(&request.target, Executor::Cpu)?;
+    let obligations = std::mem::take(&mut proof.obligations);
+    let plan = proof.plan()?;
+    let graph = plan.graph();
+    if let Some(stage) = graph.stages.iter().find(|s| s.op == Op::Custom) {
+        let message = format!("stage `{}` is Custom: its arithmetic is not in the spec", stage.name);
+        return Err(Fault::input(message)
+            .help("run it from Rust, with `CpuPipeline::custom` (examples/06_custom_stage.rs)"));
+    }
+    let mut report = blank(&plan, obligations);
+    // What the same pipeline would take on the GPU that was asked for.
+    let gpu = Target {
+        source: super::source::Source {
+            text: request.target.source.text.clone(),
+            origin: request.target.source.origin.clone(),
+        },
+        dims: request.target.dims.clone(),
+        device: request.target.device.clone(),
+        executor: None,
+    };
+    report.predicted = Proof::of(&gpu, usual_executor(&gpu))?.plan().ok().and_then(|plan| predicted(&plan));
+    progress.say("making random inputs");
+    let mut options = CpuOptions::default();
+    options.threads = request.threads.unwrap_or(options.threads);
+    let fault = |e: &dyn std::fmt::Display| Fault::input(e.to_string());
+    let inputs = Inputs::checked_random(graph, request.seed).map_err(|e| fault(&e))?;
+    let mut pipeline = CpuPipeline::new(&plan, &inputs, options).map_err(|e| fault(&e))?;
+    progress.say("running on the CPU");
+    let stats = pipeline.run().map_err(|e| Fault::refuted(e.to_string()))?;
+    progress.say("computing the reference");
+    let expected = reference::evaluate(graph, &inputs, &HashMap::new()).map_err(|e| fault(&e))?;
+    let tolerance = Tolerance::of(graph.element);
+    for (tensor, values) in pipeline.outputs() {
+        let difference = expected.get(&tensor).map(|y| compare(&values, y)).unwrap_or_default();
+        report.outputs.push(OutputReport {
+            verified: expected.contains_key(&tensor) && tolerance.holds(&difference),
+            max_rel_err: difference.max_rel,
+            rel_l2_err: difference.rel_l2,
+            tensor,
+        });
+    }
+    report.outputs.sort_by(|a, b| a.tensor.cmp(&b.tensor));
+    let worst = |of: fn(&OutputReport) -> f64| report.outputs.iter().map(of).fold(0.0, f64::max);
+    (report.max_rel_err, report.rel_l2_err) = (worst(|o| o.max_rel_err), worst(|o| o.rel_l2_err));
+    report.verified = !report.outputs.is_empty() && report.outputs.iter().all(|o| o.verified);
+    report.time_us = stats.time.as_secs_f64() * 1e6;
+    report.threads = Some(stats.threads);
+    report.waits_blocked = Some(stats.blocked.waits);
+    report.device = "host".into();
+    report.note = note;
+    let names: Vec<&str> = graph.stages.iter().map(|s| s.name.as_str()).collect();
+    report.timeline = timeline::stages(&stats.tiles, &names, stats.threads, stats.time);
+    Ok(report)
+}
+
+fn on_gpu(request: &RunRequest, gpu: &device::Device, progress: &Progress) -> Result<RunReport, Fault> {
+    let stated = &request.target;
+    let profile = gpu.profile().ok_or_else(|| {
+        Fault::input(format!("{} is older than compute capability 8.0", gpu.name()))
+            .help("use --executor cpu")
+    })?;
+    let hopper = profile.arch >= 90;
+    let executors = match stated.executor {
+        None | Some(Executor::Cpu) if hopper => {
+            vec![Executor::Serial, Executor::Streams, Executor::Programmatic]
+        }
+        None | Some(Executor::Cpu) => vec![Executor::Serial, Executor::Streams],
+        Some(one) => vec![one],
+    };
+    let mut report: Option<RunReport> = None;
+    let mut variants: Vec<VariantReport> = Vec::new();
+    for executor in executors {
+        progress.say(format!("{} on {}", executor_name(executor), gpu.name()));
+        let target = Target {
+            source: super::source::Source {
+                text: stated.source.text.clone(),
+                origin: stated.source.origin.clone(),
+            },
+            dims: stated.dims.clone(),
+            device: profile.clone(),
+            executor: Some(executor),
+        };
+        let mut proof = Proof::of(&target, executor)?;
+        let obligations = std::mem::take(&mut proof.obligations);
+        let plan = proof.plan()?;
+        let options = RunOptions { seed: request.seed as u32, ..RunOptions::default() };
+        let ran = run_gpu(&plan, options).map_err(|e| match e {
+            Error::Starved { .. } => Fault::refuted(e.to_string()),
+            other => Fault::input(other.to_string()),
+        })?;
+        let serial = variants.first().filter(|v| v.executor == "serial").map(|v| v.time_us);
+        variants.push(VariantReport {
+            executor: ran.executor.clone(),
+            verified: ran.verified,
+            max_rel_err: ran.max_rel_err,
+            rel_l2_err: ran.l2_rel_err,
+            time_us: ran.time_us,
+            p10_us: ran.p10_us,
+            p90_us: ran.p90_us,
+            speedup: serial.map(|s| s / ran.time_us),
+        });
+        // The report is of the fastest.
+        if report.as_ref().is_none_or(|best| ran.time_us < best.time_us) {
+            let mut best = blank(&plan, obligations);
+            best.device = ran.device;
+            (best.max_rel_err, best.rel_l2_err) = (ran.max_rel_err, ran.l2_rel_err);
+            best.time_us = ran.time_us;
+            best.outputs = ran
+                .outputs
+                .into_iter()
+                .map(|o| OutputReport {
+                    tensor: o.tensor,
+                    max_rel_err: o.relative_max,
+                    rel_l2_err: o.relative_l2,
+                    verified: o.verified,
+                })
+                .collect();
+            report = Some(best);
+        }
+    }
+    let mut report = report.ok_or_else(|| Fault::input("no executor was run"))?;
+    report.verified = variants.iter().all(|v| v.verified);
+    report.variants = variants;
+    Ok(report)
+}
