@@ -17,12 +17,17 @@ cusync_kernel_info info() {
           0};
 }
 
+/// Asked only of GPUs that run the machine code as it is: on a newer one the question would compile the kernel from
+/// PTX, for seconds, and be answered for other code.
 template <class C>
 uint32_t registers() {
+  int device = 0, major = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (!error) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   cudaFuncAttributes attributes{};
-  bool const known = cudaFuncGetAttributes(&attributes, gemm<C>) == cudaSuccess;
-  if (!known) cudaGetLastError();  // no device to ask is not an error of this call
-  return known ? uint32_t(attributes.numRegs) : 0;
+  if (!error && major == 8) error = cudaFuncGetAttributes(&attributes, gemm<C>);
+  if (error) cudaGetLastError();  // no device to ask is not an error of this call
+  return uint32_t(attributes.numRegs);
 }
 
 template <class C>
