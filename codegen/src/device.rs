@@ -13,12 +13,20 @@ pub struct Device {
     pub shared_per_sm: u32,
     /// Dense fp16 rate with float32 accumulation in TFLOP/s: what a tile's main loop reaches, not the datasheet.
     pub tflops: f64,
+    /// What one SM reaches alone, TFLOP/s: more than its share, because few busy SMs do not meet the power limit.
+    pub sm_tflops: f64,
     /// Streaming read bandwidth, TB/s.
     pub read_tbs: f64,
     /// Boundary between dependent kernels of one stream, microseconds.
     pub boundary_us: f64,
     /// One semaphore hand-off, post to seen by the waiter, microseconds.
     pub handoff_us: f64,
+    /// From the launch of a CTA to its first main-loop step, microseconds.
+    pub launch_us: f64,
+    /// Fill and drain of a tile's ring and its epilogue, microseconds.
+    pub tile_us: f64,
+    /// From the issue of a bulk or asynchronous copy to its arrival under load, microseconds.
+    pub load_latency_us: f64,
     /// Where the numbers come from.
     pub source: &'static str,
 }
@@ -30,10 +38,14 @@ pub const DEVICES: &[Device] = &[
         arch: 90,
         sms: 132,
         shared_per_sm: 228 * 1024,
-        tflops: 700.0,
+        tflops: 670.0,
+        sm_tflops: 7.3,
         read_tbs: 4.3,
         boundary_us: 1.4,
         handoff_us: 0.62,
+        launch_us: 2.0,
+        tile_us: 1.2,
+        load_latency_us: 2.5,
         source: "measured on one H200 (docs/results)",
     },
     Device {
@@ -42,9 +54,13 @@ pub const DEVICES: &[Device] = &[
         sms: 132,
         shared_per_sm: 228 * 1024,
         tflops: 650.0,
+        sm_tflops: 7.0,
         read_tbs: 3.0,
         boundary_us: 1.4,
         handoff_us: 0.62,
+        launch_us: 2.0,
+        tile_us: 1.2,
+        load_latency_us: 2.5,
         source: "datasheet rates, scaled as the H200's measured ones",
     },
     Device {
@@ -53,9 +69,13 @@ pub const DEVICES: &[Device] = &[
         sms: 108,
         shared_per_sm: 164 * 1024,
         tflops: 240.0,
+        sm_tflops: 2.6,
         read_tbs: 1.8,
         boundary_us: 1.5,
         handoff_us: 0.8,
+        launch_us: 2.0,
+        tile_us: 1.5,
+        load_latency_us: 2.0,
         source: "datasheet rates times 0.77 (matrix) and 0.9 (memory)",
     },
     Device {
@@ -64,9 +84,13 @@ pub const DEVICES: &[Device] = &[
         sms: 142,
         shared_per_sm: 100 * 1024,
         tflops: 260.0,
+        sm_tflops: 2.3,
         read_tbs: 0.78,
         boundary_us: 1.5,
         handoff_us: 0.9,
+        launch_us: 2.0,
+        tile_us: 1.5,
+        load_latency_us: 2.0,
         source: "datasheet rates times 0.72 (matrix) and 0.9 (memory)",
     },
 ];

@@ -7,9 +7,11 @@
 //! Invariant: no CUDA, no I/O, no printing in this crate.
 
 pub mod check;
+pub mod choose;
 pub mod device;
 pub mod diagnostic;
 pub mod emit;
 pub mod graph;
 pub mod policy;
+pub mod simulate;
 pub mod spec;

@@ -1,0 +1,157 @@
+//! Automatic choice of tiles, tile orders, policies and the place of waits, from the model alone: nothing is run.
+//!
+//! Whatever the spec states is kept. The rest is searched in two steps: tiles by the time of each stage alone (a few of
+//! the best for each), then orders and policies together by the simulated time of the whole chain.
+
+mod search;
+
+use crate::check::{Candidate, Choice, Executor, Plan, StartGuarantee, check};
+use crate::device::Device;
+use crate::diagnostic::Diagnostic;
+use crate::graph::{Dependence, OperandKind, Resolved};
+use crate::policy::{Order, Policy, WaitAt};
+
+/// Chooses and proves.
+///
+/// # Errors
+/// A statement of the spec that no kernel or no proof allows, pointing at it.
+pub fn plan(resolved: &Resolved, device: &Device, executor: Executor) -> Result<Plan, Diagnostic> {
+    let candidate = candidate(resolved, device, executor)?;
+    let dependences = candidate.graph.dependences.clone();
+    check(candidate).map_err(|refutation| refutation.to_diagnostic(resolved, &dependences))
+}
+
+/// Chooses, without proving: what [`plan`] would judge.
+///
+/// # Errors
+/// No kernel has a stated tile, or a stated table does not fit its grid.
+pub fn candidate(resolved: &Resolved, device: &Device, executor: Executor) -> Result<Candidate, Diagnostic> {
+    let found = search::search(resolved, device, executor)?;
+    let mut best = found.best;
+    best.choices = explain(resolved, &best, &found.alternatives);
+    Ok(best)
+}
+
+/// One decision a line, with its reason.
+fn explain(resolved: &Resolved, c: &Candidate, alternatives: &search::Alternatives) -> Vec<Choice> {
+    let mut choices = Vec::new();
+    for (i, stage) in c.graph.stages.iter().enumerate() {
+        let stated = resolved.stages[i].stated_tile.is_some();
+        if resolved.stages[i].custom.is_none() {
+            let slots = c.device.sms * c.ctas_per_sm[i];
+            choices.push(Choice {
+                subject: format!("tile of {}", stage.name),
+                decision: format!("{} x {} x {}", stage.mma_tile.0, stage.mma_tile.1, stage.mma_tile.2),
+                stated,
+                reason: format!(
+                    "{} tiles on {slots} CTA slots are {:.2} waves",
+                    stage.tiles(),
+                    f64::from(stage.tiles()) / f64::from(slots)
+                ),
+                alternatives: alternatives.tiles.get(i).cloned().unwrap_or_default(),
+            });
+        }
+        choices.push(Choice {
+            subject: format!("order of {}", stage.name),
+            decision: order_name(&c.orders[i]),
+            stated: matches!(
+                resolved.stages[i].stated_order.as_ref().map(|o| &o.value),
+                Some(crate::graph::StatedOrder::Is(_))
+            ),
+            reason: order_reason(&c.orders[i]).into(),
+            alternatives: if i == 0 { alternatives.orders.clone() } else { Vec::new() },
+        });
+    }
+    for (edge, dependence) in c.graph.dependences.iter().enumerate() {
+        let stated = resolved.stated_edge(dependence);
+        let slots = c.edges[edge].policy.on(c.graph.stages[dependence.producer.0].grid).slot_count;
+        choices.push(Choice {
+            subject: format!("policy of {}", c.edge_name(edge)),
+            decision: policy_name(&c.edges[edge].policy),
+            stated: stated.is_some_and(|s| s.policy.is_some()),
+            reason: format!("{slots} slots; {}", policy_reason(&c.edges[edge].policy)),
+            alternatives: alternatives.policies.clone(),
+        });
+        choices.push(Choice {
+            subject: format!("wait of {}", c.edge_name(edge)),
+            decision: match c.edges[edge].wait_at {
+                WaitAt::PerKBlock => "before the first k-block of each new slot".into(),
+                WaitAt::Start => "once, before the first k-block".into(),
+            },
+            stated: stated.is_some_and(|s| s.wait_at.is_some()),
+            reason: wait_reason(c, dependence).into(),
+            alternatives: Vec::new(),
+        });
+    }
+    if matches!(c.executor, Executor::Streams | Executor::Programmatic) && !c.graph.dependences.is_empty() {
+        let mut without = c.clone();
+        without.start = StartGuarantee::None;
+        let needed = check(without).err();
+        choices.push(Choice {
+            subject: "start guarantee".into(),
+            decision: "consumers start when every producer CTA has".into(),
+            stated: false,
+            reason: match needed {
+                Some(refutation) => format!("without it {}", refutation.message),
+                None => "not needed for progress here, but it keeps SMs for the producers and costs no node"
+                    .into(),
+            },
+            alternatives: Vec::new(),
+        });
+    }
+    choices
+}
+
+/// How a spec would write an order.
+pub fn order_name(order: &Order) -> String {
+    match order {
+        Order::RowMajor => "RowMajor".into(),
+        Order::ColumnMajor => "ColumnMajor".into(),
+        Order::GroupedRows(g) => format!("GroupedRows({g})"),
+        Order::GroupedColumns(g) => format!("GroupedColumns({g})"),
+        Order::Table(t) => format!("Table of {} tiles", t.len()),
+    }
+}
+
+/// How a spec would write a policy.
+pub fn policy_name(policy: &Policy) -> String {
+    match policy {
+        Policy::Tile => "Tile".into(),
+        Policy::Row => "Row".into(),
+        Policy::Batched { rows, cols } => format!("Batched(rows: {rows}, cols: {cols})"),
+        Policy::Strided { stride } => format!("Strided({stride})"),
+        Policy::Table(t) => format!("Table of {} tiles", t.len()),
+    }
+}
+
+fn order_reason(order: &Order) -> &'static str {
+    match order {
+        Order::RowMajor => "whole rows are done as early as they can be",
+        Order::ColumnMajor => "whole columns are done as early as they can be",
+        Order::GroupedRows(_) => "rows are done early, and a group of them reads each weight tile once",
+        Order::GroupedColumns(_) => {
+            "columns are done early, and a group of them reads each activation tile once"
+        }
+        Order::Table(_) => "stated tile by tile",
+    }
+}
+
+fn policy_reason(policy: &Policy) -> &'static str {
+    match policy {
+        Policy::Tile => "a consumer goes on as soon as the one tile that it needs is there",
+        Policy::Row => "one wait a tile; producer rows are done together anyway",
+        Policy::Batched { .. } => "several tiles share a wait",
+        Policy::Strided { .. } => "tiles a fixed stride apart share a wait",
+        Policy::Table(_) => "your own map",
+    }
+}
+
+fn wait_reason(c: &Candidate, dependence: &Dependence) -> &'static str {
+    match c.graph.stages[dependence.consumer.0].operands[dependence.operand].kind {
+        OperandKind::Bias | OperandKind::Residual => "read once, after the main loop",
+        OperandKind::A | OperandKind::B => {
+            "the other operand is loaded ahead of the wait when no stage produces it"
+        }
+        OperandKind::Up | OperandKind::Custom(_) => "as late as the footprint allows",
+    }
+}

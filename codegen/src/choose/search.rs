@@ -1,0 +1,185 @@
+//! The search behind the automatic choice.
+
+use crate::check::{Candidate, EdgeChoice, Executor};
+use crate::device::Device;
+use crate::diagnostic::Diagnostic;
+use crate::graph::{OperandKind, Resolved, StageId, StatedOrder};
+use crate::policy::{Order, Policy, WaitAt};
+use crate::simulate::{TileCost, ctas_per_sm, predict, simulate};
+
+/// Tiles kept for each stage after judging it alone.
+const TILES_KEPT: usize = 2;
+/// Most combinations of kept tiles; a longer chain keeps the best tile of each stage.
+const COMBINATIONS: usize = 8;
+/// A more involved choice must be predicted to gain this much: the model is not better than that.
+const WORTH: f64 = 0.995;
+
+/// What else was looked at, with predicted microseconds of the whole chain.
+#[derive(Default)]
+pub(super) struct Alternatives {
+    /// Tiles, by stage; microseconds of that stage alone.
+    pub(super) tiles: Vec<Vec<(String, f64)>>,
+    /// Orders of the first stage.
+    pub(super) orders: Vec<(String, f64)>,
+    /// Policies.
+    pub(super) policies: Vec<(String, f64)>,
+}
+
+pub(super) struct Found {
+    pub(super) best: Candidate,
+    pub(super) alternatives: Alternatives,
+}
+
+type TileShape = (u32, u32, u32);
+
+pub(super) fn search(resolved: &Resolved, device: &Device, executor: Executor) -> Result<Found, Diagnostic> {
+    let mut alternatives = Alternatives::default();
+    let mut kept: Vec<Vec<TileShape>> = Vec::new();
+    let candidates: Vec<Vec<TileShape>> = (0..resolved.stages.len())
+        .map(|i| resolved.kernel_candidates(StageId(i), device))
+        .collect::<Result<_, _>>()?;
+    let first: Vec<TileShape> = candidates.iter().map(|c| c[0]).collect();
+    for (i, shapes) in candidates.iter().enumerate() {
+        let mut timed: Vec<(f64, TileShape)> = Vec::new();
+        for &shape in shapes {
+            let mut tiles = first.clone();
+            tiles[i] = shape;
+            match resolved.graph(&tiles) {
+                Ok(graph) => timed
+                    .push((stage_us(&Candidate::new(graph, device.clone(), executor), StageId(i)), shape)),
+                // One shape among several may be refused, such as by a stated table; a single one explains itself.
+                Err(refused) if shapes.len() == 1 => return Err(refused),
+                Err(_) => {}
+            }
+        }
+        timed.sort_by(|a, b| a.0.total_cmp(&b.0));
+        alternatives
+            .tiles
+            .push(timed.iter().skip(1).map(|(us, t)| (format!("{} x {}", t.0, t.1), *us)).collect());
+        let shapes: Vec<TileShape> = timed.into_iter().map(|(_, shape)| shape).collect();
+        kept.push(if shapes.is_empty() { vec![first[i]] } else { shapes });
+    }
+    let mut count = 1;
+    for shapes in &mut kept {
+        shapes.truncate(TILES_KEPT);
+        count *= shapes.len();
+    }
+    if count > COMBINATIONS {
+        kept.iter_mut().for_each(|shapes| shapes.truncate(1));
+        count = 1;
+    }
+
+    let mut best: Option<(f64, Candidate)> = None;
+    for number in 0..count {
+        let mut rest = number;
+        let tiles: Vec<TileShape> = kept
+            .iter()
+            .map(|shapes| {
+                let shape = shapes[rest % shapes.len()];
+                rest /= shapes.len();
+                shape
+            })
+            .collect();
+        let graph = match resolved.graph(&tiles) {
+            Ok(graph) => graph,
+            Err(refused) if count == 1 => return Err(refused),
+            Err(_) => continue,
+        };
+        let mut c = Candidate::new(graph, device.clone(), executor);
+        c.ctas_per_sm = c.graph.stages.iter().map(|s| ctas_per_sm(device, s)).collect();
+        let us = settle(resolved, &mut c, &mut Alternatives::default());
+        if best.as_ref().is_none_or(|(best_us, _)| us < best_us * WORTH) {
+            best = Some((us, c));
+        }
+    }
+    let Some((_, mut best)) = best else {
+        return Err(resolved.graph(&first).err().unwrap_or_else(|| {
+            Diagnostic::new("no-tiles", "no combination of tiles fits the stated tables")
+                .help("state the tiles that the tables were written for")
+        }));
+    };
+    settle(resolved, &mut best, &mut alternatives);
+    best.predicted = Some(predict(&best));
+    Ok(Found { best, alternatives })
+}
+
+/// A stage's time by itself.
+fn stage_us(c: &Candidate, stage: StageId) -> f64 {
+    let s = &c.graph.stages[stage.0];
+    let per_sm = ctas_per_sm(&c.device, s);
+    let cost = TileCost::of(&c.graph, s, &Order::GroupedRows(4), &c.device, per_sm);
+    f64::from(s.tiles().div_ceil(c.device.sms * per_sm)) * (cost.loop_us + cost.fixed_us)
+}
+
+/// Picks orders, policies and waits for fixed tiles; returns the predicted time.
+fn settle(resolved: &Resolved, c: &mut Candidate, alternatives: &mut Alternatives) -> f64 {
+    for (choice, dependence) in c.edges.iter_mut().zip(&c.graph.dependences) {
+        let stated = resolved.stated_edge(dependence).and_then(|s| s.wait_at.as_ref());
+        choice.wait_at = stated.map_or(WaitAt::PerKBlock, |w| w.value);
+    }
+    let executor = c.executor;
+    let mut best: Option<(f64, Candidate)> = None;
+    for (rows, order_label) in
+        [(1, "RowMajor"), (2, "GroupedRows(2)"), (4, "GroupedRows(4)"), (8, "GroupedRows(8)")]
+    {
+        let mut with_order = c.clone();
+        set_orders(resolved, &mut with_order, rows);
+        for policy in [Policy::Row, Policy::Tile, Policy::Batched { rows: 1, cols: 4 }] {
+            let mut trial = with_order.clone();
+            set_policies(resolved, &mut trial, &policy);
+            let us = simulate(&trial, executor).total_us;
+            if rows == 1 {
+                alternatives.policies.push((super::policy_name(&policy), us));
+            }
+            if policy == Policy::Row {
+                alternatives.orders.push((order_label.into(), us));
+            }
+            if best.as_ref().is_none_or(|(best_us, _)| us < best_us * WORTH) {
+                best = Some((us, trial));
+            }
+            if c.graph.dependences.is_empty() || executor == Executor::Serial {
+                break;
+            }
+        }
+    }
+    match best {
+        Some((us, found)) => {
+            *c = found;
+            us
+        }
+        None => f64::INFINITY,
+    }
+}
+
+/// Stated orders, else groups of `rows`; by columns where a consumer reads the output as its operand B and waits for
+/// whole columns.
+fn set_orders(resolved: &Resolved, c: &mut Candidate, rows: u32) {
+    for i in 0..c.graph.stages.len() {
+        let stated = resolved.stages[i].stated_order.as_ref().map(|o| &o.value);
+        if let Some(StatedOrder::Is(order)) = stated {
+            c.orders[i] = order.clone();
+            continue;
+        }
+        let by_columns = c.graph.dependences.iter().any(|d| {
+            d.producer.0 == i && c.graph.stages[d.consumer.0].operands[d.operand].kind == OperandKind::B
+        });
+        let (gm, gn) = c.graph.stages[i].grid;
+        c.orders[i] = match (by_columns, rows) {
+            (false, 1) => Order::RowMajor,
+            (false, _) if rows >= gm && gm > 1 => Order::ColumnMajor,
+            (false, _) => Order::GroupedRows(rows.min(gm)),
+            (true, 1) => Order::ColumnMajor,
+            (true, _) => Order::GroupedColumns(rows.min(gn)),
+        };
+    }
+}
+
+fn set_policies(resolved: &Resolved, c: &mut Candidate, policy: &Policy) {
+    for (choice, dependence) in c.edges.iter_mut().zip(&c.graph.dependences) {
+        let stated = resolved.stated_edge(dependence).and_then(|s| s.policy.as_ref());
+        *choice = EdgeChoice {
+            policy: stated.map_or_else(|| policy.clone(), |p| p.value.clone()),
+            wait_at: choice.wait_at,
+        };
+    }
+}

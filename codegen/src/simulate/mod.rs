@@ -1,0 +1,205 @@
+//! A discrete-event model of a chain on a GPU: SM slots, waves, kernel boundaries, tile times, waits.
+//!
+//! It exists to choose and to explain, so it is built for speed: events are tiles, and inside a tile only the k-blocks
+//! at which a wait enters new slots. Its constants are in [`crate::device`], measured where a profile says so.
+
+mod cost;
+mod sketch;
+
+pub use cost::{TileCost, ctas_per_sm};
+pub use sketch::sketch;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::check::{Candidate, Executor, Prediction};
+use crate::graph::{OperandKind, StageId};
+use crate::policy::{SlotMap, Tile, WaitAt, wait_box};
+
+/// One tile of a predicted run; times in microseconds from the start of the run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TileRun {
+    /// Stage.
+    pub stage: StageId,
+    /// Tile.
+    pub tile: Tile,
+    /// SM slot.
+    pub sm: u32,
+    /// When its CTA took it.
+    pub start: f64,
+    /// Time spent waiting for producers.
+    pub wait: f64,
+    /// When it was stored and posted.
+    pub end: f64,
+}
+
+/// A predicted run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timeline {
+    /// Length, microseconds.
+    pub total_us: f64,
+    /// Start of the first and end of the last tile of each stage.
+    pub stages: Vec<(f64, f64)>,
+    /// All tiles, stage by stage in start order.
+    pub tiles: Vec<TileRun>,
+    /// SM slots of the device.
+    pub slots: u32,
+}
+
+/// A time, ordered: times are never NaN here.
+#[derive(Clone, Copy, PartialEq)]
+struct Time(f64);
+
+impl Eq for Time {}
+
+impl PartialOrd for Time {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Time {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+/// Both times of a candidate: kernel after kernel, and as it stands.
+pub fn predict(candidate: &Candidate) -> Prediction {
+    let serial_us = simulate(candidate, Executor::Serial).total_us;
+    Prediction { serial_us, synchronised_us: simulate(candidate, candidate.executor).total_us }
+}
+
+/// Runs a candidate under an executor. `cpu` is predicted as `streams`: what the plan would do on the device.
+pub fn simulate(candidate: &Candidate, executor: Executor) -> Timeline {
+    let graph = &candidate.graph;
+    let serial = executor == Executor::Serial;
+    let device = &candidate.device;
+    let maps = candidate.slot_maps();
+    let per_sm = candidate.ctas_per_sm.iter().copied().max().unwrap_or(1).max(1);
+    let slots = device.sms * per_sm;
+    let mut free: Vec<f64> = vec![0.0; slots as usize];
+    // When each slot of each edge has all its posts.
+    let mut ready: Vec<Vec<f64>> = maps.iter().map(|m| vec![0.0; m.slot_count as usize]).collect();
+    let mut timeline = Timeline {
+        total_us: 0.0,
+        stages: vec![(f64::INFINITY, 0.0); graph.stages.len()],
+        tiles: Vec::new(),
+        slots,
+    };
+    let mut queue: BinaryHeap<Reverse<(Time, u32)>> = BinaryHeap::new();
+    for &stage_id in &candidate.launch_order {
+        let stage = &graph.stages[stage_id.0];
+        if serial {
+            // The whole of the kernel before, then the boundary.
+            let end = free.iter().copied().fold(0.0, f64::max);
+            let boundary = if end > 0.0 { device.boundary_us } else { 0.0 };
+            free.fill(end + boundary);
+        }
+        let cost = TileCost::of(graph, stage, &candidate.orders[stage_id.0], device, per_sm);
+        let waits = Waits::of(candidate, &maps, stage_id);
+        queue.clear();
+        queue.extend(free.iter().enumerate().map(|(sm, at)| Reverse((Time(*at), sm as u32))));
+        let mut opened = vec![false; slots as usize];
+        for step in 0..stage.tiles() {
+            let Some(tile) = candidate.orders[stage_id.0].tile_at(stage.grid, step) else { break };
+            let Some(Reverse((Time(at), sm))) = queue.pop() else { break };
+            let start =
+                at + if std::mem::replace(&mut opened[sm as usize], true) { 0.0 } else { device.launch_us };
+            let (end, wait) = if serial {
+                (start + cost.tile_us(stage_id, tile), 0.0)
+            } else {
+                waits.run(tile, start, &cost, stage_id, &ready, device.handoff_us)
+            };
+            for (edge, dependence) in graph.dependences.iter().enumerate() {
+                if dependence.producer == stage_id {
+                    let at = &mut ready[edge][maps[edge].slot_of(tile) as usize];
+                    *at = at.max(end);
+                }
+            }
+            free[sm as usize] = end;
+            queue.push(Reverse((Time(end), sm)));
+            let span = &mut timeline.stages[stage_id.0];
+            *span = (span.0.min(start), span.1.max(end));
+            timeline.tiles.push(TileRun { stage: stage_id, tile, sm, start, wait, end });
+        }
+    }
+    timeline.total_us = free.iter().copied().fold(0.0, f64::max);
+    timeline
+}
+
+/// The waits of a stage's tiles: (k-block, edge, slots), by tile row and column as far as they differ.
+struct Waits {
+    per_tile: Vec<Vec<(u32, usize, Vec<u32>)>>,
+    grid_n: u32,
+    /// Rows and columns along which waits differ; tiles that agree share an entry.
+    by: (bool, bool),
+    k_blocks: u32,
+}
+
+impl Waits {
+    fn of(candidate: &Candidate, maps: &[SlotMap], stage: StageId) -> Waits {
+        let graph = &candidate.graph;
+        let consumer = &graph.stages[stage.0];
+        let edges: Vec<usize> = (0..maps.len()).filter(|e| graph.dependences[*e].consumer == stage).collect();
+        let footprints = edges.iter().map(|e| &consumer.operands[graph.dependences[*e].operand].footprint);
+        let by = footprints.fold((false, false), |by, f| {
+            (by.0 || f.rows.m != 0 || f.cols.m != 0, by.1 || f.rows.n != 0 || f.cols.n != 0)
+        });
+        let rows = if by.0 { consumer.grid.0 } else { 1 };
+        let cols = if by.1 { consumer.grid.1 } else { 1 };
+        let ks = 0..consumer.k_blocks;
+        let mut per_tile = Vec::with_capacity((rows * cols) as usize);
+        for (m, n) in (0..rows).flat_map(|m| (0..cols).map(move |n| (m, n))) {
+            let tile = Tile { m, n };
+            let mut list = Vec::new();
+            for &edge in &edges {
+                let dependence = &graph.dependences[edge];
+                let once = matches!(
+                    consumer.operands[dependence.operand].kind,
+                    OperandKind::Bias | OperandKind::Residual
+                );
+                let at = candidate.edges[edge].wait_at;
+                let last = if once || at == WaitAt::Start { 1 } else { ks.end };
+                for k in 0..last {
+                    let tiles = wait_box(graph, dependence, &maps[edge], at, tile, k, &ks);
+                    if !tiles.is_empty() {
+                        let k = if once { ks.end } else { k };
+                        list.push((k, edge, maps[edge].covering(&tiles)));
+                    }
+                }
+            }
+            list.sort_by_key(|(k, ..)| *k);
+            per_tile.push(list);
+        }
+        Waits { per_tile, grid_n: cols, by, k_blocks: consumer.k_blocks.max(1) }
+    }
+
+    /// End of a tile that starts at `start`, and the time it spends waiting. While it waits for its first slots, the ring
+    /// fills with the operand that nobody produces.
+    fn run(
+        &self,
+        tile: Tile,
+        start: f64,
+        cost: &TileCost,
+        stage: StageId,
+        ready: &[Vec<f64>],
+        handoff: f64,
+    ) -> (f64, f64) {
+        let row = if self.by.0 { tile.m } else { 0 } * self.grid_n + if self.by.1 { tile.n } else { 0 };
+        let whole = cost.tile_us(stage, tile);
+        let per_k = (whole - cost.fixed_us).max(0.0) / f64::from(self.k_blocks);
+        let (mut now, mut k_done, mut waited) = (start, 0, 0.0);
+        for (k, edge, slots) in &self.per_tile[row as usize] {
+            now += f64::from(k - k_done) * per_k;
+            k_done = *k;
+            let posted = slots.iter().map(|s| ready[*edge][*s as usize]).fold(0.0, f64::max) + handoff;
+            if posted > now {
+                waited += posted - now;
+                let ahead = (posted - now).min(cost.prefetch_us);
+                now = posted - if *k == 0 { ahead } else { 0.0 };
+            }
+        }
+        (now + f64::from(self.k_blocks - k_done.min(self.k_blocks)) * per_k + cost.fixed_us, waited)
+    }
+}

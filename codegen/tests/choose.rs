@@ -1,0 +1,162 @@
+//! The automatic choice and the model behind it.
+
+use cusync_gen::check::{Candidate, EdgeChoice, Executor, Prediction};
+use cusync_gen::choose;
+use cusync_gen::device::Device;
+use cusync_gen::graph::{OperandKind, Resolved};
+use cusync_gen::policy::{Order, Policy, WaitAt};
+use cusync_gen::simulate::{predict, simulate, sketch};
+
+fn shipped(source: &str, m: u64) -> Resolved {
+    cusync_gen::spec::parse(source, "shipped")
+        .and_then(|s| s.resolve(&[("M".into(), m)]))
+        .expect("a shipped spec")
+}
+
+const GPT3: &str = include_str!("../../policies/gpt3_mlp.ron");
+const LLAMA: &str = include_str!("../../policies/llama65_mlp.ron");
+
+fn h200() -> &'static Device {
+    Device::named("h200").expect("shipped")
+}
+
+fn predicted(source: &str, m: u64, tile: (u32, u32, u32), policy: Policy) -> Prediction {
+    let graph = shipped(source, m).graph(&[tile, tile]).expect("sound");
+    let mut c = Candidate::new(graph, h200().clone(), Executor::Programmatic);
+    c.edges = vec![EdgeChoice { policy, wait_at: WaitAt::PerKBlock }];
+    predict(&c)
+}
+
+/// Medians of one H200 under load, microseconds (docs/results): serial, and synchronised by rows.
+#[test]
+fn predictions_are_near_the_measured_times() {
+    let wide = (128, 256, 64);
+    let measured = [
+        (GPT3, 768, wide, 562.5, 398.9),
+        (GPT3, 1000, wide, 588.2, 505.9),
+        (GPT3, 1536, wide, 913.8, 749.0),
+        (GPT3, 2048, wide, 1006.7, 1010.9),
+        (LLAMA, 768, wide, 176.3, 176.1),
+        (LLAMA, 1000, wide, 285.9, 242.7),
+        (LLAMA, 1536, wide, 344.1, 343.6),
+        (LLAMA, 2048, wide, 486.1, 457.1),
+        (GPT3, 1536, (128, 128, 64), 910.2, 866.4),
+        (GPT3, 1, (64, 128, 64), 114.3, 114.4),
+        (GPT3, 37, (64, 128, 64), 97.3, 99.4),
+        (LLAMA, 37, (64, 128, 64), 53.7, 54.6),
+    ];
+    let mut wrong = Vec::new();
+    for (source, m, tile, serial, synchronised) in measured {
+        let p = predicted(source, m, tile, Policy::Row);
+        let off = [p.serial_us / serial - 1.0, p.synchronised_us / synchronised - 1.0];
+        println!(
+            "M={m} {tile:?}: serial {:.0} ({:+.0} %), synchronised {:.0} ({:+.0} %)",
+            p.serial_us,
+            off[0] * 100.0,
+            p.synchronised_us,
+            off[1] * 100.0
+        );
+        if off.iter().any(|off| off.abs() > 0.25) {
+            wrong.push((m, tile, off));
+        }
+    }
+    assert_eq!(wrong, []);
+    let gain = predicted(GPT3, 768, wide, Policy::Row);
+    assert!((1.2..1.6).contains(&(gain.serial_us / gain.synchronised_us)), "{gain:?}");
+}
+
+#[test]
+fn every_shipped_spec_gets_a_proved_plan_on_every_device() {
+    let specs = [
+        GPT3,
+        LLAMA,
+        include_str!("../../policies/llama3_70b_mlp.ron"),
+        include_str!("../../policies/two_gemms.ron"),
+        include_str!("../../policies/diamond.ron"),
+    ];
+    for source in specs {
+        for device in ["h200", "a100"] {
+            for m in [1, 200, 512] {
+                for executor in [Executor::Cpu, Executor::Serial, Executor::Streams, Executor::Programmatic] {
+                    let device = Device::named(device).expect("shipped");
+                    let plan = choose::plan(&shipped(source, m), device, executor);
+                    let plan = plan.unwrap_or_else(|d| panic!("{}", d.render(source, "spec", false)));
+                    let predicted = plan.predicted().expect("the model chose");
+                    assert!(predicted.synchronised_us > 0.0 && predicted.serial_us > 0.0);
+                    if executor != Executor::Serial {
+                        assert!(predicted.synchronised_us <= predicted.serial_us * 1.03, "{predicted:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_the_spec_states_is_kept() {
+    let source = include_str!("../../policies/chain3.ron");
+    let plan = choose::plan(&shipped(source, 512), h200(), Executor::Streams).expect("proved");
+    assert!(plan.graph().stages.iter().all(|s| s.mma_tile == (128, 128, 64)));
+    assert_eq!(plan.orders()[0], Order::GroupedRows(2));
+    assert_eq!(plan.edges()[0].policy(), &Policy::Row);
+    assert_eq!(plan.edges()[1].policy(), &Policy::Batched { rows: 1, cols: 2 });
+    let stated: Vec<&str> = plan.choices().iter().filter(|c| c.stated).map(|c| c.subject.as_str()).collect();
+    assert_eq!(
+        stated,
+        [
+            "tile of project",
+            "order of project",
+            "tile of up",
+            "tile of down",
+            "policy of project -> up (P)",
+            "policy of up -> down (Y)",
+            "wait of up -> down (Y)"
+        ]
+    );
+}
+
+#[test]
+fn a_producer_of_operand_b_goes_by_columns() {
+    let source = r#"Pipeline(name: "b", dims: { "M": 4096 }, stages: [
+        Gemm(name: "left", a: "X(M,M)", b: "W(M,M)", out: "L(M,M)"),
+        Gemm(name: "right", a: "X(M,M)", b: "L(M,M)", out: "R(M,M)"),
+    ])"#;
+    let resolved = cusync_gen::spec::parse(source, "b").and_then(|s| s.resolve(&[])).expect("sound");
+    let plan = choose::plan(&resolved, h200(), Executor::Streams).expect("proved");
+    assert_eq!(plan.graph().stages[1].operands[1].kind, OperandKind::B);
+    assert!(
+        matches!(plan.orders()[0], Order::ColumnMajor | Order::GroupedColumns(_)),
+        "{:?}",
+        plan.orders()[0]
+    );
+}
+
+#[test]
+fn choosing_is_deterministic_and_quick() {
+    let begin = std::time::Instant::now();
+    let decide = || choose::plan(&shipped(GPT3, 4096), h200(), Executor::Streams).expect("proved");
+    let decisions = |plan: &cusync_gen::check::Plan| -> Vec<String> {
+        plan.choices().iter().map(|c| format!("{}: {}", c.subject, c.decision)).collect()
+    };
+    assert_eq!(decisions(&decide()), decisions(&decide()));
+    assert!(begin.elapsed().as_secs_f64() < 20.0, "{:?}", begin.elapsed());
+}
+
+#[test]
+fn a_timeline_accounts_for_every_tile() {
+    let graph = shipped(GPT3, 768).graph(&[(128, 256, 64), (128, 256, 64)]).expect("sound");
+    let c = Candidate::new(graph, h200().clone(), Executor::Streams);
+    let timeline = simulate(&c, Executor::Streams);
+    assert_eq!(timeline.tiles.len(), 144 + 288);
+    let busy: f64 = timeline.tiles.iter().map(|t| t.end - t.start).sum();
+    assert!(busy <= timeline.total_us * f64::from(timeline.slots));
+    let mut ends = vec![0.0f64; timeline.slots as usize];
+    for run in &timeline.tiles {
+        assert!(run.start >= ends[run.sm as usize] && run.wait >= 0.0 && run.end > run.start, "{run:?}");
+        ends[run.sm as usize] = run.end;
+    }
+    let lines = sketch(&timeline, 60, timeline.total_us);
+    assert!(
+        lines.iter().all(|l| l.chars().count() == 60) && lines[0].starts_with('1') && lines[0].contains('2')
+    );
+}
