@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Rendered by cusync 0.1.0 from a proved plan of `llama65_mlp`, inputs 7422671947059c5f. Do not edit: change the
+// Rendered by cusync 0.1.0 from a proved plan of `llama65_mlp`, inputs b182dcad7af86d41. Do not edit: change the
 // spec and run `cargo xtask render`.
 //! Typed handle of the pipeline `llama65_mlp`: its tensors, stages and edges by name, with their numbers.
 #![allow(non_camel_case_types, non_upper_case_globals)]
@@ -7,9 +7,9 @@
 /// The pipeline's name.
 pub const NAME: &str = "llama65_mlp";
 /// Names the inputs that this file was rendered from.
-pub const INPUTS: u64 = 0x7422671947059c5f;
+pub const INPUTS: u64 = 0xb182dcad7af86d41;
 /// Semaphore slots, 32-bit words.
-pub const SLOT_COUNT: u32 = 8;
+pub const SLOT_COUNT: u32 = 4;
 /// Element type of every tensor.
 pub const ELEMENT: &str = "fp16";
 /// Device profile that the plan was proved for.
@@ -132,16 +132,16 @@ impl Stage {
     /// Output elements of one tile.
     pub const fn tile(self) -> (u32, u32) {
         match self {
-            Stage::gate_up => (64, 64),
-            Stage::down => (64, 128),
+            Stage::gate_up => (128, 128),
+            Stage::down => (256, 128),
         }
     }
 
     /// Tiles along M and N.
     pub const fn grid(self) -> (u32, u32) {
         match self {
-            Stage::gate_up => (8, 43),
-            Stage::down => (8, 64),
+            Stage::gate_up => (4, 22),
+            Stage::down => (2, 64),
         }
     }
 
@@ -191,7 +191,7 @@ impl Edge {
     /// First slot and number of slots in the semaphore array.
     pub const fn slots(self) -> (u32, u32) {
         match self {
-            Edge::gate_up_to_down => (0, 8),
+            Edge::gate_up_to_down => (0, 4),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! From the text of a spec to a plan, with the few wishes that tests and benchmarks have.
 
-use cusync_gen::check::{Candidate, Executor, Plan, check};
+use cusync_gen::check::{Executor, Plan};
 use cusync_gen::device::Device as Profile;
 use cusync_gen::diagnostic::{Span, Spanned};
-use cusync_gen::graph::{Element, Op, Resolved, StageId, StatedEdge, StatedOrder, StatedTile};
-use cusync_gen::policy::{Order, Policy};
+use cusync_gen::graph::{Element, Resolved, StageId, StatedEdge, StatedTile};
+use cusync_gen::policy::Policy;
 
 use super::error::{Error, Result};
 
@@ -48,8 +48,7 @@ pub fn plan_text(
     let spec = cusync_gen::spec::parse(source, origin).map_err(refused)?;
     let mut resolved = spec.resolve(&wishes.dims).map_err(refused)?;
     apply(&mut resolved, wishes);
-    let candidate = choose(&resolved, device, executor).map_err(refused)?;
-    check(candidate).map_err(|r| Error::Refused(r.to_string()))
+    cusync_gen::choose::plan(&resolved, device, executor).map_err(refused)
 }
 
 fn apply(resolved: &mut Resolved, wishes: &Wishes) {
@@ -76,52 +75,6 @@ fn apply(resolved: &mut Resolved, wishes: &Wishes) {
             wait_at: None,
         }));
     }
-}
-
-/// What the spec states. Where it is silent: the tile with the least padded work in whole waves, tiles of low
-/// arithmetic intensity counting for more; four rows of tiles at a time, so that rows are done early and B tiles are
-/// still reused in L2; a slot a row.
-///
-/// # Errors
-/// A stated tile is not built, or a grid is too large to check.
-pub fn choose(
-    resolved: &Resolved,
-    device: &Profile,
-    executor: Executor,
-) -> std::result::Result<Candidate, cusync_gen::diagnostic::Diagnostic> {
-    let mut tiles = Vec::new();
-    for (index, stage) in resolved.stages.iter().enumerate() {
-        let padded = |t: &(u32, u32, u32)| {
-            let packed = if stage.op == Op::GatedGemm { 2 * stage.n } else { stage.n };
-            let count = u64::from(stage.m.div_ceil(t.0)) * u64::from(packed.div_ceil(t.1));
-            let waves = count.div_ceil(u64::from(device.sms));
-            let (area, ends) = (u64::from(t.0) * u64::from(t.1), u64::from(t.0 + t.1));
-            // Loads per multiply fall with area / ends; from 80 on they no longer bound the main loop.
-            waves * area * 80 / (area / ends).min(80)
-        };
-        let built = resolved.kernel_candidates(StageId(index), device)?;
-        tiles.extend(built.into_iter().min_by_key(padded));
-    }
-    let mut candidate = Candidate::new(resolved.graph(&tiles)?, device.clone(), executor);
-    let grids: Vec<_> = candidate.graph.stages.iter().map(|s| s.grid).collect();
-    for ((order, stage), grid) in candidate.orders.iter_mut().zip(&resolved.stages).zip(grids) {
-        if grid.0 > 1 {
-            *order = Order::GroupedRows(grid.0.min(4));
-        }
-        if let Some(StatedOrder::Is(stated)) = stage.stated_order.as_ref().map(|o| &o.value) {
-            *order = stated.clone();
-        }
-    }
-    for (choice, dependence) in candidate.edges.iter_mut().zip(&candidate.graph.dependences) {
-        let Some(stated) = resolved.stated_edge(dependence) else { continue };
-        if let Some(policy) = &stated.policy {
-            choice.policy = policy.value.clone();
-        }
-        if let Some(wait_at) = &stated.wait_at {
-            choice.wait_at = wait_at.value;
-        }
-    }
-    Ok(candidate)
 }
 
 #[cfg(test)]
