@@ -27,6 +27,9 @@ pub struct Device {
     pub tile_us: f64,
     /// From the issue of a bulk or asynchronous copy to its arrival under load, microseconds.
     pub load_latency_us: f64,
+    /// What a wait that is already satisfied costs a tile: next to nothing where a warp of its own waits ahead of the
+    /// loads, a pause of the ring where the main loop itself waits. Microseconds.
+    pub wait_us: f64,
     /// Where the numbers come from.
     pub source: &'static str,
 }
@@ -46,6 +49,7 @@ pub const DEVICES: &[Device] = &[
         launch_us: 2.0,
         tile_us: 1.2,
         load_latency_us: 2.5,
+        wait_us: 0.05,
         source: "measured on one H200 (docs/results)",
     },
     Device {
@@ -61,6 +65,7 @@ pub const DEVICES: &[Device] = &[
         launch_us: 2.0,
         tile_us: 1.2,
         load_latency_us: 2.5,
+        wait_us: 0.05,
         source: "datasheet rates, scaled as the H200's measured ones",
     },
     Device {
@@ -76,6 +81,7 @@ pub const DEVICES: &[Device] = &[
         launch_us: 2.0,
         tile_us: 1.5,
         load_latency_us: 2.0,
+        wait_us: 3.0,
         source: "datasheet rates times 0.77 (matrix) and 0.9 (memory)",
     },
     Device {
@@ -91,6 +97,7 @@ pub const DEVICES: &[Device] = &[
         launch_us: 2.0,
         tile_us: 1.5,
         load_latency_us: 2.0,
+        wait_us: 3.0,
         source: "datasheet rates times 0.72 (matrix) and 0.9 (memory)",
     },
 ];

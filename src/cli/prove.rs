@@ -1,7 +1,7 @@
 //! From a spec to a verdict on every obligation.
 
-use cusync::runtime::choose;
 use cusync_gen::check::{Candidate, Executor, Obligation, Plan, Report, check, judge};
+use cusync_gen::choose;
 use cusync_gen::diagnostic::Diagnostic;
 use cusync_gen::graph::{Dependence, Resolved};
 use cusync_gen::spec;
@@ -27,7 +27,7 @@ impl Proof {
         let refused = |d: Diagnostic| Fault::input(d.render(text, origin, false));
         let parsed = spec::parse(text, origin).map_err(refused)?;
         let resolved = parsed.resolve(&target.dims).map_err(refused)?;
-        let candidate = choose(&resolved, &target.device, executor).map_err(refused)?;
+        let candidate = choose::candidate(&resolved, &target.device, executor).map_err(refused)?;
         let report = judge(&candidate);
         let render = |resolved: &Resolved, dependences: &[Dependence]| -> Vec<String> {
             let shown = report.refutations.iter().map(|r| r.to_diagnostic(resolved, dependences));

@@ -19,7 +19,7 @@ pub use desc::element_code;
 pub use error::{Error, Result, executor_name};
 pub use execute::Captured;
 pub use pipeline::{Options, Pipeline, Tensor};
-pub use plan::{SHIPPED, Wishes, choose, plan_text, shipped};
+pub use plan::{SHIPPED, Wishes, plan_text, shipped};
 pub use run::{RunOptions, RunReport, run_gpu};
 pub use sets::InputSets;
 pub use stats::{Summary, percentile};

@@ -13,6 +13,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::check::{Candidate, Executor, Prediction};
+use crate::device::Device;
 use crate::graph::{OperandKind, StageId};
 use crate::policy::{SlotMap, Tile, WaitAt, wait_box};
 
@@ -109,7 +110,7 @@ pub fn simulate(candidate: &Candidate, executor: Executor) -> Timeline {
             let (end, wait) = if serial {
                 (start + cost.tile_us(stage_id, tile), 0.0)
             } else {
-                waits.run(tile, start, &cost, stage_id, &ready, device.handoff_us)
+                waits.run(tile, start, &cost, stage_id, &ready, device)
             };
             for (edge, dependence) in graph.dependences.iter().enumerate() {
                 if dependence.producer == stage_id {
@@ -184,7 +185,7 @@ impl Waits {
         cost: &TileCost,
         stage: StageId,
         ready: &[Vec<f64>],
-        handoff: f64,
+        device: &Device,
     ) -> (f64, f64) {
         let row = if self.by.0 { tile.m } else { 0 } * self.grid_n + if self.by.1 { tile.n } else { 0 };
         let whole = cost.tile_us(stage, tile);
@@ -192,8 +193,10 @@ impl Waits {
         let (mut now, mut k_done, mut waited) = (start, 0, 0.0);
         for (k, edge, slots) in &self.per_tile[row as usize] {
             now += f64::from(k - k_done) * per_k;
+            now += device.wait_us;
             k_done = *k;
-            let posted = slots.iter().map(|s| ready[*edge][*s as usize]).fold(0.0, f64::max) + handoff;
+            let posted =
+                slots.iter().map(|s| ready[*edge][*s as usize]).fold(0.0, f64::max) + device.handoff_us;
             if posted > now {
                 waited += posted - now;
                 let ahead = (posted - now).min(cost.prefetch_us);
