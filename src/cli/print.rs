@@ -32,7 +32,7 @@ impl Page {
 
     fn wide_table(&mut self, header: &[&str], rows: Vec<Vec<String>>) {
         let mut table = Table::new();
-        table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+        table.load_preset(presets::UTF8_FULL_CONDENSED);
         table.set_content_arrangement(ContentArrangement::Disabled);
         table.force_no_tty();
         table.set_header(header.to_vec());

@@ -1,0 +1,130 @@
+//! The command's JSON and exit statuses, as docs/json.md promises them.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn cusync(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_cusync")).args(args).output().expect("the binary starts")
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&output.stdout)))
+}
+
+/// A spec in a file of its own.
+fn spec(name: &str, text: &str) -> String {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, text).expect("the test's folder is writable");
+    path.display().to_string()
+}
+
+#[test]
+fn check_proves_a_shipped_spec() {
+    let output = cusync(&["check", "gpt3_mlp", "--dim", "M=37", "--json"]);
+    assert_eq!(output.status.code(), Some(0));
+    let value = json(&output);
+    assert_eq!(value["verdict"], "proved");
+    assert_eq!(value["dims"]["M"], 37);
+    let obligations = value["obligations"].as_array().expect("a list");
+    assert_eq!(obligations.len(), 9);
+    for obligation in obligations {
+        assert_eq!(obligation["verdict"], "proved");
+        assert!(obligation["id"].is_string() && obligation.get("counterexample").is_none());
+    }
+}
+
+#[test]
+fn check_refutes_with_a_counterexample() {
+    // Z takes the memory of Y while `two` still reads Y: a tile of `two` overwrites what its neighbours read.
+    let file = spec(
+        "reuse.ron",
+        r#"Pipeline(name: "overwrites", dims: { "M": 512 },
+    stages: [
+        Gemm(name: "one", a: "X(M,512)", b: "W1(512,512)", out: "Y(M,512)"),
+        Gemm(name: "two", a: "Y(M,512)", b: "W2(512,512)", out: "Z(M,512)"),
+    ],
+    alias: { "Z": "Y" })"#,
+    );
+    let output = cusync(&["check", &file, "--json"]);
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    let value = json(&output);
+    assert_eq!(value["verdict"], "refuted");
+    let refuted: Vec<_> = value["obligations"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter(|o| o["verdict"] == "refuted")
+        .collect();
+    assert_eq!(refuted[0]["id"], "reuse");
+    assert!(refuted[0]["counterexample"].as_str().is_some_and(|c| c.contains("two")));
+    let run = cusync(&["run", &file, "--executor", "cpu"]);
+    assert_eq!(run.status.code(), Some(1), "nothing refuted is run");
+}
+
+#[test]
+fn bad_input_ends_with_status_2_and_a_way_out() {
+    let cases: &[&[&str]] = &[
+        &["check", "gtp3_mlp"],
+        &["check", "gpt3_mlp", "--dim", "M=0"],
+        &["check", "gpt3_mlp", "--dim", "M"],
+        &["check", "gpt3_mlp", "--dim", "M=99999999999999999999"],
+        &["check", "gpt3_mlp", "--dim", "Q=1"],
+        &["check", "gpt3_mlp", "--device", "h2000"],
+        &["run", "gpt3_mlp", "--executor", "warp"],
+        &["run", "gpt3_mlp", "--threads", "0"],
+        &["check", "/"],
+        &["bench", "mlp", "--pipeline", "nothing"],
+        &["gen", "two_gemms", "-o", "/dev/null/x"],
+        &["frobnicate"],
+    ];
+    for case in cases {
+        let output = cusync(case);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{case:?}: {text}");
+        assert!(output.stdout.is_empty(), "{case:?}");
+        assert!(text.starts_with("error") && !text.contains("panicked"), "{case:?}: {text}");
+    }
+}
+
+#[test]
+fn run_verifies_on_the_cpu() {
+    for pipeline in ["two_gemms", "diamond", "chain3"] {
+        let output = cusync(&["run", pipeline, "--dim", "M=37", "--executor", "cpu", "--json"]);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        let value = json(&output);
+        assert_eq!((&value["executor"], &value["verified"]), (&"cpu".into(), &true.into()));
+        assert!(value["max_rel_err"].as_f64().is_some_and(|e| e < 2e-3));
+        assert!(value["time_us"].as_f64().is_some_and(|t| t > 0.0));
+        for list in ["obligations", "stages", "edges", "outputs"] {
+            assert!(value[list].as_array().is_some_and(|l| !l.is_empty()), "{pipeline} {list}");
+        }
+    }
+}
+
+#[test]
+fn run_prints_one_plain_table_into_a_pipe() {
+    let output = cusync(&["run", "two_gemms", "--executor", "cpu"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("right: max relative error"), "{text}");
+    assert!(text.contains("9 of 9") && !text.contains('\u{1b}'), "{text}");
+    assert!(output.stderr.is_empty(), "no progress where there is no terminal");
+}
+
+#[test]
+fn explain_gen_and_doctor_answer() {
+    let explained = json(&cusync(&["explain", "chain3", "--json"]));
+    assert_eq!(explained["edges"][1]["policy"], "a slot for 1 x 2 tiles");
+    let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("generated");
+    let generated = cusync(&["gen", "two_gemms", "-o", &dir.display().to_string(), "--json"]);
+    assert_eq!(generated.status.code(), Some(0));
+    let header = std::fs::read_to_string(dir.join("two_gemms.h")).expect("the header was written");
+    assert!(header.contains("cusync"));
+    assert_eq!(json(&generated)["files"].as_array().map(Vec::len), Some(2));
+    let doctor = cusync(&["doctor", "--json"]);
+    assert_eq!(doctor.status.code(), Some(0));
+    for finding in json(&doctor)["findings"].as_array().expect("a list") {
+        assert_eq!(finding["ok"] == false, finding["fix"].is_string(), "a fault has a way out: {finding}");
+    }
+}

@@ -1,0 +1,45 @@
+//! Every Rust example is short and runs. Cargo builds examples before it runs integration tests.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The ladder.
+const EXAMPLES: [&str; 6] =
+    ["01_check", "02_render", "03_run_mlp", "04_graph_capture", "05_own_policy", "06_custom_stage"];
+
+/// Where cargo put the built examples: beside the binary of this package.
+fn folder() -> PathBuf {
+    let binary = Path::new(env!("CARGO_BIN_EXE_cusync"));
+    binary.parent().expect("a binary is in a folder").join("examples")
+}
+
+#[test]
+fn the_list_is_complete_and_every_example_is_short() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(source).expect("the folder exists") {
+        let path = entry.expect("readable").path();
+        if path.extension().is_some_and(|e| e == "rs") {
+            let lines = std::fs::read_to_string(&path).expect("text").lines().count();
+            assert!(lines < 80, "{} has {lines} lines", path.display());
+            found.push(path.file_stem().expect("a name").to_string_lossy().into_owned());
+        }
+    }
+    found.sort();
+    assert_eq!(found, EXAMPLES);
+}
+
+#[test]
+fn every_example_runs() {
+    for name in EXAMPLES {
+        let path = folder().join(name);
+        if !path.exists() {
+            // `cargo test --test examples` alone does not build them.
+            let status = Command::new(env!("CARGO")).args(["build", "--quiet", "--example", name]).status();
+            assert!(status.is_ok_and(|s| s.success()), "{name} does not build");
+        }
+        let output = Command::new(&path).output().unwrap_or_else(|e| panic!("{name} did not start: {e}"));
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{name}: {text}");
+    }
+}
