@@ -2,8 +2,8 @@
 //!
 //!     cargo run --release --example 01_check
 
-use cusync::runtime::choose;
 use cusync_gen::check::{Executor, Obligation, judge};
+use cusync_gen::choose;
 use cusync_gen::device::Device;
 use cusync_gen::spec;
 
@@ -25,8 +25,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .map_err(|d| d.render(SPEC, "mine.ron", false))?;
 
     // Tiles, orders and policies are chosen; then the choice has to be proved.
-    let candidate =
-        choose(&resolved, device, Executor::Programmatic).map_err(|d| d.render(SPEC, "mine.ron", false))?;
+    let candidate = choose::candidate(&resolved, device, Executor::Programmatic)
+        .map_err(|d| d.render(SPEC, "mine.ron", false))?;
     let report = judge(&candidate);
     for obligation in Obligation::ALL {
         match report.refutation(obligation) {

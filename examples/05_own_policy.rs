@@ -5,8 +5,9 @@
 
 use cusync::runtime::cpu::{CpuOptions, CpuPipeline, Workers};
 use cusync::runtime::inputs::Inputs;
-use cusync::runtime::{choose, shipped};
+use cusync::runtime::shipped;
 use cusync_gen::check::{Executor, check};
+use cusync_gen::choose;
 use cusync_gen::device::Device;
 use cusync_gen::policy::Policy;
 use cusync_gen::spec;
@@ -16,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let source = shipped("two_gemms").ok_or("the spec ships")?;
     let refused = |d: cusync_gen::diagnostic::Diagnostic| d.render(source, "two_gemms", false);
     let resolved = spec::parse(source, "two_gemms").and_then(|s| s.resolve(&[])).map_err(refused)?;
-    let mut candidate = choose(&resolved, device, Executor::Cpu).map_err(refused)?;
+    let mut candidate = choose::candidate(&resolved, device, Executor::Cpu).map_err(refused)?;
 
     // Diagonals share a slot. Slots are numbered from 0 without gaps, one entry a tile, row by row.
     let (rows, cols) = candidate.graph.stages[0].grid;

@@ -115,7 +115,7 @@ fn run_prints_one_plain_table_into_a_pipe() {
 #[test]
 fn explain_gen_and_doctor_answer() {
     let explained = json(&cusync(&["explain", "chain3", "--json"]));
-    assert_eq!(explained["edges"][1]["policy"], "a slot for 1 x 2 tiles");
+    assert_eq!(explained["edges"][1]["policy"], "Batched(rows: 1, cols: 2)");
     let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("generated");
     let generated = cusync(&["gen", "two_gemms", "-o", &dir.display().to_string(), "--json"]);
     assert_eq!(generated.status.code(), Some(0));

@@ -2,7 +2,8 @@
 
 use cusync::runtime::executor_name;
 use cusync_gen::check::{Plan, StartGuarantee};
-use cusync_gen::policy::{Order, Policy, WaitAt};
+use cusync_gen::choose::{order_name, policy_name};
+use cusync_gen::policy::{Order, WaitAt};
 
 use super::check::{dims, usual_executor};
 use super::fault::Fault;
@@ -50,13 +51,7 @@ pub(crate) fn stages(plan: &Plan) -> Vec<StageReport> {
         tiles: s.tiles(),
         k_blocks: s.k_blocks,
         waves: f64::from(s.tiles()) / f64::from(plan.device().sms),
-        order: match order {
-            Order::RowMajor => "row-major".into(),
-            Order::ColumnMajor => "column-major".into(),
-            Order::GroupedRows(g) => format!("{g} rows at a time"),
-            Order::GroupedColumns(g) => format!("{g} columns at a time"),
-            Order::Table(_) => "stated".into(),
-        },
+        order: order_name(order),
     };
     plan.graph().stages.iter().zip(plan.orders()).map(of).collect()
 }
@@ -69,13 +64,7 @@ pub(crate) fn edges(plan: &Plan) -> Vec<EdgeReport> {
         EdgeReport {
             name: plan.edge_name(id),
             operand: format!("{kind:?}"),
-            policy: match edge.policy() {
-                Policy::Tile => "a slot a tile".into(),
-                Policy::Row => "a slot a row".into(),
-                Policy::Batched { rows, cols } => format!("a slot for {rows} x {cols} tiles"),
-                Policy::Strided { stride } => format!("tiles {stride} apart share a slot"),
-                Policy::Table(_) => "stated tile by tile".into(),
-            },
+            policy: policy_name(edge.policy()),
             wait_at: match edge.wait_at() {
                 WaitAt::PerKBlock => "k-block".into(),
                 WaitAt::Start => "start".into(),
