@@ -113,6 +113,17 @@ fn run_prints_one_plain_table_into_a_pipe() {
 }
 
 #[test]
+fn simulate_predicts_every_executor_of_the_device() {
+    for (device, executors) in [("h200", 3), ("a100", 2)] {
+        let value = json(&cusync(&["simulate", "gpt3_mlp", "--device", device, "--json"]));
+        let times = value["times"].as_array().expect("a list");
+        assert_eq!(times.len(), executors);
+        assert_eq!((&times[0]["executor"], &times[0]["speedup"]), (&"serial".into(), &1.0.into()));
+        assert!(times.iter().all(|t| t["time_us"].as_f64().is_some_and(|t| t > 0.0)));
+    }
+}
+
+#[test]
 fn explain_gen_and_doctor_answer() {
     let explained = json(&cusync(&["explain", "chain3", "--json"]));
     assert_eq!(explained["edges"][1]["policy"], "Batched(rows: 1, cols: 2)");

@@ -37,6 +37,8 @@ enum Subcommands {
         #[arg(short, long, value_name = "DIR", default_value = ".")]
         output: PathBuf,
     },
+    /// Predict the time of every executor
+    Simulate(TargetArgs),
     /// Run and verify against an independent reference: on the GPU if there is one, else on the CPU
     Run {
         #[command(flatten)]
@@ -125,6 +127,7 @@ impl Args {
             Subcommands::Check(target) => Command::Check(target.resolve()?),
             Subcommands::Explain(target) => Command::Explain(target.resolve()?),
             Subcommands::Gen { target, output } => Command::Generate(target.resolve()?, output),
+            Subcommands::Simulate(target) => Command::Simulate(target.resolve()?),
             Subcommands::Run { target, seed, threads } => {
                 let threads = threads.map(usize::from);
                 Command::Run(RunRequest { target: target.resolve()?, seed, threads })

@@ -14,6 +14,7 @@ mod prove;
 mod report;
 mod request;
 mod run;
+mod simulate;
 mod source;
 mod timeline;
 
@@ -42,6 +43,7 @@ fn execute(request: &Request) -> Result<Report, Fault> {
         Command::Check(what) => Report::Check(check::check(what)?),
         Command::Explain(what) => Report::Explain(explain::explain(what)?),
         Command::Generate(what, dir) => Report::Generate(generate::generate(what, dir)?),
+        Command::Simulate(what) => Report::Simulate(simulate::simulate(what)?),
         Command::Run(what) => Report::Run(Box::new(run::run(what, &request.output)?)),
         Command::Bench(what) => Report::Bench(bench::bench(what, &request.output)?),
         Command::Doctor => Report::Doctor(doctor::doctor()),

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::fault::Fault;
 use super::report::{
     BenchReport, CheckReport, DoctorReport, ExplainReport, ObligationReport, PredictionReport, Report,
-    RunReport, StageReport,
+    RunReport, SimulateReport, StageReport,
 };
 use super::request::Output;
 
@@ -51,13 +51,18 @@ pub(crate) fn report(report: &Report, output: &Output) -> ExitCode {
     let good = match report {
         Report::Check(r) => r.verdict == "proved",
         Report::Run(r) => r.verified,
-        Report::Explain(_) | Report::Generate(_) | Report::Bench(_) | Report::Doctor(_) => true,
+        Report::Explain(_)
+        | Report::Generate(_)
+        | Report::Simulate(_)
+        | Report::Bench(_)
+        | Report::Doctor(_) => true,
     };
     let text = if output.json {
         match report {
             Report::Check(r) => json(r),
             Report::Explain(r) => json(r),
             Report::Generate(r) => json(r),
+            Report::Simulate(r) => json(r),
             Report::Run(r) => json(r.as_ref()),
             Report::Bench(BenchReport::Mlp(r)) => json(&r.records),
             Report::Bench(BenchReport::Sync(r)) => json(r),
@@ -69,6 +74,7 @@ pub(crate) fn report(report: &Report, output: &Output) -> ExitCode {
             Report::Check(r) => check(&mut page, r),
             Report::Explain(r) => explain(&mut page, r),
             Report::Generate(r) => r.files.iter().for_each(|f| page.line(format!("wrote {f}"))),
+            Report::Simulate(r) => simulate(&mut page, r),
             Report::Run(r) => run(&mut page, r),
             Report::Bench(r) => bench(&mut page, r),
             Report::Doctor(r) => doctor(&mut page, r),
@@ -161,6 +167,21 @@ fn explain(page: &mut Page, r: &ExplainReport) {
     if let Some(p) = &r.predicted {
         page.line(format!("predicted on {}: {}", p.device, prediction(p)));
     }
+}
+
+fn simulate(page: &mut Page, r: &SimulateReport) {
+    page.line(format!("{} on {}, chosen for {}", title(&r.pipeline, &r.dims), r.device, r.chosen_for));
+    let span = |t: &super::report::PredictedTime| -> String {
+        let of = |s: &super::report::PredictedStage| format!("{} {:.1}-{:.1}", s.name, s.begin_us, s.end_us);
+        t.stages.iter().map(of).collect::<Vec<_>>().join(", ")
+    };
+    page.table(
+        ["executor", "predicted us", "speed-up", "stages, begin-end us"],
+        r.times
+            .iter()
+            .map(|t| [t.executor.into(), format!("{:.1}", t.time_us), format!("{:.2}x", t.speedup), span(t)]),
+    );
+    page.line(format!("profile: {}", r.source));
 }
 
 fn run(page: &mut Page, r: &RunReport) {

@@ -10,6 +10,7 @@ pub(crate) enum Report {
     Check(CheckReport),
     Explain(ExplainReport),
     Generate(GenerateReport),
+    Simulate(SimulateReport),
     Run(Box<RunReport>),
     Bench(BenchReport),
     Doctor(DoctorReport),
@@ -139,6 +140,33 @@ pub(crate) struct RunReport {
     /// For people.
     #[serde(skip)]
     pub(crate) timeline: Vec<String>,
+}
+
+/// When a stage's first tile begins and its last ends, as predicted.
+#[derive(Serialize)]
+pub(crate) struct PredictedStage {
+    pub(crate) name: String,
+    pub(crate) begin_us: f64,
+    pub(crate) end_us: f64,
+}
+
+#[derive(Serialize)]
+pub(crate) struct PredictedTime {
+    pub(crate) executor: &'static str,
+    pub(crate) time_us: f64,
+    pub(crate) speedup: f64,
+    pub(crate) stages: Vec<PredictedStage>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct SimulateReport {
+    pub(crate) pipeline: String,
+    pub(crate) dims: BTreeMap<String, u32>,
+    pub(crate) device: String,
+    /// Where the device's numbers come from.
+    pub(crate) source: String,
+    pub(crate) chosen_for: &'static str,
+    pub(crate) times: Vec<PredictedTime>,
 }
 
 /// A benchmark's records.

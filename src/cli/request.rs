@@ -57,6 +57,7 @@ pub(crate) enum Command {
     Check(Target),
     Explain(Target),
     Generate(Target, PathBuf),
+    Simulate(Target),
     Run(RunRequest),
     Bench(Suite),
     Doctor,

@@ -1,0 +1,46 @@
+//! `cusync simulate`: what the model predicts for every executor.
+
+use cusync::runtime::executor_name;
+use cusync_gen::check::Executor;
+use cusync_gen::simulate::simulate as predict;
+
+use super::check::{dims, usual_executor};
+use super::fault::Fault;
+use super::prove::Proof;
+use super::report::{PredictedStage, PredictedTime, SimulateReport};
+use super::request::Target;
+
+pub(crate) fn simulate(target: &Target) -> Result<SimulateReport, Fault> {
+    let chosen_for = usual_executor(target);
+    let proof = Proof::of(target, chosen_for)?;
+    let mut executors = vec![Executor::Serial, Executor::Streams];
+    if target.device.arch >= 90 {
+        executors.push(Executor::Programmatic);
+    }
+    let candidate = proof.candidate();
+    let graph = &candidate.graph;
+    let serial_us = predict(candidate, Executor::Serial).total_us;
+    let times = executors
+        .into_iter()
+        .map(|executor| {
+            let timeline = predict(candidate, executor);
+            let stages = graph.stages.iter().zip(&timeline.stages);
+            PredictedTime {
+                executor: executor_name(executor),
+                time_us: timeline.total_us,
+                speedup: serial_us / timeline.total_us,
+                stages: stages
+                    .map(|(s, &(begin_us, end_us))| PredictedStage { name: s.name.clone(), begin_us, end_us })
+                    .collect(),
+            }
+        })
+        .collect();
+    Ok(SimulateReport {
+        pipeline: graph.name.clone(),
+        dims: dims(graph),
+        device: target.device.name.into(),
+        source: target.device.source.into(),
+        chosen_for: executor_name(chosen_for),
+        times,
+    })
+}
