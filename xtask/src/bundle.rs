@@ -18,11 +18,7 @@ pub(crate) fn bundle(root: &Path) -> Outcome {
     }
     fs::create_dir_all(out.join("policies")).map_err(io)?;
     strip_into(&root.join("target/release/cusync"), &out.join("cusync"))?;
-    for test in gpu_tests(root)? {
-        let name = test.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        let short = name.rsplit_once('-').map_or(name.as_str(), |(stem, _)| stem);
-        strip_into(&test, &out.join(short))?;
-    }
+    strip_into(&gpu_tests(root)?, &out.join("gpu_tests"))?;
     for entry in fs::read_dir(root.join("policies")).map_err(io)?.flatten() {
         if entry.path().extension().is_some_and(|e| e == "ron") {
             fs::copy(entry.path(), out.join("policies").join(entry.file_name())).map_err(io)?;
@@ -40,44 +36,23 @@ pub(crate) fn bundle(root: &Path) -> Outcome {
     Ok(())
 }
 
-/// Builds the tests whose names start with `gpu_` and returns their executables.
-fn gpu_tests(root: &Path) -> Result<Vec<PathBuf>, String> {
-    let mut found = Vec::new();
-    let mut names: Vec<String> = fs::read_dir(root.join("tests"))
-        .map_err(|e| format!("tests: {e}"))?
-        .flatten()
-        .filter_map(|e| e.file_name().to_str()?.strip_suffix(".rs").map(str::to_owned))
-        .filter(|n| n.starts_with("gpu_"))
-        .collect();
-    names.sort();
-    for name in names {
-        let output = Command::new("cargo")
-            .current_dir(root)
-            .args([
-                "test",
-                "--release",
-                "--no-run",
-                "--message-format=json-render-diagnostics",
-                "--test",
-                &name,
-            ])
-            .stderr(std::process::Stdio::inherit())
-            .output()
-            .map_err(|e| format!("cargo did not start: {e}"))?;
-        if !output.status.success() {
-            return Err(format!("building {name} ended with {}", output.status));
-        }
-        let text = String::from_utf8_lossy(&output.stdout);
-        let executable = text
-            .lines()
-            .filter(|l| l.contains("\"compiler-artifact\""))
-            .filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok())
-            .filter(|v| v["target"]["name"] == name.as_str())
-            .find_map(|v| v["executable"].as_str().map(PathBuf::from))
-            .ok_or_else(|| format!("cargo did not name the executable of {name}"))?;
-        found.push(executable);
+/// Builds `tests/gpu` and returns its executable.
+fn gpu_tests(root: &Path) -> Result<PathBuf, String> {
+    let output = Command::new("cargo")
+        .current_dir(root)
+        .args(["test", "--release", "--no-run", "--message-format=json-render-diagnostics", "--test", "gpu"])
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .map_err(|e| format!("cargo did not start: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("building the GPU tests ended with {}", output.status));
     }
-    Ok(found)
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines()
+        .filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok())
+        .filter(|v| v["reason"] == "compiler-artifact" && v["target"]["name"] == "gpu")
+        .find_map(|v| v["executable"].as_str().map(PathBuf::from))
+        .ok_or_else(|| "cargo did not name the executable of the GPU tests".into())
 }
 
 /// Copies without symbols when `strip` is there; debug information only makes the copy slower.

@@ -1,10 +1,8 @@
 //! The kernel library's helpers against plain host code, and the kernels that it says it has.
 
-mod gpu_common;
-
+use crate::common::gpu;
 use cusync::device::{DeviceBuffer, Stream, helpers, kernels};
 use cusync::ffi;
-use gpu_common::gpu;
 use half::{bf16, f16};
 
 #[test]

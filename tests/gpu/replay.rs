@@ -1,11 +1,9 @@
 //! A thousand runs, graph replays and eager launches mixed, over several weight sets: the epoch on the device keeps up.
 
-mod gpu_common;
-
+use crate::common::{assert_right, dim, executors, gpu, pipeline, plan};
 use cusync::runtime::verify::Reference;
 use cusync::runtime::{Error, InputSets, Options};
 use cusync_gen::check::Executor;
-use gpu_common::{assert_right, dim, executors, gpu, pipeline, plan};
 
 const RUNS: usize = 1000;
 

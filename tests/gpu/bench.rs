@@ -1,9 +1,7 @@
 //! The benchmark's records hold together.
 
-mod gpu_common;
-
+use crate::common::gpu;
 use cusync::bench::{MlpArgs, Regime, bench_mlp, rows};
-use gpu_common::gpu;
 
 #[test]
 fn a_small_benchmark_has_baselines_and_floors() {

@@ -3,13 +3,11 @@
 //! The trap that ends the wait costs the process its CUDA context, so each case runs in a child: this same binary,
 //! told by an environment variable which executor to starve.
 
-mod gpu_common;
-
 use std::time::{Duration, Instant};
 
+use crate::common::{dim, executors, gpu, pipeline, plan};
 use cusync::runtime::{Error, InputSets, Options};
 use cusync_gen::check::Executor;
-use gpu_common::{dim, executors, gpu, pipeline, plan};
 
 const ROLE: &str = "CUSYNC_STARVED_CHILD";
 
@@ -62,7 +60,7 @@ fn a_starved_edge_is_named_in_time() {
         let role = cusync::runtime::executor_name(executor);
         let this = std::env::current_exe().expect("this binary has a path");
         let child = std::process::Command::new(this)
-            .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+            .args(["--exact", "starved::child", "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
             .output()
             .expect("the child starts");

@@ -1,7 +1,6 @@
 //! The MLPs on a GPU: every size, element type, executor, policy and kernel is right to 2e-3.
 
-mod gpu_common;
-
+use crate::common::{Gpu, assert_runs_right, dim, executors, gpu, pipeline, plan, plan_of, quick};
 use cusync::bench::SIZES;
 use cusync::runtime::verify::Reference;
 use cusync::runtime::{InputSets, Options, Wishes};
@@ -9,7 +8,6 @@ use cusync_gen::check::Executor;
 use cusync_gen::device::KERNELS;
 use cusync_gen::graph::Element;
 use cusync_gen::policy::Policy;
-use gpu_common::{Gpu, assert_runs_right, dim, executors, gpu, pipeline, plan, plan_of, quick};
 
 /// Tokens in flight: those that are compared, and some that are multiples of no tile.
 fn sizes() -> Vec<u32> {

@@ -1,0 +1,10 @@
+//! What only a GPU can show. One binary, so that a bundle carries the kernels once; it reads no files.
+//!
+//! Without a GPU every test says `skipped:` and passes. `CUSYNC_GPU_QUICK=1` keeps a few sizes.
+
+mod bench;
+mod common;
+mod helpers;
+mod mlp;
+mod replay;
+mod starved;
