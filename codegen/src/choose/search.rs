@@ -59,30 +59,13 @@ pub(super) fn search(resolved: &Resolved, device: &Device, executor: Executor) -
         let shapes: Vec<TileShape> = timed.into_iter().map(|(_, shape)| shape).collect();
         kept.push(if shapes.is_empty() { vec![first[i]] } else { shapes });
     }
-    let mut count = 1;
-    for shapes in &mut kept {
-        shapes.truncate(TILES_KEPT);
-        count *= shapes.len();
-    }
-    if count > COMBINATIONS {
-        kept.iter_mut().for_each(|shapes| shapes.truncate(1));
-        count = 1;
-    }
-
+    let combinations = combinations(kept, &candidates);
+    let only = combinations.len() == 1;
     let mut best: Option<(f64, Candidate)> = None;
-    for number in 0..count {
-        let mut rest = number;
-        let tiles: Vec<TileShape> = kept
-            .iter()
-            .map(|shapes| {
-                let shape = shapes[rest % shapes.len()];
-                rest /= shapes.len();
-                shape
-            })
-            .collect();
+    for tiles in combinations {
         let graph = match resolved.graph(&tiles) {
             Ok(graph) => graph,
-            Err(refused) if count == 1 => return Err(refused),
+            Err(refused) if only => return Err(refused),
             Err(_) => continue,
         };
         let mut c = Candidate::new(graph, device.clone(), executor);
@@ -101,6 +84,31 @@ pub(super) fn search(resolved: &Resolved, device: &Device, executor: Executor) -
     settle(resolved, &mut best, &mut alternatives);
     best.predicted = Some(predict(&best));
     Ok(Found { best, alternatives })
+}
+
+/// Tiles worth simulating together: every choice among the best of each stage, and one shape for all stages, which can
+/// lose in each stage alone and win together, because tiles of unlike shape leave less to overlap.
+fn combinations(mut kept: Vec<Vec<TileShape>>, candidates: &[Vec<TileShape>]) -> Vec<Vec<TileShape>> {
+    kept.iter_mut().for_each(|shapes| shapes.truncate(TILES_KEPT));
+    if kept.iter().map(Vec::len).product::<usize>() > COMBINATIONS {
+        kept.iter_mut().for_each(|shapes| shapes.truncate(1));
+    }
+    let mut all: Vec<Vec<TileShape>> = vec![Vec::new()];
+    for shapes in &kept {
+        all = all.iter().flat_map(|head| shapes.iter().map(move |s| [&head[..], &[*s]].concat())).collect();
+    }
+    let every = candidates.iter().max_by_key(|shapes| shapes.len()).cloned().unwrap_or_default();
+    for shape in every {
+        // A stage whose shape is fixed keeps it.
+        let uniform =
+            candidates.iter().map(|c| if c.contains(&shape) { Some(shape) } else { c.first().copied() });
+        if let Some(uniform) = uniform.collect::<Option<Vec<_>>>()
+            && !all.contains(&uniform)
+        {
+            all.push(uniform);
+        }
+    }
+    all
 }
 
 /// A stage's time by itself.
