@@ -160,3 +160,25 @@ fn a_timeline_accounts_for_every_tile() {
         lines.iter().all(|l| l.chars().count() == 60) && lines[0].starts_with('1') && lines[0].contains('2')
     );
 }
+
+#[test]
+fn overlap_is_chosen_only_where_it_gains() {
+    use cusync_gen::check::Coupling;
+    let plan = |m| choose::plan(&shipped(GPT3, m), h200(), Executor::Programmatic).expect("proved");
+    assert_eq!(plan(768).coupling(), Coupling::Tiles, "1.09 and 2.18 waves leave much to overlap");
+    let flat = plan(2048);
+    assert_eq!(flat.coupling(), Coupling::KernelBoundary, "2.9 and 5.8 waves leave nothing");
+    let choice = flat.choices().iter().find(|c| c.subject == "coupling").expect("explained");
+    assert!(choice.reason.contains("state a policy to overlap all the same"), "{}", choice.reason);
+    let mut stated = shipped(GPT3, 2048);
+    stated.edges = vec![cusync_gen::graph::StatedEdge {
+        span: Default::default(),
+        producer: cusync_gen::graph::StageId(0),
+        consumer: cusync_gen::graph::StageId(1),
+        operand: None,
+        policy: Some(cusync_gen::diagnostic::Spanned::new(Policy::Row, Default::default())),
+        wait_at: None,
+    }];
+    let stated = choose::plan(&stated, h200(), Executor::Programmatic).expect("proved");
+    assert_eq!(stated.coupling(), Coupling::Tiles, "a stated policy is kept");
+}

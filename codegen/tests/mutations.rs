@@ -305,6 +305,16 @@ fn a_serial_chain_out_of_order() {
 }
 
 #[test]
+fn kernel_boundaries_carry_dependences_only_in_launch_order() {
+    let mut c = candidate(mlp());
+    c.coupling = cusync_gen::check::Coupling::KernelBoundary;
+    c.device.sms = 1; // nothing waits, so nothing can starve
+    assert_eq!(judge(&c).refutations, []);
+    c.launch_order.reverse();
+    refuted(&judge(&c), Obligation::Cover);
+}
+
+#[test]
 fn a_policy_table_of_the_wrong_length() {
     let c = with_policy(mlp(), Policy::Table(vec![0; 3]));
     assert!(refuted(&judge(&c), Obligation::Bounds).contains("a table of 3 slots for 16 tiles"));

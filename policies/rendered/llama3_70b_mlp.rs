@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Rendered by cusync 0.1.0 from a proved plan of `llama3_70b_mlp`, inputs e722f13499f83f47. Do not edit: change the
+// Rendered by cusync 0.1.0 from a proved plan of `llama3_70b_mlp`, inputs 2b871fae16dadc37. Do not edit: change the
 // spec and run `cargo xtask render`.
 //! Typed handle of the pipeline `llama3_70b_mlp`: its tensors, stages and edges by name, with their numbers.
 #![allow(non_camel_case_types, non_upper_case_globals)]
@@ -7,7 +7,7 @@
 /// The pipeline's name.
 pub const NAME: &str = "llama3_70b_mlp";
 /// Names the inputs that this file was rendered from.
-pub const INPUTS: u64 = 0xe722f13499f83f47;
+pub const INPUTS: u64 = 0x2b871fae16dadc37;
 /// Semaphore slots, 32-bit words.
 pub const SLOT_COUNT: u32 = 4;
 /// Element type of every tensor.
@@ -133,7 +133,7 @@ impl Stage {
     pub const fn tile(self) -> (u32, u32) {
         match self {
             Stage::gate_up => (128, 128),
-            Stage::down => (256, 128),
+            Stage::down => (128, 256),
         }
     }
 
@@ -141,7 +141,7 @@ impl Stage {
     pub const fn grid(self) -> (u32, u32) {
         match self {
             Stage::gate_up => (4, 28),
-            Stage::down => (2, 64),
+            Stage::down => (4, 32),
         }
     }
 

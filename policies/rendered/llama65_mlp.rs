@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Rendered by cusync 0.1.0 from a proved plan of `llama65_mlp`, inputs b182dcad7af86d41. Do not edit: change the
+// Rendered by cusync 0.1.0 from a proved plan of `llama65_mlp`, inputs 1acd9eecd3da391b. Do not edit: change the
 // spec and run `cargo xtask render`.
 //! Typed handle of the pipeline `llama65_mlp`: its tensors, stages and edges by name, with their numbers.
 #![allow(non_camel_case_types, non_upper_case_globals)]
@@ -7,7 +7,7 @@
 /// The pipeline's name.
 pub const NAME: &str = "llama65_mlp";
 /// Names the inputs that this file was rendered from.
-pub const INPUTS: u64 = 0xb182dcad7af86d41;
+pub const INPUTS: u64 = 0x1acd9eecd3da391b;
 /// Semaphore slots, 32-bit words.
 pub const SLOT_COUNT: u32 = 4;
 /// Element type of every tensor.
@@ -133,7 +133,7 @@ impl Stage {
     pub const fn tile(self) -> (u32, u32) {
         match self {
             Stage::gate_up => (128, 128),
-            Stage::down => (256, 128),
+            Stage::down => (128, 256),
         }
     }
 
@@ -141,7 +141,7 @@ impl Stage {
     pub const fn grid(self) -> (u32, u32) {
         match self {
             Stage::gate_up => (4, 22),
-            Stage::down => (2, 64),
+            Stage::down => (4, 32),
         }
     }
 

@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 
-use cusync_gen::check::{Executor, StartGuarantee};
+use cusync_gen::check::{Coupling, Executor, StartGuarantee};
 
 use super::error::{Error, Result};
 use super::pipeline::{Kernels, Pipeline, Shared};
@@ -121,6 +121,12 @@ impl Pipeline {
 
     fn enqueue(&self, executor: Executor, kernels: &Kernels) -> Result<()> {
         match executor {
+            // A plan may find overlap not worth its while: then its executor is a serial chain.
+            Executor::Streams | Executor::Programmatic
+                if self.plan.coupling() == Coupling::KernelBoundary =>
+            {
+                self.enqueue_serial(kernels)?
+            }
             Executor::Serial => self.enqueue_serial(kernels)?,
             Executor::Programmatic => self.enqueue_programmatic(kernels)?,
             Executor::Streams => self.enqueue_streams(kernels)?,

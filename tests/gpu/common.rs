@@ -7,6 +7,7 @@ use cusync::device::Device;
 use cusync::runtime::verify::{Accuracy, Reference};
 use cusync::runtime::{InputSets, Options, Pipeline, Wishes, plan_text, shipped};
 use cusync_gen::check::{Executor, Plan};
+use cusync_gen::policy::Policy;
 
 /// Tests of one binary take turns: each may fill the GPU.
 static TURN: Mutex<()> = Mutex::new(());
@@ -53,9 +54,9 @@ pub fn executors(gpu: &Gpu) -> Vec<Executor> {
     list
 }
 
-/// Wishes with one dim.
+/// Wishes with one dim, and a slot a row on every edge: what is chosen automatically may be not to overlap at all.
 pub fn dim(name: &str, value: u64) -> Wishes {
-    Wishes { dims: vec![(name.into(), value)], ..Wishes::default() }
+    Wishes { dims: vec![(name.into(), value)], policy: Some(Policy::Row), ..Wishes::default() }
 }
 
 /// The plan of a shipped spec for this GPU.

@@ -126,7 +126,7 @@ fn every_kernel() {
     let tiles: Vec<_> = KERNELS.iter().filter(|k| k.arch == arch).map(|k| (k.tile.0, k.tile.1)).collect();
     for source in [RAGGED, GATED] {
         for element in [Element::F16, Element::Bf16] {
-            let wishes = Wishes { element: Some(element), ..Wishes::default() };
+            let wishes = Wishes { element: Some(element), policy: Some(Policy::Row), ..Wishes::default() };
             let serial = plan_of(&gpu, source, &wishes, Executor::Serial);
             let inputs = InputSets::random(serial.graph(), &gpu.device, 1, 12).expect("inputs fit");
             let mut model = pipeline(&gpu, &serial, &inputs, Options::default());

@@ -1,6 +1,6 @@
 //! What is judged: a graph with a choice for every open question, before anything is proved.
 
-use super::{Choice, EdgeChoice, Executor, StartGuarantee};
+use super::{Choice, Coupling, EdgeChoice, Executor, StartGuarantee};
 use crate::device::Device;
 use crate::graph::{Graph, StageId};
 use crate::policy::{Order, Policy, SlotMap, WaitAt};
@@ -87,6 +87,8 @@ pub struct Candidate {
     pub executor: Executor,
     /// What the launch promises.
     pub start: StartGuarantee,
+    /// What holds dependent stages together.
+    pub coupling: Coupling,
     /// Tile orders, one a stage.
     pub orders: Vec<Order>,
     /// Policies, one for each of [`Graph::dependences`].
@@ -110,6 +112,7 @@ impl Candidate {
         let overlap = matches!(executor, Executor::Streams | Executor::Programmatic);
         Candidate {
             start: if overlap { StartGuarantee::AllProducersStarted } else { StartGuarantee::None },
+            coupling: if executor == Executor::Serial { Coupling::KernelBoundary } else { Coupling::Tiles },
             orders: vec![Order::RowMajor; stages],
             edges: vec![
                 EdgeChoice { policy: Policy::Row, wait_at: WaitAt::PerKBlock };

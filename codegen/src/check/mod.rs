@@ -29,7 +29,7 @@ mod program;
 mod report;
 
 pub use candidate::{Candidate, EpochSource, Practice, Prediction, StoreCompletion};
-pub use plan::{Choice, EdgeChoice, EdgePlan, Executor, Plan, StartGuarantee};
+pub use plan::{Choice, Coupling, EdgeChoice, EdgePlan, Executor, Plan, StartGuarantee};
 pub use program::{Event, Generated, TileProgram, slice_k_blocks};
 pub use report::{Obligation, Refutation, Report, Subject};
 
@@ -59,7 +59,8 @@ pub fn check(candidate: Candidate) -> Result<Plan, Refutation> {
     }
     let mut slot_base = 0;
     let slots = candidate.slot_maps();
-    let Candidate { graph, device, executor, start, orders, edges, choices, predicted, .. } = candidate;
+    let Candidate { graph, device, executor, start, coupling, orders, edges, choices, predicted, .. } =
+        candidate;
     let edges = graph
         .dependences
         .iter()
@@ -71,5 +72,5 @@ pub fn check(candidate: Candidate) -> Result<Plan, Refutation> {
             EdgePlan { dependence: dependence.clone(), policy, wait_at, slots, slot_base: base }
         })
         .collect();
-    Ok(Plan { graph, device, executor, start, orders, edges, choices, predicted })
+    Ok(Plan { graph, device, executor, start, coupling, orders, edges, choices, predicted })
 }

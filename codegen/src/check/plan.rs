@@ -27,6 +27,16 @@ pub enum StartGuarantee {
     None,
 }
 
+/// How dependent stages of a run are held together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Coupling {
+    /// By tile semaphores.
+    Tiles,
+    /// By kernel boundaries, as a serial chain: chosen where the model expects no gain from overlap, so that choosing
+    /// automatically is never a loss.
+    KernelBoundary,
+}
+
 /// What a candidate states of one edge; see [`super::Candidate`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct EdgeChoice {
@@ -92,6 +102,7 @@ pub struct Plan {
     pub(crate) device: Device,
     pub(crate) executor: Executor,
     pub(crate) start: StartGuarantee,
+    pub(crate) coupling: Coupling,
     pub(crate) orders: Vec<Order>,
     pub(crate) edges: Vec<EdgePlan>,
     pub(crate) choices: Vec<Choice>,
@@ -114,6 +125,10 @@ impl Plan {
     /// The start guarantee that progress rests on.
     pub fn start(&self) -> StartGuarantee {
         self.start
+    }
+    /// What holds dependent stages together.
+    pub fn coupling(&self) -> Coupling {
+        self.coupling
     }
     /// Tile orders, one a stage.
     pub fn orders(&self) -> &[Order] {

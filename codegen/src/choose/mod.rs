@@ -83,7 +83,20 @@ fn explain(resolved: &Resolved, c: &Candidate, alternatives: &search::Alternativ
             alternatives: Vec::new(),
         });
     }
-    if matches!(c.executor, Executor::Streams | Executor::Programmatic) && !c.graph.dependences.is_empty() {
+    if let (Some(overlapped), Some(predicted)) = (alternatives.overlapped_us, c.predicted) {
+        choices.push(Choice {
+            subject: "coupling".into(),
+            decision: "kernel boundaries, no overlap".into(),
+            stated: false,
+            reason: format!(
+                "overlap is predicted to gain {:.1} %, too little to be sure of; state a policy to overlap all the same",
+                (predicted.serial_us / overlapped - 1.0) * 100.0
+            ),
+            alternatives: vec![("overlapped by tile semaphores".into(), overlapped)],
+        });
+    } else if matches!(c.executor, Executor::Streams | Executor::Programmatic)
+        && !c.graph.dependences.is_empty()
+    {
         let mut without = c.clone();
         without.start = StartGuarantee::None;
         let needed = check(without).err();

@@ -1,6 +1,6 @@
 //! The search behind the automatic choice.
 
-use crate::check::{Candidate, EdgeChoice, Executor};
+use crate::check::{Candidate, Coupling, EdgeChoice, Executor};
 use crate::device::Device;
 use crate::diagnostic::Diagnostic;
 use crate::graph::{OperandKind, Resolved, StageId, StatedOrder};
@@ -21,6 +21,8 @@ pub(super) struct Alternatives {
     pub(super) tiles: Vec<Vec<(String, f64)>>,
     /// Orders of the first stage.
     pub(super) orders: Vec<(String, f64)>,
+    /// The best overlapped chain, where kernel boundaries were chosen instead.
+    pub(super) overlapped_us: Option<f64>,
     /// Policies.
     pub(super) policies: Vec<(String, f64)>,
 }
@@ -32,7 +34,33 @@ pub(super) struct Found {
 
 type TileShape = (u32, u32, u32);
 
+/// Least predicted gain over the best serial chain at which kernels are overlapped: below it, what the model leaves out (the
+/// lockstep of a static schedule is kinder to the L2 cache) has been measured to cost more than overlap gains.
+const WORTH_OVERLAP: f64 = 1.05;
+
+/// The best candidate for an executor; for one that overlaps kernels, the best serial chain where overlap gains nothing.
 pub(super) fn search(resolved: &Resolved, device: &Device, executor: Executor) -> Result<Found, Diagnostic> {
+    let found = search_tiles(resolved, device, executor)?;
+    let overlaps = matches!(executor, Executor::Streams | Executor::Programmatic);
+    let stated = resolved.edges.iter().any(|e| e.policy.is_some() || e.wait_at.is_some());
+    if !overlaps || stated || found.best.graph.dependences.is_empty() {
+        return Ok(found);
+    }
+    let serial = search_tiles(resolved, device, Executor::Serial)?.best;
+    let (Some(with), Some(without)) = (found.best.predicted, serial.predicted) else { return Ok(found) };
+    if without.serial_us >= with.synchronised_us * WORTH_OVERLAP {
+        return Ok(found);
+    }
+    let mut best = serial;
+    best.executor = executor;
+    best.start = found.best.start;
+    best.coupling = Coupling::KernelBoundary;
+    let mut alternatives = found.alternatives;
+    alternatives.overlapped_us = Some(with.synchronised_us);
+    Ok(Found { best, alternatives })
+}
+
+fn search_tiles(resolved: &Resolved, device: &Device, executor: Executor) -> Result<Found, Diagnostic> {
     let mut alternatives = Alternatives::default();
     let mut kept: Vec<Vec<TileShape>> = Vec::new();
     let candidates: Vec<Vec<TileShape>> = (0..resolved.stages.len())

@@ -1,5 +1,6 @@
 //! `acyclic` and `progress`: see the argument at the head of [`crate::check`].
 
+use super::has_semaphores;
 use crate::check::{Candidate, Executor, Obligation, Refutation, StartGuarantee, Subject};
 use crate::graph::StageId;
 
@@ -61,6 +62,7 @@ pub(super) fn progress(c: &Candidate) -> Option<Refutation> {
         .find(|(_, d)| c.launch_position(d.producer) > c.launch_position(d.consumer));
     match c.executor {
         // `cover` judges a serial chain in the wrong order; it cannot hang, having no waits.
+        _ if !has_semaphores(c) => None,
         Executor::Serial => None,
         Executor::Cpu => late.map(|(edge, d)| {
             Refutation::new(

@@ -146,7 +146,7 @@ struct HappensBefore<'a> {
 
 impl HappensBefore<'_> {
     fn before(&mut self, first: (StageId, Tile), then: (StageId, Tile)) -> bool {
-        if self.c.executor == Executor::Serial {
+        if !has_semaphores(self.c) {
             return self.c.launch_position(first.0) < self.c.launch_position(then.0);
         }
         let mut open = vec![then];

@@ -24,9 +24,9 @@ pub(super) fn judge(obligation: Obligation, c: &Candidate, p: &dyn TileProgram) 
     }
 }
 
-/// Whether semaphores carry the dependences; a serial chain relies on stream order instead.
+/// Whether semaphores carry the dependences; a chain held together by kernel boundaries relies on stream order instead.
 fn has_semaphores(c: &Candidate) -> bool {
-    c.executor != super::Executor::Serial
+    c.executor != super::Executor::Serial && c.coupling == super::Coupling::Tiles
 }
 
 /// `stage(m, n)`, as counterexamples name a tile.

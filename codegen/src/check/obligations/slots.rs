@@ -1,7 +1,7 @@
 //! `cover` and `count`: every load is behind waits that guarantee it, and every wait is reached exactly.
 
 use super::{grid_tiles, has_semaphores, tile_name};
-use crate::check::{Candidate, Event, Executor, Obligation, Refutation, Subject, TileProgram};
+use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
 use crate::graph::StageId;
 use crate::policy::{Tile, producers_of};
 
@@ -159,7 +159,6 @@ fn race(
 
 /// Stream order is the only wait of a serial chain.
 fn serial_cover(c: &Candidate) -> Option<Refutation> {
-    debug_assert_eq!(c.executor, Executor::Serial);
     c.graph.dependences.iter().enumerate().find_map(|(edge, d)| {
         (c.launch_position(d.producer) >= c.launch_position(d.consumer)).then(|| {
             let name = |s: StageId| &c.graph.stages[s.0].name;
