@@ -36,7 +36,10 @@ type TileShape = (u32, u32, u32);
 
 /// Least predicted gain over the best serial chain at which kernels are overlapped: below it, what the model leaves out (the
 /// lockstep of a static schedule is kinder to the L2 cache) has been measured to cost more than overlap gains.
-const WORTH_OVERLAP: f64 = 1.05;
+const WORTH_OVERLAP: f64 = 1.04;
+/// The same where every stage is a single wave: no last wave is there to be filled, and streaming weights for two stages at
+/// once slows both, which the model does not know.
+const WORTH_OVERLAP_OF_ONE_WAVE: f64 = 1.10;
 
 /// The best candidate for an executor; for one that overlaps kernels, the best serial chain where overlap gains nothing.
 pub(super) fn search(resolved: &Resolved, device: &Device, executor: Executor) -> Result<Found, Diagnostic> {
@@ -48,7 +51,10 @@ pub(super) fn search(resolved: &Resolved, device: &Device, executor: Executor) -
     }
     let serial = search_tiles(resolved, device, Executor::Serial)?.best;
     let (Some(with), Some(without)) = (found.best.predicted, serial.predicted) else { return Ok(found) };
-    if without.serial_us >= with.synchronised_us * WORTH_OVERLAP {
+    let slots = |i: usize| device.sms * found.best.ctas_per_sm[i];
+    let one_wave = found.best.graph.stages.iter().enumerate().all(|(i, stage)| stage.tiles() <= slots(i));
+    let worth = if one_wave { WORTH_OVERLAP_OF_ONE_WAVE } else { WORTH_OVERLAP };
+    if without.serial_us >= with.synchronised_us * worth {
         return Ok(found);
     }
     let mut best = serial;
