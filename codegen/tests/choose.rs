@@ -27,7 +27,7 @@ fn predicted(source: &str, m: u64, tile: (u32, u32, u32), policy: Policy) -> Pre
     predict(&c)
 }
 
-/// Medians of one H200 under load, microseconds (docs/results): serial, and synchronised by rows.
+/// Medians of one H200 under load, microseconds, from csrc/tests/smoke.cu: serial, and synchronised by rows.
 #[test]
 fn predictions_are_near_the_measured_times() {
     let wide = (128, 256, 64);
