@@ -28,6 +28,17 @@ enum {
   CUSYNC_MAX_POSTS = 4,  ///< outgoing edges of a stage
 };
 
+/// Where the time of one work item of a chain kernel went, as the first thread of its CTA's arithmetic saw it:
+/// nanoseconds of the device's global clock. Written per CTA and item.
+typedef struct cusync_trace {
+  unsigned long long begin;    ///< the item is known
+  unsigned long long ready;    ///< every operand of the first k-block may be loaded (its waits are satisfied)
+  unsigned long long loaded;   ///< the first k-block has arrived
+  unsigned long long math_end; ///< the last k-block is multiplied
+  unsigned long long end;      ///< the epilogue has left the registers
+  uint32_t sm, item;           ///< item: index in the list
+} cusync_trace;
+
 /// One compiled kernel.
 typedef struct cusync_kernel_info {
   uint32_t arch;       ///< enum cusync_arch
@@ -97,6 +108,72 @@ int32_t cusync_gemm_launch(const cusync_gemm* gemm, const cusync_launch* launch)
 /// CTAs that a launch has, and CTAs of it that fit an SM at once.
 int32_t cusync_gemm_grid(const cusync_gemm* gemm, uint32_t* ctas, uint32_t* ctas_per_sm);
 void cusync_gemm_destroy(cusync_gemm* gemm);
+
+/// ---- fused: a whole chain of GEMM stages in one persistent kernel ---------------------------------------------
+
+enum {
+  CUSYNC_MAX_FUSED_STAGES = 8,
+  CUSYNC_WHOLE_TILE = 0,       ///< cusync_item.role: the item is a tile over all of k
+  CUSYNC_CONTRIBUTE = 1,       ///< adds nothing to the output: leaves its float sums in slab `slab`
+  CUSYNC_FINISH = 2,           ///< adds slabs slab ... slab + slabs - 1 to its own sums, then finishes the tile
+};
+
+/// One piece of work of a worker (a cluster of CTAs): k-blocks [k_begin, k_end) of a tile of a stage. `m` and `n` count
+/// cluster tiles: CTA (i, j) of the cluster computes tile (m * cluster_m + i, n * cluster_n + j) of the stage's grid,
+/// or nothing where that lies outside.
+typedef struct cusync_item {
+  uint16_t m, n;
+  uint16_t k_begin, k_end;
+  uint8_t stage;
+  uint8_t role;    ///< CUSYNC_WHOLE_TILE, CUSYNC_CONTRIBUTE or CUSYNC_FINISH
+  uint8_t slabs;   ///< CUSYNC_FINISH: slabs to add
+  uint8_t valid;   ///< 0: the end of a list
+  uint32_t slab;   ///< first slab; every slab has one writer and one reader a run
+} cusync_item;
+
+/// One compiled chain kernel.
+typedef struct cusync_fused_info {
+  uint32_t element;                 ///< enum cusync_element
+  uint32_t tile_m, tile_n, tile_k;  ///< of one CTA
+  uint32_t cluster_m, cluster_n;
+  uint32_t stages, threads, shared_bytes, registers;
+} cusync_fused_info;
+
+/// A chain. Stages are described as for cusync_gemm_create, and of each these fields are used: operation, m, n, k, a,
+/// b, d, bias, residual, activation, stage, wait_count, waits, post_count, posts. The rest is the chain's.
+typedef struct cusync_fused_args {
+  uint32_t element;
+  uint32_t tile_m, tile_n;
+  uint32_t cluster_m, cluster_n;
+  uint32_t stage_count;
+  const cusync_gemm_args* stages;     ///< host array, producers before consumers
+  uint32_t workers;                   ///< clusters of the grid; all of them must be resident at once
+  uint32_t schedule;                  ///< enum cusync_schedule: a list for each worker, or one list drawn by ticket
+  const cusync_item* items;           ///< device: static: workers lists of `list_length`, each ended by an invalid
+                                      ///< item; ticket: one list of `list_length` items, none invalid
+  uint32_t list_length;
+  uint32_t slab_count;
+  float* slabs;                       ///< device: slab_count * cluster_m * cluster_n * tile_m * tile_n; never cleared
+  uint32_t* slab_flags;               ///< device: 2 * slab_count * cluster_m * cluster_n, zeroed once
+  uint32_t* epochs;                   ///< device: a word for each CTA, zeroed once
+  unsigned long long* tickets;        ///< device: one counter, zeroed once; used by CUSYNC_SCHEDULE_TICKET
+  uint32_t* semaphores;               ///< device: the plan's slots, zeroed once
+  uint32_t post_value_scale, skip_waits;
+  unsigned long long timeout_ns;
+  cusync_report* report;
+  cusync_trace* trace;                ///< device, or NULL: workers * cluster * list_length records
+} cusync_fused_args;
+
+typedef struct cusync_fused cusync_fused;
+
+uint32_t cusync_fused_kernels(cusync_fused_info* out, uint32_t capacity);
+/// Workers of a chain kernel that are resident at once on the current device.
+int32_t cusync_fused_workers(const cusync_fused_info* kernel, uint32_t* workers);
+int32_t cusync_fused_create(const cusync_fused_args* args, cusync_fused** out);
+/// `programmatic`: the launch may begin while the kernel before it ends: weights stream meanwhile, everything else
+/// waits for that kernel's memory.
+int32_t cusync_fused_launch(const cusync_fused* fused, const cusync_launch* launch);
+void cusync_fused_destroy(cusync_fused* fused);
 
 /// The Stream-K peer: D = act(A B + bias), CUTLASS's own kernel, one of the benchmark's baselines. `workspace` of
 /// `workspace_bytes`; call with workspace NULL to learn the size.

@@ -84,3 +84,27 @@ int32_t cusync_measure_semaphores(uint32_t* scratch, uint32_t count, float* out,
   (void)scratch, (void)count, (void)out, (void)stream;
   return CUSYNC_ERROR_NOT_BUILT;
 }
+
+uint32_t cusync_fused_kernels(cusync_fused_info* out, uint32_t capacity) {
+  (void)out, (void)capacity;
+  return 0;
+}
+
+int32_t cusync_fused_workers(const cusync_fused_info* kernel, uint32_t* workers) {
+  (void)kernel;
+  if (workers) *workers = 0;
+  return CUSYNC_ERROR_NOT_BUILT;
+}
+
+int32_t cusync_fused_create(const cusync_fused_args* args, cusync_fused** out) {
+  (void)args;
+  if (out) *out = NULL;
+  return CUSYNC_ERROR_NOT_BUILT;
+}
+
+int32_t cusync_fused_launch(const cusync_fused* fused, const cusync_launch* launch) {
+  (void)fused, (void)launch;
+  return CUSYNC_ERROR_NOT_BUILT;
+}
+
+void cusync_fused_destroy(cusync_fused* fused) { (void)fused; }

@@ -13,5 +13,6 @@ pub mod diagnostic;
 pub mod emit;
 pub mod graph;
 pub mod policy;
+pub mod schedule;
 pub mod simulate;
 pub mod spec;

@@ -234,6 +234,37 @@ pub const CUSYNC_MAX_WAITS: _bindgen_ty_1 = 4;
 #[doc = "< outgoing edges of a stage"]
 pub const CUSYNC_MAX_POSTS: _bindgen_ty_1 = 4;
 pub type _bindgen_ty_1 = ::std::os::raw::c_uint;
+#[doc = " Where the time of one work item of a chain kernel went, as the first thread of its CTA's arithmetic saw it:\n nanoseconds of the device's global clock. Written per CTA and item."]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_trace {
+    #[doc = "< the item is known"]
+    pub begin: ::std::os::raw::c_ulonglong,
+    #[doc = "< every operand of the first k-block may be loaded (its waits are satisfied)"]
+    pub ready: ::std::os::raw::c_ulonglong,
+    #[doc = "< the first k-block has arrived"]
+    pub loaded: ::std::os::raw::c_ulonglong,
+    #[doc = "< the last k-block is multiplied"]
+    pub math_end: ::std::os::raw::c_ulonglong,
+    #[doc = "< the epilogue has left the registers"]
+    pub end: ::std::os::raw::c_ulonglong,
+    #[doc = "< item: index in the list"]
+    pub sm: u32,
+    #[doc = "< item: index in the list"]
+    pub item: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_trace"][::std::mem::size_of::<cusync_trace>() - 48usize];
+    ["Alignment of cusync_trace"][::std::mem::align_of::<cusync_trace>() - 8usize];
+    ["Offset of field: cusync_trace::begin"][::std::mem::offset_of!(cusync_trace, begin) - 0usize];
+    ["Offset of field: cusync_trace::ready"][::std::mem::offset_of!(cusync_trace, ready) - 8usize];
+    ["Offset of field: cusync_trace::loaded"][::std::mem::offset_of!(cusync_trace, loaded) - 16usize];
+    ["Offset of field: cusync_trace::math_end"][::std::mem::offset_of!(cusync_trace, math_end) - 24usize];
+    ["Offset of field: cusync_trace::end"][::std::mem::offset_of!(cusync_trace, end) - 32usize];
+    ["Offset of field: cusync_trace::sm"][::std::mem::offset_of!(cusync_trace, sm) - 40usize];
+    ["Offset of field: cusync_trace::item"][::std::mem::offset_of!(cusync_trace, item) - 44usize];
+};
 #[doc = " One compiled kernel."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
@@ -423,6 +454,189 @@ impl Default for cusync_launch {
         }
     }
 }
+pub const CUSYNC_MAX_FUSED_STAGES: _bindgen_ty_2 = 8;
+#[doc = "< cusync_item.role: the item is a tile over all of k"]
+pub const CUSYNC_WHOLE_TILE: _bindgen_ty_2 = 0;
+#[doc = "< adds nothing to the output: leaves its float sums in slab `slab`"]
+pub const CUSYNC_CONTRIBUTE: _bindgen_ty_2 = 1;
+#[doc = "< adds slabs slab ... slab + slabs - 1 to its own sums, then finishes the tile"]
+pub const CUSYNC_FINISH: _bindgen_ty_2 = 2;
+#[doc = " ---- fused: a whole chain of GEMM stages in one persistent kernel ---------------------------------------------"]
+pub type _bindgen_ty_2 = ::std::os::raw::c_uint;
+#[doc = " One piece of work of a worker (a cluster of CTAs): k-blocks [k_begin, k_end) of a tile of a stage. `m` and `n` count\n cluster tiles: CTA (i, j) of the cluster computes tile (m * cluster_m + i, n * cluster_n + j) of the stage's grid,\n or nothing where that lies outside."]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_item {
+    pub m: u16,
+    pub n: u16,
+    pub k_begin: u16,
+    pub k_end: u16,
+    pub stage: u8,
+    #[doc = "< CUSYNC_WHOLE_TILE, CUSYNC_CONTRIBUTE or CUSYNC_FINISH"]
+    pub role: u8,
+    #[doc = "< CUSYNC_FINISH: slabs to add"]
+    pub slabs: u8,
+    #[doc = "< 0: the end of a list"]
+    pub valid: u8,
+    #[doc = "< first slab; every slab has one writer and one reader a run"]
+    pub slab: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_item"][::std::mem::size_of::<cusync_item>() - 16usize];
+    ["Alignment of cusync_item"][::std::mem::align_of::<cusync_item>() - 4usize];
+    ["Offset of field: cusync_item::m"][::std::mem::offset_of!(cusync_item, m) - 0usize];
+    ["Offset of field: cusync_item::n"][::std::mem::offset_of!(cusync_item, n) - 2usize];
+    ["Offset of field: cusync_item::k_begin"][::std::mem::offset_of!(cusync_item, k_begin) - 4usize];
+    ["Offset of field: cusync_item::k_end"][::std::mem::offset_of!(cusync_item, k_end) - 6usize];
+    ["Offset of field: cusync_item::stage"][::std::mem::offset_of!(cusync_item, stage) - 8usize];
+    ["Offset of field: cusync_item::role"][::std::mem::offset_of!(cusync_item, role) - 9usize];
+    ["Offset of field: cusync_item::slabs"][::std::mem::offset_of!(cusync_item, slabs) - 10usize];
+    ["Offset of field: cusync_item::valid"][::std::mem::offset_of!(cusync_item, valid) - 11usize];
+    ["Offset of field: cusync_item::slab"][::std::mem::offset_of!(cusync_item, slab) - 12usize];
+};
+#[doc = " One compiled chain kernel."]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_fused_info {
+    #[doc = "< enum cusync_element"]
+    pub element: u32,
+    #[doc = "< of one CTA"]
+    pub tile_m: u32,
+    #[doc = "< of one CTA"]
+    pub tile_n: u32,
+    #[doc = "< of one CTA"]
+    pub tile_k: u32,
+    pub cluster_m: u32,
+    pub cluster_n: u32,
+    pub stages: u32,
+    pub threads: u32,
+    pub shared_bytes: u32,
+    pub registers: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_fused_info"][::std::mem::size_of::<cusync_fused_info>() - 40usize];
+    ["Alignment of cusync_fused_info"][::std::mem::align_of::<cusync_fused_info>() - 4usize];
+    ["Offset of field: cusync_fused_info::element"]
+        [::std::mem::offset_of!(cusync_fused_info, element) - 0usize];
+    ["Offset of field: cusync_fused_info::tile_m"]
+        [::std::mem::offset_of!(cusync_fused_info, tile_m) - 4usize];
+    ["Offset of field: cusync_fused_info::tile_n"]
+        [::std::mem::offset_of!(cusync_fused_info, tile_n) - 8usize];
+    ["Offset of field: cusync_fused_info::tile_k"]
+        [::std::mem::offset_of!(cusync_fused_info, tile_k) - 12usize];
+    ["Offset of field: cusync_fused_info::cluster_m"]
+        [::std::mem::offset_of!(cusync_fused_info, cluster_m) - 16usize];
+    ["Offset of field: cusync_fused_info::cluster_n"]
+        [::std::mem::offset_of!(cusync_fused_info, cluster_n) - 20usize];
+    ["Offset of field: cusync_fused_info::stages"]
+        [::std::mem::offset_of!(cusync_fused_info, stages) - 24usize];
+    ["Offset of field: cusync_fused_info::threads"]
+        [::std::mem::offset_of!(cusync_fused_info, threads) - 28usize];
+    ["Offset of field: cusync_fused_info::shared_bytes"]
+        [::std::mem::offset_of!(cusync_fused_info, shared_bytes) - 32usize];
+    ["Offset of field: cusync_fused_info::registers"]
+        [::std::mem::offset_of!(cusync_fused_info, registers) - 36usize];
+};
+#[doc = " A chain. Stages are described as for cusync_gemm_create, and of each these fields are used: operation, m, n, k, a,\n b, d, bias, residual, activation, stage, wait_count, waits, post_count, posts. The rest is the chain's."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_fused_args {
+    pub element: u32,
+    pub tile_m: u32,
+    pub tile_n: u32,
+    pub cluster_m: u32,
+    pub cluster_n: u32,
+    pub stage_count: u32,
+    #[doc = "< host array, producers before consumers"]
+    pub stages: *const cusync_gemm_args,
+    #[doc = "< clusters of the grid; all of them must be resident at once"]
+    pub workers: u32,
+    #[doc = "< enum cusync_schedule: a list for each worker, or one list drawn by ticket"]
+    pub schedule: u32,
+    #[doc = "< device: static: workers lists of `list_length`, each ended by an invalid\n< item; ticket: one list of `list_length` items, none invalid"]
+    pub items: *const cusync_item,
+    pub list_length: u32,
+    pub slab_count: u32,
+    #[doc = "< device: slab_count * cluster_m * cluster_n * tile_m * tile_n; never cleared"]
+    pub slabs: *mut f32,
+    #[doc = "< device: 2 * slab_count * cluster_m * cluster_n, zeroed once"]
+    pub slab_flags: *mut u32,
+    #[doc = "< device: a word for each CTA, zeroed once"]
+    pub epochs: *mut u32,
+    #[doc = "< device: one counter, zeroed once; used by CUSYNC_SCHEDULE_TICKET"]
+    pub tickets: *mut ::std::os::raw::c_ulonglong,
+    #[doc = "< device: the plan's slots, zeroed once"]
+    pub semaphores: *mut u32,
+    pub post_value_scale: u32,
+    pub skip_waits: u32,
+    pub timeout_ns: ::std::os::raw::c_ulonglong,
+    pub report: *mut cusync_report,
+    #[doc = "< device, or NULL: workers * cluster * list_length records"]
+    pub trace: *mut cusync_trace,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_fused_args"][::std::mem::size_of::<cusync_fused_args>() - 128usize];
+    ["Alignment of cusync_fused_args"][::std::mem::align_of::<cusync_fused_args>() - 8usize];
+    ["Offset of field: cusync_fused_args::element"]
+        [::std::mem::offset_of!(cusync_fused_args, element) - 0usize];
+    ["Offset of field: cusync_fused_args::tile_m"]
+        [::std::mem::offset_of!(cusync_fused_args, tile_m) - 4usize];
+    ["Offset of field: cusync_fused_args::tile_n"]
+        [::std::mem::offset_of!(cusync_fused_args, tile_n) - 8usize];
+    ["Offset of field: cusync_fused_args::cluster_m"]
+        [::std::mem::offset_of!(cusync_fused_args, cluster_m) - 12usize];
+    ["Offset of field: cusync_fused_args::cluster_n"]
+        [::std::mem::offset_of!(cusync_fused_args, cluster_n) - 16usize];
+    ["Offset of field: cusync_fused_args::stage_count"]
+        [::std::mem::offset_of!(cusync_fused_args, stage_count) - 20usize];
+    ["Offset of field: cusync_fused_args::stages"]
+        [::std::mem::offset_of!(cusync_fused_args, stages) - 24usize];
+    ["Offset of field: cusync_fused_args::workers"]
+        [::std::mem::offset_of!(cusync_fused_args, workers) - 32usize];
+    ["Offset of field: cusync_fused_args::schedule"]
+        [::std::mem::offset_of!(cusync_fused_args, schedule) - 36usize];
+    ["Offset of field: cusync_fused_args::items"][::std::mem::offset_of!(cusync_fused_args, items) - 40usize];
+    ["Offset of field: cusync_fused_args::list_length"]
+        [::std::mem::offset_of!(cusync_fused_args, list_length) - 48usize];
+    ["Offset of field: cusync_fused_args::slab_count"]
+        [::std::mem::offset_of!(cusync_fused_args, slab_count) - 52usize];
+    ["Offset of field: cusync_fused_args::slabs"][::std::mem::offset_of!(cusync_fused_args, slabs) - 56usize];
+    ["Offset of field: cusync_fused_args::slab_flags"]
+        [::std::mem::offset_of!(cusync_fused_args, slab_flags) - 64usize];
+    ["Offset of field: cusync_fused_args::epochs"]
+        [::std::mem::offset_of!(cusync_fused_args, epochs) - 72usize];
+    ["Offset of field: cusync_fused_args::tickets"]
+        [::std::mem::offset_of!(cusync_fused_args, tickets) - 80usize];
+    ["Offset of field: cusync_fused_args::semaphores"]
+        [::std::mem::offset_of!(cusync_fused_args, semaphores) - 88usize];
+    ["Offset of field: cusync_fused_args::post_value_scale"]
+        [::std::mem::offset_of!(cusync_fused_args, post_value_scale) - 96usize];
+    ["Offset of field: cusync_fused_args::skip_waits"]
+        [::std::mem::offset_of!(cusync_fused_args, skip_waits) - 100usize];
+    ["Offset of field: cusync_fused_args::timeout_ns"]
+        [::std::mem::offset_of!(cusync_fused_args, timeout_ns) - 104usize];
+    ["Offset of field: cusync_fused_args::report"]
+        [::std::mem::offset_of!(cusync_fused_args, report) - 112usize];
+    ["Offset of field: cusync_fused_args::trace"]
+        [::std::mem::offset_of!(cusync_fused_args, trace) - 120usize];
+};
+impl Default for cusync_fused_args {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug)]
+pub struct cusync_fused {
+    _unused: [u8; 0],
+}
 #[doc = " The Stream-K peer: D = act(A B + bias), CUTLASS's own kernel, one of the benchmark's baselines. `workspace` of\n `workspace_bytes`; call with workspace NULL to learn the size."]
 #[repr(C)]
 #[derive(Debug)]
@@ -438,6 +652,13 @@ unsafe extern "C" {
     #[doc = " CTAs that a launch has, and CTAs of it that fit an SM at once."]
     pub fn cusync_gemm_grid(gemm: *const cusync_gemm, ctas: *mut u32, ctas_per_sm: *mut u32) -> i32;
     pub fn cusync_gemm_destroy(gemm: *mut cusync_gemm);
+    pub fn cusync_fused_kernels(out: *mut cusync_fused_info, capacity: u32) -> u32;
+    #[doc = " Workers of a chain kernel that are resident at once on the current device."]
+    pub fn cusync_fused_workers(kernel: *const cusync_fused_info, workers: *mut u32) -> i32;
+    pub fn cusync_fused_create(args: *const cusync_fused_args, out: *mut *mut cusync_fused) -> i32;
+    #[doc = " `programmatic`: the launch may begin while the kernel before it ends: weights stream meanwhile, everything else\n waits for that kernel's memory."]
+    pub fn cusync_fused_launch(fused: *const cusync_fused, launch: *const cusync_launch) -> i32;
+    pub fn cusync_fused_destroy(fused: *mut cusync_fused);
     pub fn cusync_streamk_create(
         args: *const cusync_gemm_args,
         workspace: *mut ::std::os::raw::c_void,

@@ -1,0 +1,69 @@
+//! Work lists of the `fused` executor: which worker computes which tile, or which k-range of it, and in what order.
+//!
+//! A schedule is a value without trust: [`crate::check`] proves that every tile is computed once, that split tiles are
+//! put together, and that the lists cannot stop; whoever made it.
+
+use crate::graph::StageId;
+
+/// How workers get their items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Each worker follows its own list.
+    Static,
+    /// Workers draw from [`Schedule::sequence`] by a device counter: one that is done early takes more.
+    Dynamic,
+}
+
+/// What an item does with its sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// The item covers all of k and finishes its tile.
+    Whole,
+    /// Leaves its sums in a slab.
+    Contribute {
+        /// The slab; one writer and one reader a run.
+        slab: u32,
+    },
+    /// Adds `slabs` slabs, from `first`, to its own sums and finishes the tile: epilogue, store, post.
+    Finish {
+        /// First slab.
+        first: u32,
+        /// Number of slabs.
+        slabs: u32,
+    },
+}
+
+/// k-blocks `k_begin .. k_end` of one cluster tile of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Item {
+    /// Stage.
+    pub stage: StageId,
+    /// Row in the grid of cluster tiles.
+    pub m: u32,
+    /// Column in the grid of cluster tiles.
+    pub n: u32,
+    /// First k-block.
+    pub k_begin: u32,
+    /// One past the last.
+    pub k_end: u32,
+    /// What becomes of the sums.
+    pub part: Part,
+}
+
+/// A schedule of every stage of a graph over the workers of one persistent kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schedule {
+    /// CTAs of a worker along M and N; a cluster tile is that many tiles.
+    pub cluster: (u32, u32),
+    /// How items are handed out.
+    pub mode: Mode,
+    /// All items, in an order in which every item comes after those that it needs. `Dynamic` hands them out in it.
+    pub sequence: Vec<Item>,
+    /// By worker: indices into `sequence`. Used by `Static`; in `Dynamic` the number of lists is the number of workers
+    /// and the lists are what the model expects.
+    pub lists: Vec<Vec<u32>>,
+    /// Slabs of partial sums.
+    pub slabs: u32,
+    /// Predicted length, microseconds.
+    pub predicted_us: f64,
+}
