@@ -25,6 +25,10 @@ macro_rules! plain {
     };
 }
 plain!(u8, u16, u32, u64, i32, f32, half::f16, half::bf16);
+// SAFETY: primitive numbers only, laid out without padding, which the sizes in the bindings' tests show.
+unsafe impl Plain for ffi::cusync_item {}
+// SAFETY: as above.
+unsafe impl Plain for ffi::cusync_trace {}
 
 /// `len` values of `T` in device memory, freed on drop. Tensors of 16-bit floats are `DeviceBuffer<u16>`: which
 /// of the two formats they hold is the pipeline's matter.

@@ -15,13 +15,17 @@ pub mod host_policy;
 mod context;
 mod cublaslt;
 mod error;
+mod fused;
 mod gemm;
+mod lists;
 mod memory;
 mod stream;
 
 pub use context::{Device, driver_version, gpu_count};
 pub use cublaslt::CublasLt;
 pub use error::{Error, Result};
+pub use fused::{Fused, FusedArgs, FusedMemory, FusedShape, FusedStage, fused_kernels, fused_workers};
 pub use gemm::{Gemm, GemmArgs, Schedule, StreamK, Synchronisation, kernels};
+pub use lists::WorkLists;
 pub use memory::{DeviceBuffer, Plain, Report};
 pub use stream::{Event, GraphExec, Launch, Stream};
