@@ -93,6 +93,7 @@ enum ExecutorArg {
     Serial,
     Streams,
     Programmatic,
+    Fused,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -165,6 +166,7 @@ impl TargetArgs {
                 ExecutorArg::Serial => Executor::Serial,
                 ExecutorArg::Streams => Executor::Streams,
                 ExecutorArg::Programmatic => Executor::Programmatic,
+                ExecutorArg::Fused => Executor::Fused,
             }),
         })
     }

@@ -91,6 +91,7 @@ pub fn executor_name(executor: Executor) -> &'static str {
         Executor::Serial => "serial",
         Executor::Streams => "streams",
         Executor::Programmatic => "programmatic",
+        Executor::Fused => "fused",
     }
 }
 

@@ -131,6 +131,9 @@ impl Pipeline {
             Executor::Programmatic => self.enqueue_programmatic(kernels)?,
             Executor::Streams => self.enqueue_streams(kernels)?,
             Executor::Cpu => return Err(Error::Unsupported("the cpu executor has no kernels".into())),
+            Executor::Fused => {
+                return Err(Error::Unsupported("a chain kernel is launched by a pipeline of its own".into()));
+            }
         }
         Ok(())
     }

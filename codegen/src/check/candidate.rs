@@ -4,6 +4,7 @@ use super::{Choice, Coupling, EdgeChoice, Executor, StartGuarantee};
 use crate::device::Device;
 use crate::graph::{Graph, StageId};
 use crate::policy::{Order, Policy, SlotMap, WaitAt};
+use crate::schedule::Schedule;
 
 /// Where a kernel learns which run it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +94,8 @@ pub struct Candidate {
     pub orders: Vec<Order>,
     /// Policies, one for each of [`Graph::dependences`].
     pub edges: Vec<EdgeChoice>,
+    /// Work lists: there exactly when the executor is [`Executor::Fused`].
+    pub schedule: Option<Schedule>,
     /// CTAs of each stage that fit an SM at once.
     pub ctas_per_sm: Vec<u32>,
     /// Order in which the stages' kernels are launched.
@@ -106,18 +109,18 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Neutral choices: row-major orders, a slot a row, one CTA an SM, a start guarantee where kernels overlap.
+    /// Neutral choices: row-major orders, a slot a row, one CTA an SM, a start guarantee where kernels overlap. The `fused`
+    /// executor has a slot a tile, and still needs its schedule.
     pub fn new(graph: Graph, device: Device, executor: Executor) -> Self {
         let stages = graph.stages.len();
         let overlap = matches!(executor, Executor::Streams | Executor::Programmatic);
+        let policy = if executor == Executor::Fused { Policy::Tile } else { Policy::Row };
         Candidate {
             start: if overlap { StartGuarantee::AllProducersStarted } else { StartGuarantee::None },
             coupling: if executor == Executor::Serial { Coupling::KernelBoundary } else { Coupling::Tiles },
             orders: vec![Order::RowMajor; stages],
-            edges: vec![
-                EdgeChoice { policy: Policy::Row, wait_at: WaitAt::PerKBlock };
-                graph.dependences.len()
-            ],
+            edges: vec![EdgeChoice { policy, wait_at: WaitAt::PerKBlock }; graph.dependences.len()],
+            schedule: None,
             ctas_per_sm: vec![1; stages],
             launch_order: (0..stages).map(StageId).collect(),
             practice: Practice::of_kernels(device.arch),

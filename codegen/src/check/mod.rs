@@ -59,8 +59,19 @@ pub fn check(candidate: Candidate) -> Result<Plan, Refutation> {
     }
     let mut slot_base = 0;
     let slots = candidate.slot_maps();
-    let Candidate { graph, device, executor, start, coupling, orders, edges, choices, predicted, .. } =
-        candidate;
+    let Candidate {
+        graph,
+        device,
+        executor,
+        start,
+        coupling,
+        orders,
+        edges,
+        schedule,
+        choices,
+        predicted,
+        ..
+    } = candidate;
     let edges = graph
         .dependences
         .iter()
@@ -72,5 +83,5 @@ pub fn check(candidate: Candidate) -> Result<Plan, Refutation> {
             EdgePlan { dependence: dependence.clone(), policy, wait_at, slots, slot_base: base }
         })
         .collect();
-    Ok(Plan { graph, device, executor, start, coupling, orders, edges, choices, predicted })
+    Ok(Plan { graph, device, executor, start, coupling, orders, edges, schedule, choices, predicted })
 }

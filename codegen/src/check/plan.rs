@@ -4,6 +4,7 @@ use super::Prediction;
 use crate::device::Device;
 use crate::graph::{Dependence, Graph, Stage};
 use crate::policy::{Order, Policy, SlotMap, WaitAt};
+use crate::schedule::Schedule;
 
 /// How a plan is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,6 +17,8 @@ pub enum Executor {
     Streams,
     /// One stream, programmatic dependent launch with an early trigger.
     Programmatic,
+    /// One persistent kernel for the whole chain; its workers follow a [`Schedule`].
+    Fused,
 }
 
 /// What keeps consumers from taking the SMs that producers still need.
@@ -105,6 +108,7 @@ pub struct Plan {
     pub(crate) coupling: Coupling,
     pub(crate) orders: Vec<Order>,
     pub(crate) edges: Vec<EdgePlan>,
+    pub(crate) schedule: Option<Schedule>,
     pub(crate) choices: Vec<Choice>,
     pub(crate) predicted: Option<Prediction>,
 }
@@ -137,6 +141,10 @@ impl Plan {
     /// Edges; the index is the edge's id in reports.
     pub fn edges(&self) -> &[EdgePlan] {
         &self.edges
+    }
+    /// The work lists of the `fused` executor; `None` for every other executor.
+    pub fn schedule(&self) -> Option<&Schedule> {
+        self.schedule.as_ref()
     }
     /// Semaphore slots of the whole pipeline.
     pub fn slot_count(&self) -> u32 {

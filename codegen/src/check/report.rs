@@ -67,6 +67,15 @@ pub enum Subject {
     Stage(StageId),
     /// A dependence, by its index.
     Edge(usize),
+    /// An item of a schedule.
+    Item {
+        /// Its stage.
+        stage: StageId,
+        /// The worker whose list it is in; `None`: the item is named by its place in the sequence.
+        worker: Option<u32>,
+        /// Place in that list, or in the sequence.
+        index: u32,
+    },
 }
 
 /// Why an obligation does not hold: a counterexample that a person can follow.
@@ -104,6 +113,14 @@ impl Refutation {
         let mut diagnostic = Diagnostic::new(self.obligation.id(), &self.message);
         match self.subject {
             Subject::Pipeline => {}
+            Subject::Item { stage, worker, index } => {
+                let name = &resolved.stages[stage.0].name;
+                let place = match worker {
+                    Some(worker) => format!("item {index} of worker {worker} is of `{}`", name.value),
+                    None => format!("item {index} of the sequence is of `{}`", name.value),
+                };
+                diagnostic = diagnostic.at(name.span, place);
+            }
             Subject::Stage(stage) => {
                 let stage = &resolved.stages[stage.0];
                 let order = stage.stated_order.as_ref().filter(|_| self.obligation == Obligation::Order);

@@ -111,6 +111,7 @@ impl View {
                 Executor::Serial => "serial",
                 Executor::Streams => "streams",
                 Executor::Programmatic => "programmatic",
+                Executor::Fused => "fused",
             },
             start: match plan.start() {
                 StartGuarantee::AllProducersStarted => "consumers start after all their producers' CTAs",

@@ -1,7 +1,7 @@
 //! `order` and `bounds`: bijections onto grids, indices inside arrays.
 
 use super::{grid_tiles, has_semaphores, tile_name};
-use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
+use crate::check::{Candidate, Event, Executor, Obligation, Refutation, Subject, TileProgram};
 use crate::graph::{OperandKind, Stage, StageId};
 use crate::policy::{Order, Policy};
 
@@ -19,6 +19,13 @@ pub(in crate::check) fn well_formed(c: &Candidate) -> Option<Refutation> {
                 c.edges.len()
             ),
         );
+    }
+    if c.schedule.is_some() != (c.executor == Executor::Fused) {
+        let message = match c.schedule {
+            Some(_) => format!("{:?} follows no schedule, and there is one", c.executor),
+            None => "the fused executor has no schedule to follow".into(),
+        };
+        return refute(Subject::Pipeline, message);
     }
     for (edge, choice) in c.edges.iter().enumerate() {
         let producer = &c.graph.stages[c.graph.dependences[edge].producer.0];
