@@ -12,14 +12,18 @@
 //! That kernel began under the same rule, so every earlier stage, producer or not, has all its CTAs resident or
 //! done: the guarantee of `streams` holds for any DAG, though each kernel only waits for its neighbour. The first
 //! kernel of a run is an ordinary launch and waits for everything before it.
+//!
+//! `fused`: one launch of one persistent kernel. Runs follow each other on the main stream, with programmatic edges
+//! where [`Edges`] allows them.
 
 use std::sync::Arc;
 
 use cusync_gen::check::{Coupling, Executor, StartGuarantee};
 
 use super::error::{Error, Result};
+use super::options::Edges;
 use super::pipeline::{Kernels, Pipeline, Shared};
-use crate::device::{self, GraphExec, Launch};
+use crate::device::{self, Gemm, GraphExec, Launch};
 
 /// Runs captured into a CUDA graph. Holds a share of all the memory that it uses.
 #[derive(Debug)]
@@ -43,14 +47,23 @@ impl Pipeline {
     pub fn run_set(&mut self, executor: Executor, set: usize) -> Result<()> {
         self.ready(executor)?;
         let kernels = self.kernels(set)?;
-        self.enqueue(executor, &kernels).map_err(|e| self.poison(e))
+        let programmatic = self.options.edges == Edges::All;
+        self.enqueue(executor, &kernels, programmatic).map_err(|e| self.poison(e))
     }
 
     /// Captures one run of each named set, in order, into one graph.
     pub fn capture(&mut self, executor: Executor, sets: &[usize]) -> Result<Captured> {
         self.ready(executor)?;
         let kernels = sets.iter().map(|&s| self.kernels(s)).collect::<Result<Vec<_>>>()?;
-        let graph = self.main.capture(|| kernels.iter().try_for_each(|k| self.enqueue(executor, k)))?;
+        let programmatic = |place| match self.options.edges {
+            Edges::Plain => false,
+            Edges::Captured => place > 0,
+            Edges::All => true,
+        };
+        let each = || kernels.iter().enumerate();
+        let graph = self
+            .main
+            .capture(|| each().try_for_each(|(place, k)| self.enqueue(executor, k, programmatic(place))))?;
         Ok(Captured { graph, shared: self.shared.clone(), _kernels: kernels })
     }
 
@@ -87,8 +100,10 @@ impl Pipeline {
         if executor == Executor::Cpu {
             return Err(Error::Unsupported("the cpu executor does not run on a GPU pipeline".into()));
         }
-        // Serial needs no proof beyond the stage order, which every plan has.
-        if executor != Executor::Serial && executor != proved {
+        // Serial needs no proof beyond the stage order, which every plan has; but the tiles of a chain kernel need not
+        // have a kernel of their own.
+        let serial = executor == Executor::Serial && proved != Executor::Fused;
+        if !serial && executor != proved {
             return Err(Error::NotProved { proved, asked: executor });
         }
         self.prepare()
@@ -119,39 +134,45 @@ impl Pipeline {
         })
     }
 
-    fn enqueue(&self, executor: Executor, kernels: &Kernels) -> Result<()> {
+    /// `programmatic` matters to chain kernels alone.
+    fn enqueue(&self, executor: Executor, kernels: &Kernels, programmatic: bool) -> Result<()> {
+        let (serial, tiled) = match kernels {
+            Kernels::Stages { serial, tiled } => (serial, tiled),
+            Kernels::Chain(chain) => {
+                return Ok(chain.launch(Launch { stream: &self.main, started: None, programmatic })?);
+            }
+        };
         match executor {
             // A plan may find overlap not worth its while: then its executor is a serial chain.
             Executor::Streams | Executor::Programmatic
                 if self.plan.coupling() == Coupling::KernelBoundary =>
             {
-                self.enqueue_serial(kernels)?
+                self.enqueue_serial(serial)?
             }
-            Executor::Serial => self.enqueue_serial(kernels)?,
-            Executor::Programmatic => self.enqueue_programmatic(kernels)?,
-            Executor::Streams => self.enqueue_streams(kernels)?,
-            Executor::Cpu => return Err(Error::Unsupported("the cpu executor has no kernels".into())),
-            Executor::Fused => {
-                return Err(Error::Unsupported("a chain kernel is launched by a pipeline of its own".into()));
+            Executor::Serial => self.enqueue_serial(serial)?,
+            Executor::Programmatic => self.enqueue_programmatic(tiled)?,
+            Executor::Streams => self.enqueue_streams(tiled)?,
+            Executor::Cpu | Executor::Fused => {
+                return Err(Error::NotProved { proved: self.plan.executor(), asked: executor });
             }
         }
         Ok(())
     }
 
-    fn enqueue_serial(&self, kernels: &Kernels) -> device::Result<()> {
+    fn enqueue_serial(&self, kernels: &[Gemm]) -> device::Result<()> {
         let launch = Launch { stream: &self.main, started: None, programmatic: false };
-        kernels.serial.iter().try_for_each(|kernel| kernel.launch(launch))
+        kernels.iter().try_for_each(|kernel| kernel.launch(launch))
     }
 
-    fn enqueue_programmatic(&self, kernels: &Kernels) -> device::Result<()> {
-        kernels.tiled.iter().enumerate().try_for_each(|(stage, kernel)| {
+    fn enqueue_programmatic(&self, kernels: &[Gemm]) -> device::Result<()> {
+        kernels.iter().enumerate().try_for_each(|(stage, kernel)| {
             kernel.launch(Launch { stream: &self.main, started: None, programmatic: stage > 0 })
         })
     }
 
-    fn enqueue_streams(&self, kernels: &Kernels) -> device::Result<()> {
+    fn enqueue_streams(&self, kernels: &[Gemm]) -> device::Result<()> {
         self.main.record(&self.fork)?;
-        for (stage, kernel) in kernels.tiled.iter().enumerate() {
+        for (stage, kernel) in kernels.iter().enumerate() {
             let stream = if stage == 0 { &self.main } else { &self.side[stage - 1] };
             let producers: Vec<usize> = self.distinct(stage, |d| (d.consumer.0, d.producer.0));
             let feeds_others = !self.distinct(stage, |d| (d.producer.0, d.consumer.0)).is_empty();

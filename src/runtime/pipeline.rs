@@ -6,32 +6,18 @@ use cusync_gen::check::Plan;
 use cusync_gen::graph::{Op, OperandKind, Stage, TensorId};
 
 use super::admit::{allocate_outputs, runnable, suits};
+use super::chain::Chain;
 use super::desc::{Descriptors, activation_code, element_code};
 use super::error::{Error, Result};
+use super::options::Options;
 use crate::device::{
-    Device, DeviceBuffer, Event, Gemm, GemmArgs, Report, Schedule, Stream, Synchronisation, helpers,
+    Device, DeviceBuffer, Event, Fused, FusedArgs, FusedStage, Gemm, GemmArgs, Report, Schedule, Stream,
+    Synchronisation, helpers,
 };
 use crate::ffi;
 
 /// A tensor of 16-bit floats in device memory.
 pub type Tensor = Arc<DeviceBuffer<u16>>;
-
-/// What a run may deviate in; the default deviates in nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Limit of one wait in nanoseconds.
-    pub timeout_ns: u64,
-    /// Leaves the waits out: for timing alone, the results are meaningless.
-    pub skip_waits: bool,
-    /// Leaves the posts without effect, so that every consumer starves: for the test of the time limit.
-    pub starve: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { timeout_ns: 1_000_000_000, skip_waits: false, starve: false }
-    }
-}
 
 /// Memory that runs share. Graphs hold a share too, so a captured graph outlives its pipeline.
 #[derive(Debug)]
@@ -40,17 +26,24 @@ pub(super) struct Shared {
     semaphores: Arc<DeviceBuffer<u32>>,
     tickets: Arc<DeviceBuffer<u64>>,
     pub(super) report: Arc<Report>,
+    /// Of a plan with a schedule.
+    pub(super) chain: Option<Chain>,
     /// By tensor; `None` for inputs and weights.
     pub(super) outputs: Vec<Option<Tensor>>,
 }
 
 /// The kernels of one set of inputs.
 #[derive(Debug)]
-pub(super) struct Kernels {
-    /// Static schedule, no semaphores: what the serial executor launches.
-    pub(super) serial: Vec<Gemm>,
-    /// Ticket schedule, waits and posts.
-    pub(super) tiled: Vec<Gemm>,
+pub(super) enum Kernels {
+    /// One a stage.
+    Stages {
+        /// Static schedule, no semaphores: what the serial executor launches.
+        serial: Vec<Gemm>,
+        /// Ticket schedule, waits and posts.
+        tiled: Vec<Gemm>,
+    },
+    /// One for all stages.
+    Chain(Box<Fused>),
 }
 
 /// Inputs and weights bound together: pipelines may hold several, and rotate among them at no cost.
@@ -105,17 +98,22 @@ impl Pipeline {
         let stages = graph.stages.len();
         let events =
             || (0..stages).map(|_| Event::ordering(device)).collect::<std::result::Result<Vec<_>, _>>();
-        let slots = plan.slot_count() as usize;
+        let report = Arc::new(Report::new(device)?);
+        let chain = plan.schedule().map(|s| Chain::new(plan, s, device, report.clone(), options.trace));
+        let chain = chain.transpose()?;
+        let slots = if chain.is_none() { plan.slot_count() as usize } else { 0 };
+        let streams = if chain.is_none() { stages } else { 1 };
         let shared = Shared {
             descriptors: Descriptors::new(plan, device)?,
             semaphores: Arc::new(DeviceBuffer::zeroed(device, slots.max(1), "semaphores")?),
             tickets: Arc::new(DeviceBuffer::zeroed(device, stages, "ticket counters")?),
-            report: Arc::new(Report::new(device)?),
+            report,
+            chain,
             outputs,
         };
         Ok(Pipeline {
             main: Stream::new(device)?,
-            side: (1..stages).map(|_| Stream::new(device)).collect::<std::result::Result<_, _>>()?,
+            side: (1..streams).map(|_| Stream::new(device)).collect::<std::result::Result<_, _>>()?,
             fork: Event::ordering(device)?,
             started: events()?,
             done: events()?,
@@ -250,7 +248,13 @@ impl Pipeline {
                     .map(|i| Ok(Gemm::new(&self.device, self.stage_args(set, i, tiled)?)?))
                     .collect::<Result<Vec<_>>>()
             };
-            let kernels = Kernels { serial: make(false)?, tiled: make(true)? };
+            let kernels = match &self.shared.chain {
+                Some(chain) => {
+                    let args = self.chain_args(set, chain)?;
+                    Kernels::Chain(Box::new(Fused::new(&self.device, args)?))
+                }
+                None => Kernels::Stages { serial: make(false)?, tiled: make(true)? },
+            };
             self.sets[set].kernels = Some(Arc::new(kernels));
         }
         Ok(())
@@ -285,6 +289,35 @@ impl Pipeline {
         self.memory(set, operand.tensor)
     }
 
+    /// Incoming and outgoing edges of stage `index`.
+    fn edges_of(&self, index: usize) -> (Vec<ffi::cusync_edge>, Vec<ffi::cusync_policy>) {
+        let edges = || self.plan.edges().iter().zip(&self.shared.descriptors.edges);
+        let waits = edges().filter(|(e, _)| e.dependence().consumer.0 == index).map(|(_, d)| *d);
+        let posts = edges().filter(|(e, _)| e.dependence().producer.0 == index).map(|(_, d)| d.policy);
+        (waits.collect(), posts.collect())
+    }
+
+    /// Arguments of the chain kernel with a set's operands.
+    fn chain_args(&self, set: usize, chain: &Chain) -> Result<FusedArgs> {
+        let graph = self.plan.graph();
+        let stages = 0..graph.stages.len();
+        let stage = |index| {
+            let (waits, posts) = self.edges_of(index);
+            Ok(FusedStage { gemm: self.stage_args(set, index, false)?, waits, posts })
+        };
+        Ok(FusedArgs {
+            name: graph.name.clone(),
+            shape: chain.shape,
+            stages: stages.map(stage).collect::<Result<_>>()?,
+            lists: chain.lists.clone(),
+            memory: chain.memory.clone(),
+            post_value_scale: u32::from(!self.options.starve),
+            skip_waits: self.options.skip_waits,
+            timeout_ns: self.options.timeout_ns,
+            trace: chain.trace.clone(),
+        })
+    }
+
     /// Arguments of stage `index` without semaphores, for peers and references that compute the same.
     pub fn peer_args(&self, set: usize, index: usize) -> Result<GemmArgs> {
         self.stage_args(set, index, false)
@@ -300,21 +333,13 @@ impl Pipeline {
         };
         let gated = stage.op == Op::GatedGemm;
         let packed = self.sets.get(set).and_then(|s| s.packed[index].clone());
-        let edges = self.plan.edges().iter().zip(&shared.descriptors.edges);
+        let (waits, posts) = self.edges_of(index);
         let sync = || Synchronisation {
             tickets: shared.tickets.clone(),
             semaphores: shared.semaphores.clone(),
             report: shared.report.clone(),
-            waits: edges
-                .clone()
-                .filter(|(e, _)| e.dependence().consumer.0 == index)
-                .map(|(_, d)| *d)
-                .collect(),
-            posts: edges
-                .clone()
-                .filter(|(e, _)| e.dependence().producer.0 == index)
-                .map(|(_, d)| d.policy)
-                .collect(),
+            waits,
+            posts,
             post_value_scale: u32::from(!self.options.starve),
             skip_waits: self.options.skip_waits,
             timeout_ns: self.options.timeout_ns,

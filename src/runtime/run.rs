@@ -3,7 +3,8 @@
 use cusync_gen::check::{Executor, Plan};
 
 use super::error::{Result, executor_name};
-use super::pipeline::{Options, Pipeline};
+use super::options::Options;
+use super::pipeline::{Kernels, Pipeline};
 use super::sets::InputSets;
 use super::verify::{self, Accuracy, Reference};
 use crate::device::{Device, Event};
@@ -93,7 +94,16 @@ pub fn run_gpu(plan: &Plan, options: RunOptions) -> Result<RunReport> {
     let all = [outputs.clone(), replayed].concat();
     let (l2_rel_err, max_rel_err) = verify::worst(&all);
     let kernels = pipeline.kernels(0)?;
-    let stages = if executor == Executor::Serial { &kernels.serial } else { &kernels.tiled };
+    let grids = match &*kernels {
+        Kernels::Chain(chain) => {
+            let workers = chain.args().lists.workers();
+            vec![(workers * chain.args().shape.ctas() as u32, 1); plan.graph().stages.len()]
+        }
+        Kernels::Stages { serial, tiled } => {
+            let stages = if executor == Executor::Serial { serial } else { tiled };
+            stages.iter().map(|g| Ok(g.grid()?)).collect::<Result<_>>()?
+        }
+    };
     Ok(RunReport {
         pipeline: plan.graph().name.clone(),
         executor: executor_name(executor).into(),
@@ -105,6 +115,6 @@ pub fn run_gpu(plan: &Plan, options: RunOptions) -> Result<RunReport> {
         time_us: super::stats::percentile(&mut times, 0.5),
         p10_us: super::stats::percentile(&mut times, 0.1),
         p90_us: super::stats::percentile(&mut times, 0.9),
-        grids: stages.iter().map(|g| Ok(g.grid()?)).collect::<Result<_>>()?,
+        grids,
     })
 }

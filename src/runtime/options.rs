@@ -1,0 +1,41 @@
+//! What a pipeline's runs may deviate in.
+
+/// Which launches of the `fused` executor may begin while the kernel before them ends. Weights then stream early, and
+/// everything else waits for that kernel's memory: so the kernels before must not write the weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Edges {
+    /// None.
+    #[default]
+    Plain,
+    /// Those of a captured graph that follow another run of it: nothing can write their weights.
+    Captured,
+    /// All, eager ones too. Whoever asks for it writes no weights in stream order.
+    All,
+}
+
+/// What a run may deviate in; the default deviates in nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Limit of one wait in nanoseconds.
+    pub timeout_ns: u64,
+    /// Leaves the waits out: for timing alone, the results are meaningless.
+    pub skip_waits: bool,
+    /// Leaves the posts without effect, so that every consumer starves: for the test of the time limit.
+    pub starve: bool,
+    /// Programmatic launches of the `fused` executor.
+    pub edges: Edges,
+    /// Lets the `fused` executor note when each of its items began and ended.
+    pub trace: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            timeout_ns: 1_000_000_000,
+            skip_waits: false,
+            starve: false,
+            edges: Edges::Plain,
+            trace: false,
+        }
+    }
+}
