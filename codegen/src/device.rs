@@ -132,3 +132,122 @@ pub const KERNELS: &[KernelShape] = &[
     KernelShape { arch: 80, tile: (128, 128, 32), stages: 4 },
     KernelShape { arch: 80, tile: (128, 256, 32), stages: 3 },
 ];
+
+/// A chain kernel of the `fused` executor: one tile shape for all stages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FusedKernel {
+    /// MMA tile of one CTA.
+    pub tile: (u32, u32, u32),
+    /// CTAs of a cluster along M and N: one worker.
+    pub cluster: (u32, u32),
+    /// Depth of the shared-memory ring.
+    pub stages: u32,
+}
+
+/// Chain kernels, all of sm_90a.
+pub const FUSED_KERNELS: &[FusedKernel] = &[
+    FusedKernel { tile: (64, 256, 64), cluster: (1, 1), stages: 5 },
+    FusedKernel { tile: (128, 128, 64), cluster: (1, 1), stages: 6 },
+    FusedKernel { tile: (128, 192, 64), cluster: (1, 1), stages: 5 },
+    FusedKernel { tile: (128, 256, 64), cluster: (1, 1), stages: 4 },
+    FusedKernel { tile: (256, 128, 64), cluster: (1, 1), stages: 4 },
+    FusedKernel { tile: (128, 128, 64), cluster: (2, 1), stages: 6 },
+    FusedKernel { tile: (128, 256, 64), cluster: (2, 1), stages: 4 },
+    FusedKernel { tile: (256, 128, 64), cluster: (1, 2), stages: 4 },
+];
+
+/// What the list scheduler of the `fused` executor reckons with. Sizes of tiles are those of one CTA; the times of
+/// epilogues and slabs are of a tile of 128 x 256 and scale with its area.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CostModel {
+    /// Dense rate of one SM among many busy ones at the best tile shape, TFLOP/s.
+    pub sm_tflops: f64,
+    /// Share of that rate that a tile shape reaches; a shape that is not listed reaches [`CostModel::other_rate`].
+    pub rates: &'static [TileRate],
+    /// See [`CostModel::rates`].
+    pub other_rate: f64,
+    /// Streaming read bandwidth of the device, TB/s.
+    pub read_tbs: f64,
+    /// Share of the shorter of arithmetic and traffic that the longer one does not hide.
+    pub unhidden: f64,
+    /// From the launch to the first copy of a worker, microseconds.
+    pub launch_us: f64,
+    /// From the first copy of an item, or of a k-block that had to wait, to its multiplication, microseconds.
+    pub fill_us: f64,
+    /// From the last multiplication to the next item, microseconds.
+    pub epilogue_us: f64,
+    /// From the end of an epilogue until the tile is stored and posted, microseconds; the worker goes on meanwhile.
+    pub post_us: f64,
+    /// From a post until its waiter goes on, microseconds.
+    pub handoff_us: f64,
+    /// Leaving partial sums in a slab, microseconds.
+    pub slab_write_us: f64,
+    /// Reading and adding a slab, microseconds.
+    pub slab_read_us: f64,
+    /// Fewest k-blocks of a part of a split tile.
+    pub min_part: u32,
+    /// Most parts of a tile.
+    pub max_parts: u32,
+    /// Where the numbers come from.
+    pub source: &'static str,
+}
+
+/// See [`CostModel::rates`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TileRate {
+    /// Rows and columns of the MMA tile.
+    pub tile: (u32, u32),
+    /// CTAs of a cluster, which share loads.
+    pub cluster: (u32, u32),
+    /// Share of the best shape's rate.
+    pub rate: f64,
+}
+
+const TILE_RATES: &[TileRate] = &[
+    TileRate { tile: (64, 256), cluster: (1, 1), rate: 0.80 },
+    TileRate { tile: (128, 128), cluster: (1, 1), rate: 0.88 },
+    TileRate { tile: (128, 192), cluster: (1, 1), rate: 0.96 },
+    TileRate { tile: (128, 256), cluster: (1, 1), rate: 1.0 },
+    TileRate { tile: (256, 128), cluster: (1, 1), rate: 1.0 },
+    TileRate { tile: (128, 128), cluster: (2, 1), rate: 0.92 },
+    TileRate { tile: (128, 256), cluster: (2, 1), rate: 1.01 },
+    TileRate { tile: (256, 128), cluster: (1, 2), rate: 1.01 },
+];
+
+/// The H200's cost model, and what is reckoned with where a profile has none of its own.
+const H200_COST: CostModel = CostModel {
+    sm_tflops: 5.98,
+    rates: TILE_RATES,
+    other_rate: 0.7,
+    read_tbs: 4.4,
+    unhidden: 0.05,
+    launch_us: 3.0,
+    fill_us: 0.7,
+    epilogue_us: 0.8,
+    post_us: 1.2,
+    handoff_us: 0.6,
+    slab_write_us: 1.5,
+    slab_read_us: 1.8,
+    min_part: 4,
+    max_parts: 8,
+    source: "one rested H200: matrix and read rates, hand-off, post and the rate of 128 x 128 measured (docs/results); \
+             other shapes, slabs and fills estimated from bytes",
+};
+
+impl Device {
+    /// What the list scheduler reckons with on this device: the H200's constants, with the device's own matrix and read
+    /// rates in proportion.
+    pub fn cost_model(&self) -> CostModel {
+        if self.name == "h200" {
+            return H200_COST;
+        }
+        let h200 = &DEVICES[0];
+        let per_sm = |d: &Device| d.tflops / f64::from(d.sms);
+        CostModel {
+            sm_tflops: H200_COST.sm_tflops * per_sm(self) / per_sm(h200),
+            read_tbs: H200_COST.read_tbs * self.read_tbs / h200.read_tbs,
+            source: "the H200's constants, scaled by this device's rates",
+            ..H200_COST
+        }
+    }
+}

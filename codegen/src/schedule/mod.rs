@@ -3,7 +3,16 @@
 //! A schedule is a value without trust: [`crate::check`] proves that every tile is computed once, that split tiles are
 //! put together, and that the lists cannot stop; whoever made it.
 
-use crate::graph::StageId;
+mod clock;
+mod needs;
+mod place;
+mod problem;
+mod search;
+mod split;
+
+use crate::device::CostModel;
+use crate::graph::{Graph, StageId};
+use problem::Problem;
 
 /// How workers get their items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,4 +75,44 @@ pub struct Schedule {
     pub slabs: u32,
     /// Predicted length, microseconds.
     pub predicted_us: f64,
+}
+
+/// What a schedule is wanted for.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Workers: clusters that are resident at once.
+    pub workers: u32,
+    /// CTAs of a worker along M and N.
+    pub cluster: (u32, u32),
+    /// How items shall be handed out.
+    pub mode: Mode,
+    /// Whether tiles may be cut along k. Without, results are bit-identical however items are handed out.
+    pub splits: bool,
+    /// What things cost.
+    pub cost: &'a CostModel,
+}
+
+/// The schedule of a graph that is predicted to be the shortest of those tried. All stages should have one tile shape.
+pub fn build(graph: &Graph, request: &Request) -> Schedule {
+    let problem = Problem::new(graph, request);
+    let found = search::search(&problem, request.splits);
+    let mut placed = found.placed;
+    // The sort is stable: `placed` already has needed items first.
+    placed.sort_by(|a, b| a.key.total_cmp(&b.key));
+    let mut lists = vec![Vec::new(); problem.workers as usize];
+    placed.iter().enumerate().for_each(|(i, p)| lists[p.worker as usize].push(i as u32));
+    Schedule {
+        cluster: request.cluster,
+        mode: request.mode,
+        sequence: placed.iter().map(|p| p.item).collect(),
+        lists,
+        slabs: found.slabs,
+        predicted_us: found.total_us,
+    }
+}
+
+/// Arithmetic and traffic of all stages shared out evenly over the workers after the launch, and nothing else,
+/// microseconds: no schedule is shorter.
+pub fn floor_us(graph: &Graph, request: &Request) -> f64 {
+    Problem::new(graph, request).floor_us()
 }

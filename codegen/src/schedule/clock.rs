@@ -1,0 +1,129 @@
+//! When tiles are done and items end, under a cost model.
+
+use super::problem::{ItemCost, Problem};
+
+/// A need with the time at which the last of its tiles can be used.
+#[derive(Clone, Copy, Debug)]
+struct ReadyNeed {
+    begin: u32,
+    end: u32,
+    at_us: f64,
+    /// See [`Clock::key`].
+    key: f64,
+}
+
+/// The needs of a stage once all its producers are scheduled.
+pub(super) struct Readiness {
+    classes: Vec<Class>,
+    k_blocks: u32,
+}
+
+#[derive(Default)]
+struct Class {
+    needs: Vec<ReadyNeed>,
+    /// Earliest end of the arithmetic of all k-blocks, and the largest key.
+    whole_us: f64,
+    whole_key: f64,
+    /// When the epilogue's reads are there.
+    late_us: f64,
+}
+
+/// Completion times of cluster tiles, by stage and row-major tile index.
+pub(super) struct Clock {
+    done: Vec<Vec<f64>>,
+    keys: Vec<Vec<f64>>,
+}
+
+impl Clock {
+    pub(super) fn new(problem: &Problem) -> Clock {
+        let zeros: Vec<Vec<f64>> = problem.stages.iter().map(|s| vec![0.0; s.tiles() as usize]).collect();
+        Clock { done: zeros.clone(), keys: zeros }
+    }
+
+    /// Notes when a tile is stored and posted, and its place in the sequence: a time not before that of any tile that
+    /// it needs.
+    pub(super) fn complete(&mut self, stage: usize, tile: usize, done: f64, key: f64) {
+        self.done[stage][tile] = done;
+        self.keys[stage][tile] = key;
+    }
+
+    /// What stage `stage` waits for; its producers must be complete.
+    pub(super) fn readiness(&self, problem: &Problem, stage: usize, cost: &ItemCost) -> Readiness {
+        let shape = &problem.stages[stage];
+        let k_blocks = shape.k_blocks;
+        let classes = shape.needs.classes.iter().map(|needs| {
+            let mut class = Class { needs: Vec::with_capacity(needs.len()), ..Class::default() };
+            for need in needs {
+                let (producer, width) = (need.producer.0, problem.stages[need.producer.0].grid.1);
+                let (mut done, mut key) = (0.0f64, 0.0f64);
+                for row in need.rows.clone() {
+                    for tile in
+                        (row * width + need.cols.start) as usize..(row * width + need.cols.end) as usize
+                    {
+                        done = done.max(self.done[producer][tile]);
+                        key = key.max(self.keys[producer][tile]);
+                    }
+                }
+                class.whole_key = class.whole_key.max(key);
+                let seen = done + problem.cost.handoff_us;
+                if need.ks.start >= k_blocks {
+                    class.late_us = class.late_us.max(seen);
+                } else {
+                    let at_us = seen + cost.fill_us;
+                    class.whole_us =
+                        class.whole_us.max(at_us + f64::from(k_blocks - need.ks.start) * cost.k_us);
+                }
+                class.needs.push(ReadyNeed {
+                    begin: need.ks.start,
+                    end: need.ks.end,
+                    at_us: seen + cost.fill_us,
+                    key,
+                });
+            }
+            class
+        });
+        Readiness { classes: classes.collect(), k_blocks }
+    }
+}
+
+impl Readiness {
+    /// End of the arithmetic of k-blocks `k0..k1` of a tile of `class`, on a worker that is free at `free`.
+    pub(super) fn math_end(&self, class: usize, k0: u32, k1: u32, free: f64, cost: &ItemCost) -> f64 {
+        let class = &self.classes[class];
+        let undisturbed = free + cost.fill_us + f64::from(k1 - k0) * cost.k_us;
+        if k0 == 0 && k1 == self.k_blocks {
+            return undisturbed.max(class.whole_us);
+        }
+        let waits = class.needs.iter().filter(|need| need.begin < k1 && need.end > k0);
+        waits.fold(undisturbed, |end, need| {
+            end.max(need.at_us + f64::from(k1 - need.begin.max(k0)) * cost.k_us)
+        })
+    }
+
+    /// When the epilogue's reads are there.
+    pub(super) fn late_us(&self, class: usize) -> f64 {
+        self.classes[class].late_us
+    }
+
+    /// Largest key among what k-blocks `k0..k1` need, and the epilogue where `finishes`.
+    pub(super) fn key(&self, class: usize, k0: u32, k1: u32, finishes: bool) -> f64 {
+        let class = &self.classes[class];
+        if k0 == 0 && k1 == self.k_blocks && finishes {
+            return class.whole_key;
+        }
+        let late = |need: &ReadyNeed| finishes && need.begin >= self.k_blocks;
+        let used = class.needs.iter().filter(|need| (need.begin < k1 && need.end > k0) || late(need));
+        used.fold(0.0, |key, need| key.max(need.key))
+    }
+
+    /// Most k-blocks just before `k1` whose arithmetic ends by `deadline` on a worker that is free at `free`.
+    pub(super) fn blocks_by(&self, class: usize, k1: u32, free: f64, deadline: f64, cost: &ItemCost) -> u32 {
+        let blocks = |us: f64| if us <= 0.0 { 0 } else { (us / cost.k_us + 1e-9).floor() as u32 };
+        let most = blocks(deadline - free - cost.fill_us).min(k1);
+        let needs = self.classes[class].needs.iter().filter(|need| need.begin < k1);
+        needs.fold(most, |most, need| {
+            let within = blocks(deadline - need.at_us);
+            if within >= k1 - need.begin { most } else { most.min(within.max(k1.saturating_sub(need.end))) }
+        })
+    }
+}

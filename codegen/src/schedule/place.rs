@@ -1,0 +1,125 @@
+//! List scheduling: whole tiles go to the worker that is free first.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::clock::{Clock, Readiness};
+use super::problem::{ItemCost, Problem};
+use super::{Item, Part};
+use crate::graph::StageId;
+
+/// A time in microseconds, ordered; never NaN here.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct Time(pub(super) f64);
+
+impl Eq for Time {}
+
+impl PartialOrd for Time {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Time {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+/// An item with its worker and its place in the sequence.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Placed {
+    pub(super) item: Item,
+    pub(super) worker: u32,
+    /// The start that the model expects, or the latest start among the items that this one needs: sorting by it keeps
+    /// needed items first, and the items of a worker in their order.
+    pub(super) key: f64,
+}
+
+/// A schedule in the making. `placed` is in an order in which items come after those that they need.
+pub(super) struct Board<'a> {
+    pub(super) problem: &'a Problem<'a>,
+    pub(super) clock: Clock,
+    /// When each worker is free.
+    pub(super) free: Vec<f64>,
+    pub(super) placed: Vec<Placed>,
+    pub(super) slabs: u32,
+}
+
+/// The stage that is being placed.
+pub(super) struct Current {
+    pub(super) stage: usize,
+    pub(super) cost: ItemCost,
+    pub(super) ready: Readiness,
+}
+
+impl<'a> Board<'a> {
+    pub(super) fn new(problem: &'a Problem<'a>) -> Board<'a> {
+        let items = problem.stages.iter().map(|s| s.tiles() as usize).sum();
+        Board {
+            problem,
+            clock: Clock::new(problem),
+            free: vec![problem.cost.launch_us; problem.workers as usize],
+            placed: Vec::with_capacity(items),
+            slabs: 0,
+        }
+    }
+
+    /// Begins a stage; its producers are placed.
+    pub(super) fn stage(&self, stage: usize, cost: ItemCost) -> Current {
+        Current { stage, cost, ready: self.clock.readiness(self.problem, stage, &cost) }
+    }
+
+    /// The length of the schedule so far: the last tile stored.
+    pub(super) fn total_us(&self) -> f64 {
+        self.free.iter().copied().fold(0.0, f64::max) + self.problem.cost.post_us
+    }
+
+    /// Places tiles, each on the worker that is free first.
+    pub(super) fn place_whole(&mut self, now: &Current, tiles: &[u32]) {
+        let mut queue: BinaryHeap<Reverse<(Time, u32)>> =
+            self.free.iter().enumerate().map(|(w, at)| Reverse((Time(*at), w as u32))).collect();
+        for &tile in tiles {
+            let Some(mut first) = queue.peek_mut() else { return };
+            let Reverse((Time(free), worker)) = *first;
+            let end = self.put_whole(now, tile, worker, free);
+            *first = Reverse((Time(end), worker));
+        }
+        for Reverse((Time(at), worker)) in queue {
+            self.free[worker as usize] = at;
+        }
+    }
+
+    /// Puts a whole tile on a worker that is free at `free`; returns when it is free again.
+    pub(super) fn put_whole(&mut self, now: &Current, tile: u32, worker: u32, free: f64) -> f64 {
+        let shape = &self.problem.stages[now.stage];
+        let class = shape.needs.class_of(tile / shape.grid.1, tile % shape.grid.1);
+        let math_end = now.ready.math_end(class, 0, shape.k_blocks, free, &now.cost);
+        let end = math_end.max(now.ready.late_us(class)) + now.cost.epilogue_us;
+        let key = free.max(now.ready.key(class, 0, shape.k_blocks, true));
+        self.clock.complete(now.stage, tile as usize, end + self.problem.cost.post_us, key);
+        self.push(now, tile, 0..shape.k_blocks, Part::Whole, worker, key);
+        end
+    }
+
+    pub(super) fn push(
+        &mut self,
+        now: &Current,
+        tile: u32,
+        ks: std::ops::Range<u32>,
+        part: Part,
+        worker: u32,
+        key: f64,
+    ) {
+        let width = self.problem.stages[now.stage].grid.1;
+        let item = Item {
+            stage: StageId(now.stage),
+            m: tile / width,
+            n: tile % width,
+            k_begin: ks.start,
+            k_end: ks.end,
+            part,
+        };
+        self.placed.push(Placed { item, worker, key });
+    }
+}

@@ -1,0 +1,137 @@
+//! The graph as the scheduler sees it: grids of cluster tiles, needs, and what k-blocks and slabs cost.
+
+use super::Request;
+use super::needs::Needs;
+use crate::device::CostModel;
+use crate::graph::{Graph, Op, OperandKind, Stage, StageId};
+use crate::policy::Order;
+
+/// One stage.
+pub(super) struct StageShape {
+    /// Grid of cluster tiles.
+    pub(super) grid: (u32, u32),
+    pub(super) k_blocks: u32,
+    pub(super) needs: Needs,
+    /// A consumer reads the output as its operand B, and so waits for whole columns.
+    pub(super) by_columns: bool,
+    /// Arithmetic of a k-block, microseconds.
+    math_us: f64,
+    /// Bytes of a k-block of a row and of a column of cluster tiles.
+    row_bytes: f64,
+    col_bytes: f64,
+    /// Area of a CTA's MMA tile over 128 x 256.
+    area: f64,
+}
+
+impl StageShape {
+    /// Cluster tiles.
+    pub(super) fn tiles(&self) -> u32 {
+        self.grid.0 * self.grid.1
+    }
+}
+
+/// A graph, the workers, and the model.
+pub(super) struct Problem<'a> {
+    pub(super) cost: &'a CostModel,
+    pub(super) workers: u32,
+    pub(super) stages: Vec<StageShape>,
+}
+
+/// What the items of one stage cost under one order, microseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ItemCost {
+    pub(super) k_us: f64,
+    pub(super) fill_us: f64,
+    pub(super) epilogue_us: f64,
+    pub(super) slab_write_us: f64,
+    pub(super) slab_read_us: f64,
+}
+
+impl ItemCost {
+    /// A whole tile that never waits.
+    pub(super) fn whole_us(&self, k_blocks: u32) -> f64 {
+        self.fill_us + f64::from(k_blocks) * self.k_us + self.epilogue_us
+    }
+}
+
+impl<'a> Problem<'a> {
+    pub(super) fn new(graph: &Graph, request: &Request<'a>) -> Problem<'a> {
+        let stages = (0..graph.stages.len()).map(|i| shape(graph, StageId(i), request)).collect();
+        Problem { cost: request.cost, workers: request.workers.max(1), stages }
+    }
+
+    /// The cost of a stage's items when `group` rows of cluster tiles (columns, where the stage goes by columns) are
+    /// taken at a time, and when every worker has a part in it (`shared`) or only as many as there are tiles.
+    pub(super) fn item_cost(&self, stage: usize, group: u32, shared: bool) -> ItemCost {
+        let (s, cost) = (&self.stages[stage], self.cost);
+        let workers = f64::from(self.workers);
+        let (gm, gn) = (f64::from(s.grid.0), f64::from(s.grid.1));
+        let (along, across) = if s.by_columns { (gn, gm) } else { (gm, gn) };
+        // Tiles in flight together: a block of `lines` x `others`, fetched once for all of them.
+        let lines = f64::from(group).max(workers / across).min(along).max(1.0);
+        let others = (workers / lines).min(across).max(1.0);
+        let (rows, cols) = if s.by_columns { (others, lines) } else { (lines, others) };
+        // Workers that share a tile along k fetch different k-blocks of it.
+        let depth = if shared { (workers / (gm * gn)).max(1.0) } else { 1.0 };
+        let traffic = depth * (rows * s.row_bytes + cols * s.col_bytes) / (cost.read_tbs * 1e6);
+        let (long, short) = if s.math_us > traffic { (s.math_us, traffic) } else { (traffic, s.math_us) };
+        ItemCost {
+            k_us: long + cost.unhidden * short,
+            fill_us: cost.fill_us,
+            epilogue_us: cost.epilogue_us * s.area,
+            slab_write_us: cost.slab_write_us * s.area,
+            slab_read_us: cost.slab_read_us * s.area,
+        }
+    }
+
+    /// The order of a stage's cluster tiles for groups of `group` rows, or columns.
+    pub(super) fn order(&self, stage: usize, group: u32) -> Order {
+        let s = &self.stages[stage];
+        if s.by_columns {
+            Order::GroupedColumns(group.clamp(1, s.grid.1))
+        } else {
+            Order::GroupedRows(group.clamp(1, s.grid.0))
+        }
+    }
+
+    /// Arithmetic and traffic of all stages shared out evenly, with nothing else but the launch: no schedule is
+    /// shorter.
+    pub(super) fn floor_us(&self) -> f64 {
+        let work: f64 = (0..self.stages.len())
+            .map(|i| {
+                let s = &self.stages[i];
+                let (gm, gn) = (f64::from(s.grid.0), f64::from(s.grid.1));
+                let once = (gm * s.row_bytes + gn * s.col_bytes) / (self.cost.read_tbs * 1e6);
+                f64::from(s.k_blocks) * (gm * gn * s.math_us / f64::from(self.workers)).max(once)
+            })
+            .sum();
+        work + self.cost.launch_us
+    }
+}
+
+fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
+    let (stage, cost, cluster) = (&graph.stages[id.0], request.cost, request.cluster);
+    let (tile_m, tile_n, tile_k) = stage.mma_tile;
+    let listed = cost.rates.iter().find(|r| r.tile == (tile_m, tile_n) && r.cluster == cluster);
+    let rate = cost.sm_tflops * listed.map_or(cost.other_rate, |r| r.rate);
+    let area = f64::from(tile_m) * f64::from(tile_n);
+    let k_bytes = 2.0 * f64::from(tile_k);
+    let cluster_of = |d: &crate::graph::Dependence| {
+        d.producer == id && graph.stages[d.consumer.0].operands[d.operand].kind == OperandKind::B
+    };
+    StageShape {
+        grid: (stage.grid.0.div_ceil(cluster.0), stage.grid.1.div_ceil(cluster.1)),
+        k_blocks: stage.k_blocks.max(1),
+        needs: Needs::of(graph, id, cluster),
+        by_columns: graph.dependences.iter().any(cluster_of),
+        math_us: if stage.op == Op::Custom { 0.0 } else { 2.0 * area * f64::from(tile_k) / (rate * 1e6) },
+        row_bytes: f64::from(rows_of(stage, tile_m) * cluster.0) * k_bytes,
+        col_bytes: f64::from(tile_n * cluster.1) * k_bytes,
+        area: area / (128.0 * 256.0),
+    }
+}
+
+/// Rows of a tile that exist: the last row of tiles may be cut off.
+fn rows_of(stage: &Stage, tile_m: u32) -> u32 {
+    tile_m.min(stage.m)
+}
