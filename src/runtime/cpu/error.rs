@@ -41,6 +41,23 @@ pub enum CpuError {
          (examples/06_custom_stage.rs)"
     )]
     NoKernel(String),
+    /// A schedule that splits a stage whose arithmetic is unknown.
+    #[error("stage `{0}` is Custom: its tiles cannot be split along k")]
+    SplitCustom(String),
+    /// A contribution to a split tile never came.
+    #[error(
+        "stage `{stage}`, tile ({tile_m}, {tile_n}) waited for the sums of slab {slab}, and no worker left them"
+    )]
+    StarvedSlab {
+        /// The stage that waited.
+        stage: String,
+        /// Its tile.
+        tile_m: u32,
+        /// Its tile.
+        tile_n: u32,
+        /// The slab.
+        slab: u32,
+    },
     /// More memory than there is.
     #[error(
         "{what} needs {need_mib} MiB of host memory, {free_mib} MiB are free\n  help: choose smaller dims, such as \

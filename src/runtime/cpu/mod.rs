@@ -13,6 +13,10 @@
 //! *A team a stage* ([`Workers::TeamPerStage`]): each stage has a thread at least, so the first unfinished stage in
 //! topological order always has one that can run. This is the mode in which consumers really spin.
 //!
+//! *A schedule* of the `fused` executor: a thread a CTA, each following its worker's list, or all drawing from the
+//! sequence. Progress is what `check` proves of the schedule: every list is part of one order in which an item waits for
+//! earlier items only. The options that assign workers do not apply then.
+//!
 //! A wait gives up when no tile of the pipeline was finished for [`CpuOptions::timeout`]; the run then ends in an
 //! error that names the edge.
 
@@ -20,7 +24,9 @@ mod custom;
 mod error;
 mod memory;
 mod semaphore;
+mod slabs;
 mod tile;
+mod work;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,13 +35,16 @@ use std::time::{Duration, Instant};
 
 use cusync_gen::check::Plan;
 use cusync_gen::graph::{Graph, Op, OperandKind, StageId, TensorId};
+use cusync_gen::schedule::Part;
 
 pub use custom::{CustomKernel, Region};
 pub use error::CpuError;
 
 use self::memory::Memory;
 use self::semaphore::Semaphores;
+use self::slabs::Slabs;
 use self::tile::{Scratch, Stop};
+use self::work::Rota;
 use super::inputs::Inputs;
 use crate::device::host_policy::{HostEdge, HostOrder};
 
@@ -82,7 +91,7 @@ pub struct Blocked {
     pub time: Duration,
 }
 
-/// When a tile was worked on, from the start of its run.
+/// When a tile, or a part of one, was worked on, from the start of its run.
 #[derive(Clone, Copy, Debug)]
 pub struct TileSpan {
     /// Worker.
@@ -118,12 +127,13 @@ pub struct CpuPipeline {
     graph: Graph,
     edges: Vec<HostEdge>,
     edge_names: Vec<String>,
-    orders: Vec<HostOrder>,
     incoming: Vec<Vec<Incoming>>,
     outgoing: Vec<Vec<usize>>,
     kernels: Vec<Option<Arc<dyn CustomKernel>>>,
     memory: Memory,
     semaphores: Semaphores,
+    slabs: Slabs,
+    rota: Rota,
     options: CpuOptions,
     /// Runs so far: slots are never cleared between them.
     epoch: u32,
@@ -145,15 +155,29 @@ impl CpuPipeline {
             incoming[dependence.consumer.0].push(Incoming { edge: id, kind });
             outgoing[dependence.producer.0].push(id);
         }
+        let orders: Vec<_> = (0..graph.stages.len()).map(|s| HostOrder::new(plan, StageId(s))).collect();
+        let rota = match plan.schedule() {
+            Some(schedule) => Rota::of_schedule(&graph, schedule),
+            None => Rota::of_tiles(&graph, &orders, options.workers, options.threads),
+        };
+        let split = rota.lists.iter().flatten().find(|w| w.part != Part::Whole);
+        if let Some(work) = split.filter(|w| graph.stages[w.stage].op == Op::Custom) {
+            return Err(CpuError::SplitCustom(graph.stages[work.stage].name.clone()));
+        }
+        let (count, ctas) = plan.schedule().map_or((0, 1), |s| (s.slabs, s.cluster.0 * s.cluster.1));
+        let area = graph.stages.iter().map(|s| s.mma_tile.0 as usize * s.mma_tile.1 as usize);
+        let slabs = Slabs::new(count, ctas, area.max().unwrap_or(0), plan.slot_count());
+        let slots = plan.slot_count() + count * ctas;
         Ok(CpuPipeline {
             edges: (0..plan.edges().len()).map(|id| HostEdge::new(plan, id)).collect(),
             edge_names: (0..plan.edges().len()).map(|id| plan.edge_name(id)).collect(),
-            orders: (0..graph.stages.len()).map(|s| HostOrder::new(plan, StageId(s))).collect(),
             incoming,
             outgoing,
             kernels: graph.stages.iter().map(|_| None).collect(),
             memory: Memory::new(&graph, inputs)?,
-            semaphores: Semaphores::new(plan.slot_count(), options.timeout),
+            semaphores: Semaphores::new(slots, options.timeout),
+            slabs,
+            rota,
             graph,
             options,
             epoch: 0,
@@ -194,13 +218,7 @@ impl CpuPipeline {
     }
 
     fn run_workers(&self) -> Result<RunStats, CpuError> {
-        let lists = self.lists();
-        let teams: Vec<usize> = match self.options.workers {
-            Workers::Pool => vec![0; self.options.threads.max(1)],
-            Workers::TeamPerStage => {
-                (0..self.options.threads.max(lists.len())).map(|w| w % lists.len()).collect()
-            }
-        };
+        let Rota { lists, teams } = &self.rota;
         let drawn: Vec<AtomicUsize> = lists.iter().map(|_| AtomicUsize::new(0)).collect();
         let failure = Mutex::new(None);
         let start = Instant::now();
@@ -209,15 +227,15 @@ impl CpuPipeline {
             let mut spans = Vec::new();
             loop {
                 let ticket = drawn[team].fetch_add(1, Ordering::Relaxed);
-                let Some(&(stage, i)) = lists[team].get(ticket) else { break };
+                let Some(item) = lists[team].get(ticket) else { break };
                 if self.semaphores.aborted() {
                     break;
                 }
                 let begin = start.elapsed();
-                let tile = self.orders[stage].tile_at(i);
-                let work = std::panic::AssertUnwindSafe(|| self.run_tile(stage, tile, &mut scratch));
+                let work = std::panic::AssertUnwindSafe(|| self.run_work(item, &mut scratch));
                 let error = match std::panic::catch_unwind(work) {
                     Ok(Ok(())) => {
+                        let stage = item.stage;
                         spans.push(TileSpan { worker: number, stage, begin, end: start.elapsed() });
                         continue;
                     }
@@ -250,16 +268,6 @@ impl CpuPipeline {
         }
         stats.tiles.sort_by_key(|t| t.end);
         Ok(stats)
-    }
-
-    /// What each team draws, in order: (stage, number of the tile in the stage's order).
-    fn lists(&self) -> Vec<Vec<(usize, u32)>> {
-        let of_stage = |s: usize| (0..self.graph.stages[s].tiles()).map(move |i| (s, i));
-        let stages = 0..self.graph.stages.len();
-        match self.options.workers {
-            Workers::Pool => vec![stages.flat_map(of_stage).collect()],
-            Workers::TeamPerStage => stages.map(|s| of_stage(s).collect()).collect(),
-        }
     }
 
     /// A tensor's values after the last run, row-major, widened to float32.

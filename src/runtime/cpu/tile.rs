@@ -1,19 +1,22 @@
-//! One tile: waits, loads, products, epilogue, store, posts.
+//! One tile, or a part of one: waits, loads, products, epilogue, store, posts.
 
 use std::time::Instant;
 
 use cusync_gen::graph::{Activation, Op, OperandKind, Stage, TensorId};
 use cusync_gen::policy::Tile;
+use cusync_gen::schedule::Part;
 
 use super::custom::Region;
 use super::error::CpuError;
 use super::memory::Box2;
 use super::semaphore::{Unmet, wait_value};
+use super::work::Work;
 use super::{Blocked, CpuPipeline};
 use crate::device::host_gemm::{MatMut, MatRef, Threads, gemm_f32};
 use crate::device::host_policy::SlotWait;
 
-/// Most elements of k that one product takes: the panels of a tile then stay in the caches.
+/// Elements of k that one product takes: the panels of a tile then stay in the caches. A fixed number, so that the
+/// order of summation, and with it the last bit, does not depend on who was ready when.
 const K_RUN: usize = 512;
 
 /// Why a tile was not finished.
@@ -38,7 +41,7 @@ pub(super) struct Scratch {
 
 /// A tile of a stage, in elements of its output.
 struct Place<'a> {
-    index: usize,
+    work: &'a Work,
     stage: &'a Stage,
     tile: Tile,
     at: Box2,
@@ -52,28 +55,37 @@ fn sized(buffer: &mut Vec<f32>, length: usize) -> &mut [f32] {
 }
 
 impl CpuPipeline {
-    /// Computes tile `tile` of stage number `index`, and posts it.
-    pub(super) fn run_tile(&self, index: usize, tile: Tile, scratch: &mut Scratch) -> Result<(), Stop> {
-        let stage = &self.graph.stages[index];
+    /// Computes a tile and posts it, or leaves its part of the sums in a slab.
+    pub(super) fn run_work(&self, work: &Work, scratch: &mut Scratch) -> Result<(), Stop> {
+        let (stage, tile) = (&self.graph.stages[work.stage], work.tile);
         let (row, col) = ((tile.m * stage.out_tile.0) as usize, (tile.n * stage.out_tile.1) as usize);
         let rows = (stage.out_tile.0 as usize).min(stage.m as usize - row);
         let cols = (stage.out_tile.1 as usize).min(stage.n as usize - col);
-        let place = Place { index, stage, tile, at: Box2 { row, col, rows, cols } };
-        match stage.op {
-            Op::Gemm { activation } => {
-                self.products(&place, scratch)?;
-                self.epilogue(&place, activation, scratch)?;
+        let place = Place { work, stage, tile, at: Box2 { row, col, rows, cols } };
+        if stage.op == Op::Custom {
+            self.custom_tile(&place, scratch)?;
+        } else {
+            self.products(&place, scratch)?;
+            match work.part {
+                Part::Whole => {}
+                Part::Contribute { slab } => {
+                    self.contribute(&place, slab, scratch);
+                    return Ok(());
+                }
+                Part::Finish { first, slabs } => self.collect(&place, first..first + slabs, scratch)?,
             }
+        }
+        match stage.op {
+            Op::Gemm { activation } => self.epilogue(&place, activation, scratch)?,
             Op::GatedGemm => {
-                self.products(&place, scratch)?;
                 let area = rows * cols;
                 let Scratch { sum, sum_up, .. } = scratch;
                 sum[..area].iter_mut().zip(&sum_up[..area]).for_each(|(g, u)| *g = silu(*g) * u);
                 self.memory.store(stage.out, place.at, &sum[..area]);
             }
-            Op::Custom => self.custom_tile(&place, scratch)?,
+            Op::Custom => {}
         }
-        for &edge in &self.outgoing[index] {
+        for &edge in &self.outgoing[work.stage] {
             let value = u32::from(self.options.starve != Some(edge));
             self.semaphores.post(self.edges[edge].slot_of(tile), value);
         }
@@ -81,10 +93,54 @@ impl CpuPipeline {
         Ok(())
     }
 
+    /// Leaves the sums in a slab, the gate's before the up's.
+    fn contribute(&self, place: &Place<'_>, slab: u32, scratch: &Scratch) {
+        let (cta, area) = (place.work.cta, place.at.rows * place.at.cols);
+        self.slabs.store(slab, cta, 0, &scratch.sum[..area]);
+        if place.stage.op == Op::GatedGemm {
+            self.slabs.store(slab, cta, area, &scratch.sum_up[..area]);
+        }
+        self.semaphores.post(self.slabs.flag(slab, cta), 1);
+        self.semaphores.advance();
+    }
+
+    /// Adds what others left, slab after slab: in the order of their numbers, whoever came first.
+    fn collect(
+        &self,
+        place: &Place<'_>,
+        slabs: std::ops::Range<u32>,
+        scratch: &mut Scratch,
+    ) -> Result<(), Stop> {
+        let (cta, area) = (place.work.cta, place.at.rows * place.at.cols);
+        for slab in slabs {
+            let (flag, want) = (self.slabs.flag(slab, cta), wait_value(self.epoch, 1));
+            let since = Instant::now();
+            let spun = self.semaphores.wait(flag, want).map_err(|unmet| match unmet {
+                Unmet::Aborted => Stop::Aborted,
+                Unmet::TimedOut(_) => Stop::Failed(CpuError::StarvedSlab {
+                    stage: place.stage.name.clone(),
+                    tile_m: place.tile.m,
+                    tile_n: place.tile.n,
+                    slab,
+                }),
+            })?;
+            if spun {
+                scratch.blocked.waits += 1;
+                scratch.blocked.time += since.elapsed();
+            }
+            self.slabs.take(slab, cta, 0, &mut scratch.sum[..area]);
+            if place.stage.op == Op::GatedGemm {
+                self.slabs.take(slab, cta, area, &mut scratch.sum_up[..area]);
+            }
+        }
+        Ok(())
+    }
+
     /// Sums over k into `scratch.sum` (and `sum_up` when gated), waiting before each k-block as the policy says.
     fn products(&self, place: &Place<'_>, scratch: &mut Scratch) -> Result<(), Stop> {
         let Place { stage, at, .. } = place;
-        let (k_blocks, block) = (stage.k_blocks, stage.mma_tile.2 as usize);
+        let (blocks, block) = (place.work.k.clone(), stage.mma_tile.2 as usize);
+        let run = (K_RUN / block.max(1)).max(1) as u32;
         let (mut a_id, mut b_id, mut up_id) = (None, None, None);
         for operand in &stage.operands {
             match operand.kind {
@@ -94,17 +150,14 @@ impl CpuPipeline {
                 _ => {}
             }
         }
-        let mut k = 0;
-        while k < k_blocks {
-            self.wait_for(place, k, k == 0, is_streamed, scratch)?;
-            let mut end = k + 1;
-            while end < k_blocks && (end - k) as usize * block < K_RUN && self.satisfied(place, end, scratch)
-            {
-                end += 1;
+        for k in blocks.clone().step_by(run as usize) {
+            let end = (k + run).min(blocks.end);
+            for block in k..end {
+                self.wait_for(place, block, block == blocks.start, is_streamed, scratch)?;
             }
             let from = k as usize * block;
             let length = (end as usize * block).min(stage.k as usize) - from;
-            let accumulate = k > 0;
+            let accumulate = k > blocks.start;
             let Scratch { a, b, up, sum, sum_up, .. } = scratch;
             let a = sized(a, at.rows * length);
             if let Some(id) = a_id {
@@ -123,7 +176,6 @@ impl CpuPipeline {
                     Threads::Caller,
                 );
             }
-            k = end;
         }
         Ok(())
     }
@@ -156,8 +208,8 @@ impl CpuPipeline {
     }
 
     fn custom_tile(&self, place: &Place<'_>, scratch: &mut Scratch) -> Result<(), Stop> {
-        let Place { index, stage, tile, at } = place;
-        let Some(kernel) = &self.kernels[*index] else {
+        let Place { work, stage, tile, at } = place;
+        let Some(kernel) = &self.kernels[work.stage] else {
             return Err(Stop::Failed(CpuError::NoKernel(stage.name.clone())));
         };
         let mut out = Region { row: at.row, col: at.col, rows: at.rows, cols: at.cols, data: Vec::new() };
@@ -209,7 +261,7 @@ impl CpuPipeline {
         of: impl Fn(OperandKind) -> bool,
         scratch: &mut Scratch,
     ) -> Result<(), Stop> {
-        for incoming in &self.incoming[place.index] {
+        for incoming in &self.incoming[place.work.stage] {
             if !of(incoming.kind) {
                 continue;
             }
@@ -238,14 +290,6 @@ impl CpuPipeline {
             }
         }
         Ok(())
-    }
-
-    /// Whether k-block `k` of a running tile could be loaded now without spinning.
-    fn satisfied(&self, place: &Place<'_>, k: u32, scratch: &mut Scratch) -> bool {
-        self.incoming[place.index].iter().filter(|i| is_streamed(i.kind)).all(|incoming| {
-            self.edges[incoming.edge].waits(place.tile, k, false, &mut scratch.waits);
-            scratch.waits.iter().all(|w| self.semaphores.ready(w.slot, wait_value(self.epoch, w.posts)))
-        })
     }
 }
 

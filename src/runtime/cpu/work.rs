@@ -1,0 +1,89 @@
+//! What workers do, in order: whole tiles, or the items of a schedule.
+
+use std::ops::Range;
+
+use cusync_gen::graph::Graph;
+use cusync_gen::policy::Tile;
+use cusync_gen::schedule::{Item, Mode, Part, Schedule};
+
+use super::Workers;
+use crate::device::host_policy::HostOrder;
+
+/// A tile, or k-blocks of it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Work {
+    /// Index of the stage.
+    pub(super) stage: usize,
+    pub(super) tile: Tile,
+    pub(super) k: Range<u32>,
+    pub(super) part: Part,
+    /// Place of the tile's CTA in its cluster: each has its share of a slab.
+    pub(super) cta: u32,
+}
+
+/// Lists, and for each worker the list that it draws from.
+pub(super) struct Rota {
+    pub(super) lists: Vec<Vec<Work>>,
+    pub(super) teams: Vec<usize>,
+}
+
+impl Rota {
+    /// Whole tiles, stage after stage.
+    pub(super) fn of_tiles(graph: &Graph, orders: &[HostOrder], workers: Workers, threads: usize) -> Rota {
+        let whole = |stage: usize| {
+            let k_blocks = graph.stages[stage].k_blocks;
+            (0..graph.stages[stage].tiles()).map(move |i| Work {
+                stage,
+                tile: orders[stage].tile_at(i),
+                k: 0..k_blocks,
+                part: Part::Whole,
+                cta: 0,
+            })
+        };
+        let stages = 0..graph.stages.len();
+        match workers {
+            Workers::Pool => {
+                Rota { lists: vec![stages.flat_map(whole).collect()], teams: vec![0; threads.max(1)] }
+            }
+            Workers::TeamPerStage => {
+                let lists: Vec<Vec<Work>> = stages.map(|s| whole(s).collect()).collect();
+                let teams = (0..threads.max(lists.len())).map(|w| w % lists.len().max(1)).collect();
+                Rota { lists, teams }
+            }
+        }
+    }
+
+    /// The items of a schedule. A thread stands for a CTA: in static mode each follows the list of its worker, in
+    /// dynamic mode all draw from the sequence.
+    pub(super) fn of_schedule(graph: &Graph, schedule: &Schedule) -> Rota {
+        let (rows, columns) = schedule.cluster;
+        let ctas = rows * columns;
+        let threads = schedule.lists.len() * ctas as usize;
+        match schedule.mode {
+            Mode::Static => {
+                let list = |list: &Vec<u32>, cta: u32| {
+                    let items = list.iter().map(|&i| &schedule.sequence[i as usize]);
+                    items.filter_map(|item| share(graph, schedule.cluster, item, cta)).collect()
+                };
+                let lists = schedule.lists.iter().flat_map(|l| (0..ctas).map(move |cta| list(l, cta)));
+                Rota { lists: lists.collect(), teams: (0..threads).collect() }
+            }
+            Mode::Dynamic => {
+                let items = schedule.sequence.iter();
+                let shares =
+                    items.flat_map(|i| (0..ctas).filter_map(move |c| share(graph, schedule.cluster, i, c)));
+                Rota { lists: vec![shares.collect()], teams: vec![0; threads] }
+            }
+        }
+    }
+}
+
+/// What CTA `cta` of a cluster does of an item; `None` where its tile lies outside the grid.
+fn share(graph: &Graph, cluster: (u32, u32), item: &Item, cta: u32) -> Option<Work> {
+    let (rows, columns) = cluster;
+    let tile = Tile { m: item.m * rows + cta / columns, n: item.n * columns + cta % columns };
+    let grid = graph.stages[item.stage.0].grid;
+    let inside = tile.m < grid.0 && tile.n < grid.1;
+    let (stage, k) = (item.stage.0, item.k_begin..item.k_end);
+    inside.then_some(Work { stage, tile, k, part: item.part, cta })
+}
