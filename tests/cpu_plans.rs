@@ -21,7 +21,7 @@ fn plan(source: &str, m: u64, element: Element, policy: Option<Policy>) -> Plan 
     let size = [("M", m)];
     let small = SMALL.iter().chain(&size).filter(|(name, _)| named.iter().any(|n| n == name));
     let dims = small.map(|(name, value)| ((*name).to_owned(), *value)).collect();
-    let wishes = Wishes { dims, element: Some(element), policy, tiles: None };
+    let wishes = Wishes { dims, element: Some(element), policy, ..Wishes::default() };
     let device = Device::named("h200").expect("the profile ships");
     plan_text(source, "test", &wishes, device, Executor::Cpu).unwrap_or_else(|e| panic!("{e}"))
 }

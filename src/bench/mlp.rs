@@ -177,6 +177,7 @@ impl Bench<'_> {
             element: Some(self.args.element),
             policy,
             tiles: like.map(|plan| plan.graph().stages.iter().map(tile).collect()),
+            chain: None,
         };
         Ok(plan_text(source, self.name, &wishes, self.profile, executor)?)
     }
