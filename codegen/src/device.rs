@@ -103,6 +103,22 @@ pub const DEVICES: &[Device] = &[
 ];
 
 impl Device {
+    /// Clusters of `ctas` CTAs, each of which fills an SM, that are resident at once while nothing else runs. A cluster
+    /// lies inside one of the at most 8 GPCs of a Hopper GPU, whose sizes differ from part to part and are even: pairs
+    /// always come out, of larger clusters this is the least.
+    pub fn resident_clusters(&self, ctas: u32) -> u32 {
+        const GPCS: u32 = 8;
+        match ctas {
+            0 => 0,
+            1 => self.sms,
+            2..=8 if self.arch >= 90 => {
+                let most_left = ctas - if ctas.is_multiple_of(2) { 2 } else { 1 };
+                self.sms.saturating_sub(GPCS * most_left) / ctas
+            }
+            _ => 0,
+        }
+    }
+
     /// The profile of that name.
     pub fn named(name: &str) -> Option<&'static Device> {
         DEVICES.iter().find(|d| d.name.eq_ignore_ascii_case(name))

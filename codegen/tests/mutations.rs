@@ -84,8 +84,8 @@ fn a_wait_one_k_block_late() {
         Event::Wait { .. } => {
             held.replace(Some(event));
         }
-        Event::Load { .. } => {
-            f(event);
+        other => {
+            f(other);
             if let Some(wait) = held.take() {
                 f(wait);
             }

@@ -40,7 +40,11 @@ impl Proof {
                 let refutation = report.refutation(obligation);
                 ObligationReport {
                     id: obligation.id(),
-                    verdict: if refutation.is_none() { "proved" } else { "refuted" },
+                    verdict: match refutation {
+                        Some(_) => "refuted",
+                        None if report.complete => "proved",
+                        None => "open",
+                    },
                     counterexample: refutation.map(ToString::to_string),
                 }
             })

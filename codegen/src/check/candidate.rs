@@ -48,6 +48,28 @@ pub struct Practice {
     pub proxy_fence: bool,
     /// Posts are plain stores instead of atomic additions.
     pub plain_store_posts: bool,
+    /// A run may be launched while the run before it still ends: a programmatic edge between runs.
+    pub early_launch: bool,
+    /// Every read of what a run writes, every store and every look at a semaphore or flag lies behind
+    /// `griddepcontrol.wait`, which returns when the runs before have ended; only weights are loaded ahead of it.
+    pub dependency_wait: bool,
+    /// A chain kernel makes an item's posts only when its worker's next item has all that it waits for.
+    pub deferred_post: bool,
+    /// How a chain kernel passes the partial sums of a split tile on.
+    pub slabs: SlabPractice,
+}
+
+/// How partial sums pass from the items that leave them in slabs to the item that finishes the tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlabPractice {
+    /// A barrier over the storing threads lies between the stores and the flag.
+    pub barrier: bool,
+    /// The flag is stored with release semantics at device scope.
+    pub flag_releases: bool,
+    /// Every look at the flag is an acquire at device scope, and a barrier lies between it and the loads.
+    pub flag_acquires: bool,
+    /// The flag holds the run's number, so that it need not be cleared; otherwise it is only set.
+    pub flag_is_epoch: bool,
 }
 
 impl Practice {
@@ -64,7 +86,21 @@ impl Practice {
             bulk_loads: bulk,
             proxy_fence: bulk,
             plain_store_posts: false,
+            early_launch: false,
+            dependency_wait: false,
+            deferred_post: false,
+            slabs: SlabPractice {
+                barrier: true,
+                flag_releases: true,
+                flag_acquires: true,
+                flag_is_epoch: true,
+            },
         }
+    }
+
+    /// What the chain kernels of the `fused` executor do.
+    pub fn of_chain_kernels(arch: u32) -> Self {
+        Practice { early_launch: true, dependency_wait: true, ..Practice::of_kernels(arch) }
     }
 }
 
@@ -123,7 +159,10 @@ impl Candidate {
             schedule: None,
             ctas_per_sm: vec![1; stages],
             launch_order: (0..stages).map(StageId).collect(),
-            practice: Practice::of_kernels(device.arch),
+            practice: match executor {
+                Executor::Fused => Practice::of_chain_kernels(device.arch),
+                _ => Practice::of_kernels(device.arch),
+            },
             choices: Vec::new(),
             predicted: None,
             graph,

@@ -1,5 +1,10 @@
 //! Proof obligations over a candidate, and the only constructor of [`Plan`].
 //!
+//! For the `fused` executor the tiles' programs follow a [`crate::schedule::Schedule`]: a tile is cut into the parts that
+//! its items compute, each part waits for itself, and one finishes the tile. In a cluster, CTA `(i, j)` loads slice `j` of
+//! the rows of operand A for all CTAs of its row, and slice `i` of the columns of operand B for all of its column; it must
+//! have waited for what it loads, whoever needs it. A CTA whose tile lies outside the grid loads its slices all the same.
+//!
 //! Every obligation is decided by enumeration on the actual grids. What is enumerated is the *tile program*
 //! ([`TileProgram`]): the posts, waits and loads of each tile in program order, so that the arithmetic of a policy is
 //! judged and never trusted.
@@ -19,34 +24,65 @@
 //! chain still moves if those CTAs, all of them waiting and placed as badly as they can be, leave one SM with room for
 //! a CTA of the stage. That is the test made here; it is sufficient, and a refusal shows the placement that hangs.
 //!
+//! *In a chain kernel* (`fused`), all workers are resident from the start: there are at most as many as the device holds
+//! clusters of that size at once. So nothing competes for places, and only the order of the items counts. An item ends
+//! when its waits are satisfied and its worker has ended the items before it: a worker's load ring is first in, first
+//! out, and its posts are made by a warp that waits for nothing else. (A worker of several CTAs is one unit: they load for
+//! each other, so each goes only as far as all do.)
+//!
+//! * *Static lists* are run here, without time: a worker goes on whenever the posts and flags that its next item waits for
+//!   have been made by items that have ended. What ends here ends on the device in any timing, because items only ever
+//!   make more waits true, and none false: an execution that stood still earlier would have some first item of this
+//!   run unfinished, all of whose needs are met. When the run stands still, the unfinished lists wait for each other, and
+//!   the cycle is the counterexample.
+//! * *Drawn items*: tickets come in the order of the sequence, so the items before a drawn one have been drawn, all by
+//!   resident workers. If every item needs only items before it, the first unfinished item of the sequence has all it
+//!   needs, and its worker has ended all that it drew before it, so it ends. If it has not been drawn, no later one has,
+//!   so some worker is about to draw it. The test is the same run, of the sequence as the one list of one worker.
+//! * *Posts that are held back* until the next item of the worker is under way count as made only then.
+//!
+//! The premise is the launch's: that no other kernel takes the SMs for ever. The next run of the same chain may take SMs
+//! early, but only those that workers of this one have given back, whose lists have ended; the workers that remain are
+//! resident.
+//!
 //! *On the `cpu` executor*, workers draw from one list in launch order; the tile that is first in the list among the
 //! unfinished ones waits for earlier tiles only, which are finished, so it can run.
 
 mod candidate;
 mod obligations;
+mod parts;
 mod plan;
 mod program;
 mod report;
 
-pub use candidate::{Candidate, EpochSource, Practice, Prediction, StoreCompletion};
+pub use candidate::{Candidate, EpochSource, Practice, Prediction, SlabPractice, StoreCompletion};
+pub use parts::Place;
 pub use plan::{Choice, Coupling, EdgeChoice, EdgePlan, Executor, Plan, StartGuarantee};
 pub use program::{Event, Generated, TileProgram, slice_k_blocks};
 pub use report::{Obligation, Refutation, Report, Subject};
 
 /// Judges the program that the project's kernels run for a candidate.
 pub fn judge(candidate: &Candidate) -> Report {
-    if let Some(refutation) = obligations::well_formed(candidate) {
-        // Nothing else can be evaluated on arrays of the wrong length.
-        return Report { refutations: vec![refutation] };
+    if let Some(report) = well_formed(candidate) {
+        return report;
     }
     judge_program(candidate, &Generated::new(candidate))
 }
 
+fn well_formed(candidate: &Candidate) -> Option<Report> {
+    // Nothing else can be evaluated on arrays of the wrong length, or on a schedule that misses a tile.
+    let refutation = obligations::well_formed(candidate)?;
+    Some(Report { refutations: vec![refutation], complete: false })
+}
+
 /// Judges any tile program for a candidate's graph, orders and launch.
 pub fn judge_program(candidate: &Candidate, program: &dyn TileProgram) -> Report {
+    if let Some(report) = well_formed(candidate) {
+        return report;
+    }
     let refutations =
         Obligation::ALL.iter().filter_map(|o| obligations::judge(*o, candidate, program)).collect();
-    Report { refutations }
+    Report { refutations, complete: true }
 }
 
 /// Proves a candidate.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::parts::Place;
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Resolved, StageId};
 
@@ -71,10 +72,8 @@ pub enum Subject {
     Item {
         /// Its stage.
         stage: StageId,
-        /// The worker whose list it is in; `None`: the item is named by its place in the sequence.
-        worker: Option<u32>,
-        /// Place in that list, or in the sequence.
-        index: u32,
+        /// Where it stands.
+        place: Place,
     },
 }
 
@@ -113,13 +112,9 @@ impl Refutation {
         let mut diagnostic = Diagnostic::new(self.obligation.id(), &self.message);
         match self.subject {
             Subject::Pipeline => {}
-            Subject::Item { stage, worker, index } => {
+            Subject::Item { stage, place } => {
                 let name = &resolved.stages[stage.0].name;
-                let place = match worker {
-                    Some(worker) => format!("item {index} of worker {worker} is of `{}`", name.value),
-                    None => format!("item {index} of the sequence is of `{}`", name.value),
-                };
-                diagnostic = diagnostic.at(name.span, place);
+                diagnostic = diagnostic.at(name.span, format!("{place} is of `{}`", name.value));
             }
             Subject::Stage(stage) => {
                 let stage = &resolved.stages[stage.0];
@@ -166,17 +161,20 @@ impl std::error::Error for Refutation {}
 /// The verdict on each obligation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Refutations, at most one an obligation; an obligation without one is proved.
+    /// Refutations, at most one an obligation; in a complete report an obligation without one is proved.
     pub refutations: Vec<Refutation>,
+    /// Whether every obligation was judged. A candidate whose parts do not belong together is refuted at the first fault,
+    /// and nothing is said of the rest.
+    pub complete: bool,
 }
 
 impl Report {
     /// Whether everything is proved.
     pub fn proved(&self) -> bool {
-        self.refutations.is_empty()
+        self.complete && self.refutations.is_empty()
     }
 
-    /// The counterexample to an obligation; `None` when it is proved.
+    /// The counterexample to an obligation; `None` when it is proved or was not judged.
     pub fn refutation(&self, obligation: Obligation) -> Option<&Refutation> {
         self.refutations.iter().find(|r| r.obligation == obligation)
     }

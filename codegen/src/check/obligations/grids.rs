@@ -1,6 +1,6 @@
 //! `order` and `bounds`: bijections onto grids, indices inside arrays.
 
-use super::{grid_tiles, has_semaphores, tile_name};
+use super::{extent_tiles, grid_tiles, has_semaphores, slice_name, tile_name};
 use crate::check::{Candidate, Event, Executor, Obligation, Refutation, Subject, TileProgram};
 use crate::graph::{OperandKind, Stage, StageId};
 use crate::policy::{Order, Policy};
@@ -111,18 +111,19 @@ pub(super) fn bounds(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
             }
         }
     }
-    for (i, stage) in c.graph.stages.iter().enumerate() {
+    for i in 0..c.graph.stages.len() {
         if !c.graph.dependences.iter().any(|d| d.consumer.0 == i) {
             continue;
         }
-        for tile in grid_tiles(stage) {
-            for slice in 0..stage.split_k.max(1) {
+        for tile in extent_tiles(c, p, StageId(i)) {
+            for slice in 0..p.slices(&c.graph, StageId(i), tile) {
                 let mut fault = None;
                 p.events(StageId(i), tile, slice, &mut |event| {
                     if let Event::Wait { edge, slot, .. } = event
                         && slot >= counts[edge]
                     {
-                        fault = Some(outside(edge, slot, tile_name(c, StageId(i), tile), "waits for"));
+                        let who = slice_name(c, p, StageId(i), tile, slice);
+                        fault = Some(outside(edge, slot, who, "waits for"));
                     }
                 });
                 if fault.is_some() {

@@ -73,12 +73,8 @@ pub(super) fn progress(c: &Candidate) -> Option<Refutation> {
             .fact("a single worker that draws the consumer's tile waits for a tile further down its own list")
             .help("list producers before consumers")
         }),
-        // Nothing may be launched before the lists of a schedule are judged.
-        Executor::Fused => Some(Refutation::new(
-            Obligation::Progress,
-            Subject::Pipeline,
-            "the work lists of a schedule are not proved to end",
-        )),
+        // One kernel: its lists are judged instead.
+        Executor::Fused => None,
         Executor::Streams | Executor::Programmatic => {
             if c.start == StartGuarantee::AllProducersStarted && late.is_none() {
                 return None;

@@ -11,7 +11,8 @@ use crate::policy::Tile;
 
 /// No tile overwrites a region, in this run or the next, before its last reader is done.
 pub(super) fn reuse(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
-    if !c.practice.full_run_boundary
+    let early = c.practice.early_launch && !c.practice.dependency_wait;
+    if (early || !c.practice.full_run_boundary)
         && let Some((edge, d)) = c.graph.dependences.iter().enumerate().next()
     {
         let origin = Tile { m: 0, n: 0 };
@@ -23,8 +24,16 @@ pub(super) fn reuse(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
                 Subject::Edge(edge),
                 format!("the next run's {writer} may overwrite `{tensor}` while {reader} still reads it"),
             )
-            .fact("runs overlap: nothing orders a producer behind the readers of the run before")
-            .help("end each run before the next begins, or give consecutive runs buffers of their own"),
+            .fact(if early {
+                "a run is launched before the one before it has ended, and stores without waiting for that end"
+            } else {
+                "runs overlap: nothing orders a producer behind the readers of the run before"
+            })
+            .help(if early {
+                "put every store, and every read of what a run writes, behind `griddepcontrol.wait`"
+            } else {
+                "end each run before the next begins, or give consecutive runs buffers of their own"
+            }),
         );
     }
     let tensors = &c.graph.tensors;
@@ -170,7 +179,7 @@ impl HappensBefore<'_> {
         }
         let mut slots = std::collections::HashSet::new();
         // A tile that is split along k is stored and posted after its last slice, so what any slice waits for counts.
-        for slice in 0..self.c.graph.stages[at.0.0].split_k.max(1) {
+        for slice in 0..self.p.slices(&self.c.graph, at.0, at.1) {
             self.p.events(at.0, at.1, slice, &mut |event| {
                 if let Event::Wait { edge, slot, .. } = event {
                     slots.insert((edge, slot));
@@ -217,6 +226,17 @@ pub(super) fn replay(c: &Candidate) -> Option<Refutation> {
             .help("take the epoch from a counter in device memory"),
         );
     }
+    if c.schedule.as_ref().is_some_and(|s| s.slabs > 0) && !c.practice.slabs.flag_is_epoch {
+        return Some(
+            Refutation::new(
+                Obligation::Replay,
+                Subject::Pipeline,
+                "the flag of slab 0 is set by the first run and never cleared",
+            )
+            .fact("in the second run the finisher finds it set, and adds the first run's sums")
+            .help("store the run's number in the flag and compare with it"),
+        );
+    }
     let tensors = &c.graph.tensors;
     (0..tensors.len()).map(TensorId).find_map(|t| {
         let (writer, input) = (tensors[t.0].producer?, root(&c.graph, t));
@@ -235,9 +255,16 @@ pub(super) fn replay(c: &Candidate) -> Option<Refutation> {
     })
 }
 
-/// Both ends of an edge have the order that their kind of store and load needs.
+/// Both ends of an edge, and of a slab, have the order that their kind of store and load needs.
 pub(super) fn visible(c: &Candidate) -> Option<Refutation> {
-    if !has_semaphores(c) || c.executor == Executor::Cpu || c.graph.dependences.is_empty() {
+    if !has_semaphores(c) || c.executor == Executor::Cpu {
+        return None;
+    }
+    edge_visible(c).or_else(|| slab_visible(c))
+}
+
+fn edge_visible(c: &Candidate) -> Option<Refutation> {
+    if c.graph.dependences.is_empty() {
         return None;
     }
     let practice = &c.practice;
@@ -269,4 +296,32 @@ pub(super) fn visible(c: &Candidate) -> Option<Refutation> {
         return None;
     };
     Some(Refutation::new(Obligation::Visible, Subject::Edge(0), fault).fact(fact).help(help))
+}
+
+/// Slabs are written and read by ordinary accesses of many threads; one thread sets the flag, one looks at it.
+fn slab_visible(c: &Candidate) -> Option<Refutation> {
+    c.schedule.as_ref().filter(|s| s.slabs > 0)?;
+    let practice = &c.practice.slabs;
+    let (fault, fact, help) = if !practice.barrier {
+        (
+            "a slab's flag may be set before all threads have stored their sums",
+            "the thread that sets the flag orders its own stores only",
+            "put a barrier over the storing threads before the flag",
+        )
+    } else if !practice.flag_releases {
+        (
+            "a slab's flag is no release",
+            "the sums stored before it may become visible after it",
+            "set the flag with `st.release.gpu`",
+        )
+    } else if !practice.flag_acquires {
+        (
+            "the look at a slab's flag is no acquire",
+            "the finisher may have loaded the sums before it",
+            "look with `ld.acquire.gpu`, then a barrier, then load",
+        )
+    } else {
+        return None;
+    };
+    Some(Refutation::new(Obligation::Visible, Subject::Pipeline, fault).fact(fact).help(help))
 }

@@ -2,23 +2,29 @@
 
 mod grids;
 mod launch;
+mod lists;
 mod memory;
+mod schedule;
+mod slabs;
 mod slots;
 
 use super::{Candidate, Obligation, Refutation, TileProgram};
 
-pub(super) use grids::well_formed;
+/// The fault without which nothing else can be evaluated.
+pub(super) fn well_formed(c: &Candidate) -> Option<Refutation> {
+    grids::well_formed(c).or_else(|| schedule::well_formed(c))
+}
 
 /// Decides one obligation.
 pub(super) fn judge(obligation: Obligation, c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
     match obligation {
         Obligation::Order => grids::order(c),
         Obligation::Bounds => grids::bounds(c, p),
-        Obligation::Cover => slots::cover(c, p),
+        Obligation::Cover => slots::cover(c, p).or_else(|| slabs::cover(c, p)),
         Obligation::Count => slots::count(c, p),
         Obligation::Acyclic => launch::acyclic(c),
-        Obligation::Progress => launch::progress(c),
-        Obligation::Reuse => memory::reuse(c, p),
+        Obligation::Progress => launch::progress(c).or_else(|| lists::progress(c, p)),
+        Obligation::Reuse => memory::reuse(c, p).or_else(|| slabs::reuse(c, p)),
         Obligation::Replay => memory::replay(c),
         Obligation::Visible => memory::visible(c),
     }
@@ -38,4 +44,39 @@ fn tile_name(c: &Candidate, stage: crate::graph::StageId, tile: crate::policy::T
 fn grid_tiles(stage: &crate::graph::Stage) -> impl Iterator<Item = crate::policy::Tile> + use<> {
     let (gm, gn) = stage.grid;
     (0..gm).flat_map(move |m| (0..gn).map(move |n| crate::policy::Tile { m, n }))
+}
+
+/// Every tile that has events: those of the grid and, in a cluster at its edge, those of CTAs that only load for others.
+fn extent_tiles(
+    c: &Candidate,
+    p: &dyn TileProgram,
+    stage: crate::graph::StageId,
+) -> impl Iterator<Item = crate::policy::Tile> + use<> {
+    let (gm, gn) = p.extent(&c.graph, stage);
+    (0..gm).flat_map(move |m| (0..gn).map(move |n| crate::policy::Tile { m, n }))
+}
+
+/// `stage(m, n)`, with the slice's place in a schedule: `down(0, 3) (item 5 of worker 17)`.
+fn slice_name(
+    c: &Candidate,
+    p: &dyn TileProgram,
+    stage: crate::graph::StageId,
+    tile: crate::policy::Tile,
+    slice: u32,
+) -> String {
+    let name = tile_name(c, stage, tile);
+    match p.place(stage, tile, slice) {
+        Some(place) => format!("{name} ({place})"),
+        None => name,
+    }
+}
+
+/// A slice as the subject of a refutation, where it has a place in a schedule.
+fn slice_subject(
+    p: &dyn TileProgram,
+    stage: crate::graph::StageId,
+    tile: crate::policy::Tile,
+    slice: u32,
+) -> Option<super::Subject> {
+    p.place(stage, tile, slice).map(|place| super::Subject::Item { stage, place })
 }

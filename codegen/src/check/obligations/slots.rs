@@ -1,9 +1,11 @@
 //! `cover` and `count`: every load is behind waits that guarantee it, and every wait is reached exactly.
 
-use super::{grid_tiles, has_semaphores, tile_name};
+use std::ops::Range;
+
+use super::{extent_tiles, grid_tiles, has_semaphores, slice_name, tile_name};
 use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
 use crate::graph::StageId;
-use crate::policy::{Tile, producers_of};
+use crate::policy::Tile;
 
 /// More posts than this to one slot in one epoch could let the signed comparison of two epochs overflow.
 const MAX_POSTS: u64 = 1 << 30;
@@ -49,8 +51,7 @@ pub(super) fn cover(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
         return serial_cover(c);
     }
     let posts: Vec<Posts> = (0..c.graph.dependences.len()).map(|edge| Posts::of(c, p, edge)).collect();
-    for (i, stage) in c.graph.stages.iter().enumerate() {
-        let consumer = StageId(i);
+    for consumer in (0..c.graph.stages.len()).map(StageId) {
         let edges: Vec<usize> =
             (0..posts.len()).filter(|e| c.graph.dependences[*e].consumer == consumer).collect();
         if edges.is_empty() {
@@ -59,8 +60,8 @@ pub(super) fn cover(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
         // Per edge and slot, the number of the work item that last waited for it in full.
         let mut waited: Vec<Vec<u32>> = posts.iter().map(|p| vec![0; p.totals.len()]).collect();
         let mut item = 0;
-        for tile in grid_tiles(stage) {
-            for slice in 0..stage.split_k.max(1) {
+        for tile in extent_tiles(c, p, consumer) {
+            for slice in 0..p.slices(&c.graph, consumer, tile) {
                 item += 1;
                 let mut fault = None;
                 p.events(consumer, tile, slice, &mut |event| match event {
@@ -71,23 +72,27 @@ pub(super) fn cover(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
                             *mark = item;
                         }
                     }
-                    Event::Load { operand, k_block } if fault.is_none() => {
+                    Event::Load { .. } | Event::Multicast { .. } if fault.is_none() => {
+                        let Some((operand, k_block, region)) = region(c, consumer, tile, event) else {
+                            return;
+                        };
                         for edge in edges.iter().filter(|e| c.graph.dependences[**e].operand == operand) {
                             let done = |tile: Tile, gn: u32| {
                                 posts[*edge].by_tile[(tile.m * gn + tile.n) as usize]
                                     .iter()
                                     .any(|slot| waited[*edge][*slot as usize] == item)
                             };
-                            fault = fault.take().or_else(|| {
-                                uncovered(c, *edge, tile, k_block, done)
-                                    .map(|racing| (*edge, k_block, racing))
-                            });
+                            if let Some(racing) = uncovered(c, *edge, &region, done) {
+                                fault = Some((*edge, k_block, region.clone(), racing));
+                                break;
+                            }
                         }
                     }
-                    Event::Load { .. } => {}
+                    _ => {}
                 });
-                if let Some((edge, k_block, racing)) = fault {
-                    return Some(race(c, &posts[edge], edge, tile, slice, k_block, racing));
+                if let Some((edge, k_block, region, racing)) = fault {
+                    let load = Load { edge, reader: (tile, slice), k_block, region };
+                    return Some(race(c, p, &posts[edge], load, racing));
                 }
             }
         }
@@ -95,56 +100,84 @@ pub(super) fn cover(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
     None
 }
 
-/// The first producer tile in the footprint of a load that is not known to be done.
+/// Rows and columns of a tensor.
+type Region = (Range<u32>, Range<u32>);
+
+/// What a load reads: operand, k-block, region of its tensor.
+fn region(c: &Candidate, stage: StageId, tile: Tile, load: Event) -> Option<(usize, u32, Region)> {
+    match load {
+        Event::Load { operand, k_block } => {
+            let read = &c.graph.stages[stage.0].operands[operand];
+            let tensor = &c.graph.tensors[read.tensor.0];
+            let rows = read.footprint.rows.range(tensor.rows, tile.m, tile.n, k_block);
+            let cols = read.footprint.cols.range(tensor.cols, tile.m, tile.n, k_block);
+            Some((operand, k_block, (rows, cols)))
+        }
+        Event::Multicast { operand, k_block, rows, cols } => Some((operand, k_block, (rows, cols))),
+        Event::Wait { .. } | Event::Contribute { .. } | Event::Await { .. } | Event::Add { .. } => None,
+    }
+}
+
+/// The first producer tile in the region of a load that is not known to be done.
 fn uncovered(
     c: &Candidate,
     edge: usize,
-    tile: Tile,
-    k_block: u32,
+    (rows, cols): &Region,
     done: impl Fn(Tile, u32) -> bool,
 ) -> Option<Tile> {
-    let dependence = &c.graph.dependences[edge];
-    let gn = c.graph.stages[dependence.producer.0].grid.1;
-    producers_of(&c.graph, dependence, tile, k_block).tiles().find(|producer| !done(*producer, gn))
+    let producer = &c.graph.stages[c.graph.dependences[edge].producer.0];
+    if rows.is_empty() || cols.is_empty() {
+        return None;
+    }
+    let ((tile_rows, tile_cols), gn) = (producer.out_tile, producer.grid.1);
+    (rows.start / tile_rows..rows.end.div_ceil(tile_rows))
+        .flat_map(|m| (cols.start / tile_cols..cols.end.div_ceil(tile_cols)).map(move |n| Tile { m, n }))
+        .find(|producer| !done(*producer, gn))
 }
 
-fn race(
-    c: &Candidate,
-    posts: &Posts,
+/// A load that is not covered.
+struct Load {
     edge: usize,
-    tile: Tile,
-    slice: u32,
+    /// Tile and slice.
+    reader: (Tile, u32),
     k_block: u32,
-    racing: Tile,
-) -> Refutation {
+    region: Region,
+}
+
+fn race(c: &Candidate, p: &dyn TileProgram, posts: &Posts, load: Load, racing: Tile) -> Refutation {
+    let Load { edge, reader: (tile, slice), k_block, region: (rows, cols) } = load;
     let dependence = &c.graph.dependences[edge];
     let (producer, consumer) =
         (&c.graph.stages[dependence.producer.0], &c.graph.stages[dependence.consumer.0]);
-    let operand = &consumer.operands[dependence.operand];
-    let tensor = &c.graph.tensors[operand.tensor.0];
-    let rows = operand.footprint.rows.range(tensor.rows, tile.m, tile.n, k_block);
-    let cols = operand.footprint.cols.range(tensor.cols, tile.m, tile.n, k_block);
+    let tensor = &c.graph.tensors[consumer.operands[dependence.operand].tensor.0];
     let (tile_rows, tile_cols) = producer.out_tile;
     let slots = &posts.by_tile[(racing.m * producer.grid.1 + racing.n) as usize];
     let reader = tile_name(c, dependence.consumer, tile);
     let writer = tile_name(c, dependence.producer, racing);
-    let slice = if consumer.split_k > 1 { format!(", slice {slice}") } else { String::new() };
-    let refutation = Refutation::new(
+    let slice_text = if consumer.split_k > 1 { format!(", slice {slice}") } else { String::new() };
+    let mut refutation = Refutation::new(
         Obligation::Cover,
         Subject::Edge(edge),
         format!("{reader} may read `{}` before {writer} has written it", tensor.name),
-    )
-    .fact(format!(
-        "at k-block {k_block}{slice}, {reader} loads rows {}..{}, columns {}..{} of `{}`",
-        rows.start, rows.end, cols.start, cols.end, tensor.name
-    ))
-    .fact(format!(
-        "{writer} writes rows {}..{}, columns {}..{}",
-        racing.m * tile_rows,
-        (racing.m + 1) * tile_rows,
-        racing.n * tile_cols,
-        (racing.n + 1) * tile_cols
-    ));
+    );
+    if let Some(place) = p.place(dependence.consumer, tile, slice) {
+        refutation = refutation.fact(format!("{reader} is of {place}"));
+    }
+    if consumer.grid.0 <= tile.m || consumer.grid.1 <= tile.n {
+        refutation = refutation.fact(format!("{reader} lies outside the grid and loads for its cluster"));
+    }
+    let refutation = refutation
+        .fact(format!(
+            "at k-block {k_block}{slice_text}, {reader} loads rows {}..{}, columns {}..{} of `{}`",
+            rows.start, rows.end, cols.start, cols.end, tensor.name
+        ))
+        .fact(format!(
+            "{writer} writes rows {}..{}, columns {}..{}",
+            racing.m * tile_rows,
+            (racing.m + 1) * tile_rows,
+            racing.n * tile_cols,
+            (racing.n + 1) * tile_cols
+        ));
     match slots.first() {
         Some(slot) => refutation.fact(format!(
             "it posts slot {slot}, which {reader} has not waited for up to all its {} posts by then",
@@ -201,12 +234,12 @@ pub(super) fn count(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
             );
         }
     }
-    for (i, stage) in c.graph.stages.iter().enumerate() {
+    for i in 0..c.graph.stages.len() {
         if !c.graph.dependences.iter().any(|d| d.consumer.0 == i) {
             continue;
         }
-        for tile in grid_tiles(stage) {
-            for slice in 0..stage.split_k.max(1) {
+        for tile in extent_tiles(c, p, StageId(i)) {
+            for slice in 0..p.slices(&c.graph, StageId(i), tile) {
                 let mut fault = None;
                 p.events(StageId(i), tile, slice, &mut |event| {
                     if let Event::Wait { edge, slot, value } = event
@@ -229,7 +262,7 @@ pub(super) fn count(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
                             Subject::Edge(edge),
                             format!(
                                 "{} waits for {value} posts to slot {slot} of {}, which gets {total} a run",
-                                tile_name(c, StageId(i), tile),
+                                slice_name(c, p, StageId(i), tile, slice),
                                 c.edge_name(edge)
                             ),
                         )

@@ -1,0 +1,325 @@
+//! `progress` of a schedule: its lists are run, without time, until they end or stand still.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::check::parts::{Parts, Place, describe};
+use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
+use crate::policy::Tile;
+use crate::schedule::{Mode, Part, Schedule};
+
+/// Facts of a cycle that are told; a longer one is cut.
+const TOLD: usize = 8;
+
+/// Every worker is resident, and every list ends.
+pub(super) fn progress(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
+    let schedule = c.schedule.as_ref()?;
+    not_resident(c, schedule).or_else(|| deferred_draw(c, schedule)).or_else(|| {
+        let mut run = Run::new(c, p, schedule);
+        run.all();
+        run.stuck()
+    })
+}
+
+/// A worker that has no SM never begins its list, while those that wait for it hold theirs.
+fn not_resident(c: &Candidate, schedule: &Schedule) -> Option<Refutation> {
+    let (rows, cols) = schedule.cluster;
+    let (workers, fit) = (schedule.lists.len() as u32, c.device.resident_clusters(rows * cols));
+    (workers > fit).then(|| {
+        let refutation = Refutation::new(
+            Obligation::Progress,
+            Subject::Pipeline,
+            format!("{workers} workers, of which {fit} are resident at once"),
+        );
+        refutation
+            .fact(format!(
+                "a worker is a cluster of {rows} x {cols} CTAs, each CTA fills one of the {} SMs of {}",
+                c.device.sms, c.device.name
+            ))
+            .fact(format!("worker {fit} may have to wait for an SM that another worker gives back only when its list ends"))
+            .help(format!("schedule for at most {fit} workers"))
+    })
+}
+
+/// Whoever draws the next item may draw one that needs, through others, what it has not posted yet.
+fn deferred_draw(c: &Candidate, schedule: &Schedule) -> Option<Refutation> {
+    let edge =
+        (c.practice.deferred_post && schedule.mode == Mode::Dynamic && !c.graph.dependences.is_empty())
+            .then_some(0)?;
+    Some(
+        Refutation::new(
+            Obligation::Progress,
+            Subject::Edge(edge),
+            "a post is held back until the next item is under way, and the next item is whichever is drawn",
+        )
+        .fact(format!(
+            "a worker that draws both ends of {} one after the other waits for itself",
+            c.edge_name(edge)
+        ))
+        .help("post before the next item waits, or use static lists"),
+    )
+}
+
+/// A word that items wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Word {
+    /// A slot, numbered over all edges.
+    Slot(u32),
+    /// The flag of a slab, and the CTA of the cluster that it belongs to.
+    Flag(u32, u32),
+}
+
+/// A word, and the posts that it must have had.
+type Need = (Word, u32);
+
+/// Lists under way. An item is one step: its waits, then its posts; a worker's CTAs go together, since they load for
+/// each other.
+struct Run<'a> {
+    c: &'a Candidate,
+    p: &'a dyn TileProgram,
+    schedule: &'a Schedule,
+    parts: Parts,
+    /// A worker's items. In dynamic mode the sequence is run as one list: see the head of [`crate::check`].
+    lists: Vec<Vec<u32>>,
+    /// By worker: its next item, and what that still waits for.
+    heads: Vec<(usize, Option<Vec<Need>>)>,
+    /// By worker: the item whose posts are held back.
+    held: Vec<Option<u32>>,
+    /// First slot of each edge.
+    bases: Vec<u32>,
+    /// By slot: posts so far, posts of a run.
+    slots: Vec<(u32, u32)>,
+    /// Slabs whose flag is set, by CTA.
+    flags: HashSet<(u32, u32)>,
+    /// Workers that wait for a word.
+    sleeping: HashMap<Word, Vec<usize>>,
+    /// Workers to look at.
+    awake: Vec<usize>,
+}
+
+impl<'a> Run<'a> {
+    fn new(c: &'a Candidate, p: &'a dyn TileProgram, schedule: &'a Schedule) -> Run<'a> {
+        let lists = match schedule.mode {
+            Mode::Static => schedule.lists.clone(),
+            Mode::Dynamic => vec![(0..schedule.sequence.len() as u32).collect()],
+        };
+        let mut bases = Vec::new();
+        let mut slots: Vec<(u32, u32)> = Vec::new();
+        for (edge, map) in c.slot_maps().iter().enumerate() {
+            let base = slots.len() as u32;
+            bases.push(base);
+            slots.resize(slots.len() + map.slot_count as usize, (0, 0));
+            for tile in super::grid_tiles(&c.graph.stages[c.graph.dependences[edge].producer.0]) {
+                p.posts(edge, tile, &mut |slot, amount| {
+                    if let Some(slot) = slots.get_mut((base + slot) as usize) {
+                        slot.1 += amount;
+                    }
+                });
+            }
+        }
+        let workers = lists.len();
+        Run {
+            c,
+            p,
+            schedule,
+            parts: Parts::of(&c.graph, schedule),
+            lists,
+            heads: vec![(0, None); workers],
+            held: vec![None; workers],
+            bases,
+            slots,
+            flags: HashSet::new(),
+            sleeping: HashMap::new(),
+            awake: (0..workers).rev().collect(),
+        }
+    }
+
+    fn all(&mut self) {
+        while let Some(worker) = self.awake.pop() {
+            self.advance(worker);
+        }
+    }
+
+    /// Runs a worker's list as far as it goes.
+    fn advance(&mut self, worker: usize) {
+        while let Some(&item) = self.lists[worker].get(self.heads[worker].0) {
+            let mut needs = self.heads[worker].1.take().unwrap_or_else(|| self.needs(item));
+            while let Some(&need) = needs.last() {
+                if self.satisfied(need) {
+                    needs.pop();
+                    continue;
+                }
+                self.heads[worker].1 = Some(needs);
+                return self.sleeping.entry(need.0).or_default().push(worker);
+            }
+            self.heads[worker].0 += 1;
+            let before = self.held[worker].take();
+            if let Some(before) = before {
+                self.post(before);
+            }
+            if self.c.practice.deferred_post
+                && !matches!(self.schedule.sequence[item as usize].part, Part::Contribute { .. })
+            {
+                self.held[worker] = Some(item);
+            } else {
+                self.post(item);
+            }
+        }
+        if let Some(last) = self.held[worker].take() {
+            self.post(last);
+        }
+    }
+
+    /// The CTAs of an item: tile, number in the cluster.
+    fn ctas(&self, item: u32) -> impl Iterator<Item = (Tile, u32)> + use<> {
+        let (item, (rows, cols)) = (self.schedule.sequence[item as usize], self.schedule.cluster);
+        (0..rows * cols)
+            .map(move |cta| (Tile { m: item.m * rows + cta / cols, n: item.n * cols + cta % cols }, cta))
+    }
+
+    /// Number of an item among those of its tile.
+    fn slice(&self, item: u32) -> u32 {
+        let first = self.ctas(item).next().map_or(Tile { m: 0, n: 0 }, |(tile, _)| tile);
+        let items = self.parts.items(self.schedule.sequence[item as usize].stage, first);
+        items.iter().position(|i| *i == item).unwrap_or(0) as u32
+    }
+
+    fn needs(&self, item: u32) -> Vec<Need> {
+        let (stage, slice) = (self.schedule.sequence[item as usize].stage, self.slice(item));
+        let mut needs = Vec::new();
+        for (tile, cta) in self.ctas(item) {
+            self.p.events(stage, tile, slice, &mut |event| match event {
+                Event::Wait { edge, slot, value } => {
+                    needs.push((Word::Slot(self.bases[edge] + slot), value));
+                }
+                Event::Await { slab } => needs.push((Word::Flag(slab, cta), 1)),
+                Event::Load { .. }
+                | Event::Multicast { .. }
+                | Event::Contribute { .. }
+                | Event::Add { .. } => {}
+            });
+        }
+        needs.sort_unstable();
+        needs.dedup();
+        // The last is looked at first; a list then stops at what it would meet first.
+        needs.reverse();
+        needs
+    }
+
+    /// A wait value beyond the posts of a run is `count`'s to refute.
+    fn satisfied(&self, (word, value): Need) -> bool {
+        match word {
+            Word::Slot(slot) => {
+                self.slots.get(slot as usize).is_none_or(|(posts, total)| *posts >= value.min(*total))
+            }
+            Word::Flag(slab, cta) => self.flags.contains(&(slab, cta)),
+        }
+    }
+
+    /// The words that an item's end changes, and by how much.
+    fn gives(&self, item: u32) -> Vec<Need> {
+        let (stage, slice) = (self.schedule.sequence[item as usize].stage, self.slice(item));
+        let contributes = matches!(self.schedule.sequence[item as usize].part, Part::Contribute { .. });
+        let (gm, gn) = self.c.graph.stages[stage.0].grid;
+        let mut given = Vec::new();
+        for (tile, cta) in self.ctas(item).filter(|(t, _)| t.m < gm && t.n < gn) {
+            if contributes {
+                self.p.events(stage, tile, slice, &mut |event| {
+                    if let Event::Contribute { slab } = event {
+                        given.push((Word::Flag(slab, cta), 1));
+                    }
+                });
+                continue;
+            }
+            for (edge, _) in self.c.graph.dependences.iter().enumerate().filter(|(_, d)| d.producer == stage)
+            {
+                self.p.posts(edge, tile, &mut |slot, amount| {
+                    given.push((Word::Slot(self.bases[edge] + slot), amount));
+                });
+            }
+        }
+        given
+    }
+
+    fn post(&mut self, item: u32) {
+        for (word, amount) in self.gives(item) {
+            match word {
+                Word::Slot(slot) => {
+                    let Some(count) = self.slots.get_mut(slot as usize) else { continue };
+                    count.0 += amount;
+                }
+                Word::Flag(slab, cta) => {
+                    self.flags.insert((slab, cta));
+                }
+            }
+            self.awake.extend(self.sleeping.remove(&word).into_iter().flatten());
+        }
+    }
+
+    /// The item that a worker stands at, and the word that it waits for.
+    fn waits_at(&self, worker: usize) -> Option<(u32, Word)> {
+        let (at, needs) = &self.heads[worker];
+        let item = *self.lists[worker].get(*at)?;
+        Some((item, needs.as_ref()?.last()?.0))
+    }
+
+    /// An item that would change a word and has not: its worker and its place in that worker's list.
+    fn provider(&self, word: Word) -> Option<(usize, usize)> {
+        let gives = |item: u32| self.gives(item).iter().any(|(other, _)| *other == word);
+        (0..self.lists.len()).find_map(|worker| {
+            let list = &self.lists[worker];
+            // A held back post counts as not made.
+            let first = self.heads[worker].0 - usize::from(self.held[worker].is_some());
+            (first..list.len()).find(|at| gives(list[*at])).map(|at| (worker, at))
+        })
+    }
+
+    /// After the run: the cycle in which unfinished lists wait for each other.
+    fn stuck(&self) -> Option<Refutation> {
+        let places = crate::check::parts::places(self.schedule);
+        let of = |item: u32| -> (Place, String) {
+            let name = describe(&self.c.graph, self.schedule.cluster, &self.schedule.sequence[item as usize]);
+            (places[item as usize], name)
+        };
+        let mut at = (0..self.lists.len()).find(|w| self.waits_at(*w).is_some())?;
+        let mut path: Vec<(usize, String)> = Vec::new();
+        let mut nobody = false;
+        while path.iter().all(|(worker, _)| *worker != at) {
+            let (item, word) = self.waits_at(at)?;
+            let (place, name) = of(item);
+            let Some((next, index)) = self.provider(word) else {
+                path.push((at, format!("{place}, {name}, waits for what no item posts")));
+                nobody = true;
+                break;
+            };
+            let (wanted_place, wanted) = of(self.lists[next][index]);
+            let (head, _) = self.heads[next];
+            let how = match (index.cmp(&head), self.schedule.mode) {
+                (std::cmp::Ordering::Greater, Mode::Static) => format!(", behind item {head} of that list"),
+                (std::cmp::Ordering::Greater, Mode::Dynamic) => ", which is drawn later".into(),
+                (std::cmp::Ordering::Less, _) => {
+                    ", which holds its posts back until the next item is under way".into()
+                }
+                (std::cmp::Ordering::Equal, _) => String::new(),
+            };
+            path.push((at, format!("{place}, {name}, waits for {wanted}: {wanted_place}{how}")));
+            at = next;
+        }
+        // What led into the cycle is no part of it.
+        let first =
+            if nobody { path.len() - 1 } else { path.iter().position(|(w, _)| *w == at).unwrap_or(0) };
+        let cycle = &path[first..];
+        let (item, _) = self.waits_at(cycle.first()?.0)?;
+        let (place, name) = of(item);
+        let subject = Subject::Item { stage: self.schedule.sequence[item as usize].stage, place };
+        let message = format!("{place}, {name}, waits for ever");
+        let mut refutation = Refutation::new(Obligation::Progress, subject, message);
+        for (_, fact) in cycle.iter().take(TOLD) {
+            refutation = refutation.fact(fact);
+        }
+        if cycle.len() > TOLD {
+            refutation =
+                refutation.fact(format!("and {} more, back to worker {}", cycle.len() - TOLD, cycle[0].0));
+        }
+        Some(refutation.help("order every list so that items come after those that they need"))
+    }
+}

@@ -1,0 +1,225 @@
+//! `bounds` and `order` of a schedule: what the chain kernel can be handed, and every k-block of every tile once.
+
+use crate::check::parts::{Place, cluster_grid, describe, places};
+use crate::check::{Candidate, Coupling, Obligation, Refutation, Subject};
+use crate::graph::{Op, StageId};
+use crate::schedule::{Item, Mode, Part, Schedule};
+
+/// Stages of a chain kernel (`CUSYNC_MAX_FUSED_STAGES`).
+pub(super) const MAX_STAGES: usize = 8;
+/// Incoming, and outgoing, edges of one of them (`CUSYNC_MAX_WAITS`, `CUSYNC_MAX_POSTS`).
+const MAX_EDGES: usize = 4;
+
+/// The fault without which nothing else about the schedule can be evaluated.
+pub(in crate::check) fn well_formed(c: &Candidate) -> Option<Refutation> {
+    let schedule = c.schedule.as_ref()?;
+    let view = View { c, schedule, places: places(schedule) };
+    view.stages().or_else(|| view.bounds()).or_else(|| view.lists()).or_else(|| view.tiles())
+}
+
+struct View<'a> {
+    c: &'a Candidate,
+    schedule: &'a Schedule,
+    places: Vec<Place>,
+}
+
+impl View<'_> {
+    fn item_fault(&self, obligation: Obligation, index: u32, fault: &str) -> Refutation {
+        let (item, place) = (&self.schedule.sequence[index as usize], self.places[index as usize]);
+        Refutation::new(
+            obligation,
+            Subject::Item { stage: item.stage, place },
+            format!("{place}, {}, {fault}", self.name(item)),
+        )
+    }
+
+    fn name(&self, item: &Item) -> String {
+        describe(&self.c.graph, self.schedule.cluster, item)
+    }
+
+    /// Stages that one kernel can run.
+    fn stages(&self) -> Option<Refutation> {
+        let (c, graph) = (self.c, &self.c.graph);
+        let refute = |subject, message: String| Some(Refutation::new(Obligation::Bounds, subject, message));
+        if c.coupling != Coupling::Tiles {
+            return refute(Subject::Pipeline, "one kernel has no kernel boundaries inside".into());
+        }
+        if graph.stages.len() > MAX_STAGES {
+            let message = format!("{} stages; a chain kernel takes {MAX_STAGES}", graph.stages.len());
+            return refute(Subject::Pipeline, message);
+        }
+        for (i, stage) in graph.stages.iter().enumerate() {
+            let edges = |of: &dyn Fn(&crate::graph::Dependence) -> StageId| {
+                graph.dependences.iter().filter(|d| of(d) == StageId(i)).count()
+            };
+            let fault = if stage.op == Op::Custom {
+                "is Custom; a chain kernel runs GEMMs".into()
+            } else if stage.mma_tile != graph.stages[0].mma_tile {
+                let (a, b) = (stage.mma_tile, graph.stages[0].mma_tile);
+                let first = &graph.stages[0].name;
+                format!(
+                    "has tiles of {} x {}, `{first}` of {} x {}: one kernel has one tile",
+                    a.0, a.1, b.0, b.1
+                )
+            } else if stage.split_k > 1 {
+                format!("is split into {} along k: in a schedule the items say so", stage.split_k)
+            } else if edges(&|d| d.consumer).max(edges(&|d| d.producer)) > MAX_EDGES {
+                format!("has more than {MAX_EDGES} edges")
+            } else {
+                continue;
+            };
+            return refute(Subject::Stage(StageId(i)), format!("`{}` {fault}", stage.name));
+        }
+        let (rows, cols) = self.schedule.cluster;
+        if rows == 0 || cols == 0 || self.schedule.lists.is_empty() {
+            let workers = self.schedule.lists.len();
+            return refute(
+                Subject::Pipeline,
+                format!("{workers} workers of clusters of {rows} x {cols} CTAs"),
+            );
+        }
+        None
+    }
+
+    /// Items inside their grids, slabs inside their array, everything inside the fields of `cusync_item`.
+    fn bounds(&self) -> Option<Refutation> {
+        let graph = &self.c.graph;
+        self.schedule.sequence.iter().enumerate().find_map(|(index, item)| {
+            let Some(stage) = graph.stages.get(item.stage.0) else {
+                let message = format!(
+                    "{} is of stage {}, and there are {}",
+                    self.places[index],
+                    item.stage.0,
+                    graph.stages.len()
+                );
+                return Some(Refutation::new(Obligation::Bounds, Subject::Pipeline, message));
+            };
+            let (rows, cols) = cluster_grid(graph, item.stage, self.schedule.cluster);
+            let slabs = match item.part {
+                Part::Whole => 0..0,
+                Part::Contribute { slab } => u64::from(slab)..u64::from(slab) + 1,
+                Part::Finish { first, slabs } => u64::from(first)..u64::from(first) + u64::from(slabs),
+            };
+            let fault = if item.m >= rows || item.n >= cols {
+                format!("is outside the grid of {rows} x {cols}")
+            } else if item.k_begin >= item.k_end || item.k_end > stage.k_blocks {
+                format!("covers k-blocks {}..{} of {}", item.k_begin, item.k_end, stage.k_blocks)
+            } else if [item.m, item.n, item.k_begin, item.k_end].iter().any(|x| *x > u32::from(u16::MAX)) {
+                "has a coordinate or k-block that 16 bits do not hold".into()
+            } else if slabs.end - slabs.start > u64::from(u8::MAX) {
+                format!("adds {} slabs, and 8 bits count them", slabs.end - slabs.start)
+            } else if !slabs.is_empty() && slabs.end > u64::from(self.schedule.slabs) {
+                format!("uses slab {}, and there are {}", slabs.end - 1, self.schedule.slabs)
+            } else {
+                return None;
+            };
+            Some(self.item_fault(Obligation::Bounds, index as u32, &fault))
+        })
+    }
+
+    /// Static lists hold each item of the sequence once.
+    fn lists(&self) -> Option<Refutation> {
+        if self.schedule.mode == Mode::Dynamic {
+            return None;
+        }
+        let mut held: Vec<Option<(usize, usize)>> = vec![None; self.schedule.sequence.len()];
+        for (worker, list) in self.schedule.lists.iter().enumerate() {
+            for (at, index) in list.iter().enumerate() {
+                let Some(holder) = held.get_mut(*index as usize) else {
+                    let message = format!(
+                        "item {at} of worker {worker} is number {index} of a sequence of {}",
+                        self.schedule.sequence.len()
+                    );
+                    return Some(Refutation::new(Obligation::Order, Subject::Pipeline, message));
+                };
+                if let Some((other, before)) = holder.replace((worker, at)) {
+                    let fault = format!("is also item {before} of worker {other}");
+                    return Some(self.item_fault(Obligation::Order, *index, &fault));
+                }
+            }
+        }
+        let missing = held.iter().position(Option::is_none)?;
+        Some(self.item_fault(Obligation::Order, missing as u32, "is in no worker's list"))
+    }
+
+    /// The items of each tile cover each of its k-blocks once, and one of them finishes it.
+    fn tiles(&self) -> Option<Refutation> {
+        let graph = &self.c.graph;
+        let mut by_tile: Vec<u32> = (0..self.schedule.sequence.len() as u32).collect();
+        let item = |index: &u32| -> &Item { &self.schedule.sequence[*index as usize] };
+        by_tile.sort_by_key(|i| (item(i).stage, item(i).m, item(i).n, item(i).k_begin, *i));
+        let mut tiles = by_tile.chunk_by(|a, b| {
+            let (a, b) = (item(a), item(b));
+            (a.stage, a.m, a.n) == (b.stage, b.m, b.n)
+        });
+        for (s, stage) in graph.stages.iter().enumerate() {
+            let (rows, cols) = cluster_grid(graph, StageId(s), self.schedule.cluster);
+            for (m, n) in (0..rows).flat_map(|m| (0..cols).map(move |n| (m, n))) {
+                // Sorted, and inside the grids: the next tile is this one, or this one is missing.
+                let parts = tiles.next().unwrap_or(&[]);
+                let first = parts.first().map(item);
+                if first.is_none_or(|i| (i.stage, i.m, i.n) != (StageId(s), m, n)) {
+                    let whole = Item {
+                        stage: StageId(s),
+                        m,
+                        n,
+                        k_begin: 0,
+                        k_end: stage.k_blocks,
+                        part: Part::Whole,
+                    };
+                    let message = format!("no item computes {}", self.name(&whole));
+                    return Some(
+                        Refutation::new(Obligation::Order, Subject::Stage(StageId(s)), message)
+                            .help("a schedule computes each tile of each grid exactly once"),
+                    );
+                }
+                if let Some(fault) = self.tile(parts, stage.k_blocks) {
+                    return Some(fault.help(
+                        "the items of a tile cover each of its k-blocks exactly once, and one finishes it",
+                    ));
+                }
+            }
+        }
+        None
+    }
+
+    /// One tile's items, by their first k-block.
+    fn tile(&self, parts: &[u32], k_blocks: u32) -> Option<Refutation> {
+        let item = |index: u32| -> &Item { &self.schedule.sequence[index as usize] };
+        let refute = |index: u32, fault: String| Some(self.item_fault(Obligation::Order, index, &fault));
+        let mut done = 0;
+        let mut before: Option<u32> = None;
+        for &index in parts {
+            let part = item(index);
+            if part.k_begin != done {
+                let other = before.map_or_else(
+                    || "no item comes before it".into(),
+                    |b| format!("{} ends at k-block {done}", self.places[b as usize]),
+                );
+                let fault = if part.k_begin > done { "leaves out" } else { "computes again" };
+                let (from, to) = (part.k_begin.min(done), part.k_begin.max(done));
+                return refute(index, format!("{fault} k-blocks {from}..{to}: {other}"));
+            }
+            done = part.k_end;
+            before = Some(index);
+        }
+        let last = before?;
+        if done != k_blocks {
+            return refute(last, format!("is the last of its tile and ends at k-block {done} of {k_blocks}"));
+        }
+        if parts.len() > 1
+            && let Some(whole) = parts.iter().find(|i| item(**i).part == Part::Whole)
+        {
+            return refute(*whole, format!("is said to be whole and is one of {} parts", parts.len()));
+        }
+        let finishes = |i: &u32| !matches!(item(*i).part, Part::Contribute { .. });
+        let mut finishers = parts.iter().copied().filter(finishes);
+        match (finishers.next(), finishers.next()) {
+            (None, _) => refute(last, "leaves its sums in a slab, and no item finishes the tile".into()),
+            (Some(one), Some(two)) => {
+                refute(two, format!("finishes a tile that {} finishes too", self.places[one as usize]))
+            }
+            (Some(_), None) => None,
+        }
+    }
+}
