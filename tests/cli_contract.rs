@@ -139,3 +139,48 @@ fn explain_gen_and_doctor_answer() {
         assert_eq!(finding["ok"] == false, finding["fix"].is_string(), "a fault has a way out: {finding}");
     }
 }
+
+/// A saved report of one size: a fused time and a peer's.
+fn saved(name: &str, m: u32, fused_us: f64, wrong: &[&str]) -> String {
+    let record = |variant: &str, role: &str, us: f64| {
+        serde_json::json!({
+            "pipeline": "gpt3_mlp", "dims": [["M", m]], "element": "f16", "variant": variant, "role": role,
+            "joint": "plain", "tiles": [], "policies": [], "regime": "rested", "median_us": us, "p10_us": us,
+            "p90_us": us, "samples": 15, "floor_us": 60.0, "baseline": "serial graph", "baseline_us": 130.0,
+            "speedup": 130.0 / us, "max_rel_err": 1e-4
+        })
+    };
+    let rates = serde_json::json!({ "matrix_tflops": 790.0, "read_tbs": 4.3 });
+    let report = serde_json::json!({
+        "device": "H200", "ceilings": { "rested": rates, "sustained": rates },
+        "records": [record("fused graph", "fused", fused_us), record("serial graph", "peer", 130.0)],
+        "skipped": [], "wrong": wrong, "fault": null
+    });
+    spec(name, &report.to_string())
+}
+
+#[test]
+fn saved_benchmarks_are_joined_and_judged_without_a_gpu() {
+    let (old, new) = (saved("old.json", 512, 125.0, &[]), saved("new.json", 512, 100.0, &[]));
+    let pytorch = spec(
+        "pytorch.json",
+        r#"{ "records": [{ "pipeline": "gpt3_mlp", "m": 512, "element": "f16", "layout": "NxK", "regime": "rested",
+             "median_us": 108.0, "p10_us": 107.0, "p90_us": 109.0, "samples": 15 }] }"#,
+    );
+    let all = spec("all.json", "");
+    let args = ["bench", "mlp", "--from", &old, "--from", &new, "--pytorch", &pytorch, "--save", &all];
+    let output = cusync(&args);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let line = "| gpt3_mlp | 512 | 60.0 | 100.0 | fused graph |  | pytorch graph | 108.0 | 1.080 | 0.600 |";
+    assert!(text.contains(line), "{text}");
+    assert!(text.contains("0 of 1 checks met"), "1.08 is below the goal of this size: {text}");
+    let joined: Value = serde_json::from_str(&std::fs::read_to_string(&all).expect("saved")).expect("JSON");
+    assert_eq!(joined["records"].as_array().map(Vec::len), Some(3));
+    // What was wrong in an earlier run is not forgotten.
+    let wrong = saved("wrong.json", 256, 100.0, &["fused graph is wrong"]);
+    let output = cusync(&["bench", "mlp", "--from", &all, "--from", &wrong]);
+    assert_eq!(output.status.code(), Some(1));
+    let output = cusync(&["bench", "mlp", "--from", &pytorch]);
+    assert_eq!(output.status.code(), Some(2), "not a saved report");
+}

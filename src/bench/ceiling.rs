@@ -25,7 +25,7 @@ const TILE: (u32, u32) = (128, 256);
 const READ_BYTES: usize = 2 << 30;
 
 /// The rates of one regime.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Ceiling {
     /// Dense fp16 rate of a GEMM of 8192 cubed, TFLOP/s: the better of this project's kernel and cuBLASLt's, where
     /// that is installed.
@@ -35,7 +35,7 @@ pub struct Ceiling {
 }
 
 /// The rates of both regimes.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Ceilings {
     /// After 3 ms of idleness.
     pub rested: Ceiling,
@@ -57,7 +57,7 @@ impl Ceilings {
         inputs.bind(&mut pipeline)?;
         pipeline.prepare()?;
         let peer = library(&pipeline, device)?;
-        let matrix = PipelineVariant::new(pipeline, Executor::Serial, true)?;
+        let matrix = PipelineVariant::new(pipeline, Executor::Serial, true, 1)?;
 
         let data = DeviceBuffer::<u16>::new(device, READ_BYTES / 2, "the read test")?;
         let sink = DeviceBuffer::<u32>::zeroed(device, 64, "the read test's sink")?;

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::Result;
 use super::variant::Variant;
+use super::{Result, percentile};
 use crate::device::{Device, Event};
 
 /// What the GPU did just before a sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Regime {
     /// It idled for 3 ms.
@@ -53,6 +53,18 @@ pub(super) fn interleaved(
         }
     }
     Ok(times)
+}
+
+/// The median of a few rested samples of one variant alone, microseconds.
+pub(super) fn quick(device: &Device, variant: &mut dyn Variant, samples: usize) -> Result<f64> {
+    let events = [Event::timing(device)?, Event::timing(device)?];
+    variant.enqueue()?;
+    variant.synchronize()?;
+    let mut times = Vec::new();
+    for _ in 0..samples {
+        times.extend(rested(variant, &events)?);
+    }
+    Ok(percentile(&mut times, 0.5))
 }
 
 /// Most samples of one sustained window.

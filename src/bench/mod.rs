@@ -5,25 +5,38 @@
 //! Times are comparable only within one size of one run: variants are interleaved (A B ... B A) in one process,
 //! because a GPU under tensor load lowers its clocks. Two regimes are measured. `rested`: the GPU idles 3 ms before
 //! each sample. `sustained`: samples back to back for a window of up to 0.25 s, the first fifth of which is
-//! dropped. A sample is one run of every weight set, its time divided by their number, so weights never come from
-//! the L2 cache. The floor beside every time is max(FLOP / matrix rate, bytes / read bandwidth), both rates
+//! dropped. A sample is a graph of some runs of every weight set in rotation, equally many for every variant, its time
+//! divided by the number of runs; so weights never come from the L2 cache. The floor beside every time is max(FLOP / matrix rate, bytes / read bandwidth), both rates
 //! measured by the same process in the same regime.
 
 mod ceiling;
+mod digest;
+mod fused;
 mod measure;
 mod mlp;
 mod peer;
+mod point;
+mod pytorch;
+mod record;
 mod semaphore;
+mod sweep;
 mod table;
+mod target;
+mod tune;
 mod variant;
 
 pub use crate::runtime::{Summary, percentile};
 pub use ceiling::{Ceiling, Ceilings};
+pub use digest::{Digest, Line, Mean};
 pub use measure::Regime;
-pub use mlp::{MlpArgs, MlpReport, Progress, Record, SIZES, bench_mlp};
+pub use mlp::{MlpArgs, Progress, SIZES, bench_mlp};
 pub use peer::{PeerChain, PeerGemm};
+pub use pytorch::add_pytorch;
+pub use record::{Joint, MlpReport, Record, Role, ScheduleRecord};
 pub use semaphore::{SemaphoreCost, bench_semaphores};
+pub use sweep::{SweepRecord, SweepReport, bench_sweep};
 pub use table::rows;
+pub use target::{Best, RAGGED, Verdict};
 pub use variant::Variant;
 
 /// Result of a benchmark.
@@ -54,4 +67,18 @@ pub enum Error {
         /// Largest difference relative to the largest value.
         max: f64,
     },
+}
+
+impl Error {
+    /// Whether nothing can be run on the GPU after it.
+    fn is_fatal(&self) -> bool {
+        use crate::{device, runtime};
+        let device =
+            |e: &device::Error| matches!(e, device::Error::Driver { .. } | device::Error::Runtime { .. });
+        match self {
+            Error::Runtime(runtime::Error::Device(e)) | Error::Device(e) => device(e),
+            Error::Runtime(runtime::Error::Starved { .. } | runtime::Error::Poisoned(_)) => true,
+            _ => false,
+        }
+    }
 }

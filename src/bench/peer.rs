@@ -140,11 +140,12 @@ impl PeerChain {
         self.outputs.iter().map(|(tensor, output)| Ok(reference.judge(*tensor, output, stream)?)).collect()
     }
 
-    /// Captures one run of every set.
-    pub(super) fn into_graph(mut self, device: &Device) -> Result<GraphVariant<PeerChain>> {
+    /// Captures `rounds` runs of every set, the sets in rotation.
+    pub(super) fn into_graph(mut self, device: &Device, rounds: usize) -> Result<GraphVariant<PeerChain>> {
         let stream = Stream::new(device)?;
         let sets = self.sets.len();
-        let graph = stream.capture(|| (0..sets).try_for_each(|set| self.enqueue(set, &stream)))?;
+        let graph =
+            stream.capture(|| (0..rounds * sets).try_for_each(|run| self.enqueue(run % sets, &stream)))?;
         Ok(GraphVariant { graph, stream, _owner: self })
     }
 }

@@ -1,6 +1,6 @@
 //! Records as table rows: a time beside its baseline and its floor.
 
-use super::mlp::Record;
+use super::record::Record;
 
 /// Header and rows of one line a record, ready for any table printer. Times in microseconds.
 pub fn rows(records: &[Record]) -> (Vec<&'static str>, Vec<Vec<String>>) {
@@ -11,15 +11,15 @@ pub fn rows(records: &[Record]) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let row = |r: &Record| {
         vec![
             r.pipeline.clone(),
-            r.dims.iter().find(|(n, _)| n == "M").map_or_else(String::new, |(_, m)| m.to_string()),
+            r.m().map_or_else(String::new, |m| m.to_string()),
             format!("{:?}", r.regime).to_lowercase(),
             r.variant.clone(),
-            r.tiles.join(" "),
+            r.schedule.as_ref().map_or_else(|| r.tiles.join(" "), |s| format!("{} by {}", s.tile, s.cluster)),
             format!("{:.1}", r.time.median_us),
             format!("{:.1}", r.time.p10_us),
             format!("{:.1}", r.time.p90_us),
-            format!("{} {:.1}", r.baseline, r.baseline_us),
-            format!("{:.3}", r.speedup),
+            r.baseline_us.map_or_else(|| "-".into(), |us| format!("{} {us:.1}", r.baseline)),
+            r.speedup.map_or_else(|| "-".into(), |s| format!("{s:.3}")),
             format!("{:.1}", r.floor_us),
             format!("{:.2}", r.time.median_us / r.floor_us),
         ]

@@ -8,7 +8,7 @@ use crate::runtime::{Captured, Pipeline};
 
 /// One way of computing what all variants of a comparison compute.
 pub trait Variant {
-    /// Queues one sample on [`Variant::stream`]: one run of every weight set.
+    /// Queues one sample on [`Variant::stream`]: runs of every weight set, equally many for all variants of a comparison.
     fn enqueue(&mut self) -> Result<()>;
     /// Where samples go.
     fn stream(&self) -> &Stream;
@@ -21,14 +21,21 @@ pub(super) struct PipelineVariant {
     pipeline: Pipeline,
     executor: Executor,
     graph: Option<Captured>,
+    /// Runs of each weight set in a sample.
+    rounds: usize,
 }
 
 impl PipelineVariant {
-    pub(super) fn new(mut pipeline: Pipeline, executor: Executor, as_graph: bool) -> Result<Self> {
+    pub(super) fn new(
+        mut pipeline: Pipeline,
+        executor: Executor,
+        as_graph: bool,
+        rounds: usize,
+    ) -> Result<Self> {
         pipeline.prepare()?;
-        let sets: Vec<usize> = (0..pipeline.sets()).collect();
+        let sets: Vec<usize> = (0..rounds).flat_map(|_| 0..pipeline.sets()).collect();
         let graph = as_graph.then(|| pipeline.capture(executor, &sets)).transpose()?;
-        Ok(PipelineVariant { pipeline, executor, graph })
+        Ok(PipelineVariant { pipeline, executor, graph, rounds })
     }
 }
 
@@ -37,8 +44,8 @@ impl Variant for PipelineVariant {
         match &self.graph {
             Some(graph) => self.pipeline.replay(graph)?,
             None => {
-                for set in 0..self.pipeline.sets() {
-                    self.pipeline.run_set(self.executor, set)?;
+                for run in 0..self.rounds * self.pipeline.sets() {
+                    self.pipeline.run_set(self.executor, run % self.pipeline.sets())?;
                 }
             }
         }

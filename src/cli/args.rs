@@ -4,12 +4,14 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use cusync::bench::{MlpArgs, Regime};
 use cusync::runtime::{SHIPPED, shipped};
 use cusync_gen::check::Executor;
 use cusync_gen::device::{DEVICES, Device};
+use cusync_gen::graph::Element;
 
 use super::fault::{Fault, nearest};
-use super::request::{Command, Output, Request, RunRequest, Suite, Target};
+use super::request::{Command, MlpRequest, Output, Request, RunRequest, Suite, Target};
 use super::source::Source;
 
 /// Tile-synchronised execution of dependent GPU kernels, proved before it runs.
@@ -54,21 +56,54 @@ enum Subcommands {
     Bench {
         /// What to measure
         suite: SuiteArg,
-        /// Only these pipelines
-        #[arg(long, value_name = "NAME")]
-        pipeline: Vec<String>,
-        /// Only these sizes
-        #[arg(long = "m", value_name = "M", value_delimiter = ',')]
-        sizes: Vec<u32>,
-        /// bfloat16 in place of fp16
-        #[arg(long)]
-        bf16: bool,
-        /// Stop after so many seconds; what was left out is listed
-        #[arg(long, value_name = "S")]
-        seconds: Option<f64>,
+        #[command(flatten)]
+        mlp: Box<BenchArgs>,
     },
     /// Print driver, GPUs, toolchain and kernels, and for each fault the command that mends it
     Doctor,
+}
+
+#[derive(ClapArgs)]
+struct BenchArgs {
+    /// Only these pipelines
+    #[arg(long, value_name = "NAME")]
+    pipeline: Vec<String>,
+    /// Only these sizes
+    #[arg(long = "m", value_name = "M", value_delimiter = ',')]
+    sizes: Vec<u32>,
+    /// bfloat16 in place of fp16
+    #[arg(long)]
+    bf16: bool,
+    /// Stop after so many seconds; what was left out is listed
+    #[arg(long, value_name = "S")]
+    seconds: Option<f64>,
+    /// Only variants with one of these words in their names, such as fused,cublaslt
+    #[arg(long, value_name = "WORDS", value_delimiter = ',')]
+    only: Vec<String>,
+    /// No variants with one of these words in their names
+    #[arg(long, value_name = "WORDS", value_delimiter = ',')]
+    without: Vec<String>,
+    /// Only this regime
+    #[arg(long, value_name = "NAME")]
+    regime: Option<RegimeArg>,
+    /// Also measure the fastest of all chain kernels, modes and ways of cutting
+    #[arg(long)]
+    tune: bool,
+    /// Measure nothing: report what `--save` wrote; may be repeated
+    #[arg(long, value_name = "FILE")]
+    from: Vec<PathBuf>,
+    /// Add the times that benches/pytorch_mlp.py wrote; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pytorch: Vec<PathBuf>,
+    /// Write the report to a file as JSON
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum RegimeArg {
+    Rested,
+    Sustained,
 }
 
 #[derive(ClapArgs)]
@@ -100,6 +135,8 @@ enum ExecutorArg {
 enum SuiteArg {
     /// The MLP layers
     Mlp,
+    /// The MLP layers on every chain kernel: what the cost model is held against
+    FusedSweep,
     /// One post, one wait, one hand-off
     Sync,
 }
@@ -133,18 +170,42 @@ impl Args {
                 let threads = threads.map(usize::from);
                 Command::Run(RunRequest { target: target.resolve()?, seed, threads })
             }
-            Subcommands::Bench { suite: SuiteArg::Sync, .. } => Command::Bench(Suite::Sync),
-            Subcommands::Bench { suite: SuiteArg::Mlp, pipeline, sizes, bf16, seconds } => {
-                if let Some(name) = pipeline.iter().find(|name| shipped(name).is_none()) {
-                    let names: Vec<_> = SHIPPED.iter().map(|(name, _)| *name).collect();
-                    let fault = Fault::input(format!("no pipeline `{name}` ships"));
-                    return Err(fault.help(format!("one of {}", names.join(", "))));
-                }
-                Command::Bench(Suite::Mlp { pipelines: pipeline, sizes, bf16, seconds })
-            }
+            Subcommands::Bench { suite, mlp } => Command::Bench(match suite {
+                SuiteArg::Sync => Suite::Sync,
+                SuiteArg::Mlp => Suite::Mlp(Box::new(mlp.resolve()?)),
+                SuiteArg::FusedSweep => Suite::Sweep(Box::new(mlp.resolve()?)),
+            }),
             Subcommands::Doctor => Command::Doctor,
         };
         Ok(Request { command, output })
+    }
+}
+
+impl BenchArgs {
+    fn resolve(self) -> Result<MlpRequest, Fault> {
+        if let Some(name) = self.pipeline.iter().find(|name| shipped(name).is_none()) {
+            let names: Vec<_> = SHIPPED.iter().map(|(name, _)| *name).collect();
+            let fault = Fault::input(format!("no pipeline `{name}` ships"));
+            return Err(fault.help(format!("one of {}", names.join(", "))));
+        }
+        let usual = MlpArgs::default();
+        let or = |given: Vec<u32>, usual| if given.is_empty() { usual } else { given };
+        let args = MlpArgs {
+            pipelines: if self.pipeline.is_empty() { usual.pipelines } else { self.pipeline },
+            sizes: or(self.sizes, usual.sizes),
+            element: if self.bf16 { Element::Bf16 } else { usual.element },
+            regimes: match self.regime {
+                Some(RegimeArg::Rested) => vec![Regime::Rested],
+                Some(RegimeArg::Sustained) => vec![Regime::Sustained],
+                None => usual.regimes,
+            },
+            seconds: self.seconds,
+            only: self.only,
+            without: self.without,
+            tune: self.tune,
+            ..usual
+        };
+        Ok(MlpRequest { args, from: self.from, pytorch: self.pytorch, save: self.save })
     }
 }
 

@@ -1,44 +1,81 @@
 //! `cusync bench`.
 
-use cusync::bench::{self, MlpArgs, bench_mlp, bench_semaphores};
-use cusync_gen::graph::Element;
+use std::path::Path;
+
+use cusync::bench::{self, MlpReport, add_pytorch, bench_mlp, bench_semaphores, bench_sweep};
 
 use super::fault::Fault;
 use super::progress::Progress;
 use super::report::BenchReport;
-use super::request::{Output, Suite};
+use super::request::{MlpRequest, Output, Suite};
 
 /// Repetitions of a post or wait that one figure is the mean of.
 const SEMAPHORE_COUNT: u32 = 10_000;
 
 pub(crate) fn bench(suite: &Suite, output: &Output) -> Result<BenchReport, Fault> {
     let progress = Progress::start(output);
-    let fault = |e: bench::Error| match e {
-        bench::Error::Wrong { .. } => Fault::refuted(e.to_string()),
-        other => Fault::input(other.to_string()).help("`cusync doctor` says what is missing"),
-    };
     match suite {
         Suite::Sync => {
             progress.say("measuring semaphores");
             bench_semaphores(0, SEMAPHORE_COUNT).map(BenchReport::Sync).map_err(fault)
         }
-        Suite::Mlp { pipelines, sizes, bf16, seconds } => {
-            let mut args = MlpArgs { seconds: *seconds, ..MlpArgs::default() };
-            if !pipelines.is_empty() {
-                args.pipelines.clone_from(pipelines);
-            }
-            if !sizes.is_empty() {
-                args.sizes.clone_from(sizes);
-            }
-            if *bf16 {
-                args.element = Element::Bf16;
-            }
-            let report = bench_mlp(&args, &mut |news| {
-                if let bench::Progress::Begin(name, m, done, all) = news {
-                    progress.say(format!("{name} M = {m} ({} of {all})", done + 1));
-                }
-            });
-            report.map(BenchReport::Mlp).map_err(fault)
+        Suite::Mlp(request) => mlp(request, &progress).map(|r| BenchReport::Mlp(Box::new(r))),
+        Suite::Sweep(request) => {
+            let told = &mut |name: &str, m| progress.say(format!("{name} M = {m}"));
+            let report = bench_sweep(&request.args, told).map_err(fault)?;
+            save(request, &report)?;
+            Ok(BenchReport::Sweep(Box::new(report)))
         }
+    }
+}
+
+fn mlp(request: &MlpRequest, progress: &Progress) -> Result<MlpReport, Fault> {
+    let mut report = if request.from.is_empty() {
+        bench_mlp(&request.args, &mut |news| {
+            if let bench::Progress::Begin(name, m, done, all) = news {
+                progress.say(format!("{name} M = {m} ({} of {all})", done + 1));
+            }
+        })
+        .map_err(fault)?
+    } else {
+        earlier(request)?
+    };
+    for file in &request.pytorch {
+        let added = add_pytorch(&mut report, &read(file)?);
+        added.map_err(|e| Fault::input(format!("{}: {e}", file.display())))?;
+    }
+    save(request, &report)?;
+    Ok(report)
+}
+
+/// The reports of earlier runs, as one.
+fn earlier(request: &MlpRequest) -> Result<MlpReport, Fault> {
+    let mut all: Option<MlpReport> = None;
+    for file in &request.from {
+        let report: MlpReport = serde_json::from_str(&read(file)?)
+            .map_err(|e| Fault::input(format!("{}: not a saved report: {e}", file.display())))?;
+        match &mut all {
+            Some(all) => all.absorb(report),
+            None => all = Some(report),
+        }
+    }
+    all.ok_or_else(|| Fault::input("no file to read"))
+}
+
+fn read(file: &Path) -> Result<String, Fault> {
+    std::fs::read_to_string(file).map_err(|e| Fault::input(format!("{}: {e}", file.display())))
+}
+
+fn save(request: &MlpRequest, report: &impl serde::Serialize) -> Result<(), Fault> {
+    let Some(file) = &request.save else { return Ok(()) };
+    let failed = |e: &dyn std::fmt::Display| Fault::input(format!("{}: {e}", file.display()));
+    let text = serde_json::to_string_pretty(report).map_err(|e| failed(&e))?;
+    std::fs::write(file, text + "\n").map_err(|e| failed(&e))
+}
+
+fn fault(error: bench::Error) -> Fault {
+    match error {
+        bench::Error::Wrong { .. } => Fault::refuted(error.to_string()),
+        other => Fault::input(other.to_string()).help("`cusync doctor` says what is missing"),
     }
 }

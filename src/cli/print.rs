@@ -4,6 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use comfy_table::{ContentArrangement, Table, presets};
+use cusync::bench::{Ceilings, Digest, SweepReport};
 use serde::Serialize;
 
 use super::fault::Fault;
@@ -51,6 +52,7 @@ pub(crate) fn report(report: &Report, output: &Output) -> ExitCode {
     let good = match report {
         Report::Check(r) => r.verdict == "proved",
         Report::Run(r) => r.verified,
+        Report::Bench(BenchReport::Mlp(r)) => r.wrong.is_empty() && r.fault.is_none(),
         Report::Explain(_)
         | Report::Generate(_)
         | Report::Simulate(_)
@@ -65,6 +67,7 @@ pub(crate) fn report(report: &Report, output: &Output) -> ExitCode {
             Report::Simulate(r) => json(r),
             Report::Run(r) => json(r.as_ref()),
             Report::Bench(BenchReport::Mlp(r)) => json(&r.records),
+            Report::Bench(BenchReport::Sweep(r)) => json(&r.records),
             Report::Bench(BenchReport::Sync(r)) => json(r),
             Report::Doctor(r) => json(r),
         }
@@ -236,16 +239,28 @@ fn run(page: &mut Page, r: &RunReport) {
     }
 }
 
+fn ceilings(page: &mut Page, device: &str, c: &Ceilings) {
+    page.line(format!(
+        "{device}: {:.0} TFLOP/s rested, {:.0} sustained; reads {:.2} TB/s",
+        c.rested.matrix_tflops, c.sustained.matrix_tflops, c.rested.read_tbs
+    ));
+}
+
 fn bench(page: &mut Page, r: &BenchReport) {
     match r {
         BenchReport::Mlp(r) => {
-            let (rested, sustained) = (&r.ceilings.rested, &r.ceilings.sustained);
-            page.line(format!(
-                "{}: {:.0} TFLOP/s rested, {:.0} sustained; reads {:.2} TB/s",
-                r.device, rested.matrix_tflops, sustained.matrix_tflops, rested.read_tbs
-            ));
+            ceilings(page, &r.device, &r.ceilings);
             let (header, rows) = cusync::bench::rows(&r.records);
             page.wide_table(&header, rows);
+            page.line("");
+            page.line(Digest::of(&r.records).markdown());
+            r.skipped.iter().for_each(|s| page.line(format!("not measured: {s}")));
+            r.wrong.iter().for_each(|s| page.line(format!("WRONG: {s}")));
+            r.fault.iter().for_each(|s| page.line(format!("ended early: {s}")));
+        }
+        BenchReport::Sweep(r) => {
+            ceilings(page, &r.device, &r.ceilings);
+            sweep(page, r);
             r.skipped.iter().for_each(|s| page.line(format!("not measured: {s}")));
         }
         BenchReport::Sync(r) => page.line(format!(
@@ -253,6 +268,43 @@ fn bench(page: &mut Page, r: &BenchReport) {
             r.wait_ns, r.post_ns, r.hand_off_ns, r.count
         )),
     }
+}
+
+fn sweep(page: &mut Page, r: &SweepReport) {
+    let header = [
+        "pipeline",
+        "M",
+        "tile",
+        "cluster",
+        "mode",
+        "cut",
+        "predicted us",
+        "median us",
+        "p10",
+        "p90",
+        "without waits",
+        "floor",
+    ];
+    page.table(
+        header,
+        r.records.iter().map(|r| {
+            let s = &r.schedule;
+            [
+                r.pipeline.clone(),
+                r.m.to_string(),
+                s.tile.clone(),
+                s.cluster.clone(),
+                s.mode.clone(),
+                if r.splits { s.cut.to_string() } else { "never".into() },
+                format!("{:.1}", s.predicted_us),
+                format!("{:.1}", r.time.median_us),
+                format!("{:.1}", r.time.p10_us),
+                format!("{:.1}", r.time.p90_us),
+                format!("{:.1}", r.without_waits_us),
+                format!("{:.1}", r.floor_us),
+            ]
+        }),
+    );
 }
 
 fn doctor(page: &mut Page, r: &DoctorReport) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cusync::bench::{MlpReport, SemaphoreCost};
+use cusync::bench::{MlpReport, SemaphoreCost, SweepReport};
 use serde::Serialize;
 
 /// An answer.
@@ -171,7 +171,8 @@ pub(crate) struct SimulateReport {
 
 /// A benchmark's records.
 pub(crate) enum BenchReport {
-    Mlp(MlpReport),
+    Mlp(Box<MlpReport>),
+    Sweep(Box<SweepReport>),
     Sync(SemaphoreCost),
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use cusync::bench::MlpArgs;
 use cusync_gen::check::Executor;
 use cusync_gen::device::Device;
 
@@ -43,14 +44,22 @@ pub(crate) struct RunRequest {
 
 /// A benchmark.
 pub(crate) enum Suite {
-    /// Empty lists: the suite's own.
-    Mlp {
-        pipelines: Vec<String>,
-        sizes: Vec<u32>,
-        bf16: bool,
-        seconds: Option<f64>,
-    },
+    /// Every executor and peer.
+    Mlp(Box<MlpRequest>),
+    /// Every chain kernel, mode and way of cutting; the request's files are not read.
+    Sweep(Box<MlpRequest>),
     Sync,
+}
+
+/// What the MLP benchmarks measure, or read.
+pub(crate) struct MlpRequest {
+    pub(crate) args: MlpArgs,
+    /// Records of earlier runs: with any, nothing is measured.
+    pub(crate) from: Vec<PathBuf>,
+    /// Times of `benches/pytorch_mlp.py`.
+    pub(crate) pytorch: Vec<PathBuf>,
+    /// Where the report goes as JSON.
+    pub(crate) save: Option<PathBuf>,
 }
 
 pub(crate) enum Command {

@@ -1,7 +1,7 @@
 //! Order statistics of repeated times.
 
 /// Median, tenth and ninetieth percentile, of at least one sample.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Summary {
     /// Median, microseconds.
     pub median_us: f64,

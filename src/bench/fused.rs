@@ -1,0 +1,48 @@
+//! The variants of the `fused` executor.
+
+use cusync_gen::check::{Executor, Plan};
+use cusync_gen::schedule::Mode;
+
+use super::point::{Field, Kind, Point};
+use super::record::{MlpReport, Role};
+use super::{Result, tune};
+use crate::runtime::{ChainWish, Edges, Options, Wishes};
+
+/// Adds what is wanted of: the automatic choice, static and dynamic, with programmatic edges, without cut tiles, without
+/// waits; and the fastest of all schedules, where tuning is asked for.
+pub(super) fn add(point: &Point<'_>, field: &mut Field, report: &mut MlpReport) -> Result<()> {
+    let edges = Options { edges: Edges::Captured, ..Options::default() };
+    let without = Options { skip_waits: true, ..Options::default() };
+    let (fixed, drawn) = (Mode::Static, Mode::Dynamic);
+    let variants = [
+        ("fused graph", Role::Fused, fixed, true, Options::default()),
+        ("fused edges graph", Role::Fused, fixed, true, edges),
+        ("fused dynamic graph", Role::Fused, drawn, true, Options::default()),
+        ("fused uncut graph", Role::Fused, fixed, false, Options::default()),
+        ("fused without waits graph", Role::Probe, fixed, true, without),
+    ];
+    for (name, role, mode, splits, options) in variants {
+        if !point.args.wants(name) {
+            continue;
+        }
+        let kind = Kind { name, role, as_graph: true, options };
+        let added = automatic(point, mode, splits).and_then(|p| point.add(field, kind, &p, Executor::Fused));
+        point.note(name, added, report)?;
+    }
+    for (name, options) in [("fused tuned graph", Options::default()), ("fused tuned edges graph", edges)] {
+        if !point.args.tune || !point.args.wants(name) {
+            continue;
+        }
+        let kind = Kind { name, role: Role::Fused, as_graph: true, options };
+        let added =
+            tune::chain(point, &field.inputs).and_then(|p| point.add(field, kind, &p, Executor::Fused));
+        point.note(name, added, report)?;
+    }
+    Ok(())
+}
+
+/// The schedule that is predicted to be the shortest.
+fn automatic(point: &Point<'_>, mode: Mode, splits: bool) -> Result<Plan> {
+    let chain = Some(ChainWish { kernel: None, mode, splits });
+    point.plan(Executor::Fused, Wishes { chain, ..Wishes::default() })
+}

@@ -1,0 +1,358 @@
+//! One size of one pipeline: its variants, made and verified, then timed against each other.
+
+use std::time::Duration;
+
+use cusync_gen::check::{Executor, Plan};
+use cusync_gen::device::Device as Profile;
+use cusync_gen::graph::Element;
+use cusync_gen::policy::Policy;
+
+use super::ceiling::{Ceilings, Work};
+use super::measure::interleaved;
+use super::mlp::MlpArgs;
+use super::peer::{MakePeer, PeerChain, PeerGemm};
+use super::record::{Joint, MlpReport, Record, Role, ScheduleRecord};
+use super::variant::{PipelineVariant, Variant};
+use super::{Error, Result, Summary, tune};
+use crate::device::{CublasLt, Device, GemmArgs, StreamK};
+use crate::runtime::verify::{self, Accuracy, Reference};
+use crate::runtime::{Edges, InputSets, Options, Pipeline, Wishes, executor_name, plan_text, shipped};
+
+/// The variant that others are compared with.
+const BASELINE: &str = "serial graph";
+
+/// Samples of the rested regime.
+const SAMPLES: usize = 16;
+
+/// Length of a graph that is worth its launch, microseconds, and the most often that it runs a weight set.
+const GRAPH_US: f64 = 1500.0;
+const MAX_ROUNDS: usize = 5;
+
+pub(super) struct Point<'a> {
+    pub(super) args: &'a MlpArgs,
+    pub(super) device: &'a Device,
+    pub(super) profile: &'a Profile,
+    ceilings: &'a Ceilings,
+    name: &'a str,
+    m: u32,
+}
+
+/// A variant with what its record says of it.
+struct Entry {
+    name: String,
+    role: Role,
+    joint: Joint,
+    plan: Option<Plan>,
+    max_rel_err: Option<f64>,
+}
+
+/// What a pipeline variant is to be.
+#[derive(Clone, Copy)]
+pub(super) struct Kind<'a> {
+    pub(super) name: &'a str,
+    pub(super) role: Role,
+    pub(super) as_graph: bool,
+    pub(super) options: Options,
+}
+
+impl Kind<'_> {
+    /// A contender, as a graph.
+    pub(super) fn graph(name: &str, role: Role) -> Kind<'_> {
+        Kind { name, role, as_graph: true, options: Options::default() }
+    }
+}
+
+/// The variants of a point.
+pub(super) struct Field {
+    entries: Vec<Entry>,
+    variants: Vec<Box<dyn Variant>>,
+    pub(super) inputs: InputSets,
+    reference: Reference,
+    /// Runs of each weight set in one sample.
+    rounds: usize,
+}
+
+impl<'a> Point<'a> {
+    pub(super) fn new(
+        args: &'a MlpArgs,
+        device: &'a Device,
+        profile: &'a Profile,
+        ceilings: &'a Ceilings,
+        name: &'a str,
+        m: u32,
+    ) -> Self {
+        Point { args, device, profile, ceilings, name, m }
+    }
+
+    /// A plan of this size.
+    pub(super) fn plan(&self, executor: Executor, wishes: Wishes) -> Result<Plan> {
+        let source = shipped(self.name)
+            .ok_or_else(|| Error::Argument(format!("{} is not a pipeline that ships", self.name)))?;
+        let dims = vec![("M".into(), u64::from(self.m))];
+        let wishes = Wishes { dims, element: Some(self.args.element), ..wishes };
+        Ok(plan_text(source, self.name, &wishes, self.profile, executor)?)
+    }
+
+    /// Measures every variant. What cannot be run, and what is wrong, goes to the report.
+    pub(super) fn run(&self, share: Option<f64>, report: &mut MlpReport) -> Result<Vec<Record>> {
+        // Programmatic launch needs Hopper.
+        let hopper = self.device.capability().0 >= 9;
+        let leading = if hopper { Executor::Programmatic } else { Executor::Streams };
+        let leader = self.plan(leading, Wishes::default())?;
+        let inputs = InputSets::random(leader.graph(), self.device, self.args.sets.max(1), self.m)?;
+        let mut model = self.pipeline(&leader, &inputs, Options::default())?;
+        let reference = Reference::new(&mut model, 0)?;
+        let floor_us = Work::of(leader.graph()).floor_us(self.ceilings.rested);
+        let rounds = GRAPH_US / (floor_us * self.args.sets.max(1) as f64);
+        let rounds = (rounds.ceil() as usize).clamp(1, MAX_ROUNDS);
+        let mut field = Field { entries: Vec::new(), variants: Vec::new(), inputs, reference, rounds };
+
+        self.add_serial(&mut field, &leader, report)?;
+        self.add_overlapping(&mut field, &leader, report)?;
+        if hopper {
+            super::fused::add(self, &mut field, report)?;
+        }
+        let mut streamk: Box<MakeGemm> = Box::new(|device, args| Ok(Box::new(StreamK::new(device, args)?)));
+        let mut cublaslt = cublaslt();
+        for (name, make) in [("stream-k graph", &mut streamk), ("cublaslt graph", &mut cublaslt)] {
+            let added = self.add_peer(&mut field, name, &model, make.as_mut());
+            self.note(name, added, report)?;
+        }
+        self.measure(field, &leader, share)
+    }
+
+    /// Turns the failure of one variant into a line of the report. Faults of the GPU stay faults: nothing runs after them.
+    pub(super) fn note(&self, variant: &str, outcome: Result<()>, report: &mut MlpReport) -> Result<()> {
+        let line = |e: &Error| format!("{} M = {} {variant}: {e}", self.name, self.m);
+        match outcome {
+            Ok(()) => {}
+            Err(e @ Error::Wrong { .. }) => report.wrong.push(line(&e)),
+            Err(e) if e.is_fatal() => return Err(e),
+            Err(e) => report.skipped.push(line(&e)),
+        }
+        Ok(())
+    }
+
+    fn add_serial(&self, field: &mut Field, leader: &Plan, report: &mut MlpReport) -> Result<()> {
+        let serial = Executor::Serial;
+        for as_graph in [true, false] {
+            let (name, role) = if as_graph { (BASELINE, Role::Peer) } else { ("serial", Role::Probe) };
+            let kind = Kind { as_graph, ..Kind::graph(name, role) };
+            let added = self.add(field, kind, leader, serial);
+            self.note(name, added, report)?;
+        }
+        let best = "serial best graph";
+        if !self.args.wants(best) {
+            return Ok(());
+        }
+        let added = tune::serial_tiles(self, &field.inputs).and_then(|tiles| {
+            let leaders = leader.graph().stages.iter().map(|s| (s.mma_tile.0, s.mma_tile.1));
+            if self.args.wants(BASELINE) && leaders.eq(tiles.iter().copied()) {
+                return Ok(());
+            }
+            let plan = self.plan(serial, Wishes { tiles: Some(tiles), ..Wishes::default() })?;
+            self.add(field, Kind::graph(best, Role::Peer), &plan, serial)
+        });
+        self.note(best, added, report)
+    }
+
+    /// One kernel a stage, overlapping.
+    fn add_overlapping(&self, field: &mut Field, leader: &Plan, report: &mut MlpReport) -> Result<()> {
+        let hopper = self.device.capability().0 >= 9;
+        let executors: &[Executor] =
+            if hopper { &[Executor::Streams, Executor::Programmatic] } else { &[Executor::Streams] };
+        let tile = |s: &cusync_gen::graph::Stage| (s.mma_tile.0, s.mma_tile.1);
+        let tiles: Vec<_> = leader.graph().stages.iter().map(tile).collect();
+        for &executor in executors {
+            let policies = [("auto", None), ("tile", Some(Policy::Tile)), ("row", Some(Policy::Row))];
+            for (label, policy) in policies {
+                let eager = format!("{} {label}", executor_name(executor));
+                let graph = format!("{eager} graph");
+                let eager_too = policy.is_none() || self.args.all_eager;
+                if !(self.args.wants(&graph) || eager_too && self.args.wants(&eager)) {
+                    continue;
+                }
+                let wishes = Wishes { policy, tiles: Some(tiles.clone()), ..Wishes::default() };
+                let plan = match self.plan(executor, wishes) {
+                    Ok(plan) => plan,
+                    Err(e) => {
+                        self.note(&graph, Err(e), report)?;
+                        continue;
+                    }
+                };
+                let added = self.add(field, Kind::graph(&graph, Role::Peer), &plan, executor);
+                self.note(&graph, added, report)?;
+                if eager_too {
+                    let kind = Kind { as_graph: false, ..Kind::graph(&eager, Role::Probe) };
+                    let added = self.add(field, kind, &plan, executor);
+                    self.note(&eager, added, report)?;
+                }
+            }
+        }
+        let name = format!("{} auto without waits graph", executor_name(leader.executor()));
+        let options = Options { skip_waits: true, ..Options::default() };
+        let kind = Kind { options, ..Kind::graph(&name, Role::Probe) };
+        let added = self.add(field, kind, leader, leader.executor());
+        self.note(&name, added, report)
+    }
+
+    pub(super) fn pipeline(&self, plan: &Plan, inputs: &InputSets, options: Options) -> Result<Pipeline> {
+        let mut pipeline = Pipeline::with_options(plan, self.device, options)?;
+        inputs.bind(&mut pipeline)?;
+        Ok(pipeline)
+    }
+
+    /// Adds a pipeline as a variant, if it is wanted and its results are right. Without waits, nothing is right.
+    pub(super) fn add(
+        &self,
+        field: &mut Field,
+        kind: Kind<'_>,
+        plan: &Plan,
+        executor: Executor,
+    ) -> Result<()> {
+        if !self.args.wants(kind.name) {
+            return Ok(());
+        }
+        let mut pipeline = self.pipeline(plan, &field.inputs, kind.options)?;
+        pipeline.prepare()?;
+        let mut max_rel_err = None;
+        if !kind.options.skip_waits {
+            pipeline.poison_outputs()?;
+            if kind.as_graph {
+                // Several runs, ending with the set that the reference is of: joints are verified too.
+                let sets: Vec<usize> = (0..pipeline.sets()).rev().collect();
+                let graph = pipeline.capture(executor, &sets)?;
+                pipeline.replay(&graph)?;
+                pipeline.synchronize()?;
+            } else {
+                pipeline.run(executor)?;
+            }
+            max_rel_err = Some(right(kind.name, &field.reference.compare(&mut pipeline)?)?);
+        }
+        let variant = PipelineVariant::new(pipeline, executor, kind.as_graph, field.rounds)?;
+        field.variants.push(Box::new(variant));
+        let joint = if kind.options.edges == Edges::Plain { Joint::Plain } else { Joint::Programmatic };
+        let (name, plan) = (kind.name.into(), Some(plan.clone()));
+        field.entries.push(Entry { name, role: kind.role, joint, plan, max_rel_err });
+        Ok(())
+    }
+
+    fn add_peer(&self, field: &mut Field, name: &str, model: &Pipeline, make: MakePeer<'_>) -> Result<()> {
+        if !self.args.wants(name) {
+            return Ok(());
+        }
+        let mut chain = PeerChain::new(model, make)?;
+        let max_rel_err = right(name, &chain.verify(&field.reference, model.stream())?)?;
+        field.variants.push(Box::new(chain.into_graph(self.device, field.rounds)?));
+        let (role, joint) = (Role::Peer, Joint::Plain);
+        field.entries.push(Entry {
+            name: name.into(),
+            role,
+            joint,
+            plan: None,
+            max_rel_err: Some(max_rel_err),
+        });
+        Ok(())
+    }
+
+    fn measure(&self, mut field: Field, leader: &Plan, share: Option<f64>) -> Result<Vec<Record>> {
+        let window = window(share, field.variants.len() * self.args.regimes.len().max(1));
+        let work = Work::of(leader.graph());
+        let mut records = Vec::new();
+        for &regime in &self.args.regimes {
+            let times = interleaved(self.device, &mut field.variants, regime, SAMPLES, window)?;
+            let runs = (self.args.sets.max(1) * field.rounds) as f64;
+            let summaries: Vec<Summary> = times
+                .iter()
+                .map(|list| Summary::of(&list.iter().map(|t| t / runs).collect::<Vec<_>>()))
+                .collect();
+            let named = |name: &str| field.entries.iter().position(|e| e.name == name);
+            let baseline_us = named(BASELINE).map(|i| summaries[i].median_us);
+            for (entry, time) in field.entries.iter().zip(summaries) {
+                let graph = entry.plan.as_ref().map(Plan::graph);
+                let tiles = graph.map_or_else(Vec::new, |g| {
+                    g.stages.iter().map(|s| format!("{}x{}", s.mma_tile.0, s.mma_tile.1)).collect()
+                });
+                let edges = entry.plan.as_ref().map_or(&[][..], Plan::edges);
+                records.push(Record {
+                    pipeline: self.name.into(),
+                    dims: leader.graph().dims.clone(),
+                    element: match self.args.element {
+                        Element::F16 => "f16".into(),
+                        Element::Bf16 => "bf16".into(),
+                    },
+                    variant: entry.name.clone(),
+                    role: entry.role,
+                    joint: entry.joint,
+                    tiles,
+                    policies: edges.iter().map(|e| format!("{:?}", e.policy())).collect(),
+                    schedule: entry.plan.as_ref().and_then(ScheduleRecord::of),
+                    regime,
+                    time,
+                    floor_us: work.floor_us(self.ceilings.of(regime)),
+                    baseline: BASELINE.into(),
+                    baseline_us,
+                    speedup: baseline_us.map(|us| us / time.median_us),
+                    max_rel_err: entry.max_rel_err,
+                });
+            }
+        }
+        Ok(records)
+    }
+}
+
+type MakeGemm = dyn FnMut(&Device, GemmArgs) -> Result<Box<dyn PeerGemm>>;
+
+/// Makes cuBLASLt products, tuning each shape once: weight sets share what was found.
+fn cublaslt() -> Box<MakeGemm> {
+    let mut tuned: Vec<CublasLt> = Vec::new();
+    Box::new(move |device, args| {
+        let same = |t: &&CublasLt| t.args().shape == args.shape && t.args().activation == args.activation;
+        if let Some(like) = tuned.iter().find(same) {
+            return Ok(Box::new(like.like(args)?));
+        }
+        let first = CublasLt::new(device, args.clone())?;
+        let gemm = first.like(args)?;
+        tuned.push(first);
+        Ok(Box::new(gemm))
+    })
+}
+
+/// The largest relative difference of verified outputs.
+pub(super) fn right(variant: &str, outputs: &[Accuracy]) -> Result<f64> {
+    let (l2, max) = verify::worst(outputs);
+    if !outputs.is_empty() && outputs.iter().all(|a| a.verified) {
+        return Ok(max);
+    }
+    Err(Error::Wrong { variant: variant.into(), l2, max })
+}
+
+/// Length of one sustained visit: 0.25 s, or less so that two visits of each variant take half of a size's share of
+/// the time limit.
+fn window(share: Option<f64>, variants: usize) -> Duration {
+    let most = 0.25;
+    let fair = share.map_or(most, |share| 0.5 * share / (2.0 * variants.max(1) as f64));
+    Duration::from_secs_f64(fair.clamp(0.02, most))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_shrinks_with_the_time_limit_and_never_vanishes() {
+        assert_eq!(window(None, 12), Duration::from_millis(250));
+        assert_eq!(window(Some(1e6), 12), Duration::from_millis(250));
+        assert_eq!(window(Some(4.8), 12), Duration::from_millis(100));
+        assert_eq!(window(Some(0.0), 12), Duration::from_millis(20));
+    }
+
+    #[test]
+    fn a_wrong_or_missing_output_is_refused() {
+        let output =
+            |verified| Accuracy { tensor: "Z".into(), relative_l2: 0.5, relative_max: 0.5, verified };
+        assert!(right("x", &[]).is_err(), "no output was compared");
+        assert!(right("x", &[output(true), output(false)]).is_err());
+        assert_eq!(right("x", &[output(true)]).expect("verified"), 0.5);
+    }
+}

@@ -1,0 +1,149 @@
+//! What a benchmark writes down.
+
+use cusync_gen::check::Plan;
+use cusync_gen::schedule::{Mode, Part};
+use serde::{Deserialize, Serialize};
+
+use super::{Ceilings, Regime, Summary};
+
+/// What a variant's time is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// One launch for the whole chain: what is compared.
+    Fused,
+    /// Something else that a user could run: what it is compared with.
+    Peer,
+    /// An explanation only: its results mean nothing, or nobody would run it so.
+    Probe,
+}
+
+/// How consecutive runs of a graph are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Joint {
+    /// A run begins when the one before has ended.
+    Plain,
+    /// A run begins while the one before ends.
+    Programmatic,
+}
+
+/// The schedule of a fused variant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScheduleRecord {
+    /// MMA tile of a CTA, such as `128x256`.
+    pub tile: String,
+    /// CTAs of a worker, such as `2x1`.
+    pub cluster: String,
+    /// `static` or `dynamic`.
+    pub mode: String,
+    /// Workers.
+    pub workers: usize,
+    /// Items of all workers.
+    pub items: usize,
+    /// Tiles that are cut along k.
+    pub cut: usize,
+    /// Slabs of partial sums.
+    pub slabs: u32,
+    /// What the scheduler predicts, microseconds.
+    pub predicted_us: f64,
+}
+
+impl ScheduleRecord {
+    /// Of a plan for the `fused` executor.
+    pub(super) fn of(plan: &Plan) -> Option<ScheduleRecord> {
+        let (schedule, stage) = (plan.schedule()?, plan.graph().stages.first()?);
+        let cut = |part: Part| matches!(part, Part::Finish { .. });
+        Some(ScheduleRecord {
+            tile: format!("{}x{}", stage.mma_tile.0, stage.mma_tile.1),
+            cluster: format!("{}x{}", schedule.cluster.0, schedule.cluster.1),
+            mode: match schedule.mode {
+                Mode::Static => "static".into(),
+                Mode::Dynamic => "dynamic".into(),
+            },
+            workers: schedule.lists.len(),
+            items: schedule.sequence.len(),
+            cut: schedule.sequence.iter().filter(|i| cut(i.part)).count(),
+            slabs: schedule.slabs,
+            predicted_us: schedule.predicted_us,
+        })
+    }
+}
+
+/// One line: a variant of a pipeline at a size, in a regime.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Pipeline.
+    pub pipeline: String,
+    /// Dims.
+    pub dims: Vec<(String, u32)>,
+    /// Element type, `f16` or `bf16`.
+    pub element: String,
+    /// Variant, such as `programmatic auto graph`.
+    pub variant: String,
+    /// What it is.
+    pub role: Role,
+    /// How its runs are joined.
+    pub joint: Joint,
+    /// MMA tile of each stage; empty for peers.
+    pub tiles: Vec<String>,
+    /// Policy of each edge; empty for peers.
+    pub policies: Vec<String>,
+    /// Of a fused variant.
+    #[serde(default)]
+    pub schedule: Option<ScheduleRecord>,
+    /// Regime.
+    pub regime: Regime,
+    /// Time of one run.
+    #[serde(flatten)]
+    pub time: Summary,
+    /// The least time of this size, microseconds.
+    pub floor_us: f64,
+    /// Name of the baseline variant.
+    pub baseline: String,
+    /// Its median, microseconds; `None` where it was left out.
+    pub baseline_us: Option<f64>,
+    /// Baseline over median.
+    pub speedup: Option<f64>,
+    /// Largest difference relative to the largest value; `None` for variants whose results mean nothing, and for those
+    /// of another process.
+    pub max_rel_err: Option<f64>,
+}
+
+impl Record {
+    /// Tokens in flight.
+    pub fn m(&self) -> Option<u32> {
+        self.dims.iter().find(|(name, _)| name == "M").map(|(_, m)| *m)
+    }
+}
+
+/// The whole benchmark.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MlpReport {
+    /// GPU.
+    pub device: String,
+    /// Measured rates.
+    pub ceilings: Ceilings,
+    /// One record a variant, size and regime.
+    pub records: Vec<Record>,
+    /// What was not measured, and why.
+    pub skipped: Vec<String>,
+    /// Variants whose results were wrong: their times are not among the records.
+    pub wrong: Vec<String>,
+    /// What ended the benchmark before its end.
+    pub fault: Option<String>,
+}
+
+impl MlpReport {
+    /// Adds the records of another run of the benchmark on the same kind of GPU; where both measured the same, the
+    /// other's count.
+    pub fn absorb(&mut self, other: MlpReport) {
+        let key = |r: &Record| (r.pipeline.clone(), r.element.clone(), r.m(), r.variant.clone(), r.regime);
+        let newer: std::collections::HashSet<_> = other.records.iter().map(key).collect();
+        self.records.retain(|r| !newer.contains(&key(r)));
+        self.records.extend(other.records);
+        self.skipped.extend(other.skipped);
+        self.wrong.extend(other.wrong);
+        self.fault = self.fault.take().or(other.fault);
+    }
+}

@@ -1,0 +1,142 @@
+//! Every chain kernel, mode and way of cutting at some sizes: what the scheduler's cost model is held against.
+
+use std::time::Instant;
+
+use cusync_gen::check::Executor;
+use cusync_gen::device::Device as Profile;
+use serde::Serialize;
+
+use super::ceiling::{Ceilings, Work};
+use super::measure::{Regime, interleaved};
+use super::mlp::MlpArgs;
+use super::point::{Point, right};
+use super::record::ScheduleRecord;
+use super::tune::chain_wishes;
+use super::variant::{PipelineVariant, Variant};
+use super::{Error, Result, Summary};
+use crate::device::Device;
+use crate::runtime::verify::Reference;
+use crate::runtime::{InputSets, Options, Wishes};
+
+/// Samples of a configuration.
+const SAMPLES: usize = 5;
+
+/// One configuration at one size, rested.
+#[derive(Clone, Debug, Serialize)]
+pub struct SweepRecord {
+    /// Pipeline.
+    pub pipeline: String,
+    /// Tokens in flight.
+    pub m: u32,
+    /// What was run.
+    pub schedule: ScheduleRecord,
+    /// Whether tiles might be cut along k.
+    pub splits: bool,
+    /// Time of one run.
+    #[serde(flatten)]
+    pub time: Summary,
+    /// Median of the same without waits, microseconds.
+    pub without_waits_us: f64,
+    /// The least time of this size, microseconds.
+    pub floor_us: f64,
+    /// Largest difference relative to the largest value.
+    pub max_rel_err: f64,
+}
+
+/// A sweep.
+#[derive(Clone, Debug, Serialize)]
+pub struct SweepReport {
+    /// GPU.
+    pub device: String,
+    /// Measured rates.
+    pub ceilings: Ceilings,
+    /// One record a configuration and size.
+    pub records: Vec<SweepRecord>,
+    /// What was not measured, and why.
+    pub skipped: Vec<String>,
+}
+
+/// Times every configuration; `args` without its variants. `progress` is told of every size.
+pub fn bench_sweep(args: &MlpArgs, progress: &mut dyn FnMut(&str, u32)) -> Result<SweepReport> {
+    let began = Instant::now();
+    let device = Device::open(args.gpu)?;
+    let profile = device
+        .profile()
+        .ok_or_else(|| Error::Argument(format!("{} is older than compute capability 8.0", device.name())))?;
+    let ceilings = Ceilings::measure(&device)?;
+    let (records, skipped) = (Vec::new(), Vec::new());
+    let mut report = SweepReport { device: device.name().into(), ceilings, records, skipped };
+    for name in &args.pipelines {
+        for &m in &args.sizes {
+            progress(name, m);
+            let point = Point::new(args, &device, &profile, &ceilings, name, m);
+            let outcome = size(&point, (name, m), &profile, &began, &mut report);
+            if let Err(e) = outcome {
+                if e.is_fatal() && report.records.is_empty() {
+                    return Err(e);
+                }
+                report.skipped.push(format!("{name} M = {m}: {e}"));
+                if e.is_fatal() {
+                    return Ok(report);
+                }
+            }
+        }
+    }
+    Ok(report)
+}
+
+fn size(
+    point: &Point<'_>,
+    (name, m): (&str, u32),
+    profile: &Profile,
+    began: &Instant,
+    report: &mut SweepReport,
+) -> Result<()> {
+    let model = point.plan(Executor::Serial, Wishes::default())?;
+    let inputs = InputSets::random(model.graph(), point.device, point.args.sets.max(1), m)?;
+    let reference = Reference::new(&mut point.pipeline(&model, &inputs, Options::default())?, 0)?;
+    let floor_us = Work::of(model.graph()).floor_us(report.ceilings.rested);
+    let sets = point.args.sets.max(1) as f64;
+    for wish in chain_wishes() {
+        let label = format!("{name} M = {m} {wish:?} on {}", profile.name);
+        if point.args.seconds.is_some_and(|s| began.elapsed().as_secs_f64() > s) {
+            report.skipped.push(format!("{label}: the time limit"));
+            continue;
+        }
+        let one = || -> Result<SweepRecord> {
+            let plan = point.plan(Executor::Fused, Wishes { chain: Some(wish), ..Wishes::default() })?;
+            let schedule = ScheduleRecord::of(&plan);
+            let schedule = schedule.ok_or_else(|| Error::Argument("a plan without a schedule".into()))?;
+            let mut pipeline = point.pipeline(&plan, &inputs, Options::default())?;
+            pipeline.prepare()?;
+            pipeline.poison_outputs()?;
+            pipeline.run(Executor::Fused)?;
+            let max_rel_err = right(&label, &reference.compare(&mut pipeline)?)?;
+            let without = Options { skip_waits: true, ..Options::default() };
+            let without = point.pipeline(&plan, &inputs, without)?;
+            let mut variants: Vec<Box<dyn Variant>> = Vec::new();
+            for pipeline in [pipeline, without] {
+                variants.push(Box::new(PipelineVariant::new(pipeline, Executor::Fused, true, 1)?));
+            }
+            let no_window = std::time::Duration::ZERO;
+            let times = interleaved(point.device, &mut variants, Regime::Rested, SAMPLES, no_window)?;
+            let of = |i: usize| Summary::of(&times[i].iter().map(|t| t / sets).collect::<Vec<_>>());
+            Ok(SweepRecord {
+                pipeline: name.into(),
+                m,
+                schedule,
+                splits: wish.splits,
+                time: of(0),
+                without_waits_us: of(1).median_us,
+                floor_us,
+                max_rel_err,
+            })
+        };
+        match one() {
+            Ok(record) => report.records.push(record),
+            Err(e) if e.is_fatal() => return Err(e),
+            Err(e) => report.skipped.push(format!("{label}: {e}")),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! Short measurements that pick among configurations, so that both sides of a comparison are at their best.
+
+use cusync_gen::check::{Executor, Plan};
+use cusync_gen::device::{FUSED_KERNELS, KERNELS};
+use cusync_gen::schedule::Mode;
+
+use super::measure::quick;
+use super::point::Point;
+use super::variant::{GraphVariant, PipelineVariant};
+use super::{Error, Result};
+use crate::device::{Gemm, Launch, Stream};
+use crate::runtime::{ChainWish, InputSets, Options, Wishes};
+
+/// Samples of one configuration.
+const SAMPLES: usize = 3;
+
+/// The tile of each stage at which its kernel alone is the fastest.
+pub(super) fn serial_tiles(point: &Point<'_>, inputs: &InputSets) -> Result<Vec<(u32, u32)>> {
+    let mut best: Vec<(f64, (u32, u32))> = Vec::new();
+    for kernel in KERNELS.iter().filter(|k| k.arch == point.profile.arch) {
+        let tile = (kernel.tile.0, kernel.tile.1);
+        let stages = point.plan(Executor::Serial, Wishes::default())?.graph().stages.len();
+        let wishes = Wishes { tiles: Some(vec![tile; stages]), ..Wishes::default() };
+        let plan = point.plan(Executor::Serial, wishes)?;
+        let pipeline = point.pipeline(&plan, inputs, Options::default())?;
+        best.resize(stages, (f64::INFINITY, tile));
+        for (stage, best) in best.iter_mut().enumerate() {
+            let gemms = (0..pipeline.sets())
+                .map(|set| Ok(Gemm::new(point.device, pipeline.peer_args(set, stage)?)?))
+                .collect::<Result<Vec<_>>>()?;
+            let stream = Stream::new(point.device)?;
+            let launch = Launch { stream: &stream, started: None, programmatic: false };
+            let graph =
+                stream.capture(|| gemms.iter().try_for_each(|gemm| Ok::<_, Error>(gemm.launch(launch)?)))?;
+            let mut variant = GraphVariant { graph, stream, _owner: gemms };
+            let us = quick(point.device, &mut variant, SAMPLES)?;
+            if us < best.0 {
+                *best = (us, tile);
+            }
+        }
+    }
+    Ok(best.into_iter().map(|(_, tile)| tile).collect())
+}
+
+/// A way to run a chain: what a sweep goes through.
+pub(super) fn chain_wishes() -> impl Iterator<Item = ChainWish> {
+    FUSED_KERNELS.iter().flat_map(|kernel| {
+        let kernel = Some(((kernel.tile.0, kernel.tile.1), kernel.cluster));
+        let ways = [(Mode::Static, false), (Mode::Static, true), (Mode::Dynamic, true)];
+        ways.into_iter().map(move |(mode, splits)| ChainWish { kernel, mode, splits })
+    })
+}
+
+/// The fastest fused plan of all kernels, modes and ways of cutting.
+pub(super) fn chain(point: &Point<'_>, inputs: &InputSets) -> Result<Plan> {
+    let mut best: Option<(f64, Plan)> = None;
+    let mut refused = None;
+    for wish in chain_wishes() {
+        let one = || -> Result<(f64, Plan)> {
+            let plan = point.plan(Executor::Fused, Wishes { chain: Some(wish), ..Wishes::default() })?;
+            let pipeline = point.pipeline(&plan, inputs, Options::default())?;
+            let mut variant = PipelineVariant::new(pipeline, Executor::Fused, true, 1)?;
+            Ok((quick(point.device, &mut variant, SAMPLES)?, plan))
+        };
+        match one() {
+            Ok(found) if best.as_ref().is_none_or(|b| found.0 < b.0) => best = Some(found),
+            Ok(_) => {}
+            Err(e) if e.is_fatal() => return Err(e),
+            // A kernel that was not built, or a schedule that was refused, leaves the others.
+            Err(e) => refused = Some(e),
+        }
+    }
+    let nothing = || Error::Argument("there is no chain kernel".into());
+    best.map(|(_, plan)| plan).ok_or_else(|| refused.unwrap_or_else(nothing))
+}
