@@ -114,13 +114,32 @@ fn run_prints_one_plain_table_into_a_pipe() {
 
 #[test]
 fn simulate_predicts_every_executor_of_the_device() {
-    for (device, executors) in [("h200", 3), ("a100", 2)] {
+    for (device, executors) in [("h200", 4), ("a100", 2)] {
         let value = json(&cusync(&["simulate", "gpt3_mlp", "--device", device, "--json"]));
         let times = value["times"].as_array().expect("a list");
         assert_eq!(times.len(), executors);
         assert_eq!((&times[0]["executor"], &times[0]["speedup"]), (&"serial".into(), &1.0.into()));
         assert!(times.iter().all(|t| t["time_us"].as_f64().is_some_and(|t| t > 0.0)));
     }
+}
+
+#[test]
+fn a_fused_plan_tells_its_schedule() {
+    for command in ["check", "explain"] {
+        let value =
+            json(&cusync(&[command, "llama65_mlp", "--executor", "fused", "--dim", "M=256", "--json"]));
+        let schedule = &value["schedule"];
+        let number =
+            |of: &str| schedule[of].as_u64().unwrap_or_else(|| panic!("{command}: {of} in {schedule}"));
+        let cluster = schedule["cluster"].as_array().expect("a list");
+        let ctas: u64 = cluster.iter().filter_map(|c| c.as_u64()).product();
+        assert!(ctas > 0 && number("workers") * ctas <= 132, "{schedule}");
+        assert!(number("items") >= number("workers") && number("parts") >= 2 * number("split_tiles"));
+        assert!(schedule["predicted_us"].as_f64().is_some_and(|us| us > 0.0));
+    }
+    let refused = cusync(&["check", "llama65_mlp", "--executor", "fused", "--device", "a100"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("no kernels for a100"));
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! The automatic choice and the model behind it.
 
-use cusync_gen::check::{Candidate, EdgeChoice, Executor, Prediction};
-use cusync_gen::choose;
-use cusync_gen::device::Device;
+use cusync_gen::check::{Candidate, EdgeChoice, Executor, Prediction, judge};
+use cusync_gen::choose::{self, ChainWish};
+use cusync_gen::device::{Device, FUSED_KERNELS};
 use cusync_gen::graph::{OperandKind, Resolved};
 use cusync_gen::policy::{Order, Policy, WaitAt};
+use cusync_gen::schedule::Mode;
 use cusync_gen::simulate::{predict, simulate, sketch};
 
 fn shipped(source: &str, m: u64) -> Resolved {
@@ -28,6 +29,48 @@ fn predicted(source: &str, m: u64, tile: (u32, u32, u32), policy: Policy) -> Pre
 }
 
 /// Medians of one H200 under load, microseconds, from csrc/tests/smoke.cu: serial, and synchronised by rows.
+/// What a schedule of any of the shipped specs must be: proved for every size and mode, with and without splits.
+#[test]
+fn every_shipped_spec_is_proved_for_chain_kernels() {
+    for source in
+        [GPT3, LLAMA, include_str!("../../policies/chain3.ron"), include_str!("../../policies/diamond.ron")]
+    {
+        for m in [1, 37, 64, 200, 512, 1000] {
+            for mode in [Mode::Static, Mode::Dynamic] {
+                for splits in [false, true] {
+                    let wish = ChainWish { mode, splits, ..ChainWish::default() };
+                    let c = choose::chain(&shipped(source, m), h200(), wish).expect("a kernel");
+                    let schedule = c.schedule.as_ref().expect("a schedule");
+                    assert_eq!(schedule.mode, mode);
+                    assert!(splits || schedule.slabs == 0);
+                    assert_eq!(judge(&c).refutations, [], "M = {m} {wish:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_chain_kernel_is_proved_and_stated_tiles_are_kept() {
+    for kernel in FUSED_KERNELS {
+        let tile = (kernel.tile.0, kernel.tile.1);
+        let wish = ChainWish { kernel: Some((tile, kernel.cluster)), ..ChainWish::default() };
+        let c = choose::chain(&shipped(LLAMA, 768), h200(), wish).expect("a kernel");
+        assert_eq!(c.graph.stages[0].mma_tile, kernel.tile);
+        assert_eq!(c.schedule.as_ref().map(|s| s.cluster), Some(kernel.cluster));
+        assert_eq!(judge(&c).refutations, [], "{kernel:?}");
+    }
+    let stated = |tile: &str| {
+        let text = LLAMA.replacen("stages:", &format!("tiles: {{ {tile} }}, stages:"), 1);
+        cusync_gen::spec::parse(&text, "spec").and_then(|s| s.resolve(&[])).expect("sound")
+    };
+    let c = choose::chain(&stated("\"down\": (128, 192)"), h200(), ChainWish::default()).expect("a kernel");
+    assert!(c.graph.stages.iter().all(|s| s.mma_tile == (128, 192, 64)), "one tile for all");
+    let both = stated("\"down\": (128, 192), \"gate_up\": (128, 256)");
+    let refused = choose::chain(&both, h200(), ChainWish::default()).expect_err("no kernel has both");
+    assert!(refused.message.contains("no chain kernel has the stated tile (128, 192)"), "{refused:?}");
+}
+
 #[test]
 fn predictions_are_near_the_measured_times() {
     let wide = (128, 256, 64);

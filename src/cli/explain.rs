@@ -1,11 +1,11 @@
 //! `cusync explain`: what a plan holds, and why.
 
 use cusync::runtime::executor_name;
-use cusync_gen::check::{Plan, StartGuarantee};
+use cusync_gen::check::{Executor, Plan, StartGuarantee};
 use cusync_gen::choose::{order_name, policy_name};
 use cusync_gen::policy::{Order, WaitAt};
 
-use super::check::{dims, usual_executor};
+use super::check::{dims, schedule, usual_executor};
 use super::fault::Fault;
 use super::prove::Proof;
 use super::report::{ChoiceReport, EdgeReport, ExplainReport, PredictionReport, StageReport};
@@ -22,6 +22,9 @@ pub(crate) fn explain(target: &Target) -> Result<ExplainReport, Fault> {
             StartGuarantee::AllProducersStarted => {
                 "a consumer starts after every CTA of its producers".into()
             }
+            StartGuarantee::None if plan.executor() == Executor::Fused => {
+                "every worker is resident from the start".into()
+            }
             StartGuarantee::None => "none".into(),
         },
         stages: stages(&plan),
@@ -37,6 +40,7 @@ pub(crate) fn explain(target: &Target) -> Result<ExplainReport, Fault> {
                 alternatives: c.alternatives.clone(),
             })
             .collect(),
+        schedule: schedule(plan.graph(), plan.schedule()),
         predicted: predicted(&plan),
     })
 }

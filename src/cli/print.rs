@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::fault::Fault;
 use super::report::{
     BenchReport, CheckReport, DoctorReport, ExplainReport, ObligationReport, PredictionReport, Report,
-    RunReport, SimulateReport, StageReport,
+    RunReport, ScheduleReport, SimulateReport, StageReport,
 };
 use super::request::Output;
 
@@ -123,7 +123,28 @@ fn check(page: &mut Page, r: &CheckReport) {
         ["obligation", "verdict"],
         r.obligations.iter().map(|o| [o.id.to_owned(), o.verdict.to_owned()]),
     );
+    r.schedule.iter().for_each(|s| page.line(schedule_line(s)));
     r.refutations.iter().for_each(|refutation| page.line(refutation));
+}
+
+fn schedule_line(s: &ScheduleReport) -> String {
+    let splits = match s.split_tiles {
+        0 => "no tile split".into(),
+        n => format!("{n} tiles split into {} parts ({} slabs)", s.parts, s.slabs),
+    };
+    format!(
+        "schedule: {} workers of {} x {} CTAs, tile {} x {} x {}; {} items, {splits}; {} lists, the longest {}; {:.1} us predicted",
+        s.workers,
+        s.cluster[0],
+        s.cluster[1],
+        s.tile[0],
+        s.tile[1],
+        s.tile[2],
+        s.items,
+        s.mode,
+        s.longest_list,
+        s.predicted_us
+    )
 }
 
 fn stage_row(s: &StageReport) -> [String; 6] {
@@ -160,6 +181,7 @@ fn explain(page: &mut Page, r: &ExplainReport) {
             [e.name.clone(), e.operand.clone(), e.policy.clone(), e.wait_at.clone(), e.slots.to_string()]
         }),
     );
+    r.schedule.iter().for_each(|s| page.line(schedule_line(s)));
     for c in &r.choices {
         let stated = if c.stated { " (stated)" } else { "" };
         page.line(format!("{}: {}{stated}: {}", c.subject, c.decision, c.reason));

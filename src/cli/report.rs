@@ -24,6 +24,25 @@ pub(crate) struct ObligationReport {
     pub(crate) counterexample: Option<String>,
 }
 
+/// The work lists of the fused executor.
+#[derive(Serialize)]
+pub(crate) struct ScheduleReport {
+    /// `static` or `dynamic`.
+    pub(crate) mode: &'static str,
+    /// MMA tile of a CTA.
+    pub(crate) tile: [u32; 3],
+    /// CTAs of a worker.
+    pub(crate) cluster: [u32; 2],
+    pub(crate) workers: usize,
+    pub(crate) items: usize,
+    pub(crate) longest_list: usize,
+    /// Tiles that are split along k, and the parts of all of them.
+    pub(crate) split_tiles: usize,
+    pub(crate) parts: usize,
+    pub(crate) slabs: u32,
+    pub(crate) predicted_us: f64,
+}
+
 #[derive(Serialize)]
 pub(crate) struct CheckReport {
     pub(crate) verdict: &'static str,
@@ -32,6 +51,8 @@ pub(crate) struct CheckReport {
     pub(crate) device: String,
     pub(crate) executor: &'static str,
     pub(crate) obligations: Vec<ObligationReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) schedule: Option<ScheduleReport>,
     /// For people.
     #[serde(skip)]
     pub(crate) refutations: Vec<String>,
@@ -85,6 +106,8 @@ pub(crate) struct ExplainReport {
     pub(crate) stages: Vec<StageReport>,
     pub(crate) edges: Vec<EdgeReport>,
     pub(crate) choices: Vec<ChoiceReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) schedule: Option<ScheduleReport>,
     pub(crate) predicted: Option<PredictionReport>,
 }
 

@@ -12,7 +12,12 @@ use super::request::Target;
 
 pub(crate) fn simulate(target: &Target) -> Result<SimulateReport, Fault> {
     let chosen_for = usual_executor(target);
-    let proof = Proof::of(target, chosen_for)?;
+    // A chain kernel has its own tiles; kernels launched one by one are predicted at those chosen for them.
+    let by_kernel = match chosen_for {
+        Executor::Fused => Executor::Programmatic,
+        other => other,
+    };
+    let proof = Proof::of(target, by_kernel)?;
     let mut executors = vec![Executor::Serial, Executor::Streams];
     if target.device.arch >= 90 {
         executors.push(Executor::Programmatic);
@@ -20,7 +25,7 @@ pub(crate) fn simulate(target: &Target) -> Result<SimulateReport, Fault> {
     let candidate = proof.candidate();
     let graph = &candidate.graph;
     let serial_us = predict(candidate, Executor::Serial).total_us;
-    let times = executors
+    let mut times: Vec<PredictedTime> = executors
         .into_iter()
         .map(|executor| {
             let timeline = predict(candidate, executor);
@@ -35,6 +40,21 @@ pub(crate) fn simulate(target: &Target) -> Result<SimulateReport, Fault> {
             }
         })
         .collect();
+    match Proof::of(target, Executor::Fused) {
+        Ok(proof) => {
+            if let Some(schedule) = proof.candidate().schedule.as_ref().filter(|_| proof.proved()) {
+                times.push(PredictedTime {
+                    executor: executor_name(Executor::Fused),
+                    time_us: schedule.predicted_us,
+                    speedup: serial_us / schedule.predicted_us,
+                    stages: Vec::new(),
+                });
+            }
+        }
+        // Not every chain and device has chain kernels; who asks for them is told.
+        Err(fault) if chosen_for == Executor::Fused => return Err(fault),
+        Err(_) => {}
+    }
     Ok(SimulateReport {
         pipeline: graph.name.clone(),
         dims: dims(graph),

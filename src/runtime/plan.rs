@@ -1,11 +1,12 @@
 //! From the text of a spec to a plan, with the few wishes that tests and benchmarks have.
 
-use cusync_gen::check::{Candidate, Executor, Plan, check};
-use cusync_gen::device::{Device as Profile, FUSED_KERNELS};
-use cusync_gen::diagnostic::{Diagnostic, Span, Spanned};
+use cusync_gen::check::{Executor, Plan};
+use cusync_gen::choose;
+pub use cusync_gen::choose::ChainWish;
+use cusync_gen::device::Device as Profile;
+use cusync_gen::diagnostic::{Span, Spanned};
 use cusync_gen::graph::{Element, Resolved, StageId, StatedEdge, StatedTile};
 use cusync_gen::policy::Policy;
-use cusync_gen::schedule::{Mode, Request, build};
 
 use super::error::{Error, Result};
 
@@ -39,17 +40,6 @@ pub struct Wishes {
     pub chain: Option<ChainWish>,
 }
 
-/// How a chain shall be run by the `fused` executor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChainWish {
-    /// MMA tile and CTAs of a worker, each (M, N); `None`: what is predicted to be the fastest.
-    pub kernel: Option<((u32, u32), (u32, u32))>,
-    /// How items are handed out.
-    pub mode: Mode,
-    /// Whether tiles may be cut along k.
-    pub splits: bool,
-}
-
 /// Parses, resolves, chooses and proves. Refusals come as rendered text.
 pub fn plan_text(
     source: &str,
@@ -63,38 +53,11 @@ pub fn plan_text(
     let mut resolved = spec.resolve(&wishes.dims).map_err(refused)?;
     apply(&mut resolved, wishes);
     match wishes.chain {
-        Some(wish) if executor == Executor::Fused => chain(&resolved, device, wish).map_err(refused),
-        _ => cusync_gen::choose::plan(&resolved, device, executor).map_err(refused),
+        Some(wish) if executor == Executor::Fused => choose::chain(&resolved, device, wish)
+            .and_then(|candidate| choose::prove(&resolved, candidate))
+            .map_err(refused),
+        _ => choose::plan(&resolved, device, executor).map_err(refused),
     }
-}
-
-/// Proves the schedule that is predicted to be the shortest of those that a wish allows.
-fn chain(resolved: &Resolved, device: &Profile, wish: ChainWish) -> std::result::Result<Plan, Diagnostic> {
-    let cost = device.cost_model();
-    let mut best: Option<Candidate> = None;
-    let allowed = FUSED_KERNELS.iter().filter(|k| {
-        let shape = ((k.tile.0, k.tile.1), k.cluster);
-        device.arch == 90 && wish.kernel.is_none_or(|wanted| wanted == shape)
-    });
-    for kernel in allowed {
-        let graph = resolved.graph(&vec![kernel.tile; resolved.stages.len()])?;
-        let (ctas, cluster) = (kernel.cluster.0 * kernel.cluster.1, kernel.cluster);
-        let workers = device.sms / ctas;
-        let request = Request { workers, cluster, mode: wish.mode, splits: wish.splits, cost: &cost };
-        let schedule = build(&graph, &request);
-        let before = best.as_ref().and_then(|b| b.schedule.as_ref()).map(|s| s.predicted_us);
-        if before.is_none_or(|us| schedule.predicted_us < us) {
-            let mut candidate = Candidate::new(graph, device.clone(), Executor::Fused);
-            candidate.schedule = Some(schedule);
-            best = Some(candidate);
-        }
-    }
-    let Some(candidate) = best else {
-        let message = format!("no chain kernel for {} is as wished: {:?}", device.name, wish.kernel);
-        return Err(Diagnostic::new("no-kernel", message));
-    };
-    let dependences = candidate.graph.dependences.clone();
-    check(candidate).map_err(|refutation| refutation.to_diagnostic(resolved, &dependences))
 }
 
 fn apply(resolved: &mut Resolved, wishes: &Wishes) {

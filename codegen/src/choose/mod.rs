@@ -3,7 +3,10 @@
 //! Whatever the spec states is kept. The rest is searched in two steps: tiles by the time of each stage alone (a few of
 //! the best for each), then orders and policies together by the simulated time of the whole chain.
 
+mod chain;
 mod search;
+
+pub use chain::{ChainWish, chain};
 
 use crate::check::{Candidate, Choice, Executor, Plan, StartGuarantee, check};
 use crate::device::Device;
@@ -16,7 +19,14 @@ use crate::policy::{Order, Policy, WaitAt};
 /// # Errors
 /// A statement of the spec that no kernel or no proof allows, pointing at it.
 pub fn plan(resolved: &Resolved, device: &Device, executor: Executor) -> Result<Plan, Diagnostic> {
-    let candidate = candidate(resolved, device, executor)?;
+    prove(resolved, candidate(resolved, device, executor)?)
+}
+
+/// Proves a choice.
+///
+/// # Errors
+/// The first refutation, pointing into the spec.
+pub fn prove(resolved: &Resolved, candidate: Candidate) -> Result<Plan, Diagnostic> {
     let dependences = candidate.graph.dependences.clone();
     check(candidate).map_err(|refutation| refutation.to_diagnostic(resolved, &dependences))
 }
@@ -26,6 +36,14 @@ pub fn plan(resolved: &Resolved, device: &Device, executor: Executor) -> Result<
 /// # Errors
 /// No kernel has a stated tile, or a stated table does not fit its grid.
 pub fn candidate(resolved: &Resolved, device: &Device, executor: Executor) -> Result<Candidate, Diagnostic> {
+    if executor == Executor::Fused {
+        let mut best = chain(resolved, device, ChainWish::default())?;
+        // A serial chain has its own tiles; where no kernel of it has the stated ones, there is none to compare with.
+        let serial = search::search(resolved, device, Executor::Serial).ok();
+        best.predicted =
+            serial.and_then(|found| found.best.predicted).and_then(|p| chain::predicted(&best, p.serial_us));
+        return Ok(best);
+    }
     let found = search::search(resolved, device, executor)?;
     let mut best = found.best;
     best.choices = explain(resolved, &best, &found.alternatives);

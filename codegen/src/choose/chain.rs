@@ -1,0 +1,187 @@
+//! The `fused` executor's choice: a chain kernel and a schedule for it.
+
+use crate::check::{Candidate, Choice, EdgeChoice, Executor, Prediction};
+use crate::device::{Device, FUSED_KERNELS, FusedKernel};
+use crate::diagnostic::Diagnostic;
+use crate::graph::Resolved;
+use crate::policy::{Policy, WaitAt};
+use crate::schedule::{Mode, Part, Request, Schedule, build};
+
+/// How a chain shall be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChainWish {
+    /// MMA tile and CTAs of a worker, each (M, N); `None`: what is predicted to be the fastest.
+    pub kernel: Option<((u32, u32), (u32, u32))>,
+    /// How items are handed out.
+    pub mode: Mode,
+    /// Whether tiles may be cut along k. Without, results are bit-identical from run to run.
+    pub splits: bool,
+}
+
+impl Default for ChainWish {
+    fn default() -> Self {
+        ChainWish { kernel: None, mode: Mode::Static, splits: true }
+    }
+}
+
+/// The chain kernel and the schedule that are predicted to be the fastest of those that a wish allows. Policies and places
+/// of waits are as stated, else a slot a tile and before each k-block.
+///
+/// # Errors
+/// A Custom stage, a stated tile that no chain kernel has, or a device without chain kernels.
+pub fn chain(resolved: &Resolved, device: &Device, wish: ChainWish) -> Result<Candidate, Diagnostic> {
+    let kernels = allowed(resolved, device, wish)?;
+    let cost = device.cost_model();
+    let mut tried: Vec<(&FusedKernel, f64)> = Vec::new();
+    let mut best: Option<Candidate> = None;
+    let mut refused = None;
+    for kernel in kernels {
+        // One shape among several may be refused, such as by a stated table of slots.
+        let graph = match resolved.graph(&vec![kernel.tile; resolved.stages.len()]) {
+            Ok(graph) => graph,
+            Err(diagnostic) => {
+                refused.get_or_insert(diagnostic);
+                continue;
+            }
+        };
+        let workers = device.resident_clusters(kernel.cluster.0 * kernel.cluster.1);
+        let request =
+            Request { workers, cluster: kernel.cluster, mode: wish.mode, splits: wish.splits, cost: &cost };
+        let schedule = build(&graph, &request);
+        let us = schedule.predicted_us;
+        let before = best.as_ref().and_then(|b| b.schedule.as_ref()).map(|s| s.predicted_us);
+        tried.push((kernel, us));
+        if before.is_none_or(|before| us < before) {
+            let mut c = Candidate::new(graph, device.clone(), Executor::Fused);
+            for (choice, dependence) in c.edges.iter_mut().zip(&c.graph.dependences) {
+                let stated = resolved.stated_edge(dependence);
+                *choice = EdgeChoice {
+                    policy: stated.and_then(|s| s.policy.as_ref()).map_or(Policy::Tile, |p| p.value.clone()),
+                    wait_at: stated.and_then(|s| s.wait_at.as_ref()).map_or(WaitAt::PerKBlock, |w| w.value),
+                };
+            }
+            c.schedule = Some(schedule);
+            best = Some(c);
+        }
+    }
+    let Some(mut best) = best else {
+        return Err(refused.unwrap_or_else(|| Diagnostic::new("no-kernel", "no chain kernel fits")));
+    };
+    best.choices = choices(resolved, &best, &tried);
+    Ok(best)
+}
+
+/// Both times of a chain: its own, and that of the best serial chain.
+pub(super) fn predicted(c: &Candidate, serial_us: f64) -> Option<Prediction> {
+    c.schedule.as_ref().map(|s| Prediction { serial_us, synchronised_us: s.predicted_us })
+}
+
+/// The chain kernels that a spec and a wish leave.
+fn allowed(
+    resolved: &Resolved,
+    device: &Device,
+    wish: ChainWish,
+) -> Result<Vec<&'static FusedKernel>, Diagnostic> {
+    if device.arch != 90 {
+        let message = format!("the fused executor has no kernels for {} (sm_{})", device.name, device.arch);
+        return Err(Diagnostic::new("no-kernel", message).help("choose the streams executor there"));
+    }
+    if let Some(stage) = resolved.stages.iter().find(|s| s.custom.is_some()) {
+        let message = format!("the fused executor does not run the Custom stage `{}`", stage.name.value);
+        return Err(Diagnostic::new("no-kernel", message)
+            .at(stage.name.span, "its owner's kernel runs it")
+            .help("choose another executor"));
+    }
+    let mut kernels: Vec<&FusedKernel> = FUSED_KERNELS
+        .iter()
+        .filter(|k| wish.kernel.is_none_or(|wanted| wanted == ((k.tile.0, k.tile.1), k.cluster)))
+        .collect();
+    if kernels.is_empty() {
+        let message = format!("no chain kernel is as wished: {:?}", wish.kernel);
+        return Err(Diagnostic::new("no-kernel", message));
+    }
+    for stage in &resolved.stages {
+        let Some(stated) = &stage.stated_tile else { continue };
+        let fits = |k: &&FusedKernel| {
+            (k.tile.0, k.tile.1) == stated.value.tile && stated.value.k.is_none_or(|deep| deep == k.tile.2)
+        };
+        kernels.retain(fits);
+        if kernels.is_empty() {
+            let mut built: Vec<String> =
+                FUSED_KERNELS.iter().map(|k| format!("({}, {})", k.tile.0, k.tile.1)).collect();
+            built.dedup();
+            let (m, n) = stated.value.tile;
+            return Err(Diagnostic::new(
+                "no-kernel",
+                format!("no chain kernel has the stated tile ({m}, {n})"),
+            )
+            .at(stated.span, format!("stated for `{}`", stage.name.value))
+            .note(format!("one kernel runs all stages with one tile; built are {}", built.join(", ")))
+            .help("state one of them for every stage, or leave the tiles out and they are chosen"));
+        }
+    }
+    Ok(kernels)
+}
+
+fn kernel_name(kernel: &FusedKernel) -> String {
+    let ((m, n, k), (rows, cols)) = (kernel.tile, kernel.cluster);
+    let cluster =
+        if kernel.cluster == (1, 1) { String::new() } else { format!(", clusters of {rows} x {cols}") };
+    format!("{m} x {n} x {k}{cluster}")
+}
+
+fn choices(resolved: &Resolved, c: &Candidate, tried: &[(&FusedKernel, f64)]) -> Vec<Choice> {
+    let Some(schedule) = &c.schedule else { return Vec::new() };
+    let tile = c.graph.stages.first().map_or((0, 0, 0), |s| s.mma_tile);
+    let chosen = |k: &FusedKernel| k.tile == tile && k.cluster == schedule.cluster;
+    let mut others: Vec<(String, f64)> =
+        tried.iter().filter(|(k, _)| !chosen(k)).map(|(k, us)| (kernel_name(k), *us)).collect();
+    others.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let mut choices = Vec::new();
+    if let Some((kernel, _)) = tried.iter().find(|(k, _)| chosen(k)) {
+        choices.push(Choice {
+            subject: "chain kernel".into(),
+            decision: kernel_name(kernel),
+            stated: tried.len() == 1,
+            reason: match tried.len() {
+                1 => "the only one that the statements leave".into(),
+                n => format!("its schedule is predicted to be the shortest of {n}"),
+            },
+            alternatives: others,
+        });
+    }
+    choices.push(Choice {
+        subject: "schedule".into(),
+        decision: in_words(schedule),
+        stated: false,
+        reason: match schedule.mode {
+            Mode::Static => {
+                "every worker knows its list beforehand, which costs no draw and repeats exactly".into()
+            }
+            Mode::Dynamic => "a worker that is done early takes more".into(),
+        },
+        alternatives: Vec::new(),
+    });
+    for (edge, dependence) in c.graph.dependences.iter().enumerate() {
+        let slots = c.edges[edge].policy.on(c.graph.stages[dependence.producer.0].grid).slot_count;
+        choices.push(Choice {
+            subject: format!("policy of {}", c.edge_name(edge)),
+            decision: super::policy_name(&c.edges[edge].policy),
+            stated: resolved.stated_edge(dependence).is_some_and(|s| s.policy.is_some()),
+            reason: format!("{slots} slots; {}", super::policy_reason(&c.edges[edge].policy)),
+            alternatives: Vec::new(),
+        });
+    }
+    choices
+}
+
+/// `132 workers, 1152 items, 12 tiles in 31 parts`.
+fn in_words(schedule: &Schedule) -> String {
+    let parts = schedule.sequence.iter().filter(|i| i.part != Part::Whole).count();
+    let split = schedule.sequence.iter().filter(|i| matches!(i.part, Part::Finish { .. })).count();
+    let splits = match split {
+        0 => "no tile is split".into(),
+        n => format!("{n} tiles are split into {parts} parts"),
+    };
+    format!("{} workers, {} items, {splits}", schedule.lists.len(), schedule.sequence.len())
+}
