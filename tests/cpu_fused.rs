@@ -1,0 +1,165 @@
+//! Fused plans on the cpu executor against the independent reference: the scheduler's lists and lists made here that cut
+//! every tile, static and dynamic, for every chain kernel's tile and cluster, at sizes that divide into no tile.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use cusync::reference::{Tolerance, compare, evaluate};
+use cusync::runtime::cpu::{CpuError, CpuOptions, CpuPipeline};
+use cusync::runtime::inputs::Inputs;
+use cusync::runtime::{ChainWish, Wishes, plan_text, shipped};
+use cusync_gen::check::{Candidate, Executor, Plan, check};
+use cusync_gen::device::{Device, FUSED_KERNELS};
+use cusync_gen::graph::{Graph, StageId};
+use cusync_gen::schedule::{Item, Mode, Part, Schedule};
+
+/// A Hopper GPU so small that a thread for each of its SMs is no burden.
+fn small_gpu(sms: u32) -> Device {
+    Device { sms, ..Device::named("h200").expect("the profile ships").clone() }
+}
+
+/// Dims with a dozen k-blocks and more, ragged in every direction.
+const DIMS: [(&str, u64); 4] = [("H", 1032), ("I", 776), ("K", 1032), ("N", 776)];
+
+fn dims_of(source: &str, m: u64) -> Vec<(String, u64)> {
+    let spec = cusync_gen::spec::parse(source, "test").expect("the spec is valid");
+    let named: Vec<String> = spec.dims().map(|(name, _)| name.to_owned()).collect();
+    let all = DIMS.into_iter().chain([("M", m)]);
+    all.map(|(n, v)| (n.to_owned(), v)).filter(|(n, _)| named.contains(n)).collect()
+}
+
+/// The scheduler's plan.
+fn planned(name: &str, m: u64, kernel: ((u32, u32), (u32, u32)), mode: Mode, splits: bool) -> Plan {
+    let source = shipped(name).expect("it ships");
+    let chain = Some(ChainWish { kernel: Some(kernel), mode, splits });
+    let wishes = Wishes { dims: dims_of(source, m), chain, ..Wishes::default() };
+    plan_text(source, name, &wishes, &small_gpu(6), Executor::Fused).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Every tile of every stage in `parts` parts of k, where it has so many k-blocks: contributors before their finisher, items
+/// dealt to the workers in turn.
+fn cut_everything(graph: &Graph, cluster: (u32, u32), workers: usize, parts: u32, mode: Mode) -> Schedule {
+    let (mut sequence, mut slabs) = (Vec::new(), 0);
+    for (index, stage) in graph.stages.iter().enumerate() {
+        let grid = (stage.grid.0.div_ceil(cluster.0), stage.grid.1.div_ceil(cluster.1));
+        let parts = parts.min(stage.k_blocks);
+        for tile in 0..grid.0 * grid.1 {
+            let edge = |part: u32| part * stage.k_blocks / parts;
+            let first = slabs;
+            for part in 0..parts {
+                let kind = match part + 1 == parts {
+                    true if parts == 1 => Part::Whole,
+                    true => Part::Finish { first, slabs: parts - 1 },
+                    false => Part::Contribute { slab: first + part },
+                };
+                let (m, n) = (tile / grid.1, tile % grid.1);
+                let (k_begin, k_end) = (edge(part), edge(part + 1));
+                sequence.push(Item { stage: StageId(index), m, n, k_begin, k_end, part: kind });
+            }
+            slabs += parts - 1;
+        }
+    }
+    let mut lists = vec![Vec::new(); workers];
+    (0..sequence.len()).for_each(|i| lists[i % workers].push(i as u32));
+    Schedule { cluster, mode, sequence, lists, slabs, predicted_us: 0.0 }
+}
+
+fn hand_made(name: &str, m: u64, tile: (u32, u32, u32), cluster: (u32, u32), mode: Mode) -> Plan {
+    let source = shipped(name).expect("it ships");
+    let spec = cusync_gen::spec::parse(source, name).expect("the spec is valid");
+    let resolved = spec.resolve(&dims_of(source, m)).expect("the dims are good");
+    let graph = resolved.graph(&vec![tile; resolved.stages.len()]).expect("the tiles fit");
+    let device = small_gpu(3 * cluster.0 * cluster.1);
+    let schedule = cut_everything(&graph, cluster, 3, 3, mode);
+    let mut candidate = Candidate::new(graph, device, Executor::Fused);
+    candidate.schedule = Some(schedule);
+    check(candidate).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+/// Runs a plan twice on each of two pipelines; every output must be right, and all four runs alike to the bit.
+fn verify(label: &str, plan: &Plan) {
+    let inputs = Inputs::random(plan.graph(), 7);
+    let expected = evaluate(plan.graph(), &inputs, &HashMap::new()).expect("all inputs are there");
+    let mut first: Option<HashMap<String, Vec<f32>>> = None;
+    for _ in 0..2 {
+        let mut pipeline = CpuPipeline::new(plan, &inputs, CpuOptions::default()).expect("small");
+        for run in 0..2 {
+            let stats = pipeline.run().unwrap_or_else(|e| panic!("{label}: {e}"));
+            let schedule = plan.schedule().expect("a fused plan");
+            let ctas = (schedule.cluster.0 * schedule.cluster.1) as usize;
+            assert_eq!(stats.threads, schedule.lists.len() * ctas, "a thread a CTA");
+            let outputs = pipeline.outputs();
+            assert!(!outputs.is_empty());
+            for (name, values) in &outputs {
+                let difference = compare(values, &expected[name]);
+                let right = Tolerance::of(plan.graph().element).holds(&difference);
+                assert!(right, "{label} run {run} {name}: {difference:?}");
+            }
+            match &first {
+                None => first = Some(outputs),
+                Some(first) => assert!(*first == outputs, "{label} run {run}: other bits"),
+            }
+        }
+    }
+}
+
+fn cut_items(plan: &Plan) -> usize {
+    let schedule = plan.schedule().expect("a fused plan");
+    schedule.sequence.iter().filter(|i| i.part != Part::Whole).count()
+}
+
+#[test]
+fn the_schedulers_lists_are_right_for_every_chain_kernel() {
+    let mut cut = 0;
+    for kernel in FUSED_KERNELS {
+        let shape = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
+        for (mode, splits) in [(Mode::Static, false), (Mode::Static, true), (Mode::Dynamic, true)] {
+            for (name, m) in [("gpt3_mlp", 200), ("llama65_mlp", 37)] {
+                let plan = planned(name, m, shape, mode, splits);
+                assert!(splits || cut_items(&plan) == 0);
+                cut += cut_items(&plan);
+                verify(&format!("{name} {m} {shape:?} {mode:?} {splits}"), &plan);
+            }
+        }
+    }
+    assert!(cut > 0, "some tile was cut");
+}
+
+#[test]
+fn other_pipelines_are_right() {
+    for name in ["two_gemms", "chain3", "diamond", "llama3_70b_mlp"] {
+        for m in [1, 200] {
+            for mode in [Mode::Static, Mode::Dynamic] {
+                verify(&format!("{name} {m} {mode:?}"), &planned(name, m, ((128, 128), (1, 1)), mode, true));
+            }
+        }
+    }
+}
+
+#[test]
+fn lists_that_cut_every_tile_are_right() {
+    for (tile, cluster) in [((128, 128, 64), (1, 1)), ((64, 256, 64), (1, 1)), ((128, 256, 64), (2, 1))] {
+        for name in ["gpt3_mlp", "llama65_mlp", "diamond"] {
+            for mode in [Mode::Static, Mode::Dynamic] {
+                let plan = hand_made(name, 200, tile, cluster, mode);
+                assert!(cut_items(&plan) > 2 * plan.graph().stages.len());
+                verify(&format!("{name} {tile:?} {cluster:?} {mode:?}"), &plan);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_starved_edge_of_a_schedule_is_named_and_bounded() {
+    let plan = planned("gpt3_mlp", 200, ((128, 128), (1, 1)), Mode::Static, true);
+    let inputs = Inputs::random(plan.graph(), 1);
+    let options =
+        CpuOptions { timeout: Duration::from_millis(200), starve: Some(0), ..CpuOptions::default() };
+    let mut pipeline = CpuPipeline::new(&plan, &inputs, options).expect("small");
+    let began = std::time::Instant::now();
+    let Err(CpuError::Starved { edge, have, .. }) = pipeline.run() else {
+        panic!("an edge without posts must starve")
+    };
+    assert_eq!((edge, have), (plan.edge_name(0), 0));
+    assert!(began.elapsed().as_secs() < 10, "bounded");
+}
