@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use cusync_gen::device::{CostModel, Device};
 use cusync_gen::graph::{Graph, OperandKind, gemm_chain};
 use cusync_gen::policy::{Tile, producers_of};
-use cusync_gen::schedule::{Item, Mode, Part, Request, Schedule, build, floor_us};
+use cusync_gen::schedule::{Item, Mode, Part, Request, Schedule, build, explain, floor_us};
 use proptest::prelude::*;
 
 const GPT3: &str = include_str!("../../policies/gpt3_mlp.ron");
@@ -121,11 +121,22 @@ fn shipped_pipelines_have_sound_schedules() {
             {
                 let graph = shipped(source, m, tile);
                 let request = request(&cost, cluster);
-                let schedule = build(&graph, &request);
+                let (schedule, why) = explain(&graph, &request);
                 assert_sound(&graph, &schedule, request.workers);
                 let floor = floor_us(&graph, &request);
                 assert!(floor < schedule.predicted_us, "{floor} us at least");
-                println!("{} M={m} {tile:?} {cluster:?}: {:.1} us", graph.name, schedule.predicted_us);
+                let mean = why.mean();
+                println!(
+                    "{} M={m} {tile:?} {cluster:?}: {:.1} us, floor {floor:.1}, math {:.1} fixed {:.1} wait {:.1} split {:.1} idle {:.1}; {}",
+                    graph.name,
+                    schedule.predicted_us,
+                    mean.math_us,
+                    mean.fixed_us,
+                    mean.wait_us,
+                    mean.split_us,
+                    mean.idle_us,
+                    why.strategy,
+                );
             }
         }
     }

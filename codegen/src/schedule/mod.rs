@@ -3,6 +3,7 @@
 //! A schedule is a value without trust: [`crate::check`] proves that every tile is computed once, that split tiles are
 //! put together, and that the lists cannot stop; whoever made it.
 
+mod breakdown;
 mod clock;
 mod needs;
 mod place;
@@ -13,6 +14,8 @@ mod split;
 use crate::device::CostModel;
 use crate::graph::{Graph, StageId};
 use problem::Problem;
+
+pub use breakdown::{Breakdown, ItemTime, Totals};
 
 /// How workers get their items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,6 +97,11 @@ pub struct Request<'a> {
 
 /// The schedule of a graph that is predicted to be the shortest of those tried. All stages should have one tile shape.
 pub fn build(graph: &Graph, request: &Request) -> Schedule {
+    explain(graph, request).0
+}
+
+/// The same schedule as [`build`]'s, and where its time is predicted to go.
+pub fn explain(graph: &Graph, request: &Request) -> (Schedule, Breakdown) {
     let problem = Problem::new(graph, request);
     let found = search::search(&problem, request.splits);
     let mut placed = found.placed;
@@ -101,14 +109,17 @@ pub fn build(graph: &Graph, request: &Request) -> Schedule {
     placed.sort_by(|a, b| a.key.total_cmp(&b.key));
     let mut lists = vec![Vec::new(); problem.workers as usize];
     placed.iter().enumerate().for_each(|(i, p)| lists[p.worker as usize].push(i as u32));
-    Schedule {
+    let schedule = Schedule {
         cluster: request.cluster,
         mode: request.mode,
         sequence: placed.iter().map(|p| p.item).collect(),
         lists,
         slabs: found.slabs,
         predicted_us: found.total_us,
-    }
+    };
+    let items = placed.iter().map(|p| p.time).collect();
+    let breakdown = Breakdown::of(&schedule, items, problem.floor_us(), found.strategy.to_string());
+    (schedule, breakdown)
 }
 
 /// Arithmetic and traffic of all stages shared out evenly over the workers after the launch, and nothing else,

@@ -2,10 +2,11 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 use super::clock::{Clock, Readiness};
 use super::problem::{ItemCost, Problem};
-use super::{Item, Part};
+use super::{Item, ItemTime, Part};
 use crate::graph::StageId;
 
 /// A time in microseconds, ordered; never NaN here.
@@ -34,6 +35,14 @@ pub(super) struct Placed {
     /// The start that the model expects, or the latest start among the items that this one needs: sorting by it keeps
     /// needed items first, and the items of a worker in their order.
     pub(super) key: f64,
+    pub(super) time: ItemTime,
+}
+
+/// Where and when an item is placed.
+pub(super) struct Place {
+    pub(super) worker: u32,
+    pub(super) key: f64,
+    pub(super) time: ItemTime,
 }
 
 /// A schedule in the making. `placed` is in an order in which items come after those that they need.
@@ -51,6 +60,23 @@ pub(super) struct Current {
     pub(super) stage: usize,
     pub(super) cost: ItemCost,
     pub(super) ready: Readiness,
+}
+
+impl Current {
+    /// The times of an item of `blocks` k-blocks: what is neither arithmetic nor a fixed cost is waiting.
+    pub(super) fn time(&self, begin_us: f64, blocks: u32, part: Part, end_us: f64) -> ItemTime {
+        let cost = &self.cost;
+        let math_us = f64::from(blocks) * cost.k_us;
+        let (fixed_us, split_us) = match part {
+            Part::Whole => (cost.fill_us + cost.epilogue_us, 0.0),
+            Part::Contribute { .. } => (cost.fill_us, cost.slab_write_us),
+            Part::Finish { slabs, .. } => {
+                (cost.fill_us + cost.epilogue_us, f64::from(slabs) * cost.slab_read_us)
+            }
+        };
+        let wait_us = (end_us - begin_us - math_us - fixed_us - split_us).max(0.0);
+        ItemTime { begin_us, wait_us, math_us, fixed_us, split_us }
+    }
 }
 
 impl<'a> Board<'a> {
@@ -98,19 +124,13 @@ impl<'a> Board<'a> {
         let end = math_end.max(now.ready.late_us(class)) + now.cost.epilogue_us;
         let key = free.max(now.ready.key(class, 0, shape.k_blocks, true));
         self.clock.complete(now.stage, tile as usize, end + self.problem.cost.post_us, key);
-        self.push(now, tile, 0..shape.k_blocks, Part::Whole, worker, key);
+        let time = now.time(free, shape.k_blocks, Part::Whole, end);
+        self.push(now, tile, 0..shape.k_blocks, Part::Whole, Place { worker, key, time });
         end
     }
 
-    pub(super) fn push(
-        &mut self,
-        now: &Current,
-        tile: u32,
-        ks: std::ops::Range<u32>,
-        part: Part,
-        worker: u32,
-        key: f64,
-    ) {
+    /// Notes an item of the stage that is being placed.
+    pub(super) fn push(&mut self, now: &Current, tile: u32, ks: Range<u32>, part: Part, place: Place) {
         let width = self.problem.stages[now.stage].grid.1;
         let item = Item {
             stage: StageId(now.stage),
@@ -120,6 +140,6 @@ impl<'a> Board<'a> {
             k_end: ks.end,
             part,
         };
-        self.placed.push(Placed { item, worker, key });
+        self.placed.push(Placed { item, worker: place.worker, key: place.key, time: place.time });
     }
 }

@@ -28,6 +28,34 @@ pub(super) struct Strategy {
     pub(super) cuttings: Vec<Cutting>,
 }
 
+impl std::fmt::Display for Cutting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Cutting::None => write!(f, "whole tiles"),
+            Cutting::Balance { waves, groups, ramp_us } => {
+                write!(f, "balanced")?;
+                if waves > 0 {
+                    write!(f, " with {waves} more waves")?;
+                }
+                if groups > 1 {
+                    write!(f, " in {groups} groups")?;
+                }
+                if ramp_us > 0.0 {
+                    write!(f, " over {ramp_us} us")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Strategy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "groups of {}", self.group)?;
+        self.cuttings.iter().try_for_each(|cutting| write!(f, "; {cutting}"))
+    }
+}
+
 /// What became of a strategy.
 pub(super) struct Attempt {
     pub(super) placed: Vec<Placed>,
@@ -71,7 +99,7 @@ pub(super) fn search(problem: &Problem, splits: bool) -> Attempt {
     let outer = if splits { BALANCE } else { Cutting::None };
     let mut left = BUDGET;
     let mut consider = |best: &mut Attempt, strategy: Strategy| {
-        if *best_strategy(best) == strategy || left < tiles {
+        if best.strategy == strategy || left < tiles {
             return;
         }
         left -= tiles;
@@ -101,10 +129,6 @@ pub(super) fn search(problem: &Problem, splits: bool) -> Attempt {
         consider(&mut best, Strategy { group, cuttings: last(inner, outer) });
     }
     best
-}
-
-fn best_strategy(attempt: &Attempt) -> &Strategy {
-    &attempt.strategy
 }
 
 /// Schedules by one strategy.

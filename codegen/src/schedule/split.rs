@@ -6,7 +6,7 @@
 //! fits is found by bisection.
 
 use super::Part;
-use super::place::{Board, Current, Time};
+use super::place::{Board, Current, Place, Time};
 
 /// How many times the interval of deadlines is halved.
 const STEPS: u32 = 10;
@@ -75,13 +75,13 @@ impl Board<'_> {
             let class = shape.needs.class_of(tile / width, tile % width);
             let end = now.ready.math_end(class, cut.k0, cut.k1, cut.free, &now.cost) + now.cost.slab_write_us;
             self.free[cut.worker as usize] = end;
-            slabs[cut.tile].push((Time(end + self.problem.cost.handoff_us), i));
+            slabs[cut.tile].push((Time(end), i));
         }
         let mut first_slab = vec![0; region.tiles.len()];
         for (tile, slabs) in slabs.iter_mut().enumerate() {
             slabs.sort_unstable();
             first_slab[tile] = self.slabs;
-            for (_, i) in slabs.iter() {
+            for (Time(end), i) in slabs.iter() {
                 let cut = cuts[*i];
                 let id = region.tiles[cut.tile];
                 let class = shape.needs.class_of(id / width, id % width);
@@ -89,7 +89,8 @@ impl Board<'_> {
                 keys[tile] = keys[tile].max(key);
                 let part = Part::Contribute { slab: self.slabs };
                 self.slabs += 1;
-                self.push(now, id, cut.k0..cut.k1, part, cut.worker, key);
+                let time = now.time(cut.free, cut.k1 - cut.k0, part, *end);
+                self.push(now, id, cut.k0..cut.k1, part, Place { worker: cut.worker, key, time });
             }
         }
         let finishing = cuts.iter().filter(|cut| cut.finishes);
@@ -104,14 +105,15 @@ impl Board<'_> {
             let class = shape.needs.class_of(tile / width, tile % width);
             let mut end = now.ready.math_end(class, cut.k0, cut.k1, cut.free, &now.cost);
             for (Time(at), _) in &slabs[cut.tile] {
-                end = end.max(*at) + now.cost.slab_read_us;
+                end = end.max(*at + self.problem.cost.handoff_us) + now.cost.slab_read_us;
             }
             end = end.max(now.ready.late_us(class)) + now.cost.epilogue_us;
             let key = cut.free.max(keys[cut.tile]).max(now.ready.key(class, cut.k0, cut.k1, true));
             self.clock.complete(now.stage, tile as usize, end + self.problem.cost.post_us, key);
             self.free[cut.worker as usize] = end;
             let part = Part::Finish { first: first_slab[cut.tile], slabs: slabs[cut.tile].len() as u32 };
-            self.push(now, tile, cut.k0..cut.k1, part, cut.worker, key);
+            let time = now.time(cut.free, cut.k1 - cut.k0, part, end);
+            self.push(now, tile, cut.k0..cut.k1, part, Place { worker: cut.worker, key, time });
         }
     }
 }
