@@ -8,7 +8,7 @@ struct ReadyNeed {
     begin: u32,
     end: u32,
     at_us: f64,
-    /// See [`Clock::key`].
+    /// See [`Clock::set_key`].
     key: f64,
 }
 
@@ -24,6 +24,8 @@ struct Class {
     /// Earliest end of the arithmetic of all k-blocks, and the largest key.
     whole_us: f64,
     whole_key: f64,
+    /// When the last need of a k-block is there.
+    latest_us: f64,
     /// When the epilogue's reads are there.
     late_us: f64,
 }
@@ -40,10 +42,13 @@ impl Clock {
         Clock { done: zeros.clone(), keys: zeros }
     }
 
-    /// Notes when a tile is stored and posted, and its place in the sequence: a time not before that of any tile that
-    /// it needs.
-    pub(super) fn complete(&mut self, stage: usize, tile: usize, done: f64, key: f64) {
+    /// Notes when a tile is stored and posted.
+    pub(super) fn complete(&mut self, stage: usize, tile: usize, done: f64) {
         self.done[stage][tile] = done;
+    }
+
+    /// Notes a tile's place in the sequence: a time not before that of any tile that it needs.
+    pub(super) fn set_key(&mut self, stage: usize, tile: usize, key: f64) {
         self.keys[stage][tile] = key;
     }
 
@@ -70,6 +75,7 @@ impl Clock {
                     class.late_us = class.late_us.max(seen);
                 } else {
                     let at_us = seen + cost.fill_us;
+                    class.latest_us = class.latest_us.max(at_us);
                     class.whole_us =
                         class.whole_us.max(at_us + f64::from(k_blocks - need.ks.start) * cost.k_us);
                 }
@@ -93,6 +99,9 @@ impl Readiness {
         let undisturbed = free + cost.fill_us + f64::from(k1 - k0) * cost.k_us;
         if k0 == 0 && k1 == self.k_blocks {
             return undisturbed.max(class.whole_us);
+        }
+        if class.latest_us <= free + cost.fill_us {
+            return undisturbed;
         }
         let waits = class.needs.iter().filter(|need| need.begin < k1 && need.end > k0);
         waits.fold(undisturbed, |end, need| {
@@ -118,9 +127,14 @@ impl Readiness {
 
     /// Most k-blocks just before `k1` whose arithmetic ends by `deadline` on a worker that is free at `free`.
     pub(super) fn blocks_by(&self, class: usize, k1: u32, free: f64, deadline: f64, cost: &ItemCost) -> u32 {
-        let blocks = |us: f64| if us <= 0.0 { 0 } else { (us / cost.k_us + 1e-9).floor() as u32 };
+        // The cast rounds down and turns what is negative into 0.
+        let blocks = |us: f64| (us / cost.k_us + 1e-9) as u32;
         let most = blocks(deadline - free - cost.fill_us).min(k1);
-        let needs = self.classes[class].needs.iter().filter(|need| need.begin < k1);
+        let class = &self.classes[class];
+        if class.latest_us + f64::from(most) * cost.k_us <= deadline {
+            return most;
+        }
+        let needs = class.needs.iter().filter(|need| need.begin < k1);
         needs.fold(most, |most, need| {
             let within = blocks(deadline - need.at_us);
             if within >= k1 - need.begin { most } else { most.min(within.max(k1.saturating_sub(need.end))) }

@@ -6,6 +6,7 @@
 mod breakdown;
 mod clock;
 mod needs;
+mod pick;
 mod place;
 mod problem;
 mod search;
@@ -16,6 +17,7 @@ use crate::graph::{Graph, StageId};
 use problem::Problem;
 
 pub use breakdown::{Breakdown, ItemTime, Totals};
+pub use pick::{Chosen, Wanted, choose};
 
 /// How workers get their items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,11 +1,10 @@
 //! List scheduling: whole tiles go to the worker that is free first.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::clock::{Clock, Readiness};
-use super::problem::{ItemCost, Problem};
+use super::problem::{ItemCost, Problem, TileAt};
 use super::{Item, ItemTime, Part};
 use crate::graph::StageId;
 
@@ -51,8 +50,10 @@ pub(super) struct Board<'a> {
     pub(super) clock: Clock,
     /// When each worker is free.
     pub(super) free: Vec<f64>,
+    /// Empty where only the length is wanted.
     pub(super) placed: Vec<Placed>,
     pub(super) slabs: u32,
+    record: bool,
 }
 
 /// The stage that is being placed.
@@ -80,14 +81,16 @@ impl Current {
 }
 
 impl<'a> Board<'a> {
-    pub(super) fn new(problem: &'a Problem<'a>) -> Board<'a> {
-        let items = problem.stages.iter().map(|s| s.tiles() as usize).sum();
+    /// Nothing is placed yet. Items are kept if `record` is set.
+    pub(super) fn new(problem: &'a Problem<'a>, record: bool) -> Board<'a> {
+        let items: usize = problem.stages.iter().map(|s| s.tiles() as usize).sum();
         Board {
             problem,
             clock: Clock::new(problem),
             free: vec![problem.cost.launch_us; problem.workers as usize],
-            placed: Vec::with_capacity(items),
+            placed: Vec::with_capacity(if record { items + items / 2 } else { 0 }),
             slabs: 0,
+            record,
         }
     }
 
@@ -102,40 +105,54 @@ impl<'a> Board<'a> {
     }
 
     /// Places tiles, each on the worker that is free first.
-    pub(super) fn place_whole(&mut self, now: &Current, tiles: &[u32]) {
-        let mut queue: BinaryHeap<Reverse<(Time, u32)>> =
-            self.free.iter().enumerate().map(|(w, at)| Reverse((Time(*at), w as u32))).collect();
+    pub(super) fn place_whole(&mut self, now: &Current, tiles: &[TileAt]) {
+        // Ends mostly come in order, so a sorted queue beats a heap.
+        let mut queue: VecDeque<(Time, u32)> = self.by_free_time().into();
         for &tile in tiles {
-            let Some(mut first) = queue.peek_mut() else { return };
-            let Reverse((Time(free), worker)) = *first;
-            let end = self.put_whole(now, tile, worker, free);
-            *first = Reverse((Time(end), worker));
-        }
-        for Reverse((Time(at), worker)) in queue {
-            self.free[worker as usize] = at;
+            let Some((Time(free), worker)) = queue.pop_front() else { return };
+            let end = Time(self.put_whole(now, tile, worker, free));
+            self.free[worker as usize] = end.0;
+            if queue.back().is_none_or(|last| last.0 <= end) {
+                queue.push_back((end, worker));
+            } else {
+                queue.insert(queue.partition_point(|other| other.0 <= end), (end, worker));
+            }
         }
     }
 
+    /// Workers with the times at which they are free, ascending.
+    pub(super) fn by_free_time(&self) -> Vec<(Time, u32)> {
+        let mut workers: Vec<(Time, u32)> =
+            self.free.iter().enumerate().map(|(w, at)| (Time(*at), w as u32)).collect();
+        workers.sort_unstable();
+        workers
+    }
+
     /// Puts a whole tile on a worker that is free at `free`; returns when it is free again.
-    pub(super) fn put_whole(&mut self, now: &Current, tile: u32, worker: u32, free: f64) -> f64 {
-        let shape = &self.problem.stages[now.stage];
-        let class = shape.needs.class_of(tile / shape.grid.1, tile % shape.grid.1);
-        let math_end = now.ready.math_end(class, 0, shape.k_blocks, free, &now.cost);
+    pub(super) fn put_whole(&mut self, now: &Current, tile: TileAt, worker: u32, free: f64) -> f64 {
+        let (class, k_blocks) = (tile.class as usize, self.problem.stages[now.stage].k_blocks);
+        let math_end = now.ready.math_end(class, 0, k_blocks, free, &now.cost);
         let end = math_end.max(now.ready.late_us(class)) + now.cost.epilogue_us;
-        let key = free.max(now.ready.key(class, 0, shape.k_blocks, true));
-        self.clock.complete(now.stage, tile as usize, end + self.problem.cost.post_us, key);
-        let time = now.time(free, shape.k_blocks, Part::Whole, end);
-        self.push(now, tile, 0..shape.k_blocks, Part::Whole, Place { worker, key, time });
+        self.clock.complete(now.stage, tile.index as usize, end + self.problem.cost.post_us);
+        if self.record {
+            let key = free.max(now.ready.key(class, 0, k_blocks, true));
+            self.clock.set_key(now.stage, tile.index as usize, key);
+            let time = now.time(free, k_blocks, Part::Whole, end);
+            self.push(now, tile, 0..k_blocks, Part::Whole, Place { worker, key, time });
+        }
         end
     }
 
     /// Notes an item of the stage that is being placed.
-    pub(super) fn push(&mut self, now: &Current, tile: u32, ks: Range<u32>, part: Part, place: Place) {
+    pub(super) fn push(&mut self, now: &Current, tile: TileAt, ks: Range<u32>, part: Part, place: Place) {
+        if !self.record {
+            return;
+        }
         let width = self.problem.stages[now.stage].grid.1;
         let item = Item {
             stage: StageId(now.stage),
-            m: tile / width,
-            n: tile % width,
+            m: tile.index / width,
+            n: tile.index % width,
             k_begin: ks.start,
             k_end: ks.end,
             part,

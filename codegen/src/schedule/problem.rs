@@ -4,7 +4,6 @@ use super::Request;
 use super::needs::Needs;
 use crate::device::CostModel;
 use crate::graph::{Graph, Op, OperandKind, Stage, StageId};
-use crate::policy::Order;
 
 /// One stage.
 pub(super) struct StageShape {
@@ -28,6 +27,13 @@ impl StageShape {
     pub(super) fn tiles(&self) -> u32 {
         self.grid.0 * self.grid.1
     }
+}
+
+/// A cluster tile: its row-major index, and the class of its needs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct TileAt {
+    pub(super) index: u32,
+    pub(super) class: u32,
 }
 
 /// A graph, the workers, and the model.
@@ -84,14 +90,21 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// The order of a stage's cluster tiles for groups of `group` rows, or columns.
-    pub(super) fn order(&self, stage: usize, group: u32) -> Order {
+    /// A stage's cluster tiles, `group` rows at a time and column by column inside a group; the other way round where the
+    /// stage goes by columns.
+    pub(super) fn order(&self, stage: usize, group: u32) -> Vec<TileAt> {
         let s = &self.stages[stage];
-        if s.by_columns {
-            Order::GroupedColumns(group.clamp(1, s.grid.1))
-        } else {
-            Order::GroupedRows(group.clamp(1, s.grid.0))
+        let (lines, others) = if s.by_columns { (s.grid.1, s.grid.0) } else { s.grid };
+        let mut tiles = Vec::with_capacity(s.tiles() as usize);
+        for begin in (0..lines).step_by(group.max(1) as usize) {
+            for other in 0..others {
+                for line in begin..lines.min(begin + group.max(1)) {
+                    let (m, n) = if s.by_columns { (other, line) } else { (line, other) };
+                    tiles.push(TileAt { index: m * s.grid.1 + n, class: s.needs.class_of(m, n) as u32 });
+                }
+            }
         }
+        tiles
     }
 
     /// Arithmetic and traffic of all stages shared out evenly, with nothing else but the launch: no schedule is

@@ -1,7 +1,7 @@
 //! Candidate strategies, and the best of them.
 
 use super::place::{Board, Placed};
-use super::problem::Problem;
+use super::problem::{Problem, StageShape};
 use super::split::Region;
 
 /// How the tiles of a stage are cut.
@@ -64,106 +64,132 @@ pub(super) struct Attempt {
     pub(super) strategy: Strategy,
 }
 
-/// Cuts that are tried for the stages before the last, and for the last one.
-const BALANCE: Cutting = Cutting::Balance { waves: 0, groups: 1, ramp_us: 0.0 };
-const BALANCE_MORE: Cutting = Cutting::Balance { waves: 1, groups: 1, ramp_us: 0.0 };
-const RAMP: Cutting = Cutting::Balance { waves: 0, groups: 1, ramp_us: 3.0 };
-const TWO_GROUPS: Cutting = Cutting::Balance { waves: 0, groups: 2, ramp_us: 0.0 };
+/// Workers end together; the last wave is cut.
+const BALANCE: Cutting = balance(0, 1, 0.0);
+/// The same, and one more wave is cut: fewer parts a tile.
+const BALANCE_MORE: Cutting = balance(1, 1, 0.0);
+/// What the stages before the last may gain by, beside that.
+const INNER: [Cutting; 7] = [
+    Cutting::None,
+    BALANCE,
+    BALANCE_MORE,
+    balance(0, 1, 3.0),
+    balance(0, 1, 6.0),
+    balance(0, 1, 12.0),
+    balance(0, 2, 0.0),
+];
 
-/// Tiles that may be placed, over all attempts, after the first of them: keeps a search near a millisecond.
-const BUDGET: u32 = 12_000;
-
-/// The best of the strategies tried; the first is unsplit and row by row.
-pub(super) fn search(problem: &Problem, splits: bool) -> Attempt {
-    let stages = problem.stages.len();
-    let tiles: u32 = problem.stages.iter().map(|s| s.tiles()).sum();
-    let last = |inner: Cutting, outer: Cutting| {
-        let mut cuttings = vec![inner; stages];
-        if let Some(end) = cuttings.last_mut() {
-            *end = outer;
-        }
-        cuttings
-    };
-    let mut best = attempt(problem, &Strategy { group: 1, cuttings: last(Cutting::None, Cutting::None) });
-    let most =
-        problem.stages.iter().map(|s| if s.by_columns { s.grid.1 } else { s.grid.0 }).max().unwrap_or(1);
-    let mut groups: Vec<u32> = [4, 8, 2, 1, 16].into_iter().map(|g: u32| g.min(most)).collect();
-    groups.push(most);
-    let mut seen = Vec::new();
-    groups.retain(|g| {
-        !seen.contains(g) && {
-            seen.push(*g);
-            true
-        }
-    });
-    let outer = if splits { BALANCE } else { Cutting::None };
-    let mut left = BUDGET;
-    let mut consider = |best: &mut Attempt, strategy: Strategy| {
-        if best.strategy == strategy || left < tiles {
-            return;
-        }
-        left -= tiles;
-        let found = attempt(problem, &strategy);
-        if found.total_us < best.total_us {
-            *best = found;
-        }
-    };
-    for group in groups {
-        consider(&mut best, Strategy { group, cuttings: last(Cutting::None, outer) });
-    }
-    if !splits {
-        return best;
-    }
-    let group = best.strategy.group;
-    for (inner, outer) in [
-        (BALANCE, BALANCE),
-        (Cutting::None, BALANCE_MORE),
-        (RAMP, BALANCE),
-        (TWO_GROUPS, BALANCE),
-        (BALANCE, BALANCE_MORE),
-        (BALANCE_MORE, BALANCE),
-        (BALANCE_MORE, BALANCE_MORE),
-        (RAMP, BALANCE_MORE),
-        (TWO_GROUPS, BALANCE_MORE),
-    ] {
-        consider(&mut best, Strategy { group, cuttings: last(inner, outer) });
-    }
-    best
+const fn balance(waves: u32, groups: u32, ramp_us: f64) -> Cutting {
+    Cutting::Balance { waves, groups, ramp_us }
 }
 
-/// Schedules by one strategy.
-pub(super) fn attempt(problem: &Problem, strategy: &Strategy) -> Attempt {
-    let mut board = Board::new(problem);
+/// A stage of more waves than this, before the last, has little to gain by cuts.
+const MANY_WAVES: u32 = 4;
+
+/// The best of the strategies tried, among them the one that goes row by row and cuts nothing.
+pub(super) fn search(problem: &Problem, splits: bool) -> Attempt {
+    let last = problem.stages.len().saturating_sub(1);
+    let mut best = Best::new(problem, Strategy { group: 1, cuttings: vec![Cutting::None; last + 1] });
+    let lines = |s: &StageShape| if s.by_columns { s.grid.1 } else { s.grid.0 };
+    let most = problem.stages.iter().map(lines).max().unwrap_or(1);
+    // While the order is looked for, only what gains for sure is cut: the end, and stages that leave workers idle.
+    let mut cuttings = vec![Cutting::None; last + 1];
+    if splits {
+        for (stage, cutting) in cuttings.iter_mut().enumerate() {
+            if stage == last || problem.stages[stage].tiles() < 2 * problem.workers {
+                *cutting = BALANCE;
+            }
+        }
+    }
+    // Likely ones first: an attempt that cannot win any more stops early.
+    let mut groups: Vec<u32> = [4, 8, 2, 16, 1].into_iter().filter(|g| *g < most).collect();
+    groups.push(most);
+    for group in groups {
+        best.consider(Strategy { group, cuttings: cuttings.clone() });
+    }
+    if splits {
+        // One stage after the other, from the last, which ends the schedule.
+        for cutting in [BALANCE, BALANCE_MORE] {
+            best.consider_at(last, cutting);
+        }
+        for stage in (0..last).rev() {
+            let few = problem.stages[stage].tiles() <= MANY_WAVES * problem.workers;
+            for cutting in if few { &INNER[..] } else { &INNER[..2] } {
+                best.consider_at(stage, *cutting);
+            }
+        }
+        for cutting in [BALANCE, BALANCE_MORE] {
+            best.consider_at(last, cutting);
+        }
+    }
+    attempt(problem, &best.strategy, f64::INFINITY, true)
+}
+
+/// The best strategy so far.
+struct Best<'a> {
+    problem: &'a Problem<'a>,
+    strategy: Strategy,
+    total_us: f64,
+}
+
+impl<'a> Best<'a> {
+    fn new(problem: &'a Problem<'a>, strategy: Strategy) -> Best<'a> {
+        let total_us = attempt(problem, &strategy, f64::INFINITY, false).total_us;
+        Best { problem, strategy, total_us }
+    }
+
+    fn consider(&mut self, strategy: Strategy) {
+        if strategy == self.strategy {
+            return;
+        }
+        let total_us = attempt(self.problem, &strategy, self.total_us, false).total_us;
+        if total_us < self.total_us {
+            (self.strategy, self.total_us) = (strategy, total_us);
+        }
+    }
+
+    /// The same strategy with another cutting of one stage.
+    fn consider_at(&mut self, stage: usize, cutting: Cutting) {
+        let mut strategy = self.strategy.clone();
+        if let Some(of_stage) = strategy.cuttings.get_mut(stage) {
+            *of_stage = cutting;
+        }
+        self.consider(strategy);
+    }
+}
+
+/// Schedules by one strategy; keeps the items if `record` is set. The length is infinite where it is found to pass
+/// `limit_us` on the way.
+pub(super) fn attempt(problem: &Problem, strategy: &Strategy, limit_us: f64, record: bool) -> Attempt {
+    let mut board = Board::new(problem, record);
+    let mut in_time = true;
     for (stage, cutting) in strategy.cuttings.iter().enumerate() {
         let shape = &problem.stages[stage];
-        let order = problem.order(stage, strategy.group);
-        let tiles: Vec<u32> = (0..shape.tiles())
-            .filter_map(|i| order.tile_at(shape.grid, i))
-            .map(|tile| tile.m * shape.grid.1 + tile.n)
-            .collect();
+        let tiles = problem.order(stage, strategy.group);
         let cost = problem.item_cost(stage, strategy.group, *cutting != Cutting::None);
         let now = board.stage(stage, cost);
         let Cutting::Balance { waves, groups, ramp_us } = *cutting else {
             board.place_whole(&now, &tiles);
             continue;
         };
+        // Only the last stage's end is the schedule's.
+        let last = stage + 1 == strategy.cuttings.len();
+        let limit_us = if last { limit_us - problem.cost.post_us } else { f64::INFINITY };
         for tiles in tiles.chunks(tiles.len().div_ceil(groups.max(1) as usize).max(1)) {
             let whole_us = now.cost.whole_us(shape.k_blocks);
             let whole = tiles_by_balance(&board.free, tiles.len(), whole_us)
                 .saturating_sub((waves * problem.workers) as usize);
             let (first, rest) = tiles.split_at(whole);
             board.place_whole(&now, first);
-            if !rest.is_empty() && !board.place_split(&now, &Region { tiles: rest, ramp_us }) {
-                board.place_whole(&now, rest);
+            if rest.is_empty() || board.place_split(&now, &Region { tiles: rest, ramp_us }, limit_us) {
+                continue;
             }
+            in_time &= limit_us.is_infinite();
+            board.place_whole(&now, rest);
         }
     }
-    Attempt {
-        total_us: board.total_us(),
-        placed: board.placed,
-        slabs: board.slabs,
-        strategy: strategy.clone(),
-    }
+    let total_us = if in_time { board.total_us() } else { f64::INFINITY };
+    Attempt { total_us, placed: board.placed, slabs: board.slabs, strategy: strategy.clone() }
 }
 
 /// Whole tiles that workers free at `free` can end before they all would end together.

@@ -2,18 +2,25 @@
 //!
 //! The cut follows the wrap-around rule of preemptive scheduling: workers are filled one after the other up to a deadline,
 //! and what is left of a tile goes to the front of the next worker's gap. So the parts of a tile that end early leave
-//! their sums in slabs, and the part at the end of a gap finishes the tile. The earliest deadline for which everything
-//! fits is found by bisection.
+//! their sums in slabs, and the part at the end of a gap finishes the tile.
+//! The deadline begins at the even share of the work and is raised by what did not fit, shared out evenly, until all does.
 
 use super::Part;
 use super::place::{Board, Current, Place, Time};
+use super::problem::TileAt;
 
-/// How many times the interval of deadlines is halved.
-const STEPS: u32 = 10;
+/// Most deadlines tried.
+const TRIES: u32 = 24;
+/// How exactly the earliest deadline is found: microseconds, and share of it.
+const EXACT: (f64, f64) = (0.1, 2e-4);
+/// Largest first step between deadlines, microseconds. Waits can move the end far behind the even share, so steps may
+/// grow.
+const STEP_US: f64 = 2.0;
+const GROWTH: f64 = 1.5;
 
 /// Tiles to be cut, and by when workers shall end.
 pub(super) struct Region<'t> {
-    pub(super) tiles: &'t [u32],
+    pub(super) tiles: &'t [TileAt],
     /// The last worker's deadline is this much after the first one's: tiles of low columns are done a little earlier, so that
     /// the next stage can begin with them.
     pub(super) ramp_us: f64,
@@ -32,31 +39,40 @@ struct Cut {
 }
 
 impl Board<'_> {
-    /// Cuts the region's tiles; `false` when they do not fit, and then nothing has changed.
-    pub(super) fn place_split(&mut self, now: &Current, region: &Region) -> bool {
-        let mut workers: Vec<(Time, u32)> =
-            self.free.iter().enumerate().map(|(w, at)| (Time(*at), w as u32)).collect();
-        workers.sort_unstable();
-        let whole = now.cost.whole_us(self.problem.stages[now.stage].k_blocks);
+    /// Cuts the region's tiles; `false` when they do not fit or workers would end after `limit_us`, and then nothing has
+    /// changed.
+    pub(super) fn place_split(&mut self, now: &Current, region: &Region, limit_us: f64) -> bool {
+        let workers = self.by_free_time();
+        let k_blocks = self.problem.stages[now.stage].k_blocks;
+        let whole = now.cost.whole_us(k_blocks);
+        let share = 1.0 / workers.len() as f64;
         let free: f64 = self.free.iter().sum();
-        let mut low = (free + region.tiles.len() as f64 * whole) / workers.len() as f64 - region.ramp_us;
-        let mut high = low + whole + now.cost.slab_read_us * f64::from(self.problem.cost.max_parts);
+        let mut low = (free + region.tiles.len() as f64 * whole) * share - 0.5 * region.ramp_us;
+        let mut high = low;
         let fill = Fill { board: self, now, region, workers: &workers };
-        // Waits can move the earliest end far behind the balance.
-        let mut best = None;
-        for _ in 0..4 {
-            best = fill.by(high);
-            if best.is_some() {
+        let (mut best, mut trial) = (Vec::new(), Vec::new());
+        let exact = EXACT.0 + EXACT.1 * low;
+        let (mut least, mut most) = (exact, STEP_US.max(exact));
+        let mut left = fill.by(high, &mut best);
+        for _ in 0..TRIES {
+            if left == 0 || high > limit_us {
                 break;
             }
-            (low, high) = (high, high + 2.0 * (high - low));
+            low = high;
+            high += (f64::from(left) * whole * share / f64::from(k_blocks)).clamp(least, most);
+            (least, most) = (least * GROWTH, most * GROWTH);
+            left = fill.by(high, &mut best);
         }
-        let Some(mut best) = best else { return false };
-        for _ in 0..STEPS {
+        if left > 0 {
+            return false;
+        }
+        while high - low > exact {
             let middle = 0.5 * (low + high);
-            match fill.by(middle) {
-                Some(cuts) => (best, high) = (cuts, middle),
-                None => low = middle,
+            if fill.by(middle, &mut trial) == 0 {
+                std::mem::swap(&mut best, &mut trial);
+                high = middle;
+            } else {
+                low = middle;
             }
         }
         self.commit(now, region, best);
@@ -65,14 +81,13 @@ impl Board<'_> {
 
     /// Puts parts on the board: contributions first, then whole tiles, then the parts that finish.
     fn commit(&mut self, now: &Current, region: &Region, cuts: Vec<Cut>) {
-        let shape = &self.problem.stages[now.stage];
-        let (k_blocks, width) = (shape.k_blocks, shape.grid.1);
+        let k_blocks = self.problem.stages[now.stage].k_blocks;
         // When the slab of each contribution can be read, by tile.
         let mut slabs: Vec<Vec<(Time, usize)>> = vec![Vec::new(); region.tiles.len()];
         let mut keys = vec![0.0f64; region.tiles.len()];
         for (i, cut) in cuts.iter().enumerate().filter(|(_, cut)| !cut.finishes) {
             let tile = region.tiles[cut.tile];
-            let class = shape.needs.class_of(tile / width, tile % width);
+            let class = tile.class as usize;
             let end = now.ready.math_end(class, cut.k0, cut.k1, cut.free, &now.cost) + now.cost.slab_write_us;
             self.free[cut.worker as usize] = end;
             slabs[cut.tile].push((Time(end), i));
@@ -84,7 +99,7 @@ impl Board<'_> {
             for (Time(end), i) in slabs.iter() {
                 let cut = cuts[*i];
                 let id = region.tiles[cut.tile];
-                let class = shape.needs.class_of(id / width, id % width);
+                let class = id.class as usize;
                 let key = cut.free.max(now.ready.key(class, cut.k0, cut.k1, false));
                 keys[tile] = keys[tile].max(key);
                 let part = Part::Contribute { slab: self.slabs };
@@ -102,14 +117,15 @@ impl Board<'_> {
         }
         for cut in partial {
             let tile = region.tiles[cut.tile];
-            let class = shape.needs.class_of(tile / width, tile % width);
+            let class = tile.class as usize;
             let mut end = now.ready.math_end(class, cut.k0, cut.k1, cut.free, &now.cost);
             for (Time(at), _) in &slabs[cut.tile] {
                 end = end.max(*at + self.problem.cost.handoff_us) + now.cost.slab_read_us;
             }
             end = end.max(now.ready.late_us(class)) + now.cost.epilogue_us;
             let key = cut.free.max(keys[cut.tile]).max(now.ready.key(class, cut.k0, cut.k1, true));
-            self.clock.complete(now.stage, tile as usize, end + self.problem.cost.post_us, key);
+            self.clock.complete(now.stage, tile.index as usize, end + self.problem.cost.post_us);
+            self.clock.set_key(now.stage, tile.index as usize, key);
             self.free[cut.worker as usize] = end;
             let part = Part::Finish { first: first_slab[cut.tile], slabs: slabs[cut.tile].len() as u32 };
             let time = now.time(cut.free, cut.k1 - cut.k0, part, end);
@@ -127,25 +143,26 @@ struct Fill<'a> {
 }
 
 impl Fill<'_> {
-    /// The parts when the first worker must end by `deadline`; `None` when they do not fit.
-    fn by(&self, deadline: f64) -> Option<Vec<Cut>> {
-        let shape = &self.board.problem.stages[self.now.stage];
-        let mut cuts: Vec<Cut> = Vec::with_capacity(self.workers.len() + self.region.tiles.len());
+    /// Writes the parts to `cuts` when the first worker must end by `deadline`; returns the k-blocks that do not fit.
+    fn by(&self, deadline: f64, cuts: &mut Vec<Cut>) -> u32 {
+        let k_blocks = self.board.problem.stages[self.now.stage].k_blocks;
+        cuts.clear();
         // The worker being filled, and when it is free.
-        let mut at = Gap { index: 0, free: self.workers.first()?.0.0 };
-        for (index, &tile) in self.region.tiles.iter().enumerate() {
-            let class = shape.needs.class_of(tile / shape.grid.1, tile % shape.grid.1);
+        let mut at = self.gap(0);
+        for (index, tile) in self.region.tiles.iter().enumerate() {
             loop {
-                if let Some((parts, next)) = self.cut(index, class, at, deadline) {
-                    cuts.extend(parts);
-                    at = next;
+                let Some(gap) = at else { return (self.region.tiles.len() - index) as u32 * k_blocks };
+                let begun = cuts.len();
+                if let Some(next) = self.cut(index, tile.class as usize, gap, deadline, cuts) {
+                    at = Some(next);
                     break;
                 }
                 // Nothing useful fits the rest of this gap.
-                at = self.gap(at.index + 1)?;
+                cuts.truncate(begun);
+                at = self.gap(gap.index + 1);
             }
         }
-        Some(cuts)
+        0
     }
 
     fn gap(&self, index: usize) -> Option<Gap> {
@@ -157,8 +174,8 @@ impl Fill<'_> {
     }
 
     /// One tile from the gap `at` on: whole if it fits, else with a finishing part here and the rest in the next gaps.
-    /// `None` when it cannot begin here. Also returns where the next tile begins.
-    fn cut(&self, tile: usize, class: usize, at: Gap, first: f64) -> Option<(Vec<Cut>, Gap)> {
+    /// Returns where the next tile begins, or `None` when this one cannot begin here.
+    fn cut(&self, tile: usize, class: usize, at: Gap, first: f64, cuts: &mut Vec<Cut>) -> Option<Gap> {
         let (cost, ready) = (&self.now.cost, &self.now.ready);
         let k_blocks = self.board.problem.stages[self.now.stage].k_blocks;
         let deadline = self.deadline(at.index, first);
@@ -176,10 +193,12 @@ impl Fill<'_> {
         }
         let whole_end = ready.math_end(class, 0, k_blocks, at.free, cost) + cost.epilogue_us;
         if whole_end <= deadline + 1e-6 {
-            return Some((vec![cut(at, 0, k_blocks, true)], Gap { free: whole_end, ..at }));
+            cuts.push(cut(at, 0, k_blocks, true));
+            return Some(Gap { free: whole_end, ..at });
         }
         let limits = self.board.problem.cost;
         let min_part = limits.min_part.max(1);
+        let begun = cuts.len();
         'slabs: for slabs in 1..limits.max_parts.max(1) {
             let math_by = deadline - cost.epilogue_us - f64::from(slabs) * cost.slab_read_us;
             let mine = ready
@@ -188,7 +207,8 @@ impl Fill<'_> {
             if mine < min_part {
                 return None;
             }
-            let mut parts = vec![cut(at, k_blocks - mine, k_blocks, true)];
+            cuts.truncate(begun);
+            cuts.push(cut(at, k_blocks - mine, k_blocks, true));
             let mut rest = k_blocks - mine;
             let mut gap = at;
             for i in 0..slabs {
@@ -202,11 +222,11 @@ impl Fill<'_> {
                 if takes < min_part {
                     continue 'slabs;
                 }
-                parts.push(cut(gap, rest - takes, rest, false));
+                cuts.push(cut(gap, rest - takes, rest, false));
                 rest -= takes;
                 if rest == 0 {
                     let end = ready.math_end(class, 0, takes, gap.free, cost) + cost.slab_write_us;
-                    return Some((parts, Gap { index: gap.index, free: end }));
+                    return Some(Gap { index: gap.index, free: end });
                 }
             }
         }
