@@ -5,7 +5,7 @@ use crate::device::{Device, FUSED_KERNELS, FusedKernel};
 use crate::diagnostic::Diagnostic;
 use crate::graph::Resolved;
 use crate::policy::{Policy, WaitAt};
-use crate::schedule::{Mode, Part, Request, Schedule, build};
+use crate::schedule::{Mode, Part, Schedule, Wanted, choose};
 
 /// How a chain shall be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,42 +32,29 @@ impl Default for ChainWish {
 pub fn chain(resolved: &Resolved, device: &Device, wish: ChainWish) -> Result<Candidate, Diagnostic> {
     let kernels = allowed(resolved, device, wish)?;
     let cost = device.cost_model();
-    let mut tried: Vec<(&FusedKernel, f64)> = Vec::new();
-    let mut best: Option<Candidate> = None;
+    let wanted = Wanted { device, mode: wish.mode, splits: wish.splits, cost: &cost };
     let mut refused = None;
-    for kernel in kernels {
-        // One shape among several may be refused, such as by a stated table of slots.
-        let graph = match resolved.graph(&vec![kernel.tile; resolved.stages.len()]) {
-            Ok(graph) => graph,
-            Err(diagnostic) => {
-                refused.get_or_insert(diagnostic);
-                continue;
-            }
-        };
-        let workers = device.resident_clusters(kernel.cluster.0 * kernel.cluster.1);
-        let request =
-            Request { workers, cluster: kernel.cluster, mode: wish.mode, splits: wish.splits, cost: &cost };
-        let schedule = build(&graph, &request);
-        let us = schedule.predicted_us;
-        let before = best.as_ref().and_then(|b| b.schedule.as_ref()).map(|s| s.predicted_us);
-        tried.push((kernel, us));
-        if before.is_none_or(|before| us < before) {
-            let mut c = Candidate::new(graph, device.clone(), Executor::Fused);
-            for (choice, dependence) in c.edges.iter_mut().zip(&c.graph.dependences) {
-                let stated = resolved.stated_edge(dependence);
-                *choice = EdgeChoice {
-                    policy: stated.and_then(|s| s.policy.as_ref()).map_or(Policy::Tile, |p| p.value.clone()),
-                    wait_at: stated.and_then(|s| s.wait_at.as_ref()).map_or(WaitAt::PerKBlock, |w| w.value),
-                };
-            }
-            c.schedule = Some(schedule);
-            best = Some(c);
+    // One shape among several may be refused, such as by a stated table of slots.
+    let graph = |tile| match resolved.graph(&vec![tile; resolved.stages.len()]) {
+        Ok(graph) => Some(graph),
+        Err(diagnostic) => {
+            refused.get_or_insert(diagnostic);
+            None
         }
-    }
-    let Some(mut best) = best else {
+    };
+    let Some(chosen) = choose(&wanted, kernels, graph) else {
         return Err(refused.unwrap_or_else(|| Diagnostic::new("no-kernel", "no chain kernel fits")));
     };
-    best.choices = choices(resolved, &best, &tried);
+    let mut best = Candidate::new(chosen.graph, device.clone(), Executor::Fused);
+    for (choice, dependence) in best.edges.iter_mut().zip(&best.graph.dependences) {
+        let stated = resolved.stated_edge(dependence);
+        *choice = EdgeChoice {
+            policy: stated.and_then(|s| s.policy.as_ref()).map_or(Policy::Tile, |p| p.value.clone()),
+            wait_at: stated.and_then(|s| s.wait_at.as_ref()).map_or(WaitAt::PerKBlock, |w| w.value),
+        };
+    }
+    best.schedule = Some(chosen.schedule);
+    best.choices = choices(resolved, &best, &chosen.tried);
     Ok(best)
 }
 
@@ -130,7 +117,7 @@ fn kernel_name(kernel: &FusedKernel) -> String {
     format!("{m} x {n} x {k}{cluster}")
 }
 
-fn choices(resolved: &Resolved, c: &Candidate, tried: &[(&FusedKernel, f64)]) -> Vec<Choice> {
+fn choices(resolved: &Resolved, c: &Candidate, tried: &[(FusedKernel, f64)]) -> Vec<Choice> {
     let Some(schedule) = &c.schedule else { return Vec::new() };
     let tile = c.graph.stages.first().map_or((0, 0, 0), |s| s.mma_tile);
     let chosen = |k: &FusedKernel| k.tile == tile && k.cluster == schedule.cluster;
