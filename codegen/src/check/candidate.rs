@@ -5,6 +5,7 @@ use crate::device::Device;
 use crate::graph::{Graph, StageId};
 use crate::policy::{Order, Policy, SlotMap, WaitAt};
 use crate::schedule::Schedule;
+use crate::schedule::decode::Decode;
 
 /// Where a kernel learns which run it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +103,16 @@ impl Practice {
     pub fn of_chain_kernels(arch: u32) -> Self {
         Practice { early_launch: true, dependency_wait: true, ..Practice::of_kernels(arch) }
     }
+
+    /// What the decode kernels of the `fused` executor do: ordinary stores, and ordinary copies of the activations.
+    pub fn of_decode_kernels(arch: u32) -> Self {
+        Practice {
+            stores: StoreCompletion::Barrier,
+            bulk_loads: false,
+            proxy_fence: false,
+            ..Practice::of_chain_kernels(arch)
+        }
+    }
 }
 
 /// Predicted times of a plan, microseconds.
@@ -130,8 +141,10 @@ pub struct Candidate {
     pub orders: Vec<Order>,
     /// Policies, one for each of [`Graph::dependences`].
     pub edges: Vec<EdgeChoice>,
-    /// Work lists: there exactly when the executor is [`Executor::Fused`].
+    /// Work lists of a chain kernel. [`Executor::Fused`], and no other executor, has these or a decode plan.
     pub schedule: Option<Schedule>,
+    /// The plan of a decode kernel, in place of a schedule.
+    pub decode: Option<Decode>,
     /// CTAs of each stage that fit an SM at once.
     pub ctas_per_sm: Vec<u32>,
     /// Order in which the stages' kernels are launched.
@@ -157,6 +170,7 @@ impl Candidate {
             orders: vec![Order::RowMajor; stages],
             edges: vec![EdgeChoice { policy, wait_at: WaitAt::PerKBlock }; graph.dependences.len()],
             schedule: None,
+            decode: None,
             ctas_per_sm: vec![1; stages],
             launch_order: (0..stages).map(StageId).collect(),
             practice: match executor {

@@ -49,6 +49,7 @@
 //! unfinished ones waits for earlier tiles only, which are finished, so it can run.
 
 mod candidate;
+mod decode;
 mod obligations;
 mod parts;
 mod plan;
@@ -56,6 +57,7 @@ mod program;
 mod report;
 
 pub use candidate::{Candidate, EpochSource, Practice, Prediction, SlabPractice, StoreCompletion};
+pub use decode::{DecodeEvent, DecodeProgram, GeneratedDecode, judge_decode};
 pub use parts::Place;
 pub use plan::{Choice, Coupling, EdgeChoice, EdgePlan, Executor, Plan, StartGuarantee};
 pub use program::{Event, Generated, TileProgram, slice_k_blocks};
@@ -66,7 +68,10 @@ pub fn judge(candidate: &Candidate) -> Report {
     if let Some(report) = well_formed(candidate) {
         return report;
     }
-    judge_program(candidate, &Generated::new(candidate))
+    match &candidate.decode {
+        Some(decode) => judge_decode(candidate, decode, &GeneratedDecode::new(decode)),
+        None => judge_program(candidate, &Generated::new(candidate)),
+    }
 }
 
 fn well_formed(candidate: &Candidate) -> Option<Report> {
@@ -79,6 +84,11 @@ fn well_formed(candidate: &Candidate) -> Option<Report> {
 pub fn judge_program(candidate: &Candidate, program: &dyn TileProgram) -> Report {
     if let Some(report) = well_formed(candidate) {
         return report;
+    }
+    if candidate.decode.is_some() {
+        let message = "a decode plan has no tiles: `judge_decode` judges it";
+        let refutation = Refutation::new(Obligation::Bounds, Subject::Pipeline, message);
+        return Report { refutations: vec![refutation], complete: false };
     }
     let refutations =
         Obligation::ALL.iter().filter_map(|o| obligations::judge(*o, candidate, program)).collect();
@@ -104,6 +114,7 @@ pub fn check(candidate: Candidate) -> Result<Plan, Refutation> {
         orders,
         edges,
         schedule,
+        decode,
         choices,
         predicted,
         ..
@@ -119,5 +130,5 @@ pub fn check(candidate: Candidate) -> Result<Plan, Refutation> {
             EdgePlan { dependence: dependence.clone(), policy, wait_at, slots, slot_base: base }
         })
         .collect();
-    Ok(Plan { graph, device, executor, start, coupling, orders, edges, schedule, choices, predicted })
+    Ok(Plan { graph, device, executor, start, coupling, orders, edges, schedule, decode, choices, predicted })
 }

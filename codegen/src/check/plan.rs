@@ -5,6 +5,7 @@ use crate::device::Device;
 use crate::graph::{Dependence, Graph, Stage};
 use crate::policy::{Order, Policy, SlotMap, WaitAt};
 use crate::schedule::Schedule;
+use crate::schedule::decode::Decode;
 
 /// How a plan is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,6 +110,7 @@ pub struct Plan {
     pub(crate) orders: Vec<Order>,
     pub(crate) edges: Vec<EdgePlan>,
     pub(crate) schedule: Option<Schedule>,
+    pub(crate) decode: Option<Decode>,
     pub(crate) choices: Vec<Choice>,
     pub(crate) predicted: Option<Prediction>,
 }
@@ -142,13 +144,21 @@ impl Plan {
     pub fn edges(&self) -> &[EdgePlan] {
         &self.edges
     }
-    /// The work lists of the `fused` executor; `None` for every other executor.
+    /// The work lists of a chain kernel; `None` for every executor but `fused`, and where that runs a decode kernel.
     pub fn schedule(&self) -> Option<&Schedule> {
         self.schedule.as_ref()
     }
+    /// The plan of a decode kernel; `None` for every executor but `fused`, and where that runs a chain kernel. A decode
+    /// kernel has slots of its own ([`Decode::slot_count`]); the plan's edges are then only those of the graph.
+    pub fn decode(&self) -> Option<&Decode> {
+        self.decode.as_ref()
+    }
     /// Semaphore slots of the whole pipeline.
     pub fn slot_count(&self) -> u32 {
-        self.edges.iter().map(|e| e.slots.slot_count).sum()
+        match &self.decode {
+            Some(decode) => decode.slot_count(),
+            None => self.edges.iter().map(|e| e.slots.slot_count).sum(),
+        }
     }
     /// What was decided and why.
     pub fn choices(&self) -> &[Choice] {

@@ -4,9 +4,11 @@
 //! the best for each), then orders and policies together by the simulated time of the whole chain.
 
 mod chain;
+mod decode;
 mod search;
 
 pub use chain::{ChainWish, chain};
+pub use decode::decode;
 
 use crate::check::{Candidate, Choice, Executor, Plan, StartGuarantee, check};
 use crate::device::Device;

@@ -3,6 +3,8 @@
 //! A schedule is a value without trust: [`crate::check`] proves that every tile is computed once, that split tiles are
 //! put together, and that the lists cannot stop; whoever made it.
 
+pub mod decode;
+
 mod breakdown;
 mod clock;
 mod needs;

@@ -90,9 +90,8 @@ fn more_workers_than_fit() {
     // 132 SMs are 33 clusters of four only where every GPC has a multiple of four.
     let c = scheduled(graph.clone(), dealt(&graph, (2, 2), 33, 0));
     refuted(&c, Obligation::Progress, &["33 workers, of which 29 are resident"]);
-    let mut c = scheduled(graph.clone(), dealt(&graph, (2, 1), 4, 0));
-    c.device = Device::named("a100").expect("shipped").clone();
-    refuted(&c, Obligation::Progress, &["4 workers, of which 0 are resident"]);
+    let c = scheduled(graph.clone(), dealt(&graph, (4, 4), 1, 0));
+    refuted(&c, Obligation::Progress, &["1 workers, of which 0 are resident"]);
 }
 
 #[test]

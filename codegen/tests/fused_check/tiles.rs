@@ -190,6 +190,9 @@ fn stages_that_one_kernel_does_not_run() {
     c.orders = vec![c.orders[0].clone(); 9];
     c.ctas_per_sm = vec![1; 9];
     refuted(&c, Obligation::Bounds, &["9 stages; a chain kernel takes 8"]);
+    let mut c = sound();
+    c.device = Device::named("a100").expect("shipped").clone();
+    refuted(&c, Obligation::Bounds, &["chain kernels are for sm_90a, and a100 is sm_80"]);
     let c = edit(|s| s.lists.clear());
     refuted(&c, Obligation::Bounds, &["0 workers"]);
 }

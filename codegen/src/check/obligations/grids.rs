@@ -20,11 +20,13 @@ pub(in crate::check) fn well_formed(c: &Candidate) -> Option<Refutation> {
             ),
         );
     }
-    if c.schedule.is_some() != (c.executor == Executor::Fused) {
-        let message = match c.schedule {
-            Some(_) => format!("{:?} follows no schedule, and there is one", c.executor),
-            None => "the fused executor has no schedule to follow".into(),
-        };
+    let message = match (c.executor == Executor::Fused, &c.schedule, &c.decode) {
+        (true, Some(_), None) | (true, None, Some(_)) | (false, None, None) => None,
+        (true, None, None) => Some("the fused executor has no schedule to follow".into()),
+        (true, Some(_), Some(_)) => Some("the fused executor has a schedule and a decode plan".into()),
+        (false, ..) => Some(format!("{:?} follows no schedule, and there is one", c.executor)),
+    };
+    if let Some(message) = message {
         return refute(Subject::Pipeline, message);
     }
     for (edge, choice) in c.edges.iter().enumerate() {

@@ -30,6 +30,15 @@ pub(super) fn judge(obligation: Obligation, c: &Candidate, p: &dyn TileProgram) 
     }
 }
 
+/// Decides an obligation that rests on how kernels behave, and on nothing of their tiles.
+pub(super) fn judge_practice(obligation: Obligation, c: &Candidate) -> Option<Refutation> {
+    match obligation {
+        Obligation::Replay => memory::replay(c),
+        Obligation::Visible => memory::visible(c),
+        _ => None,
+    }
+}
+
 /// Whether semaphores carry the dependences; a chain held together by kernel boundaries relies on stream order instead.
 fn has_semaphores(c: &Candidate) -> bool {
     c.executor != super::Executor::Serial && c.coupling == super::Coupling::Tiles

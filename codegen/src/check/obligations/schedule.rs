@@ -44,6 +44,11 @@ impl View<'_> {
         if c.coupling != Coupling::Tiles {
             return refute(Subject::Pipeline, "one kernel has no kernel boundaries inside".into());
         }
+        if c.device.arch != 90 {
+            let message =
+                format!("chain kernels are for sm_90a, and {} is sm_{}", c.device.name, c.device.arch);
+            return refute(Subject::Pipeline, message);
+        }
         if graph.stages.len() > MAX_STAGES {
             let message = format!("{} stages; a chain kernel takes {MAX_STAGES}", graph.stages.len());
             return refute(Subject::Pipeline, message);

@@ -1,0 +1,46 @@
+//! The `fused` executor's choice for few tokens: a decode kernel.
+
+use crate::check::{Candidate, Choice, Executor, Practice};
+use crate::device::Device;
+use crate::diagnostic::Diagnostic;
+use crate::graph::Resolved;
+use crate::schedule::decode::{COLUMN_TILE, MAX_TOKENS, decode as share_out};
+
+/// The tile that the graph of a decode plan is cut into. The kernel has shares in place of tiles; the graph needs some.
+const NOMINAL_TILE: (u32, u32, u32) = (64, 128, 64);
+
+/// The decode kernel for a chain of few tokens.
+///
+/// # Errors
+/// The chain has no decode plan: too many rows, more than weights and the output of the stage before it is read, or tiles,
+/// orders or policies are stated, which a decode kernel has none of.
+pub fn decode(resolved: &Resolved, device: &Device) -> Result<Candidate, Diagnostic> {
+    let refuse = |why: String| {
+        Diagnostic::new("no-kernel", format!("no decode kernel runs this chain: {why}"))
+            .help(format!("it takes a chain of GEMMs with constant weights and at most {MAX_TOKENS} rows"))
+    };
+    if device.arch != 90 {
+        return Err(refuse(format!("{} has none", device.name)));
+    }
+    let stated = |s: &crate::graph::ResolvedStage| s.stated_tile.is_some() || s.stated_order.is_some();
+    if !resolved.edges.is_empty() || resolved.stages.iter().any(stated) {
+        return Err(refuse("tiles, orders or policies are stated".into()));
+    }
+    let graph = resolved.graph(&vec![NOMINAL_TILE; resolved.stages.len()])?;
+    let plan = share_out(&graph, device).map_err(refuse)?;
+    let mut c = Candidate::new(graph, device.clone(), Executor::Fused);
+    c.practice = Practice::of_decode_kernels(device.arch);
+    c.choices = vec![Choice {
+        subject: "decode kernel".into(),
+        decision: format!("{} CTAs, each with an equal share of every stage's columns", plan.workers),
+        stated: false,
+        reason: format!(
+            "with {} rows the weights are everything: every SM streams its share of them, and activations are awaited \
+             by tiles of {COLUMN_TILE} columns",
+            c.graph.stages.first().map_or(0, |s| s.m)
+        ),
+        alternatives: Vec::new(),
+    }];
+    c.decode = Some(plan);
+    Ok(c)
+}

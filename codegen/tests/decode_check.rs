@@ -1,0 +1,333 @@
+//! Decode plans: sound ones are proved, mutants are refuted for the right reason.
+
+use cusync_gen::check::{
+    Candidate, Coupling, DecodeEvent, DecodeProgram, EpochSource, Executor, GeneratedDecode, Obligation,
+    Report, StoreCompletion, check, judge, judge_decode,
+};
+use cusync_gen::choose;
+use cusync_gen::device::Device;
+use cusync_gen::graph::{Resolved, StageId};
+use cusync_gen::schedule::decode::{COLUMN_TILE, Decode, base};
+
+const GPT3: &str = include_str!("../../policies/gpt3_mlp.ron");
+const LLAMA: &str = include_str!("../../policies/llama65_mlp.ron");
+const LLAMA3: &str = include_str!("../../policies/llama3_70b_mlp.ron");
+
+fn resolved(source: &str, m: u64) -> Resolved {
+    cusync_gen::spec::parse(source, "spec").and_then(|s| s.resolve(&[("M".into(), m)])).expect("a sound spec")
+}
+
+fn h200() -> &'static Device {
+    Device::named("h200").expect("shipped")
+}
+
+/// 132 CTAs; the first stage's 2752 columns are 43 column tiles, and shares of 20 or 21.
+fn sound() -> Candidate {
+    choose::decode(&resolved(LLAMA, 8), h200()).expect("a decode plan")
+}
+
+fn edit(change: impl FnOnce(&mut Decode)) -> Candidate {
+    let mut c = sound();
+    change(c.decode.as_mut().expect("a plan"));
+    c
+}
+
+#[track_caller]
+fn only(report: &Report, obligation: Obligation, says: &[&str]) {
+    let found: Vec<_> = report.refutations.iter().map(|r| r.obligation).collect();
+    assert_eq!(found, [obligation], "{:#?}", report.refutations);
+    let text = report.refutations[0].to_string();
+    says.iter().for_each(|part| assert!(text.contains(part), "`{part}` is not in\n{text}"));
+}
+
+#[track_caller]
+fn refuted(c: &Candidate, obligation: Obligation, says: &[&str]) {
+    only(&judge(c), obligation, says);
+}
+
+type Change = dyn Fn(usize, u32, Vec<DecodeEvent>) -> Vec<DecodeEvent>;
+
+/// A kernel that does what ours does, but for a change to what a CTA does in a stage.
+struct Mutant<'a>(GeneratedDecode<'a>, Box<Change>);
+
+impl DecodeProgram for Mutant<'_> {
+    fn events(&self, stage: StageId, cta: u32, f: &mut dyn FnMut(DecodeEvent)) {
+        let mut events = Vec::new();
+        self.0.events(stage, cta, &mut |e| events.push(e));
+        (self.1)(stage.0, cta, events).into_iter().for_each(f);
+    }
+}
+
+fn mutated(
+    c: &Candidate,
+    change: impl Fn(usize, u32, Vec<DecodeEvent>) -> Vec<DecodeEvent> + 'static,
+) -> Report {
+    let decode = c.decode.as_ref().expect("a plan");
+    judge_decode(c, decode, &Mutant(GeneratedDecode::new(decode), Box::new(change)))
+}
+
+/// Like [`mutated`], event by event.
+fn filtered(c: &Candidate, keep: impl Fn(usize, u32, &DecodeEvent) -> bool + 'static) -> Report {
+    mutated(c, move |stage, cta, events| events.into_iter().filter(|e| keep(stage, cta, e)).collect())
+}
+
+#[test]
+fn sound_plans_are_proved() {
+    for source in [GPT3, LLAMA, LLAMA3] {
+        for m in [1, 8, 16, 37, 64] {
+            let c = choose::decode(&resolved(source, m), h200()).expect("a decode plan");
+            assert_eq!(judge(&c).refutations, [], "M = {m}");
+            let plan = check(c).expect("proved");
+            let decode = plan.decode().expect("carried");
+            assert!(plan.schedule().is_none() && plan.executor() == Executor::Fused);
+            assert_eq!(plan.slot_count(), plan.graph().stages[0].n.div_ceil(COLUMN_TILE));
+            assert_eq!(decode.stages[0].posts.len() as u32, plan.slot_count());
+            // All operands of the last stage: one column tile has the posts of its owners, three to five here.
+            assert!(decode.stages[0].posts.iter().all(|posts| (2..=5).contains(posts)));
+            assert!(decode.stages[1].posts.is_empty(), "nobody waits for the last stage");
+        }
+    }
+}
+
+#[test]
+fn shares_are_equal() {
+    for (columns, workers) in [(2752, 132), (12288, 132), (7, 132), (1, 1)] {
+        let lengths: Vec<u32> =
+            (0..workers).map(|c| base(columns, workers, c + 1) - base(columns, workers, c)).collect();
+        let (least, most) = (lengths.iter().min(), lengths.iter().max());
+        assert_eq!(lengths.iter().sum::<u32>(), columns);
+        assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 1));
+    }
+}
+
+#[test]
+fn chains_without_a_decode_plan() {
+    let why = |source: &str, m| choose::decode(&resolved(source, m), h200()).expect_err("none").message;
+    assert!(why(GPT3, 65).contains("`up` has 65 rows; a decode kernel takes 64"));
+    let diamond = include_str!("../../policies/diamond.ron");
+    assert!(
+        why(diamond, 8).contains("`right` reads more than weights and the output of the stage before it")
+    );
+    assert!(
+        why(include_str!("../../policies/chain3.ron"), 8).contains("tiles, orders or policies are stated")
+    );
+    let a100 = Device::named("a100").expect("shipped");
+    assert!(choose::decode(&resolved(GPT3, 8), a100).is_err());
+    // The check does not rest on the choice.
+    let mut c = sound();
+    c.graph.stages.iter_mut().for_each(|s| s.m = 65);
+    refuted(&c, Obligation::Bounds, &["no decode kernel runs this chain: `gate_up` has 65 rows"]);
+    let mut c = sound();
+    c.device = a100.clone();
+    refuted(&c, Obligation::Bounds, &["decode kernels are for sm_90a, and a100 is sm_80"]);
+    let mut c = sound();
+    c.coupling = Coupling::KernelBoundary;
+    refuted(&c, Obligation::Bounds, &["no kernel boundaries inside"]);
+    let mut c = sound();
+    c.executor = Executor::Streams;
+    refuted(&c, Obligation::Bounds, &["Streams follows no schedule"]);
+}
+
+#[test]
+fn plans_that_do_not_fit_the_graph() {
+    let c = edit(|d| {
+        d.stages.pop();
+    });
+    refuted(&c, Obligation::Bounds, &["a decode plan of 1 stages and 132 CTAs for 2 stages"]);
+    let c = edit(|d| d.stages[1].bounds[132] = 8191);
+    refuted(&c, Obligation::Bounds, &["`down` shares out columns 0..8191 of 8192"]);
+    let c = edit(|d| d.stages[0].bounds.swap(4, 5));
+    refuted(&c, Obligation::Bounds, &["`gate_up` gives CTA 4 columns 104..83"]);
+    let c = edit(|d| {
+        d.stages[0].bounds.remove(3);
+    });
+    refuted(&c, Obligation::Bounds, &["`gate_up` has 132 bounds for 132 CTAs"]);
+    let c = edit(|d| {
+        d.stages[0].posts.pop();
+    });
+    refuted(&c, Obligation::Bounds, &["`gate_up` has 42 slots for 43 column tiles"]);
+    let c = edit(|d| d.stages[0].slot_base = 1);
+    refuted(&c, Obligation::Bounds, &["`gate_up` begins its slots at 1"]);
+}
+
+#[test]
+fn a_share_that_is_stored_twice_or_never() {
+    let c = sound();
+    let shifted = mutated(&c, |stage, cta, events| {
+        // Rounded to nearest in one place and down in the other.
+        let shift = |e| match e {
+            DecodeEvent::Store { columns } if stage == 1 && cta == 5 => {
+                DecodeEvent::Store { columns: columns.start - 1..columns.end }
+            }
+            other => other,
+        };
+        events.into_iter().map(shift).collect()
+    });
+    only(&shifted, Obligation::Order, &["CTA 5 and CTA 4 both store columns 309..310 of `down`"]);
+    let lost =
+        filtered(&c, |stage, cta, e| (stage, cta) != (1, 131) || !matches!(e, DecodeEvent::Store { .. }));
+    only(&lost, Obligation::Order, &["no CTA stores columns 8129..8192 of `down`"]);
+}
+
+#[test]
+fn a_post_that_is_missing() {
+    // A share that meets two column tiles posts only the first, then only the last.
+    let keep = |first: bool| {
+        move |stage: usize, cta: u32, e: &DecodeEvent| match (e, c_slots(cta)) {
+            (DecodeEvent::Post { slot, .. }, (one, Some(two))) if stage == 0 => {
+                *slot == if first { one } else { two }
+            }
+            _ => true,
+        }
+    };
+    only(
+        &filtered(&sound(), keep(true)),
+        Obligation::Count,
+        &["4 posts to column tile 1", "gets 3", "never ends"],
+    );
+    // The wait values may follow: each owner has one post then, but k-tile 0 does not wait for the slot that CTA 3 posts.
+    let c = edit(|d| {
+        d.stages[0].posts.fill(0);
+        for cta in 0..132 {
+            let (one, two) = c_slots(cta);
+            d.stages[0].posts[two.unwrap_or(one) as usize] += 1;
+        }
+    });
+    let says = ["before CTA 3 has written it", "loads columns 0..64 (k-tile 0)", "posts slots 1..2"];
+    only(&filtered(&c, keep(false)), Obligation::Cover, &says);
+}
+
+/// The column tiles that a CTA's share of the first stage meets.
+fn c_slots(cta: u32) -> (u32, Option<u32>) {
+    let (from, to) = (base(2752, 132, cta), base(2752, 132, cta + 1));
+    let (first, last) = (from / COLUMN_TILE, (to - 1) / COLUMN_TILE);
+    (first, (last > first).then_some(last))
+}
+
+#[test]
+fn a_wait_value_that_forgets_the_shares_at_the_edges() {
+    // A column tile of 64 holds three whole shares of 20 or 21, and parts of others.
+    let c = edit(|d| d.stages[0].posts.iter_mut().for_each(|p| *p = 3));
+    let report = judge(&c);
+    let found: Vec<_> = report.refutations.iter().map(|r| r.obligation).collect();
+    assert_eq!(found, [Obligation::Cover, Obligation::Count]);
+    let text = report.refutations[1].to_string();
+    assert!(
+        text.contains("CTA 0 waits in `down` for 3 posts to column tile 0 of `gate_up`, which gets 4"),
+        "{text}"
+    );
+    let c = edit(|d| d.stages[0].posts[7] += 1);
+    refuted(&c, Obligation::Count, &["column tile 7", "the wait never ends"]);
+}
+
+#[test]
+fn a_k_tile_loaded_before_its_wait() {
+    let c = sound();
+    let late = mutated(&c, |_, _, mut events| {
+        // Each load changes places with the wait before it.
+        for at in 1..events.len() {
+            if matches!((&events[at - 1], &events[at]), (DecodeEvent::Wait { .. }, DecodeEvent::Load { .. }))
+            {
+                events.swap(at - 1, at);
+            }
+        }
+        events
+    });
+    only(
+        &late,
+        Obligation::Cover,
+        &["CTA 0 may read `gate_up`'s output in `down` before CTA 0 has written it", "k-tile 0"],
+    );
+    let wide = mutated(&c, |_, _, events| {
+        // Loads of 128 columns behind a wait for 64.
+        let widen = |e| match e {
+            DecodeEvent::Load { columns } => {
+                DecodeEvent::Load { columns: columns.start..(columns.end + COLUMN_TILE).min(2752) }
+            }
+            other => other,
+        };
+        events.into_iter().map(widen).collect()
+    });
+    only(
+        &wide,
+        Obligation::Cover,
+        &["loads columns 0..128", "before CTA 4 has written it", "columns 83..104"],
+    );
+    let unguarded = filtered(&c, |_, cta, e| cta != 7 || !matches!(e, DecodeEvent::Wait { slot: 42, .. }));
+    only(&unguarded, Obligation::Cover, &["CTA 7 may read", "loads columns 2688..2752 (k-tile 42)"]);
+}
+
+#[test]
+fn a_post_before_the_store() {
+    let c = sound();
+    let early = mutated(&c, |_, _, mut events| {
+        if let Some(at) = events.iter().position(|e| matches!(e, DecodeEvent::Store { .. })) {
+            let store = events.remove(at);
+            events.push(store);
+        }
+        events
+    });
+    only(&early, Obligation::Cover, &["it posts no slot after that"]);
+}
+
+#[test]
+fn ctas_that_are_not_resident() {
+    let mut c = sound();
+    c.device.sms = 131;
+    refuted(&c, Obligation::Progress, &["132 CTAs, of which 131 are resident at once"]);
+}
+
+#[test]
+fn a_cta_that_waits_for_itself() {
+    let c = sound();
+    // The first stage's CTAs wait for a tile that is posted in the same stage by CTAs that wait for theirs.
+    let round = mutated(&c, |stage, cta, mut events| {
+        if stage == 0 {
+            let (slot, _) = c_slots((cta + 66) % 132);
+            events.insert(0, DecodeEvent::Wait { stage: StageId(0), slot, value: 1 });
+        }
+        events
+    });
+    let text = round.refutation(Obligation::Progress).expect("refuted").to_string();
+    assert!(text.contains("CTA 0 waits in `gate_up` for column tile 21 of `gate_up` for ever"), "{text}");
+    let mut c = sound();
+    c.practice.deferred_post = true;
+    refuted(&c, Obligation::Progress, &["held back until the next stage", "CTA 0 waits in `down`"]);
+}
+
+#[test]
+fn slots_outside_their_array() {
+    let c = sound();
+    let report = mutated(&c, |stage, cta, mut events| {
+        if (stage, cta) == (0, 131) {
+            events.push(DecodeEvent::Post { slot: 43, amount: 1 });
+        }
+        events
+    });
+    only(&report, Obligation::Bounds, &["CTA 131 posts slot 43 of stage 0 in `gate_up`, which has 43"]);
+}
+
+#[test]
+fn what_a_decode_kernel_must_do() {
+    let mut c = sound();
+    c.practice.dependency_wait = false;
+    refuted(&c, Obligation::Reuse, &["may overwrite the output of `gate_up`"]);
+    let mut c = sound();
+    c.practice.full_run_boundary = false;
+    refuted(&c, Obligation::Reuse, &["runs overlap"]);
+    let mut c = sound();
+    c.practice.epoch = EpochSource::LaunchParameter;
+    refuted(&c, Obligation::Replay, &["kernel parameter"]);
+    let mut c = sound();
+    c.practice.post_releases = false;
+    refuted(&c, Obligation::Visible, &["a post is no release"]);
+    let mut c = sound();
+    c.practice.wait_acquires = false;
+    refuted(&c, Obligation::Visible, &["a wait is no acquire"]);
+    let mut c = sound();
+    c.practice.bulk_loads = true;
+    refuted(&c, Obligation::Visible, &["bulk copies may read old data"]);
+    let mut c = sound();
+    c.practice.stores = StoreCompletion::BulkWaitRead;
+    refuted(&c, Obligation::Visible, &["a post may overtake the bulk store"]);
+}
