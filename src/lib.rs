@@ -8,3 +8,4 @@ pub mod device;
 pub mod ffi;
 pub mod reference;
 pub mod runtime;
+pub mod trace;

@@ -104,6 +104,20 @@ fn run_verifies_on_the_cpu() {
 }
 
 #[test]
+fn a_schedule_is_run_on_the_cpu_where_there_is_no_gpu() {
+    if cusync::device::Device::open(0).is_ok() {
+        println!("skipped: there is a GPU, and it would run the schedule");
+        return;
+    }
+    let args = ["run", "llama65_mlp", "--dim", "M=37", "--dim", "H=1032", "--dim", "I=776", "--json"];
+    let output = cusync(&[&args[..], &["--executor", "fused"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let value = json(&output);
+    assert_eq!((&value["executor"], &value["verified"]), (&"fused".into(), &true.into()));
+    assert!(value["note"].as_str().is_some_and(|n| n.contains("running on the CPU")));
+}
+
+#[test]
 fn run_prints_one_plain_table_into_a_pipe() {
     let output = cusync(&["run", "two_gemms", "--executor", "cpu"]);
     let text = String::from_utf8_lossy(&output.stdout);

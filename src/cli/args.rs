@@ -11,7 +11,7 @@ use cusync_gen::device::{DEVICES, Device};
 use cusync_gen::graph::Element;
 
 use super::fault::{Fault, nearest};
-use super::request::{Command, MlpRequest, Output, Request, RunRequest, Suite, Target};
+use super::request::{Command, MlpRequest, Output, Request, RunRequest, Suite, Target, TraceRequest};
 use super::source::Source;
 
 /// Tile-synchronised execution of dependent GPU kernels, proved before it runs.
@@ -58,6 +58,17 @@ enum Subcommands {
         suite: SuiteArg,
         #[command(flatten)]
         mlp: Box<BenchArgs>,
+    },
+    /// Show where the time of a fused run goes, beside the same kernel stage by stage (needs a Hopper GPU)
+    Trace {
+        #[command(flatten)]
+        target: TargetArgs,
+        /// Of the random inputs
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Write the timeline, for Perfetto or chrome://tracing
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
     },
     /// Print driver, GPUs, toolchain and kernels, and for each fault the command that mends it
     Doctor,
@@ -175,6 +186,9 @@ impl Args {
                 SuiteArg::Mlp => Suite::Mlp(Box::new(mlp.resolve()?)),
                 SuiteArg::FusedSweep => Suite::Sweep(Box::new(mlp.resolve()?)),
             }),
+            Subcommands::Trace { target, seed, output } => {
+                Command::Trace(TraceRequest { target: target.resolve()?, seed, file: output })
+            }
             Subcommands::Doctor => Command::Doctor,
         };
         Ok(Request { command, output })

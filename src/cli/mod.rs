@@ -17,6 +17,7 @@ mod run;
 mod simulate;
 mod source;
 mod timeline;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -46,6 +47,7 @@ fn execute(request: &Request) -> Result<Report, Fault> {
         Command::Simulate(what) => Report::Simulate(simulate::simulate(what)?),
         Command::Run(what) => Report::Run(Box::new(run::run(what, &request.output)?)),
         Command::Bench(what) => Report::Bench(bench::bench(what, &request.output)?),
+        Command::Trace(what) => Report::Trace(Box::new(trace::run(what, &request.output)?)),
         Command::Doctor => Report::Doctor(doctor::doctor()),
     })
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use comfy_table::{ContentArrangement, Table, presets};
 use cusync::bench::{Ceilings, Digest, SweepReport};
+use cusync::trace::TraceReport;
 use serde::Serialize;
 
 use super::fault::Fault;
@@ -57,6 +58,7 @@ pub(crate) fn report(report: &Report, output: &Output) -> ExitCode {
         | Report::Generate(_)
         | Report::Simulate(_)
         | Report::Bench(_)
+        | Report::Trace(_)
         | Report::Doctor(_) => true,
     };
     let text = if output.json {
@@ -69,6 +71,7 @@ pub(crate) fn report(report: &Report, output: &Output) -> ExitCode {
             Report::Bench(BenchReport::Mlp(r)) => json(&r.records),
             Report::Bench(BenchReport::Sweep(r)) => json(&r.records),
             Report::Bench(BenchReport::Sync(r)) => json(r),
+            Report::Trace(r) => json(r.as_ref()),
             Report::Doctor(r) => json(r),
         }
     } else {
@@ -80,6 +83,7 @@ pub(crate) fn report(report: &Report, output: &Output) -> ExitCode {
             Report::Simulate(r) => simulate(&mut page, r),
             Report::Run(r) => run(&mut page, r),
             Report::Bench(r) => bench(&mut page, r),
+            Report::Trace(r) => trace(&mut page, r),
             Report::Doctor(r) => doctor(&mut page, r),
         }
         page.text
@@ -327,6 +331,30 @@ fn sweep(page: &mut Page, r: &SweepReport) {
             ]
         }),
     );
+}
+
+fn trace(page: &mut Page, r: &TraceReport) {
+    page.line(format!(
+        "{} on {}, {}",
+        title(&r.pipeline, &r.dims.iter().cloned().collect()),
+        r.device,
+        r.kernel
+    ));
+    page.line("microseconds of an average SM, from the first item's beginning to the last one's end:");
+    let us = |us: f64| format!("{us:.1}");
+    let mut rows = Vec::new();
+    for run in &r.runs {
+        let s = &run.shares;
+        let all = [s.math_us, s.epilogue_us, s.load_us, s.wait_us, s.idle_us, s.span_us].map(us);
+        let [math, epilogue, load, wait, idle, span] = all;
+        rows.push([run.name.to_owned(), "all".into(), math, epilogue, load, wait, idle, span]);
+        for (stage, s) in &run.stages {
+            let [math, epilogue, load, wait] = [s.math_us, s.epilogue_us, s.load_us, s.wait_us].map(us);
+            let (none, span) = ("".to_owned(), us(s.span_us));
+            rows.push([none.clone(), stage.clone(), math, epilogue, load, wait, none, span]);
+        }
+    }
+    page.table(["run", "stage", "math", "epilogue", "load", "wait", "idle", "span"], rows);
 }
 
 fn doctor(page: &mut Page, r: &DoctorReport) {

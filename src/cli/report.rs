@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use cusync::bench::{MlpReport, SemaphoreCost, SweepReport};
+use cusync::trace::TraceReport;
 use serde::Serialize;
 
 /// An answer.
@@ -13,6 +14,7 @@ pub(crate) enum Report {
     Simulate(SimulateReport),
     Run(Box<RunReport>),
     Bench(BenchReport),
+    Trace(Box<TraceReport>),
     Doctor(DoctorReport),
 }
 

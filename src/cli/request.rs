@@ -42,6 +42,14 @@ pub(crate) struct RunRequest {
     pub(crate) threads: Option<usize>,
 }
 
+/// A traced run.
+pub(crate) struct TraceRequest {
+    pub(crate) target: Target,
+    pub(crate) seed: u64,
+    /// Where the timeline goes.
+    pub(crate) file: Option<PathBuf>,
+}
+
 /// A benchmark.
 pub(crate) enum Suite {
     /// Every executor and peer.
@@ -69,5 +77,6 @@ pub(crate) enum Command {
     Simulate(Target),
     Run(RunRequest),
     Bench(Suite),
+    Trace(TraceRequest),
     Doctor,
 }

@@ -28,7 +28,7 @@ pub(crate) fn run(request: &RunRequest, output: &Output) -> Result<RunReport, Fa
     }
     match device::Device::open(0) {
         Ok(gpu) => on_gpu(request, &gpu, &progress),
-        Err(e) if target.executor.is_none() => {
+        Err(e) if matches!(target.executor, None | Some(Executor::Fused)) => {
             let first = e.to_string().lines().next().unwrap_or("no GPU").to_owned();
             on_host(request, &progress, Some(format!("{first}: running on the CPU")))
         }
@@ -64,7 +64,9 @@ fn blank(plan: &Plan, obligations: Vec<super::report::ObligationReport>) -> RunR
 
 fn on_host(request: &RunRequest, progress: &Progress, note: Option<String>) -> Result<RunReport, Fault> {
     progress.say("proving");
-    let mut proof = Proof::of(&request.target, Executor::Cpu)?;
+    // The schedule of a chain kernel runs on host threads too, one a CTA.
+    let executor = request.target.executor.filter(|e| *e == Executor::Fused).unwrap_or(Executor::Cpu);
+    let mut proof = Proof::of(&request.target, executor)?;
     let obligations = std::mem::take(&mut proof.obligations);
     let plan = proof.plan()?;
     let graph = plan.graph();
@@ -128,7 +130,9 @@ fn on_gpu(request: &RunRequest, gpu: &device::Device, progress: &Progress) -> Re
     let hopper = profile.arch >= 90;
     let executors = match stated.executor {
         None | Some(Executor::Cpu) if hopper => {
-            vec![Executor::Serial, Executor::Streams, Executor::Programmatic]
+            let all = [Executor::Serial, Executor::Streams, Executor::Programmatic, Executor::Fused];
+            let built = |e: &Executor| *e != Executor::Fused || !device::fused_kernels().is_empty();
+            all.into_iter().filter(built).collect()
         }
         None | Some(Executor::Cpu) => vec![Executor::Serial, Executor::Streams],
         Some(one) => vec![one],
@@ -146,7 +150,12 @@ fn on_gpu(request: &RunRequest, gpu: &device::Device, progress: &Progress) -> Re
             device: profile.clone(),
             executor: Some(executor),
         };
-        let mut proof = Proof::of(&target, executor)?;
+        let mut proof = match Proof::of(&target, executor) {
+            Ok(proof) => proof,
+            // What the spec states may leave no chain kernel; the others still run.
+            Err(_) if executor == Executor::Fused && stated.executor.is_none() => continue,
+            Err(fault) => return Err(fault),
+        };
         let obligations = std::mem::take(&mut proof.obligations);
         let plan = proof.plan()?;
         let options = RunOptions { seed: request.seed as u32, ..RunOptions::default() };

@@ -16,6 +16,7 @@ mod plan;
 mod run;
 mod sets;
 mod stats;
+mod traced;
 
 pub use desc::element_code;
 pub use error::{Error, Result, executor_name};
@@ -26,6 +27,7 @@ pub use plan::{ChainWish, SHIPPED, Wishes, plan_text, shipped};
 pub use run::{RunOptions, RunReport, run_gpu};
 pub use sets::InputSets;
 pub use stats::{Summary, percentile};
+pub use traced::{ItemTrace, trace_runs};
 
 use cusync_gen::graph::{Graph, TensorId};
 

@@ -1,0 +1,138 @@
+//! Runs of chain kernels that note when each item began and ended.
+
+use cusync_gen::schedule::{Item, Mode, Schedule};
+
+use super::error::{Error, Result};
+use super::pipeline::{Kernels, Pipeline};
+use crate::device::{DeviceBuffer, Launch};
+use crate::ffi;
+
+/// When one CTA worked on one item: nanoseconds of the device's clock, as the CTA's arithmetic saw it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ItemTrace {
+    /// Worker.
+    pub worker: u32,
+    /// Place of the CTA in its worker's cluster.
+    pub cta: u32,
+    /// Streaming multiprocessor.
+    pub sm: u32,
+    /// The item.
+    pub item: Item,
+    /// The CTA turned to the item.
+    pub begin: u64,
+    /// The waits of its first k-block were satisfied.
+    pub ready: u64,
+    /// Its first k-block had arrived.
+    pub loaded: u64,
+    /// Its last k-block was multiplied.
+    pub math_end: u64,
+    /// Its results had left the registers.
+    pub end: u64,
+}
+
+/// Runs pipelines one after the other on the first one's stream, all sets of inputs in turn and set 0 last, as one graph
+/// replayed a few times; what the last run of each noted.
+///
+/// # Errors
+/// A pipeline is not of a fused plan, or was made without [`super::Options::trace`].
+pub fn trace_runs(pipelines: &mut [Pipeline]) -> Result<Vec<Vec<ItemTrace>>> {
+    let untraced = || Error::Unsupported("only chain kernels made with `trace` note their times".into());
+    for pipeline in pipelines.iter_mut() {
+        pipeline.prepare()?;
+    }
+    let Some(stream) = pipelines.first().map(|p| &p.main) else { return Ok(Vec::new()) };
+    let sets = pipelines.iter().map(Pipeline::sets).min().unwrap_or(0);
+    let launch = |set: usize| -> Result<()> {
+        pipelines.iter().try_for_each(|pipeline| match &*pipeline.kernels(set)? {
+            Kernels::Chain(chain) => {
+                Ok(chain.launch(Launch { stream, started: None, programmatic: false })?)
+            }
+            Kernels::Stages { .. } => Err(untraced()),
+        })
+    };
+    let traces: Vec<_> = pipelines
+        .iter()
+        .map(|p| p.shared.chain.as_ref().and_then(|c| c.trace.clone()).ok_or_else(untraced))
+        .collect::<Result<_>>()?;
+    let graph = stream.capture(|| {
+        (1..sets).try_for_each(launch)?;
+        // A CTA that draws fewer items than before must leave nothing old behind.
+        traces.iter().try_for_each(|trace| Ok::<_, Error>(trace.fill_bytes(0, stream)?))?;
+        launch(0)
+    })?;
+    for _ in 0..REPLAYS {
+        graph.launch(stream)?;
+    }
+    stream.synchronize()?;
+    pipelines.iter().zip(&traces).map(|(pipeline, trace)| read(pipeline, trace)).collect()
+}
+
+/// The records of a pipeline's last run.
+fn read(pipeline: &Pipeline, trace: &DeviceBuffer<ffi::cusync_trace>) -> Result<Vec<ItemTrace>> {
+    let mut records = vec![ffi::cusync_trace::default(); trace.len()];
+    trace.download(&mut records)?;
+    let (Some(schedule), Some(chain)) = (pipeline.plan.schedule(), &pipeline.shared.chain) else {
+        return Ok(Vec::new());
+    };
+    Ok(items(schedule, chain.shape.ctas(), chain.lists.length() as usize, &records))
+}
+
+/// Joins records with the items that they are of. A record that was not written is zero.
+fn items(schedule: &Schedule, ctas: usize, length: usize, records: &[ffi::cusync_trace]) -> Vec<ItemTrace> {
+    let lists = records.chunks(length.max(1)).enumerate();
+    let one = |worker: usize, cta: usize, r: &ffi::cusync_trace| {
+        let index = match schedule.mode {
+            Mode::Static => *schedule.lists.get(worker)?.get(r.item as usize)?,
+            Mode::Dynamic => r.item,
+        };
+        let item = *schedule.sequence.get(index as usize)?;
+        (r.end != 0).then_some(ItemTrace {
+            worker: worker as u32,
+            cta: cta as u32,
+            sm: r.sm,
+            item,
+            begin: r.begin,
+            ready: r.ready,
+            loaded: r.loaded,
+            math_end: r.math_end,
+            end: r.end,
+        })
+    };
+    let of_cta = |(place, list): (usize, &[ffi::cusync_trace])| -> Vec<ItemTrace> {
+        list.iter().filter_map(|r| one(place / ctas, place % ctas, r)).collect()
+    };
+    lists.flat_map(of_cta).collect()
+}
+
+/// Replays of the graph: the first ones bring clocks and caches to where a running pipeline has them.
+const REPLAYS: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cusync_gen::graph::StageId;
+    use cusync_gen::schedule::Part;
+
+    #[test]
+    fn records_are_of_the_items_that_their_cta_ran() {
+        let item = |m| Item { stage: StageId(0), m, n: 0, k_begin: 0, k_end: 4, part: Part::Whole };
+        let mut schedule = Schedule {
+            cluster: (2, 1),
+            mode: Mode::Static,
+            sequence: (0..3).map(item).collect(),
+            lists: vec![vec![0, 2], vec![1]],
+            slabs: 0,
+            predicted_us: 0.0,
+        };
+        // Two workers of two CTAs, lists of three: the end is never written.
+        let mut records = vec![ffi::cusync_trace::default(); 2 * 2 * 3];
+        let written = |item| ffi::cusync_trace { item, end: 9, ..Default::default() };
+        (records[3], records[4], records[6]) = (written(0), written(1), written(0));
+        let seen = |schedule: &Schedule| -> Vec<_> {
+            items(schedule, 2, 3, &records).iter().map(|t| (t.worker, t.cta, t.item.m)).collect()
+        };
+        assert_eq!(seen(&schedule), [(0, 1, 0), (0, 1, 2), (1, 0, 1)]);
+        schedule.mode = Mode::Dynamic;
+        assert_eq!(seen(&schedule), [(0, 1, 0), (0, 1, 1), (1, 0, 0)]);
+    }
+}
