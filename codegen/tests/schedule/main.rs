@@ -1,22 +1,32 @@
 //! Schedules of the `fused` executor: what must hold of every one, and how good they are.
 
-use std::collections::HashMap;
+mod replay;
+mod sound;
 
 use cusync_gen::device::{CostModel, Device, FUSED_KERNELS};
-use cusync_gen::graph::{Graph, OperandKind, gemm_chain};
+use cusync_gen::graph::{Graph, gemm_chain};
 use cusync_gen::policy::{Tile, producers_of};
-use cusync_gen::schedule::{
-    Breakdown, Item, Mode, Part, Request, Schedule, Wanted, build, choose, explain, floor_us,
-};
+use cusync_gen::schedule::{Mode, Request, Wanted, build, choose, explain, floor_us};
 use proptest::prelude::*;
+use replay::{assert_times, replay};
+use sound::assert_sound;
 
-const GPT3: &str = include_str!("../../policies/gpt3_mlp.ron");
-const LLAMA: &str = include_str!("../../policies/llama65_mlp.ron");
-const LLAMA3: &str = include_str!("../../policies/llama3_70b_mlp.ron");
-const DIAMOND: &str = include_str!("../../policies/diamond.ron");
+const GPT3: &str = include_str!("../../../policies/gpt3_mlp.ron");
+const LLAMA: &str = include_str!("../../../policies/llama65_mlp.ron");
+const LLAMA3: &str = include_str!("../../../policies/llama3_70b_mlp.ron");
+const DIAMOND: &str = include_str!("../../../policies/diamond.ron");
 
 const WIDE: (u32, u32, u32) = (128, 256, 64);
 const TALL: (u32, u32, u32) = (256, 128, 64);
+/// The second stage reads what the first writes as its operand B: whole columns of it.
+const COLUMNS: &str = r#"Pipeline(
+    name: "columns",
+    dims: { "M": 512, "K": 1536, "N": 1024 },
+    stages: [
+        Gemm(name: "weights", a: "U(K,N)", b: "V(N,N)", out: "P(K,N)"),
+        Gemm(name: "apply", a: "X(M,K)", b: "P(K,N)", out: "Z(M,N)"),
+    ],
+)"#;
 
 fn cost() -> CostModel {
     Device::named("h200").expect("shipped").cost_model()
@@ -30,142 +40,6 @@ fn shipped(source: &str, m: u64, tile: (u32, u32, u32)) -> Graph {
 
 fn request(cost: &CostModel, cluster: (u32, u32)) -> Request<'_> {
     Request { workers: 132 / (cluster.0 * cluster.1), cluster, mode: Mode::Static, splits: true, cost }
-}
-
-/// Panics unless the schedule computes every tile once, in an order in which needed items come first.
-fn assert_sound(graph: &Graph, schedule: &Schedule, workers: u32) {
-    let (cm, cn) = schedule.cluster;
-    let mut parts: HashMap<(usize, u32, u32), Vec<(usize, Item)>> = HashMap::new();
-    for (place, item) in schedule.sequence.iter().enumerate() {
-        assert!(item.k_begin < item.k_end, "{item:?} is empty");
-        parts.entry((item.stage.0, item.m, item.n)).or_default().push((place, *item));
-    }
-    let mut slab_used = vec![0; schedule.slabs as usize];
-    // By CTA tile: the place of the last of its parts.
-    let mut complete: HashMap<(usize, u32, u32), usize> = HashMap::new();
-    for (s, stage) in graph.stages.iter().enumerate() {
-        for m in 0..stage.grid.0.div_ceil(cm) {
-            for n in 0..stage.grid.1.div_ceil(cn) {
-                let mut of_tile = parts.remove(&(s, m, n)).expect("every tile has an item");
-                let (last, finisher) = *of_tile.last().expect("one part at least");
-                match finisher.part {
-                    Part::Whole => assert_eq!(of_tile.len(), 1),
-                    Part::Contribute { .. } => panic!("{finisher:?} comes after the part that finishes"),
-                    Part::Finish { first, slabs } => {
-                        let mut left: Vec<u32> = (first..first + slabs).collect();
-                        assert_eq!(left.len() + 1, of_tile.len());
-                        for (_, item) in &of_tile[..of_tile.len() - 1] {
-                            let Part::Contribute { slab } = item.part else {
-                                panic!("{item:?} is no contribution")
-                            };
-                            left.retain(|s| *s != slab);
-                            slab_used[slab as usize] += 1;
-                        }
-                        assert!(left.is_empty(), "slabs {left:?} of {finisher:?} have no writer");
-                    }
-                }
-                of_tile.sort_by_key(|(_, item)| item.k_begin);
-                let mut k = 0;
-                for (_, item) in &of_tile {
-                    assert_eq!(item.k_begin, k, "a gap or an overlap along k before {item:?}");
-                    k = item.k_end;
-                }
-                assert_eq!(k, stage.k_blocks);
-                for i in m * cm..((m + 1) * cm).min(stage.grid.0) {
-                    for j in n * cn..((n + 1) * cn).min(stage.grid.1) {
-                        complete.insert((s, i, j), last);
-                    }
-                }
-            }
-        }
-    }
-    assert!(parts.is_empty(), "items outside the grids: {parts:?}");
-    assert!(slab_used.iter().all(|used| *used == 1), "a slab has not exactly one writer");
-    for (place, item) in schedule.sequence.iter().enumerate() {
-        let stage = &graph.stages[item.stage.0];
-        for dependence in graph.dependences.iter().filter(|d| d.consumer == item.stage) {
-            let kind = stage.operands[dependence.operand].kind;
-            let at_the_end = matches!(kind, OperandKind::Bias | OperandKind::Residual);
-            if at_the_end && matches!(item.part, Part::Contribute { .. }) {
-                continue;
-            }
-            for i in item.m * cm..((item.m + 1) * cm).min(stage.grid.0) {
-                for j in item.n * cn..((item.n + 1) * cn).min(stage.grid.1) {
-                    for k in if at_the_end { 0..1 } else { item.k_begin..item.k_end } {
-                        for t in producers_of(graph, dependence, Tile { m: i, n: j }, k).tiles() {
-                            let before = complete[&(dependence.producer.0, t.m, t.n)];
-                            assert!(before < place, "{item:?} comes before what it reads");
-                        }
-                    }
-                }
-            }
-        }
-    }
-    assert_eq!(schedule.lists.len(), workers as usize);
-    let mut listed = vec![0; schedule.sequence.len()];
-    for list in &schedule.lists {
-        assert!(list.is_sorted_by(|a, b| a < b), "a list is not in the order of the sequence");
-        list.iter().for_each(|i| listed[*i as usize] += 1);
-    }
-    assert!(listed.iter().all(|times| *times == 1), "lists are not a partition of the sequence");
-}
-
-/// Panics unless the predicted times keep to the waits: nothing is used before it is posted and seen.
-fn assert_times(graph: &Graph, schedule: &Schedule, why: &Breakdown, cost: &CostModel) {
-    const NOTHING: f64 = 1e-6;
-    let (cm, cn) = schedule.cluster;
-    let mut end_of_math = Vec::new();
-    let mut done: HashMap<(usize, u32, u32), f64> = HashMap::new();
-    for (item, time) in schedule.sequence.iter().zip(&why.items) {
-        let end = time.end_us();
-        let before_end =
-            if matches!(item.part, Part::Contribute { .. }) { 0.0 } else { time.fixed_us - cost.fill_us };
-        end_of_math.push(end - before_end - time.split_us);
-        if !matches!(item.part, Part::Contribute { .. }) {
-            done.insert((item.stage.0, item.m, item.n), end + cost.post_us);
-        }
-        assert!(end + cost.post_us <= schedule.predicted_us + NOTHING);
-        assert!(time.math_us > 0.0 && time.wait_us >= 0.0 && time.begin_us >= cost.launch_us - NOTHING);
-    }
-    for list in &schedule.lists {
-        for pair in list.windows(2) {
-            let [a, b] = [pair[0], pair[1]].map(|i| why.items[i as usize]);
-            assert!(b.begin_us >= a.end_us() - NOTHING, "a worker does two things at once");
-        }
-    }
-    let mut slab_us = vec![0.0; schedule.slabs as usize];
-    for (i, (item, time)) in schedule.sequence.iter().zip(&why.items).enumerate() {
-        match item.part {
-            Part::Whole => {}
-            Part::Contribute { slab } => slab_us[slab as usize] = time.end_us() + cost.handoff_us,
-            Part::Finish { first, slabs } => {
-                for slab in first..first + slabs {
-                    assert!(time.end_us() >= slab_us[slab as usize], "a slab is used before it is written");
-                }
-            }
-        }
-        let stage = &graph.stages[item.stage.0];
-        let k_us = time.math_us / f64::from(item.k_end - item.k_begin);
-        for dependence in graph.dependences.iter().filter(|d| d.consumer == item.stage) {
-            if stage.operands[dependence.operand].kind != OperandKind::A {
-                continue;
-            }
-            let tile = Tile { m: item.m * cm, n: item.n * cn };
-            for k in item.k_begin..item.k_end {
-                for t in producers_of(graph, dependence, tile, k).tiles() {
-                    let ready =
-                        done[&(dependence.producer.0, t.m / cm, t.n / cn)] + cost.handoff_us + cost.fill_us;
-                    let earliest = ready + f64::from(item.k_end - k) * k_us;
-                    // Where slabs are waited for, the arithmetic ends before that.
-                    let latest = end_of_math[i];
-                    assert!(latest >= earliest - NOTHING, "{item:?} ends at {latest} and can at {earliest}");
-                }
-            }
-        }
-    }
-    let mean = why.mean();
-    let sum = mean.math_us + mean.fixed_us + mean.wait_us + mean.split_us + mean.idle_us;
-    assert!((sum - schedule.predicted_us).abs() < 1e-3);
 }
 
 /// MMA tile and cluster.
@@ -187,7 +61,8 @@ fn shipped_pipelines_have_sound_schedules() {
         (GPT3, &[1, 37, 200, 256, 512, 768, 1000, 2048][..]),
         (LLAMA, &[1, 37, 200, 256, 512, 768, 1000, 2048]),
         (LLAMA3, &[37, 256, 1000]),
-        (DIAMOND, &[37, 300]),
+        (DIAMOND, &[37, 300, 2000]),
+        (COLUMNS, &[37, 300, 2000]),
     ] {
         for (&m, (tile, cluster)) in sizes.iter().flat_map(|m| SHAPES.map(|shape| (m, shape))) {
             let graph = shipped(source, m, tile);
@@ -284,6 +159,22 @@ fn uneven_sizes_end_near_the_even_share() {
         println!("{} M={m}: {:.1} us, even share {share:.1}, {ratio:.3}", graph.name, schedule.predicted_us);
         assert!(ratio < within, "M={m}: {ratio} of the even share");
         assert!(schedule.predicted_us < 1.4 * why.floor_us);
+    }
+}
+
+/// The sequence is in the order of predicted starts, so workers that draw from it come out as their lists do.
+#[test]
+fn drawing_from_the_sequence_takes_as_long_as_the_lists() {
+    let cost = cost();
+    for (source, m) in [200, 512, 768, 1000, 2048].into_iter().flat_map(|m| [(GPT3, m), (LLAMA, m)]) {
+        for (tile, cluster) in [(WIDE, (1, 1)), (TALL, (1, 2))] {
+            let graph = shipped(source, m, tile);
+            let request = Request { mode: Mode::Dynamic, ..request(&cost, cluster) };
+            let (schedule, why) = explain(&graph, &request);
+            let (_, drawn_us) = replay(&graph, &schedule, &why, &cost, true);
+            let ratio = drawn_us / schedule.predicted_us;
+            assert!(ratio < 1.03, "{} M={m} {tile:?}: {ratio}", graph.name);
+        }
     }
 }
 
