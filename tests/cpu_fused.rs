@@ -11,6 +11,7 @@ use cusync::runtime::{ChainWish, Wishes, plan_text, shipped};
 use cusync_gen::check::{Candidate, Executor, Plan, check};
 use cusync_gen::device::{Device, FUSED_KERNELS};
 use cusync_gen::graph::{Graph, StageId};
+use cusync_gen::policy::Policy;
 use cusync_gen::schedule::{Item, Mode, Part, Schedule};
 
 /// A Hopper GPU so small that a thread for each of its SMs is no burden.
@@ -131,6 +132,38 @@ fn other_pipelines_are_right() {
         for m in [1, 200] {
             for mode in [Mode::Static, Mode::Dynamic] {
                 verify(&format!("{name} {m} {mode:?}"), &planned(name, m, ((128, 128), (1, 1)), mode, true));
+            }
+        }
+    }
+}
+
+/// Every operand that a stage can have, each made by another stage.
+const OPERANDS: &str = r#"Pipeline(
+    name: "operands",
+    dims: { "M": 264 },
+    stages: [
+        Gemm(name: "a", a: "X(M,136)", b: "Wa(136,520)", out: "A(M,520)"),
+        Gemm(name: "b", a: "V(520,136)", b: "Wb(136,392)", out: "B(520,392)"),
+        Gemm(name: "c", a: "u(1,136)", b: "Wc(136,392)", out: "c(1,392)", epilogue: Relu),
+        Gemm(name: "r", a: "X(M,136)", b: "Wr(136,392)", out: "R(M,392)"),
+        Gemm(name: "join", a: "A(M,520)", b: "B(520,392)", bias: "c(1,392)", residual: "R(M,392)",
+             epilogue: Gelu, out: "Z(M,392)"),
+    ],
+)"#;
+
+#[test]
+fn waits_on_every_operand_are_right() {
+    for kernel in FUSED_KERNELS {
+        let shape = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
+        for mode in [Mode::Static, Mode::Dynamic] {
+            for policy in [Policy::Tile, Policy::Row] {
+                let chain = Some(ChainWish { kernel: Some(shape), mode, splits: true });
+                let label = format!("{shape:?} {mode:?} {policy:?}");
+                let wishes = Wishes { chain, policy: Some(policy), ..Wishes::default() };
+                let plan = plan_text(OPERANDS, "operands", &wishes, &small_gpu(4), Executor::Fused);
+                let plan = plan.unwrap_or_else(|e| panic!("{label}: {e}"));
+                assert_eq!(plan.edges().len(), 4);
+                verify(&label, &plan);
             }
         }
     }

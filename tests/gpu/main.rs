@@ -2,8 +2,11 @@
 //!
 //! Without a GPU every test says `skipped:` and passes. `CUSYNC_GPU_QUICK=1` keeps a few sizes.
 
+#![allow(clippy::print_stdout)]
+
 mod bench;
 mod common;
+mod fused;
 mod helpers;
 mod mlp;
 mod replay;
