@@ -31,7 +31,7 @@ pub(super) struct Memory {
 }
 
 /// Elements `rows` x `cols` of a tensor from `(row, col)` on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Box2 {
     pub(super) row: usize,
     pub(super) col: usize,

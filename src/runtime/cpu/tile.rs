@@ -58,10 +58,7 @@ impl CpuPipeline {
     /// Computes a tile and posts it, or leaves its part of the sums in a slab.
     pub(super) fn run_work(&self, work: &Work, scratch: &mut Scratch) -> Result<(), Stop> {
         let (stage, tile) = (&self.graph.stages[work.stage], work.tile);
-        let (row, col) = ((tile.m * stage.out_tile.0) as usize, (tile.n * stage.out_tile.1) as usize);
-        let rows = (stage.out_tile.0 as usize).min(stage.m as usize - row);
-        let cols = (stage.out_tile.1 as usize).min(stage.n as usize - col);
-        let place = Place { work, stage, tile, at: Box2 { row, col, rows, cols } };
+        let place = Place { work, stage, tile, at: work.at };
         if stage.op == Op::Custom {
             self.custom_tile(&place, scratch)?;
         } else {
@@ -78,7 +75,7 @@ impl CpuPipeline {
         match stage.op {
             Op::Gemm { activation } => self.epilogue(&place, activation, scratch)?,
             Op::GatedGemm => {
-                let area = rows * cols;
+                let area = work.at.rows * work.at.cols;
                 let Scratch { sum, sum_up, .. } = scratch;
                 sum[..area].iter_mut().zip(&sum_up[..area]).for_each(|(g, u)| *g = silu(*g) * u);
                 self.memory.store(stage.out, place.at, &sum[..area]);

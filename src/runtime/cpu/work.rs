@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
-use cusync_gen::graph::Graph;
+use cusync_gen::graph::{Graph, Stage};
 use cusync_gen::policy::Tile;
 use cusync_gen::schedule::{Item, Mode, Part, Schedule};
 
 use super::Workers;
+use super::memory::Box2;
 use crate::device::host_policy::HostOrder;
 
 /// A tile, or k-blocks of it.
@@ -15,6 +16,8 @@ pub(super) struct Work {
     /// Index of the stage.
     pub(super) stage: usize,
     pub(super) tile: Tile,
+    /// Elements of the output.
+    pub(super) at: Box2,
     pub(super) k: Range<u32>,
     pub(super) part: Part,
     /// Place of the tile's CTA in its cluster: each has its share of a slab.
@@ -35,6 +38,7 @@ impl Rota {
             (0..graph.stages[stage].tiles()).map(move |i| Work {
                 stage,
                 tile: orders[stage].tile_at(i),
+                at: extent(&graph.stages[stage], orders[stage].tile_at(i)),
                 k: 0..k_blocks,
                 part: Part::Whole,
                 cta: 0,
@@ -82,8 +86,21 @@ impl Rota {
 fn share(graph: &Graph, cluster: (u32, u32), item: &Item, cta: u32) -> Option<Work> {
     let (rows, columns) = cluster;
     let tile = Tile { m: item.m * rows + cta / columns, n: item.n * columns + cta % columns };
-    let grid = graph.stages[item.stage.0].grid;
-    let inside = tile.m < grid.0 && tile.n < grid.1;
-    let (stage, k) = (item.stage.0, item.k_begin..item.k_end);
-    inside.then_some(Work { stage, tile, k, part: item.part, cta })
+    let stage = &graph.stages[item.stage.0];
+    (tile.m < stage.grid.0 && tile.n < stage.grid.1).then(|| Work {
+        stage: item.stage.0,
+        tile,
+        at: extent(stage, tile),
+        k: item.k_begin..item.k_end,
+        part: item.part,
+        cta,
+    })
+}
+
+/// The elements of a tile; the last row and column of tiles are clipped.
+fn extent(stage: &Stage, tile: Tile) -> Box2 {
+    let (row, col) = ((tile.m * stage.out_tile.0) as usize, (tile.n * stage.out_tile.1) as usize);
+    let rows = (stage.out_tile.0 as usize).min(stage.m as usize - row);
+    let cols = (stage.out_tile.1 as usize).min(stage.n as usize - col);
+    Box2 { row, col, rows, cols }
 }
