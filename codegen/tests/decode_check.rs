@@ -51,9 +51,12 @@ type Change = dyn Fn(usize, u32, Vec<DecodeEvent>) -> Vec<DecodeEvent>;
 struct Mutant<'a>(GeneratedDecode<'a>, Box<Change>);
 
 impl DecodeProgram for Mutant<'_> {
-    fn events(&self, stage: StageId, cta: u32, f: &mut dyn FnMut(DecodeEvent)) {
+    fn warps(&self) -> u32 {
+        self.0.warps()
+    }
+    fn events(&self, stage: StageId, cta: u32, warp: u32, f: &mut dyn FnMut(DecodeEvent)) {
         let mut events = Vec::new();
-        self.0.events(stage, cta, &mut |e| events.push(e));
+        self.0.events(stage, cta, warp, &mut |e| events.push(e));
         (self.1)(stage.0, cta, events).into_iter().for_each(f);
     }
 }
@@ -63,7 +66,7 @@ fn mutated(
     change: impl Fn(usize, u32, Vec<DecodeEvent>) -> Vec<DecodeEvent> + 'static,
 ) -> Report {
     let decode = c.decode.as_ref().expect("a plan");
-    judge_decode(c, decode, &Mutant(GeneratedDecode::new(decode), Box::new(change)))
+    judge_decode(c, decode, &Mutant(GeneratedDecode::new(&c.graph, decode), Box::new(change)))
 }
 
 /// Like [`mutated`], event by event.
@@ -80,11 +83,16 @@ fn sound_plans_are_proved() {
             let plan = check(c).expect("proved");
             let decode = plan.decode().expect("carried");
             assert!(plan.schedule().is_none() && plan.executor() == Executor::Fused);
-            assert_eq!(plan.slot_count(), plan.graph().stages[0].n.div_ceil(COLUMN_TILE));
-            assert_eq!(decode.stages[0].posts.len() as u32, plan.slot_count());
-            // All operands of the last stage: one column tile has the posts of its owners, three to five here.
+            let tiles = |s: usize| plan.graph().stages[s].n.div_ceil(COLUMN_TILE);
+            assert_eq!(plan.slot_count(), tiles(0) + tiles(1));
+            assert_eq!(decode.stages[1].slot_base, tiles(0));
+            assert!(decode.width >= m as u32 && (decode.width < 2 * m as u32 || decode.width == 8));
+            // A column tile has the posts of its owners.
             assert!(decode.stages[0].posts.iter().all(|posts| (2..=5).contains(posts)));
-            assert!(decode.stages[1].posts.is_empty(), "nobody waits for the last stage");
+            assert!(
+                decode.stages[1].posts.iter().all(|posts| *posts == 0),
+                "nobody waits for the last stage"
+            );
         }
     }
 }
@@ -104,13 +112,19 @@ fn shares_are_equal() {
 fn chains_without_a_decode_plan() {
     let why = |source: &str, m| choose::decode(&resolved(source, m), h200()).expect_err("none").message;
     assert!(why(GPT3, 65).contains("`up` has 65 rows; a decode kernel takes 64"));
-    let diamond = include_str!("../../policies/diamond.ron");
+    let wide = GPT3.replace("\"I\": 6144", "\"I\": 33792");
     assert!(
-        why(diamond, 8).contains("`right` reads more than weights and the output of the stage before it")
+        why(&wide, 33).contains("`up` gives a CTA 256 rows of weights; at 64 tokens it has room for 128")
     );
+    assert!(choose::decode(&resolved(&wide, 32), h200()).is_ok());
     assert!(
         why(include_str!("../../policies/chain3.ron"), 8).contains("tiles, orders or policies are stated")
     );
+    let product = r#"Pipeline(name: "b", dims: { "M": 8 }, stages: [
+        Gemm(name: "right", a: "X(M,64)", b: "W(64,64)", out: "R(M,64)"),
+        Gemm(name: "join", a: "L(M,M)", b: "R(M,64)", out: "Z(M,64)"),
+    ])"#;
+    assert!(why(product, 64).contains("`join` has a weight or a bias that a stage writes"));
     let a100 = Device::named("a100").expect("shipped");
     assert!(choose::decode(&resolved(GPT3, 8), a100).is_err());
     // The check does not rest on the choice.
@@ -129,15 +143,17 @@ fn chains_without_a_decode_plan() {
 }
 
 #[test]
-fn plans_that_do_not_fit_the_graph() {
+fn plans_that_the_kernel_would_not_follow() {
     let c = edit(|d| {
         d.stages.pop();
     });
     refuted(&c, Obligation::Bounds, &["a decode plan of 1 stages and 132 CTAs for 2 stages"]);
-    let c = edit(|d| d.stages[1].bounds[132] = 8191);
-    refuted(&c, Obligation::Bounds, &["`down` shares out columns 0..8191 of 8192"]);
-    let c = edit(|d| d.stages[0].bounds.swap(4, 5));
-    refuted(&c, Obligation::Bounds, &["`gate_up` gives CTA 4 columns 104..83"]);
+    let c = edit(|d| d.stages[1].bounds[131] += 1);
+    refuted(
+        &c,
+        Obligation::Bounds,
+        &["`down` lets CTA 131 begin at column 8130, and the kernel lets it begin at 8129"],
+    );
     let c = edit(|d| {
         d.stages[0].bounds.remove(3);
     });
@@ -146,8 +162,49 @@ fn plans_that_do_not_fit_the_graph() {
         d.stages[0].posts.pop();
     });
     refuted(&c, Obligation::Bounds, &["`gate_up` has 42 slots for 43 column tiles"]);
-    let c = edit(|d| d.stages[0].slot_base = 1);
-    refuted(&c, Obligation::Bounds, &["`gate_up` begins its slots at 1"]);
+    let c = edit(|d| d.stages[0].posts[7] += 1);
+    refuted(
+        &c,
+        Obligation::Bounds,
+        &["`gate_up` states", "posts to column tile 7, and the kernel reckons with"],
+    );
+    let c = edit(|d| d.stages[1].slot_base = 1);
+    refuted(&c, Obligation::Bounds, &["`down` begins its slots at 1, the stages before it have 43"]);
+    let c = edit(|d| d.stages[1].producer = None);
+    refuted(&c, Obligation::Bounds, &["`down` is said to read stage None"]);
+    let c = edit(|d| d.width = 16);
+    refuted(&c, Obligation::Bounds, &["`gate_up` has 8 rows, and the kernel is for 16"]);
+}
+
+/// Two consumers of one stage, and residuals: an input's, and an earlier stage's.
+fn residuals() -> Candidate {
+    let source = r#"Pipeline(name: "r", dims: { "M": 8, "H": 2048, "I": 1024 }, stages: [
+        Gemm(name: "one", a: "X(M,H)", b: "W1(H,H)", bias: "b1(H)", residual: "X(M,H)", out: "P(M,H)"),
+        Gemm(name: "two", a: "P(M,H)", b: "W2(H,I)", out: "Q(M,I)", epilogue: Gelu),
+        Gemm(name: "three", a: "Q(M,I)", b: "W3(I,H)", residual: "P(M,H)", out: "R(M,H)"),
+    ])"#;
+    choose::decode(&resolved(source, 8), h200()).expect("a decode plan")
+}
+
+#[test]
+fn a_residual_is_the_ctas_own_work() {
+    let c = residuals();
+    assert_eq!(judge(&c).refutations, []);
+    let other = mutated(&c, |stage, _, events| {
+        // One column more than its own.
+        let widen = |e| match e {
+            DecodeEvent::Residual { stage: from, columns } if stage == 2 => {
+                DecodeEvent::Residual { stage: from, columns: columns.start..(columns.end + 1).min(2048) }
+            }
+            other => other,
+        };
+        events.into_iter().map(widen).collect()
+    });
+    only(
+        &other,
+        Obligation::Cover,
+        &["CTA 0 may read `one`'s output in `three` before CTA 1 has written it", "adds as residual"],
+    );
 }
 
 #[test]
@@ -171,30 +228,19 @@ fn a_share_that_is_stored_twice_or_never() {
 
 #[test]
 fn a_post_that_is_missing() {
-    // A share that meets two column tiles posts only the first, then only the last.
-    let keep = |first: bool| {
-        move |stage: usize, cta: u32, e: &DecodeEvent| match (e, c_slots(cta)) {
-            (DecodeEvent::Post { slot, .. }, (one, Some(two))) if stage == 0 => {
-                *slot == if first { one } else { two }
-            }
-            _ => true,
-        }
+    // A share that meets two column tiles posts only the first of them.
+    let keep = |stage: usize, cta: u32, e: &DecodeEvent| match (e, c_slots(cta)) {
+        (DecodeEvent::Post { slot, .. }, (one, Some(_))) if stage == 0 => *slot == one,
+        _ => true,
     };
-    only(
-        &filtered(&sound(), keep(true)),
-        Obligation::Count,
-        &["4 posts to column tile 1", "gets 3", "never ends"],
-    );
-    // The wait values may follow: each owner has one post then, but k-tile 0 does not wait for the slot that CTA 3 posts.
-    let c = edit(|d| {
-        d.stages[0].posts.fill(0);
-        for cta in 0..132 {
-            let (one, two) = c_slots(cta);
-            d.stages[0].posts[two.unwrap_or(one) as usize] += 1;
-        }
-    });
-    let says = ["before CTA 3 has written it", "loads columns 0..64 (k-tile 0)", "posts slots 1..2"];
-    only(&filtered(&c, keep(false)), Obligation::Cover, &says);
+    // k-tile 4 is loaded by a warp that never looks at slot 3, the one that CTA 12 does post.
+    let report = filtered(&sound(), keep);
+    let found: Vec<_> = report.refutations.iter().map(|r| r.obligation).collect();
+    assert_eq!(found, [Obligation::Cover, Obligation::Count]);
+    let text = report.refutations[0].to_string();
+    let says = ["before CTA 12 has written it", "loads, as k-tile 4, columns 256..320", "posts slots 3..4"];
+    says.iter().for_each(|part| assert!(text.contains(part), "`{part}` is not in\n{text}"));
+    assert!(report.refutations[1].message.contains("which gets 3 a run"));
 }
 
 /// The column tiles that a CTA's share of the first stage meets.
@@ -207,8 +253,18 @@ fn c_slots(cta: u32) -> (u32, Option<u32>) {
 #[test]
 fn a_wait_value_that_forgets_the_shares_at_the_edges() {
     // A column tile of 64 holds three whole shares of 20 or 21, and parts of others.
-    let c = edit(|d| d.stages[0].posts.iter_mut().for_each(|p| *p = 3));
-    let report = judge(&c);
+    let waiting_for = |c: &Candidate, change: fn(u32) -> u32| {
+        mutated(c, move |_, _, events| {
+            let changed = |e| match e {
+                DecodeEvent::Wait { stage, slot, value } => {
+                    DecodeEvent::Wait { stage, slot, value: change(value) }
+                }
+                other => other,
+            };
+            events.into_iter().map(changed).collect()
+        })
+    };
+    let report = waiting_for(&sound(), |_| 3);
     let found: Vec<_> = report.refutations.iter().map(|r| r.obligation).collect();
     assert_eq!(found, [Obligation::Cover, Obligation::Count]);
     let text = report.refutations[1].to_string();
@@ -216,8 +272,11 @@ fn a_wait_value_that_forgets_the_shares_at_the_edges() {
         text.contains("CTA 0 waits in `down` for 3 posts to column tile 0 of `gate_up`, which gets 4"),
         "{text}"
     );
-    let c = edit(|d| d.stages[0].posts[7] += 1);
-    refuted(&c, Obligation::Count, &["column tile 7", "the wait never ends"]);
+    only(
+        &waiting_for(&sound(), |value| value + 1),
+        Obligation::Count,
+        &["column tile 0", "the wait never ends"],
+    );
 }
 
 #[test]
@@ -236,13 +295,13 @@ fn a_k_tile_loaded_before_its_wait() {
     only(
         &late,
         Obligation::Cover,
-        &["CTA 0 may read `gate_up`'s output in `down` before CTA 0 has written it", "k-tile 0"],
+        &["CTA 0 may read `gate_up`'s output in `down` before CTA 0 has written it", "as k-tile 0"],
     );
     let wide = mutated(&c, |_, _, events| {
         // Loads of 128 columns behind a wait for 64.
         let widen = |e| match e {
-            DecodeEvent::Load { columns } => {
-                DecodeEvent::Load { columns: columns.start..(columns.end + COLUMN_TILE).min(2752) }
+            DecodeEvent::Load { stage, columns } => {
+                DecodeEvent::Load { stage, columns: columns.start..(columns.end + COLUMN_TILE).min(2752) }
             }
             other => other,
         };
@@ -251,10 +310,10 @@ fn a_k_tile_loaded_before_its_wait() {
     only(
         &wide,
         Obligation::Cover,
-        &["loads columns 0..128", "before CTA 4 has written it", "columns 83..104"],
+        &["as k-tile 0, columns 0..128", "before CTA 4 has written it", "columns 83..104"],
     );
     let unguarded = filtered(&c, |_, cta, e| cta != 7 || !matches!(e, DecodeEvent::Wait { slot: 42, .. }));
-    only(&unguarded, Obligation::Cover, &["CTA 7 may read", "loads columns 2688..2752 (k-tile 42)"]);
+    only(&unguarded, Obligation::Cover, &["CTA 7 may read", "as k-tile 42, columns 2688..2752"]);
 }
 
 #[test]

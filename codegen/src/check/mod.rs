@@ -69,7 +69,7 @@ pub fn judge(candidate: &Candidate) -> Report {
         return report;
     }
     match &candidate.decode {
-        Some(decode) => judge_decode(candidate, decode, &GeneratedDecode::new(decode)),
+        Some(decode) => judge_decode(candidate, decode, &GeneratedDecode::new(&candidate.graph, decode)),
         None => judge_program(candidate, &Generated::new(candidate)),
     }
 }

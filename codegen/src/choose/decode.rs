@@ -4,7 +4,7 @@ use crate::check::{Candidate, Choice, Executor, Practice};
 use crate::device::Device;
 use crate::diagnostic::Diagnostic;
 use crate::graph::Resolved;
-use crate::schedule::decode::{COLUMN_TILE, MAX_TOKENS, decode as share_out};
+use crate::schedule::decode::{COLUMN_TILE, WIDTHS, decode as share_out};
 
 /// The tile that the graph of a decode plan is cut into. The kernel has shares in place of tiles; the graph needs some.
 const NOMINAL_TILE: (u32, u32, u32) = (64, 128, 64);
@@ -16,8 +16,10 @@ const NOMINAL_TILE: (u32, u32, u32) = (64, 128, 64);
 /// orders or policies are stated, which a decode kernel has none of.
 pub fn decode(resolved: &Resolved, device: &Device) -> Result<Candidate, Diagnostic> {
     let refuse = |why: String| {
-        Diagnostic::new("no-kernel", format!("no decode kernel runs this chain: {why}"))
-            .help(format!("it takes a chain of GEMMs with constant weights and at most {MAX_TOKENS} rows"))
+        Diagnostic::new("no-kernel", format!("no decode kernel runs this chain: {why}")).help(format!(
+            "it takes a chain of GEMMs with constant weights and at most {} rows",
+            WIDTHS[WIDTHS.len() - 1]
+        ))
     };
     if device.arch != 90 {
         return Err(refuse(format!("{} has none", device.name)));

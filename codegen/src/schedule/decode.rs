@@ -2,24 +2,30 @@
 //! stage's weights.
 //!
 //! A share is a range of output columns over all of k. The columns of a stage's output are announced in column tiles of
-//! [`COLUMN_TILE`]: a CTA adds one to the slot of each column tile that its share meets, and a CTA of the next stage loads
-//! the activations by k-tiles of the same width, each when its slot has had the posts of all its owners.
+//! [`COLUMN_TILE`]: a CTA adds one to the slot of each column tile that its share meets, and CTAs of a later stage load the
+//! activations by k-tiles of the same width, each when its slot has had the posts of all its owners.
+//!
+//! The arithmetic mirrors `csrc/kernels/decode_layout.h`, which kernels run.
 
 use std::ops::Range;
 
 use crate::device::Device;
-use crate::graph::{Graph, Op, OperandKind};
+use crate::graph::{Graph, Op, OperandKind, Stage, StageId};
 
 /// Width of the column tiles that slots stand for, and of the k-tiles that consumers wait for.
 pub const COLUMN_TILE: u32 = 64;
-/// Most tokens (rows) that a decode kernel takes: they are the N side of one WGMMA.
-pub const MAX_TOKENS: u32 = 64;
+/// Tokens on the N side of one WGMMA, by kernel; a plan takes the least that holds its own.
+pub const WIDTHS: [u32; 4] = [8, 16, 32, 64];
+/// Stages of a decode kernel (`CUSYNC_MAX_DECODE_STAGES`).
+pub const MAX_STAGES: usize = 8;
 
 /// The plan of a decode kernel: one CTA an SM, each of which has its share of every stage, in the order of the stages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decode {
     /// CTAs.
     pub workers: u32,
+    /// Tokens of the kernel, of [`WIDTHS`].
+    pub width: u32,
     /// By stage.
     pub stages: Vec<DecodeStage>,
     /// Predicted length, microseconds.
@@ -31,9 +37,11 @@ pub struct Decode {
 pub struct DecodeStage {
     /// Where shares begin: CTA `c` computes output columns `bounds[c] .. bounds[c + 1]`.
     pub bounds: Vec<u32>,
-    /// First slot of its column tiles in the pipeline's array; none where no stage reads the output.
+    /// The stage that writes operand A; `None` for an input of the pipeline.
+    pub producer: Option<StageId>,
+    /// First slot of its column tiles in the pipeline's array.
     pub slot_base: u32,
-    /// By column tile: the posts of a run, which consumers wait for. Empty where no stage reads the output.
+    /// By column tile: the posts of a run, which consumers wait for. A stage that no stage reads posts none.
     pub posts: Vec<u32>,
 }
 
@@ -59,26 +67,89 @@ pub fn base(columns: u32, workers: u32, cta: u32) -> u32 {
     (u64::from(cta) * u64::from(columns) / u64::from(workers.max(1))) as u32
 }
 
-/// Why a graph has no decode plan; `None` when it has one.
-pub fn unfit(graph: &Graph) -> Option<String> {
+/// CTAs that own some of the columns of a column tile: what kernels wait for, from the ends of the tile alone.
+pub fn owners_of_tile(tile: u32, columns: u32, workers: u32) -> u32 {
+    let owner = |column: u32| {
+        let (column, workers) = (u64::from(column), u64::from(workers.max(1)));
+        (((column + 1) * workers - 1) / u64::from(columns.max(1))) as u32
+    };
+    let (begin, end) = (tile * COLUMN_TILE, ((tile + 1) * COLUMN_TILE).min(columns));
+    if begin >= end {
+        return 0;
+    }
+    // With fewer columns than CTAs, some CTAs between own nothing.
+    (owner(end - 1) - owner(begin) + 1).min(end - begin)
+}
+
+/// The stage that writes a stage's operand A.
+pub(crate) fn producer_of(graph: &Graph, stage: &Stage) -> Option<StageId> {
+    let a = stage.operands.iter().find(|o| o.kind == OperandKind::A)?;
+    graph.tensors[a.tensor.0].producer
+}
+
+/// Whether some stage reads the output of `stage` as its operand A: only then it is announced.
+pub(crate) fn is_read(graph: &Graph, stage: StageId) -> bool {
+    graph.stages.iter().any(|s| producer_of(graph, s) == Some(stage))
+}
+
+/// 64-row tiles of weights that a CTA may own: what the accumulators have registers for.
+fn max_row_tiles(width: u32) -> u32 {
+    if width == 64 { 2 } else { 4 }
+}
+
+/// Rows of weights that the widest share spans in shared memory. Gate and up rows come in groups of 8 and 8.
+fn rows_of(stage: &Stage, workers: u32) -> u32 {
+    let features = stage.n.div_ceil(workers.max(1));
+    match (&stage.op, features % 8) {
+        (Op::GatedGemm, 0) => features * 2,
+        (Op::GatedGemm, rest) => features / 8 * 16 + 8 + rest,
+        _ => features,
+    }
+}
+
+/// The kernel's tokens for so many rows; `None` for more than any kernel takes.
+pub fn width_of(rows: u32) -> Option<u32> {
+    WIDTHS.into_iter().find(|width| rows <= *width)
+}
+
+/// Why `workers` CTAs of a decode kernel cannot run a graph; `None` when they can.
+pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
+    if graph.stages.len() > MAX_STAGES {
+        return Some(format!("{} stages; a decode kernel takes {MAX_STAGES}", graph.stages.len()));
+    }
     for (s, stage) in graph.stages.iter().enumerate() {
+        let Some(width) = width_of(stage.m) else {
+            let most = WIDTHS[WIDTHS.len() - 1];
+            return Some(format!("`{}` has {} rows; a decode kernel takes {most}", stage.name, stage.m));
+        };
+        let constant = |o: &crate::graph::Operand| match o.kind {
+            OperandKind::A => true,
+            OperandKind::B | OperandKind::Up | OperandKind::Bias => {
+                graph.tensors[o.tensor.0].producer.is_none()
+            }
+            // A CTA adds what it has written itself, or what nobody writes.
+            OperandKind::Residual => true,
+            OperandKind::Custom(_) => false,
+        };
+        let plain = |o: &crate::graph::Operand| o.kind != OperandKind::Bias;
+        let rows = rows_of(stage, workers);
         let why = if stage.op == Op::Custom {
             "is Custom".into()
-        } else if stage.m > MAX_TOKENS {
-            format!("has {} rows; a decode kernel takes {MAX_TOKENS}", stage.m)
         } else if stage.split_k > 1 {
             "states a split along k".into()
-        } else if stage.operands.iter().any(|o| {
-            let produced = graph.tensors[o.tensor.0].producer.is_some();
-            match o.kind {
-                OperandKind::A => produced != (s > 0),
-                OperandKind::B | OperandKind::Up => produced,
-                OperandKind::Bias | OperandKind::Residual | OperandKind::Custom(_) => true,
-            }
-        }) {
-            "reads more than weights and the output of the stage before it".into()
-        } else if s > 0 && graph.tensors[stage.operands[0].tensor.0].producer.map(|p| p.0 + 1) != Some(s) {
-            "does not read the output of the stage before it".into()
+        } else if !stage.operands.iter().all(constant) {
+            "has a weight or a bias that a stage writes".into()
+        } else if stage.op == Op::GatedGemm && !stage.operands.iter().all(plain) {
+            "is gated and has a bias".into()
+        } else if is_read(graph, StageId(s)) && stage.n % 8 != 0 {
+            format!("hands on rows of {} elements, no multiple of 8", stage.n)
+        } else if u64::from(stage.n + 1) * u64::from(workers) > u64::from(u32::MAX) {
+            format!("has {} columns, too many for 32 bits of arithmetic", stage.n)
+        } else if rows > 64 * max_row_tiles(width) {
+            format!(
+                "gives a CTA {rows} rows of weights; at {width} tokens it has room for {}",
+                64 * max_row_tiles(width)
+            )
         } else {
             continue;
         };
@@ -92,29 +163,26 @@ pub fn unfit(graph: &Graph) -> Option<String> {
 /// # Errors
 /// Why there is none: see [`unfit`].
 pub fn decode(graph: &Graph, device: &Device) -> Result<Decode, String> {
-    if let Some(why) = unfit(graph) {
+    let workers = device.sms;
+    if let Some(why) = unfit(graph, workers) {
         return Err(why);
     }
-    let workers = device.sms;
     let mut slots = 0;
     let stages = graph.stages.iter().enumerate().map(|(s, stage)| {
         let bounds: Vec<u32> = (0..=workers).map(|c| base(stage.n, workers, c)).collect();
-        let read = s + 1 < graph.stages.len();
-        let mut posts = vec![0; if read { stage.n.div_ceil(COLUMN_TILE) as usize } else { 0 }];
-        if read {
-            for share in bounds.windows(2) {
-                column_tiles(&(share[0]..share[1])).for_each(|t| posts[t as usize] += 1);
-            }
-        }
+        let read = is_read(graph, StageId(s));
+        let owners = |tile| if read { owners_of_tile(tile, stage.n, workers) } else { 0 };
+        let posts: Vec<u32> = (0..stage.n.div_ceil(COLUMN_TILE)).map(owners).collect();
         let slot_base = slots;
         slots += posts.len() as u32;
-        DecodeStage { bounds, slot_base, posts }
+        DecodeStage { bounds, producer: producer_of(graph, stage), slot_base, posts }
     });
     let stages = stages.collect();
-    Ok(Decode { workers, stages, predicted_us: predicted_us(graph, device) })
+    let width = graph.stages.first().and_then(|s| width_of(s.m)).unwrap_or(WIDTHS[0]);
+    Ok(Decode { workers, width, stages, predicted_us: predicted_us(graph, device) })
 }
 
-/// The streams of weights one after the other, with a hand-off between them.
+/// The streams of weights one after the other, with a hand-off where a stage waits.
 fn predicted_us(graph: &Graph, device: &Device) -> f64 {
     let cost = device.cost_model();
     let bytes: f64 = graph
@@ -124,7 +192,7 @@ fn predicted_us(graph: &Graph, device: &Device) -> f64 {
         .map(|o| &graph.tensors[o.tensor.0])
         .map(|t| 2.0 * f64::from(t.rows) * f64::from(t.cols))
         .sum();
-    let hand_offs = graph.stages.len().saturating_sub(1) as f64;
+    let hand_offs = graph.stages.iter().filter(|s| producer_of(graph, s).is_some()).count() as f64;
     bytes / (cost.read_tbs * 1e6) + cost.launch_us + hand_offs * (cost.post_us + cost.handoff_us)
 }
 
