@@ -175,6 +175,80 @@ int32_t cusync_fused_create(const cusync_fused_args* args, cusync_fused** out);
 int32_t cusync_fused_launch(const cusync_fused* fused, const cusync_launch* launch);
 void cusync_fused_destroy(cusync_fused* fused);
 
+/// ---- decode: a chain of GEMM stages for at most 64 tokens, one persistent kernel ---------------------------------
+///
+/// Weights stand on the tensor cores' M side and tokens on the N side. Worker (CTA) c of P computes features (columns of
+/// D) [c * n / P, (c + 1) * n / P) of every stage over all of k, so nothing is split and nothing is added twice. Its
+/// share of the weights is laid out once (cusync_decode_relay) in the order in which it is streamed. A stage that
+/// others of the chain read posts one semaphore for every 64 columns of its D.
+
+enum {
+  CUSYNC_MAX_DECODE_STAGES = 8,
+  CUSYNC_DECODE_INPUT = 0xffffffffu,  ///< cusync_decode_stage.producer: `a` is written before the launch
+};
+
+/// One stage: d = act(a w + bias) + residual or, gated, d = silu(a wg) * (a wu).
+typedef struct cusync_decode_stage {
+  uint32_t operation;    ///< CUSYNC_GEMM or CUSYNC_GATED_GEMM
+  uint32_t k, n;         ///< n: columns of d, also when gated
+  uint32_t activation;   ///< enum cusync_activation
+  uint32_t producer;     ///< the earlier stage of this chain that writes `a`, or CUSYNC_DECODE_INPUT
+  uint32_t stage, edge;  ///< of the plan, for reports
+  const void* weights;   ///< as cusync_decode_relay leaves them, for the same number of workers
+  const void* a;         ///< m x k
+  void* d;               ///< m x n; n is a multiple of 8 when another stage reads it
+  const void* bias;      ///< NULL, or n elements
+  const void* residual;  ///< NULL, or m x n: an input, or any earlier stage's d
+} cusync_decode_stage;
+
+typedef struct cusync_decode_args {
+  uint32_t element;                   ///< enum cusync_element
+  uint32_t width;                     ///< tokens of the MMA: 8, 16, 32 or 64; 0: the least that holds m
+  uint32_t m;                         ///< tokens, at most `width`
+  uint32_t workers;                   ///< CTAs; all of them must be resident at once, one an SM
+  uint32_t stage_count;
+  const cusync_decode_stage* stages;  ///< host array, producers before consumers
+  uint32_t* semaphores;               ///< device: sum over the stages of ceil(n / 64) words, zeroed once
+  uint32_t* epochs;                   ///< device: a word for each worker, zeroed once
+  // Tuning; 0 takes the default of each. All are in bytes of shared memory of one CTA, but for the slots.
+  uint32_t chunk_bytes;               ///< weights that one ring entry aims at
+  uint32_t ring_bytes;                ///< ring of weights; default: what is left
+  uint32_t activation_slots;          ///< ring of 64-wide activation tiles, a multiple of 4
+  uint32_t in_flight_bytes;           ///< most weights on their way at once
+  uint32_t ahead_bytes;               ///< the same while the ring fills with weights of a stage that still waits
+  uint32_t starve;                    ///< 1: no stage posts (tests)
+  uint32_t skip_waits;                ///< 1: no stage waits (timing only: results are then meaningless)
+  uint32_t stream_only;               ///< 1: weights stream through the ring and nothing else happens (the read limit)
+  unsigned long long timeout_ns;      ///< of one wait; 0: the default of 1 s
+  cusync_report* report;              ///< device pointer of a pinned host record
+  cusync_trace* trace;                ///< device, or NULL: workers * stage_count records, `item` being the stage
+} cusync_decode_args;
+
+/// One compiled decode kernel.
+typedef struct cusync_decode_info {
+  uint32_t element;    ///< enum cusync_element
+  uint32_t width;      ///< tokens
+  uint32_t row_tiles;  ///< most 64-row tiles of weights that a worker may own in a stage
+  uint32_t threads, shared_bytes, registers;
+} cusync_decode_info;
+
+typedef struct cusync_decode cusync_decode;
+
+uint32_t cusync_decode_kernels(cusync_decode_info* out, uint32_t capacity);
+/// Workers that are resident at once on the current device: one an SM.
+int32_t cusync_decode_workers(uint32_t* workers);
+/// Bytes of a stage's re-laid weights: `n` columns of d, gated or not, k rounded up to 64.
+unsigned long long cusync_decode_weights_bytes(uint32_t operation, uint32_t k, uint32_t n);
+/// Lays out the k x n row-major `weights` (of a gated stage: the gate's, and `up` the other; else `up` is NULL) for
+/// `workers` workers into `out`, asynchronously on `stream`.
+int32_t cusync_decode_relay(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers, const void* weights,
+                            const void* up, void* out, void* stream);
+/// CUSYNC_ERROR_NOT_BUILT: a stage gives a worker more rows than `row_tiles`, or the GPU is of another architecture.
+int32_t cusync_decode_create(const cusync_decode_args* args, cusync_decode** out);
+/// `programmatic` as for cusync_fused_launch.
+int32_t cusync_decode_launch(const cusync_decode* decode, const cusync_launch* launch);
+void cusync_decode_destroy(cusync_decode* decode);
+
 /// The Stream-K peer: D = act(A B + bias), CUTLASS's own kernel, one of the benchmark's baselines. `workspace` of
 /// `workspace_bytes`; call with workspace NULL to learn the size.
 typedef struct cusync_streamk cusync_streamk;

@@ -108,3 +108,32 @@ int32_t cusync_fused_launch(const cusync_fused* fused, const cusync_launch* laun
 }
 
 void cusync_fused_destroy(cusync_fused* fused) { (void)fused; }
+
+uint32_t cusync_decode_kernels(cusync_decode_info* out, uint32_t capacity) {
+  (void)out, (void)capacity;
+  return 0;
+}
+
+int32_t cusync_decode_workers(uint32_t* workers) {
+  if (workers) *workers = 0;
+  return CUSYNC_ERROR_NOT_BUILT;
+}
+
+int32_t cusync_decode_relay(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers, const void* weights,
+                            const void* up, void* out, void* stream) {
+  (void)operation, (void)k, (void)n, (void)workers, (void)weights, (void)up, (void)out, (void)stream;
+  return CUSYNC_ERROR_NOT_BUILT;
+}
+
+int32_t cusync_decode_create(const cusync_decode_args* args, cusync_decode** out) {
+  (void)args;
+  if (out) *out = NULL;
+  return CUSYNC_ERROR_NOT_BUILT;
+}
+
+int32_t cusync_decode_launch(const cusync_decode* decode, const cusync_launch* launch) {
+  (void)decode, (void)launch;
+  return CUSYNC_ERROR_NOT_BUILT;
+}
+
+void cusync_decode_destroy(cusync_decode* decode) { (void)decode; }

@@ -137,6 +137,76 @@ CUSYNC_DEVICE void cp_async_bulk_wait_group_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
 }
 
+// ---- barriers of shared memory (mbarrier) -----------------------------------------------------------------------
+
+/// Prepares a barrier whose phase completes after `arrivals` arrivals (and the bytes that they announce).
+CUSYNC_DEVICE void mbarrier_init(uint64_t* barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(uint32_t(__cvta_generic_to_shared(barrier))),
+               "r"(arrivals)
+               : "memory");
+}
+
+/// Makes initialised barriers visible to the async proxy; a barrier of the CTA must follow for its other threads.
+CUSYNC_DEVICE void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+/// Whether the phase of this parity is complete; may suspend the thread for a while before it says no.
+CUSYNC_DEVICE bool mbarrier_try_wait_parity(uint64_t* barrier, uint32_t parity) {
+  uint32_t complete;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n"
+      "}\n"
+      : "=r"(complete)
+      : "r"(uint32_t(__cvta_generic_to_shared(barrier))), "r"(parity)
+      : "memory");
+  return complete != 0;
+}
+
+/// Arrives once, releasing this thread's accesses to shared memory.
+CUSYNC_DEVICE void mbarrier_arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(uint32_t(__cvta_generic_to_shared(barrier)))
+               : "memory");
+}
+
+/// Arrives once and announces `bytes` that bulk copies will bring in this phase.
+CUSYNC_DEVICE void mbarrier_arrive_expect_tx(uint64_t* barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
+                   uint32_t(__cvta_generic_to_shared(barrier))),
+               "r"(bytes)
+               : "memory");
+}
+
+// ---- copies into shared memory ----------------------------------------------------------------------------------
+
+/// Copies `bytes` (a multiple of 16, like both addresses) that are read once: the L2 evicts them first. The barrier
+/// counts the bytes as they arrive.
+CUSYNC_DEVICE void cp_async_bulk_shared_evict_first(void* shared, void const* global, uint32_t bytes,
+                                                    uint64_t* barrier) {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
+          uint32_t(__cvta_generic_to_shared(shared))),
+      "l"(global), "r"(bytes), "r"(uint32_t(__cvta_generic_to_shared(barrier))), "l"(policy)
+      : "memory");
+}
+
+/// Copies 16 bytes past the L1, or writes 16 zero bytes when not `valid` (the source is then not read).
+CUSYNC_DEVICE void cp_async_16_or_zero(uint32_t shared_address, void const* global, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address), "l"(global),
+               "r"(valid ? 16u : 0u)
+               : "memory");
+}
+
+/// Arrives once when all of this thread's cp.async so far are complete; counts among the expected arrivals.
+CUSYNC_DEVICE void cp_async_mbarrier_arrive_noinc(uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(
+                   uint32_t(__cvta_generic_to_shared(barrier)))
+               : "memory");
+}
+
 // ---- programmatic dependent launch ----------------------------------------------------------------------------
 
 /// Lets the next kernel of the stream start once every CTA of this one has issued it or has ended.

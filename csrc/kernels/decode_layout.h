@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Who owns what of a decode stage, and where each weight lies once re-laid. Host and device; kernel, re-layout and the
+// sizes that callers ask for all come from here.
+//
+// In device memory the weights of a stage are: worker by worker; of a worker, k-block by k-block (64 elements, 128
+// bytes a row); of a k-block, row by row, the eight 16-byte pieces of a row permuted as WGMMA's 128-byte swizzle wants
+// them in shared memory, so that a plain bulk copy brings them ready to multiply.
+//
+// A worker's rows are its features in order. Of a gated stage they are groups of 8 features, 8 gate rows and then 8 up
+// rows, so that one thread's accumulators hold gate and up of the same output. The last group may be shorter: in
+// device memory its rows follow one another; in shared memory its up rows start at the group's ninth row.
+#pragma once
+#include "cusync/policy.hpp"
+
+namespace cusync::kernels::decode {
+
+inline constexpr uint32_t kBlock = 64;       ///< k elements of a k-block, and columns of D behind one semaphore
+inline constexpr uint32_t kRowBytes = 128;   ///< a row of a k-block
+inline constexpr uint32_t kSwizzleBytes = 1024;  ///< eight rows: what the swizzle repeats after
+
+CUSYNC_HD constexpr uint32_t round_up(uint32_t x, uint32_t to) { return ceil_div(x, to) * to; }
+
+CUSYNC_HD constexpr uint32_t k_blocks(uint32_t k) { return ceil_div(k, kBlock); }
+
+/// Features [first_feature(c), first_feature(c + 1)) belong to worker c. features * workers stays below 2^32.
+CUSYNC_HD constexpr uint32_t first_feature(uint32_t worker, uint32_t features, uint32_t workers) {
+  return worker * features / workers;
+}
+
+/// The worker that owns a feature: the last one that starts at or before it.
+CUSYNC_HD constexpr uint32_t owner_of(uint32_t feature, uint32_t features, uint32_t workers) {
+  return ((feature + 1) * workers - 1) / features;
+}
+
+/// Workers that own some of the 64 features of column tile `tile`: the posts of one run to its semaphore.
+CUSYNC_HD constexpr uint32_t owners_of_tile(uint32_t tile, uint32_t features, uint32_t workers) {
+  uint32_t const begin = tile * kBlock, end = min_u32(begin + kBlock, features);
+  uint32_t const spread = owner_of(end - 1, features, workers) - owner_of(begin, features, workers) + 1;
+  return min_u32(spread, end - begin);  // with fewer features than workers, some workers between own nothing
+}
+
+/// Rows of weights of `features` features of one worker in device memory.
+CUSYNC_HD constexpr uint32_t stored_rows(uint32_t features, bool gated) { return gated ? 2 * features : features; }
+
+/// Of them, rows that one copy brings to the start of the block's place in shared memory. The rest is the up rows
+/// of a short last group.
+CUSYNC_HD constexpr uint32_t head_rows(uint32_t features, bool gated) {
+  return gated ? features / 8 * 16 + features % 8 : features;
+}
+
+/// Row of shared memory at which that rest starts.
+CUSYNC_HD constexpr uint32_t tail_row(uint32_t features) { return features / 8 * 16 + 8; }
+
+/// Rows of shared memory that a k-block spans.
+CUSYNC_HD constexpr uint32_t shared_rows(uint32_t features, bool gated) {
+  if (!gated) return features;
+  return features % 8 ? tail_row(features) + features % 8 : features * 2;
+}
+
+/// Place of a row in its k-block in device memory; `up`: 0 for gate or a plain stage, 1 for up.
+CUSYNC_HD constexpr uint32_t stored_row(uint32_t feature, uint32_t up, uint32_t features, bool gated) {
+  if (!gated) return feature;
+  uint32_t const group = feature / 8, rest = features % 8;
+  bool const whole = group < features / 8;
+  return group * 16 + up * (whole ? 8 : rest) + feature % 8;
+}
+
+/// Bytes of all weights before worker `worker`'s.
+CUSYNC_HD constexpr uint64_t worker_offset(uint32_t worker, uint32_t k, uint32_t features, bool gated,
+                                           uint32_t workers) {
+  return uint64_t(stored_rows(first_feature(worker, features, workers), gated)) * k_blocks(k) * kRowBytes;
+}
+
+/// Bytes of a stage's weights.
+CUSYNC_HD constexpr uint64_t weights_bytes(uint32_t k, uint32_t features, bool gated) {
+  return uint64_t(stored_rows(features, gated)) * k_blocks(k) * kRowBytes;
+}
+
+}  // namespace cusync::kernels::decode

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Lays a stage's weights out for the decode kernels, once, when they are bound.
+#include "decode_layout.h"
+#include "element.cuh"
+
+namespace cusync::kernels {
+namespace {
+
+constexpr unsigned kThreads = 256;
+
+struct Relay {
+  uint32_t k, features, workers, gated;
+  uint16_t const *plain, *up;  // k x features; `plain` is the gate of a gated stage
+  char* out;
+};
+
+/// One thread moves 8 elements of one row: neighbours take neighbouring features, so reads coalesce.
+__global__ void __launch_bounds__(kThreads) relay(Relay const r, unsigned long long pieces) {
+  using namespace decode;
+  auto i = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x;
+  auto const stride = gridDim.x * (unsigned long long)blockDim.x;
+  for (; i < pieces; i += stride) {
+    uint32_t const feature = uint32_t(i % r.features);
+    uint32_t const rest = uint32_t(i / r.features), up = r.gated ? rest % 2 : 0, piece = r.gated ? rest / 2 : rest;
+    uint16_t const* const from = up ? r.up : r.plain;
+    uint16_t values[8];
+#pragma unroll
+    for (uint32_t j = 0; j < 8; ++j) {
+      uint32_t const k = piece * 8 + j;
+      values[j] = k < r.k ? from[uint64_t(k) * r.features + feature] : uint16_t(0);  // +0 in both formats
+    }
+    uint32_t const worker = owner_of(feature, r.features, r.workers);
+    uint32_t const first = first_feature(worker, r.features, r.workers);
+    uint32_t const owned = first_feature(worker + 1, r.features, r.workers) - first;
+    uint32_t const row = stored_row(feature - first, up, owned, r.gated);
+    uint32_t const phase = (feature - first) % 8;  // of the row in shared memory, gated or not
+    uint64_t const at = worker_offset(worker, r.k, r.features, r.gated, r.workers) +
+                        uint64_t(piece / 8) * stored_rows(owned, r.gated) * kRowBytes + row * kRowBytes +
+                        ((piece % 8) ^ phase) * 16;
+    *reinterpret_cast<uint4*>(r.out + at) = *reinterpret_cast<uint4 const*>(values);
+  }
+}
+
+bool aligned(void const* pointer, uintptr_t to) { return (reinterpret_cast<uintptr_t>(pointer) & (to - 1)) == 0; }
+
+}  // namespace
+}  // namespace cusync::kernels
+
+using namespace cusync::kernels;
+
+extern "C" int32_t cusync_decode_relay(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers,
+                                       void const* weights, void const* up, void* out, void* stream) {
+  bool const gated = operation == CUSYNC_GATED_GEMM;
+  if (operation > CUSYNC_GATED_GEMM || !k || !n || !workers || !weights || !out || !aligned(out, 16) ||
+      gated != (up != nullptr))
+    return CUSYNC_ERROR_BAD_ARGUMENT;
+  if (uint64_t(n + 1) * workers >> 32) return CUSYNC_ERROR_BAD_ARGUMENT;
+  Relay const request{k,     n, workers, gated, static_cast<uint16_t const*>(weights), static_cast<uint16_t const*>(up),
+                      static_cast<char*>(out)};
+  unsigned long long const pieces = (unsigned long long)n * (gated ? 2 : 1) * decode::k_blocks(k) * 8;
+  relay<<<blocks_for(pieces, kThreads), kThreads, 0, cudaStream_t(stream)>>>(request, pieces);
+  return status_of(cudaGetLastError());
+}

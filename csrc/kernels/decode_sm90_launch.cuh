@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The host half of the decode kernels: the plan of shared memory, attributes, launch.
+#pragma once
+#include <new>
+
+#include "decode_sm90.cuh"
+#include "decode_sm90.h"
+
+namespace cusync::kernels::decode {
+
+inline constexpr uint32_t kSharedLimit = 227 * 1024;
+
+/// Slots of the activation ring unless a caller says otherwise: enough tiles on their way to hide the L2's latency.
+constexpr uint32_t default_slots(uint32_t width) { return width == 8 ? 32 : width == 16 ? 24 : width == 32 ? 16 : 12; }
+
+inline constexpr uint32_t kDefaultChunk = 12 * 1024, kDefaultInFlight = 72 * 1024, kDefaultAhead = 24 * 1024;
+
+inline uint32_t or_default(uint32_t value, uint32_t otherwise) { return value ? value : otherwise; }
+
+/// Fills in a stage's geometry; false when a worker would own more rows than the kernel has accumulators for.
+inline bool plan_stage(Stage& stage, cusync_decode_stage const& from, uint32_t workers, uint32_t width,
+                       uint32_t chunk_bytes) {
+  stage.k = from.k, stage.features = from.n, stage.blocks = k_blocks(from.k);
+  stage.gated = from.operation == CUSYNC_GATED_GEMM;
+  stage.activation = from.activation, stage.index = from.stage, stage.edge = from.edge;
+  stage.weights = static_cast<char const*>(from.weights);
+  stage.a = from.a, stage.d = from.d, stage.bias = from.bias, stage.residual = from.residual;
+  uint32_t const rows = shared_rows(ceil_div(from.n, workers), stage.gated);
+  stage.row_tiles = ceil_div(rows, 64);
+  stage.block_bytes = round_up(rows * kRowBytes, kSwizzleBytes);
+  uint32_t const blocks = stage.row_tiles > 1 ? 1 : chunk_bytes / stage.block_bytes;
+  stage.blocks_per_chunk = blocks >= 4 ? 4 : blocks >= 2 ? 2 : 1;
+  return stage.row_tiles <= max_row_tiles(width);
+}
+
+/// Lays out shared memory; false when nothing sensible fits.
+inline bool plan_shared(Params& p, cusync_decode_args const& args, uint32_t width) {
+  uint32_t units = 0, largest = 0, reach = 0;
+  for (uint32_t s = 0; s < p.stage_count; ++s) {
+    Stage const& stage = p.stages[s];
+    uint32_t const in_stage = stage.row_tiles * width / 8, chunk = stage.blocks_per_chunk * stage.block_bytes;
+    if (in_stage > units) units = in_stage;
+    if (chunk > largest) largest = chunk;
+    // The last row tile of a chunk at the ring's end reads past it, up to here.
+    uint32_t const past = stage.row_tiles * 64 * kRowBytes - stage.block_bytes;
+    if (past > reach) reach = past;
+  }
+  uint32_t const pass_units = min_u32(kExchangeUnits, ceil_div(units, 2));
+  // The two directions lie kExchangeUnits apart.
+  uint32_t const exchange = (kExchangeUnits + pass_units) * kUnitBytes;
+  uint32_t const slots = p.activation_slots * width * kRowBytes;
+  uint32_t const barriers = (2 * kMaxChunks + 2 * p.activation_slots) * 8;
+  uint32_t const rest = slots + exchange + barriers + uint32_t(p.stage_count * sizeof(Share));
+  if (rest >= kSharedLimit || rest < reach) return false;
+  uint32_t ring = (kSharedLimit - rest) / kSwizzleBytes * kSwizzleBytes;
+  if (args.ring_bytes) ring = min_u32(ring, args.ring_bytes / kSwizzleBytes * kSwizzleBytes);
+  if (ring < 4 * largest) return false;
+  p.ring_bytes = ring;
+  p.shared.ring = 0;
+  p.shared.activations = ring;
+  p.shared.exchange = p.shared.activations + slots;
+  p.shared.chunk_barriers = p.shared.exchange + exchange;
+  p.shared.slot_barriers = p.shared.chunk_barriers + 2 * kMaxChunks * 8;
+  p.shared.shares = p.shared.slot_barriers + 2 * p.activation_slots * 8;
+  p.shared.bytes = p.shared.shares + uint32_t(p.stage_count * sizeof(Share));
+  return true;
+}
+
+/// Semaphores: a range for each stage; posts only where a later stage reads.
+inline void couple(Params& p, cusync_decode_args const& args) {
+  uint32_t* next = args.semaphores;
+  uint32_t* slots[CUSYNC_MAX_DECODE_STAGES];
+  for (uint32_t s = 0; s < p.stage_count; ++s) {
+    slots[s] = next;
+    next += ceil_div(args.stages[s].n, kBlock);
+    uint32_t const producer = args.stages[s].producer;
+    if (producer == CUSYNC_DECODE_INPUT) continue;
+    p.stages[s].produced_features = args.stages[producer].n;
+    if (!args.skip_waits) p.stages[s].waits = slots[producer];
+    if (!args.starve) p.stages[producer].posts = slots[producer];
+  }
+}
+
+template <class Element, int Width>
+struct Chain final : cusync_decode {
+  Params params;
+
+  int32_t launch(cusync_launch const& launch) const override {
+    cudaLaunchAttribute attributes[2];
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(params.workers);
+    config.blockDim = dim3(kThreads);
+    config.dynamicSmemBytes = params.shared.bytes;
+    config.stream = static_cast<cudaStream_t>(launch.stream);
+    config.attrs = attributes;
+    if (launch.programmatic) {
+      cudaLaunchAttribute& a = attributes[config.numAttrs++];
+      a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      a.val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (launch.completion_event) {
+      cudaLaunchAttribute& a = attributes[config.numAttrs++];
+      a.id = cudaLaunchAttributeLaunchCompletionEvent;
+      a.val.launchCompletionEvent.event = static_cast<cudaEvent_t>(launch.completion_event);
+      a.val.launchCompletionEvent.flags = 0;
+    }
+    void* arguments[] = {const_cast<Params*>(&params)};
+    return status_of(cudaLaunchKernelExC(&config, reinterpret_cast<void const*>(decode<Element, Width>), arguments));
+  }
+};
+
+template <class Element, int Width>
+uint32_t registers() {
+  cudaFuncAttributes attributes{};
+  bool const known = cudaFuncGetAttributes(&attributes, decode<Element, Width>) == cudaSuccess;
+  if (!known) cudaGetLastError();  // no device to ask is not an error of this call
+  return known ? uint32_t(attributes.numRegs) : 0;
+}
+
+template <class Element, int Width>
+int32_t create(cusync_decode_args const& args, cusync_decode** out) {
+  int device = 0, major = 0, minor = 0, sms = 0, per_sm = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (!error) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  if (!error) error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  if (!error) error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
+  if (error) return status_of(error);
+  if (major != 9 || minor != 0) return CUSYNC_ERROR_NOT_BUILT;
+
+  Params p{};
+  p.stage_count = args.stage_count, p.m = args.m, p.workers = args.workers;
+  p.activation_slots = or_default(args.activation_slots, default_slots(Width));
+  p.in_flight_bytes = or_default(args.in_flight_bytes, kDefaultInFlight);
+  p.ahead_bytes = or_default(args.ahead_bytes, kDefaultAhead);
+  p.stream_only = args.stream_only;
+  p.epochs = args.epochs, p.timeout_ns = args.timeout_ns, p.report = args.report, p.trace = args.trace;
+  for (uint32_t s = 0; s < args.stage_count; ++s)
+    if (!plan_stage(p.stages[s], args.stages[s], args.workers, Width, or_default(args.chunk_bytes, kDefaultChunk)))
+      return CUSYNC_ERROR_NOT_BUILT;
+  if (!plan_shared(p, args, Width)) return CUSYNC_ERROR_BAD_ARGUMENT;
+  couple(p, args);
+
+  // Asking for the attributes loads the module now: loading it lazily, at a launch beside a kernel that spins, could
+  // wait for that kernel.
+  cudaFuncAttributes attributes{};
+  auto* const kernel = decode<Element, Width>;
+  error = cudaFuncGetAttributes(&attributes, kernel);
+  // The most that any chain asks for: chains of one kernel share the attribute.
+  if (!error) error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedLimit);
+  if (!error) error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kernel, kThreads, p.shared.bytes);
+  if (error) return status_of(error);
+  // Workers wait for each other, so all must be resident.
+  if (args.workers > uint32_t(sms) * uint32_t(per_sm)) return CUSYNC_ERROR_BAD_ARGUMENT;
+
+  auto* chain = new (std::nothrow) Chain<Element, Width>;
+  if (!chain) return CUSYNC_ERROR_NO_MEMORY;
+  chain->params = p;
+  *out = chain;
+  return CUSYNC_OK;
+}
+
+}  // namespace cusync::kernels::decode
+
+namespace cusync::kernels {
+
+template <cusync_element Element, int Width>
+DecodeFamily decode_sm90_family() {
+  using Number = std::conditional_t<Element == CUSYNC_F16, cutlass::half_t, cutlass::bfloat16_t>;
+  return {{Element, uint32_t(Width), decode::max_row_tiles(Width), decode::kThreads, decode::kSharedLimit, 0},
+          decode::registers<Number, Width>,
+          decode::create<Number, Width>};
+}
+
+}  // namespace cusync::kernels

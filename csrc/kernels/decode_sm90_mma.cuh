@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The main loop: weights (64 rows a tile) times activations (8 to 64 tokens), both from shared memory.
+#pragma once
+#include <utility>
+
+#include "cute/arch/mma_sm90_gmma.hpp"
+#include "cute/arch/mma_sm90_desc.hpp"
+#include "cutlass/bfloat16.h"
+#include "cutlass/half.h"
+
+#include "decode_sm90_config.cuh"
+
+namespace cusync::kernels::decode {
+
+/// CuTe's WGMMA instruction of 64 rows by `Width` tokens by 16.
+template <class Element, int Width>
+struct Instruction;
+
+#define CUSYNC_INSTRUCTION(Number, Width, Name)                                                         \
+  template <>                                                                                           \
+  struct Instruction<Number, Width> {                                                                   \
+    using Type = cute::SM90::GMMA::Name<cute::SM90::GMMA::Major::K, cute::SM90::GMMA::Major::K>;        \
+  };
+CUSYNC_INSTRUCTION(cutlass::half_t, 8, MMA_64x8x16_F32F16F16_SS)
+CUSYNC_INSTRUCTION(cutlass::half_t, 16, MMA_64x16x16_F32F16F16_SS)
+CUSYNC_INSTRUCTION(cutlass::half_t, 32, MMA_64x32x16_F32F16F16_SS)
+CUSYNC_INSTRUCTION(cutlass::half_t, 64, MMA_64x64x16_F32F16F16_SS)
+CUSYNC_INSTRUCTION(cutlass::bfloat16_t, 8, MMA_64x8x16_F32BF16BF16_SS)
+CUSYNC_INSTRUCTION(cutlass::bfloat16_t, 16, MMA_64x16x16_F32BF16BF16_SS)
+CUSYNC_INSTRUCTION(cutlass::bfloat16_t, 32, MMA_64x32x16_F32BF16BF16_SS)
+CUSYNC_INSTRUCTION(cutlass::bfloat16_t, 64, MMA_64x64x16_F32BF16BF16_SS)
+#undef CUSYNC_INSTRUCTION
+
+template <class Atom, size_t... I>
+CUSYNC_DEVICE void fma(uint64_t weights, uint64_t activations, float (&sums)[sizeof...(I)], std::index_sequence<I...>) {
+  Atom::fma(weights, activations, sums[I]..., cute::SM90::GMMA::ScaleOut::One);
+}
+
+/// Rows of 128 bytes under the 128-byte swizzle, eight of them 1024 bytes apart from the next eight.
+CUSYNC_DEVICE uint64_t descriptor(void const* shared) {
+  cute::GmmaDescriptor d;
+  d.bitfield.start_address_ = uint16_t(__cvta_generic_to_shared(shared) >> 4);
+  d.bitfield.leading_byte_offset_ = 1;  // unused under a swizzle
+  d.bitfield.stride_byte_offset_ = kSwizzleBytes >> 4;
+  d.bitfield.layout_type_ = uint8_t(cute::SM90::GMMA::LayoutType::B128);
+  return d;
+}
+
+/// The walk along the ring of activations.
+struct SlotPosition {
+  uint32_t slot = 0, parity = 0;
+
+  CUSYNC_DEVICE void pass(uint32_t count, uint32_t slots) {
+    slot += count;
+    if (slot >= slots) slot -= slots, parity ^= 1;
+  }
+};
+
+/// Sums of one warpgroup: RowTiles x 64 rows by Width tokens.
+template <class Element, int Width, int RowTiles>
+struct Sums {
+  float v[RowTiles][Width / 2] = {};
+
+  /// Adds `Blocks` k-blocks: weights at `weights`, `block_bytes` apart, activations in the slots from `at` on.
+  template <int Blocks>
+  CUSYNC_DEVICE void multiply(Params const& p, Shared const& shared, char const* weights, uint32_t block_bytes,
+                              SlotPosition& at) {
+    constexpr uint64_t kStep = 32 >> 4, kTile = 64 * kRowBytes >> 4;  // 16 elements of k, 64 rows
+    uint64_t activations[Blocks];
+    uint32_t slots[Blocks];
+#pragma unroll
+    for (int b = 0; b < Blocks; ++b) {
+      wait_phase(shared.slot_full(at.slot), at.parity, p.timeout_ns);
+      slots[b] = at.slot;
+      activations[b] = descriptor(shared.slots() + at.slot * (Width * kRowBytes));
+      at.pass(1, p.activation_slots);
+    }
+    // The tiles were written by other threads' cp.async; WGMMA reads through the async proxy.
+    ptx::fence_proxy_async_shared_cta();
+    __syncwarp();
+    uint64_t const first = descriptor(weights);
+    uint64_t const block = block_bytes >> 4;
+    fence();
+    cute::warpgroup_arrive();
+#pragma unroll
+    for (int b = 0; b < Blocks; ++b)
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+#pragma unroll
+        for (int r = 0; r < RowTiles; ++r)
+          fma<typename Instruction<Element, Width>::Type>(first + b * block + r * kTile + k * kStep,
+                                                          activations[b] + k * kStep, v[r],
+                                                          std::make_index_sequence<Width / 2>{});
+    cute::warpgroup_commit_batch();
+    cute::warpgroup_wait<0>();
+    fence();
+    if (threadIdx.x % 32 == 0) {
+#pragma unroll
+      for (int b = 0; b < Blocks; ++b) ptx::mbarrier_arrive(shared.slot_empty(slots[b]));
+    }
+  }
+
+ private:
+  CUSYNC_DEVICE void fence() {
+#pragma unroll
+    for (int r = 0; r < RowTiles; ++r)
+#pragma unroll
+      for (int i = 0; i < Width / 2; ++i) cute::warpgroup_fence_operand(v[r][i]);
+  }
+};
+
+/// Where a math warp stands in both rings.
+struct MathPosition {
+  RingPosition ring;
+  SlotPosition slots;
+};
+
+/// This warpgroup's half of a stage: every other chunk.
+template <int Blocks, class Element, int Width, int RowTiles>
+CUSYNC_DEVICE void main_loop(Sums<Element, Width, RowTiles>& sums, Params const& p, Shared const& shared, uint32_t s,
+                             uint32_t group, MathPosition& at) {
+  Stage const& stage = p.stages[s];
+  Share const& share = shared.share(s);
+  uint32_t const bytes = Blocks * stage.block_bytes, chunks = share.chunks;
+  uint32_t chunk = share.start;
+#pragma unroll 1
+  for (uint32_t i = 0; i < chunks; ++i) {
+    at.ring.skip_for(bytes, p.ring_bytes);
+    uint32_t const blocks = blocks_in(stage, chunk);
+    if (i % 2 == group) {
+      wait_phase(shared.chunk_full(at.ring.barrier), at.ring.parity, p.timeout_ns);
+      char const* const weights = shared.ring(at.ring.offset);
+      if (blocks == Blocks) {
+        sums.template multiply<Blocks>(p, shared, weights, stage.block_bytes, at.slots);
+      } else {
+#pragma unroll 1
+        for (uint32_t b = 0; b < blocks; ++b)
+          sums.template multiply<1>(p, shared, weights + b * stage.block_bytes, 0, at.slots);
+      }
+      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.chunk_empty(at.ring.barrier));
+      if (p.trace && threadIdx.x == 0 && i == 0)
+        p.trace[blockIdx.x * p.stage_count + s].loaded = ptx::globaltimer();
+    } else {
+      at.slots.pass(blocks, p.activation_slots);
+    }
+    at.ring.pass(bytes);
+    if (++chunk == chunks) chunk = 0;
+  }
+}
+
+}  // namespace cusync::kernels::decode

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The thread that streams weights: it never waits for a semaphore, so the next stage's weights come in while its
+// activations are still being computed.
+#pragma once
+#include "decode_sm90_config.cuh"
+
+namespace cusync::kernels::decode {
+
+/// A second walk along the chunks, behind the one that issues them.
+struct Trail {
+  RingPosition at;
+  uint32_t stage = 0, left = 0, bytes = 0;
+  uint32_t passed = 0;  ///< chunks behind it
+
+  /// Goes to the chunk; returns the bytes of the ring that it and the unused piece before it take.
+  CUSYNC_DEVICE uint32_t enter(Params const& p, Shared const& shared) {
+    while (left == 0) {
+      left = shared.share(stage).chunks;
+      bytes = p.stages[stage].blocks_per_chunk * p.stages[stage].block_bytes;
+      ++stage;
+    }
+    return at.skip_for(bytes, p.ring_bytes) + bytes;
+  }
+
+  CUSYNC_DEVICE void leave() {
+    at.pass(bytes);
+    --left;
+    ++passed;
+  }
+};
+
+/// Space in the ring, and how much is on its way. Few bytes in flight keep the SMs of the GPU together: with more, some
+/// run microseconds ahead of others and the stages' ends spread.
+class WeightRing {
+ public:
+  CUSYNC_DEVICE WeightRing(Params const& p, Shared const& shared) : p_(p), shared_(shared) {}
+
+  /// Makes room for a chunk of `bytes` with at most `limit` bytes in flight, itself included (or it alone).
+  CUSYNC_DEVICE void reserve(uint32_t bytes, uint32_t limit) {
+    while (in_flight_ && in_flight_ + bytes > limit) see_arrival();
+    uint32_t const taken = head_.skip_for(bytes, p_.ring_bytes) + bytes;
+    while (used_ + taken > p_.ring_bytes || issued_ - freed_.passed == kMaxChunks) free_oldest();
+    used_ += taken;
+    in_flight_ += bytes;
+    ++issued_;
+  }
+
+  CUSYNC_DEVICE RingPosition const& head() const { return head_; }
+  CUSYNC_DEVICE void pass(uint32_t bytes) { head_.pass(bytes); }
+
+ private:
+  CUSYNC_DEVICE void see_arrival() {
+    arrived_.enter(p_, shared_);
+    wait_phase(shared_.chunk_full(arrived_.at.barrier), arrived_.at.parity, p_.timeout_ns);
+    in_flight_ -= arrived_.bytes;
+    arrived_.leave();
+  }
+
+  CUSYNC_DEVICE void free_oldest() {
+    // Until the kernel before this one has ended nothing is multiplied, and that is no fault of this one.
+    if (!p_.stream_only && freed_.passed == 0) ptx::griddepcontrol_wait();
+    if (arrived_.passed == freed_.passed) see_arrival();
+    uint32_t const taken = freed_.enter(p_, shared_);
+    wait_phase(shared_.chunk_empty(freed_.at.barrier), freed_.at.parity, p_.timeout_ns);
+    used_ -= taken;
+    freed_.leave();
+  }
+
+  Params const& p_;
+  Shared const& shared_;
+  RingPosition head_;
+  Trail arrived_, freed_;
+  uint32_t used_ = 0, in_flight_ = 0, issued_ = 0;
+};
+
+/// One k-block of this worker's rows.
+CUSYNC_DEVICE void copy_block(Share const& share, char* to, char const* from, uint64_t* barrier) {
+  ptx::cp_async_bulk_shared_evict_first(to, from, share.head_bytes, barrier);
+  if (share.head_bytes != share.block_bytes)
+    ptx::cp_async_bulk_shared_evict_first(to + share.tail_offset, from + share.head_bytes,
+                                          share.block_bytes - share.head_bytes, barrier);
+}
+
+/// By one thread.
+CUSYNC_DEVICE void stream_weights(Params const& p, Shared const& shared) {
+  WeightRing ring(p, shared);
+#pragma unroll 1
+  for (uint32_t s = 0; s < p.stage_count; ++s) {
+    Stage const& stage = p.stages[s];
+    Share const share = shared.share(s);
+    uint32_t const bytes = stage.blocks_per_chunk * stage.block_bytes;
+    uint32_t chunk = share.start;
+#pragma unroll 1
+    for (uint32_t i = 0; i < share.chunks; ++i) {
+      bool const ahead = stage.waits && i * bytes < p.ring_bytes;
+      ring.reserve(bytes, ahead ? p.ahead_bytes : p.in_flight_bytes);
+      uint32_t const blocks = blocks_in(stage, chunk);
+      uint64_t* const barrier = shared.chunk_full(ring.head().barrier);
+      ptx::mbarrier_arrive_expect_tx(barrier, blocks * share.block_bytes);
+      char* const to = shared.ring(ring.head().offset);
+      char const* const from = share.weights + uint64_t(chunk) * stage.blocks_per_chunk * share.block_bytes;
+#pragma unroll 1
+      for (uint32_t b = 0; b < blocks; ++b)
+        copy_block(share, to + b * stage.block_bytes, from + b * share.block_bytes, barrier);
+      ring.pass(bytes);
+      if (++chunk == ceil_div(stage.blocks, stage.blocks_per_chunk)) chunk = 0;
+    }
+  }
+}
+
+}  // namespace cusync::kernels::decode
