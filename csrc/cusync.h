@@ -193,6 +193,7 @@ typedef struct cusync_decode_stage {
   uint32_t k, n;         ///< n: columns of d, also when gated
   uint32_t activation;   ///< enum cusync_activation
   uint32_t producer;     ///< the earlier stage of this chain that writes `a`, or CUSYNC_DECODE_INPUT
+  uint32_t slot_base;    ///< first of its ceil(n / 64) semaphores; used where another stage reads d
   uint32_t stage, edge;  ///< of the plan, for reports
   const void* weights;   ///< as cusync_decode_relay leaves them, for the same number of workers
   const void* a;         ///< m x k
@@ -208,7 +209,7 @@ typedef struct cusync_decode_args {
   uint32_t workers;                   ///< CTAs; all of them must be resident at once, one an SM
   uint32_t stage_count;
   const cusync_decode_stage* stages;  ///< host array, producers before consumers
-  uint32_t* semaphores;               ///< device: sum over the stages of ceil(n / 64) words, zeroed once
+  uint32_t* semaphores;               ///< device: the plan's slots, zeroed once
   uint32_t* epochs;                   ///< device: a word for each worker, zeroed once
   // Tuning; 0 takes the default of each. All are in bytes of shared memory of one CTA, but for the slots.
   uint32_t chunk_bytes;               ///< weights that one ring entry aims at

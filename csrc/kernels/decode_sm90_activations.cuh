@@ -49,13 +49,13 @@ class ActivationLoader {
     uint32_t const tile = exists ? wrap(start + mine, stage.blocks) : 0;
     uint32_t const want =
         exists ? wait_value(epoch_, owners_of_tile(tile, stage.produced_features, p_.workers)) : 0;
-    bool const there = !exists || reached(ptx::ld_acquire_gpu(stage.waits + tile), want);
+    bool const there = !exists || reached(ptx::ld_acquire_gpu(stage.waits + stage.wait_base + tile), want);
     uint32_t const missing = __ballot_sync(~0u, !there);
     uint32_t known = missing ? next_ + (__ffs(int(missing)) - 1) * kLoadWarps : next_ + 32 * kLoadWarps;
     if (missing & 1) {
       if (lane_ == 0) {
         Watch const watch{p_.report, p_.timeout_ns, stage.index};
-        wait_reached(stage.waits, tile, want, {stage.edge, 0, blockIdx.x, tile}, watch);
+        wait_reached(stage.waits, stage.wait_base + tile, want, {stage.edge, 0, blockIdx.x, tile}, watch);
       }
       known = next_ + kLoadWarps;
     }

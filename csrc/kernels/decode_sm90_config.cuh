@@ -22,6 +22,9 @@ inline constexpr uint32_t kMaxChunks = 64;  ///< chunks alive in the ring
 inline constexpr uint32_t kExchangeUnits = 4;  ///< accumulator units that a warpgroup hands over at a time
 inline constexpr uint32_t kUnitBytes = 128 * 16;
 
+/// Of `units` in all, those that a warpgroup hands over at a time.
+CUSYNC_HD constexpr uint32_t exchange_units(uint32_t units) { return min_u32(kExchangeUnits, ceil_div(units, 2)); }
+
 /// Most 64-row tiles of a worker: what the accumulators have registers for.
 constexpr uint32_t max_row_tiles(uint32_t width) { return width == 64 ? 2 : 4; }
 
@@ -34,8 +37,9 @@ struct Stage {
   uint32_t activation;        ///< enum cusync_activation
   uint32_t index, edge;       ///< for reports
   uint32_t produced_features; ///< of the stage that writes `a`
-  uint32_t const* waits;      ///< its semaphores; NULL: `a` is an input, or waits are skipped
-  uint32_t* posts;            ///< NULL: nobody waits
+  uint32_t wait_base;         ///< its first slot
+  uint32_t const* waits;      ///< all slots; NULL: `a` is an input, or waits are skipped
+  uint32_t* posts;            ///< this stage's first slot; NULL: nobody waits
   char const* weights;
   void const* a;
   void const* bias;

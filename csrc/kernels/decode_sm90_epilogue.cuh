@@ -13,7 +13,7 @@ template <class Element, int Width, int RowTiles>
 class Epilogue {
  public:
   static constexpr uint32_t kUnits = RowTiles * Width / 8;
-  static constexpr uint32_t kPassUnits = 2 * kExchangeUnits;
+  static constexpr uint32_t kGiven = exchange_units(kUnits), kPassUnits = 2 * kGiven;
 
   CUSYNC_DEVICE Epilogue(Params const& p, Shared const& shared, uint32_t s, uint32_t group)
       : p_(p), stage_(p.stages[s]), share_(shared.share(s)), exchange_(shared.exchange()), group_(group) {
@@ -47,10 +47,10 @@ class Epilogue {
   template <int Group>
   CUSYNC_DEVICE void pass(Sums<Element, Width, RowTiles>& sums, uint32_t first) const {
     uint32_t const thread = threadIdx.x % 128;
-    float4* const given = exchange_ + (1 - Group) * kExchangeUnits * 128 + thread;
-    float4 const* const taken = exchange_ + Group * kExchangeUnits * 128 + thread;
+    float4* const given = exchange_ + (1 - Group) * kGiven * 128 + thread;
+    float4 const* const taken = exchange_ + Group * kGiven * 128 + thread;
 #pragma unroll
-    for (uint32_t i = 0; i < kExchangeUnits; ++i) {
+    for (uint32_t i = 0; i < kGiven; ++i) {
       uint32_t const u = first + 2 * i + 1 - Group;
       if (u < kUnits) {
         float const* const v = &sums.v[u / (Width / 8)][u % (Width / 8) * 4];
@@ -59,7 +59,7 @@ class Epilogue {
     }
     ptx::bar_sync(1, kMathThreads);
 #pragma unroll
-    for (uint32_t i = 0; i < kExchangeUnits; ++i) {
+    for (uint32_t i = 0; i < kGiven; ++i) {
       uint32_t const u = first + 2 * i + Group;
       if (u < kUnits) {
         uint32_t const r = u / (Width / 8), block = u % (Width / 8);

@@ -45,9 +45,7 @@ inline bool plan_shared(Params& p, cusync_decode_args const& args, uint32_t widt
     uint32_t const past = stage.row_tiles * 64 * kRowBytes - stage.block_bytes;
     if (past > reach) reach = past;
   }
-  uint32_t const pass_units = min_u32(kExchangeUnits, ceil_div(units, 2));
-  // The two directions lie kExchangeUnits apart.
-  uint32_t const exchange = (kExchangeUnits + pass_units) * kUnitBytes;
+  uint32_t const exchange = 2 * exchange_units(units) * kUnitBytes;  // both directions
   uint32_t const slots = p.activation_slots * width * kRowBytes;
   uint32_t const barriers = (2 * kMaxChunks + 2 * p.activation_slots) * 8;
   uint32_t const rest = slots + exchange + barriers + uint32_t(p.stage_count * sizeof(Share));
@@ -66,18 +64,16 @@ inline bool plan_shared(Params& p, cusync_decode_args const& args, uint32_t widt
   return true;
 }
 
-/// Semaphores: a range for each stage; posts only where a later stage reads.
+/// Who waits for whom: a stage posts only when a later one reads what it writes.
 inline void couple(Params& p, cusync_decode_args const& args) {
-  uint32_t* next = args.semaphores;
-  uint32_t* slots[CUSYNC_MAX_DECODE_STAGES];
   for (uint32_t s = 0; s < p.stage_count; ++s) {
-    slots[s] = next;
-    next += ceil_div(args.stages[s].n, kBlock);
     uint32_t const producer = args.stages[s].producer;
     if (producer == CUSYNC_DECODE_INPUT) continue;
+    uint32_t const slots = args.stages[producer].slot_base;
     p.stages[s].produced_features = args.stages[producer].n;
-    if (!args.skip_waits) p.stages[s].waits = slots[producer];
-    if (!args.starve) p.stages[producer].posts = slots[producer];
+    p.stages[s].wait_base = slots;
+    if (!args.skip_waits) p.stages[s].waits = args.semaphores;
+    if (!args.starve) p.stages[producer].posts = args.semaphores + slots;
   }
 }
 

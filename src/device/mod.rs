@@ -14,6 +14,7 @@ pub mod host_policy;
 
 mod context;
 mod cublaslt;
+mod decode;
 mod error;
 mod fused;
 mod gemm;
@@ -23,6 +24,10 @@ mod stream;
 
 pub use context::{Device, driver_version, gpu_count};
 pub use cublaslt::CublasLt;
+pub use decode::{
+    Decode, DecodeArgs, DecodeMemory, DecodeMode, DecodeStage, DecodeTuning, DecodeWeights, decode_kernels,
+    decode_workers,
+};
 pub use error::{Error, Result};
 pub use fused::{Fused, FusedArgs, FusedMemory, FusedShape, FusedStage, fused_kernels, fused_workers};
 pub use gemm::{Gemm, GemmArgs, Schedule, StreamK, Synchronisation, kernels};

@@ -637,6 +637,206 @@ impl Default for cusync_fused_args {
 pub struct cusync_fused {
     _unused: [u8; 0],
 }
+pub const CUSYNC_MAX_DECODE_STAGES: _bindgen_ty_3 = 8;
+#[doc = "< cusync_decode_stage.producer: `a` is written before the launch"]
+pub const CUSYNC_DECODE_INPUT: _bindgen_ty_3 = 4294967295;
+#[doc = " ---- decode: a chain of GEMM stages for at most 64 tokens, one persistent kernel ---------------------------------\n\n Weights stand on the tensor cores' M side and tokens on the N side. Worker (CTA) c of P computes features (columns of\n D) [c * n / P, (c + 1) * n / P) of every stage over all of k, so nothing is split and nothing is added twice. Its\n share of the weights is laid out once (cusync_decode_relay) in the order in which it is streamed. A stage that\n others of the chain read posts one semaphore for every 64 columns of its D."]
+pub type _bindgen_ty_3 = ::std::os::raw::c_uint;
+#[doc = " One stage: d = act(a w + bias) + residual or, gated, d = silu(a wg) * (a wu)."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_decode_stage {
+    #[doc = "< CUSYNC_GEMM or CUSYNC_GATED_GEMM"]
+    pub operation: u32,
+    #[doc = "< n: columns of d, also when gated"]
+    pub k: u32,
+    #[doc = "< n: columns of d, also when gated"]
+    pub n: u32,
+    #[doc = "< enum cusync_activation"]
+    pub activation: u32,
+    #[doc = "< the earlier stage of this chain that writes `a`, or CUSYNC_DECODE_INPUT"]
+    pub producer: u32,
+    #[doc = "< first of its ceil(n / 64) semaphores; used where another stage reads d"]
+    pub slot_base: u32,
+    #[doc = "< of the plan, for reports"]
+    pub stage: u32,
+    #[doc = "< of the plan, for reports"]
+    pub edge: u32,
+    #[doc = "< as cusync_decode_relay leaves them, for the same number of workers"]
+    pub weights: *const ::std::os::raw::c_void,
+    #[doc = "< m x k"]
+    pub a: *const ::std::os::raw::c_void,
+    #[doc = "< m x n; n is a multiple of 8 when another stage reads it"]
+    pub d: *mut ::std::os::raw::c_void,
+    #[doc = "< NULL, or n elements"]
+    pub bias: *const ::std::os::raw::c_void,
+    #[doc = "< NULL, or m x n: an input, or any earlier stage's d"]
+    pub residual: *const ::std::os::raw::c_void,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_decode_stage"][::std::mem::size_of::<cusync_decode_stage>() - 72usize];
+    ["Alignment of cusync_decode_stage"][::std::mem::align_of::<cusync_decode_stage>() - 8usize];
+    ["Offset of field: cusync_decode_stage::operation"]
+        [::std::mem::offset_of!(cusync_decode_stage, operation) - 0usize];
+    ["Offset of field: cusync_decode_stage::k"][::std::mem::offset_of!(cusync_decode_stage, k) - 4usize];
+    ["Offset of field: cusync_decode_stage::n"][::std::mem::offset_of!(cusync_decode_stage, n) - 8usize];
+    ["Offset of field: cusync_decode_stage::activation"]
+        [::std::mem::offset_of!(cusync_decode_stage, activation) - 12usize];
+    ["Offset of field: cusync_decode_stage::producer"]
+        [::std::mem::offset_of!(cusync_decode_stage, producer) - 16usize];
+    ["Offset of field: cusync_decode_stage::slot_base"]
+        [::std::mem::offset_of!(cusync_decode_stage, slot_base) - 20usize];
+    ["Offset of field: cusync_decode_stage::stage"]
+        [::std::mem::offset_of!(cusync_decode_stage, stage) - 24usize];
+    ["Offset of field: cusync_decode_stage::edge"]
+        [::std::mem::offset_of!(cusync_decode_stage, edge) - 28usize];
+    ["Offset of field: cusync_decode_stage::weights"]
+        [::std::mem::offset_of!(cusync_decode_stage, weights) - 32usize];
+    ["Offset of field: cusync_decode_stage::a"][::std::mem::offset_of!(cusync_decode_stage, a) - 40usize];
+    ["Offset of field: cusync_decode_stage::d"][::std::mem::offset_of!(cusync_decode_stage, d) - 48usize];
+    ["Offset of field: cusync_decode_stage::bias"]
+        [::std::mem::offset_of!(cusync_decode_stage, bias) - 56usize];
+    ["Offset of field: cusync_decode_stage::residual"]
+        [::std::mem::offset_of!(cusync_decode_stage, residual) - 64usize];
+};
+impl Default for cusync_decode_stage {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_decode_args {
+    #[doc = "< enum cusync_element"]
+    pub element: u32,
+    #[doc = "< tokens of the MMA: 8, 16, 32 or 64; 0: the least that holds m"]
+    pub width: u32,
+    #[doc = "< tokens, at most `width`"]
+    pub m: u32,
+    #[doc = "< CTAs; all of them must be resident at once, one an SM"]
+    pub workers: u32,
+    pub stage_count: u32,
+    #[doc = "< host array, producers before consumers"]
+    pub stages: *const cusync_decode_stage,
+    #[doc = "< device: the plan's slots, zeroed once"]
+    pub semaphores: *mut u32,
+    #[doc = "< device: a word for each worker, zeroed once"]
+    pub epochs: *mut u32,
+    #[doc = "< weights that one ring entry aims at"]
+    pub chunk_bytes: u32,
+    #[doc = "< ring of weights; default: what is left"]
+    pub ring_bytes: u32,
+    #[doc = "< ring of 64-wide activation tiles, a multiple of 4"]
+    pub activation_slots: u32,
+    #[doc = "< most weights on their way at once"]
+    pub in_flight_bytes: u32,
+    #[doc = "< the same while the ring fills with weights of a stage that still waits"]
+    pub ahead_bytes: u32,
+    #[doc = "< 1: no stage posts (tests)"]
+    pub starve: u32,
+    #[doc = "< 1: no stage waits (timing only: results are then meaningless)"]
+    pub skip_waits: u32,
+    #[doc = "< 1: weights stream through the ring and nothing else happens (the read limit)"]
+    pub stream_only: u32,
+    #[doc = "< of one wait; 0: the default of 1 s"]
+    pub timeout_ns: ::std::os::raw::c_ulonglong,
+    #[doc = "< device pointer of a pinned host record"]
+    pub report: *mut cusync_report,
+    #[doc = "< device, or NULL: workers * stage_count records, `item` being the stage"]
+    pub trace: *mut cusync_trace,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_decode_args"][::std::mem::size_of::<cusync_decode_args>() - 104usize];
+    ["Alignment of cusync_decode_args"][::std::mem::align_of::<cusync_decode_args>() - 8usize];
+    ["Offset of field: cusync_decode_args::element"]
+        [::std::mem::offset_of!(cusync_decode_args, element) - 0usize];
+    ["Offset of field: cusync_decode_args::width"]
+        [::std::mem::offset_of!(cusync_decode_args, width) - 4usize];
+    ["Offset of field: cusync_decode_args::m"][::std::mem::offset_of!(cusync_decode_args, m) - 8usize];
+    ["Offset of field: cusync_decode_args::workers"]
+        [::std::mem::offset_of!(cusync_decode_args, workers) - 12usize];
+    ["Offset of field: cusync_decode_args::stage_count"]
+        [::std::mem::offset_of!(cusync_decode_args, stage_count) - 16usize];
+    ["Offset of field: cusync_decode_args::stages"]
+        [::std::mem::offset_of!(cusync_decode_args, stages) - 24usize];
+    ["Offset of field: cusync_decode_args::semaphores"]
+        [::std::mem::offset_of!(cusync_decode_args, semaphores) - 32usize];
+    ["Offset of field: cusync_decode_args::epochs"]
+        [::std::mem::offset_of!(cusync_decode_args, epochs) - 40usize];
+    ["Offset of field: cusync_decode_args::chunk_bytes"]
+        [::std::mem::offset_of!(cusync_decode_args, chunk_bytes) - 48usize];
+    ["Offset of field: cusync_decode_args::ring_bytes"]
+        [::std::mem::offset_of!(cusync_decode_args, ring_bytes) - 52usize];
+    ["Offset of field: cusync_decode_args::activation_slots"]
+        [::std::mem::offset_of!(cusync_decode_args, activation_slots) - 56usize];
+    ["Offset of field: cusync_decode_args::in_flight_bytes"]
+        [::std::mem::offset_of!(cusync_decode_args, in_flight_bytes) - 60usize];
+    ["Offset of field: cusync_decode_args::ahead_bytes"]
+        [::std::mem::offset_of!(cusync_decode_args, ahead_bytes) - 64usize];
+    ["Offset of field: cusync_decode_args::starve"]
+        [::std::mem::offset_of!(cusync_decode_args, starve) - 68usize];
+    ["Offset of field: cusync_decode_args::skip_waits"]
+        [::std::mem::offset_of!(cusync_decode_args, skip_waits) - 72usize];
+    ["Offset of field: cusync_decode_args::stream_only"]
+        [::std::mem::offset_of!(cusync_decode_args, stream_only) - 76usize];
+    ["Offset of field: cusync_decode_args::timeout_ns"]
+        [::std::mem::offset_of!(cusync_decode_args, timeout_ns) - 80usize];
+    ["Offset of field: cusync_decode_args::report"]
+        [::std::mem::offset_of!(cusync_decode_args, report) - 88usize];
+    ["Offset of field: cusync_decode_args::trace"]
+        [::std::mem::offset_of!(cusync_decode_args, trace) - 96usize];
+};
+impl Default for cusync_decode_args {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[doc = " One compiled decode kernel."]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_decode_info {
+    #[doc = "< enum cusync_element"]
+    pub element: u32,
+    #[doc = "< tokens"]
+    pub width: u32,
+    #[doc = "< most 64-row tiles of weights that a worker may own in a stage"]
+    pub row_tiles: u32,
+    pub threads: u32,
+    pub shared_bytes: u32,
+    pub registers: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_decode_info"][::std::mem::size_of::<cusync_decode_info>() - 24usize];
+    ["Alignment of cusync_decode_info"][::std::mem::align_of::<cusync_decode_info>() - 4usize];
+    ["Offset of field: cusync_decode_info::element"]
+        [::std::mem::offset_of!(cusync_decode_info, element) - 0usize];
+    ["Offset of field: cusync_decode_info::width"]
+        [::std::mem::offset_of!(cusync_decode_info, width) - 4usize];
+    ["Offset of field: cusync_decode_info::row_tiles"]
+        [::std::mem::offset_of!(cusync_decode_info, row_tiles) - 8usize];
+    ["Offset of field: cusync_decode_info::threads"]
+        [::std::mem::offset_of!(cusync_decode_info, threads) - 12usize];
+    ["Offset of field: cusync_decode_info::shared_bytes"]
+        [::std::mem::offset_of!(cusync_decode_info, shared_bytes) - 16usize];
+    ["Offset of field: cusync_decode_info::registers"]
+        [::std::mem::offset_of!(cusync_decode_info, registers) - 20usize];
+};
+#[repr(C)]
+#[derive(Debug)]
+pub struct cusync_decode {
+    _unused: [u8; 0],
+}
 #[doc = " The Stream-K peer: D = act(A B + bias), CUTLASS's own kernel, one of the benchmark's baselines. `workspace` of\n `workspace_bytes`; call with workspace NULL to learn the size."]
 #[repr(C)]
 #[derive(Debug)]
@@ -659,6 +859,27 @@ unsafe extern "C" {
     #[doc = " `programmatic`: the launch may begin while the kernel before it ends: weights stream meanwhile, everything else\n waits for that kernel's memory."]
     pub fn cusync_fused_launch(fused: *const cusync_fused, launch: *const cusync_launch) -> i32;
     pub fn cusync_fused_destroy(fused: *mut cusync_fused);
+    pub fn cusync_decode_kernels(out: *mut cusync_decode_info, capacity: u32) -> u32;
+    #[doc = " Workers that are resident at once on the current device: one an SM."]
+    pub fn cusync_decode_workers(workers: *mut u32) -> i32;
+    #[doc = " Bytes of a stage's re-laid weights: `n` columns of d, gated or not, k rounded up to 64."]
+    pub fn cusync_decode_weights_bytes(operation: u32, k: u32, n: u32) -> ::std::os::raw::c_ulonglong;
+    #[doc = " Lays out the k x n row-major `weights` (of a gated stage: the gate's, and `up` the other; else `up` is NULL) for\n `workers` workers into `out`, asynchronously on `stream`."]
+    pub fn cusync_decode_relay(
+        operation: u32,
+        k: u32,
+        n: u32,
+        workers: u32,
+        weights: *const ::std::os::raw::c_void,
+        up: *const ::std::os::raw::c_void,
+        out: *mut ::std::os::raw::c_void,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
+    #[doc = " CUSYNC_ERROR_NOT_BUILT: a stage gives a worker more rows than `row_tiles`, or the GPU is of another architecture."]
+    pub fn cusync_decode_create(args: *const cusync_decode_args, out: *mut *mut cusync_decode) -> i32;
+    #[doc = " `programmatic` as for cusync_fused_launch."]
+    pub fn cusync_decode_launch(decode: *const cusync_decode, launch: *const cusync_launch) -> i32;
+    pub fn cusync_decode_destroy(decode: *mut cusync_decode);
     pub fn cusync_streamk_create(
         args: *const cusync_gemm_args,
         workspace: *mut ::std::os::raw::c_void,

@@ -6,6 +6,8 @@
 
 mod bench;
 mod common;
+mod decode;
+mod decode_rig;
 mod fused;
 mod helpers;
 mod mlp;

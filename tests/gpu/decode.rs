@@ -1,0 +1,285 @@
+//! The decode kernels on a GPU: right at every width and shape, bit-equal from run to run, replayable, and how fast.
+
+use crate::common::{Gpu, gpu, quick};
+use crate::decode_rig::{Layer, Model, Rig, gated, models, plain};
+use cusync::device::{DecodeMode, DecodeTuning, Launch};
+use cusync::ffi;
+
+/// The GPU when it is a Hopper and this binary has decode kernels.
+fn hopper() -> Option<Gpu> {
+    let gpu = gpu()?;
+    if gpu.device.capability() != (9, 0) || cusync::device::decode_kernels().is_empty() {
+        println!("skipped: decode kernels need a GPU of compute capability 9.0 and a build for it");
+        return None;
+    }
+    Some(gpu)
+}
+
+/// Poisons, runs eagerly and programmatically, compares every layer, and compares the runs bit by bit.
+fn assert_runs_right(gpu: &Gpu, model: &Model, m: u32, element: u32) {
+    let rig = Rig::new(&gpu.device, model, m, element, 1);
+    let chain = rig.chain(0, DecodeTuning::default(), DecodeMode::Run);
+    let label = format!("{} M = {m}, element {element}", model.name);
+    for seed in 0..2 {
+        rig.refill(500 + seed);
+        let mut first = None;
+        for programmatic in [false, true, true, false] {
+            rig.poison();
+            rig.launch(&chain, programmatic);
+            rig.synchronize(&label);
+            let bits = rig.outputs();
+            match &first {
+                None => {
+                    rig.assert_right(&label);
+                    first = Some(bits);
+                }
+                Some(first) => {
+                    assert!(*first == bits, "{label}: programmatic {programmatic} differs in its bits")
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn mlps_are_right() {
+    let Some(gpu) = hopper() else { return };
+    let sizes: &[u32] = if quick() { &[1, 37] } else { &[1, 3, 8, 16, 17, 32, 37, 64] };
+    for model in models() {
+        for &m in sizes {
+            for element in [ffi::CUSYNC_F16, ffi::CUSYNC_BF16] {
+                assert_runs_right(&gpu, &model, m, element);
+            }
+        }
+    }
+}
+
+/// Shapes that are multiples of nothing: short last k-blocks, chunks and groups, workers without a feature, one to four
+/// row tiles, and chains that read inputs late.
+fn ragged() -> Vec<Model> {
+    let identity = ffi::CUSYNC_IDENTITY;
+    let residual = |n, from, activation| Layer { bias: true, residual: Some(from), ..plain(n, activation) };
+    vec![
+        Model { name: "narrow", k: 8, layers: vec![plain(72, ffi::CUSYNC_RELU), plain(40, identity)] },
+        Model {
+            name: "one",
+            k: 520,
+            layers: vec![Layer { bias: true, ..plain(1096, ffi::CUSYNC_GELU_TANH) }],
+        },
+        Model {
+            name: "late",
+            k: 2752,
+            layers: vec![plain(2752, ffi::CUSYNC_RELU), residual(2752, 0, identity)],
+        },
+        Model { name: "gates", k: 344, layers: vec![gated(1000), gated(2744), plain(344, identity)] },
+        Model { name: "tall", k: 264, layers: vec![plain(16888, ffi::CUSYNC_RELU), plain(264, identity)] },
+        Model {
+            name: "own",
+            k: 1000,
+            layers: vec![plain(1000, identity), residual(1000, 1, ffi::CUSYNC_RELU)],
+        },
+        Model {
+            name: "eight",
+            k: 712,
+            layers: (0..8)
+                .map(|i| if i % 2 == 0 { gated(968) } else { residual(712, i - 1, identity) })
+                .collect(),
+        },
+    ]
+}
+
+#[test]
+fn ragged_chains_are_right() {
+    let Some(gpu) = hopper() else { return };
+    for model in ragged() {
+        for m in [1, 3, 8, 16, 17, 32, 37, 64] {
+            for element in [ffi::CUSYNC_F16, ffi::CUSYNC_BF16] {
+                assert_runs_right(&gpu, &model, m, element);
+            }
+        }
+    }
+}
+
+/// More rows than two tiles of 64 a worker: three and four up to 32 tokens, refused at 64.
+#[test]
+fn many_rows_are_right_or_refused() {
+    let Some(gpu) = hopper() else { return };
+    for n in [20000, 33000] {
+        let model = Model { name: "wide", k: 512, layers: vec![plain(n, ffi::CUSYNC_IDENTITY)] };
+        for m in [5, 12, 32] {
+            assert_runs_right(&gpu, &model, m, ffi::CUSYNC_F16);
+        }
+        let rig = Rig::new(&gpu.device, &model, 64, ffi::CUSYNC_F16, 1);
+        let refused = cusync::device::Decode::new(&gpu.device, rig.args(0));
+        assert!(matches!(refused, Err(cusync::device::Error::NotBuilt(_))), "{n}: {refused:?}");
+    }
+}
+
+#[test]
+fn replays_stay_right() {
+    let Some(gpu) = hopper() else { return };
+    for (model, m) in models().iter().zip([8, 64, 17]) {
+        let rig = Rig::new(&gpu.device, model, m, ffi::CUSYNC_F16, 2);
+        let chains = [1, 0].map(|set| rig.chain(set, DecodeTuning::default(), DecodeMode::Run));
+        let graph = rig.stream.capture(|| -> cusync::device::Result<()> {
+            for chain in chains.iter().chain(&chains) {
+                chain.launch(Launch { stream: &rig.stream, started: None, programmatic: true })?;
+            }
+            Ok(())
+        });
+        let graph = graph.expect("captures");
+        rig.poison();
+        rig.launch(&chains[1], false);
+        rig.synchronize("eager");
+        rig.assert_right("eager");
+        let want = rig.outputs();
+        for replay in 0..200 {
+            if replay % 50 == 49 {
+                rig.poison();
+            }
+            graph.launch(&rig.stream).expect("launches");
+            if replay % 50 == 49 {
+                rig.launch(&chains[1], replay % 100 == 99);
+                rig.synchronize("replay");
+                assert!(rig.outputs() == want, "{} M = {m}: replay {replay} differs in its bits", model.name);
+            }
+        }
+    }
+}
+
+const ROLE: &str = "CUSYNC_STARVED_DECODE";
+
+/// What the child of the next test does: its trap costs the process its context.
+#[test]
+fn starved_child() {
+    if std::env::var_os(ROLE).is_none() {
+        return;
+    }
+    let gpu = hopper().expect("the parent saw a GPU");
+    let model = &models()[1];
+    let rig = Rig::new(&gpu.device, model, 8, ffi::CUSYNC_F16, 1);
+    let chain = rig.chain(0, DecodeTuning::default(), DecodeMode::Starve);
+    let began = std::time::Instant::now();
+    rig.launch(&chain, false);
+    let error = rig.stream.synchronize().expect_err("no post ever comes");
+    assert!(began.elapsed() < std::time::Duration::from_secs(3), "the error took {:?}", began.elapsed());
+    let report = rig.report().unwrap_or_else(|| panic!("no report: {error}"));
+    println!("starved: {report:?}");
+    assert_eq!((report.claimed, report.edge, report.stage, report.have), (2, 0, 1, 0));
+    assert!(report.want >= 1 && report.slot < model.layers[0].n.div_ceil(64), "{report:?}");
+}
+
+#[test]
+fn a_starved_stage_is_reported() {
+    if hopper().is_none() {
+        return;
+    }
+    let this = std::env::current_exe().expect("this binary has a path");
+    let child = std::process::Command::new(this)
+        .args(["--exact", "decode::starved_child", "--nocapture", "--test-threads=1"])
+        .env(ROLE, "1")
+        .output()
+        .expect("the child starts");
+    let (out, err) = (String::from_utf8_lossy(&child.stdout), String::from_utf8_lossy(&child.stderr));
+    assert!(child.status.success(), "{}\n{out}{err}", child.status);
+    assert!(out.contains("starved: "), "{out}{err}");
+}
+
+const SETS: usize = 4;
+
+/// Median us of a launch: plain and programmatic edges, with what bounds it.
+#[test]
+fn decode_speed() {
+    let Some(gpu) = hopper() else { return };
+    for model in models() {
+        for m in [1, 8, 16, 32, 64] {
+            let rig = Rig::new(&gpu.device, &model, m, ffi::CUSYNC_F16, SETS);
+            let time = |mode| {
+                let chains: Vec<_> = (0..SETS).map(|s| rig.chain(s, DecodeTuning::default(), mode)).collect();
+                [false, true].map(|programmatic| rig.time(&chains, programmatic))
+            };
+            let run = time(DecodeMode::Run);
+            let free = time(DecodeMode::SkipWaits);
+            let limit = time(DecodeMode::StreamOnly);
+            let tbs = |us: f64| rig.weight_bytes() as f64 / us * 1e-6;
+            println!(
+                "decode {:<10} M {m:>2}  run {:6.2} / {:6.2} us ({:.2} / {:.2} TB/s)  no waits {:6.2} / {:6.2}  read \
+                 limit {:6.2} / {:6.2}  share of the limit {:.3} / {:.3}",
+                model.name,
+                run[0],
+                run[1],
+                tbs(run[0]),
+                tbs(run[1]),
+                free[0],
+                free[1],
+                limit[0],
+                limit[1],
+                limit[0] / run[0],
+                limit[1] / run[1],
+            );
+            for i in 0..2 {
+                assert!(run[i] >= 0.9 * limit[i], "{run:?} cannot be faster than reading, {limit:?}");
+                assert!(tbs(limit[i]) < 5.5, "{limit:?} us is more than the memory can give");
+            }
+        }
+    }
+}
+
+/// Sizes of the rings: prints a small grid, and every point of it is right.
+#[test]
+fn every_tuning_is_right() {
+    let Some(gpu) = hopper() else { return };
+    let kib = |n: u32| n * 1024;
+    for model in models() {
+        for m in if quick() { vec![8] } else { vec![8, 32, 64] } {
+            let rig = Rig::new(&gpu.device, &model, m, ffi::CUSYNC_F16, SETS);
+            let mut points = Vec::new();
+            for chunk in [8, 12, 16, 24] {
+                for in_flight in [48, 64, 72, 96, 128] {
+                    for ahead in [12, 24, 48, 96] {
+                        for slots in [8, 12, 16, 24, 32] {
+                            // The activation ring's default and its neighbours are swept at one point of the rest.
+                            let at_default = (chunk, in_flight, ahead) == (12, 72, 24);
+                            if slots != 8 && (!at_default || slots * m.next_multiple_of(8) > 1024) {
+                                continue;
+                            }
+                            points.push(DecodeTuning {
+                                chunk_bytes: kib(chunk),
+                                in_flight_bytes: kib(in_flight),
+                                ahead_bytes: kib(ahead),
+                                activation_slots: if at_default { slots } else { 0 },
+                                ring_bytes: 0,
+                            });
+                        }
+                    }
+                }
+            }
+            let mut timed = Vec::new();
+            for tuning in points {
+                let chains: Vec<_> = (0..SETS).map(|s| rig.chain(s, tuning, DecodeMode::Run)).collect();
+                rig.poison();
+                rig.launch(&chains[0], false);
+                rig.synchronize("tuning");
+                rig.assert_right(&format!("{tuning:?}"));
+                timed.push((rig.time(&chains, false), rig.time(&chains, true), tuning));
+            }
+            for programmatic in [false, true] {
+                let of = |t: &(f64, f64, DecodeTuning)| if programmatic { t.1 } else { t.0 };
+                timed.sort_by(|a, b| of(a).total_cmp(&of(b)));
+                for point in timed.iter().take(6).chain(timed.last()) {
+                    let t = point.2;
+                    println!(
+                        "tuning {:<10} M {m:>2} programmatic {programmatic}: {:6.2} us  chunk {:>5} in flight {:>6} \
+                         ahead {:>5} slots {}",
+                        model.name,
+                        of(point),
+                        t.chunk_bytes,
+                        t.in_flight_bytes,
+                        t.ahead_bytes,
+                        t.activation_slots
+                    );
+                }
+            }
+        }
+    }
+}

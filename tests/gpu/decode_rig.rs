@@ -1,0 +1,300 @@
+//! Chains for the decode kernels with random operands, and the reference that judges them.
+#![allow(unreachable_pub)]
+
+use std::sync::Arc;
+
+use cusync::device::{
+    Decode, DecodeArgs, DecodeMemory, DecodeMode, DecodeStage, DecodeTuning, DecodeWeights, Device,
+    DeviceBuffer, Event, GemmArgs, Launch, Report, Stream, decode_workers, helpers,
+};
+use cusync::ffi;
+
+/// Relative L2 difference that an output may have.
+pub const TOLERANCE: f64 = 2e-3;
+
+/// One GEMM of a chain; its K is the N before it.
+#[derive(Clone, Copy, Debug)]
+pub struct Layer {
+    pub n: u32,
+    pub gated: bool,
+    pub activation: u32,
+    pub bias: bool,
+    /// The tensor that is added: 0 is the chain's input, i + 1 the output of layer i.
+    pub residual: Option<usize>,
+}
+
+/// A chain by its widths.
+#[derive(Clone, Debug)]
+pub struct Model {
+    pub name: &'static str,
+    pub k: u32,
+    pub layers: Vec<Layer>,
+}
+
+/// A plain GEMM.
+pub fn plain(n: u32, activation: u32) -> Layer {
+    Layer { n, gated: false, activation, bias: false, residual: None }
+}
+
+/// A gated one.
+pub fn gated(n: u32) -> Layer {
+    Layer { n, gated: true, activation: ffi::CUSYNC_IDENTITY, bias: false, residual: None }
+}
+
+/// The MLPs that are measured.
+pub fn models() -> Vec<Model> {
+    let down = |n| plain(n, ffi::CUSYNC_IDENTITY);
+    vec![
+        Model { name: "gpt3", k: 12288, layers: vec![plain(6144, ffi::CUSYNC_GELU_TANH), down(12288)] },
+        Model { name: "llama65", k: 8192, layers: vec![gated(2752), down(8192)] },
+        Model { name: "llama3_70b", k: 8192, layers: vec![gated(3584), down(8192)] },
+    ]
+}
+
+type Values = Arc<DeviceBuffer<u16>>;
+
+/// The weights of one layer as specs write them.
+#[derive(Debug)]
+struct Source {
+    weights: Values,
+    up: Option<Values>,
+}
+
+/// A model on a GPU: tensors, weight sets, and what judges the outputs.
+pub struct Rig {
+    device: Device,
+    pub stream: Stream,
+    pub model: Model,
+    element: u32,
+    m: u32,
+    /// The input, then each layer's output.
+    tensors: Vec<Values>,
+    biases: Vec<Option<Values>>,
+    /// Of set 0.
+    sources: Vec<Source>,
+    /// By set, then by layer.
+    sets: Vec<Vec<Arc<DecodeWeights>>>,
+    memory: DecodeMemory,
+}
+
+impl Rig {
+    pub fn new(device: &Device, model: &Model, m: u32, element: u32, sets: usize) -> Rig {
+        let stream = Stream::new(device).expect("a stream");
+        let workers = decode_workers(device).expect("the device answers");
+        let random = |len: usize, scale: f32, seed: u32| {
+            let buffer = DeviceBuffer::<u16>::new(device, len, "a random operand").expect("fits");
+            helpers::fill_random(&buffer, element, scale, seed, &stream).expect("fills");
+            Arc::new(buffer)
+        };
+        let rows = m as usize;
+        let mut tensors = vec![random(rows * model.k as usize, 1.0, 1)];
+        for (i, layer) in model.layers.iter().enumerate() {
+            tensors.push(random(rows * layer.n as usize, 1.0, 2 + i as u32));
+        }
+        let seeds = |layer: usize| 100 + layer as u32;
+        let bias = |(i, l): (usize, &Layer)| l.bias.then(|| random(l.n as usize, 0.5, seeds(i)));
+        let biases = model.layers.iter().enumerate().map(bias).collect();
+        let mut sources = Vec::new();
+        let mut laid_out = Vec::new();
+        for set in 0..sets {
+            let mut k = model.k;
+            let mut layers = Vec::new();
+            for (i, layer) in model.layers.iter().enumerate() {
+                // Outputs keep the inputs' scale: a sum of k products of uniform values.
+                let scale = 3.0 / (k as f32).sqrt();
+                let seed = 1000 + 100 * set as u32 + 2 * i as u32;
+                let area = k as usize * layer.n as usize;
+                let weights = random(area, scale, seed);
+                let up = layer.gated.then(|| random(area, scale, seed + 1));
+                let shape = (k, layer.n);
+                let laid = DecodeWeights::new(&weights, up.as_deref(), shape, workers, &stream);
+                layers.push(Arc::new(laid.expect("weights lay out")));
+                stream.synchronize().expect("the layout ends");
+                if set == 0 {
+                    sources.push(Source { weights, up });
+                }
+                k = layer.n;
+            }
+            laid_out.push(layers);
+        }
+        let slots = model.layers.iter().map(|l| l.n.div_ceil(64) as usize).sum();
+        let zeroed = |len| Arc::new(DeviceBuffer::zeroed(device, len, "semaphores").expect("fits"));
+        let memory = DecodeMemory {
+            semaphores: zeroed(slots),
+            epochs: zeroed(workers as usize),
+            report: Arc::new(Report::new(device).expect("a report")),
+        };
+        let (device, model) = (device.clone(), model.clone());
+        Rig { device, stream, model, element, m, tensors, biases, sources, sets: laid_out, memory }
+    }
+
+    pub fn args(&self, set: usize) -> DecodeArgs {
+        let mut slot_base = 0;
+        let stage = |(i, layer): (usize, &Layer)| {
+            let base = slot_base;
+            slot_base += layer.n.div_ceil(64);
+            DecodeStage {
+                name: format!("{} {i}", self.model.name),
+                weights: self.sets[set][i].clone(),
+                a: self.tensors[i].clone(),
+                d: self.tensors[i + 1].clone(),
+                bias: self.biases[i].clone(),
+                residual: layer.residual.map(|t| self.tensors[t].clone()),
+                activation: layer.activation,
+                producer: i.checked_sub(1).map(|p| p as u32),
+                slot_base: base,
+                stage: i as u32,
+                edge: i.saturating_sub(1) as u32,
+            }
+        };
+        DecodeArgs {
+            name: self.model.name.into(),
+            element: self.element,
+            m: self.m,
+            width: 0,
+            stages: self.model.layers.iter().enumerate().map(stage).collect(),
+            memory: self.memory.clone(),
+            tuning: DecodeTuning::default(),
+            mode: DecodeMode::Run,
+            timeout_ns: 0,
+            trace: None,
+        }
+    }
+
+    /// The chain over weight set `set`.
+    pub fn chain(&self, set: usize, tuning: DecodeTuning, mode: DecodeMode) -> Decode {
+        let args = DecodeArgs { tuning, mode, ..self.args(set) };
+        Decode::new(&self.device, args)
+            .unwrap_or_else(|e| panic!("{} at M = {}: {e}", self.model.name, self.m))
+    }
+
+    pub fn weight_bytes(&self) -> usize {
+        self.args(0).weight_bytes()
+    }
+
+    /// Makes every output a field of NaNs.
+    pub fn poison(&self) {
+        for tensor in &self.tensors[1..] {
+            tensor.fill_bytes(0xFF, &self.stream).expect("fills");
+        }
+    }
+
+    /// A new random input.
+    pub fn refill(&self, seed: u32) {
+        helpers::fill_random(&self.tensors[0], self.element, 1.0, seed, &self.stream).expect("fills");
+    }
+
+    pub fn launch(&self, chain: &Decode, programmatic: bool) {
+        let launch = Launch { stream: &self.stream, started: None, programmatic };
+        chain.launch(launch).unwrap_or_else(|e| panic!("{} at M = {}: {e}", self.model.name, self.m));
+    }
+
+    pub fn synchronize(&self, label: &str) {
+        if let Err(error) = self.stream.synchronize() {
+            let report = self.memory.report.read();
+            panic!("{label}: {error}; report {report:?}");
+        }
+    }
+
+    /// The bits of every output.
+    pub fn outputs(&self) -> Vec<Vec<u16>> {
+        let download = |tensor: &Values| {
+            let mut bits = vec![0; tensor.len()];
+            tensor.download(&mut bits).expect("downloads");
+            bits
+        };
+        self.tensors[1..].iter().map(download).collect()
+    }
+
+    pub fn report(&self) -> Option<ffi::cusync_report> {
+        self.memory.report.read()
+    }
+
+    /// Relative L2 error of each layer's output (of weight set 0), each against the reference on the inputs that the
+    /// layer has really read.
+    pub fn errors(&self) -> Vec<f64> {
+        (0..self.model.layers.len()).map(|i| self.error_of(i)).collect()
+    }
+
+    fn error_of(&self, i: usize) -> f64 {
+        let layer = self.model.layers[i];
+        let k = if i == 0 { self.model.k } else { self.model.layers[i - 1].n };
+        let source = &self.sources[i];
+        let (b, n) = match &source.up {
+            None => (source.weights.clone(), layer.n),
+            Some(up) => {
+                let len = 2 * source.weights.len();
+                let packed = DeviceBuffer::<u16>::new(&self.device, len, "packed weights").expect("fits");
+                helpers::pack_gated(&source.weights, up, &packed, k, layer.n, &self.stream).expect("packs");
+                (Arc::new(packed), 2 * layer.n)
+            }
+        };
+        let args = GemmArgs {
+            name: format!("reference of layer {i}"),
+            arch: ffi::CUSYNC_SM90A,
+            operation: if layer.gated { ffi::CUSYNC_GATED_GEMM } else { ffi::CUSYNC_GEMM },
+            element: self.element,
+            tile: (128, 128),
+            shape: (self.m, n, k),
+            a: self.tensors[i].clone(),
+            b,
+            d: self.tensors[i + 1].clone(),
+            bias: self.biases[i].clone(),
+            residual: layer.residual.map(|t| self.tensors[t].clone()),
+            activation: layer.activation,
+            stage: i as u32,
+            schedule: cusync::device::Schedule::Static,
+            order: ffi::cusync_order::default(),
+            sync: None,
+            tables: Vec::new(),
+        };
+        let zeroed = |len| DeviceBuffer::<f32>::zeroed(&self.device, len, "reference").expect("fits");
+        let (want, sums) = (zeroed(self.tensors[i + 1].len()), zeroed(3));
+        helpers::reference_gemm(&args, &want, false, &self.stream).expect("the reference runs");
+        helpers::compare(&self.tensors[i + 1], &want, self.element, &sums, &self.stream).expect("compares");
+        self.synchronize("reference");
+        let mut host = [0f32; 3];
+        sums.download(&mut host).expect("downloads");
+        assert!(host[1] > 0.0, "the reference of layer {i} is zero everywhere");
+        f64::from(host[0] / host[1]).sqrt()
+    }
+
+    /// Fails with the numbers of the first wrong layer.
+    pub fn assert_right(&self, label: &str) {
+        for (i, error) in self.errors().into_iter().enumerate() {
+            assert!(
+                error <= TOLERANCE,
+                "{label}: {} M = {}: layer {i} is off by {error:.3e} (relative L2)",
+                self.model.name,
+                self.m
+            );
+        }
+    }
+
+    /// Median microseconds of one launch, over replays of a graph of 20 launches that take the chains in turn.
+    pub fn time(&self, chains: &[Decode], programmatic: bool) -> f64 {
+        const LAUNCHES: usize = 20;
+        let graph = self.stream.capture(|| -> cusync::device::Result<()> {
+            for i in 0..LAUNCHES {
+                let launch = Launch { stream: &self.stream, started: None, programmatic };
+                chains[i % chains.len()].launch(launch)?;
+            }
+            Ok(())
+        });
+        let graph = graph.expect("captures");
+        let (begin, end) =
+            (Event::timing(&self.device).expect("an event"), Event::timing(&self.device).expect("two"));
+        let mut times = Vec::new();
+        for replay in 0..13 {
+            self.stream.record(&begin).expect("records");
+            graph.launch(&self.stream).expect("launches");
+            self.stream.record(&end).expect("records");
+            self.synchronize(self.model.name);
+            if replay >= 2 {
+                times.push(end.us_since(&begin).expect("both happened") / LAUNCHES as f64);
+            }
+        }
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2]
+    }
+}
