@@ -86,9 +86,7 @@ fn verify(label: &str, plan: &Plan) {
         let mut pipeline = CpuPipeline::new(plan, &inputs, CpuOptions::default()).expect("small");
         for run in 0..2 {
             let stats = pipeline.run().unwrap_or_else(|e| panic!("{label}: {e}"));
-            let schedule = plan.schedule().expect("a fused plan");
-            let ctas = (schedule.cluster.0 * schedule.cluster.1) as usize;
-            assert_eq!(stats.threads, schedule.lists.len() * ctas, "a thread a CTA");
+            assert_eq!(stats.threads, ctas(plan), "a thread a CTA");
             let outputs = pipeline.outputs();
             assert!(!outputs.is_empty());
             for (name, values) in &outputs {
@@ -102,6 +100,11 @@ fn verify(label: &str, plan: &Plan) {
             }
         }
     }
+}
+
+fn ctas(plan: &Plan) -> usize {
+    let chain = plan.schedule().map(|s| s.lists.len() * (s.cluster.0 * s.cluster.1) as usize);
+    chain.or(plan.decode().map(|d| d.workers as usize)).expect("a fused plan")
 }
 
 fn cut_items(plan: &Plan) -> usize {
@@ -155,8 +158,11 @@ const OPERANDS: &str = r#"Pipeline(
 fn waits_on_every_operand_are_right() {
     for kernel in FUSED_KERNELS {
         let shape = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
-        for mode in [Mode::Static, Mode::Dynamic] {
-            for policy in [Policy::Tile, Policy::Row] {
+        // The drawn sequence is made for a slot a tile; a coarser policy may not suit it, and is refused then.
+        for (mode, policies) in
+            [(Mode::Static, &[Policy::Tile, Policy::Row][..]), (Mode::Dynamic, &[Policy::Tile])]
+        {
+            for policy in policies.iter().cloned() {
                 let chain = Some(ChainWish { kernel: Some(shape), mode, splits: true });
                 let label = format!("{shape:?} {mode:?} {policy:?}");
                 let wishes = Wishes { chain, policy: Some(policy), ..Wishes::default() };
@@ -180,6 +186,50 @@ fn lists_that_cut_every_tile_are_right() {
             }
         }
     }
+}
+
+/// Four stages, of which the third has fewer columns than there are workers.
+const NARROW: &str = r#"Pipeline(
+    name: "narrow",
+    dims: { "M": 8, "H": 1032, "I": 776 },
+    stages: [
+        Gemm(name: "a", a: "X(M,H)", b: "Wa(H,I)", bias: "ba(1,I)", out: "A(M,I)", epilogue: Relu),
+        GatedGemm(name: "b", a: "A(M,I)", gate: "Wg(I,H)", up: "Wu(I,H)", out: "B(M,H)"),
+        Gemm(name: "c", a: "B(M,H)", b: "Wc(H,8)", out: "C(M,8)"),
+        Gemm(name: "d", a: "C(M,8)", b: "Wd(8,H)", residual: "B(M,H)", out: "D(M,H)"),
+    ],
+)"#;
+
+fn decode_plan(name: &str, m: u64, sms: u32) -> Plan {
+    let source = if name == "narrow" { NARROW } else { shipped(name).expect("it ships") };
+    let wishes = Wishes { dims: dims_of(source, m), decode: true, ..Wishes::default() };
+    let plan = plan_text(source, name, &wishes, &small_gpu(sms), Executor::Fused);
+    plan.unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+#[test]
+fn decode_plans_are_right() {
+    for name in ["two_gemms", "gpt3_mlp", "llama65_mlp", "narrow"] {
+        // Shares that divide into no column tile, and more workers than some stages have column tiles.
+        for (m, sms) in [(1, 13), (8, 24), (37, 29), (64, 31)] {
+            let plan = decode_plan(name, m, sms);
+            assert!(plan.schedule().is_none() && plan.decode().is_some());
+            verify(&format!("{name} M = {m}, {sms} workers"), &plan);
+        }
+    }
+}
+
+#[test]
+fn a_starved_edge_of_a_decode_plan_is_named() {
+    let plan = decode_plan("gpt3_mlp", 8, 24);
+    let options =
+        CpuOptions { timeout: Duration::from_millis(200), starve: Some(0), ..CpuOptions::default() };
+    let mut pipeline = CpuPipeline::new(&plan, &Inputs::random(plan.graph(), 1), options).expect("small");
+    let Err(CpuError::Starved { edge, have, want, .. }) = pipeline.run() else {
+        panic!("an edge without posts must starve")
+    };
+    assert_eq!((edge, have), (plan.edge_name(0), 0));
+    assert!(want > 0);
 }
 
 #[test]

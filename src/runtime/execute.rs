@@ -13,7 +13,7 @@
 //! done: the guarantee of `streams` holds for any DAG, though each kernel only waits for its neighbour. The first
 //! kernel of a run is an ordinary launch and waits for everything before it.
 //!
-//! `fused`: one launch of one persistent kernel. Runs follow each other on the main stream, with programmatic edges
+//! `fused`: one launch of one persistent kernel, a chain kernel or a decode kernel. Runs follow each other on the main stream, with programmatic edges
 //! where [`Edges`] allows them.
 
 use std::sync::Arc;
@@ -31,6 +31,17 @@ pub struct Captured {
     graph: GraphExec,
     shared: Arc<Shared>,
     _kernels: Vec<Arc<Kernels>>,
+}
+
+impl Kernels {
+    /// Queues the one kernel of all stages.
+    pub(super) fn launch_fused(&self, launch: Launch<'_>) -> Result<()> {
+        match self {
+            Kernels::Chain(chain) => Ok(chain.launch(launch)?),
+            Kernels::Decode(decode) => Ok(decode.launch(launch)?),
+            Kernels::Stages { .. } => Err(Error::Unsupported("the stages have a kernel each".into())),
+        }
+    }
 }
 
 impl Pipeline {
@@ -134,13 +145,11 @@ impl Pipeline {
         })
     }
 
-    /// `programmatic` matters to chain kernels alone.
+    /// `programmatic` matters to the `fused` executor alone.
     fn enqueue(&self, executor: Executor, kernels: &Kernels, programmatic: bool) -> Result<()> {
         let (serial, tiled) = match kernels {
             Kernels::Stages { serial, tiled } => (serial, tiled),
-            Kernels::Chain(chain) => {
-                return Ok(chain.launch(Launch { stream: &self.main, started: None, programmatic })?);
-            }
+            one => return one.launch_fused(Launch { stream: &self.main, started: None, programmatic }),
         };
         match executor {
             // A plan may find overlap not worth its while: then its executor is a serial chain.

@@ -7,6 +7,7 @@ pub mod verify;
 
 mod admit;
 mod chain;
+mod decode;
 mod desc;
 mod error;
 mod execute;

@@ -20,6 +20,8 @@ pub struct Options {
     pub timeout_ns: u64,
     /// Leaves the waits out: for timing alone, the results are meaningless.
     pub skip_waits: bool,
+    /// Streams the weights of a decode plan and does nothing else: the limit that reading them sets.
+    pub stream_only: bool,
     /// Leaves the posts without effect, so that every consumer starves: for the test of the time limit.
     pub starve: bool,
     /// Programmatic launches of the `fused` executor.
@@ -33,6 +35,7 @@ impl Default for Options {
         Options {
             timeout_ns: 1_000_000_000,
             skip_waits: false,
+            stream_only: false,
             starve: false,
             edges: Edges::Plain,
             trace: false,

@@ -7,12 +7,13 @@ use cusync_gen::graph::{Op, OperandKind, Stage, TensorId};
 
 use super::admit::{allocate_outputs, runnable, suits};
 use super::chain::Chain;
+use super::decode::Few;
 use super::desc::{Descriptors, activation_code, element_code};
 use super::error::{Error, Result};
 use super::options::Options;
 use crate::device::{
-    Device, DeviceBuffer, Event, Fused, FusedArgs, FusedStage, Gemm, GemmArgs, Report, Schedule, Stream,
-    Synchronisation, helpers,
+    Decode, DecodeWeights, Device, DeviceBuffer, Event, Fused, FusedArgs, FusedStage, Gemm, GemmArgs, Report,
+    Schedule, Stream, Synchronisation, helpers,
 };
 use crate::ffi;
 
@@ -28,6 +29,8 @@ pub(super) struct Shared {
     pub(super) report: Arc<Report>,
     /// Of a plan with a schedule.
     pub(super) chain: Option<Chain>,
+    /// Of a decode plan.
+    pub(super) few: Option<Few>,
     /// By tensor; `None` for inputs and weights.
     pub(super) outputs: Vec<Option<Tensor>>,
 }
@@ -44,15 +47,19 @@ pub(super) enum Kernels {
     },
     /// One for all stages.
     Chain(Box<Fused>),
+    /// One for all stages of few tokens.
+    Decode(Box<Decode>),
 }
 
 /// Inputs and weights bound together: pipelines may hold several, and rotate among them at no cost.
 #[derive(Debug, Default)]
-struct Set {
-    bound: Vec<Option<Tensor>>,
+pub(super) struct Set {
+    pub(super) bound: Vec<Option<Tensor>>,
     /// Interleaved gate and up weights, by stage.
-    packed: Vec<Option<Tensor>>,
-    kernels: Option<Arc<Kernels>>,
+    pub(super) packed: Vec<Option<Tensor>>,
+    /// Weights as a decode plan streams them, by stage.
+    pub(super) relaid: Vec<Option<Arc<DecodeWeights>>>,
+    pub(super) kernels: Option<Arc<Kernels>>,
 }
 
 /// A proved plan ready to run on one GPU.
@@ -65,7 +72,7 @@ pub struct Pipeline {
     pub(super) plan: Plan,
     pub(super) options: Options,
     pub(super) shared: Arc<Shared>,
-    sets: Vec<Set>,
+    pub(super) sets: Vec<Set>,
     /// Carries every run from its beginning to its end, and stage 0.
     pub(super) main: Stream,
     /// Of stage i + 1, for the `streams` executor.
@@ -101,14 +108,23 @@ impl Pipeline {
         let report = Arc::new(Report::new(device)?);
         let chain = plan.schedule().map(|s| Chain::new(plan, s, device, report.clone(), options.trace));
         let chain = chain.transpose()?;
-        let slots = if chain.is_none() { plan.slot_count() as usize } else { 0 };
-        let streams = if chain.is_none() { stages } else { 1 };
+        let few = plan.decode().map(|d| Few::new(plan, d, device, report.clone(), options.trace));
+        let few = few.transpose()?;
+        if options.stream_only && few.is_none() {
+            return Err(Error::Unsupported(
+                "only decode kernels can stream weights and do nothing else".into(),
+            ));
+        }
+        let staged = chain.is_none() && few.is_none();
+        let slots = if staged { plan.slot_count() as usize } else { 0 };
+        let streams = if staged { stages } else { 1 };
         let shared = Shared {
             descriptors: Descriptors::new(plan, device)?,
             semaphores: Arc::new(DeviceBuffer::zeroed(device, slots.max(1), "semaphores")?),
             tickets: Arc::new(DeviceBuffer::zeroed(device, stages, "ticket counters")?),
             report,
             chain,
+            few,
             outputs,
         };
         Ok(Pipeline {
@@ -157,7 +173,8 @@ impl Pipeline {
     }
 
     /// Binds an input or a weight in a set. Sets are numbered from 0; naming the next one makes it. Gate and up
-    /// weights of a gated GEMM are interleaved when the set is first used: bind them again after changing them.
+    /// weights of a gated GEMM are interleaved when the set is first used, and all weights of a decode plan are laid out
+    /// anew: bind them again after changing them.
     pub fn bind_in(&mut self, set: usize, name: &str, tensor: Tensor) -> Result<()> {
         let graph = self.plan.graph();
         let found = graph.tensors.iter().position(|t| t.name == name && t.producer.is_none());
@@ -178,6 +195,7 @@ impl Pipeline {
         slot.kernels = None;
         for stage in stale {
             slot.packed[stage] = None;
+            slot.relaid[stage] = None;
         }
         Ok(())
     }
@@ -195,14 +213,19 @@ impl Pipeline {
         Ok(())
     }
 
-    fn set_mut(&mut self, set: usize) -> Result<&mut Set> {
+    pub(super) fn set_mut(&mut self, set: usize) -> Result<&mut Set> {
         let (tensors, stages) = (self.plan.graph().tensors.len(), self.plan.graph().stages.len());
         let have = self.sets.len();
         if set > have {
             return Err(Error::Unsupported(format!("set {set} was bound before set {have}")));
         }
         if set == have {
-            self.sets.push(Set { bound: vec![None; tensors], packed: vec![None; stages], kernels: None });
+            self.sets.push(Set {
+                bound: vec![None; tensors],
+                packed: vec![None; stages],
+                relaid: vec![None; stages],
+                kernels: None,
+            });
         }
         Ok(&mut self.sets[set])
     }
@@ -242,18 +265,25 @@ impl Pipeline {
                 continue;
             }
             self.main.synchronize()?;
-            self.pack(set)?;
+            match self.plan.decode().map(|d| d.workers) {
+                Some(workers) => self.relay(set, workers)?,
+                None => self.pack(set)?,
+            }
             let make = |tiled: bool| {
                 (0..self.plan.graph().stages.len())
                     .map(|i| Ok(Gemm::new(&self.device, self.stage_args(set, i, tiled)?)?))
                     .collect::<Result<Vec<_>>>()
             };
-            let kernels = match &self.shared.chain {
-                Some(chain) => {
+            let kernels = match (&self.shared.chain, &self.shared.few, self.plan.decode()) {
+                (_, Some(few), Some(decode)) => {
+                    let args = self.decode_args(set, decode, few)?;
+                    Kernels::Decode(Box::new(Decode::new(&self.device, args)?))
+                }
+                (Some(chain), ..) => {
                     let args = self.chain_args(set, chain)?;
                     Kernels::Chain(Box::new(Fused::new(&self.device, args)?))
                 }
-                None => Kernels::Stages { serial: make(false)?, tiled: make(true)? },
+                _ => Kernels::Stages { serial: make(false)?, tiled: make(true)? },
             };
             self.sets[set].kernels = Some(Arc::new(kernels));
         }
@@ -265,8 +295,8 @@ impl Pipeline {
         kernels.ok_or_else(|| Error::Unsupported(format!("there is no set {set} of inputs")))
     }
 
-    /// Interleaves the gate and up weights of a set.
-    fn pack(&mut self, set: usize) -> Result<()> {
+    /// Interleaves the gate and up weights of a set that are not yet.
+    pub(super) fn pack(&mut self, set: usize) -> Result<()> {
         for (index, stage) in self.plan.graph().stages.iter().enumerate() {
             if stage.op != Op::GatedGemm || self.sets[set].packed[index].is_some() {
                 continue;
@@ -282,7 +312,7 @@ impl Pipeline {
         Ok(())
     }
 
-    fn operand(&self, set: usize, stage: &Stage, kind: OperandKind) -> Result<Tensor> {
+    pub(super) fn operand(&self, set: usize, stage: &Stage, kind: OperandKind) -> Result<Tensor> {
         let operand = stage.operands.iter().find(|o| o.kind == kind).ok_or_else(|| {
             Error::Unsupported(format!("stage {} has no operand of kind {kind:?}", stage.name))
         })?;

@@ -38,6 +38,8 @@ pub struct Wishes {
     pub tiles: Option<Vec<(u32, u32)>>,
     /// Of a chain kernel; without, what is chosen automatically.
     pub chain: Option<ChainWish>,
+    /// A decode kernel in place of a chain kernel.
+    pub decode: bool,
 }
 
 /// Parses, resolves, chooses and proves. Refusals come as rendered text.
@@ -53,6 +55,9 @@ pub fn plan_text(
     let mut resolved = spec.resolve(&wishes.dims).map_err(refused)?;
     apply(&mut resolved, wishes);
     match wishes.chain {
+        _ if wishes.decode && executor == Executor::Fused => choose::decode(&resolved, device)
+            .and_then(|candidate| choose::prove(&resolved, candidate))
+            .map_err(refused),
         Some(wish) if executor == Executor::Fused => choose::chain(&resolved, device, wish)
             .and_then(|candidate| choose::prove(&resolved, candidate))
             .map_err(refused),

@@ -99,6 +99,7 @@ pub fn run_gpu(plan: &Plan, options: RunOptions) -> Result<RunReport> {
             let workers = chain.args().lists.workers();
             vec![(workers * chain.args().shape.ctas() as u32, 1); plan.graph().stages.len()]
         }
+        Kernels::Decode(decode) => vec![(decode.args().workers(), 1); plan.graph().stages.len()],
         Kernels::Stages { serial, tiled } => {
             let stages = if executor == Executor::Serial { serial } else { tiled };
             stages.iter().map(|g| Ok(g.grid()?)).collect::<Result<_>>()?

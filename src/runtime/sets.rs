@@ -7,7 +7,7 @@ use cusync_gen::graph::{Graph, Op, OperandKind, TensorId};
 use super::desc::element_code;
 use super::error::{Error, Result};
 use super::pipeline::{Pipeline, Tensor};
-use crate::device::{Device, DeviceBuffer, Stream, helpers};
+use crate::device::{DecodeWeights, Device, DeviceBuffer, Stream, helpers};
 
 /// Sets of inputs: each set has weights of its own, so that rotating among them keeps weights out of the L2
 /// cache; the other inputs (activations, biases, residuals) are common to all.
@@ -21,6 +21,8 @@ struct Set {
     tensors: Vec<(String, Tensor)>,
     /// By gated stage.
     packed: Vec<(String, Tensor)>,
+    /// By stage, for one number of workers.
+    relaid: Vec<(String, Arc<DecodeWeights>)>,
 }
 
 /// Amplitude of a uniform random tensor: 1 for activations and, for weights of a reduction of length k,
@@ -55,10 +57,28 @@ impl InputSets {
                 tensors.push((tensor.name.clone(), Arc::new(buffer)));
             }
             let packed = pack(graph, &tensors, device, &stream)?;
-            made.push(Set { tensors, packed });
+            made.push(Set { tensors, packed, relaid: Vec::new() });
         }
         stream.synchronize()?;
         Ok(InputSets { sets: made })
+    }
+
+    /// Binds every set to a pipeline of the same graph. What a decode plan lays out anew is kept and shared from then on:
+    /// pass pipelines of one number of workers.
+    pub fn bind_decode(&mut self, pipeline: &mut Pipeline) -> Result<()> {
+        self.bind(pipeline)?;
+        let names: Vec<String> = pipeline.plan().graph().stages.iter().map(|s| s.name.clone()).collect();
+        for (index, set) in self.sets.iter().enumerate() {
+            for (stage, weights) in &set.relaid {
+                pipeline.bind_relaid(index, stage, weights.clone())?;
+            }
+        }
+        pipeline.prepare()?;
+        for (index, set) in self.sets.iter_mut().enumerate() {
+            let laid = names.iter().filter_map(|n| Some((n.clone(), pipeline.relaid(index, n)?)));
+            set.relaid = laid.collect();
+        }
+        Ok(())
     }
 
     /// Binds every set to a pipeline of the same graph.

@@ -1,9 +1,11 @@
-//! Runs of chain kernels that note when each item began and ended.
+//! Runs of fused plans that note when each item began and ended.
 
-use cusync_gen::schedule::{Item, Mode, Schedule};
+use cusync_gen::graph::{Graph, StageId};
+use cusync_gen::schedule::decode::COLUMN_TILE;
+use cusync_gen::schedule::{Item, Mode, Part, Schedule};
 
 use super::error::{Error, Result};
-use super::pipeline::{Kernels, Pipeline};
+use super::pipeline::Pipeline;
 use crate::device::{DeviceBuffer, Launch};
 use crate::ffi;
 
@@ -36,23 +38,24 @@ pub struct ItemTrace {
 /// # Errors
 /// A pipeline is not of a fused plan, or was made without [`super::Options::trace`].
 pub fn trace_runs(pipelines: &mut [Pipeline]) -> Result<Vec<Vec<ItemTrace>>> {
-    let untraced = || Error::Unsupported("only chain kernels made with `trace` note their times".into());
+    let untraced =
+        || Error::Unsupported("only pipelines of fused plans made with `trace` note their times".into());
     for pipeline in pipelines.iter_mut() {
         pipeline.prepare()?;
     }
     let Some(stream) = pipelines.first().map(|p| &p.main) else { return Ok(Vec::new()) };
     let sets = pipelines.iter().map(Pipeline::sets).min().unwrap_or(0);
     let launch = |set: usize| -> Result<()> {
-        pipelines.iter().try_for_each(|pipeline| match &*pipeline.kernels(set)? {
-            Kernels::Chain(chain) => {
-                Ok(chain.launch(Launch { stream, started: None, programmatic: false })?)
-            }
-            Kernels::Stages { .. } => Err(untraced()),
+        pipelines.iter().try_for_each(|pipeline| {
+            pipeline.kernels(set)?.launch_fused(Launch { stream, started: None, programmatic: false })
         })
     };
     let traces: Vec<_> = pipelines
         .iter()
-        .map(|p| p.shared.chain.as_ref().and_then(|c| c.trace.clone()).ok_or_else(untraced))
+        .map(|p| {
+            let chain = p.shared.chain.as_ref().and_then(|c| c.trace.clone());
+            chain.or_else(|| p.shared.few.as_ref()?.trace.clone()).ok_or_else(untraced)
+        })
         .collect::<Result<_>>()?;
     let graph = stream.capture(|| {
         (1..sets).try_for_each(launch)?;
@@ -71,10 +74,32 @@ pub fn trace_runs(pipelines: &mut [Pipeline]) -> Result<Vec<Vec<ItemTrace>>> {
 fn read(pipeline: &Pipeline, trace: &DeviceBuffer<ffi::cusync_trace>) -> Result<Vec<ItemTrace>> {
     let mut records = vec![ffi::cusync_trace::default(); trace.len()];
     trace.download(&mut records)?;
-    let (Some(schedule), Some(chain)) = (pipeline.plan.schedule(), &pipeline.shared.chain) else {
-        return Ok(Vec::new());
+    let plan = &pipeline.plan;
+    Ok(match (plan.schedule(), &pipeline.shared.chain, plan.decode()) {
+        (Some(schedule), Some(chain), _) => {
+            items(schedule, chain.shape.ctas(), chain.lists.length() as usize, &records)
+        }
+        (.., Some(decode)) => shares(decode.stages.len(), plan.graph(), &records),
+        _ => Vec::new(),
+    })
+}
+
+/// Joins the records of a decode kernel with its shares, a row of which is one item: n is the worker.
+fn shares(stages: usize, graph: &Graph, records: &[ffi::cusync_trace]) -> Vec<ItemTrace> {
+    let one = |(place, r): (usize, &ffi::cusync_trace)| {
+        let (worker, stage) = ((place / stages.max(1)) as u32, r.item as usize);
+        let k_end = graph.stages.get(stage)?.k.div_ceil(COLUMN_TILE);
+        let item = Item { stage: StageId(stage), m: 0, n: worker, k_begin: 0, k_end, part: Part::Whole };
+        joined(worker, 0, item, r)
     };
-    Ok(items(schedule, chain.shape.ctas(), chain.lists.length() as usize, &records))
+    records.iter().enumerate().filter_map(one).collect()
+}
+
+/// A record with its item; `None` where it was not written.
+fn joined(worker: u32, cta: u32, item: Item, r: &ffi::cusync_trace) -> Option<ItemTrace> {
+    let ffi::cusync_trace { begin, ready, loaded, math_end, end, sm, .. } = *r;
+    let trace = ItemTrace { worker, cta, sm, item, begin, ready, loaded, math_end, end };
+    (r.end != 0).then_some(trace)
 }
 
 /// Joins records with the items that they are of. A record that was not written is zero.
@@ -86,17 +111,7 @@ fn items(schedule: &Schedule, ctas: usize, length: usize, records: &[ffi::cusync
             Mode::Dynamic => r.item,
         };
         let item = *schedule.sequence.get(index as usize)?;
-        (r.end != 0).then_some(ItemTrace {
-            worker: worker as u32,
-            cta: cta as u32,
-            sm: r.sm,
-            item,
-            begin: r.begin,
-            ready: r.ready,
-            loaded: r.loaded,
-            math_end: r.math_end,
-            end: r.end,
-        })
+        joined(worker as u32, cta as u32, item, r)
     };
     let of_cta = |(place, list): (usize, &[ffi::cusync_trace])| -> Vec<ItemTrace> {
         list.iter().filter_map(|r| one(place / ctas, place % ctas, r)).collect()
@@ -110,8 +125,6 @@ const REPLAYS: usize = 5;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cusync_gen::graph::StageId;
-    use cusync_gen::schedule::Part;
 
     #[test]
     fn records_are_of_the_items_that_their_cta_ran() {

@@ -57,6 +57,8 @@ impl Reference {
     /// Runs the chain. Takes about a second at the largest sizes.
     pub fn new(pipeline: &mut Pipeline, set: usize) -> Result<Reference> {
         pipeline.prepare()?;
+        // The reference reads gate and up interleaved, whatever the pipeline reads.
+        pipeline.pack(set)?;
         let graph = pipeline.plan().graph().clone();
         // What later stages read: the reference's own results, never the pipeline's.
         let mut rounded: Vec<Option<Tensor>> = vec![None; graph.tensors.len()];

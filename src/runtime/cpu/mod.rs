@@ -15,7 +15,8 @@
 //!
 //! *A schedule* of the `fused` executor: a thread a CTA, each following its worker's list, or all drawing from the
 //! sequence. Progress is what `check` proves of the schedule: every list is part of one order in which an item waits for
-//! earlier items only. The options that assign workers do not apply then.
+//! earlier items only. The options that assign workers do not apply then. Nor do they to a *decode plan*: a thread a CTA
+//! again, each with its columns of stage after stage, waiting for columns of stages before.
 //!
 //! A wait gives up when no tile of the pipeline was finished for [`CpuOptions::timeout`]; the run then ends in an
 //! error that names the edge.
@@ -36,6 +37,7 @@ use std::time::{Duration, Instant};
 use cusync_gen::check::Plan;
 use cusync_gen::graph::{Graph, Op, OperandKind, StageId, TensorId};
 use cusync_gen::schedule::Part;
+use cusync_gen::schedule::decode::Decode;
 
 pub use custom::{CustomKernel, Region};
 pub use error::CpuError;
@@ -134,6 +136,7 @@ pub struct CpuPipeline {
     semaphores: Semaphores,
     slabs: Slabs,
     rota: Rota,
+    decode: Option<Decode>,
     options: CpuOptions,
     /// Runs so far: slots are never cleared between them.
     epoch: u32,
@@ -156,9 +159,10 @@ impl CpuPipeline {
             outgoing[dependence.producer.0].push(id);
         }
         let orders: Vec<_> = (0..graph.stages.len()).map(|s| HostOrder::new(plan, StageId(s))).collect();
-        let rota = match plan.schedule() {
-            Some(schedule) => Rota::of_schedule(&graph, schedule),
-            None => Rota::of_tiles(&graph, &orders, options.workers, options.threads),
+        let rota = match (plan.schedule(), plan.decode()) {
+            (Some(schedule), _) => Rota::of_schedule(&graph, schedule),
+            (_, Some(decode)) => Rota::of_shares(&graph, decode),
+            _ => Rota::of_tiles(&graph, &orders, options.workers, options.threads),
         };
         let split = rota.lists.iter().flatten().find(|w| w.part != Part::Whole);
         if let Some(work) = split.filter(|w| graph.stages[w.stage].op == Op::Custom) {
@@ -178,6 +182,7 @@ impl CpuPipeline {
             semaphores: Semaphores::new(slots, options.timeout),
             slabs,
             rota,
+            decode: plan.decode().cloned(),
             graph,
             options,
             epoch: 0,

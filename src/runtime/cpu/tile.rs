@@ -2,9 +2,10 @@
 
 use std::time::Instant;
 
-use cusync_gen::graph::{Activation, Op, OperandKind, Stage, TensorId};
+use cusync_gen::graph::{Activation, Op, OperandKind, Stage, StageId, TensorId};
 use cusync_gen::policy::Tile;
 use cusync_gen::schedule::Part;
+use cusync_gen::schedule::decode::{COLUMN_TILE, Decode, DecodeStage, column_tiles};
 
 use super::custom::Region;
 use super::error::CpuError;
@@ -82,12 +83,29 @@ impl CpuPipeline {
             }
             Op::Custom => {}
         }
-        for &edge in &self.outgoing[work.stage] {
-            let value = u32::from(self.options.starve != Some(edge));
-            self.semaphores.post(self.edges[edge].slot_of(tile), value);
-        }
+        self.post(work);
         self.semaphores.advance();
         Ok(())
+    }
+
+    fn post(&self, work: &Work) {
+        let value = |edge: usize| u32::from(self.options.starve != Some(edge));
+        let Some(decode) = &self.decode else {
+            for &edge in &self.outgoing[work.stage] {
+                self.semaphores.post(self.edges[edge].slot_of(work.tile), value(edge));
+            }
+            return;
+        };
+        let read = |s: &DecodeStage| s.producer == Some(StageId(work.stage));
+        if !decode.stages.iter().any(read) {
+            return;
+        }
+        let columns = work.at.col as u32..(work.at.col + work.at.cols) as u32;
+        let starved = self.outgoing[work.stage].iter().any(|&edge| value(edge) == 0);
+        for tile in column_tiles(&columns) {
+            let slot = decode.stages[work.stage].slot_base + tile;
+            self.semaphores.post(slot, u32::from(!starved));
+        }
     }
 
     /// Leaves the sums in a slab, the gate's before the up's.
@@ -136,7 +154,8 @@ impl CpuPipeline {
     /// Sums over k into `scratch.sum` (and `sum_up` when gated), waiting before each k-block as the policy says.
     fn products(&self, place: &Place<'_>, scratch: &mut Scratch) -> Result<(), Stop> {
         let Place { stage, at, .. } = place;
-        let (blocks, block) = (place.work.k.clone(), stage.mma_tile.2 as usize);
+        let block = if self.decode.is_some() { COLUMN_TILE } else { stage.mma_tile.2 } as usize;
+        let blocks = place.work.k.clone();
         let run = (K_RUN / block.max(1)).max(1) as u32;
         let (mut a_id, mut b_id, mut up_id) = (None, None, None);
         for operand in &stage.operands {
@@ -262,7 +281,10 @@ impl CpuPipeline {
             if !of(incoming.kind) {
                 continue;
             }
-            self.edges[incoming.edge].waits(place.tile, k, first, &mut scratch.waits);
+            match &self.decode {
+                None => self.edges[incoming.edge].waits(place.tile, k, first, &mut scratch.waits),
+                Some(decode) => column_waits(decode, place.work.stage, incoming.kind, k, &mut scratch.waits),
+            }
             for wait in &scratch.waits {
                 let want = wait_value(self.epoch, wait.posts);
                 if self.semaphores.ready(wait.slot, want) {
@@ -288,6 +310,15 @@ impl CpuPipeline {
         }
         Ok(())
     }
+}
+
+/// What a decode kernel waits for before k-tile `k`: all columns of it. Operands other than A it never waits for; `check`
+/// proves that it need not.
+fn column_waits(decode: &Decode, stage: usize, kind: OperandKind, k: u32, out: &mut Vec<SlotWait>) {
+    out.clear();
+    let producer = decode.stages[stage].producer.filter(|_| kind == OperandKind::A);
+    let made = producer.map(|p| &decode.stages[p.0]);
+    out.extend(made.map(|s| SlotWait { slot: s.slot_base + k, posts: s.posts[k as usize] }));
 }
 
 /// Whether an operand is read k-block by k-block; the others are read once, after the last.

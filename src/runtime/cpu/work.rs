@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use cusync_gen::graph::{Graph, Stage};
 use cusync_gen::policy::Tile;
+use cusync_gen::schedule::decode::{COLUMN_TILE, Decode, DecodeStage};
 use cusync_gen::schedule::{Item, Mode, Part, Schedule};
 
 use super::Workers;
@@ -79,6 +80,32 @@ impl Rota {
                 Rota { lists: vec![shares.collect()], teams: vec![0; threads] }
             }
         }
+    }
+
+    /// The shares of a decode plan: a thread a CTA, each with its columns of every stage in turn.
+    pub(super) fn of_shares(graph: &Graph, decode: &Decode) -> Rota {
+        let share = |cta: u32| {
+            let stages = graph.stages.iter().zip(&decode.stages).enumerate();
+            let one = move |(index, (stage, planned)): (usize, (&Stage, &DecodeStage))| {
+                let columns = planned.columns(cta);
+                (!columns.is_empty()).then(|| Work {
+                    stage: index,
+                    tile: Tile { m: 0, n: cta },
+                    at: Box2 {
+                        row: 0,
+                        col: columns.start as usize,
+                        rows: stage.m as usize,
+                        cols: columns.len(),
+                    },
+                    k: 0..stage.k.div_ceil(COLUMN_TILE),
+                    part: Part::Whole,
+                    cta: 0,
+                })
+            };
+            stages.filter_map(one).collect()
+        };
+        let lists: Vec<Vec<Work>> = (0..decode.workers).map(share).collect();
+        Rota { teams: (0..lists.len()).collect(), lists }
     }
 }
 
