@@ -41,6 +41,35 @@ pub(super) fn add(point: &Point<'_>, field: &mut Field, report: &mut MlpReport) 
     Ok(())
 }
 
+/// Most tokens that a decode kernel takes.
+const MOST_TOKENS: u32 = 64;
+
+/// Adds the decode kernel, and what reading the weights alone takes, with either kind of edge.
+pub(super) fn add_decode(point: &Point<'_>, field: &mut Field, report: &mut MlpReport) -> Result<()> {
+    if point.m > MOST_TOKENS {
+        return Ok(());
+    }
+    let plain = Options::default();
+    let edges = Options { edges: Edges::Captured, ..plain };
+    let variants = [
+        ("decode graph", Role::Fused, plain),
+        ("decode edges graph", Role::Fused, edges),
+        ("decode without waits graph", Role::Probe, Options { skip_waits: true, ..plain }),
+        ("stream limit graph", Role::Probe, Options { stream_only: true, ..plain }),
+        ("stream limit edges graph", Role::Probe, Options { stream_only: true, ..edges }),
+    ];
+    for (name, role, options) in variants {
+        if !point.args.wants(name) {
+            continue;
+        }
+        let kind = Kind { name, role, as_graph: true, options };
+        let plan = point.plan(Executor::Fused, Wishes { decode: true, ..Wishes::default() });
+        let added = plan.and_then(|p| point.add(field, kind, &p, Executor::Fused));
+        point.note(name, added, report)?;
+    }
+    Ok(())
+}
+
 /// The schedule that is predicted to be the shortest.
 fn automatic(point: &Point<'_>, mode: Mode, splits: bool) -> Result<Plan> {
     let chain = Some(ChainWish { kernel: None, mode, splits });

@@ -34,7 +34,7 @@ pub(super) struct Point<'a> {
     pub(super) profile: &'a Profile,
     ceilings: &'a Ceilings,
     name: &'a str,
-    m: u32,
+    pub(super) m: u32,
 }
 
 /// A variant with what its record says of it.
@@ -111,6 +111,7 @@ impl<'a> Point<'a> {
         self.add_overlapping(&mut field, &leader, report)?;
         if hopper {
             super::fused::add(self, &mut field, report)?;
+            super::fused::add_decode(self, &mut field, report)?;
         }
         let mut streamk: Box<MakeGemm> = Box::new(|device, args| Ok(Box::new(StreamK::new(device, args)?)));
         let mut cublaslt = cublaslt();
@@ -213,10 +214,14 @@ impl<'a> Point<'a> {
         if !self.args.wants(kind.name) {
             return Ok(());
         }
-        let mut pipeline = self.pipeline(plan, &field.inputs, kind.options)?;
+        let mut pipeline = Pipeline::with_options(plan, self.device, kind.options)?;
+        match plan.decode() {
+            Some(_) => field.inputs.bind_decode(&mut pipeline)?,
+            None => field.inputs.bind(&mut pipeline)?,
+        }
         pipeline.prepare()?;
         let mut max_rel_err = None;
-        if !kind.options.skip_waits {
+        if !(kind.options.skip_waits || kind.options.stream_only) {
             pipeline.poison_outputs()?;
             if kind.as_graph {
                 // Several runs, ending with the set that the reference is of: joints are verified too.

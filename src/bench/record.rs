@@ -31,11 +31,11 @@ pub enum Joint {
 /// The schedule of a fused variant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScheduleRecord {
-    /// MMA tile of a CTA, such as `128x256`.
+    /// MMA tile of a CTA, such as `128x256`; of a decode kernel its width, such as `16 tokens`.
     pub tile: String,
     /// CTAs of a worker, such as `2x1`.
     pub cluster: String,
-    /// `static` or `dynamic`.
+    /// `static`, `dynamic` or `decode`.
     pub mode: String,
     /// Workers.
     pub workers: usize,
@@ -52,6 +52,18 @@ pub struct ScheduleRecord {
 impl ScheduleRecord {
     /// Of a plan for the `fused` executor.
     pub(super) fn of(plan: &Plan) -> Option<ScheduleRecord> {
+        if let Some(decode) = plan.decode() {
+            return Some(ScheduleRecord {
+                tile: format!("{} tokens", decode.width),
+                cluster: "1x1".into(),
+                mode: "decode".into(),
+                workers: decode.workers as usize,
+                items: decode.workers as usize * decode.stages.len(),
+                cut: 0,
+                slabs: 0,
+                predicted_us: decode.predicted_us,
+            });
+        }
         let (schedule, stage) = (plan.schedule()?, plan.graph().stages.first()?);
         let cut = |part: Part| matches!(part, Part::Finish { .. });
         Some(ScheduleRecord {

@@ -66,6 +66,9 @@ enum Subcommands {
         /// Of the random inputs
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// The decode kernel, for few tokens, in place of a chain kernel
+        #[arg(long)]
+        decode: bool,
         /// Write the timeline, for Perfetto or chrome://tracing
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
@@ -186,8 +189,8 @@ impl Args {
                 SuiteArg::Mlp => Suite::Mlp(Box::new(mlp.resolve()?)),
                 SuiteArg::FusedSweep => Suite::Sweep(Box::new(mlp.resolve()?)),
             }),
-            Subcommands::Trace { target, seed, output } => {
-                Command::Trace(TraceRequest { target: target.resolve()?, seed, file: output })
+            Subcommands::Trace { target, seed, decode, output } => {
+                Command::Trace(TraceRequest { target: target.resolve()?, seed, decode, file: output })
             }
             Subcommands::Doctor => Command::Doctor,
         };

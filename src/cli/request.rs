@@ -46,6 +46,8 @@ pub(crate) struct RunRequest {
 pub(crate) struct TraceRequest {
     pub(crate) target: Target,
     pub(crate) seed: u64,
+    /// The decode kernel in place of a chain kernel.
+    pub(crate) decode: bool,
     /// Where the timeline goes.
     pub(crate) file: Option<PathBuf>,
 }

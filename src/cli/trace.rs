@@ -20,7 +20,8 @@ pub(crate) fn run(request: &TraceRequest, output: &Output) -> Result<TraceReport
         Fault::input(format!("{} is older than compute capability 8.0", gpu.name())).help("use a Hopper GPU")
     })?;
     let source = &request.target.source;
-    let wishes = Wishes { dims: request.target.dims.clone(), ..Wishes::default() };
+    let (dims, decode) = (request.target.dims.clone(), request.decode);
+    let wishes = Wishes { dims, decode, ..Wishes::default() };
     let plan = plan_text(&source.text, &source.origin, &wishes, &profile, Executor::Fused);
     let plan = plan.map_err(|e| fault(&e))?;
     progress.say(format!("tracing {} on {}", plan.graph().name, gpu.name()));

@@ -1,9 +1,9 @@
 //! Where the time of a fused run goes, beside that of the same kernel run stage by stage.
 //!
 //! Every SM runs one CTA. What its arithmetic did, from the first item's beginning on any SM to the last item's end, falls into
-//! five kinds that add up to that span ([`Shares`]). *Serial* is the chain kernel of the same tile and cluster, one launch a
-//! stage, whole tiles only, one stage after the other on one stream: the same arithmetic, kernel boundaries in place of
-//! semaphores.
+//! five kinds that add up to that span ([`Shares`]). *Serial* is the same kernel (of the same tile and cluster, whole tiles
+//! only; or the decode kernel), one launch a stage, one stage after the other on one stream: the same arithmetic, kernel
+//! boundaries in place of semaphores.
 
 mod alone;
 mod chrome;
@@ -48,7 +48,7 @@ pub struct TraceReport {
     pub dims: Vec<(String, u32)>,
     /// GPU.
     pub device: String,
-    /// MMA tile and cluster of both.
+    /// The kernel of both.
     pub kernel: String,
     /// Both runs.
     pub runs: Vec<Traced>,
@@ -60,16 +60,23 @@ pub struct TraceReport {
 /// The plan is not for the `fused` executor, or the GPU lacks what it needs.
 pub fn trace(plan: &Plan, profile: &Profile, gpu: u32, sets: usize, seed: u32) -> Result<TraceReport> {
     let graph = plan.graph();
-    let Some(schedule) = plan.schedule() else {
-        return Err(Error::NotProved { proved: plan.executor(), asked: Executor::Fused });
-    };
     let tile = graph.stages.first().map_or((0, 0), |s| (s.mma_tile.0, s.mma_tile.1));
+    let (wish, kernel) = match (plan.schedule(), plan.decode()) {
+        (Some(schedule), _) => {
+            let (cluster, mode) = (schedule.cluster, Mode::Static);
+            let wish = ChainWish { kernel: Some((tile, cluster)), mode, splits: false };
+            let ((m, n), (i, j)) = (tile, cluster);
+            (Some(wish), format!("{m} x {n} tiles, clusters of {i} x {j}"))
+        }
+        (_, Some(decode)) => (None, format!("decode kernel of {} tokens", decode.width)),
+        _ => return Err(Error::NotProved { proved: plan.executor(), asked: Executor::Fused }),
+    };
     let device = Device::open(gpu)?;
     let mut fused = vec![ready(plan, &device, sets, seed)?];
     let mut serial = Vec::new();
     for (index, stage) in graph.stages.iter().enumerate() {
-        let wish = ChainWish { kernel: Some((tile, schedule.cluster)), mode: Mode::Static, splits: false };
-        let wishes = Wishes { element: Some(graph.element), chain: Some(wish), ..Wishes::default() };
+        let decode = wish.is_none();
+        let wishes = Wishes { element: Some(graph.element), chain: wish, decode, ..Wishes::default() };
         let text = alone::spec(graph, stage)?;
         let single = plan_text(&text, &stage.name, &wishes, profile, Executor::Fused)?;
         serial.push(ready(&single, &device, sets, seed.wrapping_add(1 + index as u32))?);
@@ -87,10 +94,7 @@ pub fn trace(plan: &Plan, profile: &Profile, gpu: u32, sets: usize, seed: u32) -
         pipeline: graph.name.clone(),
         dims: graph.dims.clone(),
         device: device.name().into(),
-        kernel: format!(
-            "{} x {} tiles, clusters of {} x {}",
-            tile.0, tile.1, schedule.cluster.0, schedule.cluster.1
-        ),
+        kernel,
         runs,
     })
 }

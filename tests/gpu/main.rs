@@ -9,6 +9,8 @@ mod common;
 mod decode;
 mod decode_rig;
 mod fused;
+mod fused_decode;
+mod fused_runs;
 mod helpers;
 mod mlp;
 mod replay;
