@@ -74,6 +74,24 @@ pub fn judge(candidate: &Candidate) -> Report {
     }
 }
 
+/// Puts a schedule's items into an order in which each comes after all that it waits for under the candidate's policies,
+/// and every list into the same order. A schedule is built for the tiles that are read; a policy coarser than a slot a tile
+/// waits for more. Nothing changes where there is no such order, which [`check`] then refutes.
+pub fn linearise(candidate: &mut Candidate) {
+    if obligations::well_formed(candidate).is_some() {
+        return;
+    }
+    let order = obligations::linear_extension(candidate, &Generated::new(candidate));
+    let (Some(order), Some(schedule)) = (order, candidate.schedule.as_mut()) else { return };
+    let mut place = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(at, item)| place[*item as usize] = at as u32);
+    schedule.sequence = order.iter().map(|item| schedule.sequence[*item as usize]).collect();
+    for list in &mut schedule.lists {
+        list.iter_mut().for_each(|item| *item = place[*item as usize]);
+        list.sort_unstable();
+    }
+}
+
 fn well_formed(candidate: &Candidate) -> Option<Report> {
     // Nothing else can be evaluated on arrays of the wrong length, or on a schedule that misses a tile.
     let refutation = obligations::well_formed(candidate)?;

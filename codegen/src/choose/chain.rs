@@ -1,6 +1,6 @@
 //! The `fused` executor's choice: a chain kernel and a schedule for it.
 
-use crate::check::{Candidate, Choice, EdgeChoice, Executor, Prediction};
+use crate::check::{Candidate, Choice, EdgeChoice, Executor, Prediction, linearise};
 use crate::device::{Device, FUSED_KERNELS, FusedKernel};
 use crate::diagnostic::Diagnostic;
 use crate::graph::Resolved;
@@ -54,6 +54,9 @@ pub fn chain(resolved: &Resolved, device: &Device, wish: ChainWish) -> Result<Ca
         };
     }
     best.schedule = Some(chosen.schedule);
+    if best.edges.iter().any(|e| e.policy != Policy::Tile) {
+        linearise(&mut best);
+    }
     best.choices = choices(resolved, &best, &chosen.tried);
     Ok(best)
 }
@@ -82,9 +85,11 @@ fn allowed(
     let mut kernels: Vec<&FusedKernel> = FUSED_KERNELS
         .iter()
         .filter(|k| wish.kernel.is_none_or(|wanted| wanted == ((k.tile.0, k.tile.1), k.cluster)))
+        // The CTAs of a cluster would each draw for themselves.
+        .filter(|k| wish.mode == Mode::Static || k.cluster == (1, 1))
         .collect();
     if kernels.is_empty() {
-        let message = format!("no chain kernel is as wished: {:?}", wish.kernel);
+        let message = format!("no chain kernel is as wished: {wish:?}");
         return Err(Diagnostic::new("no-kernel", message));
     }
     for stage in &resolved.stages {

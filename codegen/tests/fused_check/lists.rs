@@ -153,3 +153,25 @@ fn posts_that_are_held_back() {
     c.schedule.as_mut().expect("a schedule").mode = Mode::Dynamic;
     refuted(&c, Obligation::Progress, &["the next item is whichever is drawn", "up -> down (Y)"]);
 }
+
+#[test]
+fn a_coarser_policy_may_need_another_order() {
+    // Row by row through both stages: a row of `down` reads a row of `up`.
+    let graph = mlp();
+    for mode in [Mode::Static, Mode::Dynamic] {
+        let mut schedule = dealt(&graph, (1, 1), 2, 0);
+        schedule.mode = mode;
+        schedule.sequence.sort_by_key(|item| (item.m, item.stage, item.n));
+        let mut c = scheduled(graph.clone(), schedule);
+        assert_eq!(judge(&c).refutations, [], "{mode:?}");
+        // One slot for all of `up`: the first row waits for the last.
+        c.edges[0].policy = cusync_gen::policy::Policy::Batched { rows: 4, cols: 8 };
+        let text = only(&judge(&c), Obligation::Progress);
+        assert!(text.contains("down(0, 0), waits for up(1, 0)"), "{text}");
+        let before = c.schedule.clone();
+        linearise(&mut c);
+        assert_eq!(judge(&c).refutations, [], "{mode:?}");
+        let after = c.schedule.as_ref().expect("a schedule");
+        assert_eq!(after.sequence.len(), before.expect("a schedule").sequence.len());
+    }
+}

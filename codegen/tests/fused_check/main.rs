@@ -6,6 +6,7 @@ mod tiles;
 
 use cusync_gen::check::{
     Candidate, Event, Executor, Generated, Obligation, Place, Report, TileProgram, judge, judge_program,
+    linearise,
 };
 use cusync_gen::device::Device;
 use cusync_gen::graph::{Graph, StageId};

@@ -20,6 +20,18 @@ pub(super) fn progress(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation>
     })
 }
 
+/// An order of a schedule's sequence in which every item comes after all that it waits for, with as little moved as that
+/// takes; `None` when there is none. A schedule that was built for the tiles that are read needs it where a policy waits
+/// for more than those.
+pub(in crate::check) fn linear_extension(c: &Candidate, p: &dyn TileProgram) -> Option<Vec<u32>> {
+    let schedule = c.schedule.as_ref()?;
+    // A worker an item: whoever has what it needs goes on at once.
+    let alone = (0..schedule.sequence.len() as u32).map(|i| vec![i]).collect();
+    let mut run = Run::of(c, p, schedule, alone);
+    run.all();
+    (run.ended.len() == schedule.sequence.len()).then_some(run.ended)
+}
+
 /// A worker that has no SM never begins its list, while those that wait for it hold theirs.
 fn not_resident(c: &Candidate, schedule: &Schedule) -> Option<Refutation> {
     let (rows, cols) = schedule.cluster;
@@ -94,6 +106,8 @@ struct Run<'a> {
     sleeping: HashMap<Word, Vec<usize>>,
     /// Workers to look at.
     awake: Vec<usize>,
+    /// Items in the order in which they ended.
+    ended: Vec<u32>,
 }
 
 impl<'a> Run<'a> {
@@ -102,6 +116,10 @@ impl<'a> Run<'a> {
             Mode::Static => schedule.lists.clone(),
             Mode::Dynamic => vec![(0..schedule.sequence.len() as u32).collect()],
         };
+        Run::of(c, p, schedule, lists)
+    }
+
+    fn of(c: &'a Candidate, p: &'a dyn TileProgram, schedule: &'a Schedule, lists: Vec<Vec<u32>>) -> Run<'a> {
         let mut bases = Vec::new();
         let mut slots: Vec<(u32, u32)> = Vec::new();
         for (edge, map) in c.slot_maps().iter().enumerate() {
@@ -130,6 +148,7 @@ impl<'a> Run<'a> {
             flags: HashSet::new(),
             sleeping: HashMap::new(),
             awake: (0..workers).rev().collect(),
+            ended: Vec::new(),
         }
     }
 
@@ -152,6 +171,7 @@ impl<'a> Run<'a> {
                 return self.sleeping.entry(need.0).or_default().push(worker);
             }
             self.heads[worker].0 += 1;
+            self.ended.push(item);
             let before = self.held[worker].take();
             if let Some(before) = before {
                 self.post(before);

@@ -15,6 +15,8 @@ pub(super) fn well_formed(c: &Candidate) -> Option<Refutation> {
     grids::well_formed(c).or_else(|| schedule::well_formed(c))
 }
 
+pub(super) use lists::linear_extension;
+
 /// Decides one obligation.
 pub(super) fn judge(obligation: Obligation, c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
     match obligation {

@@ -83,6 +83,11 @@ impl View<'_> {
                 format!("{workers} workers of clusters of {rows} x {cols} CTAs"),
             );
         }
+        if self.schedule.mode == Mode::Dynamic && rows * cols > 1 {
+            let message =
+                format!("each of the {rows} x {cols} CTAs of a worker would draw an item of its own");
+            return refute(Subject::Pipeline, message);
+        }
         None
     }
 
