@@ -45,9 +45,12 @@ pub(super) fn serial_tiles(point: &Point<'_>, inputs: &InputSets) -> Result<Vec<
 /// A way to run a chain: what a sweep goes through.
 pub(super) fn chain_wishes() -> impl Iterator<Item = ChainWish> {
     FUSED_KERNELS.iter().flat_map(|kernel| {
+        // The CTAs of a cluster cannot draw items.
+        let alone = kernel.cluster == (1, 1);
         let kernel = Some(((kernel.tile.0, kernel.tile.1), kernel.cluster));
         let ways = [(Mode::Static, false), (Mode::Static, true), (Mode::Dynamic, true)];
-        ways.into_iter().map(move |(mode, splits)| ChainWish { kernel, mode, splits })
+        let possible = ways.into_iter().filter(move |(mode, _)| alone || *mode == Mode::Static);
+        possible.map(move |(mode, splits)| ChainWish { kernel, mode, splits })
     })
 }
 
