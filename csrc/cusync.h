@@ -217,6 +217,7 @@ typedef struct cusync_decode_args {
   uint32_t activation_slots;          ///< ring of 64-wide activation tiles, a multiple of 4
   uint32_t in_flight_bytes;           ///< most weights on their way at once
   uint32_t ahead_bytes;               ///< the same while the ring fills with weights of a stage that still waits
+  uint32_t prefetch_bytes;            ///< weights brought into the L2 while the ring is full; 1 turns it off
   uint32_t starve;                    ///< 1: no stage posts (tests)
   uint32_t skip_waits;                ///< 1: no stage waits (timing only: results are then meaningless)
   uint32_t stream_only;               ///< 1: weights stream through the ring and nothing else happens (the read limit)

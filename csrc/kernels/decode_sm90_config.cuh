@@ -56,7 +56,7 @@ struct Params {
   Stage stages[CUSYNC_MAX_DECODE_STAGES];
   SharedPlan shared;
   uint32_t stage_count, m, workers;
-  uint32_t ring_bytes, activation_slots, in_flight_bytes, ahead_bytes;
+  uint32_t ring_bytes, activation_slots, in_flight_bytes, ahead_bytes, prefetch_bytes;
   uint32_t stream_only;
   uint32_t* epochs;
   unsigned long long timeout_ns;
@@ -132,17 +132,31 @@ struct Shared {
   CUSYNC_DEVICE uint64_t* words(uint32_t offset) const { return reinterpret_cast<uint64_t*>(base + offset); }
 };
 
-/// Waits for a phase of a barrier of shared memory. What a late semaphore keeps from coming is reported by the warp
-/// that waits for the semaphore; this limit is four times as long and only keeps a defect from hanging the GPU.
+/// Ends the kernel when a wait inside the CTA lasts too long. What a late semaphore keeps from coming is reported by the
+/// warp that waits for the semaphore; this limit is four times as long and only keeps a defect from hanging the GPU.
+class Deadline {
+ public:
+  CUSYNC_DEVICE explicit Deadline(unsigned long long timeout_ns)
+      : limit_(4 * (timeout_ns ? timeout_ns : kDefaultTimeoutNs)) {}
+
+  /// After each look that was in vain. The clock is slow, so it is read once in 64.
+  CUSYNC_DEVICE void check() {
+    if (++looks_ % 64) return;
+    unsigned long long const now = ptx::globaltimer();
+    if (begin_ == 0) begin_ = now;
+    if (now - begin_ > limit_) ptx::trap();
+  }
+
+ private:
+  unsigned long long limit_, begin_ = 0;
+  uint32_t looks_ = 0;
+};
+
+/// Waits for a phase of a barrier of shared memory.
 CUSYNC_DEVICE void wait_phase(uint64_t* barrier, uint32_t parity, unsigned long long timeout_ns) {
   if (ptx::mbarrier_try_wait_parity(barrier, parity)) return;
-  unsigned long long const limit = 4 * (timeout_ns ? timeout_ns : kDefaultTimeoutNs), begin = ptx::globaltimer();
-  do {
-#pragma unroll 1
-    for (uint32_t i = 0; i < 64; ++i)
-      if (ptx::mbarrier_try_wait_parity(barrier, parity)) return;
-  } while (ptx::globaltimer() - begin < limit);
-  ptx::trap();
+  Deadline deadline(timeout_ns);
+  while (!ptx::mbarrier_try_wait_parity(barrier, parity)) deadline.check();
 }
 
 }  // namespace cusync::kernels::decode

@@ -13,7 +13,8 @@ inline constexpr uint32_t kSharedLimit = 227 * 1024;
 /// Slots of the activation ring unless a caller says otherwise: enough tiles on their way to hide the L2's latency.
 constexpr uint32_t default_slots(uint32_t width) { return width == 8 ? 32 : width == 16 ? 24 : width == 32 ? 16 : 12; }
 
-inline constexpr uint32_t kDefaultChunk = 12 * 1024, kDefaultInFlight = 72 * 1024, kDefaultAhead = 24 * 1024;
+inline constexpr uint32_t kDefaultChunk = 12 * 1024, kDefaultInFlight = 72 * 1024, kDefaultAhead = 24 * 1024,
+                          kDefaultPrefetch = 64 * 1024;
 
 inline uint32_t or_default(uint32_t value, uint32_t otherwise) { return value ? value : otherwise; }
 
@@ -128,6 +129,7 @@ int32_t create(cusync_decode_args const& args, cusync_decode** out) {
   p.activation_slots = or_default(args.activation_slots, default_slots(Width));
   p.in_flight_bytes = or_default(args.in_flight_bytes, kDefaultInFlight);
   p.ahead_bytes = or_default(args.ahead_bytes, kDefaultAhead);
+  p.prefetch_bytes = or_default(args.prefetch_bytes, kDefaultPrefetch);
   p.stream_only = args.stream_only;
   p.epochs = args.epochs, p.timeout_ns = args.timeout_ns, p.report = args.report, p.trace = args.trace;
   for (uint32_t s = 0; s < args.stage_count; ++s)

@@ -29,17 +29,60 @@ struct Trail {
   }
 };
 
+/// The chunks of one stage in the order in which this worker multiplies them.
+struct ChunkList {
+  Stage const& stage;
+  Share const share;
+
+  CUSYNC_DEVICE uint32_t shared_bytes() const { return stage.blocks_per_chunk * stage.block_bytes; }
+  /// Number in k of the i-th chunk.
+  CUSYNC_DEVICE uint32_t chunk(uint32_t i) const {
+    uint32_t const chunk = share.start + i;
+    return chunk < share.chunks ? chunk : chunk - share.chunks;
+  }
+  CUSYNC_DEVICE char const* source(uint32_t chunk) const {
+    return share.weights + uint64_t(chunk) * stage.blocks_per_chunk * share.block_bytes;
+  }
+};
+
+/// While the ring is full the L2 takes some of the weights that come next, so that the memory does not stand still: they
+/// are then read at the L2's speed. No faster than this SM's part of the memory's bandwidth, or it would take from SMs
+/// that others wait for.
+class Prefetcher {
+ public:
+  CUSYNC_DEVICE Prefetcher(ChunkList const& list, uint32_t limit) : list_(list), limit_(limit) {}
+
+  /// While chunk `i` cannot be issued.
+  CUSYNC_DEVICE void idle(uint32_t i) {
+    if (next_ < i) next_ = i;
+    if (next_ >= list_.share.chunks || (next_ - i + 1) * list_.shared_bytes() > limit_) return;
+    long long const now = clock64();
+    if (now < due_) return;
+    due_ = now + list_.shared_bytes() / kBytesPerCycle;
+    uint32_t const chunk = list_.chunk(next_++);
+    ptx::cp_async_bulk_prefetch_l2(list_.source(chunk), blocks_in(list_.stage, chunk) * list_.share.block_bytes);
+  }
+
+ private:
+  static constexpr uint32_t kBytesPerCycle = 16;
+  ChunkList const& list_;
+  uint32_t limit_, next_ = 0;
+  long long due_ = 0;
+};
+
 /// Space in the ring, and how much is on its way. Few bytes in flight keep the SMs of the GPU together: with more, some
 /// run microseconds ahead of others and the stages' ends spread.
 class WeightRing {
  public:
   CUSYNC_DEVICE WeightRing(Params const& p, Shared const& shared) : p_(p), shared_(shared) {}
 
-  /// Makes room for a chunk of `bytes` with at most `limit` bytes in flight, itself included (or it alone).
-  CUSYNC_DEVICE void reserve(uint32_t bytes, uint32_t limit) {
+  /// Makes room for a chunk of `bytes` with at most `limit` bytes in flight, itself included (or it alone). Calls
+  /// `idle` again and again while the ring is full.
+  template <class Idle>
+  CUSYNC_DEVICE void reserve(uint32_t bytes, uint32_t limit, Idle&& idle) {
     while (in_flight_ && in_flight_ + bytes > limit) see_arrival();
     uint32_t const taken = head_.skip_for(bytes, p_.ring_bytes) + bytes;
-    while (used_ + taken > p_.ring_bytes || issued_ - freed_.passed == kMaxChunks) free_oldest();
+    while (used_ + taken > p_.ring_bytes || issued_ - freed_.passed == kMaxChunks) free_oldest(idle);
     used_ += taken;
     in_flight_ += bytes;
     ++issued_;
@@ -56,12 +99,18 @@ class WeightRing {
     arrived_.leave();
   }
 
-  CUSYNC_DEVICE void free_oldest() {
+  template <class Idle>
+  CUSYNC_DEVICE void free_oldest(Idle&& idle) {
     // Until the kernel before this one has ended nothing is multiplied, and that is no fault of this one.
     if (!p_.stream_only && freed_.passed == 0) ptx::griddepcontrol_wait();
     if (arrived_.passed == freed_.passed) see_arrival();
     uint32_t const taken = freed_.enter(p_, shared_);
-    wait_phase(shared_.chunk_empty(freed_.at.barrier), freed_.at.parity, p_.timeout_ns);
+    uint64_t* const empty = shared_.chunk_empty(freed_.at.barrier);
+    Deadline deadline(p_.timeout_ns);
+    while (!ptx::mbarrier_test_wait_parity(empty, freed_.at.parity)) {
+      idle();
+      deadline.check();
+    }
     used_ -= taken;
     freed_.leave();
   }
@@ -86,24 +135,22 @@ CUSYNC_DEVICE void stream_weights(Params const& p, Shared const& shared) {
   WeightRing ring(p, shared);
 #pragma unroll 1
   for (uint32_t s = 0; s < p.stage_count; ++s) {
-    Stage const& stage = p.stages[s];
-    Share const share = shared.share(s);
-    uint32_t const bytes = stage.blocks_per_chunk * stage.block_bytes;
-    uint32_t chunk = share.start;
+    ChunkList const list{p.stages[s], shared.share(s)};
+    Prefetcher prefetcher(list, p.prefetch_bytes);
+    uint32_t const bytes = list.shared_bytes();
 #pragma unroll 1
-    for (uint32_t i = 0; i < share.chunks; ++i) {
-      bool const ahead = stage.waits && i * bytes < p.ring_bytes;
-      ring.reserve(bytes, ahead ? p.ahead_bytes : p.in_flight_bytes);
-      uint32_t const blocks = blocks_in(stage, chunk);
+    for (uint32_t i = 0; i < list.share.chunks; ++i) {
+      bool const ahead = list.stage.waits && i * bytes < p.ring_bytes;
+      ring.reserve(bytes, ahead ? p.ahead_bytes : p.in_flight_bytes, [&] { prefetcher.idle(i); });
+      uint32_t const chunk = list.chunk(i), blocks = blocks_in(list.stage, chunk);
       uint64_t* const barrier = shared.chunk_full(ring.head().barrier);
-      ptx::mbarrier_arrive_expect_tx(barrier, blocks * share.block_bytes);
+      ptx::mbarrier_arrive_expect_tx(barrier, blocks * list.share.block_bytes);
       char* const to = shared.ring(ring.head().offset);
-      char const* const from = share.weights + uint64_t(chunk) * stage.blocks_per_chunk * share.block_bytes;
+      char const* const from = list.source(chunk);
 #pragma unroll 1
       for (uint32_t b = 0; b < blocks; ++b)
-        copy_block(share, to + b * stage.block_bytes, from + b * share.block_bytes, barrier);
+        copy_block(list.share, to + b * list.stage.block_bytes, from + b * list.share.block_bytes, barrier);
       ring.pass(bytes);
-      if (++chunk == ceil_div(stage.blocks, stage.blocks_per_chunk)) chunk = 0;
     }
   }
 }

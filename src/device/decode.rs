@@ -129,6 +129,8 @@ pub struct DecodeTuning {
     pub in_flight_bytes: u32,
     /// The same while the ring fills with the weights of a stage that still waits.
     pub ahead_bytes: u32,
+    /// Weights brought into the L2 while the ring is full; 1 turns it off.
+    pub prefetch_bytes: u32,
 }
 
 /// What a chain keeps from run to run. Chains that share it must not run at the same time; on one stream they do not,
@@ -280,6 +282,7 @@ impl DecodeArgs {
             activation_slots: self.tuning.activation_slots,
             in_flight_bytes: self.tuning.in_flight_bytes,
             ahead_bytes: self.tuning.ahead_bytes,
+            prefetch_bytes: self.tuning.prefetch_bytes,
             starve: u32::from(self.mode == DecodeMode::Starve),
             skip_waits: u32::from(self.mode == DecodeMode::SkipWaits),
             stream_only: u32::from(self.mode == DecodeMode::StreamOnly),

@@ -185,6 +185,41 @@ fn a_starved_stage_is_reported() {
     assert!(out.contains("starved: "), "{out}{err}");
 }
 
+/// When each worker begins, sees its first operands, ends its arithmetic and posts: in order, and printed.
+#[test]
+fn decode_timeline() {
+    let Some(gpu) = hopper() else { return };
+    for model in models() {
+        for m in [8, 64] {
+            let rig = Rig::new(&gpu.device, &model, m, ffi::CUSYNC_F16, SETS);
+            let records = rig.trace(SETS - 1, DecodeTuning::default());
+            let origin = records.iter().map(|r| r.begin).min().expect("there are workers");
+            for stage in 0..model.layers.len() as u32 {
+                let of: Vec<_> = records.iter().filter(|r| r.item == stage).collect();
+                assert_eq!(of.len(), records.len() / model.layers.len());
+                for r in &of {
+                    let times = [r.begin, r.loaded, r.math_end, r.end];
+                    assert!(times.is_sorted() && r.ready <= r.loaded, "{r:?}");
+                }
+                let spread = |name: &str, time: fn(&ffi::cusync_trace) -> u64| {
+                    let mut us: Vec<f64> = of.iter().map(|r| (time(r) - origin) as f64 / 1e3).collect();
+                    us.sort_by(f64::total_cmp);
+                    format!("{name} {:.1} {:.1} {:.1}", us[0], us[us.len() / 2], us[us.len() - 1])
+                };
+                println!(
+                    "timeline {:<10} M {m:>2} stage {stage} [least, median, most us]: {}; {}; {}; {}; {}",
+                    model.name,
+                    spread("begin", |r| r.begin),
+                    spread("ready", |r| r.ready),
+                    spread("loaded", |r| r.loaded),
+                    spread("math end", |r| r.math_end),
+                    spread("end", |r| r.end),
+                );
+            }
+        }
+    }
+}
+
 const SETS: usize = 4;
 
 /// Median us of a launch: plain and programmatic edges, with what bounds it.
@@ -230,10 +265,14 @@ fn decode_speed() {
 fn every_tuning_is_right() {
     let Some(gpu) = hopper() else { return };
     let kib = |n: u32| n * 1024;
+    let small = DecodeTuning { ring_bytes: kib(100), in_flight_bytes: kib(72), ..DecodeTuning::default() };
     for model in models() {
         for m in if quick() { vec![8] } else { vec![8, 32, 64] } {
             let rig = Rig::new(&gpu.device, &model, m, ffi::CUSYNC_F16, SETS);
-            let mut points = Vec::new();
+            let mut points = vec![DecodeTuning { prefetch_bytes: 1, ..DecodeTuning::default() }, small];
+            points.extend(
+                [32, 128, 256].map(|n| DecodeTuning { prefetch_bytes: kib(n), ..DecodeTuning::default() }),
+            );
             for chunk in [8, 12, 16, 24] {
                 for in_flight in [48, 64, 72, 96, 128] {
                     for ahead in [12, 24, 48, 96] {
@@ -248,7 +287,7 @@ fn every_tuning_is_right() {
                                 in_flight_bytes: kib(in_flight),
                                 ahead_bytes: kib(ahead),
                                 activation_slots: if at_default { slots } else { 0 },
-                                ring_bytes: 0,
+                                ..DecodeTuning::default()
                             });
                         }
                     }
@@ -270,13 +309,15 @@ fn every_tuning_is_right() {
                     let t = point.2;
                     println!(
                         "tuning {:<10} M {m:>2} programmatic {programmatic}: {:6.2} us  chunk {:>5} in flight {:>6} \
-                         ahead {:>5} slots {}",
+                         ahead {:>5} slots {} prefetch {} ring {}",
                         model.name,
                         of(point),
                         t.chunk_bytes,
                         t.in_flight_bytes,
                         t.ahead_bytes,
-                        t.activation_slots
+                        t.activation_slots,
+                        t.prefetch_bytes,
+                        t.ring_bytes
                     );
                 }
             }

@@ -271,6 +271,24 @@ impl Rig {
         }
     }
 
+    /// Where the time of one run over weight set `set` went, after runs over the other sets.
+    pub fn trace(&self, set: usize, tuning: DecodeTuning) -> Vec<ffi::cusync_trace> {
+        let args = DecodeArgs { tuning, ..self.args(set) };
+        let records = args.workers() as usize * args.stages.len();
+        let trace = DeviceBuffer::zeroed(&self.device, records, "trace").expect("fits");
+        let trace = Arc::new(trace);
+        let traced = DecodeArgs { trace: Some(trace.clone()), ..args };
+        let traced = Decode::new(&self.device, traced).unwrap_or_else(|e| panic!("{}: {e}", self.model.name));
+        let before: Vec<_> = (0..set).map(|s| self.chain(s, tuning, DecodeMode::Run)).collect();
+        for chain in before.iter().chain([&traced]) {
+            self.launch(chain, false);
+        }
+        self.synchronize("trace");
+        let mut host = vec![ffi::cusync_trace::default(); records];
+        trace.download(&mut host).expect("downloads");
+        host
+    }
+
     /// Median microseconds of one launch, over replays of a graph of 20 launches that take the chains in turn.
     pub fn time(&self, chains: &[Decode], programmatic: bool) -> f64 {
         const LAUNCHES: usize = 20;

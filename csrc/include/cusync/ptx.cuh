@@ -164,6 +164,21 @@ CUSYNC_DEVICE bool mbarrier_try_wait_parity(uint64_t* barrier, uint32_t parity) 
   return complete != 0;
 }
 
+/// The same without suspending: for a thread that has other things to do meanwhile.
+CUSYNC_DEVICE bool mbarrier_test_wait_parity(uint64_t* barrier, uint32_t parity) {
+  uint32_t complete;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n"
+      "}\n"
+      : "=r"(complete)
+      : "r"(uint32_t(__cvta_generic_to_shared(barrier))), "r"(parity)
+      : "memory");
+  return complete != 0;
+}
+
 /// Arrives once, releasing this thread's accesses to shared memory.
 CUSYNC_DEVICE void mbarrier_arrive(uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(uint32_t(__cvta_generic_to_shared(barrier)))
@@ -191,6 +206,11 @@ CUSYNC_DEVICE void cp_async_bulk_shared_evict_first(void* shared, void const* gl
           uint32_t(__cvta_generic_to_shared(shared))),
       "l"(global), "r"(bytes), "r"(uint32_t(__cvta_generic_to_shared(barrier))), "l"(policy)
       : "memory");
+}
+
+/// Brings `bytes` (a multiple of 16, like the address) into the L2; nothing tells when.
+CUSYNC_DEVICE void cp_async_bulk_prefetch_l2(void const* global, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
 }
 
 /// Copies 16 bytes past the L1, or writes 16 zero bytes when not `valid` (the source is then not read).
