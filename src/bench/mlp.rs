@@ -7,7 +7,7 @@ use cusync_gen::graph::Element;
 use super::ceiling::Ceilings;
 use super::measure::Regime;
 use super::point::Point;
-use super::record::{MlpReport, Record};
+use super::record::MlpReport;
 use super::{Error, Result};
 use crate::device::Device;
 
@@ -72,8 +72,8 @@ impl MlpArgs {
 pub enum Progress<'a> {
     /// A size begins: (pipeline, M, number of sizes done, number of all).
     Begin(&'a str, u32, usize, usize),
-    /// A size is done.
-    Done(&'a [Record]),
+    /// A size is done: the report so far.
+    Done(&'a MlpReport),
 }
 
 /// Runs the benchmark. Every variant is verified before it is timed; one that is wrong is named and not timed. A
@@ -108,8 +108,8 @@ pub fn bench_mlp(args: &MlpArgs, progress: &mut dyn FnMut(Progress<'_>)) -> Resu
         let point = Point::new(args, &device, &profile, &ceilings, name, m);
         match point.run(share, &mut report) {
             Ok(records) => {
-                progress(Progress::Done(&records));
                 report.records.extend(records);
+                progress(Progress::Done(&report));
             }
             // Without a single record there is nothing to keep.
             Err(e) if report.records.is_empty() => return Err(e),

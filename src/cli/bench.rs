@@ -31,12 +31,16 @@ pub(crate) fn bench(suite: &Suite, output: &Output) -> Result<BenchReport, Fault
 
 fn mlp(request: &MlpRequest, progress: &Progress) -> Result<MlpReport, Fault> {
     let mut report = if request.from.is_empty() {
-        bench_mlp(&request.args, &mut |news| {
-            if let bench::Progress::Begin(name, m, done, all) = news {
+        let mut unsaved = None;
+        let report = bench_mlp(&request.args, &mut |news| match news {
+            bench::Progress::Begin(name, m, done, all) => {
                 progress.say(format!("{name} M = {m} ({} of {all})", done + 1));
             }
+            // A benchmark that is cut short leaves the sizes that were done.
+            bench::Progress::Done(report) => unsaved = save(request, report).err(),
         })
-        .map_err(fault)?
+        .map_err(fault)?;
+        unsaved.map_or(Ok(report), Err)?
     } else {
         earlier(request)?
     };

@@ -185,9 +185,11 @@ fn every_policy() {
     let policies =
         [Policy::Tile, Policy::Row, Policy::Batched { rows: 2, cols: 3 }, Policy::Strided { stride: 2 }];
     for policy in &policies {
-        let plan = plan_of(&gpu, PLAIN, &wishes(policy, STATIC), Executor::Fused);
-        assert_eq!(plan.edges()[0].policy(), policy, "the plan keeps the stated policy");
-        assert_runs_right(&gpu, &format!("{policy:?}"), &plan, &inputs, &reference);
+        for way in [STATIC, DYNAMIC] {
+            let plan = plan_of(&gpu, PLAIN, &wishes(policy, way), Executor::Fused);
+            assert_eq!(plan.edges()[0].policy(), policy, "the plan keeps the stated policy");
+            assert_runs_right(&gpu, &format!("{policy:?} {way:?}"), &plan, &inputs, &reference);
+        }
     }
 }
 
