@@ -151,6 +151,10 @@ fn a_fused_plan_tells_its_schedule() {
         assert!(number("items") >= number("workers") && number("parts") >= 2 * number("split_tiles"));
         assert!(schedule["predicted_us"].as_f64().is_some_and(|us| us > 0.0));
     }
+    let few = json(&cusync(&["explain", "llama65_mlp", "--executor", "fused", "--dim", "M=8", "--json"]));
+    assert_eq!((&few["decode"]["width"], &few["decode"]["workers"]), (&8.into(), &132.into()));
+    assert_eq!(few["edges"][0]["policy"], "a slot for each 64 columns");
+    assert!(few["schedule"].is_null());
     let refused = cusync(&["check", "llama65_mlp", "--executor", "fused", "--device", "a100"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("no kernels for a100"));

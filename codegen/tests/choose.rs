@@ -225,3 +225,25 @@ fn overlap_is_chosen_only_where_it_gains() {
     let stated = choose::plan(&stated, h200(), Executor::Programmatic).expect("proved");
     assert_eq!(stated.coupling(), Coupling::Tiles, "a stated policy is kept");
 }
+
+#[test]
+fn few_tokens_get_a_decode_kernel() {
+    for (m, few) in [(1, true), (37, true), (64, true), (65, false), (512, false)] {
+        for source in [GPT3, LLAMA] {
+            let plan = choose::plan(&shipped(source, m), h200(), Executor::Fused).expect("proved");
+            assert_eq!((plan.decode().is_some(), plan.schedule().is_some()), (few, !few), "M = {m}");
+            let predicted = plan.predicted().expect("a serial chain to compare with");
+            assert!(predicted.synchronised_us < predicted.serial_us, "{predicted:?}");
+            let other = if few { "a chain kernel" } else { "128 x" };
+            let alternatives = &plan.choices()[0].alternatives;
+            assert!(alternatives.iter().any(|(name, _)| name.contains(other)), "{alternatives:?}");
+        }
+    }
+    // What is stated is kept, and a decode kernel has no tiles.
+    let text = GPT3.replacen("stages:", "tiles: { \"up\": (128, 128) }, stages:", 1);
+    let stated =
+        cusync_gen::spec::parse(&text, "spec").and_then(|s| s.resolve(&[("M".into(), 8)])).expect("sound");
+    let plan = choose::plan(&stated, h200(), Executor::Fused).expect("proved");
+    assert_eq!(plan.graph().stages[1].mma_tile, (128, 128, 64));
+    assert!(plan.schedule().is_some());
+}

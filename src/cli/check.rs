@@ -3,11 +3,12 @@
 use cusync::runtime::executor_name;
 use cusync_gen::check::Executor;
 use cusync_gen::graph::Graph;
+use cusync_gen::schedule::decode::{COLUMN_TILE, Decode};
 use cusync_gen::schedule::{Mode, Part, Schedule};
 
 use super::fault::Fault;
 use super::prove::Proof;
-use super::report::{CheckReport, ScheduleReport};
+use super::report::{CheckReport, DecodeReport, ScheduleReport};
 use super::request::Target;
 
 /// The executor that a device is planned for where none is stated.
@@ -26,6 +27,7 @@ pub(crate) fn check(target: &Target) -> Result<CheckReport, Fault> {
     let proof = Proof::of(target, executor)?;
     let graph = &proof.candidate().graph;
     let schedule = schedule(graph, proof.candidate().schedule.as_ref());
+    let decode = decode(proof.candidate().decode.as_ref());
     Ok(CheckReport {
         verdict: if proof.proved() { "proved" } else { "refuted" },
         pipeline: graph.name.clone(),
@@ -34,6 +36,7 @@ pub(crate) fn check(target: &Target) -> Result<CheckReport, Fault> {
         executor: executor_name(executor),
         obligations: proof.obligations,
         schedule,
+        decode,
         refutations: proof.refutations,
     })
 }
@@ -57,5 +60,16 @@ pub(crate) fn schedule(graph: &Graph, schedule: Option<&Schedule>) -> Option<Sch
         parts: count(&|part| *part != Part::Whole),
         slabs: schedule.slabs,
         predicted_us: schedule.predicted_us,
+    })
+}
+
+/// A decode plan in numbers.
+pub(crate) fn decode(decode: Option<&Decode>) -> Option<DecodeReport> {
+    decode.map(|d| DecodeReport {
+        workers: d.workers,
+        width: d.width,
+        column_tile: COLUMN_TILE,
+        slots: d.slot_count(),
+        predicted_us: d.predicted_us,
     })
 }

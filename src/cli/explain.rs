@@ -4,8 +4,9 @@ use cusync::runtime::executor_name;
 use cusync_gen::check::{Executor, Plan, StartGuarantee};
 use cusync_gen::choose::{order_name, policy_name};
 use cusync_gen::policy::{Order, WaitAt};
+use cusync_gen::schedule::decode::COLUMN_TILE;
 
-use super::check::{dims, schedule, usual_executor};
+use super::check::{decode, dims, schedule, usual_executor};
 use super::fault::Fault;
 use super::prove::Proof;
 use super::report::{ChoiceReport, EdgeReport, ExplainReport, PredictionReport, StageReport};
@@ -41,6 +42,7 @@ pub(crate) fn explain(target: &Target) -> Result<ExplainReport, Fault> {
             })
             .collect(),
         schedule: schedule(plan.graph(), plan.schedule()),
+        decode: decode(plan.decode()),
         predicted: predicted(&plan),
     })
 }
@@ -68,12 +70,19 @@ pub(crate) fn edges(plan: &Plan) -> Vec<EdgeReport> {
         EdgeReport {
             name: plan.edge_name(id),
             operand: format!("{kind:?}"),
-            policy: policy_name(edge.policy()),
+            policy: match plan.decode() {
+                // Its slots are its own; the policy is that of the graph's tiles, which it does not run.
+                Some(_) => format!("a slot for each {COLUMN_TILE} columns"),
+                None => policy_name(edge.policy()),
+            },
             wait_at: match edge.wait_at() {
                 WaitAt::PerKBlock => "k-block".into(),
                 WaitAt::Start => "start".into(),
             },
-            slots: edge.slots().slot_count,
+            slots: match plan.decode() {
+                Some(decode) => decode.stages[d.producer.0].posts.len() as u32,
+                None => edge.slots().slot_count,
+            },
         }
     };
     plan.edges().iter().enumerate().map(of).collect()

@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use super::fault::Fault;
 use super::report::{
-    BenchReport, CheckReport, DoctorReport, ExplainReport, ObligationReport, PredictionReport, Report,
-    RunReport, ScheduleReport, SimulateReport, StageReport,
+    BenchReport, CheckReport, DecodeReport, DoctorReport, ExplainReport, ObligationReport, PredictionReport,
+    Report, RunReport, ScheduleReport, SimulateReport, StageReport,
 };
 use super::request::Output;
 
@@ -128,7 +128,16 @@ fn check(page: &mut Page, r: &CheckReport) {
         r.obligations.iter().map(|o| [o.id.to_owned(), o.verdict.to_owned()]),
     );
     r.schedule.iter().for_each(|s| page.line(schedule_line(s)));
+    r.decode.iter().for_each(|d| page.line(decode_line(d)));
     r.refutations.iter().for_each(|refutation| page.line(refutation));
+}
+
+fn decode_line(d: &DecodeReport) -> String {
+    format!(
+        "decode: {} workers, each an equal share of every stage's columns; {} tokens wide, {} slots of {} columns; {:.1} us \
+         predicted",
+        d.workers, d.width, d.slots, d.column_tile, d.predicted_us
+    )
 }
 
 fn schedule_line(s: &ScheduleReport) -> String {
@@ -186,6 +195,7 @@ fn explain(page: &mut Page, r: &ExplainReport) {
         }),
     );
     r.schedule.iter().for_each(|s| page.line(schedule_line(s)));
+    r.decode.iter().for_each(|d| page.line(decode_line(d)));
     for c in &r.choices {
         let stated = if c.stated { " (stated)" } else { "" };
         page.line(format!("{}: {}{stated}: {}", c.subject, c.decision, c.reason));

@@ -45,6 +45,18 @@ pub(crate) struct ScheduleReport {
     pub(crate) predicted_us: f64,
 }
 
+/// The plan of a decode kernel.
+#[derive(Serialize)]
+pub(crate) struct DecodeReport {
+    pub(crate) workers: u32,
+    /// Tokens of the kernel.
+    pub(crate) width: u32,
+    /// Columns that a slot stands for.
+    pub(crate) column_tile: u32,
+    pub(crate) slots: u32,
+    pub(crate) predicted_us: f64,
+}
+
 #[derive(Serialize)]
 pub(crate) struct CheckReport {
     pub(crate) verdict: &'static str,
@@ -55,6 +67,8 @@ pub(crate) struct CheckReport {
     pub(crate) obligations: Vec<ObligationReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) schedule: Option<ScheduleReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) decode: Option<DecodeReport>,
     /// For people.
     #[serde(skip)]
     pub(crate) refutations: Vec<String>,
@@ -110,6 +124,8 @@ pub(crate) struct ExplainReport {
     pub(crate) choices: Vec<ChoiceReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) schedule: Option<ScheduleReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) decode: Option<DecodeReport>,
     pub(crate) predicted: Option<PredictionReport>,
 }
 

@@ -42,11 +42,14 @@ pub(crate) fn simulate(target: &Target) -> Result<SimulateReport, Fault> {
         .collect();
     match Proof::of(target, Executor::Fused) {
         Ok(proof) => {
-            if let Some(schedule) = proof.candidate().schedule.as_ref().filter(|_| proof.proved()) {
+            let fused = proof.candidate();
+            let chain = fused.schedule.as_ref().map(|s| s.predicted_us);
+            let time = chain.or(fused.decode.as_ref().map(|d| d.predicted_us));
+            if let Some(time_us) = time.filter(|_| proof.proved()) {
                 times.push(PredictedTime {
                     executor: executor_name(Executor::Fused),
-                    time_us: schedule.predicted_us,
-                    speedup: serial_us / schedule.predicted_us,
+                    time_us,
+                    speedup: serial_us / time_us,
                     stages: Vec::new(),
                 });
             }

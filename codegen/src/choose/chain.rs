@@ -1,6 +1,6 @@
 //! The `fused` executor's choice: a chain kernel and a schedule for it.
 
-use crate::check::{Candidate, Choice, EdgeChoice, Executor, Prediction, linearise};
+use crate::check::{Candidate, Choice, EdgeChoice, Executor, linearise};
 use crate::device::{Device, FUSED_KERNELS, FusedKernel};
 use crate::diagnostic::Diagnostic;
 use crate::graph::Resolved;
@@ -59,11 +59,6 @@ pub fn chain(resolved: &Resolved, device: &Device, wish: ChainWish) -> Result<Ca
     }
     best.choices = choices(resolved, &best, &chosen.tried);
     Ok(best)
-}
-
-/// Both times of a chain: its own, and that of the best serial chain.
-pub(super) fn predicted(c: &Candidate, serial_us: f64) -> Option<Prediction> {
-    c.schedule.as_ref().map(|s| Prediction { serial_us, synchronised_us: s.predicted_us })
 }
 
 /// The chain kernels that a spec and a wish leave.

@@ -10,7 +10,7 @@ mod search;
 pub use chain::{ChainWish, chain};
 pub use decode::decode;
 
-use crate::check::{Candidate, Choice, Executor, Plan, StartGuarantee, check};
+use crate::check::{Candidate, Choice, Executor, Plan, Prediction, StartGuarantee, check};
 use crate::device::Device;
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Dependence, OperandKind, Resolved};
@@ -39,16 +39,39 @@ pub fn prove(resolved: &Resolved, candidate: Candidate) -> Result<Plan, Diagnost
 /// No kernel has a stated tile, or a stated table does not fit its grid.
 pub fn candidate(resolved: &Resolved, device: &Device, executor: Executor) -> Result<Candidate, Diagnostic> {
     if executor == Executor::Fused {
-        let mut best = chain(resolved, device, ChainWish::default())?;
-        // A serial chain has its own tiles; where no kernel of it has the stated ones, there is none to compare with.
-        let serial = search::search(resolved, device, Executor::Serial).ok();
-        best.predicted =
-            serial.and_then(|found| found.best.predicted).and_then(|p| chain::predicted(&best, p.serial_us));
-        return Ok(best);
+        return fused(resolved, device);
     }
     let found = search::search(resolved, device, executor)?;
     let mut best = found.best;
     best.choices = explain(resolved, &best, &found.alternatives);
+    Ok(best)
+}
+
+/// The decode kernel where there is one and it is predicted to be faster, else a chain kernel.
+fn fused(resolved: &Resolved, device: &Device) -> Result<Candidate, Diagnostic> {
+    let us = |c: &Candidate| {
+        c.decode.as_ref().map(|d| d.predicted_us).or(c.schedule.as_ref().map(|s| s.predicted_us))
+    };
+    let mut best = match (decode(resolved, device), chain(resolved, device, ChainWish::default())) {
+        (Ok(few), Ok(many)) => {
+            let (mut better, other, name) = if us(&few) <= us(&many) {
+                (few, many, "a chain kernel")
+            } else {
+                (many, few, "a decode kernel")
+            };
+            if let (Some(choice), Some(us)) = (better.choices.first_mut(), us(&other)) {
+                choice.alternatives.insert(0, (name.into(), us));
+            }
+            better
+        }
+        (Ok(few), Err(_)) => few,
+        (Err(_), many) => many?,
+    };
+    // A serial chain has its own tiles; where no kernel of it has the stated ones, there is none to compare with.
+    let serial =
+        search::search(resolved, device, Executor::Serial).ok().and_then(|found| found.best.predicted);
+    best.predicted =
+        serial.zip(us(&best)).map(|(p, us)| Prediction { serial_us: p.serial_us, synchronised_us: us });
     Ok(best)
 }
 
