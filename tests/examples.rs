@@ -4,8 +4,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The ladder.
-const EXAMPLES: [&str; 6] =
-    ["01_check", "02_render", "03_run_mlp", "04_graph_capture", "05_own_policy", "06_custom_stage"];
+const EXAMPLES: [&str; 7] = [
+    "01_check",
+    "02_render",
+    "03_run_mlp",
+    "04_graph_capture",
+    "05_own_policy",
+    "06_custom_stage",
+    "07_fused",
+];
 
 /// Where cargo put the built examples: beside the binary of this package.
 fn folder() -> PathBuf {
