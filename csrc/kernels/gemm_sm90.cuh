@@ -97,7 +97,9 @@ __global__ void __launch_bounds__(C::kThreads, 1) gemm(CUTE_GRID_CONSTANT typena
     WorkReader<C> items(shared, work);
     uint32_t done = 0;
     for (WorkItem item = items.next(); item.valid; item = items.next(), done += params.stage.k_blocks)
-      if (params.stage.load_waits) wait_for_tile_operands(params.stage, item, &shared.ready, done);
+      if (params.stage.load_waits)
+        wait_for_tile_operands(params.stage, {item.m, item.n, item.epoch, 0, params.stage.k_blocks}, &shared.ready,
+                               done);
     // A programmatic launch may end before the kernels that it overlaps, and what follows it in the stream waits for
     // it alone. Staying until they have ended makes the end of a run's last kernel the end of the run.
     ptx::griddepcontrol_wait();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The host half of the Hopper kernels: tensor maps, attributes, launch.
 #pragma once
-#include <cstring>
 #include <new>
 
 #include "cutlass/util/packed_stride.hpp"
 #include "gemm_sm90.cuh"
 #include "gemm_sm90.h"
+#include "gemm_sm90_host.h"
 
 namespace cusync::kernels::sm90 {
 
@@ -21,16 +21,7 @@ cusync_kernel_info info() {
 
 template <class C>
 uint32_t registers() {
-  cudaFuncAttributes attributes{};
-  bool const known = cudaFuncGetAttributes(&attributes, gemm<C>) == cudaSuccess;
-  if (!known) cudaGetLastError();  // no device to ask is not an error of this call
-  return known ? uint32_t(attributes.numRegs) : 0;
-}
-
-/// cute prints and goes on when the driver refuses a tensor map, and leaves it zero.
-inline bool encoded(cute::TmaDescriptor const* map) {
-  static constexpr cute::TmaDescriptor zero{};
-  return std::memcmp(map, &zero, sizeof zero) != 0;
+  return registers_of(reinterpret_cast<void const*>(gemm<C>));
 }
 
 template <class C>
@@ -61,21 +52,12 @@ struct Gemm final : cusync_gemm {
   }
 };
 
-/// The device's answer to an attribute query in `*value`.
-inline cudaError_t ask(int* value, cudaDeviceAttr attribute) {
-  int device = 0;
-  cudaError_t const error = cudaGetDevice(&device);
-  return error ? error : cudaDeviceGetAttribute(value, attribute, device);
-}
-
 template <class C>
 int32_t create(cusync_gemm_args const& args, cusync_gemm** out) {
-  int major = 0, minor = 0, sms = 0, per_sm = 0;
-  cudaError_t error = ask(&major, cudaDevAttrComputeCapabilityMajor);
-  if (!error) error = ask(&minor, cudaDevAttrComputeCapabilityMinor);
-  if (!error) error = ask(&sms, cudaDevAttrMultiProcessorCount);
+  if (int32_t const status = require_hopper(); status != CUSYNC_OK) return status;
+  int sms = 0, per_sm = 0;
+  cudaError_t error = ask(&sms, cudaDevAttrMultiProcessorCount);
   if (error) return status_of(error);
-  if (major != 9 || minor != 0) return CUSYNC_ERROR_NOT_BUILT;
 
   // Asking for the attributes loads the module now: loading it lazily, at a launch beside a kernel that spins, could
   // wait for that kernel.

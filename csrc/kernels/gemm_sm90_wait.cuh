@@ -4,9 +4,14 @@
 // the bulk copies that their own thread has in flight: in the load warp every wait, satisfied or not, drains the ring.
 #pragma once
 #include "cusync/edge.cuh"
-#include "gemm_sm90_config.cuh"
+#include "stage.cuh"
 
 namespace cusync::kernels::sm90 {
+
+/// k-blocks [k_begin, k_end) of a tile, in run number `epoch`.
+struct TileRange {
+  uint32_t m, n, epoch, k_begin, k_end;
+};
 
 CUSYNC_DEVICE WaitContext wait_context(Stage const& stage, uint32_t epoch) {
   return {stage.semaphores, epoch, {stage.report, stage.timeout_ns, stage.index}};
@@ -20,13 +25,13 @@ struct Missing {
 
 /// Looks at the slots that guard k-block k of a tile, up to the first that is not reached. True: all are. Edges that
 /// are waited for at the start of a tile are not its concern.
-CUSYNC_DEVICE bool look(Stage const& stage, WorkItem const& item, uint32_t k, Missing& missing) {
+CUSYNC_DEVICE bool look(Stage const& stage, TileRange const& item, uint32_t k, Missing& missing) {
   bool all = true;
   missing.more = false;
   for (uint32_t i = 0; i < stage.load_waits; ++i) {
     cusync_edge const& edge = stage.edges[i];
     if (edge.wait_at == CUSYNC_WAIT_AT_START) continue;
-    TileBox const box = wait_box(edge, item.m, item.n, k, k == 0, stage.k_blocks);
+    TileBox const box = wait_box(edge, item.m, item.n, k, k == item.k_begin, item.k_end);
     if (box.empty()) continue;
     for_each_slot(edge.policy, box, [&](uint32_t slot, uint32_t posts) {
       if (!all) {
@@ -42,20 +47,20 @@ CUSYNC_DEVICE bool look(Stage const& stage, WorkItem const& item, uint32_t k, Mi
   return all;
 }
 
-/// Waits for one tile's k-blocks in order, 32 at a time, a lane each; by a whole warp. `done` counts the k-blocks of
-/// the tiles before this one; the word becomes done + k + 1 when k-blocks 0 to k may be loaded.
-CUSYNC_DEVICE void wait_for_tile_operands(Stage const& stage, WorkItem const& item, uint32_t* ready, uint32_t done) {
+/// Waits for the k-blocks of one tile's range in order, 32 at a time, a lane each; by a whole warp. `done` counts the
+/// k-blocks of the ranges before this one; the word becomes done + i + 1 when the range's k-blocks 0 to i may be loaded.
+CUSYNC_DEVICE void wait_for_tile_operands(Stage const& stage, TileRange const& item, uint32_t* ready, uint32_t done) {
   unsigned long long const limit = stage.timeout_ns ? stage.timeout_ns : kDefaultTimeoutNs;
   uint32_t const lane = threadIdx.x % 32;
   for (uint32_t i = 0; i < stage.load_waits; ++i)
     if (stage.edges[i].wait_at == CUSYNC_WAIT_AT_START)
-      warp_wait_for_k_block<ReadBy::kTma>(stage.edges[i], item.m, item.n, 0, true, stage.k_blocks,
+      warp_wait_for_k_block<ReadBy::kTma>(stage.edges[i], item.m, item.n, item.k_begin, true, item.k_end,
                                           wait_context(stage, item.epoch));
 #pragma unroll 1
-  for (uint32_t base = 0; base < stage.k_blocks; base += 32) {
-    uint32_t const k = base + lane, count = min_u32(32, stage.k_blocks - base);
+  for (uint32_t base = item.k_begin; base < item.k_end; base += 32) {
+    uint32_t const k = base + lane, count = min_u32(32, item.k_end - base);
     Missing missing{};
-    bool pending = k < stage.k_blocks && !look(stage, item, k, missing);
+    bool pending = k < item.k_end && !look(stage, item, k, missing);
     uint32_t published = 0, pause = 16;
     unsigned long long const begin = ptx::globaltimer();
 #pragma unroll 1
@@ -66,7 +71,7 @@ CUSYNC_DEVICE void wait_for_tile_operands(Stage const& stage, WorkItem const& it
         // The lanes below `prefix` have acquired; the fence and the warp's barrier order the loads behind them.
         order_reads<ReadBy::kTma>();
         __syncwarp();
-        if (lane == 0) ptx::st_release_cta_shared(ready, done + base + prefix);
+        if (lane == 0) ptx::st_release_cta_shared(ready, done + base - item.k_begin + prefix);
         published = prefix;
         pause = 16;
       }

@@ -103,6 +103,17 @@ CUSYNC_DEVICE void st_release_cta_shared(uint32_t* word, uint32_t value) {
                : "memory");
 }
 
+/// Adds and returns what was there; acquires and releases within the CTA, so that the last of several threads to add
+/// has seen what all of them had done.
+CUSYNC_DEVICE uint32_t atom_acq_rel_cta_shared_add(uint32_t* word, uint32_t value) {
+  uint32_t old;
+  asm volatile("atom.acq_rel.cta.shared.add.u32 %0, [%1], %2;"
+               : "=r"(old)
+               : "r"(uint32_t(__cvta_generic_to_shared(word))), "r"(value)
+               : "memory");
+  return old;
+}
+
 // ---- barriers of a part of the CTA ----------------------------------------------------------------------------
 
 /// Waits until `threads` threads (a multiple of 32) have arrived at barrier `id`; orders their memory accesses.
