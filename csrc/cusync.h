@@ -116,6 +116,9 @@ enum {
   CUSYNC_WHOLE_TILE = 0,       ///< cusync_item.role: the item is a tile over all of k
   CUSYNC_CONTRIBUTE = 1,       ///< adds nothing to the output: leaves its float sums in slab `slab`
   CUSYNC_FINISH = 2,           ///< adds slabs slab ... slab + slabs - 1 to its own sums, then finishes the tile
+  CUSYNC_SHARE = 3,            ///< part `part` of `slabs` parts, each of which finishes its own columns: leaves the sums
+                               ///< of the others' columns in slab `slab + part`, adds theirs of its own
+  CUSYNC_POST_WEIGHT = 12,     ///< what a tile adds to its slot, shared evenly among the parts that finish it
 };
 
 /// One piece of work of a worker (a cluster of CTAs): k-blocks [k_begin, k_end) of a tile of a stage. `m` and `n` count
@@ -125,10 +128,11 @@ typedef struct cusync_item {
   uint16_t m, n;
   uint16_t k_begin, k_end;
   uint8_t stage;
-  uint8_t role;    ///< CUSYNC_WHOLE_TILE, CUSYNC_CONTRIBUTE or CUSYNC_FINISH
-  uint8_t slabs;   ///< CUSYNC_FINISH: slabs to add
+  uint8_t role;    ///< CUSYNC_WHOLE_TILE, CUSYNC_CONTRIBUTE, CUSYNC_FINISH or CUSYNC_SHARE
+  uint8_t slabs;   ///< CUSYNC_FINISH: slabs to add; CUSYNC_SHARE: parts of the tile
   uint8_t valid;   ///< 0: the end of a list
-  uint32_t slab;   ///< first slab; every slab has one writer and one reader a run
+  uint32_t part : 4;   ///< CUSYNC_SHARE: which part
+  uint32_t slab : 28;  ///< first slab; a slab is written once a run
 } cusync_item;
 
 /// One compiled chain kernel.

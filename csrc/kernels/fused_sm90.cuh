@@ -84,11 +84,11 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
     loaded_state.advance(k_blocks);
     marks.set(&cusync_trace::math_end);
     if (item.inside) {
-      if (item.role == CUSYNC_CONTRIBUTE) {
-        write_slab<C>(params, item, epoch, place.rank, acc, thread);
-      } else {
-        if (item.role == CUSYNC_FINISH) add_slabs<C>(params, item, epoch, place.rank, acc, thread);
-        stage_item<C>(params, item, epoch, acc, shared, staged, staged_state, group, thread % 128);
+      Parts<C> const parts(item);
+      if (parts.gives()) give_sums<C>(params, parts, epoch, place.rank, acc, thread);
+      if (parts.owns_any()) {
+        if (parts.count) await_sums<C>(params, item, parts, epoch, place.rank, thread);
+        finish_item<C>(params, item, parts, epoch, place.rank, acc, shared, staged, staged_state, group, thread);
       }
     }
     marks.set(&cusync_trace::end);
@@ -167,11 +167,11 @@ __global__ void __launch_bounds__(C::kThreads, 1) fused(CUTE_GRID_CONSTANT typen
     } else if (warp - 2 < C::kConsumerGroups) {
       uint32_t const group = uint32_t(warp) - 2;
       FusedReader<C> items(shared, work);
-      cutlass::PipelineState<C::kStagingDepth> state;
+      StoreRing<C> ring(group == 0 ? staged_0 : staged_1);
       uint32_t tiles = 0;
       for (FusedWork item = items.next(); item.valid; item = items.next()) {
-        if (!item.inside || item.role == CUSYNC_CONTRIBUTE) continue;
-        if (leader) store_item<C>(params, item, shared, group == 0 ? staged_0 : staged_1, state, group, tiles);
+        if (!item.inside || !Parts<C>(item).owns_any()) continue;
+        if (leader) store_item<C>(params, item, shared, ring, group, tiles);
         ++tiles;
         __syncwarp();
       }

@@ -30,7 +30,7 @@ struct alignas(16) FusedWork {
   TileRange range;
   uint32_t stage;
   uint32_t slab;
-  uint8_t role, slabs;
+  uint8_t role, slabs, part;
   uint8_t valid;   ///< 0: the end
   uint8_t inside;  ///< whether the tile lies in the stage's grid; a cluster's edge may stick out
   uint32_t index;  ///< in the list, for the trace
@@ -48,12 +48,15 @@ struct FusedConfig {
   static constexpr int kProducerRegisters = 72, kConsumerRegisters = 216;  ///< with two consumer warpgroups
   static constexpr int kAccumulators = kTileM * kTileN / kConsumerThreads;  ///< of a thread
 
-  // A warpgroup's output leaves in chunks of one WGMMA row block by 64 columns, one TMA store each; by 32 columns where
-  // half of a gated tile's columns are no multiple of 64.
-  static constexpr int kChunkRows = 64, kChunkCols = kTileN % 128 ? 32 : 64;
-  static constexpr int kRowChunks = kTileM / (kChunkRows * kConsumerGroups);  ///< of a warpgroup
-  static_assert(kRowChunks * kChunkRows * kConsumerGroups == kTileM && kTileN % (2 * kChunkCols) == 0);
-  static constexpr int kStagingDepth = 2;
+  // A warpgroup's part of a tile is finished in units of one WGMMA row block by 64 accumulator columns, and leaves in
+  // chunks of 32 output columns, one TMA store each: two chunks a unit, or one where the stage is gated.
+  static constexpr int kUnitRows = 64, kUnitCols = 64, kUnitAccumulators = kUnitRows * kUnitCols / 128;
+  static constexpr int kRowUnits = kTileM / (kUnitRows * kConsumerGroups), kColUnits = kTileN / kUnitCols;
+  static constexpr int kUnits = kRowUnits * kColUnits;
+  static_assert(kRowUnits * kUnitRows * kConsumerGroups == kTileM && kColUnits * kUnitCols == kTileN);
+  static_assert(kUnits <= 4, "CUSYNC_POST_WEIGHT is shared by up to 4 parts");
+  static constexpr int kChunkRows = kUnitRows, kChunkCols = 32;
+  static constexpr int kStagingDepth = 4;
   static constexpr int kChunkElements = kChunkRows * kChunkCols;
 
   // As many ring stages as fit beside the staging buffers.
@@ -81,10 +84,9 @@ struct FusedConfig {
   using WorkPipeline = cutlass::PipelineAsync<kWorkDepth>;
   using StagingPipeline = cutlass::PipelineAsync<kStagingDepth>;
 
-  using ChunkAtom = cute::conditional_t<kChunkCols == 64, cute::GMMA::Layout_K_SW128_Atom<Element>,
-                                        cute::GMMA::Layout_K_SW64_Atom<Element>>;
   using ChunkLayout = decltype(cute::tile_to_shape(
-      ChunkAtom{}, cute::Shape<cute::Int<kChunkRows>, cute::Int<kChunkCols>>{}));
+      cute::GMMA::Layout_K_SW64_Atom<Element>{},
+      cute::Shape<cute::Int<kChunkRows>, cute::Int<kChunkCols>>{}));
   using OutputStride = cute::Stride<int64_t, cute::_1>;
   using TmaStore = decltype(cute::make_tma_copy(
       cute::SM90_TMA_STORE{},

@@ -5,31 +5,28 @@
 #pragma once
 #include "cusync/edge.cuh"
 #include "fused_sm90_config.cuh"
+#include "fused_sm90_slabs.cuh"
 #include "gemm_sm90_fragment.cuh"
 
 namespace cusync::kernels::sm90 {
 
-/// Where chunk (row, col) of a warpgroup's part of a tile begins in the output.
+/// Where unit `u` of a warpgroup's part of a tile begins in the output.
 template <class C>
-struct Chunk {
+struct Unit {
   uint32_t row, col;
 
-  CUSYNC_DEVICE Chunk(FusedWork const& item, bool gated, uint32_t group, int r, int c)
-      : row(item.range.m * C::kTileM + (r * C::kConsumerGroups + group) * C::kChunkRows),
-        col(item.range.n * (gated ? C::kTileN / 2 : C::kTileN) + c * C::kChunkCols) {}
-
-  /// Whether any of it lies inside. Both ends of the staging ring skip the others.
-  CUSYNC_DEVICE bool exists(Stage const& stage) const { return row < stage.m && col < stage.columns; }
+  CUSYNC_DEVICE Unit(FusedWork const& item, bool gated, uint32_t group, int u)
+      : row(item.range.m * C::kTileM + (u / C::kColUnits * C::kConsumerGroups + group) * C::kUnitRows),
+        col((item.range.n * C::kTileN + u % C::kColUnits * C::kUnitCols) >> (gated ? 1 : 0)) {}
 };
 
-template <class C>
-CUSYNC_DEVICE int column_chunks(bool gated) {
-  return (gated ? C::kTileN / 2 : C::kTileN) / C::kChunkCols;
+/// Whether a chunk that begins at (row, col) has anything inside. Both ends of the staging ring skip the others.
+CUSYNC_DEVICE bool chunk_exists(Stage const& stage, uint32_t row, uint32_t col) {
+  return row < stage.m && col < stage.columns;
 }
 
-/// Puts a chunk's words into a staging buffer as TMA's swizzle of its row length expects them: 16-byte unit j of row r
-/// lies at unit j ^ (r % 8) of 8 where rows have 128 bytes, at j ^ (r / 2 % 4) of 4 where they have 64. The words of a
-/// warp then fall into different banks.
+/// Puts a chunk's words into a staging buffer as TMA's 64-byte swizzle expects them: 16-byte unit j of row r lies at
+/// unit j ^ (r / 2 % 4). The 32 words of a warp fall into 32 different banks.
 template <class C>
 CUSYNC_DEVICE void write_chunk(typename C::Element* buffer, Fragment const& at,
                                uint32_t const (&words)[C::kChunkCols / 8][2]) {
@@ -39,29 +36,28 @@ CUSYNC_DEVICE void write_chunk(typename C::Element* buffer, Fragment const& at,
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       int const row = at.row + 8 * half;
-      int const unit = C::kChunkCols == 64 ? j ^ (row % 8) : j ^ (row / 2 % 4);
-      to[row * (C::kChunkCols / 2) + unit * 4 + at.col / 2] = words[j][half];
+      to[row * (C::kChunkCols / 2) + (j ^ (row / 2 % 4)) * 4 + at.col / 2] = words[j][half];
     }
 }
 
-/// One tile's epilogue, by the threads of one consumer warpgroup. `thread` is within it.
+/// Finishes the units of a tile that this part owns, by the threads of one consumer warpgroup; `thread` counts over
+/// both.
 template <class C, class Accumulators>
-CUSYNC_DEVICE void stage_item(typename C::Params const& params, FusedWork const& item, uint32_t epoch,
-                              Accumulators& acc, typename C::SharedStorage& shared,
-                              typename C::StagingPipeline& staged, cutlass::PipelineState<C::kStagingDepth>& state,
-                              uint32_t group, int thread) {
+CUSYNC_DEVICE void finish_item(typename C::Params const& params, FusedWork const& item, Parts<C> const& parts,
+                               uint32_t epoch, uint32_t rank, Accumulators& acc, typename C::SharedStorage& shared,
+                               typename C::StagingPipeline& staged,
+                               cutlass::PipelineState<C::kStagingDepth>& state, uint32_t group, int thread) {
   using Element = typename C::Element;
   typename C::StageParams const& stage_params = params.stages[item.stage];
   Stage const& stage = stage_params.stage;
-  constexpr int per_row_chunk = C::kTileN / 2;  // accumulators of a thread: TileN columns x 64 rows / 128 threads
-  static_assert(decltype(cute::size(acc))::value == per_row_chunk * C::kRowChunks);
+  static_assert(decltype(cute::size(acc))::value == C::kUnits * C::kUnitAccumulators);
   constexpr int groups = C::kChunkCols / 8;
-  Fragment const at(thread);
+  Fragment const at(thread % 128);
   bool const gated = stage_params.gated;
 
   if (stage.wait_count > stage.load_waits) {
     // Bias or residual come from a stage. One thread of the warpgroup acquires for all of it.
-    if (thread == 0) {
+    if (thread % 128 == 0) {
       WaitContext const context = wait_context(stage, epoch);
       for (uint32_t i = stage.load_waits; i < stage.wait_count; ++i)
         wait_for_tile<ReadBy::kLoads>(stage.edges[i], item.range.m, item.range.n, context);
@@ -79,74 +75,112 @@ CUSYNC_DEVICE void stage_item(typename C::Params const& params, FusedWork const&
   };
 
 #pragma unroll
-  for (int row = 0; row < C::kRowChunks; ++row) {
+  for (int u = 0; u < C::kUnits; ++u) {
+    if (!parts.owns(u)) continue;
+    Unit<C> const unit(item, gated, group, u);
+    float* const v = &acc(u * C::kUnitAccumulators);
+    add_sums<C>(params, parts, rank, u, v, thread);
+    uint32_t words[groups][2];
     if (gated) {
+      if (!chunk_exists(stage, unit.row, unit.col)) continue;
+      // Groups of 8 columns alternate between gate and up, so a thread holds both of its outputs' factors.
 #pragma unroll
-      for (int col = 0; col < C::kTileN / 2 / C::kChunkCols; ++col) {
-        if (!Chunk<C>(item, true, group, row, col).exists(stage)) continue;
-        float const* const v = &acc(row * per_row_chunk + col * C::kChunkCols);
-        uint32_t words[groups][2];
-        // Groups of 8 columns alternate between gate and up, so a thread holds both of its outputs' factors.
+      for (int j = 0; j < groups; ++j)
 #pragma unroll
-        for (int j = 0; j < groups; ++j)
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            float const* const gate = v + 8 * j + 2 * half;
-            float const* const up = gate + 4;
-            words[j][half] = pack<Element>(silu(gate[0]) * up[0], silu(gate[1]) * up[1]);
-          }
-        send(words);
-      }
+        for (int half = 0; half < 2; ++half) {
+          float const* const gate = v + 8 * j + 2 * half;
+          float const* const up = gate + 4;
+          words[j][half] = pack<Element>(silu(gate[0]) * up[0], silu(gate[1]) * up[1]);
+        }
+      send(words);
     } else {
 #pragma unroll
-      for (int col = 0; col < C::kTileN / C::kChunkCols; ++col) {
-        Chunk<C> const chunk(item, false, group, row, col);
-        if (!chunk.exists(stage)) continue;
-        float* const v = &acc(row * per_row_chunk + col * (C::kChunkCols / 2));
-        finish_chunk<C>(stage, v, chunk.row, chunk.col, at);
-        uint32_t words[groups][2];
+      for (int c = 0; c < C::kUnitCols / C::kChunkCols; ++c) {
+        uint32_t const col = unit.col + c * C::kChunkCols;
+        if (!chunk_exists(stage, unit.row, col)) continue;
+        float* const w = v + c * (C::kUnitAccumulators / 2);
+        finish_chunk<Element, C::kChunkCols>(stage, w, unit.row, col, at);
 #pragma unroll
         for (int j = 0; j < groups; ++j)
 #pragma unroll
           for (int half = 0; half < 2; ++half)
-            words[j][half] = pack<Element>(v[4 * j + 2 * half], v[4 * j + 2 * half + 1]);
+            words[j][half] = pack<Element>(w[4 * j + 2 * half], w[4 * j + 2 * half + 1]);
         send(words);
       }
     }
   }
 }
 
+/// A store warp's side of the staging ring. A buffer is given back when the store has read it, up to kLag stores
+/// later: waiting for each store at once would leave one in flight.
+template <class C>
+class StoreRing {
+ public:
+  CUSYNC_DEVICE StoreRing(typename C::StagingPipeline& staged) : staged_(staged) {}
+
+  /// The index of the next full buffer.
+  CUSYNC_DEVICE uint32_t wait() {
+    staged_.consumer_wait(full_);
+    return full_.index();
+  }
+
+  /// After the store of that buffer was issued.
+  CUSYNC_DEVICE void issued() {
+    ptx::cp_async_bulk_commit_group();
+    ++full_;
+    if (++pending_ > kLag) {
+      ptx::cp_async_bulk_wait_group_read<kLag>();
+      release();
+    }
+  }
+
+  CUSYNC_DEVICE void drain() {
+    ptx::cp_async_bulk_wait_group_read<0>();
+    while (pending_) release();
+  }
+
+ private:
+  static constexpr int kLag = C::kStagingDepth - 2;
+  CUSYNC_DEVICE void release() {
+    staged_.consumer_release(free_);
+    ++free_;
+    --pending_;
+  }
+  typename C::StagingPipeline& staged_;
+  cutlass::PipelineState<C::kStagingDepth> full_, free_;
+  int pending_ = 0;
+};
+
 /// Sends one warpgroup's chunks of a tile to global memory; by one thread. `tile` counts the tiles of this CTA that
 /// were stored before. Posts when the other warpgroup's store warp is done as well.
 template <class C>
 CUSYNC_DEVICE void store_item(typename C::Params const& params, FusedWork const& item,
-                              typename C::SharedStorage& shared, typename C::StagingPipeline& staged,
-                              cutlass::PipelineState<C::kStagingDepth>& state, uint32_t group, uint32_t tile) {
+                              typename C::SharedStorage& shared, StoreRing<C>& ring, uint32_t group, uint32_t tile) {
   using namespace cute;
   typename C::StageParams const& at = params.stages[item.stage];
   Stage const& stage = at.stage;
+  Parts<C> const parts(item);
   auto const slice = at.store.get_slice(0);
   Tensor const output = at.store.get_tma_tensor(make_shape(int(stage.m), int(stage.columns)));
   Tensor const chunks = local_tile(output, Shape<Int<C::kChunkRows>, Int<C::kChunkCols>>{}, make_coord(_, _));
   Tensor const to = slice.partition_D(chunks);  // (TMA, TMA_M, TMA_N, row chunk, column chunk)
-  int const columns = column_chunks<C>(at.gated);
+  uint32_t const chunks_per_unit = at.gated ? 1 : C::kUnitCols / C::kChunkCols;
 
 #pragma unroll 1
-  for (int row = 0; row < C::kRowChunks; ++row)
+  for (int u = 0; u < C::kUnits; ++u) {
+    if (!parts.owns(u)) continue;
+    Unit<C> const unit(item, at.gated, group, u);
 #pragma unroll 1
-    for (int col = 0; col < columns; ++col) {
-      Chunk<C> const chunk(item, at.gated, group, row, col);
-      if (!chunk.exists(stage)) continue;
-      staged.consumer_wait(state);
-      Tensor const buffer =
-          make_tensor(make_smem_ptr(shared.staging[group][state.index()]), typename C::ChunkLayout{});
-      copy(at.store, slice.partition_S(buffer),
-           to(_, _, _, int(chunk.row) / C::kChunkRows, int(chunk.col) / C::kChunkCols));
-      ptx::cp_async_bulk_commit_group();
-      ptx::cp_async_bulk_wait_group_read<0>();
-      staged.consumer_release(state);
-      ++state;
+    for (uint32_t c = 0; c < chunks_per_unit; ++c) {
+      uint32_t const col = unit.col + c * C::kChunkCols;
+      if (!chunk_exists(stage, unit.row, col)) continue;
+      uint32_t const index = ring.wait();
+      Tensor const buffer = make_tensor(make_smem_ptr(shared.staging[group][index]), typename C::ChunkLayout{});
+      copy(at.store, slice.partition_S(buffer), to(_, _, _, int(unit.row) / C::kChunkRows, int(col) / C::kChunkCols));
+      ring.issued();
     }
+  }
+  ring.drain();
 
   if (!stage.post_count) return;
   // The full wait, by the thread that issued the stores: only then are they in global memory. The store warps add to one
@@ -158,7 +192,7 @@ CUSYNC_DEVICE void store_item(typename C::Params const& params, FusedWork const&
     if (ptx::atom_acq_rel_cta_shared_add(counter, 1) % 2 == 0) return;
   }
   for (uint32_t i = 0; i < stage.post_count; ++i)
-    post_tile(stage.posts[i], stage.semaphores, item.range.m, item.range.n, stage.post_value);
+    post_tile(stage.posts[i], stage.semaphores, item.range.m, item.range.n, stage.post_value * parts.weight());
 }
 
 }  // namespace cusync::kernels::sm90

@@ -87,6 +87,7 @@ int32_t fill_stage(cusync_gemm_args const& args, typename C::StageParams& to) {
   using Element = typename C::Element;
   using Mainloop = typename C::Mainloop;
   to.stage = make_stage(args, C::kTileK);
+  to.stage.post_weight = CUSYNC_POST_WEIGHT;
   to.gated = args.operation == CUSYNC_GATED_GEMM;
   to.grid_m = ceil_div(args.m, C::kTileM), to.grid_n = ceil_div(args.n, C::kTileN);
   int const m = int(args.m), n = int(args.n), k = int(args.k), columns = int(to.stage.columns);

@@ -56,7 +56,7 @@ CUSYNC_DEVICE void stage_tile(Stage const& stage, WorkItem const& item, Accumula
             words[j][half] = pack<Element>(silu(gate[0]) * up[0], silu(gate[1]) * up[1]);
           }
       } else {
-        finish_chunk<C>(stage, v, item.m * C::kTileM + row * C::kChunkRows, item.n * C::kOutN + col * C::kChunkCols,
+        finish_chunk<Element, C::kChunkCols>(stage, v, item.m * C::kTileM + row * C::kChunkRows, item.n * C::kOutN + col * C::kChunkCols,
                         at);
 #pragma unroll
         for (int j = 0; j < groups; ++j)

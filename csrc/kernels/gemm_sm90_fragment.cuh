@@ -33,12 +33,11 @@ struct Fragment {
       : row(thread / 32 * 16 + thread % 32 / 4), col(thread % 4 * 2) {}
 };
 
-/// Bias, activation and residual of 64 accumulator columns, in place. `v` holds 8 groups of 4 values: two columns of
-/// row `fragment.row`, two of the row 8 below.
-template <class C>
+/// Bias, activation and residual of `Cols` accumulator columns, in place. `v` holds a group of 4 values for each 8 of
+/// them: two columns of row `fragment.row`, two of the row 8 below.
+template <class Element, int Cols>
 CUSYNC_DEVICE void finish_chunk(Stage const& stage, float* v, uint32_t row0, uint32_t col0, Fragment const& at) {
-  using Element = typename C::Element;
-  constexpr int groups = C::kChunkCols / 8;
+  constexpr int groups = Cols / 8;
   if (stage.bias) {
 #pragma unroll
     for (int j = 0; j < groups; ++j)

@@ -14,7 +14,7 @@ struct TileRange {
 };
 
 CUSYNC_DEVICE WaitContext wait_context(Stage const& stage, uint32_t epoch) {
-  return {stage.semaphores, epoch, {stage.report, stage.timeout_ns, stage.index}};
+  return {stage.semaphores, epoch, {stage.report, stage.timeout_ns, stage.index}, stage.post_weight};
 }
 
 /// What one lane still waits for before its k-block.
@@ -38,7 +38,7 @@ CUSYNC_DEVICE bool look(Stage const& stage, TileRange const& item, uint32_t k, M
         missing.more = true;
         return;
       }
-      uint32_t const want = wait_value(item.epoch, posts), have = ptx::ld_acquire_gpu(stage.semaphores + slot);
+      uint32_t const want = wait_value(item.epoch, posts * stage.post_weight), have = ptx::ld_acquire_gpu(stage.semaphores + slot);
       if (reached(have, want)) return;
       all = false;
       missing.edge = edge.id, missing.slot = slot, missing.have = have, missing.want = want;

@@ -17,6 +17,7 @@ struct Stage {
   uint32_t wait_count;   ///< edges[load_waits, wait_count) feed bias and residual
   uint32_t produced;     ///< bit 0: operand A comes from a stage, bit 1: operand B does
   uint32_t post_count, post_value;
+  uint32_t post_weight;  ///< what a tile of a producer adds to its slot
   void const* bias;
   void const* residual;
   unsigned long long* tickets;
@@ -59,6 +60,7 @@ inline Stage make_stage(cusync_gemm_args const& a, uint32_t tile_k) {
   // A scale of 0 starves the edge on purpose.
   s.post_count = a.post_value_scale ? a.post_count : 0;
   s.post_value = a.post_value_scale;
+  s.post_weight = 1;
   for (uint32_t i = 0; i < a.post_count; ++i) s.posts[i] = a.posts[i];
   return s;
 }

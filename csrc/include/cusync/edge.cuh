@@ -11,6 +11,7 @@ struct WaitContext {
   uint32_t const* semaphores;  ///< the pipeline's slots
   uint32_t epoch;              ///< number of this run, from 0 (see epoch.cuh)
   Watch watch;
+  uint32_t post_weight = 1;    ///< what one tile adds to its slot
 };
 
 /// The slots of one tile box, one after the other, by the calling thread.
@@ -19,7 +20,7 @@ CUSYNC_DEVICE void wait_for_box(cusync_edge const& e, TileBox const& box, WaitSi
                                 WaitContext const& ctx) {
   if (box.empty()) return;
   for_each_slot(e.policy, box, [&](uint32_t slot, uint32_t posts) {
-    wait_reached(ctx.semaphores, slot, wait_value(ctx.epoch, posts), site, ctx.watch);
+    wait_reached(ctx.semaphores, slot, wait_value(ctx.epoch, posts * ctx.post_weight), site, ctx.watch);
   });
   order_reads<By>();
 }
@@ -48,7 +49,7 @@ CUSYNC_DEVICE void warp_wait_for_k_block(cusync_edge const& e, uint32_t m, uint3
   if (box.empty()) return;  // the same in every lane
   uint32_t i = 0, lane = threadIdx.x % 32;
   for_each_slot(e.policy, box, [&](uint32_t slot, uint32_t posts) {
-    if (i++ % 32 == lane) wait_reached(ctx.semaphores, slot, wait_value(ctx.epoch, posts), {e.id, m, n, k}, ctx.watch);
+    if (i++ % 32 == lane) wait_reached(ctx.semaphores, slot, wait_value(ctx.epoch, posts * ctx.post_weight), {e.id, m, n, k}, ctx.watch);
   });
   order_reads<By>();
   __syncwarp();
