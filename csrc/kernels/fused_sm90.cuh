@@ -58,14 +58,14 @@ CUSYNC_DEVICE Marks marks_of(typename C::Params const& params, FusedWork const& 
 template <class C>
 CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::SharedStorage& shared,
                                  typename C::LoadPipeline& loaded, typename C::WorkPipeline& work,
-                                 typename C::StagingPipeline& staged, ClusterPlace<C> const& place) {
+                                 typename C::StoredPipeline& stored, ClusterPlace<C> const& place) {
   int const thread = int(threadIdx.x) - 128;
   uint32_t const group = uint32_t(cutlass::canonical_warp_group_idx()) - 1;
   uint32_t const cta = worker_index<C>() * C::kClusterSize + place.rank;
   FusedReader<C> items(shared, work);
   typename C::Mainloop mainloop;
   typename C::LoadState loaded_state;
-  auto staged_state = cutlass::make_producer_start_state<typename C::StagingPipeline>();
+  auto stored_state = cutlass::make_producer_start_state<typename C::StoredPipeline>();
   typename C::TiledMma mma;
   shared.epoch_known.wait(0);
   uint32_t const epoch = shared.epoch;
@@ -88,7 +88,11 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
       if (parts.gives()) give_sums<C>(params, parts, epoch, place.rank, acc, thread);
       if (parts.owns_any()) {
         if (parts.count) await_sums<C>(params, item, parts, epoch, place.rank, thread);
-        finish_item<C>(params, item, parts, epoch, place.rank, acc, shared, staged, staged_state, group, thread);
+        finish_item<C>(params, item, parts, epoch, place.rank, acc, group, thread);
+        stored.producer_acquire(stored_state);
+        __syncwarp();
+        if (thread % 32 == 0) stored.producer_commit(stored_state);
+        ++stored_state;
       }
     }
     marks.set(&cusync_trace::end);
@@ -107,14 +111,12 @@ __global__ void __launch_bounds__(C::kThreads, 1) fused(CUTE_GRID_CONSTANT typen
   if (threadIdx.x == 0) ptx::griddepcontrol_launch_dependents();
 
   if (warp == 0 && leader) {
-    for (uint32_t s = 0; s < params.stage_count; ++s) {
+    for (uint32_t s = 0; s < params.stage_count; ++s)
       C::Mainloop::prefetch_tma_descriptors(params.stages[s].mainloop);
-      cute::prefetch_tma_descriptor(params.stages[s].store.get_tma_descriptor());
-    }
     shared.more_work.init(1);
     shared.epoch_known.init(1);
     shared.ready = 0;
-    for (uint32_t& counter : shared.stored) counter = 0;
+    for (uint32_t& counter : shared.complete) counter = 0;
   }
   using LoadPipeline = typename C::LoadPipeline;
   typename LoadPipeline::Params load_params;
@@ -131,13 +133,12 @@ __global__ void __launch_bounds__(C::kThreads, 1) fused(CUTE_GRID_CONSTANT typen
   work_params.consumer_arv_count = 1 + C::kConsumerGroups + C::kConsumerThreads / 32;  // load, store, consumer warps
   WorkPipeline work(shared.work, work_params);
 
-  using StagingPipeline = typename C::StagingPipeline;
-  typename StagingPipeline::Params staged_params;
-  staged_params.role =
-      warp >= 4 ? StagingPipeline::ThreadCategory::Producer : StagingPipeline::ThreadCategory::Consumer;
-  staged_params.producer_arv_count = 4;
-  StagingPipeline staged_0(shared.staged[0], staged_params);
-  StagingPipeline staged_1(shared.staged[C::kConsumerGroups - 1], staged_params);
+  using StoredPipeline = typename C::StoredPipeline;
+  typename StoredPipeline::Params stored_params;
+  stored_params.role = warp >= 4 ? StoredPipeline::ThreadCategory::Producer : StoredPipeline::ThreadCategory::Consumer;
+  stored_params.producer_arv_count = 4;
+  StoredPipeline stored_0(shared.stored[0], stored_params);
+  StoredPipeline stored_1(shared.stored[C::kConsumerGroups - 1], stored_params);
   cutlass::arch::fence_barrier_init();
   if constexpr (C::kClusterSize > 1) {
     // A CTA's barriers must exist before another's copies arrive at them.
@@ -148,7 +149,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) fused(CUTE_GRID_CONSTANT typen
 
   if (warp >= 4) {
     if constexpr (C::kConsumerGroups == 2) cutlass::arch::warpgroup_reg_alloc<C::kConsumerRegisters>();
-    consume_items<C>(params, shared, loaded, work, warp < 8 ? staged_0 : staged_1, place);
+    consume_items<C>(params, shared, loaded, work, warp < 8 ? stored_0 : stored_1, place);
   } else {
     if constexpr (C::kConsumerGroups == 2) cutlass::arch::warpgroup_reg_dealloc<C::kProducerRegisters>();
     if (warp == 1) {
@@ -165,18 +166,20 @@ __global__ void __launch_bounds__(C::kThreads, 1) fused(CUTE_GRID_CONSTANT typen
       if constexpr (C::kClusterSize > 1)
         if (leader) loaded.producer_tail(state);
     } else if (warp - 2 < C::kConsumerGroups) {
-      uint32_t const group = uint32_t(warp) - 2;
+      StoredPipeline& stored = warp == 2 ? stored_0 : stored_1;
       FusedReader<C> items(shared, work);
-      StoreRing<C> ring(group == 0 ? staged_0 : staged_1);
+      cutlass::PipelineState<C::kStoredDepth> state;
       uint32_t tiles = 0;
       for (FusedWork item = items.next(); item.valid; item = items.next()) {
         if (!item.inside || !Parts<C>(item).owns_any()) continue;
-        if (leader) store_item<C>(params, item, shared, ring, group, tiles);
-        ++tiles;
+        stored.consumer_wait(state);
+        if (leader) {
+          stored.consumer_release(state);
+          post_item<C>(params, item, shared, tiles);
+        }
+        ++state, ++tiles;
         __syncwarp();
       }
-      // Bulk stores read shared memory until they are done, also those of tiles that nobody waits for.
-      if (leader) ptx::cp_async_bulk_wait_group<0>();
     }
   }
   if constexpr (C::kClusterSize > 1) {

@@ -2,9 +2,9 @@
 // The types of one Hopper chain kernel: many GEMM stages in one persistent kernel, each worker (a cluster of CTAs)
 // following a list of items. The rings between the warps, shared memory, parameters.
 //
-//   warpgroup 0:  warp 0 loads A and B, warp 1 hands out items and waits for their operands, warps 2 and 3 each store
-//                 and post for one consumer warpgroup
-//   warpgroup 1 (and 2): multiply, add partial sums of split tiles, then the epilogue in registers
+//   warpgroup 0:  warp 0 loads A and B, warp 1 hands out items and waits for their operands, warps 2 and 3 each post
+//                 for one consumer warpgroup
+//   warpgroup 1 (and 2): multiply, add partial sums of split tiles, finish and store the output from registers
 //
 // The two consumer warpgroups share nothing but the operand ring, so one runs ahead of the other by up to the ring's
 // depth, and its epilogue hides under the other's arithmetic.
@@ -48,22 +48,19 @@ struct FusedConfig {
   static constexpr int kProducerRegisters = 72, kConsumerRegisters = 216;  ///< with two consumer warpgroups
   static constexpr int kAccumulators = kTileM * kTileN / kConsumerThreads;  ///< of a thread
 
-  // A warpgroup's part of a tile is finished in units of one WGMMA row block by 64 accumulator columns, and leaves in
-  // chunks of 32 output columns, one TMA store each: two chunks a unit, or one where the stage is gated.
+  // A warpgroup's part of a tile is finished in units of one WGMMA row block by 64 accumulator columns, and stored in
+  // chunks of 32 output columns: two chunks a unit, or one where the stage is gated.
   static constexpr int kUnitRows = 64, kUnitCols = 64, kUnitAccumulators = kUnitRows * kUnitCols / 128;
   static constexpr int kRowUnits = kTileM / (kUnitRows * kConsumerGroups), kColUnits = kTileN / kUnitCols;
   static constexpr int kUnits = kRowUnits * kColUnits;
   static_assert(kRowUnits * kUnitRows * kConsumerGroups == kTileM && kColUnits * kUnitCols == kTileN);
   static_assert(kUnits <= 4, "CUSYNC_POST_WEIGHT is shared by up to 4 parts");
-  static constexpr int kChunkRows = kUnitRows, kChunkCols = 32;
-  static constexpr int kStagingDepth = 4;
-  static constexpr int kChunkElements = kChunkRows * kChunkCols;
+  static constexpr int kChunkCols = 32;
 
-  // As many ring stages as fit beside the staging buffers.
-  static constexpr int kSharedLimit = 227 * 1024, kBarrierReserve = 1024;
-  static constexpr int kStagingBytes = kConsumerGroups * kStagingDepth * kChunkElements * int(sizeof(Element));
+  // As many ring stages as fit.
+  static constexpr int kSharedLimit = 227 * 1024, kBarrierReserve = 2048;
   static constexpr int kStageBytes = (kTileM + kTileN) * kTileK * int(sizeof(Element));
-  static constexpr int kStages = (kSharedLimit - kBarrierReserve - kStagingBytes) / kStageBytes;
+  static constexpr int kStages = (kSharedLimit - kBarrierReserve) / kStageBytes;
 
   using TileShape = cute::Shape<cute::Int<kTileM>, cute::Int<kTileN>, cute::Int<kTileK>>;
   using ClusterShape = cute::Shape<cute::Int<kClusterM>, cute::Int<kClusterN>, cute::_1>;
@@ -82,36 +79,28 @@ struct FusedConfig {
   using LoadState = typename Mainloop::PipelineState;
   static constexpr int kWorkDepth = 4;
   using WorkPipeline = cutlass::PipelineAsync<kWorkDepth>;
-  using StagingPipeline = cutlass::PipelineAsync<kStagingDepth>;
-
-  using ChunkLayout = decltype(cute::tile_to_shape(
-      cute::GMMA::Layout_K_SW64_Atom<Element>{},
-      cute::Shape<cute::Int<kChunkRows>, cute::Int<kChunkCols>>{}));
-  using OutputStride = cute::Stride<int64_t, cute::_1>;
-  using TmaStore = decltype(cute::make_tma_copy(
-      cute::SM90_TMA_STORE{},
-      cute::make_tensor(static_cast<Element*>(nullptr), cute::Shape<int, int>{}, OutputStride{}), ChunkLayout{}));
+  static constexpr int kStoredDepth = 2;
+  using StoredPipeline = cutlass::PipelineAsync<kStoredDepth>;
 
   struct SharedStorage {
     alignas(1024) typename Mainloop::TensorStorage operands;
-    alignas(1024) Element staging[kConsumerGroups][kStagingDepth][kChunkElements];
     alignas(16) typename Mainloop::PipelineStorage load;
     alignas(16) typename WorkPipeline::SharedStorage work;
-    alignas(16) typename StagingPipeline::SharedStorage staged[kConsumerGroups];
+    alignas(16) typename StoredPipeline::SharedStorage stored[kConsumerGroups];
     alignas(16) cutlass::arch::ClusterBarrier more_work;  ///< the load warp asks for the next item
     cutlass::arch::ClusterBarrier epoch_known;
     uint32_t epoch;
     FusedWork items[kWorkDepth];
-    uint32_t ready;                   ///< k-blocks, counted over all items, whose operands may be loaded
-    uint32_t stored[2 * kWorkDepth];  ///< by tile, modulo: store warps that are done with it, counted for ever
+    uint32_t ready;                     ///< k-blocks, counted over all items, whose operands may be loaded
+    uint32_t complete[2 * kWorkDepth];  ///< by tile, modulo: warpgroups that have stored it, counted for ever
   };
   static constexpr int kSharedBytes = int(sizeof(SharedStorage));
   static_assert(kSharedBytes <= kSharedLimit);
 
-  /// What differs between stages. A gated stage's TMA and epilogue differ at run time only.
+  /// What differs between stages. A gated stage differs at run time only.
   struct StageParams {
     typename Mainloop::Params mainloop;
-    TmaStore store;
+    Element* output;
     Stage stage;
     uint32_t gated;
     uint32_t grid_m, grid_n;  ///< tiles

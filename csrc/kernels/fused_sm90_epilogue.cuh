@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// From accumulators to global memory in a chain kernel. Each consumer warpgroup stages its own chunks in swizzled shared
-// memory and has a store warp of its own, so that the two never wait for each other; the store warp that is last posts
-// the tile. Consumers never wait for a store, only for a free staging buffer.
+// From accumulators to global memory in a chain kernel: bias, activation, residual, then 16-byte stores straight from
+// registers. Not by TMA: its engine works in order, so a store would wait behind the loads that already run ahead for
+// the next item, and with it the post that other workers wait for. A warp of the producer group posts, so that
+// consumers never wait for their stores to arrive.
 #pragma once
 #include "cusync/edge.cuh"
 #include "fused_sm90_config.cuh"
@@ -20,40 +21,45 @@ struct Unit {
         col((item.range.n * C::kTileN + u % C::kColUnits * C::kUnitCols) >> (gated ? 1 : 0)) {}
 };
 
-/// Whether a chunk that begins at (row, col) has anything inside. Both ends of the staging ring skip the others.
-CUSYNC_DEVICE bool chunk_exists(Stage const& stage, uint32_t row, uint32_t col) {
-  return row < stage.m && col < stage.columns;
+/// Transposes a 4 x 4 matrix of words over the four lanes of a quad: lane q's word j goes to lane j's word q.
+CUSYNC_DEVICE void transpose_quad(uint32_t (&w)[4]) {
+  uint32_t const q = threadIdx.x % 4;
+  // Blocks of 2 x 2 first, then the words within them: a lane sends what its partner keeps.
+  bool const high = q & 2, odd = q & 1;
+  uint32_t const a = __shfl_xor_sync(~0u, high ? w[0] : w[2], 2), b = __shfl_xor_sync(~0u, high ? w[1] : w[3], 2);
+  (high ? w[0] : w[2]) = a, (high ? w[1] : w[3]) = b;
+  uint32_t const c = __shfl_xor_sync(~0u, odd ? w[0] : w[1], 1), d = __shfl_xor_sync(~0u, odd ? w[2] : w[3], 1);
+  (odd ? w[0] : w[1]) = c, (odd ? w[2] : w[3]) = d;
 }
 
-/// Puts a chunk's words into a staging buffer as TMA's 64-byte swizzle expects them: 16-byte unit j of row r lies at
-/// unit j ^ (r / 2 % 4). The 32 words of a warp fall into 32 different banks.
-template <class C>
-CUSYNC_DEVICE void write_chunk(typename C::Element* buffer, Fragment const& at,
-                               uint32_t const (&words)[C::kChunkCols / 8][2]) {
-  uint32_t* const to = reinterpret_cast<uint32_t*>(buffer);
+/// Stores 32 columns of a row block from (row, col): `words` are the thread's column pairs of rows at.row and
+/// at.row + 8. After the transposition each lane has 8 neighbouring columns, and a quad 64 bytes of a row.
+template <class Element>
+CUSYNC_DEVICE void store_chunk(Stage const& stage, Element* output, Fragment const& at, uint32_t row, uint32_t col,
+                               uint32_t (&words)[2][4]) {
+  col += at.col * 4;
 #pragma unroll
-  for (int j = 0; j < C::kChunkCols / 8; ++j)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      int const row = at.row + 8 * half;
-      to[row * (C::kChunkCols / 2) + (j ^ (row / 2 % 4)) * 4 + at.col / 2] = words[j][half];
-    }
+  for (int half = 0; half < 2; ++half) {
+    transpose_quad(words[half]);
+    uint32_t const r = row + at.row + 8 * half;
+    if (r < stage.m && col < stage.columns)
+      *reinterpret_cast<uint4*>(output + size_t(r) * stage.columns + col) =
+          make_uint4(words[half][0], words[half][1], words[half][2], words[half][3]);
+  }
 }
 
-/// Finishes the units of a tile that this part owns, by the threads of one consumer warpgroup; `thread` counts over
-/// both.
+/// Finishes and stores the units of a tile that this part owns, by the threads of one consumer warpgroup; `thread`
+/// counts over both.
 template <class C, class Accumulators>
 CUSYNC_DEVICE void finish_item(typename C::Params const& params, FusedWork const& item, Parts<C> const& parts,
-                               uint32_t epoch, uint32_t rank, Accumulators& acc, typename C::SharedStorage& shared,
-                               typename C::StagingPipeline& staged,
-                               cutlass::PipelineState<C::kStagingDepth>& state, uint32_t group, int thread) {
+                               uint32_t epoch, uint32_t rank, Accumulators& acc, uint32_t group, int thread) {
   using Element = typename C::Element;
   typename C::StageParams const& stage_params = params.stages[item.stage];
   Stage const& stage = stage_params.stage;
   static_assert(decltype(cute::size(acc))::value == C::kUnits * C::kUnitAccumulators);
-  constexpr int groups = C::kChunkCols / 8;
   Fragment const at(thread % 128);
   bool const gated = stage_params.gated;
+  Element* const output = stage_params.output;
 
   if (stage.wait_count > stage.load_waits) {
     // Bias or residual come from a stage. One thread of the warpgroup acquires for all of it.
@@ -65,134 +71,56 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, FusedWork const
     ptx::bar_sync(8 + group, 128);
   }
 
-  auto const send = [&](uint32_t const (&words)[groups][2]) {
-    staged.producer_acquire(state);
-    write_chunk<C>(shared.staging[group][state.index()], at, words);
-    ptx::fence_proxy_async_shared_cta();
-    __syncwarp();
-    if (thread % 32 == 0) staged.producer_commit(state);
-    ++state;
-  };
-
 #pragma unroll
   for (int u = 0; u < C::kUnits; ++u) {
     if (!parts.owns(u)) continue;
     Unit<C> const unit(item, gated, group, u);
     float* const v = &acc(u * C::kUnitAccumulators);
     add_sums<C>(params, parts, rank, u, v, thread);
-    uint32_t words[groups][2];
+    uint32_t words[2][4];
     if (gated) {
-      if (!chunk_exists(stage, unit.row, unit.col)) continue;
       // Groups of 8 columns alternate between gate and up, so a thread holds both of its outputs' factors.
 #pragma unroll
-      for (int j = 0; j < groups; ++j)
+      for (int j = 0; j < 4; ++j)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           float const* const gate = v + 8 * j + 2 * half;
           float const* const up = gate + 4;
-          words[j][half] = pack<Element>(silu(gate[0]) * up[0], silu(gate[1]) * up[1]);
+          words[half][j] = pack<Element>(silu(gate[0]) * up[0], silu(gate[1]) * up[1]);
         }
-      send(words);
+      store_chunk(stage, output, at, unit.row, unit.col, words);
     } else {
 #pragma unroll
       for (int c = 0; c < C::kUnitCols / C::kChunkCols; ++c) {
         uint32_t const col = unit.col + c * C::kChunkCols;
-        if (!chunk_exists(stage, unit.row, col)) continue;
         float* const w = v + c * (C::kUnitAccumulators / 2);
         finish_chunk<Element, C::kChunkCols>(stage, w, unit.row, col, at);
 #pragma unroll
-        for (int j = 0; j < groups; ++j)
+        for (int j = 0; j < 4; ++j)
 #pragma unroll
           for (int half = 0; half < 2; ++half)
-            words[j][half] = pack<Element>(w[4 * j + 2 * half], w[4 * j + 2 * half + 1]);
-        send(words);
+            words[half][j] = pack<Element>(w[4 * j + 2 * half], w[4 * j + 2 * half + 1]);
+        store_chunk(stage, output, at, unit.row, col, words);
       }
     }
   }
 }
 
-/// A store warp's side of the staging ring. A buffer is given back when the store has read it, up to kLag stores
-/// later: waiting for each store at once would leave one in flight.
+/// Posts a tile whose stores by one warpgroup have been issued; by one thread, which has synchronised with them. `tile`
+/// counts the tiles of this CTA that were posted before. Whoever comes last has seen both warpgroups' stores, and its
+/// release covers them. A counter is used again eight tiles later, further than the ring of items lets one lead.
 template <class C>
-class StoreRing {
- public:
-  CUSYNC_DEVICE StoreRing(typename C::StagingPipeline& staged) : staged_(staged) {}
-
-  /// The index of the next full buffer.
-  CUSYNC_DEVICE uint32_t wait() {
-    staged_.consumer_wait(full_);
-    return full_.index();
-  }
-
-  /// After the store of that buffer was issued.
-  CUSYNC_DEVICE void issued() {
-    ptx::cp_async_bulk_commit_group();
-    ++full_;
-    if (++pending_ > kLag) {
-      ptx::cp_async_bulk_wait_group_read<kLag>();
-      release();
-    }
-  }
-
-  CUSYNC_DEVICE void drain() {
-    ptx::cp_async_bulk_wait_group_read<0>();
-    while (pending_) release();
-  }
-
- private:
-  static constexpr int kLag = C::kStagingDepth - 2;
-  CUSYNC_DEVICE void release() {
-    staged_.consumer_release(free_);
-    ++free_;
-    --pending_;
-  }
-  typename C::StagingPipeline& staged_;
-  cutlass::PipelineState<C::kStagingDepth> full_, free_;
-  int pending_ = 0;
-};
-
-/// Sends one warpgroup's chunks of a tile to global memory; by one thread. `tile` counts the tiles of this CTA that
-/// were stored before. Posts when the other warpgroup's store warp is done as well.
-template <class C>
-CUSYNC_DEVICE void store_item(typename C::Params const& params, FusedWork const& item,
-                              typename C::SharedStorage& shared, StoreRing<C>& ring, uint32_t group, uint32_t tile) {
-  using namespace cute;
-  typename C::StageParams const& at = params.stages[item.stage];
-  Stage const& stage = at.stage;
-  Parts<C> const parts(item);
-  auto const slice = at.store.get_slice(0);
-  Tensor const output = at.store.get_tma_tensor(make_shape(int(stage.m), int(stage.columns)));
-  Tensor const chunks = local_tile(output, Shape<Int<C::kChunkRows>, Int<C::kChunkCols>>{}, make_coord(_, _));
-  Tensor const to = slice.partition_D(chunks);  // (TMA, TMA_M, TMA_N, row chunk, column chunk)
-  uint32_t const chunks_per_unit = at.gated ? 1 : C::kUnitCols / C::kChunkCols;
-
-#pragma unroll 1
-  for (int u = 0; u < C::kUnits; ++u) {
-    if (!parts.owns(u)) continue;
-    Unit<C> const unit(item, at.gated, group, u);
-#pragma unroll 1
-    for (uint32_t c = 0; c < chunks_per_unit; ++c) {
-      uint32_t const col = unit.col + c * C::kChunkCols;
-      if (!chunk_exists(stage, unit.row, col)) continue;
-      uint32_t const index = ring.wait();
-      Tensor const buffer = make_tensor(make_smem_ptr(shared.staging[group][index]), typename C::ChunkLayout{});
-      copy(at.store, slice.partition_S(buffer), to(_, _, _, int(unit.row) / C::kChunkRows, int(col) / C::kChunkCols));
-      ring.issued();
-    }
-  }
-  ring.drain();
-
+CUSYNC_DEVICE void post_item(typename C::Params const& params, FusedWork const& item,
+                             typename C::SharedStorage& shared, uint32_t tile) {
+  Stage const& stage = params.stages[item.stage].stage;
   if (!stage.post_count) return;
-  // The full wait, by the thread that issued the stores: only then are they in global memory. The store warps add to one
-  // counter of the tile; whoever is last has seen the other's stores complete, and its release covers them. A counter is
-  // used again eight tiles later, further than the ring of items lets one warp lead the other.
-  ptx::cp_async_bulk_wait_group<0>();
   if constexpr (C::kConsumerGroups == 2) {
-    uint32_t* const counter = shared.stored + tile % (2 * C::kWorkDepth);
+    uint32_t* const counter = shared.complete + tile % (2 * C::kWorkDepth);
     if (ptx::atom_acq_rel_cta_shared_add(counter, 1) % 2 == 0) return;
   }
+  uint32_t const value = stage.post_value * Parts<C>(item).weight();
   for (uint32_t i = 0; i < stage.post_count; ++i)
-    post_tile(stage.posts[i], stage.semaphores, item.range.m, item.range.n, stage.post_value * parts.weight());
+    post_tile(stage.posts[i], stage.semaphores, item.range.m, item.range.n, value);
 }
 
 }  // namespace cusync::kernels::sm90

@@ -90,19 +90,14 @@ int32_t fill_stage(cusync_gemm_args const& args, typename C::StageParams& to) {
   to.stage.post_weight = CUSYNC_POST_WEIGHT;
   to.gated = args.operation == CUSYNC_GATED_GEMM;
   to.grid_m = ceil_div(args.m, C::kTileM), to.grid_n = ceil_div(args.n, C::kTileN);
-  int const m = int(args.m), n = int(args.n), k = int(args.k), columns = int(to.stage.columns);
+  int const m = int(args.m), n = int(args.n), k = int(args.k);
   typename Mainloop::Arguments operands{
       static_cast<Element const*>(args.a), cutlass::make_cute_packed_stride(typename Mainloop::StrideA{}, {m, k, 1}),
       static_cast<Element const*>(args.b), cutlass::make_cute_packed_stride(typename Mainloop::StrideB{}, {n, k, 1})};
   to.mainloop = Mainloop::to_underlying_arguments(cute::make_shape(m, n, k, 1), operands, nullptr);
-  to.store = cute::make_tma_copy(
-      cute::SM90_TMA_STORE{},
-      cute::make_tensor(static_cast<Element*>(args.d), cute::make_shape(m, columns),
-                        typename C::OutputStride{int64_t(columns), {}}),
-      typename C::ChunkLayout{});
+  to.output = static_cast<Element*>(args.d);
   bool const encoded_all = encoded(to.mainloop.tma_load_a.get_tma_descriptor()) &&
-                           encoded(to.mainloop.tma_load_b.get_tma_descriptor()) &&
-                           encoded(to.store.get_tma_descriptor());
+                           encoded(to.mainloop.tma_load_b.get_tma_descriptor());
   return encoded_all ? CUSYNC_OK : status_of(cudaErrorInvalidValue);
 }
 
