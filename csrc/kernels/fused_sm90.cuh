@@ -59,8 +59,9 @@ template <class C>
 CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::SharedStorage& shared,
                                  typename C::LoadPipeline& loaded, typename C::WorkPipeline& work,
                                  typename C::StoredPipeline& stored, ClusterPlace<C> const& place) {
-  int const thread = int(threadIdx.x) - 128;
-  uint32_t const group = uint32_t(cutlass::canonical_warp_group_idx()) - 1;
+  uint32_t const consumer = uint32_t(cutlass::canonical_warp_group_idx()) - 1;
+  uint32_t const team = consumer / C::kTeamGroups, group = consumer % C::kTeamGroups;  // group: within the team
+  int const thread = int(threadIdx.x) % 128 + int(group) * 128;
   uint32_t const cta = worker_index<C>() * C::kClusterSize + place.rank;
   FusedReader<C> items(shared, work);
   typename C::Mainloop mainloop;
@@ -69,10 +70,18 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
   typename C::TiledMma mma;
   shared.epoch_known.wait(0);
   uint32_t const epoch = shared.epoch;
+  uint32_t turn = 0, turn_parity = team ^ 1;  // nobody is before the first team's first item
   for (FusedWork item = items.next(); item.valid; item = items.next()) {
+    int const k_blocks = int(item.range.k_end - item.range.k_begin);
+    if (turn++ % C::kTeams != team) {
+      loaded_state.advance(k_blocks);
+      continue;
+    }
     Marks const marks = marks_of<C>(params, item, cta, thread == 0);
     marks.set(&cusync_trace::begin);
-    int const k_blocks = int(item.range.k_end - item.range.k_begin);
+    // Teams multiply in turn. Not for speed: a barrier's parity tells two phases apart, so a team that waited for
+    // k-blocks many rounds of the ring ahead would take old ones for its own.
+    if constexpr (C::kTeams == 2) shared.turn[team].wait(turn_parity);
     if (marks.wanted()) {
       loaded.consumer_wait(loaded_state);
       marks.set(&cusync_trace::loaded);
@@ -80,15 +89,20 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
     __syncwarp();
     auto acc = cute::partition_fragment_C(mma, cute::take<0, 2>(typename C::TileShape{}));  // (MMA, MMA_M, MMA_N)
     mainloop.mma(loaded, loaded_state, acc, k_blocks, thread, shared.operands, params.stages[0].mainloop);
+    if constexpr (C::kTeams == 2) {
+      if (thread % 32 == 0) shared.turn[team ^ 1].arrive();
+      turn_parity ^= 1;
+    }
     mainloop.mma_tail(loaded, loaded_state, k_blocks);
     loaded_state.advance(k_blocks);
     marks.set(&cusync_trace::math_end);
     if (item.inside) {
       Parts<C> const parts(item);
-      if (parts.gives()) give_sums<C>(params, parts, epoch, place.rank, acc, thread);
+      Units<C> units(acc);
+      if (parts.gives()) give_sums<C>(params, parts, epoch, place.rank, units, thread);
       if (parts.owns_any()) {
         if (parts.count) await_sums<C>(params, item, parts, epoch, place.rank, thread);
-        finish_item<C>(params, item, parts, epoch, place.rank, acc, group, thread);
+        finish_item<C>(params, item, parts, epoch, place.rank, units, group, thread);
         stored.producer_acquire(stored_state);
         __syncwarp();
         if (thread % 32 == 0) stored.producer_commit(stored_state);
@@ -115,6 +129,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) fused(CUTE_GRID_CONSTANT typen
       C::Mainloop::prefetch_tma_descriptors(params.stages[s].mainloop);
     shared.more_work.init(1);
     shared.epoch_known.init(1);
+    for (auto& barrier : shared.turn) barrier.init(4);
     shared.ready = 0;
     for (uint32_t& counter : shared.complete) counter = 0;
   }
@@ -122,7 +137,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) fused(CUTE_GRID_CONSTANT typen
   typename LoadPipeline::Params load_params;
   load_params.role = warp < 4 ? LoadPipeline::ThreadCategory::Producer : LoadPipeline::ThreadCategory::Consumer;
   load_params.is_leader = warp == 0 && leader;
-  load_params.num_consumers = C::kConsumerThreads;
+  load_params.num_consumers = C::kTeamThreads;
   load_params.transaction_bytes = params.stages[0].mainloop.tma_transaction_bytes;
   LoadPipeline loaded(shared.load, load_params, typename C::ClusterShape{});
 
@@ -130,7 +145,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) fused(CUTE_GRID_CONSTANT typen
   typename WorkPipeline::Params work_params;
   work_params.role = warp == 1 ? WorkPipeline::ThreadCategory::Producer : WorkPipeline::ThreadCategory::Consumer;
   work_params.producer_arv_count = 1;
-  work_params.consumer_arv_count = 1 + C::kConsumerGroups + C::kConsumerThreads / 32;  // load, store, consumer warps
+  work_params.consumer_arv_count = 1 + C::kConsumerGroups * (1 + 4);  // load, store, consumer warps
   WorkPipeline work(shared.work, work_params);
 
   using StoredPipeline = typename C::StoredPipeline;
@@ -169,9 +184,10 @@ __global__ void __launch_bounds__(C::kThreads, 1) fused(CUTE_GRID_CONSTANT typen
       StoredPipeline& stored = warp == 2 ? stored_0 : stored_1;
       FusedReader<C> items(shared, work);
       cutlass::PipelineState<C::kStoredDepth> state;
-      uint32_t tiles = 0;
+      uint32_t const team = uint32_t(warp - 2) / C::kTeamGroups;
+      uint32_t tiles = 0, turn = 0;
       for (FusedWork item = items.next(); item.valid; item = items.next()) {
-        if (!item.inside || !Parts<C>(item).owns_any()) continue;
+        if (turn++ % C::kTeams != team || !item.inside || !Parts<C>(item).owns_any()) continue;
         stored.consumer_wait(state);
         if (leader) {
           stored.consumer_release(state);

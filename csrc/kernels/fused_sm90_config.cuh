@@ -6,8 +6,8 @@
 //                 for one consumer warpgroup
 //   warpgroup 1 (and 2): multiply, add partial sums of split tiles, finish and store the output from registers
 //
-// The two consumer warpgroups share nothing but the operand ring, so one runs ahead of the other by up to the ring's
-// depth, and its epilogue hides under the other's arithmetic.
+// Cooperative: both consumer warpgroups work on one item, half of its rows each. Ping-pong: each works on every other
+// item alone, so that one's epilogue, its exchange of partial sums and its stores hide under the other's arithmetic.
 #pragma once
 #include "cute/tensor.hpp"
 #include "cutlass/arch/barrier.h"
@@ -36,24 +36,27 @@ struct alignas(16) FusedWork {
   uint32_t index;  ///< in the list, for the trace
 };
 
-template <class Element_, int TileM_, int TileN_, int ClusterM_, int ClusterN_>
+template <class Element_, int TileM_, int TileN_, int ClusterM_, int ClusterN_, bool PingPong_>
 struct FusedConfig {
   using Element = Element_;
   static constexpr int kTileM = TileM_, kTileN = TileN_, kTileK = 64;
   static constexpr int kClusterM = ClusterM_, kClusterN = ClusterN_, kClusterSize = kClusterM * kClusterN;
 
-  static constexpr int kConsumerGroups = kTileM >= 128 ? 2 : 1;
-  static constexpr int kConsumerThreads = 128 * kConsumerGroups;
-  static constexpr int kThreads = 128 + kConsumerThreads;
-  static constexpr int kProducerRegisters = 72, kConsumerRegisters = 216;  ///< with two consumer warpgroups
-  static constexpr int kAccumulators = kTileM * kTileN / kConsumerThreads;  ///< of a thread
+  static constexpr bool kPingPong = PingPong_;
+  static constexpr int kConsumerGroups = kTileM >= 128 || kPingPong ? 2 : 1;
+  static constexpr int kTeamGroups = kPingPong ? 1 : kConsumerGroups;  ///< warpgroups that work on one item
+  static constexpr int kTeams = kConsumerGroups / kTeamGroups;         ///< item i is for team i % kTeams
+  static constexpr int kTeamThreads = 128 * kTeamGroups;
+  static constexpr int kThreads = 128 + 128 * kConsumerGroups;
+  static constexpr int kProducerRegisters = 88, kConsumerRegisters = 208;  ///< with two consumer warpgroups
+  static constexpr int kAccumulators = kTileM * kTileN / kTeamThreads;  ///< of a thread
 
   // A warpgroup's part of a tile is finished in units of one WGMMA row block by 64 accumulator columns, and stored in
   // chunks of 32 output columns: two chunks a unit, or one where the stage is gated.
   static constexpr int kUnitRows = 64, kUnitCols = 64, kUnitAccumulators = kUnitRows * kUnitCols / 128;
-  static constexpr int kRowUnits = kTileM / (kUnitRows * kConsumerGroups), kColUnits = kTileN / kUnitCols;
+  static constexpr int kRowUnits = kTileM / (kUnitRows * kTeamGroups), kColUnits = kTileN / kUnitCols;
   static constexpr int kUnits = kRowUnits * kColUnits;
-  static_assert(kRowUnits * kUnitRows * kConsumerGroups == kTileM && kColUnits * kUnitCols == kTileN);
+  static_assert(kRowUnits * kUnitRows * kTeamGroups == kTileM && kColUnits * kUnitCols == kTileN);
   static_assert(kUnits <= 4, "CUSYNC_POST_WEIGHT is shared by up to 4 parts");
   static constexpr int kChunkCols = 32;
 
@@ -64,7 +67,7 @@ struct FusedConfig {
 
   using TileShape = cute::Shape<cute::Int<kTileM>, cute::Int<kTileN>, cute::Int<kTileK>>;
   using ClusterShape = cute::Shape<cute::Int<kClusterM>, cute::Int<kClusterN>, cute::_1>;
-  using KernelSchedule = cute::conditional_t<kConsumerGroups == 2, cutlass::gemm::KernelTmaWarpSpecializedCooperative,
+  using KernelSchedule = cute::conditional_t<kTeamGroups == 2, cutlass::gemm::KernelTmaWarpSpecializedCooperative,
                                              cutlass::gemm::KernelTmaWarpSpecialized>;
   using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp,            //
@@ -73,7 +76,7 @@ struct FusedConfig {
       float, TileShape, ClusterShape, cutlass::gemm::collective::StageCount<kStages>,
       KernelSchedule>::CollectiveOp;
   using TiledMma = typename Mainloop::TiledMma;
-  static_assert(cute::size(TiledMma{}) == kConsumerThreads);
+  static_assert(cute::size(TiledMma{}) == kTeamThreads);
 
   using LoadPipeline = typename Mainloop::MainloopPipeline;
   using LoadState = typename Mainloop::PipelineState;
@@ -89,6 +92,7 @@ struct FusedConfig {
     alignas(16) typename StoredPipeline::SharedStorage stored[kConsumerGroups];
     alignas(16) cutlass::arch::ClusterBarrier more_work;  ///< the load warp asks for the next item
     cutlass::arch::ClusterBarrier epoch_known;
+    cutlass::arch::ClusterBarrier turn[kTeams];  ///< the team may begin to multiply its next item
     uint32_t epoch;
     FusedWork items[kWorkDepth];
     uint32_t ready;                     ///< k-blocks, counted over all items, whose operands may be loaded

@@ -17,7 +17,7 @@ struct Unit {
   uint32_t row, col;
 
   CUSYNC_DEVICE Unit(FusedWork const& item, bool gated, uint32_t group, int u)
-      : row(item.range.m * C::kTileM + (u / C::kColUnits * C::kConsumerGroups + group) * C::kUnitRows),
+      : row(item.range.m * C::kTileM + (u / C::kColUnits * C::kTeamGroups + group) * C::kUnitRows),
         col((item.range.n * C::kTileN + u % C::kColUnits * C::kUnitCols) >> (gated ? 1 : 0)) {}
 };
 
@@ -49,14 +49,13 @@ CUSYNC_DEVICE void store_chunk(Stage const& stage, Element* output, Fragment con
 }
 
 /// Finishes and stores the units of a tile that this part owns, by the threads of one consumer warpgroup; `thread`
-/// counts over both.
-template <class C, class Accumulators>
+/// counts over the team's.
+template <class C>
 CUSYNC_DEVICE void finish_item(typename C::Params const& params, FusedWork const& item, Parts<C> const& parts,
-                               uint32_t epoch, uint32_t rank, Accumulators& acc, uint32_t group, int thread) {
+                               uint32_t epoch, uint32_t rank, Units<C>& units, uint32_t group, int thread) {
   using Element = typename C::Element;
   typename C::StageParams const& stage_params = params.stages[item.stage];
   Stage const& stage = stage_params.stage;
-  static_assert(decltype(cute::size(acc))::value == C::kUnits * C::kUnitAccumulators);
   Fragment const at(thread % 128);
   bool const gated = stage_params.gated;
   Element* const output = stage_params.output;
@@ -68,14 +67,14 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, FusedWork const
       for (uint32_t i = stage.load_waits; i < stage.wait_count; ++i)
         wait_for_tile<ReadBy::kLoads>(stage.edges[i], item.range.m, item.range.n, context);
     }
-    ptx::bar_sync(8 + group, 128);
+    ptx::bar_sync(warpgroup_barrier(), 128);
   }
 
-#pragma unroll
-  for (int u = 0; u < C::kUnits; ++u) {
+#pragma unroll 1
+  for (uint32_t u = 0; u < C::kUnits; ++u, units.rotate()) {
     if (!parts.owns(u)) continue;
-    Unit<C> const unit(item, gated, group, u);
-    float* const v = &acc(u * C::kUnitAccumulators);
+    Unit<C> const unit(item, gated, group, int(u));
+    float* const v = units.current();
     add_sums<C>(params, parts, rank, u, v, thread);
     uint32_t words[2][4];
     if (gated) {
@@ -114,7 +113,7 @@ CUSYNC_DEVICE void post_item(typename C::Params const& params, FusedWork const& 
                              typename C::SharedStorage& shared, uint32_t tile) {
   Stage const& stage = params.stages[item.stage].stage;
   if (!stage.post_count) return;
-  if constexpr (C::kConsumerGroups == 2) {
+  if constexpr (C::kTeamGroups == 2) {
     uint32_t* const counter = shared.complete + tile % (2 * C::kWorkDepth);
     if (ptx::atom_acq_rel_cta_shared_add(counter, 1) % 2 == 0) return;
   }

@@ -14,7 +14,8 @@ template <class C>
 cusync_fused_info fused_info() {
   constexpr bool half = std::is_same_v<typename C::Element, cutlass::half_t>;
   return {half ? CUSYNC_F16 : CUSYNC_BF16, C::kTileM,    C::kTileN,   C::kTileK,       C::kClusterM,
-          C::kClusterN,                    C::kStages,   C::kThreads, C::kSharedBytes, 0};
+          C::kClusterN,                    C::kPingPong, C::kStages,  C::kThreads,      C::kSharedBytes,
+          0};
 }
 
 template <class C>
@@ -131,10 +132,10 @@ int32_t create_fused(cusync_fused_args const& args, cusync_gemm_args const* stag
 
 namespace cusync::kernels {
 
-template <cusync_element Element, int TileM, int TileN, int ClusterM, int ClusterN>
+template <cusync_element Element, int TileM, int TileN, int ClusterM, int ClusterN, bool PingPong>
 FusedFamily fused_sm90_family() {
   using Number = std::conditional_t<Element == CUSYNC_F16, cutlass::half_t, cutlass::bfloat16_t>;
-  using C = sm90::FusedConfig<Number, TileM, TileN, ClusterM, ClusterN>;
+  using C = sm90::FusedConfig<Number, TileM, TileN, ClusterM, ClusterN, PingPong>;
   return {sm90::fused_info<C>(), sm90::fused_registers<C>, sm90::fused_workers<C>, sm90::create_fused<C>};
 }
 

@@ -87,6 +87,22 @@ CUSYNC_DEVICE void nanosleep(uint32_t ns) { asm volatile("nanosleep.u32 %0;" ::"
 /// Ends the kernel with an error; nothing after it runs.
 CUSYNC_DEVICE void trap() { asm volatile("trap;"); }
 
+// ---- arithmetic ---------------------------------------------------------------------------------------------------
+
+/// 2^x to 2 units in the last place; subnormal results are 0.
+CUSYNC_DEVICE float ex2_approx_ftz(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// 1 / x to 1 unit in the last place; 0 for infinities.
+CUSYNC_DEVICE float rcp_approx_ftz(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // ---- words in shared memory: CTA scope --------------------------------------------------------------------------
 
 CUSYNC_DEVICE uint32_t ld_acquire_cta_shared(uint32_t const* word) {
