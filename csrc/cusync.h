@@ -140,7 +140,6 @@ typedef struct cusync_fused_info {
   uint32_t element;                 ///< enum cusync_element
   uint32_t tile_m, tile_n, tile_k;  ///< of one CTA
   uint32_t cluster_m, cluster_n;
-  uint32_t ping_pong;  ///< 1: the two consumer warpgroups take items in turn; 0: they share each item
   uint32_t stages, threads, shared_bytes, registers;
 } cusync_fused_info;
 
@@ -150,7 +149,6 @@ typedef struct cusync_fused_args {
   uint32_t element;
   uint32_t tile_m, tile_n;
   uint32_t cluster_m, cluster_n;
-  uint32_t ping_pong;
   uint32_t stage_count;
   const cusync_gemm_args* stages;     ///< host array, producers before consumers
   uint32_t workers;                   ///< clusters of the grid; all of them must be resident at once

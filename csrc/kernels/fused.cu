@@ -15,13 +15,12 @@ FusedTable table() {
 #endif
 }
 
-FusedFamily const* find(uint32_t element, uint32_t tile_m, uint32_t tile_n, uint32_t cluster_m, uint32_t cluster_n,
-                        uint32_t ping_pong) {
+FusedFamily const* find(uint32_t element, uint32_t tile_m, uint32_t tile_n, uint32_t cluster_m, uint32_t cluster_n) {
   FusedTable const kernels = table();
   for (uint32_t i = 0; i < kernels.count; ++i) {
     cusync_fused_info const& k = kernels.entries[i].info;
     if (k.element == element && k.tile_m == tile_m && k.tile_n == tile_n && k.cluster_m == cluster_m &&
-        k.cluster_n == cluster_n && k.ping_pong == ping_pong)
+        k.cluster_n == cluster_n)
       return &kernels.entries[i];
   }
   return nullptr;
@@ -71,16 +70,14 @@ extern "C" int32_t cusync_fused_workers(cusync_fused_info const* kernel, uint32_
   if (!kernel || !workers) return CUSYNC_ERROR_BAD_ARGUMENT;
   *workers = 0;
   FusedFamily const* family =
-      find(kernel->element, kernel->tile_m, kernel->tile_n, kernel->cluster_m, kernel->cluster_n,
-           kernel->ping_pong);
+      find(kernel->element, kernel->tile_m, kernel->tile_n, kernel->cluster_m, kernel->cluster_n);
   return family ? family->workers(workers) : CUSYNC_ERROR_NOT_BUILT;
 }
 
 extern "C" int32_t cusync_fused_create(cusync_fused_args const* args, cusync_fused** out) {
   if (!args || !out) return CUSYNC_ERROR_BAD_ARGUMENT;
   *out = nullptr;
-  FusedFamily const* family = find(args->element, args->tile_m, args->tile_n, args->cluster_m, args->cluster_n,
-                                   args->ping_pong);
+  FusedFamily const* family = find(args->element, args->tile_m, args->tile_n, args->cluster_m, args->cluster_n);
   if (!family) return CUSYNC_ERROR_NOT_BUILT;
   if (!valid_chain(*args)) return CUSYNC_ERROR_BAD_ARGUMENT;
   cusync_kernel_info info{};

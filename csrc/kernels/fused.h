@@ -29,7 +29,7 @@ struct FusedTable {
 FusedTable fused_sm90_kernels();
 
 /// Defined for the instantiations in fused_sm90_*.cu.
-template <cusync_element Element, int TileM, int TileN, int ClusterM, int ClusterN, bool PingPong>
+template <cusync_element Element, int TileM, int TileN, int ClusterM, int ClusterN>
 FusedFamily fused_sm90_family();
 
 }  // namespace cusync::kernels

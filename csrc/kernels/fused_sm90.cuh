@@ -58,30 +58,21 @@ CUSYNC_DEVICE Marks marks_of(typename C::Params const& params, FusedWork const& 
 template <class C>
 CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::SharedStorage& shared,
                                  typename C::LoadPipeline& loaded, typename C::WorkPipeline& work,
-                                 typename C::StoredPipeline& stored, ClusterPlace<C> const& place) {
-  uint32_t const consumer = uint32_t(cutlass::canonical_warp_group_idx()) - 1;
-  uint32_t const team = consumer / C::kTeamGroups, group = consumer % C::kTeamGroups;  // group: within the team
-  int const thread = int(threadIdx.x) % 128 + int(group) * 128;
+                                 typename C::StagingPipeline& staged, ClusterPlace<C> const& place) {
+  int const thread = int(threadIdx.x) - 128;
+  uint32_t const group = uint32_t(cutlass::canonical_warp_group_idx()) - 1;
   uint32_t const cta = worker_index<C>() * C::kClusterSize + place.rank;
   FusedReader<C> items(shared, work);
   typename C::Mainloop mainloop;
   typename C::LoadState loaded_state;
-  auto stored_state = cutlass::make_producer_start_state<typename C::StoredPipeline>();
+  auto staged_state = cutlass::make_producer_start_state<typename C::StagingPipeline>();
   typename C::TiledMma mma;
   shared.epoch_known.wait(0);
   uint32_t const epoch = shared.epoch;
-  uint32_t turn = 0, turn_parity = team ^ 1;  // nobody is before the first team's first item
   for (FusedWork item = items.next(); item.valid; item = items.next()) {
-    int const k_blocks = int(item.range.k_end - item.range.k_begin);
-    if (turn++ % C::kTeams != team) {
-      loaded_state.advance(k_blocks);
-      continue;
-    }
     Marks const marks = marks_of<C>(params, item, cta, thread == 0);
     marks.set(&cusync_trace::begin);
-    // Teams multiply in turn. Not for speed: a barrier's parity tells two phases apart, so a team that waited for
-    // k-blocks many rounds of the ring ahead would take old ones for its own.
-    if constexpr (C::kTeams == 2) shared.turn[team].wait(turn_parity);
+    int const k_blocks = int(item.range.k_end - item.range.k_begin);
     if (marks.wanted()) {
       loaded.consumer_wait(loaded_state);
       marks.set(&cusync_trace::loaded);
@@ -89,10 +80,6 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
     __syncwarp();
     auto acc = cute::partition_fragment_C(mma, cute::take<0, 2>(typename C::TileShape{}));  // (MMA, MMA_M, MMA_N)
     mainloop.mma(loaded, loaded_state, acc, k_blocks, thread, shared.operands, params.stages[0].mainloop);
-    if constexpr (C::kTeams == 2) {
-      if (thread % 32 == 0) shared.turn[team ^ 1].arrive();
-      turn_parity ^= 1;
-    }
     mainloop.mma_tail(loaded, loaded_state, k_blocks);
     loaded_state.advance(k_blocks);
     marks.set(&cusync_trace::math_end);
@@ -102,11 +89,8 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
       if (parts.gives()) give_sums<C>(params, parts, epoch, place.rank, units, thread);
       if (parts.owns_any()) {
         if (parts.count) await_sums<C>(params, item, parts, epoch, place.rank, thread);
-        finish_item<C>(params, item, parts, epoch, place.rank, units, group, thread);
-        stored.producer_acquire(stored_state);
-        __syncwarp();
-        if (thread % 32 == 0) stored.producer_commit(stored_state);
-        ++stored_state;
+        finish_item<C>(params, item, parts, epoch, place.rank, units, shared, staged, staged_state, group,
+                       thread);
       }
     }
     marks.set(&cusync_trace::end);
@@ -125,19 +109,17 @@ __global__ void __launch_bounds__(C::kThreads, 1) fused(CUTE_GRID_CONSTANT typen
   if (threadIdx.x == 0) ptx::griddepcontrol_launch_dependents();
 
   if (warp == 0 && leader) {
-    for (uint32_t s = 0; s < params.stage_count; ++s)
-      C::Mainloop::prefetch_tma_descriptors(params.stages[s].mainloop);
+    for (uint32_t s = 0; s < params.stage_count; ++s) C::Mainloop::prefetch_tma_descriptors(params.stages[s].mainloop);
     shared.more_work.init(1);
     shared.epoch_known.init(1);
-    for (auto& barrier : shared.turn) barrier.init(4);
     shared.ready = 0;
-    for (uint32_t& counter : shared.complete) counter = 0;
+    for (uint32_t& counter : shared.stored) counter = 0;
   }
   using LoadPipeline = typename C::LoadPipeline;
   typename LoadPipeline::Params load_params;
   load_params.role = warp < 4 ? LoadPipeline::ThreadCategory::Producer : LoadPipeline::ThreadCategory::Consumer;
   load_params.is_leader = warp == 0 && leader;
-  load_params.num_consumers = C::kTeamThreads;
+  load_params.num_consumers = C::kConsumerThreads;
   load_params.transaction_bytes = params.stages[0].mainloop.tma_transaction_bytes;
   LoadPipeline loaded(shared.load, load_params, typename C::ClusterShape{});
 
@@ -145,15 +127,23 @@ __global__ void __launch_bounds__(C::kThreads, 1) fused(CUTE_GRID_CONSTANT typen
   typename WorkPipeline::Params work_params;
   work_params.role = warp == 1 ? WorkPipeline::ThreadCategory::Producer : WorkPipeline::ThreadCategory::Consumer;
   work_params.producer_arv_count = 1;
-  work_params.consumer_arv_count = 1 + C::kConsumerGroups * (1 + 4);  // load, store, consumer warps
+  work_params.consumer_arv_count = 1 + C::kConsumerGroups + C::kConsumerThreads / 32;  // load, store, consumer warps
   WorkPipeline work(shared.work, work_params);
 
-  using StoredPipeline = typename C::StoredPipeline;
-  typename StoredPipeline::Params stored_params;
-  stored_params.role = warp >= 4 ? StoredPipeline::ThreadCategory::Producer : StoredPipeline::ThreadCategory::Consumer;
-  stored_params.producer_arv_count = 4;
-  StoredPipeline stored_0(shared.stored[0], stored_params);
-  StoredPipeline stored_1(shared.stored[C::kConsumerGroups - 1], stored_params);
+  using StagingPipeline = typename C::StagingPipeline;
+  typename StagingPipeline::Params staged_params;
+  staged_params.role =
+      warp >= 4 ? StagingPipeline::ThreadCategory::Producer : StagingPipeline::ThreadCategory::Consumer;
+  staged_params.producer_arv_count = 4;
+  // One object for each thread, of its warpgroup's ring: choosing between two objects would put both into memory.
+  if (warp == 0 && leader)
+    for (auto& storage : shared.staged)
+      for (int i = 0; i < C::kStagingDepth; ++i) {
+        storage.full_barrier_[i].init(4);
+        storage.empty_barrier_[i].init(1);
+      }
+  uint32_t const group = warp >= 4 ? uint32_t(warp) / 4 - 1 : uint32_t(warp) % C::kConsumerGroups;
+  StagingPipeline staged(shared.staged[group], staged_params, cute::false_type{});
   cutlass::arch::fence_barrier_init();
   if constexpr (C::kClusterSize > 1) {
     // A CTA's barriers must exist before another's copies arrive at them.
@@ -164,7 +154,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) fused(CUTE_GRID_CONSTANT typen
 
   if (warp >= 4) {
     if constexpr (C::kConsumerGroups == 2) cutlass::arch::warpgroup_reg_alloc<C::kConsumerRegisters>();
-    consume_items<C>(params, shared, loaded, work, warp < 8 ? stored_0 : stored_1, place);
+    consume_items<C>(params, shared, loaded, work, staged, place);
   } else {
     if constexpr (C::kConsumerGroups == 2) cutlass::arch::warpgroup_reg_dealloc<C::kProducerRegisters>();
     if (warp == 1) {
@@ -181,21 +171,17 @@ __global__ void __launch_bounds__(C::kThreads, 1) fused(CUTE_GRID_CONSTANT typen
       if constexpr (C::kClusterSize > 1)
         if (leader) loaded.producer_tail(state);
     } else if (warp - 2 < C::kConsumerGroups) {
-      StoredPipeline& stored = warp == 2 ? stored_0 : stored_1;
       FusedReader<C> items(shared, work);
-      cutlass::PipelineState<C::kStoredDepth> state;
-      uint32_t const team = uint32_t(warp - 2) / C::kTeamGroups;
-      uint32_t tiles = 0, turn = 0;
+      StoreRing<C> ring(staged);
+      uint32_t tiles = 0;
       for (FusedWork item = items.next(); item.valid; item = items.next()) {
-        if (turn++ % C::kTeams != team || !item.inside || !Parts<C>(item).owns_any()) continue;
-        stored.consumer_wait(state);
-        if (leader) {
-          stored.consumer_release(state);
-          post_item<C>(params, item, shared, tiles);
-        }
-        ++state, ++tiles;
+        if (!item.inside || !Parts<C>(item).owns_any()) continue;
+        if (leader) store_item<C>(params, item, shared, ring, group, tiles);
+        ++tiles;
         __syncwarp();
       }
+      // Bulk stores read shared memory until they are done, also those of tiles that nobody waits for.
+      if (leader) ptx::cp_async_bulk_wait_group<0>();
     }
   }
   if constexpr (C::kClusterSize > 1) {

@@ -3,6 +3,6 @@
 
 namespace cusync::kernels {
 
-template FusedFamily fused_sm90_family<CUSYNC_F16, 64, 256, 1, 1, false>();
+template FusedFamily fused_sm90_family<CUSYNC_F16, 64, 256, 1, 1>();
 
 }  // namespace cusync::kernels

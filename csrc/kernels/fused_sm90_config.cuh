@@ -2,12 +2,12 @@
 // The types of one Hopper chain kernel: many GEMM stages in one persistent kernel, each worker (a cluster of CTAs)
 // following a list of items. The rings between the warps, shared memory, parameters.
 //
-//   warpgroup 0:  warp 0 loads A and B, warp 1 hands out items and waits for their operands, warps 2 and 3 each post
-//                 for one consumer warpgroup
-//   warpgroup 1 (and 2): multiply, add partial sums of split tiles, finish and store the output from registers
+//   warpgroup 0:  warp 0 loads A and B, warp 1 hands out items and waits for their operands, warps 2 and 3 each store
+//                 and post for one consumer warpgroup
+//   warpgroup 1 (and 2): multiply, add partial sums of split tiles, then the epilogue in registers
 //
-// Cooperative: both consumer warpgroups work on one item, half of its rows each. Ping-pong: each works on every other
-// item alone, so that one's epilogue, its exchange of partial sums and its stores hide under the other's arithmetic.
+// The two consumer warpgroups share nothing but the operand ring, so one runs ahead of the other by up to the ring's
+// depth, and its epilogue hides under the other's arithmetic.
 #pragma once
 #include "cute/tensor.hpp"
 #include "cutlass/arch/barrier.h"
@@ -36,38 +36,37 @@ struct alignas(16) FusedWork {
   uint32_t index;  ///< in the list, for the trace
 };
 
-template <class Element_, int TileM_, int TileN_, int ClusterM_, int ClusterN_, bool PingPong_>
+template <class Element_, int TileM_, int TileN_, int ClusterM_, int ClusterN_>
 struct FusedConfig {
   using Element = Element_;
   static constexpr int kTileM = TileM_, kTileN = TileN_, kTileK = 64;
   static constexpr int kClusterM = ClusterM_, kClusterN = ClusterN_, kClusterSize = kClusterM * kClusterN;
 
-  static constexpr bool kPingPong = PingPong_;
-  static constexpr int kConsumerGroups = kTileM >= 128 || kPingPong ? 2 : 1;
-  static constexpr int kTeamGroups = kPingPong ? 1 : kConsumerGroups;  ///< warpgroups that work on one item
-  static constexpr int kTeams = kConsumerGroups / kTeamGroups;         ///< item i is for team i % kTeams
-  static constexpr int kTeamThreads = 128 * kTeamGroups;
-  static constexpr int kThreads = 128 + 128 * kConsumerGroups;
-  static constexpr int kProducerRegisters = 88, kConsumerRegisters = 208;  ///< with two consumer warpgroups
-  static constexpr int kAccumulators = kTileM * kTileN / kTeamThreads;  ///< of a thread
+  static constexpr int kConsumerGroups = kTileM >= 128 ? 2 : 1;
+  static constexpr int kConsumerThreads = 128 * kConsumerGroups;
+  static constexpr int kThreads = 128 + kConsumerThreads;
+  static constexpr int kProducerRegisters = 72, kConsumerRegisters = 216;  ///< with two consumer warpgroups
+  static constexpr int kAccumulators = kTileM * kTileN / kConsumerThreads;  ///< of a thread
 
-  // A warpgroup's part of a tile is finished in units of one WGMMA row block by 64 accumulator columns, and stored in
-  // chunks of 32 output columns: two chunks a unit, or one where the stage is gated.
+  // A warpgroup's part of a tile is finished in units of one WGMMA row block by 64 accumulator columns, and each leaves by
+  // one TMA store: 64 output columns, rows of 128 bytes, or 32 columns where the stage is gated.
   static constexpr int kUnitRows = 64, kUnitCols = 64, kUnitAccumulators = kUnitRows * kUnitCols / 128;
-  static constexpr int kRowUnits = kTileM / (kUnitRows * kTeamGroups), kColUnits = kTileN / kUnitCols;
+  static constexpr int kRowUnits = kTileM / (kUnitRows * kConsumerGroups), kColUnits = kTileN / kUnitCols;
   static constexpr int kUnits = kRowUnits * kColUnits;
-  static_assert(kRowUnits * kUnitRows * kTeamGroups == kTileM && kColUnits * kUnitCols == kTileN);
+  static_assert(kRowUnits * kUnitRows * kConsumerGroups == kTileM && kColUnits * kUnitCols == kTileN);
   static_assert(kUnits <= 4, "CUSYNC_POST_WEIGHT is shared by up to 4 parts");
-  static constexpr int kChunkCols = 32;
+  static constexpr int kStagingDepth = 2;
+  static constexpr int kUnitElements = kUnitRows * kUnitCols;
 
-  // As many ring stages as fit.
-  static constexpr int kSharedLimit = 227 * 1024, kBarrierReserve = 2048;
+  // As many ring stages as fit beside the staging buffers.
+  static constexpr int kSharedLimit = 227 * 1024, kBarrierReserve = 1024;
+  static constexpr int kStagingBytes = kConsumerGroups * kStagingDepth * kUnitElements * int(sizeof(Element));
   static constexpr int kStageBytes = (kTileM + kTileN) * kTileK * int(sizeof(Element));
-  static constexpr int kStages = (kSharedLimit - kBarrierReserve) / kStageBytes;
+  static constexpr int kStages = (kSharedLimit - kBarrierReserve - kStagingBytes) / kStageBytes;
 
   using TileShape = cute::Shape<cute::Int<kTileM>, cute::Int<kTileN>, cute::Int<kTileK>>;
   using ClusterShape = cute::Shape<cute::Int<kClusterM>, cute::Int<kClusterN>, cute::_1>;
-  using KernelSchedule = cute::conditional_t<kTeamGroups == 2, cutlass::gemm::KernelTmaWarpSpecializedCooperative,
+  using KernelSchedule = cute::conditional_t<kConsumerGroups == 2, cutlass::gemm::KernelTmaWarpSpecializedCooperative,
                                              cutlass::gemm::KernelTmaWarpSpecialized>;
   using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp,            //
@@ -76,35 +75,46 @@ struct FusedConfig {
       float, TileShape, ClusterShape, cutlass::gemm::collective::StageCount<kStages>,
       KernelSchedule>::CollectiveOp;
   using TiledMma = typename Mainloop::TiledMma;
-  static_assert(cute::size(TiledMma{}) == kTeamThreads);
+  static_assert(cute::size(TiledMma{}) == kConsumerThreads);
 
   using LoadPipeline = typename Mainloop::MainloopPipeline;
   using LoadState = typename Mainloop::PipelineState;
   static constexpr int kWorkDepth = 4;
   using WorkPipeline = cutlass::PipelineAsync<kWorkDepth>;
-  static constexpr int kStoredDepth = 2;
-  using StoredPipeline = cutlass::PipelineAsync<kStoredDepth>;
+  using StagingPipeline = cutlass::PipelineAsync<kStagingDepth>;
+
+  using OutputStride = cute::Stride<int64_t, cute::_1>;
+  template <class Atom, int Cols>
+  using UnitLayout =
+      decltype(cute::tile_to_shape(Atom{}, cute::Shape<cute::Int<kUnitRows>, cute::Int<Cols>>{}));
+  using PlainLayout = UnitLayout<cute::GMMA::Layout_K_SW128_Atom<Element>, kUnitCols>;
+  using GatedLayout = UnitLayout<cute::GMMA::Layout_K_SW64_Atom<Element>, kUnitCols / 2>;
+  template <class Layout>
+  using Store = decltype(cute::make_tma_copy(
+      cute::SM90_TMA_STORE{},
+      cute::make_tensor(static_cast<Element*>(nullptr), cute::Shape<int, int>{}, OutputStride{}), Layout{}));
 
   struct SharedStorage {
     alignas(1024) typename Mainloop::TensorStorage operands;
+    alignas(1024) Element staging[kConsumerGroups][kStagingDepth][kUnitElements];
     alignas(16) typename Mainloop::PipelineStorage load;
     alignas(16) typename WorkPipeline::SharedStorage work;
-    alignas(16) typename StoredPipeline::SharedStorage stored[kConsumerGroups];
+    alignas(16) typename StagingPipeline::SharedStorage staged[kConsumerGroups];
     alignas(16) cutlass::arch::ClusterBarrier more_work;  ///< the load warp asks for the next item
     cutlass::arch::ClusterBarrier epoch_known;
-    cutlass::arch::ClusterBarrier turn[kTeams];  ///< the team may begin to multiply its next item
     uint32_t epoch;
     FusedWork items[kWorkDepth];
-    uint32_t ready;                     ///< k-blocks, counted over all items, whose operands may be loaded
-    uint32_t complete[2 * kWorkDepth];  ///< by tile, modulo: warpgroups that have stored it, counted for ever
+    uint32_t ready;                   ///< k-blocks, counted over all items, whose operands may be loaded
+    uint32_t stored[2 * kWorkDepth];  ///< by tile, modulo: store warps that are done with it, counted for ever
   };
   static constexpr int kSharedBytes = int(sizeof(SharedStorage));
   static_assert(kSharedBytes <= kSharedLimit);
 
-  /// What differs between stages. A gated stage differs at run time only.
+  /// What differs between stages. A gated stage's TMA and epilogue differ at run time only.
   struct StageParams {
     typename Mainloop::Params mainloop;
-    Element* output;
+    Store<PlainLayout> store;         ///< where not gated
+    Store<GatedLayout> store_gated;  ///< where gated
     Stage stage;
     uint32_t gated;
     uint32_t grid_m, grid_n;  ///< tiles

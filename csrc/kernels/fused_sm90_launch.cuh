@@ -14,8 +14,7 @@ template <class C>
 cusync_fused_info fused_info() {
   constexpr bool half = std::is_same_v<typename C::Element, cutlass::half_t>;
   return {half ? CUSYNC_F16 : CUSYNC_BF16, C::kTileM,    C::kTileN,   C::kTileK,       C::kClusterM,
-          C::kClusterN,                    C::kPingPong, C::kStages,  C::kThreads,      C::kSharedBytes,
-          0};
+          C::kClusterN,                    C::kStages,   C::kThreads, C::kSharedBytes, 0};
 }
 
 template <class C>
@@ -91,14 +90,19 @@ int32_t fill_stage(cusync_gemm_args const& args, typename C::StageParams& to) {
   to.stage.post_weight = CUSYNC_POST_WEIGHT;
   to.gated = args.operation == CUSYNC_GATED_GEMM;
   to.grid_m = ceil_div(args.m, C::kTileM), to.grid_n = ceil_div(args.n, C::kTileN);
-  int const m = int(args.m), n = int(args.n), k = int(args.k);
+  int const m = int(args.m), n = int(args.n), k = int(args.k), columns = int(to.stage.columns);
   typename Mainloop::Arguments operands{
       static_cast<Element const*>(args.a), cutlass::make_cute_packed_stride(typename Mainloop::StrideA{}, {m, k, 1}),
       static_cast<Element const*>(args.b), cutlass::make_cute_packed_stride(typename Mainloop::StrideB{}, {n, k, 1})};
   to.mainloop = Mainloop::to_underlying_arguments(cute::make_shape(m, n, k, 1), operands, nullptr);
-  to.output = static_cast<Element*>(args.d);
+  auto const output = cute::make_tensor(static_cast<Element*>(args.d), cute::make_shape(m, columns),
+                                        typename C::OutputStride{int64_t(columns), {}});
+  to.store = cute::make_tma_copy(cute::SM90_TMA_STORE{}, output, typename C::PlainLayout{});
+  to.store_gated = cute::make_tma_copy(cute::SM90_TMA_STORE{}, output, typename C::GatedLayout{});
   bool const encoded_all = encoded(to.mainloop.tma_load_a.get_tma_descriptor()) &&
-                           encoded(to.mainloop.tma_load_b.get_tma_descriptor());
+                           encoded(to.mainloop.tma_load_b.get_tma_descriptor()) &&
+                           encoded(to.store.get_tma_descriptor()) &&
+                           encoded(to.store_gated.get_tma_descriptor());
   return encoded_all ? CUSYNC_OK : status_of(cudaErrorInvalidValue);
 }
 
@@ -132,10 +136,10 @@ int32_t create_fused(cusync_fused_args const& args, cusync_gemm_args const* stag
 
 namespace cusync::kernels {
 
-template <cusync_element Element, int TileM, int TileN, int ClusterM, int ClusterN, bool PingPong>
+template <cusync_element Element, int TileM, int TileN, int ClusterM, int ClusterN>
 FusedFamily fused_sm90_family() {
   using Number = std::conditional_t<Element == CUSYNC_F16, cutlass::half_t, cutlass::bfloat16_t>;
-  using C = sm90::FusedConfig<Number, TileM, TileN, ClusterM, ClusterN, PingPong>;
+  using C = sm90::FusedConfig<Number, TileM, TileN, ClusterM, ClusterN>;
   return {sm90::fused_info<C>(), sm90::fused_registers<C>, sm90::fused_workers<C>, sm90::create_fused<C>};
 }
 

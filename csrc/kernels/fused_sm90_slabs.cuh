@@ -41,20 +41,17 @@ struct Parts {
   }
 };
 
-/// A named barrier of the calling consumer warpgroup.
-CUSYNC_DEVICE uint32_t warpgroup_barrier() { return 7 + threadIdx.x / 128; }
-
 /// Each warpgroup of each CTA of a cluster has a flag of its own for each slab.
 template <class C>
 CUSYNC_DEVICE uint32_t slab_flag(uint32_t slab, uint32_t rank, uint32_t group) {
   return (slab * C::kClusterSize + rank) * 2 + group;
 }
 
-/// The thread's first four values of a unit; the next four lie C::kTeamThreads float4 further, so that a warp's
+/// The thread's first four values of a unit; the next four lie C::kConsumerThreads float4 further, so that a warp's
 /// accesses are contiguous.
 template <class C>
 CUSYNC_DEVICE float4* slab_unit(float4* slabs, uint32_t slab, uint32_t rank, uint32_t unit, int thread) {
-  constexpr size_t per_unit = size_t(C::kUnitAccumulators / 4) * C::kTeamThreads;
+  constexpr size_t per_unit = size_t(C::kUnitAccumulators / 4) * C::kConsumerThreads;
   return slabs + (size_t(slab * C::kClusterSize + rank) * C::kUnits + unit) * per_unit + thread;
 }
 
@@ -88,7 +85,7 @@ struct Units {
   }
 };
 
-/// Leaves the sums that others finish; by the team's threads, `thread` counted over its warpgroups.
+/// Leaves the sums that others finish; by all consumer threads, `thread` counted over both warpgroups.
 template <class C>
 CUSYNC_DEVICE void give_sums(typename C::Params const& params, Parts<C> const& parts, uint32_t epoch, uint32_t rank,
                              Units<C>& units, int thread) {
@@ -100,13 +97,13 @@ CUSYNC_DEVICE void give_sums(typename C::Params const& params, Parts<C> const& p
     float const* const v = units.current();
 #pragma unroll
     for (int i = 0; i < C::kUnitAccumulators / 4; ++i)
-      __stcg(to + i * C::kTeamThreads, make_float4(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]));
+      __stcg(to + i * C::kConsumerThreads, make_float4(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]));
   }
-  ptx::bar_sync(warpgroup_barrier(), 128);
+  ptx::bar_sync(8 + group, 128);
   if (thread % 128 == 0) ptx::st_release_gpu(params.slab_flags + slab_flag<C>(slab, rank, group), epoch + 1);
 }
 
-/// Waits until every other part has left its sums; by the team's threads.
+/// Waits until every other part has left its sums; by all consumer threads.
 template <class C>
 CUSYNC_DEVICE void await_sums(typename C::Params const& params, FusedWork const& item, Parts<C> const& parts,
                               uint32_t epoch, uint32_t rank, int thread) {
@@ -117,7 +114,7 @@ CUSYNC_DEVICE void await_sums(typename C::Params const& params, FusedWork const&
       wait_reached(params.slab_flags, slab_flag<C>(parts.first + s, rank, group), epoch + 1,
                    {kSlabEdge, item.range.m, item.range.n, item.range.k_begin},
                    {params.report, params.timeout_ns, item.stage});
-  ptx::bar_sync(warpgroup_barrier(), 128);
+  ptx::bar_sync(8 + group, 128);
 }
 
 /// Adds the other parts' sums of one unit to `v`, its accumulators.
@@ -134,7 +131,7 @@ CUSYNC_DEVICE void add_sums(typename C::Params const& params, Parts<C> const& pa
     for (int b = 0; b < 2 * batch; b += batch) {
       float4 values[batch];
 #pragma unroll
-      for (int i = 0; i < batch; ++i) values[i] = __ldcg(from + (b + i) * C::kTeamThreads);
+      for (int i = 0; i < batch; ++i) values[i] = __ldcg(from + (b + i) * C::kConsumerThreads);
 #pragma unroll
       for (int i = 0; i < batch; ++i) {
         float* const to = v + 4 * (b + i);

@@ -5,12 +5,12 @@
 namespace cusync::kernels {
 
 FusedTable fused_sm90_kernels() {
-#define CUSYNC_CHAIN(M, N, CM, CN, PP) \
-  fused_sm90_family<CUSYNC_F16, M, N, CM, CN, PP>(), fused_sm90_family<CUSYNC_BF16, M, N, CM, CN, PP>()
+#define CUSYNC_CHAIN(M, N, CM, CN) \
+  fused_sm90_family<CUSYNC_F16, M, N, CM, CN>(), fused_sm90_family<CUSYNC_BF16, M, N, CM, CN>()
   static FusedFamily const table[] = {
-      CUSYNC_CHAIN(64, 256, 1, 1, false),  CUSYNC_CHAIN(128, 128, 1, 1, true),  CUSYNC_CHAIN(128, 128, 2, 1, true),
-      CUSYNC_CHAIN(128, 192, 1, 1, false), CUSYNC_CHAIN(128, 256, 1, 1, false), CUSYNC_CHAIN(128, 256, 2, 1, false),
-      CUSYNC_CHAIN(256, 128, 1, 1, false), CUSYNC_CHAIN(256, 128, 1, 2, false),
+      CUSYNC_CHAIN(64, 256, 1, 1),  CUSYNC_CHAIN(128, 128, 1, 1), CUSYNC_CHAIN(128, 192, 1, 1),
+      CUSYNC_CHAIN(128, 256, 1, 1), CUSYNC_CHAIN(128, 256, 2, 1), CUSYNC_CHAIN(256, 128, 1, 1),
+      CUSYNC_CHAIN(256, 128, 1, 2),
   };
 #undef CUSYNC_CHAIN
   return {table, sizeof(table) / sizeof(table[0])};

@@ -3,6 +3,6 @@
 
 namespace cusync::kernels {
 
-template FusedFamily fused_sm90_family<CUSYNC_F16, 128, 128, 2, 1, true>();
+template FusedFamily fused_sm90_family<CUSYNC_BF16, 128, 128, 1, 1>();
 
 }  // namespace cusync::kernels
