@@ -10,7 +10,6 @@ FusedTable fused_sm90_kernels() {
   static FusedFamily const table[] = {
       CUSYNC_CHAIN(64, 256, 1, 1),  CUSYNC_CHAIN(128, 128, 1, 1), CUSYNC_CHAIN(128, 192, 1, 1),
       CUSYNC_CHAIN(128, 256, 1, 1), CUSYNC_CHAIN(128, 256, 2, 1), CUSYNC_CHAIN(256, 128, 1, 1),
-      CUSYNC_CHAIN(256, 128, 1, 2),
   };
 #undef CUSYNC_CHAIN
   return {table, sizeof(table) / sizeof(table[0])};
