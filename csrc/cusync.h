@@ -113,10 +113,11 @@ void cusync_gemm_destroy(cusync_gemm* gemm);
 
 enum {
   CUSYNC_MAX_FUSED_STAGES = 8,
-  CUSYNC_WHOLE_TILE = 0,       ///< cusync_item.role: the item is a tile over all of k
-  CUSYNC_CONTRIBUTE = 1,       ///< adds nothing to the output: leaves its float sums in slab `slab`
-  CUSYNC_FINISH = 2,           ///< adds slabs slab ... slab + slabs - 1 to its own sums, then finishes the tile
-  CUSYNC_SHARE = 3,            ///< part `part` of `slabs` parts, each of which finishes its own columns: leaves the sums
+  CUSYNC_END_OF_LIST = 0,      ///< cusync_item.role: no item
+  CUSYNC_WHOLE_TILE = 1,       ///< the item is a tile over all of k
+  CUSYNC_CONTRIBUTE = 2,       ///< adds nothing to the output: leaves its float sums in slab `slab`
+  CUSYNC_FINISH = 3,           ///< adds slabs slab ... slab + slabs - 1 to its own sums, then finishes the tile
+  CUSYNC_SHARE = 4,            ///< part `part` of `slabs` parts, each of which finishes its own columns: leaves the sums
                                ///< of the others' columns in slab `slab + part`, adds theirs of its own
   CUSYNC_POST_WEIGHT = 12,     ///< what a tile adds to its slot, shared evenly among the parts that finish it
 };
@@ -128,11 +129,10 @@ typedef struct cusync_item {
   uint16_t m, n;
   uint16_t k_begin, k_end;
   uint8_t stage;
-  uint8_t role;    ///< CUSYNC_WHOLE_TILE, CUSYNC_CONTRIBUTE, CUSYNC_FINISH or CUSYNC_SHARE
+  uint8_t role;    ///< CUSYNC_END_OF_LIST, CUSYNC_WHOLE_TILE, CUSYNC_CONTRIBUTE, CUSYNC_FINISH or CUSYNC_SHARE
   uint8_t slabs;   ///< CUSYNC_FINISH: slabs to add; CUSYNC_SHARE: parts of the tile
-  uint8_t valid;   ///< 0: the end of a list
-  uint32_t part : 4;   ///< CUSYNC_SHARE: which part
-  uint32_t slab : 28;  ///< first slab; a slab is written once a run
+  uint8_t part;    ///< CUSYNC_SHARE: which part
+  uint32_t slab;   ///< first slab; a slab is written once a run
 } cusync_item;
 
 /// One compiled chain kernel.
@@ -153,8 +153,8 @@ typedef struct cusync_fused_args {
   const cusync_gemm_args* stages;     ///< host array, producers before consumers
   uint32_t workers;                   ///< clusters of the grid; all of them must be resident at once
   uint32_t schedule;                  ///< enum cusync_schedule: a list for each worker, or one list drawn by ticket
-  const cusync_item* items;           ///< device: static: workers lists of `list_length`, each ended by an invalid
-                                      ///< item; ticket: one list of `list_length` items, none invalid
+  const cusync_item* items;           ///< device: static: workers lists of `list_length`, each ended by a
+                                      ///< CUSYNC_END_OF_LIST; ticket: one list of `list_length` items, without
   uint32_t list_length;
   uint32_t slab_count;
   float* slabs;                       ///< device: slab_count * cluster_m * cluster_n * tile_m * tile_n; never cleared

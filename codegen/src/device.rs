@@ -164,12 +164,10 @@ pub struct FusedKernel {
 pub const FUSED_KERNELS: &[FusedKernel] = &[
     FusedKernel { tile: (64, 256, 64), cluster: (1, 1), stages: 5 },
     FusedKernel { tile: (128, 128, 64), cluster: (1, 1), stages: 6 },
-    FusedKernel { tile: (128, 192, 64), cluster: (1, 1), stages: 5 },
+    FusedKernel { tile: (128, 192, 64), cluster: (1, 1), stages: 4 },
     FusedKernel { tile: (128, 256, 64), cluster: (1, 1), stages: 4 },
     FusedKernel { tile: (256, 128, 64), cluster: (1, 1), stages: 4 },
-    FusedKernel { tile: (128, 128, 64), cluster: (2, 1), stages: 6 },
     FusedKernel { tile: (128, 256, 64), cluster: (2, 1), stages: 4 },
-    FusedKernel { tile: (256, 128, 64), cluster: (1, 2), stages: 4 },
 ];
 
 /// What the list scheduler of the `fused` executor reckons with. Sizes of tiles are those of one CTA; the times of

@@ -26,7 +26,7 @@ impl WorkLists {
 
     /// One list that `workers` workers draw from.
     pub fn drawn(device: &Device, workers: usize, sequence: &[ffi::cusync_item]) -> Result<WorkLists> {
-        if let Some(invalid) = sequence.iter().find(|i| i.valid == 0) {
+        if let Some(invalid) = sequence.iter().find(|i| is_end(i)) {
             return Err(Error::BadArgument(format!("an invalid item in a drawn list: {invalid:?}")));
         }
         Self::upload(device, Schedule::Ticket, workers, sequence.len(), sequence.to_vec())
@@ -50,7 +50,7 @@ impl WorkLists {
             workers: narrow("workers", workers)?,
             length: narrow("items", length)?,
             items: DeviceBuffer::from_slice(device, &items, "work items")?,
-            valid: items.into_iter().filter(|i| i.valid != 0).collect(),
+            valid: items.into_iter().filter(|i| !is_end(i)).collect(),
         })
     }
 
@@ -92,16 +92,21 @@ impl WorkLists {
 
     /// An item of a stage that is not among the first `stages`, or with a role that does not exist.
     pub(super) fn of_other_stage(&self, stages: usize) -> Option<&ffi::cusync_item> {
-        let role = |item: &ffi::cusync_item| u32::from(item.role) <= ffi::CUSYNC_FINISH;
+        let role = |item: &ffi::cusync_item| u32::from(item.role) <= ffi::CUSYNC_SHARE;
         self.valid.iter().find(|item| usize::from(item.stage) >= stages || !role(item))
     }
+}
+
+/// Whether an item is the end of a list.
+fn is_end(item: &ffi::cusync_item) -> bool {
+    u32::from(item.role) == ffi::CUSYNC_END_OF_LIST
 }
 
 /// One past the last slab that an item names.
 fn slab_end(item: &ffi::cusync_item) -> u32 {
     match u32::from(item.role) {
         ffi::CUSYNC_CONTRIBUTE => item.slab.saturating_add(1),
-        ffi::CUSYNC_FINISH => item.slab.saturating_add(item.slabs.into()),
+        ffi::CUSYNC_FINISH | ffi::CUSYNC_SHARE => item.slab.saturating_add(item.slabs.into()),
         _ => 0,
     }
 }
@@ -122,15 +127,16 @@ mod tests {
     use super::*;
 
     fn item(m: u16, role: u32, slab: u32, slabs: u8) -> ffi::cusync_item {
-        ffi::cusync_item { m, k_end: 1, role: role as u8, slab, slabs, valid: 1, ..Default::default() }
+        ffi::cusync_item { m, k_end: 1, role: role as u8, slab, slabs, ..Default::default() }
     }
 
     #[test]
     fn lists_are_padded_and_each_has_an_end() {
-        let lists = [vec![item(1, 0, 0, 0), item(2, 0, 0, 0)], vec![], vec![item(3, 0, 0, 0)]];
+        let whole = |m| item(m, ffi::CUSYNC_WHOLE_TILE, 0, 0);
+        let lists = [vec![whole(1), whole(2)], vec![], vec![whole(3)]];
         let (items, length) = pad(&lists);
         assert_eq!(length, 3);
-        let seen: Vec<_> = items.iter().map(|i| (i.m, i.valid)).collect();
+        let seen: Vec<_> = items.iter().map(|i| (i.m, i.role)).collect();
         assert_eq!(seen, [(1, 1), (2, 1), (0, 0), (0, 0), (0, 0), (0, 0), (3, 1), (0, 0), (0, 0)]);
     }
 

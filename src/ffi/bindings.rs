@@ -477,7 +477,7 @@ pub struct cusync_item {
     #[doc = "< CUSYNC_FINISH: slabs to add"]
     pub slabs: u8,
     #[doc = "< 0: the end of a list"]
-    pub valid: u8,
+    pub part: u8,
     #[doc = "< first slab; every slab has one writer and one reader a run"]
     pub slab: u32,
 }
@@ -492,7 +492,7 @@ const _: () = {
     ["Offset of field: cusync_item::stage"][::std::mem::offset_of!(cusync_item, stage) - 8usize];
     ["Offset of field: cusync_item::role"][::std::mem::offset_of!(cusync_item, role) - 9usize];
     ["Offset of field: cusync_item::slabs"][::std::mem::offset_of!(cusync_item, slabs) - 10usize];
-    ["Offset of field: cusync_item::valid"][::std::mem::offset_of!(cusync_item, valid) - 11usize];
+    ["Offset of field: cusync_item::part"][::std::mem::offset_of!(cusync_item, part) - 11usize];
     ["Offset of field: cusync_item::slab"][::std::mem::offset_of!(cusync_item, slab) - 12usize];
 };
 #[doc = " One compiled chain kernel."]

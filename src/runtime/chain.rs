@@ -87,7 +87,7 @@ fn raw_item(item: &Item) -> Result<ffi::cusync_item> {
         stage: u8::try_from(item.stage.0).map_err(too_large)?,
         role: role as u8,
         slabs: byte(slabs)?,
-        valid: 1,
+        part: 0,
         slab,
     })
 }
@@ -109,8 +109,8 @@ mod tests {
         };
         let raw = raw_item(&item).expect("fits");
         assert_eq!((raw.m, raw.n, raw.k_begin, raw.k_end, raw.stage), (3, 70, 8, 44, 1));
-        let finish = (ffi::CUSYNC_FINISH as u8, 5, 2, 1);
-        assert_eq!((raw.role, raw.slab, raw.slabs, raw.valid), finish);
+        let finish = (ffi::CUSYNC_FINISH as u8, 5, 2);
+        assert_eq!((raw.role, raw.slab, raw.slabs), finish);
         let contribute = Item { part: Part::Contribute { slab: 9 }, ..item };
         let raw = raw_item(&contribute).expect("fits");
         assert_eq!((raw.role, raw.slab), (ffi::CUSYNC_CONTRIBUTE as u8, 9));
