@@ -455,12 +455,18 @@ impl Default for cusync_launch {
     }
 }
 pub const CUSYNC_MAX_FUSED_STAGES: _bindgen_ty_2 = 8;
-#[doc = "< cusync_item.role: the item is a tile over all of k"]
-pub const CUSYNC_WHOLE_TILE: _bindgen_ty_2 = 0;
+#[doc = "< cusync_item.role: no item"]
+pub const CUSYNC_END_OF_LIST: _bindgen_ty_2 = 0;
+#[doc = "< the item is a tile over all of k"]
+pub const CUSYNC_WHOLE_TILE: _bindgen_ty_2 = 1;
 #[doc = "< adds nothing to the output: leaves its float sums in slab `slab`"]
-pub const CUSYNC_CONTRIBUTE: _bindgen_ty_2 = 1;
+pub const CUSYNC_CONTRIBUTE: _bindgen_ty_2 = 2;
 #[doc = "< adds slabs slab ... slab + slabs - 1 to its own sums, then finishes the tile"]
-pub const CUSYNC_FINISH: _bindgen_ty_2 = 2;
+pub const CUSYNC_FINISH: _bindgen_ty_2 = 3;
+#[doc = "< part `part` of `slabs` parts, each of which finishes its own columns: leaves the sums\n< of the others' columns in slab `slab + part`, adds theirs of its own"]
+pub const CUSYNC_SHARE: _bindgen_ty_2 = 4;
+#[doc = "< what a tile adds to its slot, shared evenly among the parts that finish it"]
+pub const CUSYNC_POST_WEIGHT: _bindgen_ty_2 = 12;
 #[doc = " ---- fused: a whole chain of GEMM stages in one persistent kernel ---------------------------------------------"]
 pub type _bindgen_ty_2 = ::std::os::raw::c_uint;
 #[doc = " One piece of work of a worker (a cluster of CTAs): k-blocks [k_begin, k_end) of a tile of a stage. `m` and `n` count\n cluster tiles: CTA (i, j) of the cluster computes tile (m * cluster_m + i, n * cluster_n + j) of the stage's grid,\n or nothing where that lies outside."]
@@ -472,13 +478,13 @@ pub struct cusync_item {
     pub k_begin: u16,
     pub k_end: u16,
     pub stage: u8,
-    #[doc = "< CUSYNC_WHOLE_TILE, CUSYNC_CONTRIBUTE or CUSYNC_FINISH"]
+    #[doc = "< CUSYNC_END_OF_LIST, CUSYNC_WHOLE_TILE, CUSYNC_CONTRIBUTE, CUSYNC_FINISH or CUSYNC_SHARE"]
     pub role: u8,
-    #[doc = "< CUSYNC_FINISH: slabs to add"]
+    #[doc = "< CUSYNC_FINISH: slabs to add; CUSYNC_SHARE: parts of the tile"]
     pub slabs: u8,
-    #[doc = "< 0: the end of a list"]
+    #[doc = "< CUSYNC_SHARE: which part"]
     pub part: u8,
-    #[doc = "< first slab; every slab has one writer and one reader a run"]
+    #[doc = "< first slab; a slab is written once a run"]
     pub slab: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -555,7 +561,7 @@ pub struct cusync_fused_args {
     pub workers: u32,
     #[doc = "< enum cusync_schedule: a list for each worker, or one list drawn by ticket"]
     pub schedule: u32,
-    #[doc = "< device: static: workers lists of `list_length`, each ended by an invalid\n< item; ticket: one list of `list_length` items, none invalid"]
+    #[doc = "< device: static: workers lists of `list_length`, each ended by a\n< CUSYNC_END_OF_LIST; ticket: one list of `list_length` items, without"]
     pub items: *const cusync_item,
     pub list_length: u32,
     pub slab_count: u32,
