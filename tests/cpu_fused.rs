@@ -12,7 +12,7 @@ use cusync_gen::check::{Candidate, Executor, Plan, check};
 use cusync_gen::device::{Device, FUSED_KERNELS};
 use cusync_gen::graph::{Graph, StageId};
 use cusync_gen::policy::Policy;
-use cusync_gen::schedule::{Item, Mode, Part, Schedule};
+use cusync_gen::schedule::{Item, Mode, Part, Schedule, units};
 
 /// A Hopper GPU so small that a thread for each of its SMs is no burden.
 fn small_gpu(sms: u32) -> Device {
@@ -37,19 +37,30 @@ fn planned(name: &str, m: u64, kernel: ((u32, u32), (u32, u32)), mode: Mode, spl
     plan_text(source, name, &wishes, &small_gpu(6), Executor::Fused).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Every tile of every stage in `parts` parts of k, where it has so many k-blocks: contributors before their finisher, items
-/// dealt to the workers in turn.
-fn cut_everything(graph: &Graph, cluster: (u32, u32), workers: usize, parts: u32, mode: Mode) -> Schedule {
+/// How the parts of a tile are put together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Join {
+    /// The last adds the others' sums.
+    Finish,
+    /// Each finishes a share.
+    Share,
+}
+
+/// Every tile of every stage in three parts of k, or as many as it has k-blocks, or units to share: contributors before
+/// their finisher, items dealt to three workers in turn.
+fn cut_everything(graph: &Graph, cluster: (u32, u32), mode: Mode, join: Join) -> Schedule {
     let (mut sequence, mut slabs) = (Vec::new(), 0);
     for (index, stage) in graph.stages.iter().enumerate() {
         let grid = (stage.grid.0.div_ceil(cluster.0), stage.grid.1.div_ceil(cluster.1));
-        let parts = parts.min(stage.k_blocks);
+        let most = if join == Join::Share { units(stage.mma_tile) } else { 3 };
+        let parts = most.min(3).min(stage.k_blocks);
         for tile in 0..grid.0 * grid.1 {
             let edge = |part: u32| part * stage.k_blocks / parts;
             let first = slabs;
             for part in 0..parts {
                 let kind = match part + 1 == parts {
-                    true if parts == 1 => Part::Whole,
+                    _ if parts == 1 => Part::Whole,
+                    _ if join == Join::Share => Part::Share { first, parts, part },
                     true => Part::Finish { first, slabs: parts - 1 },
                     false => Part::Contribute { slab: first + part },
                 };
@@ -57,21 +68,21 @@ fn cut_everything(graph: &Graph, cluster: (u32, u32), workers: usize, parts: u32
                 let (k_begin, k_end) = (edge(part), edge(part + 1));
                 sequence.push(Item { stage: StageId(index), m, n, k_begin, k_end, part: kind });
             }
-            slabs += parts - 1;
+            slabs += if join == Join::Share { parts } else { parts - 1 };
         }
     }
-    let mut lists = vec![Vec::new(); workers];
-    (0..sequence.len()).for_each(|i| lists[i % workers].push(i as u32));
+    let mut lists = vec![Vec::new(); 3];
+    (0..sequence.len()).for_each(|i| lists[i % 3].push(i as u32));
     Schedule { cluster, mode, sequence, lists, slabs, predicted_us: 0.0 }
 }
 
-fn hand_made(name: &str, m: u64, tile: (u32, u32, u32), cluster: (u32, u32), mode: Mode) -> Plan {
+fn hand_made(name: &str, tile: (u32, u32, u32), cluster: (u32, u32), mode: Mode, join: Join) -> Plan {
     let source = shipped(name).expect("it ships");
     let spec = cusync_gen::spec::parse(source, name).expect("the spec is valid");
-    let resolved = spec.resolve(&dims_of(source, m)).expect("the dims are good");
+    let resolved = spec.resolve(&dims_of(source, 200)).expect("the dims are good");
     let graph = resolved.graph(&vec![tile; resolved.stages.len()]).expect("the tiles fit");
     let device = small_gpu(3 * cluster.0 * cluster.1);
-    let schedule = cut_everything(&graph, cluster, 3, 3, mode);
+    let schedule = cut_everything(&graph, cluster, mode, join);
     let mut candidate = Candidate::new(graph, device, Executor::Fused);
     candidate.schedule = Some(schedule);
     check(candidate).unwrap_or_else(|e| panic!("{name}: {e}"))
@@ -183,13 +194,16 @@ fn waits_on_every_operand_are_right() {
 fn lists_that_cut_every_tile_are_right() {
     for (tile, cluster) in [((128, 128, 64), (1, 1)), ((64, 256, 64), (1, 1)), ((128, 256, 64), (2, 1))] {
         for name in ["gpt3_mlp", "llama65_mlp", "diamond"] {
-            for mode in [Mode::Static, Mode::Dynamic] {
+            // A cluster draws no items, and shares have to be under way at once.
+            let ways =
+                [(Mode::Static, Join::Finish), (Mode::Static, Join::Share), (Mode::Dynamic, Join::Finish)];
+            for (mode, join) in ways {
                 if mode == Mode::Dynamic && cluster != (1, 1) {
                     continue;
                 }
-                let plan = hand_made(name, 200, tile, cluster, mode);
+                let plan = hand_made(name, tile, cluster, mode, join);
                 assert!(cut_items(&plan) > 2 * plan.graph().stages.len());
-                verify(&format!("{name} {tile:?} {cluster:?} {mode:?}"), &plan);
+                verify(&format!("{name} {tile:?} {cluster:?} {mode:?} {join:?}"), &plan);
             }
         }
     }

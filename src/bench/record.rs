@@ -65,7 +65,7 @@ impl ScheduleRecord {
             });
         }
         let (schedule, stage) = (plan.schedule()?, plan.graph().stages.first()?);
-        let cut = |part: Part| matches!(part, Part::Finish { .. });
+        let cut = |part: Part| matches!(part, Part::Finish { .. } | Part::Share { part: 0, .. });
         Some(ScheduleRecord {
             tile: format!("{}x{}", stage.mma_tile.0, stage.mma_tile.1),
             cluster: format!("{}x{}", schedule.cluster.0, schedule.cluster.1),

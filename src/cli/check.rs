@@ -56,7 +56,7 @@ pub(crate) fn schedule(graph: &Graph, schedule: Option<&Schedule>) -> Option<Sch
         workers: schedule.lists.len(),
         items: schedule.sequence.len(),
         longest_list: schedule.lists.iter().map(Vec::len).max().unwrap_or(0),
-        split_tiles: count(&|part| matches!(part, Part::Finish { .. })),
+        split_tiles: count(&|part| matches!(part, Part::Finish { .. } | Part::Share { part: 0, .. })),
         parts: count(&|part| *part != Part::Whole),
         slabs: schedule.slabs,
         predicted_us: schedule.predicted_us,

@@ -78,6 +78,9 @@ fn raw_item(item: &Item) -> Result<ffi::cusync_item> {
         Part::Whole => (ffi::CUSYNC_WHOLE_TILE, 0, 0),
         Part::Contribute { slab } => (ffi::CUSYNC_CONTRIBUTE, slab, 0),
         Part::Finish { first, slabs } => (ffi::CUSYNC_FINISH, first, slabs),
+        Part::Share { .. } => {
+            return Err(Error::Unsupported(format!("{item:?}: chain kernels share no tiles")));
+        }
     };
     Ok(ffi::cusync_item {
         m: short(item.m)?,

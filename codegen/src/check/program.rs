@@ -9,7 +9,7 @@ use super::Candidate;
 use super::parts::{Parts, Place};
 use crate::graph::{Axis, Dependence, Graph, Operand, OperandKind, Stage, StageId};
 use crate::policy::{SlotMap, Tile, wait_box};
-use crate::schedule::Part;
+use crate::schedule::{POST_WEIGHT, Part, units};
 
 /// One step of a consumer's work item, in program order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +55,13 @@ pub enum Event {
     Add {
         /// The slab.
         slab: u32,
+    },
+    /// Finishes and stores units `units` of the `of` of its tile.
+    Store {
+        /// Units.
+        units: Range<u32>,
+        /// Units of the tile.
+        of: u32,
     },
 }
 
@@ -116,8 +123,9 @@ impl<'a> Generated<'a> {
         let slots = &self.slots[edge];
         let wait_at = self.candidate.edges[edge].wait_at;
         let tiles = wait_box(&self.candidate.graph, dependence, slots, wait_at, tile, k, ks);
+        let weight = if self.parts.is_some() { POST_WEIGHT } else { 1 };
         for slot in slots.covering(&tiles) {
-            f(Event::Wait { edge, slot, value: slots.posts_of(slot) });
+            f(Event::Wait { edge, slot, value: slots.posts_of(slot) * weight });
         }
     }
 
@@ -169,13 +177,17 @@ fn multicast(
 impl TileProgram for Generated<'_> {
     fn posts(&self, edge: usize, tile: Tile, f: &mut dyn FnMut(u32, u32)) {
         let stage = self.candidate.graph.dependences[edge].producer;
-        let finishes = |slice: &u32| {
-            matches!(self.slice(stage, tile, *slice), Some((_, Part::Whole | Part::Finish { .. })))
-        };
-        // A split-K tile outside a schedule is posted by its last slice.
-        let slices = if self.parts.is_some() { self.slices(&self.candidate.graph, stage, tile) } else { 1 };
-        for _ in (0..slices).filter(finishes) {
-            f(self.slots[edge].slot_of(tile), 1);
+        let slot = self.slots[edge].slot_of(tile);
+        if self.parts.is_none() {
+            // A split-K tile outside a schedule is posted by its last slice.
+            return f(slot, 1);
+        }
+        for slice in 0..self.slices(&self.candidate.graph, stage, tile) {
+            if let Some((_, part)) = self.slice(stage, tile, slice)
+                && part.finishes()
+            {
+                f(slot, part.weight());
+            }
         }
     }
 
@@ -205,13 +217,16 @@ impl TileProgram for Generated<'_> {
         if idle {
             return;
         }
+        let add = |slab: u32, f: &mut dyn FnMut(Event)| {
+            f(Event::Await { slab });
+            f(Event::Add { slab });
+        };
         match part {
             Part::Contribute { slab } => return f(Event::Contribute { slab }),
-            Part::Finish { first, slabs } => {
-                for slab in first..first.saturating_add(slabs) {
-                    f(Event::Await { slab });
-                    f(Event::Add { slab });
-                }
+            Part::Finish { first, slabs } => (0..slabs).for_each(|s| add(first.saturating_add(s), f)),
+            Part::Share { first, parts, part } => {
+                f(Event::Contribute { slab: first.saturating_add(part) });
+                (0..parts).filter(|p| *p != part).for_each(|p| add(first.saturating_add(p), f));
             }
             Part::Whole => {}
         }
@@ -219,6 +234,16 @@ impl TileProgram for Generated<'_> {
             self.wait(edge, dependence, tile, 0, &(0..1), f);
             f(Event::Load { operand: dependence.operand, k_block: 0 });
         }
+        let of = units(of_stage.mma_tile);
+        let units = match part {
+            // Unit u is of part u * parts / of.
+            Part::Share { parts, part, .. } => {
+                let begin = |p: u32| (p * of).div_ceil(parts.max(1));
+                begin(part)..begin(part + 1)
+            }
+            _ => 0..of,
+        };
+        f(Event::Store { units, of });
     }
 
     fn extent(&self, graph: &Graph, stage: StageId) -> (u32, u32) {

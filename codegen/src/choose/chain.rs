@@ -165,7 +165,11 @@ fn choices(resolved: &Resolved, c: &Candidate, tried: &[(FusedKernel, f64)]) -> 
 /// `132 workers, 1152 items, 12 tiles in 31 parts`.
 fn in_words(schedule: &Schedule) -> String {
     let parts = schedule.sequence.iter().filter(|i| i.part != Part::Whole).count();
-    let split = schedule.sequence.iter().filter(|i| matches!(i.part, Part::Finish { .. })).count();
+    let split = schedule
+        .sequence
+        .iter()
+        .filter(|i| matches!(i.part, Part::Finish { .. } | Part::Share { part: 0, .. }))
+        .count();
     let splits = match split {
         0 => "no tile is split".into(),
         n => format!("{n} tiles are split into {parts} parts"),

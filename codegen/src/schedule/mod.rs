@@ -47,6 +47,43 @@ pub enum Part {
         /// Number of slabs.
         slabs: u32,
     },
+    /// One of `parts` parts that finish a tile together: leaves its sums in slab `first + part` for the others, adds the
+    /// others' sums in its own share of the output, and finishes that. All of them have to be under way at once.
+    Share {
+        /// The slab of part 0.
+        first: u32,
+        /// Parts of the tile, at most [`units`].
+        parts: u32,
+        /// Which one this is.
+        part: u32,
+    },
+}
+
+impl Part {
+    /// Whether a tile, or a share of one, is stored and posted by the item.
+    pub fn finishes(self) -> bool {
+        !matches!(self, Part::Contribute { .. })
+    }
+
+    /// What the item adds to its tile's slot: a tile adds [`POST_WEIGHT`] in all.
+    pub fn weight(self) -> u32 {
+        match self {
+            Part::Whole | Part::Finish { .. } => POST_WEIGHT,
+            Part::Contribute { .. } => 0,
+            Part::Share { parts, .. } => POST_WEIGHT / parts.max(1),
+        }
+    }
+}
+
+/// What a tile of a chain kernel adds to its slot, shared out evenly among the parts that finish it
+/// (`CUSYNC_POST_WEIGHT`): divisible by any number of parts up to four.
+pub const POST_WEIGHT: u32 = 12;
+
+/// The units in which a chain kernel finishes an MMA tile: blocks of 64 x 64, those of both warpgroups side by side
+/// counted once. Parts that share a tile take whole units.
+pub fn units(tile: (u32, u32, u32)) -> u32 {
+    let warpgroups = if tile.0 >= 128 { 2 } else { 1 };
+    (tile.0 / (64 * warpgroups)).max(1) * (tile.1 / 64).max(1)
 }
 
 /// k-blocks `k_begin .. k_end` of one cluster tile of a stage.

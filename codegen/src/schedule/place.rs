@@ -74,6 +74,12 @@ impl Current {
             Part::Finish { slabs, .. } => {
                 (cost.fill_us + cost.epilogue_us, f64::from(slabs) * cost.slab_read_us)
             }
+            // Of each of the slabs, and of the tile, a share.
+            Part::Share { parts, .. } => {
+                let (parts, others) = (f64::from(parts), f64::from(parts) - 1.0);
+                let slabs_us = (cost.slab_write_us + cost.slab_read_us) * others / parts;
+                (cost.fill_us + cost.epilogue_us / parts, slabs_us)
+            }
         };
         let wait_us = (end_us - begin_us - math_us - fixed_us - split_us).max(0.0);
         ItemTime { begin_us, wait_us, math_us, fixed_us, split_us }

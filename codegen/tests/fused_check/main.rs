@@ -2,6 +2,7 @@
 
 mod kernels;
 mod lists;
+mod shares;
 mod tiles;
 
 use cusync_gen::check::{

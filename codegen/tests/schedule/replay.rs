@@ -66,6 +66,7 @@ pub(crate) fn replay(
                 }
             }
             Part::Whole => {}
+            Part::Share { .. } => panic!("{item:?}: nothing here cuts tiles into shares"),
         }
         if !matches!(item.part, Part::Contribute { .. }) {
             now = now.max(reads_at(0, true)) + time.fixed_us - cost.fill_us;

@@ -24,6 +24,16 @@ pub(crate) fn assert_sound(graph: &Graph, schedule: &Schedule, workers: u32) {
                 let (last, finisher) = *of_tile.last().expect("one part at least");
                 match finisher.part {
                     Part::Whole => assert_eq!(of_tile.len(), 1),
+                    Part::Share { first, parts, .. } => {
+                        assert_eq!(of_tile.len(), parts as usize);
+                        for (_, item) in &of_tile {
+                            let Part::Share { first: slab, parts: of, part } = item.part else {
+                                panic!("{item:?} shares no tile")
+                            };
+                            assert_eq!((slab, of), (first, parts));
+                            slab_used[(first + part) as usize] += 1;
+                        }
+                    }
                     Part::Contribute { .. } => panic!("{finisher:?} comes after the part that finishes"),
                     Part::Finish { first, slabs } => {
                         let mut left: Vec<u32> = (first..first + slabs).collect();

@@ -36,8 +36,8 @@ use std::time::{Duration, Instant};
 
 use cusync_gen::check::Plan;
 use cusync_gen::graph::{Graph, Op, OperandKind, StageId, TensorId};
-use cusync_gen::schedule::Part;
 use cusync_gen::schedule::decode::Decode;
+use cusync_gen::schedule::{POST_WEIGHT, Part};
 
 pub use custom::{CustomKernel, Region};
 pub use error::CpuError;
@@ -137,6 +137,8 @@ pub struct CpuPipeline {
     slabs: Slabs,
     rota: Rota,
     decode: Option<Decode>,
+    /// What a tile adds to its slot: parts that share a tile add a share each.
+    post_weight: u32,
     options: CpuOptions,
     /// Runs so far: slots are never cleared between them.
     epoch: u32,
@@ -183,6 +185,7 @@ impl CpuPipeline {
             slabs,
             rota,
             decode: plan.decode().cloned(),
+            post_weight: if plan.schedule().is_some() { POST_WEIGHT } else { 1 },
             graph,
             options,
             epoch: 0,

@@ -59,7 +59,8 @@ impl CpuPipeline {
     /// Computes a tile and posts it, or leaves its part of the sums in a slab.
     pub(super) fn run_work(&self, work: &Work, scratch: &mut Scratch) -> Result<(), Stop> {
         let (stage, tile) = (&self.graph.stages[work.stage], work.tile);
-        let place = Place { work, stage, tile, at: work.at };
+        let mut place = Place { work, stage, tile, at: work.at };
+        let area = work.at.rows * work.at.cols;
         if stage.op == Op::Custom {
             self.custom_tile(&place, scratch)?;
         } else {
@@ -70,13 +71,30 @@ impl CpuPipeline {
                     self.contribute(&place, slab, scratch);
                     return Ok(());
                 }
-                Part::Finish { first, slabs } => self.collect(&place, first..first + slabs, scratch)?,
+                Part::Finish { first, slabs } => {
+                    self.collect(&place, first..first + slabs, 0..area, scratch)?;
+                }
+                Part::Share { first, parts, part } => {
+                    self.contribute(&place, first + part, scratch);
+                    let rows = share_of(work.at.rows, parts, part);
+                    let cells = rows.start * work.at.cols..rows.end * work.at.cols;
+                    let others = (0..parts).filter(|p| *p != part).map(|p| first + p);
+                    self.collect(&place, others, cells.clone(), scratch)?;
+                    // What follows finds its rows at the start.
+                    scratch.sum.copy_within(cells.clone(), 0);
+                    if stage.op == Op::GatedGemm {
+                        scratch.sum_up.copy_within(cells, 0);
+                    }
+                    place.at = Box2 { row: work.at.row + rows.start, rows: rows.len(), ..work.at };
+                }
             }
         }
         match stage.op {
+            // A tile of few rows may have none for some of the parts that share it.
+            _ if place.at.rows == 0 => {}
             Op::Gemm { activation } => self.epilogue(&place, activation, scratch)?,
             Op::GatedGemm => {
-                let area = work.at.rows * work.at.cols;
+                let area = place.at.rows * place.at.cols;
                 let Scratch { sum, sum_up, .. } = scratch;
                 sum[..area].iter_mut().zip(&sum_up[..area]).for_each(|(g, u)| *g = silu(*g) * u);
                 self.memory.store(stage.out, place.at, &sum[..area]);
@@ -91,8 +109,9 @@ impl CpuPipeline {
     fn post(&self, work: &Work) {
         let value = |edge: usize| u32::from(self.options.starve != Some(edge));
         let Some(decode) = &self.decode else {
+            let weight = if self.post_weight == 1 { 1 } else { work.part.weight() };
             for &edge in &self.outgoing[work.stage] {
-                self.semaphores.post(self.edges[edge].slot_of(work.tile), value(edge));
+                self.semaphores.post(self.edges[edge].slot_of(work.tile), weight * value(edge));
             }
             return;
         };
@@ -119,11 +138,12 @@ impl CpuPipeline {
         self.semaphores.advance();
     }
 
-    /// Adds what others left, slab after slab: in the order of their numbers, whoever came first.
+    /// Adds what others left in some cells of the tile, slab after slab, whoever came first.
     fn collect(
         &self,
         place: &Place<'_>,
-        slabs: std::ops::Range<u32>,
+        slabs: impl Iterator<Item = u32>,
+        cells: std::ops::Range<usize>,
         scratch: &mut Scratch,
     ) -> Result<(), Stop> {
         let (cta, area) = (place.work.cta, place.at.rows * place.at.cols);
@@ -143,9 +163,9 @@ impl CpuPipeline {
                 scratch.blocked.waits += 1;
                 scratch.blocked.time += since.elapsed();
             }
-            self.slabs.take(slab, cta, 0, &mut scratch.sum[..area]);
+            self.slabs.take(slab, cta, cells.start, &mut scratch.sum[cells.clone()]);
             if place.stage.op == Op::GatedGemm {
-                self.slabs.take(slab, cta, area, &mut scratch.sum_up[..area]);
+                self.slabs.take(slab, cta, area + cells.start, &mut scratch.sum_up[cells.clone()]);
             }
         }
         Ok(())
@@ -286,7 +306,7 @@ impl CpuPipeline {
                 Some(decode) => column_waits(decode, place.work.stage, incoming.kind, k, &mut scratch.waits),
             }
             for wait in &scratch.waits {
-                let want = wait_value(self.epoch, wait.posts);
+                let want = wait_value(self.epoch, wait.posts * self.post_weight);
                 if self.semaphores.ready(wait.slot, want) {
                     continue;
                 }
@@ -319,6 +339,12 @@ fn column_waits(decode: &Decode, stage: usize, kind: OperandKind, k: u32, out: &
     let producer = decode.stages[stage].producer.filter(|_| kind == OperandKind::A);
     let made = producer.map(|p| &decode.stages[p.0]);
     out.extend(made.map(|s| SlotWait { slot: s.slot_base + k, posts: s.posts[k as usize] }));
+}
+
+/// The rows that part `part` of `parts` finishes. Kernels share out units of columns; any division is right.
+fn share_of(rows: usize, parts: u32, part: u32) -> std::ops::Range<usize> {
+    let begin = |p: u32| rows * p as usize / parts as usize;
+    begin(part)..begin(part + 1)
 }
 
 /// Whether an operand is read k-block by k-block; the others are read once, after the last.

@@ -4,8 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use crate::check::parts::{Parts, Place, describe};
 use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
+use crate::graph::StageId;
 use crate::policy::Tile;
-use crate::schedule::{Mode, Part, Schedule};
+use crate::schedule::{Item, Mode, Schedule};
 
 /// Facts of a cycle that are told; a longer one is cut.
 const TOLD: usize = 8;
@@ -83,8 +84,15 @@ enum Word {
 /// A word, and the posts that it must have had.
 type Need = (Word, u32);
 
-/// Lists under way. An item is one step: its waits, then its posts; a worker's CTAs go together, since they load for
-/// each other.
+/// How far an item is: its waits, then the slabs that it gives, then what it awaits of others, then its posts.
+struct Progress {
+    /// What it waits for now.
+    needs: Vec<Need>,
+    /// What it gives when it has that, and what it waits for afterwards. `None`: that time has come.
+    then: Option<(Vec<Word>, Vec<Need>)>,
+}
+
+/// Lists under way. A worker's CTAs go together, since they load for each other.
 struct Run<'a> {
     c: &'a Candidate,
     p: &'a dyn TileProgram,
@@ -92,8 +100,10 @@ struct Run<'a> {
     parts: Parts,
     /// A worker's items. In dynamic mode the sequence is run as one list: see the head of [`crate::check`].
     lists: Vec<Vec<u32>>,
-    /// By worker: its next item, and what that still waits for.
-    heads: Vec<(usize, Option<Vec<Need>>)>,
+    /// By worker: the place of its next item in its list, and how far that is.
+    heads: Vec<(usize, Option<Progress>)>,
+    /// By cluster tile: items that have not ended.
+    left: HashMap<(StageId, u32, u32), usize>,
     /// By worker: the item whose posts are held back.
     held: Vec<Option<u32>>,
     /// First slot of each edge.
@@ -141,7 +151,8 @@ impl<'a> Run<'a> {
             schedule,
             parts: Parts::of(&c.graph, schedule),
             lists,
-            heads: vec![(0, None); workers],
+            heads: (0..workers).map(|_| (0, None)).collect(),
+            left: HashMap::new(),
             held: vec![None; workers],
             bases,
             slots,
@@ -161,24 +172,26 @@ impl<'a> Run<'a> {
     /// Runs a worker's list as far as it goes.
     fn advance(&mut self, worker: usize) {
         while let Some(&item) = self.lists[worker].get(self.heads[worker].0) {
-            let mut needs = self.heads[worker].1.take().unwrap_or_else(|| self.needs(item));
-            while let Some(&need) = needs.last() {
-                if self.satisfied(need) {
-                    needs.pop();
-                    continue;
+            let mut progress = self.heads[worker].1.take().unwrap_or_else(|| self.begin(item));
+            loop {
+                while let Some(&need) = progress.needs.last() {
+                    if self.satisfied(need) {
+                        progress.needs.pop();
+                        continue;
+                    }
+                    self.heads[worker].1 = Some(progress);
+                    return self.sleeping.entry(need.0).or_default().push(worker);
                 }
-                self.heads[worker].1 = Some(needs);
-                return self.sleeping.entry(need.0).or_default().push(worker);
+                let Some((given, needs)) = progress.then.take() else { break };
+                given.into_iter().for_each(|word| self.tell(word, 1));
+                progress.needs = needs;
             }
             self.heads[worker].0 += 1;
             self.ended.push(item);
-            let before = self.held[worker].take();
-            if let Some(before) = before {
+            if let Some(before) = self.held[worker].take() {
                 self.post(before);
             }
-            if self.c.practice.deferred_post
-                && !matches!(self.schedule.sequence[item as usize].part, Part::Contribute { .. })
-            {
+            if self.c.practice.deferred_post && self.schedule.sequence[item as usize].part.finishes() {
                 self.held[worker] = Some(item);
             } else {
                 self.post(item);
@@ -203,26 +216,31 @@ impl<'a> Run<'a> {
         items.iter().position(|i| *i == item).unwrap_or(0) as u32
     }
 
-    fn needs(&self, item: u32) -> Vec<Need> {
+    fn begin(&self, item: u32) -> Progress {
         let (stage, slice) = (self.schedule.sequence[item as usize].stage, self.slice(item));
-        let mut needs = Vec::new();
+        let (mut needs, mut given, mut then) = (Vec::new(), Vec::new(), Vec::new());
         for (tile, cta) in self.ctas(item) {
-            self.p.events(stage, tile, slice, &mut |event| match event {
-                Event::Wait { edge, slot, value } => {
-                    needs.push((Word::Slot(self.bases[edge] + slot), value));
-                }
-                Event::Await { slab } => needs.push((Word::Flag(slab, cta), 1)),
-                Event::Load { .. }
-                | Event::Multicast { .. }
-                | Event::Contribute { .. }
-                | Event::Add { .. } => {}
+            let gave = given.len();
+            self.p.events(stage, tile, slice, &mut |event| {
+                let need = match event {
+                    Event::Wait { edge, slot, value } => (Word::Slot(self.bases[edge] + slot), value),
+                    Event::Await { slab } => (Word::Flag(slab, cta), 1),
+                    Event::Contribute { slab } => return given.push(Word::Flag(slab, cta)),
+                    Event::Load { .. }
+                    | Event::Multicast { .. }
+                    | Event::Add { .. }
+                    | Event::Store { .. } => return,
+                };
+                if given.len() > gave { &mut then } else { &mut needs }.push(need);
             });
         }
-        needs.sort_unstable();
-        needs.dedup();
-        // The last is looked at first; a list then stops at what it would meet first.
-        needs.reverse();
-        needs
+        for needs in [&mut needs, &mut then] {
+            needs.sort_unstable();
+            needs.dedup();
+            // The last is looked at first; a list then stops at what it would meet first.
+            needs.reverse();
+        }
+        Progress { needs, then: Some((given, then)) }
     }
 
     /// A wait value beyond the posts of a run is `count`'s to refute.
@@ -235,56 +253,66 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The words that an item's end changes, and by how much.
-    fn gives(&self, item: u32) -> Vec<Need> {
-        let (stage, slice) = (self.schedule.sequence[item as usize].stage, self.slice(item));
-        let contributes = matches!(self.schedule.sequence[item as usize].part, Part::Contribute { .. });
+    /// The slots that a tile posts, by all CTAs of the cluster.
+    fn posts(&self, item: u32) -> Vec<Need> {
+        let stage = self.schedule.sequence[item as usize].stage;
         let (gm, gn) = self.c.graph.stages[stage.0].grid;
-        let mut given = Vec::new();
-        for (tile, cta) in self.ctas(item).filter(|(t, _)| t.m < gm && t.n < gn) {
-            if contributes {
-                self.p.events(stage, tile, slice, &mut |event| {
-                    if let Event::Contribute { slab } = event {
-                        given.push((Word::Flag(slab, cta), 1));
-                    }
-                });
-                continue;
-            }
+        let mut posts = Vec::new();
+        for (tile, _) in self.ctas(item).filter(|(t, _)| t.m < gm && t.n < gn) {
             for (edge, _) in self.c.graph.dependences.iter().enumerate().filter(|(_, d)| d.producer == stage)
             {
                 self.p.posts(edge, tile, &mut |slot, amount| {
-                    given.push((Word::Slot(self.bases[edge] + slot), amount));
+                    posts.push((Word::Slot(self.bases[edge] + slot), amount));
                 });
             }
         }
-        given
+        posts
     }
 
+    /// Notes the end of an item. The last part of a tile to end makes what the tile posts complete: a wait is for all of
+    /// it, so what others had posted of it before makes no difference.
     fn post(&mut self, item: u32) {
-        for (word, amount) in self.gives(item) {
-            match word {
-                Word::Slot(slot) => {
-                    let Some(count) = self.slots.get_mut(slot as usize) else { continue };
+        let Item { stage, m, n, .. } = self.schedule.sequence[item as usize];
+        let (rows, cols) = self.schedule.cluster;
+        let parts = self.parts.count(stage, Tile { m: m * rows, n: n * cols }) as usize;
+        let left = self.left.entry((stage, m, n)).or_insert(parts);
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            self.posts(item).into_iter().for_each(|(word, amount)| self.tell(word, amount));
+        }
+    }
+
+    /// A word changes; who waits for it looks again.
+    fn tell(&mut self, word: Word, amount: u32) {
+        match word {
+            Word::Slot(slot) => {
+                if let Some(count) = self.slots.get_mut(slot as usize) {
                     count.0 += amount;
                 }
-                Word::Flag(slab, cta) => {
-                    self.flags.insert((slab, cta));
-                }
             }
-            self.awake.extend(self.sleeping.remove(&word).into_iter().flatten());
+            Word::Flag(slab, cta) => {
+                self.flags.insert((slab, cta));
+            }
         }
+        self.awake.extend(self.sleeping.remove(&word).into_iter().flatten());
     }
 
     /// The item that a worker stands at, and the word that it waits for.
     fn waits_at(&self, worker: usize) -> Option<(u32, Word)> {
-        let (at, needs) = &self.heads[worker];
+        let (at, progress) = &self.heads[worker];
         let item = *self.lists[worker].get(*at)?;
-        Some((item, needs.as_ref()?.last()?.0))
+        Some((item, progress.as_ref()?.needs.last()?.0))
     }
 
     /// An item that would change a word and has not: its worker and its place in that worker's list.
     fn provider(&self, word: Word) -> Option<(usize, usize)> {
-        let gives = |item: u32| self.gives(item).iter().any(|(other, _)| *other == word);
+        let gives = |item: u32| match word {
+            Word::Slot(_) => {
+                self.schedule.sequence[item as usize].part.finishes()
+                    && self.posts(item).iter().any(|(other, _)| *other == word)
+            }
+            Word::Flag(..) => self.begin(item).then.is_some_and(|(given, _)| given.contains(&word)),
+        };
         (0..self.lists.len()).find_map(|worker| {
             let list = &self.lists[worker];
             // A held back post counts as not made.

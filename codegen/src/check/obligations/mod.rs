@@ -20,7 +20,7 @@ pub(super) use lists::linear_extension;
 /// Decides one obligation.
 pub(super) fn judge(obligation: Obligation, c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
     match obligation {
-        Obligation::Order => grids::order(c),
+        Obligation::Order => grids::order(c).or_else(|| slabs::order(c, p)),
         Obligation::Bounds => grids::bounds(c, p),
         Obligation::Cover => slots::cover(c, p).or_else(|| slabs::cover(c, p)),
         Obligation::Count => slots::count(c, p),

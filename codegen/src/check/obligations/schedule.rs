@@ -3,7 +3,7 @@
 use crate::check::parts::{Place, cluster_grid, describe, places};
 use crate::check::{Candidate, Coupling, Obligation, Refutation, Subject};
 use crate::graph::{Op, StageId};
-use crate::schedule::{Item, Mode, Part, Schedule};
+use crate::schedule::{Item, Mode, POST_WEIGHT, Part, Schedule, units};
 
 /// Stages of a chain kernel (`CUSYNC_MAX_FUSED_STAGES`).
 pub(super) const MAX_STAGES: usize = 8;
@@ -109,7 +109,9 @@ impl View<'_> {
                 Part::Whole => 0..0,
                 Part::Contribute { slab } => u64::from(slab)..u64::from(slab) + 1,
                 Part::Finish { first, slabs } => u64::from(first)..u64::from(first) + u64::from(slabs),
+                Part::Share { first, parts, .. } => u64::from(first)..u64::from(first) + u64::from(parts),
             };
+            let most = units(stage.mma_tile);
             let fault = if item.m >= rows || item.n >= cols {
                 format!("is outside the grid of {rows} x {cols}")
             } else if item.k_begin >= item.k_end || item.k_end > stage.k_blocks {
@@ -118,6 +120,10 @@ impl View<'_> {
                 "has a coordinate or k-block that 16 bits do not hold".into()
             } else if slabs.end - slabs.start > u64::from(u8::MAX) {
                 format!("adds {} slabs, and 8 bits count them", slabs.end - slabs.start)
+            } else if let Part::Share { parts, part, .. } = item.part
+                && (parts > most || !POST_WEIGHT.is_multiple_of(parts.max(1)) || part >= parts)
+            {
+                format!("is part {part} of {parts} that share a tile of {most} units")
             } else if !slabs.is_empty() && slabs.end > u64::from(self.schedule.slabs) {
                 format!("uses slab {}, and there are {}", slabs.end - 1, self.schedule.slabs)
             } else {
@@ -222,7 +228,31 @@ impl View<'_> {
         {
             return refute(*whole, format!("is said to be whole and is one of {} parts", parts.len()));
         }
-        let finishes = |i: &u32| !matches!(item(*i).part, Part::Contribute { .. });
+        let shares = |i: &u32| match item(*i).part {
+            Part::Share { first, parts, part } => Some((first, parts, part)),
+            _ => None,
+        };
+        if let Some((first, count, _)) = parts.iter().find_map(shares) {
+            let mut taken = vec![None; count as usize];
+            for &index in parts {
+                let Some((_, _, part)) = shares(&index).filter(|(f, c, _)| (*f, *c) == (first, count)) else {
+                    return refute(
+                        index,
+                        format!("is not of the {count} parts at slab {first} that share its tile"),
+                    );
+                };
+                if let Some(other) = taken[part as usize].replace(index) {
+                    let other = self.places[other as usize];
+                    return refute(index, format!("takes share {part} of its tile, which {other} takes too"));
+                }
+            }
+            let missing = taken.iter().position(Option::is_none)?;
+            return refute(
+                last,
+                format!("shares its tile with {count} parts, and share {missing} is no item's"),
+            );
+        }
+        let finishes = |i: &u32| item(*i).part.finishes();
         let mut finishers = parts.iter().copied().filter(finishes);
         match (finishers.next(), finishers.next()) {
             (None, _) => refute(last, "leaves its sums in a slab, and no item finishes the tile".into()),

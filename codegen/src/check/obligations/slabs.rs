@@ -1,6 +1,7 @@
-//! Partial sums of split tiles: a slab has one writer and one reader, and the reader waits for it.
+//! Partial sums of split tiles: a slab has one writer, readers wait for it, and what they store is complete.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::{extent_tiles, slice_name, slice_subject};
 use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
@@ -13,6 +14,8 @@ struct Use {
     contributes: Vec<u32>,
     /// Slab, and whether its flag had been awaited.
     adds: Vec<(u32, bool)>,
+    /// Units of the tile that it stores, after its additions, and units of a tile.
+    stores: Vec<(Range<u32>, u32)>,
 }
 
 impl Use {
@@ -22,7 +25,10 @@ impl Use {
         p.events(stage, tile, slice, &mut |event| match event {
             Event::Contribute { slab } => all.contributes.push(slab),
             Event::Await { slab } => awaited.push(slab),
+            // What is added after the store is not in it.
+            Event::Add { .. } if !all.stores.is_empty() => {}
             Event::Add { slab } => all.adds.push((slab, awaited.contains(&slab))),
+            Event::Store { units, of } => all.stores.push((units, of)),
             Event::Wait { .. } | Event::Load { .. } | Event::Multicast { .. } => {}
         });
         all
@@ -52,41 +58,88 @@ fn split_tiles(
     })
 }
 
-/// The finisher of a tile adds the sums of exactly the other items of the tile, each behind its flag.
+/// Whether a split tile's CTA has a tile: at the edge of a grid some CTAs of a cluster have none.
+fn inside(c: &Candidate, stage: StageId, tile: Tile) -> bool {
+    let (gm, gn) = c.graph.stages[stage.0].grid;
+    tile.m < gm && tile.n < gn
+}
+
+/// The items of a split tile together store each of its units once.
+pub(super) fn order(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
+    c.schedule.as_ref()?;
+    split_tiles(c, p, |stage, tile, slices| {
+        if !inside(c, stage, tile) {
+            return None;
+        }
+        let mut stores: Vec<(Range<u32>, u32, u32)> = Vec::new();
+        for slice in 0..slices {
+            stores.extend(
+                Use::of(p, stage, tile, slice).stores.into_iter().map(|(units, of)| (units, of, slice)),
+            );
+        }
+        stores.sort_by_key(|(units, ..)| (units.start, units.end));
+        let mut done = 0;
+        for (units, of, slice) in &stores {
+            if units.start != done {
+                let fault = if units.start < done { "stores again" } else { "leaves nobody to store" };
+                let (from, to) = (done.min(units.start), done.max(units.start));
+                let fault = format!("{fault} units {from}..{to} of the {of} of its tile");
+                return Some(refute(c, p, Obligation::Order, (stage, tile, *slice), &fault));
+            }
+            done = units.end;
+        }
+        let (of, slice) = stores.last().map_or((1, 0), |(_, of, slice)| (*of, *slice));
+        (done != of).then(|| {
+            let fault = format!("is of a tile of {of} units of which only {done} are stored");
+            refute(c, p, Obligation::Order, (stage, tile, slice), &fault)
+        })
+    })
+}
+
+/// Whoever stores a part of a tile has added the sums of all other items of the tile, each behind its flag.
 pub(super) fn cover(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
+    c.schedule.as_ref()?;
     split_tiles(c, p, |stage, tile, slices| {
         let uses: Vec<Use> = (0..slices).map(|slice| Use::of(p, stage, tile, slice)).collect();
-        let slice_of = |wanted: &dyn Fn(&Use) -> bool| uses.iter().position(wanted).map(|s| s as u32);
+        let name = |slice: usize| slice_name(c, p, stage, tile, slice as u32);
         for (slice, one) in uses.iter().enumerate() {
-            let at = (stage, tile, slice as u32);
+            let fault =
+                |fault: String| Some(refute(c, p, Obligation::Cover, (stage, tile, slice as u32), &fault));
             for (n, &(slab, awaited)) in one.adds.iter().enumerate() {
                 if !awaited {
-                    let fault = format!("adds slab {slab} without having seen its flag");
-                    return Some(
-                        refute(c, p, Obligation::Cover, at, &fault)
-                            .help("await the flag, with an acquire, first"),
-                    );
+                    let fault = fault(format!("adds slab {slab} without having seen its flag"));
+                    return fault.map(|r| r.help("await the flag, with an acquire, first"));
                 }
                 if one.adds[..n].iter().any(|(other, _)| *other == slab) {
-                    return Some(refute(c, p, Obligation::Cover, at, &format!("adds slab {slab} twice")));
+                    return fault(format!("adds slab {slab} twice"));
                 }
-                if slice_of(&|u| u.contributes.contains(&slab)).is_none() {
+                let of_tile = uses.iter().position(|u| u.contributes.contains(&slab));
+                if of_tile == Some(slice) {
+                    return fault(format!("adds slab {slab}, which holds its own sums"));
+                }
+                if of_tile.is_none() {
                     let holds = writer(c, p, slab).map_or_else(
                         || "nobody writes".into(),
                         |(s, t, slice)| format!("{} writes", slice_name(c, p, s, t, slice)),
                     );
-                    return Some(
-                        refute(c, p, Obligation::Cover, at, &format!("adds slab {slab}, which {holds}"))
-                            .help("a tile is the sum of its own parts"),
-                    );
+                    return fault(format!("adds slab {slab}, which {holds}"))
+                        .map(|r| r.help("a tile is the sum of its own parts"));
                 }
             }
-            if let Some(slab) =
-                one.contributes.iter().find(|s| slice_of(&|u| u.adds.iter().any(|(a, _)| a == *s)).is_none())
-            {
-                let fault =
-                    format!("leaves its sums in slab {slab}, which the finisher of the tile does not add");
-                return Some(refute(c, p, Obligation::Cover, at, &fault));
+            if one.stores.iter().all(|(units, _)| units.is_empty()) {
+                continue;
+            }
+            for (other, theirs) in uses.iter().enumerate().filter(|(other, _)| *other != slice) {
+                let added = |slab: &u32| one.adds.iter().any(|(a, _)| a == slab);
+                if theirs.contributes.is_empty() {
+                    return fault(format!(
+                        "finishes without the sums of {}, which leaves them nowhere",
+                        name(other)
+                    ));
+                }
+                if let Some(slab) = theirs.contributes.iter().find(|slab| !added(slab)) {
+                    return fault(format!("finishes without slab {slab}, the sums of {}", name(other)));
+                }
             }
         }
         None

@@ -114,7 +114,11 @@ fn region(c: &Candidate, stage: StageId, tile: Tile, load: Event) -> Option<(usi
             Some((operand, k_block, (rows, cols)))
         }
         Event::Multicast { operand, k_block, rows, cols } => Some((operand, k_block, (rows, cols))),
-        Event::Wait { .. } | Event::Contribute { .. } | Event::Await { .. } | Event::Add { .. } => None,
+        Event::Wait { .. }
+        | Event::Contribute { .. }
+        | Event::Await { .. }
+        | Event::Add { .. }
+        | Event::Store { .. } => None,
     }
 }
 
