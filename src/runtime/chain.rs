@@ -74,13 +74,11 @@ fn raw_item(item: &Item) -> Result<ffi::cusync_item> {
     let too_large = |_| Error::Unsupported(format!("{item:?} does not fit the kernel's item format"));
     let short = |value: u32| u16::try_from(value).map_err(too_large);
     let byte = |value: u32| u8::try_from(value).map_err(too_large);
-    let (role, slab, slabs) = match item.part {
-        Part::Whole => (ffi::CUSYNC_WHOLE_TILE, 0, 0),
-        Part::Contribute { slab } => (ffi::CUSYNC_CONTRIBUTE, slab, 0),
-        Part::Finish { first, slabs } => (ffi::CUSYNC_FINISH, first, slabs),
-        Part::Share { .. } => {
-            return Err(Error::Unsupported(format!("{item:?}: chain kernels share no tiles")));
-        }
+    let (role, slab, slabs, part) = match item.part {
+        Part::Whole => (ffi::CUSYNC_WHOLE_TILE, 0, 0, 0),
+        Part::Contribute { slab } => (ffi::CUSYNC_CONTRIBUTE, slab, 0, 0),
+        Part::Finish { first, slabs } => (ffi::CUSYNC_FINISH, first, slabs, 0),
+        Part::Share { first, parts, part } => (ffi::CUSYNC_SHARE, first, parts, part),
     };
     Ok(ffi::cusync_item {
         m: short(item.m)?,
@@ -90,7 +88,7 @@ fn raw_item(item: &Item) -> Result<ffi::cusync_item> {
         stage: u8::try_from(item.stage.0).map_err(too_large)?,
         role: role as u8,
         slabs: byte(slabs)?,
-        part: 0,
+        part: byte(part)?,
         slab,
     })
 }
@@ -99,6 +97,14 @@ fn raw_item(item: &Item) -> Result<ffi::cusync_item> {
 mod tests {
     use super::*;
     use cusync_gen::graph::StageId;
+
+    #[test]
+    fn check_reckons_with_the_kernels_numbers() {
+        use cusync_gen::schedule::{MAX_STAGES, POST_WEIGHT, decode};
+        assert_eq!(POST_WEIGHT, ffi::CUSYNC_POST_WEIGHT);
+        assert_eq!(MAX_STAGES as u32, ffi::CUSYNC_MAX_FUSED_STAGES);
+        assert_eq!(decode::MAX_STAGES as u32, ffi::CUSYNC_MAX_DECODE_STAGES);
+    }
 
     #[test]
     fn items_keep_their_meaning_or_are_refused() {
@@ -117,6 +123,9 @@ mod tests {
         let contribute = Item { part: Part::Contribute { slab: 9 }, ..item };
         let raw = raw_item(&contribute).expect("fits");
         assert_eq!((raw.role, raw.slab), (ffi::CUSYNC_CONTRIBUTE as u8, 9));
+        let share = Item { part: Part::Share { first: 7, parts: 3, part: 2 }, ..item };
+        let raw = raw_item(&share).expect("fits");
+        assert_eq!((raw.role, raw.slab, raw.slabs, raw.part), (ffi::CUSYNC_SHARE as u8, 7, 3, 2));
         assert!(raw_item(&Item { n: 1 << 16, ..item }).is_err());
         assert!(raw_item(&Item { stage: StageId(256), ..item }).is_err());
         assert!(raw_item(&Item { part: Part::Finish { first: 0, slabs: 256 }, ..item }).is_err());

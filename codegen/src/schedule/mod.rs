@@ -75,6 +75,9 @@ impl Part {
     }
 }
 
+/// Stages of a chain kernel (`CUSYNC_MAX_FUSED_STAGES`).
+pub const MAX_STAGES: usize = 8;
+
 /// What a tile of a chain kernel adds to its slot, shared out evenly among the parts that finish it
 /// (`CUSYNC_POST_WEIGHT`): divisible by any number of parts up to four.
 pub const POST_WEIGHT: u32 = 12;

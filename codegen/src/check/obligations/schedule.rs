@@ -3,10 +3,8 @@
 use crate::check::parts::{Place, cluster_grid, describe, places};
 use crate::check::{Candidate, Coupling, Obligation, Refutation, Subject};
 use crate::graph::{Op, StageId};
-use crate::schedule::{Item, Mode, POST_WEIGHT, Part, Schedule, units};
+use crate::schedule::{Item, MAX_STAGES, Mode, POST_WEIGHT, Part, Schedule, units};
 
-/// Stages of a chain kernel (`CUSYNC_MAX_FUSED_STAGES`).
-pub(super) const MAX_STAGES: usize = 8;
 /// Incoming, and outgoing, edges of one of them (`CUSYNC_MAX_WAITS`, `CUSYNC_MAX_POSTS`).
 const MAX_EDGES: usize = 4;
 
