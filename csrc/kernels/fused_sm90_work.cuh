@@ -67,9 +67,13 @@ CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::Shared
     __syncwarp();
     if (lane == 0) work.producer_commit(state);
     ++state;
+    uint32_t const count = next.range.k_end - next.range.k_begin;
+    bool const waits = next.valid && stage.stage.load_waits;
+    if (first) ptx::griddepcontrol_wait();
+    if (next.valid && !waits && lane == 0) ptx::st_release_cta_shared(&shared.ready, done + count);
     if (first) {
-      ptx::griddepcontrol_wait();
-      epoch = params.epochs[cta];
+      // After the first operands are on their way: reading the epoch takes as long as loading them.
+      epoch = __ldcg(params.epochs + cta);  // past the L1 cache, which may be older than the kernel before
       if (lane == 0) {
         shared.epoch = epoch;
         shared.epoch_known.arrive();
@@ -77,13 +81,8 @@ CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::Shared
       first = false;
     }
     if (!next.valid) break;
-
-    uint32_t const count = next.range.k_end - next.range.k_begin;
     next.range.epoch = epoch;
-    if (stage.stage.load_waits)
-      wait_for_tile_operands(stage.stage, next.range, &shared.ready, done);
-    else if (lane == 0)
-      ptx::st_release_cta_shared(&shared.ready, done + count);
+    if (waits) wait_for_tile_operands(stage.stage, next.range, &shared.ready, done);
     __syncwarp();
     if (params.trace && lane == 0)
       params.trace[size_t(cta) * params.list_length + index].ready = ptx::globaltimer();
