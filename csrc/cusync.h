@@ -181,10 +181,13 @@ void cusync_fused_destroy(cusync_fused* fused);
 
 /// ---- decode: a chain of GEMM stages for at most 64 tokens, one persistent kernel ---------------------------------
 ///
-/// Weights stand on the tensor cores' M side and tokens on the N side. Worker (CTA) c of P computes features (columns of
-/// D) [c * n / P, (c + 1) * n / P) of every stage over all of k, so nothing is split and nothing is added twice. Its
-/// share of the weights is laid out once (cusync_decode_relay) in the order in which it is streamed. A stage that
-/// others of the chain read posts one semaphore for every 64 columns of its D.
+/// Weights stand on the tensor cores' M side and tokens on the N side. Worker c of P computes features (columns of D)
+/// [c * n / P, (c + 1) * n / P) of every stage over all of k, so nothing is added twice. Its share of the weights is
+/// laid out once (cusync_decode_relay) in the order in which it is streamed. A worker is a CTA or, with `split` 2, a
+/// cluster of two: each CTA then multiplies every other chunk along k, and the two exchange sums through each other's
+/// shared memory, each finishing half of the tokens. So an SM reads half of the activations, which is what counts
+/// from about 32 tokens on. A stage that others of the chain read posts one semaphore for every 64 columns of its D,
+/// once from each CTA that computes some of them.
 
 enum {
   CUSYNC_MAX_DECODE_STAGES = 8,
@@ -210,11 +213,12 @@ typedef struct cusync_decode_args {
   uint32_t element;                   ///< enum cusync_element
   uint32_t width;                     ///< tokens of the MMA: 8, 16, 32 or 64; 0: the least that holds m
   uint32_t m;                         ///< tokens, at most `width`
-  uint32_t workers;                   ///< CTAs; all of them must be resident at once, one an SM
+  uint32_t split;                     ///< CTAs of a worker: 1, or 2 (`width` 32 and 64 only)
+  uint32_t workers;                   ///< all of them must be resident at once, a CTA an SM
   uint32_t stage_count;
   const cusync_decode_stage* stages;  ///< host array, producers before consumers
   uint32_t* semaphores;               ///< device: the plan's slots, zeroed once
-  uint32_t* epochs;                   ///< device: a word for each worker, zeroed once
+  uint32_t* epochs;                   ///< device: a word for each CTA, zeroed once
   // Tuning; 0 takes the default of each. All are in bytes of shared memory of one CTA, but for the slots.
   uint32_t chunk_bytes;               ///< weights that one ring entry aims at
   uint32_t ring_bytes;                ///< ring of weights; default: what is left
@@ -227,13 +231,14 @@ typedef struct cusync_decode_args {
   uint32_t stream_only;               ///< 1: weights stream through the ring and nothing else happens (the read limit)
   unsigned long long timeout_ns;      ///< of one wait; 0: the default of 1 s
   cusync_report* report;              ///< device pointer of a pinned host record
-  cusync_trace* trace;                ///< device, or NULL: workers * stage_count records, `item` being the stage
+  cusync_trace* trace;                ///< device, or NULL: CTAs * stage_count records, `item` being the stage
 } cusync_decode_args;
 
 /// One compiled decode kernel.
 typedef struct cusync_decode_info {
   uint32_t element;    ///< enum cusync_element
   uint32_t width;      ///< tokens
+  uint32_t split;      ///< CTAs of a worker
   uint32_t row_tiles;  ///< most 64-row tiles of weights that a worker may own in a stage
   uint32_t threads, shared_bytes, registers;
 } cusync_decode_info;
@@ -241,8 +246,8 @@ typedef struct cusync_decode_info {
 typedef struct cusync_decode cusync_decode;
 
 uint32_t cusync_decode_kernels(cusync_decode_info* out, uint32_t capacity);
-/// Workers that are resident at once on the current device: one an SM.
-int32_t cusync_decode_workers(uint32_t* workers);
+/// Workers of `split` CTAs that are resident at once on the current device, a CTA an SM.
+int32_t cusync_decode_workers(uint32_t split, uint32_t* workers);
 /// Bytes of a stage's re-laid weights: `n` columns of d, gated or not, k rounded up to 64.
 unsigned long long cusync_decode_weights_bytes(uint32_t operation, uint32_t k, uint32_t n);
 /// Lays out the k x n row-major `weights` (of a gated stage: the gate's, and `up` the other; else `up` is NULL) for
@@ -291,6 +296,12 @@ uint32_t cusync_host_posts_of(const cusync_policy* policy, uint32_t slot);
 /// Writes up to `capacity` (slot, posts) pairs that must be reached before k-block `k`; returns how many there are.
 uint32_t cusync_host_waits(const cusync_edge* edge, uint32_t m, uint32_t n, uint32_t k, uint32_t first,
                            uint32_t k_end, uint32_t* slots, uint32_t* posts, uint32_t capacity);
+/// Byte offset of element `at_k` of a feature's weights (`up`: 1 for the up weights of a gated stage) after
+/// cusync_decode_relay.
+unsigned long long cusync_host_decode_weight(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers,
+                                             uint32_t feature, uint32_t up, uint32_t at_k);
+/// Workers that post the semaphore of 64-wide column tile `tile`.
+uint32_t cusync_host_decode_owners(uint32_t n, uint32_t workers, uint32_t tile);
 void cusync_host_tile_at(const cusync_order* order, uint32_t i, uint32_t* m, uint32_t* n);
 
 #ifdef __cplusplus

@@ -1,8 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Sizes of the decode kernels' weights: known without a GPU.
+// The layout arithmetic of the decode kernels, compiled for the host: what callers size buffers by, and tests check.
 #include "cusync.h"
 #include "kernels/decode_layout.h"
 
 extern "C" unsigned long long cusync_decode_weights_bytes(uint32_t operation, uint32_t k, uint32_t n) {
   return cusync::kernels::decode::weights_bytes(k, n, operation == CUSYNC_GATED_GEMM);
+}
+
+extern "C" unsigned long long cusync_host_decode_weight(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers,
+                                                        uint32_t feature, uint32_t up, uint32_t at_k) {
+  bool const gated = operation == CUSYNC_GATED_GEMM;
+  return cusync::kernels::decode::weight_offset(feature, up, at_k, k, n, gated, workers);
+}
+
+extern "C" uint32_t cusync_host_decode_owners(uint32_t n, uint32_t workers, uint32_t tile) {
+  return cusync::kernels::decode::owners_of_tile(tile, n, workers);
 }

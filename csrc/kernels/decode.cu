@@ -13,8 +13,9 @@ struct DecodeTable {
 
 DecodeTable decode_kernels() {
 #if CUSYNC_BUILD_SM90A
-#define CUSYNC_WIDTHS(E) \
-  decode_sm90_family<E, 8>(), decode_sm90_family<E, 16>(), decode_sm90_family<E, 32>(), decode_sm90_family<E, 64>()
+#define CUSYNC_WIDTHS(E)                                                                             \
+  decode_sm90_family<E, 8, 1>(), decode_sm90_family<E, 16, 1>(), decode_sm90_family<E, 32, 1>(),   \
+      decode_sm90_family<E, 32, 2>(), decode_sm90_family<E, 64, 1>(), decode_sm90_family<E, 64, 2>()
   static DecodeFamily const table[] = {CUSYNC_WIDTHS(CUSYNC_F16), CUSYNC_WIDTHS(CUSYNC_BF16)};
 #undef CUSYNC_WIDTHS
   return {table, sizeof(table) / sizeof(table[0])};
@@ -22,6 +23,8 @@ DecodeTable decode_kernels() {
   return {nullptr, 0};
 #endif
 }
+
+constexpr uint32_t kMaxSlots = 64;
 
 bool aligned(void const* pointer, uintptr_t to) { return (reinterpret_cast<uintptr_t>(pointer) & (to - 1)) == 0; }
 
@@ -46,7 +49,7 @@ bool valid(cusync_decode_args const& args) {
   if (!args.stage_count || args.stage_count > CUSYNC_MAX_DECODE_STAGES || !args.stages) return false;
   if (!args.m || args.m > 64 || (args.width && args.m > args.width) || !args.workers) return false;
   if (!args.semaphores || !args.epochs || !aligned(args.semaphores, 4) || !aligned(args.epochs, 4)) return false;
-  if (args.activation_slots % 4 || args.activation_slots > 128) return false;
+  if (args.activation_slots % 4 || args.activation_slots > kMaxSlots) return false;
   if (args.starve > 1 || args.skip_waits > 1 || args.stream_only > 1) return false;
   for (uint32_t s = 0; s < args.stage_count; ++s)
     if (!valid_stage(args, s)) return false;
@@ -69,14 +72,14 @@ extern "C" uint32_t cusync_decode_kernels(cusync_decode_info* out, uint32_t capa
   return table.count;
 }
 
-extern "C" int32_t cusync_decode_workers(uint32_t* workers) {
-  if (!workers) return CUSYNC_ERROR_BAD_ARGUMENT;
+extern "C" int32_t cusync_decode_workers(uint32_t split, uint32_t* workers) {
+  if (!workers || !split) return CUSYNC_ERROR_BAD_ARGUMENT;
   *workers = 0;
   int device = 0, sms = 0;
   cudaError_t error = cudaGetDevice(&device);
   if (!error) error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
   if (error) return status_of(error);
-  *workers = uint32_t(sms);
+  *workers = uint32_t(sms) / split;
   return CUSYNC_OK;
 }
 
@@ -88,7 +91,8 @@ extern "C" int32_t cusync_decode_create(cusync_decode_args const* args, cusync_d
   DecodeTable const table = decode_kernels();
   for (uint32_t i = 0; i < table.count; ++i) {
     cusync_decode_info const& info = table.entries[i].info;
-    if (info.element == args->element && info.width == width) return table.entries[i].create(*args, out);
+    if (info.element == args->element && info.width == width && info.split == args->split)
+      return table.entries[i].create(*args, out);
   }
   return CUSYNC_ERROR_NOT_BUILT;
 }

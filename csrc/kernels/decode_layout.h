@@ -71,6 +71,18 @@ CUSYNC_HD constexpr uint64_t worker_offset(uint32_t worker, uint32_t k, uint32_t
   return uint64_t(stored_rows(first_feature(worker, features, workers), gated)) * k_blocks(k) * kRowBytes;
 }
 
+/// Where element `k` of a feature's weights lies, `up` as for stored_row: a byte offset. The rest of its 16-byte piece
+/// follows it; a row's place in shared memory has the same phase of the swizzle, its number modulo 8.
+CUSYNC_HD constexpr uint64_t weight_offset(uint32_t feature, uint32_t up, uint32_t at_k, uint32_t k, uint32_t features,
+                                           bool gated, uint32_t workers) {
+  uint32_t const worker = owner_of(feature, features, workers), first = first_feature(worker, features, workers);
+  uint32_t const owned = first_feature(worker + 1, features, workers) - first, mine = feature - first;
+  uint64_t const block = uint64_t(at_k / kBlock) * stored_rows(owned, gated) * kRowBytes;
+  uint32_t const piece = (at_k % kBlock / 8) ^ (mine % 8);
+  return worker_offset(worker, k, features, gated, workers) + block +
+         stored_row(mine, up, owned, gated) * kRowBytes + piece * 16 + at_k % 8 * 2;
+}
+
 /// Bytes of a stage's weights.
 CUSYNC_HD constexpr uint64_t weights_bytes(uint32_t k, uint32_t features, bool gated) {
   return uint64_t(stored_rows(features, gated)) * k_blocks(k) * kRowBytes;

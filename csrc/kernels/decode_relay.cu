@@ -29,14 +29,7 @@ __global__ void __launch_bounds__(kThreads) relay(Relay const r, unsigned long l
       uint32_t const k = piece * 8 + j;
       values[j] = k < r.k ? from[uint64_t(k) * r.features + feature] : uint16_t(0);  // +0 in both formats
     }
-    uint32_t const worker = owner_of(feature, r.features, r.workers);
-    uint32_t const first = first_feature(worker, r.features, r.workers);
-    uint32_t const owned = first_feature(worker + 1, r.features, r.workers) - first;
-    uint32_t const row = stored_row(feature - first, up, owned, r.gated);
-    uint32_t const phase = (feature - first) % 8;  // of the row in shared memory, gated or not
-    uint64_t const at = worker_offset(worker, r.k, r.features, r.gated, r.workers) +
-                        uint64_t(piece / 8) * stored_rows(owned, r.gated) * kRowBytes + row * kRowBytes +
-                        ((piece % 8) ^ phase) * 16;
+    uint64_t const at = weight_offset(feature, up, piece * 8, r.k, r.features, r.gated, r.workers);
     *reinterpret_cast<uint4*>(r.out + at) = *reinterpret_cast<uint4 const*>(values);
   }
 }

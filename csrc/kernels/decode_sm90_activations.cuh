@@ -18,37 +18,35 @@ class ActivationLoader {
 #pragma unroll 1
     for (uint32_t s = 0; s < p_.stage_count; ++s) {
       Share const& share = shared_.share(s);
-      if (share.chunks) stage(s, share.start * p_.stages[s].blocks_per_chunk);
+      if (share.chunks) stage(s, share);
     }
   }
 
   CUSYNC_DEVICE uint32_t epoch() const { return epoch_; }
 
  private:
-  /// Tiles of one stage, from `start` on and around.
-  CUSYNC_DEVICE void stage(uint32_t s, uint32_t start) {
+  /// Tiles of one stage.
+  CUSYNC_DEVICE void stage(uint32_t s, Share const& share) {
     Stage const& stage = p_.stages[s];
-    uint32_t ready = stage.waits ? 0 : stage.blocks;
+    uint32_t ready = stage.waits ? 0 : share.tiles;
 #pragma unroll 1
-    for (; next_ < stage.blocks; next_ += kLoadWarps) {
-      if (next_ >= ready) ready = await(stage, start);
+    for (; next_ < share.tiles; next_ += kLoadWarps) {
+      if (next_ >= ready) ready = await(stage, share);
       if (p_.trace && lane_ == 0 && next_ == 0)
         p_.trace[blockIdx.x * p_.stage_count + s].ready = ptx::globaltimer();
-      copy(stage, wrap(start + next_, stage.blocks));
+      copy(stage, share.tile(next_, stage.chunk_shift));
     }
-    next_ -= stage.blocks;
+    next_ -= share.tiles;
   }
-
-  CUSYNC_DEVICE static uint32_t wrap(uint32_t tile, uint32_t tiles) { return tile < tiles ? tile : tile - tiles; }
 
   /// Waits for tile number `next_`; returns up to where this warp's tiles are known to be there. All lanes look, each at
   /// another tile; when the first one is missing, one lane alone goes on looking.
-  CUSYNC_DEVICE uint32_t await(Stage const& stage, uint32_t start) {
+  CUSYNC_DEVICE uint32_t await(Stage const& stage, Share const& share) {
     uint32_t const mine = next_ + lane_ * kLoadWarps;
-    bool const exists = mine < stage.blocks;
-    uint32_t const tile = exists ? wrap(start + mine, stage.blocks) : 0;
-    uint32_t const want =
-        exists ? wait_value(epoch_, owners_of_tile(tile, stage.produced_features, p_.workers)) : 0;
+    bool const exists = mine < share.tiles;
+    uint32_t const tile = exists ? share.tile(mine, stage.chunk_shift) : 0;
+    uint32_t const posts = p_.split * owners_of_tile(tile, stage.produced_features, p_.workers);
+    uint32_t const want = exists ? wait_value(epoch_, posts) : 0;
     bool const there = !exists || reached(ptx::ld_acquire_gpu(stage.waits + stage.wait_base + tile), want);
     uint32_t const missing = __ballot_sync(~0u, !there);
     uint32_t known = missing ? next_ + (__ffs(int(missing)) - 1) * kLoadWarps : next_ + 32 * kLoadWarps;
@@ -82,7 +80,7 @@ class ActivationLoader {
   Params const& p_;
   Shared const& shared_;
   uint32_t width_, lane_, slot_;
-  uint32_t next_;  ///< this warp's next tile, counted from the stage's start
+  uint32_t next_;  ///< this warp's next tile of the stage, in order
   uint32_t parity_ = 0, epoch_;
 };
 

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the warps of a decode kernel share: its parameters, the plan of shared memory, the ring of weights.
+// What the warps of a decode kernel share: its parameters, this CTA's share of the work, the plan of shared memory.
 //
-//   warps 0-3, 4-7  two warpgroups that multiply, chunk by chunk in turn, and then finish the outputs
+//   warps 0-3, 4-7  two warpgroups that multiply and then finish the outputs
 //   warp 8          streams weights (one thread)
 //   warps 9-12      wait for activations and copy them, one 64-wide tile each in turn
 //
 // A chunk is the unit of the weight ring: one, two or four k-blocks of this worker's rows. Chunks of stages with
 // different row counts have different sizes; the ring is a ring of bytes, and a chunk never wraps around its end.
+//
+// A worker with at most 64 rows in a stage has its two warpgroups take chunks in turn and add their sums at the end.
+// With more, each warpgroup has every other tile of 64 rows and sees every chunk. So do the warpgroups of a worker of
+// two CTAs, which take chunks in turn.
 #pragma once
 #include "cusync/ptx.cuh"
 #include "cusync/semaphore.cuh"
@@ -16,23 +20,21 @@
 namespace cusync::kernels::decode {
 
 inline constexpr uint32_t kMathThreads = 256, kLoadWarps = 4, kLoadThreads = 32 * kLoadWarps;
+inline constexpr uint32_t kMathWarps = kMathThreads / 32, kWeightWarp = kMathWarps;
 inline constexpr uint32_t kThreads = kMathThreads + 32 + kLoadThreads;
-inline constexpr uint32_t kWeightWarp = kMathThreads / 32;
-inline constexpr uint32_t kMaxChunks = 64;  ///< chunks alive in the ring
-inline constexpr uint32_t kExchangeUnits = 4;  ///< accumulator units that a warpgroup hands over at a time
-inline constexpr uint32_t kUnitBytes = 128 * 16;
+inline constexpr uint32_t kMaxChunks = 64;     ///< chunks alive in the ring
+inline constexpr uint32_t kMaxRowTiles = 4;    ///< 64-row tiles of a worker: what the accumulators have registers for
+inline constexpr uint32_t kUnitBytes = 128 * 16;  ///< four floats of each thread of a warpgroup
+inline constexpr uint32_t kExchangeUnits = 4;  ///< units that a warpgroup hands to the other at a time
 
 /// Of `units` in all, those that a warpgroup hands over at a time.
 CUSYNC_HD constexpr uint32_t exchange_units(uint32_t units) { return min_u32(kExchangeUnits, ceil_div(units, 2)); }
-
-/// Most 64-row tiles of a worker: what the accumulators have registers for.
-constexpr uint32_t max_row_tiles(uint32_t width) { return width == 64 ? 2 : 4; }
 
 /// One stage as every worker sees it.
 struct Stage {
   uint32_t k, features, blocks, gated;
   uint32_t row_tiles;         ///< 64-row WGMMA tiles; spare rows are never stored
-  uint32_t blocks_per_chunk;  ///< 1, 2 or 4
+  uint32_t chunk_shift;       ///< k-blocks of a chunk: 1 << chunk_shift
   uint32_t block_bytes;       ///< from one k-block to the next in shared memory
   uint32_t activation;        ///< enum cusync_activation
   uint32_t index, edge;       ///< for reports
@@ -45,17 +47,19 @@ struct Stage {
   void const* bias;
   void const* residual;
   void* d;
+
+  CUSYNC_HD uint32_t chunk_bytes() const { return block_bytes << chunk_shift; }
 };
 
 /// Offsets into shared memory.
 struct SharedPlan {
-  uint32_t ring, activations, exchange, chunk_barriers, slot_barriers, shares, bytes;
+  uint32_t ring, activations, exchange, barriers, shares, bytes;
 };
 
 struct Params {
   Stage stages[CUSYNC_MAX_DECODE_STAGES];
   SharedPlan shared;
-  uint32_t stage_count, m, workers;
+  uint32_t stage_count, m, split, workers;
   uint32_t ring_bytes, activation_slots, in_flight_bytes, ahead_bytes, prefetch_bytes;
   uint32_t stream_only;
   uint32_t* epochs;
@@ -64,26 +68,50 @@ struct Params {
   cusync_trace* trace;
 };
 
-/// What this worker does in one stage.
+/// What this CTA does in one stage: its worker's features, and of the chunks along k its own, every `split`-th.
 struct Share {
-  uint32_t first, count;     ///< features
-  uint32_t chunks;           ///< 0 when it owns nothing
-  uint32_t start;            ///< chunk that it begins with
-  uint32_t block_bytes;      ///< one k-block in device memory
-  uint32_t head_bytes;       ///< of them go to the block's start
-  uint32_t tail_offset;      ///< where the others go
+  uint32_t first, count;  ///< features
+  uint32_t chunks;        ///< of this CTA
+  uint32_t tiles;         ///< k-blocks in them: tiles of activations
+  uint32_t start;         ///< the chunk that it begins with, among its own
+  uint32_t split, rank;
+  uint32_t short_end;     ///< tiles up to the end of the short last chunk, or all when that is not here
+  uint32_t short_gap;     ///< k-blocks that are missing there
+  uint32_t block_bytes;   ///< one k-block in device memory
+  uint32_t head_bytes;    ///< of them go to the block's start
+  uint32_t tail_offset;   ///< where the others go
   char const* weights;
+
+  /// Number along k of the i-th chunk.
+  CUSYNC_DEVICE uint32_t chunk(uint32_t i) const {
+    i += start;
+    if (i >= chunks) i -= chunks;
+    return i * split + rank;
+  }
+
+  /// k-block of the i-th tile.
+  CUSYNC_DEVICE uint32_t tile(uint32_t i, uint32_t chunk_shift) const {
+    if (i >= short_end) i += short_gap;
+    return (chunk(i >> chunk_shift) << chunk_shift) + (i & ((1u << chunk_shift) - 1));
+  }
 };
 
 /// Workers begin at different k-blocks, each with those that it has itself produced: these are there first, and the
 /// SMs do not all ask for the same activations at once.
-CUSYNC_DEVICE Share share_of(Stage const& stage, uint32_t worker, uint32_t workers) {
+CUSYNC_DEVICE Share share_of(Stage const& stage, uint32_t cta, uint32_t split, uint32_t workers) {
   Share s;
+  uint32_t const worker = cta / split, in_chunk = 1u << stage.chunk_shift;
+  s.split = split;
+  s.rank = cta % split;
   s.first = first_feature(worker, stage.features, workers);
   s.count = first_feature(worker + 1, stage.features, workers) - s.first;
-  uint32_t const chunks = ceil_div(stage.blocks, stage.blocks_per_chunk);
-  s.chunks = s.count ? chunks : 0;
-  s.start = worker * chunks / workers;
+  uint32_t const all = ceil_div(stage.blocks, in_chunk);
+  s.chunks = s.count ? (all + split - 1 - s.rank) / split : 0;
+  s.start = worker * s.chunks / workers;
+  bool const has_last = s.chunks && (all - 1) % split == s.rank;
+  s.short_gap = has_last ? all * in_chunk - stage.blocks : 0;
+  s.tiles = s.chunks * in_chunk - s.short_gap;
+  s.short_end = has_last ? (s.chunks - s.start) * in_chunk - s.short_gap : s.tiles;
   s.block_bytes = stored_rows(s.count, stage.gated) * kRowBytes;
   s.head_bytes = head_rows(s.count, stage.gated) * kRowBytes;
   s.tail_offset = tail_row(s.count) * kRowBytes;
@@ -93,7 +121,7 @@ CUSYNC_DEVICE Share share_of(Stage const& stage, uint32_t worker, uint32_t worke
 
 /// k-blocks of chunk `chunk`: the last one may be short.
 CUSYNC_DEVICE uint32_t blocks_in(Stage const& stage, uint32_t chunk) {
-  return min_u32(stage.blocks_per_chunk, stage.blocks - chunk * stage.blocks_per_chunk);
+  return min_u32(1u << stage.chunk_shift, stage.blocks - (chunk << stage.chunk_shift));
 }
 
 /// Where the next chunk lies. All parties walk the same way, so nothing is communicated but phases.
@@ -114,22 +142,27 @@ struct RingPosition {
   }
 };
 
-/// The shared memory of one worker.
+/// The shared memory of one CTA. Chunks and slots are empty when all math warps have arrived; where warpgroups take
+/// turns, the one that multiplies arrives for both.
 struct Shared {
   char* base;
   SharedPlan const& plan;
 
-  CUSYNC_DEVICE uint64_t* chunk_full(uint32_t i) const { return words(plan.chunk_barriers) + i; }
-  CUSYNC_DEVICE uint64_t* chunk_empty(uint32_t i) const { return words(plan.chunk_barriers) + kMaxChunks + i; }
-  CUSYNC_DEVICE uint64_t* slot_full(uint32_t i) const { return words(plan.slot_barriers) + 2 * i; }
-  CUSYNC_DEVICE uint64_t* slot_empty(uint32_t i) const { return words(plan.slot_barriers) + 2 * i + 1; }
+  static constexpr uint32_t barriers(uint32_t slots) { return 2 + 2 * kMaxChunks + 2 * slots; }
+
+  CUSYNC_DEVICE uint64_t* exchange_full() const { return barrier(0); }
+  CUSYNC_DEVICE uint64_t* exchange_empty() const { return barrier(1); }
+  CUSYNC_DEVICE uint64_t* chunk_full(uint32_t i) const { return barrier(2 + i); }
+  CUSYNC_DEVICE uint64_t* chunk_empty(uint32_t i) const { return barrier(2 + kMaxChunks + i); }
+  CUSYNC_DEVICE uint64_t* slot_full(uint32_t i) const { return barrier(2 + 2 * kMaxChunks + 2 * i); }
+  CUSYNC_DEVICE uint64_t* slot_empty(uint32_t i) const { return barrier(2 + 2 * kMaxChunks + 2 * i + 1); }
   CUSYNC_DEVICE char* ring(uint32_t offset) const { return base + plan.ring + offset; }
   CUSYNC_DEVICE char* slots() const { return base + plan.activations; }
   CUSYNC_DEVICE float4* exchange() const { return reinterpret_cast<float4*>(base + plan.exchange); }
   CUSYNC_DEVICE Share& share(uint32_t stage) const { return reinterpret_cast<Share*>(base + plan.shares)[stage]; }
 
  private:
-  CUSYNC_DEVICE uint64_t* words(uint32_t offset) const { return reinterpret_cast<uint64_t*>(base + offset); }
+  CUSYNC_DEVICE uint64_t* barrier(uint32_t i) const { return reinterpret_cast<uint64_t*>(base + plan.barriers) + i; }
 };
 
 /// Ends the kernel when a wait inside the CTA lasts too long. What a late semaphore keeps from coming is reported by the

@@ -1,87 +1,134 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The end of a stage: the two warpgroups' sums are added, finished in registers, stored, and posted.
+// The end of a stage: sums that others hold are added, outputs are finished in registers, stored, and posted.
+//
+// A unit is what one thread holds of a 64-row by 8-token block: rows r and r + 8, two tokens each, in this order:
+// (r, t), (r, t + 1), (r + 8, t), (r + 8, t + 1). The same thread number holds the same part everywhere, so units change
+// hands without being rearranged.
 #pragma once
 #include "activation.cuh"
 #include "decode_sm90_mma.cuh"
 
 namespace cusync::kernels::decode {
 
-/// A unit is what one thread holds of a 64-row by 8-token block: rows r and r + 8, two tokens each, in this order:
-/// (r, t), (r, t + 1), (r + 8, t), (r + 8, t + 1). Units are dealt to the two warpgroups in turn; each hands the other
-/// one's over through shared memory.
-template <class Element, int Width, int RowTiles>
+template <class Element, int Width, int Tiles, Sharing By>
 class Epilogue {
  public:
-  static constexpr uint32_t kUnits = RowTiles * Width / 8;
-  static constexpr uint32_t kGiven = exchange_units(kUnits), kPassUnits = 2 * kGiven;
+  using Sum = Sums<Element, Width, Tiles, By>;
+  static constexpr uint32_t kBlocks = Width / 8;  ///< units of a row tile
 
   CUSYNC_DEVICE Epilogue(Params const& p, Shared const& shared, uint32_t s, uint32_t group)
-      : p_(p), stage_(p.stages[s]), share_(shared.share(s)), exchange_(shared.exchange()), group_(group) {
+      : p_(p), stage_(p.stages[s]), share_(shared.share(s)), shared_(shared), group_(group) {
     // Loaded before the main loop, so that nothing waits for it at the end.
     Element const* const from = static_cast<Element const*>(stage_.bias);
 #pragma unroll
-    for (int r = 0; r < RowTiles; ++r)
+    for (int i = 0; i < Tiles; ++i)
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        uint32_t const feature = row(r) + 8 * h;
-        bias_[r][h] = from && feature < share_.count ? float(from[share_.first + feature]) : 0.f;
+        uint32_t const feature = row(i) + 8 * h;
+        bias_[i][h] = from && feature < share_.count ? float(from[share_.first + feature]) : 0.f;
       }
   }
 
-  /// Adds, finishes and stores. All math threads.
-  CUSYNC_DEVICE void finish(Sums<Element, Width, RowTiles>& sums) const {
+  /// Each warpgroup has the whole sums of its rows.
+  CUSYNC_DEVICE void finish(Sum const& sums) const {
 #pragma unroll
-    for (uint32_t first = 0; first < kUnits; first += kPassUnits) {
+    for (uint32_t i = 0; i < Tiles; ++i)
+#pragma unroll
+      for (uint32_t b = 0; b < kBlocks; ++b) {
+        float const* const v = &sums.v[i][b * 4];
+        store(v[0], v[1], v[2], v[3], i, b);
+      }
+  }
+
+  /// Each warpgroup has a part of the same sums: it finishes every other unit. All math threads.
+  CUSYNC_DEVICE void finish_with_warpgroup(Sum const& sums) const {
+    static_assert(Tiles == 1 || By != Sharing::kChunks);
+    constexpr uint32_t kGiven = exchange_units(kBlocks);
+    uint32_t const thread = threadIdx.x % 128;
+    float4* const given = shared_.exchange() + (1 - group_) * kGiven * 128 + thread;
+    float4 const* const taken = shared_.exchange() + group_ * kGiven * 128 + thread;
+#pragma unroll
+    for (uint32_t first = 0; first < kBlocks; first += 2 * kGiven) {
       if (first) ptx::bar_sync(1, kMathThreads);  // the exchange buffer is read
-      if (group_ == 0)
-        pass<0>(sums, first);
-      else
-        pass<1>(sums, first);
+#pragma unroll
+      for (uint32_t i = 0; i < kGiven; ++i)
+        if (Pair const pair = pair_of(sums, 0, first / 2 + i, group_); pair.has_given)
+          given[i * 128] = pair.given;
+      ptx::bar_sync(1, kMathThreads);
+#pragma unroll
+      for (uint32_t i = 0; i < kGiven; ++i)
+        if (Pair const pair = pair_of(sums, 0, first / 2 + i, group_); pair.has_kept)
+          add_and_store(pair, taken[i * 128], 0);
     }
+  }
+
+  /// The other CTA of the worker has a part of the same sums: each finishes every other block of 8 tokens. All math
+  /// threads, also those without a row tile; `parity` is that of the exchange, which changes with every use.
+  CUSYNC_DEVICE void finish_with_cta(Sum const& sums, uint32_t parity) const {
+    static_assert(kBlocks % 2 == 0);
+    uint32_t const peer = share_.rank ^ 1, thread = threadIdx.x % 128;
+    float4* const received = shared_.exchange() + thread;
+    wait_phase(shared_.exchange_empty(), parity ^ 1, p_.timeout_ns);  // the peer has read what it got last time
+    uint32_t const to = ptx::mapa_shared_cluster(received, peer);
+    uint32_t const full = ptx::mapa_shared_cluster(shared_.exchange_full(), peer);
+#pragma unroll
+    for (uint32_t i = 0; i < Tiles; ++i)
+#pragma unroll
+      for (uint32_t b = 0; b < kBlocks / 2; ++b)
+        ptx::st_async_shared_cluster(to + place(i, b) * kUnitBytes, pair_of(sums, i, b, share_.rank).given, full);
+    wait_phase(shared_.exchange_full(), parity, p_.timeout_ns);
+#pragma unroll
+    for (uint32_t i = 0; i < Tiles; ++i)
+#pragma unroll
+      for (uint32_t b = 0; b < kBlocks / 2; ++b)
+        add_and_store(pair_of(sums, i, b, share_.rank), received[place(i, b) * 128], i);
   }
 
  private:
-  /// The thread's row in row tile `r`; the other one is 8 below.
-  CUSYNC_DEVICE static uint32_t row(uint32_t r) { return r * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4; }
+  /// Two neighbouring units of which one party keeps one and gives the other away.
+  struct Pair {
+    float4 kept, given;
+    uint32_t block;  ///< of the kept one
+    bool has_kept, has_given;
+  };
 
-  template <int Group>
-  CUSYNC_DEVICE void pass(Sums<Element, Width, RowTiles>& sums, uint32_t first) const {
-    uint32_t const thread = threadIdx.x % 128;
-    float4* const given = exchange_ + (1 - Group) * kGiven * 128 + thread;
-    float4 const* const taken = exchange_ + Group * kGiven * 128 + thread;
-#pragma unroll
-    for (uint32_t i = 0; i < kGiven; ++i) {
-      uint32_t const u = first + 2 * i + 1 - Group;
-      if (u < kUnits) {
-        float const* const v = &sums.v[u / (Width / 8)][u % (Width / 8) * 4];
-        given[i * 128] = make_float4(v[0], v[1], v[2], v[3]);
-      }
-    }
-    ptx::bar_sync(1, kMathThreads);
-#pragma unroll
-    for (uint32_t i = 0; i < kGiven; ++i) {
-      uint32_t const u = first + 2 * i + Group;
-      if (u < kUnits) {
-        uint32_t const r = u / (Width / 8), block = u % (Width / 8);
-        float const* const v = &sums.v[r][block * 4];
-        float4 const other = taken[i * 128];
-        float const total[4] = {v[0] + other.x, v[1] + other.y, v[2] + other.z, v[3] + other.w};
-        store(total, r, block * 8 + threadIdx.x % 4 * 2);
-      }
-    }
+  CUSYNC_DEVICE static Pair pair_of(Sum const& sums, uint32_t i, uint32_t pair, uint32_t party) {
+    auto const unit = [&](uint32_t block) {
+      if (block >= kBlocks) return float4{};
+      float const* const v = &sums.v[i][block * 4];
+      return make_float4(v[0], v[1], v[2], v[3]);
+    };
+    float4 const even = unit(2 * pair), odd = unit(2 * pair + 1);
+    uint32_t const block = 2 * pair + party;
+    return {party ? odd : even, party ? even : odd, block, block < kBlocks, (block ^ 1) < kBlocks};
   }
 
-  CUSYNC_DEVICE void store(float const (&v)[4], uint32_t r, uint32_t token) const {
+  /// The unit's place among those that cross between CTAs.
+  CUSYNC_DEVICE uint32_t place(uint32_t i, uint32_t pair) const {
+    return Sum::row_tile(i, group_) * (kBlocks / 2) + pair;
+  }
+
+  /// The thread's row in its i-th row tile; the other one is 8 below.
+  CUSYNC_DEVICE uint32_t row(uint32_t i) const {
+    return Sum::row_tile(i, group_) * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+  }
+
+  CUSYNC_DEVICE void add_and_store(Pair const& pair, float4 other, uint32_t i) const {
+    store(pair.kept.x + other.x, pair.kept.y + other.y, pair.kept.z + other.z, pair.kept.w + other.w, i, pair.block);
+  }
+
+  CUSYNC_DEVICE void store(float v0, float v1, float v2, float v3, uint32_t i, uint32_t block) const {
+    uint32_t const token = block * 8 + threadIdx.x % 4 * 2;
     if (stage_.gated) {
-      uint32_t const feature = row(r) / 16 * 8 + threadIdx.x % 32 / 4;
-#pragma unroll
-      for (uint32_t t = 0; t < 2; ++t) put(silu(v[t]) * v[2 + t], feature, token + t);
+      uint32_t const feature = row(i) / 16 * 8 + threadIdx.x % 32 / 4;
+      put(silu(v0) * v2, feature, token);
+      put(silu(v1) * v3, feature, token + 1);
     } else {
-#pragma unroll
-      for (uint32_t h = 0; h < 2; ++h)
-#pragma unroll
-        for (uint32_t t = 0; t < 2; ++t)
-          put(activate(stage_.activation, v[2 * h + t] + bias_[r][h]), row(r) + 8 * h, token + t);
+      uint32_t const feature = row(i);
+      put(activate(stage_.activation, v0 + bias_[i][0]), feature, token);
+      put(activate(stage_.activation, v1 + bias_[i][0]), feature, token + 1);
+      put(activate(stage_.activation, v2 + bias_[i][1]), feature + 8, token);
+      put(activate(stage_.activation, v3 + bias_[i][1]), feature + 8, token + 1);
     }
   }
 
@@ -95,10 +142,23 @@ class Epilogue {
   Params const& p_;
   Stage const& stage_;
   Share const& share_;
-  float4* exchange_;
+  Shared const& shared_;
   uint32_t group_;
-  float bias_[RowTiles][2];
+  float bias_[Tiles][2];
 };
+
+/// Announces what the other CTA will send in this stage. One thread.
+template <int Width>
+CUSYNC_DEVICE void expect_exchange(Stage const& stage, Shared const& shared) {
+  ptx::mbarrier_arrive_expect_tx(shared.exchange_full(), stage.row_tiles * (Width / 16) * kUnitBytes);
+}
+
+/// Tells the other CTA that what it sent is read. All math threads; a CTA's warps arrive one by one.
+CUSYNC_DEVICE void release_exchange(Share const& share, Shared const& shared) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0)
+    ptx::mbarrier_arrive_release_cluster(ptx::mapa_shared_cluster(shared.exchange_empty(), share.rank ^ 1));
+}
 
 /// After all stores of the stage: one post to every 64-wide column tile that this worker owns some of. All math threads.
 CUSYNC_DEVICE void post_stage(Stage const& stage, Share const& share) {

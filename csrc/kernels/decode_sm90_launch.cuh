@@ -10,8 +10,11 @@ namespace cusync::kernels::decode {
 
 inline constexpr uint32_t kSharedLimit = 227 * 1024;
 
-/// Slots of the activation ring unless a caller says otherwise: enough tiles on their way to hide the L2's latency.
-constexpr uint32_t default_slots(uint32_t width) { return width == 8 ? 32 : width == 16 ? 24 : width == 32 ? 16 : 12; }
+/// Slots of the activation ring unless a caller says otherwise: enough tiles on their way to hide the L2's latency. A CTA
+/// that takes every other chunk has as many weights for half of the tiles.
+constexpr uint32_t default_slots(uint32_t width, uint32_t split) {
+  return width == 8 ? 32 : width == 16 ? 24 : width == 32 ? (split == 2 ? 12 : 16) : (split == 2 ? 8 : 12);
+}
 
 inline constexpr uint32_t kDefaultChunk = 12 * 1024, kDefaultInFlight = 72 * 1024, kDefaultAhead = 24 * 1024,
                           kDefaultPrefetch = 64 * 1024;
@@ -19,8 +22,7 @@ inline constexpr uint32_t kDefaultChunk = 12 * 1024, kDefaultInFlight = 72 * 102
 inline uint32_t or_default(uint32_t value, uint32_t otherwise) { return value ? value : otherwise; }
 
 /// Fills in a stage's geometry; false when a worker would own more rows than the kernel has accumulators for.
-inline bool plan_stage(Stage& stage, cusync_decode_stage const& from, uint32_t workers, uint32_t width,
-                       uint32_t chunk_bytes) {
+inline bool plan_stage(Stage& stage, cusync_decode_stage const& from, uint32_t workers, uint32_t chunk_bytes) {
   stage.k = from.k, stage.features = from.n, stage.blocks = k_blocks(from.k);
   stage.gated = from.operation == CUSYNC_GATED_GEMM;
   stage.activation = from.activation, stage.index = from.stage, stage.edge = from.edge;
@@ -30,37 +32,45 @@ inline bool plan_stage(Stage& stage, cusync_decode_stage const& from, uint32_t w
   stage.row_tiles = ceil_div(rows, 64);
   stage.block_bytes = round_up(rows * kRowBytes, kSwizzleBytes);
   uint32_t const blocks = stage.row_tiles > 1 ? 1 : chunk_bytes / stage.block_bytes;
-  stage.blocks_per_chunk = blocks >= 4 ? 4 : blocks >= 2 ? 2 : 1;
-  return stage.row_tiles <= max_row_tiles(width);
+  stage.chunk_shift = blocks >= 4 ? 2 : blocks >= 2 ? 1 : 0;
+  return stage.row_tiles <= kMaxRowTiles;
+}
+
+/// Bytes through which sums change hands.
+inline uint32_t exchange_bytes(Params const& p, uint32_t width) {
+  uint32_t tiles = 0;
+  bool turns = false;
+  for (uint32_t s = 0; s < p.stage_count; ++s) {
+    if (p.stages[s].row_tiles > tiles) tiles = p.stages[s].row_tiles;
+    turns = turns || p.stages[s].row_tiles == 1;
+  }
+  if (p.split == 2) return tiles * (width / 16) * kUnitBytes;
+  return turns ? 2 * exchange_units(width / 8) * kUnitBytes : 0;  // both directions
 }
 
 /// Lays out shared memory; false when nothing sensible fits.
 inline bool plan_shared(Params& p, cusync_decode_args const& args, uint32_t width) {
-  uint32_t units = 0, largest = 0, reach = 0;
+  uint32_t largest = 0, reach = 0;
   for (uint32_t s = 0; s < p.stage_count; ++s) {
     Stage const& stage = p.stages[s];
-    uint32_t const in_stage = stage.row_tiles * width / 8, chunk = stage.blocks_per_chunk * stage.block_bytes;
-    if (in_stage > units) units = in_stage;
-    if (chunk > largest) largest = chunk;
+    if (stage.chunk_bytes() > largest) largest = stage.chunk_bytes();
     // The last row tile of a chunk at the ring's end reads past it, up to here.
     uint32_t const past = stage.row_tiles * 64 * kRowBytes - stage.block_bytes;
     if (past > reach) reach = past;
   }
-  uint32_t const exchange = 2 * exchange_units(units) * kUnitBytes;  // both directions
-  uint32_t const slots = p.activation_slots * width * kRowBytes;
-  uint32_t const barriers = (2 * kMaxChunks + 2 * p.activation_slots) * 8;
+  uint32_t const slots = p.activation_slots * width * kRowBytes, exchange = exchange_bytes(p, width);
+  uint32_t const barriers = Shared::barriers(p.activation_slots) * 8;
   uint32_t const rest = slots + exchange + barriers + uint32_t(p.stage_count * sizeof(Share));
   if (rest >= kSharedLimit || rest < reach) return false;
   uint32_t ring = (kSharedLimit - rest) / kSwizzleBytes * kSwizzleBytes;
   if (args.ring_bytes) ring = min_u32(ring, args.ring_bytes / kSwizzleBytes * kSwizzleBytes);
-  if (ring < 4 * largest) return false;
+  if (ring < 2 * largest) return false;
   p.ring_bytes = ring;
   p.shared.ring = 0;
   p.shared.activations = ring;
   p.shared.exchange = p.shared.activations + slots;
-  p.shared.chunk_barriers = p.shared.exchange + exchange;
-  p.shared.slot_barriers = p.shared.chunk_barriers + 2 * kMaxChunks * 8;
-  p.shared.shares = p.shared.slot_barriers + 2 * p.activation_slots * 8;
+  p.shared.barriers = p.shared.exchange + exchange;
+  p.shared.shares = p.shared.barriers + barriers;
   p.shared.bytes = p.shared.shares + uint32_t(p.stage_count * sizeof(Share));
   return true;
 }
@@ -78,18 +88,30 @@ inline void couple(Params& p, cusync_decode_args const& args) {
   }
 }
 
-template <class Element, int Width>
+template <class Element, int Width, int Split>
 struct Chain final : cusync_decode {
   Params params;
 
-  int32_t launch(cusync_launch const& launch) const override {
-    cudaLaunchAttribute attributes[2];
+  /// `attributes` has room for three.
+  static cudaLaunchConfig_t configure(Params const& p, cudaLaunchAttribute* attributes) {
     cudaLaunchConfig_t config{};
-    config.gridDim = dim3(params.workers);
+    config.gridDim = dim3(p.workers * Split);
     config.blockDim = dim3(kThreads);
-    config.dynamicSmemBytes = params.shared.bytes;
-    config.stream = static_cast<cudaStream_t>(launch.stream);
+    config.dynamicSmemBytes = p.shared.bytes;
     config.attrs = attributes;
+    if (Split > 1) {
+      cudaLaunchAttribute& a = attributes[config.numAttrs++];
+      a.id = cudaLaunchAttributeClusterDimension;
+      a.val.clusterDim.x = Split;
+      a.val.clusterDim.y = a.val.clusterDim.z = 1;
+    }
+    return config;
+  }
+
+  int32_t launch(cusync_launch const& launch) const override {
+    cudaLaunchAttribute attributes[3];
+    cudaLaunchConfig_t config = configure(params, attributes);
+    config.stream = static_cast<cudaStream_t>(launch.stream);
     if (launch.programmatic) {
       cudaLaunchAttribute& a = attributes[config.numAttrs++];
       a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -102,55 +124,74 @@ struct Chain final : cusync_decode {
       a.val.launchCompletionEvent.flags = 0;
     }
     void* arguments[] = {const_cast<Params*>(&params)};
-    return status_of(cudaLaunchKernelExC(&config, reinterpret_cast<void const*>(decode<Element, Width>), arguments));
+    auto* const kernel = decode<Element, Width, Split>;
+    return status_of(cudaLaunchKernelExC(&config, reinterpret_cast<void const*>(kernel), arguments));
   }
 };
 
-template <class Element, int Width>
+template <class Element, int Width, int Split>
 uint32_t registers() {
   cudaFuncAttributes attributes{};
-  bool const known = cudaFuncGetAttributes(&attributes, decode<Element, Width>) == cudaSuccess;
+  bool const known = cudaFuncGetAttributes(&attributes, decode<Element, Width, Split>) == cudaSuccess;
   if (!known) cudaGetLastError();  // no device to ask is not an error of this call
   return known ? uint32_t(attributes.numRegs) : 0;
 }
 
-template <class Element, int Width>
+/// Workers of the planned shared memory that are resident at once.
+template <class Element, int Width, int Split>
+cudaError_t resident(Params const& p, uint32_t* workers) {
+  auto* const kernel = decode<Element, Width, Split>;
+  // Asking for the attributes loads the module now: loading it lazily, at a launch beside a kernel that spins, could
+  // wait for that kernel.
+  cudaFuncAttributes unused{};
+  cudaError_t error = cudaFuncGetAttributes(&unused, kernel);
+  // The most that any chain asks for: chains of one kernel share the attribute.
+  if (!error) error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedLimit);
+  int device = 0, sms = 0, count = 0;
+  if constexpr (Split == 1) {
+    if (!error) error = cudaGetDevice(&device);
+    if (!error) error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
+    if (!error) error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&count, kernel, kThreads, p.shared.bytes);
+    count *= sms;
+  } else {
+    cudaLaunchAttribute attributes[3];
+    cudaLaunchConfig_t const config = Chain<Element, Width, Split>::configure(p, attributes);
+    if (!error) error = cudaOccupancyMaxActiveClusters(&count, kernel, &config);
+  }
+  *workers = uint32_t(count);
+  return error;
+}
+
+template <class Element, int Width, int Split>
 int32_t create(cusync_decode_args const& args, cusync_decode** out) {
-  int device = 0, major = 0, minor = 0, sms = 0, per_sm = 0;
+  int device = 0, major = 0, minor = 0;
   cudaError_t error = cudaGetDevice(&device);
   if (!error) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   if (!error) error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-  if (!error) error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
   if (error) return status_of(error);
   if (major != 9 || minor != 0) return CUSYNC_ERROR_NOT_BUILT;
 
   Params p{};
-  p.stage_count = args.stage_count, p.m = args.m, p.workers = args.workers;
-  p.activation_slots = or_default(args.activation_slots, default_slots(Width));
+  p.stage_count = args.stage_count, p.m = args.m, p.split = Split, p.workers = args.workers;
+  p.activation_slots = or_default(args.activation_slots, default_slots(Width, Split));
   p.in_flight_bytes = or_default(args.in_flight_bytes, kDefaultInFlight);
   p.ahead_bytes = or_default(args.ahead_bytes, kDefaultAhead);
   p.prefetch_bytes = or_default(args.prefetch_bytes, kDefaultPrefetch);
   p.stream_only = args.stream_only;
   p.epochs = args.epochs, p.timeout_ns = args.timeout_ns, p.report = args.report, p.trace = args.trace;
   for (uint32_t s = 0; s < args.stage_count; ++s)
-    if (!plan_stage(p.stages[s], args.stages[s], args.workers, Width, or_default(args.chunk_bytes, kDefaultChunk)))
+    if (!plan_stage(p.stages[s], args.stages[s], args.workers, or_default(args.chunk_bytes, kDefaultChunk)))
       return CUSYNC_ERROR_NOT_BUILT;
   if (!plan_shared(p, args, Width)) return CUSYNC_ERROR_BAD_ARGUMENT;
   couple(p, args);
 
-  // Asking for the attributes loads the module now: loading it lazily, at a launch beside a kernel that spins, could
-  // wait for that kernel.
-  cudaFuncAttributes attributes{};
-  auto* const kernel = decode<Element, Width>;
-  error = cudaFuncGetAttributes(&attributes, kernel);
-  // The most that any chain asks for: chains of one kernel share the attribute.
-  if (!error) error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedLimit);
-  if (!error) error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kernel, kThreads, p.shared.bytes);
+  uint32_t workers = 0;
+  error = resident<Element, Width, Split>(p, &workers);
   if (error) return status_of(error);
   // Workers wait for each other, so all must be resident.
-  if (args.workers > uint32_t(sms) * uint32_t(per_sm)) return CUSYNC_ERROR_BAD_ARGUMENT;
+  if (args.workers > workers) return CUSYNC_ERROR_BAD_ARGUMENT;
 
-  auto* chain = new (std::nothrow) Chain<Element, Width>;
+  auto* chain = new (std::nothrow) Chain<Element, Width, Split>;
   if (!chain) return CUSYNC_ERROR_NO_MEMORY;
   chain->params = p;
   *out = chain;
@@ -161,12 +202,12 @@ int32_t create(cusync_decode_args const& args, cusync_decode** out) {
 
 namespace cusync::kernels {
 
-template <cusync_element Element, int Width>
+template <cusync_element Element, int Width, int Split>
 DecodeFamily decode_sm90_family() {
   using Number = std::conditional_t<Element == CUSYNC_F16, cutlass::half_t, cutlass::bfloat16_t>;
-  return {{Element, uint32_t(Width), decode::max_row_tiles(Width), decode::kThreads, decode::kSharedLimit, 0},
-          decode::registers<Number, Width>,
-          decode::create<Number, Width>};
+  return {{Element, uint32_t(Width), uint32_t(Split), decode::kMaxRowTiles, decode::kThreads, decode::kSharedLimit, 0},
+          decode::registers<Number, Width, Split>,
+          decode::create<Number, Width, Split>};
 }
 
 }  // namespace cusync::kernels

@@ -56,15 +56,26 @@ struct SlotPosition {
   }
 };
 
-/// Sums of one warpgroup: RowTiles x 64 rows by Width tokens.
-template <class Element, int Width, int RowTiles>
+/// How the two warpgroups share a stage.
+enum class Sharing {
+  kChunks,   ///< chunks in turn, all (at most 64) rows
+  kRowTiles  ///< row tiles in turn, all chunks
+};
+
+/// Sums of one warpgroup: Tiles x 64 rows by Width tokens.
+template <class Element, int Width, int Tiles, Sharing By>
 struct Sums {
-  float v[RowTiles][Width / 2] = {};
+  float v[Tiles][Width / 2] = {};
+
+  /// The i-th of these row tiles among the worker's.
+  CUSYNC_DEVICE static uint32_t row_tile(uint32_t i, uint32_t group) {
+    return By == Sharing::kChunks ? i : 2 * i + group;
+  }
 
   /// Adds `Blocks` k-blocks: weights at `weights`, `block_bytes` apart, activations in the slots from `at` on.
   template <int Blocks>
-  CUSYNC_DEVICE void multiply(Params const& p, Shared const& shared, char const* weights, uint32_t block_bytes,
-                              SlotPosition& at) {
+  CUSYNC_DEVICE void multiply(Params const& p, Shared const& shared, uint32_t group, char const* weights,
+                              uint32_t block_bytes, SlotPosition& at) {
     constexpr uint64_t kStep = 32 >> 4, kTile = 64 * kRowBytes >> 4;  // 16 elements of k, 64 rows
     uint64_t activations[Blocks];
     uint32_t slots[Blocks];
@@ -87,25 +98,27 @@ struct Sums {
 #pragma unroll
       for (int k = 0; k < 4; ++k)
 #pragma unroll
-        for (int r = 0; r < RowTiles; ++r)
-          fma<typename Instruction<Element, Width>::Type>(first + b * block + r * kTile + k * kStep,
-                                                          activations[b] + k * kStep, v[r],
-                                                          std::make_index_sequence<Width / 2>{});
+        for (int i = 0; i < Tiles; ++i)
+          fma<typename Instruction<Element, Width>::Type>(
+              first + b * block + row_tile(i, group) * kTile + k * kStep, activations[b] + k * kStep, v[i],
+              std::make_index_sequence<Width / 2>{});
     cute::warpgroup_commit_batch();
     cute::warpgroup_wait<0>();
     fence();
     if (threadIdx.x % 32 == 0) {
 #pragma unroll
-      for (int b = 0; b < Blocks; ++b) ptx::mbarrier_arrive(shared.slot_empty(slots[b]));
+      for (int b = 0; b < Blocks; ++b) ptx::mbarrier_arrive(shared.slot_empty(slots[b]), kArrivals);
     }
   }
+
+  static constexpr uint32_t kArrivals = By == Sharing::kChunks ? 2 : 1;  ///< of a warp, for a chunk or slot
 
  private:
   CUSYNC_DEVICE void fence() {
 #pragma unroll
-    for (int r = 0; r < RowTiles; ++r)
+    for (int i = 0; i < Tiles; ++i)
 #pragma unroll
-      for (int i = 0; i < Width / 2; ++i) cute::warpgroup_fence_operand(v[r][i]);
+      for (int j = 0; j < Width / 2; ++j) cute::warpgroup_fence_operand(v[i][j]);
   }
 };
 
@@ -115,36 +128,52 @@ struct MathPosition {
   SlotPosition slots;
 };
 
-/// This warpgroup's half of a stage: every other chunk.
-template <int Blocks, class Element, int Width, int RowTiles>
-CUSYNC_DEVICE void main_loop(Sums<Element, Width, RowTiles>& sums, Params const& p, Shared const& shared, uint32_t s,
+/// This warpgroup's part of a stage.
+template <int Blocks, class Element, int Width, int Tiles, Sharing By>
+CUSYNC_DEVICE void main_loop(Sums<Element, Width, Tiles, By>& sums, Params const& p, Shared const& shared, uint32_t s,
                              uint32_t group, MathPosition& at) {
   Stage const& stage = p.stages[s];
   Share const& share = shared.share(s);
   uint32_t const bytes = Blocks * stage.block_bytes, chunks = share.chunks;
-  uint32_t chunk = share.start;
 #pragma unroll 1
   for (uint32_t i = 0; i < chunks; ++i) {
     at.ring.skip_for(bytes, p.ring_bytes);
-    uint32_t const blocks = blocks_in(stage, chunk);
-    if (i % 2 == group) {
+    uint32_t const blocks = blocks_in(stage, share.chunk(i));
+    if (By == Sharing::kRowTiles || i % 2 == group) {
       wait_phase(shared.chunk_full(at.ring.barrier), at.ring.parity, p.timeout_ns);
       char const* const weights = shared.ring(at.ring.offset);
       if (blocks == Blocks) {
-        sums.template multiply<Blocks>(p, shared, weights, stage.block_bytes, at.slots);
+        sums.template multiply<Blocks>(p, shared, group, weights, stage.block_bytes, at.slots);
       } else {
 #pragma unroll 1
         for (uint32_t b = 0; b < blocks; ++b)
-          sums.template multiply<1>(p, shared, weights + b * stage.block_bytes, 0, at.slots);
+          sums.template multiply<1>(p, shared, group, weights + b * stage.block_bytes, 0, at.slots);
       }
-      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.chunk_empty(at.ring.barrier));
+      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.chunk_empty(at.ring.barrier), sums.kArrivals);
       if (p.trace && threadIdx.x == 0 && i == 0)
         p.trace[blockIdx.x * p.stage_count + s].loaded = ptx::globaltimer();
     } else {
       at.slots.pass(blocks, p.activation_slots);
     }
     at.ring.pass(bytes);
-    if (++chunk == chunks) chunk = 0;
+  }
+}
+
+/// The part of a warpgroup that has no row tile: it lets everything pass.
+CUSYNC_DEVICE void pass_stage(Params const& p, Shared const& shared, uint32_t s, MathPosition& at) {
+  Stage const& stage = p.stages[s];
+  Share const& share = shared.share(s);
+#pragma unroll 1
+  for (uint32_t i = 0; i < share.chunks; ++i) {
+    at.ring.skip_for(stage.chunk_bytes(), p.ring_bytes);
+    wait_phase(shared.chunk_full(at.ring.barrier), at.ring.parity, p.timeout_ns);
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.chunk_empty(at.ring.barrier));
+    for (uint32_t b = blocks_in(stage, share.chunk(i)); b > 0; --b) {
+      wait_phase(shared.slot_full(at.slots.slot), at.slots.parity, p.timeout_ns);
+      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.slot_empty(at.slots.slot));
+      at.slots.pass(1, p.activation_slots);
+    }
+    at.ring.pass(stage.chunk_bytes());
   }
 }
 

@@ -16,7 +16,7 @@ struct Trail {
   CUSYNC_DEVICE uint32_t enter(Params const& p, Shared const& shared) {
     while (left == 0) {
       left = shared.share(stage).chunks;
-      bytes = p.stages[stage].blocks_per_chunk * p.stages[stage].block_bytes;
+      bytes = p.stages[stage].chunk_bytes();
       ++stage;
     }
     return at.skip_for(bytes, p.ring_bytes) + bytes;
@@ -34,14 +34,8 @@ struct ChunkList {
   Stage const& stage;
   Share const share;
 
-  CUSYNC_DEVICE uint32_t shared_bytes() const { return stage.blocks_per_chunk * stage.block_bytes; }
-  /// Number in k of the i-th chunk.
-  CUSYNC_DEVICE uint32_t chunk(uint32_t i) const {
-    uint32_t const chunk = share.start + i;
-    return chunk < share.chunks ? chunk : chunk - share.chunks;
-  }
   CUSYNC_DEVICE char const* source(uint32_t chunk) const {
-    return share.weights + uint64_t(chunk) * stage.blocks_per_chunk * share.block_bytes;
+    return share.weights + uint64_t(chunk << stage.chunk_shift) * share.block_bytes;
   }
 };
 
@@ -55,11 +49,11 @@ class Prefetcher {
   /// While chunk `i` cannot be issued.
   CUSYNC_DEVICE void idle(uint32_t i) {
     if (next_ < i) next_ = i;
-    if (next_ >= list_.share.chunks || (next_ - i + 1) * list_.shared_bytes() > limit_) return;
+    if (next_ >= list_.share.chunks || (next_ - i + 1) * list_.stage.chunk_bytes() > limit_) return;
     long long const now = clock64();
     if (now < due_) return;
-    due_ = now + list_.shared_bytes() / kBytesPerCycle;
-    uint32_t const chunk = list_.chunk(next_++);
+    due_ = now + list_.stage.chunk_bytes() / kBytesPerCycle;
+    uint32_t const chunk = list_.share.chunk(next_++);
     ptx::cp_async_bulk_prefetch_l2(list_.source(chunk), blocks_in(list_.stage, chunk) * list_.share.block_bytes);
   }
 
@@ -137,12 +131,12 @@ CUSYNC_DEVICE void stream_weights(Params const& p, Shared const& shared) {
   for (uint32_t s = 0; s < p.stage_count; ++s) {
     ChunkList const list{p.stages[s], shared.share(s)};
     Prefetcher prefetcher(list, p.prefetch_bytes);
-    uint32_t const bytes = list.shared_bytes();
+    uint32_t const bytes = list.stage.chunk_bytes();
 #pragma unroll 1
     for (uint32_t i = 0; i < list.share.chunks; ++i) {
       bool const ahead = list.stage.waits && i * bytes < p.ring_bytes;
       ring.reserve(bytes, ahead ? p.ahead_bytes : p.in_flight_bytes, [&] { prefetcher.idle(i); });
-      uint32_t const chunk = list.chunk(i), blocks = blocks_in(list.stage, chunk);
+      uint32_t const chunk = list.share.chunk(i), blocks = blocks_in(list.stage, chunk);
       uint64_t* const barrier = shared.chunk_full(ring.head().barrier);
       ptx::mbarrier_arrive_expect_tx(barrier, blocks * list.share.block_bytes);
       char* const to = shared.ring(ring.head().offset);

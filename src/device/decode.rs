@@ -23,12 +23,12 @@ pub fn decode_kernels() -> Vec<ffi::cusync_decode_info> {
     list
 }
 
-/// Workers of a decode kernel that are resident at once: one an SM.
-pub fn decode_workers(device: &Device) -> Result<u32> {
+/// Workers of `split` CTAs that are resident at once, a CTA an SM.
+pub fn decode_workers(device: &Device, split: u32) -> Result<u32> {
     device.enter()?;
     let mut workers = 0;
     // SAFETY: `workers` outlives the call.
-    check_status(|| "decode workers".into(), unsafe { ffi::cusync_decode_workers(&mut workers) })?;
+    check_status(|| "decode workers".into(), unsafe { ffi::cusync_decode_workers(split, &mut workers) })?;
     Ok(workers)
 }
 
@@ -139,7 +139,7 @@ pub struct DecodeTuning {
 pub struct DecodeMemory {
     /// The slots, zeroed when the pipeline is made.
     pub semaphores: Arc<DeviceBuffer<u32>>,
-    /// A word for each worker, zeroed when the pipeline is made.
+    /// A word for each CTA, zeroed when the pipeline is made.
     pub epochs: Arc<DeviceBuffer<u32>>,
     /// Where a wait that times out writes.
     pub report: Arc<Report>,
@@ -170,6 +170,8 @@ pub struct DecodeArgs {
     pub m: u32,
     /// Tokens of the MMA: 8, 16, 32 or 64; 0: the least that holds `m`.
     pub width: u32,
+    /// CTAs of a worker: 1, or 2 that share its k-blocks, for 32 and 64 tokens.
+    pub split: u32,
     /// Producers before consumers.
     pub stages: Vec<DecodeStage>,
     /// State from run to run.
@@ -180,7 +182,7 @@ pub struct DecodeArgs {
     pub mode: DecodeMode,
     /// Limit of one wait; 0: one second.
     pub timeout_ns: u64,
-    /// Where each worker notes the times of its stages: workers times stages records.
+    /// Where each CTA notes the times of its stages: CTAs times stages records.
     pub trace: Option<Arc<DeviceBuffer<ffi::cusync_trace>>>,
 }
 
@@ -188,6 +190,11 @@ impl DecodeArgs {
     /// Workers, as the weights are laid out for.
     pub fn workers(&self) -> u32 {
         self.stages.first().map_or(0, |s| s.weights.workers)
+    }
+
+    /// CTAs of a launch.
+    pub fn ctas(&self) -> u32 {
+        self.workers() * self.split
     }
 
     /// Bytes of weights that one run reads.
@@ -226,9 +233,9 @@ impl DecodeArgs {
                 self.holds("semaphore slots", self.memory.semaphores.len(), end)?;
             }
         }
-        self.holds("run counts", self.memory.epochs.len(), workers as usize)?;
+        self.holds("run counts", self.memory.epochs.len(), self.ctas() as usize)?;
         if let Some(trace) = &self.trace {
-            self.holds("trace records", trace.len(), workers as usize * self.stages.len())?;
+            self.holds("trace records", trace.len(), self.ctas() as usize * self.stages.len())?;
         }
         Ok(())
     }
@@ -271,6 +278,7 @@ impl DecodeArgs {
         ffi::cusync_decode_args {
             element: self.element,
             width: self.width,
+            split: self.split,
             m: self.m,
             workers: self.workers(),
             stage_count: stages.len() as u32,

@@ -9,6 +9,7 @@
 #![allow(unsafe_code)]
 
 pub mod helpers;
+pub mod host_decode;
 pub mod host_gemm;
 pub mod host_policy;
 

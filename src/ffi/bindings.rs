@@ -646,7 +646,7 @@ pub struct cusync_fused {
 pub const CUSYNC_MAX_DECODE_STAGES: _bindgen_ty_3 = 8;
 #[doc = "< cusync_decode_stage.producer: `a` is written before the launch"]
 pub const CUSYNC_DECODE_INPUT: _bindgen_ty_3 = 4294967295;
-#[doc = " ---- decode: a chain of GEMM stages for at most 64 tokens, one persistent kernel ---------------------------------\n\n Weights stand on the tensor cores' M side and tokens on the N side. Worker (CTA) c of P computes features (columns of\n D) [c * n / P, (c + 1) * n / P) of every stage over all of k, so nothing is split and nothing is added twice. Its\n share of the weights is laid out once (cusync_decode_relay) in the order in which it is streamed. A stage that\n others of the chain read posts one semaphore for every 64 columns of its D."]
+#[doc = " ---- decode: a chain of GEMM stages for at most 64 tokens, one persistent kernel ---------------------------------\n\n Weights stand on the tensor cores' M side and tokens on the N side. Worker c of P computes features (columns of D)\n [c * n / P, (c + 1) * n / P) of every stage over all of k, so nothing is added twice. Its share of the weights is\n laid out once (cusync_decode_relay) in the order in which it is streamed. A worker is a CTA or, with `split` 2, a\n cluster of two: each CTA then multiplies every other chunk along k, and the two exchange sums through each other's\n shared memory, each finishing half of the tokens. So an SM reads half of the activations, which is what counts\n from about 32 tokens on. A stage that others of the chain read posts one semaphore for every 64 columns of its D,\n once from each CTA that computes some of them."]
 pub type _bindgen_ty_3 = ::std::os::raw::c_uint;
 #[doc = " One stage: d = act(a w + bias) + residual or, gated, d = silu(a wg) * (a wu)."]
 #[repr(C)]
@@ -724,14 +724,16 @@ pub struct cusync_decode_args {
     pub width: u32,
     #[doc = "< tokens, at most `width`"]
     pub m: u32,
-    #[doc = "< CTAs; all of them must be resident at once, one an SM"]
+    #[doc = "< CTAs of a worker: 1, or 2 (`width` 32 and 64 only)"]
+    pub split: u32,
+    #[doc = "< all of them must be resident at once, a CTA an SM"]
     pub workers: u32,
     pub stage_count: u32,
     #[doc = "< host array, producers before consumers"]
     pub stages: *const cusync_decode_stage,
     #[doc = "< device: the plan's slots, zeroed once"]
     pub semaphores: *mut u32,
-    #[doc = "< device: a word for each worker, zeroed once"]
+    #[doc = "< device: a word for each CTA, zeroed once"]
     pub epochs: *mut u32,
     #[doc = "< weights that one ring entry aims at"]
     pub chunk_bytes: u32,
@@ -755,7 +757,7 @@ pub struct cusync_decode_args {
     pub timeout_ns: ::std::os::raw::c_ulonglong,
     #[doc = "< device pointer of a pinned host record"]
     pub report: *mut cusync_report,
-    #[doc = "< device, or NULL: workers * stage_count records, `item` being the stage"]
+    #[doc = "< device, or NULL: CTAs * stage_count records, `item` being the stage"]
     pub trace: *mut cusync_trace,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -767,10 +769,12 @@ const _: () = {
     ["Offset of field: cusync_decode_args::width"]
         [::std::mem::offset_of!(cusync_decode_args, width) - 4usize];
     ["Offset of field: cusync_decode_args::m"][::std::mem::offset_of!(cusync_decode_args, m) - 8usize];
+    ["Offset of field: cusync_decode_args::split"]
+        [::std::mem::offset_of!(cusync_decode_args, split) - 12usize];
     ["Offset of field: cusync_decode_args::workers"]
-        [::std::mem::offset_of!(cusync_decode_args, workers) - 12usize];
+        [::std::mem::offset_of!(cusync_decode_args, workers) - 16usize];
     ["Offset of field: cusync_decode_args::stage_count"]
-        [::std::mem::offset_of!(cusync_decode_args, stage_count) - 16usize];
+        [::std::mem::offset_of!(cusync_decode_args, stage_count) - 20usize];
     ["Offset of field: cusync_decode_args::stages"]
         [::std::mem::offset_of!(cusync_decode_args, stages) - 24usize];
     ["Offset of field: cusync_decode_args::semaphores"]
@@ -819,6 +823,8 @@ pub struct cusync_decode_info {
     pub element: u32,
     #[doc = "< tokens"]
     pub width: u32,
+    #[doc = "< CTAs of a worker"]
+    pub split: u32,
     #[doc = "< most 64-row tiles of weights that a worker may own in a stage"]
     pub row_tiles: u32,
     pub threads: u32,
@@ -827,20 +833,22 @@ pub struct cusync_decode_info {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_decode_info"][::std::mem::size_of::<cusync_decode_info>() - 24usize];
+    ["Size of cusync_decode_info"][::std::mem::size_of::<cusync_decode_info>() - 28usize];
     ["Alignment of cusync_decode_info"][::std::mem::align_of::<cusync_decode_info>() - 4usize];
     ["Offset of field: cusync_decode_info::element"]
         [::std::mem::offset_of!(cusync_decode_info, element) - 0usize];
     ["Offset of field: cusync_decode_info::width"]
         [::std::mem::offset_of!(cusync_decode_info, width) - 4usize];
+    ["Offset of field: cusync_decode_info::split"]
+        [::std::mem::offset_of!(cusync_decode_info, split) - 8usize];
     ["Offset of field: cusync_decode_info::row_tiles"]
-        [::std::mem::offset_of!(cusync_decode_info, row_tiles) - 8usize];
+        [::std::mem::offset_of!(cusync_decode_info, row_tiles) - 12usize];
     ["Offset of field: cusync_decode_info::threads"]
-        [::std::mem::offset_of!(cusync_decode_info, threads) - 12usize];
+        [::std::mem::offset_of!(cusync_decode_info, threads) - 16usize];
     ["Offset of field: cusync_decode_info::shared_bytes"]
-        [::std::mem::offset_of!(cusync_decode_info, shared_bytes) - 16usize];
+        [::std::mem::offset_of!(cusync_decode_info, shared_bytes) - 20usize];
     ["Offset of field: cusync_decode_info::registers"]
-        [::std::mem::offset_of!(cusync_decode_info, registers) - 20usize];
+        [::std::mem::offset_of!(cusync_decode_info, registers) - 24usize];
 };
 #[repr(C)]
 #[derive(Debug)]
@@ -870,8 +878,8 @@ unsafe extern "C" {
     pub fn cusync_fused_launch(fused: *const cusync_fused, launch: *const cusync_launch) -> i32;
     pub fn cusync_fused_destroy(fused: *mut cusync_fused);
     pub fn cusync_decode_kernels(out: *mut cusync_decode_info, capacity: u32) -> u32;
-    #[doc = " Workers that are resident at once on the current device: one an SM."]
-    pub fn cusync_decode_workers(workers: *mut u32) -> i32;
+    #[doc = " Workers of `split` CTAs that are resident at once on the current device, a CTA an SM."]
+    pub fn cusync_decode_workers(split: u32, workers: *mut u32) -> i32;
     #[doc = " Bytes of a stage's re-laid weights: `n` columns of d, gated or not, k rounded up to 64."]
     pub fn cusync_decode_weights_bytes(operation: u32, k: u32, n: u32) -> ::std::os::raw::c_ulonglong;
     #[doc = " Lays out the k x n row-major `weights` (of a gated stage: the gate's, and `up` the other; else `up` is NULL) for\n `workers` workers into `out`, asynchronously on `stream`."]
@@ -978,5 +986,17 @@ unsafe extern "C" {
         posts: *mut u32,
         capacity: u32,
     ) -> u32;
+    #[doc = " Byte offset of element `at_k` of a feature's weights (`up`: 1 for the up weights of a gated stage) after\n cusync_decode_relay."]
+    pub fn cusync_host_decode_weight(
+        operation: u32,
+        k: u32,
+        n: u32,
+        workers: u32,
+        feature: u32,
+        up: u32,
+        at_k: u32,
+    ) -> ::std::os::raw::c_ulonglong;
+    #[doc = " Workers that post the semaphore of 64-wide column tile `tile`."]
+    pub fn cusync_host_decode_owners(n: u32, workers: u32, tile: u32) -> u32;
     pub fn cusync_host_tile_at(order: *const cusync_order, i: u32, m: *mut u32, n: *mut u32);
 }

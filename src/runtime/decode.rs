@@ -128,6 +128,7 @@ impl Pipeline {
             element: element_code(graph.element),
             m: graph.stages.first().map_or(0, |s| s.m),
             width: decode.width,
+            split: 1,
             stages: stages.collect::<Result<_>>()?,
             memory: few.memory.clone(),
             tuning: DecodeTuning::default(),

@@ -67,6 +67,7 @@ pub struct Rig {
     pub model: Model,
     element: u32,
     m: u32,
+    split: u32,
     /// The input, then each layer's output.
     tensors: Vec<Values>,
     biases: Vec<Option<Values>>,
@@ -78,9 +79,10 @@ pub struct Rig {
 }
 
 impl Rig {
-    pub fn new(device: &Device, model: &Model, m: u32, element: u32, sets: usize) -> Rig {
+    /// Operands for `m` tokens and workers of `split` CTAs.
+    pub fn new(device: &Device, model: &Model, (m, split): (u32, u32), element: u32, sets: usize) -> Rig {
         let stream = Stream::new(device).expect("a stream");
-        let workers = decode_workers(device).expect("the device answers");
+        let workers = decode_workers(device, split).expect("the device answers");
         let random = |len: usize, scale: f32, seed: u32| {
             let buffer = DeviceBuffer::<u16>::new(device, len, "a random operand").expect("fits");
             helpers::fill_random(&buffer, element, scale, seed, &stream).expect("fills");
@@ -121,11 +123,11 @@ impl Rig {
         let zeroed = |len| Arc::new(DeviceBuffer::zeroed(device, len, "semaphores").expect("fits"));
         let memory = DecodeMemory {
             semaphores: zeroed(slots),
-            epochs: zeroed(workers as usize),
+            epochs: zeroed((workers * split) as usize),
             report: Arc::new(Report::new(device).expect("a report")),
         };
         let (device, model) = (device.clone(), model.clone());
-        Rig { device, stream, model, element, m, tensors, biases, sources, sets: laid_out, memory }
+        Rig { device, stream, model, element, m, split, tensors, biases, sources, sets: laid_out, memory }
     }
 
     pub fn args(&self, set: usize) -> DecodeArgs {
@@ -151,7 +153,8 @@ impl Rig {
             name: self.model.name.into(),
             element: self.element,
             m: self.m,
-            width: 0,
+            width: if self.split == 2 { self.m.next_multiple_of(32) } else { 0 },
+            split: self.split,
             stages: self.model.layers.iter().enumerate().map(stage).collect(),
             memory: self.memory.clone(),
             tuning: DecodeTuning::default(),
@@ -274,7 +277,7 @@ impl Rig {
     /// Where the time of one run over weight set `set` went, after runs over the other sets.
     pub fn trace(&self, set: usize, tuning: DecodeTuning) -> Vec<ffi::cusync_trace> {
         let args = DecodeArgs { tuning, ..self.args(set) };
-        let records = args.workers() as usize * args.stages.len();
+        let records = args.ctas() as usize * args.stages.len();
         let trace = DeviceBuffer::zeroed(&self.device, records, "trace").expect("fits");
         let trace = Arc::new(trace);
         let traced = DecodeArgs { trace: Some(trace.clone()), ..args };

@@ -206,9 +206,10 @@ CUSYNC_DEVICE bool mbarrier_test_wait_parity(uint64_t* barrier, uint32_t parity)
   return complete != 0;
 }
 
-/// Arrives once, releasing this thread's accesses to shared memory.
-CUSYNC_DEVICE void mbarrier_arrive(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(uint32_t(__cvta_generic_to_shared(barrier)))
+/// Arrives `count` times, releasing this thread's accesses to shared memory.
+CUSYNC_DEVICE void mbarrier_arrive(uint64_t* barrier, uint32_t count = 1) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(uint32_t(__cvta_generic_to_shared(barrier))),
+               "r"(count)
                : "memory");
 }
 
@@ -252,6 +253,34 @@ CUSYNC_DEVICE void cp_async_mbarrier_arrive_noinc(uint64_t* barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(
                    uint32_t(__cvta_generic_to_shared(barrier)))
                : "memory");
+}
+
+// ---- shared memory of the cluster's other CTAs ------------------------------------------------------------------
+
+/// The address, in the window of the whole cluster, of what lies at `shared` in CTA `rank`.
+CUSYNC_DEVICE uint32_t mapa_shared_cluster(void const* shared, uint32_t rank) {
+  uint32_t remote;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(uint32_t(__cvta_generic_to_shared(shared))), "r"(rank));
+  return remote;
+}
+
+/// Stores 16 bytes into another CTA's shared memory; `barrier`, there too, counts them when they have arrived.
+CUSYNC_DEVICE void st_async_shared_cluster(uint32_t remote, float4 value, uint32_t barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(remote),
+      "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(barrier)
+      : "memory");
+}
+
+/// Arrives once at another CTA's barrier, releasing this thread's accesses to the cluster.
+CUSYNC_DEVICE void mbarrier_arrive_release_cluster(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+/// Waits until every thread of the cluster has come here; orders memory accesses.
+CUSYNC_DEVICE void barrier_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 // ---- programmatic dependent launch ----------------------------------------------------------------------------

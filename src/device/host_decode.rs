@@ -1,0 +1,138 @@
+//! The decode kernels' layout arithmetic, compiled for the host: where a weight lies, who posts a column tile.
+
+use crate::ffi;
+
+/// The weights of one stage, laid out for `workers` workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WeightLayout {
+    /// Whether each feature has a gate and an up row.
+    pub gated: bool,
+    /// Length of a row.
+    pub k: u32,
+    /// Features: columns of the output.
+    pub n: u32,
+    /// Workers (CTAs).
+    pub workers: u32,
+}
+
+impl WeightLayout {
+    fn operation(&self) -> u32 {
+        if self.gated { ffi::CUSYNC_GATED_GEMM } else { ffi::CUSYNC_GEMM }
+    }
+
+    /// Bytes of all weights.
+    pub fn bytes(&self) -> u64 {
+        // SAFETY: arithmetic only.
+        unsafe { ffi::cusync_decode_weights_bytes(self.operation(), self.k, self.n) }
+    }
+
+    /// Byte offset of element `k` of a feature's plain (or gate) row, or of its up row.
+    pub fn offset(&self, feature: u32, up: bool, k: u32) -> u64 {
+        let up = u32::from(up);
+        // SAFETY: arithmetic only.
+        unsafe {
+            ffi::cusync_host_decode_weight(self.operation(), self.k, self.n, self.workers, feature, up, k)
+        }
+    }
+}
+
+/// Workers that post the semaphore of 64-wide column tile `tile` of `n` columns.
+pub fn owners(n: u32, workers: u32, tile: u32) -> u32 {
+    // SAFETY: arithmetic only.
+    unsafe { ffi::cusync_host_decode_owners(n, workers, tile) }
+}
+
+#[cfg(test)]
+mod tests {
+    use cusync_gen::schedule::decode::{base, column_tiles};
+
+    use super::*;
+
+    const SHAPES: [(bool, u32, u32, u32); 9] = [
+        (false, 64, 264, 132),
+        (false, 128, 6144, 132),
+        (false, 200, 1000, 132),
+        (false, 72, 40, 132),
+        (false, 8, 1, 1),
+        (true, 64, 2752, 132),
+        (true, 136, 3584, 132),
+        (true, 192, 1000, 7),
+        (true, 72, 24, 132),
+    ];
+
+    fn layouts() -> impl Iterator<Item = WeightLayout> {
+        SHAPES.into_iter().map(|(gated, k, n, workers)| WeightLayout { gated, k, n, workers })
+    }
+
+    #[test]
+    fn every_weight_has_a_place_of_its_own() {
+        for layout in layouts() {
+            let mut taken = vec![false; layout.bytes() as usize / 2];
+            for feature in 0..layout.n {
+                for up in [false, true].into_iter().take(1 + usize::from(layout.gated)) {
+                    for k in 0..layout.k {
+                        let at = layout.offset(feature, up, k) as usize;
+                        assert!(at.is_multiple_of(2) && !std::mem::replace(&mut taken[at / 2], true));
+                    }
+                }
+            }
+            let rows = u64::from(layout.n) * (1 + u64::from(layout.gated));
+            assert_eq!(layout.bytes(), rows * u64::from(layout.k.div_ceil(64)) * 128, "{layout:?}");
+        }
+    }
+
+    /// What a worker's copies leave in shared memory for one k-block, read as WGMMA reads rows of 128 bytes: row r of
+    /// the block, its 16-byte pieces exchanged by r modulo 8. A gated stage has 8 gate rows, then the 8 up rows of the
+    /// same features; the copy of the last group's up rows is apart.
+    #[test]
+    fn copies_bring_rows_where_the_tensor_cores_look() {
+        for layout in layouts() {
+            for worker in 0..layout.workers {
+                let first = base(layout.n, layout.workers, worker);
+                let count = base(layout.n, layout.workers, worker + 1) - first;
+                let stored = u64::from(count) * (1 + u64::from(layout.gated));
+                let head = if layout.gated { count / 8 * 16 + count % 8 } else { count };
+                let start =
+                    u64::from(first) * (1 + u64::from(layout.gated)) * u64::from(layout.k.div_ceil(64)) * 128;
+                for feature in 0..count {
+                    for up in [false, true].into_iter().take(1 + usize::from(layout.gated)) {
+                        for k in 0..layout.k {
+                            let block = start + u64::from(k / 64) * stored * 128;
+                            let within = layout.offset(first + feature, up, k) - block;
+                            let (row, byte) = (within as u32 / 128, within as u32 % 128);
+                            assert!(u64::from(row) < stored, "{layout:?} worker {worker}");
+                            let row = if row < head { row } else { row - head + count / 8 * 16 + 8 };
+                            let want = match layout.gated {
+                                false => feature,
+                                true => feature / 8 * 16 + u32::from(up) * 8 + feature % 8,
+                            };
+                            assert_eq!(row, want, "{layout:?} worker {worker} feature {feature}");
+                            let piece = (k % 64 / 8) ^ (row % 8);
+                            assert_eq!(byte, piece * 16 + k % 8 * 2, "{layout:?} k {k}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn plan_and_kernel_agree_on_the_posts() {
+        for (n, workers) in
+            [(6144, 132), (2752, 132), (3584, 132), (1000, 132), (72, 132), (40, 7), (8, 132), (64, 1)]
+        {
+            let mut posts = vec![0; u32::div_ceil(n, 64) as usize];
+            for worker in 0..workers {
+                let columns = base(n, workers, worker)..base(n, workers, worker + 1);
+                column_tiles(&columns).for_each(|tile| posts[tile as usize] += 1);
+            }
+            for (tile, posts) in posts.into_iter().enumerate() {
+                assert_eq!(
+                    owners(n, workers, tile as u32),
+                    posts,
+                    "{n} columns, {workers} workers, tile {tile}"
+                );
+            }
+        }
+    }
+}
