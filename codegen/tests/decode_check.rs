@@ -1,5 +1,10 @@
 //! Decode plans: sound ones are proved, mutants are refuted for the right reason.
 
+mod support;
+
+use std::io::Write as _;
+use std::process::Stdio;
+
 use cusync_gen::check::{
     Candidate, Coupling, DecodeEvent, DecodeProgram, EpochSource, Executor, GeneratedDecode, Obligation,
     Report, StoreCompletion, check, judge, judge_decode,
@@ -7,7 +12,8 @@ use cusync_gen::check::{
 use cusync_gen::choose;
 use cusync_gen::device::Device;
 use cusync_gen::graph::{Resolved, StageId};
-use cusync_gen::schedule::decode::{COLUMN_TILE, Decode, base};
+use cusync_gen::schedule::decode::{COLUMN_TILE, Decode, base, owners_of_tile};
+use support::{compile, cxx, root, scratch};
 
 const GPT3: &str = include_str!("../../policies/gpt3_mlp.ron");
 const LLAMA: &str = include_str!("../../policies/llama65_mlp.ron");
@@ -105,6 +111,49 @@ fn shares_are_equal() {
         let (least, most) = (lengths.iter().min(), lengths.iter().max());
         assert_eq!(lengths.iter().sum::<u32>(), columns);
         assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 1));
+    }
+}
+
+/// The arithmetic that kernels run, compiled for the host, against what `check` reckons with.
+#[test]
+fn shares_are_those_of_the_kernel() {
+    let program = scratch("decode_layout").join("driver");
+    let mut command = cxx();
+    command.arg(root().join("codegen/tests/support/decode_layout.cpp")).arg("-o").arg(&program);
+    compile(command);
+    let mut cases =
+        vec![(1, 1), (1, 132), (7, 132), (64, 3), (2752, 132), (6144, 132), (12288, 132), (8192, 78)];
+    cases.extend((0..200u32).map(|i| (1 + i * 7919 % 5000, 1 + i * 104_729 % 150)));
+    let mut child = std::process::Command::new(program)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the driver runs");
+    let text: String = cases.iter().map(|(c, w)| format!("{c} {w}\n")).collect();
+    child.stdin.take().expect("piped").write_all(text.as_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    let lines = String::from_utf8(output.stdout).expect("text");
+    assert_eq!(lines.lines().count(), cases.len());
+    for ((columns, workers), line) in cases.into_iter().zip(lines.lines()) {
+        let begins = (0..=workers).map(|w| format!("{} ", base(columns, workers, w))).collect::<String>();
+        let owners = (0..columns.div_ceil(COLUMN_TILE))
+            .map(|t| format!(" {}", owners_of_tile(t, columns, workers)))
+            .collect::<String>();
+        assert_eq!(line, format!("{begins}|{owners}"), "{columns} columns, {workers} workers");
+        // Owners, counted.
+        for tile in 0..columns.div_ceil(COLUMN_TILE) {
+            let (from, to) = (tile * COLUMN_TILE, ((tile + 1) * COLUMN_TILE).min(columns));
+            let meets = |w: &u32| {
+                let (a, b) = (base(columns, workers, *w), base(columns, workers, w + 1));
+                a < b && a < to && from < b
+            };
+            let counted = (0..workers).filter(meets).count() as u32;
+            assert_eq!(
+                owners_of_tile(tile, columns, workers),
+                counted,
+                "tile {tile} of {columns}, {workers}"
+            );
+        }
     }
 }
 

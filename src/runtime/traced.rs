@@ -22,7 +22,7 @@ pub struct ItemTrace {
     pub item: Item,
     /// The CTA turned to the item.
     pub begin: u64,
-    /// The waits of its first k-block were satisfied.
+    /// Its waits were satisfied: those of its first k-block at least, those of all at most.
     pub ready: u64,
     /// Its first k-block had arrived.
     pub loaded: u64,

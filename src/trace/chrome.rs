@@ -30,7 +30,8 @@ fn item(process: usize, stage: &str, t: &ItemTrace, start: u64) -> Vec<Value> {
         Part::Whole => "whole".to_owned(),
         other => format!("{other:?}"),
     };
-    let kinds = [("wait", t.ready), ("load", t.loaded), ("math", t.math_end), ("epilogue", t.end)];
+    let kinds =
+        [("wait", t.ready.min(t.loaded)), ("load", t.loaded), ("math", t.math_end), ("epilogue", t.end)];
     let mut now = t.begin;
     let mut events = Vec::new();
     for (kind, until) in kinds {

@@ -12,11 +12,12 @@ pub struct Shares {
     /// From an item's first k-block in shared memory to its last k-block multiplied. Stalls inside the loop, for late copies
     /// or for waits of later k-blocks, are in it.
     pub math_us: f64,
-    /// From the last multiplication until the results have left the registers: activation, partial sums, stores.
+    /// From the last multiplication until the results have left the registers: activation, partial sums and waits for those of
+    /// others, stores.
     pub epilogue_us: f64,
-    /// From the moment an item may load to its first k-block in shared memory.
+    /// From then to its first k-block in shared memory, where the waits came first.
     pub load_us: f64,
-    /// From turning to an item until the waits of its first k-block are satisfied.
+    /// From turning to an item until its waits are satisfied, or its first k-block has arrived, whichever is first.
     pub wait_us: f64,
     /// The rest: before an SM's first item and after its last, between kernels, and SMs without items.
     pub idle_us: f64,
@@ -34,11 +35,13 @@ impl Shares {
         let mut sums = [0u64; 4];
         for list in by_sm.values_mut() {
             list.sort_by_key(|t| (t.begin, t.end));
-            // A time that precedes the one before it cost nothing: the load warp runs ahead of the arithmetic.
+            // A time that precedes the one before it cost nothing: the load warp runs ahead of the arithmetic. It also notes
+            // that an item is ready when the last of its waits is satisfied, which may be long after the first loads.
             let mut now = begin;
             for t in list {
                 now = now.max(t.begin);
-                for (sum, next) in sums.iter_mut().zip([t.ready, t.loaded, t.math_end, t.end]) {
+                let ready = t.ready.min(t.loaded);
+                for (sum, next) in sums.iter_mut().zip([ready, t.loaded, t.math_end, t.end]) {
                     *sum += next.saturating_sub(now);
                     now = now.max(next);
                 }
@@ -62,6 +65,12 @@ mod tests {
         let item = Item { stage: StageId(0), m: 0, n: 0, k_begin: 0, k_end: 1, part: Part::Whole };
         let [begin, ready, loaded, math_end, end] = times.map(|us| us * 1000);
         ItemTrace { worker: sm, cta: 0, sm, item, begin, ready, loaded, math_end, end }
+    }
+
+    #[test]
+    fn waits_of_later_k_blocks_count_as_arithmetic() {
+        let shares = Shares::of(&[item(0, [0, 7, 3, 10, 11])], 1);
+        assert_eq!((shares.wait_us, shares.load_us, shares.math_us), (3.0, 0.0, 7.0));
     }
 
     #[test]
