@@ -2,13 +2,14 @@
 
 use cusync::runtime::executor_name;
 use cusync_gen::check::Executor;
+use cusync_gen::device::Device;
 use cusync_gen::graph::Graph;
 use cusync_gen::schedule::decode::{COLUMN_TILE, Decode};
-use cusync_gen::schedule::{Mode, Part, Schedule};
+use cusync_gen::schedule::{Breakdown, Mode, Part, Request, Schedule};
 
 use super::fault::Fault;
 use super::prove::Proof;
-use super::report::{CheckReport, DecodeReport, ScheduleReport};
+use super::report::{CheckReport, DecodeReport, ScheduleReport, TimeReport};
 use super::request::Target;
 
 /// The executor that a device is planned for where none is stated.
@@ -26,7 +27,7 @@ pub(crate) fn check(target: &Target) -> Result<CheckReport, Fault> {
     let executor = usual_executor(target);
     let proof = Proof::of(target, executor)?;
     let graph = &proof.candidate().graph;
-    let schedule = schedule(graph, proof.candidate().schedule.as_ref());
+    let schedule = schedule(graph, &target.device, proof.candidate().schedule.as_ref());
     let decode = decode(proof.candidate().decode.as_ref());
     Ok(CheckReport {
         verdict: if proof.proved() { "proved" } else { "refuted" },
@@ -42,7 +43,11 @@ pub(crate) fn check(target: &Target) -> Result<CheckReport, Fault> {
 }
 
 /// A schedule in numbers.
-pub(crate) fn schedule(graph: &Graph, schedule: Option<&Schedule>) -> Option<ScheduleReport> {
+pub(crate) fn schedule(
+    graph: &Graph,
+    device: &Device,
+    schedule: Option<&Schedule>,
+) -> Option<ScheduleReport> {
     let schedule = schedule?;
     let tile = graph.stages.first()?.mma_tile;
     let count = |of: &dyn Fn(&Part) -> bool| schedule.sequence.iter().filter(|i| of(&i.part)).count();
@@ -60,7 +65,31 @@ pub(crate) fn schedule(graph: &Graph, schedule: Option<&Schedule>) -> Option<Sch
         parts: count(&|part| *part != Part::Whole),
         slabs: schedule.slabs,
         predicted_us: schedule.predicted_us,
+        shares: breakdown(graph, device, schedule).map(|b| {
+            let mean = b.mean();
+            TimeReport {
+                math_us: mean.math_us,
+                fixed_us: mean.fixed_us,
+                wait_us: mean.wait_us,
+                split_us: mean.split_us,
+                idle_us: mean.idle_us,
+            }
+        }),
     })
+}
+
+/// Where the predicted time of a schedule goes; `None` for one that the scheduler would not make, such as one that was put
+/// into another order.
+pub(crate) fn breakdown(graph: &Graph, device: &Device, schedule: &Schedule) -> Option<Breakdown> {
+    let request = Request {
+        workers: schedule.lists.len() as u32,
+        cluster: schedule.cluster,
+        mode: schedule.mode,
+        splits: true,
+        cost: &device.cost_model(),
+    };
+    let (made, breakdown) = cusync_gen::schedule::explain(graph, &request);
+    (made == *schedule).then_some(breakdown)
 }
 
 /// A decode plan in numbers.

@@ -41,7 +41,7 @@ pub(crate) fn explain(target: &Target) -> Result<ExplainReport, Fault> {
                 alternatives: c.alternatives.clone(),
             })
             .collect(),
-        schedule: schedule(plan.graph(), plan.schedule()),
+        schedule: schedule(plan.graph(), plan.device(), plan.schedule()),
         decode: decode(plan.decode()),
         predicted: predicted(&plan),
     })
@@ -57,7 +57,10 @@ pub(crate) fn stages(plan: &Plan) -> Vec<StageReport> {
         tiles: s.tiles(),
         k_blocks: s.k_blocks,
         waves: f64::from(s.tiles()) / f64::from(plan.device().sms),
-        order: order_name(order),
+        order: match plan.executor() {
+            Executor::Fused => "by schedule".into(),
+            _ => order_name(order),
+        },
     };
     plan.graph().stages.iter().zip(plan.orders()).map(of).collect()
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::fault::Fault;
 use super::report::{
     BenchReport, CheckReport, DecodeReport, DoctorReport, ExplainReport, ObligationReport, PredictionReport,
-    Report, RunReport, ScheduleReport, SimulateReport, StageReport,
+    Report, RunReport, ScheduleReport, SimulateReport, StageReport, TimeReport,
 };
 use super::request::Output;
 
@@ -140,6 +140,19 @@ fn decode_line(d: &DecodeReport) -> String {
     )
 }
 
+fn shares_line(t: &TimeReport) -> String {
+    let total = t.math_us + t.fixed_us + t.wait_us + t.split_us + t.idle_us;
+    let share = |us: f64| format!("{:.1} %", us / total * 100.0);
+    format!(
+        "of a worker's predicted time: {} multiplying, {} ring fills and epilogues, {} waiting, {} partial sums, {} idle",
+        share(t.math_us),
+        share(t.fixed_us),
+        share(t.wait_us),
+        share(t.split_us),
+        share(t.idle_us)
+    )
+}
+
 fn schedule_line(s: &ScheduleReport) -> String {
     let splits = match s.split_tiles {
         0 => "no tile split".into(),
@@ -195,6 +208,7 @@ fn explain(page: &mut Page, r: &ExplainReport) {
         }),
     );
     r.schedule.iter().for_each(|s| page.line(schedule_line(s)));
+    r.schedule.iter().filter_map(|s| s.shares.as_ref()).for_each(|t| page.line(shares_line(t)));
     r.decode.iter().for_each(|d| page.line(decode_line(d)));
     for c in &r.choices {
         let stated = if c.stated { " (stated)" } else { "" };

@@ -43,6 +43,20 @@ pub(crate) struct ScheduleReport {
     pub(crate) parts: usize,
     pub(crate) slabs: u32,
     pub(crate) predicted_us: f64,
+    /// Where a worker's predicted time goes, on average.
+    pub(crate) shares: Option<TimeReport>,
+}
+
+/// What a worker does with its time, microseconds; the sum is the length of the schedule.
+#[derive(Serialize)]
+pub(crate) struct TimeReport {
+    pub(crate) math_us: f64,
+    /// Ring fills and epilogues.
+    pub(crate) fixed_us: f64,
+    pub(crate) wait_us: f64,
+    /// Slabs written and added.
+    pub(crate) split_us: f64,
+    pub(crate) idle_us: f64,
 }
 
 /// The plan of a decode kernel.

@@ -4,7 +4,7 @@ use cusync::runtime::executor_name;
 use cusync_gen::check::Executor;
 use cusync_gen::simulate::simulate as predict;
 
-use super::check::{dims, usual_executor};
+use super::check::{breakdown, dims, usual_executor};
 use super::fault::Fault;
 use super::prove::Proof;
 use super::report::{PredictedStage, PredictedTime, SimulateReport};
@@ -45,12 +45,21 @@ pub(crate) fn simulate(target: &Target) -> Result<SimulateReport, Fault> {
             let fused = proof.candidate();
             let chain = fused.schedule.as_ref().map(|s| s.predicted_us);
             let time = chain.or(fused.decode.as_ref().map(|d| d.predicted_us));
+            let spans = fused.schedule.as_ref().and_then(|s| breakdown(&fused.graph, &target.device, s));
+            let spans = spans.map(|b| b.stages).unwrap_or_default();
+            let stages = fused.graph.stages.iter().zip(spans);
             if let Some(time_us) = time.filter(|_| proof.proved()) {
                 times.push(PredictedTime {
                     executor: executor_name(Executor::Fused),
                     time_us,
                     speedup: serial_us / time_us,
-                    stages: Vec::new(),
+                    stages: stages
+                        .map(|(s, (begin_us, end_us))| PredictedStage {
+                            name: s.name.clone(),
+                            begin_us,
+                            end_us,
+                        })
+                        .collect(),
                 });
             }
         }

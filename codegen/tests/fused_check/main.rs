@@ -2,6 +2,7 @@
 
 mod kernels;
 mod lists;
+mod model;
 mod shares;
 mod tiles;
 
