@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use cusync_gen::check::{
     Candidate, Coupling, DecodeEvent, DecodeProgram, EpochSource, Executor, GeneratedDecode, Obligation,
-    Report, StoreCompletion, check, judge, judge_decode,
+    Report, StoreCompletion, Tokens, check, judge, judge_decode,
 };
 use cusync_gen::choose;
 use cusync_gen::device::Device;
@@ -89,12 +89,13 @@ fn sound_plans_are_proved() {
             let plan = check(c).expect("proved");
             let decode = plan.decode().expect("carried");
             assert!(plan.schedule().is_none() && plan.executor() == Executor::Fused);
+            assert_eq!((decode.split, decode.workers), if m > 32 { (2, 66) } else { (1, 132) });
             let tiles = |s: usize| plan.graph().stages[s].n.div_ceil(COLUMN_TILE);
             assert_eq!(plan.slot_count(), tiles(0) + tiles(1));
             assert_eq!(decode.stages[1].slot_base, tiles(0));
             assert!(decode.width >= m as u32 && (decode.width < 2 * m as u32 || decode.width == 8));
             // A column tile has the posts of its owners.
-            assert!(decode.stages[0].posts.iter().all(|posts| (2..=5).contains(posts)));
+            assert!(decode.stages[0].posts.iter().all(|posts| (2..=6).contains(posts)));
             assert!(
                 decode.stages[1].posts.iter().all(|posts| *posts == 0),
                 "nobody waits for the last stage"
@@ -162,9 +163,7 @@ fn chains_without_a_decode_plan() {
     let why = |source: &str, m| choose::decode(&resolved(source, m), h200()).expect_err("none").message;
     assert!(why(GPT3, 65).contains("`up` has 65 rows; a decode kernel takes 64"));
     let wide = GPT3.replace("\"I\": 6144", "\"I\": 33792");
-    assert!(
-        why(&wide, 33).contains("`up` gives a CTA 256 rows of weights; at 64 tokens it has room for 128")
-    );
+    assert!(why(&wide, 33).contains("`up` gives a worker 512 rows of weights; it has room for 256"));
     assert!(choose::decode(&resolved(&wide, 32), h200()).is_ok());
     assert!(
         why(include_str!("../../policies/chain3.ron"), 8).contains("tiles, orders or policies are stated")
@@ -196,17 +195,17 @@ fn plans_that_the_kernel_would_not_follow() {
     let c = edit(|d| {
         d.stages.pop();
     });
-    refuted(&c, Obligation::Bounds, &["a decode plan of 1 stages and 132 CTAs for 2 stages"]);
+    refuted(&c, Obligation::Bounds, &["a decode plan of 1 stages and 132 workers for 2 stages"]);
     let c = edit(|d| d.stages[1].bounds[131] += 1);
     refuted(
         &c,
         Obligation::Bounds,
-        &["`down` lets CTA 131 begin at column 8130, and the kernel lets it begin at 8129"],
+        &["`down` lets worker 131 begin at column 8130, and the kernel lets it begin at 8129"],
     );
     let c = edit(|d| {
         d.stages[0].bounds.remove(3);
     });
-    refuted(&c, Obligation::Bounds, &["`gate_up` has 132 bounds for 132 CTAs"]);
+    refuted(&c, Obligation::Bounds, &["`gate_up` has 132 bounds for 132 workers"]);
     let c = edit(|d| {
         d.stages[0].posts.pop();
     });
@@ -221,6 +220,12 @@ fn plans_that_the_kernel_would_not_follow() {
     refuted(&c, Obligation::Bounds, &["`down` begins its slots at 1, the stages before it have 43"]);
     let c = edit(|d| d.stages[1].producer = None);
     refuted(&c, Obligation::Bounds, &["`down` is said to read stage None"]);
+    let c = edit(|d| d.split = 2);
+    refuted(
+        &c,
+        Obligation::Bounds,
+        &["`gate_up` states", "posts to column tile 0, and the kernel reckons with"],
+    );
     let c = edit(|d| d.width = 16);
     refuted(&c, Obligation::Bounds, &["`gate_up` has 8 rows, and the kernel is for 16"]);
 }
@@ -242,8 +247,9 @@ fn a_residual_is_the_ctas_own_work() {
     let other = mutated(&c, |stage, _, events| {
         // One column more than its own.
         let widen = |e| match e {
-            DecodeEvent::Residual { stage: from, columns } if stage == 2 => {
-                DecodeEvent::Residual { stage: from, columns: columns.start..(columns.end + 1).min(2048) }
+            DecodeEvent::Residual { stage: from, columns, tokens } if stage == 2 => {
+                let columns = columns.start..(columns.end + 1).min(2048);
+                DecodeEvent::Residual { stage: from, columns, tokens }
             }
             other => other,
         };
@@ -256,14 +262,120 @@ fn a_residual_is_the_ctas_own_work() {
     );
 }
 
+/// 64 tokens: 66 workers of two CTAs that share k.
+fn in_pairs(source: &str) -> Candidate {
+    let c = choose::decode(&resolved(source, 64), h200()).expect("a decode plan");
+    assert_eq!(c.decode.as_ref().map(|d| (d.split, d.workers)), Some((2, 66)));
+    c
+}
+
+#[test]
+fn a_cta_that_sends_its_sums_too_late_or_never() {
+    let c = in_pairs(LLAMA);
+    assert_eq!(judge(&c).refutations, []);
+    let silent = filtered(&c, |_, cta, e| cta != 7 || !matches!(e, DecodeEvent::Exchange { .. }));
+    only(
+        &silent,
+        Obligation::Progress,
+        &["CTA 6 waits in `gate_up` for the sums of CTA 7 for ever", "CTA 7 stands in"],
+    );
+    // CTA 7 sends only when a tile is complete to which CTA 6, which waits for its sums, has still to add.
+    let crossed = mutated(&c, |stage, cta, mut events| {
+        if (stage, cta) == (0, 7)
+            && let Some(at) = events.iter().position(|e| matches!(e, DecodeEvent::Exchange { .. }))
+        {
+            // Worker 3 has columns 125 to 166: tiles 1 and 2.
+            events.insert(at, DecodeEvent::Wait { stage: StageId(0), slot: 2, value: 6 });
+        }
+        events
+    });
+    let text = crossed.refutation(Obligation::Progress).expect("refuted").to_string();
+    assert!(text.contains("CTA 6 waits in `gate_up` for the sums of CTA 7 for ever"), "{text}");
+}
+
+#[test]
+fn a_pair_that_posts_or_waits_for_one() {
+    let c = in_pairs(LLAMA);
+    // Only the first CTA of a pair posts: the other's tokens may be missing.
+    let one = filtered(&c, |_, cta, e| cta % 2 == 0 || !matches!(e, DecodeEvent::Post { .. }));
+    let found: Vec<_> = one.refutations.iter().map(|r| r.obligation).collect();
+    assert_eq!(found, [Obligation::Cover, Obligation::Count], "{:?}", one.refutations);
+    assert!(one.refutations[0].message.contains("before CTA 1 has written it"), "{:?}", one.refutations[0]);
+    let half = mutated(&c, |_, _, events| {
+        let change = |e| match e {
+            DecodeEvent::Wait { stage, slot, value } => DecodeEvent::Wait { stage, slot, value: value / 2 },
+            other => other,
+        };
+        events.into_iter().map(change).collect()
+    });
+    let found: Vec<_> = half.refutations.iter().map(|r| r.obligation).collect();
+    assert_eq!(found, [Obligation::Cover, Obligation::Count]);
+}
+
+#[test]
+fn a_pair_that_finishes_the_same_tokens() {
+    let c = in_pairs(LLAMA);
+    let same = |index: fn(u32) -> u32| {
+        mutated(&c, move |_, cta, events| {
+            let change = |e| match e {
+                DecodeEvent::Store { columns, .. } => {
+                    DecodeEvent::Store { columns, tokens: Tokens { index: index(cta), of: 2 } }
+                }
+                other => other,
+            };
+            events.into_iter().map(change).collect()
+        })
+    };
+    only(
+        &same(|_| 0),
+        Obligation::Order,
+        &["CTA 1 and CTA 0 both store columns 0..41", "every 2nd block of 8"],
+    );
+    // The other way round is as good.
+    assert_eq!(same(|cta| 1 - cta % 2).refutations, []);
+}
+
+#[test]
+fn a_pair_keeps_its_tokens_from_stage_to_stage() {
+    let source = r#"Pipeline(name: "r", dims: { "M": 64, "H": 2048 }, stages: [
+        Gemm(name: "one", a: "X(M,H)", b: "W1(H,H)", out: "P(M,H)"),
+        Gemm(name: "two", a: "P(M,H)", b: "W2(H,H)", residual: "P(M,H)", out: "Q(M,H)"),
+    ])"#;
+    let c = in_pairs(source);
+    assert_eq!(judge(&c).refutations, []);
+    let other = mutated(&c, |stage, _, events| {
+        let swap = |e| match e {
+            DecodeEvent::Residual { stage: from, columns, tokens } if stage == 1 => DecodeEvent::Residual {
+                stage: from,
+                columns,
+                tokens: Tokens { index: 1 - tokens.index, ..tokens },
+            },
+            other => other,
+        };
+        events.into_iter().map(swap).collect()
+    });
+    only(&other, Obligation::Cover, &["CTA 0 may read `one`'s output in `two` before CTA 1 has written it"]);
+}
+
+#[test]
+fn pairs_that_do_not_fit() {
+    let mut c = in_pairs(LLAMA);
+    c.device.sms = 131;
+    refuted(&c, Obligation::Progress, &["66 workers of 2 CTAs, of which 65 are resident at once"]);
+    let why = choose::decode_split(&resolved(LLAMA, 8), h200(), 2).expect_err("none").message;
+    assert!(why.contains("no kernel for 8 tokens has workers of 2 CTAs"), "{why}");
+    assert!(choose::decode_split(&resolved(LLAMA, 32), h200(), 2).is_ok());
+    assert!(choose::decode_split(&resolved(LLAMA, 64), h200(), 1).is_ok());
+}
+
 #[test]
 fn a_share_that_is_stored_twice_or_never() {
     let c = sound();
     let shifted = mutated(&c, |stage, cta, events| {
         // Rounded to nearest in one place and down in the other.
         let shift = |e| match e {
-            DecodeEvent::Store { columns } if stage == 1 && cta == 5 => {
-                DecodeEvent::Store { columns: columns.start - 1..columns.end }
+            DecodeEvent::Store { columns, tokens } if stage == 1 && cta == 5 => {
+                DecodeEvent::Store { columns: columns.start - 1..columns.end, tokens }
             }
             other => other,
         };
@@ -382,7 +494,7 @@ fn a_post_before_the_store() {
 fn ctas_that_are_not_resident() {
     let mut c = sound();
     c.device.sms = 131;
-    refuted(&c, Obligation::Progress, &["132 CTAs, of which 131 are resident at once"]);
+    refuted(&c, Obligation::Progress, &["132 workers of 1 CTAs, of which 131 are resident at once"]);
 }
 
 #[test]

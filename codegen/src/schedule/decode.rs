@@ -1,9 +1,11 @@
-//! The plan of a decode kernel: few tokens, so the weights are everything, and each CTA streams an equal share of every
+//! The plan of a decode kernel: few tokens, so the weights are everything, and each worker streams an equal share of every
 //! stage's weights.
 //!
-//! A share is a range of output columns over all of k. The columns of a stage's output are announced in column tiles of
-//! [`COLUMN_TILE`]: a CTA adds one to the slot of each column tile that its share meets, and CTAs of a later stage load the
-//! activations by k-tiles of the same width, each when its slot has had the posts of all its owners.
+//! A share is a range of output columns over all of k. A worker is a CTA, or a cluster of two that take every other part of
+//! k, exchange sums, and finish every other block of 8 tokens each: so an SM reads half of the activations. The columns of a
+//! stage's output are announced in column tiles of [`COLUMN_TILE`]: every CTA adds one to the slot of each column tile that
+//! its share meets, and CTAs of a later stage load the activations by k-tiles of the same width, each when its slot has had
+//! the posts of all its owners.
 //!
 //! The arithmetic mirrors `csrc/kernels/decode_layout.h`, which kernels run.
 
@@ -19,11 +21,16 @@ pub const WIDTHS: [u32; 4] = [8, 16, 32, 64];
 /// Stages of a decode kernel (`CUSYNC_MAX_DECODE_STAGES`).
 pub const MAX_STAGES: usize = 8;
 
+/// 64-row tiles of weights that a worker may own in a stage: what the accumulators have registers for.
+const MAX_ROW_TILES: u32 = 4;
+
 /// The plan of a decode kernel: one CTA an SM, each of which has its share of every stage, in the order of the stages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decode {
-    /// CTAs.
+    /// Shares.
     pub workers: u32,
+    /// CTAs of a worker: 1, or 2 that share k.
+    pub split: u32,
     /// Tokens of the kernel, of [`WIDTHS`].
     pub width: u32,
     /// By stage.
@@ -35,7 +42,7 @@ pub struct Decode {
 /// One stage of a decode plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecodeStage {
-    /// Where shares begin: CTA `c` computes output columns `bounds[c] .. bounds[c + 1]`.
+    /// Where shares begin: worker `w` computes output columns `bounds[w] .. bounds[w + 1]`.
     pub bounds: Vec<u32>,
     /// The stage that writes operand A; `None` for an input of the pipeline.
     pub producer: Option<StageId>,
@@ -46,10 +53,10 @@ pub struct DecodeStage {
 }
 
 impl DecodeStage {
-    /// The output columns of a CTA.
-    pub fn columns(&self, cta: u32) -> Range<u32> {
-        let at = |c: u32| self.bounds.get(c as usize).copied().unwrap_or(0);
-        at(cta)..at(cta + 1)
+    /// The output columns of a worker.
+    pub fn columns(&self, worker: u32) -> Range<u32> {
+        let at = |w: u32| self.bounds.get(w as usize).copied().unwrap_or(0);
+        at(worker)..at(worker + 1)
     }
 }
 
@@ -61,13 +68,13 @@ pub fn column_tiles(columns: &Range<u32>) -> Range<u32> {
     columns.start / COLUMN_TILE..columns.end.div_ceil(COLUMN_TILE)
 }
 
-/// Where CTA `cta` of `workers` begins in `columns` columns.
-pub fn base(columns: u32, workers: u32, cta: u32) -> u32 {
+/// Where worker `worker` of `workers` begins in `columns` columns.
+pub fn base(columns: u32, workers: u32, worker: u32) -> u32 {
     // At most `columns`, so it fits.
-    (u64::from(cta) * u64::from(columns) / u64::from(workers.max(1))) as u32
+    (u64::from(worker) * u64::from(columns) / u64::from(workers.max(1))) as u32
 }
 
-/// CTAs that own some of the columns of a column tile: what kernels wait for, from the ends of the tile alone.
+/// Workers that own some of the columns of a column tile, from the ends of the tile alone, as kernels reckon.
 pub fn owners_of_tile(tile: u32, columns: u32, workers: u32) -> u32 {
     let owner = |column: u32| {
         let (column, workers) = (u64::from(column), u64::from(workers.max(1)));
@@ -77,7 +84,7 @@ pub fn owners_of_tile(tile: u32, columns: u32, workers: u32) -> u32 {
     if begin >= end {
         return 0;
     }
-    // With fewer columns than CTAs, some CTAs between own nothing.
+    // With fewer columns than workers, some between own nothing.
     (owner(end - 1) - owner(begin) + 1).min(end - begin)
 }
 
@@ -90,11 +97,6 @@ pub(crate) fn producer_of(graph: &Graph, stage: &Stage) -> Option<StageId> {
 /// Whether some stage reads the output of `stage` as its operand A: only then it is announced.
 pub(crate) fn is_read(graph: &Graph, stage: StageId) -> bool {
     graph.stages.iter().any(|s| producer_of(graph, s) == Some(stage))
-}
-
-/// 64-row tiles of weights that a CTA may own: what the accumulators have registers for.
-fn max_row_tiles(width: u32) -> u32 {
-    if width == 64 { 2 } else { 4 }
 }
 
 /// Rows of weights that the widest share spans in shared memory. Gate and up rows come in groups of 8 and 8.
@@ -112,16 +114,16 @@ pub fn width_of(rows: u32) -> Option<u32> {
     WIDTHS.into_iter().find(|width| rows <= *width)
 }
 
-/// Why `workers` CTAs of a decode kernel cannot run a graph; `None` when they can.
+/// Why `workers` workers of a decode kernel cannot run a graph; `None` when they can.
 pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
     if graph.stages.len() > MAX_STAGES {
         return Some(format!("{} stages; a decode kernel takes {MAX_STAGES}", graph.stages.len()));
     }
     for (s, stage) in graph.stages.iter().enumerate() {
-        let Some(width) = width_of(stage.m) else {
+        if width_of(stage.m).is_none() {
             let most = WIDTHS[WIDTHS.len() - 1];
             return Some(format!("`{}` has {} rows; a decode kernel takes {most}", stage.name, stage.m));
-        };
+        }
         let constant = |o: &crate::graph::Operand| match o.kind {
             OperandKind::A => true,
             OperandKind::B | OperandKind::Up | OperandKind::Bias => {
@@ -145,11 +147,8 @@ pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
             format!("hands on rows of {} elements, no multiple of 8", stage.n)
         } else if u64::from(stage.n + 1) * u64::from(workers) > u64::from(u32::MAX) {
             format!("has {} columns, too many for 32 bits of arithmetic", stage.n)
-        } else if rows > 64 * max_row_tiles(width) {
-            format!(
-                "gives a CTA {rows} rows of weights; at {width} tokens it has room for {}",
-                64 * max_row_tiles(width)
-            )
+        } else if rows > 64 * MAX_ROW_TILES {
+            format!("gives a worker {rows} rows of weights; it has room for {}", 64 * MAX_ROW_TILES)
         } else {
             continue;
         };
@@ -158,28 +157,42 @@ pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
     graph.tensors.iter().find(|t| t.alias.is_some()).map(|t| format!("`{}` shares memory", t.name))
 }
 
-/// Equal shares for one CTA an SM.
+/// CTAs of a worker that suit so many rows: from here on an SM is held up more by the activations that it reads than by
+/// the exchange of sums.
+pub fn split_for(rows: u32) -> u32 {
+    if rows > 32 { 2 } else { 1 }
+}
+
+/// Equal shares for one CTA an SM, `split` to a worker.
 ///
 /// # Errors
-/// Why there is none: see [`unfit`].
-pub fn decode(graph: &Graph, device: &Device) -> Result<Decode, String> {
-    let workers = device.sms;
+/// Why there is none: see [`unfit`]; or no kernel splits k in so many.
+pub fn decode(graph: &Graph, device: &Device, split: u32) -> Result<Decode, String> {
+    let workers = device.resident_clusters(split);
     if let Some(why) = unfit(graph, workers) {
         return Err(why);
     }
+    let width = graph.stages.first().and_then(|s| width_of(s.m)).unwrap_or(WIDTHS[0]);
+    if !splits(width, split) {
+        return Err(format!("no kernel for {width} tokens has workers of {split} CTAs"));
+    }
     let mut slots = 0;
     let stages = graph.stages.iter().enumerate().map(|(s, stage)| {
-        let bounds: Vec<u32> = (0..=workers).map(|c| base(stage.n, workers, c)).collect();
+        let bounds: Vec<u32> = (0..=workers).map(|w| base(stage.n, workers, w)).collect();
         let read = is_read(graph, StageId(s));
-        let owners = |tile| if read { owners_of_tile(tile, stage.n, workers) } else { 0 };
-        let posts: Vec<u32> = (0..stage.n.div_ceil(COLUMN_TILE)).map(owners).collect();
+        let posts = |tile| if read { split * owners_of_tile(tile, stage.n, workers) } else { 0 };
+        let posts: Vec<u32> = (0..stage.n.div_ceil(COLUMN_TILE)).map(posts).collect();
         let slot_base = slots;
         slots += posts.len() as u32;
         DecodeStage { bounds, producer: producer_of(graph, stage), slot_base, posts }
     });
     let stages = stages.collect();
-    let width = graph.stages.first().and_then(|s| width_of(s.m)).unwrap_or(WIDTHS[0]);
-    Ok(Decode { workers, width, stages, predicted_us: predicted_us(graph, device) })
+    Ok(Decode { workers, split, width, stages, predicted_us: predicted_us(graph, device) })
+}
+
+/// Whether there is a kernel for `width` tokens whose workers are `split` CTAs.
+pub fn splits(width: u32, split: u32) -> bool {
+    WIDTHS.contains(&width) && (split == 1 || split == 2 && width >= 32)
 }
 
 /// The streams of weights one after the other, with a hand-off where a stage waits.
@@ -197,6 +210,11 @@ fn predicted_us(graph: &Graph, device: &Device) -> f64 {
 }
 
 impl Decode {
+    /// CTAs of all workers.
+    pub fn ctas(&self) -> u32 {
+        self.workers * self.split
+    }
+
     /// Slots of all stages.
     pub fn slot_count(&self) -> u32 {
         self.stages.iter().map(|s| s.posts.len() as u32).sum()

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use super::super::{Candidate, Coupling, Obligation, Refutation, Report, Subject, obligations};
-use super::{DecodeEvent, DecodeProgram};
+use super::{DecodeEvent, DecodeProgram, Tokens};
 use crate::graph::StageId;
 use crate::schedule::decode::{
-    COLUMN_TILE, Decode, base, is_read, owners_of_tile, producer_of, unfit, width_of,
+    COLUMN_TILE, Decode, base, is_read, owners_of_tile, producer_of, splits, unfit, width_of,
 };
 
 /// Judges any program for a decode plan.
@@ -29,7 +29,7 @@ pub fn judge_decode(c: &Candidate, decode: &Decode, program: &dyn DecodeProgram)
     Report { refutations: refutations.collect(), complete: true }
 }
 
-fn refute(obligation: Obligation, stage: usize, message: impl Into<String>) -> Refutation {
+pub(super) fn refute(obligation: Obligation, stage: usize, message: impl Into<String>) -> Refutation {
     Refutation::new(obligation, Subject::Stage(StageId(stage)), message)
 }
 
@@ -49,20 +49,22 @@ fn bounds(c: &Candidate, decode: &Decode) -> Option<Refutation> {
     }
     if decode.stages.len() != graph.stages.len() || workers == 0 {
         let (plan, graph) = (decode.stages.len(), graph.stages.len());
-        return pipeline(format!("a decode plan of {plan} stages and {workers} CTAs for {graph} stages"));
+        return pipeline(format!("a decode plan of {plan} stages and {workers} workers for {graph} stages"));
     }
     let mut slot_base = 0;
     for (s, (plan, stage)) in decode.stages.iter().zip(&graph.stages).enumerate() {
         let tiles = stage.n.div_ceil(COLUMN_TILE);
         let read = is_read(graph, StageId(s));
-        let owners = |tile: u32| if read { owners_of_tile(tile, stage.n, workers) } else { 0 };
+        let owners = |tile: u32| if read { decode.split * owners_of_tile(tile, stage.n, workers) } else { 0 };
         let fault = if plan.bounds.len() != workers as usize + 1 {
-            format!("has {} bounds for {workers} CTAs", plan.bounds.len())
-        } else if let Some(cta) =
-            (0..=workers).find(|c| plan.bounds[*c as usize] != base(stage.n, workers, *c))
+            format!("has {} bounds for {workers} workers", plan.bounds.len())
+        } else if let Some(worker) =
+            (0..=workers).find(|w| plan.bounds[*w as usize] != base(stage.n, workers, *w))
         {
-            let (stated, computed) = (plan.bounds[cta as usize], base(stage.n, workers, cta));
-            format!("lets CTA {cta} begin at column {stated}, and the kernel lets it begin at {computed}")
+            let (stated, computed) = (plan.bounds[worker as usize], base(stage.n, workers, worker));
+            format!(
+                "lets worker {worker} begin at column {stated}, and the kernel lets it begin at {computed}"
+            )
         } else if plan.posts.len() != tiles as usize {
             format!("has {} slots for {tiles} column tiles", plan.posts.len())
         } else if let Some(tile) = (0..tiles).find(|t| plan.posts[*t as usize] != owners(*t)) {
@@ -77,6 +79,11 @@ fn bounds(c: &Candidate, decode: &Decode) -> Option<Refutation> {
             format!("is said to read stage {:?}", plan.producer.map(|p| p.0))
         } else if width_of(stage.m) != Some(decode.width) {
             format!("has {} rows, and the kernel is for {}", stage.m, decode.width)
+        } else if !splits(decode.width, decode.split) {
+            format!(
+                "has workers of {} CTAs, for which there is no kernel of {} tokens",
+                decode.split, decode.width
+            )
         } else {
             slot_base += tiles;
             continue;
@@ -87,21 +94,21 @@ fn bounds(c: &Candidate, decode: &Decode) -> Option<Refutation> {
 }
 
 /// What one warp of a CTA does in a stage.
-struct Steps {
-    stage: usize,
-    cta: usize,
-    events: Vec<DecodeEvent>,
+pub(super) struct Steps {
+    pub(super) stage: usize,
+    pub(super) cta: usize,
+    pub(super) events: Vec<DecodeEvent>,
 }
 
 /// One run of a program, gathered.
-struct Run<'a> {
-    c: &'a Candidate,
-    decode: &'a Decode,
+pub(super) struct Run<'a> {
+    pub(super) c: &'a Candidate,
+    pub(super) decode: &'a Decode,
     /// By stage, CTA and warp, in this order.
-    steps: Vec<Steps>,
-    warps: usize,
+    pub(super) steps: Vec<Steps>,
+    pub(super) warps: usize,
     /// By stage and slot: the posts of a run.
-    totals: Vec<Vec<u64>>,
+    pub(super) totals: Vec<Vec<u64>>,
     /// By stage: what is stored, by column.
     stored: Vec<Vec<Stored>>,
 }
@@ -109,6 +116,7 @@ struct Run<'a> {
 /// Columns that a CTA stores, and the slots that it posts afterwards.
 struct Stored {
     columns: Range<u32>,
+    tokens: Tokens,
     cta: usize,
     slots: Vec<u32>,
 }
@@ -119,7 +127,7 @@ impl<'a> Run<'a> {
         let mut stored: Vec<Vec<Stored>> = decode.stages.iter().map(|_| Vec::new()).collect();
         let (mut steps, warps) = (Vec::new(), program.warps().max(1));
         for stage in 0..decode.stages.len() {
-            for (cta, warp) in (0..decode.workers).flat_map(|c| (0..warps).map(move |w| (c, w))) {
+            for (cta, warp) in (0..decode.ctas()).flat_map(|c| (0..warps).map(move |w| (c, w))) {
                 let mut events = Vec::new();
                 program.events(StageId(stage), cta, warp, &mut |event| events.push(event));
                 for (at, event) in events.iter().enumerate() {
@@ -129,13 +137,14 @@ impl<'a> Run<'a> {
                                 *total += u64::from(*amount);
                             }
                         }
-                        DecodeEvent::Store { columns } if !columns.is_empty() => {
+                        DecodeEvent::Store { columns, tokens } if !columns.is_empty() => {
                             let after = events[at..].iter().filter_map(|event| match event {
                                 DecodeEvent::Post { slot, amount } if *amount > 0 => Some(*slot),
                                 _ => None,
                             });
                             let slots = after.collect();
-                            stored[stage].push(Stored { columns: columns.clone(), cta: cta as usize, slots });
+                            let (columns, cta) = (columns.clone(), cta as usize);
+                            stored[stage].push(Stored { columns, tokens: *tokens, cta, slots });
                         }
                         _ => {}
                     }
@@ -147,7 +156,7 @@ impl<'a> Run<'a> {
         Run { c, decode, steps, warps: warps as usize, totals, stored }
     }
 
-    fn name(&self, stage: usize) -> &str {
+    pub(super) fn name(&self, stage: usize) -> &str {
         self.c.graph.stages.get(stage).map_or("?", |s| s.name.as_str())
     }
 
@@ -156,35 +165,47 @@ impl<'a> Run<'a> {
         self.steps.iter().find_map(|steps| steps.events.iter().find_map(|event| f(steps, event)))
     }
 
-    /// Every column of every output is stored by exactly one CTA.
+    /// Every column of every token of every output is stored by exactly one CTA.
     fn order(&self) -> Option<Refutation> {
         self.stored.iter().enumerate().find_map(|(s, stored)| {
-            let columns = self.c.graph.stages[s].n;
-            let fault = |message: String| {
-                Some(
-                    refute(Obligation::Order, s, format!("{message} of `{}`", self.name(s)))
-                        .help("shares are disjoint and together all columns"),
-                )
-            };
-            let (mut done, mut before) = (0, 0);
-            for Stored { columns: Range { start, end }, cta, .. } in stored {
-                if *start < done {
-                    let end = done.min(*end);
-                    return fault(format!("CTA {cta} and CTA {before} both store columns {start}..{end}"));
-                }
-                if *start > done {
-                    return fault(format!("no CTA stores columns {done}..{start}"));
-                }
-                (done, before) = (*end, *cta);
-            }
-            match done {
-                _ if done < columns => fault(format!("no CTA stores columns {done}..{columns}")),
-                _ if done > columns => {
-                    fault(format!("CTA {before} stores columns {columns}..{done}, past the end"))
-                }
-                _ => None,
-            }
+            let of = stored.iter().map(|s| s.tokens.of).max().unwrap_or(1);
+            (0..of).find_map(|index| self.columns_of(s, Tokens { index, of }, stored))
         })
+    }
+
+    /// Every column of these tokens is stored by exactly one CTA.
+    fn columns_of(&self, stage: usize, tokens: Tokens, stored: &[Stored]) -> Option<Refutation> {
+        let columns = self.c.graph.stages[stage].n;
+        let rows = match tokens.of {
+            1 => String::new(),
+            of => format!(", tokens in every {of}nd block of 8 from block {}", tokens.index),
+        };
+        let fault = |message: String| {
+            Some(
+                refute(Obligation::Order, stage, format!("{message} of `{}`{rows}", self.name(stage)))
+                    .help("shares are disjoint and together everything"),
+            )
+        };
+        let (mut done, mut before) = (0, 0);
+        for Stored { columns: Range { start, end }, cta, .. } in
+            stored.iter().filter(|s| s.tokens.meets(tokens))
+        {
+            if *start < done {
+                let end = done.min(*end);
+                return fault(format!("CTA {cta} and CTA {before} both store columns {start}..{end}"));
+            }
+            if *start > done {
+                return fault(format!("no CTA stores columns {done}..{start}"));
+            }
+            (done, before) = (*end, *cta);
+        }
+        match done {
+            _ if done < columns => fault(format!("no CTA stores columns {done}..{columns}")),
+            _ if done > columns => {
+                fault(format!("CTA {before} stores columns {columns}..{done}, past the end"))
+            }
+            _ => None,
+        }
     }
 
     /// Slots inside their stage's array.
@@ -219,7 +240,7 @@ impl<'a> Run<'a> {
         self.steps.iter().find_map(|steps| {
             let mut waited: Vec<(usize, u32)> = Vec::new();
             for event in &steps.events {
-                let (stage, columns) = match event {
+                let (stage, columns, own) = match event {
                     DecodeEvent::Wait { stage, slot, value } => {
                         let total = self.totals.get(stage.0).and_then(|t| t.get(*slot as usize));
                         if total.is_some_and(|total| u64::from(*value) >= *total) {
@@ -227,15 +248,17 @@ impl<'a> Run<'a> {
                         }
                         continue;
                     }
-                    DecodeEvent::Load { stage, columns } | DecodeEvent::Residual { stage, columns } => {
-                        (*stage, columns)
+                    DecodeEvent::Load { stage, columns } => (*stage, columns, None),
+                    DecodeEvent::Residual { stage, columns, tokens } => (*stage, columns, Some(*tokens)),
+                    DecodeEvent::Exchange { .. } | DecodeEvent::Store { .. } | DecodeEvent::Post { .. } => {
+                        continue;
                     }
-                    DecodeEvent::Store { .. } | DecodeEvent::Post { .. } => continue,
                 };
-                let own = matches!(event, DecodeEvent::Residual { .. }) && stage.0 < steps.stage;
                 let racing = self.met(stage, columns).find(|stored| {
                     let known = stored.slots.iter().any(|slot| waited.contains(&(stage.0, *slot)));
-                    !(known || own && stored.cta == steps.cta)
+                    // What its own CTA did in an earlier stage, and what it does not touch, a residual need not wait for.
+                    let earlier = stored.cta == steps.cta && stage.0 < steps.stage;
+                    !(known || own.is_some_and(|tokens| earlier || !tokens.meets(stored.tokens)))
                 });
                 if let Some(racing) = racing {
                     return Some(self.race(steps, event, stage.0, columns, racing));
@@ -296,103 +319,6 @@ impl<'a> Run<'a> {
                 refute(Obligation::Count, steps.stage, message).fact(outcome).help(format!("wait for {total}"))
             })
         })
-    }
-
-    /// See the head of [`super`].
-    fn progress(&self) -> Option<Refutation> {
-        let (workers, sms) = (self.decode.workers, self.c.device.sms);
-        if workers > sms {
-            let message = format!("{workers} CTAs, of which {sms} are resident at once");
-            return Some(
-                Refutation::new(Obligation::Progress, Subject::Pipeline, message)
-                    .fact(format!("CTA {sms} would begin when another has ended, which waits for its share"))
-                    .help("plan for a CTA an SM"),
-            );
-        }
-        if self.c.practice.deferred_post
-            && let Some(reader) = self.decode.stages.iter().position(|s| s.producer.is_some())
-        {
-            let message = "the posts of a share are held back until the next stage is under way";
-            return Some(
-                refute(Obligation::Progress, reader, message)
-                    .fact(format!(
-                        "CTA 0 waits in `{}` for a tile that it has itself still to post",
-                        self.name(reader)
-                    ))
-                    .help("post before the first wait of the next stage"),
-            );
-        }
-        self.stuck()
-    }
-
-    /// The steps of a CTA in a stage: its warps one after the other. Those that bring activations all have to be done
-    /// before the last, which computes, so their order does not matter.
-    fn warps_of(&self, stage: usize, cta: usize) -> &[Steps] {
-        let first = (stage * self.decode.workers as usize + cta) * self.warps;
-        self.steps.get(first..first + self.warps).unwrap_or(&[])
-    }
-
-    /// Runs all CTAs, without time, until they end or stand still.
-    fn stuck(&self) -> Option<Refutation> {
-        let stages = self.decode.stages.len();
-        let mut posted: Vec<Vec<u64>> = self.totals.iter().map(|t| vec![0; t.len()]).collect();
-        // Whether a wait lets a CTA pass; a value beyond the posts of a run is for `count` to refute.
-        let passes = |posted: &[Vec<u64>], stage: StageId, slot: u32, value: u32| {
-            let of =
-                |all: &[Vec<u64>]| all.get(stage.0).and_then(|s| s.get(slot as usize)).copied().unwrap_or(0);
-            of(posted) >= u64::from(value).min(of(&self.totals))
-        };
-        // By CTA: stage, warp, step.
-        let mut at = vec![(0, 0, 0); self.decode.workers as usize];
-        let mut moved = true;
-        while std::mem::take(&mut moved) {
-            for (cta, (stage, warp, step)) in at.iter_mut().enumerate() {
-                while *stage < stages {
-                    let Some(steps) = self.warps_of(*stage, cta).get(*warp) else {
-                        (*stage, *warp) = (*stage + 1, 0);
-                        continue;
-                    };
-                    let Some(event) = steps.events.get(*step) else {
-                        (*warp, *step) = (*warp + 1, 0);
-                        continue;
-                    };
-                    match event {
-                        DecodeEvent::Wait { stage, slot, value }
-                            if !passes(&posted, *stage, *slot, *value) =>
-                        {
-                            break;
-                        }
-                        DecodeEvent::Post { slot, amount } => {
-                            if let Some(slot) = posted[*stage].get_mut(*slot as usize) {
-                                *slot += u64::from(*amount);
-                            }
-                        }
-                        _ => {}
-                    }
-                    (*step, moved) = (*step + 1, true);
-                }
-            }
-        }
-        let (cta, (s, warp, step)) = at.iter().copied().enumerate().find(|(_, (s, ..))| *s < stages)?;
-        let Some(DecodeEvent::Wait { stage, slot, .. }) = self.warps_of(s, cta).get(warp)?.events.get(step)
-        else {
-            return None;
-        };
-        let (reader, writer) = (self.name(s), self.name(stage.0));
-        let message = format!("CTA {cta} waits in `{reader}` for column tile {slot} of `{writer}` for ever");
-        let owner = self.steps.iter().find(|steps| {
-            let posts = |e: &DecodeEvent| matches!(e, DecodeEvent::Post { slot: other, .. } if other == slot);
-            steps.stage == stage.0 && steps.events.iter().any(posts)
-        });
-        let refutation = refute(Obligation::Progress, s, message);
-        let refutation = match owner {
-            Some(Steps { cta: owner, .. }) => {
-                let place = self.name(at[*owner].0);
-                refutation.fact(format!("CTA {owner} posts it in `{writer}`, and itself stands in `{place}`"))
-            }
-            None => refutation.fact("no CTA posts it"),
-        };
-        Some(refutation.help("wait only for stages that come before"))
     }
 }
 

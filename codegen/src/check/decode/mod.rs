@@ -12,10 +12,11 @@
 //! # What guards a load
 //!
 //! A k-tile is loaded by one of several warps that do not wait for each other, so only the waits of that warp itself
-//! count. A residual that an earlier stage wrote is not waited for: equal widths give equal shares, so the CTA reads what
-//! it has itself written. That is judged, not believed.
+//! count. A residual that an earlier stage wrote is not waited for: equal widths give equal shares, and a CTA finishes the
+//! same tokens in every stage, so it reads what it has itself written. That is judged, not believed.
 
 mod judge;
+mod progress;
 
 use std::ops::Range;
 
@@ -45,17 +46,26 @@ pub enum DecodeEvent {
         /// Columns.
         columns: Range<u32>,
     },
-    /// Reads columns of a stage's output, all rows, after what its own CTA did in the stages before.
+    /// Sends sums to another CTA and waits for that CTA's of the same stage.
+    Exchange {
+        /// The other CTA.
+        with: u32,
+    },
+    /// Reads a part of a stage's output, after what its own CTA did in the stages before.
     Residual {
-        /// The stage that writes them.
+        /// The stage that writes it.
         stage: StageId,
         /// Columns.
         columns: Range<u32>,
+        /// Rows.
+        tokens: Tokens,
     },
-    /// Stores columns of its own stage's output, all rows.
+    /// Stores a part of its own stage's output.
     Store {
         /// Columns.
         columns: Range<u32>,
+        /// Rows.
+        tokens: Tokens,
     },
     /// Adds to a slot of its own stage.
     Post {
@@ -64,6 +74,22 @@ pub enum DecodeEvent {
         /// Posts.
         amount: u32,
     },
+}
+
+/// Every `of`-th block of 8 tokens, from block `index` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tokens {
+    /// First block.
+    pub index: u32,
+    /// Distance to the next one; 1: all tokens.
+    pub of: u32,
+}
+
+impl Tokens {
+    /// Whether some token may be in both.
+    pub fn meets(self, other: Tokens) -> bool {
+        self.of != other.of || self.index == other.index
+    }
 }
 
 /// The events of every CTA in every stage.
@@ -92,13 +118,15 @@ impl<'a> GeneratedDecode<'a> {
     }
 
     fn load(&self, producer: StageId, cta: u32, warp: u32, f: &mut dyn FnMut(DecodeEvent)) {
-        let (length, workers) = (self.graph.stages[producer.0].n, self.decode.workers);
-        let tiles = length.div_ceil(COLUMN_TILE);
-        // CTAs begin at different k-tiles and go around.
-        let start = base(tiles, workers, cta);
+        let (length, &Decode { workers, split, .. }) = (self.graph.stages[producer.0].n, self.decode);
+        let (worker, rank) = (cta / split, cta % split);
+        // The CTAs of a worker take k-tiles in turn. Workers begin at different ones and go around.
+        let tiles = (length.div_ceil(COLUMN_TILE) + split - 1 - rank) / split;
+        let start = base(tiles, workers, worker);
         for number in (warp..tiles).step_by(LOAD_WARPS as usize) {
-            let slot = (start + number) % tiles;
-            f(DecodeEvent::Wait { stage: producer, slot, value: owners_of_tile(slot, length, workers) });
+            let slot = (start + number) % tiles * split + rank;
+            let value = split * owners_of_tile(slot, length, workers);
+            f(DecodeEvent::Wait { stage: producer, slot, value });
             let first = slot * COLUMN_TILE;
             f(DecodeEvent::Load { stage: producer, columns: first..(first + COLUMN_TILE).min(length) });
         }
@@ -111,24 +139,29 @@ impl DecodeProgram for GeneratedDecode<'_> {
     }
 
     fn events(&self, stage: StageId, cta: u32, warp: u32, f: &mut dyn FnMut(DecodeEvent)) {
-        let (length, workers) = (self.graph.stages[stage.0].n, self.decode.workers);
-        let columns = base(length, workers, cta)..base(length, workers, cta + 1);
+        let of_stage = &self.graph.stages[stage.0];
+        let (length, &Decode { workers, split, .. }) = (of_stage.n, self.decode);
+        let (worker, rank) = (cta / split, cta % split);
+        let columns = base(length, workers, worker)..base(length, workers, worker + 1);
         if columns.is_empty() {
             return;
         }
         if warp < LOAD_WARPS {
-            if let Some(producer) = producer_of(self.graph, &self.graph.stages[stage.0]) {
+            if let Some(producer) = producer_of(self.graph, of_stage) {
                 self.load(producer, cta, warp, f);
             }
             return;
         }
-        for operand in self.graph.stages[stage.0].operands.iter().filter(|o| o.kind == OperandKind::Residual)
-        {
+        if split > 1 {
+            f(DecodeEvent::Exchange { with: cta ^ 1 });
+        }
+        let tokens = Tokens { index: rank, of: split };
+        for operand in of_stage.operands.iter().filter(|o| o.kind == OperandKind::Residual) {
             if let Some(stage) = self.graph.tensors[operand.tensor.0].producer {
-                f(DecodeEvent::Residual { stage, columns: columns.clone() });
+                f(DecodeEvent::Residual { stage, columns: columns.clone(), tokens });
             }
         }
-        f(DecodeEvent::Store { columns: columns.clone() });
+        f(DecodeEvent::Store { columns: columns.clone(), tokens });
         if is_read(self.graph, stage) {
             column_tiles(&columns).for_each(|slot| f(DecodeEvent::Post { slot, amount: 1 }));
         }
