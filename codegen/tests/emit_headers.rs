@@ -80,3 +80,22 @@ fn tables_of_slots_and_tiles() {
         ),
     );
 }
+
+#[test]
+fn plans_of_the_fused_executor() {
+    let small = |source: &str, m: u64| {
+        let dims = [("M", m), ("H", 1024), ("I", 776)].map(|(name, value)| (name.to_owned(), value));
+        spec::parse(source, "shipped").and_then(|s| s.resolve(&dims)).expect("valid")
+    };
+    let device = Device::named("h200").expect("shipped");
+    let source = include_str!("../../policies/llama65_mlp.ron");
+    let chain = cusync_gen::choose::plan(&small(source, 300), device, Executor::Fused).expect("proved");
+    assert!(chain.schedule().is_some());
+    check_header("chain", &chain);
+    // What a C++ user would run with is the policies on a grid of tiles, whatever our own kernel has.
+    let few = cusync_gen::choose::plan(&small(source, 8), device, Executor::Fused).expect("proved");
+    assert!(few.decode().is_some());
+    let slots: u32 = few.edges().iter().map(|e| e.slots().slot_count).sum();
+    assert!(cusync_gen::emit::header(&few).contains(&format!("slot_count = {slots};")));
+    check_header("few", &few);
+}

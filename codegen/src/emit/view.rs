@@ -117,7 +117,8 @@ impl View {
                 StartGuarantee::AllProducersStarted => "consumers start after all their producers' CTAs",
                 StartGuarantee::None => "none",
             },
-            slot_count: plan.slot_count(),
+            // Of the policies below: a decode kernel has slots of its own beside them.
+            slot_count: plan.edges().iter().map(|e| e.slots().slot_count).sum(),
             dims: graph.dims.clone(),
             tensors: graph.tensors.iter().map(tensor).collect(),
             stages: (0..graph.stages.len()).map(|i| stage_view(plan, i)).collect(),
