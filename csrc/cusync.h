@@ -300,6 +300,11 @@ uint32_t cusync_host_waits(const cusync_edge* edge, uint32_t m, uint32_t n, uint
 /// cusync_decode_relay.
 unsigned long long cusync_host_decode_weight(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers,
                                              uint32_t feature, uint32_t up, uint32_t at_k);
+/// The k-blocks of a decode stage in the order in which CTA `cta` multiplies them, as its weights (`by_chunks`) or its
+/// activations are brought; writes up to `capacity` and returns how many there are.
+uint32_t cusync_host_decode_order(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers, uint32_t split,
+                                  uint32_t chunk_bytes, uint32_t cta, uint32_t by_chunks, uint32_t* blocks,
+                                  uint32_t capacity);
 /// Workers that post the semaphore of 64-wide column tile `tile`.
 uint32_t cusync_host_decode_owners(uint32_t n, uint32_t workers, uint32_t tile);
 void cusync_host_tile_at(const cusync_order* order, uint32_t i, uint32_t* m, uint32_t* n);

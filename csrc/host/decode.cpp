@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The layout arithmetic of the decode kernels, compiled for the host: what callers size buffers by, and tests check.
 #include "cusync.h"
-#include "kernels/decode_layout.h"
+#include "kernels/decode_share.h"
 
 extern "C" unsigned long long cusync_decode_weights_bytes(uint32_t operation, uint32_t k, uint32_t n) {
   return cusync::kernels::decode::weights_bytes(k, n, operation == CUSYNC_GATED_GEMM);
@@ -15,4 +15,26 @@ extern "C" unsigned long long cusync_host_decode_weight(uint32_t operation, uint
 
 extern "C" uint32_t cusync_host_decode_owners(uint32_t n, uint32_t workers, uint32_t tile) {
   return cusync::kernels::decode::owners_of_tile(tile, n, workers);
+}
+
+extern "C" uint32_t cusync_host_decode_order(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers, uint32_t split,
+                                             uint32_t chunk_bytes, uint32_t cta, uint32_t by_chunks, uint32_t* blocks,
+                                             uint32_t capacity) {
+  using namespace cusync::kernels::decode;
+  Geometry const stage = geometry(k, n, operation == CUSYNC_GATED_GEMM, workers, chunk_bytes);
+  Divisor const divisor = Divisor::of(workers);
+  Share const share = split == 2 ? share_of<2>(stage, cta, divisor) : share_of<1>(stage, cta, divisor);
+  uint32_t count = 0;
+  auto const put = [&](uint32_t block) {
+    if (count < capacity) blocks[count] = block;
+    ++count;
+  };
+  if (by_chunks) {
+    for (uint32_t i = 0; i < share.chunks; ++i)
+      for (uint32_t b = 0; b < share.blocks_of(i, 1u << stage.chunk_shift); ++b)
+        put((share.chunk(i) << stage.chunk_shift) + b);
+  } else {
+    for (uint32_t i = 0; i < share.tiles; ++i) put(share.tile(i, stage.chunk_shift));
+  }
+  return count;
 }

@@ -24,7 +24,7 @@ DecodeTable decode_kernels() {
 #endif
 }
 
-constexpr uint32_t kMaxSlots = 64;
+constexpr uint32_t kMaxSlots = 64, kMaxWorkers = 1024;
 
 bool aligned(void const* pointer, uintptr_t to) { return (reinterpret_cast<uintptr_t>(pointer) & (to - 1)) == 0; }
 
@@ -32,7 +32,9 @@ bool valid_stage(cusync_decode_args const& args, uint32_t s) {
   cusync_decode_stage const& stage = args.stages[s];
   constexpr uint32_t max_size = 1u << 24;
   if (!stage.k || !stage.n || stage.k > max_size || stage.n > max_size || stage.k % 8) return false;
-  if (uint64_t(stage.n + 1) * args.workers >> 32) return false;  // index arithmetic of decode_layout.h
+  // The index arithmetic of decode_layout.h and decode_share.h is of 32 bits.
+  if (uint64_t(stage.n + 1) * args.workers >> 32) return false;
+  if (uint64_t(decode::k_blocks(stage.k)) * args.workers * args.workers >> 32) return false;
   if (stage.operation > CUSYNC_GATED_GEMM || stage.activation > CUSYNC_RELU) return false;
   if (stage.operation == CUSYNC_GATED_GEMM && (stage.bias || stage.activation != CUSYNC_IDENTITY)) return false;
   if (!stage.weights || !stage.a || !stage.d || stage.a == stage.d) return false;
@@ -47,7 +49,8 @@ bool valid_stage(cusync_decode_args const& args, uint32_t s) {
 
 bool valid(cusync_decode_args const& args) {
   if (!args.stage_count || args.stage_count > CUSYNC_MAX_DECODE_STAGES || !args.stages) return false;
-  if (!args.m || args.m > 64 || (args.width && args.m > args.width) || !args.workers) return false;
+  if (!args.m || args.m > 64 || (args.width && args.m > args.width) || !args.workers || args.workers > kMaxWorkers)
+    return false;
   if (!args.semaphores || !args.epochs || !aligned(args.semaphores, 4) || !aligned(args.epochs, 4)) return false;
   if (args.activation_slots % 4 || args.activation_slots > kMaxSlots) return false;
   if (args.starve > 1 || args.skip_waits > 1 || args.stream_only > 1) return false;

@@ -31,25 +31,29 @@ CUSYNC_DEVICE void compute_part(Params const& p, Shared const& shared, uint32_t 
 template <class Element, int Width, int Split>
 CUSYNC_DEVICE void compute_stage(Params const& p, Shared const& shared, uint32_t s, uint32_t group, MathState& state) {
   Stage const& stage = p.stages[s];
+  // More than one row tile makes chunks of one k-block.
+  uint32_t const tiles = stage.row_tiles, shift = tiles == 1 ? stage.chunk_shift : 0;
   if constexpr (Split == 1) {
-    if (stage.row_tiles == 1) {
-      switch (stage.chunk_shift) {
-        case 0: return compute_part<Element, Width, 1, 1, 1, Sharing::kChunks>(p, shared, s, group, state);
-        case 1: return compute_part<Element, Width, 1, 1, 2, Sharing::kChunks>(p, shared, s, group, state);
-        default: return compute_part<Element, Width, 1, 1, 4, Sharing::kChunks>(p, shared, s, group, state);
-      }
+    constexpr Sharing kBy = Sharing::kChunks;
+    if (tiles == 1 && shift == 0) return compute_part<Element, Width, 1, 1, 1, kBy>(p, shared, s, group, state);
+    if (tiles == 1 && shift == 1) return compute_part<Element, Width, 1, 1, 2, kBy>(p, shared, s, group, state);
+    if (tiles == 1) return compute_part<Element, Width, 1, 1, 4, kBy>(p, shared, s, group, state);
+    if (tiles == 2) return compute_part<Element, Width, 1, 2, 1, kBy>(p, shared, s, group, state);
+    if constexpr (takes_turns(4, Width, 1)) {
+      if (tiles == 3) return compute_part<Element, Width, 1, 3, 1, kBy>(p, shared, s, group, state);
+      return compute_part<Element, Width, 1, 4, 1, kBy>(p, shared, s, group, state);
     }
   }
-  constexpr Sharing kBy = Sharing::kRowTiles;
-  // More than one row tile makes chunks of one k-block.
-  switch ((stage.row_tiles + 1 - group) / 2) {
-    case 0: return pass_stage(p, shared, s, state.at);
-    case 1:
-      if (Split == 1 || stage.chunk_shift == 0)
-        return compute_part<Element, Width, Split, 1, 1, kBy>(p, shared, s, group, state);
-      if (stage.chunk_shift == 1) return compute_part<Element, Width, Split, 1, 2, kBy>(p, shared, s, group, state);
+  if constexpr (!takes_turns(4, Width, Split)) {
+    constexpr Sharing kBy = Sharing::kRowTiles;
+    uint32_t const mine = (tiles + 1 - group) / 2;
+    if (mine == 0) return pass_stage(p, shared, s, state.at);
+    if (mine == 2) return compute_part<Element, Width, Split, 2, 1, kBy>(p, shared, s, group, state);
+    if (shift == 0) return compute_part<Element, Width, Split, 1, 1, kBy>(p, shared, s, group, state);
+    if constexpr (Split == 2) {
+      if (shift == 1) return compute_part<Element, Width, Split, 1, 2, kBy>(p, shared, s, group, state);
       return compute_part<Element, Width, Split, 1, 4, kBy>(p, shared, s, group, state);
-    default: return compute_part<Element, Width, Split, 2, 1, kBy>(p, shared, s, group, state);
+    }
   }
 }
 
@@ -91,7 +95,7 @@ CUSYNC_DEVICE void drain(Params const& p, Shared const& shared) {
 #pragma unroll 1
     for (uint32_t i = 0; i < shared.share(s).chunks; ++i) {
       at.skip_for(bytes, p.ring_bytes);
-      wait_phase(shared.chunk_full(at.barrier), at.parity, p.timeout_ns);
+      ptx::mbarrier_wait_parity_or_trap(shared.chunk_full(at.barrier), at.parity, p.limit_ns);
       if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.chunk_empty(at.barrier));
       at.pass(bytes);
     }
@@ -102,7 +106,7 @@ CUSYNC_DEVICE void drain(Params const& p, Shared const& shared) {
 template <int Split>
 CUSYNC_DEVICE void prepare(Params const& p, Shared const& shared) {
   if (threadIdx.x < p.stage_count)
-    shared.share(threadIdx.x) = share_of(p.stages[threadIdx.x], blockIdx.x, Split, p.workers);
+    shared.share(threadIdx.x) = share_of<Split>(p.stages[threadIdx.x], blockIdx.x, p.workers);
   for (uint32_t i = threadIdx.x; i < kMaxChunks; i += kThreads) {
     ptx::mbarrier_init(shared.chunk_full(i), 1);
     ptx::mbarrier_init(shared.chunk_empty(i), kMathWarps);
@@ -130,7 +134,7 @@ __global__ void __launch_bounds__(kThreads, 1) decode(Params const __grid_consta
   uint32_t const warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
   prepare<Split>(p, shared);
   if (warp == kWeightWarp) {
-    if (threadIdx.x % 32 == 0) stream_weights(p, shared);
+    if (ptx::elect_one()) stream_weights(p, shared);
     __syncwarp();
   } else if (p.stream_only) {
     if (warp < kWeightWarp) drain(p, shared);

@@ -17,7 +17,7 @@ class ActivationLoader {
   CUSYNC_DEVICE void run() {
 #pragma unroll 1
     for (uint32_t s = 0; s < p_.stage_count; ++s) {
-      Share const& share = shared_.share(s);
+      Share const share = shared_.share(s);
       if (share.chunks) stage(s, share);
     }
   }
@@ -45,7 +45,7 @@ class ActivationLoader {
     uint32_t const mine = next_ + lane_ * kLoadWarps;
     bool const exists = mine < share.tiles;
     uint32_t const tile = exists ? share.tile(mine, stage.chunk_shift) : 0;
-    uint32_t const posts = p_.split * owners_of_tile(tile, stage.produced_features, p_.workers);
+    uint32_t const posts = p_.split * owners_of_tile(tile, stage.produced_features, p_.workers.value);
     uint32_t const want = exists ? wait_value(epoch_, posts) : 0;
     bool const there = !exists || reached(ptx::ld_acquire_gpu(stage.waits + stage.wait_base + tile), want);
     uint32_t const missing = __ballot_sync(~0u, !there);
@@ -63,7 +63,7 @@ class ActivationLoader {
 
   /// Tile `tile` of `a`: tokens by 64 elements, zeros past k.
   CUSYNC_DEVICE void copy(Stage const& stage, uint32_t tile) {
-    wait_phase(shared_.slot_empty(slot_), parity_ ^ 1, p_.timeout_ns);
+    ptx::mbarrier_wait_parity_or_trap(shared_.slot_empty(slot_), parity_ ^ 1, p_.limit_ns);
     uint32_t const to = uint32_t(__cvta_generic_to_shared(shared_.slots() + slot_ * width_ * kRowBytes));
     uint32_t const piece = lane_ % 8, k = tile * kBlock + piece * 8;
     bool const inside = k < stage.k;

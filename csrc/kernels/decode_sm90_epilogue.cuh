@@ -14,19 +14,19 @@ template <class Element, int Width, int Tiles, Sharing By>
 class Epilogue {
  public:
   using Sum = Sums<Element, Width, Tiles, By>;
-  static constexpr uint32_t kBlocks = Width / 8;  ///< units of a row tile
+  static constexpr uint32_t kBlocks = Width / 8, kUnits = Tiles * kBlocks;  ///< units of a row tile, and all
 
   CUSYNC_DEVICE Epilogue(Params const& p, Shared const& shared, uint32_t s, uint32_t group)
       : p_(p), stage_(p.stages[s]), share_(shared.share(s)), shared_(shared), group_(group) {
     // Loaded before the main loop, so that nothing waits for it at the end.
     Element const* const from = static_cast<Element const*>(stage_.bias);
 #pragma unroll
-    for (int i = 0; i < Tiles; ++i)
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        uint32_t const feature = row(i) + 8 * h;
-        bias_[i][h] = from && feature < share_.count ? float(from[share_.first + feature]) : 0.f;
-      }
+    for (int i = 0; i < Tiles; ++i) {
+      auto const bias = [&](uint32_t feature) {
+        return from && feature < share_.count ? float(from[share_.first + feature]) : 0.f;
+      };
+      bias_[i] = make_float2(bias(row(i)), bias(row(i) + 8));
+    }
   }
 
   /// Each warpgroup has the whole sums of its rows.
@@ -36,29 +36,26 @@ class Epilogue {
 #pragma unroll
       for (uint32_t b = 0; b < kBlocks; ++b) {
         float const* const v = &sums.v[i][b * 4];
-        store(v[0], v[1], v[2], v[3], i, b);
+        store(make_float4(v[0], v[1], v[2], v[3]), row(i), b, bias_[i]);
       }
   }
 
   /// Each warpgroup has a part of the same sums: it finishes every other unit. All math threads.
   CUSYNC_DEVICE void finish_with_warpgroup(Sum const& sums) const {
-    static_assert(Tiles == 1 || By != Sharing::kChunks);
-    constexpr uint32_t kGiven = exchange_units(kBlocks);
+    constexpr uint32_t kGiven = exchange_units(kUnits);
     uint32_t const thread = threadIdx.x % 128;
     float4* const given = shared_.exchange() + (1 - group_) * kGiven * 128 + thread;
     float4 const* const taken = shared_.exchange() + group_ * kGiven * 128 + thread;
 #pragma unroll
-    for (uint32_t first = 0; first < kBlocks; first += 2 * kGiven) {
+    for (uint32_t first = 0; first < kUnits; first += 2 * kGiven) {
       if (first) ptx::bar_sync(1, kMathThreads);  // the exchange buffer is read
 #pragma unroll
       for (uint32_t i = 0; i < kGiven; ++i)
-        if (Pair const pair = pair_of(sums, 0, first / 2 + i, group_); pair.has_given)
-          given[i * 128] = pair.given;
+        if (Pair const pair = pair_of(sums, first / 2 + i, group_); pair.has_given) given[i * 128] = pair.given;
       ptx::bar_sync(1, kMathThreads);
 #pragma unroll
       for (uint32_t i = 0; i < kGiven; ++i)
-        if (Pair const pair = pair_of(sums, 0, first / 2 + i, group_); pair.has_kept)
-          add_and_store(pair, taken[i * 128], 0);
+        if (Pair const pair = pair_of(sums, first / 2 + i, group_); pair.has_kept) add_and_store(pair, taken[i * 128]);
     }
   }
 
@@ -68,44 +65,49 @@ class Epilogue {
     static_assert(kBlocks % 2 == 0);
     uint32_t const peer = share_.rank ^ 1, thread = threadIdx.x % 128;
     float4* const received = shared_.exchange() + thread;
-    wait_phase(shared_.exchange_empty(), parity ^ 1, p_.timeout_ns);  // the peer has read what it got last time
+    // The peer has read what it got last time.
+    ptx::mbarrier_wait_parity_or_trap(shared_.exchange_empty(), parity ^ 1, p_.limit_ns);
     uint32_t const to = ptx::mapa_shared_cluster(received, peer);
     uint32_t const full = ptx::mapa_shared_cluster(shared_.exchange_full(), peer);
 #pragma unroll
-    for (uint32_t i = 0; i < Tiles; ++i)
+    for (uint32_t i = 0; i < kUnits / 2; ++i)
+      ptx::st_async_shared_cluster(to + place(i) * kUnitBytes, pair_of(sums, i, share_.rank).given, full);
+    ptx::mbarrier_wait_parity_or_trap(shared_.exchange_full(), parity, p_.limit_ns);
 #pragma unroll
-      for (uint32_t b = 0; b < kBlocks / 2; ++b)
-        ptx::st_async_shared_cluster(to + place(i, b) * kUnitBytes, pair_of(sums, i, b, share_.rank).given, full);
-    wait_phase(shared_.exchange_full(), parity, p_.timeout_ns);
-#pragma unroll
-    for (uint32_t i = 0; i < Tiles; ++i)
-#pragma unroll
-      for (uint32_t b = 0; b < kBlocks / 2; ++b)
-        add_and_store(pair_of(sums, i, b, share_.rank), received[place(i, b) * 128], i);
+    for (uint32_t i = 0; i < kUnits / 2; ++i) add_and_store(pair_of(sums, i, share_.rank), received[place(i) * 128]);
   }
 
  private:
   /// Two neighbouring units of which one party keeps one and gives the other away.
   struct Pair {
     float4 kept, given;
-    uint32_t block;  ///< of the kept one
+    uint32_t row, block;  ///< of the kept one
+    float2 bias;
     bool has_kept, has_given;
   };
 
-  CUSYNC_DEVICE static Pair pair_of(Sum const& sums, uint32_t i, uint32_t pair, uint32_t party) {
-    auto const unit = [&](uint32_t block) {
-      if (block >= kBlocks) return float4{};
-      float const* const v = &sums.v[i][block * 4];
+  /// Unit numbers are known when compiled, so that sums stay in registers; which party this is, is not.
+  CUSYNC_DEVICE Pair pair_of(Sum const& sums, uint32_t pair, uint32_t party) const {
+    auto const unit = [&](uint32_t u) {
+      if (u >= kUnits) return float4{};
+      float const* const v = &sums.v[u / kBlocks][u % kBlocks * 4];
       return make_float4(v[0], v[1], v[2], v[3]);
     };
-    float4 const even = unit(2 * pair), odd = unit(2 * pair + 1);
-    uint32_t const block = 2 * pair + party;
-    return {party ? odd : even, party ? even : odd, block, block < kBlocks, (block ^ 1) < kBlocks};
+    uint32_t const even = 2 * pair, odd = even + 1, odd_tile = odd < kUnits ? odd / kBlocks : 0, kept = even + party;
+    Pair p;
+    p.kept = party ? unit(odd) : unit(even);
+    p.given = party ? unit(even) : unit(odd);
+    p.row = row(party ? odd_tile : even / kBlocks);
+    p.block = party ? odd % kBlocks : even % kBlocks;
+    p.bias = party ? bias_[odd_tile] : bias_[even / kBlocks];
+    p.has_kept = kept < kUnits;
+    p.has_given = (kept ^ 1) < kUnits;
+    return p;
   }
 
-  /// The unit's place among those that cross between CTAs.
-  CUSYNC_DEVICE uint32_t place(uint32_t i, uint32_t pair) const {
-    return Sum::row_tile(i, group_) * (kBlocks / 2) + pair;
+  /// The pair's place among those that cross between CTAs: a pair lies within a row tile there.
+  CUSYNC_DEVICE uint32_t place(uint32_t pair) const {
+    return Sum::row_tile(pair / (kBlocks / 2), group_) * (kBlocks / 2) + pair % (kBlocks / 2);
   }
 
   /// The thread's row in its i-th row tile; the other one is 8 below.
@@ -113,22 +115,23 @@ class Epilogue {
     return Sum::row_tile(i, group_) * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
   }
 
-  CUSYNC_DEVICE void add_and_store(Pair const& pair, float4 other, uint32_t i) const {
-    store(pair.kept.x + other.x, pair.kept.y + other.y, pair.kept.z + other.z, pair.kept.w + other.w, i, pair.block);
+  CUSYNC_DEVICE void add_and_store(Pair const& pair, float4 other) const {
+    float4 const sum =
+        make_float4(pair.kept.x + other.x, pair.kept.y + other.y, pair.kept.z + other.z, pair.kept.w + other.w);
+    store(sum, pair.row, pair.block, pair.bias);
   }
 
-  CUSYNC_DEVICE void store(float v0, float v1, float v2, float v3, uint32_t i, uint32_t block) const {
+  CUSYNC_DEVICE void store(float4 v, uint32_t row, uint32_t block, float2 bias) const {
     uint32_t const token = block * 8 + threadIdx.x % 4 * 2;
     if (stage_.gated) {
-      uint32_t const feature = row(i) / 16 * 8 + threadIdx.x % 32 / 4;
-      put(silu(v0) * v2, feature, token);
-      put(silu(v1) * v3, feature, token + 1);
+      uint32_t const feature = row / 16 * 8 + threadIdx.x % 32 / 4;
+      put(silu(v.x) * v.z, feature, token);
+      put(silu(v.y) * v.w, feature, token + 1);
     } else {
-      uint32_t const feature = row(i);
-      put(activate(stage_.activation, v0 + bias_[i][0]), feature, token);
-      put(activate(stage_.activation, v1 + bias_[i][0]), feature, token + 1);
-      put(activate(stage_.activation, v2 + bias_[i][1]), feature + 8, token);
-      put(activate(stage_.activation, v3 + bias_[i][1]), feature + 8, token + 1);
+      put(activate(stage_.activation, v.x + bias.x), row, token);
+      put(activate(stage_.activation, v.y + bias.x), row, token + 1);
+      put(activate(stage_.activation, v.z + bias.y), row + 8, token);
+      put(activate(stage_.activation, v.w + bias.y), row + 8, token + 1);
     }
   }
 
@@ -144,7 +147,7 @@ class Epilogue {
   Share const& share_;
   Shared const& shared_;
   uint32_t group_;
-  float bias_[Tiles][2];
+  float2 bias_[Tiles];  ///< of the thread's two rows
 };
 
 /// Announces what the other CTA will send in this stage. One thread.

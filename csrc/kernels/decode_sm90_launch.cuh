@@ -21,31 +21,29 @@ inline constexpr uint32_t kDefaultChunk = 12 * 1024, kDefaultInFlight = 72 * 102
 
 inline uint32_t or_default(uint32_t value, uint32_t otherwise) { return value ? value : otherwise; }
 
-/// Fills in a stage's geometry; false when a worker would own more rows than the kernel has accumulators for.
+/// Fills in a stage; false when a worker would own more rows than the kernel has accumulators for.
 inline bool plan_stage(Stage& stage, cusync_decode_stage const& from, uint32_t workers, uint32_t chunk_bytes) {
-  stage.k = from.k, stage.features = from.n, stage.blocks = k_blocks(from.k);
-  stage.gated = from.operation == CUSYNC_GATED_GEMM;
+  bool const gated = from.operation == CUSYNC_GATED_GEMM;
+  static_cast<Geometry&>(stage) = geometry(from.k, from.n, gated, workers, chunk_bytes);
   stage.activation = from.activation, stage.index = from.stage, stage.edge = from.edge;
   stage.weights = static_cast<char const*>(from.weights);
   stage.a = from.a, stage.d = from.d, stage.bias = from.bias, stage.residual = from.residual;
-  uint32_t const rows = shared_rows(ceil_div(from.n, workers), stage.gated);
-  stage.row_tiles = ceil_div(rows, 64);
-  stage.block_bytes = round_up(rows * kRowBytes, kSwizzleBytes);
-  uint32_t const blocks = stage.row_tiles > 1 ? 1 : chunk_bytes / stage.block_bytes;
-  stage.chunk_shift = blocks >= 4 ? 2 : blocks >= 2 ? 1 : 0;
   return stage.row_tiles <= kMaxRowTiles;
 }
 
 /// Bytes through which sums change hands.
 inline uint32_t exchange_bytes(Params const& p, uint32_t width) {
-  uint32_t tiles = 0;
-  bool turns = false;
+  uint32_t most = 0;
   for (uint32_t s = 0; s < p.stage_count; ++s) {
-    if (p.stages[s].row_tiles > tiles) tiles = p.stages[s].row_tiles;
-    turns = turns || p.stages[s].row_tiles == 1;
+    uint32_t const units = p.stages[s].row_tiles * width / 8;
+    uint32_t crossing = 0;
+    if (p.split == 2)
+      crossing = units / 2;
+    else if (takes_turns(p.stages[s].row_tiles, width, p.split))
+      crossing = 2 * exchange_units(units);  // both directions
+    if (crossing > most) most = crossing;
   }
-  if (p.split == 2) return tiles * (width / 16) * kUnitBytes;
-  return turns ? 2 * exchange_units(width / 8) * kUnitBytes : 0;  // both directions
+  return most * kUnitBytes;
 }
 
 /// Lays out shared memory; false when nothing sensible fits.
@@ -60,7 +58,7 @@ inline bool plan_shared(Params& p, cusync_decode_args const& args, uint32_t widt
   }
   uint32_t const slots = p.activation_slots * width * kRowBytes, exchange = exchange_bytes(p, width);
   uint32_t const barriers = Shared::barriers(p.activation_slots) * 8;
-  uint32_t const rest = slots + exchange + barriers + uint32_t(p.stage_count * sizeof(Share));
+  uint32_t const rest = slots + exchange + barriers + Shared::kShareBytes;
   if (rest >= kSharedLimit || rest < reach) return false;
   uint32_t ring = (kSharedLimit - rest) / kSwizzleBytes * kSwizzleBytes;
   if (args.ring_bytes) ring = min_u32(ring, args.ring_bytes / kSwizzleBytes * kSwizzleBytes);
@@ -71,7 +69,7 @@ inline bool plan_shared(Params& p, cusync_decode_args const& args, uint32_t widt
   p.shared.exchange = p.shared.activations + slots;
   p.shared.barriers = p.shared.exchange + exchange;
   p.shared.shares = p.shared.barriers + barriers;
-  p.shared.bytes = p.shared.shares + uint32_t(p.stage_count * sizeof(Share));
+  p.shared.bytes = p.shared.shares + Shared::kShareBytes;
   return true;
 }
 
@@ -95,7 +93,7 @@ struct Chain final : cusync_decode {
   /// `attributes` has room for three.
   static cudaLaunchConfig_t configure(Params const& p, cudaLaunchAttribute* attributes) {
     cudaLaunchConfig_t config{};
-    config.gridDim = dim3(p.workers * Split);
+    config.gridDim = dim3(p.workers.value * Split);
     config.blockDim = dim3(kThreads);
     config.dynamicSmemBytes = p.shared.bytes;
     config.attrs = attributes;
@@ -172,13 +170,14 @@ int32_t create(cusync_decode_args const& args, cusync_decode** out) {
   if (major != 9 || minor != 0) return CUSYNC_ERROR_NOT_BUILT;
 
   Params p{};
-  p.stage_count = args.stage_count, p.m = args.m, p.split = Split, p.workers = args.workers;
+  p.stage_count = args.stage_count, p.m = args.m, p.split = Split, p.workers = Divisor::of(args.workers);
   p.activation_slots = or_default(args.activation_slots, default_slots(Width, Split));
   p.in_flight_bytes = or_default(args.in_flight_bytes, kDefaultInFlight);
   p.ahead_bytes = or_default(args.ahead_bytes, kDefaultAhead);
   p.prefetch_bytes = or_default(args.prefetch_bytes, kDefaultPrefetch);
   p.stream_only = args.stream_only;
   p.epochs = args.epochs, p.timeout_ns = args.timeout_ns, p.report = args.report, p.trace = args.trace;
+  p.limit_ns = 4 * (args.timeout_ns ? args.timeout_ns : kDefaultTimeoutNs);
   for (uint32_t s = 0; s < args.stage_count; ++s)
     if (!plan_stage(p.stages[s], args.stages[s], args.workers, or_default(args.chunk_bytes, kDefaultChunk)))
       return CUSYNC_ERROR_NOT_BUILT;

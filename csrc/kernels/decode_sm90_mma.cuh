@@ -58,7 +58,7 @@ struct SlotPosition {
 
 /// How the two warpgroups share a stage.
 enum class Sharing {
-  kChunks,   ///< chunks in turn, all (at most 64) rows
+  kChunks,   ///< chunks in turn, all rows
   kRowTiles  ///< row tiles in turn, all chunks
 };
 
@@ -81,7 +81,7 @@ struct Sums {
     uint32_t slots[Blocks];
 #pragma unroll
     for (int b = 0; b < Blocks; ++b) {
-      wait_phase(shared.slot_full(at.slot), at.parity, p.timeout_ns);
+      ptx::mbarrier_wait_parity_or_trap(shared.slot_full(at.slot), at.parity, p.limit_ns);
       slots[b] = at.slot;
       activations[b] = descriptor(shared.slots() + at.slot * (Width * kRowBytes));
       at.pass(1, p.activation_slots);
@@ -133,21 +133,21 @@ template <int Blocks, class Element, int Width, int Tiles, Sharing By>
 CUSYNC_DEVICE void main_loop(Sums<Element, Width, Tiles, By>& sums, Params const& p, Shared const& shared, uint32_t s,
                              uint32_t group, MathPosition& at) {
   Stage const& stage = p.stages[s];
-  Share const& share = shared.share(s);
-  uint32_t const bytes = Blocks * stage.block_bytes, chunks = share.chunks;
+  Share const share = shared.share(s);
+  uint32_t const block_bytes = stage.block_bytes, bytes = Blocks * block_bytes, ring_bytes = p.ring_bytes;
 #pragma unroll 1
-  for (uint32_t i = 0; i < chunks; ++i) {
-    at.ring.skip_for(bytes, p.ring_bytes);
-    uint32_t const blocks = blocks_in(stage, share.chunk(i));
+  for (uint32_t i = 0; i < share.chunks; ++i) {
+    at.ring.skip_for(bytes, ring_bytes);
+    uint32_t const blocks = share.blocks_of(i, Blocks);
     if (By == Sharing::kRowTiles || i % 2 == group) {
-      wait_phase(shared.chunk_full(at.ring.barrier), at.ring.parity, p.timeout_ns);
+      ptx::mbarrier_wait_parity_or_trap(shared.chunk_full(at.ring.barrier), at.ring.parity, p.limit_ns);
       char const* const weights = shared.ring(at.ring.offset);
-      if (blocks == Blocks) {
-        sums.template multiply<Blocks>(p, shared, group, weights, stage.block_bytes, at.slots);
+      if (Blocks == 1 || blocks == Blocks) {
+        sums.template multiply<Blocks>(p, shared, group, weights, block_bytes, at.slots);
       } else {
 #pragma unroll 1
         for (uint32_t b = 0; b < blocks; ++b)
-          sums.template multiply<1>(p, shared, group, weights + b * stage.block_bytes, 0, at.slots);
+          sums.template multiply<1>(p, shared, group, weights + b * block_bytes, 0, at.slots);
       }
       if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.chunk_empty(at.ring.barrier), sums.kArrivals);
       if (p.trace && threadIdx.x == 0 && i == 0)
@@ -162,14 +162,14 @@ CUSYNC_DEVICE void main_loop(Sums<Element, Width, Tiles, By>& sums, Params const
 /// The part of a warpgroup that has no row tile: it lets everything pass.
 CUSYNC_DEVICE void pass_stage(Params const& p, Shared const& shared, uint32_t s, MathPosition& at) {
   Stage const& stage = p.stages[s];
-  Share const& share = shared.share(s);
+  Share const share = shared.share(s);
 #pragma unroll 1
   for (uint32_t i = 0; i < share.chunks; ++i) {
     at.ring.skip_for(stage.chunk_bytes(), p.ring_bytes);
-    wait_phase(shared.chunk_full(at.ring.barrier), at.ring.parity, p.timeout_ns);
+    ptx::mbarrier_wait_parity_or_trap(shared.chunk_full(at.ring.barrier), at.ring.parity, p.limit_ns);
     if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.chunk_empty(at.ring.barrier));
-    for (uint32_t b = blocks_in(stage, share.chunk(i)); b > 0; --b) {
-      wait_phase(shared.slot_full(at.slots.slot), at.slots.parity, p.timeout_ns);
+    for (uint32_t b = share.blocks_of(i, 1u << stage.chunk_shift); b > 0; --b) {
+      ptx::mbarrier_wait_parity_or_trap(shared.slot_full(at.slots.slot), at.slots.parity, p.limit_ns);
       if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.slot_empty(at.slots.slot));
       at.slots.pass(1, p.activation_slots);
     }

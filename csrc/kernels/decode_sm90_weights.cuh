@@ -6,36 +6,17 @@
 
 namespace cusync::kernels::decode {
 
-/// A second walk along the chunks, behind the one that issues them.
-struct Trail {
-  RingPosition at;
-  uint32_t stage = 0, left = 0, bytes = 0;
-  uint32_t passed = 0;  ///< chunks behind it
-
-  /// Goes to the chunk; returns the bytes of the ring that it and the unused piece before it take.
-  CUSYNC_DEVICE uint32_t enter(Params const& p, Shared const& shared) {
-    while (left == 0) {
-      left = shared.share(stage).chunks;
-      bytes = p.stages[stage].chunk_bytes();
-      ++stage;
-    }
-    return at.skip_for(bytes, p.ring_bytes) + bytes;
-  }
-
-  CUSYNC_DEVICE void leave() {
-    at.pass(bytes);
-    --left;
-    ++passed;
-  }
-};
-
-/// The chunks of one stage in the order in which this worker multiplies them.
+/// The chunks of one stage in the order in which this CTA multiplies them.
 struct ChunkList {
-  Stage const& stage;
   Share const share;
+  char const* const weights;
+  uint32_t const shift, block_bytes, bytes;  ///< of shared memory
 
-  CUSYNC_DEVICE char const* source(uint32_t chunk) const {
-    return share.weights + uint64_t(chunk << stage.chunk_shift) * share.block_bytes;
+  CUSYNC_DEVICE ChunkList(Stage const& stage, Share const& s)
+      : share(s), weights(stage.weights + s.offset), shift(stage.chunk_shift), block_bytes(stage.block_bytes), bytes(stage.chunk_bytes()) {}
+  CUSYNC_DEVICE uint32_t blocks(uint32_t i) const { return share.blocks_of(i, 1u << shift); }
+  CUSYNC_DEVICE char const* source(uint32_t i) const {
+    return weights + uint64_t(share.chunk(i) << shift) * share.block_bytes;
   }
 };
 
@@ -49,12 +30,12 @@ class Prefetcher {
   /// While chunk `i` cannot be issued.
   CUSYNC_DEVICE void idle(uint32_t i) {
     if (next_ < i) next_ = i;
-    if (next_ >= list_.share.chunks || (next_ - i + 1) * list_.stage.chunk_bytes() > limit_) return;
+    if (next_ >= list_.share.chunks || (next_ - i + 1) * list_.bytes > limit_) return;
     long long const now = clock64();
     if (now < due_) return;
-    due_ = now + list_.stage.chunk_bytes() / kBytesPerCycle;
-    uint32_t const chunk = list_.share.chunk(next_++);
-    ptx::cp_async_bulk_prefetch_l2(list_.source(chunk), blocks_in(list_.stage, chunk) * list_.share.block_bytes);
+    due_ = now + list_.bytes / kBytesPerCycle;
+    uint32_t const at = next_++;
+    ptx::cp_async_bulk_prefetch_l2(list_.source(at), list_.blocks(at) * list_.share.block_bytes);
   }
 
  private:
@@ -65,55 +46,70 @@ class Prefetcher {
 };
 
 /// Space in the ring, and how much is on its way. Few bytes in flight keep the SMs of the GPU together: with more, some
-/// run microseconds ahead of others and the stages' ends spread.
+/// run microseconds ahead of others and the stages' ends spread. One thread has to do all this in the few hundred
+/// cycles that a chunk takes to arrive, so what each chunk takes is noted in shared memory and not reckoned again.
 class WeightRing {
  public:
   CUSYNC_DEVICE WeightRing(Params const& p, Shared const& shared) : p_(p), shared_(shared) {}
 
-  /// Makes room for a chunk of `bytes` with at most `limit` bytes in flight, itself included (or it alone). Calls
-  /// `idle` again and again while the ring is full.
+  /// Makes room for a chunk of `bytes` with at most `limit` bytes in flight, itself included (or it alone), and returns
+  /// its place. Calls `idle` again and again while the ring is full.
   template <class Idle>
-  CUSYNC_DEVICE void reserve(uint32_t bytes, uint32_t limit, Idle&& idle) {
-    while (in_flight_ && in_flight_ + bytes > limit) see_arrival();
-    uint32_t const taken = head_.skip_for(bytes, p_.ring_bytes) + bytes;
-    while (used_ + taken > p_.ring_bytes || issued_ - freed_.passed == kMaxChunks) free_oldest(idle);
+  CUSYNC_DEVICE char* reserve(uint32_t bytes, uint32_t limit, Idle&& idle) {
+    while (in_flight_ && in_flight_ + bytes > limit) {
+      ChunkNote const note = shared_.note(arrived_ % kMaxChunks);
+      ptx::mbarrier_wait_parity_or_trap(shared_.chunk_full(arrived_ % kMaxChunks), arrived_ / kMaxChunks % 2,
+                                        p_.limit_ns);
+      in_flight_ -= note.bytes;
+      ++arrived_;
+    }
+    uint32_t const taken = at_.skip_for(bytes, p_.ring_bytes) + bytes;
+    while (used_ + taken > p_.ring_bytes || issued_ - freed_ == kMaxChunks) free_oldest(idle);
     used_ += taken;
     in_flight_ += bytes;
+    shared_.note(at_.barrier) = {bytes, taken};
+    return shared_.ring(at_.offset);
+  }
+
+  /// Of the chunk just reserved.
+  CUSYNC_DEVICE uint64_t* full() const { return shared_.chunk_full(at_.barrier); }
+
+  /// The chunk is issued.
+  CUSYNC_DEVICE void pass(uint32_t bytes) {
+    at_.pass(bytes);
     ++issued_;
   }
 
-  CUSYNC_DEVICE RingPosition const& head() const { return head_; }
-  CUSYNC_DEVICE void pass(uint32_t bytes) { head_.pass(bytes); }
-
  private:
-  CUSYNC_DEVICE void see_arrival() {
-    arrived_.enter(p_, shared_);
-    wait_phase(shared_.chunk_full(arrived_.at.barrier), arrived_.at.parity, p_.timeout_ns);
-    in_flight_ -= arrived_.bytes;
-    arrived_.leave();
-  }
-
   template <class Idle>
   CUSYNC_DEVICE void free_oldest(Idle&& idle) {
     // Until the kernel before this one has ended nothing is multiplied, and that is no fault of this one.
-    if (!p_.stream_only && freed_.passed == 0) ptx::griddepcontrol_wait();
-    if (arrived_.passed == freed_.passed) see_arrival();
-    uint32_t const taken = freed_.enter(p_, shared_);
-    uint64_t* const empty = shared_.chunk_empty(freed_.at.barrier);
-    Deadline deadline(p_.timeout_ns);
-    while (!ptx::mbarrier_test_wait_parity(empty, freed_.at.parity)) {
-      idle();
-      deadline.check();
+    if (freed_ == 0 && !p_.stream_only) ptx::griddepcontrol_wait();
+    ChunkNote const note = shared_.note(freed_ % kMaxChunks);
+    uint64_t* const empty = shared_.chunk_empty(freed_ % kMaxChunks);
+    uint32_t const parity = freed_ / kMaxChunks % 2;
+    if (!ptx::mbarrier_test_wait_parity(empty, parity)) {
+      unsigned long long const begin = ptx::globaltimer();
+      uint32_t looks = 0;
+      while (!ptx::mbarrier_test_wait_parity(empty, parity)) {
+        idle();
+        if (++looks % 1024 == 0 && ptx::globaltimer() - begin > p_.limit_ns) ptx::trap();
+      }
     }
-    used_ -= taken;
-    freed_.leave();
+    used_ -= note.taken;
+    // What is freed has arrived, whether or not that was looked at.
+    if (freed_ == arrived_) {
+      in_flight_ -= note.bytes;
+      ++arrived_;
+    }
+    ++freed_;
   }
 
   Params const& p_;
   Shared const& shared_;
-  RingPosition head_;
-  Trail arrived_, freed_;
-  uint32_t used_ = 0, in_flight_ = 0, issued_ = 0;
+  RingPosition at_;
+  uint32_t issued_ = 0, arrived_ = 0, freed_ = 0;  ///< chunks
+  uint32_t used_ = 0, in_flight_ = 0;              ///< bytes
 };
 
 /// One k-block of this worker's rows.
@@ -129,22 +125,22 @@ CUSYNC_DEVICE void stream_weights(Params const& p, Shared const& shared) {
   WeightRing ring(p, shared);
 #pragma unroll 1
   for (uint32_t s = 0; s < p.stage_count; ++s) {
-    ChunkList const list{p.stages[s], shared.share(s)};
+    ChunkList const list(p.stages[s], shared.share(s));
     Prefetcher prefetcher(list, p.prefetch_bytes);
-    uint32_t const bytes = list.stage.chunk_bytes();
+    // While the ring is first filled for a stage that waits.
+    uint32_t const ahead = p.stages[s].waits ? p.ring_bytes / list.bytes : 0;
+    uint32_t const ahead_bytes = p.ahead_bytes, in_flight_bytes = p.in_flight_bytes;
 #pragma unroll 1
     for (uint32_t i = 0; i < list.share.chunks; ++i) {
-      bool const ahead = list.stage.waits && i * bytes < p.ring_bytes;
-      ring.reserve(bytes, ahead ? p.ahead_bytes : p.in_flight_bytes, [&] { prefetcher.idle(i); });
-      uint32_t const chunk = list.share.chunk(i), blocks = blocks_in(list.stage, chunk);
-      uint64_t* const barrier = shared.chunk_full(ring.head().barrier);
-      ptx::mbarrier_arrive_expect_tx(barrier, blocks * list.share.block_bytes);
-      char* const to = shared.ring(ring.head().offset);
-      char const* const from = list.source(chunk);
+      char* const to =
+          ring.reserve(list.bytes, i < ahead ? ahead_bytes : in_flight_bytes, [&] { prefetcher.idle(i); });
+      uint32_t const blocks = list.blocks(i);
+      ptx::mbarrier_arrive_expect_tx(ring.full(), blocks * list.share.block_bytes);
+      char const* const from = list.source(i);
 #pragma unroll 1
       for (uint32_t b = 0; b < blocks; ++b)
-        copy_block(list.share, to + b * list.stage.block_bytes, from + b * list.share.block_bytes, barrier);
-      ring.pass(bytes);
+        copy_block(list.share, to + b * list.block_bytes, from + b * list.share.block_bytes, ring.full());
+      ring.pass(list.bytes);
     }
   }
 }

@@ -996,6 +996,19 @@ unsafe extern "C" {
         up: u32,
         at_k: u32,
     ) -> ::std::os::raw::c_ulonglong;
+    #[doc = " The k-blocks of a decode stage in the order in which CTA `cta` multiplies them, as its weights (`by_chunks`) or its\n activations are brought; writes up to `capacity` and returns how many there are."]
+    pub fn cusync_host_decode_order(
+        operation: u32,
+        k: u32,
+        n: u32,
+        workers: u32,
+        split: u32,
+        chunk_bytes: u32,
+        cta: u32,
+        by_chunks: u32,
+        blocks: *mut u32,
+        capacity: u32,
+    ) -> u32;
     #[doc = " Workers that post the semaphore of 64-wide column tile `tile`."]
     pub fn cusync_host_decode_owners(n: u32, workers: u32, tile: u32) -> u32;
     pub fn cusync_host_tile_at(order: *const cusync_order, i: u32, m: *mut u32, n: *mut u32);

@@ -176,22 +176,31 @@ CUSYNC_DEVICE void mbarrier_init(uint64_t* barrier, uint32_t arrivals) {
 /// Makes initialised barriers visible to the async proxy; a barrier of the CTA must follow for its other threads.
 CUSYNC_DEVICE void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
-/// Whether the phase of this parity is complete; may suspend the thread for a while before it says no.
-CUSYNC_DEVICE bool mbarrier_try_wait_parity(uint64_t* barrier, uint32_t parity) {
-  uint32_t complete;
+/// Waits until the phase of this parity is complete; after `limit_ns` it ends the kernel. The loop is in the assembly,
+/// where the compiler does not see a divergent branch: beside one it would serialise WGMMA instructions.
+CUSYNC_DEVICE void mbarrier_wait_parity_or_trap(uint64_t* barrier, uint32_t parity, unsigned long long limit_ns) {
   asm volatile(
       "{\n"
       ".reg .pred p;\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-      "selp.u32 %0, 1, 0, p;\n"
-      "}\n"
-      : "=r"(complete)
-      : "r"(uint32_t(__cvta_generic_to_shared(barrier))), "r"(parity)
+      ".reg .u64 begin, now;\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+      "@p bra DONE;\n"
+      "mov.u64 begin, %%globaltimer;\n"
+      "AGAIN:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+      "@p bra DONE;\n"
+      "mov.u64 now, %%globaltimer;\n"
+      "sub.u64 now, now, begin;\n"
+      "setp.lt.u64 p, now, %2;\n"
+      "@p bra AGAIN;\n"
+      "trap;\n"
+      "DONE:\n"
+      "}\n" ::"r"(uint32_t(__cvta_generic_to_shared(barrier))),
+      "r"(parity), "l"(limit_ns)
       : "memory");
-  return complete != 0;
 }
 
-/// The same without suspending: for a thread that has other things to do meanwhile.
+/// Whether the phase of this parity is complete, without suspending: for a thread that has other things to do meanwhile.
 CUSYNC_DEVICE bool mbarrier_test_wait_parity(uint64_t* barrier, uint32_t parity) {
   uint32_t complete;
   asm volatile(
