@@ -64,7 +64,10 @@ struct Share {
     return i * split + rank;
   }
 
-  CUSYNC_HD constexpr uint32_t blocks_of(uint32_t i, uint32_t in_chunk) const { return i == short_at ? short_blocks : in_chunk; }
+  /// k-blocks of the i-th chunk; `in_chunk` of a full one.
+  CUSYNC_HD constexpr uint32_t blocks_of(uint32_t i, uint32_t in_chunk) const {
+    return i == short_at ? short_blocks : in_chunk;
+  }
 
   /// k-block of the i-th tile.
   CUSYNC_HD constexpr uint32_t tile(uint32_t i, uint32_t chunk_shift) const {

@@ -18,15 +18,13 @@ class Epilogue {
 
   CUSYNC_DEVICE Epilogue(Params const& p, Shared const& shared, uint32_t s, uint32_t group)
       : p_(p), stage_(p.stages[s]), share_(shared.share(s)), shared_(shared), group_(group) {
-    // Loaded before the main loop, so that nothing waits for it at the end.
+    // Asked for before the main loop and not looked at before its end, so that nothing waits for it.
     Element const* const from = static_cast<Element const*>(stage_.bias);
+    auto const bias = [&](uint32_t feature) {
+      return from && feature < share_.count ? from[share_.first + feature] : Element(0.f);
+    };
 #pragma unroll
-    for (int i = 0; i < Tiles; ++i) {
-      auto const bias = [&](uint32_t feature) {
-        return from && feature < share_.count ? float(from[share_.first + feature]) : 0.f;
-      };
-      bias_[i] = make_float2(bias(row(i)), bias(row(i) + 8));
-    }
+    for (int i = 0; i < Tiles; ++i) bias_[i] = {bias(row(i)), bias(row(i) + 8)};
   }
 
   /// Each warpgroup has the whole sums of its rows.
@@ -78,11 +76,15 @@ class Epilogue {
   }
 
  private:
+  struct Bias {
+    Element upper, lower;  ///< of the thread's two rows in a row tile
+  };
+
   /// Two neighbouring units of which one party keeps one and gives the other away.
   struct Pair {
     float4 kept, given;
     uint32_t row, block;  ///< of the kept one
-    float2 bias;
+    Bias bias;
     bool has_kept, has_given;
   };
 
@@ -121,17 +123,17 @@ class Epilogue {
     store(sum, pair.row, pair.block, pair.bias);
   }
 
-  CUSYNC_DEVICE void store(float4 v, uint32_t row, uint32_t block, float2 bias) const {
+  CUSYNC_DEVICE void store(float4 v, uint32_t row, uint32_t block, Bias bias) const {
     uint32_t const token = block * 8 + threadIdx.x % 4 * 2;
     if (stage_.gated) {
       uint32_t const feature = row / 16 * 8 + threadIdx.x % 32 / 4;
       put(silu(v.x) * v.z, feature, token);
       put(silu(v.y) * v.w, feature, token + 1);
     } else {
-      put(activate(stage_.activation, v.x + bias.x), row, token);
-      put(activate(stage_.activation, v.y + bias.x), row, token + 1);
-      put(activate(stage_.activation, v.z + bias.y), row + 8, token);
-      put(activate(stage_.activation, v.w + bias.y), row + 8, token + 1);
+      put(activate(stage_.activation, v.x + float(bias.upper)), row, token);
+      put(activate(stage_.activation, v.y + float(bias.upper)), row, token + 1);
+      put(activate(stage_.activation, v.z + float(bias.lower)), row + 8, token);
+      put(activate(stage_.activation, v.w + float(bias.lower)), row + 8, token + 1);
     }
   }
 
@@ -147,7 +149,7 @@ class Epilogue {
   Share const& share_;
   Shared const& shared_;
   uint32_t group_;
-  float2 bias_[Tiles];  ///< of the thread's two rows
+  Bias bias_[Tiles];
 };
 
 /// Announces what the other CTA will send in this stage. One thread.

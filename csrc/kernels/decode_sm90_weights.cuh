@@ -13,7 +13,11 @@ struct ChunkList {
   uint32_t const shift, block_bytes, bytes;  ///< of shared memory
 
   CUSYNC_DEVICE ChunkList(Stage const& stage, Share const& s)
-      : share(s), weights(stage.weights + s.offset), shift(stage.chunk_shift), block_bytes(stage.block_bytes), bytes(stage.chunk_bytes()) {}
+      : share(s),
+        weights(stage.weights + s.offset),
+        shift(stage.chunk_shift),
+        block_bytes(stage.block_bytes),
+        bytes(stage.chunk_bytes()) {}
   CUSYNC_DEVICE uint32_t blocks(uint32_t i) const { return share.blocks_of(i, 1u << shift); }
   CUSYNC_DEVICE char const* source(uint32_t i) const {
     return weights + uint64_t(share.chunk(i) << shift) * share.block_bytes;
