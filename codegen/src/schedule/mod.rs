@@ -12,6 +12,7 @@ mod pick;
 mod place;
 mod problem;
 mod search;
+mod share;
 mod split;
 
 use crate::device::CostModel;

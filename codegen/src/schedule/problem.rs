@@ -18,6 +18,8 @@ pub(super) struct StageShape {
     /// Bytes of a k-block of a row and of a column of cluster tiles.
     row_bytes: f64,
     col_bytes: f64,
+    /// Most parts that can share a tile.
+    pub(super) units: u32,
     /// Area of a CTA's MMA tile over 128 x 256.
     area: f64,
 }
@@ -140,6 +142,7 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
         math_us: if stage.op == Op::Custom { 0.0 } else { 2.0 * area * f64::from(tile_k) / (rate * 1e6) },
         row_bytes: f64::from(rows_of(stage, tile_m) * cluster.0) * k_bytes,
         col_bytes: f64::from(tile_n * cluster.1) * k_bytes,
+        units: super::units(stage.mma_tile).min(4),
         area: area / (128.0 * 256.0),
     }
 }

@@ -9,6 +9,8 @@ use super::split::Region;
 pub(super) enum Cutting {
     /// Not at all.
     None,
+    /// Each into this many parts, on workers that finish the tile together.
+    Share(u32),
     /// Those that would end after the balance, and `waves` more waves of tiles.
     Balance {
         waves: u32,
@@ -32,6 +34,7 @@ impl std::fmt::Display for Cutting {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match *self {
             Cutting::None => write!(f, "whole tiles"),
+            Cutting::Share(parts) => write!(f, "tiles shared by {parts}"),
             Cutting::Balance { waves, groups, ramp_us } => {
                 write!(f, "balanced")?;
                 if waves > 0 {
@@ -112,11 +115,13 @@ pub(super) fn search(problem: &Problem, splits: bool) -> Attempt {
         for cutting in [BALANCE, BALANCE_MORE] {
             best.consider_at(last, cutting);
         }
+        best.consider_shares(last);
         for stage in (0..last).rev() {
             let few = problem.stages[stage].tiles() <= MANY_WAVES * problem.workers;
             for cutting in if few { &INNER[..] } else { &INNER[..2] } {
                 best.consider_at(stage, *cutting);
             }
+            best.consider_shares(stage);
         }
         for cutting in [BALANCE, BALANCE_MORE] {
             best.consider_at(last, cutting);
@@ -148,6 +153,14 @@ impl<'a> Best<'a> {
         }
     }
 
+    /// The same strategy with the tiles of one stage shared by two workers or more, where about a wave comes of it.
+    fn consider_shares(&mut self, stage: usize) {
+        let shape = &self.problem.stages[stage];
+        for parts in (2..=shape.units).filter(|parts| shape.tiles() * parts <= self.problem.workers) {
+            self.consider_at(stage, Cutting::Share(parts));
+        }
+    }
+
     /// The same strategy with another cutting of one stage.
     fn consider_at(&mut self, stage: usize, cutting: Cutting) {
         let mut strategy = self.strategy.clone();
@@ -168,9 +181,13 @@ pub(super) fn attempt(problem: &Problem, strategy: &Strategy, limit_us: f64, rec
         let tiles = problem.order(stage, strategy.group);
         let cost = problem.item_cost(stage, strategy.group, *cutting != Cutting::None);
         let now = board.stage(stage, cost);
-        let Cutting::Balance { waves, groups, ramp_us } = *cutting else {
-            board.place_whole(&now, &tiles);
-            continue;
+        let (waves, groups, ramp_us) = match *cutting {
+            Cutting::Balance { waves, groups, ramp_us } => (waves, groups, ramp_us),
+            Cutting::Share(parts) if board.place_shared(&now, &tiles, parts) => continue,
+            Cutting::None | Cutting::Share(_) => {
+                board.place_whole(&now, &tiles);
+                continue;
+            }
         };
         // Only the last stage's end is the schedule's.
         let last = stage + 1 == strategy.cuttings.len();

@@ -26,6 +26,7 @@ pub(crate) fn replay(
     let mut seen: HashMap<(usize, u32, u32), f64> = HashMap::new();
     let mut slab_seen = vec![0.0; schedule.slabs as usize];
     let mut ends = Vec::new();
+    let mut sharers: Vec<(usize, f64)> = Vec::new();
     for (i, (item, time)) in schedule.sequence.iter().zip(&why.items).enumerate() {
         let worker = if draw {
             (0..free.len()).min_by(|a, b| f64::total_cmp(&free[*a], &free[*b])).expect("workers")
@@ -66,14 +67,32 @@ pub(crate) fn replay(
                 }
             }
             Part::Whole => {}
-            Part::Share { .. } => panic!("{item:?}: nothing here cuts tiles into shares"),
+            Part::Share { parts, part, .. } => {
+                // The parts follow each other: the last one knows when all have left their sums.
+                let write = time.split_us * cost.slab_write_us / (cost.slab_write_us + cost.slab_read_us);
+                sharers.push((worker, now + write + cost.handoff_us));
+                if part + 1 < parts {
+                    free[worker] = f64::INFINITY;
+                    ends.push(0.0);
+                    continue;
+                }
+                let left = sharers.iter().map(|s| s.1).fold(0.0, f64::max);
+                now = left + time.split_us - write;
+            }
         }
         if !matches!(item.part, Part::Contribute { .. }) {
             now = now.max(reads_at(0, true)) + time.fixed_us - cost.fill_us;
             seen.insert((item.stage.0, item.m, item.n), now + cost.post_us + cost.handoff_us);
         }
+        for (other, _) in sharers.drain(..) {
+            free[other] = now;
+        }
         free[worker] = now;
         ends.push(now);
+        if let Part::Share { parts, .. } = item.part {
+            let begin = ends.len() - parts as usize;
+            ends[begin..].fill(now);
+        }
     }
     (ends, free.into_iter().fold(0.0, f64::max) + cost.post_us)
 }
