@@ -1,7 +1,7 @@
 //! The graph as the scheduler sees it: grids of cluster tiles, needs, and what k-blocks and slabs cost.
 
-use super::Request;
 use super::needs::Needs;
+use super::{Mode, Request};
 use crate::device::CostModel;
 use crate::graph::{Graph, Op, OperandKind, Stage, StageId};
 
@@ -43,6 +43,8 @@ pub(super) struct Problem<'a> {
     pub(super) cost: &'a CostModel,
     pub(super) workers: u32,
     pub(super) stages: Vec<StageShape>,
+    /// Parts of a tile may wait for each other: each has a worker of its own, which is not known where items are drawn.
+    pub(super) may_share: bool,
 }
 
 /// What the items of one stage cost under one order, microseconds.
@@ -65,7 +67,8 @@ impl ItemCost {
 impl<'a> Problem<'a> {
     pub(super) fn new(graph: &Graph, request: &Request<'a>) -> Problem<'a> {
         let stages = (0..graph.stages.len()).map(|i| shape(graph, StageId(i), request)).collect();
-        Problem { cost: request.cost, workers: request.workers.max(1), stages }
+        let may_share = request.mode == Mode::Static;
+        Problem { cost: request.cost, workers: request.workers.max(1), stages, may_share }
     }
 
     /// The cost of a stage's items when `group` rows of cluster tiles (columns, where the stage goes by columns) are

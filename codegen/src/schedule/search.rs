@@ -156,6 +156,9 @@ impl<'a> Best<'a> {
     /// The same strategy with the tiles of one stage shared by two workers or more, where about a wave comes of it.
     fn consider_shares(&mut self, stage: usize) {
         let shape = &self.problem.stages[stage];
+        if !self.problem.may_share {
+            return;
+        }
         for parts in (2..=shape.units).filter(|parts| shape.tiles() * parts <= self.problem.workers) {
             self.consider_at(stage, Cutting::Share(parts));
         }
