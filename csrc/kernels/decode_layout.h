@@ -3,12 +3,13 @@
 // sizes that callers ask for all come from here.
 //
 // In device memory the weights of a stage are: worker by worker; of a worker, k-block by k-block (64 elements, 128
-// bytes a row); of a k-block, row by row, the eight 16-byte pieces of a row permuted as WGMMA's 128-byte swizzle wants
-// them in shared memory, so that a plain bulk copy brings them ready to multiply.
+// bytes a row); of a k-block, row by row, without gaps. So any run of k-blocks is one bulk copy. The eight 16-byte pieces
+// of a row are permuted as WGMMA's 128-byte swizzle wants them in shared memory, which depends on the row's address there
+// modulo 1024: a copy goes to a place of the same phase as its first row has in the worker's weights.
 //
 // A worker's rows are its features in order. Of a gated stage they are groups of 8 features, 8 gate rows and then 8 up
-// rows, so that one thread's accumulators hold gate and up of the same output. The last group may be shorter: in
-// device memory its rows follow one another; in shared memory its up rows start at the group's ninth row.
+// rows, so that one thread's accumulators hold gate and up of the same output. The last group may be shorter: its up rows
+// follow its gate rows at once, and the epilogue brings them together.
 #pragma once
 #include "cusync/policy.hpp"
 
@@ -16,7 +17,8 @@ namespace cusync::kernels::decode {
 
 inline constexpr uint32_t kBlock = 64;       ///< k elements of a k-block, and columns of D behind one semaphore
 inline constexpr uint32_t kRowBytes = 128;   ///< a row of a k-block
-inline constexpr uint32_t kSwizzleBytes = 1024;  ///< eight rows: what the swizzle repeats after
+inline constexpr uint32_t kPhases = 8;  ///< rows after which the swizzle repeats
+inline constexpr uint32_t kSwizzleBytes = kPhases * kRowBytes;
 
 CUSYNC_HD constexpr uint32_t round_up(uint32_t x, uint32_t to) { return ceil_div(x, to) * to; }
 
@@ -42,21 +44,6 @@ CUSYNC_HD constexpr uint32_t owners_of_tile(uint32_t tile, uint32_t features, ui
 /// Rows of weights of `features` features of one worker in device memory.
 CUSYNC_HD constexpr uint32_t stored_rows(uint32_t features, bool gated) { return gated ? 2 * features : features; }
 
-/// Of them, rows that one copy brings to the start of the block's place in shared memory. The rest is the up rows
-/// of a short last group.
-CUSYNC_HD constexpr uint32_t head_rows(uint32_t features, bool gated) {
-  return gated ? features / 8 * 16 + features % 8 : features;
-}
-
-/// Row of shared memory at which that rest starts.
-CUSYNC_HD constexpr uint32_t tail_row(uint32_t features) { return features / 8 * 16 + 8; }
-
-/// Rows of shared memory that a k-block spans.
-CUSYNC_HD constexpr uint32_t shared_rows(uint32_t features, bool gated) {
-  if (!gated) return features;
-  return features % 8 ? tail_row(features) + features % 8 : features * 2;
-}
-
 /// Place of a row in its k-block in device memory; `up`: 0 for gate or a plain stage, 1 for up.
 CUSYNC_HD constexpr uint32_t stored_row(uint32_t feature, uint32_t up, uint32_t features, bool gated) {
   if (!gated) return feature;
@@ -72,15 +59,14 @@ CUSYNC_HD constexpr uint64_t worker_offset(uint32_t worker, uint32_t k, uint32_t
 }
 
 /// Where element `k` of a feature's weights lies, `up` as for stored_row: a byte offset. The rest of its 16-byte piece
-/// follows it; a row's place in shared memory has the same phase of the swizzle, its number modulo 8.
+/// follows it. The phase of the swizzle is the row's number, counted through all of the worker's k-blocks, modulo 8.
 CUSYNC_HD constexpr uint64_t weight_offset(uint32_t feature, uint32_t up, uint32_t at_k, uint32_t k, uint32_t features,
                                            bool gated, uint32_t workers) {
   uint32_t const worker = owner_of(feature, features, workers), first = first_feature(worker, features, workers);
   uint32_t const owned = first_feature(worker + 1, features, workers) - first, mine = feature - first;
-  uint64_t const block = uint64_t(at_k / kBlock) * stored_rows(owned, gated) * kRowBytes;
-  uint32_t const piece = (at_k % kBlock / 8) ^ (mine % 8);
-  return worker_offset(worker, k, features, gated, workers) + block +
-         stored_row(mine, up, owned, gated) * kRowBytes + piece * 16 + at_k % 8 * 2;
+  uint64_t const row = uint64_t(at_k / kBlock) * stored_rows(owned, gated) + stored_row(mine, up, owned, gated);
+  uint32_t const piece = (at_k % kBlock / 8) ^ uint32_t(row % kPhases);
+  return worker_offset(worker, k, features, gated, workers) + row * kRowBytes + piece * 16 + at_k % 8 * 2;
 }
 
 /// Bytes of a stage's weights.

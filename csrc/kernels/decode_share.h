@@ -23,23 +23,19 @@ struct Geometry {
   uint32_t k, features, blocks, gated;
   uint32_t share, spare;  ///< features / workers and features % workers
   uint32_t row_tiles;     ///< 64-row WGMMA tiles of a worker; spare rows are never stored
-  uint32_t chunk_shift;   ///< k-blocks of a chunk: 1 << chunk_shift; one where there are several row tiles
-  uint32_t block_bytes;   ///< from one k-block to the next in shared memory
-
-  CUSYNC_HD constexpr uint32_t chunk_bytes() const { return block_bytes << chunk_shift; }
+  uint32_t chunk_shift;   ///< k-blocks of a chunk: 1 << chunk_shift
+  uint32_t chunk_bytes;   ///< of shared memory that a chunk takes, of whatever phase its first row is
 };
 
-/// Chunks of about `chunk_bytes`.
+/// Chunks of one, two or four k-blocks: as many as fit into `chunk_bytes`.
 constexpr Geometry geometry(uint32_t k, uint32_t features, bool gated, uint32_t workers, uint32_t chunk_bytes) {
-  uint32_t const rows = shared_rows(ceil_div(features, workers), gated), tiles = ceil_div(rows, 64);
-  uint32_t const block_bytes = round_up(rows * kRowBytes, kSwizzleBytes);
-  uint32_t const blocks = tiles > 1 ? 1 : chunk_bytes / block_bytes;
+  uint32_t const rows = stored_rows(ceil_div(features, workers), gated), fit = chunk_bytes / (rows * kRowBytes);
   Geometry g{};
   g.k = k, g.features = features, g.blocks = k_blocks(k), g.gated = gated;
   g.share = features / workers, g.spare = features % workers;
-  g.row_tiles = tiles;
-  g.chunk_shift = blocks >= 4 ? 2 : blocks >= 2 ? 1 : 0;
-  g.block_bytes = block_bytes;
+  g.row_tiles = ceil_div(rows, 64);
+  g.chunk_shift = fit >= 4 ? 2 : fit >= 2 ? 1 : 0;
+  g.chunk_bytes = round_up((rows << g.chunk_shift) + kPhases - 1, kPhases) * kRowBytes;
   return g;
 }
 
@@ -52,9 +48,7 @@ struct Share {
   uint32_t split, rank;
   uint32_t short_at;      ///< place in its order of the chunk with fewer k-blocks, the last one along k; ~0: not here
   uint32_t short_blocks;  ///< k-blocks of that chunk
-  uint32_t block_bytes;   ///< one k-block in device memory
-  uint32_t head_bytes;    ///< of them go to the block's start
-  uint32_t tail_offset;   ///< where the others go
+  uint32_t rows;          ///< of its worker in each k-block
   uint64_t offset;        ///< of its worker's weights
 
   /// Number along k of the i-th chunk.
@@ -67,6 +61,11 @@ struct Share {
   /// k-blocks of the i-th chunk; `in_chunk` of a full one.
   CUSYNC_HD constexpr uint32_t blocks_of(uint32_t i, uint32_t in_chunk) const {
     return i == short_at ? short_blocks : in_chunk;
+  }
+
+  /// Rows of its worker's weights before the i-th chunk: its place in device memory and its phase.
+  CUSYNC_HD constexpr uint32_t rows_before(uint32_t i, uint32_t chunk_shift) const {
+    return (chunk(i) << chunk_shift) * rows;
   }
 
   /// k-block of the i-th tile.
@@ -99,9 +98,7 @@ CUSYNC_HD constexpr Share share_of(Geometry const& stage, uint32_t cta, Divisor 
   bool const has_short = s.chunks && (all - 1) % Split == s.rank && s.short_blocks >> shift == 0;
   s.short_at = has_short ? s.chunks - 1 - s.start : ~0u;
   s.tiles = (s.chunks << shift) - (has_short ? (1u << shift) - s.short_blocks : 0);
-  s.block_bytes = stored_rows(s.count, stage.gated) * kRowBytes;
-  s.head_bytes = head_rows(s.count, stage.gated) * kRowBytes;
-  s.tail_offset = tail_row(s.count) * kRowBytes;
+  s.rows = stored_rows(s.count, stage.gated);
   s.offset = uint64_t(stored_rows(s.first, stage.gated)) * stage.blocks * kRowBytes;
   return s;
 }

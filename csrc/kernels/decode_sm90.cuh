@@ -13,12 +13,13 @@ struct MathState {
   uint32_t exchange_parity = 0;
 };
 
-/// A warpgroup's part of stage `s`: `Tiles` tiles of rows, chunks of `Blocks` k-blocks.
-template <class Element, int Width, int Split, int Tiles, int Blocks, Sharing By>
+/// A warpgroup's part of stage `s`: `Tiles` tiles of rows.
+template <class Element, int Width, int Split, int Tiles, Sharing By>
 CUSYNC_DEVICE void compute_part(Params const& p, Shared const& shared, uint32_t s, uint32_t group, MathState& state) {
+  constexpr int kBatch = Tiles > 2 ? 1 : 2;  // k-blocks between two waits for the tensor cores
   Epilogue<Element, Width, Tiles, By> const epilogue(p, shared, s, group);
   Sums<Element, Width, Tiles, By> sums;
-  main_loop<Blocks>(sums, p, shared, s, group, state.at);
+  main_loop<kBatch>(sums, p, shared, s, group, state.at);
   if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * p.stage_count + s].math_end = ptx::globaltimer();
   if constexpr (Split == 2)
     epilogue.finish_with_cta(sums, state.exchange_parity);
@@ -30,30 +31,22 @@ CUSYNC_DEVICE void compute_part(Params const& p, Shared const& shared, uint32_t 
 
 template <class Element, int Width, int Split>
 CUSYNC_DEVICE void compute_stage(Params const& p, Shared const& shared, uint32_t s, uint32_t group, MathState& state) {
-  Stage const& stage = p.stages[s];
-  // More than one row tile makes chunks of one k-block.
-  uint32_t const tiles = stage.row_tiles, shift = tiles == 1 ? stage.chunk_shift : 0;
+  uint32_t const tiles = p.stages[s].row_tiles;
   if constexpr (Split == 1) {
     constexpr Sharing kBy = Sharing::kChunks;
-    if (tiles == 1 && shift == 0) return compute_part<Element, Width, 1, 1, 1, kBy>(p, shared, s, group, state);
-    if (tiles == 1 && shift == 1) return compute_part<Element, Width, 1, 1, 2, kBy>(p, shared, s, group, state);
-    if (tiles == 1) return compute_part<Element, Width, 1, 1, 4, kBy>(p, shared, s, group, state);
-    if (tiles == 2) return compute_part<Element, Width, 1, 2, 1, kBy>(p, shared, s, group, state);
+    if (tiles == 1) return compute_part<Element, Width, 1, 1, kBy>(p, shared, s, group, state);
+    if (tiles == 2) return compute_part<Element, Width, 1, 2, kBy>(p, shared, s, group, state);
     if constexpr (takes_turns(4, Width, 1)) {
-      if (tiles == 3) return compute_part<Element, Width, 1, 3, 1, kBy>(p, shared, s, group, state);
-      return compute_part<Element, Width, 1, 4, 1, kBy>(p, shared, s, group, state);
+      if (tiles == 3) return compute_part<Element, Width, 1, 3, kBy>(p, shared, s, group, state);
+      return compute_part<Element, Width, 1, 4, kBy>(p, shared, s, group, state);
     }
   }
   if constexpr (!takes_turns(4, Width, Split)) {
     constexpr Sharing kBy = Sharing::kRowTiles;
     uint32_t const mine = (tiles + 1 - group) / 2;
     if (mine == 0) return pass_stage(p, shared, s, state.at);
-    if (mine == 2) return compute_part<Element, Width, Split, 2, 1, kBy>(p, shared, s, group, state);
-    if (shift == 0) return compute_part<Element, Width, Split, 1, 1, kBy>(p, shared, s, group, state);
-    if constexpr (Split == 2) {
-      if (shift == 1) return compute_part<Element, Width, Split, 1, 2, kBy>(p, shared, s, group, state);
-      return compute_part<Element, Width, Split, 1, 4, kBy>(p, shared, s, group, state);
-    }
+    if (mine == 2) return compute_part<Element, Width, Split, 2, kBy>(p, shared, s, group, state);
+    return compute_part<Element, Width, Split, 1, kBy>(p, shared, s, group, state);
   }
 }
 
@@ -91,7 +84,7 @@ CUSYNC_DEVICE void drain(Params const& p, Shared const& shared) {
   RingPosition at;
 #pragma unroll 1
   for (uint32_t s = 0; s < p.stage_count; ++s) {
-    uint32_t const bytes = p.stages[s].chunk_bytes();
+    uint32_t const bytes = p.stages[s].chunk_bytes;
 #pragma unroll 1
     for (uint32_t i = 0; i < shared.share(s).chunks; ++i) {
       at.skip_for(bytes, p.ring_bytes);

@@ -5,7 +5,7 @@
 //   warp 8          streams weights (one thread)
 //   warps 9-12      wait for activations and copy them, one 64-wide tile each in turn
 //
-// A chunk is the unit of the weight ring: one, two or four k-blocks of this worker's rows. Chunks of stages with
+// A chunk is the unit of the weight ring: one, two or four k-blocks of this worker's rows, brought by one copy. Chunks of stages with
 // different row counts have different sizes; the ring is a ring of bytes, and a chunk never wraps around its end.
 //
 // The two warpgroups take chunks in turn and add their sums at the end. Where one could not hold all sums, or the two
@@ -58,7 +58,7 @@ struct Params {
   SharedPlan shared;
   uint32_t stage_count, m, split;
   Divisor workers;
-  uint32_t ring_bytes, activation_slots, in_flight_bytes, ahead_bytes, prefetch_bytes;
+  uint32_t ring_bytes, activation_slots, in_flight_bytes, ahead_bytes;
   uint32_t stream_only;
   uint32_t* epochs;
   unsigned long long timeout_ns;  ///< of a wait for a semaphore

@@ -127,6 +127,7 @@ class Epilogue {
     uint32_t const token = block * 8 + threadIdx.x % 4 * 2;
     if (stage_.gated) {
       uint32_t const feature = row / 16 * 8 + threadIdx.x % 32 / 4;
+      if (uint32_t const rest = share_.count - row / 16 * 8; rest < 8) v = with_up_of_short_group(v, rest);
       put(silu(v.x) * v.z, feature, token);
       put(silu(v.y) * v.w, feature, token + 1);
     } else {
@@ -135,6 +136,14 @@ class Epilogue {
       put(activate(stage_.activation, v.z + float(bias.lower)), row + 8, token);
       put(activate(stage_.activation, v.w + float(bias.lower)), row + 8, token + 1);
     }
+  }
+
+  /// Of a last group of `features` features: its up rows follow its gate rows at once, so another lane has them.
+  CUSYNC_DEVICE static float4 with_up_of_short_group(float4 v, uint32_t features) {
+    uint32_t const lane = threadIdx.x % 32, row = lane / 4 + features, from = row % 8 * 4 + lane % 4;
+    float const x = __shfl_sync(~0u, v.x, from), y = __shfl_sync(~0u, v.y, from);
+    float const z = __shfl_sync(~0u, v.z, from), w = __shfl_sync(~0u, v.w, from);
+    return row < 8 ? make_float4(v.x, v.y, x, y) : make_float4(v.x, v.y, z, w);
   }
 
   CUSYNC_DEVICE void put(float value, uint32_t feature, uint32_t token) const {

@@ -16,8 +16,7 @@ constexpr uint32_t default_slots(uint32_t width, uint32_t split) {
   return width == 8 ? 32 : width == 16 ? 24 : width == 32 ? (split == 2 ? 12 : 16) : (split == 2 ? 8 : 12);
 }
 
-inline constexpr uint32_t kDefaultChunk = 12 * 1024, kDefaultInFlight = 72 * 1024, kDefaultAhead = 24 * 1024,
-                          kDefaultPrefetch = 64 * 1024;
+inline constexpr uint32_t kDefaultChunk = 32 * 1024, kDefaultInFlight = 96 * 1024, kDefaultAhead = 48 * 1024;
 
 inline uint32_t or_default(uint32_t value, uint32_t otherwise) { return value ? value : otherwise; }
 
@@ -51,9 +50,9 @@ inline bool plan_shared(Params& p, cusync_decode_args const& args, uint32_t widt
   uint32_t largest = 0, reach = 0;
   for (uint32_t s = 0; s < p.stage_count; ++s) {
     Stage const& stage = p.stages[s];
-    if (stage.chunk_bytes() > largest) largest = stage.chunk_bytes();
-    // The last row tile of a chunk at the ring's end reads past it, up to here.
-    uint32_t const past = stage.row_tiles * 64 * kRowBytes - stage.block_bytes;
+    if (stage.chunk_bytes > largest) largest = stage.chunk_bytes;
+    // The last row tile of a chunk at the ring's end reads past it, no farther than this.
+    uint32_t const past = stage.row_tiles * 64 * kRowBytes;
     if (past > reach) reach = past;
   }
   uint32_t const slots = p.activation_slots * width * kRowBytes, exchange = exchange_bytes(p, width);
@@ -174,7 +173,6 @@ int32_t create(cusync_decode_args const& args, cusync_decode** out) {
   p.activation_slots = or_default(args.activation_slots, default_slots(Width, Split));
   p.in_flight_bytes = or_default(args.in_flight_bytes, kDefaultInFlight);
   p.ahead_bytes = or_default(args.ahead_bytes, kDefaultAhead);
-  p.prefetch_bytes = or_default(args.prefetch_bytes, kDefaultPrefetch);
   p.stream_only = args.stream_only;
   p.epochs = args.epochs, p.timeout_ns = args.timeout_ns, p.report = args.report, p.trace = args.trace;
   p.limit_ns = 4 * (args.timeout_ns ? args.timeout_ns : kDefaultTimeoutNs);

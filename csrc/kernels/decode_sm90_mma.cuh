@@ -36,7 +36,8 @@ CUSYNC_DEVICE void fma(uint64_t weights, uint64_t activations, float (&sums)[siz
   Atom::fma(weights, activations, sums[I]..., cute::SM90::GMMA::ScaleOut::One);
 }
 
-/// Rows of 128 bytes under the 128-byte swizzle, eight of them 1024 bytes apart from the next eight.
+/// Rows of 128 bytes under the 128-byte swizzle, eight of them 1024 bytes apart from the next eight. The swizzle goes by
+/// addresses, so the first row may have any phase.
 CUSYNC_DEVICE uint64_t descriptor(void const* shared) {
   cute::GmmaDescriptor d;
   d.bitfield.start_address_ = uint16_t(__cvta_generic_to_shared(shared) >> 4);
@@ -128,26 +129,29 @@ struct MathPosition {
   SlotPosition slots;
 };
 
-/// This warpgroup's part of a stage.
-template <int Blocks, class Element, int Width, int Tiles, Sharing By>
+/// This warpgroup's part of a stage. Multiplies k-blocks of a chunk `Batch` at a time.
+template <int Batch, class Element, int Width, int Tiles, Sharing By>
 CUSYNC_DEVICE void main_loop(Sums<Element, Width, Tiles, By>& sums, Params const& p, Shared const& shared, uint32_t s,
                              uint32_t group, MathPosition& at) {
   Stage const& stage = p.stages[s];
   Share const share = shared.share(s);
-  uint32_t const block_bytes = stage.block_bytes, bytes = Blocks * block_bytes, ring_bytes = p.ring_bytes;
+  uint32_t const bytes = stage.chunk_bytes, shift = stage.chunk_shift, ring_bytes = p.ring_bytes;
+  uint32_t const block_bytes = share.rows * kRowBytes;
 #pragma unroll 1
   for (uint32_t i = 0; i < share.chunks; ++i) {
     at.ring.skip_for(bytes, ring_bytes);
-    uint32_t const blocks = share.blocks_of(i, Blocks);
+    uint32_t const blocks = share.blocks_of(i, 1u << shift);
     if (By == Sharing::kRowTiles || i % 2 == group) {
       ptx::mbarrier_wait_parity_or_trap(shared.chunk_full(at.ring.barrier), at.ring.parity, p.limit_ns);
-      char const* const weights = shared.ring(at.ring.offset);
-      if (Blocks == 1 || blocks == Blocks) {
-        sums.template multiply<Blocks>(p, shared, group, weights, block_bytes, at.slots);
-      } else {
+      char const* weights = shared.ring(at.ring.offset) + share.rows_before(i, shift) % kPhases * kRowBytes;
+      uint32_t left = blocks;
 #pragma unroll 1
-        for (uint32_t b = 0; b < blocks; ++b)
-          sums.template multiply<1>(p, shared, group, weights + b * block_bytes, 0, at.slots);
+      for (; left >= Batch; left -= Batch, weights += Batch * block_bytes)
+        sums.template multiply<Batch>(p, shared, group, weights, block_bytes, at.slots);
+      if (Batch > 1) {
+#pragma unroll 1
+        for (; left > 0; --left, weights += block_bytes)
+          sums.template multiply<1>(p, shared, group, weights, 0, at.slots);
       }
       if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.chunk_empty(at.ring.barrier), sums.kArrivals);
       if (p.trace && threadIdx.x == 0 && i == 0)
@@ -165,7 +169,7 @@ CUSYNC_DEVICE void pass_stage(Params const& p, Shared const& shared, uint32_t s,
   Share const share = shared.share(s);
 #pragma unroll 1
   for (uint32_t i = 0; i < share.chunks; ++i) {
-    at.ring.skip_for(stage.chunk_bytes(), p.ring_bytes);
+    at.ring.skip_for(stage.chunk_bytes, p.ring_bytes);
     ptx::mbarrier_wait_parity_or_trap(shared.chunk_full(at.ring.barrier), at.ring.parity, p.limit_ns);
     if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.chunk_empty(at.ring.barrier));
     for (uint32_t b = share.blocks_of(i, 1u << stage.chunk_shift); b > 0; --b) {
@@ -173,7 +177,7 @@ CUSYNC_DEVICE void pass_stage(Params const& p, Shared const& shared, uint32_t s,
       if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.slot_empty(at.slots.slot));
       at.slots.pass(1, p.activation_slots);
     }
-    at.ring.pass(stage.chunk_bytes());
+    at.ring.pass(stage.chunk_bytes);
   }
 }
 

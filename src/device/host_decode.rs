@@ -107,34 +107,30 @@ mod tests {
         }
     }
 
-    /// What a worker's copies leave in shared memory for one k-block, read as WGMMA reads rows of 128 bytes: row r of
-    /// the block, its 16-byte pieces exchanged by r modulo 8. A gated stage has 8 gate rows, then the 8 up rows of the
-    /// same features; the copy of the last group's up rows is apart.
+    /// A worker's rows follow one another through all of its k-blocks, so a copy of any run of them, to a place of the
+    /// same phase, leaves row r of the whole with its 16-byte pieces exchanged by r modulo 8: as WGMMA reads rows of 128
+    /// bytes. A gated stage has 8 gate rows, then the 8 up rows of the same features; of a short last group fewer.
     #[test]
     fn copies_bring_rows_where_the_tensor_cores_look() {
         for layout in layouts() {
+            let (sides, blocks) = (1 + u32::from(layout.gated), layout.k.div_ceil(64));
             for worker in 0..layout.workers {
                 let first = base(layout.n, layout.workers, worker);
                 let count = base(layout.n, layout.workers, worker + 1) - first;
-                let stored = u64::from(count) * (1 + u64::from(layout.gated));
-                let head = if layout.gated { count / 8 * 16 + count % 8 } else { count };
-                let start =
-                    u64::from(first) * (1 + u64::from(layout.gated)) * u64::from(layout.k.div_ceil(64)) * 128;
+                let start = u64::from(first * sides) * u64::from(blocks) * 128;
                 for feature in 0..count {
-                    for up in [false, true].into_iter().take(1 + usize::from(layout.gated)) {
+                    for up in [false, true].into_iter().take(sides as usize) {
+                        let group = 8.min(count - feature / 8 * 8);
+                        let in_block = match layout.gated {
+                            false => feature,
+                            true => feature / 8 * 16 + u32::from(up) * group + feature % 8,
+                        };
                         for k in 0..layout.k {
-                            let block = start + u64::from(k / 64) * stored * 128;
-                            let within = layout.offset(first + feature, up, k) - block;
-                            let (row, byte) = (within as u32 / 128, within as u32 % 128);
-                            assert!(u64::from(row) < stored, "{layout:?} worker {worker}");
-                            let row = if row < head { row } else { row - head + count / 8 * 16 + 8 };
-                            let want = match layout.gated {
-                                false => feature,
-                                true => feature / 8 * 16 + u32::from(up) * 8 + feature % 8,
-                            };
-                            assert_eq!(row, want, "{layout:?} worker {worker} feature {feature}");
+                            let within = (layout.offset(first + feature, up, k) - start) as u32;
+                            let row = k / 64 * count * sides + in_block;
+                            assert_eq!(within / 128, row, "{layout:?} worker {worker} feature {feature}");
                             let piece = (k % 64 / 8) ^ (row % 8);
-                            assert_eq!(byte, piece * 16 + k % 8 * 2, "{layout:?} k {k}");
+                            assert_eq!(within % 128, piece * 16 + k % 8 * 2, "{layout:?} k {k}");
                         }
                     }
                 }
