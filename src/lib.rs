@@ -4,6 +4,7 @@
 //! real hardware). The library prints nothing.
 
 pub mod bench;
+pub mod dag;
 pub mod device;
 pub mod ffi;
 pub mod reference;
