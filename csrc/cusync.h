@@ -26,6 +26,7 @@ enum cusync_activation { CUSYNC_IDENTITY = 0, CUSYNC_GELU_TANH = 1, CUSYNC_RELU 
 enum {
   CUSYNC_MAX_WAITS = 4,  ///< incoming edges of a stage
   CUSYNC_MAX_POSTS = 4,  ///< outgoing edges of a stage
+  CUSYNC_MAX_DELAY_NS = 500000,
 };
 
 /// Where the time of one work item of a chain kernel went, as the first thread of its CTA's arithmetic saw it:
@@ -38,6 +39,13 @@ typedef struct cusync_trace {
   unsigned long long end;      ///< the epilogue has left the registers
   uint32_t sm, item;           ///< item: index in the list
 } cusync_trace;
+
+/// Delays of pseudo-random length before items, loads behind waits, stores and posts, for tests. A length is a hash of
+/// the seed, the run, the SM, the tile and the kind of place. The kernels for sm_80 have none.
+typedef struct cusync_delays {
+  uint32_t seed;
+  uint32_t limit_ns;  ///< of one delay, at most CUSYNC_MAX_DELAY_NS; a sleep may take twice as long. 0: no delays
+} cusync_delays;
 
 /// One compiled kernel.
 typedef struct cusync_kernel_info {
@@ -85,6 +93,7 @@ typedef struct cusync_gemm_args {
   uint32_t skip_waits;          ///< 1: do not wait (timing only: results are then meaningless)
   unsigned long long timeout_ns;  ///< of one wait; 0: the default of 1 s
   cusync_report* report;        ///< device pointer of a pinned host record
+  cusync_delays delays;
 } cusync_gemm_args;
 
 /// A stage made ready to launch: tensor maps encoded, kernel attributes set, module loaded.
@@ -166,6 +175,7 @@ typedef struct cusync_fused_args {
   unsigned long long timeout_ns;
   cusync_report* report;
   cusync_trace* trace;                ///< device, or NULL: workers * cluster * list_length records
+  cusync_delays delays;
 } cusync_fused_args;
 
 typedef struct cusync_fused cusync_fused;
@@ -232,6 +242,7 @@ typedef struct cusync_decode_args {
   unsigned long long timeout_ns;      ///< of one wait; 0: the default of 1 s
   cusync_report* report;              ///< device pointer of a pinned host record
   cusync_trace* trace;                ///< device, or NULL: CTAs * stage_count records, `item` being the stage
+  cusync_delays delays;
 } cusync_decode_args;
 
 /// One compiled decode kernel.

@@ -54,6 +54,7 @@ bool valid(cusync_decode_args const& args) {
   if (!args.semaphores || !args.epochs || !aligned(args.semaphores, 4) || !aligned(args.epochs, 4)) return false;
   if (args.activation_slots % 4 || args.activation_slots > kMaxSlots) return false;
   if (args.starve > 1 || args.skip_waits > 1 || args.stream_only > 1) return false;
+  if (args.delays.limit_ns > CUSYNC_MAX_DELAY_NS) return false;
   for (uint32_t s = 0; s < args.stage_count; ++s)
     if (!valid_stage(args, s)) return false;
   return true;

@@ -69,7 +69,7 @@ CUSYNC_DEVICE void compute(Params const& p, Shared const& shared) {
         state.exchange_parity ^= 1;
       }
     }
-    post_stage(stage, share);
+    post_stage(p, stage, share);
     if (p.trace && threadIdx.x == 0) {
       cusync_trace& trace = p.trace[blockIdx.x * p.stage_count + s];
       trace.end = ptx::globaltimer();

@@ -29,9 +29,13 @@ class ActivationLoader {
   CUSYNC_DEVICE void stage(uint32_t s, Share const& share) {
     Stage const& stage = p_.stages[s];
     uint32_t ready = stage.waits ? 0 : share.tiles;
+    delay(p_.delays, DelayAt::kItem, epoch_, s, blockIdx.x, next_);
 #pragma unroll 1
     for (; next_ < share.tiles; next_ += kLoadWarps) {
-      if (next_ >= ready) ready = await(stage, share);
+      if (next_ >= ready) {
+        ready = await(stage, share);
+        delay(p_.delays, DelayAt::kLoads, epoch_, s, blockIdx.x, next_);
+      }
       if (p_.trace && lane_ == 0 && next_ == 0)
         p_.trace[blockIdx.x * p_.stage_count + s].ready = ptx::globaltimer();
       copy(stage, share.tile(next_, stage.chunk_shift));

@@ -15,6 +15,7 @@
 #include "cusync/semaphore.cuh"
 #include "cusync.h"
 #include "decode_share.h"
+#include "delays.cuh"
 
 namespace cusync::kernels::decode {
 
@@ -67,6 +68,7 @@ struct Params {
   unsigned long long limit_ns;
   cusync_report* report;
   cusync_trace* trace;
+  cusync_delays delays;
 };
 
 /// Where the next chunk lies. All parties walk the same way, so nothing is communicated but phases.

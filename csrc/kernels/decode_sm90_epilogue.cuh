@@ -175,12 +175,16 @@ CUSYNC_DEVICE void release_exchange(Share const& share, Shared const& shared) {
 }
 
 /// After all stores of the stage: one post to every 64-wide column tile that this worker owns some of. All math threads.
-CUSYNC_DEVICE void post_stage(Stage const& stage, Share const& share) {
+CUSYNC_DEVICE void post_stage(Params const& p, Stage const& stage, Share const& share) {
   // Also keeps the next stage from overwriting the exchange buffer while it is read.
   ptx::bar_sync(1, kMathThreads);
   if (!stage.posts || !share.count) return;
   uint32_t const tile = share.first / kBlock + threadIdx.x;
-  if (tile <= (share.first + share.count - 1) / kBlock) post(stage.posts, tile);
+  if (tile > (share.first + share.count - 1) / kBlock) return;
+  // The word counts on when the last activations are on their way; only the length of a delay depends on it.
+  if (p.delays.limit_ns)
+    delay(p.delays, DelayAt::kPost, ptx::ld_acquire_gpu(p.epochs + blockIdx.x), stage.index, blockIdx.x, 0);
+  post(stage.posts, tile);
 }
 
 }  // namespace cusync::kernels::decode

@@ -175,6 +175,7 @@ int32_t create(cusync_decode_args const& args, cusync_decode** out) {
   p.ahead_bytes = or_default(args.ahead_bytes, kDefaultAhead);
   p.stream_only = args.stream_only;
   p.epochs = args.epochs, p.timeout_ns = args.timeout_ns, p.report = args.report, p.trace = args.trace;
+  p.delays = args.delays;
   p.limit_ns = 4 * (args.timeout_ns ? args.timeout_ns : kDefaultTimeoutNs);
   for (uint32_t s = 0; s < args.stage_count; ++s)
     if (!plan_stage(p.stages[s], args.stages[s], args.workers, or_default(args.chunk_bytes, kDefaultChunk)))

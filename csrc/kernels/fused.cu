@@ -48,7 +48,7 @@ cusync_gemm_args complete(cusync_fused_args const& chain, cusync_gemm_args stage
   stage.order = {CUSYNC_ORDER_ROW_MAJOR, ceil_div(stage.m, chain.tile_m), ceil_div(stage.n, chain.tile_n), 1, nullptr};
   stage.tickets = chain.tickets, stage.semaphores = chain.semaphores;
   stage.post_value_scale = chain.post_value_scale, stage.skip_waits = chain.skip_waits;
-  stage.timeout_ns = chain.timeout_ns, stage.report = chain.report;
+  stage.timeout_ns = chain.timeout_ns, stage.report = chain.report, stage.delays = chain.delays;
   return stage;
 }
 

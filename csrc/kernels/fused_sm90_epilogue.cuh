@@ -171,6 +171,7 @@ CUSYNC_DEVICE void store_item(typename C::Params const& params, FusedWork const&
     Unit<C> const unit(item, at.gated, group, u);
     if (!parts.owns(u) || !exists(stage, unit)) continue;
     typename C::Element* const buffer = shared.staging[group][ring.wait()];
+    delay(stage.delays, DelayAt::kStore, shared.epoch, item.stage, item.index, group * C::kUnits + u);
     if (at.gated)
       store_unit<C, typename C::GatedLayout>(at.store_gated, stage, buffer, unit.row, unit.col);
     else
@@ -188,6 +189,7 @@ CUSYNC_DEVICE void store_item(typename C::Params const& params, FusedWork const&
     uint32_t* const counter = shared.stored + tile % (2 * C::kWorkDepth);
     if (ptx::atom_acq_rel_cta_shared_add(counter, 1) % 2 == 0) return;
   }
+  delay(stage.delays, DelayAt::kPost, shared.epoch, item.stage, item.index, group);
   for (uint32_t i = 0; i < stage.post_count; ++i)
     post_tile(stage.posts[i], stage.semaphores, item.range.m, item.range.n, stage.post_value * parts.weight());
 }

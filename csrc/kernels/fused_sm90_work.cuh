@@ -70,6 +70,8 @@ CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::Shared
     uint32_t const count = next.range.k_end - next.range.k_begin;
     bool const waits = next.valid && stage.stage.load_waits;
     if (first) ptx::griddepcontrol_wait();
+    if (stage.stage.delays.limit_ns)
+      delay(stage.stage.delays, DelayAt::kItem, first ? __ldcg(params.epochs + cta) : epoch, next.stage, cta, index);
     if (next.valid && !waits && lane == 0) ptx::st_release_cta_shared(&shared.ready, done + count);
     if (first) {
       // After the first operands are on their way: reading the epoch takes as long as loading them.

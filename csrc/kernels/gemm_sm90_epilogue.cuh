@@ -99,6 +99,7 @@ CUSYNC_DEVICE void store_tile(typename C::Params const& params, WorkItem const& 
     for (int col = 0; col < C::kColChunks; ++col) {
       if (!chunk_exists<C>(stage, item, row, col)) continue;
       staged.consumer_wait(state);
+      delay(stage.delays, DelayAt::kStore, item.epoch, stage.index, item.m, item.n);
       Tensor const buffer =
           make_tensor(make_smem_ptr(shared.staging[state.index()]), typename C::ChunkLayout{});
       copy(params.store, slice.partition_S(buffer),
@@ -112,6 +113,7 @@ CUSYNC_DEVICE void store_tile(typename C::Params const& params, WorkItem const& 
   if (stage.post_count) {
     // The full wait, by the thread that issued the stores: only then are they in global memory.
     ptx::cp_async_bulk_wait_group<0>();
+    delay(stage.delays, DelayAt::kPost, item.epoch, stage.index, item.m, item.n);
     for (uint32_t i = 0; i < stage.post_count; ++i)
       post_tile(stage.posts[i], stage.semaphores, item.m, item.n, stage.post_value);
   }

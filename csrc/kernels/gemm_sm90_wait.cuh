@@ -4,6 +4,7 @@
 // the bulk copies that their own thread has in flight: in the load warp every wait, satisfied or not, drains the ring.
 #pragma once
 #include "cusync/edge.cuh"
+#include "delays.cuh"
 #include "stage.cuh"
 
 namespace cusync::kernels::sm90 {
@@ -71,6 +72,7 @@ CUSYNC_DEVICE void wait_for_tile_operands(Stage const& stage, TileRange const& i
         // The lanes below `prefix` have acquired; the fence and the warp's barrier order the loads behind them.
         order_reads<ReadBy::kTma>();
         __syncwarp();
+        delay(stage.delays, DelayAt::kLoads, item.epoch, stage.index, item.m, item.n + base + prefix);
         if (lane == 0) ptx::st_release_cta_shared(ready, done + base - item.k_begin + prefix);
         published = prefix;
         pause = 16;

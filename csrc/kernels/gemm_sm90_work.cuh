@@ -2,6 +2,7 @@
 // Which tile next: one warp asks the schedule and hands the answer to the others through a ring.
 #pragma once
 #include "cusync/epoch.cuh"
+#include "delays.cuh"
 #include "gemm_sm90_config.cuh"
 
 namespace cusync::kernels::sm90 {
@@ -43,6 +44,7 @@ CUSYNC_DEVICE void distribute_work(Stage const& stage, typename C::SharedStorage
   WorkSource source(stage);
   for (uint32_t asked = 0;; asked ^= 1) {
     WorkItem const item = source.next();
+    delay(stage.delays, DelayAt::kItem, item.epoch, stage.index, item.m, item.n);
     work.producer_acquire(state);
     shared.items[state.index()] = item;
     work.producer_commit(state);

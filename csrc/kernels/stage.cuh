@@ -25,6 +25,7 @@ struct Stage {
   cusync_report* report;
   unsigned long long timeout_ns;
   uint32_t index;        ///< of the stage in the plan, for reports
+  cusync_delays delays;
   cusync_order order;
   cusync_edge edges[CUSYNC_MAX_WAITS];
   cusync_policy posts[CUSYNC_MAX_POSTS];
@@ -46,6 +47,7 @@ inline Stage make_stage(cusync_gemm_args const& a, uint32_t tile_k) {
   s.tickets = a.tickets, s.semaphores = a.semaphores;
   s.report = a.report, s.timeout_ns = a.timeout_ns;
   s.index = a.stage;
+  s.delays = a.delays;
   s.order = a.order;
   if (!a.skip_waits) {
     for (uint32_t i = 0; i < a.wait_count; ++i)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::context::Device;
 use super::error::{Error, Result, check_status};
+use super::gemm::Delays;
 use super::memory::{DeviceBuffer, Report};
 use super::stream::{Launch, Stream};
 use crate::ffi;
@@ -184,6 +185,8 @@ pub struct DecodeArgs {
     pub timeout_ns: u64,
     /// Where each CTA notes the times of its stages: CTAs times stages records.
     pub trace: Option<Arc<DeviceBuffer<ffi::cusync_trace>>>,
+    /// Injected delays.
+    pub delays: Delays,
 }
 
 impl DecodeArgs {
@@ -297,6 +300,7 @@ impl DecodeArgs {
             timeout_ns: self.timeout_ns,
             report: self.memory.report.device_pointer(),
             trace: self.trace.as_ref().map_or(std::ptr::null_mut(), |t| t.pointer().cast()),
+            delays: self.delays.raw(),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::context::Device;
 use super::error::{Error, Result, check_status};
-use super::gemm::{GemmArgs, Schedule};
+use super::gemm::{Delays, GemmArgs, Schedule};
 use super::lists::WorkLists;
 use super::memory::{DeviceBuffer, Report};
 use super::stream::Launch;
@@ -142,6 +142,8 @@ pub struct FusedArgs {
     pub timeout_ns: u64,
     /// Where each CTA notes the times of its items: a record an item of its list, lists of CTAs one after the other.
     pub trace: Option<Arc<DeviceBuffer<ffi::cusync_trace>>>,
+    /// Injected delays.
+    pub delays: Delays,
 }
 
 impl FusedArgs {
@@ -248,6 +250,7 @@ impl FusedArgs {
             timeout_ns: self.timeout_ns,
             report: self.memory.report.device_pointer(),
             trace: self.trace.as_ref().map_or(std::ptr::null_mut(), |t| t.pointer().cast()),
+            delays: self.delays.raw(),
         }
     }
 }

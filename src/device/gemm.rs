@@ -31,6 +31,23 @@ pub enum Schedule {
     Ticket,
 }
 
+/// Delays of pseudo-random length inside a kernel, for tests: before work items, loads behind waits, stores and posts.
+/// A length is a hash of the seed, the run, the SM, the tile and the kind of place, so tiles become ready in another order
+/// in every run. Kernels for Hopper have them, others ignore them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delays {
+    /// Another seed, other lengths.
+    pub seed: u32,
+    /// Nanoseconds that one delay asks for at most, up to 500 000; a sleep may take twice as long. 0: no delays.
+    pub limit_ns: u32,
+}
+
+impl Delays {
+    pub(super) fn raw(self) -> ffi::cusync_delays {
+        ffi::cusync_delays { seed: self.seed, limit_ns: self.limit_ns }
+    }
+}
+
 /// What couples a stage to others. Every address in it points into memory that it owns a share of.
 #[derive(Clone, Debug)]
 pub struct Synchronisation {
@@ -50,6 +67,8 @@ pub struct Synchronisation {
     pub skip_waits: bool,
     /// Limit of one wait; 0: one second.
     pub timeout_ns: u64,
+    /// Injected delays.
+    pub delays: Delays,
 }
 
 /// One GEMM stage: shapes, operands, order, synchronisation. Matrices are row-major; 16-bit floats are kept as bits.
@@ -183,6 +202,7 @@ impl GemmArgs {
         raw.skip_waits = u32::from(sync.skip_waits);
         raw.timeout_ns = sync.timeout_ns;
         raw.report = sync.report.device_pointer();
+        raw.delays = sync.delays.raw();
         Ok(())
     }
 }

@@ -31,7 +31,7 @@ pub use decode::{
 };
 pub use error::{Error, Result};
 pub use fused::{Fused, FusedArgs, FusedMemory, FusedShape, FusedStage, fused_kernels, fused_workers};
-pub use gemm::{Gemm, GemmArgs, Schedule, StreamK, Synchronisation, kernels};
+pub use gemm::{Delays, Gemm, GemmArgs, Schedule, StreamK, Synchronisation, kernels};
 pub use lists::WorkLists;
 pub use memory::{DeviceBuffer, Plain, Report};
 pub use stream::{Event, GraphExec, Launch, Stream};

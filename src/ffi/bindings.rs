@@ -233,6 +233,7 @@ pub type cusync_activation = ::std::os::raw::c_uint;
 pub const CUSYNC_MAX_WAITS: _bindgen_ty_1 = 4;
 #[doc = "< outgoing edges of a stage"]
 pub const CUSYNC_MAX_POSTS: _bindgen_ty_1 = 4;
+pub const CUSYNC_MAX_DELAY_NS: _bindgen_ty_1 = 500000;
 pub type _bindgen_ty_1 = ::std::os::raw::c_uint;
 #[doc = " Where the time of one work item of a chain kernel went, as the first thread of its CTA's arithmetic saw it:\n nanoseconds of the device's global clock. Written per CTA and item."]
 #[repr(C)]
@@ -264,6 +265,21 @@ const _: () = {
     ["Offset of field: cusync_trace::end"][::std::mem::offset_of!(cusync_trace, end) - 32usize];
     ["Offset of field: cusync_trace::sm"][::std::mem::offset_of!(cusync_trace, sm) - 40usize];
     ["Offset of field: cusync_trace::item"][::std::mem::offset_of!(cusync_trace, item) - 44usize];
+};
+#[doc = " Delays of pseudo-random length before items, loads behind waits, stores and posts, for tests. A length is a hash of\n the seed, the run, the SM, the tile and the kind of place. The kernels for sm_80 have none."]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_delays {
+    pub seed: u32,
+    #[doc = "< of one delay, at most CUSYNC_MAX_DELAY_NS; a sleep may take twice as long. 0: no delays"]
+    pub limit_ns: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_delays"][::std::mem::size_of::<cusync_delays>() - 8usize];
+    ["Alignment of cusync_delays"][::std::mem::align_of::<cusync_delays>() - 4usize];
+    ["Offset of field: cusync_delays::seed"][::std::mem::offset_of!(cusync_delays, seed) - 0usize];
+    ["Offset of field: cusync_delays::limit_ns"][::std::mem::offset_of!(cusync_delays, limit_ns) - 4usize];
 };
 #[doc = " One compiled kernel."]
 #[repr(C)]
@@ -365,10 +381,11 @@ pub struct cusync_gemm_args {
     pub timeout_ns: ::std::os::raw::c_ulonglong,
     #[doc = "< device pointer of a pinned host record"]
     pub report: *mut cusync_report,
+    pub delays: cusync_delays,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_gemm_args"][::std::mem::size_of::<cusync_gemm_args>() - 832usize];
+    ["Size of cusync_gemm_args"][::std::mem::size_of::<cusync_gemm_args>() - 840usize];
     ["Alignment of cusync_gemm_args"][::std::mem::align_of::<cusync_gemm_args>() - 8usize];
     ["Offset of field: cusync_gemm_args::arch"][::std::mem::offset_of!(cusync_gemm_args, arch) - 0usize];
     ["Offset of field: cusync_gemm_args::operation"]
@@ -411,6 +428,8 @@ const _: () = {
         [::std::mem::offset_of!(cusync_gemm_args, timeout_ns) - 816usize];
     ["Offset of field: cusync_gemm_args::report"]
         [::std::mem::offset_of!(cusync_gemm_args, report) - 824usize];
+    ["Offset of field: cusync_gemm_args::delays"]
+        [::std::mem::offset_of!(cusync_gemm_args, delays) - 832usize];
 };
 impl Default for cusync_gemm_args {
     fn default() -> Self {
@@ -581,10 +600,11 @@ pub struct cusync_fused_args {
     pub report: *mut cusync_report,
     #[doc = "< device, or NULL: workers * cluster * list_length records"]
     pub trace: *mut cusync_trace,
+    pub delays: cusync_delays,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_fused_args"][::std::mem::size_of::<cusync_fused_args>() - 128usize];
+    ["Size of cusync_fused_args"][::std::mem::size_of::<cusync_fused_args>() - 136usize];
     ["Alignment of cusync_fused_args"][::std::mem::align_of::<cusync_fused_args>() - 8usize];
     ["Offset of field: cusync_fused_args::element"]
         [::std::mem::offset_of!(cusync_fused_args, element) - 0usize];
@@ -628,6 +648,8 @@ const _: () = {
         [::std::mem::offset_of!(cusync_fused_args, report) - 112usize];
     ["Offset of field: cusync_fused_args::trace"]
         [::std::mem::offset_of!(cusync_fused_args, trace) - 120usize];
+    ["Offset of field: cusync_fused_args::delays"]
+        [::std::mem::offset_of!(cusync_fused_args, delays) - 128usize];
 };
 impl Default for cusync_fused_args {
     fn default() -> Self {
@@ -759,10 +781,11 @@ pub struct cusync_decode_args {
     pub report: *mut cusync_report,
     #[doc = "< device, or NULL: CTAs * stage_count records, `item` being the stage"]
     pub trace: *mut cusync_trace,
+    pub delays: cusync_delays,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_decode_args"][::std::mem::size_of::<cusync_decode_args>() - 112usize];
+    ["Size of cusync_decode_args"][::std::mem::size_of::<cusync_decode_args>() - 120usize];
     ["Alignment of cusync_decode_args"][::std::mem::align_of::<cusync_decode_args>() - 8usize];
     ["Offset of field: cusync_decode_args::element"]
         [::std::mem::offset_of!(cusync_decode_args, element) - 0usize];
@@ -805,6 +828,8 @@ const _: () = {
         [::std::mem::offset_of!(cusync_decode_args, report) - 96usize];
     ["Offset of field: cusync_decode_args::trace"]
         [::std::mem::offset_of!(cusync_decode_args, trace) - 104usize];
+    ["Offset of field: cusync_decode_args::delays"]
+        [::std::mem::offset_of!(cusync_decode_args, delays) - 112usize];
 };
 impl Default for cusync_decode_args {
     fn default() -> Self {

@@ -140,6 +140,7 @@ impl Pipeline {
             },
             timeout_ns: options.timeout_ns,
             trace: few.trace.clone(),
+            delays: options.delays,
         })
     }
 

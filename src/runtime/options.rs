@@ -1,5 +1,7 @@
 //! What a pipeline's runs may deviate in.
 
+use crate::device::Delays;
+
 /// Which launches of the `fused` executor may begin while the kernel before them ends. Weights then stream early, and
 /// everything else waits for that kernel's memory: so the kernels before must not write the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -28,6 +30,8 @@ pub struct Options {
     pub edges: Edges,
     /// Lets the `fused` executor note when each of its items began and ended.
     pub trace: bool,
+    /// Delays of pseudo-random length inside Hopper kernels: for tests of the waits and posts.
+    pub delays: Delays,
 }
 
 impl Default for Options {
@@ -39,6 +43,7 @@ impl Default for Options {
             starve: false,
             edges: Edges::Plain,
             trace: false,
+            delays: Delays::default(),
         }
     }
 }

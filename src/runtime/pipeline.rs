@@ -345,6 +345,7 @@ impl Pipeline {
             skip_waits: self.options.skip_waits,
             timeout_ns: self.options.timeout_ns,
             trace: chain.trace.clone(),
+            delays: self.options.delays,
         })
     }
 
@@ -373,6 +374,7 @@ impl Pipeline {
             post_value_scale: u32::from(!self.options.starve),
             skip_waits: self.options.skip_waits,
             timeout_ns: self.options.timeout_ns,
+            delays: self.options.delays,
         };
         Ok(GemmArgs {
             name: stage.name.clone(),

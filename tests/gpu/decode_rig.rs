@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use cusync::device::{
-    Decode, DecodeArgs, DecodeMemory, DecodeMode, DecodeStage, DecodeTuning, DecodeWeights, Device,
+    Decode, DecodeArgs, DecodeMemory, DecodeMode, DecodeStage, DecodeTuning, DecodeWeights, Delays, Device,
     DeviceBuffer, Event, GemmArgs, Launch, Report, Stream, decode_workers, helpers,
 };
 use cusync::ffi;
@@ -161,6 +161,7 @@ impl Rig {
             mode: DecodeMode::Run,
             timeout_ns: 0,
             trace: None,
+            delays: Delays::default(),
         }
     }
 

@@ -8,6 +8,7 @@ mod bench;
 mod common;
 mod decode;
 mod decode_rig;
+mod faults;
 mod fused;
 mod fused_decode;
 mod fused_runs;
