@@ -41,7 +41,10 @@ fn main() {
     }
 
     match find_toolchain(&root) {
-        Some(toolchain) => build_kernels(&root, &toolchain),
+        Some(toolchain) => {
+            build_kernels(&root, &toolchain);
+            build_suite(&root, &toolchain);
+        }
         None => {
             if root.join("csrc/nocuda.c").exists() {
                 cc::Build::new()
@@ -51,6 +54,7 @@ fn main() {
                     .compile("cusync_kernels");
             }
             println!("cargo:rustc-env=CUSYNC_BUILT_ARCHS=");
+            write_suite(&[]);
         }
     }
 }
@@ -210,6 +214,29 @@ fn build_kernels(root: &Path, toolchain: &Toolchain) {
             let _ = fs::remove_file(path);
         }
     }
+}
+
+/// Compiles the kernels of the kernel-level suite to an image that the driver loads at run time; seconds, so always anew.
+fn build_suite(root: &Path, toolchain: &Toolchain) {
+    let image = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR")).join("suite.partial");
+    let source = root.join("csrc/suite/suite.cu");
+    let mut command = Command::new(&toolchain.nvcc);
+    command.args(["-std=c++17", "-O3", "-fatbin", "-I"]).arg(root.join("csrc/include"));
+    for arch in architectures() {
+        let code = if arch == "80" { "[sm_80,compute_80]".into() } else { format!("sm_{arch}") };
+        command.arg(format!("-gencode=arch=compute_{arch},code={code}"));
+    }
+    let output = command.arg(&source).arg("-o").arg(&image).output();
+    let output = output.unwrap_or_else(|e| panic!("{} did not start: {e}", toolchain.nvcc.display()));
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "nvcc failed on {}:\n{log}", source.display());
+    write_suite(&fs::read(&image).expect("nvcc wrote the image"));
+}
+
+/// The image that the binary embeds; empty: not built.
+fn write_suite(image: &[u8]) {
+    let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR")).join("suite.fatbin");
+    fs::write(out, image).expect("the target folder is writable");
 }
 
 /// An object is stale when it, or its dependency file, is missing or older than anything the latter names.

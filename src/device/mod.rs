@@ -19,8 +19,11 @@ mod decode;
 mod error;
 mod fused;
 mod gemm;
+mod graph;
 mod lists;
 mod memory;
+mod module;
+mod pinned;
 mod stream;
 
 pub use context::{Device, driver_version, gpu_count};
@@ -32,6 +35,9 @@ pub use decode::{
 pub use error::{Error, Result};
 pub use fused::{Fused, FusedArgs, FusedMemory, FusedShape, FusedStage, fused_kernels, fused_workers};
 pub use gemm::{Delays, Gemm, GemmArgs, Schedule, StreamK, Synchronisation, kernels};
+pub use graph::{EdgeKind, Graph, Node};
 pub use lists::WorkLists;
 pub use memory::{DeviceBuffer, Plain, Report};
+pub use module::{Arg, Function, KernelCall, Module, Shape};
+pub use pinned::{CopyCall, PinnedBuffer};
 pub use stream::{Event, GraphExec, Launch, Stream};

@@ -88,6 +88,34 @@ impl Stream {
         Ok(instantiated?)
     }
 
+    /// Makes a stream of a priority: lower numbers first, within [`Stream::priorities`].
+    pub fn with_priority(device: &Device, priority: i32) -> Result<Stream> {
+        device.enter()?;
+        let mut raw = std::ptr::null_mut();
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: a current context; `raw` outlives the call. A priority out of range is clamped.
+        check("cuStreamCreateWithPriority", unsafe {
+            sys::cuStreamCreateWithPriority(&mut raw, flags, priority)
+        })?;
+        Ok(Stream { device: device.clone(), raw })
+    }
+
+    /// The least and the greatest priority; the greatest is the lower number.
+    pub fn priorities(device: &Device) -> Result<(i32, i32)> {
+        device.enter()?;
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: a current context; both outlive the call.
+        check("cuCtxGetStreamPriorityRange", unsafe {
+            sys::cuCtxGetStreamPriorityRange(&mut least, &mut greatest)
+        })?;
+        Ok((least, greatest))
+    }
+
+    /// The GPU that it is of.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
     pub(super) fn raw(&self) -> sys::CUstream {
         self.raw
     }
@@ -179,6 +207,17 @@ impl Drop for GraphExec {
 }
 
 impl GraphExec {
+    pub(super) fn of_raw(device: &Device, raw: sys::CUgraphExec) -> GraphExec {
+        GraphExec { device: device.clone(), raw }
+    }
+
+    /// Brings it to the GPU, in the order of `stream`, so that the first launch need not.
+    pub fn upload(&self, stream: &Stream) -> Result<()> {
+        self.device.enter()?;
+        // SAFETY: both live.
+        check("cuGraphUpload", unsafe { sys::cuGraphUpload(self.raw, stream.raw) })
+    }
+
     /// Queues the graph on `stream`.
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         self.device.enter()?;

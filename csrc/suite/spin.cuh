@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Kernels of any length whose results show, bit for bit, whether they ran in a right order.
+#pragma once
+#include "entry.cuh"
+
+namespace suite {
+
+/// One round of an integer hash; src/dag/run has the same on the host.
+__device__ __forceinline__ uint32_t mix(uint32_t h, uint32_t with) {
+  h = (h ^ with) * 0x9e3779b1u;
+  return h ^ (h >> 15);
+}
+
+}  // namespace suite
+
+/// Every word of the outputs is a hash of `seed`, of its place and of one word of each input; `rounds` more rounds take
+/// time. Ranges are of `words` words each; the first `inputs` and `outputs` pointers count. An input whose bit is set in
+/// `in_place` is also an output, and is read at the thread's own word; the others are read at the mirrored word, so that
+/// every CTA needs another's. `delay_ns`, where not null: how long every third CTA sleeps first. `stamps`, where not null:
+/// when CTA 0 began and ended, in nanoseconds.
+extern "C" __global__ void spin(uint32_t const* in0, uint32_t const* in1, uint32_t const* in2, uint32_t const* in3,
+                                uint32_t* out0, uint32_t* out1, uint32_t words, uint32_t inputs, uint32_t outputs,
+                                uint32_t in_place, uint32_t seed, uint32_t rounds, uint32_t const* delay_ns,
+                                unsigned long long* stamps) {
+  suite::begin();
+  if (stamps != nullptr && suite::thread_index() == 0) stamps[0] = cusync::ptx::globaltimer();
+  if (delay_ns != nullptr && (blockIdx.x + seed) % 3 == 0) {
+    unsigned long long const begin = cusync::ptx::globaltimer(), delay = *delay_ns;
+    while (cusync::ptx::globaltimer() - begin < delay) cusync::ptx::nanosleep(200);
+  }
+  uint32_t const* const sources[4] = {in0, in1, in2, in3};
+  for (uint32_t i = suite::thread_index(); i < words; i += suite::thread_count()) {
+    uint32_t h = suite::mix(seed, i);
+#pragma unroll
+    for (uint32_t k = 0; k < 4; ++k)
+      if (k < inputs) h = suite::mix(h, sources[k][in_place >> k & 1 ? i : words - 1 - i]);
+    for (uint32_t round = 0; round < rounds; ++round) h = suite::mix(h, round);
+    if (outputs > 0) out0[i] = h;
+    if (outputs > 1) out1[i] = suite::mix(h, 1);
+  }
+  if (stamps != nullptr && suite::thread_index() == 0) stamps[1] = cusync::ptx::globaltimer();
+}
+
+/// stamp[0] = now, in nanoseconds: when a task began or ended.
+extern "C" __global__ void stamp(unsigned long long* stamp) {
+  suite::begin();
+  if (suite::thread_index() == 0) stamp[0] = cusync::ptx::globaltimer();
+}

@@ -1,0 +1,341 @@
+//! Kernels as functions of loaded images, and calls of them: what graphs and streams take.
+
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::sync::Arc;
+
+use cudarc::driver::sys::{self, CUlaunchAttributeID_enum as Attribute};
+
+use super::context::Device;
+use super::error::{Error, Result, check};
+use super::memory::DeviceBuffer;
+use super::stream::Stream;
+
+/// The kernels of the kernel-level suite as the driver loads them; empty when they were not built.
+static SUITE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/suite.fatbin"));
+
+/// A loaded image of kernels.
+#[derive(Clone, Debug)]
+pub struct Module {
+    inner: Arc<Loaded>,
+}
+
+#[derive(Debug)]
+struct Loaded {
+    device: Device,
+    raw: sys::CUmodule,
+}
+
+// SAFETY: a module may be used from any thread; the context is made current before each call.
+unsafe impl Send for Loaded {}
+// SAFETY: as above; the field is never written after loading.
+unsafe impl Sync for Loaded {}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        if self.device.enter().is_ok() {
+            // SAFETY: loaded in `Module::load`; every function holds this value, so none is left.
+            unsafe { sys::cuModuleUnload(self.raw) };
+        }
+    }
+}
+
+impl Module {
+    /// The kernels of `csrc/suite`.
+    ///
+    /// # Errors
+    /// [`Error::NotBuilt`] when the binary was built without nvcc.
+    pub fn suite(device: &Device) -> Result<Module> {
+        if SUITE.is_empty() {
+            return Err(Error::NotBuilt("the kernel-level suite".into()));
+        }
+        Module::load(device, SUITE)
+    }
+
+    /// Loads a cubin, a fatbin, or PTX that ends with a zero byte.
+    pub fn load(device: &Device, image: &[u8]) -> Result<Module> {
+        device.enter()?;
+        let mut raw = std::ptr::null_mut();
+        // The driver reads the image's length from its header, so it must not begin or end in the middle of a word.
+        let words: Vec<u64> = image
+            .chunks(8)
+            .map(|chunk| {
+                let mut word = [0; 8];
+                word[..chunk.len()].copy_from_slice(chunk);
+                u64::from_ne_bytes(word)
+            })
+            .collect();
+        // SAFETY: a current context; the image is whole, aligned, and outlives the call, which copies it.
+        check("cuModuleLoadData", unsafe { sys::cuModuleLoadData(&mut raw, words.as_ptr().cast()) })?;
+        Ok(Module { inner: Arc::new(Loaded { device: device.clone(), raw }) })
+    }
+
+    /// A kernel by its (unmangled) name. Its code is loaded at once, so that no first launch waits for it.
+    pub fn function(&self, name: &str) -> Result<Function> {
+        self.inner.device.enter()?;
+        let symbol = CString::new(name).map_err(|_| Error::BadArgument(format!("kernel `{name}`")))?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: a live module and a string that ends with a zero.
+        let found = unsafe { sys::cuModuleGetFunction(&mut raw, self.inner.raw, symbol.as_ptr()) };
+        if found == sys::CUresult::CUDA_ERROR_NOT_FOUND {
+            return Err(Error::NotBuilt(format!("kernel `{name}`")));
+        }
+        check("cuModuleGetFunction", found)?;
+        // SAFETY: a live function.
+        check("cuFuncLoad", unsafe { sys::cuFuncLoad(raw) })?;
+        Function::of_raw(&self.inner.device, raw, Some(self.clone()))
+    }
+}
+
+/// A kernel.
+#[derive(Clone, Debug)]
+pub struct Function {
+    device: Device,
+    raw: sys::CUfunction,
+    name: Arc<str>,
+    /// Bytes of each parameter.
+    sizes: Arc<[usize]>,
+    /// `None` for a function that somebody else loaded: then they keep it loaded.
+    _module: Option<Module>,
+}
+
+// SAFETY: a function may be launched from any thread.
+unsafe impl Send for Function {}
+// SAFETY: as above; nothing is written after construction.
+unsafe impl Sync for Function {}
+
+impl Function {
+    pub(super) fn of_raw(device: &Device, raw: sys::CUfunction, module: Option<Module>) -> Result<Function> {
+        let mut text = std::ptr::null();
+        // SAFETY: a live function; the string lives as long as it.
+        let name = unsafe {
+            check("cuFuncGetName", sys::cuFuncGetName(&mut text, raw))?;
+            CStr::from_ptr(text).to_string_lossy()
+        };
+        let mut sizes = Vec::new();
+        loop {
+            let (mut offset, mut size) = (0, 0);
+            // SAFETY: a live function; an index past the last parameter is answered with an error.
+            let known = unsafe { sys::cuFuncGetParamInfo(raw, sizes.len(), &mut offset, &mut size) };
+            if known != sys::CUresult::CUDA_SUCCESS {
+                break;
+            }
+            sizes.push(size);
+        }
+        Ok(Function {
+            device: device.clone(),
+            raw,
+            name: name.as_ref().into(),
+            sizes: sizes.into(),
+            _module: module,
+        })
+    }
+
+    /// Its name in the image.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Bytes of each parameter.
+    pub fn parameter_sizes(&self) -> &[usize] {
+        &self.sizes
+    }
+
+    /// CTAs of so many threads and so much dynamic shared memory that are resident on one SM.
+    pub fn resident_per_sm(&self, threads: u32, shared_bytes: u32) -> Result<u32> {
+        self.device.enter()?;
+        let mut ctas = 0;
+        // SAFETY: a live function; `ctas` outlives the call.
+        check("cuOccupancyMaxActiveBlocksPerMultiprocessor", unsafe {
+            sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                &mut ctas,
+                self.raw,
+                threads as c_int,
+                shared_bytes as usize,
+            )
+        })?;
+        Ok(u32::try_from(ctas).unwrap_or(0))
+    }
+
+    pub(super) fn raw(&self) -> sys::CUfunction {
+        self.raw
+    }
+}
+
+/// An argument of a kernel.
+#[derive(Clone, Debug)]
+pub enum Arg {
+    /// The address of word `offset` of a buffer.
+    Words(Arc<DeviceBuffer<u32>>, usize),
+    /// A null pointer.
+    Null,
+    /// A 32-bit integer.
+    U32(u32),
+    /// A 32-bit float.
+    F32(f32),
+}
+
+/// Extents of a grid and of its CTAs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// CTAs in x, y and z.
+    pub grid: [u32; 3],
+    /// Threads of a CTA in x, y and z.
+    pub block: [u32; 3],
+    /// Dynamic shared memory, bytes.
+    pub shared_bytes: u32,
+}
+
+impl Shape {
+    /// A one-dimensional grid.
+    pub fn linear(ctas: u32, threads: u32) -> Shape {
+        Shape { grid: [ctas, 1, 1], block: [threads, 1, 1], shared_bytes: 0 }
+    }
+
+    /// CTAs of the grid.
+    pub fn ctas(&self) -> u64 {
+        self.grid.iter().map(|&n| u64::from(n)).product()
+    }
+
+    /// Threads of one CTA.
+    pub fn threads(&self) -> u32 {
+        self.block.iter().product()
+    }
+}
+
+/// A kernel with its shape and arguments. It keeps the buffers alive that it names.
+#[derive(Clone, Debug)]
+pub struct KernelCall {
+    function: Function,
+    shape: Shape,
+    /// Values of the parameters, each from a new word on.
+    words: Box<[u64]>,
+    /// The word at which each parameter begins.
+    starts: Box<[usize]>,
+    _memory: Vec<Arc<DeviceBuffer<u32>>>,
+}
+
+impl KernelCall {
+    /// Checks the arguments against what the kernel takes.
+    ///
+    /// # Errors
+    /// [`Error::Length`] when their number differs; [`Error::BadArgument`] when one has another size, or begins past its
+    /// buffer's end.
+    pub fn new(function: &Function, shape: Shape, args: &[Arg]) -> Result<KernelCall> {
+        let sizes = function.parameter_sizes();
+        if sizes.len() != args.len() {
+            let what = format!("arguments of kernel `{}`", function.name());
+            return Err(Error::Length { what, have: args.len(), want: sizes.len() });
+        }
+        let mut memory = Vec::new();
+        let mut words = Vec::with_capacity(args.len());
+        for (index, (arg, &want)) in args.iter().zip(sizes).enumerate() {
+            let wrong = || Error::BadArgument(format!("argument {index} of kernel `{}`", function.name()));
+            let (word, size) = match arg {
+                Arg::Words(buffer, offset) => {
+                    if *offset > buffer.len() {
+                        return Err(wrong());
+                    }
+                    memory.push(buffer.clone());
+                    (buffer.pointer() as u64 + 4 * *offset as u64, 8)
+                }
+                Arg::Null => (0, 8),
+                Arg::U32(value) => (u64::from(*value), 4),
+                Arg::F32(value) => (u64::from(value.to_bits()), 4),
+            };
+            if size != want {
+                return Err(wrong());
+            }
+            words.push(word);
+        }
+        let starts = (0..words.len()).collect();
+        Ok(KernelCall { function: function.clone(), shape, words: words.into(), starts, _memory: memory })
+    }
+
+    /// Of a captured node: the values behind `parameters`. Who made the node keeps its memory alive.
+    ///
+    /// # Safety
+    /// `parameters` points to one pointer a parameter of `function`, each to as many bytes as the parameter has.
+    pub(super) unsafe fn of_node(
+        function: Function,
+        shape: Shape,
+        parameters: *const *mut c_void,
+    ) -> KernelCall {
+        let (mut words, mut starts) = (Vec::new(), Vec::new());
+        for (index, &size) in function.parameter_sizes().iter().enumerate() {
+            starts.push(words.len());
+            // SAFETY: the caller's promise.
+            let bytes = unsafe { std::slice::from_raw_parts((*parameters.add(index)).cast::<u8>(), size) };
+            words.extend(bytes.chunks(8).map(|chunk| {
+                let mut word = [0; 8];
+                word[..chunk.len()].copy_from_slice(chunk);
+                u64::from_ne_bytes(word)
+            }));
+        }
+        KernelCall { function, shape, words: words.into(), starts: starts.into(), _memory: Vec::new() }
+    }
+
+    /// The kernel.
+    pub fn function(&self) -> &Function {
+        &self.function
+    }
+
+    /// The grid and its CTAs.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The address that a pointer parameter holds; `None` where there is no such parameter of eight bytes.
+    pub fn address(&self, parameter: usize) -> Option<u64> {
+        let size = *self.function.sizes.get(parameter)?;
+        (size == 8).then(|| self.words[self.starts[parameter]])
+    }
+
+    /// Calls `with` with the pointers to the parameters' values, valid during the call.
+    pub(super) fn with_parameters<T>(&self, with: impl FnOnce(*mut *mut c_void) -> T) -> T {
+        // More parameters than this go through the heap.
+        let mut few = [std::ptr::null_mut::<c_void>(); 24];
+        let pointer = |start: &usize| (&raw const self.words[*start]).cast_mut().cast::<c_void>();
+        if self.starts.len() <= few.len() {
+            for (slot, start) in few.iter_mut().zip(&self.starts) {
+                *slot = pointer(start);
+            }
+            return with(few.as_mut_ptr());
+        }
+        let mut many: Vec<_> = self.starts.iter().map(pointer).collect();
+        with(many.as_mut_ptr())
+    }
+}
+
+impl Stream {
+    /// Queues a kernel. `programmatic`: it may begin to launch when every CTA of the kernel just before it in this
+    /// stream has triggered or ended, so it must itself wait (`griddepcontrol.wait`) before it touches memory.
+    pub fn launch(&self, call: &KernelCall, programmatic: bool) -> Result<()> {
+        self.device().enter()?;
+        let mut attribute = sys::CUlaunchAttribute {
+            id: Attribute::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { pad: [0; 64] },
+        };
+        attribute.value.programmaticStreamSerializationAllowed = 1;
+        let shape = call.shape();
+        let config = sys::CUlaunchConfig {
+            gridDimX: shape.grid[0],
+            gridDimY: shape.grid[1],
+            gridDimZ: shape.grid[2],
+            blockDimX: shape.block[0],
+            blockDimY: shape.block[1],
+            blockDimZ: shape.block[2],
+            sharedMemBytes: shape.shared_bytes,
+            hStream: self.raw(),
+            attrs: &raw mut attribute,
+            numAttrs: u32::from(programmatic),
+        };
+        call.with_parameters(|parameters| {
+            // SAFETY: a live stream and function; the parameters have the kernel's number and sizes, and the driver
+            // copies them before it returns.
+            check("cuLaunchKernelEx", unsafe {
+                sys::cuLaunchKernelEx(&config, call.function.raw, parameters, std::ptr::null_mut())
+            })
+        })
+    }
+}

@@ -1,0 +1,146 @@
+//! Page-locked host memory, and copies to and from it that do not hold up the host.
+
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+
+use super::context::Device;
+use super::error::{Error, Result, check};
+use super::memory::DeviceBuffer;
+use super::stream::Stream;
+
+/// Page-locked host memory of so many 32-bit words, which copy engines read and write while the host goes on.
+#[derive(Debug)]
+pub struct PinnedBuffer {
+    device: Device,
+    host: *mut u32,
+    len: usize,
+}
+
+// SAFETY: the memory is reached through raw pointers only, copied word by word.
+unsafe impl Send for PinnedBuffer {}
+// SAFETY: as above; all accesses are volatile or the copy engines'.
+unsafe impl Sync for PinnedBuffer {}
+
+impl Drop for PinnedBuffer {
+    fn drop(&mut self) {
+        if self.device.enter().is_ok() {
+            // SAFETY: allocated in `new`; a failure leaves nothing to do.
+            unsafe { sys::cuMemFreeHost(self.host.cast()) };
+        }
+    }
+}
+
+impl PinnedBuffer {
+    /// Allocates `len` words of zero.
+    pub fn new(device: &Device, len: usize) -> Result<PinnedBuffer> {
+        device.enter()?;
+        let mut host = std::ptr::null_mut();
+        let bytes = len.max(1).saturating_mul(size_of::<u32>());
+        // SAFETY: a current context; the pointer outlives the call.
+        check("cuMemHostAlloc", unsafe {
+            sys::cuMemHostAlloc(&mut host, bytes, sys::CU_MEMHOSTALLOC_PORTABLE)
+        })?;
+        // SAFETY: just allocated with so many bytes.
+        unsafe { host.cast::<u8>().write_bytes(0, bytes) };
+        Ok(PinnedBuffer { device: device.clone(), host: host.cast(), len })
+    }
+
+    /// Words.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Fills it. No copy may be under way.
+    pub fn write(&self, words: &[u32]) -> Result<()> {
+        if words.len() != self.len {
+            return Err(Error::Length { what: "pinned memory".into(), have: words.len(), want: self.len });
+        }
+        for (index, &word) in words.iter().enumerate() {
+            // SAFETY: inside the allocation.
+            unsafe { self.host.add(index).write_volatile(word) };
+        }
+        Ok(())
+    }
+
+    /// Its words, when the copies into it are done.
+    pub fn read(&self) -> Vec<u32> {
+        // SAFETY: inside the allocation.
+        (0..self.len).map(|index| unsafe { self.host.add(index).read_volatile() }).collect()
+    }
+
+    pub(super) fn pointer(&self) -> *mut u32 {
+        self.host
+    }
+}
+
+/// A copy of a whole buffer between host and device. It keeps both alive.
+#[derive(Clone, Debug)]
+pub struct CopyCall {
+    host: Arc<PinnedBuffer>,
+    device: Arc<DeviceBuffer<u32>>,
+    to_device: bool,
+}
+
+impl CopyCall {
+    /// From the host to the device. Both have as many words.
+    pub fn upload(from: &Arc<PinnedBuffer>, to: &Arc<DeviceBuffer<u32>>) -> Result<CopyCall> {
+        Self::checked(from, to, true)
+    }
+
+    /// From the device to the host. Both have as many words.
+    pub fn download(from: &Arc<DeviceBuffer<u32>>, to: &Arc<PinnedBuffer>) -> Result<CopyCall> {
+        Self::checked(to, from, false)
+    }
+
+    fn checked(
+        host: &Arc<PinnedBuffer>,
+        device: &Arc<DeviceBuffer<u32>>,
+        to_device: bool,
+    ) -> Result<CopyCall> {
+        if host.len() != device.len() {
+            let what = "copy between host and device".into();
+            return Err(Error::Length { what, have: host.len(), want: device.len() });
+        }
+        Ok(CopyCall { host: host.clone(), device: device.clone(), to_device })
+    }
+
+    /// Whether it goes from the host to the device.
+    pub fn is_upload(&self) -> bool {
+        self.to_device
+    }
+
+    /// Bytes.
+    pub fn bytes(&self) -> usize {
+        self.device.bytes()
+    }
+
+    /// Host address, device address.
+    pub(super) fn ends(&self) -> (*mut u32, sys::CUdeviceptr) {
+        (self.host.pointer(), self.device.pointer() as sys::CUdeviceptr)
+    }
+}
+
+impl Stream {
+    /// Queues a copy.
+    pub fn copy(&self, call: &CopyCall) -> Result<()> {
+        self.device().enter()?;
+        let (host, device) = call.ends();
+        if call.to_device {
+            // SAFETY: both ends hold `bytes` bytes and outlive the work, whose queuer keeps the call.
+            check("cuMemcpyHtoDAsync", unsafe {
+                sys::cuMemcpyHtoDAsync_v2(device, host.cast(), call.bytes(), self.raw())
+            })
+        } else {
+            // SAFETY: as above.
+            check("cuMemcpyDtoHAsync", unsafe {
+                sys::cuMemcpyDtoHAsync_v2(host.cast(), device, call.bytes(), self.raw())
+            })
+        }
+    }
+}
