@@ -29,8 +29,9 @@ extern "C" __global__ void hits_divide(float const* x, float const* norm, float*
   for (uint32_t i = suite::thread_index(); i < n; i += suite::thread_count()) y[i] = x[i] / by;
 }
 
-/// Both norms become 0.
-extern "C" __global__ void hits_reset(float* first, float* second) {
+/// Both vectors and both norms become 0.
+extern "C" __global__ void hits_reset(float* x, float* y, float* x_norm, float* y_norm, uint32_t n) {
   suite::begin();
-  if (suite::thread_index() == 0) first[0] = second[0] = 0.f;
+  for (uint32_t i = suite::thread_index(); i < n; i += suite::thread_count()) x[i] = y[i] = 0.f;
+  if (suite::thread_index() == 0) x_norm[0] = y_norm[0] = 0.f;
 }

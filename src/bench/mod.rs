@@ -10,6 +10,7 @@
 //! measured by the same process in the same regime.
 
 mod ceiling;
+pub mod dag;
 mod digest;
 mod fused;
 mod measure;

@@ -1,0 +1,3 @@
+//! Kernel-level scheduling measured: the suite, chains, random programs and tasks of different priorities.
+
+pub mod suite;

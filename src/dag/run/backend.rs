@@ -1,0 +1,144 @@
+//! The ways in which a distributed program reaches the GPU.
+
+use std::sync::Arc;
+
+use super::super::{Dependences, Distribution, Lane, Program};
+use super::error::Result;
+use super::exec::Executable;
+use super::plan::{GraphPlan, LanePlan};
+use super::record::Bound;
+use crate::device::{EdgeKind, Stream};
+
+/// How nodes are launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Form {
+    /// One launch after the other on one stream.
+    Serial,
+    /// A graph that is a chain.
+    SerialGraph,
+    /// A graph that is a chain with programmatic edges.
+    SerialProgrammatic,
+    /// Streams and events.
+    Streams,
+    /// A graph with the reduced dependences for edges.
+    BranchGraph,
+    /// The same with programmatic edges between kernels.
+    BranchProgrammatic,
+    /// A graph with the edges that streams and waits imply: no more branches at once than there are streams.
+    LaneGraph,
+    /// The same with programmatic edges between kernels.
+    LaneProgrammatic,
+}
+
+impl Form {
+    /// All of them.
+    pub const ALL: [Form; 8] = [
+        Form::Serial,
+        Form::SerialGraph,
+        Form::SerialProgrammatic,
+        Form::Streams,
+        Form::BranchGraph,
+        Form::BranchProgrammatic,
+        Form::LaneGraph,
+        Form::LaneProgrammatic,
+    ];
+
+    /// Whether it needs kernels that wait for those before them.
+    pub fn is_programmatic(self) -> bool {
+        matches!(self, Form::SerialProgrammatic | Form::BranchProgrammatic | Form::LaneProgrammatic)
+    }
+
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Form::Serial => "serial",
+            Form::SerialGraph => "serial graph",
+            Form::SerialProgrammatic => "serial graph, programmatic",
+            Form::Streams => "streams",
+            Form::BranchGraph => "branch graph",
+            Form::BranchProgrammatic => "branch graph, programmatic",
+            Form::LaneGraph => "lane graph",
+            Form::LaneProgrammatic => "lane graph, programmatic",
+        }
+    }
+}
+
+/// Full, or programmatic where both ends are kernels that were built for it.
+fn kind(program: &Program, programmatic: bool, before: usize, after: usize) -> EdgeKind {
+    let built = |node: usize| program.nodes()[node].kernel().is_some_and(|k| k.programmatic);
+    if programmatic && built(before) && built(after) { EdgeKind::Programmatic } else { EdgeKind::Full }
+}
+
+/// A distribution as lanes: streams keep their numbers, and the first is the one that launches are ordered in.
+pub fn lane_plan(distribution: &Distribution) -> LanePlan {
+    let lane = |node: usize| distribution.stream[node] as usize;
+    let priority = |lane: &Lane| match lane {
+        Lane::Kernels { priority } => *priority,
+        Lane::Copies(_) => 0,
+    };
+    LanePlan {
+        order: distribution.order.iter().map(|id| (id.index(), lane(id.index()))).collect(),
+        waits: distribution.waits.iter().map(|w| (w.before.index(), w.after.index())).collect(),
+        priorities: distribution.lanes.iter().map(priority).collect(),
+    }
+}
+
+/// The graph of a form; `None` for forms that are not graphs.
+pub fn graph_plan(
+    program: &Program,
+    dependences: &Dependences,
+    distribution: &Distribution,
+    form: Form,
+) -> Option<GraphPlan> {
+    let early = form.is_programmatic();
+    let kind = |(a, b): (usize, usize)| (a, b, kind(program, early, a, b));
+    let order: Vec<usize> = distribution.order.iter().map(|id| id.index()).collect();
+    let pairs: Vec<(usize, usize)> = match form {
+        Form::Serial | Form::Streams => return None,
+        Form::SerialGraph | Form::SerialProgrammatic => order.windows(2).map(|w| (w[0], w[1])).collect(),
+        Form::BranchGraph | Form::BranchProgrammatic => {
+            dependences.reduced_edges().map(|e| (e.before.index(), e.after.index())).collect()
+        }
+        Form::LaneGraph | Form::LaneProgrammatic => {
+            let mut last = vec![None; distribution.streams()];
+            let mut pairs = Vec::new();
+            for &node in &order {
+                let last = &mut last[distribution.stream[node] as usize];
+                pairs.extend(last.map(|before| (before, node)));
+                *last = Some(node);
+            }
+            pairs.extend(distribution.waits.iter().map(|w| (w.before.index(), w.after.index())));
+            pairs
+        }
+    };
+    let zones = program.zones();
+    let priorities = match zones {
+        [_] => Vec::new(),
+        _ => program.nodes().iter().map(|node| zones[node.zone.index()].priority).collect(),
+    };
+    Some(GraphPlan { order, edges: pairs.into_iter().map(kind).collect(), priorities })
+}
+
+impl Bound {
+    /// Builds a form of the program's distribution; launches are queued on `main`.
+    ///
+    /// # Errors
+    /// [`super::Error::Plan`] when the distribution is of another program; device faults.
+    pub fn executable(
+        &self,
+        main: &Arc<Stream>,
+        dependences: &Dependences,
+        distribution: &Distribution,
+        form: Form,
+    ) -> Result<Executable> {
+        if let Some(plan) = graph_plan(self.program(), dependences, distribution, form) {
+            return Executable::graph(self.device(), main, self.calls(), &plan);
+        }
+        let plan = match form {
+            Form::Serial => LanePlan::serial(self.program().ids().map(|id| id.index())),
+            _ => lane_plan(distribution),
+        };
+        Executable::lanes(self.device(), main, self.calls(), &plan, false)
+    }
+}

@@ -1,0 +1,362 @@
+//! Serial code written down: buffers, kernels by name with what they read and write, and copies.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::super::{
+    Access, BufferId, DagError, Direction, Kernel, LaunchConfig, Mode, Node, NodeId, Program,
+};
+use super::super::{Work, ZoneId};
+use super::call::Call;
+use super::{Error, Result};
+use crate::device::{Arg, CopyCall, Device, DeviceBuffer, Function, KernelCall, Module, PinnedBuffer, Shape};
+
+/// An argument of a recorded kernel. Its words are 32 bits wide, whatever they hold.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Operand {
+    /// Words `first..first + words` of a buffer, passed as their address.
+    Words {
+        /// The buffer.
+        buffer: BufferId,
+        /// First word.
+        first: usize,
+        /// How many are touched.
+        words: usize,
+        /// What is done to them; `None`: the address is passed and nothing behind it is touched.
+        mode: Option<Mode>,
+    },
+    /// A null pointer.
+    Null,
+    /// An integer.
+    U32(u32),
+    /// A float.
+    F32(f32),
+}
+
+/// A recorded node's work.
+#[derive(Clone, Debug)]
+enum Recorded {
+    Kernel { function: String, launch: LaunchConfig, operands: Vec<Operand> },
+    Copy { buffer: BufferId, direction: Direction },
+}
+
+/// Serial code, before it meets a GPU. [`Recording::program`] is what is scheduled, [`Recording::bind`] gives it memory
+/// and kernels.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    program: Program,
+    nodes: Vec<Recorded>,
+    /// Contents of each buffer before the first run; zeros where `None`.
+    initial: Vec<Option<Vec<u32>>>,
+    zone: ZoneId,
+}
+
+impl Recording {
+    /// An empty recording.
+    pub fn new(name: &str) -> Recording {
+        Recording { program: Program::new(name), nodes: Vec::new(), initial: Vec::new(), zone: ZoneId(0) }
+    }
+
+    /// The program recorded so far.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Adds a buffer of so many words of zero.
+    pub fn zeros(&mut self, name: &str, words: usize) -> BufferId {
+        self.initial.push(None);
+        self.program.buffer(name, 4 * words as u64)
+    }
+
+    /// Adds a buffer with these words in it.
+    pub fn filled(&mut self, name: &str, words: Vec<u32>) -> BufferId {
+        let id = self.program.buffer(name, 4 * words.len() as u64);
+        self.initial.push(Some(words));
+        id
+    }
+
+    /// Adds a buffer with these floats in it.
+    pub fn floats(&mut self, name: &str, values: &[f32]) -> BufferId {
+        self.filled(name, values.iter().map(|v| v.to_bits()).collect())
+    }
+
+    /// What a buffer holds before the first run.
+    pub fn initial(&self, buffer: BufferId) -> Vec<u32> {
+        let bytes = self.program.buffers()[buffer.index()].bytes;
+        self.initial[buffer.index()].clone().unwrap_or_else(|| vec![0; bytes as usize / 4])
+    }
+
+    /// Nodes recorded from now on belong to a new zone of this priority; the larger, the sooner they run.
+    pub fn begin_zone(&mut self, name: &str, priority: i32) -> ZoneId {
+        self.zone = self.program.zone(name, priority);
+        self.zone
+    }
+
+    /// All words of a buffer, read.
+    pub fn read(&self, buffer: BufferId) -> Operand {
+        self.whole(buffer, Some(Mode::Read))
+    }
+
+    /// All words of a buffer, written without regard to what was there.
+    pub fn write(&self, buffer: BufferId) -> Operand {
+        self.whole(buffer, Some(Mode::Write))
+    }
+
+    /// All words of a buffer, read and written.
+    pub fn update(&self, buffer: BufferId) -> Operand {
+        self.whole(buffer, Some(Mode::ReadWrite))
+    }
+
+    fn whole(&self, buffer: BufferId, mode: Option<Mode>) -> Operand {
+        let words = self.program.buffers()[buffer.index()].bytes as usize / 4;
+        Operand::Words { buffer, first: 0, words, mode }
+    }
+
+    /// Records a launch of a kernel, `us` microseconds long as far as is known.
+    ///
+    /// # Errors
+    /// [`DagError`], from the program.
+    pub fn launch(
+        &mut self,
+        function: &str,
+        launch: LaunchConfig,
+        us: f64,
+        operands: &[Operand],
+    ) -> std::result::Result<NodeId, DagError> {
+        let accesses: Vec<Access> = operands.iter().filter_map(access).collect();
+        let traffic = |a: &Access| (a.bytes.end - a.bytes.start) * (1 + u64::from(a.mode == Mode::ReadWrite));
+        let kernel = Kernel {
+            launch,
+            // All kernels that are recorded so use few registers: threads and CTAs of an SM are what limits.
+            ctas_per_sm: (2048 / launch.threads().max(1)).clamp(1, 32) as u32,
+            traffic_bytes: accesses.iter().map(traffic).sum(),
+            programmatic: true,
+            stage: None,
+        };
+        let id = self.program.push(Node {
+            name: function.into(),
+            work: Work::Kernel(kernel),
+            accesses,
+            us,
+            zone: self.zone,
+        })?;
+        self.nodes.push(Recorded::Kernel { function: function.into(), launch, operands: operands.to_vec() });
+        Ok(id)
+    }
+
+    /// Records a copy of a whole buffer between host and device.
+    ///
+    /// # Errors
+    /// [`DagError`], from the program.
+    pub fn copy(&mut self, buffer: BufferId, direction: Direction) -> std::result::Result<NodeId, DagError> {
+        let bytes = self.program.buffers().get(buffer.index()).map_or(0, |b| b.bytes);
+        let (name, mode) = match direction {
+            Direction::HostToDevice => ("upload", Mode::Write),
+            Direction::DeviceToHost => ("download", Mode::Read),
+        };
+        let id = self.program.push(Node {
+            name: name.into(),
+            work: Work::Copy { direction, bytes },
+            accesses: vec![self.program.whole(buffer, mode)],
+            // A PCIe 5 link moves about 50 GB/s, and a copy takes 2 us to begin.
+            us: 2.0 + bytes as f64 / 50e3,
+            zone: self.zone,
+        })?;
+        self.nodes.push(Recorded::Copy { buffer, direction });
+        Ok(id)
+    }
+
+    /// The same with a copy of every filled buffer to the device before the first node that touches it, and of `results`
+    /// to the host after the last.
+    ///
+    /// # Errors
+    /// [`DagError`], from the program.
+    pub fn with_copies(&self, results: &[BufferId]) -> std::result::Result<Recording, DagError> {
+        let mut copied = Recording {
+            program: Program::new(self.program.name()),
+            nodes: Vec::new(),
+            initial: self.initial.clone(),
+            zone: ZoneId(0),
+        };
+        for buffer in self.program.buffers() {
+            copied.program.buffer(buffer.name.clone(), buffer.bytes);
+        }
+        let mut pending: Vec<bool> = self.initial.iter().map(Option::is_some).collect();
+        for (node, recorded) in self.program.nodes().iter().zip(&self.nodes) {
+            for access in &node.accesses {
+                if std::mem::take(&mut pending[access.buffer.index()]) {
+                    copied.copy(access.buffer, Direction::HostToDevice)?;
+                }
+            }
+            copied.program.push(Node { zone: ZoneId(0), ..node.clone() })?;
+            copied.nodes.push(recorded.clone());
+        }
+        for &buffer in results {
+            copied.copy(buffer, Direction::DeviceToHost)?;
+        }
+        Ok(copied)
+    }
+
+    /// Appends another recording's buffers, zones and nodes; gives the number that its first buffer has here.
+    ///
+    /// # Errors
+    /// [`DagError`], from the program.
+    pub fn append(&mut self, other: &Recording, priority: i32) -> std::result::Result<u32, DagError> {
+        let own = std::mem::replace(&mut self.program, Program::new(""));
+        let first = own.buffers().len() as u32;
+        let name = own.name().to_owned();
+        self.program = Program::merge(name, &[(&own, 0), (&other.program, priority)])?;
+        self.initial.extend(other.initial.iter().cloned());
+        let moved = |operand: &Operand| match *operand {
+            Operand::Words { buffer, first: word, words, mode } => {
+                Operand::Words { buffer: BufferId(buffer.0 + first), first: word, words, mode }
+            }
+            other => other,
+        };
+        self.nodes.extend(other.nodes.iter().map(|node| match node {
+            Recorded::Kernel { function, launch, operands } => Recorded::Kernel {
+                function: function.clone(),
+                launch: *launch,
+                operands: operands.iter().map(moved).collect(),
+            },
+            Recorded::Copy { buffer, direction } => {
+                Recorded::Copy { buffer: BufferId(buffer.0 + first), direction: *direction }
+            }
+        }));
+        Ok(first)
+    }
+
+    /// Gives it memory, and kernels from `module`.
+    pub fn bind(&self, device: &Device, module: &Module) -> Result<Bound> {
+        let mut buffers = Vec::new();
+        for (index, buffer) in self.program.buffers().iter().enumerate() {
+            let words = self.initial(BufferId(index as u32));
+            buffers.push(Arc::new(DeviceBuffer::from_slice(device, &words, &buffer.name)?));
+        }
+        let mut functions: HashMap<&str, Function> = HashMap::new();
+        let mut pinned: HashMap<(BufferId, Direction), Arc<PinnedBuffer>> = HashMap::new();
+        let mut calls = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            calls.push(match node {
+                Recorded::Kernel { function, launch, operands } => {
+                    if !functions.contains_key(function.as_str()) {
+                        functions.insert(function, module.function(function)?);
+                    }
+                    let function = &functions[function.as_str()];
+                    let args: Vec<Arg> = operands.iter().map(|o| arg(o, &buffers)).collect();
+                    let shape =
+                        Shape { grid: launch.grid, block: launch.block, shared_bytes: launch.shared_bytes };
+                    Call::Kernel(KernelCall::new(function, shape, &args)?)
+                }
+                Recorded::Copy { buffer, direction } => {
+                    let words = &buffers[buffer.index()];
+                    let host = match pinned.get(&(*buffer, *direction)) {
+                        Some(host) => host.clone(),
+                        None => {
+                            let host = Arc::new(PinnedBuffer::new(device, words.len())?);
+                            pinned.insert((*buffer, *direction), host.clone());
+                            host
+                        }
+                    };
+                    Call::Copy(match direction {
+                        Direction::HostToDevice => {
+                            host.write(&self.initial(*buffer))?;
+                            CopyCall::upload(&host, words)?
+                        }
+                        Direction::DeviceToHost => CopyCall::download(words, &host)?,
+                    })
+                }
+            });
+        }
+        Ok(Bound { recording: self.clone(), device: device.clone(), calls: calls.into(), buffers, pinned })
+    }
+}
+
+fn access(operand: &Operand) -> Option<Access> {
+    match *operand {
+        Operand::Words { buffer, first, words, mode: Some(mode) } => {
+            Some(Access { buffer, bytes: 4 * first as u64..4 * (first + words) as u64, mode })
+        }
+        _ => None,
+    }
+}
+
+fn arg(operand: &Operand, buffers: &[Arc<DeviceBuffer<u32>>]) -> Arg {
+    match *operand {
+        Operand::Words { buffer, first, .. } => Arg::Words(buffers[buffer.index()].clone(), first),
+        Operand::Null => Arg::Null,
+        Operand::U32(value) => Arg::U32(value),
+        Operand::F32(value) => Arg::F32(value),
+    }
+}
+
+/// A recording with memory and kernels.
+#[derive(Debug)]
+pub struct Bound {
+    recording: Recording,
+    device: Device,
+    calls: Arc<[Call]>,
+    buffers: Vec<Arc<DeviceBuffer<u32>>>,
+    pinned: HashMap<(BufferId, Direction), Arc<PinnedBuffer>>,
+}
+
+impl Bound {
+    /// What was recorded.
+    pub fn program(&self) -> &Program {
+        self.recording.program()
+    }
+
+    /// The GPU.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The work of each node. Executables made from it keep all of its memory alive.
+    pub fn calls(&self) -> &Arc<[Call]> {
+        &self.calls
+    }
+
+    /// Puts the measured duration of a node in place of the estimate.
+    ///
+    /// # Errors
+    /// [`DagError`], from the program.
+    pub fn set_us(&mut self, node: NodeId, us: f64) -> Result<()> {
+        Ok(self.recording.program.set_us(node, us)?)
+    }
+
+    /// Puts every buffer back to what it held before the first run, and poisons `outputs` with 0xFF bytes, NaNs of every
+    /// float format. Nothing may be running.
+    pub fn reset(&self, outputs: &[BufferId]) -> Result<()> {
+        for (index, buffer) in self.buffers.iter().enumerate() {
+            let id = BufferId(index as u32);
+            if outputs.contains(&id) {
+                buffer.upload(&vec![u32::MAX; buffer.len()])?;
+            } else {
+                buffer.upload(&self.recording.initial(id))?;
+            }
+        }
+        for ((buffer, direction), host) in &self.pinned {
+            if *direction == Direction::DeviceToHost {
+                host.write(&vec![u32::MAX; self.buffers[buffer.index()].len()])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills a buffer. Nothing may be running.
+    pub fn upload(&self, buffer: BufferId, words: &[u32]) -> Result<()> {
+        let found = self.buffers.get(buffer.index()).ok_or(Error::NoBuffer(buffer))?;
+        Ok(found.upload(words)?)
+    }
+
+    /// The words of a buffer, from the host where the program copies it there. Nothing may be running.
+    pub fn download(&self, buffer: BufferId) -> Result<Vec<u32>> {
+        if let Some(host) = self.pinned.get(&(buffer, Direction::DeviceToHost)) {
+            return Ok(host.read());
+        }
+        let found = self.buffers.get(buffer.index()).ok_or(Error::NoBuffer(buffer))?;
+        let mut words = vec![0; found.len()];
+        found.download(&mut words)?;
+        Ok(words)
+    }
+}
