@@ -10,6 +10,7 @@ mod distribute;
 mod error;
 mod matching;
 mod program;
+pub mod run;
 mod times;
 
 pub use dependence::{Dependences, Edge, Hazards, analyse};

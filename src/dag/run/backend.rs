@@ -71,7 +71,7 @@ fn kind(program: &Program, programmatic: bool, before: usize, after: usize) -> E
 }
 
 /// A distribution as lanes: streams keep their numbers, and the first is the one that launches are ordered in.
-pub fn lane_plan(distribution: &Distribution) -> LanePlan {
+pub(super) fn lane_plan(distribution: &Distribution) -> LanePlan {
     let lane = |node: usize| distribution.stream[node] as usize;
     let priority = |lane: &Lane| match lane {
         Lane::Kernels { priority } => *priority,
@@ -85,7 +85,7 @@ pub fn lane_plan(distribution: &Distribution) -> LanePlan {
 }
 
 /// The graph of a form; `None` for forms that are not graphs.
-pub fn graph_plan(
+pub(super) fn graph_plan(
     program: &Program,
     dependences: &Dependences,
     distribution: &Distribution,

@@ -44,8 +44,7 @@ impl Check {
             if have.len() != want.len() {
                 return Err(format!("{}: {} values, {} expected", self.name, have.len(), want.len()));
             }
-            // A NaN is not within anything.
-            let off = |(h, w): (&f64, &f64)| !((h - w).abs() <= tolerance * largest);
+            let off = |(h, w): (&f64, &f64)| h.is_nan() || (h - w).abs() > tolerance * largest;
             match have.iter().zip(want).position(off) {
                 Some(i) => Err(format!("{}[{i}] is {:e}, {:e} expected", self.name, have[i], want[i])),
                 None => Ok(()),
