@@ -1,5 +1,7 @@
 //! What a plan has to know of a GPU.
 
+use crate::graph::{Activation, Op};
+
 /// A device profile: the numbers that choices, `progress` and predictions rest on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Device {
@@ -170,33 +172,36 @@ pub const FUSED_KERNELS: &[FusedKernel] = &[
     FusedKernel { tile: (128, 256, 64), cluster: (2, 1), stages: 4 },
 ];
 
-/// What the list scheduler of the `fused` executor reckons with. Sizes of tiles are those of one CTA; the times of
-/// epilogues and slabs are of a tile of 128 x 256 and scale with its area.
+/// What the list scheduler of the `fused` executor reckons with. Sizes of tiles are those of one CTA; times that are said
+/// to be of an area are of a tile of 128 x 256 and scale with its area.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CostModel {
     /// Dense rate of one SM among many busy ones at the best tile shape, TFLOP/s.
     pub sm_tflops: f64,
-    /// Share of that rate that a tile shape reaches; a shape that is not listed reaches [`CostModel::other_rate`].
+    /// What a tile shape reaches of that rate, and its epilogue; for a shape that is not listed, [`CostModel::other`].
     pub rates: &'static [TileRate],
-    /// See [`CostModel::rates`].
-    pub other_rate: f64,
+    /// See [`CostModel::rates`]; its epilogue is of an area.
+    pub other: TileRate,
     /// Streaming read bandwidth of the device, TB/s.
     pub read_tbs: f64,
     /// Share of the shorter of arithmetic and traffic that the longer one does not hide.
     pub unhidden: f64,
-    /// From the launch to the first copy of a worker, microseconds.
+    /// From the launch to the first copy of a worker, microseconds, where the run before ends while this one begins.
     pub launch_us: f64,
-    /// From the first copy of an item, or of a k-block that had to wait, to its multiplication, microseconds.
+    /// From the first copy of a worker, or of a k-block that had to wait, to its multiplication, microseconds. Copies of an
+    /// item that need not wait are under way while the one before is computed.
     pub fill_us: f64,
-    /// From the last multiplication to the next item, microseconds.
-    pub epilogue_us: f64,
+    /// What a GELU adds to an epilogue, microseconds of an area.
+    pub gelu_us: f64,
+    /// What a gated activation adds to an epilogue, microseconds of an area.
+    pub gate_us: f64,
     /// From the end of an epilogue until the tile is stored and posted, microseconds; the worker goes on meanwhile.
     pub post_us: f64,
     /// From a post until its waiter goes on, microseconds.
     pub handoff_us: f64,
-    /// Leaving partial sums in a slab, microseconds.
+    /// Leaving partial sums in a slab, microseconds of an area.
     pub slab_write_us: f64,
-    /// Reading and adding a slab, microseconds.
+    /// Reading and adding a slab, microseconds of an area.
     pub slab_read_us: f64,
     /// Fewest k-blocks of a part of a split tile.
     pub min_part: u32,
@@ -215,38 +220,65 @@ pub struct TileRate {
     pub cluster: (u32, u32),
     /// Share of the best shape's rate.
     pub rate: f64,
+    /// From the last multiplication to the next item, where sums are only converted and stored, microseconds.
+    pub epilogue_us: f64,
 }
 
 const TILE_RATES: &[TileRate] = &[
-    TileRate { tile: (64, 256), cluster: (1, 1), rate: 0.80 },
-    TileRate { tile: (128, 128), cluster: (1, 1), rate: 0.88 },
-    TileRate { tile: (128, 192), cluster: (1, 1), rate: 0.96 },
-    TileRate { tile: (128, 256), cluster: (1, 1), rate: 1.0 },
-    TileRate { tile: (256, 128), cluster: (1, 1), rate: 1.0 },
-    TileRate { tile: (128, 128), cluster: (2, 1), rate: 0.92 },
-    TileRate { tile: (128, 256), cluster: (2, 1), rate: 1.01 },
-    TileRate { tile: (256, 128), cluster: (1, 2), rate: 1.01 },
+    TileRate { tile: (64, 256), cluster: (1, 1), rate: 0.91, epilogue_us: 2.0 },
+    TileRate { tile: (128, 128), cluster: (1, 1), rate: 0.835, epilogue_us: 1.6 },
+    TileRate { tile: (128, 192), cluster: (1, 1), rate: 1.0, epilogue_us: 2.2 },
+    TileRate { tile: (128, 256), cluster: (1, 1), rate: 1.01, epilogue_us: 3.7 },
+    TileRate { tile: (256, 128), cluster: (1, 1), rate: 1.01, epilogue_us: 3.7 },
+    TileRate { tile: (128, 256), cluster: (2, 1), rate: 1.04, epilogue_us: 3.7 },
+    TileRate { tile: (256, 128), cluster: (1, 2), rate: 1.04, epilogue_us: 3.7 },
 ];
 
 /// The H200's cost model, and what is reckoned with where a profile has none of its own.
 const H200_COST: CostModel = CostModel {
-    sm_tflops: 5.98,
+    sm_tflops: 6.02,
     rates: TILE_RATES,
-    other_rate: 0.7,
+    other: TileRate { tile: (0, 0), cluster: (0, 0), rate: 0.8, epilogue_us: 3.7 },
     read_tbs: 4.4,
-    unhidden: 0.05,
-    launch_us: 3.0,
-    fill_us: 0.7,
-    epilogue_us: 0.8,
-    post_us: 1.2,
+    unhidden: 0.02,
+    launch_us: 4.5,
+    fill_us: 0.8,
+    gelu_us: 3.4,
+    gate_us: 0.3,
+    post_us: 1.4,
     handoff_us: 0.6,
-    slab_write_us: 1.5,
-    slab_read_us: 1.8,
+    slab_write_us: 3.0,
+    slab_read_us: 4.2,
     min_part: 4,
     max_parts: 8,
-    source: "one rested H200: matrix and read rates, hand-off, post and the rate of 128 x 128 measured (docs/results); \
-             other shapes, slabs and fills estimated from bytes",
+    source: "one rested H200: rates, k-blocks, epilogues, slabs, hand-offs and launches from timelines of runs \
+             (docs/results); the epilogues of 64 x 256 and 128 x 128 by their areas",
 };
+
+impl CostModel {
+    /// What is reckoned with for a tile shape: its own entry, else [`CostModel::other`] with the epilogue of its area.
+    pub fn tile_rate(&self, tile: (u32, u32), cluster: (u32, u32)) -> TileRate {
+        let listed = self.rates.iter().find(|r| r.tile == tile && r.cluster == cluster);
+        let epilogue_us = self.other.epilogue_us * area(tile);
+        listed.copied().unwrap_or(TileRate { tile, cluster, epilogue_us, ..self.other })
+    }
+
+    /// From the last multiplication of a tile to the next item, microseconds.
+    pub fn epilogue_us(&self, op: &Op, tile: (u32, u32), cluster: (u32, u32)) -> f64 {
+        let extra = match op {
+            Op::Gemm { activation: Activation::GeluTanh } => self.gelu_us,
+            Op::Gemm { activation: Activation::Identity | Activation::Relu } => 0.0,
+            Op::GatedGemm => self.gate_us,
+            Op::Custom => 0.0,
+        };
+        self.tile_rate(tile, cluster).epilogue_us + extra * area(tile)
+    }
+}
+
+/// Of an MMA tile, over that of 128 x 256.
+fn area(tile: (u32, u32)) -> f64 {
+    f64::from(tile.0) * f64::from(tile.1) / (128.0 * 256.0)
+}
 
 impl Device {
     /// What the list scheduler reckons with on this device: the H200's constants, with the device's own matrix and read

@@ -8,11 +8,11 @@ use super::Schedule;
 pub struct ItemTime {
     /// From the start of the launch until the worker takes the item.
     pub begin_us: f64,
-    /// Waiting for producers' tiles or for slabs.
+    /// Waiting for producers' tiles, with the filling of the ring after it, or for slabs.
     pub wait_us: f64,
     /// Main loop.
     pub math_us: f64,
-    /// Filling the ring, epilogue.
+    /// Epilogue.
     pub fixed_us: f64,
     /// Writing or adding slabs.
     pub split_us: f64,
@@ -30,9 +30,9 @@ impl ItemTime {
 pub struct Totals {
     /// Main loops.
     pub math_us: f64,
-    /// Ring fills and epilogues.
+    /// Epilogues.
     pub fixed_us: f64,
-    /// Waiting for producers' tiles or for slabs.
+    /// Waiting for producers' tiles, with the filling of the ring after it, or for slabs.
     pub wait_us: f64,
     /// Writing or adding slabs.
     pub split_us: f64,

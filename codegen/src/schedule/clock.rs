@@ -96,11 +96,11 @@ impl Readiness {
     /// End of the arithmetic of k-blocks `k0..k1` of a tile of `class`, on a worker that is free at `free`.
     pub(super) fn math_end(&self, class: usize, k0: u32, k1: u32, free: f64, cost: &ItemCost) -> f64 {
         let class = &self.classes[class];
-        let undisturbed = free + cost.fill_us + f64::from(k1 - k0) * cost.k_us;
+        let undisturbed = free + f64::from(k1 - k0) * cost.k_us;
         if k0 == 0 && k1 == self.k_blocks {
             return undisturbed.max(class.whole_us);
         }
-        if class.latest_us <= free + cost.fill_us {
+        if class.latest_us <= free {
             return undisturbed;
         }
         let waits = class.needs.iter().filter(|need| need.begin < k1 && need.end > k0);
@@ -129,7 +129,7 @@ impl Readiness {
     pub(super) fn blocks_by(&self, class: usize, k1: u32, free: f64, deadline: f64, cost: &ItemCost) -> u32 {
         // The cast rounds down and turns what is negative into 0.
         let blocks = |us: f64| (us / cost.k_us + 1e-9) as u32;
-        let most = blocks(deadline - free - cost.fill_us).min(k1);
+        let most = blocks(deadline - free).min(k1);
         let class = &self.classes[class];
         if class.latest_us + f64::from(most) * cost.k_us <= deadline {
             return most;

@@ -30,7 +30,7 @@ pub struct Chosen {
     pub tried: Vec<(FusedKernel, f64)>,
 }
 
-/// The kernel with the shortest predicted schedule. `graph` makes the graph for one tile shape of all stages, or `None` where
+/// The kernel with the shortest predicted schedule, where cut tiles have to be worth it. `graph` makes the graph for one tile shape of all stages, or `None` where
 /// the shape cannot be had. `None` when no kernel is left.
 pub fn choose<'k>(
     wanted: &Wanted,
@@ -50,7 +50,7 @@ pub fn choose<'k>(
         };
         let schedule = build(&graph, &request);
         tried.push((kernel, schedule.predicted_us));
-        if best.as_ref().is_none_or(|(.., other)| schedule.predicted_us < other.predicted_us) {
+        if best.as_ref().is_none_or(|(.., other)| schedule.score_us() < other.score_us()) {
             best = Some((kernel, graph, schedule));
         }
     }

@@ -69,16 +69,14 @@ impl Current {
         let cost = &self.cost;
         let math_us = f64::from(blocks) * cost.k_us;
         let (fixed_us, split_us) = match part {
-            Part::Whole => (cost.fill_us + cost.epilogue_us, 0.0),
-            Part::Contribute { .. } => (cost.fill_us, cost.slab_write_us),
-            Part::Finish { slabs, .. } => {
-                (cost.fill_us + cost.epilogue_us, f64::from(slabs) * cost.slab_read_us)
-            }
+            Part::Whole => (cost.epilogue_us, 0.0),
+            Part::Contribute { .. } => (0.0, cost.slab_write_us),
+            Part::Finish { slabs, .. } => (cost.epilogue_us, f64::from(slabs) * cost.slab_read_us),
             // Of each of the slabs, and of the tile, a share.
             Part::Share { parts, .. } => {
                 let (parts, others) = (f64::from(parts), f64::from(parts) - 1.0);
                 let slabs_us = (cost.slab_write_us + cost.slab_read_us) * others / parts;
-                (cost.fill_us + cost.epilogue_us / parts, slabs_us)
+                (cost.epilogue_us / parts, slabs_us)
             }
         };
         let wait_us = (end_us - begin_us - math_us - fixed_us - split_us).max(0.0);
@@ -93,7 +91,7 @@ impl<'a> Board<'a> {
         Board {
             problem,
             clock: Clock::new(problem),
-            free: vec![problem.cost.launch_us; problem.workers as usize],
+            free: vec![problem.cost.launch_us + problem.cost.fill_us; problem.workers as usize],
             placed: Vec::with_capacity(if record { items + items / 2 } else { 0 }),
             slabs: 0,
             record,

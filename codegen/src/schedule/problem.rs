@@ -20,6 +20,7 @@ pub(super) struct StageShape {
     col_bytes: f64,
     /// Most parts that can share a tile.
     pub(super) units: u32,
+    epilogue_us: f64,
     /// Area of a CTA's MMA tile over 128 x 256.
     area: f64,
 }
@@ -51,6 +52,7 @@ pub(super) struct Problem<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ItemCost {
     pub(super) k_us: f64,
+    /// Paid where a k-block has to wait.
     pub(super) fill_us: f64,
     pub(super) epilogue_us: f64,
     pub(super) slab_write_us: f64,
@@ -60,7 +62,7 @@ pub(super) struct ItemCost {
 impl ItemCost {
     /// A whole tile that never waits.
     pub(super) fn whole_us(&self, k_blocks: u32) -> f64 {
-        self.fill_us + f64::from(k_blocks) * self.k_us + self.epilogue_us
+        f64::from(k_blocks) * self.k_us + self.epilogue_us
     }
 }
 
@@ -89,7 +91,7 @@ impl<'a> Problem<'a> {
         ItemCost {
             k_us: long + cost.unhidden * short,
             fill_us: cost.fill_us,
-            epilogue_us: cost.epilogue_us * s.area,
+            epilogue_us: s.epilogue_us,
             slab_write_us: cost.slab_write_us * s.area,
             slab_read_us: cost.slab_read_us * s.area,
         }
@@ -123,15 +125,14 @@ impl<'a> Problem<'a> {
                 f64::from(s.k_blocks) * (gm * gn * s.math_us / f64::from(self.workers)).max(once)
             })
             .sum();
-        work + self.cost.launch_us
+        work + self.cost.launch_us + self.cost.fill_us
     }
 }
 
 fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
     let (stage, cost, cluster) = (&graph.stages[id.0], request.cost, request.cluster);
     let (tile_m, tile_n, tile_k) = stage.mma_tile;
-    let listed = cost.rates.iter().find(|r| r.tile == (tile_m, tile_n) && r.cluster == cluster);
-    let rate = cost.sm_tflops * listed.map_or(cost.other_rate, |r| r.rate);
+    let rate = cost.sm_tflops * cost.tile_rate((tile_m, tile_n), cluster).rate;
     let area = f64::from(tile_m) * f64::from(tile_n);
     let k_bytes = 2.0 * f64::from(tile_k);
     let cluster_of = |d: &crate::graph::Dependence| {
@@ -146,6 +147,7 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
         row_bytes: f64::from(rows_of(stage, tile_m) * cluster.0) * k_bytes,
         col_bytes: f64::from(tile_n * cluster.1) * k_bytes,
         units: super::units(stage.mma_tile).min(4),
+        epilogue_us: cost.epilogue_us(&stage.op, (tile_m, tile_n), cluster),
         area: area / (128.0 * 256.0),
     }
 }

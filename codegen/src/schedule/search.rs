@@ -71,7 +71,7 @@ pub(super) struct Attempt {
 const BALANCE: Cutting = balance(0, 1, 0.0);
 /// The same, and one more wave is cut: fewer parts a tile.
 const BALANCE_MORE: Cutting = balance(1, 1, 0.0);
-/// What the stages before the last may gain by, beside that.
+/// What a stage may gain by; the last one, whose tiles no stage waits for, by the first three.
 const INNER: [Cutting; 7] = [
     Cutting::None,
     BALANCE,
@@ -109,23 +109,16 @@ pub(super) fn search(problem: &Problem, splits: bool) -> Attempt {
     groups.push(most);
     for group in groups {
         best.consider(Strategy { group, cuttings: cuttings.clone() });
+        best.consider(Strategy { group, cuttings: vec![Cutting::None; last + 1] });
     }
     if splits {
         // One stage after the other, from the last, which ends the schedule.
-        for cutting in [BALANCE, BALANCE_MORE] {
-            best.consider_at(last, cutting);
-        }
-        best.consider_shares(last);
+        best.consider_stage(last);
         for stage in (0..last).rev() {
-            let few = problem.stages[stage].tiles() <= MANY_WAVES * problem.workers;
-            for cutting in if few { &INNER[..] } else { &INNER[..2] } {
-                best.consider_at(stage, *cutting);
-            }
             best.consider_shares(stage);
+            best.consider_stage(stage);
         }
-        for cutting in [BALANCE, BALANCE_MORE] {
-            best.consider_at(last, cutting);
-        }
+        best.consider_stage(last);
     }
     attempt(problem, &best.strategy, f64::INFINITY, true)
 }
@@ -134,33 +127,52 @@ pub(super) fn search(problem: &Problem, splits: bool) -> Attempt {
 struct Best<'a> {
     problem: &'a Problem<'a>,
     strategy: Strategy,
-    total_us: f64,
+    /// Its length and what its cuts have to gain.
+    score_us: f64,
+}
+
+impl Strategy {
+    /// What lengths are multiplied by for comparison.
+    fn handicap(&self) -> f64 {
+        let cut = self.cuttings.iter().filter(|c| **c != Cutting::None).count();
+        super::handicap(cut)
+    }
 }
 
 impl<'a> Best<'a> {
     fn new(problem: &'a Problem<'a>, strategy: Strategy) -> Best<'a> {
-        let total_us = attempt(problem, &strategy, f64::INFINITY, false).total_us;
-        Best { problem, strategy, total_us }
+        let score_us = attempt(problem, &strategy, f64::INFINITY, false).total_us * strategy.handicap();
+        Best { problem, strategy, score_us }
     }
 
     fn consider(&mut self, strategy: Strategy) {
         if strategy == self.strategy {
             return;
         }
-        let total_us = attempt(self.problem, &strategy, self.total_us, false).total_us;
-        if total_us < self.total_us {
-            (self.strategy, self.total_us) = (strategy, total_us);
+        let handicap = strategy.handicap();
+        let score_us = attempt(self.problem, &strategy, self.score_us / handicap, false).total_us * handicap;
+        if score_us < self.score_us {
+            (self.strategy, self.score_us) = (strategy, score_us);
         }
     }
 
-    /// The same strategy with the tiles of one stage shared by two workers or more, where about a wave comes of it.
-    fn consider_shares(&mut self, stage: usize) {
-        let shape = &self.problem.stages[stage];
-        if !self.problem.may_share {
-            return;
+    /// The same strategy with every cutting of one stage that may gain.
+    fn consider_stage(&mut self, stage: usize) {
+        for cutting in cuttings(self.problem, stage) {
+            self.consider_at(stage, cutting);
         }
-        for parts in (2..=shape.units).filter(|parts| shape.tiles() * parts <= self.problem.workers) {
-            self.consider_at(stage, Cutting::Share(parts));
+    }
+
+    /// The same strategy with shared tiles in one stage, and whole or shared ones in the stage after it: workers that end
+    /// together are best followed by others that do.
+    fn consider_shares(&mut self, stage: usize) {
+        let base = self.strategy.clone();
+        for first in shares(self.problem, stage) {
+            for second in shares(self.problem, stage + 1).chain([Cutting::None]) {
+                let mut strategy = base.clone();
+                strategy.cuttings[stage..stage + 2].copy_from_slice(&[first, second]);
+                self.consider(strategy);
+            }
         }
     }
 
@@ -172,6 +184,26 @@ impl<'a> Best<'a> {
         }
         self.consider(strategy);
     }
+}
+
+/// The cuttings of a stage that may gain.
+fn cuttings(problem: &Problem, stage: usize) -> Vec<Cutting> {
+    let shape = &problem.stages[stage];
+    let few = shape.tiles() <= MANY_WAVES * problem.workers;
+    let mut list = match stage + 1 == problem.stages.len() {
+        true => INNER[..3].to_vec(),
+        false if few => INNER.to_vec(),
+        false => INNER[..2].to_vec(),
+    };
+    list.extend(shares(problem, stage));
+    list
+}
+
+/// The ways to share the tiles of a stage: where all have room at once.
+fn shares(problem: &Problem, stage: usize) -> impl Iterator<Item = Cutting> {
+    let (tiles, workers) = (problem.stages[stage].tiles(), problem.workers);
+    let most = if problem.may_share { problem.stages[stage].units } else { 0 };
+    (2..=most).filter(move |parts| tiles * parts <= workers).map(Cutting::Share)
 }
 
 /// Schedules by one strategy; keeps the items if `record` is set. The length is infinite where it is found to pass

@@ -22,7 +22,7 @@ pub(crate) fn replay(
     for (worker, list) in schedule.lists.iter().enumerate() {
         list.iter().for_each(|i| worker_of[*i as usize] = worker);
     }
-    let mut free = vec![cost.launch_us; schedule.lists.len()];
+    let mut free = vec![cost.launch_us + cost.fill_us; schedule.lists.len()];
     let mut seen: HashMap<(usize, u32, u32), f64> = HashMap::new();
     let mut slab_seen = vec![0.0; schedule.slabs as usize];
     let mut ends = Vec::new();
@@ -52,7 +52,7 @@ pub(crate) fn replay(
             }
             at
         };
-        let mut now = free[worker] + cost.fill_us;
+        let mut now = free[worker];
         for k in item.k_begin..item.k_end {
             now = now.max(reads_at(k, false) + cost.fill_us) + k_us;
         }
@@ -81,7 +81,7 @@ pub(crate) fn replay(
             }
         }
         if !matches!(item.part, Part::Contribute { .. }) {
-            now = now.max(reads_at(0, true)) + time.fixed_us - cost.fill_us;
+            now = now.max(reads_at(0, true)) + time.fixed_us;
             seen.insert((item.stage.0, item.m, item.n), now + cost.post_us + cost.handoff_us);
         }
         for (other, _) in sharers.drain(..) {
