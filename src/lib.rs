@@ -10,3 +10,4 @@ pub mod ffi;
 pub mod reference;
 pub mod runtime;
 pub mod trace;
+pub mod tune;

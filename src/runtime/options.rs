@@ -4,7 +4,8 @@ use crate::device::Delays;
 
 /// Which launches of the `fused` executor may begin while the kernel before them ends. Weights then stream early, and
 /// everything else waits for that kernel's memory: so the kernels before must not write the weights.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Edges {
     /// None.
     #[default]

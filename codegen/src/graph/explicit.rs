@@ -24,6 +24,14 @@ pub(crate) struct ExplicitDep {
     pub(super) on: [Coordinate; 2],
 }
 
+impl ExplicitDep {
+    /// Everything but where the spec says it.
+    pub(super) fn canonical(&self) -> String {
+        let ExplicitDep { span: _, on_span: _, consumer, producer, per_k, forall, on } = self;
+        format!("depends {consumer:?} {producer:?} {per_k} {forall:?} {on:?}")
+    }
+}
+
 /// A coordinate of the producer's tile, affine in the consumer's coordinates and the `forall` variables.
 #[derive(Clone, Debug)]
 pub(super) struct Coordinate {

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+mod canonical;
 mod compare;
 mod dims;
 mod explicit;

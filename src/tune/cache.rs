@@ -1,0 +1,261 @@
+//! Tuned plans by their keys, and their file's text.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+use super::config::Config;
+use super::key::Key;
+use crate::runtime::Summary;
+
+/// The version of the file's format.
+pub const VERSION: u64 = 1;
+
+/// What the file says it is.
+const FORMAT: &str = "cusync tuned plans";
+
+/// A configuration that was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tried {
+    /// It.
+    pub config: Config,
+    /// What the model expects, microseconds.
+    pub predicted_us: f64,
+    /// What was measured: one run, in the rested regime of the benchmarks.
+    pub time: Summary,
+}
+
+/// The answer to one key: what was the fastest of those that were measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// The pipeline's name, for people.
+    pub pipeline: String,
+    /// The question.
+    pub key: Key,
+    /// When it was measured: UTC, RFC 3339.
+    pub measured: String,
+    /// The fastest.
+    pub best: Tried,
+    /// The others, fastest first.
+    pub others: Vec<Tried>,
+}
+
+impl Entry {
+    /// Configurations that were measured.
+    pub fn candidates(&self) -> usize {
+        1 + self.others.len()
+    }
+
+    /// The day of the measurement, such as `2026-11-21`.
+    pub fn day(&self) -> &str {
+        self.measured.get(..10).unwrap_or(&self.measured)
+    }
+
+    /// Why it cannot be true, if it cannot.
+    fn fault(&self) -> Option<String> {
+        let sane = |t: &Tried| {
+            let times = [t.predicted_us, t.time.median_us, t.time.p10_us, t.time.p90_us];
+            times.iter().all(|us| us.is_finite() && *us > 0.0) && t.time.samples > 0
+        };
+        let Entry { pipeline, measured, .. } = self;
+        if humantime::parse_rfc3339(measured).is_err() {
+            return Some(format!("the entry of {pipeline} was measured at `{measured}`, which is no time"));
+        }
+        let insane = std::iter::once(&self.best).chain(&self.others).find(|t| !sane(t));
+        insane.map(|t| format!("the entry of {pipeline} has a time that is none: {}", t.config))
+    }
+
+    /// Which of two answers to one question counts: the later one; of one second, the faster.
+    fn rank(&self) -> (&str, std::cmp::Reverse<u64>, String) {
+        // Positive floats are ordered as their bits are.
+        let us = std::cmp::Reverse(self.best.time.median_us.to_bits());
+        (&self.measured, us, self.best.config.to_string())
+    }
+}
+
+/// Now, as [`Entry::measured`] has it.
+pub(super) fn now() -> String {
+    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+}
+
+/// Tuned plans.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cache {
+    entries: BTreeMap<String, Entry>,
+}
+
+/// The file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    format: String,
+    version: u64,
+    entries: Vec<Entry>,
+}
+
+/// Why a text is not a cache.
+#[derive(Debug, PartialEq)]
+pub(super) enum Fault {
+    Corrupt(String),
+    Version(u64),
+}
+
+impl Cache {
+    /// All entries, by machine, graph, dims and wish.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    /// The answer to a key.
+    pub fn get(&self, key: &Key) -> Option<&Entry> {
+        self.entries.get(&key.sort_text()).filter(|entry| entry.key == *key)
+    }
+
+    /// Takes an entry in, unless there is a later one of its key; whether it was.
+    pub fn insert(&mut self, entry: Entry) -> bool {
+        let place = entry.key.sort_text();
+        let newer = self.entries.get(&place).is_none_or(|old| old.rank() < entry.rank());
+        if newer {
+            self.entries.insert(place, entry);
+        }
+        newer
+    }
+
+    /// Takes in the entries of another cache, the later one where both have one; how many were. The order of merges
+    /// makes no difference.
+    pub fn merge(&mut self, other: Cache) -> usize {
+        other.entries.into_values().map(|entry| self.insert(entry)).filter(|taken| *taken).count()
+    }
+
+    /// The file's text.
+    pub(super) fn text(&self) -> serde_json::Result<String> {
+        let entries = self.entries.values().cloned().collect();
+        let document = Document { format: FORMAT.into(), version: VERSION, entries };
+        serde_json::to_string_pretty(&document).map(|text| text + "\n")
+    }
+
+    /// Reads a file's text.
+    pub(super) fn parse(text: &str) -> Result<Cache, Fault> {
+        let corrupt = |e: serde_json::Error| Fault::Corrupt(e.to_string());
+        // The version first: the rest of another version's file means nothing here.
+        let value: serde_json::Value = serde_json::from_str(text).map_err(corrupt)?;
+        if value.get("format").and_then(|f| f.as_str()) != Some(FORMAT) {
+            return Err(Fault::Corrupt(format!("there is no `\"format\": \"{FORMAT}\"` in it")));
+        }
+        match value.get("version").and_then(serde_json::Value::as_u64) {
+            Some(VERSION) => {}
+            Some(other) => return Err(Fault::Version(other)),
+            None => return Err(Fault::Corrupt("there is no `\"version\"` in it".into())),
+        }
+        // From the text again: faults then have lines.
+        let document: Document = serde_json::from_str(text).map_err(corrupt)?;
+        let mut cache = Cache::default();
+        for entry in document.entries {
+            if let Some(fault) = entry.fault() {
+                return Err(Fault::Corrupt(fault));
+            }
+            let place = entry.key.sort_text();
+            if let Some(twice) = cache.entries.insert(place, entry) {
+                return Err(Fault::Corrupt(format!("two entries of one key, of {}", twice.pipeline)));
+            }
+        }
+        Ok(cache)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::config::Kernels;
+    use super::super::key::tests::{machine, resolved};
+    use super::*;
+    use crate::runtime::Edges;
+    use cusync_gen::check::Executor;
+
+    /// An entry of `gpt3_mlp` at a size.
+    pub(crate) fn entry(m: u64, measured: &str, median_us: f64) -> Entry {
+        let config = Config { executor: Executor::Fused, kernels: Kernels::Decode { split: 1 } };
+        let time = Summary { median_us, p10_us: median_us, p90_us: median_us, samples: 9 };
+        Entry {
+            pipeline: "gpt3_mlp".into(),
+            key: Key::of(&resolved("gpt3_mlp", m), &machine(), None, Edges::Plain),
+            measured: measured.into(),
+            best: Tried { config, predicted_us: 40.0, time },
+            others: Vec::new(),
+        }
+    }
+
+    const EARLY: &str = "2026-11-20T08:00:00Z";
+    const LATE: &str = "2026-11-21T08:00:00Z";
+
+    fn of(entries: &[Entry]) -> Cache {
+        let mut cache = Cache::default();
+        entries.iter().for_each(|e| assert!(cache.insert(e.clone())));
+        cache
+    }
+
+    #[test]
+    fn a_cache_is_read_as_it_was_written() {
+        let cache = of(&[entry(8, EARLY, 41.0), entry(16, LATE, 42.0)]);
+        let text = cache.text().expect("plain values");
+        assert_eq!(Cache::parse(&text), Ok(cache.clone()));
+        assert!(text.contains("\"gpu\": \"NVIDIA H200\"") && text.contains("\"split\": 1"), "{text}");
+        let found = cache.get(&entry(8, LATE, 1.0).key).expect("its key is there");
+        assert_eq!((found.best.time.median_us, found.day(), found.candidates()), (41.0, "2026-11-20", 1));
+        assert!(cache.get(&entry(9, LATE, 1.0).key).is_none());
+        assert_eq!(Cache::parse(&Cache::default().text().expect("plain values")), Ok(Cache::default()));
+    }
+
+    #[test]
+    fn merging_keeps_the_later_answer_in_whatever_order() {
+        let (a, b) = (of(&[entry(8, EARLY, 41.0), entry(16, LATE, 42.0)]), of(&[entry(8, LATE, 50.0)]));
+        let c = of(&[entry(16, LATE, 40.0), entry(32, EARLY, 60.0)]);
+        let merged = |order: [&Cache; 3]| {
+            let mut all = Cache::default();
+            order.iter().for_each(|cache| {
+                all.merge((*cache).clone());
+            });
+            all
+        };
+        let all = merged([&a, &b, &c]);
+        for order in [[&a, &c, &b], [&b, &a, &c], [&b, &c, &a], [&c, &a, &b], [&c, &b, &a]] {
+            assert_eq!(merged(order), all);
+        }
+        let times: Vec<f64> = [8, 16, 32]
+            .iter()
+            .filter_map(|&m| all.get(&entry(m, LATE, 1.0).key))
+            .map(|e| e.best.time.median_us)
+            .collect();
+        assert_eq!(times, [50.0, 40.0, 60.0]);
+        let mut again = all.clone();
+        assert_eq!((again.merge(all.clone()), again), (0, all), "merging twice changes nothing");
+    }
+
+    #[test]
+    fn what_is_not_a_cache_is_refused_with_the_place() {
+        let good = of(&[entry(8, EARLY, 41.0)]).text().expect("plain values");
+        let corrupt = |text: &str| match Cache::parse(text) {
+            Err(Fault::Corrupt(why)) => why,
+            other => panic!("{other:?} of {text}"),
+        };
+        assert!(corrupt(&good[..good.len() / 2]).contains("line"));
+        assert!(corrupt("").contains("line 1"));
+        assert!(corrupt("{}").contains("format"));
+        assert!(corrupt(&good.replace("cusync tuned", "other")).contains("format"));
+        assert!(corrupt(&good.replace("\"split\": 1", "\"split\": -1")).contains("line"));
+        assert!(corrupt(&good.replace("\"split\": 1", "\"sp1it\": 1")).contains("sp1it"));
+        assert!(corrupt(&good.replace("\"fused\"", "\"cpu\"")).contains("cpu"));
+        assert!(corrupt(&good.replace("41.0", "-41.0")).contains("time"));
+        assert!(corrupt(&good.replace(EARLY, "yesterday")).contains("yesterday"));
+        let (head, tail) = good.split_once("\"entries\": [").expect("there is a list");
+        let twice = tail.trim_end().trim_end_matches('}').trim_end().trim_end_matches(']');
+        let doubled = format!("{head}\"entries\": [{twice}, {twice}] }}");
+        assert!(corrupt(&doubled).contains("two entries"));
+        assert_eq!(Cache::parse(&good.replace("\"version\": 1", "\"version\": 7")), Err(Fault::Version(7)));
+        // Fields of another version are no reason to call it corrupt.
+        let newer = r#"{ "format": "cusync tuned plans", "version": 2, "plans": {} }"#;
+        assert_eq!(Cache::parse(newer), Err(Fault::Version(2)));
+    }
+}

@@ -1,0 +1,72 @@
+//! What can go wrong with tuned plans.
+
+use std::path::PathBuf;
+
+use super::cache::VERSION;
+
+/// Result of this module.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A fault of the cache, or of a measurement for it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The cache cannot be read or written.
+    #[error("{}: {why}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        why: std::io::Error,
+    },
+    /// The file is not a cache, or was damaged.
+    #[error(
+        "{}: not a cache of tuned plans: {why}\n  help: it was left as it is; mend it, move it away, or name another with --cache FILE",
+        path.display()
+    )]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// The first fault, with its line.
+        why: String,
+    },
+    /// The file is of another version of this program.
+    #[error(
+        "{}: the cache is of version {found}, this program reads and writes version {VERSION}\n  help: it was left as it is; move it away, or name another with --cache FILE, and tune again",
+        path.display()
+    )]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u64,
+    },
+    /// There is no place for a cache.
+    #[error(
+        "no folder for the cache of tuned plans: {0}\n  help: set HOME or XDG_CACHE_HOME, or name a file with --cache FILE"
+    )]
+    NoFolder(String),
+    /// An entry's configuration is not one of this spec, or no kernel has it.
+    #[error("{0}")]
+    Unfit(String),
+    /// A spec or a plan that was refused, rendered with place and way out.
+    #[error("{0}")]
+    Refused(String),
+    /// The GPU cannot be tuned for.
+    #[error("{0}")]
+    Unsupported(String),
+    /// A measurement failed.
+    #[error(transparent)]
+    Bench(#[from] crate::bench::Error),
+}
+
+impl From<crate::runtime::Error> for Error {
+    fn from(error: crate::runtime::Error) -> Self {
+        Error::Bench(error.into())
+    }
+}
+
+impl From<crate::device::Error> for Error {
+    fn from(error: crate::device::Error) -> Self {
+        Error::Bench(error.into())
+    }
+}

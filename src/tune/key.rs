@@ -1,0 +1,177 @@
+//! What a tuned plan is an answer to.
+
+use std::collections::BTreeMap;
+
+use cusync_gen::check::Executor;
+use cusync_gen::graph::Resolved;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::device;
+use crate::runtime::Edges;
+use crate::runtime::element::Bits;
+
+/// Serde's form of an executor: its name on the command line.
+pub(super) mod executor_text {
+    use super::{Executor, executor_of};
+    use crate::runtime::executor_name;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(executor: &Executor, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(executor_name(*executor))
+    }
+
+    pub(crate) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Executor, D::Error> {
+        let name = String::deserialize(from)?;
+        executor_of(&name).ok_or_else(|| serde::de::Error::custom(format!("no executor `{name}` on a GPU")))
+    }
+}
+
+/// Serde's form of a wish for an executor: its name, or `any`.
+mod wish_text {
+    use super::{ANY, Executor, executor_of, wish_name};
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(wish: &Option<Executor>, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(wish_name(*wish))
+    }
+
+    pub(crate) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Option<Executor>, D::Error> {
+        let name = String::deserialize(from)?;
+        let unknown = || serde::de::Error::custom(format!("no executor `{name}` on a GPU, and not `{ANY}`"));
+        if name == ANY { Ok(None) } else { executor_of(&name).map(Some).ok_or_else(unknown) }
+    }
+}
+
+const ANY: &str = "any";
+
+/// The name of a wish for an executor: `any`, or the executor's.
+pub fn wish_name(wish: Option<Executor>) -> &'static str {
+    wish.map_or(ANY, crate::runtime::executor_name)
+}
+
+/// The executors of a GPU.
+pub(super) const EXECUTORS: [Executor; 4] =
+    [Executor::Serial, Executor::Streams, Executor::Programmatic, Executor::Fused];
+
+fn executor_of(name: &str) -> Option<Executor> {
+    EXECUTORS.into_iter().find(|e| crate::runtime::executor_name(*e) == name)
+}
+
+/// The part of a key that the machine decides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// Product name, such as `NVIDIA H200`.
+    pub gpu: String,
+    /// The newest CUDA version that the driver supports, such as `13.0`.
+    pub driver: String,
+}
+
+impl Machine {
+    /// Of an opened GPU.
+    ///
+    /// # Errors
+    /// The driver does not tell its version.
+    pub fn of(device: &device::Device) -> device::Result<Machine> {
+        let (major, minor) = device::driver_version()?;
+        Ok(Machine { gpu: device.name().into(), driver: format!("{major}.{minor}") })
+    }
+}
+
+/// What a tuned plan is an answer to. Two specs whose files differ have one key where their resolved graphs are the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Key {
+    /// GPU and driver.
+    pub machine: Machine,
+    /// SHA-256 of [`Resolved::canonical`], its first 128 bits in hexadecimal.
+    pub graph: String,
+    /// Dims by name.
+    pub dims: BTreeMap<String, u32>,
+    /// Element type, `f16` or `bf16`.
+    pub element: String,
+    /// The executor that was wished for; `any`: the best of all.
+    #[serde(with = "wish_text")]
+    pub executor: Option<Executor>,
+    /// How consecutive runs of a graph are joined.
+    pub edges: Edges,
+}
+
+impl Key {
+    /// The key of a resolved spec on a machine.
+    pub fn of(resolved: &Resolved, machine: &Machine, executor: Option<Executor>, edges: Edges) -> Key {
+        let digest = Sha256::digest(resolved.canonical().as_bytes());
+        Key {
+            machine: machine.clone(),
+            graph: digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect(),
+            dims: resolved.dims.iter().cloned().collect(),
+            element: resolved.element.name().into(),
+            executor,
+            edges,
+        }
+    }
+
+    /// Orders the entries of a cache: machine, graph, dims, then the rest.
+    pub(super) fn sort_text(&self) -> String {
+        let dims: Vec<String> = self.dims.iter().map(|(name, value)| format!("{name}={value:010}")).collect();
+        let Machine { gpu, driver } = &self.machine;
+        let (dims, wish) = (dims.join(","), wish_name(self.executor));
+        format!("{gpu}|{driver}|{}|{dims}|{}|{wish}|{:?}", self.graph, self.element, self.edges)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::runtime::shipped;
+    use cusync_gen::spec;
+
+    /// A shipped spec at a size.
+    pub(crate) fn resolved(name: &str, m: u64) -> Resolved {
+        let source = shipped(name).expect("the spec ships");
+        let spec = spec::parse(source, name).expect("a shipped spec is well-formed");
+        spec.resolve(&[("M".into(), m)]).expect("every size is good")
+    }
+
+    /// A machine.
+    pub(crate) fn machine() -> Machine {
+        Machine { gpu: "NVIDIA H200".into(), driver: "13.0".into() }
+    }
+
+    #[test]
+    fn every_part_of_the_question_is_in_the_key() {
+        let base = resolved("gpt3_mlp", 512);
+        let key = |r: &Resolved, executor, edges| Key::of(r, &machine(), executor, edges);
+        let mut bf16 = base.clone();
+        bf16.element = cusync_gen::graph::Element::Bf16;
+        let fused = Some(Executor::Fused);
+        let other = Machine { driver: "13.1".into(), ..machine() };
+        let keys = [
+            key(&base, None, Edges::Plain),
+            key(&base, fused, Edges::Plain),
+            key(&base, None, Edges::Captured),
+            key(&resolved("gpt3_mlp", 513), None, Edges::Plain),
+            key(&resolved("llama65_mlp", 512), None, Edges::Plain),
+            key(&bf16, None, Edges::Plain),
+            Key::of(&base, &other, None, Edges::Plain),
+        ];
+        let mut texts: Vec<String> = keys.iter().map(Key::sort_text).collect();
+        texts.sort();
+        texts.dedup();
+        assert_eq!(texts.len(), keys.len());
+        assert_eq!(key(&base, None, Edges::Plain), key(&resolved("gpt3_mlp", 512), None, Edges::Plain));
+        assert_eq!(keys[0].graph.len(), 32);
+    }
+
+    #[test]
+    fn a_key_is_read_as_it_was_written_and_knows_its_words() {
+        let key = Key::of(&resolved("chain3", 64), &machine(), None, Edges::Captured);
+        let text = serde_json::to_string(&key).expect("plain values");
+        assert!(text.contains("\"executor\":\"any\"") && text.contains("\"edges\":\"captured\""), "{text}");
+        assert_eq!(serde_json::from_str::<Key>(&text).expect("its own text"), key);
+        for wrong in [text.replace("\"any\"", "\"cpu\""), text.replace("captured", "loose")] {
+            assert!(serde_json::from_str::<Key>(&wrong).is_err(), "{wrong}");
+        }
+    }
+}

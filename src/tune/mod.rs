@@ -1,0 +1,19 @@
+//! Choosing how a pipeline is run: by prediction, and better by measuring the best few of the predicted.
+//!
+//! A prediction needs no GPU and no time, and is what everything falls back to. `cusync tune` measures the configurations
+//! that are predicted to be the fastest, interleaved on the GPU at hand, and keeps the winner in a [`Cache`]: a JSON file,
+//! keyed by all that the answer depends on ([`Key`]), to be shipped and merged. An entry is a stated configuration
+//! ([`Config`]), not a plan: what is made of it is proved like any spec, so a wrong or stale cache cannot launch anything
+//! unproved.
+
+mod cache;
+mod config;
+mod error;
+mod key;
+mod store;
+
+pub use cache::{Cache, Entry, Tried, VERSION};
+pub use config::{Config, EdgeConfig, Kernels, ModeText, OrderText, PolicyText, StageConfig, WaitText};
+pub use error::{Error, Result};
+pub use key::{Key, Machine, wish_name};
+pub use store::Store;

@@ -1,0 +1,168 @@
+//! The file of tuned plans.
+//!
+//! A writer holds a lock (a file beside the cache, which stays), reads what is there, changes that, writes it to a new file
+//! and renames it over the old one. So a reader sees one version or the next, never a half, and no writer loses another's
+//! entries. What cannot be read is never replaced.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use etcetera::BaseStrategy;
+
+use super::cache::{Cache, Fault};
+use super::error::{Error, Result};
+
+/// A cache in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Store {
+    path: PathBuf,
+}
+
+impl Store {
+    /// In the user's cache folder: `cusync/tuned.json` under `XDG_CACHE_HOME`, or `~/.cache`.
+    ///
+    /// # Errors
+    /// [`Error::NoFolder`]: the user has no home.
+    pub fn usual() -> Result<Store> {
+        let folders = etcetera::choose_base_strategy().map_err(|e| Error::NoFolder(e.to_string()))?;
+        Ok(Store::at(folders.cache_dir().join("cusync").join("tuned.json")))
+    }
+
+    /// In a file that need not exist yet.
+    pub fn at(path: impl Into<PathBuf>) -> Store {
+        Store { path: path.into() }
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What the file holds; nothing where there is none.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], [`Error::Version`], or the file cannot be read.
+    pub fn load(&self) -> Result<Cache> {
+        let text = match fs::read(&self.path) {
+            Ok(bytes) => String::from_utf8(bytes).map_err(|e| self.corrupt(e.to_string()))?,
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Cache::default()),
+            Err(e) => return Err(self.fault(e)),
+        };
+        Cache::parse(&text).map_err(|fault| match fault {
+            Fault::Corrupt(why) => self.corrupt(why),
+            Fault::Version(found) => Error::Version { path: self.path.clone(), found },
+        })
+    }
+
+    /// Changes what the file holds, while no other writer does; waits for its turn.
+    ///
+    /// # Errors
+    /// As [`Store::load`], after which the file is as it was; or the file cannot be written.
+    pub fn update<T>(&self, change: impl FnOnce(&mut Cache) -> T) -> Result<T> {
+        let folder = match self.path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        fs::create_dir_all(folder).map_err(|e| self.fault(e))?;
+        let mut beside = self.path.clone().into_os_string();
+        beside.push(".lock");
+        let lock = File::options().create(true).truncate(false).write(true).open(&beside);
+        let lock = lock.map_err(|e| self.fault(e))?;
+        // Held until `lock` is dropped, or the process ends.
+        fs4::FileExt::lock(&lock).map_err(|e| self.fault(e))?;
+        let mut cache = self.load()?;
+        let before = cache.clone();
+        let result = change(&mut cache);
+        if cache != before {
+            let text = cache.text().map_err(|e| self.fault(e.into()))?;
+            self.replace(folder, &text).map_err(|e| self.fault(e))?;
+        }
+        Ok(result)
+    }
+
+    /// Whole or not at all.
+    fn replace(&self, folder: &Path, text: &str) -> std::io::Result<()> {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".tuned-");
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        let mut file = builder.tempfile_in(folder)?;
+        file.write_all(text.as_bytes())?;
+        file.as_file().sync_all()?;
+        file.persist(&self.path).map(drop).map_err(|e| e.error)
+    }
+
+    fn fault(&self, why: std::io::Error) -> Error {
+        Error::File { path: self.path.clone(), why }
+    }
+
+    fn corrupt(&self, why: String) -> Error {
+        Error::Corrupt { path: self.path.clone(), why }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cache::tests::entry;
+    use super::*;
+
+    const DAY: &str = "2026-11-21T08:00:00Z";
+
+    fn store() -> (tempfile::TempDir, Store) {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let store = Store::at(folder.path().join("deep").join("tuned.json"));
+        (folder, store)
+    }
+
+    #[test]
+    fn a_missing_file_is_an_empty_cache_and_the_first_entry_makes_it() {
+        let (_folder, store) = store();
+        assert_eq!(store.load().expect("nothing to read"), Cache::default());
+        assert!(store.update(|cache| cache.insert(entry(8, DAY, 41.0))).expect("writable"));
+        let read = store.load().expect("well-formed");
+        assert_eq!(read.entries().count(), 1);
+        assert!(!store.update(|cache| cache.insert(entry(8, DAY, 41.0))).expect("writable"), "it is known");
+        assert_eq!(store.load().expect("well-formed"), read);
+        let others = fs::read_dir(store.path().parent().expect("a folder")).expect("readable").count();
+        assert_eq!(others, 2, "the cache and its lock, and no temporary file");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_never_replaced() {
+        let (_folder, store) = store();
+        fs::create_dir_all(store.path().parent().expect("a folder")).expect("writable");
+        let version = r#"{ "format": "cusync tuned plans", "version": 99, "entries": [] }"#;
+        for (text, word) in
+            [("{ half", "not a cache"), (version, "version 99"), ("\u{0}\u{1}", "not a cache")]
+        {
+            fs::write(store.path(), text).expect("writable");
+            for error in [store.load().err(), store.update(|cache| cache.insert(entry(8, DAY, 41.0))).err()] {
+                let message = error.expect("it is refused").to_string();
+                assert!(message.contains(word) && message.contains("--cache"), "{message}");
+            }
+            assert_eq!(fs::read_to_string(store.path()).expect("still there"), text);
+        }
+        fs::write(store.path(), [0xff, 0xfe]).expect("writable");
+        assert!(matches!(store.load(), Err(Error::Corrupt { .. })), "not text");
+    }
+
+    #[test]
+    fn writers_at_once_lose_nothing_and_readers_never_see_a_half() {
+        let (_folder, store) = store();
+        let (writers, each) = (8u64, 6u64);
+        std::thread::scope(|scope| {
+            for writer in 0..writers {
+                let store = &store;
+                scope.spawn(move || {
+                    for i in 0..each {
+                        let new = entry(1 + writer * each + i, DAY, 41.0);
+                        assert!(store.update(|cache| cache.insert(new)).expect("writable"));
+                        store.load().expect("always whole");
+                    }
+                });
+            }
+        });
+        assert_eq!(store.load().expect("well-formed").entries().count() as u64, writers * each);
+    }
+}
