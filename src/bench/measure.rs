@@ -23,7 +23,7 @@ const REST: Duration = Duration::from_millis(3);
 ///
 /// Rested: `samples` visits in the order A B C, C B A, A B C ... Sustained: two visits, forwards and backwards, of
 /// `window` each.
-pub(super) fn interleaved(
+pub(crate) fn interleaved(
     device: &Device,
     variants: &mut [Box<dyn Variant>],
     regime: Regime,
@@ -56,7 +56,7 @@ pub(super) fn interleaved(
 }
 
 /// The median of a few rested samples of one variant alone, microseconds.
-pub(super) fn quick(device: &Device, variant: &mut dyn Variant, samples: usize) -> Result<f64> {
+pub(crate) fn quick(device: &Device, variant: &mut dyn Variant, samples: usize) -> Result<f64> {
     let events = [Event::timing(device)?, Event::timing(device)?];
     variant.enqueue()?;
     variant.synchronize()?;

@@ -13,7 +13,7 @@ mod ceiling;
 pub mod dag;
 mod digest;
 mod fused;
-mod measure;
+pub(crate) mod measure;
 mod mlp;
 mod peer;
 mod point;
@@ -24,7 +24,7 @@ mod sweep;
 mod table;
 mod target;
 mod tune;
-mod variant;
+pub(crate) mod variant;
 
 pub use crate::runtime::{Summary, percentile};
 pub use ceiling::{Ceiling, Ceilings};
@@ -72,7 +72,7 @@ pub enum Error {
 
 impl Error {
     /// Whether nothing can be run on the GPU after it.
-    fn is_fatal(&self) -> bool {
+    pub(crate) fn is_fatal(&self) -> bool {
         use crate::{device, runtime};
         let device =
             |e: &device::Error| matches!(e, device::Error::Driver { .. } | device::Error::Runtime { .. });

@@ -11,12 +11,12 @@ use super::measure::{Regime, interleaved};
 use super::mlp::MlpArgs;
 use super::point::{Point, right};
 use super::record::ScheduleRecord;
-use super::tune::chain_wishes;
 use super::variant::{PipelineVariant, Variant};
 use super::{Error, Result, Summary};
 use crate::device::Device;
 use crate::runtime::verify::Reference;
 use crate::runtime::{InputSets, Options, Wishes};
+use crate::tune::chain_wishes;
 
 /// Samples of a configuration.
 const SAMPLES: usize = 5;

@@ -1,15 +1,15 @@
 //! Short measurements that pick among configurations, so that both sides of a comparison are at their best.
 
 use cusync_gen::check::{Executor, Plan};
-use cusync_gen::device::{FUSED_KERNELS, KERNELS};
-use cusync_gen::schedule::Mode;
+use cusync_gen::device::KERNELS;
 
 use super::measure::quick;
 use super::point::Point;
 use super::variant::{GraphVariant, PipelineVariant};
 use super::{Error, Result};
 use crate::device::{Gemm, Launch, Stream};
-use crate::runtime::{ChainWish, InputSets, Options, Wishes};
+use crate::runtime::{InputSets, Options, Wishes};
+use crate::tune::chain_wishes;
 
 /// Samples of one configuration.
 const SAMPLES: usize = 3;
@@ -40,18 +40,6 @@ pub(super) fn serial_tiles(point: &Point<'_>, inputs: &InputSets) -> Result<Vec<
         }
     }
     Ok(best.into_iter().map(|(_, tile)| tile).collect())
-}
-
-/// A way to run a chain: what a sweep goes through.
-pub(super) fn chain_wishes() -> impl Iterator<Item = ChainWish> {
-    FUSED_KERNELS.iter().flat_map(|kernel| {
-        // The CTAs of a cluster cannot draw items.
-        let alone = kernel.cluster == (1, 1);
-        let kernel = Some(((kernel.tile.0, kernel.tile.1), kernel.cluster));
-        let ways = [(Mode::Static, false), (Mode::Static, true), (Mode::Dynamic, true)];
-        let possible = ways.into_iter().filter(move |(mode, _)| alone || *mode == Mode::Static);
-        possible.map(move |(mode, splits)| ChainWish { kernel, mode, splits })
-    })
 }
 
 /// The fastest fused plan of all kernels, modes and ways of cutting.

@@ -17,7 +17,7 @@ pub trait Variant {
 }
 
 /// A pipeline, queued eagerly or replayed as one graph of all weight sets.
-pub(super) struct PipelineVariant {
+pub(crate) struct PipelineVariant {
     pipeline: Pipeline,
     executor: Executor,
     graph: Option<Captured>,
@@ -26,7 +26,7 @@ pub(super) struct PipelineVariant {
 }
 
 impl PipelineVariant {
-    pub(super) fn new(
+    pub(crate) fn new(
         mut pipeline: Pipeline,
         executor: Executor,
         as_graph: bool,
@@ -62,11 +62,11 @@ impl Variant for PipelineVariant {
 }
 
 /// A captured graph with whatever it uses.
-pub(super) struct GraphVariant<T> {
-    pub(super) graph: GraphExec,
-    pub(super) stream: Stream,
+pub(crate) struct GraphVariant<T> {
+    pub(crate) graph: GraphExec,
+    pub(crate) stream: Stream,
     /// Keeps the graph's memory alive.
-    pub(super) _owner: T,
+    pub(crate) _owner: T,
 }
 
 impl<T> Variant for GraphVariant<T> {

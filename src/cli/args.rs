@@ -5,14 +5,17 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use cusync::bench::{MlpArgs, Regime};
-use cusync::runtime::{SHIPPED, shipped};
+use cusync::runtime::{Edges, SHIPPED, shipped};
 use cusync_gen::check::Executor;
 use cusync_gen::device::{DEVICES, Device};
 use cusync_gen::graph::Element;
 
 use super::fault::{Fault, nearest};
-use super::request::{Command, MlpRequest, Output, Request, RunRequest, Suite, Target, TraceRequest};
+use super::request::{
+    Command, MlpRequest, Output, Request, RunRequest, Suite, Target, TraceRequest, TunedRequest,
+};
 use super::source::Source;
+use super::tune::{TuneRequest, TuneSpec, TuneWhat};
 
 /// Tile-synchronised execution of dependent GPU kernels, proved before it runs.
 #[derive(Parser)]
@@ -51,7 +54,15 @@ enum Subcommands {
         /// Host threads of the cpu executor
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
         threads: Option<u16>,
+        /// Use the tuned plans of this file, not of the usual cache
+        #[arg(long, value_name = "FILE", conflicts_with = "no_cache")]
+        cache: Option<PathBuf>,
+        /// Use no tuned plans: what is predicted
+        #[arg(long)]
+        no_cache: bool,
     },
+    /// Find the fastest configuration: predict, measure the best few where there is a GPU, and keep the answer
+    Tune(Box<TuneArgs>),
     /// Measure against the baselines (needs a GPU)
     Bench {
         /// What to measure
@@ -114,6 +125,43 @@ struct BenchArgs {
     save: Option<PathBuf>,
 }
 
+#[derive(ClapArgs)]
+struct TuneArgs {
+    /// A RON file, or the name of a pipeline that ships
+    #[arg(value_name = "FILE", required_unless_present_any = ["show", "merge"], conflicts_with_all = ["show", "merge"])]
+    file: Option<String>,
+    #[command(flatten)]
+    plan: PlanArgs,
+    /// The cache of tuned plans; without, the one of the user's cache folder
+    #[arg(long, value_name = "FILE")]
+    cache: Option<PathBuf>,
+    /// Print what the cache holds
+    #[arg(long, conflicts_with = "merge")]
+    show: bool,
+    /// Take in another cache, the later measurement where both have one; may be repeated
+    #[arg(long, value_name = "FILE")]
+    merge: Vec<PathBuf>,
+    /// Configurations that are measured, at most
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
+    candidates: u16,
+    /// How consecutive runs of a graph are joined
+    #[arg(long, value_name = "HOW", default_value = "plain")]
+    edges: EdgesArg,
+    /// Of the random inputs
+    #[arg(long, default_value_t = 1)]
+    seed: u32,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum EdgesArg {
+    /// A run begins when the one before has ended
+    Plain,
+    /// Inside a captured graph a run begins while the one before ends
+    Captured,
+    /// So does every other run
+    All,
+}
+
 #[derive(Clone, Copy, ValueEnum)]
 enum RegimeArg {
     Rested,
@@ -125,6 +173,13 @@ struct TargetArgs {
     /// A RON file, or the name of a pipeline that ships
     #[arg(value_name = "FILE")]
     file: String,
+    #[command(flatten)]
+    plan: PlanArgs,
+}
+
+/// What a spec is planned for.
+#[derive(ClapArgs)]
+struct PlanArgs {
     /// Replaces a dim's default; may be repeated
     #[arg(long = "dim", value_name = "NAME=VALUE", value_parser = dim)]
     dims: Vec<(String, u64)>,
@@ -180,10 +235,16 @@ impl Args {
             Subcommands::Explain(target) => Command::Explain(target.resolve()?),
             Subcommands::Gen { target, output } => Command::Generate(target.resolve()?, output),
             Subcommands::Simulate(target) => Command::Simulate(target.resolve()?),
-            Subcommands::Run { target, seed, threads } => {
+            Subcommands::Run { target, seed, threads, cache, no_cache } => {
                 let threads = threads.map(usize::from);
-                Command::Run(RunRequest { target: target.resolve()?, seed, threads })
+                let tuned = match cache {
+                    Some(file) => TunedRequest::File(file),
+                    None if no_cache => TunedRequest::Never,
+                    None => TunedRequest::Usual,
+                };
+                Command::Run(RunRequest { target: target.resolve()?, seed, threads, tuned })
             }
+            Subcommands::Tune(tune) => Command::Tune(tune.resolve()?),
             Subcommands::Bench { suite, mlp } => Command::Bench(match suite {
                 SuiteArg::Sync => Suite::Sync,
                 SuiteArg::Mlp => Suite::Mlp(Box::new(mlp.resolve()?)),
@@ -226,20 +287,45 @@ impl BenchArgs {
     }
 }
 
+impl TuneArgs {
+    fn resolve(self) -> Result<TuneRequest, Fault> {
+        let what = match self.file {
+            None if self.show => TuneWhat::Show,
+            None => TuneWhat::Merge(self.merge),
+            Some(file) => {
+                let target = TargetArgs { file, plan: self.plan }.resolve()?;
+                if target.executor == Some(Executor::Cpu) {
+                    let fault = Fault::input("the cpu executor is not tuned");
+                    return Err(fault.help("choose an executor of a GPU, or leave --executor out"));
+                }
+                let edges = match self.edges {
+                    EdgesArg::Plain => Edges::Plain,
+                    EdgesArg::Captured => Edges::Captured,
+                    EdgesArg::All => Edges::All,
+                };
+                let (candidates, seed) = (self.candidates.into(), self.seed);
+                TuneWhat::Spec(Box::new(TuneSpec { target, edges, candidates, seed }))
+            }
+        };
+        Ok(TuneRequest { what, cache: self.cache })
+    }
+}
+
 impl TargetArgs {
     fn resolve(self) -> Result<Target, Fault> {
-        let device = Device::named(&self.device).ok_or_else(|| {
+        let TargetArgs { file, plan } = self;
+        let device = Device::named(&plan.device).ok_or_else(|| {
             let names = || DEVICES.iter().map(|d| d.name);
-            let near = nearest(&self.device, names()).map(|n| format!("did you mean `{n}`? "));
+            let near = nearest(&plan.device, names()).map(|n| format!("did you mean `{n}`? "));
             let all = names().collect::<Vec<_>>().join(", ");
-            Fault::input(format!("no device profile `{}`", self.device))
+            Fault::input(format!("no device profile `{}`", plan.device))
                 .help(near.unwrap_or_default() + "profiles: " + &all)
         })?;
         Ok(Target {
-            source: Source::find(&self.file)?,
-            dims: self.dims,
+            source: Source::find(&file)?,
+            dims: plan.dims,
             device: device.clone(),
-            executor: self.executor.map(|e| match e {
+            executor: plan.executor.map(|e| match e {
                 ExecutorArg::Cpu => Executor::Cpu,
                 ExecutorArg::Serial => Executor::Serial,
                 ExecutorArg::Streams => Executor::Streams,

@@ -9,6 +9,7 @@ mod explain;
 mod fault;
 mod generate;
 mod print;
+mod print_tune;
 mod progress;
 mod prove;
 mod report;
@@ -18,6 +19,7 @@ mod simulate;
 mod source;
 mod timeline;
 mod trace;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -48,6 +50,7 @@ fn execute(request: &Request) -> Result<Report, Fault> {
         Command::Run(what) => Report::Run(Box::new(run::run(what, &request.output)?)),
         Command::Bench(what) => Report::Bench(bench::bench(what, &request.output)?),
         Command::Trace(what) => Report::Trace(Box::new(trace::run(what, &request.output)?)),
+        Command::Tune(what) => Report::Tune(Box::new(tune::tune(what, &request.output)?)),
         Command::Doctor => Report::Doctor(doctor::doctor()),
     })
 }

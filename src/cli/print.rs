@@ -14,20 +14,25 @@ use super::report::{
     Report, RunReport, ScheduleReport, SimulateReport, StageReport, TimeReport,
 };
 use super::request::Output;
+use super::tune::TuneReport;
 
 /// Text under construction.
-struct Page {
+pub(super) struct Page {
     text: String,
     color: bool,
 }
 
 impl Page {
-    fn line(&mut self, line: impl AsRef<str>) {
+    pub(super) fn line(&mut self, line: impl AsRef<str>) {
         self.text.push_str(line.as_ref());
         self.text.push('\n');
     }
 
-    fn table<const N: usize>(&mut self, header: [&str; N], rows: impl IntoIterator<Item = [String; N]>) {
+    pub(super) fn table<const N: usize>(
+        &mut self,
+        header: [&str; N],
+        rows: impl IntoIterator<Item = [String; N]>,
+    ) {
         let rows = rows.into_iter().map(Vec::from).collect();
         self.wide_table(&header, rows);
     }
@@ -54,6 +59,10 @@ pub(crate) fn report(report: &Report, output: &Output) -> ExitCode {
         Report::Check(r) => r.verdict == "proved",
         Report::Run(r) => r.verified,
         Report::Bench(BenchReport::Mlp(r)) => r.wrong.is_empty() && r.fault.is_none(),
+        Report::Tune(r) => match r.as_ref() {
+            TuneReport::Spec(r) => r.wrong.is_empty(),
+            TuneReport::Show(_) | TuneReport::Merge(_) => true,
+        },
         Report::Explain(_)
         | Report::Generate(_)
         | Report::Simulate(_)
@@ -72,6 +81,11 @@ pub(crate) fn report(report: &Report, output: &Output) -> ExitCode {
             Report::Bench(BenchReport::Sweep(r)) => json(&r.records),
             Report::Bench(BenchReport::Sync(r)) => json(r),
             Report::Trace(r) => json(r.as_ref()),
+            Report::Tune(r) => match r.as_ref() {
+                TuneReport::Show(r) => json(r),
+                TuneReport::Merge(r) => json(r),
+                TuneReport::Spec(r) => json(r),
+            },
             Report::Doctor(r) => json(r),
         }
     } else {
@@ -84,6 +98,7 @@ pub(crate) fn report(report: &Report, output: &Output) -> ExitCode {
             Report::Run(r) => run(&mut page, r),
             Report::Bench(r) => bench(&mut page, r),
             Report::Trace(r) => trace(&mut page, r),
+            Report::Tune(r) => super::print_tune::tune(&mut page, r),
             Report::Doctor(r) => doctor(&mut page, r),
         }
         page.text
@@ -110,7 +125,7 @@ fn json(value: &impl Serialize) -> String {
         .map_or_else(|e| format!("{{\"error\": \"{e}\"}}\n"), |text| text + "\n")
 }
 
-fn title(name: &str, dims: &std::collections::BTreeMap<String, u32>) -> String {
+pub(super) fn title(name: &str, dims: &std::collections::BTreeMap<String, u32>) -> String {
     let dims: Vec<_> = dims.iter().map(|(n, v)| format!("{n} = {v}")).collect();
     format!("{name} ({})", dims.join(", "))
 }
@@ -259,6 +274,7 @@ fn run(page: &mut Page, r: &RunReport) {
         None => format!("{:.1} us on {} ({})", r.time_us, r.device, r.executor),
     };
     rows.push(["time".to_owned(), time]);
+    rows.push(["plan".to_owned(), r.plan.clone()]);
     let verdict = page.good(r.verified, if r.verified { "right" } else { "WRONG" });
     let error = format!("{verdict}: max relative error {:.1e}, in norm {:.1e}", r.max_rel_err, r.rel_l2_err);
     rows.push(["result".to_owned(), error]);
@@ -268,7 +284,7 @@ fn run(page: &mut Page, r: &RunReport) {
     page.table(["", "cusync run"], rows);
     if !r.variants.is_empty() {
         page.table(
-            ["executor", "median us", "p10", "p90", "speed-up", "max rel. error", ""],
+            ["executor", "median us", "p10", "p90", "speed-up", "max rel. error", "", "plan"],
             r.variants.iter().map(|v| {
                 let verdict = if v.verified { "right" } else { "WRONG" };
                 [
@@ -279,6 +295,7 @@ fn run(page: &mut Page, r: &RunReport) {
                     v.speedup.map_or_else(|| "-".into(), |s| format!("{s:.2}x")),
                     format!("{:.1e}", v.max_rel_err),
                     verdict.into(),
+                    v.plan.clone(),
                 ]
             }),
         );

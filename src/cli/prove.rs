@@ -1,5 +1,7 @@
 //! From a spec to a verdict on every obligation.
 
+use cusync::runtime::Edges;
+use cusync::tune::{Cache, Key, Machine, Origin, answer};
 use cusync_gen::check::{Candidate, Executor, Obligation, Plan, Report, check, judge};
 use cusync_gen::choose;
 use cusync_gen::diagnostic::Diagnostic;
@@ -28,12 +30,33 @@ impl Proof {
         let parsed = spec::parse(text, origin).map_err(refused)?;
         let resolved = parsed.resolve(&target.dims).map_err(refused)?;
         let candidate = choose::candidate(&resolved, &target.device, executor).map_err(refused)?;
+        Ok(Proof::judged(target, &resolved, candidate))
+    }
+
+    /// Judges a spec for an executor as a cache of tuned plans has it, or as is predicted where it does not; and which of
+    /// the two it was.
+    pub(crate) fn tuned(
+        target: &Target,
+        executor: Executor,
+        (cache, machine): (&Cache, &Machine),
+    ) -> Result<(Proof, Origin), Fault> {
+        let (text, origin) = (&target.source.text, &target.source.origin);
+        let refused = |d: Diagnostic| Fault::input(d.render(text, origin, false));
+        let parsed = spec::parse(text, origin).map_err(refused)?;
+        let resolved = parsed.resolve(&target.dims).map_err(refused)?;
+        let key = Key::of(&resolved, machine, Some(executor), Edges::Plain);
+        let found = answer(&resolved, &target.device, Some(executor), cache.get(&key)).map_err(refused)?;
+        Ok((Proof::judged(target, &resolved, found.candidate), found.origin))
+    }
+
+    fn judged(target: &Target, resolved: &Resolved, candidate: Candidate) -> Proof {
+        let (text, origin) = (&target.source.text, &target.source.origin);
         let report = judge(&candidate);
-        let render = |resolved: &Resolved, dependences: &[Dependence]| -> Vec<String> {
+        let render = |dependences: &[Dependence]| -> Vec<String> {
             let shown = report.refutations.iter().map(|r| r.to_diagnostic(resolved, dependences));
             shown.map(|d| d.render(text, origin, false)).collect()
         };
-        let refutations = render(&resolved, &candidate.graph.dependences);
+        let refutations = render(&candidate.graph.dependences);
         let obligations = Obligation::ALL
             .iter()
             .map(|&obligation| {
@@ -49,7 +72,7 @@ impl Proof {
                 }
             })
             .collect();
-        Ok(Proof { candidate, report, obligations, refutations })
+        Proof { candidate, report, obligations, refutations }
     }
 
     /// Whether every obligation holds.

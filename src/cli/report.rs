@@ -6,6 +6,8 @@ use cusync::bench::{MlpReport, SemaphoreCost, SweepReport};
 use cusync::trace::TraceReport;
 use serde::Serialize;
 
+use super::tune::TuneReport;
+
 /// An answer.
 pub(crate) enum Report {
     Check(CheckReport),
@@ -15,6 +17,7 @@ pub(crate) enum Report {
     Run(Box<RunReport>),
     Bench(BenchReport),
     Trace(Box<TraceReport>),
+    Tune(Box<TuneReport>),
     Doctor(DoctorReport),
 }
 
@@ -170,6 +173,8 @@ pub(crate) struct VariantReport {
     pub(crate) p10_us: f64,
     pub(crate) p90_us: f64,
     pub(crate) speedup: Option<f64>,
+    /// Where its choices come from: `predicted`, or when and where it was tuned.
+    pub(crate) plan: String,
 }
 
 #[derive(Serialize)]
@@ -183,6 +188,8 @@ pub(crate) struct RunReport {
     pub(crate) max_rel_err: f64,
     pub(crate) rel_l2_err: f64,
     pub(crate) time_us: f64,
+    /// Where its choices come from: `predicted`, or when and where it was tuned.
+    pub(crate) plan: String,
     pub(crate) obligations: Vec<ObligationReport>,
     pub(crate) stages: Vec<StageReport>,
     pub(crate) edges: Vec<EdgeReport>,

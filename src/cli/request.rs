@@ -7,6 +7,7 @@ use cusync_gen::check::Executor;
 use cusync_gen::device::Device;
 
 use super::source::Source;
+use super::tune::TuneRequest;
 
 /// One invocation.
 pub(crate) struct Request {
@@ -40,6 +41,20 @@ pub(crate) struct RunRequest {
     pub(crate) seed: u64,
     /// Of the cpu executor; `None`: all.
     pub(crate) threads: Option<usize>,
+    /// Tuned plans.
+    pub(crate) tuned: TunedRequest,
+}
+
+/// Which tuned plans are used.
+#[derive(Default)]
+pub(crate) enum TunedRequest {
+    /// Those of the usual cache.
+    #[default]
+    Usual,
+    /// Those of a file.
+    File(PathBuf),
+    /// None: what is predicted.
+    Never,
 }
 
 /// A traced run.
@@ -80,5 +95,6 @@ pub(crate) enum Command {
     Run(RunRequest),
     Bench(Suite),
     Trace(TraceRequest),
+    Tune(TuneRequest),
     Doctor,
 }

@@ -8,6 +8,7 @@ use cusync::runtime::cpu::{CpuOptions, CpuPipeline};
 use cusync::runtime::element::Bits;
 use cusync::runtime::inputs::Inputs;
 use cusync::runtime::{Error, RunOptions, executor_name, run_gpu};
+use cusync::tune::{Cache, Machine, Origin};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::Op;
 
@@ -17,8 +18,9 @@ use super::fault::Fault;
 use super::progress::Progress;
 use super::prove::Proof;
 use super::report::{OutputReport, RunReport, VariantReport};
-use super::request::{Output, RunRequest, Target};
+use super::request::{Output, RunRequest, Target, TunedRequest};
 use super::timeline;
+use super::tune::{fault as tune_fault, store};
 
 pub(crate) fn run(request: &RunRequest, output: &Output) -> Result<RunReport, Fault> {
     let progress = Progress::start(output);
@@ -49,6 +51,7 @@ fn blank(plan: &Plan, obligations: Vec<super::report::ObligationReport>) -> RunR
         max_rel_err: f64::INFINITY,
         rel_l2_err: f64::INFINITY,
         time_us: 0.0,
+        plan: Origin::Predicted { refused: None }.to_string(),
         obligations,
         stages: stages(plan),
         edges: edges(plan),
@@ -127,6 +130,13 @@ fn on_gpu(request: &RunRequest, gpu: &device::Device, progress: &Progress) -> Re
         Fault::input(format!("{} is older than compute capability 8.0", gpu.name()))
             .help("use --executor cpu")
     })?;
+    // A cache that cannot be read is told, not passed over.
+    let cache = match &request.tuned {
+        TunedRequest::Never => Cache::default(),
+        TunedRequest::File(file) => store(Some(file))?.load().map_err(tune_fault)?,
+        TunedRequest::Usual => store(None).map_or(Ok(Cache::default()), |s| s.load().map_err(tune_fault))?,
+    };
+    let machine = Machine::of(gpu).map_err(|e| Fault::input(e.to_string()))?;
     let hopper = profile.arch >= 90;
     let executors = match stated.executor {
         None | Some(Executor::Cpu) if hopper => {
@@ -150,8 +160,8 @@ fn on_gpu(request: &RunRequest, gpu: &device::Device, progress: &Progress) -> Re
             device: profile.clone(),
             executor: Some(executor),
         };
-        let mut proof = match Proof::of(&target, executor) {
-            Ok(proof) => proof,
+        let (mut proof, from) = match Proof::tuned(&target, executor, (&cache, &machine)) {
+            Ok(found) => found,
             // What the spec states may leave no chain kernel; the others still run.
             Err(_) if executor == Executor::Fused && stated.executor.is_none() => continue,
             Err(fault) => return Err(fault),
@@ -173,6 +183,7 @@ fn on_gpu(request: &RunRequest, gpu: &device::Device, progress: &Progress) -> Re
             p10_us: ran.p10_us,
             p90_us: ran.p90_us,
             speedup: serial.map(|s| s / ran.time_us),
+            plan: from.to_string(),
         });
         // The report is of the fastest.
         if report.as_ref().is_none_or(|best| ran.time_us < best.time_us) {
@@ -180,6 +191,7 @@ fn on_gpu(request: &RunRequest, gpu: &device::Device, progress: &Progress) -> Re
             best.device = ran.device;
             (best.max_rel_err, best.rel_l2_err) = (ran.max_rel_err, ran.l2_rel_err);
             best.time_us = ran.time_us;
+            best.plan = from.to_string();
             best.outputs = ran
                 .outputs
                 .into_iter()

@@ -24,7 +24,7 @@ pub use error::{Error, Result, executor_name};
 pub use execute::Captured;
 pub use options::{Edges, Options};
 pub use pipeline::{Pipeline, Tensor};
-pub use plan::{ChainWish, SHIPPED, Wishes, plan_text, shipped};
+pub use plan::{ChainWish, SHIPPED, Wishes, plan_text, resolve_text, shipped};
 pub use run::{RunOptions, RunReport, run_gpu};
 pub use sets::InputSets;
 pub use stats::{Summary, percentile};

@@ -51,9 +51,7 @@ pub fn plan_text(
     executor: Executor,
 ) -> Result<Plan> {
     let refused = |d: cusync_gen::diagnostic::Diagnostic| Error::Refused(d.render(source, origin, false));
-    let spec = cusync_gen::spec::parse(source, origin).map_err(refused)?;
-    let mut resolved = spec.resolve(&wishes.dims).map_err(refused)?;
-    apply(&mut resolved, wishes);
+    let resolved = resolve_text(source, origin, wishes)?;
     match wishes.chain {
         _ if wishes.decode && executor == Executor::Fused => choose::decode(&resolved, device)
             .and_then(|candidate| choose::prove(&resolved, candidate))
@@ -63,6 +61,15 @@ pub fn plan_text(
             .map_err(refused),
         _ => choose::plan(&resolved, device, executor).map_err(refused),
     }
+}
+
+/// Parses and resolves, with the statements that wishes make: all that a choice starts from. Refusals come as rendered text.
+pub fn resolve_text(source: &str, origin: &str, wishes: &Wishes) -> Result<Resolved> {
+    let refused = |d: cusync_gen::diagnostic::Diagnostic| Error::Refused(d.render(source, origin, false));
+    let spec = cusync_gen::spec::parse(source, origin).map_err(refused)?;
+    let mut resolved = spec.resolve(&wishes.dims).map_err(refused)?;
+    apply(&mut resolved, wishes);
+    Ok(resolved)
 }
 
 fn apply(resolved: &mut Resolved, wishes: &Wishes) {

@@ -89,7 +89,7 @@ pub struct Key {
     pub graph: String,
     /// Dims by name.
     pub dims: BTreeMap<String, u32>,
-    /// Element type, `f16` or `bf16`.
+    /// Element type, `fp16` or `bf16`.
     pub element: String,
     /// The executor that was wished for; `any`: the best of all.
     #[serde(with = "wish_text")]

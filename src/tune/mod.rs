@@ -6,14 +6,20 @@
 //! ([`Config`]), not a plan: what is made of it is proved like any spec, so a wrong or stale cache cannot launch anything
 //! unproved.
 
+mod answer;
 mod cache;
 mod config;
+mod confirm;
 mod error;
 mod key;
+mod proposals;
 mod store;
 
+pub use answer::{Answer, Origin, Planned, answer, pipeline, plan};
 pub use cache::{Cache, Entry, Tried, VERSION};
 pub use config::{Config, EdgeConfig, Kernels, ModeText, OrderText, PolicyText, StageConfig, WaitText};
+pub use confirm::{Confirmed, Measure, confirm};
 pub use error::{Error, Result};
 pub use key::{Key, Machine, wish_name};
+pub use proposals::{Proposal, chain_wishes, executors, predicted, predicted_us, proposals, shortlist};
 pub use store::Store;

@@ -16,3 +16,4 @@ mod helpers;
 mod mlp;
 mod replay;
 mod starved;
+mod tune;

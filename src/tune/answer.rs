@@ -1,0 +1,236 @@
+//! A plan from the cache where it has one, else from the prediction; and which of the two it was.
+
+use cusync_gen::check::{Candidate, Executor, Plan, judge};
+use cusync_gen::choose;
+use cusync_gen::device::Device as Profile;
+use cusync_gen::diagnostic::Diagnostic;
+use cusync_gen::graph::Resolved;
+
+use super::cache::{Cache, Entry};
+use super::error::{Error, Result};
+use super::key::{Key, Machine};
+use super::proposals::predicted;
+use crate::device::Device;
+use crate::runtime::{Options, Pipeline, Wishes, resolve_text};
+
+/// Where a choice comes from. Its text is what follows `plan: `.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Origin {
+    /// From the model.
+    Predicted {
+        /// Why an entry of the cache was not used, where there was one.
+        refused: Option<String>,
+    },
+    /// From measurements.
+    Tuned {
+        /// When: UTC, RFC 3339.
+        measured: String,
+        /// On which GPU.
+        gpu: String,
+        /// How many were measured.
+        candidates: usize,
+        /// Median of the winner then, microseconds.
+        median_us: f64,
+    },
+}
+
+impl Origin {
+    /// Of a cache's entry.
+    pub fn of(entry: &Entry) -> Origin {
+        Origin::Tuned {
+            measured: entry.measured.clone(),
+            gpu: entry.key.machine.gpu.clone(),
+            candidates: entry.candidates(),
+            median_us: entry.best.time.median_us,
+        }
+    }
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Origin::Predicted { refused: None } => write!(f, "predicted"),
+            Origin::Predicted { refused: Some(why) } => {
+                write!(f, "predicted; the cache's entry was refused: {why}")
+            }
+            Origin::Tuned { measured, gpu, candidates, median_us: _ } => {
+                let day = measured.get(..10).unwrap_or(measured);
+                let plural = if *candidates == 1 { "" } else { "s" };
+                write!(f, "tuned {day} on {gpu}, {candidates} candidate{plural}")
+            }
+        }
+    }
+}
+
+/// A choice and where it comes from.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Still to be proved by whoever makes a plan of it; one from the cache has been judged once already.
+    pub candidate: Candidate,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// The entry's choice if it is one of this spec and proved, else the predicted one.
+///
+/// # Errors
+/// Nothing can be predicted either: a statement of the spec that no kernel allows.
+pub fn answer(
+    resolved: &Resolved,
+    profile: &Profile,
+    executor: Option<Executor>,
+    entry: Option<&Entry>,
+) -> std::result::Result<Answer, Diagnostic> {
+    let refused = match entry.map(|entry| (entry, proved(resolved, profile, executor, entry))) {
+        Some((entry, Ok(candidate))) => return Ok(Answer { candidate, origin: Origin::of(entry) }),
+        Some((_, Err(why))) => Some(why),
+        None => None,
+    };
+    Ok(Answer { candidate: predicted(resolved, profile, executor)?, origin: Origin::Predicted { refused } })
+}
+
+fn proved(
+    resolved: &Resolved,
+    profile: &Profile,
+    executor: Option<Executor>,
+    entry: &Entry,
+) -> std::result::Result<Candidate, String> {
+    let config = &entry.best.config;
+    if executor.is_some_and(|wished| wished != config.executor) {
+        return Err(format!("it is not for the executor that it is an answer for: {config}"));
+    }
+    let candidate = config.candidate(resolved, profile).map_err(|e| e.to_string())?;
+    match judge(&candidate).refutations.first() {
+        Some(refutation) => Err(refutation.to_string()),
+        None => Ok(candidate),
+    }
+}
+
+/// A plan and where it comes from.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// Proved.
+    pub plan: Plan,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// Plans a spec for a GPU, by the cache where it has been tuned for. `executor`: `None` for the best of all. The entry looked
+/// for is of the regime that `options` says.
+///
+/// # Errors
+/// The spec is refused, or the GPU is not one that there are kernels for.
+pub fn plan(
+    source: &str,
+    origin: &str,
+    wishes: &Wishes,
+    device: &Device,
+    executor: Option<Executor>,
+    options: &Options,
+    cache: &Cache,
+) -> Result<Planned> {
+    let profile = profile(device)?;
+    let resolved = resolve_text(source, origin, wishes)?;
+    let key = Key::of(&resolved, &Machine::of(device)?, executor, options.edges);
+    let refused = |d: Diagnostic| Error::Refused(d.render(source, origin, false));
+    let Answer { candidate, origin: from } =
+        answer(&resolved, &profile, executor, cache.get(&key)).map_err(refused)?;
+    Ok(Planned { plan: choose::prove(&resolved, candidate).map_err(refused)?, origin: from })
+}
+
+/// [`plan`], and a pipeline of it.
+///
+/// # Errors
+/// As [`plan`] and [`Pipeline::with_options`].
+pub fn pipeline(
+    source: &str,
+    origin: &str,
+    wishes: &Wishes,
+    device: &Device,
+    executor: Option<Executor>,
+    options: Options,
+    cache: &Cache,
+) -> Result<(Pipeline, Origin)> {
+    let planned = plan(source, origin, wishes, device, executor, &options, cache)?;
+    Ok((Pipeline::with_options(&planned.plan, device, options)?, planned.origin))
+}
+
+/// The profile that plans for a GPU are proved with.
+pub(super) fn profile(device: &Device) -> Result<Profile> {
+    let old = || Error::Unsupported(format!("{} is older than compute capability 8.0", device.name()));
+    device.profile().ok_or_else(old)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cache::Tried;
+    use super::super::config::{Config, Kernels};
+    use super::super::key::tests::{machine, resolved};
+    use super::*;
+    use crate::runtime::{Edges, Summary};
+    use cusync_gen::check::check;
+    use cusync_gen::schedule::Mode;
+
+    fn h200() -> &'static Profile {
+        Profile::named("h200").expect("the profile ships")
+    }
+
+    fn entry(resolved: &Resolved, executor: Option<Executor>, config: Config) -> Entry {
+        let time = Summary { median_us: 99.0, p10_us: 98.0, p90_us: 100.0, samples: 9 };
+        let best = Tried { config, predicted_us: 101.0, time };
+        Entry {
+            pipeline: resolved.name.clone(),
+            key: Key::of(resolved, &machine(), executor, Edges::Plain),
+            measured: "2026-11-21T12:00:00Z".into(),
+            others: vec![best.clone(), best.clone()],
+            best,
+        }
+    }
+
+    #[test]
+    fn an_entry_is_taken_proved_and_told() {
+        let resolved = resolved("gpt3_mlp", 512);
+        let config = Config::chain(((128, 128), (1, 1)), Mode::Dynamic, true);
+        let entry = entry(&resolved, None, config.clone());
+        let found = answer(&resolved, h200(), None, Some(&entry)).expect("it fits");
+        assert_eq!(found.origin.to_string(), "tuned 2026-11-21 on NVIDIA H200, 3 candidates");
+        assert_eq!(Config::of(&found.candidate), config);
+        let plan = check(found.candidate).expect("it was judged before");
+        assert_eq!(plan.graph().stages[0].mma_tile.1, 128);
+        let without = answer(&resolved, h200(), None, None).expect("there is a prediction");
+        assert_eq!(without.origin.to_string(), "predicted");
+    }
+
+    #[test]
+    fn a_wrong_or_stale_entry_is_never_launched_and_the_prediction_stands_in() {
+        let resolved = resolved("gpt3_mlp", 512);
+        let prediction = Config::of(&predicted(&resolved, h200(), None).expect("there is a choice"));
+        let chosen = choose::candidate(&resolved, h200(), Executor::Programmatic).expect("a choice");
+        // Spins on slots that are posted after it, and the tiles' order is another grid's.
+        let mut stale = Config::of(&chosen);
+        if let Kernels::Stages { stages, .. } = &mut stale.kernels {
+            stages.reverse();
+        }
+        let wrong = [
+            stale,
+            Config { executor: Executor::Fused, kernels: Kernels::Decode { split: 1 } },
+            Config::chain(((100, 100), (1, 1)), Mode::Static, true),
+        ];
+        for config in wrong {
+            let entry = entry(&resolved, None, config.clone());
+            let found = answer(&resolved, h200(), None, Some(&entry)).expect("there is a prediction");
+            assert!(
+                found.origin.to_string().starts_with("predicted; the cache's entry was refused: "),
+                "{config}"
+            );
+            assert_eq!(Config::of(&found.candidate), prediction);
+        }
+        // For another executor than was wished for.
+        let config = Config::chain(((128, 128), (1, 1)), Mode::Static, true);
+        let serial = Some(Executor::Serial);
+        let found =
+            answer(&resolved, h200(), serial, Some(&entry(&resolved, serial, config))).expect("a choice");
+        assert_eq!(found.candidate.executor, Executor::Serial);
+        assert!(matches!(found.origin, Origin::Predicted { refused: Some(_) }));
+    }
+}

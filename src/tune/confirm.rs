@@ -1,0 +1,220 @@
+//! Measuring a shortlist: each configuration proved, verified, then timed in turn with all others.
+
+use cusync_gen::check::{Executor, Plan, check};
+use cusync_gen::graph::Resolved;
+
+use super::answer::profile;
+use super::cache::{Entry, Tried, now};
+use super::error::{Error, Result};
+use super::key::{EXECUTORS, Key, Machine};
+use super::proposals::{Proposal, shortlist};
+use crate::bench::measure::interleaved;
+use crate::bench::variant::{PipelineVariant, Variant};
+use crate::bench::{self, Regime};
+use crate::device::Device;
+use crate::runtime::verify::{Reference, worst};
+use crate::runtime::{Edges, InputSets, Options, Pipeline, Summary};
+
+/// How a shortlist is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Measure {
+    /// Configurations that are measured, at most.
+    pub candidates: usize,
+    /// Samples of each, rested and interleaved; each is a graph of some runs of every weight set.
+    pub samples: usize,
+    /// Weight sets in rotation.
+    pub sets: usize,
+    /// Of the random inputs.
+    pub seed: u32,
+    /// How consecutive runs of a graph are joined.
+    pub edges: Edges,
+}
+
+impl Default for Measure {
+    fn default() -> Self {
+        Measure { candidates: 8, samples: 15, sets: 4, seed: 1, edges: Edges::Plain }
+    }
+}
+
+/// What a shortlist's measurement found.
+#[derive(Clone, Debug, Default)]
+pub struct Confirmed {
+    /// Fastest first.
+    pub tried: Vec<Tried>,
+    /// Configurations that were not measured, with the reason.
+    pub skipped: Vec<String>,
+    /// Configurations whose results were wrong: they are not among the tried.
+    pub wrong: Vec<String>,
+}
+
+/// Length of a sample that is worth a graph's launch, microseconds, and the most often that it runs a weight set.
+const SAMPLE_US: f64 = 1500.0;
+const MAX_ROUNDS: usize = 5;
+
+/// Measures the best of the proposals on a GPU. `progress` is told of each that begins.
+///
+/// # Errors
+/// None of them can be run, or the GPU failed.
+pub fn confirm(
+    proposals: &[Proposal],
+    device: &Device,
+    how: &Measure,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Confirmed> {
+    profile(device)?;
+    let mut found = Confirmed::default();
+    let mut taken: Vec<(&Proposal, usize)> = Vec::new();
+    let mut variants: Vec<Box<dyn Variant>> = Vec::new();
+    let listed = shortlist(proposals, how.candidates);
+    let fastest = listed.iter().map(|p| p.predicted_us).fold(f64::INFINITY, f64::min);
+    let runs = SAMPLE_US / (fastest.max(1.0) * how.sets.max(1) as f64);
+    let rounds = (runs.ceil() as usize).clamp(1, MAX_ROUNDS);
+    let mut bench: Option<(InputSets, Reference)> = None;
+    for proposal in &listed {
+        let name = proposal.config.to_string();
+        progress(&name);
+        let plan = match check(proposal.candidate.clone()) {
+            Ok(plan) => plan,
+            Err(refutation) => {
+                found.skipped.push(format!("{name}: {refutation}"));
+                continue;
+            }
+        };
+        match ready(&plan, device, how, &mut bench) {
+            Ok(Ready { pipeline, error: None }) => {
+                let executor = plan.executor();
+                variants.push(Box::new(PipelineVariant::new(pipeline, executor, true, rounds)?));
+                taken.push((proposal, variants.len() - 1));
+            }
+            Ok(Ready { error: Some((l2, max)), .. }) => {
+                found.wrong.push(format!("{name}: relative error {l2:.2e} (L2), {max:.2e} (largest)"));
+            }
+            Err(e) if e.is_fatal() => return Err(e.into()),
+            // A kernel that was not built leaves the others.
+            Err(e) => found.skipped.push(format!("{name}: {e}")),
+        }
+    }
+    if variants.is_empty() && found.wrong.is_empty() {
+        let reasons = found.skipped.join("\n  ");
+        return Err(Error::Unsupported(format!(
+            "no configuration can be run on {}:\n  {reasons}",
+            device.name()
+        )));
+    }
+    progress("all in turn");
+    let window = std::time::Duration::ZERO;
+    let times = interleaved(device, &mut variants, Regime::Rested, how.samples.max(1), window)?;
+    let runs = (how.sets.max(1) * rounds) as f64;
+    for (proposal, at) in taken {
+        let time = Summary::of(&times[at].iter().map(|us| us / runs).collect::<Vec<_>>());
+        let Proposal { config, predicted_us, .. } = proposal.clone();
+        found.tried.push(Tried { config, predicted_us, time });
+    }
+    found.tried.sort_by(|a, b| a.time.median_us.total_cmp(&b.time.median_us));
+    Ok(found)
+}
+
+/// A pipeline that has run once, and its errors where they are too large.
+struct Ready {
+    pipeline: Pipeline,
+    error: Option<(f64, f64)>,
+}
+
+fn ready(
+    plan: &Plan,
+    device: &Device,
+    how: &Measure,
+    bench: &mut Option<(InputSets, Reference)>,
+) -> bench::Result<Ready> {
+    let executor = plan.executor();
+    let edges = if executor == Executor::Fused { how.edges } else { Edges::Plain };
+    let options = Options { edges, ..Options::default() };
+    let mut pipeline = Pipeline::with_options(plan, device, options)?;
+    if let Some((inputs, _)) = bench {
+        inputs.bind(&mut pipeline)?;
+    } else {
+        let inputs = InputSets::random(plan.graph(), device, how.sets.max(1), how.seed)?;
+        inputs.bind(&mut pipeline)?;
+        *bench = Some((inputs, Reference::new(&mut pipeline, 0)?));
+    }
+    pipeline.prepare()?;
+    pipeline.poison_outputs()?;
+    // The set that the reference is of comes last.
+    let sets: Vec<usize> = (0..pipeline.sets()).rev().collect();
+    let graph = pipeline.capture(executor, &sets)?;
+    pipeline.replay(&graph)?;
+    pipeline.synchronize()?;
+    let outputs = match bench {
+        Some((_, reference)) => reference.compare(&mut pipeline)?,
+        None => Vec::new(),
+    };
+    let right = !outputs.is_empty() && outputs.iter().all(|a| a.verified);
+    Ok(Ready { pipeline, error: (!right).then(|| worst(&outputs)) })
+}
+
+impl Confirmed {
+    /// The answers that a measurement gives: to the wish it was made for and, where that was for any executor, to each
+    /// executor of which something was measured.
+    pub fn entries(
+        &self,
+        resolved: &Resolved,
+        machine: &Machine,
+        executor: Option<Executor>,
+        edges: Edges,
+    ) -> Vec<Entry> {
+        let measured = now();
+        let mut wishes = vec![executor];
+        if executor.is_none() {
+            wishes.extend(EXECUTORS.map(Some));
+        }
+        let answer = |wish: Option<Executor>| {
+            let fits = |t: &&Tried| wish.is_none_or(|e| t.config.executor == e);
+            let mut tried = self.tried.iter().filter(fits).cloned();
+            Some(Entry {
+                pipeline: resolved.name.clone(),
+                key: Key::of(resolved, machine, wish, edges),
+                measured: measured.clone(),
+                best: tried.next()?,
+                others: tried.collect(),
+            })
+        };
+        wishes.into_iter().filter_map(answer).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::{Config, Kernels};
+    use super::super::key::tests::{machine, resolved};
+    use super::*;
+    use cusync_gen::schedule::Mode;
+
+    #[test]
+    fn a_measurement_answers_for_any_executor_and_for_each_that_was_measured() {
+        let tried = |config: Config, us: f64| Tried {
+            config,
+            predicted_us: us,
+            time: Summary { median_us: us, p10_us: us, p90_us: us, samples: 9 },
+        };
+        let chain = |tile| Config::chain((tile, (1, 1)), Mode::Static, true);
+        let kernels = Kernels::Stages { stages: Vec::new(), edges: Vec::new(), overlap: false };
+        let serial = Config { executor: Executor::Serial, kernels };
+        let found = Confirmed {
+            tried: vec![
+                tried(chain((128, 256)), 90.0),
+                tried(serial.clone(), 95.0),
+                tried(chain((64, 256)), 99.0),
+            ],
+            ..Confirmed::default()
+        };
+        let resolved = resolved("gpt3_mlp", 512);
+        let entries = found.entries(&resolved, &machine(), None, Edges::Plain);
+        let seen: Vec<_> = entries.iter().map(|e| (e.key.executor, e.candidates())).collect();
+        assert_eq!(seen, [(None, 3), (Some(Executor::Serial), 1), (Some(Executor::Fused), 2)]);
+        assert_eq!(entries[1].best.config, serial);
+        assert_eq!(entries[0].best.time.median_us, 90.0);
+        let only = found.entries(&resolved, &machine(), Some(Executor::Fused), Edges::Captured);
+        assert_eq!((only.len(), only[0].key.edges, only[0].candidates()), (1, Edges::Captured, 2));
+        assert!(found.entries(&resolved, &machine(), Some(Executor::Streams), Edges::Plain).is_empty());
+    }
+}

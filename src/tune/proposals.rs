@@ -1,0 +1,362 @@
+//! Configurations worth measuring, by predicted time.
+
+use cusync_gen::check::{Candidate, Coupling, Executor};
+use cusync_gen::choose;
+use cusync_gen::device::{Device, FUSED_KERNELS};
+use cusync_gen::diagnostic::{Diagnostic, Spanned};
+use cusync_gen::graph::{Resolved, StageId, StatedEdge, StatedTile};
+use cusync_gen::policy::Policy;
+use cusync_gen::schedule::Mode;
+
+use super::config::Config;
+use super::key::EXECUTORS;
+use crate::runtime::ChainWish;
+
+/// Sets of tiles, of those that are predicted to be the fastest kernel after kernel, that overlapping is tried with.
+const TILE_SETS: usize = 4;
+
+/// A configuration with what the model expects of it.
+#[derive(Clone, Debug)]
+pub struct Proposal {
+    /// It.
+    pub config: Config,
+    /// Predicted time of a run, microseconds.
+    pub predicted_us: f64,
+    /// Not proved yet.
+    pub candidate: Candidate,
+}
+
+impl Proposal {
+    fn of(config: Config, candidate: Candidate) -> Option<Proposal> {
+        let predicted_us = predicted_us(&candidate)?;
+        Some(Proposal { config, predicted_us, candidate })
+    }
+}
+
+/// What the model expects of a candidate, microseconds.
+pub fn predicted_us(c: &Candidate) -> Option<f64> {
+    let of_kernel = c.schedule.as_ref().map(|s| s.predicted_us).or(c.decode.as_ref().map(|d| d.predicted_us));
+    of_kernel.or_else(|| {
+        let predicted = c.predicted?;
+        Some(match c.coupling {
+            Coupling::KernelBoundary => predicted.serial_us,
+            Coupling::Tiles => predicted.synchronised_us,
+        })
+    })
+}
+
+/// The executors of a device.
+pub fn executors(device: &Device) -> &'static [Executor] {
+    // Programmatic launch and the kernels of the fused executor need Hopper.
+    if device.arch >= 90 { &EXECUTORS } else { &EXECUTORS[..2] }
+}
+
+/// What is chosen without running anything: for an executor, or the best of all.
+///
+/// # Errors
+/// A statement of the spec that no kernel allows.
+pub fn predicted(
+    resolved: &Resolved,
+    device: &Device,
+    executor: Option<Executor>,
+) -> Result<Candidate, Diagnostic> {
+    if let Some(executor) = executor {
+        return choose::candidate(resolved, device, executor);
+    }
+    let mut best: Option<(f64, Candidate)> = None;
+    let mut refused = None;
+    for &executor in executors(device) {
+        match choose::candidate(resolved, device, executor) {
+            Ok(c) => {
+                let us = predicted_us(&c).unwrap_or(f64::INFINITY);
+                if best.as_ref().is_none_or(|(best_us, _)| us < *best_us) {
+                    best = Some((us, c));
+                }
+            }
+            // The statements may leave one executor without kernels and others with some.
+            Err(diagnostic) => refused = refused.or(Some(diagnostic)),
+        }
+    }
+    let nothing = || Diagnostic::new("no-kernel", "no executor runs this pipeline");
+    best.map(|(_, c)| c).ok_or_else(|| refused.unwrap_or_else(nothing))
+}
+
+/// Configurations of an executor, or of all that the device has, fastest first by prediction; among them what is chosen
+/// automatically for each.
+///
+/// # Errors
+/// As [`predicted`].
+pub fn proposals(
+    resolved: &Resolved,
+    device: &Device,
+    executor: Option<Executor>,
+) -> Result<Vec<Proposal>, Diagnostic> {
+    let mut all = Proposals::default();
+    let mut refused = None;
+    let one = executor.map(|e| [e]);
+    for &executor in one.as_ref().map_or(executors(device), |one| &one[..]) {
+        match choose::candidate(resolved, device, executor) {
+            Ok(automatic) => all.automatic(automatic),
+            Err(diagnostic) => {
+                refused = refused.or(Some(diagnostic));
+                continue;
+            }
+        }
+        match executor {
+            Executor::Fused => all.fused(resolved, device),
+            Executor::Serial => {
+                tile_sets(resolved, device)
+                    .iter()
+                    .for_each(|tiles| all.stages(resolved, device, executor, tiles, None));
+            }
+            _ => {
+                let mut serial = Proposals::default();
+                for tiles in tile_sets(resolved, device) {
+                    serial.stages(resolved, device, Executor::Serial, &tiles, None);
+                }
+                serial.sort();
+                let policies = [Policy::Tile, Policy::Row, Policy::Batched { rows: 1, cols: 4 }];
+                for set in serial.list.iter().take(TILE_SETS) {
+                    let tiles = tiles_of(&set.candidate);
+                    for policy in &policies {
+                        all.stages(resolved, device, executor, &tiles, Some(policy));
+                    }
+                }
+            }
+        }
+    }
+    all.sort();
+    match (all.list.is_empty(), refused) {
+        (true, Some(diagnostic)) => Err(diagnostic),
+        _ => Ok(all.list),
+    }
+}
+
+/// The `count` best of proposals in order, the best of each executor among them: the model knows less of the differences
+/// between executors than of those within one.
+pub fn shortlist(proposals: &[Proposal], count: usize) -> Vec<Proposal> {
+    let mut taken: Vec<usize> = Vec::new();
+    for executor in EXECUTORS {
+        taken.extend(proposals.iter().position(|p| p.config.executor == executor));
+    }
+    taken.sort_unstable();
+    taken.truncate(count.max(1));
+    for index in 0..proposals.len() {
+        if taken.len() < count && !taken.contains(&index) {
+            taken.push(index);
+        }
+    }
+    taken.sort_unstable();
+    taken.into_iter().map(|index| proposals[index].clone()).collect()
+}
+
+/// The ways to run a chain kernel: which one, how items are handed out, whether tiles may be cut.
+pub fn chain_wishes() -> impl Iterator<Item = ChainWish> {
+    FUSED_KERNELS.iter().flat_map(|kernel| {
+        // The CTAs of a cluster cannot draw items.
+        let alone = kernel.cluster == (1, 1);
+        let kernel = Some(((kernel.tile.0, kernel.tile.1), kernel.cluster));
+        let ways = [(Mode::Static, false), (Mode::Static, true), (Mode::Dynamic, true)];
+        let possible = ways.into_iter().filter(move |(mode, _)| alone || *mode == Mode::Static);
+        possible.map(move |(mode, splits)| ChainWish { kernel, mode, splits })
+    })
+}
+
+type Tile = (u32, u32, u32);
+
+fn tiles_of(c: &Candidate) -> Vec<Tile> {
+    c.graph.stages.iter().map(|s| s.mma_tile).collect()
+}
+
+/// One shape for all stages, and the automatic choice with another shape in one stage.
+fn tile_sets(resolved: &Resolved, device: &Device) -> Vec<Vec<Tile>> {
+    let shapes = |i: usize| resolved.kernel_candidates(StageId(i), device).unwrap_or_default();
+    let shapes: Vec<Vec<Tile>> = (0..resolved.stages.len()).map(shapes).collect();
+    let mut sets: Vec<Vec<Tile>> = Vec::new();
+    for &shape in shapes.iter().max_by_key(|s| s.len()).into_iter().flatten() {
+        let own = |of: &Vec<Tile>| if of.contains(&shape) { Some(shape) } else { of.first().copied() };
+        sets.extend(shapes.iter().map(own).collect::<Option<Vec<Tile>>>());
+    }
+    if let Ok(automatic) = choose::candidate(resolved, device, Executor::Serial) {
+        let automatic = tiles_of(&automatic);
+        for (i, of_stage) in shapes.iter().enumerate() {
+            sets.extend(of_stage.iter().map(|&shape| {
+                let mut changed = automatic.clone();
+                changed[i] = shape;
+                changed
+            }));
+        }
+    }
+    sets.sort_unstable();
+    sets.dedup();
+    sets
+}
+
+/// Proposals under construction, each configuration once.
+#[derive(Default)]
+struct Proposals {
+    list: Vec<Proposal>,
+}
+
+impl Proposals {
+    fn push(&mut self, config: Config, candidate: Candidate) {
+        if !self.list.iter().any(|p| p.config == config) {
+            self.list.extend(Proposal::of(config, candidate));
+        }
+    }
+
+    fn automatic(&mut self, candidate: Candidate) {
+        self.push(Config::of(&candidate), candidate);
+    }
+
+    fn sort(&mut self) {
+        // Stable: what was chosen automatically stays before what is predicted to be its equal.
+        self.list.sort_by(|a, b| a.predicted_us.total_cmp(&b.predicted_us));
+    }
+
+    /// A kernel a stage: tiles are stated, and a policy for the edges that state none.
+    fn stages(
+        &mut self,
+        resolved: &Resolved,
+        device: &Device,
+        executor: Executor,
+        tiles: &[Tile],
+        policy: Option<&Policy>,
+    ) {
+        let mut stated = resolved.clone();
+        for (stage, &(m, n, k)) in stated.stages.iter_mut().zip(tiles) {
+            if stage.custom.is_none() {
+                let tile = StatedTile { tile: (m, n), k: Some(k) };
+                stage.stated_tile = Some(Spanned::new(tile, stage.name.span));
+            }
+        }
+        if let Some(policy) = policy {
+            stated.edges.extend(missing_edges(resolved, policy));
+        }
+        // A shape that a stated table does not fit leaves the others.
+        if let Ok(candidate) = choose::candidate(&stated, device, executor) {
+            self.push(Config::of(&candidate), candidate);
+        }
+    }
+
+    fn fused(&mut self, resolved: &Resolved, device: &Device) {
+        for split in [1, 2] {
+            if let Ok(candidate) = choose::decode_split(resolved, device, split) {
+                self.push(Config::of(&candidate), candidate);
+            }
+        }
+        for wish in chain_wishes() {
+            if let (Some(kernel), Ok(candidate)) = (wish.kernel, choose::chain(resolved, device, wish)) {
+                self.push(Config::chain(kernel, wish.mode, wish.splits), candidate);
+            }
+        }
+    }
+}
+
+/// A policy for every dependence of which none is stated.
+fn missing_edges(resolved: &Resolved, policy: &Policy) -> Vec<StatedEdge> {
+    let mut edges = Vec::new();
+    for (consumer, stage) in resolved.stages.iter().enumerate() {
+        for (operand, read) in stage.reads.iter().enumerate() {
+            let Some(producer) = resolved.tensors[read.tensor.0].producer else { continue };
+            let dependence = cusync_gen::graph::Dependence { producer, consumer: StageId(consumer), operand };
+            if resolved.stated_edge(&dependence).is_none() {
+                let span = stage.name.span;
+                edges.push(StatedEdge {
+                    span,
+                    producer,
+                    consumer: StageId(consumer),
+                    operand: Some(read.kind),
+                    policy: Some(Spanned::new(policy.clone(), span)),
+                    wait_at: None,
+                });
+            }
+        }
+    }
+    edges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::key::tests::resolved;
+    use super::*;
+
+    fn device(name: &str) -> &'static Device {
+        Device::named(name).expect("the profile ships")
+    }
+
+    #[test]
+    fn proposals_are_distinct_in_order_and_hold_every_automatic_choice() {
+        for (name, m, gpu) in
+            [("gpt3_mlp", 512, "h200"), ("llama65_mlp", 8, "h200"), ("diamond", 300, "a100")]
+        {
+            let (resolved, device) = (resolved(name, m), device(gpu));
+            let all = proposals(&resolved, device, None).expect("kernels are built");
+            assert!(all.windows(2).all(|w| w[0].predicted_us <= w[1].predicted_us), "{name}");
+            for (i, p) in all.iter().enumerate() {
+                assert!(p.predicted_us > 0.0 && p.predicted_us.is_finite(), "{}", p.config);
+                assert!(all[..i].iter().all(|other| other.config != p.config), "{} twice", p.config);
+                assert_eq!(p.config.executor, p.candidate.executor);
+            }
+            for &executor in executors(device) {
+                let automatic = choose::candidate(&resolved, device, executor).expect("a choice");
+                assert!(all.iter().any(|p| p.config == Config::of(&automatic)), "{name} {executor:?}");
+                assert!(
+                    all.iter().filter(|p| p.config.executor == executor).count() > 2,
+                    "{name} {executor:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_proposal_is_what_its_configuration_states() {
+        let (resolved, device) = (resolved("gpt3_mlp", 512), device("h200"));
+        for p in proposals(&resolved, device, None).expect("kernels are built").iter().take(12) {
+            let stated =
+                p.config.candidate(&resolved, device).unwrap_or_else(|e| panic!("{}: {e}", p.config));
+            assert_eq!(predicted_us(&stated), Some(p.predicted_us), "{}", p.config);
+            assert_eq!(
+                (stated.orders, stated.edges),
+                (p.candidate.orders.clone(), p.candidate.edges.clone())
+            );
+        }
+    }
+
+    #[test]
+    fn the_shortlist_has_the_best_and_one_of_each_executor() {
+        let (resolved, device) = (resolved("gpt3_mlp", 512), device("h200"));
+        let all = proposals(&resolved, device, None).expect("kernels are built");
+        let few = shortlist(&all, 6);
+        assert_eq!((few.len(), &few[0].config), (6, &all[0].config));
+        for executor in EXECUTORS {
+            assert!(few.iter().any(|p| p.config.executor == executor), "{executor:?}");
+        }
+        assert!(few.windows(2).all(|w| w[0].predicted_us <= w[1].predicted_us));
+        assert_eq!(shortlist(&all, 1)[0].config, all[0].config);
+        assert_eq!(shortlist(&all[..2], 6).len(), 2);
+    }
+
+    #[test]
+    fn what_a_spec_states_is_in_every_proposal() {
+        let mut stated = resolved("gpt3_mlp", 512);
+        let span = stated.stages[0].name.span;
+        stated.stages[0].stated_tile = Some(Spanned::new(StatedTile { tile: (128, 128), k: None }, span));
+        let all = proposals(&stated, device("h200"), None).expect("the tile is built");
+        assert!(all.iter().filter(|p| p.candidate.decode.is_none()).count() > 4);
+        for p in &all {
+            assert!(
+                p.candidate.decode.is_some() || p.candidate.graph.stages[0].mma_tile.0 == 128,
+                "{}",
+                p.config
+            );
+            assert!(
+                p.candidate.decode.is_some() || p.candidate.graph.stages[0].mma_tile.1 == 128,
+                "{}",
+                p.config
+            );
+        }
+        let refused = proposals(&resolved("gpt3_mlp", 512), device("a100"), Some(Executor::Fused));
+        assert!(refused.is_err_and(|d| d.message.contains("no kernels")), "not without chain kernels");
+    }
+}
