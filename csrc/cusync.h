@@ -189,14 +189,13 @@ int32_t cusync_fused_create(const cusync_fused_args* args, cusync_fused** out);
 int32_t cusync_fused_launch(const cusync_fused* fused, const cusync_launch* launch);
 void cusync_fused_destroy(cusync_fused* fused);
 
-/// ---- decode: a chain of GEMM stages for at most 64 tokens, one persistent kernel ---------------------------------
+/// ---- decode: a chain of GEMM stages for at most 128 tokens, one persistent kernel ---------------------------------
 ///
 /// Weights stand on the tensor cores' M side and tokens on the N side. Worker c of P computes features (columns of D)
 /// [c * n / P, (c + 1) * n / P) of every stage over all of k, so nothing is added twice. Its share of the weights is
 /// laid out once (cusync_decode_relay) in the order in which it is streamed. A worker is a CTA or, with `split` 2, a
-/// cluster of two: each CTA then multiplies every other chunk along k, and the two exchange sums through each other's
-/// shared memory, each finishing half of the tokens. So an SM reads half of the activations, which is what counts
-/// from about 32 tokens on. A stage that others of the chain read posts one semaphore for every 64 columns of its D,
+/// cluster of two of which each takes `width` tokens: each brings half of the weights, into the shared memory of both. So an
+/// SM reads half of the activations, which is what counts from about 32 tokens on. A stage that others of the chain read posts one semaphore for every 64 columns of its D,
 /// once from each CTA that computes some of them.
 
 enum {
@@ -221,9 +220,9 @@ typedef struct cusync_decode_stage {
 
 typedef struct cusync_decode_args {
   uint32_t element;                   ///< enum cusync_element
-  uint32_t width;                     ///< tokens of the MMA: 8, 16, 32 or 64; 0: the least that holds m
-  uint32_t m;                         ///< tokens, at most `width`
-  uint32_t split;                     ///< CTAs of a worker: 1, or 2 (`width` 32 and 64 only)
+  uint32_t width;                     ///< tokens of a CTA: 8, 16, 32 or 64; 0: the least that suffices
+  uint32_t m;                         ///< tokens, at most `width` times `split`
+  uint32_t split;                     ///< CTAs of a worker: 1, or 2 (`width` 16, 32 and 64 only)
   uint32_t workers;                   ///< all of them must be resident at once, a CTA an SM
   uint32_t stage_count;
   const cusync_decode_stage* stages;  ///< host array, producers before consumers
@@ -235,7 +234,6 @@ typedef struct cusync_decode_args {
   uint32_t activation_slots;          ///< ring of 64-wide activation tiles, a multiple of 4
   uint32_t in_flight_bytes;           ///< most weights on their way at once
   uint32_t ahead_bytes;               ///< the same while the ring fills with weights of a stage that still waits
-  uint32_t prefetch_bytes;            ///< weights brought into the L2 while the ring is full; 1 turns it off
   uint32_t starve;                    ///< 1: no stage posts (tests)
   uint32_t skip_waits;                ///< 1: no stage waits (timing only: results are then meaningless)
   uint32_t stream_only;               ///< 1: weights stream through the ring and nothing else happens (the read limit)
@@ -248,7 +246,7 @@ typedef struct cusync_decode_args {
 /// One compiled decode kernel.
 typedef struct cusync_decode_info {
   uint32_t element;    ///< enum cusync_element
-  uint32_t width;      ///< tokens
+  uint32_t width;      ///< tokens of a CTA
   uint32_t split;      ///< CTAs of a worker
   uint32_t row_tiles;  ///< most 64-row tiles of weights that a worker may own in a stage
   uint32_t threads, shared_bytes, registers;
@@ -311,11 +309,10 @@ uint32_t cusync_host_waits(const cusync_edge* edge, uint32_t m, uint32_t n, uint
 /// cusync_decode_relay.
 unsigned long long cusync_host_decode_weight(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers,
                                              uint32_t feature, uint32_t up, uint32_t at_k);
-/// The k-blocks of a decode stage in the order in which CTA `cta` multiplies them, as its weights (`by_chunks`) or its
-/// activations are brought; writes up to `capacity` and returns how many there are.
-uint32_t cusync_host_decode_order(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers, uint32_t split,
-                                  uint32_t chunk_bytes, uint32_t cta, uint32_t by_chunks, uint32_t* blocks,
-                                  uint32_t capacity);
+/// The k-blocks of a decode stage in the order in which the CTAs of worker `worker` multiply them, as weights
+/// (`by_chunks`) or activations are brought; writes up to `capacity` and returns how many there are.
+uint32_t cusync_host_decode_order(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers, uint32_t chunk_bytes,
+                                  uint32_t worker, uint32_t by_chunks, uint32_t* blocks, uint32_t capacity);
 /// Workers that post the semaphore of 64-wide column tile `tile`.
 uint32_t cusync_host_decode_owners(uint32_t n, uint32_t workers, uint32_t tile);
 void cusync_host_tile_at(const cusync_order* order, uint32_t i, uint32_t* m, uint32_t* n);

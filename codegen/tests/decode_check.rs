@@ -83,7 +83,7 @@ fn filtered(c: &Candidate, keep: impl Fn(usize, u32, &DecodeEvent) -> bool + 'st
 #[test]
 fn sound_plans_are_proved() {
     for source in [GPT3, LLAMA, LLAMA3] {
-        for m in [1, 8, 16, 37, 64] {
+        for m in [1, 8, 16, 37, 64, 100, 128] {
             let c = choose::decode(&resolved(source, m), h200()).expect("a decode plan");
             assert_eq!(judge(&c).refutations, [], "M = {m}");
             let plan = check(c).expect("proved");
@@ -93,7 +93,8 @@ fn sound_plans_are_proved() {
             let tiles = |s: usize| plan.graph().stages[s].n.div_ceil(COLUMN_TILE);
             assert_eq!(plan.slot_count(), tiles(0) + tiles(1));
             assert_eq!(decode.stages[1].slot_base, tiles(0));
-            assert!(decode.width >= m as u32 && (decode.width < 2 * m as u32 || decode.width == 8));
+            let tokens = decode.width * decode.split;
+            assert!(tokens >= m as u32 && (tokens < 2 * m as u32 || decode.width == 8));
             // A column tile has the posts of its owners.
             assert!(decode.stages[0].posts.iter().all(|posts| (2..=6).contains(posts)));
             assert!(
@@ -161,10 +162,11 @@ fn shares_are_those_of_the_kernel() {
 #[test]
 fn chains_without_a_decode_plan() {
     let why = |source: &str, m| choose::decode(&resolved(source, m), h200()).expect_err("none").message;
-    assert!(why(GPT3, 65).contains("`up` has 65 rows; a decode kernel takes 64"));
+    assert!(why(GPT3, 129).contains("`up` has 129 rows; a decode kernel takes 128"));
     let wide = GPT3.replace("\"I\": 6144", "\"I\": 33792");
-    assert!(why(&wide, 33).contains("`up` gives a worker 512 rows of weights; it has room for 256"));
-    assert!(choose::decode(&resolved(&wide, 32), h200()).is_ok());
+    assert!(why(&wide, 65).contains("`up` gives a worker 512 rows of weights; it has room for 256"));
+    let alone = choose::decode(&resolved(&wide, 64), h200()).expect("CTAs alone have room");
+    assert_eq!(alone.decode.map(|d| d.split), Some(1));
     assert!(
         why(include_str!("../../policies/chain3.ron"), 8).contains("tiles, orders or policies are stated")
     );
@@ -262,7 +264,7 @@ fn a_residual_is_the_ctas_own_work() {
     );
 }
 
-/// 64 tokens: 66 workers of two CTAs that share k.
+/// 64 tokens: 66 workers of two CTAs that share them.
 fn in_pairs(source: &str) -> Candidate {
     let c = choose::decode(&resolved(source, 64), h200()).expect("a decode plan");
     assert_eq!(c.decode.as_ref().map(|d| (d.split, d.workers)), Some((2, 66)));
@@ -270,19 +272,19 @@ fn in_pairs(source: &str) -> Candidate {
 }
 
 #[test]
-fn a_cta_that_sends_its_sums_too_late_or_never() {
+fn a_cta_that_is_never_in_step_or_too_late() {
     let c = in_pairs(LLAMA);
     assert_eq!(judge(&c).refutations, []);
-    let silent = filtered(&c, |_, cta, e| cta != 7 || !matches!(e, DecodeEvent::Exchange { .. }));
+    let silent = filtered(&c, |_, cta, e| cta != 7 || !matches!(e, DecodeEvent::InStep { .. }));
     only(
         &silent,
         Obligation::Progress,
-        &["CTA 6 waits in `gate_up` for the sums of CTA 7 for ever", "CTA 7 stands in"],
+        &["CTA 6 waits in `gate_up` for the weights of CTA 7 for ever", "CTA 7 stands in"],
     );
     // CTA 7 sends only when a tile is complete to which CTA 6, which waits for its sums, has still to add.
     let crossed = mutated(&c, |stage, cta, mut events| {
         if (stage, cta) == (0, 7)
-            && let Some(at) = events.iter().position(|e| matches!(e, DecodeEvent::Exchange { .. }))
+            && let Some(at) = events.iter().position(|e| matches!(e, DecodeEvent::InStep { .. }))
         {
             // Worker 3 has columns 125 to 166: tiles 1 and 2.
             events.insert(at, DecodeEvent::Wait { stage: StageId(0), slot: 2, value: 6 });
@@ -290,7 +292,7 @@ fn a_cta_that_sends_its_sums_too_late_or_never() {
         events
     });
     let text = crossed.refutation(Obligation::Progress).expect("refuted").to_string();
-    assert!(text.contains("CTA 6 waits in `gate_up` for the sums of CTA 7 for ever"), "{text}");
+    assert!(text.contains("CTA 6 waits in `gate_up` for the weights of CTA 7 for ever"), "{text}");
 }
 
 #[test]
@@ -362,8 +364,8 @@ fn pairs_that_do_not_fit() {
     let mut c = in_pairs(LLAMA);
     c.device.sms = 131;
     refuted(&c, Obligation::Progress, &["66 workers of 2 CTAs, of which 65 are resident at once"]);
-    let why = choose::decode_split(&resolved(LLAMA, 8), h200(), 2).expect_err("none").message;
-    assert!(why.contains("no kernel for 8 tokens has workers of 2 CTAs"), "{why}");
+    let why = choose::decode_split(&resolved(LLAMA, 8), h200(), 3).expect_err("none").message;
+    assert!(why.contains("no kernel has workers of 3 CTAs"), "{why}");
     assert!(choose::decode_split(&resolved(LLAMA, 32), h200(), 2).is_ok());
     assert!(choose::decode_split(&resolved(LLAMA, 64), h200(), 1).is_ok());
 }

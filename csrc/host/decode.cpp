@@ -17,13 +17,12 @@ extern "C" uint32_t cusync_host_decode_owners(uint32_t n, uint32_t workers, uint
   return cusync::kernels::decode::owners_of_tile(tile, n, workers);
 }
 
-extern "C" uint32_t cusync_host_decode_order(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers, uint32_t split,
-                                             uint32_t chunk_bytes, uint32_t cta, uint32_t by_chunks, uint32_t* blocks,
-                                             uint32_t capacity) {
+extern "C" uint32_t cusync_host_decode_order(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers,
+                                             uint32_t chunk_bytes, uint32_t worker, uint32_t by_chunks,
+                                             uint32_t* blocks, uint32_t capacity) {
   using namespace cusync::kernels::decode;
   Geometry const stage = geometry(k, n, operation == CUSYNC_GATED_GEMM, workers, chunk_bytes);
-  Divisor const divisor = Divisor::of(workers);
-  Share const share = split == 2 ? share_of<2>(stage, cta, divisor) : share_of<1>(stage, cta, divisor);
+  Share const share = share_of(stage, worker, Divisor::of(workers));
   uint32_t count = 0;
   auto const put = [&](uint32_t block) {
     if (count < capacity) blocks[count] = block;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What one CTA of a decode kernel does in a stage: which features, which chunks along k, in which order. Host and
+// What one worker of a decode kernel does in a stage: which features, and in which order its chunks along k. Host and
 // device.
 #pragma once
 #include "decode_layout.h"
@@ -22,6 +22,7 @@ struct Divisor {
 struct Geometry {
   uint32_t k, features, blocks, gated;
   uint32_t share, spare;  ///< features / workers and features % workers
+  uint32_t rows;          ///< the most that a worker has in a k-block
   uint32_t row_tiles;     ///< 64-row WGMMA tiles of a worker; spare rows are never stored
   uint32_t chunk_shift;   ///< k-blocks of a chunk: 1 << chunk_shift
   uint32_t chunk_bytes;   ///< of shared memory that a chunk takes, of whatever phase its first row is
@@ -33,19 +34,18 @@ constexpr Geometry geometry(uint32_t k, uint32_t features, bool gated, uint32_t 
   Geometry g{};
   g.k = k, g.features = features, g.blocks = k_blocks(k), g.gated = gated;
   g.share = features / workers, g.spare = features % workers;
-  g.row_tiles = ceil_div(rows, 64);
+  g.rows = rows, g.row_tiles = ceil_div(rows, 64);
   g.chunk_shift = fit >= 4 ? 2 : fit >= 2 ? 1 : 0;
   g.chunk_bytes = round_up((rows << g.chunk_shift) + kPhases - 1, kPhases) * kRowBytes;
   return g;
 }
 
-/// What this CTA does in one stage: its worker's features, and of the chunks along k its own, every `split`-th.
+/// What a worker does in one stage: its features. All CTAs of a worker take its chunks along k in the same order.
 struct Share {
   uint32_t first, count;  ///< features
-  uint32_t chunks;        ///< of this CTA
+  uint32_t chunks;
   uint32_t tiles;         ///< k-blocks in them: tiles of activations
-  uint32_t start;         ///< the chunk that it begins with, among its own
-  uint32_t split, rank;
+  uint32_t start;         ///< the chunk that it begins with
   uint32_t short_at;      ///< place in its order of the chunk with fewer k-blocks, the last one along k; ~0: not here
   uint32_t short_blocks;  ///< k-blocks of that chunk
   uint32_t rows;          ///< of its worker in each k-block
@@ -54,8 +54,7 @@ struct Share {
   /// Number along k of the i-th chunk.
   CUSYNC_HD constexpr uint32_t chunk(uint32_t i) const {
     i += start;
-    if (i >= chunks) i -= chunks;
-    return i * split + rank;
+    return i >= chunks ? i - chunks : i;
   }
 
   /// k-blocks of the i-th chunk; `in_chunk` of a full one.
@@ -83,19 +82,16 @@ CUSYNC_HD constexpr uint32_t first_of(Geometry const& stage, uint32_t worker, Di
 
 /// Workers begin at different k-blocks, each with those that it has itself produced: these are there first, and the
 /// SMs do not all ask for the same activations at once.
-template <uint32_t Split>
-CUSYNC_HD constexpr Share share_of(Geometry const& stage, uint32_t cta, Divisor workers) {
+CUSYNC_HD constexpr Share share_of(Geometry const& stage, uint32_t worker, Divisor workers) {
   Share s{};
-  uint32_t const worker = cta / Split, shift = stage.chunk_shift;
-  s.split = Split;
-  s.rank = cta % Split;
+  uint32_t const shift = stage.chunk_shift;
   s.first = first_of(stage, worker, workers);
   s.count = first_of(stage, worker + 1, workers) - s.first;
   uint32_t const all = ((stage.blocks - 1) >> shift) + 1;
-  s.chunks = s.count ? (all + Split - 1 - s.rank) / Split : 0;
+  s.chunks = s.count ? all : 0;
   s.start = workers.divide(worker * s.chunks);
   s.short_blocks = stage.blocks - ((all - 1) << shift);
-  bool const has_short = s.chunks && (all - 1) % Split == s.rank && s.short_blocks >> shift == 0;
+  bool const has_short = s.chunks && s.short_blocks >> shift == 0;
   s.short_at = has_short ? s.chunks - 1 - s.start : ~0u;
   s.tiles = (s.chunks << shift) - (has_short ? (1u << shift) - s.short_blocks : 0);
   s.rows = stored_rows(s.count, stage.gated);

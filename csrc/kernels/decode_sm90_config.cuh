@@ -8,8 +8,11 @@
 // A chunk is the unit of the weight ring: one, two or four k-blocks of this worker's rows, brought by one copy. Chunks of stages with
 // different row counts have different sizes; the ring is a ring of bytes, and a chunk never wraps around its end.
 //
-// The two warpgroups take chunks in turn and add their sums at the end. Where one could not hold all sums, or the two
-// CTAs of a worker take chunks in turn, each warpgroup has every other tile of 64 rows instead and sees every chunk.
+// The two warpgroups take chunks in turn and add their sums at the end. Where one could not hold all sums, each warpgroup
+// has every other tile of 64 rows instead and sees every chunk.
+//
+// A worker of two CTAs has a share twice as large, and each CTA has half of the tokens. Either brings half of each chunk
+// into both rings, so the rings go in step: a chunk's place is free when the math warps of both have read it.
 #pragma once
 #include "cusync/ptx.cuh"
 #include "cusync/semaphore.cuh"
@@ -30,9 +33,7 @@ inline constexpr uint32_t kExchangeUnits = 4;  ///< units that a warpgroup hands
 CUSYNC_HD constexpr uint32_t exchange_units(uint32_t units) { return min_u32(kExchangeUnits, ceil_div(units, 2)); }
 
 /// Whether a warpgroup has registers for the sums of all row tiles: then warpgroups take chunks in turn.
-CUSYNC_HD constexpr bool takes_turns(uint32_t row_tiles, uint32_t width, uint32_t split) {
-  return split == 1 && row_tiles * width <= 128;
-}
+CUSYNC_HD constexpr bool takes_turns(uint32_t row_tiles, uint32_t width) { return row_tiles * width <= 128; }
 
 /// One stage as the kernel sees it.
 struct Stage : Geometry {
@@ -71,6 +72,15 @@ struct Params {
   cusync_delays delays;
 };
 
+/// The tokens of this CTA, of `width` at most.
+struct Tokens {
+  uint32_t first, count;
+
+  CUSYNC_DEVICE Tokens(Params const& p, uint32_t width) : first(p.split == 1 ? 0 : blockIdx.x % 2 * width) {
+    count = p.m > first ? min_u32(p.m - first, width) : 0;
+  }
+};
+
 /// Where the next chunk lies. All parties walk the same way, so nothing is communicated but phases.
 struct RingPosition {
   uint32_t offset = 0, barrier = 0, parity = 0;
@@ -94,22 +104,20 @@ struct ChunkNote {
   uint32_t bytes, taken;  ///< taken: with what stayed unused before it
 };
 
-/// The shared memory of one CTA. Chunks and slots are empty when all math warps have arrived; where warpgroups take
-/// turns, the one that multiplies arrives for both.
+/// The shared memory of one CTA. Chunks and slots are empty when all math warps have arrived, for chunks those of all CTAs
+/// of the worker; where warpgroups take turns, the one that multiplies arrives for both.
 struct Shared {
   char* base;
   SharedPlan const& plan;
 
-  static constexpr uint32_t barriers(uint32_t slots) { return 2 + 2 * kMaxChunks + 2 * slots; }
+  static constexpr uint32_t barriers(uint32_t slots) { return 2 * kMaxChunks + 2 * slots; }
   static constexpr uint32_t kShareBytes =
       CUSYNC_MAX_DECODE_STAGES * sizeof(Share) + kMaxChunks * sizeof(ChunkNote);
 
-  CUSYNC_DEVICE uint64_t* exchange_full() const { return barrier(0); }
-  CUSYNC_DEVICE uint64_t* exchange_empty() const { return barrier(1); }
-  CUSYNC_DEVICE uint64_t* chunk_full(uint32_t i) const { return barrier(2 + i); }
-  CUSYNC_DEVICE uint64_t* chunk_empty(uint32_t i) const { return barrier(2 + kMaxChunks + i); }
-  CUSYNC_DEVICE uint64_t* slot_full(uint32_t i) const { return barrier(2 + 2 * kMaxChunks + 2 * i); }
-  CUSYNC_DEVICE uint64_t* slot_empty(uint32_t i) const { return barrier(2 + 2 * kMaxChunks + 2 * i + 1); }
+  CUSYNC_DEVICE uint64_t* chunk_full(uint32_t i) const { return barrier(i); }
+  CUSYNC_DEVICE uint64_t* chunk_empty(uint32_t i) const { return barrier(kMaxChunks + i); }
+  CUSYNC_DEVICE uint64_t* slot_full(uint32_t i) const { return barrier(2 * kMaxChunks + 2 * i); }
+  CUSYNC_DEVICE uint64_t* slot_empty(uint32_t i) const { return barrier(2 * kMaxChunks + 2 * i + 1); }
   CUSYNC_DEVICE ChunkNote& note(uint32_t i) const {
     return reinterpret_cast<ChunkNote*>(base + plan.shares + CUSYNC_MAX_DECODE_STAGES * sizeof(Share))[i];
   }
@@ -121,5 +129,12 @@ struct Shared {
  private:
   CUSYNC_DEVICE uint64_t* barrier(uint32_t i) const { return reinterpret_cast<uint64_t*>(base + plan.barriers) + i; }
 };
+
+/// A math warp's word that it has read chunk `i` of the ring: to every CTA that brings a part of it. One lane.
+CUSYNC_DEVICE void release_chunk(Params const& p, Shared const& shared, uint32_t i, uint32_t arrivals) {
+  ptx::mbarrier_arrive(shared.chunk_empty(i), arrivals);
+  if (p.split == 2)
+    ptx::mbarrier_arrive_release_cluster(ptx::mapa_shared_cluster(shared.chunk_empty(i), blockIdx.x % 2 ^ 1), arrivals);
+}
 
 }  // namespace cusync::kernels::decode

@@ -17,7 +17,7 @@ class Epilogue {
   static constexpr uint32_t kBlocks = Width / 8, kUnits = Tiles * kBlocks;  ///< units of a row tile, and all
 
   CUSYNC_DEVICE Epilogue(Params const& p, Shared const& shared, uint32_t s, uint32_t group)
-      : p_(p), stage_(p.stages[s]), share_(shared.share(s)), shared_(shared), group_(group) {
+      : p_(p), stage_(p.stages[s]), share_(shared.share(s)), shared_(shared), tokens_(p, Width), group_(group) {
     // Asked for before the main loop and not looked at before its end, so that nothing waits for it.
     Element const* const from = static_cast<Element const*>(stage_.bias);
     auto const bias = [&](uint32_t feature) {
@@ -57,24 +57,6 @@ class Epilogue {
     }
   }
 
-  /// The other CTA of the worker has a part of the same sums: each finishes every other block of 8 tokens. All math
-  /// threads, also those without a row tile; `parity` is that of the exchange, which changes with every use.
-  CUSYNC_DEVICE void finish_with_cta(Sum const& sums, uint32_t parity) const {
-    static_assert(kBlocks % 2 == 0);
-    uint32_t const peer = share_.rank ^ 1, thread = threadIdx.x % 128;
-    float4* const received = shared_.exchange() + thread;
-    // The peer has read what it got last time.
-    ptx::mbarrier_wait_parity_or_trap(shared_.exchange_empty(), parity ^ 1, p_.limit_ns);
-    uint32_t const to = ptx::mapa_shared_cluster(received, peer);
-    uint32_t const full = ptx::mapa_shared_cluster(shared_.exchange_full(), peer);
-#pragma unroll
-    for (uint32_t i = 0; i < kUnits / 2; ++i)
-      ptx::st_async_shared_cluster(to + place(i) * kUnitBytes, pair_of(sums, i, share_.rank).given, full);
-    ptx::mbarrier_wait_parity_or_trap(shared_.exchange_full(), parity, p_.limit_ns);
-#pragma unroll
-    for (uint32_t i = 0; i < kUnits / 2; ++i) add_and_store(pair_of(sums, i, share_.rank), received[place(i) * 128]);
-  }
-
  private:
   struct Bias {
     Element upper, lower;  ///< of the thread's two rows in a row tile
@@ -105,11 +87,6 @@ class Epilogue {
     p.has_kept = kept < kUnits;
     p.has_given = (kept ^ 1) < kUnits;
     return p;
-  }
-
-  /// The pair's place among those that cross between CTAs: a pair lies within a row tile there.
-  CUSYNC_DEVICE uint32_t place(uint32_t pair) const {
-    return Sum::row_tile(pair / (kBlocks / 2), group_) * (kBlocks / 2) + pair % (kBlocks / 2);
   }
 
   /// The thread's row in its i-th row tile; the other one is 8 below.
@@ -147,8 +124,8 @@ class Epilogue {
   }
 
   CUSYNC_DEVICE void put(float value, uint32_t feature, uint32_t token) const {
-    if (feature >= share_.count || token >= p_.m) return;
-    uint64_t const at = uint64_t(token) * stage_.features + share_.first + feature;
+    if (feature >= share_.count || token >= tokens_.count) return;
+    uint64_t const at = uint64_t(tokens_.first + token) * stage_.features + share_.first + feature;
     if (stage_.residual) value += float(static_cast<Element const*>(stage_.residual)[at]);
     static_cast<Element*>(stage_.d)[at] = Element(value);
   }
@@ -157,22 +134,10 @@ class Epilogue {
   Stage const& stage_;
   Share const& share_;
   Shared const& shared_;
+  Tokens const tokens_;
   uint32_t group_;
   Bias bias_[Tiles];
 };
-
-/// Announces what the other CTA will send in this stage. One thread.
-template <int Width>
-CUSYNC_DEVICE void expect_exchange(Stage const& stage, Shared const& shared) {
-  ptx::mbarrier_arrive_expect_tx(shared.exchange_full(), stage.row_tiles * (Width / 16) * kUnitBytes);
-}
-
-/// Tells the other CTA that what it sent is read. All math threads; a CTA's warps arrive one by one.
-CUSYNC_DEVICE void release_exchange(Share const& share, Shared const& shared) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0)
-    ptx::mbarrier_arrive_release_cluster(ptx::mapa_shared_cluster(shared.exchange_empty(), share.rank ^ 1));
-}
 
 /// After all stores of the stage: one post to every 64-wide column tile that this worker owns some of. All math threads.
 CUSYNC_DEVICE void post_stage(Params const& p, Stage const& stage, Share const& share) {

@@ -10,13 +10,18 @@ namespace cusync::kernels::decode {
 
 inline constexpr uint32_t kSharedLimit = 227 * 1024;
 
-/// Slots of the activation ring unless a caller says otherwise: enough tiles on their way to hide the L2's latency. A CTA
-/// that takes every other chunk has as many weights for half of the tiles.
-constexpr uint32_t default_slots(uint32_t width, uint32_t split) {
-  return width == 8 ? 32 : width == 16 ? 24 : width == 32 ? (split == 2 ? 12 : 16) : (split == 2 ? 8 : 12);
-}
+/// What suits a kernel unless a caller says otherwise, as measured on an H200: slots of activations enough to hide the
+/// L2's latency, weights in flight enough to fill the memory's.
+struct Defaults {
+  uint32_t slots, chunk, in_flight, ahead;
+};
 
-inline constexpr uint32_t kDefaultChunk = 32 * 1024, kDefaultInFlight = 96 * 1024, kDefaultAhead = 48 * 1024;
+constexpr Defaults defaults(uint32_t width, uint32_t split) {
+  constexpr uint32_t kKiB = 1024;
+  if (split == 2) return {width == 64 ? 8u : 12u, 48 * kKiB, 128 * kKiB, 96 * kKiB};
+  if (width <= 16) return {width == 8 ? 12u : 16u, 48 * kKiB, 128 * kKiB, 48 * kKiB};
+  return {width == 32 ? 16u : 12u, 32 * kKiB, 96 * kKiB, 48 * kKiB};
+}
 
 inline uint32_t or_default(uint32_t value, uint32_t otherwise) { return value ? value : otherwise; }
 
@@ -36,9 +41,7 @@ inline uint32_t exchange_bytes(Params const& p, uint32_t width) {
   for (uint32_t s = 0; s < p.stage_count; ++s) {
     uint32_t const units = p.stages[s].row_tiles * width / 8;
     uint32_t crossing = 0;
-    if (p.split == 2)
-      crossing = units / 2;
-    else if (takes_turns(p.stages[s].row_tiles, width, p.split))
+    if (takes_turns(p.stages[s].row_tiles, width))
       crossing = 2 * exchange_units(units);  // both directions
     if (crossing > most) most = crossing;
   }
@@ -52,7 +55,7 @@ inline bool plan_shared(Params& p, cusync_decode_args const& args, uint32_t widt
     Stage const& stage = p.stages[s];
     if (stage.chunk_bytes > largest) largest = stage.chunk_bytes;
     // The last row tile of a chunk at the ring's end reads past it, no farther than this.
-    uint32_t const past = stage.row_tiles * 64 * kRowBytes;
+    uint32_t const past = (stage.row_tiles * 64 - stage.rows) * kRowBytes;
     if (past > reach) reach = past;
   }
   uint32_t const slots = p.activation_slots * width * kRowBytes, exchange = exchange_bytes(p, width);
@@ -170,15 +173,16 @@ int32_t create(cusync_decode_args const& args, cusync_decode** out) {
 
   Params p{};
   p.stage_count = args.stage_count, p.m = args.m, p.split = Split, p.workers = Divisor::of(args.workers);
-  p.activation_slots = or_default(args.activation_slots, default_slots(Width, Split));
-  p.in_flight_bytes = or_default(args.in_flight_bytes, kDefaultInFlight);
-  p.ahead_bytes = or_default(args.ahead_bytes, kDefaultAhead);
+  constexpr Defaults kOtherwise = defaults(Width, Split);
+  p.activation_slots = or_default(args.activation_slots, kOtherwise.slots);
+  p.in_flight_bytes = or_default(args.in_flight_bytes, kOtherwise.in_flight);
+  p.ahead_bytes = or_default(args.ahead_bytes, kOtherwise.ahead);
   p.stream_only = args.stream_only;
   p.epochs = args.epochs, p.timeout_ns = args.timeout_ns, p.report = args.report, p.trace = args.trace;
   p.delays = args.delays;
   p.limit_ns = 4 * (args.timeout_ns ? args.timeout_ns : kDefaultTimeoutNs);
   for (uint32_t s = 0; s < args.stage_count; ++s)
-    if (!plan_stage(p.stages[s], args.stages[s], args.workers, or_default(args.chunk_bytes, kDefaultChunk)))
+    if (!plan_stage(p.stages[s], args.stages[s], args.workers, or_default(args.chunk_bytes, kOtherwise.chunk)))
       return CUSYNC_ERROR_NOT_BUILT;
   if (!plan_shared(p, args, Width)) return CUSYNC_ERROR_BAD_ARGUMENT;
   couple(p, args);

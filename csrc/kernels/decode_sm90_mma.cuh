@@ -153,31 +153,13 @@ CUSYNC_DEVICE void main_loop(Sums<Element, Width, Tiles, By>& sums, Params const
         for (; left > 0; --left, weights += block_bytes)
           sums.template multiply<1>(p, shared, group, weights, 0, at.slots);
       }
-      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.chunk_empty(at.ring.barrier), sums.kArrivals);
+      if (threadIdx.x % 32 == 0) release_chunk(p, shared, at.ring.barrier, sums.kArrivals);
       if (p.trace && threadIdx.x == 0 && i == 0)
         p.trace[blockIdx.x * p.stage_count + s].loaded = ptx::globaltimer();
     } else {
       at.slots.pass(blocks, p.activation_slots);
     }
     at.ring.pass(bytes);
-  }
-}
-
-/// The part of a warpgroup that has no row tile: it lets everything pass.
-CUSYNC_DEVICE void pass_stage(Params const& p, Shared const& shared, uint32_t s, MathPosition& at) {
-  Stage const& stage = p.stages[s];
-  Share const share = shared.share(s);
-#pragma unroll 1
-  for (uint32_t i = 0; i < share.chunks; ++i) {
-    at.ring.skip_for(stage.chunk_bytes, p.ring_bytes);
-    ptx::mbarrier_wait_parity_or_trap(shared.chunk_full(at.ring.barrier), at.ring.parity, p.limit_ns);
-    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.chunk_empty(at.ring.barrier));
-    for (uint32_t b = share.blocks_of(i, 1u << stage.chunk_shift); b > 0; --b) {
-      ptx::mbarrier_wait_parity_or_trap(shared.slot_full(at.slots.slot), at.slots.parity, p.limit_ns);
-      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.slot_empty(at.slots.slot));
-      at.slots.pass(1, p.activation_slots);
-    }
-    at.ring.pass(stage.chunk_bytes);
   }
 }
 

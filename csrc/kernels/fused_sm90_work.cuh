@@ -72,7 +72,7 @@ CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::Shared
     if (first) ptx::griddepcontrol_wait();
     if (stage.stage.delays.limit_ns)
       delay(stage.stage.delays, DelayAt::kItem, first ? __ldcg(params.epochs + cta) : epoch, next.stage, cta, index);
-    if (next.valid && !waits && lane == 0) ptx::st_release_cta_shared(&shared.ready, done + count);
+    if (next.valid && !waits && lane == 0) ptx::atom_release_cta_shared_exch(&shared.ready, done + count);
     if (first) {
       // After the first operands are on their way: reading the epoch takes as long as loading them.
       epoch = __ldcg(params.epochs + cta);  // past the L1 cache, which may be older than the kernel before

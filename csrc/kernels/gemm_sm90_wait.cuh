@@ -73,7 +73,7 @@ CUSYNC_DEVICE void wait_for_tile_operands(Stage const& stage, TileRange const& i
         order_reads<ReadBy::kTma>();
         __syncwarp();
         delay(stage.delays, DelayAt::kLoads, item.epoch, stage.index, item.m, item.n + base + prefix);
-        if (lane == 0) ptx::st_release_cta_shared(ready, done + base - item.k_begin + prefix);
+        if (lane == 0) ptx::atom_release_cta_shared_exch(ready, done + base - item.k_begin + prefix);
         published = prefix;
         pause = 16;
       }
@@ -101,7 +101,7 @@ class ReadyReader {
   /// Whether k-block k of the present tile may be loaded. Reads the word only when what it saw last is not enough.
   CUSYNC_DEVICE bool is_ready(uint32_t k) {
     uint32_t const need = done_ + k + 1;
-    if (!reached(seen_, need)) seen_ = ptx::ld_acquire_cta_shared(word_);
+    if (!reached(seen_, need)) seen_ = ptx::atom_acquire_cta_shared_read(word_);
     return reached(seen_, need);
   }
 

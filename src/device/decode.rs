@@ -130,8 +130,6 @@ pub struct DecodeTuning {
     pub in_flight_bytes: u32,
     /// The same while the ring fills with the weights of a stage that still waits.
     pub ahead_bytes: u32,
-    /// Weights brought into the L2 while the ring is full; 1 turns it off.
-    pub prefetch_bytes: u32,
 }
 
 /// What a chain keeps from run to run. Chains that share it must not run at the same time; on one stream they do not,
@@ -167,11 +165,11 @@ pub struct DecodeArgs {
     pub name: String,
     /// `CUSYNC_F16` or `CUSYNC_BF16`.
     pub element: u32,
-    /// Tokens, at most 64.
+    /// Tokens, at most 64 for each CTA of a worker.
     pub m: u32,
-    /// Tokens of the MMA: 8, 16, 32 or 64; 0: the least that holds `m`.
+    /// Tokens of a CTA: 8, 16, 32 or 64; 0: the least that suffices.
     pub width: u32,
-    /// CTAs of a worker: 1, or 2 that share its k-blocks, for 32 and 64 tokens.
+    /// CTAs of a worker: 1, or 2 that share its tokens, where the width is at least 16.
     pub split: u32,
     /// Producers before consumers.
     pub stages: Vec<DecodeStage>,
@@ -293,7 +291,6 @@ impl DecodeArgs {
             activation_slots: self.tuning.activation_slots,
             in_flight_bytes: self.tuning.in_flight_bytes,
             ahead_bytes: self.tuning.ahead_bytes,
-            prefetch_bytes: self.tuning.prefetch_bytes,
             starve: u32::from(self.mode == DecodeMode::Starve),
             skip_waits: u32::from(self.mode == DecodeMode::SkipWaits),
             stream_only: u32::from(self.mode == DecodeMode::StreamOnly),

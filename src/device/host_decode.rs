@@ -35,9 +35,9 @@ impl WeightLayout {
         }
     }
 
-    /// The k-blocks in the order in which a CTA's weights are brought in chunks of about `chunk_bytes`, and in which its
-    /// activations are; `split` CTAs share a worker.
-    pub fn order(&self, split: u32, chunk_bytes: u32, cta: u32) -> (Vec<u32>, Vec<u32>) {
+    /// The k-blocks in the order in which a worker's weights are brought in chunks of about `chunk_bytes`, and in which its
+    /// activations are.
+    pub fn order(&self, chunk_bytes: u32, worker: u32) -> (Vec<u32>, Vec<u32>) {
         let walk = |by_chunks: u32| {
             let mut blocks = vec![0; self.k.div_ceil(64) as usize];
             // SAFETY: arithmetic that writes no more than the capacity.
@@ -47,9 +47,8 @@ impl WeightLayout {
                     self.k,
                     self.n,
                     self.workers,
-                    split,
                     chunk_bytes,
-                    cta,
+                    worker,
                     by_chunks,
                     blocks.as_mut_ptr(),
                     blocks.len() as u32,
@@ -143,23 +142,18 @@ mod tests {
         for (n, k) in
             [(6144, 12288), (12288, 6144), (8192, 2752), (2752, 8192), (2744, 344), (72, 8), (1000, 520)]
         {
-            for (split, workers) in [(1, 132), (2, 66), (1, 7), (2, 3), (1, 1)] {
-                for chunk_bytes in [1, 12 << 10, 32 << 10] {
+            for workers in [132, 66, 7, 3, 1] {
+                for chunk_bytes in [1, 12 << 10, 32 << 10, 48 << 10] {
                     for gated in [false, true] {
                         let layout = WeightLayout { gated, k, n, workers };
                         for worker in 0..workers {
-                            let mut seen = Vec::new();
-                            for rank in 0..split {
-                                let (weights, activations) =
-                                    layout.order(split, chunk_bytes, worker * split + rank);
-                                assert_eq!(weights, activations, "{layout:?} split {split} worker {worker}");
-                                seen.extend(weights);
-                            }
-                            seen.sort_unstable();
+                            let (mut weights, activations) = layout.order(chunk_bytes, worker);
+                            assert_eq!(weights, activations, "{layout:?} worker {worker}");
+                            weights.sort_unstable();
                             let owns = base(n, workers, worker) < base(n, workers, worker + 1);
                             let want: Vec<u32> =
                                 if owns { (0..k.div_ceil(64)).collect() } else { Vec::new() };
-                            assert_eq!(seen, want, "{layout:?} split {split} worker {worker}");
+                            assert_eq!(weights, want, "{layout:?} worker {worker}");
                         }
                     }
                 }

@@ -767,8 +767,6 @@ pub struct cusync_decode_args {
     pub in_flight_bytes: u32,
     #[doc = "< the same while the ring fills with weights of a stage that still waits"]
     pub ahead_bytes: u32,
-    #[doc = "< weights brought into the L2 while the ring is full; 1 turns it off"]
-    pub prefetch_bytes: u32,
     #[doc = "< 1: no stage posts (tests)"]
     pub starve: u32,
     #[doc = "< 1: no stage waits (timing only: results are then meaningless)"]
@@ -785,7 +783,7 @@ pub struct cusync_decode_args {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_decode_args"][::std::mem::size_of::<cusync_decode_args>() - 120usize];
+    ["Size of cusync_decode_args"][::std::mem::size_of::<cusync_decode_args>() - 112usize];
     ["Alignment of cusync_decode_args"][::std::mem::align_of::<cusync_decode_args>() - 8usize];
     ["Offset of field: cusync_decode_args::element"]
         [::std::mem::offset_of!(cusync_decode_args, element) - 0usize];
@@ -814,22 +812,20 @@ const _: () = {
         [::std::mem::offset_of!(cusync_decode_args, in_flight_bytes) - 60usize];
     ["Offset of field: cusync_decode_args::ahead_bytes"]
         [::std::mem::offset_of!(cusync_decode_args, ahead_bytes) - 64usize];
-    ["Offset of field: cusync_decode_args::prefetch_bytes"]
-        [::std::mem::offset_of!(cusync_decode_args, prefetch_bytes) - 68usize];
     ["Offset of field: cusync_decode_args::starve"]
-        [::std::mem::offset_of!(cusync_decode_args, starve) - 72usize];
+        [::std::mem::offset_of!(cusync_decode_args, starve) - 68usize];
     ["Offset of field: cusync_decode_args::skip_waits"]
-        [::std::mem::offset_of!(cusync_decode_args, skip_waits) - 76usize];
+        [::std::mem::offset_of!(cusync_decode_args, skip_waits) - 72usize];
     ["Offset of field: cusync_decode_args::stream_only"]
-        [::std::mem::offset_of!(cusync_decode_args, stream_only) - 80usize];
+        [::std::mem::offset_of!(cusync_decode_args, stream_only) - 76usize];
     ["Offset of field: cusync_decode_args::timeout_ns"]
-        [::std::mem::offset_of!(cusync_decode_args, timeout_ns) - 88usize];
+        [::std::mem::offset_of!(cusync_decode_args, timeout_ns) - 80usize];
     ["Offset of field: cusync_decode_args::report"]
-        [::std::mem::offset_of!(cusync_decode_args, report) - 96usize];
+        [::std::mem::offset_of!(cusync_decode_args, report) - 88usize];
     ["Offset of field: cusync_decode_args::trace"]
-        [::std::mem::offset_of!(cusync_decode_args, trace) - 104usize];
+        [::std::mem::offset_of!(cusync_decode_args, trace) - 96usize];
     ["Offset of field: cusync_decode_args::delays"]
-        [::std::mem::offset_of!(cusync_decode_args, delays) - 112usize];
+        [::std::mem::offset_of!(cusync_decode_args, delays) - 104usize];
 };
 impl Default for cusync_decode_args {
     fn default() -> Self {
@@ -1027,9 +1023,8 @@ unsafe extern "C" {
         k: u32,
         n: u32,
         workers: u32,
-        split: u32,
         chunk_bytes: u32,
-        cta: u32,
+        worker: u32,
         by_chunks: u32,
         blocks: *mut u32,
         capacity: u32,

@@ -24,7 +24,7 @@ fn assert_runs_right(gpu: &Gpu, model: &Model, m: u32, element: u32) {
 
 /// CTAs that a worker may have.
 fn splits(m: u32) -> std::ops::RangeInclusive<u32> {
-    if m > 16 { 1..=2 } else { 1..=1 }
+    if m > 64 { 2..=2 } else { 1..=2 }
 }
 
 fn assert_split_runs_right(gpu: &Gpu, model: &Model, (m, split): (u32, u32), element: u32) {
@@ -55,7 +55,7 @@ fn assert_split_runs_right(gpu: &Gpu, model: &Model, (m, split): (u32, u32), ele
 #[test]
 fn mlps_are_right() {
     let Some(gpu) = hopper() else { return };
-    let sizes: &[u32] = if quick() { &[1, 37] } else { &[1, 3, 8, 16, 17, 32, 37, 64] };
+    let sizes: &[u32] = if quick() { &[1, 37] } else { &[1, 3, 8, 16, 17, 32, 37, 64, 65, 100, 128] };
     for model in models() {
         for &m in sizes {
             for element in [ffi::CUSYNC_F16, ffi::CUSYNC_BF16] {
@@ -103,7 +103,7 @@ fn ragged() -> Vec<Model> {
 fn ragged_chains_are_right() {
     let Some(gpu) = hopper() else { return };
     for model in ragged() {
-        for m in [1, 3, 8, 16, 17, 32, 37, 64] {
+        for m in [1, 3, 8, 16, 17, 32, 37, 64, 65, 128] {
             for element in [ffi::CUSYNC_F16, ffi::CUSYNC_BF16] {
                 assert_runs_right(&gpu, &model, m, element);
             }
@@ -120,7 +120,8 @@ fn many_rows_are_right_or_refused() {
         for m in [5, 12, 32, 64] {
             assert_split_runs_right(&gpu, &model, (m, 1), ffi::CUSYNC_F16);
         }
-        let rig = Rig::new(&gpu.device, &model, (64, 2), ffi::CUSYNC_F16, 1);
+        assert_split_runs_right(&gpu, &model, (5, 1), ffi::CUSYNC_BF16);
+        let rig = Rig::new(&gpu.device, &model, (128, 2), ffi::CUSYNC_F16, 1);
         let refused = cusync::device::Decode::new(&gpu.device, rig.args(0));
         assert!(matches!(refused, Err(cusync::device::Error::NotBuilt(_))), "{n}: {refused:?}");
     }
@@ -201,7 +202,7 @@ fn a_starved_stage_is_reported() {
 fn decode_timeline() {
     let Some(gpu) = hopper() else { return };
     for model in models() {
-        for (m, split) in [(8, 1), (64, 1), (64, 2)] {
+        for (m, split) in [(8, 1), (64, 1), (64, 2), (128, 2)] {
             let rig = Rig::new(&gpu.device, &model, (m, split), ffi::CUSYNC_F16, SETS);
             let records = rig.trace(SETS - 1, DecodeTuning::default());
             let origin = records.iter().map(|r| r.begin).min().expect("there are workers");
@@ -238,7 +239,7 @@ const SETS: usize = 4;
 fn decode_speed() {
     let Some(gpu) = hopper() else { return };
     for model in models() {
-        for (m, split) in [(1, 1), (8, 1), (16, 1), (32, 1), (32, 2), (64, 1), (64, 2)] {
+        for (m, split) in [(1, 1), (8, 1), (16, 1), (32, 1), (32, 2), (64, 1), (64, 2), (100, 2), (128, 2)] {
             let rig = Rig::new(&gpu.device, &model, (m, split), ffi::CUSYNC_F16, SETS);
             let time = |mode| {
                 let chains: Vec<_> = (0..SETS).map(|s| rig.chain(s, DecodeTuning::default(), mode)).collect();
@@ -276,32 +277,25 @@ fn decode_speed() {
 fn every_tuning_is_right() {
     let Some(gpu) = hopper() else { return };
     let kib = |n: u32| n * 1024;
-    let small = DecodeTuning { ring_bytes: kib(100), in_flight_bytes: kib(72), ..DecodeTuning::default() };
     for model in models() {
-        let sizes = [(8, 1), (32, 1), (32, 2), (64, 1), (64, 2)];
-        for &(m, split) in if quick() { &sizes[..1] } else { &sizes } {
+        for &(m, split) in
+            if quick() { &[(8, 1)][..] } else { &[(1, 1), (8, 1), (32, 1), (32, 2), (64, 2), (128, 2)] }
+        {
             let rig = Rig::new(&gpu.device, &model, (m, split), ffi::CUSYNC_F16, SETS);
-            let mut points = vec![DecodeTuning { prefetch_bytes: 1, ..DecodeTuning::default() }, small];
-            points.extend(
-                [32, 128, 256].map(|n| DecodeTuning { prefetch_bytes: kib(n), ..DecodeTuning::default() }),
-            );
-            for chunk in [8, 12, 16, 24] {
-                for in_flight in [48, 64, 72, 96, 128] {
-                    for ahead in [12, 24, 48, 96] {
-                        for slots in [8, 12, 16, 24, 32] {
-                            // The activation ring's default and its neighbours are swept at one point of the rest.
-                            let at_default = (chunk, in_flight, ahead) == (12, 72, 24);
-                            if slots != 8 && (!at_default || slots * m.next_multiple_of(8) > 1024) {
-                                continue;
-                            }
-                            points.push(DecodeTuning {
-                                chunk_bytes: kib(chunk),
-                                in_flight_bytes: kib(in_flight),
-                                ahead_bytes: kib(ahead),
-                                activation_slots: if at_default { slots } else { 0 },
-                                ..DecodeTuning::default()
-                            });
-                        }
+            let small = DecodeTuning { ring_bytes: kib(100), ..DecodeTuning::default() };
+            let slots =
+                [8, 12, 16, 24, 32].into_iter().filter(|slots| slots * m.next_multiple_of(8) / split <= 1024);
+            let mut points = vec![DecodeTuning::default(), small];
+            points.extend(slots.map(|n| DecodeTuning { activation_slots: n, ..DecodeTuning::default() }));
+            for chunk in [8, 12, 16, 24, 32, 48] {
+                for in_flight in [48, 64, 80, 96, 128, 160] {
+                    for ahead in [24, 48, 96, 160] {
+                        points.push(DecodeTuning {
+                            chunk_bytes: kib(chunk),
+                            in_flight_bytes: kib(in_flight),
+                            ahead_bytes: kib(ahead),
+                            ..DecodeTuning::default()
+                        });
                     }
                 }
             }
@@ -312,23 +306,29 @@ fn every_tuning_is_right() {
                 rig.launch(&chains[0], false);
                 rig.synchronize("tuning");
                 rig.assert_right(&format!("{tuning:?}"));
-                timed.push((rig.time(&chains, false), rig.time(&chains, true), tuning));
+                let limit: Vec<_> = (0..SETS).map(|s| rig.chain(s, tuning, DecodeMode::StreamOnly)).collect();
+                timed.push((
+                    rig.time(&chains, false),
+                    rig.time(&chains, true),
+                    tuning,
+                    rig.time(&limit, true),
+                ));
             }
             for programmatic in [false, true] {
-                let of = |t: &(f64, f64, DecodeTuning)| if programmatic { t.1 } else { t.0 };
+                let of = |t: &(f64, f64, DecodeTuning, f64)| if programmatic { t.1 } else { t.0 };
                 timed.sort_by(|a, b| of(a).total_cmp(&of(b)));
-                for point in timed.iter().take(6).chain(timed.last()) {
+                for point in timed.iter().take(8).chain(timed.last()) {
                     let t = point.2;
                     println!(
-                        "tuning {:<10} M {m:>2} split {split} programmatic {programmatic}: {:6.2} us  chunk {:>5} in flight {:>6} \
-                         ahead {:>5} slots {} prefetch {} ring {}",
+                        "tuning {:<10} M {m:>2} split {split} programmatic {programmatic}: {:6.2} us (read limit {:6.2})  chunk {:>5} \
+                         in flight {:>6} ahead {:>6} slots {} ring {}",
                         model.name,
                         of(point),
+                        point.3,
                         t.chunk_bytes,
                         t.in_flight_bytes,
                         t.ahead_bytes,
                         t.activation_slots,
-                        t.prefetch_bytes,
                         t.ring_bytes
                     );
                 }

@@ -153,7 +153,7 @@ impl Rig {
             name: self.model.name.into(),
             element: self.element,
             m: self.m,
-            width: if self.split == 2 { self.m.next_multiple_of(32) } else { 0 },
+            width: 0,
             split: self.split,
             stages: self.model.layers.iter().enumerate().map(stage).collect(),
             memory: self.memory.clone(),
@@ -254,7 +254,8 @@ impl Rig {
         };
         let zeroed = |len| DeviceBuffer::<f32>::zeroed(&self.device, len, "reference").expect("fits");
         let (want, sums) = (zeroed(self.tensors[i + 1].len()), zeroed(3));
-        helpers::reference_gemm(&args, &want, false, &self.stream).expect("the reference runs");
+        // Rounded as the layer's output is: rounding alone takes bf16 to the tolerance where outputs are few.
+        helpers::reference_gemm(&args, &want, true, &self.stream).expect("the reference runs");
         helpers::compare(&self.tensors[i + 1], &want, self.element, &sums, &self.stream).expect("compares");
         self.synchronize("reference");
         let mut host = [0f32; 3];

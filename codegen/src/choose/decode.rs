@@ -14,7 +14,12 @@ const NOMINAL_TILE: (u32, u32, u32) = (64, 128, 64);
 /// # Errors
 /// See [`decode_split`].
 pub fn decode(resolved: &Resolved, device: &Device) -> Result<Candidate, Diagnostic> {
-    decode_split(resolved, device, resolved.stages.first().map_or(1, |s| split_for(s.m)))
+    let split = resolved.stages.first().map_or(1, |s| split_for(s.m));
+    // A share of two CTAs has twice the rows, which may be more than they have room for.
+    decode_split(resolved, device, split).or_else(|refused| match split {
+        1 => Err(refused),
+        _ => decode_split(resolved, device, 1).map_err(|_| refused),
+    })
 }
 
 /// The decode kernel whose workers are `split` CTAs.
@@ -26,7 +31,7 @@ pub fn decode_split(resolved: &Resolved, device: &Device, split: u32) -> Result<
     let refuse = |why: String| {
         Diagnostic::new("no-kernel", format!("no decode kernel runs this chain: {why}")).help(format!(
             "it takes a chain of GEMMs with constant weights and at most {} rows",
-            WIDTHS[WIDTHS.len() - 1]
+            WIDTHS[WIDTHS.len() - 1] * 2
         ))
     };
     if device.arch != 90 {
@@ -45,7 +50,7 @@ pub fn decode_split(resolved: &Resolved, device: &Device, split: u32) -> Result<
         decision: match plan.split {
             1 => format!("{} CTAs, each with an equal share of every stage's columns", plan.workers),
             split => format!(
-                "{} workers of {split} CTAs that share k, each with an equal share of every stage's columns",
+                "{} workers of {split} CTAs that share the tokens, each with an equal share of every stage's columns",
                 plan.workers
             ),
         },

@@ -1,8 +1,8 @@
 //! The plan of a decode kernel: few tokens, so the weights are everything, and each worker streams an equal share of every
 //! stage's weights.
 //!
-//! A share is a range of output columns over all of k. A worker is a CTA, or a cluster of two that take every other part of
-//! k, exchange sums, and finish every other block of 8 tokens each: so an SM reads half of the activations. The columns of a
+//! A share is a range of output columns over all of k. A worker is a CTA, or a cluster of two that take half of the tokens
+//! each and bring half of the weights each, for both: so an SM reads half of the activations. The columns of a
 //! stage's output are announced in column tiles of [`COLUMN_TILE`]: every CTA adds one to the slot of each column tile that
 //! its share meets, and CTAs of a later stage load the activations by k-tiles of the same width, each when its slot has had
 //! the posts of all its owners.
@@ -16,7 +16,7 @@ use crate::graph::{Graph, Op, OperandKind, Stage, StageId};
 
 /// Width of the column tiles that slots stand for, and of the k-tiles that consumers wait for.
 pub const COLUMN_TILE: u32 = 64;
-/// Tokens on the N side of one WGMMA, by kernel; a plan takes the least that holds its own.
+/// Tokens on the N side of one WGMMA, by kernel; a plan takes the least that holds those of a CTA.
 pub const WIDTHS: [u32; 4] = [8, 16, 32, 64];
 /// Stages of a decode kernel (`CUSYNC_MAX_DECODE_STAGES`).
 pub const MAX_STAGES: usize = 8;
@@ -29,9 +29,9 @@ const MAX_ROW_TILES: u32 = 4;
 pub struct Decode {
     /// Shares.
     pub workers: u32,
-    /// CTAs of a worker: 1, or 2 that share k.
+    /// CTAs of a worker: 1, or 2 that share the tokens.
     pub split: u32,
-    /// Tokens of the kernel, of [`WIDTHS`].
+    /// Tokens of a CTA, of [`WIDTHS`].
     pub width: u32,
     /// By stage.
     pub stages: Vec<DecodeStage>,
@@ -99,29 +99,25 @@ pub(crate) fn is_read(graph: &Graph, stage: StageId) -> bool {
     graph.stages.iter().any(|s| producer_of(graph, s) == Some(stage))
 }
 
-/// Rows of weights that the widest share spans in shared memory. Gate and up rows come in groups of 8 and 8.
+/// Rows of weights of the widest share.
 fn rows_of(stage: &Stage, workers: u32) -> u32 {
     let features = stage.n.div_ceil(workers.max(1));
-    match (&stage.op, features % 8) {
-        (Op::GatedGemm, 0) => features * 2,
-        (Op::GatedGemm, rest) => features / 8 * 16 + 8 + rest,
-        _ => features,
-    }
+    if stage.op == Op::GatedGemm { features * 2 } else { features }
 }
 
-/// The kernel's tokens for so many rows; `None` for more than any kernel takes.
-pub fn width_of(rows: u32) -> Option<u32> {
-    WIDTHS.into_iter().find(|width| rows <= *width)
+/// The kernel's tokens for so many rows when `split` CTAs share them; `None` for more than any kernel takes.
+pub fn width_of(rows: u32, split: u32) -> Option<u32> {
+    WIDTHS.into_iter().find(|width| splits(*width, split) && rows <= *width * split)
 }
 
-/// Why `workers` workers of a decode kernel cannot run a graph; `None` when they can.
-pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
+/// Why `workers` workers of `split` CTAs of a decode kernel cannot run a graph; `None` when they can.
+pub fn unfit(graph: &Graph, workers: u32, split: u32) -> Option<String> {
     if graph.stages.len() > MAX_STAGES {
         return Some(format!("{} stages; a decode kernel takes {MAX_STAGES}", graph.stages.len()));
     }
     for (s, stage) in graph.stages.iter().enumerate() {
-        if width_of(stage.m).is_none() {
-            let most = WIDTHS[WIDTHS.len() - 1];
+        if width_of(stage.m, split).is_none() {
+            let most = WIDTHS[WIDTHS.len() - 1] * split;
             return Some(format!("`{}` has {} rows; a decode kernel takes {most}", stage.name, stage.m));
         }
         let constant = |o: &crate::graph::Operand| match o.kind {
@@ -158,7 +154,7 @@ pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
 }
 
 /// CTAs of a worker that suit so many rows: from here on an SM is held up more by the activations that it reads than by
-/// the exchange of sums.
+/// going in step with another one.
 pub fn split_for(rows: u32) -> u32 {
     if rows > 32 { 2 } else { 1 }
 }
@@ -166,16 +162,16 @@ pub fn split_for(rows: u32) -> u32 {
 /// Equal shares for one CTA an SM, `split` to a worker.
 ///
 /// # Errors
-/// Why there is none: see [`unfit`]; or no kernel splits k in so many.
+/// Why there is none: see [`unfit`]; or no kernel has workers of so many CTAs.
 pub fn decode(graph: &Graph, device: &Device, split: u32) -> Result<Decode, String> {
     let workers = device.resident_clusters(split);
-    if let Some(why) = unfit(graph, workers) {
+    if !WIDTHS.into_iter().any(|width| splits(width, split)) {
+        return Err(format!("no kernel has workers of {split} CTAs"));
+    }
+    if let Some(why) = unfit(graph, workers, split) {
         return Err(why);
     }
-    let width = graph.stages.first().and_then(|s| width_of(s.m)).unwrap_or(WIDTHS[0]);
-    if !splits(width, split) {
-        return Err(format!("no kernel for {width} tokens has workers of {split} CTAs"));
-    }
+    let width = graph.stages.first().and_then(|s| width_of(s.m, split)).unwrap_or(WIDTHS[0]);
     let mut slots = 0;
     let stages = graph.stages.iter().enumerate().map(|(s, stage)| {
         let bounds: Vec<u32> = (0..=workers).map(|w| base(stage.n, workers, w)).collect();
@@ -190,9 +186,9 @@ pub fn decode(graph: &Graph, device: &Device, split: u32) -> Result<Decode, Stri
     Ok(Decode { workers, split, width, stages, predicted_us: predicted_us(graph, device) })
 }
 
-/// Whether there is a kernel for `width` tokens whose workers are `split` CTAs.
+/// Whether there is a kernel whose workers are `split` CTAs of `width` tokens.
 pub fn splits(width: u32, split: u32) -> bool {
-    WIDTHS.contains(&width) && (split == 1 || split == 2 && width >= 32)
+    WIDTHS.contains(&width) && (split == 1 || split == 2 && width >= 16)
 }
 
 /// The streams of weights one after the other, with a hand-off where a stage waits.

@@ -105,17 +105,24 @@ CUSYNC_DEVICE float rcp_approx_ftz(float x) {
 
 // ---- words in shared memory: CTA scope --------------------------------------------------------------------------
 
-CUSYNC_DEVICE uint32_t ld_acquire_cta_shared(uint32_t const* word) {
+// Atomic operations where a load and a store would do: checkers of races know that these synchronise.
+
+/// The word, acquiring what was done before it was set.
+CUSYNC_DEVICE uint32_t atom_acquire_cta_shared_read(uint32_t const* word) {
   uint32_t value;
-  asm volatile("ld.acquire.cta.shared.u32 %0, [%1];"
+  asm volatile("atom.acquire.cta.shared.or.b32 %0, [%1], 0;"
                : "=r"(value)
                : "r"(uint32_t(__cvta_generic_to_shared(word)))
                : "memory");
   return value;
 }
 
-CUSYNC_DEVICE void st_release_cta_shared(uint32_t* word, uint32_t value) {
-  asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(uint32_t(__cvta_generic_to_shared(word))), "r"(value)
+/// Sets the word, releasing what this thread has done.
+CUSYNC_DEVICE void atom_release_cta_shared_exch(uint32_t* word, uint32_t value) {
+  [[maybe_unused]] uint32_t old;
+  asm volatile("atom.release.cta.shared.exch.b32 %0, [%1], %2;"
+               : "=r"(old)
+               : "r"(uint32_t(__cvta_generic_to_shared(word))), "r"(value)
                : "memory");
 }
 
@@ -245,9 +252,17 @@ CUSYNC_DEVICE void cp_async_bulk_shared_evict_first(void* shared, void const* gl
       : "memory");
 }
 
-/// Brings `bytes` (a multiple of 16, like the address) into the L2; nothing tells when.
-CUSYNC_DEVICE void cp_async_bulk_prefetch_l2(void const* global, uint32_t bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
+/// The same into the shared memory of every CTA of the cluster whose bit in `ctas` is set, at the same place; each one's
+/// barrier, at the same place too, counts the bytes.
+CUSYNC_DEVICE void cp_async_bulk_shared_multicast_evict_first(void* shared, void const* global, uint32_t bytes,
+                                                              uint64_t* barrier, uint16_t ctas) {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
+      "[%0], [%1], %2, [%3], %4, %5;" ::"r"(uint32_t(__cvta_generic_to_shared(shared))),
+      "l"(global), "r"(bytes), "r"(uint32_t(__cvta_generic_to_shared(barrier))), "h"(ctas), "l"(policy)
+      : "memory");
 }
 
 /// Copies 16 bytes past the L1, or writes 16 zero bytes when not `valid` (the source is then not read).
@@ -273,17 +288,10 @@ CUSYNC_DEVICE uint32_t mapa_shared_cluster(void const* shared, uint32_t rank) {
   return remote;
 }
 
-/// Stores 16 bytes into another CTA's shared memory; `barrier`, there too, counts them when they have arrived.
-CUSYNC_DEVICE void st_async_shared_cluster(uint32_t remote, float4 value, uint32_t barrier) {
-  asm volatile(
-      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(remote),
-      "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w), "r"(barrier)
-      : "memory");
-}
-
-/// Arrives once at another CTA's barrier, releasing this thread's accesses to the cluster.
-CUSYNC_DEVICE void mbarrier_arrive_release_cluster(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+/// Arrives `count` times at a barrier of any CTA of the cluster, releasing this thread's accesses to the cluster.
+CUSYNC_DEVICE void mbarrier_arrive_release_cluster(uint32_t barrier, uint32_t count) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(barrier), "r"(count)
+               : "memory");
 }
 
 /// Waits until every thread of the cluster has come here; orders memory accesses.

@@ -44,7 +44,7 @@ fn bounds(c: &Candidate, decode: &Decode) -> Option<Refutation> {
         let message = format!("decode kernels are for sm_90a, and {} is sm_{}", c.device.name, c.device.arch);
         return pipeline(message);
     }
-    if let Some(why) = unfit(graph, workers) {
+    if let Some(why) = unfit(graph, workers, decode.split) {
         return pipeline(format!("no decode kernel runs this chain: {why}"));
     }
     if decode.stages.len() != graph.stages.len() || workers == 0 {
@@ -77,7 +77,7 @@ fn bounds(c: &Candidate, decode: &Decode) -> Option<Refutation> {
             format!("begins its slots at {}, the stages before it have {slot_base}", plan.slot_base)
         } else if plan.producer != producer_of(graph, stage) || plan.producer.is_some_and(|p| p.0 >= s) {
             format!("is said to read stage {:?}", plan.producer.map(|p| p.0))
-        } else if width_of(stage.m) != Some(decode.width) {
+        } else if width_of(stage.m, decode.split) != Some(decode.width) {
             format!("has {} rows, and the kernel is for {}", stage.m, decode.width)
         } else if !splits(decode.width, decode.split) {
             format!(
@@ -250,7 +250,7 @@ impl<'a> Run<'a> {
                     }
                     DecodeEvent::Load { stage, columns } => (*stage, columns, None),
                     DecodeEvent::Residual { stage, columns, tokens } => (*stage, columns, Some(*tokens)),
-                    DecodeEvent::Exchange { .. } | DecodeEvent::Store { .. } | DecodeEvent::Post { .. } => {
+                    DecodeEvent::InStep { .. } | DecodeEvent::Store { .. } | DecodeEvent::Post { .. } => {
                         continue;
                     }
                 };

@@ -46,8 +46,9 @@ pub enum DecodeEvent {
         /// Columns.
         columns: Range<u32>,
     },
-    /// Sends sums to another CTA and waits for that CTA's of the same stage.
-    Exchange {
+    /// Goes in step with another CTA, which brings half of the stage's weights: neither gets through the stage before the
+    /// other has come to this point of it.
+    InStep {
         /// The other CTA.
         with: u32,
     },
@@ -76,12 +77,12 @@ pub enum DecodeEvent {
     },
 }
 
-/// Every `of`-th block of 8 tokens, from block `index` on.
+/// The `index`-th of `of` equal parts of the tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tokens {
-    /// First block.
+    /// Which part.
     pub index: u32,
-    /// Distance to the next one; 1: all tokens.
+    /// Parts; 1: all tokens.
     pub of: u32,
 }
 
@@ -119,12 +120,11 @@ impl<'a> GeneratedDecode<'a> {
 
     fn load(&self, producer: StageId, cta: u32, warp: u32, f: &mut dyn FnMut(DecodeEvent)) {
         let (length, &Decode { workers, split, .. }) = (self.graph.stages[producer.0].n, self.decode);
-        let (worker, rank) = (cta / split, cta % split);
-        // The CTAs of a worker take k-tiles in turn. Workers begin at different ones and go around.
-        let tiles = (length.div_ceil(COLUMN_TILE) + split - 1 - rank) / split;
-        let start = base(tiles, workers, worker);
+        // Workers begin at different k-tiles and go around.
+        let tiles = length.div_ceil(COLUMN_TILE);
+        let start = base(tiles, workers, cta / split);
         for number in (warp..tiles).step_by(LOAD_WARPS as usize) {
-            let slot = (start + number) % tiles * split + rank;
+            let slot = (start + number) % tiles;
             let value = split * owners_of_tile(slot, length, workers);
             f(DecodeEvent::Wait { stage: producer, slot, value });
             let first = slot * COLUMN_TILE;
@@ -153,7 +153,7 @@ impl DecodeProgram for GeneratedDecode<'_> {
             return;
         }
         if split > 1 {
-            f(DecodeEvent::Exchange { with: cta ^ 1 });
+            f(DecodeEvent::InStep { with: cta ^ 1 });
         }
         let tokens = Tokens { index: rank, of: split };
         for operand in of_stage.operands.iter().filter(|o| o.kind == OperandKind::Residual) {

@@ -56,7 +56,7 @@ impl Run<'_> {
         };
         // By CTA: stage, warp, step.
         let mut at = vec![(0, 0, 0); self.decode.ctas() as usize];
-        // By stage and CTA: whether its sums are sent.
+        // By stage and CTA: whether it is in step.
         let mut given = vec![vec![false; at.len()]; stages];
         let mut moved = true;
         while std::mem::take(&mut moved) {
@@ -71,7 +71,7 @@ impl Run<'_> {
                         continue;
                     };
                     match event {
-                        DecodeEvent::Exchange { with } => {
+                        DecodeEvent::InStep { with } => {
                             given[*stage][cta] = true;
                             if !given[*stage].get(*with as usize).copied().unwrap_or(true) {
                                 break;
@@ -98,9 +98,9 @@ impl Run<'_> {
             at.iter().copied().enumerate().filter(|(_, (s, ..))| *s < stages).min_by_key(|(_, at)| *at)?;
         let (stage, slot) = match self.warps_of(s, cta).get(warp)?.events.get(step)? {
             DecodeEvent::Wait { stage, slot, .. } => (stage, slot),
-            DecodeEvent::Exchange { with } => {
+            DecodeEvent::InStep { with } => {
                 let message =
-                    format!("CTA {cta} waits in `{}` for the sums of CTA {with} for ever", self.name(s));
+                    format!("CTA {cta} waits in `{}` for the weights of CTA {with} for ever", self.name(s));
                 let place = at.get(*with as usize).map_or("nowhere", |at| self.name(at.0));
                 return Some(
                     refute(Obligation::Progress, s, message).fact(format!("CTA {with} stands in `{place}`")),
