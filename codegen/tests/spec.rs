@@ -46,7 +46,7 @@ fn every_shipped_spec_lowers_on_every_device_at_ragged_sizes() {
         for m in [1, 37, 200, 512, 1000, 4096] {
             let resolved = resolve(&text, &[("M", m)]);
             assert_eq!(resolved.name, stem, "a spec is named after its file");
-            for device in DEVICES {
+            for device in DEVICES.iter() {
                 let graph = graph(&resolved, &text, device);
                 assert!(!graph.dependences.is_empty());
                 for dependence in &graph.dependences {

@@ -183,8 +183,8 @@ struct PlanArgs {
     /// Replaces a dim's default; may be repeated
     #[arg(long = "dim", value_name = "NAME=VALUE", value_parser = dim)]
     dims: Vec<(String, u64)>,
-    /// GPU to plan for: h200, h100, a100, l40s
-    #[arg(long, value_name = "NAME", default_value = "h200")]
+    /// GPU to plan for: h200, h100, a100, l40s, rtx4090, or a file with a profile (codegen/profiles)
+    #[arg(long, value_name = "NAME or FILE", default_value = "h200")]
     device: String,
     /// How to run it
     #[arg(long, value_name = "NAME")]
@@ -314,17 +314,10 @@ impl TuneArgs {
 impl TargetArgs {
     fn resolve(self) -> Result<Target, Fault> {
         let TargetArgs { file, plan } = self;
-        let device = Device::named(&plan.device).ok_or_else(|| {
-            let names = || DEVICES.iter().map(|d| d.name);
-            let near = nearest(&plan.device, names()).map(|n| format!("did you mean `{n}`? "));
-            let all = names().collect::<Vec<_>>().join(", ");
-            Fault::input(format!("no device profile `{}`", plan.device))
-                .help(near.unwrap_or_default() + "profiles: " + &all)
-        })?;
         Ok(Target {
             source: Source::find(&file)?,
             dims: plan.dims,
-            device: device.clone(),
+            device: profile(&plan.device)?,
             executor: plan.executor.map(|e| match e {
                 ExecutorArg::Cpu => Executor::Cpu,
                 ExecutorArg::Serial => Executor::Serial,
@@ -334,4 +327,21 @@ impl TargetArgs {
             }),
         })
     }
+}
+
+/// The profile of a name, or in a file.
+pub(crate) fn profile(name: &str) -> Result<Device, Fault> {
+    if let Some(shipped) = Device::named(name) {
+        return Ok(shipped.clone());
+    }
+    if name.ends_with(".ron") {
+        let text = std::fs::read_to_string(name)
+            .map_err(|e| Fault::input(format!("cannot read the device profile {name}: {e}")))?;
+        return Device::from_ron(&text).map_err(|d| Fault::input(d.render(&text, name, false)));
+    }
+    let names = || DEVICES.iter().map(|d| d.name.as_str());
+    let near = nearest(name, names()).map(|n| format!("did you mean `{n}`? "));
+    let all = names().collect::<Vec<_>>().join(", ");
+    Err(Fault::input(format!("no device profile `{name}`"))
+        .help(near.unwrap_or_default() + "profiles: " + &all + ", or a file that ends in .ron"))
 }

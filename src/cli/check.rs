@@ -33,7 +33,7 @@ pub(crate) fn check(target: &Target) -> Result<CheckReport, Fault> {
         verdict: if proof.proved() { "proved" } else { "refuted" },
         pipeline: graph.name.clone(),
         dims: dims(graph),
-        device: target.device.name.into(),
+        device: target.device.name.clone(),
         executor: executor_name(executor),
         obligations: proof.obligations,
         schedule,

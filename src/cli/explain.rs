@@ -17,7 +17,7 @@ pub(crate) fn explain(target: &Target) -> Result<ExplainReport, Fault> {
     Ok(ExplainReport {
         pipeline: plan.graph().name.clone(),
         dims: dims(plan.graph()),
-        device: plan.device().name.into(),
+        device: plan.device().name.clone(),
         executor: executor_name(plan.executor()),
         start: match plan.start() {
             StartGuarantee::AllProducersStarted => {
@@ -94,7 +94,7 @@ pub(crate) fn edges(plan: &Plan) -> Vec<EdgeReport> {
 /// A plan's predicted times, where a model made its choices.
 pub(crate) fn predicted(plan: &Plan) -> Option<PredictionReport> {
     plan.predicted().map(|p| PredictionReport {
-        device: plan.device().name.into(),
+        device: plan.device().name.clone(),
         executor: executor_name(plan.executor()),
         serial_us: p.serial_us,
         synchronised_us: p.synchronised_us,

@@ -70,8 +70,8 @@ pub(crate) fn simulate(target: &Target) -> Result<SimulateReport, Fault> {
     Ok(SimulateReport {
         pipeline: graph.name.clone(),
         dims: dims(graph),
-        device: target.device.name.into(),
-        source: target.device.source.into(),
+        device: target.device.name.clone(),
+        source: target.device.source.clone(),
         chosen_for: executor_name(chosen_for),
         times,
     })

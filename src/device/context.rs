@@ -146,7 +146,7 @@ impl Device {
             _ => 80,
         };
         let named = |d: &&cusync_gen::device::Device| {
-            d.arch == arch && self.inner.name.to_lowercase().contains(&d.name.to_lowercase())
+            d.arch == arch && self.inner.name.to_lowercase().replace(' ', "").contains(&d.name.to_lowercase())
         };
         let shipped = DEVICES.iter().find(named).or_else(|| DEVICES.iter().find(|d| d.arch == arch))?;
         Some(cusync_gen::device::Device {

@@ -15,7 +15,7 @@ const MAX_ASSERTED: u32 = 4096;
 pub(super) struct View {
     name: String,
     element: &'static str,
-    device: &'static str,
+    device: String,
     executor: &'static str,
     start: &'static str,
     slot_count: u32,
@@ -105,7 +105,7 @@ impl View {
                 Element::F16 => "fp16",
                 Element::Bf16 => "bf16",
             },
-            device: plan.device().name,
+            device: plan.device().name.clone(),
             executor: match plan.executor() {
                 Executor::Cpu => "cpu",
                 Executor::Serial => "serial",

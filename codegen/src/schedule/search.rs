@@ -88,6 +88,8 @@ const fn balance(waves: u32, groups: u32, ramp_us: f64) -> Cutting {
 
 /// A stage of more waves than this, before the last, has little to gain by cuts.
 const MANY_WAVES: u32 = 4;
+/// Graphs of at most so many waves may do best without cuts in an order of their own.
+const FEW_WAVES: u32 = 8;
 
 /// The best of the strategies tried, among them the one that goes row by row and cuts nothing.
 pub(super) fn search(problem: &Problem, splits: bool) -> Attempt {
@@ -109,7 +111,9 @@ pub(super) fn search(problem: &Problem, splits: bool) -> Attempt {
     groups.push(most);
     for group in groups {
         best.consider(Strategy { group, cuttings: cuttings.clone() });
-        best.consider(Strategy { group, cuttings: vec![Cutting::None; last + 1] });
+        if problem.stages.iter().map(StageShape::tiles).sum::<u32>() <= FEW_WAVES * problem.workers {
+            best.consider(Strategy { group, cuttings: vec![Cutting::None; last + 1] });
+        }
     }
     if splits {
         // One stage after the other, from the last, which ends the schedule.

@@ -1,0 +1,82 @@
+//! The cost model of chain kernels.
+
+use serde::{Deserialize, Serialize};
+
+use crate::graph::{Activation, Op};
+
+/// What the list scheduler of the `fused` executor reckons with. Sizes of tiles are those of one CTA; times that are said
+/// to be of an area are of a tile of 128 x 256 and scale with its area.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct CostModel {
+    /// Dense rate of one SM among many busy ones at the best tile shape, TFLOP/s.
+    pub sm_tflops: f64,
+    /// What a tile shape reaches of that rate, and its epilogue; for a shape that is not listed, [`CostModel::other`].
+    pub rates: Vec<TileRate>,
+    /// See [`CostModel::rates`]; its epilogue is of an area.
+    pub other: TileRate,
+    /// Streaming read bandwidth of the device, TB/s.
+    pub read_tbs: f64,
+    /// Share of the shorter of arithmetic and traffic that the longer one does not hide.
+    pub unhidden: f64,
+    /// From the launch to the first copy of a worker, microseconds, where the run before ends while this one begins.
+    pub launch_us: f64,
+    /// From the first copy of a worker, or of a k-block that had to wait, to its multiplication, microseconds. Copies of an
+    /// item that need not wait are under way while the one before is computed.
+    pub fill_us: f64,
+    /// What a GELU adds to an epilogue, microseconds of an area.
+    pub gelu_us: f64,
+    /// What a gated activation adds to an epilogue, microseconds of an area.
+    pub gate_us: f64,
+    /// From the end of an epilogue until the tile is stored and posted, microseconds; the worker goes on meanwhile.
+    pub post_us: f64,
+    /// From a post until its waiter goes on, microseconds.
+    pub handoff_us: f64,
+    /// Leaving partial sums in a slab, microseconds of an area.
+    pub slab_write_us: f64,
+    /// Reading and adding a slab, microseconds of an area.
+    pub slab_read_us: f64,
+    /// Fewest k-blocks of a part of a split tile.
+    pub min_part: u32,
+    /// Most parts of a tile.
+    pub max_parts: u32,
+}
+
+/// See [`CostModel::rates`].
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct TileRate {
+    /// Rows and columns of the MMA tile.
+    pub tile: (u32, u32),
+    /// CTAs of a cluster, which share loads.
+    pub cluster: (u32, u32),
+    /// Share of the best shape's rate.
+    pub rate: f64,
+    /// From the last multiplication to the next item, where sums are only converted and stored, microseconds.
+    pub epilogue_us: f64,
+}
+
+impl CostModel {
+    /// What is reckoned with for a tile shape: its own entry, else [`CostModel::other`] with the epilogue of its area.
+    pub fn tile_rate(&self, tile: (u32, u32), cluster: (u32, u32)) -> TileRate {
+        let listed = self.rates.iter().find(|r| r.tile == tile && r.cluster == cluster);
+        let epilogue_us = self.other.epilogue_us * area(tile);
+        listed.copied().unwrap_or(TileRate { tile, cluster, epilogue_us, ..self.other })
+    }
+
+    /// From the last multiplication of a tile to the next item, microseconds.
+    pub fn epilogue_us(&self, op: &Op, tile: (u32, u32), cluster: (u32, u32)) -> f64 {
+        let extra = match op {
+            Op::Gemm { activation: Activation::GeluTanh } => self.gelu_us,
+            Op::Gemm { activation: Activation::Identity | Activation::Relu } => 0.0,
+            Op::GatedGemm => self.gate_us,
+            Op::Custom => 0.0,
+        };
+        self.tile_rate(tile, cluster).epilogue_us + extra * area(tile)
+    }
+}
+
+/// Of an MMA tile, over that of 128 x 256.
+fn area(tile: (u32, u32)) -> f64 {
+    f64::from(tile.0) * f64::from(tile.1) / (128.0 * 256.0)
+}

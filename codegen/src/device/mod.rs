@@ -1,0 +1,9 @@
+//! What a plan has to know of a GPU: its profile, and the kernels that are built for it.
+
+mod cost;
+mod kernels;
+mod profile;
+
+pub use cost::{CostModel, TileRate};
+pub use kernels::{FUSED_KERNELS, FusedKernel, KERNELS, KernelShape};
+pub use profile::{DEVICES, Device};

@@ -1,0 +1,203 @@
+//! Device profiles: RON files of numbers that choices, `progress` and predictions rest on.
+
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+
+use super::CostModel;
+use crate::diagnostic::{Diagnostic, Span};
+
+/// A device profile: the numbers that choices, `progress` and predictions rest on. Shipped ones are the files of
+/// `codegen/profiles`; others are read with [`Device::from_ron`] and written with [`Device::to_ron`].
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Device {
+    /// Short name, as `--device` takes it.
+    pub name: String,
+    /// Where the numbers come from.
+    pub source: String,
+    /// Whether they were measured on such a device; else they are scaled from public data.
+    pub measured: bool,
+    /// Kernel family: 80 or 90 (meaning sm_90a).
+    pub arch: u32,
+    /// Streaming multiprocessors.
+    pub sms: u32,
+    /// Shared memory that the CTAs of an SM can use together, bytes.
+    pub shared_per_sm: u32,
+    /// Dense fp16 rate with float32 accumulation in TFLOP/s: what a tile's main loop reaches, not the datasheet.
+    pub tflops: f64,
+    /// What one SM reaches alone, TFLOP/s: more than its share, because few busy SMs do not meet the power limit.
+    pub sm_tflops: f64,
+    /// Streaming read bandwidth, TB/s.
+    pub read_tbs: f64,
+    /// Boundary between dependent kernels of one stream, microseconds.
+    pub boundary_us: f64,
+    /// One semaphore hand-off, post to seen by the waiter, microseconds.
+    pub handoff_us: f64,
+    /// From the launch of a CTA to its first main-loop step, microseconds.
+    pub launch_us: f64,
+    /// Fill and drain of a tile's ring and its epilogue, microseconds.
+    pub tile_us: f64,
+    /// From the issue of a bulk or asynchronous copy to its arrival under load, microseconds.
+    pub load_latency_us: f64,
+    /// What a wait that is already satisfied costs a tile: next to nothing where a warp of its own waits ahead of the
+    /// loads, a pause of the ring where the main loop itself waits. Microseconds.
+    pub wait_us: f64,
+    /// Of the chain kernels of the `fused` executor.
+    pub fused: CostModel,
+}
+
+/// The profiles that ship, the first of which rendered files are planned for.
+pub static DEVICES: LazyLock<Vec<Device>> = LazyLock::new(|| {
+    let files = [
+        include_str!("../../profiles/h200.ron"),
+        include_str!("../../profiles/h100.ron"),
+        include_str!("../../profiles/a100.ron"),
+        include_str!("../../profiles/l40s.ron"),
+        include_str!("../../profiles/rtx4090.ron"),
+    ];
+    // A test reads each of them.
+    files.into_iter().filter_map(|text| Device::from_ron(text).ok()).collect()
+});
+
+impl Device {
+    /// Clusters of `ctas` CTAs, each of which fills an SM, that are resident at once while nothing else runs. A cluster
+    /// lies inside one of the at most 8 GPCs of a Hopper GPU, whose sizes differ from part to part and are even: pairs
+    /// always come out, of larger clusters this is the least.
+    pub fn resident_clusters(&self, ctas: u32) -> u32 {
+        const GPCS: u32 = 8;
+        match ctas {
+            0 => 0,
+            1 => self.sms,
+            2..=8 if self.arch >= 90 => {
+                let most_left = ctas - if ctas.is_multiple_of(2) { 2 } else { 1 };
+                self.sms.saturating_sub(GPCS * most_left) / ctas
+            }
+            _ => 0,
+        }
+    }
+
+    /// The shipped profile of that name.
+    pub fn named(name: &str) -> Option<&'static Device> {
+        DEVICES.iter().find(|d| d.name.eq_ignore_ascii_case(name))
+    }
+
+    /// What the list scheduler of the `fused` executor reckons with on this device.
+    pub fn cost_model(&self) -> CostModel {
+        self.fused.clone()
+    }
+
+    /// Reads a profile.
+    ///
+    /// # Errors
+    /// The place of the first fault: not RON, a field that is missing or unknown, or a number that no device has.
+    pub fn from_ron(text: &str) -> Result<Device, Diagnostic> {
+        let device: Device = ron::from_str(text).map_err(|error| {
+            let at = |p: ron::error::Position| offset(text, p.line, p.col);
+            let span = Span::new(at(error.span.start), at(error.span.end));
+            Diagnostic::new("bad-profile", format!("this is no device profile: {}", error.code))
+                .at(span, "here")
+                .help("start from a file of codegen/profiles, such as h200.ron")
+        })?;
+        match device.fault() {
+            None => Ok(device),
+            Some((field, fault)) => {
+                let begin = text.find(&format!("{field}:")).unwrap_or(0);
+                let message = format!("`{field}` {fault}");
+                Err(Diagnostic::new("bad-profile", message).at(Span::new(begin, begin + field.len()), "here"))
+            }
+        }
+    }
+
+    /// The profile as [`Device::from_ron`] reads it.
+    pub fn to_ron(&self) -> String {
+        // Serialising plain numbers, texts and lists into a string cannot fail.
+        ron::ser::to_string_pretty(self, ron::ser::PrettyConfig::new().struct_names(false))
+            .unwrap_or_default()
+    }
+
+    /// The first field that no device has so, and what is wrong with it.
+    fn fault(&self) -> Option<(&'static str, String)> {
+        if self.arch != 80 && self.arch != 90 {
+            return Some(("arch", format!("is {}; kernels are built for 80 and 90", self.arch)));
+        }
+        if self.sms == 0 || self.sms > 4096 {
+            return Some(("sms", format!("is {}; it has to be between 1 and 4096", self.sms)));
+        }
+        let c = &self.fused;
+        let rates = c.rates.iter().chain([&c.other]).map(|r| ("rate", r.rate));
+        let positive = [
+            ("tflops", self.tflops),
+            ("sm_tflops", self.sm_tflops),
+            ("read_tbs", self.read_tbs),
+            ("sm_tflops", c.sm_tflops),
+            ("read_tbs", c.read_tbs),
+        ];
+        let none = |(_, value): &(&str, f64)| !(value.is_finite() && *value > 0.0);
+        if let Some((field, value)) = positive.into_iter().chain(rates).find(none) {
+            return Some((field, format!("is {value}; it has to be more than 0")));
+        }
+        let times = [
+            ("boundary_us", self.boundary_us),
+            ("handoff_us", self.handoff_us),
+            ("launch_us", self.launch_us),
+            ("tile_us", self.tile_us),
+            ("load_latency_us", self.load_latency_us),
+            ("wait_us", self.wait_us),
+            ("unhidden", c.unhidden),
+            ("launch_us", c.launch_us),
+            ("fill_us", c.fill_us),
+            ("gelu_us", c.gelu_us),
+            ("gate_us", c.gate_us),
+            ("post_us", c.post_us),
+            ("handoff_us", c.handoff_us),
+            ("slab_write_us", c.slab_write_us),
+            ("slab_read_us", c.slab_read_us),
+        ];
+        let epilogues = c.rates.iter().chain([&c.other]).map(|r| ("epilogue_us", r.epilogue_us));
+        let negative = |(_, value): &(&str, f64)| !(value.is_finite() && *value >= 0.0);
+        let found = times.into_iter().chain(epilogues).find(negative);
+        found.map(|(field, value)| (field, format!("is {value}; it cannot be negative")))
+    }
+}
+
+/// The byte offset of a line and column, both from 1.
+fn offset(text: &str, line: usize, column: usize) -> usize {
+    let before: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
+    let rest = text.get(before..).unwrap_or("");
+    let within: usize = rest.chars().take(column.saturating_sub(1)).map(char::len_utf8).sum();
+    (before + within).min(text.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shipped_profile_is_read_and_says_where_it_comes_from() {
+        let names: Vec<&str> = DEVICES.iter().map(|d| d.name.as_str()).collect();
+        assert_eq!(names, ["h200", "h100", "a100", "l40s", "rtx4090"]);
+        for device in DEVICES.iter() {
+            assert_eq!(Device::from_ron(&device.to_ron()).expect("written and read"), *device);
+            assert_eq!(device.measured, !device.source.starts_with("public data"), "{}", device.source);
+        }
+    }
+
+    #[test]
+    fn a_faulty_profile_is_refused_with_its_place() {
+        let good = DEVICES[0].to_ron();
+        for (from, to, line, says) in [
+            ("arch: 90", "arch: 75", 5, "kernels are built for 80 and 90"),
+            ("sms: 132", "sms: 0", 6, "between 1 and 4096"),
+            ("sms: 132", "smz: 132", 6, "smz"),
+            ("sms: 132", "sms: many", 6, "Expected integer"),
+            ("boundary_us: ", "boundary_us: -", 11, "cannot be negative"),
+        ] {
+            let text = good.replacen(from, to, 1);
+            assert_ne!(text, good, "{from}");
+            let shown = Device::from_ron(&text).expect_err(says).render(&text, "profile", false);
+            assert!(shown.contains(says), "{shown}");
+            assert!(shown.contains(&format!("profile:{line}:")), "{shown}");
+        }
+    }
+}
