@@ -12,13 +12,24 @@ use cusync_gen::device::Device;
 use cusync_gen::graph::Element;
 use cusync_gen::policy::{Policy, WaitAt};
 
-const SMALL: &[(&str, u64)] = &[("H", 264), ("I", 520), ("K", 264), ("N", 392)];
+const SMALL: &[(&str, u64)] = &[
+    ("H", 264),
+    ("I", 520),
+    ("K", 264),
+    ("N", 392),
+    // Images of 9 x 9 pixels, 72 channels: no tile ends with a row, no k-block with a tap.
+    ("HW", 9),
+    ("C", 72),
+    // Heads of 40 columns.
+    ("E", 264),
+    ("D", 40),
+];
 
 /// Plans a spec with its dims made small.
 fn plan(source: &str, m: u64, element: Element, policy: Option<Policy>) -> Plan {
     let spec = cusync_gen::spec::parse(source, "test").expect("the spec is valid");
     let named: Vec<String> = spec.dims().map(|(name, _)| name.to_owned()).collect();
-    let size = [("M", m)];
+    let size = [("M", m), ("S", m), ("B", m.div_ceil(80))];
     let small = SMALL.iter().chain(&size).filter(|(name, _)| named.iter().any(|n| n == name));
     let dims = small.map(|(name, value)| ((*name).to_owned(), *value)).collect();
     let wishes = Wishes { dims, element: Some(element), policy, ..Wishes::default() };
@@ -70,6 +81,59 @@ fn every_policy_is_right_run_after_run() {
         for policy in &policies {
             for workers in [Workers::Pool, Workers::TeamPerStage] {
                 verify(&plan(source, 200, Element::F16, Some(policy.clone())), options(workers), 3);
+            }
+        }
+    }
+}
+
+#[test]
+fn convolutions_of_any_stride_and_padding_are_right() {
+    for second in [
+        r#"filter: "F2(3,3,72,136)", stride: (2,2), padding: (1,1), out: "Z(3,6,4,136)""#,
+        r#"filter: "F2(1,1,72,64)", stride: (2,2), out: "Z(3,6,4,64)""#,
+        r#"filter: "F2(1,1,72,64)", out: "Z(3,11,7,64)""#,
+        r#"filter: "F2(2,5,72,64)", stride: (1,3), padding: (3,4), out: "Z(3,16,4,64)""#,
+        r#"filter: "F2(7,7,72,64)", stride: (2,1), padding: (3,3), bias: "b(64)", residual: "R(3,6,7,64)", epilogue: Relu, out: "Z(3,6,7,64)""#,
+    ] {
+        let source = format!(
+            r#"Pipeline(name: "convs", dims: {{}}, stages: [
+                Conv2d(name: "first", input: "X(3,11,7,40)", filter: "F1(3,3,40,72)", padding: (1,1), epilogue: Gelu, out: "Y(3,11,7,72)"),
+                Conv2d(name: "second", input: "Y(3,11,7,72)", {second}),
+            ])"#
+        );
+        for policy in [Policy::ConvHalo, Policy::Row, Policy::Tile] {
+            verify(&plan(&source, 0, Element::F16, Some(policy)), options(Workers::TeamPerStage), 2);
+        }
+    }
+}
+
+#[test]
+fn a_residual_block_waits_for_its_images_and_its_shortcut() {
+    let source = r#"Pipeline(name: "block", dims: {}, stages: [
+        Conv2d(name: "shrink", input: "X(2,8,8,64)", filter: "F0(1,1,64,128)", stride: (2,2), out: "S(2,4,4,128)"),
+        Conv2d(name: "first", input: "X(2,8,8,64)", filter: "F1(3,3,64,128)", stride: (2,2), padding: (1,1), epilogue: Relu, out: "Y(2,4,4,128)"),
+        Conv2d(name: "second", input: "Y(2,4,4,128)", filter: "F2(3,3,128,128)", padding: (1,1), residual: "S(2,4,4,128)", out: "Z(2,4,4,128)"),
+    ])"#;
+    let plan = plan(source, 0, Element::Bf16, None);
+    assert_eq!(plan.edges().len(), 2);
+    verify(&plan, options(Workers::TeamPerStage), 2);
+}
+
+#[test]
+fn attention_is_right_with_grouped_heads_and_without_a_mask() {
+    for (heads, kv_heads, causal) in [(4, 4, true), (4, 2, true), (6, 2, false), (4, 1, true)] {
+        let source = format!(
+            r#"Pipeline(name: "prompt", dims: {{ "M": 1, "HQ": {heads}, "HKV": {kv_heads} }}, stages: [
+                Gemm(name: "qkv", a: "X(M,264)", b: "Wqkv(264,(HQ+2*HKV)*64)", out: "QKV(M,(HQ+2*HKV)*64)"),
+                Attention(name: "attend", qkv: "QKV(M,(HQ+2*HKV)*64)", heads: "HQ", kv_heads: "HKV", causal: {causal}, out: "A(M,HQ*64)"),
+                Gemm(name: "project", a: "A(M,HQ*64)", b: "Wo(HQ*64,264)", out: "Z(M,264)"),
+            ])"#
+        );
+        for m in [1, 37, 300] {
+            for policy in [None, Some(Policy::Tile), Some(Policy::Strided { stride: 4 })] {
+                let plan = plan(&source, m, Element::F16, policy);
+                assert_eq!(plan.edges().len(), 4);
+                verify(&plan, options(Workers::TeamPerStage), 1);
             }
         }
     }

@@ -101,6 +101,7 @@ impl Row {
                     ..Axis::default()
                 },
             },
+            sliding: None,
         };
         Graph {
             name: "published".into(),

@@ -44,7 +44,13 @@ fn every_shipped_spec_lowers_on_every_device_at_ragged_sizes() {
         assert!(text.starts_with("//"), "{}: starts with a comment that says what it is", file.display());
         let stem = file.file_stem().expect("named").to_str().expect("ASCII");
         for m in [1, 37, 200, 512, 1000, 4096] {
-            let resolved = resolve(&text, &[("M", m)]);
+            let rows = spec::parse(&text, "shipped").expect("it parses");
+            let dim = rows.dims().map(|(dim, _)| dim).find(|dim| ["M", "S", "B"].contains(dim));
+            let (dim, size) = match dim {
+                Some("B") => ("B", m.div_ceil(128)),
+                other => (other.expect("tokens, a prompt or images"), m),
+            };
+            let resolved = resolve(&text, &[(dim, size)]);
             assert_eq!(resolved.name, stem, "a spec is named after its file");
             for device in DEVICES.iter() {
                 let graph = graph(&resolved, &text, device);

@@ -28,6 +28,17 @@ pub(crate) fn run(request: &RunRequest, output: &Output) -> Result<RunReport, Fa
     if target.executor == Some(Executor::Cpu) {
         return on_host(request, &progress, None);
     }
+    if let Some((stage, why)) = without_kernel(target)? {
+        // Who asks for a GPU is told; who asks for nothing gets what there is.
+        return match target.executor {
+            Some(executor) => Err(Fault::input(format!(
+                "stage `{stage}`: the {} executor cannot run it: {why}",
+                executor_name(executor)
+            ))
+            .help("leave --executor out, or choose cpu")),
+            None => on_host(request, &progress, Some(format!("stage `{stage}`: {why}"))),
+        };
+    }
     match device::Device::open(0) {
         Ok(gpu) => on_gpu(request, &gpu, &progress),
         Err(e) if matches!(target.executor, None | Some(Executor::Fused)) => {
@@ -36,6 +47,20 @@ pub(crate) fn run(request: &RunRequest, output: &Output) -> Result<RunReport, Fa
         }
         Err(e) => Err(Fault::input(e.to_string())),
     }
+}
+
+/// The first stage that no kernel of the library runs, and why; custom stages explain themselves.
+fn without_kernel(target: &Target) -> Result<Option<(String, String)>, Fault> {
+    let (text, origin) = (&target.source.text, &target.source.origin);
+    let refused = |d: cusync_gen::diagnostic::Diagnostic| Fault::input(d.render(text, origin, false));
+    let resolved = cusync_gen::spec::parse(text, origin).map_err(refused)?;
+    let resolved = resolved.resolve(&target.dims).map_err(refused)?;
+    let found = resolved
+        .stages
+        .iter()
+        .filter(|s| s.op != Op::Custom)
+        .find_map(|s| cusync::runtime::without_kernel(&s.op).map(|why| (s.name.value.clone(), why)));
+    Ok(found)
 }
 
 /// A report with everything that does not depend on where the plan runs.

@@ -83,14 +83,14 @@ impl HostEdge {
         unsafe { ffi::cusync_host_slot_of(&policy, tile.m, tile.n) }
     }
 
-    /// Fills `out` with what must have been posted before a consumer tile loads k-block `k`. `first`: it is the first
-    /// k-block that this tile loads.
+    /// Fills `out` with what must have been posted before a consumer tile loads k-block `k` of the k-blocks `ks` that it
+    /// loads.
     ///
     /// # Panics
-    /// `k` is not a k-block of the consumer.
-    pub fn waits(&self, tile: Tile, k: u32, first: bool, out: &mut Vec<SlotWait>) {
+    /// `k` is not one of `ks`, or these are not k-blocks of the consumer.
+    pub fn waits(&self, tile: Tile, k: u32, ks: &std::ops::Range<u32>, out: &mut Vec<SlotWait>) {
         const INLINE: usize = 64;
-        assert!(k < self.0.k_blocks, "k-block outside the consumer's loop");
+        assert!(ks.contains(&k) && ks.end <= self.0.k_blocks, "k-block outside the consumer's loop");
         let edge = self.raw();
         let call = |slots: &mut [u32], posts: &mut [u32]| {
             // SAFETY: descriptor and tables outlive the call; both buffers hold `slots.len()` entries. Footprints
@@ -101,8 +101,8 @@ impl HostEdge {
                     tile.m,
                     tile.n,
                     k,
-                    u32::from(first),
-                    self.0.k_blocks,
+                    u32::from(k == ks.start),
+                    ks.end,
                     slots.as_mut_ptr(),
                     posts.as_mut_ptr(),
                     slots.len().min(posts.len()) as u32,

@@ -5,6 +5,7 @@
 //! compares with three loops.
 
 mod error;
+mod general;
 
 use std::collections::HashMap;
 
@@ -66,6 +67,16 @@ pub fn evaluate(
             match stage.op {
                 Op::Gemm { activation } => plain(stage, activation, &value)?,
                 Op::GatedGemm => gated(stage, &value)?,
+                Op::Conv2d(shape) => match (value(OperandKind::A)?, value(OperandKind::B)?) {
+                    (Some(images), Some(filter)) => {
+                        finish(general::convolve(&shape, &images, &filter), shape.activation, &value)?
+                    }
+                    _ => return Err(ReferenceError::Shape(stage.name.clone())),
+                },
+                Op::Attention(shape) => match value(OperandKind::Query)? {
+                    Some(qkv) => general::attend(&shape, &qkv),
+                    None => return Err(ReferenceError::Shape(stage.name.clone())),
+                },
                 Op::Custom => {
                     let form = custom.get(&stage.name);
                     let form = form.ok_or_else(|| ReferenceError::NoCustom(stage.name.clone()))?;
@@ -91,7 +102,15 @@ fn plain(
     activation: Activation,
     value: &dyn Fn(OperandKind) -> Result<Option<Matrix>, ReferenceError>,
 ) -> Result<Matrix, ReferenceError> {
-    let mut d = product(stage, value(OperandKind::A)?, value(OperandKind::B)?)?;
+    finish(product(stage, value(OperandKind::A)?, value(OperandKind::B)?)?, activation, value)
+}
+
+/// Bias, activation, residual.
+fn finish(
+    mut d: Matrix,
+    activation: Activation,
+    value: &dyn Fn(OperandKind) -> Result<Option<Matrix>, ReferenceError>,
+) -> Result<Matrix, ReferenceError> {
     if let Some(bias) = value(OperandKind::Bias)? {
         d.data.par_chunks_mut(d.cols).for_each(|row| {
             for (x, b) in row.iter_mut().zip(&bias.data) {

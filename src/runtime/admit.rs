@@ -25,11 +25,24 @@ pub(super) fn suits(plan: &Plan, device: &Device) -> Result<()> {
     })
 }
 
+/// Why no kernel of the library runs a kind of stage; `None` when one does.
+pub fn without_kernel(op: &Op) -> Option<String> {
+    match op {
+        Op::Gemm { .. } | Op::GatedGemm => None,
+        Op::Custom => Some("a custom stage runs in its owner's kernel, not in an executor".into()),
+        Op::Conv2d(_) | Op::Attention(_) => {
+            Some(format!("{} has no CUDA kernel yet; the cpu executor runs it (`--executor cpu`)", op.name()))
+        }
+    }
+}
+
 /// Whether the built-in kernels run a stage.
 pub(super) fn runnable(plan: &Plan, stage: &Stage) -> Result<()> {
     let unsupported = |why: &str| Err(Error::Unsupported(format!("stage {}: {why}", stage.name)));
+    if let Some(why) = without_kernel(&stage.op) {
+        return unsupported(&why);
+    }
     match stage.op {
-        Op::Custom => return unsupported("a custom stage runs in its owner's kernel, not in an executor"),
         Op::GatedGemm => {
             let produced = |kind| {
                 let operand = stage.operands.iter().find(|o| o.kind == kind);
@@ -41,7 +54,7 @@ pub(super) fn runnable(plan: &Plan, stage: &Stage) -> Result<()> {
                 );
             }
         }
-        Op::Gemm { .. } => {}
+        Op::Gemm { .. } | Op::Conv2d(_) | Op::Attention(_) | Op::Custom => {}
     }
     if stage.split_k != 1 {
         return unsupported("split-K stages have no kernel");

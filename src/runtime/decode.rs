@@ -161,7 +161,7 @@ impl Pipeline {
             residual: optional(OperandKind::Residual)?,
             activation: match &stage.op {
                 Op::Gemm { activation } => activation_code(*activation),
-                Op::GatedGemm | Op::Custom => ffi::CUSYNC_IDENTITY,
+                _ => ffi::CUSYNC_IDENTITY,
             },
             producer: planned.producer.map(|p| p.0 as u32),
             slot_base: planned.slot_base,

@@ -19,6 +19,7 @@ mod sets;
 mod stats;
 mod traced;
 
+pub use admit::without_kernel;
 pub use desc::element_code;
 pub use error::{Error, Result, executor_name};
 pub use execute::Captured;

@@ -393,7 +393,7 @@ impl Pipeline {
             residual: optional(OperandKind::Residual)?,
             activation: match &stage.op {
                 Op::Gemm { activation } => activation_code(*activation),
-                Op::GatedGemm | Op::Custom => ffi::CUSYNC_IDENTITY,
+                _ => ffi::CUSYNC_IDENTITY,
             },
             stage: index as u32,
             schedule: if tiled { Schedule::Ticket } else { Schedule::Static },

@@ -18,6 +18,11 @@ pub const SHIPPED: &[(&str, &str)] = &[
     ("two_gemms", include_str!("../../policies/two_gemms.ron")),
     ("chain3", include_str!("../../policies/chain3.ron")),
     ("diamond", include_str!("../../policies/diamond.ron")),
+    ("resnet_layer", include_str!("../../policies/resnet_layer.ron")),
+    ("vgg_layer", include_str!("../../policies/vgg_layer.ron")),
+    ("gpt3_attention", include_str!("../../policies/gpt3_attention.ron")),
+    ("llama65_attention", include_str!("../../policies/llama65_attention.ron")),
+    ("llama3_70b_attention", include_str!("../../policies/llama3_70b_attention.ron")),
 ];
 
 /// The text of a shipped spec.
@@ -102,11 +107,22 @@ fn apply(resolved: &mut Resolved, wishes: &Wishes) {
 mod tests {
     use super::*;
 
+    /// What sets the rows of a spec: tokens, a prompt's length, or images.
+    fn rows(source: &str, m: u64) -> Vec<(String, u64)> {
+        let spec = cusync_gen::spec::parse(source, "shipped").expect("it parses");
+        let size = |name: &str| match name {
+            "M" | "S" => Some(m),
+            "B" => Some(m.div_ceil(200)),
+            _ => None,
+        };
+        spec.dims().filter_map(|(name, _)| size(name).map(|size| (name.to_owned(), size))).collect()
+    }
+
     /// Plans every shipped spec for an H200 at one size.
     fn prove(m: u64, executor: Executor, policy: Option<&Policy>) {
         let profile = Profile::named("h200").expect("the profile ships");
         for (name, source) in SHIPPED {
-            let wishes = Wishes { dims: vec![("M".into(), m)], policy: policy.cloned(), ..Wishes::default() };
+            let wishes = Wishes { dims: rows(source, m), policy: policy.cloned(), ..Wishes::default() };
             let plan = plan_text(source, name, &wishes, profile, executor);
             let plan = plan.unwrap_or_else(|e| panic!("{name} M = {m} {executor:?} {policy:?}: {e}"));
             assert_eq!(plan.executor(), executor);

@@ -66,15 +66,15 @@ impl Reference {
         for (index, stage) in graph.stages.iter().enumerate() {
             let mut args = pipeline.stage_args(set, index, false)?;
             for operand in &stage.operands {
-                use cusync_gen::graph::OperandKind::{A, B, Bias, Custom, Residual, Up};
+                use cusync_gen::graph::OperandKind::{A, B, Bias, Residual};
                 let Some(own) = rounded[operand.tensor.0].clone() else { continue };
                 match operand.kind {
                     A => args.a = own,
                     B => args.b = own,
                     Bias => args.bias = Some(own),
                     Residual => args.residual = Some(own),
-                    // `Pipeline::new` refuses stages where these are produced.
-                    Up | Custom(_) => {}
+                    // `Pipeline::new` refuses stages where others are produced.
+                    _ => {}
                 }
             }
             let len = stage.m as usize * stage.n as usize;

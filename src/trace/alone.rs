@@ -20,7 +20,7 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
             },
         ),
         Op::GatedGemm => ("GatedGemm", ""),
-        Op::Custom => return Err(Error::Unsupported(format!("stage {} is Custom", stage.name))),
+        other => return Err(Error::Unsupported(format!("stage {} is {}", stage.name, other.name()))),
     };
     let mut operands = String::new();
     for operand in &stage.operands {
@@ -31,7 +31,7 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
             OperandKind::Up => "up",
             OperandKind::Bias => "bias",
             OperandKind::Residual => "residual",
-            OperandKind::Custom(_) => continue,
+            _ => continue,
         };
         operands.push_str(&format!("{field}: {}, ", tensor(operand.tensor)));
     }

@@ -136,7 +136,11 @@ impl<'a> Generated<'a> {
                 let item = &schedule.sequence[parts.item(stage, tile, slice)? as usize];
                 Some((item.k_begin..item.k_end, item.part))
             }
-            _ => Some((slice_k_blocks(&self.candidate.graph.stages[stage.0], slice), Part::Whole)),
+            _ => {
+                let of = &self.candidate.graph.stages[stage.0];
+                let (ks, last) = (slice_k_blocks(of, slice), of.k_blocks_of(tile.m));
+                Some((ks.start.min(last)..ks.end.min(last), Part::Whole))
+            }
         }
     }
 }
@@ -147,7 +151,7 @@ fn sharing(cluster: (u32, u32), kind: OperandKind, tile: Tile) -> (u32, u32) {
     match kind {
         OperandKind::A => (cluster.1, tile.n % cluster.1),
         OperandKind::B | OperandKind::Up => (cluster.0, tile.m % cluster.0),
-        OperandKind::Bias | OperandKind::Residual | OperandKind::Custom(_) => (1, 0),
+        _ => (1, 0),
     }
 }
 
@@ -160,7 +164,7 @@ fn multicast(
     k_block: u32,
     (of, index): (u32, u32),
 ) -> Event {
-    let Operand { kind, tensor, footprint } = &stage.operands[operand];
+    let Operand { kind, tensor, footprint, .. } = &stage.operands[operand];
     let tensor = &graph.tensors[tensor.0];
     let range = |axis: &Axis, length: u32| axis.range(length, tile.m, tile.n, k_block);
     let slice = |axis: &Axis, length: u32| {

@@ -3,7 +3,7 @@
 use crate::check::{Candidate, Choice, EdgeChoice, Executor, linearise};
 use crate::device::{Device, FUSED_KERNELS, FusedKernel};
 use crate::diagnostic::Diagnostic;
-use crate::graph::Resolved;
+use crate::graph::{Op, Resolved};
 use crate::policy::{Policy, WaitAt};
 use crate::schedule::{Mode, Part, Schedule, Wanted, choose};
 
@@ -71,11 +71,14 @@ fn allowed(
         let message = format!("the fused executor has no kernels for {} (sm_{})", device.name, device.arch);
         return Err(Diagnostic::new("no-kernel", message).help("choose the streams executor there"));
     }
-    if let Some(stage) = resolved.stages.iter().find(|s| s.custom.is_some()) {
-        let message = format!("the fused executor does not run the Custom stage `{}`", stage.name.value);
-        return Err(Diagnostic::new("no-kernel", message)
-            .at(stage.name.span, "its owner's kernel runs it")
-            .help("choose another executor"));
+    if let Some(stage) = resolved.stages.iter().find(|s| !s.op.is_gemm()) {
+        let (kind, name) = (stage.op.name(), &stage.name.value);
+        let message = format!("the fused executor does not run the {kind} stage `{name}`");
+        let (why, help) = match stage.op {
+            Op::Custom => ("its owner's kernel runs it", "choose another executor"),
+            _ => ("its chain kernels run GEMMs only", "run it with `--executor cpu`"),
+        };
+        return Err(Diagnostic::new("no-kernel", message).at(stage.name.span, why).help(help));
     }
     let mut kernels: Vec<&FusedKernel> = FUSED_KERNELS
         .iter()

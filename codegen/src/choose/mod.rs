@@ -176,6 +176,7 @@ pub fn policy_name(policy: &Policy) -> String {
         Policy::Row => "Row".into(),
         Policy::Batched { rows, cols } => format!("Batched(rows: {rows}, cols: {cols})"),
         Policy::Strided { stride } => format!("Strided({stride})"),
+        Policy::ConvHalo => "ConvHalo".into(),
         Policy::Table(t) => format!("Table of {} tiles", t.len()),
     }
 }
@@ -198,6 +199,7 @@ fn policy_reason(policy: &Policy) -> &'static str {
         Policy::Row => "one wait a tile; producer rows are done together anyway",
         Policy::Batched { .. } => "several tiles share a wait",
         Policy::Strided { .. } => "tiles a fixed stride apart share a wait",
+        Policy::ConvHalo => "one wait a row of tiles, as the rows of the filter come to need it",
         Policy::Table(_) => "your own map",
     }
 }
@@ -208,6 +210,8 @@ fn wait_reason(c: &Candidate, dependence: &Dependence) -> &'static str {
         OperandKind::A | OperandKind::B => {
             "the other operand is loaded ahead of the wait when no stage produces it"
         }
+        OperandKind::Query => "the block of queries, before its first step",
+        OperandKind::Key | OperandKind::Value => "the tokens of each step, when it comes to them",
         OperandKind::Up | OperandKind::Custom(_) => "as late as the footprint allows",
     }
 }

@@ -3,7 +3,7 @@
 use crate::check::{Candidate, Coupling, EdgeChoice, Executor};
 use crate::device::Device;
 use crate::diagnostic::Diagnostic;
-use crate::graph::{OperandKind, Resolved, StageId, StatedOrder};
+use crate::graph::{Attention, Graph, Op, OperandKind, Resolved, StageId, StatedOrder};
 use crate::policy::{Order, Policy, WaitAt};
 use crate::simulate::{TileCost, ctas_per_sm, predict, simulate};
 
@@ -166,7 +166,7 @@ fn settle(resolved: &Resolved, c: &mut Candidate, alternatives: &mut Alternative
     {
         let mut with_order = c.clone();
         set_orders(resolved, &mut with_order, rows);
-        for policy in [Policy::Row, Policy::Tile, Policy::Batched { rows: 1, cols: 4 }] {
+        for policy in policies(&c.graph) {
             let mut trial = with_order.clone();
             set_policies(resolved, &mut trial, &policy);
             let us = simulate(&trial, executor).total_us;
@@ -216,12 +216,47 @@ fn set_orders(resolved: &Resolved, c: &mut Candidate, rows: u32) {
     }
 }
 
-fn set_policies(resolved: &Resolved, c: &mut Candidate, policy: &Policy) {
-    for (choice, dependence) in c.edges.iter_mut().zip(&c.graph.dependences) {
-        let stated = resolved.stated_edge(dependence).and_then(|s| s.policy.as_ref());
-        *choice = EdgeChoice {
-            policy: stated.map_or_else(|| policy.clone(), |p| p.value.clone()),
-            wait_at: choice.wait_at,
+/// What is worth trying on all edges together.
+fn policies(graph: &Graph) -> Vec<Policy> {
+    let mut list = vec![Policy::Row, Policy::Tile, Policy::Batched { rows: 1, cols: 4 }];
+    for dependence in &graph.dependences {
+        let consumer = &graph.stages[dependence.consumer.0];
+        let special = match &consumer.op {
+            Op::Conv2d(_) if consumer.operands[dependence.operand].sliding.is_some() => {
+                Some(Policy::ConvHalo)
+            }
+            Op::Attention(shape) => strided(shape, graph.stages[dependence.producer.0].out_tile.1),
+            _ => None,
         };
+        list.extend(special.filter(|policy| !list.contains(policy)));
+    }
+    list
+}
+
+/// Queries, keys and values of a head lie the heads' columns apart: their tiles share a slot where each head has keys of
+/// its own and the tiles end with heads.
+fn strided(shape: &Attention, tile_cols: u32) -> Option<Policy> {
+    let columns = shape.heads * shape.dim;
+    let fits = shape.heads == shape.kv_heads && columns.is_multiple_of(tile_cols);
+    fits.then(|| Policy::Strided { stride: columns / tile_cols })
+}
+
+/// Where a policy means nothing, a slot a row of tiles.
+fn suited(c: &Candidate, edge: usize, policy: &Policy) -> Policy {
+    let dependence = &c.graph.dependences[edge];
+    let consumer = &c.graph.stages[dependence.consumer.0];
+    let means = match policy {
+        Policy::ConvHalo => consumer.operands[dependence.operand].sliding.is_some(),
+        Policy::Strided { .. } => matches!(consumer.op, Op::Attention(_)),
+        _ => true,
+    };
+    if means { policy.clone() } else { Policy::Row }
+}
+
+fn set_policies(resolved: &Resolved, c: &mut Candidate, policy: &Policy) {
+    for edge in 0..c.edges.len() {
+        let stated = resolved.stated_edge(&c.graph.dependences[edge]).and_then(|s| s.policy.as_ref());
+        let policy = stated.map_or_else(|| suited(c, edge, policy), |p| p.value.clone());
+        c.edges[edge] = EdgeChoice { policy, wait_at: c.edges[edge].wait_at };
     }
 }

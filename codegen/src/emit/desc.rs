@@ -36,7 +36,7 @@ pub enum OperandCode {
     Bias = 2,
     /// Matrix added last.
     Residual = 3,
-    /// Read of a custom stage.
+    /// Read of a custom stage, or of an attention.
     Custom = 4,
 }
 
@@ -48,7 +48,10 @@ impl OperandCode {
             OperandKind::B | OperandKind::Up => OperandCode::B,
             OperandKind::Bias => OperandCode::Bias,
             OperandKind::Residual => OperandCode::Residual,
-            OperandKind::Custom(_) => OperandCode::Custom,
+            // Attention kernels know their reads as custom ones know theirs: by the edge's name in the header.
+            OperandKind::Query | OperandKind::Key | OperandKind::Value | OperandKind::Custom(_) => {
+                OperandCode::Custom
+            }
         }
     }
 
@@ -140,8 +143,8 @@ impl EdgeDesc {
             tile: producer.out_tile,
             tensor: (tensor.rows, tensor.cols),
             k_blocks: consumer.k_blocks,
-            rows: operand.footprint.rows,
-            cols: operand.footprint.cols,
+            rows: operand.window(slots).rows,
+            cols: operand.window(slots).cols,
         }
     }
 }

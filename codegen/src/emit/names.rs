@@ -13,6 +13,9 @@ pub(super) fn operand_name(kind: OperandKind) -> String {
         OperandKind::Up => "up".into(),
         OperandKind::Bias => "bias".into(),
         OperandKind::Residual => "residual".into(),
+        OperandKind::Query => "query".into(),
+        OperandKind::Key => "key".into(),
+        OperandKind::Value => "value".into(),
         OperandKind::Custom(i) => format!("read{i}"),
     }
 }

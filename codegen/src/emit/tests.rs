@@ -31,7 +31,12 @@ fn gemm_stage(name: &str, shape: (u32, u32, u32), reads: &[(OperandKind, usize)]
         split_k: 1,
         operands: reads
             .iter()
-            .map(|&(kind, t)| Operand { kind, tensor: TensorId(t), footprint: footprint(kind) })
+            .map(|&(kind, t)| Operand {
+                kind,
+                tensor: TensorId(t),
+                footprint: footprint(kind),
+                sliding: None,
+            })
             .collect(),
         out: TensorId(out),
     }

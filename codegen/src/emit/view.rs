@@ -136,10 +136,25 @@ fn stage_view(plan: &Plan, index: usize) -> StageView {
         name: stage.name.clone(),
         index,
         op: match stage.op {
-            Op::Gemm { activation: Activation::Identity } => "gemm".into(),
-            Op::Gemm { activation: Activation::GeluTanh } => "gemm, gelu".into(),
-            Op::Gemm { activation: Activation::Relu } => "gemm, relu".into(),
+            Op::Gemm { activation } => format!("gemm{}", suffix(activation)),
             Op::GatedGemm => "gated gemm".into(),
+            Op::Conv2d(c) => format!(
+                "{} x {} convolution, stride {} x {}, padding {} x {}{}",
+                c.filter.0,
+                c.filter.1,
+                c.stride.0,
+                c.stride.1,
+                c.padding.0,
+                c.padding.1,
+                suffix(c.activation)
+            ),
+            Op::Attention(a) => format!(
+                "{}attention, {} heads of {} columns, {} of keys and values,",
+                if a.causal { "causal " } else { "" },
+                a.heads,
+                a.dim,
+                a.kv_heads
+            ),
             Op::Custom => "custom".into(),
         },
         m: stage.m,
@@ -162,6 +177,15 @@ fn stage_view(plan: &Plan, index: usize) -> StageView {
         order_kind: order.kind.c_name(),
         order_group: order.group,
         order_table: (!order.table.is_empty()).then(|| table(&order.table)),
+    }
+}
+
+/// The activation as a part of a comment.
+fn suffix(activation: Activation) -> &'static str {
+    match activation {
+        Activation::Identity => "",
+        Activation::GeluTanh => ", gelu",
+        Activation::Relu => ", relu",
     }
 }
 
@@ -193,6 +217,7 @@ fn edge_view(plan: &Plan, index: usize, name: String) -> EdgeView {
             Policy::Row => "Row".into(),
             Policy::Batched { rows, cols } => format!("Batched({rows} x {cols})"),
             Policy::Strided { stride } => format!("Strided({stride})"),
+            Policy::ConvHalo => "ConvHalo".into(),
             Policy::Table(_) => "Table".into(),
         },
         slot_base: desc.policy.slot_base,

@@ -100,23 +100,23 @@ fn stated_tiles(
 fn derived_tiles(graph: &Graph, pair: &ExplicitDep, m: u32, n: u32, ks: Range<u32>) -> BTreeSet<Tile> {
     let (consumer, producer) = (&graph.stages[pair.consumer.0], &graph.stages[pair.producer.0]);
     let mut tiles = BTreeSet::new();
-    for read in &consumer.operands {
+    for (operand, read) in consumer.operands.iter().enumerate() {
         let tensor = &graph.tensors[read.tensor.0];
         if tensor.producer != Some(pair.producer) {
             continue;
         }
         for k in ks.clone() {
-            let rows = read.footprint.rows.range(tensor.rows, m, n, k);
-            let cols = read.footprint.cols.range(tensor.cols, m, n, k);
-            if rows.is_empty() || cols.is_empty() {
-                continue;
-            }
-            let (tile_rows, tile_cols) = producer.out_tile;
-            for tm in rows.start / tile_rows..rows.end.div_ceil(tile_rows) {
-                for tn in cols.start / tile_cols..cols.end.div_ceil(tile_cols) {
-                    tiles.insert(Tile { m: tm, n: tn });
+            consumer.reads(operand, tensor, (m, n), k, &mut |rows, cols| {
+                if rows.is_empty() || cols.is_empty() {
+                    return;
                 }
-            }
+                let (tile_rows, tile_cols) = producer.out_tile;
+                for tm in rows.start / tile_rows..rows.end.div_ceil(tile_rows) {
+                    for tn in cols.start / tile_cols..cols.end.div_ceil(tile_cols) {
+                        tiles.insert(Tile { m: tm, n: tn });
+                    }
+                }
+            });
         }
     }
     tiles

@@ -80,29 +80,53 @@ impl Dims {
 pub(super) struct Tensors {
     pub(super) list: Vec<Tensor>,
     first_use: Vec<Span>,
+    /// Images, their rows and their columns, where a use states all axes.
+    images: Vec<Option<[u32; 3]>>,
     written: Vec<Option<Span>>,
 }
 
 impl Tensors {
     /// The tensor of a use, all of whose uses agree in shape.
     pub(super) fn intern(&mut self, dims: &Dims, used: &TensorUse) -> Result<TensorId, Diagnostic> {
-        let (rows, cols) = match used.args.as_slice() {
+        let (rows, cols, images) = match used.args.as_slice() {
             // `b(N)` is the row vector `b(1, N)`.
-            [cols] => (1, dims.size(cols, "the number of columns")?),
+            [cols] => (1, dims.size(cols, "the number of columns")?, None),
             [rows, cols] => {
-                (dims.size(rows, "the number of rows")?, dims.size(cols, "the number of columns")?)
+                (dims.size(rows, "the number of rows")?, dims.size(cols, "the number of columns")?, None)
             }
-            _ => unreachable!("the parser takes one or two axes"),
+            // Images are matrices with a row a pixel, filters with a row a tap and input channel.
+            [a, b, c, cols] => {
+                let what = "the number of elements along an axis";
+                let axes = [dims.size(a, what)?, dims.size(b, what)?, dims.size(c, what)?];
+                let rows = axes.iter().map(|x| u128::from(*x)).product::<u128>();
+                let rows = u32::try_from(rows).ok().filter(|r| *r <= i32::MAX as u32).ok_or_else(|| {
+                    Diagnostic::new(
+                        "size-range",
+                        format!("the leading axes of `{}` make {rows} rows", used.name),
+                    )
+                    .at(used.span, "too many")
+                    .help("the product of the leading axes is below 2^31")
+                })?;
+                (rows, dims.size(cols, "the number of channels")?, Some(axes))
+            }
+            _ => unreachable!("the parser takes one, two or four axes"),
         };
         if let Some(id) = self.find(&used.name) {
             let known = &self.list[id.0];
-            if (known.rows, known.cols) != (rows, cols) {
+            let seen = self.images[id.0];
+            let other = seen.zip(images).is_some_and(|(a, b)| a != b);
+            if other || (known.rows, known.cols) != (rows, cols) {
+                let shape = |rows: u32, cols: u32, images: Option<[u32; 3]>| match images {
+                    Some([a, b, c]) => format!("{a} x {b} x {c} x {cols} here"),
+                    None => format!("{rows} x {cols} here"),
+                };
                 let message = format!("`{}` is used with two shapes", used.name);
                 return Err(Diagnostic::new("shape-mismatch", message)
-                    .at(used.span, format!("{rows} x {cols} here"))
-                    .also(self.first_use[id.0], format!("{} x {} here", known.rows, known.cols))
+                    .at(used.span, shape(rows, cols, images))
+                    .also(self.first_use[id.0], shape(known.rows, known.cols, seen))
                     .help("give every use of a tensor the same shape, or use another name"));
             }
+            self.images[id.0] = seen.or(images);
             return Ok(id);
         }
         let bytes = u64::from(rows) * u64::from(cols) * 2;
@@ -116,6 +140,7 @@ impl Tensors {
         }
         self.list.push(Tensor { name: used.name.clone(), rows, cols, producer: None, alias: None });
         self.first_use.push(used.span);
+        self.images.push(images);
         self.written.push(None);
         Ok(TensorId(self.list.len() - 1))
     }

@@ -3,8 +3,8 @@
 use super::dims::{Dims, Tensors};
 use super::explicit;
 use super::resolved::{Read, Resolved, ResolvedStage};
-use super::stated;
 use super::{Axis, CustomShape, Footprint, Op, OperandKind, StageId, Tensor, TensorId};
+use super::{shapes, stated};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
 use crate::spec::{CustomSpec, RangeSpec, Spec, StageKind, StageSpec};
 
@@ -108,6 +108,16 @@ fn resolve_stage(stage: &StageSpec, dims: &Dims, tensors: &mut Tensors) -> Resul
             resolved.k = tensors.list[resolved.reads[0].tensor.0].cols;
             check_gemm(&resolved, &tensors.list)?;
         }
+        StageKind::Conv2d(spec) => {
+            let shape = shapes::conv(stage, spec, &resolved, dims, &tensors.list)?;
+            shapes::check_epilogue(&resolved, &tensors.list)?;
+            resolved.k = tensors.list[resolved.reads[1].tensor.0].rows;
+            resolved.op = Op::Conv2d(shape);
+        }
+        StageKind::Attention(spec) => {
+            resolved.op = Op::Attention(shapes::attention(stage, spec, &resolved, dims, &tensors.list)?);
+            resolved.k = m;
+        }
         StageKind::Custom(custom) => {
             let CustomSpec { grid, tile, k_blocks, footprints } = &**custom;
             let shape = CustomShape {
@@ -179,7 +189,7 @@ fn check_gemm(stage: &ResolvedStage, tensors: &[Tensor]) -> Result<(), Diagnosti
             OperandKind::B | OperandKind::Up => ("K x N", k, n),
             OperandKind::Bias => ("1 x N", 1, n),
             OperandKind::Residual => ("M x N", m, n),
-            OperandKind::Custom(_) => continue,
+            OperandKind::Query | OperandKind::Key | OperandKind::Value | OperandKind::Custom(_) => continue,
         };
         if (tensor.rows, tensor.cols) != (rows, cols) {
             let message = format!("`{}` must be {what}, that is {rows} x {cols}", tensor.name);
@@ -192,6 +202,11 @@ fn check_gemm(stage: &ResolvedStage, tensors: &[Tensor]) -> Result<(), Diagnosti
             return Err(diagnostic.help("out is a times b: (M,N) = (M,K) * (K,N), every tensor row-major"));
         }
     }
+    check_rows(stage, tensors)
+}
+
+/// Every row that a stage touches is whole TMA granules.
+pub(super) fn check_rows(stage: &ResolvedStage, tensors: &[Tensor]) -> Result<(), Diagnostic> {
     let uses = stage.reads.iter().map(|read| (read.tensor, read.span));
     for (id, span) in uses.chain([(stage.out.value, stage.out.span)]) {
         let TensorId(id) = id;

@@ -5,16 +5,22 @@
 
 use std::ops::Range;
 
+mod attention;
 mod canonical;
 mod compare;
+mod conv;
 mod dims;
 mod explicit;
+mod fit;
 mod fixture;
 mod footprint;
 mod lower;
 mod resolved;
+mod shapes;
 mod stated;
 
+pub use attention::Attention;
+pub use conv::Conv;
 pub use fixture::gemm_chain;
 pub(crate) use lower::resolve;
 pub use resolved::{
@@ -64,8 +70,30 @@ pub enum Op {
     },
     /// `out = silu(a * gate) * (a * up)`; gate and up columns interleaved in groups of 8.
     GatedGemm,
+    /// `out = act(conv(a, b) + bias) + residual` over NHWC images; b is the filter, R S C x K.
+    Conv2d(Conv),
+    /// Scaled dot-product attention of a fused QKV matrix.
+    Attention(Attention),
     /// A user's own kernel, known by its footprints only.
     Custom,
+}
+
+impl Op {
+    /// Whether it is a GEMM of whole matrices: what the kernels of `fused` and of few tokens run.
+    pub fn is_gemm(&self) -> bool {
+        matches!(self, Op::Gemm { .. } | Op::GatedGemm)
+    }
+
+    /// The kind of stage, as a spec names it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::Gemm { .. } => "Gemm",
+            Op::GatedGemm => "GatedGemm",
+            Op::Conv2d(_) => "Conv2d",
+            Op::Attention(_) => "Attention",
+            Op::Custom => "Custom",
+        }
+    }
 }
 
 /// Element-wise function applied to a GEMM's sum.
@@ -82,9 +110,9 @@ pub enum Activation {
 /// The part that an operand plays in its stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OperandKind {
-    /// Left operand, M x K.
+    /// Left operand, M x K; the images of a convolution, B H W x C.
     A,
-    /// Right operand, K x N (the gate weights of a gated GEMM).
+    /// Right operand, K x N (the gate weights of a gated GEMM, the filter of a convolution).
     B,
     /// Up weights of a gated GEMM, K x N.
     Up,
@@ -92,6 +120,12 @@ pub enum OperandKind {
     Bias,
     /// Matrix added after the activation, M x N.
     Residual,
+    /// The queries' columns of the QKV matrix of an attention.
+    Query,
+    /// Its keys' columns.
+    Key,
+    /// Its values' columns.
+    Value,
     /// The i-th read of a custom stage.
     Custom(usize),
 }
@@ -142,8 +176,19 @@ pub struct Operand {
     /// What is read.
     pub tensor: TensorId,
     /// Where, per tile and k-block. For [`OperandKind::Bias`] and [`OperandKind::Residual`] the k coefficient is 0:
-    /// they are read once, after the last k-block.
+    /// they are read once, after the last k-block. Where what is read is no affine box, one around it;
+    /// [`Stage::reads`] has it exactly.
     pub footprint: Footprint,
+    /// Of the images of a convolution: a footprint whose rows follow the filter from k-block to k-block, for
+    /// [`crate::policy::Policy::ConvHalo`].
+    pub sliding: Option<Footprint>,
+}
+
+impl Operand {
+    /// The footprint that a policy waits for.
+    pub fn window(&self, slots: &crate::policy::SlotMap) -> &Footprint {
+        self.sliding.as_ref().filter(|_| slots.sliding).unwrap_or(&self.footprint)
+    }
 }
 
 /// One kernel-sized operation.
@@ -166,7 +211,7 @@ pub struct Stage {
     pub out_tile: (u32, u32),
     /// Tiles along M and N.
     pub grid: (u32, u32),
-    /// k-blocks of one tile, over the whole reduction.
+    /// k-blocks of one tile, over the whole reduction; see [`Stage::k_blocks_of`].
     pub k_blocks: u32,
     /// CTAs that share one tile along k; 1: none. Slice z covers k-blocks
     /// `z * ceil(k_blocks / split_k) ..` of its tile.
@@ -181,6 +226,68 @@ impl Stage {
     /// Tiles of the grid.
     pub fn tiles(&self) -> u32 {
         self.grid.0 * self.grid.1
+    }
+
+    /// k-blocks of the tiles of row `m`: fewer than [`Stage::k_blocks`] where a causal mask hides the rest.
+    pub fn k_blocks_of(&self, m: u32) -> u32 {
+        match &self.op {
+            Op::Attention(shape) => {
+                let end = (m + 1).saturating_mul(self.out_tile.0);
+                shape.visible(end, self.k).div_ceil(self.mma_tile.2)
+            }
+            _ => self.k_blocks,
+        }
+    }
+
+    /// Calls `f` with the boxes (rows, columns) of operand number `operand` that tile `(m, n)` loads at k-block `k`: what
+    /// proofs rest on. They follow from the operation; only a custom stage is known by its footprints. `tensor` is the
+    /// operand's.
+    pub fn reads(
+        &self,
+        operand: usize,
+        tensor: &Tensor,
+        (m, n): (u32, u32),
+        k: u32,
+        f: &mut dyn FnMut(Range<u32>, Range<u32>),
+    ) {
+        let Operand { kind, footprint, .. } = &self.operands[operand];
+        match (&self.op, kind) {
+            (Op::Conv2d(shape), OperandKind::A) => {
+                let ks = k * self.mma_tile.2..self.k.min((k + 1) * self.mma_tile.2);
+                let pixels = m * self.out_tile.0..self.m.min((m + 1) * self.out_tile.0);
+                shape.taps(ks, &mut |tap, channels| {
+                    shape.pixels_under(pixels.clone(), tap, &mut |rows| f(rows, channels.clone()));
+                });
+            }
+            (Op::Attention(shape), OperandKind::Query | OperandKind::Key | OperandKind::Value) => {
+                let (at, rows) = match kind {
+                    OperandKind::Query => (m, self.out_tile.0),
+                    _ => (k, self.mma_tile.2),
+                };
+                if k < self.k_blocks_of(m) {
+                    f(at * rows..tensor.rows.min((at + 1) * rows), shape.columns(*kind, n));
+                }
+            }
+            (Op::Custom, _) => {
+                f(footprint.rows.range(tensor.rows, m, n, k), footprint.cols.range(tensor.cols, m, n, k));
+            }
+            _ => {
+                let along = |at: u32, tile: u32, length: u32| {
+                    let clip = |x: u32| x.saturating_mul(tile).min(length);
+                    clip(at)..clip(at + 1)
+                };
+                let (rows, cols) = self.out_tile;
+                let depth = self.mma_tile.2;
+                match kind {
+                    OperandKind::A => f(along(m, rows, tensor.rows), along(k, depth, tensor.cols)),
+                    OperandKind::B | OperandKind::Up => {
+                        f(along(k, depth, tensor.rows), along(n, cols, tensor.cols));
+                    }
+                    OperandKind::Bias => f(0..tensor.rows, along(n, cols, tensor.cols)),
+                    _ => f(along(m, rows, tensor.rows), along(n, cols, tensor.cols)),
+                }
+            }
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::compare;
 use super::explicit::{self, ExplicitDep};
-use super::footprint::{gemm_footprint, out_tile};
+use super::footprint::{footprints, out_tile};
 use super::{
     Dependence, Element, Footprint, Graph, Op, Operand, OperandKind, Stage, StageId, Tensor, TensorId,
 };
@@ -16,6 +16,10 @@ pub const MAX_TILES: u64 = 1 << 20;
 pub const MAX_K_BLOCKS: u64 = 1 << 24;
 /// Most producer tiles that the footprints of one dependence meet, over all tiles and k-blocks of the consumer.
 pub const MAX_FOOTPRINT_TILES: u128 = 1 << 26;
+
+/// Queries of an attention tile and tokens of a step over its keys and values. There are no kernels of it yet; plans for
+/// the `cpu` executor and predictions use these.
+const ATTENTION_TILES: &[(u32, u32)] = &[(64, 64), (128, 64), (128, 128)];
 
 /// A pipeline whose dims are numbers. Stages are in topological order; tiles are still open, so that the automatic
 /// choice can build [`Graph`]s from it again and again.
@@ -153,7 +157,14 @@ impl Resolved {
         if let Some(custom) = stage.custom {
             return Ok(vec![(custom.tile.0, custom.tile.1, 1)]);
         }
-        let built: Vec<_> = KERNELS.iter().filter(|k| k.arch == device.arch).map(|k| k.tile).collect();
+        let kernels = || KERNELS.iter().filter(|k| k.arch == device.arch).map(|k| k.tile);
+        let built: Vec<_> = match &stage.op {
+            // Queries, columns of a head, keys and values of a step: what kernels of this family use.
+            Op::Attention(shape) => {
+                ATTENTION_TILES.iter().map(|&(rows, step)| (rows, shape.dim, step)).collect()
+            }
+            _ => kernels().collect(),
+        };
         let list = built.iter().map(|t| format!("({}, {})", t.0, t.1)).collect::<Vec<_>>().join(", ");
         let Some(stated) = &stage.stated_tile else {
             if built.is_empty() {
@@ -178,7 +189,10 @@ impl Resolved {
                 format!("no kernel with tile {shown} is built for {}", device.name),
             )
             .at(stated.span, format!("stated for `{}`", stage.name.value))
-            .note(format!("tiles of sm_{} kernels: {list}", device.arch))
+            .note(match &stage.op {
+                Op::Attention(_) => format!("tiles are (queries, columns of a head): {list}"),
+                _ => format!("tiles of sm_{} kernels: {list}", device.arch),
+            })
             .help("state one of them, or leave the tile out and it is chosen"));
         }
         Ok(matching)
@@ -303,8 +317,10 @@ impl ResolvedStage {
             .iter()
             .map(|read| {
                 let stated = || explicit::in_elements(&read.tiles?, producer_tile(read.tensor)?);
-                let footprint = read.footprint.or_else(|| gemm_footprint(read.kind, &self.op, mma_tile));
-                let footprint = footprint.or_else(stated).ok_or_else(|| {
+                let derived = read.footprint.map(|stated| (stated, None));
+                let derived = derived.or_else(|| footprints(read.kind, &self.op, mma_tile));
+                let known = derived.or_else(|| stated().map(|footprint| (footprint, None)));
+                let (footprint, sliding) = known.ok_or_else(|| {
                     Diagnostic::new(
                         "bad-footprint",
                         format!("a footprint of `{}` leaves 32 bits", self.name.value),
@@ -312,7 +328,7 @@ impl ResolvedStage {
                     .at(read.span, "too large in elements")
                     .help("use smaller factors")
                 })?;
-                Ok(Operand { kind: read.kind, tensor: read.tensor, footprint })
+                Ok(Operand { kind: read.kind, tensor: read.tensor, footprint, sliding })
             })
             .collect::<Result<_, Diagnostic>>()?;
         Ok(Stage {

@@ -1,8 +1,9 @@
 //! What a spec states beside its stages: tiles, orders, split-K, aliases and edges.
 
 use super::resolved::{Resolved, StatedEdge};
-use super::{OperandKind, StageId, TensorId};
+use super::{Op, OperandKind, StageId, TensorId};
 use crate::diagnostic::{Diagnostic, Spanned};
+use crate::policy::Policy;
 use crate::spec::{EdgeSpec, Spec, Text, suggest};
 
 /// Attaches everything stated to the stages, tensors and edges it is about.
@@ -19,6 +20,12 @@ pub(super) fn apply(spec: &Spec, resolved: &mut Resolved) -> Result<(), Diagnost
     for (name, ways) in &spec.split_k {
         let stage = find_stage(resolved, name)?;
         refuse_custom(resolved, stage, name, "is not a GEMM", "only GEMMs are split along k")?;
+        if let Op::Attention(_) = resolved.stages[stage.0].op {
+            let message = format!("the attention `{}` is not split along its keys and values", name.value);
+            return Err(Diagnostic::new("split-k", message)
+                .at(name.span, "an attention")
+                .help("only GEMMs and convolutions are split along k: remove this entry"));
+        }
         resolved.stages[stage.0].split_k = ways.clone();
     }
     for (name, target) in &spec.alias {
@@ -131,6 +138,16 @@ fn resolve_edge(resolved: &Resolved, edge: &EdgeSpec) -> Result<StatedEdge, Diag
             .help(format!("it reads it as {}", list.join(", "))));
     }
     let operand = edge.operand.as_ref().map(|operand| operand.value);
+    if let Some(policy) = edge.policy.as_ref().filter(|policy| policy.value == Policy::ConvHalo) {
+        let images = matches!(resolved.stages[consumer.0].op, Op::Conv2d(_))
+            && operand.map_or(operands.contains(&OperandKind::A), |kind| kind == OperandKind::A);
+        if !images {
+            let message = format!("`{}` does not read the images of a convolution here", edge.to.value);
+            return Err(Diagnostic::new("no-halo", message)
+                .at(policy.span, "waits for the halo of a filter")
+                .help("use `Row` or another policy: only the input of a `Conv2d` has a halo"));
+        }
+    }
     for other in &resolved.edges {
         let meets = other.operand.is_none() || operand.is_none() || other.operand == operand;
         if meets && (other.producer, other.consumer) == (producer, consumer) {

@@ -21,6 +21,9 @@ pub enum Policy {
         /// Slot columns.
         stride: u32,
     },
+    /// For the images that a convolution reads: a slot a row of tiles (all channels), and waits that follow the filter's
+    /// rows. Every other policy waits for the whole halo of a tile before its first k-block.
+    ConvHalo,
     /// A user's own map, row-major over the grid: slots numbered from 0 without gaps.
     Table(Vec<u32>),
 }
@@ -38,6 +41,9 @@ pub struct SlotMap {
     pub slots_n: u32,
     /// Slots of the edge.
     pub slot_count: u32,
+    /// Whether waits follow a filter over the images that it reads: see [`Policy::ConvHalo`]. Devices see this as the
+    /// footprint that they are given.
+    pub sliding: bool,
     /// A user's table and the posts of each slot.
     pub table: Option<(Vec<u32>, Vec<u32>)>,
 }
@@ -52,11 +58,13 @@ impl Policy {
             stride_n: 0,
             slots_n: gn.div_ceil(cols),
             slot_count: gm.div_ceil(rows) * gn.div_ceil(cols),
+            sliding: false,
             table: None,
         };
         match self {
             Policy::Tile => blocked(1, 1),
             Policy::Row => blocked(1, gn),
+            Policy::ConvHalo => SlotMap { sliding: true, ..blocked(1, gn) },
             Policy::Batched { rows, cols } => blocked((*rows).min(gm), (*cols).min(gn)),
             Policy::Strided { stride } => {
                 let stride = (*stride).min(gn);
@@ -66,6 +74,7 @@ impl Policy {
                     stride_n: stride,
                     slots_n: stride,
                     slot_count: gm * stride,
+                    sliding: false,
                     table: None,
                 }
             }
@@ -79,6 +88,7 @@ impl Policy {
                     stride_n: 0,
                     slots_n: slot_count,
                     slot_count,
+                    sliding: false,
                     table: Some((table.clone(), posts)),
                 }
             }

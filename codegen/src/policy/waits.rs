@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{SlotMap, Tile, WaitAt};
-use crate::graph::{Axis, Dependence, Graph};
+use crate::graph::{Axis, Dependence, Footprint, Graph};
 
 /// A box of producer tiles.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,9 +29,10 @@ impl TileBox {
     }
 }
 
-/// The producer tiles whose output consumer tile `tile` reads at k-block `k`.
+/// The producer tiles whose output consumer tile `tile` reads at k-block `k`, or a box around them.
 pub fn producers_of(graph: &Graph, dependence: &Dependence, tile: Tile, k: u32) -> TileBox {
-    producers_over(graph, dependence, tile, &(k..k + 1))
+    let operand = &graph.stages[dependence.consumer.0].operands[dependence.operand];
+    producers_over(graph, dependence, &operand.footprint, tile, &(k..k + 1))
 }
 
 /// Elements of an axis read at the k-blocks `ks`, or the smallest interval that holds them.
@@ -44,12 +45,18 @@ fn range_over(axis: &Axis, length: u32, tile: Tile, ks: &Range<u32>) -> Range<u3
 }
 
 /// A box around the producer tiles whose output consumer tile `tile` reads at the k-blocks `ks`, which are not empty.
-fn producers_over(graph: &Graph, dependence: &Dependence, tile: Tile, ks: &Range<u32>) -> TileBox {
+fn producers_over(
+    graph: &Graph,
+    dependence: &Dependence,
+    footprint: &Footprint,
+    tile: Tile,
+    ks: &Range<u32>,
+) -> TileBox {
     let operand = &graph.stages[dependence.consumer.0].operands[dependence.operand];
     let tensor = &graph.tensors[operand.tensor.0];
     let (rows, cols) = graph.stages[dependence.producer.0].out_tile;
-    let r = range_over(&operand.footprint.rows, tensor.rows, tile, ks);
-    let c = range_over(&operand.footprint.cols, tensor.cols, tile, ks);
+    let r = range_over(&footprint.rows, tensor.rows, tile, ks);
+    let c = range_over(&footprint.cols, tensor.cols, tile, ks);
     if r.is_empty() || c.is_empty() {
         return TileBox::EMPTY;
     }
@@ -68,14 +75,16 @@ pub fn wait_box(
     ks: &Range<u32>,
 ) -> TileBox {
     let first = k == ks.start;
+    let operand = &graph.stages[dependence.consumer.0].operands[dependence.operand];
+    let over = |ks: &Range<u32>| producers_over(graph, dependence, operand.window(slots), tile, ks);
     if at == WaitAt::Start {
-        return if first { producers_over(graph, dependence, tile, ks) } else { TileBox::EMPTY };
+        return if first { over(ks) } else { TileBox::EMPTY };
     }
-    let now = producers_of(graph, dependence, tile, k);
+    let now = over(&(k..k + 1));
     if first || now.is_empty() {
         return now;
     }
-    let before = producers_of(graph, dependence, tile, k - 1);
+    let before = over(&(k - 1..k));
     let again = match slots.table {
         // The device does not read a table only to find that it can skip a wait.
         Some(_) => now == before,

@@ -127,12 +127,12 @@ pub fn unfit(graph: &Graph, workers: u32, split: u32) -> Option<String> {
             }
             // A CTA adds what it has written itself, or what nobody writes.
             OperandKind::Residual => true,
-            OperandKind::Custom(_) => false,
+            OperandKind::Query | OperandKind::Key | OperandKind::Value | OperandKind::Custom(_) => false,
         };
         let plain = |o: &crate::graph::Operand| o.kind != OperandKind::Bias;
         let rows = rows_of(stage, workers);
-        let why = if stage.op == Op::Custom {
-            "is Custom".into()
+        let why = if !stage.op.is_gemm() {
+            format!("is {}", stage.op.name())
         } else if stage.split_k > 1 {
             "states a split along k".into()
         } else if !stage.operands.iter().all(constant) {

@@ -25,6 +25,9 @@ fn efficiency(tile: (u32, u32, u32)) -> f64 {
     }
 }
 
+/// The same of an attention: what published kernels reach with causal masks and heads of 128 columns on H100.
+const ATTENTION_EFFICIENCY: f64 = 0.6;
+
 /// Ring depth of the kernel with this tile.
 fn ring(device: &Device, tile: (u32, u32, u32)) -> u32 {
     KERNELS.iter().find(|k| k.arch == device.arch && k.tile == tile).map_or(1, |k| k.stages)
@@ -34,7 +37,7 @@ fn ring(device: &Device, tile: (u32, u32, u32)) -> u32 {
 /// registers (64 x 64 a warp at up to 255 a thread).
 pub fn ctas_per_sm(device: &Device, stage: &Stage) -> u32 {
     let tile = stage.mma_tile;
-    if device.arch >= 90 || stage.op == Op::Custom {
+    if device.arch >= 90 || matches!(stage.op, Op::Custom | Op::Attention(_)) {
         return 1;
     }
     let shared = ring(device, tile) * (tile.0 + tile.1) * tile.2 * 2 + 1024;
@@ -62,10 +65,15 @@ impl TileCost {
             let waves = (tiles / slots).ceil().max(1.0);
             return TileCost { loop_us: stage_us / waves, fixed_us: device.tile_us, prefetch_us: 0.0 };
         }
-        // One k-block by the tensor cores of an SM.
-        let flop = 2.0 * f64::from(bm) * f64::from(bn) * f64::from(bk);
+        // One k-block by the tensor cores of an SM; of an attention two products, of queries and keys and of the weights
+        // and values, and the exponentials between them.
+        let (products, reached) = match stage.op {
+            Op::Attention(_) => (2.0, ATTENTION_EFFICIENCY),
+            _ => (1.0, efficiency(stage.mma_tile)),
+        };
+        let flop = 2.0 * products * f64::from(bm) * f64::from(bn) * f64::from(bk);
         let rate = (device.tflops / tiles.min(slots)).min(device.sm_tflops / f64::from(per_sm));
-        let math = flop / (rate * 1e6 * efficiency(stage.mma_tile));
+        let math = flop / (rate * 1e6 * reached);
         // One k-block through a ring of limited depth: a slot comes back after a copy's latency.
         let ring_depth = f64::from(ring(device, stage.mma_tile));
         let latency = device.load_latency_us / ring_depth;
@@ -77,9 +85,14 @@ impl TileCost {
             Order::RowMajor | Order::Table(_) => 1.0,
         };
         let together = group.max(slots / gn).min(gm).max(1.0);
-        let weights = sum(&|k| matches!(k, OperandKind::B | OperandKind::Up)) * (gm / together).ceil();
-        let activations =
-            sum(&|k| !matches!(k, OperandKind::B | OperandKind::Up)) * (group * gn / slots).ceil().max(1.0);
+        let (weights, activations) = if let Op::Attention(_) = stage.op {
+            // Its three reads are slices of one matrix, and what tiles share fits the L2 cache.
+            (0.0, sum(&|k| k == OperandKind::Query))
+        } else {
+            let is_weight = |k| matches!(k, OperandKind::B | OperandKind::Up);
+            let again = (group * gn / slots).ceil().max(1.0);
+            (sum(&is_weight) * (gm / together).ceil(), sum(&|k| !is_weight(k)) * again)
+        };
         let traffic = (weights + activations + out) / (device.read_tbs * 1e6);
         let shared = traffic * tiles.min(slots) / (tiles * k_blocks);
         // The two overlap, but not perfectly.
@@ -92,9 +105,9 @@ impl TileCost {
         }
     }
 
-    /// Time of one tile. Tiles of a wave do not end together on a real GPU: a fixed, reproducible spread of +-3 % keeps the
+    /// Time of one tile, whose main loop is `share` of the longest. Tiles of a wave do not end together on a real GPU: a fixed, reproducible spread of +-3 % keeps the
     /// model from crediting policies with a coincidence.
-    pub fn tile_us(&self, stage: StageId, tile: Tile) -> f64 {
+    pub fn tile_us(&self, stage: StageId, tile: Tile, share: f64) -> f64 {
         let mut x = (stage.0 as u32 + 1).wrapping_mul(0x9e37_79b9)
             ^ tile.m.wrapping_mul(0x85eb_ca6b)
             ^ tile.n.wrapping_mul(0xc2b2_ae35);
@@ -102,6 +115,6 @@ impl TileCost {
         x = x.wrapping_mul(0x2c1b_3c6d);
         x ^= x >> 12;
         let spread = f64::from(x & 0xffff) / 65535.0 * 0.06 - 0.03;
-        self.loop_us * (1.0 + spread) + self.fixed_us
+        self.loop_us * share * (1.0 + spread) + self.fixed_us
     }
 }

@@ -14,7 +14,7 @@ use std::collections::BinaryHeap;
 
 use crate::check::{Candidate, Executor, Prediction};
 use crate::device::Device;
-use crate::graph::{OperandKind, StageId};
+use crate::graph::{Op, OperandKind, StageId};
 use crate::policy::{SlotMap, Tile, WaitAt, wait_box};
 
 /// One tile of a predicted run; times in microseconds from the start of the run.
@@ -108,7 +108,8 @@ pub fn simulate(candidate: &Candidate, executor: Executor) -> Timeline {
             let start =
                 at + if std::mem::replace(&mut opened[sm as usize], true) { 0.0 } else { device.launch_us };
             let (end, wait) = if serial {
-                (start + cost.tile_us(stage_id, tile), 0.0)
+                let share = f64::from(stage.k_blocks_of(tile.m)) / f64::from(stage.k_blocks.max(1));
+                (start + cost.tile_us(stage_id, tile, share), 0.0)
             } else {
                 waits.run(tile, start, &cost, stage_id, &ready, device)
             };
@@ -135,7 +136,9 @@ struct Waits {
     grid_n: u32,
     /// Rows and columns along which waits differ; tiles that agree share an entry.
     by: (bool, bool),
-    k_blocks: u32,
+    /// k-blocks of the tiles of each row, and of the longest.
+    k_blocks: Vec<u32>,
+    most: u32,
 }
 
 impl Waits {
@@ -144,15 +147,16 @@ impl Waits {
         let consumer = &graph.stages[stage.0];
         let edges: Vec<usize> = (0..maps.len()).filter(|e| graph.dependences[*e].consumer == stage).collect();
         let footprints = edges.iter().map(|e| &consumer.operands[graph.dependences[*e].operand].footprint);
-        let by = footprints.fold((false, false), |by, f| {
+        // A causal mask makes rows differ whatever they wait for.
+        let by = footprints.fold((matches!(consumer.op, Op::Attention(_)), false), |by, f| {
             (by.0 || f.rows.m != 0 || f.cols.m != 0, by.1 || f.rows.n != 0 || f.cols.n != 0)
         });
         let rows = if by.0 { consumer.grid.0 } else { 1 };
         let cols = if by.1 { consumer.grid.1 } else { 1 };
-        let ks = 0..consumer.k_blocks;
         let mut per_tile = Vec::with_capacity((rows * cols) as usize);
         for (m, n) in (0..rows).flat_map(|m| (0..cols).map(move |n| (m, n))) {
             let tile = Tile { m, n };
+            let ks = 0..consumer.k_blocks_of(m);
             let mut list = Vec::new();
             for &edge in &edges {
                 let dependence = &graph.dependences[edge];
@@ -173,7 +177,8 @@ impl Waits {
             list.sort_by_key(|(k, ..)| *k);
             per_tile.push(list);
         }
-        Waits { per_tile, grid_n: cols, by, k_blocks: consumer.k_blocks.max(1) }
+        let k_blocks = (0..rows).map(|m| consumer.k_blocks_of(m).max(1)).collect();
+        Waits { per_tile, grid_n: cols, by, k_blocks, most: consumer.k_blocks.max(1) }
     }
 
     /// End of a tile that starts at `start`, and the time it spends waiting. While it waits for its first slots, the ring
@@ -187,9 +192,11 @@ impl Waits {
         ready: &[Vec<f64>],
         device: &Device,
     ) -> (f64, f64) {
-        let row = if self.by.0 { tile.m } else { 0 } * self.grid_n + if self.by.1 { tile.n } else { 0 };
-        let whole = cost.tile_us(stage, tile);
-        let per_k = (whole - cost.fixed_us).max(0.0) / f64::from(self.k_blocks);
+        let m = if self.by.0 { tile.m } else { 0 };
+        let row = m * self.grid_n + if self.by.1 { tile.n } else { 0 };
+        let k_blocks = self.k_blocks[m as usize];
+        let whole = cost.tile_us(stage, tile, f64::from(k_blocks) / f64::from(self.most));
+        let per_k = (whole - cost.fixed_us).max(0.0) / f64::from(k_blocks);
         let (mut now, mut k_done, mut waited) = (start, 0, 0.0);
         for (k, edge, slots) in &self.per_tile[row as usize] {
             now += f64::from(k - k_done) * per_k;
@@ -203,6 +210,6 @@ impl Waits {
                 now = posted - if *k == 0 { ahead } else { 0.0 };
             }
         }
-        (now + f64::from(self.k_blocks - k_done.min(self.k_blocks)) * per_k + cost.fixed_us, waited)
+        (now + f64::from(k_blocks - k_done.min(k_blocks)) * per_k + cost.fixed_us, waited)
     }
 }

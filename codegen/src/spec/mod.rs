@@ -108,7 +108,26 @@ pub(crate) struct StageSpec {
 pub(crate) enum StageKind {
     Gemm(Activation),
     GatedGemm,
+    Conv2d(Box<ConvSpec>),
+    Attention(Box<AttentionSpec>),
     Custom(Box<CustomSpec>),
+}
+
+/// What a convolution states beside its tensors, each (rows, columns) of pixels.
+#[derive(Clone, Debug)]
+pub(crate) struct ConvSpec {
+    pub(crate) activation: Activation,
+    pub(crate) stride: Option<Spanned<(Expr, Expr)>>,
+    pub(crate) padding: Option<Spanned<(Expr, Expr)>>,
+}
+
+/// What an attention states beside its tensors.
+#[derive(Clone, Debug)]
+pub(crate) struct AttentionSpec {
+    pub(crate) heads: Expr,
+    /// As many as heads when left out.
+    pub(crate) kv_heads: Option<Expr>,
+    pub(crate) causal: bool,
 }
 
 /// The shape of a custom stage as written.
@@ -129,7 +148,7 @@ pub(crate) struct RangeSpec {
     pub(crate) span: Span,
 }
 
-/// A tensor and its shape: one or two expressions.
+/// A tensor and its shape: one or two expressions, or four of images and filters.
 pub(crate) type TensorUse = Call;
 
 /// An entry of `sync`.

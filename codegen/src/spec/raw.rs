@@ -59,6 +59,40 @@ pub(super) enum Stage<'a> {
         #[serde(borrow)]
         out: &'a RawValue,
     },
+    Conv2d {
+        #[serde(borrow)]
+        name: &'a RawValue,
+        #[serde(borrow)]
+        input: &'a RawValue,
+        #[serde(borrow)]
+        filter: &'a RawValue,
+        #[serde(borrow, default)]
+        bias: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        residual: Option<&'a RawValue>,
+        #[serde(borrow)]
+        out: &'a RawValue,
+        #[serde(borrow, default)]
+        stride: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        padding: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        epilogue: Option<&'a RawValue>,
+    },
+    Attention {
+        #[serde(borrow)]
+        name: &'a RawValue,
+        #[serde(borrow)]
+        qkv: &'a RawValue,
+        #[serde(borrow)]
+        heads: &'a RawValue,
+        #[serde(borrow, default)]
+        kv_heads: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        causal: Option<&'a RawValue>,
+        #[serde(borrow)]
+        out: &'a RawValue,
+    },
     Custom {
         #[serde(borrow)]
         name: &'a RawValue,
@@ -135,6 +169,7 @@ pub(super) enum Policy {
     Row,
     Batched { rows: u32, cols: u32 },
     Strided(u32),
+    ConvHalo,
     Table(Vec<u32>),
 }
 
@@ -162,5 +197,8 @@ pub(super) enum Operand {
     B,
     Bias,
     Residual,
+    Query,
+    Key,
+    Value,
     Custom(usize),
 }

@@ -4,7 +4,9 @@ use ron::value::RawValue;
 
 use super::expr::{Expr, parse_call, parse_expr, parse_range};
 use super::source::{Source, Text};
-use super::{CustomSpec, DepSpec, EdgeSpec, RangeSpec, Spec, StageKind, StageSpec, TensorUse};
+use super::{
+    AttentionSpec, ConvSpec, CustomSpec, DepSpec, EdgeSpec, RangeSpec, Spec, StageKind, StageSpec, TensorUse,
+};
 use super::{ident, raw};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
 use crate::graph::{Activation, Element, OperandKind, StatedOrder, StatedTile};
@@ -126,12 +128,7 @@ fn range<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<RangeSpec, Diagnos
 }
 
 fn tensor<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<TensorUse, Diagnostic> {
-    let text = source.text(raw, "a tensor in quotes, such as \"X(M,H)\"")?;
-    let call = parse_call(&text, "X(M,H)")?;
-    if let Some(why) = ident::fault(&call.name) {
-        let message = format!("tensor name `{}` cannot be used in generated code", call.name);
-        return Err(Diagnostic::new("bad-name", message).at(call.name_span, why).help("rename the tensor"));
-    }
+    let call = named_tensor(source, raw, "X(M,H)")?;
     if call.args.len() > 2 {
         let message = format!("tensor `{}` has {} axes", call.name, call.args.len());
         return Err(Diagnostic::new("tensor-rank", message)
@@ -141,8 +138,39 @@ fn tensor<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<TensorUse, Diagno
     Ok(call)
 }
 
+/// A tensor of four axes.
+fn volume<'a>(source: Source<'a>, raw: &'a RawValue, form: &str) -> Result<TensorUse, Diagnostic> {
+    let call = named_tensor(source, raw, form)?;
+    if call.args.len() != 4 {
+        let axes = if call.args.len() == 1 { "one axis".into() } else { format!("{} axes", call.args.len()) };
+        let message = format!("tensor `{}` has {axes}, a convolution needs four", call.name);
+        return Err(Diagnostic::new("tensor-rank", message)
+            .at(call.span, "images and filters state all their axes")
+            .help(format!("write it as `{form}`")));
+    }
+    Ok(call)
+}
+
+fn named_tensor<'a>(source: Source<'a>, raw: &'a RawValue, form: &str) -> Result<TensorUse, Diagnostic> {
+    let text = source.text(raw, &format!("a tensor in quotes, such as \"{form}\""))?;
+    let call = parse_call(&text, form)?;
+    if let Some(why) = ident::fault(&call.name) {
+        let message = format!("tensor name `{}` cannot be used in generated code", call.name);
+        return Err(Diagnostic::new("bad-name", message).at(call.name_span, why).help("rename the tensor"));
+    }
+    Ok(call)
+}
+
+fn activation<'a>(source: Source<'a>, raw: Option<&'a RawValue>) -> Result<Activation, Diagnostic> {
+    Ok(match raw.map(|raw| source.parse(raw, "an epilogue")).transpose()? {
+        None | Some(raw::Epilogue::None) => Activation::Identity,
+        Some(raw::Epilogue::Gelu) => Activation::GeluTanh,
+        Some(raw::Epilogue::Relu) => Activation::Relu,
+    })
+}
+
 fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnostic> {
-    let stage: raw::Stage = source.parse(raw, "a stage: Gemm, GatedGemm or Custom")?;
+    let stage: raw::Stage = source.parse(raw, "a stage: Gemm, GatedGemm, Conv2d, Attention or Custom")?;
     let named = |raw| -> Result<Text, Diagnostic> {
         let name = source.text(raw, "a name in quotes")?;
         ident::validate(&name, "stage")?;
@@ -150,11 +178,7 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
     };
     match stage {
         raw::Stage::Gemm { name, a, b, bias, residual, out, epilogue } => {
-            let activation = match epilogue.map(|raw| source.parse(raw, "an epilogue")).transpose()? {
-                None | Some(raw::Epilogue::None) => Activation::Identity,
-                Some(raw::Epilogue::Gelu) => Activation::GeluTanh,
-                Some(raw::Epilogue::Relu) => Activation::Relu,
-            };
+            let activation = activation(source, epilogue)?;
             let mut reads = vec![(OperandKind::A, tensor(source, a)?), (OperandKind::B, tensor(source, b)?)];
             if let Some(raw) = bias {
                 reads.push((OperandKind::Bias, tensor(source, raw)?));
@@ -173,6 +197,39 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
             ];
             let out = tensor(source, out)?;
             Ok(StageSpec { name: named(name)?, kind: StageKind::GatedGemm, reads, out })
+        }
+        raw::Stage::Conv2d { name, input, filter, bias, residual, out, stride, padding, epilogue } => {
+            let mut reads = vec![
+                (OperandKind::A, volume(source, input, "X(B,H,W,C)")?),
+                (OperandKind::B, volume(source, filter, "F(R,S,C,K)")?),
+            ];
+            if let Some(raw) = bias {
+                reads.push((OperandKind::Bias, tensor(source, raw)?));
+            }
+            if let Some(raw) = residual {
+                reads.push((OperandKind::Residual, volume(source, raw, "R(B,P,Q,K)")?));
+            }
+            let pixels = |raw: Option<&'a RawValue>, what| raw.map(|raw| pair(source, raw, what)).transpose();
+            let spec = ConvSpec {
+                activation: activation(source, epilogue)?,
+                stride: pixels(stride, "a stride (rows, columns)")?,
+                padding: pixels(padding, "a padding (rows, columns)")?,
+            };
+            let out = volume(source, out, "Y(B,P,Q,K)")?;
+            Ok(StageSpec { name: named(name)?, kind: StageKind::Conv2d(Box::new(spec)), reads, out })
+        }
+        raw::Stage::Attention { name, qkv, heads, kv_heads, causal, out } => {
+            let qkv = tensor(source, qkv)?;
+            // Three reads of one matrix: each has its own tiles to wait for.
+            let kinds = [OperandKind::Query, OperandKind::Key, OperandKind::Value];
+            let reads = kinds.into_iter().map(|kind| (kind, qkv.clone())).collect();
+            let spec = AttentionSpec {
+                heads: expr(source, heads)?,
+                kv_heads: kv_heads.map(|raw| expr(source, raw)).transpose()?,
+                causal: causal.map_or(Ok(true), |raw| source.parse(raw, "`true` or `false`"))?,
+            };
+            let kind = StageKind::Attention(Box::new(spec));
+            Ok(StageSpec { name: named(name)?, kind, reads, out: tensor(source, out)? })
         }
         raw::Stage::Custom { name, grid, tile, k_blocks, reads, writes } => {
             let mut uses = Vec::new();
@@ -261,6 +318,7 @@ fn policy<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Option<Spanned<Po
             positive(stride, span, "a stride is at least one tile")?;
             Policy::Strided { stride }
         }
+        raw::Policy::ConvHalo => Policy::ConvHalo,
         raw::Policy::Table(table) => {
             // Slots without gaps are fewer than entries: this also bounds what the table makes us allocate.
             let slots = table.iter().max().map_or(0, |&s| u64::from(s) + 1);
@@ -297,6 +355,9 @@ fn edge<'a>(source: Source<'a>, raw: &'a RawValue, spec: &mut Spec) -> Result<()
             raw::Operand::B => OperandKind::B,
             raw::Operand::Bias => OperandKind::Bias,
             raw::Operand::Residual => OperandKind::Residual,
+            raw::Operand::Query => OperandKind::Query,
+            raw::Operand::Key => OperandKind::Key,
+            raw::Operand::Value => OperandKind::Value,
             raw::Operand::Custom(i) => OperandKind::Custom(i),
         };
         Ok(Spanned::new(kind, source.span(raw)))

@@ -21,6 +21,8 @@
 //! A wait gives up when no tile of the pipeline was finished for [`CpuOptions::timeout`]; the run then ends in an
 //! error that names the edge.
 
+mod attention;
+mod conv;
 mod custom;
 mod error;
 mod memory;

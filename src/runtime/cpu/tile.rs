@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use cusync_gen::graph::{Activation, Op, OperandKind, Stage, StageId, TensorId};
+use cusync_gen::graph::{Activation, Conv, Op, OperandKind, Stage, StageId, TensorId};
 use cusync_gen::policy::Tile;
 use cusync_gen::schedule::Part;
 use cusync_gen::schedule::decode::{COLUMN_TILE, Decode, DecodeStage, column_tiles};
@@ -41,11 +41,11 @@ pub(super) struct Scratch {
 }
 
 /// A tile of a stage, in elements of its output.
-struct Place<'a> {
-    work: &'a Work,
-    stage: &'a Stage,
-    tile: Tile,
-    at: Box2,
+pub(super) struct Place<'a> {
+    pub(super) work: &'a Work,
+    pub(super) stage: &'a Stage,
+    pub(super) tile: Tile,
+    pub(super) at: Box2,
 }
 
 fn sized(buffer: &mut Vec<f32>, length: usize) -> &mut [f32] {
@@ -63,6 +63,8 @@ impl CpuPipeline {
         let area = work.at.rows * work.at.cols;
         if stage.op == Op::Custom {
             self.custom_tile(&place, scratch)?;
+        } else if let Op::Attention(shape) = &stage.op {
+            self.attend(&place, shape, scratch)?;
         } else {
             self.products(&place, scratch)?;
             match work.part {
@@ -92,14 +94,16 @@ impl CpuPipeline {
         match stage.op {
             // A tile of few rows may have none for some of the parts that share it.
             _ if place.at.rows == 0 => {}
-            Op::Gemm { activation } => self.epilogue(&place, activation, scratch)?,
+            Op::Gemm { activation } | Op::Conv2d(Conv { activation, .. }) => {
+                self.epilogue(&place, activation, scratch)?;
+            }
             Op::GatedGemm => {
                 let area = place.at.rows * place.at.cols;
                 let Scratch { sum, sum_up, .. } = scratch;
                 sum[..area].iter_mut().zip(&sum_up[..area]).for_each(|(g, u)| *g = silu(*g) * u);
                 self.memory.store(stage.out, place.at, &sum[..area]);
             }
-            Op::Custom => {}
+            Op::Attention(_) | Op::Custom => {}
         }
         self.post(work);
         self.semaphores.advance();
@@ -190,14 +194,16 @@ impl CpuPipeline {
         for k in blocks.clone().step_by(run as usize) {
             let end = (k + run).min(blocks.end);
             for block in k..end {
-                self.wait_for(place, block, block == blocks.start, is_streamed, scratch)?;
+                self.wait_for(place, block, &blocks, is_streamed, scratch)?;
             }
             let from = k as usize * block;
             let length = (end as usize * block).min(stage.k as usize) - from;
             let accumulate = k > blocks.start;
             let Scratch { a, b, up, sum, sum_up, .. } = scratch;
             let a = sized(a, at.rows * length);
-            if let Some(id) = a_id {
+            if let (Some(id), Op::Conv2d(shape)) = (a_id, &stage.op) {
+                self.gather(id, shape, *at, (from, length), a);
+            } else if let Some(id) = a_id {
                 self.memory.load(id, Box2 { row: at.row, col: from, rows: at.rows, cols: length }, a);
             }
             let weights = [(b_id, b, sum), (up_id, up, sum_up)];
@@ -219,7 +225,7 @@ impl CpuPipeline {
 
     /// Bias, activation, residual; stores the tile.
     fn epilogue(&self, place: &Place<'_>, activation: Activation, scratch: &mut Scratch) -> Result<(), Stop> {
-        self.wait_for(place, 0, true, |kind| !is_streamed(kind), scratch)?;
+        self.wait_for(place, 0, &(0..1), |kind| !is_streamed(kind), scratch)?;
         let Place { stage, at, .. } = place;
         let area = at.rows * at.cols;
         let Scratch { a, sum, .. } = scratch;
@@ -252,7 +258,7 @@ impl CpuPipeline {
         let mut out = Region { row: at.row, col: at.col, rows: at.rows, cols: at.cols, data: Vec::new() };
         out.data.resize(at.rows * at.cols, 0.0);
         for k in 0..stage.k_blocks {
-            self.wait_for(place, k, k == 0, |_| true, scratch)?;
+            self.wait_for(place, k, &(0..stage.k_blocks), |_| true, scratch)?;
             let reads: Vec<Region> = stage
                 .operands
                 .iter()
@@ -289,12 +295,13 @@ impl CpuPipeline {
         Region { row: at.row, col: at.col, rows: at.rows, cols: at.cols, data }
     }
 
-    /// Blocks until everything that k-block `k` of the chosen operands reads has been posted.
-    fn wait_for(
+    /// Blocks until everything that k-block `k` of the chosen operands reads has been posted. `ks`: the k-blocks of this
+    /// work.
+    pub(super) fn wait_for(
         &self,
         place: &Place<'_>,
         k: u32,
-        first: bool,
+        ks: &std::ops::Range<u32>,
         of: impl Fn(OperandKind) -> bool,
         scratch: &mut Scratch,
     ) -> Result<(), Stop> {
@@ -303,7 +310,7 @@ impl CpuPipeline {
                 continue;
             }
             match &self.decode {
-                None => self.edges[incoming.edge].waits(place.tile, k, first, &mut scratch.waits),
+                None => self.edges[incoming.edge].waits(place.tile, k, ks, &mut scratch.waits),
                 Some(decode) => column_waits(decode, place.work.stage, incoming.kind, k, &mut scratch.waits),
             }
             for wait in &scratch.waits {

@@ -35,12 +35,11 @@ impl Rota {
     /// Whole tiles, stage after stage.
     pub(super) fn of_tiles(graph: &Graph, orders: &[HostOrder], workers: Workers, threads: usize) -> Rota {
         let whole = |stage: usize| {
-            let k_blocks = graph.stages[stage].k_blocks;
             (0..graph.stages[stage].tiles()).map(move |i| Work {
                 stage,
                 tile: orders[stage].tile_at(i),
                 at: extent(&graph.stages[stage], orders[stage].tile_at(i)),
-                k: 0..k_blocks,
+                k: 0..graph.stages[stage].k_blocks_of(orders[stage].tile_at(i).m),
                 part: Part::Whole,
                 cta: 0,
             })

@@ -2,7 +2,7 @@
 
 use super::{extent_tiles, grid_tiles, has_semaphores, slice_name, tile_name};
 use crate::check::{Candidate, Event, Executor, Obligation, Refutation, Subject, TileProgram};
-use crate::graph::{OperandKind, Stage, StageId};
+use crate::graph::{Op, OperandKind, Stage, StageId};
 use crate::policy::{Order, Policy};
 
 /// Arrays that belong together have the same length; without that nothing else can be evaluated.
@@ -151,10 +151,17 @@ fn shape_fault(c: &Candidate, id: StageId, stage: &Stage) -> Option<Refutation> 
     stage.operands.iter().find_map(|operand| {
         let tensor = &c.graph.tensors[operand.tensor.0];
         let expected = match operand.kind {
-            OperandKind::A => (stage.m, stage.k),
+            OperandKind::A => match &stage.op {
+                Op::Conv2d(c) => (c.images * c.input.0 * c.input.1, c.channels),
+                _ => (stage.m, stage.k),
+            },
             OperandKind::B | OperandKind::Up => (stage.k, stage.n),
             OperandKind::Bias => (1, stage.n),
             OperandKind::Residual => (stage.m, stage.n),
+            OperandKind::Query | OperandKind::Key | OperandKind::Value => match &stage.op {
+                Op::Attention(a) => (stage.m, (a.heads + 2 * a.kv_heads) * a.dim),
+                _ => return None,
+            },
             OperandKind::Custom(_) => return None,
         };
         if (tensor.rows, tensor.cols) == expected {

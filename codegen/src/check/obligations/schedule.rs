@@ -2,7 +2,7 @@
 
 use crate::check::parts::{Place, cluster_grid, describe, places};
 use crate::check::{Candidate, Coupling, Obligation, Refutation, Subject};
-use crate::graph::{Op, StageId};
+use crate::graph::StageId;
 use crate::schedule::{Item, MAX_STAGES, Mode, POST_WEIGHT, Part, Schedule, units};
 
 /// Incoming, and outgoing, edges of one of them (`CUSYNC_MAX_WAITS`, `CUSYNC_MAX_POSTS`).
@@ -55,8 +55,8 @@ impl View<'_> {
             let edges = |of: &dyn Fn(&crate::graph::Dependence) -> StageId| {
                 graph.dependences.iter().filter(|d| of(d) == StageId(i)).count()
             };
-            let fault = if stage.op == Op::Custom {
-                "is Custom; a chain kernel runs GEMMs".into()
+            let fault = if !stage.op.is_gemm() {
+                format!("is {}; a chain kernel runs GEMMs", stage.op.name())
             } else if stage.mma_tile != graph.stages[0].mma_tile {
                 let (a, b) = (stage.mma_tile, graph.stages[0].mma_tile);
                 let first = &graph.stages[0].name;

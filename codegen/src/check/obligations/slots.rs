@@ -73,20 +73,21 @@ pub(super) fn cover(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
                         }
                     }
                     Event::Load { .. } | Event::Multicast { .. } if fault.is_none() => {
-                        let Some((operand, k_block, region)) = region(c, consumer, tile, event) else {
-                            return;
-                        };
-                        for edge in edges.iter().filter(|e| c.graph.dependences[**e].operand == operand) {
-                            let done = |tile: Tile, gn: u32| {
-                                posts[*edge].by_tile[(tile.m * gn + tile.n) as usize]
-                                    .iter()
-                                    .any(|slot| waited[*edge][*slot as usize] == item)
-                            };
-                            if let Some(racing) = uncovered(c, *edge, &region, done) {
-                                fault = Some((*edge, k_block, region.clone(), racing));
-                                break;
+                        regions(c, consumer, tile, event, &mut |operand, k_block, region| {
+                            let of_operand = |e: &&usize| c.graph.dependences[**e].operand == operand;
+                            for edge in edges.iter().filter(of_operand) {
+                                let done = |tile: Tile, gn: u32| {
+                                    posts[*edge].by_tile[(tile.m * gn + tile.n) as usize]
+                                        .iter()
+                                        .any(|slot| waited[*edge][*slot as usize] == item)
+                                };
+                                if fault.is_none()
+                                    && let Some(racing) = uncovered(c, *edge, &region, done)
+                                {
+                                    fault = Some((*edge, k_block, region.clone(), racing));
+                                }
                             }
-                        }
+                        });
                     }
                     _ => {}
                 });
@@ -103,22 +104,22 @@ pub(super) fn cover(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
 /// Rows and columns of a tensor.
 type Region = (Range<u32>, Range<u32>);
 
-/// What a load reads: operand, k-block, region of its tensor.
-fn region(c: &Candidate, stage: StageId, tile: Tile, load: Event) -> Option<(usize, u32, Region)> {
+/// Calls `f` with what a load reads: operand, k-block, regions of its tensor.
+fn regions(c: &Candidate, stage: StageId, tile: Tile, load: Event, f: &mut dyn FnMut(usize, u32, Region)) {
     match load {
         Event::Load { operand, k_block } => {
-            let read = &c.graph.stages[stage.0].operands[operand];
-            let tensor = &c.graph.tensors[read.tensor.0];
-            let rows = read.footprint.rows.range(tensor.rows, tile.m, tile.n, k_block);
-            let cols = read.footprint.cols.range(tensor.cols, tile.m, tile.n, k_block);
-            Some((operand, k_block, (rows, cols)))
+            let stage = &c.graph.stages[stage.0];
+            let tensor = &c.graph.tensors[stage.operands[operand].tensor.0];
+            stage.reads(operand, tensor, (tile.m, tile.n), k_block, &mut |rows, cols| {
+                f(operand, k_block, (rows, cols));
+            });
         }
-        Event::Multicast { operand, k_block, rows, cols } => Some((operand, k_block, (rows, cols))),
+        Event::Multicast { operand, k_block, rows, cols } => f(operand, k_block, (rows, cols)),
         Event::Wait { .. }
         | Event::Contribute { .. }
         | Event::Await { .. }
         | Event::Add { .. }
-        | Event::Store { .. } => None,
+        | Event::Store { .. } => {}
     }
 }
 

@@ -1,0 +1,231 @@
+//! Convolutions over NHWC images as implicit GEMMs: which input pixels lie under which output pixels.
+//!
+//! Images are matrices, one row a pixel: input pixel (image, h, w) is row `(image * H + h) * W + w`. M counts output
+//! pixels, N output channels, and k the filter: `k = (r * S + s) * C + c`.
+
+use std::ops::Range;
+
+use super::fit::Fit;
+use super::{Activation, Axis, Footprint};
+
+/// The shape of a convolution. Pairs are (rows, columns) of images and filters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Conv {
+    /// Activation of the epilogue.
+    pub activation: Activation,
+    /// Images of the batch.
+    pub images: u32,
+    /// Pixels of an input image: H, W.
+    pub input: (u32, u32),
+    /// Input channels, C.
+    pub channels: u32,
+    /// Pixels of an output image: P, Q.
+    pub output: (u32, u32),
+    /// Filter taps: R, S.
+    pub filter: (u32, u32),
+    /// Input pixels between neighbouring output pixels.
+    pub stride: (u32, u32),
+    /// Pixels of zeros around an image.
+    pub padding: (u32, u32),
+}
+
+impl Conv {
+    /// Calls `f` with the filter taps (r, s) that the elements `ks` of k belong to, and their channels.
+    pub fn taps(&self, ks: Range<u32>, f: &mut dyn FnMut((u32, u32), Range<u32>)) {
+        let mut at = ks.start;
+        while at < ks.end {
+            let (tap, channel) = (at / self.channels, at % self.channels);
+            let end = ks.end.min(at - channel + self.channels);
+            f((tap / self.filter.1, tap % self.filter.1), channel..channel + end - at);
+            at = end;
+        }
+    }
+
+    /// Calls `f` with the input pixels under tap (r, s) of the output pixels `pixels`, ascending: one range for each
+    /// output row, or for several whose input pixels adjoin. Pixels of the padding are nobody's. With a stride along
+    /// columns a range holds the pixels between, too.
+    pub fn pixels_under(&self, pixels: Range<u32>, tap: (u32, u32), f: &mut dyn FnMut(Range<u32>)) {
+        let rows = inside(self.input.0, self.output.0, self.stride.0, self.padding.0, tap.0);
+        let columns = inside(self.input.1, self.output.1, self.stride.1, self.padding.1, tap.1);
+        let mut open: Option<Range<u32>> = None;
+        let mut at = pixels.start;
+        while at < pixels.end {
+            let (line, q) = (at / self.output.1, at % self.output.1);
+            let end = pixels.end.min(at - q + self.output.1);
+            let (image, p) = (line / self.output.0, line % self.output.0);
+            let (first, last) = (q.max(columns.start), (q + (end - at)).min(columns.end));
+            if rows.contains(&p) && first < last {
+                let h = p * self.stride.0 + tap.0 - self.padding.0;
+                let w = |q: u32| q * self.stride.1 + tap.1 - self.padding.1;
+                let base = (image * self.input.0 + h) * self.input.1;
+                let under = base + w(first)..base + w(last - 1) + 1;
+                match &mut open {
+                    Some(range) if range.end == under.start => range.end = under.end,
+                    _ => open.replace(under).into_iter().for_each(&mut *f),
+                }
+            }
+            at = end;
+        }
+        open.into_iter().for_each(f);
+    }
+
+    /// What the tiles of `tile_m` output pixels read of the input at k-blocks of `k` elements, as affine ranges: with the
+    /// same rows at every k-block (the whole halo), and with rows that follow the filter. Both hold every pixel that is
+    /// read; they are exact up to the steps of the filter's rows, and of strides that do not divide a tile.
+    pub(super) fn footprints(&self, tile_m: u32, k: u32) -> Option<(Footprint, Footprint)> {
+        let pixels = self.images * self.output.0 * self.output.1;
+        let length = self.filter.0 * self.filter.1 * self.channels;
+        let blocks = length.div_ceil(k);
+        let per_tile = {
+            let (of, by) = (area(self.input), area(self.output));
+            (u64::from(tile_m) * of + by / 2) / by
+        };
+        let per_tile = i64::try_from(per_tile).ok()?;
+        // Rows move by W from one row of taps to the next, R times along the k-blocks.
+        let travel = i64::from(self.input.1) * i64::from(self.filter.0) / i64::from(blocks);
+        let mut whole = Fit::new(&[(per_tile, 0)]);
+        let mut sliding = Fit::new(&[(per_tile, 0), (per_tile, travel), (per_tile, travel + 1)]);
+        let mut columns = Fit::new(&[(0, 0), (0, i64::from(k))]);
+        for block in 0..blocks {
+            let ks = block * k..length.min((block + 1) * k);
+            self.taps(ks.clone(), &mut |_, channels| columns.add(0, block, &channels));
+            for m in 0..pixels.div_ceil(tile_m) {
+                self.taps(ks.clone(), &mut |tap, _| {
+                    self.pixels_under(m * tile_m..pixels.min((m + 1) * tile_m), tap, &mut |under| {
+                        whole.add(m, block, &under);
+                        sliding.add(m, block, &under);
+                    });
+                });
+            }
+        }
+        let cols = along_m(columns.best()?);
+        let rows = |fit: Fit| fit.best().map(along_m);
+        Some((Footprint { rows: rows(whole)?, cols }, Footprint { rows: rows(sliding)?, cols }))
+    }
+}
+
+fn along_m((m, k, offset, extent): (i32, i32, i32, i32)) -> Axis {
+    Axis { m, n: 0, k, offset, extent }
+}
+
+fn area((rows, cols): (u32, u32)) -> u64 {
+    u64::from(rows) * u64::from(cols)
+}
+
+/// The output positions, `outputs` along an axis, whose input under a tap lies inside the image and not in the padding.
+fn inside(inputs: u32, outputs: u32, stride: u32, padding: u32, tap: u32) -> Range<u32> {
+    let begin = padding.saturating_sub(tap).div_ceil(stride);
+    let end = (inputs + padding).checked_sub(tap + 1).map_or(0, |last| last / stride + 1);
+    begin.min(outputs)..end.min(outputs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conv(input: (u32, u32), filter: (u32, u32), stride: (u32, u32), padding: (u32, u32)) -> Conv {
+        let out = |x: u32, f: u32, s: u32, p: u32| (x + 2 * p - f) / s + 1;
+        Conv {
+            activation: Activation::Relu,
+            images: 3,
+            input,
+            channels: 24,
+            output: (
+                out(input.0, filter.0, stride.0, padding.0),
+                out(input.1, filter.1, stride.1, padding.1),
+            ),
+            filter,
+            stride,
+            padding,
+        }
+    }
+
+    /// Odd shapes, strides and paddings, padding wider than the filter among them.
+    fn shapes() -> [Conv; 7] {
+        [
+            conv((7, 7), (3, 3), (1, 1), (1, 1)),
+            conv((9, 5), (3, 3), (2, 2), (1, 1)),
+            conv((8, 8), (1, 1), (1, 1), (0, 0)),
+            conv((8, 8), (1, 1), (2, 2), (0, 0)),
+            conv((6, 11), (5, 2), (1, 3), (0, 2)),
+            conv((4, 4), (2, 3), (1, 1), (3, 3)),
+            conv((10, 6), (7, 1), (2, 1), (3, 0)),
+        ]
+    }
+
+    /// The input row under a tap of an output pixel, from the definition.
+    fn under(c: &Conv, pixel: u32, (r, s): (u32, u32)) -> Option<u32> {
+        let (q, p) = (pixel % c.output.1, pixel / c.output.1 % c.output.0);
+        let image = pixel / c.output.1 / c.output.0;
+        let h = i64::from(p * c.stride.0 + r) - i64::from(c.padding.0);
+        let w = i64::from(q * c.stride.1 + s) - i64::from(c.padding.1);
+        let inside = (0..i64::from(c.input.0)).contains(&h) && (0..i64::from(c.input.1)).contains(&w);
+        inside.then(|| image * c.input.0 * c.input.1 + h as u32 * c.input.1 + w as u32)
+    }
+
+    #[test]
+    fn ranges_hold_the_pixels_of_the_definition_and_no_others() {
+        for c in shapes() {
+            let pixels = c.images * c.output.0 * c.output.1;
+            for tap in (0..c.filter.0).flat_map(|r| (0..c.filter.1).map(move |s| (r, s))) {
+                for begin in 0..pixels {
+                    for end in [begin + 1, (begin + 13).min(pixels), pixels] {
+                        let expected: Vec<u32> = (begin..end).filter_map(|o| under(&c, o, tap)).collect();
+                        let mut found: Vec<u32> = Vec::new();
+                        c.pixels_under(begin..end, tap, &mut |range| found.extend(range));
+                        assert!(found.is_sorted_by(|a, b| a < b), "{c:?} {tap:?}: {found:?}");
+                        if c.stride.1 == 1 {
+                            assert_eq!(found, expected, "{c:?} {tap:?} {begin}..{end}");
+                        } else {
+                            found.retain(|row| expected.contains(row));
+                            assert_eq!(found, expected, "{c:?} {tap:?} {begin}..{end}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn affine_footprints_hold_every_pixel_and_every_channel() {
+        for c in shapes() {
+            let pixels = c.images * c.output.0 * c.output.1;
+            let length = c.filter.0 * c.filter.1 * c.channels;
+            for (tile, k) in [(16, 8), (64, 32), (7, 64)] {
+                let (whole, sliding) = c.footprints(tile, k).expect("small");
+                assert_eq!((whole.rows.k, whole.rows.m), (0, sliding.rows.m));
+                assert!(sliding.rows.extent <= whole.rows.extent, "{c:?}");
+                for (m, block) in
+                    (0..pixels.div_ceil(tile)).flat_map(|m| (0..length.div_ceil(k)).map(move |b| (m, b)))
+                {
+                    for element in block * k..length.min((block + 1) * k) {
+                        let (tap, channel) = (element / c.channels, element % c.channels);
+                        let tap = (tap / c.filter.1, tap % c.filter.1);
+                        for pixel in m * tile..pixels.min((m + 1) * tile) {
+                            let Some(row) = under(&c, pixel, tap) else { continue };
+                            for footprint in [whole, sliding] {
+                                let rows = footprint.rows.range(u32::MAX, m, 0, block);
+                                let cols = footprint.cols.range(c.channels, m, 0, block);
+                                assert!(rows.contains(&row) && cols.contains(&channel), "{c:?} {m} {block}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_same_convolution_reads_a_row_more_on_either_side() {
+        let c = Conv { channels: 64, images: 2, ..conv((56, 56), (3, 3), (1, 1), (1, 1)) };
+        let (whole, sliding) = c.footprints(128, 64).expect("small");
+        assert_eq!(whole.rows, Axis { m: 128, n: 0, k: 0, offset: -57, extent: 128 + 2 * 57 });
+        assert_eq!(whole.cols, Axis { extent: 64, ..Axis::default() });
+        // From one row of taps to the next the window moves by 54 or 57 of 56 pixels.
+        assert!(sliding.rows.k >= 18 && sliding.rows.extent < 128 + 57, "{sliding:?}");
+        let one = Conv { channels: 64, images: 2, ..conv((56, 56), (1, 1), (1, 1), (0, 0)) };
+        let (whole, sliding) = one.footprints(128, 32).expect("small");
+        assert_eq!(whole.rows, Axis { m: 128, extent: 128, ..Axis::default() });
+        assert_eq!((whole.cols, whole), (Axis { k: 32, extent: 32, ..Axis::default() }, sliding));
+    }
+}

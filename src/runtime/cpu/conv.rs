@@ -1,0 +1,46 @@
+//! The images of a convolution as the left operand of a product.
+
+use cusync_gen::graph::{Conv, TensorId};
+
+use super::CpuPipeline;
+use super::memory::Box2;
+
+impl CpuPipeline {
+    /// Gathers what the output pixels `at.row ..` read at the elements `from .. from + length` of k into `out`, a row a
+    /// pixel: zeros where a filter tap lies in the padding.
+    pub(super) fn gather(
+        &self,
+        images: TensorId,
+        shape: &Conv,
+        at: Box2,
+        (from, length): (usize, usize),
+        out: &mut [f32],
+    ) {
+        let (channels, width) = (shape.channels as usize, shape.filter.1 as usize);
+        let (p_len, q_len) = (shape.output.0 as usize, shape.output.1 as usize);
+        let (h_len, w_len) = (shape.input.0 as usize, shape.input.1 as usize);
+        for (i, line) in out.chunks_mut(length).take(at.rows).enumerate() {
+            let pixel = at.row + i;
+            let (image, p, q) = (pixel / (p_len * q_len), pixel / q_len % p_len, pixel % q_len);
+            let mut done = 0;
+            while done < length {
+                let (tap, channel) = ((from + done) / channels, (from + done) % channels);
+                let count = (channels - channel).min(length - done);
+                let part = &mut line[done..done + count];
+                // Coordinates in the padded image.
+                let h = p * shape.stride.0 as usize + tap / width;
+                let w = q * shape.stride.1 as usize + tap % width;
+                let inside =
+                    |x: usize, padding: u32, len: usize| x.checked_sub(padding as usize).filter(|x| *x < len);
+                match (inside(h, shape.padding.0, h_len), inside(w, shape.padding.1, w_len)) {
+                    (Some(h), Some(w)) => {
+                        let row = (image * h_len + h) * w_len + w;
+                        self.memory.load(images, Box2 { row, col: channel, rows: 1, cols: count }, part);
+                    }
+                    _ => part.fill(0.0),
+                }
+                done += count;
+            }
+        }
+    }
+}
