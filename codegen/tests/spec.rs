@@ -43,7 +43,7 @@ fn every_shipped_spec_lowers_on_every_device_at_ragged_sizes() {
         let text = fs::read_to_string(&file).expect("readable");
         assert!(text.starts_with("//"), "{}: starts with a comment that says what it is", file.display());
         let stem = file.file_stem().expect("named").to_str().expect("ASCII");
-        for m in [1, 37, 200, 512, 1000, 4096] {
+        for m in [1u64, 37, 200, 512, 1000, 4096] {
             let rows = spec::parse(&text, "shipped").expect("it parses");
             let dim = rows.dims().map(|(dim, _)| dim).find(|dim| ["M", "S", "B"].contains(dim));
             let (dim, size) = match dim {

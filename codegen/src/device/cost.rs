@@ -70,7 +70,8 @@ impl CostModel {
             Op::Gemm { activation: Activation::GeluTanh } => self.gelu_us,
             Op::Gemm { activation: Activation::Identity | Activation::Relu } => 0.0,
             Op::GatedGemm => self.gate_us,
-            Op::Custom => 0.0,
+            // Not run by chain kernels.
+            Op::Conv2d(_) | Op::Attention(_) | Op::Custom => 0.0,
         };
         self.tile_rate(tile, cluster).epilogue_us + extra * area(tile)
     }
