@@ -52,6 +52,9 @@ pub enum Error {
     /// From the device layer.
     #[error(transparent)]
     Device(#[from] crate::device::Error),
+    /// From kernel-level scheduling.
+    #[error(transparent)]
+    Dag(#[from] crate::dag::run::Error),
     /// A plan was refused.
     #[error("{0}")]
     Plan(String),

@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use cusync::bench::dag::DagArgs;
 use cusync::bench::{MlpArgs, Regime};
 use cusync::runtime::{Edges, SHIPPED, shipped};
 use cusync_gen::check::Executor;
@@ -12,7 +13,7 @@ use cusync_gen::graph::Element;
 
 use super::fault::{Fault, nearest};
 use super::request::{
-    Command, MlpRequest, Output, Request, RunRequest, Suite, Target, TraceRequest, TunedRequest,
+    Command, DagRequest, MlpRequest, Output, Request, RunRequest, Suite, Target, TraceRequest, TunedRequest,
 };
 use super::source::Source;
 use super::tune::{TuneRequest, TuneSpec, TuneWhat};
@@ -206,6 +207,8 @@ enum SuiteArg {
     Mlp,
     /// The MLP layers on every chain kernel: what the cost model is held against
     FusedSweep,
+    /// Kernel-level scheduling: the suite, chains, tasks with priorities, random programs
+    Dag,
     /// One post, one wait, one hand-off
     Sync,
 }
@@ -247,6 +250,7 @@ impl Args {
             Subcommands::Tune(tune) => Command::Tune(tune.resolve()?),
             Subcommands::Bench { suite, mlp } => Command::Bench(match suite {
                 SuiteArg::Sync => Suite::Sync,
+                SuiteArg::Dag => Suite::Dag(Box::new(mlp.resolve_dag())),
                 SuiteArg::Mlp => Suite::Mlp(Box::new(mlp.resolve()?)),
                 SuiteArg::FusedSweep => Suite::Sweep(Box::new(mlp.resolve()?)),
             }),
@@ -260,6 +264,23 @@ impl Args {
 }
 
 impl BenchArgs {
+    /// The arguments that the kernel-level benchmark shares with the others.
+    fn resolve_dag(self) -> DagRequest {
+        let usual = DagArgs::default();
+        let args = DagArgs {
+            seconds: self.seconds.unwrap_or(usual.seconds),
+            only: self.only,
+            without: self.without,
+            regimes: match self.regime {
+                Some(RegimeArg::Rested) => vec![Regime::Rested],
+                Some(RegimeArg::Sustained) => vec![Regime::Sustained],
+                None => usual.regimes.clone(),
+            },
+            ..usual
+        };
+        DagRequest { args, save: self.save }
+    }
+
     fn resolve(self) -> Result<MlpRequest, Fault> {
         if let Some(name) = self.pipeline.iter().find(|name| shipped(name).is_none()) {
             let names: Vec<_> = SHIPPED.iter().map(|(name, _)| *name).collect();

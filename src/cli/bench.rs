@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use cusync::bench::dag::bench_dag;
 use cusync::bench::{self, MlpReport, add_pytorch, bench_mlp, bench_semaphores, bench_sweep};
 
 use super::fault::Fault;
@@ -23,8 +24,18 @@ pub(crate) fn bench(suite: &Suite, output: &Output) -> Result<BenchReport, Fault
         Suite::Sweep(request) => {
             let told = &mut |name: &str, m| progress.say(format!("{name} M = {m}"));
             let report = bench_sweep(&request.args, told).map_err(fault)?;
-            save(request, &report)?;
+            save(request.save.as_deref(), &report)?;
             Ok(BenchReport::Sweep(Box::new(report)))
+        }
+        Suite::Dag(request) => {
+            let mut unsaved = None;
+            let report = bench_dag(&request.args, &mut |part, report| {
+                progress.say(part);
+                // A benchmark that is cut short leaves the parts that were done.
+                unsaved = save(request.save.as_deref(), report).err();
+            })
+            .map_err(fault)?;
+            unsaved.map_or(Ok(BenchReport::Dag(Box::new(report))), Err)
         }
     }
 }
@@ -37,7 +48,7 @@ fn mlp(request: &MlpRequest, progress: &Progress) -> Result<MlpReport, Fault> {
                 progress.say(format!("{name} M = {m} ({} of {all})", done + 1));
             }
             // A benchmark that is cut short leaves the sizes that were done.
-            bench::Progress::Done(report) => unsaved = save(request, report).err(),
+            bench::Progress::Done(report) => unsaved = save(request.save.as_deref(), report).err(),
         })
         .map_err(fault)?;
         unsaved.map_or(Ok(report), Err)?
@@ -48,7 +59,7 @@ fn mlp(request: &MlpRequest, progress: &Progress) -> Result<MlpReport, Fault> {
         let added = add_pytorch(&mut report, &read(file)?);
         added.map_err(|e| Fault::input(format!("{}: {e}", file.display())))?;
     }
-    save(request, &report)?;
+    save(request.save.as_deref(), &report)?;
     Ok(report)
 }
 
@@ -70,8 +81,8 @@ fn read(file: &Path) -> Result<String, Fault> {
     std::fs::read_to_string(file).map_err(|e| Fault::input(format!("{}: {e}", file.display())))
 }
 
-fn save(request: &MlpRequest, report: &impl serde::Serialize) -> Result<(), Fault> {
-    let Some(file) = &request.save else { return Ok(()) };
+fn save(file: Option<&Path>, report: &impl serde::Serialize) -> Result<(), Fault> {
+    let Some(file) = file else { return Ok(()) };
     let failed = |e: &dyn std::fmt::Display| Fault::input(format!("{}: {e}", file.display()));
     let text = serde_json::to_string_pretty(report).map_err(|e| failed(&e))?;
     std::fs::write(file, text + "\n").map_err(|e| failed(&e))

@@ -9,6 +9,7 @@ mod explain;
 mod fault;
 mod generate;
 mod print;
+mod print_dag;
 mod print_tune;
 mod progress;
 mod prove;

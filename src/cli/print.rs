@@ -9,6 +9,7 @@ use cusync::trace::TraceReport;
 use serde::Serialize;
 
 use super::fault::Fault;
+use super::print_dag;
 use super::report::{
     BenchReport, CheckReport, DecodeReport, DoctorReport, ExplainReport, ObligationReport, PredictionReport,
     Report, RunReport, ScheduleReport, SimulateReport, StageReport, TimeReport,
@@ -37,7 +38,7 @@ impl Page {
         self.wide_table(&header, rows);
     }
 
-    fn wide_table(&mut self, header: &[&str], rows: Vec<Vec<String>>) {
+    pub(super) fn wide_table(&mut self, header: &[&str], rows: Vec<Vec<String>>) {
         let mut table = Table::new();
         table.load_preset(presets::UTF8_FULL_CONDENSED);
         table.set_content_arrangement(ContentArrangement::Disabled);
@@ -59,6 +60,7 @@ pub(crate) fn report(report: &Report, output: &Output) -> ExitCode {
         Report::Check(r) => r.verdict == "proved",
         Report::Run(r) => r.verified,
         Report::Bench(BenchReport::Mlp(r)) => r.wrong.is_empty() && r.fault.is_none(),
+        Report::Bench(BenchReport::Dag(r)) => r.wrong.is_empty(),
         Report::Tune(r) => match r.as_ref() {
             TuneReport::Spec(r) => r.wrong.is_empty(),
             TuneReport::Show(_) | TuneReport::Merge(_) => true,
@@ -79,6 +81,7 @@ pub(crate) fn report(report: &Report, output: &Output) -> ExitCode {
             Report::Run(r) => json(r.as_ref()),
             Report::Bench(BenchReport::Mlp(r)) => json(&r.records),
             Report::Bench(BenchReport::Sweep(r)) => json(&r.records),
+            Report::Bench(BenchReport::Dag(r)) => json(r),
             Report::Bench(BenchReport::Sync(r)) => json(r),
             Report::Trace(r) => json(r.as_ref()),
             Report::Tune(r) => match r.as_ref() {
@@ -330,6 +333,7 @@ fn bench(page: &mut Page, r: &BenchReport) {
             sweep(page, r);
             r.skipped.iter().for_each(|s| page.line(format!("not measured: {s}")));
         }
+        BenchReport::Dag(r) => print_dag::dag(page, r),
         BenchReport::Sync(r) => page.line(format!(
             "wait {:.0} ns, post {:.0} ns, hand-off {:.0} ns (mean of {})",
             r.wait_ns, r.post_ns, r.hand_off_ns, r.count

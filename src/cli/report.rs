@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use cusync::bench::dag::DagReport;
 use cusync::bench::{MlpReport, SemaphoreCost, SweepReport};
 use cusync::trace::TraceReport;
 use serde::Serialize;
@@ -237,6 +238,7 @@ pub(crate) struct SimulateReport {
 pub(crate) enum BenchReport {
     Mlp(Box<MlpReport>),
     Sweep(Box<SweepReport>),
+    Dag(Box<DagReport>),
     Sync(SemaphoreCost),
 }
 

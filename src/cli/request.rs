@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use cusync::bench::MlpArgs;
+use cusync::bench::dag::DagArgs;
 use cusync_gen::check::Executor;
 use cusync_gen::device::Device;
 
@@ -73,7 +74,16 @@ pub(crate) enum Suite {
     Mlp(Box<MlpRequest>),
     /// Every chain kernel, mode and way of cutting; the request's files are not read.
     Sweep(Box<MlpRequest>),
+    /// Kernel-level scheduling.
+    Dag(Box<DagRequest>),
     Sync,
+}
+
+/// What the kernel-level benchmark measures.
+pub(crate) struct DagRequest {
+    pub(crate) args: DagArgs,
+    /// Where the report goes as JSON.
+    pub(crate) save: Option<PathBuf>,
 }
 
 /// What the MLP benchmarks measure, or read.

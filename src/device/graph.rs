@@ -304,6 +304,19 @@ impl Graph {
     }
 }
 
+/// The allocation of device memory that an address lies in: its first address and its bytes. `None`: none does.
+pub fn allocation(device: &Device, address: u64) -> Result<Option<(u64, u64)>> {
+    device.enter()?;
+    let (mut base, mut bytes) = (0, 0);
+    // SAFETY: a current context; both outlive the call, and any address may be asked for.
+    let found = unsafe { sys::cuMemGetAddressRange_v2(&mut base, &mut bytes, address) };
+    if matches!(found, sys::CUresult::CUDA_ERROR_INVALID_VALUE | sys::CUresult::CUDA_ERROR_NOT_FOUND) {
+        return Ok(None);
+    }
+    check("cuMemGetAddressRange", found)?;
+    Ok(Some((base, bytes as u64)))
+}
+
 fn node_type(node: sys::CUgraphNode) -> Result<NodeType> {
     let mut kind = NodeType::CU_GRAPH_NODE_TYPE_EMPTY;
     // SAFETY: a live node; `kind` outlives the call.

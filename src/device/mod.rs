@@ -35,7 +35,7 @@ pub use decode::{
 pub use error::{Error, Result};
 pub use fused::{Fused, FusedArgs, FusedMemory, FusedShape, FusedStage, fused_kernels, fused_workers};
 pub use gemm::{Delays, Gemm, GemmArgs, Schedule, StreamK, Synchronisation, kernels};
-pub use graph::{EdgeKind, Graph, Node};
+pub use graph::{EdgeKind, Graph, Node, allocation};
 pub use lists::WorkLists;
 pub use memory::{DeviceBuffer, Plain, Report};
 pub use module::{Arg, Function, KernelCall, Module, Shape};

@@ -6,6 +6,7 @@
 
 mod bench;
 mod common;
+mod dag;
 mod decode;
 mod decode_rig;
 mod faults;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::super::{Dependences, Distribution, Lane, Program};
+use super::call::Call;
 use super::error::Result;
 use super::exec::Executable;
 use super::plan::{GraphPlan, LanePlan};
@@ -120,11 +121,34 @@ pub(super) fn graph_plan(
     Some(GraphPlan { order, edges: pairs.into_iter().map(kind).collect(), priorities })
 }
 
+/// Builds a form of a program's distribution from the work of its nodes; launches are queued on `main`.
+///
+/// # Errors
+/// [`super::Error::Plan`] when the distribution or the calls are of another program; device faults.
+pub fn executable(
+    main: &Arc<Stream>,
+    program: &Program,
+    calls: &Arc<[Call]>,
+    dependences: &Dependences,
+    distribution: &Distribution,
+    form: Form,
+) -> Result<Executable> {
+    let device = main.device();
+    if let Some(plan) = graph_plan(program, dependences, distribution, form) {
+        return Executable::graph(device, main, calls, &plan);
+    }
+    let plan = match form {
+        Form::Serial => LanePlan::serial(program.ids().map(|id| id.index())),
+        _ => lane_plan(distribution),
+    };
+    Executable::lanes(device, main, calls, &plan, false)
+}
+
 impl Bound {
-    /// Builds a form of the program's distribution; launches are queued on `main`.
+    /// [`executable`] of this program.
     ///
     /// # Errors
-    /// [`super::Error::Plan`] when the distribution is of another program; device faults.
+    /// As [`executable`].
     pub fn executable(
         &self,
         main: &Arc<Stream>,
@@ -132,13 +156,6 @@ impl Bound {
         distribution: &Distribution,
         form: Form,
     ) -> Result<Executable> {
-        if let Some(plan) = graph_plan(self.program(), dependences, distribution, form) {
-            return Executable::graph(self.device(), main, self.calls(), &plan);
-        }
-        let plan = match form {
-            Form::Serial => LanePlan::serial(self.program().ids().map(|id| id.index())),
-            _ => lane_plan(distribution),
-        };
-        Executable::lanes(self.device(), main, self.calls(), &plan, false)
+        executable(main, self.program(), self.calls(), dependences, distribution, form)
     }
 }

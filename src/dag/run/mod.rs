@@ -1,10 +1,11 @@
 //! Programs on a GPU: recorded with their kernels, bound to memory, and built into something that is launched again and
 //! again.
 //!
-//! [`Recording`] writes serial code down; [`Recording::bind`] gives it memory. [`Backend`] says how the nodes reach the
-//! GPU, [`Bound::executable`] builds that from a [`super::Distribution`]. Plans by hand ([`LanePlan`], [`GraphPlan`]) go
-//! the same way.
+//! [`Recording`] writes serial code down, and [`Recording::bind`] gives it memory; [`Adopted`] takes a captured stream
+//! instead. A [`Form`] says how the nodes reach the GPU, and [`executable`] builds that from a
+//! [`super::Distribution`]. Plans by hand ([`LanePlan`], [`GraphPlan`]) go the same way.
 
+mod adopt;
 mod backend;
 mod call;
 mod error;
@@ -12,7 +13,8 @@ mod exec;
 mod plan;
 mod record;
 
-pub use backend::Form;
+pub use adopt::{Adopted, Declaration, ParameterAccess};
+pub use backend::{Form, executable};
 pub use call::Call;
 pub use error::{Error, Result};
 pub use exec::Executable;

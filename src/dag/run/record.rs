@@ -25,6 +25,8 @@ pub enum Operand {
         /// What is done to them; `None`: the address is passed and nothing behind it is touched.
         mode: Option<Mode>,
     },
+    /// No argument: an access to all of a buffer that the arguments do not show.
+    Unpassed(BufferId, Mode),
     /// A null pointer.
     Null,
     /// An integer.
@@ -60,6 +62,14 @@ impl Recording {
     /// The program recorded so far.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// The recorded launches: the kernel's name and its operands.
+    pub fn launches(&self) -> impl Iterator<Item = (&str, &[Operand])> {
+        self.nodes.iter().filter_map(|node| match node {
+            Recorded::Kernel { function, operands, .. } => Some((function.as_str(), operands.as_slice())),
+            Recorded::Copy { .. } => None,
+        })
     }
 
     /// Adds a buffer of so many words of zero.
@@ -112,6 +122,16 @@ impl Recording {
         Operand::Words { buffer, first: 0, words, mode }
     }
 
+    fn access(&self, operand: &Operand) -> Option<Access> {
+        match *operand {
+            Operand::Words { buffer, first, words, mode: Some(mode) } => {
+                Some(Access { buffer, bytes: 4 * first as u64..4 * (first + words) as u64, mode })
+            }
+            Operand::Unpassed(buffer, mode) => Some(self.program.whole(buffer, mode)),
+            _ => None,
+        }
+    }
+
     /// Records a launch of a kernel, `us` microseconds long as far as is known.
     ///
     /// # Errors
@@ -123,7 +143,7 @@ impl Recording {
         us: f64,
         operands: &[Operand],
     ) -> std::result::Result<NodeId, DagError> {
-        let accesses: Vec<Access> = operands.iter().filter_map(access).collect();
+        let accesses: Vec<Access> = operands.iter().filter_map(|o| self.access(o)).collect();
         let traffic = |a: &Access| (a.bytes.end - a.bytes.start) * (1 + u64::from(a.mode == Mode::ReadWrite));
         let kernel = Kernel {
             launch,
@@ -197,7 +217,8 @@ impl Recording {
         Ok(copied)
     }
 
-    /// Appends another recording's buffers, zones and nodes; gives the number that its first buffer has here.
+    /// Appends another recording's buffers, zones and nodes, its zones raised by `priority`; gives the number that its
+    /// first buffer has here. Nodes recorded from now on belong to its last zone.
     ///
     /// # Errors
     /// [`DagError`], from the program.
@@ -206,11 +227,13 @@ impl Recording {
         let first = own.buffers().len() as u32;
         let name = own.name().to_owned();
         self.program = Program::merge(name, &[(&own, 0), (&other.program, priority)])?;
+        self.zone = ZoneId(self.program.zones().len() as u32 - 1);
         self.initial.extend(other.initial.iter().cloned());
         let moved = |operand: &Operand| match *operand {
             Operand::Words { buffer, first: word, words, mode } => {
                 Operand::Words { buffer: BufferId(buffer.0 + first), first: word, words, mode }
             }
+            Operand::Unpassed(buffer, mode) => Operand::Unpassed(BufferId(buffer.0 + first), mode),
             other => other,
         };
         self.nodes.extend(other.nodes.iter().map(|node| match node {
@@ -243,7 +266,7 @@ impl Recording {
                         functions.insert(function, module.function(function)?);
                     }
                     let function = &functions[function.as_str()];
-                    let args: Vec<Arg> = operands.iter().map(|o| arg(o, &buffers)).collect();
+                    let args: Vec<Arg> = operands.iter().filter_map(|o| arg(o, &buffers)).collect();
                     let shape =
                         Shape { grid: launch.grid, block: launch.block, shared_bytes: launch.shared_bytes };
                     Call::Kernel(KernelCall::new(function, shape, &args)?)
@@ -272,22 +295,14 @@ impl Recording {
     }
 }
 
-fn access(operand: &Operand) -> Option<Access> {
-    match *operand {
-        Operand::Words { buffer, first, words, mode: Some(mode) } => {
-            Some(Access { buffer, bytes: 4 * first as u64..4 * (first + words) as u64, mode })
-        }
-        _ => None,
-    }
-}
-
-fn arg(operand: &Operand, buffers: &[Arc<DeviceBuffer<u32>>]) -> Arg {
-    match *operand {
+fn arg(operand: &Operand, buffers: &[Arc<DeviceBuffer<u32>>]) -> Option<Arg> {
+    Some(match *operand {
         Operand::Words { buffer, first, .. } => Arg::Words(buffers[buffer.index()].clone(), first),
+        Operand::Unpassed(..) => return None,
         Operand::Null => Arg::Null,
         Operand::U32(value) => Arg::U32(value),
         Operand::F32(value) => Arg::F32(value),
-    }
+    })
 }
 
 /// A recording with memory and kernels.
@@ -324,12 +339,12 @@ impl Bound {
         Ok(self.recording.program.set_us(node, us)?)
     }
 
-    /// Puts every buffer back to what it held before the first run, and poisons `outputs` with 0xFF bytes, NaNs of every
-    /// float format. Nothing may be running.
+    /// Puts every buffer back to what it held before the first run, and poisons those of `outputs` that nothing was put
+    /// into with 0xFF bytes, NaNs of every float format. Nothing may be running.
     pub fn reset(&self, outputs: &[BufferId]) -> Result<()> {
         for (index, buffer) in self.buffers.iter().enumerate() {
             let id = BufferId(index as u32);
-            if outputs.contains(&id) {
+            if outputs.contains(&id) && self.recording.initial[index].is_none() {
                 buffer.upload(&vec![u32::MAX; buffer.len()])?;
             } else {
                 buffer.upload(&self.recording.initial(id))?;

@@ -1,6 +1,6 @@
 //! DL: two towers of convolution, pooling and convolution, joined by a dot product.
 
-use super::{Case, Check, Want, moving, over, scratch_words, uniform};
+use super::{Case, Check, Want, hand, moving, over, scratch_words, uniform};
 use crate::dag::run::{Operand, Recording};
 use crate::dag::{DagError, LaunchConfig};
 
@@ -67,7 +67,7 @@ pub(super) fn dl(n: usize) -> Result<Case, DagError> {
         Check { name: "concat", buffer: joined, want: Want::F32(wanted, 1e-5) },
         Check { name: "result", buffer: result, want: Want::F32(vec![dot], tolerance) },
     ];
-    Ok(Case { name: "DL", size: format!("two {n} x {n} images"), recording: r, checks })
+    Ok(Case { name: "DL", size: format!("two {n} x {n} images"), hand: hand::dl(), recording: r, checks })
 }
 
 /// 3 x 3, stride 2, a border of zeros, ReLU; (channels, n, n) to (weights' channels, n / 2, n / 2).

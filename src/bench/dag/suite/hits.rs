@@ -3,7 +3,7 @@
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::{Case, Check, Want, moving, over, scratch_words};
+use super::{Case, Check, Want, hand, moving, over, scratch_words};
 use crate::dag::run::{Operand, Recording};
 use crate::dag::{BufferId, DagError};
 
@@ -57,7 +57,8 @@ pub(super) fn hits(n: usize, iterations: usize) -> Result<Case, DagError> {
     let ones = vec![1.0; n];
     let (hub1, auth1) = (r.floats("hub1", &ones), r.floats("auth1", &ones));
     let (hub2, auth2) = (r.zeros("hub2", n), r.zeros("auth2", n));
-    let (auth_norm, hub_norm) = (r.zeros("auth norm", 1), r.zeros("hub norm", 1));
+    // Sums are added to what is there, so these are inputs of the first iteration.
+    let (auth_norm, hub_norm) = (r.floats("auth norm", &[0.0]), r.floats("hub norm", &[0.0]));
     let sum_launch = over(n);
     let scratch =
         [r.zeros("scratch", scratch_words(sum_launch)), r.zeros("scratch", scratch_words(sum_launch))];
@@ -100,7 +101,7 @@ pub(super) fn hits(n: usize, iterations: usize) -> Result<Case, DagError> {
         Check { name: "hub norm", buffer: hub_norm, want: Want::Words(vec![0]) },
     ];
     let size = format!("{n} nodes, degree {DEGREE}, {iterations} iterations");
-    Ok(Case { name: "HITS", size, recording: r, checks })
+    Ok(Case { name: "HITS", size, hand: hand::hits(iterations), recording: r, checks })
 }
 
 /// Authorities and hubs.

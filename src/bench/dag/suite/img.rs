@@ -1,6 +1,6 @@
 //! IMG: blurs, edges and a sharpened image, put together again: eleven kernels.
 
-use super::{Case, Check, Want, moving, over, scratch_words, uniform};
+use super::{Case, Check, Want, hand, moving, over, scratch_words, uniform};
 use crate::dag::DagError;
 use crate::dag::run::{Operand, Recording};
 
@@ -43,7 +43,7 @@ pub(super) fn img(n: usize) -> Result<Case, DagError> {
     r.launch("img_combine", launch, us(4), &operands)?;
     let want = Want::F32(reference(&image, &weights, n), 2e-4);
     let checks = vec![Check { name: "result", buffer: result, want }];
-    Ok(Case { name: "IMG", size: format!("{n} x {n} floats"), recording: r, checks })
+    Ok(Case { name: "IMG", size: format!("{n} x {n} floats"), hand: hand::img(), recording: r, checks })
 }
 
 /// Weights of a Gaussian that add up to 1.

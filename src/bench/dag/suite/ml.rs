@@ -1,6 +1,6 @@
 //! ML: ridge regression and naive Bayes vote on the classes of rows.
 
-use super::{Case, Check, Want, moving, one_each, uniform};
+use super::{Case, Check, Want, hand, moving, one_each, uniform};
 use crate::dag::DagError;
 use crate::dag::run::{Operand, Recording};
 
@@ -44,7 +44,13 @@ pub(super) fn ml(rows: usize) -> Result<Case, DagError> {
         Check { name: "r2", buffer: r2, want: Want::F32(second, 1e-4) },
         Check { name: "r", buffer: result, want: class },
     ];
-    Ok(Case { name: "ML", size: format!("{rows} rows x {FEATURES} features"), recording: r, checks })
+    Ok(Case {
+        name: "ML",
+        size: format!("{rows} rows x {FEATURES} features"),
+        hand: hand::ml(),
+        recording: r,
+        checks,
+    })
 }
 
 /// The distributions of naive Bayes and of ridge regression, row after row.

@@ -5,6 +5,7 @@
 
 mod check;
 mod dl;
+mod hand;
 mod hits;
 mod img;
 mod ml;
@@ -17,7 +18,7 @@ use rand::{Rng, SeedableRng};
 
 pub use check::{Check, Want};
 
-use crate::dag::run::Recording;
+use crate::dag::run::{LanePlan, Recording};
 use crate::dag::{BufferId, DagError, LaunchConfig};
 
 /// A benchmark: a program with inputs, and what it must compute in its first run.
@@ -29,6 +30,8 @@ pub struct Case {
     pub size: String,
     /// The program, as serial code would issue it.
     pub recording: Recording,
+    /// Streams and events as a person would write them.
+    pub hand: LanePlan,
     /// What its outputs must be after one run from the initial state.
     pub checks: Vec<Check>,
 }
@@ -109,6 +112,7 @@ fn uniform(seed: u64, n: usize, low: f32, high: f32) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dag::run::Operand;
     use crate::dag::{Times, all_concurrency, analyse};
 
     /// Kernels, dependences, reduced dependences, fewest waits.
@@ -130,7 +134,84 @@ mod tests {
         assert_eq!(of("IMG"), [11, 14, 11, 4]);
         assert_eq!(of("DL"), [8, 7, 7, 1]);
         assert_eq!(counts(&hits_iterations(1).expect("a valid program")), [7, 14, 8, 3]);
-        assert_eq!(of("M1")[0], 19);
-        assert_eq!(of("M2")[..3], [37, 36, 36]);
+        assert_eq!(of("M1"), [19, 18, 18, 5]);
+        assert_eq!(of("M2"), [37, 36, 36, 11]);
+    }
+
+    #[test]
+    fn plans_by_hand_keep_every_dependence() {
+        let all = NAMES.iter().map(|name| case(name, Size::Small).expect("a name of the suite"));
+        for case in all {
+            let case = case.expect("a valid program");
+            let program = case.recording.program();
+            let nodes = program.nodes().len();
+            case.hand.steps(nodes).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+            // What lanes and waits imply, closed over paths.
+            let mut before = vec![vec![false; nodes]; nodes];
+            let mut last = std::collections::HashMap::new();
+            for &(node, lane) in &case.hand.order {
+                let waits = case.hand.waits.iter().filter(|w| w.1 == node).map(|w| w.0);
+                let direct: Vec<usize> = waits.chain(last.insert(lane, node)).collect();
+                for d in direct {
+                    let inherited = before[d].clone();
+                    before[node][d] = true;
+                    before[node].iter_mut().zip(inherited).for_each(|(b, i)| *b |= i);
+                }
+            }
+            for edge in &analyse(program).edges {
+                let kept = before[edge.after.index()][edge.before.index()];
+                assert!(kept, "{}: {} does not wait for {}", case.name, edge.after.0, edge.before.0);
+            }
+        }
+    }
+
+    /// Parameters of every kernel of the suite, by the C++ sources: `*` for a pointer, else the type.
+    fn signatures() -> std::collections::HashMap<String, Vec<String>> {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("csrc/suite");
+        let mut found = std::collections::HashMap::new();
+        for entry in std::fs::read_dir(folder).expect("the suite's sources").flatten() {
+            let text = std::fs::read_to_string(entry.path()).expect("a source");
+            for kernel in text.split("extern \"C\" __global__ void ").skip(1) {
+                let (name, rest) = kernel.split_once('(').expect("a parameter list");
+                let (list, _) = rest.split_once(')').expect("the end of a parameter list");
+                let kind = |parameter: &str| match parameter.contains('*') {
+                    true => "*".to_owned(),
+                    false => parameter.split_whitespace().next().unwrap_or_default().to_owned(),
+                };
+                found.insert(name.to_owned(), list.split(',').map(kind).collect());
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn kernels_are_launched_as_they_are_declared() {
+        let signatures = signatures();
+        let mut recordings: Vec<_> = NAMES
+            .iter()
+            .map(|name| case(name, Size::Small).expect("a name").expect("a valid program").recording)
+            .collect();
+        let spin = crate::bench::dag::SpinProgram::tangle(1, 20, 6, 1).record("spin", 8.0, true);
+        recordings.push(spin.expect("a valid program").recording);
+        let mut launched = std::collections::HashSet::new();
+        for recording in &recordings {
+            for (kernel, operands) in recording.launches() {
+                let kinds: Vec<&str> = operands
+                    .iter()
+                    .filter_map(|operand| match operand {
+                        Operand::Words { .. } | Operand::Null => Some("*"),
+                        Operand::U32(_) => Some("uint32_t"),
+                        Operand::F32(_) => Some("float"),
+                        Operand::Unpassed(..) => None,
+                    })
+                    .collect();
+                let declared =
+                    signatures.get(kernel).unwrap_or_else(|| panic!("there is no kernel {kernel}"));
+                assert_eq!(*declared, kinds, "{kernel}");
+                launched.insert(kernel.to_owned());
+            }
+        }
+        // All but the stamp, which only tasks have.
+        assert_eq!(launched.len() + 1, signatures.len(), "{launched:?}");
     }
 }

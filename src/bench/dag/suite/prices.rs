@@ -1,7 +1,7 @@
 //! B&S: ten independent Black-Scholes kernels in double precision.
 
 use super::check::of_doubles;
-use super::{Case, Check, Want, over, uniform};
+use super::{Case, Check, Want, hand, over, uniform};
 use crate::dag::DagError;
 use crate::dag::run::{Operand, Recording};
 
@@ -19,7 +19,13 @@ pub(super) fn black_scholes(n: usize) -> Result<Case, DagError> {
         let want = Want::F64(spots.iter().map(|&s| call_price(s)).collect(), 1e-12);
         checks.push(Check { name: "price", buffer: price, want });
     }
-    Ok(Case { name: "B&S", size: format!("10 x {n} doubles"), recording: r, checks })
+    Ok(Case {
+        name: "B&S",
+        size: format!("10 x {n} doubles"),
+        hand: hand::independent(KERNELS),
+        recording: r,
+        checks,
+    })
 }
 
 /// The value of the call that the kernel prices: rate 0.08, volatility 0.3, one year, strike 60.

@@ -1,7 +1,7 @@
 //! M1 and M2: as many independent chains of bias + GELU, layer norm and residual addition as the program is wide, and one
 //! join. The originals were never published; these have their width and their kind of kernels.
 
-use super::{Case, Check, Want, moving, over, uniform};
+use super::{Case, Check, Want, hand, moving, over, uniform};
 use crate::dag::run::{Operand, Recording};
 use crate::dag::{DagError, LaunchConfig};
 
@@ -53,7 +53,7 @@ pub(super) fn chains(
     let checks = vec![Check { name: "joined", buffer: joined, want: Want::F32(want, 1e-4) }];
     let size =
         format!("{width} chains of {rows} x {columns} floats (a substitute: the original is unpublished)");
-    Ok(Case { name, size, recording: r, checks })
+    Ok(Case { name, size, hand: hand::chains(width), recording: r, checks })
 }
 
 /// One row of a chain.

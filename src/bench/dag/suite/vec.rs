@@ -1,6 +1,6 @@
 //! VEC: square(x -> x1), square(y -> y1), reduce(x1, y1 -> result).
 
-use super::{Case, Check, Want, moving, over, scratch_words, uniform};
+use super::{Case, Check, Want, hand, moving, over, scratch_words, uniform};
 use crate::dag::DagError;
 use crate::dag::run::{Operand, Recording};
 
@@ -24,7 +24,7 @@ pub(super) fn vec(n: usize) -> Result<Case, DagError> {
     r.launch("vec_reduce", over(n), moving(2 * n), &operands)?;
     let want = Want::F32(vec![reference(&x, &y)], 1e-4);
     let checks = vec![Check { name: "result", buffer: result, want }];
-    Ok(Case { name: "VEC", size: format!("{n} floats"), recording: r, checks })
+    Ok(Case { name: "VEC", size: format!("{n} floats"), hand: hand::vec(), recording: r, checks })
 }
 
 fn reference(x: &[f32], y: &[f32]) -> f64 {

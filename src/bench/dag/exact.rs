@@ -1,0 +1,67 @@
+//! Random programs with injected delays, held bit for bit against the host.
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::chains::fault;
+use super::point::{Bench, distributed};
+use super::random::SpinProgram;
+use super::report::ExactRecord;
+use crate::bench::Result;
+use crate::dag::run::Form;
+
+/// Longest delay, nanoseconds: several times a kernel's length.
+const LONGEST_NS: u32 = 20_000;
+
+impl Bench {
+    /// Runs random programs in every form but the serial ones, each run twice with delays of its own, until `programs`
+    /// are done or `more` says no.
+    pub(super) fn exact(&self, programs: usize, more: &mut dyn FnMut() -> bool) -> Result<ExactRecord> {
+        let mut record = ExactRecord { programs: 0, kernels: 0, runs: 0, wrong: Vec::new() };
+        let forms: Vec<Form> =
+            self.forms().filter(|f| !matches!(f, Form::Serial | Form::SerialGraph)).collect();
+        for seed in 0..programs as u64 {
+            if !more() {
+                break;
+            }
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let kernels = rng.random_range(6..40);
+            let program = match seed % 2 {
+                0 => SpinProgram::tangle(seed, kernels, rng.random_range(6..24), rng.random_range(1..5)),
+                _ => SpinProgram::strands(
+                    seed,
+                    kernels,
+                    rng.random_range(1..=12),
+                    rng.random_range(1..5),
+                    1..60,
+                ),
+            };
+            let recorded = program.record("random", 8.0, false).map_err(fault)?;
+            let bound = recorded.recording.bind(&self.device, &self.module)?;
+            let (dependences, distribution) = distributed(&bound);
+            let first = bound.download(recorded.arena)?;
+            let (once, twice) = (program.expected(1), program.expected(2));
+            // Two forms a program: all of them in turn, over the programs.
+            for turn in 0..2 {
+                let form = forms[(2 * seed as usize + turn) % forms.len()];
+                let exec = bound.executable(&self.main, &dependences, &distribution, form)?;
+                bound.upload(recorded.arena, &first)?;
+                for (run, want) in [&once, &twice].into_iter().enumerate() {
+                    let mut delay =
+                        |_| if rng.random_bool(0.3) { rng.random_range(0..LONGEST_NS) } else { 0 };
+                    let delays: Vec<u32> = (0..program.len()).map(&mut delay).collect();
+                    bound.upload(recorded.delays, &delays)?;
+                    exec.launch()?;
+                    exec.synchronize()?;
+                    record.runs += 1;
+                    if bound.download(recorded.arena)? != *want {
+                        record.wrong.push(format!("seed {seed}, {}, run {}", form.name(), run + 1));
+                    }
+                }
+            }
+            record.programs += 1;
+            record.kernels += program.len();
+        }
+        Ok(record)
+    }
+}

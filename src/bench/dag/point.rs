@@ -1,0 +1,211 @@
+//! One program: every variant verified, then timed against each other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::profile::measure_durations;
+use super::report::{DagPoint, DagRecord};
+use super::suite::{Case, KESCO_A100, NAMES, Size};
+use super::variant::Entry;
+use crate::bench::measure::{interleaved, quick};
+use crate::bench::{Regime, Result, percentile};
+use crate::dag::run::{Bound, Executable, Form, GraphPlan, LanePlan, Recording};
+use crate::dag::{BufferId, Dependences, Distribution, Times, all_concurrency, analyse};
+use crate::device::{Device, EdgeKind, Module, Stream};
+use crate::runtime::Summary;
+
+/// Runs of a sustained sample: short programs would otherwise measure the events between samples.
+const RUNS: usize = 10;
+/// Samples of the short measurement that chooses a form.
+const TUNE_SAMPLES: usize = 9;
+
+/// What is needed to measure programs.
+pub(super) struct Bench {
+    pub(super) device: Device,
+    pub(super) module: Module,
+    pub(super) main: Arc<Stream>,
+    pub(super) regimes: Vec<Regime>,
+}
+
+/// How much is measured.
+#[derive(Clone, Copy)]
+pub(super) struct Effort {
+    /// Rested samples of each variant.
+    pub(super) samples: usize,
+    /// Of each of the two sustained visits to a variant.
+    pub(super) window: Duration,
+}
+
+/// Holds the words of a program's outputs against what they must be.
+pub(super) type Verify = Box<dyn Fn(&[Vec<u32>]) -> std::result::Result<(), String>>;
+
+/// A program that is about to be measured.
+pub(super) struct Subject {
+    pub(super) name: String,
+    pub(super) class: Option<Size>,
+    pub(super) size: String,
+    pub(super) recording: Recording,
+    pub(super) hand: Option<LanePlan>,
+    pub(super) outputs: Vec<BufferId>,
+    /// Whether the contents of the outputs after one run are right.
+    pub(super) verify: Verify,
+}
+
+impl Subject {
+    pub(super) fn of_case(case: Case, class: Size) -> Subject {
+        let checks = case.checks.clone();
+        Subject {
+            name: case.name.into(),
+            class: Some(class),
+            size: case.size.clone(),
+            outputs: case.outputs(),
+            recording: case.recording,
+            hand: Some(case.hand),
+            verify: Box::new(move |outputs| {
+                checks.iter().zip(outputs).try_for_each(|(check, words)| check.verify(words))
+            }),
+        }
+    }
+}
+
+/// A program's dependences and streams.
+pub(super) fn distributed(bound: &Bound) -> (Dependences, Distribution) {
+    let program = bound.program();
+    let dependences = analyse(program);
+    let times = Times::of(program, &dependences);
+    let distribution = all_concurrency(program, &dependences, &times);
+    (dependences, distribution)
+}
+
+impl Bench {
+    /// Forms that this GPU runs.
+    pub(super) fn forms(&self) -> impl Iterator<Item = Form> + use<> {
+        let early = self.device.capability().0 >= 9;
+        Form::ALL.into_iter().filter(move |form| early || !form.is_programmatic())
+    }
+
+    /// Measures one program. Variants with wrong results are named in `wrong` and not timed.
+    pub(super) fn point(
+        &self,
+        subject: Subject,
+        effort: Effort,
+        wrong: &mut Vec<String>,
+    ) -> Result<DagPoint> {
+        let mut bound = subject.recording.bind(&self.device, &self.module)?;
+        let kernel_us = measure_durations(&mut bound, &self.main)?;
+        let (dependences, distribution) = distributed(&bound);
+        let mut entries = self.peers(&bound, subject.hand.as_ref())?;
+        for form in self.forms().filter(|&form| form != Form::Serial) {
+            let exec = bound.executable(&self.main, &dependences, &distribution, form)?;
+            entries.push(Entry::ours(form, exec));
+        }
+        let mut right = Vec::new();
+        for entry in entries {
+            bound.reset(&subject.outputs)?;
+            entry.exec.launch()?;
+            entry.exec.synchronize()?;
+            let outputs = subject
+                .outputs
+                .iter()
+                .map(|&b| bound.download(b))
+                .collect::<std::result::Result<Vec<_>, _>>()?;
+            match (subject.verify)(&outputs) {
+                Ok(()) => right.push(entry),
+                Err(fault) => {
+                    wrong.push(format!("{} ({}), {}: {fault}", subject.name, subject.size, entry.name))
+                }
+            }
+        }
+        let tuned = self.tuned(&right)?;
+        let model = super::choice::choose(&bound, &dependences, &distribution, self.forms());
+        let records = self.records(&right, effort)?;
+        let kesco = NAMES.iter().position(|n| *n == subject.name).map(|i| KESCO_A100[i]);
+        Ok(DagPoint {
+            name: subject.name,
+            class: subject.class,
+            size: subject.size,
+            kernels: bound.program().nodes().len(),
+            edges: dependences.edges.len(),
+            reduced_edges: dependences.reduced.len(),
+            streams: distribution.streams(),
+            waits: distribution.waits.len(),
+            kernel_us,
+            kesco,
+            model,
+            tuned,
+            records,
+        })
+    }
+
+    /// What a user would run: serial code as it is and captured; the same with streams by hand, as a graph by hand, and
+    /// captured.
+    fn peers(&self, bound: &Bound, hand: Option<&LanePlan>) -> Result<Vec<Entry>> {
+        let (device, main, calls) = (&self.device, &self.main, bound.calls());
+        let serial = LanePlan::serial(0..calls.len());
+        let mut peers = vec![
+            Entry::peer("serial launches", Executable::lanes(device, main, calls, &serial, false)?),
+            Entry::peer("serial graph", Executable::captured(device, main, calls, &serial, false)?),
+        ];
+        // Serial launches are also one of our forms: what the schedule falls back to.
+        peers[0].form = Some(Form::Serial);
+        if let Some(hand) = hand {
+            let lanes = Executable::lanes(device, main, calls, hand, false)?;
+            peers.push(Entry::peer("streams by hand", lanes));
+            let graph = Executable::graph(device, main, calls, &graph_by_hand(hand))?;
+            peers.push(Entry::peer("branch graph by hand", graph));
+            let captured = Executable::captured(device, main, calls, hand, false)?;
+            peers.push(Entry::peer("captured streams", captured));
+        }
+        Ok(peers)
+    }
+
+    /// The fastest of our forms in a few samples of their own.
+    fn tuned(&self, entries: &[Entry]) -> Result<Form> {
+        let mut best = (f64::INFINITY, Form::Serial);
+        for (form, entry) in entries.iter().filter_map(|e| Some((e.form?, e))) {
+            let us = quick(&self.device, entry.timed(1).as_mut(), TUNE_SAMPLES)?;
+            if us < best.0 {
+                best = (us, form);
+            }
+        }
+        Ok(best.1)
+    }
+
+    fn records(&self, entries: &[Entry], effort: Effort) -> Result<Vec<DagRecord>> {
+        let mut records = Vec::new();
+        let hosts = entries.iter().map(|e| e.host_us(15)).collect::<Result<Vec<_>>>()?;
+        for &regime in &self.regimes {
+            let runs = if regime == Regime::Sustained { RUNS } else { 1 };
+            let mut variants: Vec<_> = entries.iter().map(|e| e.timed(runs)).collect();
+            let times = interleaved(&self.device, &mut variants, regime, effort.samples, effort.window)?;
+            let each = |times: &Vec<f64>| times.iter().map(|t| t / runs as f64).collect::<Vec<f64>>();
+            let times: Vec<Vec<f64>> = times.iter().map(each).collect();
+            let serial = percentile(&mut times[0].clone(), 0.5);
+            for ((entry, times), host_us) in entries.iter().zip(&times).zip(&hosts) {
+                let time = Summary::of(times);
+                let speedup = serial / time.median_us;
+                records.push(DagRecord {
+                    variant: entry.name.clone(),
+                    peer: entry.peer,
+                    form: entry.form,
+                    regime,
+                    time,
+                    speedup,
+                    host_us: *host_us,
+                });
+            }
+        }
+        Ok(records)
+    }
+}
+
+/// The graph whose edges are the order of the lanes and the waits between them.
+fn graph_by_hand(hand: &LanePlan) -> GraphPlan {
+    let mut last = std::collections::HashMap::new();
+    let mut edges: Vec<_> =
+        hand.waits.iter().map(|&(before, after)| (before, after, EdgeKind::Full)).collect();
+    for &(node, lane) in &hand.order {
+        edges.extend(last.insert(lane, node).map(|before| (before, node, EdgeKind::Full)));
+    }
+    GraphPlan { order: hand.order.iter().map(|&(node, _)| node).collect(), edges, priorities: Vec::new() }
+}

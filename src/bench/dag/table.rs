@@ -1,0 +1,202 @@
+//! The report as tables for people.
+
+use super::report::{DagPoint, DagReport};
+use crate::bench::Regime;
+
+/// A table with a line above it.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// What it shows.
+    pub title: String,
+    /// Column names.
+    pub header: Vec<&'static str>,
+    /// Cells.
+    pub rows: Vec<Vec<String>>,
+    /// What follows from it.
+    pub notes: Vec<String>,
+}
+
+/// The tables of a report; parts that were not measured have none.
+pub fn tables(report: &DagReport) -> Vec<Table> {
+    let mut all = Vec::new();
+    for regime in [Regime::Rested, Regime::Sustained] {
+        if report.points.iter().any(|p| p.records.iter().any(|r| r.regime == regime)) {
+            all.push(programs(report, regime));
+        }
+    }
+    if !report.points.is_empty() {
+        all.push(variants(report));
+    }
+    if !report.chains.is_empty() {
+        all.push(chains(report));
+    }
+    if !report.tasks.is_empty() {
+        all.push(tasks(report));
+    }
+    all
+}
+
+fn us(value: f64) -> String {
+    format!("{value:.2}")
+}
+
+fn class(point: &DagPoint) -> String {
+    let class = point.class.map(|c| format!(" {c:?}").to_lowercase());
+    format!("{}{}", point.name, class.unwrap_or_default())
+}
+
+fn programs(report: &DagReport, regime: Regime) -> Table {
+    let mut rows = Vec::new();
+    let mut speedups: Vec<f64> = Vec::new();
+    let mut kesco_met = Vec::new();
+    let mut worst: [(f64, String); 2] = [(f64::INFINITY, String::new()), (f64::INFINITY, String::new())];
+    for point in &report.points {
+        let find = |name: &str| {
+            let found = point.records.iter().find(|r| r.regime == regime && r.variant == name);
+            found.map_or_else(|| "-".into(), |r| us(r.time.median_us))
+        };
+        let mut row = vec![
+            class(point),
+            point.kernels.to_string(),
+            format!("{} ({})", point.edges, point.reduced_edges),
+            format!("{}, {}", point.streams, point.waits),
+            find("serial launches"),
+            find("serial graph"),
+            find("streams by hand"),
+            find("branch graph by hand"),
+            find("captured streams"),
+        ];
+        for (form, worst) in [point.model, point.tuned].into_iter().zip(&mut worst) {
+            let Some((ours, peer)) = point.ours_and_best_peer(form, regime) else {
+                row.extend(["-".into(), "-".into()]);
+                continue;
+            };
+            if peer / ours < worst.0 {
+                *worst = (peer / ours, class(point));
+            }
+            row.extend([format!("{} ({})", us(ours), form.name()), format!("{:.3}", peer / ours)]);
+        }
+        let speedup = point.speedup(point.model, regime);
+        row.push(speedup.map_or_else(|| "-".into(), |s| format!("{s:.2}")));
+        row.push(point.kesco.map_or_else(|| "-".into(), |s| format!("{s:.2}")));
+        if let (Some(speedup), Some(kesco)) = (speedup, point.kesco) {
+            speedups.push(speedup);
+            if speedup < kesco {
+                kesco_met.push(format!("{} ({speedup:.2} < {kesco:.2})", class(point)));
+            }
+        }
+        rows.push(row);
+    }
+    let mean = speedups.iter().sum::<f64>() / speedups.len().max(1) as f64;
+    let [model, tuned] = worst;
+    Table {
+        title: format!("{regime:?}: median us of one run; best peer over ours"),
+        header: vec![
+            "program",
+            "kernels",
+            "edges",
+            "streams",
+            "serial",
+            "graph",
+            "hand",
+            "hand graph",
+            "captured",
+            "ours: model",
+            "peer/ours",
+            "ours: tuned",
+            "peer/ours",
+            "over serial",
+            "KeSCo",
+        ],
+        rows,
+        notes: vec![
+            format!("mean over serial launches, suite, model's choice: {mean:.2}"),
+            format!(
+                "worst against the best peer: model {:.3} ({}), tuned {:.3} ({})",
+                model.0, model.1, tuned.0, tuned.1
+            ),
+            format!(
+                "below KeSCo's figure: {}",
+                if kesco_met.is_empty() { "none".into() } else { kesco_met.join(", ") }
+            ),
+        ],
+    }
+}
+
+/// Every variant's median with its spread, and the host's time for a launch.
+fn variants(report: &DagReport) -> Table {
+    let mut rows = Vec::new();
+    for point in &report.points {
+        for record in &point.records {
+            rows.push(vec![
+                class(point),
+                format!("{:?}", record.regime).to_lowercase(),
+                record.variant.clone(),
+                us(record.time.median_us),
+                us(record.time.p10_us),
+                us(record.time.p90_us),
+                format!("{:.2}", record.speedup),
+                us(record.host_us),
+                us(record.host_us / point.kernels as f64),
+            ]);
+        }
+    }
+    Table {
+        title: "Every variant: us of one run; host us of a run's launch".into(),
+        header: vec![
+            "program",
+            "regime",
+            "variant",
+            "median",
+            "p10",
+            "p90",
+            "over serial",
+            "host",
+            "host/kernel",
+        ],
+        rows,
+        notes: Vec::new(),
+    }
+}
+
+fn chains(report: &DagReport) -> Table {
+    let row = |r: &super::ChainRecord| {
+        vec![
+            format!("{} x {} us, {} CTAs", r.kernels, r.target_us, r.ctas),
+            r.variant.clone(),
+            us(r.time.median_us),
+            us(r.body_us),
+            format!("{:.3}", r.idle_us),
+            format!("{:.3}", r.overhead_us),
+        ]
+    };
+    Table {
+        title: "Chains: idle us from one kernel to the next".into(),
+        header: vec!["chain", "variant", "total", "body", "idle", "total/kernel - body"],
+        rows: report.chains.iter().map(row).collect(),
+        notes: Vec::new(),
+    }
+}
+
+fn tasks(report: &DagReport) -> Table {
+    let row = |r: &super::TaskRecord| {
+        let each = r.tasks.iter().zip(&r.alone_us);
+        let text = each.map(|((name, end), alone)| format!("{name} {end:.1} ({:.2})", end / alone));
+        let highest = r.tasks.first().zip(r.alone_us.first()).map(|((_, end), alone)| end / alone);
+        vec![
+            r.mix.clone(),
+            r.variant.clone(),
+            us(r.time.median_us),
+            us(r.time.p10_us),
+            us(r.time.p90_us),
+            highest.map_or_else(|| "-".into(), |h| format!("{h:.3}")),
+            text.collect::<Vec<_>>().join(", "),
+        ]
+    };
+    Table {
+        title: "Tasks, highest priority first: us to each task's end (over the same alone)".into(),
+        header: vec!["mix", "variant", "total", "p10", "p90", "highest/alone", "tasks"],
+        rows: report.tasks.iter().map(row).collect(),
+        notes: Vec::new(),
+    }
+}

@@ -1,0 +1,199 @@
+//! Programs of kernels on a GPU: every form of every benchmark gives the results of its reference, orders hold under
+//! delays, copies bring and fetch, and a captured stream can be scheduled anew.
+
+use std::sync::Arc;
+
+use cusync::bench::dag::SpinProgram;
+use cusync::bench::dag::suite::{Case, NAMES, Size, case};
+use cusync::dag::run::{
+    Adopted, Bound, Declaration, Executable, Form, LanePlan, ParameterAccess, Recording, executable,
+};
+use cusync::dag::{Dependences, Distribution, Mode, Program, Times, all_concurrency, analyse};
+use cusync::device::{Device, Module, Stream};
+
+use crate::common::{Gpu, gpu, quick};
+
+struct Rig {
+    _gpu: Gpu,
+    device: Device,
+    module: Module,
+    main: Arc<Stream>,
+    forms: Vec<Form>,
+}
+
+fn rig() -> Option<Rig> {
+    let gpu = gpu()?;
+    let device = gpu.device.clone();
+    let module = Module::suite(&device).expect("built with the other kernels");
+    let main = Arc::new(Stream::new(&device).expect("a stream"));
+    let early = device.capability().0 >= 9;
+    let forms = Form::ALL.into_iter().filter(|f| early || !f.is_programmatic()).collect();
+    Some(Rig { _gpu: gpu, device, module, main, forms })
+}
+
+fn distributed(program: &Program) -> (Dependences, Distribution) {
+    let dependences = analyse(program);
+    let times = Times::of(program, &dependences);
+    let distribution = all_concurrency(program, &dependences, &times);
+    (dependences, distribution)
+}
+
+fn suite_case(name: &str) -> Case {
+    case(name, Size::Small).expect("a name of the suite").expect("a valid program")
+}
+
+fn run_once(bound: &Bound, exec: &Executable, case: &Case) -> Result<(), String> {
+    bound.reset(&case.outputs()).expect("reset");
+    exec.launch().expect("launched");
+    exec.synchronize().map_err(|e| e.to_string())?;
+    case.checks.iter().try_for_each(|check| check.verify(&bound.download(check.buffer).expect("downloaded")))
+}
+
+#[test]
+fn every_form_of_every_benchmark_is_right() {
+    let Some(rig) = rig() else { return };
+    for name in NAMES {
+        let case = suite_case(name);
+        let bound = case.recording.bind(&rig.device, &rig.module).expect("bound");
+        let (dependences, distribution) = distributed(bound.program());
+        for &form in &rig.forms {
+            let exec = bound.executable(&rig.main, &dependences, &distribution, form).expect("built");
+            for run in 0..2 {
+                run_once(&bound, &exec, &case)
+                    .unwrap_or_else(|e| panic!("{name}, {}, {run}: {e}", form.name()));
+            }
+        }
+        let by_hand =
+            Executable::lanes(&rig.device, &rig.main, bound.calls(), &case.hand, false).expect("built");
+        run_once(&bound, &by_hand, &case).unwrap_or_else(|e| panic!("{name}, by hand: {e}"));
+        let captured =
+            Executable::captured(&rig.device, &rig.main, bound.calls(), &case.hand, false).expect("captured");
+        run_once(&bound, &captured, &case).unwrap_or_else(|e| panic!("{name}, captured: {e}"));
+    }
+}
+
+#[test]
+fn outputs_that_nothing_wrote_are_seen() {
+    let Some(rig) = rig() else { return };
+    let case = suite_case("VEC");
+    let bound = case.recording.bind(&rig.device, &rig.module).expect("bound");
+    bound.reset(&case.outputs()).expect("reset");
+    let words = bound.download(case.checks[0].buffer).expect("downloaded");
+    assert!(case.checks[0].verify(&words).is_err(), "poison passed for a result");
+}
+
+#[test]
+fn copies_bring_inputs_and_fetch_results() {
+    let Some(rig) = rig() else { return };
+    for name in ["VEC", "ML", "IMG", "DL"] {
+        let plain = suite_case(name);
+        let recording = plain.recording.with_copies(&plain.outputs()).expect("a valid program");
+        let case = Case { recording, ..plain };
+        let bound = case.recording.bind(&rig.device, &rig.module).expect("bound");
+        let (dependences, distribution) = distributed(bound.program());
+        for &form in &rig.forms {
+            let exec = bound.executable(&rig.main, &dependences, &distribution, form).expect("built");
+            run_once(&bound, &exec, &case)
+                .unwrap_or_else(|e| panic!("{name} with copies, {}: {e}", form.name()));
+        }
+    }
+}
+
+#[test]
+fn orders_hold_under_injected_delays() {
+    let Some(rig) = rig() else { return };
+    for seed in 0..if quick() { 10 } else { 60 } {
+        let program = match seed % 2 {
+            0 => SpinProgram::tangle(seed, 20, 12, 3),
+            _ => SpinProgram::strands(seed, 30, 6, 3, 1..50),
+        };
+        let recorded = program.record("random", 8.0, false).expect("a valid program");
+        let bound = recorded.recording.bind(&rig.device, &rig.module).expect("bound");
+        let (dependences, distribution) = distributed(bound.program());
+        let want = program.expected(1);
+        for &form in &rig.forms {
+            let exec = bound.executable(&rig.main, &dependences, &distribution, form).expect("built");
+            bound.reset(&[]).expect("reset");
+            let delay = |k: usize| ((k as u64 * 7 + seed * 13) % 5 * 6_000) as u32;
+            let delays: Vec<u32> = (0..program.len()).map(delay).collect();
+            bound.upload(recorded.delays, &delays).expect("uploaded");
+            exec.launch().expect("launched");
+            exec.synchronize().expect("ended");
+            let have = bound.download(recorded.arena).expect("downloaded");
+            assert!(have == want, "seed {seed}, {}: not bit-exact", form.name());
+        }
+    }
+}
+
+/// A wrong plan must show: without it, the test above could not fail.
+#[test]
+fn a_missing_wait_shows_under_delays() {
+    let Some(rig) = rig() else { return };
+    let program = SpinProgram::chain(2, 4, 10);
+    let recorded = program.record("chain", 8.0, false).expect("a valid program");
+    let bound = recorded.recording.bind(&rig.device, &rig.module).expect("bound");
+    let apart = LanePlan { order: vec![(0, 0), (1, 1)], ..LanePlan::default() };
+    let exec = Executable::lanes(&rig.device, &rig.main, bound.calls(), &apart, false).expect("built");
+    bound.reset(&[]).expect("reset");
+    bound.upload(recorded.delays, &[3_000_000, 0]).expect("uploaded");
+    exec.launch().expect("launched");
+    exec.synchronize().expect("ended");
+    let have = bound.download(recorded.arena).expect("downloaded");
+    assert!(have != program.expected(1), "two kernels without their wait ran in order by chance");
+}
+
+#[test]
+fn a_captured_serial_stream_is_scheduled_anew() {
+    let Some(rig) = rig() else { return };
+    let case = suite_case("VEC");
+    let bound = case.recording.bind(&rig.device, &rig.module).expect("bound");
+    let graph = Executable::serial_graph(&rig.main, bound.calls()).expect("captured");
+    assert_eq!(graph.len(), 3);
+    let access = |parameter, mode| ParameterAccess { parameter, mode, bytes: None };
+    let declare = |kernel: &str, accesses: &[ParameterAccess]| Declaration {
+        kernel: kernel.into(),
+        accesses: accesses.to_vec(),
+        us: 3.0,
+        programmatic: rig.device.capability().0 >= 9,
+    };
+    let square = declare("vec_square", &[access(0, Mode::Read), access(1, Mode::Write)]);
+    let fault = Adopted::new(&rig.device, &graph, std::slice::from_ref(&square)).expect_err("incomplete");
+    assert!(fault.to_string().contains("vec_reduce"), "{fault}");
+    let reduce = declare(
+        "vec_reduce",
+        &[access(0, Mode::Read), access(1, Mode::Read), access(2, Mode::Write), access(3, Mode::ReadWrite)],
+    );
+    let wrong = declare("vec_square", &[access(2, Mode::Read)]);
+    let fault = Adopted::new(&rig.device, &graph, &[wrong, reduce.clone()]).expect_err("no pointer");
+    assert!(fault.to_string().contains("parameter 2 is no pointer"), "{fault}");
+    let adopted = Adopted::new(&rig.device, &graph, &[square, reduce]).expect("adopted");
+    let (dependences, distribution) = distributed(&adopted.program);
+    assert_eq!((dependences.edges.len(), distribution.waits.len()), (2, 1), "as for the recorded program");
+    for &form in &rig.forms {
+        let exec = executable(&rig.main, &adopted.program, &adopted.calls, &dependences, &distribution, form)
+            .expect("built");
+        run_once(&bound, &exec, &case).unwrap_or_else(|e| panic!("captured VEC, {}: {e}", form.name()));
+    }
+}
+
+#[test]
+fn tasks_of_different_priorities_are_right_together() {
+    let Some(rig) = rig() else { return };
+    let mut together = Recording::new("together");
+    let mut checks = Vec::new();
+    for (name, priority) in [("IMG", 3), ("VEC", 2), ("HITS", 1)] {
+        let case = suite_case(name);
+        let first = together.append(&case.recording, priority).expect("a valid program");
+        for mut check in case.checks {
+            check.buffer.0 += first;
+            checks.push(check);
+        }
+    }
+    let bound = together.bind(&rig.device, &rig.module).expect("bound");
+    let (dependences, distribution) = distributed(bound.program());
+    let case = Case { checks, recording: together, ..suite_case("VEC") };
+    for &form in &rig.forms {
+        let exec = bound.executable(&rig.main, &dependences, &distribution, form).expect("built");
+        run_once(&bound, &exec, &case).unwrap_or_else(|e| panic!("three tasks, {}: {e}", form.name()));
+    }
+}
