@@ -58,8 +58,12 @@ fn hopper_kernels_use_wgmma_and_ampere_kernels_use_mma() {
         return;
     };
     let mut seen = [0; 4];
-    let families =
-        [(0, "gemm_sm90", "HGMMA"), (1, "gemm_sm80", "HMMA"), (2, "decode_sm90", "HGMMA"), (3, "fused_sm90", "HGMMA")];
+    let families = [
+        (0, "gemm_sm90", "HGMMA"),
+        (1, "gemm_sm80", "HMMA"),
+        (2, "decode_sm90", "HGMMA"),
+        (3, "fused_sm90", "HGMMA"),
+    ];
     for (slot, family, instruction) in families {
         for object in objects.iter().filter(|o| is_family(o, family)) {
             let output =

@@ -10,7 +10,7 @@ use super::variant::Entry;
 use crate::bench::measure::{interleaved, quick};
 use crate::bench::{Regime, Result, percentile};
 use crate::dag::run::{Bound, Executable, Form, GraphPlan, LanePlan, Recording};
-use crate::dag::{BufferId, Dependences, Distribution, Times, all_concurrency, analyse};
+use crate::dag::{BufferId, Dependences, Distribution, Edge, Times, all_concurrency, analyse};
 use crate::device::{Device, EdgeKind, Module, Stream};
 use crate::runtime::Summary;
 
@@ -92,12 +92,18 @@ impl Bench {
         wrong: &mut Vec<String>,
     ) -> Result<DagPoint> {
         let mut bound = subject.recording.bind(&self.device, &self.module)?;
-        let kernel_us = measure_durations(&mut bound, &self.main)?;
+        // Random programs have as many kernels of different lengths as they have nodes: their estimates are calibrated.
+        let kernel_us = match subject.class {
+            Some(_) => measure_durations(&mut bound, &self.main)?,
+            None => bound.program().nodes().iter().map(|node| node.us).collect(),
+        };
         let (dependences, distribution) = distributed(&bound);
-        let mut entries = self.peers(&bound, subject.hand.as_ref())?;
+        let mut entries = self.peers(&bound, &dependences, subject.hand.as_ref())?;
         for form in self.forms().filter(|&form| form != Form::Serial) {
-            let exec = bound.executable(&self.main, &dependences, &distribution, form)?;
-            entries.push(Entry::ours(form, exec));
+            match bound.executable(&self.main, &dependences, &distribution, form) {
+                Ok(exec) => entries.push(Entry::ours(form, exec)),
+                Err(fault) => wrong.push(format!("{}, {}: {fault}", subject.name, form.name())),
+            }
         }
         let mut right = Vec::new();
         for entry in entries {
@@ -139,7 +145,7 @@ impl Bench {
 
     /// What a user would run: serial code as it is and captured; the same with streams by hand, as a graph by hand, and
     /// captured.
-    fn peers(&self, bound: &Bound, hand: Option<&LanePlan>) -> Result<Vec<Entry>> {
+    fn peers(&self, bound: &Bound, dependences: &Dependences, hand: Option<&LanePlan>) -> Result<Vec<Entry>> {
         let (device, main, calls) = (&self.device, &self.main, bound.calls());
         let serial = LanePlan::serial(0..calls.len());
         let mut peers = vec![
@@ -155,6 +161,12 @@ impl Bench {
             peers.push(Entry::peer("branch graph by hand", graph));
             let captured = Executable::captured(device, main, calls, hand, false)?;
             peers.push(Entry::peer("captured streams", captured));
+        } else {
+            // Nobody writes a random program by hand: every dependence is an edge, as a simple tool would have it.
+            let edge = |e: &Edge| (e.before.index(), e.after.index(), EdgeKind::Full);
+            let edges = dependences.edges.iter().map(edge).collect();
+            let plan = GraphPlan { order: (0..calls.len()).collect(), edges, priorities: Vec::new() };
+            peers.push(Entry::peer("branch graph by hand", Executable::graph(device, main, calls, &plan)?));
         }
         Ok(peers)
     }

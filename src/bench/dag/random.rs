@@ -3,6 +3,7 @@
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
 use crate::dag::run::{Operand, Recording};
 use crate::dag::{BufferId, DagError, LaunchConfig, Mode};
@@ -171,7 +172,12 @@ impl SpinProgram {
         let mut arena = self.first_words();
         for index in order {
             let spin = &self.kernels[index];
-            let result: Vec<u32> = (0..self.words).map(|i| spin.word(&arena, index, i, self.words)).collect();
+            let word = |i| spin.word(&arena, index, i, self.words);
+            // Long kernels are worth the threads.
+            let result: Vec<u32> = match spin.rounds as usize * self.words > 1 << 17 {
+                true => (0..self.words).into_par_iter().map(word).collect(),
+                false => (0..self.words).map(word).collect(),
+            };
             for (k, &output) in spin.outputs.iter().enumerate() {
                 for (i, &h) in result.iter().enumerate() {
                     arena[output + i] = if k == 0 { h } else { mix(h, 1) };

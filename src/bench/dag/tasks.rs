@@ -131,8 +131,10 @@ impl Bench {
         ];
         entries[0].form = Some(Form::Serial);
         for form in self.forms().filter(|&form| form != Form::Serial) {
-            let exec = bound.executable(main, &dependences, &distribution, form)?;
-            entries.push(Entry::ours(form, exec));
+            match bound.executable(main, &dependences, &distribution, form) {
+                Ok(exec) => entries.push(Entry::ours(form, exec)),
+                Err(fault) => wrong.push(format!("{name}, {}: {fault}", form.name())),
+            }
         }
         let mut right = Vec::new();
         for entry in entries {

@@ -39,15 +39,20 @@ impl Executable {
         plan: &LanePlan,
         programmatic: bool,
     ) -> Result<Executable> {
-        let Steps { steps, events, lanes } = plan.steps(calls.len())?;
         let mut ours = plan.priorities.clone();
-        ours.resize(lanes.max(1), 0);
-        let priorities = cuda_priorities(&ours, Stream::priorities(device)?);
-        // The main stream may be of another priority than its lane: such a lane gets a stream of its own.
-        let lanes = priorities[1..]
-            .iter()
-            .map(|&p| Stream::with_priority(device, p))
-            .collect::<std::result::Result<_, _>>()?;
+        let lanes = plan.order.iter().map(|&(_, lane)| lane + 1).max().unwrap_or(1);
+        ours.resize(lanes, 0);
+        let mut priorities = cuda_priorities(&ours, Stream::priorities(device)?);
+        let mut plan = plan.clone();
+        // The main stream stands for the first lane, unless lanes differ in priority: then it only forks and joins.
+        if priorities.iter().any(|p| *p != priorities[0]) {
+            plan.order.iter_mut().for_each(|(_, lane)| *lane += 1);
+        } else {
+            priorities.remove(0);
+        }
+        let Steps { steps, events, .. } = plan.steps(calls.len())?;
+        let stream = |p: &i32| Stream::with_priority(device, *p);
+        let lanes = priorities.iter().map(stream).collect::<std::result::Result<_, _>>()?;
         let events = (0..events).map(|_| Event::ordering(device)).collect::<std::result::Result<_, _>>()?;
         let how = How::Eager { lanes, events, steps, programmatic };
         Ok(Executable { main: main.clone(), how, calls: calls.clone() })
