@@ -11,6 +11,7 @@ use cusync_gen::check::Executor;
 use cusync_gen::device::{DEVICES, Device};
 use cusync_gen::graph::Element;
 
+use super::calibrate::CalibrateRequest;
 use super::fault::{Fault, nearest};
 use super::request::{
     Command, DagRequest, MlpRequest, Output, Request, RunRequest, Suite, Target, TraceRequest, TunedRequest,
@@ -82,6 +83,15 @@ enum Subcommands {
         #[arg(long)]
         decode: bool,
         /// Write the timeline, for Perfetto or chrome://tracing
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Measure what a device profile needs, and write one (needs a GPU)
+    Calibrate {
+        /// Which GPU
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        gpu: u32,
+        /// Write the profile, RON; without, it is printed
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
@@ -256,6 +266,9 @@ impl Args {
             }),
             Subcommands::Trace { target, seed, decode, output } => {
                 Command::Trace(TraceRequest { target: target.resolve()?, seed, decode, file: output })
+            }
+            Subcommands::Calibrate { gpu, output } => {
+                Command::Calibrate(CalibrateRequest { gpu, file: output })
             }
             Subcommands::Doctor => Command::Doctor,
         };

@@ -13,7 +13,9 @@ use super::report::{ChoiceReport, EdgeReport, ExplainReport, PredictionReport, S
 use super::request::Target;
 
 pub(crate) fn explain(target: &Target) -> Result<ExplainReport, Fault> {
-    let plan = Proof::of(target, usual_executor(target))?.plan()?;
+    let proof = Proof::of(target, usual_executor(target))?;
+    let decisions = proof.decisions();
+    let plan = proof.plan()?;
     Ok(ExplainReport {
         pipeline: plan.graph().name.clone(),
         dims: dims(plan.graph()),
@@ -30,15 +32,14 @@ pub(crate) fn explain(target: &Target) -> Result<ExplainReport, Fault> {
         },
         stages: stages(&plan),
         edges: edges(&plan),
-        choices: plan
-            .choices()
-            .iter()
+        choices: decisions
+            .into_iter()
             .map(|c| ChoiceReport {
-                subject: c.subject.clone(),
-                decision: c.decision.clone(),
+                subject: c.subject,
+                decision: c.decision,
                 stated: c.stated,
-                reason: c.reason.clone(),
-                alternatives: c.alternatives.clone(),
+                reason: c.reason,
+                alternatives: c.alternatives,
             })
             .collect(),
         schedule: schedule(plan.graph(), plan.device(), plan.schedule()),

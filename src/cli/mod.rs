@@ -3,12 +3,14 @@
 
 mod args;
 mod bench;
+mod calibrate;
 mod check;
 mod doctor;
 mod explain;
 mod fault;
 mod generate;
 mod print;
+mod print_calibrate;
 mod print_dag;
 mod print_tune;
 mod progress;
@@ -52,6 +54,7 @@ fn execute(request: &Request) -> Result<Report, Fault> {
         Command::Bench(what) => Report::Bench(bench::bench(what, &request.output)?),
         Command::Trace(what) => Report::Trace(Box::new(trace::run(what, &request.output)?)),
         Command::Tune(what) => Report::Tune(Box::new(tune::tune(what, &request.output)?)),
+        Command::Calibrate(what) => Report::Calibrate(Box::new(calibrate::run(what, &request.output)?)),
         Command::Doctor => Report::Doctor(doctor::doctor()),
     })
 }

@@ -70,6 +70,7 @@ pub(crate) fn report(report: &Report, output: &Output) -> ExitCode {
         | Report::Simulate(_)
         | Report::Bench(_)
         | Report::Trace(_)
+        | Report::Calibrate(_)
         | Report::Doctor(_) => true,
     };
     let text = if output.json {
@@ -84,6 +85,7 @@ pub(crate) fn report(report: &Report, output: &Output) -> ExitCode {
             Report::Bench(BenchReport::Dag(r)) => json(r),
             Report::Bench(BenchReport::Sync(r)) => json(r),
             Report::Trace(r) => json(r.as_ref()),
+            Report::Calibrate(r) => json(r.as_ref()),
             Report::Tune(r) => match r.as_ref() {
                 TuneReport::Show(r) => json(r),
                 TuneReport::Merge(r) => json(r),
@@ -102,6 +104,7 @@ pub(crate) fn report(report: &Report, output: &Output) -> ExitCode {
             Report::Bench(r) => bench(&mut page, r),
             Report::Trace(r) => trace(&mut page, r),
             Report::Tune(r) => super::print_tune::tune(&mut page, r),
+            Report::Calibrate(r) => super::print_calibrate::calibrate(&mut page, r),
             Report::Doctor(r) => doctor(&mut page, r),
         }
         page.text
@@ -232,7 +235,9 @@ fn explain(page: &mut Page, r: &ExplainReport) {
         let stated = if c.stated { " (stated)" } else { "" };
         page.line(format!("{}: {}{stated}: {}", c.subject, c.decision, c.reason));
         for (other, us) in &c.alternatives {
-            page.line(format!("    {other}: {us:.1} us predicted"));
+            let more = r.predicted.as_ref().map(|p| (us / p.synchronised_us - 1.0) * 100.0);
+            let more = more.map(|more| format!(" ({more:+.1} %)")).unwrap_or_default();
+            page.line(format!("    {other}: {us:.1} us predicted{more}"));
         }
     }
     if let Some(p) = &r.predicted {

@@ -1,8 +1,8 @@
 //! From a spec to a verdict on every obligation.
 
 use cusync::runtime::Edges;
-use cusync::tune::{Cache, Key, Machine, Origin, answer};
-use cusync_gen::check::{Candidate, Executor, Obligation, Plan, Report, check, judge};
+use cusync::tune::{Cache, Key, Machine, Origin, answer, decisions};
+use cusync_gen::check::{Candidate, Choice, Executor, Obligation, Plan, Report, check, judge};
 use cusync_gen::choose;
 use cusync_gen::diagnostic::Diagnostic;
 use cusync_gen::graph::{Dependence, Resolved};
@@ -14,6 +14,7 @@ use super::request::Target;
 
 /// A judged candidate.
 pub(crate) struct Proof {
+    resolved: Resolved,
     candidate: Candidate,
     report: Report,
     /// In the order of [`Obligation::ALL`].
@@ -30,7 +31,7 @@ impl Proof {
         let parsed = spec::parse(text, origin).map_err(refused)?;
         let resolved = parsed.resolve(&target.dims).map_err(refused)?;
         let candidate = choose::candidate(&resolved, &target.device, executor).map_err(refused)?;
-        Ok(Proof::judged(target, &resolved, candidate))
+        Ok(Proof::judged(target, resolved, candidate))
     }
 
     /// Judges a spec for an executor as a cache of tuned plans has it, or as is predicted where it does not; and which of
@@ -46,14 +47,14 @@ impl Proof {
         let resolved = parsed.resolve(&target.dims).map_err(refused)?;
         let key = Key::of(&resolved, machine, Some(executor), Edges::Plain);
         let found = answer(&resolved, &target.device, Some(executor), cache.get(&key)).map_err(refused)?;
-        Ok((Proof::judged(target, &resolved, found.candidate), found.origin))
+        Ok((Proof::judged(target, resolved, found.candidate), found.origin))
     }
 
-    fn judged(target: &Target, resolved: &Resolved, candidate: Candidate) -> Proof {
+    fn judged(target: &Target, resolved: Resolved, candidate: Candidate) -> Proof {
         let (text, origin) = (&target.source.text, &target.source.origin);
         let report = judge(&candidate);
         let render = |dependences: &[Dependence]| -> Vec<String> {
-            let shown = report.refutations.iter().map(|r| r.to_diagnostic(resolved, dependences));
+            let shown = report.refutations.iter().map(|r| r.to_diagnostic(&resolved, dependences));
             shown.map(|d| d.render(text, origin, false)).collect()
         };
         let refutations = render(&candidate.graph.dependences);
@@ -72,7 +73,7 @@ impl Proof {
                 }
             })
             .collect();
-        Proof { candidate, report, obligations, refutations }
+        Proof { resolved, candidate, report, obligations, refutations }
     }
 
     /// Whether every obligation holds.
@@ -83,6 +84,11 @@ impl Proof {
     /// The pipeline as it was judged.
     pub(crate) fn candidate(&self) -> &Candidate {
         &self.candidate
+    }
+
+    /// Every decision with its alternatives and what they are predicted to cost.
+    pub(crate) fn decisions(&self) -> Vec<Choice> {
+        decisions(&self.resolved, &self.candidate)
     }
 
     /// The plan, or the refutations as a fault.

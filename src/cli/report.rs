@@ -7,6 +7,7 @@ use cusync::bench::{MlpReport, SemaphoreCost, SweepReport};
 use cusync::trace::TraceReport;
 use serde::Serialize;
 
+use super::calibrate::CalibrateReport;
 use super::tune::TuneReport;
 
 /// An answer.
@@ -19,6 +20,7 @@ pub(crate) enum Report {
     Bench(BenchReport),
     Trace(Box<TraceReport>),
     Tune(Box<TuneReport>),
+    Calibrate(Box<CalibrateReport>),
     Doctor(DoctorReport),
 }
 

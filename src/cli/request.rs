@@ -7,6 +7,7 @@ use cusync::bench::dag::DagArgs;
 use cusync_gen::check::Executor;
 use cusync_gen::device::Device;
 
+use super::calibrate::CalibrateRequest;
 use super::source::Source;
 use super::tune::TuneRequest;
 
@@ -106,5 +107,6 @@ pub(crate) enum Command {
     Bench(Suite),
     Trace(TraceRequest),
     Tune(TuneRequest),
+    Calibrate(CalibrateRequest),
     Doctor,
 }

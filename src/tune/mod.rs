@@ -6,14 +6,18 @@
 //! ([`Config`]), not a plan: what is made of it is proved like any spec, so a wrong or stale cache cannot launch anything
 //! unproved.
 
+pub mod calibrate;
+
 mod answer;
 mod cache;
+
 mod config;
 mod confirm;
 mod error;
 mod key;
 mod proposals;
 mod store;
+mod what_if;
 
 pub use answer::{Answer, Origin, Planned, answer, pipeline, plan};
 pub use cache::{Cache, Entry, Tried, VERSION};
@@ -23,3 +27,4 @@ pub use error::{Error, Result};
 pub use key::{Key, Machine, wish_name};
 pub use proposals::{Proposal, chain_wishes, executors, predicted, predicted_us, proposals, shortlist};
 pub use store::Store;
+pub use what_if::decisions;

@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout)]
 
 mod bench;
+mod calibrate;
 mod common;
 mod dag;
 mod decode;

@@ -1,0 +1,308 @@
+//! The measurements.
+
+use std::time::Duration;
+
+use cusync_gen::check::{Executor, Plan};
+use cusync_gen::device::{Device as Profile, FUSED_KERNELS, FusedKernel, KERNELS};
+use cusync_gen::schedule::Mode;
+
+use super::fit::WaveTimes;
+use super::timeline::ItemTimes;
+use super::{Calibration, ChainCosts, ChainTimes, KernelTimes, Sample};
+use crate::bench::measure::interleaved;
+use crate::bench::variant::{GraphVariant, PipelineVariant, Variant};
+use crate::bench::{self, Ceilings, Regime, bench_semaphores};
+use crate::device::{Device, DeviceBuffer, Stream, fused_kernels, helpers};
+use crate::ffi;
+use crate::runtime::{
+    ChainWish, Edges, InputSets, ItemTrace, Options, Pipeline, Wishes, percentile, plan_text, trace_runs,
+};
+use crate::tune::answer::profile;
+use crate::tune::cache::now;
+use crate::tune::error::Result;
+use crate::tune::key::Machine;
+
+const PLAIN: &str = r#"Pipeline(name: "plain", dims: { "M": 64, "N": 64, "K": 64 }, stages: [
+    Gemm(name: "gemm", a: "A(M,K)", b: "B(K,N)", out: "C(M,N)"),
+])"#;
+const GELU: &str = r#"Pipeline(name: "gelu", dims: { "M": 64, "N": 64, "K": 64 }, stages: [
+    Gemm(name: "gemm", a: "A(M,K)", b: "B(K,N)", out: "C(M,N)", epilogue: Gelu),
+])"#;
+const GATED: &str = r#"Pipeline(name: "gated", dims: { "M": 64, "N": 64, "K": 64 }, stages: [
+    GatedGemm(name: "gemm", a: "A(M,K)", gate: "G(K,N)", up: "U(K,N)", out: "C(M,N)"),
+])"#;
+const CHAIN: &str = r#"Pipeline(name: "chain", dims: { "M": 64, "N": 64, "K": 64 }, stages: [
+    Gemm(name: "up", a: "A(M,K)", b: "B(K,N)", out: "Y(M,N)"),
+    Gemm(name: "down", a: "Y(M,N)", b: "W(N,N)", out: "Z(M,N)"),
+])"#;
+
+/// Waves and k-blocks of the samples of a kernel.
+const SHAPES: [(u32, u32); 6] = [(1, 32), (1, 128), (2, 32), (2, 128), (4, 32), (4, 128)];
+/// Runs of a long graph; a run among others is a long graph less a short one, shared out.
+const LONG: usize = 9;
+const SAMPLES: usize = 9;
+/// The chain kernel that a chain's costs are measured with.
+const CHAIN_KERNEL: ((u32, u32), (u32, u32)) = ((128, 256), (1, 1));
+
+/// Measures on GPU number `gpu`; `progress` is told what.
+///
+/// # Errors
+/// There is no such GPU, it is older than the kernels, or it failed.
+pub fn calibrate(gpu: u32, progress: &mut dyn FnMut(&str)) -> Result<Calibration> {
+    let device = Device::open(gpu)?;
+    let profile = profile(&device)?;
+    let machine = Machine::of(&device)?;
+    let rig = Rig { device: &device, profile: &profile };
+    progress("rates of the whole device");
+    let ceilings = Ceilings::measure(&device)?;
+    progress("semaphores");
+    let semaphores = bench_semaphores(gpu, 10_000)?;
+    progress("kernel boundaries");
+    let boundary_us = rig.boundary()?;
+    let mut skipped = Vec::new();
+    let mut kernels = Vec::new();
+    for kernel in KERNELS.iter().filter(|k| k.arch == profile.arch) {
+        progress(&format!("the kernel of {} x {}", kernel.tile.0, kernel.tile.1));
+        let measured = rig.kernel(kernel.tile);
+        kernels.extend(kept(measured, &mut skipped, || format!("kernel {:?}", kernel.tile))?);
+    }
+    let best = kernels.iter().max_by(|a, b| a.tflops.unwrap_or(0.0).total_cmp(&b.tflops.unwrap_or(0.0)));
+    let best = best.map(|k| k.tile);
+    progress("one SM alone");
+    let alone_tflops = best.map(|tile| rig.alone(tile)).transpose()?;
+    let mut chains = Vec::new();
+    let mut chain = ChainCosts::default();
+    if profile.arch >= 90 && !fused_kernels().is_empty() {
+        for kernel in FUSED_KERNELS {
+            progress(&format!("the chain kernel of {:?}, clusters of {:?}", kernel.tile, kernel.cluster));
+            let measured = rig.chain_kernel(kernel);
+            let what = || format!("chain kernel {:?}, clusters of {:?}", kernel.tile, kernel.cluster);
+            chains.extend(kept(measured, &mut skipped, what)?);
+        }
+        progress("a chain");
+        let epilogue = chains.iter().find(|c| ((c.tile.0, c.tile.1), c.cluster) == CHAIN_KERNEL);
+        let epilogue = epilogue.and_then(|c| c.times.epilogue_us);
+        chain = kept(rig.chain(epilogue), &mut skipped, || "chains".into())?.unwrap_or_default();
+    }
+    let (gpu, driver) = (machine.gpu, machine.driver);
+    Ok(Calibration {
+        gpu,
+        driver,
+        measured: now(),
+        ceilings,
+        semaphores,
+        boundary_us,
+        alone_tflops,
+        kernels,
+        chains,
+        chain,
+        skipped,
+    })
+}
+
+/// A kernel that was not built leaves the others.
+fn kept<T>(
+    measured: bench::Result<T>,
+    skipped: &mut Vec<String>,
+    what: impl Fn() -> String,
+) -> Result<Option<T>> {
+    match measured {
+        Ok(value) => Ok(Some(value)),
+        Err(e) if e.is_fatal() => Err(e.into()),
+        Err(e) => {
+            skipped.push(format!("{}: {e}", what()));
+            Ok(None)
+        }
+    }
+}
+
+/// The most even `rows * columns` CTAs of one wave, rows fewer.
+fn wave(sms: u32) -> (u32, u32) {
+    let rows = (1..=sms).take_while(|r| r * r <= sms).filter(|r| sms.is_multiple_of(*r)).last();
+    let rows = rows.unwrap_or(1);
+    (rows, sms / rows)
+}
+
+/// A GPU with its profile.
+struct Rig<'a> {
+    device: &'a Device,
+    profile: &'a Profile,
+}
+
+impl Rig<'_> {
+    fn plan(
+        &self,
+        text: &str,
+        (m, n, k): (u32, u32, u32),
+        wishes: Wishes,
+        how: Executor,
+    ) -> bench::Result<Plan> {
+        let dims = [("M", m), ("N", n), ("K", k)];
+        let dims = dims.map(|(name, value)| (name.to_owned(), u64::from(value))).to_vec();
+        Ok(plan_text(text, "calibrate.ron", &Wishes { dims, ..wishes }, self.profile, how)?)
+    }
+
+    fn pipeline(&self, plan: &Plan, options: Options) -> bench::Result<Pipeline> {
+        let mut pipeline = Pipeline::with_options(plan, self.device, options)?;
+        InputSets::random(plan.graph(), self.device, 1, 3)?.bind(&mut pipeline)?;
+        pipeline.prepare()?;
+        Ok(pipeline)
+    }
+
+    /// One run among others of a graph, microseconds.
+    fn run_us(&self, plan: &Plan, options: Options) -> bench::Result<f64> {
+        let mut variants: Vec<Box<dyn Variant>> = Vec::new();
+        for rounds in [1, LONG] {
+            let pipeline = self.pipeline(plan, options)?;
+            variants.push(Box::new(PipelineVariant::new(pipeline, plan.executor(), true, rounds)?));
+        }
+        self.per_run(variants, LONG - 1)
+    }
+
+    /// The median of the second variant less that of the first, by the runs that it has more.
+    fn per_run(&self, mut variants: Vec<Box<dyn Variant>>, more: usize) -> bench::Result<f64> {
+        let mut times = interleaved(self.device, &mut variants, Regime::Rested, SAMPLES, Duration::ZERO)?;
+        let [short, long] = [0, 1].map(|i| percentile(&mut times[i], 0.5));
+        Ok((long - short).max(0.0) / more as f64)
+    }
+
+    fn boundary(&self) -> bench::Result<f64> {
+        const KERNELS: usize = 65;
+        let mut variants: Vec<Box<dyn Variant>> = Vec::new();
+        for count in [1, KERNELS] {
+            let stream = Stream::new(self.device)?;
+            let data = DeviceBuffer::<u16>::new(self.device, 64, "the boundary test")?;
+            let fill = || helpers::fill_random(&data, ffi::CUSYNC_F16, 1.0, 1, &stream);
+            let graph = stream.capture(|| (0..count).try_for_each(|_| Ok::<_, bench::Error>(fill()?)))?;
+            variants.push(Box::new(GraphVariant { graph, stream, _owner: data }));
+        }
+        self.per_run(variants, KERNELS - 1)
+    }
+
+    fn serial(&self, tile: (u32, u32, u32), (m, n): (u32, u32), k_blocks: u32) -> bench::Result<f64> {
+        let wishes = Wishes { tiles: Some(vec![(tile.0, tile.1)]), ..Wishes::default() };
+        let plan = self.plan(PLAIN, (m, n, k_blocks * tile.2), wishes, Executor::Serial)?;
+        self.run_us(&plan, Options::default())
+    }
+
+    fn kernel(&self, tile: (u32, u32, u32)) -> bench::Result<KernelTimes> {
+        let (rows, columns) = wave(self.profile.sms);
+        let mut samples = Vec::new();
+        for (waves, k_blocks) in SHAPES {
+            let us = self.serial(tile, (rows * tile.0, columns * tile.1 * waves), k_blocks)?;
+            samples.push(Sample { waves, k_blocks, us });
+        }
+        let times = WaveTimes::of(&samples);
+        let tflops = times.map(|t| f64::from(self.profile.sms) * flop(tile) / t.k_block_us * 1e-6);
+        Ok(KernelTimes { tile, samples, times, tflops })
+    }
+
+    /// Few CTAs, so that neither power nor bandwidth is short.
+    fn alone(&self, tile: (u32, u32, u32)) -> bench::Result<f64> {
+        const CTAS: u32 = 4;
+        let (short, long) = (64, 256);
+        let us = |k_blocks| self.serial(tile, (tile.0, tile.1 * CTAS), k_blocks);
+        Ok(flop(tile) * f64::from(long - short) / (us(long)? - us(short)?).max(1e-3) * 1e-6)
+    }
+
+    fn fused(&self, text: &str, size: (u32, u32, u32), kernel: Kernel, splits: bool) -> bench::Result<Plan> {
+        let chain = Some(ChainWish { kernel: Some(kernel), mode: Mode::Static, splits });
+        self.plan(text, size, Wishes { chain, ..Wishes::default() }, Executor::Fused)
+    }
+
+    fn items(&self, plan: &Plan) -> bench::Result<Vec<ItemTrace>> {
+        let options = Options { trace: true, ..Options::default() };
+        let mut pipelines = [self.pipeline(plan, options)?];
+        Ok(trace_runs(&mut pipelines)?.into_iter().flatten().collect())
+    }
+
+    fn chain_kernel(&self, kernel: &FusedKernel) -> bench::Result<ChainTimes> {
+        let (rows, columns) = wave(self.profile.resident_clusters(kernel.cluster.0 * kernel.cluster.1));
+        let (m, n) = (rows * kernel.tile.0 * kernel.cluster.0, columns * kernel.tile.1 * kernel.cluster.1);
+        let of = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
+        let plan = self.fused(PLAIN, (m, 3 * n, 4096), of, false)?;
+        let times = ItemTimes::of(&self.items(&plan)?);
+        let sm_tflops = times.tflops(kernel.tile);
+        Ok(ChainTimes { tile: kernel.tile, cluster: kernel.cluster, times, sm_tflops })
+    }
+
+    fn chain(&self, epilogue_us: Option<f64>) -> bench::Result<ChainCosts> {
+        let ((tile_m, tile_n), _) = CHAIN_KERNEL;
+        let (rows, columns) = wave(self.profile.sms);
+        let (m, n, k) = (rows * tile_m, columns * tile_n, 4096);
+        let times = |text, n, splits| -> bench::Result<ItemTimes> {
+            let plan = self.fused(text, (m, n, k), CHAIN_KERNEL, splits)?;
+            Ok(ItemTimes::of(&self.items(&plan)?))
+        };
+        let more = |t: ItemTimes| Some((t.epilogue_us? - epilogue_us?).max(0.0));
+        let gelu_us = more(times(GELU, n, false)?);
+        // A gated tile's output is half as wide as its product.
+        let gate_us = more(times(GATED, n / 2, false)?);
+        let chain = self.fused(CHAIN, (m, n, k), CHAIN_KERNEL, false)?;
+        let items = self.items(&chain)?;
+        let passed_on_us = ItemTimes::of(&items).passed_on_us;
+        let begin = items.iter().map(|t| t.begin).min().unwrap_or(0);
+        let end = items.iter().map(|t| t.end).max().unwrap_or(0);
+        let edges = Options { edges: Edges::Captured, ..Options::default() };
+        let run_us = self.run_us(&chain, edges)?;
+        let launch_us = (end > begin).then(|| (run_us - (end - begin) as f64 * 1e-3).max(0.0));
+        // A wave and a half: the second half is cut along k.
+        let cut = times(PLAIN, n + n / 2, true)?;
+        Ok(ChainCosts {
+            tile: (tile_m, tile_n),
+            gelu_us,
+            gate_us,
+            launch_us,
+            passed_on_us,
+            slab_write_us: cut.slab_write_us,
+            slab_read_us: cut.slab_read_us,
+        })
+    }
+}
+
+type Kernel = ((u32, u32), (u32, u32));
+
+fn flop((m, n, k): (u32, u32, u32)) -> f64 {
+    2.0 * f64::from(m) * f64::from(n) * f64::from(k)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wave_fills_every_sm_and_is_as_even_as_it_can_be() {
+        for (sms, want) in [(132, (11, 12)), (108, (9, 12)), (142, (2, 71)), (128, (8, 16)), (1, (1, 1))] {
+            assert_eq!(wave(sms), want);
+        }
+    }
+
+    #[test]
+    fn every_measured_shape_is_planned_and_fills_whole_waves() {
+        for name in ["h200", "a100"] {
+            let profile = Profile::named(name).expect("the profile ships");
+            let (rows, columns) = wave(profile.sms);
+            for kernel in KERNELS.iter().filter(|k| k.arch == profile.arch) {
+                let (tm, tn, tk) = kernel.tile;
+                let wishes = Wishes { tiles: Some(vec![(tm, tn)]), ..Wishes::default() };
+                for (waves, k_blocks) in SHAPES {
+                    let sizes = [("M", rows * tm), ("N", columns * tn * waves), ("K", k_blocks * tk)];
+                    let dims = sizes.map(|(n, v)| (n.to_owned(), u64::from(v))).to_vec();
+                    let wishes = Wishes { dims, ..wishes.clone() };
+                    let plan = plan_text(PLAIN, "plain", &wishes, profile, Executor::Serial).expect("a plan");
+                    let stage = &plan.graph().stages[0];
+                    assert_eq!((stage.tiles(), stage.k_blocks), (waves * profile.sms, k_blocks));
+                }
+            }
+        }
+        let h200 = Profile::named("h200").expect("the profile ships");
+        let chain = Some(ChainWish { kernel: Some(CHAIN_KERNEL), mode: Mode::Static, splits: false });
+        for (text, stages) in [(GELU, 1), (GATED, 1), (CHAIN, 2)] {
+            let sizes = [("M", 11 * 128), ("N", 12 * 256), ("K", 512)];
+            let dims = sizes.map(|(n, v)| (n.to_owned(), v)).to_vec();
+            let plan =
+                plan_text(text, "chain", &Wishes { dims, chain, ..Wishes::default() }, h200, Executor::Fused);
+            assert_eq!(plan.expect("a plan").graph().stages.len(), stages);
+        }
+    }
+}

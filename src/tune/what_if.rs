@@ -1,0 +1,275 @@
+//! What each decision is worth: the predicted time of the whole chain with that one decision changed.
+
+use cusync_gen::check::{Candidate, Choice, Coupling, Executor};
+use cusync_gen::choose::{self, order_name, policy_name};
+use cusync_gen::device::KERNELS;
+use cusync_gen::graph::Resolved;
+use cusync_gen::policy::{Order, Policy, WaitAt};
+use cusync_gen::schedule::{Mode, Schedule};
+use cusync_gen::simulate::{ctas_per_sm, simulate};
+
+use super::proposals::{executors, predicted_us};
+use crate::runtime::{ChainWish, executor_name};
+
+/// Alternatives of a decision with the predicted microseconds of the whole chain, fastest first.
+type Alternatives = Vec<(String, f64)>;
+
+/// The decisions that a candidate stands for, each with its alternatives. Every time is of the whole chain with everything
+/// else as it is in the candidate, so all are compared with its own time; an alternative that a statement of the spec rules
+/// out is listed too, and tells what the statement costs. A decision without alternatives is one that the model puts no
+/// price on.
+pub fn decisions(resolved: &Resolved, candidate: &Candidate) -> Vec<Choice> {
+    let mut choices = vec![executor(resolved, candidate)];
+    let coupling = candidate.choices.iter().any(|c| c.subject == "coupling");
+    for choice in &candidate.choices {
+        let mut choice = choice.clone();
+        if let Some(mut found) = alternatives(resolved, candidate, &choice.subject) {
+            found.sort_by(|a, b| a.1.total_cmp(&b.1));
+            choice.alternatives = found;
+        }
+        choices.push(choice);
+    }
+    let overlaps = matches!(candidate.executor, Executor::Streams | Executor::Programmatic);
+    if overlaps && !coupling && !candidate.graph.dependences.is_empty() {
+        let us = simulate(candidate, Executor::Serial).total_us;
+        choices.push(Choice {
+            subject: "coupling".into(),
+            decision: "tile semaphores".into(),
+            stated: resolved.edges.iter().any(|e| e.policy.is_some() || e.wait_at.is_some()),
+            reason: "dependent kernels overlap tile by tile".into(),
+            alternatives: vec![("kernel boundaries, no overlap, at the same tiles and orders".into(), us)],
+        });
+    }
+    choices
+}
+
+/// The executor: the others, each with its own best choice.
+fn executor(resolved: &Resolved, candidate: &Candidate) -> Choice {
+    let others = executors(&candidate.device).iter().filter(|e| **e != candidate.executor);
+    let mut alternatives: Alternatives = others
+        .filter_map(|&e| {
+            let other = choose::candidate(resolved, &candidate.device, e).ok()?;
+            Some((executor_name(e).into(), predicted_us(&other)?))
+        })
+        .collect();
+    alternatives.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let own = predicted_us(candidate);
+    Choice {
+        subject: "executor".into(),
+        decision: executor_name(candidate.executor).into(),
+        stated: false,
+        reason: match (own, alternatives.first()) {
+            (Some(own), Some((name, us))) if *us < own => {
+                format!(
+                    "asked for, or usual on this device; {name} is predicted to take {:.1} % less",
+                    (1.0 - us / own) * 100.0
+                )
+            }
+            (Some(_), Some(_)) => "no other is predicted to be faster".into(),
+            _ => "there is nothing to compare with".into(),
+        },
+        alternatives,
+    }
+}
+
+/// The alternatives of the decision on a subject; `None`: as the candidate has them.
+fn alternatives(resolved: &Resolved, c: &Candidate, subject: &str) -> Option<Alternatives> {
+    if c.decode.is_some() {
+        return (subject == "decode kernel").then(|| decode(resolved, c));
+    }
+    if let Some(schedule) = &c.schedule {
+        return (subject == "schedule").then(|| strategies(resolved, c, schedule));
+    }
+    if let Some(name) = subject.strip_prefix("tile of ") {
+        return c.graph.stages.iter().position(|s| s.name == name).map(|stage| tiles(resolved, c, stage));
+    }
+    if let Some(name) = subject.strip_prefix("order of ") {
+        return c.graph.stages.iter().position(|s| s.name == name).map(|stage| orders(c, stage));
+    }
+    let edge = |name: &str| (0..c.edges.len()).find(|&edge| c.edge_name(edge) == name);
+    if let Some(name) = subject.strip_prefix("policy of ") {
+        return edge(name).map(|edge| policies(c, edge));
+    }
+    if let Some(name) = subject.strip_prefix("wait of ") {
+        return edge(name).map(|edge| waits(c, edge));
+    }
+    None
+}
+
+/// The time of a candidate of kernels launched one by one.
+fn time(c: &Candidate) -> f64 {
+    let executor = if c.coupling == Coupling::KernelBoundary { Executor::Serial } else { c.executor };
+    simulate(c, executor).total_us
+}
+
+fn tiles(resolved: &Resolved, c: &Candidate, stage: usize) -> Alternatives {
+    let chosen: Vec<_> = c.graph.stages.iter().map(|s| s.mma_tile).collect();
+    let built = KERNELS.iter().filter(|k| k.arch == c.device.arch && k.tile != chosen[stage]);
+    built
+        .filter_map(|kernel| {
+            let mut tiles = chosen.clone();
+            tiles[stage] = kernel.tile;
+            let mut other = c.clone();
+            // A stated table may fit no other grid.
+            other.graph = resolved.graph(&tiles).ok()?;
+            other.ctas_per_sm = other.graph.stages.iter().map(|s| ctas_per_sm(&c.device, s)).collect();
+            let tabled = |order: &Order| matches!(order, Order::Table(_));
+            (!tabled(&other.orders[stage])).then(|| {
+                let (m, n, k) = kernel.tile;
+                (format!("{m} x {n} x {k}"), time(&other))
+            })
+        })
+        .collect()
+}
+
+fn orders(c: &Candidate, stage: usize) -> Alternatives {
+    let groups = [2, 4, 8].map(Order::GroupedRows);
+    let all =
+        [Order::RowMajor, Order::ColumnMajor].into_iter().chain(groups).chain([Order::GroupedColumns(4)]);
+    // A group of all rows is an order by columns, and one of more is no other.
+    let (rows, columns) = c.graph.stages[stage].grid;
+    let distinct = |o: &Order| match o {
+        Order::GroupedRows(g) => *g < rows,
+        Order::GroupedColumns(g) => *g < columns,
+        _ => true,
+    };
+    all.filter(|o| *o != c.orders[stage] && distinct(o))
+        .map(|order| {
+            let mut other = c.clone();
+            let name = order_name(&order);
+            other.orders[stage] = order;
+            (name, time(&other))
+        })
+        .collect()
+}
+
+fn policies(c: &Candidate, edge: usize) -> Alternatives {
+    if c.coupling == Coupling::KernelBoundary {
+        return Vec::new();
+    }
+    let batched = [(1, 2), (1, 4), (2, 1)].map(|(rows, cols)| Policy::Batched { rows, cols });
+    let all = [Policy::Tile, Policy::Row].into_iter().chain(batched);
+    all.filter(|p| *p != c.edges[edge].policy)
+        .map(|policy| {
+            let mut other = c.clone();
+            let name = policy_name(&policy);
+            other.edges[edge].policy = policy;
+            (name, time(&other))
+        })
+        .collect()
+}
+
+fn waits(c: &Candidate, edge: usize) -> Alternatives {
+    if c.coupling == Coupling::KernelBoundary {
+        return Vec::new();
+    }
+    let (wait_at, name) = match c.edges[edge].wait_at {
+        WaitAt::PerKBlock => (WaitAt::Start, "once, before the first k-block"),
+        WaitAt::Start => (WaitAt::PerKBlock, "before the first k-block of each new slot"),
+    };
+    let mut other = c.clone();
+    other.edges[edge].wait_at = wait_at;
+    vec![(name.into(), time(&other))]
+}
+
+/// Other strategies of the list scheduler with the same kernel.
+fn strategies(resolved: &Resolved, c: &Candidate, schedule: &Schedule) -> Alternatives {
+    let tile = c.graph.stages.first().map_or((0, 0), |s| (s.mma_tile.0, s.mma_tile.1));
+    let kernel = Some((tile, schedule.cluster));
+    let ways = [
+        (Mode::Static, true, "lists, tiles may be cut along k"),
+        (Mode::Static, false, "lists, whole tiles only"),
+        (Mode::Dynamic, true, "drawn from a counter, tiles may be cut along k"),
+        (Mode::Dynamic, false, "drawn from a counter, whole tiles only"),
+    ];
+    let other = |(mode, splits, name): (Mode, bool, &str)| {
+        let found = choose::chain(resolved, &c.device, ChainWish { kernel, mode, splits }).ok()?;
+        let other = found.schedule.filter(|s| s != schedule)?;
+        Some((name.to_owned(), other.predicted_us))
+    };
+    ways.into_iter().filter_map(other).collect()
+}
+
+/// Workers of another number of CTAs, and a chain kernel.
+fn decode(resolved: &Resolved, c: &Candidate) -> Alternatives {
+    let own = c.decode.as_ref().map_or(0, |d| d.split);
+    let splits = [1, 2].into_iter().filter(|split| *split != own);
+    let mut all: Alternatives = splits
+        .filter_map(|split| {
+            let other = choose::decode_split(resolved, &c.device, split).ok()?;
+            Some((format!("workers of {split} CTAs"), other.decode?.predicted_us))
+        })
+        .collect();
+    let chain = choose::chain(resolved, &c.device, ChainWish::default()).ok().and_then(|c| c.schedule);
+    all.extend(chain.map(|s| ("a chain kernel".into(), s.predicted_us)));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::key::tests::resolved;
+    use super::*;
+    use cusync_gen::device::Device;
+
+    fn of(name: &str, m: u64, executor: Executor) -> (Candidate, Vec<Choice>) {
+        let resolved = resolved(name, m);
+        let device = Device::named("h200").expect("the profile ships");
+        let c = choose::candidate(&resolved, device, executor).expect("a choice");
+        let decisions = decisions(&resolved, &c);
+        (c, decisions)
+    }
+
+    fn find<'a>(decisions: &'a [Choice], subject: &str) -> &'a Choice {
+        let found = decisions.iter().find(|c| c.subject == subject);
+        found.unwrap_or_else(|| panic!("no {subject}: {decisions:#?}"))
+    }
+
+    #[test]
+    fn every_decision_of_launched_kernels_has_priced_alternatives() {
+        let (c, decisions) = of("gpt3_mlp", 512, Executor::Programmatic);
+        assert_eq!(find(&decisions, "executor").decision, "programmatic");
+        assert_eq!(find(&decisions, "executor").alternatives.len(), 3);
+        let kinds = ["tile of ", "order of ", "policy of ", "wait of "];
+        for kind in kinds {
+            let of_kind: Vec<_> = decisions.iter().filter(|d| d.subject.starts_with(kind)).collect();
+            assert!(!of_kind.is_empty(), "{kind}");
+            for choice in of_kind {
+                let overlaps = c.coupling == Coupling::Tiles;
+                let priced = overlaps || !matches!(kind, "policy of " | "wait of ");
+                assert_eq!(choice.alternatives.is_empty(), !priced, "{choice:?}");
+                assert!(choice.alternatives.iter().all(|(name, us)| *us > 0.0 && *name != choice.decision));
+                assert!(choice.alternatives.windows(2).all(|w| w[0].1 <= w[1].1), "{choice:?}");
+            }
+        }
+        assert_eq!(find(&decisions, "coupling").alternatives.len(), 1);
+    }
+
+    #[test]
+    fn an_alternative_costs_what_it_costs_when_it_is_chosen() {
+        let (c, decisions) = of("gpt3_mlp", 512, Executor::Serial);
+        let first = &c.graph.stages[0].name;
+        let choice = find(&decisions, &format!("tile of {first}"));
+        let tile =
+            KERNELS.iter().find(|k| k.arch == 90 && k.tile != c.graph.stages[0].mma_tile).expect("another");
+        let name = format!("{} x {} x {}", tile.tile.0, tile.tile.1, tile.tile.2);
+        let (_, us) = choice.alternatives.iter().find(|(n, _)| *n == name).expect("it is listed");
+        let mut tiles: Vec<_> = c.graph.stages.iter().map(|s| s.mma_tile).collect();
+        tiles[0] = tile.tile;
+        let mut other = c.clone();
+        other.graph = resolved("gpt3_mlp", 512).graph(&tiles).expect("the tile is built");
+        assert_eq!(*us, simulate(&other, Executor::Serial).total_us);
+    }
+
+    #[test]
+    fn strategies_and_decode_kernels_are_priced_too() {
+        let (c, decisions) = of("gpt3_mlp", 512, Executor::Fused);
+        assert!(c.schedule.is_some());
+        let schedule = find(&decisions, "schedule");
+        assert!(!schedule.alternatives.is_empty(), "{schedule:?}");
+        assert!(!find(&decisions, "chain kernel").alternatives.is_empty());
+        assert!(find(&decisions, "executor").alternatives.iter().any(|(name, _)| name == "serial"));
+        let (_, decisions) = of("llama65_mlp", 8, Executor::Fused);
+        let decode = find(&decisions, "decode kernel");
+        assert!(decode.alternatives.iter().any(|(name, _)| name == "a chain kernel"), "{decode:?}");
+    }
+}
