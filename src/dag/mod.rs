@@ -10,14 +10,5 @@ mod distribute;
 mod error;
 mod matching;
 mod program;
-pub mod run;
-mod times;
-
-pub use dependence::{Dependences, Edge, Hazards, analyse};
-pub use distribute::{Distribution, Lane, Wait, all_concurrency};
-pub use error::DagError;
-pub use program::{
-    Access, Buffer, BufferId, Direction, Kernel, LaunchConfig, MAX_NODES, Mode, Node, NodeId, Program,
-    StageRef, Work, Zone, ZoneId,
-};
-pub use times::Times;
+mod read;
+mod shipped;

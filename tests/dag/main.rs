@@ -2,6 +2,7 @@
 //! tests on that many random programs each.
 
 mod dependences;
+mod suite;
 
 use cusync::dag::{Access, Kernel, LaunchConfig, Mode, Node, Program, Work, ZoneId};
 use rand::Rng;

@@ -5,6 +5,7 @@
 //! result, [`crate::graph::Resolved`], waits only for a tile of each stage.
 
 mod expr;
+pub mod form;
 mod ident;
 mod raw;
 mod read;

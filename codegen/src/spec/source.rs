@@ -35,6 +35,18 @@ impl Text {
     pub(crate) fn part(&self, start: usize, end: usize) -> Span {
         if self.plain { self.span.part(start + 1..end + 1) } else { self.span }
     }
+
+    /// A part of the content as a literal of its own, its quotes taken to stand right beside it.
+    pub(super) fn within(&self, start: usize, end: usize) -> Text {
+        let outer = Span { start: self.span.start + start, end: self.span.start + end + 2 };
+        let span = if self.plain { outer } else { self.span };
+        Text { value: self.value[start..end].to_owned(), span, plain: self.plain }
+    }
+
+    /// The place of the content without its quotes.
+    pub(super) fn place(&self) -> Span {
+        self.part(0, self.value.len())
+    }
 }
 
 /// The entries of a RON map in their order, keys and values with places.
