@@ -2,6 +2,10 @@
 //! tests on that many random programs each.
 
 mod dependences;
+mod distribution;
+mod memory;
+mod model;
+mod recorder;
 mod suite;
 
 use cusync::dag::{Access, Kernel, LaunchConfig, Mode, Node, Program, Work, ZoneId};

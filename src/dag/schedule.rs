@@ -1,0 +1,188 @@
+//! The whole way from a program to the fastest way of running it, by the model.
+
+use super::costs::Costs;
+use super::dependence::{Dependences, analyse};
+use super::distribute::{Distribution, Lane, all_concurrency};
+use super::form::Form;
+use super::limit::limited;
+use super::program::Program;
+use super::simulate::{Timeline, simulate};
+use super::tiles::{TileEdge, tile_edges};
+use super::times::Times;
+
+/// Numbers of streams that are tried below full concurrency.
+const LIMITS: [usize; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128];
+
+/// What fewer streams, or a simpler form, may cost in the model: less is below what it knows.
+const TIE: f64 = 1.005;
+
+/// What is asked of a schedule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Most streams of kernels, for every priority; `None`: as many as help.
+    pub streams: Option<usize>,
+    /// Forms to choose from.
+    pub forms: Vec<Form>,
+    /// The device.
+    pub costs: Costs,
+}
+
+impl Default for Options {
+    /// Every form, on an H200.
+    fn default() -> Self {
+        Options { streams: None, forms: Form::ALL.to_vec(), costs: Costs::h200() }
+    }
+}
+
+/// The predicted time of a form.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prediction {
+    /// The form.
+    pub form: Form,
+    /// Streams of its distribution; 1 for serial forms.
+    pub streams: usize,
+    /// Microseconds from the host's first call to the last node's end.
+    pub us: f64,
+}
+
+/// A program's schedule.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    /// What must wait for what.
+    pub dependences: Dependences,
+    /// Levels and paths.
+    pub times: Times,
+    /// All concurrency (as far as [`Options::streams`] allows), with the fewest waits.
+    pub full: Distribution,
+    /// With no more streams than help: what `form` runs.
+    pub chosen: Distribution,
+    /// How it should be run.
+    pub form: Form,
+    /// By node: its zone's priority, or the highest of the program where a zone of low priority would starve without it.
+    pub priority: Vec<i32>,
+    /// Predicted times of the forms, simple ones first.
+    pub predictions: Vec<Prediction>,
+    /// The chosen form in time.
+    pub timeline: Timeline,
+    /// Edges that tiles should synchronise.
+    pub tile_edges: Vec<TileEdge>,
+    /// Why, a sentence each.
+    pub why: Vec<String>,
+}
+
+impl Schedule {
+    /// The predicted time of the chosen form, microseconds.
+    pub fn predicted_us(&self) -> f64 {
+        self.timeline.total_us
+    }
+}
+
+/// Schedules a program. The same program and options give the same schedule.
+pub fn schedule(program: &Program, options: &Options) -> Schedule {
+    let dependences = analyse(program);
+    let times = Times::of(program, &dependences);
+    let mut full = all_concurrency(program, &dependences, &times);
+    if let Some(most) = options.streams.filter(|&most| most < kernel_streams(&full)) {
+        full = limited(program, &dependences, &times, most);
+    }
+    let mut why = vec![format!(
+        "{} dependences, {} of them not implied by others; {} nodes stand right after one that they depend on, {} waits remain",
+        dependences.edges.len(),
+        dependences.reduced.len(),
+        dependences.reduced.len() - full.waits.len().min(dependences.reduced.len()),
+        full.waits.len()
+    )];
+    let fair = program.zones().len() > 1;
+    let time = |plan: &Distribution, form| simulate(program, &dependences, plan, form, &options.costs, fair);
+    let chosen = cap(program, &dependences, &times, &full, options, &mut why);
+
+    let mut best: Option<(Form, Timeline)> = None;
+    let mut predictions = Vec::new();
+    for &form in Form::ALL.iter().filter(|form| options.forms.contains(form)) {
+        let line = time(&chosen, form);
+        let streams = if form.is_serial() { 1 } else { chosen.streams() };
+        predictions.push(Prediction { form, streams, us: line.total_us });
+        if best.as_ref().is_none_or(|(_, best)| line.total_us * TIE < best.total_us) {
+            best = Some((form, line));
+        }
+    }
+    let (form, timeline) = best.unwrap_or_else(|| (Form::Serial, time(&chosen, Form::Serial)));
+    why.push(reason(form, &timeline, &times, &predictions));
+    let tile_edges = tile_edges(program, &dependences, &chosen, &options.costs);
+    for tile in &tile_edges {
+        let name = |id| &program.node(id).name;
+        let (from, to) = (name(tile.edge.before), name(tile.edge.after));
+        why.push(format!("{from} -> {to}: tiles wait for tiles, {:.1} us less", tile.gain_us));
+    }
+    let priority = priorities(program, &timeline);
+    Schedule { dependences, times, full, chosen, form, priority, predictions, timeline, tile_edges, why }
+}
+
+fn kernel_streams(plan: &Distribution) -> usize {
+    let mut count = std::collections::BTreeMap::new();
+    for lane in &plan.lanes {
+        if let Lane::Kernels { priority } = lane {
+            *count.entry(*priority).or_insert(0) += 1;
+        }
+    }
+    count.into_values().max().unwrap_or(0)
+}
+
+/// The fewest streams with which the model sees no loss: SMs and memory bandwidth limit what more could gain.
+fn cap(
+    program: &Program,
+    dependences: &Dependences,
+    times: &Times,
+    full: &Distribution,
+    options: &Options,
+    why: &mut Vec<String>,
+) -> Distribution {
+    let time = |plan: &Distribution| {
+        simulate(program, dependences, plan, Form::LaneGraph, &options.costs, false).total_us
+    };
+    let most = kernel_streams(full);
+    let mut best = (time(full), full.clone());
+    let all_us = best.0;
+    // From few to many, and no further than where more streams stop helping.
+    let mut tried = Vec::new();
+    for limit in LIMITS.into_iter().filter(|&limit| limit < most) {
+        let plan = limited(program, dependences, times, limit);
+        let us = time(&plan);
+        tried.push((us, plan));
+        let last = tried.len() - 1;
+        if last >= 2 && tried[last].0 * TIE >= tried[last - 2].0 && tried[last].0 <= all_us * TIE {
+            break;
+        }
+    }
+    let least = tried.iter().map(|(us, _)| *us).fold(all_us, f64::min);
+    if let Some(found) = tried.into_iter().find(|(us, _)| *us <= least * TIE) {
+        best = found;
+    }
+    let now = kernel_streams(&best.1);
+    if now < most {
+        why.push(format!(
+            "{now} of {most} streams: {:.1} us against {all_us:.1} with all of them; SMs and memory bandwidth are shared",
+            best.0
+        ));
+    }
+    best.1
+}
+
+fn reason(form: Form, line: &Timeline, times: &Times, predictions: &[Prediction]) -> String {
+    let next = predictions.iter().filter(|p| p.form != form).min_by(|a, b| a.us.total_cmp(&b.us));
+    let against =
+        next.map_or(String::new(), |p| format!("; the next best is {} with {:.1} us", p.form.name(), p.us));
+    let critical = times.critical_us();
+    format!(
+        "{}: {:.1} us predicted, of which the longest path is {critical:.1}{against}",
+        form.name(),
+        line.total_us
+    )
+}
+
+fn priorities(program: &Program, timeline: &Timeline) -> Vec<i32> {
+    let top = program.zones().iter().map(|z| z.priority).max().unwrap_or(0);
+    let own = |node: &super::Node| program.zones()[node.zone.index()].priority;
+    let nodes = program.nodes().iter().zip(&timeline.promoted);
+    nodes.map(|(node, &promoted)| if promoted { top } else { own(node) }).collect()
+}
