@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The ladder.
-const EXAMPLES: [&str; 7] = [
+const EXAMPLES: [&str; 8] = [
     "01_check",
     "02_render",
     "03_run_mlp",
@@ -12,6 +12,7 @@ const EXAMPLES: [&str; 7] = [
     "05_own_policy",
     "06_custom_stage",
     "07_fused",
+    "08_dag",
 ];
 
 /// Where cargo put the built examples: beside the binary of this package.

@@ -16,6 +16,7 @@ use super::fault::{Fault, nearest};
 use super::request::{
     Command, DagRequest, MlpRequest, Output, Request, RunRequest, Suite, Target, TraceRequest, TunedRequest,
 };
+use super::schedule::ScheduleRequest;
 use super::source::Source;
 use super::tune::{TuneRequest, TuneSpec, TuneWhat};
 
@@ -95,6 +96,8 @@ enum Subcommands {
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
+    /// Put the kernels of serial code on streams, with the fewest waits, and choose how to run them
+    Schedule(ScheduleArgs),
     /// Print driver, GPUs, toolchain and kernels, and for each fault the command that mends it
     Doctor,
 }
@@ -202,6 +205,25 @@ struct PlanArgs {
     executor: Option<ExecutorArg>,
 }
 
+#[derive(ClapArgs)]
+struct ScheduleArgs {
+    /// A RON file, or the name of a program that ships
+    #[arg(value_name = "FILE")]
+    file: String,
+    /// Replaces a dim's default; may be repeated
+    #[arg(long = "dim", value_name = "NAME=VALUE", value_parser = dim)]
+    dims: Vec<(String, u64)>,
+    /// GPU to schedule for: h200, h100, a100, l40s, or a profile in a file
+    #[arg(long, value_name = "NAME", default_value = "h200")]
+    device: String,
+    /// No more streams of kernels than these
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    streams: Option<u16>,
+    /// Issue the program so many times
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    repeat: u16,
+}
+
 #[derive(Clone, Copy, ValueEnum)]
 enum ExecutorArg {
     Cpu,
@@ -270,6 +292,7 @@ impl Args {
             Subcommands::Calibrate { gpu, output } => {
                 Command::Calibrate(CalibrateRequest { gpu, file: output })
             }
+            Subcommands::Schedule(what) => Command::Schedule(what.resolve(output.color)?),
             Subcommands::Doctor => Command::Doctor,
         };
         Ok(Request { command, output })
@@ -342,6 +365,19 @@ impl TuneArgs {
             }
         };
         Ok(TuneRequest { what, cache: self.cache })
+    }
+}
+
+impl ScheduleArgs {
+    fn resolve(self, color: bool) -> Result<ScheduleRequest, Fault> {
+        Ok(ScheduleRequest {
+            file: self.file,
+            dims: self.dims,
+            device: profile(&self.device)?,
+            streams: self.streams.map(usize::from),
+            repeat: usize::from(self.repeat),
+            color,
+        })
     }
 }
 

@@ -18,6 +18,7 @@ mod prove;
 mod report;
 mod request;
 mod run;
+mod schedule;
 mod simulate;
 mod source;
 mod timeline;
@@ -55,6 +56,7 @@ fn execute(request: &Request) -> Result<Report, Fault> {
         Command::Trace(what) => Report::Trace(Box::new(trace::run(what, &request.output)?)),
         Command::Tune(what) => Report::Tune(Box::new(tune::tune(what, &request.output)?)),
         Command::Calibrate(what) => Report::Calibrate(Box::new(calibrate::run(what, &request.output)?)),
+        Command::Schedule(what) => Report::Schedule(Box::new(schedule::schedule(what)?)),
         Command::Doctor => Report::Doctor(doctor::doctor()),
     })
 }

@@ -15,6 +15,7 @@ use super::report::{
     Report, RunReport, ScheduleReport, SimulateReport, StageReport, TimeReport,
 };
 use super::request::Output;
+use super::schedule::{FORMS, NODES, ProgramReport, tables};
 use super::tune::TuneReport;
 
 /// Text under construction.
@@ -71,6 +72,7 @@ pub(crate) fn report(report: &Report, output: &Output) -> ExitCode {
         | Report::Bench(_)
         | Report::Trace(_)
         | Report::Calibrate(_)
+        | Report::Schedule(_)
         | Report::Doctor(_) => true,
     };
     let text = if output.json {
@@ -91,6 +93,7 @@ pub(crate) fn report(report: &Report, output: &Output) -> ExitCode {
                 TuneReport::Merge(r) => json(r),
                 TuneReport::Spec(r) => json(r),
             },
+            Report::Schedule(r) => json(r.as_ref()),
             Report::Doctor(r) => json(r),
         }
     } else {
@@ -105,6 +108,7 @@ pub(crate) fn report(report: &Report, output: &Output) -> ExitCode {
             Report::Trace(r) => trace(&mut page, r),
             Report::Tune(r) => super::print_tune::tune(&mut page, r),
             Report::Calibrate(r) => super::print_calibrate::calibrate(&mut page, r),
+            Report::Schedule(r) => schedule(&mut page, r),
             Report::Doctor(r) => doctor(&mut page, r),
         }
         page.text
@@ -405,6 +409,14 @@ fn trace(page: &mut Page, r: &TraceReport) {
         }
     }
     page.table(["run", "stage", "math", "epilogue", "load", "wait", "idle", "span"], rows);
+}
+
+fn schedule(page: &mut Page, r: &ProgramReport) {
+    let tables = tables(r);
+    page.line(tables.title);
+    page.table(NODES, tables.nodes);
+    page.table(FORMS, tables.forms);
+    tables.notes.iter().for_each(|note| page.line(note));
 }
 
 fn doctor(page: &mut Page, r: &DoctorReport) {

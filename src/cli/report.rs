@@ -8,6 +8,8 @@ use cusync::trace::TraceReport;
 use serde::Serialize;
 
 use super::calibrate::CalibrateReport;
+use super::schedule::ProgramReport;
+
 use super::tune::TuneReport;
 
 /// An answer.
@@ -21,6 +23,7 @@ pub(crate) enum Report {
     Trace(Box<TraceReport>),
     Tune(Box<TuneReport>),
     Calibrate(Box<CalibrateReport>),
+    Schedule(Box<ProgramReport>),
     Doctor(DoctorReport),
 }
 

@@ -8,6 +8,7 @@ use cusync_gen::check::Executor;
 use cusync_gen::device::Device;
 
 use super::calibrate::CalibrateRequest;
+use super::schedule::ScheduleRequest;
 use super::source::Source;
 use super::tune::TuneRequest;
 
@@ -108,5 +109,6 @@ pub(crate) enum Command {
     Trace(TraceRequest),
     Tune(TuneRequest),
     Calibrate(CalibrateRequest),
+    Schedule(ScheduleRequest),
     Doctor,
 }

@@ -6,8 +6,8 @@ use cusync::dag::{
     Access, Dependences, Direction, Distribution, Lane, Mode, Node, NodeId, Program, RandomDag, Times, Work,
     ZoneId, all_concurrency, analyse, limited,
 };
-use rand::rngs::SmallRng;
 use rand::SeedableRng;
+use rand::rngs::SmallRng;
 
 use crate::{kernel, programs, tiny};
 

@@ -48,11 +48,13 @@ fn kernels_that_fill_the_device_gain_nothing_from_streams() {
     }
     let schedule = schedule(&program, &Options::default());
     assert_eq!(schedule.full.streams(), 8);
+    // Side by side they take as long as one after the other, but for boundaries that are hidden.
     assert!(
-        schedule.chosen.streams() <= 2,
+        schedule.chosen.streams() <= 4,
         "{} streams for kernels that cannot overlap",
         schedule.chosen.streams()
     );
+    assert!(schedule.predictions[1].us < schedule.predicted_us() * 1.05, "{:?}", schedule.predictions);
     assert!(schedule.predicted_us() >= 8.0 * 20.0, "nothing is faster than the device");
 }
 

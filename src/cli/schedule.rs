@@ -1,0 +1,279 @@
+//! `cusync schedule`: from serial code to concurrent kernels.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use cusync::dag::{
+    Costs, Dependences, Direction, Form, Lane, MAX_SOURCE, NodeId, Options, Program, Rates, SHIPPED,
+    Schedule, allocate, parse, schedule as plan, shipped,
+};
+use cusync_gen::device::Device;
+use serde::Serialize;
+
+use super::fault::{Fault, nearest};
+
+/// What to schedule.
+pub(crate) struct ScheduleRequest {
+    pub(crate) file: String,
+    pub(crate) dims: Vec<(String, u64)>,
+    pub(crate) device: Device,
+    /// Most streams of kernels.
+    pub(crate) streams: Option<usize>,
+    /// Rounds of the program.
+    pub(crate) repeat: usize,
+    /// Colours in messages.
+    pub(crate) color: bool,
+}
+
+#[derive(Serialize)]
+pub(crate) struct NodeReport {
+    pub(crate) name: String,
+    pub(crate) id: u32,
+    pub(crate) us: f64,
+    pub(crate) level: u32,
+    pub(crate) stream: u32,
+    pub(crate) priority: i32,
+    /// Ids of nodes on other streams.
+    pub(crate) waits_for: Vec<u32>,
+    pub(crate) start_us: f64,
+    pub(crate) end_us: f64,
+}
+
+#[derive(Serialize)]
+pub(crate) struct DependenceReport {
+    pub(crate) before: u32,
+    pub(crate) after: u32,
+    /// Of `RAW`, `WAR`, `WAW`.
+    pub(crate) hazards: Vec<&'static str>,
+    /// Whether others imply it.
+    pub(crate) implied: bool,
+}
+
+#[derive(Serialize)]
+pub(crate) struct FormReport {
+    pub(crate) form: Form,
+    pub(crate) streams: usize,
+    pub(crate) us: f64,
+    #[serde(skip)]
+    pub(crate) name: &'static str,
+}
+
+#[derive(Serialize)]
+pub(crate) struct ChosenReport {
+    pub(crate) form: Form,
+    pub(crate) streams: usize,
+    pub(crate) waits: usize,
+    pub(crate) predicted_us: f64,
+}
+
+#[derive(Serialize)]
+pub(crate) struct TileReport {
+    pub(crate) before: u32,
+    pub(crate) after: u32,
+    pub(crate) gain_us: f64,
+}
+
+#[derive(Serialize)]
+pub(crate) struct ProgramReport {
+    pub(crate) program: String,
+    pub(crate) device: String,
+    pub(crate) kernels: usize,
+    pub(crate) copies: usize,
+    pub(crate) edges: usize,
+    pub(crate) reduced_edges: usize,
+    pub(crate) streams: usize,
+    pub(crate) waits: usize,
+    /// Names, in the order of issue.
+    pub(crate) order: Vec<String>,
+    pub(crate) critical_us: f64,
+    pub(crate) chosen: ChosenReport,
+    pub(crate) forms: Vec<FormReport>,
+    pub(crate) nodes: Vec<NodeReport>,
+    pub(crate) dependences: Vec<DependenceReport>,
+    pub(crate) tile_edges: Vec<TileReport>,
+    /// Memory of all buffers, and with those shared that are never alive together, bytes.
+    pub(crate) buffer_bytes: u64,
+    pub(crate) allocated_bytes: u64,
+    pub(crate) why: Vec<String>,
+    pub(crate) source: String,
+    /// What each stream is for; for people.
+    #[serde(skip)]
+    pub(crate) lanes: Vec<String>,
+}
+
+pub(crate) fn schedule(request: &ScheduleRequest) -> Result<ProgramReport, Fault> {
+    let (text, origin) = find(&request.file)?;
+    let costs = Costs::of(&request.device);
+    let rates = Rates { memory_tbs: costs.memory_tbs, host_tbs: costs.host_tbs };
+    let program = parse(&text, &request.dims, rates)
+        .map_err(|d| Fault::input(d.render(&text, &origin, request.color)))?
+        .repeat(request.repeat)
+        .map_err(|e| Fault::input(e.to_string()))?;
+    let options = Options { streams: request.streams, costs, ..Options::default() };
+    let schedule = plan(&program, &options);
+    Ok(report(&program, &schedule, &request.device, options.costs.source))
+}
+
+fn report(program: &Program, schedule: &Schedule, device: &Device, source: String) -> ProgramReport {
+    let Schedule { dependences, full, chosen, .. } = schedule;
+    let copies = program.nodes().iter().filter(|n| n.kernel().is_none()).count();
+    let name = |id: NodeId| program.node(id).name.clone();
+    let memory = allocate(program, dependences);
+    let node = |&id: &NodeId| NodeReport {
+        name: name(id),
+        id: id.0,
+        us: program.node(id).us,
+        level: schedule.times.level[id.index()],
+        stream: full.stream[id.index()],
+        priority: schedule.priority[id.index()],
+        waits_for: full.waits.iter().filter(|w| w.after == id).map(|w| w.before.0).collect(),
+        start_us: schedule.timeline.start[id.index()],
+        end_us: schedule.timeline.end[id.index()],
+    };
+    ProgramReport {
+        program: program.name().into(),
+        device: device.name.clone(),
+        kernels: program.nodes().len() - copies,
+        copies,
+        edges: dependences.edges.len(),
+        reduced_edges: dependences.reduced.len(),
+        streams: full.streams(),
+        waits: full.waits.len(),
+        order: full.order.iter().map(|&id| name(id)).collect(),
+        critical_us: schedule.times.critical_us(),
+        chosen: ChosenReport {
+            form: schedule.form,
+            streams: if schedule.form.is_serial() { 1 } else { chosen.streams() },
+            waits: if schedule.form.is_serial() { 0 } else { chosen.waits.len() },
+            predicted_us: schedule.predicted_us(),
+        },
+        forms: schedule
+            .predictions
+            .iter()
+            .map(|p| FormReport { form: p.form, streams: p.streams, us: p.us, name: p.form.name() })
+            .collect(),
+        nodes: full.order.iter().map(node).collect(),
+        dependences: edges(dependences),
+        tile_edges: schedule
+            .tile_edges
+            .iter()
+            .map(|t| TileReport { before: t.edge.before.0, after: t.edge.after.0, gain_us: t.gain_us })
+            .collect(),
+        buffer_bytes: program.buffers().iter().map(|b| b.bytes).sum(),
+        allocated_bytes: memory.bytes(),
+        why: schedule.why.clone(),
+        source,
+        lanes: full.lanes.iter().map(lane).collect(),
+    }
+}
+
+fn lane(lane: &Lane) -> String {
+    match lane {
+        Lane::Kernels { priority: 0 } => "kernels".into(),
+        Lane::Kernels { priority } => format!("kernels, priority {priority}"),
+        Lane::Copies(Direction::HostToDevice) => "copies to the device".into(),
+        Lane::Copies(Direction::DeviceToHost) => "copies to the host".into(),
+    }
+}
+
+fn edges(dependences: &Dependences) -> Vec<DependenceReport> {
+    let mut reduced = vec![false; dependences.edges.len()];
+    dependences.reduced.iter().for_each(|&i| reduced[i] = true);
+    let report = |(edge, reduced): (&cusync::dag::Edge, bool)| DependenceReport {
+        before: edge.before.0,
+        after: edge.after.0,
+        hazards: [
+            (edge.hazards.read_after_write, "RAW"),
+            (edge.hazards.write_after_read, "WAR"),
+            (edge.hazards.write_after_write, "WAW"),
+        ]
+        .into_iter()
+        .filter_map(|(holds, name)| holds.then_some(name))
+        .collect(),
+        implied: !reduced,
+    };
+    dependences.edges.iter().zip(reduced).map(report).collect()
+}
+
+/// The text of a program and where it came from.
+fn find(file: &str) -> Result<(String, String), Fault> {
+    if let Some(text) = shipped(file) {
+        return Ok((text.into(), format!("dags/{file}.ron")));
+    }
+    let path = Path::new(file);
+    match path.metadata() {
+        Ok(meta) if !meta.is_file() => {
+            Err(Fault::input(format!("{file} is not a file")).help("name a RON file"))
+        }
+        Ok(meta) if meta.len() > MAX_SOURCE as u64 => {
+            let message = format!("{file} has {} bytes: a program has at most {MAX_SOURCE}", meta.len());
+            Err(Fault::input(message).help("is it a program?"))
+        }
+        Ok(_) => match std::fs::read_to_string(path) {
+            Ok(text) => Ok((text, file.into())),
+            Err(e) => {
+                Err(Fault::input(format!("{file} cannot be read: {e}")).help("a program is UTF-8 text"))
+            }
+        },
+        Err(_) => {
+            let names: Vec<_> = SHIPPED.iter().map(|(name, _)| *name).collect();
+            let near = nearest(file, names.iter().copied()).map(|n| format!("did you mean `{n}`? "));
+            let ways = format!("give the path of a RON file, or one of {}", names.join(", "));
+            Err(Fault::input(format!("no program `{file}`: neither a file nor one that ships"))
+                .help(near.unwrap_or_default() + &ways))
+        }
+    }
+}
+
+/// Nodes in the order of issue, the predicted forms and the reasons, as lines and tables of text.
+pub(crate) struct Tables {
+    pub(crate) title: String,
+    pub(crate) nodes: Vec<[String; 6]>,
+    pub(crate) forms: Vec<[String; 4]>,
+    pub(crate) notes: Vec<String>,
+}
+
+/// Headers of [`Tables::nodes`].
+pub(crate) const NODES: [&str; 6] = ["node", "us", "stream", "waits for", "starts", "ends"];
+/// Headers of [`Tables::forms`].
+pub(crate) const FORMS: [&str; 4] = ["form", "streams", "predicted us", "over serial"];
+
+/// The report for people.
+pub(crate) fn tables(r: &ProgramReport) -> Tables {
+    let names: BTreeMap<u32, &str> = r.nodes.iter().map(|n| (n.id, n.name.as_str())).collect();
+    let node = |n: &NodeReport| {
+        let waits: Vec<_> = n.waits_for.iter().filter_map(|id| names.get(id).copied()).collect();
+        let lane = r.lanes.get(n.stream as usize).map_or("", String::as_str);
+        [
+            n.name.clone(),
+            format!("{:.1}", n.us),
+            format!("{} ({lane})", n.stream),
+            waits.join(", "),
+            format!("{:.1}", n.start_us),
+            format!("{:.1}", n.end_us),
+        ]
+    };
+    let serial = r.forms.iter().find(|f| f.form == Form::Serial).map(|f| f.us);
+    let form = |f: &FormReport| {
+        let mark = if f.form == r.chosen.form { format!("{} (chosen)", f.name) } else { f.name.into() };
+        let over = serial.map_or(String::new(), |s| format!("{:.2}x", s / f.us));
+        [mark, f.streams.to_string(), format!("{:.1}", f.us), over]
+    };
+    let mut notes = r.why.clone();
+    if r.allocated_bytes < r.buffer_bytes {
+        notes.push(format!(
+            "memory: {} bytes instead of {}, buffers sharing it that are never alive together",
+            r.allocated_bytes, r.buffer_bytes
+        ));
+    }
+    notes.push(format!("costs: {}", r.source));
+    Tables {
+        title: format!(
+            "{} on {}: {} kernels, {} copies, {} dependences, {} after reduction; {} streams, {} waits",
+            r.program, r.device, r.kernels, r.copies, r.edges, r.reduced_edges, r.streams, r.waits
+        ),
+        nodes: r.nodes.iter().map(node).collect(),
+        forms: r.forms.iter().map(form).collect(),
+        notes,
+    }
+}
