@@ -38,7 +38,7 @@ unsafe impl Send for Graph {}
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        if self.device.enter().is_ok() {
+        if !self.raw.is_null() && self.device.enter().is_ok() {
             // SAFETY: created or captured; instances do not need it.
             unsafe { sys::cuGraphDestroy(self.raw) };
         }
@@ -66,9 +66,11 @@ impl Graph {
         let mut raw = std::ptr::null_mut();
         // SAFETY: capture began above on this thread.
         let ended = check("cuStreamEndCapture", unsafe { sys::cuStreamEndCapture(stream.raw(), &mut raw) });
+        // Made before anything is returned, so that what was captured is freed.
+        let graph = Graph { device: device.clone(), raw, nodes: Vec::new(), kernels: Vec::new() };
         outcome?;
         ended?;
-        let mut graph = Graph { device: device.clone(), raw, nodes: Vec::new(), kernels: Vec::new() };
+        let mut graph = graph;
         graph.nodes = graph.in_order()?;
         for &node in &graph.nodes {
             graph.kernels.push(node_type(node)? == NodeType::CU_GRAPH_NODE_TYPE_KERNEL);

@@ -16,6 +16,8 @@ use crate::runtime::Summary;
 
 /// Runs of a sustained sample: short programs would otherwise measure the events between samples.
 const RUNS: usize = 10;
+/// Programs of more kernels than this are long enough by themselves.
+const LONG: usize = 100;
 /// Samples of the short measurement that chooses a form.
 const TUNE_SAMPLES: usize = 9;
 
@@ -124,7 +126,7 @@ impl Bench {
         }
         let tuned = self.tuned(&right)?;
         let model = super::choice::choose(&bound, &dependences, &distribution, self.forms());
-        let records = self.records(&right, effort)?;
+        let records = self.records(&right, bound.program().nodes().len(), effort)?;
         let kesco = NAMES.iter().position(|n| *n == subject.name).map(|i| KESCO_A100[i]);
         Ok(DagPoint {
             name: subject.name,
@@ -183,11 +185,16 @@ impl Bench {
         Ok(best.1)
     }
 
-    fn records(&self, entries: &[Entry], effort: Effort) -> Result<Vec<DagRecord>> {
+    /// Every entry against the first, in every regime.
+    fn records(&self, entries: &[Entry], kernels: usize, effort: Effort) -> Result<Vec<DagRecord>> {
         let mut records = Vec::new();
+        if entries.is_empty() {
+            return Ok(records);
+        }
         let hosts = entries.iter().map(|e| e.host_us(15)).collect::<Result<Vec<_>>>()?;
         for &regime in &self.regimes {
-            let runs = if regime == Regime::Sustained { RUNS } else { 1 };
+            let short = regime == Regime::Sustained && kernels <= LONG;
+            let runs = if short { RUNS } else { 1 };
             let mut variants: Vec<_> = entries.iter().map(|e| e.timed(runs)).collect();
             let times = interleaved(&self.device, &mut variants, regime, effort.samples, effort.window)?;
             let each = |times: &Vec<f64>| times.iter().map(|t| t / runs as f64).collect::<Vec<f64>>();
