@@ -6,9 +6,9 @@ use std::sync::Arc;
 use cusync::bench::dag::SpinProgram;
 use cusync::bench::dag::suite::{Case, NAMES, Size, case};
 use cusync::dag::run::{
-    Adopted, Bound, Declaration, Executable, Form, LanePlan, ParameterAccess, Recording, executable,
+    Adopted, Bound, Declaration, Executable, LanePlan, ParameterAccess, Recording, executable,
 };
-use cusync::dag::{Dependences, Distribution, Mode, Program, Times, all_concurrency, analyse};
+use cusync::dag::{Form, Mode, Options, Program, Schedule, schedule};
 use cusync::device::{Device, Module, Stream};
 
 use crate::common::{Gpu, gpu, quick};
@@ -31,11 +31,10 @@ fn rig() -> Option<Rig> {
     Some(Rig { _gpu: gpu, device, module, main, forms })
 }
 
-fn distributed(program: &Program) -> (Dependences, Distribution) {
-    let dependences = analyse(program);
-    let times = Times::of(program, &dependences);
-    let distribution = all_concurrency(program, &dependences, &times);
-    (dependences, distribution)
+impl Rig {
+    fn schedule(&self, program: &Program) -> Schedule {
+        schedule(program, &Options { forms: self.forms.clone(), ..Options::default() })
+    }
 }
 
 fn suite_case(name: &str) -> Case {
@@ -55,9 +54,9 @@ fn every_form_of_every_benchmark_is_right() {
     for name in NAMES {
         let case = suite_case(name);
         let bound = case.recording.bind(&rig.device, &rig.module).expect("bound");
-        let (dependences, distribution) = distributed(bound.program());
+        let schedule = rig.schedule(bound.program());
         for &form in &rig.forms {
-            let exec = bound.executable(&rig.main, &dependences, &distribution, form).expect("built");
+            let exec = bound.executable(&rig.main, &schedule, form).expect("built");
             for run in 0..2 {
                 run_once(&bound, &exec, &case)
                     .unwrap_or_else(|e| panic!("{name}, {}, {run}: {e}", form.name()));
@@ -90,9 +89,9 @@ fn copies_bring_inputs_and_fetch_results() {
         let recording = plain.recording.with_copies(&plain.outputs()).expect("a valid program");
         let case = Case { recording, ..plain };
         let bound = case.recording.bind(&rig.device, &rig.module).expect("bound");
-        let (dependences, distribution) = distributed(bound.program());
+        let schedule = rig.schedule(bound.program());
         for &form in &rig.forms {
-            let exec = bound.executable(&rig.main, &dependences, &distribution, form).expect("built");
+            let exec = bound.executable(&rig.main, &schedule, form).expect("built");
             run_once(&bound, &exec, &case)
                 .unwrap_or_else(|e| panic!("{name} with copies, {}: {e}", form.name()));
         }
@@ -109,10 +108,10 @@ fn orders_hold_under_injected_delays() {
         };
         let recorded = program.record("random", 8.0, false).expect("a valid program");
         let bound = recorded.recording.bind(&rig.device, &rig.module).expect("bound");
-        let (dependences, distribution) = distributed(bound.program());
+        let schedule = rig.schedule(bound.program());
         let want = program.expected(1);
         for &form in &rig.forms {
-            let exec = bound.executable(&rig.main, &dependences, &distribution, form).expect("built");
+            let exec = bound.executable(&rig.main, &schedule, form).expect("built");
             bound.reset(&[]).expect("reset");
             let delay = |k: usize| ((k as u64 * 7 + seed * 13) % 5 * 6_000) as u32;
             let delays: Vec<u32> = (0..program.len()).map(delay).collect();
@@ -167,11 +166,14 @@ fn a_captured_serial_stream_is_scheduled_anew() {
     let fault = Adopted::new(&rig.device, &graph, &[wrong, reduce.clone()]).expect_err("no pointer");
     assert!(fault.to_string().contains("parameter 2 is no pointer"), "{fault}");
     let adopted = Adopted::new(&rig.device, &graph, &[square, reduce]).expect("adopted");
-    let (dependences, distribution) = distributed(&adopted.program);
-    assert_eq!((dependences.edges.len(), distribution.waits.len()), (2, 1), "as for the recorded program");
+    let schedule = rig.schedule(&adopted.program);
+    assert_eq!(
+        (schedule.dependences.edges.len(), schedule.full.waits.len()),
+        (2, 1),
+        "as for the recorded program"
+    );
     for &form in &rig.forms {
-        let exec = executable(&rig.main, &adopted.program, &adopted.calls, &dependences, &distribution, form)
-            .expect("built");
+        let exec = executable(&rig.main, &adopted.program, &adopted.calls, &schedule, form).expect("built");
         run_once(&bound, &exec, &case).unwrap_or_else(|e| panic!("captured VEC, {}: {e}", form.name()));
     }
 }
@@ -190,10 +192,10 @@ fn tasks_of_different_priorities_are_right_together() {
         }
     }
     let bound = together.bind(&rig.device, &rig.module).expect("bound");
-    let (dependences, distribution) = distributed(bound.program());
+    let schedule = rig.schedule(bound.program());
     let case = Case { checks, recording: together, ..suite_case("VEC") };
     for &form in &rig.forms {
-        let exec = bound.executable(&rig.main, &dependences, &distribution, form).expect("built");
+        let exec = bound.executable(&rig.main, &schedule, form).expect("built");
         run_once(&bound, &exec, &case).unwrap_or_else(|e| panic!("three tasks, {}: {e}", form.name()));
     }
 }

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use super::point::{Bench, distributed};
+use super::point::Bench;
 use super::random::{SpinProgram, SpinRecording};
 use super::report::ChainRecord;
 use super::variant::Entry;
 use crate::bench::measure::{interleaved, quick};
 use crate::bench::{Error, Regime, Result, percentile};
-use crate::dag::run::{Bound, Executable, Form, LanePlan};
+use crate::dag::Form;
+use crate::dag::run::{Bound, Executable, LanePlan};
 use crate::runtime::Summary;
 
 /// Kernels of a chain.
@@ -23,8 +24,7 @@ impl Bench {
             let recorded =
                 SpinProgram::chain(1, 1, rounds).record("calibration", 1.0, false).map_err(fault)?;
             let bound = recorded.recording.bind(&self.device, &self.module)?;
-            let (dependences, distribution) = distributed(&bound);
-            let exec = bound.executable(&self.main, &dependences, &distribution, Form::Serial)?;
+            let exec = bound.executable(&self.main, &self.schedule(&bound), Form::Serial)?;
             let entry = Entry::ours(Form::Serial, exec);
             // Warm: clocks are up when programs run.
             for _ in 0..200 {
@@ -49,7 +49,7 @@ impl Bench {
         let program = SpinProgram::chain(KERNELS, ctas, rounds);
         let recorded = program.record("chain", ns_per_round, true).map_err(fault)?;
         let bound = recorded.recording.bind(&self.device, &self.module)?;
-        let (dependences, distribution) = distributed(&bound);
+        let schedule = self.schedule(&bound);
         let (device, main, calls) = (&self.device, &self.main, bound.calls());
         let serial = LanePlan::serial(0..KERNELS);
         let mut entries = vec![
@@ -62,8 +62,8 @@ impl Bench {
             let graph = Executable::captured(device, main, calls, &serial, true)?;
             entries.push(Entry::peer("captured programmatic graph", graph));
         }
-        let chosen = super::choice::choose(&bound, &dependences, &distribution, self.forms());
-        entries.push(Entry::ours(chosen, bound.executable(main, &dependences, &distribution, chosen)?));
+        let chosen = bound.executable(main, &schedule, schedule.form)?;
+        entries.push(Entry::ours(schedule.form, chosen));
         let want = program.expected(1);
         let mut right = Vec::new();
         let mut stamps = Vec::new();

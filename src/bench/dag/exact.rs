@@ -4,11 +4,11 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::chains::fault;
-use super::point::{Bench, distributed};
+use super::point::Bench;
 use super::random::SpinProgram;
 use super::report::ExactRecord;
 use crate::bench::Result;
-use crate::dag::run::Form;
+use crate::dag::Form;
 
 /// Longest delay, nanoseconds: several times a kernel's length.
 const LONGEST_NS: u32 = 20_000;
@@ -38,13 +38,13 @@ impl Bench {
             };
             let recorded = program.record("random", 8.0, false).map_err(fault)?;
             let bound = recorded.recording.bind(&self.device, &self.module)?;
-            let (dependences, distribution) = distributed(&bound);
+            let schedule = self.schedule(&bound);
             let first = bound.download(recorded.arena)?;
             let (once, twice) = (program.expected(1), program.expected(2));
             // Two forms a program: all of them in turn, over the programs.
             for turn in 0..2 {
                 let form = forms[(2 * seed as usize + turn) % forms.len()];
-                let exec = bound.executable(&self.main, &dependences, &distribution, form)?;
+                let exec = bound.executable(&self.main, &schedule, form)?;
                 bound.upload(recorded.arena, &first)?;
                 for (run, want) in [&once, &twice].into_iter().enumerate() {
                     let mut delay =

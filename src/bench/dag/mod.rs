@@ -6,7 +6,6 @@
 //! rested sample is one run after 3 ms of idling, a sustained one ten runs back to back.
 
 mod chains;
-mod choice;
 mod exact;
 mod point;
 mod profile;

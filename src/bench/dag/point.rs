@@ -9,8 +9,8 @@ use super::suite::{Case, KESCO_A100, NAMES, Size};
 use super::variant::Entry;
 use crate::bench::measure::{interleaved, quick};
 use crate::bench::{Regime, Result, percentile};
-use crate::dag::run::{Bound, Executable, Form, GraphPlan, LanePlan, Recording};
-use crate::dag::{BufferId, Dependences, Distribution, Edge, Times, all_concurrency, analyse};
+use crate::dag::run::{Bound, Executable, GraphPlan, LanePlan, Recording};
+use crate::dag::{BufferId, Costs, Dependences, Edge, Form, Options, Schedule, schedule};
 use crate::device::{Device, EdgeKind, Module, Stream};
 use crate::runtime::Summary;
 
@@ -70,20 +70,17 @@ impl Subject {
     }
 }
 
-/// A program's dependences and streams.
-pub(super) fn distributed(bound: &Bound) -> (Dependences, Distribution) {
-    let program = bound.program();
-    let dependences = analyse(program);
-    let times = Times::of(program, &dependences);
-    let distribution = all_concurrency(program, &dependences, &times);
-    (dependences, distribution)
-}
-
 impl Bench {
     /// Forms that this GPU runs.
     pub(super) fn forms(&self) -> impl Iterator<Item = Form> + use<> {
         let early = self.device.capability().0 >= 9;
         Form::ALL.into_iter().filter(move |form| early || !form.is_programmatic())
+    }
+
+    /// The schedule of a program on this GPU.
+    pub(super) fn schedule(&self, bound: &Bound) -> Schedule {
+        let costs = self.device.profile().map_or_else(Costs::h200, |profile| Costs::of(&profile));
+        schedule(bound.program(), &Options { forms: self.forms().collect(), costs, ..Options::default() })
     }
 
     /// Measures one program. Variants with wrong results are named in `wrong` and not timed.
@@ -99,10 +96,10 @@ impl Bench {
             Some(_) => measure_durations(&mut bound, &self.main)?,
             None => bound.program().nodes().iter().map(|node| node.us).collect(),
         };
-        let (dependences, distribution) = distributed(&bound);
-        let mut entries = self.peers(&bound, &dependences, subject.hand.as_ref())?;
+        let schedule = self.schedule(&bound);
+        let mut entries = self.peers(&bound, &schedule.dependences, subject.hand.as_ref())?;
         for form in self.forms().filter(|&form| form != Form::Serial) {
-            match bound.executable(&self.main, &dependences, &distribution, form) {
+            match bound.executable(&self.main, &schedule, form) {
                 Ok(exec) => entries.push(Entry::ours(form, exec)),
                 Err(fault) => wrong.push(format!("{}, {}: {fault}", subject.name, form.name())),
             }
@@ -125,7 +122,6 @@ impl Bench {
             }
         }
         let tuned = self.tuned(&right)?;
-        let model = super::choice::choose(&bound, &dependences, &distribution, self.forms());
         let records = self.records(&right, bound.program().nodes().len(), effort)?;
         let kesco = NAMES.iter().position(|n| *n == subject.name).map(|i| KESCO_A100[i]);
         Ok(DagPoint {
@@ -133,13 +129,14 @@ impl Bench {
             class: subject.class,
             size: subject.size,
             kernels: bound.program().nodes().len(),
-            edges: dependences.edges.len(),
-            reduced_edges: dependences.reduced.len(),
-            streams: distribution.streams(),
-            waits: distribution.waits.len(),
+            edges: schedule.dependences.edges.len(),
+            reduced_edges: schedule.dependences.reduced.len(),
+            streams: schedule.chosen.streams(),
+            waits: schedule.chosen.waits.len(),
             kernel_us,
             kesco,
-            model,
+            predicted: schedule.predictions.iter().map(|p| (p.form, p.us)).collect(),
+            model: schedule.form,
             tuned,
             records,
         })

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::suite::Size;
 use crate::bench::Regime;
-use crate::dag::run::Form;
+use crate::dag::Form;
 use crate::runtime::Summary;
 
 /// A variant of a program in a regime.
@@ -50,6 +50,8 @@ pub struct DagPoint {
     pub kernel_us: Vec<f64>,
     /// KeSCo's speed-up over serial launches on an A100.
     pub kesco: Option<f64>,
+    /// What the cost model predicts for each form, microseconds.
+    pub predicted: Vec<(Form, f64)>,
     /// What the cost model chooses, from the measured durations.
     pub model: Form,
     /// What a short measurement before this one chose.

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::chains::{fault, nanoseconds};
-use super::point::{Bench, distributed};
+use super::point::Bench;
 use super::report::TaskRecord;
 use super::suite::{Check, Size, case};
 use super::variant::Entry;
 use crate::bench::measure::interleaved;
 use crate::bench::{Error, Regime, Result, percentile};
-use crate::dag::run::{Bound, Executable, Form, LanePlan, Operand, Recording};
-use crate::dag::{BufferId, LaunchConfig, Mode};
+use crate::dag::run::{Bound, Executable, LanePlan, Operand, Recording};
+use crate::dag::{BufferId, Form, LaunchConfig, Mode};
 use crate::runtime::Summary;
 
 /// Tasks that run together: name, suite benchmark and priority of each, the highest first.
@@ -114,7 +114,7 @@ impl Bench {
         let (device, main) = (&self.device, &self.main);
         let mix = Mix::new(tasks)?;
         let bound = mix.recording.bind(device, &self.module)?;
-        let (dependences, distribution) = distributed(&bound);
+        let schedule = self.schedule(&bound);
         let serial = LanePlan::serial(0..bound.calls().len());
         let apart = uncoordinated(&bound);
         let mut entries = vec![
@@ -131,7 +131,7 @@ impl Bench {
         ];
         entries[0].form = Some(Form::Serial);
         for form in self.forms().filter(|&form| form != Form::Serial) {
-            match bound.executable(main, &dependences, &distribution, form) {
+            match bound.executable(main, &schedule, form) {
                 Ok(exec) => entries.push(Entry::ours(form, exec)),
                 Err(fault) => wrong.push(format!("{name}, {}: {fault}", form.name())),
             }
@@ -156,7 +156,7 @@ impl Bench {
             let ends = mix.ends(entry, &bound)?;
             let mut alone_us = Vec::new();
             for (mix, bound) in &alone {
-                let (dependences, distribution) = distributed(bound);
+                let schedule = self.schedule(bound);
                 // Streams and graphs by hand have one task to run: serial.
                 let form = match (entry.form, entry.name.contains("captured") || entry.name.contains("graph"))
                 {
@@ -164,7 +164,7 @@ impl Bench {
                     (None, true) => Form::SerialGraph,
                     (None, false) => Form::Serial,
                 };
-                let exec = bound.executable(main, &dependences, &distribution, form)?;
+                let exec = bound.executable(main, &schedule, form)?;
                 alone_us.extend(mix.ends(&Entry::ours(form, exec), bound)?);
             }
             records.push(TaskRecord {

@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use crate::bench::variant::Variant;
 use crate::bench::{Result, percentile};
-use crate::dag::run::{Executable, Form};
+use crate::dag::Form;
+use crate::dag::run::Executable;
 use crate::device::Stream;
 
 /// An executable with its name.

@@ -1,69 +1,14 @@
-//! The ways in which a distributed program reaches the GPU.
+//! The forms of a schedule on the GPU.
 
 use std::sync::Arc;
 
-use super::super::{Dependences, Distribution, Lane, Program};
+use super::super::{Distribution, Form, Lane, Program, Schedule};
 use super::call::Call;
 use super::error::Result;
 use super::exec::Executable;
 use super::plan::{GraphPlan, LanePlan};
 use super::record::Bound;
 use crate::device::{EdgeKind, Stream};
-
-/// How nodes are launched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Form {
-    /// One launch after the other on one stream.
-    Serial,
-    /// A graph that is a chain.
-    SerialGraph,
-    /// A graph that is a chain with programmatic edges.
-    SerialProgrammatic,
-    /// Streams and events.
-    Streams,
-    /// A graph with the reduced dependences for edges.
-    BranchGraph,
-    /// The same with programmatic edges between kernels.
-    BranchProgrammatic,
-    /// A graph with the edges that streams and waits imply: no more branches at once than there are streams.
-    LaneGraph,
-    /// The same with programmatic edges between kernels.
-    LaneProgrammatic,
-}
-
-impl Form {
-    /// All of them.
-    pub const ALL: [Form; 8] = [
-        Form::Serial,
-        Form::SerialGraph,
-        Form::SerialProgrammatic,
-        Form::Streams,
-        Form::BranchGraph,
-        Form::BranchProgrammatic,
-        Form::LaneGraph,
-        Form::LaneProgrammatic,
-    ];
-
-    /// Whether it needs kernels that wait for those before them.
-    pub fn is_programmatic(self) -> bool {
-        matches!(self, Form::SerialProgrammatic | Form::BranchProgrammatic | Form::LaneProgrammatic)
-    }
-
-    /// Its name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Form::Serial => "serial",
-            Form::SerialGraph => "serial graph",
-            Form::SerialProgrammatic => "serial graph, programmatic",
-            Form::Streams => "streams",
-            Form::BranchGraph => "branch graph",
-            Form::BranchProgrammatic => "branch graph, programmatic",
-            Form::LaneGraph => "lane graph",
-            Form::LaneProgrammatic => "lane graph, programmatic",
-        }
-    }
-}
 
 /// Full, or programmatic where both ends are kernels that were built for it.
 fn kind(program: &Program, programmatic: bool, before: usize, after: usize) -> EdgeKind {
@@ -86,12 +31,8 @@ pub(super) fn lane_plan(distribution: &Distribution) -> LanePlan {
 }
 
 /// The graph of a form; `None` for forms that are not graphs.
-pub(super) fn graph_plan(
-    program: &Program,
-    dependences: &Dependences,
-    distribution: &Distribution,
-    form: Form,
-) -> Option<GraphPlan> {
+pub(super) fn graph_plan(program: &Program, schedule: &Schedule, form: Form) -> Option<GraphPlan> {
+    let distribution = &schedule.chosen;
     let early = form.is_programmatic();
     let kind = |(a, b): (usize, usize)| (a, b, kind(program, early, a, b));
     let order: Vec<usize> = distribution.order.iter().map(|id| id.index()).collect();
@@ -99,7 +40,7 @@ pub(super) fn graph_plan(
         Form::Serial | Form::Streams => return None,
         Form::SerialGraph | Form::SerialProgrammatic => order.windows(2).map(|w| (w[0], w[1])).collect(),
         Form::BranchGraph | Form::BranchProgrammatic => {
-            dependences.reduced_edges().map(|e| (e.before.index(), e.after.index())).collect()
+            schedule.dependences.reduced_edges().map(|e| (e.before.index(), e.after.index())).collect()
         }
         Form::LaneGraph | Form::LaneProgrammatic => {
             let mut last = vec![None; distribution.streams()];
@@ -113,33 +54,30 @@ pub(super) fn graph_plan(
             pairs
         }
     };
-    let zones = program.zones();
-    let priorities = match zones {
-        [_] => Vec::new(),
-        _ => program.nodes().iter().map(|node| zones[node.zone.index()].priority).collect(),
-    };
+    // One priority is none.
+    let same = schedule.priority.windows(2).all(|pair| pair[0] == pair[1]);
+    let priorities = if same { Vec::new() } else { schedule.priority.clone() };
     Some(GraphPlan { order, edges: pairs.into_iter().map(kind).collect(), priorities })
 }
 
-/// Builds a form of a program's distribution from the work of its nodes; launches are queued on `main`.
+/// Builds a form of a program's schedule from the work of its nodes; launches are queued on `main`.
 ///
 /// # Errors
-/// [`super::Error::Plan`] when the distribution or the calls are of another program; device faults.
+/// [`super::Error::Plan`] when the schedule or the calls are of another program; device faults.
 pub fn executable(
     main: &Arc<Stream>,
     program: &Program,
     calls: &Arc<[Call]>,
-    dependences: &Dependences,
-    distribution: &Distribution,
+    schedule: &Schedule,
     form: Form,
 ) -> Result<Executable> {
     let device = main.device();
-    if let Some(plan) = graph_plan(program, dependences, distribution, form) {
+    if let Some(plan) = graph_plan(program, schedule, form) {
         return Executable::graph(device, main, calls, &plan);
     }
     let plan = match form {
         Form::Serial => LanePlan::serial(program.ids().map(|id| id.index())),
-        _ => lane_plan(distribution),
+        _ => lane_plan(&schedule.chosen),
     };
     Executable::lanes(device, main, calls, &plan, false)
 }
@@ -149,13 +87,7 @@ impl Bound {
     ///
     /// # Errors
     /// As [`executable`].
-    pub fn executable(
-        &self,
-        main: &Arc<Stream>,
-        dependences: &Dependences,
-        distribution: &Distribution,
-        form: Form,
-    ) -> Result<Executable> {
-        executable(main, self.program(), self.calls(), dependences, distribution, form)
+    pub fn executable(&self, main: &Arc<Stream>, schedule: &Schedule, form: Form) -> Result<Executable> {
+        executable(main, self.program(), self.calls(), schedule, form)
     }
 }

@@ -2,8 +2,8 @@
 //! again.
 //!
 //! [`Recording`] writes serial code down, and [`Recording::bind`] gives it memory; [`Adopted`] takes a captured stream
-//! instead. A [`Form`] says how the nodes reach the GPU, and [`executable`] builds that from a
-//! [`super::Distribution`]. Plans by hand ([`LanePlan`], [`GraphPlan`]) go the same way.
+//! instead. A [`super::Form`] says how the nodes reach the GPU, and [`executable`] builds that from a
+//! [`super::Schedule`]. Plans by hand ([`LanePlan`], [`GraphPlan`]) go the same way.
 
 mod adopt;
 mod backend;
@@ -14,7 +14,7 @@ mod plan;
 mod record;
 
 pub use adopt::{Adopted, Declaration, ParameterAccess};
-pub use backend::{Form, executable};
+pub use backend::executable;
 pub use call::Call;
 pub use error::{Error, Result};
 pub use exec::Executable;
