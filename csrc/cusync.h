@@ -189,14 +189,12 @@ int32_t cusync_fused_create(const cusync_fused_args* args, cusync_fused** out);
 int32_t cusync_fused_launch(const cusync_fused* fused, const cusync_launch* launch);
 void cusync_fused_destroy(cusync_fused* fused);
 
-/// ---- decode: a chain of GEMM stages for at most 128 tokens, one persistent kernel ---------------------------------
+/// ---- decode: a chain of GEMM stages for at most 64 tokens, one persistent kernel ---------------------------------
 ///
-/// Weights stand on the tensor cores' M side and tokens on the N side. Worker c of P computes features (columns of D)
-/// [c * n / P, (c + 1) * n / P) of every stage over all of k, so nothing is added twice. Its share of the weights is
-/// laid out once (cusync_decode_relay) in the order in which it is streamed. A worker is a CTA or, with `split` 2, a
-/// cluster of two of which each takes `width` tokens: each brings half of the weights, into the shared memory of both. So an
-/// SM reads half of the activations, which is what counts from about 32 tokens on. A stage that others of the chain read posts one semaphore for every 64 columns of its D,
-/// once from each CTA that computes some of them.
+/// Weights stand on the tensor cores' M side and tokens on the N side. Worker c of P, a CTA, computes features (columns of
+/// D) [c * n / P, (c + 1) * n / P) of every stage over all of k, so nothing is added twice. Its share of the weights is
+/// laid out once (cusync_decode_relay) in the order in which it is streamed. A stage that others of the chain read posts
+/// one semaphore for every 64 columns of its D, once from each worker that computes some of them.
 
 enum {
   CUSYNC_MAX_DECODE_STAGES = 8,
@@ -220,9 +218,8 @@ typedef struct cusync_decode_stage {
 
 typedef struct cusync_decode_args {
   uint32_t element;                   ///< enum cusync_element
-  uint32_t width;                     ///< tokens of a CTA: 8, 16, 32 or 64; 0: the least that suffices
-  uint32_t m;                         ///< tokens, at most `width` times `split`
-  uint32_t split;                     ///< CTAs of a worker: 1, or 2 (`width` 16, 32 and 64 only)
+  uint32_t width;                     ///< tokens of the MMA: 8, 16, 32 or 64; 0: the least that holds m
+  uint32_t m;                         ///< tokens, at most `width`
   uint32_t workers;                   ///< all of them must be resident at once, a CTA an SM
   uint32_t stage_count;
   const cusync_decode_stage* stages;  ///< host array, producers before consumers
@@ -246,8 +243,7 @@ typedef struct cusync_decode_args {
 /// One compiled decode kernel.
 typedef struct cusync_decode_info {
   uint32_t element;    ///< enum cusync_element
-  uint32_t width;      ///< tokens of a CTA
-  uint32_t split;      ///< CTAs of a worker
+  uint32_t width;      ///< tokens
   uint32_t row_tiles;  ///< most 64-row tiles of weights that a worker may own in a stage
   uint32_t threads, shared_bytes, registers;
 } cusync_decode_info;
@@ -255,8 +251,8 @@ typedef struct cusync_decode_info {
 typedef struct cusync_decode cusync_decode;
 
 uint32_t cusync_decode_kernels(cusync_decode_info* out, uint32_t capacity);
-/// Workers of `split` CTAs that are resident at once on the current device, a CTA an SM.
-int32_t cusync_decode_workers(uint32_t split, uint32_t* workers);
+/// Workers that are resident at once on the current device, a CTA an SM.
+int32_t cusync_decode_workers(uint32_t* workers);
 /// Bytes of a stage's re-laid weights: `n` columns of d, gated or not, k rounded up to 64.
 unsigned long long cusync_decode_weights_bytes(uint32_t operation, uint32_t k, uint32_t n);
 /// Lays out the k x n row-major `weights` (of a gated stage: the gate's, and `up` the other; else `up` is NULL) for

@@ -114,8 +114,7 @@ uint32_t cusync_decode_kernels(cusync_decode_info* out, uint32_t capacity) {
   return 0;
 }
 
-int32_t cusync_decode_workers(uint32_t split, uint32_t* workers) {
-  (void)split;
+int32_t cusync_decode_workers(uint32_t* workers) {
   if (workers) *workers = 0;
   return CUSYNC_ERROR_NOT_BUILT;
 }

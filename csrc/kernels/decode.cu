@@ -13,10 +13,8 @@ struct DecodeTable {
 
 DecodeTable decode_kernels() {
 #if CUSYNC_BUILD_SM90A
-#define CUSYNC_WIDTHS(E)                                                                             \
-  decode_sm90_family<E, 8, 1>(), decode_sm90_family<E, 16, 1>(), decode_sm90_family<E, 16, 2>(),   \
-      decode_sm90_family<E, 32, 1>(), decode_sm90_family<E, 32, 2>(), decode_sm90_family<E, 64, 1>(), \
-      decode_sm90_family<E, 64, 2>()
+#define CUSYNC_WIDTHS(E) \
+  decode_sm90_family<E, 8>(), decode_sm90_family<E, 16>(), decode_sm90_family<E, 32>(), decode_sm90_family<E, 64>()
   static DecodeFamily const table[] = {CUSYNC_WIDTHS(CUSYNC_F16), CUSYNC_WIDTHS(CUSYNC_BF16)};
 #undef CUSYNC_WIDTHS
   return {table, sizeof(table) / sizeof(table[0])};
@@ -50,8 +48,7 @@ bool valid_stage(cusync_decode_args const& args, uint32_t s) {
 
 bool valid(cusync_decode_args const& args) {
   if (!args.stage_count || args.stage_count > CUSYNC_MAX_DECODE_STAGES || !args.stages) return false;
-  if (!args.m || !args.split || args.split > 2 || args.m > 64 * args.split ||
-      (args.width && args.m > args.width * args.split) || !args.workers || args.workers > kMaxWorkers)
+  if (!args.m || args.m > 64 || (args.width && args.m > args.width) || !args.workers || args.workers > kMaxWorkers)
     return false;
   if (!args.semaphores || !args.epochs || !aligned(args.semaphores, 4) || !aligned(args.epochs, 4)) return false;
   if (args.activation_slots % 4 || args.activation_slots > kMaxSlots) return false;
@@ -62,11 +59,8 @@ bool valid(cusync_decode_args const& args) {
   return true;
 }
 
-/// The least width of a kernel for so many tokens of a CTA.
-uint32_t width_for(uint32_t tokens, uint32_t split) {
-  if (tokens <= 8 && split == 1) return 8;
-  return tokens <= 16 ? 16 : tokens <= 32 ? 32 : 64;
-}
+/// The least width that holds so many tokens.
+uint32_t width_for(uint32_t m) { return m <= 8 ? 8 : m <= 16 ? 16 : m <= 32 ? 32 : 64; }
 
 }  // namespace
 }  // namespace cusync::kernels
@@ -82,14 +76,14 @@ extern "C" uint32_t cusync_decode_kernels(cusync_decode_info* out, uint32_t capa
   return table.count;
 }
 
-extern "C" int32_t cusync_decode_workers(uint32_t split, uint32_t* workers) {
-  if (!workers || !split) return CUSYNC_ERROR_BAD_ARGUMENT;
+extern "C" int32_t cusync_decode_workers(uint32_t* workers) {
+  if (!workers) return CUSYNC_ERROR_BAD_ARGUMENT;
   *workers = 0;
   int device = 0, sms = 0;
   cudaError_t error = cudaGetDevice(&device);
   if (!error) error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
   if (error) return status_of(error);
-  *workers = uint32_t(sms) / split;
+  *workers = uint32_t(sms);
   return CUSYNC_OK;
 }
 
@@ -97,11 +91,11 @@ extern "C" int32_t cusync_decode_create(cusync_decode_args const* args, cusync_d
   if (!args || !out) return CUSYNC_ERROR_BAD_ARGUMENT;
   *out = nullptr;
   if (!valid(*args)) return CUSYNC_ERROR_BAD_ARGUMENT;
-  uint32_t const width = args->width ? args->width : width_for((args->m + args->split - 1) / args->split, args->split);
+  uint32_t const width = args->width ? args->width : width_for(args->m);
   DecodeTable const table = decode_kernels();
   for (uint32_t i = 0; i < table.count; ++i) {
     cusync_decode_info const& info = table.entries[i].info;
-    if (info.element == args->element && info.width == width && info.split == args->split)
+    if (info.element == args->element && info.width == width)
       return table.entries[i].create(*args, out);
   }
   return CUSYNC_ERROR_NOT_BUILT;

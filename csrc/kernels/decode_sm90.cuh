@@ -15,10 +15,7 @@ CUSYNC_DEVICE void compute_part(Params const& p, Shared const& shared, uint32_t 
   Sums<Element, Width, Tiles, By> sums;
   main_loop<kBatch>(sums, p, shared, s, group, at);
   if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * p.stage_count + s].math_end = ptx::globaltimer();
-  if constexpr (By == Sharing::kChunks)
-    epilogue.finish_with_warpgroup(sums);
-  else
-    epilogue.finish(sums);
+  epilogue.finish(sums);
 }
 
 template <class Element, int Width>
@@ -68,39 +65,35 @@ CUSYNC_DEVICE void drain(Params const& p, Shared const& shared) {
     for (uint32_t i = 0; i < shared.share(s).chunks; ++i) {
       at.skip_for(bytes, p.ring_bytes);
       ptx::mbarrier_wait_parity_or_trap(shared.chunk_full(at.barrier), at.parity, p.limit_ns);
-      if (threadIdx.x % 32 == 0) release_chunk(p, shared, at.barrier, 1);
+      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.chunk_empty(at.barrier));
       at.pass(bytes);
     }
   }
 }
 
 /// Barriers and this CTA's shares. All threads.
-template <int Split>
 CUSYNC_DEVICE void prepare(Params const& p, Shared const& shared) {
   if (threadIdx.x < p.stage_count)
-    shared.share(threadIdx.x) = share_of(p.stages[threadIdx.x], blockIdx.x / Split, p.workers);
+    shared.share(threadIdx.x) = share_of(p.stages[threadIdx.x], blockIdx.x, p.workers);
   for (uint32_t i = threadIdx.x; i < kMaxChunks; i += kThreads) {
     ptx::mbarrier_init(shared.chunk_full(i), 1);
-    ptx::mbarrier_init(shared.chunk_empty(i), kMathWarps * Split);
+    ptx::mbarrier_init(shared.chunk_empty(i), kMathWarps);
   }
   for (uint32_t i = threadIdx.x; i < p.activation_slots; i += kThreads) {
     ptx::mbarrier_init(shared.slot_full(i), 32);  // the lanes of the warp that copies it
     ptx::mbarrier_init(shared.slot_empty(i), kMathWarps);
   }
   ptx::fence_mbarrier_init();
-  if constexpr (Split == 1)
-    __syncthreads();
-  else
-    ptx::barrier_cluster();
+  __syncthreads();
 }
 
-template <class Element, int Width, int Split>
+template <class Element, int Width>
 __global__ void __launch_bounds__(kThreads, 1) decode(Params const __grid_constant__ p) {
   extern __shared__ __align__(1024) char memory[];
   ptx::griddepcontrol_launch_dependents();
   Shared const shared{memory, p.shared};
   uint32_t const warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
-  prepare<Split>(p, shared);
+  prepare(p, shared);
   if (warp == kWeightWarp) {
     if (ptx::elect_one()) stream_weights(p, shared);
     __syncwarp();
@@ -111,8 +104,6 @@ __global__ void __launch_bounds__(kThreads, 1) decode(Params const __grid_consta
   } else {
     compute<Element, Width>(p, shared);
   }
-  // The other CTA may still arrive at barriers of this one.
-  if constexpr (Split == 2) ptx::barrier_cluster();
 }
 
 }  // namespace cusync::kernels::decode

@@ -21,7 +21,7 @@ struct DecodeFamily {
 };
 
 /// Defined for the instantiations in decode_sm90_*.cu.
-template <cusync_element Element, int Width, int Split>
+template <cusync_element Element, int Width>
 DecodeFamily decode_sm90_family();
 
 }  // namespace cusync::kernels

@@ -10,7 +10,7 @@ namespace cusync::kernels::decode {
 class ActivationLoader {
  public:
   CUSYNC_DEVICE ActivationLoader(Params const& p, Shared const& shared, uint32_t warp, uint32_t width)
-      : p_(p), shared_(shared), tokens_(p, width), width_(width), lane_(threadIdx.x % 32), slot_(warp), next_(warp) {
+      : p_(p), shared_(shared), width_(width), lane_(threadIdx.x % 32), slot_(warp), next_(warp) {
     epoch_ = p.epochs[blockIdx.x];
   }
 
@@ -49,7 +49,7 @@ class ActivationLoader {
     uint32_t const mine = next_ + lane_ * kLoadWarps;
     bool const exists = mine < share.tiles;
     uint32_t const tile = exists ? share.tile(mine, stage.chunk_shift) : 0;
-    uint32_t const posts = p_.split * owners_of_tile(tile, stage.produced_features, p_.workers.value);
+    uint32_t const posts = owners_of_tile(tile, stage.produced_features, p_.workers.value);
     uint32_t const want = exists ? wait_value(epoch_, posts) : 0;
     bool const there = !exists || reached(ptx::ld_acquire_gpu(stage.waits + stage.wait_base + tile), want);
     uint32_t const missing = __ballot_sync(~0u, !there);
@@ -65,16 +65,16 @@ class ActivationLoader {
     return known;
   }
 
-  /// Tile `tile` of `a`: this CTA's tokens by 64 elements, zeros past k.
+  /// Tile `tile` of `a`: tokens by 64 elements, zeros past k.
   CUSYNC_DEVICE void copy(Stage const& stage, uint32_t tile) {
     ptx::mbarrier_wait_parity_or_trap(shared_.slot_empty(slot_), parity_ ^ 1, p_.limit_ns);
     uint32_t const to = uint32_t(__cvta_generic_to_shared(shared_.slots() + slot_ * width_ * kRowBytes));
     uint32_t const piece = lane_ % 8, k = tile * kBlock + piece * 8;
     bool const inside = k < stage.k;
-    auto const* from = static_cast<char const*>(stage.a) + (uint64_t(tokens_.first + lane_ / 8) * stage.k + (inside ? k : 0)) * 2;
+    auto const* from = static_cast<char const*>(stage.a) + (uint64_t(lane_ / 8) * stage.k + (inside ? k : 0)) * 2;
     uint64_t const step = uint64_t(stage.k) * 8;  // four tokens, two bytes an element
 #pragma unroll 4
-    for (uint32_t token = lane_ / 8; token < tokens_.count; token += 4, from += step)
+    for (uint32_t token = lane_ / 8; token < p_.m; token += 4, from += step)
       ptx::cp_async_16_or_zero(to + token * kRowBytes + ((piece ^ (token % 8)) * 16), from, inside);
     ptx::cp_async_mbarrier_arrive_noinc(shared_.slot_full(slot_));
     slot_ += kLoadWarps;
@@ -83,7 +83,6 @@ class ActivationLoader {
 
   Params const& p_;
   Shared const& shared_;
-  Tokens const tokens_;
   uint32_t width_, lane_, slot_;
   uint32_t next_;  ///< this warp's next tile of the stage, in order
   uint32_t parity_ = 0, epoch_;

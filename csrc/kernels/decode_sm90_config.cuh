@@ -10,9 +10,6 @@
 //
 // The two warpgroups take chunks in turn and add their sums at the end. Where one could not hold all sums, each warpgroup
 // has every other tile of 64 rows instead and sees every chunk.
-//
-// A worker of two CTAs has a share twice as large, and each CTA has half of the tokens. Either brings half of each chunk
-// into both rings, so the rings go in step: a chunk's place is free when the math warps of both have read it.
 #pragma once
 #include "cusync/ptx.cuh"
 #include "cusync/semaphore.cuh"
@@ -26,11 +23,9 @@ inline constexpr uint32_t kMathThreads = 256, kLoadWarps = 4, kLoadThreads = 32 
 inline constexpr uint32_t kMathWarps = kMathThreads / 32, kWeightWarp = kMathWarps;
 inline constexpr uint32_t kThreads = kMathThreads + 32 + kLoadThreads;
 inline constexpr uint32_t kMaxChunks = 64;     ///< chunks alive in the ring; a power of two
-inline constexpr uint32_t kUnitBytes = 128 * 16;  ///< four floats of each thread of a warpgroup
-inline constexpr uint32_t kExchangeUnits = 4;  ///< units that a warpgroup hands to the other at a time
 
-/// Of `units` in all, those that a warpgroup hands over at a time.
-CUSYNC_HD constexpr uint32_t exchange_units(uint32_t units) { return min_u32(kExchangeUnits, ceil_div(units, 2)); }
+/// Tokens whose sums are in shared memory at a time.
+CUSYNC_HD constexpr uint32_t staged_tokens(uint32_t width) { return width == 64 ? 32 : width == 8 ? 8 : 16; }
 
 /// Whether a warpgroup has registers for the sums of all row tiles: then warpgroups take chunks in turn.
 CUSYNC_HD constexpr bool takes_turns(uint32_t row_tiles, uint32_t width) { return row_tiles * width <= 128; }
@@ -38,6 +33,7 @@ CUSYNC_HD constexpr bool takes_turns(uint32_t row_tiles, uint32_t width) { retur
 /// One stage as the kernel sees it.
 struct Stage : Geometry {
   uint32_t activation;         ///< enum cusync_activation
+  uint32_t staging_pitch;      ///< floats from one token's sums to the next one's
   uint32_t index, edge;        ///< for reports
   uint32_t produced_features;  ///< of the stage that writes `a`
   uint32_t wait_base;          ///< its first slot
@@ -52,13 +48,13 @@ struct Stage : Geometry {
 
 /// Offsets into shared memory.
 struct SharedPlan {
-  uint32_t ring, activations, exchange, barriers, shares, bytes;
+  uint32_t ring, activations, staging, barriers, shares, bytes;
 };
 
 struct Params {
   Stage stages[CUSYNC_MAX_DECODE_STAGES];
   SharedPlan shared;
-  uint32_t stage_count, m, split;
+  uint32_t stage_count, m;
   Divisor workers;
   uint32_t ring_bytes, activation_slots, in_flight_bytes, ahead_bytes;
   uint32_t stream_only;
@@ -70,15 +66,6 @@ struct Params {
   cusync_report* report;
   cusync_trace* trace;
   cusync_delays delays;
-};
-
-/// The tokens of this CTA, of `width` at most.
-struct Tokens {
-  uint32_t first, count;
-
-  CUSYNC_DEVICE Tokens(Params const& p, uint32_t width) : first(p.split == 1 ? 0 : blockIdx.x % 2 * width) {
-    count = p.m > first ? min_u32(p.m - first, width) : 0;
-  }
 };
 
 /// Where the next chunk lies. All parties walk the same way, so nothing is communicated but phases.
@@ -104,8 +91,8 @@ struct ChunkNote {
   uint32_t bytes, taken;  ///< taken: with what stayed unused before it
 };
 
-/// The shared memory of one CTA. Chunks and slots are empty when all math warps have arrived, for chunks those of all CTAs
-/// of the worker; where warpgroups take turns, the one that multiplies arrives for both.
+/// The shared memory of one CTA. Chunks and slots are empty when all math warps have arrived; where warpgroups take
+/// turns, the one that multiplies arrives for both.
 struct Shared {
   char* base;
   SharedPlan const& plan;
@@ -123,18 +110,11 @@ struct Shared {
   }
   CUSYNC_DEVICE char* ring(uint32_t offset) const { return base + plan.ring + offset; }
   CUSYNC_DEVICE char* slots() const { return base + plan.activations; }
-  CUSYNC_DEVICE float4* exchange() const { return reinterpret_cast<float4*>(base + plan.exchange); }
+  CUSYNC_DEVICE float* staging() const { return reinterpret_cast<float*>(base + plan.staging); }
   CUSYNC_DEVICE Share& share(uint32_t stage) const { return reinterpret_cast<Share*>(base + plan.shares)[stage]; }
 
  private:
   CUSYNC_DEVICE uint64_t* barrier(uint32_t i) const { return reinterpret_cast<uint64_t*>(base + plan.barriers) + i; }
 };
-
-/// A math warp's word that it has read chunk `i` of the ring: to every CTA that brings a part of it. One lane.
-CUSYNC_DEVICE void release_chunk(Params const& p, Shared const& shared, uint32_t i, uint32_t arrivals) {
-  ptx::mbarrier_arrive(shared.chunk_empty(i), arrivals);
-  if (p.split == 2)
-    ptx::mbarrier_arrive_release_cluster(ptx::mapa_shared_cluster(shared.chunk_empty(i), blockIdx.x % 2 ^ 1), arrivals);
-}
 
 }  // namespace cusync::kernels::decode

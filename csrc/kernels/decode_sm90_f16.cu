@@ -3,12 +3,9 @@
 
 namespace cusync::kernels {
 
-template DecodeFamily decode_sm90_family<CUSYNC_F16, 8, 1>();
-template DecodeFamily decode_sm90_family<CUSYNC_F16, 16, 1>();
-template DecodeFamily decode_sm90_family<CUSYNC_F16, 16, 2>();
-template DecodeFamily decode_sm90_family<CUSYNC_F16, 32, 1>();
-template DecodeFamily decode_sm90_family<CUSYNC_F16, 32, 2>();
-template DecodeFamily decode_sm90_family<CUSYNC_F16, 64, 1>();
-template DecodeFamily decode_sm90_family<CUSYNC_F16, 64, 2>();
+template DecodeFamily decode_sm90_family<CUSYNC_F16, 8>();
+template DecodeFamily decode_sm90_family<CUSYNC_F16, 16>();
+template DecodeFamily decode_sm90_family<CUSYNC_F16, 32>();
+template DecodeFamily decode_sm90_family<CUSYNC_F16, 64>();
 
 }  // namespace cusync::kernels

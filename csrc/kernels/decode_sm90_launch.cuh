@@ -16,10 +16,9 @@ struct Defaults {
   uint32_t slots, chunk, in_flight, ahead;
 };
 
-constexpr Defaults defaults(uint32_t width, uint32_t split) {
+constexpr Defaults defaults(uint32_t width) {
   constexpr uint32_t kKiB = 1024;
-  if (split == 2) return {width == 64 ? 8u : 12u, 48 * kKiB, 128 * kKiB, 96 * kKiB};
-  if (width <= 16) return {width == 8 ? 12u : 16u, 48 * kKiB, 128 * kKiB, 48 * kKiB};
+  if (width <= 16) return {width == 8 ? 32u : 24u, 32 * kKiB, 96 * kKiB, 96 * kKiB};
   return {width == 32 ? 16u : 12u, 32 * kKiB, 96 * kKiB, 48 * kKiB};
 }
 
@@ -29,38 +28,29 @@ inline uint32_t or_default(uint32_t value, uint32_t otherwise) { return value ? 
 inline bool plan_stage(Stage& stage, cusync_decode_stage const& from, uint32_t workers, uint32_t chunk_bytes) {
   bool const gated = from.operation == CUSYNC_GATED_GEMM;
   static_cast<Geometry&>(stage) = geometry(from.k, from.n, gated, workers, chunk_bytes);
+  // Rows of a token, and four: what keeps a warp's sums of 8 rows and 4 tokens in different banks.
+  stage.staging_pitch = stage.row_tiles * 64 + 4;
   stage.activation = from.activation, stage.index = from.stage, stage.edge = from.edge;
   stage.weights = static_cast<char const*>(from.weights);
   stage.a = from.a, stage.d = from.d, stage.bias = from.bias, stage.residual = from.residual;
   return stage.row_tiles <= kMaxRowTiles;
 }
 
-/// Bytes through which sums change hands.
-inline uint32_t exchange_bytes(Params const& p, uint32_t width) {
-  uint32_t most = 0;
-  for (uint32_t s = 0; s < p.stage_count; ++s) {
-    uint32_t const units = p.stages[s].row_tiles * width / 8;
-    uint32_t crossing = 0;
-    if (takes_turns(p.stages[s].row_tiles, width))
-      crossing = 2 * exchange_units(units);  // both directions
-    if (crossing > most) most = crossing;
-  }
-  return most * kUnitBytes;
-}
-
 /// Lays out shared memory; false when nothing sensible fits.
 inline bool plan_shared(Params& p, cusync_decode_args const& args, uint32_t width) {
-  uint32_t largest = 0, reach = 0;
+  uint32_t largest = 0, reach = 0, pitch = 0;
   for (uint32_t s = 0; s < p.stage_count; ++s) {
     Stage const& stage = p.stages[s];
     if (stage.chunk_bytes > largest) largest = stage.chunk_bytes;
+    if (stage.staging_pitch > pitch) pitch = stage.staging_pitch;
     // The last row tile of a chunk at the ring's end reads past it, no farther than this.
     uint32_t const past = (stage.row_tiles * 64 - stage.rows) * kRowBytes;
     if (past > reach) reach = past;
   }
-  uint32_t const slots = p.activation_slots * width * kRowBytes, exchange = exchange_bytes(p, width);
+  uint32_t const slots = p.activation_slots * width * kRowBytes;
+  uint32_t const staging = staged_tokens(width) * pitch * uint32_t(sizeof(float));
   uint32_t const barriers = Shared::barriers(p.activation_slots) * 8;
-  uint32_t const rest = slots + exchange + barriers + Shared::kShareBytes;
+  uint32_t const rest = slots + staging + barriers + Shared::kShareBytes;
   if (rest >= kSharedLimit || rest < reach) return false;
   uint32_t ring = (kSharedLimit - rest) / kSwizzleBytes * kSwizzleBytes;
   if (args.ring_bytes) ring = min_u32(ring, args.ring_bytes / kSwizzleBytes * kSwizzleBytes);
@@ -68,8 +58,8 @@ inline bool plan_shared(Params& p, cusync_decode_args const& args, uint32_t widt
   p.ring_bytes = ring;
   p.shared.ring = 0;
   p.shared.activations = ring;
-  p.shared.exchange = p.shared.activations + slots;
-  p.shared.barriers = p.shared.exchange + exchange;
+  p.shared.staging = p.shared.activations + slots;
+  p.shared.barriers = p.shared.staging + staging;
   p.shared.shares = p.shared.barriers + barriers;
   p.shared.bytes = p.shared.shares + Shared::kShareBytes;
   return true;
@@ -88,28 +78,22 @@ inline void couple(Params& p, cusync_decode_args const& args) {
   }
 }
 
-template <class Element, int Width, int Split>
+template <class Element, int Width>
 struct Chain final : cusync_decode {
   Params params;
 
-  /// `attributes` has room for three.
+  /// `attributes` has room for two.
   static cudaLaunchConfig_t configure(Params const& p, cudaLaunchAttribute* attributes) {
     cudaLaunchConfig_t config{};
-    config.gridDim = dim3(p.workers.value * Split);
+    config.gridDim = dim3(p.workers.value);
     config.blockDim = dim3(kThreads);
     config.dynamicSmemBytes = p.shared.bytes;
     config.attrs = attributes;
-    if (Split > 1) {
-      cudaLaunchAttribute& a = attributes[config.numAttrs++];
-      a.id = cudaLaunchAttributeClusterDimension;
-      a.val.clusterDim.x = Split;
-      a.val.clusterDim.y = a.val.clusterDim.z = 1;
-    }
     return config;
   }
 
   int32_t launch(cusync_launch const& launch) const override {
-    cudaLaunchAttribute attributes[3];
+    cudaLaunchAttribute attributes[2];
     cudaLaunchConfig_t config = configure(params, attributes);
     config.stream = static_cast<cudaStream_t>(launch.stream);
     if (launch.programmatic) {
@@ -124,23 +108,23 @@ struct Chain final : cusync_decode {
       a.val.launchCompletionEvent.flags = 0;
     }
     void* arguments[] = {const_cast<Params*>(&params)};
-    auto* const kernel = decode<Element, Width, Split>;
+    auto* const kernel = decode<Element, Width>;
     return status_of(cudaLaunchKernelExC(&config, reinterpret_cast<void const*>(kernel), arguments));
   }
 };
 
-template <class Element, int Width, int Split>
+template <class Element, int Width>
 uint32_t registers() {
   cudaFuncAttributes attributes{};
-  bool const known = cudaFuncGetAttributes(&attributes, decode<Element, Width, Split>) == cudaSuccess;
+  bool const known = cudaFuncGetAttributes(&attributes, decode<Element, Width>) == cudaSuccess;
   if (!known) cudaGetLastError();  // no device to ask is not an error of this call
   return known ? uint32_t(attributes.numRegs) : 0;
 }
 
 /// Workers of the planned shared memory that are resident at once.
-template <class Element, int Width, int Split>
+template <class Element, int Width>
 cudaError_t resident(Params const& p, uint32_t* workers) {
-  auto* const kernel = decode<Element, Width, Split>;
+  auto* const kernel = decode<Element, Width>;
   // Asking for the attributes loads the module now: loading it lazily, at a launch beside a kernel that spins, could
   // wait for that kernel.
   cudaFuncAttributes unused{};
@@ -148,21 +132,15 @@ cudaError_t resident(Params const& p, uint32_t* workers) {
   // The most that any chain asks for: chains of one kernel share the attribute.
   if (!error) error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedLimit);
   int device = 0, sms = 0, count = 0;
-  if constexpr (Split == 1) {
-    if (!error) error = cudaGetDevice(&device);
-    if (!error) error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
-    if (!error) error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&count, kernel, kThreads, p.shared.bytes);
-    count *= sms;
-  } else {
-    cudaLaunchAttribute attributes[3];
-    cudaLaunchConfig_t const config = Chain<Element, Width, Split>::configure(p, attributes);
-    if (!error) error = cudaOccupancyMaxActiveClusters(&count, kernel, &config);
-  }
+  if (!error) error = cudaGetDevice(&device);
+  if (!error) error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
+  if (!error) error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&count, kernel, kThreads, p.shared.bytes);
+  count *= sms;
   *workers = uint32_t(count);
   return error;
 }
 
-template <class Element, int Width, int Split>
+template <class Element, int Width>
 int32_t create(cusync_decode_args const& args, cusync_decode** out) {
   int device = 0, major = 0, minor = 0;
   cudaError_t error = cudaGetDevice(&device);
@@ -172,8 +150,8 @@ int32_t create(cusync_decode_args const& args, cusync_decode** out) {
   if (major != 9 || minor != 0) return CUSYNC_ERROR_NOT_BUILT;
 
   Params p{};
-  p.stage_count = args.stage_count, p.m = args.m, p.split = Split, p.workers = Divisor::of(args.workers);
-  constexpr Defaults kOtherwise = defaults(Width, Split);
+  p.stage_count = args.stage_count, p.m = args.m, p.workers = Divisor::of(args.workers);
+  constexpr Defaults kOtherwise = defaults(Width);
   p.activation_slots = or_default(args.activation_slots, kOtherwise.slots);
   p.in_flight_bytes = or_default(args.in_flight_bytes, kOtherwise.in_flight);
   p.ahead_bytes = or_default(args.ahead_bytes, kOtherwise.ahead);
@@ -188,12 +166,12 @@ int32_t create(cusync_decode_args const& args, cusync_decode** out) {
   couple(p, args);
 
   uint32_t workers = 0;
-  error = resident<Element, Width, Split>(p, &workers);
+  error = resident<Element, Width>(p, &workers);
   if (error) return status_of(error);
   // Workers wait for each other, so all must be resident.
   if (args.workers > workers) return CUSYNC_ERROR_BAD_ARGUMENT;
 
-  auto* chain = new (std::nothrow) Chain<Element, Width, Split>;
+  auto* chain = new (std::nothrow) Chain<Element, Width>;
   if (!chain) return CUSYNC_ERROR_NO_MEMORY;
   chain->params = p;
   *out = chain;
@@ -204,12 +182,12 @@ int32_t create(cusync_decode_args const& args, cusync_decode** out) {
 
 namespace cusync::kernels {
 
-template <cusync_element Element, int Width, int Split>
+template <cusync_element Element, int Width>
 DecodeFamily decode_sm90_family() {
   using Number = std::conditional_t<Element == CUSYNC_F16, cutlass::half_t, cutlass::bfloat16_t>;
-  return {{Element, uint32_t(Width), uint32_t(Split), decode::kMaxRowTiles, decode::kThreads, decode::kSharedLimit, 0},
-          decode::registers<Number, Width, Split>,
-          decode::create<Number, Width, Split>};
+  return {{Element, uint32_t(Width), decode::kMaxRowTiles, decode::kThreads, decode::kSharedLimit, 0},
+          decode::registers<Number, Width>,
+          decode::create<Number, Width>};
 }
 
 }  // namespace cusync::kernels

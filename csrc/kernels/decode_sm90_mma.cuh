@@ -153,7 +153,7 @@ CUSYNC_DEVICE void main_loop(Sums<Element, Width, Tiles, By>& sums, Params const
         for (; left > 0; --left, weights += block_bytes)
           sums.template multiply<1>(p, shared, group, weights, 0, at.slots);
       }
-      if (threadIdx.x % 32 == 0) release_chunk(p, shared, at.ring.barrier, sums.kArrivals);
+      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.chunk_empty(at.ring.barrier), sums.kArrivals);
       if (p.trace && threadIdx.x == 0 && i == 0)
         p.trace[blockIdx.x * p.stage_count + s].loaded = ptx::globaltimer();
     } else {

@@ -62,20 +62,6 @@ class WeightRing {
   uint32_t used_ = 0, in_flight_ = 0;              ///< bytes
 };
 
-/// `rows` rows to `to`: by this CTA, or this CTA's half into the rings of both.
-CUSYNC_DEVICE void copy_rows(Params const& p, char* to, char const* from, uint32_t rows, uint64_t* full) {
-  ptx::mbarrier_arrive_expect_tx(full, rows * kRowBytes);
-  if (p.split == 1) {
-    ptx::cp_async_bulk_shared_evict_first(to, from, rows * kRowBytes, full);
-    return;
-  }
-  // The other half may arrive before this thread expects it: the phase still lacks the arrival above.
-  uint32_t const rank = blockIdx.x % 2, skipped = rank ? rows / 2 : 0, mine = (rows + rank) / 2;
-  if (mine)
-    ptx::cp_async_bulk_shared_multicast_evict_first(to + skipped * kRowBytes, from + skipped * kRowBytes,
-                                                    mine * kRowBytes, full, 3);
-}
-
 /// By one thread.
 CUSYNC_DEVICE void stream_weights(Params const& p, Shared const& shared) {
   WeightRing ring(p, shared);
@@ -91,8 +77,10 @@ CUSYNC_DEVICE void stream_weights(Params const& p, Shared const& shared) {
 #pragma unroll 1
     for (uint32_t i = 0; i < share.chunks; ++i) {
       char* const place = ring.reserve(bytes, i < ahead ? ahead_bytes : in_flight_bytes);
-      uint32_t const rows = share.blocks_of(i, 1u << shift) * share.rows, before = share.rows_before(i, shift);
-      copy_rows(p, place + before % kPhases * kRowBytes, weights + uint64_t(before) * kRowBytes, rows, ring.full());
+      uint32_t const size = share.blocks_of(i, 1u << shift) * share.rows * kRowBytes, from = share.rows_before(i, shift);
+      ptx::mbarrier_arrive_expect_tx(ring.full(), size);
+      ptx::cp_async_bulk_shared_evict_first(place + from % kPhases * kRowBytes, weights + uint64_t(from) * kRowBytes,
+                                            size, ring.full());
       ring.pass(bytes);
     }
   }

@@ -24,12 +24,12 @@ pub fn decode_kernels() -> Vec<ffi::cusync_decode_info> {
     list
 }
 
-/// Workers of `split` CTAs that are resident at once, a CTA an SM.
-pub fn decode_workers(device: &Device, split: u32) -> Result<u32> {
+/// Workers that are resident at once, a CTA an SM.
+pub fn decode_workers(device: &Device) -> Result<u32> {
     device.enter()?;
     let mut workers = 0;
     // SAFETY: `workers` outlives the call.
-    check_status(|| "decode workers".into(), unsafe { ffi::cusync_decode_workers(split, &mut workers) })?;
+    check_status(|| "decode workers".into(), unsafe { ffi::cusync_decode_workers(&mut workers) })?;
     Ok(workers)
 }
 
@@ -165,12 +165,10 @@ pub struct DecodeArgs {
     pub name: String,
     /// `CUSYNC_F16` or `CUSYNC_BF16`.
     pub element: u32,
-    /// Tokens, at most 64 for each CTA of a worker.
+    /// Tokens, at most 64.
     pub m: u32,
-    /// Tokens of a CTA: 8, 16, 32 or 64; 0: the least that suffices.
+    /// Tokens of the MMA: 8, 16, 32 or 64; 0: the least that holds `m`.
     pub width: u32,
-    /// CTAs of a worker: 1, or 2 that share its tokens, where the width is at least 16.
-    pub split: u32,
     /// Producers before consumers.
     pub stages: Vec<DecodeStage>,
     /// State from run to run.
@@ -195,7 +193,7 @@ impl DecodeArgs {
 
     /// CTAs of a launch.
     pub fn ctas(&self) -> u32 {
-        self.workers() * self.split
+        self.workers()
     }
 
     /// Bytes of weights that one run reads.
@@ -279,7 +277,6 @@ impl DecodeArgs {
         ffi::cusync_decode_args {
             element: self.element,
             width: self.width,
-            split: self.split,
             m: self.m,
             workers: self.workers(),
             stage_count: stages.len() as u32,

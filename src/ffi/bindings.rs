@@ -746,8 +746,6 @@ pub struct cusync_decode_args {
     pub width: u32,
     #[doc = "< tokens, at most `width`"]
     pub m: u32,
-    #[doc = "< CTAs of a worker: 1, or 2 (`width` 32 and 64 only)"]
-    pub split: u32,
     #[doc = "< all of them must be resident at once, a CTA an SM"]
     pub workers: u32,
     pub stage_count: u32,
@@ -790,12 +788,10 @@ const _: () = {
     ["Offset of field: cusync_decode_args::width"]
         [::std::mem::offset_of!(cusync_decode_args, width) - 4usize];
     ["Offset of field: cusync_decode_args::m"][::std::mem::offset_of!(cusync_decode_args, m) - 8usize];
-    ["Offset of field: cusync_decode_args::split"]
-        [::std::mem::offset_of!(cusync_decode_args, split) - 12usize];
     ["Offset of field: cusync_decode_args::workers"]
-        [::std::mem::offset_of!(cusync_decode_args, workers) - 16usize];
+        [::std::mem::offset_of!(cusync_decode_args, workers) - 12usize];
     ["Offset of field: cusync_decode_args::stage_count"]
-        [::std::mem::offset_of!(cusync_decode_args, stage_count) - 20usize];
+        [::std::mem::offset_of!(cusync_decode_args, stage_count) - 16usize];
     ["Offset of field: cusync_decode_args::stages"]
         [::std::mem::offset_of!(cusync_decode_args, stages) - 24usize];
     ["Offset of field: cusync_decode_args::semaphores"]
@@ -844,8 +840,6 @@ pub struct cusync_decode_info {
     pub element: u32,
     #[doc = "< tokens"]
     pub width: u32,
-    #[doc = "< CTAs of a worker"]
-    pub split: u32,
     #[doc = "< most 64-row tiles of weights that a worker may own in a stage"]
     pub row_tiles: u32,
     pub threads: u32,
@@ -854,22 +848,20 @@ pub struct cusync_decode_info {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_decode_info"][::std::mem::size_of::<cusync_decode_info>() - 28usize];
+    ["Size of cusync_decode_info"][::std::mem::size_of::<cusync_decode_info>() - 24usize];
     ["Alignment of cusync_decode_info"][::std::mem::align_of::<cusync_decode_info>() - 4usize];
     ["Offset of field: cusync_decode_info::element"]
         [::std::mem::offset_of!(cusync_decode_info, element) - 0usize];
     ["Offset of field: cusync_decode_info::width"]
         [::std::mem::offset_of!(cusync_decode_info, width) - 4usize];
-    ["Offset of field: cusync_decode_info::split"]
-        [::std::mem::offset_of!(cusync_decode_info, split) - 8usize];
     ["Offset of field: cusync_decode_info::row_tiles"]
-        [::std::mem::offset_of!(cusync_decode_info, row_tiles) - 12usize];
+        [::std::mem::offset_of!(cusync_decode_info, row_tiles) - 8usize];
     ["Offset of field: cusync_decode_info::threads"]
-        [::std::mem::offset_of!(cusync_decode_info, threads) - 16usize];
+        [::std::mem::offset_of!(cusync_decode_info, threads) - 12usize];
     ["Offset of field: cusync_decode_info::shared_bytes"]
-        [::std::mem::offset_of!(cusync_decode_info, shared_bytes) - 20usize];
+        [::std::mem::offset_of!(cusync_decode_info, shared_bytes) - 16usize];
     ["Offset of field: cusync_decode_info::registers"]
-        [::std::mem::offset_of!(cusync_decode_info, registers) - 24usize];
+        [::std::mem::offset_of!(cusync_decode_info, registers) - 20usize];
 };
 #[repr(C)]
 #[derive(Debug)]
@@ -899,8 +891,8 @@ unsafe extern "C" {
     pub fn cusync_fused_launch(fused: *const cusync_fused, launch: *const cusync_launch) -> i32;
     pub fn cusync_fused_destroy(fused: *mut cusync_fused);
     pub fn cusync_decode_kernels(out: *mut cusync_decode_info, capacity: u32) -> u32;
-    #[doc = " Workers of `split` CTAs that are resident at once on the current device, a CTA an SM."]
-    pub fn cusync_decode_workers(split: u32, workers: *mut u32) -> i32;
+    #[doc = " Workers that are resident at once on the current device, a CTA an SM."]
+    pub fn cusync_decode_workers(workers: *mut u32) -> i32;
     #[doc = " Bytes of a stage's re-laid weights: `n` columns of d, gated or not, k rounded up to 64."]
     pub fn cusync_decode_weights_bytes(operation: u32, k: u32, n: u32) -> ::std::os::raw::c_ulonglong;
     #[doc = " Lays out the k x n row-major `weights` (of a gated stage: the gate's, and `up` the other; else `up` is NULL) for\n `workers` workers into `out`, asynchronously on `stream`."]

@@ -128,7 +128,6 @@ impl Pipeline {
             element: element_code(graph.element),
             m: graph.stages.first().map_or(0, |s| s.m),
             width: decode.width,
-            split: decode.split,
             stages: stages.collect::<Result<_>>()?,
             memory: few.memory.clone(),
             tuning: DecodeTuning::default(),

@@ -67,7 +67,6 @@ pub struct Rig {
     pub model: Model,
     element: u32,
     m: u32,
-    split: u32,
     /// The input, then each layer's output.
     tensors: Vec<Values>,
     biases: Vec<Option<Values>>,
@@ -79,10 +78,10 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Operands for `m` tokens and workers of `split` CTAs.
-    pub fn new(device: &Device, model: &Model, (m, split): (u32, u32), element: u32, sets: usize) -> Rig {
+    /// Operands for `m` tokens.
+    pub fn new(device: &Device, model: &Model, m: u32, element: u32, sets: usize) -> Rig {
         let stream = Stream::new(device).expect("a stream");
-        let workers = decode_workers(device, split).expect("the device answers");
+        let workers = decode_workers(device).expect("the device answers");
         let random = |len: usize, scale: f32, seed: u32| {
             let buffer = DeviceBuffer::<u16>::new(device, len, "a random operand").expect("fits");
             helpers::fill_random(&buffer, element, scale, seed, &stream).expect("fills");
@@ -123,11 +122,11 @@ impl Rig {
         let zeroed = |len| Arc::new(DeviceBuffer::zeroed(device, len, "semaphores").expect("fits"));
         let memory = DecodeMemory {
             semaphores: zeroed(slots),
-            epochs: zeroed((workers * split) as usize),
+            epochs: zeroed(workers as usize),
             report: Arc::new(Report::new(device).expect("a report")),
         };
         let (device, model) = (device.clone(), model.clone());
-        Rig { device, stream, model, element, m, split, tensors, biases, sources, sets: laid_out, memory }
+        Rig { device, stream, model, element, m, tensors, biases, sources, sets: laid_out, memory }
     }
 
     pub fn args(&self, set: usize) -> DecodeArgs {
@@ -154,7 +153,6 @@ impl Rig {
             element: self.element,
             m: self.m,
             width: 0,
-            split: self.split,
             stages: self.model.layers.iter().enumerate().map(stage).collect(),
             memory: self.memory.clone(),
             tuning: DecodeTuning::default(),
@@ -254,8 +252,9 @@ impl Rig {
         };
         let zeroed = |len| DeviceBuffer::<f32>::zeroed(&self.device, len, "reference").expect("fits");
         let (want, sums) = (zeroed(self.tensors[i + 1].len()), zeroed(3));
-        // Rounded as the layer's output is: rounding alone takes bf16 to the tolerance where outputs are few.
-        helpers::reference_gemm(&args, &want, true, &self.stream).expect("the reference runs");
+        // Where outputs are few, rounding to bf16 alone takes them to the tolerance: then both are rounded.
+        let rounded = self.element == ffi::CUSYNC_BF16;
+        helpers::reference_gemm(&args, &want, rounded, &self.stream).expect("the reference runs");
         helpers::compare(&self.tensors[i + 1], &want, self.element, &sums, &self.stream).expect("compares");
         self.synchronize("reference");
         let mut host = [0f32; 3];

@@ -156,7 +156,8 @@ pub fn unfit(graph: &Graph, workers: u32, split: u32) -> Option<String> {
 /// CTAs of a worker that suit so many rows: from here on an SM is held up more by the activations that it reads than by
 /// going in step with another one.
 pub fn split_for(rows: u32) -> u32 {
-    if rows > 32 { 2 } else { 1 }
+    let _ = rows;
+    1
 }
 
 /// Equal shares for one CTA an SM, `split` to a worker.
@@ -188,7 +189,7 @@ pub fn decode(graph: &Graph, device: &Device, split: u32) -> Result<Decode, Stri
 
 /// Whether there is a kernel whose workers are `split` CTAs of `width` tokens.
 pub fn splits(width: u32, split: u32) -> bool {
-    WIDTHS.contains(&width) && (split == 1 || split == 2 && width >= 16)
+    WIDTHS.contains(&width) && split == 1
 }
 
 /// The streams of weights one after the other, with a hand-off where a stage waits.

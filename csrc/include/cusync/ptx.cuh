@@ -252,19 +252,6 @@ CUSYNC_DEVICE void cp_async_bulk_shared_evict_first(void* shared, void const* gl
       : "memory");
 }
 
-/// The same into the shared memory of every CTA of the cluster whose bit in `ctas` is set, at the same place; each one's
-/// barrier, at the same place too, counts the bytes.
-CUSYNC_DEVICE void cp_async_bulk_shared_multicast_evict_first(void* shared, void const* global, uint32_t bytes,
-                                                              uint64_t* barrier, uint16_t ctas) {
-  uint64_t policy;
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
-      "[%0], [%1], %2, [%3], %4, %5;" ::"r"(uint32_t(__cvta_generic_to_shared(shared))),
-      "l"(global), "r"(bytes), "r"(uint32_t(__cvta_generic_to_shared(barrier))), "h"(ctas), "l"(policy)
-      : "memory");
-}
-
 /// Copies 16 bytes past the L1, or writes 16 zero bytes when not `valid` (the source is then not read).
 CUSYNC_DEVICE void cp_async_16_or_zero(uint32_t shared_address, void const* global, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address), "l"(global),
@@ -277,27 +264,6 @@ CUSYNC_DEVICE void cp_async_mbarrier_arrive_noinc(uint64_t* barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(
                    uint32_t(__cvta_generic_to_shared(barrier)))
                : "memory");
-}
-
-// ---- shared memory of the cluster's other CTAs ------------------------------------------------------------------
-
-/// The address, in the window of the whole cluster, of what lies at `shared` in CTA `rank`.
-CUSYNC_DEVICE uint32_t mapa_shared_cluster(void const* shared, uint32_t rank) {
-  uint32_t remote;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(uint32_t(__cvta_generic_to_shared(shared))), "r"(rank));
-  return remote;
-}
-
-/// Arrives `count` times at a barrier of any CTA of the cluster, releasing this thread's accesses to the cluster.
-CUSYNC_DEVICE void mbarrier_arrive_release_cluster(uint32_t barrier, uint32_t count) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(barrier), "r"(count)
-               : "memory");
-}
-
-/// Waits until every thread of the cluster has come here; orders memory accesses.
-CUSYNC_DEVICE void barrier_cluster() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 // ---- programmatic dependent launch ----------------------------------------------------------------------------
