@@ -14,7 +14,8 @@ use cusync_gen::graph::Element;
 use super::calibrate::CalibrateRequest;
 use super::fault::{Fault, nearest};
 use super::request::{
-    Command, DagRequest, MlpRequest, Output, Request, RunRequest, Suite, Target, TraceRequest, TunedRequest,
+    Command, DagRequest, MlpRequest, Output, Request, RunRequest, SimulateRequest, Suite, Target, TraceRequest,
+    TunedRequest,
 };
 use super::schedule::ScheduleRequest;
 use super::source::Source;
@@ -46,7 +47,13 @@ enum Subcommands {
         output: PathBuf,
     },
     /// Predict the time of every executor
-    Simulate(TargetArgs),
+    Simulate {
+        #[command(flatten)]
+        target: TargetArgs,
+        /// Write the predicted timelines: .html is a page that needs nothing else, .json is for Perfetto
+        #[arg(short, long, value_name = "FILE", value_parser = timeline_file)]
+        output: Option<PathBuf>,
+    },
     /// Run and verify against an independent reference: on the GPU if there is one, else on the CPU
     Run {
         #[command(flatten)]
@@ -73,7 +80,7 @@ enum Subcommands {
         #[command(flatten)]
         mlp: Box<BenchArgs>,
     },
-    /// Show where the time of a fused run goes, beside the same kernel stage by stage (needs a Hopper GPU)
+    /// Show where the time of a fused run goes, beside the same kernel stage by stage (needs a Hopper GPU, or --simulate)
     Trace {
         #[command(flatten)]
         target: TargetArgs,
@@ -83,8 +90,11 @@ enum Subcommands {
         /// The decode kernel, for few tokens, in place of a chain kernel
         #[arg(long)]
         decode: bool,
-        /// Write the timeline, for Perfetto or chrome://tracing
-        #[arg(short, long, value_name = "FILE")]
+        /// Predict the timeline instead of running; --executor says of what, beside serial launches
+        #[arg(long, conflicts_with_all = ["seed", "decode"])]
+        simulate: bool,
+        /// Write the timeline: .html is a page that needs nothing else, .json is for Perfetto or chrome://tracing
+        #[arg(short, long, value_name = "FILE", value_parser = timeline_file)]
         output: Option<PathBuf>,
     },
     /// Measure what a device profile needs, and write one (needs a GPU)
@@ -245,6 +255,14 @@ enum SuiteArg {
     Sync,
 }
 
+fn timeline_file(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match path.extension().and_then(|e| e.to_str()) {
+        Some("html" | "json") => Ok(path),
+        _ => Err("the name must end in .html (a page) or in .json (for Perfetto)".into()),
+    }
+}
+
 fn dim(text: &str) -> Result<(String, u64), String> {
     let way_out = "write NAME=VALUE, such as M=1024";
     match text.split_once('=') {
@@ -269,7 +287,9 @@ impl Args {
             Subcommands::Check(target) => Command::Check(target.resolve()?),
             Subcommands::Explain(target) => Command::Explain(target.resolve()?),
             Subcommands::Gen { target, output } => Command::Generate(target.resolve()?, output),
-            Subcommands::Simulate(target) => Command::Simulate(target.resolve()?),
+            Subcommands::Simulate { target, output } => {
+                Command::Simulate(SimulateRequest { target: target.resolve()?, file: output })
+            }
             Subcommands::Run { target, seed, threads, cache, no_cache } => {
                 let threads = threads.map(usize::from);
                 let tuned = match cache {
@@ -286,8 +306,9 @@ impl Args {
                 SuiteArg::Mlp => Suite::Mlp(Box::new(mlp.resolve()?)),
                 SuiteArg::FusedSweep => Suite::Sweep(Box::new(mlp.resolve()?)),
             }),
-            Subcommands::Trace { target, seed, decode, output } => {
-                Command::Trace(TraceRequest { target: target.resolve()?, seed, decode, file: output })
+            Subcommands::Trace { target, seed, decode, simulate, output } => {
+                let target = target.resolve()?;
+                Command::Trace(TraceRequest { target, seed, decode, simulate, file: output })
             }
             Subcommands::Calibrate { gpu, output } => {
                 Command::Calibrate(CalibrateRequest { gpu, file: output })

@@ -60,12 +60,21 @@ pub(crate) enum TunedRequest {
     Never,
 }
 
+/// A prediction.
+pub(crate) struct SimulateRequest {
+    pub(crate) target: Target,
+    /// Where the timelines go.
+    pub(crate) file: Option<PathBuf>,
+}
+
 /// A traced run.
 pub(crate) struct TraceRequest {
     pub(crate) target: Target,
     pub(crate) seed: u64,
     /// The decode kernel in place of a chain kernel.
     pub(crate) decode: bool,
+    /// Predicted, not run.
+    pub(crate) simulate: bool,
     /// Where the timeline goes.
     pub(crate) file: Option<PathBuf>,
 }
@@ -103,7 +112,7 @@ pub(crate) enum Command {
     Check(Target),
     Explain(Target),
     Generate(Target, PathBuf),
-    Simulate(Target),
+    Simulate(SimulateRequest),
     Run(RunRequest),
     Bench(Suite),
     Trace(TraceRequest),

@@ -8,9 +8,11 @@ use super::check::{breakdown, dims, usual_executor};
 use super::fault::Fault;
 use super::prove::Proof;
 use super::report::{PredictedStage, PredictedTime, SimulateReport};
-use super::request::Target;
+use super::request::SimulateRequest;
+use super::trace;
 
-pub(crate) fn simulate(target: &Target) -> Result<SimulateReport, Fault> {
+pub(crate) fn simulate(request: &SimulateRequest) -> Result<SimulateReport, Fault> {
+    let target = &request.target;
     let chosen_for = usual_executor(target);
     // A chain kernel has its own tiles; kernels launched one by one are predicted at those chosen for them.
     let by_kernel = match chosen_for {
@@ -21,6 +23,9 @@ pub(crate) fn simulate(target: &Target) -> Result<SimulateReport, Fault> {
     let mut executors = vec![Executor::Serial, Executor::Streams];
     if target.device.arch >= 90 {
         executors.push(Executor::Programmatic);
+    }
+    if let Some(file) = &request.file {
+        trace::write(&trace::predictions(target, &executors)?, file)?;
     }
     let candidate = proof.candidate();
     let graph = &candidate.graph;

@@ -1,35 +1,102 @@
-//! `cusync trace`: where the time of a fused run goes.
+//! `cusync trace`: where the time of a fused run goes. And the files that timelines are written to.
+
+use std::path::Path;
 
 use cusync::device::Device;
 use cusync::runtime::{Wishes, plan_text};
-use cusync::trace::{TraceReport, events, trace};
+use cusync::trace::{
+    Run, Timeline, TraceReport, events, page, simulated, simulated_chain, simulated_kernels, trace,
+};
 use cusync_gen::check::Executor;
 
+use super::check::{breakdown, usual_executor};
 use super::fault::Fault;
 use super::progress::Progress;
-use super::request::{Output, TraceRequest};
+use super::prove::Proof;
+use super::request::{Output, Target, TraceRequest};
 
 /// Sets of inputs in rotation: weights come from device memory, as in a model.
 const SETS: usize = 4;
 
 pub(crate) fn run(request: &TraceRequest, output: &Output) -> Result<TraceReport, Fault> {
+    let report = if request.simulate { predict(&request.target)? } else { measure(request, output)? };
+    if let Some(file) = &request.file {
+        write(&report.timeline, file)?;
+    }
+    Ok(report)
+}
+
+fn measure(request: &TraceRequest, output: &Output) -> Result<TraceReport, Fault> {
     let progress = Progress::start(output);
-    let fault = |e: &dyn std::fmt::Display| Fault::input(e.to_string());
+    let fault = |e: &dyn std::fmt::Display| Fault::input(e.to_string()).help("--simulate needs no GPU");
     let gpu = Device::open(0).map_err(|e| fault(&e))?;
     let profile = gpu.profile().ok_or_else(|| {
-        Fault::input(format!("{} is older than compute capability 8.0", gpu.name())).help("use a Hopper GPU")
+        Fault::input(format!("{} is older than compute capability 8.0", gpu.name()))
+            .help("use a Hopper GPU, or --simulate")
     })?;
     let source = &request.target.source;
     let (dims, decode) = (request.target.dims.clone(), request.decode);
     let wishes = Wishes { dims, decode, ..Wishes::default() };
     let plan = plan_text(&source.text, &source.origin, &wishes, &profile, Executor::Fused);
-    let plan = plan.map_err(|e| fault(&e))?;
+    let plan = plan.map_err(|e| Fault::input(e.to_string()))?;
     progress.say(format!("tracing {} on {}", plan.graph().name, gpu.name()));
-    let report = trace(&plan, &profile, 0, SETS, request.seed as u32).map_err(|e| fault(&e))?;
-    if let Some(file) = &request.file {
-        let failed = |e: &dyn std::fmt::Display| Fault::input(format!("{}: {e}", file.display()));
-        let text = serde_json::to_string(&events(&report)).map_err(|e| failed(&e))?;
-        std::fs::write(file, text).map_err(|e| failed(&e))?;
+    trace(&plan, &profile, 0, SETS, request.seed as u32).map_err(|e| fault(&e))
+}
+
+/// Serial launches beside the executor that was asked for; without, the one that is best where it can be predicted.
+fn predict(target: &Target) -> Result<TraceReport, Fault> {
+    let serial = Proof::of(target, Executor::Serial)?;
+    let mut timeline = simulated(serial.candidate());
+    timeline.runs.push(simulated_kernels(serial.candidate(), Executor::Serial));
+    let synchronised = match target.executor {
+        Some(Executor::Serial) => None,
+        Some(Executor::Fused) => Some(chain(target)?.ok_or_else(|| {
+            Fault::input("the model tells only the length of this plan, not where its time goes")
+                .help("ask for another executor, or for more rows: a decode kernel runs few")
+        })?),
+        Some(executor) => Some(kernels(target, executor)?),
+        None => Some(match chain(target) {
+            Ok(Some(run)) => run,
+            _ => kernels(target, usual_executor(target))?,
+        }),
+    };
+    timeline.runs.extend(synchronised);
+    Ok(TraceReport::of(timeline))
+}
+
+fn kernels(target: &Target, executor: Executor) -> Result<Run, Fault> {
+    Ok(simulated_kernels(Proof::of(target, executor)?.candidate(), executor))
+}
+
+/// The predicted run of a chain kernel; `None` where the fused executor has another.
+fn chain(target: &Target) -> Result<Option<Run>, Fault> {
+    let proof = Proof::of(target, Executor::Fused)?;
+    let candidate = proof.candidate();
+    let Some(schedule) = &candidate.schedule else { return Ok(None) };
+    let breakdown = breakdown(&candidate.graph, &target.device, schedule);
+    Ok(breakdown.map(|b| simulated_chain(candidate, schedule, &b)))
+}
+
+/// Every executor's predicted run, serial launches first.
+pub(crate) fn predictions(target: &Target, executors: &[Executor]) -> Result<Timeline, Fault> {
+    let by_kernel = Proof::of(target, Executor::Serial)?;
+    let mut timeline = simulated(by_kernel.candidate());
+    for &executor in executors {
+        timeline.runs.push(kernels(target, executor)?);
     }
-    Ok(report)
+    timeline.runs.extend(chain(target).ok().flatten());
+    Ok(timeline)
+}
+
+/// Writes a page or events for Perfetto, as the file's name says.
+pub(crate) fn write(timeline: &Timeline, file: &Path) -> Result<(), Fault> {
+    let text = match file.extension().and_then(|e| e.to_str()) {
+        Some("html") => page(timeline),
+        _ => events(timeline).to_string(),
+    };
+    let failed = |e: std::io::Error| {
+        Fault::input(format!("{}: {e}", file.display()))
+            .help("name a file in a folder that can be written to")
+    };
+    std::fs::write(file, text).map_err(failed)
 }

@@ -1,100 +1,103 @@
-//! Traces in the form that Perfetto and chrome://tracing read.
+//! Timelines in the form that Perfetto and chrome://tracing read.
 
-use cusync_gen::schedule::Part;
 use serde_json::{Value, json};
 
-use super::TraceReport;
-use crate::runtime::ItemTrace;
+use super::timeline::{Kind, Run, Span, Timeline};
 
-/// An object with one event a kind of time and item: a process a run, a thread an SM. Times from the run's first item, in
-/// microseconds.
-pub fn events(report: &TraceReport) -> Value {
+/// An object with a process for each run and a thread for each SM. A slice is a tile, the slices in it are its phases, and an
+/// arrow (a flow) leads from the slice whose post ended a wait to the end of that wait. Times in microseconds, whole
+/// nanoseconds, from the start of each run.
+pub fn events(timeline: &Timeline) -> Value {
     let mut events = Vec::new();
-    for (process, run) in report.runs.iter().enumerate() {
-        let start = run.items.iter().flatten().map(|t| t.begin).min().unwrap_or(0);
-        events.push(json!({
-            "ph": "M", "name": "process_name", "pid": process, "args": { "name": run.name }
-        }));
-        for (names, items) in run.names.iter().zip(&run.items) {
-            for t in items {
-                let stage = names.get(t.item.stage.0).map_or("?", String::as_str);
-                events.extend(item(process, stage, t, start));
-            }
-        }
-    }
-    json!({ "displayTimeUnit": "ns", "traceEvents": events })
-}
-
-fn item(process: usize, stage: &str, t: &ItemTrace, start: u64) -> Vec<Value> {
-    let part = match t.item.part {
-        Part::Whole => "whole".to_owned(),
-        other => format!("{other:?}"),
-    };
-    let kinds =
-        [("wait", t.ready.min(t.loaded)), ("load", t.loaded), ("math", t.math_end), ("epilogue", t.end)];
-    let mut now = t.begin;
-    let mut events = Vec::new();
-    for (kind, until) in kinds {
-        if until > now {
+    let mut flows = 0;
+    for (index, run) in timeline.runs.iter().enumerate() {
+        let pid = index + 1;
+        let name = format!("{} ({}): {}", run.name, timeline.device, run.what);
+        events.push(json!({ "ph": "M", "name": "process_name", "pid": pid, "args": { "name": name } }));
+        events.push(
+            json!({ "ph": "M", "name": "process_sort_index", "pid": pid, "args": { "sort_index": index } }),
+        );
+        let mut sms: Vec<u32> = run.spans.iter().map(|s| s.sm).collect();
+        sms.sort_unstable();
+        sms.dedup();
+        for sm in sms {
+            let (tid, name) = (thread(sm), format!("SM {sm}"));
+            events.push(
+                json!({ "ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": { "name": name } }),
+            );
             events.push(json!({
-                "ph": "X", "pid": process, "tid": t.sm, "cat": kind,
-                "name": format!("{kind} {stage}"),
-                "ts": (now - start) as f64 * 1e-3, "dur": (until - now) as f64 * 1e-3,
-                "args": {
-                    "tile": [t.item.m, t.item.n], "k": [t.item.k_begin, t.item.k_end], "part": part,
-                    "worker": t.worker, "cta": t.cta
-                }
+                "ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": { "sort_index": sm }
             }));
-            now = until;
+        }
+        for span in &run.spans {
+            slices(&mut events, timeline, span, pid);
+            arrows(&mut events, run, span, pid, &mut flows);
         }
     }
-    events
+    json!({
+        "displayTimeUnit": "ns",
+        "otherData": { "pipeline": timeline.pipeline, "origin": timeline.origin },
+        "traceEvents": events,
+    })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::super::{Shares, Traced};
-    use super::*;
-    use cusync_gen::graph::StageId;
-    use cusync_gen::schedule::Item;
+/// Thread 0 is special to some readers.
+fn thread(sm: u32) -> u32 {
+    sm + 1
+}
 
-    #[test]
-    fn events_follow_each_other_on_their_sm() {
-        let item = Item { stage: StageId(0), m: 1, n: 2, k_begin: 0, k_end: 8, part: Part::Whole };
-        let times = ItemTrace {
-            worker: 5,
-            cta: 0,
-            sm: 7,
-            item,
-            begin: 10_000,
-            ready: 9_000,
-            loaded: 11_000,
-            math_end: 15_000,
-            end: 16_000,
+fn ns(us: f64) -> i64 {
+    (us * 1e3).round() as i64
+}
+
+fn us(ns: i64) -> f64 {
+    ns as f64 / 1e3
+}
+
+/// A span and its phases. What is shorter than a nanosecond is not shown.
+fn slices(events: &mut Vec<Value>, timeline: &Timeline, span: &Span, pid: usize) {
+    let stage = timeline.stages.get(span.stage).map_or("?", String::as_str);
+    let mut slice = |name: String, category: &str, begin: f64, end: f64, args: Value| {
+        let (begin, end) = (ns(begin), ns(end));
+        if end > begin {
+            events.push(json!({
+                "ph": "X", "pid": pid, "tid": thread(span.sm), "cat": category, "name": name,
+                "ts": us(begin), "dur": us(end - begin), "args": args
+            }));
+        }
+    };
+    let part = span.part.as_deref().unwrap_or("whole");
+    let args = json!({ "stage": stage, "tile": [span.tile.0, span.tile.1], "k": [span.k.0, span.k.1], "part": part });
+    let name = format!("{stage} ({}, {})", span.tile.0, span.tile.1);
+    slice(name, "tile", span.begin_us, span.end_us(), args);
+    for (begin, phase) in span.steps() {
+        let (name, args) = match (phase.kind, phase.edge.and_then(|e| timeline.edges.get(e))) {
+            (Kind::Wait, Some(edge)) => (format!("wait {}", edge.name), json!({ "edge": edge.name })),
+            (Kind::Wait, None) => ("wait for partial sums".to_owned(), json!({})),
+            (kind, _) => (kind.name().to_owned(), json!({})),
         };
-        let run = Traced {
-            name: "fused",
-            shares: Shares::default(),
-            stages: Vec::new(),
-            names: vec![vec!["up".into()]],
-            items: vec![vec![times]],
+        slice(name, phase.kind.name(), begin, phase.end_us, args);
+    }
+}
+
+/// From the posts that ended a span's waits. The ends of an arrow lie inside the slices that they belong to, because that is
+/// how readers find those; an arrow that would lead back in time, for which clocks differ by enough, is left out.
+fn arrows(events: &mut Vec<Value>, run: &Run, span: &Span, pid: usize, flows: &mut u64) {
+    for (begin, phase) in span.steps() {
+        let Some(from) = phase.from.and_then(|f| run.spans.get(f)) else { continue };
+        let to = ns(phase.end_us) - 1;
+        let at = (ns(from.end_us()) - 1).min(to);
+        if to < ns(begin) || at < ns(from.begin_us) {
+            continue;
+        }
+        *flows += 1;
+        let flow = |kind: &str, sm: u32, at: i64| {
+            let (tid, ts) = (thread(sm), us(at));
+            json!({ "ph": kind, "pid": pid, "tid": tid, "ts": ts, "id": *flows, "cat": "post", "name": "post to wait" })
         };
-        let report = TraceReport {
-            pipeline: "p".into(),
-            dims: Vec::new(),
-            device: "d".into(),
-            kernel: "k".into(),
-            runs: vec![run],
-        };
-        let value = events(&report);
-        let list = value["traceEvents"].as_array().expect("a list");
-        let spans: Vec<_> = list[1..].iter().map(|e| (&e["name"], &e["ts"], &e["dur"])).collect();
-        let want = [
-            (json!("load up"), json!(0.0), json!(1.0)),
-            (json!("math up"), json!(1.0), json!(4.0)),
-            (json!("epilogue up"), json!(5.0), json!(1.0)),
-        ];
-        assert_eq!(spans, want.iter().map(|(n, t, d)| (n, t, d)).collect::<Vec<_>>(), "it never waited");
-        assert!(list[1..].iter().all(|e| e["tid"] == 7 && e["args"]["worker"] == 5));
+        events.push(flow("s", from.sm, at));
+        let mut end = flow("f", span.sm, to);
+        end["bp"] = "e".into();
+        events.push(end);
     }
 }

@@ -1,13 +1,19 @@
-//! Where the time of a fused run goes, beside that of the same kernel run stage by stage.
+//! Where the time of a run goes: timelines of real fused runs, from what their kernels noted, and of predicted ones, in one form
+//! ([`Timeline`]), with what each wait was for.
 //!
 //! Every SM runs one CTA. What its arithmetic did, from the first item's beginning on any SM to the last item's end, falls into
-//! five kinds that add up to that span ([`Shares`]). *Serial* is the same kernel (of the same tile and cluster, whole tiles
-//! only; or the decode kernel), one launch a stage, one stage after the other on one stream: the same arithmetic, kernel
-//! boundaries in place of semaphores.
+//! five kinds that add up to that span ([`Shares`]). In a real trace, *serial* is the same kernel (of the same tile and cluster,
+//! whole tiles only; or the decode kernel), one launch a stage, one stage after the other on one stream: the same arithmetic,
+//! kernel boundaries in place of semaphores.
 
 mod alone;
+mod cause;
 mod chrome;
+mod measured;
+mod page;
 mod shares;
+mod simulated;
+mod timeline;
 
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::device::Device as Profile;
@@ -15,43 +21,72 @@ use cusync_gen::schedule::Mode;
 use serde::Serialize;
 
 pub use chrome::events;
+pub use page::page;
 pub use shares::Shares;
+pub use simulated::{simulated, simulated_chain, simulated_kernels};
+pub use timeline::{Edge, Kind, Origin, Phase, Run, Span, Timeline, defect};
 
 use crate::device::Device;
-use crate::runtime::{
-    ChainWish, Error, InputSets, ItemTrace, Options, Pipeline, Result, Wishes, plan_text, trace_runs,
-};
+use crate::runtime::{ChainWish, Error, InputSets, Options, Pipeline, Result, Wishes, plan_text, trace_runs};
+use cause::Edges;
 
-/// One way of running a pipeline, traced.
+/// One way of running a pipeline, in numbers.
 #[derive(Clone, Debug, Serialize)]
 pub struct Traced {
-    /// `serial` or `fused`.
-    pub name: &'static str,
+    /// The executor.
+    pub name: String,
     /// Over all SMs.
     pub shares: Shares,
     /// By stage: its name, and the time of an average SM in its items.
     pub stages: Vec<(String, Shares)>,
-    /// Names of the stages of `items`, one list a kernel.
-    #[serde(skip)]
-    pub names: Vec<Vec<String>>,
-    /// What was noted, one list a kernel.
-    #[serde(skip)]
-    pub items: Vec<Vec<ItemTrace>>,
+    /// By edge that was waited on: its name, and microseconds that an average SM waited.
+    pub waits: Vec<(String, f64)>,
 }
 
-/// A fused run beside a serial one.
+/// Runs of a pipeline beside each other.
 #[derive(Clone, Debug, Serialize)]
 pub struct TraceReport {
     /// Pipeline.
     pub pipeline: String,
     /// Dims.
     pub dims: Vec<(String, u32)>,
-    /// GPU.
+    /// GPU, or the profile of one.
     pub device: String,
-    /// The kernel of both.
+    /// Where the times come from.
+    pub origin: Origin,
+    /// What ran synchronised.
     pub kernel: String,
-    /// Both runs.
+    /// The runs, the synchronised one last.
     pub runs: Vec<Traced>,
+    /// What the numbers are of.
+    #[serde(skip)]
+    pub timeline: Timeline,
+}
+
+impl TraceReport {
+    /// The numbers of a timeline.
+    pub fn of(timeline: Timeline) -> TraceReport {
+        let one = |run: &Run| {
+            let stages = timeline.stages.iter().enumerate();
+            let waits = run.waits_us(timeline.edges.len());
+            let names = timeline.edges.iter().map(|e| e.name.as_str()).chain(["partial sums"]);
+            Traced {
+                name: run.name.clone(),
+                shares: run.shares(None),
+                stages: stages.map(|(s, name)| (name.clone(), run.shares(Some(s)))).collect(),
+                waits: names.zip(waits).filter(|(_, us)| *us > 0.0).map(|(n, us)| (n.into(), us)).collect(),
+            }
+        };
+        TraceReport {
+            pipeline: timeline.pipeline.clone(),
+            dims: timeline.dims.clone(),
+            device: timeline.device.clone(),
+            origin: timeline.origin,
+            kernel: timeline.runs.last().map_or_else(String::new, |r| r.what.clone()),
+            runs: timeline.runs.iter().map(one).collect(),
+            timeline,
+        }
+    }
 }
 
 /// Traces a fused plan and its stages one by one, with random inputs in `sets` sets.
@@ -81,22 +116,24 @@ pub fn trace(plan: &Plan, profile: &Profile, gpu: u32, sets: usize, seed: u32) -
         let single = plan_text(&text, &stage.name, &wishes, profile, Executor::Fused)?;
         serial.push(ready(&single, &device, sets, seed.wrapping_add(1 + index as u32))?);
     }
-    let names = |pipelines: &[Pipeline]| -> Vec<Vec<String>> {
-        let of = |p: &Pipeline| p.plan().graph().stages.iter().map(|s| s.name.clone()).collect();
-        pipelines.iter().map(of).collect()
-    };
-    let run = |name: &'static str, pipelines: &mut [Pipeline]| -> Result<Traced> {
-        let items = trace_runs(pipelines)?;
-        Ok(Traced::new(name, names(pipelines), items, device.sms()))
-    };
-    let runs = vec![run("fused", &mut fused)?, run("serial", &mut serial)?];
-    Ok(TraceReport {
+    let runs = vec![
+        measured::serial(
+            plan,
+            &format!("a launch a stage; {kernel}"),
+            &trace_runs(&mut serial)?,
+            device.sms(),
+        ),
+        measured::fused(plan, &format!("one launch; {kernel}"), &trace_runs(&mut fused)?, device.sms()),
+    ];
+    Ok(TraceReport::of(Timeline {
         pipeline: graph.name.clone(),
         dims: graph.dims.clone(),
         device: device.name().into(),
-        kernel,
+        origin: Origin::Measured,
+        stages: graph.stages.iter().map(|s| s.name.clone()).collect(),
+        edges: Edges::names(graph),
         runs,
-    })
+    }))
 }
 
 fn ready(plan: &Plan, device: &Device, sets: usize, seed: u32) -> Result<Pipeline> {
@@ -104,17 +141,4 @@ fn ready(plan: &Plan, device: &Device, sets: usize, seed: u32) -> Result<Pipelin
     let mut pipeline = Pipeline::with_options(plan, device, options)?;
     InputSets::random(plan.graph(), device, sets.max(1), seed)?.bind(&mut pipeline)?;
     Ok(pipeline)
-}
-
-impl Traced {
-    fn new(name: &'static str, names: Vec<Vec<String>>, items: Vec<Vec<ItemTrace>>, sms: u32) -> Self {
-        let all: Vec<ItemTrace> = items.iter().flatten().copied().collect();
-        let stages = names.iter().zip(&items).flat_map(|(names, items)| {
-            names.iter().enumerate().map(|(stage, name)| {
-                let own: Vec<ItemTrace> = items.iter().filter(|t| t.item.stage.0 == stage).copied().collect();
-                (name.clone(), Shares::of(&own, sms))
-            })
-        });
-        Traced { name, shares: Shares::of(&all, sms), stages: stages.collect(), names, items }
-    }
 }

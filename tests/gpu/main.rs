@@ -18,4 +18,5 @@ mod helpers;
 mod mlp;
 mod replay;
 mod starved;
+mod trace_cost;
 mod tune;

@@ -47,6 +47,21 @@ pub struct Timeline {
     pub slots: u32,
 }
 
+/// A wait inside a tile of a predicted run that was not satisfied when the tile came to it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Blocked {
+    /// Index into [`Timeline::tiles`].
+    pub tile: usize,
+    /// Index into the graph's dependences.
+    pub edge: usize,
+    /// The slot of the edge's policy that had its posts last.
+    pub slot: u32,
+    /// Begin and end of the wait, microseconds from the start of the run.
+    pub begin: f64,
+    /// See `begin`.
+    pub end: f64,
+}
+
 /// A time, ordered: times are never NaN here.
 #[derive(Clone, Copy, PartialEq)]
 struct Time(f64);
@@ -73,6 +88,11 @@ pub fn predict(candidate: &Candidate) -> Prediction {
 
 /// Runs a candidate under an executor. `cpu` is predicted as `streams`: what the plan would do on the device.
 pub fn simulate(candidate: &Candidate, executor: Executor) -> Timeline {
+    observe(candidate, executor, &mut |_| {})
+}
+
+/// The same, telling of every wait that blocked. Those of a tile come in the order of time.
+pub fn observe(candidate: &Candidate, executor: Executor, blocked: &mut impl FnMut(Blocked)) -> Timeline {
     let graph = &candidate.graph;
     let serial = executor == Executor::Serial;
     let device = &candidate.device;
@@ -111,7 +131,10 @@ pub fn simulate(candidate: &Candidate, executor: Executor) -> Timeline {
                 let share = f64::from(stage.k_blocks_of(tile.m)) / f64::from(stage.k_blocks.max(1));
                 (start + cost.tile_us(stage_id, tile, share), 0.0)
             } else {
-                waits.run(tile, start, &cost, stage_id, &ready, device)
+                let index = timeline.tiles.len();
+                let mut note =
+                    |edge, slot, begin, end| blocked(Blocked { tile: index, edge, slot, begin, end });
+                waits.run((stage_id, tile), start, &cost, &ready, device, &mut note)
             };
             for (edge, dependence) in graph.dependences.iter().enumerate() {
                 if dependence.producer == stage_id {
@@ -181,16 +204,17 @@ impl Waits {
         Waits { per_tile, grid_n: cols, by, k_blocks, most: consumer.k_blocks.max(1) }
     }
 
-    /// End of a tile that starts at `start`, and the time it spends waiting. While it waits for its first slots, the ring
+    /// End of a tile that starts at `start`, and the time it spends waiting; `note` is told edge, slot, begin and end of each
+    /// wait. While it waits for its first slots, the ring
     /// fills with the operand that nobody produces.
     fn run(
         &self,
-        tile: Tile,
+        (stage, tile): (StageId, Tile),
         start: f64,
         cost: &TileCost,
-        stage: StageId,
         ready: &[Vec<f64>],
         device: &Device,
+        note: &mut impl FnMut(usize, u32, f64, f64),
     ) -> (f64, f64) {
         let m = if self.by.0 { tile.m } else { 0 };
         let row = m * self.grid_n + if self.by.1 { tile.n } else { 0 };
@@ -202,9 +226,11 @@ impl Waits {
             now += f64::from(k - k_done) * per_k;
             now += device.wait_us;
             k_done = *k;
-            let posted =
-                slots.iter().map(|s| ready[*edge][*s as usize]).fold(0.0, f64::max) + device.handoff_us;
+            let at = |s: u32| ready[*edge][s as usize];
+            let posted = slots.iter().map(|s| at(*s)).fold(0.0, f64::max) + device.handoff_us;
             if posted > now {
+                let last = slots.iter().copied().max_by(|a, b| at(*a).total_cmp(&at(*b)));
+                note(*edge, last.unwrap_or(0), now, posted);
                 waited += posted - now;
                 let ahead = (posted - now).min(cost.prefetch_us);
                 now = posted - if *k == 0 { ahead } else { 0.0 };

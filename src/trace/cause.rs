@@ -1,0 +1,161 @@
+//! Which producers' tiles a span waited for, and whose post came last: worked out from the plan, because kernels note only
+//! that they waited.
+
+use std::collections::HashMap;
+
+use cusync_gen::check::{Candidate, Plan};
+use cusync_gen::graph::{Dependence, Graph, OperandKind};
+use cusync_gen::policy::{SlotMap, Tile, WaitAt, wait_box};
+
+use super::timeline::{Edge, Span};
+
+/// The edges of a pipeline with their policies.
+pub(super) struct Edges<'a> {
+    graph: &'a Graph,
+    list: Vec<(Dependence, SlotMap, WaitAt)>,
+}
+
+/// A post: when it was made, and by which span.
+pub(super) type Post = (f64, usize);
+
+/// The last post to each slot, by edge.
+pub(super) type Posts = Vec<Vec<Option<Post>>>;
+
+/// A wait of a span: before k-block `k` (one past the last: in the epilogue), on slots of an edge.
+#[derive(Clone, Debug)]
+struct Need {
+    k: u32,
+    edge: usize,
+    slots: Vec<u32>,
+}
+
+impl<'a> Edges<'a> {
+    pub(super) fn of_plan(plan: &'a Plan) -> Self {
+        let edges = plan.edges().iter().map(|e| (e.dependence().clone(), e.slots().clone(), e.wait_at()));
+        Edges { graph: plan.graph(), list: edges.collect() }
+    }
+
+    pub(super) fn of_candidate(candidate: &'a Candidate) -> Self {
+        let maps = candidate.slot_maps().into_iter().zip(&candidate.edges);
+        let edges = candidate.graph.dependences.iter().cloned().zip(maps);
+        let list = edges.map(|(d, (map, choice))| (d, map, choice.wait_at)).collect();
+        Edges { graph: &candidate.graph, list }
+    }
+
+    /// The edges as a timeline names them.
+    pub(super) fn names(graph: &Graph) -> Vec<Edge> {
+        let one = |d: &Dependence| {
+            let consumer = &graph.stages[d.consumer.0];
+            let tensor = &graph.tensors[consumer.operands[d.operand].tensor.0].name;
+            let producer = &graph.stages[d.producer.0].name;
+            Edge {
+                name: format!("{producer} -> {} ({tensor})", consumer.name),
+                producer: d.producer.0,
+                consumer: d.consumer.0,
+            }
+        };
+        graph.dependences.iter().map(one).collect()
+    }
+
+    /// Who posted last to each slot. `finishes` says which spans complete a tile, or their part of one.
+    pub(super) fn posts(&self, spans: &[Span], finishes: impl Fn(usize) -> bool) -> Posts {
+        let mut posts: Posts =
+            self.list.iter().map(|(_, map, _)| vec![None; map.slot_count as usize]).collect();
+        for (index, span) in spans.iter().enumerate().filter(|(index, _)| finishes(*index)) {
+            for ((dependence, map, _), posts) in self.list.iter().zip(&mut posts) {
+                let grid = self.graph.stages[dependence.producer.0].grid;
+                // A cluster's edge may stick out of the grid.
+                if dependence.producer.0 != span.stage || span.tile.0 >= grid.0 || span.tile.1 >= grid.1 {
+                    continue;
+                }
+                let (m, n) = span.tile;
+                let Some(last) = posts.get_mut(map.slot_of(Tile { m, n }) as usize) else { continue };
+                let end = span.end_us();
+                if last.is_none_or(|(other, _)| end > other) {
+                    *last = Some((end, index));
+                }
+            }
+        }
+        posts
+    }
+
+    /// Whether waits differ between rows, and between columns, of a stage's tiles.
+    fn differ(&self, stage: usize) -> (bool, bool) {
+        let own = self.list.iter().filter(|(d, ..)| d.consumer.0 == stage);
+        let footprints = own.map(|(d, ..)| &self.graph.stages[stage].operands[d.operand].footprint);
+        footprints.fold((false, false), |by, f| {
+            (by.0 || f.rows.m != 0 || f.cols.m != 0, by.1 || f.rows.n != 0 || f.cols.n != 0)
+        })
+    }
+
+    fn needs(&self, stage: usize, tile: Tile, ks: (u32, u32)) -> Vec<Need> {
+        let consumer = &self.graph.stages[stage];
+        let mut needs = Vec::new();
+        let own = self.list.iter().enumerate().filter(|(_, (d, ..))| d.consumer.0 == stage);
+        for (edge, (dependence, map, at)) in own {
+            let kind = consumer.operands[dependence.operand].kind;
+            let once = matches!(kind, OperandKind::Bias | OperandKind::Residual);
+            let last = if once || *at == WaitAt::Start { ks.0 + 1 } else { ks.1 };
+            for k in ks.0..last {
+                let tiles = wait_box(self.graph, dependence, map, *at, tile, k, &(ks.0..ks.1));
+                if !tiles.is_empty() {
+                    let k = if once { ks.1 } else { k };
+                    needs.push(Need { k, edge, slots: map.covering(&tiles) });
+                }
+            }
+        }
+        needs
+    }
+}
+
+/// What held a span up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Latest {
+    pub(super) edge: usize,
+    /// The k-block that could not be loaded.
+    pub(super) k: u32,
+    /// The span that posted last.
+    pub(super) from: usize,
+}
+
+/// Answers for the spans of one run.
+pub(super) struct Causes<'a> {
+    edges: &'a Edges<'a>,
+    posts: Posts,
+    /// Needs by stage, rows and columns as far as they matter, and k-range.
+    known: HashMap<(usize, u32, u32, (u32, u32)), Vec<Need>>,
+    differ: Vec<(bool, bool)>,
+}
+
+impl<'a> Causes<'a> {
+    pub(super) fn new(edges: &'a Edges<'a>, posts: Posts) -> Self {
+        let differ = (0..edges.graph.stages.len()).map(|stage| edges.differ(stage)).collect();
+        Causes { edges, posts, known: HashMap::new(), differ }
+    }
+
+    /// The post of a slot, as a wait on it saw it.
+    pub(super) fn post(&self, edge: usize, slot: u32) -> Option<Post> {
+        *self.posts.get(edge)?.get(slot as usize)?
+    }
+
+    /// The need of a span that `late` says is the latest: it is told the k-block and when the need's last post was made.
+    pub(super) fn latest(&mut self, span: &Span, late: impl Fn(u32, f64) -> Option<f64>) -> Option<Latest> {
+        let (m, n) = span.tile;
+        let by = *self.differ.get(span.stage)?;
+        let key = (span.stage, if by.0 { m } else { 0 }, if by.1 { n } else { 0 }, span.k);
+        let (edges, posts) = (self.edges, &self.posts);
+        let needs = self.known.entry(key).or_insert_with(|| edges.needs(span.stage, Tile { m, n }, span.k));
+        let mut found: Option<(f64, Latest)> = None;
+        for need in needs {
+            let of_slot = |slot: &u32| *posts.get(need.edge)?.get(*slot as usize)?;
+            let Some(post) = need.slots.iter().filter_map(of_slot).max_by(|a, b| a.0.total_cmp(&b.0)) else {
+                continue;
+            };
+            let Some(at) = late(need.k, post.0) else { continue };
+            if found.is_none_or(|(other, ..)| at > other) {
+                found = Some((at, Latest { edge: need.edge, k: need.k, from: post.1 }));
+            }
+        }
+        found.map(|(_, latest)| latest)
+    }
+}

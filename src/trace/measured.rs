@@ -1,0 +1,179 @@
+//! Timelines of what kernels noted.
+
+use std::collections::BTreeMap;
+
+use cusync_gen::check::Plan;
+use cusync_gen::graph::OperandKind;
+use cusync_gen::schedule::Part;
+
+use super::cause::{Causes, Edges};
+use super::simulated::part_name;
+use super::timeline::{Kind, Phase, Run, Span};
+use crate::runtime::ItemTrace;
+
+/// Spans of a run from the notes of its kernels, `stage_of` being the pipeline's stage of a kernel's own. Times count from the
+/// earliest begin.
+pub(super) fn spans(
+    notes: &[Vec<ItemTrace>],
+    cluster: (u32, u32),
+    stage_of: impl Fn(usize, usize) -> usize,
+) -> (Vec<Span>, Vec<Part>) {
+    let start = notes.iter().flatten().map(|t| t.begin).min().unwrap_or(0);
+    let us = |ns: u64| ns.saturating_sub(start) as f64 * 1e-3;
+    let mut by_sm: BTreeMap<u32, Vec<(usize, &ItemTrace)>> = BTreeMap::new();
+    for (kernel, list) in notes.iter().enumerate() {
+        list.iter().for_each(|t| by_sm.entry(t.sm).or_default().push((kernel, t)));
+    }
+    let (mut spans, mut parts) = (Vec::new(), Vec::new());
+    for list in by_sm.values_mut() {
+        list.sort_by_key(|(_, t)| (t.begin, t.end));
+        // A time that precedes the one before it cost nothing: the load warp runs ahead of the arithmetic. It also notes
+        // that an item is ready when the last of its waits is satisfied, which may be long after the first loads.
+        let mut now = start;
+        for (kernel, t) in list {
+            now = now.max(t.begin);
+            let begin_us = us(now);
+            let ends = [t.ready.min(t.loaded), t.loaded, t.math_end, t.end];
+            let mut phases = Vec::new();
+            for (kind, end) in Kind::ALL.into_iter().zip(ends) {
+                if end > now {
+                    now = end;
+                    phases.push(Phase::plain(kind, us(now)));
+                }
+            }
+            if phases.is_empty() {
+                phases.push(Phase::plain(Kind::Epilogue, begin_us));
+            }
+            spans.push(Span {
+                stage: stage_of(*kernel, t.item.stage.0),
+                tile: (
+                    t.item.m * cluster.0 + t.cta % cluster.0.max(1),
+                    t.item.n * cluster.1 + t.cta / cluster.0.max(1),
+                ),
+                k: (t.item.k_begin, t.item.k_end),
+                part: part_name(t.item.part),
+                sm: t.sm,
+                begin_us,
+                phases,
+            });
+            parts.push(t.item.part);
+        }
+    }
+    (spans, parts)
+}
+
+/// A run of the stages' own kernels, one after the other.
+pub(super) fn serial(plan: &Plan, what: &str, notes: &[Vec<ItemTrace>], sms: u32) -> Run {
+    let cluster = plan.schedule().map_or((1, 1), |s| s.cluster);
+    let (mut spans, _) = spans(notes, cluster, |kernel, _| kernel);
+    // Nothing waits for a stage: what passed is the way of the first loads.
+    let first = spans.iter_mut().filter_map(|s| s.phases.first_mut());
+    first.filter(|p| p.kind == Kind::Wait).for_each(|p| p.kind = Kind::Load);
+    Run { name: "serial".into(), what: what.into(), sms, spans }
+}
+
+/// A fused run, every wait with its cause: of those that the first k-block waits for, the edge whose post came last.
+pub(super) fn fused(plan: &Plan, what: &str, notes: &[Vec<ItemTrace>], sms: u32) -> Run {
+    let cluster = plan.schedule().map_or((1, 1), |s| s.cluster);
+    let (mut spans, parts) = spans(notes, cluster, |_, stage| stage);
+    let waiting: Vec<usize> = (0..spans.len()).filter(|i| spans[*i].phases[0].kind == Kind::Wait).collect();
+    let mut found = Vec::new();
+    if plan.decode().is_some() {
+        // Tiles of a decode plan are shares of columns; every worker needs some of all shares.
+        let last: Vec<Option<(f64, usize)>> = (0..plan.graph().stages.len())
+            .map(|stage| {
+                let own = spans.iter().enumerate().filter(|(_, s)| s.stage == stage);
+                own.map(|(i, s)| (s.end_us(), i)).max_by(|a, b| a.0.total_cmp(&b.0))
+            })
+            .collect();
+        for &index in &waiting {
+            let stage = spans[index].stage;
+            let edges = plan.graph().dependences.iter().enumerate();
+            let mut own = edges.filter(|(_, d)| {
+                let operand = &plan.graph().stages[d.consumer.0].operands[d.operand];
+                d.consumer.0 == stage && operand.kind == OperandKind::A
+            });
+            let edge = own.next().map(|(edge, d)| (edge, d.producer.0));
+            let from = edge.and_then(|(_, producer)| last[producer]).map(|(_, from)| from);
+            found.push((edge.map(|(edge, _)| edge), from));
+        }
+    } else {
+        let edges = Edges::of_plan(plan);
+        let posts = edges.posts(&spans, |index| parts[index].finishes());
+        let mut causes = Causes::new(&edges, posts);
+        for &index in &waiting {
+            let first = spans[index].k.0;
+            let latest = causes.latest(&spans[index], |k, posted| (k == first).then_some(posted));
+            found.push((latest.map(|l| l.edge), latest.map(|l| l.from)));
+        }
+    }
+    for (index, (edge, from)) in waiting.into_iter().zip(found) {
+        let phase = &mut spans[index].phases[0];
+        (phase.edge, phase.from) = (edge, from);
+        if edge.is_none() {
+            // It waits for no stage: what passed is the way of its first loads.
+            phase.kind = Kind::Load;
+        }
+    }
+    Run { name: "fused".into(), what: what.into(), sms, spans }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shares::Shares;
+    use super::*;
+    use cusync_gen::graph::StageId;
+    use cusync_gen::schedule::Item;
+
+    fn note(sm: u32, times: [u64; 5]) -> ItemTrace {
+        let item = Item { stage: StageId(0), m: 0, n: 0, k_begin: 0, k_end: 1, part: Part::Whole };
+        let [begin, ready, loaded, math_end, end] = times.map(|us| us * 1000);
+        ItemTrace { worker: sm, cta: 0, sm, item, begin, ready, loaded, math_end, end }
+    }
+
+    fn shares(notes: &[ItemTrace], sms: u32) -> Shares {
+        Shares::of(spans(&[notes.to_vec()], (1, 1), |_, s| s).0.iter(), sms)
+    }
+
+    #[test]
+    fn waits_of_later_k_blocks_count_as_arithmetic() {
+        let shares = shares(&[note(0, [0, 7, 3, 10, 11])], 1);
+        assert_eq!((shares.wait_us, shares.load_us, shares.math_us), (3.0, 0.0, 7.0));
+    }
+
+    #[test]
+    fn the_kinds_add_up_to_the_span() {
+        // SM 0 is busy throughout; SM 1 begins late, ends early and waits; two more do nothing.
+        let notes = [
+            note(0, [100, 101, 103, 110, 112]),
+            // Ready and loaded while the item before was in its epilogue.
+            note(0, [112, 105, 106, 118, 120]),
+            note(1, [104, 108, 109, 113, 114]),
+        ];
+        let shares = shares(&notes, 4);
+        assert_eq!(shares.span_us, 20.0);
+        assert_eq!(shares.wait_us, (1.0 + 4.0) / 4.0);
+        assert_eq!(shares.load_us, (2.0 + 1.0) / 4.0);
+        assert_eq!(shares.math_us, (7.0 + 6.0 + 4.0) / 4.0);
+        assert_eq!(shares.epilogue_us, (2.0 + 2.0 + 1.0) / 4.0);
+        let sum = shares.math_us + shares.epilogue_us + shares.load_us + shares.wait_us + shares.idle_us;
+        assert!((sum - shares.span_us).abs() < 1e-9);
+    }
+
+    #[test]
+    fn spans_of_an_sm_follow_each_other() {
+        let notes =
+            [note(3, [10, 12, 13, 20, 22]), note(3, [21, 21, 21, 30, 31]), note(3, [40, 40, 40, 40, 40])];
+        let (spans, _) = spans(&[notes.to_vec()], (1, 1), |_, s| s);
+        let begins: Vec<_> = spans.iter().map(|s| (s.begin_us, s.end_us())).collect();
+        assert_eq!(begins, [(0.0, 12.0), (12.0, 21.0), (30.0, 30.0)]);
+    }
+
+    #[test]
+    fn a_cta_of_a_cluster_has_its_own_tile() {
+        let mut second = note(1, [0, 1, 2, 3, 4]);
+        (second.item.m, second.item.n, second.cta) = (2, 5, 1);
+        let tile = |cluster| spans(&[vec![second]], cluster, |_, s| s).0[0].tile;
+        assert_eq!((tile((2, 1)), tile((1, 2))), ((5, 5), (2, 11)));
+    }
+}

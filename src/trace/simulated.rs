@@ -1,0 +1,204 @@
+//! Timelines of the model.
+
+use cusync_gen::check::{Candidate, Executor};
+use cusync_gen::schedule::{Breakdown, Part, Schedule};
+use cusync_gen::simulate::{Blocked, TileCost, observe};
+
+use super::cause::{Causes, Edges};
+use super::timeline::{Kind, Origin, Phase, Run, Span, Timeline};
+use crate::runtime::executor_name;
+
+/// A timeline without runs yet.
+pub fn simulated(candidate: &Candidate) -> Timeline {
+    let graph = &candidate.graph;
+    Timeline {
+        pipeline: graph.name.clone(),
+        dims: graph.dims.clone(),
+        device: candidate.device.name.into(),
+        origin: Origin::Simulated,
+        stages: graph.stages.iter().map(|s| s.name.clone()).collect(),
+        edges: Edges::names(graph),
+        runs: Vec::new(),
+    }
+}
+
+/// What the model expects of kernels that are launched stage by stage.
+pub fn simulated_kernels(candidate: &Candidate, executor: Executor) -> Run {
+    let graph = &candidate.graph;
+    let edges = Edges::of_candidate(candidate);
+    let mut blocked: Vec<Blocked> = Vec::new();
+    let timeline = observe(candidate, executor, &mut |b| blocked.push(b));
+    let mut blocked = blocked.into_iter().peekable();
+    let per_sm = candidate.ctas_per_sm.iter().copied().max().unwrap_or(1).max(1);
+    let fixed: Vec<f64> = graph
+        .stages
+        .iter()
+        .zip(&candidate.orders)
+        .map(|(stage, order)| TileCost::of(graph, stage, order, &candidate.device, per_sm).fixed_us)
+        .collect();
+    // Waits refer to spans, which are known when all have been made.
+    let mut waits = Vec::new();
+    let mut spans = Vec::with_capacity(timeline.tiles.len());
+    for (index, run) in timeline.tiles.iter().enumerate() {
+        let mut phases: Vec<Phase> = Vec::new();
+        let mut now = run.start;
+        while let Some(b) = blocked.next_if(|b| b.tile == index) {
+            if b.begin > now {
+                phases.push(Phase::plain(Kind::Math, b.begin));
+            }
+            // Two edges may block in a row; a later one then begins where the one before ended.
+            if b.end > now {
+                waits.push((index, phases.len(), b.slot));
+                phases.push(Phase { kind: Kind::Wait, end_us: b.end, edge: Some(b.edge), from: None });
+                now = b.end;
+            }
+        }
+        let epilogue = (run.end - fixed[run.stage.0]).max(now);
+        if epilogue > now {
+            phases.push(Phase::plain(Kind::Math, epilogue));
+        }
+        phases.push(Phase::plain(Kind::Epilogue, run.end.max(epilogue)));
+        let stage = &graph.stages[run.stage.0];
+        spans.push(Span {
+            stage: run.stage.0,
+            tile: (run.tile.m, run.tile.n),
+            k: (0, stage.k_blocks),
+            part: None,
+            sm: run.sm,
+            begin_us: run.start,
+            phases,
+        });
+    }
+    let causes = Causes::new(&edges, edges.posts(&spans, |_| true));
+    for (span, phase, slot) in waits {
+        let phase = &mut spans[span].phases[phase];
+        phase.from = phase.edge.and_then(|edge| causes.post(edge, slot)).map(|(_, from)| from);
+    }
+    let tiles: Vec<String> =
+        graph.stages.iter().map(|s| format!("{} {} x {}", s.name, s.mma_tile.0, s.mma_tile.1)).collect();
+    let what = format!("a kernel a stage; tiles: {}", tiles.join(", "));
+    Run { name: executor_name(executor).into(), what, sms: timeline.slots, spans }
+}
+
+/// What the model expects of a chain kernel; `breakdown` is of `schedule`, which is the candidate's.
+pub fn simulated_chain(candidate: &Candidate, schedule: &Schedule, breakdown: &Breakdown) -> Run {
+    let graph = &candidate.graph;
+    let edges = Edges::of_candidate(candidate);
+    let fill_us = candidate.device.cost_model().fill_us;
+    let (rows, cols) = schedule.cluster;
+    let mut spans = Vec::new();
+    let mut parts = Vec::new();
+    for (worker, list) in schedule.lists.iter().enumerate() {
+        for &index in list {
+            let (item, time) = (&schedule.sequence[index as usize], &breakdown.items[index as usize]);
+            let load_us = fill_us.min(time.fixed_us);
+            let lengths = Lengths {
+                wait_us: time.wait_us.max(0.0),
+                load_us,
+                math_us: time.math_us,
+                epilogue_us: time.fixed_us - load_us + time.split_us,
+            };
+            let (phases, _) = lengths.from(time.begin_us, None);
+            for rank in 0..rows * cols {
+                spans.push(Span {
+                    stage: item.stage.0,
+                    tile: (item.m * rows + rank % rows, item.n * cols + rank / rows),
+                    k: (item.k_begin, item.k_end),
+                    part: part_name(item.part),
+                    sm: worker as u32 * rows * cols + rank,
+                    begin_us: time.begin_us,
+                    phases: phases.clone(),
+                });
+                parts.push((item.part, lengths));
+            }
+        }
+    }
+    let posts = edges.posts(&spans, |index| parts[index].0.finishes());
+    let mut causes = Causes::new(&edges, posts);
+    for index in 0..spans.len() {
+        let (span, lengths) = (&spans[index], parts[index].1);
+        if lengths.wait_us <= 0.0 {
+            continue;
+        }
+        // A k-block holds its span up the more, the later it is there and the more k-blocks come after it.
+        let (begin, first) = (span.begin_us, span.k.0);
+        let k_us = lengths.math_us / f64::from((span.k.1 - span.k.0).max(1));
+        let done_us = |k: u32| f64::from(k - first) * k_us;
+        let latest = causes.latest(span, |k, posted| (posted > begin).then_some(posted - done_us(k)));
+        // What no edge explains is for partial sums, which are wanted when the span's own are there.
+        let before = match latest {
+            Some(latest) if latest.k == first => None,
+            Some(latest) => Some(done_us(latest.k)),
+            None => Some(lengths.math_us),
+        };
+        let (mut phases, place) = lengths.from(begin, before);
+        let from = match latest {
+            Some(latest) => Some(latest.from),
+            None => last_sums(&spans, index, phases[place].end_us),
+        };
+        (phases[place].edge, phases[place].from) = (latest.map(|l| l.edge), from);
+        spans[index].phases = phases;
+    }
+    let tile = graph.stages.first().map_or((0, 0, 0), |s| s.mma_tile);
+    let what = format!("one chain kernel; {} x {} tiles, clusters of {rows} x {cols}", tile.0, tile.1);
+    let sms = candidate.device.sms.max(schedule.lists.len() as u32 * rows * cols);
+    Run { name: executor_name(Executor::Fused).into(), what, sms, spans }
+}
+
+/// How long an item takes over what, microseconds.
+#[derive(Clone, Copy)]
+struct Lengths {
+    wait_us: f64,
+    load_us: f64,
+    math_us: f64,
+    epilogue_us: f64,
+}
+
+impl Lengths {
+    /// The phases of a span that begins at `begin_us`, and which of them is the wait: the first, or the one after `before` of
+    /// the arithmetic. A phase that takes no time is left out, but for an only one.
+    fn from(&self, begin_us: f64, before: Option<f64>) -> (Vec<Phase>, usize) {
+        let Lengths { wait_us, load_us, math_us, epilogue_us } = *self;
+        let (wait, end) = ((Kind::Wait, wait_us), (Kind::Epilogue, epilogue_us));
+        let order = match before {
+            None => [wait, (Kind::Load, load_us), (Kind::Math, math_us), (Kind::Math, 0.0), end],
+            Some(part) => {
+                [(Kind::Load, load_us), (Kind::Math, part), wait, (Kind::Math, math_us - part), end]
+            }
+        };
+        let (mut now, mut place) = (begin_us, 0);
+        let mut phases = Vec::with_capacity(order.len());
+        for (kind, length) in order.into_iter().filter(|(_, length)| *length > 0.0) {
+            now += length;
+            if kind == Kind::Wait {
+                place = phases.len();
+            }
+            phases.push(Phase::plain(kind, now));
+        }
+        if phases.is_empty() {
+            phases.push(Phase::plain(Kind::Epilogue, now));
+        }
+        (phases, place)
+    }
+}
+
+/// The other part of a span's tile that ended last before `end_us`.
+fn last_sums(spans: &[Span], index: usize, end_us: f64) -> Option<usize> {
+    let span = &spans[index];
+    let others = spans.iter().enumerate().filter(|(other, s)| {
+        let same = *other != index && s.stage == span.stage && s.tile == span.tile;
+        same && s.part.is_some() && s.end_us() <= end_us
+    });
+    let last = others.max_by(|a, b| a.1.end_us().total_cmp(&b.1.end_us()));
+    last.map(|(other, _)| other)
+}
+
+/// What becomes of a part's sums, in words; `None` for a whole tile.
+pub(super) fn part_name(part: Part) -> Option<String> {
+    match part {
+        Part::Whole => None,
+        Part::Contribute { .. } => Some("contributes".into()),
+        Part::Finish { slabs, .. } => Some(format!("finishes, with the sums of {slabs} others")),
+        Part::Share { parts, part, .. } => Some(format!("part {} of {parts} that share it", part + 1)),
+    }
+}
