@@ -118,12 +118,14 @@ pub(super) struct Latest {
     pub(super) from: usize,
 }
 
+/// Spans that wait alike: of one stage, row and column as far as they matter, and k-range.
+type Class = (usize, u32, u32, (u32, u32));
+
 /// Answers for the spans of one run.
 pub(super) struct Causes<'a> {
     edges: &'a Edges<'a>,
     posts: Posts,
-    /// Needs by stage, rows and columns as far as they matter, and k-range.
-    known: HashMap<(usize, u32, u32, (u32, u32)), Vec<Need>>,
+    known: HashMap<Class, Vec<Need>>,
     differ: Vec<(bool, bool)>,
 }
 

@@ -14,7 +14,7 @@ pub fn simulated(candidate: &Candidate) -> Timeline {
     Timeline {
         pipeline: graph.name.clone(),
         dims: graph.dims.clone(),
-        device: candidate.device.name.into(),
+        device: candidate.device.name.clone(),
         origin: Origin::Simulated,
         stages: graph.stages.iter().map(|s| s.name.clone()).collect(),
         edges: Edges::names(graph),
