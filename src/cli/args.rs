@@ -14,8 +14,8 @@ use cusync_gen::graph::Element;
 use super::calibrate::CalibrateRequest;
 use super::fault::{Fault, nearest};
 use super::request::{
-    Command, DagRequest, MlpRequest, Output, Request, RunRequest, SimulateRequest, Suite, Target, TraceRequest,
-    TunedRequest,
+    Command, DagRequest, MlpRequest, Output, Request, RunRequest, SimulateRequest, Suite, Target,
+    TraceRequest, TunedRequest,
 };
 use super::schedule::ScheduleRequest;
 use super::source::Source;
