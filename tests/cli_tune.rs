@@ -142,3 +142,48 @@ fn what_cannot_be_read_is_told_and_left_alone() {
     assert_eq!(std::fs::read_to_string(&newer).expect("readable"), later);
     assert_eq!(std::fs::read_to_string(&good).expect("readable"), before);
 }
+
+#[test]
+fn explain_prices_every_decision_by_the_whole_chain() {
+    let value = json(&cusync(&["explain", "gpt3_mlp", "--dim", "M=512", "--executor", "serial", "--json"]));
+    let choices = value["choices"].as_array().expect("a list");
+    assert_eq!((&choices[0]["subject"], &choices[0]["decision"]), (&"executor".into(), &"serial".into()));
+    let names: Vec<&str> =
+        choices[0]["alternatives"].as_array().into_iter().flatten().filter_map(|a| a[0].as_str()).collect();
+    for executor in ["streams", "programmatic", "fused"] {
+        assert!(names.contains(&executor), "{names:?}");
+    }
+    let own = value["predicted"]["synchronised_us"].as_f64().expect("it is predicted");
+    for kind in ["tile of ", "order of "] {
+        let of_kind = choices.iter().filter(|c| c["subject"].as_str().is_some_and(|s| s.starts_with(kind)));
+        for choice in of_kind {
+            let times: Vec<f64> = choice["alternatives"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|a| a[1].as_f64())
+                .collect();
+            assert!(times.len() >= 3 && times.windows(2).all(|w| w[0] <= w[1]), "{choice}");
+            // The search does not leave much behind.
+            assert!(times[0] > own * 0.95, "{choice}: {own} us as chosen");
+        }
+    }
+    let page = cusync(&["explain", "gpt3_mlp", "--executor", "fused"]);
+    let page = String::from_utf8_lossy(&page.stdout);
+    assert!(page.contains("executor: fused: ") && page.contains(" %)"), "{page}");
+    assert!(page.contains("drawn from a counter, whole tiles only"), "{page}");
+}
+
+#[test]
+fn calibrate_needs_a_gpu_and_says_so() {
+    if cusync::device::Device::open(0).is_ok() {
+        println!("skipped: there is a GPU, and it would be measured");
+        return;
+    }
+    let file = folder("calibrates").join("here.ron");
+    let output = cusync(&["calibrate", "-o", &text(&file), "--json"]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("no NVIDIA driver") || told.contains("GPU"), "{told}");
+    assert!(told.contains("help: `cusync doctor`") && output.stdout.is_empty() && !file.exists(), "{told}");
+}

@@ -10,6 +10,7 @@ use super::point::Point;
 use super::record::MlpReport;
 use super::{Error, Result};
 use crate::device::Device;
+use crate::tune::Cache;
 
 /// The sizes of an MLP that are compared, tokens in flight.
 pub const SIZES: [u32; 16] = [1, 8, 16, 32, 64, 128, 256, 512, 768, 1024, 1280, 1536, 1792, 2048, 3072, 4096];
@@ -39,6 +40,8 @@ pub struct MlpArgs {
     pub tune: bool,
     /// Weight sets in rotation.
     pub sets: usize,
+    /// Tuned plans: where it has one for a size, that is measured too.
+    pub tuned: Cache,
 }
 
 impl Default for MlpArgs {
@@ -55,6 +58,7 @@ impl Default for MlpArgs {
             all_eager: false,
             tune: false,
             sets: 4,
+            tuned: Cache::default(),
         }
     }
 }
@@ -89,6 +93,7 @@ pub fn bench_mlp(args: &MlpArgs, progress: &mut dyn FnMut(Progress<'_>)) -> Resu
         device: device.name().into(),
         ceilings,
         records: Vec::new(),
+        tuned: Vec::new(),
         skipped: Vec::new(),
         wrong: Vec::new(),
         fault: None,

@@ -17,6 +17,7 @@ use super::{Error, Result, Summary, tune};
 use crate::device::{CublasLt, Device, GemmArgs, StreamK};
 use crate::runtime::verify::{self, Accuracy, Reference};
 use crate::runtime::{Edges, InputSets, Options, Pipeline, Wishes, executor_name, plan_text, shipped};
+use crate::tune::Origin;
 
 /// The variant that others are compared with.
 const BASELINE: &str = "serial graph";
@@ -84,13 +85,32 @@ impl<'a> Point<'a> {
         Point { args, device, profile, ceilings, name, m }
     }
 
-    /// A plan of this size.
-    pub(super) fn plan(&self, executor: Executor, wishes: Wishes) -> Result<Plan> {
+    /// The spec, and wishes with its size and element type.
+    fn spec(&self, wishes: Wishes) -> Result<(&'static str, Wishes)> {
         let source = shipped(self.name)
             .ok_or_else(|| Error::Argument(format!("{} is not a pipeline that ships", self.name)))?;
         let dims = vec![("M".into(), u64::from(self.m))];
-        let wishes = Wishes { dims, element: Some(self.args.element), ..wishes };
+        Ok((source, Wishes { dims, element: Some(self.args.element), ..wishes }))
+    }
+
+    /// A plan of this size.
+    pub(super) fn plan(&self, executor: Executor, wishes: Wishes) -> Result<Plan> {
+        let (source, wishes) = self.spec(wishes)?;
         Ok(plan_text(source, self.name, &wishes, self.profile, executor)?)
+    }
+
+    /// The tuned plan of this size with runs joined in a way; `None` where none was kept, or what was kept is refused.
+    pub(super) fn kept(&self, edges: Edges) -> Result<Option<(Plan, Origin)>> {
+        let (source, wishes) = self.spec(Wishes::default())?;
+        let (options, tuned) = (Options { edges, ..Options::default() }, &self.args.tuned);
+        let found = crate::tune::plan(source, self.name, &wishes, self.device, None, &options, tuned);
+        let found = found.map_err(|e| Error::Plan(e.to_string()))?;
+        Ok(matches!(found.origin, Origin::Tuned { .. }).then_some((found.plan, found.origin)))
+    }
+
+    /// This size in words.
+    pub(super) fn label(&self, variant: &str) -> String {
+        format!("{} M = {} {variant}", self.name, self.m)
     }
 
     /// Measures every variant. What cannot be run, and what is wrong, goes to the report.
@@ -113,6 +133,7 @@ impl<'a> Point<'a> {
             super::fused::add(self, &mut field, report)?;
             super::fused::add_decode(self, &mut field, report)?;
         }
+        tune::add_kept(self, &mut field, report)?;
         let mut streamk: Box<MakeGemm> = Box::new(|device, args| Ok(Box::new(StreamK::new(device, args)?)));
         let mut cublaslt = cublaslt();
         for (name, make) in [("stream-k graph", &mut streamk), ("cublaslt graph", &mut cublaslt)] {
@@ -124,7 +145,7 @@ impl<'a> Point<'a> {
 
     /// Turns the failure of one variant into a line of the report. Faults of the GPU stay faults: nothing runs after them.
     pub(super) fn note(&self, variant: &str, outcome: Result<()>, report: &mut MlpReport) -> Result<()> {
-        let line = |e: &Error| format!("{} M = {} {variant}: {e}", self.name, self.m);
+        let line = |e: &Error| format!("{}: {e}", self.label(variant));
         match outcome {
             Ok(()) => {}
             Err(e @ Error::Wrong { .. }) => report.wrong.push(line(&e)),

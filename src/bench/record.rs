@@ -138,6 +138,9 @@ pub struct MlpReport {
     pub ceilings: Ceilings,
     /// One record a variant, size and regime.
     pub records: Vec<Record>,
+    /// Where the plans of tuned variants come from, one line each.
+    #[serde(default)]
+    pub tuned: Vec<String>,
     /// What was not measured, and why.
     pub skipped: Vec<String>,
     /// Variants whose results were wrong: their times are not among the records.
@@ -154,6 +157,7 @@ impl MlpReport {
         let newer: std::collections::HashSet<_> = other.records.iter().map(key).collect();
         self.records.retain(|r| !newer.contains(&key(r)));
         self.records.extend(other.records);
+        self.tuned.extend(other.tuned);
         self.skipped.extend(other.skipped);
         self.wrong.extend(other.wrong);
         self.fault = self.fault.take().or(other.fault);

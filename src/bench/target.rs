@@ -219,6 +219,7 @@ pub(super) mod tests {
             device: "H200".into(),
             ceilings: Ceilings { rested: ceiling, sustained: ceiling },
             records,
+            tuned: Vec::new(),
             skipped: Vec::new(),
             wrong: Vec::new(),
             fault: None,

@@ -4,11 +4,12 @@ use cusync_gen::check::{Executor, Plan};
 use cusync_gen::device::KERNELS;
 
 use super::measure::quick;
-use super::point::Point;
+use super::point::{Field, Kind, Point};
+use super::record::{MlpReport, Role};
 use super::variant::{GraphVariant, PipelineVariant};
 use super::{Error, Result};
 use crate::device::{Gemm, Launch, Stream};
-use crate::runtime::{InputSets, Options, Wishes};
+use crate::runtime::{Edges, InputSets, Options, Wishes};
 use crate::tune::chain_wishes;
 
 /// Samples of one configuration.
@@ -40,6 +41,30 @@ pub(super) fn serial_tiles(point: &Point<'_>, inputs: &InputSets) -> Result<Vec<
         }
     }
     Ok(best.into_iter().map(|(_, tile)| tile).collect())
+}
+
+/// Adds the plans of the cache of tuned plans that are of this size.
+pub(super) fn add_kept(point: &Point<'_>, field: &mut Field, report: &mut MlpReport) -> Result<()> {
+    if point.args.tuned.entries().next().is_none() {
+        return Ok(());
+    }
+    for (name, edges) in [("tuned graph", Edges::Plain), ("tuned edges graph", Edges::Captured)] {
+        if !point.args.wants(name) {
+            continue;
+        }
+        let added = point.kept(edges).and_then(|kept| {
+            let Some((plan, origin)) = kept else { return Ok(()) };
+            let executor = plan.executor();
+            let (role, options) = match executor {
+                Executor::Fused => (Role::Fused, Options { edges, ..Options::default() }),
+                _ => (Role::Peer, Options::default()),
+            };
+            report.tuned.push(format!("{}: plan: {origin}", point.label(name)));
+            point.add(field, Kind { options, ..Kind::graph(name, role) }, &plan, executor)
+        });
+        point.note(name, added, report)?;
+    }
+    Ok(())
 }
 
 /// The fastest fused plan of all kernels, modes and ways of cutting.

@@ -138,6 +138,12 @@ struct BenchArgs {
     /// Also measure the fastest of all chain kernels, modes and ways of cutting
     #[arg(long)]
     tune: bool,
+    /// Also measure the tuned plans of this file, not of the usual cache
+    #[arg(long, value_name = "FILE", conflicts_with = "no_cache")]
+    cache: Option<PathBuf>,
+    /// Measure no tuned plans of a cache
+    #[arg(long)]
+    no_cache: bool,
     /// Measure nothing: report what `--save` wrote; may be repeated
     #[arg(long, value_name = "FILE")]
     from: Vec<PathBuf>,
@@ -292,11 +298,7 @@ impl Args {
             }
             Subcommands::Run { target, seed, threads, cache, no_cache } => {
                 let threads = threads.map(usize::from);
-                let tuned = match cache {
-                    Some(file) => TunedRequest::File(file),
-                    None if no_cache => TunedRequest::Never,
-                    None => TunedRequest::Usual,
-                };
+                let tuned = TunedRequest::of(cache, no_cache);
                 Command::Run(RunRequest { target: target.resolve()?, seed, threads, tuned })
             }
             Subcommands::Tune(tune) => Command::Tune(tune.resolve()?),
@@ -361,7 +363,8 @@ impl BenchArgs {
             tune: self.tune,
             ..usual
         };
-        Ok(MlpRequest { args, from: self.from, pytorch: self.pytorch, save: self.save })
+        let tuned = TunedRequest::of(self.cache, self.no_cache);
+        Ok(MlpRequest { args, tuned, from: self.from, pytorch: self.pytorch, save: self.save })
     }
 }
 

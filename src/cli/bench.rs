@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use cusync::bench::dag::bench_dag;
-use cusync::bench::{self, MlpReport, add_pytorch, bench_mlp, bench_semaphores, bench_sweep};
+use cusync::bench::{self, MlpArgs, MlpReport, add_pytorch, bench_mlp, bench_semaphores, bench_sweep};
 
 use super::fault::Fault;
 use super::progress::Progress;
@@ -43,7 +43,8 @@ pub(crate) fn bench(suite: &Suite, output: &Output) -> Result<BenchReport, Fault
 fn mlp(request: &MlpRequest, progress: &Progress) -> Result<MlpReport, Fault> {
     let mut report = if request.from.is_empty() {
         let mut unsaved = None;
-        let report = bench_mlp(&request.args, &mut |news| match news {
+        let args = MlpArgs { tuned: request.tuned.load()?, ..request.args.clone() };
+        let report = bench_mlp(&args, &mut |news| match news {
             bench::Progress::Begin(name, m, done, all) => {
                 progress.say(format!("{name} M = {m} ({} of {all})", done + 1));
             }

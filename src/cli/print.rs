@@ -333,6 +333,7 @@ fn bench(page: &mut Page, r: &BenchReport) {
             page.wide_table(&header, rows);
             page.line("");
             page.line(Digest::of(&r.records).markdown());
+            r.tuned.iter().for_each(|s| page.line(s));
             r.skipped.iter().for_each(|s| page.line(format!("not measured: {s}")));
             r.wrong.iter().for_each(|s| page.line(format!("WRONG: {s}")));
             r.fault.iter().for_each(|s| page.line(format!("ended early: {s}")));

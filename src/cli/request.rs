@@ -4,10 +4,12 @@ use std::path::PathBuf;
 
 use cusync::bench::MlpArgs;
 use cusync::bench::dag::DagArgs;
+use cusync::tune::{Cache, Store};
 use cusync_gen::check::Executor;
 use cusync_gen::device::Device;
 
 use super::calibrate::CalibrateRequest;
+use super::fault::Fault;
 use super::schedule::ScheduleRequest;
 use super::source::Source;
 use super::tune::TuneRequest;
@@ -67,6 +69,30 @@ pub(crate) struct SimulateRequest {
     pub(crate) file: Option<PathBuf>,
 }
 
+impl TunedRequest {
+    /// Of the two arguments that commands have for it.
+    pub(crate) fn of(cache: Option<PathBuf>, no_cache: bool) -> Self {
+        match cache {
+            Some(file) => TunedRequest::File(file),
+            None if no_cache => TunedRequest::Never,
+            None => TunedRequest::Usual,
+        }
+    }
+
+    /// Reads the cache. A file that cannot be read is told, not passed over; having no folder for one is having none.
+    pub(crate) fn load(&self) -> Result<Cache, Fault> {
+        let store = match self {
+            TunedRequest::Never => return Ok(Cache::default()),
+            TunedRequest::File(file) => Store::at(file),
+            TunedRequest::Usual => match Store::usual() {
+                Ok(store) => store,
+                Err(_) => return Ok(Cache::default()),
+            },
+        };
+        store.load().map_err(|e| Fault::input(e.to_string()))
+    }
+}
+
 /// A traced run.
 pub(crate) struct TraceRequest {
     pub(crate) target: Target,
@@ -100,6 +126,8 @@ pub(crate) struct DagRequest {
 /// What the MLP benchmarks measure, or read.
 pub(crate) struct MlpRequest {
     pub(crate) args: MlpArgs,
+    /// Tuned plans that are measured too.
+    pub(crate) tuned: TunedRequest,
     /// Records of earlier runs: with any, nothing is measured.
     pub(crate) from: Vec<PathBuf>,
     /// Times of `benches/pytorch_mlp.py`.

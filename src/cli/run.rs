@@ -8,7 +8,7 @@ use cusync::runtime::cpu::{CpuOptions, CpuPipeline};
 use cusync::runtime::element::Bits;
 use cusync::runtime::inputs::Inputs;
 use cusync::runtime::{Error, RunOptions, executor_name, run_gpu};
-use cusync::tune::{Cache, Machine, Origin};
+use cusync::tune::{Machine, Origin};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::Op;
 
@@ -18,9 +18,8 @@ use super::fault::Fault;
 use super::progress::Progress;
 use super::prove::Proof;
 use super::report::{OutputReport, RunReport, VariantReport};
-use super::request::{Output, RunRequest, Target, TunedRequest};
+use super::request::{Output, RunRequest, Target};
 use super::timeline;
-use super::tune::{fault as tune_fault, store};
 
 pub(crate) fn run(request: &RunRequest, output: &Output) -> Result<RunReport, Fault> {
     let progress = Progress::start(output);
@@ -155,12 +154,7 @@ fn on_gpu(request: &RunRequest, gpu: &device::Device, progress: &Progress) -> Re
         Fault::input(format!("{} is older than compute capability 8.0", gpu.name()))
             .help("use --executor cpu")
     })?;
-    // A cache that cannot be read is told, not passed over.
-    let cache = match &request.tuned {
-        TunedRequest::Never => Cache::default(),
-        TunedRequest::File(file) => store(Some(file))?.load().map_err(tune_fault)?,
-        TunedRequest::Usual => store(None).map_or(Ok(Cache::default()), |s| s.load().map_err(tune_fault))?,
-    };
+    let cache = request.tuned.load()?;
     let machine = Machine::of(gpu).map_err(|e| Fault::input(e.to_string()))?;
     let hopper = profile.arch >= 90;
     let executors = match stated.executor {

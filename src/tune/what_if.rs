@@ -2,8 +2,7 @@
 
 use cusync_gen::check::{Candidate, Choice, Coupling, Executor};
 use cusync_gen::choose::{self, order_name, policy_name};
-use cusync_gen::device::KERNELS;
-use cusync_gen::graph::Resolved;
+use cusync_gen::graph::{Resolved, StageId};
 use cusync_gen::policy::{Order, Policy, WaitAt};
 use cusync_gen::schedule::{Mode, Schedule};
 use cusync_gen::simulate::{ctas_per_sm, simulate};
@@ -104,18 +103,23 @@ fn time(c: &Candidate) -> f64 {
 
 fn tiles(resolved: &Resolved, c: &Candidate, stage: usize) -> Alternatives {
     let chosen: Vec<_> = c.graph.stages.iter().map(|s| s.mma_tile).collect();
-    let built = KERNELS.iter().filter(|k| k.arch == c.device.arch && k.tile != chosen[stage]);
+    // Of a stated tile too: what the statement costs.
+    let mut free = resolved.clone();
+    free.stages[stage].stated_tile = None;
+    let built = free.kernel_candidates(StageId(stage), &c.device).unwrap_or_default();
     built
-        .filter_map(|kernel| {
+        .into_iter()
+        .filter(|tile| *tile != chosen[stage])
+        .filter_map(|tile| {
             let mut tiles = chosen.clone();
-            tiles[stage] = kernel.tile;
+            tiles[stage] = tile;
             let mut other = c.clone();
             // A stated table may fit no other grid.
             other.graph = resolved.graph(&tiles).ok()?;
             other.ctas_per_sm = other.graph.stages.iter().map(|s| ctas_per_sm(&c.device, s)).collect();
             let tabled = |order: &Order| matches!(order, Order::Table(_));
             (!tabled(&other.orders[stage])).then(|| {
-                let (m, n, k) = kernel.tile;
+                let (m, n, k) = tile;
                 (format!("{m} x {n} x {k}"), time(&other))
             })
         })
@@ -209,7 +213,7 @@ fn decode(resolved: &Resolved, c: &Candidate) -> Alternatives {
 mod tests {
     use super::super::key::tests::resolved;
     use super::*;
-    use cusync_gen::device::Device;
+    use cusync_gen::device::{Device, KERNELS};
 
     fn of(name: &str, m: u64, executor: Executor) -> (Candidate, Vec<Choice>) {
         let resolved = resolved(name, m);
