@@ -18,7 +18,7 @@ struct Defaults {
 
 constexpr Defaults defaults(uint32_t width) {
   constexpr uint32_t kKiB = 1024;
-  if (width <= 16) return {width == 8 ? 32u : 24u, 32 * kKiB, 96 * kKiB, 96 * kKiB};
+  if (width <= 16) return {width == 8 ? 12u : 16u, 32 * kKiB, 96 * kKiB, 96 * kKiB};
   return {width == 32 ? 16u : 12u, 32 * kKiB, 96 * kKiB, 48 * kKiB};
 }
 

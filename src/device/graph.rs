@@ -290,16 +290,19 @@ impl Graph {
         let (mut from, mut to) = (vec![null(); edges], vec![null(); edges]);
         let empty = sys::CUgraphEdgeData { from_port: 0, to_port: 0, type_: 0, reserved: [0; 5] };
         let mut data = vec![empty; edges];
-        // SAFETY: room for `edges` of each.
-        check("cuGraphGetEdges", unsafe {
-            sys::cuGraphGetEdges_v2(
-                self.raw,
-                from.as_mut_ptr(),
-                to.as_mut_ptr(),
-                data.as_mut_ptr(),
-                &mut edges,
-            )
-        })?;
+        // Asked for none, the driver refuses.
+        if edges > 0 {
+            // SAFETY: room for `edges` of each.
+            check("cuGraphGetEdges", unsafe {
+                sys::cuGraphGetEdges_v2(
+                    self.raw,
+                    from.as_mut_ptr(),
+                    to.as_mut_ptr(),
+                    data.as_mut_ptr(),
+                    &mut edges,
+                )
+            })?;
+        }
         let place: HashMap<_, _> = nodes.iter().enumerate().map(|(index, &node)| (node, index)).collect();
         let pairs: Vec<_> = from.iter().zip(&to).map(|(a, b)| (place[a], place[b])).collect();
         Ok(topological(nodes.len(), &pairs).into_iter().map(|index| nodes[index]).collect())
