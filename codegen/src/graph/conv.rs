@@ -45,28 +45,44 @@ impl Conv {
     /// output row, or for several whose input pixels adjoin. Pixels of the padding are nobody's. With a stride along
     /// columns a range holds the pixels between, too.
     pub fn pixels_under(&self, pixels: Range<u32>, tap: (u32, u32), f: &mut dyn FnMut(Range<u32>)) {
-        let rows = inside(self.input.0, self.output.0, self.stride.0, self.padding.0, tap.0);
-        let columns = inside(self.input.1, self.output.1, self.stride.1, self.padding.1, tap.1);
         let mut open: Option<Range<u32>> = None;
-        let mut at = pixels.start;
-        while at < pixels.end {
-            let (line, q) = (at / self.output.1, at % self.output.1);
-            let end = pixels.end.min(at - q + self.output.1);
-            let (image, p) = (line / self.output.0, line % self.output.0);
-            let (first, last) = (q.max(columns.start), (q + (end - at)).min(columns.end));
-            if rows.contains(&p) && first < last {
-                let h = p * self.stride.0 + tap.0 - self.padding.0;
-                let w = |q: u32| q * self.stride.1 + tap.1 - self.padding.1;
-                let base = (image * self.input.0 + h) * self.input.1;
-                let under = base + w(first)..base + w(last - 1) + 1;
-                match &mut open {
-                    Some(range) if range.end == under.start => range.end = under.end,
-                    _ => open.replace(under).into_iter().for_each(&mut *f),
-                }
+        for line in self.lines(&pixels) {
+            let Some(under) = self.line_under(line, &pixels, tap) else { continue };
+            match &mut open {
+                Some(range) if range.end == under.start => range.end = under.end,
+                _ => open.replace(under).into_iter().for_each(&mut *f),
             }
-            at = end;
         }
         open.into_iter().for_each(f);
+    }
+
+    /// From the first to the last of them.
+    fn bounds_under(&self, pixels: Range<u32>, tap: (u32, u32)) -> Option<Range<u32>> {
+        let first = self.lines(&pixels).find_map(|line| self.line_under(line, &pixels, tap))?;
+        let last = self.lines(&pixels).rev().find_map(|line| self.line_under(line, &pixels, tap))?;
+        Some(first.start..last.end)
+    }
+
+    /// Rows of output images, counted over the batch, that some pixels are of.
+    fn lines(&self, pixels: &Range<u32>) -> Range<u32> {
+        pixels.start / self.output.1..pixels.end.div_ceil(self.output.1)
+    }
+
+    /// The input pixels under a tap of those of `pixels` that are in row `line`.
+    fn line_under(&self, line: u32, pixels: &Range<u32>, tap: (u32, u32)) -> Option<Range<u32>> {
+        let rows = inside(self.input.0, self.output.0, self.stride.0, self.padding.0, tap.0);
+        let columns = inside(self.input.1, self.output.1, self.stride.1, self.padding.1, tap.1);
+        let (image, p) = (line / self.output.0, line % self.output.0);
+        let begin = line * self.output.1;
+        let first = columns.start.max(pixels.start.saturating_sub(begin));
+        let last = columns.end.min(pixels.end - begin);
+        if !rows.contains(&p) || first >= last {
+            return None;
+        }
+        let h = p * self.stride.0 + tap.0 - self.padding.0;
+        let w = |q: u32| q * self.stride.1 + tap.1 - self.padding.1;
+        let base = (image * self.input.0 + h) * self.input.1;
+        Some(base + w(first)..base + w(last - 1) + 1)
     }
 
     /// What the tiles of `tile_m` output pixels read of the input at k-blocks of `k` elements, as affine ranges: with the
@@ -91,10 +107,10 @@ impl Conv {
             self.taps(ks.clone(), &mut |_, channels| columns.add(0, block, &channels));
             for m in 0..pixels.div_ceil(tile_m) {
                 self.taps(ks.clone(), &mut |tap, _| {
-                    self.pixels_under(m * tile_m..pixels.min((m + 1) * tile_m), tap, &mut |under| {
+                    if let Some(under) = self.bounds_under(m * tile_m..pixels.min((m + 1) * tile_m), tap) {
                         whole.add(m, block, &under);
                         sliding.add(m, block, &under);
-                    });
+                    }
                 });
             }
         }

@@ -165,7 +165,12 @@ impl Resolved {
             }
             _ => kernels().collect(),
         };
-        let list = built.iter().map(|t| format!("({}, {})", t.0, t.1)).collect::<Vec<_>>().join(", ");
+        let attends = matches!(stage.op, Op::Attention(_));
+        let show = |t: &(u32, u32, u32)| match attends {
+            true => format!("({}, {}, {})", t.0, t.1, t.2),
+            false => format!("({}, {})", t.0, t.1),
+        };
+        let list = built.iter().map(show).collect::<Vec<_>>().join(", ");
         let Some(stated) = &stage.stated_tile else {
             if built.is_empty() {
                 return Err(Diagnostic::new(
@@ -184,16 +189,17 @@ impl Resolved {
                 Some(k) => format!("({}, {}, {k})", tile.0, tile.1),
                 None => format!("({}, {})", tile.0, tile.1),
             };
-            return Err(Diagnostic::new(
-                "no-kernel",
-                format!("no kernel with tile {shown} is built for {}", device.name),
-            )
-            .at(stated.span, format!("stated for `{}`", stage.name.value))
-            .note(match &stage.op {
-                Op::Attention(_) => format!("tiles are (queries, columns of a head): {list}"),
-                _ => format!("tiles of sm_{} kernels: {list}", device.arch),
-            })
-            .help("state one of them, or leave the tile out and it is chosen"));
+            let message = match attends {
+                true => format!("the attention `{}` has no tile {shown}", stage.name.value),
+                false => format!("no kernel with tile {shown} is built for {}", device.name),
+            };
+            return Err(Diagnostic::new("no-kernel", message)
+                .at(stated.span, format!("stated for `{}`", stage.name.value))
+                .note(match attends {
+                    true => format!("tiles are (queries, columns of a head, tokens of a step): {list}"),
+                    false => format!("tiles of sm_{} kernels: {list}", device.arch),
+                })
+                .help("state one of them, or leave the tile out and it is chosen"));
         }
         Ok(matching)
     }

@@ -210,6 +210,7 @@ fn wrong_type(code: &Error) -> bool {
             | Error::ExpectedMap
             | Error::ExpectedMapEnd
             | Error::ExpectedMapColon
+            | Error::ExpectedBoolean
             | Error::ExpectedInteger
             | Error::ExpectedFloat
             | Error::ExpectedString
