@@ -64,6 +64,23 @@ fn check_refutes_with_a_counterexample() {
 }
 
 #[test]
+fn a_stage_without_a_kernel_is_named_where_a_gpu_is_asked_for_and_runs_on_the_host_otherwise() {
+    for executor in ["serial", "streams", "programmatic", "fused"] {
+        for (spec, stage) in [("resnet_layer", "`first`"), ("gpt3_attention", "`attend`")] {
+            let output = cusync(&["run", spec, "--executor", executor]);
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{text}");
+            assert!(text.contains(stage) && text.contains(executor) && text.contains("cpu"), "{text}");
+        }
+    }
+    let small = ["--dim", "B=1", "--dim", "HW=9", "--dim", "C=16"];
+    let output = cusync(&[&["run", "resnet_layer", "--json"][..], &small].concat());
+    let value = json(&output);
+    assert_eq!((output.status.code(), value["verified"].as_bool()), (Some(0), Some(true)), "{value}");
+    assert!(value["note"].as_str().is_some_and(|note| note.contains("`first`")), "{value}");
+}
+
+#[test]
 fn bad_input_ends_with_status_2_and_a_way_out() {
     let cases: &[&[&str]] = &[
         &["check", "gtp3_mlp"],

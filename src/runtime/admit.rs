@@ -89,3 +89,33 @@ pub(super) fn allocate_outputs(plan: &Plan, device: &Device) -> Result<Vec<Optio
     }
     Ok(outputs)
 }
+
+#[cfg(test)]
+mod tests {
+    use cusync_gen::check::Executor;
+    use cusync_gen::device::Device as Profile;
+
+    use super::*;
+    use crate::runtime::{SHIPPED, Wishes, plan_text};
+
+    #[test]
+    fn stages_without_a_kernel_are_refused_by_name_and_the_others_are_not() {
+        let profile = Profile::named("h200").expect("the profile ships");
+        for (name, source) in SHIPPED {
+            for executor in [Executor::Serial, Executor::Streams, Executor::Programmatic] {
+                let plan = plan_text(source, name, &Wishes::default(), profile, executor).expect("proved");
+                for stage in &plan.graph().stages {
+                    match (stage.op.is_gemm(), runnable(&plan, stage)) {
+                        (true, ran) => assert_eq!(ran, Ok(()), "{name} {}", stage.name),
+                        (false, ran) => {
+                            let text = ran.expect_err("no kernel").to_string();
+                            let words =
+                                [stage.name.as_str(), stage.op.name(), "no CUDA kernel", "cpu executor"];
+                            assert!(words.iter().all(|w| text.contains(w)), "{text}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -302,6 +302,15 @@ impl ResolvedStage {
             return Err(Diagnostic::new("zero-tile", format!("tile {mma_tile:?} of `{}`", self.name.value))
                 .at(self.name.span, "a tile has at least one element"));
         }
+        if let Op::Attention(shape) = &self.op
+            && mma_tile.1 != shape.dim
+        {
+            let message =
+                format!("a tile of the attention `{}` is {} columns wide", self.name.value, shape.dim);
+            return Err(Diagnostic::new("no-kernel", message)
+                .at(self.name.span, format!("not {}", mma_tile.1))
+                .help("a tile is a block of queries of one head: (queries, columns of a head, tokens of a step)"));
+        }
         let grid = (self.m.div_ceil(out_tile.0), self.n.div_ceil(out_tile.1));
         let k_blocks = self.custom.map_or_else(|| self.k.div_ceil(mma_tile.2), |c| c.k_blocks);
         let tiles = u64::from(grid.0) * u64::from(grid.1);
