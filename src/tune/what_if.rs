@@ -152,7 +152,10 @@ fn policies(c: &Candidate, edge: usize) -> Alternatives {
         return Vec::new();
     }
     let batched = [(1, 2), (1, 4), (2, 1)].map(|(rows, cols)| Policy::Batched { rows, cols });
-    let all = [Policy::Tile, Policy::Row].into_iter().chain(batched);
+    let dependence = &c.graph.dependences[edge];
+    let operand = &c.graph.stages[dependence.consumer.0].operands[dependence.operand];
+    let halo = operand.sliding.map(|_| Policy::ConvHalo);
+    let all = [Policy::Tile, Policy::Row].into_iter().chain(batched).chain(halo);
     all.filter(|p| *p != c.edges[edge].policy)
         .map(|policy| {
             let mut other = c.clone();
