@@ -66,6 +66,10 @@ fn spec(page: &mut Page, r: &SpecReport) {
     }
     page.line(format!("plan: {}", r.plan));
     page.line(format!("    {}", r.chosen.name));
+    if let (Some(first), Some(regret)) = (&r.first_choice, r.regret) {
+        let slower = format!("{:.1} % slower than the fastest", regret * 100.0);
+        page.line(format!("without measurements: {}, {slower}", first.name));
+    }
     r.cache.iter().for_each(|cache| page.line(format!("kept in {cache}")));
     r.skipped.iter().for_each(|s| page.line(format!("not measured: {s}")));
     r.wrong.iter().for_each(|s| page.line(format!("WRONG: {s}")));

@@ -46,7 +46,7 @@ pub(crate) struct TuneSpec {
 pub(crate) enum TuneReport {
     Show(ShowReport),
     Merge(MergeReport),
-    Spec(SpecReport),
+    Spec(Box<SpecReport>),
 }
 
 #[derive(Serialize)]
@@ -90,6 +90,10 @@ pub(crate) struct SpecReport {
     pub(crate) plan: String,
     pub(crate) measured: bool,
     pub(crate) chosen: CandidateReport,
+    /// What is chosen without measurements, where that was measured.
+    pub(crate) first_choice: Option<CandidateReport>,
+    /// Its median over that of the fastest, less 1.
+    pub(crate) regret: Option<f64>,
     /// Measured ones first, fastest first; then the others by prediction.
     pub(crate) candidates: Vec<CandidateReport>,
     /// The cache that the answer was kept in.
@@ -109,7 +113,9 @@ pub(crate) fn tune(request: &TuneRequest, output: &Output) -> Result<TuneReport,
             Ok(TuneReport::Show(ShowReport { cache: shown(&store), entries }))
         }
         TuneWhat::Merge(files) => merge(&store, files).map(TuneReport::Merge),
-        TuneWhat::Spec(spec) => of_spec(spec, &store, &Progress::start(output)).map(TuneReport::Spec),
+        TuneWhat::Spec(spec) => {
+            of_spec(spec, &store, &Progress::start(output)).map(|r| TuneReport::Spec(Box::new(r)))
+        }
     }
 }
 
@@ -205,6 +211,9 @@ fn of_spec(spec: &TuneSpec, store: &Store, progress: &Progress) -> Result<SpecRe
     let chosen = best.ok_or_else(|| {
         Fault::refuted("no configuration is proved").help("`cusync check` shows the counterexample")
     })?;
+    let first = tune::first_choice(&proposals).map(|p| &p.config);
+    let first = found.tried.iter().find(|t| Some(&t.config) == first);
+    let fastest = found.tried.first();
     Ok(SpecReport {
         pipeline: resolved.name.clone(),
         dims: resolved.dims.iter().cloned().collect(),
@@ -215,6 +224,8 @@ fn of_spec(spec: &TuneSpec, store: &Store, progress: &Progress) -> Result<SpecRe
         plan: plan.to_string(),
         measured: kept.is_some(),
         chosen,
+        first_choice: first.map(measured),
+        regret: first.zip(fastest).map(|(first, best)| first.time.median_us / best.time.median_us - 1.0),
         candidates,
         cache: kept,
         skipped: found.skipped,

@@ -466,6 +466,20 @@ mod tests {
     }
 
     #[test]
+    fn convolutions_and_attentions_come_back_too() {
+        for name in ["resnet_layer", "llama65_attention"] {
+            let source = crate::runtime::shipped(name).expect("the spec ships");
+            let resolved = spec::parse(source, name).and_then(|s| s.resolve(&[]));
+            let resolved = resolved.unwrap_or_else(|e| panic!("{}", e.message));
+            let chosen = choose::candidate(&resolved, h200(), Executor::Streams).expect("a choice");
+            let config = Config::of(&chosen);
+            let again = config.candidate(&resolved, h200()).unwrap_or_else(|e| panic!("{config}: {e}"));
+            assert_eq!(Config::of(&again), config, "{name}");
+            assert_eq!((again.orders, again.edges), (chosen.orders, chosen.edges), "{name}");
+        }
+    }
+
+    #[test]
     fn a_stated_configuration_is_kept_to_the_letter() {
         let resolved = resolved("gpt3_mlp", 512);
         let stage = |stage: &str, tile, order| StageConfig { stage: stage.into(), tile: Some(tile), order };

@@ -25,6 +25,8 @@ pub use config::{Config, EdgeConfig, Kernels, ModeText, OrderText, PolicyText, S
 pub use confirm::{Confirmed, Measure, confirm};
 pub use error::{Error, Result};
 pub use key::{Key, Machine, wish_name};
-pub use proposals::{Proposal, chain_wishes, executors, predicted, predicted_us, proposals, shortlist};
+pub use proposals::{
+    Proposal, chain_wishes, executors, first_choice, predicted, predicted_us, proposals, shortlist,
+};
 pub use store::Store;
 pub use what_if::decisions;

@@ -22,14 +22,16 @@ pub struct Proposal {
     pub config: Config,
     /// Predicted time of a run, microseconds.
     pub predicted_us: f64,
+    /// Whether it is what is chosen automatically for its executor.
+    pub automatic: bool,
     /// Not proved yet.
     pub candidate: Candidate,
 }
 
 impl Proposal {
-    fn of(config: Config, candidate: Candidate) -> Option<Proposal> {
+    fn of(config: Config, automatic: bool, candidate: Candidate) -> Option<Proposal> {
         let predicted_us = predicted_us(&candidate)?;
-        Some(Proposal { config, predicted_us, candidate })
+        Some(Proposal { config, predicted_us, automatic, candidate })
     }
 }
 
@@ -132,15 +134,23 @@ pub fn proposals(
     }
 }
 
-/// The `count` best of proposals in order, the best of each executor among them: the model knows less of the differences
-/// between executors than of those within one.
+/// What is chosen where nothing has been measured: the best of the automatic choices.
+pub fn first_choice(proposals: &[Proposal]) -> Option<&Proposal> {
+    proposals.iter().find(|p| p.automatic)
+}
+
+/// The `count` best of proposals in order. Among them are the first choice, so that its worth is known, and the best of each
+/// executor: the model knows less of the differences between executors than of those within one.
 pub fn shortlist(proposals: &[Proposal], count: usize) -> Vec<Proposal> {
     let mut taken: Vec<usize> = Vec::new();
+    let first = proposals.iter().position(|p| p.automatic);
     for executor in EXECUTORS {
         taken.extend(proposals.iter().position(|p| p.config.executor == executor));
     }
     taken.sort_unstable();
-    taken.truncate(count.max(1));
+    taken.retain(|&index| Some(index) != first);
+    taken.truncate(count.max(1) - usize::from(first.is_some()));
+    taken.extend(first);
     for index in 0..proposals.len() {
         if taken.len() < count && !taken.contains(&index) {
             taken.push(index);
@@ -201,12 +211,13 @@ struct Proposals {
 impl Proposals {
     fn push(&mut self, config: Config, candidate: Candidate) {
         if !self.list.iter().any(|p| p.config == config) {
-            self.list.extend(Proposal::of(config, candidate));
+            self.list.extend(Proposal::of(config, false, candidate));
         }
     }
 
+    /// Comes before all others of its executor.
     fn automatic(&mut self, candidate: Candidate) {
-        self.push(Config::of(&candidate), candidate);
+        self.list.extend(Proposal::of(Config::of(&candidate), true, candidate));
     }
 
     fn sort(&mut self) {
@@ -329,11 +340,16 @@ mod tests {
         let all = proposals(&resolved, device, None).expect("kernels are built");
         let few = shortlist(&all, 6);
         assert_eq!((few.len(), &few[0].config), (6, &all[0].config));
+        assert!((0..6).all(|i| few[..i].iter().all(|p| p.config != few[i].config)));
         for executor in EXECUTORS {
             assert!(few.iter().any(|p| p.config.executor == executor), "{executor:?}");
         }
         assert!(few.windows(2).all(|w| w[0].predicted_us <= w[1].predicted_us));
-        assert_eq!(shortlist(&all, 1)[0].config, all[0].config);
+        let choice = first_choice(&all).expect("one is automatic");
+        let same = predicted(&resolved, device, None).expect("a choice");
+        assert_eq!(choice.config, Config::of(&same), "it is what is planned without measurements");
+        assert!(few.iter().any(|p| p.config == choice.config));
+        assert_eq!(shortlist(&all, 1)[0].config, choice.config);
         assert_eq!(shortlist(&all[..2], 6).len(), 2);
     }
 
