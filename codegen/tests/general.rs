@@ -217,7 +217,8 @@ impl<F: Fn(usize, u32) -> bool> TileProgram for Without<'_, F> {
 
 #[test]
 fn a_policy_that_forgets_queries_keys_values_or_a_head_is_refuted() {
-    for policy in [Policy::Tile, Policy::Strided { stride: 4 }] {
+    // A slot a tile. With coarser ones the keys' wait may stand for the values', which come after it.
+    for policy in [Policy::Tile] {
         let c = candidate(attention(4, 4, 384), &policy, WaitAt::PerKBlock);
         // Edges: queries, keys, values, and what the projection reads.
         for (forgotten, tensor) in [(0, "QKV"), (1, "QKV"), (2, "QKV"), (3, "A")] {
@@ -266,7 +267,12 @@ fn an_attention_that_waits_for_another_heads_keys_is_refuted() {
         refuted(&c);
         let mut c = candidate(attention(4, 2, 384), &Policy::Row, WaitAt::PerKBlock);
         attend(&mut c, operand, &|f| f.rows.k = 0);
-        refuted(&c);
+        if operand == 1 {
+            refuted(&c);
+        } else {
+            // With a slot a row, the values are there when the keys are, and those have been waited for.
+            assert_eq!(judge(&c).refutations, []);
+        }
     }
     // A projection that starts when the first of its rows' heads is there.
     let mut c = candidate(attention(4, 2, 384), &Policy::Tile, WaitAt::PerKBlock);

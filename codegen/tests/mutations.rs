@@ -332,3 +332,29 @@ fn large_grids_are_judged_quickly() {
     // 50 ms is the aim for an optimised build; tests run with less optimisation on busy machines.
     assert!(begin.elapsed().as_millis() < 1000, "{:?}", begin.elapsed());
 }
+
+#[test]
+fn wait_mutants_for_the_device_are_refuted_for_cover() {
+    use cusync_gen::check::fault::{WaitFault, wait_mutants};
+    for source in [include_str!("../../policies/two_gemms.ron"), include_str!("../../policies/gpt3_mlp.ron")]
+    {
+        let c = with_policy(graph(source, (128, 256, 64)), Policy::Tile);
+        assert_eq!(judge(&c).refutations, []);
+        let mutants = wait_mutants(&c, 7, 12);
+        assert_eq!(mutants.len(), 12);
+        assert!(mutants.iter().any(|m| m.fault == WaitFault::Drop));
+        for (mutant, again) in mutants.iter().zip(wait_mutants(&c, 7, 12)) {
+            assert_eq!(mutant.refutation.obligation, Obligation::Cover);
+            assert_eq!(
+                (mutant.edge, mutant.fault),
+                (again.edge, again.fault),
+                "the same seed, the same mutants"
+            );
+            // What the kernel is handed is wrong in the waits, and in nothing else.
+            let wrong = cusync_gen::emit::desc::EdgeDesc::of(&mutant.plan, mutant.edge);
+            let right = cusync_gen::emit::desc::EdgeDesc::of(&check(c.clone()).expect("sound"), mutant.edge);
+            assert_ne!((wrong.rows, wrong.cols), (right.rows, right.cols));
+            assert_eq!((wrong.policy, wrong.tensor, wrong.tile), (right.policy, right.tensor, right.tile));
+        }
+    }
+}

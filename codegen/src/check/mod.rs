@@ -50,6 +50,8 @@
 
 mod candidate;
 mod decode;
+#[cfg(feature = "fault-injection")]
+pub mod fault;
 mod obligations;
 mod parts;
 mod plan;
@@ -121,6 +123,11 @@ pub fn check(candidate: Candidate) -> Result<Plan, Refutation> {
     if let Some(refutation) = judge(&candidate).refutations.into_iter().next() {
         return Err(refutation);
     }
+    Ok(assemble(candidate))
+}
+
+/// The plan of a candidate that has been judged.
+fn assemble(candidate: Candidate) -> Plan {
     let mut slot_base = 0;
     let slots = candidate.slot_maps();
     let Candidate {
@@ -148,5 +155,5 @@ pub fn check(candidate: Candidate) -> Result<Plan, Refutation> {
             EdgePlan { dependence: dependence.clone(), policy, wait_at, slots, slot_base: base }
         })
         .collect();
-    Ok(Plan { graph, device, executor, start, coupling, orders, edges, schedule, decode, choices, predicted })
+    Plan { graph, device, executor, start, coupling, orders, edges, schedule, decode, choices, predicted }
 }

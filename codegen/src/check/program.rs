@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::Candidate;
 use super::parts::{Parts, Place};
-use crate::graph::{Axis, Dependence, Graph, Operand, OperandKind, Stage, StageId};
+use crate::graph::{Dependence, Graph, Operand, OperandKind, Stage, StageId};
 use crate::policy::{SlotMap, Tile, wait_box};
 use crate::schedule::{POST_WEIGHT, Part, units};
 
@@ -164,17 +164,20 @@ fn multicast(
     k_block: u32,
     (of, index): (u32, u32),
 ) -> Event {
-    let Operand { kind, tensor, footprint, .. } = &stage.operands[operand];
-    let tensor = &graph.tensors[tensor.0];
-    let range = |axis: &Axis, length: u32| axis.range(length, tile.m, tile.n, k_block);
-    let slice = |axis: &Axis, length: u32| {
-        let share = axis.extent / of as i32;
-        range(&Axis { offset: axis.offset + share * index as i32, extent: share, ..*axis }, length)
+    let Operand { kind, tensor, .. } = &stage.operands[operand];
+    let (mut rows, mut cols) = (0..0, 0..0);
+    // Of a GEMM's operands a tile reads one box.
+    let read = &mut |r, c| (rows, cols) = (r, c);
+    stage.reads(operand, &graph.tensors[tensor.0], (tile.m, tile.n), k_block, read);
+    let slice = |range: &Range<u32>, whole: u32| {
+        let share = whole / of;
+        let at = |i: u32| (range.start + share * i).min(range.end);
+        at(index)..at(index + 1)
     };
-    let (rows, cols) = match kind {
-        OperandKind::A => (slice(&footprint.rows, tensor.rows), range(&footprint.cols, tensor.cols)),
-        _ => (range(&footprint.rows, tensor.rows), slice(&footprint.cols, tensor.cols)),
-    };
+    match kind {
+        OperandKind::A => rows = slice(&rows, stage.out_tile.0),
+        _ => cols = slice(&cols, stage.out_tile.1),
+    }
     Event::Multicast { operand, k_block, rows, cols }
 }
 

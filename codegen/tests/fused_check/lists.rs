@@ -76,13 +76,26 @@ fn a_finisher_before_its_contributor() {
 
 #[test]
 fn more_workers_than_fit() {
-    let graph = mlp();
+    let source = r#"Pipeline(name: "mlp", dims: { "M": 2048, "H": 1024, "I": 1024 }, stages: [
+        Gemm(name: "up", a: "X(M,H)", b: "W1(H,I)", out: "Y(M,I)", epilogue: Gelu),
+        Gemm(name: "down", a: "Y(M,I)", b: "W2(I,H)", out: "Z(M,H)"),
+    ])"#;
+    let graph = cusync_gen::spec::graph_with_tile(source, TILE).expect("a sound spec");
     let c = scheduled(graph.clone(), dealt(&graph, (1, 1), 133, 0));
     refuted(
         &c,
         Obligation::Progress,
         &["133 workers, of which 132 are resident at once", "worker 132 may have to wait"],
     );
+    // Of a few it is known which of them may be resident together; one that has nothing to do is in nobody's way.
+    let small = mlp();
+    let c = scheduled(small.clone(), dealt(&small, (1, 1), 133, 0));
+    assert_eq!(judge(&c).refutations, []);
+    for (sms, ends) in [(1, false), (3, false), (5, true)] {
+        let mut c = scheduled(small.clone(), dealt(&small, (1, 1), 5, 0));
+        c.device.sms = sms;
+        assert_eq!(judge(&c).proved(), ends, "5 workers on {sms} SMs");
+    }
     let c = scheduled(graph.clone(), dealt(&graph, (2, 1), 66, 0));
     assert_eq!(judge(&c).refutations, []);
     let c = scheduled(graph.clone(), dealt(&graph, (2, 1), 67, 0));

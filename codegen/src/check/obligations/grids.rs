@@ -20,6 +20,9 @@ pub(in crate::check) fn well_formed(c: &Candidate) -> Option<Refutation> {
             ),
         );
     }
+    if let Some(message) = outside(c) {
+        return refute(Subject::Pipeline, message);
+    }
     let message = match (c.executor == Executor::Fused, &c.schedule, &c.decode) {
         (true, Some(_), None) | (true, None, Some(_)) | (false, None, None) => None,
         (true, None, None) => Some("the fused executor has no schedule to follow".into()),
@@ -49,8 +52,44 @@ pub(in crate::check) fn well_formed(c: &Candidate) -> Option<Refutation> {
     None
 }
 
-/// Each order is a bijection onto its grid.
+/// An index of the graph, or of the launch order, that is outside its array.
+fn outside(c: &Candidate) -> Option<String> {
+    let (stages, tensors) = (c.graph.stages.len(), c.graph.tensors.len());
+    let no_stage = |s: &StageId| s.0 >= stages;
+    let no_tensor = |t: &crate::graph::TensorId| t.0 >= tensors;
+    for stage in &c.graph.stages {
+        if no_tensor(&stage.out) || stage.operands.iter().any(|o| no_tensor(&o.tensor)) {
+            return Some(format!("`{}` names a tensor beyond the {tensors} that there are", stage.name));
+        }
+    }
+    for tensor in &c.graph.tensors {
+        if tensor.producer.as_ref().is_some_and(no_stage) || tensor.alias.as_ref().is_some_and(no_tensor) {
+            return Some(format!("`{}` has a producer or an alias that there is not", tensor.name));
+        }
+    }
+    for (edge, d) in c.graph.dependences.iter().enumerate() {
+        if no_stage(&d.producer)
+            || no_stage(&d.consumer)
+            || d.operand >= c.graph.stages[d.consumer.0].operands.len()
+        {
+            return Some(format!("dependence {edge} names a stage or an operand that there is not"));
+        }
+    }
+    let stage = c.launch_order.iter().find(|s| no_stage(s))?;
+    Some(format!("stage {} is launched, and there are {stages}", stage.0))
+}
+
+/// Each stage is launched once, and each order is a bijection onto its grid.
 pub(super) fn order(c: &Candidate) -> Option<Refutation> {
+    let again = c.launch_order.iter().enumerate().find(|(i, stage)| c.launch_order[..*i].contains(stage));
+    if let Some((_, stage)) = again {
+        let message = format!("`{}` is launched twice", c.graph.stages[stage.0].name);
+        return Some(
+            Refutation::new(Obligation::Order, Subject::Stage(*stage), message)
+                .fact("its tiles would be computed, and posted, once more")
+                .help("launch each stage once a run"),
+        );
+    }
     c.graph.stages.iter().enumerate().find_map(|(i, stage)| {
         let subject = Subject::Stage(StageId(i));
         let refute = |message: String| {
@@ -148,6 +187,12 @@ fn shape_fault(c: &Candidate, id: StageId, stage: &Stage) -> Option<Refutation> 
             stage.name, stage.grid.0, stage.grid.1, out.name, out.rows, out.cols
         ));
     }
+    if out.producer != Some(id) {
+        return refute(format!("`{}` writes `{}`, which names another producer", stage.name, out.name));
+    }
+    if let Some(fault) = kernel_shape_fault(stage) {
+        return refute(fault);
+    }
     stage.operands.iter().find_map(|operand| {
         let tensor = &c.graph.tensors[operand.tensor.0];
         let expected = match operand.kind {
@@ -172,4 +217,21 @@ fn shape_fault(c: &Candidate, id: StageId, stage: &Stage) -> Option<Refutation> 
             stage.name, expected.0, expected.1, tensor.name, tensor.rows, tensor.cols
         ))
     })
+}
+
+/// The output tile and k-blocks of a GEMM, or of a convolution, follow from its operation and MMA tile.
+fn kernel_shape_fault(stage: &Stage) -> Option<String> {
+    let (m, n, k) = stage.mma_tile;
+    let (rows, cols) = match stage.op {
+        Op::Gemm { .. } | Op::Conv2d(_) => (m, n),
+        Op::GatedGemm => (m, n / 2),
+        _ => return None,
+    };
+    if stage.out_tile != (rows, cols) || k == 0 || stage.k_blocks != stage.k.div_ceil(k) {
+        return Some(format!(
+            "`{}` has output tiles of {:?} and {} k-blocks, and its MMA tile is {m} x {n} x {k}",
+            stage.name, stage.out_tile, stage.k_blocks
+        ));
+    }
+    None
 }

@@ -1,15 +1,69 @@
 //! `acyclic` and `progress`: see the argument at the head of [`crate::check`].
 
-use super::has_semaphores;
-use crate::check::{Candidate, Executor, Obligation, Refutation, StartGuarantee, Subject};
+use super::explore::{Explored, explore};
+use super::{extent_tiles, has_semaphores};
+use crate::check::{
+    Candidate, Event, Executor, Obligation, Refutation, StartGuarantee, Subject, TileProgram,
+};
 use crate::graph::StageId;
+
+/// Which stage waits for which: consumer, producer, and the edge. Dependences, and whatever else the tiles wait for.
+struct Waits {
+    pairs: Vec<(StageId, StageId, usize)>,
+    /// The first of them that is no dependence of the consumer's: no start guarantee speaks of it.
+    foreign: Option<usize>,
+}
+
+impl Waits {
+    fn of(c: &Candidate, p: &dyn TileProgram) -> Waits {
+        let dependences = c.graph.dependences.iter().enumerate();
+        let mut pairs: Vec<_> = dependences.map(|(e, d)| (d.consumer, d.producer, e)).collect();
+        let known = pairs.len();
+        if has_semaphores(c) {
+            for stage in (0..c.graph.stages.len()).map(StageId) {
+                let own: Vec<bool> = c.graph.dependences.iter().map(|d| d.consumer == stage).collect();
+                let mut others = vec![false; own.len()];
+                for tile in extent_tiles(c, p, stage) {
+                    for slice in 0..p.slices(&c.graph, stage, tile) {
+                        p.events(stage, tile, slice, &mut |event| {
+                            if let Event::Wait { edge, .. } = event
+                                && !own[edge]
+                            {
+                                others[edge] = true;
+                            }
+                        });
+                    }
+                }
+                let others = others.iter().enumerate().filter(|(_, waits)| **waits);
+                pairs.extend(others.map(|(edge, _)| (stage, c.graph.dependences[edge].producer, edge)));
+            }
+        }
+        let foreign = (pairs.len() > known).then_some(known);
+        Waits { pairs, foreign }
+    }
+
+    /// The stages that a stage waits for, directly or through others.
+    fn ancestors(&self, stage: StageId) -> Vec<StageId> {
+        let (mut seen, mut open) = (Vec::new(), vec![stage]);
+        while let Some(at) = open.pop() {
+            for (_, producer, _) in self.pairs.iter().filter(|(consumer, ..)| *consumer == at) {
+                if !seen.contains(producer) {
+                    seen.push(*producer);
+                    open.push(*producer);
+                }
+            }
+        }
+        seen
+    }
+}
 
 /// No stage waits, through others, for itself. Tiles of one stage never wait for each other, and a stage's CTAs draw
 /// tiles in one order, so a cycle of tiles would be a cycle of stages.
-pub(super) fn acyclic(c: &Candidate) -> Option<Refutation> {
+pub(super) fn acyclic(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
+    let waits = Waits::of(c, p);
     (0..c.graph.stages.len()).map(StageId).find_map(|start| {
         let mut path = vec![start];
-        cycle(c, start, &mut path).then(|| {
+        cycle(&waits, start, &mut path).then(|| {
             let names: Vec<&str> = path.iter().map(|s| c.graph.stages[s.0].name.as_str()).collect();
             Refutation::new(
                 Obligation::Acyclic,
@@ -23,17 +77,17 @@ pub(super) fn acyclic(c: &Candidate) -> Option<Refutation> {
 }
 
 /// Whether `path`, extended along producers, comes back to its first stage; leaves the cycle in `path`.
-fn cycle(c: &Candidate, from: StageId, path: &mut Vec<StageId>) -> bool {
-    for d in c.graph.dependences.iter().filter(|d| d.consumer == from) {
-        if d.producer == path[0] {
-            path.push(d.producer);
+fn cycle(waits: &Waits, from: StageId, path: &mut Vec<StageId>) -> bool {
+    for (_, producer, _) in waits.pairs.iter().filter(|(consumer, ..)| *consumer == from) {
+        if *producer == path[0] {
+            path.push(*producer);
             return true;
         }
-        if path.contains(&d.producer) {
+        if path.contains(producer) {
             continue;
         }
-        path.push(d.producer);
-        if cycle(c, d.producer, path) {
+        path.push(*producer);
+        if cycle(waits, *producer, path) {
             return true;
         }
         path.pop();
@@ -42,7 +96,7 @@ fn cycle(c: &Candidate, from: StageId, path: &mut Vec<StageId>) -> bool {
 }
 
 /// Some CTA that can run always holds, or will be given, an SM.
-pub(super) fn progress(c: &Candidate) -> Option<Refutation> {
+pub(super) fn progress(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
     let name = |s: StageId| c.graph.stages[s.0].name.as_str();
     if let Some(missing) =
         (0..c.graph.stages.len()).map(StageId).find(|s| c.launch_position(*s) == usize::MAX)
@@ -53,71 +107,102 @@ pub(super) fn progress(c: &Candidate) -> Option<Refutation> {
             format!("`{}` is never launched", name(missing)),
         ));
     }
+    if c.executor != Executor::Cpu && c.device.sms == 0 {
+        let message = format!("{} has no SM", c.device.name);
+        return Some(Refutation::new(Obligation::Progress, Subject::Pipeline, message));
+    }
+    if c.executor != Executor::Cpu
+        && let Some(stage) = c.ctas_per_sm.iter().position(|n| *n == 0)
+    {
+        let message = format!("no CTA of `{}` fits an SM", name(StageId(stage)));
+        return Some(Refutation::new(Obligation::Progress, Subject::Stage(StageId(stage)), message));
+    }
+    if !has_semaphores(c) || c.executor == Executor::Fused {
+        // `cover` judges a serial chain in the wrong order; it cannot hang, having no waits. Of one kernel the lists are
+        // judged instead.
+        return None;
+    }
+    let waits = Waits::of(c, p);
     // A guarantee speaks of kernels launched before: behind a later launch it promises nothing.
-    let late = c
-        .graph
-        .dependences
+    let mut late = waits
+        .pairs
         .iter()
-        .enumerate()
-        .find(|(_, d)| c.launch_position(d.producer) > c.launch_position(d.consumer));
-    match c.executor {
-        // `cover` judges a serial chain in the wrong order; it cannot hang, having no waits.
-        _ if !has_semaphores(c) => None,
-        Executor::Serial => None,
-        Executor::Cpu => late.map(|(edge, d)| {
+        .filter(|(consumer, producer, _)| c.launch_position(*producer) > c.launch_position(*consumer));
+    if c.executor == Executor::Cpu {
+        return late.next().map(|(consumer, producer, edge)| {
             Refutation::new(
                 Obligation::Progress,
-                Subject::Edge(edge),
-                format!("`{}` stands before `{}` in the work list", name(d.consumer), name(d.producer)),
+                Subject::Edge(*edge),
+                format!("`{}` stands before `{}` in the work list", name(*consumer), name(*producer)),
             )
             .fact("a single worker that draws the consumer's tile waits for a tile further down its own list")
             .help("list producers before consumers")
-        }),
-        // One kernel: its lists are judged instead.
-        Executor::Fused => None,
-        Executor::Streams | Executor::Programmatic => {
-            if c.start == StartGuarantee::AllProducersStarted && late.is_none() {
-                return None;
-            }
-            (0..c.graph.stages.len()).map(StageId).find_map(|producer| starved(c, producer))
+        });
+    }
+    if c.start == StartGuarantee::AllProducersStarted && late.next().is_none() && waits.foreign.is_none() {
+        return None;
+    }
+    let starved = (0..c.graph.stages.len()).map(StageId).find_map(|producer| starved(c, &waits, producer))?;
+    // The worst that may be thought of; whether it can be reached is known where there are few states.
+    match explore(c, p) {
+        Explored::Moves => None,
+        Explored::TooLarge => Some(starved),
+        Explored::Stuck { holding, pending } => {
+            let told = |counts: &[u32]| {
+                let some = counts.iter().enumerate().filter(|(_, n)| **n > 0);
+                some.map(|(s, n)| format!("{n} of `{}`", name(StageId(s)))).collect::<Vec<_>>().join(", ")
+            };
+            Some(starved.fact(format!(
+                "found among all placements: {} hold the SMs and wait, and {} cannot be placed",
+                told(&holding),
+                told(&pending)
+            )))
         }
     }
 }
 
-/// The placement in which the CTAs that wait, through others, for `producer` leave it no SM; `None` when they cannot.
-fn starved(c: &Candidate, producer: StageId) -> Option<Refutation> {
+/// The placement in which waiting CTAs may leave `producer` no SM; `None` when they cannot. See docs/progress.md for why
+/// nothing stands still when this is `None` for every stage.
+fn starved(c: &Candidate, waits: &Waits, producer: StageId) -> Option<Refutation> {
     let sms = u64::from(c.device.sms);
-    let waiting: Vec<StageId> =
-        (0..c.graph.stages.len()).map(StageId).filter(|s| depends(c, *s, producer)).collect();
-    // CTAs of a stage that must share an SM before none of the producer's fits beside them, and the SMs that all of
-    // them can close that way. Occupancies are per SM, so 1/n of an SM a CTA.
-    let per_producer = f64::from(c.ctas_per_sm[producer.0].max(1));
-    let closed: u64 = waiting
-        .iter()
-        .map(|s| {
-            let fits = f64::from(c.ctas_per_sm[s.0].max(1));
-            let to_close = ((1.0 - 1.0 / per_producer) * fits + 1e-9).floor() as u64 + 1;
-            u64::from(ctas(c, *s)).div_ceil(to_close)
-        })
-        .sum();
-    if waiting.is_empty() || closed < sms {
+    let before = waits.ancestors(producer);
+    // Whoever waits for anything that is not done when all that `producer` needs is.
+    let waiting: Vec<StageId> = (0..c.graph.stages.len())
+        .map(StageId)
+        .filter(|s| *s != producer && !before.contains(s) && waits.pairs.iter().any(|(w, ..)| w == s))
+        .collect();
+    // Occupancies are per SM: 1/n of an SM a CTA. An SM is closed when what is left is less than the producer's share.
+    let whole: u64 = c.ctas_per_sm.iter().fold(1, |all, n| lcm(all, u64::from((*n).max(1))));
+    let share = |s: StageId| whole / u64::from(c.ctas_per_sm[s.0].max(1));
+    let to_close = whole - share(producer) + 1;
+    let held: u64 = waiting.iter().map(|s| u64::from(ctas(c, *s)) * share(*s)).sum();
+    let count: u64 = waiting.iter().map(|s| u64::from(ctas(c, *s))).sum();
+    if count.min(held / to_close) < sms {
         return None;
     }
-    let edge =
-        c.graph.dependences.iter().position(|d| d.producer == producer && waiting.contains(&d.consumer))?;
+    let of = |s: StageId| waits.pairs.iter().find(|(consumer, ..)| *consumer == s).map(|(.., edge)| *edge);
+    let direct = waits.pairs.iter().find(|(s, p, _)| *p == producer && waiting.contains(s));
+    let (spins, edge) = match direct {
+        Some((s, _, edge)) => (*s, *edge),
+        None => (*waiting.first()?, of(*waiting.first()?)?),
+    };
     let name = |s: StageId| c.graph.stages[s.0].name.as_str();
     let holders: Vec<String> = waiting.iter().map(|s| format!("{} of `{}`", ctas(c, *s), name(*s))).collect();
-    let tile = c.orders[waiting[0].0].tile_at(c.graph.stages[waiting[0].0].grid, 0)?;
+    let tile = c.orders[spins.0].tile_at(c.graph.stages[spins.0].grid, 0)?;
     Some(
         Refutation::new(
             Obligation::Progress,
             Subject::Edge(edge),
             format!("waiting CTAs can take every SM before `{}` has started", name(producer)),
         )
-        .fact(format!("CTAs that wait for `{}`: {}; SMs: {sms}", name(producer), holders.join(", ")))
+        .fact(format!(
+            "CTAs that wait while `{}` is not done: {}; SMs: {sms}",
+            name(producer),
+            holders.join(", ")
+        ))
         .fact(format!(
             "placed first, they close all {sms} SMs; {}({}, {}) spins on {}",
-            name(waiting[0]),
+            name(spins),
             tile.m,
             tile.n,
             c.edge_name(edge)
@@ -133,19 +218,10 @@ fn ctas(c: &Candidate, stage: StageId) -> u32 {
     stage.tiles() * stage.split_k.max(1)
 }
 
-/// Whether `stage` waits for `producer`, directly or through others.
-fn depends(c: &Candidate, stage: StageId, producer: StageId) -> bool {
-    let mut seen = vec![false; c.graph.stages.len()];
-    let mut open = vec![stage];
-    while let Some(at) = open.pop() {
-        for d in c.graph.dependences.iter().filter(|d| d.consumer == at) {
-            if d.producer == producer {
-                return true;
-            }
-            if !std::mem::replace(&mut seen[d.producer.0], true) {
-                open.push(d.producer);
-            }
-        }
+fn lcm(a: u64, b: u64) -> u64 {
+    let (mut x, mut y) = (a, b);
+    while y > 0 {
+        (x, y) = (y, x % y);
     }
-    false
+    a / x * b
 }

@@ -14,7 +14,7 @@ const TOLD: usize = 8;
 /// Every worker is resident, and every list ends.
 pub(super) fn progress(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
     let schedule = c.schedule.as_ref()?;
-    not_resident(c, schedule).or_else(|| deferred_draw(c, schedule)).or_else(|| {
+    not_resident(c, p, schedule).or_else(|| deferred_draw(c, schedule)).or_else(|| {
         let mut run = Run::new(c, p, schedule);
         run.all();
         run.stuck()
@@ -33,11 +33,53 @@ pub(in crate::check) fn linear_extension(c: &Candidate, p: &dyn TileProgram) -> 
     (run.ended.len() == schedule.sequence.len()).then_some(run.ended)
 }
 
+/// Lists beyond which it is not explored which of them may be resident together.
+const MAX_LISTS: usize = 10;
+
+/// Whether lists end, `fit` of them at a time, whichever come first. A list that has ended makes room for any other.
+fn ends_in_turns(c: &Candidate, p: &dyn TileProgram, schedule: &Schedule, fit: usize) -> bool {
+    let busy: Vec<usize> = (0..schedule.lists.len()).filter(|w| !schedule.lists[*w].is_empty()).collect();
+    if busy.len() <= fit {
+        return true;
+    }
+    if busy.len() > MAX_LISTS || fit == 0 {
+        return false;
+    }
+    let mut seen = HashSet::new();
+    let mut open = vec![0u32];
+    while let Some(begun) = open.pop() {
+        if !seen.insert(begun) {
+            continue;
+        }
+        let mut lists = vec![Vec::new(); schedule.lists.len()];
+        let ours = |bit: &usize| begun & 1 << bit != 0;
+        (0..busy.len()).filter(ours).for_each(|bit| lists[busy[bit]] = schedule.lists[busy[bit]].clone());
+        let mut run = Run::of(c, p, schedule, lists);
+        run.all();
+        let under_way = (0..busy.len()).filter(ours).filter(|bit| {
+            let worker = busy[*bit];
+            run.heads[worker].0 < schedule.lists[worker].len()
+        });
+        let under_way = under_way.count();
+        if under_way == fit {
+            return false;
+        }
+        open.extend((0..busy.len()).filter(|bit| !ours(bit)).map(|bit| begun | 1 << bit));
+    }
+    true
+}
+
 /// A worker that has no SM never begins its list, while those that wait for it hold theirs.
-fn not_resident(c: &Candidate, schedule: &Schedule) -> Option<Refutation> {
+fn not_resident(c: &Candidate, p: &dyn TileProgram, schedule: &Schedule) -> Option<Refutation> {
     let (rows, cols) = schedule.cluster;
     let (workers, fit) = (schedule.lists.len() as u32, c.device.resident_clusters(rows * cols));
-    (workers > fit).then(|| {
+    // Whoever is resident draws all items that there are.
+    let enough = match schedule.mode {
+        _ if fit == 0 => false,
+        Mode::Dynamic => true,
+        Mode::Static => workers <= fit || ends_in_turns(c, p, schedule, fit as usize),
+    };
+    (!enough).then(|| {
         let refutation = Refutation::new(
             Obligation::Progress,
             Subject::Pipeline,

@@ -1,12 +1,13 @@
 //! `reuse`, `replay` and `visible`: buffers that are written again, runs that are repeated, fences at both ends.
 
-use std::collections::HashMap;
+use std::ops::Range;
 
+use super::before::Before;
 use super::{grid_tiles, has_semaphores, tile_name};
 use crate::check::{
-    Candidate, EpochSource, Event, Executor, Obligation, Refutation, StoreCompletion, Subject, TileProgram,
+    Candidate, EpochSource, Executor, Obligation, Refutation, StoreCompletion, Subject, TileProgram,
 };
-use crate::graph::{Footprint, Graph, Stage, StageId, TensorId};
+use crate::graph::{Graph, Stage, StageId, TensorId};
 use crate::policy::Tile;
 
 /// No tile overwrites a region, in this run or the next, before its last reader is done.
@@ -87,28 +88,40 @@ fn overwritten_early(
         );
     }
     let users = graph.stages.iter().enumerate().flat_map(|(s, stage)| {
-        let reads = stage.operands.iter().filter(|o| o.tensor == old).map(|o| o.footprint);
-        let write = (stage.out == old).then(|| own_output(stage));
-        reads.chain(write).map(move |footprint| (StageId(s), footprint))
+        let reads = (0..stage.operands.len()).filter(|o| stage.operands[*o].tensor == old).map(Some);
+        let write = (stage.out == old).then_some(None);
+        reads.chain(write).map(move |operand| (StageId(s), operand))
     });
-    let users: Vec<(StageId, Footprint)> = users.collect();
-    let mut order = HappensBefore { c, p, memo: HashMap::new() };
+    let users: Vec<(StageId, Option<usize>)> = users.collect();
+    let mut order = has_semaphores(c).then(|| Before::new(c, p));
     let stage = &graph.stages[writer.0];
     for tile in grid_tiles(stage) {
-        let (rows, cols) = stage.out_tile;
-        let (m, n) = (tile.m * rows..(tile.m + 1) * rows, tile.n * cols..(tile.n + 1) * cols);
-        for (user, footprint) in &users {
+        let (m, n) = written(stage, tile);
+        for (user, operand) in &users {
             let user_stage = &graph.stages[user.0];
             let meets = |other: &Tile| {
-                (0..user_stage.k_blocks.max(1)).any(|k| {
-                    let r = footprint.rows.range(b.rows, other.m, other.n, k);
-                    let s = footprint.cols.range(b.cols, other.m, other.n, k);
-                    r.start < m.end && m.start < r.end && s.start < n.end && n.start < s.end
-                })
+                let mut met = false;
+                let mut meet = |r: Range<u32>, s: Range<u32>| {
+                    met |= r.start < m.end && m.start < r.end && s.start < n.end && n.start < s.end;
+                };
+                match *operand {
+                    Some(operand) => (0..user_stage.k_blocks.max(1)).for_each(|k| {
+                        user_stage.reads(operand, b, (other.m, other.n), k, &mut meet);
+                    }),
+                    None => {
+                        let (rows, cols) = written(user_stage, *other);
+                        meet(rows, cols);
+                    }
+                }
+                met
             };
             for other in grid_tiles(user_stage).filter(meets) {
                 // A tile may overwrite what it has itself read: it stores after its last load.
-                if (*user, other) != (writer, tile) && !order.before((*user, other), (writer, tile)) {
+                let mut ordered = || match &mut order {
+                    Some(order) => order.store((*user, other), (writer, tile)),
+                    None => c.launch_position(*user) < c.launch_position(writer),
+                };
+                if (*user, other) != (writer, tile) && !ordered() {
                     let (new_tile, old_tile) = (tile_name(c, writer, tile), tile_name(c, *user, other));
                     return Some(
                         Refutation::new(
@@ -133,72 +146,10 @@ fn overwritten_early(
     None
 }
 
-/// The region that a tile writes, in the form of a footprint.
-fn own_output(stage: &Stage) -> Footprint {
-    let axis = |m: u32, n: u32, extent: u32| crate::graph::Axis {
-        m: m as i32,
-        n: n as i32,
-        extent: extent as i32,
-        ..Default::default()
-    };
+/// Rows and columns that a tile writes.
+fn written(stage: &Stage, tile: Tile) -> (Range<u32>, Range<u32>) {
     let (rows, cols) = stage.out_tile;
-    Footprint { rows: axis(rows, 0, rows), cols: axis(0, cols, cols) }
-}
-
-/// Whether one tile ends before another stores, through waits (or stream order, for a serial chain).
-struct HappensBefore<'a> {
-    c: &'a Candidate,
-    p: &'a dyn TileProgram,
-    /// The tiles of producers that a tile has waited for by its end.
-    memo: HashMap<(StageId, Tile), Vec<(StageId, Tile)>>,
-}
-
-impl HappensBefore<'_> {
-    fn before(&mut self, first: (StageId, Tile), then: (StageId, Tile)) -> bool {
-        if !has_semaphores(self.c) {
-            return self.c.launch_position(first.0) < self.c.launch_position(then.0);
-        }
-        let mut open = vec![then];
-        let mut seen = std::collections::HashSet::new();
-        while let Some(at) = open.pop() {
-            for earlier in self.waited(at) {
-                if earlier == first {
-                    return true;
-                }
-                if seen.insert(earlier) {
-                    open.push(earlier);
-                }
-            }
-        }
-        false
-    }
-
-    fn waited(&mut self, at: (StageId, Tile)) -> Vec<(StageId, Tile)> {
-        if let Some(known) = self.memo.get(&at) {
-            return known.clone();
-        }
-        let mut slots = std::collections::HashSet::new();
-        // A tile that is split along k is stored and posted after its last slice, so what any slice waits for counts.
-        for slice in 0..self.p.slices(&self.c.graph, at.0, at.1) {
-            self.p.events(at.0, at.1, slice, &mut |event| {
-                if let Event::Wait { edge, slot, .. } = event {
-                    slots.insert((edge, slot));
-                }
-            });
-        }
-        let mut tiles = Vec::new();
-        for (edge, d) in self.c.graph.dependences.iter().enumerate().filter(|(_, d)| d.consumer == at.0) {
-            for tile in grid_tiles(&self.c.graph.stages[d.producer.0]) {
-                let mut covered = false;
-                self.p.posts(edge, tile, &mut |slot, _| covered |= slots.contains(&(edge, slot)));
-                if covered {
-                    tiles.push((d.producer, tile));
-                }
-            }
-        }
-        self.memo.insert(at, tiles.clone());
-        tiles
-    }
+    (tile.m * rows..(tile.m + 1) * rows, tile.n * cols..(tile.n + 1) * cols)
 }
 
 /// A second run starts from a state equal to the first.

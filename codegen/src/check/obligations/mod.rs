@@ -1,5 +1,7 @@
 //! One function an obligation: `None` when it is proved, else a counterexample.
 
+mod before;
+mod explore;
 mod grids;
 mod launch;
 mod lists;
@@ -24,8 +26,8 @@ pub(super) fn judge(obligation: Obligation, c: &Candidate, p: &dyn TileProgram) 
         Obligation::Bounds => grids::bounds(c, p),
         Obligation::Cover => slots::cover(c, p).or_else(|| slabs::cover(c, p)),
         Obligation::Count => slots::count(c, p),
-        Obligation::Acyclic => launch::acyclic(c),
-        Obligation::Progress => launch::progress(c).or_else(|| lists::progress(c, p)),
+        Obligation::Acyclic => launch::acyclic(c, p),
+        Obligation::Progress => launch::progress(c, p).or_else(|| lists::progress(c, p)),
         Obligation::Reuse => memory::reuse(c, p).or_else(|| slabs::reuse(c, p)),
         Obligation::Replay => memory::replay(c),
         Obligation::Visible => memory::visible(c),

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::before::Before;
 use super::{extent_tiles, grid_tiles, has_semaphores, slice_name, tile_name};
 use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
 use crate::graph::StageId;
@@ -14,12 +15,14 @@ const MAX_POSTS: u64 = 1 << 30;
 struct Posts {
     by_tile: Vec<Vec<u32>>,
     totals: Vec<u64>,
+    /// By slot: how many posts make up the total.
+    counts: Vec<u32>,
 }
 
 impl Posts {
     fn of(c: &Candidate, p: &dyn TileProgram, edge: usize) -> Posts {
         let producer = &c.graph.stages[c.graph.dependences[edge].producer.0];
-        let mut totals = Vec::new();
+        let (mut totals, mut counts) = (Vec::new(), Vec::new());
         let by_tile = grid_tiles(producer)
             .map(|tile| {
                 let mut slots = Vec::new();
@@ -27,8 +30,10 @@ impl Posts {
                     let slot_index = slot as usize;
                     if slot_index >= totals.len() {
                         totals.resize(slot_index + 1, 0);
+                        counts.resize(slot_index + 1, 0);
                     }
                     totals[slot_index] += u64::from(amount);
+                    counts[slot_index] += 1;
                     if amount > 0 {
                         slots.push(slot);
                     }
@@ -36,7 +41,7 @@ impl Posts {
                 slots
             })
             .collect();
-        Posts { by_tile, totals }
+        Posts { by_tile, totals, counts }
     }
 
     fn total(&self, slot: u32) -> u64 {
@@ -47,6 +52,9 @@ impl Posts {
 /// Before each load, for every producer tile that its footprint meets, some slot that this tile posts has been waited
 /// for up to all the posts that it gets: then, and only then, the tile is known to be done.
 pub(super) fn cover(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
+    if let Some(forgotten) = forgotten(c) {
+        return Some(forgotten);
+    }
     if !has_semaphores(c) {
         return serial_cover(c);
     }
@@ -60,11 +68,13 @@ pub(super) fn cover(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
         // Per edge and slot, the number of the work item that last waited for it in full.
         let mut waited: Vec<Vec<u32>> = posts.iter().map(|p| vec![0; p.totals.len()]).collect();
         let mut item = 0;
+        let mut order: Option<Before> = None;
         for tile in extent_tiles(c, p, consumer) {
             for slice in 0..p.slices(&c.graph, consumer, tile) {
                 item += 1;
                 let mut fault = None;
-                p.events(consumer, tile, slice, &mut |event| match event {
+                let mut events = 0;
+                p.events(consumer, tile, slice, &mut |event| match (event, events += 1).0 {
                     Event::Wait { edge, slot, value } => {
                         if u64::from(value) >= posts[edge].total(slot)
                             && let Some(mark) = waited[edge].get_mut(slot as usize)
@@ -72,7 +82,7 @@ pub(super) fn cover(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
                             *mark = item;
                         }
                     }
-                    Event::Load { .. } | Event::Multicast { .. } if fault.is_none() => {
+                    event @ (Event::Load { .. } | Event::Multicast { .. }) if fault.is_none() => {
                         regions(c, consumer, tile, event, &mut |operand, k_block, region| {
                             let of_operand = |e: &&usize| c.graph.dependences[**e].operand == operand;
                             for edge in edges.iter().filter(of_operand) {
@@ -81,9 +91,16 @@ pub(super) fn cover(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
                                         .iter()
                                         .any(|slot| waited[*edge][*slot as usize] == item)
                                 };
-                                if fault.is_none()
-                                    && let Some(racing) = uncovered(c, *edge, &region, done)
-                                {
+                                // Seldom: no wait of its own, but one that others stand behind.
+                                let producer = c.graph.dependences[*edge].producer;
+                                let racing = uncovered(c, *edge, &region, done).and_then(|_| {
+                                    let order = order.get_or_insert_with(|| Before::new(c, p));
+                                    uncovered(c, *edge, &region, |at, gn| {
+                                        done(at, gn)
+                                            || order.load((producer, at), (consumer, tile), slice, events - 1)
+                                    })
+                                });
+                                if let (None, Some(racing)) = (&fault, racing) {
                                     fault = Some((*edge, k_block, region.clone(), racing));
                                 }
                             }
@@ -99,6 +116,30 @@ pub(super) fn cover(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
         }
     }
     None
+}
+
+/// A read of what another stage writes, of which the graph states no dependence: nothing below would look at it.
+fn forgotten(c: &Candidate) -> Option<Refutation> {
+    c.graph.stages.iter().enumerate().find_map(|(s, stage)| {
+        stage.operands.iter().enumerate().find_map(|(operand, read)| {
+            let tensor = &c.graph.tensors[read.tensor.0];
+            let producer = tensor.producer?;
+            let known = c
+                .graph
+                .dependences
+                .iter()
+                .any(|d| (d.producer, d.consumer, d.operand) == (producer, StageId(s), operand));
+            (!known).then(|| {
+                let writer = &c.graph.stages[producer.0].name;
+                let message = format!(
+                    "`{}` reads `{}`, which `{writer}` writes, and no dependence says so",
+                    stage.name, tensor.name
+                );
+                Refutation::new(Obligation::Cover, Subject::Stage(StageId(s)), message)
+                    .help("derive the dependences from the footprints")
+            })
+        })
+    })
 }
 
 /// Rows and columns of a tensor.
@@ -128,7 +169,7 @@ fn uncovered(
     c: &Candidate,
     edge: usize,
     (rows, cols): &Region,
-    done: impl Fn(Tile, u32) -> bool,
+    mut done: impl FnMut(Tile, u32) -> bool,
 ) -> Option<Tile> {
     let producer = &c.graph.stages[c.graph.dependences[edge].producer.0];
     if rows.is_empty() || cols.is_empty() {
@@ -230,10 +271,10 @@ pub(super) fn count(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
             );
         }
         if c.practice.plain_store_posts
-            && let Some((slot, total)) = posts.totals.iter().enumerate().find(|(_, total)| **total > 1)
+            && let Some((slot, count)) = posts.counts.iter().enumerate().find(|(_, count)| **count > 1)
         {
             return Some(
-                refute(format!("slot {slot} of {} is posted {total} times by plain stores", c.edge_name(edge)))
+                refute(format!("slot {slot} of {} is posted {count} times by plain stores", c.edge_name(edge)))
                     .fact("a plain store replaces the atomic only where a slot has one post: two stores can lose one")
                     .help("use atomic posts, or a slot a tile"),
             );

@@ -1,0 +1,98 @@
+//! Plans that are wrong on purpose, for tests that show a refuted plan going wrong on a device.
+//!
+//! This is the one door past [`super::check`], and it is there only with the feature `fault-injection`, which no other
+//! crate than a test's may ask for.
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::{Candidate, Obligation, Plan, Refutation, assemble, judge};
+use crate::graph::OperandKind;
+
+/// What is done to the waits of an edge. Loads stay as they are: kernels load what their tile says, and wait for what the
+/// edge's footprint says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WaitFault {
+    /// Nothing is waited for.
+    Drop,
+    /// The tiles so many rows and columns of producer tiles further on are waited for; what lies past the tensor is not.
+    Shift {
+        /// Rows of producer tiles; negative: back.
+        rows: i32,
+        /// Columns of producer tiles.
+        cols: i32,
+    },
+}
+
+/// A plan whose waits on one edge are wrong.
+#[derive(Clone, Debug)]
+pub struct WaitMutant {
+    /// The plan, which is not proved.
+    pub plan: Plan,
+    /// Index of the edge, as in [`Plan::edges`].
+    pub edge: usize,
+    /// What was done to it.
+    pub fault: WaitFault,
+    /// Why `check` refuses it: always [`Obligation::Cover`].
+    pub refutation: Refutation,
+}
+
+/// A plan that nothing has proved.
+pub fn unproved_for_fault_injection(candidate: Candidate) -> Plan {
+    assemble(candidate)
+}
+
+/// `count` mutants of a sound candidate that drop or shift the waits of one edge, each refuted for `cover`. The same seed
+/// gives the same mutants. Fewer come back where the candidate has no edge that can be changed so, and none for a decode
+/// plan, whose waits are not edges.
+pub fn wait_mutants(candidate: &Candidate, seed: u64, count: usize) -> Vec<WaitMutant> {
+    let graph = &candidate.graph;
+    let edges: Vec<usize> = (0..graph.dependences.len())
+        .filter(|e| {
+            let d = &graph.dependences[*e];
+            !matches!(graph.stages[d.consumer.0].operands[d.operand].kind, OperandKind::Custom(_))
+        })
+        .collect();
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut mutants = Vec::new();
+    if edges.is_empty() || candidate.decode.is_some() {
+        return mutants;
+    }
+    // A shift may happen to wait for enough under a coarse policy; it is drawn again then.
+    for _ in 0..count.saturating_mul(20) {
+        if mutants.len() == count {
+            break;
+        }
+        let edge = edges[rng.random_range(0..edges.len())];
+        let fault = if rng.random_ratio(1, 4) {
+            WaitFault::Drop
+        } else {
+            WaitFault::Shift { rows: rng.random_range(-2..=2), cols: rng.random_range(-2..=2) }
+        };
+        let mutant = with_fault(candidate, edge, fault);
+        let refutation = judge(&mutant).refutations.into_iter().find(|r| r.obligation == Obligation::Cover);
+        if let Some(refutation) = refutation {
+            mutants.push(WaitMutant { plan: unproved_for_fault_injection(mutant), edge, fault, refutation });
+        }
+    }
+    mutants
+}
+
+/// The candidate with a fault in the waits of an edge.
+///
+/// # Panics
+/// When the candidate has no such edge.
+pub fn with_fault(candidate: &Candidate, edge: usize, fault: WaitFault) -> Candidate {
+    let mut mutant = candidate.clone();
+    let d = mutant.graph.dependences[edge].clone();
+    let (rows, cols) = mutant.graph.stages[d.producer.0].out_tile;
+    let footprint = &mut mutant.graph.stages[d.consumer.0].operands[d.operand].footprint;
+    match fault {
+        WaitFault::Drop => (footprint.rows.extent, footprint.cols.extent) = (0, 0),
+        WaitFault::Shift { rows: by_rows, cols: by_cols } => {
+            footprint.rows.offset += by_rows * rows as i32;
+            footprint.cols.offset += by_cols * cols as i32;
+        }
+    }
+    mutant
+}

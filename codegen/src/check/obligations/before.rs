@@ -1,0 +1,247 @@
+//! What is known to be done when a wait has ended: the tiles that post the slot, what those had waited for, and so on.
+//! Release and acquire are cumulative, so what is known that way is visible too.
+//!
+//! A tile is done when all its posts are made. Every step that its items take comes before that, except what a part that
+//! only contributes does after it has left its sums. In static lists, posts are made in the order of the list by one warp
+//! of each CTA, so a tile that is done says that those before it in its list are done.
+
+use std::collections::{HashMap, HashSet};
+
+use super::grid_tiles;
+use crate::check::{Candidate, Event, TileProgram};
+use crate::graph::{OperandKind, StageId};
+use crate::policy::Tile;
+use crate::schedule::{Mode, Part, Schedule};
+
+/// A tile of a stage.
+pub(super) type Node = (StageId, Tile);
+
+/// A slot of an edge.
+pub(super) type Slot = (usize, u32);
+
+/// How far into the events of a slice.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Until {
+    /// Up to this event, exclusive.
+    Event(usize),
+    /// Up to its first store.
+    Store,
+    /// Up to where it leaves its sums, or to its end if it does not.
+    Sums,
+    /// To its end if it stores; else up to where it leaves its sums.
+    Done,
+}
+
+/// See the head of the module.
+pub(super) struct Before<'a> {
+    c: &'a Candidate,
+    p: &'a dyn TileProgram,
+    /// By edge and slot: posts of a run, and the tiles that make them.
+    posters: Vec<HashMap<u32, (u64, Vec<Tile>)>>,
+    /// By item: its worker, its place in the list, its number among those of its tile.
+    items: Vec<(usize, usize, u32)>,
+    /// By cluster tile: its items, by their first k-block.
+    of_tile: HashMap<(StageId, u32, u32), Vec<u32>>,
+    memo: HashMap<Node, Vec<Node>>,
+}
+
+impl<'a> Before<'a> {
+    pub(super) fn new(c: &'a Candidate, p: &'a dyn TileProgram) -> Self {
+        let posters = c.graph.dependences.iter().enumerate().map(|(edge, d)| {
+            let mut slots: HashMap<u32, (u64, Vec<Tile>)> = HashMap::new();
+            for tile in grid_tiles(&c.graph.stages[d.producer.0]) {
+                p.posts(edge, tile, &mut |slot, amount| {
+                    let (total, tiles) = slots.entry(slot).or_default();
+                    *total += u64::from(amount);
+                    if amount > 0 {
+                        tiles.push(tile);
+                    }
+                });
+            }
+            slots
+        });
+        let posters = posters.collect();
+        let mut before =
+            Before { c, p, posters, items: Vec::new(), of_tile: HashMap::new(), memo: HashMap::new() };
+        if let Some(schedule) = before.lists() {
+            before.items = vec![(0, 0, 0); schedule.sequence.len()];
+            for (worker, list) in schedule.lists.iter().enumerate() {
+                for (place, item) in list.iter().enumerate() {
+                    let at = schedule.sequence[*item as usize];
+                    before.items[*item as usize] = (worker, place, 0);
+                    before.of_tile.entry((at.stage, at.m, at.n)).or_default().push(*item);
+                }
+            }
+            for items in before.of_tile.values_mut() {
+                items.sort_by_key(|item| schedule.sequence[*item as usize].k_begin);
+                items.iter().enumerate().for_each(|(n, item)| before.items[*item as usize].2 = n as u32);
+            }
+        }
+        before
+    }
+
+    /// The schedule, if it has an order in which each worker posts.
+    fn lists(&self) -> Option<&'a Schedule> {
+        self.c.schedule.as_ref().filter(|s| s.mode == Mode::Static)
+    }
+
+    /// The slots that a slice has waited for in full by then.
+    fn waits(&self, (stage, tile): Node, slice: u32, until: Until, loads_only: bool) -> Vec<Slot> {
+        let mut slots = Vec::new();
+        let (mut at, mut over, mut leaves, mut stores) = (0, false, None, false);
+        self.p.events(stage, tile, slice, &mut |event| {
+            over |= until == Until::Event(at);
+            at += 1;
+            match event {
+                Event::Wait { edge, slot, value } => {
+                    let total = self.posters[edge].get(&slot).map_or(0, |(total, _)| *total);
+                    let d = &self.c.graph.dependences[edge];
+                    let late = d.consumer == stage
+                        && matches!(
+                            self.c.graph.stages[stage.0].operands[d.operand].kind,
+                            OperandKind::Bias | OperandKind::Residual
+                        );
+                    if !over && u64::from(value) >= total && !(late && loads_only) {
+                        slots.push((edge, slot));
+                    }
+                }
+                Event::Contribute { .. } => {
+                    leaves.get_or_insert(slots.len());
+                    over |= until == Until::Sums;
+                }
+                Event::Store { .. } => {
+                    stores = true;
+                    over |= until == Until::Store;
+                }
+                _ => {}
+            }
+        });
+        if let (Until::Done, false, Some(leaves)) = (until, stores, leaves) {
+            slots.truncate(leaves);
+        }
+        slots
+    }
+
+    /// The tiles that post slots.
+    fn posters(&self, slots: &[Slot]) -> Vec<Node> {
+        let of = |(edge, slot): &Slot| {
+            let stage = self.c.graph.dependences[*edge].producer;
+            let tiles = self.posters[*edge].get(slot).map_or(&[][..], |(_, tiles)| tiles);
+            tiles.iter().map(move |tile| (stage, *tile))
+        };
+        slots.iter().flat_map(of).collect()
+    }
+
+    fn slices(&self, (stage, tile): Node) -> u32 {
+        self.p.slices(&self.c.graph, stage, tile)
+    }
+
+    /// The items of a tile, and which CTA of a worker computes it.
+    fn items_of(&self, (stage, tile): Node) -> (&[u32], u32) {
+        let Some(schedule) = self.lists() else { return (&[], 0) };
+        let (rows, cols) = schedule.cluster;
+        let items = self.of_tile.get(&(stage, tile.m / rows, tile.n / cols));
+        (items.map_or(&[], Vec::as_slice), tile.m % rows * cols + tile.n % cols)
+    }
+
+    /// The same CTA's tile of another item, and that item's number among those of the tile.
+    fn tile_of(&self, schedule: &Schedule, item: u32, cta: u32) -> (Node, u32) {
+        let (rows, cols) = schedule.cluster;
+        let at = &schedule.sequence[item as usize];
+        let tile = Tile { m: at.m * rows + cta / cols, n: at.n * cols + cta % cols };
+        ((at.stage, tile), self.items[item as usize].2)
+    }
+
+    /// The tiles before an item in its list that were finished by one item, or `None` for those that were not.
+    fn earlier(&self, item: u32, cta: u32) -> Vec<Node> {
+        let Some(schedule) = self.lists() else { return Vec::new() };
+        let (worker, place, _) = self.items[item as usize];
+        let alone =
+            |i: &&u32| matches!(schedule.sequence[**i as usize].part, Part::Whole | Part::Finish { .. });
+        let before = schedule.lists[worker][..place].iter().filter(alone);
+        let (gm, gn) =
+            (|n: &Node| self.c.graph.stages[n.0.0].grid.0, |n: &Node| self.c.graph.stages[n.0.0].grid.1);
+        before.map(|i| self.tile_of(schedule, *i, cta).0).filter(|n| n.1.m < gm(n) && n.1.n < gn(n)).collect()
+    }
+
+    /// What is known to be done when a tile is, without what follows from that.
+    fn direct(&mut self, node: Node) -> Vec<Node> {
+        if let Some(known) = self.memo.get(&node) {
+            return known.clone();
+        }
+        let mut slots = Vec::new();
+        for slice in 0..self.slices(node) {
+            slots.extend(self.waits(node, slice, Until::Done, false));
+        }
+        slots.sort_unstable();
+        slots.dedup();
+        let mut known = self.posters(&slots);
+        let (items, cta) = self.items_of(node);
+        if let Some(schedule) = self.lists() {
+            for item in items.iter().filter(|i| schedule.sequence[**i as usize].part.finishes()) {
+                known.extend(self.earlier(*item, cta));
+            }
+        }
+        self.memo.insert(node, known.clone());
+        known
+    }
+
+    fn reaches(&mut self, open: Vec<Node>, target: Node) -> bool {
+        let mut seen: HashSet<Node> = open.iter().copied().collect();
+        let mut open = open;
+        while let Some(at) = open.pop() {
+            if at == target {
+                return true;
+            }
+            for next in self.direct(at) {
+                if seen.insert(next) {
+                    open.push(next);
+                }
+            }
+        }
+        false
+    }
+
+    /// Whether `first` is known to be done when a slice of a tile makes the load that is its event number `event`: by its
+    /// own waits, and by those that its worker's loads have been behind already.
+    pub(super) fn load(&mut self, first: Node, reader: Node, slice: u32, event: usize) -> bool {
+        let mut slots = self.waits(reader, slice, Until::Event(event), false);
+        let (items, cta) = self.items_of(reader);
+        if let (Some(schedule), Some(item)) = (self.lists(), items.get(slice as usize)) {
+            let (worker, place, _) = self.items[*item as usize];
+            for earlier in &schedule.lists[worker][..place] {
+                let (node, slice) = self.tile_of(schedule, *earlier, cta);
+                slots.extend(self.waits(node, slice, Until::Sums, true));
+            }
+        }
+        let open = self.posters(&slots);
+        self.reaches(open, first)
+    }
+
+    /// Whether `first` is known to be done, or done with its reads, when a tile stores.
+    pub(super) fn store(&mut self, first: Node, writer: Node) -> bool {
+        let mut slots = Vec::new();
+        let (items, cta) = self.items_of(writer);
+        let mut known = Vec::new();
+        let stores: Vec<u32> = (0..self.slices(writer)).filter(|slice| self.stores(writer, *slice)).collect();
+        let split = self.c.schedule.is_some();
+        // Without a schedule the last slice stores, whichever that is, when all have come together. Of parts that share
+        // a tile each stores for itself, when the others have left their sums.
+        for slice in 0..self.slices(writer) {
+            let alone = !split || stores == [slice];
+            let until = if alone { Until::Store } else { Until::Sums };
+            slots.extend(self.waits(writer, slice, until, false));
+            if let (true, Some(item)) = (stores == [slice], items.get(slice as usize)) {
+                known.extend(self.earlier(*item, cta));
+            }
+        }
+        known.extend(self.posters(&slots));
+        self.reaches(known, first)
+    }
+
+    fn stores(&self, (stage, tile): Node, slice: u32) -> bool {
+        let mut stores = false;
+        self.p.events(stage, tile, slice, &mut |event| stores |= matches!(event, Event::Store { .. }));
+        stores
+    }
+}

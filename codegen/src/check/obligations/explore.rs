@@ -1,0 +1,228 @@
+//! `progress` by exact exploration: every state that kernels coupled by semaphores can reach, where there are few.
+//!
+//! A state says which tickets of each stage have been drawn, which CTAs stand on which SM with which item, and how many
+//! are still to be placed. A CTA is placed where there is room, draws an item, ends it when all that it waits for has
+//! been posted, and draws again until its stage has none left. SMs are alike, so states are kept sorted. An item that can
+//! end does so before anything else when its CTA then leaves: that only makes room, so nothing is lost.
+
+use std::collections::HashSet;
+
+use crate::check::{Candidate, Event, StartGuarantee, TileProgram};
+use crate::graph::StageId;
+
+/// Items, SMs and states beyond which nothing is explored.
+const MAX_ITEMS: usize = 128;
+const MAX_SMS: u32 = 16;
+const MAX_STATES: usize = 30_000;
+
+/// What an exploration says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Explored {
+    /// No reachable state stands still.
+    Moves,
+    /// In this one, nothing moves: CTAs of each stage that hold SMs, CTAs still to be placed.
+    Stuck { holding: Vec<u32>, pending: Vec<u32> },
+    /// Too many states.
+    TooLarge,
+}
+
+/// A slice of a tile.
+struct Item {
+    /// Items that must have ended before this one can.
+    needs: u128,
+}
+
+/// A state; what has ended follows from it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct State {
+    /// By stage: items drawn, CTAs to be placed.
+    drawn: Vec<u8>,
+    pending: Vec<u8>,
+    /// By SM: items under way, ascending; SMs ascending.
+    sms: Vec<Vec<u8>>,
+}
+
+struct Space<'a> {
+    c: &'a Candidate,
+    items: Vec<Item>,
+    /// By stage: its items in the order in which they are drawn, and the stage of each item.
+    order: Vec<Vec<u8>>,
+    stage: Vec<u8>,
+    /// Room on an SM, and what a CTA of each stage takes of it.
+    room: u32,
+    takes: Vec<u32>,
+}
+
+/// Explores the states of a chain of kernels.
+pub(super) fn explore(c: &Candidate, p: &dyn TileProgram) -> Explored {
+    let Some(space) = Space::of(c, p) else { return Explored::TooLarge };
+    let start = State {
+        drawn: vec![0; space.order.len()],
+        pending: space.order.iter().map(|o| o.len() as u8).collect(),
+        sms: vec![Vec::new(); c.device.sms as usize],
+    };
+    let mut seen = HashSet::new();
+    let mut open = vec![start];
+    while let Some(state) = open.pop() {
+        let state = space.leave(state);
+        if seen.contains(&state) {
+            continue;
+        }
+        if seen.len() == MAX_STATES {
+            return Explored::TooLarge;
+        }
+        let next = space.moves(&state);
+        let busy = state.sms.iter().any(|sm| !sm.is_empty()) || state.pending.iter().any(|n| *n > 0);
+        if next.is_empty() && busy {
+            let mut holding = vec![0; space.order.len()];
+            state.sms.iter().flatten().for_each(|i| holding[space.stage[*i as usize] as usize] += 1);
+            return Explored::Stuck {
+                holding,
+                pending: state.pending.iter().map(|n| u32::from(*n)).collect(),
+            };
+        }
+        seen.insert(state);
+        open.extend(next);
+    }
+    Explored::Moves
+}
+
+impl<'a> Space<'a> {
+    fn of(c: &'a Candidate, p: &dyn TileProgram) -> Option<Space<'a>> {
+        let stages = || (0..c.graph.stages.len()).map(StageId);
+        let count: u64 =
+            c.graph.stages.iter().map(|s| u64::from(s.tiles()) * u64::from(s.split_k.max(1))).sum();
+        if count > MAX_ITEMS as u64 || c.device.sms > MAX_SMS {
+            return None;
+        }
+        let (mut order, mut stage) = (vec![Vec::new(); c.graph.stages.len()], Vec::new());
+        // By edge and slot: the items whose end makes it full.
+        let mut posters = vec![std::collections::HashMap::<u32, u128>::new(); c.graph.dependences.len()];
+        let mut tiles = Vec::new();
+        for s in stages() {
+            let of = &c.graph.stages[s.0];
+            for step in 0..of.tiles() {
+                let tile = c.orders[s.0].tile_at(of.grid, step)?;
+                let mut mask = 0u128;
+                for slice in 0..p.slices(&c.graph, s, tile) {
+                    let item = stage.len();
+                    if item >= MAX_ITEMS {
+                        return None;
+                    }
+                    mask |= 1 << item;
+                    order[s.0].push(item as u8);
+                    stage.push(s.0 as u8);
+                    tiles.push((s, tile, slice));
+                }
+                for (edge, _) in c.graph.dependences.iter().enumerate().filter(|(_, d)| d.producer == s) {
+                    p.posts(edge, tile, &mut |slot, amount| {
+                        if amount > 0 {
+                            *posters[edge].entry(slot).or_default() |= mask;
+                        }
+                    });
+                }
+            }
+        }
+        let needs = |(s, tile, slice): &(StageId, crate::policy::Tile, u32)| {
+            let mut needs = 0;
+            p.events(*s, *tile, *slice, &mut |event| {
+                if let Event::Wait { edge, slot, value } = event
+                    && value > 0
+                {
+                    needs |= posters[edge].get(&slot).copied().unwrap_or(0);
+                }
+            });
+            Item { needs }
+        };
+        let items = tiles.iter().map(needs).collect();
+        let room = c.ctas_per_sm.iter().product();
+        let takes = c.ctas_per_sm.iter().map(|n| room / n).collect();
+        Some(Space { c, items, order, stage, room, takes })
+    }
+
+    /// Items that have ended.
+    fn ended(&self, state: &State) -> u128 {
+        let drawn = self.order.iter().zip(&state.drawn).flat_map(|(order, n)| &order[..*n as usize]);
+        let drawn = drawn.fold(0, |mask: u128, i| mask | 1 << i);
+        state.sms.iter().flatten().fold(drawn, |mask, i| mask & !(1 << i))
+    }
+
+    fn free(&self, sm: &[u8]) -> u32 {
+        self.room - sm.iter().map(|i| self.takes[self.stage[*i as usize] as usize]).sum::<u32>()
+    }
+
+    /// The item's CTA draws its stage's next item, or leaves; the items of an SM stay sorted.
+    fn end(&self, state: &mut State, sm: usize, at: usize) {
+        let item = state.sms[sm].remove(at);
+        self.draw(state, sm, self.stage[item as usize] as usize);
+    }
+
+    fn draw(&self, state: &mut State, sm: usize, stage: usize) {
+        if let Some(next) = self.order[stage].get(state.drawn[stage] as usize) {
+            state.drawn[stage] += 1;
+            let place = state.sms[sm].partition_point(|i| i < next);
+            state.sms[sm].insert(place, *next);
+        }
+    }
+
+    /// Ends all items that can end and whose CTAs then leave.
+    fn leave(&self, mut state: State) -> State {
+        'again: loop {
+            let ended = self.ended(&state);
+            for sm in 0..state.sms.len() {
+                for at in 0..state.sms[sm].len() {
+                    let item = state.sms[sm][at] as usize;
+                    let stage = self.stage[item] as usize;
+                    let last = state.drawn[stage] as usize == self.order[stage].len();
+                    if last && self.items[item].needs & !ended == 0 {
+                        self.end(&mut state, sm, at);
+                        continue 'again;
+                    }
+                }
+            }
+            state.sms.sort();
+            return state;
+        }
+    }
+
+    fn may_start(&self, state: &State, stage: usize) -> bool {
+        let position = |s: usize| self.c.launch_position(StageId(s));
+        self.c.start == StartGuarantee::None
+            || self
+                .c
+                .graph
+                .dependences
+                .iter()
+                .filter(|d| d.consumer.0 == stage)
+                .all(|d| position(d.producer.0) >= position(stage) || state.pending[d.producer.0] == 0)
+    }
+
+    fn moves(&self, state: &State) -> Vec<State> {
+        let (mut next, ended) = (Vec::new(), self.ended(state));
+        for sm in 0..state.sms.len() {
+            // SMs that hold the same are one.
+            if sm > 0 && state.sms[sm] == state.sms[sm - 1] {
+                continue;
+            }
+            for (at, item) in state.sms[sm].iter().enumerate() {
+                if self.items[*item as usize].needs & !ended == 0 {
+                    let mut after = state.clone();
+                    self.end(&mut after, sm, at);
+                    next.push(after);
+                }
+            }
+            for stage in 0..self.order.len() {
+                if state.pending[stage] > 0
+                    && self.free(&state.sms[sm]) >= self.takes[stage]
+                    && self.may_start(state, stage)
+                {
+                    let mut after = state.clone();
+                    after.pending[stage] -= 1;
+                    self.draw(&mut after, sm, stage);
+                    next.push(after);
+                }
+            }
+        }
+        next
+    }
+}

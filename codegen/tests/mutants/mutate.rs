@@ -1,0 +1,468 @@
+//! Mutations: one change to a sound plan, of its events, or of what was chosen for it.
+
+use cusync_gen::check::{Candidate, Coupling, EpochSource, Event, Executor, StartGuarantee, StoreCompletion};
+use cusync_gen::graph::{OperandKind, StageId};
+use cusync_gen::policy::Order;
+use rand::Rng;
+use rand::rngs::SmallRng;
+use rand::seq::{IndexedRandom, SliceRandom};
+
+use super::lists;
+use super::recorded::Recorded;
+
+/// Kinds of mutation, as the table of results names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    DropWait,
+    DelayWait,
+    ShiftWait,
+    MergeWaits,
+    WaitForAnotherEdge,
+    WaitValue,
+    DropPost,
+    RepeatPost,
+    ShiftPost,
+    PostAmount,
+    RepeatTile,
+    SwapTiles,
+    ShrinkHalo,
+    ShrinkFootprint,
+    SplitMidTile,
+    GrowConsumer,
+    ForgetDependence,
+    SwapLaunches,
+    DropLaunch,
+    RepeatLaunch,
+    DropGuarantee,
+    ShrinkSms,
+    Occupancy,
+    ReuseEarly,
+    BakeEpoch,
+    OverlapRuns,
+    WeakStore,
+    WeakLook,
+    PlainPosts,
+    KernelBoundaries,
+    SwapItems,
+    MoveItem,
+    DropItem,
+    RepeatItem,
+    MoveCut,
+    ShiftSlab,
+    WeakSlab,
+    GrowCluster,
+    AddWorkers,
+    DeferPosts,
+}
+
+use Kind::*;
+
+impl Kind {
+    pub(crate) const ALL: [Kind; 40] = [
+        DropWait,
+        DelayWait,
+        ShiftWait,
+        MergeWaits,
+        WaitForAnotherEdge,
+        WaitValue,
+        DropPost,
+        RepeatPost,
+        ShiftPost,
+        PostAmount,
+        RepeatTile,
+        SwapTiles,
+        ShrinkHalo,
+        ShrinkFootprint,
+        SplitMidTile,
+        GrowConsumer,
+        ForgetDependence,
+        SwapLaunches,
+        DropLaunch,
+        RepeatLaunch,
+        DropGuarantee,
+        ShrinkSms,
+        Occupancy,
+        ReuseEarly,
+        BakeEpoch,
+        OverlapRuns,
+        WeakStore,
+        WeakLook,
+        PlainPosts,
+        KernelBoundaries,
+        SwapItems,
+        MoveItem,
+        DropItem,
+        RepeatItem,
+        MoveCut,
+        ShiftSlab,
+        WeakSlab,
+        GrowCluster,
+        AddWorkers,
+        DeferPosts,
+    ];
+}
+
+/// A mutant: what is judged, and what runs.
+pub(crate) struct Mutant {
+    pub(crate) candidate: Candidate,
+    pub(crate) program: Recorded,
+}
+
+/// A slice that has waits, by lot: stage, tile, slice.
+fn some_slice(rng: &mut SmallRng, p: &Recorded) -> Option<(usize, usize, usize)> {
+    let waits = |(s, t, i): &(usize, usize, usize)| {
+        p.slices[*s][*t][*i].events.iter().any(|e| matches!(e, Event::Wait { .. }))
+    };
+    let with: Vec<(usize, usize, usize)> = p.all().into_iter().filter(waits).collect();
+    with.choose(rng).copied()
+}
+
+/// Place of a wait among events, by lot.
+fn some_wait(rng: &mut SmallRng, events: &[Event]) -> Option<usize> {
+    let waits: Vec<usize> = (0..events.len()).filter(|i| matches!(events[*i], Event::Wait { .. })).collect();
+    waits.choose(rng).copied()
+}
+
+/// Posts of one producer tile that has some, by lot: the edge, and the posts.
+fn some_posts<'a>(rng: &mut SmallRng, p: &'a mut Recorded) -> Option<(usize, &'a mut Vec<(u32, u32)>)> {
+    let with: Vec<(usize, usize)> = p
+        .posts
+        .iter()
+        .enumerate()
+        .flat_map(|(e, tiles)| (0..tiles.len()).map(move |t| (e, t)))
+        .filter(|(e, t)| !p.posts[*e][*t].is_empty())
+        .collect();
+    let &(e, t) = with.choose(rng)?;
+    Some((e, &mut p.posts[e][t]))
+}
+
+/// One change of a kind; `None` where the plan has nothing to change that way.
+pub(crate) fn mutate(
+    rng: &mut SmallRng,
+    base: &Candidate,
+    recorded: &Recorded,
+    kind: Kind,
+) -> Option<Mutant> {
+    let mut c = base.clone();
+    let mut p = recorded.clone();
+    let semaphores = c.executor != Executor::Serial && c.coupling == Coupling::Tiles;
+    let events = matches!(
+        kind,
+        DropWait
+            | DelayWait
+            | ShiftWait
+            | MergeWaits
+            | WaitForAnotherEdge
+            | WaitValue
+            | DropPost
+            | RepeatPost
+            | ShiftPost
+            | PostAmount
+    );
+    if events {
+        // Where there are no semaphores, waits and posts are not there either.
+        return (semaphores && change_events(rng, base, &mut p, kind).is_some())
+            .then_some(Mutant { candidate: c, program: p });
+    }
+    match kind {
+        ShrinkHalo | ShrinkFootprint | SplitMidTile | GrowConsumer => {
+            return change_shape(rng, base, recorded, kind);
+        }
+        SwapItems | MoveItem | DropItem | RepeatItem | MoveCut | ShiftSlab | GrowCluster | AddWorkers => {
+            lists::change(rng, c.schedule.as_mut()?, kind)?;
+        }
+        RepeatTile | SwapTiles => {
+            let s = rng.random_range(0..c.orders.len());
+            let (grid, tiles) = (c.graph.stages[s].grid, c.graph.stages[s].tiles());
+            // A schedule does not use the orders.
+            if tiles < 2 || c.schedule.is_some() {
+                return None;
+            }
+            let mut table: Vec<_> = (0..tiles).filter_map(|i| c.orders[s].tile_at(grid, i)).collect();
+            let (a, b) = (rng.random_range(0..table.len()), rng.random_range(0..table.len()));
+            if a == b {
+                return None;
+            }
+            if kind == RepeatTile {
+                table[a] = table[b]
+            } else {
+                table.swap(a, b)
+            }
+            c.orders[s] = Order::Table(table);
+        }
+        ForgetDependence => {
+            if c.graph.dependences.is_empty() {
+                return None;
+            }
+            let edge = rng.random_range(0..c.graph.dependences.len());
+            c.graph.dependences.remove(edge);
+            c.edges.remove(edge);
+        }
+        SwapLaunches | DropLaunch | RepeatLaunch => {
+            if c.schedule.is_some() {
+                return None;
+            }
+            let (a, b) =
+                (rng.random_range(0..c.launch_order.len()), rng.random_range(0..c.launch_order.len()));
+            match kind {
+                SwapLaunches if a == b => return None,
+                SwapLaunches => c.launch_order.swap(a, b),
+                DropLaunch => drop(c.launch_order.remove(a)),
+                _ => c.launch_order.insert(a, c.launch_order[b]),
+            }
+            if rng.random() {
+                c.device.sms = rng.random_range(1..20);
+            }
+        }
+        DropGuarantee => {
+            if c.start == StartGuarantee::None || c.schedule.is_some() {
+                return None;
+            }
+            c.start = StartGuarantee::None;
+            c.device.sms = rng.random_range(1..40);
+        }
+        ShrinkSms => c.device.sms = rng.random_range(0..c.device.sms),
+        Occupancy => {
+            let stage = rng.random_range(0..c.ctas_per_sm.len());
+            if c.schedule.is_some() {
+                return None;
+            }
+            c.ctas_per_sm[stage] = rng.random_range(1..6);
+        }
+        ReuseEarly => {
+            let graph = &mut c.graph;
+            let outs: Vec<_> = graph.stages.iter().map(|s| s.out).collect();
+            let (&new, &old) = (outs.choose(rng)?, outs.choose(rng)?);
+            let shape = |t: cusync_gen::graph::TensorId| (graph.tensors[t.0].rows, graph.tensors[t.0].cols);
+            // Of tensors of another shape the cells would not be the same.
+            if new <= old || shape(new) != shape(old) || graph.tensors.iter().any(|t| t.alias.is_some()) {
+                return None;
+            }
+            graph.tensors[new.0].alias = Some(old);
+        }
+        BakeEpoch => c.practice.epoch = EpochSource::LaunchParameter,
+        OverlapRuns => match rng.random_range(0..2) {
+            0 => c.practice.full_run_boundary = false,
+            _ => (c.practice.early_launch, c.practice.dependency_wait) = (true, false),
+        },
+        WeakStore => match rng.random_range(0..2) {
+            0 => c.practice.stores = StoreCompletion::BulkWaitRead,
+            _ => c.practice.post_releases = false,
+        },
+        WeakLook => match rng.random_range(0..2) {
+            0 => c.practice.wait_acquires = false,
+            _ => c.practice.proxy_fence = false,
+        },
+        PlainPosts => c.practice.plain_store_posts = true,
+        DeferPosts => {
+            c.schedule.as_ref()?;
+            c.practice.deferred_post = true;
+        }
+        KernelBoundaries => {
+            if c.schedule.is_some() {
+                return None;
+            }
+            c.coupling = Coupling::KernelBoundary;
+            if rng.random() {
+                c.launch_order.shuffle(rng);
+            }
+        }
+        WeakSlab => {
+            c.schedule.as_ref().filter(|s| s.slabs > 0)?;
+            let slabs = &mut c.practice.slabs;
+            match rng.random_range(0..4) {
+                0 => slabs.barrier = false,
+                1 => slabs.flag_releases = false,
+                2 => slabs.flag_acquires = false,
+                _ => slabs.flag_is_epoch = false,
+            }
+        }
+        _ => return None,
+    }
+    let program = Recorded::of(&c);
+    Some(Mutant { candidate: c, program })
+}
+
+fn change_events(rng: &mut SmallRng, c: &Candidate, p: &mut Recorded, kind: Kind) -> Option<()> {
+    let slots: Vec<u32> = c.slot_maps().iter().map(|m| m.slot_count).collect();
+    // One on, one back, or anywhere; sometimes past the end.
+    let shifted = |rng: &mut SmallRng, slot: u32, count: u32| match rng.random_range(0..8) {
+        0 => count,
+        1..4 => (slot + 1) % count,
+        4..7 => (slot + count - 1) % count,
+        _ => rng.random_range(0..count),
+    };
+    match kind {
+        DropPost | RepeatPost | ShiftPost | PostAmount => {
+            let (edge, posts) = some_posts(rng, p)?;
+            let at = rng.random_range(0..posts.len());
+            match kind {
+                DropPost => drop(posts.remove(at)),
+                RepeatPost => posts.push(posts[at]),
+                ShiftPost => {
+                    let slot = shifted(rng, posts[at].0, slots[edge]);
+                    (slot != posts[at].0).then(|| posts[at].0 = slot)?;
+                }
+                _ => posts[at].1 = if rng.random() { posts[at].1 + 1 } else { posts[at].1 - 1 },
+            }
+            return Some(());
+        }
+        _ => {}
+    }
+    let (stage, tile, slice) = some_slice(rng, p)?;
+    let other = rng.random_range(0..slots.len());
+    let foreign = rng.random_range(0..slots[other]);
+    let posts = p.posts[other].iter().flatten().filter(|(slot, _)| *slot == foreign);
+    let total = posts.map(|(_, amount)| amount).sum();
+    let events = &mut p.slices[stage][tile][slice].events;
+    let at = some_wait(rng, events)?;
+    match kind {
+        DropWait => drop(events.remove(at)),
+        DelayWait => {
+            let wait = events.remove(at);
+            let to = if rng.random() { at + 1 } else { rng.random_range(at..=events.len()) };
+            events.insert(to.min(events.len()), wait);
+        }
+        MergeWaits => {
+            let next = (at + 1..events.len()).find(|i| matches!(events[*i], Event::Wait { .. }))?;
+            // The earlier or the later one stands for both, early or late.
+            let (first, second) = (events[at].clone(), events.remove(next));
+            match rng.random_range(0..3) {
+                0 => events[at] = second,
+                1 => {
+                    events.remove(at);
+                    events.insert(next - 1, first);
+                }
+                _ => {}
+            }
+        }
+        _ => {
+            let Event::Wait { edge, slot, value } = &mut events[at] else { return None };
+            match kind {
+                ShiftWait => {
+                    let to = shifted(rng, *slot, slots[*edge]);
+                    (to != *slot).then(|| *slot = to)?;
+                }
+                WaitForAnotherEdge => {
+                    (other != *edge).then_some(())?;
+                    (*edge, *slot) = (other, foreign);
+                    if rng.random_ratio(3, 4) {
+                        *value = total;
+                    }
+                }
+                _ => {
+                    let to = match rng.random_range(0..4) {
+                        0 => *value + 1,
+                        1 => *value - 1,
+                        2 => *value / 2,
+                        _ => *value * 2,
+                    };
+                    (to != *value).then(|| *value = to)?;
+                }
+            }
+        }
+    }
+    Some(())
+}
+
+/// Waits that were derived for another shape than the one that is read.
+fn change_shape(rng: &mut SmallRng, base: &Candidate, recorded: &Recorded, kind: Kind) -> Option<Mutant> {
+    if base.schedule.is_some() || base.executor == Executor::Serial || base.coupling != Coupling::Tiles {
+        return None;
+    }
+    let mut c = base.clone();
+    let mut p;
+    match kind {
+        // The waits forget the halo; the loads do not.
+        ShrinkHalo => {
+            let mut narrow = base.clone();
+            let halos = narrow.graph.stages.iter_mut().flat_map(|s| &mut s.operands).filter(|o| {
+                matches!(o.kind, OperandKind::Custom(_))
+                    && (o.footprint.rows.offset < 0 || o.footprint.cols.offset < 0)
+            });
+            let operand = halos.collect::<Vec<_>>().into_iter().next()?;
+            let footprint = &mut operand.footprint;
+            for axis in [&mut footprint.rows, &mut footprint.cols] {
+                if rng.random() {
+                    // Only below, or on both sides.
+                    let below = rng.random();
+                    axis.extent += axis.offset * if below { 1 } else { 2 };
+                    axis.offset = if below { axis.offset } else { 0 };
+                }
+            }
+            p = Recorded::of(&narrow);
+        }
+        // The graph itself claims less than the operation reads.
+        ShrinkFootprint => {
+            let gemms: Vec<usize> = (0..c.graph.dependences.len())
+                .filter(|e| {
+                    let d = &c.graph.dependences[*e];
+                    !matches!(c.graph.stages[d.consumer.0].operands[d.operand].kind, OperandKind::Custom(_))
+                })
+                .collect();
+            let d = c.graph.dependences[*gemms.choose(rng)?].clone();
+            let footprint = &mut c.graph.stages[d.consumer.0].operands[d.operand].footprint;
+            let axis = if rng.random() { &mut footprint.rows } else { &mut footprint.cols };
+            match rng.random_range(0..3) {
+                0 if axis.extent > 1 => axis.extent /= 2,
+                1 => axis.offset += 8,
+                _ => axis.extent = 0,
+            }
+            p = Recorded::of(&c);
+        }
+        // Slices begin inside producer tiles, and some of them skip their first wait.
+        SplitMidTile => {
+            let s = c.graph.dependences.choose(rng)?.consumer;
+            let stage = &mut c.graph.stages[s.0];
+            if stage.k_blocks < 2 {
+                return None;
+            }
+            stage.split_k = rng.random_range(2..=stage.k_blocks);
+            p = Recorded::of(&c);
+            if rng.random() {
+                for slices in &mut p.slices[s.0] {
+                    for slice in slices.iter_mut().skip(1) {
+                        let first = slice.events.iter().position(|e| matches!(e, Event::Wait { .. }));
+                        first.map(|at| slice.events.remove(at));
+                    }
+                }
+            }
+        }
+        // The consumer's tile becomes twice as tall, and still waits only as its upper half did.
+        GrowConsumer => {
+            let s = c.graph.dependences.choose(rng)?.consumer;
+            let StageId(at) = s;
+            let stage = &mut c.graph.stages[at];
+            if stage.grid.0 < 2 || stage.operands.iter().any(|o| matches!(o.kind, OperandKind::Custom(_))) {
+                return None;
+            }
+            stage.mma_tile.0 *= 2;
+            stage.out_tile.0 *= 2;
+            stage.grid.0 = stage.grid.0.div_ceil(2);
+            for operand in &mut stage.operands {
+                let rows = &mut operand.footprint.rows;
+                if matches!(operand.kind, OperandKind::A | OperandKind::Residual) {
+                    (rows.m, rows.extent) = (rows.m * 2, rows.extent * 2);
+                }
+            }
+            let grid = stage.grid;
+            c.orders[at] = Order::RowMajor;
+            // Its own tiles are others now, and so are the slots of those who wait for it.
+            for (e, d) in c.graph.dependences.iter().enumerate().filter(|(_, d)| d.producer == s) {
+                debug_assert_eq!(d.producer, s);
+                c.edges[e].policy = cusync_gen::policy::Policy::Tile;
+            }
+            p = Recorded::of(&c);
+            for m in 0..grid.0 as usize {
+                for n in 0..grid.1 as usize {
+                    let upper = &recorded.slices[at][2 * m * grid.1 as usize + n];
+                    for (slice, old) in p.slices[at][m * grid.1 as usize + n].iter_mut().zip(upper) {
+                        slice.events.retain(|e| !matches!(e, Event::Wait { .. }) || old.events.contains(e));
+                    }
+                }
+            }
+        }
+        _ => return None,
+    }
+    Some(Mutant { candidate: c, program: p })
+}

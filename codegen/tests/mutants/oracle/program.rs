@@ -1,0 +1,449 @@
+//! The work items of a plan as straight-line code: what is looked at, read, stored and posted, in which order.
+
+use cusync_gen::check::{Candidate, Coupling, Event, Executor, StoreCompletion, TileProgram};
+use cusync_gen::graph::{OperandKind, StageId};
+use cusync_gen::policy::Tile;
+use cusync_gen::schedule::{Mode, Part};
+
+use super::Violation;
+use super::memory::{Cells, Layout};
+use super::shapes;
+
+/// One step.
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    /// Look at a slot until it has so many posts of this run.
+    Wait { slot: u32, value: u32 },
+    /// Read, and compare with what should be there.
+    Load(Cells),
+    /// Leave the item's sums in a slab.
+    Leave { slab: u32 },
+    /// Set a slab's flag.
+    SetFlag { slab: u32 },
+    /// Look at a slab's flag until it is set.
+    SeeFlag { slab: u32 },
+    /// Add a slab to the item's sums.
+    Add { slab: u32 },
+    /// Store units of the tile (as bits) of all its units.
+    Store { cells: Cells, tile: u32, units: u64, all: u64 },
+    /// Add to a slot.
+    Post { slot: u32, amount: u32 },
+    /// A post in two halves: look at the slot, then store what was seen and more.
+    LookAtSlot { slot: u32 },
+    /// See [`Op::LookAtSlot`].
+    OverwriteSlot { slot: u32, amount: u32 },
+    /// Go on when the worker's next item has what it waits for.
+    NextUnderWay,
+}
+
+/// What one CTA does of an item. The loader runs ahead of the finisher, also into the items after.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cta {
+    pub(crate) loader: Vec<Op>,
+    pub(crate) finisher: Vec<Op>,
+    /// The tile's number; `None` for a CTA that only loads for others.
+    pub(crate) tile: Option<u32>,
+}
+
+/// One item of work.
+#[derive(Clone, Debug)]
+pub(crate) struct Work {
+    pub(crate) ctas: Vec<Cta>,
+    pub(crate) k: (u32, u32),
+    /// k-blocks of a whole tile.
+    pub(crate) of: u32,
+    /// Slices of the tile that come together before the last of them stores it; 1 in a schedule.
+    pub(crate) slices: u32,
+}
+
+/// Everything that a run executes.
+pub(crate) struct Program {
+    pub(crate) layout: Layout,
+    pub(crate) work: Vec<Work>,
+    /// By stage: its items in the order in which they are drawn. Empty in a schedule.
+    pub(crate) stages: Vec<Vec<u32>>,
+    /// By slot: what a run adds to it.
+    pub(crate) posts: Vec<u32>,
+    pub(crate) slabs: u32,
+    /// Whether semaphores are there at all.
+    pub(crate) semaphores: bool,
+}
+
+fn bits(units: &std::ops::Range<u32>) -> u64 {
+    units.clone().filter(|u| *u < 63).fold(0, |bits, u| bits | 1 << u)
+}
+
+struct Builder<'a> {
+    c: &'a Candidate,
+    p: &'a dyn TileProgram,
+    layout: Layout,
+    bases: Vec<u32>,
+    counts: Vec<u32>,
+    fault: Option<Violation>,
+}
+
+impl Program {
+    /// # Errors
+    /// What is wrong before anything runs: an index outside its array, data that nobody loads.
+    pub(crate) fn of(c: &Candidate, p: &dyn TileProgram) -> Result<Program, Violation> {
+        let counts: Vec<u32> = c.slot_maps().iter().map(|m| m.slot_count).collect();
+        let bases = counts.iter().scan(0, |sum, n| Some(std::mem::replace(sum, *sum + n))).collect();
+        let slots: u32 = counts.iter().sum();
+        let semaphores = c.executor != Executor::Serial && c.coupling == Coupling::Tiles;
+        let mut b = Builder {
+            c,
+            p,
+            layout: Layout::of(&c.graph, c.schedule.as_ref().map_or((1, 1), |s| s.cluster)),
+            bases,
+            counts,
+            fault: None,
+        };
+        let (mut work, mut stages) = (Vec::new(), vec![Vec::new(); c.graph.stages.len()]);
+        match &c.schedule {
+            Some(_) => b.schedule(&mut work)?,
+            None => {
+                for (s, drawn) in stages.iter_mut().enumerate() {
+                    b.stage(StageId(s), &mut work, drawn)?;
+                }
+            }
+        }
+        if let Some(fault) = b.fault {
+            return Err(fault);
+        }
+        let slabs = c.schedule.as_ref().map_or(0, |s| s.slabs);
+        let mut posts = vec![0u32; slots as usize];
+        let mut seen = std::collections::HashSet::new();
+        for work in &work {
+            // Of the slices of a tile, one posts.
+            let mut counts = |cta: &&Cta| work.slices == 1 || seen.insert(cta.tile);
+            for op in work.ctas.iter().filter(|cta| counts(cta)).flat_map(|cta| &cta.finisher) {
+                if let Op::Post { slot, amount } | Op::OverwriteSlot { slot, amount } = op {
+                    posts[*slot as usize] += amount;
+                }
+            }
+        }
+        Ok(Program { layout: b.layout, work, stages, posts, slabs, semaphores })
+    }
+}
+
+impl Builder<'_> {
+    fn stage(&mut self, stage: StageId, work: &mut Vec<Work>, drawn: &mut Vec<u32>) -> Result<(), Violation> {
+        let (gm, gn) = shapes::grid(&self.c.graph, stage);
+        let split = self.c.graph.stages[stage.0].split_k.max(1);
+        let of = shapes::k_blocks(&self.c.graph, stage);
+        let each = of.div_ceil(split);
+        // The last ones may have nothing left to do.
+        let slices = of.div_ceil(each);
+        for step in 0..gm * gn {
+            let tile = self.c.orders[stage.0].tile_at((gm, gn), step).ok_or(Violation::Outside)?;
+            if tile.m >= gm || tile.n >= gn {
+                return Err(Violation::Outside);
+            }
+            for slice in 0..slices {
+                let k = ((slice * each).min(of), ((slice + 1) * each).min(of));
+                let cta = self.cta(stage, tile, slice, k, (1, 1));
+                let posts = self.posts(stage, tile);
+                let cta = self.finish(cta, posts, true);
+                drawn.push(work.len() as u32);
+                work.push(Work { ctas: vec![cta], k, of, slices });
+            }
+        }
+        Ok(())
+    }
+
+    fn schedule(&mut self, work: &mut Vec<Work>) -> Result<(), Violation> {
+        let schedule = self.c.schedule.as_ref().ok_or(Violation::Outside)?;
+        let (rows, cols) = schedule.cluster;
+        for (at, item) in schedule.sequence.iter().enumerate() {
+            if item.stage.0 >= self.c.graph.stages.len() {
+                return Err(Violation::Outside);
+            }
+            let (gm, gn) = shapes::grid(&self.c.graph, item.stage);
+            let of = shapes::k_blocks(&self.c.graph, item.stage);
+            if item.m >= gm.div_ceil(rows) || item.n >= gn.div_ceil(cols) || item.k_end > of {
+                return Err(Violation::Outside);
+            }
+            // The items of a tile count as its slices, by their first k-block.
+            let same = |i: &&usize| {
+                let other = &schedule.sequence[**i];
+                (other.stage, other.m, other.n) == (item.stage, item.m, item.n)
+            };
+            let all: Vec<usize> = (0..schedule.sequence.len()).collect();
+            let mut siblings: Vec<usize> = all.iter().filter(same).copied().collect();
+            siblings.sort_by_key(|i| schedule.sequence[*i].k_begin);
+            let slice = siblings.iter().position(|i| *i == at).unwrap_or(0) as u32;
+            let finishers: Vec<usize> = siblings
+                .iter()
+                .copied()
+                .filter(|i| !matches!(schedule.sequence[*i].part, Part::Contribute { .. }))
+                .collect();
+            let k = (item.k_begin, item.k_end);
+            let mut ctas = Vec::new();
+            for cta in 0..rows * cols {
+                let tile = Tile { m: item.m * rows + cta / cols, n: item.n * cols + cta % cols };
+                let one = self.cta(item.stage, tile, slice, k, (rows, cols));
+                let inside = tile.m < gm && tile.n < gn;
+                let mut posts = Vec::new();
+                if let (true, Some(mine)) = (inside, finishers.iter().position(|i| *i == at)) {
+                    // The n-th post of an edge is the n-th finisher's, what is left over the last one's.
+                    let last = finishers.len() - 1;
+                    for mut edge in self.edge_posts(item.stage, tile) {
+                        let rest = edge.split_off(mine.min(edge.len()));
+                        posts.extend(if mine == last { rest } else { rest.into_iter().take(1).collect() });
+                    }
+                }
+                ctas.push(self.finish(one, posts, inside));
+            }
+            self.shared_loads(item.stage, (item.m, item.n), slice, k, (rows, cols));
+            work.push(Work { ctas, k, of, slices: 1 });
+        }
+        Ok(())
+    }
+
+    /// What a tile posts, edge by edge.
+    fn edge_posts(&mut self, stage: StageId, tile: Tile) -> Vec<Vec<Op>> {
+        let edges = self.c.graph.dependences.iter().enumerate().filter(|(_, d)| d.producer == stage);
+        let edges: Vec<usize> = edges.map(|(e, _)| e).collect();
+        let mut all = Vec::new();
+        for edge in edges {
+            let mut posts = Vec::new();
+            self.p.posts(edge, tile, &mut |slot, amount| posts.push((slot, amount)));
+            let posts = posts.into_iter().map(|(slot, amount)| {
+                let slot = self.slot(edge, slot);
+                Op::Post { slot, amount }
+            });
+            all.push(posts.collect());
+        }
+        all
+    }
+
+    fn posts(&mut self, stage: StageId, tile: Tile) -> Vec<Op> {
+        self.edge_posts(stage, tile).into_iter().flatten().collect()
+    }
+
+    fn slot(&mut self, edge: usize, slot: u32) -> u32 {
+        if slot >= self.counts[edge] {
+            self.fault = Some(Violation::Outside);
+        }
+        self.bases[edge] + slot
+    }
+
+    /// A CTA's steps but for its posts, and whether all is loaded that its tile needs.
+    fn cta(&mut self, stage: StageId, tile: Tile, slice: u32, k: (u32, u32), cluster: (u32, u32)) -> Cta {
+        let graph = &self.c.graph;
+        let (gm, gn) = shapes::grid(graph, stage);
+        let inside = tile.m < gm && tile.n < gn;
+        let number = self.layout.tile(stage, tile);
+        let (mut loader, mut finisher) = (Vec::new(), Vec::new());
+        let (mut events, mut late) = (Vec::new(), false);
+        self.p.events(stage, tile, slice, &mut |event| events.push(event));
+        let kind = |operand: usize| graph.stages[stage.0].operands[operand].kind;
+        let mut loaded = Vec::new();
+        for event in events {
+            late |= match &event {
+                Event::Wait { edge, .. } => {
+                    let d = &graph.dependences[*edge];
+                    d.consumer == stage && shapes::in_epilogue(kind(d.operand))
+                }
+                Event::Load { operand, .. } | Event::Multicast { operand, .. } => {
+                    shapes::in_epilogue(kind(*operand))
+                }
+                _ => true,
+            };
+            let steps = if late { &mut finisher } else { &mut loader };
+            match event {
+                Event::Wait { edge, slot, value } => {
+                    let slot = self.slot(edge, slot);
+                    steps.push(Op::Wait { slot, value });
+                }
+                Event::Load { operand, k_block } => {
+                    let area = shapes::read(graph, stage, operand, tile, k_block);
+                    steps.push(Op::Load(
+                        self.layout.cells(graph.stages[stage.0].operands[operand].tensor, &area),
+                    ));
+                    loaded.push((operand, k_block));
+                }
+                // The region is the shapes' to say, not the program's.
+                Event::Multicast { operand, k_block, .. } => {
+                    let area = self.shared_area(stage, tile, operand, k_block, cluster);
+                    steps.push(Op::Load(
+                        self.layout.cells(graph.stages[stage.0].operands[operand].tensor, &area),
+                    ));
+                    loaded.push((operand, k_block));
+                }
+                Event::Contribute { slab } => steps.extend([Op::Leave { slab }, Op::SetFlag { slab }]),
+                Event::Await { slab } => steps.push(Op::SeeFlag { slab }),
+                Event::Add { slab } => steps.push(Op::Add { slab }),
+                Event::Store { units, of } => {
+                    let cells =
+                        self.layout.cells(graph.stages[stage.0].out, &shapes::written(graph, stage, tile));
+                    steps.push(Op::Store { cells, tile: number, units: bits(&units), all: bits(&(0..of)) });
+                }
+            }
+        }
+        let finishes = finisher.iter().any(|op| matches!(op, Op::Store { .. }));
+        if inside && !self.all_loaded(stage, tile, k, finishes, cluster, &loaded) {
+            self.fault = Some(Violation::NeverLoaded);
+        }
+        Cta { loader, finisher, tile: inside.then_some(number) }
+    }
+
+    fn all_loaded(
+        &self,
+        stage: StageId,
+        tile: Tile,
+        (begin, end): (u32, u32),
+        finishes: bool,
+        cluster: (u32, u32),
+        loaded: &[(usize, u32)],
+    ) -> bool {
+        let graph = &self.c.graph;
+        graph.stages[stage.0].operands.iter().enumerate().all(|(o, operand)| {
+            if graph.tensors[operand.tensor.0].producer.is_none() {
+                return true;
+            }
+            let ks = match (shapes::in_epilogue(operand.kind), finishes) {
+                (false, _) => begin..end,
+                (true, true) => 0..1,
+                (true, false) => 0..0,
+            };
+            // What the cluster loads together is judged over all its CTAs.
+            let alone = self.sharers(operand.kind, tile, cluster).0 == 1;
+            ks.into_iter().all(|k| {
+                let (rows, cols) = shapes::read(graph, stage, o, tile, k);
+                !alone || rows.is_empty() || cols.is_empty() || loaded.contains(&(o, k))
+            })
+        })
+    }
+
+    /// CTAs of the cluster that read the same of an operand, and which of them this one is.
+    fn sharers(&self, kind: OperandKind, tile: Tile, cluster: (u32, u32)) -> (u32, u32) {
+        match kind {
+            OperandKind::A => (cluster.1, tile.n % cluster.1),
+            OperandKind::B | OperandKind::Up => (cluster.0, tile.m % cluster.0),
+            _ => (1, 0),
+        }
+    }
+
+    fn shared_area(
+        &self,
+        stage: StageId,
+        tile: Tile,
+        operand: usize,
+        k: u32,
+        cluster: (u32, u32),
+    ) -> shapes::Area {
+        let kind = self.c.graph.stages[stage.0].operands[operand].kind;
+        let area = shapes::read(&self.c.graph, stage, operand, tile, k);
+        shapes::share(kind, area, shapes::tile_size(&self.c.graph, stage), self.sharers(kind, tile, cluster))
+    }
+
+    /// The CTAs of a cluster together load what each of their tiles needs.
+    fn shared_loads(
+        &mut self,
+        stage: StageId,
+        (m, n): (u32, u32),
+        slice: u32,
+        k: (u32, u32),
+        cluster: (u32, u32),
+    ) {
+        let graph = &self.c.graph;
+        let (gm, gn) = shapes::grid(graph, stage);
+        let ctas = || {
+            (0..cluster.0 * cluster.1)
+                .map(|i| Tile { m: m * cluster.0 + i / cluster.1, n: n * cluster.1 + i % cluster.1 })
+        };
+        let mut loads = Vec::new();
+        for tile in ctas() {
+            self.p.events(stage, tile, slice, &mut |event| {
+                if let Event::Multicast { operand, k_block, .. } = event {
+                    loads.push((tile, operand, k_block));
+                }
+            });
+        }
+        for (o, operand) in graph.stages[stage.0].operands.iter().enumerate() {
+            if graph.tensors[operand.tensor.0].producer.is_none() || shapes::in_epilogue(operand.kind) {
+                continue;
+            }
+            for tile in ctas().filter(|t| t.m < gm && t.n < gn) {
+                if self.sharers(operand.kind, tile, cluster).0 == 1 {
+                    continue;
+                }
+                for k_block in k.0..k.1 {
+                    let area = shapes::read(graph, stage, o, tile, k_block);
+                    let mut missing: Vec<usize> =
+                        self.layout.places(&self.layout.cells(operand.tensor, &area)).collect();
+                    let row =
+                        |t: &Tile| if operand.kind == OperandKind::A { t.m == tile.m } else { t.n == tile.n };
+                    for (by, _, _) in loads.iter().filter(|(t, of, at)| *of == o && *at == k_block && row(t))
+                    {
+                        let (rows, cols) = self.shared_area(stage, *by, o, k_block, cluster);
+                        // A cell that a share cuts in two is not wholly in it.
+                        let inside = |r: &std::ops::Range<u32>, s: &std::ops::Range<u32>| {
+                            r.start <= s.start && s.end <= r.end
+                        };
+                        let cells = self.layout.within(operand.tensor, &(rows, cols), inside);
+                        missing.retain(|place| !cells.contains(place));
+                    }
+                    if !missing.is_empty() {
+                        self.fault = Some(Violation::NeverLoaded);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds the posts, and brings the steps into the worst order that the kernels' practice allows.
+    fn finish(&self, mut cta: Cta, posts: Vec<Op>, inside: bool) -> Cta {
+        let practice = &self.c.practice;
+        let mut held = Vec::new();
+        if practice.deferred_post && self.c.schedule.is_some() && !posts.is_empty() {
+            held.push(Op::NextUnderWay);
+        }
+        for post in posts {
+            match post {
+                Op::Post { slot, amount } if practice.plain_store_posts => {
+                    held.extend([Op::LookAtSlot { slot }, Op::OverwriteSlot { slot, amount }]);
+                }
+                post => held.push(post),
+            }
+        }
+        let posts = if inside { held } else { Vec::new() };
+        let host = self.c.executor == Executor::Cpu;
+        if !host && (practice.stores == StoreCompletion::BulkWaitRead || !practice.post_releases) {
+            // The store is complete whenever it likes.
+            let store = cta.finisher.iter().position(|op| matches!(op, Op::Store { .. }));
+            let store = store.map(|at| cta.finisher.remove(at));
+            cta.finisher.extend(posts);
+            cta.finisher.extend(store);
+        } else {
+            cta.finisher.extend(posts);
+        }
+        if !host && (!practice.wait_acquires || practice.bulk_loads && !practice.proxy_fence) {
+            for steps in [&mut cta.loader, &mut cta.finisher] {
+                steps.sort_by_key(|op| !matches!(op, Op::Load(_)));
+            }
+        }
+        let slabs = &practice.slabs;
+        if !host && (!slabs.barrier || !slabs.flag_releases) {
+            for at in 1..cta.finisher.len() {
+                if matches!(cta.finisher[at], Op::SetFlag { .. }) {
+                    cta.finisher.swap(at - 1, at);
+                }
+            }
+        }
+        if !host && !slabs.flag_acquires {
+            for at in 1..cta.finisher.len() {
+                if matches!(cta.finisher[at], Op::Add { .. }) {
+                    cta.finisher.swap(at - 1, at);
+                }
+            }
+        }
+        cta
+    }
+}
+
+/// Whether the shared counter hands items out.
+pub(crate) fn draws(c: &Candidate) -> bool {
+    c.schedule.as_ref().is_some_and(|s| s.mode == Mode::Dynamic)
+}
