@@ -15,7 +15,10 @@ CUSYNC_DEVICE void compute_part(Params const& p, Shared const& shared, uint32_t 
   Sums<Element, Width, Tiles, By> sums;
   main_loop<kBatch>(sums, p, shared, s, group, at);
   if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * p.stage_count + s].math_end = ptx::globaltimer();
-  epilogue.finish(sums);
+  if constexpr (By == Sharing::kChunks)
+    epilogue.finish_with_warpgroup(sums);
+  else
+    epilogue.finish_alone(sums);
 }
 
 template <class Element, int Width>

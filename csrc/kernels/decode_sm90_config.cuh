@@ -23,9 +23,11 @@ inline constexpr uint32_t kMathThreads = 256, kLoadWarps = 4, kLoadThreads = 32 
 inline constexpr uint32_t kMathWarps = kMathThreads / 32, kWeightWarp = kMathWarps;
 inline constexpr uint32_t kThreads = kMathThreads + 32 + kLoadThreads;
 inline constexpr uint32_t kMaxChunks = 64;     ///< chunks alive in the ring; a power of two
+inline constexpr uint32_t kUnitBytes = 128 * 16;  ///< four floats of each thread of a warpgroup
+inline constexpr uint32_t kExchangeUnits = 4;  ///< units that a warpgroup hands to the other at a time
 
-/// Tokens whose sums are in shared memory at a time.
-CUSYNC_HD constexpr uint32_t staged_tokens(uint32_t width) { return width == 64 ? 32 : width == 8 ? 8 : 16; }
+/// Of `units` in all, those that a warpgroup hands over at a time.
+CUSYNC_HD constexpr uint32_t exchange_units(uint32_t units) { return min_u32(kExchangeUnits, ceil_div(units, 2)); }
 
 /// Whether a warpgroup has registers for the sums of all row tiles: then warpgroups take chunks in turn.
 CUSYNC_HD constexpr bool takes_turns(uint32_t row_tiles, uint32_t width) { return row_tiles * width <= 128; }
@@ -33,7 +35,6 @@ CUSYNC_HD constexpr bool takes_turns(uint32_t row_tiles, uint32_t width) { retur
 /// One stage as the kernel sees it.
 struct Stage : Geometry {
   uint32_t activation;         ///< enum cusync_activation
-  uint32_t staging_pitch;      ///< floats from one token's sums to the next one's
   uint32_t index, edge;        ///< for reports
   uint32_t produced_features;  ///< of the stage that writes `a`
   uint32_t wait_base;          ///< its first slot
@@ -48,7 +49,7 @@ struct Stage : Geometry {
 
 /// Offsets into shared memory.
 struct SharedPlan {
-  uint32_t ring, activations, staging, barriers, shares, bytes;
+  uint32_t ring, activations, exchange, barriers, shares, bytes;
 };
 
 struct Params {
@@ -110,7 +111,7 @@ struct Shared {
   }
   CUSYNC_DEVICE char* ring(uint32_t offset) const { return base + plan.ring + offset; }
   CUSYNC_DEVICE char* slots() const { return base + plan.activations; }
-  CUSYNC_DEVICE float* staging() const { return reinterpret_cast<float*>(base + plan.staging); }
+  CUSYNC_DEVICE float4* exchange() const { return reinterpret_cast<float4*>(base + plan.exchange); }
   CUSYNC_DEVICE Share& share(uint32_t stage) const { return reinterpret_cast<Share*>(base + plan.shares)[stage]; }
 
  private:

@@ -28,29 +28,36 @@ inline uint32_t or_default(uint32_t value, uint32_t otherwise) { return value ? 
 inline bool plan_stage(Stage& stage, cusync_decode_stage const& from, uint32_t workers, uint32_t chunk_bytes) {
   bool const gated = from.operation == CUSYNC_GATED_GEMM;
   static_cast<Geometry&>(stage) = geometry(from.k, from.n, gated, workers, chunk_bytes);
-  // Rows of a token, and four: what keeps a warp's sums of 8 rows and 4 tokens in different banks.
-  stage.staging_pitch = stage.row_tiles * 64 + 4;
   stage.activation = from.activation, stage.index = from.stage, stage.edge = from.edge;
   stage.weights = static_cast<char const*>(from.weights);
   stage.a = from.a, stage.d = from.d, stage.bias = from.bias, stage.residual = from.residual;
   return stage.row_tiles <= kMaxRowTiles;
 }
 
+/// Bytes through which sums change hands.
+inline uint32_t exchange_bytes(Params const& p, uint32_t width) {
+  uint32_t most = 0;
+  for (uint32_t s = 0; s < p.stage_count; ++s) {
+    if (!takes_turns(p.stages[s].row_tiles, width)) continue;
+    uint32_t const crossing = 2 * exchange_units(p.stages[s].row_tiles * width / 8);  // both directions
+    if (crossing > most) most = crossing;
+  }
+  return most * kUnitBytes;
+}
+
 /// Lays out shared memory; false when nothing sensible fits.
 inline bool plan_shared(Params& p, cusync_decode_args const& args, uint32_t width) {
-  uint32_t largest = 0, reach = 0, pitch = 0;
+  uint32_t largest = 0, reach = 0;
   for (uint32_t s = 0; s < p.stage_count; ++s) {
     Stage const& stage = p.stages[s];
     if (stage.chunk_bytes > largest) largest = stage.chunk_bytes;
-    if (stage.staging_pitch > pitch) pitch = stage.staging_pitch;
     // The last row tile of a chunk at the ring's end reads past it, no farther than this.
     uint32_t const past = (stage.row_tiles * 64 - stage.rows) * kRowBytes;
     if (past > reach) reach = past;
   }
-  uint32_t const slots = p.activation_slots * width * kRowBytes;
-  uint32_t const staging = staged_tokens(width) * pitch * uint32_t(sizeof(float));
+  uint32_t const slots = p.activation_slots * width * kRowBytes, exchange = exchange_bytes(p, width);
   uint32_t const barriers = Shared::barriers(p.activation_slots) * 8;
-  uint32_t const rest = slots + staging + barriers + Shared::kShareBytes;
+  uint32_t const rest = slots + exchange + barriers + Shared::kShareBytes;
   if (rest >= kSharedLimit || rest < reach) return false;
   uint32_t ring = (kSharedLimit - rest) / kSwizzleBytes * kSwizzleBytes;
   if (args.ring_bytes) ring = min_u32(ring, args.ring_bytes / kSwizzleBytes * kSwizzleBytes);
@@ -58,8 +65,8 @@ inline bool plan_shared(Params& p, cusync_decode_args const& args, uint32_t widt
   p.ring_bytes = ring;
   p.shared.ring = 0;
   p.shared.activations = ring;
-  p.shared.staging = p.shared.activations + slots;
-  p.shared.barriers = p.shared.staging + staging;
+  p.shared.exchange = p.shared.activations + slots;
+  p.shared.barriers = p.shared.exchange + exchange;
   p.shared.shares = p.shared.barriers + barriers;
   p.shared.bytes = p.shared.shares + Shared::kShareBytes;
   return true;
