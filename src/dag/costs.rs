@@ -51,20 +51,20 @@ impl Costs {
             memory_tbs: 4.3,
             host_tbs: 0.055,
             resident_kernels: 128,
-            launch_us: 2.0,
-            record_us: 0.5,
-            wait_us: 0.5,
-            stream_edge_us: 0.9,
-            event_edge_us: 1.6,
-            graph_launch_us: 5.0,
-            graph_edge_us: 0.5,
-            graph_branch_us: 1.0,
-            programmatic_edge_us: 0.4,
-            programmatic_branch_us: 0.9,
+            launch_us: 2.9,
+            record_us: 1.2,
+            wait_us: 1.2,
+            stream_edge_us: 2.0,
+            event_edge_us: 3.0,
+            graph_launch_us: 3.0,
+            graph_edge_us: 1.25,
+            graph_branch_us: 1.5,
+            programmatic_edge_us: 0.8,
+            programmatic_branch_us: 1.1,
             handoff_us: 0.62,
             tile_wait_us: 0.17,
-            source: "one H200: graph nodes, programmatic edges, waits and hand-offs of tiles measured; streams, events \
-                     and branches estimated"
+            source: "one H200: launches, edges of chains of full kernels, waits and hand-offs of tiles measured; events \
+                     and branches fitted to the suite (docs/results/dag_h200.md)"
                 .into(),
         }
     }
