@@ -91,3 +91,62 @@ impl Bound {
         executable(main, self.program(), self.calls(), schedule, form)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{BufferId, Direction, LaunchConfig, Options, schedule};
+    use super::super::record::Recording;
+    use super::*;
+
+    /// upload x; f(x -> y); g(x -> z); h(y, z -> w): a diamond behind a copy.
+    fn diamond() -> (Program, Schedule) {
+        let mut r = Recording::new("diamond");
+        let x = r.filled("x", vec![0; 4]);
+        let [y, z, w]: [BufferId; 3] = ["y", "z", "w"].map(|name| r.zeros(name, 4));
+        r.copy(x, Direction::HostToDevice).expect("a valid node");
+        let launch = LaunchConfig::linear(1, 32);
+        for operands in
+            [vec![r.read(x), r.write(y)], vec![r.read(x), r.write(z)], vec![r.read(y), r.read(z), r.write(w)]]
+        {
+            r.launch("k", launch, 20.0, &operands).expect("a valid node");
+        }
+        let program = r.program().clone();
+        let found = schedule(&program, &Options::default());
+        (program, found)
+    }
+
+    #[test]
+    fn forms_have_the_edges_that_they_are_named_for() {
+        use EdgeKind::{Full, Programmatic};
+        let (program, schedule) = diamond();
+        let edges = |form| {
+            let mut edges = graph_plan(&program, &schedule, form).expect("a graph").edges;
+            edges.sort_by_key(|e| (e.0, e.1));
+            edges
+        };
+        let branches = [(0, 1, Full), (0, 2, Full), (1, 3, Full), (2, 3, Full)];
+        assert_eq!(edges(Form::BranchGraph), branches);
+        // Nothing is programmatic at a copy.
+        let early = [(0, 1, Full), (0, 2, Full), (1, 3, Programmatic), (2, 3, Programmatic)];
+        assert_eq!(edges(Form::BranchProgrammatic), early);
+        assert_eq!(edges(Form::SerialGraph).len(), 3);
+        for form in [Form::Serial, Form::Streams] {
+            assert!(graph_plan(&program, &schedule, form).is_none(), "{}", form.name());
+        }
+        for form in Form::ALL {
+            if let Some(plan) = graph_plan(&program, &schedule, form) {
+                plan.predecessors(4).unwrap_or_else(|e| panic!("{}: {e}", form.name()));
+                assert!(plan.priorities.is_empty(), "one zone has no priorities");
+            }
+        }
+    }
+
+    #[test]
+    fn lanes_keep_streams_and_waits() {
+        let (_, schedule) = diamond();
+        let plan = lane_plan(&schedule.chosen);
+        let steps = plan.steps(4).expect("a valid plan");
+        assert_eq!(steps.lanes, schedule.chosen.streams());
+        assert_eq!(plan.waits.len(), schedule.chosen.waits.len());
+    }
+}

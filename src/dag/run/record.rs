@@ -375,3 +375,52 @@ impl Bound {
         Ok(words)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dag::analyse;
+
+    /// y = f(x), z = g(y), recorded with two words each.
+    fn two_kernels(name: &str) -> (Recording, BufferId) {
+        let mut r = Recording::new(name);
+        let (x, y, z) = (r.filled("x", vec![1, 2]), r.zeros("y", 2), r.zeros("z", 2));
+        let launch = LaunchConfig::linear(1, 32);
+        r.launch("f", launch, 1.0, &[r.read(x), r.write(y)]).expect("a valid node");
+        r.launch("g", launch, 1.0, &[r.read(y), r.write(z), Operand::U32(2)]).expect("a valid node");
+        (r, z)
+    }
+
+    #[test]
+    fn copies_stand_before_the_first_use_and_after_the_last() {
+        let (plain, z) = two_kernels("plain");
+        let copied = plain.with_copies(&[z]).expect("a valid program");
+        let names: Vec<_> = copied.program().nodes().iter().map(|n| n.name.as_str()).collect();
+        assert_eq!(names, ["upload", "f", "g", "download"]);
+        let pairs: Vec<_> =
+            analyse(copied.program()).reduced_edges().map(|e| (e.before.0, e.after.0)).collect();
+        assert_eq!(pairs, [(0, 1), (1, 2), (2, 3)]);
+        assert_eq!((copied.initial(BufferId(0)), copied.initial(z)), (vec![1, 2], vec![0, 0]));
+    }
+
+    #[test]
+    fn appended_tasks_are_independent_and_keep_their_priorities() {
+        let mut both = Recording::new("both");
+        for (name, priority) in [("first", 5), ("second", 2)] {
+            let first = both.append(&two_kernels(name).0, priority).expect("a valid program");
+            // An end of the task: it reads z, which is no argument.
+            let z = BufferId(first + 2);
+            let end = [Operand::Null, Operand::Unpassed(z, Mode::Read)];
+            both.launch("end", LaunchConfig::linear(1, 32), 1.0, &end).expect("a valid node");
+        }
+        let program = both.program();
+        let pairs: Vec<_> = analyse(program).reduced_edges().map(|e| (e.before.0, e.after.0)).collect();
+        assert_eq!(pairs, [(0, 1), (1, 2), (3, 4), (4, 5)]);
+        let priority = |node: &Node| program.zones()[node.zone.index()].priority;
+        let priorities: Vec<_> = program.nodes().iter().map(priority).collect();
+        assert_eq!(priorities, [5, 5, 5, 2, 2, 2]);
+        let operands: Vec<_> = both.launches().map(|(_, operands)| operands[0]).collect();
+        let Operand::Words { buffer, .. } = operands[3] else { panic!("{:?}", operands[3]) };
+        assert_eq!(buffer, BufferId(3), "the second task's x");
+    }
+}
