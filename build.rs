@@ -23,8 +23,11 @@ struct Toolchain {
 
 fn main() {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"));
-    for var in ["NVCC", "CUDA_HOME", "CUTLASS_DIR", "CUSYNC_ARCHS"] {
+    for var in ["NVCC", "CUDA_HOME", "CUTLASS_DIR", "CUSYNC_ARCHS", "CUSYNC_DELAYS"] {
         println!("cargo:rerun-if-env-changed={var}");
+    }
+    if injects_delays() {
+        println!("cargo:rustc-env=CUSYNC_HAS_DELAYS=1");
     }
     println!("cargo:rerun-if-changed=csrc");
     println!("cargo:rerun-if-changed=.toolchain/.stamp");
@@ -116,6 +119,11 @@ fn sources(dir: &Path, extension: &str) -> Vec<PathBuf> {
     found
 }
 
+/// Whether the kernels get delays for fault injection, which cost time even where they are off.
+fn injects_delays() -> bool {
+    env::var_os("CUSYNC_DELAYS").is_some_and(|v| v == "1")
+}
+
 /// nvcc's arguments for one file. The file's name says which architectures it is for: `*_sm90*`, `*_sm80*`, or all.
 fn nvcc_flags(root: &Path, toolchain: &Toolchain, file: &Path, archs: &[String]) -> Option<Vec<String>> {
     let name = file.file_stem()?.to_string_lossy().into_owned();
@@ -129,6 +137,9 @@ fn nvcc_flags(root: &Path, toolchain: &Toolchain, file: &Path, archs: &[String])
             .map(String::from)
             .to_vec();
     flags.extend(["-Xptxas", "-v", "-DNDEBUG", "-DCUTLASS_ENABLE_GDC_FOR_SM90=1"].map(String::from));
+    if injects_delays() {
+        flags.push("-DCUSYNC_DELAYS=1".into());
+    }
     let mut any = false;
     for arch in archs {
         flags.push(format!("-DCUSYNC_BUILD_SM{}=1", arch.to_uppercase()));

@@ -41,7 +41,8 @@ typedef struct cusync_trace {
 } cusync_trace;
 
 /// Delays of pseudo-random length before items, loads behind waits, stores and posts, for tests. A length is a hash of
-/// the seed, the run, the SM, the tile and the kind of place. The kernels for sm_80 have none.
+/// the seed, the run, the SM, the tile and the kind of place. Only a build with CUSYNC_DELAYS has them, and of it only the
+/// kernels for sm_90a; others answer CUSYNC_ERROR_NOT_BUILT.
 typedef struct cusync_delays {
   uint32_t seed;
   uint32_t limit_ns;  ///< of one delay, at most CUSYNC_MAX_DELAY_NS; a sleep may take twice as long. 0: no delays

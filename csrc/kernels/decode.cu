@@ -2,6 +2,7 @@
 // The decode half of the C ABI: finds the kernel, checks the request, hands it over.
 #include "decode_layout.h"
 #include "decode_sm90.h"
+#include "delays.cuh"
 
 namespace cusync::kernels {
 namespace {
@@ -91,6 +92,7 @@ extern "C" int32_t cusync_decode_create(cusync_decode_args const* args, cusync_d
   if (!args || !out) return CUSYNC_ERROR_BAD_ARGUMENT;
   *out = nullptr;
   if (!valid(*args)) return CUSYNC_ERROR_BAD_ARGUMENT;
+  if (!has_delays(args->delays)) return CUSYNC_ERROR_NOT_BUILT;
   uint32_t const width = args->width ? args->width : width_for(args->m);
   DecodeTable const table = decode_kernels();
   for (uint32_t i = 0; i < table.count; ++i) {

@@ -146,7 +146,7 @@ CUSYNC_DEVICE void post_stage(Params const& p, Stage const& stage, Share const& 
   uint32_t const tile = share.first / kBlock + threadIdx.x;
   if (tile > (share.first + share.count - 1) / kBlock) return;
   // The word counts on when the last activations are on their way; only the length of a delay depends on it.
-  if (p.delays.limit_ns)
+  if (CUSYNC_DELAYS && p.delays.limit_ns)
     delay(p.delays, DelayAt::kPost, ptx::ld_acquire_gpu(p.epochs + blockIdx.x), stage.index, blockIdx.x, 0);
   post(stage.posts, tile);
 }

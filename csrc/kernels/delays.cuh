@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Delays of pseudo-random length, for tests: with them tiles become ready in another order in every run, and what a
-// kernel gets right by luck alone goes wrong. Without them a site costs one comparison of a constant, the same for all
-// threads.
+// kernel gets right by luck alone goes wrong. They are in builds with CUSYNC_DELAYS only: a site that never sleeps still
+// cost decode kernels 2 to 7 % of their time.
 #pragma once
 #include "cusync.h"
 #include "cusync/ptx.cuh"
@@ -17,9 +17,17 @@ enum class DelayAt : uint32_t {
   kPost,   ///< the post of what is stored
 };
 
+#ifndef CUSYNC_DELAYS
+#define CUSYNC_DELAYS 0
+#endif
+
+/// Whether a request for these delays can be met.
+inline bool has_delays(cusync_delays const& delays) { return CUSYNC_DELAYS || !delays.limit_ns; }
+
 /// Sleeps for a length that depends on the seed, the SM, the run, and (stage, m, n). One thread, or a converged warp
 /// whose lanes agree. The limit is halved up to seven times, so that most delays are short and some are long.
 CUSYNC_DEVICE void delay(cusync_delays const& delays, DelayAt at, uint32_t run, uint32_t stage, uint32_t m, uint32_t n) {
+#if CUSYNC_DELAYS
   if (!delays.limit_ns) return;
   // A sum of multiples of odd constants, then a finaliser: every bit depends on every word, in few registers.
   uint32_t hash = delays.seed + run * 0x9e3779b1u + (ptx::smid() * 8 + uint32_t(at)) * 0x85ebca77u +
@@ -28,6 +36,7 @@ CUSYNC_DEVICE void delay(cusync_delays const& delays, DelayAt at, uint32_t run, 
   hash = (hash ^ (hash >> 12)) * 0x297a2d39u;
   hash ^= hash >> 15;
   ptx::nanosleep((hash >> 3) % (delays.limit_ns >> (hash & 7) | 1));
+#endif
 }
 
 }  // namespace cusync::kernels

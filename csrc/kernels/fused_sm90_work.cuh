@@ -70,7 +70,7 @@ CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::Shared
     uint32_t const count = next.range.k_end - next.range.k_begin;
     bool const waits = next.valid && stage.stage.load_waits;
     if (first) ptx::griddepcontrol_wait();
-    if (stage.stage.delays.limit_ns)
+    if (CUSYNC_DELAYS && stage.stage.delays.limit_ns)
       delay(stage.stage.delays, DelayAt::kItem, first ? __ldcg(params.epochs + cta) : epoch, next.stage, cta, index);
     if (next.valid && !waits && lane == 0) ptx::atom_release_cta_shared_exch(&shared.ready, done + count);
     if (first) {

@@ -70,6 +70,7 @@ int32_t validate(cusync_gemm_args const& a, cusync_kernel_info const& info) {
   if (a.activation > CUSYNC_RELU || a.schedule > CUSYNC_SCHEDULE_TICKET) return CUSYNC_ERROR_BAD_ARGUMENT;
   if (a.wait_count > CUSYNC_MAX_WAITS || a.post_count > CUSYNC_MAX_POSTS) return CUSYNC_ERROR_BAD_ARGUMENT;
   if (a.skip_waits > 1 || a.delays.limit_ns > CUSYNC_MAX_DELAY_NS) return CUSYNC_ERROR_BAD_ARGUMENT;
+  if (!has_delays(a.delays)) return CUSYNC_ERROR_NOT_BUILT;
 
   uint32_t const grid_m = ceil_div(a.m, info.tile_m), grid_n = ceil_div(a.n, info.tile_n);
   uint32_t const k_blocks = ceil_div(a.k, info.tile_k);

@@ -266,7 +266,7 @@ const _: () = {
     ["Offset of field: cusync_trace::sm"][::std::mem::offset_of!(cusync_trace, sm) - 40usize];
     ["Offset of field: cusync_trace::item"][::std::mem::offset_of!(cusync_trace, item) - 44usize];
 };
-#[doc = " Delays of pseudo-random length before items, loads behind waits, stores and posts, for tests. A length is a hash of\n the seed, the run, the SM, the tile and the kind of place. The kernels for sm_80 have none."]
+#[doc = " Delays of pseudo-random length before items, loads behind waits, stores and posts, for tests. A length is a hash of\n the seed, the run, the SM, the tile and the kind of place. Only a build with CUSYNC_DELAYS has them, and of it only the\n kernels for sm_90a; others answer CUSYNC_ERROR_NOT_BUILT."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_delays {
