@@ -4,6 +4,11 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
+use cusync::runtime::SHIPPED;
+use cusync::trace::{defect, simulated, simulated_kernels};
+use cusync_gen::check::Executor;
+use cusync_gen::choose;
+use cusync_gen::device::Device;
 use serde_json::Value;
 
 /// Runs the command; what it wrote to `file`.
@@ -204,6 +209,29 @@ fn a_trace_says_what_was_waited_for() {
         value["runs"][0]["waits"].as_array().is_some_and(Vec::is_empty),
         "serial launches wait for nothing"
     );
+}
+
+/// What the library makes of every shipped spec is sound in itself.
+#[test]
+fn predicted_timelines_have_no_defect() {
+    let device = Device::named("h200").expect("the profile ships");
+    for (name, source) in SHIPPED {
+        let spec = cusync_gen::spec::parse(source, name).expect("it parses");
+        let resolved = spec.resolve(&[("M".into(), 300)]).expect("it resolves");
+        for executor in [Executor::Serial, Executor::Streams, Executor::Programmatic] {
+            let candidate = choose::candidate(&resolved, &device, executor).expect("it can be planned");
+            let mut timeline = simulated(&candidate);
+            timeline.runs.push(simulated_kernels(&candidate, executor));
+            assert_eq!(defect(&timeline), None, "{name} {executor:?}");
+            // A tile that the model computes is on the timeline once.
+            let tiles: u32 = candidate.graph.stages.iter().map(|s| s.tiles()).sum();
+            assert_eq!(timeline.runs[0].spans.len(), tiles as usize);
+            // And what is wrong is noticed.
+            let spans = &mut timeline.runs[0].spans;
+            spans[0].phases[0].end_us = spans[0].begin_us - 1.0;
+            assert!(defect(&timeline).is_some_and(|d| d.contains("before it begins")));
+        }
+    }
 }
 
 #[test]

@@ -121,9 +121,13 @@ pub(super) fn fused(plan: &Plan, what: &str, notes: &[Vec<ItemTrace>], sms: u32)
 #[cfg(test)]
 mod tests {
     use super::super::shares::Shares;
+    use super::super::timeline::{Origin, Timeline, defect};
     use super::*;
+    use crate::runtime::{Wishes, plan_text, shipped};
+    use cusync_gen::check::Executor;
+    use cusync_gen::device::Device;
     use cusync_gen::graph::StageId;
-    use cusync_gen::schedule::Item;
+    use cusync_gen::schedule::{Breakdown, Item, Request, Schedule, explain};
 
     fn note(sm: u32, times: [u64; 5]) -> ItemTrace {
         let item = Item { stage: StageId(0), m: 0, n: 0, k_begin: 0, k_end: 1, part: Part::Whole };
@@ -175,5 +179,73 @@ mod tests {
         (second.item.m, second.item.n, second.cta) = (2, 5, 1);
         let tile = |cluster| spans(&[vec![second]], cluster, |_, s| s).0[0].tile;
         assert_eq!((tile((2, 1)), tile((1, 2))), ((5, 5), (2, 11)));
+    }
+
+    /// Notes as a run that goes exactly as predicted would leave them.
+    fn as_predicted(schedule: &Schedule, breakdown: &Breakdown) -> Vec<ItemTrace> {
+        let ctas = schedule.cluster.0 * schedule.cluster.1;
+        let mut notes = Vec::new();
+        for (worker, list) in schedule.lists.iter().enumerate() {
+            for &index in list {
+                let (item, time) = (schedule.sequence[index as usize], breakdown.items[index as usize]);
+                let ns = |us: f64| 1_000_000 + (us * 1e3).round() as u64;
+                let ready = time.begin_us + time.wait_us;
+                let math_end = ready + 0.5 * time.fixed_us + time.math_us;
+                notes.extend((0..ctas).map(|cta| ItemTrace {
+                    worker: worker as u32,
+                    cta,
+                    sm: worker as u32 * ctas + cta,
+                    item,
+                    begin: ns(time.begin_us),
+                    ready: ns(ready),
+                    loaded: ns(ready + 0.5 * time.fixed_us),
+                    math_end: ns(math_end),
+                    end: ns(time.end_us()),
+                }));
+            }
+        }
+        notes
+    }
+
+    #[test]
+    fn waits_are_laid_to_the_edge_that_caused_them() {
+        let device = Device::named("h200").expect("the profile ships");
+        for (name, m) in [("gpt3_mlp", 512), ("llama65_mlp", 300), ("diamond", 512), ("chain3", 200)] {
+            let wishes = Wishes { dims: vec![("M".into(), m)], ..Wishes::default() };
+            let source = shipped(name).expect("it ships");
+            let plan = plan_text(source, name, &wishes, &device, Executor::Fused).expect("it is proved");
+            let schedule = plan.schedule().expect("a chain kernel");
+            let cost = device.cost_model();
+            let request = Request {
+                workers: schedule.lists.len() as u32,
+                cluster: schedule.cluster,
+                mode: schedule.mode,
+                splits: true,
+                cost: &cost,
+            };
+            let (made, breakdown) = explain(plan.graph(), &request);
+            assert!(made == *schedule, "{name}: another schedule was chosen");
+            let run = fused(&plan, "test", &[as_predicted(schedule, &breakdown)], device.sms);
+            let timeline = Timeline {
+                pipeline: name.into(),
+                dims: Vec::new(),
+                device: "test".into(),
+                origin: Origin::Measured,
+                stages: plan.graph().stages.iter().map(|s| s.name.clone()).collect(),
+                edges: Edges::names(plan.graph()),
+                runs: vec![run],
+            };
+            assert_eq!(defect(&timeline), None, "{name}");
+            let spans = &timeline.runs[0].spans;
+            let mut waits = 0;
+            for phase in spans.iter().flat_map(|s| &s.phases).filter(|p| p.kind == Kind::Wait) {
+                let (Some(edge), Some(from)) = (phase.edge, phase.from) else {
+                    panic!("{name}: a wait without a cause: {phase:?}")
+                };
+                assert_eq!(spans[from].stage, timeline.edges[edge].producer, "{name}");
+                waits += 1;
+            }
+            assert!(waits > 0, "{name}: nothing waits");
+        }
     }
 }

@@ -8,6 +8,7 @@ use crate::fused::{STATIC, fused, hopper};
 use crate::fused_decode::decode;
 use cusync::device::{Device, Event};
 use cusync::runtime::{Captured, Edges, InputSets, Options, Pipeline, Result, percentile, shipped};
+use cusync::trace::{Kind, defect, events, page, trace};
 use cusync_gen::check::Executor;
 use cusync_gen::graph::Element;
 
@@ -99,5 +100,27 @@ fn a_trace_costs_less_than_3_percent() {
             "{label}: two equal pipelines take {off:.2} and {again:.2} us: nothing can be told"
         );
         assert!(cost < MOST, "{label}: a trace costs {:.2} %", cost * 100.0);
+    }
+}
+
+/// A real timeline is sound, and the tiles of a chain that wait know for what.
+#[test]
+fn measured_timelines_have_no_defect() {
+    let Some(gpu) = hopper() else { return };
+    let profile = gpu.device.profile().expect("checked when the GPU was opened");
+    let few = decode(&gpu, shipped("gpt3_mlp").expect("it ships"), 8, Element::F16);
+    for plan in [fused(&gpu, "gpt3_mlp", 512, STATIC), fused(&gpu, "llama65_mlp", 300, STATIC), few] {
+        let report = trace(&plan, &profile, 0, 2, 5).unwrap_or_else(|e| panic!("{e}"));
+        let timeline = &report.timeline;
+        assert_eq!(defect(timeline), None);
+        assert_eq!(timeline.runs.len(), 2);
+        for (run, traced) in timeline.runs.iter().zip(&report.runs) {
+            let waits = run.spans.iter().flat_map(|s| &s.phases).filter(|p| p.kind == Kind::Wait);
+            assert!(waits.clone().all(|p| p.edge.is_some() && p.from.is_some()), "{}", run.name);
+            assert_eq!(waits.clone().next().is_none(), traced.waits.is_empty(), "{}", run.name);
+            println!("{} {}: {:?}, waits {:?}", timeline.pipeline, run.name, traced.shares, traced.waits);
+        }
+        assert!(report.runs[0].waits.is_empty(), "serial launches wait for no stage");
+        assert!(page(timeline).len() > 10_000 && events(timeline)["traceEvents"].is_array());
     }
 }
