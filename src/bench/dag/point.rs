@@ -7,7 +7,7 @@ use super::profile::measure_durations;
 use super::report::{DagPoint, DagRecord};
 use super::suite::{Case, KESCO_A100, NAMES, Size};
 use super::variant::Entry;
-use crate::bench::measure::{interleaved, quick};
+use crate::bench::measure::interleaved;
 use crate::bench::{Regime, Result, percentile};
 use crate::dag::run::{Bound, Executable, GraphPlan, LanePlan, Recording};
 use crate::dag::{BufferId, Costs, Dependences, Edge, Form, Options, Schedule, schedule};
@@ -19,7 +19,9 @@ const RUNS: usize = 10;
 /// Programs of more kernels than this are long enough by themselves.
 const LONG: usize = 100;
 /// Samples of the short measurement that chooses a form.
-const TUNE_SAMPLES: usize = 9;
+const TUNE_SAMPLES: usize = 13;
+/// Of each of its two sustained visits to a form.
+const TUNE_WINDOW: Duration = Duration::from_millis(5);
 
 /// What is needed to measure programs.
 pub(super) struct Bench {
@@ -170,16 +172,19 @@ impl Bench {
         Ok(peers)
     }
 
-    /// The fastest of our forms in a few samples of their own.
+    /// The best of our forms in a short measurement of its own: the least product of its medians in all regimes.
     fn tuned(&self, entries: &[Entry]) -> Result<Form> {
-        let mut best = (f64::INFINITY, Form::Serial);
-        for (form, entry) in entries.iter().filter_map(|e| Some((e.form?, e))) {
-            let us = quick(&self.device, entry.timed(1).as_mut(), TUNE_SAMPLES)?;
-            if us < best.0 {
-                best = (us, form);
+        let ours: Vec<(Form, &Entry)> = entries.iter().filter_map(|e| Some((e.form?, e))).collect();
+        let mut product = vec![1.0; ours.len()];
+        for &regime in &self.regimes {
+            let mut variants: Vec<_> = ours.iter().map(|(_, e)| e.timed(1)).collect();
+            let times = interleaved(&self.device, &mut variants, regime, TUNE_SAMPLES, TUNE_WINDOW)?;
+            for (product, mut times) in product.iter_mut().zip(times) {
+                *product *= percentile(&mut times, 0.5);
             }
         }
-        Ok(best.1)
+        let best = ours.iter().zip(&product).min_by(|a, b| a.1.total_cmp(b.1));
+        Ok(best.map_or(Form::Serial, |((form, _), _)| *form))
     }
 
     /// Every entry against the first, in every regime.

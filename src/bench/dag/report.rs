@@ -104,6 +104,8 @@ pub struct TaskRecord {
     pub mix: String,
     /// Variant.
     pub variant: String,
+    /// Whether the cost model chooses it.
+    pub chosen: bool,
     /// Time of all.
     #[serde(flatten)]
     pub time: Summary,

@@ -185,7 +185,7 @@ fn tasks(report: &DagReport) -> Table {
         let highest = r.tasks.first().zip(r.alone_us.first()).map(|((_, end), alone)| end / alone);
         vec![
             r.mix.clone(),
-            r.variant.clone(),
+            format!("{}{}", r.variant, if r.chosen { " (the model's)" } else { "" }),
             us(r.time.median_us),
             us(r.time.p10_us),
             us(r.time.p90_us),

@@ -22,7 +22,10 @@ pub(super) const MIXES: [(&str, &[(&str, i32)]); 2] = [
 /// Runs that a median of a task's end is of.
 const STAMPED_RUNS: usize = 21;
 
-/// A mix with a stamp at its start and one at the end of each task.
+/// CTAs and threads of a stamp.
+const ONE: LaunchConfig = LaunchConfig { grid: [1; 3], block: [32, 1, 1], shared_bytes: 0 };
+
+/// A mix with a stamp at the end of each task.
 struct Mix {
     recording: Recording,
     stamps: BufferId,
@@ -30,20 +33,34 @@ struct Mix {
     checks: Vec<Check>,
 }
 
+/// A stamp that is launched on the main stream before a mix, so that nothing of the mix runs before it.
+struct Start {
+    bound: Bound,
+    stamp: BufferId,
+    exec: Executable,
+}
+
+impl Start {
+    fn new(bench: &Bench) -> Result<Start> {
+        let mut r = Recording::new("start");
+        let stamp = r.zeros("stamp", 2);
+        r.launch("stamp", ONE, 1.5, &[r.write(stamp)]).map_err(fault)?;
+        let bound = r.bind(&bench.device, &bench.module)?;
+        let exec = bound.executable(&bench.main, &bench.schedule(&bound), Form::Serial)?;
+        Ok(Start { bound, stamp, exec })
+    }
+}
+
 impl Mix {
     fn new(tasks: &[(&str, i32)]) -> Result<Mix> {
         let mut r = Recording::new("mix");
-        let stamps = r.zeros("stamps", 2 * (tasks.len() + 1));
+        let stamps = r.zeros("stamps", 2 * tasks.len());
         let stamp = |place: usize| Operand::Words {
             buffer: stamps,
             first: 2 * place,
             words: 2,
             mode: Some(Mode::Write),
         };
-        let highest = tasks.iter().map(|t| t.1).max().unwrap_or(0);
-        let one = LaunchConfig::linear(1, 32);
-        r.begin_zone("start", highest);
-        r.launch("stamp", one, 1.5, &[stamp(0)]).map_err(fault)?;
         let mut checks = Vec::new();
         for (index, &(name, priority)) in tasks.iter().enumerate() {
             let found = case(name, Size::Small).ok_or_else(|| Error::Argument(format!("no task {name}")))?;
@@ -51,9 +68,9 @@ impl Mix {
             let first = r.append(&task.recording, priority).map_err(fault)?;
             let moved = |check: &Check| Check { buffer: BufferId(check.buffer.0 + first), ..check.clone() };
             let own: Vec<Check> = task.checks.iter().map(moved).collect();
-            let mut operands = vec![stamp(index + 1)];
+            let mut operands = vec![stamp(index)];
             operands.extend(own.iter().map(|check| Operand::Unpassed(check.buffer, Mode::Read)));
-            r.launch("stamp", one, 1.5, &operands).map_err(fault)?;
+            r.launch("stamp", ONE, 1.5, &operands).map_err(fault)?;
             checks.extend(own);
         }
         Ok(Mix { recording: r, stamps, checks })
@@ -73,15 +90,17 @@ impl Mix {
     }
 
     /// Microseconds from the start to the end of each task, medians.
-    fn ends(&self, entry: &Entry, bound: &Bound) -> Result<Vec<f64>> {
+    fn ends(&self, start: &Start, entry: &Entry, bound: &Bound) -> Result<Vec<f64>> {
         let mut ends: Vec<Vec<f64>> = Vec::new();
         for _ in 0..STAMPED_RUNS {
+            start.exec.launch()?;
             entry.exec.launch()?;
             entry.exec.synchronize()?;
+            let began = nanoseconds(&start.bound.download(start.stamp)?);
             let stamps = nanoseconds(&bound.download(self.stamps)?);
-            ends.resize(stamps.len() - 1, Vec::new());
-            for (all, end) in ends.iter_mut().zip(&stamps[1..]) {
-                all.push(end.saturating_sub(stamps[0]) as f64 / 1e3);
+            ends.resize(stamps.len(), Vec::new());
+            for (all, end) in ends.iter_mut().zip(&stamps) {
+                all.push(end.saturating_sub(began[0]) as f64 / 1e3);
             }
         }
         Ok(ends.iter_mut().map(|times| percentile(times, 0.5)).collect())
@@ -92,8 +111,8 @@ impl Mix {
 fn uncoordinated(bound: &Bound) -> LanePlan {
     let mut queues: Vec<Vec<(usize, usize)>> = Vec::new();
     for (index, node) in bound.program().nodes().iter().enumerate() {
-        // Zone 0 has no nodes; the start's zone shares the first task's stream.
-        let lane = node.zone.index().saturating_sub(2);
+        // Zone 0 is the mix's own and has no nodes.
+        let lane = node.zone.index().saturating_sub(1);
         queues.resize(queues.len().max(lane + 1), Vec::new());
         queues[lane].push((index, lane));
     }
@@ -151,12 +170,13 @@ impl Bench {
             let bound = mix.recording.bind(device, &self.module)?;
             alone.push((mix, bound));
         }
+        let start = Start::new(self)?;
         let mut records = Vec::new();
         for (entry, times) in right.iter().zip(&times) {
-            let ends = mix.ends(entry, &bound)?;
+            let ends = mix.ends(&start, entry, &bound)?;
             let mut alone_us = Vec::new();
             for (mix, bound) in &alone {
-                let schedule = self.schedule(bound);
+                let own = self.schedule(bound);
                 // Streams and graphs by hand have one task to run: serial.
                 let form = match (entry.form, entry.name.contains("captured") || entry.name.contains("graph"))
                 {
@@ -164,12 +184,13 @@ impl Bench {
                     (None, true) => Form::SerialGraph,
                     (None, false) => Form::Serial,
                 };
-                let exec = bound.executable(main, &schedule, form)?;
-                alone_us.extend(mix.ends(&Entry::ours(form, exec), bound)?);
+                let exec = bound.executable(main, &own, form)?;
+                alone_us.extend(mix.ends(&start, &Entry::ours(form, exec), bound)?);
             }
             records.push(TaskRecord {
                 mix: name.into(),
                 variant: entry.name.clone(),
+                chosen: entry.form == Some(schedule.form),
                 time: Summary::of(times),
                 tasks: tasks.iter().zip(ends).map(|((task, _), end)| ((*task).to_owned(), end)).collect(),
                 alone_us,
