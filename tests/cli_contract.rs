@@ -238,3 +238,47 @@ fn saved_benchmarks_are_joined_and_judged_without_a_gpu() {
     let output = cusync(&["bench", "mlp", "--from", &pytorch]);
     assert_eq!(output.status.code(), Some(2), "not a saved report");
 }
+
+#[test]
+fn schedule_counts_edges_and_waits_of_a_program() {
+    for (name, figures) in [("vec", [3, 2, 2, 2, 1]), ("hits", [7, 14, 8, 2, 3]), ("img", [11, 14, 11, 4, 4])]
+    {
+        let output = cusync(&["schedule", name, "--json"]);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        let value = json(&output);
+        let found = ["kernels", "edges", "reduced_edges", "streams", "waits"].map(|key| value[key].as_u64());
+        assert_eq!(found, figures.map(Some), "{name}");
+        let order: Vec<_> =
+            value["order"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+        assert_eq!(order.len() as u64, figures[0]);
+        let at = |id: &Value| value["nodes"].as_array().and_then(|n| n.iter().position(|n| n["id"] == *id));
+        for edge in value["dependences"].as_array().expect("a list") {
+            assert!(at(&edge["before"]) < at(&edge["after"]), "{name}: {edge} is issued the wrong way round");
+        }
+        let us = value["chosen"]["predicted_us"].as_f64().expect("a time");
+        assert!(
+            value["forms"].as_array().is_some_and(|f| f.iter().all(|f| f["us"].as_f64() >= Some(us * 0.99)))
+        );
+    }
+    let limited = json(&cusync(&["schedule", "bs", "--streams", "2", "--json"]));
+    assert_eq!((&limited["streams"], &limited["waits"]), (&2.into(), &0.into()));
+    assert_eq!(json(&cusync(&["schedule", "hits", "--repeat", "5", "--json"]))["kernels"], 35);
+    let text = cusync(&["schedule", "ml"]);
+    assert!(
+        String::from_utf8_lossy(&text.stdout)
+            .contains("12 dependences, 9 after reduction; 2 streams, 1 waits")
+    );
+    for bad in [
+        &["schedule", "imgg"][..],
+        &["schedule", "/"],
+        &["schedule", "vec", "--streams", "0"],
+        &["schedule", "vec", "--dim", "Q=1"],
+    ] {
+        let output = cusync(bad);
+        assert_eq!(output.status.code(), Some(2), "{bad:?}");
+        assert!(
+            String::from_utf8_lossy(&output.stderr).starts_with("error") && output.stdout.is_empty(),
+            "{bad:?}"
+        );
+    }
+}

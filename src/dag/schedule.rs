@@ -143,14 +143,19 @@ fn cap(
     let most = kernel_streams(full);
     let mut best = (time(full), full.clone());
     let all_us = best.0;
+    // A stream runs one node at a time, so too few of them are ruled out without a trial.
+    let busiest_us = busiest_us(program);
     // From few to many, and no further than where more streams stop helping.
-    let mut tried = Vec::new();
+    let mut tried: Vec<(f64, Distribution)> = Vec::new();
     for limit in LIMITS.into_iter().filter(|&limit| limit < most) {
+        if busiest_us / limit as f64 > all_us * TIE {
+            continue;
+        }
         let plan = limited(program, dependences, times, limit);
         let us = time(&plan);
+        let done = us <= all_us * TIE && tried.last().is_some_and(|(before, _)| us * TIE >= *before);
         tried.push((us, plan));
-        let last = tried.len() - 1;
-        if last >= 2 && tried[last].0 * TIE >= tried[last - 2].0 && tried[last].0 <= all_us * TIE {
+        if done {
             break;
         }
     }
@@ -166,6 +171,15 @@ fn cap(
         ));
     }
     best.1
+}
+
+/// The most that kernels of one priority add up to, microseconds.
+fn busiest_us(program: &Program) -> f64 {
+    let mut sums = std::collections::BTreeMap::new();
+    for node in program.nodes().iter().filter(|node| node.kernel().is_some()) {
+        *sums.entry(program.zones()[node.zone.index()].priority).or_insert(0.0) += node.us;
+    }
+    sums.into_values().fold(0.0, f64::max)
 }
 
 fn reason(form: Form, line: &Timeline, times: &Times, predictions: &[Prediction]) -> String {

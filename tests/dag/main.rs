@@ -3,6 +3,7 @@
 
 mod dependences;
 mod distribution;
+mod files;
 mod memory;
 mod model;
 mod recorder;

@@ -173,3 +173,37 @@ fn a_thousand_kernels_are_scheduled_at_once() {
     eprintln!("1000 kernels are scheduled in {:.2} ms (least of 5), {:.2} ms (median)", times[0], times[2]);
     assert!(times[0] < limit, "{times:?} ms");
 }
+
+#[test]
+fn tiles_wait_for_tiles_where_it_pays() {
+    // One and a half waves of long CTAs, then a consumer: half of the device idles in the producer's last wave.
+    let pair = |ctas: u32, us: f64, stages: [&str; 2], pipelines: [&str; 2]| {
+        let mut program = Program::new("pair");
+        let (x, y, z) = (program.buffer("x", 64), program.buffer("y", 64), program.buffer("z", 64));
+        for (i, (from, to)) in [(x, y), (y, z)].into_iter().enumerate() {
+            let accesses = vec![
+                program.whole(from, cusync::dag::Mode::Read),
+                program.whole(to, cusync::dag::Mode::Write),
+            ];
+            let mut node = kernel(stages[i], us, accesses);
+            if let cusync::dag::Work::Kernel(k) = &mut node.work {
+                (k.launch.grid[0], k.ctas_per_sm) = (ctas, 1);
+                let stage = stages[i].to_string();
+                k.stage = Some(cusync::dag::StageRef { pipeline: pipelines[i].into(), stage });
+            }
+            program.push(node).expect("good");
+        }
+        schedule(&program, &Options::default()).tile_edges
+    };
+    let tiles = pair(198, 100.0, ["up", "down"], ["mlp", "mlp"]);
+    assert_eq!(tiles.len(), 1);
+    // A quarter of the producer's time, two waves, is idle.
+    assert!((tiles[0].gain_us - 25.0).abs() < 2.0, "{tiles:?}");
+    assert_eq!(pair(264, 100.0, ["up", "down"], ["mlp", "mlp"]), [], "whole waves leave nothing idle");
+    assert_eq!(pair(198, 100.0, ["up", "down"], ["mlp", "other"]), [], "two pipelines share no policy");
+    assert_eq!(
+        pair(198, 1.0, ["up", "down"], ["mlp", "mlp"]),
+        [],
+        "the waits cost more than there is to gain"
+    );
+}
