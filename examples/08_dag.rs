@@ -10,8 +10,7 @@ const N: usize = 1 << 20;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Any memory with addresses will do, on a host or on a device.
     let (x, y) = (vec![1.0f32; N], vec![2.0f32; N]);
-    let (mut x1, mut y1, mut norms, mut sum) =
-        (vec![0.0f32; N], vec![0.0f32; N], vec![0.0f32; 2], vec![0.0f32]);
+    let (x1, y1, norms, sum) = (vec![0.0f32; N], vec![0.0f32; N], vec![0.0f32; 2], vec![0.0f32]);
 
     let kernel = |name, us| KernelInfo { us, programmatic: true, ..KernelInfo::new(name) };
     let (square, norm, add) = (kernel("square", 3.5), kernel("norm", 4.0), kernel("add", 3.0));
@@ -20,12 +19,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Written as serial code. No streams, no events, no edges.
     let mut dag = Dag::new("norms");
     for step in 0..4 {
-        dag.launch(&square, config, args![read(&x), write(&mut x1), step])?;
-        dag.launch(&square, config, args![read(&y), write(&mut y1), step])?;
+        dag.launch(&square, config, args![read(&x), write(&x1), step])?;
+        dag.launch(&square, config, args![read(&y), write(&y1), step])?;
         // Each norm is a part of one buffer: bytes decide, not names.
-        dag.launch(&norm, config, args![read(&x1), write(&mut norms[..1])])?;
-        dag.launch(&norm, config, args![read(&y1), write(&mut norms[1..])])?;
-        dag.launch(&add, config, args![read(&norms), update(&mut sum)])?;
+        dag.launch(&norm, config, args![read(&x1), write(&norms[..1])])?;
+        dag.launch(&norm, config, args![read(&y1), write(&norms[1..])])?;
+        dag.launch(&add, config, args![read(&norms), update(&sum)])?;
     }
 
     let program = dag.program()?;

@@ -4,10 +4,10 @@
 //! use cusync::args;
 //! use cusync::dag::{Dag, KernelInfo, LaunchConfig, read, write};
 //!
-//! let (x, mut y) = (vec![1.0f32; 1024], vec![0.0f32; 1024]);
+//! let (x, y) = (vec![1.0f32; 1024], vec![0.0f32; 1024]);
 //! let square = KernelInfo { us: 3.0, ..KernelInfo::new("square") };
 //! let mut dag = Dag::new("one");
-//! dag.launch(&square, LaunchConfig::linear(4, 256), args![read(&x), write(&mut y), 1024u32])?;
+//! dag.launch(&square, LaunchConfig::linear(4, 256), args![read(&x), write(&y), 1024u32])?;
 //! assert_eq!(dag.program()?.nodes().len(), 1);
 //! # Ok::<(), cusync::dag::DagError>(())
 //! ```
@@ -154,12 +154,15 @@ pub enum Launched<H> {
     },
 }
 
+/// Addresses, and what is done to them.
+type Touched = Vec<(Range<u64>, Mode)>;
+
 /// Serial code being written down.
 #[derive(Clone, Debug)]
 pub struct Dag<H = ()> {
     name: String,
     zones: Vec<(String, i32)>,
-    nodes: Vec<(Node, Vec<(Range<u64>, Mode)>)>,
+    nodes: Vec<(Node, Touched)>,
     launched: Vec<Launched<H>>,
 }
 
@@ -231,7 +234,7 @@ impl<H: Clone> Dag<H> {
         name: &str,
         us: f64,
         work: Work,
-        touched: Vec<(Range<u64>, Mode)>,
+        touched: Touched,
         launched: Launched<H>,
     ) -> Result<NodeId, DagError> {
         // The program would refuse it later, when its line in the code is no longer known.

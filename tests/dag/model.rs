@@ -156,9 +156,9 @@ fn a_task_that_would_starve_is_served_first_for_as_long_as_it_must() {
 }
 
 #[test]
+#[allow(clippy::print_stderr)]
 fn a_thousand_kernels_are_scheduled_at_once() {
-    // The limit of 5 ms is for optimised code and is measured by `cargo bench`-like runs in release; here it only has to be
-    // of that order, so that a quadratic step is noticed.
+    // The limit of 5 ms is for optimised code; otherwise it only has to be of that order, so that a quadratic step is noticed.
     let program = RandomDag { kernels: 1000, width: 12, ..RandomDag::default() }.program(1).expect("good");
     let mut times: Vec<f64> = (0..5)
         .map(|_| {
