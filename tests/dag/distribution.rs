@@ -18,7 +18,7 @@ fn implied(plan: &Distribution) -> BTreeSet<(u32, u32)> {
     let mut last = vec![None; plan.streams()];
     for &id in &plan.order {
         let i = id.index();
-        let stream = std::mem::replace(&mut last[plan.stream[i] as usize], Some(id));
+        let stream = last[plan.stream[i] as usize].replace(id);
         let waits = plan.waits.iter().filter(|w| w.after == id).map(|w| w.before);
         for b in stream.into_iter().chain(waits).collect::<Vec<NodeId>>() {
             before[i][b.index()] = true;

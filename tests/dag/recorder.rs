@@ -29,7 +29,7 @@ fn launches_become_nodes_with_their_accesses() {
 
 #[test]
 fn slices_depend_on_each_other_as_their_bytes_do() {
-    let x = vec![0u8; 100];
+    let x = [0u8; 100];
     let (fill, config) = (KernelInfo::new("fill"), LaunchConfig::linear(1, 32));
     let mut dag = Dag::new("slices");
     dag.launch(&fill, config, args![write(&x[..50])]).expect("good");
