@@ -13,6 +13,12 @@ fn suite(name: &str) -> Program {
     parse(shipped(name).expect("it ships"), &[], Rates::default()).expect("good")
 }
 
+/// Edges that cost little, whatever those of a real device do.
+fn short_edges() -> Options {
+    let costs = Costs { graph_edge_us: 0.5, graph_branch_us: 1.0, ..Costs::h200() };
+    Options { costs, ..Options::default() }
+}
+
 #[test]
 fn a_chain_takes_the_time_of_its_kernels_and_edges() {
     let mut program = Program::new("chain");
@@ -46,7 +52,7 @@ fn kernels_that_fill_the_device_gain_nothing_from_streams() {
         }
         program.push(node).expect("good");
     }
-    let schedule = schedule(&program, &Options::default());
+    let schedule = schedule(&program, &short_edges());
     assert_eq!(schedule.full.streams(), 8);
     // Side by side they take as long as one after the other, but for boundaries that are hidden.
     assert!(
@@ -193,7 +199,7 @@ fn tiles_wait_for_tiles_where_it_pays() {
             }
             program.push(node).expect("good");
         }
-        schedule(&program, &Options::default()).tile_edges
+        schedule(&program, &short_edges()).tile_edges
     };
     let tiles = pair(198, 100.0, ["up", "down"], ["mlp", "mlp"]);
     assert_eq!(tiles.len(), 1);
