@@ -35,7 +35,7 @@ fn cache(path: &Path, m: u64, measured: &str, median_us: f64) {
     let source = shipped("llama65_mlp").expect("the spec ships");
     let resolved = resolve_text(source, "llama65_mlp", &wishes).expect("a shipped spec");
     let machine = Machine { gpu: "NVIDIA H200".into(), driver: "13.0".into() };
-    let config = Config { executor: Executor::Fused, kernels: Kernels::Decode { split: 1 } };
+    let config = Config { executor: Executor::Fused, kernels: Kernels::Decode };
     let time = Summary { median_us, p10_us: median_us, p90_us: median_us, samples: 15 };
     let entry = Entry {
         pipeline: "llama65_mlp".into(),
@@ -93,7 +93,7 @@ fn caches_are_shown_and_merged() {
     let entries = shown["entries"].as_array().expect("a list");
     assert_eq!(entries.len(), 2);
     assert_eq!(entries[0]["key"]["machine"]["gpu"], "NVIDIA H200");
-    assert_eq!(entries[0]["best"]["config"]["kernels"]["decode"]["split"], 1);
+    assert_eq!(entries[0]["best"]["config"]["kernels"], "decode");
     let times: Vec<&Value> = entries.iter().map(|e| &e["best"]["time"]["median_us"]).collect();
     assert_eq!(times, [93.5, 96.0], "the later measurement, and both sizes");
     let page = cusync(&["tune", "--show", "--cache", &text(&mine)]);

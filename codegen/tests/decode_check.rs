@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use cusync_gen::check::{
     Candidate, Coupling, DecodeEvent, DecodeProgram, EpochSource, Executor, GeneratedDecode, Obligation,
-    Report, StoreCompletion, Tokens, check, judge, judge_decode,
+    Report, StoreCompletion, check, judge, judge_decode,
 };
 use cusync_gen::choose;
 use cusync_gen::device::Device;
@@ -83,20 +83,19 @@ fn filtered(c: &Candidate, keep: impl Fn(usize, u32, &DecodeEvent) -> bool + 'st
 #[test]
 fn sound_plans_are_proved() {
     for source in [GPT3, LLAMA, LLAMA3] {
-        for m in [1, 8, 16, 37, 64, 100, 128] {
+        for m in [1, 8, 16, 37, 64] {
             let c = choose::decode(&resolved(source, m), h200()).expect("a decode plan");
             assert_eq!(judge(&c).refutations, [], "M = {m}");
             let plan = check(c).expect("proved");
             let decode = plan.decode().expect("carried");
             assert!(plan.schedule().is_none() && plan.executor() == Executor::Fused);
-            assert_eq!((decode.split, decode.workers), if m > 32 { (2, 66) } else { (1, 132) });
+            assert_eq!(decode.workers, 132);
             let tiles = |s: usize| plan.graph().stages[s].n.div_ceil(COLUMN_TILE);
             assert_eq!(plan.slot_count(), tiles(0) + tiles(1));
             assert_eq!(decode.stages[1].slot_base, tiles(0));
-            let tokens = decode.width * decode.split;
-            assert!(tokens >= m as u32 && (tokens < 2 * m as u32 || decode.width == 8));
+            assert!(decode.width >= m as u32 && (decode.width < 2 * m as u32 || decode.width == 8));
             // A column tile has the posts of its owners.
-            assert!(decode.stages[0].posts.iter().all(|posts| (2..=6).contains(posts)));
+            assert!(decode.stages[0].posts.iter().all(|posts| (2..=5).contains(posts)));
             assert!(
                 decode.stages[1].posts.iter().all(|posts| *posts == 0),
                 "nobody waits for the last stage"
@@ -162,11 +161,11 @@ fn shares_are_those_of_the_kernel() {
 #[test]
 fn chains_without_a_decode_plan() {
     let why = |source: &str, m| choose::decode(&resolved(source, m), h200()).expect_err("none").message;
-    assert!(why(GPT3, 129).contains("`up` has 129 rows; a decode kernel takes 128"));
-    let wide = GPT3.replace("\"I\": 6144", "\"I\": 33792");
-    assert!(why(&wide, 65).contains("`up` gives a worker 512 rows of weights; it has room for 256"));
-    let alone = choose::decode(&resolved(&wide, 64), h200()).expect("CTAs alone have room");
-    assert_eq!(alone.decode.map(|d| d.split), Some(1));
+    assert!(why(GPT3, 65).contains("`up` has 65 rows; a decode kernel takes 64"));
+    // 256 columns for each of 132 CTAs, and 257.
+    let wide = |columns: &str| GPT3.replace("\"I\": 6144", &format!("\"I\": {columns}"));
+    assert!(choose::decode(&resolved(&wide("33792"), 64), h200()).is_ok());
+    assert!(why(&wide("33800"), 64).contains("`up` gives a worker 257 rows of weights; it has room for 256"));
     assert!(
         why(include_str!("../../policies/chain3.ron"), 8).contains("tiles, orders or policies are stated")
     );
@@ -222,12 +221,6 @@ fn plans_that_the_kernel_would_not_follow() {
     refuted(&c, Obligation::Bounds, &["`down` begins its slots at 1, the stages before it have 43"]);
     let c = edit(|d| d.stages[1].producer = None);
     refuted(&c, Obligation::Bounds, &["`down` is said to read stage None"]);
-    let c = edit(|d| d.split = 2);
-    refuted(
-        &c,
-        Obligation::Bounds,
-        &["`gate_up` states", "posts to column tile 0, and the kernel reckons with"],
-    );
     let c = edit(|d| d.width = 16);
     refuted(&c, Obligation::Bounds, &["`gate_up` has 8 rows, and the kernel is for 16"]);
 }
@@ -249,9 +242,8 @@ fn a_residual_is_the_ctas_own_work() {
     let other = mutated(&c, |stage, _, events| {
         // One column more than its own.
         let widen = |e| match e {
-            DecodeEvent::Residual { stage: from, columns, tokens } if stage == 2 => {
-                let columns = columns.start..(columns.end + 1).min(2048);
-                DecodeEvent::Residual { stage: from, columns, tokens }
+            DecodeEvent::Residual { stage: from, columns } if stage == 2 => {
+                DecodeEvent::Residual { stage: from, columns: columns.start..(columns.end + 1).min(2048) }
             }
             other => other,
         };
@@ -264,120 +256,14 @@ fn a_residual_is_the_ctas_own_work() {
     );
 }
 
-/// 64 tokens: 66 workers of two CTAs that share them.
-fn in_pairs(source: &str) -> Candidate {
-    let c = choose::decode(&resolved(source, 64), h200()).expect("a decode plan");
-    assert_eq!(c.decode.as_ref().map(|d| (d.split, d.workers)), Some((2, 66)));
-    c
-}
-
-#[test]
-fn a_cta_that_is_never_in_step_or_too_late() {
-    let c = in_pairs(LLAMA);
-    assert_eq!(judge(&c).refutations, []);
-    let silent = filtered(&c, |_, cta, e| cta != 7 || !matches!(e, DecodeEvent::InStep { .. }));
-    only(
-        &silent,
-        Obligation::Progress,
-        &["CTA 6 waits in `gate_up` for the weights of CTA 7 for ever", "CTA 7 stands in"],
-    );
-    // CTA 7 sends only when a tile is complete to which CTA 6, which waits for its sums, has still to add.
-    let crossed = mutated(&c, |stage, cta, mut events| {
-        if (stage, cta) == (0, 7)
-            && let Some(at) = events.iter().position(|e| matches!(e, DecodeEvent::InStep { .. }))
-        {
-            // Worker 3 has columns 125 to 166: tiles 1 and 2.
-            events.insert(at, DecodeEvent::Wait { stage: StageId(0), slot: 2, value: 6 });
-        }
-        events
-    });
-    let text = crossed.refutation(Obligation::Progress).expect("refuted").to_string();
-    assert!(text.contains("CTA 6 waits in `gate_up` for the weights of CTA 7 for ever"), "{text}");
-}
-
-#[test]
-fn a_pair_that_posts_or_waits_for_one() {
-    let c = in_pairs(LLAMA);
-    // Only the first CTA of a pair posts: the other's tokens may be missing.
-    let one = filtered(&c, |_, cta, e| cta % 2 == 0 || !matches!(e, DecodeEvent::Post { .. }));
-    let found: Vec<_> = one.refutations.iter().map(|r| r.obligation).collect();
-    assert_eq!(found, [Obligation::Cover, Obligation::Count], "{:?}", one.refutations);
-    assert!(one.refutations[0].message.contains("before CTA 1 has written it"), "{:?}", one.refutations[0]);
-    let half = mutated(&c, |_, _, events| {
-        let change = |e| match e {
-            DecodeEvent::Wait { stage, slot, value } => DecodeEvent::Wait { stage, slot, value: value / 2 },
-            other => other,
-        };
-        events.into_iter().map(change).collect()
-    });
-    let found: Vec<_> = half.refutations.iter().map(|r| r.obligation).collect();
-    assert_eq!(found, [Obligation::Cover, Obligation::Count]);
-}
-
-#[test]
-fn a_pair_that_finishes_the_same_tokens() {
-    let c = in_pairs(LLAMA);
-    let same = |index: fn(u32) -> u32| {
-        mutated(&c, move |_, cta, events| {
-            let change = |e| match e {
-                DecodeEvent::Store { columns, .. } => {
-                    DecodeEvent::Store { columns, tokens: Tokens { index: index(cta), of: 2 } }
-                }
-                other => other,
-            };
-            events.into_iter().map(change).collect()
-        })
-    };
-    only(
-        &same(|_| 0),
-        Obligation::Order,
-        &["CTA 1 and CTA 0 both store columns 0..41", "every 2nd block of 8"],
-    );
-    // The other way round is as good.
-    assert_eq!(same(|cta| 1 - cta % 2).refutations, []);
-}
-
-#[test]
-fn a_pair_keeps_its_tokens_from_stage_to_stage() {
-    let source = r#"Pipeline(name: "r", dims: { "M": 64, "H": 2048 }, stages: [
-        Gemm(name: "one", a: "X(M,H)", b: "W1(H,H)", out: "P(M,H)"),
-        Gemm(name: "two", a: "P(M,H)", b: "W2(H,H)", residual: "P(M,H)", out: "Q(M,H)"),
-    ])"#;
-    let c = in_pairs(source);
-    assert_eq!(judge(&c).refutations, []);
-    let other = mutated(&c, |stage, _, events| {
-        let swap = |e| match e {
-            DecodeEvent::Residual { stage: from, columns, tokens } if stage == 1 => DecodeEvent::Residual {
-                stage: from,
-                columns,
-                tokens: Tokens { index: 1 - tokens.index, ..tokens },
-            },
-            other => other,
-        };
-        events.into_iter().map(swap).collect()
-    });
-    only(&other, Obligation::Cover, &["CTA 0 may read `one`'s output in `two` before CTA 1 has written it"]);
-}
-
-#[test]
-fn pairs_that_do_not_fit() {
-    let mut c = in_pairs(LLAMA);
-    c.device.sms = 131;
-    refuted(&c, Obligation::Progress, &["66 workers of 2 CTAs, of which 65 are resident at once"]);
-    let why = choose::decode_split(&resolved(LLAMA, 8), h200(), 3).expect_err("none").message;
-    assert!(why.contains("no kernel has workers of 3 CTAs"), "{why}");
-    assert!(choose::decode_split(&resolved(LLAMA, 32), h200(), 2).is_ok());
-    assert!(choose::decode_split(&resolved(LLAMA, 64), h200(), 1).is_ok());
-}
-
 #[test]
 fn a_share_that_is_stored_twice_or_never() {
     let c = sound();
     let shifted = mutated(&c, |stage, cta, events| {
         // Rounded to nearest in one place and down in the other.
         let shift = |e| match e {
-            DecodeEvent::Store { columns, tokens } if stage == 1 && cta == 5 => {
-                DecodeEvent::Store { columns: columns.start - 1..columns.end, tokens }
+            DecodeEvent::Store { columns } if stage == 1 && cta == 5 => {
+                DecodeEvent::Store { columns: columns.start - 1..columns.end }
             }
             other => other,
         };
@@ -496,7 +382,7 @@ fn a_post_before_the_store() {
 fn ctas_that_are_not_resident() {
     let mut c = sound();
     c.device.sms = 131;
-    refuted(&c, Obligation::Progress, &["132 workers of 1 CTAs, of which 131 are resident at once"]);
+    refuted(&c, Obligation::Progress, &["132 CTAs, of which 131 are resident at once"]);
 }
 
 #[test]

@@ -55,7 +55,7 @@ impl ScheduleRecord {
         if let Some(decode) = plan.decode() {
             return Some(ScheduleRecord {
                 tile: format!("{} tokens", decode.width),
-                cluster: format!("{}x1", decode.split),
+                cluster: "1x1".into(),
                 mode: "decode".into(),
                 workers: decode.workers as usize,
                 items: decode.workers as usize * decode.stages.len(),

@@ -96,7 +96,6 @@ pub(crate) fn breakdown(graph: &Graph, device: &Device, schedule: &Schedule) -> 
 pub(crate) fn decode(decode: Option<&Decode>) -> Option<DecodeReport> {
     decode.map(|d| DecodeReport {
         workers: d.workers,
-        split: d.split,
         width: d.width,
         column_tile: COLUMN_TILE,
         slots: d.slot_count(),

@@ -159,9 +159,9 @@ fn check(page: &mut Page, r: &CheckReport) {
 
 fn decode_line(d: &DecodeReport) -> String {
     format!(
-        "decode: {} workers of {} CTAs, each an equal share of every stage's columns; {} tokens wide, {} slots of {} columns; {:.1} us \
+        "decode: {} workers, each an equal share of every stage's columns; {} tokens wide, {} slots of {} columns; {:.1} us \
          predicted",
-        d.workers, d.split, d.width, d.slots, d.column_tile, d.predicted_us
+        d.workers, d.width, d.slots, d.column_tile, d.predicted_us
     )
 }
 

@@ -72,8 +72,6 @@ pub(crate) struct TimeReport {
 #[derive(Serialize)]
 pub(crate) struct DecodeReport {
     pub(crate) workers: u32,
-    /// CTAs of a worker.
-    pub(crate) split: u32,
     /// Tokens of the kernel.
     pub(crate) width: u32,
     /// Columns that a slot stands for.

@@ -186,14 +186,9 @@ pub struct DecodeArgs {
 }
 
 impl DecodeArgs {
-    /// Workers, as the weights are laid out for.
+    /// CTAs of a launch: as many workers as the weights are laid out for.
     pub fn workers(&self) -> u32 {
         self.stages.first().map_or(0, |s| s.weights.workers)
-    }
-
-    /// CTAs of a launch.
-    pub fn ctas(&self) -> u32 {
-        self.workers()
     }
 
     /// Bytes of weights that one run reads.
@@ -232,9 +227,9 @@ impl DecodeArgs {
                 self.holds("semaphore slots", self.memory.semaphores.len(), end)?;
             }
         }
-        self.holds("run counts", self.memory.epochs.len(), self.ctas() as usize)?;
+        self.holds("run counts", self.memory.epochs.len(), workers as usize)?;
         if let Some(trace) = &self.trace {
-            self.holds("trace records", trace.len(), self.ctas() as usize * self.stages.len())?;
+            self.holds("trace records", trace.len(), workers as usize * self.stages.len())?;
         }
         Ok(())
     }

@@ -34,13 +34,13 @@ impl Few {
         report: Arc<Report>,
         traced: bool,
     ) -> Result<Few> {
-        let (ctas, slots) = (decode.ctas() as usize, plan.slot_count().max(1) as usize);
+        let (workers, slots) = (decode.workers as usize, plan.slot_count().max(1) as usize);
         let memory = DecodeMemory {
             semaphores: Arc::new(DeviceBuffer::zeroed(device, slots, "semaphores")?),
-            epochs: Arc::new(DeviceBuffer::zeroed(device, ctas, "run counts")?),
+            epochs: Arc::new(DeviceBuffer::zeroed(device, workers, "run counts")?),
             report,
         };
-        let records = ctas * decode.stages.len();
+        let records = workers * decode.stages.len();
         let trace = traced.then(|| DeviceBuffer::zeroed(device, records, "trace records")).transpose()?;
         Ok(Few { memory, trace: trace.map(Arc::new) })
     }

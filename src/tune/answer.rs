@@ -213,7 +213,7 @@ mod tests {
         }
         let wrong = [
             stale,
-            Config { executor: Executor::Fused, kernels: Kernels::Decode { split: 1 } },
+            Config { executor: Executor::Fused, kernels: Kernels::Decode },
             Config::chain(((100, 100), (1, 1)), Mode::Static, true),
         ];
         for config in wrong {

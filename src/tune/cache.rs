@@ -176,7 +176,7 @@ pub(super) mod tests {
 
     /// An entry of `gpt3_mlp` at a size.
     pub(crate) fn entry(m: u64, measured: &str, median_us: f64) -> Entry {
-        let config = Config { executor: Executor::Fused, kernels: Kernels::Decode { split: 1 } };
+        let config = Config { executor: Executor::Fused, kernels: Kernels::Decode };
         let time = Summary { median_us, p10_us: median_us, p90_us: median_us, samples: 9 };
         Entry {
             pipeline: "gpt3_mlp".into(),
@@ -201,7 +201,10 @@ pub(super) mod tests {
         let cache = of(&[entry(8, EARLY, 41.0), entry(16, LATE, 42.0)]);
         let text = cache.text().expect("plain values");
         assert_eq!(Cache::parse(&text), Ok(cache.clone()));
-        assert!(text.contains("\"gpu\": \"NVIDIA H200\"") && text.contains("\"split\": 1"), "{text}");
+        assert!(
+            text.contains("\"gpu\": \"NVIDIA H200\"") && text.contains("\"kernels\": \"decode\""),
+            "{text}"
+        );
         let found = cache.get(&entry(8, LATE, 1.0).key).expect("its key is there");
         assert_eq!((found.best.time.median_us, found.day(), found.candidates()), (41.0, "2026-11-20", 1));
         assert!(cache.get(&entry(9, LATE, 1.0).key).is_none());
@@ -244,8 +247,9 @@ pub(super) mod tests {
         assert!(corrupt("").contains("line 1"));
         assert!(corrupt("{}").contains("format"));
         assert!(corrupt(&good.replace("cusync tuned", "other")).contains("format"));
-        assert!(corrupt(&good.replace("\"split\": 1", "\"split\": -1")).contains("line"));
-        assert!(corrupt(&good.replace("\"split\": 1", "\"sp1it\": 1")).contains("sp1it"));
+        assert!(corrupt(&good.replace("\"samples\": 9", "\"samples\": -9")).contains("line"));
+        assert!(corrupt(&good.replace("\"samples\": 9", "\"samp1es\": 9")).contains("samp1es"));
+        assert!(corrupt(&good.replace("\"decode\"", "\"dec0de\"")).contains("dec0de"));
         assert!(corrupt(&good.replace("\"fused\"", "\"cpu\"")).contains("cpu"));
         assert!(corrupt(&good.replace("41.0", "-41.0")).contains("time"));
         assert!(corrupt(&good.replace(EARLY, "yesterday")).contains("yesterday"));

@@ -52,10 +52,7 @@ pub enum Kernels {
         splits: bool,
     },
     /// One decode kernel for all of them.
-    Decode {
-        /// CTAs of a worker.
-        split: u32,
-    },
+    Decode,
 }
 
 /// How items are handed out.
@@ -158,7 +155,7 @@ impl Config {
                 mode: schedule.mode.into(),
                 splits: true,
             },
-            (None, Some(decode)) => Kernels::Decode { split: decode.split },
+            (None, Some(_)) => Kernels::Decode,
             (None, None) => Kernels::Stages {
                 stages: graph
                     .stages
@@ -207,8 +204,8 @@ impl Config {
     pub fn candidate(&self, resolved: &Resolved, device: &Device) -> Result<Candidate> {
         let refused = |d: Diagnostic| Error::Unfit(d.message);
         match &self.kernels {
-            Kernels::Decode { split } if self.executor == Executor::Fused => {
-                choose::decode_split(resolved, device, *split).map_err(refused)
+            Kernels::Decode if self.executor == Executor::Fused => {
+                choose::decode(resolved, device).map_err(refused)
             }
             Kernels::Chain { tile, cluster, mode, splits } if self.executor == Executor::Fused => {
                 let mode = (*mode).into();
@@ -384,7 +381,7 @@ impl std::fmt::Display for Config {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: ", crate::runtime::executor_name(self.executor))?;
         match &self.kernels {
-            Kernels::Decode { split } => write!(f, "decode kernel, workers of {split} CTAs"),
+            Kernels::Decode => write!(f, "decode kernel"),
             Kernels::Chain { tile, cluster, mode, splits } => {
                 write!(f, "{} x {} tiles", tile.0, tile.1)?;
                 if *cluster != (1, 1) {
@@ -532,9 +529,8 @@ mod tests {
             chain((0, 0), (1, 1)),
             chain((128, 256), (7, 9)),
             Config::chain(((128, 256), (2, 1)), Mode::Dynamic, true),
-            Config { executor: Executor::Fused, kernels: Kernels::Decode { split: 1 } },
-            Config { executor: Executor::Fused, kernels: Kernels::Decode { split: 0 } },
-            Config { executor: Executor::Serial, kernels: Kernels::Decode { split: 1 } },
+            Config { executor: Executor::Fused, kernels: Kernels::Decode },
+            Config { executor: Executor::Serial, kernels: Kernels::Decode },
         ];
         let replacements = [
             ("\"up\",\"tile\"", "\"other\",\"tile\""),

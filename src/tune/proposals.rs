@@ -251,10 +251,8 @@ impl Proposals {
     }
 
     fn fused(&mut self, resolved: &Resolved, device: &Device) {
-        for split in [1, 2] {
-            if let Ok(candidate) = choose::decode_split(resolved, device, split) {
-                self.push(Config::of(&candidate), candidate);
-            }
+        if let Ok(candidate) = choose::decode(resolved, device) {
+            self.push(Config::of(&candidate), candidate);
         }
         for wish in chain_wishes() {
             if let (Some(kernel), Ok(candidate)) = (wish.kernel, choose::chain(resolved, device, wish)) {

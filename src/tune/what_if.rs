@@ -197,19 +197,10 @@ fn strategies(resolved: &Resolved, c: &Candidate, schedule: &Schedule) -> Altern
     ways.into_iter().filter_map(other).collect()
 }
 
-/// Workers of another number of CTAs, and a chain kernel.
+/// A chain kernel in place of the decode kernel.
 fn decode(resolved: &Resolved, c: &Candidate) -> Alternatives {
-    let own = c.decode.as_ref().map_or(0, |d| d.split);
-    let splits = [1, 2].into_iter().filter(|split| *split != own);
-    let mut all: Alternatives = splits
-        .filter_map(|split| {
-            let other = choose::decode_split(resolved, &c.device, split).ok()?;
-            Some((format!("workers of {split} CTAs"), other.decode?.predicted_us))
-        })
-        .collect();
     let chain = choose::chain(resolved, &c.device, ChainWish::default()).ok().and_then(|c| c.schedule);
-    all.extend(chain.map(|s| ("a chain kernel".into(), s.predicted_us)));
-    all
+    chain.map(|s| ("a chain kernel".into(), s.predicted_us)).into_iter().collect()
 }
 
 #[cfg(test)]

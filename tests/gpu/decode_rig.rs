@@ -283,7 +283,7 @@ impl Rig {
     /// Where the time of one run over weight set `set` went, after runs over the other sets.
     pub fn trace(&self, set: usize, tuning: DecodeTuning) -> Vec<ffi::cusync_trace> {
         let args = DecodeArgs { tuning, ..self.args(set) };
-        let records = args.ctas() as usize * args.stages.len();
+        let records = args.workers() as usize * args.stages.len();
         let trace = DeviceBuffer::zeroed(&self.device, records, "trace").expect("fits");
         let trace = Arc::new(trace);
         let traced = DecodeArgs { trace: Some(trace.clone()), ..args };

@@ -80,7 +80,7 @@ fn an_entry_that_no_kernel_fits_falls_back_to_the_prediction() {
     assert!(all.iter().all(|p| predicted_us(&p.candidate) == Some(p.predicted_us)));
     let how = Measure { candidates: 2, samples: 3, ..Measure::default() };
     let mut found = confirm(&all, &gpu.device, &how, &mut |_| {}).unwrap_or_else(|e| panic!("{e}"));
-    found.tried[0].config = Config { executor: Executor::Serial, kernels: Kernels::Decode { split: 1 } };
+    found.tried[0].config = Config { executor: Executor::Serial, kernels: Kernels::Decode };
     let mut cache = cusync::tune::Cache::default();
     for entry in found.entries(&resolved, &machine, serial, Edges::Plain) {
         cache.insert(entry);

@@ -59,7 +59,7 @@ mod program;
 mod report;
 
 pub use candidate::{Candidate, EpochSource, Practice, Prediction, SlabPractice, StoreCompletion};
-pub use decode::{DecodeEvent, DecodeProgram, GeneratedDecode, Tokens, judge_decode};
+pub use decode::{DecodeEvent, DecodeProgram, GeneratedDecode, judge_decode};
 pub use parts::Place;
 pub use plan::{Choice, Coupling, EdgeChoice, EdgePlan, Executor, Plan, StartGuarantee};
 pub use program::{Event, Generated, TileProgram, slice_k_blocks};

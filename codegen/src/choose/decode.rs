@@ -4,34 +4,21 @@ use crate::check::{Candidate, Choice, Executor, Practice};
 use crate::device::Device;
 use crate::diagnostic::Diagnostic;
 use crate::graph::Resolved;
-use crate::schedule::decode::{COLUMN_TILE, WIDTHS, decode as share_out, split_for};
+use crate::schedule::decode::{COLUMN_TILE, WIDTHS, decode as share_out};
 
 /// The tile that the graph of a decode plan is cut into. The kernel has shares in place of tiles; the graph needs some.
 const NOMINAL_TILE: (u32, u32, u32) = (64, 128, 64);
 
-/// The decode kernel for a chain of few tokens, its workers as suits their number.
-///
-/// # Errors
-/// See [`decode_split`].
-pub fn decode(resolved: &Resolved, device: &Device) -> Result<Candidate, Diagnostic> {
-    let split = resolved.stages.first().map_or(1, |s| split_for(s.m));
-    // A share of two CTAs has twice the rows, which may be more than they have room for.
-    decode_split(resolved, device, split).or_else(|refused| match split {
-        1 => Err(refused),
-        _ => decode_split(resolved, device, 1).map_err(|_| refused),
-    })
-}
-
-/// The decode kernel whose workers are `split` CTAs.
+/// The decode kernel for a chain of few tokens.
 ///
 /// # Errors
 /// The chain has no decode plan: too many rows, more than weights and the output of the stage before it is read, or tiles,
 /// orders or policies are stated, which a decode kernel has none of.
-pub fn decode_split(resolved: &Resolved, device: &Device, split: u32) -> Result<Candidate, Diagnostic> {
+pub fn decode(resolved: &Resolved, device: &Device) -> Result<Candidate, Diagnostic> {
     let refuse = |why: String| {
         Diagnostic::new("no-kernel", format!("no decode kernel runs this chain: {why}")).help(format!(
             "it takes a chain of GEMMs with constant weights and at most {} rows",
-            WIDTHS[WIDTHS.len() - 1] * 2
+            WIDTHS[WIDTHS.len() - 1]
         ))
     };
     if device.arch != 90 {
@@ -42,18 +29,12 @@ pub fn decode_split(resolved: &Resolved, device: &Device, split: u32) -> Result<
         return Err(refuse("tiles, orders or policies are stated".into()));
     }
     let graph = resolved.graph(&vec![NOMINAL_TILE; resolved.stages.len()])?;
-    let plan = share_out(&graph, device, split).map_err(refuse)?;
+    let plan = share_out(&graph, device).map_err(refuse)?;
     let mut c = Candidate::new(graph, device.clone(), Executor::Fused);
     c.practice = Practice::of_decode_kernels(device.arch);
     c.choices = vec![Choice {
         subject: "decode kernel".into(),
-        decision: match plan.split {
-            1 => format!("{} CTAs, each with an equal share of every stage's columns", plan.workers),
-            split => format!(
-                "{} workers of {split} CTAs that share the tokens, each with an equal share of every stage's columns",
-                plan.workers
-            ),
-        },
+        decision: format!("{} CTAs, each with an equal share of every stage's columns", plan.workers),
         stated: false,
         reason: format!(
             "with {} rows the weights are everything: every SM streams its share of them, and activations are awaited \

@@ -8,7 +8,7 @@ mod decode;
 mod search;
 
 pub use chain::{ChainWish, chain};
-pub use decode::{decode, decode_split};
+pub use decode::decode;
 
 use crate::check::{Candidate, Choice, Executor, Plan, Prediction, StartGuarantee, check};
 use crate::device::Device;

@@ -1,11 +1,10 @@
 //! The plan of a decode kernel: few tokens, so the weights are everything, and each worker streams an equal share of every
 //! stage's weights.
 //!
-//! A share is a range of output columns over all of k. A worker is a CTA, or a cluster of two that take half of the tokens
-//! each and bring half of the weights each, for both: so an SM reads half of the activations. The columns of a
-//! stage's output are announced in column tiles of [`COLUMN_TILE`]: every CTA adds one to the slot of each column tile that
-//! its share meets, and CTAs of a later stage load the activations by k-tiles of the same width, each when its slot has had
-//! the posts of all its owners.
+//! A share is a range of output columns over all of k, and a worker is a CTA. The columns of a stage's output are announced
+//! in column tiles of [`COLUMN_TILE`]: every worker adds one to the slot of each column tile that its share meets, and
+//! workers of a later stage load the activations by k-tiles of the same width, each when its slot has had the posts of all
+//! its owners.
 //!
 //! The arithmetic mirrors `csrc/kernels/decode_layout.h`, which kernels run.
 
@@ -16,7 +15,7 @@ use crate::graph::{Graph, Op, OperandKind, Stage, StageId};
 
 /// Width of the column tiles that slots stand for, and of the k-tiles that consumers wait for.
 pub const COLUMN_TILE: u32 = 64;
-/// Tokens on the N side of one WGMMA, by kernel; a plan takes the least that holds those of a CTA.
+/// Tokens on the N side of one WGMMA, by kernel; a plan takes the least that holds all.
 pub const WIDTHS: [u32; 4] = [8, 16, 32, 64];
 /// Stages of a decode kernel (`CUSYNC_MAX_DECODE_STAGES`).
 pub const MAX_STAGES: usize = 8;
@@ -27,11 +26,9 @@ const MAX_ROW_TILES: u32 = 4;
 /// The plan of a decode kernel: one CTA an SM, each of which has its share of every stage, in the order of the stages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decode {
-    /// Shares.
+    /// CTAs, and so shares.
     pub workers: u32,
-    /// CTAs of a worker: 1, or 2 that share the tokens.
-    pub split: u32,
-    /// Tokens of a CTA, of [`WIDTHS`].
+    /// Tokens of the kernel, of [`WIDTHS`].
     pub width: u32,
     /// By stage.
     pub stages: Vec<DecodeStage>,
@@ -105,19 +102,19 @@ fn rows_of(stage: &Stage, workers: u32) -> u32 {
     if stage.op == Op::GatedGemm { features * 2 } else { features }
 }
 
-/// The kernel's tokens for so many rows when `split` CTAs share them; `None` for more than any kernel takes.
-pub fn width_of(rows: u32, split: u32) -> Option<u32> {
-    WIDTHS.into_iter().find(|width| splits(*width, split) && rows <= *width * split)
+/// The kernel's tokens for so many rows; `None` for more than any kernel takes.
+pub fn width_of(rows: u32) -> Option<u32> {
+    WIDTHS.into_iter().find(|width| rows <= *width)
 }
 
-/// Why `workers` workers of `split` CTAs of a decode kernel cannot run a graph; `None` when they can.
-pub fn unfit(graph: &Graph, workers: u32, split: u32) -> Option<String> {
+/// Why `workers` workers of a decode kernel cannot run a graph; `None` when they can.
+pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
     if graph.stages.len() > MAX_STAGES {
         return Some(format!("{} stages; a decode kernel takes {MAX_STAGES}", graph.stages.len()));
     }
     for (s, stage) in graph.stages.iter().enumerate() {
-        if width_of(stage.m, split).is_none() {
-            let most = WIDTHS[WIDTHS.len() - 1] * split;
+        if width_of(stage.m).is_none() {
+            let most = WIDTHS[WIDTHS.len() - 1];
             return Some(format!("`{}` has {} rows; a decode kernel takes {most}", stage.name, stage.m));
         }
         let constant = |o: &crate::graph::Operand| match o.kind {
@@ -125,7 +122,7 @@ pub fn unfit(graph: &Graph, workers: u32, split: u32) -> Option<String> {
             OperandKind::B | OperandKind::Up | OperandKind::Bias => {
                 graph.tensors[o.tensor.0].producer.is_none()
             }
-            // A CTA adds what it has written itself, or what nobody writes.
+            // A worker adds what it has written itself, or what nobody writes.
             OperandKind::Residual => true,
             OperandKind::Query | OperandKind::Key | OperandKind::Value | OperandKind::Custom(_) => false,
         };
@@ -153,43 +150,28 @@ pub fn unfit(graph: &Graph, workers: u32, split: u32) -> Option<String> {
     graph.tensors.iter().find(|t| t.alias.is_some()).map(|t| format!("`{}` shares memory", t.name))
 }
 
-/// CTAs of a worker that suit so many rows: from here on an SM is held up more by the activations that it reads than by
-/// going in step with another one.
-pub fn split_for(rows: u32) -> u32 {
-    let _ = rows;
-    1
-}
-
-/// Equal shares for one CTA an SM, `split` to a worker.
+/// Equal shares for one worker an SM.
 ///
 /// # Errors
-/// Why there is none: see [`unfit`]; or no kernel has workers of so many CTAs.
-pub fn decode(graph: &Graph, device: &Device, split: u32) -> Result<Decode, String> {
-    let workers = device.resident_clusters(split);
-    if !WIDTHS.into_iter().any(|width| splits(width, split)) {
-        return Err(format!("no kernel has workers of {split} CTAs"));
-    }
-    if let Some(why) = unfit(graph, workers, split) {
+/// Why there is none: see [`unfit`].
+pub fn decode(graph: &Graph, device: &Device) -> Result<Decode, String> {
+    let workers = device.sms;
+    if let Some(why) = unfit(graph, workers) {
         return Err(why);
     }
-    let width = graph.stages.first().and_then(|s| width_of(s.m, split)).unwrap_or(WIDTHS[0]);
+    let width = graph.stages.first().and_then(|s| width_of(s.m)).unwrap_or(WIDTHS[0]);
     let mut slots = 0;
     let stages = graph.stages.iter().enumerate().map(|(s, stage)| {
         let bounds: Vec<u32> = (0..=workers).map(|w| base(stage.n, workers, w)).collect();
         let read = is_read(graph, StageId(s));
-        let posts = |tile| if read { split * owners_of_tile(tile, stage.n, workers) } else { 0 };
+        let posts = |tile| if read { owners_of_tile(tile, stage.n, workers) } else { 0 };
         let posts: Vec<u32> = (0..stage.n.div_ceil(COLUMN_TILE)).map(posts).collect();
         let slot_base = slots;
         slots += posts.len() as u32;
         DecodeStage { bounds, producer: producer_of(graph, stage), slot_base, posts }
     });
     let stages = stages.collect();
-    Ok(Decode { workers, split, width, stages, predicted_us: predicted_us(graph, device) })
-}
-
-/// Whether there is a kernel whose workers are `split` CTAs of `width` tokens.
-pub fn splits(width: u32, split: u32) -> bool {
-    WIDTHS.contains(&width) && split == 1
+    Ok(Decode { workers, width, stages, predicted_us: predicted_us(graph, device) })
 }
 
 /// The streams of weights one after the other, with a hand-off where a stage waits.
@@ -207,11 +189,6 @@ fn predicted_us(graph: &Graph, device: &Device) -> f64 {
 }
 
 impl Decode {
-    /// CTAs of all workers.
-    pub fn ctas(&self) -> u32 {
-        self.workers * self.split
-    }
-
     /// Slots of all stages.
     pub fn slot_count(&self) -> u32 {
         self.stages.iter().map(|s| s.posts.len() as u32).sum()

@@ -127,8 +127,7 @@ impl CpuPipeline {
         let starved = self.outgoing[work.stage].iter().any(|&edge| value(edge) == 0);
         for tile in column_tiles(&columns) {
             let slot = decode.stages[work.stage].slot_base + tile;
-            // A thread stands for all CTAs of a worker.
-            self.semaphores.post(slot, if starved { 0 } else { decode.split });
+            self.semaphores.post(slot, u32::from(!starved));
         }
     }
 

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use super::super::{Candidate, Coupling, Obligation, Refutation, Report, Subject, obligations};
-use super::{DecodeEvent, DecodeProgram, Tokens};
+use super::{DecodeEvent, DecodeProgram};
 use crate::graph::StageId;
 use crate::schedule::decode::{
-    COLUMN_TILE, Decode, base, is_read, owners_of_tile, producer_of, splits, unfit, width_of,
+    COLUMN_TILE, Decode, base, is_read, owners_of_tile, producer_of, unfit, width_of,
 };
 
 /// Judges any program for a decode plan.
@@ -44,7 +44,7 @@ fn bounds(c: &Candidate, decode: &Decode) -> Option<Refutation> {
         let message = format!("decode kernels are for sm_90a, and {} is sm_{}", c.device.name, c.device.arch);
         return pipeline(message);
     }
-    if let Some(why) = unfit(graph, workers, decode.split) {
+    if let Some(why) = unfit(graph, workers) {
         return pipeline(format!("no decode kernel runs this chain: {why}"));
     }
     if decode.stages.len() != graph.stages.len() || workers == 0 {
@@ -55,7 +55,7 @@ fn bounds(c: &Candidate, decode: &Decode) -> Option<Refutation> {
     for (s, (plan, stage)) in decode.stages.iter().zip(&graph.stages).enumerate() {
         let tiles = stage.n.div_ceil(COLUMN_TILE);
         let read = is_read(graph, StageId(s));
-        let owners = |tile: u32| if read { decode.split * owners_of_tile(tile, stage.n, workers) } else { 0 };
+        let owners = |tile: u32| if read { owners_of_tile(tile, stage.n, workers) } else { 0 };
         let fault = if plan.bounds.len() != workers as usize + 1 {
             format!("has {} bounds for {workers} workers", plan.bounds.len())
         } else if let Some(worker) =
@@ -77,13 +77,8 @@ fn bounds(c: &Candidate, decode: &Decode) -> Option<Refutation> {
             format!("begins its slots at {}, the stages before it have {slot_base}", plan.slot_base)
         } else if plan.producer != producer_of(graph, stage) || plan.producer.is_some_and(|p| p.0 >= s) {
             format!("is said to read stage {:?}", plan.producer.map(|p| p.0))
-        } else if width_of(stage.m, decode.split) != Some(decode.width) {
+        } else if width_of(stage.m) != Some(decode.width) {
             format!("has {} rows, and the kernel is for {}", stage.m, decode.width)
-        } else if !splits(decode.width, decode.split) {
-            format!(
-                "has workers of {} CTAs, for which there is no kernel of {} tokens",
-                decode.split, decode.width
-            )
         } else {
             slot_base += tiles;
             continue;
@@ -116,7 +111,6 @@ pub(super) struct Run<'a> {
 /// Columns that a CTA stores, and the slots that it posts afterwards.
 struct Stored {
     columns: Range<u32>,
-    tokens: Tokens,
     cta: usize,
     slots: Vec<u32>,
 }
@@ -127,7 +121,7 @@ impl<'a> Run<'a> {
         let mut stored: Vec<Vec<Stored>> = decode.stages.iter().map(|_| Vec::new()).collect();
         let (mut steps, warps) = (Vec::new(), program.warps().max(1));
         for stage in 0..decode.stages.len() {
-            for (cta, warp) in (0..decode.ctas()).flat_map(|c| (0..warps).map(move |w| (c, w))) {
+            for (cta, warp) in (0..decode.workers).flat_map(|c| (0..warps).map(move |w| (c, w))) {
                 let mut events = Vec::new();
                 program.events(StageId(stage), cta, warp, &mut |event| events.push(event));
                 for (at, event) in events.iter().enumerate() {
@@ -137,14 +131,13 @@ impl<'a> Run<'a> {
                                 *total += u64::from(*amount);
                             }
                         }
-                        DecodeEvent::Store { columns, tokens } if !columns.is_empty() => {
+                        DecodeEvent::Store { columns } if !columns.is_empty() => {
                             let after = events[at..].iter().filter_map(|event| match event {
                                 DecodeEvent::Post { slot, amount } if *amount > 0 => Some(*slot),
                                 _ => None,
                             });
                             let slots = after.collect();
-                            let (columns, cta) = (columns.clone(), cta as usize);
-                            stored[stage].push(Stored { columns, tokens: *tokens, cta, slots });
+                            stored[stage].push(Stored { columns: columns.clone(), cta: cta as usize, slots });
                         }
                         _ => {}
                     }
@@ -165,31 +158,22 @@ impl<'a> Run<'a> {
         self.steps.iter().find_map(|steps| steps.events.iter().find_map(|event| f(steps, event)))
     }
 
-    /// Every column of every token of every output is stored by exactly one CTA.
+    /// Every column of every output is stored by exactly one CTA.
     fn order(&self) -> Option<Refutation> {
-        self.stored.iter().enumerate().find_map(|(s, stored)| {
-            let of = stored.iter().map(|s| s.tokens.of).max().unwrap_or(1);
-            (0..of).find_map(|index| self.columns_of(s, Tokens { index, of }, stored))
-        })
+        self.stored.iter().enumerate().find_map(|(stage, stored)| self.columns_of(stage, stored))
     }
 
-    /// Every column of these tokens is stored by exactly one CTA.
-    fn columns_of(&self, stage: usize, tokens: Tokens, stored: &[Stored]) -> Option<Refutation> {
+    /// Every column of a stage is stored by exactly one CTA.
+    fn columns_of(&self, stage: usize, stored: &[Stored]) -> Option<Refutation> {
         let columns = self.c.graph.stages[stage].n;
-        let rows = match tokens.of {
-            1 => String::new(),
-            of => format!(", tokens in every {of}nd block of 8 from block {}", tokens.index),
-        };
         let fault = |message: String| {
             Some(
-                refute(Obligation::Order, stage, format!("{message} of `{}`{rows}", self.name(stage)))
-                    .help("shares are disjoint and together everything"),
+                refute(Obligation::Order, stage, format!("{message} of `{}`", self.name(stage)))
+                    .help("shares are disjoint and together all columns"),
             )
         };
         let (mut done, mut before) = (0, 0);
-        for Stored { columns: Range { start, end }, cta, .. } in
-            stored.iter().filter(|s| s.tokens.meets(tokens))
-        {
+        for Stored { columns: Range { start, end }, cta, .. } in stored {
             if *start < done {
                 let end = done.min(*end);
                 return fault(format!("CTA {cta} and CTA {before} both store columns {start}..{end}"));
@@ -240,7 +224,7 @@ impl<'a> Run<'a> {
         self.steps.iter().find_map(|steps| {
             let mut waited: Vec<(usize, u32)> = Vec::new();
             for event in &steps.events {
-                let (stage, columns, own) = match event {
+                let (stage, columns) = match event {
                     DecodeEvent::Wait { stage, slot, value } => {
                         let total = self.totals.get(stage.0).and_then(|t| t.get(*slot as usize));
                         if total.is_some_and(|total| u64::from(*value) >= *total) {
@@ -248,17 +232,16 @@ impl<'a> Run<'a> {
                         }
                         continue;
                     }
-                    DecodeEvent::Load { stage, columns } => (*stage, columns, None),
-                    DecodeEvent::Residual { stage, columns, tokens } => (*stage, columns, Some(*tokens)),
-                    DecodeEvent::InStep { .. } | DecodeEvent::Store { .. } | DecodeEvent::Post { .. } => {
-                        continue;
+                    DecodeEvent::Load { stage, columns } | DecodeEvent::Residual { stage, columns } => {
+                        (*stage, columns)
                     }
+                    DecodeEvent::Store { .. } | DecodeEvent::Post { .. } => continue,
                 };
+                // What its own CTA did in an earlier stage, a residual need not wait for.
+                let own = matches!(event, DecodeEvent::Residual { .. }) && stage.0 < steps.stage;
                 let racing = self.met(stage, columns).find(|stored| {
                     let known = stored.slots.iter().any(|slot| waited.contains(&(stage.0, *slot)));
-                    // What its own CTA did in an earlier stage, and what it does not touch, a residual need not wait for.
-                    let earlier = stored.cta == steps.cta && stage.0 < steps.stage;
-                    !(known || own.is_some_and(|tokens| earlier || !tokens.meets(stored.tokens)))
+                    !(known || own && stored.cta == steps.cta)
                 });
                 if let Some(racing) = racing {
                     return Some(self.race(steps, event, stage.0, columns, racing));

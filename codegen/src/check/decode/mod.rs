@@ -12,8 +12,8 @@
 //! # What guards a load
 //!
 //! A k-tile is loaded by one of several warps that do not wait for each other, so only the waits of that warp itself
-//! count. A residual that an earlier stage wrote is not waited for: equal widths give equal shares, and a CTA finishes the
-//! same tokens in every stage, so it reads what it has itself written. That is judged, not believed.
+//! count. A residual that an earlier stage wrote is not waited for: equal widths give equal shares, so a
+//! CTA reads what it has itself written. That is judged, not believed.
 
 mod judge;
 mod progress;
@@ -46,27 +46,17 @@ pub enum DecodeEvent {
         /// Columns.
         columns: Range<u32>,
     },
-    /// Goes in step with another CTA, which brings half of the stage's weights: neither gets through the stage before the
-    /// other has come to this point of it.
-    InStep {
-        /// The other CTA.
-        with: u32,
-    },
-    /// Reads a part of a stage's output, after what its own CTA did in the stages before.
+    /// Reads columns of a stage's output, all rows, after what its own CTA did in the stages before.
     Residual {
-        /// The stage that writes it.
+        /// The stage that writes them.
         stage: StageId,
         /// Columns.
         columns: Range<u32>,
-        /// Rows.
-        tokens: Tokens,
     },
-    /// Stores a part of its own stage's output.
+    /// Stores columns of its own stage's output, all rows.
     Store {
         /// Columns.
         columns: Range<u32>,
-        /// Rows.
-        tokens: Tokens,
     },
     /// Adds to a slot of its own stage.
     Post {
@@ -75,22 +65,6 @@ pub enum DecodeEvent {
         /// Posts.
         amount: u32,
     },
-}
-
-/// The `index`-th of `of` equal parts of the tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Tokens {
-    /// Which part.
-    pub index: u32,
-    /// Parts; 1: all tokens.
-    pub of: u32,
-}
-
-impl Tokens {
-    /// Whether some token may be in both.
-    pub fn meets(self, other: Tokens) -> bool {
-        self.of != other.of || self.index == other.index
-    }
 }
 
 /// The events of every CTA in every stage.
@@ -119,13 +93,13 @@ impl<'a> GeneratedDecode<'a> {
     }
 
     fn load(&self, producer: StageId, cta: u32, warp: u32, f: &mut dyn FnMut(DecodeEvent)) {
-        let (length, &Decode { workers, split, .. }) = (self.graph.stages[producer.0].n, self.decode);
-        // Workers begin at different k-tiles and go around.
+        let (length, workers) = (self.graph.stages[producer.0].n, self.decode.workers);
+        // CTAs begin at different k-tiles and go around.
         let tiles = length.div_ceil(COLUMN_TILE);
-        let start = base(tiles, workers, cta / split);
+        let start = base(tiles, workers, cta);
         for number in (warp..tiles).step_by(LOAD_WARPS as usize) {
             let slot = (start + number) % tiles;
-            let value = split * owners_of_tile(slot, length, workers);
+            let value = owners_of_tile(slot, length, workers);
             f(DecodeEvent::Wait { stage: producer, slot, value });
             let first = slot * COLUMN_TILE;
             f(DecodeEvent::Load { stage: producer, columns: first..(first + COLUMN_TILE).min(length) });
@@ -140,9 +114,8 @@ impl DecodeProgram for GeneratedDecode<'_> {
 
     fn events(&self, stage: StageId, cta: u32, warp: u32, f: &mut dyn FnMut(DecodeEvent)) {
         let of_stage = &self.graph.stages[stage.0];
-        let (length, &Decode { workers, split, .. }) = (of_stage.n, self.decode);
-        let (worker, rank) = (cta / split, cta % split);
-        let columns = base(length, workers, worker)..base(length, workers, worker + 1);
+        let (length, workers) = (of_stage.n, self.decode.workers);
+        let columns = base(length, workers, cta)..base(length, workers, cta + 1);
         if columns.is_empty() {
             return;
         }
@@ -152,16 +125,12 @@ impl DecodeProgram for GeneratedDecode<'_> {
             }
             return;
         }
-        if split > 1 {
-            f(DecodeEvent::InStep { with: cta ^ 1 });
-        }
-        let tokens = Tokens { index: rank, of: split };
         for operand in of_stage.operands.iter().filter(|o| o.kind == OperandKind::Residual) {
             if let Some(stage) = self.graph.tensors[operand.tensor.0].producer {
-                f(DecodeEvent::Residual { stage, columns: columns.clone(), tokens });
+                f(DecodeEvent::Residual { stage, columns: columns.clone() });
             }
         }
-        f(DecodeEvent::Store { columns: columns.clone(), tokens });
+        f(DecodeEvent::Store { columns: columns.clone() });
         if is_read(self.graph, stage) {
             column_tiles(&columns).for_each(|slot| f(DecodeEvent::Post { slot, amount: 1 }));
         }

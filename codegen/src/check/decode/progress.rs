@@ -4,20 +4,16 @@ use super::super::{Obligation, Refutation, Subject};
 use super::DecodeEvent;
 use super::judge::{Run, Steps, refute};
 use crate::graph::StageId;
-use crate::schedule::decode::Decode;
 
 impl Run<'_> {
     /// See the head of [`super`].
     pub(super) fn progress(&self) -> Option<Refutation> {
-        let &Decode { workers, split, .. } = self.decode;
-        let fit = self.c.device.resident_clusters(split);
+        let (workers, fit) = (self.decode.workers, self.c.device.sms);
         if workers > fit {
-            let message = format!("{workers} workers of {split} CTAs, of which {fit} are resident at once");
+            let message = format!("{workers} CTAs, of which {fit} are resident at once");
             return Some(
                 Refutation::new(Obligation::Progress, Subject::Pipeline, message)
-                    .fact(format!(
-                        "worker {fit} would begin when another has ended, which waits for its share"
-                    ))
+                    .fact(format!("CTA {fit} would begin when another has ended, which waits for its share"))
                     .help("plan for a CTA an SM"),
             );
         }
@@ -40,7 +36,7 @@ impl Run<'_> {
     /// The steps of a CTA in a stage: its warps one after the other. Those that bring activations all have to be done
     /// before the last, which computes, so their order does not matter.
     fn warps_of(&self, stage: usize, cta: usize) -> &[Steps] {
-        let first = (stage * self.decode.ctas() as usize + cta) * self.warps;
+        let first = (stage * self.decode.workers as usize + cta) * self.warps;
         self.steps.get(first..first + self.warps).unwrap_or(&[])
     }
 
@@ -55,9 +51,7 @@ impl Run<'_> {
             of(posted) >= u64::from(value).min(of(&self.totals))
         };
         // By CTA: stage, warp, step.
-        let mut at = vec![(0, 0, 0); self.decode.ctas() as usize];
-        // By stage and CTA: whether it is in step.
-        let mut given = vec![vec![false; at.len()]; stages];
+        let mut at = vec![(0, 0, 0); self.decode.workers as usize];
         let mut moved = true;
         while std::mem::take(&mut moved) {
             for (cta, (stage, warp, step)) in at.iter_mut().enumerate() {
@@ -71,12 +65,6 @@ impl Run<'_> {
                         continue;
                     };
                     match event {
-                        DecodeEvent::InStep { with } => {
-                            given[*stage][cta] = true;
-                            if !given[*stage].get(*with as usize).copied().unwrap_or(true) {
-                                break;
-                            }
-                        }
                         DecodeEvent::Wait { stage, slot, value }
                             if !passes(&posted, *stage, *slot, *value) =>
                         {
@@ -96,17 +84,8 @@ impl Run<'_> {
         // The one that is least far tells most.
         let (cta, (s, warp, step)) =
             at.iter().copied().enumerate().filter(|(_, (s, ..))| *s < stages).min_by_key(|(_, at)| *at)?;
-        let (stage, slot) = match self.warps_of(s, cta).get(warp)?.events.get(step)? {
-            DecodeEvent::Wait { stage, slot, .. } => (stage, slot),
-            DecodeEvent::InStep { with } => {
-                let message =
-                    format!("CTA {cta} waits in `{}` for the weights of CTA {with} for ever", self.name(s));
-                let place = at.get(*with as usize).map_or("nowhere", |at| self.name(at.0));
-                return Some(
-                    refute(Obligation::Progress, s, message).fact(format!("CTA {with} stands in `{place}`")),
-                );
-            }
-            _ => return None,
+        let DecodeEvent::Wait { stage, slot, .. } = self.warps_of(s, cta).get(warp)?.events.get(step)? else {
+            return None;
         };
         let (reader, writer) = (self.name(s), self.name(stage.0));
         let message = format!("CTA {cta} waits in `{reader}` for column tile {slot} of `{writer}` for ever");
