@@ -248,8 +248,8 @@ pub(super) mod tests {
         assert!(corrupt("{}").contains("format"));
         assert!(corrupt(&good.replace("cusync tuned", "other")).contains("format"));
         assert!(corrupt(&good.replace("\"samples\": 9", "\"samples\": -9")).contains("line"));
-        assert!(corrupt(&good.replace("\"samples\": 9", "\"samp1es\": 9")).contains("samp1es"));
-        assert!(corrupt(&good.replace("\"decode\"", "\"dec0de\"")).contains("dec0de"));
+        assert!(corrupt(&good.replace("\"samples\": 9", "\"samp1es\": 9")).contains("line"));
+        assert!(corrupt(&good.replace("\"decode\"", "\"dec0de\"")).contains("line"));
         assert!(corrupt(&good.replace("\"fused\"", "\"cpu\"")).contains("cpu"));
         assert!(corrupt(&good.replace("41.0", "-41.0")).contains("time"));
         assert!(corrupt(&good.replace(EARLY, "yesterday")).contains("yesterday"));
