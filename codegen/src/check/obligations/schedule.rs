@@ -81,6 +81,18 @@ impl View<'_> {
                 format!("{workers} workers of clusters of {rows} x {cols} CTAs"),
             );
         }
+        // The CTAs of a row share the rows of operand A, those of a column the columns of operand B.
+        let uneven = |s: &&crate::graph::Stage| {
+            !s.out_tile.0.is_multiple_of(cols) || !s.out_tile.1.is_multiple_of(rows)
+        };
+        if let Some(stage) = graph.stages.iter().find(uneven) {
+            let (m, n) = stage.out_tile;
+            let message = format!(
+                "the {rows} x {cols} CTAs of a worker cannot share loads of tiles of {m} x {n} of `{}` evenly",
+                stage.name
+            );
+            return refute(Subject::Pipeline, message);
+        }
         if self.schedule.mode == Mode::Dynamic && rows * cols > 1 {
             let message =
                 format!("each of the {rows} x {cols} CTAs of a worker would draw an item of its own");

@@ -143,6 +143,8 @@ pub(super) struct Machine<'a> {
     takes: Vec<u32>,
     released: [bool; RUNS as usize],
     fault: Option<Violation>,
+    /// Stores under way: run, item, CTA.
+    late: Vec<(u32, u32, usize)>,
 }
 
 /// How often a run launches a stage: each time it draws all its tickets again.
@@ -191,6 +193,7 @@ impl<'a> Machine<'a> {
             takes,
             released: [false; RUNS as usize],
             fault: None,
+            late: Vec::new(),
             rng: SmallRng::seed_from_u64(adversary.lot.unwrap_or(0)),
             c,
             program,
@@ -224,6 +227,10 @@ impl<'a> Machine<'a> {
                     return self.fault;
                 }
             }
+            moved |= self.complete_stores(lazy);
+            if self.fault.is_some() {
+                return self.fault;
+            }
             if moved {
                 lazy = self.adversary.lot.is_some();
                 continue;
@@ -237,7 +244,7 @@ impl<'a> Machine<'a> {
                 self.released[at] = true;
                 continue;
             }
-            if self.workers.iter().any(|w| !w.ended) || self.waiting() {
+            if self.workers.iter().any(|w| !w.ended) || self.waiting() || !self.late.is_empty() {
                 return Some(Violation::Stuck);
             }
             if self.next_stage() {
@@ -407,6 +414,16 @@ impl<'a> Machine<'a> {
         {
             return false;
         }
+        // Nor does one whose epilogue is held back: the tiles that it took would be held back behind it.
+        let held = |(cta, at): (usize, &At)| {
+            let of = |item: &u32| {
+                [Phase::Finisher, Phase::Given, Phase::Last].iter().any(|p| self.held(run, *item, cta, *p))
+            };
+            items.get(at.item).is_some_and(of)
+        };
+        if finishers.iter().enumerate().any(held) {
+            return false;
+        }
         let state = &mut self.runs[run as usize - 1];
         let next = match source {
             Source::List => None,
@@ -488,7 +505,9 @@ impl<'a> Machine<'a> {
         let steps = &work.ctas[cta].finisher;
         let given = at.step > 0 && matches!(steps[at.step - 1], Op::SetFlag { .. });
         if at.step == 0 && self.held(run, item, cta, Phase::Finisher)
-            || at.step + 1 == steps.len() && self.held(run, item, cta, Phase::Last)
+            || work.ctas[cta].late.is_empty()
+                && at.step + 1 == steps.len()
+                && self.held(run, item, cta, Phase::Last)
             || given && self.held(run, item, cta, Phase::Given)
         {
             return false;
@@ -501,7 +520,12 @@ impl<'a> Machine<'a> {
             self.sums[sums] = vec![work.k];
         }
         match steps.get(at.step) {
-            None => at = At { item: at.item + 1, ..At::default() },
+            None => {
+                at = At { item: at.item + 1, ..At::default() };
+                if !work.ctas[cta].late.is_empty() {
+                    self.late.push((run, item, cta));
+                }
+            }
             Some(op) => {
                 let last = matches!(op, Op::Store { .. } | Op::Post { .. } | Op::LookAtSlot { .. });
                 if last && work.slices > 1 && !at.arrived {
@@ -543,6 +567,26 @@ impl<'a> Machine<'a> {
     /// Makes one step; `false`: it has to wait.
     fn perform(&mut self, op: &Op, worker: usize, item: u32, cta: usize) -> bool {
         let run = self.workers[worker].run;
+        self.perform_in(op, run, Some(worker), item, cta)
+    }
+
+    /// Stores that nothing orders are complete, but for the one that is held back and, by lot, some others.
+    fn complete_stores(&mut self, by_lot: bool) -> bool {
+        let (mut done, program) = (false, self.program);
+        for (run, item, cta) in std::mem::take(&mut self.late) {
+            if self.held(run, item, cta, Phase::Last) || by_lot && self.rng.random() {
+                self.late.push((run, item, cta));
+                continue;
+            }
+            for op in &program.work[item as usize].ctas[cta].late {
+                self.perform_in(op, run, None, item, cta);
+            }
+            done = true;
+        }
+        done
+    }
+
+    fn perform_in(&mut self, op: &Op, run: u32, worker: Option<usize>, item: u32, cta: usize) -> bool {
         let own = self.sums_of(run, item, cta);
         let (tile, tiles) = (self.program.work[item as usize].ctas[cta].tile, self.program.layout.tiles());
         let slab_at = |slab: u32| slab as usize * self.ctas + cta;
@@ -565,7 +609,8 @@ impl<'a> Machine<'a> {
             }
             Op::Leave { slab } => match tile {
                 Some(tile) if slab_at(slab) < self.slabs.len() => {
-                    self.slabs[slab_at(slab)] = Some(Sums { run, tile, k: self.sums[own].clone() });
+                    let k = vec![self.program.work[item as usize].k];
+                    self.slabs[slab_at(slab)] = Some(Sums { run, tile, k });
                 }
                 _ => self.fault = Some(Violation::Outside),
             },
@@ -617,7 +662,7 @@ impl<'a> Machine<'a> {
                 self.slots[slot as usize] = self.looked[own].wrapping_add(amount);
             }
             Op::NextUnderWay => {
-                let w = &self.workers[worker];
+                let Some(w) = worker.map(|w| &self.workers[w]) else { return true };
                 let here = w.finishers[cta].item;
                 return if here + 1 < w.items.len() {
                     w.loaders.iter().all(|l| l.item > here + 1)

@@ -114,10 +114,7 @@ fn matters(c: &Candidate, cta: &program::Cta, phase: Phase) -> bool {
         Phase::Loader => !cta.loader.is_empty(),
         Phase::Finisher => cta.tile.is_some(),
         Phase::Given => cta.finisher.iter().any(|op| matches!(op, Op::SetFlag { .. })),
-        Phase::Last => matches!(
-            cta.finisher.last(),
-            Some(Op::Store { .. } | Op::OverwriteSlot { .. } | Op::Leave { .. })
-        ),
+        Phase::Last => !cta.late.is_empty() || matches!(cta.finisher.last(), Some(Op::OverwriteSlot { .. })),
         Phase::Draw => program::draws(c) && c.practice.deferred_post,
     }
 }

@@ -41,6 +41,8 @@ pub(crate) enum Op {
 pub(crate) struct Cta {
     pub(crate) loader: Vec<Op>,
     pub(crate) finisher: Vec<Op>,
+    /// Stores that nothing orders: complete at any time after the epilogue.
+    pub(crate) late: Vec<Op>,
     /// The tile's number; `None` for a CTA that only loads for others.
     pub(crate) tile: Option<u32>,
 }
@@ -143,7 +145,7 @@ impl Builder<'_> {
                 let k = ((slice * each).min(of), ((slice + 1) * each).min(of));
                 let cta = self.cta(stage, tile, slice, k, (1, 1));
                 let posts = self.posts(stage, tile);
-                let cta = self.finish(cta, posts, true);
+                let cta = self.finish(cta, posts, true, slices);
                 drawn.push(work.len() as u32);
                 work.push(Work { ctas: vec![cta], k, of, slices });
             }
@@ -192,7 +194,7 @@ impl Builder<'_> {
                         posts.extend(if mine == last { rest } else { rest.into_iter().take(1).collect() });
                     }
                 }
-                ctas.push(self.finish(one, posts, inside));
+                ctas.push(self.finish(one, posts, inside, 1));
             }
             self.shared_loads(item.stage, (item.m, item.n), slice, k, (rows, cols));
             work.push(Work { ctas, k, of, slices: 1 });
@@ -285,7 +287,7 @@ impl Builder<'_> {
         if inside && !self.all_loaded(stage, tile, k, finishes, cluster, &loaded) {
             self.fault = Some(Violation::NeverLoaded);
         }
-        Cta { loader, finisher, tile: inside.then_some(number) }
+        Cta { loader, finisher, late: Vec::new(), tile: inside.then_some(number) }
     }
 
     fn all_loaded(
@@ -394,7 +396,7 @@ impl Builder<'_> {
     }
 
     /// Adds the posts, and brings the steps into the worst order that the kernels' practice allows.
-    fn finish(&self, mut cta: Cta, posts: Vec<Op>, inside: bool) -> Cta {
+    fn finish(&self, mut cta: Cta, posts: Vec<Op>, inside: bool, slices: u32) -> Cta {
         let practice = &self.c.practice;
         let mut held = Vec::new();
         if practice.deferred_post && self.c.schedule.is_some() && !posts.is_empty() {
@@ -411,11 +413,12 @@ impl Builder<'_> {
         let posts = if inside { held } else { Vec::new() };
         let host = self.c.executor == Executor::Cpu;
         if !host && (practice.stores == StoreCompletion::BulkWaitRead || !practice.post_releases) {
-            // The store is complete whenever it likes.
-            let store = cta.finisher.iter().position(|op| matches!(op, Op::Store { .. }));
-            let store = store.map(|at| cta.finisher.remove(at));
+            let stores = take(&mut cta.finisher, |op| matches!(op, Op::Store { .. }));
             cta.finisher.extend(posts);
-            cta.finisher.extend(store);
+            // Of slices that come together the last one stores; a kernel boundary completes all stores.
+            let loose =
+                self.c.executor != Executor::Serial && self.c.coupling == Coupling::Tiles && slices == 1;
+            if loose { cta.late.extend(stores) } else { cta.finisher.extend(stores) }
         } else {
             cta.finisher.extend(posts);
         }
@@ -426,11 +429,7 @@ impl Builder<'_> {
         }
         let slabs = &practice.slabs;
         if !host && (!slabs.barrier || !slabs.flag_releases) {
-            for at in 1..cta.finisher.len() {
-                if matches!(cta.finisher[at], Op::SetFlag { .. }) {
-                    cta.finisher.swap(at - 1, at);
-                }
-            }
+            cta.late.extend(take(&mut cta.finisher, |op| matches!(op, Op::Leave { .. })));
         }
         if !host && !slabs.flag_acquires {
             for at in 1..cta.finisher.len() {
@@ -441,6 +440,13 @@ impl Builder<'_> {
         }
         cta
     }
+}
+
+/// Takes the steps out that `which` is true of.
+fn take(steps: &mut Vec<Op>, which: impl Fn(&Op) -> bool) -> Vec<Op> {
+    let (taken, left) = std::mem::take(steps).into_iter().partition(which);
+    *steps = left;
+    taken
 }
 
 /// Whether the shared counter hands items out.
