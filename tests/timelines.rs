@@ -221,7 +221,7 @@ fn predicted_timelines_have_no_defect() {
         let Ok(resolved) = spec.resolve(&[("M".into(), 300)]) else { continue };
         checked += 1;
         for executor in [Executor::Serial, Executor::Streams, Executor::Programmatic] {
-            let candidate = choose::candidate(&resolved, &device, executor).expect("it can be planned");
+            let candidate = choose::candidate(&resolved, device, executor).expect("it can be planned");
             let mut timeline = simulated(&candidate);
             timeline.runs.push(simulated_kernels(&candidate, executor));
             assert_eq!(defect(&timeline), None, "{name} {executor:?}");
