@@ -213,7 +213,7 @@ mod tests {
         for (name, m) in [("gpt3_mlp", 512), ("llama65_mlp", 300), ("diamond", 512)] {
             let wishes = Wishes { dims: vec![("M".into(), m)], ..Wishes::default() };
             let source = shipped(name).expect("it ships");
-            let plan = plan_text(source, name, &wishes, &device, Executor::Fused).expect("it is proved");
+            let plan = plan_text(source, name, &wishes, device, Executor::Fused).expect("it is proved");
             let schedule = plan.schedule().expect("a chain kernel");
             let cost = device.cost_model();
             let request = Request {

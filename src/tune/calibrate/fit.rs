@@ -82,7 +82,7 @@ mod tests {
         assert!((found.start_us - 3.1).abs() < 1e-6 && (found.tile_us - 1.2).abs() < 1e-6, "{found:?}");
         assert!((found.k_block_us - 0.7).abs() < 1e-9);
         // Half a per cent of noise.
-        let noisy = |i: usize, shape| exact(shape) * if i % 2 == 0 { 1.005 } else { 0.995 };
+        let noisy = |i: usize, shape| exact(shape) * if i.is_multiple_of(2) { 1.005 } else { 0.995 };
         let noisy: Vec<_> = SHAPES.iter().enumerate().map(|(i, s)| sample(s.0, s.1, noisy(i, *s))).collect();
         let found = WaveTimes::of(&noisy).expect("they are told apart");
         assert!((found.k_block_us / 0.7 - 1.0).abs() < 0.02, "{found:?}");
