@@ -6,7 +6,7 @@ use cusync_gen::device::{Device, FUSED_KERNELS};
 use cusync_gen::graph::{OperandKind, Resolved};
 use cusync_gen::policy::{Order, Policy, WaitAt};
 use cusync_gen::schedule::Mode;
-use cusync_gen::simulate::{predict, simulate, sketch};
+use cusync_gen::simulate::{Conditions, expected_us, simulate, sketch};
 
 fn shipped(source: &str, m: u64) -> Resolved {
     cusync_gen::spec::parse(source, "shipped")
@@ -25,7 +25,10 @@ fn predicted(source: &str, m: u64, tile: (u32, u32, u32), policy: Policy) -> Pre
     let graph = shipped(source, m).graph(&[tile, tile]).expect("sound");
     let mut c = Candidate::new(graph, h200().clone(), Executor::Programmatic);
     c.edges = vec![EdgeChoice { policy, wait_at: WaitAt::PerKBlock }];
-    predict(&c)
+    let loaded = Conditions { sustained: true, chained: false };
+    let synchronised_us = expected_us(&c, loaded);
+    c.executor = Executor::Serial;
+    Prediction { serial_us: expected_us(&c, loaded), synchronised_us }
 }
 
 /// Medians of one H200 under load, microseconds, from csrc/tests/smoke.cu: serial, and synchronised by rows.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Rendered by cusync 0.1.0 from a proved plan of `diamond`, inputs a885f7b523b34cbb. Do not edit: change the
+// Rendered by cusync 0.1.0 from a proved plan of `diamond`, inputs 3915787dd91c7a9a. Do not edit: change the
 // spec and run `cargo xtask render`.
 //! Typed handle of the pipeline `diamond`: its tensors, stages and edges by name, with their numbers.
 #![allow(non_camel_case_types, non_upper_case_globals)]
@@ -7,9 +7,9 @@
 /// The pipeline's name.
 pub const NAME: &str = "diamond";
 /// Names the inputs that this file was rendered from.
-pub const INPUTS: u64 = 0xa885f7b523b34cbb;
+pub const INPUTS: u64 = 0x3915787dd91c7a9a;
 /// Semaphore slots, 32-bit words.
-pub const SLOT_COUNT: u32 = 12;
+pub const SLOT_COUNT: u32 = 16;
 /// Element type of every tensor.
 pub const ELEMENT: &str = "fp16";
 /// Device profile that the plan was proved for.
@@ -144,7 +144,7 @@ impl Stage {
     /// Output elements of one tile.
     pub const fn tile(self) -> (u32, u32) {
         match self {
-            Stage::left => (128, 128),
+            Stage::left => (64, 128),
             Stage::right => (64, 128),
             Stage::join => (64, 128),
         }
@@ -153,7 +153,7 @@ impl Stage {
     /// Tiles along M and N.
     pub const fn grid(self) -> (u32, u32) {
         match self {
-            Stage::left => (4, 16),
+            Stage::left => (8, 16),
             Stage::right => (8, 8),
             Stage::join => (8, 8),
         }
@@ -212,8 +212,8 @@ impl Edge {
     /// First slot and number of slots in the semaphore array.
     pub const fn slots(self) -> (u32, u32) {
         match self {
-            Edge::left_to_join => (0, 4),
-            Edge::right_to_join => (4, 8),
+            Edge::left_to_join => (0, 8),
+            Edge::right_to_join => (8, 8),
         }
     }
 }

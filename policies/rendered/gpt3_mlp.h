@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Rendered by cusync 0.1.0 from a proved plan of `gpt3_mlp`, inputs 0757e3728b4eda16. Do not edit: change the
+// Rendered by cusync 0.1.0 from a proved plan of `gpt3_mlp`, inputs 795d6f0d8db0bdb6. Do not edit: change the
 // spec and run `cargo xtask render`.
 // fp16, device h200, executor streams; start guarantee: consumers start after all their producers' CTAs.
 #pragma once
@@ -37,8 +37,8 @@ struct stage_up {  // Y = gemm, gelu of X, W1
   static constexpr uint32_t grid_m = 4, grid_n = 24, tiles = grid_m * grid_n;
   static constexpr uint32_t k_blocks = 192, split_k = 1;
 
-  struct OrderDesc {  // column-major
-    static constexpr cusync_order value{CUSYNC_ORDER_COLUMN_MAJOR, grid_m, grid_n, 1, nullptr};
+  struct OrderDesc {  // groups of 2 rows
+    static constexpr cusync_order value{CUSYNC_ORDER_GROUPED_ROWS, grid_m, grid_n, 2, nullptr};
     static constexpr ::cusync::NoTable table{};
   };
   using Order = ::cusync::Order<OrderDesc>;
@@ -53,8 +53,8 @@ struct stage_down {  // Z = gemm of Y, W2
   static constexpr uint32_t grid_m = 4, grid_n = 96, tiles = grid_m * grid_n;
   static constexpr uint32_t k_blocks = 96, split_k = 1;
 
-  struct OrderDesc {  // column-major
-    static constexpr cusync_order value{CUSYNC_ORDER_COLUMN_MAJOR, grid_m, grid_n, 1, nullptr};
+  struct OrderDesc {  // groups of 2 rows
+    static constexpr cusync_order value{CUSYNC_ORDER_GROUPED_ROWS, grid_m, grid_n, 2, nullptr};
     static constexpr ::cusync::NoTable table{};
   };
   using Order = ::cusync::Order<OrderDesc>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Rendered by cusync 0.1.0 from a proved plan of `gpt3_mlp`, inputs 0757e3728b4eda16. Do not edit: change the
+// Rendered by cusync 0.1.0 from a proved plan of `gpt3_mlp`, inputs 795d6f0d8db0bdb6. Do not edit: change the
 // spec and run `cargo xtask render`.
 //! Typed handle of the pipeline `gpt3_mlp`: its tensors, stages and edges by name, with their numbers.
 #![allow(non_camel_case_types, non_upper_case_globals)]
@@ -7,7 +7,7 @@
 /// The pipeline's name.
 pub const NAME: &str = "gpt3_mlp";
 /// Names the inputs that this file was rendered from.
-pub const INPUTS: u64 = 0x0757e3728b4eda16;
+pub const INPUTS: u64 = 0x795d6f0d8db0bdb6;
 /// Semaphore slots, 32-bit words.
 pub const SLOT_COUNT: u32 = 4;
 /// Element type of every tensor.
@@ -86,9 +86,9 @@ impl Tensor {
 /// Stages, producers before consumers; the discriminant is the stage's index in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// `Y` = gemm, gelu of `X`, `W1`; tiles started column-major.
+    /// `Y` = gemm, gelu of `X`, `W1`; tiles started groups of 2 rows.
     up = 0,
-    /// `Z` = gemm of `Y`, `W2`; tiles started column-major.
+    /// `Z` = gemm of `Y`, `W2`; tiles started groups of 2 rows.
     down = 1,
 }
 

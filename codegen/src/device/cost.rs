@@ -26,8 +26,6 @@ pub struct CostModel {
     pub fill_us: f64,
     /// What a GELU adds to an epilogue, microseconds of an area.
     pub gelu_us: f64,
-    /// What a gated activation adds to an epilogue, microseconds of an area.
-    pub gate_us: f64,
     /// From the end of an epilogue until the tile is stored and posted, microseconds; the worker goes on meanwhile.
     pub post_us: f64,
     /// From a post until its waiter goes on, microseconds.
@@ -54,26 +52,33 @@ pub struct TileRate {
     pub rate: f64,
     /// From the last multiplication to the next item, where sums are only converted and stored, microseconds.
     pub epilogue_us: f64,
+    /// The same for gated sums, of which two make an element.
+    pub gated_us: f64,
 }
 
 impl CostModel {
     /// What is reckoned with for a tile shape: its own entry, else [`CostModel::other`] with the epilogue of its area.
     pub fn tile_rate(&self, tile: (u32, u32), cluster: (u32, u32)) -> TileRate {
         let listed = self.rates.iter().find(|r| r.tile == tile && r.cluster == cluster);
-        let epilogue_us = self.other.epilogue_us * area(tile);
-        listed.copied().unwrap_or(TileRate { tile, cluster, epilogue_us, ..self.other })
+        let of_area = |us: f64| us * area(tile);
+        let (epilogue_us, gated_us) = (of_area(self.other.epilogue_us), of_area(self.other.gated_us));
+        listed.copied().unwrap_or(TileRate { tile, cluster, epilogue_us, gated_us, ..self.other })
+    }
+
+    /// The epilogue of a stage's tiles, microseconds, where a tile shape has the times of `shape`.
+    pub fn epilogue_of(&self, op: &Op, shape: &TileRate) -> f64 {
+        match op {
+            Op::Gemm { activation: Activation::GeluTanh } => {
+                shape.epilogue_us + self.gelu_us * area(shape.tile)
+            }
+            Op::GatedGemm => shape.gated_us,
+            _ => shape.epilogue_us,
+        }
     }
 
     /// From the last multiplication of a tile to the next item, microseconds.
     pub fn epilogue_us(&self, op: &Op, tile: (u32, u32), cluster: (u32, u32)) -> f64 {
-        let extra = match op {
-            Op::Gemm { activation: Activation::GeluTanh } => self.gelu_us,
-            Op::Gemm { activation: Activation::Identity | Activation::Relu } => 0.0,
-            Op::GatedGemm => self.gate_us,
-            // Not run by chain kernels.
-            Op::Conv2d(_) | Op::Attention(_) | Op::Custom => 0.0,
-        };
-        self.tile_rate(tile, cluster).epilogue_us + extra * area(tile)
+        self.epilogue_of(op, &self.tile_rate(tile, cluster))
     }
 }
 

@@ -6,4 +6,4 @@ mod profile;
 
 pub use cost::{CostModel, TileRate};
 pub use kernels::{FUSED_KERNELS, FusedKernel, KERNELS, KernelShape};
-pub use profile::{DEVICES, Device};
+pub use profile::{DEVICES, DecodeCost, Device};

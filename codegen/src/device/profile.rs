@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-use super::CostModel;
+use super::{CostModel, TileRate};
 use crate::diagnostic::{Diagnostic, Span};
 
 /// A device profile: the numbers that choices, `progress` and predictions rest on. Shipped ones are the files of
@@ -36,8 +36,16 @@ pub struct Device {
     pub handoff_us: f64,
     /// From the launch of a CTA to its first main-loop step, microseconds.
     pub launch_us: f64,
-    /// Fill and drain of a tile's ring and its epilogue, microseconds.
+    /// Fill and drain of a tile's ring, microseconds.
     pub tile_us: f64,
+    /// What a tile shape reaches of the matrix rate where kernels are launched one by one, and its epilogue; for a shape that
+    /// is not listed, the rate of the largest listed one and the epilogue of its area.
+    pub rates: Vec<TileRate>,
+    /// Share of the shorter of arithmetic and traffic that the longer one does not hide.
+    pub unhidden: f64,
+    /// Share of the rested clock that is left to arithmetic under sustained load where nothing but arithmetic is done: the
+    /// power limit.
+    pub sustained: f64,
     /// From the issue of a bulk or asynchronous copy to its arrival under load, microseconds.
     pub load_latency_us: f64,
     /// What a wait that is already satisfied costs a tile: next to nothing where a warp of its own waits ahead of the
@@ -45,6 +53,22 @@ pub struct Device {
     pub wait_us: f64,
     /// Of the chain kernels of the `fused` executor.
     pub fused: CostModel,
+    /// Of its decode kernels.
+    pub decode: DecodeCost,
+}
+
+/// What decode kernels are reckoned with.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct DecodeCost {
+    /// Streaming read bandwidth of the weights, TB/s.
+    pub read_tbs: f64,
+    /// Rate at which all SMs together read activations, TB/s.
+    pub l2_tbs: f64,
+    /// From the launch to the first weights, microseconds.
+    pub launch_us: f64,
+    /// End of a stage: sums, epilogue, post and hand-off, microseconds.
+    pub stage_us: f64,
 }
 
 /// The profiles that ship, the first of which rendered files are planned for.
@@ -80,6 +104,23 @@ impl Device {
     /// The shipped profile of that name.
     pub fn named(name: &str) -> Option<&'static Device> {
         DEVICES.iter().find(|d| d.name.eq_ignore_ascii_case(name))
+    }
+
+    /// What is reckoned with for a tile shape where kernels are launched one by one: its epilogue is that of sums which are
+    /// only converted and stored.
+    pub fn tile_rate(&self, tile: (u32, u32)) -> TileRate {
+        let area = |t: (u32, u32)| f64::from(t.0) * f64::from(t.1);
+        let like = self.rates.iter().find(|r| r.tile == tile);
+        let largest = self.rates.iter().max_by(|a, b| area(a.tile).total_cmp(&area(b.tile)));
+        match (like, largest) {
+            (Some(rate), _) => *rate,
+            (None, Some(other)) => {
+                let scale = area(tile) / area(other.tile);
+                let (epilogue_us, gated_us) = (other.epilogue_us * scale, other.gated_us * scale);
+                TileRate { tile, epilogue_us, gated_us, ..*other }
+            }
+            (None, None) => TileRate { tile, cluster: (1, 1), rate: 1.0, epilogue_us: 0.0, gated_us: 0.0 },
+        }
     }
 
     /// What the list scheduler of the `fused` executor reckons with on this device.
@@ -125,13 +166,16 @@ impl Device {
             return Some(("sms", format!("is {}; it has to be between 1 and 4096", self.sms)));
         }
         let c = &self.fused;
-        let rates = c.rates.iter().chain([&c.other]).map(|r| ("rate", r.rate));
+        let rates = c.rates.iter().chain([&c.other]).chain(&self.rates).map(|r| ("rate", r.rate));
         let positive = [
             ("tflops", self.tflops),
             ("sm_tflops", self.sm_tflops),
             ("read_tbs", self.read_tbs),
             ("sm_tflops", c.sm_tflops),
             ("read_tbs", c.read_tbs),
+            ("read_tbs", self.decode.read_tbs),
+            ("l2_tbs", self.decode.l2_tbs),
+            ("sustained", self.sustained),
         ];
         let none = |(_, value): &(&str, f64)| !(value.is_finite() && *value > 0.0);
         if let Some((field, value)) = positive.into_iter().chain(rates).find(none) {
@@ -144,17 +188,24 @@ impl Device {
             ("tile_us", self.tile_us),
             ("load_latency_us", self.load_latency_us),
             ("wait_us", self.wait_us),
+            ("unhidden", self.unhidden),
+            ("launch_us", self.decode.launch_us),
+            ("stage_us", self.decode.stage_us),
             ("unhidden", c.unhidden),
             ("launch_us", c.launch_us),
             ("fill_us", c.fill_us),
             ("gelu_us", c.gelu_us),
-            ("gate_us", c.gate_us),
             ("post_us", c.post_us),
             ("handoff_us", c.handoff_us),
             ("slab_write_us", c.slab_write_us),
             ("slab_read_us", c.slab_read_us),
         ];
-        let epilogues = c.rates.iter().chain([&c.other]).map(|r| ("epilogue_us", r.epilogue_us));
+        let epilogues = c
+            .rates
+            .iter()
+            .chain([&c.other])
+            .chain(&self.rates)
+            .flat_map(|r| [("epilogue_us", r.epilogue_us), ("gated_us", r.gated_us)]);
         let negative = |(_, value): &(&str, f64)| !(value.is_finite() && *value >= 0.0);
         let found = times.into_iter().chain(epilogues).find(negative);
         found.map(|(field, value)| (field, format!("is {value}; it cannot be negative")))

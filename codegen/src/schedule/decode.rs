@@ -174,18 +174,25 @@ pub fn decode(graph: &Graph, device: &Device) -> Result<Decode, String> {
     Ok(Decode { workers, width, stages, predicted_us: predicted_us(graph, device) })
 }
 
-/// The streams of weights one after the other, with a hand-off where a stage waits.
+/// The streams of weights one after the other, what activations hold them up, and the end of each stage.
 fn predicted_us(graph: &Graph, device: &Device) -> f64 {
-    let cost = device.cost_model();
-    let bytes: f64 = graph
-        .stages
-        .iter()
-        .flat_map(|s| &s.operands)
-        .map(|o| &graph.tensors[o.tensor.0])
-        .map(|t| 2.0 * f64::from(t.rows) * f64::from(t.cols))
-        .sum();
-    let hand_offs = graph.stages.iter().filter(|s| producer_of(graph, s).is_some()).count() as f64;
-    bytes / (cost.read_tbs * 1e6) + cost.launch_us + hand_offs * (cost.post_us + cost.handoff_us)
+    let stage_us =
+        |s: &Stage| weights_us(graph, s, device) + activation_us(s, device) + device.decode.stage_us;
+    device.decode.launch_us + graph.stages.iter().map(stage_us).sum::<f64>()
+}
+
+/// Reading what a stage reads of constants, all SMs together, microseconds.
+pub(crate) fn weights_us(graph: &Graph, stage: &Stage, device: &Device) -> f64 {
+    let constant =
+        stage.operands.iter().filter(|o| o.kind != OperandKind::A).map(|o| &graph.tensors[o.tensor.0]);
+    let bytes: f64 = constant.map(|t| 2.0 * f64::from(t.rows) * f64::from(t.cols)).sum();
+    bytes / (device.decode.read_tbs * 1e6)
+}
+
+/// Every SM reads all activations: what that takes beside the weights, microseconds.
+pub(crate) fn activation_us(stage: &Stage, device: &Device) -> f64 {
+    let bytes = 2.0 * f64::from(stage.m) * f64::from(stage.k) * f64::from(device.sms);
+    bytes / (device.decode.l2_tbs * 1e6)
 }
 
 impl Decode {

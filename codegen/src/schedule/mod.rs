@@ -14,6 +14,7 @@ mod problem;
 mod search;
 mod share;
 mod split;
+mod timing;
 
 use crate::device::CostModel;
 use crate::graph::{Graph, StageId};
@@ -21,6 +22,7 @@ use problem::Problem;
 
 pub use breakdown::{Breakdown, ItemTime, Totals};
 pub use pick::{Chosen, Wanted, choose};
+pub use timing::time;
 
 /// How workers get their items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -126,9 +128,9 @@ pub struct Schedule {
 }
 
 /// What lengths are multiplied by before they are compared, by the number of stages that have cut tiles: such a stage has to
-/// gain 1.5 %, for parts wait for each other, and workers do not keep as exactly to the prediction as that needs.
+/// gain 2 %, for parts wait for each other, and workers do not keep as exactly to the prediction as that needs.
 fn handicap(cut_stages: usize) -> f64 {
-    1.0 + 0.015 * cut_stages as f64
+    1.0 + 0.02 * cut_stages as f64
 }
 
 impl Schedule {

@@ -15,17 +15,7 @@ pub struct TileCost {
     pub prefetch_us: f64,
 }
 
-/// Share of the best matrix rate that a tile shape reaches: a smaller tile loads more bytes for each operation.
-/// Measured on one H200 at sizes of many whole waves, against 128 x 256.
-fn efficiency(tile: (u32, u32, u32)) -> f64 {
-    match tile.0 * tile.1 {
-        a if a >= 128 * 256 => 1.0,
-        a if a >= 128 * 128 => 0.88,
-        _ => 0.62,
-    }
-}
-
-/// The same of an attention: what published kernels reach with causal masks and heads of 128 columns on H100.
+/// What an attention reaches of the matrix rate: published kernels, with causal masks and heads of 128 columns, on H100.
 const ATTENTION_EFFICIENCY: f64 = 0.6;
 
 /// Ring depth of the kernel with this tile.
@@ -67,9 +57,10 @@ impl TileCost {
         }
         // One k-block by the tensor cores of an SM; of an attention two products, of queries and keys and of the weights
         // and values, and the exponentials between them.
+        let shape = device.tile_rate((bm, bn));
         let (products, reached) = match stage.op {
             Op::Attention(_) => (2.0, ATTENTION_EFFICIENCY),
-            _ => (1.0, efficiency(stage.mma_tile)),
+            _ => (1.0, shape.rate),
         };
         let flop = 2.0 * products * f64::from(bm) * f64::from(bn) * f64::from(bk);
         let rate = (device.tflops / tiles.min(slots)).min(device.sm_tflops / f64::from(per_sm));
@@ -97,10 +88,10 @@ impl TileCost {
         let shared = traffic * tiles.min(slots) / (tiles * k_blocks);
         // The two overlap, but not perfectly.
         let (slow, fast) = if math > shared { (math, shared) } else { (shared, math) };
-        let k_us = (slow + 0.08 * fast).max(latency);
+        let k_us = (slow + device.unhidden * fast).max(latency);
         TileCost {
             loop_us: k_us * k_blocks,
-            fixed_us: device.tile_us,
+            fixed_us: device.tile_us + device.fused.epilogue_of(&stage.op, &shape),
             prefetch_us: (ring_depth * k_us).min(k_us * k_blocks) * 0.5,
         }
     }

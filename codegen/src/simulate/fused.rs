@@ -1,0 +1,79 @@
+//! The timelines of chain and decode kernels.
+
+use super::{TileRun, Timeline};
+use crate::check::Candidate;
+use crate::graph::{Graph, Op, Stage, StageId};
+use crate::policy::Tile;
+use crate::schedule::decode::{Decode, activation_us, weights_us};
+use crate::schedule::{Breakdown, Request, Schedule, time};
+
+/// One tile run an item: workers are what `sm` and `slots` count, and a tile that is cut has a run for each part.
+pub(super) fn chain(candidate: &Candidate, schedule: &Schedule) -> Timeline {
+    let cost = candidate.device.cost_model();
+    let request = Request {
+        workers: schedule.lists.len() as u32,
+        cluster: schedule.cluster,
+        mode: schedule.mode,
+        splits: schedule.slabs > 0,
+        cost: &cost,
+    };
+    of(schedule, &time(&candidate.graph, &request, schedule))
+}
+
+fn of(schedule: &Schedule, why: &Breakdown) -> Timeline {
+    let mut worker_of = vec![0; schedule.sequence.len()];
+    for (worker, list) in schedule.lists.iter().enumerate() {
+        list.iter().for_each(|i| worker_of[*i as usize] = worker as u32);
+    }
+    let runs = schedule.sequence.iter().zip(&why.items).zip(&worker_of).map(|((item, time), &sm)| TileRun {
+        stage: item.stage,
+        tile: Tile { m: item.m, n: item.n },
+        sm,
+        start: time.begin_us,
+        wait: time.wait_us,
+        end: time.end_us(),
+    });
+    Timeline {
+        total_us: why.total_us,
+        stages: why.stages.clone(),
+        tiles: runs.collect(),
+        slots: schedule.lists.len() as u32,
+    }
+}
+
+/// One tile run a worker and stage; its tile is `(0, worker)`. Weights of a stage are streamed while its activations are
+/// awaited, so a worker waits for the end of the stage before only.
+pub(super) fn decode(candidate: &Candidate, plan: &Decode) -> Timeline {
+    let (graph, device) = (&candidate.graph, &candidate.device);
+    let mut now = device.decode.launch_us;
+    let mut timeline = Timeline { total_us: 0.0, stages: Vec::new(), tiles: Vec::new(), slots: plan.workers };
+    for (s, stage) in graph.stages.iter().enumerate() {
+        let begin = now;
+        now += weights_us(graph, stage, device) + activation_us(stage, device);
+        now += device.decode.stage_us;
+        timeline.stages.push((begin, now));
+        timeline.tiles.extend((0..plan.workers).map(|sm| TileRun {
+            stage: StageId(s),
+            tile: Tile { m: 0, n: sm },
+            sm,
+            start: begin,
+            wait: 0.0,
+            end: now,
+        }));
+    }
+    timeline.total_us = now;
+    timeline
+}
+
+/// Multiplications and additions of all stages, in units of 1e12.
+pub(super) fn teraflops(graph: &Graph) -> f64 {
+    let of = |s: &Stage| {
+        let products = match s.op {
+            Op::GatedGemm | Op::Attention(_) => 2.0,
+            Op::Custom => 0.0,
+            _ => 1.0,
+        };
+        2.0 * f64::from(s.m) * f64::from(s.n) * f64::from(s.k) * products
+    };
+    graph.stages.iter().map(of).sum::<f64>() * 1e-12
+}
