@@ -26,6 +26,8 @@ pub struct CostModel {
     pub fill_us: f64,
     /// What a GELU adds to an epilogue, microseconds of an area.
     pub gelu_us: f64,
+    /// What a gated activation adds to an epilogue, microseconds of an area.
+    pub gate_us: f64,
     /// From the end of an epilogue until the tile is stored and posted, microseconds; the worker goes on meanwhile.
     pub post_us: f64,
     /// From a post until its waiter goes on, microseconds.
@@ -52,17 +54,17 @@ pub struct TileRate {
     pub rate: f64,
     /// From the last multiplication to the next item, where sums are only converted and stored, microseconds.
     pub epilogue_us: f64,
-    /// The same for gated sums, of which two make an element.
-    pub gated_us: f64,
+    /// What a gated activation adds to it beyond [`CostModel::gate_us`], microseconds.
+    #[serde(default)]
+    pub gate_us: f64,
 }
 
 impl CostModel {
     /// What is reckoned with for a tile shape: its own entry, else [`CostModel::other`] with the epilogue of its area.
     pub fn tile_rate(&self, tile: (u32, u32), cluster: (u32, u32)) -> TileRate {
         let listed = self.rates.iter().find(|r| r.tile == tile && r.cluster == cluster);
-        let of_area = |us: f64| us * area(tile);
-        let (epilogue_us, gated_us) = (of_area(self.other.epilogue_us), of_area(self.other.gated_us));
-        listed.copied().unwrap_or(TileRate { tile, cluster, epilogue_us, gated_us, ..self.other })
+        let epilogue_us = self.other.epilogue_us * area(tile);
+        listed.copied().unwrap_or(TileRate { tile, cluster, epilogue_us, ..self.other })
     }
 
     /// The epilogue of a stage's tiles, microseconds, where a tile shape has the times of `shape`.
@@ -71,7 +73,7 @@ impl CostModel {
             Op::Gemm { activation: Activation::GeluTanh } => {
                 shape.epilogue_us + self.gelu_us * area(shape.tile)
             }
-            Op::GatedGemm => shape.gated_us,
+            Op::GatedGemm => shape.epilogue_us + shape.gate_us + self.gate_us * area(shape.tile),
             _ => shape.epilogue_us,
         }
     }

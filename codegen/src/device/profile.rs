@@ -115,11 +115,9 @@ impl Device {
         match (like, largest) {
             (Some(rate), _) => *rate,
             (None, Some(other)) => {
-                let scale = area(tile) / area(other.tile);
-                let (epilogue_us, gated_us) = (other.epilogue_us * scale, other.gated_us * scale);
-                TileRate { tile, epilogue_us, gated_us, ..*other }
+                TileRate { tile, epilogue_us: other.epilogue_us * area(tile) / area(other.tile), ..*other }
             }
-            (None, None) => TileRate { tile, cluster: (1, 1), rate: 1.0, epilogue_us: 0.0, gated_us: 0.0 },
+            (None, None) => TileRate { tile, cluster: (1, 1), rate: 1.0, epilogue_us: 0.0, gate_us: 0.0 },
         }
     }
 
@@ -195,6 +193,7 @@ impl Device {
             ("launch_us", c.launch_us),
             ("fill_us", c.fill_us),
             ("gelu_us", c.gelu_us),
+            ("gate_us", c.gate_us),
             ("post_us", c.post_us),
             ("handoff_us", c.handoff_us),
             ("slab_write_us", c.slab_write_us),
@@ -205,7 +204,7 @@ impl Device {
             .iter()
             .chain([&c.other])
             .chain(&self.rates)
-            .flat_map(|r| [("epilogue_us", r.epilogue_us), ("gated_us", r.gated_us)]);
+            .flat_map(|r| [("epilogue_us", r.epilogue_us), ("gate_us", r.gate_us)]);
         let negative = |(_, value): &(&str, f64)| !(value.is_finite() && *value >= 0.0);
         let found = times.into_iter().chain(epilogues).find(negative);
         found.map(|(field, value)| (field, format!("is {value}; it cannot be negative")))

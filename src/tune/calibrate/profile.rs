@@ -69,9 +69,10 @@ impl Calibration {
                 continue;
             };
             let (tile, rate) = ((c.tile.0, c.tile.1), rounded(rate / best));
-            let new = TileRate { tile, cluster: c.cluster, rate, epilogue_us: rounded(epilogue) };
+            let new =
+                TileRate { tile, cluster: c.cluster, rate, epilogue_us: rounded(epilogue), gate_us: 0.0 };
             match cost.rates.iter_mut().find(|r| r.tile == tile && r.cluster == c.cluster) {
-                Some(old) => *old = new,
+                Some(old) => *old = TileRate { gate_us: old.gate_us, ..new },
                 None => cost.rates.push(new),
             }
             measured += 1;
