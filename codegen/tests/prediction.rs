@@ -62,5 +62,8 @@ fn predictions_are_near_the_record() {
         mean_regret * 100.0,
         worst * 100.0
     );
-    assert!(c.rows.len() > 100);
+    if std::env::var_os("CUSYNC_RECORDS").is_none() {
+        assert!(c.rows.len() > 100);
+        assert!(c.mean_error() < 0.10 && mean_regret < 0.03 && rank > 0.4);
+    }
 }
