@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The GEMM half of the C ABI: finds the kernel that a request names, checks the request, hands it over.
+#include "delays.cuh"
 #include "registry.h"
 
 #include <new>
