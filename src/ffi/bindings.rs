@@ -668,7 +668,7 @@ pub struct cusync_fused {
 pub const CUSYNC_MAX_DECODE_STAGES: _bindgen_ty_3 = 8;
 #[doc = "< cusync_decode_stage.producer: `a` is written before the launch"]
 pub const CUSYNC_DECODE_INPUT: _bindgen_ty_3 = 4294967295;
-#[doc = " ---- decode: a chain of GEMM stages for at most 64 tokens, one persistent kernel ---------------------------------\n\n Weights stand on the tensor cores' M side and tokens on the N side. Worker c of P computes features (columns of D)\n [c * n / P, (c + 1) * n / P) of every stage over all of k, so nothing is added twice. Its share of the weights is\n laid out once (cusync_decode_relay) in the order in which it is streamed. A worker is a CTA or, with `split` 2, a\n cluster of two: each CTA then multiplies every other chunk along k, and the two exchange sums through each other's\n shared memory, each finishing half of the tokens. So an SM reads half of the activations, which is what counts\n from about 32 tokens on. A stage that others of the chain read posts one semaphore for every 64 columns of its D,\n once from each CTA that computes some of them."]
+#[doc = " ---- decode: a chain of GEMM stages for at most 64 tokens, one persistent kernel ---------------------------------\n\n Weights stand on the tensor cores' M side and tokens on the N side. Worker c of P, a CTA, computes features (columns of\n D) [c * n / P, (c + 1) * n / P) of every stage over all of k, so nothing is added twice. Its share of the weights is\n laid out once (cusync_decode_relay) in the order in which it is streamed. A stage that others of the chain read posts\n one semaphore for every 64 columns of its D, once from each worker that computes some of them."]
 pub type _bindgen_ty_3 = ::std::os::raw::c_uint;
 #[doc = " One stage: d = act(a w + bias) + residual or, gated, d = silu(a wg) * (a wu)."]
 #[repr(C)]
@@ -1009,7 +1009,7 @@ unsafe extern "C" {
         up: u32,
         at_k: u32,
     ) -> ::std::os::raw::c_ulonglong;
-    #[doc = " The k-blocks of a decode stage in the order in which CTA `cta` multiplies them, as its weights (`by_chunks`) or its\n activations are brought; writes up to `capacity` and returns how many there are."]
+    #[doc = " The k-blocks of a decode stage in the order in which the CTAs of worker `worker` multiply them, as weights\n (`by_chunks`) or activations are brought; writes up to `capacity` and returns how many there are."]
     pub fn cusync_host_decode_order(
         operation: u32,
         k: u32,
