@@ -62,7 +62,13 @@ pub fn add_pytorch(report: &mut MlpReport, text: &str) -> Result<()> {
             ..like.clone()
         });
     }
-    report.records.retain(|r| r.variant != VARIANT);
+    // What this file measured again is replaced; what other files brought stays.
+    let again = |r: &Record| {
+        added.iter().any(|a| {
+            (a.pipeline == r.pipeline && a.element == r.element) && (a.regime == r.regime && a.m() == r.m())
+        })
+    };
+    report.records.retain(|r| r.variant != VARIANT || !again(r));
     report.records.extend(added);
     report.skipped.extend(file.skipped.into_iter().map(|s| format!("pytorch: {s}")));
     Ok(())
@@ -94,6 +100,10 @@ mod tests {
         let peers: Vec<_> = all.records.iter().filter(|r| r.variant == VARIANT).collect();
         assert_eq!(peers.len(), 1, "one size in one regime was measured by both");
         assert_eq!((peers[0].time.median_us, peers[0].m(), peers[0].role), (86.0, Some(8), Role::Peer));
+        // Another file's sizes come beside these.
+        all.records.push(record("llama65_mlp", 8, Regime::Rested, "fused graph", Role::Fused, 40.0));
+        add_pytorch(&mut all, &TEXT.replace("gpt3_mlp", "llama65_mlp")).expect("the script's form");
+        assert_eq!(all.records.iter().filter(|r| r.variant == VARIANT).count(), 2);
         assert!(add_pytorch(&mut all, "[]").is_err());
     }
 }
