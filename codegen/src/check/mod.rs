@@ -20,9 +20,9 @@
 //! none is left, so together they post every tile, and `count` says that the posts reach the wait values. As every
 //! started CTA ends, every place is given back, and the stages after it start.
 //!
-//! *Without it*, the scheduler may place the CTAs of the stages that depend on a stage before any of that stage. The
-//! chain still moves if those CTAs, all of them waiting and placed as badly as they can be, leave one SM with room for
-//! a CTA of the stage. That is the test made here; it is sufficient, and a refusal shows the placement that hangs.
+//! *Without it*, the scheduler may place the CTAs of any stages before those of their producers. Where few enough states
+//! are reachable all of them are explored; elsewhere a condition suffices whose proof is in `docs/progress.md`. A refusal
+//! shows the placement that hangs.
 //!
 //! *In a chain kernel* (`fused`), all workers are resident from the start: there are at most as many as the device holds
 //! clusters of that size at once. So nothing competes for places, and only the order of the items counts. An item ends

@@ -261,8 +261,8 @@ fn large_schedules_are_judged_quickly() {
         let begin = std::time::Instant::now();
         assert_eq!(judge(&c).refutations, []);
         let took = begin.elapsed().as_millis();
-        // 300 ms of an idle machine is the aim for an optimised build; tests run with less optimisation on busy ones.
-        assert!(took < if cfg!(debug_assertions) { 3000 } else { 1000 }, "{cluster:?}: {took} ms");
+        // 300 ms is the aim for an optimised build; tests run with less optimisation on busy machines.
+        assert!(took < if cfg!(debug_assertions) { 3000 } else { 300 }, "{cluster:?}: {took} ms");
         println!("{cluster:?}: {took} ms");
     }
 }
