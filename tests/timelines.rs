@@ -83,6 +83,7 @@ fn slices_nest_and_tiles_are_filled_by_their_phases() {
             let named = |e: &&Value| e["ph"] == "M" && e["name"] == "thread_name";
             let names = events.iter().filter(named).filter(|e| self::track(e) == *track).count();
             assert_eq!(names, 1, "{case:?}: names of {track:?}");
+            assert_ne!(track.0, track.1, "{case:?}: readers take this SM for the run's main thread");
         }
     }
 }

@@ -11,7 +11,7 @@ pub fn events(timeline: &Timeline) -> Value {
     let mut events = Vec::new();
     let mut flows = 0;
     for (index, run) in timeline.runs.iter().enumerate() {
-        let pid = index + 1;
+        let pid = process(index);
         let name = format!("{} ({}): {}", run.name, timeline.device, run.what);
         events.push(json!({ "ph": "M", "name": "process_name", "pid": pid, "args": { "name": name } }));
         events.push(
@@ -39,6 +39,11 @@ pub fn events(timeline: &Timeline) -> Value {
         "otherData": { "pipeline": timeline.pipeline, "origin": timeline.origin },
         "traceEvents": events,
     })
+}
+
+/// Readers take the thread with its process's number for the main thread and show it first, so no SM may have it.
+fn process(run: usize) -> usize {
+    (run + 1) * 100_000
 }
 
 /// Thread 0 is special to some readers.
