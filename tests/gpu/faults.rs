@@ -22,7 +22,7 @@ const LIMIT_NS: u32 = 20_000;
 const ROUND: usize = 250;
 
 /// The GPU when it is a Hopper and the kernels have delays.
-fn delayed() -> Option<Gpu> {
+pub(crate) fn delayed() -> Option<Gpu> {
     if option_env!("CUSYNC_HAS_DELAYS").is_none() {
         println!("skipped: injected delays: build with CUSYNC_DELAYS=1");
         return None;
@@ -30,7 +30,7 @@ fn delayed() -> Option<Gpu> {
     hopper()
 }
 
-fn delays(seed: u32) -> Delays {
+pub(crate) fn delays(seed: u32) -> Delays {
     Delays { seed, limit_ns: LIMIT_NS }
 }
 
@@ -39,7 +39,7 @@ fn runs() -> usize {
 }
 
 /// What a first, undelayed run left, and the differences of later runs from it.
-struct Expected {
+pub(crate) struct Expected {
     /// Names, with their values as float32.
     tensors: Vec<(String, DeviceBuffer<f32>)>,
     /// As `helpers::compare` counts.
@@ -48,7 +48,7 @@ struct Expected {
 
 impl Expected {
     /// From what the pipeline's last run left in memory of its own.
-    fn new(pipeline: &mut Pipeline) -> Result<Expected> {
+    pub(crate) fn new(pipeline: &mut Pipeline) -> Result<Expected> {
         pipeline.synchronize()?;
         let graph = pipeline.plan().graph().clone();
         let memory = |p: &Pipeline, name: &str| p.tensor(0, name);
@@ -81,7 +81,7 @@ impl Expected {
     }
 
     /// Queues the comparison of a run's outputs.
-    fn compare(&self, pipeline: &Pipeline) -> Result<()> {
+    pub(crate) fn compare(&self, pipeline: &Pipeline) -> Result<()> {
         let element = element_code(pipeline.plan().graph().element);
         self.tensors.iter().try_for_each(|(name, values)| {
             let output = pipeline.tensor(0, name)?;
@@ -89,11 +89,12 @@ impl Expected {
         })
     }
 
-    /// Whether every run compared so far was the same to the bit. Waits for them.
-    fn same(&self, pipeline: &mut Pipeline) -> Result<bool> {
+    /// Whether every run compared since the last look was the same to the bit. Waits for them.
+    pub(crate) fn same(&self, pipeline: &mut Pipeline) -> Result<bool> {
         pipeline.synchronize()?;
         let mut sums = [0f32; 3];
         self.differences.download(&mut sums)?;
+        self.differences.upload(&[0.0; 3])?;
         assert!(sums[1] > 0.0, "nothing was compared");
         // A NaN is not equal to 0 either.
         Ok(sums[0] == 0.0 && sums[2] == 0.0)

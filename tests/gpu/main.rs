@@ -16,6 +16,7 @@ mod fused_decode;
 mod fused_runs;
 mod helpers;
 mod mlp;
+mod refuted;
 mod replay;
 mod starved;
 mod trace_cost;

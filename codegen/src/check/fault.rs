@@ -42,9 +42,9 @@ pub fn unproved_for_fault_injection(candidate: Candidate) -> Plan {
     assemble(candidate)
 }
 
-/// `count` mutants of a sound candidate that drop or shift the waits of one edge, each refuted for `cover`. The same seed
-/// gives the same mutants. Fewer come back where the candidate has no edge that can be changed so, and none for a decode
-/// plan, whose waits are not edges.
+/// `count` different mutants of a sound candidate that drop or shift the waits of one edge, each refuted for `cover` and
+/// for nothing else: they read too early, and cannot stand still. The same seed gives the same mutants. Fewer come back
+/// where the candidate has no more edges that can be changed so, and none for a decode plan, whose waits are not edges.
 pub fn wait_mutants(candidate: &Candidate, seed: u64, count: usize) -> Vec<WaitMutant> {
     let graph = &candidate.graph;
     let edges: Vec<usize> = (0..graph.dependences.len())
@@ -54,7 +54,7 @@ pub fn wait_mutants(candidate: &Candidate, seed: u64, count: usize) -> Vec<WaitM
         })
         .collect();
     let mut rng = SmallRng::seed_from_u64(seed);
-    let mut mutants = Vec::new();
+    let mut mutants: Vec<WaitMutant> = Vec::new();
     if edges.is_empty() || candidate.decode.is_some() {
         return mutants;
     }
@@ -69,9 +69,16 @@ pub fn wait_mutants(candidate: &Candidate, seed: u64, count: usize) -> Vec<WaitM
         } else {
             WaitFault::Shift { rows: rng.random_range(-2..=2), cols: rng.random_range(-2..=2) }
         };
+        if mutants.iter().any(|m| (m.edge, m.fault) == (edge, fault)) {
+            continue;
+        }
         let mutant = with_fault(candidate, edge, fault);
-        let refutation = judge(&mutant).refutations.into_iter().find(|r| r.obligation == Obligation::Cover);
-        if let Some(refutation) = refutation {
+        let mut refutations = judge(&mutant).refutations;
+        // A mutant that could also hang would take the device's context with it.
+        if refutations.iter().any(|r| r.obligation != Obligation::Cover) {
+            continue;
+        }
+        if let Some(refutation) = refutations.pop() {
             mutants.push(WaitMutant { plan: unproved_for_fault_injection(mutant), edge, fault, refutation });
         }
     }
