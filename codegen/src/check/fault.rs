@@ -1,12 +1,14 @@
 //! Plans that are wrong on purpose, for tests that show a refuted plan going wrong on a device.
 //!
 //! This is the one door past [`super::check`], and it is there only with the feature `fault-injection`, which no other
-//! crate than a test's may ask for.
+//! crate than a test's may ask for. Beside it, the two ways in which `progress` is decided, for a test that holds them
+//! against each other.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::{Candidate, Obligation, Plan, Refutation, assemble, judge};
+use super::obligations::{Explored, both_ways, well_formed};
+use super::{Candidate, Coupling, Executor, Obligation, Plan, Refutation, TileProgram, assemble, judge};
 use crate::graph::OperandKind;
 
 /// What is done to the waits of an edge. Loads stay as they are: kernels load what their tile says, and wait for what the
@@ -102,4 +104,36 @@ pub fn with_fault(candidate: &Candidate, edge: usize, fault: WaitFault) -> Candi
         }
     }
     mutant
+}
+
+/// What each way to decide `progress` says, whatever the other does: see docs/progress.md.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProgressWays {
+    /// Whether the sufficient condition holds, so that nothing can stand still. It says nothing where it does not hold.
+    pub condition: bool,
+    /// Whether no state that can be reached stands still; `None` where there are too many to visit.
+    pub explored: Option<bool>,
+}
+
+/// Asks both ways about a program of kernels that semaphores couple on a GPU; `None` for every other candidate, and where
+/// a stage is never launched or fits no SM. Both rest on `acyclic` and `count`.
+pub fn progress_ways(candidate: &Candidate, program: &dyn TileProgram) -> Option<ProgressWays> {
+    let kernels = matches!(candidate.executor, Executor::Streams | Executor::Programmatic);
+    let launched = |s: usize| candidate.launch_order.iter().any(|o| o.0 == s);
+    let runs = kernels
+        && candidate.coupling == Coupling::Tiles
+        && well_formed(candidate).is_none()
+        && (0..candidate.graph.stages.len()).all(launched)
+        && candidate.device.sms > 0
+        && candidate.ctas_per_sm.iter().all(|n| *n > 0);
+    if !runs {
+        return None;
+    }
+    let (condition, explored) = both_ways(candidate, program);
+    let explored = match explored {
+        Explored::Moves => Some(true),
+        Explored::Stuck { .. } => Some(false),
+        Explored::TooLarge => None,
+    };
+    Some(ProgressWays { condition, explored })
 }

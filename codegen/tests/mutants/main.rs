@@ -11,6 +11,7 @@ mod lists;
 mod mutate;
 mod oracle;
 mod plans;
+mod progress;
 mod recorded;
 
 use std::collections::BTreeMap;

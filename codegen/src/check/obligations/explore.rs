@@ -17,7 +17,7 @@ const MAX_STATES: usize = 30_000;
 
 /// What an exploration says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Explored {
+pub(in crate::check) enum Explored {
     /// No reachable state stands still.
     Moves,
     /// In this one, nothing moves: CTAs of each stage that hold SMs, CTAs still to be placed.

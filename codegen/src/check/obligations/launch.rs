@@ -42,6 +42,12 @@ impl Waits {
         Waits { pairs, foreign }
     }
 
+    /// Waits for stages that are launched later.
+    fn late(&self, c: &Candidate) -> impl Iterator<Item = &(StageId, StageId, usize)> {
+        let late = |consumer, producer| c.launch_position(producer) > c.launch_position(consumer);
+        self.pairs.iter().filter(move |(consumer, producer, _)| late(*consumer, *producer))
+    }
+
     /// The stages that a stage waits for, directly or through others.
     fn ancestors(&self, stage: StageId) -> Vec<StageId> {
         let (mut seen, mut open) = (Vec::new(), vec![stage]);
@@ -123,13 +129,8 @@ pub(super) fn progress(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation>
         return None;
     }
     let waits = Waits::of(c, p);
-    // A guarantee speaks of kernels launched before: behind a later launch it promises nothing.
-    let mut late = waits
-        .pairs
-        .iter()
-        .filter(|(consumer, producer, _)| c.launch_position(*producer) > c.launch_position(*consumer));
     if c.executor == Executor::Cpu {
-        return late.next().map(|(consumer, producer, edge)| {
+        return waits.late(c).next().map(|(consumer, producer, edge)| {
             Refutation::new(
                 Obligation::Progress,
                 Subject::Edge(*edge),
@@ -139,10 +140,7 @@ pub(super) fn progress(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation>
             .help("list producers before consumers")
         });
     }
-    if c.start == StartGuarantee::AllProducersStarted && late.next().is_none() && waits.foreign.is_none() {
-        return None;
-    }
-    let starved = (0..c.graph.stages.len()).map(StageId).find_map(|producer| starved(c, &waits, producer))?;
+    let starved = condition(c, &waits)?;
     // The worst that may be thought of; whether it can be reached is known where there are few states.
     match explore(c, p) {
         Explored::Moves => None,
@@ -159,6 +157,25 @@ pub(super) fn progress(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation>
             )))
         }
     }
+}
+
+/// What the sufficient condition has against kernels that semaphores couple; `None`: nothing can stand still.
+fn condition(c: &Candidate, waits: &Waits) -> Option<Refutation> {
+    // A guarantee speaks of kernels launched before: behind a later launch it promises nothing.
+    let guaranteed = c.start == StartGuarantee::AllProducersStarted
+        && waits.late(c).next().is_none()
+        && waits.foreign.is_none();
+    if guaranteed {
+        return None;
+    }
+    (0..c.graph.stages.len()).map(StageId).find_map(|producer| starved(c, waits, producer))
+}
+
+/// Each way to decide of kernels that semaphores couple, for itself: whether the sufficient condition holds, and what is
+/// found among all states.
+#[cfg(feature = "fault-injection")]
+pub(in crate::check) fn both_ways(c: &Candidate, p: &dyn TileProgram) -> (bool, Explored) {
+    (condition(c, &Waits::of(c, p)).is_none(), explore(c, p))
 }
 
 /// The placement in which waiting CTAs may leave `producer` no SM; `None` when they cannot. See docs/progress.md for why

@@ -18,6 +18,8 @@ pub(super) fn well_formed(c: &Candidate) -> Option<Refutation> {
 }
 
 pub(super) use lists::linear_extension;
+#[cfg(feature = "fault-injection")]
+pub(super) use {explore::Explored, launch::both_ways};
 
 /// Decides one obligation.
 pub(super) fn judge(obligation: Obligation, c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
