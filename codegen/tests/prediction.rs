@@ -7,6 +7,7 @@ fn spec(name: &str) -> Option<String> {
     let text = match name {
         "gpt3_mlp" => include_str!("../../policies/gpt3_mlp.ron"),
         "llama65_mlp" => include_str!("../../policies/llama65_mlp.ron"),
+        "llama3_70b_mlp" => include_str!("../../policies/llama3_70b_mlp.ron"),
         _ => return None,
     };
     Some(text.into())

@@ -25,7 +25,7 @@ pub(super) fn add(point: &Point<'_>, field: &mut Field, report: &mut MlpReport) 
         if !point.args.wants(name) {
             continue;
         }
-        let kind = Kind { name, role, as_graph: true, options };
+        let kind = Kind { options, ..Kind::graph(name, role) };
         let added = automatic(point, mode, splits).and_then(|p| point.add(field, kind, &p, Executor::Fused));
         point.note(name, added, report)?;
     }
@@ -33,7 +33,7 @@ pub(super) fn add(point: &Point<'_>, field: &mut Field, report: &mut MlpReport) 
         if !point.args.tune || !point.args.wants(name) {
             continue;
         }
-        let kind = Kind { name, role: Role::Fused, as_graph: true, options };
+        let kind = Kind { options, ..Kind::graph(name, Role::Fused) };
         let added =
             tune::chain(point, &field.inputs).and_then(|p| point.add(field, kind, &p, Executor::Fused));
         point.note(name, added, report)?;
@@ -62,7 +62,7 @@ pub(super) fn add_decode(point: &Point<'_>, field: &mut Field, report: &mut MlpR
         if !point.args.wants(name) {
             continue;
         }
-        let kind = Kind { name, role, as_graph: true, options };
+        let kind = Kind { options, ..Kind::graph(name, role) };
         let plan = point.plan(Executor::Fused, Wishes { decode: true, ..Wishes::default() });
         let added = plan.and_then(|p| point.add(field, kind, &p, Executor::Fused));
         point.note(name, added, report)?;

@@ -40,6 +40,11 @@ pub struct MlpArgs {
     pub tune: bool,
     /// Weight sets in rotation.
     pub sets: usize,
+    /// In place of the usual variants, so many of all ways to run a size, whatever is predicted of them: what predictions are
+    /// held against.
+    pub spread: Option<usize>,
+    /// Samples of each variant, rested.
+    pub samples: usize,
     /// Tuned plans: where it has one for a size, that is measured too.
     pub tuned: Cache,
 }
@@ -58,6 +63,8 @@ impl Default for MlpArgs {
             all_eager: false,
             tune: false,
             sets: 4,
+            spread: None,
+            samples: 16,
             tuned: Cache::default(),
         }
     }
@@ -91,6 +98,7 @@ pub fn bench_mlp(args: &MlpArgs, progress: &mut dyn FnMut(Progress<'_>)) -> Resu
     let ceilings = Ceilings::measure(&device)?;
     let mut report = MlpReport {
         device: device.name().into(),
+        profile: Some(profile.clone()),
         ceilings,
         records: Vec::new(),
         tuned: Vec::new(),

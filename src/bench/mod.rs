@@ -19,6 +19,7 @@ mod peer;
 mod point;
 mod pytorch;
 mod record;
+mod sample;
 mod semaphore;
 mod sweep;
 mod table;

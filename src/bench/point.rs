@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cusync_gen::check::{Executor, Plan};
+use cusync_gen::choose::Config;
 use cusync_gen::device::Device as Profile;
 use cusync_gen::graph::Element;
 use cusync_gen::policy::Policy;
@@ -12,18 +13,18 @@ use super::measure::interleaved;
 use super::mlp::MlpArgs;
 use super::peer::{MakePeer, PeerChain, PeerGemm};
 use super::record::{Joint, MlpReport, Record, Role, ScheduleRecord};
+use super::sample::sample;
 use super::variant::{PipelineVariant, Variant};
 use super::{Error, Result, Summary, tune};
 use crate::device::{CublasLt, Device, GemmArgs, StreamK};
 use crate::runtime::verify::{self, Accuracy, Reference};
-use crate::runtime::{Edges, InputSets, Options, Pipeline, Wishes, executor_name, plan_text, shipped};
+use crate::runtime::{
+    Edges, InputSets, Options, Pipeline, Wishes, executor_name, plan_text, resolve_text, shipped,
+};
 use crate::tune::Origin;
 
 /// The variant that others are compared with.
 const BASELINE: &str = "serial graph";
-
-/// Samples of the rested regime.
-const SAMPLES: usize = 16;
 
 /// Length of a graph that is worth its launch, microseconds, and the most often that it runs a weight set.
 const GRAPH_US: f64 = 1500.0;
@@ -44,6 +45,7 @@ struct Entry {
     role: Role,
     joint: Joint,
     plan: Option<Plan>,
+    config: Option<Config>,
     max_rel_err: Option<f64>,
 }
 
@@ -54,12 +56,14 @@ pub(super) struct Kind<'a> {
     pub(super) role: Role,
     pub(super) as_graph: bool,
     pub(super) options: Options,
+    /// What was stated; without, all that the plan tells.
+    pub(super) config: Option<&'a Config>,
 }
 
 impl Kind<'_> {
     /// A contender, as a graph.
     pub(super) fn graph(name: &str, role: Role) -> Kind<'_> {
-        Kind { name, role, as_graph: true, options: Options::default() }
+        Kind { name, role, as_graph: true, options: Options::default(), config: None }
     }
 }
 
@@ -127,6 +131,10 @@ impl<'a> Point<'a> {
         let rounds = (rounds.ceil() as usize).clamp(1, MAX_ROUNDS);
         let mut field = Field { entries: Vec::new(), variants: Vec::new(), inputs, reference, rounds };
 
+        if let Some(count) = self.args.spread {
+            self.add_spread(&mut field, count, report)?;
+            return self.measure(field, &leader, share);
+        }
         self.add_serial(&mut field, &leader, report)?;
         self.add_overlapping(&mut field, &leader, report)?;
         if hopper {
@@ -176,6 +184,21 @@ impl<'a> Point<'a> {
             self.add(field, Kind::graph(best, Role::Peer), &plan, serial)
         });
         self.note(best, added, report)
+    }
+
+    /// A sample of all ways.
+    fn add_spread(&self, field: &mut Field, count: usize, report: &mut MlpReport) -> Result<()> {
+        let (source, wishes) = self.spec(Wishes::default())?;
+        let resolved = resolve_text(source, self.name, &wishes)?;
+        for way in sample(&resolved, self.profile, count) {
+            let name = way.name();
+            let role = if way.config.executor == Executor::Fused { Role::Fused } else { Role::Peer };
+            let options = Options { edges: way.edges, ..Options::default() };
+            let kind = Kind { options, config: Some(&way.config), ..Kind::graph(&name, role) };
+            let added = self.add(field, kind, &way.plan, way.config.executor);
+            self.note(&name, added, report)?;
+        }
+        Ok(())
     }
 
     /// One kernel a stage, overlapping.
@@ -258,8 +281,9 @@ impl<'a> Point<'a> {
         let variant = PipelineVariant::new(pipeline, executor, kind.as_graph, field.rounds)?;
         field.variants.push(Box::new(variant));
         let joint = if kind.options.edges == Edges::Plain { Joint::Plain } else { Joint::Programmatic };
+        let config = kind.config.cloned().or_else(|| Some(Config::of_plan(plan, executor)));
         let (name, plan) = (kind.name.into(), Some(plan.clone()));
-        field.entries.push(Entry { name, role: kind.role, joint, plan, max_rel_err });
+        field.entries.push(Entry { name, role: kind.role, joint, plan, config, max_rel_err });
         Ok(())
     }
 
@@ -276,6 +300,7 @@ impl<'a> Point<'a> {
             role,
             joint,
             plan: None,
+            config: None,
             max_rel_err: Some(max_rel_err),
         });
         Ok(())
@@ -286,7 +311,7 @@ impl<'a> Point<'a> {
         let work = Work::of(leader.graph());
         let mut records = Vec::new();
         for &regime in &self.args.regimes {
-            let times = interleaved(self.device, &mut field.variants, regime, SAMPLES, window)?;
+            let times = interleaved(self.device, &mut field.variants, regime, self.args.samples, window)?;
             let runs = (self.args.sets.max(1) * field.rounds) as f64;
             let summaries: Vec<Summary> = times
                 .iter()
@@ -312,6 +337,7 @@ impl<'a> Point<'a> {
                     joint: entry.joint,
                     tiles,
                     policies: edges.iter().map(|e| format!("{:?}", e.policy())).collect(),
+                    config: entry.config.clone(),
                     schedule: entry.plan.as_ref().and_then(ScheduleRecord::of),
                     regime,
                     time,

@@ -55,6 +55,7 @@ pub fn add_pytorch(report: &mut MlpReport, text: &str) -> Result<()> {
             joint: Joint::Plain,
             tiles: vec![format!("weights {}", best.layout)],
             policies: Vec::new(),
+            config: None,
             schedule: None,
             time: best.time,
             speedup: like.baseline_us.map(|us| us / best.time.median_us),

@@ -1,6 +1,8 @@
 //! What a benchmark writes down.
 
 use cusync_gen::check::Plan;
+use cusync_gen::choose::Config;
+use cusync_gen::device::Device as Profile;
 use cusync_gen::schedule::{Mode, Part};
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +47,9 @@ pub struct ScheduleRecord {
     pub cut: usize,
     /// Slabs of partial sums.
     pub slabs: u32,
+    /// Of the work lists of a chain kernel ([`cusync_gen::schedule::Schedule::digest`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
     /// What the scheduler predicts, microseconds.
     pub predicted_us: f64,
 }
@@ -61,6 +66,7 @@ impl ScheduleRecord {
                 items: decode.workers as usize * decode.stages.len(),
                 cut: 0,
                 slabs: 0,
+                digest: None,
                 predicted_us: decode.predicted_us,
             });
         }
@@ -77,6 +83,7 @@ impl ScheduleRecord {
             items: schedule.sequence.len(),
             cut: schedule.sequence.iter().filter(|i| cut(i.part)).count(),
             slabs: schedule.slabs,
+            digest: Some(schedule.digest()),
             predicted_us: schedule.predicted_us,
         })
     }
@@ -101,6 +108,9 @@ pub struct Record {
     pub tiles: Vec<String>,
     /// Policy of each edge; empty for peers.
     pub policies: Vec<String>,
+    /// All that was decided, as it can be stated again; `None` for peers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<Config>,
     /// Of a fused variant.
     #[serde(default)]
     pub schedule: Option<ScheduleRecord>,
@@ -134,6 +144,9 @@ impl Record {
 pub struct MlpReport {
     /// GPU.
     pub device: String,
+    /// What schedules were made with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
     /// Measured rates.
     pub ceilings: Ceilings,
     /// One record a variant, size and regime.

@@ -201,6 +201,7 @@ pub(super) mod tests {
             joint: if variant.contains("edges") { Joint::Programmatic } else { Joint::Plain },
             tiles: Vec::new(),
             policies: Vec::new(),
+            config: None,
             schedule: None,
             regime,
             time: Summary { median_us: us, p10_us: us * 0.99, p90_us: us * 1.01, samples: 15 },
@@ -217,6 +218,7 @@ pub(super) mod tests {
         let ceiling = Ceiling { matrix_tflops: 790.0, read_tbs: 4.3 };
         MlpReport {
             device: "H200".into(),
+            profile: None,
             ceilings: Ceilings { rested: ceiling, sustained: ceiling },
             records,
             tuned: Vec::new(),

@@ -112,6 +112,9 @@ enum Subcommands {
     Doctor,
 }
 
+/// Rested samples of each way under `--spread`: many ways, a figure each that is good to a per cent.
+const SPREAD_SAMPLES: usize = 8;
+
 #[derive(ClapArgs)]
 struct BenchArgs {
     /// Only these pipelines
@@ -138,6 +141,10 @@ struct BenchArgs {
     /// Also measure the fastest of all chain kernels, modes and ways of cutting
     #[arg(long)]
     tune: bool,
+    /// In place of the usual variants, measure N of all ways to run each size, a few samples each: what predictions are held
+    /// against
+    #[arg(long, value_name = "N", conflicts_with = "tune", value_parser = clap::value_parser!(u16).range(4..=64))]
+    spread: Option<u16>,
     /// Also measure the tuned plans of this file, not of the usual cache
     #[arg(long, value_name = "FILE", conflicts_with = "no_cache")]
     cache: Option<PathBuf>,
@@ -361,6 +368,8 @@ impl BenchArgs {
             only: self.only,
             without: self.without,
             tune: self.tune,
+            samples: if self.spread.is_some() { SPREAD_SAMPLES } else { usual.samples },
+            spread: self.spread.map(usize::from),
             ..usual
         };
         let tuned = TunedRequest::of(self.cache, self.no_cache);

@@ -86,13 +86,7 @@ pub enum Error {
 
 /// `x`, with the executor's name as the command line writes it.
 pub fn executor_name(executor: Executor) -> &'static str {
-    match executor {
-        Executor::Cpu => "cpu",
-        Executor::Serial => "serial",
-        Executor::Streams => "streams",
-        Executor::Programmatic => "programmatic",
-        Executor::Fused => "fused",
-    }
+    executor.name()
 }
 
 #[cfg(test)]

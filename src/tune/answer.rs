@@ -99,7 +99,7 @@ fn proved(
     if executor.is_some_and(|wished| wished != config.executor) {
         return Err(format!("it is not for the executor that it is an answer for: {config}"));
     }
-    let candidate = config.candidate(resolved, profile).map_err(|e| e.to_string())?;
+    let candidate = config.candidate(resolved, profile).map_err(|d| d.message)?;
     match judge(&candidate).refutations.first() {
         Some(refutation) => Err(refutation.to_string()),
         None => Ok(candidate),
@@ -164,11 +164,11 @@ pub(super) fn profile(device: &Device) -> Result<Profile> {
 #[cfg(test)]
 mod tests {
     use super::super::cache::Tried;
-    use super::super::config::{Config, Kernels};
     use super::super::key::tests::{machine, resolved};
     use super::*;
     use crate::runtime::{Edges, Summary};
     use cusync_gen::check::check;
+    use cusync_gen::choose::{Config, Kernels};
     use cusync_gen::schedule::Mode;
 
     fn h200() -> &'static Profile {

@@ -5,9 +5,9 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use super::config::Config;
 use super::key::Key;
 use crate::runtime::Summary;
+use cusync_gen::choose::Config;
 
 /// The version of the file's format.
 pub const VERSION: u64 = 1;
@@ -168,11 +168,11 @@ impl Cache {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::config::Kernels;
     use super::super::key::tests::{machine, resolved};
     use super::*;
     use crate::runtime::Edges;
     use cusync_gen::check::Executor;
+    use cusync_gen::choose::Kernels;
 
     /// An entry of `gpt3_mlp` at a size.
     pub(crate) fn entry(m: u64, measured: &str, median_us: f64) -> Entry {

@@ -184,9 +184,9 @@ impl Confirmed {
 
 #[cfg(test)]
 mod tests {
-    use super::super::config::{Config, Kernels};
     use super::super::key::tests::{machine, resolved};
     use super::*;
+    use cusync_gen::choose::{Config, Kernels};
     use cusync_gen::schedule::Mode;
 
     #[test]

@@ -45,9 +45,6 @@ pub enum Error {
         "no folder for the cache of tuned plans: {0}\n  help: set HOME or XDG_CACHE_HOME, or name a file with --cache FILE"
     )]
     NoFolder(String),
-    /// An entry's configuration is not one of this spec, or no kernel has it.
-    #[error("{0}")]
-    Unfit(String),
     /// A spec or a plan that was refused, rendered with place and way out.
     #[error("{0}")]
     Refused(String),

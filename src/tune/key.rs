@@ -11,22 +11,6 @@ use crate::device;
 use crate::runtime::Edges;
 use crate::runtime::element::Bits;
 
-/// Serde's form of an executor: its name on the command line.
-pub(super) mod executor_text {
-    use super::{Executor, executor_of};
-    use crate::runtime::executor_name;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(executor: &Executor, out: S) -> Result<S::Ok, S::Error> {
-        out.serialize_str(executor_name(*executor))
-    }
-
-    pub(crate) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Executor, D::Error> {
-        let name = String::deserialize(from)?;
-        executor_of(&name).ok_or_else(|| serde::de::Error::custom(format!("no executor `{name}` on a GPU")))
-    }
-}
-
 /// Serde's form of a wish for an executor: its name, or `any`.
 mod wish_text {
     use super::{ANY, Executor, executor_of, wish_name};

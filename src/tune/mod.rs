@@ -10,8 +10,6 @@ pub mod calibrate;
 
 mod answer;
 mod cache;
-
-mod config;
 mod confirm;
 mod error;
 mod key;
@@ -21,8 +19,10 @@ mod what_if;
 
 pub use answer::{Answer, Origin, Planned, answer, pipeline, plan};
 pub use cache::{Cache, Entry, Tried, VERSION};
-pub use config::{Config, EdgeConfig, Kernels, ModeText, OrderText, PolicyText, StageConfig, WaitText};
 pub use confirm::{Confirmed, Measure, confirm};
+pub use cusync_gen::choose::{
+    Config, EdgeConfig, Kernels, ModeText, OrderText, PolicyText, StageConfig, WaitText,
+};
 pub use error::{Error, Result};
 pub use key::{Key, Machine, wish_name};
 pub use proposals::{

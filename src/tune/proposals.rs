@@ -8,9 +8,9 @@ use cusync_gen::graph::{Resolved, StageId, StatedEdge, StatedTile};
 use cusync_gen::policy::Policy;
 use cusync_gen::schedule::Mode;
 
-use super::config::Config;
 use super::key::EXECUTORS;
 use crate::runtime::ChainWish;
+use cusync_gen::choose::Config;
 
 /// Sets of tiles, of those that are predicted to be the fastest kernel after kernel, that overlapping is tried with.
 const TILE_SETS: usize = 4;
@@ -322,8 +322,10 @@ mod tests {
     fn a_proposal_is_what_its_configuration_states() {
         let (resolved, device) = (resolved("gpt3_mlp", 512), device("h200"));
         for p in proposals(&resolved, device, None).expect("kernels are built").iter().take(12) {
-            let stated =
-                p.config.candidate(&resolved, device).unwrap_or_else(|e| panic!("{}: {e}", p.config));
+            let stated = p
+                .config
+                .candidate(&resolved, device)
+                .unwrap_or_else(|d| panic!("{}: {}", p.config, d.message));
             assert_eq!(predicted_us(&stated), Some(p.predicted_us), "{}", p.config);
             assert_eq!(
                 (stated.orders, stated.edges),

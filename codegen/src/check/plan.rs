@@ -1,5 +1,7 @@
 //! The value that only a proof makes.
 
+use serde::{Deserialize, Serialize};
+
 use super::Prediction;
 use crate::device::Device;
 use crate::graph::{Dependence, Graph, Stage};
@@ -8,7 +10,8 @@ use crate::schedule::Schedule;
 use crate::schedule::decode::Decode;
 
 /// How a plan is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Executor {
     /// Host threads, real atomics.
     Cpu,
@@ -20,6 +23,19 @@ pub enum Executor {
     Programmatic,
     /// One persistent kernel for the whole chain; its workers follow a [`Schedule`].
     Fused,
+}
+
+impl Executor {
+    /// The name, as the command line writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Executor::Cpu => "cpu",
+            Executor::Serial => "serial",
+            Executor::Streams => "streams",
+            Executor::Programmatic => "programmatic",
+            Executor::Fused => "fused",
+        }
+    }
 }
 
 /// What keeps consumers from taking the SMs that producers still need.

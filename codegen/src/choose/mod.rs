@@ -4,11 +4,15 @@
 //! the best for each), then orders and policies together by the simulated time of the whole chain.
 
 mod chain;
+mod config;
 mod decode;
 mod search;
+mod words;
 
 pub use chain::{ChainWish, chain};
+pub use config::{Config, EdgeConfig, Kernels, StageConfig};
 pub use decode::decode;
+pub use words::{ModeText, OrderText, PolicyText, WaitText};
 
 use crate::check::{Candidate, Choice, Executor, Plan, Prediction, StartGuarantee, check};
 use crate::device::Device;

@@ -7,6 +7,7 @@ pub mod decode;
 
 mod breakdown;
 mod clock;
+mod digest;
 mod needs;
 mod pick;
 mod place;

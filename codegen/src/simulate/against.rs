@@ -1,14 +1,14 @@
 //! Predictions held against a record of measurements.
 //!
-//! A record is what `cusync bench` saves; of its entries those are compared that say how they were run: kernels one by one
-//! with their tiles and their policy, chain kernels, decode kernels, each in a graph. A chain kernel's schedule is made anew;
-//! where that gives another number of items, cut tiles or slabs than was measured, the entry is counted and left out.
+//! A record is what `cusync bench` saves; of its entries those are compared that say how they were run: kernels one by one,
+//! chain kernels, decode kernels, each in a graph. A chain kernel's schedule is made anew, with the profile that it was made with
+//! where the record has that; where it is not the one that was measured, the entry is counted and left out.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Conditions, expected_us};
 use crate::check::{Candidate, Executor};
-use crate::choose::{self, ChainWish};
+use crate::choose::{self, ChainWish, Config};
 use crate::device::Device;
 use crate::diagnostic::{Diagnostic, Spanned};
 use crate::graph::{Resolved, StatedEdge, StatedTile};
@@ -20,6 +20,9 @@ use crate::schedule::{Mode, Part, Schedule};
 pub struct Measurements {
     /// GPU.
     pub device: String,
+    /// What schedules were made with; in older records the shipped profile of its day.
+    #[serde(default)]
+    pub profile: Option<Device>,
     /// One entry a variant, size and regime.
     pub records: Vec<Measured>,
 }
@@ -37,7 +40,11 @@ pub struct Measured {
     pub joint: String,
     /// MMA tile of each stage, such as `128x256`.
     pub tiles: Vec<String>,
+    /// All that was decided; older records have only the fields around it.
+    #[serde(default)]
+    pub config: Option<Config>,
     /// Of a chain or decode kernel.
+    #[serde(default)]
     pub schedule: Option<MeasuredSchedule>,
     /// `rested` or `sustained`.
     pub regime: String,
@@ -60,6 +67,9 @@ pub struct MeasuredSchedule {
     pub cut: usize,
     /// Slabs of partial sums.
     pub slabs: u32,
+    /// [`Schedule::digest`]; older records tell schedules by the numbers above.
+    #[serde(default)]
+    pub digest: Option<String>,
 }
 
 /// A measured time beside the predicted one, microseconds.
@@ -116,10 +126,12 @@ pub fn compare(
             Diagnostic::new("no-spec", format!("no spec of the measured pipeline `{}`", entry.pipeline))
         })?;
         let resolved = crate::spec::parse(&text, &entry.pipeline)?.resolve(&entry.dims)?;
-        let Some(candidate) = entry.candidate(resolved, device)? else {
+        let made_with = measurements.profile.as_ref().unwrap_or(device);
+        let Some(mut candidate) = entry.candidate(resolved, made_with)? else {
             comparison.unknown += 1;
             continue;
         };
+        candidate.device = device.clone();
         if candidate.schedule.as_ref().is_some_and(|made| !entry.is_of(made)) {
             comparison.other_schedules += 1;
             continue;
@@ -150,6 +162,9 @@ impl Measured {
         let Some(way) = self.variant.strip_suffix(" graph") else { return Ok(None) };
         if ["stream limit", "without waits"].iter().any(|probe| way.contains(probe)) {
             return Ok(None);
+        }
+        if let Some(config) = &self.config {
+            return config.candidate(&resolved, device).map(Some);
         }
         if let Some(schedule) = &self.schedule {
             let Some(cluster) = pair(&schedule.cluster) else { return Ok(None) };
@@ -202,9 +217,10 @@ impl Measured {
     fn is_of(&self, made: &Schedule) -> bool {
         let cut = |part: Part| matches!(part, Part::Finish { .. } | Part::Share { part: 0, .. });
         let cuts = made.sequence.iter().filter(|item| cut(item.part)).count();
-        self.schedule
-            .as_ref()
-            .is_some_and(|s| s.items == made.sequence.len() && s.cut == cuts && s.slabs == made.slabs)
+        self.schedule.as_ref().is_some_and(|s| match &s.digest {
+            Some(digest) => *digest == made.digest(),
+            None => s.items == made.sequence.len() && s.cut == cuts && s.slabs == made.slabs,
+        })
     }
 }
 

@@ -1,0 +1,245 @@
+//! A stated configuration: everything that the automatic choice would have decided, as words that people read.
+//!
+//! It is nothing but statements. A plan made of it goes through the same search and the same proof as one of a spec that
+//! states the same, so a wrong one is refused and a stale one may be slow, but nothing unproved can come of it.
+
+use serde::{Deserialize, Serialize};
+
+use super::words::{ModeText, OrderText, PolicyText, WaitText};
+use super::{ChainWish, candidate, chain, decode};
+use crate::check::{Candidate, Coupling, Executor, Plan};
+use crate::device::Device;
+use crate::diagnostic::{Diagnostic, Spanned};
+use crate::graph::{
+    Dependence, Graph, Op, OperandKind, Resolved, Stage, StageId, StatedEdge, StatedOrder, StatedTile,
+};
+use crate::policy::{Order, Policy, WaitAt};
+use crate::schedule::{Mode, Schedule};
+
+/// A configuration of a pipeline.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// How it is run.
+    pub executor: Executor,
+    /// With which kernels.
+    pub kernels: Kernels,
+}
+
+/// The kernels of a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Kernels {
+    /// One a stage.
+    Stages {
+        /// Stages, producers before consumers.
+        stages: Vec<StageConfig>,
+        /// Dependences.
+        edges: Vec<EdgeConfig>,
+        /// Whether dependent stages overlap tile by tile, or are held together by kernel boundaries.
+        overlap: bool,
+    },
+    /// One chain kernel for all of them, and the strategy of its schedule.
+    Chain {
+        /// Rows and columns of the MMA tile.
+        tile: (u32, u32),
+        /// CTAs of a worker along M and N.
+        cluster: (u32, u32),
+        /// How items are handed out.
+        mode: ModeText,
+        /// Whether tiles may be cut along k.
+        splits: bool,
+    },
+    /// One decode kernel for all of them.
+    Decode,
+}
+
+/// One stage.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StageConfig {
+    /// Its name.
+    pub stage: String,
+    /// Its MMA tile, (M, N, K); `None` for a Custom stage, which brings its own.
+    pub tile: Option<(u32, u32, u32)>,
+    /// Its tile order.
+    pub order: OrderText,
+}
+
+/// One dependence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EdgeConfig {
+    /// Producer.
+    pub from: String,
+    /// Consumer.
+    pub to: String,
+    /// The consumer's operand, such as `A`.
+    pub operand: String,
+    /// How tiles share slots.
+    pub policy: PolicyText,
+    /// Where the consumer waits.
+    pub wait_at: WaitText,
+}
+
+impl Config {
+    /// What a candidate states. Of a chain kernel, whether tiles may be cut cannot be seen in a schedule that has no cuts:
+    /// it is taken for allowed.
+    pub fn of(c: &Candidate) -> Config {
+        let edges = c.edges.iter().map(|e| (&e.policy, e.wait_at)).collect();
+        Config::from_parts(
+            c.executor,
+            &c.graph,
+            (c.schedule.as_ref(), c.decode.is_some()),
+            &c.orders,
+            edges,
+            c.coupling,
+        )
+    }
+
+    /// The same of a plan that an executor runs, which may be another one than it was made for.
+    pub fn of_plan(plan: &Plan, executor: Executor) -> Config {
+        let edges = plan.edges().iter().map(|e| (e.policy(), e.wait_at())).collect();
+        let kernel = (plan.schedule(), plan.decode().is_some());
+        Config::from_parts(executor, plan.graph(), kernel, plan.orders(), edges, plan.coupling())
+    }
+
+    fn from_parts(
+        executor: Executor,
+        graph: &Graph,
+        (schedule, decode): (Option<&Schedule>, bool),
+        orders: &[Order],
+        edges: Vec<(&Policy, WaitAt)>,
+        coupling: Coupling,
+    ) -> Config {
+        let kernels = match (schedule, decode) {
+            (Some(schedule), _) => Kernels::Chain {
+                tile: graph.stages.first().map_or((0, 0), |s| (s.mma_tile.0, s.mma_tile.1)),
+                cluster: schedule.cluster,
+                mode: schedule.mode.into(),
+                splits: true,
+            },
+            (None, true) => Kernels::Decode,
+            (None, false) => Kernels::Stages {
+                stages: graph.stages.iter().zip(orders).map(StageConfig::of).collect(),
+                edges: (graph.dependences.iter().zip(edges))
+                    .map(|(d, (policy, wait_at))| EdgeConfig {
+                        from: graph.stages[d.producer.0].name.clone(),
+                        to: graph.stages[d.consumer.0].name.clone(),
+                        operand: operand_name(graph.stages[d.consumer.0].operands[d.operand].kind),
+                        policy: policy.into(),
+                        wait_at: wait_at.into(),
+                    })
+                    .collect(),
+                overlap: coupling == Coupling::Tiles,
+            },
+        };
+        Config { executor, kernels }
+    }
+
+    /// A way to run a chain.
+    pub fn chain(kernel: ((u32, u32), (u32, u32)), mode: Mode, splits: bool) -> Config {
+        let kernels = Kernels::Chain { tile: kernel.0, cluster: kernel.1, mode: mode.into(), splits };
+        Config { executor: Executor::Fused, kernels }
+    }
+
+    /// What is to be proved: the spec with this configuration stated.
+    ///
+    /// # Errors
+    /// The configuration is of another spec, makes no sense, or no kernel has it.
+    pub fn candidate(&self, resolved: &Resolved, device: &Device) -> Result<Candidate, Diagnostic> {
+        match &self.kernels {
+            Kernels::Decode if self.executor == Executor::Fused => decode(resolved, device),
+            Kernels::Chain { tile, cluster, mode, splits } if self.executor == Executor::Fused => {
+                let mode = (*mode).into();
+                let wish = ChainWish { kernel: Some((*tile, *cluster)), mode, splits: *splits };
+                chain(resolved, device, wish)
+            }
+            Kernels::Stages { stages, edges, overlap }
+                if !matches!(self.executor, Executor::Fused | Executor::Cpu) =>
+            {
+                let stated = state(resolved, stages, edges)?;
+                let mut c = candidate(&stated, device, self.executor)?;
+                if self.executor != Executor::Serial {
+                    c.coupling = if *overlap { Coupling::Tiles } else { Coupling::KernelBoundary };
+                }
+                Ok(c)
+            }
+            _ => {
+                Err(unfit(format!("the {} executor does not run such kernels: {self}", self.executor.name())))
+            }
+        }
+    }
+}
+
+/// The spec with tiles, orders, policies and waits stated.
+fn state(resolved: &Resolved, stages: &[StageConfig], edges: &[EdgeConfig]) -> Result<Resolved, Diagnostic> {
+    let mut stated = resolved.clone();
+    let names = || resolved.stages.iter().map(|s| s.name.value.as_str());
+    if !names().eq(stages.iter().map(|s| s.stage.as_str())) {
+        let have: Vec<&str> = stages.iter().map(|s| s.stage.as_str()).collect();
+        let want: Vec<&str> = names().collect();
+        let message = format!("it is of stages {}, the spec has {}", have.join(", "), want.join(", "));
+        return Err(unfit(message));
+    }
+    for (config, stage) in stages.iter().zip(&mut stated.stages) {
+        let span = stage.name.span;
+        if let (Some((m, n, k)), None) = (config.tile, stage.custom) {
+            stage.stated_tile = Some(Spanned::new(StatedTile { tile: (m, n), k: Some(k) }, span));
+        }
+        if let Some(order) = config.order.order()? {
+            stage.stated_order = Some(Spanned::new(StatedOrder::Is(order), span));
+        }
+    }
+    let mut first = Vec::new();
+    for config in edges {
+        let stage = |name: &str| names().position(|n| n == name).map(StageId);
+        let unknown = || {
+            let EdgeConfig { from, to, operand, .. } = config;
+            unfit(format!("the spec has no dependence {from} -> {to} ({operand})"))
+        };
+        let (Some(producer), Some(consumer)) = (stage(&config.from), stage(&config.to)) else {
+            return Err(unknown());
+        };
+        let reader = &resolved.stages[consumer.0];
+        let read = reader.reads.iter().position(|r| {
+            operand_name(r.kind) == config.operand && resolved.tensors[r.tensor.0].producer == Some(producer)
+        });
+        let operand = read.ok_or_else(unknown)?;
+        let dependence = Dependence { producer, consumer, operand };
+        let said = resolved.stated_edge(&dependence);
+        let span = said.map_or(reader.name.span, |s| s.span);
+        let policy = match config.policy.policy()? {
+            Some(policy) => Some(Spanned::new(policy, span)),
+            None => said.and_then(|s| s.policy.clone()),
+        };
+        first.push(StatedEdge {
+            span,
+            producer,
+            consumer,
+            operand: Some(reader.reads[operand].kind),
+            policy,
+            wait_at: Some(Spanned::new(config.wait_at.into(), span)),
+        });
+    }
+    // The first statement of a dependence counts.
+    first.append(&mut stated.edges);
+    stated.edges = first;
+    Ok(stated)
+}
+
+impl StageConfig {
+    fn of((stage, order): (&Stage, &Order)) -> StageConfig {
+        let tile = (stage.op != Op::Custom).then_some(stage.mma_tile);
+        StageConfig { stage: stage.name.clone(), tile, order: order.into() }
+    }
+}
+
+fn operand_name(kind: OperandKind) -> String {
+    format!("{kind:?}")
+}
+
+/// Why a configuration is refused.
+pub(super) fn unfit(message: String) -> Diagnostic {
+    Diagnostic::new("unfit", message)
+}

@@ -1,0 +1,155 @@
+//! Configurations as statements: what is stated comes back, what makes no sense is refused.
+
+use cusync_gen::check::{Candidate, Coupling, Executor, judge};
+use cusync_gen::choose::{self, Config, EdgeConfig, Kernels, OrderText, PolicyText, StageConfig, WaitText};
+use cusync_gen::device::Device;
+use cusync_gen::graph::Resolved;
+use cusync_gen::policy::{Order, Policy, WaitAt};
+use cusync_gen::schedule::Mode;
+use cusync_gen::spec;
+
+const EXECUTORS: [Executor; 4] =
+    [Executor::Serial, Executor::Streams, Executor::Programmatic, Executor::Fused];
+
+/// A shipped spec at a size, or at its own.
+fn resolved(name: &str, m: Option<u64>) -> Resolved {
+    let file = format!("{}/../policies/{name}.ron", env!("CARGO_MANIFEST_DIR"));
+    let source = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{file}: {e}"));
+    let dims: Vec<_> = m.map(|m| ("M".to_owned(), m)).into_iter().collect();
+    let resolved = spec::parse(&source, name).and_then(|s| s.resolve(&dims));
+    resolved.unwrap_or_else(|d| panic!("{name}: {}", d.message))
+}
+
+fn h200() -> &'static Device {
+    Device::named("h200").expect("the profile ships")
+}
+
+/// States a configuration and has it proved.
+fn proved(config: &Config, resolved: &Resolved) -> Candidate {
+    let c = config.candidate(resolved, h200()).unwrap_or_else(|d| panic!("{config}: {}", d.message));
+    let report = judge(&c);
+    assert!(report.proved(), "{config}: {:?}", report.refutations);
+    c
+}
+
+#[test]
+fn what_was_chosen_comes_back_when_it_is_stated() {
+    for (name, m) in [("gpt3_mlp", 512), ("diamond", 200), ("chain3", 37), ("llama65_mlp", 8)] {
+        let resolved = resolved(name, Some(m));
+        for executor in EXECUTORS {
+            let chosen = choose::candidate(&resolved, h200(), executor).expect("every spec has a choice");
+            let config = Config::of(&chosen);
+            let text = serde_json::to_string(&config).expect("plain values");
+            let read: Config = serde_json::from_str(&text).expect("its own text");
+            assert_eq!(read, config);
+            let again = proved(&read, &resolved);
+            assert_eq!(Config::of(&again), config, "{name} M = {m} {executor:?}");
+            assert_eq!((again.orders, again.edges), (chosen.orders, chosen.edges), "{name} {executor:?}");
+            assert_eq!(again.coupling, chosen.coupling);
+            assert_eq!(again.schedule, chosen.schedule);
+            assert_eq!(again.decode, chosen.decode);
+        }
+    }
+}
+
+#[test]
+fn convolutions_and_attentions_come_back_too() {
+    for name in ["resnet_layer", "llama65_attention"] {
+        let resolved = resolved(name, None);
+        let chosen = choose::candidate(&resolved, h200(), Executor::Streams).expect("a choice");
+        let config = Config::of(&chosen);
+        let again = config.candidate(&resolved, h200()).unwrap_or_else(|d| panic!("{config}: {}", d.message));
+        assert_eq!(Config::of(&again), config, "{name}");
+        assert_eq!((again.orders, again.edges), (chosen.orders, chosen.edges), "{name}");
+    }
+}
+
+#[test]
+fn a_stated_configuration_is_kept_to_the_letter() {
+    let resolved = resolved("gpt3_mlp", Some(512));
+    let stage = |stage: &str, tile, order| StageConfig { stage: stage.into(), tile: Some(tile), order };
+    let edge = EdgeConfig {
+        from: "up".into(),
+        to: "down".into(),
+        operand: "A".into(),
+        policy: PolicyText::Batched { rows: 1, cols: 2 },
+        wait_at: WaitText::Start,
+    };
+    let stages = vec![
+        stage("up", (128, 128, 64), OrderText::ColumnMajor),
+        stage("down", (64, 256, 64), OrderText::GroupedRows(2)),
+    ];
+    let kernels = Kernels::Stages { stages, edges: vec![edge], overlap: true };
+    let config = Config { executor: Executor::Programmatic, kernels };
+    let c = proved(&config, &resolved);
+    assert_eq!(c.orders, [Order::ColumnMajor, Order::GroupedRows(2)]);
+    assert_eq!(c.edges[0].policy, Policy::Batched { rows: 1, cols: 2 });
+    assert_eq!(c.edges[0].wait_at, WaitAt::Start);
+    assert_eq!(c.coupling, Coupling::Tiles);
+    let text = "programmatic: up 128 x 128 ColumnMajor, down 64 x 256 GroupedRows(2); Batched(rows: 1, cols: 2), waits at the start";
+    assert_eq!(config.to_string(), text);
+}
+
+#[test]
+fn what_a_spec_states_as_a_table_comes_from_the_spec() {
+    let source = r#"Pipeline(name: "tables", dims: { "M": 256 }, stages: [
+        Gemm(name: "up", a: "X(M,512)", b: "W1(512,512)", out: "Y(M,512)"),
+        Gemm(name: "down", a: "Y(M,512)", b: "W2(512,512)", out: "Z(M,512)"),
+    ], tiles: { "up": (128, 256) }, orders: { "up": Table([(1, 1), (1, 0), (0, 1), (0, 0)]) },
+    sync: [ Edge(from: "up", to: "down", policy: Table([0, 1, 0, 1])) ])"#;
+    let resolved = spec::parse(source, "tables.ron").and_then(|s| s.resolve(&[]));
+    let resolved = resolved.unwrap_or_else(|e| panic!("{}", e.message));
+    let chosen = choose::candidate(&resolved, h200(), Executor::Programmatic).expect("tables fit");
+    let config = Config::of(&chosen);
+    let c = proved(&config, &resolved);
+    assert_eq!(c.edges[0].policy, Policy::Table(vec![0, 1, 0, 1]));
+    assert!(matches!(&c.orders[0], Order::Table(tiles) if tiles.len() == 4));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_and_never_panics() {
+    let resolved = resolved("gpt3_mlp", Some(512));
+    let chosen = choose::candidate(&resolved, h200(), Executor::Programmatic).expect("a choice");
+    let good = serde_json::to_string(&Config::of(&chosen)).expect("plain values");
+    let chain = |tile, cluster| Config::chain((tile, cluster), Mode::Static, true);
+    let mut wrong: Vec<Config> = vec![
+        chain((0, 0), (1, 1)),
+        chain((128, 256), (7, 9)),
+        Config::chain(((128, 256), (2, 1)), Mode::Dynamic, true),
+        Config { executor: Executor::Fused, kernels: Kernels::Decode },
+        Config { executor: Executor::Serial, kernels: Kernels::Decode },
+        Config { executor: Executor::Cpu, ..Config::of(&chosen) },
+    ];
+    let replacements = [
+        ("\"up\",\"tile\"", "\"other\",\"tile\""),
+        ("\"programmatic\"", "\"fused\""),
+        ("\"operand\":\"A\"", "\"operand\":\"Bias\""),
+        ("\"to\":\"down\"", "\"to\":\"up\""),
+        ("\"to\":\"down\"", "\"to\":\"nowhere\""),
+    ];
+    for (have, bad) in replacements {
+        assert!(good.contains(have), "{good}");
+        wrong.push(serde_json::from_str(&good.replace(have, bad)).expect("still a configuration"));
+    }
+    let mut config = Config::of(&chosen);
+    let Kernels::Stages { stages, edges, .. } = &mut config.kernels else { panic!("{config}") };
+    let (stages, edges) = (stages.clone(), edges.clone());
+    let with = |change: &dyn Fn(&mut Vec<StageConfig>, &mut Vec<EdgeConfig>)| {
+        let (mut stages, mut edges) = (stages.clone(), edges.clone());
+        change(&mut stages, &mut edges);
+        let kernels = Kernels::Stages { stages, edges, overlap: true };
+        Config { executor: Executor::Programmatic, kernels }
+    };
+    wrong.push(with(&|stages, _| stages[0].order = OrderText::GroupedRows(0)));
+    wrong.push(with(&|stages, _| stages[0].order = OrderText::GroupedColumns(0)));
+    wrong.push(with(&|stages, _| stages[0].tile = Some((128, 256, 0))));
+    wrong.push(with(&|stages, _| stages[0].tile = Some((96, 96, 64))));
+    wrong.push(with(&|stages, _| stages.truncate(1)));
+    wrong.push(with(&|_, edges| edges[0].policy = PolicyText::Batched { rows: 0, cols: 1 }));
+    wrong.push(with(&|_, edges| edges[0].policy = PolicyText::Strided { stride: 0 }));
+    for config in wrong {
+        let refused = config.candidate(&resolved, h200());
+        let why = refused.map(|c| c.orders).expect_err(&config.to_string());
+        assert!(!why.message.is_empty(), "{config}");
+    }
+}

@@ -1,0 +1,183 @@
+//! A deterministic sample of all ways to run a chain.
+
+use std::collections::HashSet;
+
+use cusync_gen::check::{Executor, Plan, check};
+use cusync_gen::choose::{self, Config, EdgeConfig, Kernels, OrderText, PolicyText, StageConfig, WaitText};
+use cusync_gen::device::Device as Profile;
+use cusync_gen::graph::{OperandKind, Resolved, StageId};
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use rayon::prelude::*;
+use sha2::{Digest, Sha256};
+
+use crate::runtime::Edges;
+use crate::tune::{chain_wishes, executors};
+
+/// A way to run a chain, proved.
+pub(super) struct Way {
+    pub(super) config: Config,
+    /// How consecutive runs of a graph are joined.
+    pub(super) edges: Edges,
+    pub(super) plan: Plan,
+}
+
+impl Way {
+    /// What tells it from the other ways, in words.
+    pub(super) fn name(&self) -> String {
+        let joined = if self.edges == Edges::Plain { "" } else { " edges" };
+        format!("{}{joined} graph", self.config)
+    }
+}
+
+/// What is drawn, in turn: chain kernels and programmatic launches have the most ways, serial launches the fewest.
+const TURNS: [Executor; 6] = [
+    Executor::Fused,
+    Executor::Programmatic,
+    Executor::Serial,
+    Executor::Fused,
+    Executor::Streams,
+    Executor::Programmatic,
+];
+
+/// Draws for each way that is wanted: some are refused, some come twice.
+const DRAWS: usize = 3;
+
+/// `count` ways to run a chain: what is chosen for each executor, decode kernels where there are any, and for the rest draws
+/// from all kernels, tiles, orders, policies, places of waits, modes and joints, whatever is predicted of them. The same for the
+/// same spec and size.
+pub(super) fn sample(resolved: &Resolved, device: &Profile, count: usize) -> Vec<Way> {
+    let mut drawn: Vec<(Config, Edges)> = Vec::new();
+    let mut seen = HashSet::new();
+    let mut push = |way: (Config, Edges)| {
+        if seen.insert(format!("{} {:?}", way.0, way.1)) {
+            drawn.push(way);
+        }
+    };
+    if choose::decode(resolved, device).is_ok() {
+        let decode = Config { executor: Executor::Fused, kernels: Kernels::Decode };
+        push((decode.clone(), Edges::Plain));
+        push((decode, Edges::Captured));
+    }
+    for &executor in executors(device) {
+        let chosen = choose::candidate(resolved, device, executor).map(|c| Config::of(&c));
+        match chosen {
+            // That is a serial launch.
+            Ok(Config { kernels: Kernels::Stages { overlap: false, .. }, .. })
+                if executor != Executor::Serial => {}
+            Ok(config) => push((config, Edges::Plain)),
+            Err(_) => {}
+        }
+    }
+    let mut rng = StdRng::seed_from_u64(seed(resolved));
+    for turn in 0..DRAWS * count {
+        let executor = TURNS[turn % TURNS.len()];
+        if !executors(device).contains(&executor) {
+            continue;
+        }
+        let way = match executor {
+            Executor::Fused => chain(&mut rng),
+            _ => stages(resolved, device, executor, &mut rng).map(|config| (config, Edges::Plain)),
+        };
+        way.into_iter().for_each(&mut push);
+    }
+    // Planned by all cores at once; of those that are proved the first are taken.
+    let proved = drawn.into_par_iter().map(|(config, edges)| {
+        let plan = check(config.candidate(resolved, device).ok()?).ok()?;
+        Some(Way { config, edges, plan })
+    });
+    proved.collect::<Vec<_>>().into_iter().flatten().take(count).collect()
+}
+
+/// Of a spec and its dims.
+fn seed(resolved: &Resolved) -> u64 {
+    let digest = Sha256::digest(format!("{} {:?}", resolved.name, resolved.dims));
+    digest.iter().take(8).fold(0, |seed, byte| seed << 8 | u64::from(*byte))
+}
+
+fn chain(rng: &mut StdRng) -> Option<(Config, Edges)> {
+    let wishes: Vec<_> = chain_wishes().collect();
+    let wish = wishes.choose(rng)?;
+    let edges = if rng.random() { Edges::Captured } else { Edges::Plain };
+    Some((Config::chain(wish.kernel?, wish.mode, wish.splits), edges))
+}
+
+fn stages(resolved: &Resolved, device: &Profile, executor: Executor, rng: &mut StdRng) -> Option<Config> {
+    use OrderText::{ColumnMajor, GroupedRows, RowMajor};
+    const ORDERS: [OrderText; 5] = [RowMajor, ColumnMajor, GroupedRows(2), GroupedRows(4), GroupedRows(8)];
+    const POLICIES: [PolicyText; 5] = [
+        PolicyText::Row,
+        PolicyText::Tile,
+        PolicyText::Batched { rows: 1, cols: 4 },
+        PolicyText::Batched { rows: 2, cols: 2 },
+        PolicyText::Strided { stride: 4 },
+    ];
+    let mut stages = Vec::new();
+    for (i, stage) in resolved.stages.iter().enumerate() {
+        stages.push(StageConfig {
+            stage: stage.name.value.clone(),
+            tile: Some(*resolved.kernel_candidates(StageId(i), device).ok()?.choose(rng)?),
+            order: *ORDERS.choose(rng)?,
+        });
+    }
+    let policy = *POLICIES.choose(rng)?;
+    // Late waits are the rule.
+    let wait_at = if rng.random_ratio(1, 4) { WaitText::Start } else { WaitText::KBlock };
+    let mut edges = Vec::new();
+    for stage in &resolved.stages {
+        for read in &stage.reads {
+            let Some(producer) = resolved.tensors[read.tensor.0].producer else { continue };
+            edges.push(EdgeConfig {
+                from: resolved.stages[producer.0].name.value.clone(),
+                to: stage.name.value.clone(),
+                operand: operand(read.kind),
+                policy,
+                wait_at,
+            });
+        }
+    }
+    let overlap = executor != Executor::Serial;
+    Some(Config { executor, kernels: Kernels::Stages { stages, edges, overlap } })
+}
+
+fn operand(kind: OperandKind) -> String {
+    format!("{kind:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::shipped;
+
+    fn resolved(name: &str, m: u64) -> Resolved {
+        let spec = cusync_gen::spec::parse(shipped(name).expect("it ships"), name).expect("well-formed");
+        spec.resolve(&[("M".into(), m)]).expect("every size is good")
+    }
+
+    #[test]
+    fn a_sample_is_the_same_each_time_and_spans_executors_and_tiles() {
+        let device = Profile::named("h200").expect("shipped");
+        for (name, m) in [("gpt3_mlp", 8), ("llama65_mlp", 512)] {
+            let resolved = resolved(name, m);
+            let ways = sample(&resolved, device, 14);
+            let names: Vec<String> = ways.iter().map(Way::name).collect();
+            assert_eq!(ways.len(), 14, "{names:?}");
+            assert_eq!(names.iter().collect::<HashSet<_>>().len(), 14, "{names:?}");
+            let again: Vec<String> = sample(&resolved, device, 14).iter().map(Way::name).collect();
+            assert_eq!(names, again);
+            for executor in executors(device) {
+                assert!(ways.iter().any(|w| w.config.executor == *executor), "{executor:?}: {names:?}");
+            }
+            let tiles: HashSet<_> = ways.iter().map(|w| w.plan.graph().stages[0].mma_tile).collect();
+            assert!(tiles.len() >= 4, "{tiles:?}");
+            assert_eq!(ways.iter().any(|w| w.config.kernels == Kernels::Decode), m <= 64, "{names:?}");
+            // Nothing is left open, so that a configuration is rebuilt from its text alone.
+            for way in &ways {
+                let again = way.config.candidate(&resolved, device).expect("it was planned");
+                assert_eq!(again.orders, way.plan.orders(), "{}", way.config);
+                assert_eq!(again.schedule.as_ref(), way.plan.schedule(), "{}", way.config);
+            }
+        }
+    }
+}
