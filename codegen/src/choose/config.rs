@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::words::{ModeText, OrderText, PolicyText, WaitText};
+use super::words::{ModeText, OrderText, PolicyText, WaitText, gpu_executor};
 use super::{ChainWish, candidate, chain, decode};
 use crate::check::{Candidate, Coupling, Executor, Plan};
 use crate::device::Device;
@@ -21,6 +21,7 @@ use crate::schedule::{Mode, Schedule};
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// How it is run.
+    #[serde(with = "gpu_executor")]
     pub executor: Executor,
     /// With which kernels.
     pub kernels: Kernels,

@@ -7,6 +7,23 @@ use crate::diagnostic::Diagnostic;
 use crate::policy::{Order, Policy, WaitAt};
 use crate::schedule::Mode;
 
+/// Serde's form of an executor of a GPU: its name on the command line.
+pub(super) mod gpu_executor {
+    use crate::check::Executor;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+    pub(crate) fn serialize<S: Serializer>(executor: &Executor, out: S) -> Result<S::Ok, S::Error> {
+        executor.serialize(out)
+    }
+
+    pub(crate) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Executor, D::Error> {
+        match Executor::deserialize(from)? {
+            Executor::Cpu => Err(D::Error::custom("no executor `cpu` on a GPU")),
+            executor => Ok(executor),
+        }
+    }
+}
+
 /// How items are handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
