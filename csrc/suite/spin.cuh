@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Kernels of any length whose results show, bit for bit, whether they ran in a right order.
 #pragma once
-#include "entry.cuh"
+#include "tile_sync.cuh"
 
 namespace suite {
 
@@ -39,6 +39,39 @@ extern "C" __global__ void spin(uint32_t const* in0, uint32_t const* in1, uint32
     if (outputs > 1) out1[i] = suite::mix(h, 1);
   }
   if (stamps != nullptr && suite::thread_index() == 0) stamps[1] = cusync::ptx::globaltimer();
+}
+
+/// The same with CTA `c` taking up to `ragged` rounds more, by the seed; with `shift`, where not 0, input 0 read a second
+/// time, so many words further on (the last word past the end): CTAs then need their neighbours' results too; and able
+/// to wait for tiles. `words` = threads of the grid. Everything that earlier kernels do not write is read before it waits.
+extern "C" __global__ void spin_tiled(uint32_t const* in0, uint32_t const* in1, uint32_t const* in2,
+                                      uint32_t const* in3, uint32_t* out0, uint32_t* out1, uint32_t words,
+                                      uint32_t inputs, uint32_t outputs, uint32_t in_place, uint32_t seed,
+                                      uint32_t rounds, uint32_t const* delay_ns, unsigned long long* stamps,
+                                      uint32_t ragged, uint32_t shift, uint32_t* semaphores, uint32_t const* waits,
+                                      cusync_report* report, uint32_t width, uint32_t first_slot, uint32_t node,
+                                      uint32_t how) {
+  suite::TileSync const sync{semaphores, waits, report, width, first_slot, node, how};
+  uint32_t const i = suite::thread_index();
+  uint32_t const all_rounds = rounds + (ragged ? (suite::mix(seed, blockIdx.x) & 7) * ragged / 7 : 0);
+  unsigned long long const delay = delay_ns != nullptr && (blockIdx.x + seed) % 3 == 0 ? *delay_ns : 0;
+  uint32_t const* const sources[4] = {in0, in1, in2, in3};
+  uint32_t h = suite::mix(seed, i);
+  uint32_t const run = suite::begin(sync);
+  if (stamps != nullptr && i == 0) stamps[0] = cusync::ptx::globaltimer();
+  if (delay != 0) {
+    unsigned long long const begin = cusync::ptx::globaltimer();
+    while (cusync::ptx::globaltimer() - begin < delay) cusync::ptx::nanosleep(200);
+  }
+#pragma unroll
+  for (uint32_t k = 0; k < 4; ++k)
+    if (k < inputs) h = suite::mix(h, sources[k][in_place >> k & 1 ? i : words - 1 - i]);
+  if (shift != 0) h = suite::mix(h, in0[min(i + shift, words - 1)]);
+  for (uint32_t round = 0; round < all_rounds; ++round) h = suite::mix(h, round);
+  if (outputs > 0) out0[i] = h;
+  if (outputs > 1) out1[i] = suite::mix(h, 1);
+  if (stamps != nullptr && i == 0) stamps[1] = cusync::ptx::globaltimer();
+  suite::end(sync, run);
 }
 
 /// stamp[0] = now, in nanoseconds: when a task began or ended.

@@ -53,6 +53,16 @@ pub enum DagError {
         /// The node.
         node: String,
     },
+    /// Tiles that are not those of the kernel's accesses.
+    #[error(
+        "the tiles of `{node}` have {what}: state what each CTA touches of each access, all of it in sum"
+    )]
+    Tiles {
+        /// The node.
+        node: String,
+        /// What is wrong with them.
+        what: &'static str,
+    },
     /// A program too large to be analysed.
     #[error("a program has at most {most} nodes: schedule it in parts")]
     TooMany {

@@ -18,6 +18,7 @@ mod program;
 mod random;
 mod read;
 mod record;
+mod refine;
 mod schedule;
 mod shipped;
 mod simulate;
@@ -40,6 +41,9 @@ pub use program::{
 pub use random::RandomDag;
 pub use read::{MAX_SOURCE, Rates, parse};
 pub use record::{Argument, Dag, KernelInfo, Launched, Memory, read, update, write};
+pub use refine::{
+    MAX_TILES, MAX_WAITS, NodeSync, Refine, Refinement, Tile, TileBytes, Tiles, Unproved, refine,
+};
 pub use schedule::{Options, Prediction, Schedule, schedule};
 pub use shipped::{SHIPPED, shipped};
 pub use simulate::{GRACE_US, SURE_SHARE, Timeline, simulate};

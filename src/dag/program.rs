@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::error::DagError;
+use super::refine::Tiles;
 
 /// Most nodes of a program. The analysis keeps one bit for every pair of nodes: 32 MiB at this size.
 pub const MAX_NODES: usize = 1 << 14;
@@ -128,6 +129,8 @@ pub struct Kernel {
     pub programmatic: bool,
     /// The pipeline stage that it runs, if any.
     pub stage: Option<StageRef>,
+    /// What each of its CTAs touches, of a kernel that can wait for tiles.
+    pub tiles: Option<Tiles>,
 }
 
 /// Which way a copy goes.
@@ -275,7 +278,7 @@ impl Program {
     ///
     /// # Errors
     /// [`DagError`]: an access outside its buffer or of no bytes, a duration that is negative or not finite, a kernel
-    /// without threads, a zone that is not there, or too many nodes.
+    /// without threads, tiles that are not those of its accesses, a zone that is not there, or too many nodes.
     pub fn push(&mut self, node: Node) -> Result<NodeId, DagError> {
         let name = || node.name.clone();
         if self.nodes.len() >= MAX_NODES {
@@ -304,6 +307,11 @@ impl Program {
                     bytes: buffer.bytes,
                 });
             }
+        }
+        if let Work::Kernel(Kernel { launch, tiles: Some(tiles), .. }) = &node.work
+            && let Some(what) = tiles.fault(launch, &node.accesses)
+        {
+            return Err(DagError::Tiles { node: name(), what });
         }
         self.nodes.push(node);
         Ok(NodeId(self.nodes.len() as u32 - 1))

@@ -66,6 +66,7 @@ impl RandomDag {
                 traffic_bytes: accesses.iter().map(|a: &Access| a.bytes.end - a.bytes.start).sum(),
                 programmatic: true,
                 stage: None,
+                tiles: None,
             };
             let name = format!("k{i}");
             program.push(Node { name, work: Work::Kernel(kernel), accesses, us, zone: ZoneId(0) })?;

@@ -341,7 +341,7 @@ impl<'a> Reader<'a> {
                 let us =
                     self.us(us, f64::max(SHORTEST_US, traffic_bytes as f64 / self.rates.memory_tbs / 1e6))?;
                 let stage = stage.map(|raw| self.stage(raw)).transpose()?;
-                let kernel = Kernel { launch, ctas_per_sm, traffic_bytes, programmatic, stage };
+                let kernel = Kernel { launch, ctas_per_sm, traffic_bytes, programmatic, stage, tiles: None };
                 let name = self.form.word(name, "a name in quotes")?.value;
                 Node { name, work: Work::Kernel(kernel), accesses, us, zone: self.zone(zone)? }
             }

@@ -19,6 +19,7 @@ use super::error::DagError;
 use super::program::{
     Access, BufferId, Direction, Kernel, LaunchConfig, Mode, Node, NodeId, Program, StageRef, Work, ZoneId,
 };
+use super::refine::Tiles;
 
 /// Memory that kernels can be given: its addresses, wherever they point.
 pub trait Memory {
@@ -113,6 +114,8 @@ pub struct KernelInfo<H = ()> {
     pub programmatic: bool,
     /// The pipeline stage that it is, if any.
     pub stage: Option<StageRef>,
+    /// What each of its CTAs touches, of a kernel that can wait for tiles (see [`Kernel::tiles`]).
+    pub tiles: Option<Tiles>,
     /// What launches it.
     pub handle: H,
 }
@@ -126,6 +129,7 @@ impl KernelInfo {
             ctas_per_sm: 8,
             programmatic: false,
             stage: None,
+            tiles: None,
             handle: (),
         }
     }
@@ -201,6 +205,7 @@ impl<H: Clone> Dag<H> {
             traffic_bytes: touched.iter().map(|(a, mode)| (a.end - a.start) * passes(*mode)).sum(),
             programmatic: kernel.programmatic,
             stage: kernel.stage.clone(),
+            tiles: kernel.tiles.clone(),
         });
         let launched = Launched::Kernel { handle: kernel.handle.clone(), config, arguments };
         self.push(&kernel.name, kernel.us, work, touched, launched)

@@ -6,6 +6,7 @@ use super::distribute::{Distribution, Lane, all_concurrency};
 use super::form::Form;
 use super::limit::limited;
 use super::program::Program;
+use super::refine::{Refine, Refinement, refine};
 use super::simulate::{Timeline, simulate};
 use super::tiles::{TileEdge, tile_edges};
 use super::times::Times;
@@ -66,6 +67,8 @@ pub struct Schedule {
     pub timeline: Timeline,
     /// Edges that tiles should synchronise.
     pub tile_edges: Vec<TileEdge>,
+    /// Nodes whose tiles wait for tiles, and nodes that trigger early, where the form has programmatic edges.
+    pub refinement: Refinement,
     /// Why, a sentence each.
     pub why: Vec<String>,
 }
@@ -114,8 +117,57 @@ pub fn schedule(program: &Program, options: &Options) -> Schedule {
         let (from, to) = (name(tile.edge.before), name(tile.edge.after));
         why.push(format!("{from} -> {to}: tiles wait for tiles, {:.1} us less", tile.gain_us));
     }
+    let mut refinement = Refinement::default();
+    if form.is_programmatic() {
+        refinement = refine(program, &dependences, &options.costs, Refine::WherePays);
+        why.extend(refined(program, &refinement));
+    }
     let priority = priorities(program, &timeline);
-    Schedule { dependences, times, full, chosen, form, priority, predictions, timeline, tile_edges, why }
+    Schedule {
+        dependences,
+        times,
+        full,
+        chosen,
+        form,
+        priority,
+        predictions,
+        timeline,
+        tile_edges,
+        refinement,
+        why,
+    }
+}
+
+/// What was refined and what was not, in a sentence each.
+fn refined(program: &Program, refinement: &Refinement) -> Vec<String> {
+    let mut why = Vec::new();
+    let early = refinement.nodes.iter().filter(|node| node.early).count();
+    if early > 0 {
+        why.push(format!(
+            "{early} kernels let the next begin to launch before they wait: there is room for its CTAs"
+        ));
+    }
+    if let Some(first) = refinement.edges.first() {
+        let gain: f64 = refinement.edges.iter().map(|tile| tile.gain_us).sum();
+        let name = |id| &program.node(id).name;
+        why.push(format!(
+            "{} kernels wait for tiles of those before them, at most {} a CTA ({} -> {} first), on {} edges: {gain:.1} us less",
+            refinement.refined(),
+            refinement.most_waits(),
+            name(first.edge.before),
+            name(first.edge.after),
+            refinement.edges.len(),
+        ));
+    }
+    let mut kept: std::collections::BTreeMap<&str, Vec<&str>> = std::collections::BTreeMap::new();
+    for (id, reason) in &refinement.kept {
+        kept.entry(reason).or_default().push(&program.node(*id).name);
+    }
+    let kept = kept.iter().map(|(reason, names)| {
+        format!("{} kernels with tiles wait for whole kernels ({} first): {reason}", names.len(), names[0])
+    });
+    why.extend(kept);
+    why
 }
 
 fn kernel_streams(plan: &Distribution) -> usize {

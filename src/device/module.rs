@@ -7,7 +7,7 @@ use cudarc::driver::sys::{self, CUlaunchAttributeID_enum as Attribute};
 
 use super::context::Device;
 use super::error::{Error, Result, check};
-use super::memory::DeviceBuffer;
+use super::memory::{DeviceBuffer, Report};
 use super::stream::Stream;
 
 /// The kernels of the kernel-level suite as the driver loads them; empty when they were not built.
@@ -166,6 +166,8 @@ impl Function {
 pub enum Arg {
     /// The address of word `offset` of a buffer.
     Words(Arc<DeviceBuffer<u32>>, usize),
+    /// The address of a record that waits fill when their time is up.
+    Report(Arc<Report>),
     /// A null pointer.
     Null,
     /// A 32-bit integer.
@@ -202,7 +204,13 @@ impl Shape {
     }
 }
 
-/// A kernel with its shape and arguments. It keeps the buffers alive that it names.
+/// Memory whose address a kernel is given.
+trait Kept: std::fmt::Debug + Send + Sync {}
+
+impl Kept for DeviceBuffer<u32> {}
+impl Kept for Report {}
+
+/// A kernel with its shape and arguments. It keeps the memory alive that it names.
 #[derive(Clone, Debug)]
 pub struct KernelCall {
     function: Function,
@@ -211,7 +219,7 @@ pub struct KernelCall {
     words: Box<[u64]>,
     /// The word at which each parameter begins.
     starts: Box<[usize]>,
-    _memory: Vec<Arc<DeviceBuffer<u32>>>,
+    _memory: Vec<Arc<dyn Kept>>,
 }
 
 impl KernelCall {
@@ -226,7 +234,7 @@ impl KernelCall {
             let what = format!("arguments of kernel `{}`", function.name());
             return Err(Error::Length { what, have: args.len(), want: sizes.len() });
         }
-        let mut memory = Vec::new();
+        let mut memory: Vec<Arc<dyn Kept>> = Vec::new();
         let mut words = Vec::with_capacity(args.len());
         for (index, (arg, &want)) in args.iter().zip(sizes).enumerate() {
             let wrong = || Error::BadArgument(format!("argument {index} of kernel `{}`", function.name()));
@@ -237,6 +245,10 @@ impl KernelCall {
                     }
                     memory.push(buffer.clone());
                     (buffer.pointer() as u64 + 4 * *offset as u64, 8)
+                }
+                Arg::Report(report) => {
+                    memory.push(report.clone());
+                    (report.device_pointer() as u64, 8)
                 }
                 Arg::Null => (0, 8),
                 Arg::U32(value) => (u64::from(*value), 4),

@@ -7,6 +7,7 @@ mod files;
 mod memory;
 mod model;
 mod recorder;
+mod refine;
 mod suite;
 
 use cusync::dag::{Access, Kernel, LaunchConfig, Mode, Node, Program, Work, ZoneId};
@@ -26,6 +27,7 @@ fn kernel(name: &str, us: f64, accesses: Vec<Access>) -> Node {
         traffic_bytes: 0,
         programmatic: true,
         stage: None,
+        tiles: None,
     });
     Node { name: name.into(), work, accesses, us, zone: ZoneId(0) }
 }

@@ -8,7 +8,7 @@ use cusync::bench::dag::suite::{Case, NAMES, Size, case};
 use cusync::dag::run::{
     Adopted, Bound, Declaration, Executable, LanePlan, ParameterAccess, Recording, executable,
 };
-use cusync::dag::{Form, Mode, Options, Program, Schedule, schedule};
+use cusync::dag::{Costs, Form, Mode, Options, Program, Refine, Schedule, refine, schedule};
 use cusync::device::{Device, Module, Stream};
 
 use crate::common::{Gpu, gpu, quick};
@@ -121,6 +121,82 @@ fn orders_hold_under_injected_delays() {
             let have = bound.download(recorded.arena).expect("downloaded");
             assert!(have == want, "seed {seed}, {}: not bit-exact", form.name());
         }
+    }
+}
+
+/// Random programs and chains whose tiles wait for tiles, as early as they can and after their waits, as a graph and one
+/// by one, with delays: bit-exact every time.
+#[test]
+fn tiles_that_wait_for_tiles_are_bit_exact() {
+    let Some(rig) = rig() else { return };
+    if rig.device.capability().0 < 9 {
+        println!("skipped: tiles wait for tiles from compute capability 9.0 on");
+        return;
+    }
+    let mut refined = 0;
+    for seed in 0..if quick() { 12 } else { 90 } {
+        let program = match seed % 3 {
+            0 => SpinProgram::tangle(seed, 20, 12, 3).uneven(40, 0),
+            1 => SpinProgram::strands(seed, 30, 6, 4, 1..50).uneven(60, 0),
+            2 if seed % 2 == 0 => SpinProgram::chain(24, 40, 20).uneven(100, 64),
+            // Two kernels do not fit on the GPU at once.
+            _ => SpinProgram::chain(8, 1200, 20).uneven(100, 64),
+        };
+        let recorded = program.record_tiled("random", 8.0, false).expect("a valid program");
+        let bound = recorded.recording.bind(&rig.device, &rig.module).expect("bound");
+        let schedule = rig.schedule(bound.program());
+        let early = refine(bound.program(), &schedule.dependences, &Costs::h200(), Refine::Everywhere);
+        refined += early.refined();
+        let mut late = early.clone();
+        late.nodes.iter_mut().for_each(|node| node.early = false);
+        let wants: Vec<_> = (1..4).map(|runs| program.expected(runs)).collect();
+        for refinement in [early, late] {
+            for &form in rig.forms.iter().filter(|form| form.is_programmatic()) {
+                let exec = bound.refined(&rig.main, &schedule, form, &refinement).expect("built");
+                bound.reset(&[]).expect("reset");
+                for (run, want) in wants.iter().enumerate() {
+                    let delay = |k: usize| ((k as u64 * 7 + seed * 13 + run as u64 * 3) % 5 * 4_000) as u32;
+                    let delays: Vec<u32> = (0..program.len()).map(delay).collect();
+                    bound.upload(recorded.delays, &delays).expect("uploaded");
+                    exec.launch().expect("launched");
+                    exec.synchronize().unwrap_or_else(|e| panic!("seed {seed}, {}: {e}", form.name()));
+                    let have = bound.download(recorded.arena).expect("downloaded");
+                    assert!(have == *want, "seed {seed}, {}, run {run}: not bit-exact", form.name());
+                }
+            }
+        }
+    }
+    assert!(refined > 100, "{refined} kernels were refined");
+}
+
+/// Slots only grow, and the runs of one set of calls share them: back to back, as a graph and launch by launch.
+#[test]
+fn replays_and_launches_of_refined_chains_mix() {
+    let Some(rig) = rig() else { return };
+    if rig.device.capability().0 < 9 {
+        println!("skipped: tiles wait for tiles from compute capability 9.0 on");
+        return;
+    }
+    let program = SpinProgram::chain(10, 132, 30).uneven(60, 64);
+    let recorded = program.record_tiled("chain", 8.0, false).expect("a valid program");
+    let bound = recorded.recording.bind(&rig.device, &rig.module).expect("bound");
+    let schedule = rig.schedule(bound.program());
+    let all = refine(bound.program(), &schedule.dependences, &Costs::h200(), Refine::Everywhere);
+    let calls = bound.refined_calls(&schedule.dependences, &all).expect("proved");
+    let graph =
+        calls.executable(&rig.main, bound.program(), &schedule, Form::SerialProgrammatic).expect("built");
+    let eager = calls.eager(&rig.main, &LanePlan::serial(0..program.len()), true).expect("built");
+    let plain = bound.executable(&rig.main, &schedule, Form::SerialGraph).expect("built");
+    bound.reset(&[]).expect("reset");
+    let mut runs = 0;
+    for round in 0..if quick() { 5 } else { 40 } {
+        for exec in [&graph, &eager, &eager, &plain, &graph, &graph] {
+            exec.launch().expect("launched");
+            runs += 1;
+        }
+        graph.synchronize().unwrap_or_else(|e| panic!("round {round}: {e}"));
+        let have = bound.download(recorded.arena).expect("downloaded");
+        assert!(have == program.expected(runs), "after {runs} runs: not bit-exact");
     }
 }
 

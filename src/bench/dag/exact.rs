@@ -8,14 +8,14 @@ use super::point::Bench;
 use super::random::SpinProgram;
 use super::report::ExactRecord;
 use crate::bench::Result;
-use crate::dag::Form;
+use crate::dag::{Costs, Form, Refine, refine};
 
 /// Longest delay, nanoseconds: several times a kernel's length.
 const LONGEST_NS: u32 = 20_000;
 
 impl Bench {
     /// Runs random programs in every form but the serial ones, each run twice with delays of its own, until `programs`
-    /// are done or `more` says no.
+    /// are done or `more` says no. Where edges are programmatic, tiles of half of the programs wait for tiles.
     pub(super) fn exact(&self, programs: usize, more: &mut dyn FnMut() -> bool) -> Result<ExactRecord> {
         let mut record = ExactRecord { programs: 0, kernels: 0, runs: 0, wrong: Vec::new() };
         let forms: Vec<Form> =
@@ -36,9 +36,19 @@ impl Bench {
                     1..60,
                 ),
             };
-            let recorded = program.record("random", 8.0, false).map_err(fault)?;
+            // Half of them with kernels that can wait for tiles, and all that can do.
+            let tiled = seed % 4 >= 2;
+            let recorded = match tiled {
+                true => program.record_tiled("random", 8.0, false),
+                false => program.record("random", 8.0, false),
+            };
+            let recorded = recorded.map_err(fault)?;
             let bound = recorded.recording.bind(&self.device, &self.module)?;
-            let schedule = self.schedule(&bound);
+            let mut schedule = self.schedule(&bound);
+            if tiled && self.device.capability().0 >= 9 {
+                schedule.refinement =
+                    refine(bound.program(), &schedule.dependences, &Costs::h200(), Refine::Everywhere);
+            }
             let first = bound.download(recorded.arena)?;
             let (once, twice) = (program.expected(1), program.expected(2));
             // Two forms a program: all of them in turn, over the programs.

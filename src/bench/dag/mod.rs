@@ -23,7 +23,7 @@ pub use random::{SpinProgram, SpinRecording};
 pub use report::{ChainRecord, DagPoint, DagRecord, DagReport, ExactRecord, TaskRecord};
 pub use table::{Table, tables};
 
-use self::chains::fault;
+use self::chains::{ChainShape, fault};
 use self::point::{Bench, Effort, Subject};
 use self::suite::{NAMES, Size};
 use super::{Regime, Result};
@@ -38,7 +38,7 @@ pub struct DagArgs {
     pub regimes: Vec<Regime>,
     /// Time limit; what does not fit is listed.
     pub seconds: f64,
-    /// Only parts whose name contains one of these, such as `VEC`, `small`, `chain`, `random`, `MP`, `exact`; empty: all.
+    /// Only parts whose name contains one of these, such as `VEC`, `small`, `chains`, `random`, `MP`, `exact`; empty: all.
     pub only: Vec<String>,
     /// No parts whose name contains one of these.
     pub without: Vec<String>,
@@ -64,7 +64,7 @@ impl Default for DagArgs {
 enum Part {
     Exact,
     Case(&'static str, Size),
-    Chain { us: f64, ctas: u32 },
+    Chain(ChainShape),
     Random { kernels: usize, width: usize },
     Mix(&'static str, &'static [(&'static str, i32)]),
 }
@@ -75,7 +75,7 @@ impl Part {
             Part::Exact => "exact".into(),
             Part::Case(name, Size::Small) => format!("{name} small"),
             Part::Case(name, Size::Large) => format!("{name} large"),
-            Part::Chain { us, ctas } => format!("chain of {us} us, {ctas} CTAs"),
+            Part::Chain(shape) => shape.name(),
             Part::Random { kernels, width } => format!("random {kernels} kernels, width {width}"),
             Part::Mix(name, _) => name.into(),
         }
@@ -84,8 +84,7 @@ impl Part {
     /// All of them, the most telling first, and what part of the time they take.
     fn all() -> Vec<(Part, f64)> {
         let mut parts: Vec<(Part, f64)> = NAMES.iter().map(|n| (Part::Case(n, Size::Small), 1.0)).collect();
-        let chains = [(2.0, 132), (2.0, 16), (5.0, 132)];
-        parts.extend(chains.map(|(us, ctas)| (Part::Chain { us, ctas }, 0.5)));
+        parts.extend(ChainShape::ALL.map(|shape| (Part::Chain(shape), 0.4)));
         parts.extend(tasks::MIXES.map(|(name, tasks)| (Part::Mix(name, tasks), 1.0)));
         let random = [(10, 3), (50, 6), (200, 12), (1000, 8)];
         parts.extend(random.map(|(kernels, width)| (Part::Random { kernels, width }, 1.0)));
@@ -183,8 +182,8 @@ impl Bench {
                 };
                 report.points.push(self.point(subject, effort, wrong)?);
             }
-            Part::Chain { us, ctas } => {
-                report.chains.extend(self.chain(us, ctas, ns_per_round, effort.samples, wrong)?);
+            Part::Chain(shape) => {
+                report.chains.extend(self.chain(shape, ns_per_round, effort.samples, wrong)?);
             }
             Part::Mix(name, tasks) => report.tasks.extend(self.mix(name, tasks, effort.samples, wrong)?),
             Part::Exact => {

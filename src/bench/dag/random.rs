@@ -6,10 +6,12 @@ use rand::{Rng, SeedableRng};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
 use crate::dag::run::{Operand, Recording};
-use crate::dag::{BufferId, DagError, LaunchConfig, Mode};
+use crate::dag::{BufferId, DagError, LaunchConfig, Mode, TileBytes, Tiles};
 
 /// Threads of a CTA.
 const THREADS: u32 = 128;
+/// Bytes that a CTA writes of each output.
+const TILE: i64 = 4 * THREADS as i64;
 
 /// One kernel: ranges of `words` words of one arena, each by its first word.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +30,10 @@ pub struct SpinProgram {
     words: usize,
     /// Words of the arena.
     arena: usize,
+    /// How many rounds more a CTA may take than another.
+    ragged: u32,
+    /// How far away the second word of the first input is that each word needs; 0: none.
+    shift: usize,
 }
 
 /// A recorded [`SpinProgram`].
@@ -44,12 +50,22 @@ pub struct SpinRecording {
 }
 
 impl SpinProgram {
+    fn of(kernels: Vec<Spin>, words: usize) -> SpinProgram {
+        SpinProgram { kernels, words, arena: 0, ragged: 0, shift: 0 }
+    }
+
+    /// The same with CTAs of different lengths, up to `rounds` more, and with every word of an output needing a second word
+    /// of the first input, `shift` words further on, so that CTAs need their neighbours'. It can only be recorded with tiles.
+    pub fn uneven(self, rounds: u32, shift: usize) -> SpinProgram {
+        SpinProgram { ragged: rounds, shift, ..self }
+    }
+
     /// One kernel after the other, `ctas` CTAs and `rounds` rounds each.
     pub fn chain(kernels: usize, ctas: u32, rounds: u32) -> SpinProgram {
         let words = (ctas * THREADS) as usize;
         let spin =
             |k: usize| Spin { inputs: vec![k % 2 * words], outputs: vec![(k + 1) % 2 * words], rounds };
-        SpinProgram { kernels: (0..kernels).map(spin).collect(), words, arena: 2 * words }
+        SpinProgram { arena: 2 * words, ..SpinProgram::of((0..kernels).map(spin).collect(), words) }
     }
 
     /// `width` strands of kernels that now and then read each other's results: what a compiler's graphs look like.
@@ -83,7 +99,7 @@ impl SpinProgram {
             }
             list.push(Spin { inputs, outputs: vec![output], rounds: rng.random_range(rounds.clone()) });
         }
-        SpinProgram { kernels: list, words, arena: 2 * width * words }
+        SpinProgram { arena: 2 * width * words, ..SpinProgram::of(list, words) }
     }
 
     /// Anything: up to four inputs and two outputs at half-range offsets, so that ranges overlap in part, in an arena of
@@ -108,7 +124,7 @@ impl SpinProgram {
             inputs.truncate(rng.random_range(0..=4));
             list.push(Spin { inputs, outputs, rounds: rng.random_range(1..40) });
         }
-        SpinProgram { kernels: list, words, arena: ranges * words }
+        SpinProgram { arena: ranges * words, ..SpinProgram::of(list, words) }
     }
 
     /// Kernels.
@@ -130,6 +146,29 @@ impl SpinProgram {
     /// # Errors
     /// [`DagError`]: too many kernels.
     pub fn record(&self, name: &str, ns_per_round: f64, stamped: bool) -> Result<SpinRecording, DagError> {
+        self.record_as(name, ns_per_round, stamped, false)
+    }
+
+    /// The same with kernels that can wait for tiles and say what each of their CTAs touches.
+    ///
+    /// # Errors
+    /// [`DagError`]: too many kernels, too many CTAs.
+    pub fn record_tiled(
+        &self,
+        name: &str,
+        ns_per_round: f64,
+        stamped: bool,
+    ) -> Result<SpinRecording, DagError> {
+        self.record_as(name, ns_per_round, stamped, true)
+    }
+
+    fn record_as(
+        &self,
+        name: &str,
+        ns_per_round: f64,
+        stamped: bool,
+        tiled: bool,
+    ) -> Result<SpinRecording, DagError> {
         let mut r = Recording::new(name);
         let arena = r.filled("arena", self.first_words());
         let delays = r.zeros("delays", self.kernels.len().max(1));
@@ -156,10 +195,34 @@ impl SpinProgram {
                     false => Operand::Null,
                 },
             ]);
-            let us = 1.5 + f64::from(spin.rounds) * ns_per_round / 1e3;
-            r.launch("spin", launch, us, &operands)?;
+            let us = |rounds: u32| f64::from(rounds) * ns_per_round / 1e3;
+            if !tiled {
+                r.launch("spin", launch, 1.5 + us(spin.rounds), &operands)?;
+                continue;
+            }
+            operands.extend([Operand::U32(self.ragged), Operand::U32(self.shift as u32)]);
+            let mut bytes = self.tiles(spin);
+            if let Some(&input) = spin.inputs.first().filter(|_| self.shift > 0) {
+                let (first, words) = (input + self.shift, self.words - self.shift);
+                operands.push(Operand::UnpassedWords { buffer: arena, first, words, mode: Mode::Read });
+                bytes.push(TileBytes::Strided { first: 0, stride: TILE, bytes: TILE as u64 });
+            }
+            operands.push(Operand::TileSync);
+            // Rounds are drawn evenly, so the longest CTA takes half of them more than the mean one.
+            let tiles = Tiles { bytes, spread_us: us(self.ragged) / 2.0, early_trigger: true };
+            r.launch_tiled("spin_tiled", launch, 1.5 + us(spin.rounds + self.ragged), &operands, tiles)?;
         }
         Ok(SpinRecording { recording: r, arena, delays, stamps })
+    }
+
+    /// What each CTA of a kernel touches: of inputs, of outputs, and of the delays.
+    fn tiles(&self, spin: &Spin) -> Vec<TileBytes> {
+        let last = 4 * self.words as i64 - TILE;
+        let own = TileBytes::Strided { first: 0, stride: TILE, bytes: TILE as u64 };
+        let mirrored = TileBytes::Strided { first: last, stride: -TILE, bytes: TILE as u64 };
+        let input = |k: usize| if spin.in_place() >> k & 1 == 1 { own } else { mirrored };
+        let inputs = (0..spin.inputs.len()).map(input);
+        inputs.chain(spin.outputs.iter().map(|_| own)).chain([TileBytes::All]).collect()
     }
 
     /// What the arena holds after `runs` runs, by doing it on the host in order.
@@ -167,14 +230,35 @@ impl SpinProgram {
         self.run((0..runs).flat_map(|_| 0..self.kernels.len()))
     }
 
+    /// Word `i` of the outputs of kernel `index`.
+    fn word(&self, arena: &[u32], index: usize, i: usize) -> u32 {
+        let spin = &self.kernels[index];
+        let last = self.words - 1;
+        let mut h = mix(index as u32, i as u32);
+        for (k, &input) in spin.inputs.iter().enumerate() {
+            let at = if spin.in_place() >> k & 1 == 1 { i } else { last - i };
+            h = mix(h, arena[input + at]);
+        }
+        if let Some(&input) = spin.inputs.first().filter(|_| self.shift > 0) {
+            h = mix(h, arena[input + (i + self.shift).min(last)]);
+        }
+        (0..self.rounds(index, i as u32 / THREADS)).fold(h, mix)
+    }
+
+    /// Rounds of a CTA of kernel `index`.
+    pub(super) fn rounds(&self, index: usize, cta: u32) -> u32 {
+        let more = if self.ragged > 0 { (mix(index as u32, cta) & 7) * self.ragged / 7 } else { 0 };
+        self.kernels[index].rounds + more
+    }
+
     /// The arena after the kernels of `order`.
     fn run(&self, order: impl Iterator<Item = usize>) -> Vec<u32> {
         let mut arena = self.first_words();
         for index in order {
             let spin = &self.kernels[index];
-            let word = |i| spin.word(&arena, index, i, self.words);
+            let word = |i| self.word(&arena, index, i);
             // Long kernels are worth the threads.
-            let result: Vec<u32> = match spin.rounds as usize * self.words > 1 << 17 {
+            let result: Vec<u32> = match (spin.rounds + self.ragged) as usize * self.words > 1 << 17 {
                 true => (0..self.words).into_par_iter().map(word).collect(),
                 false => (0..self.words).map(word).collect(),
             };
@@ -193,15 +277,6 @@ impl Spin {
     fn in_place(&self) -> u32 {
         let bit = |(k, p): (usize, &usize)| u32::from(self.outputs.contains(p)) << k;
         self.inputs.iter().enumerate().map(bit).sum()
-    }
-
-    fn word(&self, arena: &[u32], index: usize, i: usize, words: usize) -> u32 {
-        let mut h = mix(index as u32, i as u32);
-        for (k, &input) in self.inputs.iter().enumerate() {
-            let at = if self.in_place() >> k & 1 == 1 { i } else { words - 1 - i };
-            h = mix(h, arena[input + at]);
-        }
-        (0..self.rounds).fold(h, mix)
     }
 }
 

@@ -84,6 +84,14 @@ pub struct ChainRecord {
     pub ctas: u32,
     /// What each was meant to take, microseconds.
     pub target_us: f64,
+    /// How much longer a CTA may take than that.
+    pub uneven_us: f64,
+    /// Whether each CTA needs its neighbours' results too, not only those of one other.
+    pub neighbours: bool,
+    /// Whether it is one of ours.
+    pub ours: bool,
+    /// Whether it is what the schedule of kernels that can wait for tiles chooses.
+    pub chosen: bool,
     /// What its first CTA took, from its first instruction after waiting to its last, microseconds, median.
     pub body_us: f64,
     /// Variant.
@@ -95,6 +103,8 @@ pub struct ChainRecord {
     pub idle_us: f64,
     /// Time of the chain less the bodies, a kernel, microseconds.
     pub overhead_us: f64,
+    /// The arithmetic alone of the chain's critical path, microseconds: of kernels, and of tiles.
+    pub bounds_us: [f64; 2],
 }
 
 /// A way of running several tasks together.

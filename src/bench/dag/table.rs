@@ -162,20 +162,58 @@ fn variants(report: &DagReport) -> Table {
 fn chains(report: &DagReport) -> Table {
     let row = |r: &super::ChainRecord| {
         vec![
-            format!("{} x {} us, {} CTAs", r.kernels, r.target_us, r.ctas),
-            r.variant.clone(),
+            chain(r),
+            format!("{}{}", r.variant, if r.chosen { " (the model's)" } else { "" }),
             us(r.time.median_us),
             us(r.body_us),
             format!("{:.3}", r.idle_us),
             format!("{:.3}", r.overhead_us),
+            format!("{} / {}", us(r.bounds_us[0]), us(r.bounds_us[1])),
         ]
     };
     Table {
         title: "Chains: idle us from one kernel to the next".into(),
-        header: vec!["chain", "variant", "total", "body", "idle", "total/kernel - body"],
+        header: vec![
+            "chain",
+            "variant",
+            "total",
+            "body",
+            "idle",
+            "total/kernel - body",
+            "arithmetic by kernels / by tiles",
+        ],
         rows: report.chains.iter().map(row).collect(),
-        notes: Vec::new(),
+        notes: chain_notes(report),
     }
+}
+
+fn chain(r: &super::ChainRecord) -> String {
+    let uneven = if r.uneven_us > 0.0 { format!(" to {}", r.target_us + r.uneven_us) } else { String::new() };
+    let neighbours = if r.neighbours { ", neighbours" } else { "" };
+    format!("{} x {}{uneven} us, {} CTAs{neighbours}", r.kernels, r.target_us, r.ctas)
+}
+
+/// Of each chain, the best of ours against the best that was there before.
+fn chain_notes(report: &DagReport) -> Vec<String> {
+    let mut notes = Vec::new();
+    for group in report.chains.chunk_by(|a, b| chain(a) == chain(b)) {
+        let least = |ours: bool| {
+            let of = group.iter().filter(move |r| r.ours == ours);
+            of.min_by(|a, b| a.time.median_us.total_cmp(&b.time.median_us))
+        };
+        if let (Some(ours), Some(peer)) = (least(true), least(false)) {
+            notes.push(format!(
+                "{}: best of ours {} us ({}), best peer {} us ({}): {:.3}",
+                chain(ours),
+                us(ours.time.median_us),
+                ours.variant,
+                us(peer.time.median_us),
+                peer.variant,
+                peer.time.median_us / ours.time.median_us
+            ));
+        }
+    }
+    notes
 }
 
 fn tasks(report: &DagReport) -> Table {

@@ -90,6 +90,7 @@ fn node(call: &KernelCall, declaration: &Declaration, accesses: Vec<Access>) -> 
         traffic_bytes: accesses.iter().map(|a| a.bytes.end - a.bytes.start).sum(),
         programmatic: declaration.programmatic,
         stage: None,
+        tiles: None,
     };
     Ok(Node {
         name: declaration.kernel.clone(),

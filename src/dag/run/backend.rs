@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::{Distribution, Form, Lane, Program, Schedule};
+use super::super::{Distribution, Form, Lane, Program, Refinement, Schedule};
 use super::call::Call;
 use super::error::Result;
 use super::exec::Executable;
@@ -83,12 +83,32 @@ pub fn executable(
 }
 
 impl Bound {
-    /// [`executable`] of this program.
+    /// [`executable`] of this program, refined as the schedule says where the form has programmatic edges.
     ///
     /// # Errors
     /// As [`executable`].
     pub fn executable(&self, main: &Arc<Stream>, schedule: &Schedule, form: Form) -> Result<Executable> {
-        executable(main, self.program(), self.calls(), schedule, form)
+        let plain = Refinement::default();
+        let refinement = if form.is_programmatic() { &schedule.refinement } else { &plain };
+        self.refined(main, schedule, form, refinement)
+    }
+
+    /// [`executable`] of this program with tiles that wait for tiles.
+    ///
+    /// # Errors
+    /// [`super::Error::Unproved`] when a dependence would not be kept; as [`executable`].
+    pub fn refined(
+        &self,
+        main: &Arc<Stream>,
+        schedule: &Schedule,
+        form: Form,
+        refinement: &Refinement,
+    ) -> Result<Executable> {
+        if refinement.is_empty() {
+            return executable(main, self.program(), self.calls(), schedule, form);
+        }
+        let calls = self.refined_calls(&schedule.dependences, refinement)?;
+        calls.executable(main, self.program(), schedule, form)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What can go wrong between a schedule and the GPU.
 
-use super::super::{BufferId, DagError};
+use super::super::{BufferId, DagError, Unproved};
 
 /// Result of this layer.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -24,6 +24,27 @@ pub enum Error {
         node: usize,
         /// What is wrong with it.
         what: &'static str,
+    },
+    /// Waits for tiles that do not keep the program's dependences.
+    #[error("tiles do not wait for all that they need: {0}")]
+    Unproved(#[from] Unproved),
+    /// A wait for a tile whose time was up.
+    #[error(
+        "CTA {cta} of `{node}` waited too long for CTA {of_cta} of `{of}`: its slot is at {have}, {want} is wanted"
+    )]
+    Late {
+        /// The node that waits.
+        node: String,
+        /// Its CTA.
+        cta: u32,
+        /// The node that is waited for.
+        of: String,
+        /// Its CTA.
+        of_cta: u32,
+        /// What the slot held.
+        have: u32,
+        /// What was waited for.
+        want: u32,
     },
     /// A captured kernel that nobody has described.
     #[error(

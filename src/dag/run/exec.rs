@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::call::Call;
 use super::error::Result;
 use super::plan::{GraphPlan, LanePlan, Step, Steps, cuda_priorities};
+use super::tiled::Watch;
 use crate::device::{Device, Event, Graph, GraphExec, Stream};
 
 /// Something that can be launched again and again. It keeps the program's memory, and launches are ordered one after
@@ -14,6 +15,7 @@ pub struct Executable {
     main: Arc<Stream>,
     how: How,
     calls: Arc<[Call]>,
+    watch: Option<Arc<Watch>>,
 }
 
 #[derive(Debug)]
@@ -55,7 +57,7 @@ impl Executable {
         let lanes = priorities.iter().map(stream).collect::<std::result::Result<_, _>>()?;
         let events = (0..events).map(|_| Event::ordering(device)).collect::<std::result::Result<_, _>>()?;
         let how = How::Eager { lanes, events, steps, programmatic };
-        Ok(Executable { main: main.clone(), how, calls: calls.clone() })
+        Ok(Executable { main: main.clone(), how, calls: calls.clone(), watch: None })
     }
 
     /// A graph of explicit nodes and edges. An edge from or to a copy is always a full one.
@@ -82,7 +84,7 @@ impl Executable {
             });
         }
         let exec = graph.instantiate(main)?;
-        Ok(Executable { main: main.clone(), how: How::Graph(exec), calls: calls.clone() })
+        Ok(Executable { main: main.clone(), how: How::Graph(exec), calls: calls.clone(), watch: None })
     }
 
     /// What [`Executable::lanes`] queues, captured into a graph.
@@ -96,12 +98,17 @@ impl Executable {
         let eager = Executable::lanes(device, main, calls, plan, programmatic)?;
         let graph = Graph::captured(main, || eager.enqueue())?;
         let exec = graph.instantiate(main)?;
-        Ok(Executable { main: main.clone(), how: How::Graph(exec), calls: calls.clone() })
+        Ok(Executable { main: main.clone(), how: How::Graph(exec), calls: calls.clone(), watch: None })
     }
 
     /// Captures the nodes in order on one stream, as a user's serial code would be, without making it ready to launch.
     pub fn serial_graph(main: &Stream, calls: &[Call]) -> Result<Graph> {
         Ok(Graph::captured(main, || calls.iter().try_for_each(|call| call.enqueue(main, false)))?)
+    }
+
+    /// The same, whose faults name the waits for tiles that caused them.
+    pub(super) fn watched(self, watch: Arc<Watch>) -> Executable {
+        Executable { watch: Some(watch), ..self }
     }
 
     /// Queues one run on the main stream.
@@ -135,6 +142,10 @@ impl Executable {
 
     /// Waits for what was queued.
     pub fn synchronize(&self) -> Result<()> {
-        Ok(self.main.synchronize()?)
+        let ended = self.main.synchronize();
+        match self.watch.as_ref().and_then(|watch| watch.late()) {
+            Some(late) => Err(late),
+            None => Ok(ended?),
+        }
     }
 }

@@ -12,6 +12,7 @@ mod error;
 mod exec;
 mod plan;
 mod record;
+mod tiled;
 
 pub use adopt::{Adopted, Declaration, ParameterAccess};
 pub use backend::executable;
@@ -20,3 +21,4 @@ pub use error::{Error, Result};
 pub use exec::Executable;
 pub use plan::{GraphPlan, LanePlan, Step, Steps};
 pub use record::{Bound, Operand, Recording};
+pub use tiled::RefinedCalls;

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::super::{
-    Access, BufferId, DagError, Direction, Kernel, LaunchConfig, Mode, Node, NodeId, Program,
+    Access, BufferId, DagError, Direction, Kernel, LaunchConfig, Mode, Node, NodeId, Program, Tiles,
 };
 use super::super::{Work, ZoneId};
 use super::call::Call;
+use super::tiled::SyncArgs;
 use super::{Error, Result};
 use crate::device::{Arg, CopyCall, Device, DeviceBuffer, Function, KernelCall, Module, PinnedBuffer, Shape};
 
@@ -27,6 +28,19 @@ pub enum Operand {
     },
     /// No argument: an access to all of a buffer that the arguments do not show.
     Unpassed(BufferId, Mode),
+    /// No argument: an access to words that the arguments do not show.
+    UnpassedWords {
+        /// The buffer.
+        buffer: BufferId,
+        /// First word.
+        first: usize,
+        /// How many are touched.
+        words: usize,
+        /// What is done to them.
+        mode: Mode,
+    },
+    /// The seven parameters of a kernel that can wait for tiles (`csrc/suite/tile_sync.cuh`): the last one passed.
+    TileSync,
     /// A null pointer.
     Null,
     /// An integer.
@@ -127,6 +141,9 @@ impl Recording {
             Operand::Words { buffer, first, words, mode: Some(mode) } => {
                 Some(Access { buffer, bytes: 4 * first as u64..4 * (first + words) as u64, mode })
             }
+            Operand::UnpassedWords { buffer, first, words, mode } => {
+                Some(Access { buffer, bytes: 4 * first as u64..4 * (first + words) as u64, mode })
+            }
             Operand::Unpassed(buffer, mode) => Some(self.program.whole(buffer, mode)),
             _ => None,
         }
@@ -143,6 +160,33 @@ impl Recording {
         us: f64,
         operands: &[Operand],
     ) -> std::result::Result<NodeId, DagError> {
+        self.launch_with(function, launch, us, operands, None)
+    }
+
+    /// As [`Recording::launch`], of a kernel that can wait for tiles: [`Operand::TileSync`] stands last among the operands,
+    /// and `tiles` has an entry for each of the others that are accesses.
+    ///
+    /// # Errors
+    /// [`DagError`], from the program.
+    pub fn launch_tiled(
+        &mut self,
+        function: &str,
+        launch: LaunchConfig,
+        us: f64,
+        operands: &[Operand],
+        tiles: Tiles,
+    ) -> std::result::Result<NodeId, DagError> {
+        self.launch_with(function, launch, us, operands, Some(tiles))
+    }
+
+    fn launch_with(
+        &mut self,
+        function: &str,
+        launch: LaunchConfig,
+        us: f64,
+        operands: &[Operand],
+        tiles: Option<Tiles>,
+    ) -> std::result::Result<NodeId, DagError> {
         let accesses: Vec<Access> = operands.iter().filter_map(|o| self.access(o)).collect();
         let traffic = |a: &Access| (a.bytes.end - a.bytes.start) * (1 + u64::from(a.mode == Mode::ReadWrite));
         let kernel = Kernel {
@@ -152,6 +196,7 @@ impl Recording {
             traffic_bytes: accesses.iter().map(traffic).sum(),
             programmatic: true,
             stage: None,
+            tiles,
         };
         let id = self.program.push(Node {
             name: function.into(),
@@ -234,6 +279,9 @@ impl Recording {
                 Operand::Words { buffer: BufferId(buffer.0 + first), first: word, words, mode }
             }
             Operand::Unpassed(buffer, mode) => Operand::Unpassed(BufferId(buffer.0 + first), mode),
+            Operand::UnpassedWords { buffer, first: word, words, mode } => {
+                Operand::UnpassedWords { buffer: BufferId(buffer.0 + first), first: word, words, mode }
+            }
             other => other,
         };
         self.nodes.extend(other.nodes.iter().map(|node| match node {
@@ -266,7 +314,7 @@ impl Recording {
                         functions.insert(function, module.function(function)?);
                     }
                     let function = &functions[function.as_str()];
-                    let args: Vec<Arg> = operands.iter().filter_map(|o| arg(o, &buffers)).collect();
+                    let args = args(operands, &buffers, &SyncArgs::default());
                     let shape =
                         Shape { grid: launch.grid, block: launch.block, shared_bytes: launch.shared_bytes };
                     Call::Kernel(KernelCall::new(function, shape, &args)?)
@@ -295,14 +343,22 @@ impl Recording {
     }
 }
 
-fn arg(operand: &Operand, buffers: &[Arc<DeviceBuffer<u32>>]) -> Option<Arg> {
-    Some(match *operand {
-        Operand::Words { buffer, first, .. } => Arg::Words(buffers[buffer.index()].clone(), first),
-        Operand::Unpassed(..) => return None,
-        Operand::Null => Arg::Null,
-        Operand::U32(value) => Arg::U32(value),
-        Operand::F32(value) => Arg::F32(value),
-    })
+fn args(operands: &[Operand], buffers: &[Arc<DeviceBuffer<u32>>], sync: &SyncArgs) -> Vec<Arg> {
+    let mut args = Vec::with_capacity(operands.len());
+    for operand in operands {
+        args.push(match *operand {
+            Operand::Words { buffer, first, .. } => Arg::Words(buffers[buffer.index()].clone(), first),
+            Operand::Unpassed(..) | Operand::UnpassedWords { .. } => continue,
+            Operand::TileSync => {
+                args.extend(sync.args());
+                continue;
+            }
+            Operand::Null => Arg::Null,
+            Operand::U32(value) => Arg::U32(value),
+            Operand::F32(value) => Arg::F32(value),
+        });
+    }
+    args
 }
 
 /// A recording with memory and kernels.
@@ -329,6 +385,19 @@ impl Bound {
     /// The work of each node. Executables made from it keep all of its memory alive.
     pub fn calls(&self) -> &Arc<[Call]> {
         &self.calls
+    }
+
+    /// The work of each node, with kernels synchronised as `sync` says, by node.
+    pub(super) fn calls_with(&self, sync: &[SyncArgs]) -> Result<Arc<[Call]>> {
+        let nodes = self.calls.iter().zip(&self.recording.nodes).zip(sync);
+        let call = |((call, recorded), sync): ((&Call, &Recorded), &SyncArgs)| match (call, recorded) {
+            (Call::Kernel(call), Recorded::Kernel { operands, .. }) => {
+                let args = args(operands, &self.buffers, sync);
+                Ok(Call::Kernel(KernelCall::new(call.function(), *call.shape(), &args)?))
+            }
+            _ => Ok(call.clone()),
+        };
+        nodes.map(call).collect()
     }
 
     /// Puts the measured duration of a node in place of the estimate.

@@ -191,18 +191,22 @@ mod tests {
             .iter()
             .map(|name| case(name, Size::Small).expect("a name").expect("a valid program").recording)
             .collect();
-        let spin = crate::bench::dag::SpinProgram::tangle(1, 20, 6, 1).record("spin", 8.0, true);
-        recordings.push(spin.expect("a valid program").recording);
+        let spin = crate::bench::dag::SpinProgram::tangle(1, 20, 6, 1);
+        let plain = spin.record("spin", 8.0, true).expect("a valid program");
+        let tiled = spin.uneven(3, 5).record_tiled("spin", 8.0, true).expect("a valid program");
+        recordings.extend([plain.recording, tiled.recording]);
         let mut launched = std::collections::HashSet::new();
         for recording in &recordings {
             for (kernel, operands) in recording.launches() {
                 let kinds: Vec<&str> = operands
                     .iter()
-                    .filter_map(|operand| match operand {
-                        Operand::Words { .. } | Operand::Null => Some("*"),
-                        Operand::U32(_) => Some("uint32_t"),
-                        Operand::F32(_) => Some("float"),
-                        Operand::Unpassed(..) => None,
+                    .flat_map(|operand| match operand {
+                        Operand::Words { .. } | Operand::Null => vec!["*"],
+                        Operand::U32(_) => vec!["uint32_t"],
+                        Operand::F32(_) => vec!["float"],
+                        Operand::Unpassed(..) | Operand::UnpassedWords { .. } => vec![],
+                        // Semaphores, waits, report; width, first slot, node, how.
+                        Operand::TileSync => [vec!["*"; 3], vec!["uint32_t"; 4]].concat(),
                     })
                     .collect();
                 let declared =

@@ -1,0 +1,176 @@
+//! Tile-level refinement: kernels whose CTAs wait for CTAs of earlier kernels, not for these kernels' ends.
+//!
+//! A *refined* node is launched over programmatic edges and waits, CTA by CTA, for the posts of those tiles that its own
+//! depend on, read-after-write, write-after-read and write-after-write. Every other node waits for all nodes before it to
+//! end. Three things make this right, and [`Refinement::prove`] shows them for every refinement that is run:
+//!
+//! * *Order.* For each dependence between tiles there is a path of waits. Through a node that is not refined such a path
+//!   leads to all of its ancestors.
+//! * *Ends.* A refined node waits for the end of its predecessors before it ends itself. So the end of a node still means
+//!   that of all its ancestors, and a node that is not refined, or the end of the program, needs no care.
+//! * *Progress.* A CTA waits for tiles of ancestors only, and starts after every CTA of these has: each edge of the path
+//!   between them is full, or programmatic with a trigger that every CTA issues. So what is waited for holds an SM or is
+//!   done, and the earliest unfinished node that has a CTA on an SM waits for nothing that is unfinished.
+
+mod access;
+mod history;
+mod prove;
+
+use super::costs::Costs;
+use super::dependence::{Dependences, Edge};
+use super::program::{Kernel, NodeId, Program};
+use super::tiles::TileEdge;
+pub use access::{MAX_TILES, TileBytes, Tiles};
+pub use history::Tile;
+use history::{Direct, count, direct, tiles_of};
+use prove::Order;
+pub use prove::Unproved;
+
+/// Most tiles that a CTA waits for: one lane of a warp looks at each.
+pub const MAX_WAITS: usize = 32;
+
+/// How a node is synchronised.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeSync {
+    /// By CTA, the tiles that it waits for; `None`: the node waits for the ends of all nodes before it.
+    pub waits: Option<Vec<Vec<Tile>>>,
+    /// Whether each of its CTAs posts that it is done.
+    pub posts: bool,
+    /// Whether it lets the next node begin to launch before it waits, not after.
+    pub early: bool,
+}
+
+/// Which nodes wait for tiles, and for which.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Refinement {
+    /// By node.
+    pub nodes: Vec<NodeSync>,
+    /// The edges into refined nodes, with what the model expects to gain.
+    pub edges: Vec<TileEdge>,
+    /// Nodes with tiles that keep waiting for whole kernels, and why.
+    pub kept: Vec<(NodeId, &'static str)>,
+}
+
+/// Which of the nodes that can be refined are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refine {
+    /// None; nodes may trigger early.
+    EarlyOnly,
+    /// Those that the model expects to gain.
+    WherePays,
+    /// All.
+    Everywhere,
+}
+
+impl Refinement {
+    /// Whether it changes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.iter().all(|node| *node == NodeSync::default())
+    }
+
+    /// Nodes that wait for tiles.
+    pub fn refined(&self) -> usize {
+        self.nodes.iter().filter(|node| node.waits.is_some()).count()
+    }
+
+    /// Most tiles that one CTA waits for.
+    pub fn most_waits(&self) -> usize {
+        let waits = self.nodes.iter().filter_map(|node| node.waits.as_ref());
+        waits.flatten().map(Vec::len).max().unwrap_or(0)
+    }
+}
+
+/// What can be gained by waiting for tiles, in a program with these dependences.
+pub fn refine(program: &Program, dependences: &Dependences, costs: &Costs, which: Refine) -> Refinement {
+    let mut found = Refinement::default();
+    if program.nodes().iter().all(|node| tiles_of(node).is_none()) {
+        return found;
+    }
+    found.nodes = program.nodes().iter().map(|node| early(node.kernel(), costs)).collect();
+    if which == Refine::EarlyOnly {
+        return found;
+    }
+    let mut into: Vec<Vec<Edge>> = vec![Vec::new(); program.nodes().len()];
+    dependences.reduced_edges().for_each(|&edge| into[edge.after.index()].push(edge));
+    // Before those that others imply are dropped, a tile may depend on a few more.
+    let direct = direct(program, 4 * MAX_WAITS);
+    for id in program.ids() {
+        let into = &into[id.index()];
+        let Some(kernel) = program.node(id).kernel().filter(|k| k.tiles.is_some() && !into.is_empty()) else {
+            continue;
+        };
+        let gain_us = gain(program, into, kernel, costs);
+        let waits = if which == Refine::WherePays && gain_us <= 0.0 {
+            Err("the hand-off costs more than there is to gain")
+        } else {
+            waits(program, dependences, &found.nodes, into, id, &direct[id.index()])
+        };
+        match waits {
+            Err(why) => found.kept.push((id, why)),
+            Ok(waits) => {
+                waits.iter().flatten().for_each(|tile| found.nodes[tile.node.index()].posts = true);
+                found.nodes[id.index()].waits = Some(waits);
+                found.edges.extend(into.iter().map(|&edge| TileEdge { edge, gain_us }));
+            }
+        }
+    }
+    found
+}
+
+/// A node that triggers early keeps room for the nodes after it only where there is plenty: its CTAs, and those of the two
+/// nodes that it may wait beside, together take no more than three quarters of the device.
+fn early(kernel: Option<&Kernel>, costs: &Costs) -> NodeSync {
+    let room = |k: &Kernel| k.launch.ctas() * 4 <= u64::from(costs.sms) * u64::from(k.ctas_per_sm);
+    let can = |k: &Kernel| k.programmatic && k.tiles.as_ref().is_some_and(|t| t.early_trigger) && room(k);
+    NodeSync { early: kernel.is_some_and(can), ..NodeSync::default() }
+}
+
+/// The boundary that is saved, and what CTAs of different lengths no longer wait for, less what waiting for tiles costs.
+fn gain(program: &Program, into: &[Edge], kernel: &Kernel, costs: &Costs) -> f64 {
+    let boundary_us = if into.len() == 1 { costs.programmatic_edge_us } else { costs.programmatic_branch_us };
+    let spread = |edge: &Edge| tiles_of(program.node(edge.before)).map_or(0.0, |tiles| tiles.spread_us);
+    let spread_us = into.iter().map(spread).fold(0.0, f64::max);
+    let slots = f64::from(costs.sms) * f64::from(kernel.ctas_per_sm);
+    let later_waves = (kernel.launch.ctas() as f64 / slots).ceil() - 1.0;
+    boundary_us + spread_us - costs.handoff_us - costs.tile_wait_us * later_waves
+}
+
+/// What each CTA of a node has to wait for, or why it cannot wait for tiles.
+fn waits(
+    program: &Program,
+    dependences: &Dependences,
+    nodes: &[NodeSync],
+    into: &[Edge],
+    id: NodeId,
+    direct: &Direct,
+) -> Result<Vec<Vec<Tile>>, &'static str> {
+    let can = |id: NodeId| program.node(id).kernel().is_some_and(|k| k.programmatic && k.tiles.is_some());
+    if !can(id) {
+        return Err("it was not built for programmatic edges");
+    }
+    if !into.iter().all(|edge| can(edge.before)) {
+        return Err("a node before it cannot post tiles");
+    }
+    // Memory is shared by temporaries whose kernels are done before others begin, and that would no longer hold.
+    if program.node(id).accesses.iter().any(|a| !program.buffers()[a.buffer.index()].external) {
+        return Err("it touches a temporary buffer, whose memory may be shared");
+    }
+    let Direct::Tiles(direct) = direct else {
+        return Err("a tile of it needs too many others");
+    };
+    let order = Order { dependences, nodes };
+    let mut waits = Vec::with_capacity(direct.len());
+    for before in direct {
+        let implied = |tile: &Tile| before.iter().any(|&by| by.node > tile.node && order.follows(by, *tile));
+        let needed: Vec<Tile> = before.iter().copied().filter(|tile| !implied(tile)).collect();
+        if needed.len() > MAX_WAITS {
+            return Err("a tile of it needs too many others");
+        }
+        if !needed.iter().all(|tile| can(tile.node)) {
+            return Err("a tile of it needs a node that cannot post tiles");
+        }
+        waits.push(needed);
+    }
+    debug_assert_eq!(waits.len(), count(program.node(id)) as usize);
+    Ok(waits)
+}
