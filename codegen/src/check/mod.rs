@@ -52,6 +52,7 @@ mod candidate;
 mod decode;
 #[cfg(feature = "fault-injection")]
 pub mod fault;
+mod generated;
 mod obligations;
 mod parts;
 mod plan;
@@ -60,9 +61,10 @@ mod report;
 
 pub use candidate::{Candidate, EpochSource, Practice, Prediction, SlabPractice, StoreCompletion};
 pub use decode::{DecodeEvent, DecodeProgram, GeneratedDecode, judge_decode};
+pub use generated::Generated;
 pub use parts::Place;
 pub use plan::{Choice, Coupling, EdgeChoice, EdgePlan, Executor, Plan, StartGuarantee};
-pub use program::{Event, Generated, TileProgram, slice_k_blocks};
+pub use program::{Event, Strands, TileProgram, slice_k_blocks};
 pub use report::{Obligation, Refutation, Report, Subject};
 
 /// Judges the program that the project's kernels run for a candidate.
@@ -72,7 +74,7 @@ pub fn judge(candidate: &Candidate) -> Report {
     }
     match &candidate.decode {
         Some(decode) => judge_decode(candidate, decode, &GeneratedDecode::new(&candidate.graph, decode)),
-        None => judge_program(candidate, &Generated::new(candidate)),
+        None => judge_well_formed(candidate, &Generated::new(candidate)),
     }
 }
 
@@ -110,9 +112,13 @@ pub fn judge_program(candidate: &Candidate, program: &dyn TileProgram) -> Report
         let refutation = Refutation::new(Obligation::Bounds, Subject::Pipeline, message);
         return Report { refutations: vec![refutation], complete: false };
     }
-    let refutations =
-        Obligation::ALL.iter().filter_map(|o| obligations::judge(*o, candidate, program)).collect();
-    Report { refutations, complete: true }
+    judge_well_formed(candidate, program)
+}
+
+fn judge_well_formed(candidate: &Candidate, program: &dyn TileProgram) -> Report {
+    let scan = obligations::Scan::of(candidate, program);
+    let judge = |o: &Obligation| obligations::judge(*o, candidate, program, &scan);
+    Report { refutations: Obligation::ALL.iter().filter_map(judge).collect(), complete: true }
 }
 
 /// Proves a candidate.

@@ -5,11 +5,9 @@
 
 use std::ops::Range;
 
-use super::Candidate;
-use super::parts::{Parts, Place};
-use crate::graph::{Dependence, Graph, Operand, OperandKind, Stage, StageId};
-use crate::policy::{SlotMap, Tile, wait_box};
-use crate::schedule::{POST_WEIGHT, Part, units};
+use super::parts::Place;
+use crate::graph::{Graph, Stage, StageId};
+use crate::policy::Tile;
 
 /// One step of a consumer's work item, in program order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,186 +86,32 @@ pub trait TileProgram {
     fn place(&self, _stage: StageId, _tile: Tile, _slice: u32) -> Option<Place> {
         None
     }
+
+    /// The same events edge by edge, of a program that promises what [`Strands`] does; of any other every tile is judged
+    /// by itself.
+    fn strands(&self) -> Option<&dyn Strands> {
+        None
+    }
+}
+
+/// A program whose waits and loads fall into strands that do not depend on each other, one for each dependence of a
+/// stage: the waits for that edge's slots and the loads of its operand. There are no other waits, and no other loads.
+pub trait Strands {
+    /// Calls `f` with the events of a strand in a slice of a tile: those among [`TileProgram::events`], in their order.
+    fn strand(&self, edge: usize, tile: Tile, slice: u32, f: &mut dyn FnMut(Event));
+
+    /// Whether two tiles of an edge's consumer have as many slices, and the same strand in each of them. `false` where that
+    /// is not known.
+    fn alike(&self, edge: usize, a: Tile, b: Tile) -> bool;
+
+    /// Rows and columns between tiles that may be alike.
+    fn period(&self) -> (u32, u32) {
+        (1, 1)
+    }
 }
 
 /// The k-blocks of a split-K slice.
 pub fn slice_k_blocks(stage: &Stage, slice: u32) -> Range<u32> {
     let each = stage.k_blocks.div_ceil(stage.split_k.max(1));
     (slice * each).min(stage.k_blocks)..((slice + 1) * each).min(stage.k_blocks)
-}
-
-/// The program of the kernels in `csrc/kernels`, which follow `policy.hpp`.
-pub struct Generated<'a> {
-    candidate: &'a Candidate,
-    slots: Vec<SlotMap>,
-    /// Of the chain kernel: the items of each tile.
-    parts: Option<Parts>,
-}
-
-impl<'a> Generated<'a> {
-    /// The program of a candidate's policies and, where it has one, its schedule.
-    pub fn new(candidate: &'a Candidate) -> Self {
-        let parts = candidate.schedule.as_ref().map(|s| Parts::of(&candidate.graph, s));
-        Generated { candidate, slots: candidate.slot_maps(), parts }
-    }
-
-    fn wait(
-        &self,
-        edge: usize,
-        dependence: &Dependence,
-        tile: Tile,
-        k: u32,
-        ks: &Range<u32>,
-        f: &mut dyn FnMut(Event),
-    ) {
-        let slots = &self.slots[edge];
-        let wait_at = self.candidate.edges[edge].wait_at;
-        let tiles = wait_box(&self.candidate.graph, dependence, slots, wait_at, tile, k, ks);
-        let weight = if self.parts.is_some() { POST_WEIGHT } else { 1 };
-        for slot in slots.covering(&tiles) {
-            f(Event::Wait { edge, slot, value: slots.posts_of(slot) * weight });
-        }
-    }
-
-    /// The k-blocks of a slice and what becomes of its sums; `None` where a CTA has no such slice.
-    fn slice(&self, stage: StageId, tile: Tile, slice: u32) -> Option<(Range<u32>, Part)> {
-        match (&self.parts, &self.candidate.schedule) {
-            (Some(parts), Some(schedule)) => {
-                let item = &schedule.sequence[parts.item(stage, tile, slice)? as usize];
-                Some((item.k_begin..item.k_end, item.part))
-            }
-            _ => {
-                let of = &self.candidate.graph.stages[stage.0];
-                let (ks, last) = (slice_k_blocks(of, slice), of.k_blocks_of(tile.m));
-                Some((ks.start.min(last)..ks.end.min(last), Part::Whole))
-            }
-        }
-    }
-}
-
-/// CTAs of a cluster that read the same tile of an operand, and which of them `tile` is: each of them loads one slice of
-/// it for all. Operand A is the same along N, operand B along M.
-fn sharing(cluster: (u32, u32), kind: OperandKind, tile: Tile) -> (u32, u32) {
-    match kind {
-        OperandKind::A => (cluster.1, tile.n % cluster.1),
-        OperandKind::B | OperandKind::Up => (cluster.0, tile.m % cluster.0),
-        _ => (1, 0),
-    }
-}
-
-/// Slice `index` of `of` of what `tile` reads of an operand at a k-block: A by rows, B by columns.
-fn multicast(
-    graph: &Graph,
-    operand: usize,
-    stage: &Stage,
-    tile: Tile,
-    k_block: u32,
-    (of, index): (u32, u32),
-) -> Event {
-    let Operand { kind, tensor, .. } = &stage.operands[operand];
-    let (mut rows, mut cols) = (0..0, 0..0);
-    // Of a GEMM's operands a tile reads one box.
-    let read = &mut |r, c| (rows, cols) = (r, c);
-    stage.reads(operand, &graph.tensors[tensor.0], (tile.m, tile.n), k_block, read);
-    let slice = |range: &Range<u32>, whole: u32| {
-        let share = whole / of;
-        let at = |i: u32| (range.start + share * i).min(range.end);
-        at(index)..at(index + 1)
-    };
-    match kind {
-        OperandKind::A => rows = slice(&rows, stage.out_tile.0),
-        _ => cols = slice(&cols, stage.out_tile.1),
-    }
-    Event::Multicast { operand, k_block, rows, cols }
-}
-
-impl TileProgram for Generated<'_> {
-    fn posts(&self, edge: usize, tile: Tile, f: &mut dyn FnMut(u32, u32)) {
-        let stage = self.candidate.graph.dependences[edge].producer;
-        let slot = self.slots[edge].slot_of(tile);
-        if self.parts.is_none() {
-            // A split-K tile outside a schedule is posted by its last slice.
-            return f(slot, 1);
-        }
-        for slice in 0..self.slices(&self.candidate.graph, stage, tile) {
-            if let Some((_, part)) = self.slice(stage, tile, slice)
-                && part.finishes()
-            {
-                f(slot, part.weight());
-            }
-        }
-    }
-
-    fn events(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Event)) {
-        let graph = &self.candidate.graph;
-        let Some((ks, part)) = self.slice(stage, tile, slice) else { return };
-        if ks.is_empty() {
-            return;
-        }
-        let of_stage = &graph.stages[stage.0];
-        let idle = tile.m >= of_stage.grid.0 || tile.n >= of_stage.grid.1;
-        let cluster = self.parts.as_ref().map_or((1, 1), Parts::cluster);
-        let kind = |d: &Dependence| of_stage.operands[d.operand].kind;
-        let once = |d: &Dependence| matches!(kind(d), OperandKind::Bias | OperandKind::Residual);
-        let edges = || graph.dependences.iter().enumerate().filter(|(_, d)| d.consumer == stage);
-        for k in ks.clone() {
-            for (edge, dependence) in edges().filter(|(_, d)| !once(d)) {
-                let (of, index) = sharing(cluster, kind(dependence), tile);
-                self.wait(edge, dependence, tile, k, &ks, f);
-                if of > 1 {
-                    f(multicast(graph, dependence.operand, of_stage, tile, k, (of, index)));
-                } else if !idle {
-                    f(Event::Load { operand: dependence.operand, k_block: k });
-                }
-            }
-        }
-        if idle {
-            return;
-        }
-        let add = |slab: u32, f: &mut dyn FnMut(Event)| {
-            f(Event::Await { slab });
-            f(Event::Add { slab });
-        };
-        match part {
-            Part::Contribute { slab } => return f(Event::Contribute { slab }),
-            Part::Finish { first, slabs } => (0..slabs).for_each(|s| add(first.saturating_add(s), f)),
-            Part::Share { first, parts, part } => {
-                f(Event::Contribute { slab: first.saturating_add(part) });
-                (0..parts).filter(|p| *p != part).for_each(|p| add(first.saturating_add(p), f));
-            }
-            Part::Whole => {}
-        }
-        for (edge, dependence) in edges().filter(|(_, d)| once(d)) {
-            self.wait(edge, dependence, tile, 0, &(0..1), f);
-            f(Event::Load { operand: dependence.operand, k_block: 0 });
-        }
-        let of = units(of_stage.mma_tile);
-        let units = match part {
-            // Unit u is of part u * parts / of.
-            Part::Share { parts, part, .. } => {
-                let begin = |p: u32| (p * of).div_ceil(parts.max(1));
-                begin(part)..begin(part + 1)
-            }
-            _ => 0..of,
-        };
-        f(Event::Store { units, of });
-    }
-
-    fn extent(&self, graph: &Graph, stage: StageId) -> (u32, u32) {
-        let (m, n) = graph.stages[stage.0].grid;
-        let (rows, cols) = self.parts.as_ref().map_or((1, 1), Parts::cluster);
-        (m.next_multiple_of(rows), n.next_multiple_of(cols))
-    }
-
-    fn slices(&self, graph: &Graph, stage: StageId, tile: Tile) -> u32 {
-        match &self.parts {
-            Some(parts) => parts.count(stage, tile),
-            None => graph.stages[stage.0].split_k.max(1),
-        }
-    }
-
-    fn place(&self, stage: StageId, tile: Tile, slice: u32) -> Option<Place> {
-        let parts = self.parts.as_ref()?;
-        Some(parts.place(parts.item(stage, tile, slice)?))
-    }
 }

@@ -239,6 +239,21 @@ impl Stage {
         }
     }
 
+    /// Whether what a tile reads of an operand depends on its row, and on its column; see [`Stage::reads`].
+    pub fn reads_by(&self, operand: usize) -> (bool, bool) {
+        let Operand { kind, footprint: Footprint { rows, cols }, .. } = &self.operands[operand];
+        match (&self.op, kind) {
+            (Op::Custom, _) | (_, OperandKind::Custom(_)) => {
+                (rows.m != 0 || cols.m != 0, rows.n != 0 || cols.n != 0)
+            }
+            // A causal mask hides the last steps of the rows before the last.
+            (Op::Attention(shape), OperandKind::Key | OperandKind::Value) => (shape.causal, true),
+            (_, OperandKind::A) => (true, false),
+            (_, OperandKind::B | OperandKind::Up | OperandKind::Bias) => (false, true),
+            _ => (true, true),
+        }
+    }
+
     /// Calls `f` with the boxes (rows, columns) of operand number `operand` that tile `(m, n)` loads at k-block `k`: what
     /// proofs rest on. They follow from the operation; only a custom stage is known by its footprints. `tensor` is the
     /// operand's.

@@ -88,27 +88,101 @@ pub fn wait_box(
     let again = match slots.table {
         // The device does not read a table only to find that it can skip a wait.
         Some(_) => now == before,
-        None => slots.covering(&now) == slots.covering(&before),
+        None => slots.cover(&now) == slots.cover(&before),
     };
     if again { TileBox::EMPTY } else { now }
 }
 
+/// The slots of a box of tiles, where they follow from ranges: rows and columns of slots. Columns go around: they begin at
+/// `first`, and after the last of `of` comes 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Cover {
+    rows: Range<u32>,
+    first: u32,
+    count: u32,
+    of: u32,
+}
+
 impl SlotMap {
+    /// The slots of a box, of a policy that is no table.
+    fn cover(&self, tiles: &TileBox) -> Cover {
+        if tiles.is_empty() {
+            return Cover { rows: 0..0, first: 0, count: 0, of: 0 };
+        }
+        let rows = tiles.m.start / self.block.0..tiles.m.end.div_ceil(self.block.0);
+        if self.stride_n > 0 {
+            let of = self.stride_n;
+            let count = (tiles.n.end - tiles.n.start).min(of);
+            // A box as wide as the stride has every slot of its rows, wherever it begins.
+            let first = if count == of { 0 } else { tiles.n.start % of };
+            return Cover { rows, first, count, of };
+        }
+        let first = tiles.n.start / self.block.1;
+        let count = tiles.n.end.div_ceil(self.block.1) - first;
+        Cover { rows, first, count, of: self.slots_n }
+    }
+
+    /// Calls `f` with the slots that hold the tiles of a box, each once, ascending.
+    pub fn each_covering(&self, tiles: &TileBox, f: &mut dyn FnMut(u32)) {
+        if let Some((table, _)) = &self.table {
+            let at = |tile: Tile| table[(tile.m * self.grid.1 + tile.n) as usize];
+            let mut slots: Vec<u32> = tiles.tiles().map(at).collect();
+            slots.sort_unstable();
+            slots.dedup();
+            return slots.into_iter().for_each(f);
+        }
+        let Cover { rows, first, count, of } = self.cover(tiles);
+        let around = (first + count).saturating_sub(of);
+        for row in rows {
+            let base = row * self.slots_n;
+            (0..around).chain(first..first + count - around).for_each(|column| f(base + column));
+        }
+    }
+
     /// The slots that hold the tiles of a box, each once, ascending.
     pub fn covering(&self, tiles: &TileBox) -> Vec<u32> {
-        if tiles.is_empty() {
-            return Vec::new();
-        }
-        let mut slots: Vec<u32> = if self.table.is_some() || self.stride_n > 0 {
-            tiles.tiles().map(|tile| self.slot_of(tile)).collect()
-        } else {
-            // A block at a time: a row policy's box may hold hundreds of tiles and one slot.
-            let rows = tiles.m.start / self.block.0..tiles.m.end.div_ceil(self.block.0);
-            let cols = tiles.n.start / self.block.1..tiles.n.end.div_ceil(self.block.1);
-            rows.flat_map(|r| cols.clone().map(move |c| (r, c))).map(|(r, c)| r * self.slots_n + c).collect()
-        };
-        slots.sort_unstable();
-        slots.dedup();
+        let mut slots = Vec::new();
+        self.each_covering(tiles, &mut |slot| slots.push(slot));
         slots
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Policy;
+    use super::*;
+
+    #[test]
+    fn the_slots_of_a_box_are_those_of_its_tiles() {
+        let grid = (5, 7);
+        let table: Vec<u32> = (0..35).map(|i| i * 11 % 13).collect();
+        for policy in [
+            Policy::Tile,
+            Policy::Row,
+            Policy::Batched { rows: 2, cols: 3 },
+            Policy::Strided { stride: 1 },
+            Policy::Strided { stride: 3 },
+            Policy::Strided { stride: 9 },
+            Policy::ConvHalo,
+            Policy::Table(table),
+        ] {
+            let map = policy.on(grid);
+            let ranges =
+                |length: u32| (0..=length).flat_map(move |begin| (begin..=length).map(move |end| begin..end));
+            let boxes = ranges(5).flat_map(|m| ranges(7).map(move |n| TileBox { m: m.clone(), n }));
+            let mut before: Option<(TileBox, Vec<u32>)> = None;
+            for tiles in boxes {
+                let mut expected: Vec<u32> = tiles.tiles().map(|tile| map.slot_of(tile)).collect();
+                expected.sort_unstable();
+                expected.dedup();
+                assert_eq!(map.covering(&tiles), expected, "{policy:?} {tiles:?}");
+                // What decides whether a wait is left out.
+                if let Some((other, slots)) = before.filter(|_| map.table.is_none()) {
+                    let same = map.cover(&tiles) == map.cover(&other);
+                    assert_eq!(same, slots == expected, "{policy:?} {tiles:?} {other:?}");
+                }
+                before = Some((tiles, expected));
+            }
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! `order` and `bounds`: bijections onto grids, indices inside arrays.
 
-use super::{extent_tiles, grid_tiles, has_semaphores, slice_name, tile_name};
+use super::scan::Scan;
+use super::{from, grid_tiles, has_semaphores, slice_name, tile_name};
 use crate::check::{Candidate, Event, Executor, Obligation, Refutation, Subject, TileProgram};
 use crate::graph::{Op, OperandKind, Stage, StageId};
 use crate::policy::{Order, Policy};
@@ -110,11 +111,12 @@ pub(super) fn order(c: &Candidate) -> Option<Refutation> {
                     stage.tiles()
                 )));
             };
-            let name = tile_name(c, StageId(i), tile);
             if tile.m >= gm || tile.n >= gn {
+                let name = tile_name(c, StageId(i), tile);
                 return Some(refute(format!("step {step} is {name}, outside the grid of {gm} x {gn} tiles")));
             }
             if let Some(before) = at[(tile.m * gn + tile.n) as usize].replace(step) {
+                let name = tile_name(c, StageId(i), tile);
                 return Some(
                     refute(format!("{name} is started twice"))
                         .fact(format!("at steps {before} and {step} of the order {order:?}")),
@@ -126,7 +128,7 @@ pub(super) fn order(c: &Candidate) -> Option<Refutation> {
 }
 
 /// Slots are inside the edge's array, outputs and operands inside their tensors.
-pub(super) fn bounds(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
+pub(super) fn bounds(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<Refutation> {
     let shapes = c.graph.stages.iter().enumerate().find_map(|(i, stage)| shape_fault(c, StageId(i), stage));
     if shapes.is_some() || !has_semaphores(c) {
         return shapes;
@@ -139,7 +141,7 @@ pub(super) fn bounds(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
             format!("{who} {verb} slot {slot} of {}, which has {}", c.edge_name(edge), counts[edge]),
         )
     };
-    for (edge, dependence) in c.graph.dependences.iter().enumerate() {
+    for (edge, dependence) in c.graph.dependences.iter().enumerate().filter(|_| scan.posts_outside) {
         for tile in grid_tiles(&c.graph.stages[dependence.producer.0]) {
             let mut fault = None;
             p.posts(edge, tile, &mut |slot, _| {
@@ -152,11 +154,12 @@ pub(super) fn bounds(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
             }
         }
     }
-    for i in 0..c.graph.stages.len() {
+    let begin = scan.outside?;
+    for i in begin.0.0..c.graph.stages.len() {
         if !c.graph.dependences.iter().any(|d| d.consumer.0 == i) {
             continue;
         }
-        for tile in extent_tiles(c, p, StageId(i)) {
+        for tile in from(begin, c, p, StageId(i)) {
             for slice in 0..p.slices(&c.graph, StageId(i), tile) {
                 let mut fault = None;
                 p.events(StageId(i), tile, slice, &mut |event| {

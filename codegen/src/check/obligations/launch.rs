@@ -1,10 +1,9 @@
 //! `acyclic` and `progress`: see the argument at the head of [`crate::check`].
 
 use super::explore::{Explored, explore};
-use super::{extent_tiles, has_semaphores};
-use crate::check::{
-    Candidate, Event, Executor, Obligation, Refutation, StartGuarantee, Subject, TileProgram,
-};
+use super::has_semaphores;
+use super::scan::Scan;
+use crate::check::{Candidate, Executor, Obligation, Refutation, StartGuarantee, Subject, TileProgram};
 use crate::graph::StageId;
 
 /// Which stage waits for which: consumer, producer, and the edge. Dependences, and whatever else the tiles wait for.
@@ -15,29 +14,12 @@ struct Waits {
 }
 
 impl Waits {
-    fn of(c: &Candidate, p: &dyn TileProgram) -> Waits {
+    fn of(c: &Candidate, scan: &Scan) -> Waits {
         let dependences = c.graph.dependences.iter().enumerate();
         let mut pairs: Vec<_> = dependences.map(|(e, d)| (d.consumer, d.producer, e)).collect();
         let known = pairs.len();
-        if has_semaphores(c) {
-            for stage in (0..c.graph.stages.len()).map(StageId) {
-                let own: Vec<bool> = c.graph.dependences.iter().map(|d| d.consumer == stage).collect();
-                let mut others = vec![false; own.len()];
-                for tile in extent_tiles(c, p, stage) {
-                    for slice in 0..p.slices(&c.graph, stage, tile) {
-                        p.events(stage, tile, slice, &mut |event| {
-                            if let Event::Wait { edge, .. } = event
-                                && !own[edge]
-                            {
-                                others[edge] = true;
-                            }
-                        });
-                    }
-                }
-                let others = others.iter().enumerate().filter(|(_, waits)| **waits);
-                pairs.extend(others.map(|(edge, _)| (stage, c.graph.dependences[edge].producer, edge)));
-            }
-        }
+        let others = scan.foreign.iter();
+        pairs.extend(others.map(|&(stage, edge)| (stage, c.graph.dependences[edge].producer, edge)));
         let foreign = (pairs.len() > known).then_some(known);
         Waits { pairs, foreign }
     }
@@ -65,8 +47,8 @@ impl Waits {
 
 /// No stage waits, through others, for itself. Tiles of one stage never wait for each other, and a stage's CTAs draw
 /// tiles in one order, so a cycle of tiles would be a cycle of stages.
-pub(super) fn acyclic(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
-    let waits = Waits::of(c, p);
+pub(super) fn acyclic(c: &Candidate, scan: &Scan) -> Option<Refutation> {
+    let waits = Waits::of(c, scan);
     (0..c.graph.stages.len()).map(StageId).find_map(|start| {
         let mut path = vec![start];
         cycle(&waits, start, &mut path).then(|| {
@@ -102,7 +84,7 @@ fn cycle(waits: &Waits, from: StageId, path: &mut Vec<StageId>) -> bool {
 }
 
 /// Some CTA that can run always holds, or will be given, an SM.
-pub(super) fn progress(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
+pub(super) fn progress(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<Refutation> {
     let name = |s: StageId| c.graph.stages[s.0].name.as_str();
     if let Some(missing) =
         (0..c.graph.stages.len()).map(StageId).find(|s| c.launch_position(*s) == usize::MAX)
@@ -128,7 +110,7 @@ pub(super) fn progress(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation>
         // judged instead.
         return None;
     }
-    let waits = Waits::of(c, p);
+    let waits = Waits::of(c, scan);
     if c.executor == Executor::Cpu {
         return waits.late(c).next().map(|(consumer, producer, edge)| {
             Refutation::new(
@@ -175,7 +157,7 @@ fn condition(c: &Candidate, waits: &Waits) -> Option<Refutation> {
 /// found among all states.
 #[cfg(feature = "fault-injection")]
 pub(in crate::check) fn both_ways(c: &Candidate, p: &dyn TileProgram) -> (bool, Explored) {
-    (condition(c, &Waits::of(c, p)).is_none(), explore(c, p))
+    (condition(c, &Waits::of(c, &Scan::of(c, p))).is_none(), explore(c, p))
 }
 
 /// The placement in which waiting CTAs may leave `producer` no SM; `None` when they cannot. See docs/progress.md for why

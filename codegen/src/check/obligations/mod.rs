@@ -6,6 +6,8 @@ mod grids;
 mod launch;
 mod lists;
 mod memory;
+mod posts;
+mod scan;
 mod schedule;
 mod slabs;
 mod slots;
@@ -18,18 +20,24 @@ pub(super) fn well_formed(c: &Candidate) -> Option<Refutation> {
 }
 
 pub(super) use lists::linear_extension;
+pub(super) use scan::Scan;
 #[cfg(feature = "fault-injection")]
 pub(super) use {explore::Explored, launch::both_ways};
 
-/// Decides one obligation.
-pub(super) fn judge(obligation: Obligation, c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
+/// Decides one obligation, with what a walk over all tiles has found.
+pub(super) fn judge(
+    obligation: Obligation,
+    c: &Candidate,
+    p: &dyn TileProgram,
+    scan: &Scan,
+) -> Option<Refutation> {
     match obligation {
         Obligation::Order => grids::order(c).or_else(|| slabs::order(c, p)),
-        Obligation::Bounds => grids::bounds(c, p),
-        Obligation::Cover => slots::cover(c, p).or_else(|| slabs::cover(c, p)),
-        Obligation::Count => slots::count(c, p),
-        Obligation::Acyclic => launch::acyclic(c, p),
-        Obligation::Progress => launch::progress(c, p).or_else(|| lists::progress(c, p)),
+        Obligation::Bounds => grids::bounds(c, p, scan),
+        Obligation::Cover => slots::cover(c, p, scan).or_else(|| slabs::cover(c, p)),
+        Obligation::Count => slots::count(c, p, scan),
+        Obligation::Acyclic => launch::acyclic(c, scan),
+        Obligation::Progress => launch::progress(c, p, scan).or_else(|| lists::progress(c, p)),
         Obligation::Reuse => memory::reuse(c, p).or_else(|| slabs::reuse(c, p)),
         Obligation::Replay => memory::replay(c),
         Obligation::Visible => memory::visible(c),
@@ -69,6 +77,16 @@ fn extent_tiles(
 ) -> impl Iterator<Item = crate::policy::Tile> + use<> {
     let (gm, gn) = p.extent(&c.graph, stage);
     (0..gm).flat_map(move |m| (0..gn).map(move |n| crate::policy::Tile { m, n }))
+}
+
+/// The tiles of a stage from a tile on, which may be of another stage.
+fn from(
+    begin: scan::At,
+    c: &Candidate,
+    p: &dyn TileProgram,
+    stage: crate::graph::StageId,
+) -> impl Iterator<Item = crate::policy::Tile> + use<> {
+    extent_tiles(c, p, stage).skip_while(move |tile| (stage, *tile) < begin)
 }
 
 /// `stage(m, n)`, with the slice's place in a schedule: `down(0, 3) (item 5 of worker 17)`.

@@ -1,9 +1,9 @@
 //! `cover` and `count`: every load is behind waits that guarantee it, and every wait is reached exactly.
 
-use std::ops::Range;
-
 use super::before::Before;
-use super::{extent_tiles, grid_tiles, has_semaphores, slice_name, tile_name};
+use super::posts::Posts;
+use super::scan::{Marks, Region, Scan, regions, uncovered};
+use super::{from, has_semaphores, slice_name, tile_name};
 use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
 use crate::graph::StageId;
 use crate::policy::Tile;
@@ -11,92 +11,47 @@ use crate::policy::Tile;
 /// More posts than this to one slot in one epoch could let the signed comparison of two epochs overflow.
 const MAX_POSTS: u64 = 1 << 30;
 
-/// The posts of one epoch: which slots each producer tile posts, and what each slot receives.
-struct Posts {
-    by_tile: Vec<Vec<u32>>,
-    totals: Vec<u64>,
-    /// By slot: how many posts make up the total.
-    counts: Vec<u32>,
-}
-
-impl Posts {
-    fn of(c: &Candidate, p: &dyn TileProgram, edge: usize) -> Posts {
-        let producer = &c.graph.stages[c.graph.dependences[edge].producer.0];
-        let (mut totals, mut counts) = (Vec::new(), Vec::new());
-        let by_tile = grid_tiles(producer)
-            .map(|tile| {
-                let mut slots = Vec::new();
-                p.posts(edge, tile, &mut |slot, amount| {
-                    let slot_index = slot as usize;
-                    if slot_index >= totals.len() {
-                        totals.resize(slot_index + 1, 0);
-                        counts.resize(slot_index + 1, 0);
-                    }
-                    totals[slot_index] += u64::from(amount);
-                    counts[slot_index] += 1;
-                    if amount > 0 {
-                        slots.push(slot);
-                    }
-                });
-                slots
-            })
-            .collect();
-        Posts { by_tile, totals, counts }
-    }
-
-    fn total(&self, slot: u32) -> u64 {
-        self.totals.get(slot as usize).copied().unwrap_or(0)
-    }
-}
-
 /// Before each load, for every producer tile that its footprint meets, some slot that this tile posts has been waited
 /// for up to all the posts that it gets: then, and only then, the tile is known to be done.
-pub(super) fn cover(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
+pub(super) fn cover(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<Refutation> {
     if let Some(forgotten) = forgotten(c) {
         return Some(forgotten);
     }
     if !has_semaphores(c) {
         return serial_cover(c);
     }
-    let posts: Vec<Posts> = (0..c.graph.dependences.len()).map(|edge| Posts::of(c, p, edge)).collect();
-    for consumer in (0..c.graph.stages.len()).map(StageId) {
+    // Seldom: a load without a wait of its own, which others may stand behind.
+    let begin = scan.uncovered?;
+    let posts = &scan.posts;
+    let mut marks = Marks::of(posts);
+    let mut order: Option<Before> = None;
+    for consumer in (begin.0.0..c.graph.stages.len()).map(StageId) {
         let edges: Vec<usize> =
             (0..posts.len()).filter(|e| c.graph.dependences[*e].consumer == consumer).collect();
         if edges.is_empty() {
             continue;
         }
-        // Per edge and slot, the number of the work item that last waited for it in full.
-        let mut waited: Vec<Vec<u32>> = posts.iter().map(|p| vec![0; p.totals.len()]).collect();
-        let mut item = 0;
-        let mut order: Option<Before> = None;
-        for tile in extent_tiles(c, p, consumer) {
+        for tile in from(begin, c, p, consumer) {
             for slice in 0..p.slices(&c.graph, consumer, tile) {
-                item += 1;
+                marks.next();
                 let mut fault = None;
                 let mut events = 0;
-                p.events(consumer, tile, slice, &mut |event| match (event, events += 1).0 {
+                p.events(consumer, tile, slice, &mut |event| match (&event, events += 1).0 {
                     Event::Wait { edge, slot, value } => {
-                        if u64::from(value) >= posts[edge].total(slot)
-                            && let Some(mark) = waited[edge].get_mut(slot as usize)
-                        {
-                            *mark = item;
+                        if u64::from(*value) >= posts[*edge].total(*slot) {
+                            marks.wait(*edge, *slot);
                         }
                     }
-                    event @ (Event::Load { .. } | Event::Multicast { .. }) if fault.is_none() => {
-                        regions(c, consumer, tile, event, &mut |operand, k_block, region| {
+                    Event::Load { .. } | Event::Multicast { .. } if fault.is_none() => {
+                        regions(c, consumer, tile, &event, &mut |operand, k_block, region| {
                             let of_operand = |e: &&usize| c.graph.dependences[**e].operand == operand;
                             for edge in edges.iter().filter(of_operand) {
-                                let done = |tile: Tile, gn: u32| {
-                                    posts[*edge].by_tile[(tile.m * gn + tile.n) as usize]
-                                        .iter()
-                                        .any(|slot| waited[*edge][*slot as usize] == item)
-                                };
-                                // Seldom: no wait of its own, but one that others stand behind.
+                                let done = |tile: Tile| marks.any(*edge, posts[*edge].of_tile(tile));
                                 let producer = c.graph.dependences[*edge].producer;
                                 let racing = uncovered(c, *edge, &region, done).and_then(|_| {
                                     let order = order.get_or_insert_with(|| Before::new(c, p));
-                                    uncovered(c, *edge, &region, |at, gn| {
-                                        done(at, gn)
+                                    uncovered(c, *edge, &region, |at| {
+                                        done(at)
                                             || order.load((producer, at), (consumer, tile), slice, events - 1)
                                     })
                                 });
@@ -142,45 +97,6 @@ fn forgotten(c: &Candidate) -> Option<Refutation> {
     })
 }
 
-/// Rows and columns of a tensor.
-type Region = (Range<u32>, Range<u32>);
-
-/// Calls `f` with what a load reads: operand, k-block, regions of its tensor.
-fn regions(c: &Candidate, stage: StageId, tile: Tile, load: Event, f: &mut dyn FnMut(usize, u32, Region)) {
-    match load {
-        Event::Load { operand, k_block } => {
-            let stage = &c.graph.stages[stage.0];
-            let tensor = &c.graph.tensors[stage.operands[operand].tensor.0];
-            stage.reads(operand, tensor, (tile.m, tile.n), k_block, &mut |rows, cols| {
-                f(operand, k_block, (rows, cols));
-            });
-        }
-        Event::Multicast { operand, k_block, rows, cols } => f(operand, k_block, (rows, cols)),
-        Event::Wait { .. }
-        | Event::Contribute { .. }
-        | Event::Await { .. }
-        | Event::Add { .. }
-        | Event::Store { .. } => {}
-    }
-}
-
-/// The first producer tile in the region of a load that is not known to be done.
-fn uncovered(
-    c: &Candidate,
-    edge: usize,
-    (rows, cols): &Region,
-    mut done: impl FnMut(Tile, u32) -> bool,
-) -> Option<Tile> {
-    let producer = &c.graph.stages[c.graph.dependences[edge].producer.0];
-    if rows.is_empty() || cols.is_empty() {
-        return None;
-    }
-    let ((tile_rows, tile_cols), gn) = (producer.out_tile, producer.grid.1);
-    (rows.start / tile_rows..rows.end.div_ceil(tile_rows))
-        .flat_map(|m| (cols.start / tile_cols..cols.end.div_ceil(tile_cols)).map(move |n| Tile { m, n }))
-        .find(|producer| !done(*producer, gn))
-}
-
 /// A load that is not covered.
 struct Load {
     edge: usize,
@@ -197,7 +113,7 @@ fn race(c: &Candidate, p: &dyn TileProgram, posts: &Posts, load: Load, racing: T
         (&c.graph.stages[dependence.producer.0], &c.graph.stages[dependence.consumer.0]);
     let tensor = &c.graph.tensors[consumer.operands[dependence.operand].tensor.0];
     let (tile_rows, tile_cols) = producer.out_tile;
-    let slots = &posts.by_tile[(racing.m * producer.grid.1 + racing.n) as usize];
+    let slots = posts.of_tile(racing);
     let reader = tile_name(c, dependence.consumer, tile);
     let writer = tile_name(c, dependence.producer, racing);
     let slice_text = if consumer.split_k > 1 { format!(", slice {slice}") } else { String::new() };
@@ -256,11 +172,11 @@ fn serial_cover(c: &Candidate) -> Option<Refutation> {
 }
 
 /// Wait values are the posts of an epoch, no less (or a wait guarantees nothing) and no more (or it never ends).
-pub(super) fn count(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
+pub(super) fn count(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<Refutation> {
     if !has_semaphores(c) {
         return None;
     }
-    let posts: Vec<Posts> = (0..c.graph.dependences.len()).map(|edge| Posts::of(c, p, edge)).collect();
+    let posts = &scan.posts;
     for (edge, posts) in posts.iter().enumerate() {
         let refute = |message: String| Refutation::new(Obligation::Count, Subject::Edge(edge), message);
         if let Some((slot, total)) = posts.totals.iter().enumerate().find(|(_, total)| **total > MAX_POSTS) {
@@ -280,11 +196,12 @@ pub(super) fn count(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
             );
         }
     }
-    for i in 0..c.graph.stages.len() {
+    let begin = scan.miscounted?;
+    for i in begin.0.0..c.graph.stages.len() {
         if !c.graph.dependences.iter().any(|d| d.consumer.0 == i) {
             continue;
         }
-        for tile in extent_tiles(c, p, StageId(i)) {
+        for tile in from(begin, c, p, StageId(i)) {
             for slice in 0..p.slices(&c.graph, StageId(i), tile) {
                 let mut fault = None;
                 p.events(StageId(i), tile, slice, &mut |event| {

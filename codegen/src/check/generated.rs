@@ -1,0 +1,273 @@
+//! What the kernels of this project do: the tile program of a candidate's policies and schedule.
+
+use std::ops::Range;
+
+use super::Candidate;
+use super::parts::{Parts, Place};
+use super::program::{Event, Strands, TileProgram, slice_k_blocks};
+use crate::graph::{Dependence, Graph, Operand, OperandKind, Stage, StageId};
+use crate::policy::{SlotMap, Tile, wait_box};
+use crate::schedule::{POST_WEIGHT, Part, units};
+
+/// The program of the kernels in `csrc/kernels`, which follow `policy.hpp`.
+pub struct Generated<'a> {
+    candidate: &'a Candidate,
+    slots: Vec<SlotMap>,
+    /// By stage: the edges of its main loop, and those of its epilogue.
+    edges: Vec<(Vec<usize>, Vec<usize>)>,
+    /// By edge: whether what it does depends on the tile's row, and on its column.
+    by: Vec<(bool, bool)>,
+    /// Of the chain kernel: the items of each tile.
+    parts: Option<Parts>,
+}
+
+/// All that the events of an edge in a slice follow from. Two slices of one sight do the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Sight {
+    /// Coordinates that nothing depends on are 0.
+    tile: Tile,
+    /// k-blocks; of an edge of the epilogue there is one.
+    ks: Range<u32>,
+    /// CTAs that share the load, and which of them this is.
+    share: (u32, u32),
+    /// Loads for others only.
+    idle: bool,
+}
+
+impl<'a> Generated<'a> {
+    /// The program of a candidate's policies and, where it has one, its schedule.
+    pub fn new(candidate: &'a Candidate) -> Self {
+        let graph = &candidate.graph;
+        let (parts, slots) =
+            (candidate.schedule.as_ref().map(|s| Parts::of(graph, s)), candidate.slot_maps());
+        let mut edges = vec![(Vec::new(), Vec::new()); graph.stages.len()];
+        for (edge, dependence) in graph.dependences.iter().enumerate() {
+            let (main, last) = &mut edges[dependence.consumer.0];
+            if read_once(graph, dependence) { last } else { main }.push(edge);
+        }
+        let by = graph.dependences.iter().zip(&slots).map(|(dependence, slots)| {
+            let stage = &graph.stages[dependence.consumer.0];
+            let window = stage.operands[dependence.operand].window(slots);
+            let (rows, cols) = (&window.rows, &window.cols);
+            let reads = stage.reads_by(dependence.operand);
+            (rows.m != 0 || cols.m != 0 || reads.0, rows.n != 0 || cols.n != 0 || reads.1)
+        });
+        let by = by.collect();
+        Generated { candidate, slots, edges, by, parts }
+    }
+
+    fn cluster(&self) -> (u32, u32) {
+        self.parts.as_ref().map_or((1, 1), Parts::cluster)
+    }
+
+    fn wait(&self, edge: usize, tile: Tile, k: u32, ks: &Range<u32>, f: &mut dyn FnMut(Event)) {
+        let (slots, graph) = (&self.slots[edge], &self.candidate.graph);
+        let wait_at = self.candidate.edges[edge].wait_at;
+        let tiles = wait_box(graph, &graph.dependences[edge], slots, wait_at, tile, k, ks);
+        if tiles.is_empty() {
+            return;
+        }
+        let weight = if self.parts.is_some() { POST_WEIGHT } else { 1 };
+        slots.each_covering(&tiles, &mut |slot| {
+            f(Event::Wait { edge, slot, value: slots.posts_of(slot) * weight });
+        });
+    }
+
+    /// The k-blocks of a slice and what becomes of its sums; `None` where a CTA has no such slice.
+    fn slice(&self, stage: StageId, tile: Tile, slice: u32) -> Option<(Range<u32>, Part)> {
+        let (ks, part) = match (&self.parts, &self.candidate.schedule) {
+            (Some(parts), Some(schedule)) => {
+                let item = &schedule.sequence[parts.item(stage, tile, slice)? as usize];
+                (item.k_begin..item.k_end, item.part)
+            }
+            _ => {
+                let of = &self.candidate.graph.stages[stage.0];
+                let (ks, last) = (slice_k_blocks(of, slice), of.k_blocks_of(tile.m));
+                (ks.start.min(last)..ks.end.min(last), Part::Whole)
+            }
+        };
+        (!ks.is_empty()).then_some((ks, part))
+    }
+
+    /// Whether a tile is outside its grid: its CTA fills up a cluster.
+    fn idle(&self, stage: StageId, tile: Tile) -> bool {
+        let (gm, gn) = self.candidate.graph.stages[stage.0].grid;
+        tile.m >= gm || tile.n >= gn
+    }
+
+    /// What a slice with these k-blocks, and this to do with its sums, sees of an edge; `None` where it does nothing for it.
+    fn sight(&self, edge: usize, tile: Tile, ks: &Range<u32>, part: Part) -> Option<Sight> {
+        let graph = &self.candidate.graph;
+        let dependence = &graph.dependences[edge];
+        let (by_m, by_n) = self.by[edge];
+        let seen = Tile { m: if by_m { tile.m } else { 0 }, n: if by_n { tile.n } else { 0 } };
+        let idle = self.idle(dependence.consumer, tile);
+        if read_once(graph, dependence) {
+            let finishes = !idle && !matches!(part, Part::Contribute { .. });
+            return finishes.then_some(Sight { tile: seen, ks: 0..1, share: (1, 0), idle });
+        }
+        let kind = graph.stages[dependence.consumer.0].operands[dependence.operand].kind;
+        Some(Sight { tile: seen, ks: ks.clone(), share: sharing(self.cluster(), kind, tile), idle })
+    }
+
+    /// What is done for an edge at a k-block: a function of the sight alone.
+    fn step(&self, edge: usize, sight: &Sight, k: u32, f: &mut dyn FnMut(Event)) {
+        let graph = &self.candidate.graph;
+        let Dependence { consumer, operand, .. } = graph.dependences[edge];
+        let Sight { tile, ks, share, idle } = sight;
+        self.wait(edge, *tile, k, ks, f);
+        if share.0 > 1 {
+            f(multicast(graph, operand, &graph.stages[consumer.0], *tile, k, *share));
+        } else if !idle {
+            f(Event::Load { operand, k_block: k });
+        }
+    }
+
+    fn sight_of(&self, edge: usize, tile: Tile, slice: u32) -> Option<Sight> {
+        let (ks, part) = self.slice(self.candidate.graph.dependences[edge].consumer, tile, slice)?;
+        self.sight(edge, tile, &ks, part)
+    }
+}
+
+/// Whether a dependence is of an operand that is read once, before the epilogue.
+fn read_once(graph: &Graph, dependence: &Dependence) -> bool {
+    let kind = graph.stages[dependence.consumer.0].operands[dependence.operand].kind;
+    matches!(kind, OperandKind::Bias | OperandKind::Residual)
+}
+
+/// CTAs of a cluster that read the same tile of an operand, and which of them `tile` is: each of them loads one slice of
+/// it for all. Operand A is the same along N, operand B along M.
+fn sharing(cluster: (u32, u32), kind: OperandKind, tile: Tile) -> (u32, u32) {
+    match kind {
+        OperandKind::A => (cluster.1, tile.n % cluster.1),
+        OperandKind::B | OperandKind::Up => (cluster.0, tile.m % cluster.0),
+        _ => (1, 0),
+    }
+}
+
+/// Slice `index` of `of` of what `tile` reads of an operand at a k-block: A by rows, B by columns.
+fn multicast(
+    graph: &Graph,
+    operand: usize,
+    stage: &Stage,
+    tile: Tile,
+    k_block: u32,
+    (of, index): (u32, u32),
+) -> Event {
+    let Operand { kind, tensor, .. } = &stage.operands[operand];
+    let (mut rows, mut cols) = (0..0, 0..0);
+    // Of a GEMM's operands a tile reads one box.
+    let read = &mut |r, c| (rows, cols) = (r, c);
+    stage.reads(operand, &graph.tensors[tensor.0], (tile.m, tile.n), k_block, read);
+    let slice = |range: &Range<u32>, whole: u32| {
+        let share = whole / of;
+        let at = |i: u32| (range.start + share * i).min(range.end);
+        at(index)..at(index + 1)
+    };
+    match kind {
+        OperandKind::A => rows = slice(&rows, stage.out_tile.0),
+        _ => cols = slice(&cols, stage.out_tile.1),
+    }
+    Event::Multicast { operand, k_block, rows, cols }
+}
+
+impl TileProgram for Generated<'_> {
+    fn posts(&self, edge: usize, tile: Tile, f: &mut dyn FnMut(u32, u32)) {
+        let stage = self.candidate.graph.dependences[edge].producer;
+        let slot = self.slots[edge].slot_of(tile);
+        if self.parts.is_none() {
+            // A split-K tile outside a schedule is posted by its last slice.
+            return f(slot, 1);
+        }
+        for slice in 0..self.slices(&self.candidate.graph, stage, tile) {
+            if let Some((_, part)) = self.slice(stage, tile, slice)
+                && part.finishes()
+            {
+                f(slot, part.weight());
+            }
+        }
+    }
+
+    fn events(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Event)) {
+        let Some((ks, part)) = self.slice(stage, tile, slice) else { return };
+        let (main, last) = &self.edges[stage.0];
+        let see = |edge: &usize| Some((*edge, self.sight(*edge, tile, &ks, part)?));
+        let seen: Vec<(usize, Sight)> = main.iter().filter_map(see).collect();
+        if !seen.is_empty() {
+            for k in ks.clone() {
+                seen.iter().for_each(|(edge, sight)| self.step(*edge, sight, k, f));
+            }
+        }
+        if self.idle(stage, tile) {
+            return;
+        }
+        let add = |slab: u32, f: &mut dyn FnMut(Event)| {
+            f(Event::Await { slab });
+            f(Event::Add { slab });
+        };
+        match part {
+            Part::Contribute { slab } => return f(Event::Contribute { slab }),
+            Part::Finish { first, slabs } => (0..slabs).for_each(|s| add(first.saturating_add(s), f)),
+            Part::Share { first, parts, part } => {
+                f(Event::Contribute { slab: first.saturating_add(part) });
+                (0..parts).filter(|p| *p != part).for_each(|p| add(first.saturating_add(p), f));
+            }
+            Part::Whole => {}
+        }
+        for (edge, sight) in last.iter().filter_map(see) {
+            self.step(edge, &sight, 0, f);
+        }
+        let of = units(self.candidate.graph.stages[stage.0].mma_tile);
+        let units = match part {
+            // Unit u is of part u * parts / of.
+            Part::Share { parts, part, .. } => {
+                let begin = |p: u32| (p * of).div_ceil(parts.max(1));
+                begin(part)..begin(part + 1)
+            }
+            _ => 0..of,
+        };
+        f(Event::Store { units, of });
+    }
+
+    fn extent(&self, graph: &Graph, stage: StageId) -> (u32, u32) {
+        let (m, n) = graph.stages[stage.0].grid;
+        let (rows, cols) = self.cluster();
+        (m.next_multiple_of(rows), n.next_multiple_of(cols))
+    }
+
+    fn slices(&self, graph: &Graph, stage: StageId, tile: Tile) -> u32 {
+        match &self.parts {
+            Some(parts) => parts.count(stage, tile),
+            None => graph.stages[stage.0].split_k.max(1),
+        }
+    }
+
+    fn place(&self, stage: StageId, tile: Tile, slice: u32) -> Option<Place> {
+        let parts = self.parts.as_ref()?;
+        Some(parts.place(parts.item(stage, tile, slice)?))
+    }
+
+    fn strands(&self) -> Option<&dyn Strands> {
+        Some(self)
+    }
+}
+
+impl Strands for Generated<'_> {
+    fn strand(&self, edge: usize, tile: Tile, slice: u32, f: &mut dyn FnMut(Event)) {
+        if let Some(sight) = self.sight_of(edge, tile, slice) {
+            sight.ks.clone().for_each(|k| self.step(edge, &sight, k, f));
+        }
+    }
+
+    fn alike(&self, edge: usize, a: Tile, b: Tile) -> bool {
+        let graph = &self.candidate.graph;
+        let stage = graph.dependences[edge].consumer;
+        let slices = self.slices(graph, stage, a);
+        slices == self.slices(graph, stage, b)
+            && (0..slices).all(|slice| self.sight_of(edge, a, slice) == self.sight_of(edge, b, slice))
+    }
+
+    fn period(&self) -> (u32, u32) {
+        self.cluster()
+    }
+}

@@ -1,0 +1,252 @@
+//! One walk over the posts, waits and loads of all tiles, for all obligations that are about them.
+//!
+//! The walk tells no story: for each obligation it finds the first tile that may break it, and before which none does. Who
+//! has to tell the story begins there, and walks on by itself.
+//!
+//! # Tiles that need not be looked at
+//!
+//! Most tiles of a GEMM do with their operand A what the tile to their left does, and with B what the tile above does. Where
+//! a program's strands do not depend on each other ([`Strands`]), each edge is judged for itself, and a tile is passed over
+//! for an edge when the program has the same strand there as in a tile before it, and the stage reads the same there:
+//!
+//! * What is judged of a strand is a function of the strand and of what its loads read. A wait is for a slot inside the edge's
+//!   array, and for its posts of a run: both are in the wait. A load is covered if for each producer tile that it reads some
+//!   slot that this tile posts has been waited for in full by then: that is in the waits before it on its own edge, and in the
+//!   load's region. The region of a [`Event::Load`] follows from operand, k-block and tile, by
+//!   [`crate::graph::Stage::reads`]; it is the same for tiles of a row, or of a column, where
+//!   [`crate::graph::Stage::reads_by`] says so. So alike tiles have the same verdict.
+//! * A tile is compared with one to its left or above it, which comes before it row by row, and which was judged or passed
+//!   over itself. So by induction each class of alike tiles is judged at its first tile, and the first tile of all at which
+//!   anything is wrong is judged, not passed over: the refutation names the same tile as without classes.
+//!
+//! The program's word on likeness is needed, not its arithmetic: a generated program compares all that a strand is made from,
+//! and nothing else reaches the function that makes it. A program that gives no word is judged tile by tile.
+
+use std::ops::Range;
+
+use super::posts::Posts;
+use super::{extent_tiles, has_semaphores};
+use crate::check::{Candidate, Event, Strands, TileProgram};
+use crate::graph::StageId;
+use crate::policy::Tile;
+
+/// A tile, in the order in which tiles are judged.
+pub(super) type At = (StageId, Tile);
+
+/// What the walk has found. Without semaphores there is nothing to walk, and all is empty.
+#[derive(Default)]
+pub(in crate::check) struct Scan {
+    /// By edge.
+    pub(super) posts: Vec<Posts>,
+    /// By edge: slots.
+    slots: Vec<u32>,
+    /// Whether a tile posts a slot beyond those of its edge.
+    pub(super) posts_outside: bool,
+    /// The first tile that waits for a slot beyond those of its edge.
+    pub(super) outside: Option<At>,
+    /// The first tile that waits for another number than the posts of a run.
+    pub(super) miscounted: Option<At>,
+    /// The first tile with a load that its own waits do not cover.
+    pub(super) uncovered: Option<At>,
+    /// Stages that wait for edges of others, and those edges, ascending.
+    pub(super) foreign: Vec<(StageId, usize)>,
+}
+
+impl Scan {
+    pub(in crate::check) fn of(c: &Candidate, p: &dyn TileProgram) -> Scan {
+        if !has_semaphores(c) {
+            return Scan::default();
+        }
+        let edges = 0..c.graph.dependences.len();
+        let posts: Vec<Posts> = edges.map(|edge| Posts::of(c, p, edge)).collect();
+        let slots: Vec<u32> = c.slot_maps().iter().map(|m| m.slot_count).collect();
+        let posts_outside =
+            posts.iter().zip(&slots).any(|(posts, slots)| posts.totals.len() > *slots as usize);
+        let mut scan = Scan { posts, slots, posts_outside, ..Scan::default() };
+        let mut marks = Marks::of(&scan.posts);
+        for stage in (0..c.graph.stages.len()).map(StageId) {
+            let edges: Vec<usize> =
+                (0..scan.posts.len()).filter(|e| c.graph.dependences[*e].consumer == stage).collect();
+            match p.strands() {
+                Some(strands) => {
+                    edges.iter().for_each(|edge| scan.strands(c, (p, strands), stage, *edge, &mut marks));
+                }
+                None => scan.tiles(c, p, stage, &edges, &mut marks),
+            }
+        }
+        scan
+    }
+
+    /// Judges one edge of a stage at the tiles that differ.
+    fn strands(
+        &mut self,
+        c: &Candidate,
+        (p, strands): (&dyn TileProgram, &dyn Strands),
+        stage: StageId,
+        edge: usize,
+        marks: &mut Marks,
+    ) {
+        let (by_m, by_n) = c.graph.stages[stage.0].reads_by(c.graph.dependences[edge].operand);
+        let (rows, cols) = strands.period();
+        for tile in extent_tiles(c, p, stage) {
+            let left = tile.n.checked_sub(cols).filter(|_| !by_n).map(|n| Tile { n, ..tile });
+            let above = tile.m.checked_sub(rows).filter(|_| !by_m).map(|m| Tile { m, ..tile });
+            if left.into_iter().chain(above).any(|other| strands.alike(edge, tile, other)) {
+                continue;
+            }
+            for slice in 0..p.slices(&c.graph, stage, tile) {
+                marks.next();
+                strands.strand(edge, tile, slice, &mut |event| {
+                    self.judge(c, (stage, tile), &[edge], event, marks);
+                });
+            }
+        }
+    }
+
+    /// Judges all edges of a stage at all its tiles.
+    fn tiles(
+        &mut self,
+        c: &Candidate,
+        p: &dyn TileProgram,
+        stage: StageId,
+        edges: &[usize],
+        marks: &mut Marks,
+    ) {
+        let mut others = vec![false; self.posts.len()];
+        for tile in extent_tiles(c, p, stage) {
+            for slice in 0..p.slices(&c.graph, stage, tile) {
+                marks.next();
+                p.events(stage, tile, slice, &mut |event| {
+                    if let Event::Wait { edge, .. } = event {
+                        others[edge] |= c.graph.dependences[edge].consumer != stage;
+                    }
+                    self.judge(c, (stage, tile), edges, event, marks);
+                });
+            }
+        }
+        let others = others.iter().enumerate().filter(|(_, waits)| **waits);
+        self.foreign.extend(others.map(|(edge, _)| (stage, edge)));
+    }
+
+    fn judge(&mut self, c: &Candidate, at: At, edges: &[usize], event: Event, marks: &mut Marks) {
+        match event {
+            Event::Wait { edge, slot, value } => {
+                let total = self.posts[edge].total(slot);
+                if slot >= self.slots[edge] {
+                    first(&mut self.outside, at);
+                }
+                if u64::from(value) != total {
+                    first(&mut self.miscounted, at);
+                }
+                if u64::from(value) >= total {
+                    marks.wait(edge, slot);
+                }
+            }
+            Event::Load { .. } | Event::Multicast { .. } => {
+                // What is known of a stage that waits for nothing is `forgotten`'s to judge.
+                if edges.is_empty() || self.uncovered.is_some_and(|known| known <= at) {
+                    return;
+                }
+                let mut covered = true;
+                regions(c, at.0, at.1, &event, &mut |operand, _, region| {
+                    let of_operand = |e: &&usize| c.graph.dependences[**e].operand == operand;
+                    for edge in edges.iter().filter(of_operand) {
+                        let done = |tile: Tile| marks.any(*edge, self.posts[*edge].of_tile(tile));
+                        covered = covered && uncovered(c, *edge, &region, done).is_none();
+                    }
+                });
+                if !covered {
+                    first(&mut self.uncovered, at);
+                }
+            }
+            Event::Contribute { .. } | Event::Await { .. } | Event::Add { .. } | Event::Store { .. } => {}
+        }
+    }
+}
+
+fn first(known: &mut Option<At>, at: At) {
+    *known = Some(known.map_or(at, |before| before.min(at)));
+}
+
+/// The slots that the slice at hand has waited for in full.
+pub(super) struct Marks {
+    /// By edge and slot: the number of the last slice that did.
+    slices: Vec<Vec<u32>>,
+    slice: u32,
+}
+
+impl Marks {
+    pub(super) fn of(posts: &[Posts]) -> Marks {
+        Marks { slices: posts.iter().map(|p| vec![0; p.totals.len()]).collect(), slice: 0 }
+    }
+
+    /// Begins a slice.
+    pub(super) fn next(&mut self) {
+        match self.slice.checked_add(1) {
+            Some(slice) => self.slice = slice,
+            None => {
+                self.slices.iter_mut().for_each(|marks| marks.fill(0));
+                self.slice = 1;
+            }
+        }
+    }
+
+    /// Notes a wait; one for a slot that nobody posts guarantees nothing.
+    pub(super) fn wait(&mut self, edge: usize, slot: u32) {
+        if let Some(mark) = self.slices[edge].get_mut(slot as usize) {
+            *mark = self.slice;
+        }
+    }
+
+    /// Whether one of these slots of an edge has been waited for.
+    pub(super) fn any(&self, edge: usize, slots: &[u32]) -> bool {
+        slots.iter().any(|slot| self.slices[edge][*slot as usize] == self.slice)
+    }
+}
+
+/// Rows and columns of a tensor.
+pub(super) type Region = (Range<u32>, Range<u32>);
+
+/// Calls `f` with what a load reads: operand, k-block, regions of its tensor.
+pub(super) fn regions(
+    c: &Candidate,
+    stage: StageId,
+    tile: Tile,
+    load: &Event,
+    f: &mut dyn FnMut(usize, u32, Region),
+) {
+    match load {
+        Event::Load { operand, k_block } => {
+            let stage = &c.graph.stages[stage.0];
+            let tensor = &c.graph.tensors[stage.operands[*operand].tensor.0];
+            stage.reads(*operand, tensor, (tile.m, tile.n), *k_block, &mut |rows, cols| {
+                f(*operand, *k_block, (rows, cols));
+            });
+        }
+        Event::Multicast { operand, k_block, rows, cols } => {
+            f(*operand, *k_block, (rows.clone(), cols.clone()));
+        }
+        Event::Wait { .. }
+        | Event::Contribute { .. }
+        | Event::Await { .. }
+        | Event::Add { .. }
+        | Event::Store { .. } => {}
+    }
+}
+
+/// The first producer tile in the region of a load that is not known to be done.
+pub(super) fn uncovered(
+    c: &Candidate,
+    edge: usize,
+    (rows, cols): &Region,
+    mut done: impl FnMut(Tile) -> bool,
+) -> Option<Tile> {
+    let producer = &c.graph.stages[c.graph.dependences[edge].producer.0];
+    if rows.is_empty() || cols.is_empty() {
+        return None;
+    }
+    let (tile_rows, tile_cols) = producer.out_tile;
+    (rows.start / tile_rows..rows.end.div_ceil(tile_rows))
+        .flat_map(|m| (cols.start / tile_cols..cols.end.div_ceil(tile_cols)).map(move |n| Tile { m, n }))
+        .find(|producer| !done(*producer))
+}

@@ -1,0 +1,395 @@
+//! How much `check` looks at, that it passes nothing over that matters, and how long it takes.
+//!
+//! Times mean something in a release build:
+//!
+//!     cargo test --release -p cusync-gen --test check_speed -- --ignored --nocapture
+
+#[path = "mutants/plans.rs"]
+#[allow(dead_code)]
+mod plans;
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use cusync_gen::check::{
+    Candidate, Coupling, EdgeChoice, Event, Executor, Generated, Strands, TileProgram, judge, judge_program,
+};
+use cusync_gen::choose;
+use cusync_gen::device::Device;
+use cusync_gen::graph::{Graph, Resolved, StageId, gemm_chain};
+use cusync_gen::policy::{Policy, Tile, WaitAt};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+/// A program whose events are changed one by one, and which tells of its strands or does not.
+struct Changed<'a, F> {
+    program: &'a Generated<'a>,
+    /// What becomes of an event: itself, another, or nothing. It depends on the event alone, so alike tiles stay alike.
+    change: F,
+    tells: bool,
+    /// Events that `check` has asked for.
+    walked: Cell<u64>,
+}
+
+impl<'a, F: Fn(Event) -> Option<Event>> Changed<'a, F> {
+    fn new(program: &'a Generated<'a>, change: F, tells: bool) -> Self {
+        Changed { program, change, tells, walked: Cell::new(0) }
+    }
+
+    fn pass(&self, event: Event, f: &mut dyn FnMut(Event)) {
+        self.walked.set(self.walked.get() + 1);
+        (self.change)(event).into_iter().for_each(f);
+    }
+}
+
+impl<F: Fn(Event) -> Option<Event>> TileProgram for Changed<'_, F> {
+    fn posts(&self, edge: usize, tile: Tile, f: &mut dyn FnMut(u32, u32)) {
+        self.program.posts(edge, tile, f);
+    }
+
+    fn events(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Event)) {
+        self.program.events(stage, tile, slice, &mut |event| self.pass(event, f));
+    }
+
+    fn extent(&self, graph: &Graph, stage: StageId) -> (u32, u32) {
+        self.program.extent(graph, stage)
+    }
+
+    fn slices(&self, graph: &Graph, stage: StageId, tile: Tile) -> u32 {
+        self.program.slices(graph, stage, tile)
+    }
+
+    fn place(&self, stage: StageId, tile: Tile, slice: u32) -> Option<cusync_gen::check::Place> {
+        self.program.place(stage, tile, slice)
+    }
+
+    fn strands(&self) -> Option<&dyn Strands> {
+        self.tells.then_some(self)
+    }
+}
+
+impl<F: Fn(Event) -> Option<Event>> Strands for Changed<'_, F> {
+    fn strand(&self, edge: usize, tile: Tile, slice: u32, f: &mut dyn FnMut(Event)) {
+        self.program.strand(edge, tile, slice, &mut |event| self.pass(event, f));
+    }
+
+    fn alike(&self, edge: usize, a: Tile, b: Tile) -> bool {
+        self.program.alike(edge, a, b)
+    }
+
+    fn period(&self) -> (u32, u32) {
+        self.program.period()
+    }
+}
+
+/// Judges a candidate with and without passing over alike tiles; both say the same of every obligation, word for word.
+/// Whether it is proved.
+fn same_verdict(c: &Candidate, change: impl Fn(Event) -> Option<Event> + Copy) -> bool {
+    let program = Generated::new(c);
+    let classes = judge_program(c, &Changed::new(&program, change, true));
+    let each = judge_program(c, &Changed::new(&program, change, false));
+    assert_eq!(classes, each, "{c:?}");
+    each.proved()
+}
+
+/// The tiles of a stage that have events.
+fn tiles(program: &Generated, graph: &Graph, stage: StageId) -> impl Iterator<Item = Tile> + use<> {
+    let (gm, gn) = program.extent(graph, stage);
+    (0..gm).flat_map(move |m| (0..gn).map(move |n| Tile { m, n }))
+}
+
+/// The events of an edge in all slices of a tile, with what its loads read.
+fn of_edge(
+    c: &Candidate,
+    edge: usize,
+    tile: Tile,
+    events: impl Fn(u32, &mut dyn FnMut(Event)),
+) -> Vec<Vec<(Event, Vec<String>)>> {
+    let d = &c.graph.dependences[edge];
+    let stage = &c.graph.stages[d.consumer.0];
+    let program = Generated::new(c);
+    let slices = program.slices(&c.graph, d.consumer, tile);
+    let of_slice = |slice| {
+        let mut list = Vec::new();
+        events(slice, &mut |event| {
+            let mut read = Vec::new();
+            let ours = match &event {
+                Event::Wait { edge: other, .. } => *other == edge,
+                Event::Load { operand, k_block } => {
+                    let tensor = &c.graph.tensors[stage.operands[*operand].tensor.0];
+                    stage.reads(*operand, tensor, (tile.m, tile.n), *k_block, &mut |rows, cols| {
+                        read.push(format!("{rows:?} {cols:?}"));
+                    });
+                    *operand == d.operand
+                }
+                Event::Multicast { operand, .. } => *operand == d.operand,
+                _ => false,
+            };
+            if ours {
+                list.push((event, read));
+            }
+        });
+        list
+    };
+    (0..slices).map(of_slice).collect()
+}
+
+/// What a generated program says of its strands is so.
+fn strands_are_as_they_say(c: &Candidate) {
+    let program = Generated::new(c);
+    for (edge, d) in c.graph.dependences.iter().enumerate() {
+        let by = c.graph.stages[d.consumer.0].reads_by(d.operand);
+        let all: Vec<Tile> = tiles(&program, &c.graph, d.consumer).collect();
+        let whole = |tile| of_edge(c, edge, tile, |slice, f| program.events(d.consumer, tile, slice, f));
+        for (i, &tile) in all.iter().enumerate() {
+            let events = whole(tile);
+            let strand = of_edge(c, edge, tile, |slice, f| program.strand(edge, tile, slice, f));
+            assert_eq!(strand, events, "edge {edge} at {tile:?} of {c:?}");
+            // Any two tiles, and not only those that are compared.
+            let other = all[i * 7 % all.len()];
+            let reads_same = (other.m == tile.m || !by.0) && (other.n == tile.n || !by.1);
+            if program.alike(edge, tile, other) && reads_same {
+                assert_eq!(events, whole(other), "edge {edge} at {tile:?} and {other:?} of {c:?}");
+            }
+        }
+        for stage in (0..c.graph.stages.len()).map(StageId) {
+            for tile in tiles(&program, &c.graph, stage) {
+                for slice in 0..program.slices(&c.graph, stage, tile) {
+                    program.events(stage, tile, slice, &mut |event| {
+                        if let Event::Wait { edge, .. } = event {
+                            assert_eq!(c.graph.dependences[edge].consumer, stage, "{c:?}");
+                        }
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// A plan with something wrong in what it waits for.
+fn mistaken(rng: &mut SmallRng, c: &Candidate) -> Candidate {
+    let mut wrong = c.clone();
+    let edge = rng.random_range(0..c.edges.len());
+    let d = c.graph.dependences[edge].clone();
+    let (rows, cols) = c.graph.stages[d.producer.0].out_tile;
+    let footprint = &mut wrong.graph.stages[d.consumer.0].operands[d.operand].footprint;
+    let axis = if rng.random() { &mut footprint.rows } else { &mut footprint.cols };
+    match rng.random_range(0..7) {
+        0 => axis.extent -= rng.random_range(1..=rows as i32),
+        1 => axis.offset += rng.random_range(-1..=1) * rows as i32,
+        2 => axis.offset += rng.random_range(-1..=1) * cols as i32,
+        3 => axis.m += rng.random_range(-2..=2),
+        4 => axis.n += rng.random_range(-2..=2),
+        5 => axis.k += rng.random_range(-2..=2),
+        _ => wrong.edges[edge].wait_at = WaitAt::Start,
+    }
+    wrong
+}
+
+/// Draws a plan that has edges.
+fn drawn(rng: &mut SmallRng) -> Candidate {
+    loop {
+        let c = plans::draw(rng);
+        if !c.edges.is_empty() {
+            return c;
+        }
+    }
+}
+
+#[test]
+fn tiles_are_alike_only_where_they_do_the_same() {
+    let mut rng = SmallRng::seed_from_u64(3);
+    for _ in 0..60 {
+        let c = drawn(&mut rng);
+        strands_are_as_they_say(&c);
+        strands_are_as_they_say(&mistaken(&mut rng, &c));
+    }
+    for (_, resolved) in shipped(false) {
+        for policy in policies() {
+            strands_are_as_they_say(&overlapped(&resolved, &policy, WaitAt::PerKBlock));
+        }
+    }
+}
+
+#[test]
+fn nothing_is_passed_over_that_matters() {
+    let mut rng = SmallRng::seed_from_u64(4);
+    let (mut proved, mut refuted) = (0, 0);
+    let mut count = |verdict| *if verdict { &mut proved } else { &mut refuted } += 1;
+    for _ in 0..40 {
+        let base = drawn(&mut rng);
+        for _ in 0..4 {
+            let c = if rng.random() { base.clone() } else { mistaken(&mut rng, &base) };
+            count(same_verdict(&c, Some));
+            // One slot of an edge is not waited for, or not for so much, or another is.
+            let (edge, slot) = (rng.random_range(0..c.edges.len()), rng.random_range(0..6));
+            let by = rng.random_range(0..3);
+            count(same_verdict(&c, |event| match event {
+                Event::Wait { edge: e, slot: s, value } if (e, s) == (edge, slot) => match by {
+                    0 => None,
+                    1 => Some(Event::Wait { edge, slot, value: value - 1 }),
+                    _ => Some(Event::Wait { edge, slot: slot + 1, value }),
+                },
+                other => Some(other),
+            }));
+        }
+    }
+    for (_, resolved) in shipped(false) {
+        let base = overlapped(&resolved, &Policy::Row, WaitAt::PerKBlock);
+        count(same_verdict(&base, Some));
+        (0..2).for_each(|_| count(same_verdict(&mistaken(&mut rng, &base), Some)));
+    }
+    assert!(proved > 50 && refuted > 50, "{proved} proved, {refuted} refuted");
+}
+
+/// The shipped pipelines: at M = 4096 tokens, or as many pixels and more; or small.
+fn shipped(large: bool) -> Vec<(&'static str, Resolved)> {
+    const SPECS: [(&str, &str); 11] = [
+        ("two_gemms", include_str!("../../policies/two_gemms.ron")),
+        ("chain3", include_str!("../../policies/chain3.ron")),
+        ("diamond", include_str!("../../policies/diamond.ron")),
+        ("gpt3_mlp", include_str!("../../policies/gpt3_mlp.ron")),
+        ("llama65_mlp", include_str!("../../policies/llama65_mlp.ron")),
+        ("llama3_70b_mlp", include_str!("../../policies/llama3_70b_mlp.ron")),
+        ("gpt3_attention", include_str!("../../policies/gpt3_attention.ron")),
+        ("llama65_attention", include_str!("../../policies/llama65_attention.ron")),
+        ("llama3_70b_attention", include_str!("../../policies/llama3_70b_attention.ron")),
+        ("resnet_layer", include_str!("../../policies/resnet_layer.ron")),
+        ("vgg_layer", include_str!("../../policies/vgg_layer.ron")),
+    ];
+    let resolve = |(name, source)| {
+        let spec = cusync_gen::spec::parse(source, name).expect("a shipped spec");
+        let size = |dim: &str| match (dim, large) {
+            ("B", true) => 32,
+            ("B", false) => 1,
+            (_, true) => 4096,
+            (_, false) => 200,
+        };
+        let batch = spec.resolve(&[]).expect("sound").dims[0].0.clone();
+        let resolved = spec.resolve(&[(batch.clone(), size(&batch))]).expect("sound");
+        (name, resolved)
+    };
+    SPECS.map(resolve).into()
+}
+
+fn policies() -> [Policy; 5] {
+    [
+        Policy::Row,
+        Policy::Tile,
+        Policy::Batched { rows: 2, cols: 3 },
+        Policy::Strided { stride: 12 },
+        Policy::ConvHalo,
+    ]
+}
+
+/// A pipeline whose stages overlap, whatever that gains, in tiles of 128 x 128 where there are such.
+fn overlapped(resolved: &Resolved, policy: &Policy, wait_at: WaitAt) -> Candidate {
+    let device = Device::named("h200").expect("shipped");
+    let tile = |i| {
+        let shapes = resolved.kernel_candidates(StageId(i), device).expect("kernels");
+        *shapes.iter().find(|t| (t.0, t.1) == (128, 128)).unwrap_or(&shapes[0])
+    };
+    let tiles: Vec<_> = (0..resolved.stages.len()).map(tile).collect();
+    let mut c = Candidate::new(resolved.graph(&tiles).expect("small"), device.clone(), Executor::Streams);
+    c.edges.fill(EdgeChoice { policy: policy.clone(), wait_at });
+    c
+}
+
+/// Sixteen GEMMs of 62 500 tiles each, with 250 k-blocks, or of a hundredth of the tiles.
+fn long_chain(large: bool, policy: &Policy) -> Candidate {
+    let tiles = if large { (500, 125) } else { (50, 13) };
+    let widths = [tiles.1 * 128; 17];
+    overlapped(&gemm_chain("long", tiles.0 * 128, &widths), policy, WaitAt::PerKBlock)
+}
+
+/// Events are what `check` spends its time on. A tile that does what another does is not looked at again.
+#[test]
+fn few_events_are_walked() {
+    let walked = |c: &Candidate, tells| {
+        let program = Generated::new(c);
+        let counted = Changed::new(&program, Some, tells);
+        assert_eq!(judge_program(c, &counted).refutations, []);
+        counted.walked.get()
+    };
+    for policy in [Policy::Row, Policy::Tile] {
+        let mlp = shipped(true).into_iter().find(|(name, _)| *name == "gpt3_mlp").expect("shipped").1;
+        let c = overlapped(&mlp, &policy, WaitAt::PerKBlock);
+        // 3072 tiles of 96 k-blocks wait and load; each of 32 rows of tiles is looked at once.
+        let events = walked(&c, true);
+        assert!(events <= 32 * (96 + 48), "{events} events under {policy:?}");
+        assert!(walked(&c, false) >= 3072 * 96);
+        let c = long_chain(false, &policy);
+        let tiles: u64 = c.graph.stages.iter().map(|s| u64::from(s.tiles())).sum();
+        let events = walked(&c, true);
+        assert!(events <= 3 * tiles, "{events} events for {tiles} tiles under {policy:?}");
+    }
+    // A residual is a tile's own, and keeps nothing else from being alike.
+    let diamond = shipped(true).into_iter().find(|(name, _)| *name == "diamond").expect("shipped").1;
+    let c = overlapped(&diamond, &Policy::Tile, WaitAt::PerKBlock);
+    let (tiles, rows) = (u64::from(c.graph.stages[2].tiles()), u64::from(c.graph.stages[2].grid.0));
+    let events = walked(&c, true);
+    assert!(events <= 2 * tiles + rows * (32 + 16), "{events} events");
+}
+
+/// The best of a few runs.
+fn best(runs: u32, c: &Candidate) -> Duration {
+    let time = |_| {
+        let begin = Instant::now();
+        assert_eq!(judge(c).refutations, []);
+        begin.elapsed()
+    };
+    (0..runs).map(time).min().expect("a run")
+}
+
+/// Most memory that this process has had, bytes.
+fn peak_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
+}
+
+#[test]
+#[ignore = "times the checker; means something in a release build"]
+fn every_shipped_pipeline_is_checked_in_less_than_50_ms() {
+    let device = Device::named("h200").expect("shipped");
+    for (name, resolved) in shipped(true) {
+        let mut worst: (Duration, String) = (Duration::ZERO, String::new());
+        let mut judged = |c: &Candidate, what: String| {
+            let time = best(5, c);
+            println!("{name}, {what}: {:.2} ms", time.as_secs_f64() * 1e3);
+            if time > worst.0 {
+                worst = (time, what);
+            }
+        };
+        for executor in
+            [Executor::Cpu, Executor::Serial, Executor::Streams, Executor::Programmatic, Executor::Fused]
+        {
+            match choose::candidate(&resolved, device, executor) {
+                Ok(c) if c.coupling == Coupling::Tiles => judged(&c, format!("{executor:?} as chosen")),
+                Ok(c) => judged(&c, format!("{executor:?} as chosen, kernel boundaries")),
+                Err(refused) => println!("{name}, {executor:?}: {refused:?}"),
+            }
+        }
+        for (policy, wait_at) in
+            policies().into_iter().flat_map(|p| [(p.clone(), WaitAt::PerKBlock), (p, WaitAt::Start)])
+        {
+            judged(&overlapped(&resolved, &policy, wait_at), format!("overlapped {policy:?} {wait_at:?}"));
+        }
+        println!("{name}: at most {:.2} ms, {}", worst.0.as_secs_f64() * 1e3, worst.1);
+        assert!(cfg!(debug_assertions) || worst.0.as_millis() < 50, "{name}: {worst:?}");
+    }
+}
+
+#[test]
+#[ignore = "times the checker; means something in a release build"]
+fn a_million_tiles_are_checked_in_less_than_2_s() {
+    for policy in [Policy::Row, Policy::Tile, Policy::Batched { rows: 2, cols: 4 }] {
+        let c = long_chain(true, &policy);
+        assert_eq!(c.graph.stages.iter().map(|s| s.tiles()).sum::<u32>(), 1_000_000);
+        let time = best(3, &c);
+        let peak = peak_bytes();
+        println!("{policy:?}: {:.0} ms, {:?} MiB", time.as_secs_f64() * 1e3, peak.map(|b| b >> 20));
+        assert!(cfg!(debug_assertions) || time.as_secs_f64() < 2.0, "{policy:?}: {time:?}");
+        assert!(peak.is_none_or(|bytes| bytes < 1_000_000_000), "{peak:?} bytes");
+    }
+}
