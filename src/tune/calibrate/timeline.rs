@@ -65,6 +65,9 @@ impl ItemTimes {
     }
 }
 
+/// A post comes this much later than the end of its tile at least: the tile has to be stored first.
+const UNSEEN_NS: u64 = 500;
+
 /// Consumers that stood still before their first k-block: from the end of the producer tile that it is in, the first of
 /// their row, until it had arrived.
 fn passed_on(items: &[ItemTrace]) -> impl Iterator<Item = f64> + '_ {
@@ -74,8 +77,8 @@ fn passed_on(items: &[ItemTrace]) -> impl Iterator<Item = f64> + '_ {
             o.item.stage == StageId(0) && (o.item.m, o.item.n) == (t.item.m, 0) && o.item.part.finishes()
         };
         let end = items.iter().filter(made).map(|o| o.end).max()?;
-        // It had turned to the item before, and nothing but the producer held it up.
-        (end > t.begin && t.loaded > end).then(|| (t.loaded - end) as f64 * 1e-3)
+        // It had turned to the item before the post could be seen, so nothing but the producer held it up.
+        (t.begin < end + UNSEEN_NS && t.loaded > end).then(|| (t.loaded - end) as f64 * 1e-3)
     })
 }
 
@@ -106,6 +109,9 @@ mod tests {
             items.push(item(worker, 0, (worker, 0), Part::Whole, [0.0, 0.0, 0.8, 32.8, 35.8]));
             // Stands still from 35.8 until 38.3, 2.5 after its producer's end.
             items.push(item(worker, 1, (worker, 1), Part::Whole, [35.8 - 0.5, 37.0, 38.3, 70.3, 73.3]));
+            // So does one that turns to it a moment after that end; the next finds its tile posted.
+            items.push(item(10 + worker, 1, (worker, 2), Part::Whole, [36.1, 37.0, 38.3, 70.3, 73.3]));
+            items.push(item(worker, 1, (worker, 3), Part::Whole, [73.3, 73.5, 74.1, 106.1, 109.1]));
         }
         let times = ItemTimes::of(&items);
         let close = |have: Option<f64>, want: f64| have.is_some_and(|have| (have - want).abs() < 2e-3);
