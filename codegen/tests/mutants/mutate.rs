@@ -1,18 +1,27 @@
 //! Mutations: one change to a sound plan, of its events, or of what was chosen for it.
 
 use cusync_gen::check::{Candidate, Coupling, EpochSource, Event, Executor, StartGuarantee, StoreCompletion};
-use cusync_gen::graph::{OperandKind, StageId};
 use cusync_gen::policy::Order;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 
-use super::lists;
 use super::recorded::Recorded;
+use super::{lists, shape};
 
-/// Kinds of mutation, as the table of results names them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Kind {
+macro_rules! kinds {
+    ($($kind:ident),* $(,)?) => {
+        /// Kinds of mutation, as the table of results names them.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub(crate) enum Kind { $($kind),* }
+
+        impl Kind {
+            pub(crate) const ALL: &[Kind] = &[$(Kind::$kind),*];
+        }
+    };
+}
+
+kinds! {
     DropWait,
     DelayWait,
     ShiftWait,
@@ -26,6 +35,9 @@ pub(crate) enum Kind {
     RepeatTile,
     SwapTiles,
     ShrinkHalo,
+    ShiftHalo,
+    ShiftHead,
+    ForgetMask,
     ShrinkFootprint,
     SplitMidTile,
     GrowConsumer,
@@ -56,51 +68,6 @@ pub(crate) enum Kind {
 }
 
 use Kind::*;
-
-impl Kind {
-    pub(crate) const ALL: [Kind; 40] = [
-        DropWait,
-        DelayWait,
-        ShiftWait,
-        MergeWaits,
-        WaitForAnotherEdge,
-        WaitValue,
-        DropPost,
-        RepeatPost,
-        ShiftPost,
-        PostAmount,
-        RepeatTile,
-        SwapTiles,
-        ShrinkHalo,
-        ShrinkFootprint,
-        SplitMidTile,
-        GrowConsumer,
-        ForgetDependence,
-        SwapLaunches,
-        DropLaunch,
-        RepeatLaunch,
-        DropGuarantee,
-        ShrinkSms,
-        Occupancy,
-        ReuseEarly,
-        BakeEpoch,
-        OverlapRuns,
-        WeakStore,
-        WeakLook,
-        PlainPosts,
-        KernelBoundaries,
-        SwapItems,
-        MoveItem,
-        DropItem,
-        RepeatItem,
-        MoveCut,
-        ShiftSlab,
-        WeakSlab,
-        GrowCluster,
-        AddWorkers,
-        DeferPosts,
-    ];
-}
 
 /// A mutant: what is judged, and what runs.
 pub(crate) struct Mutant {
@@ -165,8 +132,8 @@ pub(crate) fn mutate(
             .then_some(Mutant { candidate: c, program: p });
     }
     match kind {
-        ShrinkHalo | ShrinkFootprint | SplitMidTile | GrowConsumer => {
-            return change_shape(rng, base, recorded, kind);
+        ShrinkHalo | ShiftHalo | ShiftHead | ForgetMask | ShrinkFootprint | SplitMidTile | GrowConsumer => {
+            return shape::change(rng, base, recorded, kind);
         }
         SwapItems | MoveItem | DropItem | RepeatItem | MoveCut | ShiftSlab | GrowCluster | AddWorkers => {
             lists::change(rng, c.schedule.as_mut()?, kind)?;
@@ -363,106 +330,4 @@ fn change_events(rng: &mut SmallRng, c: &Candidate, p: &mut Recorded, kind: Kind
         }
     }
     Some(())
-}
-
-/// Waits that were derived for another shape than the one that is read.
-fn change_shape(rng: &mut SmallRng, base: &Candidate, recorded: &Recorded, kind: Kind) -> Option<Mutant> {
-    if base.schedule.is_some() || base.executor == Executor::Serial || base.coupling != Coupling::Tiles {
-        return None;
-    }
-    let mut c = base.clone();
-    let mut p;
-    match kind {
-        // The waits forget the halo; the loads do not.
-        ShrinkHalo => {
-            let mut narrow = base.clone();
-            let halos = narrow.graph.stages.iter_mut().flat_map(|s| &mut s.operands).filter(|o| {
-                matches!(o.kind, OperandKind::Custom(_))
-                    && (o.footprint.rows.offset < 0 || o.footprint.cols.offset < 0)
-            });
-            let operand = halos.collect::<Vec<_>>().into_iter().next()?;
-            let footprint = &mut operand.footprint;
-            for axis in [&mut footprint.rows, &mut footprint.cols] {
-                if rng.random() {
-                    // Only below, or on both sides.
-                    let below = rng.random();
-                    axis.extent += axis.offset * if below { 1 } else { 2 };
-                    axis.offset = if below { axis.offset } else { 0 };
-                }
-            }
-            p = Recorded::of(&narrow);
-        }
-        // The graph itself claims less than the operation reads.
-        ShrinkFootprint => {
-            let gemms: Vec<usize> = (0..c.graph.dependences.len())
-                .filter(|e| {
-                    let d = &c.graph.dependences[*e];
-                    !matches!(c.graph.stages[d.consumer.0].operands[d.operand].kind, OperandKind::Custom(_))
-                })
-                .collect();
-            let d = c.graph.dependences[*gemms.choose(rng)?].clone();
-            let footprint = &mut c.graph.stages[d.consumer.0].operands[d.operand].footprint;
-            let axis = if rng.random() { &mut footprint.rows } else { &mut footprint.cols };
-            match rng.random_range(0..3) {
-                0 if axis.extent > 1 => axis.extent /= 2,
-                1 => axis.offset += 8,
-                _ => axis.extent = 0,
-            }
-            p = Recorded::of(&c);
-        }
-        // Slices begin inside producer tiles, and some of them skip their first wait.
-        SplitMidTile => {
-            let s = c.graph.dependences.choose(rng)?.consumer;
-            let stage = &mut c.graph.stages[s.0];
-            if stage.k_blocks < 2 {
-                return None;
-            }
-            stage.split_k = rng.random_range(2..=stage.k_blocks);
-            p = Recorded::of(&c);
-            if rng.random() {
-                for slices in &mut p.slices[s.0] {
-                    for slice in slices.iter_mut().skip(1) {
-                        let first = slice.events.iter().position(|e| matches!(e, Event::Wait { .. }));
-                        first.map(|at| slice.events.remove(at));
-                    }
-                }
-            }
-        }
-        // The consumer's tile becomes twice as tall, and still waits only as its upper half did.
-        GrowConsumer => {
-            let s = c.graph.dependences.choose(rng)?.consumer;
-            let StageId(at) = s;
-            let stage = &mut c.graph.stages[at];
-            if stage.grid.0 < 2 || stage.operands.iter().any(|o| matches!(o.kind, OperandKind::Custom(_))) {
-                return None;
-            }
-            stage.mma_tile.0 *= 2;
-            stage.out_tile.0 *= 2;
-            stage.grid.0 = stage.grid.0.div_ceil(2);
-            for operand in &mut stage.operands {
-                let rows = &mut operand.footprint.rows;
-                if matches!(operand.kind, OperandKind::A | OperandKind::Residual) {
-                    (rows.m, rows.extent) = (rows.m * 2, rows.extent * 2);
-                }
-            }
-            let grid = stage.grid;
-            c.orders[at] = Order::RowMajor;
-            // Its own tiles are others now, and so are the slots of those who wait for it.
-            for (e, d) in c.graph.dependences.iter().enumerate().filter(|(_, d)| d.producer == s) {
-                debug_assert_eq!(d.producer, s);
-                c.edges[e].policy = cusync_gen::policy::Policy::Tile;
-            }
-            p = Recorded::of(&c);
-            for m in 0..grid.0 as usize {
-                for n in 0..grid.1 as usize {
-                    let upper = &recorded.slices[at][2 * m * grid.1 as usize + n];
-                    for (slice, old) in p.slices[at][m * grid.1 as usize + n].iter_mut().zip(upper) {
-                        slice.events.retain(|e| !matches!(e, Event::Wait { .. }) || old.events.contains(e));
-                    }
-                }
-            }
-        }
-        _ => return None,
-    }
-    Some(Mutant { candidate: c, program: p })
 }

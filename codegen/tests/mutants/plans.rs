@@ -9,6 +9,8 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 
+use super::general;
+
 /// GEMMs only: every executor runs them. Dims are filled in.
 const GEMMS: &[&str] = &[
     r#"Gemm(name: "up", a: "X(M,H)", b: "W1(H,I)", out: "Y(M,I)", epilogue: Gelu),
@@ -39,7 +41,7 @@ const CUSTOM: &[&str] = &[
        Gemm(name: "after", a: "N(M,I)", b: "W1(I,H)", out: "Z(M,H)"),"#,
 ];
 
-fn pick<T: Clone>(rng: &mut SmallRng, from: &[T]) -> T {
+pub(super) fn pick<T: Clone>(rng: &mut SmallRng, from: &[T]) -> T {
     from.choose(rng).cloned().expect("something to pick from")
 }
 
@@ -66,7 +68,11 @@ fn graph(rng: &mut SmallRng, stages: &str, same: Option<(u32, u32, u32)>) -> Gra
     resolved.graph(&tiles).expect("small grids")
 }
 
-fn policy(rng: &mut SmallRng, (gm, gn): (u32, u32)) -> Policy {
+/// A policy for a producer's grid; `images`: of what a convolution reads.
+fn policy(rng: &mut SmallRng, (gm, gn): (u32, u32), images: bool) -> Policy {
+    if images && rng.random_ratio(1, 3) {
+        return Policy::ConvHalo;
+    }
     match rng.random_range(0..6) {
         0 | 1 => Policy::Tile,
         2 => Policy::Row,
@@ -158,9 +164,23 @@ pub(crate) fn draw(rng: &mut SmallRng) -> Candidate {
     ];
     let executor = pick(rng, &executors);
     let fused = executor == Executor::Fused;
-    let stages = if fused || rng.random_ratio(2, 3) { pick(rng, GEMMS) } else { pick(rng, CUSTOM) };
-    let same = fused.then(|| pick(rng, &[(16, 16, 16), (32, 32, 16), (128, 128, 64)]));
-    let mut graph = graph(rng, stages, same);
+    let mut graph = if fused {
+        let (stages, tile) = (pick(rng, GEMMS), pick(rng, &[(16, 16, 16), (32, 32, 16), (128, 128, 64)]));
+        graph(rng, stages, Some(tile))
+    } else {
+        match rng.random_range(0..10) {
+            0..4 => {
+                let stages = pick(rng, GEMMS);
+                graph(rng, stages, None)
+            }
+            4 | 5 => {
+                let stages = pick(rng, CUSTOM);
+                graph(rng, stages, None)
+            }
+            6 | 7 => general::convolutions(rng),
+            _ => general::attention(rng),
+        }
+    };
     if rng.random_ratio(1, 4) {
         share_memory(&mut graph);
     }
@@ -173,9 +193,13 @@ pub(crate) fn draw(rng: &mut SmallRng) -> Candidate {
     device.sms = rng.random_range(6..30);
     let mut c = Candidate::new(graph, device, executor);
     let grid = |e: usize| c.graph.stages[c.graph.dependences[e].producer.0].grid;
+    let images = |e: usize| {
+        let d = &c.graph.dependences[e];
+        c.graph.stages[d.consumer.0].operands[d.operand].sliding.is_some()
+    };
     c.edges = (0..c.edges.len())
         .map(|e| EdgeChoice {
-            policy: policy(rng, grid(e)),
+            policy: policy(rng, grid(e), images(e)),
             wait_at: if rng.random() { WaitAt::PerKBlock } else { WaitAt::Start },
         })
         .collect();

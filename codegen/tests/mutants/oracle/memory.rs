@@ -73,20 +73,23 @@ impl Layout {
             for tile in (0..gm).flat_map(|m| (0..gn).map(move |n| Tile { m, n })) {
                 cut(stage.out, shapes::written(graph, StageId(s), tile));
                 for (o, operand) in stage.operands.iter().enumerate() {
-                    let ks = if shapes::in_epilogue(operand.kind) {
-                        1
-                    } else {
-                        shapes::k_blocks(graph, StageId(s))
+                    let ks = match shapes::in_epilogue(operand.kind) {
+                        true => 1,
+                        false => shapes::k_blocks(graph, StageId(s), tile),
                     };
                     let whole = shapes::tile_size(graph, StageId(s));
                     let of = if operand.kind == OperandKind::A { cluster.1 } else { cluster.0 };
+                    let shared = matches!(operand.kind, OperandKind::A | OperandKind::B | OperandKind::Up);
                     for (k, part) in (0..ks).flat_map(|k| (0..of).map(move |part| (k, part))) {
-                        let area = shapes::read(graph, StageId(s), o, tile, k);
-                        if of > 1 && matches!(operand.kind, OperandKind::A | OperandKind::B | OperandKind::Up)
-                        {
-                            cut(operand.tensor, shapes::share(operand.kind, area.clone(), whole, (of, part)));
+                        for area in shapes::reads(graph, StageId(s), o, tile, k) {
+                            if of > 1 && shared {
+                                cut(
+                                    operand.tensor,
+                                    shapes::share(operand.kind, area.clone(), whole, (of, part)),
+                                );
+                            }
+                            cut(operand.tensor, area);
                         }
-                        cut(operand.tensor, area);
                     }
                 }
             }

@@ -5,6 +5,8 @@
 //! Holding back one part of one item is the strongest adversary there is against a pair of accesses as long as nobody
 //! competes for SMs: posts and flags only ever make waits true, so whatever can run without that part does.
 
+mod adversary;
+mod effect;
 mod machine;
 mod memory;
 mod program;
@@ -14,7 +16,8 @@ use cusync_gen::check::{Candidate, Executor, TileProgram};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use machine::{Adversary, Fit, Hold, Machine, Phase};
+use adversary::{Adversary, Fit, Hold, Phase};
+use machine::Machine;
 use program::Program;
 
 /// What goes wrong.

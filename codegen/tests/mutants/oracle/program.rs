@@ -132,15 +132,15 @@ impl Builder<'_> {
     fn stage(&mut self, stage: StageId, work: &mut Vec<Work>, drawn: &mut Vec<u32>) -> Result<(), Violation> {
         let (gm, gn) = shapes::grid(&self.c.graph, stage);
         let split = self.c.graph.stages[stage.0].split_k.max(1);
-        let of = shapes::k_blocks(&self.c.graph, stage);
-        let each = of.div_ceil(split);
-        // The last ones may have nothing left to do.
-        let slices = of.div_ceil(each);
+        let each = shapes::most_k_blocks(&self.c.graph, stage).div_ceil(split);
         for step in 0..gm * gn {
             let tile = self.c.orders[stage.0].tile_at((gm, gn), step).ok_or(Violation::Outside)?;
             if tile.m >= gm || tile.n >= gn {
                 return Err(Violation::Outside);
             }
+            // The last slices may have nothing left to do.
+            let of = shapes::k_blocks(&self.c.graph, stage, tile);
+            let slices = of.div_ceil(each);
             for slice in 0..slices {
                 let k = ((slice * each).min(of), ((slice + 1) * each).min(of));
                 let cta = self.cta(stage, tile, slice, k, (1, 1));
@@ -161,7 +161,8 @@ impl Builder<'_> {
                 return Err(Violation::Outside);
             }
             let (gm, gn) = shapes::grid(&self.c.graph, item.stage);
-            let of = shapes::k_blocks(&self.c.graph, item.stage);
+            // Chain kernels run GEMMs only, whose tiles are alike.
+            let of = shapes::most_k_blocks(&self.c.graph, item.stage);
             if item.m >= gm.div_ceil(rows) || item.n >= gn.div_ceil(cols) || item.k_end > of {
                 return Err(Violation::Outside);
             }
@@ -259,10 +260,9 @@ impl Builder<'_> {
                     steps.push(Op::Wait { slot, value });
                 }
                 Event::Load { operand, k_block } => {
-                    let area = shapes::read(graph, stage, operand, tile, k_block);
-                    steps.push(Op::Load(
-                        self.layout.cells(graph.stages[stage.0].operands[operand].tensor, &area),
-                    ));
+                    let tensor = graph.stages[stage.0].operands[operand].tensor;
+                    let areas = shapes::reads(graph, stage, operand, tile, k_block);
+                    steps.extend(areas.iter().map(|area| Op::Load(self.layout.cells(tensor, area))));
                     loaded.push((operand, k_block));
                 }
                 // The region is the shapes' to say, not the program's.
@@ -312,8 +312,9 @@ impl Builder<'_> {
             // What the cluster loads together is judged over all its CTAs.
             let alone = self.sharers(operand.kind, tile, cluster).0 == 1;
             ks.into_iter().all(|k| {
-                let (rows, cols) = shapes::read(graph, stage, o, tile, k);
-                !alone || rows.is_empty() || cols.is_empty() || loaded.contains(&(o, k))
+                let areas = shapes::reads(graph, stage, o, tile, k);
+                let nothing = areas.iter().all(|(rows, cols)| rows.is_empty() || cols.is_empty());
+                !alone || nothing || loaded.contains(&(o, k))
             })
         })
     }
@@ -336,7 +337,7 @@ impl Builder<'_> {
         cluster: (u32, u32),
     ) -> shapes::Area {
         let kind = self.c.graph.stages[stage.0].operands[operand].kind;
-        let area = shapes::read(&self.c.graph, stage, operand, tile, k);
+        let area = shapes::reads(&self.c.graph, stage, operand, tile, k).pop().unwrap_or_default();
         shapes::share(kind, area, shapes::tile_size(&self.c.graph, stage), self.sharers(kind, tile, cluster))
     }
 
@@ -372,9 +373,10 @@ impl Builder<'_> {
                     continue;
                 }
                 for k_block in k.0..k.1 {
-                    let area = shapes::read(graph, stage, o, tile, k_block);
+                    let areas = shapes::reads(graph, stage, o, tile, k_block);
+                    let cells = areas.iter().map(|area| self.layout.cells(operand.tensor, area));
                     let mut missing: Vec<usize> =
-                        self.layout.places(&self.layout.cells(operand.tensor, &area)).collect();
+                        cells.flat_map(|cells| self.layout.places(&cells)).collect();
                     let row =
                         |t: &Tile| if operand.kind == OperandKind::A { t.m == tile.m } else { t.n == tile.n };
                     for (by, _, _) in loads.iter().filter(|(t, of, at)| *of == o && *at == k_block && row(t))

@@ -1,10 +1,10 @@
-//! What a tile reads and writes, from the shapes of its stage: the meaning of a graph, written down a second time. GEMM
-//! footprints come from the operation and its MMA tile, not from the graph's footprints; only a user's own kernel has
-//! nothing but its stated ones.
+//! What a tile reads and writes, from the shapes of its stage: the meaning of a graph, written down a second time. Reads
+//! come from the definition of the operation and its MMA tile, not from the graph's footprints; only a user's own kernel
+//! has nothing but its stated ones.
 
 use std::ops::Range;
 
-use cusync_gen::graph::{Axis, Graph, Op, OperandKind, StageId, TensorId};
+use cusync_gen::graph::{Attention, Axis, Conv, Graph, Op, OperandKind, StageId, TensorId};
 use cusync_gen::policy::Tile;
 
 /// Rows and columns of a tensor.
@@ -29,8 +29,8 @@ pub(crate) fn tile_size(graph: &Graph, stage: StageId) -> (u32, u32) {
     match stage.op {
         // Gate and up columns stand side by side in the accumulator.
         Op::GatedGemm => (stage.mma_tile.0, stage.mma_tile.1 / 2),
-        Op::Gemm { .. } => (stage.mma_tile.0, stage.mma_tile.1),
-        _ => stage.out_tile,
+        Op::Gemm { .. } | Op::Conv2d(_) | Op::Attention(_) => (stage.mma_tile.0, stage.mma_tile.1),
+        Op::Custom => stage.out_tile,
     }
 }
 
@@ -41,12 +41,29 @@ pub(crate) fn grid(graph: &Graph, stage: StageId) -> (u32, u32) {
     (out.rows.div_ceil(rows), out.cols.div_ceil(cols))
 }
 
-/// k-blocks of a whole tile.
-pub(crate) fn k_blocks(graph: &Graph, stage: StageId) -> u32 {
+/// k-blocks of the longest tile.
+pub(crate) fn most_k_blocks(graph: &Graph, stage: StageId) -> u32 {
     let of = &graph.stages[stage.0];
-    match of.op {
-        Op::Gemm { .. } | Op::GatedGemm => of.k.div_ceil(of.mma_tile.2),
-        _ => of.k_blocks,
+    let length = match &of.op {
+        Op::Gemm { .. } | Op::GatedGemm => of.k,
+        Op::Conv2d(shape) => shape.filter.0 * shape.filter.1 * shape.channels,
+        // Every token of the sequence is a query and has a key.
+        Op::Attention(_) => graph.tensors[of.out.0].rows,
+        Op::Custom => return of.k_blocks,
+    };
+    length.div_ceil(of.mma_tile.2)
+}
+
+/// k-blocks of a tile. Queries behind a causal mask see no token after themselves, so no step that has only such.
+pub(crate) fn k_blocks(graph: &Graph, stage: StageId, tile: Tile) -> u32 {
+    let of = &graph.stages[stage.0];
+    let most = most_k_blocks(graph, stage);
+    match &of.op {
+        Op::Attention(shape) if shape.causal => {
+            let (queries, _) = written(graph, stage, tile);
+            (0..most).take_while(|step| step * of.mma_tile.2 < queries.end).count() as u32
+        }
+        _ => most,
     }
 }
 
@@ -54,8 +71,6 @@ pub(crate) fn k_blocks(graph: &Graph, stage: StageId) -> u32 {
 pub(crate) fn written(graph: &Graph, stage: StageId, tile: Tile) -> Area {
     let (rows, cols) = tile_size(graph, stage);
     let out = &graph.tensors[graph.stages[stage.0].out.0];
-    let along =
-        |index: u32, size: u32, length: u32| clipped(i64::from(index) * i64::from(size), size.into(), length);
     (along(tile.m, rows, out.rows), along(tile.n, cols, out.cols))
 }
 
@@ -64,28 +79,94 @@ pub(crate) fn in_epilogue(kind: OperandKind) -> bool {
     matches!(kind, OperandKind::Bias | OperandKind::Residual)
 }
 
-/// What a tile reads of an operand at a k-block.
-pub(crate) fn read(graph: &Graph, stage: StageId, operand: usize, tile: Tile, k: u32) -> Area {
+/// `size` elements, `index` times that from the start of an axis.
+fn along(index: u32, size: u32, length: u32) -> Range<u32> {
+    clipped(i64::from(index) * i64::from(size), size.into(), length)
+}
+
+/// What a tile reads of an operand at a k-block. Of a GEMM's operands that is one area, which may be empty.
+pub(crate) fn reads(graph: &Graph, stage: StageId, operand: usize, tile: Tile, k: u32) -> Vec<Area> {
     let of = &graph.stages[stage.0];
     let (rows, cols) = tile_size(graph, stage);
+    let depth = of.mma_tile.2;
     let read = &of.operands[operand];
     let tensor = &graph.tensors[read.tensor.0];
-    let along =
-        |index: u32, size: u32, length: u32| clipped(i64::from(index) * i64::from(size), size.into(), length);
-    let gemm = matches!(of.op, Op::Gemm { .. } | Op::GatedGemm);
-    match read.kind {
-        _ if !gemm => {
+    let area = match (&of.op, read.kind) {
+        (Op::Conv2d(shape), OperandKind::A) => {
+            let (pixels, _) = written(graph, stage, tile);
+            return pixels_under(
+                shape,
+                pixels,
+                along(k, depth, shape.filter.0 * shape.filter.1 * shape.channels),
+            );
+        }
+        (Op::Attention(_), _) if k >= k_blocks(graph, stage, tile) => return Vec::new(),
+        (Op::Attention(shape), kind) => {
+            // A step loads whole blocks of tokens: what a mask hides is loaded, too.
+            let tokens = match kind {
+                OperandKind::Query => along(tile.m, rows, tensor.rows),
+                _ => along(k, depth, tensor.rows),
+            };
+            (tokens, head(shape, kind, tile.n))
+        }
+        (Op::Custom, _) => {
             let footprint = &read.footprint;
             (stated(&footprint.rows, tile, k, tensor.rows), stated(&footprint.cols, tile, k, tensor.cols))
         }
-        OperandKind::A => (along(tile.m, rows, tensor.rows), along(k, of.mma_tile.2, tensor.cols)),
-        OperandKind::B | OperandKind::Up => {
-            (along(k, of.mma_tile.2, tensor.rows), along(tile.n, cols, tensor.cols))
+        (_, OperandKind::A) => (along(tile.m, rows, tensor.rows), along(k, depth, tensor.cols)),
+        (_, OperandKind::B | OperandKind::Up) => {
+            (along(k, depth, tensor.rows), along(tile.n, cols, tensor.cols))
         }
-        OperandKind::Bias => (0..1, along(tile.n, cols, tensor.cols)),
-        OperandKind::Residual => (along(tile.m, rows, tensor.rows), along(tile.n, cols, tensor.cols)),
+        (_, OperandKind::Bias) => (0..1, along(tile.n, cols, tensor.cols)),
+        (_, OperandKind::Residual) => (along(tile.m, rows, tensor.rows), along(tile.n, cols, tensor.cols)),
         _ => (0..0, 0..0),
+    };
+    vec![area]
+}
+
+/// Columns of the fused matrix of queries, keys and values that query head `head` reads.
+fn head(shape: &Attention, kind: OperandKind, head: u32) -> Range<u32> {
+    let group = shape.heads / shape.kv_heads;
+    let first = match kind {
+        OperandKind::Query => head,
+        OperandKind::Key => shape.heads + head / group,
+        _ => shape.heads + shape.kv_heads + head / group,
+    };
+    first * shape.dim..(first + 1) * shape.dim
+}
+
+/// Pixels and channels of the images that output pixels need for elements `ks` of the reduction, where
+/// `out[b][p][q] = sum over r, s, c of image[b][p * stride + r - padding][q * stride + s - padding][c] * filter[r][s][c]`
+/// and what lies outside an image is 0. Elements are counted by c, then s, then r; pixels by column, row and image.
+fn pixels_under(shape: &Conv, pixels: Range<u32>, ks: Range<u32>) -> Vec<Area> {
+    let mut taps: Vec<((u32, u32), Range<u32>)> = Vec::new();
+    for element in ks {
+        let (c, rest) = (element % shape.channels, element / shape.channels);
+        let (s, r) = (rest % shape.filter.1, rest / shape.filter.1);
+        match taps.last_mut() {
+            Some((tap, channels)) if *tap == (r, s) => channels.end = c + 1,
+            _ => taps.push(((r, s), c..c + 1)),
+        }
     }
+    let inside = |at: u32, tap: u32, stride: u32, padding: u32, length: u32| {
+        (at * stride + tap).checked_sub(padding).filter(|x| *x < length)
+    };
+    let mut areas: Vec<Area> = Vec::new();
+    for ((r, s), channels) in taps {
+        for pixel in pixels.clone() {
+            let (q, rest) = (pixel % shape.output.1, pixel / shape.output.1);
+            let (p, image) = (rest % shape.output.0, rest / shape.output.0);
+            let h = inside(p, r, shape.stride.0, shape.padding.0, shape.input.0);
+            let w = inside(q, s, shape.stride.1, shape.padding.1, shape.input.1);
+            let (Some(h), Some(w)) = (h, w) else { continue };
+            let row = (image * shape.input.0 + h) * shape.input.1 + w;
+            match areas.last_mut() {
+                Some((rows, of)) if *of == channels && rows.end == row => rows.end += 1,
+                _ => areas.push((row..row + 1, channels.clone())),
+            }
+        }
+    }
+    areas
 }
 
 /// The share of a read that CTA `index` of the `of` that have it in common loads for all of them: `index`-th part of the
@@ -116,4 +197,32 @@ pub(crate) fn memory_of(graph: &Graph, mut tensor: TensorId) -> TensorId {
         }
     }
     tensor
+}
+
+/// Written out by hand: what a definition says must not be taken from the code that is held against it.
+#[test]
+fn reads_are_those_of_the_definitions() {
+    let shape = Conv {
+        activation: cusync_gen::graph::Activation::Identity,
+        images: 2,
+        input: (4, 4),
+        channels: 8,
+        output: (2, 2),
+        filter: (3, 3),
+        stride: (2, 2),
+        padding: (1, 1),
+    };
+    // The first output pixel stands in a corner: of its first row of taps there is nothing, of its middle tap the pixel.
+    assert_eq!(pixels_under(&shape, 0..1, 0..24), []);
+    assert_eq!(pixels_under(&shape, 0..1, 32..40), [(0..1, 0..8)]);
+    // Two output pixels side by side read every other pixel, from a tap and a half.
+    assert_eq!(pixels_under(&shape, 0..2, 36..44), [(0..1, 4..8), (2..3, 4..8), (1..2, 0..4), (3..4, 0..4)]);
+    // The last of one image and the first of the next: the lower right tap is at row 3, column 3, then at row 1, column 1.
+    assert_eq!(pixels_under(&shape, 3..5, 64..72), [(15..16, 0..8), (21..22, 0..8)]);
+
+    let shape = Attention { heads: 4, kv_heads: 2, dim: 8, causal: true };
+    // Four heads of queries, two of keys, two of values.
+    assert_eq!(head(&shape, OperandKind::Query, 3), 24..32);
+    assert_eq!([1, 2].map(|h| head(&shape, OperandKind::Key, h)), [32..40, 40..48]);
+    assert_eq!([1, 2].map(|h| head(&shape, OperandKind::Value, h)), [48..56, 56..64]);
 }

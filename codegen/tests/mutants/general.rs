@@ -1,0 +1,86 @@
+//! Small convolutions and attentions, drawn by lot.
+
+use std::fmt::Write as _;
+
+use cusync_gen::graph::Graph;
+use rand::Rng;
+use rand::rngs::SmallRng;
+
+use super::plans::pick;
+
+type Mma = (u32, u32, u32);
+
+fn graph(dims: &str, stages: &str, tiles: &[Mma]) -> Graph {
+    let text = format!(r#"Pipeline(name: "p", dims: {{ {dims} }}, stages: [{stages}])"#);
+    let resolved = cusync_gen::spec::parse(&text, "p").and_then(|s| s.resolve(&[]));
+    let graph = resolved.and_then(|r| r.graph(tiles));
+    graph.unwrap_or_else(|d| panic!("{}", d.render(&text, "p", false)))
+}
+
+/// A filter: taps, strides, paddings.
+type Filter = ((u32, u32), (u32, u32), (u32, u32));
+
+/// Square and oblong ones, with padding, without, and with more than they need.
+const FILTERS: &[Filter] = &[
+    ((3, 3), (1, 1), (1, 1)),
+    ((3, 3), (1, 1), (1, 1)),
+    ((3, 3), (2, 2), (1, 1)),
+    ((1, 1), (1, 1), (0, 0)),
+    ((1, 1), (2, 2), (0, 0)),
+    ((3, 1), (1, 1), (1, 0)),
+    ((1, 3), (1, 2), (0, 1)),
+    ((2, 3), (1, 1), (2, 1)),
+    ((2, 2), (1, 1), (0, 0)),
+    ((5, 2), (2, 1), (3, 0)),
+];
+
+/// Two or three convolutions, one after the other, of a batch of images that no tile has to itself.
+pub(super) fn convolutions(rng: &mut SmallRng) -> Graph {
+    let images = rng.random_range(1..4);
+    let (mut height, mut width) = (rng.random_range(3..6), rng.random_range(3..6));
+    let mut channels = pick(rng, &[8, 16, 24]);
+    let (mut stages, mut tiles) = (String::new(), Vec::new());
+    let mut residuals: Vec<(String, (u32, u32, u32))> = Vec::new();
+    for stage in 0..rng.random_range(2..4) {
+        let fits = |f: &&Filter| f.0.0 <= height + 2 * f.2.0 && f.0.1 <= width + 2 * f.2.1;
+        let filters: Vec<Filter> = FILTERS.iter().filter(fits).copied().collect();
+        let ((r, s), (down, right), (above, beside)) = pick(rng, &filters);
+        let out = ((height + 2 * above - r) / down + 1, (width + 2 * beside - s) / right + 1);
+        let features = pick(rng, &[8, 16, 24]);
+        let shape = (out.0, out.1, features);
+        let input = format!("X{stage}({images},{height},{width},{channels})");
+        let output = format!("X{}({images},{},{},{features})", stage + 1, out.0, out.1);
+        // What an earlier convolution wrote, where it has the shape.
+        let residual = residuals.iter().find(|(_, of)| *of == shape && rng.random());
+        let residual = residual.map_or(String::new(), |(name, _)| format!(r#", residual: "{name}""#));
+        write!(
+            stages,
+            r#"Conv2d(name: "c{stage}", input: "{input}", filter: "F{stage}({r},{s},{channels},{features})",
+               stride: ({down}, {right}), padding: ({above}, {beside}), out: "{output}"{residual}),"#
+        )
+        .expect("a string takes all");
+        residuals.push((output, shape));
+        (height, width, channels) = shape;
+        tiles.push(pick(rng, &[(16, 16, 16), (16, 16, 24), (8, 16, 32), (16, 8, 24), (24, 24, 16)]));
+    }
+    graph("", &stages, &tiles)
+}
+
+/// A prompt through its projections and an attention; heads have keys and values of their own, in groups, or all the same.
+pub(super) fn attention(rng: &mut SmallRng) -> Graph {
+    let tokens = pick(rng, &[24, 32, 40, 48]);
+    let dim = pick(rng, &[8, 16]);
+    let (heads, kv_heads) = pick(rng, &[(2, 2), (2, 1), (4, 2), (4, 1), (3, 1), (4, 4)]);
+    let causal = rng.random_ratio(2, 3);
+    let dims = format!(r#""S": {tokens}, "HQ": {heads}, "HKV": {kv_heads}, "D": {dim}"#);
+    let stages = format!(
+        r#"Gemm(name: "qkv", a: "X(S,16)", b: "Wqkv(16,(HQ+2*HKV)*D)", out: "QKV(S,(HQ+2*HKV)*D)"),
+           Attention(name: "attend", qkv: "QKV(S,(HQ+2*HKV)*D)", heads: "HQ", kv_heads: "HKV", causal: {causal},
+               out: "A(S,HQ*D)"),
+           Gemm(name: "project", a: "A(S,HQ*D)", b: "Wo(HQ*D,16)", out: "Z(S,16)"),"#
+    );
+    let first = pick(rng, &[(16, dim, 16), (16, 2 * dim, 16), (8, 24, 16), (24, dim, 16)]);
+    let attend = (pick(rng, &[8, 16, 24]), dim, pick(rng, &[8, 16]));
+    let last = pick(rng, &[(16, 16, dim), (16, 16, 2 * dim), (8, 16, 24)]);
+    graph(&dims, &stages, &[first, attend, last])
+}
