@@ -4,6 +4,8 @@
 //!
 //!     cargo test --release -p cusync-gen --test check_speed -- --ignored --nocapture
 
+#[path = "mutants/general.rs"]
+mod general;
 #[path = "mutants/plans.rs"]
 #[allow(dead_code)]
 mod plans;
