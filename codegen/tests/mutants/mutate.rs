@@ -73,6 +73,21 @@ use Kind::*;
 pub(crate) struct Mutant {
     pub(crate) candidate: Candidate,
     pub(crate) program: Recorded,
+    /// Whether that is what the kernels do for the candidate, so that `check` can also judge the candidate by itself.
+    pub(crate) generated: bool,
+}
+
+impl Mutant {
+    /// What the kernels make of a candidate.
+    pub(crate) fn generated(candidate: Candidate) -> Mutant {
+        let program = Recorded::of(&candidate);
+        Mutant { candidate, program, generated: true }
+    }
+
+    /// A program that no kernel of ours would run for the candidate.
+    pub(crate) fn changed(candidate: Candidate, program: Recorded) -> Mutant {
+        Mutant { candidate, program, generated: false }
+    }
 }
 
 /// A slice that has waits, by lot: stage, tile, slice.
@@ -129,7 +144,7 @@ pub(crate) fn mutate(
     if events {
         // Where there are no semaphores, waits and posts are not there either.
         return (semaphores && change_events(rng, base, &mut p, kind).is_some())
-            .then_some(Mutant { candidate: c, program: p });
+            .then(|| Mutant::changed(c, p));
     }
     match kind {
         ShrinkHalo | ShiftHalo | ShiftHead | ForgetMask | ShrinkFootprint | SplitMidTile | GrowConsumer => {
@@ -246,8 +261,7 @@ pub(crate) fn mutate(
         }
         _ => return None,
     }
-    let program = Recorded::of(&c);
-    Some(Mutant { candidate: c, program })
+    Some(Mutant::generated(c))
 }
 
 fn change_events(rng: &mut SmallRng, c: &Candidate, p: &mut Recorded, kind: Kind) -> Option<()> {

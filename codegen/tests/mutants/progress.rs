@@ -47,10 +47,10 @@ fn draw(rng: &mut SmallRng) -> Option<Mutant> {
     if rng.random_ratio(1, 3) {
         candidate.launch_order.shuffle(rng);
     }
-    let program = Recorded::of(&candidate);
     if rng.random_ratio(1, 3) {
-        return Some(Mutant { candidate, program });
+        return Some(Mutant::generated(candidate));
     }
+    let program = Recorded::of(&candidate);
     let kind = *KINDS.choose(rng)?;
     mutate::mutate(rng, &candidate, &program, kind)
 }
@@ -76,7 +76,7 @@ fn the_condition_for_progress_and_the_exploration_agree() {
     let mut rng = SmallRng::seed_from_u64(seed);
     let (mut done, mut seen) = (0, Agreement::default());
     while done < count {
-        let Some(Mutant { candidate, program }) = draw(&mut rng) else { continue };
+        let Some(Mutant { candidate, program, .. }) = draw(&mut rng) else { continue };
         let Some(ProgressWays { condition, explored }) = progress_ways(&candidate, &program) else {
             continue;
         };

@@ -49,7 +49,7 @@ fn windows(operand: &mut Operand) -> impl Iterator<Item = &mut Footprint> {
 
 /// What runs when the waits, and nothing else, are those of another candidate.
 fn waits_of(base: &Candidate, other: &Candidate) -> Option<Mutant> {
-    Some(Mutant { candidate: base.clone(), program: Recorded::of(other) })
+    Some(Mutant::changed(base.clone(), Recorded::of(other)))
 }
 
 /// The waits forget the halo; the loads do not.
@@ -122,7 +122,7 @@ fn forget_mask(base: &Candidate, recorded: &Recorded) -> Option<Mutant> {
             slice.events.retain(|e| !matches!(e, Event::Wait { .. }) || short.events.contains(e));
         }
     }
-    Some(Mutant { candidate: base.clone(), program })
+    Some(Mutant::changed(base.clone(), program))
 }
 
 /// The graph itself claims less than the operation reads.
@@ -138,8 +138,7 @@ fn shrink_footprint(rng: &mut SmallRng, base: &Candidate) -> Option<Mutant> {
             _ => axis.extent = 0,
         }
     }
-    let program = Recorded::of(&c);
-    Some(Mutant { candidate: c, program })
+    Some(Mutant::generated(c))
 }
 
 /// Slices begin inside producer tiles, and some of them skip their first wait.
@@ -160,7 +159,7 @@ fn split_mid_tile(rng: &mut SmallRng, base: &Candidate) -> Option<Mutant> {
             }
         }
     }
-    Some(Mutant { candidate: c, program })
+    Some(Mutant::changed(c, program))
 }
 
 /// The consumer's tile becomes twice as tall, and still waits only as its upper half did.
@@ -194,5 +193,5 @@ fn grow_consumer(rng: &mut SmallRng, base: &Candidate, recorded: &Recorded) -> O
             slice.events.retain(|e| !matches!(e, Event::Wait { .. }) || old.events.contains(e));
         }
     }
-    Some(Mutant { candidate: c, program })
+    Some(Mutant::changed(c, program))
 }
