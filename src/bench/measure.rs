@@ -2,6 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+
 use super::variant::Variant;
 use super::{Result, percentile};
 use crate::device::{Device, Event};
@@ -50,6 +54,43 @@ pub(crate) fn interleaved(
                 Regime::Sustained => sustained(variant, &events, window)?,
             };
             times[index].extend(taken);
+        }
+    }
+    Ok(times)
+}
+
+/// One time of each variant a round, microseconds a sample, in the order of `variants`: a rested sample, or the median of a
+/// sustained window. Rounds visit the variants in random order, and every second round in the reverse of the one before, so
+/// that no variant always follows the same other; times of one round are of one state of the machine, and their ratios can be
+/// told apart more finely than medians of whole runs.
+pub(crate) fn paired(
+    device: &Device,
+    variants: &mut [Box<dyn Variant>],
+    regime: Regime,
+    rounds: usize,
+    window: Duration,
+) -> Result<Vec<Vec<f64>>> {
+    let mut times = vec![Vec::with_capacity(rounds); variants.len()];
+    let events = (0..=MAX_SAMPLES).map(|_| Ok(Event::timing(device)?)).collect::<Result<Vec<_>>>()?;
+    for variant in variants.iter_mut() {
+        variant.enqueue()?;
+        variant.synchronize()?;
+    }
+    let mut rng = SmallRng::seed_from_u64(rounds as u64);
+    let mut order: Vec<usize> = (0..variants.len()).collect();
+    for round in 0..rounds {
+        if round % 2 == 1 {
+            order.reverse();
+        } else {
+            order.shuffle(&mut rng);
+        }
+        for &index in &order {
+            let variant = variants[index].as_mut();
+            let mut taken = match regime {
+                Regime::Rested => rested(variant, &events)?,
+                Regime::Sustained => sustained(variant, &events, window)?,
+            };
+            times[index].push(percentile(&mut taken, 0.5));
         }
     }
     Ok(times)

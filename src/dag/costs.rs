@@ -33,8 +33,17 @@ pub struct Costs {
     pub graph_branch_us: f64,
     /// As `graph_edge_us`, over a programmatic edge.
     pub programmatic_edge_us: f64,
-    /// As `graph_branch_us`, over a programmatic edge.
-    pub programmatic_branch_us: f64,
+    /// As `graph_edge_us`, over a programmatic edge from a node that has several successors.
+    pub programmatic_fork_us: f64,
+    /// As `graph_edge_us`, over a programmatic edge to a node that waits for several.
+    pub programmatic_join_us: f64,
+    /// Start of a graph's node that waits for nothing to the start of the next such node.
+    pub graph_root_us: f64,
+    /// What each node that nothing waits for adds to the end of a graph, after the first such node.
+    pub graph_end_us: f64,
+    /// How much longer a kernel takes while kernels of other zones have the rest of the device: what runs is not interrupted,
+    /// and caches and memory are shared.
+    pub interference: f64,
     /// One semaphore hand-off from tile to tile.
     pub handoff_us: f64,
     /// A wait that is already satisfied, a tile.
@@ -56,11 +65,15 @@ impl Costs {
             wait_us: 1.2,
             stream_edge_us: 2.0,
             event_edge_us: 3.0,
-            graph_launch_us: 3.0,
+            graph_launch_us: 4.0,
             graph_edge_us: 1.25,
-            graph_branch_us: 1.5,
+            graph_branch_us: 1.55,
             programmatic_edge_us: 0.8,
-            programmatic_branch_us: 1.1,
+            programmatic_fork_us: 1.1,
+            programmatic_join_us: 2.9,
+            graph_root_us: 0.75,
+            graph_end_us: 0.55,
+            interference: 0.25,
             handoff_us: 0.62,
             tile_wait_us: 0.17,
             source: "one H200: launches, edges of chains of full kernels, waits and hand-offs of tiles measured; events \

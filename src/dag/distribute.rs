@@ -5,6 +5,7 @@
 //! ones. The matched edges chain the nodes into paths; paths that can never run at the same time share a stream.
 
 use super::dependence::{Dependences, Edge};
+use super::form::in_order;
 use super::matching::Matching;
 use super::program::{Direction, NodeId, Program, Work};
 use super::times::Times;
@@ -41,9 +42,35 @@ pub struct Distribution {
     pub lanes: Vec<Lane>,
     /// What program order on the streams does not imply, by position of `after` in `order`.
     pub waits: Vec<Wait>,
+    /// Waits that no dependence asks for: they hold nodes of lower priority back.
+    pub gates: Vec<Wait>,
 }
 
 impl Distribution {
+    /// The same with these gates, which must not close a cycle with dependences: nodes are issued as late as gates make
+    /// them wait.
+    pub fn gated(mut self, gates: Vec<Wait>) -> Self {
+        self.gates = gates;
+        let index = |w: &Wait| (w.before.index(), w.after.index());
+        let mut pairs: Vec<(usize, usize)> = self.neighbours().collect();
+        pairs.extend(self.waits.iter().chain(&self.gates).map(index));
+        let order: Vec<usize> = self.order.iter().map(|id| id.index()).collect();
+        self.order = in_order(&order, &pairs).into_iter().map(|i| NodeId(i as u32)).collect();
+        let mut place = vec![0; self.order.len()];
+        self.order.iter().enumerate().for_each(|(at, id)| place[id.index()] = at);
+        self.waits.sort_by_key(|w| place[w.after.index()]);
+        self
+    }
+
+    /// Nodes that follow one another on a stream.
+    pub(super) fn neighbours(&self) -> impl Iterator<Item = (usize, usize)> {
+        let mut last = vec![None; self.streams()];
+        self.order.iter().filter_map(move |id| {
+            let before: Option<usize> = last[self.stream[id.index()] as usize].replace(id.index());
+            before.map(|before| (before, id.index()))
+        })
+    }
+
     /// Number of streams.
     pub fn streams(&self) -> usize {
         self.lanes.len()
@@ -176,5 +203,5 @@ pub(super) fn with_waits(
         .map(|i| Wait { before: order[edges[i].1], after: order[edges[i].0] })
         .filter(|w| stream[w.before.index()] != stream[w.after.index()])
         .collect();
-    Distribution { order, stream, lanes, waits }
+    Distribution { order, stream, lanes, waits, gates: Vec::new() }
 }

@@ -5,6 +5,7 @@
 //! [`limited`] put nodes on streams with the fewest waits, [`simulate`] predicts every way of running the result, and
 //! [`schedule`] does all of it and chooses. Nothing here knows of a GPU's driver.
 
+mod admit;
 mod allocate;
 mod bits;
 mod costs;
@@ -27,6 +28,7 @@ mod times;
 
 pub mod run;
 
+pub use admit::{Admission, Admit, MOST_SLOWDOWN};
 pub use allocate::{Allocations, allocate};
 pub use costs::{Costs, Demand};
 pub use dependence::{Dependences, Edge, Hazards, analyse};

@@ -344,6 +344,12 @@ impl Program {
         Ok(program)
     }
 
+    /// The nodes of some zones only, in order, over the same buffers and zones; ids are new.
+    pub fn only(&self, keep: impl Fn(ZoneId) -> bool) -> Program {
+        let nodes = self.nodes.iter().filter(|node| keep(node.zone)).cloned().collect();
+        Program { nodes, ..self.clone() }
+    }
+
     /// Independent tasks in one program: buffers and zones are kept apart, nodes stand one task after the other. Each
     /// task's zones are raised by the priority beside it, and its zone names come from the task.
     ///

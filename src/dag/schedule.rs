@@ -1,5 +1,8 @@
 //! The whole way from a program to the fastest way of running it, by the model.
 
+use std::cmp::Ordering;
+
+use super::admit::{Admission, Admit, Alone, admit};
 use super::costs::Costs;
 use super::dependence::{Dependences, analyse};
 use super::distribute::{Distribution, Lane, all_concurrency};
@@ -26,12 +29,14 @@ pub struct Options {
     pub forms: Vec<Form>,
     /// The device.
     pub costs: Costs,
+    /// When tasks of lower priority may begin.
+    pub admit: Admit,
 }
 
 impl Default for Options {
     /// Every form, on an H200.
     fn default() -> Self {
-        Options { streams: None, forms: Form::ALL.to_vec(), costs: Costs::h200() }
+        Options { streams: None, forms: Form::ALL.to_vec(), costs: Costs::h200(), admit: Admit::Model }
     }
 }
 
@@ -59,6 +64,8 @@ pub struct Schedule {
     pub chosen: Distribution,
     /// How it should be run.
     pub form: Form,
+    /// When tasks of lower priority begin; `None` where all have one priority.
+    pub admission: Option<Admission>,
     /// By node: its zone's priority, or the highest of the program where a zone of low priority would starve without it.
     pub priority: Vec<i32>,
     /// Predicted times of the forms, simple ones first.
@@ -74,6 +81,11 @@ pub struct Schedule {
 }
 
 impl Schedule {
+    /// The distribution that a form runs.
+    pub fn plan(&self, form: Form) -> &Distribution {
+        if form == Form::CapturedStreams { &self.full } else { &self.chosen }
+    }
+
     /// The predicted time of the chosen form, microseconds.
     pub fn predicted_us(&self) -> f64 {
         self.timeline.total_us
@@ -95,17 +107,33 @@ pub fn schedule(program: &Program, options: &Options) -> Schedule {
         dependences.reduced.len() - full.waits.len().min(dependences.reduced.len()),
         full.waits.len()
     )];
-    let fair = program.zones().len() > 1;
+    let mut chosen = cap(program, &dependences, &times, &full, options, &mut why);
+    let alone = Alone::of(program, &options.costs);
+    let gate = |alone| admit(program, alone, &dependences, &chosen, &options.costs, options.admit);
+    let admission = alone.as_ref().and_then(gate);
+    let mut fair = false;
+    if let Some(found) = &admission {
+        chosen = chosen.gated(found.gates.clone());
+        full = full.gated(found.gates.clone());
+        fair = found.raised;
+        why.push(found.reason(program));
+    }
     let time = |plan: &Distribution, form| simulate(program, &dependences, plan, form, &options.costs, fair);
-    let chosen = cap(program, &dependences, &times, &full, options, &mut why);
 
+    // Tasks of several priorities: no form is worth starving one, or slowing the highest.
+    let harm = |line: &Timeline| alone.as_ref().map_or(0, |alone| alone.harm(program, line));
+    let better = |line: &Timeline, best: &Timeline| match harm(line).cmp(&harm(best)) {
+        Ordering::Equal => line.total_us * TIE < best.total_us,
+        less_or_more => less_or_more == Ordering::Less,
+    };
     let mut best: Option<(Form, Timeline)> = None;
     let mut predictions = Vec::new();
     for &form in Form::ALL.iter().filter(|form| options.forms.contains(form)) {
-        let line = time(&chosen, form);
-        let streams = if form.is_serial() { 1 } else { chosen.streams() };
+        let plan = if form == Form::CapturedStreams { &full } else { &chosen };
+        let line = time(plan, form);
+        let streams = if form.is_serial() { 1 } else { plan.streams() };
         predictions.push(Prediction { form, streams, us: line.total_us });
-        if best.as_ref().is_none_or(|(_, best)| line.total_us * TIE < best.total_us) {
+        if best.as_ref().is_none_or(|(_, best)| better(&line, best)) {
             best = Some((form, line));
         }
     }
@@ -129,6 +157,7 @@ pub fn schedule(program: &Program, options: &Options) -> Schedule {
         full,
         chosen,
         form,
+        admission,
         priority,
         predictions,
         timeline,

@@ -26,7 +26,7 @@ pub struct Timeline {
     pub end: Vec<f64>,
     /// By zone: the end of its last node.
     pub zone_end: Vec<f64>,
-    /// The end of the last node.
+    /// The end of the program: of its last node, and of what the device then does to notice it.
     pub total_us: f64,
     /// By node: whether it had to be served before its turn to keep its zone from starving.
     pub promoted: Vec<bool>,
@@ -42,7 +42,9 @@ pub fn simulate(
     fair: bool,
 ) -> Timeline {
     let gates = gates(program, dependences, plan, form, costs);
-    Machine::new(program, &gates, costs, fair).run()
+    let mut line = Machine::new(program, &gates, costs, fair).run();
+    line.total_us += gates.tail_us;
+    line
 }
 
 struct Active {
@@ -76,6 +78,7 @@ struct Machine<'a> {
     zones: Vec<Share>,
     resident: usize,
     fair: bool,
+    interference: f64,
     line: Timeline,
 }
 
@@ -99,6 +102,7 @@ impl<'a> Machine<'a> {
             zones: vec![Share { credit: GRACE_US, ..Share::default() }; zones],
             resident: costs.resident_kernels.max(1),
             fair: fair && zones > 1,
+            interference: if zones > 1 { costs.interference } else { 0.0 },
             line: Timeline {
                 start: vec![0.0; n],
                 end: vec![0.0; n],
@@ -205,8 +209,23 @@ impl<'a> Machine<'a> {
         for group in self.active[served..].chunk_by_mut(|a, b| a.priority == b.priority) {
             serve(group, &mut left, 1.0);
         }
+        if self.interference > 0.0 {
+            self.interfere();
+        }
         if self.fair {
             self.set_rates();
+        }
+    }
+
+    /// Slows every node by what nodes of other zones have of the device.
+    fn interfere(&mut self) {
+        let mut had = vec![0.0; self.zones.len()];
+        for a in &self.active {
+            had[a.zone] += a.speed * f64::max(a.demand[0], a.demand[1]);
+        }
+        let all: f64 = had.iter().sum();
+        for a in &mut self.active {
+            a.speed /= 1.0 + self.interference * (all - had[a.zone]).min(1.0);
         }
     }
 

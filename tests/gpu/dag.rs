@@ -4,11 +4,13 @@
 use std::sync::Arc;
 
 use cusync::bench::dag::SpinProgram;
-use cusync::bench::dag::suite::{Case, NAMES, Size, case};
+use cusync::bench::dag::suite::{Case, NAMES, Size, WITH_COPIES, case, case_with_copies};
 use cusync::dag::run::{
     Adopted, Bound, Declaration, Executable, LanePlan, ParameterAccess, Recording, executable,
 };
-use cusync::dag::{Costs, Form, Mode, Options, Program, Refine, Schedule, refine, schedule};
+use cusync::dag::{
+    Admit, BufferId, Costs, Form, Mode, NodeId, Options, Program, Refine, Schedule, refine, schedule,
+};
 use cusync::device::{Device, Module, Stream};
 
 use crate::common::{Gpu, gpu, quick};
@@ -33,7 +35,11 @@ fn rig() -> Option<Rig> {
 
 impl Rig {
     fn schedule(&self, program: &Program) -> Schedule {
-        schedule(program, &Options { forms: self.forms.clone(), ..Options::default() })
+        self.admitted(program, Admit::Model)
+    }
+
+    fn admitted(&self, program: &Program, admit: Admit) -> Schedule {
+        schedule(program, &Options { forms: self.forms.clone(), admit, ..Options::default() })
     }
 }
 
@@ -84,6 +90,13 @@ fn outputs_that_nothing_wrote_are_seen() {
 #[test]
 fn copies_bring_inputs_and_fetch_results() {
     let Some(rig) = rig() else { return };
+    for name in WITH_COPIES {
+        let case = case_with_copies(name, Size::Small).expect("a name").expect("a valid program");
+        let bound = case.recording.bind(&rig.device, &rig.module).expect("bound");
+        let by_hand =
+            Executable::lanes(&rig.device, &rig.main, bound.calls(), &case.hand, false).expect("built");
+        run_once(&bound, &by_hand, &case).unwrap_or_else(|e| panic!("{name} with copies, by hand: {e}"));
+    }
     for name in ["VEC", "ML", "IMG", "DL"] {
         let plain = suite_case(name);
         let recording = plain.recording.with_copies(&plain.outputs()).expect("a valid program");
@@ -268,10 +281,51 @@ fn tasks_of_different_priorities_are_right_together() {
         }
     }
     let bound = together.bind(&rig.device, &rig.module).expect("bound");
-    let schedule = rig.schedule(bound.program());
     let case = Case { checks, recording: together, ..suite_case("VEC") };
-    for &form in &rig.forms {
-        let exec = bound.executable(&rig.main, &schedule, form).expect("built");
-        run_once(&bound, &exec, &case).unwrap_or_else(|e| panic!("three tasks, {}: {e}", form.name()));
+    for admit in [Admit::Model, Admit::Free, Admit::After(NodeId(0)), Admit::After(NodeId(10))] {
+        let schedule = rig.admitted(bound.program(), admit);
+        for &form in &rig.forms {
+            let exec = bound.executable(&rig.main, &schedule, form).expect("built");
+            run_once(&bound, &exec, &case)
+                .unwrap_or_else(|e| panic!("three tasks, {admit:?}, {}: {e}", form.name()));
+        }
+    }
+}
+
+/// Two tasks whose kernels are delayed; the lower one waits for a node of the higher one. Bit for bit as one after the other.
+#[test]
+fn gates_hold_under_injected_delays() {
+    let Some(rig) = rig() else { return };
+    for seed in 0..if quick() { 3 } else { 12 } {
+        let programs = [SpinProgram::strands(seed, 12, 3, 3, 1..50), SpinProgram::tangle(seed, 10, 8, 3)];
+        let recorded: Vec<_> =
+            programs.iter().map(|p| p.record("task", 8.0, false).expect("a valid program")).collect();
+        let mut together = Recording::new("together");
+        let mut places = Vec::new();
+        for (task, priority) in recorded.iter().zip([2, 1]) {
+            let first = together.append(&task.recording, priority).expect("a valid program");
+            let moved = |id: BufferId| BufferId(id.0 + first);
+            places.push((moved(task.arena), moved(task.delays)));
+        }
+        let bound = together.bind(&rig.device, &rig.module).expect("bound");
+        for gate in [0, 5, 11] {
+            let schedule = rig.admitted(bound.program(), Admit::After(NodeId(gate)));
+            assert!(!schedule.chosen.gates.is_empty(), "nothing waits for node {gate}");
+            for &form in &rig.forms {
+                let exec = bound.executable(&rig.main, &schedule, form).expect("built");
+                bound.reset(&[]).expect("reset");
+                for (program, (_, delays)) in programs.iter().zip(&places) {
+                    let delay = |k: usize| ((k as u64 * 5 + seed * 11) % 4 * 7_000) as u32;
+                    let words: Vec<u32> = (0..program.len()).map(delay).collect();
+                    bound.upload(*delays, &words).expect("uploaded");
+                }
+                exec.launch().expect("launched");
+                exec.synchronize().expect("ended");
+                for (program, (arena, _)) in programs.iter().zip(&places) {
+                    let have = bound.download(*arena).expect("downloaded");
+                    assert!(have == program.expected(1), "seed {seed}, gate {gate}, {}", form.name());
+                }
+            }
+        }
     }
 }

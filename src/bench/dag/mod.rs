@@ -7,8 +7,10 @@
 
 mod chains;
 mod exact;
+mod gates;
 mod point;
 mod profile;
+mod race;
 mod random;
 mod report;
 pub mod suite;
@@ -20,12 +22,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use random::{SpinProgram, SpinRecording};
-pub use report::{ChainRecord, DagPoint, DagRecord, DagReport, ExactRecord, TaskRecord};
+pub use report::{ChainRecord, Contest, DagPoint, DagRecord, DagReport, ExactRecord, GateRecord, TaskRecord};
 pub use table::{Table, tables};
 
 use self::chains::{ChainShape, fault};
 use self::point::{Bench, Effort, Subject};
-use self::suite::{NAMES, Size};
+use self::suite::{NAMES, Size, WITH_COPIES};
 use super::{Regime, Result};
 use crate::device::{Device, Module, Stream};
 
@@ -51,7 +53,7 @@ impl Default for DagArgs {
         DagArgs {
             gpu: 0,
             regimes: vec![Regime::Rested, Regime::Sustained],
-            seconds: 100.0,
+            seconds: 150.0,
             only: Vec::new(),
             without: Vec::new(),
             exact_programs: 1000,
@@ -64,6 +66,7 @@ impl Default for DagArgs {
 enum Part {
     Exact,
     Case(&'static str, Size),
+    Copies(&'static str, Size),
     Chain(ChainShape),
     Random { kernels: usize, width: usize },
     Mix(&'static str, &'static [(&'static str, i32)]),
@@ -75,6 +78,7 @@ impl Part {
             Part::Exact => "exact".into(),
             Part::Case(name, Size::Small) => format!("{name} small"),
             Part::Case(name, Size::Large) => format!("{name} large"),
+            Part::Copies(name, size) => format!("{} with copies", Part::Case(name, size).name()),
             Part::Chain(shape) => shape.name(),
             Part::Random { kernels, width } => format!("random {kernels} kernels, width {width}"),
             Part::Mix(name, _) => name.into(),
@@ -90,6 +94,7 @@ impl Part {
         parts.extend(random.map(|(kernels, width)| (Part::Random { kernels, width }, 1.0)));
         parts.push((Part::Exact, 4.0));
         parts.extend(NAMES.iter().map(|n| (Part::Case(n, Size::Large), 1.0)));
+        parts.extend(WITH_COPIES.iter().map(|n| (Part::Copies(n, Size::Small), 0.5)));
         parts
     }
 }
@@ -109,6 +114,7 @@ pub fn bench_dag(args: &DagArgs, said: &mut dyn FnMut(&str, &DagReport)) -> Resu
         points: Vec::new(),
         chains: Vec::new(),
         tasks: Vec::new(),
+        gates: Vec::new(),
         exact: None,
         skipped: Vec::new(),
         wrong: Vec::new(),
@@ -150,15 +156,24 @@ impl Bench {
         report: &mut DagReport,
         wrong: &mut Vec<String>,
     ) -> Result<()> {
-        // Some twelve variants; a rested sample takes 3.3 ms of each.
+        // Some eighteen variants; a rested sample takes 3.4 ms of each.
         let effort = Effort {
-            samples: (0.35 * budget / (12.0 * 3.3e-3)).clamp(7.0, 61.0) as usize,
-            window: Duration::from_secs_f64((0.25 * budget / 24.0).clamp(5e-3, 50e-3)),
+            samples: (0.2 * budget / (18.0 * 3.4e-3)).clamp(7.0, 61.0) as usize,
+            window: Duration::from_secs_f64((0.1 * budget / 36.0).clamp(5e-3, 50e-3)),
+            race: 0.25 * budget,
+            contest: 0.3 * budget,
         };
         match part {
             Part::Case(name, size) => {
                 if let Some(case) = suite::case(name, size) {
                     let subject = Subject::of_case(case.map_err(fault)?, size);
+                    report.points.push(self.point(subject, effort, wrong)?);
+                }
+            }
+            Part::Copies(name, size) => {
+                if let Some(case) = suite::case_with_copies(name, size) {
+                    let mut subject = Subject::of_case(case.map_err(fault)?, size);
+                    subject.name.push_str(" with copies");
                     report.points.push(self.point(subject, effort, wrong)?);
                 }
             }
@@ -185,7 +200,11 @@ impl Bench {
             Part::Chain(shape) => {
                 report.chains.extend(self.chain(shape, ns_per_round, effort.samples, wrong)?);
             }
-            Part::Mix(name, tasks) => report.tasks.extend(self.mix(name, tasks, effort.samples, wrong)?),
+            Part::Mix(name, tasks) => {
+                let (records, gates) = self.mix(name, tasks, budget, wrong)?;
+                report.tasks.extend(records);
+                report.gates.extend(gates);
+            }
             Part::Exact => {
                 let until = Instant::now() + Duration::from_secs_f64(budget.max(1.0) * 2.0);
                 let record = self.exact(args.exact_programs, &mut || Instant::now() < until)?;

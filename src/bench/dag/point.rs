@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::chains::fault;
 use super::profile::measure_durations;
 use super::report::{DagPoint, DagRecord};
 use super::suite::{Case, KESCO_A100, NAMES, Size};
 use super::variant::Entry;
-use crate::bench::measure::interleaved;
+use crate::bench::measure::{interleaved, quick};
 use crate::bench::{Regime, Result, percentile};
 use crate::dag::run::{Bound, Executable, GraphPlan, LanePlan, Recording};
-use crate::dag::{BufferId, Costs, Dependences, Edge, Form, Options, Schedule, schedule};
+use crate::dag::{Admit, BufferId, Costs, Dependences, Edge, Form, Options, Schedule, schedule};
 use crate::device::{Device, EdgeKind, Module, Stream};
 use crate::runtime::Summary;
 
@@ -18,10 +19,13 @@ use crate::runtime::Summary;
 const RUNS: usize = 10;
 /// Programs of more kernels than this are long enough by themselves.
 const LONG: usize = 100;
-/// Samples of the short measurement that chooses a form.
-const TUNE_SAMPLES: usize = 13;
-/// Of each of its two sustained visits to a form.
-const TUNE_WINDOW: Duration = Duration::from_millis(5);
+/// Copies of a program that fill the GPU together.
+const COPIES: usize = 4;
+
+/// Runs of one sample.
+pub(super) fn runs_of(regime: Regime, kernels: usize) -> usize {
+    if regime == Regime::Sustained && kernels <= LONG { RUNS } else { 1 }
+}
 
 /// What is needed to measure programs.
 pub(super) struct Bench {
@@ -38,6 +42,10 @@ pub(super) struct Effort {
     pub(super) samples: usize,
     /// Of each of the two sustained visits to a variant.
     pub(super) window: Duration,
+    /// Seconds of the race of our forms.
+    pub(super) race: f64,
+    /// Seconds of the contests of our choices with the best peers.
+    pub(super) contest: f64,
 }
 
 /// Holds the words of a program's outputs against what they must be.
@@ -81,8 +89,16 @@ impl Bench {
 
     /// The schedule of a program on this GPU.
     pub(super) fn schedule(&self, bound: &Bound) -> Schedule {
+        self.schedule_with(bound, Admit::Model)
+    }
+
+    /// The same with tasks of lower priority admitted so.
+    pub(super) fn schedule_with(&self, bound: &Bound, admit: Admit) -> Schedule {
         let costs = self.device.profile().map_or_else(Costs::h200, |profile| Costs::of(&profile));
-        schedule(bound.program(), &Options { forms: self.forms().collect(), costs, ..Options::default() })
+        schedule(
+            bound.program(),
+            &Options { forms: self.forms().collect(), costs, admit, ..Options::default() },
+        )
     }
 
     /// Measures one program. Variants with wrong results are named in `wrong` and not timed.
@@ -123,14 +139,27 @@ impl Bench {
                 }
             }
         }
-        let tuned = self.tuned(&right)?;
-        let records = self.records(&right, bound.program().nodes().len(), effort)?;
+        let kernels = bound.program().nodes().len();
+        // What runs one after the other takes about this long; what does not win takes no longer.
+        let us = kernel_us.iter().sum::<f64>() + 10.0;
+        let tuned = self.race(&right, kernels, us, effort.race)?.unwrap_or(schedule.form);
+        let records = self.records(&right, kernels, effort)?;
+        let median = |entry: &Entry, regime: Regime| {
+            let found = records.iter().find(|r| r.variant == entry.name && r.regime == regime);
+            found.map_or(f64::INFINITY, |r| r.time.median_us)
+        };
+        let choices = [tuned, schedule.form];
+        let contests = self.contests(&right, &choices, kernels, us, effort.contest, &median)?;
+        let saturated_us = match subject.class {
+            Some(Size::Large) => Some(self.saturated_us(&subject.recording)?),
+            _ => None,
+        };
         let kesco = NAMES.iter().position(|n| *n == subject.name).map(|i| KESCO_A100[i]);
         Ok(DagPoint {
             name: subject.name,
             class: subject.class,
             size: subject.size,
-            kernels: bound.program().nodes().len(),
+            kernels,
             edges: schedule.dependences.edges.len(),
             reduced_edges: schedule.dependences.reduced.len(),
             streams: schedule.chosen.streams(),
@@ -140,6 +169,9 @@ impl Bench {
             predicted: schedule.predictions.iter().map(|p| (p.form, p.us)).collect(),
             model: schedule.form,
             tuned,
+            contests,
+            critical_us: schedule.times.critical_us(),
+            saturated_us,
             records,
         })
     }
@@ -172,19 +204,19 @@ impl Bench {
         Ok(peers)
     }
 
-    /// The best of our forms in a short measurement of its own: the least product of its medians in all regimes.
-    fn tuned(&self, entries: &[Entry]) -> Result<Form> {
-        let ours: Vec<(Form, &Entry)> = entries.iter().filter_map(|e| Some((e.form?, e))).collect();
-        let mut product = vec![1.0; ours.len()];
-        for &regime in &self.regimes {
-            let mut variants: Vec<_> = ours.iter().map(|(_, e)| e.timed(1)).collect();
-            let times = interleaved(&self.device, &mut variants, regime, TUNE_SAMPLES, TUNE_WINDOW)?;
-            for (product, mut times) in product.iter_mut().zip(times) {
-                *product *= percentile(&mut times, 0.5);
+    /// What one more independent copy of a program adds to copies that run together, microseconds.
+    fn saturated_us(&self, recording: &Recording) -> Result<f64> {
+        let mut us = [0.0; 2];
+        for (copies, us) in [1, COPIES].into_iter().zip(&mut us) {
+            let mut together = Recording::new("copies");
+            for _ in 0..copies {
+                together.append(recording, 0).map_err(fault)?;
             }
+            let bound = together.bind(&self.device, &self.module)?;
+            let exec = bound.executable(&self.main, &self.schedule(&bound), Form::BranchGraph)?;
+            *us = quick(&self.device, Entry::ours(Form::BranchGraph, exec).timed(1).as_mut(), 15)?;
         }
-        let best = ours.iter().zip(&product).min_by(|a, b| a.1.total_cmp(b.1));
-        Ok(best.map_or(Form::Serial, |((form, _), _)| *form))
+        Ok((us[1] - us[0]) / (COPIES - 1) as f64)
     }
 
     /// Every entry against the first, in every regime.
@@ -195,8 +227,7 @@ impl Bench {
         }
         let hosts = entries.iter().map(|e| e.host_us(15)).collect::<Result<Vec<_>>>()?;
         for &regime in &self.regimes {
-            let short = regime == Regime::Sustained && kernels <= LONG;
-            let runs = if short { RUNS } else { 1 };
+            let runs = runs_of(regime, kernels);
             let mut variants: Vec<_> = entries.iter().map(|e| e.timed(runs)).collect();
             let times = interleaved(&self.device, &mut variants, regime, effort.samples, effort.window)?;
             let each = |times: &Vec<f64>| times.iter().map(|t| t / runs as f64).collect::<Vec<f64>>();

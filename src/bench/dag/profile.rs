@@ -8,8 +8,11 @@ use crate::device::{EdgeKind, Event, Stream};
 
 /// Times that a kernel is repeated; the difference between the two cancels what a graph's launch costs.
 const REPEATS: [usize; 2] = [3, 19];
-/// End of a node of a graph to the start of the next, microseconds: not the kernel's.
-const EDGE_US: f64 = 0.5;
+/// End of a node of a graph to the start of the next, microseconds: not the kernel's. As chains of kernels that note their
+/// times show.
+const EDGE_US: f64 = 1.25;
+/// Least duration: launching an empty kernel takes less than the edge.
+const LEAST_US: f64 = 0.2;
 
 /// Measures every node alone and puts the durations into the program. The buffers' contents are then arbitrary. Nodes
 /// that are the same kernel with the same shape are measured once.
@@ -47,7 +50,7 @@ pub(super) fn measure_durations(bound: &mut Bound, main: &Arc<Stream>) -> Result
                     *total = percentile(&mut times, 0.5);
                 }
                 let each = (total[1] - total[0]) / (REPEATS[1] - REPEATS[0]) as f64;
-                let us = (each - EDGE_US).max(0.5);
+                let us = (each - EDGE_US).max(LEAST_US);
                 known.push((key, us));
                 us
             }

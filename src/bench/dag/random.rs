@@ -197,7 +197,7 @@ impl SpinProgram {
             ]);
             let us = |rounds: u32| f64::from(rounds) * ns_per_round / 1e3;
             if !tiled {
-                r.launch("spin", launch, 1.5 + us(spin.rounds), &operands)?;
+                r.launch("spin", launch, 0.5 + us(spin.rounds), &operands)?;
                 continue;
             }
             operands.extend([Operand::U32(self.ragged), Operand::U32(self.shift as u32)]);
@@ -210,7 +210,7 @@ impl SpinProgram {
             operands.push(Operand::TileSync);
             // Rounds are drawn evenly, so the longest CTA takes half of them more than the mean one.
             let tiles = Tiles { bytes, spread_us: us(self.ragged) / 2.0, early_trigger: true };
-            r.launch_tiled("spin_tiled", launch, 1.5 + us(spin.rounds + self.ragged), &operands, tiles)?;
+            r.launch_tiled("spin_tiled", launch, 0.5 + us(spin.rounds + self.ragged), &operands, tiles)?;
         }
         Ok(SpinRecording { recording: r, arena, delays, stamps })
     }

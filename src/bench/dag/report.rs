@@ -27,6 +27,29 @@ pub struct DagRecord {
     pub host_us: f64,
 }
 
+/// A choice of ours held against a peer, in turns.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Contest {
+    /// Ours.
+    pub form: Form,
+    /// Regime.
+    pub regime: Regime,
+    /// The peer's variant.
+    pub peer: String,
+    /// Median of ours, microseconds of one run.
+    pub ours_us: f64,
+    /// Median of the peer's, microseconds of one run.
+    pub peer_us: f64,
+    /// Median over rounds of the peer's time over ours of the same round: above 1, ours is faster.
+    pub ratio: f64,
+    /// Lower end of the interval of that median, 95 of 100.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// Rounds.
+    pub rounds: usize,
+}
+
 /// A program at a size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DagPoint {
@@ -54,8 +77,19 @@ pub struct DagPoint {
     pub predicted: Vec<(Form, f64)>,
     /// What the cost model chooses, from the measured durations.
     pub model: Form,
-    /// What a short measurement before this one chose.
+    /// What a measurement before this one chose: least in the regime in which it is worst.
     pub tuned: Form,
+    /// Both choices against the best peers.
+    #[serde(default)]
+    pub contests: Vec<Contest>,
+    /// The longest path of kernels, by `kernel_us`, microseconds: less is impossible.
+    #[serde(default)]
+    pub critical_us: f64,
+    /// What one more independent copy of the program adds when several run together, each with memory of its own,
+    /// microseconds: the GPU being full, no schedule of one copy can be faster. Of programs that fill the GPU only: others
+    /// would measure what their many first nodes cost.
+    #[serde(default)]
+    pub saturated_us: Option<f64>,
     /// Every variant in every regime.
     pub records: Vec<DagRecord>,
 }
@@ -67,6 +101,17 @@ impl DagPoint {
         let ours = here().find(|r| r.form == Some(form))?.time.median_us;
         let peers = here().filter(|r| r.peer).map(|r| r.time.median_us);
         Some((ours, peers.min_by(f64::total_cmp)?))
+    }
+
+    /// The contest of a form with the peer that is best against it.
+    pub fn hardest(&self, form: Form, regime: Regime) -> Option<&Contest> {
+        let here = self.contests.iter().filter(|c| c.form == form && c.regime == regime);
+        here.min_by(|a, b| a.ratio.total_cmp(&b.ratio))
+    }
+
+    /// The least time that any schedule of it can take, microseconds.
+    pub fn bound_us(&self) -> f64 {
+        f64::max(self.critical_us, self.saturated_us.unwrap_or(0.0))
     }
 
     /// Serial launches over ours.
@@ -116,6 +161,12 @@ pub struct TaskRecord {
     pub variant: String,
     /// Whether the cost model chooses it.
     pub chosen: bool,
+    /// Whether the measurement before this one chose it.
+    #[serde(default)]
+    pub tuned: bool,
+    /// The node of the task of highest priority after which the others begin; none: at once.
+    #[serde(default)]
+    pub gate: Option<String>,
     /// Time of all.
     #[serde(flatten)]
     pub time: Summary,
@@ -123,6 +174,35 @@ pub struct TaskRecord {
     pub tasks: Vec<(String, f64)>,
     /// The same when it runs alone in the same form.
     pub alone_us: Vec<f64>,
+    /// The same when it runs alone in the form that is fastest for it.
+    #[serde(default)]
+    pub alone_best_us: Vec<f64>,
+    /// Median over rounds of the highest task's end over its end alone, in its fastest form, in the same round.
+    #[serde(default)]
+    pub highest: f64,
+    /// The least over the other tasks of their fastest time alone over their end here, in fair shares (one of as many equal
+    /// parts as there are tasks).
+    #[serde(default)]
+    pub share: f64,
+}
+
+/// A gate that was tried.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GateRecord {
+    /// `MP-1` or `MP-2`.
+    pub mix: String,
+    /// Form.
+    pub form: Form,
+    /// The node after which the others begin; none: at once.
+    pub gate: Option<String>,
+    /// As [`TaskRecord::highest`].
+    pub highest: f64,
+    /// As [`TaskRecord::share`].
+    pub share: f64,
+    /// From the start to the last task's end, median microseconds.
+    pub total_us: f64,
+    /// What the model expects of `highest`.
+    pub predicted: f64,
 }
 
 /// Random programs run with injected delays.
@@ -149,6 +229,9 @@ pub struct DagReport {
     pub chains: Vec<ChainRecord>,
     /// Tasks with priorities.
     pub tasks: Vec<TaskRecord>,
+    /// Gates that were tried for them.
+    #[serde(default)]
+    pub gates: Vec<GateRecord>,
     /// Bit-exactness.
     pub exact: Option<ExactRecord>,
     /// What was not measured, and why.

@@ -2,6 +2,7 @@
 
 use super::report::{DagPoint, DagReport};
 use crate::bench::Regime;
+use crate::dag::Form;
 
 /// A table with a line above it.
 #[derive(Clone, Debug)]
@@ -32,6 +33,7 @@ pub fn tables(report: &DagReport) -> Vec<Table> {
     }
     if !report.tasks.is_empty() {
         all.push(tasks(report));
+        all.push(gates(report));
     }
     all
 }
@@ -67,18 +69,23 @@ fn programs(report: &DagReport, regime: Regime) -> Table {
             find("captured streams"),
         ];
         for (form, worst) in [point.model, point.tuned].into_iter().zip(&mut worst) {
-            let Some((ours, peer)) = point.ours_and_best_peer(form, regime) else {
+            let Some(hardest) = point.hardest(form, regime) else {
                 row.extend(["-".into(), "-".into()]);
                 continue;
             };
-            if peer / ours < worst.0 {
-                *worst = (peer / ours, class(point));
+            if hardest.ratio < worst.0 {
+                *worst = (hardest.ratio, class(point));
             }
-            row.extend([format!("{} ({})", us(ours), form.name()), format!("{:.3}", peer / ours)]);
+            let ratio = format!("{:.3} [{:.3}, {:.3}]", hardest.ratio, hardest.low, hardest.high);
+            row.extend([format!("{} ({})", us(hardest.ours_us), form.name()), ratio]);
         }
-        let speedup = point.speedup(point.model, regime);
+        let speedup = point.speedup(point.tuned, regime);
         row.push(speedup.map_or_else(|| "-".into(), |s| format!("{s:.2}")));
         row.push(point.kesco.map_or_else(|| "-".into(), |s| format!("{s:.2}")));
+        let serial = point.records.iter().find(|r| r.regime == regime && r.form == Some(Form::Serial));
+        row.push(us(point.bound_us()));
+        let ceiling = serial.map(|r| r.time.median_us / point.bound_us());
+        row.push(ceiling.map_or_else(|| "-".into(), |c| format!("{c:.2}")));
         if let (Some(speedup), Some(kesco)) = (speedup, point.kesco) {
             speedups.push(speedup);
             if speedup < kesco {
@@ -90,7 +97,9 @@ fn programs(report: &DagReport, regime: Regime) -> Table {
     let mean = speedups.iter().sum::<f64>() / speedups.len().max(1) as f64;
     let [model, tuned] = worst;
     Table {
-        title: format!("{regime:?}: median us of one run; best peer over ours"),
+        title: format!(
+            "{regime:?}: median us of one run; best peer over ours in turns, with the 95 % interval of the median; bound: the longest path, and for large sizes what a further copy adds to a full GPU"
+        ),
         header: vec![
             "program",
             "kernels",
@@ -107,10 +116,12 @@ fn programs(report: &DagReport, regime: Regime) -> Table {
             "peer/ours",
             "over serial",
             "KeSCo",
+            "bound",
+            "serial/bound",
         ],
         rows,
         notes: vec![
-            format!("mean over serial launches, suite, model's choice: {mean:.2}"),
+            format!("mean over serial launches, suite, tuned choice: {mean:.2}"),
             format!(
                 "worst against the best peer: model {:.3} ({}), tuned {:.3} ({})",
                 model.0, model.1, tuned.0, tuned.1
@@ -218,23 +229,66 @@ fn chain_notes(report: &DagReport) -> Vec<String> {
 
 fn tasks(report: &DagReport) -> Table {
     let row = |r: &super::TaskRecord| {
-        let each = r.tasks.iter().zip(&r.alone_us);
+        let each = r.tasks.iter().zip(&r.alone_best_us);
         let text = each.map(|((name, end), alone)| format!("{name} {end:.1} ({:.2})", end / alone));
-        let highest = r.tasks.first().zip(r.alone_us.first()).map(|((_, end), alone)| end / alone);
+        let by = match (r.chosen, r.tuned) {
+            (true, true) => " (the model's and tuned)",
+            (true, false) => " (the model's)",
+            (false, true) => " (tuned)",
+            (false, false) => "",
+        };
         vec![
             r.mix.clone(),
-            format!("{}{}", r.variant, if r.chosen { " (the model's)" } else { "" }),
+            format!("{}{by}", r.variant),
             us(r.time.median_us),
             us(r.time.p10_us),
             us(r.time.p90_us),
-            highest.map_or_else(|| "-".into(), |h| format!("{h:.3}")),
+            format!("{:.3}", r.highest),
+            format!("{:.2}", r.share),
             text.collect::<Vec<_>>().join(", "),
         ]
     };
+    let over = |r: &super::TaskRecord| {
+        let total = |name: &str| {
+            let found = report.tasks.iter().find(|o| o.mix == r.mix && o.variant == name);
+            found.map_or(f64::NAN, |o| o.time.median_us / r.time.median_us)
+        };
+        format!(
+            "{} tuned: {:.2} times as fast as uncoordinated streams, {:.2} as these captured; the highest task takes {:.3} \
+             of its time alone, the others have at least {:.2} of a fair share",
+            r.mix,
+            total("uncoordinated streams"),
+            total("uncoordinated, captured"),
+            r.highest,
+            r.share
+        )
+    };
     Table {
-        title: "Tasks, highest priority first: us to each task's end (over the same alone)".into(),
-        header: vec!["mix", "variant", "total", "p10", "p90", "highest/alone", "tasks"],
+        title: "Tasks, highest priority first: us to each task's end (over the same alone in its fastest form); share: least \
+                of the others, in fair shares"
+            .into(),
+        header: vec!["mix", "variant", "total", "p10", "p90", "highest/alone", "share", "tasks"],
         rows: report.tasks.iter().map(row).collect(),
+        notes: report.tasks.iter().filter(|r| r.tuned).map(over).collect(),
+    }
+}
+
+fn gates(report: &DagReport) -> Table {
+    let row = |r: &super::GateRecord| {
+        vec![
+            r.mix.clone(),
+            r.form.name().into(),
+            r.gate.clone().unwrap_or_else(|| "-".into()),
+            format!("{:.3}", r.highest),
+            format!("{:.3}", r.predicted),
+            format!("{:.2}", r.share),
+            us(r.total_us),
+        ]
+    };
+    Table {
+        title: "Gates: the node after which tasks of lower priority begin".into(),
+        header: vec!["mix", "form", "gate", "highest/alone", "predicted", "share", "total"],
+        rows: report.gates.iter().map(row).collect(),
         notes: Vec::new(),
     }
 }

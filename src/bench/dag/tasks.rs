@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use super::chains::{fault, nanoseconds};
+use super::gates::{Alone, Candidate, Field};
 use super::point::Bench;
-use super::report::TaskRecord;
+use super::report::{GateRecord, TaskRecord};
 use super::suite::{Check, Size, case};
 use super::variant::Entry;
 use crate::bench::measure::interleaved;
-use crate::bench::{Error, Regime, Result, percentile};
+use crate::bench::{Error, Regime, Result};
 use crate::dag::run::{Bound, Executable, LanePlan, Operand, Recording};
-use crate::dag::{BufferId, Form, LaunchConfig, Mode};
+use crate::dag::{Admit, BufferId, Form, LaunchConfig, Mode};
 use crate::runtime::Summary;
 
 /// Tasks that run together: name, suite benchmark and priority of each, the highest first.
@@ -19,29 +20,26 @@ pub(super) const MIXES: [(&str, &[(&str, i32)]); 2] = [
     ("MP-2", &[("ML", 3), ("DL", 2), ("B&S", 1)]),
 ];
 
-/// Runs that a median of a task's end is of.
-const STAMPED_RUNS: usize = 21;
-
 /// CTAs and threads of a stamp.
 const ONE: LaunchConfig = LaunchConfig { grid: [1; 3], block: [32, 1, 1], shared_bytes: 0 };
 
 /// A mix with a stamp at the end of each task.
-struct Mix {
-    recording: Recording,
+pub(super) struct Mix {
+    pub(super) recording: Recording,
     stamps: BufferId,
     /// Outputs of all tasks.
     checks: Vec<Check>,
 }
 
 /// A stamp that is launched on the main stream before a mix, so that nothing of the mix runs before it.
-struct Start {
+pub(super) struct Start {
     bound: Bound,
     stamp: BufferId,
     exec: Executable,
 }
 
 impl Start {
-    fn new(bench: &Bench) -> Result<Start> {
+    pub(super) fn new(bench: &Bench) -> Result<Start> {
         let mut r = Recording::new("start");
         let stamp = r.zeros("stamp", 2);
         r.launch("stamp", ONE, 1.5, &[r.write(stamp)]).map_err(fault)?;
@@ -52,7 +50,7 @@ impl Start {
 }
 
 impl Mix {
-    fn new(tasks: &[(&str, i32)]) -> Result<Mix> {
+    pub(super) fn new(tasks: &[(&str, i32)]) -> Result<Mix> {
         let mut r = Recording::new("mix");
         let stamps = r.zeros("stamps", 2 * tasks.len());
         let stamp = |place: usize| Operand::Words {
@@ -76,7 +74,7 @@ impl Mix {
         Ok(Mix { recording: r, stamps, checks })
     }
 
-    fn verify(&self, entry: &Entry, bound: &Bound) -> Result<std::result::Result<(), String>> {
+    pub(super) fn verify(&self, entry: &Entry, bound: &Bound) -> Result<std::result::Result<(), String>> {
         let outputs: Vec<BufferId> = self.checks.iter().map(|c| c.buffer).collect();
         bound.reset(&outputs)?;
         entry.exec.launch()?;
@@ -89,21 +87,14 @@ impl Mix {
         Ok(Ok(()))
     }
 
-    /// Microseconds from the start to the end of each task, medians.
-    fn ends(&self, start: &Start, entry: &Entry, bound: &Bound) -> Result<Vec<f64>> {
-        let mut ends: Vec<Vec<f64>> = Vec::new();
-        for _ in 0..STAMPED_RUNS {
-            start.exec.launch()?;
-            entry.exec.launch()?;
-            entry.exec.synchronize()?;
-            let began = nanoseconds(&start.bound.download(start.stamp)?);
-            let stamps = nanoseconds(&bound.download(self.stamps)?);
-            ends.resize(stamps.len(), Vec::new());
-            for (all, end) in ends.iter_mut().zip(&stamps) {
-                all.push(end.saturating_sub(began[0]) as f64 / 1e3);
-            }
-        }
-        Ok(ends.iter_mut().map(|times| percentile(times, 0.5)).collect())
+    /// Microseconds from the start to the end of each task, of one run.
+    pub(super) fn ends(&self, start: &Start, entry: &Entry, bound: &Bound) -> Result<Vec<f64>> {
+        start.exec.launch()?;
+        entry.exec.launch()?;
+        entry.exec.synchronize()?;
+        let began = nanoseconds(&start.bound.download(start.stamp)?);
+        let stamps = nanoseconds(&bound.download(self.stamps)?);
+        Ok(stamps.iter().map(|end| end.saturating_sub(began[0]) as f64 / 1e3).collect())
     }
 }
 
@@ -122,80 +113,86 @@ fn uncoordinated(bound: &Bound) -> LanePlan {
 }
 
 impl Bench {
-    /// One mix in every form, with the tasks' own times.
+    /// One mix: peers, every form without a gate, and what the model and a measurement choose.
     pub(super) fn mix(
         &self,
         name: &str,
-        tasks: &[(&str, i32)],
-        samples: usize,
+        tasks: &[(&'static str, i32)],
+        seconds: f64,
         wrong: &mut Vec<String>,
-    ) -> Result<Vec<TaskRecord>> {
+    ) -> Result<(Vec<TaskRecord>, Vec<GateRecord>)> {
         let (device, main) = (&self.device, &self.main);
         let mix = Mix::new(tasks)?;
         let bound = mix.recording.bind(device, &self.module)?;
-        let schedule = self.schedule(&bound);
         let serial = LanePlan::serial(0..bound.calls().len());
         let apart = uncoordinated(&bound);
+        let lanes = |plan| Executable::lanes(device, main, bound.calls(), plan, false);
+        let captured = |plan| Executable::captured(device, main, bound.calls(), plan, false);
         let mut entries = vec![
-            Entry::peer("serial launches", Executable::lanes(device, main, bound.calls(), &serial, false)?),
-            Entry::peer("serial graph", Executable::captured(device, main, bound.calls(), &serial, false)?),
-            Entry::peer(
-                "uncoordinated streams",
-                Executable::lanes(device, main, bound.calls(), &apart, false)?,
-            ),
-            Entry::peer(
-                "uncoordinated, captured",
-                Executable::captured(device, main, bound.calls(), &apart, false)?,
-            ),
+            Candidate::peer("serial launches", lanes(&serial)?, Form::Serial),
+            Candidate::peer("serial graph", captured(&serial)?, Form::SerialGraph),
+            Candidate::peer("uncoordinated streams", lanes(&apart)?, Form::Serial),
+            Candidate::peer("uncoordinated, captured", captured(&apart)?, Form::SerialGraph),
         ];
-        entries[0].form = Some(Form::Serial);
+        let free = self.schedule_with(&bound, Admit::Free);
         for form in self.forms().filter(|&form| form != Form::Serial) {
-            match bound.executable(main, &schedule, form) {
-                Ok(exec) => entries.push(Entry::ours(form, exec)),
-                Err(fault) => wrong.push(format!("{name}, {}: {fault}", form.name())),
-            }
+            entries.push(Candidate::ours(&bound, main, &free, form)?);
         }
-        let mut right = Vec::new();
-        for entry in entries {
-            match mix.verify(&entry, &bound)? {
-                Ok(()) => right.push(entry),
-                Err(fault) => wrong.push(format!("{name}, {}: {fault}", entry.name)),
-            }
-        }
-        let mut variants: Vec<_> = right.iter().map(|e| e.timed(1)).collect();
-        let times = interleaved(device, &mut variants, Regime::Rested, samples, Duration::ZERO)?;
-        let mut alone = Vec::new();
-        for task in tasks {
-            let mix = Mix::new(&[*task])?;
-            let bound = mix.recording.bind(device, &self.module)?;
-            alone.push((mix, bound));
-        }
+        let model = self.schedule(&bound);
+        entries.push(Candidate::ours(&bound, main, &model, model.form)?);
+        let alone = self.alone(tasks)?;
         let start = Start::new(self)?;
-        let mut records = Vec::new();
-        for (entry, times) in right.iter().zip(&times) {
-            let ends = mix.ends(&start, entry, &bound)?;
-            let mut alone_us = Vec::new();
-            for (mix, bound) in &alone {
-                let own = self.schedule(bound);
-                // Streams and graphs by hand have one task to run: serial.
-                let form = match (entry.form, entry.name.contains("captured") || entry.name.contains("graph"))
-                {
-                    (Some(form), _) => form,
-                    (None, true) => Form::SerialGraph,
-                    (None, false) => Form::Serial,
-                };
-                let exec = bound.executable(main, &own, form)?;
-                alone_us.extend(mix.ends(&start, &Entry::ours(form, exec), bound)?);
+        let field = Field { mix: &mix, bound: &bound, start: &start, alone: &alone };
+        let (tuned, gates) = self.choose_gate(name, &field, &model, 0.5 * seconds, wrong)?;
+        entries.extend(tuned);
+        let mut right = Vec::new();
+        for candidate in entries {
+            match mix.verify(&candidate.entry, &bound)? {
+                Ok(()) => right.push(candidate),
+                Err(fault) => wrong.push(format!("{name}, {}: {fault}", candidate.entry.name)),
             }
-            records.push(TaskRecord {
-                mix: name.into(),
-                variant: entry.name.clone(),
-                chosen: entry.form == Some(schedule.form),
-                time: Summary::of(times),
-                tasks: tasks.iter().zip(ends).map(|((task, _), end)| ((*task).to_owned(), end)).collect(),
-                alone_us,
-            });
         }
-        Ok(records)
+        let mut variants: Vec<_> = right.iter().map(|c| c.entry.timed(1)).collect();
+        let samples = (0.2 * seconds / (20.0 * 3.5e-3)).clamp(7.0, 61.0) as usize;
+        let times = interleaved(device, &mut variants, Regime::Rested, samples, Duration::ZERO)?;
+        let rounds = (0.2 * seconds / (60.0 * 3e-4)).clamp(11.0, 101.0) as usize;
+        let all: Vec<&Candidate> = right.iter().collect();
+        let outcomes = field.outcomes(&all, rounds)?;
+        let records =
+            right.iter().zip(&times).zip(outcomes).map(|((candidate, times), outcome)| TaskRecord {
+                mix: name.into(),
+                variant: candidate.entry.name.clone(),
+                chosen: candidate.form == model.form
+                    && candidate.gate == model.admission.as_ref().and_then(|a| a.after)
+                    && !candidate.entry.peer,
+                tuned: candidate.tuned,
+                gate: candidate.gate.map(|id| bound.program().node(id).name.clone()),
+                time: Summary::of(times),
+                tasks: tasks
+                    .iter()
+                    .zip(outcome.ends)
+                    .map(|((task, _), end)| ((*task).to_owned(), end))
+                    .collect(),
+                alone_us: outcome.alone,
+                alone_best_us: outcome.alone_best,
+                highest: outcome.highest,
+                share: outcome.share,
+            });
+        Ok((records.collect(), gates))
+    }
+
+    /// Each task alone, in every form.
+    fn alone(&self, tasks: &[(&'static str, i32)]) -> Result<Vec<Alone>> {
+        tasks
+            .iter()
+            .map(|task| {
+                let mix = Mix::new(&[*task])?;
+                let bound = mix.recording.bind(&self.device, &self.module)?;
+                let schedule = self.schedule(&bound);
+                let entry = |form| Ok(Entry::ours(form, bound.executable(&self.main, &schedule, form)?));
+                let entries = self.forms().map(entry).collect::<Result<Vec<_>>>()?;
+                Ok(Alone { mix, bound, entries })
+            })
+            .collect()
     }
 }

@@ -127,7 +127,7 @@ fn early(kernel: Option<&Kernel>, costs: &Costs) -> NodeSync {
 
 /// The boundary that is saved, and what CTAs of different lengths no longer wait for, less what waiting for tiles costs.
 fn gain(program: &Program, into: &[Edge], kernel: &Kernel, costs: &Costs) -> f64 {
-    let boundary_us = if into.len() == 1 { costs.programmatic_edge_us } else { costs.programmatic_branch_us };
+    let boundary_us = if into.len() == 1 { costs.programmatic_edge_us } else { costs.programmatic_fork_us };
     let spread = |edge: &Edge| tiles_of(program.node(edge.before)).map_or(0.0, |tiles| tiles.spread_us);
     let spread_us = into.iter().map(spread).fold(0.0, f64::max);
     let slots = f64::from(costs.sms) * f64::from(kernel.ctas_per_sm);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::super::form::FormEdges;
 use super::super::{Distribution, Form, Lane, Program, Refinement, Schedule};
 use super::call::Call;
 use super::error::Result;
@@ -10,12 +11,6 @@ use super::plan::{GraphPlan, LanePlan};
 use super::record::Bound;
 use crate::device::{EdgeKind, Stream};
 
-/// Full, or programmatic where both ends are kernels that were built for it.
-fn kind(program: &Program, programmatic: bool, before: usize, after: usize) -> EdgeKind {
-    let built = |node: usize| program.nodes()[node].kernel().is_some_and(|k| k.programmatic);
-    if programmatic && built(before) && built(after) { EdgeKind::Programmatic } else { EdgeKind::Full }
-}
-
 /// A distribution as lanes: streams keep their numbers, and the first is the one that launches are ordered in.
 pub(super) fn lane_plan(distribution: &Distribution) -> LanePlan {
     let lane = |node: usize| distribution.stream[node] as usize;
@@ -23,41 +18,26 @@ pub(super) fn lane_plan(distribution: &Distribution) -> LanePlan {
         Lane::Kernels { priority } => *priority,
         Lane::Copies(_) => 0,
     };
+    let waits = distribution.waits.iter().chain(&distribution.gates);
     LanePlan {
         order: distribution.order.iter().map(|id| (id.index(), lane(id.index()))).collect(),
-        waits: distribution.waits.iter().map(|w| (w.before.index(), w.after.index())).collect(),
+        waits: waits.map(|w| (w.before.index(), w.after.index())).collect(),
         priorities: distribution.lanes.iter().map(priority).collect(),
     }
 }
 
-/// The graph of a form; `None` for forms that are not graphs.
+/// The explicit graph of a form; `None` for forms that have none.
 pub(super) fn graph_plan(program: &Program, schedule: &Schedule, form: Form) -> Option<GraphPlan> {
-    let distribution = &schedule.chosen;
-    let early = form.is_programmatic();
-    let kind = |(a, b): (usize, usize)| (a, b, kind(program, early, a, b));
-    let order: Vec<usize> = distribution.order.iter().map(|id| id.index()).collect();
-    let pairs: Vec<(usize, usize)> = match form {
-        Form::Serial | Form::Streams => return None,
-        Form::SerialGraph | Form::SerialProgrammatic => order.windows(2).map(|w| (w[0], w[1])).collect(),
-        Form::BranchGraph | Form::BranchProgrammatic => {
-            schedule.dependences.reduced_edges().map(|e| (e.before.index(), e.after.index())).collect()
-        }
-        Form::LaneGraph | Form::LaneProgrammatic => {
-            let mut last = vec![None; distribution.streams()];
-            let mut pairs = Vec::new();
-            for &node in &order {
-                let last = &mut last[distribution.stream[node] as usize];
-                pairs.extend(last.map(|before| (before, node)));
-                *last = Some(node);
-            }
-            pairs.extend(distribution.waits.iter().map(|w| (w.before.index(), w.after.index())));
-            pairs
-        }
-    };
+    if matches!(form, Form::Serial | Form::Streams | Form::CapturedStreams) {
+        return None;
+    }
+    let found = FormEdges::of(program, &schedule.dependences, schedule.plan(form), form);
+    let kind = |early: bool| if early { EdgeKind::Programmatic } else { EdgeKind::Full };
+    let edges = found.edges.iter().map(|&(before, after, early)| (before, after, kind(early))).collect();
     // One priority is none.
     let same = schedule.priority.windows(2).all(|pair| pair[0] == pair[1]);
     let priorities = if same { Vec::new() } else { schedule.priority.clone() };
-    Some(GraphPlan { order, edges: pairs.into_iter().map(kind).collect(), priorities })
+    Some(GraphPlan { order: found.order, edges, priorities })
 }
 
 /// Builds a form of a program's schedule from the work of its nodes; launches are queued on `main`.
@@ -75,11 +55,16 @@ pub fn executable(
     if let Some(plan) = graph_plan(program, schedule, form) {
         return Executable::graph(device, main, calls, &plan);
     }
-    let plan = match form {
-        Form::Serial => LanePlan::serial(program.ids().map(|id| id.index())),
-        _ => lane_plan(&schedule.chosen),
-    };
-    Executable::lanes(device, main, calls, &plan, false)
+    match form {
+        Form::Serial => {
+            let plan = LanePlan::serial(program.ids().map(|id| id.index()));
+            Executable::lanes(device, main, calls, &plan, false)
+        }
+        Form::CapturedStreams => {
+            Executable::captured(device, main, calls, &lane_plan(schedule.plan(form)), false)
+        }
+        _ => Executable::lanes(device, main, calls, &lane_plan(schedule.plan(form)), false),
+    }
 }
 
 impl Bound {
@@ -150,7 +135,7 @@ mod tests {
         let early = [(0, 1, Full), (0, 2, Full), (1, 3, Programmatic), (2, 3, Programmatic)];
         assert_eq!(edges(Form::BranchProgrammatic), early);
         assert_eq!(edges(Form::SerialGraph).len(), 3);
-        for form in [Form::Serial, Form::Streams] {
+        for form in [Form::Serial, Form::Streams, Form::CapturedStreams] {
             assert!(graph_plan(&program, &schedule, form).is_none(), "{}", form.name());
         }
         for form in Form::ALL {

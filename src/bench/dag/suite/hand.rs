@@ -18,6 +18,19 @@ pub(super) fn independent(kernels: usize) -> LanePlan {
     LanePlan { order: (0..kernels).map(|k| (k, k)).collect(), ..LanePlan::default() }
 }
 
+/// Uploads beside the kernels that need them: x, square(x), y, square(y), reduce, download.
+pub(super) fn vec_with_copies() -> LanePlan {
+    lanes(&[&[0, 1, 4, 5], &[2, 3]], &[(3, 4)])
+}
+
+/// A stream a kernel, with its upload and its download. Uploads stand before their kernels, downloads after all kernels.
+pub(super) fn independent_with_copies(kernels: usize) -> LanePlan {
+    let all = 0..2 * kernels;
+    let mut order: Vec<(usize, usize)> = all.map(|node| (node, node / 2)).collect();
+    order.extend((0..kernels).map(|k| (2 * kernels + k, k)));
+    LanePlan { order, ..LanePlan::default() }
+}
+
 pub(super) fn ml() -> LanePlan {
     lanes(&[&[0, 2, 4, 6, 9], &[1, 3, 5, 7, 8]], &[(8, 9)])
 }

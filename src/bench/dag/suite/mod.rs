@@ -75,6 +75,23 @@ pub fn case(name: &str, size: Size) -> Option<Result<Case, DagError>> {
     })
 }
 
+/// Names of the benchmarks that also have a variant with copies.
+pub const WITH_COPIES: [&str; 2] = ["VEC", "B&S"];
+
+/// A benchmark of [`WITH_COPIES`] whose inputs come from pinned host memory and whose results go there; `None` for another
+/// name.
+pub fn case_with_copies(name: &str, size: Size) -> Option<Result<Case, DagError>> {
+    let hand = match name {
+        "VEC" => hand::vec_with_copies(),
+        "B&S" => hand::independent_with_copies(10),
+        _ => return None,
+    };
+    Some(case(name, size)?.and_then(|plain| {
+        let recording = plain.recording.with_copies(&plain.outputs())?;
+        Ok(Case { recording, hand, ..plain })
+    }))
+}
+
 /// HITS with so many iterations: its table of dependences is of one.
 pub fn hits_iterations(iterations: usize) -> Result<Case, DagError> {
     hits::hits(1 << 10, iterations)
@@ -141,7 +158,8 @@ mod tests {
     #[test]
     fn plans_by_hand_keep_every_dependence() {
         let all = NAMES.iter().map(|name| case(name, Size::Small).expect("a name of the suite"));
-        for case in all {
+        let copied = WITH_COPIES.iter().map(|name| case_with_copies(name, Size::Small).expect("a name"));
+        for case in all.chain(copied) {
             let case = case.expect("a valid program");
             let program = case.recording.program();
             let nodes = program.nodes().len();
