@@ -35,6 +35,8 @@ pub(crate) struct NodeReport {
     pub(crate) priority: i32,
     /// Ids of nodes on other streams.
     pub(crate) waits_for: Vec<u32>,
+    /// Ids of nodes of higher priority that it does not depend on and waits for all the same.
+    pub(crate) held_by: Vec<u32>,
     pub(crate) start_us: f64,
     pub(crate) end_us: f64,
 }
@@ -127,6 +129,7 @@ fn report(program: &Program, schedule: &Schedule, device: &Device, source: Strin
         stream: full.stream[id.index()],
         priority: schedule.priority[id.index()],
         waits_for: full.waits.iter().filter(|w| w.after == id).map(|w| w.before.0).collect(),
+        held_by: full.gates.iter().filter(|w| w.after == id).map(|w| w.before.0).collect(),
         start_us: schedule.timeline.start[id.index()],
         end_us: schedule.timeline.end[id.index()],
     };
@@ -242,7 +245,7 @@ pub(crate) const FORMS: [&str; 4] = ["form", "streams", "predicted us", "over se
 pub(crate) fn tables(r: &ProgramReport) -> Tables {
     let names: BTreeMap<u32, &str> = r.nodes.iter().map(|n| (n.id, n.name.as_str())).collect();
     let node = |n: &NodeReport| {
-        let waits: Vec<_> = n.waits_for.iter().filter_map(|id| names.get(id).copied()).collect();
+        let waits: Vec<_> = n.waits_for.iter().chain(&n.held_by).filter_map(|id| names.get(id).copied()).collect();
         let lane = r.lanes.get(n.stream as usize).map_or("", String::as_str);
         [
             n.name.clone(),

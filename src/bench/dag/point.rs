@@ -154,6 +154,10 @@ impl Bench {
             Some(Size::Large) => Some(self.saturated_us(&subject.recording)?),
             _ => None,
         };
+        let shape = |node: &crate::dag::Node| {
+            node.kernel().map_or((0, 0, 0), |k| (k.launch.ctas(), k.ctas_per_sm, k.traffic_bytes))
+        };
+        let shapes = bound.program().nodes().iter().map(shape).collect();
         let kesco = NAMES.iter().position(|n| *n == subject.name).map(|i| KESCO_A100[i]);
         Ok(DagPoint {
             name: subject.name,
@@ -165,6 +169,7 @@ impl Bench {
             streams: schedule.chosen.streams(),
             waits: schedule.chosen.waits.len(),
             kernel_us,
+            shapes,
             kesco,
             predicted: schedule.predictions.iter().map(|p| (p.form, p.us)).collect(),
             model: schedule.form,

@@ -71,6 +71,9 @@ pub struct DagPoint {
     pub waits: usize,
     /// Measured durations of the kernels, each alone, microseconds.
     pub kernel_us: Vec<f64>,
+    /// By node: CTAs, how many of them an SM holds, and bytes moved to and from device memory; zeros for copies.
+    #[serde(default)]
+    pub shapes: Vec<(u64, u32, u64)>,
     /// KeSCo's speed-up over serial launches on an A100.
     pub kesco: Option<f64>,
     /// What the cost model predicts for each form, microseconds.
