@@ -2,7 +2,8 @@
 //!
 //! Looks for nvcc in `NVCC`, `CUDA_HOME`, then `.toolchain` (made by `cargo xtask setup`). Without one, the C ABI is
 //! compiled from `csrc/nocuda.c`: the same functions, which answer "not built". Never uses the network and never asks
-//! the driver. Objects live in `target/kernels`, shared by all profiles; nvcc's dependency files decide what is stale.
+//! the driver. Objects live in `target/kernels` (`kernels-delays` with `CUSYNC_DELAYS=1`), shared by all profiles; nvcc's
+//! dependency files decide what is stale.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -173,9 +174,11 @@ struct Job {
 fn build_kernels(root: &Path, toolchain: &Toolchain) {
     let archs = architectures();
     let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR"));
+    // Sets of their own, so that building one does not throw the other away.
+    let folder = if injects_delays() { "kernels-delays" } else { "kernels" };
     // target/PROFILE/build/cusync-HASH/out -> target/kernels: one set of objects for every profile.
     let cache =
-        out.ancestors().nth(4).expect("OUT_DIR lies four levels below the target folder").join("kernels");
+        out.ancestors().nth(4).expect("OUT_DIR lies four levels below the target folder").join(folder);
     fs::create_dir_all(&cache).expect("the target folder is writable");
 
     let mut objects = Vec::new();

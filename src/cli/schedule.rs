@@ -245,7 +245,8 @@ pub(crate) const FORMS: [&str; 4] = ["form", "streams", "predicted us", "over se
 pub(crate) fn tables(r: &ProgramReport) -> Tables {
     let names: BTreeMap<u32, &str> = r.nodes.iter().map(|n| (n.id, n.name.as_str())).collect();
     let node = |n: &NodeReport| {
-        let waits: Vec<_> = n.waits_for.iter().chain(&n.held_by).filter_map(|id| names.get(id).copied()).collect();
+        let waits: Vec<_> =
+            n.waits_for.iter().chain(&n.held_by).filter_map(|id| names.get(id).copied()).collect();
         let lane = r.lanes.get(n.stream as usize).map_or("", String::as_str);
         [
             n.name.clone(),
