@@ -86,12 +86,14 @@ pub(crate) fn violation(c: &Candidate, p: &dyn TileProgram, effort: Effort) -> O
         }
     };
     let crowded = crowded(c);
+    // A thread for every item: none is late only because the others wait for the one that is held back.
+    let workers = program.work.len();
     for (w, work) in program.work.iter().enumerate() {
         for cta in 0..work.ctas.len() {
             let phases = [Phase::Loader, Phase::Finisher, Phase::Given, Phase::Last, Phase::Draw];
             for phase in phases.into_iter().filter(|phase| matters(c, &work.ctas[cta], *phase)) {
                 let hold = Some(Hold { work: w as u32, cta, phase });
-                let found = go(Adversary { hold, reverse: w % 2 == 0, ..Adversary::default() });
+                let found = go(Adversary { hold, reverse: w % 2 == 0, workers, ..Adversary::default() });
                 if found.is_some() {
                     return found;
                 }
