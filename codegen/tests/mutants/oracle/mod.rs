@@ -1,4 +1,4 @@
-//! An oracle that shares nothing with `check`: it executes the tile programs of a plan, twice over, on poisoned memory,
+//! An oracle that shares nothing with `check`: it executes the tile programs of a plan, three times over, on poisoned memory,
 //! under adversaries that hold one CTA back as long as anything else moves, that place CTAs as badly as they can, and
 //! that draw lots. What it finds is a real execution that goes wrong; what it does not find may still be wrong.
 //!
