@@ -11,6 +11,7 @@ mod general;
 mod plans;
 
 use std::cell::Cell;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use cusync_gen::check::{
@@ -102,14 +103,13 @@ fn tiles(program: &Generated, graph: &Graph, stage: StageId) -> impl Iterator<It
 
 /// The events of an edge in all slices of a tile, with what its loads read.
 fn of_edge(
-    c: &Candidate,
+    (c, program): (&Candidate, &Generated),
     edge: usize,
     tile: Tile,
     events: impl Fn(u32, &mut dyn FnMut(Event)),
 ) -> Vec<Vec<(Event, Vec<String>)>> {
     let d = &c.graph.dependences[edge];
     let stage = &c.graph.stages[d.consumer.0];
-    let program = Generated::new(c);
     let slices = program.slices(&c.graph, d.consumer, tile);
     let of_slice = |slice| {
         let mut list = Vec::new();
@@ -142,10 +142,11 @@ fn strands_are_as_they_say(c: &Candidate) {
     for (edge, d) in c.graph.dependences.iter().enumerate() {
         let by = c.graph.stages[d.consumer.0].reads_by(d.operand);
         let all: Vec<Tile> = tiles(&program, &c.graph, d.consumer).collect();
-        let whole = |tile| of_edge(c, edge, tile, |slice, f| program.events(d.consumer, tile, slice, f));
+        let whole =
+            |tile| of_edge((c, &program), edge, tile, |slice, f| program.events(d.consumer, tile, slice, f));
         for (i, &tile) in all.iter().enumerate() {
             let events = whole(tile);
-            let strand = of_edge(c, edge, tile, |slice, f| program.strand(edge, tile, slice, f));
+            let strand = of_edge((c, &program), edge, tile, |slice, f| program.strand(edge, tile, slice, f));
             assert_eq!(strand, events, "edge {edge} at {tile:?} of {c:?}");
             // Any two tiles, and not only those that are compared.
             let other = all[i * 7 % all.len()];
@@ -154,15 +155,15 @@ fn strands_are_as_they_say(c: &Candidate) {
                 assert_eq!(events, whole(other), "edge {edge} at {tile:?} and {other:?} of {c:?}");
             }
         }
-        for stage in (0..c.graph.stages.len()).map(StageId) {
-            for tile in tiles(&program, &c.graph, stage) {
-                for slice in 0..program.slices(&c.graph, stage, tile) {
-                    program.events(stage, tile, slice, &mut |event| {
-                        if let Event::Wait { edge, .. } = event {
-                            assert_eq!(c.graph.dependences[edge].consumer, stage, "{c:?}");
-                        }
-                    });
-                }
+    }
+    for stage in (0..c.graph.stages.len()).map(StageId) {
+        for tile in tiles(&program, &c.graph, stage) {
+            for slice in 0..program.slices(&c.graph, stage, tile) {
+                program.events(stage, tile, slice, &mut |event| {
+                    if let Event::Wait { edge, .. } = event {
+                        assert_eq!(c.graph.dependences[edge].consumer, stage, "{c:?}");
+                    }
+                });
             }
         }
     }
@@ -333,14 +334,32 @@ fn few_events_are_walked() {
     assert!(events <= 2 * tiles + rows * (32 + 16), "{events} events");
 }
 
+/// Time that this thread has had on a core, so that other work on the machine does not count: all of it is done by this
+/// thread. Where the system does not tell, the time of day.
+fn now() -> Duration {
+    static BEGIN: OnceLock<Instant> = OnceLock::new();
+    let begin = BEGIN.get_or_init(Instant::now);
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let ns = told.and_then(|text| text.split_whitespace().next()?.parse().ok());
+    ns.map_or_else(|| begin.elapsed(), Duration::from_nanos)
+}
+
 /// The best of a few runs.
-fn best(runs: u32, c: &Candidate) -> Duration {
+fn best(runs: u32, f: impl Fn()) -> Duration {
     let time = |_| {
-        let begin = Instant::now();
-        assert_eq!(judge(c).refutations, []);
-        begin.elapsed()
+        let begin = now();
+        f();
+        now() - begin
     };
     (0..runs).map(time).min().expect("a run")
+}
+
+fn best_verdict(c: &Candidate) -> Duration {
+    best(5, || assert_eq!(judge(c).refutations, []))
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }
 
 /// Most memory that this process has had, bytes.
@@ -352,13 +371,13 @@ fn peak_bytes() -> Option<u64> {
 
 #[test]
 #[ignore = "times the checker; means something in a release build"]
-fn every_shipped_pipeline_is_checked_in_less_than_50_ms() {
+fn every_shipped_pipeline_is_checked_in_less_than_50_ms_and_chosen_in_a_second() {
     let device = Device::named("h200").expect("shipped");
     for (name, resolved) in shipped(true) {
         let mut worst: (Duration, String) = (Duration::ZERO, String::new());
         let mut judged = |c: &Candidate, what: String| {
-            let time = best(5, c);
-            println!("{name}, {what}: {:.2} ms", time.as_secs_f64() * 1e3);
+            let time = best_verdict(c);
+            println!("{name}, {what}: {:.2} ms", ms(time));
             if time > worst.0 {
                 worst = (time, what);
             }
@@ -366,6 +385,14 @@ fn every_shipped_pipeline_is_checked_in_less_than_50_ms() {
         for executor in
             [Executor::Cpu, Executor::Serial, Executor::Streams, Executor::Programmatic, Executor::Fused]
         {
+            // What `cusync check` does, but for the time that the table takes to print.
+            let whole = best(2, || {
+                if let Ok(c) = choose::candidate(&resolved, device, executor) {
+                    judge(&c);
+                }
+            });
+            println!("{name}, {executor:?}, from the spec to the verdict: {:.0} ms", ms(whole));
+            assert!(cfg!(debug_assertions) || whole.as_secs() < 1, "{name} {executor:?}: {whole:?}");
             match choose::candidate(&resolved, device, executor) {
                 Ok(c) if c.coupling == Coupling::Tiles => judged(&c, format!("{executor:?} as chosen")),
                 Ok(c) => judged(&c, format!("{executor:?} as chosen, kernel boundaries")),
@@ -377,7 +404,7 @@ fn every_shipped_pipeline_is_checked_in_less_than_50_ms() {
         {
             judged(&overlapped(&resolved, &policy, wait_at), format!("overlapped {policy:?} {wait_at:?}"));
         }
-        println!("{name}: at most {:.2} ms, {}", worst.0.as_secs_f64() * 1e3, worst.1);
+        println!("{name}: at most {:.2} ms, {}", ms(worst.0), worst.1);
         assert!(cfg!(debug_assertions) || worst.0.as_millis() < 50, "{name}: {worst:?}");
     }
 }
@@ -388,9 +415,9 @@ fn a_million_tiles_are_checked_in_less_than_2_s() {
     for policy in [Policy::Row, Policy::Tile, Policy::Batched { rows: 2, cols: 4 }] {
         let c = long_chain(true, &policy);
         assert_eq!(c.graph.stages.iter().map(|s| s.tiles()).sum::<u32>(), 1_000_000);
-        let time = best(3, &c);
+        let time = best_verdict(&c);
         let peak = peak_bytes();
-        println!("{policy:?}: {:.0} ms, {:?} MiB", time.as_secs_f64() * 1e3, peak.map(|b| b >> 20));
+        println!("{policy:?}: {:.0} ms, {:?} MiB", ms(time), peak.map(|b| b >> 20));
         assert!(cfg!(debug_assertions) || time.as_secs_f64() < 2.0, "{policy:?}: {time:?}");
         assert!(peak.is_none_or(|bytes| bytes < 1_000_000_000), "{peak:?} bytes");
     }

@@ -6,7 +6,7 @@ use super::Candidate;
 use super::parts::{Parts, Place};
 use super::program::{Event, Strands, TileProgram, slice_k_blocks};
 use crate::graph::{Dependence, Graph, Operand, OperandKind, Stage, StageId};
-use crate::policy::{SlotMap, Tile, wait_box};
+use crate::policy::{SlotMap, Tile, WaitWalk};
 use crate::schedule::{POST_WEIGHT, Part, units};
 
 /// The program of the kernels in `csrc/kernels`, which follow `policy.hpp`.
@@ -34,6 +34,37 @@ struct Sight {
     idle: bool,
 }
 
+/// The steps of an edge in a slice.
+struct Strand<'a> {
+    graph: &'a Graph,
+    edge: usize,
+    sight: Sight,
+    slots: &'a SlotMap,
+    waits: WaitWalk<'a>,
+    /// What a tile's posts add up to.
+    weight: u32,
+}
+
+impl Strand<'_> {
+    /// The events of a k-block. They are asked for one after the other.
+    fn step(&mut self, k: u32, f: &mut dyn FnMut(Event)) {
+        let Dependence { consumer, operand, .. } = self.graph.dependences[self.edge];
+        let (edge, slots, weight) = (self.edge, self.slots, self.weight);
+        let tiles = self.waits.at(k);
+        if !tiles.is_empty() {
+            slots.each_covering(&tiles, &mut |slot| {
+                f(Event::Wait { edge, slot, value: slots.posts_of(slot) * weight });
+            });
+        }
+        let Sight { tile, share, idle, .. } = &self.sight;
+        if share.0 > 1 {
+            f(multicast(self.graph, operand, &self.graph.stages[consumer.0], *tile, k, *share));
+        } else if !idle {
+            f(Event::Load { operand, k_block: k });
+        }
+    }
+}
+
 impl<'a> Generated<'a> {
     /// The program of a candidate's policies and, where it has one, its schedule.
     pub fn new(candidate: &'a Candidate) -> Self {
@@ -58,19 +89,6 @@ impl<'a> Generated<'a> {
 
     fn cluster(&self) -> (u32, u32) {
         self.parts.as_ref().map_or((1, 1), Parts::cluster)
-    }
-
-    fn wait(&self, edge: usize, tile: Tile, k: u32, ks: &Range<u32>, f: &mut dyn FnMut(Event)) {
-        let (slots, graph) = (&self.slots[edge], &self.candidate.graph);
-        let wait_at = self.candidate.edges[edge].wait_at;
-        let tiles = wait_box(graph, &graph.dependences[edge], slots, wait_at, tile, k, ks);
-        if tiles.is_empty() {
-            return;
-        }
-        let weight = if self.parts.is_some() { POST_WEIGHT } else { 1 };
-        slots.each_covering(&tiles, &mut |slot| {
-            f(Event::Wait { edge, slot, value: slots.posts_of(slot) * weight });
-        });
     }
 
     /// The k-blocks of a slice and what becomes of its sums; `None` where a CTA has no such slice.
@@ -110,17 +128,13 @@ impl<'a> Generated<'a> {
         Some(Sight { tile: seen, ks: ks.clone(), share: sharing(self.cluster(), kind, tile), idle })
     }
 
-    /// What is done for an edge at a k-block: a function of the sight alone.
-    fn step(&self, edge: usize, sight: &Sight, k: u32, f: &mut dyn FnMut(Event)) {
-        let graph = &self.candidate.graph;
-        let Dependence { consumer, operand, .. } = graph.dependences[edge];
-        let Sight { tile, ks, share, idle } = sight;
-        self.wait(edge, *tile, k, ks, f);
-        if share.0 > 1 {
-            f(multicast(graph, operand, &graph.stages[consumer.0], *tile, k, *share));
-        } else if !idle {
-            f(Event::Load { operand, k_block: k });
-        }
+    /// What is done for an edge: a function of the sight alone.
+    fn strand_of(&self, edge: usize, sight: Sight) -> Strand<'_> {
+        let (graph, slots) = (&self.candidate.graph, &self.slots[edge]);
+        let at = self.candidate.edges[edge].wait_at;
+        let waits = WaitWalk::new(graph, &graph.dependences[edge], slots, at, sight.tile, sight.ks.clone());
+        let weight = if self.parts.is_some() { POST_WEIGHT } else { 1 };
+        Strand { graph, edge, sight, slots, waits, weight }
     }
 
     fn sight_of(&self, edge: usize, tile: Tile, slice: u32) -> Option<Sight> {
@@ -191,11 +205,11 @@ impl TileProgram for Generated<'_> {
     fn events(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Event)) {
         let Some((ks, part)) = self.slice(stage, tile, slice) else { return };
         let (main, last) = &self.edges[stage.0];
-        let see = |edge: &usize| Some((*edge, self.sight(*edge, tile, &ks, part)?));
-        let seen: Vec<(usize, Sight)> = main.iter().filter_map(see).collect();
-        if !seen.is_empty() {
+        let strand = |edge: &usize| Some(self.strand_of(*edge, self.sight(*edge, tile, &ks, part)?));
+        let mut strands: Vec<Strand> = main.iter().filter_map(strand).collect();
+        if !strands.is_empty() {
             for k in ks.clone() {
-                seen.iter().for_each(|(edge, sight)| self.step(*edge, sight, k, f));
+                strands.iter_mut().for_each(|strand| strand.step(k, f));
             }
         }
         if self.idle(stage, tile) {
@@ -214,9 +228,7 @@ impl TileProgram for Generated<'_> {
             }
             Part::Whole => {}
         }
-        for (edge, sight) in last.iter().filter_map(see) {
-            self.step(edge, &sight, 0, f);
-        }
+        last.iter().filter_map(strand).for_each(|mut strand| strand.step(0, f));
         let of = units(self.candidate.graph.stages[stage.0].mma_tile);
         let units = match part {
             // Unit u is of part u * parts / of.
@@ -255,7 +267,9 @@ impl TileProgram for Generated<'_> {
 impl Strands for Generated<'_> {
     fn strand(&self, edge: usize, tile: Tile, slice: u32, f: &mut dyn FnMut(Event)) {
         if let Some(sight) = self.sight_of(edge, tile, slice) {
-            sight.ks.clone().for_each(|k| self.step(edge, &sight, k, f));
+            let ks = sight.ks.clone();
+            let mut strand = self.strand_of(edge, sight);
+            ks.for_each(|k| strand.step(k, f));
         }
     }
 

@@ -5,7 +5,7 @@ use crate::device::Device;
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Attention, Graph, Op, OperandKind, Resolved, StageId, StatedOrder};
 use crate::policy::{Order, Policy, WaitAt};
-use crate::simulate::{TileCost, ctas_per_sm, predict, simulate};
+use crate::simulate::{TileCost, Waiting, ctas_per_sm, predict, simulate_kernels};
 
 /// Tiles kept for each stage after judging it alone.
 const TILES_KEPT: usize = 2;
@@ -161,15 +161,20 @@ fn settle(resolved: &Resolved, c: &mut Candidate, alternatives: &mut Alternative
     }
     let executor = c.executor;
     let mut best: Option<(f64, Candidate)> = None;
+    // By policy: orders do not change what is waited for.
+    let mut waiting: Vec<Waiting> = Vec::new();
     for (rows, order_label) in
         [(1, "RowMajor"), (2, "GroupedRows(2)"), (4, "GroupedRows(4)"), (8, "GroupedRows(8)")]
     {
         let mut with_order = c.clone();
         set_orders(resolved, &mut with_order, rows);
-        for policy in policies(&c.graph) {
+        for (number, policy) in policies(&c.graph).into_iter().enumerate() {
             let mut trial = with_order.clone();
             set_policies(resolved, &mut trial, &policy);
-            let us = simulate(&trial, executor).total_us;
+            if waiting.len() == number && executor != Executor::Serial {
+                waiting.push(Waiting::of(&trial));
+            }
+            let us = simulate_kernels(&trial, executor, waiting.get(number)).total_us;
             if rows == 1 {
                 alternatives.policies.push((super::policy_name(&policy), us));
             }

@@ -32,35 +32,108 @@ impl TileBox {
 /// The producer tiles whose output consumer tile `tile` reads at k-block `k`, or a box around them.
 pub fn producers_of(graph: &Graph, dependence: &Dependence, tile: Tile, k: u32) -> TileBox {
     let operand = &graph.stages[dependence.consumer.0].operands[dependence.operand];
-    producers_over(graph, dependence, &operand.footprint, tile, &(k..k + 1))
+    Boxes::of(graph, dependence, &operand.footprint, tile).over(&(k..k + 1))
 }
 
-/// Elements of an axis read at the k-blocks `ks`, or the smallest interval that holds them.
-fn range_over(axis: &Axis, length: u32, tile: Tile, ks: &Range<u32>) -> Range<u32> {
-    let last = ks.end - 1;
-    let moved = i64::from(axis.k.unsigned_abs()) * i64::from(last - ks.start);
-    let extent = i32::try_from(i64::from(axis.extent) + moved).unwrap_or(i32::MAX);
-    let first = if axis.k < 0 { last } else { ks.start };
-    Axis { extent, ..*axis }.range(length, tile.m, tile.n, first)
+/// The producer tiles along one axis that a consumer tile reads, by k-blocks.
+#[derive(Clone, Debug)]
+struct Reach {
+    /// First element at k-block 0, elements a k-block, elements at a k-block.
+    begin: i64,
+    k: i64,
+    extent: i64,
+    /// Elements of the axis, and of a producer tile.
+    length: i64,
+    tile: u32,
 }
 
-/// A box around the producer tiles whose output consumer tile `tile` reads at the k-blocks `ks`, which are not empty.
-fn producers_over(
-    graph: &Graph,
-    dependence: &Dependence,
-    footprint: &Footprint,
-    tile: Tile,
-    ks: &Range<u32>,
-) -> TileBox {
-    let operand = &graph.stages[dependence.consumer.0].operands[dependence.operand];
-    let tensor = &graph.tensors[operand.tensor.0];
-    let (rows, cols) = graph.stages[dependence.producer.0].out_tile;
-    let r = range_over(&footprint.rows, tensor.rows, tile, ks);
-    let c = range_over(&footprint.cols, tensor.cols, tile, ks);
-    if r.is_empty() || c.is_empty() {
-        return TileBox::EMPTY;
+impl Reach {
+    fn of(axis: &Axis, length: u32, tile: u32, at: Tile) -> Reach {
+        let begin = i64::from(axis.m) * i64::from(at.m)
+            + i64::from(axis.n) * i64::from(at.n)
+            + i64::from(axis.offset);
+        Reach { begin, k: axis.k.into(), extent: axis.extent.into(), length: length.into(), tile }
     }
-    TileBox { m: r.start / rows..r.end.div_ceil(rows), n: c.start / cols..c.end.div_ceil(cols) }
+
+    /// The tiles read at the k-blocks `ks`, which are not empty, or the smallest interval that holds them.
+    fn over(&self, ks: &Range<u32>) -> Range<u32> {
+        let last = ks.end - 1;
+        let first = if self.k < 0 { last } else { ks.start };
+        let moved = self.k.abs() * i64::from(last - ks.start);
+        let begin = self.begin + self.k * i64::from(first);
+        let clip = |x: i64| x.clamp(0, self.length) as u32;
+        let (begin, end) = (clip(begin), clip(begin + (self.extent + moved).min(i32::MAX.into())));
+        if end <= begin { 0..0 } else { begin / self.tile..end.div_ceil(self.tile) }
+    }
+}
+
+/// Boxes around the producer tiles that a consumer tile reads, by k-blocks.
+#[derive(Clone, Debug)]
+struct Boxes {
+    rows: Reach,
+    cols: Reach,
+}
+
+impl Boxes {
+    fn of(graph: &Graph, dependence: &Dependence, footprint: &Footprint, tile: Tile) -> Boxes {
+        let operand = &graph.stages[dependence.consumer.0].operands[dependence.operand];
+        let tensor = &graph.tensors[operand.tensor.0];
+        let (rows, cols) = graph.stages[dependence.producer.0].out_tile;
+        Boxes {
+            rows: Reach::of(&footprint.rows, tensor.rows, rows, tile),
+            cols: Reach::of(&footprint.cols, tensor.cols, cols, tile),
+        }
+    }
+
+    fn over(&self, ks: &Range<u32>) -> TileBox {
+        let (m, n) = (self.rows.over(ks), self.cols.over(ks));
+        if m.is_empty() || n.is_empty() { TileBox::EMPTY } else { TileBox { m, n } }
+    }
+}
+
+/// What a work item waits for on one edge, k-block after k-block.
+#[derive(Clone, Debug)]
+pub struct WaitWalk<'a> {
+    slots: &'a SlotMap,
+    at: WaitAt,
+    ks: Range<u32>,
+    boxes: Boxes,
+    /// What the k-block before reads.
+    before: TileBox,
+}
+
+impl<'a> WaitWalk<'a> {
+    /// The waits of the work item of `tile` that covers k-blocks `ks`.
+    pub fn new(
+        graph: &Graph,
+        dependence: &Dependence,
+        slots: &'a SlotMap,
+        at: WaitAt,
+        tile: Tile,
+        ks: Range<u32>,
+    ) -> Self {
+        let operand = &graph.stages[dependence.consumer.0].operands[dependence.operand];
+        let boxes = Boxes::of(graph, dependence, operand.window(slots), tile);
+        WaitWalk { slots, at, ks, boxes, before: TileBox::EMPTY }
+    }
+
+    /// The producer tiles to wait for just before the dependent load of k-block `k`; empty when nothing new is needed. The
+    /// k-blocks are asked for one after the other.
+    pub fn at(&mut self, k: u32) -> TileBox {
+        let first = k == self.ks.start;
+        if self.at == WaitAt::Start {
+            return if first { self.boxes.over(&self.ks) } else { TileBox::EMPTY };
+        }
+        let now = self.boxes.over(&(k..k + 1));
+        let before = std::mem::replace(&mut self.before, now.clone());
+        if first || now.is_empty() {
+            return now;
+        }
+        // The device does not read a table only to find that it can skip a wait.
+        let again = now == before
+            || self.slots.table.is_none() && self.slots.cover(&now) == self.slots.cover(&before);
+        if again { TileBox::EMPTY } else { now }
+    }
 }
 
 /// The producer tiles to wait for just before the dependent load of k-block `k` of the work item that covers k-blocks
@@ -74,23 +147,11 @@ pub fn wait_box(
     k: u32,
     ks: &Range<u32>,
 ) -> TileBox {
-    let first = k == ks.start;
-    let operand = &graph.stages[dependence.consumer.0].operands[dependence.operand];
-    let over = |ks: &Range<u32>| producers_over(graph, dependence, operand.window(slots), tile, ks);
-    if at == WaitAt::Start {
-        return if first { over(ks) } else { TileBox::EMPTY };
+    let mut walk = WaitWalk::new(graph, dependence, slots, at, tile, ks.clone());
+    if k > ks.start {
+        walk.before = walk.boxes.over(&(k - 1..k));
     }
-    let now = over(&(k..k + 1));
-    if first || now.is_empty() {
-        return now;
-    }
-    let before = over(&(k - 1..k));
-    let again = match slots.table {
-        // The device does not read a table only to find that it can skip a wait.
-        Some(_) => now == before,
-        None => slots.cover(&now) == slots.cover(&before),
-    };
-    if again { TileBox::EMPTY } else { now }
+    walk.at(k)
 }
 
 /// The slots of a box of tiles, where they follow from ranges: rows and columns of slots. Columns go around: they begin at
@@ -182,6 +243,43 @@ mod tests {
                     assert_eq!(same, slots == expected, "{policy:?} {tiles:?} {other:?}");
                 }
                 before = Some((tiles, expected));
+            }
+        }
+    }
+
+    #[test]
+    fn a_walk_waits_where_each_k_block_alone_says() {
+        let chain = crate::graph::gemm_chain("c", 100, &[64, 90, 70]);
+        let mut graph = chain.graph(&[(16, 8, 16), (32, 16, 8)]).expect("small");
+        let dependence = graph.dependences[0].clone();
+        let axes = |extent: i32| {
+            let with = move |m, k, offset| Axis { m, n: 3, k, offset, extent };
+            [-32, 0, 32].into_iter().flat_map(move |m| {
+                [-9, 0, 5, 8].into_iter().flat_map(move |k| [-7, 0].map(|offset| with(m, k, offset)))
+            })
+        };
+        for (rows, cols) in axes(20).flat_map(|rows| axes(9).map(move |cols| (rows, cols))) {
+            graph.stages[1].operands[0].footprint = Footprint { rows, cols };
+            for policy in
+                [Policy::Tile, Policy::Row, Policy::Strided { stride: 3 }, Policy::Table(vec![7; 84])]
+            {
+                let map = policy.on(graph.stages[0].grid);
+                for (at, ks) in
+                    [(WaitAt::PerKBlock, 0..12), (WaitAt::PerKBlock, 5..9), (WaitAt::Start, 2..12)]
+                {
+                    let tile = Tile { m: 1, n: 2 };
+                    let mut walk = WaitWalk::new(&graph, &dependence, &map, at, tile, ks.clone());
+                    for k in ks.clone() {
+                        let alone = wait_box(&graph, &dependence, &map, at, tile, k, &ks);
+                        assert_eq!(walk.at(k), alone, "{rows:?} {cols:?} {policy:?} {at:?} {k} of {ks:?}");
+                    }
+                    // And over several k-blocks a box holds that of each.
+                    let over = Boxes::of(&graph, &dependence, &Footprint { rows, cols }, tile).over(&ks);
+                    for k in ks.clone() {
+                        let one = producers_of(&graph, &dependence, tile, k);
+                        assert!(one.tiles().all(|t| over.m.contains(&t.m) && over.n.contains(&t.n)));
+                    }
+                }
             }
         }
     }

@@ -7,17 +7,18 @@ pub mod against;
 mod cost;
 mod fused;
 mod sketch;
+mod waits;
 
 pub use cost::{TileCost, ctas_per_sm};
 pub use sketch::sketch;
+pub(crate) use waits::Waiting;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::check::{Candidate, Coupling, Executor, Prediction};
-use crate::device::Device;
-use crate::graph::{Op, OperandKind, StageId};
-use crate::policy::{SlotMap, Tile, WaitAt, wait_box};
+use crate::graph::StageId;
+use crate::policy::Tile;
 
 /// One tile of a predicted run; times in microseconds from the start of the run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -130,10 +131,32 @@ pub fn observe(candidate: &Candidate, executor: Executor, blocked: &mut impl FnM
             return fused::decode(candidate, plan);
         }
     }
+    kernels(candidate, executor, None, blocked)
+}
+
+/// What [`simulate`] says of kernels that are launched one by one, with waits that were found before, as they are the same
+/// for all orders.
+pub(crate) fn simulate_kernels(
+    candidate: &Candidate,
+    executor: Executor,
+    waiting: Option<&Waiting>,
+) -> Timeline {
+    kernels(candidate, executor, waiting, &mut |_| {})
+}
+
+fn kernels(
+    candidate: &Candidate,
+    executor: Executor,
+    waiting: Option<&Waiting>,
+    blocked: &mut impl FnMut(Blocked),
+) -> Timeline {
     let graph = &candidate.graph;
     let serial = executor == Executor::Serial || candidate.coupling == Coupling::KernelBoundary;
     let device = &candidate.device;
-    let maps = candidate.slot_maps();
+    // A serial chain waits for nothing.
+    let found = (!serial && waiting.is_none()).then(|| Waiting::of(candidate));
+    let waiting = waiting.or(found.as_ref()).filter(|_| !serial);
+    let maps = waiting.map_or(&[][..], |w| &w.maps);
     let per_sm = candidate.ctas_per_sm.iter().copied().max().unwrap_or(1).max(1);
     let slots = device.sms * per_sm;
     let mut free: Vec<f64> = vec![0.0; slots as usize];
@@ -155,7 +178,6 @@ pub fn observe(candidate: &Candidate, executor: Executor, blocked: &mut impl FnM
             free.fill(end + boundary);
         }
         let cost = TileCost::of(graph, stage, &candidate.orders[stage_id.0], device, per_sm);
-        let waits = Waits::of(candidate, &maps, stage_id);
         queue.clear();
         queue.extend(free.iter().enumerate().map(|(sm, at)| Reverse((Time(*at), sm as u32))));
         let mut opened = vec![false; slots as usize];
@@ -164,18 +186,22 @@ pub fn observe(candidate: &Candidate, executor: Executor, blocked: &mut impl FnM
             let Some(Reverse((Time(at), sm))) = queue.pop() else { break };
             let start =
                 at + if std::mem::replace(&mut opened[sm as usize], true) { 0.0 } else { device.launch_us };
-            let (end, wait) = if serial {
-                let share = f64::from(stage.k_blocks_of(tile.m)) / f64::from(stage.k_blocks.max(1));
-                (start + cost.tile_us(stage_id, tile, share), 0.0)
-            } else {
-                let index = timeline.tiles.len();
-                let mut note =
-                    |edge, slot, begin, end| blocked(Blocked { tile: index, edge, slot, begin, end });
-                waits.run((stage_id, tile), start, &cost, &ready, device, &mut note)
+            let (end, wait) = match waiting {
+                None => {
+                    let share = f64::from(stage.k_blocks_of(tile.m)) / f64::from(stage.k_blocks.max(1));
+                    (start + cost.tile_us(stage_id, tile, share), 0.0)
+                }
+                Some(waiting) => {
+                    let index = timeline.tiles.len();
+                    let mut note =
+                        |edge, slot, begin, end| blocked(Blocked { tile: index, edge, slot, begin, end });
+                    let waits = &waiting.stages[stage_id.0];
+                    waits.run((stage_id, tile), start, &cost, &ready, device, &mut note)
+                }
             };
-            for (edge, dependence) in graph.dependences.iter().enumerate() {
-                if dependence.producer == stage_id {
-                    let at = &mut ready[edge][maps[edge].slot_of(tile) as usize];
+            for (edge, map) in maps.iter().enumerate() {
+                if graph.dependences[edge].producer == stage_id {
+                    let at = &mut ready[edge][map.slot_of(tile) as usize];
                     *at = at.max(end);
                 }
             }
@@ -188,91 +214,4 @@ pub fn observe(candidate: &Candidate, executor: Executor, blocked: &mut impl FnM
     }
     timeline.total_us = free.iter().copied().fold(0.0, f64::max);
     timeline
-}
-
-/// The waits of a stage's tiles: (k-block, edge, slots), by tile row and column as far as they differ.
-struct Waits {
-    per_tile: Vec<Vec<(u32, usize, Vec<u32>)>>,
-    grid_n: u32,
-    /// Rows and columns along which waits differ; tiles that agree share an entry.
-    by: (bool, bool),
-    /// k-blocks of the tiles of each row, and of the longest.
-    k_blocks: Vec<u32>,
-    most: u32,
-}
-
-impl Waits {
-    fn of(candidate: &Candidate, maps: &[SlotMap], stage: StageId) -> Waits {
-        let graph = &candidate.graph;
-        let consumer = &graph.stages[stage.0];
-        let edges: Vec<usize> = (0..maps.len()).filter(|e| graph.dependences[*e].consumer == stage).collect();
-        let footprints = edges.iter().map(|e| &consumer.operands[graph.dependences[*e].operand].footprint);
-        // A causal mask makes rows differ whatever they wait for.
-        let by = footprints.fold((matches!(consumer.op, Op::Attention(_)), false), |by, f| {
-            (by.0 || f.rows.m != 0 || f.cols.m != 0, by.1 || f.rows.n != 0 || f.cols.n != 0)
-        });
-        let rows = if by.0 { consumer.grid.0 } else { 1 };
-        let cols = if by.1 { consumer.grid.1 } else { 1 };
-        let mut per_tile = Vec::with_capacity((rows * cols) as usize);
-        for (m, n) in (0..rows).flat_map(|m| (0..cols).map(move |n| (m, n))) {
-            let tile = Tile { m, n };
-            let ks = 0..consumer.k_blocks_of(m);
-            let mut list = Vec::new();
-            for &edge in &edges {
-                let dependence = &graph.dependences[edge];
-                let once = matches!(
-                    consumer.operands[dependence.operand].kind,
-                    OperandKind::Bias | OperandKind::Residual
-                );
-                let at = candidate.edges[edge].wait_at;
-                let last = if once || at == WaitAt::Start { 1 } else { ks.end };
-                for k in 0..last {
-                    let tiles = wait_box(graph, dependence, &maps[edge], at, tile, k, &ks);
-                    if !tiles.is_empty() {
-                        let k = if once { ks.end } else { k };
-                        list.push((k, edge, maps[edge].covering(&tiles)));
-                    }
-                }
-            }
-            list.sort_by_key(|(k, ..)| *k);
-            per_tile.push(list);
-        }
-        let k_blocks = (0..rows).map(|m| consumer.k_blocks_of(m).max(1)).collect();
-        Waits { per_tile, grid_n: cols, by, k_blocks, most: consumer.k_blocks.max(1) }
-    }
-
-    /// End of a tile that starts at `start`, and the time it spends waiting; `note` is told edge, slot, begin and end of each
-    /// wait. While it waits for its first slots, the ring
-    /// fills with the operand that nobody produces.
-    fn run(
-        &self,
-        (stage, tile): (StageId, Tile),
-        start: f64,
-        cost: &TileCost,
-        ready: &[Vec<f64>],
-        device: &Device,
-        note: &mut impl FnMut(usize, u32, f64, f64),
-    ) -> (f64, f64) {
-        let m = if self.by.0 { tile.m } else { 0 };
-        let row = m * self.grid_n + if self.by.1 { tile.n } else { 0 };
-        let k_blocks = self.k_blocks[m as usize];
-        let whole = cost.tile_us(stage, tile, f64::from(k_blocks) / f64::from(self.most));
-        let per_k = (whole - cost.fixed_us).max(0.0) / f64::from(k_blocks);
-        let (mut now, mut k_done, mut waited) = (start, 0, 0.0);
-        for (k, edge, slots) in &self.per_tile[row as usize] {
-            now += f64::from(k - k_done) * per_k;
-            now += device.wait_us;
-            k_done = *k;
-            let at = |s: u32| ready[*edge][s as usize];
-            let posted = slots.iter().map(|s| at(*s)).fold(0.0, f64::max) + device.handoff_us;
-            if posted > now {
-                let last = slots.iter().copied().max_by(|a, b| at(*a).total_cmp(&at(*b)));
-                note(*edge, last.unwrap_or(0), now, posted);
-                waited += posted - now;
-                let ahead = (posted - now).min(cost.prefetch_us);
-                now = posted - if *k == 0 { ahead } else { 0.0 };
-            }
-        }
-        (now + f64::from(k_blocks - k_done.min(k_blocks)) * per_k + cost.fixed_us, waited)
-    }
 }

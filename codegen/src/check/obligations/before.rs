@@ -43,6 +43,8 @@ pub(super) struct Before<'a> {
     /// By cluster tile: its items, by their first k-block.
     of_tile: HashMap<(StageId, u32, u32), Vec<u32>>,
     memo: HashMap<Node, Vec<Node>>,
+    /// The last tile that was asked for whether it may store, and all that is known to be done then.
+    stored: Option<(Node, HashSet<Node>)>,
 }
 
 impl<'a> Before<'a> {
@@ -61,8 +63,15 @@ impl<'a> Before<'a> {
             slots
         });
         let posters = posters.collect();
-        let mut before =
-            Before { c, p, posters, items: Vec::new(), of_tile: HashMap::new(), memo: HashMap::new() };
+        let mut before = Before {
+            c,
+            p,
+            posters,
+            items: Vec::new(),
+            of_tile: HashMap::new(),
+            memo: HashMap::new(),
+            stored: None,
+        };
         if let Some(schedule) = before.lists() {
             before.items = vec![(0, 0, 0); schedule.sequence.len()];
             for (worker, list) in schedule.lists.iter().enumerate() {
@@ -187,11 +196,16 @@ impl<'a> Before<'a> {
     }
 
     fn reaches(&mut self, open: Vec<Node>, target: Node) -> bool {
+        self.known(open, Some(target)).contains(&target)
+    }
+
+    /// All that is known to be done when these are; not all of it if a target is among it.
+    fn known(&mut self, open: Vec<Node>, target: Option<Node>) -> HashSet<Node> {
         let mut seen: HashSet<Node> = open.iter().copied().collect();
         let mut open = open;
         while let Some(at) = open.pop() {
-            if at == target {
-                return true;
+            if target == Some(at) {
+                break;
             }
             for next in self.direct(at) {
                 if seen.insert(next) {
@@ -199,7 +213,7 @@ impl<'a> Before<'a> {
                 }
             }
         }
-        false
+        seen
     }
 
     /// Whether `first` is known to be done when a slice of a tile makes the load that is its event number `event`: by its
@@ -220,6 +234,16 @@ impl<'a> Before<'a> {
 
     /// Whether `first` is known to be done, or done with its reads, when a tile stores.
     pub(super) fn store(&mut self, first: Node, writer: Node) -> bool {
+        if self.stored.as_ref().is_none_or(|(of, _)| *of != writer) {
+            let open = self.before_store(writer);
+            let known = self.known(open, None);
+            self.stored = Some((writer, known));
+        }
+        self.stored.as_ref().is_some_and(|(_, known)| known.contains(&first))
+    }
+
+    /// What is known to be done when a tile stores, without what follows from that.
+    fn before_store(&self, writer: Node) -> Vec<Node> {
         let mut slots = Vec::new();
         let (items, cta) = self.items_of(writer);
         let mut known = Vec::new();
@@ -236,7 +260,7 @@ impl<'a> Before<'a> {
             }
         }
         known.extend(self.posters(&slots));
-        self.reaches(known, first)
+        known
     }
 
     fn stores(&self, (stage, tile): Node, slice: u32) -> bool {

@@ -7,7 +7,7 @@ use super::{grid_tiles, has_semaphores, tile_name};
 use crate::check::{
     Candidate, EpochSource, Executor, Obligation, Refutation, StoreCompletion, Subject, TileProgram,
 };
-use crate::graph::{Graph, Stage, StageId, TensorId};
+use crate::graph::{Graph, Stage, StageId, Tensor, TensorId};
 use crate::policy::Tile;
 
 /// No tile overwrites a region, in this run or the next, before its last reader is done.
@@ -95,27 +95,12 @@ fn overwritten_early(
     let users: Vec<(StageId, Option<usize>)> = users.collect();
     let mut order = has_semaphores(c).then(|| Before::new(c, p));
     let stage = &graph.stages[writer.0];
-    for tile in grid_tiles(stage) {
-        let (m, n) = written(stage, tile);
-        for (user, operand) in &users {
+    let met: Vec<Vec<Vec<Tile>>> =
+        users.iter().map(|(u, o)| met_by(stage, &graph.stages[u.0], *o, b)).collect();
+    for (number, tile) in grid_tiles(stage).enumerate() {
+        for ((user, _), met) in users.iter().zip(&met) {
             let user_stage = &graph.stages[user.0];
-            let meets = |other: &Tile| {
-                let mut met = false;
-                let mut meet = |r: Range<u32>, s: Range<u32>| {
-                    met |= r.start < m.end && m.start < r.end && s.start < n.end && n.start < s.end;
-                };
-                match *operand {
-                    Some(operand) => (0..user_stage.k_blocks.max(1)).for_each(|k| {
-                        user_stage.reads(operand, b, (other.m, other.n), k, &mut meet);
-                    }),
-                    None => {
-                        let (rows, cols) = written(user_stage, *other);
-                        meet(rows, cols);
-                    }
-                }
-                met
-            };
-            for other in grid_tiles(user_stage).filter(meets) {
+            for &other in &met[number] {
                 // A tile may overwrite what it has itself read: it stores after its last load.
                 let mut ordered = || match &mut order {
                     Some(order) => order.store((*user, other), (writer, tile)),
@@ -144,6 +129,38 @@ fn overwritten_early(
         }
     }
     None
+}
+
+/// By tile of `writer`, row by row: the tiles of `user` that touch what it writes, through an operand or, for `None`, by
+/// writing it too.
+fn met_by(writer: &Stage, user: &Stage, operand: Option<usize>, tensor: &Tensor) -> Vec<Vec<Tile>> {
+    let ((rows, cols), (gm, gn)) = ((writer.out_tile.0.max(1), writer.out_tile.1.max(1)), writer.grid);
+    let mut met = vec![Vec::new(); gm as usize * gn as usize];
+    for other in grid_tiles(user) {
+        let mut touch = |r: Range<u32>, s: Range<u32>| {
+            if r.is_empty() || s.is_empty() {
+                return;
+            }
+            let (ms, ns) =
+                (r.start / rows..r.end.div_ceil(rows).min(gm), s.start / cols..s.end.div_ceil(cols));
+            for (m, n) in ms.flat_map(|m| (ns.start..ns.end.min(gn)).map(move |n| (m, n))) {
+                let met: &mut Vec<Tile> = &mut met[m as usize * gn as usize + n as usize];
+                if met.last() != Some(&other) {
+                    met.push(other);
+                }
+            }
+        };
+        match operand {
+            Some(operand) => (0..user.k_blocks.max(1)).for_each(|k| {
+                user.reads(operand, tensor, (other.m, other.n), k, &mut touch);
+            }),
+            None => {
+                let (rows, cols) = written(user, other);
+                touch(rows, cols);
+            }
+        }
+    }
+    met
 }
 
 /// Rows and columns that a tile writes.
