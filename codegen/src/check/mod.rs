@@ -7,7 +7,8 @@
 //!
 //! Every obligation is decided by enumeration on the actual grids. What is enumerated is the *tile program*
 //! ([`TileProgram`]): the posts, waits and loads of each tile in program order, so that the arithmetic of a policy is
-//! judged and never trusted.
+//! judged and never trusted. All posts are looked at, and of tiles that do the same for an edge the first; the head of
+//! `obligations/scan.rs` says when that is so, and why nothing is missed.
 //!
 //! # Why progress holds
 //!
