@@ -5,7 +5,7 @@ use std::path::Path;
 
 use cusync::dag::{
     Costs, Dependences, Direction, Form, Lane, MAX_SOURCE, NodeId, Options, Program, Rates, SHIPPED,
-    Schedule, allocate, parse, schedule as plan, shipped,
+    Schedule, TileEdge, allocate, parse, schedule as plan, shipped,
 };
 use cusync_gen::device::Device;
 use serde::Serialize;
@@ -75,6 +75,25 @@ pub(crate) struct TileReport {
     pub(crate) gain_us: f64,
 }
 
+/// A kernel with tiles that waits for whole kernels.
+#[derive(Serialize)]
+pub(crate) struct KeptReport {
+    pub(crate) node: u32,
+    pub(crate) why: &'static str,
+}
+
+/// Waits for tiles of the chosen form.
+#[derive(Serialize)]
+pub(crate) struct RefinementReport {
+    /// Edges whose tiles wait for tiles.
+    pub(crate) edges: Vec<TileReport>,
+    /// Most tiles that one CTA waits for.
+    pub(crate) most_waits: usize,
+    /// Kernels that let the next begin to launch before they wait.
+    pub(crate) early: Vec<u32>,
+    pub(crate) kept: Vec<KeptReport>,
+}
+
 #[derive(Serialize)]
 pub(crate) struct ProgramReport {
     pub(crate) program: String,
@@ -93,6 +112,7 @@ pub(crate) struct ProgramReport {
     pub(crate) nodes: Vec<NodeReport>,
     pub(crate) dependences: Vec<DependenceReport>,
     pub(crate) tile_edges: Vec<TileReport>,
+    pub(crate) refinement: RefinementReport,
     /// Memory of all buffers, and with those shared that are never alive together, bytes.
     pub(crate) buffer_bytes: u64,
     pub(crate) allocated_bytes: u64,
@@ -157,16 +177,28 @@ fn report(program: &Program, schedule: &Schedule, device: &Device, source: Strin
             .collect(),
         nodes: full.order.iter().map(node).collect(),
         dependences: edges(dependences),
-        tile_edges: schedule
-            .tile_edges
-            .iter()
-            .map(|t| TileReport { before: t.edge.before.0, after: t.edge.after.0, gain_us: t.gain_us })
-            .collect(),
+        tile_edges: schedule.tile_edges.iter().map(tile).collect(),
+        refinement: refinement(schedule),
         buffer_bytes: program.buffers().iter().map(|b| b.bytes).sum(),
         allocated_bytes: memory.bytes(),
         why: schedule.why.clone(),
         source,
         lanes: full.lanes.iter().map(lane).collect(),
+    }
+}
+
+fn tile(tile: &TileEdge) -> TileReport {
+    TileReport { before: tile.edge.before.0, after: tile.edge.after.0, gain_us: tile.gain_us }
+}
+
+fn refinement(schedule: &Schedule) -> RefinementReport {
+    let found = &schedule.refinement;
+    let early = found.nodes.iter().enumerate().filter(|(_, node)| node.early);
+    RefinementReport {
+        edges: found.edges.iter().map(tile).collect(),
+        most_waits: found.most_waits(),
+        early: early.map(|(node, _)| node as u32).collect(),
+        kept: found.kept.iter().map(|(node, why)| KeptReport { node: node.0, why }).collect(),
     }
 }
 

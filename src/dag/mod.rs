@@ -18,6 +18,7 @@ mod matching;
 mod program;
 mod random;
 mod read;
+mod read_tiles;
 mod record;
 mod refine;
 mod schedule;

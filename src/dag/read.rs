@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::program::{
     Access, Buffer, Direction, Kernel, LaunchConfig, Mode, Node, Program, StageRef, Work, ZoneId,
 };
+use super::read_tiles::tiles as tiles_of;
 
 /// Largest file, bytes.
 pub const MAX_SOURCE: usize = 1 << 24;
@@ -76,6 +77,8 @@ enum RawNode<'a> {
         programmatic: bool,
         #[serde(borrow, default)]
         stage: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        tiles: Option<&'a RawValue>,
         #[serde(borrow, default)]
         zone: Option<&'a RawValue>,
     },
@@ -310,6 +313,7 @@ impl<'a> Reader<'a> {
                 traffic,
                 programmatic,
                 stage,
+                tiles,
                 zone,
             } => {
                 let mut accesses = self.accesses(reads, Mode::Read)?;
@@ -341,7 +345,9 @@ impl<'a> Reader<'a> {
                 let us =
                     self.us(us, f64::max(SHORTEST_US, traffic_bytes as f64 / self.rates.memory_tbs / 1e6))?;
                 let stage = stage.map(|raw| self.stage(raw)).transpose()?;
-                let kernel = Kernel { launch, ctas_per_sm, traffic_bytes, programmatic, stage, tiles: None };
+                let of = |raw| tiles_of(self.form, raw, &self.dims, &self.program, &accesses, launch.ctas());
+                let tiles = tiles.map(of).transpose()?;
+                let kernel = Kernel { launch, ctas_per_sm, traffic_bytes, programmatic, stage, tiles };
                 let name = self.form.word(name, "a name in quotes")?.value;
                 Node { name, work: Work::Kernel(kernel), accesses, us, zone: self.zone(zone)? }
             }

@@ -1,6 +1,6 @@
 //! Programs out of files: what is read, and what is refused with place and way out.
 
-use cusync::dag::{Direction, Mode, Rates, Work, parse};
+use cusync::dag::{Direction, Mode, Rates, TileBytes, Tiles, Work, parse};
 
 /// A file around nodes.
 fn file(nodes: &str) -> String {
@@ -46,6 +46,22 @@ fn everything_that_a_file_can_state() {
 }
 
 #[test]
+fn tiles_are_stated_by_buffer() {
+    let text = file(
+        r#"Kernel(name: "k", reads: ["x", "y"], writes: "t", grid: 4, programmatic: true,
+               tiles: Tiles(bytes: { "x": Halo("N", 4), "y": Reversed(4), "t": Each(2) }, spread_us: 1.5, early_trigger: true)),
+        Kernel(name: "l", reads: "t", tiles: Tiles())"#,
+    );
+    let program =
+        parse(&text, &[], Rates::default()).unwrap_or_else(|d| panic!("{}", d.render(&text, "f", false)));
+    let strided = |first, stride, bytes| TileBytes::Strided { first, stride, bytes };
+    let tiles = |node: usize| program.nodes()[node].kernel().and_then(|k| k.tiles.clone()).expect("stated");
+    let bytes = vec![strided(-4, 8, 16), strided(12, -4, 4), strided(0, 2, 2)];
+    assert_eq!(tiles(0), Tiles { bytes, spread_us: 1.5, early_trigger: true });
+    assert_eq!(tiles(1), Tiles { bytes: vec![TileBytes::All], spread_us: 0.0, early_trigger: false });
+}
+
+#[test]
 fn every_fault_has_its_place_and_a_way_out() {
     // A node, the name of the fault, and the text that the place must begin with.
     let cases = [
@@ -70,6 +86,23 @@ fn every_fault_has_its_place_and_a_way_out() {
         (r#"Kernel(name: "k", stage: "up")"#, "bad-stage", "up"),
         (r#"Kernel(name: "k\u{1b}[31m", reads: "x")"#, "bad-name", "\"k"),
         (r#"ToDevice(name: "in")"#, "missing-field", "ToDevice"),
+        (r#"Kernel(name: "k", reads: "x", tiles: Tiles(bytes: { "y": All }))"#, "unknown-buffer", "\"y"),
+        (
+            r#"Kernel(name: "k", reads: "x", tiles: Tiles(bytes: { "x": Every(4) }))"#,
+            "unknown-variant",
+            "Every",
+        ),
+        (
+            r#"Kernel(name: "k", reads: "x", tiles: Tiles(bytes: { "x": Each("0-4") }))"#,
+            "number-range",
+            "0-4",
+        ),
+        (r#"Kernel(name: "k", reads: "x", tiles: Tiles(spread_us: -1.0))"#, "number-range", "-1.0"),
+        (
+            r#"Kernel(name: "k", reads: "x", grid: 2, tiles: Tiles(bytes: { "x": Each(4) }))"#,
+            "bad-node",
+            "Kernel",
+        ),
     ];
     for (node, code, place) in cases {
         let text = file(node);

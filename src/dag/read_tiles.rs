@@ -1,0 +1,104 @@
+//! What each CTA of a kernel touches, out of a RON file.
+
+use cusync_gen::diagnostic::{Diagnostic, Spanned};
+use cusync_gen::spec::form::{Form, suggest};
+use ron::value::RawValue;
+use serde::Deserialize;
+
+use super::program::{Access, Program};
+use super::refine::{TileBytes, Tiles};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename = "Tiles")]
+struct RawTiles<'a> {
+    #[serde(borrow, default)]
+    bytes: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    spread_us: Option<&'a RawValue>,
+    #[serde(default)]
+    early_trigger: bool,
+}
+
+#[derive(Deserialize)]
+enum RawBytes<'a> {
+    /// Every CTA touches all.
+    All,
+    /// So many bytes a CTA, one after the other.
+    Each(#[serde(borrow)] &'a RawValue),
+    /// The same from the end.
+    Reversed(#[serde(borrow)] &'a RawValue),
+    /// So many bytes a CTA, and so many more on both sides.
+    Halo(#[serde(borrow)] &'a RawValue, #[serde(borrow)] &'a RawValue),
+}
+
+/// The tiles of a kernel with these accesses.
+///
+/// # Errors
+/// The first fault, with its place and a way out. Whether accesses are covered is judged with the whole node.
+pub(super) fn tiles(
+    form: Form<'_>,
+    raw: &RawValue,
+    dims: &[(String, i64)],
+    program: &Program,
+    accesses: &[Access],
+    ctas: u64,
+) -> Result<Tiles, Diagnostic> {
+    let stated: Spanned<RawTiles> = form.value(raw, "`Tiles(bytes: {...})`")?;
+    let mut bytes = vec![TileBytes::All; accesses.len()];
+    for (name, raw) in form.map(stated.value.bytes, "a map from buffers to what a CTA touches of them")? {
+        let of = |a: &Access| program.buffers()[a.buffer.index()].name == name.value;
+        let known: Vec<_> =
+            accesses.iter().map(|a| program.buffers()[a.buffer.index()].name.as_str()).collect();
+        if !accesses.iter().any(of) {
+            let message = format!("the kernel does not access `{}`", name.value.escape_debug());
+            let fault = Diagnostic::new("unknown-buffer", message).at(name.span, "not among its buffers");
+            return Err(suggest(fault, &name.value, &known));
+        }
+        let tile = one(form, raw, dims, ctas)?;
+        let places = accesses.iter().zip(&mut bytes).filter(|(access, _)| of(access));
+        places.for_each(|(_, place)| *place = tile);
+    }
+    let spread_us = match stated.value.spread_us {
+        Some(raw) => {
+            let us: Spanned<f64> = form.value(raw, "a time in microseconds")?;
+            if !(us.value.is_finite() && us.value >= 0.0) {
+                return Err(Diagnostic::new("number-range", format!("a spread of {} us", us.value))
+                    .at(us.span, "not a time")
+                    .help("a spread is finite and not negative"));
+            }
+            us.value
+        }
+        None => 0.0,
+    };
+    Ok(Tiles { bytes, spread_us, early_trigger: stated.value.early_trigger })
+}
+
+fn one(form: Form<'_>, raw: &RawValue, dims: &[(String, i64)], ctas: u64) -> Result<TileBytes, Diagnostic> {
+    let number = |raw| {
+        let number = form.number(raw, dims)?;
+        // Products with the number of CTAs stay far inside 64 bits.
+        match (0..1 << 40).contains(&number.value) {
+            true => Ok(number.value),
+            false => Err(Diagnostic::new("number-range", format!("{} bytes of a CTA", number.value))
+                .at(number.span, format!("evaluates to {}", number.value))
+                .help("state a number from 0 to 2^40")),
+        }
+    };
+    let stated: Spanned<RawBytes> =
+        form.value(raw, "`All`, `Each(bytes)`, `Reversed(bytes)` or `Halo(bytes, halo)`")?;
+    Ok(match stated.value {
+        RawBytes::All => TileBytes::All,
+        RawBytes::Each(raw) => {
+            let each = number(raw)?;
+            TileBytes::Strided { first: 0, stride: each, bytes: each as u64 }
+        }
+        RawBytes::Reversed(raw) => {
+            let each = number(raw)?;
+            TileBytes::Strided { first: (ctas as i64 - 1) * each, stride: -each, bytes: each as u64 }
+        }
+        RawBytes::Halo(each, halo) => {
+            let (each, halo) = (number(each)?, number(halo)?);
+            TileBytes::Strided { first: -halo, stride: each, bytes: (each + 2 * halo) as u64 }
+        }
+    })
+}
