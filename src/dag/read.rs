@@ -345,7 +345,7 @@ impl<'a> Reader<'a> {
                 let us =
                     self.us(us, f64::max(SHORTEST_US, traffic_bytes as f64 / self.rates.memory_tbs / 1e6))?;
                 let stage = stage.map(|raw| self.stage(raw)).transpose()?;
-                let of = |raw| tiles_of(self.form, raw, &self.dims, &self.program, &accesses, launch.ctas());
+                let of = |raw| tiles_of(self.form, raw, &self.dims, &self.program, &accesses, &launch);
                 let tiles = tiles.map(of).transpose()?;
                 let kernel = Kernel { launch, ctas_per_sm, traffic_bytes, programmatic, stage, tiles };
                 let name = self.form.word(name, "a name in quotes")?.value;

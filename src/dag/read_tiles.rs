@@ -5,7 +5,7 @@ use cusync_gen::spec::form::{Form, suggest};
 use ron::value::RawValue;
 use serde::Deserialize;
 
-use super::program::{Access, Program};
+use super::program::{Access, LaunchConfig, Program};
 use super::refine::{TileBytes, Tiles};
 
 #[derive(Deserialize)]
@@ -34,14 +34,14 @@ enum RawBytes<'a> {
 /// The tiles of a kernel with these accesses.
 ///
 /// # Errors
-/// The first fault, with its place and a way out. Whether accesses are covered is judged with the whole node.
+/// The first fault, with its place and a way out.
 pub(super) fn tiles(
     form: Form<'_>,
     raw: &RawValue,
     dims: &[(String, i64)],
     program: &Program,
     accesses: &[Access],
-    ctas: u64,
+    launch: &LaunchConfig,
 ) -> Result<Tiles, Diagnostic> {
     let stated: Spanned<RawTiles> = form.value(raw, "`Tiles(bytes: {...})`")?;
     let mut bytes = vec![TileBytes::All; accesses.len()];
@@ -54,7 +54,7 @@ pub(super) fn tiles(
             let fault = Diagnostic::new("unknown-buffer", message).at(name.span, "not among its buffers");
             return Err(suggest(fault, &name.value, &known));
         }
-        let tile = one(form, raw, dims, ctas)?;
+        let tile = one(form, raw, dims, launch.ctas())?;
         let places = accesses.iter().zip(&mut bytes).filter(|(access, _)| of(access));
         places.for_each(|(_, place)| *place = tile);
     }
@@ -70,7 +70,15 @@ pub(super) fn tiles(
         }
         None => 0.0,
     };
-    Ok(Tiles { bytes, spread_us, early_trigger: stated.value.early_trigger })
+    let tiles = Tiles { bytes, spread_us, early_trigger: stated.value.early_trigger };
+    match tiles.fault(launch, accesses) {
+        None => Ok(tiles),
+        Some(what) => {
+            Err(Diagnostic::new("bad-tiles", format!("the tiles have {what}")).at(stated.span, "these").help(
+                "state for each buffer what a CTA touches of it, so that all CTAs together touch all bytes",
+            ))
+        }
+    }
 }
 
 fn one(form: Form<'_>, raw: &RawValue, dims: &[(String, i64)], ctas: u64) -> Result<TileBytes, Diagnostic> {

@@ -86,7 +86,7 @@ fn every_fault_has_its_place_and_a_way_out() {
         (r#"Kernel(name: "k", stage: "up")"#, "bad-stage", "up"),
         (r#"Kernel(name: "k\u{1b}[31m", reads: "x")"#, "bad-name", "\"k"),
         (r#"ToDevice(name: "in")"#, "missing-field", "ToDevice"),
-        (r#"Kernel(name: "k", reads: "x", tiles: Tiles(bytes: { "y": All }))"#, "unknown-buffer", "\"y"),
+        (r#"Kernel(name: "k", reads: "x", tiles: Tiles(bytes: { "y": All }))"#, "unknown-buffer", "y"),
         (
             r#"Kernel(name: "k", reads: "x", tiles: Tiles(bytes: { "x": Every(4) }))"#,
             "unknown-variant",
@@ -95,13 +95,13 @@ fn every_fault_has_its_place_and_a_way_out() {
         (
             r#"Kernel(name: "k", reads: "x", tiles: Tiles(bytes: { "x": Each("0-4") }))"#,
             "number-range",
-            "0-4",
+            "\"0-4\"",
         ),
         (r#"Kernel(name: "k", reads: "x", tiles: Tiles(spread_us: -1.0))"#, "number-range", "-1.0"),
         (
             r#"Kernel(name: "k", reads: "x", grid: 2, tiles: Tiles(bytes: { "x": Each(4) }))"#,
-            "bad-node",
-            "Kernel",
+            "bad-tiles",
+            "Tiles",
         ),
     ];
     for (node, code, place) in cases {
