@@ -3,7 +3,7 @@
 //! Where the sufficient condition holds, exploring every state finds none that stands still. Where it does not hold and
 //! the exploration finds none either, the plan is proved: the condition alone would have left it undecided.
 //!
-//!     CUSYNC_PROGRESS=20000 cargo test --release -p cusync-gen --test mutants progress -- --nocapture
+//!     CUSYNC_PROGRESS=3000 cargo test --release -p cusync-gen --test mutants progress -- --nocapture
 
 use cusync_gen::check::fault::{ProgressWays, progress_ways};
 use cusync_gen::check::{Coupling, Executor, Obligation, StartGuarantee, judge_program};
