@@ -44,7 +44,11 @@ pub struct Costs {
     /// How much longer a kernel takes while kernels of other zones have the rest of the device: what runs is not interrupted,
     /// and caches and memory are shared.
     pub interference: f64,
-    /// One semaphore hand-off from tile to tile.
+    /// As `programmatic_edge_us`, into a kernel that has read its parameters and constants before it waits.
+    pub prologue_edge_us: f64,
+    /// From the end of a CTA to the start of one of a later kernel that waits for its post, both otherwise ready.
+    pub tile_handoff_us: f64,
+    /// One semaphore hand-off from tile to tile of a pipeline.
     pub handoff_us: f64,
     /// A wait that is already satisfied, a tile.
     pub tile_wait_us: f64,
@@ -74,6 +78,8 @@ impl Costs {
             graph_root_us: 0.75,
             graph_end_us: 0.55,
             interference: 0.25,
+            prologue_edge_us: 0.6,
+            tile_handoff_us: 0.95,
             handoff_us: 0.62,
             tile_wait_us: 0.17,
             source: "one H200: launches, edges of chains of full kernels, waits and hand-offs of tiles measured; events \

@@ -10,7 +10,7 @@ use super::variant::Entry;
 use crate::bench::measure::{interleaved, quick};
 use crate::bench::{Error, Regime, Result, percentile};
 use crate::dag::run::{Bound, Executable, LanePlan};
-use crate::dag::{BufferId, Costs, Form, Refine, Schedule, refine};
+use crate::dag::{BufferId, Costs, Form, Refine, Refinement, Schedule, refine};
 use crate::runtime::Summary;
 
 /// Kernels of a chain.
@@ -131,22 +131,35 @@ impl Bench {
         Ok(())
     }
 
-    /// Kernels that trigger early, and kernels whose tiles wait for tiles.
+    /// The kernels that can wait for tiles: as they are, with an early trigger, and with tiles that wait for tiles.
     fn tiles_wait(&self, ways: &mut Vec<Way>, subject: Subject) -> Result<()> {
-        let (program, schedule) = (subject.bound.program(), &subject.schedule);
-        let refined = |which| refine(program, &schedule.dependences, &Costs::h200(), which);
+        let (program, schedule, costs) = (subject.bound.program(), &subject.schedule, Costs::h200());
+        let refined = |which| refine(program, &schedule.dependences, &costs, which);
         let early = refined(Refine::Everywhere);
         let mut late = early.clone();
         late.nodes.iter_mut().for_each(|node| node.early = false);
+        let limited = |levels| {
+            let mut limited = early.clone();
+            limited.limit_levels(program, &costs, levels);
+            limited
+        };
         let chosen = schedule.form.is_programmatic().then_some(&schedule.refinement);
-        for (name, refinement) in
-            [("early trigger", refined(Refine::EarlyOnly)), ("tiles", late), ("tiles, early trigger", early)]
-        {
+        for (name, refinement) in [
+            ("early prologue", Refinement::default()),
+            ("early trigger", refined(Refine::EarlyOnly)),
+            ("tiles", late),
+            ("tiles, early trigger, 3 levels", limited(3)),
+            ("tiles, early trigger, 5 levels", limited(5)),
+            ("tiles, early trigger", early),
+        ] {
             let form = Form::SerialProgrammatic;
             let exec = subject.bound.refined(&self.main, schedule, form, &refinement)?;
             let entry = Entry { name: format!("ours: {name}"), ..Entry::ours(form, exec) };
-            let chosen = chosen.is_some_and(|chosen| chosen.nodes == refinement.nodes);
-            ways.push(Way { entry, subject: subject.clone(), chosen });
+            let same = |chosen: &Refinement| match refinement.is_empty() {
+                true => chosen.is_empty(),
+                false => chosen.nodes == refinement.nodes,
+            };
+            ways.push(Way { entry, subject: subject.clone(), chosen: chosen.is_some_and(same) });
         }
         Ok(())
     }
@@ -165,12 +178,14 @@ pub(super) struct ChainShape {
 
 impl ChainShape {
     /// What is measured.
-    pub(super) const ALL: [ChainShape; 7] = [
+    pub(super) const ALL: [ChainShape; 9] = [
         ChainShape { us: 2.0, ctas: 132, uneven_us: 0.0, shift: 0 },
         ChainShape { us: 2.0, ctas: 16, uneven_us: 0.0, shift: 0 },
         ChainShape { us: 5.0, ctas: 132, uneven_us: 0.0, shift: 0 },
         ChainShape { us: 5.0, ctas: 16, uneven_us: 0.0, shift: 0 },
+        ChainShape { us: 1.0, ctas: 132, uneven_us: 0.0, shift: 0 },
         ChainShape { us: 2.0, ctas: 132, uneven_us: 3.0, shift: 0 },
+        ChainShape { us: 2.0, ctas: 16, uneven_us: 3.0, shift: 0 },
         ChainShape { us: 2.0, ctas: 132, uneven_us: 3.0, shift: 64 },
         ChainShape { us: 2.0, ctas: 16, uneven_us: 3.0, shift: 64 },
     ];

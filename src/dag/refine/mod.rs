@@ -14,6 +14,7 @@
 
 mod access;
 mod history;
+mod pays;
 mod prove;
 
 use super::costs::Costs;
@@ -23,11 +24,18 @@ use super::tiles::TileEdge;
 pub use access::{MAX_TILES, TileBytes, Tiles};
 pub use history::Tile;
 use history::{Direct, count, direct, tiles_of};
+use pays::keep_what_pays;
 use prove::Order;
 pub use prove::Unproved;
 
 /// Most tiles that a CTA waits for: one lane of a warp looks at each.
 pub const MAX_WAITS: usize = 32;
+
+/// Shared memory of an SM of Hopper, what the system takes of it for each CTA, and what a CTA is given without asking for
+/// more than usual.
+const SM_SHARED_BYTES: u64 = 228 << 10;
+const CTA_SHARED_BYTES: u64 = 1 << 10;
+const MOST_SHARED_BYTES: u64 = 48 << 10;
 
 /// How a node is synchronised.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,6 +46,9 @@ pub struct NodeSync {
     pub posts: bool,
     /// Whether it lets the next node begin to launch before it waits, not after.
     pub early: bool,
+    /// Dynamic shared memory of a CTA, bytes, where that is more than the kernel asks for: it keeps CTAs of too many later
+    /// kernels from an SM (see [`Refinement::limit_levels`]).
+    pub shared_bytes: u32,
 }
 
 /// Which nodes wait for tiles, and for which.
@@ -45,7 +56,7 @@ pub struct NodeSync {
 pub struct Refinement {
     /// By node.
     pub nodes: Vec<NodeSync>,
-    /// The edges into refined nodes, with what the model expects to gain.
+    /// The edges into refined nodes, with what the model expects to gain on each; 0 where it was not asked.
     pub edges: Vec<TileEdge>,
     /// Nodes with tiles that keep waiting for whole kernels, and why.
     pub kept: Vec<(NodeId, &'static str)>,
@@ -54,11 +65,11 @@ pub struct Refinement {
 /// Which of the nodes that can be refined are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refine {
-    /// None; nodes may trigger early.
+    /// None; all that can do trigger early.
     EarlyOnly,
-    /// Those that the model expects to gain.
+    /// Those that the model expects to gain from it; they trigger early.
     WherePays,
-    /// All.
+    /// All, and all that can do trigger early.
     Everywhere,
 }
 
@@ -71,6 +82,17 @@ impl Refinement {
     /// Nodes that wait for tiles.
     pub fn refined(&self) -> usize {
         self.nodes.iter().filter(|node| node.waits.is_some()).count()
+    }
+
+    /// Lets no more than about `levels` kernels be on an SM at once, so that CTAs that run ahead do not take much from those
+    /// that they wait for. It is shared memory that keeps the others out.
+    pub fn limit_levels(&mut self, program: &Program, costs: &Costs, levels: u32) {
+        for (node, sync) in program.nodes().iter().zip(&mut self.nodes).filter(|(_, sync)| sync.early) {
+            let ctas = node.kernel().map_or(1, |kernel| kernel.launch.ctas());
+            let on_sm = ctas.div_ceil(u64::from(costs.sms)) * u64::from(levels);
+            let each = (SM_SHARED_BYTES / on_sm.max(1)).saturating_sub(CTA_SHARED_BYTES);
+            sync.shared_bytes = each.min(MOST_SHARED_BYTES) as u32;
+        }
     }
 
     /// Most tiles that one CTA waits for.
@@ -86,53 +108,56 @@ pub fn refine(program: &Program, dependences: &Dependences, costs: &Costs, which
     if program.nodes().iter().all(|node| tiles_of(node).is_none()) {
         return found;
     }
-    found.nodes = program.nodes().iter().map(|node| early(node.kernel(), costs)).collect();
-    if which == Refine::EarlyOnly {
-        return found;
+    found.nodes = vec![NodeSync::default(); program.nodes().len()];
+    if which != Refine::EarlyOnly {
+        refine_all(program, dependences, costs, which, &mut found);
     }
+    // Measured, an early trigger pays where CTAs can run ahead of others by several kernels; where kernels wait for
+    // kernels it only puts CTAs on SMs that wait.
+    for (node, sync) in program.nodes().iter().zip(&mut found.nodes) {
+        let wanted = which != Refine::WherePays || sync.waits.is_some();
+        sync.early = wanted && node.kernel().is_some_and(|kernel| has_room(kernel, costs));
+    }
+    found
+}
+
+fn refine_all(
+    program: &Program,
+    dependences: &Dependences,
+    costs: &Costs,
+    which: Refine,
+    found: &mut Refinement,
+) {
     let mut into: Vec<Vec<Edge>> = vec![Vec::new(); program.nodes().len()];
     dependences.reduced_edges().for_each(|&edge| into[edge.after.index()].push(edge));
     // Before those that others imply are dropped, a tile may depend on a few more.
     let direct = direct(program, 4 * MAX_WAITS);
     for id in program.ids() {
         let into = &into[id.index()];
-        let Some(kernel) = program.node(id).kernel().filter(|k| k.tiles.is_some() && !into.is_empty()) else {
+        if tiles_of(program.node(id)).is_none() || into.is_empty() {
             continue;
-        };
-        let gain_us = gain(program, into, kernel, costs);
-        let waits = if which == Refine::WherePays && gain_us <= 0.0 {
-            Err("the hand-off costs more than there is to gain")
-        } else {
-            waits(program, dependences, &found.nodes, into, id, &direct[id.index()])
-        };
-        match waits {
+        }
+        match waits(program, dependences, &found.nodes, into, id, &direct[id.index()]) {
             Err(why) => found.kept.push((id, why)),
             Ok(waits) => {
-                waits.iter().flatten().for_each(|tile| found.nodes[tile.node.index()].posts = true);
                 found.nodes[id.index()].waits = Some(waits);
-                found.edges.extend(into.iter().map(|&edge| TileEdge { edge, gain_us }));
+                found.edges.extend(into.iter().map(|&edge| TileEdge { edge, gain_us: 0.0 }));
             }
         }
     }
-    found
+    if which == Refine::WherePays {
+        keep_what_pays(program, &into, costs, found);
+    }
+    let waited: Vec<NodeId> =
+        found.nodes.iter().flat_map(|node| node.waits.iter().flatten().flatten()).map(|t| t.node).collect();
+    waited.into_iter().for_each(|node| found.nodes[node.index()].posts = true);
 }
 
 /// A node that triggers early keeps room for the nodes after it only where there is plenty: its CTAs, and those of the two
 /// nodes that it may wait beside, together take no more than three quarters of the device.
-fn early(kernel: Option<&Kernel>, costs: &Costs) -> NodeSync {
-    let room = |k: &Kernel| k.launch.ctas() * 4 <= u64::from(costs.sms) * u64::from(k.ctas_per_sm);
-    let can = |k: &Kernel| k.programmatic && k.tiles.as_ref().is_some_and(|t| t.early_trigger) && room(k);
-    NodeSync { early: kernel.is_some_and(can), ..NodeSync::default() }
-}
-
-/// The boundary that is saved, and what CTAs of different lengths no longer wait for, less what waiting for tiles costs.
-fn gain(program: &Program, into: &[Edge], kernel: &Kernel, costs: &Costs) -> f64 {
-    let boundary_us = if into.len() == 1 { costs.programmatic_edge_us } else { costs.programmatic_fork_us };
-    let spread = |edge: &Edge| tiles_of(program.node(edge.before)).map_or(0.0, |tiles| tiles.spread_us);
-    let spread_us = into.iter().map(spread).fold(0.0, f64::max);
-    let slots = f64::from(costs.sms) * f64::from(kernel.ctas_per_sm);
-    let later_waves = (kernel.launch.ctas() as f64 / slots).ceil() - 1.0;
-    boundary_us + spread_us - costs.handoff_us - costs.tile_wait_us * later_waves
+fn has_room(kernel: &Kernel, costs: &Costs) -> bool {
+    let room = kernel.launch.ctas() * 4 <= u64::from(costs.sms) * u64::from(kernel.ctas_per_sm);
+    room && kernel.programmatic && kernel.tiles.as_ref().is_some_and(|tiles| tiles.early_trigger)
 }
 
 /// What each CTA of a node has to wait for, or why it cannot wait for tiles.
