@@ -5,7 +5,7 @@
 
 /// price = the call's value at spot price `spot` (positive): rate 0.08, volatility 0.3, one year, strike 60.
 extern "C" __global__ void black_scholes(double const* spot, double* price, uint32_t n) {
-  suite::begin();
+  suite::begin(spot, price, n);
   double const rate = 0.08, volatility = 0.3, years = 1.0, strike = 60.0;
   double const spread = volatility * sqrt(years), discounted = strike * exp(-rate * years);
   for (uint32_t i = suite::thread_index(); i < n; i += suite::thread_count()) {

@@ -6,7 +6,7 @@
 /// 3 x 3, stride 2, one row and column of zeros around, ReLU: (in, n, n) -> (out, n / 2, n / 2), n even.
 /// gridDim.y is `out`; weights are (out, in, 3, 3).
 extern "C" __global__ void dl_conv(float const* x, float const* weights, float* y, uint32_t n, uint32_t in) {
-  suite::begin();
+  suite::begin(x, weights, y, n, in);
   uint32_t const half = n / 2, channel = blockIdx.y;
   for (uint32_t i = suite::thread_index(); i < half * half; i += suite::thread_count()) {
     int const top = int(i / half) * 2 - 1, left = int(i % half) * 2 - 1;
@@ -28,7 +28,7 @@ extern "C" __global__ void dl_conv(float const* x, float const* weights, float* 
 
 /// Means of 2 x 2: (channels, n, n) -> (channels, n / 2, n / 2); `outputs` = channels * (n / 2)^2.
 extern "C" __global__ void dl_mean_pool(float const* x, float* y, uint32_t n, uint32_t outputs) {
-  suite::begin();
+  suite::begin(x, y, n, outputs);
   uint32_t const half = n / 2;
   for (uint32_t i = suite::thread_index(); i < outputs; i += suite::thread_count()) {
     float const* corner = x + i / (half * half) * n * n + i / half % half * 2 * n + i % half * 2;
@@ -38,13 +38,13 @@ extern "C" __global__ void dl_mean_pool(float const* x, float* y, uint32_t n, ui
 
 /// z = x, then y; both of n values.
 extern "C" __global__ void dl_concat(float const* x, float const* y, float* z, uint32_t n) {
-  suite::begin();
+  suite::begin(x, y, z, n);
   for (uint32_t i = suite::thread_index(); i < 2 * n; i += suite::thread_count()) z[i] = i < n ? x[i] : y[i - n];
 }
 
 /// result[0] = x . weights.
 extern "C" __global__ void dl_dot(float const* x, float const* weights, float* result, float* scratch, uint32_t n) {
-  suite::begin();
+  suite::begin(x, weights, result, scratch, n);
   float part = 0.f, total;
   for (uint32_t i = suite::thread_index(); i < n; i += suite::thread_count()) part += x[i] * weights[i];
   if (suite::reduce_grid<suite::Sum>(part, scratch, total)) result[0] = total;

@@ -10,7 +10,7 @@ __device__ __forceinline__ uint32_t clamped(int at, uint32_t n) { return uint32_
 /// out = image convolved with weights (diameter x diameter, diameter odd).
 extern "C" __global__ void img_blur(float const* image, float const* weights, float* out, uint32_t n,
                                     uint32_t diameter) {
-  suite::begin();
+  suite::begin(image, weights, out, n, diameter);
   int const radius = int(diameter / 2);
   for (uint32_t i = suite::thread_index(); i < n * n; i += suite::thread_count()) {
     int const y = int(i / n), x = int(i % n);
@@ -26,7 +26,7 @@ extern "C" __global__ void img_blur(float const* image, float const* weights, fl
 
 /// out = the length of the Sobel gradient.
 extern "C" __global__ void img_sobel(float const* image, float* out, uint32_t n) {
-  suite::begin();
+  suite::begin(image, out, n);
   for (uint32_t i = suite::thread_index(); i < n * n; i += suite::thread_count()) {
     int const y = int(i / n), x = int(i % n);
     float const* above = image + suite::clamped(y - 1, n) * n;
@@ -41,7 +41,7 @@ extern "C" __global__ void img_sobel(float const* image, float* out, uint32_t n)
 
 /// largest[0] = the largest value.
 extern "C" __global__ void img_max(float const* image, float* largest, float* scratch, uint32_t n) {
-  suite::begin();
+  suite::begin(image, largest, scratch, n);
   float part = suite::Max::identity(), total;
   for (uint32_t i = suite::thread_index(); i < n * n; i += suite::thread_count()) part = fmaxf(part, image[i]);
   if (suite::reduce_grid<suite::Max>(part, scratch, total)) largest[0] = total;
@@ -49,7 +49,7 @@ extern "C" __global__ void img_max(float const* image, float* largest, float* sc
 
 /// smallest[0] = the smallest value.
 extern "C" __global__ void img_min(float const* image, float* smallest, float* scratch, uint32_t n) {
-  suite::begin();
+  suite::begin(image, smallest, scratch, n);
   float part = suite::Min::identity(), total;
   for (uint32_t i = suite::thread_index(); i < n * n; i += suite::thread_count()) part = fminf(part, image[i]);
   if (suite::reduce_grid<suite::Min>(part, scratch, total)) smallest[0] = total;
@@ -57,7 +57,7 @@ extern "C" __global__ void img_min(float const* image, float* smallest, float* s
 
 /// image is stretched from smallest..largest to 0..5 and cut off at 1, in place.
 extern "C" __global__ void img_extend(float* image, float const* smallest, float const* largest, uint32_t n) {
-  suite::begin();
+  suite::begin(image, smallest, largest, n);
   float const low = smallest[0], scale = 5.f / (largest[0] - low);
   for (uint32_t i = suite::thread_index(); i < n * n; i += suite::thread_count())
     image[i] = fminf((image[i] - low) * scale, 1.f);
@@ -66,14 +66,14 @@ extern "C" __global__ void img_extend(float* image, float const* smallest, float
 /// out = image with `amount` times its difference from `blurred` added, cut off at 0 and 1.
 extern "C" __global__ void img_unsharpen(float const* image, float const* blurred, float* out, float amount,
                                          uint32_t n) {
-  suite::begin();
+  suite::begin(image, blurred, out, amount, n);
   for (uint32_t i = suite::thread_index(); i < n * n; i += suite::thread_count())
     out[i] = fminf(fmaxf(image[i] + amount * (image[i] - blurred[i]), 0.f), 1.f);
 }
 
 /// out = x where mask is 1, y where it is 0, and between them between.
 extern "C" __global__ void img_combine(float const* x, float const* y, float const* mask, float* out, uint32_t n) {
-  suite::begin();
+  suite::begin(x, y, mask, out, n);
   for (uint32_t i = suite::thread_index(); i < n * n; i += suite::thread_count())
     out[i] = x[i] * mask[i] + y[i] * (1.f - mask[i]);
 }

@@ -9,7 +9,7 @@ constexpr uint32_t kClasses = 10;
 
 /// rr_1: z = x with every column at mean 0 and deviation 1. One thread a column: few of them, the suite's long pole.
 extern "C" __global__ void ml_normalise(float const* x, float* z, uint32_t rows, uint32_t columns) {
-  suite::begin();
+  suite::begin(x, z, rows, columns);
   uint32_t const column = suite::thread_index();
   if (column >= columns) return;
   float sum = 0.f, squares = 0.f;
@@ -35,7 +35,7 @@ extern "C" __global__ void ml_normalise(float const* x, float* z, uint32_t rows,
 /// rr_2 and nb_1: scores(row, class) = sum over features of x(row, feature) * weights(class, feature).
 extern "C" __global__ void ml_scores(float const* x, float const* weights, float* scores, uint32_t rows,
                                      uint32_t columns) {
-  suite::begin();
+  suite::begin(x, weights, scores, rows, columns);
   uint32_t const i = suite::thread_index();
   if (i >= rows * suite::kClasses) return;
   float const* row = x + i / suite::kClasses * columns;
@@ -48,14 +48,14 @@ extern "C" __global__ void ml_scores(float const* x, float const* weights, float
 
 /// rr_3: scores += intercept of the class.
 extern "C" __global__ void ml_intercept(float* scores, float const* intercepts, uint32_t rows) {
-  suite::begin();
+  suite::begin(scores, intercepts, rows);
   uint32_t const i = suite::thread_index();
   if (i < rows * suite::kClasses) scores[i] += intercepts[i % suite::kClasses];
 }
 
 /// Each row of scores becomes a distribution, in place.
 extern "C" __global__ void ml_softmax(float* scores, uint32_t rows) {
-  suite::begin();
+  suite::begin(scores, rows);
   uint32_t const row = suite::thread_index();
   if (row >= rows) return;
   float value[suite::kClasses], most = scores[row * suite::kClasses], sum = 0.f;
@@ -69,7 +69,7 @@ extern "C" __global__ void ml_softmax(float* scores, uint32_t rows) {
 
 /// nb_2: most = the largest score of each row.
 extern "C" __global__ void ml_row_max(float const* scores, float* most, uint32_t rows) {
-  suite::begin();
+  suite::begin(scores, most, rows);
   uint32_t const row = suite::thread_index();
   if (row >= rows) return;
   float largest = scores[row * suite::kClasses];
@@ -79,7 +79,7 @@ extern "C" __global__ void ml_row_max(float const* scores, float* most, uint32_t
 
 /// nb_3: l = the logarithm of the sum of the exponentials of each row.
 extern "C" __global__ void ml_log_sum(float const* scores, float const* most, float* l, uint32_t rows) {
-  suite::begin();
+  suite::begin(scores, most, l, rows);
   uint32_t const row = suite::thread_index();
   if (row >= rows) return;
   float sum = 0.f;
@@ -89,14 +89,14 @@ extern "C" __global__ void ml_log_sum(float const* scores, float const* most, fl
 
 /// nb_4: scores = exp(scores - l), in place.
 extern "C" __global__ void ml_exponential(float* scores, float const* l, uint32_t rows) {
-  suite::begin();
+  suite::begin(scores, l, rows);
   uint32_t const i = suite::thread_index();
   if (i < rows * suite::kClasses) scores[i] = expf(scores[i] - l[i / suite::kClasses]);
 }
 
 /// result = the class whose two scores add up to most; the first of equals.
 extern "C" __global__ void ml_argmax(float const* first, float const* second, uint32_t* result, uint32_t rows) {
-  suite::begin();
+  suite::begin(first, second, result, rows);
   uint32_t const row = suite::thread_index();
   if (row >= rows) return;
   uint32_t best = 0;

@@ -22,7 +22,7 @@ extern "C" __global__ void spin(uint32_t const* in0, uint32_t const* in1, uint32
                                 uint32_t* out0, uint32_t* out1, uint32_t words, uint32_t inputs, uint32_t outputs,
                                 uint32_t in_place, uint32_t seed, uint32_t rounds, uint32_t const* delay_ns,
                                 unsigned long long* stamps) {
-  suite::begin();
+  suite::begin(in0, in1, in2, in3, out0, out1, words, inputs, outputs, in_place, seed, rounds, delay_ns, stamps);
   if (stamps != nullptr && suite::thread_index() == 0) stamps[0] = cusync::ptx::globaltimer();
   if (delay_ns != nullptr && (blockIdx.x + seed) % 3 == 0) {
     unsigned long long const begin = cusync::ptx::globaltimer(), delay = *delay_ns;
@@ -76,6 +76,6 @@ extern "C" __global__ void spin_tiled(uint32_t const* in0, uint32_t const* in1, 
 
 /// stamp[0] = now, in nanoseconds: when a task began or ended.
 extern "C" __global__ void stamp(unsigned long long* stamp) {
-  suite::begin();
+  suite::begin(stamp);
   if (suite::thread_index() == 0) stamp[0] = cusync::ptx::globaltimer();
 }

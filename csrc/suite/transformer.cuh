@@ -5,7 +5,7 @@
 
 /// y = GELU (tanh form) of x + bias of the column.
 extern "C" __global__ void tf_bias_gelu(float const* x, float const* bias, float* y, uint32_t rows, uint32_t columns) {
-  suite::begin();
+  suite::begin(x, bias, y, rows, columns);
   for (uint32_t i = suite::thread_index(); i < rows * columns; i += suite::thread_count()) {
     float const v = x[i] + bias[i % columns];
     y[i] = 0.5f * v * (1.f + tanhf(0.7978845608f * (v + 0.044715f * v * v * v)));
@@ -15,7 +15,7 @@ extern "C" __global__ void tf_bias_gelu(float const* x, float const* bias, float
 /// y = each row of x at mean 0 and deviation 1, times gain plus shift of the column. One CTA a row.
 extern "C" __global__ void tf_layer_norm(float const* x, float const* gain, float const* shift, float* y,
                                          uint32_t columns) {
-  suite::begin();
+  suite::begin(x, gain, shift, y, columns);
   float const* row = x + blockIdx.x * columns;
   float sum = 0.f, squares = 0.f;
   for (uint32_t i = threadIdx.x; i < columns; i += blockDim.x) sum += row[i];
@@ -28,7 +28,7 @@ extern "C" __global__ void tf_layer_norm(float const* x, float const* gain, floa
 
 /// z = x + y.
 extern "C" __global__ void tf_residual(float const* x, float const* y, float* z, uint32_t n) {
-  suite::begin();
+  suite::begin(x, y, z, n);
   for (uint32_t i = suite::thread_index(); i < n; i += suite::thread_count()) z[i] = x[i] + y[i];
 }
 
@@ -37,7 +37,7 @@ extern "C" __global__ void tf_join(float const* x0, float const* x1, float const
                                    float const* x5, float const* x6, float const* x7, float const* x8,
                                    float const* x9, float const* x10, float const* x11, float* y, uint32_t count,
                                    uint32_t n) {
-  suite::begin();
+  suite::begin(x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11, y, count, n);
   float const* const inputs[12] = {x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11};
   for (uint32_t i = suite::thread_index(); i < n; i += suite::thread_count()) {
     float sum = 0.f;
