@@ -1,9 +1,14 @@
 //! The work items of a plan as straight-line code: what is looked at, read, stored and posted, in which order.
 
-use cusync_gen::check::{Candidate, Coupling, Event, Executor, StoreCompletion, TileProgram};
-use cusync_gen::graph::{OperandKind, StageId};
+mod loads;
+mod order;
+
+use cusync_gen::check::{Candidate, Coupling, Event, Executor, TileProgram};
+use cusync_gen::graph::StageId;
 use cusync_gen::policy::Tile;
 use cusync_gen::schedule::{Mode, Part};
+
+use order::worst_order;
 
 use super::Violation;
 use super::memory::{Cells, Layout};
@@ -145,7 +150,7 @@ impl Builder<'_> {
                 let k = ((slice * each).min(of), ((slice + 1) * each).min(of));
                 let cta = self.cta(stage, tile, slice, k, (1, 1));
                 let posts = self.posts(stage, tile);
-                let cta = self.finish(cta, posts, true, slices);
+                let cta = worst_order(self.c, cta, posts, true, slices);
                 drawn.push(work.len() as u32);
                 work.push(Work { ctas: vec![cta], k, of, slices });
             }
@@ -195,7 +200,7 @@ impl Builder<'_> {
                         posts.extend(if mine == last { rest } else { rest.into_iter().take(1).collect() });
                     }
                 }
-                ctas.push(self.finish(one, posts, inside, 1));
+                ctas.push(worst_order(self.c, one, posts, inside, 1));
             }
             self.shared_loads(item.stage, (item.m, item.n), slice, k, (rows, cols));
             work.push(Work { ctas, k, of, slices: 1 });
@@ -289,166 +294,6 @@ impl Builder<'_> {
         }
         Cta { loader, finisher, late: Vec::new(), tile: inside.then_some(number) }
     }
-
-    fn all_loaded(
-        &self,
-        stage: StageId,
-        tile: Tile,
-        (begin, end): (u32, u32),
-        finishes: bool,
-        cluster: (u32, u32),
-        loaded: &[(usize, u32)],
-    ) -> bool {
-        let graph = &self.c.graph;
-        graph.stages[stage.0].operands.iter().enumerate().all(|(o, operand)| {
-            if graph.tensors[operand.tensor.0].producer.is_none() {
-                return true;
-            }
-            let ks = match (shapes::in_epilogue(operand.kind), finishes) {
-                (false, _) => begin..end,
-                (true, true) => 0..1,
-                (true, false) => 0..0,
-            };
-            // What the cluster loads together is judged over all its CTAs.
-            let alone = self.sharers(operand.kind, tile, cluster).0 == 1;
-            ks.into_iter().all(|k| {
-                let areas = shapes::reads(graph, stage, o, tile, k);
-                let nothing = areas.iter().all(|(rows, cols)| rows.is_empty() || cols.is_empty());
-                !alone || nothing || loaded.contains(&(o, k))
-            })
-        })
-    }
-
-    /// CTAs of the cluster that read the same of an operand, and which of them this one is.
-    fn sharers(&self, kind: OperandKind, tile: Tile, cluster: (u32, u32)) -> (u32, u32) {
-        match kind {
-            OperandKind::A => (cluster.1, tile.n % cluster.1),
-            OperandKind::B | OperandKind::Up => (cluster.0, tile.m % cluster.0),
-            _ => (1, 0),
-        }
-    }
-
-    fn shared_area(
-        &self,
-        stage: StageId,
-        tile: Tile,
-        operand: usize,
-        k: u32,
-        cluster: (u32, u32),
-    ) -> shapes::Area {
-        let kind = self.c.graph.stages[stage.0].operands[operand].kind;
-        let area = shapes::reads(&self.c.graph, stage, operand, tile, k).pop().unwrap_or_default();
-        shapes::share(kind, area, shapes::tile_size(&self.c.graph, stage), self.sharers(kind, tile, cluster))
-    }
-
-    /// The CTAs of a cluster together load what each of their tiles needs.
-    fn shared_loads(
-        &mut self,
-        stage: StageId,
-        (m, n): (u32, u32),
-        slice: u32,
-        k: (u32, u32),
-        cluster: (u32, u32),
-    ) {
-        let graph = &self.c.graph;
-        let (gm, gn) = shapes::grid(graph, stage);
-        let ctas = || {
-            (0..cluster.0 * cluster.1)
-                .map(|i| Tile { m: m * cluster.0 + i / cluster.1, n: n * cluster.1 + i % cluster.1 })
-        };
-        let mut loads = Vec::new();
-        for tile in ctas() {
-            self.p.events(stage, tile, slice, &mut |event| {
-                if let Event::Multicast { operand, k_block, .. } = event {
-                    loads.push((tile, operand, k_block));
-                }
-            });
-        }
-        for (o, operand) in graph.stages[stage.0].operands.iter().enumerate() {
-            if graph.tensors[operand.tensor.0].producer.is_none() || shapes::in_epilogue(operand.kind) {
-                continue;
-            }
-            for tile in ctas().filter(|t| t.m < gm && t.n < gn) {
-                if self.sharers(operand.kind, tile, cluster).0 == 1 {
-                    continue;
-                }
-                for k_block in k.0..k.1 {
-                    let areas = shapes::reads(graph, stage, o, tile, k_block);
-                    let cells = areas.iter().map(|area| self.layout.cells(operand.tensor, area));
-                    let mut missing: Vec<usize> =
-                        cells.flat_map(|cells| self.layout.places(&cells)).collect();
-                    let row =
-                        |t: &Tile| if operand.kind == OperandKind::A { t.m == tile.m } else { t.n == tile.n };
-                    for (by, _, _) in loads.iter().filter(|(t, of, at)| *of == o && *at == k_block && row(t))
-                    {
-                        let (rows, cols) = self.shared_area(stage, *by, o, k_block, cluster);
-                        // A cell that a share cuts in two is not wholly in it.
-                        let inside = |r: &std::ops::Range<u32>, s: &std::ops::Range<u32>| {
-                            r.start <= s.start && s.end <= r.end
-                        };
-                        let cells = self.layout.within(operand.tensor, &(rows, cols), inside);
-                        missing.retain(|place| !cells.contains(place));
-                    }
-                    if !missing.is_empty() {
-                        self.fault = Some(Violation::NeverLoaded);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Adds the posts, and brings the steps into the worst order that the kernels' practice allows.
-    fn finish(&self, mut cta: Cta, posts: Vec<Op>, inside: bool, slices: u32) -> Cta {
-        let practice = &self.c.practice;
-        let mut held = Vec::new();
-        if practice.deferred_post && self.c.schedule.is_some() && !posts.is_empty() {
-            held.push(Op::NextUnderWay);
-        }
-        for post in posts {
-            match post {
-                Op::Post { slot, amount } if practice.plain_store_posts => {
-                    held.extend([Op::LookAtSlot { slot }, Op::OverwriteSlot { slot, amount }]);
-                }
-                post => held.push(post),
-            }
-        }
-        let posts = if inside { held } else { Vec::new() };
-        let host = self.c.executor == Executor::Cpu;
-        if !host && (practice.stores == StoreCompletion::BulkWaitRead || !practice.post_releases) {
-            let stores = take(&mut cta.finisher, |op| matches!(op, Op::Store { .. }));
-            cta.finisher.extend(posts);
-            // Of slices that come together the last one stores; a kernel boundary completes all stores.
-            let loose =
-                self.c.executor != Executor::Serial && self.c.coupling == Coupling::Tiles && slices == 1;
-            if loose { cta.late.extend(stores) } else { cta.finisher.extend(stores) }
-        } else {
-            cta.finisher.extend(posts);
-        }
-        if !host && (!practice.wait_acquires || practice.bulk_loads && !practice.proxy_fence) {
-            for steps in [&mut cta.loader, &mut cta.finisher] {
-                steps.sort_by_key(|op| !matches!(op, Op::Load(_)));
-            }
-        }
-        let slabs = &practice.slabs;
-        if !host && (!slabs.barrier || !slabs.flag_releases) {
-            cta.late.extend(take(&mut cta.finisher, |op| matches!(op, Op::Leave { .. })));
-        }
-        if !host && !slabs.flag_acquires {
-            for at in 1..cta.finisher.len() {
-                if matches!(cta.finisher[at], Op::Add { .. }) {
-                    cta.finisher.swap(at - 1, at);
-                }
-            }
-        }
-        cta
-    }
-}
-
-/// Takes the steps out that `which` is true of.
-fn take(steps: &mut Vec<Op>, which: impl Fn(&Op) -> bool) -> Vec<Op> {
-    let (taken, left) = std::mem::take(steps).into_iter().partition(which);
-    *steps = left;
-    taken
 }
 
 /// Whether the shared counter hands items out.

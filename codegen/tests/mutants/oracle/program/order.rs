@@ -1,0 +1,58 @@
+//! The worst order of a CTA's steps that the practice of its kernels allows: what a missing release, acquire, barrier or
+//! fence lets happen late or early.
+
+use cusync_gen::check::{Candidate, Coupling, Executor, StoreCompletion};
+
+use super::{Cta, Op};
+
+/// Adds the posts, and brings the steps into the worst order that the kernels' practice allows.
+pub(super) fn worst_order(c: &Candidate, mut cta: Cta, posts: Vec<Op>, inside: bool, slices: u32) -> Cta {
+    let practice = &c.practice;
+    let mut held = Vec::new();
+    if practice.deferred_post && c.schedule.is_some() && !posts.is_empty() {
+        held.push(Op::NextUnderWay);
+    }
+    for post in posts {
+        match post {
+            Op::Post { slot, amount } if practice.plain_store_posts => {
+                held.extend([Op::LookAtSlot { slot }, Op::OverwriteSlot { slot, amount }]);
+            }
+            post => held.push(post),
+        }
+    }
+    let posts = if inside { held } else { Vec::new() };
+    let host = c.executor == Executor::Cpu;
+    if !host && (practice.stores == StoreCompletion::BulkWaitRead || !practice.post_releases) {
+        let stores = take(&mut cta.finisher, |op| matches!(op, Op::Store { .. }));
+        cta.finisher.extend(posts);
+        // Of slices that come together the last one stores; a kernel boundary completes all stores.
+        let loose = c.executor != Executor::Serial && c.coupling == Coupling::Tiles && slices == 1;
+        if loose { cta.late.extend(stores) } else { cta.finisher.extend(stores) }
+    } else {
+        cta.finisher.extend(posts);
+    }
+    if !host && (!practice.wait_acquires || practice.bulk_loads && !practice.proxy_fence) {
+        for steps in [&mut cta.loader, &mut cta.finisher] {
+            steps.sort_by_key(|op| !matches!(op, Op::Load(_)));
+        }
+    }
+    let slabs = &practice.slabs;
+    if !host && (!slabs.barrier || !slabs.flag_releases) {
+        cta.late.extend(take(&mut cta.finisher, |op| matches!(op, Op::Leave { .. })));
+    }
+    if !host && !slabs.flag_acquires {
+        for at in 1..cta.finisher.len() {
+            if matches!(cta.finisher[at], Op::Add { .. }) {
+                cta.finisher.swap(at - 1, at);
+            }
+        }
+    }
+    cta
+}
+
+/// Takes the steps out that `which` is true of.
+fn take(steps: &mut Vec<Op>, which: impl Fn(&Op) -> bool) -> Vec<Op> {
+    let (taken, left) = std::mem::take(steps).into_iter().partition(which);
+    *steps = left;
+    taken
+}
