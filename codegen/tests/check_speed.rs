@@ -410,13 +410,13 @@ fn every_shipped_pipeline_is_checked_in_less_than_50_ms_and_chosen_in_a_second()
         for executor in
             [Executor::Cpu, Executor::Serial, Executor::Streams, Executor::Programmatic, Executor::Fused]
         {
-            // What `cusync check` does, but for the time that the table takes to print.
+            // What `cusync check` does, but for reading the spec and printing the verdict.
             let whole = mean(|| {
                 if let Ok(c) = choose::candidate(&resolved, device, executor) {
                     judge(&c);
                 }
             });
-            println!("{name}, {executor:?}, from the spec to the verdict: {:.0} ms", ms(whole));
+            println!("{name}, {executor:?}, choice and verdict: {:.0} ms", ms(whole));
             assert!(cfg!(debug_assertions) || whole.as_secs() < 1, "{name} {executor:?}: {whole:?}");
             match choose::candidate(&resolved, device, executor) {
                 Ok(c) if c.coupling == Coupling::Tiles => judged(&c, format!("{executor:?} as chosen")),
@@ -432,7 +432,14 @@ fn every_shipped_pipeline_is_checked_in_less_than_50_ms_and_chosen_in_a_second()
         if name == "chain3" {
             judged(&in_shared_memory(&resolved), "its output in the memory of its first stage's".into());
         }
+        // What a program is judged in that does not tell which tiles are alike.
+        let c = overlapped(&resolved, &Policy::Tile, WaitAt::PerKBlock);
+        let program = Generated::new(&c);
+        let each =
+            mean(|| assert_eq!(judge_program(&c, &Changed::new(&program, Some, false)).refutations, []));
+        println!("{name}, overlapped Tile PerKBlock, each tile by itself: {:.2} ms", ms(each));
         println!("{name}: at most {:.2} ms, {}", ms(worst.0), worst.1);
+        assert!(cfg!(debug_assertions) || each.as_millis() < 50, "{name}: {each:?}");
         assert!(cfg!(debug_assertions) || worst.0.as_millis() < 50, "{name}: {worst:?}");
     }
 }
