@@ -20,7 +20,7 @@ __device__ __forceinline__ bool all_zero(First first, Rest... rest) {
 /// cannot end before those that it waited for. Without programmatic edges, and below sm_90, it does nothing.
 ///
 /// It is given all arguments of the kernel, to touch them first: they lie in constant memory that each launch fills anew, and
-/// bringing it in takes 0.2 us that would otherwise follow the wait.
+/// bringing it in takes 0.08 us that would otherwise follow the wait.
 template <class... Args>
 __device__ __forceinline__ void begin(Args... args) {
 #if CUSYNC_HAS_SM90

@@ -138,18 +138,11 @@ impl Bench {
         let early = refined(Refine::Everywhere);
         let mut late = early.clone();
         late.nodes.iter_mut().for_each(|node| node.early = false);
-        let limited = |levels| {
-            let mut limited = early.clone();
-            limited.limit_levels(program, &costs, levels);
-            limited
-        };
         let chosen = schedule.form.is_programmatic().then_some(&schedule.refinement);
         for (name, refinement) in [
             ("early prologue", Refinement::default()),
             ("early trigger", refined(Refine::EarlyOnly)),
             ("tiles", late),
-            ("tiles, early trigger, 3 levels", limited(3)),
-            ("tiles, early trigger, 5 levels", limited(5)),
             ("tiles, early trigger", early),
         ] {
             let form = Form::SerialProgrammatic;

@@ -31,12 +31,6 @@ pub use prove::Unproved;
 /// Most tiles that a CTA waits for: one lane of a warp looks at each.
 pub const MAX_WAITS: usize = 32;
 
-/// Shared memory of an SM of Hopper, what the system takes of it for each CTA, and what a CTA is given without asking for
-/// more than usual.
-const SM_SHARED_BYTES: u64 = 228 << 10;
-const CTA_SHARED_BYTES: u64 = 1 << 10;
-const MOST_SHARED_BYTES: u64 = 48 << 10;
-
 /// How a node is synchronised.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeSync {
@@ -46,9 +40,6 @@ pub struct NodeSync {
     pub posts: bool,
     /// Whether it lets the next node begin to launch before it waits, not after.
     pub early: bool,
-    /// Dynamic shared memory of a CTA, bytes, where that is more than the kernel asks for: it keeps CTAs of too many later
-    /// kernels from an SM (see [`Refinement::limit_levels`]).
-    pub shared_bytes: u32,
 }
 
 /// Which nodes wait for tiles, and for which.
@@ -84,17 +75,6 @@ impl Refinement {
         self.nodes.iter().filter(|node| node.waits.is_some()).count()
     }
 
-    /// Lets no more than about `levels` kernels be on an SM at once, so that CTAs that run ahead do not take much from those
-    /// that they wait for. It is shared memory that keeps the others out.
-    pub fn limit_levels(&mut self, program: &Program, costs: &Costs, levels: u32) {
-        for (node, sync) in program.nodes().iter().zip(&mut self.nodes).filter(|(_, sync)| sync.early) {
-            let ctas = node.kernel().map_or(1, |kernel| kernel.launch.ctas());
-            let on_sm = ctas.div_ceil(u64::from(costs.sms)) * u64::from(levels);
-            let each = (SM_SHARED_BYTES / on_sm.max(1)).saturating_sub(CTA_SHARED_BYTES);
-            sync.shared_bytes = each.min(MOST_SHARED_BYTES) as u32;
-        }
-    }
-
     /// Most tiles that one CTA waits for.
     pub fn most_waits(&self) -> usize {
         let waits = self.nodes.iter().filter_map(|node| node.waits.as_ref());
@@ -115,7 +95,7 @@ pub fn refine(program: &Program, dependences: &Dependences, costs: &Costs, which
     // Measured, an early trigger pays where CTAs can run ahead of others by several kernels; where kernels wait for
     // kernels it only puts CTAs on SMs that wait.
     for (node, sync) in program.nodes().iter().zip(&mut found.nodes) {
-        let wanted = which != Refine::WherePays || sync.waits.is_some();
+        let wanted = which != Refine::WherePays || sync.waits.is_some() || sync.posts;
         sync.early = wanted && node.kernel().is_some_and(|kernel| has_room(kernel, costs));
     }
     found

@@ -66,8 +66,10 @@ fn gains(
     let mut kernel_end = vec![0.0; n];
     let mut tile_end: Vec<Vec<f64>> = vec![Vec::new(); n];
     for id in program.ids() {
-        let (node, of) = (program.node(id), id.index());
-        let Some(kernel) = node.kernel().filter(|kernel| kernel.tiles.is_some()) else { continue };
+        let of = id.index();
+        let Some(kernel) = program.node(id).kernel().filter(|kernel| kernel.tiles.is_some()) else {
+            continue;
+        };
         let waits = &found.nodes[of].waits;
         let before = match waits {
             Some(_) => {
@@ -77,14 +79,15 @@ fn gains(
             // The first of its group.
             None => 0.0,
         };
-        kernel_end[of] = before + node.us;
+        let ctas = 0..kernel.launch.ctas() as u32;
+        kernel_end[of] = before + ctas.clone().map(|cta| cta_us(program, id, cta)).fold(0.0, f64::max);
         let handoff_us = costs.tile_handoff_us + costs.tile_wait_us * later_waves(kernel, costs);
         let end = |cta: u32| {
             let waits = waits.iter().filter_map(|waits| waits.get(cta as usize)).flatten();
             let ends = waits.filter_map(|tile| tile_end[tile.node.index()].get(tile.cta as usize));
             ends.map(|end| end + handoff_us).fold(0.0, f64::max) + cta_us(program, id, cta)
         };
-        tile_end[of] = (0..kernel.launch.ctas() as u32).map(end).collect();
+        tile_end[of] = ctas.map(end).collect();
         let longest = tile_end[of].iter().copied().fold(0.0, f64::max);
         by_kernels[group[of]] = f64::max(by_kernels[group[of]], kernel_end[of]);
         by_tiles[group[of]] = f64::max(by_tiles[group[of]], longest);

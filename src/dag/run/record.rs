@@ -393,9 +393,7 @@ impl Bound {
         let call = |((call, recorded), sync): ((&Call, &Recorded), &SyncArgs)| match (call, recorded) {
             (Call::Kernel(call), Recorded::Kernel { operands, .. }) => {
                 let args = args(operands, &self.buffers, sync);
-                let shape = *call.shape();
-                let shared_bytes = shape.shared_bytes.max(sync.shared_bytes);
-                Ok(Call::Kernel(KernelCall::new(call.function(), Shape { shared_bytes, ..shape }, &args)?))
+                Ok(Call::Kernel(KernelCall::new(call.function(), *call.shape(), &args)?))
             }
             _ => Ok(call.clone()),
         };

@@ -35,8 +35,6 @@ pub(super) struct SyncArgs {
     first_slot: u32,
     node: u32,
     how: u32,
-    /// The least dynamic shared memory of a CTA.
-    pub(super) shared_bytes: u32,
 }
 
 impl SyncArgs {
@@ -144,7 +142,6 @@ impl Bound {
             how: EARLY * u32::from(sync.early)
                 + TILES * u32::from(sync.waits.is_some())
                 + POST * u32::from(counts(sync)),
-            shared_bytes: sync.shared_bytes,
         };
         let args: Vec<SyncArgs> = refinement.nodes.iter().enumerate().map(args).collect();
         let watch = Watch {
