@@ -8,46 +8,10 @@ use super::super::{
 };
 use super::super::{Work, ZoneId};
 use super::call::Call;
+use super::operand::{Operand, args};
 use super::tiled::SyncArgs;
 use super::{Error, Result};
-use crate::device::{Arg, CopyCall, Device, DeviceBuffer, Function, KernelCall, Module, PinnedBuffer, Shape};
-
-/// An argument of a recorded kernel. Its words are 32 bits wide, whatever they hold.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Operand {
-    /// Words `first..first + words` of a buffer, passed as their address.
-    Words {
-        /// The buffer.
-        buffer: BufferId,
-        /// First word.
-        first: usize,
-        /// How many are touched.
-        words: usize,
-        /// What is done to them; `None`: the address is passed and nothing behind it is touched.
-        mode: Option<Mode>,
-    },
-    /// No argument: an access to all of a buffer that the arguments do not show.
-    Unpassed(BufferId, Mode),
-    /// No argument: an access to words that the arguments do not show.
-    UnpassedWords {
-        /// The buffer.
-        buffer: BufferId,
-        /// First word.
-        first: usize,
-        /// How many are touched.
-        words: usize,
-        /// What is done to them.
-        mode: Mode,
-    },
-    /// The seven parameters of a kernel that can wait for tiles (`csrc/suite/tile_sync.cuh`): the last one passed.
-    TileSync,
-    /// A null pointer.
-    Null,
-    /// An integer.
-    U32(u32),
-    /// A float.
-    F32(f32),
-}
+use crate::device::{CopyCall, Device, DeviceBuffer, Function, KernelCall, Module, PinnedBuffer, Shape};
 
 /// A recorded node's work.
 #[derive(Clone, Debug)]
@@ -136,19 +100,6 @@ impl Recording {
         Operand::Words { buffer, first: 0, words, mode }
     }
 
-    fn access(&self, operand: &Operand) -> Option<Access> {
-        match *operand {
-            Operand::Words { buffer, first, words, mode: Some(mode) } => {
-                Some(Access { buffer, bytes: 4 * first as u64..4 * (first + words) as u64, mode })
-            }
-            Operand::UnpassedWords { buffer, first, words, mode } => {
-                Some(Access { buffer, bytes: 4 * first as u64..4 * (first + words) as u64, mode })
-            }
-            Operand::Unpassed(buffer, mode) => Some(self.program.whole(buffer, mode)),
-            _ => None,
-        }
-    }
-
     /// Records a launch of a kernel, `us` microseconds long as far as is known.
     ///
     /// # Errors
@@ -187,7 +138,7 @@ impl Recording {
         operands: &[Operand],
         tiles: Option<Tiles>,
     ) -> std::result::Result<NodeId, DagError> {
-        let accesses: Vec<Access> = operands.iter().filter_map(|o| self.access(o)).collect();
+        let accesses: Vec<Access> = operands.iter().filter_map(|o| o.access(&self.program)).collect();
         let traffic = |a: &Access| (a.bytes.end - a.bytes.start) * (1 + u64::from(a.mode == Mode::ReadWrite));
         let kernel = Kernel {
             launch,
@@ -274,21 +225,11 @@ impl Recording {
         self.program = Program::merge(name, &[(&own, 0), (&other.program, priority)])?;
         self.zone = ZoneId(self.program.zones().len() as u32 - 1);
         self.initial.extend(other.initial.iter().cloned());
-        let moved = |operand: &Operand| match *operand {
-            Operand::Words { buffer, first: word, words, mode } => {
-                Operand::Words { buffer: BufferId(buffer.0 + first), first: word, words, mode }
-            }
-            Operand::Unpassed(buffer, mode) => Operand::Unpassed(BufferId(buffer.0 + first), mode),
-            Operand::UnpassedWords { buffer, first: word, words, mode } => {
-                Operand::UnpassedWords { buffer: BufferId(buffer.0 + first), first: word, words, mode }
-            }
-            other => other,
-        };
         self.nodes.extend(other.nodes.iter().map(|node| match node {
             Recorded::Kernel { function, launch, operands } => Recorded::Kernel {
                 function: function.clone(),
                 launch: *launch,
-                operands: operands.iter().map(moved).collect(),
+                operands: operands.iter().map(|operand| operand.moved(first)).collect(),
             },
             Recorded::Copy { buffer, direction } => {
                 Recorded::Copy { buffer: BufferId(buffer.0 + first), direction: *direction }
@@ -341,24 +282,6 @@ impl Recording {
         }
         Ok(Bound { recording: self.clone(), device: device.clone(), calls: calls.into(), buffers, pinned })
     }
-}
-
-fn args(operands: &[Operand], buffers: &[Arc<DeviceBuffer<u32>>], sync: &SyncArgs) -> Vec<Arg> {
-    let mut args = Vec::with_capacity(operands.len());
-    for operand in operands {
-        args.push(match *operand {
-            Operand::Words { buffer, first, .. } => Arg::Words(buffers[buffer.index()].clone(), first),
-            Operand::Unpassed(..) | Operand::UnpassedWords { .. } => continue,
-            Operand::TileSync => {
-                args.extend(sync.args());
-                continue;
-            }
-            Operand::Null => Arg::Null,
-            Operand::U32(value) => Arg::U32(value),
-            Operand::F32(value) => Arg::F32(value),
-        });
-    }
-    args
 }
 
 /// A recording with memory and kernels.
