@@ -8,6 +8,7 @@ mod memory;
 mod model;
 mod recorder;
 mod refine;
+mod replay;
 mod suite;
 
 use cusync::dag::{Access, Kernel, LaunchConfig, Mode, Node, Program, Work, ZoneId};
