@@ -1,7 +1,8 @@
 //! Predictions held against measurements of one H200. `docs/results/prediction.md` has the figures.
 
 use cusync_gen::device::Device;
-use cusync_gen::simulate::against::{Comparison, Measurements, compare};
+use cusync_gen::simulate::against::{Measurements, compare};
+use cusync_gen::simulate::comparison::{Comparison, Goal};
 
 fn spec(name: &str) -> Option<String> {
     let text = match name {
@@ -49,22 +50,26 @@ fn predictions_are_near_the_record() {
             row.error() * 100.0
         );
     }
-    let regrets = c.regrets();
-    let mean_regret = regrets.iter().sum::<f64>() / regrets.len() as f64;
-    let worst = regrets.iter().copied().fold(0.0, f64::max);
-    let rank = c.rank_correlation().expect("points with several ways");
+    for (kind, entries, error, magnitude) in c.by_kind() {
+        println!("{kind:34} {entries:4} entries, {:+.1} % ({:.1} %)", error * 100.0, magnitude * 100.0);
+    }
+    let goals = c.goals();
+    for goal in &goals {
+        let (have, bound) = (goal.have.unwrap_or(f64::NAN), goal.bound);
+        println!("{}: {have:.3}, goal {bound}: {}", goal.name, if goal.met() { "met" } else { "MISSED" });
+    }
+    let worst = c.by_point().iter().map(|p| p.regret).fold(0.0, f64::max);
     println!(
-        "{} compared, {} of unknown ways, {} of other schedules: error {:.1} %, rank correlation {rank:.3}, \
-         the choice is {:.1} % slower than the best, at worst {:.1} %",
+        "{} compared, {} of unknown ways, {} of other schedules; the worst choice is {:.1} % slower than the best",
         c.rows.len(),
         c.unknown,
         c.other_schedules,
-        c.mean_error() * 100.0,
-        mean_regret * 100.0,
         worst * 100.0
     );
     if std::env::var_os("CUSYNC_RECORDS").is_none() {
         assert!(c.rows.len() > 100);
-        assert!(c.mean_error() < 0.10 && mean_regret < 0.03 && rank > 0.4);
+        let have = |goal: &Goal| goal.have.expect("there are points");
+        let [error, rank, regret] = &goals[..] else { panic!("{goals:?}") };
+        assert!(error.met() && regret.met() && have(rank) > 0.4, "{goals:?}");
     }
 }

@@ -14,8 +14,8 @@ use cusync_gen::graph::Element;
 use super::calibrate::CalibrateRequest;
 use super::fault::{Fault, nearest};
 use super::request::{
-    Command, DagRequest, MlpRequest, Output, Request, RunRequest, SimulateRequest, Suite, Target,
-    TraceRequest, TunedRequest,
+    AgainstRequest, Command, DagRequest, MlpRequest, Output, Request, RunRequest, SimulateRequest, Suite,
+    Target, TraceRequest, TunedRequest,
 };
 use super::schedule::ScheduleRequest;
 use super::source::Source;
@@ -46,13 +46,19 @@ enum Subcommands {
         #[arg(short, long, value_name = "DIR", default_value = ".")]
         output: PathBuf,
     },
-    /// Predict the time of every executor
+    /// Predict the time of every executor, or hold predictions against measurements
     Simulate {
+        /// A RON file, or the name of a pipeline that ships; with --against, only its measurements
+        #[arg(value_name = "FILE", required_unless_present = "against")]
+        file: Option<String>,
         #[command(flatten)]
-        target: TargetArgs,
+        plan: PlanArgs,
         /// Write the predicted timelines: .html is a page that needs nothing else, .json is for Perfetto
-        #[arg(short, long, value_name = "FILE", value_parser = timeline_file)]
+        #[arg(short, long, value_name = "FILE", value_parser = timeline_file, conflicts_with = "against")]
         output: Option<PathBuf>,
+        /// Predict what `cusync bench mlp --save RECORD` measured, such as with --spread; --dim and --executor choose among it
+        #[arg(long, value_name = "RECORD")]
+        against: Option<PathBuf>,
     },
     /// Run and verify against an independent reference: on the GPU if there is one, else on the CPU
     Run {
@@ -300,9 +306,14 @@ impl Args {
             Subcommands::Check(target) => Command::Check(target.resolve()?),
             Subcommands::Explain(target) => Command::Explain(target.resolve()?),
             Subcommands::Gen { target, output } => Command::Generate(target.resolve()?, output),
-            Subcommands::Simulate { target, output } => {
-                Command::Simulate(SimulateRequest { target: target.resolve()?, file: output })
-            }
+            Subcommands::Simulate { file, plan, output, against } => match (against, file) {
+                (Some(record), file) => Command::Against(plan.resolve_against(file, record)?),
+                (None, file) => {
+                    let file = file.unwrap_or_default();
+                    let target = TargetArgs { file, plan }.resolve()?;
+                    Command::Simulate(SimulateRequest { target, file: output })
+                }
+            },
             Subcommands::Run { target, seed, threads, cache, no_cache } => {
                 let threads = threads.map(usize::from);
                 let tuned = TunedRequest::of(cache, no_cache);
@@ -421,14 +432,32 @@ impl TargetArgs {
             source: Source::find(&file)?,
             dims: plan.dims,
             device: profile(&plan.device)?,
-            executor: plan.executor.map(|e| match e {
-                ExecutorArg::Cpu => Executor::Cpu,
-                ExecutorArg::Serial => Executor::Serial,
-                ExecutorArg::Streams => Executor::Streams,
-                ExecutorArg::Programmatic => Executor::Programmatic,
-                ExecutorArg::Fused => Executor::Fused,
-            }),
+            executor: plan.executor.map(Executor::from),
         })
+    }
+}
+
+impl PlanArgs {
+    fn resolve_against(self, file: Option<String>, record: PathBuf) -> Result<AgainstRequest, Fault> {
+        Ok(AgainstRequest {
+            source: file.as_deref().map(Source::find).transpose()?,
+            dims: self.dims,
+            executor: self.executor.map(Executor::from),
+            device: profile(&self.device)?,
+            record,
+        })
+    }
+}
+
+impl From<ExecutorArg> for Executor {
+    fn from(executor: ExecutorArg) -> Executor {
+        match executor {
+            ExecutorArg::Cpu => Executor::Cpu,
+            ExecutorArg::Serial => Executor::Serial,
+            ExecutorArg::Streams => Executor::Streams,
+            ExecutorArg::Programmatic => Executor::Programmatic,
+            ExecutorArg::Fused => Executor::Fused,
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The command line: arguments resolve once into a plain [`request::Request`], a command turns it into a
 //! [`report::Report`], and [`print`] is the only place that writes.
 
+mod against;
 mod args;
 mod bench;
 mod calibrate;
@@ -10,6 +11,7 @@ mod explain;
 mod fault;
 mod generate;
 mod print;
+mod print_against;
 mod print_calibrate;
 mod print_dag;
 mod print_tune;
@@ -51,6 +53,7 @@ fn execute(request: &Request) -> Result<Report, Fault> {
         Command::Explain(what) => Report::Explain(explain::explain(what)?),
         Command::Generate(what, dir) => Report::Generate(generate::generate(what, dir)?),
         Command::Simulate(what) => Report::Simulate(simulate::simulate(what)?),
+        Command::Against(what) => Report::Against(Box::new(against::against(what)?)),
         Command::Run(what) => Report::Run(Box::new(run::run(what, &request.output)?)),
         Command::Bench(what) => Report::Bench(bench::bench(what, &request.output)?),
         Command::Trace(what) => Report::Trace(Box::new(trace::run(what, &request.output)?)),

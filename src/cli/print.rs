@@ -49,7 +49,7 @@ impl Page {
         self.line(table.to_string());
     }
 
-    fn good(&self, good: bool, text: &str) -> String {
+    pub(super) fn good(&self, good: bool, text: &str) -> String {
         let code = if good { 32 } else { 31 };
         if self.color { format!("\u{1b}[1;{code}m{text}\u{1b}[0m") } else { text.into() }
     }
@@ -69,6 +69,7 @@ pub(crate) fn report(report: &Report, output: &Output) -> ExitCode {
         Report::Explain(_)
         | Report::Generate(_)
         | Report::Simulate(_)
+        | Report::Against(_)
         | Report::Bench(_)
         | Report::Trace(_)
         | Report::Calibrate(_)
@@ -81,6 +82,7 @@ pub(crate) fn report(report: &Report, output: &Output) -> ExitCode {
             Report::Explain(r) => json(r),
             Report::Generate(r) => json(r),
             Report::Simulate(r) => json(r),
+            Report::Against(r) => json(r.as_ref()),
             Report::Run(r) => json(r.as_ref()),
             Report::Bench(BenchReport::Mlp(r)) => json(&r.records),
             Report::Bench(BenchReport::Sweep(r)) => json(&r.records),
@@ -103,6 +105,7 @@ pub(crate) fn report(report: &Report, output: &Output) -> ExitCode {
             Report::Explain(r) => explain(&mut page, r),
             Report::Generate(r) => r.files.iter().for_each(|f| page.line(format!("wrote {f}"))),
             Report::Simulate(r) => simulate(&mut page, r),
+            Report::Against(r) => super::print_against::against(&mut page, r),
             Report::Run(r) => run(&mut page, r),
             Report::Bench(r) => bench(&mut page, r),
             Report::Trace(r) => trace(&mut page, r),

@@ -7,6 +7,7 @@ use cusync::bench::{MlpReport, SemaphoreCost, SweepReport};
 use cusync::trace::TraceReport;
 use serde::Serialize;
 
+use super::against::AgainstReport;
 use super::calibrate::CalibrateReport;
 use super::schedule::ProgramReport;
 
@@ -18,6 +19,7 @@ pub(crate) enum Report {
     Explain(ExplainReport),
     Generate(GenerateReport),
     Simulate(SimulateReport),
+    Against(Box<AgainstReport>),
     Run(Box<RunReport>),
     Bench(BenchReport),
     Trace(Box<TraceReport>),

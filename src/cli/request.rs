@@ -93,6 +93,19 @@ impl TunedRequest {
     }
 }
 
+/// Predictions held against a record.
+pub(crate) struct AgainstRequest {
+    /// Only this pipeline; without, all that the record has.
+    pub(crate) source: Option<Source>,
+    /// Only sizes with these dims.
+    pub(crate) dims: Vec<(String, u64)>,
+    /// Only ways of this executor.
+    pub(crate) executor: Option<Executor>,
+    pub(crate) device: Device,
+    /// What `cusync bench` saved.
+    pub(crate) record: PathBuf,
+}
+
 /// A traced run.
 pub(crate) struct TraceRequest {
     pub(crate) target: Target,
@@ -141,6 +154,7 @@ pub(crate) enum Command {
     Explain(Target),
     Generate(Target, PathBuf),
     Simulate(SimulateRequest),
+    Against(AgainstRequest),
     Run(RunRequest),
     Bench(Suite),
     Trace(TraceRequest),

@@ -4,8 +4,9 @@
 //! chain kernels, decode kernels, each in a graph. A chain kernel's schedule is made anew, with the profile that it was made with
 //! where the record has that; where it is not the one that was measured, the entry is counted and left out.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
+use super::comparison::{Comparison, Row};
 use super::{Conditions, expected_us};
 use crate::check::{Candidate, Executor};
 use crate::choose::{self, ChainWish, Config};
@@ -72,45 +73,6 @@ pub struct MeasuredSchedule {
     pub digest: Option<String>,
 }
 
-/// A measured time beside the predicted one, microseconds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
-    /// Pipeline.
-    pub pipeline: String,
-    /// Dims.
-    pub dims: Vec<(String, u64)>,
-    /// Variant.
-    pub variant: String,
-    /// Regime.
-    pub regime: String,
-    /// Median of the measurement.
-    pub measured_us: f64,
-    /// The model's.
-    pub predicted_us: f64,
-}
-
-impl Row {
-    /// Predicted over measured, less 1.
-    pub fn error(&self) -> f64 {
-        self.predicted_us / self.measured_us - 1.0
-    }
-
-    fn same_point(&self, other: &Row) -> bool {
-        self.pipeline == other.pipeline && self.dims == other.dims && self.regime == other.regime
-    }
-}
-
-/// What came of a comparison.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Comparison {
-    /// What was compared, points together.
-    pub rows: Vec<Row>,
-    /// Entries that say nothing of how they were run, such as other people's kernels.
-    pub unknown: usize,
-    /// Chain kernels whose schedule was another one than today's.
-    pub other_schedules: usize,
-}
-
 /// Predicts every entry that can be predicted; `spec` finds the text of a pipeline.
 ///
 /// # Errors
@@ -142,12 +104,28 @@ pub fn compare(
             pipeline: entry.pipeline.clone(),
             dims: entry.dims.clone(),
             variant: entry.variant.clone(),
+            executor: candidate.executor.name().into(),
+            kind: kind(&candidate).into(),
             regime: entry.regime.clone(),
             measured_us: entry.median_us,
             predicted_us: expected_us(&candidate, conditions),
         });
     }
     Ok(comparison)
+}
+
+/// Who runs it, and with which kernels.
+fn kind(candidate: &Candidate) -> &'static str {
+    match (&candidate.schedule, &candidate.decode) {
+        (_, Some(_)) => "decode kernel",
+        (Some(schedule), None) => match (schedule.mode, schedule.slabs) {
+            (Mode::Static, 0) => "chain kernel, static, whole tiles",
+            (Mode::Static, _) => "chain kernel, static, cut tiles",
+            (Mode::Dynamic, 0) => "chain kernel, dynamic, whole tiles",
+            (Mode::Dynamic, _) => "chain kernel, dynamic, cut tiles",
+        },
+        (None, None) => candidate.executor.name(),
+    }
 }
 
 /// `128x256`.
@@ -221,116 +199,5 @@ impl Measured {
             Some(digest) => *digest == made.digest(),
             None => s.items == made.sequence.len() && s.cut == cuts && s.slabs == made.slabs,
         })
-    }
-}
-
-impl Comparison {
-    /// Mean of the magnitudes of [`Row::error`]; 0 of no rows.
-    pub fn mean_error(&self) -> f64 {
-        self.rows.iter().map(|row| row.error().abs()).sum::<f64>() / self.rows.len().max(1) as f64
-    }
-
-    /// The rows of each pipeline, size and regime.
-    pub fn points(&self) -> Vec<Vec<&Row>> {
-        let mut points: Vec<Vec<&Row>> = Vec::new();
-        for row in &self.rows {
-            match points.iter_mut().find(|point| point[0].same_point(row)) {
-                Some(point) => point.push(row),
-                None => points.push(vec![row]),
-            }
-        }
-        points
-    }
-
-    /// Spearman's rank correlation of predicted and measured times among the ways of running one point, mean of the points
-    /// with at least four; ways that were measured within 1 % of each other share a rank. `None` without such a point.
-    pub fn rank_correlation(&self) -> Option<f64> {
-        let points: Vec<f64> = self
-            .points()
-            .iter()
-            .filter(|point| point.len() >= 4)
-            .filter_map(|point| {
-                let measured: Vec<f64> = point.iter().map(|r| r.measured_us).collect();
-                let predicted: Vec<f64> = point.iter().map(|r| r.predicted_us).collect();
-                correlation(&ranks(&measured, 0.01), &ranks(&predicted, 0.01))
-            })
-            .collect();
-        (!points.is_empty()).then(|| points.iter().sum::<f64>() / points.len() as f64)
-    }
-
-    /// How much slower than the fastest measured way the one is that is predicted to be the fastest, by point.
-    pub fn regrets(&self) -> Vec<f64> {
-        let of = |point: &Vec<&Row>| {
-            let best = |key: fn(&Row) -> f64| point.iter().min_by(|a, b| key(a).total_cmp(&key(b)));
-            let (chosen, fastest) = (best(|r| r.predicted_us)?, best(|r| r.measured_us)?);
-            Some(chosen.measured_us / fastest.measured_us - 1.0)
-        };
-        self.points().iter().filter_map(of).collect()
-    }
-}
-
-/// Ranks from 0; values within `tie` of the first of a group share the group's mean rank.
-fn ranks(values: &[f64], tie: f64) -> Vec<f64> {
-    let mut order: Vec<usize> = (0..values.len()).collect();
-    order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
-    let mut ranks = vec![0.0; values.len()];
-    let mut begin = 0;
-    while begin < order.len() {
-        let first = values[order[begin]];
-        let end = order[begin..].iter().take_while(|i| values[**i] <= first * (1.0 + tie)).count() + begin;
-        let mean = (begin + end - 1) as f64 / 2.0;
-        order[begin..end].iter().for_each(|i| ranks[*i] = mean);
-        begin = end;
-    }
-    ranks
-}
-
-/// Pearson's; `None` where one side does not vary.
-fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
-    let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
-    let (ma, mb) = (mean(a), mean(b));
-    let product = |x: &[f64], mx: f64, y: &[f64], my: f64| -> f64 {
-        x.iter().zip(y).map(|(x, y)| (x - mx) * (y - my)).sum()
-    };
-    let (saa, sbb) = (product(a, ma, a, ma), product(b, mb, b, mb));
-    (saa > 0.0 && sbb > 0.0).then(|| product(a, ma, b, mb) / (saa * sbb).sqrt())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn row(m: u64, variant: &str, measured_us: f64, predicted_us: f64) -> Row {
-        Row {
-            pipeline: "p".into(),
-            dims: vec![("M".into(), m)],
-            variant: variant.into(),
-            regime: "rested".into(),
-            measured_us,
-            predicted_us,
-        }
-    }
-
-    #[test]
-    fn errors_ranks_and_regrets_are_reckoned_by_point() {
-        let rows = vec![
-            row(1, "a", 100.0, 110.0),
-            row(2, "a", 50.0, 50.0),
-            row(1, "b", 120.0, 108.0),
-            row(1, "c", 200.0, 200.0),
-            row(1, "d", 300.0, 300.0),
-        ];
-        let c = Comparison { rows, ..Comparison::default() };
-        assert!((c.mean_error() - (0.1 + 0.0 + 0.1 + 0.0 + 0.0) / 5.0).abs() < 1e-12);
-        assert_eq!(c.points().len(), 2);
-        // Of four ways two are the wrong way round: 1 - 6 * 2 / (4 * 15).
-        assert!((c.rank_correlation().expect("four ways") - 0.8).abs() < 1e-12);
-        assert_eq!(c.regrets(), [0.2, 0.0].map(|r: f64| (1.0 + r) - 1.0).to_vec());
-    }
-
-    #[test]
-    fn near_ties_share_a_rank() {
-        assert_eq!(ranks(&[100.0, 100.5, 90.0, 150.0], 0.01), [1.5, 1.5, 0.0, 3.0]);
-        assert_eq!(correlation(&[1.0, 1.0], &[1.0, 2.0]), None);
     }
 }

@@ -4,6 +4,7 @@
 //! at which a wait enters new slots. Its constants are in [`crate::device`], measured where a profile says so.
 
 pub mod against;
+pub mod comparison;
 mod cost;
 mod fused;
 mod sketch;
