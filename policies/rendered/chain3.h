@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Rendered by cusync 0.1.0 from a proved plan of `chain3`, inputs 7071ab011b941850. Do not edit: change the
+// Rendered by cusync 0.1.0 from a proved plan of `chain3`, inputs f2693629f0dacfbe. Do not edit: change the
 // spec and run `cargo xtask render`.
 // fp16, device h200, executor streams; start guarantee: consumers start after all their producers' CTAs.
 #pragma once
@@ -65,8 +65,8 @@ struct stage_up {  // Y = gemm, relu of P, W1, b1
   static constexpr uint32_t grid_m = 4, grid_n = 8, tiles = grid_m * grid_n;
   static constexpr uint32_t k_blocks = 32, split_k = 1;
 
-  struct OrderDesc {  // row-major
-    static constexpr cusync_order value{CUSYNC_ORDER_ROW_MAJOR, grid_m, grid_n, 1, nullptr};
+  struct OrderDesc {  // groups of 2 rows
+    static constexpr cusync_order value{CUSYNC_ORDER_GROUPED_ROWS, grid_m, grid_n, 2, nullptr};
     static constexpr ::cusync::NoTable table{};
   };
   using Order = ::cusync::Order<OrderDesc>;
@@ -81,8 +81,8 @@ struct stage_down {  // Z = gemm of Y, W2, X
   static constexpr uint32_t grid_m = 4, grid_n = 16, tiles = grid_m * grid_n;
   static constexpr uint32_t k_blocks = 16, split_k = 1;
 
-  struct OrderDesc {  // row-major
-    static constexpr cusync_order value{CUSYNC_ORDER_ROW_MAJOR, grid_m, grid_n, 1, nullptr};
+  struct OrderDesc {  // groups of 2 rows
+    static constexpr cusync_order value{CUSYNC_ORDER_GROUPED_ROWS, grid_m, grid_n, 2, nullptr};
     static constexpr ::cusync::NoTable table{};
   };
   using Order = ::cusync::Order<OrderDesc>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Rendered by cusync 0.1.0 from a proved plan of `chain3`, inputs 7071ab011b941850. Do not edit: change the
+// Rendered by cusync 0.1.0 from a proved plan of `chain3`, inputs f2693629f0dacfbe. Do not edit: change the
 // spec and run `cargo xtask render`.
 //! Typed handle of the pipeline `chain3`: its tensors, stages and edges by name, with their numbers.
 #![allow(non_camel_case_types, non_upper_case_globals)]
@@ -7,7 +7,7 @@
 /// The pipeline's name.
 pub const NAME: &str = "chain3";
 /// Names the inputs that this file was rendered from.
-pub const INPUTS: u64 = 0x7071ab011b941850;
+pub const INPUTS: u64 = 0xf2693629f0dacfbe;
 /// Semaphore slots, 32-bit words.
 pub const SLOT_COUNT: u32 = 20;
 /// Element type of every tensor.
@@ -112,9 +112,9 @@ impl Tensor {
 pub enum Stage {
     /// `P` = gemm of `X`, `W0`, `b0`; tiles started groups of 2 rows.
     project = 0,
-    /// `Y` = gemm, relu of `P`, `W1`, `b1`; tiles started row-major.
+    /// `Y` = gemm, relu of `P`, `W1`, `b1`; tiles started groups of 2 rows.
     up = 1,
-    /// `Z` = gemm of `Y`, `W2`, `X`; tiles started row-major.
+    /// `Z` = gemm of `Y`, `W2`, `X`; tiles started groups of 2 rows.
     down = 2,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Rendered by cusync 0.1.0 from a proved plan of `diamond`, inputs 3915787dd91c7a9a. Do not edit: change the
+// Rendered by cusync 0.1.0 from a proved plan of `diamond`, inputs 17bf6f9382a98ce5. Do not edit: change the
 // spec and run `cargo xtask render`.
 // fp16, device h200, executor streams; start guarantee: consumers start after all their producers' CTAs.
 #pragma once
@@ -43,8 +43,8 @@ struct stage_left {  // L = gemm, gelu of X, Wl
   static constexpr uint32_t grid_m = 8, grid_n = 16, tiles = grid_m * grid_n;
   static constexpr uint32_t k_blocks = 16, split_k = 1;
 
-  struct OrderDesc {  // row-major
-    static constexpr cusync_order value{CUSYNC_ORDER_ROW_MAJOR, grid_m, grid_n, 1, nullptr};
+  struct OrderDesc {  // groups of 4 rows
+    static constexpr cusync_order value{CUSYNC_ORDER_GROUPED_ROWS, grid_m, grid_n, 4, nullptr};
     static constexpr ::cusync::NoTable table{};
   };
   using Order = ::cusync::Order<OrderDesc>;
@@ -59,8 +59,8 @@ struct stage_right {  // R = gemm of X, Wr
   static constexpr uint32_t grid_m = 8, grid_n = 8, tiles = grid_m * grid_n;
   static constexpr uint32_t k_blocks = 16, split_k = 1;
 
-  struct OrderDesc {  // row-major
-    static constexpr cusync_order value{CUSYNC_ORDER_ROW_MAJOR, grid_m, grid_n, 1, nullptr};
+  struct OrderDesc {  // groups of 4 rows
+    static constexpr cusync_order value{CUSYNC_ORDER_GROUPED_ROWS, grid_m, grid_n, 4, nullptr};
     static constexpr ::cusync::NoTable table{};
   };
   using Order = ::cusync::Order<OrderDesc>;
@@ -75,8 +75,8 @@ struct stage_join {  // Z = gemm of L, Wj, R
   static constexpr uint32_t grid_m = 8, grid_n = 8, tiles = grid_m * grid_n;
   static constexpr uint32_t k_blocks = 32, split_k = 1;
 
-  struct OrderDesc {  // row-major
-    static constexpr cusync_order value{CUSYNC_ORDER_ROW_MAJOR, grid_m, grid_n, 1, nullptr};
+  struct OrderDesc {  // groups of 4 rows
+    static constexpr cusync_order value{CUSYNC_ORDER_GROUPED_ROWS, grid_m, grid_n, 4, nullptr};
     static constexpr ::cusync::NoTable table{};
   };
   using Order = ::cusync::Order<OrderDesc>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Rendered by cusync 0.1.0 from a proved plan of `diamond`, inputs 3915787dd91c7a9a. Do not edit: change the
+// Rendered by cusync 0.1.0 from a proved plan of `diamond`, inputs 17bf6f9382a98ce5. Do not edit: change the
 // spec and run `cargo xtask render`.
 //! Typed handle of the pipeline `diamond`: its tensors, stages and edges by name, with their numbers.
 #![allow(non_camel_case_types, non_upper_case_globals)]
@@ -7,7 +7,7 @@
 /// The pipeline's name.
 pub const NAME: &str = "diamond";
 /// Names the inputs that this file was rendered from.
-pub const INPUTS: u64 = 0x3915787dd91c7a9a;
+pub const INPUTS: u64 = 0x17bf6f9382a98ce5;
 /// Semaphore slots, 32-bit words.
 pub const SLOT_COUNT: u32 = 16;
 /// Element type of every tensor.
@@ -98,11 +98,11 @@ impl Tensor {
 /// Stages, producers before consumers; the discriminant is the stage's index in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// `L` = gemm, gelu of `X`, `Wl`; tiles started row-major.
+    /// `L` = gemm, gelu of `X`, `Wl`; tiles started groups of 4 rows.
     left = 0,
-    /// `R` = gemm of `X`, `Wr`; tiles started row-major.
+    /// `R` = gemm of `X`, `Wr`; tiles started groups of 4 rows.
     right = 1,
-    /// `Z` = gemm of `L`, `Wj`, `R`; tiles started row-major.
+    /// `Z` = gemm of `L`, `Wj`, `R`; tiles started groups of 4 rows.
     join = 2,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Rendered by cusync 0.1.0 from a proved plan of `gpt3_attention`, inputs 8a5a4f3d4efc86e1. Do not edit: change the
+// Rendered by cusync 0.1.0 from a proved plan of `gpt3_attention`, inputs 905cc396791412f6. Do not edit: change the
 // spec and run `cargo xtask render`.
 //! Typed handle of the pipeline `gpt3_attention`: its tensors, stages and edges by name, with their numbers.
 #![allow(non_camel_case_types, non_upper_case_globals)]
@@ -7,9 +7,9 @@
 /// The pipeline's name.
 pub const NAME: &str = "gpt3_attention";
 /// Names the inputs that this file was rendered from.
-pub const INPUTS: u64 = 0x8a5a4f3d4efc86e1;
+pub const INPUTS: u64 = 0x905cc396791412f6;
 /// Semaphore slots, 32-bit words.
-pub const SLOT_COUNT: u32 = 80;
+pub const SLOT_COUNT: u32 = 14;
 /// Element type of every tensor.
 pub const ELEMENT: &str = "fp16";
 /// Device profile that the plan was proved for.
@@ -168,11 +168,11 @@ impl Stage {
 /// Edges; the order is that of the plan, and of ids in reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Edge {
-    /// `qkv` -> `attend`, operand query (`QKV`), policy Strided(12).
+    /// `qkv` -> `attend`, operand query (`QKV`), policy Row.
     qkv_to_attend_query,
-    /// `qkv` -> `attend`, operand key (`QKV`), policy Strided(12).
+    /// `qkv` -> `attend`, operand key (`QKV`), policy Row.
     qkv_to_attend_key,
-    /// `qkv` -> `attend`, operand value (`QKV`), policy Strided(12).
+    /// `qkv` -> `attend`, operand value (`QKV`), policy Row.
     qkv_to_attend_value,
     /// `attend` -> `project`, operand a (`A`), policy Row.
     attend_to_project,
@@ -220,10 +220,10 @@ impl Edge {
     /// First slot and number of slots in the semaphore array.
     pub const fn slots(self) -> (u32, u32) {
         match self {
-            Edge::qkv_to_attend_query => (0, 24),
-            Edge::qkv_to_attend_key => (24, 24),
-            Edge::qkv_to_attend_value => (48, 24),
-            Edge::attend_to_project => (72, 8),
+            Edge::qkv_to_attend_query => (0, 2),
+            Edge::qkv_to_attend_key => (2, 2),
+            Edge::qkv_to_attend_value => (4, 2),
+            Edge::attend_to_project => (6, 8),
         }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Rendered by cusync 0.1.0 from a proved plan of `llama3_70b_attention`, inputs 14425f4c6c60c541. Do not edit: change the
+// Rendered by cusync 0.1.0 from a proved plan of `llama3_70b_attention`, inputs 34e2b1cddaebb151. Do not edit: change the
 // spec and run `cargo xtask render`.
 // bf16, device h200, executor streams; start guarantee: consumers start after all their producers' CTAs.
 #pragma once
@@ -42,8 +42,8 @@ struct stage_qkv {  // QKV = gemm of X, Wqkv
   static constexpr uint32_t grid_m = 8, grid_n = 10, tiles = grid_m * grid_n;
   static constexpr uint32_t k_blocks = 128, split_k = 1;
 
-  struct OrderDesc {  // row-major
-    static constexpr cusync_order value{CUSYNC_ORDER_ROW_MAJOR, grid_m, grid_n, 1, nullptr};
+  struct OrderDesc {  // groups of 4 rows
+    static constexpr cusync_order value{CUSYNC_ORDER_GROUPED_ROWS, grid_m, grid_n, 4, nullptr};
     static constexpr ::cusync::NoTable table{};
   };
   using Order = ::cusync::Order<OrderDesc>;
@@ -58,8 +58,8 @@ struct stage_attend {  // A = causal attention, 8 heads of 128 columns, 1 of key
   static constexpr uint32_t grid_m = 8, grid_n = 8, tiles = grid_m * grid_n;
   static constexpr uint32_t k_blocks = 8, split_k = 1;
 
-  struct OrderDesc {  // row-major
-    static constexpr cusync_order value{CUSYNC_ORDER_ROW_MAJOR, grid_m, grid_n, 1, nullptr};
+  struct OrderDesc {  // groups of 4 rows
+    static constexpr cusync_order value{CUSYNC_ORDER_GROUPED_ROWS, grid_m, grid_n, 4, nullptr};
     static constexpr ::cusync::NoTable table{};
   };
   using Order = ::cusync::Order<OrderDesc>;
@@ -69,13 +69,13 @@ static_assert(::cusync::ends_on_grid(::cusync::get_constant<stage_attend::OrderD
 struct stage_project {  // Z = gemm of A, Wo
   static constexpr uint32_t index = 2;
   static constexpr uint32_t m = 512, n = 8192, k = 1024;
-  static constexpr uint32_t mma_tile_m = 128, mma_tile_n = 256, mma_tile_k = 64;
-  static constexpr uint32_t tile_rows = 128, tile_cols = 256;
-  static constexpr uint32_t grid_m = 4, grid_n = 32, tiles = grid_m * grid_n;
+  static constexpr uint32_t mma_tile_m = 256, mma_tile_n = 128, mma_tile_k = 64;
+  static constexpr uint32_t tile_rows = 256, tile_cols = 128;
+  static constexpr uint32_t grid_m = 2, grid_n = 64, tiles = grid_m * grid_n;
   static constexpr uint32_t k_blocks = 16, split_k = 1;
 
-  struct OrderDesc {  // row-major
-    static constexpr cusync_order value{CUSYNC_ORDER_ROW_MAJOR, grid_m, grid_n, 1, nullptr};
+  struct OrderDesc {  // column-major
+    static constexpr cusync_order value{CUSYNC_ORDER_COLUMN_MAJOR, grid_m, grid_n, 1, nullptr};
     static constexpr ::cusync::NoTable table{};
   };
   using Order = ::cusync::Order<OrderDesc>;
@@ -116,7 +116,7 @@ struct attend_to_project {
         {/*grid*/ 8, 8, /*block*/ 1, 8, /*stride*/ 0, /*slots_n*/ 1, /*base*/ 24, /*count*/ 8, nullptr, nullptr},
         /*id*/ 3, CUSYNC_OPERAND_A, CUSYNC_WAIT_PER_K_BLOCK,
         /*tile*/ 64, 128, /*tensor*/ 512, 1024, /*k_blocks*/ 16,
-        /*rows: m, n, k, offset, extent*/ {128, 0, 0, 0, 128}, /*cols*/ {0, 0, 64, 0, 64}};
+        /*rows: m, n, k, offset, extent*/ {256, 0, 0, 0, 256}, /*cols*/ {0, 0, 64, 0, 64}};
   static constexpr ::cusync::NoTable table{};
 };
 
@@ -154,7 +154,7 @@ static_assert(24 + 8 <= slot_count, "slots of attend_to_project");
 static_assert(::cusync::corners_in_bounds(::cusync::get_constant<edge_descs::attend_to_project>().policy), "slots of attend_to_project");
 static_assert(::cusync::posts_add_up(::cusync::get_constant<edge_descs::attend_to_project>().policy), "posts of attend_to_project");
 static_assert(::cusync::waits_on_grid(::cusync::get_constant<edge_descs::attend_to_project>(), 0, 0), "waits of attend_to_project");
-static_assert(::cusync::waits_on_grid(::cusync::get_constant<edge_descs::attend_to_project>(), 3, 31), "waits of attend_to_project");
+static_assert(::cusync::waits_on_grid(::cusync::get_constant<edge_descs::attend_to_project>(), 1, 63), "waits of attend_to_project");
 
 }  // namespace edges
 

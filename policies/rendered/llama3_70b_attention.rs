@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Rendered by cusync 0.1.0 from a proved plan of `llama3_70b_attention`, inputs 14425f4c6c60c541. Do not edit: change the
+// Rendered by cusync 0.1.0 from a proved plan of `llama3_70b_attention`, inputs 34e2b1cddaebb151. Do not edit: change the
 // spec and run `cargo xtask render`.
 //! Typed handle of the pipeline `llama3_70b_attention`: its tensors, stages and edges by name, with their numbers.
 #![allow(non_camel_case_types, non_upper_case_globals)]
@@ -7,7 +7,7 @@
 /// The pipeline's name.
 pub const NAME: &str = "llama3_70b_attention";
 /// Names the inputs that this file was rendered from.
-pub const INPUTS: u64 = 0x14425f4c6c60c541;
+pub const INPUTS: u64 = 0x34e2b1cddaebb151;
 /// Semaphore slots, 32-bit words.
 pub const SLOT_COUNT: u32 = 32;
 /// Element type of every tensor.
@@ -94,11 +94,11 @@ impl Tensor {
 /// Stages, producers before consumers; the discriminant is the stage's index in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// `QKV` = gemm of `X`, `Wqkv`; tiles started row-major.
+    /// `QKV` = gemm of `X`, `Wqkv`; tiles started groups of 4 rows.
     qkv = 0,
-    /// `A` = causal attention, 8 heads of 128 columns, 1 of keys and values, of `QKV`, `QKV`, `QKV`; tiles started row-major.
+    /// `A` = causal attention, 8 heads of 128 columns, 1 of keys and values, of `QKV`, `QKV`, `QKV`; tiles started groups of 4 rows.
     attend = 1,
-    /// `Z` = gemm of `A`, `Wo`; tiles started row-major.
+    /// `Z` = gemm of `A`, `Wo`; tiles started column-major.
     project = 2,
 }
 
@@ -142,7 +142,7 @@ impl Stage {
         match self {
             Stage::qkv => (64, 128),
             Stage::attend => (64, 128),
-            Stage::project => (128, 256),
+            Stage::project => (256, 128),
         }
     }
 
@@ -151,7 +151,7 @@ impl Stage {
         match self {
             Stage::qkv => (8, 10),
             Stage::attend => (8, 8),
-            Stage::project => (4, 32),
+            Stage::project => (2, 64),
         }
     }
 

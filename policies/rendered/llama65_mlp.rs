@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Rendered by cusync 0.1.0 from a proved plan of `llama65_mlp`, inputs 1acd9eecd3da391b. Do not edit: change the
+// Rendered by cusync 0.1.0 from a proved plan of `llama65_mlp`, inputs 92c2166956ebca94. Do not edit: change the
 // spec and run `cargo xtask render`.
 //! Typed handle of the pipeline `llama65_mlp`: its tensors, stages and edges by name, with their numbers.
 #![allow(non_camel_case_types, non_upper_case_globals)]
@@ -7,9 +7,9 @@
 /// The pipeline's name.
 pub const NAME: &str = "llama65_mlp";
 /// Names the inputs that this file was rendered from.
-pub const INPUTS: u64 = 0x1acd9eecd3da391b;
+pub const INPUTS: u64 = 0x92c2166956ebca94;
 /// Semaphore slots, 32-bit words.
-pub const SLOT_COUNT: u32 = 4;
+pub const SLOT_COUNT: u32 = 2;
 /// Element type of every tensor.
 pub const ELEMENT: &str = "fp16";
 /// Device profile that the plan was proved for.
@@ -92,9 +92,9 @@ impl Tensor {
 /// Stages, producers before consumers; the discriminant is the stage's index in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// `Y` = gated gemm of `X`, `Wg`, `Wu`; tiles started row-major.
+    /// `Y` = gated gemm of `X`, `Wg`, `Wu`; tiles started column-major.
     gate_up = 0,
-    /// `Z` = gemm of `Y`, `W2`; tiles started row-major.
+    /// `Z` = gemm of `Y`, `W2`; tiles started column-major.
     down = 1,
 }
 
@@ -132,16 +132,16 @@ impl Stage {
     /// Output elements of one tile.
     pub const fn tile(self) -> (u32, u32) {
         match self {
-            Stage::gate_up => (128, 128),
-            Stage::down => (128, 256),
+            Stage::gate_up => (256, 64),
+            Stage::down => (256, 128),
         }
     }
 
     /// Tiles along M and N.
     pub const fn grid(self) -> (u32, u32) {
         match self {
-            Stage::gate_up => (4, 22),
-            Stage::down => (4, 32),
+            Stage::gate_up => (2, 43),
+            Stage::down => (2, 64),
         }
     }
 
@@ -191,7 +191,7 @@ impl Edge {
     /// First slot and number of slots in the semaphore array.
     pub const fn slots(self) -> (u32, u32) {
         match self {
-            Edge::gate_up_to_down => (0, 4),
+            Edge::gate_up_to_down => (0, 2),
         }
     }
 }

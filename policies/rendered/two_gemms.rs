@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Rendered by cusync 0.1.0 from a proved plan of `two_gemms`, inputs 93b1b87350d50b4a. Do not edit: change the
+// Rendered by cusync 0.1.0 from a proved plan of `two_gemms`, inputs 88892445b6e652ce. Do not edit: change the
 // spec and run `cargo xtask render`.
 //! Typed handle of the pipeline `two_gemms`: its tensors, stages and edges by name, with their numbers.
 #![allow(non_camel_case_types, non_upper_case_globals)]
@@ -7,7 +7,7 @@
 /// The pipeline's name.
 pub const NAME: &str = "two_gemms";
 /// Names the inputs that this file was rendered from.
-pub const INPUTS: u64 = 0x93b1b87350d50b4a;
+pub const INPUTS: u64 = 0x88892445b6e652ce;
 /// Semaphore slots, 32-bit words.
 pub const SLOT_COUNT: u32 = 8;
 /// Element type of every tensor.
@@ -86,9 +86,9 @@ impl Tensor {
 /// Stages, producers before consumers; the discriminant is the stage's index in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// `C` = gemm of `A`, `B`; tiles started row-major.
+    /// `C` = gemm of `A`, `B`; tiles started groups of 2 rows.
     first = 0,
-    /// `E` = gemm of `C`, `D`; tiles started row-major.
+    /// `E` = gemm of `C`, `D`; tiles started groups of 2 rows.
     second = 1,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Rendered by cusync 0.1.0 from a proved plan of `vgg_layer`, inputs ccc5e33bf6e8995f. Do not edit: change the
+// Rendered by cusync 0.1.0 from a proved plan of `vgg_layer`, inputs 89dd82638c8fc503. Do not edit: change the
 // spec and run `cargo xtask render`.
 // fp16, device h200, executor streams; start guarantee: consumers start after all their producers' CTAs.
 #pragma once
@@ -49,8 +49,8 @@ struct stage_conv1 {  // X1 = 3 x 3 convolution, stride 1 x 1, padding 1 x 1, re
   static constexpr uint32_t grid_m = 25, grid_n = 2, tiles = grid_m * grid_n;
   static constexpr uint32_t k_blocks = 36, split_k = 1;
 
-  struct OrderDesc {  // row-major
-    static constexpr cusync_order value{CUSYNC_ORDER_ROW_MAJOR, grid_m, grid_n, 1, nullptr};
+  struct OrderDesc {  // groups of 4 rows
+    static constexpr cusync_order value{CUSYNC_ORDER_GROUPED_ROWS, grid_m, grid_n, 4, nullptr};
     static constexpr ::cusync::NoTable table{};
   };
   using Order = ::cusync::Order<OrderDesc>;
@@ -65,8 +65,8 @@ struct stage_conv2 {  // X2 = 3 x 3 convolution, stride 1 x 1, padding 1 x 1, re
   static constexpr uint32_t grid_m = 25, grid_n = 2, tiles = grid_m * grid_n;
   static constexpr uint32_t k_blocks = 36, split_k = 1;
 
-  struct OrderDesc {  // row-major
-    static constexpr cusync_order value{CUSYNC_ORDER_ROW_MAJOR, grid_m, grid_n, 1, nullptr};
+  struct OrderDesc {  // groups of 4 rows
+    static constexpr cusync_order value{CUSYNC_ORDER_GROUPED_ROWS, grid_m, grid_n, 4, nullptr};
     static constexpr ::cusync::NoTable table{};
   };
   using Order = ::cusync::Order<OrderDesc>;
@@ -81,8 +81,8 @@ struct stage_conv3 {  // X3 = 3 x 3 convolution, stride 1 x 1, padding 1 x 1, re
   static constexpr uint32_t grid_m = 25, grid_n = 2, tiles = grid_m * grid_n;
   static constexpr uint32_t k_blocks = 36, split_k = 1;
 
-  struct OrderDesc {  // row-major
-    static constexpr cusync_order value{CUSYNC_ORDER_ROW_MAJOR, grid_m, grid_n, 1, nullptr};
+  struct OrderDesc {  // groups of 4 rows
+    static constexpr cusync_order value{CUSYNC_ORDER_GROUPED_ROWS, grid_m, grid_n, 4, nullptr};
     static constexpr ::cusync::NoTable table{};
   };
   using Order = ::cusync::Order<OrderDesc>;
@@ -97,8 +97,8 @@ struct stage_conv4 {  // X4 = 3 x 3 convolution, stride 1 x 1, padding 1 x 1, re
   static constexpr uint32_t grid_m = 25, grid_n = 2, tiles = grid_m * grid_n;
   static constexpr uint32_t k_blocks = 36, split_k = 1;
 
-  struct OrderDesc {  // row-major
-    static constexpr cusync_order value{CUSYNC_ORDER_ROW_MAJOR, grid_m, grid_n, 1, nullptr};
+  struct OrderDesc {  // groups of 4 rows
+    static constexpr cusync_order value{CUSYNC_ORDER_GROUPED_ROWS, grid_m, grid_n, 4, nullptr};
     static constexpr ::cusync::NoTable table{};
   };
   using Order = ::cusync::Order<OrderDesc>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Rendered by cusync 0.1.0 from a proved plan of `vgg_layer`, inputs ccc5e33bf6e8995f. Do not edit: change the
+// Rendered by cusync 0.1.0 from a proved plan of `vgg_layer`, inputs 89dd82638c8fc503. Do not edit: change the
 // spec and run `cargo xtask render`.
 //! Typed handle of the pipeline `vgg_layer`: its tensors, stages and edges by name, with their numbers.
 #![allow(non_camel_case_types, non_upper_case_globals)]
@@ -7,7 +7,7 @@
 /// The pipeline's name.
 pub const NAME: &str = "vgg_layer";
 /// Names the inputs that this file was rendered from.
-pub const INPUTS: u64 = 0xccc5e33bf6e8995f;
+pub const INPUTS: u64 = 0x89dd82638c8fc503;
 /// Semaphore slots, 32-bit words.
 pub const SLOT_COUNT: u32 = 75;
 /// Element type of every tensor.
@@ -110,13 +110,13 @@ impl Tensor {
 /// Stages, producers before consumers; the discriminant is the stage's index in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// `X1` = 3 x 3 convolution, stride 1 x 1, padding 1 x 1, relu of `X0`, `F1`; tiles started row-major.
+    /// `X1` = 3 x 3 convolution, stride 1 x 1, padding 1 x 1, relu of `X0`, `F1`; tiles started groups of 4 rows.
     conv1 = 0,
-    /// `X2` = 3 x 3 convolution, stride 1 x 1, padding 1 x 1, relu of `X1`, `F2`; tiles started row-major.
+    /// `X2` = 3 x 3 convolution, stride 1 x 1, padding 1 x 1, relu of `X1`, `F2`; tiles started groups of 4 rows.
     conv2 = 1,
-    /// `X3` = 3 x 3 convolution, stride 1 x 1, padding 1 x 1, relu of `X2`, `F3`; tiles started row-major.
+    /// `X3` = 3 x 3 convolution, stride 1 x 1, padding 1 x 1, relu of `X2`, `F3`; tiles started groups of 4 rows.
     conv3 = 2,
-    /// `X4` = 3 x 3 convolution, stride 1 x 1, padding 1 x 1, relu of `X3`, `F4`; tiles started row-major.
+    /// `X4` = 3 x 3 convolution, stride 1 x 1, padding 1 x 1, relu of `X3`, `F4`; tiles started groups of 4 rows.
     conv4 = 3,
 }
 

@@ -34,7 +34,7 @@ pub fn simulated_kernels(candidate: &Candidate, executor: Executor) -> Run {
         .stages
         .iter()
         .zip(&candidate.orders)
-        .map(|(stage, order)| TileCost::of(graph, stage, order, &candidate.device, per_sm).fixed_us)
+        .map(|(stage, order)| TileCost::of(graph, stage, order, &candidate.device, (per_sm, false)).fixed_us)
         .collect();
     // Waits refer to spans, which are known when all have been made.
     let mut waits = Vec::new();

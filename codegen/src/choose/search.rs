@@ -149,8 +149,10 @@ fn combinations(mut kept: Vec<Vec<TileShape>>, candidates: &[Vec<TileShape>]) ->
 fn stage_us(c: &Candidate, stage: StageId) -> f64 {
     let s = &c.graph.stages[stage.0];
     let per_sm = ctas_per_sm(&c.device, s);
-    let cost = TileCost::of(&c.graph, s, &Order::GroupedRows(4), &c.device, per_sm);
-    f64::from(s.tiles().div_ceil(c.device.sms * per_sm)) * (cost.loop_us + cost.fixed_us)
+    let cost = TileCost::of(&c.graph, s, &Order::GroupedRows(4), &c.device, (per_sm, false));
+    let slots = c.device.sms * per_sm;
+    let last_us = if s.tiles().is_multiple_of(slots) { 0.0 } else { cost.last_us + cost.fixed_us };
+    f64::from(s.tiles() / slots) * (cost.loop_us + cost.fixed_us) + last_us
 }
 
 /// Picks orders, policies and waits for fixed tiles; returns the predicted time.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::L2Cost;
 use crate::graph::{Activation, Op};
 
 /// What the list scheduler of the `fused` executor reckons with. Sizes of tiles are those of one CTA; times that are said
@@ -9,14 +10,20 @@ use crate::graph::{Activation, Op};
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct CostModel {
-    /// Dense rate of one SM among many busy ones at the best tile shape, TFLOP/s.
+    /// Dense rate of one SM while all are busy, at the best tile shape, TFLOP/s.
     pub sm_tflops: f64,
+    /// The most that it reaches while others have nothing to do; 0: not known, and taken for the same.
+    #[serde(default)]
+    pub alone_tflops: f64,
     /// What a tile shape reaches of that rate, and its epilogue; for a shape that is not listed, [`CostModel::other`].
     pub rates: Vec<TileRate>,
     /// See [`CostModel::rates`]; its epilogue is of an area.
     pub other: TileRate,
     /// Streaming read bandwidth of the device, TB/s.
     pub read_tbs: f64,
+    /// The L2 cache.
+    #[serde(default)]
+    pub l2: L2Cost,
     /// Share of the shorter of arithmetic and traffic that the longer one does not hide.
     pub unhidden: f64,
     /// From the launch to the first copy of a worker, microseconds, where the run before ends while this one begins.
@@ -57,9 +64,17 @@ pub struct TileRate {
     /// What a gated activation adds to it beyond [`CostModel::gate_us`], microseconds.
     #[serde(default)]
     pub gate_us: f64,
+    /// Of a chain kernel: least time of a k-block whose weights come from memory, microseconds.
+    #[serde(default)]
+    pub first_us: f64,
 }
 
 impl CostModel {
+    /// Dense rate of an SM of a worker while `busy` of `workers` are at work, TFLOP/s.
+    pub fn rate_of(&self, busy: f64, workers: f64) -> f64 {
+        (self.sm_tflops * workers / busy.max(1.0)).min(self.alone_tflops.max(self.sm_tflops))
+    }
+
     /// What is reckoned with for a tile shape: its own entry, else [`CostModel::other`] with the epilogue of its area.
     pub fn tile_rate(&self, tile: (u32, u32), cluster: (u32, u32)) -> TileRate {
         let listed = self.rates.iter().find(|r| r.tile == tile && r.cluster == cluster);

@@ -2,8 +2,10 @@
 
 mod cost;
 mod kernels;
+mod l2;
 mod profile;
 
 pub use cost::{CostModel, TileRate};
 pub use kernels::{FUSED_KERNELS, FusedKernel, KERNELS, KernelShape};
+pub use l2::{Fetch, L2Cost};
 pub use profile::{DEVICES, DecodeCost, Device};

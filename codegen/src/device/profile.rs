@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CostModel, TileRate};
+use super::{CostModel, L2Cost, TileRate};
 use crate::diagnostic::{Diagnostic, Span};
 
 /// A device profile: the numbers that choices, `progress` and predictions rest on. Shipped ones are the files of
@@ -34,6 +34,9 @@ pub struct Device {
     pub boundary_us: f64,
     /// One semaphore hand-off, post to seen by the waiter, microseconds.
     pub handoff_us: f64,
+    /// From the end of a tile of a kernel that is launched by itself until it is stored and posted, microseconds.
+    #[serde(default)]
+    pub post_us: f64,
     /// From the launch of a CTA to its first main-loop step, microseconds.
     pub launch_us: f64,
     /// Fill and drain of a tile's ring, microseconds.
@@ -51,6 +54,12 @@ pub struct Device {
     /// What a wait that is already satisfied costs a tile: next to nothing where a warp of its own waits ahead of the
     /// loads, a pause of the ring where the main loop itself waits. Microseconds.
     pub wait_us: f64,
+    /// What each further slot of one wait costs, microseconds: they are looked at one after the other.
+    #[serde(default)]
+    pub look_us: f64,
+    /// Of kernels launched one by one.
+    #[serde(default)]
+    pub l2: L2Cost,
     /// Of the chain kernels of the `fused` executor.
     pub fused: CostModel,
     /// Of its decode kernels.
@@ -117,7 +126,9 @@ impl Device {
             (None, Some(other)) => {
                 TileRate { tile, epilogue_us: other.epilogue_us * area(tile) / area(other.tile), ..*other }
             }
-            (None, None) => TileRate { tile, cluster: (1, 1), rate: 1.0, epilogue_us: 0.0, gate_us: 0.0 },
+            (None, None) => {
+                TileRate { tile, cluster: (1, 1), rate: 1.0, epilogue_us: 0.0, gate_us: 0.0, first_us: 0.0 }
+            }
         }
     }
 
@@ -182,10 +193,12 @@ impl Device {
         let times = [
             ("boundary_us", self.boundary_us),
             ("handoff_us", self.handoff_us),
+            ("post_us", self.post_us),
             ("launch_us", self.launch_us),
             ("tile_us", self.tile_us),
             ("load_latency_us", self.load_latency_us),
             ("wait_us", self.wait_us),
+            ("look_us", self.look_us),
             ("unhidden", self.unhidden),
             ("launch_us", self.decode.launch_us),
             ("stage_us", self.decode.stage_us),
@@ -198,15 +211,17 @@ impl Device {
             ("handoff_us", c.handoff_us),
             ("slab_write_us", c.slab_write_us),
             ("slab_read_us", c.slab_read_us),
+            ("alone_tflops", c.alone_tflops),
         ];
-        let epilogues = c
-            .rates
-            .iter()
-            .chain([&c.other])
-            .chain(&self.rates)
-            .flat_map(|r| [("epilogue_us", r.epilogue_us), ("gate_us", r.gate_us)]);
+        let l2 = [&self.l2, &c.l2].into_iter().flat_map(|l2| {
+            [("tbs", l2.tbs), ("keeps_mb", l2.keeps_mb), ("drawn", l2.drawn), ("ragged_ps", l2.ragged_ps)]
+        });
+        let epilogues =
+            c.rates.iter().chain([&c.other]).chain(&self.rates).flat_map(|r| {
+                [("epilogue_us", r.epilogue_us), ("gate_us", r.gate_us), ("first_us", r.first_us)]
+            });
         let negative = |(_, value): &(&str, f64)| !(value.is_finite() && *value >= 0.0);
-        let found = times.into_iter().chain(epilogues).find(negative);
+        let found = times.into_iter().chain(epilogues).chain(l2).find(negative);
         found.map(|(field, value)| (field, format!("is {value}; it cannot be negative")))
     }
 }

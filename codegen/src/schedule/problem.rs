@@ -2,7 +2,7 @@
 
 use super::needs::Needs;
 use super::{Mode, Request};
-use crate::device::CostModel;
+use crate::device::{CostModel, Fetch};
 use crate::graph::{Graph, Op, OperandKind, Stage, StageId};
 
 /// One stage.
@@ -13,8 +13,13 @@ pub(super) struct StageShape {
     pub(super) needs: Needs,
     /// A consumer reads the output as its operand B, and so waits for whole columns.
     pub(super) by_columns: bool,
-    /// Arithmetic of a k-block, microseconds.
+    /// Arithmetic of a k-block while every worker is busy, microseconds.
     math_us: f64,
+    /// Rows of the output, and of an MMA tile.
+    m: u32,
+    height: u32,
+    /// See [`crate::device::TileRate::first_us`].
+    first_us: f64,
     /// Bytes of a k-block of a row and of a column of cluster tiles.
     row_bytes: f64,
     col_bytes: f64,
@@ -43,6 +48,8 @@ pub(super) struct TileAt {
 pub(super) struct Problem<'a> {
     pub(super) cost: &'a CostModel,
     pub(super) workers: u32,
+    /// CTAs of a worker.
+    cluster: (u32, u32),
     pub(super) stages: Vec<StageShape>,
     /// Parts of a tile may wait for each other: each has a worker of its own, which is not known where items are drawn.
     pub(super) may_share: bool,
@@ -70,7 +77,13 @@ impl<'a> Problem<'a> {
     pub(super) fn new(graph: &Graph, request: &Request<'a>) -> Problem<'a> {
         let stages = (0..graph.stages.len()).map(|i| shape(graph, StageId(i), request)).collect();
         let may_share = request.mode == Mode::Static;
-        Problem { cost: request.cost, workers: request.workers.max(1), stages, may_share }
+        Problem {
+            cost: request.cost,
+            workers: request.workers.max(1),
+            cluster: request.cluster,
+            stages,
+            may_share,
+        }
     }
 
     /// The cost of a stage's items when `group` rows of cluster tiles (columns, where the stage goes by columns) are
@@ -87,9 +100,20 @@ impl<'a> Problem<'a> {
         // Workers that share a tile along k fetch different k-blocks of it.
         let depth = if shared { (workers / (gm * gn)).max(1.0) } else { 1.0 };
         let traffic = depth * (rows * s.row_bytes + cols * s.col_bytes) / (cost.read_tbs * 1e6);
-        let (long, short) = if s.math_us > traffic { (s.math_us, traffic) } else { (traffic, s.math_us) };
+        let busy = if shared { workers } else { workers.min(gm * gn) };
+        let math = s.math_us * (cost.sm_tflops / cost.rate_of(busy, workers));
+        let group = if s.by_columns { rows } else { f64::from(group).min(gm) };
+        let ctas = f64::from(self.cluster.0 * self.cluster.1);
+        let fetch = Fetch { bytes: (s.row_bytes, s.col_bytes), group, workers: (busy, ctas) };
+        let fed = traffic.max(cost.l2.fetch_us(&fetch));
+        let (long, short) = if math > fed { (math, fed) } else { (fed, math) };
+        let readers = (s.grid.0 * s.grid.1).min(self.workers) * self.cluster.0 * self.cluster.1;
+        let rows_of_tiles = s.m.div_ceil(s.height.max(1));
+        let ragged = cost.l2.ragged_us(s.m, rows_of_tiles, s.height, readers);
+        // With all rows of tiles in flight together every weight comes from memory.
+        let first_us = if lines >= along { s.first_us } else { 0.0 };
         ItemCost {
-            k_us: long + cost.unhidden * short,
+            k_us: (long + cost.unhidden * short).max(first_us) + ragged,
             fill_us: cost.fill_us,
             epilogue_us: s.epilogue_us,
             slab_write_us: cost.slab_write_us * s.area,
@@ -132,7 +156,8 @@ impl<'a> Problem<'a> {
 fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
     let (stage, cost, cluster) = (&graph.stages[id.0], request.cost, request.cluster);
     let (tile_m, tile_n, tile_k) = stage.mma_tile;
-    let rate = cost.sm_tflops * cost.tile_rate((tile_m, tile_n), cluster).rate;
+    let shape = cost.tile_rate((tile_m, tile_n), cluster);
+    let rate = cost.sm_tflops * shape.rate;
     let area = f64::from(tile_m) * f64::from(tile_n);
     let k_bytes = 2.0 * f64::from(tile_k);
     let cluster_of = |d: &crate::graph::Dependence| {
@@ -144,6 +169,9 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
         needs: Needs::of(graph, id, cluster),
         by_columns: graph.dependences.iter().any(cluster_of),
         math_us: if stage.op == Op::Custom { 0.0 } else { 2.0 * area * f64::from(tile_k) / (rate * 1e6) },
+        m: stage.m,
+        height: tile_m,
+        first_us: shape.first_us,
         row_bytes: f64::from(rows_of(stage, tile_m) * cluster.0) * k_bytes,
         col_bytes: f64::from(tile_n * cluster.1) * k_bytes,
         units: super::units(stage.mma_tile).min(4),

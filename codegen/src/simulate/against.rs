@@ -40,6 +40,7 @@ pub struct Measured {
     /// `plain` or `programmatic`.
     pub joint: String,
     /// MMA tile of each stage, such as `128x256`.
+    #[serde(default)]
     pub tiles: Vec<String>,
     /// All that was decided; older records have only the fields around it.
     #[serde(default)]
@@ -76,42 +77,89 @@ pub struct MeasuredSchedule {
 /// Predicts every entry that can be predicted; `spec` finds the text of a pipeline.
 ///
 /// # Errors
-/// A pipeline without a spec, and what its spec or a choice for it is refused for.
+/// As [`Rebuilt::of`].
 pub fn compare(
     measurements: &Measurements,
     device: &Device,
     spec: impl Fn(&str) -> Option<String>,
 ) -> Result<Comparison, Diagnostic> {
-    let mut comparison = Comparison::default();
-    for entry in &measurements.records {
-        let text = spec(&entry.pipeline).ok_or_else(|| {
-            Diagnostic::new("no-spec", format!("no spec of the measured pipeline `{}`", entry.pipeline))
-        })?;
-        let resolved = crate::spec::parse(&text, &entry.pipeline)?.resolve(&entry.dims)?;
+    Ok(Rebuilt::of(measurements, device, spec)?.predict(device))
+}
+
+/// What was measured, planned again: to be predicted with any number of profiles.
+#[derive(Clone, Debug)]
+pub struct Rebuilt {
+    entries: Vec<(Measured, Candidate)>,
+    /// Entries that say nothing of how they were run, such as other people's kernels.
+    unknown: usize,
+    /// Chain kernels whose schedule was another one than today's.
+    other_schedules: usize,
+}
+
+impl Rebuilt {
+    /// Plans every entry that says how it was run, with the profile that it was planned with or, where the record has none,
+    /// with `device`; `spec` finds the text of a pipeline.
+    ///
+    /// # Errors
+    /// A pipeline without a spec, and what its spec or a choice for it is refused for.
+    pub fn of(
+        measurements: &Measurements,
+        device: &Device,
+        spec: impl Fn(&str) -> Option<String>,
+    ) -> Result<Rebuilt, Diagnostic> {
         let made_with = measurements.profile.as_ref().unwrap_or(device);
-        let Some(mut candidate) = entry.candidate(resolved, made_with)? else {
-            comparison.unknown += 1;
-            continue;
-        };
-        candidate.device = device.clone();
-        if candidate.schedule.as_ref().is_some_and(|made| !entry.is_of(made)) {
-            comparison.other_schedules += 1;
-            continue;
+        let mut rebuilt = Rebuilt { entries: Vec::new(), unknown: 0, other_schedules: 0 };
+        for entry in &measurements.records {
+            // Regimes and joints share a plan.
+            let of_point = |e: &Measured| e.pipeline == entry.pipeline && e.dims == entry.dims;
+            let mut there = rebuilt.entries.iter().rev().take_while(|(e, _)| of_point(e));
+            let like = there.find(|(e, _)| e.config.is_some() && e.config == entry.config);
+            let candidate = match like {
+                Some((_, candidate)) => Some(candidate.clone()),
+                None => {
+                    let text = spec(&entry.pipeline).ok_or_else(|| {
+                        let message = format!("no spec of the measured pipeline `{}`", entry.pipeline);
+                        Diagnostic::new("no-spec", message)
+                    })?;
+                    let resolved = crate::spec::parse(&text, &entry.pipeline)?.resolve(&entry.dims)?;
+                    entry.candidate(resolved, made_with)?
+                }
+            };
+            match candidate {
+                None => rebuilt.unknown += 1,
+                Some(c) if c.schedule.as_ref().is_some_and(|made| !entry.is_of(made)) => {
+                    rebuilt.other_schedules += 1;
+                }
+                Some(candidate) => rebuilt.entries.push((entry.clone(), candidate)),
+            }
         }
-        let conditions =
-            Conditions { sustained: entry.regime == "sustained", chained: entry.joint == "programmatic" };
-        comparison.rows.push(Row {
-            pipeline: entry.pipeline.clone(),
-            dims: entry.dims.clone(),
-            variant: entry.variant.clone(),
-            executor: candidate.executor.name().into(),
-            kind: kind(&candidate).into(),
-            regime: entry.regime.clone(),
-            measured_us: entry.median_us,
-            predicted_us: expected_us(&candidate, conditions),
-        });
+        Ok(rebuilt)
     }
-    Ok(comparison)
+
+    /// What a profile predicts of them.
+    pub fn predict(&self, device: &Device) -> Comparison {
+        let row = |(entry, candidate): &(Measured, Candidate)| {
+            let mut candidate = candidate.clone();
+            candidate.device = device.clone();
+            let conditions =
+                Conditions { sustained: entry.regime == "sustained", chained: entry.joint == "programmatic" };
+            Row {
+                pipeline: entry.pipeline.clone(),
+                dims: entry.dims.clone(),
+                variant: entry.variant.clone(),
+                executor: candidate.executor.name().into(),
+                kind: kind(&candidate).into(),
+                regime: entry.regime.clone(),
+                measured_us: entry.median_us,
+                predicted_us: expected_us(&candidate, conditions),
+            }
+        };
+        Comparison {
+            rows: self.entries.iter().map(row).collect(),
+            unknown: self.unknown,
+            other_schedules: self.other_schedules,
+        }
+    }
 }
 
 /// Who runs it, and with which kernels.

@@ -1,7 +1,7 @@
 //! What a tile costs when nothing makes it wait.
 
-use crate::device::{Device, KERNELS};
-use crate::graph::{Graph, Op, OperandKind, Stage, StageId};
+use crate::device::{Device, Fetch, KERNELS};
+use crate::graph::{Graph, Op, OperandKind, Stage, StageId, Tensor};
 use crate::policy::{Order, Tile};
 
 /// The cost of a stage's tiles.
@@ -9,6 +9,8 @@ use crate::policy::{Order, Tile};
 pub struct TileCost {
     /// Main loop, microseconds.
     pub loop_us: f64,
+    /// The same in the last wave, where other SMs have nothing left to do.
+    pub last_us: f64,
     /// Fill and drain of the ring, epilogue.
     pub fixed_us: f64,
     /// Main-loop time that a full ring of the operand that nobody produces saves a tile that had to wait.
@@ -36,76 +38,135 @@ pub fn ctas_per_sm(device: &Device, stage: &Stage) -> u32 {
 }
 
 impl TileCost {
-    /// The cost of `stage`'s tiles in this order, `per_sm` CTAs to an SM.
-    pub fn of(graph: &Graph, stage: &Stage, order: &Order, device: &Device, per_sm: u32) -> TileCost {
-        let (bm, bn, bk) = stage.mma_tile;
-        let slots = f64::from(device.sms * per_sm);
-        let tiles = f64::from(stage.tiles());
+    /// The cost of `stage`'s tiles in this order, `per_sm` CTAs to an SM; `drawn` from a counter, or each CTA every so many.
+    pub fn of(
+        graph: &Graph,
+        stage: &Stage,
+        order: &Order,
+        device: &Device,
+        (per_sm, drawn): (u32, bool),
+    ) -> TileCost {
+        let (slots, tiles) = (device.sms * per_sm, stage.tiles());
         let k_blocks = f64::from(stage.k_blocks.max(1));
-        let bytes = |o: &crate::graph::Operand| {
-            let t = &graph.tensors[o.tensor.0];
-            2.0 * f64::from(t.rows) * f64::from(t.cols)
-        };
-        let sum = |wanted: &dyn Fn(OperandKind) -> bool| -> f64 {
-            stage.operands.iter().filter(|o| wanted(o.kind)).map(bytes).sum()
-        };
-        let out = 2.0 * f64::from(stage.m) * f64::from(stage.n);
         if stage.op == Op::Custom {
-            let stage_us = (sum(&|_| true) + out) / (device.read_tbs * 1e6);
-            let waves = (tiles / slots).ceil().max(1.0);
-            return TileCost { loop_us: stage_us / waves, fixed_us: device.tile_us, prefetch_us: 0.0 };
+            let bytes = |t: &Tensor| 2.0 * f64::from(t.rows) * f64::from(t.cols);
+            let read: f64 = stage.operands.iter().map(|o| bytes(&graph.tensors[o.tensor.0])).sum();
+            let out = 2.0 * f64::from(stage.m) * f64::from(stage.n);
+            let stage_us = (read + out) / (device.read_tbs * 1e6);
+            let loop_us = stage_us / f64::from(tiles.div_ceil(slots).max(1));
+            return TileCost { loop_us, last_us: loop_us, fixed_us: device.tile_us, prefetch_us: 0.0 };
         }
-        // One k-block by the tensor cores of an SM; of an attention two products, of queries and keys and of the weights
-        // and values, and the exponentials between them.
-        let shape = device.tile_rate((bm, bn));
-        let (products, reached) = match stage.op {
-            Op::Attention(_) => (2.0, ATTENTION_EFFICIENCY),
-            _ => (1.0, shape.rate),
+        let busy = Busy { graph, stage, order, device, per_sm, drawn };
+        let k_us = busy.k_block_us(tiles.min(slots));
+        let last_us = match tiles % slots {
+            0 => k_us,
+            rest => busy.k_block_us(rest).min(k_us),
         };
-        let flop = 2.0 * products * f64::from(bm) * f64::from(bn) * f64::from(bk);
-        let rate = (device.tflops / tiles.min(slots)).min(device.sm_tflops / f64::from(per_sm));
-        let math = flop / (rate * 1e6 * reached);
-        // One k-block through a ring of limited depth: a slot comes back after a copy's latency.
+        let (bm, bn, _) = stage.mma_tile;
         let ring_depth = f64::from(ring(device, stage.mma_tile));
-        let latency = device.load_latency_us / ring_depth;
-        // All SMs together: weights are read again for each group of rows that are not in flight together.
-        let (gm, gn) = (f64::from(stage.grid.0), f64::from(stage.grid.1));
-        let group = match order {
-            Order::GroupedRows(g) => f64::from(*g),
-            Order::ColumnMajor | Order::GroupedColumns(_) => gm,
-            Order::RowMajor | Order::Table(_) => 1.0,
-        };
-        let together = group.max(slots / gn).min(gm).max(1.0);
-        let (weights, activations) = if let Op::Attention(_) = stage.op {
-            // Its three reads are slices of one matrix, and what tiles share fits the L2 cache.
-            (0.0, sum(&|k| k == OperandKind::Query))
-        } else {
-            let is_weight = |k| matches!(k, OperandKind::B | OperandKind::Up);
-            let again = (group * gn / slots).ceil().max(1.0);
-            (sum(&is_weight) * (gm / together).ceil(), sum(&|k| !is_weight(k)) * again)
-        };
-        let traffic = (weights + activations + out) / (device.read_tbs * 1e6);
-        let shared = traffic * tiles.min(slots) / (tiles * k_blocks);
-        // The two overlap, but not perfectly.
-        let (slow, fast) = if math > shared { (math, shared) } else { (shared, math) };
-        let k_us = (slow + device.unhidden * fast).max(latency);
         TileCost {
             loop_us: k_us * k_blocks,
-            fixed_us: device.tile_us + device.fused.epilogue_of(&stage.op, &shape),
+            last_us: last_us * k_blocks,
+            fixed_us: device.tile_us + device.fused.epilogue_of(&stage.op, &device.tile_rate((bm, bn))),
             prefetch_us: (ring_depth * k_us).min(k_us * k_blocks) * 0.5,
         }
     }
 
-    /// Time of one tile, whose main loop is `share` of the longest. Tiles of a wave do not end together on a real GPU: a fixed, reproducible spread of +-3 % keeps the
-    /// model from crediting policies with a coincidence.
-    pub fn tile_us(&self, stage: StageId, tile: Tile, share: f64) -> f64 {
+    /// Time of one tile, whose main loop is `share` of the longest. Tiles of a wave do not end together on a real GPU: a fixed, reproducible spread of +-1 % keeps the
+    /// model from crediting policies with a coincidence. `last`: in the last wave of a stage that has the GPU to itself.
+    pub fn tile_us(&self, stage: StageId, tile: Tile, share: f64, last: bool) -> f64 {
         let mut x = (stage.0 as u32 + 1).wrapping_mul(0x9e37_79b9)
             ^ tile.m.wrapping_mul(0x85eb_ca6b)
             ^ tile.n.wrapping_mul(0xc2b2_ae35);
         x ^= x >> 15;
         x = x.wrapping_mul(0x2c1b_3c6d);
         x ^= x >> 12;
-        let spread = f64::from(x & 0xffff) / 65535.0 * 0.06 - 0.03;
-        self.loop_us * share * (1.0 + spread) + self.fixed_us
+        let spread = f64::from(x & 0xffff) / 65535.0 * 0.02 - 0.01;
+        let loop_us = if last { self.last_us } else { self.loop_us };
+        loop_us * share * (1.0 + spread) + self.fixed_us
+    }
+}
+
+/// A stage whose tiles are at work.
+struct Busy<'a> {
+    graph: &'a Graph,
+    stage: &'a Stage,
+    order: &'a Order,
+    device: &'a Device,
+    per_sm: u32,
+    drawn: bool,
+}
+
+impl Busy<'_> {
+    /// A k-block while `busy` CTAs are at work, microseconds: the longest of arithmetic, reads from memory and reads from
+    /// the L2 cache, and what the others do not hide behind it.
+    fn k_block_us(&self, busy: u32) -> f64 {
+        let Busy { stage, device, .. } = *self;
+        let (bm, bn, bk) = stage.mma_tile;
+        // Of an attention two products, of queries and keys and of the weights and values, and the exponentials between them.
+        let (products, reached) = match stage.op {
+            Op::Attention(_) => (2.0, ATTENTION_EFFICIENCY),
+            _ => (1.0, device.tile_rate((bm, bn)).rate),
+        };
+        let flop = 2.0 * products * f64::from(bm) * f64::from(bn) * f64::from(bk);
+        let rate = (device.tflops / f64::from(busy)).min(device.sm_tflops / f64::from(self.per_sm));
+        let math = flop / (rate * 1e6 * reached);
+        // A slot of the ring comes back after a copy's latency.
+        let latency = device.load_latency_us / f64::from(ring(device, stage.mma_tile));
+        let (rows, group) = (stage.grid.0, self.group());
+        let k_bytes = 2.0 * f64::from(bk);
+        let fetch = Fetch {
+            bytes: (f64::from(bm.min(stage.m)) * k_bytes, f64::from(bn) * k_bytes),
+            group: group.min(f64::from(rows)),
+            workers: (f64::from(busy), 1.0 / f64::from(self.per_sm)),
+        };
+        let l2 = if matches!(stage.op, Op::Attention(_)) { 0.0 } else { device.l2.fetch_us(&fetch) };
+        let readers = stage.tiles().min(device.sms * self.per_sm);
+        let memory = self.traffic_us(group) * f64::from(busy)
+            / (f64::from(stage.tiles()) * f64::from(stage.k_blocks.max(1)));
+        // Those of a first wave start together.
+        let apart = self.drawn && stage.tiles() > device.sms * self.per_sm;
+        let apart = if apart { 1.0 + device.l2.drawn } else { 1.0 };
+        let all = [math, memory * apart, l2 * apart];
+        let longest = all.iter().copied().fold(0.0, f64::max);
+        let hidden = all.iter().sum::<f64>() - longest;
+        (longest + device.unhidden * hidden).max(latency) + device.l2.ragged_us(stage.m, rows, bm, readers)
+    }
+
+    /// Rows of tiles that are taken at a time.
+    fn group(&self) -> f64 {
+        match self.order {
+            Order::GroupedRows(g) => f64::from(*g),
+            Order::ColumnMajor | Order::GroupedColumns(_) => f64::from(self.stage.grid.0),
+            Order::RowMajor | Order::Table(_) => 1.0,
+        }
+    }
+
+    /// What the whole stage reads from memory and writes to it, microseconds: weights again for each group of rows that are
+    /// not in flight together, activations again for each group of columns unless the L2 cache keeps them.
+    fn traffic_us(&self, group: f64) -> f64 {
+        let Busy { graph, stage, device, .. } = *self;
+        let slots = f64::from(device.sms * self.per_sm);
+        let (gm, gn) = (f64::from(stage.grid.0), f64::from(stage.grid.1));
+        let bytes = |wanted: &dyn Fn(OperandKind) -> bool| -> f64 {
+            let operands = stage.operands.iter().filter(|o| wanted(o.kind));
+            operands
+                .map(|o| &graph.tensors[o.tensor.0])
+                .map(|t| 2.0 * f64::from(t.rows) * f64::from(t.cols))
+                .sum()
+        };
+        let out = 2.0 * f64::from(stage.m) * f64::from(stage.n);
+        let (weights, activations) = if let Op::Attention(_) = stage.op {
+            // Its three reads are slices of one matrix, and what tiles share fits the L2 cache.
+            (0.0, bytes(&|k| k == OperandKind::Query))
+        } else {
+            let is_weight = |k| matches!(k, OperandKind::B | OperandKind::Up);
+            let together = group.max(slots / gn).min(gm).max(1.0);
+            let across = (slots / together).min(gn).max(1.0);
+            let in_flight = 2.0 * group.min(gm) * f64::from(stage.mma_tile.0) * f64::from(stage.k);
+            let again = if in_flight > device.l2.keeps_mb * 1e6 { gn / across } else { 1.0 };
+            (bytes(&is_weight) * (gm / together), bytes(&|k| !is_weight(k)) * again)
+        };
+        (weights + activations + out) / (device.read_tbs * 1e6)
     }
 }

@@ -103,7 +103,7 @@ pub struct Conditions {
 pub fn expected_us(candidate: &Candidate, conditions: Conditions) -> f64 {
     let device = &candidate.device;
     let mut total_us = simulate(candidate, candidate.executor).total_us;
-    if candidate.executor == Executor::Fused && !conditions.chained {
+    if candidate.executor != Executor::Fused || !conditions.chained {
         total_us += device.boundary_us;
     }
     if conditions.sustained {
@@ -178,10 +178,11 @@ fn kernels(
             let boundary = if end > 0.0 { device.boundary_us } else { 0.0 };
             free.fill(end + boundary);
         }
-        let cost = TileCost::of(graph, stage, &candidate.orders[stage_id.0], device, per_sm);
+        let cost = TileCost::of(graph, stage, &candidate.orders[stage_id.0], device, (per_sm, !serial));
         queue.clear();
         queue.extend(free.iter().enumerate().map(|(sm, at)| Reverse((Time(*at), sm as u32))));
         let mut opened = vec![false; slots as usize];
+        let last_wave = stage.tiles() - stage.tiles() % slots;
         for step in 0..stage.tiles() {
             let Some(tile) = candidate.orders[stage_id.0].tile_at(stage.grid, step) else { break };
             let Some(Reverse((Time(at), sm))) = queue.pop() else { break };
@@ -190,7 +191,7 @@ fn kernels(
             let (end, wait) = match waiting {
                 None => {
                     let share = f64::from(stage.k_blocks_of(tile.m)) / f64::from(stage.k_blocks.max(1));
-                    (start + cost.tile_us(stage_id, tile, share), 0.0)
+                    (start + cost.tile_us(stage_id, tile, share, step >= last_wave), 0.0)
                 }
                 Some(waiting) => {
                     let index = timeline.tiles.len();

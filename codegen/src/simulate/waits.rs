@@ -97,16 +97,17 @@ impl Waits {
         let m = if self.by.0 { tile.m } else { 0 };
         let row = m * self.grid_n + if self.by.1 { tile.n } else { 0 };
         let k_blocks = self.k_blocks[m as usize];
-        let whole = cost.tile_us(stage, tile, f64::from(k_blocks) / f64::from(self.most));
+        let whole = cost.tile_us(stage, tile, f64::from(k_blocks) / f64::from(self.most), false);
         let per_k = (whole - cost.fixed_us).max(0.0) / f64::from(k_blocks);
         let (mut now, mut k_done, mut waited) = (start, 0, 0.0);
         for (k, edge, slots) in &self.per_tile[row as usize] {
             now += f64::from(k - k_done) * per_k;
-            now += device.wait_us;
+            now += device.wait_us + slots.len().saturating_sub(1) as f64 * device.look_us;
             k_done = *k;
             let slots = &self.slots[slots.clone()];
             let at = |s: u32| ready[*edge][s as usize];
-            let posted = slots.iter().map(|s| at(*s)).fold(0.0, f64::max) + device.handoff_us;
+            let seen_us = device.post_us + device.handoff_us;
+            let posted = slots.iter().map(|s| at(*s)).fold(0.0, f64::max) + seen_us;
             if posted > now {
                 let last = slots.iter().copied().max_by(|a, b| at(*a).total_cmp(&at(*b)));
                 note(*edge, last.unwrap_or(0), now, posted);

@@ -3,7 +3,7 @@
 mod replay;
 mod sound;
 
-use cusync_gen::device::{CostModel, Device, FUSED_KERNELS};
+use cusync_gen::device::{CostModel, Device, FUSED_KERNELS, L2Cost, TileRate};
 use cusync_gen::graph::{Graph, gemm_chain};
 use cusync_gen::policy::{Tile, producers_of};
 use cusync_gen::schedule::{Mode, Request, Wanted, build, choose, explain, floor_us};
@@ -28,8 +28,36 @@ const COLUMNS: &str = r#"Pipeline(
     ],
 )"#;
 
+/// Constants of the scheduler's tests: like an H200's, but of the simplest kind, whatever profiles come to say.
 fn cost() -> CostModel {
-    Device::named("h200").expect("shipped").cost_model()
+    let shipped = Device::named("h200").expect("shipped").cost_model();
+    let rate = |tile, cluster, rate, epilogue_us| TileRate {
+        tile,
+        cluster,
+        rate,
+        epilogue_us,
+        gate_us: if tile == (128, 192) { 3.5 } else { 0.0 },
+        first_us: 0.0,
+    };
+    CostModel {
+        sm_tflops: 6.2,
+        alone_tflops: 0.0,
+        l2: L2Cost::default(),
+        rates: vec![
+            rate((64, 256), (1, 1), 0.8, 2.0),
+            rate((128, 128), (1, 1), 0.86, 1.6),
+            rate((128, 192), (1, 1), 1.0, 2.2),
+            rate((128, 256), (1, 1), 0.985, 3.7),
+            rate((256, 128), (1, 1), 0.985, 3.7),
+            rate((128, 256), (2, 1), 1.01, 3.7),
+            rate((256, 128), (1, 2), 1.01, 3.7),
+        ],
+        unhidden: 0.1,
+        gelu_us: 3.4,
+        slab_write_us: 3.0,
+        slab_read_us: 4.0,
+        ..shipped
+    }
 }
 
 fn shipped(source: &str, m: u64, tile: (u32, u32, u32)) -> Graph {

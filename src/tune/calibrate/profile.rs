@@ -14,8 +14,8 @@ pub struct Calibrated {
 }
 
 /// Fields that no measurement tells.
-const NEVER: [&str; 5] =
-    ["load_latency_us", "wait_us", "fused.unhidden", "fused.min_part", "fused.max_parts"];
+const NEVER: [&str; 7] =
+    ["load_latency_us", "wait_us", "l2", "fused.l2", "fused.unhidden", "fused.min_part", "fused.max_parts"];
 
 impl Calibration {
     /// The profile of the GPU that was measured; what was not is taken from `base`, as are the name and the architecture.
@@ -51,6 +51,7 @@ impl Calibration {
         let sm_tflops = reference.and_then(|c| c.sm_tflops);
         let fill_us = reference.and_then(|c| c.times.fill_us);
         set("fused.sm_tflops", &mut cost.sm_tflops, sm_tflops);
+        set("fused.alone_tflops", &mut cost.alone_tflops, self.alone_tflops);
         set("fused.read_tbs", &mut cost.read_tbs, Some(read_tbs));
         set("fused.launch_us", &mut cost.launch_us, chain.launch_us);
         set("fused.fill_us", &mut cost.fill_us, fill_us);
@@ -69,10 +70,10 @@ impl Calibration {
                 continue;
             };
             let (tile, rate) = ((c.tile.0, c.tile.1), rounded(rate / best));
-            let new =
-                TileRate { tile, cluster: c.cluster, rate, epilogue_us: rounded(epilogue), gate_us: 0.0 };
+            let epilogue_us = rounded(epilogue);
+            let new = TileRate { tile, cluster: c.cluster, rate, epilogue_us, gate_us: 0.0, first_us: 0.0 };
             match cost.rates.iter_mut().find(|r| r.tile == tile && r.cluster == c.cluster) {
-                Some(old) => *old = TileRate { gate_us: old.gate_us, ..new },
+                Some(old) => *old = TileRate { gate_us: old.gate_us, first_us: old.first_us, ..new },
                 None => cost.rates.push(new),
             }
             measured += 1;
