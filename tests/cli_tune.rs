@@ -154,7 +154,8 @@ fn explain_prices_every_decision_by_the_whole_chain() {
         assert!(names.contains(&executor), "{names:?}");
     }
     let own = value["predicted"]["synchronised_us"].as_f64().expect("it is predicted");
-    for kind in ["tile of ", "order of "] {
+    // Two rows of tiles have few orders.
+    for (kind, fewest) in [("tile of ", 3), ("order of ", 2)] {
         let of_kind = choices.iter().filter(|c| c["subject"].as_str().is_some_and(|s| s.starts_with(kind)));
         for choice in of_kind {
             let times: Vec<f64> = choice["alternatives"]
@@ -163,7 +164,7 @@ fn explain_prices_every_decision_by_the_whole_chain() {
                 .flatten()
                 .filter_map(|a| a[1].as_f64())
                 .collect();
-            assert!(times.len() >= 3 && times.windows(2).all(|w| w[0] <= w[1]), "{choice}");
+            assert!(times.len() >= fewest && times.windows(2).all(|w| w[0] <= w[1]), "{choice}");
             // The search does not leave much behind.
             assert!(times[0] > own * 0.95, "{choice}: {own} us as chosen");
         }

@@ -41,32 +41,26 @@ fn compared(wanted: impl Fn(u64) -> bool) -> Comparison {
     compare(&measurements, &profile(), spec).unwrap_or_else(|d| panic!("{}", d.message))
 }
 
-/// Prints what came of a comparison; returns the figures of the goals: error, rank correlation, regret.
-fn figures(title: &str, c: &Comparison) -> [f64; 3] {
-    println!("{title}: {} compared, {} of other schedules", c.rows.len(), c.other_schedules);
+/// What came of a comparison, in words, and the figures of the goals: error, rank correlation, regret.
+fn figures(title: &str, c: &Comparison) -> (String, [f64; 3]) {
+    let mut lines =
+        vec![format!("{title}: {} compared, {} of other schedules", c.rows.len(), c.other_schedules)];
     for (kind, entries, error, magnitude) in c.by_kind() {
-        println!("  {kind:34} {entries:4} entries, {:+.1} % ({:.1} %)", error * 100.0, magnitude * 100.0);
+        let (error, magnitude) = (error * 100.0, magnitude * 100.0);
+        lines.push(format!("  {kind:34} {entries:4} entries, {error:+.1} % ({magnitude:.1} %)"));
     }
     let goals = c.goals();
     for goal in &goals {
-        let have = goal.have.expect("there are points");
-        println!(
-            "  {}: {have:.3}, goal {}: {}",
-            goal.name,
-            goal.bound,
-            if goal.met() { "met" } else { "MISSED" }
-        );
+        let (have, met) = (goal.have.expect("there are points"), if goal.met() { "met" } else { "MISSED" });
+        lines.push(format!("  {}: {have:.3}, goal {}: {met}", goal.name, goal.bound));
     }
     let mut points = c.by_point();
     points.sort_by(|a, b| b.regret.total_cmp(&a.regret));
-    for p in points.iter().take(3) {
-        let loss = p.regret * 100.0;
-        println!(
-            "  {loss:.1} % lost: {} {:?} {}: {}, not {}",
-            p.pipeline, p.dims, p.regime, p.chosen, p.fastest
-        );
+    for p in points.iter().take(6) {
+        let (loss, chosen) = (p.regret * 100.0, format!("{}, not {}", p.chosen, p.fastest));
+        lines.push(format!("  {loss:.1} % lost: {} {:?} {}: {chosen}", p.pipeline, p.dims, p.regime));
     }
-    [0, 1, 2].map(|i| goals[i].have.expect("there are points"))
+    (lines.join("\n"), [0, 1, 2].map(|i| goals[i].have.expect("there are points")))
 }
 
 /// The shipped profile on the shipped record, so that figures are known.
@@ -77,7 +71,8 @@ fn shipped() -> bool {
 #[test]
 fn predictions_are_near_what_they_were_not_fitted_to() {
     let c = compared(|m| !FITTED.contains(&m));
-    let [error, rank, regret] = figures("held out", &c);
+    let (text, [error, rank, regret]) = figures("held out", &c);
+    println!("{text}");
     if shipped() {
         assert_eq!((c.rows.len(), c.other_schedules), (768, 0));
         assert!(error <= 0.10 && rank >= 0.9 && regret <= 0.03, "{error} {rank} {regret}");
@@ -87,7 +82,8 @@ fn predictions_are_near_what_they_were_not_fitted_to() {
 #[test]
 fn predictions_are_near_what_they_were_fitted_to() {
     let c = compared(|m| FITTED.contains(&m));
-    let [error, rank, regret] = figures("fitted", &c);
+    let (text, [error, rank, regret]) = figures("fitted", &c);
+    println!("{text}");
     if shipped() {
         assert_eq!((c.rows.len(), c.other_schedules), (768, 0));
         assert!(error <= 0.10 && rank >= 0.9 && regret <= 0.03, "{error} {rank} {regret}");

@@ -34,8 +34,8 @@ pub(super) struct Found {
 
 type TileShape = (u32, u32, u32);
 
-/// Least predicted gain over the best serial chain at which kernels are overlapped: below it, what the model leaves out (the
-/// lockstep of a static schedule is kinder to the L2 cache) has been measured to cost more than overlap gains.
+/// Least predicted gain over the best serial chain at which kernels are overlapped: below it the model's error, some per cent,
+/// is more than the gain.
 const WORTH_OVERLAP: f64 = 1.04;
 /// The same where every stage is a single wave: no last wave is there to be filled, and streaming weights for two stages at
 /// once slows both, which the model does not know.
