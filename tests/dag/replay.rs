@@ -12,6 +12,9 @@ struct Record {
     points: Vec<DagPoint>,
 }
 
+/// Access to one launch cost.
+type Parameter = fn(&mut Costs) -> &mut f64;
+
 /// The recorded points, each with its program, the measured durations in it.
 fn record() -> Vec<(DagPoint, Program)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/results/dag_h200.json");
@@ -99,7 +102,7 @@ fn score(points: &[(DagPoint, Program)], costs: &Costs) -> (f64, f64, Vec<String
 fn fit_costs() {
     let mut points = record();
     points.retain(|(point, _)| point.kernels <= 200);
-    let get: [(&str, fn(&mut Costs) -> &mut f64); 8] = [
+    let get: [(&str, Parameter); 8] = [
         ("graph_edge_us", |c| &mut c.graph_edge_us),
         ("graph_branch_us", |c| &mut c.graph_branch_us),
         ("programmatic_edge_us", |c| &mut c.programmatic_edge_us),
