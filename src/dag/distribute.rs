@@ -88,9 +88,27 @@ pub(super) fn lane_of(program: &Program, id: NodeId) -> Lane {
 
 /// All concurrency, with the fewest waits.
 pub fn all_concurrency(program: &Program, dependences: &Dependences, times: &Times) -> Distribution {
+    distribute(program, dependences, times, times.issue_order(program), lane_of)
+}
+
+/// All concurrency as it would be written by hand: in the order of the code, copies on the streams of the kernels that they
+/// are for, where they need no wait.
+pub fn as_written(program: &Program, dependences: &Dependences, times: &Times) -> Distribution {
+    let lane = |program: &Program, id: NodeId| Lane::Kernels {
+        priority: program.zones()[program.node(id).zone.index()].priority,
+    };
+    distribute(program, dependences, times, program.ids().collect(), lane)
+}
+
+fn distribute(
+    program: &Program,
+    dependences: &Dependences,
+    times: &Times,
+    order: Vec<NodeId>,
+    lane_of: impl Fn(&Program, NodeId) -> Lane,
+) -> Distribution {
     let n = program.nodes().len();
-    let matching = neighbours(program, dependences, times);
-    let order = times.issue_order(program);
+    let matching = neighbours(program, dependences, times, &lane_of);
     let mut streams = Streams { lanes: Vec::new(), tails: Vec::new() };
     let mut stream = vec![u32::MAX; n];
     for &id in &order {
@@ -146,7 +164,12 @@ impl Streams {
 
 /// A maximum matching of the reduced edges between kernels of one lane. Level by level, a kernel with few predecessors
 /// that are still free chooses before one with many, and prefers the predecessor that ends last: the one it would wait for.
-fn neighbours(program: &Program, dependences: &Dependences, times: &Times) -> Matching {
+fn neighbours(
+    program: &Program,
+    dependences: &Dependences,
+    times: &Times,
+    lane_of: impl Fn(&Program, NodeId) -> Lane,
+) -> Matching {
     let n = program.nodes().len();
     let mut before: Vec<Vec<usize>> = vec![Vec::new(); n];
     for edge in dependences.reduced_edges() {

@@ -22,7 +22,9 @@ pub enum Form {
     SerialProgrammatic,
     /// Streams and events.
     Streams,
-    /// Streams and events with all concurrency, captured into a graph.
+    /// Streams and events with all concurrency, in the order of the serial code, copies on the streams of their kernels.
+    AllStreams,
+    /// The same, captured into a graph.
     CapturedStreams,
     /// A graph with the reduced dependences for edges.
     BranchGraph,
@@ -45,11 +47,12 @@ pub enum Form {
 
 impl Form {
     /// All of them, simple ones first.
-    pub const ALL: [Form; 13] = [
+    pub const ALL: [Form; 14] = [
         Form::Serial,
         Form::SerialGraph,
         Form::SerialProgrammatic,
         Form::Streams,
+        Form::AllStreams,
         Form::CapturedStreams,
         Form::BranchGraph,
         Form::BranchProgrammatic,
@@ -77,6 +80,11 @@ impl Form {
         matches!(self, Form::Serial | Form::SerialGraph | Form::SerialProgrammatic)
     }
 
+    /// Whether it runs on the streams that help, which may be fewer than there is concurrency.
+    pub(super) fn is_limited(self) -> bool {
+        matches!(self, Form::Streams | Form::LaneGraph | Form::LaneProgrammatic | Form::LaneMixed)
+    }
+
     /// Its name in tables.
     pub fn name(self) -> &'static str {
         match self {
@@ -84,6 +92,7 @@ impl Form {
             Form::SerialGraph => "serial graph",
             Form::SerialProgrammatic => "serial graph, programmatic",
             Form::Streams => "streams",
+            Form::AllStreams => "streams, all concurrency",
             Form::CapturedStreams => "captured streams",
             Form::BranchGraph => "branch graph",
             Form::BranchProgrammatic => "branch graph, programmatic",
@@ -124,6 +133,7 @@ impl FormEdges {
             Form::BranchGraph | Form::BranchProgrammatic | Form::BranchMixed => reduced().collect(),
             Form::FunnelGraph | Form::FunnelMixed => reduced().collect(),
             Form::Streams
+            | Form::AllStreams
             | Form::CapturedStreams
             | Form::LaneGraph
             | Form::LaneProgrammatic
@@ -178,8 +188,10 @@ pub(super) fn gates(
     let (into, out) = found.degrees();
     let delay = |before: usize, after: usize, early: bool| match (form, early) {
         (Form::Serial, _) => costs.stream_edge_us,
-        (Form::Streams, _) if plan.stream[before] == plan.stream[after] => costs.stream_edge_us,
-        (Form::Streams, _) => costs.event_edge_us,
+        (Form::Streams | Form::AllStreams, _) if plan.stream[before] == plan.stream[after] => {
+            costs.stream_edge_us
+        }
+        (Form::Streams | Form::AllStreams, _) => costs.event_edge_us,
         (_, true) if into[after] > 1 => costs.programmatic_join_us,
         (_, true) if out[before] > 1 => costs.programmatic_fork_us,
         (_, true) => costs.programmatic_edge_us,
@@ -187,7 +199,7 @@ pub(super) fn gates(
         (_, false) => costs.graph_edge_us,
     };
     let edges = found.edges.iter().map(|&(b, a, early)| (b, a, delay(b, a, early))).collect();
-    if matches!(form, Form::Serial | Form::Streams) {
+    if matches!(form, Form::Serial | Form::Streams | Form::AllStreams) {
         return Gates { release: host_times(plan, &found.order, form, costs), edges, tail_us: 0.0 };
     }
     // A graph's first nodes are started one after the other, and its last ones are waited for one after the other.
@@ -262,7 +274,7 @@ fn host_times(plan: &Distribution, order: &[usize], form: Form, costs: &Costs) -
     let n = order.len();
     let (mut waits, mut records) = (vec![0u32; n], vec![false; n]);
     let mut now = 0.0;
-    if form == Form::Streams {
+    if form != Form::Serial {
         for wait in plan.waits.iter().chain(&plan.gates) {
             waits[wait.after.index()] += 1;
             records[wait.before.index()] = true;

@@ -33,7 +33,7 @@ pub use admit::{Admission, Admit, MOST_SLOWDOWN};
 pub use allocate::{Allocations, allocate};
 pub use costs::{Costs, Demand};
 pub use dependence::{Dependences, Edge, Hazards, analyse};
-pub use distribute::{Distribution, Lane, Wait, all_concurrency};
+pub use distribute::{Distribution, Lane, Wait, all_concurrency, as_written};
 pub use error::DagError;
 pub use form::Form;
 pub use limit::limited;

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::admit::{Admission, Admit, Alone, admit};
 use super::costs::Costs;
 use super::dependence::{Dependences, analyse};
-use super::distribute::{Distribution, Lane, all_concurrency};
+use super::distribute::{Distribution, Lane, all_concurrency, as_written};
 use super::form::Form;
 use super::limit::limited;
 use super::program::Program;
@@ -19,6 +19,10 @@ const LIMITS: [usize; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128];
 
 /// What fewer streams, or a simpler form, may cost in the model: less is below what it knows.
 const TIE: f64 = 1.005;
+
+/// How much longer a program takes in which kernels that do not depend on each other share a stream, over the model: a kernel
+/// that ends leaves SMs idle for which fluids always have a use.
+const SHARED: f64 = 1.12;
 
 /// What is asked of a schedule.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,7 +64,9 @@ pub struct Schedule {
     pub times: Times,
     /// All concurrency (as far as [`Options::streams`] allows), with the fewest waits.
     pub full: Distribution,
-    /// With no more streams than help: what `form` runs.
+    /// The same in the order of the code, copies on the streams of their kernels: as it would be written by hand.
+    pub written: Distribution,
+    /// With no more streams than help: what most forms run.
     pub chosen: Distribution,
     /// How it should be run.
     pub form: Form,
@@ -83,7 +89,7 @@ pub struct Schedule {
 impl Schedule {
     /// The distribution that a form runs.
     pub fn plan(&self, form: Form) -> &Distribution {
-        if form == Form::CapturedStreams { &self.full } else { &self.chosen }
+        plan_of(form, &self.chosen, &self.written)
     }
 
     /// The predicted time of the chosen form, microseconds.
@@ -107,6 +113,10 @@ pub fn schedule(program: &Program, options: &Options) -> Schedule {
         dependences.reduced.len() - full.waits.len().min(dependences.reduced.len()),
         full.waits.len()
     )];
+    let mut written = match options.streams {
+        None => as_written(program, &dependences, &times),
+        Some(_) => full.clone(),
+    };
     let mut chosen = cap(program, &dependences, &times, &full, options, &mut why);
     let alone = Alone::of(program, &options.costs);
     let gate = |alone| admit(program, alone, &dependences, &chosen, &options.costs, options.admit);
@@ -114,11 +124,17 @@ pub fn schedule(program: &Program, options: &Options) -> Schedule {
     let mut fair = false;
     if let Some(found) = &admission {
         chosen = chosen.gated(found.gates.clone());
+        written = written.gated(found.gates.clone());
         full = full.gated(found.gates.clone());
         fair = found.raised;
         why.push(found.reason(program));
     }
-    let time = |plan: &Distribution, form| simulate(program, &dependences, plan, form, &options.costs, fair);
+    let shared = kernel_streams(&chosen) < kernel_streams(&full);
+    let time = |plan: &Distribution, form: Form| {
+        let mut line = simulate(program, &dependences, plan, form, &options.costs, fair);
+        line.total_us *= if shared && form.is_limited() { SHARED } else { 1.0 };
+        line
+    };
 
     // Tasks of several priorities: no form is worth starving one, or slowing the highest.
     let harm = |line: &Timeline| alone.as_ref().map_or(0, |alone| alone.harm(program, line));
@@ -129,7 +145,7 @@ pub fn schedule(program: &Program, options: &Options) -> Schedule {
     let mut best: Option<(Form, Timeline)> = None;
     let mut predictions = Vec::new();
     for &form in Form::ALL.iter().filter(|form| options.forms.contains(form)) {
-        let plan = if form == Form::CapturedStreams { &full } else { &chosen };
+        let plan = plan_of(form, &chosen, &written);
         let line = time(plan, form);
         let streams = if form.is_serial() { 1 } else { plan.streams() };
         predictions.push(Prediction { form, streams, us: line.total_us });
@@ -155,6 +171,7 @@ pub fn schedule(program: &Program, options: &Options) -> Schedule {
         dependences,
         times,
         full,
+        written,
         chosen,
         form,
         admission,
@@ -165,6 +182,10 @@ pub fn schedule(program: &Program, options: &Options) -> Schedule {
         refinement,
         why,
     }
+}
+
+fn plan_of<'a>(form: Form, chosen: &'a Distribution, written: &'a Distribution) -> &'a Distribution {
+    if matches!(form, Form::AllStreams | Form::CapturedStreams) { written } else { chosen }
 }
 
 /// What was refined and what was not, in a sentence each.

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use cusync::bench::dag::suite::{Size, case_with_copies};
 use cusync::dag::{
     Access, Dependences, Direction, Distribution, Lane, Mode, Node, NodeId, Program, RandomDag, Times, Work,
-    ZoneId, all_concurrency, analyse, limited,
+    ZoneId, all_concurrency, analyse, as_written, limited,
 };
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -94,6 +95,11 @@ fn all_concurrency_is_kept_with_the_fewest_waits() {
             .map(|(a, b)| (a.0, b.0))
             .collect();
         assert_eq!(implied(&plan), all, "program {seed}: concurrency is lost");
+        let written = as_written(&program, &dependences, &Times::of(&program, &dependences));
+        sound(&program, &dependences, &written, &format!("program {seed} as written"));
+        assert!(written.order.is_sorted(), "program {seed}: not in the order of the code");
+        assert_eq!(implied(&written), all, "program {seed} as written: concurrency is lost");
+        assert_eq!(written.waits.len(), plan.waits.len(), "program {seed}: both have the fewest");
         if program.nodes().len() <= 8 {
             let fewest = fewest_waits(&dependences, program.nodes().len());
             assert_eq!(plan.waits.len(), fewest, "program {seed}");
@@ -169,4 +175,18 @@ fn random_programs_are_as_asked_for_and_reproducible() {
         assert!(plan.streams() <= 2 * width, "{} streams at width {width}", plan.streams());
         assert!(times.issue_order(&program).len() == kernels && (width > 1) == (plan.streams() > 1));
     }
+}
+
+#[test]
+fn as_written_a_copy_stands_with_its_kernel() {
+    let recording = case_with_copies("VEC", Size::Small).expect("in the suite").expect("valid").recording;
+    let program = recording.program();
+    let dependences = analyse(program);
+    let times = Times::of(program, &dependences);
+    // Two uploads, each with its kernel; then a kernel for both and a download.
+    let written = as_written(program, &dependences, &times);
+    sound(program, &dependences, &written, "as written");
+    assert_eq!((written.streams(), written.waits.len()), (2, 1), "{written:?}");
+    let engines = all_concurrency(program, &dependences, &times);
+    assert!(engines.waits.len() > written.waits.len(), "copies on streams of their own need waits");
 }

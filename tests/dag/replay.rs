@@ -20,9 +20,7 @@ fn record() -> Vec<(DagPoint, Program)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/results/dag_h200.json");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let report: Record = serde_json::from_str(&text).expect("a report of this version");
-    let points = report.points.into_iter().filter(|point| {
-        point.class.is_none() || !point.shapes.is_empty() || point.class == Some(Size::Small)
-    });
+    let points = report.points.into_iter();
     points.map(|point| (program(&point), point)).map(|(p, point)| (point, p)).collect()
 }
 
@@ -53,9 +51,7 @@ fn program(point: &DagPoint) -> Program {
     for (at, node) in recorded.nodes().iter().enumerate() {
         let mut node = node.clone();
         node.us = point.kernel_us[at];
-        if point.shapes.is_empty() {
-            node.us = (node.us - if point.class.is_some() { 0.75 } else { 1.0 }).max(0.2);
-        } else if let Work::Kernel(kernel) = &mut node.work {
+        if let Work::Kernel(kernel) = &mut node.work {
             let (ctas, ctas_per_sm, traffic_bytes) = point.shapes[at];
             kernel.launch.grid = [ctas as u32, 1, 1];
             (kernel.ctas_per_sm, kernel.traffic_bytes) = (ctas_per_sm, traffic_bytes);
@@ -166,5 +162,5 @@ fn the_models_choices_are_near_the_best_that_was_measured() {
     let (mean, worst, lines) = score(&points, &Costs::h200());
     lines.iter().for_each(|line| eprintln!("{line}"));
     eprintln!("mean {mean:.4}, worst {worst:.4}");
-    assert!(mean < 1.06 && worst < 1.14, "mean {mean:.4}, worst {worst:.4}: {lines:#?}");
+    assert!(mean < 1.04 && worst < 1.1, "mean {mean:.4}, worst {worst:.4}: {lines:#?}");
 }

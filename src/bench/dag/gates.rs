@@ -20,8 +20,8 @@ use crate::device::Stream;
 const FORMS: [Form; 3] = [Form::BranchGraph, Form::BranchProgrammatic, Form::BranchMixed];
 /// Gates that reach the second heat.
 const FINALISTS: usize = 6;
-/// What the first heat leaves for the noise of its few rounds.
-const MARGIN: f64 = 0.01;
+/// What is kept clear of the limit: the least total of those that seemed just within it is one that was lucky.
+const MARGIN: f64 = 0.015;
 
 /// A way of running the tasks together.
 pub(super) struct Candidate {
@@ -200,7 +200,7 @@ impl Bench {
         let last: Vec<&Candidate> = finalists.iter().map(|&at| &right[at]).collect();
         let outcomes = field.outcomes(&last, rounds(0.4, last.len()))?;
         let best = (0..last.len())
-            .min_by(|&a, &b| merit(&outcomes[a], 0.0).total_cmp(&merit(&outcomes[b], 0.0)))
+            .min_by(|&a, &b| merit(&outcomes[a], MARGIN).total_cmp(&merit(&outcomes[b], MARGIN)))
             .map(|at| finalists[at]);
         Ok((best.map(|at| Candidate { tuned: true, ..right.swap_remove(at) }), records))
     }
@@ -236,6 +236,6 @@ mod tests {
         assert!(merits[0] < merits[1]);
         assert!(merits[1] < merits[4] && merits[4] < merits[3]);
         assert!(merits[1] < merits[2]);
-        assert!(merit(&outcome(1.045, 0.8, 50.0), MARGIN) > 1e9, "too near the limit for a first heat");
+        assert!(merit(&outcome(1.045, 0.8, 50.0), MARGIN) > 1e9, "too near the limit");
     }
 }

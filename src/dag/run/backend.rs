@@ -28,7 +28,7 @@ pub(super) fn lane_plan(distribution: &Distribution) -> LanePlan {
 
 /// The explicit graph of a form; `None` for forms that have none.
 pub(super) fn graph_plan(program: &Program, schedule: &Schedule, form: Form) -> Option<GraphPlan> {
-    if matches!(form, Form::Serial | Form::Streams | Form::CapturedStreams) {
+    if matches!(form, Form::Serial | Form::Streams | Form::AllStreams | Form::CapturedStreams) {
         return None;
     }
     let found = FormEdges::of(program, &schedule.dependences, schedule.plan(form), form);
@@ -135,7 +135,7 @@ mod tests {
         let early = [(0, 1, Full), (0, 2, Full), (1, 3, Programmatic), (2, 3, Programmatic)];
         assert_eq!(edges(Form::BranchProgrammatic), early);
         assert_eq!(edges(Form::SerialGraph).len(), 3);
-        for form in [Form::Serial, Form::Streams, Form::CapturedStreams] {
+        for form in [Form::Serial, Form::Streams, Form::AllStreams, Form::CapturedStreams] {
             assert!(graph_plan(&program, &schedule, form).is_none(), "{}", form.name());
         }
         for form in Form::ALL {
