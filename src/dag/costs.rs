@@ -82,8 +82,8 @@ impl Costs {
             tile_handoff_us: 0.95,
             handoff_us: 0.62,
             tile_wait_us: 0.17,
-            source: "one H200: launches, edges of chains of full kernels, waits and hand-offs of tiles measured; events \
-                     and branches fitted to the suite (docs/results/dag_h200.md)"
+            source: "one H200: launches on streams, waits and hand-offs of tiles measured; events and what graphs cost fitted \
+                     to the suite (docs/results/dag_h200.md)"
                 .into(),
         }
     }
