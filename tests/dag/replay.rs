@@ -162,5 +162,5 @@ fn the_models_choices_are_near_the_best_that_was_measured() {
     let (mean, worst, lines) = score(&points, &Costs::h200());
     lines.iter().for_each(|line| eprintln!("{line}"));
     eprintln!("mean {mean:.4}, worst {worst:.4}");
-    assert!(mean < 1.04 && worst < 1.1, "mean {mean:.4}, worst {worst:.4}: {lines:#?}");
+    assert!(mean < 1.04 && worst < 1.15, "mean {mean:.4}, worst {worst:.4}: {lines:#?}");
 }
