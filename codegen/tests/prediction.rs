@@ -28,13 +28,17 @@ fn profile() -> Device {
     }
 }
 
-/// Of the sizes that are wanted.
-fn compared(wanted: impl Fn(u64) -> bool) -> Comparison {
-    let text = match std::env::var("CUSYNC_RECORDS") {
+/// The record that the shipped profile was fitted to, in part, or the one in the file that `CUSYNC_RECORDS` names.
+fn record() -> String {
+    match std::env::var("CUSYNC_RECORDS") {
         Ok(file) => std::fs::read_to_string(file).expect("the records' file"),
         Err(_) => include_str!("../../docs/results/prediction_h200.json").into(),
-    };
-    let mut measurements: Measurements = serde_json::from_str(&text).expect("records");
+    }
+}
+
+/// Of the sizes that are wanted.
+fn compared(text: &str, wanted: impl Fn(u64) -> bool) -> Comparison {
+    let mut measurements: Measurements = serde_json::from_str(text).expect("records");
     assert!(measurements.device.contains("H200"));
     let size = |dims: &[(String, u64)]| dims.iter().find(|(name, _)| name == "M").map_or(0, |(_, m)| *m);
     measurements.records.retain(|r| wanted(size(&r.dims)));
@@ -70,7 +74,7 @@ fn shipped() -> bool {
 
 #[test]
 fn predictions_are_near_what_they_were_not_fitted_to() {
-    let c = compared(|m| !FITTED.contains(&m));
+    let c = compared(&record(), |m| !FITTED.contains(&m));
     let (text, [error, rank, regret]) = figures("held out", &c);
     println!("{text}");
     if shipped() {
@@ -81,11 +85,22 @@ fn predictions_are_near_what_they_were_not_fitted_to() {
 
 #[test]
 fn predictions_are_near_what_they_were_fitted_to() {
-    let c = compared(|m| FITTED.contains(&m));
+    let c = compared(&record(), |m| FITTED.contains(&m));
     let (text, [error, rank, regret]) = figures("fitted", &c);
     println!("{text}");
     if shipped() {
         assert_eq!((c.rows.len(), c.other_schedules), (768, 0));
+        assert!(error <= 0.10 && rank >= 0.9 && regret <= 0.03, "{error} {rank} {regret}");
+    }
+}
+
+#[test]
+fn predictions_are_near_what_was_measured_after_them() {
+    let c = compared(include_str!("../../docs/results/prediction_h200_forecast.json"), |_| true);
+    let (text, [error, rank, regret]) = figures("forecast", &c);
+    println!("{text}");
+    if shipped() {
+        assert_eq!((c.rows.len(), c.other_schedules), (1536, 0));
         assert!(error <= 0.10 && rank >= 0.9 && regret <= 0.03, "{error} {rank} {regret}");
     }
 }
