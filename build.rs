@@ -16,6 +16,9 @@ use std::{env, fs};
 /// nvcc takes up to 3 GB for one Hopper kernel, so no more than this many run at once.
 const MAX_NVCC: usize = 2;
 
+/// Lists the objects that this script has written, so that it removes its own stale ones and nothing else.
+const MANIFEST: &str = "objects.txt";
+
 struct Toolchain {
     nvcc: PathBuf,
     cuda_lib: PathBuf,
@@ -31,7 +34,11 @@ fn main() {
         println!("cargo:rustc-env=CUSYNC_HAS_DELAYS=1");
     }
     println!("cargo:rerun-if-changed=csrc");
-    println!("cargo:rerun-if-changed=.toolchain/.stamp");
+    // Cargo takes a file that is not there for one that has changed, and would build the crate anew every time.
+    // `cargo xtask setup` touches this script when it has made the toolchain.
+    if root.join(".toolchain/.stamp").exists() {
+        println!("cargo:rerun-if-changed=.toolchain/.stamp");
+    }
 
     let host = sources(&root.join("csrc/host"), "cpp");
     if !host.is_empty() {
@@ -175,8 +182,8 @@ fn build_kernels(root: &Path, toolchain: &Toolchain) {
     let archs = architectures();
     let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR"));
     // Sets of their own, so that building one does not throw the other away.
-    let folder = if injects_delays() { "kernels-delays" } else { "kernels" };
-    // target/PROFILE/build/cusync-HASH/out -> target/kernels: one set of objects for every profile.
+    let folder = if injects_delays() { "cusync-kernels-delays" } else { "cusync-kernels" };
+    // target/PROFILE/build/cusync-HASH/out -> target/cusync-kernels: one set of objects for every profile.
     let cache =
         out.ancestors().nth(4).expect("OUT_DIR lies four levels below the target folder").join(folder);
     fs::create_dir_all(&cache).expect("the target folder is writable");
@@ -196,7 +203,7 @@ fn build_kernels(root: &Path, toolchain: &Toolchain) {
     }
     let queue = Mutex::new(stale);
     std::thread::scope(|scope| {
-        for _ in 0..MAX_NVCC {
+        for _ in 0..concurrent_nvcc() {
             scope.spawn(|| {
                 loop {
                     let job = queue.lock().expect("no nvcc thread panics while it holds the lock").pop();
@@ -221,13 +228,29 @@ fn build_kernels(root: &Path, toolchain: &Toolchain) {
     }
     println!("cargo:rustc-env=CUSYNC_BUILT_ARCHS={}", archs.join(";"));
     println!("cargo:rustc-env=CUSYNC_KERNEL_OBJECTS={}", cache.display());
-    // Objects of sources that are gone must not pile up, nor mislead the machine-code test.
-    for entry in fs::read_dir(&cache).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if !objects.iter().any(|o| o.file_stem() == path.file_stem()) {
-            let _ = fs::remove_file(path);
+    remove_stale(&cache, &objects);
+}
+
+/// As many as cargo was told to use (`-j`), up to what memory allows.
+fn concurrent_nvcc() -> usize {
+    let jobs = env::var("NUM_JOBS").ok().and_then(|jobs| jobs.parse().ok()).unwrap_or(1);
+    MAX_NVCC.min(jobs).max(1)
+}
+
+/// Removes objects of sources that are gone: they must not pile up, nor mislead the machine-code test. Only files that
+/// an earlier run of this script has listed are touched; the folder may hold somebody else's.
+fn remove_stale(cache: &Path, objects: &[PathBuf]) {
+    let manifest = cache.join(MANIFEST);
+    let name = |path: &PathBuf| path.file_name().map(|n| n.to_string_lossy().into_owned());
+    let current: Vec<String> = objects.iter().filter_map(name).collect();
+    for gone in
+        fs::read_to_string(&manifest).unwrap_or_default().lines().filter(|l| !current.iter().any(|c| c == l))
+    {
+        for extension in ["o", "d", "ptxas", "partial"] {
+            let _ = fs::remove_file(cache.join(gone).with_extension(extension));
         }
     }
+    fs::write(manifest, current.join("\n") + "\n").expect("the target folder is writable");
 }
 
 /// Compiles the kernels of the kernel-level suite to an image that the driver loads at run time; seconds, so always anew.

@@ -3,14 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// The files of this build with the extension, as its script has listed them: the folder may hold others.
 fn files(extension: &str) -> Option<Vec<PathBuf>> {
-    let folder = option_env!("CUSYNC_KERNEL_OBJECTS")?;
-    let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
-        .ok()?
-        .flatten()
-        .map(|e| e.path())
-        .filter(|p| p.extension().is_some_and(|e| e == extension))
-        .collect();
+    let folder = Path::new(option_env!("CUSYNC_KERNEL_OBJECTS")?);
+    let manifest = std::fs::read_to_string(folder.join("objects.txt")).ok()?;
+    let mut found: Vec<PathBuf> =
+        manifest.lines().map(|object| folder.join(object).with_extension(extension)).collect();
     found.sort();
     Some(found)
 }

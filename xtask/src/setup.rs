@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::SystemTime;
 
 use crate::Outcome;
 
@@ -52,5 +53,9 @@ pub(crate) fn setup(root: &Path) -> Outcome {
             ));
         }
     }
-    fs::write(&stamp, pins).map_err(|e| format!("{}: {e}", stamp.display()))
+    fs::write(&stamp, pins).map_err(|e| format!("{}: {e}", stamp.display()))?;
+    // The build script cannot watch a stamp that was not there; touched, it looks for the toolchain again.
+    let script = root.join("build.rs");
+    let touch = fs::File::options().append(true).open(&script);
+    touch.and_then(|f| f.set_modified(SystemTime::now())).map_err(|e| format!("{}: {e}", script.display()))
 }
