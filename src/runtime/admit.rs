@@ -30,7 +30,7 @@ pub fn without_kernel(op: &Op) -> Option<String> {
     match op {
         Op::Gemm { .. } | Op::GatedGemm => None,
         Op::Custom => Some("a custom stage runs in its owner's kernel, not in an executor".into()),
-        Op::Conv2d(_) | Op::Attention(_) => {
+        Op::Conv2d(_) | Op::Attention(_) | Op::Norm(_) => {
             Some(format!("{} has no CUDA kernel yet; the cpu executor runs it (`--executor cpu`)", op.name()))
         }
     }
@@ -54,7 +54,7 @@ pub(super) fn runnable(plan: &Plan, stage: &Stage) -> Result<()> {
                 );
             }
         }
-        Op::Gemm { .. } | Op::Conv2d(_) | Op::Attention(_) | Op::Custom => {}
+        Op::Gemm { .. } | Op::Conv2d(_) | Op::Attention(_) | Op::Norm(_) | Op::Custom => {}
     }
     if stage.split_k != 1 {
         return unsupported("split-K stages have no kernel");

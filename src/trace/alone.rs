@@ -20,7 +20,9 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
             },
         ),
         Op::GatedGemm => ("GatedGemm", ""),
-        other => return Err(Error::Unsupported(format!("stage {} is {}", stage.name, other.name()))),
+        Op::Conv2d(_) | Op::Attention(_) | Op::Norm(_) | Op::Custom => {
+            return Err(Error::Unsupported(format!("stage {} is {}", stage.name, stage.op.name())));
+        }
     };
     let mut operands = String::new();
     for operand in &stage.operands {

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use cusync_gen::check::{Candidate, Plan};
-use cusync_gen::graph::{Dependence, Graph, OperandKind};
+use cusync_gen::graph::{Dependence, Graph, When};
 use cusync_gen::sync::{SlotMap, Tile, WaitAt, wait_box};
 
 use super::timeline::{Edge, Span};
@@ -93,9 +93,9 @@ impl<'a> Edges<'a> {
         let mut needs = Vec::new();
         let own = self.list.iter().enumerate().filter(|(_, (d, ..))| d.consumer.0 == stage);
         for (edge, (dependence, map, at)) in own {
-            let kind = consumer.operands[dependence.operand].kind;
-            let once = matches!(kind, OperandKind::Bias | OperandKind::Residual);
-            let last = if once || *at == WaitAt::Start { ks.0 + 1 } else { ks.1 };
+            let when = consumer.operands[dependence.operand].kind.when();
+            let (once, each) = (when == When::Epilogue, when == When::Each);
+            let last = if !each || *at == WaitAt::Start { ks.0 + 1 } else { ks.1 };
             for k in ks.0..last {
                 let tiles = wait_box(self.graph, dependence, map, *at, tile, k, &(ks.0..ks.1));
                 if !tiles.is_empty() {

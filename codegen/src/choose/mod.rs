@@ -210,7 +210,7 @@ fn policy_reason(policy: &Policy) -> &'static str {
 
 fn wait_reason(c: &Candidate, dependence: &Dependence) -> &'static str {
     match c.graph.stages[dependence.consumer.0].operands[dependence.operand].kind {
-        OperandKind::Bias | OperandKind::Residual => "read once, after the main loop",
+        OperandKind::Bias | OperandKind::Residual | OperandKind::Gain => "read once, after the main loop",
         OperandKind::A | OperandKind::B => {
             "the other operand is loaded ahead of the wait when no stage produces it"
         }

@@ -49,9 +49,11 @@ impl OperandCode {
             OperandKind::Bias => OperandCode::Bias,
             OperandKind::Residual => OperandCode::Residual,
             // Attention kernels know their reads as custom ones know theirs: by the edge's name in the header.
-            OperandKind::Query | OperandKind::Key | OperandKind::Value | OperandKind::Custom(_) => {
-                OperandCode::Custom
-            }
+            OperandKind::Query
+            | OperandKind::Key
+            | OperandKind::Value
+            | OperandKind::Gain
+            | OperandKind::Custom(_) => OperandCode::Custom,
         }
     }
 

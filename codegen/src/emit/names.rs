@@ -16,6 +16,7 @@ pub(super) fn operand_name(kind: OperandKind) -> String {
         OperandKind::Query => "query".into(),
         OperandKind::Key => "key".into(),
         OperandKind::Value => "value".into(),
+        OperandKind::Gain => "gain".into(),
         OperandKind::Custom(i) => format!("read{i}"),
     }
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::desc::{EdgeDesc, OrderDesc, PolicyDesc};
 use super::names::{edge_names, operand_name};
 use crate::check::{Executor, Plan, StartGuarantee};
-use crate::graph::{Activation, Axis, Element, Op, StageId, Tensor};
+use crate::graph::{Axis, Element, StageId, Tensor};
 use crate::sync::{Order, Policy};
 
 /// Largest slot or k-block count whose loop a `static_assert` unrolls; compilers bound constant evaluation.
@@ -135,28 +135,7 @@ fn stage_view(plan: &Plan, index: usize) -> StageView {
     StageView {
         name: stage.name.clone(),
         index,
-        op: match stage.op {
-            Op::Gemm { activation } => format!("gemm{}", suffix(activation)),
-            Op::GatedGemm => "gated gemm".into(),
-            Op::Conv2d(c) => format!(
-                "{} x {} convolution, stride {} x {}, padding {} x {}{}",
-                c.filter.0,
-                c.filter.1,
-                c.stride.0,
-                c.stride.1,
-                c.padding.0,
-                c.padding.1,
-                suffix(c.activation)
-            ),
-            Op::Attention(a) => format!(
-                "{}attention, {} heads of {} columns, {} of keys and values,",
-                if a.causal { "causal " } else { "" },
-                a.heads,
-                a.dim,
-                a.kv_heads
-            ),
-            Op::Custom => "custom".into(),
-        },
+        op: stage.op.rules().label(),
         m: stage.m,
         n: stage.n,
         k: stage.k,
@@ -177,15 +156,6 @@ fn stage_view(plan: &Plan, index: usize) -> StageView {
         order_kind: order.kind.c_name(),
         order_group: order.group,
         order_table: (!order.table.is_empty()).then(|| table(&order.table)),
-    }
-}
-
-/// The activation as a part of a comment.
-fn suffix(activation: Activation) -> &'static str {
-    match activation {
-        Activation::Identity => "",
-        Activation::GeluTanh => ", gelu",
-        Activation::Relu => ", relu",
     }
 }
 

@@ -124,7 +124,11 @@ pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
             }
             // A worker adds what it has written itself, or what nobody writes.
             OperandKind::Residual => true,
-            OperandKind::Query | OperandKind::Key | OperandKind::Value | OperandKind::Custom(_) => false,
+            OperandKind::Query
+            | OperandKind::Key
+            | OperandKind::Value
+            | OperandKind::Gain
+            | OperandKind::Custom(_) => false,
         };
         let plain = |o: &crate::graph::Operand| o.kind != OperandKind::Bias;
         let rows = rows_of(stage, workers);
