@@ -46,7 +46,7 @@ pub(crate) fn against(request: &AgainstRequest) -> Result<AgainstReport, Fault> 
     let file = request.record.display().to_string();
     let text = std::fs::read_to_string(&request.record)
         .map_err(|e| Fault::input(format!("{file} cannot be read: {e}")).help(HELP))?;
-    let mut measurements: Measurements = serde_json::from_str(&text)
+    let mut measurements: Measurements = cusync_gen::columns::read(&text)
         .map_err(|e| Fault::input(format!("{file} is no record of a benchmark: {e}")).help(HELP))?;
     let only = request.source.as_ref().map(pipeline).transpose()?;
     let wanted = |m: &Measured| {

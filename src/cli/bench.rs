@@ -68,7 +68,7 @@ fn mlp(request: &MlpRequest, progress: &Progress) -> Result<MlpReport, Fault> {
 fn earlier(request: &MlpRequest) -> Result<MlpReport, Fault> {
     let mut all: Option<MlpReport> = None;
     for file in &request.from {
-        let report: MlpReport = serde_json::from_str(&read(file)?)
+        let report: MlpReport = cusync_gen::columns::read(&read(file)?)
             .map_err(|e| Fault::input(format!("{}: not a saved report: {e}", file.display())))?;
         match &mut all {
             Some(all) => all.absorb(report),
@@ -85,8 +85,8 @@ fn read(file: &Path) -> Result<String, Fault> {
 fn save(file: Option<&Path>, report: &impl serde::Serialize) -> Result<(), Fault> {
     let Some(file) = file else { return Ok(()) };
     let failed = |e: &dyn std::fmt::Display| Fault::input(format!("{}: {e}", file.display()));
-    let text = serde_json::to_string_pretty(report).map_err(|e| failed(&e))?;
-    std::fs::write(file, text + "\n").map_err(|e| failed(&e))
+    let text = cusync_gen::columns::write(report).map_err(|e| failed(&e))?;
+    std::fs::write(file, text).map_err(|e| failed(&e))
 }
 
 fn fault(error: bench::Error) -> Fault {
