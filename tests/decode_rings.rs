@@ -196,9 +196,12 @@ impl Model {
             let Some(&step) = self.steps[group].get(usize::from(s.step[group])) else { continue };
             let goes = match step {
                 Step::Turn(c) => when("turn after chunk", c, c / barriers, self.chunk_freed(s, c % barriers)),
-                Step::Weights(c) => when("weights of chunk", c, c / barriers, self.chunk_full(s, c % barriers)),
-                Step::Tiles(first, count) => (first..first + count)
-                    .all(|t| when("tile", t, t / slots, self.slot_filled(s, t % slots))),
+                Step::Weights(c) => {
+                    when("weights of chunk", c, c / barriers, self.chunk_full(s, c % barriers))
+                }
+                Step::Tiles(first, count) => {
+                    (first..first + count).all(|t| when("tile", t, t / slots, self.slot_filled(s, t % slots)))
+                }
                 Step::Free(_) => true,
             };
             if goes {
@@ -245,7 +248,7 @@ fn stages() -> Vec<Stage> {
     for short_at in 0..2 {
         all.push(stage(4, 2, 3, short_at, 3, 4));
         all.push(Stage { batch: 2, ..stage(8, 2, 4, short_at, 3, 8) });
-        all.push(Stage { batch: 2, ..stage(8, 1, 7, short_at, 1, 8) });
+        all.push(Stage { batch: 2, ..stage(8, 1, 6, short_at, 1, 8) });
     }
     for barriers in [4, 8, 16] {
         all.push(Stage { room: 8, in_flight: 3, ..stage(4, 0, 10, 0, 1, barriers) });
