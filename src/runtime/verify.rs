@@ -133,13 +133,8 @@ fn on_gpu(
             OperandKind::B => args.b = own,
             OperandKind::Bias => args.bias = Some(own),
             OperandKind::Residual => args.residual = Some(own),
-            // `Pipeline::new` refuses a gated GEMM whose weights are produced; a GEMM has no other operands.
-            OperandKind::Up
-            | OperandKind::Query
-            | OperandKind::Key
-            | OperandKind::Value
-            | OperandKind::Gain
-            | OperandKind::Custom(_) => {}
+            // A GEMM has no other operands but the up weights, and `Pipeline::new` refuses one whose weights are produced.
+            _ => {}
         }
     }
     let len = stage.m as usize * stage.n as usize;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::desc::{EdgeDesc, OrderDesc, PolicyDesc};
-use super::names::{edge_names, operand_name};
+use super::names::edge_names;
 use crate::check::{Executor, Plan, StartGuarantee};
 use crate::graph::{Axis, Element, StageId, Tensor};
 use crate::sync::{Order, Policy};
@@ -145,7 +145,7 @@ fn stage_view(plan: &Plan, index: usize) -> StageView {
         k_blocks: stage.k_blocks,
         split_k: stage.split_k,
         out: tensor_name(stage.out),
-        reads: stage.operands.iter().map(|o| (operand_name(o.kind), tensor_name(o.tensor))).collect(),
+        reads: stage.operands.iter().map(|o| (o.kind.word(), tensor_name(o.tensor))).collect(),
         order: match &plan.orders()[index] {
             Order::RowMajor => "row-major".into(),
             Order::ColumnMajor => "column-major".into(),
@@ -181,7 +181,7 @@ fn edge_view(plan: &Plan, index: usize, name: String) -> EdgeView {
         from: graph.stages[dependence.producer.0].name.clone(),
         to: consumer.name.clone(),
         tensor: graph.tensors[operand.tensor.0].name.clone(),
-        operand: operand_name(operand.kind),
+        operand: operand.kind.word(),
         policy: match planned.policy() {
             Policy::Tile => "Tile".into(),
             Policy::Row => "Row".into(),

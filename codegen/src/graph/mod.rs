@@ -106,7 +106,7 @@ pub struct Operand {
     /// they are read once, after the last k-block. Where what is read is no affine box, one around it;
     /// [`Stage::reads`] has it exactly.
     pub footprint: Footprint,
-    /// Of the images of a convolution: a footprint whose rows follow the filter from k-block to k-block, for
+    /// A footprint of a convolution's images whose rows follow the filter from k-block to k-block, for
     /// [`crate::sync::Policy::ConvHalo`].
     pub sliding: Option<Footprint>,
 }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use cusync_gen::graph::{Op, OperandKind, Stage, StageId, TensorId};
-use cusync_gen::schedule::decode::{COLUMN_TILE, Decode, DecodeStage, column_tiles};
+use cusync_gen::schedule::decode::{Decode, DecodeStage, column_tiles};
 use cusync_gen::sync::Tile;
 
 use super::custom::Region;

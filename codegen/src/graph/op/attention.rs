@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::{At, Bound, Constant, Cost, MmaTile, Operation, Stated, Tiles};
+use super::{Activation, At, Bound, Constant, Cost, MmaTile, Operation, Stated, Tiles};
 use crate::diagnostic::Diagnostic;
 use crate::graph::fit::Fit;
 use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
@@ -130,6 +130,10 @@ impl Operation for Attention {
         let causal = if self.causal { "causal " } else { "" };
         let Attention { heads, dim, kv_heads, .. } = self;
         format!("{causal}attention, {heads} heads of {dim} columns, {kv_heads} of keys and values,")
+    }
+
+    fn activation(&self) -> Activation {
+        Activation::Identity
     }
 
     fn noun(&self) -> &'static str {

@@ -261,6 +261,10 @@ impl Operation for Conv {
         format!("{r} x {s} convolution, stride {stride}, padding {padding}{}", activation.suffix())
     }
 
+    fn activation(&self) -> Activation {
+        self.activation
+    }
+
     fn noun(&self) -> &'static str {
         "convolution"
     }

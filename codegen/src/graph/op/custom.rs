@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{At, Bound, Constant, Cost, Lowered, MmaTile, Op, Operation, Stated, Tiles};
+use super::{Activation, At, Bound, Constant, Cost, Lowered, MmaTile, Op, Operation, Stated, Tiles};
 use crate::diagnostic::Diagnostic;
 use crate::graph::dims::Dims;
 use crate::graph::resolved::CustomShape;
@@ -79,6 +79,10 @@ impl Operation for Custom {
 
     fn label(&self) -> String {
         "custom".into()
+    }
+
+    fn activation(&self) -> Activation {
+        Activation::Identity
     }
 
     fn noun(&self) -> &'static str {

@@ -52,7 +52,7 @@ fn letters(kind: OperandKind) -> &'static str {
     match kind {
         OperandKind::A => "M x K",
         OperandKind::B | OperandKind::Up => "K x N",
-        OperandKind::Bias | OperandKind::Gain => "1 x N",
+        OperandKind::Bias => "1 x N",
         OperandKind::Residual => "M x N",
         OperandKind::Query | OperandKind::Key | OperandKind::Value | OperandKind::Custom(_) => {
             "of another stage"
@@ -67,11 +67,7 @@ pub(super) fn operand_shape(kind: OperandKind, (m, n, k): (u32, u32, u32)) -> Op
         OperandKind::B | OperandKind::Up => Some((k, n)),
         OperandKind::Bias => Some((1, n)),
         OperandKind::Residual => Some((m, n)),
-        OperandKind::Gain
-        | OperandKind::Query
-        | OperandKind::Key
-        | OperandKind::Value
-        | OperandKind::Custom(_) => None,
+        _ => None,
     }
 }
 
@@ -88,11 +84,7 @@ pub(super) fn footprint(kind: OperandKind, (rows, cols): (u32, u32), depth: u32)
         OperandKind::B | OperandKind::Up => Some(Footprint { rows: along_k, cols: along_n }),
         OperandKind::Bias => Some(Footprint { rows: Axis { extent: 1, ..Axis::default() }, cols: along_n }),
         OperandKind::Residual => Some(Footprint { rows: along_m, cols: along_n }),
-        OperandKind::Gain
-        | OperandKind::Query
-        | OperandKind::Key
-        | OperandKind::Value
-        | OperandKind::Custom(_) => None,
+        _ => None,
     }
 }
 
@@ -101,12 +93,7 @@ pub(super) fn reads_by(kind: OperandKind) -> (bool, bool) {
     match kind {
         OperandKind::A => (true, false),
         OperandKind::B | OperandKind::Up | OperandKind::Bias => (false, true),
-        OperandKind::Residual
-        | OperandKind::Gain
-        | OperandKind::Query
-        | OperandKind::Key
-        | OperandKind::Value
-        | OperandKind::Custom(_) => (true, true),
+        _ => (true, true),
     }
 }
 
@@ -117,12 +104,7 @@ pub(super) fn reads(at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {
         OperandKind::A => f(at.rows(), At::along(at.k, depth, at.tensor.cols)),
         OperandKind::B | OperandKind::Up => f(At::along(at.k, depth, at.tensor.rows), at.cols()),
         OperandKind::Bias => f(0..at.tensor.rows, at.cols()),
-        OperandKind::Residual
-        | OperandKind::Gain
-        | OperandKind::Query
-        | OperandKind::Key
-        | OperandKind::Value
-        | OperandKind::Custom(_) => f(at.rows(), at.cols()),
+        _ => f(at.rows(), at.cols()),
     }
 }
 
@@ -133,6 +115,10 @@ impl Operation for Gemm {
 
     fn label(&self) -> String {
         if self.gated { "gated gemm".into() } else { format!("gemm{}", self.activation.suffix()) }
+    }
+
+    fn activation(&self) -> Activation {
+        self.activation
     }
 
     fn noun(&self) -> &'static str {

@@ -8,12 +8,14 @@ mod conv;
 mod custom;
 mod gemm;
 mod norm;
+mod operand;
 
 use std::ops::Range;
 
 pub use attention::Attention;
 pub use conv::Conv;
 pub use norm::Norm;
+pub use operand::{OperandKind, When};
 
 use super::dims::Dims;
 use super::resolved::{CustomShape, Read};
@@ -60,9 +62,19 @@ impl Op {
         self.rules().cost().gemm
     }
 
+    /// Whether a tile multiplies by two weights, gate and up.
+    pub fn is_gated(&self) -> bool {
+        *self == Op::GatedGemm
+    }
+
     /// The kind of stage, as a spec names it.
     pub fn name(&self) -> &'static str {
         self.rules().name()
+    }
+
+    /// The activation of its epilogue.
+    pub fn activation(&self) -> Activation {
+        self.rules().activation()
     }
 
     /// Matrix products of an output tile and a k-block.
@@ -89,58 +101,6 @@ impl Activation {
             Activation::Identity => "",
             Activation::GeluTanh => ", gelu",
             Activation::Relu => ", relu",
-        }
-    }
-}
-
-/// The part that an operand plays in its stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum OperandKind {
-    /// Left operand, M x K; the images of a convolution, B H W x C; the rows that a normalisation reads, M x N.
-    A,
-    /// Right operand, K x N (the gate weights of a gated GEMM, the filter of a convolution).
-    B,
-    /// Up weights of a gated GEMM, K x N.
-    Up,
-    /// Row vector added before the activation, or after a normalisation, 1 x N.
-    Bias,
-    /// Matrix added after the activation, M x N.
-    Residual,
-    /// The queries' columns of the QKV matrix of an attention.
-    Query,
-    /// Its keys' columns.
-    Key,
-    /// Its values' columns.
-    Value,
-    /// Row vector that a normalised row is multiplied by, 1 x N.
-    Gain,
-    /// The i-th read of a custom stage.
-    Custom(usize),
-}
-
-/// When in its main loop a tile reads an operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
-    /// Once, before the first k-block.
-    First,
-    /// A part of it at each k-block.
-    Each,
-    /// Once, after the last k-block.
-    Epilogue,
-}
-
-impl OperandKind {
-    /// When a tile reads it.
-    pub fn when(self) -> When {
-        match self {
-            OperandKind::Query => When::First,
-            OperandKind::A
-            | OperandKind::B
-            | OperandKind::Up
-            | OperandKind::Key
-            | OperandKind::Value
-            | OperandKind::Custom(_) => When::Each,
-            OperandKind::Bias | OperandKind::Residual | OperandKind::Gain => When::Epilogue,
         }
     }
 }
@@ -187,6 +147,9 @@ pub(crate) trait Operation {
 
     /// The operation and its parameters, as rendered files describe them.
     fn label(&self) -> String;
+
+    /// The activation of its epilogue, where it has one.
+    fn activation(&self) -> Activation;
 
     /// What a stage of it is called in messages.
     fn noun(&self) -> &'static str;
@@ -282,9 +245,9 @@ pub(super) struct Lowered {
     pub(super) op: Op,
     /// Length of the reduction.
     pub(super) k: u32,
-    /// Of a custom stage.
+    /// The shape that a custom stage states.
     pub(super) custom: Option<CustomShape>,
-    /// Of a custom stage: those of its reads, as far as they are stated.
+    /// The footprints that a custom stage states of its reads.
     pub(super) footprints: Vec<Footprint>,
 }
 

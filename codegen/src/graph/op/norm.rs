@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::{At, Bound, Constant, Cost, MmaTile, Operation, Stated, Tiles};
+use super::{Activation, At, Bound, Constant, Cost, MmaTile, Operation, Stated, Tiles};
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
 use crate::spec::NormSpec;
@@ -53,13 +53,7 @@ fn shape(kind: OperandKind, (rows, cols): (u32, u32)) -> Option<(u32, u32)> {
     match kind {
         OperandKind::A => Some((rows, cols)),
         OperandKind::Gain | OperandKind::Bias => Some((1, cols)),
-        OperandKind::B
-        | OperandKind::Up
-        | OperandKind::Residual
-        | OperandKind::Query
-        | OperandKind::Key
-        | OperandKind::Value
-        | OperandKind::Custom(_) => None,
+        _ => None,
     }
 }
 
@@ -71,6 +65,10 @@ impl Operation for Norm {
     fn label(&self) -> String {
         let kind = if self.centred { "layer" } else { "root mean square" };
         format!("{kind} normalisation, epsilon {:e},", self.epsilon)
+    }
+
+    fn activation(&self) -> Activation {
+        Activation::Identity
     }
 
     fn noun(&self) -> &'static str {
