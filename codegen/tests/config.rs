@@ -4,9 +4,9 @@ use cusync_gen::check::{Candidate, Executor, judge};
 use cusync_gen::choose::{self, Config, EdgeConfig, Kernels, OrderText, PolicyText, StageConfig, WaitText};
 use cusync_gen::device::Device;
 use cusync_gen::graph::Resolved;
-use cusync_gen::policy::{Order, Policy, WaitAt};
 use cusync_gen::schedule::Mode;
 use cusync_gen::spec;
+use cusync_gen::sync::{Order, Policy, WaitAt};
 
 /// A shipped spec at a size, or at its own.
 fn resolved(name: &str, m: Option<u64>) -> Resolved {

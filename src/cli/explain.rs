@@ -4,8 +4,8 @@ use cusync::runtime::executor_name;
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::choose::{order_name, policy_name};
 use cusync_gen::graph::StageId;
-use cusync_gen::policy::WaitAt;
 use cusync_gen::schedule::decode::COLUMN_TILE;
+use cusync_gen::sync::WaitAt;
 
 use super::check::{decode, dims, schedule, usual_executor};
 use super::fault::Fault;

@@ -285,13 +285,10 @@ mod tests {
     #[test]
     fn streams_wait_for_the_starts_of_producers_launched_before() {
         let streams = queued(How::STREAMS, [3, 1, 2, 0], Executor::Streams);
-        let waits: Vec<_> = streams.iter().map(|q| (q.stage, q.stream, q.after.clone(), q.announces)).collect();
-        let expected = [
-            (3, 0, vec![], true),
-            (1, 1, vec![3], true),
-            (2, 2, vec![3], true),
-            (0, 3, vec![1, 2], false),
-        ];
+        let waits: Vec<_> =
+            streams.iter().map(|q| (q.stage, q.stream, q.after.clone(), q.announces)).collect();
+        let expected =
+            [(3, 0, vec![], true), (1, 1, vec![3], true), (2, 2, vec![3], true), (0, 3, vec![1, 2], false)];
         assert_eq!(waits, expected);
         // Nobody waits for a start that is still to come: such a plan is proved without it.
         let late = queued(How::STREAMS, [0, 3, 1, 2], Executor::Streams);

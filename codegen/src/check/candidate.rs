@@ -3,7 +3,7 @@
 use super::{Choice, EdgeChoice, How, Launch};
 use crate::device::Device;
 use crate::graph::Graph;
-use crate::policy::{Policy, SlotMap, WaitAt};
+use crate::sync::{Policy, SlotMap, WaitAt};
 
 /// Where a kernel learns which run it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

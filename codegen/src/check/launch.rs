@@ -8,9 +8,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::graph::{Graph, StageId};
-use crate::policy::Order;
 use crate::schedule::decode::Decode;
 use crate::schedule::{Mode, Schedule};
+use crate::sync::Order;
 
 /// The word by which a way to run a pipeline is asked for, and told in reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

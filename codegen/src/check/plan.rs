@@ -3,7 +3,7 @@
 use super::{Executor, Launch, Prediction};
 use crate::device::Device;
 use crate::graph::{Dependence, Graph, Stage};
-use crate::policy::{Policy, SlotMap, WaitAt};
+use crate::sync::{Policy, SlotMap, WaitAt};
 
 /// What a candidate states of one edge; see [`super::Candidate`].
 #[derive(Clone, Debug, PartialEq)]

@@ -18,7 +18,7 @@ use crate::check::{Candidate, Choice, Executor, How, Plan, Prediction, StartGuar
 use crate::device::Device;
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Dependence, OperandKind, Resolved, StageId};
-use crate::policy::{Order, Policy, WaitAt};
+use crate::sync::{Order, Policy, WaitAt};
 
 /// Chooses and proves.
 ///

@@ -135,7 +135,8 @@ fn no_unsafe_mutant_is_accepted_and_false_alarms_are_rare() {
                     let report = judge_program(&mutant.candidate, &mutant.program);
                     println!(
                         "ALARM {kind:?} plan {number} mutant {done} {:?}: {}",
-                        mutant.candidate.launch.executor(), report.refutations[0]
+                        mutant.candidate.launch.executor(),
+                        report.refutations[0]
                     );
                 }
                 Outcome::Unsafe(found) => {

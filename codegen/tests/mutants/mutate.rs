@@ -2,7 +2,7 @@
 
 use cusync_gen::check::{Candidate, EpochSource, Event, How, Launch, StartGuarantee, StoreCompletion};
 use cusync_gen::graph::StageId;
-use cusync_gen::policy::Order;
+use cusync_gen::sync::Order;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::{IndexedRandom, SliceRandom};

@@ -6,7 +6,7 @@ use super::before::Before;
 use super::{grid_tiles, tile_name};
 use crate::check::{Candidate, EpochSource, Obligation, Refutation, StoreCompletion, Subject, TileProgram};
 use crate::graph::{Graph, Stage, StageId, Tensor, TensorId};
-use crate::policy::Tile;
+use crate::sync::Tile;
 
 /// No tile overwrites a region, in this run or the next, before its last reader is done.
 pub(super) fn reuse(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {

@@ -2,7 +2,7 @@
 //! wholly or not at all, so nothing is lost against single elements.
 
 use cusync_gen::graph::{Graph, OperandKind, StageId, TensorId};
-use cusync_gen::policy::Tile;
+use cusync_gen::sync::Tile;
 
 use super::shapes::{self, Area};
 

@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use cusync_gen::graph::{Attention, Axis, Conv, Graph, Op, OperandKind, StageId, TensorId};
-use cusync_gen::policy::Tile;
+use cusync_gen::sync::Tile;
 
 /// Rows and columns of a tensor.
 pub(crate) type Area = (Range<u32>, Range<u32>);

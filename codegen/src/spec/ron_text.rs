@@ -1,0 +1,157 @@
+//! The parts of the RON front end that other files than pipelines share: values with places, expressions over dims,
+//! "did you mean". The shapes of such files are their readers' own.
+
+use ron::value::RawValue;
+use serde::Deserialize;
+
+use super::expr::{Expr, Meaning, parse_expr, parse_range};
+use super::ident;
+use super::source::{Source, Text};
+use crate::diagnostic::{Diagnostic, Span, Spanned};
+
+/// Values of dims by name.
+pub type Dims = [(String, i64)];
+
+/// A RON text that is being read.
+#[derive(Clone, Copy)]
+pub struct RonText<'a> {
+    source: Source<'a>,
+}
+
+/// A name, perhaps with a range in brackets: `x`, or `x[0..4*N]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Slice {
+    /// The name.
+    pub name: Spanned<String>,
+    /// First and one past the last, as they evaluate.
+    pub range: Option<Spanned<(i64, i64)>>,
+}
+
+impl<'a> RonText<'a> {
+    /// Begins to read a text.
+    pub fn new(text: &'a str) -> Self {
+        RonText { source: Source { text } }
+    }
+
+    /// Parses the whole text; `what` names what it should be.
+    ///
+    /// # Errors
+    /// The first fault, with its place; so for every method here.
+    pub fn whole<T: Deserialize<'a>>(&self, what: &str) -> Result<T, Diagnostic> {
+        self.source.parse_all(what)
+    }
+
+    /// Parses a value; `what` names what it should be, with its article.
+    ///
+    /// # Errors
+    /// As [`RonText::whole`].
+    pub fn value<T: Deserialize<'a>>(&self, raw: &'a RawValue, what: &str) -> Result<Spanned<T>, Diagnostic> {
+        Ok(Spanned::new(self.source.parse(raw, what)?, self.source.span(raw)))
+    }
+
+    /// Where a value stands.
+    pub fn span(&self, raw: &RawValue) -> Span {
+        self.source.span(raw)
+    }
+
+    /// A list, or a single value as a list of one.
+    ///
+    /// # Errors
+    /// As [`RonText::whole`].
+    pub fn list(&self, raw: Option<&'a RawValue>, what: &str) -> Result<Vec<&'a RawValue>, Diagnostic> {
+        match raw {
+            None => Ok(Vec::new()),
+            Some(raw) if raw.trim().get_ron().starts_with('[') => self.source.list(raw, what),
+            Some(raw) => Ok(vec![raw]),
+        }
+    }
+
+    /// A map with names for keys, none twice.
+    ///
+    /// # Errors
+    /// As [`RonText::whole`].
+    pub fn map(
+        &self,
+        raw: Option<&'a RawValue>,
+        what: &str,
+    ) -> Result<Vec<(Spanned<String>, &'a RawValue)>, Diagnostic> {
+        let mut list: Vec<(Spanned<String>, &RawValue)> = Vec::new();
+        for (key, value) in self.source.map(raw, what)? {
+            let key = name(&self.source.text(key, "a name in quotes")?)?;
+            if let Some((first, _)) = list.iter().find(|(other, _)| other.value == key.value) {
+                return Err(Diagnostic::new("duplicate-key", format!("`{}` is stated twice", key.value))
+                    .at(key.span, "stated again")
+                    .also(first.span, "first here")
+                    .help("keep one of the two"));
+            }
+            list.push((key, value));
+        }
+        Ok(list)
+    }
+
+    /// A name in quotes.
+    ///
+    /// # Errors
+    /// As [`RonText::whole`].
+    pub fn word(&self, raw: &'a RawValue, what: &str) -> Result<Spanned<String>, Diagnostic> {
+        name(&self.source.text(raw, what)?)
+    }
+
+    /// An integer, or an expression over dims in quotes.
+    ///
+    /// # Errors
+    /// As [`RonText::whole`].
+    pub fn number(&self, raw: &'a RawValue, dims: &Dims) -> Result<Spanned<i64>, Diagnostic> {
+        let span = self.source.span(raw);
+        if raw.trim().get_ron().starts_with(['"', 'r']) {
+            let expr = parse_expr(&self.source.text(raw, "an expression in quotes")?)?;
+            return Ok(Spanned::new(constant(&expr, dims)?, span));
+        }
+        self.value(raw, "an integer, or an expression in quotes")
+    }
+
+    /// A name in quotes, perhaps with a range of expressions over dims.
+    ///
+    /// # Errors
+    /// As [`RonText::whole`].
+    pub fn slice(&self, raw: &'a RawValue, dims: &Dims) -> Result<Slice, Diagnostic> {
+        let text = self.source.text(raw, "a buffer in quotes, such as \"x\" or \"x[0..4*N]\"")?;
+        let Some(open) = text.value.find('[') else {
+            return Ok(Slice { name: name(&text)?, range: None });
+        };
+        let Some(inside) = text.value[open + 1..].strip_suffix(']') else {
+            return Err(Diagnostic::new("syntax", "a range without its `]`")
+                .at(text.part(open, text.value.len()), "not closed")
+                .help("write the range like `x[0..4*N]`"));
+        };
+        let inner = text.within(open + 1, open + 1 + inside.len());
+        let (first, end) = parse_range(&inner)?;
+        let name = name(&text.within(0, open))?;
+        let range = Spanned::new((constant(&first, dims)?, constant(&end, dims)?), inner.place());
+        Ok(Slice { name, range: Some(range) })
+    }
+}
+
+/// The content of a literal, as a name.
+fn name(text: &Text) -> Result<Spanned<String>, Diagnostic> {
+    let good = |c: char| c.is_ascii_alphanumeric() || "_-.&/".contains(c);
+    if text.value.is_empty() || text.value.len() > 64 || !text.value.chars().all(good) {
+        let message = format!("`{}` is not a name", text.value.escape_debug());
+        return Err(Diagnostic::new("bad-name", message)
+            .at(text.place(), "a name has 1 to 64 characters")
+            .help("use letters, digits and `_`, `-`, `.`, `&`, `/`"));
+    }
+    Ok(Spanned::new(text.value.clone(), text.place()))
+}
+
+/// Adds "did you mean" or, when nothing is near, the list of what there is.
+pub fn suggest(diagnostic: Diagnostic, word: &str, candidates: &[&str]) -> Diagnostic {
+    ident::suggest(diagnostic, word, candidates)
+}
+
+fn constant(expr: &Expr, dims: &Dims) -> Result<i64, Diagnostic> {
+    let meaning =
+        |name: &str| dims.iter().find(|(dim, _)| dim == name).map(|&(_, value)| Meaning::Constant(value));
+    let known: Vec<&str> = dims.iter().map(|(name, _)| name.as_str()).collect();
+    Ok(expr.affine(&meaning, &known)?.constant)
+}
