@@ -2,11 +2,12 @@
 //! tiles of K or V, or a tile of a row.
 
 use cusync_gen::check::{
-    Candidate, EdgeChoice, Event, Executor, Generated, Obligation, TileProgram, check, judge, judge_program,
+    Candidate, EdgeChoice, Event, Executor, Generated, How, Obligation, TileProgram, check, judge,
+    judge_program,
 };
 use cusync_gen::device::Device;
 use cusync_gen::graph::{Axis, Graph, OperandKind, StageId};
-use cusync_gen::simulate::{predict, simulate};
+use cusync_gen::simulate::{predict, simulate_serial};
 use cusync_gen::spec;
 use cusync_gen::sync::{Policy, Tile, WaitAt};
 
@@ -17,7 +18,7 @@ fn graph(source: &str, tiles: &[(u32, u32, u32)]) -> Graph {
 }
 
 fn candidate(graph: Graph, policy: &Policy, wait_at: WaitAt) -> Candidate {
-    let mut c = Candidate::new(graph, Device::named("h200").expect("shipped").clone(), Executor::Streams);
+    let mut c = Candidate::new(graph, Device::named("h200").expect("shipped").clone(), How::STREAMS);
     c.edges = vec![EdgeChoice { policy: policy.clone(), wait_at }; c.edges.len()];
     c
 }
@@ -189,7 +190,7 @@ fn a_causal_tile_waits_for_no_later_token() {
         }
     }
     // Early blocks of queries have less to do, and the model knows.
-    let timeline = simulate(&c, Executor::Serial);
+    let timeline = simulate_serial(&c);
     let length = |m| {
         let run = timeline.tiles.iter().find(|t| t.stage == StageId(1) && t.tile == Tile { m, n: 0 });
         run.map(|t| t.end - t.start).expect("it ran")
@@ -351,7 +352,7 @@ fn a_normalisation_has_tiles_of_whole_rows_only_and_is_chosen_and_predicted_by_i
     let norm = &c.graph.stages[0];
     assert_eq!((norm.op.name(), norm.out_tile.1, norm.grid.1), ("RmsNorm", 8192, 1));
     // The rows are read and written once, at the memory's rate at best.
-    let alone = simulate(&c, Executor::Serial).stages[0];
+    let alone = simulate_serial(&c).stages[0];
     let least_us = 2.0 * 2.0 * 512.0 * 8192.0 / (device.read_tbs * 1e6);
     assert!(alone.1 - alone.0 >= least_us && alone.1 - alone.0 < least_us + 40.0, "{alone:?}, {least_us}");
     assert_eq!(judge(&c).refutations, []);

@@ -54,9 +54,7 @@ fn letters(kind: OperandKind) -> &'static str {
         OperandKind::B | OperandKind::Up => "K x N",
         OperandKind::Bias => "1 x N",
         OperandKind::Residual => "M x N",
-        OperandKind::Query | OperandKind::Key | OperandKind::Value | OperandKind::Custom(_) => {
-            "of another stage"
-        }
+        _ => "of another operation",
     }
 }
 
