@@ -131,7 +131,7 @@ impl Row {
         let mut c = Candidate::new(self.graph(), a100, Executor::Streams);
         let policy = match (self.tile_sync, self.slot_columns()) {
             (false, _) => Policy::Row,
-            (true, stride) => Policy::Strided { stride },
+            (true, stride) => Policy::Strided(stride),
         };
         c.edges = vec![EdgeChoice { policy, wait_at: WaitAt::PerKBlock }; c.edges.len()];
         c.ctas_per_sm = (0..2).map(|i| occupancy(self.tiles[i], self.stages[i])).collect();

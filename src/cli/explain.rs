@@ -2,7 +2,6 @@
 
 use cusync::runtime::executor_name;
 use cusync_gen::check::{Executor, Plan, StartGuarantee};
-use cusync_gen::choose::{order_name, policy_name};
 use cusync_gen::schedule::decode::COLUMN_TILE;
 use cusync_gen::sync::{Order, WaitAt};
 
@@ -60,7 +59,7 @@ pub(crate) fn stages(plan: &Plan) -> Vec<StageReport> {
         waves: f64::from(s.tiles()) / f64::from(plan.device().sms),
         order: match plan.executor() {
             Executor::Fused => "by schedule".into(),
-            _ => order_name(order),
+            _ => order.to_string(),
         },
     };
     plan.graph().stages.iter().zip(plan.orders()).map(of).collect()
@@ -77,7 +76,7 @@ pub(crate) fn edges(plan: &Plan) -> Vec<EdgeReport> {
             policy: match plan.decode() {
                 // Its slots are its own; the policy is that of the graph's tiles, which it does not run.
                 Some(_) => format!("a slot for each {COLUMN_TILE} columns"),
-                None => policy_name(edge.policy()),
+                None => edge.policy().to_string(),
             },
             wait_at: match edge.wait_at() {
                 WaitAt::PerKBlock => "k-block".into(),

@@ -1,7 +1,7 @@
 //! What each decision is worth: the predicted time of the whole chain with that one decision changed.
 
 use cusync_gen::check::{Candidate, Choice, Coupling, Executor};
-use cusync_gen::choose::{self, order_name, policy_name};
+use cusync_gen::choose;
 use cusync_gen::graph::{Resolved, StageId};
 use cusync_gen::schedule::{Mode, Schedule};
 use cusync_gen::simulate::{ctas_per_sm, simulate};
@@ -140,7 +140,7 @@ fn orders(c: &Candidate, stage: usize) -> Alternatives {
     all.filter(|o| *o != c.orders[stage] && distinct(o))
         .map(|order| {
             let mut other = c.clone();
-            let name = order_name(&order);
+            let name = order.to_string();
             other.orders[stage] = order;
             (name, time(&other))
         })
@@ -159,7 +159,7 @@ fn policies(c: &Candidate, edge: usize) -> Alternatives {
     all.filter(|p| *p != c.edges[edge].policy)
         .map(|policy| {
             let mut other = c.clone();
-            let name = policy_name(&policy);
+            let name = policy.to_string();
             other.edges[edge].policy = policy;
             (name, time(&other))
         })

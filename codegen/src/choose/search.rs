@@ -3,7 +3,7 @@
 use crate::check::{Candidate, Coupling, EdgeChoice, Executor};
 use crate::device::Device;
 use crate::diagnostic::Diagnostic;
-use crate::graph::{Attention, Graph, Op, OperandKind, Resolved, StageId, StatedOrder};
+use crate::graph::{Attention, Graph, Op, OperandKind, Resolved, StageId};
 use crate::simulate::{TileCost, Waiting, ctas_per_sm, predict, simulate_kernels};
 use crate::sync::{Order, Policy, WaitAt};
 
@@ -178,7 +178,7 @@ fn settle(resolved: &Resolved, c: &mut Candidate, alternatives: &mut Alternative
             }
             let us = simulate_kernels(&trial, executor, waiting.get(number)).total_us;
             if rows == 1 {
-                alternatives.policies.push((super::policy_name(&policy), us));
+                alternatives.policies.push((policy.to_string(), us));
             }
             if policy == Policy::Row {
                 alternatives.orders.push((order_label.into(), us));
@@ -204,9 +204,8 @@ fn settle(resolved: &Resolved, c: &mut Candidate, alternatives: &mut Alternative
 /// whole columns.
 fn set_orders(resolved: &Resolved, c: &mut Candidate, rows: u32) {
     for i in 0..c.graph.stages.len() {
-        let stated = resolved.stages[i].stated_order.as_ref().map(|o| &o.value);
-        if let Some(StatedOrder::Is(order)) = stated {
-            c.orders[i] = order.clone();
+        if let Some(stated) = &resolved.stages[i].stated_order {
+            c.orders[i] = stated.value.clone();
             continue;
         }
         let by_columns = c.graph.dependences.iter().any(|d| {
@@ -245,7 +244,7 @@ fn policies(graph: &Graph) -> Vec<Policy> {
 fn strided(shape: &Attention, tile_cols: u32) -> Option<Policy> {
     let columns = shape.heads * shape.dim;
     let fits = shape.heads == shape.kv_heads && columns.is_multiple_of(tile_cols);
-    fits.then(|| Policy::Strided { stride: columns / tile_cols })
+    fits.then(|| Policy::Strided(columns / tile_cols))
 }
 
 /// Where a policy means nothing, a slot a row of tiles.
@@ -254,7 +253,7 @@ fn suited(c: &Candidate, edge: usize, policy: &Policy) -> Policy {
     let consumer = &c.graph.stages[dependence.consumer.0];
     let means = match policy {
         Policy::ConvHalo => consumer.operands[dependence.operand].sliding.is_some(),
-        Policy::Strided { .. } => matches!(consumer.op, Op::Attention(_)),
+        Policy::Strided(_) => matches!(consumer.op, Op::Attention(_)),
         _ => true,
     };
     if means { policy.clone() } else { Policy::Row }

@@ -221,9 +221,9 @@ mod tests {
             Policy::Tile,
             Policy::Row,
             Policy::Batched { rows: 2, cols: 3 },
-            Policy::Strided { stride: 1 },
-            Policy::Strided { stride: 3 },
-            Policy::Strided { stride: 9 },
+            Policy::Strided(1),
+            Policy::Strided(3),
+            Policy::Strided(9),
             Policy::ConvHalo,
             Policy::Table(table),
         ] {
@@ -260,9 +260,7 @@ mod tests {
         };
         for (rows, cols) in axes(20).flat_map(|rows| axes(9).map(move |cols| (rows, cols))) {
             graph.stages[1].operands[0].footprint = Footprint { rows, cols };
-            for policy in
-                [Policy::Tile, Policy::Row, Policy::Strided { stride: 3 }, Policy::Table(vec![7; 84])]
-            {
+            for policy in [Policy::Tile, Policy::Row, Policy::Strided(3), Policy::Table(vec![7; 84])] {
                 let map = policy.on(graph.stages[0].grid);
                 for (at, ks) in
                     [(WaitAt::PerKBlock, 0..12), (WaitAt::PerKBlock, 5..9), (WaitAt::Start, 2..12)]

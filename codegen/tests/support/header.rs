@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use cusync_gen::check::Plan;
-use cusync_gen::emit::{self, desc::EdgeDesc};
-use cusync_gen::sync::{Tile, wait_box};
+use cusync_gen::emit;
+use cusync_gen::sync::{EdgeNumbers, Tile, wait_box};
 
 use super::*;
 
@@ -59,7 +59,7 @@ fn expected_dump(plan: &Plan) -> String {
     }
     for (i, edge) in plan.edges().iter().enumerate() {
         let consumer = &graph.stages[edge.dependence().consumer.0];
-        out += &edge_dump(&EdgeDesc::of(plan, i), edge.slots(), consumer.grid);
+        out += &edge_dump(&EdgeNumbers::of(plan, i), consumer.grid);
     }
     out
 }
@@ -98,7 +98,7 @@ fn checked_waits(plan: &Plan) -> String {
                 }
                 write!(out, "wait {m} {n} 0 {k} =").expect("string");
                 for slot in slots {
-                    write!(out, " {}:{}", edge.slot_base() + slot, edge.slots().posts_of(slot))
+                    write!(out, " {}:{}", edge.slots().slot_base + slot, edge.slots().posts_of(slot))
                         .expect("string");
                 }
                 out.push('\n');
