@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The layout arithmetic of the decode kernels, compiled for the host: what callers size buffers by, and tests check.
-#include "cusync.h"
-#include "kernels/decode_share.h"
+#include "abi/cusync.h"
+#include "kernels/decode/share.h"
 
 extern "C" unsigned long long cusync_decode_weights_bytes(uint32_t operation, uint32_t k, uint32_t n) {
   return cusync::kernels::decode::weights_bytes(k, n, operation == CUSYNC_GATED_GEMM);
@@ -15,6 +15,10 @@ extern "C" unsigned long long cusync_host_decode_weight(uint32_t operation, uint
 
 extern "C" uint32_t cusync_host_decode_owners(uint32_t n, uint32_t workers, uint32_t tile) {
   return cusync::kernels::decode::owners_of_tile(tile, n, workers);
+}
+
+extern "C" uint32_t cusync_host_decode_lead(uint32_t slots, uint32_t chunk_shift, uint32_t max_chunks) {
+  return cusync::kernels::decode::turn_lead(slots, chunk_shift, max_chunks);
 }
 
 extern "C" uint32_t cusync_host_decode_order(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers,

@@ -1,4 +1,4 @@
-// Made by bindgen from csrc/cusync.h; `cargo xtask render` makes it anew.
+// Made by bindgen from csrc/abi/cusync.h; `cargo xtask render` makes it anew.
 
 #[doc = " Maps the tiles of a producer's grid to semaphore slots.\n\n slot(m, n) = slot_base + (m / block_m) * slots_n + column(n), where\n column(n)  = stride_n == 0 ? n / block_n : n % stride_n.\n\n Tile: block 1 x 1. Row: block 1 x grid_n. Batched: block r x c. Strided: stride_n > 0, block_n unused (1).\n With `table` set (a user's own policy), slot(m, n) = slot_base + table[m * grid_n + n] and the number of\n posts to slot i is table_posts[i - slot_base]."]
 #[repr(C)]
@@ -1021,6 +1021,8 @@ unsafe extern "C" {
         blocks: *mut u32,
         capacity: u32,
     ) -> u32;
+    #[doc = " How many chunks the two warpgroups of a decode CTA may be apart, for `slots` of activations, 1 << `chunk_shift` k-blocks\n a chunk and a ring of `max_chunks` chunks."]
+    pub fn cusync_host_decode_lead(slots: u32, chunk_shift: u32, max_chunks: u32) -> u32;
     #[doc = " Workers that post the semaphore of 64-wide column tile `tile`."]
     pub fn cusync_host_decode_owners(n: u32, workers: u32, tile: u32) -> u32;
     pub fn cusync_host_tile_at(order: *const cusync_order, i: u32, m: *mut u32, n: *mut u32);

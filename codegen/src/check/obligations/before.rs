@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::grid_tiles;
 use crate::check::{Candidate, Event, TileProgram};
-use crate::graph::{OperandKind, StageId};
+use crate::graph::{StageId, When};
 use crate::schedule::{Mode, Part, Schedule};
 use crate::sync::Tile;
 
@@ -105,11 +105,8 @@ impl<'a> Before<'a> {
                 Event::Wait { edge, slot, value } => {
                     let total = self.posters[edge].get(&slot).map_or(0, |(total, _)| *total);
                     let d = &self.c.graph.dependences[edge];
-                    let late = d.consumer == stage
-                        && matches!(
-                            self.c.graph.stages[stage.0].operands[d.operand].kind,
-                            OperandKind::Bias | OperandKind::Residual
-                        );
+                    let kind = || self.c.graph.stages[stage.0].operands[d.operand].kind;
+                    let late = d.consumer == stage && kind().when() == When::Epilogue;
                     if !over && u64::from(value) >= total && !(late && loads_only) {
                         slots.push((edge, slot));
                     }
