@@ -13,7 +13,7 @@ mod waits;
 pub use numbers::{EdgeNumbers, SlotMap};
 pub use order::Order;
 pub use policy::{Policy, WaitAt};
-pub use waits::{TileBox, WaitWalk, producers_of, wait_box};
+pub use waits::{TileBox, WaitWalk, each_wait, producers_of, waits_differ};
 
 use serde::{Deserialize, Serialize};
 

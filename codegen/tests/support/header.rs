@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use cusync_gen::check::Plan;
 use cusync_gen::emit;
-use cusync_gen::sync::{EdgeNumbers, Tile, wait_box};
+use cusync_gen::sync::{EdgeNumbers, Tile, WaitWalk};
 
 use super::*;
 
@@ -89,10 +89,10 @@ fn checked_waits(plan: &Plan) -> String {
         let consumer = &graph.stages[edge.dependence().consumer.0];
         let ks = 0..consumer.k_blocks;
         for (m, n) in (0..consumer.grid.0).flat_map(|m| (0..consumer.grid.1).map(move |n| (m, n))) {
+            let (at, tile) = (edge.wait_at(), Tile { m, n });
+            let mut walk = WaitWalk::new(graph, edge.dependence(), edge.slots(), at, tile, ks.clone());
             for k in ks.clone() {
-                let tile = Tile { m, n };
-                let tiles = wait_box(graph, edge.dependence(), edge.slots(), edge.wait_at(), tile, k, &ks);
-                let slots = edge.slots().covering(&tiles);
+                let slots = edge.slots().covering(&walk.at(k));
                 if slots.is_empty() {
                     continue;
                 }
