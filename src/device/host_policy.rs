@@ -101,7 +101,7 @@ impl HostOrder {
     /// # Panics
     /// The plan has no such stage.
     pub fn new(plan: &Plan, stage: StageId) -> Self {
-        let (order, grid) = (plan.orders()[stage.0].clone(), plan.graph().stages[stage.0].grid);
+        let (order, grid) = (plan.launch().order(stage).clone(), plan.graph().stages[stage.0].grid);
         HostOrder { table: order.table(grid), order, grid }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cusync_gen::check::Plan;
-use cusync_gen::graph::{Activation, Element};
+use cusync_gen::graph::{Activation, Element, StageId};
 use cusync_gen::sync::EdgeNumbers;
 
 use crate::device::{Device, DeviceBuffer, Result, words};
@@ -30,7 +30,8 @@ impl Descriptors {
             Ok(pointer)
         };
         let mut orders = Vec::new();
-        for (order, stage) in plan.orders().iter().zip(&plan.graph().stages) {
+        for (index, stage) in plan.graph().stages.iter().enumerate() {
+            let order = plan.launch().order(StageId(index));
             let table = order.table(stage.grid).map(|tiles| upload(&tiles)).transpose()?;
             orders.push(words::order(order, stage.grid, table));
         }

@@ -72,8 +72,7 @@ impl<'a> Generated<'a> {
     /// The program of a candidate's policies and, where it has one, its schedule.
     pub fn new(candidate: &'a Candidate) -> Self {
         let graph = &candidate.graph;
-        let (parts, slots) =
-            (candidate.schedule.as_ref().map(|s| Parts::of(graph, s)), candidate.slot_maps());
+        let (parts, slots) = (candidate.launch.lists().map(|s| Parts::of(graph, s)), candidate.slot_maps());
         let mut edges = vec![(Vec::new(), Vec::new()); graph.stages.len()];
         for (edge, dependence) in graph.dependences.iter().enumerate() {
             let (main, last) = &mut edges[dependence.consumer.0];
@@ -96,7 +95,7 @@ impl<'a> Generated<'a> {
 
     /// The k-blocks of a slice and what becomes of its sums; `None` where a CTA has no such slice.
     fn slice(&self, stage: StageId, tile: Tile, slice: u32) -> Option<(Range<u32>, Part)> {
-        let (ks, part) = match (&self.parts, &self.candidate.schedule) {
+        let (ks, part) = match (&self.parts, self.candidate.launch.lists()) {
             (Some(parts), Some(schedule)) => {
                 let item = &schedule.sequence[parts.item(stage, tile, slice)? as usize];
                 (item.k_begin..item.k_end, item.part)

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::names::{edge_names, operand_name};
-use crate::check::{Executor, Plan, StartGuarantee};
+use crate::check::Plan;
 use crate::graph::{Activation, Axis, Element, Op, OperandKind, StageId, Tensor};
 use crate::sync::{EdgeNumbers, Order, SlotMap, WaitAt};
 
@@ -105,16 +105,11 @@ impl View {
                 Element::Bf16 => "bf16",
             },
             device: plan.device().name.clone(),
-            executor: match plan.executor() {
-                Executor::Cpu => "cpu",
-                Executor::Serial => "serial",
-                Executor::Streams => "streams",
-                Executor::Programmatic => "programmatic",
-                Executor::Fused => "fused",
-            },
-            start: match plan.start() {
-                StartGuarantee::AllProducersStarted => "consumers start after all their producers' CTAs",
-                StartGuarantee::None => "none",
+            executor: plan.executor().name(),
+            start: if plan.launch().guarantees_starts() {
+                "consumers start after all their producers' CTAs"
+            } else {
+                "none"
             },
             // Of the policies below: a decode kernel has slots of its own beside them.
             slot_count: plan.edges().iter().map(|e| e.slots().slot_count).sum(),
@@ -129,7 +124,7 @@ impl View {
 fn stage_view(plan: &Plan, index: usize) -> StageView {
     let graph = plan.graph();
     let stage = &graph.stages[index];
-    let order = &plan.orders()[index];
+    let order = plan.launch().order(StageId(index));
     let tensor_name = |id: crate::graph::TensorId| graph.tensors[id.0].name.clone();
     StageView {
         name: stage.name.clone(),

@@ -91,7 +91,7 @@ impl<'a> Before<'a> {
 
     /// The schedule, if it has an order in which each worker posts.
     fn lists(&self) -> Option<&'a Schedule> {
-        self.c.schedule.as_ref().filter(|s| s.mode == Mode::Static)
+        self.c.launch.lists().filter(|s| s.mode == Mode::Static)
     }
 
     /// The slots that a slice has waited for in full by then.
@@ -245,7 +245,7 @@ impl<'a> Before<'a> {
         let (items, cta) = self.items_of(writer);
         let mut known = Vec::new();
         let stores: Vec<u32> = (0..self.slices(writer)).filter(|slice| self.stores(writer, *slice)).collect();
-        let split = self.c.schedule.is_some();
+        let split = self.c.launch.lists().is_some();
         // Without a schedule the last slice stores, whichever that is, when all have come together. Of parts that share
         // a tile each stores for itself, when the others have left their sums.
         for slice in 0..self.slices(writer) {
