@@ -162,7 +162,7 @@ fn attention_is_proved_with_grouped_and_single_heads_at_ragged_lengths() {
                 .map(|d| graph.stages[d.consumer.0].operands[d.operand].kind)
                 .collect();
             assert_eq!(edges, [OperandKind::Query, OperandKind::Key, OperandKind::Value, OperandKind::A]);
-            for policy in [Policy::Tile, Policy::Row, Policy::Strided { stride: heads }] {
+            for policy in [Policy::Tile, Policy::Row, Policy::Strided(heads)] {
                 for wait_at in EVERYWHERE {
                     let c = candidate(graph.clone(), &policy, wait_at);
                     assert_eq!(
@@ -303,7 +303,7 @@ fn normalisations_are_proved_at_ragged_lengths_under_every_policy() {
         assert_eq!((stage.out_tile, stage.grid, stage.k_blocks), ((32, 512), (tokens.div_ceil(32), 1), 1));
         assert_eq!(graph.dependences.len(), 2);
         for policy in
-            [Policy::Tile, Policy::Row, Policy::Batched { rows: 2, cols: 2 }, Policy::Strided { stride: 2 }]
+            [Policy::Tile, Policy::Row, Policy::Batched { rows: 2, cols: 2 }, Policy::Strided(2)]
         {
             for wait_at in EVERYWHERE {
                 let c = candidate(graph.clone(), &policy, wait_at);

@@ -22,7 +22,7 @@ pub use op::{Activation, Attention, Conv, Norm, Op, OperandKind, When};
 pub(crate) use op::{Bound, Cost, MmaTile, Tiles};
 pub use resolved::{
     CustomShape, MAX_FOOTPRINT_TILES, MAX_K_BLOCKS, MAX_TILES, Read, Resolved, ResolvedStage, StatedEdge,
-    StatedOrder, StatedTile, TileAssignment,
+    StatedTile, TileAssignment,
 };
 
 /// Element type of tensors; accumulation is always float32.

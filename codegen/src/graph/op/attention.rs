@@ -197,7 +197,7 @@ impl Operation for Attention {
     fn policy(&self, _: &Operand, columns: u32) -> Option<Policy> {
         let all = self.heads * self.dim;
         let fits = self.heads == self.kv_heads && all.is_multiple_of(columns);
-        fits.then(|| Policy::Strided { stride: all / columns })
+        fits.then(|| Policy::Strided(all / columns))
     }
 
     fn cost(&self) -> Cost {

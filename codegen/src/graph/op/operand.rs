@@ -1,7 +1,9 @@
 //! The parts that operands play in their stages, and when they are read.
 
+use serde::{Deserialize, Serialize};
+
 /// The part that an operand plays in its stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum OperandKind {
     /// Left operand, M x K; the images of a convolution, B H W x C; the rows that a normalisation reads, M x N.
     A,
