@@ -302,9 +302,7 @@ fn normalisations_are_proved_at_ragged_lengths_under_every_policy() {
         let stage = &graph.stages[1];
         assert_eq!((stage.out_tile, stage.grid, stage.k_blocks), ((32, 512), (tokens.div_ceil(32), 1), 1));
         assert_eq!(graph.dependences.len(), 2);
-        for policy in
-            [Policy::Tile, Policy::Row, Policy::Batched { rows: 2, cols: 2 }, Policy::Strided(2)]
-        {
+        for policy in [Policy::Tile, Policy::Row, Policy::Batched { rows: 2, cols: 2 }, Policy::Strided(2)] {
             for wait_at in EVERYWHERE {
                 let c = candidate(graph.clone(), &policy, wait_at);
                 assert_eq!(judge(&c).refutations, [], "{kind} {tokens} {policy:?} {wait_at:?}");

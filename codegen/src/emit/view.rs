@@ -227,9 +227,7 @@ fn edge_value(e: &EdgeNumbers) -> String {
         | OperandKind::Key
         | OperandKind::Value
         | OperandKind::Gain
-        | OperandKind::Custom(_) => {
-            "CUSYNC_OPERAND_CUSTOM"
-        }
+        | OperandKind::Custom(_) => "CUSYNC_OPERAND_CUSTOM",
     };
     let wait_at = match e.wait_at {
         WaitAt::PerKBlock => "CUSYNC_WAIT_PER_K_BLOCK",
