@@ -55,7 +55,7 @@ pub enum Error {
     Device(#[from] crate::device::Error),
     /// Kernel-level scheduling reported an error.
     #[error(transparent)]
-    Dag(#[from] crate::dag::run::Error),
+    Dag(#[from] crate::programs::Error),
     /// A plan was refused.
     #[error("{0}")]
     Plan(String),

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CostModel, L2Cost, TileRate};
+use super::{CostModel, L2Cost, ProgramCost, TileRate};
 use crate::diagnostic::{Diagnostic, Span};
 
 /// A device profile: the numbers that choices, `progress` and predictions rest on. Shipped ones are the files of
@@ -64,6 +64,8 @@ pub struct Device {
     pub fused: CostModel,
     /// Of its decode kernels.
     pub decode: DecodeCost,
+    /// Costs of kernel-level scheduling.
+    pub programs: ProgramCost,
 }
 
 /// What decode kernels are reckoned with.
@@ -185,6 +187,8 @@ impl Device {
             ("read_tbs", self.decode.read_tbs),
             ("l2_tbs", self.decode.l2_tbs),
             ("sustained", self.sustained),
+            ("host_tbs", self.programs.host_tbs),
+            ("resident_kernels", self.programs.resident_kernels as f64),
         ];
         let none = |(_, value): &(&str, f64)| !(value.is_finite() && *value > 0.0);
         if let Some((field, value)) = positive.into_iter().chain(rates).find(none) {
@@ -221,7 +225,7 @@ impl Device {
                 [("epilogue_us", r.epilogue_us), ("gate_us", r.gate_us), ("first_us", r.first_us)]
             });
         let negative = |(_, value): &(&str, f64)| !(value.is_finite() && *value >= 0.0);
-        let found = times.into_iter().chain(epilogues).chain(l2).find(negative);
+        let found = times.into_iter().chain(epilogues).chain(l2).chain(self.programs.times()).find(negative);
         found.map(|(field, value)| (field, format!("is {value}; it cannot be negative")))
     }
 }
@@ -251,13 +255,17 @@ mod tests {
     #[test]
     fn a_faulty_profile_is_refused_with_its_place() {
         let good = DEVICES[0].to_ron();
+        let line_of = |field: &str| good.lines().position(|l| l.contains(field)).expect("stated") + 1;
         for (from, to, line, says) in [
             ("arch: 90", "arch: 75", 5, "kernels are built for 80 and 90"),
             ("sms: 132", "sms: 0", 6, "between 1 and 4096"),
             ("sms: 132", "smz: 132", 6, "smz"),
             ("sms: 132", "sms: many", 6, "Expected integer"),
             ("boundary_us: ", "boundary_us: -", 11, "cannot be negative"),
+            ("host_tbs: ", "host_tbs: -", 0, "has to be more than 0"),
+            ("interference: ", "interference: -", 0, "cannot be negative"),
         ] {
+            let line = if line == 0 { line_of(from) } else { line };
             let text = good.replacen(from, to, 1);
             assert_ne!(text, good, "{from}");
             let shown = Device::from_ron(&text).expect_err(says).render(&text, "profile", false);
