@@ -7,16 +7,16 @@ use std::time::Duration;
 use cusync::reference::{Tolerance, compare, evaluate};
 use cusync::runtime::cpu::{CpuError, CpuOptions, CpuPipeline};
 use cusync::runtime::inputs::Inputs;
-use cusync::runtime::{ChainWish, Wishes, plan_text, shipped};
+use cusync::runtime::{ChainOverride, Overrides, plan_text, shipped};
 use cusync_gen::check::{Candidate, Executor, Launch, Plan, check};
-use cusync_gen::device::{Device, FUSED_KERNELS};
+use cusync_gen::device::{CHAIN_KERNELS, Profile};
 use cusync_gen::graph::{Graph, StageId};
 use cusync_gen::schedule::{Item, Mode, Part, Schedule, units};
 use cusync_gen::sync::Policy;
 
 /// A Hopper GPU so small that a thread for each of its SMs is no burden.
-fn small_gpu(sms: u32) -> Device {
-    Device { sms, ..Device::named("h200").expect("the profile ships").clone() }
+fn small_gpu(sms: u32) -> Profile {
+    Profile { sms, ..Profile::named("h200").expect("the profile ships").clone() }
 }
 
 /// Dims with a dozen k-blocks and more, ragged in every direction.
@@ -32,9 +32,9 @@ fn dims_of(source: &str, m: u64) -> Vec<(String, u64)> {
 /// The scheduler's plan.
 fn planned(name: &str, m: u64, kernel: ((u32, u32), (u32, u32)), mode: Mode, splits: bool) -> Plan {
     let source = shipped(name).expect("it ships");
-    let chain = Some(ChainWish { kernel: Some(kernel), mode, splits });
-    let wishes = Wishes { dims: dims_of(source, m), chain, ..Wishes::default() };
-    plan_text(source, name, &wishes, &small_gpu(6), Executor::Fused).unwrap_or_else(|e| panic!("{e}"))
+    let chain = Some(ChainOverride { kernel: Some(kernel), mode, splits });
+    let overrides = Overrides { dims: dims_of(source, m), chain, ..Overrides::default() };
+    plan_text(source, name, &overrides, &small_gpu(6), Executor::Fused).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// How the parts of a tile are put together.
@@ -125,7 +125,7 @@ fn cut_items(plan: &Plan) -> usize {
 #[test]
 fn the_schedulers_lists_are_right_for_every_chain_kernel() {
     let mut cut = 0;
-    for kernel in FUSED_KERNELS {
+    for kernel in CHAIN_KERNELS {
         let shape = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
         for (mode, splits) in [(Mode::Static, false), (Mode::Static, true), (Mode::Dynamic, true)] {
             // A cluster draws no items.
@@ -170,17 +170,17 @@ const OPERANDS: &str = r#"Pipeline(
 
 #[test]
 fn waits_on_every_operand_are_right() {
-    for kernel in FUSED_KERNELS {
+    for kernel in CHAIN_KERNELS {
         let shape = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
         for mode in [Mode::Static, Mode::Dynamic] {
             if mode == Mode::Dynamic && kernel.cluster != (1, 1) {
                 continue;
             }
             for policy in [Policy::Tile, Policy::Row] {
-                let chain = Some(ChainWish { kernel: Some(shape), mode, splits: true });
+                let chain = Some(ChainOverride { kernel: Some(shape), mode, splits: true });
                 let label = format!("{shape:?} {mode:?} {policy:?}");
-                let wishes = Wishes { chain, policy: Some(policy), ..Wishes::default() };
-                let plan = plan_text(OPERANDS, "operands", &wishes, &small_gpu(4), Executor::Fused);
+                let overrides = Overrides { chain, policy: Some(policy), ..Overrides::default() };
+                let plan = plan_text(OPERANDS, "operands", &overrides, &small_gpu(4), Executor::Fused);
                 let plan = plan.unwrap_or_else(|e| panic!("{label}: {e}"));
                 assert_eq!(plan.edges().len(), 4);
                 verify(&label, &plan);
@@ -222,8 +222,8 @@ const NARROW: &str = r#"Pipeline(
 
 fn decode_plan(name: &str, m: u64, sms: u32) -> Plan {
     let source = if name == "narrow" { NARROW } else { shipped(name).expect("it ships") };
-    let wishes = Wishes { dims: dims_of(source, m), decode: true, ..Wishes::default() };
-    let plan = plan_text(source, name, &wishes, &small_gpu(sms), Executor::Fused);
+    let overrides = Overrides { dims: dims_of(source, m), decode: true, ..Overrides::default() };
+    let plan = plan_text(source, name, &overrides, &small_gpu(sms), Executor::Fused);
     plan.unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 

@@ -6,7 +6,7 @@ use cusync_gen::schedule::Mode;
 use super::point::{Field, Kind, Point};
 use super::record::{MlpReport, Role};
 use super::{Result, tune};
-use crate::runtime::{ChainWish, Edges, Options, Wishes};
+use crate::runtime::{ChainOverride, Edges, Options, Overrides};
 
 /// Adds what is wanted of: the automatic choice, static and dynamic, with programmatic edges, without cut tiles, without
 /// waits; and the fastest of all schedules, where tuning is asked for.
@@ -63,7 +63,7 @@ pub(super) fn add_decode(point: &Point<'_>, field: &mut Field, report: &mut MlpR
             continue;
         }
         let kind = Kind { options, ..Kind::graph(name, role) };
-        let plan = point.plan(Executor::Fused, Wishes { decode: true, ..Wishes::default() });
+        let plan = point.plan(Executor::Fused, Overrides { decode: true, ..Overrides::default() });
         let added = plan.and_then(|p| point.add(field, kind, &p, Executor::Fused));
         point.note(name, added, report)?;
     }
@@ -72,6 +72,6 @@ pub(super) fn add_decode(point: &Point<'_>, field: &mut Field, report: &mut MlpR
 
 /// The schedule that is predicted to be the shortest.
 fn automatic(point: &Point<'_>, mode: Mode, splits: bool) -> Result<Plan> {
-    let chain = Some(ChainWish { kernel: None, mode, splits });
-    point.plan(Executor::Fused, Wishes { chain, ..Wishes::default() })
+    let chain = Some(ChainOverride { kernel: None, mode, splits });
+    point.plan(Executor::Fused, Overrides { chain, ..Overrides::default() })
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::choose::Config;
-use cusync_gen::device::Device as Profile;
+use cusync_gen::device::Profile;
 use cusync_gen::graph::Element;
 use cusync_gen::sync::Policy;
 
@@ -19,7 +19,7 @@ use super::{Error, Result, Summary, tune};
 use crate::device::{CublasLt, Device, GemmArgs, StreamK};
 use crate::runtime::verify::{self, Accuracy, Reference};
 use crate::runtime::{
-    Edges, InputSets, Options, Pipeline, Wishes, executor_name, plan_text, resolve_text, shipped,
+    Edges, InputSets, Options, Overrides, Pipeline, executor_name, plan_text, resolve_text, shipped,
 };
 use crate::tune::Origin;
 
@@ -90,24 +90,24 @@ impl<'a> Point<'a> {
     }
 
     /// The spec, and overrides of its size and element type.
-    fn spec(&self, wishes: Wishes) -> Result<(&'static str, Wishes)> {
+    fn spec(&self, overrides: Overrides) -> Result<(&'static str, Overrides)> {
         let source = shipped(self.name)
             .ok_or_else(|| Error::Argument(format!("{} is not a pipeline that ships", self.name)))?;
         let dims = vec![("M".into(), u64::from(self.m))];
-        Ok((source, Wishes { dims, element: Some(self.args.element), ..wishes }))
+        Ok((source, Overrides { dims, element: Some(self.args.element), ..overrides }))
     }
 
     /// A plan of this size.
-    pub(super) fn plan(&self, executor: Executor, wishes: Wishes) -> Result<Plan> {
-        let (source, wishes) = self.spec(wishes)?;
-        Ok(plan_text(source, self.name, &wishes, self.profile, executor)?)
+    pub(super) fn plan(&self, executor: Executor, overrides: Overrides) -> Result<Plan> {
+        let (source, overrides) = self.spec(overrides)?;
+        Ok(plan_text(source, self.name, &overrides, self.profile, executor)?)
     }
 
     /// The tuned plan of this size with runs joined in a way; `None` where none was kept, or what was kept is refused.
     pub(super) fn kept(&self, edges: Edges) -> Result<Option<(Plan, Origin)>> {
-        let (source, wishes) = self.spec(Wishes::default())?;
+        let (source, overrides) = self.spec(Overrides::default())?;
         let (options, tuned) = (Options { edges, ..Options::default() }, &self.args.tuned);
-        let found = crate::tune::plan(source, self.name, &wishes, self.device, None, &options, tuned);
+        let found = crate::tune::plan(source, self.name, &overrides, self.device, None, &options, tuned);
         let found = found.map_err(|e| Error::Plan(e.to_string()))?;
         Ok(matches!(found.origin, Origin::Tuned { .. }).then_some((found.plan, found.origin)))
     }
@@ -120,7 +120,7 @@ impl<'a> Point<'a> {
     /// Measures every variant. What cannot be run, and what is wrong, goes to the report.
     pub(super) fn run(&self, share: Option<f64>, report: &mut MlpReport) -> Result<Vec<Record>> {
         let hopper = self.device.capability().0 >= 9;
-        let leader = self.plan(self.leading(), Wishes::default())?;
+        let leader = self.plan(self.leading(), Overrides::default())?;
         let inputs = InputSets::random(leader.graph(), self.device, self.args.sets.max(1), self.m)?;
         let mut model = self.pipeline(&leader, &inputs, Options::default())?;
         let reference = Reference::new(&mut model, 0)?;
@@ -183,7 +183,7 @@ impl<'a> Point<'a> {
             if self.args.wants(BASELINE) && leaders.eq(tiles.iter().copied()) {
                 return Ok(());
             }
-            let plan = self.plan(serial, Wishes { tiles: Some(tiles), ..Wishes::default() })?;
+            let plan = self.plan(serial, Overrides { tiles: Some(tiles), ..Overrides::default() })?;
             self.add(field, Kind::graph(best, Role::Peer), &plan, serial)
         });
         self.note(best, added, report)
@@ -191,8 +191,8 @@ impl<'a> Point<'a> {
 
     /// A sample of all ways.
     fn add_spread(&self, field: &mut Field, count: usize, report: &mut MlpReport) -> Result<()> {
-        let (source, wishes) = self.spec(Wishes::default())?;
-        let resolved = resolve_text(source, self.name, &wishes)?;
+        let (source, overrides) = self.spec(Overrides::default())?;
+        let resolved = resolve_text(source, self.name, &overrides)?;
         for way in sample(&resolved, self.profile, count) {
             let name = way.name();
             let role = if way.config.executor == Executor::Fused { Role::Fused } else { Role::Peer };
@@ -221,8 +221,8 @@ impl<'a> Point<'a> {
                 if !(self.args.wants(&graph) || eager_too && self.args.wants(&eager)) {
                     continue;
                 }
-                let wishes = Wishes { policy, tiles: Some(tiles.clone()), ..Wishes::default() };
-                let plan = match self.plan(executor, wishes) {
+                let overrides = Overrides { policy, tiles: Some(tiles.clone()), ..Overrides::default() };
+                let plan = match self.plan(executor, overrides) {
                     Ok(plan) => plan,
                     Err(e) => {
                         self.note(&graph, Err(e), report)?;

@@ -2,7 +2,7 @@
 
 use cusync_gen::check::{Launch, Plan};
 use cusync_gen::choose::Config;
-use cusync_gen::device::Device as Profile;
+use cusync_gen::device::Profile;
 use cusync_gen::schedule::{Mode, Part};
 use serde::{Deserialize, Serialize};
 

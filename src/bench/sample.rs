@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use cusync_gen::check::{Executor, Plan, check};
 use cusync_gen::choose::{self, Config, EdgeConfig, Kernels, OrderText, PolicyText, StageConfig, WaitText};
-use cusync_gen::device::Device as Profile;
+use cusync_gen::device::Profile;
 use cusync_gen::graph::{OperandKind, Resolved, StageId};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
 use crate::runtime::Edges;
-use crate::tune::{chain_wishes, executors};
+use crate::tune::{chain_overrides, executors};
 
 /// A way to run a chain, proved.
 pub(super) struct Way {
@@ -78,7 +78,9 @@ pub(super) fn sample(resolved: &Resolved, device: &Profile, count: usize) -> Vec
         }
         let way = match executor {
             Executor::Fused => chain(&mut rng),
-            _ => stages(resolved, device, executor, &mut rng).map(|config| (config, Edges::Plain)),
+            Executor::Cpu | Executor::Serial | Executor::Streams | Executor::Programmatic => {
+                stages(resolved, device, executor, &mut rng).map(|config| (config, Edges::Plain))
+            }
         };
         way.into_iter().for_each(&mut push);
     }
@@ -97,10 +99,10 @@ fn seed(resolved: &Resolved) -> u64 {
 }
 
 fn chain(rng: &mut StdRng) -> Option<(Config, Edges)> {
-    let wishes: Vec<_> = chain_wishes().collect();
-    let wish = wishes.choose(rng)?;
+    let overrides: Vec<_> = chain_overrides().collect();
+    let asked = overrides.choose(rng)?;
     let edges = if rng.random() { Edges::Captured } else { Edges::Plain };
-    Some((Config::chain(wish.kernel?, wish.mode, wish.splits), edges))
+    Some((Config::chain(asked.kernel?, asked.mode, asked.splits), edges))
 }
 
 fn stages(resolved: &Resolved, device: &Profile, executor: Executor, rng: &mut StdRng) -> Option<Config> {

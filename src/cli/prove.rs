@@ -12,6 +12,13 @@ use super::fault::Fault;
 use super::report::ObligationReport;
 use super::target::Target;
 
+/// The pipeline of a target at its dims.
+pub(crate) fn resolve(target: &Target) -> Result<Resolved, Fault> {
+    let (text, origin) = (&target.source.text, &target.source.origin);
+    let refused = |d: Diagnostic| Fault::input(d.render(text, origin, false));
+    spec::parse(text, origin).and_then(|spec| spec.resolve(&target.dims)).map_err(refused)
+}
+
 /// A judged candidate.
 pub(crate) struct Proof {
     resolved: Resolved,
@@ -28,8 +35,7 @@ impl Proof {
     pub(crate) fn of(target: &Target, executor: Executor) -> Result<Proof, Fault> {
         let (text, origin) = (&target.source.text, &target.source.origin);
         let refused = |d: Diagnostic| Fault::input(d.render(text, origin, false));
-        let parsed = spec::parse(text, origin).map_err(refused)?;
-        let resolved = parsed.resolve(&target.dims).map_err(refused)?;
+        let resolved = resolve(target)?;
         let candidate = choose::candidate(&resolved, &target.device, executor).map_err(refused)?;
         Ok(Proof::judged(target, resolved, candidate))
     }
@@ -43,8 +49,7 @@ impl Proof {
     ) -> Result<(Proof, Origin), Fault> {
         let (text, origin) = (&target.source.text, &target.source.origin);
         let refused = |d: Diagnostic| Fault::input(d.render(text, origin, false));
-        let parsed = spec::parse(text, origin).map_err(refused)?;
-        let resolved = parsed.resolve(&target.dims).map_err(refused)?;
+        let resolved = resolve(target)?;
         let key = Key::of(&resolved, machine, Some(executor), Edges::Plain);
         let found = answer(&resolved, &target.device, Some(executor), cache.get(&key)).map_err(refused)?;
         Ok((Proof::judged(target, resolved, found.candidate), found.origin))

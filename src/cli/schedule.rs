@@ -8,7 +8,7 @@ use cusync::dag::{
     Costs, Dependences, Direction, Form, Lane, MAX_SOURCE, NodeId, Options, Program, Rates, SHIPPED,
     Schedule, TileEdge, allocate, parse, schedule as plan, shipped,
 };
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 use serde::Serialize;
 
 use super::fault::{Fault, nearest};
@@ -146,7 +146,7 @@ pub(crate) fn schedule(args: &ScheduleArgs, output: &Output) -> Result<ProgramRe
     Ok(report(&program, &schedule, &device, options.costs.source))
 }
 
-fn report(program: &Program, schedule: &Schedule, device: &Device, source: String) -> ProgramReport {
+fn report(program: &Program, schedule: &Schedule, device: &Profile, source: String) -> ProgramReport {
     let Schedule { dependences, full, chosen, .. } = schedule;
     let copies = program.nodes().iter().filter(|n| n.kernel().is_none()).count();
     let name = |id: NodeId| program.node(id).name.clone();

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use cusync::device;
 use cusync::runtime::Edges;
 use cusync::runtime::element::Bits;
-use cusync::tune::{self, Confirmed, Entry, Machine, Measure, Origin, Proposal, Store, Tried, wish_name};
+use cusync::tune::{self, Confirmed, Entry, Machine, Measure, Origin, Proposal, Store, Tried, asked_name};
 use cusync_gen::check::{Executor, check};
 use cusync_gen::diagnostic::Diagnostic;
 use serde::Serialize;
@@ -246,7 +246,7 @@ fn tune_spec(
         dims: resolved.dims.iter().cloned().collect(),
         element: resolved.element.name(),
         device: gpu.as_ref().map_or_else(|_| profile.name.to_string(), |(device, _)| device.name().into()),
-        executor: wish_name(target.executor),
+        executor: asked_name(target.executor),
         edges: how.edges,
         plan: plan.to_string(),
         measured: kept.is_some(),
@@ -264,7 +264,7 @@ fn tune_spec(
 const DOCTOR: &str = "`cusync doctor` says what is missing";
 
 /// The GPU and its profile, or why nothing is measured.
-fn gpu() -> Result<(device::Device, cusync_gen::device::Device), String> {
+fn gpu() -> Result<(device::Device, cusync_gen::device::Profile), String> {
     let first = |e: device::Error| e.to_string().lines().next().unwrap_or("no GPU").to_owned();
     let gpu = device::Device::open(0).map_err(|e| format!("{}: the choice is the prediction", first(e)))?;
     let old = || format!("{} is older than compute capability 8.0: the choice is the prediction", gpu.name());
@@ -329,7 +329,7 @@ fn show_page(page: &mut Page, r: &ShowReport) {
             title(&e.pipeline, &e.key.dims),
             e.key.element.clone(),
             format!("{}, CUDA {}", e.key.machine.gpu, e.key.machine.driver),
-            wish_name(e.key.executor).into(),
+            asked_name(e.key.executor).into(),
             format!("{:?}", e.key.edges).to_lowercase(),
             e.best.config.to_string(),
             format!("{:.1}", e.best.time.median_us),

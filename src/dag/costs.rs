@@ -1,6 +1,6 @@
 //! What it costs to start nodes, and how much of a GPU a kernel takes.
 
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 
 use super::program::{Node, Work};
 
@@ -9,7 +9,7 @@ use super::program::{Node, Work};
 pub struct Costs {
     /// Streaming multiprocessors.
     pub sms: u32,
-    /// Device memory, TB/s.
+    /// Profile memory, TB/s.
     pub memory_tbs: f64,
     /// Between host and device, TB/s in each direction.
     pub host_tbs: f64,
@@ -89,7 +89,7 @@ impl Costs {
     }
 
     /// The costs of a device profile: those of the H200 with the device's own sizes and rates.
-    pub fn of(device: &Device) -> Self {
+    pub fn of(device: &Profile) -> Self {
         let h200 = Costs::h200();
         if device.name == "h200" {
             return h200;

@@ -237,7 +237,7 @@ fn queue(plan: &Plan, executor: Executor) -> Vec<Queued> {
 #[cfg(test)]
 mod tests {
     use cusync_gen::check::{Candidate, check};
-    use cusync_gen::device::Device;
+    use cusync_gen::device::Profile;
 
     use super::*;
 
@@ -257,7 +257,7 @@ mod tests {
         for d in &mut graph.dependences {
             (d.producer, d.consumer) = (turned(d.producer), turned(d.consumer));
         }
-        let mut c = Candidate::new(graph, Device::named("h200").expect("shipped").clone(), how);
+        let mut c = Candidate::new(graph, Profile::named("h200").expect("shipped").clone(), how);
         c.launch.kernels_mut().iter_mut().zip(launched).for_each(|(kernel, s)| kernel.stage = StageId(s));
         queue(&check(c).expect("proved"), executor)
     }

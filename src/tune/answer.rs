@@ -2,7 +2,7 @@
 
 use cusync_gen::check::{Candidate, Executor, Plan, judge};
 use cusync_gen::choose;
-use cusync_gen::device::Device as Profile;
+use cusync_gen::device::Profile;
 use cusync_gen::diagnostic::Diagnostic;
 use cusync_gen::graph::Resolved;
 
@@ -11,7 +11,7 @@ use super::error::{Error, Result};
 use super::key::{Key, Machine};
 use super::proposals::predicted;
 use crate::device::Device;
-use crate::runtime::{Options, Pipeline, Wishes, resolve_text};
+use crate::runtime::{Options, Overrides, Pipeline, resolve_text};
 
 /// Where a choice comes from. Its text is what follows `plan: `.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,7 +96,7 @@ fn proved(
     entry: &Entry,
 ) -> std::result::Result<Candidate, String> {
     let config = &entry.best.config;
-    if executor.is_some_and(|wished| wished != config.executor) {
+    if executor.is_some_and(|asked| asked != config.executor) {
         return Err(format!("it is not for the executor that it is an answer for: {config}"));
     }
     let candidate = config.candidate(resolved, profile).map_err(|d| d.message)?;
@@ -123,14 +123,14 @@ pub struct Planned {
 pub fn plan(
     source: &str,
     origin: &str,
-    wishes: &Wishes,
+    overrides: &Overrides,
     device: &Device,
     executor: Option<Executor>,
     options: &Options,
     cache: &Cache,
 ) -> Result<Planned> {
     let profile = profile(device)?;
-    let resolved = resolve_text(source, origin, wishes)?;
+    let resolved = resolve_text(source, origin, overrides)?;
     let key = Key::of(&resolved, &Machine::of(device)?, executor, options.edges);
     let refused = |d: Diagnostic| Error::Refused(d.render(source, origin, false));
     let Answer { candidate, origin: from } =
@@ -145,13 +145,13 @@ pub fn plan(
 pub fn pipeline(
     source: &str,
     origin: &str,
-    wishes: &Wishes,
+    overrides: &Overrides,
     device: &Device,
     executor: Option<Executor>,
     options: Options,
     cache: &Cache,
 ) -> Result<(Pipeline, Origin)> {
-    let planned = plan(source, origin, wishes, device, executor, &options, cache)?;
+    let planned = plan(source, origin, overrides, device, executor, &options, cache)?;
     Ok((Pipeline::with_options(&planned.plan, device, options)?, planned.origin))
 }
 

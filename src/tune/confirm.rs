@@ -163,22 +163,22 @@ impl Confirmed {
         edges: Edges,
     ) -> Vec<Entry> {
         let measured = now();
-        let mut wishes = vec![executor];
+        let mut overrides = vec![executor];
         if executor.is_none() {
-            wishes.extend(Executor::GPU.map(Some));
+            overrides.extend(Executor::GPU.map(Some));
         }
-        let answer = |wish: Option<Executor>| {
-            let fits = |t: &&Tried| wish.is_none_or(|e| t.config.executor == e);
+        let answer = |asked: Option<Executor>| {
+            let fits = |t: &&Tried| asked.is_none_or(|e| t.config.executor == e);
             let mut tried = self.tried.iter().filter(fits).cloned();
             Some(Entry {
                 pipeline: resolved.name.clone(),
-                key: Key::of(resolved, machine, wish, edges),
+                key: Key::of(resolved, machine, asked, edges),
                 measured: measured.clone(),
                 best: tried.next()?,
                 others: tried.collect(),
             })
         };
-        wishes.into_iter().filter_map(answer).collect()
+        overrides.into_iter().filter_map(answer).collect()
     }
 }
 

@@ -12,12 +12,12 @@ use crate::runtime::Edges;
 use crate::runtime::element::Bits;
 
 /// How serde writes the executor that was asked for: its name, or `any`.
-mod wish_text {
-    use super::{ANY, Executor, executor_of, wish_name};
+mod asked_text {
+    use super::{ANY, Executor, asked_name, executor_of};
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(crate) fn serialize<S: Serializer>(wish: &Option<Executor>, out: S) -> Result<S::Ok, S::Error> {
-        out.serialize_str(wish_name(*wish))
+    pub(crate) fn serialize<S: Serializer>(asked: &Option<Executor>, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(asked_name(*asked))
     }
 
     pub(crate) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Option<Executor>, D::Error> {
@@ -30,8 +30,8 @@ mod wish_text {
 const ANY: &str = "any";
 
 /// The name of the executor that was asked for, or `any`.
-pub fn wish_name(wish: Option<Executor>) -> &'static str {
-    wish.map_or(ANY, crate::runtime::executor_name)
+pub fn asked_name(asked: Option<Executor>) -> &'static str {
+    asked.map_or(ANY, crate::runtime::executor_name)
 }
 
 fn executor_of(name: &str) -> Option<Executor> {
@@ -72,7 +72,7 @@ pub struct Key {
     /// Element type, `fp16` or `bf16`.
     pub element: String,
     /// The executor that was asked for; `any` is the best of all.
-    #[serde(with = "wish_text")]
+    #[serde(with = "asked_text")]
     pub executor: Option<Executor>,
     /// How consecutive runs of a graph are joined.
     pub edges: Edges,
@@ -96,8 +96,8 @@ impl Key {
     pub(super) fn sort_text(&self) -> String {
         let dims: Vec<String> = self.dims.iter().map(|(name, value)| format!("{name}={value:010}")).collect();
         let Machine { gpu, driver } = &self.machine;
-        let (dims, wish) = (dims.join(","), wish_name(self.executor));
-        format!("{gpu}|{driver}|{}|{dims}|{}|{wish}|{:?}", self.graph, self.element, self.edges)
+        let (dims, asked) = (dims.join(","), asked_name(self.executor));
+        format!("{gpu}|{driver}|{}|{dims}|{}|{asked}|{:?}", self.graph, self.element, self.edges)
     }
 }
 

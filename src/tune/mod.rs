@@ -24,9 +24,9 @@ pub use cusync_gen::choose::{
     Config, EdgeConfig, Kernels, ModeText, OrderText, PolicyText, StageConfig, WaitText,
 };
 pub use error::{Error, Result};
-pub use key::{Key, Machine, wish_name};
+pub use key::{Key, Machine, asked_name};
 pub use proposals::{
-    Proposal, chain_wishes, executors, first_choice, predicted, predicted_us, proposals, shortlist,
+    Proposal, chain_overrides, executors, first_choice, predicted, predicted_us, proposals, shortlist,
 };
 pub use store::Store;
 pub use what_if::decisions;

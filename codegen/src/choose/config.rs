@@ -6,9 +6,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::words::{ModeText, OrderText, PolicyText, WaitText, gpu_executor};
-use super::{ChainWish, candidate, chain, decode};
+use super::{ChainOverride, candidate, chain, decode};
 use crate::check::{Candidate, Executor, Launch, Plan};
-use crate::device::Device;
+use crate::device::Profile;
 use crate::diagnostic::{Diagnostic, Spanned};
 use crate::graph::{
     Dependence, Graph, Op, OperandKind, Resolved, Stage, StageId, StatedEdge, StatedOrder, StatedTile,
@@ -107,22 +107,21 @@ impl Config {
     ///
     /// # Errors
     /// The configuration is of another spec, makes no sense, or no kernel has it.
-    pub fn candidate(&self, resolved: &Resolved, device: &Device) -> Result<Candidate, Diagnostic> {
+    pub fn candidate(&self, resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagnostic> {
+        let fused = self.executor.how().is_none();
         match &self.kernels {
-            Kernels::Decode if self.executor == Executor::Fused => decode(resolved, device),
-            Kernels::Chain { tile, cluster, mode, splits } if self.executor == Executor::Fused => {
+            Kernels::Decode if fused => decode(resolved, device),
+            Kernels::Chain { tile, cluster, mode, splits } if fused => {
                 let mode = (*mode).into();
-                let wish = ChainWish { kernel: Some((*tile, *cluster)), mode, splits: *splits };
-                chain(resolved, device, wish)
+                let asked = ChainOverride { kernel: Some((*tile, *cluster)), mode, splits: *splits };
+                chain(resolved, device, asked)
             }
-            Kernels::Stages { stages, edges, overlap }
-                if !matches!(self.executor, Executor::Fused | Executor::Cpu) =>
-            {
+            Kernels::Stages { stages, edges, overlap } if !fused && self.executor != Executor::Cpu => {
                 // Without overlap a chain is serial, whichever executor falls back to it.
                 let executor = if *overlap { self.executor } else { Executor::Serial };
                 candidate(&state(resolved, stages, edges)?, device, executor)
             }
-            _ => {
+            Kernels::Decode | Kernels::Chain { .. } | Kernels::Stages { .. } => {
                 Err(unfit(format!("the {} executor does not run such kernels: {self}", self.executor.name())))
             }
         }

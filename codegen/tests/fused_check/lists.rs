@@ -148,7 +148,7 @@ fn posts_that_are_held_back() {
     let graph = mlp();
     let mut c = scheduled(graph.clone(), dealt(&graph, (1, 1), 1, 0));
     assert_eq!(judge(&c).refutations, []);
-    c.practice.deferred_post = true;
+    c.contract.deferred_post = true;
     let s = c.launch.lists_mut().expect("a schedule");
     let (first, needs) = (items_of(s, 0, 3, 7)[0], items_of(s, 1, 3, 0)[0]);
     s.lists[0].swap(first + 1, needs);

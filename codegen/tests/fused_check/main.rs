@@ -10,7 +10,7 @@ use cusync_gen::check::{
     Candidate, Event, Generated, Launch, Obligation, Place, Report, TileProgram, judge, judge_program,
     linearise,
 };
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 use cusync_gen::graph::{Graph, StageId};
 use cusync_gen::schedule::{Item, Mode, Part, Schedule};
 use cusync_gen::sync::Tile;
@@ -55,7 +55,7 @@ fn dealt(graph: &Graph, cluster: (u32, u32), workers: u32, cut: u32) -> Schedule
 }
 
 fn scheduled(graph: Graph, schedule: Schedule) -> Candidate {
-    let device = Device::named("h200").expect("shipped").clone();
+    let device = Profile::named("h200").expect("shipped").clone();
     Candidate::launched(graph, device, Launch::Lists(schedule))
 }
 

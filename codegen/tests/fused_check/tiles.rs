@@ -189,7 +189,7 @@ fn stages_that_one_kernel_does_not_run() {
     c.graph.stages = (0..9).map(|_| c.graph.stages[0].clone()).collect();
     refuted(&c, Obligation::Bounds, &["9 stages; a chain kernel takes 8"]);
     let mut c = sound();
-    c.device = Device::named("a100").expect("shipped").clone();
+    c.device = Profile::named("a100").expect("shipped").clone();
     refuted(&c, Obligation::Bounds, &["chain kernels are for sm_90a, and a100 is sm_80"]);
     let mut c = scheduled(mlp(), dealt(&mlp(), (2, 1), 4, 0));
     c.launch.lists_mut().expect("a schedule").mode = Mode::Dynamic;

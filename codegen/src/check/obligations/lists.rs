@@ -98,7 +98,7 @@ fn not_resident(c: &Candidate, p: &dyn TileProgram, schedule: &Schedule) -> Opti
 /// Whoever draws the next item may draw one that needs, through others, what it has not posted yet.
 fn deferred_draw(c: &Candidate, schedule: &Schedule) -> Option<Refutation> {
     let edge =
-        (c.practice.deferred_post && schedule.mode == Mode::Dynamic && !c.graph.dependences.is_empty())
+        (c.contract.deferred_post && schedule.mode == Mode::Dynamic && !c.graph.dependences.is_empty())
             .then_some(0)?;
     Some(
         Refutation::new(
@@ -233,7 +233,7 @@ impl<'a> Run<'a> {
             if let Some(before) = self.held[worker].take() {
                 self.post(before);
             }
-            if self.c.practice.deferred_post && self.schedule.sequence[item as usize].part.finishes() {
+            if self.c.contract.deferred_post && self.schedule.sequence[item as usize].part.finishes() {
                 self.held[worker] = Some(item);
             } else {
                 self.post(item);
