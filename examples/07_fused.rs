@@ -7,7 +7,7 @@ use cusync::device::{Device, fused_kernels};
 use cusync::runtime::cpu::{CpuOptions, CpuPipeline};
 use cusync::runtime::inputs::Inputs;
 use cusync::runtime::verify::Reference;
-use cusync::runtime::{Edges, InputSets, Options, Overrides, Pipeline, plan_text, shipped};
+use cusync::runtime::{InputSets, Options, Overlap, Overrides, Pipeline, plan_text, shipped};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::device::Profile;
 
@@ -20,7 +20,7 @@ fn plan(profile: &Profile, m: u64, decode: bool) -> Result<Plan, Box<dyn std::er
 }
 
 fn on_gpu(gpu: &Device, plan: &Plan) -> Result<(), Box<dyn std::error::Error>> {
-    let options = Options { edges: Edges::Captured, ..Options::default() };
+    let options = Options { overlap: Overlap::Captured, ..Options::default() };
     let mut pipeline = Pipeline::with_options(plan, gpu, options)?;
     InputSets::random(plan.graph(), gpu, 2, 1)?.bind(&mut pipeline)?;
     let reference = Reference::new(&mut pipeline, 0)?;

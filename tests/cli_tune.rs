@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use cusync::runtime::{Edges, Overrides, Summary, resolve_text, shipped};
+use cusync::runtime::{Overlap, Overrides, Summary, resolve_text, shipped};
 use cusync::tune::{Config, Entry, Kernels, Key, Machine, Store, Tried};
 use cusync_gen::check::Executor;
 use serde_json::Value;
@@ -39,7 +39,7 @@ fn cache(path: &Path, m: u64, measured: &str, median_us: f64) {
     let time = Summary { median_us, p10_us: median_us, p90_us: median_us, samples: 15 };
     let entry = Entry {
         pipeline: "llama65_mlp".into(),
-        key: Key::of(&resolved, &machine, None, Edges::Plain),
+        key: Key::of(&resolved, &machine, None, Overlap::Plain),
         measured: measured.into(),
         best: Tried { config, predicted_us: 90.0, time },
         others: Vec::new(),

@@ -4,7 +4,7 @@ use cusync_gen::check::{Candidate, EdgeChoice, Executor, How, Prediction, judge}
 use cusync_gen::choose::{self, ChainOverride};
 use cusync_gen::device::{CHAIN_KERNELS, Profile};
 use cusync_gen::graph::{OperandKind, Resolved, StageId};
-use cusync_gen::schedule::Mode;
+use cusync_gen::schedule::Hand;
 use cusync_gen::simulate::{Conditions, expected_us, simulate, sketch};
 use cusync_gen::sync::{Order, Policy, WaitAt};
 
@@ -25,7 +25,7 @@ fn predicted(source: &str, m: u64, tile: (u32, u32, u32), policy: Policy) -> Pre
     let graph = shipped(source, m).graph(&[tile, tile]).expect("sound");
     let mut c = Candidate::new(graph, h200().clone(), How::Programmatic);
     c.edges = vec![EdgeChoice { policy, wait_at: WaitAt::PerKBlock }];
-    let loaded = Conditions { sustained: true, chained: false };
+    let loaded = Conditions { sustained: true, overlap: false };
     let synchronised_us = expected_us(&c, loaded);
     *c.launch.how_mut().expect("stages") = How::Serial;
     Prediction { serial_us: expected_us(&c, loaded), synchronised_us }
@@ -39,7 +39,7 @@ fn every_shipped_spec_is_proved_for_chain_kernels() {
         [GPT3, LLAMA, include_str!("../../policies/chain3.ron"), include_str!("../../policies/diamond.ron")]
     {
         for m in [1, 37, 64, 200, 512, 1000] {
-            for mode in [Mode::Static, Mode::Dynamic] {
+            for mode in [Hand::Fixed, Hand::Drawn] {
                 for splits in [false, true] {
                     let asked = ChainOverride { mode, splits, ..ChainOverride::default() };
                     let c = choose::chain(&shipped(source, m), h200(), asked).expect("a kernel");

@@ -4,7 +4,7 @@ use cusync_gen::check::{Candidate, Executor, judge};
 use cusync_gen::choose::{self, Config, EdgeConfig, Kernels, OrderText, PolicyText, StageConfig, WaitText};
 use cusync_gen::device::Profile;
 use cusync_gen::graph::Resolved;
-use cusync_gen::schedule::Mode;
+use cusync_gen::schedule::Hand;
 use cusync_gen::spec;
 use cusync_gen::sync::{Order, Policy, WaitAt};
 
@@ -108,11 +108,11 @@ fn what_makes_no_sense_is_refused_and_never_panics() {
     let chosen = choose::candidate(&resolved, h200(), Executor::Programmatic).expect("a choice");
     let chosen = Config { executor: Executor::Programmatic, ..Config::of(&chosen) };
     let good = serde_json::to_string(&chosen).expect("plain values");
-    let chain = |tile, cluster| Config::chain((tile, cluster), Mode::Static, true);
+    let chain = |tile, cluster| Config::chain((tile, cluster), Hand::Fixed, true);
     let mut wrong: Vec<Config> = vec![
         chain((0, 0), (1, 1)),
         chain((128, 256), (7, 9)),
-        Config::chain(((128, 256), (2, 1)), Mode::Dynamic, true),
+        Config::chain(((128, 256), (2, 1)), Hand::Drawn, true),
         Config { executor: Executor::Fused, kernels: Kernels::Decode },
         Config { executor: Executor::Serial, kernels: Kernels::Decode },
         Config { executor: Executor::Cpu, ..chosen.clone() },

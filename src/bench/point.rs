@@ -12,14 +12,14 @@ use super::ceiling::{Ceilings, Work};
 use super::measure::interleaved;
 use super::mlp::MlpArgs;
 use super::peer::{MakePeer, PeerChain, PeerGemm};
-use super::record::{Joint, MlpReport, Record, Role, ScheduleRecord};
+use super::record::{MlpReport, Record, Role, ScheduleRecord};
 use super::sample::sample;
 use super::variant::{PipelineVariant, Variant};
 use super::{Error, Result, Summary, tune};
 use crate::device::{CublasLt, Device, GemmArgs, StreamK};
 use crate::runtime::verify::{self, Accuracy, Reference};
 use crate::runtime::{
-    Edges, InputSets, Options, Overrides, Pipeline, executor_name, plan_text, resolve_text, shipped,
+    InputSets, Options, Overlap, Overrides, Pipeline, executor_name, plan_text, resolve_text, shipped,
 };
 use crate::tune::Origin;
 
@@ -43,7 +43,7 @@ pub(super) struct Point<'a> {
 struct Entry {
     name: String,
     role: Role,
-    joint: Joint,
+    overlap: bool,
     plan: Option<Plan>,
     config: Option<Config>,
     max_rel_err: Option<f64>,
@@ -104,9 +104,9 @@ impl<'a> Point<'a> {
     }
 
     /// The tuned plan of this size with runs joined in a way; `None` where none was kept, or what was kept is refused.
-    pub(super) fn kept(&self, edges: Edges) -> Result<Option<(Plan, Origin)>> {
+    pub(super) fn kept(&self, overlap: Overlap) -> Result<Option<(Plan, Origin)>> {
         let (source, overrides) = self.spec(Overrides::default())?;
-        let (options, tuned) = (Options { edges, ..Options::default() }, &self.args.tuned);
+        let (options, tuned) = (Options { overlap, ..Options::default() }, &self.args.tuned);
         let found = crate::tune::plan(source, self.name, &overrides, self.device, None, &options, tuned);
         let found = found.map_err(|e| Error::Plan(e.to_string()))?;
         Ok(matches!(found.origin, Origin::Tuned { .. }).then_some((found.plan, found.origin)))
@@ -196,7 +196,7 @@ impl<'a> Point<'a> {
         for way in sample(&resolved, self.profile, count) {
             let name = way.name();
             let role = if way.config.executor == Executor::Fused { Role::Fused } else { Role::Peer };
-            let options = Options { edges: way.edges, ..Options::default() };
+            let options = Options { overlap: way.overlap, ..Options::default() };
             let kind = Kind { options, config: Some(&way.config), ..Kind::graph(&name, role) };
             let added = self.add(field, kind, &way.plan, way.config.executor);
             self.note(&name, added, report)?;
@@ -272,7 +272,7 @@ impl<'a> Point<'a> {
         if !(kind.options.skip_waits || kind.options.stream_only) {
             pipeline.poison_outputs()?;
             if kind.as_graph {
-                // Several runs, ending with the set that the reference is of: joints are verified too.
+                // Several runs, ending with the set that the reference is of: overlap is verified too.
                 let sets: Vec<usize> = (0..pipeline.sets()).rev().collect();
                 let graph = pipeline.capture(executor, &sets)?;
                 pipeline.replay(&graph)?;
@@ -284,10 +284,10 @@ impl<'a> Point<'a> {
         }
         let variant = PipelineVariant::new(pipeline, executor, kind.as_graph, field.rounds)?;
         field.variants.push(Box::new(variant));
-        let joint = if kind.options.edges == Edges::Plain { Joint::Plain } else { Joint::Programmatic };
+        let overlap = kind.options.overlap != Overlap::Plain;
         let config = kind.config.cloned().or_else(|| Some(Config::of_plan(plan, executor)));
         let (name, plan) = (kind.name.into(), Some(plan.clone()));
-        field.entries.push(Entry { name, role: kind.role, joint, plan, config, max_rel_err });
+        field.entries.push(Entry { name, role: kind.role, overlap, plan, config, max_rel_err });
         Ok(())
     }
 
@@ -298,11 +298,11 @@ impl<'a> Point<'a> {
         let mut chain = PeerChain::new(model, make)?;
         let max_rel_err = right(name, &chain.verify(&field.reference, model.stream())?)?;
         field.variants.push(Box::new(chain.into_graph(self.device, field.rounds)?));
-        let (role, joint) = (Role::Peer, Joint::Plain);
+        let (role, overlap) = (Role::Peer, false);
         field.entries.push(Entry {
             name: name.into(),
             role,
-            joint,
+            overlap,
             plan: None,
             config: None,
             max_rel_err: Some(max_rel_err),
@@ -338,7 +338,7 @@ impl<'a> Point<'a> {
                     },
                     variant: entry.name.clone(),
                     role: entry.role,
-                    joint: entry.joint,
+                    overlap: entry.overlap,
                     tiles,
                     policies: edges.iter().map(|e| format!("{:?}", e.policy())).collect(),
                     config: entry.config.clone(),

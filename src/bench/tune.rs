@@ -9,7 +9,7 @@ use super::record::{MlpReport, Role};
 use super::variant::{GraphVariant, PipelineVariant};
 use super::{Error, Result};
 use crate::device::{Gemm, Launch, Stream};
-use crate::runtime::{Edges, InputSets, Options, Overrides};
+use crate::runtime::{InputSets, Options, Overlap, Overrides};
 use crate::tune::chain_overrides;
 
 /// Samples of one configuration.
@@ -48,7 +48,7 @@ pub(super) fn add_kept(point: &Point<'_>, field: &mut Field, report: &mut MlpRep
     if point.args.tuned.entries().next().is_none() {
         return Ok(());
     }
-    for (name, edges) in [("tuned graph", Edges::Plain), ("tuned edges graph", Edges::Captured)] {
+    for (name, edges) in [("tuned graph", Overlap::Plain), ("tuned edges graph", Overlap::Captured)] {
         if !point.args.wants(name) {
             continue;
         }
@@ -56,7 +56,7 @@ pub(super) fn add_kept(point: &Point<'_>, field: &mut Field, report: &mut MlpRep
             let Some((plan, origin)) = kept else { return Ok(()) };
             let executor = plan.executor();
             let (role, options) = if plan.launch().is_one_kernel() {
-                (Role::Fused, Options { edges, ..Options::default() })
+                (Role::Fused, Options { overlap: edges, ..Options::default() })
             } else {
                 (Role::Peer, Options::default())
             };

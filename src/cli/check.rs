@@ -7,7 +7,7 @@ use cusync_gen::check::Executor;
 use cusync_gen::device::Profile;
 use cusync_gen::graph::Graph;
 use cusync_gen::schedule::decode::{COLUMN_TILE, Decode};
-use cusync_gen::schedule::{Breakdown, Mode, Part, Request, Schedule};
+use cusync_gen::schedule::{Breakdown, Part, Request, Schedule};
 use serde::Serialize;
 
 use super::fault::Fault;
@@ -116,10 +116,7 @@ pub(crate) fn schedule(
     let tile = graph.stages.first()?.mma_tile;
     let count = |of: &dyn Fn(&Part) -> bool| schedule.sequence.iter().filter(|i| of(&i.part)).count();
     Some(ScheduleReport {
-        mode: match schedule.mode {
-            Mode::Static => "static",
-            Mode::Dynamic => "dynamic",
-        },
+        mode: schedule.mode.name(),
         tile: [tile.0, tile.1, tile.2],
         cluster: [schedule.cluster.0, schedule.cluster.1],
         workers: schedule.lists.len(),

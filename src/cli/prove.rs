@@ -1,6 +1,6 @@
 //! Takes a spec to a verdict on every obligation.
 
-use cusync::runtime::Edges;
+use cusync::runtime::Overlap;
 use cusync::tune::{Cache, Key, Machine, Origin, answer, decisions};
 use cusync_gen::check::{Candidate, Choice, Executor, Obligation, Plan, Report, check, judge};
 use cusync_gen::choose;
@@ -50,7 +50,7 @@ impl Proof {
         let (text, origin) = (&target.source.text, &target.source.origin);
         let refused = |d: Diagnostic| Fault::input(d.render(text, origin, false));
         let resolved = resolve(target)?;
-        let key = Key::of(&resolved, machine, Some(executor), Edges::Plain);
+        let key = Key::of(&resolved, machine, Some(executor), Overlap::Plain);
         let found = answer(&resolved, &target.device, Some(executor), cache.get(&key)).map_err(refused)?;
         Ok((Proof::judged(target, resolved, found.candidate), found.origin))
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cusync_gen::check::{Launch, Plan};
-use cusync_gen::graph::{Op, OperandKind, Stage, TensorId};
+use cusync_gen::graph::{Op, OperandKind, Stage, StageId, TensorId};
 
 use super::chain::Chain;
 use super::decode::Shares;
@@ -316,7 +316,18 @@ impl Pipeline {
         let make = |tiled: bool| -> Result<Gemm> {
             Ok(Gemm::new(&self.device, self.stage_args(set, index, tiled)?)?)
         };
-        let tiled = self.plan.launch().has_semaphores().then(|| make(true)).transpose()?;
+        let launch = self.plan.launch();
+        let tiled = launch.has_semaphores().then(|| make(true)).transpose()?;
+        // Without a start guarantee, progress was proved for so many CTAs of each kernel an SM.
+        if let Some(kernel) = tiled.as_ref().filter(|_| launch.on_gpu() && !launch.guarantees_starts()) {
+            let (have, proved) = (kernel.grid()?.1, launch.ctas_per_sm(StageId(index)));
+            if have != proved {
+                let name = &self.plan.graph().stages[index].name;
+                return Err(Error::Unsupported(format!(
+                    "stage {name}: {have} CTAs of its kernel fit an SM, and the plan was proved for {proved}"
+                )));
+            }
+        }
         Ok(StageKernels { stage: index, serial: make(false)?, tiled })
     }
 

@@ -17,7 +17,7 @@ mod timeline;
 
 use cusync_gen::check::{Executor, Launch, Plan};
 use cusync_gen::device::Profile;
-use cusync_gen::schedule::Mode;
+use cusync_gen::schedule::Hand;
 use serde::Serialize;
 
 pub use chrome::events;
@@ -100,7 +100,7 @@ pub fn trace(plan: &Plan, profile: &Profile, gpu: u32, sets: usize, seed: u32) -
     let tile = graph.stages.first().map_or((0, 0), |s| (s.mma_tile.0, s.mma_tile.1));
     let (asked, kernel) = match plan.launch() {
         Launch::Lists(schedule) => {
-            let (cluster, mode) = (schedule.cluster, Mode::Static);
+            let (cluster, mode) = (schedule.cluster, Hand::Fixed);
             let asked = ChainOverride { kernel: Some((tile, cluster)), mode, splits: false };
             let ((m, n), (i, j)) = (tile, cluster);
             (Some(asked), format!("{m} x {n} tiles, clusters of {i} x {j}"))

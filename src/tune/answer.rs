@@ -131,7 +131,7 @@ pub fn plan(
 ) -> Result<Planned> {
     let profile = profile(device)?;
     let resolved = resolve_text(source, origin, overrides)?;
-    let key = Key::of(&resolved, &Machine::of(device)?, executor, options.edges);
+    let key = Key::of(&resolved, &Machine::of(device)?, executor, options.overlap);
     let refused = |d: Diagnostic| Error::Refused(d.render(source, origin, false));
     let Answer { candidate, origin: from } =
         answer(&resolved, &profile, executor, cache.get(&key)).map_err(refused)?;
@@ -166,10 +166,10 @@ mod tests {
     use super::super::cache::Tried;
     use super::super::key::tests::{machine, resolved};
     use super::*;
-    use crate::runtime::{Edges, Summary};
+    use crate::runtime::{Overlap, Summary};
     use cusync_gen::check::check;
     use cusync_gen::choose::{Config, Kernels};
-    use cusync_gen::schedule::Mode;
+    use cusync_gen::schedule::Hand;
 
     fn h200() -> &'static Profile {
         Profile::named("h200").expect("the profile ships")
@@ -180,7 +180,7 @@ mod tests {
         let best = Tried { config, predicted_us: 101.0, time };
         Entry {
             pipeline: resolved.name.clone(),
-            key: Key::of(resolved, &machine(), executor, Edges::Plain),
+            key: Key::of(resolved, &machine(), executor, Overlap::Plain),
             measured: "2026-11-21T12:00:00Z".into(),
             others: vec![best.clone(), best.clone()],
             best,
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn an_entry_is_taken_proved_and_told() {
         let resolved = resolved("gpt3_mlp", 512);
-        let config = Config::chain(((128, 128), (1, 1)), Mode::Dynamic, true);
+        let config = Config::chain(((128, 128), (1, 1)), Hand::Drawn, true);
         let entry = entry(&resolved, None, config.clone());
         let found = answer(&resolved, h200(), None, Some(&entry)).expect("it fits");
         assert_eq!(found.origin.to_string(), "tuned 2026-11-21 on NVIDIA H200, 3 candidates");
@@ -214,7 +214,7 @@ mod tests {
         let wrong = [
             stale,
             Config { executor: Executor::Fused, kernels: Kernels::Decode },
-            Config::chain(((100, 100), (1, 1)), Mode::Static, true),
+            Config::chain(((100, 100), (1, 1)), Hand::Fixed, true),
         ];
         for config in wrong {
             let entry = entry(&resolved, None, config.clone());
@@ -226,7 +226,7 @@ mod tests {
             assert_eq!(Config::of(&found.candidate), prediction);
         }
         // The plan is for another executor than was asked for.
-        let config = Config::chain(((128, 128), (1, 1)), Mode::Static, true);
+        let config = Config::chain(((128, 128), (1, 1)), Hand::Fixed, true);
         let serial = Some(Executor::Serial);
         let found =
             answer(&resolved, h200(), serial, Some(&entry(&resolved, serial, config))).expect("a choice");

@@ -21,7 +21,7 @@ pub use answer::{Answer, Origin, Planned, answer, pipeline, plan};
 pub use cache::{Cache, Entry, Tried, VERSION};
 pub use confirm::{Confirmed, Measure, confirm};
 pub use cusync_gen::choose::{
-    Config, EdgeConfig, Kernels, ModeText, OrderText, PolicyText, StageConfig, WaitText,
+    Config, EdgeConfig, Hand, Kernels, OrderText, PolicyText, StageConfig, WaitText,
 };
 pub use error::{Error, Result};
 pub use key::{Key, Machine, asked_name};

@@ -5,7 +5,7 @@ use cusync_gen::choose;
 use cusync_gen::device::{CHAIN_KERNELS, Profile};
 use cusync_gen::diagnostic::{Diagnostic, Spanned};
 use cusync_gen::graph::{Resolved, StageId, StatedEdge, StatedTile};
-use cusync_gen::schedule::Mode;
+use cusync_gen::schedule::Hand;
 use cusync_gen::sync::Policy;
 
 use crate::runtime::ChainOverride;
@@ -162,8 +162,8 @@ pub fn chain_overrides() -> impl Iterator<Item = ChainOverride> {
         // The CTAs of a cluster cannot draw items.
         let alone = kernel.cluster == (1, 1);
         let kernel = Some(((kernel.tile.0, kernel.tile.1), kernel.cluster));
-        let ways = [(Mode::Static, false), (Mode::Static, true), (Mode::Dynamic, true)];
-        let possible = ways.into_iter().filter(move |(mode, _)| alone || *mode == Mode::Static);
+        let ways = [(Hand::Fixed, false), (Hand::Fixed, true), (Hand::Drawn, true)];
+        let possible = ways.into_iter().filter(move |(mode, _)| alone || *mode == Hand::Fixed);
         possible.map(move |(mode, splits)| ChainOverride { kernel, mode, splits })
     })
 }

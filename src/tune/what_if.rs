@@ -3,7 +3,7 @@
 use cusync_gen::check::{Candidate, Choice, Executor, Launch};
 use cusync_gen::choose::{self, order_name, policy_name};
 use cusync_gen::graph::{Resolved, StageId};
-use cusync_gen::schedule::{Mode, Schedule};
+use cusync_gen::schedule::{Hand, Schedule};
 use cusync_gen::simulate::{ctas_per_sm, simulate, simulate_serial};
 use cusync_gen::sync::{Order, Policy, WaitAt};
 
@@ -190,12 +190,12 @@ fn strategies(resolved: &Resolved, c: &Candidate, schedule: &Schedule) -> Altern
     let tile = c.graph.stages.first().map_or((0, 0), |s| (s.mma_tile.0, s.mma_tile.1));
     let kernel = Some((tile, schedule.cluster));
     let ways = [
-        (Mode::Static, true, "lists, tiles may be cut along k"),
-        (Mode::Static, false, "lists, whole tiles only"),
-        (Mode::Dynamic, true, "drawn from a counter, tiles may be cut along k"),
-        (Mode::Dynamic, false, "drawn from a counter, whole tiles only"),
+        (Hand::Fixed, true, "lists, tiles may be cut along k"),
+        (Hand::Fixed, false, "lists, whole tiles only"),
+        (Hand::Drawn, true, "drawn from a counter, tiles may be cut along k"),
+        (Hand::Drawn, false, "drawn from a counter, whole tiles only"),
     ];
-    let other = |(mode, splits, name): (Mode, bool, &str)| {
+    let other = |(mode, splits, name): (Hand, bool, &str)| {
         let found = choose::chain(resolved, &c.device, ChainOverride { kernel, mode, splits }).ok()?;
         let other = found.launch.lists().filter(|s| *s != schedule)?;
         Some((name.to_owned(), other.predicted_us))

@@ -7,7 +7,7 @@ use cusync::runtime::verify::Reference;
 use cusync::runtime::{ChainOverride, InputSets, Options, Overrides, element_code, shipped};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::Element;
-use cusync_gen::schedule::{Mode, Part};
+use cusync_gen::schedule::{Hand, Part};
 use cusync_gen::sync::Policy;
 
 /// A GPU that this binary has chain kernels for, or the reason to skip.
@@ -20,9 +20,9 @@ pub(crate) fn hopper() -> Option<Gpu> {
     Some(gpu)
 }
 
-pub(crate) const STATIC: ChainOverride = ChainOverride { kernel: None, mode: Mode::Static, splits: true };
+pub(crate) const STATIC: ChainOverride = ChainOverride { kernel: None, mode: Hand::Fixed, splits: true };
 pub(crate) const UNCUT: ChainOverride = ChainOverride { splits: false, ..STATIC };
-pub(crate) const DYNAMIC: ChainOverride = ChainOverride { mode: Mode::Dynamic, ..STATIC };
+pub(crate) const DYNAMIC: ChainOverride = ChainOverride { mode: Hand::Drawn, ..STATIC };
 pub(crate) const DYNAMIC_UNCUT: ChainOverride = ChainOverride { splits: false, ..DYNAMIC };
 pub(crate) const WAYS: [ChainOverride; 4] = [STATIC, UNCUT, DYNAMIC, DYNAMIC_UNCUT];
 
@@ -158,7 +158,7 @@ fn every_kernel() {
                 let kernel = ((info.tile_m, info.tile_n), (info.cluster_m, info.cluster_n));
                 // A cluster draws no items: each of its CTAs would draw one of its own.
                 let alone = kernel.1 == (1, 1);
-                for way in WAYS.into_iter().filter(|w| alone || w.mode == Mode::Static) {
+                for way in WAYS.into_iter().filter(|w| alone || w.mode == Hand::Fixed) {
                     let way = ChainOverride { kernel: Some(kernel), ..way };
                     let plan = plan_of(&gpu, source, &overrides(way), Executor::Fused);
                     let items = &plan.launch().lists().expect("a chain").sequence;

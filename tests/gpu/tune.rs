@@ -1,7 +1,7 @@
 //! Tuning on a GPU: what is measured is right, is kept, and is what a later plan is made of.
 
 use crate::common::{assert_runs_right, gpu, quick};
-use cusync::runtime::{Edges, InputSets, Options, Overrides, resolve_text, shipped};
+use cusync::runtime::{InputSets, Options, Overlap, Overrides, resolve_text, shipped};
 use cusync::tune::{
     Config, Kernels, Machine, Measure, Origin, Store, confirm, pipeline, plan, predicted_us, proposals,
 };
@@ -40,7 +40,7 @@ fn the_winner_is_kept_and_used() {
                 tried.config, tried.time.median_us, tried.predicted_us
             );
         }
-        let entries = found.entries(&resolved, &machine, None, Edges::Plain);
+        let entries = found.entries(&resolved, &machine, None, Overlap::Plain);
         store.update(|cache| entries.into_iter().for_each(|e| assert!(cache.insert(e)))).expect("writable");
 
         let cache = store.load().expect("it was just written");
@@ -82,7 +82,7 @@ fn an_entry_that_no_kernel_fits_falls_back_to_the_prediction() {
     let mut found = confirm(&all, &gpu.device, &how, &mut |_| {}).unwrap_or_else(|e| panic!("{e}"));
     found.tried[0].config = Config { executor: Executor::Serial, kernels: Kernels::Decode };
     let mut cache = cusync::tune::Cache::default();
-    for entry in found.entries(&resolved, &machine, serial, Edges::Plain) {
+    for entry in found.entries(&resolved, &machine, serial, Overlap::Plain) {
         cache.insert(entry);
     }
     let planned = plan(source, name, &overrides(m), &gpu.device, serial, &Options::default(), &cache)

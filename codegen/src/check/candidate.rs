@@ -48,7 +48,7 @@ pub struct KernelContract {
     /// Posts are plain stores instead of atomic additions.
     pub plain_store_posts: bool,
     /// A run may be launched while the run before it still ends: a programmatic edge between runs.
-    pub early_launch: bool,
+    pub overlap: bool,
     /// Every read of what a run writes, every store and every look at a semaphore or flag lies behind
     /// `griddepcontrol.wait`, which returns when the runs before have ended; only weights are loaded ahead of it.
     pub dependency_wait: bool,
@@ -85,7 +85,7 @@ impl KernelContract {
             bulk_loads: bulk,
             proxy_fence: bulk,
             plain_store_posts: false,
-            early_launch: false,
+            overlap: false,
             dependency_wait: false,
             deferred_post: false,
             slabs: SlabContract {
@@ -99,7 +99,7 @@ impl KernelContract {
 
     /// What the chain kernels of the `fused` executor do.
     pub fn of_chain_kernels(arch: u32) -> Self {
-        KernelContract { early_launch: true, dependency_wait: true, ..KernelContract::of_kernels(arch) }
+        KernelContract { overlap: true, dependency_wait: true, ..KernelContract::of_kernels(arch) }
     }
 
     /// What the decode kernels of the `fused` executor do: ordinary stores, and ordinary copies of the activations.
@@ -150,14 +150,10 @@ impl Candidate {
 
     /// A pipeline with a launch and neutral policies: a slot a row, or a slot a tile where one kernel runs all stages.
     pub fn launched(graph: Graph, device: Profile, launch: Launch) -> Self {
-        let (policy, contract) = match &launch {
-            Launch::Stages { .. } => (Policy::Row, KernelContract::of_kernels(device.arch)),
-            Launch::Lists(_) => (Policy::Tile, KernelContract::of_chain_kernels(device.arch)),
-            Launch::Shares(_) => (Policy::Tile, KernelContract::of_decode_kernels(device.arch)),
-        };
+        let policy = if launch.is_one_kernel() { Policy::Tile } else { Policy::Row };
         Candidate {
             edges: vec![EdgeChoice { policy, wait_at: WaitAt::PerKBlock }; graph.dependences.len()],
-            contract,
+            contract: launch.contract(device.arch),
             choices: Vec::new(),
             predicted: None,
             graph,

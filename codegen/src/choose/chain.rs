@@ -4,7 +4,7 @@ use crate::check::{Candidate, Choice, EdgeChoice, Launch, linearise};
 use crate::device::{CHAIN_KERNELS, ChainKernel, Profile};
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Op, Resolved};
-use crate::schedule::{Chosen, Mode, Part, Schedule, Wanted, choose};
+use crate::schedule::{Chosen, Hand, Part, Schedule, Wanted, choose};
 use crate::sync::{Policy, WaitAt};
 
 /// How a chain shall be run.
@@ -13,14 +13,14 @@ pub struct ChainOverride {
     /// MMA tile and CTAs of a worker, each (M, N); `None`: what is predicted to be the fastest.
     pub kernel: Option<((u32, u32), (u32, u32))>,
     /// How items are handed out.
-    pub mode: Mode,
+    pub mode: Hand,
     /// Whether tiles may be cut along k. Without, results are bit-identical from run to run.
     pub splits: bool,
 }
 
 impl Default for ChainOverride {
     fn default() -> Self {
-        ChainOverride { kernel: None, mode: Mode::Static, splits: true }
+        ChainOverride { kernel: None, mode: Hand::Fixed, splits: true }
     }
 }
 
@@ -87,7 +87,7 @@ fn allowed(
         .iter()
         .filter(|k| asked.kernel.is_none_or(|wanted| wanted == ((k.tile.0, k.tile.1), k.cluster)))
         // The CTAs of a cluster would each draw for themselves.
-        .filter(|k| asked.mode == Mode::Static || k.cluster == (1, 1))
+        .filter(|k| asked.mode == Hand::Fixed || k.cluster == (1, 1))
         .collect();
     if kernels.is_empty() {
         let message = format!("no chain kernel is as asked for: {asked:?}");
@@ -144,10 +144,10 @@ fn made(chosen: &Chosen) -> Vec<Choice> {
         decision: in_words(schedule),
         stated: false,
         reason: match schedule.mode {
-            Mode::Static => {
+            Hand::Fixed => {
                 "every worker knows its list beforehand, which costs no draw and repeats exactly".into()
             }
-            Mode::Dynamic => "a worker that is done early takes more".into(),
+            Hand::Drawn => "a worker that is done early takes more".into(),
         },
         alternatives: Vec::new(),
     };

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::words::{ModeText, OrderText, PolicyText, WaitText, gpu_executor};
+use super::words::{OrderText, PolicyText, WaitText, gpu_executor};
 use super::{ChainOverride, candidate, chain, decode};
 use crate::check::{Candidate, Executor, Launch, Plan};
 use crate::device::Profile;
@@ -13,7 +13,7 @@ use crate::diagnostic::{Diagnostic, Spanned};
 use crate::graph::{
     Dependence, Graph, Op, OperandKind, Resolved, Stage, StageId, StatedEdge, StatedOrder, StatedTile,
 };
-use crate::schedule::Mode;
+use crate::schedule::Hand;
 use crate::sync::{Order, Policy, WaitAt};
 
 /// A configuration of a pipeline.
@@ -47,7 +47,7 @@ pub enum Kernels {
         /// CTAs of a worker along M and N.
         cluster: (u32, u32),
         /// How items are handed out.
-        mode: ModeText,
+        mode: Hand,
         /// Whether tiles may be cut along k.
         splits: bool,
     },
@@ -98,8 +98,8 @@ impl Config {
     }
 
     /// A way to run a chain.
-    pub fn chain(kernel: ((u32, u32), (u32, u32)), mode: Mode, splits: bool) -> Config {
-        let kernels = Kernels::Chain { tile: kernel.0, cluster: kernel.1, mode: mode.into(), splits };
+    pub fn chain(kernel: ((u32, u32), (u32, u32)), mode: Hand, splits: bool) -> Config {
+        let kernels = Kernels::Chain { tile: kernel.0, cluster: kernel.1, mode, splits };
         Config { executor: Executor::Fused, kernels }
     }
 
@@ -112,8 +112,7 @@ impl Config {
         match &self.kernels {
             Kernels::Decode if fused => decode(resolved, device),
             Kernels::Chain { tile, cluster, mode, splits } if fused => {
-                let mode = (*mode).into();
-                let asked = ChainOverride { kernel: Some((*tile, *cluster)), mode, splits: *splits };
+                let asked = ChainOverride { kernel: Some((*tile, *cluster)), mode: *mode, splits: *splits };
                 chain(resolved, device, asked)
             }
             Kernels::Stages { stages, edges, overlap } if !fused && self.executor != Executor::Cpu => {
@@ -135,7 +134,7 @@ impl Kernels {
             Launch::Lists(schedule) => Kernels::Chain {
                 tile: graph.stages.first().map_or((0, 0), |s| (s.mma_tile.0, s.mma_tile.1)),
                 cluster: schedule.cluster,
-                mode: schedule.mode.into(),
+                mode: schedule.mode,
                 splits: true,
             },
             Launch::Shares(_) => Kernels::Decode,

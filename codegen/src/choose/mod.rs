@@ -12,7 +12,7 @@ mod words;
 pub use chain::{ChainOverride, chain};
 pub use config::{Config, EdgeConfig, Kernels, StageConfig};
 pub use decode::decode;
-pub use words::{ModeText, OrderText, PolicyText, WaitText};
+pub use words::{OrderText, PolicyText, WaitText};
 
 use crate::check::{Candidate, Choice, Executor, How, Plan, Prediction, StartGuarantee, check};
 use crate::device::Profile;

@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use super::config::{Config, EdgeConfig, Kernels, StageConfig, unfit};
 use crate::diagnostic::Diagnostic;
-use crate::schedule::Mode;
 use crate::sync::{Order, Policy, WaitAt};
 
 /// Serde's form of an executor of a GPU: its name on the command line.
@@ -22,16 +21,6 @@ pub(super) mod gpu_executor {
             executor => Ok(executor),
         }
     }
-}
-
-/// How items are handed out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ModeText {
-    /// By lists made beforehand.
-    Static,
-    /// By a device counter.
-    Dynamic,
 }
 
 /// A tile order.
@@ -168,24 +157,6 @@ impl From<WaitText> for WaitAt {
     }
 }
 
-impl From<Mode> for ModeText {
-    fn from(mode: Mode) -> ModeText {
-        match mode {
-            Mode::Static => ModeText::Static,
-            Mode::Dynamic => ModeText::Dynamic,
-        }
-    }
-}
-
-impl From<ModeText> for Mode {
-    fn from(mode: ModeText) -> Mode {
-        match mode {
-            ModeText::Static => Mode::Static,
-            ModeText::Dynamic => Mode::Dynamic,
-        }
-    }
-}
-
 impl std::fmt::Display for Config {
     /// `programmatic: up 128 x 256, down 128 x 128; Row`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -197,7 +168,7 @@ impl std::fmt::Display for Config {
                 if *cluster != (1, 1) {
                     write!(f, ", clusters of {} x {}", cluster.0, cluster.1)?;
                 }
-                let mode = if *mode == ModeText::Static { "static" } else { "dynamic" };
+                let mode = mode.name();
                 write!(f, ", {mode}, {}", if *splits { "cut along k" } else { "whole tiles" })
             }
             Kernels::Stages { stages, edges, overlap } => {

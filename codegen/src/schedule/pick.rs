@@ -1,6 +1,6 @@
 //! The tile shape and the clusters of a chain, by predicted time.
 
-use super::{Mode, Request, Schedule, build};
+use super::{Hand, Request, Schedule, build};
 use crate::device::{ChainKernel, CostModel, Profile};
 use crate::graph::Graph;
 
@@ -10,7 +10,7 @@ pub struct Wanted<'a> {
     /// The device: how many workers it has room for.
     pub device: &'a Profile,
     /// See [`Request::mode`].
-    pub mode: Mode,
+    pub mode: Hand,
     /// See [`Request::splits`].
     pub splits: bool,
     /// See [`Request::cost`].

@@ -90,7 +90,7 @@ impl Rebuilt {
         let made_with = measurements.profile.as_ref().unwrap_or(device);
         let mut rebuilt = Rebuilt { entries: Vec::new(), unknown: 0, other_schedules: 0 };
         for entry in &measurements.records {
-            // Regimes and joints share a plan.
+            // Regimes share a plan.
             let of_point = |e: &Measured| e.pipeline == entry.pipeline && e.dims == entry.dims;
             let mut there = rebuilt.entries.iter().rev().take_while(|(e, _)| of_point(e));
             let like = there.find(|(e, _)| e.config.is_some() && e.config == entry.config);
@@ -122,7 +122,7 @@ impl Rebuilt {
             let mut candidate = candidate.clone();
             candidate.device = device.clone();
             let conditions =
-                Conditions { sustained: entry.regime == "sustained", chained: entry.joint == "programmatic" };
+                Conditions { sustained: entry.regime == "sustained", overlap: entry.joint == "programmatic" };
             Row {
                 pipeline: entry.pipeline.clone(),
                 dims: entry.dims.clone(),

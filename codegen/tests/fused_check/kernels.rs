@@ -198,7 +198,7 @@ fn a_cta_outside_the_grid_still_loads_for_its_cluster() {
 #[test]
 fn overlapping_runs() {
     let mut c = sound();
-    assert!(c.contract.early_launch && c.contract.dependency_wait, "what the chain kernels do");
+    assert!(c.contract.overlap && c.contract.dependency_wait, "what the chain kernels do");
     c.contract.dependency_wait = false;
     refuted(
         &c,
@@ -214,7 +214,7 @@ fn overlapping_runs() {
     assert_eq!(judge(&c).refutations, []);
     c.contract.dependency_wait = false;
     refuted(&c, Obligation::Reuse, &["the next run may overwrite slab 0 before it is read"]);
-    c.contract.early_launch = false;
+    c.contract.overlap = false;
     assert_eq!(judge(&c).refutations, [], "a kernel boundary is a boundary");
 }
 

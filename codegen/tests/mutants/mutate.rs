@@ -221,7 +221,7 @@ pub(crate) fn mutate(
         BakeEpoch => c.contract.epoch = EpochSource::LaunchParameter,
         OverlapRuns => match rng.random_range(0..2) {
             0 => c.contract.full_run_boundary = false,
-            _ => (c.contract.early_launch, c.contract.dependency_wait) = (true, false),
+            _ => (c.contract.overlap, c.contract.dependency_wait) = (true, false),
         },
         WeakStore => match rng.random_range(0..2) {
             0 => c.contract.stores = StoreCompletion::BulkWaitRead,

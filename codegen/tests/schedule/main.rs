@@ -5,7 +5,7 @@ mod sound;
 
 use cusync_gen::device::{CHAIN_KERNELS, CostModel, L2Cost, Profile, TileRate};
 use cusync_gen::graph::{Graph, gemm_chain};
-use cusync_gen::schedule::{Mode, Request, Wanted, build, choose, explain, floor_us};
+use cusync_gen::schedule::{Hand, Request, Wanted, build, choose, explain, floor_us};
 use cusync_gen::sync::{Tile, producers_of};
 use proptest::prelude::*;
 use replay::{assert_times, replay};
@@ -67,7 +67,7 @@ fn shipped(source: &str, m: u64, tile: (u32, u32, u32)) -> Graph {
 }
 
 fn request(cost: &CostModel, cluster: (u32, u32)) -> Request<'_> {
-    Request { workers: 132 / (cluster.0 * cluster.1), cluster, mode: Mode::Static, splits: true, cost }
+    Request { workers: 132 / (cluster.0 * cluster.1), cluster, mode: Hand::Fixed, splits: true, cost }
 }
 
 /// MMA tile and cluster.
@@ -199,7 +199,7 @@ fn drawing_from_the_sequence_takes_as_long_as_the_lists() {
     for (source, m) in [200, 512, 768, 1000, 2048].into_iter().flat_map(|m| [(GPT3, m), (LLAMA, m)]) {
         for (tile, cluster) in [(WIDE, (1, 1)), (TALL, (1, 2))] {
             let graph = shipped(source, m, tile);
-            let request = Request { mode: Mode::Dynamic, ..request(&cost, cluster) };
+            let request = Request { mode: Hand::Drawn, ..request(&cost, cluster) };
             let (schedule, why) = explain(&graph, &request);
             let (_, drawn_us) = replay(&graph, &schedule, &why, &cost, true);
             let ratio = drawn_us / schedule.predicted_us;
@@ -212,7 +212,7 @@ fn drawing_from_the_sequence_takes_as_long_as_the_lists() {
 fn the_fused_kernel_is_chosen_by_predicted_time() {
     let device = Profile::named("h200").expect("shipped");
     let cost = cost();
-    let wanted = Wanted { device, mode: Mode::Static, splits: true, cost: &cost };
+    let wanted = Wanted { device, mode: Hand::Fixed, splits: true, cost: &cost };
     for (m, source) in [37, 200, 256, 512, 2048].into_iter().flat_map(|m| [(m, GPT3), (m, LLAMA)]) {
         let chosen = choose(&wanted, CHAIN_KERNELS, |tile| Some(shipped(source, m, tile))).expect("kernels");
         let workers = device.resident_clusters(chosen.kernel.cluster.0 * chosen.kernel.cluster.1);
@@ -247,7 +247,7 @@ proptest! {
         let widths: Vec<u32> = widths.into_iter().map(|w| w * 16).collect();
         let graph = gemm_chain("random", m, &widths).graph(&vec![tile; widths.len() - 1]).expect("small");
         let cost = cost();
-        let (schedule, why) = explain(&graph, &Request { workers, cluster, mode: Mode::Dynamic, splits, cost: &cost });
+        let (schedule, why) = explain(&graph, &Request { workers, cluster, mode: Hand::Drawn, splits, cost: &cost });
         assert_sound(&graph, &schedule, workers);
         assert_times(&graph, &schedule, &why, &cost);
         prop_assert!(splits || schedule.slabs == 0);

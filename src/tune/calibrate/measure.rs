@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::device::{CHAIN_KERNELS, ChainKernel, KERNELS, Profile};
-use cusync_gen::schedule::Mode;
+use cusync_gen::schedule::Hand;
 
 use super::fit::WaveTimes;
 use super::timeline::ItemTimes;
@@ -15,7 +15,7 @@ use crate::bench::{self, Ceilings, Regime, bench_semaphores};
 use crate::device::{Device, DeviceBuffer, Stream, fused_kernels, helpers};
 use crate::ffi;
 use crate::runtime::{
-    ChainOverride, Edges, InputSets, ItemTrace, Options, Overrides, Pipeline, percentile, plan_text,
+    ChainOverride, InputSets, ItemTrace, Options, Overlap, Overrides, Pipeline, percentile, plan_text,
     trace_runs,
 };
 use crate::tune::answer::profile;
@@ -207,7 +207,7 @@ impl Rig<'_> {
     }
 
     fn fused(&self, text: &str, size: (u32, u32, u32), kernel: Kernel, splits: bool) -> bench::Result<Plan> {
-        let chain = Some(ChainOverride { kernel: Some(kernel), mode: Mode::Static, splits });
+        let chain = Some(ChainOverride { kernel: Some(kernel), mode: Hand::Fixed, splits });
         self.plan(text, size, Overrides { chain, ..Overrides::default() }, Executor::Fused)
     }
 
@@ -244,7 +244,7 @@ impl Rig<'_> {
         let passed_on_us = ItemTimes::of(&items).passed_on_us;
         let begin = items.iter().map(|t| t.begin).min().unwrap_or(0);
         let end = items.iter().map(|t| t.end).max().unwrap_or(0);
-        let edges = Options { edges: Edges::Captured, ..Options::default() };
+        let edges = Options { overlap: Overlap::Captured, ..Options::default() };
         let run_us = self.run_us(&chain, edges)?;
         let launch_us = (end > begin).then(|| (run_us - (end - begin) as f64 * 1e-3).max(0.0));
         // A wave and a half: the second half is cut along k.
@@ -298,7 +298,7 @@ mod tests {
             }
         }
         let h200 = Profile::named("h200").expect("the profile ships");
-        let chain = Some(ChainOverride { kernel: Some(CHAIN_KERNEL), mode: Mode::Static, splits: false });
+        let chain = Some(ChainOverride { kernel: Some(CHAIN_KERNEL), mode: Hand::Fixed, splits: false });
         for (text, stages) in [(GELU, 1), (GATED, 1), (CHAIN, 2)] {
             let sizes = [("M", 11 * 128), ("N", 12 * 256), ("K", 512)];
             let dims = sizes.map(|(n, v)| (n.to_owned(), v)).to_vec();

@@ -304,7 +304,7 @@ impl<'a> Run<'a> {
 
 /// The run before must have ended before anything is stored, or read that it wrote.
 fn reuse(c: &Candidate) -> Option<Refutation> {
-    let ends = c.contract.full_run_boundary && (!c.contract.early_launch || c.contract.dependency_wait);
+    let ends = c.contract.full_run_boundary && (!c.contract.overlap || c.contract.dependency_wait);
     (!ends).then(|| {
         refute(
             Obligation::Reuse,

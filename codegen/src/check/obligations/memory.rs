@@ -10,7 +10,7 @@ use crate::sync::Tile;
 
 /// No tile overwrites a region, in this run or the next, before its last reader is done.
 pub(super) fn reuse(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
-    let early = c.contract.early_launch && !c.contract.dependency_wait;
+    let early = c.contract.overlap && !c.contract.dependency_wait;
     if (early || !c.contract.full_run_boundary)
         && let Some((edge, d)) = c.graph.dependences.iter().enumerate().next()
     {

@@ -127,7 +127,7 @@ impl<'a> Machine<'a> {
     /// What goes wrong, if anything does.
     pub(super) fn run(mut self) -> Option<Violation> {
         let contract = &self.c.contract;
-        let overlap = !contract.full_run_boundary || (contract.early_launch && !contract.dependency_wait);
+        let overlap = !contract.full_run_boundary || (contract.overlap && !contract.dependency_wait);
         self.launch();
         while overlap && (self.runs.len() as u32) < RUNS {
             self.launch();
