@@ -8,7 +8,7 @@ use cusync_dag::{
     Dependence, Dependences, Direction, Form, KernelSchedule, Lane, MAX_SOURCE, NodeId, Program, RefinedEdge,
     SHIPPED, ScheduleOptions, allocate, parse, schedule as plan, shipped,
 };
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 use serde::Serialize;
 
 use super::fault::{Fault, nearest};
@@ -144,7 +144,7 @@ pub(crate) fn schedule(args: &ScheduleArgs, output: &Output) -> Result<ProgramRe
     Ok(report(&program, &schedule, &device))
 }
 
-fn report(program: &Program, schedule: &KernelSchedule, device: &Device) -> ProgramReport {
+fn report(program: &Program, schedule: &KernelSchedule, device: &Profile) -> ProgramReport {
     let KernelSchedule { dependences, full, chosen, .. } = schedule;
     let copies = program.nodes().iter().filter(|n| n.kernel().is_none()).count();
     let name = |id: NodeId| program.node(id).name.clone();

@@ -8,10 +8,10 @@ use super::{CostModel, L2Cost, ProgramCost, TileRate};
 use crate::diagnostic::{Diagnostic, Span};
 
 /// A device profile: the numbers that choices, `progress` and predictions rest on. Shipped ones are the files of
-/// `codegen/profiles`; others are read with [`Device::from_ron`] and written with [`Device::to_ron`].
+/// `codegen/profiles`; others are read with [`Profile::from_ron`] and written with [`Profile::to_ron`].
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Device {
+pub struct Profile {
     /// Short name, as `--device` takes it.
     pub name: String,
     /// Where the numbers come from.
@@ -83,7 +83,7 @@ pub struct DecodeCost {
 }
 
 /// The profiles that ship, the first of which rendered files are planned for.
-pub static DEVICES: LazyLock<Vec<Device>> = LazyLock::new(|| {
+pub static DEVICES: LazyLock<Vec<Profile>> = LazyLock::new(|| {
     let files = [
         include_str!("../../profiles/h200.ron"),
         include_str!("../../profiles/h100.ron"),
@@ -92,10 +92,10 @@ pub static DEVICES: LazyLock<Vec<Device>> = LazyLock::new(|| {
         include_str!("../../profiles/rtx4090.ron"),
     ];
     // A test reads each of them.
-    files.into_iter().filter_map(|text| Device::from_ron(text).ok()).collect()
+    files.into_iter().filter_map(|text| Profile::from_ron(text).ok()).collect()
 });
 
-impl Device {
+impl Profile {
     /// Clusters of `ctas` CTAs, each of which fills an SM, that are resident at once while nothing else runs. A cluster
     /// lies inside one of the at most 8 GPCs of a Hopper GPU, whose sizes differ from part to part and are even: pairs
     /// always come out, of larger clusters this is the least.
@@ -113,7 +113,7 @@ impl Device {
     }
 
     /// The shipped profile of that name.
-    pub fn named(name: &str) -> Option<&'static Device> {
+    pub fn named(name: &str) -> Option<&'static Profile> {
         DEVICES.iter().find(|d| d.name.eq_ignore_ascii_case(name))
     }
 
@@ -143,8 +143,8 @@ impl Device {
     ///
     /// # Errors
     /// The place of the first fault: not RON, a field that is missing or unknown, or a number that no device has.
-    pub fn from_ron(text: &str) -> Result<Device, Diagnostic> {
-        let device: Device = ron::from_str(text).map_err(|error| {
+    pub fn from_ron(text: &str) -> Result<Profile, Diagnostic> {
+        let device: Profile = ron::from_str(text).map_err(|error| {
             let at = |p: ron::error::Position| offset(text, p.line, p.col);
             let span = Span::new(at(error.span.start), at(error.span.end));
             Diagnostic::new("bad-profile", format!("this is no device profile: {}", error.code))
@@ -161,7 +161,7 @@ impl Device {
         }
     }
 
-    /// The profile as [`Device::from_ron`] reads it.
+    /// The profile as [`Profile::from_ron`] reads it.
     pub fn to_ron(&self) -> String {
         // Serialising plain numbers, texts and lists into a string cannot fail.
         ron::ser::to_string_pretty(self, ron::ser::PrettyConfig::new().struct_names(false))
@@ -247,7 +247,7 @@ mod tests {
         let names: Vec<&str> = DEVICES.iter().map(|d| d.name.as_str()).collect();
         assert_eq!(names, ["h200", "h100", "a100", "l40s", "rtx4090"]);
         for device in DEVICES.iter() {
-            assert_eq!(Device::from_ron(&device.to_ron()).expect("written and read"), *device);
+            assert_eq!(Profile::from_ron(&device.to_ron()).expect("written and read"), *device);
             assert_eq!(device.measured, !device.source.starts_with("public data"), "{}", device.source);
         }
     }
@@ -268,7 +268,7 @@ mod tests {
             let line = if line == 0 { line_of(from) } else { line };
             let text = good.replacen(from, to, 1);
             assert_ne!(text, good, "{from}");
-            let shown = Device::from_ron(&text).expect_err(says).render(&text, "profile", false);
+            let shown = Profile::from_ron(&text).expect_err(says).render(&text, "profile", false);
             assert!(shown.contains(says), "{shown}");
             assert!(shown.contains(&format!("profile:{line}:")), "{shown}");
         }

@@ -25,24 +25,17 @@ pub(super) fn suits(plan: &Plan, device: &Device) -> Result<()> {
     })
 }
 
-/// Why no kernel of the library runs a kind of stage; `None` when one does.
-pub fn without_kernel(op: &Op) -> Option<String> {
-    match op {
-        Op::Gemm { .. } | Op::GatedGemm => None,
-        Op::Custom => Some("a custom stage runs in its owner's kernel, not in an executor".into()),
-        Op::Conv2d(_) | Op::Attention(_) => {
-            Some(format!("{} has no CUDA kernel yet; the cpu executor runs it (`--executor cpu`)", op.name()))
-        }
-    }
-}
-
 /// Whether the built-in kernels run a stage.
 pub(super) fn runnable(plan: &Plan, stage: &Stage) -> Result<()> {
     let unsupported = |why: &str| Err(Error::Unsupported(format!("stage {}: {why}", stage.name)));
-    if let Some(why) = without_kernel(&stage.op) {
-        return unsupported(&why);
+    if !stage.op.has_kernel(plan.device().arch) {
+        let kind = stage.op.name();
+        return unsupported(&format!(
+            "{kind} has no CUDA kernel yet; the cpu executor runs it (`--executor cpu`)"
+        ));
     }
     match stage.op {
+        Op::Custom => return unsupported("a custom stage runs in its owner's kernel, not in an executor"),
         Op::GatedGemm => {
             let produced = |kind| {
                 let operand = stage.operands.iter().find(|o| o.kind == kind);
@@ -54,7 +47,7 @@ pub(super) fn runnable(plan: &Plan, stage: &Stage) -> Result<()> {
                 );
             }
         }
-        Op::Gemm { .. } | Op::Conv2d(_) | Op::Attention(_) | Op::Custom => {}
+        Op::Gemm { .. } | Op::Conv2d(_) | Op::Attention(_) => {}
     }
     if stage.split_k != 1 {
         return unsupported("split-K stages have no kernel");
@@ -93,26 +86,24 @@ pub(super) fn allocate_outputs(plan: &Plan, device: &Device) -> Result<Vec<Optio
 #[cfg(test)]
 mod tests {
     use cusync_gen::check::Executor;
-    use cusync_gen::device::Device as Profile;
+    use cusync_gen::device::Profile;
 
     use super::*;
-    use crate::runtime::{SHIPPED, Wishes, plan_text};
+    use crate::runtime::{Overrides, SHIPPED, plan_text};
 
     #[test]
     fn stages_without_a_kernel_are_refused_by_name_and_the_others_are_not() {
         let profile = Profile::named("h200").expect("the profile ships");
         for (name, source) in SHIPPED {
-            for executor in [Executor::Serial, Executor::Streams, Executor::Programmatic] {
-                let plan = plan_text(source, name, &Wishes::default(), profile, executor).expect("proved");
-                for stage in &plan.graph().stages {
-                    match (stage.op.is_gemm(), runnable(&plan, stage)) {
-                        (true, ran) => assert_eq!(ran, Ok(()), "{name} {}", stage.name),
-                        (false, ran) => {
-                            let text = ran.expect_err("no kernel").to_string();
-                            let words =
-                                [stage.name.as_str(), stage.op.name(), "no CUDA kernel", "cpu executor"];
-                            assert!(words.iter().all(|w| text.contains(w)), "{text}");
-                        }
+            let plan =
+                plan_text(source, name, &Overrides::default(), profile, Executor::Cpu).expect("proved");
+            for stage in &plan.graph().stages {
+                match (stage.op.is_gemm(), runnable(&plan, stage)) {
+                    (true, ran) => assert_eq!(ran, Ok(()), "{name} {}", stage.name),
+                    (false, ran) => {
+                        let text = ran.expect_err("no kernel").to_string();
+                        let words = [stage.name.as_str(), stage.op.name(), "no CUDA kernel", "cpu executor"];
+                        assert!(words.iter().all(|w| text.contains(w)), "{text}");
                     }
                 }
             }
