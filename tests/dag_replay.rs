@@ -6,7 +6,7 @@ use cusync::bench::Regime;
 use cusync::bench::dag::suite::{Size, case, case_with_copies};
 use cusync::bench::dag::{DagPoint, SpinProgram};
 use cusync_dag::{Form, NodeWork, Program, ScheduleOptions, schedule};
-use cusync_gen::device::{DEVICES, Device, ProgramCost};
+use cusync_gen::device::{DEVICES, Profile, ProgramCost};
 
 #[derive(serde::Deserialize)]
 struct Record {
@@ -73,7 +73,7 @@ fn regret(point: &DagPoint, form: Form) -> f64 {
 }
 
 /// What the model chooses of the forms that were measured, and its predictions.
-fn replay(point: &DagPoint, program: &Program, device: &Device) -> (Form, Vec<(Form, f64)>) {
+fn replay(point: &DagPoint, program: &Program, device: &Profile) -> (Form, Vec<(Form, f64)>) {
     let measured = |form: &Form| point.records.iter().any(|r| r.form == Some(*form));
     let forms: Vec<Form> = Form::ALL.into_iter().filter(measured).collect();
     let found =
@@ -82,7 +82,7 @@ fn replay(point: &DagPoint, program: &Program, device: &Device) -> (Form, Vec<(F
 }
 
 /// Mean and worst regret of the model's choices, with a line for each program.
-fn score(points: &[(DagPoint, Program)], device: &Device) -> (f64, f64, Vec<String>) {
+fn score(points: &[(DagPoint, Program)], device: &Profile) -> (f64, f64, Vec<String>) {
     let (mut sum, mut worst, mut lines) = (0.0, 0.0, Vec::new());
     for (point, program) in points {
         let (form, _) = replay(point, program, device);
@@ -111,7 +111,7 @@ fn fit_costs() {
         ("graph_launch_us", |c| &mut c.graph_launch_us),
     ];
     // Regret of choices first; then how far predicted times of graphs, over those of the serial graph, are from measured ones.
-    let loss = |device: &Device| {
+    let loss = |device: &Profile| {
         let (mean, worst, _) = score(&points, device);
         let mut error = 0.0;
         for (point, program) in &points {

@@ -11,7 +11,7 @@ use super::form::Form;
 use super::program::{NodeId, Program, ZoneId};
 use super::simulate::{SURE_SHARE, Simulation, simulate};
 use super::times::Times;
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 
 /// The time of the highest tasks together over their time without the others, at most.
 pub const MOST_SLOWDOWN: f64 = 1.05;
@@ -95,7 +95,7 @@ pub(super) struct Alone {
 
 impl Alone {
     /// `None` where all tasks have one priority.
-    pub(super) fn of(program: &Program, device: &Device) -> Option<Alone> {
+    pub(super) fn of(program: &Program, device: &Profile) -> Option<Alone> {
         let zone_of = |node: &super::Node| node.zone;
         let mut zones: Vec<ZoneId> = program.nodes().iter().map(zone_of).collect();
         zones.sort_unstable_by_key(|z| z.index());
@@ -151,7 +151,7 @@ pub(super) fn admit(
     program: &Program,
     alone: &Alone,
     dependences: &Dependences,
-    device: &Device,
+    device: &Profile,
     how: Admit,
 ) -> Option<Admission> {
     let try_one = |after: Option<NodeId>, raised: bool| {

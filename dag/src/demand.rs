@@ -1,6 +1,6 @@
 //! How much of a GPU a node takes.
 
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 
 use super::program::{Node, NodeWork};
 
@@ -17,7 +17,7 @@ pub struct Demand {
 
 impl Demand {
     /// The demand of a node.
-    pub fn of(node: &Node, device: &Device) -> Self {
+    pub fn of(node: &Node, device: &Profile) -> Self {
         let memory = |bytes: u64| {
             if node.us > 0.0 { (bytes as f64 / 1e6 / node.us / device.read_tbs).min(1.0) } else { 0.0 }
         };

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -195,7 +195,7 @@ impl StartDelays {
         dependences: &Dependences,
         plan: &Distribution,
         form: Form,
-        device: &Device,
+        device: &Profile,
     ) -> StartDelays {
         let found = GraphPlan::of(program, dependences, plan, form);
         let (mut into, mut out) = (vec![0; found.order.len()], vec![0; found.order.len()]);
@@ -270,7 +270,7 @@ fn funnel(program: &Program, pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
 }
 
 /// When the host has launched each node, if it begins at 0 and does nothing else.
-fn host_times(plan: &Distribution, order: &[usize], form: Form, device: &Device) -> Vec<f64> {
+fn host_times(plan: &Distribution, order: &[usize], form: Form, device: &Profile) -> Vec<f64> {
     let n = order.len();
     let (mut waits, mut records) = (vec![0u32; n], vec![false; n]);
     let mut now = 0.0;

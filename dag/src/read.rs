@@ -1,6 +1,6 @@
 //! A program out of a RON file.
 
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 use cusync_gen::diagnostic::{Diagnostic, Spanned};
 use cusync_gen::spec::ron_text::{RonText, Slice, suggest};
 use ron::value::RawValue;
@@ -91,7 +91,7 @@ enum RawNode<'a> {
 ///
 /// # Errors
 /// The first fault, with its place and a way out.
-pub fn parse(text: &str, overrides: &[(String, u64)], device: &Device) -> Result<Program, Diagnostic> {
+pub fn parse(text: &str, overrides: &[(String, u64)], device: &Profile) -> Result<Program, Diagnostic> {
     if text.len() > MAX_SOURCE {
         return Err(Diagnostic::new("too-long", format!("the program has {} bytes", text.len()))
             .help(format!("a program has at most {MAX_SOURCE} bytes")));
@@ -157,7 +157,7 @@ fn dims(
 struct Reader<'a> {
     ron: RonText<'a>,
     dims: Vec<(String, i64)>,
-    device: &'a Device,
+    device: &'a Profile,
     program: Program,
 }
 

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use cusync_gen::device::{DEVICES, Device};
+use cusync_gen::device::{DEVICES, Profile};
 
 use super::admit::{Admission, Admit, Alone, admit};
 use super::dependence::{Dependences, analyse};
@@ -33,7 +33,7 @@ pub struct ScheduleOptions {
     /// Forms to choose from.
     pub forms: Vec<Form>,
     /// The profile of the device.
-    pub device: Device,
+    pub device: Profile,
     /// When tasks of lower priority may begin.
     pub admit: Admit,
 }

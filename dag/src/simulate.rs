@@ -4,7 +4,7 @@
 //! priority get what is left. With `fair`, a zone that has fallen below half of its fair share (one of as many equal
 //! shares as there are zones at work) is served first, up to a fair share, until it has caught up.
 
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 
 use super::demand::Demand;
 use super::dependence::Dependences;
@@ -40,7 +40,7 @@ pub fn simulate(
     dependences: &Dependences,
     plan: &Distribution,
     form: Form,
-    device: &Device,
+    device: &Profile,
     fair: bool,
 ) -> Simulation {
     let delays = StartDelays::of(program, dependences, plan, form, device);
@@ -85,7 +85,7 @@ struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    fn new(program: &'a Program, delays: &StartDelays, device: &Device, fair: bool) -> Self {
+    fn new(program: &'a Program, delays: &StartDelays, device: &Profile, fair: bool) -> Self {
         let n = program.nodes().len();
         let (mut missing, mut after) = (vec![0; n], vec![Vec::new(); n]);
         for &(b, a, delay) in &delays.edges {

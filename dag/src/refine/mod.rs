@@ -17,7 +17,7 @@ mod direct;
 mod pays;
 mod prove;
 
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 
 use crate::dependence::{Dependence, Dependences};
 use crate::history::Cta;
@@ -92,7 +92,7 @@ impl Refinement {
 }
 
 /// What can be gained by waiting for tiles, in a program with these dependences.
-pub fn refine(program: &Program, dependences: &Dependences, device: &Device, which: Refine) -> Refinement {
+pub fn refine(program: &Program, dependences: &Dependences, device: &Profile, which: Refine) -> Refinement {
     let mut found = Refinement::default();
     if program.nodes().iter().all(|node| tiles_of(node).is_none()) {
         return found;
@@ -113,7 +113,7 @@ pub fn refine(program: &Program, dependences: &Dependences, device: &Device, whi
 fn refine_all(
     program: &Program,
     dependences: &Dependences,
-    device: &Device,
+    device: &Profile,
     which: Refine,
     found: &mut Refinement,
 ) {
@@ -144,7 +144,7 @@ fn refine_all(
 
 /// A node that triggers early keeps room for the nodes after it only where there is plenty: its CTAs, and those of the two
 /// nodes that it may wait beside, together take no more than three quarters of the device.
-fn has_room(kernel: &Kernel, device: &Device) -> bool {
+fn has_room(kernel: &Kernel, device: &Profile) -> bool {
     let room = kernel.launch.ctas() * 4 <= u64::from(device.sms) * u64::from(kernel.ctas_per_sm);
     room && kernel.programmatic && kernel.tiles.as_ref().is_some_and(|tiles| tiles.early_trigger)
 }

@@ -9,13 +9,13 @@ use super::direct::tiles_of;
 use super::{NodeSync, RefinedEdge, Refinement};
 use crate::dependence::Dependence;
 use crate::program::{Kernel, NodeId, Program};
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 
 /// Takes back what does not pay. Refined nodes and those before them that hang together stand or fall together.
 pub(super) fn keep_what_pays(
     program: &Program,
     into: &[Vec<Dependence>],
-    device: &Device,
+    device: &Profile,
     found: &mut Refinement,
 ) {
     let group = groups(into, &found.nodes);
@@ -61,7 +61,7 @@ fn groups(into: &[Vec<Dependence>], nodes: &[NodeSync]) -> Vec<usize> {
 fn gains(
     program: &Program,
     into: &[Vec<Dependence>],
-    device: &Device,
+    device: &Profile,
     found: &Refinement,
     group: &[usize],
 ) -> Vec<f64> {
@@ -101,12 +101,12 @@ fn gains(
 }
 
 /// From the end of the kernels before to the start of one that has read all else before it waits.
-fn boundary_us(into: &[Dependence], device: &Device) -> f64 {
+fn boundary_us(into: &[Dependence], device: &Profile) -> f64 {
     let join_us = device.programs.programmatic_join_us - device.programs.programmatic_edge_us;
     device.programs.prologue_edge_us + if into.len() > 1 { join_us.max(0.0) } else { 0.0 }
 }
 
-fn later_waves(kernel: &Kernel, device: &Device) -> f64 {
+fn later_waves(kernel: &Kernel, device: &Profile) -> f64 {
     let slots = f64::from(device.sms) * f64::from(kernel.ctas_per_sm);
     (kernel.launch.ctas() as f64 / slots).ceil() - 1.0
 }
