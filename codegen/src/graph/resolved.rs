@@ -6,7 +6,7 @@ use super::{
     Dependence, Element, Footprint, Graph, MmaTile, Op, Operand, OperandKind, Stage, StageId, Tensor,
     TensorId, Tiles,
 };
-use crate::device::{Device, KERNELS};
+use crate::device::{KernelShape, Operation, Profile};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
 use crate::sync::{Order, Policy, WaitAt};
 
@@ -130,25 +130,34 @@ impl Resolved {
         })
     }
 
-    /// The tiles that a stage can have on a device, never empty: the stated one, or every kernel that is built for
-    /// the device's architecture. A custom stage has exactly one.
+    /// The first stage that no kernel runs on a device, and why, as a sentence; `None` where every stage has one.
+    pub fn without_kernel(&self, device: &Profile) -> Option<(StageId, String)> {
+        let stage = self.stages.iter().position(|stage| !stage.op.has_kernel(device.arch))?;
+        let (op, name) = (&self.stages[stage].op, &self.stages[stage].name.value);
+        Some((
+            StageId(stage),
+            format!("stage `{name}`: {} has no CUDA kernel for {} yet", op.name(), device.name),
+        ))
+    }
+
+    /// The tiles that a stage can have on a device, never empty: the stated one, or those of every kernel that is built for
+    /// the device's architecture. A stage that only the `cpu` executor runs has the tiles that it is cut into there, and a
+    /// custom stage has exactly one.
     ///
     /// # Errors
-    /// The stated tile is not one of the kernels built.
+    /// The stated tile is not one of them.
     pub fn kernel_candidates(
         &self,
         stage: StageId,
-        device: &Device,
+        device: &Profile,
     ) -> Result<Vec<(u32, u32, u32)>, Diagnostic> {
         let stage = &self.stages[stage.0];
-        let (built, meaning) = match stage.op.rules().tiles(stage.n) {
+        let (built, meaning): (Vec<MmaTile>, _) = match stage.op.rules().tiles(stage.n) {
             Tiles::Stated => {
                 let tile = stage.custom.map_or((0, 0), |custom| custom.tile);
                 return Ok(vec![(tile.0, tile.1, 1)]);
             }
-            Tiles::Kernels => {
-                (KERNELS.iter().filter(|k| k.arch == device.arch).map(|k| k.tile).collect(), None)
-            }
+            Tiles::Kernels(of) => (KernelShape::built(device.arch, of).map(|k| k.tile).collect(), None),
             Tiles::Own { list, meaning } => (list, Some(meaning)),
         };
         let Some(stated) = &stage.stated_tile else {

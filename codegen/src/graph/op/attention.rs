@@ -6,7 +6,8 @@
 
 use std::ops::Range;
 
-use super::{Activation, At, Bound, Constant, Cost, MmaTile, Operation, Stated, Tiles};
+use super::{Activation, At, Bound, Constant, Cost, MmaTile, Rules, Stated, Tiles};
+use crate::device::Operation;
 use crate::diagnostic::Diagnostic;
 use crate::graph::fit::Fit;
 use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
@@ -121,9 +122,13 @@ pub(super) fn lower(spec: &AttentionSpec, stated: &Stated<'_>) -> Result<Attenti
     Ok(Attention { heads, kv_heads, dim: dim as u32, causal: spec.causal })
 }
 
-impl Operation for Attention {
+impl Rules for Attention {
     fn name(&self) -> &'static str {
         "Attention"
+    }
+
+    fn operation(&self) -> Option<Operation> {
+        Some(Operation::Attention)
     }
 
     fn label(&self) -> String {

@@ -5,12 +5,17 @@
 
 use std::ops::Range;
 
-use super::{Activation, At, Bound, Constant, Cost, MmaTile, Operation, Stated, Tiles, gemm};
+use super::{Activation, At, Bound, Constant, Cost, MmaTile, Rules, Stated, Tiles, gemm};
+use crate::device::Operation;
 use crate::diagnostic::{Diagnostic, Span, Spanned};
 use crate::graph::fit::Fit;
 use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
 use crate::spec::{ConvSpec, Expr, TensorUse};
 use crate::sync::Policy;
+
+/// Tiles of pixels and channels, and the depth of a k-block: what the `cpu` executor cuts a convolution into. There are no
+/// kernels of it yet.
+const TILES: &[MmaTile] = &[(64, 128, 64), (64, 256, 64), (128, 128, 64), (128, 256, 64), (256, 128, 64)];
 
 /// The shape of a convolution. Pairs are (rows, columns) of images and filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -249,9 +254,13 @@ fn check_epilogue(stated: &Stated<'_>) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-impl Operation for Conv {
+impl Rules for Conv {
     fn name(&self) -> &'static str {
         "Conv2d"
+    }
+
+    fn operation(&self) -> Option<Operation> {
+        Some(Operation::Conv2d)
     }
 
     fn label(&self) -> String {
@@ -270,7 +279,7 @@ impl Operation for Conv {
     }
 
     fn tiles(&self, _: u32) -> Tiles {
-        Tiles::Kernels
+        Tiles::Own { list: TILES.to_vec(), meaning: "(pixels, channels, depth of a k-block)" }
     }
 
     fn takes(&self, _: MmaTile, _: u32) -> bool {

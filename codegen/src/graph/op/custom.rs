@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::{Activation, At, Bound, Constant, Cost, Lowered, MmaTile, Op, Operation, Stated, Tiles};
+use super::{Activation, At, Bound, Constant, Cost, Lowered, MmaTile, Op, Rules, Stated, Tiles};
+use crate::device::Operation;
 use crate::diagnostic::Diagnostic;
 use crate::graph::dims::Dims;
 use crate::graph::resolved::CustomShape;
@@ -72,9 +73,13 @@ fn axis(range: &RangeSpec, dims: &Dims) -> Result<Axis, Diagnostic> {
     })
 }
 
-impl Operation for Custom {
+impl Rules for Custom {
     fn name(&self) -> &'static str {
         "Custom"
+    }
+
+    fn operation(&self) -> Option<Operation> {
+        None
     }
 
     fn label(&self) -> String {

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::{Activation, At, Bound, Constant, Cost, MmaTile, Operation, Stated, Tiles};
+use super::{Activation, At, Bound, Constant, Cost, MmaTile, Rules, Stated, Tiles};
+use crate::device::Operation;
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
 use crate::sync::Policy;
@@ -106,9 +107,13 @@ pub(super) fn reads(at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {
     }
 }
 
-impl Operation for Gemm {
+impl Rules for Gemm {
     fn name(&self) -> &'static str {
         if self.gated { "GatedGemm" } else { "Gemm" }
+    }
+
+    fn operation(&self) -> Option<Operation> {
+        Some(if self.gated { Operation::GatedGemm } else { Operation::Gemm })
     }
 
     fn label(&self) -> String {
@@ -124,7 +129,7 @@ impl Operation for Gemm {
     }
 
     fn tiles(&self, _: u32) -> Tiles {
-        Tiles::Kernels
+        Tiles::Kernels(if self.gated { Operation::GatedGemm } else { Operation::Gemm })
     }
 
     fn takes(&self, _: MmaTile, _: u32) -> bool {

@@ -20,6 +20,7 @@ pub use operand::{OperandKind, When};
 use super::dims::Dims;
 use super::resolved::{CustomShape, Read};
 use super::{Footprint, Operand, Stage, Tensor, TensorId};
+use crate::device::{KernelShape, Operation};
 use crate::diagnostic::{Diagnostic, Spanned};
 use crate::spec::{StageKind, StageSpec};
 use crate::sync::Policy;
@@ -46,7 +47,7 @@ pub enum Op {
 
 impl Op {
     /// Everything that this layer decides by the operation.
-    pub(crate) fn rules(&self) -> &dyn Operation {
+    pub(crate) fn rules(&self) -> &dyn Rules {
         match self {
             Op::Gemm { activation } => gemm::plain(*activation),
             Op::GatedGemm => gemm::GATED,
@@ -70,6 +71,16 @@ impl Op {
     /// The kind of stage, as a spec names it.
     pub fn name(&self) -> &'static str {
         self.rules().name()
+    }
+
+    /// What a kernel of the library would compute for it; `None` for a custom stage, whose owner has the kernel.
+    pub fn operation(&self) -> Option<Operation> {
+        self.rules().operation()
+    }
+
+    /// Whether a kernel for it is built for an architecture, or its owner brings one.
+    pub fn has_kernel(&self, arch: u32) -> bool {
+        self.operation().is_none_or(|operation| KernelShape::built(arch, operation).next().is_some())
     }
 
     /// The activation of its epilogue.
@@ -112,8 +123,8 @@ pub(crate) type MmaTile = (u32, u32, u32);
 pub(crate) enum Tiles {
     /// The one that the spec states.
     Stated,
-    /// Those of the GEMM kernels that are built.
-    Kernels,
+    /// Those of the kernels that are built for this.
+    Kernels(Operation),
     /// These, whatever kernels are built; `meaning` says what the three numbers are.
     Own { list: Vec<MmaTile>, meaning: &'static str },
 }
@@ -141,9 +152,12 @@ pub(crate) enum Bound {
 
 /// What the graph layer, and the choice after it, must know of an operation. There are no defaults: an operation decides
 /// each.
-pub(crate) trait Operation {
+pub(crate) trait Rules {
     /// The kind of stage, as a spec names it.
     fn name(&self) -> &'static str;
+
+    /// See [`Op::operation`].
+    fn operation(&self) -> Option<Operation>;
 
     /// The operation and its parameters, as rendered files describe them.
     fn label(&self) -> String;

@@ -5,7 +5,8 @@
 
 use std::ops::Range;
 
-use super::{Activation, At, Bound, Constant, Cost, MmaTile, Operation, Stated, Tiles};
+use super::{Activation, At, Bound, Constant, Cost, MmaTile, Rules, Stated, Tiles};
+use crate::device::Operation;
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
 use crate::spec::NormSpec;
@@ -57,9 +58,13 @@ fn shape(kind: OperandKind, (rows, cols): (u32, u32)) -> Option<(u32, u32)> {
     }
 }
 
-impl Operation for Norm {
+impl Rules for Norm {
     fn name(&self) -> &'static str {
         if self.centred { "LayerNorm" } else { "RmsNorm" }
+    }
+
+    fn operation(&self) -> Option<Operation> {
+        Some(Operation::Norm)
     }
 
     fn label(&self) -> String {
