@@ -29,7 +29,11 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
             OperandKind::Up => "up",
             OperandKind::Bias => "bias",
             OperandKind::Residual => "residual",
-            OperandKind::Query | OperandKind::Key | OperandKind::Value | OperandKind::Custom(_) => continue,
+            OperandKind::Query
+            | OperandKind::Key
+            | OperandKind::Value
+            | OperandKind::Gain
+            | OperandKind::Custom(_) => continue,
         };
         operands.push_str(&format!("{field}: {}, ", tensor(operand.tensor)));
     }

@@ -6,7 +6,7 @@ use super::{
     Dependence, Element, Footprint, Graph, MmaTile, Op, Operand, OperandKind, Stage, StageId, Tensor,
     TensorId, Tiles,
 };
-use crate::device::{KernelShape, Operation, Profile};
+use crate::device::{KernelShape, Profile};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
 use crate::sync::{Order, Policy, WaitAt};
 
@@ -301,7 +301,7 @@ impl ResolvedStage {
             let diagnostic = Diagnostic::new("no-kernel", message).at(self.name.span, "asked for its tiles");
             return Err(match rules.tiles(self.n) {
                 Tiles::Own { meaning, .. } => diagnostic.help(format!("a tile is {meaning}")),
-                Tiles::Stated | Tiles::Kernels => diagnostic,
+                Tiles::Stated | Tiles::Kernels(_) => diagnostic,
             });
         }
         let grid = (self.m.div_ceil(out_tile.0), self.n.div_ceil(out_tile.1));
