@@ -15,7 +15,7 @@ template <class C>
 struct Unit {
   uint32_t row, col;
 
-  CUSYNC_DEVICE Unit(FusedWork const& item, bool gated, uint32_t group, int u)
+  CUSYNC_DEVICE Unit(Work const& item, bool gated, uint32_t group, int u)
       : row(item.range.m * C::kTileM + (u / C::kColUnits * C::kConsumerGroups + group) * C::kUnitRows),
         col((item.range.n * C::kTileN + u % C::kColUnits * C::kUnitCols) >> (gated ? 1 : 0)) {}
 };
@@ -45,22 +45,21 @@ CUSYNC_DEVICE void write_unit(Element* buffer, Fragment const& at, uint32_t cons
 /// Finishes the units of a tile that this part owns, by the threads of one consumer warpgroup; `thread` counts over
 /// both.
 template <class C>
-CUSYNC_DEVICE void finish_item(typename C::Params const& params, FusedWork const& item, Parts<C> const& parts,
+CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& item, Parts<C> const& parts,
                                uint32_t epoch, uint32_t rank, Units<C>& units, typename C::SharedStorage& shared,
                                typename C::StagingPipeline& staged,
                                cutlass::PipelineState<C::kStagingDepth>& state, uint32_t group, int thread) {
   using Element = typename C::Element;
-  typename C::StageParams const& stage_params = params.stages[item.stage];
-  Stage const& stage = stage_params.stage;
+  Stage const& stage = params.stages[item.stage];
   Fragment const at(thread % 128);
-  bool const gated = stage_params.gated;
+  bool const gated = stage.operation == CUSYNC_GATED_GEMM;
 
   if (stage.wait_count > stage.load_waits) {
     // Bias or residual come from a stage. One thread of the warpgroup acquires for all of it.
     if (thread % 128 == 0) {
-      WaitContext const context = wait_context(stage, epoch);
+      WaitContext const context = wait_context(params.coupling, stage.index, epoch);
       for (uint32_t i = stage.load_waits; i < stage.wait_count; ++i)
-        wait_for_tile<ReadBy::kLoads>(stage.edges[i], item.range.m, item.range.n, context);
+        wait_for_tile<ReadBy::kLoads>(params.table[item.stage].edges.waits[i], item.range.m, item.range.n, context);
     }
     ptx::bar_sync(8 + group, 128);
   }
@@ -161,18 +160,19 @@ CUSYNC_DEVICE void store_unit(Store const& store, Stage const& stage, typename C
 /// Sends one warpgroup's units of a tile to global memory; by one thread. `tile` counts the tiles of this CTA that
 /// were stored before. Posts when the other warpgroup's store warp is done as well.
 template <class C>
-CUSYNC_DEVICE void store_item(typename C::Params const& params, FusedWork const& item,
+CUSYNC_DEVICE void store_item(typename C::Params const& params, Work const& item,
                               typename C::SharedStorage& shared, StoreRing<C>& ring, uint32_t group, uint32_t tile) {
-  typename C::StageParams const& at = params.stages[item.stage];
-  Stage const& stage = at.stage;
+  typename C::StageTable const& at = params.table[item.stage];
+  Stage const& stage = params.stages[item.stage];
+  bool const gated = stage.operation == CUSYNC_GATED_GEMM;
   Parts<C> const parts(item);
 #pragma unroll 1
   for (int u = 0; u < C::kUnits; ++u) {
-    Unit<C> const unit(item, at.gated, group, u);
+    Unit<C> const unit(item, gated, group, u);
     if (!parts.owns(u) || !exists(stage, unit)) continue;
     typename C::Element* const buffer = shared.staging[group][ring.wait()];
-    delay(stage.delays, DelayAt::kStore, shared.epoch, item.stage, item.index, group * C::kUnits + u);
-    if (at.gated)
+    delay(params.coupling.delays, DelayAt::kStore, shared.epoch, item.stage, item.index, group * C::kUnits + u);
+    if (gated)
       store_unit<C, typename C::GatedLayout>(at.store_gated, stage, buffer, unit.row, unit.col);
     else
       store_unit<C, typename C::PlainLayout>(at.store, stage, buffer, unit.row, unit.col);
@@ -181,6 +181,11 @@ CUSYNC_DEVICE void store_item(typename C::Params const& params, FusedWork const&
   ring.drain();
 
   if (!stage.post_count) return;
+  // Asked for in device memory while the stores complete.
+  uint32_t slots[CUSYNC_MAX_POSTS];
+#pragma unroll
+  for (uint32_t i = 0; i < CUSYNC_MAX_POSTS; ++i)
+    if (i < stage.post_count) slots[i] = slot_of(at.edges.posts[i], item.range.m, item.range.n);
   // The full wait, by the thread that issued the stores: only then are they in global memory. The store warps add to one
   // counter of the tile; whoever is last has seen the other's stores complete, and its release covers them. A counter is
   // used again eight tiles later, further than the ring of items lets one warp lead the other.
@@ -189,9 +194,10 @@ CUSYNC_DEVICE void store_item(typename C::Params const& params, FusedWork const&
     uint32_t* const counter = shared.stored + tile % (2 * C::kWorkDepth);
     if (ptx::atom_acq_rel_cta_shared_add(counter, 1) % 2 == 0) return;
   }
-  delay(stage.delays, DelayAt::kPost, shared.epoch, item.stage, item.index, group);
-  for (uint32_t i = 0; i < stage.post_count; ++i)
-    post_tile(stage.posts[i], stage.semaphores, item.range.m, item.range.n, stage.post_value * parts.weight());
+  delay(params.coupling.delays, DelayAt::kPost, shared.epoch, item.stage, item.index, group);
+#pragma unroll
+  for (uint32_t i = 0; i < CUSYNC_MAX_POSTS; ++i)
+    if (i < stage.post_count) post(params.coupling.semaphores, slots[i], parts.weight());
 }
 
 }  // namespace cusync::kernels::sm90

@@ -24,14 +24,13 @@ struct Multicast {
 /// CTA's own tile, and the wait covers that tile, so it covers everything that the CTA copies for others.
 template <class C>
 CUSYNC_DEVICE void load_item(typename C::Params const& params, typename C::SharedStorage& shared,
-                             typename C::LoadPipeline& pipeline, typename C::LoadState& state, FusedWork const& item,
+                             typename C::LoadPipeline& pipeline, typename C::LoadState& state, Work const& item,
                              ReadyReader& ready, ClusterPlace<C> const& place) {
   using namespace cute;
-  typename C::StageParams const& at = params.stages[item.stage];
-  Stage const& stage = at.stage;
+  typename C::StageTable const& at = params.table[item.stage];
   typename C::Mainloop mainloop;
   Multicast<C> const masks(place);
-  auto const shape = make_shape(int(stage.m), int(stage.n), int(stage.k), 1);
+  auto const shape = make_shape(kAnySize, kAnySize, kAnySize, 1);
   auto const views = mainloop.load_init(shape, at.mainloop);
   auto const slice_a = at.mainloop.tma_load_a.get_slice(int(place.j));
   auto const slice_b = at.mainloop.tma_load_b.get_slice(int(place.i));
@@ -51,7 +50,7 @@ CUSYNC_DEVICE void load_item(typename C::Params const& params, typename C::Share
          to_b(_, _, _, slot.index()));
   };
 
-  bool const waits_b = stage.produced & kProducedB;
+  bool const waits_b = params.stages[item.stage].produced & kProducedB;
   uint32_t const begin = item.range.k_begin, end = item.range.k_end;
   // k-blocks [k, ahead) have their ring stage and the operand that needs no wait.
   uint32_t ahead = begin;
@@ -82,7 +81,7 @@ CUSYNC_DEVICE void load_item(typename C::Params const& params, typename C::Share
     copy_a(k, state);
     if (waits_b) copy_b(k, state);
     ++state;
-    if (k == ask_at && params.schedule == CUSYNC_SCHEDULE_TICKET) shared.more_work.arrive();
+    if (k == ask_at && params.drawn) shared.more_work.arrive();
   }
   ready.finish_tile(end - begin);
 }

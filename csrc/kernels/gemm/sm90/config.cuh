@@ -6,9 +6,7 @@
 #pragma once
 #include "cute/tensor.hpp"
 #include "cutlass/arch/barrier.h"
-#include "cutlass/bfloat16.h"
 #include "cutlass/gemm/collective/collective_builder.hpp"
-#include "cutlass/half.h"
 #include "cutlass/pipeline/pipeline.hpp"
 
 #include "kernels/common/stage.cuh"
@@ -24,7 +22,7 @@ struct alignas(16) WorkItem {
   uint32_t m, n, epoch, valid;
 };
 
-template <class Element_, int TileM_, int TileN_, bool Gated_>
+template <class Element_, int TileM_, int TileN_, int Ring_, bool Gated_>
 struct Config {
   using Element = Element_;
   static constexpr int kTileM = TileM_, kTileN = TileN_, kTileK = 64;
@@ -47,6 +45,7 @@ struct Config {
   static constexpr int kStagingBytes = kStagingDepth * kChunkRows * kChunkCols * int(sizeof(Element));
   static constexpr int kStageBytes = (kTileM + kTileN) * kTileK * int(sizeof(Element));
   static constexpr int kStages = (kSharedLimit - kBarrierReserve - kStagingBytes) / kStageBytes;
+  static_assert(kStages == Ring_, "abi/instances.txt states the depth of the ring");
 
   using TileShape = cute::Shape<cute::Int<kTileM>, cute::Int<kTileN>, cute::Int<kTileK>>;
   using ClusterShape = cute::Shape<cute::_1, cute::_1, cute::_1>;
@@ -92,6 +91,9 @@ struct Config {
     typename Mainloop::Params mainloop;
     TmaStore store;
     Stage stage;
+    Edges edges;
+    Coupling coupling;
+    OrderedTiles tiles;
   };
 };
 
