@@ -36,7 +36,8 @@ fn generate() -> String {
         .merge_extern_blocks(true)
         .disable_header_comment()
         .rustfmt_configuration_file(Some(root().join("rustfmt.toml")));
-    builder = builder.raw_line("// Made by bindgen from csrc/abi/cusync.h; `cargo xtask render` makes it anew.");
+    builder =
+        builder.raw_line("// Made by bindgen from csrc/abi/cusync.h; `cargo xtask render` makes it anew.");
     builder.generate().expect("csrc/abi/cusync.h does not parse as C").to_string()
 }
 
