@@ -126,7 +126,7 @@ fn cut_items(plan: &Plan) -> usize {
 #[test]
 fn the_schedulers_lists_are_right_for_every_chain_kernel() {
     let mut cut = 0;
-    for kernel in FUSED_KERNELS {
+    for kernel in FUSED_KERNELS.iter() {
         let shape = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
         for (mode, splits) in [(Mode::Static, false), (Mode::Static, true), (Mode::Dynamic, true)] {
             // A cluster draws no items.
@@ -171,7 +171,7 @@ const OPERANDS: &str = r#"Pipeline(
 
 #[test]
 fn waits_on_every_operand_are_right() {
-    for kernel in FUSED_KERNELS {
+    for kernel in FUSED_KERNELS.iter() {
         let shape = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
         for mode in [Mode::Static, Mode::Dynamic] {
             if mode == Mode::Dynamic && kernel.cluster != (1, 1) {

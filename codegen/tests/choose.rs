@@ -55,7 +55,7 @@ fn every_shipped_spec_is_proved_for_chain_kernels() {
 
 #[test]
 fn every_chain_kernel_is_proved_and_stated_tiles_are_kept() {
-    for kernel in FUSED_KERNELS {
+    for kernel in FUSED_KERNELS.iter() {
         let tile = (kernel.tile.0, kernel.tile.1);
         let wish = ChainWish { kernel: Some((tile, kernel.cluster)), ..ChainWish::default() };
         let c = choose::chain(&shipped(LLAMA, 768), h200(), wish).expect("a kernel");

@@ -73,7 +73,7 @@ pub fn calibrate(gpu: u32, progress: &mut dyn FnMut(&str)) -> Result<Calibration
     let mut chains = Vec::new();
     let mut chain = ChainCosts::default();
     if profile.arch >= 90 && !fused_kernels().is_empty() {
-        for kernel in FUSED_KERNELS {
+        for kernel in FUSED_KERNELS.iter() {
             progress(&format!("the chain kernel of {:?}, clusters of {:?}", kernel.tile, kernel.cluster));
             let measured = rig.chain_kernel(kernel);
             let what = || format!("chain kernel {:?}, clusters of {:?}", kernel.tile, kernel.cluster);
