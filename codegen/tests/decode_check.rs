@@ -6,8 +6,8 @@ use std::io::Write as _;
 use std::process::Stdio;
 
 use cusync_gen::check::{
-    Candidate, Coupling, DecodeEvent, DecodeProgram, EpochSource, Executor, GeneratedDecode, Obligation,
-    Report, StoreCompletion, check, judge, judge_decode,
+    Candidate, DecodeEvent, DecodeProgram, EpochSource, Executor, GeneratedDecode, Obligation, Report,
+    StoreCompletion, check, judge, judge_decode,
 };
 use cusync_gen::choose;
 use cusync_gen::device::Device;
@@ -34,7 +34,7 @@ fn sound() -> Candidate {
 
 fn edit(change: impl FnOnce(&mut Decode)) -> Candidate {
     let mut c = sound();
-    change(c.decode.as_mut().expect("a plan"));
+    change(c.launch.shares_mut().expect("a plan"));
     c
 }
 
@@ -71,7 +71,7 @@ fn mutated(
     c: &Candidate,
     change: impl Fn(usize, u32, Vec<DecodeEvent>) -> Vec<DecodeEvent> + 'static,
 ) -> Report {
-    let decode = c.decode.as_ref().expect("a plan");
+    let decode = c.launch.shares().expect("a plan");
     judge_decode(c, decode, &Mutant(GeneratedDecode::new(&c.graph, decode), Box::new(change)))
 }
 
@@ -87,8 +87,8 @@ fn sound_plans_are_proved() {
             let c = choose::decode(&resolved(source, m), h200()).expect("a decode plan");
             assert_eq!(judge(&c).refutations, [], "M = {m}");
             let plan = check(c).expect("proved");
-            let decode = plan.decode().expect("carried");
-            assert!(plan.schedule().is_none() && plan.executor() == Executor::Fused);
+            let decode = plan.launch().shares().expect("carried");
+            assert!(plan.launch().lists().is_none() && plan.executor() == Executor::Fused);
             assert_eq!(decode.workers, 132);
             let tiles = |s: usize| plan.graph().stages[s].n.div_ceil(COLUMN_TILE);
             assert_eq!(plan.slot_count(), tiles(0) + tiles(1));
@@ -183,12 +183,6 @@ fn chains_without_a_decode_plan() {
     let mut c = sound();
     c.device = a100.clone();
     refuted(&c, Obligation::Bounds, &["decode kernels are for sm_90a, and a100 is sm_80"]);
-    let mut c = sound();
-    c.coupling = Coupling::KernelBoundary;
-    refuted(&c, Obligation::Bounds, &["no kernel boundaries inside"]);
-    let mut c = sound();
-    c.executor = Executor::Streams;
-    refuted(&c, Obligation::Bounds, &["Streams follows no schedule"]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use cusync_gen::schedule::decode::COLUMN_TILE;
 use cusync_gen::schedule::{Item, Mode, Part, Schedule};
 
 use super::error::{Error, Result};
-use super::pipeline::Pipeline;
+use super::pipeline::{Pipeline, Work};
 use crate::device::{DeviceBuffer, Launch};
 use crate::ffi;
 
@@ -52,10 +52,7 @@ pub fn trace_runs(pipelines: &mut [Pipeline]) -> Result<Vec<Vec<ItemTrace>>> {
     };
     let traces: Vec<_> = pipelines
         .iter()
-        .map(|p| {
-            let chain = p.shared.chain.as_ref().and_then(|c| c.trace.clone());
-            chain.or_else(|| p.shared.few.as_ref()?.trace.clone()).ok_or_else(untraced)
-        })
+        .map(|p| p.shared.work.trace().cloned().ok_or_else(untraced))
         .collect::<Result<_>>()?;
     let graph = stream.capture(|| {
         (1..sets).try_for_each(launch)?;
@@ -75,12 +72,12 @@ fn read(pipeline: &Pipeline, trace: &DeviceBuffer<ffi::cusync_trace>) -> Result<
     let mut records = vec![ffi::cusync_trace::default(); trace.len()];
     trace.download(&mut records)?;
     let plan = &pipeline.plan;
-    Ok(match (plan.schedule(), &pipeline.shared.chain, plan.decode()) {
-        (Some(schedule), Some(chain), _) => {
+    Ok(match &pipeline.shared.work {
+        Work::Stages { .. } => Vec::new(),
+        Work::Lists(chain) => plan.launch().lists().map_or_else(Vec::new, |schedule| {
             items(schedule, chain.shape.ctas(), chain.lists.length() as usize, &records)
-        }
-        (.., Some(decode)) => shares(decode.stages.len(), plan.graph(), &records),
-        _ => Vec::new(),
+        }),
+        Work::Shares(_) => shares(plan.graph().stages.len(), plan.graph(), &records),
     })
 }
 

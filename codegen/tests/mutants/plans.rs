@@ -1,6 +1,6 @@
 //! Small sound plans of every kind, drawn by lot.
 
-use cusync_gen::check::{Candidate, Coupling, EdgeChoice, Executor, Practice, StartGuarantee};
+use cusync_gen::check::{Candidate, EdgeChoice, Executor, How, Launch, Practice, StartGuarantee};
 use cusync_gen::device::Device;
 use cusync_gen::graph::{Graph, StageId, TensorId};
 use cusync_gen::schedule::{Item, Mode, Part, Schedule};
@@ -191,7 +191,8 @@ pub(crate) fn draw(rng: &mut SmallRng) -> Candidate {
     }
     let mut device = Device::named("h200").expect("shipped").clone();
     device.sms = rng.random_range(6..30);
-    let mut c = Candidate::new(graph, device, executor);
+    // A chain kernel gets its lists last.
+    let mut c = Candidate::new(graph, device, executor.how().unwrap_or(How::Serial));
     let grid = |e: usize| c.graph.stages[c.graph.dependences[e].producer.0].grid;
     let images = |e: usize| {
         let d = &c.graph.dependences[e];
@@ -203,14 +204,16 @@ pub(crate) fn draw(rng: &mut SmallRng) -> Candidate {
             wait_at: if rng.random() { WaitAt::PerKBlock } else { WaitAt::Start },
         })
         .collect();
-    c.orders = c.graph.stages.iter().map(|s| order(rng, s.grid)).collect();
-    c.ctas_per_sm = c.graph.stages.iter().map(|_| rng.random_range(1..4)).collect();
+    for kernel in c.launch.kernels_mut() {
+        kernel.order = order(rng, c.graph.stages[kernel.stage.0].grid);
+    }
+    c.launch.kernels_mut().iter_mut().for_each(|kernel| kernel.ctas_per_sm = rng.random_range(1..4));
     match executor {
         Executor::Streams | Executor::Programmatic if rng.random_ratio(1, 3) => {
-            c.start = StartGuarantee::None;
+            *c.launch.how_mut().expect("stages") = How::Streams(StartGuarantee::None);
             c.device.sms = rng.random_range(3..60);
         }
-        Executor::Streams if rng.random_ratio(1, 8) => c.coupling = Coupling::KernelBoundary,
+        Executor::Streams if rng.random_ratio(1, 8) => *c.launch.how_mut().expect("stages") = How::Serial,
         Executor::Fused => {
             c.practice = Practice::of_chain_kernels(90);
             let cluster = pick(rng, &[(1, 1), (1, 1), (1, 1), (2, 1), (1, 2)]);
@@ -218,7 +221,7 @@ pub(crate) fn draw(rng: &mut SmallRng) -> Candidate {
             c.practice.deferred_post = mode == Mode::Static && rng.random_ratio(1, 5);
             let most = c.device.resident_clusters(cluster.0 * cluster.1).clamp(1, 9);
             let workers = rng.random_range(most.min(3)..=most);
-            c.schedule = Some(schedule(rng, &c.graph, cluster, workers, mode));
+            c.launch = Launch::Lists(schedule(rng, &c.graph, cluster, workers, mode));
             cusync_gen::check::linearise(&mut c);
         }
         _ => {}

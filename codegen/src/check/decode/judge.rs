@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::super::{Candidate, Coupling, Obligation, Refutation, Report, Subject, obligations};
+use super::super::{Candidate, Obligation, Refutation, Report, Subject, obligations};
 use super::{DecodeEvent, DecodeProgram};
 use crate::graph::StageId;
 use crate::schedule::decode::{
@@ -37,9 +37,6 @@ pub(super) fn refute(obligation: Obligation, stage: usize, message: impl Into<St
 fn bounds(c: &Candidate, decode: &Decode) -> Option<Refutation> {
     let pipeline = |message: String| Some(Refutation::new(Obligation::Bounds, Subject::Pipeline, message));
     let (graph, workers) = (&c.graph, decode.workers);
-    if c.coupling != Coupling::Tiles {
-        return pipeline("one kernel has no kernel boundaries inside".into());
-    }
     if c.device.arch != 90 {
         let message = format!("decode kernels are for sm_90a, and {} is sm_{}", c.device.name, c.device.arch);
         return pipeline(message);

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::grid_tiles;
 use crate::check::{Candidate, Event, TileProgram};
-use crate::graph::{OperandKind, StageId};
+use crate::graph::{StageId, When};
 use crate::schedule::{Mode, Part, Schedule};
 use crate::sync::Tile;
 
@@ -91,7 +91,7 @@ impl<'a> Before<'a> {
 
     /// The schedule, if it has an order in which each worker posts.
     fn lists(&self) -> Option<&'a Schedule> {
-        self.c.schedule.as_ref().filter(|s| s.mode == Mode::Static)
+        self.c.launch.lists().filter(|s| s.mode == Mode::Static)
     }
 
     /// The slots that a slice has waited for in full by then.
@@ -105,11 +105,8 @@ impl<'a> Before<'a> {
                 Event::Wait { edge, slot, value } => {
                     let total = self.posters[edge].get(&slot).map_or(0, |(total, _)| *total);
                     let d = &self.c.graph.dependences[edge];
-                    let late = d.consumer == stage
-                        && matches!(
-                            self.c.graph.stages[stage.0].operands[d.operand].kind,
-                            OperandKind::Bias | OperandKind::Residual
-                        );
+                    let kind = || self.c.graph.stages[stage.0].operands[d.operand].kind;
+                    let late = d.consumer == stage && kind().when() == When::Epilogue;
                     if !over && u64::from(value) >= total && !(late && loads_only) {
                         slots.push((edge, slot));
                     }
@@ -248,7 +245,7 @@ impl<'a> Before<'a> {
         let (items, cta) = self.items_of(writer);
         let mut known = Vec::new();
         let stores: Vec<u32> = (0..self.slices(writer)).filter(|slice| self.stores(writer, *slice)).collect();
-        let split = self.c.schedule.is_some();
+        let split = self.c.launch.lists().is_some();
         // Without a schedule the last slice stores, whichever that is, when all have come together. Of parts that share
         // a tile each stores for itself, when the others have left their sums.
         for slice in 0..self.slices(writer) {

@@ -53,11 +53,6 @@ pub(super) fn judge_practice(obligation: Obligation, c: &Candidate) -> Option<Re
     }
 }
 
-/// Whether semaphores carry the dependences; a chain held together by kernel boundaries relies on stream order instead.
-fn has_semaphores(c: &Candidate) -> bool {
-    c.executor != super::Executor::Serial && c.coupling == super::Coupling::Tiles
-}
-
 /// `stage(m, n)`, as counterexamples name a tile.
 fn tile_name(c: &Candidate, stage: crate::graph::StageId, tile: crate::sync::Tile) -> String {
     format!("{}({}, {})", c.graph.stages[stage.0].name, tile.m, tile.n)

@@ -1,7 +1,7 @@
 //! `bounds` and `order` of a schedule: what the chain kernel can be handed, and every k-block of every tile once.
 
 use crate::check::parts::{Place, cluster_grid, describe, places};
-use crate::check::{Candidate, Coupling, Obligation, Refutation, Subject};
+use crate::check::{Candidate, Obligation, Refutation, Subject};
 use crate::graph::StageId;
 use crate::schedule::{Item, MAX_STAGES, Mode, POST_WEIGHT, Part, Schedule, units};
 
@@ -10,7 +10,7 @@ const MAX_EDGES: usize = 4;
 
 /// The fault without which nothing else about the schedule can be evaluated.
 pub(in crate::check) fn well_formed(c: &Candidate) -> Option<Refutation> {
-    let schedule = c.schedule.as_ref()?;
+    let schedule = c.launch.lists()?;
     let view = View { c, schedule, places: places(schedule) };
     view.stages().or_else(|| view.bounds()).or_else(|| view.lists()).or_else(|| view.tiles())
 }
@@ -39,9 +39,6 @@ impl View<'_> {
     fn stages(&self) -> Option<Refutation> {
         let (c, graph) = (self.c, &self.c.graph);
         let refute = |subject, message: String| Some(Refutation::new(Obligation::Bounds, subject, message));
-        if c.coupling != Coupling::Tiles {
-            return refute(Subject::Pipeline, "one kernel has no kernel boundaries inside".into());
-        }
         if c.device.arch != 90 {
             let message =
                 format!("chain kernels are for sm_90a, and {} is sm_{}", c.device.name, c.device.arch);

@@ -3,7 +3,7 @@
 mod loads;
 mod order;
 
-use cusync_gen::check::{Candidate, Coupling, Event, Executor, TileProgram};
+use cusync_gen::check::{Candidate, Event, TileProgram};
 use cusync_gen::graph::StageId;
 use cusync_gen::schedule::{Mode, Part};
 use cusync_gen::sync::Tile;
@@ -96,17 +96,11 @@ impl Program {
         let counts: Vec<u32> = c.slot_maps().iter().map(|m| m.slot_count).collect();
         let bases = counts.iter().scan(0, |sum, n| Some(std::mem::replace(sum, *sum + n))).collect();
         let slots: u32 = counts.iter().sum();
-        let semaphores = c.executor != Executor::Serial && c.coupling == Coupling::Tiles;
-        let mut b = Builder {
-            c,
-            p,
-            layout: Layout::of(&c.graph, c.schedule.as_ref().map_or((1, 1), |s| s.cluster)),
-            bases,
-            counts,
-            fault: None,
-        };
+        let semaphores = c.launch.has_semaphores();
+        let mut b =
+            Builder { c, p, layout: Layout::of(&c.graph, c.launch.cluster()), bases, counts, fault: None };
         let (mut work, mut stages) = (Vec::new(), vec![Vec::new(); c.graph.stages.len()]);
-        match &c.schedule {
+        match c.launch.lists() {
             Some(_) => b.schedule(&mut work)?,
             None => {
                 for (s, drawn) in stages.iter_mut().enumerate() {
@@ -117,7 +111,7 @@ impl Program {
         if let Some(fault) = b.fault {
             return Err(fault);
         }
-        let slabs = c.schedule.as_ref().map_or(0, |s| s.slabs);
+        let slabs = c.launch.lists().map_or(0, |s| s.slabs);
         let mut posts = vec![0u32; slots as usize];
         let mut seen = std::collections::HashSet::new();
         for work in &work {
@@ -139,7 +133,7 @@ impl Builder<'_> {
         let split = self.c.graph.stages[stage.0].split_k.max(1);
         let each = shapes::most_k_blocks(&self.c.graph, stage).div_ceil(split);
         for step in 0..gm * gn {
-            let tile = self.c.orders[stage.0].tile_at((gm, gn), step).ok_or(Violation::Outside)?;
+            let tile = self.c.launch.order(stage).tile_at((gm, gn), step).ok_or(Violation::Outside)?;
             if tile.m >= gm || tile.n >= gn {
                 return Err(Violation::Outside);
             }
@@ -159,7 +153,7 @@ impl Builder<'_> {
     }
 
     fn schedule(&mut self, work: &mut Vec<Work>) -> Result<(), Violation> {
-        let schedule = self.c.schedule.as_ref().ok_or(Violation::Outside)?;
+        let schedule = self.c.launch.lists().ok_or(Violation::Outside)?;
         let (rows, cols) = schedule.cluster;
         for (at, item) in schedule.sequence.iter().enumerate() {
             if item.stage.0 >= self.c.graph.stages.len() {
@@ -298,5 +292,5 @@ impl Builder<'_> {
 
 /// Whether the shared counter hands items out.
 pub(crate) fn draws(c: &Candidate) -> bool {
-    c.schedule.as_ref().is_some_and(|s| s.mode == Mode::Dynamic)
+    c.launch.lists().is_some_and(|s| s.mode == Mode::Dynamic)
 }

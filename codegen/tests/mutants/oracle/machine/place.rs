@@ -1,6 +1,6 @@
 //! Launches, and which CTA gets which SM when.
 
-use cusync_gen::check::{Executor, StartGuarantee};
+use cusync_gen::check::{How, Launch};
 use cusync_gen::graph::StageId;
 use cusync_gen::schedule::Mode;
 use rand::Rng;
@@ -14,8 +14,8 @@ impl Machine<'_> {
         let run = self.runs.len() as u32 + 1;
         let stages = self.program.stages.len();
         let mut state = Run { tickets: vec![0; stages], pending: vec![0; stages], ..Run::default() };
-        match (&self.c.schedule, self.c.executor) {
-            (Some(schedule), _) => {
+        match &self.c.launch {
+            Launch::Lists(schedule) => {
                 state.lists = (0..schedule.lists.len()).collect();
                 // Placed from the end.
                 if self.adversary.lot.is_some() {
@@ -24,17 +24,18 @@ impl Machine<'_> {
                     state.lists.reverse();
                 }
             }
-            (None, Executor::Cpu) if self.program.semaphores => {
+            Launch::Stages { how: How::Host, .. } => {
                 (0..self.adversary.workers).for_each(|_| self.spawn(run, Source::Shared, Vec::new(), None));
             }
-            (None, _) if self.program.semaphores => {
+            Launch::Stages { how: How::Streams(_) | How::Programmatic, .. } => {
                 state.pending = self.program.stages.iter().map(|s| s.len() as u32).collect();
                 // A stage that is launched twice, or never.
                 for (s, pending) in state.pending.iter_mut().enumerate() {
                     *pending *= launches(self.c, s) as u32;
                 }
             }
-            (None, _) => self.spawn_stage(run, 0),
+            Launch::Stages { how: How::Serial, .. } => self.spawn_stage(run, 0),
+            Launch::Shares(_) => unimplemented!("decode kernels are judged elsewhere"),
         }
         self.runs.push(state);
     }
@@ -53,8 +54,8 @@ impl Machine<'_> {
     }
 
     fn spawn_stage(&mut self, run: u32, place: usize) {
-        if let Some(stage) = self.c.launch_order.get(place) {
-            for item in self.program.stages[stage.0].clone() {
+        if let Some(kernel) = self.c.launch.kernels().get(place) {
+            for item in self.program.stages[kernel.stage.0].clone() {
                 self.spawn(run, Source::List, vec![item], None);
             }
         }
@@ -62,15 +63,15 @@ impl Machine<'_> {
 
     /// Of serial chains: begins the next stage.
     pub(super) fn next_stage(&mut self) -> bool {
-        if self.program.semaphores || self.c.schedule.is_some() {
+        if self.program.semaphores || self.c.launch.lists().is_some() {
             return false;
         }
         let mut began = false;
         for run in 0..self.runs.len() {
-            if self.runs[run].serial < self.c.launch_order.len() {
+            if self.runs[run].serial < self.c.launch.kernels().len() {
                 self.runs[run].serial += 1;
                 let place = self.runs[run].serial;
-                began |= place < self.c.launch_order.len();
+                began |= place < self.c.launch.kernels().len();
                 self.spawn_stage(run as u32 + 1, place);
             }
         }
@@ -83,8 +84,8 @@ impl Machine<'_> {
 
     /// Whether the start guarantee lets a CTA of a stage be placed.
     fn may_start(&self, run: usize, stage: usize) -> bool {
-        let position = |s: usize| self.c.launch_order.iter().position(|o| o.0 == s);
-        self.c.start == StartGuarantee::None
+        let position = |s: usize| self.c.launch.position(StageId(s));
+        !self.c.launch.guarantees_starts()
             || self.c.graph.dependences.iter().filter(|d| d.consumer == StageId(stage)).all(|d| {
                 position(d.producer.0) >= position(stage) || self.runs[run].pending[d.producer.0] == 0
             })
@@ -99,7 +100,7 @@ impl Machine<'_> {
             {
                 self.runs[run].lists.pop();
                 self.room[sm] -= 1;
-                let schedule = self.c.schedule.as_ref().expect("lists are of a schedule");
+                let schedule = self.c.launch.lists().expect("lists are of a schedule");
                 let (source, items) = match schedule.mode {
                     Mode::Static => (Source::List, schedule.lists[list].clone()),
                     Mode::Dynamic => (Source::Shared, Vec::new()),
