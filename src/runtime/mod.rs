@@ -6,11 +6,12 @@ pub mod inputs;
 pub mod verify;
 
 mod admit;
-mod chain;
+mod bind;
 mod decode;
 mod desc;
 mod error;
 mod execute;
+mod one;
 mod options;
 mod pipeline;
 mod plan;

@@ -12,14 +12,14 @@
 
 use std::sync::Arc;
 
-use cusync_gen::graph::{Element, Graph, TensorId};
+use cusync_gen::graph::{Element, Graph, OperandKind, TensorId};
 use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
 
 use super::desc::element_code;
 use super::error::{Error, Result};
 use super::pipeline::{Pipeline, Tensor};
-use crate::device::{DeviceBuffer, Stream, helpers};
+use crate::device::{DeviceBuffer, Role, Stream, helpers};
 
 /// Bound of the relative L2 norm.
 pub const TOLERANCE: f64 = 2e-3;
@@ -64,23 +64,26 @@ impl Reference {
         let mut rounded: Vec<Option<Tensor>> = vec![None; graph.tensors.len()];
         let mut outputs = Vec::new();
         for (index, stage) in graph.stages.iter().enumerate() {
-            let mut args = pipeline.stage_args(set, index, false)?;
+            let mut bound = pipeline.bound_stage(set, index)?;
             for operand in &stage.operands {
-                use cusync_gen::graph::OperandKind::{A, B, Bias, Residual};
                 let Some(own) = rounded[operand.tensor.0].clone() else { continue };
                 match operand.kind {
-                    A => args.a = own,
-                    B => args.b = own,
-                    Bias => args.bias = Some(own),
-                    Residual => args.residual = Some(own),
+                    OperandKind::A => bound.set(Role::A, own),
+                    OperandKind::B => bound.set(Role::B, own),
+                    OperandKind::Bias => bound.set(Role::Bias, own),
+                    OperandKind::Residual => bound.set(Role::Residual, own),
                     // `Pipeline::new` refuses stages where others are produced.
-                    _ => {}
+                    OperandKind::Up
+                    | OperandKind::Query
+                    | OperandKind::Key
+                    | OperandKind::Value
+                    | OperandKind::Custom(_) => {}
                 }
             }
             let len = stage.m as usize * stage.n as usize;
             let what = format!("the reference of {}", stage.name);
             let result = DeviceBuffer::new(pipeline.device(), len, &what)?;
-            helpers::reference_gemm(&args, &result, true, pipeline.stream())?;
+            helpers::reference_gemm(&bound, &result, true, pipeline.stream())?;
             pipeline.synchronize()?;
             if graph.stages.iter().any(|s| s.operands.iter().any(|o| o.tensor == stage.out)) {
                 rounded[stage.out.0] = Some(to_element(pipeline, &result, graph.element)?);

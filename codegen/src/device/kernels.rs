@@ -74,8 +74,19 @@ pub static FUSED_KERNELS: LazyLock<Vec<FusedKernel>> = LazyLock::new(|| {
     family("chain").map(shape).collect()
 });
 
-/// Tokens of the decode kernels.
-pub static DECODE_WIDTHS: LazyLock<Vec<u32>> = LazyLock::new(|| family("decode").map(|i| i.tile.1).collect());
+/// A decode kernel: it takes few tokens, and shares of any number of columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DecodeKernel {
+    /// Tokens that it takes at most.
+    pub width: u32,
+    /// What it runs.
+    pub operations: Operations,
+}
+
+/// Decode kernels, all of sm_90a, by width.
+pub static DECODE_KERNELS: LazyLock<Vec<DecodeKernel>> = LazyLock::new(|| {
+    family("decode").map(|i| DecodeKernel { width: i.tile.1, operations: i.operations }).collect()
+});
 
 /// One line of the table.
 struct Instance {
@@ -131,9 +142,9 @@ mod tests {
             let read = instance(line).unwrap_or_else(|| panic!("csrc/abi/instances.txt: {line}"));
             assert!(read.operations.bits() != 0, "{line}");
         }
-        let families = KERNELS.len() + FUSED_KERNELS.len() + DECODE_WIDTHS.len();
+        let families = KERNELS.len() + FUSED_KERNELS.len() + DECODE_KERNELS.len();
         assert_eq!(families, lines().count(), "a line is of none of the families");
-        assert!(!KERNELS.is_empty() && !FUSED_KERNELS.is_empty() && !DECODE_WIDTHS.is_empty());
+        assert!(!KERNELS.is_empty() && !FUSED_KERNELS.is_empty() && !DECODE_KERNELS.is_empty());
     }
 
     #[test]

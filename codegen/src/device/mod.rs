@@ -6,6 +6,8 @@ mod l2;
 mod profile;
 
 pub use cost::{CostModel, TileRate};
-pub use kernels::{DECODE_WIDTHS, FUSED_KERNELS, FusedKernel, KERNELS, KernelShape, Operation, Operations};
+pub use kernels::{
+    DECODE_KERNELS, DecodeKernel, FUSED_KERNELS, FusedKernel, KERNELS, KernelShape, Operation, Operations,
+};
 pub use l2::{Fetch, L2Cost};
 pub use profile::{DEVICES, DecodeCost, Device};

@@ -12,7 +12,7 @@ use super::{Calibration, ChainCosts, ChainTimes, KernelTimes, Sample};
 use crate::bench::measure::interleaved;
 use crate::bench::variant::{GraphVariant, PipelineVariant, Variant};
 use crate::bench::{self, Ceilings, Regime, bench_semaphores};
-use crate::device::{Device, DeviceBuffer, Stream, fused_kernels, helpers};
+use crate::device::{Device, DeviceBuffer, Stream, helpers, kernels_of};
 use crate::ffi;
 use crate::runtime::{
     ChainWish, Edges, InputSets, ItemTrace, Options, Pipeline, Wishes, percentile, plan_text, trace_runs,
@@ -72,7 +72,7 @@ pub fn calibrate(gpu: u32, progress: &mut dyn FnMut(&str)) -> Result<Calibration
     let alone_tflops = best.map(|tile| rig.alone(tile)).transpose()?;
     let mut chains = Vec::new();
     let mut chain = ChainCosts::default();
-    if profile.arch >= 90 && !fused_kernels().is_empty() {
+    if profile.arch >= 90 && !kernels_of(ffi::CUSYNC_FAMILY_CHAIN).is_empty() {
         for kernel in FUSED_KERNELS.iter() {
             progress(&format!("the chain kernel of {:?}, clusters of {:?}", kernel.tile, kernel.cluster));
             let measured = rig.chain_kernel(kernel);
