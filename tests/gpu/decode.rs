@@ -1,7 +1,7 @@
 //! The decode kernels on a GPU: right at every width and shape, bit-equal from run to run, replayable, and how fast.
 
 use crate::common::{Gpu, gpu, quick};
-use crate::decode_rig::{Layer, Model, Rig, gated, models, plain};
+use crate::decode_rig::{Layer, Model, RUN, Rig, SKIP_WAITS, STARVE, STREAM_ONLY, gated, models, plain};
 use cusync::device::{DecodeTuning, Delays, Deviations, Kernel, Launch, kernels_of};
 use cusync::ffi;
 

@@ -181,11 +181,8 @@ CUSYNC_DEVICE void store_item(typename C::Params const& params, Work const& item
   ring.drain();
 
   if (!stage.post_count) return;
-  // Asked for in device memory while the stores complete.
-  uint32_t slots[CUSYNC_MAX_POSTS];
-#pragma unroll
-  for (uint32_t i = 0; i < CUSYNC_MAX_POSTS; ++i)
-    if (i < stage.post_count) slots[i] = slot_of(at.edges.posts[i], item.range.m, item.range.n);
+  // The first policy, and mostly the only one, is read in device memory while the stores complete.
+  uint32_t const slot = slot_of(at.edges.posts[0], item.range.m, item.range.n);
   // The full wait, by the thread that issued the stores: only then are they in global memory. The store warps add to one
   // counter of the tile; whoever is last has seen the other's stores complete, and its release covers them. A counter is
   // used again eight tiles later, further than the ring of items lets one warp lead the other.
@@ -195,9 +192,10 @@ CUSYNC_DEVICE void store_item(typename C::Params const& params, Work const& item
     if (ptx::atom_acq_rel_cta_shared_add(counter, 1) % 2 == 0) return;
   }
   delay(params.coupling.delays, DelayAt::kPost, shared.epoch, item.stage, item.index, group);
-#pragma unroll
-  for (uint32_t i = 0; i < CUSYNC_MAX_POSTS; ++i)
-    if (i < stage.post_count) post(params.coupling.semaphores, slots[i], parts.weight());
+  post(params.coupling.semaphores, slot, parts.weight());
+#pragma unroll 1
+  for (uint32_t i = 1; i < stage.post_count; ++i)
+    post_tile(at.edges.posts[i], params.coupling.semaphores, item.range.m, item.range.n, parts.weight());
 }
 
 }  // namespace cusync::kernels::sm90
