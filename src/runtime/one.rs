@@ -140,7 +140,7 @@ mod tests {
         use cusync_gen::schedule::{MAX_STAGES, POST_WEIGHT, decode};
         assert_eq!(POST_WEIGHT, ffi::CUSYNC_POST_WEIGHT);
         assert_eq!(MAX_STAGES as u32, ffi::CUSYNC_MAX_STAGES);
-        assert_eq!(decode::MAX_STAGES as u32, ffi::CUSYNC_MAX_STAGES);
+        assert_eq!(decode::COLUMN_TILE, ffi::CUSYNC_COLUMN_TILE);
     }
 
     #[test]
