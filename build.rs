@@ -133,7 +133,12 @@ fn injects_delays() -> bool {
 }
 
 /// nvcc's arguments for a source that is only for one architecture, or for all; `None` when it is for none of `archs`.
-fn nvcc_flags(root: &Path, toolchain: &Toolchain, only: Option<&str>, archs: &[String]) -> Option<Vec<String>> {
+fn nvcc_flags(
+    root: &Path,
+    toolchain: &Toolchain,
+    only: Option<&str>,
+    archs: &[String],
+) -> Option<Vec<String>> {
     let mut flags: Vec<String> =
         ["-std=c++17", "-O3", "--expt-relaxed-constexpr", "--expt-extended-lambda", "-Xcompiler", "-fPIC"]
             .map(String::from)
@@ -187,7 +192,9 @@ impl Source {
         let place = place.strip_prefix("kernels").unwrap_or(place).with_extension("");
         let parts: Vec<String> =
             place.components().map(|c| c.as_os_str().to_string_lossy().into_owned()).collect();
-        let only = [("sm90", "90a"), ("sm80", "80")].into_iter().find(|(folder, _)| parts.iter().any(|p| p == folder));
+        let only = [("sm90", "90a"), ("sm80", "80")]
+            .into_iter()
+            .find(|(folder, _)| parts.iter().any(|p| p == folder));
         Source { name: parts.join("_"), only: only.map(|(_, arch)| arch.to_owned()), path }
     }
 
@@ -199,7 +206,10 @@ impl Source {
         };
         let sizes = |text: &str| text.split('x').map(str::to_owned).collect::<Vec<_>>();
         let (tile, cluster) = (sizes(tile), sizes(cluster));
-        assert!(tile.len() == 3 && cluster.len() == 2 && !operations.is_empty(), "csrc/abi/instances.txt: {line}");
+        assert!(
+            tile.len() == 3 && cluster.len() == 2 && !operations.is_empty(),
+            "csrc/abi/instances.txt: {line}"
+        );
         let suffix = if cluster == ["1", "1"] { String::new() } else { format!("_c{}", cluster.join("x")) };
         let name = format!("{family}_sm{arch}_{}x{}{suffix}_{element}", tile[0], tile[1]);
         let operations = operations.iter().map(|o| format!("CUSYNC_{}", o.to_uppercase()));
@@ -226,7 +236,8 @@ impl Source {
 
 /// The kernels of csrc/abi/instances.txt that `archs` name, and the list of them that the registry includes.
 fn instances(root: &Path, archs: &[String], folder: &Path) -> Vec<Source> {
-    let table = fs::read_to_string(root.join("csrc/abi/instances.txt")).expect("the table of instances is there");
+    let table =
+        fs::read_to_string(root.join("csrc/abi/instances.txt")).expect("the table of instances is there");
     let lines = table.lines().filter(|l| !l.trim().is_empty() && !l.starts_with('#'));
     let all = lines.flat_map(|line| ["f16", "bf16"].map(|element| Source::generated(line, element, folder)));
     let built: Vec<Source> =

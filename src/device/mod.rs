@@ -25,6 +25,7 @@ mod repack;
 mod stage;
 mod stream;
 mod streamk;
+pub(crate) mod words;
 mod work;
 
 pub use context::{Device, driver_version, gpu_count};
@@ -32,8 +33,8 @@ pub use cublaslt::CublasLt;
 pub use error::{Error, Result};
 pub use graph::{EdgeKind, Graph, Node, allocation};
 pub use kernel::{
-    Delays, Deviations, Kernel, KernelArgs, Synchronisation, chain_id, compiled, ctas_of, decode_id, gemm_id, kernels,
-    kernels_of, resident,
+    Delays, Deviations, Kernel, KernelArgs, Synchronisation, chain_id, compiled, ctas_of, decode_id, gemm_id,
+    kernels, kernels_of, resident,
 };
 pub use memory::{DeviceBuffer, Plain, Report};
 pub use module::{Arg, Function, KernelCall, Module, Shape};

@@ -178,9 +178,15 @@ impl WorkLists {
     }
 
     /// Refuses items that lie outside the stages' grids of cluster tiles and k-blocks, or have roles that do not exist.
-    pub(super) fn suit(&self, name: &str, stages: &[BoundStage], kernel: &ffi::cusync_kernel_info) -> Result<()> {
+    pub(super) fn suit(
+        &self,
+        name: &str,
+        stages: &[BoundStage],
+        kernel: &ffi::cusync_kernel_info,
+    ) -> Result<()> {
         let refuse = |what: &str, item| Err(Error::BadArgument(format!("{name}: an item {what}: {item:?}")));
-        let tile = (kernel.id.tile_m * kernel.id.cluster_m, kernel.id.tile_n * kernel.id.cluster_n, kernel.tile_k);
+        let tile =
+            (kernel.id.tile_m * kernel.id.cluster_m, kernel.id.tile_n * kernel.id.cluster_n, kernel.tile_k);
         for item in &self.valid {
             let Some(stage) = stages.get(usize::from(item.stage)) else { return refuse("of no stage", item) };
             if u32::from(item.role) > ffi::CUSYNC_SHARE {

@@ -9,7 +9,9 @@ use super::desc::{activation_code, element_code};
 use super::error::{Error, Result};
 use super::one::OneKernel;
 use super::pipeline::{Pipeline, Work};
-use crate::device::{self, BoundStage, Deviations, KernelArgs, Role, Source, Synchronisation, gemm_id};
+use crate::device::{
+    self, BoundStage, Deviations, KernelArgs, Role, Source, Synchronisation, gemm_id, words,
+};
 use crate::ffi;
 
 /// Incoming and outgoing edges of a stage.
@@ -106,7 +108,13 @@ impl Pipeline {
     }
 
     /// Where a plan's stage becomes a kernel's.
-    fn bind_stage(&self, set: usize, index: usize, weights: Source, (waits, posts): Edges) -> Result<BoundStage> {
+    fn bind_stage(
+        &self,
+        set: usize,
+        index: usize,
+        weights: Source,
+        (waits, posts): Edges,
+    ) -> Result<BoundStage> {
         let graph = self.plan.graph();
         let stage = &graph.stages[index];
         let (operation, activation) = operation_code(stage)?;
@@ -151,38 +159,14 @@ impl Pipeline {
     /// for operand A alone.
     fn share_edges(&self, index: usize, decode: &Decode) -> Edges {
         let stages = &self.plan.graph().stages;
-        let slots = |producer: usize| {
-            let count = stages[producer].n.div_ceil(ffi::CUSYNC_COLUMN_TILE);
-            ffi::cusync_policy {
-                grid_m: 1,
-                grid_n: count,
-                block_m: 1,
-                block_n: 1,
-                slots_n: count,
-                slot_base: decode.stages[producer].slot_base,
-                slot_count: count,
-                ..Default::default()
-            }
-        };
+        let base = |stage: usize| decode.stages[stage].slot_base;
         let wait = decode.stages[index].producer.map(|producer| {
-            let (m, n) = (stages[producer.0].m, stages[producer.0].n);
-            let (rows, columns) = (m as i32, ffi::CUSYNC_COLUMN_TILE as i32);
-            ffi::cusync_edge {
-                policy: slots(producer.0),
-                id: self.edge_of_a(index, &stages[index]),
-                operand: ffi::CUSYNC_OPERAND_A,
-                wait_at: ffi::CUSYNC_WAIT_PER_K_BLOCK,
-                tile_rows: m,
-                tile_cols: ffi::CUSYNC_COLUMN_TILE,
-                tensor_rows: m,
-                tensor_cols: n,
-                k_blocks: stages[index].k.div_ceil(ffi::CUSYNC_COLUMN_TILE),
-                rows: ffi::cusync_axis { extent: rows, ..Default::default() },
-                cols: ffi::cusync_axis { k: columns, extent: columns, ..Default::default() },
-            }
+            let made = &stages[producer.0];
+            words::column_edge(self.edge_of_a(index, &stages[index]), (made.m, made.n), base(producer.0))
         });
         let read = decode.stages.iter().any(|s| s.producer.is_some_and(|p| p.0 == index));
-        (wait.into_iter().collect(), read.then(|| slots(index)).into_iter().collect())
+        let post = read.then(|| words::column_policy(stages[index].n, base(index)));
+        (wait.into_iter().collect(), post.into_iter().collect())
     }
 
     /// The edge that a stage's operand A waits for; past the last where it waits for none.

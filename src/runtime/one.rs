@@ -9,8 +9,8 @@ use cusync_gen::schedule::{Item, Mode, Part, Schedule};
 use super::desc::element_code;
 use super::error::{Error, Result};
 use crate::device::{
-    DecodeTuning, Device, DeviceBuffer, Report, Slabs, Synchronisation, Work, WorkLists, chain_id, compiled, ctas_of,
-    decode_id,
+    DecodeTuning, Device, DeviceBuffer, Report, Slabs, Synchronisation, Work, WorkLists, chain_id, compiled,
+    ctas_of, decode_id,
 };
 use crate::ffi;
 

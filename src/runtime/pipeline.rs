@@ -10,7 +10,9 @@ use super::desc::Descriptors;
 use super::error::{Error, Result};
 use super::one::OneKernel;
 use super::options::Options;
-use crate::device::{Device, DeviceBuffer, Event, Kernel, KernelArgs, RepackedWeights, Report, Stream, helpers};
+use crate::device::{
+    Device, DeviceBuffer, Event, Kernel, KernelArgs, RepackedWeights, Report, Stream, helpers,
+};
 use crate::ffi;
 
 /// A tensor of 16-bit floats in device memory.

@@ -7,7 +7,7 @@ use cusync_gen::graph::{Graph, Op, OperandKind, TensorId};
 use super::desc::element_code;
 use super::error::{Error, Result};
 use super::pipeline::{Pipeline, Tensor};
-use crate::device::{RepackedWeights, Device, DeviceBuffer, Stream, helpers};
+use crate::device::{Device, DeviceBuffer, RepackedWeights, Stream, helpers};
 
 /// Sets of inputs: each set has weights of its own, so that rotating among them keeps weights out of the L2
 /// cache; the other inputs (activations, biases, residuals) are common to all.

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use cusync::device::{
-    BoundStage, DecodeTuning, Delays, Deviations, Device, DeviceBuffer, Event, Kernel, KernelArgs, Launch, RepackedWeights,
-    Report, Role, Source, Stream, Synchronisation, Work, decode_id, helpers, kernels_of, resident,
+    BoundStage, DecodeTuning, Delays, Deviations, Device, DeviceBuffer, Event, Kernel, KernelArgs, Launch,
+    RepackedWeights, Report, Role, Source, Stream, Synchronisation, Work, decode_id, helpers, kernels_of,
+    resident,
 };
 use cusync::ffi;
 

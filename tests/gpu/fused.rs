@@ -154,7 +154,10 @@ fn every_kernel() {
             let wishes = |chain| Wishes { element: Some(element), chain: Some(chain), ..Wishes::default() };
             let first = plan_of(&gpu, source, &wishes(STATIC), Executor::Fused);
             let (inputs, reference) = expected(&gpu, &first, 1, 12);
-            for info in kernels_of(ffi::CUSYNC_FAMILY_CHAIN).into_iter().filter(|k| k.id.element == element_code(element)) {
+            for info in kernels_of(ffi::CUSYNC_FAMILY_CHAIN)
+                .into_iter()
+                .filter(|k| k.id.element == element_code(element))
+            {
                 let kernel = ((info.id.tile_m, info.id.tile_n), (info.id.cluster_m, info.id.cluster_n));
                 // A cluster draws no items: each of its CTAs would draw one of its own.
                 let alone = kernel.1 == (1, 1);
@@ -183,8 +186,7 @@ fn every_policy() {
     };
     let first = plan_of(&gpu, PLAIN, &wishes(&Policy::Tile, STATIC), Executor::Fused);
     let (inputs, reference) = expected(&gpu, &first, 1, 11);
-    let policies =
-        [Policy::Tile, Policy::Row, Policy::Batched { rows: 2, cols: 3 }, Policy::Strided { stride: 2 }];
+    let policies = [Policy::Tile, Policy::Row, Policy::Batched { rows: 2, cols: 3 }, Policy::Strided(2)];
     for policy in &policies {
         for way in [STATIC, DYNAMIC] {
             let plan = plan_of(&gpu, PLAIN, &wishes(policy, way), Executor::Fused);

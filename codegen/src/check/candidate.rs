@@ -2,7 +2,7 @@
 
 use super::{Choice, EdgeChoice, How, Launch};
 use crate::device::Device;
-use crate::graph::Graph;
+use crate::graph::{Dependence, Graph};
 use crate::sync::{Policy, SlotMap, WaitAt};
 
 /// Where a kernel learns which run it belongs to.
@@ -166,10 +166,15 @@ impl Candidate {
         }
     }
 
-    /// The policies as numbers, one map a dependence.
+    /// The policies as numbers, one map a dependence, each with the slots after those of the one before.
     pub fn slot_maps(&self) -> Vec<SlotMap> {
-        let grid = |edge: usize| self.graph.stages[self.graph.dependences[edge].producer.0].grid;
-        self.edges.iter().enumerate().map(|(edge, choice)| choice.policy.on(grid(edge))).collect()
+        let mut next = 0;
+        let map = |(choice, d): (&EdgeChoice, &Dependence)| {
+            let map = SlotMap { slot_base: next, ..choice.policy.on(self.graph.stages[d.producer.0].grid) };
+            next += map.slot_count;
+            map
+        };
+        self.edges.iter().zip(&self.graph.dependences).map(map).collect()
     }
 
     /// `producer -> consumer (tensor)`.

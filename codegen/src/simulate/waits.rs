@@ -6,7 +6,7 @@ use super::TileCost;
 use crate::check::Candidate;
 use crate::device::Device;
 use crate::graph::{Footprint, StageId, When};
-use crate::sync::{SlotMap, Tile, WaitAt, WaitWalk};
+use crate::sync::{SlotMap, Tile, WaitAt, each_wait};
 
 /// The waits of all stages under the policies of a candidate. Orders do not change them.
 pub(crate) struct Waiting {
@@ -64,14 +64,10 @@ impl EdgeWaits {
         for tile in (0..gm).flat_map(|m| (0..columns).map(move |n| Tile { m, n })) {
             let ks = 0..if by.0 { consumer.k_blocks_of(tile.m) } else { consumer.k_blocks };
             let begin = waits.len();
-            let mut walk = WaitWalk::new(graph, dependence, &maps[edge], at, tile, ks.clone());
-            for k in 0..if once { 1 } else { ks.end } {
-                let tiles = walk.at(k);
-                if !tiles.is_empty() {
-                    maps[edge].each_covering(&tiles, &mut |slot| slots.push(slot));
-                    waits.push((k, slots.len()));
-                }
-            }
+            each_wait((graph, dependence), &maps[edge], at, tile, ks, &mut |k, tiles| {
+                maps[edge].each_covering(&tiles, &mut |slot| slots.push(slot));
+                waits.push((k, slots.len()));
+            });
             lists.push(begin..waits.len());
         }
         EdgeWaits { edge, last: when == When::Epilogue, by, columns, lists, waits, slots }

@@ -1,0 +1,107 @@
+//! Policies, edges and orders as the C ABI's words: the only place that makes them. Tables are wherever the caller put them,
+//! in host or in device memory.
+
+use std::ptr::null;
+
+use cusync_gen::graph::{Axis, OperandKind};
+use cusync_gen::sync::{EdgeNumbers, Order, SlotMap, WaitAt};
+
+use crate::ffi;
+
+/// A policy; `tables` are those of the map, slots and posts, where it has any.
+pub(crate) fn policy(map: &SlotMap, tables: Option<(*const u32, *const u32)>) -> ffi::cusync_policy {
+    // What slides is the footprint of the edge.
+    let SlotMap { grid, block, stride_n, slots_n, slot_base, slot_count, sliding: _, table: _ } = *map;
+    let (table, table_posts) = tables.unwrap_or((null(), null()));
+    ffi::cusync_policy {
+        grid_m: grid.0,
+        grid_n: grid.1,
+        block_m: block.0,
+        block_n: block.1,
+        stride_n,
+        slots_n,
+        slot_base,
+        slot_count,
+        table,
+        table_posts,
+    }
+}
+
+/// An edge; `tables` are those of its policy.
+pub(crate) fn edge(edge: &EdgeNumbers, tables: Option<(*const u32, *const u32)>) -> ffi::cusync_edge {
+    let axis = |a: &Axis| ffi::cusync_axis { m: a.m, n: a.n, k: a.k, offset: a.offset, extent: a.extent };
+    ffi::cusync_edge {
+        policy: policy(&edge.policy, tables),
+        id: edge.id,
+        operand: match edge.operand {
+            OperandKind::A => ffi::CUSYNC_OPERAND_A,
+            OperandKind::B | OperandKind::Up => ffi::CUSYNC_OPERAND_B,
+            OperandKind::Bias => ffi::CUSYNC_OPERAND_BIAS,
+            OperandKind::Residual => ffi::CUSYNC_OPERAND_RESIDUAL,
+            OperandKind::Query | OperandKind::Key | OperandKind::Value | OperandKind::Custom(_) => {
+                ffi::CUSYNC_OPERAND_CUSTOM
+            }
+        },
+        wait_at: match edge.wait_at {
+            WaitAt::PerKBlock => ffi::CUSYNC_WAIT_PER_K_BLOCK,
+            WaitAt::Start => ffi::CUSYNC_WAIT_AT_START,
+        },
+        tile_rows: edge.tile.0,
+        tile_cols: edge.tile.1,
+        tensor_rows: edge.tensor.0,
+        tensor_cols: edge.tensor.1,
+        k_blocks: edge.k_blocks,
+        rows: axis(&edge.rows),
+        cols: axis(&edge.cols),
+    }
+}
+
+/// The slots of a stage's output of `n` columns in a decode kernel: one for every [`ffi::CUSYNC_COLUMN_TILE`].
+pub(crate) fn column_policy(n: u32, slot_base: u32) -> ffi::cusync_policy {
+    let count = n.div_ceil(ffi::CUSYNC_COLUMN_TILE);
+    ffi::cusync_policy {
+        grid_m: 1,
+        grid_n: count,
+        block_m: 1,
+        block_n: 1,
+        slots_n: count,
+        slot_base,
+        slot_count: count,
+        ..Default::default()
+    }
+}
+
+/// Edge `id` of a decode kernel, from an output of m x n with these slots to operand A: k-block after k-block.
+pub(crate) fn column_edge(id: u32, (m, n): (u32, u32), slot_base: u32) -> ffi::cusync_edge {
+    let (rows, columns) = (m as i32, ffi::CUSYNC_COLUMN_TILE as i32);
+    ffi::cusync_edge {
+        policy: column_policy(n, slot_base),
+        id,
+        operand: ffi::CUSYNC_OPERAND_A,
+        wait_at: ffi::CUSYNC_WAIT_PER_K_BLOCK,
+        tile_rows: m,
+        tile_cols: ffi::CUSYNC_COLUMN_TILE,
+        tensor_rows: m,
+        tensor_cols: n,
+        k_blocks: n.div_ceil(ffi::CUSYNC_COLUMN_TILE),
+        rows: ffi::cusync_axis { extent: rows, ..Default::default() },
+        cols: ffi::cusync_axis { k: columns, extent: columns, ..Default::default() },
+    }
+}
+
+/// An order on a grid; `table` holds [`Order::table`] where it has one.
+pub(crate) fn order(order: &Order, grid: (u32, u32), table: Option<*const u32>) -> ffi::cusync_order {
+    ffi::cusync_order {
+        kind: match order {
+            Order::RowMajor => ffi::CUSYNC_ORDER_ROW_MAJOR,
+            Order::ColumnMajor => ffi::CUSYNC_ORDER_COLUMN_MAJOR,
+            Order::GroupedRows(_) => ffi::CUSYNC_ORDER_GROUPED_ROWS,
+            Order::GroupedColumns(_) => ffi::CUSYNC_ORDER_GROUPED_COLUMNS,
+            Order::Table(_) => ffi::CUSYNC_ORDER_TABLE,
+        },
+        grid_m: grid.0,
+        grid_n: grid.1,
+        group: order.group(),
+        table: table.unwrap_or(null()),
+    }
+}
