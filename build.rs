@@ -199,7 +199,7 @@ impl Source {
     }
 
     /// A line of csrc/abi/instances.txt for one element type, as a file in `folder`.
-    fn generated(line: &str, element: &str, folder: &Path) -> Source {
+    fn generated(root: &Path, line: &str, element: &str, folder: &Path) -> Source {
         let columns: Vec<&str> = line.split_whitespace().collect();
         let [family, arch, tile, ring, cluster, operations @ ..] = &columns[..] else {
             panic!("csrc/abi/instances.txt: a line has at least six columns, not: {line}")
@@ -212,16 +212,24 @@ impl Source {
         );
         let suffix = if cluster == ["1", "1"] { String::new() } else { format!("_c{}", cluster.join("x")) };
         let name = format!("{family}_sm{arch}_{}x{}{suffix}_{element}", tile[0], tile[1]);
-        let operations = operations.iter().map(|o| format!("CUSYNC_{}", o.to_uppercase()));
+        let enumerators = operations.iter().map(|o| format!("CUSYNC_{}", o.to_uppercase()));
         let arguments = [
             vec![format!("CUSYNC_{}", element.to_uppercase())],
             tile[..2].to_vec(),
             vec![ring.replace('-', "0")],
             cluster,
-            operations.collect(),
+            enumerators.collect(),
         ];
+        // What tells an operation from another, where the family is built from operations.
+        let includes: String = operations
+            .iter()
+            .map(|o| format!("kernels/{o}/sm{arch}/operation.cuh"))
+            .filter(|file| root.join("csrc").join(file).exists())
+            .map(|file| format!("#include \"{file}\"\n"))
+            .collect();
         let text = format!(
             "// Made by build.rs from csrc/abi/instances.txt.\n\
+             {includes}\
              #include \"kernels/{family}/sm{arch}/launch.cuh\"\n\n\
              namespace cusync::kernels {{\n\
              KernelTable {name}() {{ return {family}_sm{arch}<{}>(); }}\n\
@@ -239,7 +247,7 @@ fn instances(root: &Path, archs: &[String], folder: &Path) -> Vec<Source> {
     let table =
         fs::read_to_string(root.join("csrc/abi/instances.txt")).expect("the table of instances is there");
     let lines = table.lines().filter(|l| !l.trim().is_empty() && !l.starts_with('#'));
-    let all = lines.flat_map(|line| ["f16", "bf16"].map(|element| Source::generated(line, element, folder)));
+    let all = lines.flat_map(|line| ["f16", "bf16"].map(|element| Source::generated(root, line, element, folder)));
     let built: Vec<Source> =
         all.filter(|s| s.only.as_ref().is_some_and(|only| archs.contains(only))).collect();
     let list: String = built.iter().map(|s| format!("CUSYNC_INSTANCE({})\n", s.name)).collect();

@@ -14,6 +14,7 @@
 #include "cutlass/gemm/collective/collective_builder.hpp"
 #include "cutlass/pipeline/pipeline.hpp"
 
+#include "kernels/common/sm90/operation.cuh"
 #include "kernels/common/sm90/wait.cuh"
 #include "kernels/common/stage.cuh"
 
@@ -34,8 +35,9 @@ struct alignas(16) Work {
   uint32_t index;  ///< in the list, for the trace
 };
 
-template <class Element_, int TileM_, int TileN_, int Ring_, int ClusterM_, int ClusterN_>
+template <class Element_, int TileM_, int TileN_, int Ring_, int ClusterM_, int ClusterN_, cusync_operation... Operations_>
 struct ChainConfig {
+  using Operations = OperationSet<Operations_...>;
   using Element = Element_;
   static constexpr int kTileM = TileM_, kTileN = TileN_, kTileK = 64;
   static constexpr int kClusterM = ClusterM_, kClusterN = ClusterN_, kClusterSize = kClusterM * kClusterN;
@@ -86,8 +88,11 @@ struct ChainConfig {
   template <class Atom, int Cols>
   using UnitLayout =
       decltype(cute::tile_to_shape(Atom{}, cute::Shape<cute::Int<kUnitRows>, cute::Int<Cols>>{}));
-  using PlainLayout = UnitLayout<cute::GMMA::Layout_K_SW128_Atom<Element>, kUnitCols>;
-  using GatedLayout = UnitLayout<cute::GMMA::Layout_K_SW64_Atom<Element>, kUnitCols / 2>;
+  /// A finished unit in its staging buffer: rows of 128 bytes, or of 64 where two accumulators make one output.
+  template <cusync_operation O>
+  using LayoutOf = std::conditional_t<Operation<O>::kColumnShift == 0,
+                                      UnitLayout<cute::GMMA::Layout_K_SW128_Atom<Element>, kUnitCols>,
+                                      UnitLayout<cute::GMMA::Layout_K_SW64_Atom<Element>, kUnitCols / 2>>;
   template <class Layout>
   using Store = decltype(cute::make_tma_copy(
       cute::SM90_TMA_STORE{},
@@ -110,13 +115,25 @@ struct ChainConfig {
   static constexpr int kSharedBytes = int(sizeof(SharedStorage));
   static_assert(kSharedBytes <= kSharedLimit);
 
+  /// The tensor map of a stage's output, for each operation that it may be.
+  template <cusync_operation O>
+  struct OutputMap {
+    Store<LayoutOf<O>> store;
+  };
+  struct OutputMaps : OutputMap<Operations_>... {};
+
   /// What of a stage lies in device memory: tensor maps, which the TMA reads there by itself, and edges, which are read off
-  /// the way of the arithmetic. A gated stage's TMA and epilogue differ at run time only.
+  /// the way of the arithmetic.
   struct alignas(CUSYNC_TABLE_ALIGNMENT) StageTable {
     typename Mainloop::Params mainloop;
-    Store<PlainLayout> store;        ///< where not gated
-    Store<GatedLayout> store_gated;  ///< where gated
+    OutputMaps outputs;
     Edges edges;
+
+    /// Encodes the output's maps; false when the driver refuses one.
+    template <class Map>
+    bool map_outputs(Map&& map) {
+      return (map(static_cast<OutputMap<Operations_>&>(outputs).store, LayoutOf<Operations_>{}) && ...);
+    }
   };
 
   struct Params {

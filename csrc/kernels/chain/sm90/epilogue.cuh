@@ -15,9 +15,9 @@ template <class C>
 struct Unit {
   uint32_t row, col;
 
-  CUSYNC_DEVICE Unit(Work const& item, bool gated, uint32_t group, int u)
+  CUSYNC_DEVICE Unit(Work const& item, int column_shift, uint32_t group, int u)
       : row(item.range.m * C::kTileM + (u / C::kColUnits * C::kConsumerGroups + group) * C::kUnitRows),
-        col((item.range.n * C::kTileN + u % C::kColUnits * C::kUnitCols) >> (gated ? 1 : 0)) {}
+        col((item.range.n * C::kTileN + u % C::kColUnits * C::kUnitCols) >> column_shift) {}
 };
 
 /// Whether a unit has anything inside the output. Both ends of the staging ring skip the others.
@@ -52,7 +52,6 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
   using Element = typename C::Element;
   Stage const& stage = params.stages[item.stage];
   Fragment const at(thread % 128);
-  bool const gated = stage.operation == CUSYNC_GATED_GEMM;
 
   if (stage.wait_count > stage.load_waits) {
     // Bias or residual come from a stage. One thread of the warpgroup acquires for all of it.
@@ -67,35 +66,21 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
 #pragma unroll 1
   for (uint32_t u = 0; u < C::kUnits; ++u, units.rotate()) {
     if (!parts.owns(u)) continue;
-    Unit<C> const unit(item, gated, group, int(u));
     float* const v = units.current();
     add_sums<C>(params, parts, rank, u, v, thread);
-    if (!exists(stage, unit)) continue;
-    Element* const buffer = shared.staging[group][state.index()];
-    if (gated) {
-      // Groups of 8 columns alternate between gate and up, so a thread holds both of its outputs' factors.
-      uint32_t words[4][2];
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          float const* const gate = v + 8 * j + 2 * half;
-          float const* const up = gate + 4;
-          words[j][half] = pack<Element>(silu(gate[0]) * up[0], silu(gate[1]) * up[1]);
-        }
+    bool staged_one = false;
+    C::Operations::visit(stage.operation, [&](auto found) {
+      using Found = decltype(found);
+      constexpr int pieces = 8 >> Found::kColumnShift;
+      Unit<C> const unit(item, Found::kColumnShift, group, int(u));
+      if (!exists(stage, unit)) return;
+      uint32_t words[pieces][2];
+      Found::template finish<Element>(stage, v, unit.row, unit.col, at, words);
       staged.producer_acquire(state);
-      write_unit<4>(buffer, at, words);
-    } else {
-      finish_chunk<Element, C::kUnitCols>(stage, v, unit.row, unit.col, at);
-      uint32_t words[8][2];
-#pragma unroll
-      for (int j = 0; j < 8; ++j)
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-          words[j][half] = pack<Element>(v[4 * j + 2 * half], v[4 * j + 2 * half + 1]);
-      staged.producer_acquire(state);
-      write_unit<8>(buffer, at, words);
-    }
+      write_unit<pieces>(shared.staging[group][state.index()], at, words);
+      staged_one = true;
+    });
+    if (!staged_one) continue;
     ptx::fence_proxy_async_shared_cta();
     __syncwarp();
     if (thread % 32 == 0) staged.producer_commit(state);
@@ -164,19 +149,21 @@ CUSYNC_DEVICE void store_item(typename C::Params const& params, Work const& item
                               typename C::SharedStorage& shared, StoreRing<C>& ring, uint32_t group, uint32_t tile) {
   typename C::StageTable const& at = params.table[item.stage];
   Stage const& stage = params.stages[item.stage];
-  bool const gated = stage.operation == CUSYNC_GATED_GEMM;
   Parts<C> const parts(item);
 #pragma unroll 1
   for (int u = 0; u < C::kUnits; ++u) {
-    Unit<C> const unit(item, gated, group, u);
-    if (!parts.owns(u) || !exists(stage, unit)) continue;
-    typename C::Element* const buffer = shared.staging[group][ring.wait()];
-    delay(params.coupling.delays, DelayAt::kStore, shared.epoch, item.stage, item.index, group * C::kUnits + u);
-    if (gated)
-      store_unit<C, typename C::GatedLayout>(at.store_gated, stage, buffer, unit.row, unit.col);
-    else
-      store_unit<C, typename C::PlainLayout>(at.store, stage, buffer, unit.row, unit.col);
-    ring.issued();
+    if (!parts.owns(u)) continue;
+    C::Operations::visit(stage.operation, [&](auto found) {
+      using Found = decltype(found);
+      Unit<C> const unit(item, Found::kColumnShift, group, u);
+      if (!exists(stage, unit)) return;
+      typename C::Element* const buffer = shared.staging[group][ring.wait()];
+      delay(params.coupling.delays, DelayAt::kStore, shared.epoch, item.stage, item.index, group * C::kUnits + u);
+      using Map = typename C::template OutputMap<Found::kOperation>;
+      store_unit<C, typename C::template LayoutOf<Found::kOperation>>(static_cast<Map const&>(at.outputs).store, stage,
+                                                                     buffer, unit.row, unit.col);
+      ring.issued();
+    });
   }
   ring.drain();
 

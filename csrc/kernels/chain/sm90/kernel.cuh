@@ -5,7 +5,6 @@
 #include "cutlass/arch/reg_reconfig.h"
 #include "kernels/chain/sm90/config.cuh"
 #include "kernels/chain/sm90/epilogue.cuh"
-#include "kernels/chain/sm90/load.cuh"
 #include "kernels/chain/sm90/slabs.cuh"
 #include "kernels/chain/sm90/work.cuh"
 
@@ -63,7 +62,6 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
   uint32_t const group = uint32_t(cutlass::canonical_warp_group_idx()) - 1;
   uint32_t const cta = worker_index<C>() * C::kClusterSize + place.rank;
   ItemReader<C> items(shared, work);
-  typename C::Mainloop mainloop;
   typename C::LoadState loaded_state;
   auto staged_state = cutlass::make_producer_start_state<typename C::StagingPipeline>();
   typename C::TiledMma mma;
@@ -79,8 +77,9 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
     }
     __syncwarp();
     auto acc = cute::partition_fragment_C(mma, cute::take<0, 2>(typename C::TileShape{}));  // (MMA, MMA_M, MMA_N)
-    mainloop.mma(loaded, loaded_state, acc, k_blocks, thread, shared.operands, params.table->mainloop);
-    mainloop.mma_tail(loaded, loaded_state, k_blocks);
+    C::Operations::visit_arithmetic(params.stages[item.stage].operation, [&](auto arithmetic) {
+      arithmetic.template accumulate<C>(params, shared, loaded, loaded_state, acc, k_blocks, thread);
+    });
     loaded_state.advance(k_blocks);
     marks.set(&cusync_trace::math_end);
     if (item.inside) {
@@ -164,7 +163,10 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
       auto state = cutlass::make_producer_start_state<LoadPipeline>();
       ReadyReader ready(&shared.ready);
       for (Work item = items.next(); item.valid; item = items.next()) {
-        if (leader) load_item<C>(params, shared, loaded, state, item, ready, place);
+        if (leader)
+          C::Operations::visit_load(params.stages[item.stage].operation, [&](auto load) {
+            load.template load<C>(params, shared, loaded, state, item, ready, place);
+          });
         __syncwarp();
       }
       // Other CTAs' consumers may still have to release ring stages of this one.

@@ -31,10 +31,11 @@ struct ChainHost {
     for (uint32_t s = 0; s < request.count; ++s) {
       cusync_stage const& stage = request.stages[s];
       p.stages[s] = make_stage(stage, request.sync.test, C::kTileM, C::kTileN, table[s].edges);
-      table[s].store = map_output<C>(stage, typename C::PlainLayout{});
-      table[s].store_gated = map_output<C>(stage, typename C::GatedLayout{});
-      if (!map_operands<C>(stage, table[s].mainloop) || !encoded(table[s].store.get_tma_descriptor()) ||
-          !encoded(table[s].store_gated.get_tma_descriptor()))
+      auto const map = [&](auto& store, auto const& layout) {
+        store = map_output<C>(stage, layout);
+        return encoded(store.get_tma_descriptor());
+      };
+      if (!map_operands<C>(stage, table[s].mainloop) || !table[s].map_outputs(map))
         return status_of(cudaErrorInvalidValue);
     }
     size_t const bytes = request.count * sizeof(typename C::StageTable);
@@ -68,7 +69,7 @@ namespace cusync::kernels {
 /// One kernel for all operations.
 template <cusync_element Element, int TileM, int TileN, int Ring, int ClusterM, int ClusterN, cusync_operation... Operations>
 KernelTable chain_sm90() {
-  using C = sm90::ChainConfig<Number<Element>, TileM, TileN, Ring, ClusterM, ClusterN>;
+  using C = sm90::ChainConfig<Number<Element>, TileM, TileN, Ring, ClusterM, ClusterN, Operations...>;
   static Kernel const table[] = {sm90::ChainHost<C, kOperationSet<Operations...>>::kernel()};
   return {table, 1};
 }

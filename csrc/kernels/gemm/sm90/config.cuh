@@ -9,6 +9,7 @@
 #include "cutlass/gemm/collective/collective_builder.hpp"
 #include "cutlass/pipeline/pipeline.hpp"
 
+#include "kernels/common/sm90/operation.cuh"
 #include "kernels/common/stage.cuh"
 
 #ifndef CUTLASS_ENABLE_GDC_FOR_SM90
@@ -22,12 +23,13 @@ struct alignas(16) WorkItem {
   uint32_t m, n, epoch, valid;
 };
 
-template <class Element_, int TileM_, int TileN_, int Ring_, bool Gated_>
+template <class Element_, int TileM_, int TileN_, int Ring_, cusync_operation Operation_>
 struct Config {
   using Element = Element_;
   static constexpr int kTileM = TileM_, kTileN = TileN_, kTileK = 64;
-  static constexpr bool kGated = Gated_;
-  static constexpr int kOutN = kGated ? kTileN / 2 : kTileN;  ///< columns of an output tile
+  static constexpr cusync_operation kOperation = Operation_;
+  static constexpr int kColumnShift = Operation<kOperation>::kColumnShift;
+  static constexpr int kOutN = kTileN >> kColumnShift;  ///< columns of an output tile
 
   static constexpr int kConsumerGroups = kTileM >= 128 ? 2 : 1;
   static constexpr int kConsumerThreads = 128 * kConsumerGroups;

@@ -43,28 +43,11 @@ CUSYNC_DEVICE void stage_tile(typename C::Params const& params, WorkItem const& 
 #pragma unroll
     for (int col = 0; col < C::kColChunks; ++col) {
       if (!chunk_exists<C>(stage, item, row, col)) continue;
-      float* const v = &acc(row * per_row_chunk + col * (C::kGated ? 64 : 32));
+      float* const v = &acc(row * per_row_chunk + col * (32 << C::kColumnShift));
       constexpr int groups = C::kChunkCols / 8;
       uint32_t words[groups][2];
-      if constexpr (C::kGated) {
-        // Groups of 8 columns alternate between gate and up, so a thread holds both of its outputs' factors.
-#pragma unroll
-        for (int j = 0; j < groups; ++j)
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            float const* const gate = v + 8 * j + 2 * half;
-            float const* const up = gate + 4;
-            words[j][half] = pack<Element>(silu(gate[0]) * up[0], silu(gate[1]) * up[1]);
-          }
-      } else {
-        finish_chunk<Element, C::kChunkCols>(stage, v, item.m * C::kTileM + row * C::kChunkRows, item.n * C::kOutN + col * C::kChunkCols,
-                        at);
-#pragma unroll
-        for (int j = 0; j < groups; ++j)
-#pragma unroll
-          for (int half = 0; half < 2; ++half)
-            words[j][half] = pack<Element>(v[4 * j + 2 * half], v[4 * j + 2 * half + 1]);
-      }
+      Operation<C::kOperation>::template finish<Element>(stage, v, item.m * C::kTileM + row * C::kChunkRows,
+                                                         item.n * C::kOutN + col * C::kChunkCols, at, words);
 
       staged.producer_acquire(state);
       // The 128-byte swizzle moves 16-byte unit j of row r to unit j ^ (r % 8): the 32 words of a warp fall into 32

@@ -32,7 +32,7 @@ struct GemmHost {
 
   static Kernel kernel() {
     cusync_kernel_info info{};
-    info.id = {CUSYNC_FAMILY_GEMM, CUSYNC_SM90A, 1u << (C::kGated ? CUSYNC_GATED_GEMM : CUSYNC_GEMM),
+    info.id = {CUSYNC_FAMILY_GEMM, CUSYNC_SM90A, 1u << C::kOperation,
                kElementOf<typename C::Element>, C::kTileM, C::kTileN, 1, 1, 0};
     info.tile_k = C::kTileK, info.ring = C::kStages, info.stages = 1;
     info.threads = C::kThreads, info.shared_bytes = C::kSharedBytes;
@@ -49,7 +49,7 @@ template <cusync_element Element, int TileM, int TileN, int Ring, int ClusterM, 
 KernelTable gemm_sm90() {
   static_assert(ClusterM == 1 && ClusterN == 1);
   static Kernel const table[] = {
-      sm90::GemmHost<sm90::Config<Number<Element>, TileM, TileN, Ring, Operations == CUSYNC_GATED_GEMM>>::kernel()...};
+      sm90::GemmHost<sm90::Config<Number<Element>, TileM, TileN, Ring, Operations>>::kernel()...};
   return {table, sizeof...(Operations)};
 }
 
