@@ -247,7 +247,8 @@ fn instances(root: &Path, archs: &[String], folder: &Path) -> Vec<Source> {
     let table =
         fs::read_to_string(root.join("csrc/abi/instances.txt")).expect("the table of instances is there");
     let lines = table.lines().filter(|l| !l.trim().is_empty() && !l.starts_with('#'));
-    let all = lines.flat_map(|line| ["f16", "bf16"].map(|element| Source::generated(root, line, element, folder)));
+    let all =
+        lines.flat_map(|line| ["f16", "bf16"].map(|element| Source::generated(root, line, element, folder)));
     let built: Vec<Source> =
         all.filter(|s| s.only.as_ref().is_some_and(|only| archs.contains(only))).collect();
     let list: String = built.iter().map(|s| format!("CUSYNC_INSTANCE({})\n", s.name)).collect();

@@ -4,7 +4,6 @@
 use cusync_gen::graph::{Op, OperandKind, Stage};
 use cusync_gen::schedule::decode::Decode;
 
-use super::admit::without_kernel;
 use super::desc::{activation_code, element_code};
 use super::error::{Error, Result};
 use super::one::OneKernel;
@@ -185,9 +184,9 @@ fn operation_code(stage: &Stage) -> Result<(u32, u32)> {
     match &stage.op {
         Op::Gemm { activation } => Ok((ffi::CUSYNC_GEMM, activation_code(*activation))),
         Op::GatedGemm => Ok((ffi::CUSYNC_GATED_GEMM, ffi::CUSYNC_IDENTITY)),
-        op @ (Op::Conv2d(_) | Op::Attention(_) | Op::Custom) => {
-            let why = without_kernel(op).unwrap_or_default();
-            Err(Error::Unsupported(format!("stage {}: {why}", stage.name)))
+        Op::Conv2d(_) | Op::Attention(_) | Op::Custom => {
+            let why = format!("stage {}: {} has no CUDA kernel yet", stage.name, stage.op.name());
+            Err(Error::Unsupported(why))
         }
     }
 }

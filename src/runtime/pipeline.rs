@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use cusync_gen::check::{Launch, Plan};
-use cusync_gen::graph::{Op, OperandKind, Stage, TensorId};
+use cusync_gen::graph::{Op, OperandKind, Stage, StageId, TensorId};
 
-use super::admit::{allocate_outputs, runnable, suits};
 use super::desc::Descriptors;
 use super::error::{Error, Result};
 use super::one::OneKernel;
 use super::options::Options;
+use super::supported::{allocate_outputs, runnable, suits};
 use crate::device::{
     Device, DeviceBuffer, Event, Kernel, KernelArgs, RepackedWeights, Report, Stream, helpers,
 };
@@ -306,8 +306,19 @@ impl Pipeline {
     /// The kernels of stage `index`.
     fn stage_kernels(&self, set: usize, index: usize) -> Result<StageKernels> {
         let make = |args: Result<KernelArgs>| -> Result<Kernel> { Ok(Kernel::new(&self.device, args?)?) };
-        let tiled = self.plan.launch().has_semaphores().then(|| make(self.tiled(set, index)));
-        Ok(StageKernels { stage: index, serial: make(self.alone(set, index))?, tiled: tiled.transpose()? })
+        let launch = self.plan.launch();
+        let tiled = launch.has_semaphores().then(|| make(self.tiled(set, index))).transpose()?;
+        // Without a start guarantee, progress was proved for so many CTAs of each kernel an SM.
+        if let Some(kernel) = tiled.as_ref().filter(|_| launch.on_gpu() && !launch.guarantees_starts()) {
+            let (have, proved) = (kernel.grid().1, launch.ctas_per_sm(StageId(index)));
+            if have != proved {
+                let name = &self.plan.graph().stages[index].name;
+                return Err(Error::Unsupported(format!(
+                    "stage {name}: {have} CTAs of its kernel fit an SM, and the plan was proved for {proved}"
+                )));
+            }
+        }
+        Ok(StageKernels { stage: index, serial: make(self.alone(set, index))?, tiled })
     }
 
     pub(super) fn kernels(&self, set: usize) -> Result<Arc<Kernels>> {

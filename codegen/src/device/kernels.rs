@@ -5,13 +5,17 @@ use std::sync::LazyLock;
 /// The table itself.
 const INSTANCES: &str = include_str!("../../../csrc/abi/instances.txt");
 
-/// An operation that kernels run.
+/// What a kernel of a stage computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// A product of matrices.
+    /// A matrix product.
     Gemm,
-    /// Two products of one matrix, gate and up.
+    /// Two matrix products whose tiles share an epilogue.
     GatedGemm,
+    /// A convolution.
+    Conv2d,
+    /// Attention.
+    Attention,
 }
 
 /// The operations that one kernel shape runs.
@@ -30,7 +34,7 @@ impl Operations {
     }
 }
 
-/// A GEMM kernel shape that the kernel library builds: what a spec's `tiles` may name.
+/// A kernel that the library builds for stages of their own: what a spec's `tiles` may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KernelShape {
     /// Kernel family: 80 or 90.
@@ -43,9 +47,16 @@ pub struct KernelShape {
     pub operations: Operations,
 }
 
+impl KernelShape {
+    /// The kernels of an operation that are built for an architecture.
+    pub fn built(arch: u32, operation: Operation) -> impl Iterator<Item = &'static KernelShape> {
+        KERNELS.iter().filter(move |k| k.arch == arch && k.operations.contains(operation))
+    }
+}
+
 /// A chain kernel of the `fused` executor: one tile shape for all stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FusedKernel {
+pub struct ChainKernel {
     /// MMA tile of one CTA.
     pub tile: (u32, u32, u32),
     /// CTAs of a cluster along M and N: one worker.
@@ -64,8 +75,8 @@ pub static KERNELS: LazyLock<Vec<KernelShape>> = LazyLock::new(|| {
 });
 
 /// Chain kernels, all of sm_90a.
-pub static FUSED_KERNELS: LazyLock<Vec<FusedKernel>> = LazyLock::new(|| {
-    let shape = |i: Instance| FusedKernel {
+pub static CHAIN_KERNELS: LazyLock<Vec<ChainKernel>> = LazyLock::new(|| {
+    let shape = |i: Instance| ChainKernel {
         tile: i.tile,
         cluster: i.cluster,
         stages: i.ring,
@@ -120,6 +131,8 @@ fn instance(line: &str) -> Option<Instance> {
     let operation = |word: &str| match word {
         "gemm" => Some(Operation::Gemm),
         "gated_gemm" => Some(Operation::GatedGemm),
+        "conv2d" => Some(Operation::Conv2d),
+        "attention" => Some(Operation::Attention),
         _ => None,
     };
     let operations = words.map(operation).collect::<Option<Vec<_>>>()?;
@@ -142,9 +155,9 @@ mod tests {
             let read = instance(line).unwrap_or_else(|| panic!("csrc/abi/instances.txt: {line}"));
             assert!(read.operations.bits() != 0, "{line}");
         }
-        let families = KERNELS.len() + FUSED_KERNELS.len() + DECODE_KERNELS.len();
+        let families = KERNELS.len() + CHAIN_KERNELS.len() + DECODE_KERNELS.len();
         assert_eq!(families, lines().count(), "a line is of none of the families");
-        assert!(!KERNELS.is_empty() && !FUSED_KERNELS.is_empty() && !DECODE_KERNELS.is_empty());
+        assert!(!KERNELS.is_empty() && !CHAIN_KERNELS.is_empty() && !DECODE_KERNELS.is_empty());
     }
 
     #[test]

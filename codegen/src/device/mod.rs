@@ -4,10 +4,12 @@ mod cost;
 mod kernels;
 mod l2;
 mod profile;
+mod programs;
 
 pub use cost::{CostModel, TileRate};
 pub use kernels::{
-    DECODE_KERNELS, DecodeKernel, FUSED_KERNELS, FusedKernel, KERNELS, KernelShape, Operation, Operations,
+    CHAIN_KERNELS, ChainKernel, DECODE_KERNELS, DecodeKernel, KERNELS, KernelShape, Operation, Operations,
 };
 pub use l2::{Fetch, L2Cost};
-pub use profile::{DEVICES, DecodeCost, Device};
+pub use profile::{DEVICES, DecodeCost, Profile};
+pub use programs::ProgramCost;
