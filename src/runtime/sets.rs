@@ -8,7 +8,7 @@ use super::desc::element_code;
 use super::error::{Error, Result};
 use super::inputs::weight_scale;
 use super::pipeline::{Pipeline, Tensor};
-use crate::device::{DecodeWeights, Device, DeviceBuffer, Stream, helpers};
+use crate::device::{Device, DeviceBuffer, RepackedWeights, Stream, helpers};
 
 /// Sets of inputs: each set has weights of its own, so that rotating among them keeps weights out of the L2
 /// cache; the other inputs (activations, biases, residuals) are common to all.
@@ -23,7 +23,7 @@ struct Set {
     /// By gated stage.
     packed: Vec<(String, Tensor)>,
     /// By stage, for one number of workers.
-    relaid: Vec<(String, Arc<DecodeWeights>)>,
+    repacked: Vec<(String, Arc<RepackedWeights>)>,
 }
 
 impl InputSets {
@@ -47,7 +47,7 @@ impl InputSets {
                 tensors.push((tensor.name.clone(), Arc::new(buffer)));
             }
             let packed = pack(graph, &tensors, device, &stream)?;
-            made.push(Set { tensors, packed, relaid: Vec::new() });
+            made.push(Set { tensors, packed, repacked: Vec::new() });
         }
         stream.synchronize()?;
         Ok(InputSets { sets: made })
@@ -59,14 +59,14 @@ impl InputSets {
         self.bind(pipeline)?;
         let names: Vec<String> = pipeline.plan().graph().stages.iter().map(|s| s.name.clone()).collect();
         for (index, set) in self.sets.iter().enumerate() {
-            for (stage, weights) in &set.relaid {
-                pipeline.bind_relaid(index, stage, weights.clone())?;
+            for (stage, weights) in &set.repacked {
+                pipeline.bind_repacked(index, stage, weights.clone())?;
             }
         }
         pipeline.prepare()?;
         for (index, set) in self.sets.iter_mut().enumerate() {
-            let laid = names.iter().filter_map(|n| Some((n.clone(), pipeline.relaid(index, n)?)));
-            set.relaid = laid.collect();
+            let laid = names.iter().filter_map(|n| Some((n.clone(), pipeline.repacked(index, n)?)));
+            set.repacked = laid.collect();
         }
         Ok(())
     }

@@ -20,7 +20,7 @@ use super::desc::element_code;
 use super::element::Bits;
 use super::error::{Error, Result};
 use super::pipeline::{Pipeline, Tensor};
-use crate::device::{DeviceBuffer, Stream, helpers};
+use crate::device::{DeviceBuffer, Role, Stream, helpers};
 use crate::reference::{self, Matrix};
 
 /// Bound of the relative L2 norm.
@@ -125,21 +125,26 @@ fn on_gpu(
     (index, stage): (usize, &Stage),
     rounded: &[Option<Tensor>],
 ) -> Result<DeviceBuffer<f32>> {
-    let mut args = pipeline.stage_args(set, index, false)?;
+    let mut bound = pipeline.bound_stage(set, index)?;
     for operand in &stage.operands {
         let Some(own) = rounded[operand.tensor.0].clone() else { continue };
         match operand.kind {
-            OperandKind::A => args.a = own,
-            OperandKind::B => args.b = own,
-            OperandKind::Bias => args.bias = Some(own),
-            OperandKind::Residual => args.residual = Some(own),
+            OperandKind::A => bound.set(Role::A, own),
+            OperandKind::B => bound.set(Role::B, own),
+            OperandKind::Bias => bound.set(Role::Bias, own),
+            OperandKind::Residual => bound.set(Role::Residual, own),
             // A GEMM has no other operands but the up weights, and `Pipeline::new` refuses one whose weights are produced.
-            _ => {}
+            OperandKind::Up
+            | OperandKind::Query
+            | OperandKind::Key
+            | OperandKind::Value
+            | OperandKind::Gain
+            | OperandKind::Custom(_) => {}
         }
     }
     let len = stage.m as usize * stage.n as usize;
     let result = DeviceBuffer::new(pipeline.device(), len, &format!("the reference of {}", stage.name))?;
-    helpers::reference_gemm(&args, &result, true, pipeline.stream())?;
+    helpers::reference_gemm(&bound, &result, true, pipeline.stream())?;
     Ok(result)
 }
 

@@ -1,34 +1,38 @@
-//! The `fused` executor's share of a pipeline: a schedule's work lists in device memory, and what runs count on in.
+//! One kernel for all stages: its work in device memory, and what its runs count on in.
 
 use std::sync::Arc;
 
 use cusync_gen::check::Plan;
+use cusync_gen::schedule::decode::Decode;
 use cusync_gen::schedule::{Hand, Item, Part, Schedule};
 
 use super::desc::element_code;
 use super::error::{Error, Result};
-use crate::device::{Device, DeviceBuffer, FusedMemory, FusedShape, Report, WorkLists};
+use crate::device::{
+    DecodeTuning, Device, DeviceBuffer, Report, Slabs, Synchronisation, Work, WorkLists, chain_id, compiled,
+    ctas_of, decode_id,
+};
 use crate::ffi;
 
-/// Made once a pipeline; the chains of all its sets of inputs share it.
+/// Made once a pipeline; the kernels of all its sets of inputs share it.
 #[derive(Debug)]
-pub(super) struct Chain {
-    pub(super) shape: FusedShape,
-    pub(super) lists: Arc<WorkLists>,
-    pub(super) memory: FusedMemory,
-    pub(super) trace: Option<Arc<DeviceBuffer<ffi::cusync_trace>>>,
+pub(super) struct OneKernel {
+    pub(super) id: ffi::cusync_kernel_id,
+    pub(super) work: Work,
+    pub(super) sync: Synchronisation,
 }
 
-impl Chain {
-    pub(super) fn new(
+impl OneKernel {
+    /// A chain kernel that follows a schedule's lists.
+    pub(super) fn chain(
         plan: &Plan,
         schedule: &Schedule,
         device: &Device,
         report: Arc<Report>,
         traced: bool,
-    ) -> Result<Chain> {
-        let shape = shape(plan, schedule)?;
-        let kernel = shape.kernel()?;
+    ) -> Result<OneKernel> {
+        let id = kernel_of(plan, schedule)?;
+        let kernel = compiled(&id)?;
         let graph = plan.graph();
         if let Some(stage) = graph.stages.iter().find(|s| s.mma_tile.2 != kernel.tile_k) {
             return Err(Error::Unsupported(format!(
@@ -45,20 +49,53 @@ impl Chain {
                 WorkLists::per_worker(device, &schedule.lists.iter().map(list).collect::<Vec<_>>())?
             }
         };
-        let slots = plan.slot_count();
-        let memory = FusedMemory::new(device, shape, lists.workers(), schedule.slabs, slots, report)?;
-        let records = lists.workers() as usize * shape.ctas() * lists.length() as usize;
-        let trace = if traced {
-            Some(Arc::new(DeviceBuffer::zeroed(device, records, "trace records")?))
-        } else {
-            None
-        };
-        Ok(Chain { shape, lists: Arc::new(lists), memory, trace })
+        let ctas = workers * ctas_of(&id);
+        let records = traced.then(|| ctas * lists.length() as usize);
+        let slabs = Arc::new(Slabs::new(device, &id, schedule.slabs)?);
+        let mut sync = counters(plan, device, report, ctas, records)?;
+        sync.tickets = Some((Arc::new(DeviceBuffer::zeroed(device, 1, "the ticket counter")?), 0));
+        Ok(OneKernel { id, work: Work::Lists { lists: Arc::new(lists), slabs }, sync })
+    }
+
+    /// A decode kernel whose workers have equal shares.
+    pub(super) fn decode(
+        plan: &Plan,
+        decode: &Decode,
+        device: &Device,
+        report: Arc<Report>,
+        traced: bool,
+    ) -> Result<OneKernel> {
+        let graph = plan.graph();
+        let workers = decode.workers as usize;
+        Ok(OneKernel {
+            id: decode_id(element_code(graph.element), decode.width),
+            work: Work::Shares { workers: decode.workers, tuning: DecodeTuning::default() },
+            sync: counters(plan, device, report, workers, traced.then(|| workers * graph.stages.len()))?,
+        })
     }
 }
 
-/// The kernel that a fused plan's tiles and clusters ask for.
-fn shape(plan: &Plan, schedule: &Schedule) -> Result<FusedShape> {
+/// Semaphores and run counts, and as many trace records as are asked for.
+fn counters(
+    plan: &Plan,
+    device: &Device,
+    report: Arc<Report>,
+    ctas: usize,
+    records: Option<usize>,
+) -> Result<Synchronisation> {
+    let words = |count: usize, what: &str| DeviceBuffer::zeroed(device, count, what).map(Arc::new);
+    let trace = records.map(|count| DeviceBuffer::zeroed(device, count, "trace records")).transpose()?;
+    Ok(Synchronisation {
+        semaphores: Some(words(plan.slot_count().max(1) as usize, "semaphores")?),
+        epochs: Some(words(ctas, "run counts")?),
+        report: Some(report),
+        trace: trace.map(Arc::new),
+        ..Synchronisation::default()
+    })
+}
+
+/// The kernel that a chain plan's tiles and clusters ask for.
+fn kernel_of(plan: &Plan, schedule: &Schedule) -> Result<ffi::cusync_kernel_id> {
     let graph = plan.graph();
     let tiles = graph.stages.iter().map(|s| (s.mma_tile.0, s.mma_tile.1));
     let tile = tiles.clone().next().unwrap_or_default();
@@ -66,7 +103,7 @@ fn shape(plan: &Plan, schedule: &Schedule) -> Result<FusedShape> {
         let all = tiles.map(|(m, n)| format!("{m} x {n}")).collect::<Vec<_>>().join(", ");
         return Err(Error::Unsupported(format!("a chain kernel has one tile for all stages, not {all}")));
     }
-    Ok(FusedShape { element: element_code(graph.element), tile, cluster: schedule.cluster })
+    Ok(chain_id(element_code(graph.element), tile, schedule.cluster))
 }
 
 /// An item in the form that kernels read.
@@ -102,8 +139,8 @@ mod tests {
     fn check_reckons_with_the_kernels_numbers() {
         use cusync_gen::schedule::{MAX_STAGES, POST_WEIGHT, decode};
         assert_eq!(POST_WEIGHT, ffi::CUSYNC_POST_WEIGHT);
-        assert_eq!(MAX_STAGES as u32, ffi::CUSYNC_MAX_FUSED_STAGES);
-        assert_eq!(decode::MAX_STAGES as u32, ffi::CUSYNC_MAX_DECODE_STAGES);
+        assert_eq!(MAX_STAGES as u32, ffi::CUSYNC_MAX_STAGES);
+        assert_eq!(decode::COLUMN_TILE, ffi::CUSYNC_COLUMN_TILE);
     }
 
     #[test]
