@@ -70,9 +70,9 @@ pub struct Rig {
     /// The input, then each layer's output.
     tensors: Vec<Values>,
     biases: Vec<Option<Values>>,
-    /// Of set 0.
+    /// The sources of weight set 0.
     sources: Vec<Source>,
-    /// By set, then by layer.
+    /// The weights of each set, layer by layer.
     sets: Vec<Vec<Arc<DecodeWeights>>>,
     memory: DecodeMemory,
 }
