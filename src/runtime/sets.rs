@@ -6,6 +6,7 @@ use cusync_gen::graph::{Graph, Op, OperandKind, TensorId};
 
 use super::desc::element_code;
 use super::error::{Error, Result};
+use super::inputs::weight_scale;
 use super::pipeline::{Pipeline, Tensor};
 use crate::device::{Device, DeviceBuffer, RepackedWeights, Stream, helpers};
 
@@ -25,17 +26,6 @@ struct Set {
     repacked: Vec<(String, Arc<RepackedWeights>)>,
 }
 
-/// Amplitude of a uniform random tensor: 1 for activations and, for weights of a reduction of length k,
-/// 3 / sqrt(k), which gives sums of unit variance: no overflow in fp16, and no stretch of the activation functions is
-/// missed.
-fn amplitude(graph: &Graph, tensor: TensorId) -> (f32, bool) {
-    let weight_of = graph.stages.iter().find(|stage| {
-        let weight = |kind| matches!(kind, OperandKind::B | OperandKind::Up);
-        stage.operands.iter().any(|o| o.tensor == tensor && weight(o.kind))
-    });
-    weight_of.map_or((1.0, false), |stage| (3.0 / (stage.k as f32).sqrt(), true))
-}
-
 impl InputSets {
     /// Makes `sets` sets of random inputs for a graph.
     pub fn random(graph: &Graph, device: &Device, sets: usize, seed: u32) -> Result<InputSets> {
@@ -45,15 +35,15 @@ impl InputSets {
         for set in 0..sets {
             let mut tensors = Vec::new();
             for (index, tensor) in graph.tensors.iter().enumerate().filter(|(_, t)| t.producer.is_none()) {
-                let (scale, weight) = amplitude(graph, TensorId(index));
-                if let (false, Some(first)) = (weight, made.first()) {
+                let weight = weight_scale(graph, TensorId(index));
+                if let (None, Some(first)) = (weight, made.first()) {
                     tensors.extend(first.tensors.iter().find(|(n, _)| *n == tensor.name).cloned());
                     continue;
                 }
                 let len = tensor.rows as usize * tensor.cols as usize;
                 let buffer = DeviceBuffer::new(device, len, &tensor.name)?;
                 let seed = seed.wrapping_add((set * graph.tensors.len() + index) as u32);
-                helpers::fill_random(&buffer, element, scale, seed, &stream)?;
+                helpers::fill_random(&buffer, element, weight.unwrap_or(1.0), seed, &stream)?;
                 tensors.push((tensor.name.clone(), Arc::new(buffer)));
             }
             let packed = pack(graph, &tensors, device, &stream)?;

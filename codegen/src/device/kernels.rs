@@ -16,6 +16,8 @@ pub enum Operation {
     Conv2d,
     /// Attention.
     Attention,
+    /// A row normalisation.
+    Norm,
 }
 
 /// The operations that one kernel shape runs.

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use super::MAX_STAGES;
 use crate::device::{DECODE_KERNELS, Profile};
-use crate::graph::{Graph, Op, OperandKind, Stage, StageId};
+use crate::graph::{Graph, OperandKind, Stage, StageId};
 
 /// Width of the column tiles that slots stand for, and of the k-tiles that consumers wait for.
 pub const COLUMN_TILE: u32 = 64;
@@ -96,7 +96,7 @@ pub(crate) fn is_read(graph: &Graph, stage: StageId) -> bool {
 /// Rows of weights of the widest share.
 fn rows_of(stage: &Stage, workers: u32) -> u32 {
     let features = stage.n.div_ceil(workers.max(1));
-    if stage.op == Op::GatedGemm { features * 2 } else { features }
+    if stage.op.is_gated() { features * 2 } else { features }
 }
 
 /// The kernel's tokens for so many rows; `None` for more than any kernel takes.
@@ -119,15 +119,10 @@ pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
             let most = most_tokens();
             return Some(format!("`{}` has {} rows; a decode kernel takes {most}", stage.name, stage.m));
         }
-        let constant = |o: &crate::graph::Operand| match o.kind {
-            OperandKind::A => true,
-            OperandKind::B | OperandKind::Up | OperandKind::Bias => {
-                graph.tensors[o.tensor.0].producer.is_none()
-            }
-            // A worker adds what it has written itself, or what nobody writes.
-            OperandKind::Residual => true,
-            OperandKind::Query | OperandKind::Key | OperandKind::Value | OperandKind::Custom(_) => false,
-        };
+        // Of activations, a worker adds only what it has written itself, or what nobody writes.
+        let activation = |kind| matches!(kind, OperandKind::A | OperandKind::Residual);
+        let constant =
+            |o: &crate::graph::Operand| activation(o.kind) || graph.tensors[o.tensor.0].producer.is_none();
         let plain = |o: &crate::graph::Operand| o.kind != OperandKind::Bias;
         let rows = rows_of(stage, workers);
         let why = if !stage.op.is_gemm() {
@@ -136,7 +131,7 @@ pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
             "states a split along k".into()
         } else if !stage.operands.iter().all(constant) {
             "has a weight or a bias that a stage writes".into()
-        } else if stage.op == Op::GatedGemm && !stage.operands.iter().all(plain) {
+        } else if stage.op.is_gated() && !stage.operands.iter().all(plain) {
             "is gated and has a bias".into()
         } else if is_read(graph, StageId(s)) && stage.n % 8 != 0 {
             format!("hands on rows of {} elements, no multiple of 8", stage.n)
