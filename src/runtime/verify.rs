@@ -128,19 +128,20 @@ fn on_gpu(
     let mut bound = pipeline.bound_stage(set, index)?;
     for operand in &stage.operands {
         let Some(own) = rounded[operand.tensor.0].clone() else { continue };
-        match operand.kind {
-            OperandKind::A => bound.set(Role::A, own),
-            OperandKind::B => bound.set(Role::B, own),
-            OperandKind::Bias => bound.set(Role::Bias, own),
-            OperandKind::Residual => bound.set(Role::Residual, own),
+        let role = match operand.kind {
+            OperandKind::A => Role::A,
+            OperandKind::B => Role::B,
+            OperandKind::Bias => Role::Bias,
+            OperandKind::Residual => Role::Residual,
             // A GEMM has no other operands but the up weights, and `Pipeline::new` refuses one whose weights are produced.
             OperandKind::Up
             | OperandKind::Query
             | OperandKind::Key
             | OperandKind::Value
             | OperandKind::Gain
-            | OperandKind::Custom(_) => {}
-        }
+            | OperandKind::Custom(_) => continue,
+        };
+        bound.set(role, own);
     }
     let len = stage.m as usize * stage.n as usize;
     let result = DeviceBuffer::new(pipeline.device(), len, &format!("the reference of {}", stage.name))?;
