@@ -174,7 +174,7 @@ fn mistaken(rng: &mut SmallRng, c: &Candidate) -> Candidate {
     let mut wrong = c.clone();
     let edge = rng.random_range(0..c.edges.len());
     let d = c.graph.dependences[edge].clone();
-    let (rows, cols) = c.graph.stages[d.producer.0].out_tile;
+    let (rows, cols) = c.graph.stages[d.producer.0].out_tile();
     let footprint = &mut wrong.graph.stages[d.consumer.0].operands[d.operand].footprint;
     let axis = if rng.random() { &mut footprint.rows } else { &mut footprint.cols };
     match rng.random_range(0..7) {

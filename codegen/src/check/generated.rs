@@ -179,8 +179,8 @@ fn multicast(
         at(index)..at(index + 1)
     };
     match kind {
-        OperandKind::A => rows = slice(&rows, stage.out_tile.0),
-        _ => cols = slice(&cols, stage.out_tile.1),
+        OperandKind::A => rows = slice(&rows, stage.out_tile().0),
+        _ => cols = slice(&cols, stage.out_tile().1),
     }
     Event::Multicast { operand, k_block, rows, cols }
 }

@@ -232,7 +232,7 @@ fn policies(graph: &Graph) -> Vec<Policy> {
             Op::Conv2d(_) if consumer.operands[dependence.operand].sliding.is_some() => {
                 Some(Policy::ConvHalo)
             }
-            Op::Attention(shape) => strided(shape, graph.stages[dependence.producer.0].out_tile.1),
+            Op::Attention(shape) => strided(shape, graph.stages[dependence.producer.0].out_tile().1),
             _ => None,
         };
         list.extend(special.filter(|policy| !list.contains(policy)));

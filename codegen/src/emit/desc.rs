@@ -140,7 +140,7 @@ impl EdgeDesc {
                 WaitAt::PerKBlock => WaitCode::PerKBlock,
                 WaitAt::Start => WaitCode::AtStart,
             },
-            tile: producer.out_tile,
+            tile: producer.out_tile(),
             tensor: (tensor.rows, tensor.cols),
             k_blocks: consumer.k_blocks,
             rows: operand.window(slots).rows,

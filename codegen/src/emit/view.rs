@@ -161,7 +161,7 @@ fn stage_view(plan: &Plan, index: usize) -> StageView {
         n: stage.n,
         k: stage.k,
         mma_tile: stage.mma_tile,
-        out_tile: stage.out_tile,
+        out_tile: stage.out_tile(),
         grid: stage.grid,
         k_blocks: stage.k_blocks,
         split_k: stage.split_k,

@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use crate::policy::{Tile, TileBox};
+
 mod attention;
 mod canonical;
 mod compare;
@@ -15,6 +17,7 @@ mod fit;
 mod fixture;
 mod footprint;
 mod lower;
+mod partition;
 mod resolved;
 mod shapes;
 mod stated;
@@ -23,6 +26,7 @@ pub use attention::Attention;
 pub use conv::Conv;
 pub use fixture::gemm_chain;
 pub(crate) use lower::resolve;
+pub use partition::{Partition, share_begin};
 pub use resolved::{
     CustomShape, MAX_FOOTPRINT_TILES, MAX_K_BLOCKS, MAX_TILES, Read, Resolved, ResolvedStage, StatedEdge,
     StatedOrder, StatedTile, TileAssignment,
@@ -207,8 +211,8 @@ pub struct Stage {
     /// Tile of the multiply-accumulate, as the kernel registry names it: (M, N, K). A gated GEMM's N counts packed
     /// columns, twice those of its output tile.
     pub mma_tile: (u32, u32, u32),
-    /// Output elements of one tile: (rows, cols).
-    pub out_tile: (u32, u32),
+    /// How the output is divided into the tiles of the grid.
+    pub partition: Partition,
     /// Tiles along M and N.
     pub grid: (u32, u32),
     /// k-blocks of one tile, over the whole reduction; see [`Stage::k_blocks_of`].
@@ -218,7 +222,7 @@ pub struct Stage {
     pub split_k: u32,
     /// Reads.
     pub operands: Vec<Operand>,
-    /// The tensor written; tile `(m, n)` writes rows `m * out_tile.0 ..` and columns `n * out_tile.1 ..`, clipped.
+    /// The tensor written.
     pub out: TensorId,
 }
 
@@ -228,11 +232,28 @@ impl Stage {
         self.grid.0 * self.grid.1
     }
 
+    /// Rows and columns of the largest tile of the output.
+    pub fn out_tile(&self) -> (u32, u32) {
+        self.partition.largest((self.m, self.n))
+    }
+
+    /// Rows and columns of the output that a tile writes.
+    pub fn writes(&self, tile: Tile) -> (Range<u32>, Range<u32>) {
+        self.partition.area((self.m, self.n), tile)
+    }
+
+    /// The tiles that write into an area of the output.
+    pub fn writers(&self, rows: &Range<u32>, cols: &Range<u32>) -> impl Iterator<Item = Tile> + use<> {
+        let (partition, size, empty) = (self.partition, (self.m, self.n), rows.is_empty() || cols.is_empty());
+        let met = if empty { TileBox { m: 0..0, n: 0..0 } } else { partition.meeting(size, rows, cols) };
+        met.tiles().filter(move |tile| !partition.area(size, *tile).1.is_empty())
+    }
+
     /// k-blocks of the tiles of row `m`: fewer than [`Stage::k_blocks`] where a causal mask hides the rest.
     pub fn k_blocks_of(&self, m: u32) -> u32 {
         match &self.op {
             Op::Attention(shape) => {
-                let end = (m + 1).saturating_mul(self.out_tile.0);
+                let end = (m + 1).saturating_mul(self.out_tile().0);
                 shape.visible(end, self.k).div_ceil(self.mma_tile.2)
             }
             _ => self.k_blocks,
@@ -269,14 +290,14 @@ impl Stage {
         match (&self.op, kind) {
             (Op::Conv2d(shape), OperandKind::A) => {
                 let ks = k * self.mma_tile.2..self.k.min((k + 1) * self.mma_tile.2);
-                let pixels = m * self.out_tile.0..self.m.min((m + 1) * self.out_tile.0);
+                let pixels = self.writes(Tile { m, n }).0;
                 shape.taps(ks, &mut |tap, channels| {
                     shape.pixels_under(pixels.clone(), tap, &mut |rows| f(rows, channels.clone()));
                 });
             }
             (Op::Attention(shape), OperandKind::Query | OperandKind::Key | OperandKind::Value) => {
                 let (at, rows) = match kind {
-                    OperandKind::Query => (m, self.out_tile.0),
+                    OperandKind::Query => (m, self.out_tile().0),
                     _ => (k, self.mma_tile.2),
                 };
                 if k < self.k_blocks_of(m) {
@@ -287,20 +308,17 @@ impl Stage {
                 f(footprint.rows.range(tensor.rows, m, n, k), footprint.cols.range(tensor.cols, m, n, k));
             }
             _ => {
-                let along = |at: u32, tile: u32, length: u32| {
-                    let clip = |x: u32| x.saturating_mul(tile).min(length);
-                    clip(at)..clip(at + 1)
+                let (rows, cols) = self.writes(Tile { m, n });
+                let (first, depth) = (k.saturating_mul(self.mma_tile.2), self.mma_tile.2);
+                let ks = first..first.saturating_add(depth);
+                let (rows, cols) = match kind {
+                    OperandKind::A => (rows, ks),
+                    OperandKind::B | OperandKind::Up => (ks, cols),
+                    OperandKind::Bias => (0..tensor.rows, cols),
+                    _ => (rows, cols),
                 };
-                let (rows, cols) = self.out_tile;
-                let depth = self.mma_tile.2;
-                match kind {
-                    OperandKind::A => f(along(m, rows, tensor.rows), along(k, depth, tensor.cols)),
-                    OperandKind::B | OperandKind::Up => {
-                        f(along(k, depth, tensor.rows), along(n, cols, tensor.cols));
-                    }
-                    OperandKind::Bias => f(0..tensor.rows, along(n, cols, tensor.cols)),
-                    _ => f(along(m, rows, tensor.rows), along(n, cols, tensor.cols)),
-                }
+                let clip = |range: Range<u32>, length: u32| range.start.min(length)..range.end.min(length);
+                f(clip(rows, tensor.rows), clip(cols, tensor.cols));
             }
         }
     }
@@ -346,8 +364,8 @@ impl Graph {
                 [axis.m, axis.n, axis.k, axis.offset].iter().all(|c| c.unsigned_abs().is_multiple_of(tile));
             u128::from((axis.extent.unsigned_abs().div_ceil(tile) + u32::from(!aligned)).min(grid))
         };
-        let met = along(&footprint.rows, producer.out_tile.0, producer.grid.0)
-            * along(&footprint.cols, producer.out_tile.1, producer.grid.1);
+        let met = along(&footprint.rows, producer.out_tile().0, producer.grid.0)
+            * along(&footprint.cols, producer.out_tile().1, producer.grid.1);
         u128::from(consumer.tiles()) * u128::from(consumer.k_blocks) * met
     }
 }

@@ -4,7 +4,8 @@ use super::compare;
 use super::explicit::{self, ExplicitDep};
 use super::footprint::{footprints, out_tile};
 use super::{
-    Dependence, Element, Footprint, Graph, Op, Operand, OperandKind, Stage, StageId, Tensor, TensorId,
+    Dependence, Element, Footprint, Graph, Op, Operand, OperandKind, Partition, Stage, StageId, Tensor,
+    TensorId,
 };
 use crate::device::{Device, KERNELS};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
@@ -219,7 +220,7 @@ impl Resolved {
             // Producers come first, so their tiles are known here.
             let stage = stage.with_tile(tile, |tensor| {
                 let producer = self.tensors[tensor.0].producer?;
-                stages.get(producer.0).map(|stage| stage.out_tile)
+                stages.get(producer.0).map(Stage::out_tile)
             })?;
             stages.push(stage);
         }
@@ -297,8 +298,8 @@ impl ResolvedStage {
         mma_tile: (u32, u32, u32),
         producer_tile: impl Fn(TensorId) -> Option<(u32, u32)>,
     ) -> Result<Stage, Diagnostic> {
-        let out_tile = self.custom.map_or_else(|| out_tile(&self.op, mma_tile), |c| c.tile);
-        if out_tile.0 == 0 || out_tile.1 == 0 || mma_tile.2 == 0 {
+        let (rows, cols) = self.custom.map_or_else(|| out_tile(&self.op, mma_tile), |c| c.tile);
+        if rows == 0 || cols == 0 || mma_tile.2 == 0 {
             return Err(Diagnostic::new("zero-tile", format!("tile {mma_tile:?} of `{}`", self.name.value))
                 .at(self.name.span, "a tile has at least one element"));
         }
@@ -311,13 +312,14 @@ impl ResolvedStage {
                 .at(self.name.span, format!("not {}", mma_tile.1))
                 .help("a tile is a block of queries of one head: (queries, columns of a head, tokens of a step)"));
         }
-        let grid = (self.m.div_ceil(out_tile.0), self.n.div_ceil(out_tile.1));
+        let partition = Partition::Tiles { rows, cols };
+        let grid = partition.grid((self.m, self.n));
         let k_blocks = self.custom.map_or_else(|| self.k.div_ceil(mma_tile.2), |c| c.k_blocks);
         let tiles = u64::from(grid.0) * u64::from(grid.1);
         if tiles > MAX_TILES || tiles * u64::from(k_blocks) > MAX_K_BLOCKS {
             let message = format!("`{}` has {tiles} tiles of {k_blocks} k-blocks", self.name.value);
             return Err(Diagnostic::new("grid-too-large", message)
-                .at(self.name.span, format!("{} x {} in tiles of {:?}", self.m, self.n, out_tile))
+                .at(self.name.span, format!("{} x {} in tiles of {:?}", self.m, self.n, (rows, cols)))
                 .note(format!("at most {MAX_TILES} tiles and {MAX_K_BLOCKS} k-blocks can be checked"))
                 .help("use larger tiles or smaller dims"));
         }
@@ -353,7 +355,7 @@ impl ResolvedStage {
             n: self.n,
             k: self.k,
             mma_tile,
-            out_tile,
+            partition,
             grid,
             k_blocks,
             split_k: self.split_k.value,

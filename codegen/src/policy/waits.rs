@@ -78,7 +78,7 @@ impl Boxes {
     fn of(graph: &Graph, dependence: &Dependence, footprint: &Footprint, tile: Tile) -> Boxes {
         let operand = &graph.stages[dependence.consumer.0].operands[dependence.operand];
         let tensor = &graph.tensors[operand.tensor.0];
-        let (rows, cols) = graph.stages[dependence.producer.0].out_tile;
+        let (rows, cols) = graph.stages[dependence.producer.0].out_tile();
         Boxes {
             rows: Reach::of(&footprint.rows, tensor.rows, rows, tile),
             cols: Reach::of(&footprint.cols, tensor.cols, cols, tile),

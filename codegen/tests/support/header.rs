@@ -48,7 +48,7 @@ fn expected_dump(plan: &Plan) -> String {
         writeln!(out, "tensor {} {}", t.rows, t.cols).expect("string");
     }
     for (s, order) in graph.stages.iter().zip(plan.orders()) {
-        let (mma, tile) = (s.mma_tile, s.out_tile);
+        let (mma, tile) = (s.mma_tile, s.out_tile());
         writeln!(
             out,
             "stage {} {} {}, {} {} {}, {} {}, {} {}, {} {}",

@@ -123,10 +123,8 @@ fn share(graph: &Graph, cluster: (u32, u32), item: &Item, cta: u32) -> Option<Wo
     })
 }
 
-/// The elements of a tile; the last row and column of tiles are clipped.
+/// The elements of a tile.
 fn extent(stage: &Stage, tile: Tile) -> Box2 {
-    let (row, col) = ((tile.m * stage.out_tile.0) as usize, (tile.n * stage.out_tile.1) as usize);
-    let rows = (stage.out_tile.0 as usize).min(stage.m as usize - row);
-    let cols = (stage.out_tile.1 as usize).min(stage.n as usize - col);
-    Box2 { row, col, rows, cols }
+    let (rows, cols) = stage.writes(tile);
+    Box2 { row: rows.start as usize, col: cols.start as usize, rows: rows.len(), cols: cols.len() }
 }

@@ -3,7 +3,7 @@
 use super::scan::Scan;
 use super::{from, grid_tiles, has_semaphores, slice_name, tile_name};
 use crate::check::{Candidate, Event, Executor, Obligation, Refutation, Subject, TileProgram};
-use crate::graph::{Op, OperandKind, Stage, StageId};
+use crate::graph::{Op, OperandKind, Partition, Stage, StageId};
 use crate::policy::{Order, Policy};
 
 /// Arrays that belong together have the same length; without that nothing else can be evaluated.
@@ -183,11 +183,17 @@ pub(super) fn bounds(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<
 fn shape_fault(c: &Candidate, id: StageId, stage: &Stage) -> Option<Refutation> {
     let refute = |message: String| Some(Refutation::new(Obligation::Bounds, Subject::Stage(id), message));
     let out = &c.graph.tensors[stage.out.0];
-    let (rows, cols) = stage.out_tile;
-    if rows == 0 || cols == 0 || stage.grid != (out.rows.div_ceil(rows), out.cols.div_ceil(cols)) {
+    let (rows, cols) = stage.out_tile();
+    if rows == 0 || cols == 0 || stage.grid != stage.partition.grid((out.rows, out.cols)) {
         return refute(format!(
             "`{}` has a grid of {} x {} tiles of {rows} x {cols}, and `{}` is {} x {}",
             stage.name, stage.grid.0, stage.grid.1, out.name, out.rows, out.cols
+        ));
+    }
+    if (stage.m, stage.n) != (out.rows, out.cols) {
+        return refute(format!(
+            "`{}` computes {} x {} elements, and `{}` is {} x {}",
+            stage.name, stage.m, stage.n, out.name, out.rows, out.cols
         ));
     }
     if out.producer != Some(id) {
@@ -230,10 +236,13 @@ fn kernel_shape_fault(stage: &Stage) -> Option<String> {
         Op::GatedGemm => (m, n / 2),
         _ => return None,
     };
-    if stage.out_tile != (rows, cols) || k == 0 || stage.k_blocks != stage.k.div_ceil(k) {
+    let whole = matches!(stage.partition, Partition::Tiles { .. }) && stage.out_tile() != (rows, cols);
+    if whole || k == 0 || stage.k_blocks != stage.k.div_ceil(k) {
         return Some(format!(
             "`{}` has output tiles of {:?} and {} k-blocks, and its MMA tile is {m} x {n} x {k}",
-            stage.name, stage.out_tile, stage.k_blocks
+            stage.name,
+            stage.out_tile(),
+            stage.k_blocks
         ));
     }
     None

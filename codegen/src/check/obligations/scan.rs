@@ -242,11 +242,5 @@ pub(super) fn uncovered(
     mut done: impl FnMut(Tile) -> bool,
 ) -> Option<Tile> {
     let producer = &c.graph.stages[c.graph.dependences[edge].producer.0];
-    if rows.is_empty() || cols.is_empty() {
-        return None;
-    }
-    let (tile_rows, tile_cols) = producer.out_tile;
-    (rows.start / tile_rows..rows.end.div_ceil(tile_rows))
-        .flat_map(|m| (cols.start / tile_cols..cols.end.div_ceil(tile_cols)).map(move |n| Tile { m, n }))
-        .find(|producer| !done(*producer))
+    producer.writers(rows, cols).find(|tile| !done(*tile))
 }

@@ -83,10 +83,10 @@ impl View<'_> {
         }
         // The CTAs of a row share the rows of operand A, those of a column the columns of operand B.
         let uneven = |s: &&crate::graph::Stage| {
-            !s.out_tile.0.is_multiple_of(cols) || !s.out_tile.1.is_multiple_of(rows)
+            !s.out_tile().0.is_multiple_of(cols) || !s.out_tile().1.is_multiple_of(rows)
         };
         if let Some(stage) = graph.stages.iter().find(uneven) {
-            let (m, n) = stage.out_tile;
+            let (m, n) = stage.out_tile();
             let message = format!(
                 "the {rows} x {cols} CTAs of a worker cannot share loads of tiles of {m} x {n} of `{}` evenly",
                 stage.name
