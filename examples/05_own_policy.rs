@@ -9,8 +9,8 @@ use cusync::runtime::shipped;
 use cusync_gen::check::{Executor, check};
 use cusync_gen::choose;
 use cusync_gen::device::Device;
-use cusync_gen::policy::Policy;
 use cusync_gen::spec;
+use cusync_gen::sync::Policy;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = Device::named("h200").ok_or("the profile ships")?;

@@ -11,7 +11,7 @@ use cusync::runtime::inputs::Inputs;
 use cusync::runtime::{Wishes, plan_text};
 use cusync_gen::check::Executor;
 use cusync_gen::device::Device;
-use cusync_gen::policy::Tile;
+use cusync_gen::sync::Tile;
 
 const SPEC: &str = r#"
 Pipeline(

@@ -11,8 +11,8 @@ use cusync::runtime::{ChainWish, Wishes, plan_text, shipped};
 use cusync_gen::check::{Candidate, Executor, Plan, check};
 use cusync_gen::device::{Device, FUSED_KERNELS};
 use cusync_gen::graph::{Graph, StageId};
-use cusync_gen::policy::Policy;
 use cusync_gen::schedule::{Item, Mode, Part, Schedule, units};
+use cusync_gen::sync::Policy;
 
 /// A Hopper GPU so small that a thread for each of its SMs is no burden.
 fn small_gpu(sms: u32) -> Device {

@@ -10,7 +10,7 @@ use cusync::runtime::{SHIPPED, Wishes, plan_text};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::device::Device;
 use cusync_gen::graph::Element;
-use cusync_gen::policy::{Policy, WaitAt};
+use cusync_gen::sync::{Policy, WaitAt};
 
 const SMALL: &[(&str, u64)] = &[
     ("H", 264),

@@ -1,7 +1,7 @@
 //! cuSyncGen: from a RON spec of dependent GPU kernels to a proved plan and rendered code.
 //!
 //! The flow, one module a step: [`spec`] reads RON and knows spans; [`graph`] holds stages, grids and footprints;
-//! [`policy`] maps tiles to semaphore slots and orders tiles; [`check`] proves a candidate and is the only
+//! [`sync`] maps tiles to semaphore slots and orders tiles; [`check`] proves a candidate and is the only
 //! constructor of a [`check::Plan`]; [`simulate`] predicts times; [`emit`] renders a plan and cannot fail.
 //!
 //! Invariant: no CUDA, no I/O, no printing in this crate.
@@ -12,7 +12,7 @@ pub mod device;
 pub mod diagnostic;
 pub mod emit;
 pub mod graph;
-pub mod policy;
 pub mod schedule;
 pub mod simulate;
 pub mod spec;
+pub mod sync;

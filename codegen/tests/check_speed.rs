@@ -20,7 +20,7 @@ use cusync_gen::check::{
 use cusync_gen::choose;
 use cusync_gen::device::Device;
 use cusync_gen::graph::{Graph, Resolved, StageId, gemm_chain};
-use cusync_gen::policy::{Policy, Tile, WaitAt};
+use cusync_gen::sync::{Policy, Tile, WaitAt};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 

@@ -4,9 +4,9 @@ use cusync_gen::check::{Candidate, EdgeChoice, Executor, Prediction, judge};
 use cusync_gen::choose::{self, ChainWish};
 use cusync_gen::device::{Device, FUSED_KERNELS};
 use cusync_gen::graph::{OperandKind, Resolved};
-use cusync_gen::policy::{Order, Policy, WaitAt};
 use cusync_gen::schedule::Mode;
 use cusync_gen::simulate::{Conditions, expected_us, simulate, sketch};
+use cusync_gen::sync::{Order, Policy, WaitAt};
 
 fn shipped(source: &str, m: u64) -> Resolved {
     cusync_gen::spec::parse(source, "shipped")

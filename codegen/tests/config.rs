@@ -4,9 +4,9 @@ use cusync_gen::check::{Candidate, Coupling, Executor, judge};
 use cusync_gen::choose::{self, Config, EdgeConfig, Kernels, OrderText, PolicyText, StageConfig, WaitText};
 use cusync_gen::device::Device;
 use cusync_gen::graph::Resolved;
-use cusync_gen::policy::{Order, Policy, WaitAt};
 use cusync_gen::schedule::Mode;
 use cusync_gen::spec;
+use cusync_gen::sync::{Order, Policy, WaitAt};
 
 const EXECUTORS: [Executor; 4] =
     [Executor::Serial, Executor::Streams, Executor::Programmatic, Executor::Fused];

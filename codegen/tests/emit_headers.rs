@@ -5,8 +5,8 @@ mod support;
 
 use cusync_gen::check::{Candidate, EdgeChoice, Executor, Plan, check};
 use cusync_gen::device::Device;
-use cusync_gen::policy::{Order, Policy, Tile, WaitAt};
 use cusync_gen::spec;
+use cusync_gen::sync::{Order, Policy, Tile, WaitAt};
 use support::header::check_header;
 
 /// Two edges join `up` and `down`, one is read along k and one once; `side` joins by operand B.

@@ -6,9 +6,9 @@ use cusync_gen::check::{
 };
 use cusync_gen::device::Device;
 use cusync_gen::graph::{Axis, Graph, OperandKind, StageId};
-use cusync_gen::policy::{Policy, Tile, WaitAt};
 use cusync_gen::simulate::{predict, simulate};
 use cusync_gen::spec;
+use cusync_gen::sync::{Policy, Tile, WaitAt};
 
 fn graph(source: &str, tiles: &[(u32, u32, u32)]) -> Graph {
     let resolved = spec::parse(source, "test").and_then(|s| s.resolve(&[]));

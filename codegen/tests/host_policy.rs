@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use cusync_gen::emit::desc::{EdgeDesc, OperandCode, OrderDesc, PolicyDesc, WaitCode};
 use cusync_gen::graph::Axis;
-use cusync_gen::policy::{Order, Policy, Tile};
+use cusync_gen::sync::{Order, Policy, Tile};
 use proptest::prelude::*;
 use support::*;
 

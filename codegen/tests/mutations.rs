@@ -6,7 +6,7 @@ use cusync_gen::check::{
 };
 use cusync_gen::device::Device;
 use cusync_gen::graph::{Graph, OperandKind, StageId, TensorId};
-use cusync_gen::policy::{Order, Policy, Tile, WaitAt};
+use cusync_gen::sync::{Order, Policy, Tile, WaitAt};
 
 fn graph(source: &str, tile: (u32, u32, u32)) -> Graph {
     cusync_gen::spec::graph_with_tile(source, tile).expect("a sound spec")

@@ -13,7 +13,7 @@ use cusync_gen::graph::{
     Activation, Axis, Dependence, Element, Footprint, Graph, Op, Operand, OperandKind, Stage, StageId,
     Tensor, TensorId,
 };
-use cusync_gen::policy::{Policy, Tile, WaitAt};
+use cusync_gen::sync::{Policy, Tile, WaitAt};
 
 #[derive(Clone, Debug)]
 struct Row {

@@ -6,7 +6,7 @@ use cusync_gen::check::{Executor, Plan};
 use cusync_gen::choose::Config;
 use cusync_gen::device::Device as Profile;
 use cusync_gen::graph::Element;
-use cusync_gen::policy::Policy;
+use cusync_gen::sync::Policy;
 
 use super::ceiling::{Ceilings, Work};
 use super::measure::interleaved;

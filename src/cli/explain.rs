@@ -3,8 +3,8 @@
 use cusync::runtime::executor_name;
 use cusync_gen::check::{Executor, Plan, StartGuarantee};
 use cusync_gen::choose::{order_name, policy_name};
-use cusync_gen::policy::{Order, WaitAt};
 use cusync_gen::schedule::decode::COLUMN_TILE;
+use cusync_gen::sync::{Order, WaitAt};
 
 use super::check::{decode, dims, schedule, usual_executor};
 use super::fault::Fault;

@@ -1,7 +1,7 @@
 //! A program out of a RON file.
 
 use cusync_gen::diagnostic::{Diagnostic, Span, Spanned};
-use cusync_gen::spec::form::{Form, Slice, suggest};
+use cusync_gen::spec::ron_text::{RonText, Slice, suggest};
 use ron::value::RawValue;
 use serde::Deserialize;
 
@@ -113,21 +113,21 @@ pub fn parse(text: &str, overrides: &[(String, u64)], rates: Rates) -> Result<Pr
         return Err(Diagnostic::new("too-long", format!("the program has {} bytes", text.len()))
             .help(format!("a program has at most {MAX_SOURCE} bytes")));
     }
-    let form = Form::new(text);
-    let raw: Dag = form.whole("`Dag(name: ..., buffers: {...}, nodes: [...])`")?;
-    let dims = dims(form, raw.dims, overrides)?;
+    let ron = RonText::new(text);
+    let raw: Dag = ron.whole("`Dag(name: ..., buffers: {...}, nodes: [...])`")?;
+    let dims = dims(ron, raw.dims, overrides)?;
     let mut reader =
-        Reader { form, dims, rates, program: Program::new(form.word(raw.name, "a name in quotes")?.value) };
+        Reader { ron, dims, rates, program: Program::new(ron.word(raw.name, "a name in quotes")?.value) };
     reader.buffers(Some(raw.buffers), true)?;
     reader.buffers(raw.temporary, false)?;
-    for (name, raw) in form.map(raw.zones, "a map from zones to priorities")? {
-        let priority: Spanned<i32> = form.value(raw, "a priority: a whole number")?;
+    for (name, raw) in ron.map(raw.zones, "a map from zones to priorities")? {
+        let priority: Spanned<i32> = ron.value(raw, "a priority: a whole number")?;
         reader.program.zone(name.value, priority.value);
     }
-    let nodes = form.list(Some(raw.nodes), "a list of nodes")?;
+    let nodes = ron.list(Some(raw.nodes), "a list of nodes")?;
     if nodes.is_empty() {
         return Err(Diagnostic::new("no-nodes", "the program has no nodes")
-            .at(form.span(raw.nodes), "empty")
+            .at(ron.span(raw.nodes), "empty")
             .help("add a node, such as `Kernel(name: \"square\", reads: \"x\", writes: \"y\", us: 3.0)`"));
     }
     for raw in nodes {
@@ -137,13 +137,13 @@ pub fn parse(text: &str, overrides: &[(String, u64)], rates: Rates) -> Result<Pr
 }
 
 fn dims(
-    form: Form<'_>,
+    ron: RonText<'_>,
     raw: Option<&RawValue>,
     overrides: &[(String, u64)],
 ) -> Result<Vec<(String, i64)>, Diagnostic> {
     let mut dims: Vec<(String, i64)> = Vec::new();
-    for (name, raw) in form.map(raw, "a map from dims to numbers")? {
-        let default = form.number(raw, &dims)?;
+    for (name, raw) in ron.map(raw, "a map from dims to numbers")? {
+        let default = ron.number(raw, &dims)?;
         // The last override wins, as on a command line.
         let stated = overrides.iter().rev().find(|(dim, _)| *dim == name.value);
         let value = match stated {
@@ -162,7 +162,7 @@ fn dims(
         let message = format!("the override names the unknown dim `{}`", name.escape_debug());
         let diagnostic = match raw {
             Some(raw) => {
-                Diagnostic::new("unknown-dim", message).at(form.span(raw), "the dims of this program")
+                Diagnostic::new("unknown-dim", message).at(ron.span(raw), "the dims of this program")
             }
             None => Diagnostic::new("unknown-dim", message).help("the program has no dims"),
         };
@@ -172,7 +172,7 @@ fn dims(
 }
 
 struct Reader<'a> {
-    form: Form<'a>,
+    ron: RonText<'a>,
     dims: Vec<(String, i64)>,
     rates: Rates,
     program: Program,
@@ -181,7 +181,7 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// A number from `least` to `most`.
     fn number(&self, raw: &'a RawValue, what: &str, least: i64, most: i64) -> Result<u64, Diagnostic> {
-        let number = self.form.number(raw, &self.dims)?;
+        let number = self.ron.number(raw, &self.dims)?;
         if !(least..=most).contains(&number.value) {
             return Err(Diagnostic::new("number-range", format!("{what} is {}", number.value))
                 .at(number.span, format!("evaluates to {}", number.value))
@@ -191,7 +191,7 @@ impl<'a> Reader<'a> {
     }
 
     fn buffers(&mut self, raw: Option<&'a RawValue>, external: bool) -> Result<(), Diagnostic> {
-        for (name, raw) in self.form.map(raw, "a map from buffers to bytes")? {
+        for (name, raw) in self.ron.map(raw, "a map from buffers to bytes")? {
             let bytes = self.number(raw, "the size of the buffer", 1, 1 << 46)?;
             if self.program.buffers().iter().any(|b| b.name == name.value) {
                 return Err(Diagnostic::new(
@@ -212,12 +212,12 @@ impl<'a> Reader<'a> {
     }
 
     fn accesses(&self, raw: Option<&'a RawValue>, mode: Mode) -> Result<Vec<Access>, Diagnostic> {
-        let list = self.form.list(raw, "a buffer in quotes, or a list of them")?;
+        let list = self.ron.list(raw, "a buffer in quotes, or a list of them")?;
         list.into_iter().map(|raw| self.access(raw, mode)).collect()
     }
 
     fn access(&self, raw: &'a RawValue, mode: Mode) -> Result<Access, Diagnostic> {
-        let Slice { name, range } = self.form.slice(raw, &self.dims)?;
+        let Slice { name, range } = self.ron.slice(raw, &self.dims)?;
         let buffers = self.program.buffers();
         let Some(at) = buffers.iter().position(|b| b.name == name.value) else {
             let names: Vec<_> = buffers.iter().map(|b| b.name.as_str()).collect();
@@ -247,7 +247,7 @@ impl<'a> Reader<'a> {
 
     fn us(&self, raw: Option<&'a RawValue>, estimate: f64) -> Result<f64, Diagnostic> {
         let Some(raw) = raw else { return Ok(estimate) };
-        let us: Spanned<f64> = self.form.value(raw, "a time in microseconds")?;
+        let us: Spanned<f64> = self.ron.value(raw, "a time in microseconds")?;
         if us.value.is_finite() && us.value >= 0.0 {
             return Ok(us.value);
         }
@@ -258,7 +258,7 @@ impl<'a> Reader<'a> {
 
     fn zone(&self, raw: Option<&'a RawValue>) -> Result<ZoneId, Diagnostic> {
         let Some(raw) = raw else { return Ok(ZoneId(0)) };
-        let name = self.form.word(raw, "a zone's name in quotes")?;
+        let name = self.ron.word(raw, "a zone's name in quotes")?;
         let zones = self.program.zones();
         match zones.iter().position(|z| z.name == name.value) {
             Some(at) => Ok(ZoneId(at as u32)),
@@ -278,12 +278,12 @@ impl<'a> Reader<'a> {
             return Ok([self.number(raw, what, 1, most)? as u32, 1, 1]);
         }
         let three: Result<Spanned<(&RawValue, &RawValue, &RawValue)>, _> =
-            self.form.value(raw, "a number, (x, y) or (x, y, z)");
+            self.ron.value(raw, "a number, (x, y) or (x, y, z)");
         let (x, y, z) = match three {
             Ok(Spanned { value: (x, y, z), .. }) => (x, y, Some(z)),
             Err(_) => {
                 let two: Spanned<(&RawValue, &RawValue)> =
-                    self.form.value(raw, "a number, (x, y) or (x, y, z)")?;
+                    self.ron.value(raw, "a number, (x, y) or (x, y, z)")?;
                 (two.value.0, two.value.1, None)
             }
         };
@@ -292,8 +292,8 @@ impl<'a> Reader<'a> {
     }
 
     fn node(&mut self, raw: &'a RawValue) -> Result<(), Diagnostic> {
-        let span = self.form.span(raw);
-        let node = match self.form.value(raw, "`Kernel(...)`, `ToDevice(...)` or `ToHost(...)`")?.value {
+        let span = self.ron.span(raw);
+        let node = match self.ron.value(raw, "`Kernel(...)`, `ToDevice(...)` or `ToHost(...)`")?.value {
             RawNode::ToDevice { name, writes, us, zone } => {
                 self.copy(Direction::HostToDevice, name, writes, us, zone)?
             }
@@ -335,7 +335,7 @@ impl<'a> Reader<'a> {
                 if launch.threads() > 1024 {
                     let message = format!("a CTA of {} threads", launch.threads());
                     return Err(Diagnostic::new("block-range", message)
-                        .at(block.map_or(span, |raw| self.form.span(raw)), "too many")
+                        .at(block.map_or(span, |raw| self.ron.span(raw)), "too many")
                         .help("a CTA has at most 1024 threads"));
                 }
                 // Of an SM's 2048 threads and 32 CTAs; registers and shared memory may allow fewer.
@@ -345,10 +345,10 @@ impl<'a> Reader<'a> {
                 let us =
                     self.us(us, f64::max(SHORTEST_US, traffic_bytes as f64 / self.rates.memory_tbs / 1e6))?;
                 let stage = stage.map(|raw| self.stage(raw)).transpose()?;
-                let of = |raw| tiles_of(self.form, raw, &self.dims, &self.program, &accesses, &launch);
+                let of = |raw| tiles_of(self.ron, raw, &self.dims, &self.program, &accesses, &launch);
                 let tiles = tiles.map(of).transpose()?;
                 let kernel = Kernel { launch, ctas_per_sm, traffic_bytes, programmatic, stage, tiles };
-                let name = self.form.word(name, "a name in quotes")?.value;
+                let name = self.ron.word(name, "a name in quotes")?.value;
                 Node { name, work: Work::Kernel(kernel), accesses, us, zone: self.zone(zone)? }
             }
         };
@@ -373,7 +373,7 @@ impl<'a> Reader<'a> {
         let access = self.access(raw, mode)?;
         let bytes = access.bytes.end - access.bytes.start;
         Ok(Node {
-            name: self.form.word(name, "a name in quotes")?.value,
+            name: self.ron.word(name, "a name in quotes")?.value,
             work: Work::Copy { direction, bytes },
             us: self.us(us, f64::max(SHORTEST_US, bytes as f64 / self.rates.host_tbs / 1e6))?,
             accesses: vec![access],
@@ -382,7 +382,7 @@ impl<'a> Reader<'a> {
     }
 
     fn stage(&self, raw: &'a RawValue) -> Result<StageRef, Diagnostic> {
-        let text = self.form.word(raw, "a stage in quotes, such as \"gpt3_mlp/up\"")?;
+        let text = self.ron.word(raw, "a stage in quotes, such as \"gpt3_mlp/up\"")?;
         match text.value.rsplit_once('/') {
             Some((pipeline, stage)) if !pipeline.is_empty() && !stage.is_empty() => {
                 Ok(StageRef { pipeline: pipeline.into(), stage: stage.into() })

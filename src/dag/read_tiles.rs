@@ -1,7 +1,7 @@
 //! What each CTA of a kernel touches, out of a RON file.
 
 use cusync_gen::diagnostic::{Diagnostic, Spanned};
-use cusync_gen::spec::form::{Form, suggest};
+use cusync_gen::spec::ron_text::{RonText, suggest};
 use ron::value::RawValue;
 use serde::Deserialize;
 
@@ -36,16 +36,16 @@ enum RawBytes<'a> {
 /// # Errors
 /// The first fault, with its place and a way out.
 pub(super) fn tiles(
-    form: Form<'_>,
+    ron: RonText<'_>,
     raw: &RawValue,
     dims: &[(String, i64)],
     program: &Program,
     accesses: &[Access],
     launch: &LaunchConfig,
 ) -> Result<Tiles, Diagnostic> {
-    let stated: Spanned<RawTiles> = form.value(raw, "`Tiles(bytes: {...})`")?;
+    let stated: Spanned<RawTiles> = ron.value(raw, "`Tiles(bytes: {...})`")?;
     let mut bytes = vec![TileBytes::All; accesses.len()];
-    for (name, raw) in form.map(stated.value.bytes, "a map from buffers to what a CTA touches of them")? {
+    for (name, raw) in ron.map(stated.value.bytes, "a map from buffers to what a CTA touches of them")? {
         let of = |a: &Access| program.buffers()[a.buffer.index()].name == name.value;
         let known: Vec<_> =
             accesses.iter().map(|a| program.buffers()[a.buffer.index()].name.as_str()).collect();
@@ -54,13 +54,13 @@ pub(super) fn tiles(
             let fault = Diagnostic::new("unknown-buffer", message).at(name.span, "not among its buffers");
             return Err(suggest(fault, &name.value, &known));
         }
-        let tile = one(form, raw, dims, launch.ctas())?;
+        let tile = one(ron, raw, dims, launch.ctas())?;
         let places = accesses.iter().zip(&mut bytes).filter(|(access, _)| of(access));
         places.for_each(|(_, place)| *place = tile);
     }
     let spread_us = match stated.value.spread_us {
         Some(raw) => {
-            let us: Spanned<f64> = form.value(raw, "a time in microseconds")?;
+            let us: Spanned<f64> = ron.value(raw, "a time in microseconds")?;
             if !(us.value.is_finite() && us.value >= 0.0) {
                 return Err(Diagnostic::new("number-range", format!("a spread of {} us", us.value))
                     .at(us.span, "not a time")
@@ -81,9 +81,9 @@ pub(super) fn tiles(
     }
 }
 
-fn one(form: Form<'_>, raw: &RawValue, dims: &[(String, i64)], ctas: u64) -> Result<TileBytes, Diagnostic> {
+fn one(ron: RonText<'_>, raw: &RawValue, dims: &[(String, i64)], ctas: u64) -> Result<TileBytes, Diagnostic> {
     let number = |raw| {
-        let number = form.number(raw, dims)?;
+        let number = ron.number(raw, dims)?;
         // Products with the number of CTAs stay far inside 64 bits.
         match (0..1 << 40).contains(&number.value) {
             true => Ok(number.value),
@@ -93,7 +93,7 @@ fn one(form: Form<'_>, raw: &RawValue, dims: &[(String, i64)], ctas: u64) -> Res
         }
     };
     let stated: Spanned<RawBytes> =
-        form.value(raw, "`All`, `Each(bytes)`, `Reversed(bytes)` or `Halo(bytes, halo)`")?;
+        ron.value(raw, "`All`, `Each(bytes)`, `Reversed(bytes)` or `Halo(bytes, halo)`")?;
     Ok(match stated.value {
         RawBytes::All => TileBytes::All,
         RawBytes::Each(raw) => {

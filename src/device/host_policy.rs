@@ -3,7 +3,7 @@
 use cusync_gen::check::Plan;
 use cusync_gen::emit::desc::{EdgeDesc, OrderDesc};
 use cusync_gen::graph::{Axis, StageId};
-use cusync_gen::policy::Tile;
+use cusync_gen::sync::Tile;
 
 use crate::ffi;
 

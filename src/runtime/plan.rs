@@ -6,7 +6,7 @@ pub use cusync_gen::choose::ChainWish;
 use cusync_gen::device::Device as Profile;
 use cusync_gen::diagnostic::{Span, Spanned};
 use cusync_gen::graph::{Element, Resolved, StageId, StatedEdge, StatedTile};
-use cusync_gen::policy::Policy;
+use cusync_gen::sync::Policy;
 
 use super::error::{Error, Result};
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use cusync_gen::check::{Candidate, Plan};
 use cusync_gen::graph::{Dependence, Graph, OperandKind};
-use cusync_gen::policy::{SlotMap, Tile, WaitAt, wait_box};
+use cusync_gen::sync::{SlotMap, Tile, WaitAt, wait_box};
 
 use super::timeline::{Edge, Span};
 

@@ -5,8 +5,8 @@ use cusync_gen::choose;
 use cusync_gen::device::{Device, FUSED_KERNELS};
 use cusync_gen::diagnostic::{Diagnostic, Spanned};
 use cusync_gen::graph::{Resolved, StageId, StatedEdge, StatedTile};
-use cusync_gen::policy::Policy;
 use cusync_gen::schedule::Mode;
+use cusync_gen::sync::Policy;
 
 use super::key::EXECUTORS;
 use crate::runtime::ChainWish;

@@ -3,9 +3,9 @@
 use cusync_gen::check::{Candidate, Choice, Coupling, Executor};
 use cusync_gen::choose::{self, order_name, policy_name};
 use cusync_gen::graph::{Resolved, StageId};
-use cusync_gen::policy::{Order, Policy, WaitAt};
 use cusync_gen::schedule::{Mode, Schedule};
 use cusync_gen::simulate::{ctas_per_sm, simulate};
+use cusync_gen::sync::{Order, Policy, WaitAt};
 
 use super::proposals::{executors, predicted_us};
 use crate::runtime::{ChainWish, executor_name};

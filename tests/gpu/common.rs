@@ -7,7 +7,7 @@ use cusync::device::Device;
 use cusync::runtime::verify::{Accuracy, Reference};
 use cusync::runtime::{InputSets, Options, Pipeline, Wishes, plan_text, shipped};
 use cusync_gen::check::{Executor, Plan};
-use cusync_gen::policy::Policy;
+use cusync_gen::sync::Policy;
 
 /// Tests of one binary take turns: each may fill the GPU.
 static TURN: Mutex<()> = Mutex::new(());

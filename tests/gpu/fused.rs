@@ -7,8 +7,8 @@ use cusync::runtime::verify::Reference;
 use cusync::runtime::{ChainWish, InputSets, Options, Wishes, element_code, shipped};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::Element;
-use cusync_gen::policy::Policy;
 use cusync_gen::schedule::{Mode, Part};
+use cusync_gen::sync::Policy;
 
 /// A GPU that this binary has chain kernels for, or the reason to skip.
 pub(crate) fn hopper() -> Option<Gpu> {

@@ -7,7 +7,7 @@ use cusync::runtime::{InputSets, Options, Wishes};
 use cusync_gen::check::Executor;
 use cusync_gen::device::KERNELS;
 use cusync_gen::graph::Element;
-use cusync_gen::policy::Policy;
+use cusync_gen::sync::Policy;
 
 /// Tokens in flight: those that are compared, and some that are multiples of no tile.
 fn sizes() -> Vec<u32> {

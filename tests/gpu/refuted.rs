@@ -12,7 +12,7 @@ use cusync_gen::check::fault::{WaitMutant, wait_mutants};
 use cusync_gen::check::{Candidate, Executor, Plan, check};
 use cusync_gen::choose;
 use cusync_gen::device::Device as Profile;
-use cusync_gen::policy::Policy;
+use cusync_gen::sync::Policy;
 
 /// Runs of a plan. Every run has other delays, and the n-th run of every plan of a case has the same.
 const RUNS: usize = 50;

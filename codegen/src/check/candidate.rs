@@ -3,9 +3,9 @@
 use super::{Choice, Coupling, EdgeChoice, Executor, StartGuarantee};
 use crate::device::Device;
 use crate::graph::{Graph, StageId};
-use crate::policy::{Order, Policy, SlotMap, WaitAt};
 use crate::schedule::Schedule;
 use crate::schedule::decode::Decode;
+use crate::sync::{Order, Policy, SlotMap, WaitAt};
 
 /// Where a kernel learns which run it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use super::Candidate;
 use super::parts::{Parts, Place};
 use super::program::{Event, Strands, TileProgram, slice_k_blocks};
 use crate::graph::{Dependence, Graph, Operand, OperandKind, Stage, StageId};
-use crate::policy::{SlotMap, Tile, WaitWalk};
 use crate::schedule::{POST_WEIGHT, Part, units};
+use crate::sync::{SlotMap, Tile, WaitWalk};
 
 /// The program of the kernels in `csrc/kernels`, which follow `policy.hpp`.
 pub struct Generated<'a> {

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::graph::{Graph, StageId};
-use crate::policy::Tile;
 use crate::schedule::{Item, Mode, Part, Schedule};
+use crate::sync::Tile;
 
 /// Where an item stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::Prediction;
 use crate::device::Device;
 use crate::graph::{Dependence, Graph, Stage};
-use crate::policy::{Order, Policy, SlotMap, WaitAt};
 use crate::schedule::Schedule;
 use crate::schedule::decode::Decode;
+use crate::sync::{Order, Policy, SlotMap, WaitAt};
 
 /// How a plan is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

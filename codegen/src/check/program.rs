@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::parts::Place;
 use crate::graph::{Graph, Stage, StageId};
-use crate::policy::Tile;
+use crate::sync::Tile;
 
 /// One step of a consumer's work item, in program order.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use crate::check::{Candidate, Choice, EdgeChoice, Executor, linearise};
 use crate::device::{Device, FUSED_KERNELS, FusedKernel};
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Op, Resolved};
-use crate::policy::{Policy, WaitAt};
 use crate::schedule::{Mode, Part, Schedule, Wanted, choose};
+use crate::sync::{Policy, WaitAt};
 
 /// How a chain shall be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,8 +13,8 @@ use crate::diagnostic::{Diagnostic, Spanned};
 use crate::graph::{
     Dependence, Graph, Op, OperandKind, Resolved, Stage, StageId, StatedEdge, StatedOrder, StatedTile,
 };
-use crate::policy::{Order, Policy, WaitAt};
 use crate::schedule::{Mode, Schedule};
+use crate::sync::{Order, Policy, WaitAt};
 
 /// A configuration of a pipeline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

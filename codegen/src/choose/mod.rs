@@ -18,7 +18,7 @@ use crate::check::{Candidate, Choice, Executor, Plan, Prediction, StartGuarantee
 use crate::device::Device;
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Dependence, OperandKind, Resolved};
-use crate::policy::{Order, Policy, WaitAt};
+use crate::sync::{Order, Policy, WaitAt};
 
 /// Chooses and proves.
 ///

@@ -4,8 +4,8 @@ use crate::check::{Candidate, Coupling, EdgeChoice, Executor};
 use crate::device::Device;
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Attention, Graph, Op, OperandKind, Resolved, StageId, StatedOrder};
-use crate::policy::{Order, Policy, WaitAt};
 use crate::simulate::{TileCost, Waiting, ctas_per_sm, predict, simulate_kernels};
+use crate::sync::{Order, Policy, WaitAt};
 
 /// Tiles kept for each stage after judging it alone.
 const TILES_KEPT: usize = 2;

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::config::{Config, EdgeConfig, Kernels, StageConfig, unfit};
 use crate::diagnostic::Diagnostic;
-use crate::policy::{Order, Policy, WaitAt};
 use crate::schedule::Mode;
+use crate::sync::{Order, Policy, WaitAt};
 
 /// Serde's form of an executor of a GPU: its name on the command line.
 pub(super) mod gpu_executor {

@@ -3,7 +3,7 @@
 
 use crate::check::Plan;
 use crate::graph::{Axis, OperandKind, StageId};
-use crate::policy::{Order, WaitAt};
+use crate::sync::{Order, WaitAt};
 
 /// `cusync_policy`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use crate::graph::{
     Activation, Axis, Dependence, Element, Footprint, Graph, Op, Operand, OperandKind, Stage, StageId,
     Tensor, TensorId,
 };
-use crate::policy::{Order, Policy, Tile};
+use crate::sync::{Order, Policy, Tile};
 
 fn gemm_stage(name: &str, shape: (u32, u32, u32), reads: &[(OperandKind, usize)], out: usize) -> Stage {
     let (m, n, k) = shape;

@@ -6,7 +6,7 @@ use super::desc::{EdgeDesc, OrderDesc, PolicyDesc};
 use super::names::{edge_names, operand_name};
 use crate::check::{Executor, Plan, StartGuarantee};
 use crate::graph::{Activation, Axis, Element, Op, StageId, Tensor};
-use crate::policy::{Order, Policy};
+use crate::sync::{Order, Policy};
 
 /// Largest slot or k-block count whose loop a `static_assert` unrolls; compilers bound constant evaluation.
 const MAX_ASSERTED: u32 = 4096;

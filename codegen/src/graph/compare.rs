@@ -7,7 +7,7 @@ use super::explicit::ExplicitDep;
 use super::resolved::Resolved;
 use super::{Graph, Stage};
 use crate::diagnostic::Diagnostic;
-use crate::policy::Tile;
+use crate::sync::Tile;
 
 /// Most producer tiles that a comparison lists, on each of the two sides.
 const MAX_LISTED: u64 = 1 << 24;

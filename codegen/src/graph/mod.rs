@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::policy::{Tile, TileBox};
+use crate::sync::{Tile, TileBox};
 
 mod attention;
 mod canonical;
@@ -184,13 +184,13 @@ pub struct Operand {
     /// [`Stage::reads`] has it exactly.
     pub footprint: Footprint,
     /// Of the images of a convolution: a footprint whose rows follow the filter from k-block to k-block, for
-    /// [`crate::policy::Policy::ConvHalo`].
+    /// [`crate::sync::Policy::ConvHalo`].
     pub sliding: Option<Footprint>,
 }
 
 impl Operand {
     /// The footprint that a policy waits for.
-    pub fn window(&self, slots: &crate::policy::SlotMap) -> &Footprint {
+    pub fn window(&self, slots: &crate::sync::SlotMap) -> &Footprint {
         self.sliding.as_ref().filter(|_| slots.sliding).unwrap_or(&self.footprint)
     }
 }

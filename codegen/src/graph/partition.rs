@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::policy::{Tile, TileBox};
+use crate::sync::{Tile, TileBox};
 
 /// The parts of a stage's output. A part is named by its row and its column among the parts, as a [`Tile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::device::{Device, KERNELS};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
-use crate::policy::{Order, Policy, WaitAt};
+use crate::sync::{Order, Policy, WaitAt};
 
 /// Most tiles of a stage: `check` enumerates them.
 pub const MAX_TILES: u64 = 1 << 20;

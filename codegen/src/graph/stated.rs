@@ -3,8 +3,8 @@
 use super::resolved::{Resolved, StatedEdge};
 use super::{Op, OperandKind, StageId, TensorId};
 use crate::diagnostic::{Diagnostic, Spanned};
-use crate::policy::Policy;
 use crate::spec::{EdgeSpec, Spec, Text, suggest};
+use crate::sync::Policy;
 
 /// Attaches everything stated to the stages, tensors and edges it is about.
 pub(super) fn apply(spec: &Spec, resolved: &mut Resolved) -> Result<(), Diagnostic> {

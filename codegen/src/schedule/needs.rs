@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::graph::{Dependence, Graph, OperandKind, StageId};
-use crate::policy::{Tile, producers_of};
+use crate::sync::{Tile, producers_of};
 
 /// Producer tiles that k-blocks `ks` of a tile read.
 #[derive(Clone, Debug, PartialEq)]

@@ -13,8 +13,8 @@ use crate::choose::{self, ChainWish, Config};
 use crate::device::Device;
 use crate::diagnostic::{Diagnostic, Spanned};
 use crate::graph::{Resolved, StatedEdge, StatedTile};
-use crate::policy::Policy;
 use crate::schedule::{Mode, Part, Schedule};
+use crate::sync::Policy;
 
 /// The record of a benchmark.
 #[derive(Clone, Debug, Deserialize)]

@@ -2,7 +2,7 @@
 
 use crate::device::{Device, Fetch, KERNELS};
 use crate::graph::{Graph, Op, OperandKind, Stage, StageId, Tensor};
-use crate::policy::{Order, Tile};
+use crate::sync::{Order, Tile};
 
 /// The cost of a stage's tiles.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,9 +3,9 @@
 use super::{TileRun, Timeline};
 use crate::check::Candidate;
 use crate::graph::{Graph, Op, Stage, StageId};
-use crate::policy::Tile;
 use crate::schedule::decode::{Decode, activation_us, weights_us};
 use crate::schedule::{Breakdown, Request, Schedule, time};
+use crate::sync::Tile;
 
 /// One tile run an item: workers are what `sm` and `slots` count, and a tile that is cut has a run for each part.
 pub(super) fn chain(candidate: &Candidate, schedule: &Schedule) -> Timeline {

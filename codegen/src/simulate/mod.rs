@@ -19,7 +19,7 @@ use std::collections::BinaryHeap;
 
 use crate::check::{Candidate, Coupling, Executor, Prediction};
 use crate::graph::StageId;
-use crate::policy::Tile;
+use crate::sync::Tile;
 
 /// One tile of a predicted run; times in microseconds from the start of the run.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -6,7 +6,7 @@ use super::TileCost;
 use crate::check::Candidate;
 use crate::device::Device;
 use crate::graph::{Op, OperandKind, StageId};
-use crate::policy::{SlotMap, Tile, WaitAt, WaitWalk};
+use crate::sync::{SlotMap, Tile, WaitAt, WaitWalk};
 
 /// The waits of all stages under the policies of a candidate. Orders do not change them.
 pub(crate) struct Waiting {

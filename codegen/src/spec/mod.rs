@@ -5,10 +5,10 @@
 //! result, [`crate::graph::Resolved`], waits only for a tile of each stage.
 
 mod expr;
-pub mod form;
 mod ident;
 mod raw;
 mod read;
+pub mod ron_text;
 mod source;
 
 pub(crate) use expr::{Affine, Call, Expr, Meaning, Node};
@@ -17,7 +17,7 @@ pub(crate) use source::Text;
 
 use crate::diagnostic::{Diagnostic, Span, Spanned};
 use crate::graph::{Activation, Element, Graph, OperandKind, Resolved, StatedOrder, StatedTile};
-use crate::policy::{Policy, WaitAt};
+use crate::sync::{Policy, WaitAt};
 
 /// Longest spec, bytes: a spec is a page.
 pub const MAX_SOURCE: usize = 1 << 20;

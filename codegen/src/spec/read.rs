@@ -10,7 +10,7 @@ use super::{
 use super::{ident, raw};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
 use crate::graph::{Activation, Element, OperandKind, StatedOrder, StatedTile};
-use crate::policy::{Order, Policy, Tile, WaitAt};
+use crate::sync::{Order, Policy, Tile, WaitAt};
 
 /// Names that mean tile coordinates inside footprints.
 const COORDINATES: [&str; 3] = ["m", "n", "k"];

@@ -2,7 +2,7 @@
 
 use super::*;
 use cusync_gen::check::{EpochSource, StoreCompletion};
-use cusync_gen::policy::Policy;
+use cusync_gen::sync::Policy;
 
 #[test]
 fn a_wait_one_k_block_late() {

@@ -178,7 +178,7 @@ fn a_coarser_policy_may_need_another_order() {
         let mut c = scheduled(graph.clone(), schedule);
         assert_eq!(judge(&c).refutations, [], "{mode:?}");
         // One slot for all of `up`: the first row waits for the last.
-        c.edges[0].policy = cusync_gen::policy::Policy::Batched { rows: 4, cols: 8 };
+        c.edges[0].policy = cusync_gen::sync::Policy::Batched { rows: 4, cols: 8 };
         let text = only(&judge(&c), Obligation::Progress);
         assert!(text.contains("down(0, 0), waits for up(1, 0)"), "{text}");
         let before = c.schedule.clone();

@@ -12,8 +12,8 @@ use cusync_gen::check::{
 };
 use cusync_gen::device::Device;
 use cusync_gen::graph::{Graph, StageId};
-use cusync_gen::policy::Tile;
 use cusync_gen::schedule::{Item, Mode, Part, Schedule};
+use cusync_gen::sync::Tile;
 
 const TILE: (u32, u32, u32) = (128, 128, 64);
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use cusync_gen::graph::OperandKind;
-use cusync_gen::policy::producers_of;
+use cusync_gen::sync::producers_of;
 use proptest::prelude::*;
 
 /// Three stages, the last of which reads the first two: as operand A, as operand B, and as residual.

@@ -1,7 +1,7 @@
 //! Mutations: one change to a sound plan, of its events, or of what was chosen for it.
 
 use cusync_gen::check::{Candidate, Coupling, EpochSource, Event, Executor, StartGuarantee, StoreCompletion};
-use cusync_gen::policy::Order;
+use cusync_gen::sync::Order;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::{IndexedRandom, SliceRandom};

@@ -3,8 +3,8 @@
 use cusync_gen::check::{Candidate, Coupling, EdgeChoice, Executor, Practice, StartGuarantee};
 use cusync_gen::device::Device;
 use cusync_gen::graph::{Graph, StageId, TensorId};
-use cusync_gen::policy::{Order, Policy, Tile, WaitAt};
 use cusync_gen::schedule::{Item, Mode, Part, Schedule};
+use cusync_gen::sync::{Order, Policy, Tile, WaitAt};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::{IndexedRandom, SliceRandom};

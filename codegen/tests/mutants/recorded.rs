@@ -2,7 +2,7 @@
 
 use cusync_gen::check::{Candidate, Event, Generated, Place, TileProgram};
 use cusync_gen::graph::{Graph, StageId};
-use cusync_gen::policy::Tile;
+use cusync_gen::sync::Tile;
 
 /// A slice of a tile: its events, and where it stands in a schedule.
 #[derive(Clone)]

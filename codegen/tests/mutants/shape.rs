@@ -182,10 +182,10 @@ fn grow_consumer(rng: &mut SmallRng, base: &Candidate, recorded: &Recorded) -> O
         }
     }
     let (rows, cols) = (stage.grid.0 as usize, stage.grid.1 as usize);
-    c.orders[at] = cusync_gen::policy::Order::RowMajor;
+    c.orders[at] = cusync_gen::sync::Order::RowMajor;
     // Its own tiles are others now, and so are the slots of those who wait for it.
     for (e, _) in c.graph.dependences.iter().enumerate().filter(|(_, d)| d.producer == StageId(at)) {
-        c.edges[e].policy = cusync_gen::policy::Policy::Tile;
+        c.edges[e].policy = cusync_gen::sync::Policy::Tile;
     }
     let mut program = Recorded::of(&c);
     for (m, n) in (0..rows).flat_map(|m| (0..cols).map(move |n| (m, n))) {

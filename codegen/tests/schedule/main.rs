@@ -5,8 +5,8 @@ mod sound;
 
 use cusync_gen::device::{CostModel, Device, FUSED_KERNELS, L2Cost, TileRate};
 use cusync_gen::graph::{Graph, gemm_chain};
-use cusync_gen::policy::{Tile, producers_of};
 use cusync_gen::schedule::{Mode, Request, Wanted, build, choose, explain, floor_us};
+use cusync_gen::sync::{Tile, producers_of};
 use proptest::prelude::*;
 use replay::{assert_times, replay};
 use sound::assert_sound;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use cusync_gen::check::Plan;
 use cusync_gen::emit::{self, desc::EdgeDesc};
-use cusync_gen::policy::{Tile, wait_box};
+use cusync_gen::sync::{Tile, wait_box};
 
 use super::*;
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use cusync_gen::emit::desc::{EdgeDesc, OrderDesc, WaitCode};
-use cusync_gen::policy::{Order, SlotMap, Tile};
+use cusync_gen::sync::{Order, SlotMap, Tile};
 
 /// The repository's root.
 pub(crate) fn root() -> PathBuf {

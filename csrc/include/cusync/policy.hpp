@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Index arithmetic of policies: which slot a producer tile posts, which slots a consumer's k-block waits for.
-// Host and device, constexpr, no memory access except a user policy's table. Mirrors codegen/src/policy; the
+// Host and device, constexpr, no memory access except a user policy's table. Mirrors codegen/src/sync; the
 // tests compare the two at every tile.
 #pragma once
 #include "cusync/desc.h"

@@ -1,6 +1,6 @@
 //! The arithmetic of a user's own stage.
 
-use cusync_gen::policy::Tile;
+use cusync_gen::sync::Tile;
 
 /// A box of a tensor, widened to float32, row-major.
 #[derive(Clone, Debug, Default, PartialEq)]

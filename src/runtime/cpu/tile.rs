@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use cusync_gen::graph::{Activation, Conv, Op, OperandKind, Stage, StageId, TensorId};
-use cusync_gen::policy::Tile;
 use cusync_gen::schedule::Part;
 use cusync_gen::schedule::decode::{COLUMN_TILE, Decode, DecodeStage, column_tiles};
+use cusync_gen::sync::Tile;
 
 use super::custom::Region;
 use super::error::CpuError;

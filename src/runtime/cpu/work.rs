@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use cusync_gen::graph::{Graph, Stage};
-use cusync_gen::policy::Tile;
 use cusync_gen::schedule::decode::{COLUMN_TILE, Decode, DecodeStage};
 use cusync_gen::schedule::{Item, Mode, Part, Schedule};
+use cusync_gen::sync::Tile;
 
 use super::Workers;
 use super::memory::Box2;

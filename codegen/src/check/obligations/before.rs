@@ -10,8 +10,8 @@ use std::collections::{HashMap, HashSet};
 use super::grid_tiles;
 use crate::check::{Candidate, Event, TileProgram};
 use crate::graph::{OperandKind, StageId};
-use crate::policy::Tile;
 use crate::schedule::{Mode, Part, Schedule};
+use crate::sync::Tile;
 
 /// A tile of a stage.
 pub(super) type Node = (StageId, Tile);

@@ -123,7 +123,7 @@ impl<'a> Space<'a> {
                 }
             }
         }
-        let needs = |(s, tile, slice): &(StageId, crate::policy::Tile, u32)| {
+        let needs = |(s, tile, slice): &(StageId, crate::sync::Tile, u32)| {
             let mut needs = 0;
             p.events(*s, *tile, *slice, &mut |event| {
                 if let Event::Wait { edge, slot, value } = event

@@ -4,7 +4,7 @@ use super::scan::Scan;
 use super::{from, grid_tiles, has_semaphores, slice_name, tile_name};
 use crate::check::{Candidate, Event, Executor, Obligation, Refutation, Subject, TileProgram};
 use crate::graph::{Op, OperandKind, Partition, Stage, StageId};
-use crate::policy::{Order, Policy};
+use crate::sync::{Order, Policy};
 
 /// Arrays that belong together have the same length; without that nothing else can be evaluated.
 pub(in crate::check) fn well_formed(c: &Candidate) -> Option<Refutation> {

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use crate::check::parts::{Parts, Place, describe};
 use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
 use crate::graph::StageId;
-use crate::policy::Tile;
 use crate::schedule::{Item, Mode, Schedule};
+use crate::sync::Tile;
 
 /// Facts of a cycle that are told; a longer one is cut.
 const TOLD: usize = 8;

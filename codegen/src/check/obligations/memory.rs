@@ -8,7 +8,7 @@ use crate::check::{
     Candidate, EpochSource, Executor, Obligation, Refutation, StoreCompletion, Subject, TileProgram,
 };
 use crate::graph::{Graph, Stage, StageId, Tensor, TensorId};
-use crate::policy::Tile;
+use crate::sync::Tile;
 
 /// No tile overwrites a region, in this run or the next, before its last reader is done.
 pub(super) fn reuse(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {

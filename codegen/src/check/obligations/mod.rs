@@ -59,14 +59,14 @@ fn has_semaphores(c: &Candidate) -> bool {
 }
 
 /// `stage(m, n)`, as counterexamples name a tile.
-fn tile_name(c: &Candidate, stage: crate::graph::StageId, tile: crate::policy::Tile) -> String {
+fn tile_name(c: &Candidate, stage: crate::graph::StageId, tile: crate::sync::Tile) -> String {
     format!("{}({}, {})", c.graph.stages[stage.0].name, tile.m, tile.n)
 }
 
 /// The tiles of a stage's grid, row by row.
-fn grid_tiles(stage: &crate::graph::Stage) -> impl Iterator<Item = crate::policy::Tile> + use<> {
+fn grid_tiles(stage: &crate::graph::Stage) -> impl Iterator<Item = crate::sync::Tile> + use<> {
     let (gm, gn) = stage.grid;
-    (0..gm).flat_map(move |m| (0..gn).map(move |n| crate::policy::Tile { m, n }))
+    (0..gm).flat_map(move |m| (0..gn).map(move |n| crate::sync::Tile { m, n }))
 }
 
 /// Every tile that has events: those of the grid and, in a cluster at its edge, those of CTAs that only load for others.
@@ -74,9 +74,9 @@ fn extent_tiles(
     c: &Candidate,
     p: &dyn TileProgram,
     stage: crate::graph::StageId,
-) -> impl Iterator<Item = crate::policy::Tile> + use<> {
+) -> impl Iterator<Item = crate::sync::Tile> + use<> {
     let (gm, gn) = p.extent(&c.graph, stage);
-    (0..gm).flat_map(move |m| (0..gn).map(move |n| crate::policy::Tile { m, n }))
+    (0..gm).flat_map(move |m| (0..gn).map(move |n| crate::sync::Tile { m, n }))
 }
 
 /// The tiles of a stage from a tile on, which may be of another stage.
@@ -85,7 +85,7 @@ fn from(
     c: &Candidate,
     p: &dyn TileProgram,
     stage: crate::graph::StageId,
-) -> impl Iterator<Item = crate::policy::Tile> + use<> {
+) -> impl Iterator<Item = crate::sync::Tile> + use<> {
     extent_tiles(c, p, stage).skip_while(move |tile| (stage, *tile) < begin)
 }
 
@@ -94,7 +94,7 @@ fn slice_name(
     c: &Candidate,
     p: &dyn TileProgram,
     stage: crate::graph::StageId,
-    tile: crate::policy::Tile,
+    tile: crate::sync::Tile,
     slice: u32,
 ) -> String {
     let name = tile_name(c, stage, tile);
@@ -108,7 +108,7 @@ fn slice_name(
 fn slice_subject(
     p: &dyn TileProgram,
     stage: crate::graph::StageId,
-    tile: crate::policy::Tile,
+    tile: crate::sync::Tile,
     slice: u32,
 ) -> Option<super::Subject> {
     p.place(stage, tile, slice).map(|place| super::Subject::Item { stage, place })

@@ -2,7 +2,7 @@
 
 use super::grid_tiles;
 use crate::check::{Candidate, TileProgram};
-use crate::policy::Tile;
+use crate::sync::Tile;
 
 /// Which slots each producer tile posts, and what each slot receives.
 pub(super) struct Posts {

@@ -28,7 +28,7 @@ use super::posts::Posts;
 use super::{extent_tiles, has_semaphores};
 use crate::check::{Candidate, Event, Strands, TileProgram};
 use crate::graph::StageId;
-use crate::policy::Tile;
+use crate::sync::Tile;
 
 /// A tile, in the order in which tiles are judged.
 pub(super) type At = (StageId, Tile);

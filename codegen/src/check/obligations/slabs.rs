@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::{extent_tiles, slice_name, slice_subject};
 use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
 use crate::graph::StageId;
-use crate::policy::Tile;
+use crate::sync::Tile;
 
 /// What one CTA of an item does with slabs.
 #[derive(Default)]

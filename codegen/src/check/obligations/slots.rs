@@ -6,7 +6,7 @@ use super::scan::{Marks, Region, Scan, regions, uncovered};
 use super::{from, has_semaphores, slice_name, tile_name};
 use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
 use crate::graph::StageId;
-use crate::policy::Tile;
+use crate::sync::Tile;
 
 /// More posts than this to one slot in one epoch could let the signed comparison of two epochs overflow.
 const MAX_POSTS: u64 = 1 << 30;

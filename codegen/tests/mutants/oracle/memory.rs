@@ -2,7 +2,7 @@
 //! wholly or not at all, so nothing is lost against single elements.
 
 use cusync_gen::graph::{Graph, OperandKind, StageId, TensorId};
-use cusync_gen::policy::Tile;
+use cusync_gen::sync::Tile;
 
 use super::shapes::{self, Area};
 
@@ -107,15 +107,15 @@ impl Layout {
 
     fn owners(&self, graph: &Graph, tensor: TensorId) -> Option<Vec<u32>> {
         let stage = graph.tensors[tensor.0].producer?;
-        let (rows, cols) = shapes::tile_size(graph, stage);
         let cuts = &self.cuts[self.memory[tensor.0]];
-        let starts = |cuts: &[u32]| cuts[..cuts.len().saturating_sub(1)].to_vec();
-        let all = starts(&cuts.cols);
-        let of = |r: &u32| {
-            let m = *r / rows;
-            all.iter().map(|c| self.tile(stage, Tile { m, n: *c / cols })).collect::<Vec<u32>>()
-        };
-        Some(starts(&cuts.rows).iter().flat_map(of).collect())
+        let cells = cuts.rows.len().saturating_sub(1) * cuts.cols.len().saturating_sub(1);
+        let mut owners = vec![u32::MAX; cells];
+        let (gm, gn) = shapes::grid(graph, stage);
+        for tile in (0..gm).flat_map(|m| (0..gn).map(move |n| Tile { m, n })) {
+            let cells = self.cells(tensor, &shapes::written(graph, stage, tile));
+            self.places(&cells).for_each(|place| owners[place] = self.tile(stage, tile));
+        }
+        Some(owners)
     }
 
     /// The number of a tile among those of all stages.

@@ -5,8 +5,8 @@ mod order;
 
 use cusync_gen::check::{Candidate, Coupling, Event, Executor, TileProgram};
 use cusync_gen::graph::StageId;
-use cusync_gen::policy::Tile;
 use cusync_gen::schedule::{Mode, Part};
+use cusync_gen::sync::Tile;
 
 use order::worst_order;
 

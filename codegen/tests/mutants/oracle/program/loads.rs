@@ -2,7 +2,7 @@
 
 use cusync_gen::check::Event;
 use cusync_gen::graph::{OperandKind, StageId};
-use cusync_gen::policy::Tile;
+use cusync_gen::sync::Tile;
 
 use super::Builder;
 use crate::oracle::{Violation, shapes};

@@ -14,7 +14,7 @@ pub type Dims = [(String, i64)];
 
 /// A RON text that is being read.
 #[derive(Clone, Copy)]
-pub struct Form<'a> {
+pub struct RonText<'a> {
     source: Source<'a>,
 }
 
@@ -27,10 +27,10 @@ pub struct Slice {
     pub range: Option<Spanned<(i64, i64)>>,
 }
 
-impl<'a> Form<'a> {
+impl<'a> RonText<'a> {
     /// Begins to read a text.
     pub fn new(text: &'a str) -> Self {
-        Form { source: Source { text } }
+        RonText { source: Source { text } }
     }
 
     /// Parses the whole text; `what` names what it should be.
@@ -44,7 +44,7 @@ impl<'a> Form<'a> {
     /// Parses a value; `what` names what it should be, with its article.
     ///
     /// # Errors
-    /// As [`Form::whole`].
+    /// As [`RonText::whole`].
     pub fn value<T: Deserialize<'a>>(&self, raw: &'a RawValue, what: &str) -> Result<Spanned<T>, Diagnostic> {
         Ok(Spanned::new(self.source.parse(raw, what)?, self.source.span(raw)))
     }
@@ -57,7 +57,7 @@ impl<'a> Form<'a> {
     /// A list, or a single value as a list of one.
     ///
     /// # Errors
-    /// As [`Form::whole`].
+    /// As [`RonText::whole`].
     pub fn list(&self, raw: Option<&'a RawValue>, what: &str) -> Result<Vec<&'a RawValue>, Diagnostic> {
         match raw {
             None => Ok(Vec::new()),
@@ -69,7 +69,7 @@ impl<'a> Form<'a> {
     /// A map with names for keys, none twice.
     ///
     /// # Errors
-    /// As [`Form::whole`].
+    /// As [`RonText::whole`].
     pub fn map(
         &self,
         raw: Option<&'a RawValue>,
@@ -92,7 +92,7 @@ impl<'a> Form<'a> {
     /// A name in quotes.
     ///
     /// # Errors
-    /// As [`Form::whole`].
+    /// As [`RonText::whole`].
     pub fn word(&self, raw: &'a RawValue, what: &str) -> Result<Spanned<String>, Diagnostic> {
         name(&self.source.text(raw, what)?)
     }
@@ -100,7 +100,7 @@ impl<'a> Form<'a> {
     /// An integer, or an expression over dims in quotes.
     ///
     /// # Errors
-    /// As [`Form::whole`].
+    /// As [`RonText::whole`].
     pub fn number(&self, raw: &'a RawValue, dims: &Dims) -> Result<Spanned<i64>, Diagnostic> {
         let span = self.source.span(raw);
         if raw.trim().get_ron().starts_with(['"', 'r']) {
@@ -113,7 +113,7 @@ impl<'a> Form<'a> {
     /// A name in quotes, perhaps with a range of expressions over dims.
     ///
     /// # Errors
-    /// As [`Form::whole`].
+    /// As [`RonText::whole`].
     pub fn slice(&self, raw: &'a RawValue, dims: &Dims) -> Result<Slice, Diagnostic> {
         let text = self.source.text(raw, "a buffer in quotes, such as \"x\" or \"x[0..4*N]\"")?;
         let Some(open) = text.value.find('[') else {

@@ -4,11 +4,11 @@
 //! the two at every tile.
 
 mod order;
-mod slots;
+mod policy;
 mod waits;
 
 pub use order::Order;
-pub use slots::{Policy, SlotMap};
+pub use policy::{Policy, SlotMap};
 pub use waits::{TileBox, WaitWalk, producers_of, wait_box};
 
 /// Tile coordinates in a stage's grid.
