@@ -115,7 +115,7 @@ fn verify(label: &str, plan: &Plan) {
 
 fn ctas(plan: &Plan) -> usize {
     let chain = plan.schedule().map(|s| s.lists.len() * (s.cluster.0 * s.cluster.1) as usize);
-    chain.or(plan.decode().map(|d| d.workers as usize)).expect("a fused plan")
+    chain.or(plan.decode().map(|d| d.work.lists.len())).expect("a fused plan")
 }
 
 fn cut_items(plan: &Plan) -> usize {

@@ -4,7 +4,7 @@ use cusync::runtime::executor_name;
 use cusync_gen::check::Executor;
 use cusync_gen::device::Device;
 use cusync_gen::graph::Graph;
-use cusync_gen::schedule::decode::{COLUMN_TILE, Decode};
+use cusync_gen::schedule::decode::{COLUMN_TILE, Decode, slots_of};
 use cusync_gen::schedule::{Breakdown, Mode, Part, Request, Schedule};
 
 use super::fault::Fault;
@@ -28,7 +28,7 @@ pub(crate) fn check(target: &Target) -> Result<CheckReport, Fault> {
     let proof = Proof::of(target, executor)?;
     let graph = &proof.candidate().graph;
     let schedule = schedule(graph, &target.device, proof.candidate().schedule.as_ref());
-    let decode = decode(proof.candidate().decode.as_ref());
+    let decode = decode(&proof.candidate().graph, proof.candidate().decode.as_ref());
     Ok(CheckReport {
         verdict: if proof.proved() { "proved" } else { "refuted" },
         pipeline: graph.name.clone(),
@@ -93,12 +93,12 @@ pub(crate) fn breakdown(graph: &Graph, device: &Device, schedule: &Schedule) -> 
 }
 
 /// A decode plan in numbers.
-pub(crate) fn decode(decode: Option<&Decode>) -> Option<DecodeReport> {
+pub(crate) fn decode(graph: &Graph, decode: Option<&Decode>) -> Option<DecodeReport> {
     decode.map(|d| DecodeReport {
-        workers: d.workers,
+        workers: d.workers(),
         width: d.width,
         column_tile: COLUMN_TILE,
-        slots: d.slot_count(),
-        predicted_us: d.predicted_us,
+        slots: graph.stages.iter().map(slots_of).sum(),
+        predicted_us: d.work.predicted_us,
     })
 }

@@ -3,7 +3,7 @@
 use cusync::runtime::executor_name;
 use cusync_gen::check::{Executor, Plan, StartGuarantee};
 use cusync_gen::choose::{order_name, policy_name};
-use cusync_gen::schedule::decode::COLUMN_TILE;
+use cusync_gen::schedule::decode::{COLUMN_TILE, slots_of};
 use cusync_gen::sync::{Order, WaitAt};
 
 use super::check::{decode, dims, schedule, usual_executor};
@@ -43,7 +43,7 @@ pub(crate) fn explain(target: &Target) -> Result<ExplainReport, Fault> {
             })
             .collect(),
         schedule: schedule(plan.graph(), plan.device(), plan.schedule()),
-        decode: decode(plan.decode()),
+        decode: decode(plan.graph(), plan.decode()),
         predicted: predicted(&plan),
     })
 }
@@ -84,7 +84,7 @@ pub(crate) fn edges(plan: &Plan) -> Vec<EdgeReport> {
                 WaitAt::Start => "start".into(),
             },
             slots: match plan.decode() {
-                Some(decode) => decode.stages[d.producer.0].posts.len() as u32,
+                Some(_) => slots_of(&plan.graph().stages[d.producer.0]),
                 None => edge.slots().slot_count,
             },
         }

@@ -48,8 +48,7 @@ pub(crate) fn simulate(request: &SimulateRequest) -> Result<SimulateReport, Faul
     match Proof::of(target, Executor::Fused) {
         Ok(proof) => {
             let fused = proof.candidate();
-            let chain = fused.schedule.as_ref().map(|s| s.predicted_us);
-            let time = chain.or(fused.decode.as_ref().map(|d| d.predicted_us));
+            let time = fused.work().map(|work| work.predicted_us);
             let spans = fused.schedule.as_ref().and_then(|s| breakdown(&fused.graph, &target.device, s));
             let spans = spans.map(|b| b.stages).unwrap_or_default();
             let stages = fused.graph.stages.iter().zip(spans);

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use cusync_gen::check::Plan;
-use cusync_gen::graph::{Op, OperandKind, Stage};
-use cusync_gen::schedule::decode::Decode;
+use cusync_gen::graph::{Op, OperandKind, Stage, StageId};
+use cusync_gen::schedule::decode::{Decode, producer_of, slot_base};
 
 use super::desc::{activation_code, element_code};
 use super::error::{Error, Result};
@@ -34,13 +34,13 @@ impl Few {
         report: Arc<Report>,
         traced: bool,
     ) -> Result<Few> {
-        let (workers, slots) = (decode.workers as usize, plan.slot_count().max(1) as usize);
+        let (workers, slots) = (decode.workers() as usize, plan.slot_count().max(1) as usize);
         let memory = DecodeMemory {
             semaphores: Arc::new(DeviceBuffer::zeroed(device, slots, "semaphores")?),
             epochs: Arc::new(DeviceBuffer::zeroed(device, workers, "run counts")?),
             report,
         };
-        let records = workers * decode.stages.len();
+        let records = workers * plan.graph().stages.len();
         let trace = traced.then(|| DeviceBuffer::zeroed(device, records, "trace records")).transpose()?;
         Ok(Few { memory, trace: trace.map(Arc::new) })
     }
@@ -121,7 +121,7 @@ impl Pipeline {
     /// Arguments of the decode kernel with a set's operands.
     pub(super) fn decode_args(&self, set: usize, decode: &Decode, few: &Few) -> Result<DecodeArgs> {
         let graph = self.plan.graph();
-        let stages = (0..graph.stages.len()).map(|index| self.decode_stage(set, index, decode));
+        let stages = (0..graph.stages.len()).map(|index| self.decode_stage(set, index));
         let options = &self.options;
         Ok(DecodeArgs {
             name: graph.name.clone(),
@@ -143,8 +143,9 @@ impl Pipeline {
         })
     }
 
-    fn decode_stage(&self, set: usize, index: usize, decode: &Decode) -> Result<DecodeStage> {
-        let (stage, planned) = (&self.plan.graph().stages[index], &decode.stages[index]);
+    fn decode_stage(&self, set: usize, index: usize) -> Result<DecodeStage> {
+        let graph = self.plan.graph();
+        let stage = &graph.stages[index];
         let relaid = self.sets.get(set).and_then(|s| s.relaid[index].clone());
         let unbound = || Error::Unbound { tensor: format!("the weights of {}", stage.name), set };
         let optional = |kind| {
@@ -162,8 +163,8 @@ impl Pipeline {
                 Op::Gemm { activation } => activation_code(*activation),
                 _ => ffi::CUSYNC_IDENTITY,
             },
-            producer: planned.producer.map(|p| p.0 as u32),
-            slot_base: planned.slot_base,
+            producer: producer_of(graph, stage).map(|p| p.0 as u32),
+            slot_base: slot_base(graph, StageId(index)),
             stage: index as u32,
             edge: self.edge_of_a(index, stage),
         })

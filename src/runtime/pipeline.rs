@@ -265,7 +265,7 @@ impl Pipeline {
                 continue;
             }
             self.main.synchronize()?;
-            match self.plan.decode().map(|d| d.workers) {
+            match self.plan.decode().map(|d| d.workers()) {
                 Some(workers) => self.relay(set, workers)?,
                 None => self.pack(set)?,
             }

@@ -1,8 +1,6 @@
 //! Runs of fused plans that note when each item began and ended.
 
-use cusync_gen::graph::{Graph, StageId};
-use cusync_gen::schedule::decode::COLUMN_TILE;
-use cusync_gen::schedule::{Item, Mode, Part, Schedule};
+use cusync_gen::schedule::{Item, Mode, Schedule};
 
 use super::error::{Error, Result};
 use super::pipeline::Pipeline;
@@ -79,20 +77,9 @@ fn read(pipeline: &Pipeline, trace: &DeviceBuffer<ffi::cusync_trace>) -> Result<
         (Some(schedule), Some(chain), _) => {
             items(schedule, chain.shape.ctas(), chain.lists.length() as usize, &records)
         }
-        (.., Some(decode)) => shares(decode.stages.len(), plan.graph(), &records),
+        (.., Some(decode)) => items(&decode.work, 1, plan.graph().stages.len(), &records),
         _ => Vec::new(),
     })
-}
-
-/// Joins the records of a decode kernel with its shares, a row of which is one item: n is the worker.
-fn shares(stages: usize, graph: &Graph, records: &[ffi::cusync_trace]) -> Vec<ItemTrace> {
-    let one = |(place, r): (usize, &ffi::cusync_trace)| {
-        let (worker, stage) = ((place / stages.max(1)) as u32, r.item as usize);
-        let k_end = graph.stages.get(stage)?.k.div_ceil(COLUMN_TILE);
-        let item = Item { stage: StageId(stage), m: 0, n: worker, k_begin: 0, k_end, part: Part::Whole };
-        joined(worker, 0, item, r)
-    };
-    records.iter().enumerate().filter_map(one).collect()
 }
 
 /// A record with its item; `None` where it was not written.
@@ -124,6 +111,9 @@ const REPLAYS: usize = 5;
 
 #[cfg(test)]
 mod tests {
+    use cusync_gen::graph::StageId;
+    use cusync_gen::schedule::Part;
+
     use super::*;
 
     #[test]

@@ -37,7 +37,7 @@ impl Proposal {
 
 /// What the model expects of a candidate, microseconds.
 pub fn predicted_us(c: &Candidate) -> Option<f64> {
-    let of_kernel = c.schedule.as_ref().map(|s| s.predicted_us).or(c.decode.as_ref().map(|d| d.predicted_us));
+    let of_kernel = c.work().map(|work| work.predicted_us);
     of_kernel.or_else(|| {
         let predicted = c.predicted?;
         Some(match c.coupling {

@@ -2,9 +2,9 @@
 
 use super::{Choice, Coupling, EdgeChoice, Executor, StartGuarantee};
 use crate::device::Device;
-use crate::graph::{Graph, StageId};
+use crate::graph::{Dependence, Graph, OperandKind, StageId};
 use crate::schedule::Schedule;
-use crate::schedule::decode::Decode;
+use crate::schedule::decode::{Decode, slots_of};
 use crate::sync::{Order, Policy, SlotMap, WaitAt};
 
 /// Where a kernel learns which run it belongs to.
@@ -189,6 +189,23 @@ impl Candidate {
     pub fn slot_maps(&self) -> Vec<SlotMap> {
         let grid = |edge: usize| self.graph.stages[self.graph.dependences[edge].producer.0].grid;
         self.edges.iter().enumerate().map(|(edge, choice)| choice.policy.on(grid(edge))).collect()
+    }
+
+    /// The lists that workers of one kernel follow; `None` where each stage has a kernel of its own.
+    pub fn work(&self) -> Option<&Schedule> {
+        self.schedule.as_ref().or(self.decode.as_ref().map(|d| &d.work))
+    }
+
+    /// Slots, by dependence. A decode kernel has one for each tile of columns that a main loop reads.
+    pub fn slot_counts(&self) -> Vec<u32> {
+        if self.decode.is_none() {
+            return self.slot_maps().iter().map(|map| map.slot_count).collect();
+        }
+        let announced = |d: &Dependence| {
+            let kind = self.graph.stages[d.consumer.0].operands[d.operand].kind;
+            if kind == OperandKind::A { slots_of(&self.graph.stages[d.producer.0]) } else { 0 }
+        };
+        self.graph.dependences.iter().map(announced).collect()
     }
 
     /// `producer -> consumer (tensor)`.

@@ -6,6 +6,7 @@ use super::Candidate;
 use super::parts::{Parts, Place};
 use super::program::{Event, Strands, TileProgram, slice_k_blocks};
 use crate::graph::{Dependence, Graph, Operand, OperandKind, Stage, StageId};
+use crate::schedule::decode::{LOAD_WARPS, column_tiles, k_tiles, owners_of_tile};
 use crate::schedule::{POST_WEIGHT, Part, units};
 use crate::sync::{SlotMap, Tile, WaitWalk};
 
@@ -69,8 +70,7 @@ impl<'a> Generated<'a> {
     /// The program of a candidate's policies and, where it has one, its schedule.
     pub fn new(candidate: &'a Candidate) -> Self {
         let graph = &candidate.graph;
-        let (parts, slots) =
-            (candidate.schedule.as_ref().map(|s| Parts::of(graph, s)), candidate.slot_maps());
+        let (parts, slots) = (candidate.work().map(|s| Parts::of(graph, s)), candidate.slot_maps());
         let mut edges = vec![(Vec::new(), Vec::new()); graph.stages.len()];
         for (edge, dependence) in graph.dependences.iter().enumerate() {
             let (main, last) = &mut edges[dependence.consumer.0];
@@ -93,7 +93,7 @@ impl<'a> Generated<'a> {
 
     /// The k-blocks of a slice and what becomes of its sums; `None` where a CTA has no such slice.
     fn slice(&self, stage: StageId, tile: Tile, slice: u32) -> Option<(Range<u32>, Part)> {
-        let (ks, part) = match (&self.parts, &self.candidate.schedule) {
+        let (ks, part) = match (&self.parts, self.candidate.work()) {
             (Some(parts), Some(schedule)) => {
                 let item = &schedule.sequence[parts.item(stage, tile, slice)? as usize];
                 (item.k_begin..item.k_end, item.part)
@@ -105,6 +105,31 @@ impl<'a> Generated<'a> {
             }
         };
         (!ks.is_empty()).then_some((ks, part))
+    }
+
+    /// What a CTA of a decode kernel does of its share: warps that bring the activations, each k-tile when all who own some
+    /// of its columns have posted; then the epilogue. What that reads of stages is the CTA's own work.
+    fn share(&self, stage: StageId, tile: Tile, f: &mut dyn FnMut(Event)) {
+        let graph = &self.candidate.graph;
+        let of = &graph.stages[stage.0];
+        if of.writes(tile).1.is_empty() {
+            return;
+        }
+        let (main, last) = &self.edges[stage.0];
+        for warp in 0..LOAD_WARPS {
+            f(Event::Warp { warp });
+            for &edge in main {
+                let Dependence { producer, operand, .. } = graph.dependences[edge];
+                let announced = &graph.stages[producer.0];
+                for slot in k_tiles(of.k_blocks, of.grid.1, tile.n, warp) {
+                    let value = owners_of_tile(slot, announced.n, announced.grid.1);
+                    f(Event::Wait { edge, slot, value });
+                    f(Event::Load { operand, k_block: slot });
+                }
+            }
+        }
+        last.iter().for_each(|edge| f(Event::Load { operand: graph.dependences[*edge].operand, k_block: 0 }));
+        f(Event::Store { units: 0..1, of: 1 });
     }
 
     /// Whether a tile is outside its grid: its CTA fills up a cluster.
@@ -187,7 +212,14 @@ fn multicast(
 
 impl TileProgram for Generated<'_> {
     fn posts(&self, edge: usize, tile: Tile, f: &mut dyn FnMut(u32, u32)) {
-        let stage = self.candidate.graph.dependences[edge].producer;
+        let graph = &self.candidate.graph;
+        let stage = graph.dependences[edge].producer;
+        if self.candidate.decode.is_some() {
+            // Only what main loops read is announced.
+            let columns = graph.stages[stage.0].writes(tile).1;
+            let announced = !read_once(graph, &graph.dependences[edge]) && !columns.is_empty();
+            return column_tiles(&columns).filter(|_| announced).for_each(|slot| f(slot, 1));
+        }
         let slot = self.slots[edge].slot_of(tile);
         if self.parts.is_none() {
             // A split-K tile outside a schedule is posted by its last slice.
@@ -203,6 +235,9 @@ impl TileProgram for Generated<'_> {
     }
 
     fn events(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Event)) {
+        if self.candidate.decode.is_some() {
+            return self.share(stage, tile, f);
+        }
         let Some((ks, part)) = self.slice(stage, tile, slice) else { return };
         let (main, last) = &self.edges[stage.0];
         let strand = |edge: &usize| Some(self.strand_of(*edge, self.sight(*edge, tile, &ks, part)?));
@@ -260,7 +295,8 @@ impl TileProgram for Generated<'_> {
     }
 
     fn strands(&self) -> Option<&dyn Strands> {
-        Some(self)
+        // The strands of a share are spread over its warps.
+        self.candidate.decode.is_none().then_some(self as &dyn Strands)
     }
 }
 

@@ -6,7 +6,7 @@ use super::Prediction;
 use crate::device::Device;
 use crate::graph::{Dependence, Graph, Stage};
 use crate::schedule::Schedule;
-use crate::schedule::decode::Decode;
+use crate::schedule::decode::{Decode, slots_of};
 use crate::sync::{Order, Policy, SlotMap, WaitAt};
 
 /// How a plan is run.
@@ -165,14 +165,14 @@ impl Plan {
         self.schedule.as_ref()
     }
     /// The plan of a decode kernel; `None` for every executor but `fused`, and where that runs a chain kernel. A decode
-    /// kernel has slots of its own ([`Decode::slot_count`]); the plan's edges are then only those of the graph.
+    /// kernel has slots of its own ([`slots_of`] a stage); the plan's edges are then only those of the graph.
     pub fn decode(&self) -> Option<&Decode> {
         self.decode.as_ref()
     }
     /// Semaphore slots of the whole pipeline.
     pub fn slot_count(&self) -> u32 {
         match &self.decode {
-            Some(decode) => decode.slot_count(),
+            Some(_) => self.graph.stages.iter().map(slots_of).sum(),
             None => self.edges.iter().map(|e| e.slots.slot_count).sum(),
         }
     }

@@ -6,7 +6,7 @@ use crate::diagnostic::Diagnostic;
 use crate::graph::Resolved;
 use crate::schedule::decode::{COLUMN_TILE, WIDTHS, decode as share_out};
 
-/// The tile that the graph of a decode plan is cut into. The kernel has shares in place of tiles; the graph needs some.
+/// The tile of a graph before it is cut into shares; its depth is that of a k-block of the kernel.
 const NOMINAL_TILE: (u32, u32, u32) = (64, 128, 64);
 
 /// The decode kernel for a chain of few tokens.
@@ -29,12 +29,12 @@ pub fn decode(resolved: &Resolved, device: &Device) -> Result<Candidate, Diagnos
         return Err(refuse("tiles, orders or policies are stated".into()));
     }
     let graph = resolved.graph(&vec![NOMINAL_TILE; resolved.stages.len()])?;
-    let plan = share_out(&graph, device).map_err(refuse)?;
+    let (graph, plan) = share_out(&graph, device).map_err(refuse)?;
     let mut c = Candidate::new(graph, device.clone(), Executor::Fused);
     c.practice = Practice::of_decode_kernels(device.arch);
     c.choices = vec![Choice {
         subject: "decode kernel".into(),
-        decision: format!("{} CTAs, each with an equal share of every stage's columns", plan.workers),
+        decision: format!("{} CTAs, each with an equal share of every stage's columns", plan.workers()),
         stated: false,
         reason: format!(
             "with {} rows the weights are everything: every SM streams its share of them, and activations are awaited \

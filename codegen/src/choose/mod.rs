@@ -53,9 +53,7 @@ pub fn candidate(resolved: &Resolved, device: &Device, executor: Executor) -> Re
 
 /// The decode kernel where there is one and it is predicted to be faster, else a chain kernel.
 fn fused(resolved: &Resolved, device: &Device) -> Result<Candidate, Diagnostic> {
-    let us = |c: &Candidate| {
-        c.decode.as_ref().map(|d| d.predicted_us).or(c.schedule.as_ref().map(|s| s.predicted_us))
-    };
+    let us = |c: &Candidate| c.work().map(|work| work.predicted_us);
     let mut best = match (decode(resolved, device), chain(resolved, device, ChainWish::default())) {
         (Ok(few), Ok(many)) => {
             let (mut better, other, name) = if us(&few) <= us(&many) {

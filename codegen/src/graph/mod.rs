@@ -26,6 +26,7 @@ pub use attention::Attention;
 pub use conv::Conv;
 pub use fixture::gemm_chain;
 pub(crate) use lower::resolve;
+pub(crate) use partition::share_of;
 pub use partition::{Partition, share_begin};
 pub use resolved::{
     CustomShape, MAX_FOOTPRINT_TILES, MAX_K_BLOCKS, MAX_TILES, Read, Resolved, ResolvedStage, StatedEdge,

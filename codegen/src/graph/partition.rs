@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::{Axis, Graph, Operand, OperandKind};
 use crate::sync::{Tile, TileBox};
 
 /// The parts of a stage's output. A part is named by its row and its column among the parts, as a [`Tile`].
@@ -30,7 +31,7 @@ pub fn share_begin(length: u32, parts: u32, part: u32) -> u32 {
 }
 
 /// The share that a column is in: the last one that begins at or before it.
-fn share_of(column: u32, length: u32, parts: u32) -> u32 {
+pub(crate) fn share_of(column: u32, length: u32, parts: u32) -> u32 {
     (((u64::from(column) + 1) * u64::from(parts.max(1)) - 1) / u64::from(length.max(1))) as u32
 }
 
@@ -79,6 +80,26 @@ impl Partition {
                 TileBox { m: 0..1, n: share(cols.start)..share(cols.end - 1) + 1 }
             }
         }
+    }
+}
+
+impl Graph {
+    /// The same pipeline with the output of every stage in even shares. Such shares are not affine, so footprints become
+    /// boxes around them: all rows, all columns.
+    pub fn in_even_shares(mut self, parts: u32) -> Graph {
+        let all = |length: u32| Axis { extent: length as i32, ..Axis::default() };
+        for stage in &mut self.stages {
+            (stage.partition, stage.grid) = (Partition::Even { parts }, (1, parts));
+            for Operand { kind, footprint, .. } in &mut stage.operands {
+                if matches!(kind, OperandKind::A | OperandKind::Residual) {
+                    footprint.rows = all(stage.m);
+                }
+                if *kind != OperandKind::A {
+                    footprint.cols = all(stage.n);
+                }
+            }
+        }
+        self
     }
 }
 

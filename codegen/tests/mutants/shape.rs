@@ -15,7 +15,7 @@ pub(super) fn change(
     recorded: &Recorded,
     kind: Kind,
 ) -> Option<Mutant> {
-    if base.schedule.is_some() || base.executor == Executor::Serial || base.coupling != Coupling::Tiles {
+    if base.work().is_some() || base.executor == Executor::Serial || base.coupling != Coupling::Tiles {
         return None;
     }
     match kind {

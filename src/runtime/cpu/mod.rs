@@ -38,7 +38,6 @@ use std::time::{Duration, Instant};
 
 use cusync_gen::check::Plan;
 use cusync_gen::graph::{Graph, Op, OperandKind, StageId, TensorId};
-use cusync_gen::schedule::decode::Decode;
 use cusync_gen::schedule::{POST_WEIGHT, Part};
 
 pub use custom::{CustomKernel, Region};
@@ -138,7 +137,8 @@ pub struct CpuPipeline {
     semaphores: Semaphores,
     slabs: Slabs,
     rota: Rota,
-    decode: Option<Decode>,
+    /// Whether slots stand for columns, as those of a decode plan do.
+    decode: bool,
     /// What a tile adds to its slot: parts that share a tile add a share each.
     post_weight: u32,
     options: CpuOptions,
@@ -163,10 +163,9 @@ impl CpuPipeline {
             outgoing[dependence.producer.0].push(id);
         }
         let orders: Vec<_> = (0..graph.stages.len()).map(|s| HostOrder::new(plan, StageId(s))).collect();
-        let rota = match (plan.schedule(), plan.decode()) {
-            (Some(schedule), _) => Rota::of_schedule(&graph, schedule),
-            (_, Some(decode)) => Rota::of_shares(&graph, decode),
-            _ => Rota::of_tiles(&graph, &orders, options.workers, options.threads),
+        let rota = match plan.schedule().or(plan.decode().map(|d| &d.work)) {
+            Some(lists) => Rota::of_schedule(&graph, lists),
+            None => Rota::of_tiles(&graph, &orders, options.workers, options.threads),
         };
         let split = rota.lists.iter().flatten().find(|w| w.part != Part::Whole);
         if let Some(work) = split.filter(|w| graph.stages[w.stage].op == Op::Custom) {
@@ -186,7 +185,7 @@ impl CpuPipeline {
             semaphores: Semaphores::new(slots, options.timeout),
             slabs,
             rota,
-            decode: plan.decode().cloned(),
+            decode: plan.decode().is_some(),
             post_weight: if plan.schedule().is_some() { POST_WEIGHT } else { 1 },
             graph,
             options,

@@ -33,6 +33,12 @@ pub(in crate::check) fn well_formed(c: &Candidate) -> Option<Refutation> {
     if let Some(message) = message {
         return refute(Subject::Pipeline, message);
     }
+    let shared = |s: &Stage| matches!(s.partition, Partition::Even { .. });
+    if let Some(stage) = c.graph.stages.iter().position(shared).filter(|_| c.decode.is_none()) {
+        let name = &c.graph.stages[stage].name;
+        let message = format!("`{name}` is cut into even shares, and only a decode kernel computes those");
+        return refute(Subject::Stage(StageId(stage)), message);
+    }
     for (edge, choice) in c.edges.iter().enumerate() {
         let producer = &c.graph.stages[c.graph.dependences[edge].producer.0];
         let fault = match &choice.policy {
@@ -133,7 +139,7 @@ pub(super) fn bounds(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<
     if shapes.is_some() || !has_semaphores(c) {
         return shapes;
     }
-    let counts: Vec<u32> = c.slot_maps().iter().map(|m| m.slot_count).collect();
+    let counts = c.slot_counts();
     let outside = |edge: usize, slot: u32, who: String, verb: &str| {
         Refutation::new(
             Obligation::Bounds,

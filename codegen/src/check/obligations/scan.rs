@@ -59,7 +59,7 @@ impl Scan {
         }
         let edges = 0..c.graph.dependences.len();
         let posts: Vec<Posts> = edges.map(|edge| Posts::of(c, p, edge)).collect();
-        let slots: Vec<u32> = c.slot_maps().iter().map(|m| m.slot_count).collect();
+        let slots: Vec<u32> = c.slot_counts();
         let posts_outside =
             posts.iter().zip(&slots).any(|(posts, slots)| posts.totals.len() > *slots as usize);
         let mut scan = Scan { posts, slots, posts_outside, ..Scan::default() };
@@ -159,6 +159,8 @@ impl Scan {
                     first(&mut self.uncovered, at);
                 }
             }
+            // It knows nothing of what other warps have waited for.
+            Event::Warp { .. } => marks.next(),
             Event::Contribute { .. } | Event::Await { .. } | Event::Add { .. } | Event::Store { .. } => {}
         }
     }
@@ -227,6 +229,7 @@ pub(super) fn regions(
             f(*operand, *k_block, (rows.clone(), cols.clone()));
         }
         Event::Wait { .. }
+        | Event::Warp { .. }
         | Event::Contribute { .. }
         | Event::Await { .. }
         | Event::Add { .. }

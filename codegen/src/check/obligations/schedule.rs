@@ -2,7 +2,8 @@
 
 use crate::check::parts::{Place, cluster_grid, describe, places};
 use crate::check::{Candidate, Coupling, Obligation, Refutation, Subject};
-use crate::graph::StageId;
+use crate::graph::{Partition, StageId};
+use crate::schedule::decode::COLUMN_TILE;
 use crate::schedule::{Item, MAX_STAGES, Mode, POST_WEIGHT, Part, Schedule, units};
 
 /// Incoming, and outgoing, edges of one of them (`CUSYNC_MAX_WAITS`, `CUSYNC_MAX_POSTS`).
@@ -10,9 +11,14 @@ const MAX_EDGES: usize = 4;
 
 /// The fault without which nothing else about the schedule can be evaluated.
 pub(in crate::check) fn well_formed(c: &Candidate) -> Option<Refutation> {
-    let schedule = c.schedule.as_ref()?;
+    let schedule = c.work()?;
     let view = View { c, schedule, places: places(schedule) };
-    view.stages().or_else(|| view.bounds()).or_else(|| view.lists()).or_else(|| view.tiles())
+    if c.coupling != Coupling::Tiles {
+        let message = "one kernel has no kernel boundaries inside";
+        return Some(Refutation::new(Obligation::Bounds, Subject::Pipeline, message));
+    }
+    let stages = if c.decode.is_some() { view.shares() } else { view.stages() };
+    stages.or_else(|| view.bounds()).or_else(|| view.lists()).or_else(|| view.tiles())
 }
 
 struct View<'a> {
@@ -39,9 +45,6 @@ impl View<'_> {
     fn stages(&self) -> Option<Refutation> {
         let (c, graph) = (self.c, &self.c.graph);
         let refute = |subject, message: String| Some(Refutation::new(Obligation::Bounds, subject, message));
-        if c.coupling != Coupling::Tiles {
-            return refute(Subject::Pipeline, "one kernel has no kernel boundaries inside".into());
-        }
         if c.device.arch != 90 {
             let message =
                 format!("chain kernels are for sm_90a, and {} is sm_{}", c.device.name, c.device.arch);
@@ -99,6 +102,30 @@ impl View<'_> {
             return refute(Subject::Pipeline, message);
         }
         None
+    }
+
+    /// Stages in even shares, each of which one CTA computes whole.
+    fn shares(&self) -> Option<Refutation> {
+        let Schedule { cluster, mode, sequence, lists, slabs, .. } = self.schedule;
+        let plain = *cluster == (1, 1) && *mode == Mode::Static && *slabs == 0 && !lists.is_empty();
+        if !plain || sequence.iter().any(|item| item.part != Part::Whole) {
+            let message = "workers of a decode kernel are single CTAs that follow lists of whole shares";
+            return Some(Refutation::new(Obligation::Bounds, Subject::Pipeline, message));
+        }
+        self.c.graph.stages.iter().enumerate().find_map(|(i, stage)| {
+            let fault = if !matches!(stage.partition, Partition::Even { parts: 1.. }) {
+                "is not cut into even shares".into()
+            } else if stage.mma_tile.2 != COLUMN_TILE || stage.split_k > 1 {
+                let (k, split) = (stage.mma_tile.2, stage.split_k);
+                format!(
+                    "has k-blocks of {k} in {split} slices; those of a decode kernel are {COLUMN_TILE} in one"
+                )
+            } else {
+                return None;
+            };
+            let message = format!("`{}` {fault}", stage.name);
+            Some(Refutation::new(Obligation::Bounds, Subject::Stage(StageId(i)), message))
+        })
     }
 
     /// Items inside their grids, slabs inside their array, everything inside the fields of `cusync_item`.

@@ -40,6 +40,7 @@ pub(super) fn cover(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<R
                     Event::Wait { edge, slot, value } if u64::from(*value) >= posts[*edge].total(*slot) => {
                         marks.wait(*edge, *slot);
                     }
+                    Event::Warp { .. } => marks.next(),
                     Event::Load { .. } | Event::Multicast { .. } if fault.is_none() => {
                         regions(c, consumer, tile, &event, &mut |operand, k_block, region| {
                             let of_operand = |e: &&usize| c.graph.dependences[**e].operand == operand;

@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 use super::Violation;
 use super::adversary::{Adversary, Phase};
 use super::effect::{Effects, Site};
-use super::program::{Op, Program};
+use super::program::{Op, Program, lists};
 
 /// Runs of an execution: the second starts from what the first leaves behind, the third from what that does.
 const RUNS: u32 = 3;
@@ -40,6 +40,7 @@ struct Worker {
     run: u32,
     source: Source,
     items: Vec<u32>,
+    /// By CTA and warp.
     loaders: Vec<At>,
     finishers: Vec<At>,
     sm: Option<usize>,
@@ -88,7 +89,7 @@ fn launches(c: &Candidate, stage: usize) -> usize {
 
 impl<'a> Machine<'a> {
     pub(super) fn new(c: &'a Candidate, program: &'a Program, adversary: Adversary) -> Self {
-        let ctas = c.schedule.as_ref().map_or(1, |s| (s.cluster.0 * s.cluster.1) as usize).max(1);
+        let ctas = lists(c).map_or(1, |s| (s.cluster.0 * s.cluster.1) as usize).max(1);
         let fused = c.executor == Executor::Fused;
         let all: u32 = c.ctas_per_sm.iter().product();
         let (sms, whole, takes) = if fused {
@@ -97,7 +98,7 @@ impl<'a> Machine<'a> {
             (c.device.sms, all, c.ctas_per_sm.iter().map(|n| all / n).collect())
         };
         let shared = c.launch_order.iter().flat_map(|s| program.stages[s.0].iter().copied());
-        let shared = match &c.schedule {
+        let shared = match lists(c) {
             Some(schedule) => (0..schedule.sequence.len() as u32).collect(),
             None => shared.collect(),
         };

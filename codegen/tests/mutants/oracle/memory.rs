@@ -49,6 +49,8 @@ pub(crate) struct Layout {
     /// By stage: number of its first tile, and tiles along N.
     first: Vec<(u32, u32)>,
     tiles: u32,
+    /// By tile: whether it writes nothing, as some shares of few columns do.
+    empty: Vec<bool>,
 }
 
 impl Layout {
@@ -65,13 +67,15 @@ impl Layout {
         for (t, tensor) in graph.tensors.iter().enumerate() {
             cut(TensorId(t), (0..tensor.rows, 0..tensor.cols));
         }
-        let (mut first, mut tiles) = (Vec::new(), 0);
+        let (mut first, mut tiles, mut empty) = (Vec::new(), 0, Vec::new());
         for (s, stage) in graph.stages.iter().enumerate() {
             let (gm, gn) = shapes::grid(graph, StageId(s));
             first.push((tiles, gn));
             tiles += gm * gn;
             for tile in (0..gm).flat_map(|m| (0..gn).map(move |n| Tile { m, n })) {
-                cut(stage.out, shapes::written(graph, StageId(s), tile));
+                let (rows, cols) = shapes::written(graph, StageId(s), tile);
+                empty.push(rows.is_empty() || cols.is_empty());
+                cut(stage.out, (rows, cols));
                 for (o, operand) in stage.operands.iter().enumerate() {
                     let ks = match shapes::in_epilogue(operand.kind) {
                         true => 1,
@@ -100,7 +104,7 @@ impl Layout {
                 axis.dedup();
             }
         }
-        let mut layout = Layout { cuts, memory, owner: Vec::new(), first, tiles };
+        let mut layout = Layout { cuts, memory, owner: Vec::new(), first, tiles, empty };
         layout.owner = (0..graph.tensors.len()).map(|t| layout.owners(graph, TensorId(t))).collect();
         layout
     }
@@ -122,6 +126,11 @@ impl Layout {
     pub(crate) fn tile(&self, stage: StageId, tile: Tile) -> u32 {
         let (first, gn) = self.first[stage.0];
         first + tile.m * gn + tile.n
+    }
+
+    /// Whether a tile writes nothing.
+    pub(crate) fn is_empty(&self, tile: u32) -> bool {
+        self.empty[tile as usize]
     }
 
     /// Tiles of all stages.

@@ -109,14 +109,14 @@ pub(crate) fn violation(c: &Candidate, p: &dyn TileProgram, effort: Effort) -> O
 /// Whether CTAs compete for SMs, so that what is placed where decides what can happen.
 fn crowded(c: &Candidate) -> bool {
     let ctas: u32 = c.graph.stages.iter().map(|s| s.tiles() * s.split_k.max(1)).sum();
-    c.schedule.is_none() && c.executor != Executor::Cpu && ctas > c.device.sms
+    program::lists(c).is_none() && c.executor != Executor::Cpu && ctas > c.device.sms
 }
 
 /// Whether holding a CTA back at this place differs from holding it back earlier.
 fn matters(c: &Candidate, cta: &program::Cta, phase: Phase) -> bool {
     use program::Op;
     match phase {
-        Phase::Loader => !cta.loader.is_empty(),
+        Phase::Loader => cta.loaders.iter().any(|steps| !steps.is_empty()),
         Phase::Finisher => cta.tile.is_some(),
         Phase::Given => cta.finisher.iter().any(|op| matches!(op, Op::SetFlag { .. })),
         Phase::Last => !cta.late.is_empty() || matches!(cta.finisher.last(), Some(Op::OverwriteSlot { .. })),

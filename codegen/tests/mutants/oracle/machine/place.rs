@@ -8,13 +8,14 @@ use rand::seq::SliceRandom;
 
 use super::{At, Machine, Run, Source, Worker, launches};
 use crate::oracle::adversary::Fit;
+use crate::oracle::program::lists;
 
 impl Machine<'_> {
     pub(super) fn launch(&mut self) {
         let run = self.runs.len() as u32 + 1;
         let stages = self.program.stages.len();
         let mut state = Run { tickets: vec![0; stages], pending: vec![0; stages], ..Run::default() };
-        match (&self.c.schedule, self.c.executor) {
+        match (lists(self.c), self.c.executor) {
             (Some(schedule), _) => {
                 state.lists = (0..schedule.lists.len()).collect();
                 // Placed from the end.
@@ -40,13 +41,13 @@ impl Machine<'_> {
     }
 
     fn spawn(&mut self, run: u32, source: Source, items: Vec<u32>, sm: Option<usize>) {
-        let at = vec![At::default(); self.ctas];
+        let at = |each: usize| vec![At::default(); self.ctas * each];
         self.workers.push(Worker {
             run,
             source,
             items,
-            loaders: at.clone(),
-            finishers: at,
+            loaders: at(self.program.warps),
+            finishers: at(1),
             sm,
             ended: false,
         });
@@ -62,7 +63,7 @@ impl Machine<'_> {
 
     /// Of serial chains: begins the next stage.
     pub(super) fn next_stage(&mut self) -> bool {
-        if self.program.semaphores || self.c.schedule.is_some() {
+        if self.program.semaphores || lists(self.c).is_some() {
             return false;
         }
         let mut began = false;
@@ -99,7 +100,7 @@ impl Machine<'_> {
             {
                 self.runs[run].lists.pop();
                 self.room[sm] -= 1;
-                let schedule = self.c.schedule.as_ref().expect("lists are of a schedule");
+                let schedule = lists(self.c).expect("lists are of a schedule");
                 let (source, items) = match schedule.mode {
                     Mode::Static => (Source::List, schedule.lists[list].clone()),
                     Mode::Dynamic => (Source::Shared, Vec::new()),

@@ -3,13 +3,13 @@
 
 use cusync_gen::check::{Candidate, Coupling, Executor, StoreCompletion};
 
-use super::{Cta, Op};
+use super::{Cta, Op, lists};
 
 /// Adds the posts, and brings the steps into the worst order that the kernels' practice allows.
 pub(super) fn worst_order(c: &Candidate, mut cta: Cta, posts: Vec<Op>, inside: bool, slices: u32) -> Cta {
     let practice = &c.practice;
     let mut held = Vec::new();
-    if practice.deferred_post && c.schedule.is_some() && !posts.is_empty() {
+    if practice.deferred_post && lists(c).is_some() && !posts.is_empty() {
         held.push(Op::NextUnderWay);
     }
     for post in posts {
@@ -32,7 +32,7 @@ pub(super) fn worst_order(c: &Candidate, mut cta: Cta, posts: Vec<Op>, inside: b
         cta.finisher.extend(posts);
     }
     if !host && (!practice.wait_acquires || practice.bulk_loads && !practice.proxy_fence) {
-        for steps in [&mut cta.loader, &mut cta.finisher] {
+        for steps in cta.loaders.iter_mut().chain([&mut cta.finisher]) {
             steps.sort_by_key(|op| !matches!(op, Op::Load(_)));
         }
     }
