@@ -132,10 +132,10 @@ fn injects_delays() -> bool {
     env::var_os("CUSYNC_DELAYS").is_some_and(|v| v == "1")
 }
 
-/// nvcc's arguments for one file. The file's name says which architectures it is for: `*_sm90*`, `*_sm80*`, or all.
+/// nvcc's arguments for one file. Its folder says which architectures it is for: `sm90`, `sm80`, or all.
 fn nvcc_flags(root: &Path, toolchain: &Toolchain, file: &Path, archs: &[String]) -> Option<Vec<String>> {
-    let name = file.file_stem()?.to_string_lossy().into_owned();
-    let wants = |arch: &str| match (name.contains("_sm90"), name.contains("_sm80")) {
+    let lies_in = |folder: &str| file.components().any(|c| c.as_os_str() == folder);
+    let wants = |arch: &str| match (lies_in("sm90"), lies_in("sm80")) {
         (true, _) => arch == "90a",
         (_, true) => arch == "80",
         _ => true,
@@ -190,11 +190,12 @@ fn build_kernels(root: &Path, toolchain: &Toolchain) {
 
     let mut objects = Vec::new();
     let mut stale = Vec::new();
-    for source in sources(&root.join("csrc/kernels"), "cu") {
+    let folders = [root.join("csrc/abi"), root.join("csrc/kernels")];
+    for source in folders.iter().flat_map(|folder| sources(folder, "cu")) {
         let Some(flags) = nvcc_flags(root, toolchain, &source, &archs) else { continue };
         let mut hasher = DefaultHasher::new();
         (&flags, &source, &toolchain.nvcc).hash(&mut hasher);
-        let stem = source.file_stem().expect("a source file has a name").to_string_lossy().into_owned();
+        let stem = object_name(root, &source);
         let object = cache.join(format!("{stem}-{:016x}.o", hasher.finish()));
         objects.push(object.clone());
         if is_stale(&object) {
@@ -229,6 +230,14 @@ fn build_kernels(root: &Path, toolchain: &Toolchain) {
     println!("cargo:rustc-env=CUSYNC_BUILT_ARCHS={}", archs.join(";"));
     println!("cargo:rustc-env=CUSYNC_KERNEL_OBJECTS={}", cache.display());
     remove_stale(&cache, &objects);
+}
+
+/// csrc/kernels/gemm/sm90/128x128_f16.cu -> gemm_sm90_128x128_f16
+fn object_name(root: &Path, source: &Path) -> String {
+    let csrc = root.join("csrc");
+    let place = source.strip_prefix(&csrc).expect("sources lie in csrc");
+    let place = place.strip_prefix("kernels").unwrap_or(place).with_extension("");
+    place.components().map(|c| c.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("_")
 }
 
 /// As many as cargo was told to use (`-j`), up to what memory allows.

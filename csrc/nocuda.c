@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The kernel half of the C ABI for a build without a CUDA toolchain: the same symbols, so the same Rust code links,
 // and every function that would need a kernel says so. The host half (cusync_host_*) is host/policy.cpp in every build.
-#include "cusync.h"
+#include "abi/cusync.h"
 
 #include <stddef.h>
 

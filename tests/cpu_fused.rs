@@ -8,7 +8,7 @@ use cusync::reference::{Tolerance, compare, evaluate};
 use cusync::runtime::cpu::{CpuError, CpuOptions, CpuPipeline};
 use cusync::runtime::inputs::Inputs;
 use cusync::runtime::{ChainWish, Wishes, plan_text, shipped};
-use cusync_gen::check::{Candidate, Executor, Plan, check};
+use cusync_gen::check::{Candidate, Executor, Launch, Plan, check};
 use cusync_gen::device::{Device, FUSED_KERNELS};
 use cusync_gen::graph::{Graph, StageId};
 use cusync_gen::schedule::{Item, Mode, Part, Schedule, units};
@@ -83,8 +83,7 @@ fn hand_made(name: &str, tile: (u32, u32, u32), cluster: (u32, u32), mode: Mode,
     let graph = resolved.graph(&vec![tile; resolved.stages.len()]).expect("the tiles fit");
     let device = small_gpu(3 * cluster.0 * cluster.1);
     let schedule = cut_everything(&graph, cluster, mode, join);
-    let mut candidate = Candidate::new(graph, device, Executor::Fused);
-    candidate.schedule = Some(schedule);
+    let candidate = Candidate::launched(graph, device, Launch::Lists(schedule));
     check(candidate).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
@@ -114,12 +113,12 @@ fn verify(label: &str, plan: &Plan) {
 }
 
 fn ctas(plan: &Plan) -> usize {
-    let chain = plan.schedule().map(|s| s.lists.len() * (s.cluster.0 * s.cluster.1) as usize);
-    chain.or(plan.decode().map(|d| d.work.lists.len())).expect("a fused plan")
+    let chain = plan.launch().lists().map(|s| s.lists.len() * (s.cluster.0 * s.cluster.1) as usize);
+    chain.or(plan.launch().shares().map(|d| d.work.lists.len())).expect("a fused plan")
 }
 
 fn cut_items(plan: &Plan) -> usize {
-    let schedule = plan.schedule().expect("a fused plan");
+    let schedule = plan.launch().lists().expect("a fused plan");
     schedule.sequence.iter().filter(|i| i.part != Part::Whole).count()
 }
 
@@ -234,7 +233,7 @@ fn decode_plans_are_right() {
         // Shares that divide into no column tile, and more workers than some stages have column tiles.
         for (m, sms) in [(1, 13), (8, 24), (37, 29), (64, 31)] {
             let plan = decode_plan(name, m, sms);
-            assert!(plan.schedule().is_none() && plan.decode().is_some());
+            assert!(plan.launch().lists().is_none() && plan.launch().shares().is_some());
             verify(&format!("{name} M = {m}, {sms} workers"), &plan);
         }
     }

@@ -7,9 +7,9 @@ use cusync::reference::{Tolerance, compare, evaluate};
 use cusync::runtime::cpu::{CpuError, CpuOptions, CpuPipeline, Workers};
 use cusync::runtime::inputs::Inputs;
 use cusync::runtime::{SHIPPED, Wishes, plan_text};
-use cusync_gen::check::{Executor, Plan};
+use cusync_gen::check::{Candidate, Executor, How, Plan, StartGuarantee, check};
 use cusync_gen::device::Device;
-use cusync_gen::graph::Element;
+use cusync_gen::graph::{Element, StageId};
 use cusync_gen::sync::{Policy, WaitAt};
 
 const SMALL: &[(&str, u64)] = &[
@@ -227,4 +227,53 @@ fn threads_change_nothing() {
     for (threads, workers) in [(4, Workers::Pool), (1, Workers::TeamPerStage), (7, Workers::TeamPerStage)] {
         assert_eq!(run(threads, workers), one, "{threads} threads, {workers:?}");
     }
+}
+
+/// A chain whose graph has the consumer first, and the launch that is proved of it: the producer first.
+fn consumer_first(how: How) -> Candidate {
+    let source = r#"Pipeline(name: "reversed", dims: { "M": 200, "H": 264, "I": 520 }, stages: [
+        Gemm(name: "up", a: "X(M,H)", b: "W1(H,I)", out: "Y(M,I)", epilogue: Gelu),
+        Gemm(name: "down", a: "Y(M,I)", b: "W2(I,H)", out: "Z(M,H)"),
+    ])"#;
+    let resolved = cusync_gen::spec::parse(source, "test").and_then(|s| s.resolve(&[])).expect("valid");
+    let mut graph = resolved.graph(&[(128, 128, 64); 2]).expect("small");
+    graph.stages.reverse();
+    let turned = |stage: StageId| StageId(1 - stage.0);
+    for tensor in &mut graph.tensors {
+        tensor.producer = tensor.producer.map(turned);
+    }
+    for d in &mut graph.dependences {
+        (d.producer, d.consumer) = (turned(d.producer), turned(d.consumer));
+    }
+    let mut c = Candidate::new(graph, Device::named("h200").expect("shipped").clone(), how);
+    c.launch.kernels_mut().reverse();
+    c
+}
+
+#[test]
+fn stages_run_in_the_order_that_was_proved() {
+    let mut unproved = consumer_first(How::Host);
+    unproved.launch.kernels_mut().reverse();
+    assert!(check(unproved).is_err(), "one thread would wait for a tile further down its own list");
+    let plan = check(consumer_first(How::Host)).expect("the producer is launched first");
+    let options = CpuOptions { timeout: std::time::Duration::from_secs(2), ..options(Workers::Pool) };
+    let inputs = Inputs::random(plan.graph(), 7);
+    for threads in [1, 3] {
+        let mut pipeline =
+            CpuPipeline::new(&plan, &inputs, CpuOptions { threads, ..options }).expect("small");
+        let stats = pipeline.run().unwrap_or_else(|e| panic!("{threads} threads: {e}"));
+        assert_eq!(stats.tiles.first().map(|t| t.stage), Some(1), "`up` is stage 1, and launched first");
+    }
+}
+
+#[test]
+fn a_plan_runs_kernel_after_kernel_only_with_producers_first() {
+    let plan = check(consumer_first(How::STREAMS)).expect("proved");
+    assert!(plan.runs_as(Executor::Streams) && plan.runs_as(Executor::Serial));
+    assert!(!plan.runs_as(Executor::Programmatic) && !plan.runs_as(Executor::Fused));
+    // Consumers wait on few SMs of many: sound side by side, and not one after the other.
+    let mut c = consumer_first(How::Streams(StartGuarantee::None));
+    c.launch.kernels_mut().reverse();
+    let plan = check(c).expect("12 CTAs cannot fill 132 SMs");
+    assert!(plan.runs_as(Executor::Streams) && !plan.runs_as(Executor::Serial));
 }

@@ -1,4 +1,4 @@
-//! `src/ffi/bindings.rs` is what bindgen makes of `csrc/cusync.h` today.
+//! `src/ffi/bindings.rs` is what bindgen makes of `csrc/abi/cusync.h` today.
 //!
 //! With `CUSYNC_RENDER=1` (what `cargo xtask render` sets) the file is rewritten instead of compared.
 
@@ -25,7 +25,7 @@ fn compiler_include() -> Option<String> {
 fn generate() -> String {
     let csrc = root().join("csrc");
     let mut builder = bindgen::Builder::default()
-        .header(csrc.join("cusync.h").to_string_lossy())
+        .header(csrc.join("abi/cusync.h").to_string_lossy())
         .clang_arg(format!("-I{}", csrc.join("include").display()))
         .clang_args(compiler_include().map(|dir| format!("-isystem{dir}")))
         .allowlist_item("(cusync|CUSYNC)_.*")
@@ -36,8 +36,9 @@ fn generate() -> String {
         .merge_extern_blocks(true)
         .disable_header_comment()
         .rustfmt_configuration_file(Some(root().join("rustfmt.toml")));
-    builder = builder.raw_line("// Made by bindgen from csrc/cusync.h; `cargo xtask render` makes it anew.");
-    builder.generate().expect("csrc/cusync.h does not parse as C").to_string()
+    builder =
+        builder.raw_line("// Made by bindgen from csrc/abi/cusync.h; `cargo xtask render` makes it anew.");
+    builder.generate().expect("csrc/abi/cusync.h does not parse as C").to_string()
 }
 
 #[test]
@@ -60,6 +61,6 @@ fn bindings_are_fresh() {
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         committed == made,
-        "src/ffi/bindings.rs does not match csrc/cusync.h: run `cargo xtask render` and commit the result"
+        "src/ffi/bindings.rs does not match csrc/abi/cusync.h: run `cargo xtask render` and commit the result"
     );
 }

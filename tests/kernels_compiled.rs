@@ -27,7 +27,7 @@ fn no_kernel_spills() {
     let mut checked = 0;
     // A chain kernel's consumers hold 128 accumulators; what they keep from item to item may lie in memory meanwhile. That
     // the arithmetic itself does not touch it is for the test of the machine code.
-    for (family, most) in [("gemm_sm", 0), ("decode_sm", 0), ("fused_sm", 64)] {
+    for (family, most) in [("gemm_sm", 0), ("decode_sm", 0), ("chain_sm", 64)] {
         for log in logs.iter().filter(|l| is_family(l, family)) {
             let text = std::fs::read_to_string(log).expect("a report that was just listed");
             for line in text.lines().filter(|l| l.contains("spill stores")) {
@@ -60,7 +60,7 @@ fn hopper_kernels_use_wgmma_and_ampere_kernels_use_mma() {
         (0, "gemm_sm90", "HGMMA"),
         (1, "gemm_sm80", "HMMA"),
         (2, "decode_sm90", "HGMMA"),
-        (3, "fused_sm90", "HGMMA"),
+        (3, "chain_sm90", "HGMMA"),
     ];
     for (slot, family, instruction) in families {
         for object in objects.iter().filter(|o| is_family(o, family)) {
@@ -70,7 +70,7 @@ fn hopper_kernels_use_wgmma_and_ampere_kernels_use_mma() {
             for function in text.split("Function : ").skip(1) {
                 let name = function.lines().next().unwrap_or_default();
                 assert!(function.contains(instruction), "{}: no {instruction} in {name}", object.display());
-                if family == "fused_sm90" {
+                if family == "chain_sm90" {
                     // Kernels of clusters read again, once a k-block, whose buffer they release.
                     let (first, last) = (function.find(instruction), function.rfind(instruction));
                     let arithmetic = &function[first.unwrap_or(0)..last.unwrap_or(0)];

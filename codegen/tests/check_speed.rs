@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use cusync_gen::check::{
-    Candidate, Coupling, EdgeChoice, Event, Executor, Generated, Strands, TileProgram, judge, judge_program,
+    Candidate, EdgeChoice, Event, Executor, Generated, How, Strands, TileProgram, judge, judge_program,
 };
 use cusync_gen::choose;
 use cusync_gen::device::Device;
@@ -295,7 +295,7 @@ fn overlapped(resolved: &Resolved, policy: &Policy, wait_at: WaitAt) -> Candidat
         *shapes.iter().find(|t| (t.0, t.1) == (128, 128)).unwrap_or(&shapes[0])
     };
     let tiles: Vec<_> = (0..resolved.stages.len()).map(tile).collect();
-    let mut c = Candidate::new(resolved.graph(&tiles).expect("small"), device.clone(), Executor::Streams);
+    let mut c = Candidate::new(resolved.graph(&tiles).expect("small"), device.clone(), How::STREAMS);
     c.edges.fill(EdgeChoice { policy: policy.clone(), wait_at });
     c
 }
@@ -419,7 +419,7 @@ fn every_shipped_pipeline_is_checked_in_less_than_50_ms_and_chosen_in_a_second()
             println!("{name}, {executor:?}, choice and verdict: {:.0} ms", ms(whole));
             assert!(cfg!(debug_assertions) || whole.as_secs() < 1, "{name} {executor:?}: {whole:?}");
             match choose::candidate(&resolved, device, executor) {
-                Ok(c) if c.coupling == Coupling::Tiles => judged(&c, format!("{executor:?} as chosen")),
+                Ok(c) if c.launch.has_semaphores() => judged(&c, format!("{executor:?} as chosen")),
                 Ok(c) => judged(&c, format!("{executor:?} as chosen, kernel boundaries")),
                 Err(refused) => println!("{name}, {executor:?}: {refused:?}"),
             }

@@ -1,9 +1,9 @@
 //! The automatic choice and the model behind it.
 
-use cusync_gen::check::{Candidate, EdgeChoice, Executor, Prediction, judge};
+use cusync_gen::check::{Candidate, EdgeChoice, Executor, How, Prediction, judge};
 use cusync_gen::choose::{self, ChainWish};
 use cusync_gen::device::{Device, FUSED_KERNELS};
-use cusync_gen::graph::{OperandKind, Resolved};
+use cusync_gen::graph::{OperandKind, Resolved, StageId};
 use cusync_gen::schedule::Mode;
 use cusync_gen::simulate::{Conditions, expected_us, simulate, sketch};
 use cusync_gen::sync::{Order, Policy, WaitAt};
@@ -23,11 +23,11 @@ fn h200() -> &'static Device {
 
 fn predicted(source: &str, m: u64, tile: (u32, u32, u32), policy: Policy) -> Prediction {
     let graph = shipped(source, m).graph(&[tile, tile]).expect("sound");
-    let mut c = Candidate::new(graph, h200().clone(), Executor::Programmatic);
+    let mut c = Candidate::new(graph, h200().clone(), How::Programmatic);
     c.edges = vec![EdgeChoice { policy, wait_at: WaitAt::PerKBlock }];
     let loaded = Conditions { sustained: true, chained: false };
     let synchronised_us = expected_us(&c, loaded);
-    c.executor = Executor::Serial;
+    *c.launch.how_mut().expect("stages") = How::Serial;
     Prediction { serial_us: expected_us(&c, loaded), synchronised_us }
 }
 
@@ -43,7 +43,7 @@ fn every_shipped_spec_is_proved_for_chain_kernels() {
                 for splits in [false, true] {
                     let wish = ChainWish { mode, splits, ..ChainWish::default() };
                     let c = choose::chain(&shipped(source, m), h200(), wish).expect("a kernel");
-                    let schedule = c.schedule.as_ref().expect("a schedule");
+                    let schedule = c.launch.lists().expect("a schedule");
                     assert_eq!(schedule.mode, mode);
                     assert!(splits || schedule.slabs == 0);
                     assert_eq!(judge(&c).refutations, [], "M = {m} {wish:?}");
@@ -60,7 +60,7 @@ fn every_chain_kernel_is_proved_and_stated_tiles_are_kept() {
         let wish = ChainWish { kernel: Some((tile, kernel.cluster)), ..ChainWish::default() };
         let c = choose::chain(&shipped(LLAMA, 768), h200(), wish).expect("a kernel");
         assert_eq!(c.graph.stages[0].mma_tile, kernel.tile);
-        assert_eq!(c.schedule.as_ref().map(|s| s.cluster), Some(kernel.cluster));
+        assert_eq!(c.launch.lists().map(|s| s.cluster), Some(kernel.cluster));
         assert_eq!(judge(&c).refutations, [], "{kernel:?}");
     }
     let stated = |tile: &str| {
@@ -145,7 +145,7 @@ fn what_the_spec_states_is_kept() {
     let source = include_str!("../../policies/chain3.ron");
     let plan = choose::plan(&shipped(source, 512), h200(), Executor::Streams).expect("proved");
     assert!(plan.graph().stages.iter().all(|s| s.mma_tile == (128, 128, 64)));
-    assert_eq!(plan.orders()[0], Order::GroupedRows(2));
+    assert_eq!(*plan.launch().order(StageId(0)), Order::GroupedRows(2));
     assert_eq!(plan.edges()[0].policy(), &Policy::Row);
     assert_eq!(plan.edges()[1].policy(), &Policy::Batched { rows: 1, cols: 2 });
     let stated: Vec<&str> = plan.choices().iter().filter(|c| c.stated).map(|c| c.subject.as_str()).collect();
@@ -173,9 +173,9 @@ fn a_producer_of_operand_b_goes_by_columns() {
     let plan = choose::plan(&resolved, h200(), Executor::Streams).expect("proved");
     assert_eq!(plan.graph().stages[1].operands[1].kind, OperandKind::B);
     assert!(
-        matches!(plan.orders()[0], Order::ColumnMajor | Order::GroupedColumns(_)),
+        matches!(*plan.launch().order(StageId(0)), Order::ColumnMajor | Order::GroupedColumns(_)),
         "{:?}",
-        plan.orders()[0]
+        *plan.launch().order(StageId(0))
     );
 }
 
@@ -193,8 +193,8 @@ fn choosing_is_deterministic_and_quick() {
 #[test]
 fn a_timeline_accounts_for_every_tile() {
     let graph = shipped(GPT3, 768).graph(&[(128, 256, 64), (128, 256, 64)]).expect("sound");
-    let c = Candidate::new(graph, h200().clone(), Executor::Streams);
-    let timeline = simulate(&c, Executor::Streams);
+    let c = Candidate::new(graph, h200().clone(), How::STREAMS);
+    let timeline = simulate(&c);
     assert_eq!(timeline.tiles.len(), 144 + 288);
     let busy: f64 = timeline.tiles.iter().map(|t| t.end - t.start).sum();
     assert!(busy <= timeline.total_us * f64::from(timeline.slots));
@@ -211,24 +211,23 @@ fn a_timeline_accounts_for_every_tile() {
 
 #[test]
 fn overlap_is_chosen_only_where_it_gains() {
-    use cusync_gen::check::Coupling;
     let plan = |m| choose::plan(&shipped(GPT3, m), h200(), Executor::Programmatic).expect("proved");
-    assert_eq!(plan(768).coupling(), Coupling::Tiles, "1.09 and 2.18 waves leave much to overlap");
+    assert!(plan(768).launch().has_semaphores(), "1.09 and 2.18 waves leave much to overlap");
     let flat = plan(2048);
-    assert_eq!(flat.coupling(), Coupling::KernelBoundary, "2.9 and 5.8 waves leave nothing");
+    assert_eq!(flat.launch().how(), Some(How::Serial), "2.9 and 5.8 waves leave nothing");
     let choice = flat.choices().iter().find(|c| c.subject == "coupling").expect("explained");
     assert!(choice.reason.contains("state a policy to overlap all the same"), "{}", choice.reason);
     let mut stated = shipped(GPT3, 2048);
     stated.edges = vec![cusync_gen::graph::StatedEdge {
         span: Default::default(),
-        producer: cusync_gen::graph::StageId(0),
-        consumer: cusync_gen::graph::StageId(1),
+        producer: StageId(0),
+        consumer: StageId(1),
         operand: None,
         policy: Some(cusync_gen::diagnostic::Spanned::new(Policy::Row, Default::default())),
         wait_at: None,
     }];
     let stated = choose::plan(&stated, h200(), Executor::Programmatic).expect("proved");
-    assert_eq!(stated.coupling(), Coupling::Tiles, "a stated policy is kept");
+    assert!(stated.launch().has_semaphores(), "a stated policy is kept");
 }
 
 #[test]
@@ -236,7 +235,11 @@ fn few_tokens_get_a_decode_kernel() {
     for (m, few) in [(1, true), (37, true), (64, true), (65, false), (128, false), (512, false)] {
         for source in [GPT3, LLAMA] {
             let plan = choose::plan(&shipped(source, m), h200(), Executor::Fused).expect("proved");
-            assert_eq!((plan.decode().is_some(), plan.schedule().is_some()), (few, !few), "M = {m}");
+            assert_eq!(
+                (plan.launch().shares().is_some(), plan.launch().lists().is_some()),
+                (few, !few),
+                "M = {m}"
+            );
             let predicted = plan.predicted().expect("a serial chain to compare with");
             // Serial launches of tiles of 64 rows, two deep, are predicted too fast (docs/results/prediction.md).
             let within = if m == 65 || m == 128 { 1.06 } else { 1.0 };
@@ -252,5 +255,5 @@ fn few_tokens_get_a_decode_kernel() {
         cusync_gen::spec::parse(&text, "spec").and_then(|s| s.resolve(&[("M".into(), 8)])).expect("sound");
     let plan = choose::plan(&stated, h200(), Executor::Fused).expect("proved");
     assert_eq!(plan.graph().stages[1].mma_tile, (128, 128, 64));
-    assert!(plan.schedule().is_some());
+    assert!(plan.launch().lists().is_some());
 }

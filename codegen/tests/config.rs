@@ -1,15 +1,12 @@
 //! Configurations as statements: what is stated comes back, what makes no sense is refused.
 
-use cusync_gen::check::{Candidate, Coupling, Executor, judge};
+use cusync_gen::check::{Candidate, Executor, judge};
 use cusync_gen::choose::{self, Config, EdgeConfig, Kernels, OrderText, PolicyText, StageConfig, WaitText};
 use cusync_gen::device::Device;
 use cusync_gen::graph::Resolved;
 use cusync_gen::schedule::Mode;
 use cusync_gen::spec;
 use cusync_gen::sync::{Order, Policy, WaitAt};
-
-const EXECUTORS: [Executor; 4] =
-    [Executor::Serial, Executor::Streams, Executor::Programmatic, Executor::Fused];
 
 /// A shipped spec at a size, or at its own.
 fn resolved(name: &str, m: Option<u64>) -> Resolved {
@@ -36,7 +33,7 @@ fn proved(config: &Config, resolved: &Resolved) -> Candidate {
 fn what_was_chosen_comes_back_when_it_is_stated() {
     for (name, m) in [("gpt3_mlp", 512), ("diamond", 200), ("chain3", 37), ("llama65_mlp", 8)] {
         let resolved = resolved(name, Some(m));
-        for executor in EXECUTORS {
+        for executor in Executor::GPU {
             let chosen = choose::candidate(&resolved, h200(), executor).expect("every spec has a choice");
             let config = Config::of(&chosen);
             let text = serde_json::to_string(&config).expect("plain values");
@@ -44,10 +41,7 @@ fn what_was_chosen_comes_back_when_it_is_stated() {
             assert_eq!(read, config);
             let again = proved(&read, &resolved);
             assert_eq!(Config::of(&again), config, "{name} M = {m} {executor:?}");
-            assert_eq!((again.orders, again.edges), (chosen.orders, chosen.edges), "{name} {executor:?}");
-            assert_eq!(again.coupling, chosen.coupling);
-            assert_eq!(again.schedule, chosen.schedule);
-            assert_eq!(again.decode, chosen.decode);
+            assert_eq!((again.launch, again.edges), (chosen.launch, chosen.edges), "{name} {executor:?}");
         }
     }
 }
@@ -60,7 +54,7 @@ fn convolutions_and_attentions_come_back_too() {
         let config = Config::of(&chosen);
         let again = config.candidate(&resolved, h200()).unwrap_or_else(|d| panic!("{config}: {}", d.message));
         assert_eq!(Config::of(&again), config, "{name}");
-        assert_eq!((again.orders, again.edges), (chosen.orders, chosen.edges), "{name}");
+        assert_eq!((again.launch, again.edges), (chosen.launch, chosen.edges), "{name}");
     }
 }
 
@@ -82,10 +76,11 @@ fn a_stated_configuration_is_kept_to_the_letter() {
     let kernels = Kernels::Stages { stages, edges: vec![edge], overlap: true };
     let config = Config { executor: Executor::Programmatic, kernels };
     let c = proved(&config, &resolved);
-    assert_eq!(c.orders, [Order::ColumnMajor, Order::GroupedRows(2)]);
+    let orders: Vec<_> = c.launch.kernels().iter().map(|kernel| kernel.order.clone()).collect();
+    assert_eq!(orders, [Order::ColumnMajor, Order::GroupedRows(2)]);
     assert_eq!(c.edges[0].policy, Policy::Batched { rows: 1, cols: 2 });
     assert_eq!(c.edges[0].wait_at, WaitAt::Start);
-    assert_eq!(c.coupling, Coupling::Tiles);
+    assert!(c.launch.has_semaphores());
     let text = "programmatic: up 128 x 128 ColumnMajor, down 64 x 256 GroupedRows(2); Batched(rows: 1, cols: 2), waits at the start";
     assert_eq!(config.to_string(), text);
 }
@@ -103,7 +98,7 @@ fn what_a_spec_states_as_a_table_comes_from_the_spec() {
     let config = Config::of(&chosen);
     let c = proved(&config, &resolved);
     assert_eq!(c.edges[0].policy, Policy::Table(vec![0, 1, 0, 1]));
-    assert!(matches!(&c.orders[0], Order::Table(tiles) if tiles.len() == 4));
+    assert!(matches!(&c.launch.kernels()[0].order, Order::Table(tiles) if tiles.len() == 4));
 }
 
 #[test]
@@ -149,7 +144,7 @@ fn what_makes_no_sense_is_refused_and_never_panics() {
     wrong.push(with(&|_, edges| edges[0].policy = PolicyText::Strided { stride: 0 }));
     for config in wrong {
         let refused = config.candidate(&resolved, h200());
-        let why = refused.map(|c| c.orders).expect_err(&config.to_string());
+        let why = refused.map(|c| c.launch).expect_err(&config.to_string());
         assert!(!why.message.is_empty(), "{config}");
     }
 }

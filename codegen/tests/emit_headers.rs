@@ -3,7 +3,7 @@
 
 mod support;
 
-use cusync_gen::check::{Candidate, EdgeChoice, Executor, Plan, check};
+use cusync_gen::check::{Candidate, EdgeChoice, Executor, How, Plan, check};
 use cusync_gen::device::Device;
 use cusync_gen::spec;
 use cusync_gen::sync::{Order, Policy, Tile, WaitAt};
@@ -25,9 +25,11 @@ fn plan(edges: [(Policy, WaitAt); 3], orders: [Order; 3]) -> Plan {
     let resolved = spec::parse(SPEC, "everything.ron").and_then(|s| s.resolve(&[])).expect("valid");
     let graph = resolved.graph(&[(128, 128, 64), (128, 256, 64), (64, 128, 64)]).expect("built tiles");
     let device = Device::named("h200").expect("shipped").clone();
-    let mut candidate = Candidate::new(graph, device, Executor::Streams);
+    let mut candidate = Candidate::new(graph, device, How::STREAMS);
     candidate.edges = edges.into_iter().map(|(policy, wait_at)| EdgeChoice { policy, wait_at }).collect();
-    candidate.orders = orders.to_vec();
+    for (kernel, order) in candidate.launch.kernels_mut().iter_mut().zip(orders) {
+        kernel.order = order;
+    }
     check(candidate).unwrap_or_else(|refutation| panic!("{refutation:?}"))
 }
 
@@ -90,11 +92,11 @@ fn plans_of_the_fused_executor() {
     let device = Device::named("h200").expect("shipped");
     let source = include_str!("../../policies/llama65_mlp.ron");
     let chain = cusync_gen::choose::plan(&small(source, 300), device, Executor::Fused).expect("proved");
-    assert!(chain.schedule().is_some());
+    assert!(chain.launch().lists().is_some());
     check_header("chain", &chain);
     // What a C++ user would run with is the policies on a grid of tiles, whatever our own kernel has.
     let few = cusync_gen::choose::plan(&small(source, 8), device, Executor::Fused).expect("proved");
-    assert!(few.decode().is_some());
+    assert!(few.launch().shares().is_some());
     let slots: u32 = few.edges().iter().map(|e| e.slots().slot_count).sum();
     assert!(cusync_gen::emit::header(&few).contains(&format!("slot_count = {slots};")));
     check_header("few", &few);

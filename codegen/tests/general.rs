@@ -2,11 +2,11 @@
 //! V.
 
 use cusync_gen::check::{
-    Candidate, EdgeChoice, Event, Executor, Generated, Obligation, TileProgram, check, judge, judge_program,
+    Candidate, EdgeChoice, Event, Generated, How, Obligation, TileProgram, check, judge, judge_program,
 };
 use cusync_gen::device::Device;
 use cusync_gen::graph::{Axis, Graph, OperandKind, StageId};
-use cusync_gen::simulate::{predict, simulate};
+use cusync_gen::simulate::{predict, simulate_serial};
 use cusync_gen::spec;
 use cusync_gen::sync::{Policy, Tile, WaitAt};
 
@@ -17,7 +17,7 @@ fn graph(source: &str, tiles: &[(u32, u32, u32)]) -> Graph {
 }
 
 fn candidate(graph: Graph, policy: &Policy, wait_at: WaitAt) -> Candidate {
-    let mut c = Candidate::new(graph, Device::named("h200").expect("shipped").clone(), Executor::Streams);
+    let mut c = Candidate::new(graph, Device::named("h200").expect("shipped").clone(), How::STREAMS);
     c.edges = vec![EdgeChoice { policy: policy.clone(), wait_at }; c.edges.len()];
     c
 }
@@ -189,7 +189,7 @@ fn a_causal_tile_waits_for_no_later_token() {
         }
     }
     // Early blocks of queries have less to do, and the model knows.
-    let timeline = simulate(&c, Executor::Serial);
+    let timeline = simulate_serial(&c);
     let length = |m| {
         let run = timeline.tiles.iter().find(|t| t.stage == StageId(1) && t.tile == Tile { m, n: 0 });
         run.map(|t| t.end - t.start).expect("it ran")

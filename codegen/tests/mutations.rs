@@ -1,7 +1,7 @@
 //! Mutants of a sound plan, each refuted for the right reason.
 
 use cusync_gen::check::{
-    Candidate, EdgeChoice, EpochSource, Event, Executor, Generated, Obligation, Report, StartGuarantee,
+    Candidate, EdgeChoice, EpochSource, Event, Generated, How, Obligation, Report, StartGuarantee,
     StoreCompletion, TileProgram, check, judge, judge_program,
 };
 use cusync_gen::device::Device;
@@ -21,7 +21,7 @@ fn mlp() -> Graph {
 }
 
 fn candidate(graph: Graph) -> Candidate {
-    Candidate::new(graph, Device::named("h200").expect("shipped").clone(), Executor::Streams)
+    Candidate::new(graph, Device::named("h200").expect("shipped").clone(), How::STREAMS)
 }
 
 fn with_policy(graph: Graph, policy: Policy) -> Candidate {
@@ -63,11 +63,11 @@ fn the_unchanged_plans_are_proved() {
         [Policy::Tile, Policy::Row, Policy::Batched { rows: 2, cols: 3 }, Policy::Strided { stride: 3 }];
     for policy in policies {
         for wait_at in [WaitAt::PerKBlock, WaitAt::Start] {
-            for executor in [Executor::Cpu, Executor::Serial, Executor::Streams, Executor::Programmatic] {
+            for how in [How::Host, How::Serial, How::STREAMS, How::Programmatic] {
                 let mut c = with_policy(mlp(), policy.clone());
                 c.edges[0].wait_at = wait_at;
-                c.executor = executor;
-                assert_eq!(judge(&c).refutations, [], "{policy:?} {wait_at:?} {executor:?}");
+                *c.launch.how_mut().expect("stages") = how;
+                assert_eq!(judge(&c).refutations, [], "{policy:?} {wait_at:?} {how:?}");
                 let plan = check(c).expect("proved");
                 assert_eq!(plan.edges().len(), 1);
             }
@@ -162,7 +162,7 @@ fn operand_b_never_waited_for() {
 fn a_consumer_started_first() {
     let mut c = with_policy(mlp(), Policy::Row);
     c.device.sms = 16; // the consumer's 16 tiles fill it
-    c.launch_order.reverse();
+    c.launch.kernels_mut().reverse();
     let text = refuted(&judge(&c), Obligation::Progress);
     assert!(text.contains("waiting CTAs can take every SM before `up` has started"), "{text}");
     assert!(text.contains("16 of `down`; SMs: 16"), "{text}");
@@ -174,7 +174,7 @@ fn a_consumer_started_first() {
 #[test]
 fn no_start_guarantee_and_a_full_gpu() {
     let mut c = with_policy(mlp(), Policy::Row);
-    c.start = StartGuarantee::None;
+    *c.launch.how_mut().expect("stages") = How::Streams(StartGuarantee::None);
     assert_eq!(judge(&c).refutations, [], "16 consumer CTAs on 132 SMs");
     c.device.sms = 12;
     refuted(&judge(&c), Obligation::Progress);
@@ -197,7 +197,7 @@ fn an_order_that_repeats_a_tile() {
     let mut c = with_policy(mlp(), Policy::Row);
     let mut tiles: Vec<Tile> = (0..16).map(|i| Tile { m: i / 4, n: i % 4 }).collect();
     tiles[5] = tiles[4];
-    c.orders[0] = Order::Table(tiles);
+    c.launch.kernels_mut()[0].order = Order::Table(tiles);
     assert!(refuted(&judge(&c), Obligation::Order).contains("up(1, 0) is started twice"));
 }
 
@@ -267,7 +267,7 @@ fn a_buffer_is_taken_over_only_behind_its_readers() {
     let mut c = with_policy(graph, Policy::Row);
     let text = refuted(&judge(&c), Obligation::Reuse);
     assert!(text.contains("three(0, 0) may overwrite `P` before two(1, 0) is done with it"), "{text}");
-    c.executor = Executor::Serial;
+    *c.launch.how_mut().expect("stages") = How::Serial;
     assert_eq!(judge(&c).refutations, [], "stream order is enough");
 }
 
@@ -299,18 +299,18 @@ fn a_cycle_of_stages() {
 #[test]
 fn a_serial_chain_out_of_order() {
     let mut c = candidate(mlp());
-    c.executor = Executor::Serial;
-    c.launch_order.reverse();
+    *c.launch.how_mut().expect("stages") = How::Serial;
+    c.launch.kernels_mut().reverse();
     refuted(&judge(&c), Obligation::Cover);
 }
 
 #[test]
 fn kernel_boundaries_carry_dependences_only_in_launch_order() {
     let mut c = candidate(mlp());
-    c.coupling = cusync_gen::check::Coupling::KernelBoundary;
+    *c.launch.how_mut().expect("stages") = How::Serial;
     c.device.sms = 1; // nothing waits, so nothing can starve
     assert_eq!(judge(&c).refutations, []);
-    c.launch_order.reverse();
+    c.launch.kernels_mut().reverse();
     refuted(&judge(&c), Obligation::Cover);
 }
 

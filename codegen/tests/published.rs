@@ -5,13 +5,12 @@
 //! once before the first load and then before k-block i from i = stages - 1 on; a split-K slice begins mid-tensor.
 
 use cusync_gen::check::{
-    Candidate, EdgeChoice, Event, Executor, Obligation, StartGuarantee, TileProgram, judge_program,
-    slice_k_blocks,
+    Candidate, EdgeChoice, Event, How, Obligation, StartGuarantee, TileProgram, judge_program, slice_k_blocks,
 };
 use cusync_gen::device::Device;
 use cusync_gen::graph::{
-    Activation, Axis, Dependence, Element, Footprint, Graph, Op, Operand, OperandKind, Stage, StageId,
-    Tensor, TensorId,
+    Activation, Axis, Dependence, Element, Footprint, Graph, Op, Operand, OperandKind, Partition, Stage,
+    StageId, Tensor, TensorId,
 };
 use cusync_gen::sync::{Policy, Tile, WaitAt};
 
@@ -81,7 +80,7 @@ impl Row {
                 n,
                 k,
                 mma_tile: tile,
-                out_tile: (tile.0, tile.1),
+                partition: Partition::Tiles { rows: tile.0, cols: tile.1 },
                 grid: (self.m.div_ceil(tile.0), n.div_ceil(tile.1)),
                 k_blocks: k.div_ceil(tile.2),
                 split_k: self.split_k[i],
@@ -128,15 +127,17 @@ impl Row {
 
     fn candidate(&self) -> Candidate {
         let a100 = Device::named("a100").expect("shipped").clone();
-        let mut c = Candidate::new(self.graph(), a100, Executor::Streams);
+        let mut c = Candidate::new(self.graph(), a100, How::STREAMS);
         let policy = match (self.tile_sync, self.slot_columns()) {
             (false, _) => Policy::Row,
             (true, stride) => Policy::Strided { stride },
         };
         c.edges = vec![EdgeChoice { policy, wait_at: WaitAt::PerKBlock }; c.edges.len()];
-        c.ctas_per_sm = (0..2).map(|i| occupancy(self.tiles[i], self.stages[i])).collect();
+        for (i, kernel) in c.launch.kernels_mut().iter_mut().enumerate() {
+            kernel.ctas_per_sm = occupancy(self.tiles[i], self.stages[i]);
+        }
         if !self.wait_kernel {
-            c.start = StartGuarantee::None;
+            *c.launch.how_mut().expect("stages") = How::Streams(StartGuarantee::None);
         }
         c
     }
@@ -236,7 +237,8 @@ fn without_a_start_guarantee_progress_depends_on_the_waves() {
     for mut row in rows() {
         row.wait_kernel = false;
         let c = row.candidate();
-        let waves = f64::from(c.graph.stages[1].tiles() * row.split_k[1]) / f64::from(108 * c.ctas_per_sm[1]);
+        let waves = f64::from(c.graph.stages[1].tiles() * row.split_k[1])
+            / f64::from(108 * c.launch.kernels()[1].ctas_per_sm);
         if waves >= 2.0 {
             waves_seen += 1;
             assert!(judged(&row).refutation(Obligation::Progress).is_some(), "{waves} waves: {row:?}");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The layout arithmetic of the decode kernels, compiled for the host: what callers size buffers by, and tests check.
-#include "cusync.h"
-#include "kernels/decode_share.h"
+#include "abi/cusync.h"
+#include "kernels/decode/share.h"
 
 extern "C" unsigned long long cusync_decode_weights_bytes(uint32_t operation, uint32_t k, uint32_t n) {
   return cusync::kernels::decode::weights_bytes(k, n, operation == CUSYNC_GATED_GEMM);

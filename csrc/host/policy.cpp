@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The policy arithmetic of the kernels, compiled for the host: what the cpu executor calls.
-#include "cusync.h"
+#include "abi/cusync.h"
 
 #include "cusync/order.hpp"
 #include "cusync/policy.hpp"

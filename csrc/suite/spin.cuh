@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Kernels of any length whose results show, bit for bit, whether they ran in a right order.
 #pragma once
-#include "tile_sync.cuh"
+#include "cusync/tile_sync.cuh"
 
 namespace suite {
 
@@ -51,13 +51,13 @@ extern "C" __global__ void spin_tiled(uint32_t const* in0, uint32_t const* in1, 
                                       uint32_t ragged, uint32_t shift, uint32_t* semaphores, uint32_t const* waits,
                                       cusync_report* report, uint32_t width, uint32_t first_slot, uint32_t node,
                                       uint32_t how) {
-  suite::TileSync const sync{semaphores, waits, report, width, first_slot, node, how};
+  cusync::TileSync const sync{semaphores, waits, report, width, first_slot, node, how};
   uint32_t const i = suite::thread_index();
   uint32_t const all_rounds = rounds + (ragged ? (suite::mix(seed, blockIdx.x) & 7) * ragged / 7 : 0);
   unsigned long long const delay = delay_ns != nullptr && (blockIdx.x + seed) % 3 == 0 ? *delay_ns : 0;
   uint32_t const* const sources[4] = {in0, in1, in2, in3};
   uint32_t h = suite::mix(seed, i);
-  uint32_t const run = suite::begin(sync);
+  uint32_t const run = cusync::begin(sync);
   if (stamps != nullptr && i == 0) stamps[0] = cusync::ptx::globaltimer();
   if (delay != 0) {
     unsigned long long const begin = cusync::ptx::globaltimer();
@@ -71,7 +71,7 @@ extern "C" __global__ void spin_tiled(uint32_t const* in0, uint32_t const* in1, 
   if (outputs > 0) out0[i] = h;
   if (outputs > 1) out1[i] = suite::mix(h, 1);
   if (stamps != nullptr && i == 0) stamps[1] = cusync::ptx::globaltimer();
-  suite::end(sync, run);
+  cusync::end(sync, run);
 }
 
 /// stamp[0] = now, in nanoseconds: when a task began or ended.

@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-#include "cusync.h"
+#include "abi/cusync.h"
 #include "cusync/policy.hpp"
 
 namespace {

@@ -119,10 +119,8 @@ impl<'a> Point<'a> {
 
     /// Measures every variant. What cannot be run, and what is wrong, goes to the report.
     pub(super) fn run(&self, share: Option<f64>, report: &mut MlpReport) -> Result<Vec<Record>> {
-        // Programmatic launch needs Hopper.
         let hopper = self.device.capability().0 >= 9;
-        let leading = if hopper { Executor::Programmatic } else { Executor::Streams };
-        let leader = self.plan(leading, Wishes::default())?;
+        let leader = self.plan(self.leading(), Wishes::default())?;
         let inputs = InputSets::random(leader.graph(), self.device, self.args.sets.max(1), self.m)?;
         let mut model = self.pipeline(&leader, &inputs, Options::default())?;
         let reference = Reference::new(&mut model, 0)?;
@@ -149,6 +147,11 @@ impl<'a> Point<'a> {
             self.note(name, added, report)?;
         }
         self.measure(field, &leader, share)
+    }
+
+    /// The executor whose tiles the other variants with a kernel a stage take over: programmatic launch needs Hopper.
+    fn leading(&self) -> Executor {
+        if self.device.capability().0 >= 9 { Executor::Programmatic } else { Executor::Streams }
     }
 
     /// Turns the failure of one variant into a line of the report. Faults of the GPU stay faults: nothing runs after them.
@@ -204,6 +207,7 @@ impl<'a> Point<'a> {
     /// One kernel a stage, overlapping.
     fn add_overlapping(&self, field: &mut Field, leader: &Plan, report: &mut MlpReport) -> Result<()> {
         let hopper = self.device.capability().0 >= 9;
+        let leading = self.leading();
         let executors: &[Executor] =
             if hopper { &[Executor::Streams, Executor::Programmatic] } else { &[Executor::Streams] };
         let tile = |s: &cusync_gen::graph::Stage| (s.mma_tile.0, s.mma_tile.1);
@@ -234,10 +238,10 @@ impl<'a> Point<'a> {
                 }
             }
         }
-        let name = format!("{} auto without waits graph", executor_name(leader.executor()));
+        let name = format!("{} auto without waits graph", executor_name(leading));
         let options = Options { skip_waits: true, ..Options::default() };
         let kind = Kind { options, ..Kind::graph(&name, Role::Probe) };
-        let added = self.add(field, kind, leader, leader.executor());
+        let added = self.add(field, kind, leader, leading);
         self.note(&name, added, report)
     }
 
@@ -259,7 +263,7 @@ impl<'a> Point<'a> {
             return Ok(());
         }
         let mut pipeline = Pipeline::with_options(plan, self.device, kind.options)?;
-        match plan.decode() {
+        match plan.launch().shares() {
             Some(_) => field.inputs.bind_decode(&mut pipeline)?,
             None => field.inputs.bind(&mut pipeline)?,
         }

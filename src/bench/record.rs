@@ -1,6 +1,6 @@
 //! What a benchmark writes down.
 
-use cusync_gen::check::Plan;
+use cusync_gen::check::{Launch, Plan};
 use cusync_gen::choose::Config;
 use cusync_gen::device::Device as Profile;
 use cusync_gen::schedule::{Mode, Part};
@@ -57,20 +57,23 @@ pub struct ScheduleRecord {
 impl ScheduleRecord {
     /// Of a plan for the `fused` executor.
     pub(super) fn of(plan: &Plan) -> Option<ScheduleRecord> {
-        if let Some(decode) = plan.decode() {
-            return Some(ScheduleRecord {
-                tile: format!("{} tokens", decode.width),
-                cluster: "1x1".into(),
-                mode: "decode".into(),
-                workers: decode.work.lists.len(),
-                items: decode.work.sequence.len(),
-                cut: 0,
-                slabs: 0,
-                digest: None,
-                predicted_us: decode.work.predicted_us,
-            });
-        }
-        let (schedule, stage) = (plan.schedule()?, plan.graph().stages.first()?);
+        let (schedule, stage) = match plan.launch() {
+            Launch::Stages { .. } => return None,
+            Launch::Lists(schedule) => (schedule, plan.graph().stages.first()?),
+            Launch::Shares(decode) => {
+                return Some(ScheduleRecord {
+                    tile: format!("{} tokens", decode.width),
+                    cluster: "1x1".into(),
+                    mode: "decode".into(),
+                    workers: decode.work.lists.len(),
+                    items: decode.work.sequence.len(),
+                    cut: 0,
+                    slabs: 0,
+                    digest: None,
+                    predicted_us: decode.work.predicted_us,
+                });
+            }
+        };
         let cut = |part: Part| matches!(part, Part::Finish { .. } | Part::Share { part: 0, .. });
         Some(ScheduleRecord {
             tile: format!("{}x{}", stage.mma_tile.0, stage.mma_tile.1),

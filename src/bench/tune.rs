@@ -55,9 +55,10 @@ pub(super) fn add_kept(point: &Point<'_>, field: &mut Field, report: &mut MlpRep
         let added = point.kept(edges).and_then(|kept| {
             let Some((plan, origin)) = kept else { return Ok(()) };
             let executor = plan.executor();
-            let (role, options) = match executor {
-                Executor::Fused => (Role::Fused, Options { edges, ..Options::default() }),
-                _ => (Role::Peer, Options::default()),
+            let (role, options) = if plan.launch().is_one_kernel() {
+                (Role::Fused, Options { edges, ..Options::default() })
+            } else {
+                (Role::Peer, Options::default())
             };
             report.tuned.push(format!("{}: plan: {origin}", point.label(name)));
             point.add(field, Kind { options, ..Kind::graph(name, role) }, &plan, executor)

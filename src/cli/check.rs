@@ -27,8 +27,9 @@ pub(crate) fn check(target: &Target) -> Result<CheckReport, Fault> {
     let executor = usual_executor(target);
     let proof = Proof::of(target, executor)?;
     let graph = &proof.candidate().graph;
-    let schedule = schedule(graph, &target.device, proof.candidate().schedule.as_ref());
-    let decode = decode(&proof.candidate().graph, proof.candidate().decode.as_ref());
+    let launch = &proof.candidate().launch;
+    let schedule = schedule(graph, &target.device, launch.lists());
+    let decode = decode(graph, launch.shares());
     Ok(CheckReport {
         verdict: if proof.proved() { "proved" } else { "refuted" },
         pipeline: graph.name.clone(),

@@ -1,10 +1,11 @@
 //! `cusync explain`: what a plan holds, and why.
 
 use cusync::runtime::executor_name;
-use cusync_gen::check::{Executor, Plan, StartGuarantee};
+use cusync_gen::check::{Executor, Plan};
 use cusync_gen::choose::{order_name, policy_name};
+use cusync_gen::graph::StageId;
 use cusync_gen::schedule::decode::{COLUMN_TILE, slots_of};
-use cusync_gen::sync::{Order, WaitAt};
+use cusync_gen::sync::WaitAt;
 
 use super::check::{decode, dims, schedule, usual_executor};
 use super::fault::Fault;
@@ -13,23 +14,16 @@ use super::report::{ChoiceReport, EdgeReport, ExplainReport, PredictionReport, S
 use super::request::Target;
 
 pub(crate) fn explain(target: &Target) -> Result<ExplainReport, Fault> {
-    let proof = Proof::of(target, usual_executor(target))?;
-    let decisions = proof.decisions();
+    let executor = usual_executor(target);
+    let proof = Proof::of(target, executor)?;
+    let decisions = proof.decisions(executor);
     let plan = proof.plan()?;
     Ok(ExplainReport {
         pipeline: plan.graph().name.clone(),
         dims: dims(plan.graph()),
         device: plan.device().name.clone(),
-        executor: executor_name(plan.executor()),
-        start: match plan.start() {
-            StartGuarantee::AllProducersStarted => {
-                "a consumer starts after every CTA of its producers".into()
-            }
-            StartGuarantee::None if plan.executor() == Executor::Fused => {
-                "every worker is resident from the start".into()
-            }
-            StartGuarantee::None => "none".into(),
-        },
+        executor: executor_name(executor),
+        start: plan.launch().start().into(),
         stages: stages(&plan),
         edges: edges(&plan),
         choices: decisions
@@ -42,15 +36,15 @@ pub(crate) fn explain(target: &Target) -> Result<ExplainReport, Fault> {
                 alternatives: c.alternatives,
             })
             .collect(),
-        schedule: schedule(plan.graph(), plan.device(), plan.schedule()),
-        decode: decode(plan.graph(), plan.decode()),
-        predicted: predicted(&plan),
+        schedule: schedule(plan.graph(), plan.device(), plan.launch().lists()),
+        decode: decode(plan.graph(), plan.launch().shares()),
+        predicted: predicted(&plan, executor),
     })
 }
 
 /// A plan's stages.
 pub(crate) fn stages(plan: &Plan) -> Vec<StageReport> {
-    let of = |(s, order): (&cusync_gen::graph::Stage, &Order)| StageReport {
+    let of = |(index, s): (usize, &cusync_gen::graph::Stage)| StageReport {
         name: s.name.clone(),
         shape: [s.m, s.n, s.k],
         tile: [s.mma_tile.0, s.mma_tile.1, s.mma_tile.2],
@@ -58,12 +52,12 @@ pub(crate) fn stages(plan: &Plan) -> Vec<StageReport> {
         tiles: s.tiles(),
         k_blocks: s.k_blocks,
         waves: f64::from(s.tiles()) / f64::from(plan.device().sms),
-        order: match plan.executor() {
-            Executor::Fused => "by schedule".into(),
-            _ => order_name(order),
+        order: match plan.launch().kernel(StageId(index)) {
+            Some(kernel) => order_name(&kernel.order),
+            None => "by schedule".into(),
         },
     };
-    plan.graph().stages.iter().zip(plan.orders()).map(of).collect()
+    plan.graph().stages.iter().enumerate().map(of).collect()
 }
 
 /// A plan's edges.
@@ -74,7 +68,7 @@ pub(crate) fn edges(plan: &Plan) -> Vec<EdgeReport> {
         EdgeReport {
             name: plan.edge_name(id),
             operand: format!("{kind:?}"),
-            policy: match plan.decode() {
+            policy: match plan.launch().shares() {
                 // Its slots are its own; the policy is that of the graph's tiles, which it does not run.
                 Some(_) => format!("a slot for each {COLUMN_TILE} columns"),
                 None => policy_name(edge.policy()),
@@ -83,7 +77,7 @@ pub(crate) fn edges(plan: &Plan) -> Vec<EdgeReport> {
                 WaitAt::PerKBlock => "k-block".into(),
                 WaitAt::Start => "start".into(),
             },
-            slots: match plan.decode() {
+            slots: match plan.launch().shares() {
                 Some(_) => slots_of(&plan.graph().stages[d.producer.0]),
                 None => edge.slots().slot_count,
             },
@@ -92,11 +86,11 @@ pub(crate) fn edges(plan: &Plan) -> Vec<EdgeReport> {
     plan.edges().iter().enumerate().map(of).collect()
 }
 
-/// A plan's predicted times, where a model made its choices.
-pub(crate) fn predicted(plan: &Plan) -> Option<PredictionReport> {
+/// The predicted times of a plan made for an executor, where a model made its choices.
+pub(crate) fn predicted(plan: &Plan, executor: Executor) -> Option<PredictionReport> {
     plan.predicted().map(|p| PredictionReport {
         device: plan.device().name.clone(),
-        executor: executor_name(plan.executor()),
+        executor: executor_name(executor),
         serial_us: p.serial_us,
         synchronised_us: p.synchronised_us,
     })

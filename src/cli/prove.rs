@@ -86,9 +86,10 @@ impl Proof {
         &self.candidate
     }
 
-    /// Every decision with its alternatives and what they are predicted to cost.
-    pub(crate) fn decisions(&self) -> Vec<Choice> {
-        decisions(&self.resolved, &self.candidate)
+    /// Every decision of a choice for the executor that was asked for, with its alternatives and what they are predicted to
+    /// cost.
+    pub(crate) fn decisions(&self, asked: Executor) -> Vec<Choice> {
+        decisions(&self.resolved, &self.candidate, asked)
     }
 
     /// The plan, or the refutations as a fault.

@@ -63,14 +63,14 @@ fn without_kernel(target: &Target) -> Result<Option<(String, String)>, Fault> {
 }
 
 /// A report with everything that does not depend on where the plan runs.
-fn blank(plan: &Plan, obligations: Vec<super::report::ObligationReport>) -> RunReport {
+fn blank(plan: &Plan, executor: Executor, obligations: Vec<super::report::ObligationReport>) -> RunReport {
     let graph = plan.graph();
     RunReport {
         pipeline: graph.name.clone(),
         dims: dims(graph),
         element: graph.element.name(),
         device: String::new(),
-        executor: executor_name(plan.executor()).into(),
+        executor: executor_name(executor).into(),
         verified: false,
         max_rel_err: f64::INFINITY,
         rel_l2_err: f64::INFINITY,
@@ -83,7 +83,7 @@ fn blank(plan: &Plan, obligations: Vec<super::report::ObligationReport>) -> RunR
         variants: Vec::new(),
         threads: None,
         waits_blocked: None,
-        predicted: predicted(plan),
+        predicted: predicted(plan, executor),
         note: None,
         timeline: Vec::new(),
     }
@@ -102,7 +102,7 @@ fn on_host(request: &RunRequest, progress: &Progress, note: Option<String>) -> R
         return Err(Fault::input(message)
             .help("run it from Rust, with `CpuPipeline::custom` (examples/06_custom_stage.rs)"));
     }
-    let mut report = blank(&plan, obligations);
+    let mut report = blank(&plan, executor, obligations);
     // What the same pipeline would take on the GPU that was asked for.
     let gpu = Target {
         source: super::source::Source {
@@ -113,7 +113,8 @@ fn on_host(request: &RunRequest, progress: &Progress, note: Option<String>) -> R
         device: request.target.device.clone(),
         executor: None,
     };
-    report.predicted = Proof::of(&gpu, usual_executor(&gpu))?.plan().ok().and_then(|plan| predicted(&plan));
+    let usual = usual_executor(&gpu);
+    report.predicted = Proof::of(&gpu, usual)?.plan().ok().and_then(|plan| predicted(&plan, usual));
     progress.say("making random inputs");
     let mut options = CpuOptions::default();
     options.threads = request.threads.unwrap_or(options.threads);
@@ -159,9 +160,8 @@ fn on_gpu(request: &RunRequest, gpu: &device::Device, progress: &Progress) -> Re
     let hopper = profile.arch >= 90;
     let executors = match stated.executor {
         None | Some(Executor::Cpu) if hopper => {
-            let all = [Executor::Serial, Executor::Streams, Executor::Programmatic, Executor::Fused];
-            let built = |e: &Executor| *e != Executor::Fused || !device::fused_kernels().is_empty();
-            all.into_iter().filter(built).collect()
+            let built = |e: &Executor| e.how().is_some() || !device::fused_kernels().is_empty();
+            Executor::GPU.into_iter().filter(built).collect()
         }
         None | Some(Executor::Cpu) => vec![Executor::Serial, Executor::Streams],
         Some(one) => vec![one],
@@ -187,7 +187,8 @@ fn on_gpu(request: &RunRequest, gpu: &device::Device, progress: &Progress) -> Re
         };
         let obligations = std::mem::take(&mut proof.obligations);
         let plan = proof.plan()?;
-        let options = RunOptions { seed: request.seed as u32, ..RunOptions::default() };
+        let seed = request.seed as u32;
+        let options = RunOptions { seed, executor: Some(executor), ..RunOptions::default() };
         let ran = run_gpu(&plan, options).map_err(|e| match e {
             Error::Starved { .. } => Fault::refuted(e.to_string()),
             other => Fault::input(other.to_string()),
@@ -206,7 +207,7 @@ fn on_gpu(request: &RunRequest, gpu: &device::Device, progress: &Progress) -> Re
         });
         // The report is of the fastest.
         if report.as_ref().is_none_or(|best| ran.time_us < best.time_us) {
-            let mut best = blank(&plan, obligations);
+            let mut best = blank(&plan, executor, obligations);
             best.device = ran.device;
             (best.max_rel_err, best.rel_l2_err) = (ran.max_rel_err, ran.l2_rel_err);
             best.time_us = ran.time_us;

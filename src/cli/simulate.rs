@@ -2,7 +2,7 @@
 
 use cusync::runtime::executor_name;
 use cusync_gen::check::Executor;
-use cusync_gen::simulate::simulate as predict;
+use cusync_gen::simulate::{simulate as predict, simulate_serial};
 
 use super::check::{breakdown, dims, usual_executor};
 use super::fault::Fault;
@@ -15,10 +15,7 @@ pub(crate) fn simulate(request: &SimulateRequest) -> Result<SimulateReport, Faul
     let target = &request.target;
     let chosen_for = usual_executor(target);
     // A chain kernel has its own tiles; kernels launched one by one are predicted at those chosen for them.
-    let by_kernel = match chosen_for {
-        Executor::Fused => Executor::Programmatic,
-        other => other,
-    };
+    let by_kernel = if chosen_for.how().is_some() { chosen_for } else { Executor::Programmatic };
     let proof = Proof::of(target, by_kernel)?;
     let mut executors = vec![Executor::Serial, Executor::Streams];
     if target.device.arch >= 90 {
@@ -29,11 +26,12 @@ pub(crate) fn simulate(request: &SimulateRequest) -> Result<SimulateReport, Faul
     }
     let candidate = proof.candidate();
     let graph = &candidate.graph;
-    let serial_us = predict(candidate, Executor::Serial).total_us;
+    let serial_us = simulate_serial(candidate).total_us;
     let mut times: Vec<PredictedTime> = executors
         .into_iter()
         .map(|executor| {
-            let timeline = predict(candidate, executor);
+            let serial = executor == Executor::Serial;
+            let timeline = if serial { simulate_serial(candidate) } else { predict(candidate) };
             let stages = graph.stages.iter().zip(&timeline.stages);
             PredictedTime {
                 executor: executor_name(executor),
@@ -48,8 +46,8 @@ pub(crate) fn simulate(request: &SimulateRequest) -> Result<SimulateReport, Faul
     match Proof::of(target, Executor::Fused) {
         Ok(proof) => {
             let fused = proof.candidate();
-            let time = fused.work().map(|work| work.predicted_us);
-            let spans = fused.schedule.as_ref().and_then(|s| breakdown(&fused.graph, &target.device, s));
+            let time = fused.launch.predicted_us();
+            let spans = fused.launch.lists().and_then(|s| breakdown(&fused.graph, &target.device, s));
             let spans = spans.map(|b| b.stages).unwrap_or_default();
             let stages = fused.graph.stages.iter().zip(spans);
             if let Some(time_us) = time.filter(|_| proof.proved()) {

@@ -72,7 +72,7 @@ fn kernels(target: &Target, executor: Executor) -> Result<Run, Fault> {
 fn chain(target: &Target) -> Result<Option<Run>, Fault> {
     let proof = Proof::of(target, Executor::Fused)?;
     let candidate = proof.candidate();
-    let Some(schedule) = &candidate.schedule else { return Ok(None) };
+    let Some(schedule) = candidate.launch.lists() else { return Ok(None) };
     let breakdown = breakdown(&candidate.graph, &target.device, schedule);
     Ok(breakdown.map(|b| simulated_chain(candidate, schedule, &b)))
 }

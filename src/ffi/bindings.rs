@@ -1,4 +1,4 @@
-// Made by bindgen from csrc/cusync.h; `cargo xtask render` makes it anew.
+// Made by bindgen from csrc/abi/cusync.h; `cargo xtask render` makes it anew.
 
 #[doc = " Maps the tiles of a producer's grid to semaphore slots.\n\n slot(m, n) = slot_base + (m / block_m) * slots_n + column(n), where\n column(n)  = stride_n == 0 ? n / block_n : n % stride_n.\n\n Tile: block 1 x 1. Row: block 1 x grid_n. Batched: block r x c. Strided: stride_n > 0, block_n unused (1).\n With `table` set (a user's own policy), slot(m, n) = slot_base + table[m * grid_n + n] and the number of\n posts to slot i is table_posts[i - slot_base]."]
 #[repr(C)]

@@ -1,4 +1,4 @@
-//! The C ABI of `csrc/cusync.h`, raw: bindgen's output and nothing else.
+//! The C ABI of `csrc/abi/cusync.h`, raw: bindgen's output and nothing else.
 //!
 //! Without a CUDA toolchain at build time the same symbols come from `csrc/nocuda.c`, so nothing above this layer
 //! has to know. [`crate::device`] is the only caller of the kernel half; the `cusync_host_*` half is policy

@@ -22,6 +22,7 @@ use crate::ffi;
 /// Made once a pipeline; the kernels of all its sets of inputs share it.
 #[derive(Debug)]
 pub(super) struct Few {
+    plan: Decode,
     memory: DecodeMemory,
     pub(super) trace: Option<Arc<DeviceBuffer<ffi::cusync_trace>>>,
 }
@@ -42,7 +43,7 @@ impl Few {
         };
         let records = workers * plan.graph().stages.len();
         let trace = traced.then(|| DeviceBuffer::zeroed(device, records, "trace records")).transpose()?;
-        Ok(Few { memory, trace: trace.map(Arc::new) })
+        Ok(Few { plan: decode.clone(), memory, trace: trace.map(Arc::new) })
     }
 }
 
@@ -59,7 +60,7 @@ impl Pipeline {
     /// The plan is not a decode plan, or has no such stage.
     pub fn bind_relaid(&mut self, set: usize, name: &str, weights: Arc<DecodeWeights>) -> Result<()> {
         let found = self.plan.graph().stages.iter().position(|s| s.name == name);
-        let Some(stage) = found.filter(|_| self.plan.decode().is_some()) else {
+        let Some(stage) = found.filter(|_| self.plan.launch().shares().is_some()) else {
             return Err(Error::Unsupported(format!(
                 "{name} is not a stage of a decode plan of this pipeline"
             )));
@@ -84,7 +85,7 @@ impl Pipeline {
     /// See [`Pipeline::prepare`].
     pub fn release_originals(&mut self) -> Result<()> {
         self.prepare()?;
-        if self.plan.decode().is_none() {
+        if self.plan.launch().shares().is_none() {
             return Ok(());
         }
         let graph = self.plan.graph();
@@ -119,7 +120,8 @@ impl Pipeline {
     }
 
     /// Arguments of the decode kernel with a set's operands.
-    pub(super) fn decode_args(&self, set: usize, decode: &Decode, few: &Few) -> Result<DecodeArgs> {
+    pub(super) fn decode_args(&self, set: usize, few: &Few) -> Result<DecodeArgs> {
+        let decode = &few.plan;
         let graph = self.plan.graph();
         let stages = (0..graph.stages.len()).map(|index| self.decode_stage(set, index));
         let options = &self.options;

@@ -1,8 +1,11 @@
 //! The executors: how a prepared pipeline is queued, captured and replayed.
 //!
-//! `serial`: one stream, kernel after kernel; no waits, no posts, static schedule.
+//! What is launched, and in which order, is the [`cusync_gen::check::Launch`] that was proved.
 //!
-//! `streams`: stage i on its own stream. A consumer's stream waits for the launch-completion event of each of its
+//! `serial`: one stream, kernel after kernel; no waits, no posts, static schedule. A plan that found overlap not worth its
+//! while is a serial chain under every executor.
+//!
+//! `streams`: every stage on its own stream. A consumer's stream waits for the launch-completion event of each of its
 //! producers, which is recorded when all their CTAs have begun. So when a consumer's CTA takes an SM, its producers
 //! are resident or done; and by induction over the topological order so are the producers' producers. At the
 //! end every stream is joined into the first, so a run's end is a full boundary.
@@ -18,12 +21,13 @@
 
 use std::sync::Arc;
 
-use cusync_gen::check::{Coupling, Executor, StartGuarantee};
+use cusync_gen::check::{Executor, How, Plan, StageLaunch, StartGuarantee};
+use cusync_gen::graph::{Dependence, StageId};
 
 use super::error::{Error, Result};
 use super::options::Edges;
 use super::pipeline::{Kernels, Pipeline, Shared};
-use crate::device::{self, Gemm, GraphExec, Launch};
+use crate::device::{GraphExec, Launch};
 
 /// Runs captured into a CUDA graph. Holds a share of all the memory that it uses.
 #[derive(Debug)]
@@ -39,7 +43,7 @@ impl Kernels {
         match self {
             Kernels::Chain(chain) => Ok(chain.launch(launch)?),
             Kernels::Decode(decode) => Ok(decode.launch(launch)?),
-            Kernels::Stages { .. } => Err(Error::Unsupported("the stages have a kernel each".into())),
+            Kernels::Stages(_) => Err(Error::Unsupported("the stages have a kernel each".into())),
         }
     }
 }
@@ -107,15 +111,11 @@ impl Pipeline {
 
     fn ready(&mut self, executor: Executor) -> Result<()> {
         self.healthy()?;
-        let proved = self.plan.executor();
         if executor == Executor::Cpu {
             return Err(Error::Unsupported("the cpu executor does not run on a GPU pipeline".into()));
         }
-        // Serial needs no proof beyond the stage order, which every plan has; but the tiles of a chain kernel need not
-        // have a kernel of their own.
-        let serial = executor == Executor::Serial && proved != Executor::Fused;
-        if !serial && executor != proved {
-            return Err(Error::NotProved { proved, asked: executor });
+        if !self.plan.runs_as(executor) {
+            return Err(Error::NotProved { proved: self.plan.executor(), asked: executor });
         }
         self.prepare()
     }
@@ -147,72 +147,153 @@ impl Pipeline {
 
     /// `programmatic` matters to the `fused` executor alone.
     fn enqueue(&self, executor: Executor, kernels: &Kernels, programmatic: bool) -> Result<()> {
-        let (serial, tiled) = match kernels {
-            Kernels::Stages { serial, tiled } => (serial, tiled),
+        let stages = match kernels {
+            Kernels::Stages(stages) => stages,
             one => return one.launch_fused(Launch { stream: &self.main, started: None, programmatic }),
         };
-        match executor {
-            // A plan may find overlap not worth its while: then its executor is a serial chain.
-            Executor::Streams | Executor::Programmatic
-                if self.plan.coupling() == Coupling::KernelBoundary =>
-            {
-                self.enqueue_serial(serial)?
-            }
-            Executor::Serial => self.enqueue_serial(serial)?,
-            Executor::Programmatic => self.enqueue_programmatic(tiled)?,
-            Executor::Streams => self.enqueue_streams(tiled)?,
-            Executor::Cpu | Executor::Fused => {
-                return Err(Error::NotProved { proved: self.plan.executor(), asked: executor });
-            }
+        let queue = queue(&self.plan, executor);
+        let side_by_side = queue.iter().any(|queued| queued.stream > 0);
+        if side_by_side {
+            self.main.record(&self.fork)?;
         }
-        Ok(())
-    }
-
-    fn enqueue_serial(&self, kernels: &[Gemm]) -> device::Result<()> {
-        let launch = Launch { stream: &self.main, started: None, programmatic: false };
-        kernels.iter().try_for_each(|kernel| kernel.launch(launch))
-    }
-
-    fn enqueue_programmatic(&self, kernels: &[Gemm]) -> device::Result<()> {
-        kernels.iter().enumerate().try_for_each(|(stage, kernel)| {
-            kernel.launch(Launch { stream: &self.main, started: None, programmatic: stage > 0 })
-        })
-    }
-
-    fn enqueue_streams(&self, kernels: &[Gemm]) -> device::Result<()> {
-        self.main.record(&self.fork)?;
-        for (stage, kernel) in kernels.iter().enumerate() {
-            let stream = if stage == 0 { &self.main } else { &self.side[stage - 1] };
-            let producers: Vec<usize> = self.distinct(stage, |d| (d.consumer.0, d.producer.0));
-            let feeds_others = !self.distinct(stage, |d| (d.producer.0, d.consumer.0)).is_empty();
-            let guarded = self.plan.start() == StartGuarantee::AllProducersStarted && !producers.is_empty();
-            if guarded {
-                // Their start implies the fork: they waited for it, or lie on the main stream after it.
-                producers.iter().try_for_each(|&p| stream.wait(&self.started[p]))?;
-            } else if stage > 0 {
+        for (queued, kernel) in queue.iter().zip(stages) {
+            let stream = if queued.stream == 0 { &self.main } else { &self.side[queued.stream - 1] };
+            // The start of a producer implies the fork: it waited for it, or lies on the main stream after it.
+            queued.after.iter().try_for_each(|&producer| stream.wait(&self.started[producer]))?;
+            if queued.stream > 0 && queued.after.is_empty() {
                 stream.wait(&self.fork)?;
             }
-            let started = feeds_others.then_some(&self.started[stage]);
-            kernel.launch(Launch { stream, started, programmatic: false })?;
+            let started = queued.announces.then_some(&self.started[queued.stage]);
+            let gemm = kernel.tiled.as_ref().filter(|_| queued.tiled).unwrap_or(&kernel.serial);
+            gemm.launch(Launch { stream, started, programmatic: queued.programmatic })?;
         }
-        for (stream, done) in self.side.iter().zip(&self.done) {
-            stream.record(done)?;
-            self.main.wait(done)?;
+        if side_by_side {
+            for (stream, done) in self.side.iter().zip(&self.done) {
+                stream.record(done)?;
+                self.main.wait(done)?;
+            }
         }
         Ok(())
     }
+}
 
-    /// The other ends of a stage's edges, each once: of the pairs that `ends` makes, the second where the first is
-    /// `stage`.
-    fn distinct(
-        &self,
-        stage: usize,
-        ends: impl Fn(&cusync_gen::graph::Dependence) -> (usize, usize),
-    ) -> Vec<usize> {
-        let pairs = self.plan.edges().iter().map(|e| ends(e.dependence()));
-        let mut others: Vec<usize> = pairs.filter(|p| p.0 == stage).map(|p| p.1).collect();
-        others.sort_unstable();
-        others.dedup();
-        others
+/// How the kernel of a stage is queued.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Queued {
+    stage: usize,
+    /// 0 is the main stream.
+    stream: usize,
+    /// Producers, launched before, whose CTAs must all have started.
+    after: Vec<usize>,
+    /// Whether others wait for the start of its CTAs.
+    announces: bool,
+    /// Whether it waits and posts.
+    tiled: bool,
+    /// Whether it may begin when the CTAs of the kernel before have issued their triggers.
+    programmatic: bool,
+}
+
+/// What an executor queues of a plan with a kernel a stage: the launches that were proved, in their order.
+fn queue(plan: &Plan, executor: Executor) -> Vec<Queued> {
+    let launch = plan.launch();
+    // Every executor runs a serial chain as one, and `serial` every plan.
+    let how = if executor == Executor::Serial { Some(How::Serial) } else { launch.how() };
+    let one = |(place, kernel): (usize, &StageLaunch)| {
+        let stage = kernel.stage;
+        let plain = Queued {
+            stage: stage.0,
+            stream: 0,
+            after: Vec::new(),
+            announces: false,
+            tiled: true,
+            programmatic: false,
+        };
+        match how {
+            None | Some(How::Host | How::Serial) => Queued { tiled: false, ..plain },
+            Some(How::Programmatic) => Queued { programmatic: place > 0, ..plain },
+            Some(How::Streams(guarantee)) => {
+                let others = |own: fn(&Dependence) -> (StageId, StageId)| {
+                    let ends = plan.edges().iter().map(move |e| own(e.dependence()));
+                    ends.filter(|(this, _)| *this == stage).map(|(_, other)| other)
+                };
+                let mut after: Vec<usize> = match guarantee {
+                    StartGuarantee::None => Vec::new(),
+                    // Of a kernel that comes later there is no start to wait for; the proof rests on none.
+                    StartGuarantee::AllProducersStarted => others(|d| (d.consumer, d.producer))
+                        .filter(|producer| launch.position(*producer) < place)
+                        .map(|producer| producer.0)
+                        .collect(),
+                };
+                after.sort_unstable();
+                after.dedup();
+                let announces = others(|d| (d.producer, d.consumer)).next().is_some();
+                Queued { stream: place, after, announces, ..plain }
+            }
+        }
+    };
+    launch.kernels().iter().enumerate().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use cusync_gen::check::{Candidate, check};
+    use cusync_gen::device::Device;
+
+    use super::*;
+
+    /// The launches of a diamond whose graph has its last stage first, as they were proved.
+    fn queued(how: How, launched: [usize; 4], executor: Executor) -> Vec<Queued> {
+        let source = r#"Pipeline(name: "diamond", dims: { "M": 256 }, stages: [
+            Gemm(name: "top", a: "X(M,M)", b: "W0(M,M)", out: "T(M,M)"),
+            Gemm(name: "left", a: "T(M,M)", b: "W1(M,M)", out: "L(M,M)"),
+            Gemm(name: "right", a: "T(M,M)", b: "W2(M,M)", out: "R(M,M)"),
+            Gemm(name: "join", a: "L(M,M)", b: "R(M,M)", out: "Z(M,M)"),
+        ])"#;
+        let resolved = cusync_gen::spec::parse(source, "test").and_then(|s| s.resolve(&[])).expect("valid");
+        let mut graph = resolved.graph(&[(128, 128, 64); 4]).expect("small");
+        let turned = |stage: StageId| StageId(3 - stage.0);
+        graph.stages.reverse();
+        graph.tensors.iter_mut().for_each(|t| t.producer = t.producer.map(turned));
+        for d in &mut graph.dependences {
+            (d.producer, d.consumer) = (turned(d.producer), turned(d.consumer));
+        }
+        let mut c = Candidate::new(graph, Device::named("h200").expect("shipped").clone(), how);
+        c.launch.kernels_mut().iter_mut().zip(launched).for_each(|(kernel, s)| kernel.stage = StageId(s));
+        queue(&check(c).expect("proved"), executor)
+    }
+
+    fn order(queue: &[Queued]) -> Vec<usize> {
+        queue.iter().map(|queued| queued.stage).collect()
+    }
+
+    #[test]
+    fn what_is_queued_is_what_was_proved() {
+        // Stage 3 is `top`, stage 0 `join`.
+        let serial = queued(How::Serial, [3, 1, 2, 0], Executor::Serial);
+        assert_eq!(order(&serial), [3, 1, 2, 0]);
+        assert!(serial.iter().all(|q| q.stream == 0 && !q.tiled && !q.programmatic));
+        // A serial chain is one whoever falls back to it; `serial` runs the others in their order.
+        assert_eq!(queued(How::Serial, [3, 1, 2, 0], Executor::Programmatic), serial);
+        assert_eq!(queued(How::STREAMS, [3, 1, 2, 0], Executor::Serial), serial);
+        let programmatic = queued(How::Programmatic, [3, 2, 1, 0], Executor::Programmatic);
+        assert_eq!(order(&programmatic), [3, 2, 1, 0]);
+        let early: Vec<bool> = programmatic.iter().map(|q| q.programmatic).collect();
+        assert_eq!(early, [false, true, true, true]);
+        assert!(programmatic.iter().all(|q| q.tiled && q.stream == 0));
+    }
+
+    #[test]
+    fn streams_wait_for_the_starts_of_producers_launched_before() {
+        let streams = queued(How::STREAMS, [3, 1, 2, 0], Executor::Streams);
+        let waits: Vec<_> =
+            streams.iter().map(|q| (q.stage, q.stream, q.after.clone(), q.announces)).collect();
+        let expected =
+            [(3, 0, vec![], true), (1, 1, vec![3], true), (2, 2, vec![3], true), (0, 3, vec![1, 2], false)];
+        assert_eq!(waits, expected);
+        // Nobody waits for a start that is still to come: such a plan is proved without it.
+        let late = queued(How::STREAMS, [0, 3, 1, 2], Executor::Streams);
+        assert_eq!((late[0].stage, late[0].after.len()), (0, 0));
+        let free = queued(How::Streams(StartGuarantee::None), [3, 1, 2, 0], Executor::Streams);
+        assert!(free.iter().all(|q| q.after.is_empty() && q.tiled));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cusync_gen::check::Plan;
+use cusync_gen::check::{Launch, Plan};
 use cusync_gen::graph::{Op, OperandKind, Stage, TensorId};
 
 use super::admit::{allocate_outputs, runnable, suits};
@@ -24,27 +24,49 @@ pub type Tensor = Arc<DeviceBuffer<u16>>;
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) descriptors: Descriptors,
-    semaphores: Arc<DeviceBuffer<u32>>,
-    tickets: Arc<DeviceBuffer<u64>>,
     pub(super) report: Arc<Report>,
-    /// Of a plan with a schedule.
-    pub(super) chain: Option<Chain>,
-    /// Of a decode plan.
-    pub(super) few: Option<Few>,
+    pub(super) work: Work,
     /// By tensor; `None` for inputs and weights.
     pub(super) outputs: Vec<Option<Tensor>>,
+}
+
+/// What the kernels of a launch follow and count on, in device memory.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// A kernel a stage draws the tiles of its order.
+    Stages { semaphores: Arc<DeviceBuffer<u32>>, tickets: Arc<DeviceBuffer<u64>> },
+    /// One chain kernel follows lists.
+    Lists(Chain),
+    /// One decode kernel knows its shares.
+    Shares(Few),
+}
+
+impl Work {
+    /// Where one kernel for all stages notes its times; `None` where it does not.
+    pub(super) fn trace(&self) -> Option<&Arc<DeviceBuffer<ffi::cusync_trace>>> {
+        match self {
+            Work::Stages { .. } => None,
+            Work::Lists(chain) => chain.trace.as_ref(),
+            Work::Shares(few) => few.trace.as_ref(),
+        }
+    }
+}
+
+/// A stage's own kernel.
+#[derive(Debug)]
+pub(super) struct StageKernels {
+    pub(super) stage: usize,
+    /// Static schedule, no semaphores: what a serial chain launches.
+    pub(super) serial: Gemm,
+    /// Ticket schedule, waits and posts; only where semaphores carry the dependences.
+    pub(super) tiled: Option<Gemm>,
 }
 
 /// The kernels of one set of inputs.
 #[derive(Debug)]
 pub(super) enum Kernels {
-    /// One a stage.
-    Stages {
-        /// Static schedule, no semaphores: what the serial executor launches.
-        serial: Vec<Gemm>,
-        /// Ticket schedule, waits and posts.
-        tiled: Vec<Gemm>,
-    },
+    /// One a stage, in the order of the launches.
+    Stages(Vec<StageKernels>),
     /// One for all stages.
     Chain(Box<Fused>),
     /// One for all stages of few tokens.
@@ -106,27 +128,29 @@ impl Pipeline {
         let events =
             || (0..stages).map(|_| Event::ordering(device)).collect::<std::result::Result<Vec<_>, _>>();
         let report = Arc::new(Report::new(device)?);
-        let chain = plan.schedule().map(|s| Chain::new(plan, s, device, report.clone(), options.trace));
-        let chain = chain.transpose()?;
-        let few = plan.decode().map(|d| Few::new(plan, d, device, report.clone(), options.trace));
-        let few = few.transpose()?;
-        if options.stream_only && few.is_none() {
+        let work = match plan.launch() {
+            Launch::Stages { .. } => Work::Stages {
+                semaphores: Arc::new(DeviceBuffer::zeroed(
+                    device,
+                    plan.slot_count().max(1) as usize,
+                    "semaphores",
+                )?),
+                tickets: Arc::new(DeviceBuffer::zeroed(device, stages, "ticket counters")?),
+            },
+            Launch::Lists(schedule) => {
+                Work::Lists(Chain::new(plan, schedule, device, report.clone(), options.trace)?)
+            }
+            Launch::Shares(decode) => {
+                Work::Shares(Few::new(plan, decode, device, report.clone(), options.trace)?)
+            }
+        };
+        if options.stream_only && !matches!(work, Work::Shares(_)) {
             return Err(Error::Unsupported(
                 "only decode kernels can stream weights and do nothing else".into(),
             ));
         }
-        let staged = chain.is_none() && few.is_none();
-        let slots = if staged { plan.slot_count() as usize } else { 0 };
-        let streams = if staged { stages } else { 1 };
-        let shared = Shared {
-            descriptors: Descriptors::new(plan, device)?,
-            semaphores: Arc::new(DeviceBuffer::zeroed(device, slots.max(1), "semaphores")?),
-            tickets: Arc::new(DeviceBuffer::zeroed(device, stages, "ticket counters")?),
-            report,
-            chain,
-            few,
-            outputs,
-        };
+        let streams = plan.launch().kernels().len().max(1);
+        let shared = Shared { descriptors: Descriptors::new(plan, device)?, report, work, outputs };
         Ok(Pipeline {
             main: Stream::new(device)?,
             side: (1..streams).map(|_| Stream::new(device)).collect::<std::result::Result<_, _>>()?,
@@ -265,29 +289,35 @@ impl Pipeline {
                 continue;
             }
             self.main.synchronize()?;
-            match self.plan.decode().map(|d| d.workers()) {
+            match self.plan.launch().shares().map(|d| d.workers()) {
                 Some(workers) => self.relay(set, workers)?,
                 None => self.pack(set)?,
             }
-            let make = |tiled: bool| {
-                (0..self.plan.graph().stages.len())
-                    .map(|i| Ok(Gemm::new(&self.device, self.stage_args(set, i, tiled)?)?))
-                    .collect::<Result<Vec<_>>>()
-            };
-            let kernels = match (&self.shared.chain, &self.shared.few, self.plan.decode()) {
-                (_, Some(few), Some(decode)) => {
-                    let args = self.decode_args(set, decode, few)?;
-                    Kernels::Decode(Box::new(Decode::new(&self.device, args)?))
+            let kernels = match &self.shared.work {
+                Work::Shares(few) => {
+                    Kernels::Decode(Box::new(Decode::new(&self.device, self.decode_args(set, few)?)?))
                 }
-                (Some(chain), ..) => {
-                    let args = self.chain_args(set, chain)?;
-                    Kernels::Chain(Box::new(Fused::new(&self.device, args)?))
+                Work::Lists(chain) => {
+                    Kernels::Chain(Box::new(Fused::new(&self.device, self.chain_args(set, chain)?)?))
                 }
-                _ => Kernels::Stages { serial: make(false)?, tiled: make(true)? },
+                Work::Stages { .. } => {
+                    let launched = self.plan.launch().kernels().iter();
+                    let kernels = launched.map(|kernel| self.stage_kernels(set, kernel.stage.0));
+                    Kernels::Stages(kernels.collect::<Result<_>>()?)
+                }
             };
             self.sets[set].kernels = Some(Arc::new(kernels));
         }
         Ok(())
+    }
+
+    /// The kernels of stage `index`.
+    fn stage_kernels(&self, set: usize, index: usize) -> Result<StageKernels> {
+        let make = |tiled: bool| -> Result<Gemm> {
+            Ok(Gemm::new(&self.device, self.stage_args(set, index, tiled)?)?)
+        };
+        let tiled = self.plan.launch().has_semaphores().then(|| make(true)).transpose()?;
+        Ok(StageKernels { stage: index, serial: make(false)?, tiled })
     }
 
     pub(super) fn kernels(&self, set: usize) -> Result<Arc<Kernels>> {
@@ -365,9 +395,9 @@ impl Pipeline {
         let gated = stage.op == Op::GatedGemm;
         let packed = self.sets.get(set).and_then(|s| s.packed[index].clone());
         let (waits, posts) = self.edges_of(index);
-        let sync = || Synchronisation {
-            tickets: shared.tickets.clone(),
-            semaphores: shared.semaphores.clone(),
+        let sync = |tickets: &Arc<DeviceBuffer<u64>>, semaphores: &Arc<DeviceBuffer<u32>>| Synchronisation {
+            tickets: tickets.clone(),
+            semaphores: semaphores.clone(),
             report: shared.report.clone(),
             waits,
             posts,
@@ -398,7 +428,10 @@ impl Pipeline {
             stage: index as u32,
             schedule: if tiled { Schedule::Ticket } else { Schedule::Static },
             order: shared.descriptors.orders[index],
-            sync: tiled.then(sync),
+            sync: match &shared.work {
+                Work::Stages { semaphores, tickets } if tiled => Some(sync(tickets, semaphores)),
+                Work::Stages { .. } | Work::Lists(_) | Work::Shares(_) => None,
+            },
             tables: shared.descriptors.tables.clone(),
         })
     }

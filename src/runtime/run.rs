@@ -100,9 +100,13 @@ pub fn run_gpu(plan: &Plan, options: RunOptions) -> Result<RunReport> {
             vec![(workers * chain.args().shape.ctas() as u32, 1); plan.graph().stages.len()]
         }
         Kernels::Decode(decode) => vec![(decode.args().workers(), 1); plan.graph().stages.len()],
-        Kernels::Stages { serial, tiled } => {
-            let stages = if executor == Executor::Serial { serial } else { tiled };
-            stages.iter().map(|g| Ok(g.grid()?)).collect::<Result<_>>()?
+        Kernels::Stages(stages) => {
+            let mut grids = vec![(0, 0); stages.len()];
+            for kernel in stages {
+                let tiled = kernel.tiled.as_ref().filter(|_| executor != Executor::Serial);
+                grids[kernel.stage] = tiled.unwrap_or(&kernel.serial).grid()?;
+            }
+            grids
         }
     };
     Ok(RunReport {

@@ -3,7 +3,7 @@
 use cusync_gen::schedule::{Item, Mode, Schedule};
 
 use super::error::{Error, Result};
-use super::pipeline::Pipeline;
+use super::pipeline::{Pipeline, Work};
 use crate::device::{DeviceBuffer, Launch};
 use crate::ffi;
 
@@ -50,10 +50,7 @@ pub fn trace_runs(pipelines: &mut [Pipeline]) -> Result<Vec<Vec<ItemTrace>>> {
     };
     let traces: Vec<_> = pipelines
         .iter()
-        .map(|p| {
-            let chain = p.shared.chain.as_ref().and_then(|c| c.trace.clone());
-            chain.or_else(|| p.shared.few.as_ref()?.trace.clone()).ok_or_else(untraced)
-        })
+        .map(|p| p.shared.work.trace().cloned().ok_or_else(untraced))
         .collect::<Result<_>>()?;
     let graph = stream.capture(|| {
         (1..sets).try_for_each(launch)?;
@@ -73,13 +70,12 @@ fn read(pipeline: &Pipeline, trace: &DeviceBuffer<ffi::cusync_trace>) -> Result<
     let mut records = vec![ffi::cusync_trace::default(); trace.len()];
     trace.download(&mut records)?;
     let plan = &pipeline.plan;
-    Ok(match (plan.schedule(), &pipeline.shared.chain, plan.decode()) {
-        (Some(schedule), Some(chain), _) => {
-            items(schedule, chain.shape.ctas(), chain.lists.length() as usize, &records)
-        }
-        (.., Some(decode)) => items(&decode.work, 1, plan.graph().stages.len(), &records),
-        _ => Vec::new(),
-    })
+    let (ctas, length) = match &pipeline.shared.work {
+        Work::Stages { .. } => return Ok(Vec::new()),
+        Work::Lists(chain) => (chain.shape.ctas(), chain.lists.length() as usize),
+        Work::Shares(_) => (1, plan.graph().stages.len()),
+    };
+    Ok(plan.launch().work().map_or_else(Vec::new, |work| items(work, ctas, length, &records)))
 }
 
 /// A record with its item; `None` where it was not written.

@@ -64,7 +64,7 @@ pub(super) fn spans(
 
 /// A run of the stages' own kernels, one after the other.
 pub(super) fn serial(plan: &Plan, what: &str, notes: &[Vec<ItemTrace>], sms: u32) -> Run {
-    let cluster = plan.schedule().map_or((1, 1), |s| s.cluster);
+    let cluster = plan.launch().cluster();
     let (mut spans, _) = spans(notes, cluster, |kernel, _| kernel);
     // Nothing waits for a stage: what passed is the way of the first loads.
     let first = spans.iter_mut().filter_map(|s| s.phases.first_mut());
@@ -74,11 +74,11 @@ pub(super) fn serial(plan: &Plan, what: &str, notes: &[Vec<ItemTrace>], sms: u32
 
 /// A fused run, every wait with its cause: of those that the first k-block waits for, the edge whose post came last.
 pub(super) fn fused(plan: &Plan, what: &str, notes: &[Vec<ItemTrace>], sms: u32) -> Run {
-    let cluster = plan.schedule().map_or((1, 1), |s| s.cluster);
+    let cluster = plan.launch().cluster();
     let (mut spans, parts) = spans(notes, cluster, |_, stage| stage);
     let waiting: Vec<usize> = (0..spans.len()).filter(|i| spans[*i].phases[0].kind == Kind::Wait).collect();
     let mut found = Vec::new();
-    if plan.decode().is_some() {
+    if plan.launch().shares().is_some() {
         // Tiles of a decode plan are shares of columns; every worker needs some of all shares.
         let last: Vec<Option<(f64, usize)>> = (0..plan.graph().stages.len())
             .map(|stage| {
@@ -214,7 +214,7 @@ mod tests {
             let wishes = Wishes { dims: vec![("M".into(), m)], ..Wishes::default() };
             let source = shipped(name).expect("it ships");
             let plan = plan_text(source, name, &wishes, device, Executor::Fused).expect("it is proved");
-            let schedule = plan.schedule().expect("a chain kernel");
+            let schedule = plan.launch().lists().expect("a chain kernel");
             let cost = device.cost_model();
             let request = Request {
                 workers: schedule.lists.len() as u32,

@@ -15,7 +15,7 @@ mod shares;
 mod simulated;
 mod timeline;
 
-use cusync_gen::check::{Executor, Plan};
+use cusync_gen::check::{Executor, Launch, Plan};
 use cusync_gen::device::Device as Profile;
 use cusync_gen::schedule::Mode;
 use serde::Serialize;
@@ -96,15 +96,17 @@ impl TraceReport {
 pub fn trace(plan: &Plan, profile: &Profile, gpu: u32, sets: usize, seed: u32) -> Result<TraceReport> {
     let graph = plan.graph();
     let tile = graph.stages.first().map_or((0, 0), |s| (s.mma_tile.0, s.mma_tile.1));
-    let (wish, kernel) = match (plan.schedule(), plan.decode()) {
-        (Some(schedule), _) => {
+    let (wish, kernel) = match plan.launch() {
+        Launch::Lists(schedule) => {
             let (cluster, mode) = (schedule.cluster, Mode::Static);
             let wish = ChainWish { kernel: Some((tile, cluster)), mode, splits: false };
             let ((m, n), (i, j)) = (tile, cluster);
             (Some(wish), format!("{m} x {n} tiles, clusters of {i} x {j}"))
         }
-        (_, Some(decode)) => (None, format!("decode kernel of {} tokens", decode.width)),
-        _ => return Err(Error::NotProved { proved: plan.executor(), asked: Executor::Fused }),
+        Launch::Shares(decode) => (None, format!("decode kernel of {} tokens", decode.width)),
+        Launch::Stages { .. } => {
+            return Err(Error::NotProved { proved: plan.executor(), asked: Executor::Fused });
+        }
     };
     let device = Device::open(gpu)?;
     let mut fused = vec![ready(plan, &device, sets, seed)?];

@@ -1,6 +1,7 @@
 //! Timelines of the model.
 
 use cusync_gen::check::{Candidate, Executor};
+use cusync_gen::graph::StageId;
 use cusync_gen::schedule::{Breakdown, Part, Schedule};
 use cusync_gen::simulate::{Blocked, TileCost, observe};
 
@@ -22,20 +23,20 @@ pub fn simulated(candidate: &Candidate) -> Timeline {
     }
 }
 
-/// What the model expects of kernels that are launched stage by stage.
+/// What the model expects of kernels that are launched stage by stage, as `executor` does.
 pub fn simulated_kernels(candidate: &Candidate, executor: Executor) -> Run {
     let graph = &candidate.graph;
     let edges = Edges::of_candidate(candidate);
     let mut blocked: Vec<Blocked> = Vec::new();
-    let timeline = observe(candidate, executor, &mut |b| blocked.push(b));
+    let timeline = observe(candidate, &mut |b| blocked.push(b));
     let mut blocked = blocked.into_iter().peekable();
-    let per_sm = candidate.ctas_per_sm.iter().copied().max().unwrap_or(1).max(1);
-    let fixed: Vec<f64> = graph
-        .stages
-        .iter()
-        .zip(&candidate.orders)
-        .map(|(stage, order)| TileCost::of(graph, stage, order, &candidate.device, (per_sm, false)).fixed_us)
-        .collect();
+    let launch = &candidate.launch;
+    let per_sm = launch.kernels().iter().map(|kernel| kernel.ctas_per_sm).max().unwrap_or(1).max(1);
+    let fixed_us = |stage: usize| {
+        let order = launch.order(StageId(stage));
+        TileCost::of(graph, &graph.stages[stage], order, &candidate.device, (per_sm, false)).fixed_us
+    };
+    let fixed: Vec<f64> = (0..graph.stages.len()).map(fixed_us).collect();
     // Waits refer to spans, which are known when all have been made.
     let mut waits = Vec::new();
     let mut spans = Vec::with_capacity(timeline.tiles.len());

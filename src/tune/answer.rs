@@ -230,7 +230,7 @@ mod tests {
         let serial = Some(Executor::Serial);
         let found =
             answer(&resolved, h200(), serial, Some(&entry(&resolved, serial, config))).expect("a choice");
-        assert_eq!(found.candidate.executor, Executor::Serial);
+        assert_eq!(found.candidate.launch.executor(), Executor::Serial);
         assert!(matches!(found.origin, Origin::Predicted { refused: Some(_) }));
     }
 }

@@ -6,7 +6,7 @@ use cusync_gen::graph::Resolved;
 use super::answer::profile;
 use super::cache::{Entry, Tried, now};
 use super::error::{Error, Result};
-use super::key::{EXECUTORS, Key, Machine};
+use super::key::{Key, Machine};
 use super::proposals::{Proposal, shortlist};
 use crate::bench::measure::interleaved;
 use crate::bench::variant::{PipelineVariant, Variant};
@@ -127,7 +127,7 @@ fn ready(
     bench: &mut Option<(InputSets, Reference)>,
 ) -> bench::Result<Ready> {
     let executor = plan.executor();
-    let edges = if executor == Executor::Fused { how.edges } else { Edges::Plain };
+    let edges = if plan.launch().is_one_kernel() { how.edges } else { Edges::Plain };
     let options = Options { edges, ..Options::default() };
     let mut pipeline = Pipeline::with_options(plan, device, options)?;
     if let Some((inputs, _)) = bench {
@@ -165,7 +165,7 @@ impl Confirmed {
         let measured = now();
         let mut wishes = vec![executor];
         if executor.is_none() {
-            wishes.extend(EXECUTORS.map(Some));
+            wishes.extend(Executor::GPU.map(Some));
         }
         let answer = |wish: Option<Executor>| {
             let fits = |t: &&Tried| wish.is_none_or(|e| t.config.executor == e);

@@ -34,12 +34,8 @@ pub fn wish_name(wish: Option<Executor>) -> &'static str {
     wish.map_or(ANY, crate::runtime::executor_name)
 }
 
-/// The executors of a GPU.
-pub(super) const EXECUTORS: [Executor; 4] =
-    [Executor::Serial, Executor::Streams, Executor::Programmatic, Executor::Fused];
-
 fn executor_of(name: &str) -> Option<Executor> {
-    EXECUTORS.into_iter().find(|e| crate::runtime::executor_name(*e) == name)
+    Executor::GPU.into_iter().find(|e| crate::runtime::executor_name(*e) == name)
 }
 
 /// The part of a key that the machine decides.

@@ -1,6 +1,6 @@
 //! Configurations worth measuring, by predicted time.
 
-use cusync_gen::check::{Candidate, Coupling, Executor};
+use cusync_gen::check::{Candidate, Executor};
 use cusync_gen::choose;
 use cusync_gen::device::{Device, FUSED_KERNELS};
 use cusync_gen::diagnostic::{Diagnostic, Spanned};
@@ -8,7 +8,6 @@ use cusync_gen::graph::{Resolved, StageId, StatedEdge, StatedTile};
 use cusync_gen::schedule::Mode;
 use cusync_gen::sync::Policy;
 
-use super::key::EXECUTORS;
 use crate::runtime::ChainWish;
 use cusync_gen::choose::Config;
 
@@ -37,20 +36,16 @@ impl Proposal {
 
 /// What the model expects of a candidate, microseconds.
 pub fn predicted_us(c: &Candidate) -> Option<f64> {
-    let of_kernel = c.work().map(|work| work.predicted_us);
-    of_kernel.or_else(|| {
+    c.launch.predicted_us().or_else(|| {
         let predicted = c.predicted?;
-        Some(match c.coupling {
-            Coupling::KernelBoundary => predicted.serial_us,
-            Coupling::Tiles => predicted.synchronised_us,
-        })
+        Some(if c.launch.has_semaphores() { predicted.synchronised_us } else { predicted.serial_us })
     })
 }
 
 /// The executors of a device.
 pub fn executors(device: &Device) -> &'static [Executor] {
     // Programmatic launch and the kernels of the fused executor need Hopper.
-    if device.arch >= 90 { &EXECUTORS } else { &EXECUTORS[..2] }
+    if device.arch >= 90 { &Executor::GPU } else { &Executor::GPU[..2] }
 }
 
 /// What is chosen without running anything: for an executor, or the best of all.
@@ -98,7 +93,7 @@ pub fn proposals(
     let one = executor.map(|e| [e]);
     for &executor in one.as_ref().map_or(executors(device), |one| &one[..]) {
         match choose::candidate(resolved, device, executor) {
-            Ok(automatic) => all.automatic(automatic),
+            Ok(automatic) => all.automatic(executor, automatic),
             Err(diagnostic) => {
                 refused = refused.or(Some(diagnostic));
                 continue;
@@ -111,7 +106,8 @@ pub fn proposals(
                     .iter()
                     .for_each(|tiles| all.stages(resolved, device, executor, tiles, None));
             }
-            _ => {
+            Executor::Cpu => {}
+            Executor::Streams | Executor::Programmatic => {
                 let mut serial = Proposals::default();
                 for tiles in tile_sets(resolved, device) {
                     serial.stages(resolved, device, Executor::Serial, &tiles, None);
@@ -144,7 +140,7 @@ pub fn first_choice(proposals: &[Proposal]) -> Option<&Proposal> {
 pub fn shortlist(proposals: &[Proposal], count: usize) -> Vec<Proposal> {
     let mut taken: Vec<usize> = Vec::new();
     let first = proposals.iter().position(|p| p.automatic);
-    for executor in EXECUTORS {
+    for executor in Executor::GPU {
         taken.extend(proposals.iter().position(|p| p.config.executor == executor));
     }
     taken.sort_unstable();
@@ -216,8 +212,10 @@ impl Proposals {
     }
 
     /// Comes before all others of its executor.
-    fn automatic(&mut self, candidate: Candidate) {
-        self.list.extend(Proposal::of(Config::of(&candidate), true, candidate));
+    fn automatic(&mut self, executor: Executor, candidate: Candidate) {
+        // One that overlaps kernels may fall back to a serial chain: it is the answer for the executor all the same.
+        let config = Config { executor, ..Config::of(&candidate) };
+        self.list.extend(Proposal::of(config, true, candidate));
     }
 
     fn sort(&mut self) {
@@ -305,11 +303,13 @@ mod tests {
             for (i, p) in all.iter().enumerate() {
                 assert!(p.predicted_us > 0.0 && p.predicted_us.is_finite(), "{}", p.config);
                 assert!(all[..i].iter().all(|other| other.config != p.config), "{} twice", p.config);
-                assert_eq!(p.config.executor, p.candidate.executor);
+                let serial = !p.candidate.launch.has_semaphores();
+                assert!(serial || p.config.executor == p.candidate.launch.executor());
             }
             for &executor in executors(device) {
                 let automatic = choose::candidate(&resolved, device, executor).expect("a choice");
-                assert!(all.iter().any(|p| p.config == Config::of(&automatic)), "{name} {executor:?}");
+                let config = Config { executor, ..Config::of(&automatic) };
+                assert!(all.iter().any(|p| p.config == config), "{name} {executor:?}");
                 assert!(
                     all.iter().filter(|p| p.config.executor == executor).count() > 2,
                     "{name} {executor:?}"
@@ -328,8 +328,8 @@ mod tests {
                 .unwrap_or_else(|d| panic!("{}: {}", p.config, d.message));
             assert_eq!(predicted_us(&stated), Some(p.predicted_us), "{}", p.config);
             assert_eq!(
-                (stated.orders, stated.edges),
-                (p.candidate.orders.clone(), p.candidate.edges.clone())
+                (stated.launch, stated.edges),
+                (p.candidate.launch.clone(), p.candidate.edges.clone())
             );
         }
     }
@@ -341,7 +341,7 @@ mod tests {
         let few = shortlist(&all, 6);
         assert_eq!((few.len(), &few[0].config), (6, &all[0].config));
         assert!((0..6).all(|i| few[..i].iter().all(|p| p.config != few[i].config)));
-        for executor in EXECUTORS {
+        for executor in Executor::GPU {
             assert!(few.iter().any(|p| p.config.executor == executor), "{executor:?}");
         }
         assert!(few.windows(2).all(|w| w[0].predicted_us <= w[1].predicted_us));
@@ -359,15 +359,15 @@ mod tests {
         let span = stated.stages[0].name.span;
         stated.stages[0].stated_tile = Some(Spanned::new(StatedTile { tile: (128, 128), k: None }, span));
         let all = proposals(&stated, device("h200"), None).expect("the tile is built");
-        assert!(all.iter().filter(|p| p.candidate.decode.is_none()).count() > 4);
+        assert!(all.iter().filter(|p| p.candidate.launch.shares().is_none()).count() > 4);
         for p in &all {
             assert!(
-                p.candidate.decode.is_some() || p.candidate.graph.stages[0].mma_tile.0 == 128,
+                p.candidate.launch.shares().is_some() || p.candidate.graph.stages[0].mma_tile.0 == 128,
                 "{}",
                 p.config
             );
             assert!(
-                p.candidate.decode.is_some() || p.candidate.graph.stages[0].mma_tile.1 == 128,
+                p.candidate.launch.shares().is_some() || p.candidate.graph.stages[0].mma_tile.1 == 128,
                 "{}",
                 p.config
             );

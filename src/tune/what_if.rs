@@ -1,10 +1,10 @@
 //! What each decision is worth: the predicted time of the whole chain with that one decision changed.
 
-use cusync_gen::check::{Candidate, Choice, Coupling, Executor};
+use cusync_gen::check::{Candidate, Choice, Executor, Launch};
 use cusync_gen::choose::{self, order_name, policy_name};
 use cusync_gen::graph::{Resolved, StageId};
 use cusync_gen::schedule::{Mode, Schedule};
-use cusync_gen::simulate::{ctas_per_sm, simulate};
+use cusync_gen::simulate::{ctas_per_sm, simulate, simulate_serial};
 use cusync_gen::sync::{Order, Policy, WaitAt};
 
 use super::proposals::{executors, predicted_us};
@@ -13,12 +13,12 @@ use crate::runtime::{ChainWish, executor_name};
 /// Alternatives of a decision with the predicted microseconds of the whole chain, fastest first.
 type Alternatives = Vec<(String, f64)>;
 
-/// The decisions that a candidate stands for, each with its alternatives. Every time is of the whole chain with everything
+/// The decisions that a candidate for the executor `asked` stands for, each with its alternatives. Every time is of the whole chain with everything
 /// else as it is in the candidate, so all are compared with its own time; an alternative that a statement of the spec rules
 /// out is listed too, and tells what the statement costs. A decision without alternatives is one that the model puts no
 /// price on.
-pub fn decisions(resolved: &Resolved, candidate: &Candidate) -> Vec<Choice> {
-    let mut choices = vec![executor(resolved, candidate)];
+pub fn decisions(resolved: &Resolved, candidate: &Candidate, asked: Executor) -> Vec<Choice> {
+    let mut choices = vec![executor(resolved, candidate, asked)];
     let coupling = candidate.choices.iter().any(|c| c.subject == "coupling");
     for choice in &candidate.choices {
         let mut choice = choice.clone();
@@ -28,9 +28,8 @@ pub fn decisions(resolved: &Resolved, candidate: &Candidate) -> Vec<Choice> {
         }
         choices.push(choice);
     }
-    let overlaps = matches!(candidate.executor, Executor::Streams | Executor::Programmatic);
-    if overlaps && !coupling && !candidate.graph.dependences.is_empty() {
-        let us = simulate(candidate, Executor::Serial).total_us;
+    if candidate.launch.guarantees_starts() && !coupling && !candidate.graph.dependences.is_empty() {
+        let us = simulate_serial(candidate).total_us;
         choices.push(Choice {
             subject: "coupling".into(),
             decision: "tile semaphores".into(),
@@ -43,8 +42,8 @@ pub fn decisions(resolved: &Resolved, candidate: &Candidate) -> Vec<Choice> {
 }
 
 /// The executor: the others, each with its own best choice.
-fn executor(resolved: &Resolved, candidate: &Candidate) -> Choice {
-    let others = executors(&candidate.device).iter().filter(|e| **e != candidate.executor);
+fn executor(resolved: &Resolved, candidate: &Candidate, asked: Executor) -> Choice {
+    let others = executors(&candidate.device).iter().filter(|e| **e != asked);
     let mut alternatives: Alternatives = others
         .filter_map(|&e| {
             let other = choose::candidate(resolved, &candidate.device, e).ok()?;
@@ -55,7 +54,7 @@ fn executor(resolved: &Resolved, candidate: &Candidate) -> Choice {
     let own = predicted_us(candidate);
     Choice {
         subject: "executor".into(),
-        decision: executor_name(candidate.executor).into(),
+        decision: executor_name(asked).into(),
         stated: false,
         reason: match (own, alternatives.first()) {
             (Some(own), Some((name, us))) if *us < own => {
@@ -73,11 +72,12 @@ fn executor(resolved: &Resolved, candidate: &Candidate) -> Choice {
 
 /// The alternatives of the decision on a subject; `None`: as the candidate has them.
 fn alternatives(resolved: &Resolved, c: &Candidate, subject: &str) -> Option<Alternatives> {
-    if c.decode.is_some() {
-        return (subject == "decode kernel").then(|| decode(resolved, c));
-    }
-    if let Some(schedule) = &c.schedule {
-        return (subject == "schedule").then(|| strategies(resolved, c, schedule));
+    match &c.launch {
+        Launch::Shares(_) => return (subject == "decode kernel").then(|| decode(resolved, c)),
+        Launch::Lists(schedule) => {
+            return (subject == "schedule").then(|| strategies(resolved, c, schedule));
+        }
+        Launch::Stages { .. } => {}
     }
     if let Some(name) = subject.strip_prefix("tile of ") {
         return c.graph.stages.iter().position(|s| s.name == name).map(|stage| tiles(resolved, c, stage));
@@ -95,10 +95,9 @@ fn alternatives(resolved: &Resolved, c: &Candidate, subject: &str) -> Option<Alt
     None
 }
 
-/// The time of a candidate of kernels launched one by one.
+/// The predicted time of a candidate.
 fn time(c: &Candidate) -> f64 {
-    let executor = if c.coupling == Coupling::KernelBoundary { Executor::Serial } else { c.executor };
-    simulate(c, executor).total_us
+    simulate(c).total_us
 }
 
 fn tiles(resolved: &Resolved, c: &Candidate, stage: usize) -> Alternatives {
@@ -116,9 +115,11 @@ fn tiles(resolved: &Resolved, c: &Candidate, stage: usize) -> Alternatives {
             let mut other = c.clone();
             // A stated table may fit no other grid.
             other.graph = resolved.graph(&tiles).ok()?;
-            other.ctas_per_sm = other.graph.stages.iter().map(|s| ctas_per_sm(&c.device, s)).collect();
+            for kernel in other.launch.kernels_mut() {
+                kernel.ctas_per_sm = ctas_per_sm(&c.device, &other.graph.stages[kernel.stage.0]);
+            }
             let tabled = |order: &Order| matches!(order, Order::Table(_));
-            (!tabled(&other.orders[stage])).then(|| {
+            (!tabled(other.launch.order(StageId(stage)))).then(|| {
                 let (m, n, k) = tile;
                 (format!("{m} x {n} x {k}"), time(&other))
             })
@@ -137,18 +138,18 @@ fn orders(c: &Candidate, stage: usize) -> Alternatives {
         Order::GroupedColumns(g) => *g < columns,
         _ => true,
     };
-    all.filter(|o| *o != c.orders[stage] && distinct(o))
-        .map(|order| {
+    all.filter(|o| o != c.launch.order(StageId(stage)) && distinct(o))
+        .filter_map(|order| {
             let mut other = c.clone();
             let name = order_name(&order);
-            other.orders[stage] = order;
-            (name, time(&other))
+            other.launch.kernel_mut(StageId(stage))?.order = order;
+            Some((name, time(&other)))
         })
         .collect()
 }
 
 fn policies(c: &Candidate, edge: usize) -> Alternatives {
-    if c.coupling == Coupling::KernelBoundary {
+    if !c.launch.has_semaphores() {
         return Vec::new();
     }
     let batched = [(1, 2), (1, 4), (2, 1)].map(|(rows, cols)| Policy::Batched { rows, cols });
@@ -167,7 +168,7 @@ fn policies(c: &Candidate, edge: usize) -> Alternatives {
 }
 
 fn waits(c: &Candidate, edge: usize) -> Alternatives {
-    if c.coupling == Coupling::KernelBoundary {
+    if !c.launch.has_semaphores() {
         return Vec::new();
     }
     let (wait_at, name) = match c.edges[edge].wait_at {
@@ -191,7 +192,7 @@ fn strategies(resolved: &Resolved, c: &Candidate, schedule: &Schedule) -> Altern
     ];
     let other = |(mode, splits, name): (Mode, bool, &str)| {
         let found = choose::chain(resolved, &c.device, ChainWish { kernel, mode, splits }).ok()?;
-        let other = found.schedule.filter(|s| s != schedule)?;
+        let other = found.launch.lists().filter(|s| *s != schedule)?;
         Some((name.to_owned(), other.predicted_us))
     };
     ways.into_iter().filter_map(other).collect()
@@ -199,8 +200,9 @@ fn strategies(resolved: &Resolved, c: &Candidate, schedule: &Schedule) -> Altern
 
 /// A chain kernel in place of the decode kernel.
 fn decode(resolved: &Resolved, c: &Candidate) -> Alternatives {
-    let chain = choose::chain(resolved, &c.device, ChainWish::default()).ok().and_then(|c| c.schedule);
-    chain.map(|s| ("a chain kernel".into(), s.predicted_us)).into_iter().collect()
+    let chain = choose::chain(resolved, &c.device, ChainWish::default()).ok();
+    let us = chain.and_then(|chain| chain.launch.predicted_us());
+    us.map(|us| ("a chain kernel".into(), us)).into_iter().collect()
 }
 
 #[cfg(test)]
@@ -213,7 +215,7 @@ mod tests {
         let resolved = resolved(name, m);
         let device = Device::named("h200").expect("the profile ships");
         let c = choose::candidate(&resolved, device, executor).expect("a choice");
-        let decisions = decisions(&resolved, &c);
+        let decisions = decisions(&resolved, &c, executor);
         (c, decisions)
     }
 
@@ -232,7 +234,7 @@ mod tests {
             let of_kind: Vec<_> = decisions.iter().filter(|d| d.subject.starts_with(kind)).collect();
             assert!(!of_kind.is_empty(), "{kind}");
             for choice in of_kind {
-                let overlaps = c.coupling == Coupling::Tiles;
+                let overlaps = c.launch.has_semaphores();
                 let priced = overlaps || !matches!(kind, "policy of " | "wait of ");
                 assert_eq!(choice.alternatives.is_empty(), !priced, "{choice:?}");
                 assert!(choice.alternatives.iter().all(|(name, us)| *us > 0.0 && *name != choice.decision));
@@ -255,13 +257,13 @@ mod tests {
         tiles[0] = tile.tile;
         let mut other = c.clone();
         other.graph = resolved("gpt3_mlp", 512).graph(&tiles).expect("the tile is built");
-        assert_eq!(*us, simulate(&other, Executor::Serial).total_us);
+        assert_eq!(*us, simulate(&other).total_us);
     }
 
     #[test]
     fn strategies_and_decode_kernels_are_priced_too() {
         let (c, decisions) = of("gpt3_mlp", 512, Executor::Fused);
-        assert!(c.schedule.is_some());
+        assert!(c.launch.lists().is_some());
         let schedule = find(&decisions, "schedule");
         assert!(!schedule.alternatives.is_empty(), "{schedule:?}");
         assert!(!find(&decisions, "chain kernel").alternatives.is_empty());

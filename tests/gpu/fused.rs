@@ -160,7 +160,7 @@ fn every_kernel() {
                 for way in WAYS.into_iter().filter(|w| alone || w.mode == Mode::Static) {
                     let way = ChainWish { kernel: Some(kernel), ..way };
                     let plan = plan_of(&gpu, source, &wishes(way), Executor::Fused);
-                    let items = &plan.schedule().expect("a chain").sequence;
+                    let items = &plan.launch().lists().expect("a chain").sequence;
                     cut += items.iter().filter(|i| i.part != Part::Whole).count();
                     ran += 1;
                     let label = format!("{} {element:?} {way:?}", plan.graph().name);

@@ -149,7 +149,7 @@ fn a_trace_covers_every_item() {
         let options = Options { trace: true, ..Options::default() };
         let mut traced = [pipeline(&gpu, &plan, &inputs, options)];
         let lists = cusync::runtime::trace_runs(&mut traced).unwrap_or_else(|e| panic!("{way:?}: {e}"));
-        let schedule = plan.schedule().expect("a chain");
+        let schedule = plan.launch().lists().expect("a chain");
         let ctas = (schedule.cluster.0 * schedule.cluster.1) as usize;
         assert!(lists[0].len() <= schedule.sequence.len() * ctas, "{way:?}: more records than items");
         for item in &schedule.sequence {

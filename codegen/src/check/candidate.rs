@@ -1,11 +1,10 @@
 //! What is judged: a graph with a choice for every open question, before anything is proved.
 
-use super::{Choice, Coupling, EdgeChoice, Executor, StartGuarantee};
+use super::{Choice, EdgeChoice, How, Launch};
 use crate::device::Device;
-use crate::graph::{Dependence, Graph, OperandKind, StageId};
-use crate::schedule::Schedule;
-use crate::schedule::decode::{Decode, slots_of};
-use crate::sync::{Order, Policy, SlotMap, WaitAt};
+use crate::graph::{Dependence, Graph, OperandKind};
+use crate::schedule::decode::slots_of;
+use crate::sync::{Policy, SlotMap, WaitAt};
 
 /// Where a kernel learns which run it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,24 +130,10 @@ pub struct Candidate {
     pub graph: Graph,
     /// The device.
     pub device: Device,
-    /// The executor.
-    pub executor: Executor,
-    /// What the launch promises.
-    pub start: StartGuarantee,
-    /// What holds dependent stages together.
-    pub coupling: Coupling,
-    /// Tile orders, one a stage.
-    pub orders: Vec<Order>,
+    /// How it is launched.
+    pub launch: Launch,
     /// Policies, one for each of [`Graph::dependences`].
     pub edges: Vec<EdgeChoice>,
-    /// Work lists of a chain kernel. [`Executor::Fused`], and no other executor, has these or a decode plan.
-    pub schedule: Option<Schedule>,
-    /// The plan of a decode kernel, in place of a schedule.
-    pub decode: Option<Decode>,
-    /// CTAs of each stage that fit an SM at once.
-    pub ctas_per_sm: Vec<u32>,
-    /// Order in which the stages' kernels are launched.
-    pub launch_order: Vec<StageId>,
     /// How the kernels behave.
     pub practice: Practice,
     /// What was decided and why; carried into the plan.
@@ -158,30 +143,27 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Neutral choices: row-major orders, a slot a row, one CTA an SM, a start guarantee where kernels overlap. The `fused`
-    /// executor has a slot a tile, and still needs its schedule.
-    pub fn new(graph: Graph, device: Device, executor: Executor) -> Self {
-        let stages = graph.stages.len();
-        let overlap = matches!(executor, Executor::Streams | Executor::Programmatic);
-        let policy = if executor == Executor::Fused { Policy::Tile } else { Policy::Row };
+    /// A pipeline with a kernel a stage and neutral choices: those of [`Launch::stages`], and a slot a row.
+    pub fn new(graph: Graph, device: Device, how: How) -> Self {
+        let launch = Launch::stages(&graph, how);
+        Candidate::launched(graph, device, launch)
+    }
+
+    /// A pipeline with a launch and neutral policies: a slot a row, or a slot a tile where one kernel runs all stages.
+    pub fn launched(graph: Graph, device: Device, launch: Launch) -> Self {
+        let (policy, practice) = match &launch {
+            Launch::Stages { .. } => (Policy::Row, Practice::of_kernels(device.arch)),
+            Launch::Lists(_) => (Policy::Tile, Practice::of_chain_kernels(device.arch)),
+            Launch::Shares(_) => (Policy::Tile, Practice::of_decode_kernels(device.arch)),
+        };
         Candidate {
-            start: if overlap { StartGuarantee::AllProducersStarted } else { StartGuarantee::None },
-            coupling: if executor == Executor::Serial { Coupling::KernelBoundary } else { Coupling::Tiles },
-            orders: vec![Order::RowMajor; stages],
             edges: vec![EdgeChoice { policy, wait_at: WaitAt::PerKBlock }; graph.dependences.len()],
-            schedule: None,
-            decode: None,
-            ctas_per_sm: vec![1; stages],
-            launch_order: (0..stages).map(StageId).collect(),
-            practice: match executor {
-                Executor::Fused => Practice::of_chain_kernels(device.arch),
-                _ => Practice::of_kernels(device.arch),
-            },
+            practice,
             choices: Vec::new(),
             predicted: None,
             graph,
             device,
-            executor,
+            launch,
         }
     }
 
@@ -191,14 +173,9 @@ impl Candidate {
         self.edges.iter().enumerate().map(|(edge, choice)| choice.policy.on(grid(edge))).collect()
     }
 
-    /// The lists that workers of one kernel follow; `None` where each stage has a kernel of its own.
-    pub fn work(&self) -> Option<&Schedule> {
-        self.schedule.as_ref().or(self.decode.as_ref().map(|d| &d.work))
-    }
-
     /// Slots, by dependence. A decode kernel has one for each tile of columns that a main loop reads.
     pub fn slot_counts(&self) -> Vec<u32> {
-        if self.decode.is_none() {
+        if self.launch.shares().is_none() {
             return self.slot_maps().iter().map(|map| map.slot_count).collect();
         }
         let announced = |d: &Dependence| {
@@ -214,10 +191,5 @@ impl Candidate {
         let consumer = &self.graph.stages[d.consumer.0];
         let tensor = &self.graph.tensors[consumer.operands[d.operand].tensor.0].name;
         format!("{} -> {} ({tensor})", self.graph.stages[d.producer.0].name, consumer.name)
-    }
-
-    /// Position of a stage in the launch order; past the end when it is never launched.
-    pub(super) fn launch_position(&self, stage: StageId) -> usize {
-        self.launch_order.iter().position(|s| *s == stage).unwrap_or(usize::MAX)
     }
 }

@@ -8,8 +8,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::obligations::{Explored, both_ways, well_formed};
-use super::{Candidate, Coupling, Executor, Obligation, Plan, Refutation, TileProgram, assemble, judge};
-use crate::graph::OperandKind;
+use super::{Candidate, How, Obligation, Plan, Refutation, TileProgram, assemble, judge};
+use crate::graph::{OperandKind, StageId};
 
 /// What is done to the waits of an edge. Loads stay as they are: kernels load what their tile says, and wait for what the
 /// edge's footprint says.
@@ -57,7 +57,7 @@ pub fn wait_mutants(candidate: &Candidate, seed: u64, count: usize) -> Vec<WaitM
         .collect();
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut mutants: Vec<WaitMutant> = Vec::new();
-    if edges.is_empty() || candidate.decode.is_some() {
+    if edges.is_empty() || candidate.launch.shares().is_some() {
         return mutants;
     }
     // A shift may happen to wait for enough under a coarse policy; it is drawn again then.
@@ -118,14 +118,12 @@ pub struct ProgressWays {
 /// Asks both ways about a program of kernels that semaphores couple on a GPU; `None` for every other candidate, and where
 /// a stage is never launched or fits no SM. Both rest on `acyclic` and `count`.
 pub fn progress_ways(candidate: &Candidate, program: &dyn TileProgram) -> Option<ProgressWays> {
-    let kernels = matches!(candidate.executor, Executor::Streams | Executor::Programmatic);
-    let launched = |s: usize| candidate.launch_order.iter().any(|o| o.0 == s);
-    let runs = kernels
-        && candidate.coupling == Coupling::Tiles
+    let launch = &candidate.launch;
+    let stages = (0..candidate.graph.stages.len()).map(StageId);
+    let runs = matches!(launch.how(), Some(How::Streams(_) | How::Programmatic))
         && well_formed(candidate).is_none()
-        && (0..candidate.graph.stages.len()).all(launched)
-        && candidate.device.sms > 0
-        && candidate.ctas_per_sm.iter().all(|n| *n > 0);
+        && stages.map(|s| launch.kernel(s)).all(|k| k.is_some_and(|k| k.ctas_per_sm > 0))
+        && candidate.device.sms > 0;
     if !runs {
         return None;
     }

@@ -70,7 +70,7 @@ impl<'a> Generated<'a> {
     /// The program of a candidate's policies and, where it has one, its schedule.
     pub fn new(candidate: &'a Candidate) -> Self {
         let graph = &candidate.graph;
-        let (parts, slots) = (candidate.work().map(|s| Parts::of(graph, s)), candidate.slot_maps());
+        let (parts, slots) = (candidate.launch.work().map(|s| Parts::of(graph, s)), candidate.slot_maps());
         let mut edges = vec![(Vec::new(), Vec::new()); graph.stages.len()];
         for (edge, dependence) in graph.dependences.iter().enumerate() {
             let (main, last) = &mut edges[dependence.consumer.0];
@@ -93,7 +93,7 @@ impl<'a> Generated<'a> {
 
     /// The k-blocks of a slice and what becomes of its sums; `None` where a CTA has no such slice.
     fn slice(&self, stage: StageId, tile: Tile, slice: u32) -> Option<(Range<u32>, Part)> {
-        let (ks, part) = match (&self.parts, self.candidate.work()) {
+        let (ks, part) = match (&self.parts, self.candidate.launch.work()) {
             (Some(parts), Some(schedule)) => {
                 let item = &schedule.sequence[parts.item(stage, tile, slice)? as usize];
                 (item.k_begin..item.k_end, item.part)
@@ -214,7 +214,7 @@ impl TileProgram for Generated<'_> {
     fn posts(&self, edge: usize, tile: Tile, f: &mut dyn FnMut(u32, u32)) {
         let graph = &self.candidate.graph;
         let stage = graph.dependences[edge].producer;
-        if self.candidate.decode.is_some() {
+        if self.candidate.launch.shares().is_some() {
             // Only what main loops read is announced.
             let columns = graph.stages[stage.0].writes(tile).1;
             let announced = !read_once(graph, &graph.dependences[edge]) && !columns.is_empty();
@@ -235,7 +235,7 @@ impl TileProgram for Generated<'_> {
     }
 
     fn events(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Event)) {
-        if self.candidate.decode.is_some() {
+        if self.candidate.launch.shares().is_some() {
             return self.share(stage, tile, f);
         }
         let Some((ks, part)) = self.slice(stage, tile, slice) else { return };
@@ -296,7 +296,7 @@ impl TileProgram for Generated<'_> {
 
     fn strands(&self) -> Option<&dyn Strands> {
         // The strands of a share are spread over its warps.
-        self.candidate.decode.is_none().then_some(self as &dyn Strands)
+        self.candidate.launch.shares().is_none().then_some(self as &dyn Strands)
     }
 }
 

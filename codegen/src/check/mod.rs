@@ -57,6 +57,7 @@ mod decode;
 #[cfg(feature = "fault-injection")]
 pub mod fault;
 mod generated;
+mod launch;
 mod obligations;
 mod parts;
 mod plan;
@@ -65,8 +66,9 @@ mod report;
 
 pub use candidate::{Candidate, EpochSource, Practice, Prediction, SlabPractice, StoreCompletion};
 pub use generated::Generated;
+pub use launch::{Executor, How, Launch, StageLaunch, StartGuarantee};
 pub use parts::Place;
-pub use plan::{Choice, Coupling, EdgeChoice, EdgePlan, Executor, Plan, StartGuarantee};
+pub use plan::{Choice, EdgeChoice, EdgePlan, Plan};
 pub use program::{Event, Strands, TileProgram, slice_k_blocks};
 pub use report::{Obligation, Refutation, Report, Subject};
 
@@ -75,7 +77,7 @@ pub fn judge(candidate: &Candidate) -> Report {
     if let Some(report) = well_formed(candidate) {
         return report;
     }
-    if let Some(refutation) = candidate.decode.as_ref().and_then(|d| decode::unfollowed(candidate, d)) {
+    if let Some(refutation) = candidate.launch.shares().and_then(|d| decode::unfollowed(candidate, d)) {
         return Report { refutations: vec![refutation], complete: false };
     }
     judge_well_formed(candidate, &Generated::new(candidate))
@@ -89,7 +91,7 @@ pub fn linearise(candidate: &mut Candidate) {
         return;
     }
     let order = obligations::linear_extension(candidate, &Generated::new(candidate));
-    let (Some(order), Some(schedule)) = (order, candidate.schedule.as_mut()) else { return };
+    let (Some(order), Some(schedule)) = (order, candidate.launch.lists_mut()) else { return };
     let mut place = vec![0; order.len()];
     order.iter().enumerate().for_each(|(at, item)| place[*item as usize] = at as u32);
     schedule.sequence = order.iter().map(|item| schedule.sequence[*item as usize]).collect();
@@ -134,20 +136,7 @@ pub fn check(candidate: Candidate) -> Result<Plan, Refutation> {
 fn assemble(candidate: Candidate) -> Plan {
     let mut slot_base = 0;
     let slots = candidate.slot_maps();
-    let Candidate {
-        graph,
-        device,
-        executor,
-        start,
-        coupling,
-        orders,
-        edges,
-        schedule,
-        decode,
-        choices,
-        predicted,
-        ..
-    } = candidate;
+    let Candidate { graph, device, launch, edges, choices, predicted, practice: _ } = candidate;
     let edges = graph
         .dependences
         .iter()
@@ -159,5 +148,5 @@ fn assemble(candidate: Candidate) -> Plan {
             EdgePlan { dependence: dependence.clone(), policy, wait_at, slots, slot_base: base }
         })
         .collect();
-    Plan { graph, device, executor, start, coupling, orders, edges, schedule, decode, choices, predicted }
+    Plan { graph, device, launch, edges, choices, predicted }
 }

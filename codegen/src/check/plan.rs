@@ -1,61 +1,10 @@
 //! The value that only a proof makes.
 
-use serde::{Deserialize, Serialize};
-
-use super::Prediction;
+use super::{Executor, Launch, Prediction};
 use crate::device::Device;
 use crate::graph::{Dependence, Graph, Stage};
-use crate::schedule::Schedule;
-use crate::schedule::decode::{Decode, slots_of};
-use crate::sync::{Order, Policy, SlotMap, WaitAt};
-
-/// How a plan is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Executor {
-    /// Host threads, real atomics.
-    Cpu,
-    /// One stream, kernel after kernel, no semaphores.
-    Serial,
-    /// One stream a stage, released when every producer CTA has started.
-    Streams,
-    /// One stream, programmatic dependent launch with an early trigger.
-    Programmatic,
-    /// One persistent kernel for the whole chain; its workers follow a [`Schedule`].
-    Fused,
-}
-
-impl Executor {
-    /// The name, as the command line writes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Executor::Cpu => "cpu",
-            Executor::Serial => "serial",
-            Executor::Streams => "streams",
-            Executor::Programmatic => "programmatic",
-            Executor::Fused => "fused",
-        }
-    }
-}
-
-/// What keeps consumers from taking the SMs that producers still need.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum StartGuarantee {
-    /// A consumer's CTAs start only after every CTA of all its producers has started.
-    AllProducersStarted,
-    /// None: kernels are launched side by side.
-    None,
-}
-
-/// How dependent stages of a run are held together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Coupling {
-    /// By tile semaphores.
-    Tiles,
-    /// By kernel boundaries, as a serial chain: chosen where the model expects no gain from overlap, so that choosing
-    /// automatically is never a loss.
-    KernelBoundary,
-}
+use crate::schedule::decode::slots_of;
+use crate::sync::{Policy, SlotMap, WaitAt};
 
 /// What a candidate states of one edge; see [`super::Candidate`].
 #[derive(Clone, Debug, PartialEq)]
@@ -120,13 +69,8 @@ impl EdgePlan {
 pub struct Plan {
     pub(crate) graph: Graph,
     pub(crate) device: Device,
-    pub(crate) executor: Executor,
-    pub(crate) start: StartGuarantee,
-    pub(crate) coupling: Coupling,
-    pub(crate) orders: Vec<Order>,
+    pub(crate) launch: Launch,
     pub(crate) edges: Vec<EdgePlan>,
-    pub(crate) schedule: Option<Schedule>,
-    pub(crate) decode: Option<Decode>,
     pub(crate) choices: Vec<Choice>,
     pub(crate) predicted: Option<Prediction>,
 }
@@ -140,38 +84,29 @@ impl Plan {
     pub fn device(&self) -> &Device {
         &self.device
     }
-    /// The executor it was proved for.
+    /// What was proved of its launch, and is run.
+    pub fn launch(&self) -> &Launch {
+        &self.launch
+    }
+    /// The executor that it was proved for.
     pub fn executor(&self) -> Executor {
-        self.executor
+        self.launch.executor()
     }
-    /// The start guarantee that progress rests on.
-    pub fn start(&self) -> StartGuarantee {
-        self.start
-    }
-    /// What holds dependent stages together.
-    pub fn coupling(&self) -> Coupling {
-        self.coupling
-    }
-    /// Tile orders, one a stage.
-    pub fn orders(&self) -> &[Order] {
-        &self.orders
+    /// Whether `executor` may run it: what [`Launch::runs_as`] says and, kernel after kernel, producers before consumers.
+    pub fn runs_as(&self, executor: Executor) -> bool {
+        let serial = executor == Executor::Serial;
+        let launched = |stage| self.launch.position(stage);
+        let in_order = |d: &Dependence| launched(d.producer) < launched(d.consumer);
+        self.launch.runs_as(executor) && (!serial || self.graph.dependences.iter().all(in_order))
     }
     /// Edges; the index is the edge's id in reports.
     pub fn edges(&self) -> &[EdgePlan] {
         &self.edges
     }
-    /// The work lists of a chain kernel; `None` for every executor but `fused`, and where that runs a decode kernel.
-    pub fn schedule(&self) -> Option<&Schedule> {
-        self.schedule.as_ref()
-    }
-    /// The plan of a decode kernel; `None` for every executor but `fused`, and where that runs a chain kernel. A decode
-    /// kernel has slots of its own ([`slots_of`] a stage); the plan's edges are then only those of the graph.
-    pub fn decode(&self) -> Option<&Decode> {
-        self.decode.as_ref()
-    }
-    /// Semaphore slots of the whole pipeline.
+    /// Semaphore slots of the whole pipeline. A decode kernel has slots of its own; the plan's edges are then only those of
+    /// the graph.
     pub fn slot_count(&self) -> u32 {
-        match &self.decode {
+        match self.launch.shares() {
             Some(_) => self.graph.stages.iter().map(slots_of).sum(),
             None => self.edges.iter().map(|e| e.slots.slot_count).sum(),
         }

@@ -1,10 +1,10 @@
 //! The `fused` executor's choice: a chain kernel and a schedule for it.
 
-use crate::check::{Candidate, Choice, EdgeChoice, Executor, linearise};
+use crate::check::{Candidate, Choice, EdgeChoice, Launch, linearise};
 use crate::device::{Device, FUSED_KERNELS, FusedKernel};
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Op, Resolved};
-use crate::schedule::{Mode, Part, Schedule, Wanted, choose};
+use crate::schedule::{Chosen, Mode, Part, Schedule, Wanted, choose};
 use crate::sync::{Policy, WaitAt};
 
 /// How a chain shall be run.
@@ -45,7 +45,9 @@ pub fn chain(resolved: &Resolved, device: &Device, wish: ChainWish) -> Result<Ca
     let Some(chosen) = choose(&wanted, kernels, graph) else {
         return Err(refused.unwrap_or_else(|| Diagnostic::new("no-kernel", "no chain kernel fits")));
     };
-    let mut best = Candidate::new(chosen.graph, device.clone(), Executor::Fused);
+    let choices = made(&chosen);
+    let launch = Launch::Lists(chosen.schedule);
+    let mut best = Candidate::launched(chosen.graph, device.clone(), launch);
     for (choice, dependence) in best.edges.iter_mut().zip(&best.graph.dependences) {
         let stated = resolved.stated_edge(dependence);
         *choice = EdgeChoice {
@@ -53,11 +55,10 @@ pub fn chain(resolved: &Resolved, device: &Device, wish: ChainWish) -> Result<Ca
             wait_at: stated.and_then(|s| s.wait_at.as_ref()).map_or(WaitAt::PerKBlock, |w| w.value),
         };
     }
-    best.schedule = Some(chosen.schedule);
     if best.edges.iter().any(|e| e.policy != Policy::Tile) {
         linearise(&mut best);
     }
-    best.choices = choices(resolved, &best, &chosen.tried);
+    best.choices = [choices, policies(resolved, &best)].concat();
     Ok(best)
 }
 
@@ -120,27 +121,23 @@ fn kernel_name(kernel: &FusedKernel) -> String {
     format!("{m} x {n} x {k}{cluster}")
 }
 
-fn choices(resolved: &Resolved, c: &Candidate, tried: &[(FusedKernel, f64)]) -> Vec<Choice> {
-    let Some(schedule) = &c.schedule else { return Vec::new() };
-    let tile = c.graph.stages.first().map_or((0, 0, 0), |s| s.mma_tile);
-    let chosen = |k: &FusedKernel| k.tile == tile && k.cluster == schedule.cluster;
-    let mut others: Vec<(String, f64)> =
-        tried.iter().filter(|(k, _)| !chosen(k)).map(|(k, us)| (kernel_name(k), *us)).collect();
+/// The kernel and the schedule.
+fn made(chosen: &Chosen) -> Vec<Choice> {
+    let Chosen { kernel, schedule, tried, .. } = chosen;
+    let others = tried.iter().filter(|(k, _)| k != kernel);
+    let mut others: Vec<(String, f64)> = others.map(|(k, us)| (kernel_name(k), *us)).collect();
     others.sort_by(|a, b| a.1.total_cmp(&b.1));
-    let mut choices = Vec::new();
-    if let Some((kernel, _)) = tried.iter().find(|(k, _)| chosen(k)) {
-        choices.push(Choice {
-            subject: "chain kernel".into(),
-            decision: kernel_name(kernel),
-            stated: tried.len() == 1,
-            reason: match tried.len() {
-                1 => "the only one that the statements leave".into(),
-                n => format!("its schedule is predicted to be the shortest of {n}"),
-            },
-            alternatives: others,
-        });
-    }
-    choices.push(Choice {
+    let kernel = Choice {
+        subject: "chain kernel".into(),
+        decision: kernel_name(kernel),
+        stated: tried.len() == 1,
+        reason: match tried.len() {
+            1 => "the only one that the statements leave".into(),
+            n => format!("its schedule is predicted to be the shortest of {n}"),
+        },
+        alternatives: others,
+    };
+    let schedule = Choice {
         subject: "schedule".into(),
         decision: in_words(schedule),
         stated: false,
@@ -151,7 +148,13 @@ fn choices(resolved: &Resolved, c: &Candidate, tried: &[(FusedKernel, f64)]) -> 
             Mode::Dynamic => "a worker that is done early takes more".into(),
         },
         alternatives: Vec::new(),
-    });
+    };
+    vec![kernel, schedule]
+}
+
+/// The policies.
+fn policies(resolved: &Resolved, c: &Candidate) -> Vec<Choice> {
+    let mut choices = Vec::new();
     for (edge, dependence) in c.graph.dependences.iter().enumerate() {
         let slots = c.edges[edge].policy.on(c.graph.stages[dependence.producer.0].grid).slot_count;
         choices.push(Choice {

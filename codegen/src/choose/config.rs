@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::words::{ModeText, OrderText, PolicyText, WaitText, gpu_executor};
 use super::{ChainWish, candidate, chain, decode};
-use crate::check::{Candidate, Coupling, Executor, Plan};
+use crate::check::{Candidate, Executor, Launch, Plan};
 use crate::device::Device;
 use crate::diagnostic::{Diagnostic, Spanned};
 use crate::graph::{
     Dependence, Graph, Op, OperandKind, Resolved, Stage, StageId, StatedEdge, StatedOrder, StatedTile,
 };
-use crate::schedule::{Mode, Schedule};
+use crate::schedule::Mode;
 use crate::sync::{Order, Policy, WaitAt};
 
 /// A configuration of a pipeline.
@@ -84,58 +84,17 @@ pub struct EdgeConfig {
 }
 
 impl Config {
-    /// What a candidate states. Of a chain kernel, whether tiles may be cut cannot be seen in a schedule that has no cuts:
-    /// it is taken for allowed.
+    /// What a candidate states. Whether tiles may be cut cannot be seen in the schedule of a chain kernel that has no cuts: it
+    /// is taken for allowed.
     pub fn of(c: &Candidate) -> Config {
         let edges = c.edges.iter().map(|e| (&e.policy, e.wait_at)).collect();
-        Config::from_parts(
-            c.executor,
-            &c.graph,
-            (c.schedule.as_ref(), c.decode.is_some()),
-            &c.orders,
-            edges,
-            c.coupling,
-        )
+        Config { executor: c.launch.executor(), kernels: Kernels::of(&c.graph, &c.launch, edges) }
     }
 
     /// The same of a plan that an executor runs, which may be another one than it was made for.
     pub fn of_plan(plan: &Plan, executor: Executor) -> Config {
         let edges = plan.edges().iter().map(|e| (e.policy(), e.wait_at())).collect();
-        let kernel = (plan.schedule(), plan.decode().is_some());
-        Config::from_parts(executor, plan.graph(), kernel, plan.orders(), edges, plan.coupling())
-    }
-
-    fn from_parts(
-        executor: Executor,
-        graph: &Graph,
-        (schedule, decode): (Option<&Schedule>, bool),
-        orders: &[Order],
-        edges: Vec<(&Policy, WaitAt)>,
-        coupling: Coupling,
-    ) -> Config {
-        let kernels = match (schedule, decode) {
-            (Some(schedule), _) => Kernels::Chain {
-                tile: graph.stages.first().map_or((0, 0), |s| (s.mma_tile.0, s.mma_tile.1)),
-                cluster: schedule.cluster,
-                mode: schedule.mode.into(),
-                splits: true,
-            },
-            (None, true) => Kernels::Decode,
-            (None, false) => Kernels::Stages {
-                stages: graph.stages.iter().zip(orders).map(StageConfig::of).collect(),
-                edges: (graph.dependences.iter().zip(edges))
-                    .map(|(d, (policy, wait_at))| EdgeConfig {
-                        from: graph.stages[d.producer.0].name.clone(),
-                        to: graph.stages[d.consumer.0].name.clone(),
-                        operand: operand_name(graph.stages[d.consumer.0].operands[d.operand].kind),
-                        policy: policy.into(),
-                        wait_at: wait_at.into(),
-                    })
-                    .collect(),
-                overlap: coupling == Coupling::Tiles,
-            },
-        };
-        Config { executor, kernels }
+        Config { executor, kernels: Kernels::of(plan.graph(), plan.launch(), edges) }
     }
 
     /// A way to run a chain.
@@ -159,16 +118,43 @@ impl Config {
             Kernels::Stages { stages, edges, overlap }
                 if !matches!(self.executor, Executor::Fused | Executor::Cpu) =>
             {
-                let stated = state(resolved, stages, edges)?;
-                let mut c = candidate(&stated, device, self.executor)?;
-                if self.executor != Executor::Serial {
-                    c.coupling = if *overlap { Coupling::Tiles } else { Coupling::KernelBoundary };
-                }
-                Ok(c)
+                // Without overlap a chain is serial, whichever executor falls back to it.
+                let executor = if *overlap { self.executor } else { Executor::Serial };
+                candidate(&state(resolved, stages, edges)?, device, executor)
             }
             _ => {
                 Err(unfit(format!("the {} executor does not run such kernels: {self}", self.executor.name())))
             }
+        }
+    }
+}
+
+impl Kernels {
+    /// The kernels of a launch; `edges`: the policy and the place of the wait of each dependence.
+    fn of(graph: &Graph, launch: &Launch, edges: Vec<(&Policy, WaitAt)>) -> Kernels {
+        match launch {
+            Launch::Lists(schedule) => Kernels::Chain {
+                tile: graph.stages.first().map_or((0, 0), |s| (s.mma_tile.0, s.mma_tile.1)),
+                cluster: schedule.cluster,
+                mode: schedule.mode.into(),
+                splits: true,
+            },
+            Launch::Shares(_) => Kernels::Decode,
+            Launch::Stages { how, .. } => Kernels::Stages {
+                stages: (0..graph.stages.len())
+                    .map(|s| StageConfig::of(&graph.stages[s], launch.order(StageId(s))))
+                    .collect(),
+                edges: (graph.dependences.iter().zip(edges))
+                    .map(|(d, (policy, wait_at))| EdgeConfig {
+                        from: graph.stages[d.producer.0].name.clone(),
+                        to: graph.stages[d.consumer.0].name.clone(),
+                        operand: operand_name(graph.stages[d.consumer.0].operands[d.operand].kind),
+                        policy: policy.into(),
+                        wait_at: wait_at.into(),
+                    })
+                    .collect(),
+                overlap: how.overlaps(),
+            },
         }
     }
 }
@@ -230,7 +216,7 @@ fn state(resolved: &Resolved, stages: &[StageConfig], edges: &[EdgeConfig]) -> R
 }
 
 impl StageConfig {
-    fn of((stage, order): (&Stage, &Order)) -> StageConfig {
+    fn of(stage: &Stage, order: &Order) -> StageConfig {
         let tile = (stage.op != Op::Custom).then_some(stage.mma_tile);
         StageConfig { stage: stage.name.clone(), tile, order: order.into() }
     }

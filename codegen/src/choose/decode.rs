@@ -1,6 +1,6 @@
 //! The `fused` executor's choice for few tokens: a decode kernel.
 
-use crate::check::{Candidate, Choice, Executor, Practice};
+use crate::check::{Candidate, Choice, Launch};
 use crate::device::Device;
 use crate::diagnostic::Diagnostic;
 use crate::graph::Resolved;
@@ -30,11 +30,11 @@ pub fn decode(resolved: &Resolved, device: &Device) -> Result<Candidate, Diagnos
     }
     let graph = resolved.graph(&vec![NOMINAL_TILE; resolved.stages.len()])?;
     let (graph, plan) = share_out(&graph, device).map_err(refuse)?;
-    let mut c = Candidate::new(graph, device.clone(), Executor::Fused);
-    c.practice = Practice::of_decode_kernels(device.arch);
+    let workers = plan.workers();
+    let mut c = Candidate::launched(graph, device.clone(), Launch::Shares(plan));
     c.choices = vec![Choice {
         subject: "decode kernel".into(),
-        decision: format!("{} CTAs, each with an equal share of every stage's columns", plan.workers()),
+        decision: format!("{workers} CTAs, each with an equal share of every stage's columns"),
         stated: false,
         reason: format!(
             "with {} rows the weights are everything: every SM streams its share of them, and activations are awaited \
@@ -43,6 +43,5 @@ pub fn decode(resolved: &Resolved, device: &Device) -> Result<Candidate, Diagnos
         ),
         alternatives: Vec::new(),
     }];
-    c.decode = Some(plan);
     Ok(c)
 }

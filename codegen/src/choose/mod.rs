@@ -14,10 +14,10 @@ pub use config::{Config, EdgeConfig, Kernels, StageConfig};
 pub use decode::decode;
 pub use words::{ModeText, OrderText, PolicyText, WaitText};
 
-use crate::check::{Candidate, Choice, Executor, Plan, Prediction, StartGuarantee, check};
+use crate::check::{Candidate, Choice, Executor, How, Plan, Prediction, StartGuarantee, check};
 use crate::device::Device;
 use crate::diagnostic::Diagnostic;
-use crate::graph::{Dependence, OperandKind, Resolved};
+use crate::graph::{Dependence, OperandKind, Resolved, StageId};
 use crate::sync::{Order, Policy, WaitAt};
 
 /// Chooses and proves.
@@ -42,10 +42,8 @@ pub fn prove(resolved: &Resolved, candidate: Candidate) -> Result<Plan, Diagnost
 /// # Errors
 /// No kernel has a stated tile, or a stated table does not fit its grid.
 pub fn candidate(resolved: &Resolved, device: &Device, executor: Executor) -> Result<Candidate, Diagnostic> {
-    if executor == Executor::Fused {
-        return fused(resolved, device);
-    }
-    let found = search::search(resolved, device, executor)?;
+    let Some(how) = executor.how() else { return fused(resolved, device) };
+    let found = search::search(resolved, device, how)?;
     let mut best = found.best;
     best.choices = explain(resolved, &best, &found.alternatives);
     Ok(best)
@@ -53,7 +51,7 @@ pub fn candidate(resolved: &Resolved, device: &Device, executor: Executor) -> Re
 
 /// The decode kernel where there is one and it is predicted to be faster, else a chain kernel.
 fn fused(resolved: &Resolved, device: &Device) -> Result<Candidate, Diagnostic> {
-    let us = |c: &Candidate| c.work().map(|work| work.predicted_us);
+    let us = |c: &Candidate| c.launch.predicted_us();
     let mut best = match (decode(resolved, device), chain(resolved, device, ChainWish::default())) {
         (Ok(few), Ok(many)) => {
             let (mut better, other, name) = if us(&few) <= us(&many) {
@@ -70,8 +68,7 @@ fn fused(resolved: &Resolved, device: &Device) -> Result<Candidate, Diagnostic> 
         (Err(_), many) => many?,
     };
     // A serial chain has its own tiles; where no kernel of it has the stated ones, there is none to compare with.
-    let serial =
-        search::search(resolved, device, Executor::Serial).ok().and_then(|found| found.best.predicted);
+    let serial = search::search(resolved, device, How::Serial).ok().and_then(|found| found.best.predicted);
     best.predicted =
         serial.zip(us(&best)).map(|(p, us)| Prediction { serial_us: p.serial_us, synchronised_us: us });
     Ok(best)
@@ -83,7 +80,7 @@ fn explain(resolved: &Resolved, c: &Candidate, alternatives: &search::Alternativ
     for (i, stage) in c.graph.stages.iter().enumerate() {
         let stated = resolved.stages[i].stated_tile.is_some();
         if resolved.stages[i].custom.is_none() {
-            let slots = c.device.sms * c.ctas_per_sm[i];
+            let slots = c.device.sms * c.launch.ctas_per_sm(StageId(i));
             choices.push(Choice {
                 subject: format!("tile of {}", stage.name),
                 decision: format!("{} x {} x {}", stage.mma_tile.0, stage.mma_tile.1, stage.mma_tile.2),
@@ -98,12 +95,12 @@ fn explain(resolved: &Resolved, c: &Candidate, alternatives: &search::Alternativ
         }
         choices.push(Choice {
             subject: format!("order of {}", stage.name),
-            decision: order_name(&c.orders[i]),
+            decision: order_name(c.launch.order(StageId(i))),
             stated: matches!(
                 resolved.stages[i].stated_order.as_ref().map(|o| &o.value),
                 Some(crate::graph::StatedOrder::Is(_))
             ),
-            reason: order_reason(&c.orders[i]).into(),
+            reason: order_reason(c.launch.order(StageId(i))).into(),
             alternatives: if i == 0 { alternatives.orders.clone() } else { Vec::new() },
         });
     }
@@ -139,11 +136,9 @@ fn explain(resolved: &Resolved, c: &Candidate, alternatives: &search::Alternativ
             ),
             alternatives: vec![("overlapped by tile semaphores".into(), overlapped)],
         });
-    } else if matches!(c.executor, Executor::Streams | Executor::Programmatic)
-        && !c.graph.dependences.is_empty()
-    {
+    } else if c.launch.guarantees_starts() && !c.graph.dependences.is_empty() {
         let mut without = c.clone();
-        without.start = StartGuarantee::None;
+        without.launch.how_mut().into_iter().for_each(|how| *how = How::Streams(StartGuarantee::None));
         let needed = check(without).err();
         choices.push(Choice {
             subject: "start guarantee".into(),

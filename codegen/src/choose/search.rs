@@ -1,6 +1,6 @@
 //! The search behind the automatic choice.
 
-use crate::check::{Candidate, Coupling, EdgeChoice, Executor};
+use crate::check::{Candidate, EdgeChoice, How};
 use crate::device::Device;
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Attention, Graph, Op, OperandKind, Resolved, StageId, StatedOrder};
@@ -41,32 +41,29 @@ const WORTH_OVERLAP: f64 = 1.04;
 /// once slows both, which the model does not know.
 const WORTH_OVERLAP_OF_ONE_WAVE: f64 = 1.10;
 
-/// The best candidate for an executor; for one that overlaps kernels, the best serial chain where overlap gains nothing.
-pub(super) fn search(resolved: &Resolved, device: &Device, executor: Executor) -> Result<Found, Diagnostic> {
-    let found = search_tiles(resolved, device, executor)?;
-    let overlaps = matches!(executor, Executor::Streams | Executor::Programmatic);
+/// The best candidate for a way to start kernels; for one that overlaps them on a GPU, the best serial chain where overlap gains
+/// nothing.
+pub(super) fn search(resolved: &Resolved, device: &Device, how: How) -> Result<Found, Diagnostic> {
+    let found = search_tiles(resolved, device, how)?;
+    let overlaps = found.best.launch.on_gpu() && how.overlaps();
     let stated = resolved.edges.iter().any(|e| e.policy.is_some() || e.wait_at.is_some());
     if !overlaps || stated || found.best.graph.dependences.is_empty() {
         return Ok(found);
     }
-    let serial = search_tiles(resolved, device, Executor::Serial)?.best;
-    let (Some(with), Some(without)) = (found.best.predicted, serial.predicted) else { return Ok(found) };
-    let slots = |i: usize| device.sms * found.best.ctas_per_sm[i];
+    let best = search_tiles(resolved, device, How::Serial)?.best;
+    let (Some(with), Some(without)) = (found.best.predicted, best.predicted) else { return Ok(found) };
+    let slots = |i: usize| device.sms * found.best.launch.ctas_per_sm(StageId(i));
     let one_wave = found.best.graph.stages.iter().enumerate().all(|(i, stage)| stage.tiles() <= slots(i));
     let worth = if one_wave { WORTH_OVERLAP_OF_ONE_WAVE } else { WORTH_OVERLAP };
     if without.serial_us >= with.synchronised_us * worth {
         return Ok(found);
     }
-    let mut best = serial;
-    best.executor = executor;
-    best.start = found.best.start;
-    best.coupling = Coupling::KernelBoundary;
     let mut alternatives = found.alternatives;
     alternatives.overlapped_us = Some(with.synchronised_us);
     Ok(Found { best, alternatives })
 }
 
-fn search_tiles(resolved: &Resolved, device: &Device, executor: Executor) -> Result<Found, Diagnostic> {
+fn search_tiles(resolved: &Resolved, device: &Device, how: How) -> Result<Found, Diagnostic> {
     let mut alternatives = Alternatives::default();
     let mut kept: Vec<Vec<TileShape>> = Vec::new();
     let candidates: Vec<Vec<TileShape>> = (0..resolved.stages.len())
@@ -79,8 +76,7 @@ fn search_tiles(resolved: &Resolved, device: &Device, executor: Executor) -> Res
             let mut tiles = first.clone();
             tiles[i] = shape;
             match resolved.graph(&tiles) {
-                Ok(graph) => timed
-                    .push((stage_us(&Candidate::new(graph, device.clone(), executor), StageId(i)), shape)),
+                Ok(graph) => timed.push((stage_us(&graph, device, StageId(i)), shape)),
                 // One shape among several may be refused, such as by a stated table; a single one explains itself.
                 Err(refused) if shapes.len() == 1 => return Err(refused),
                 Err(_) => {}
@@ -102,8 +98,10 @@ fn search_tiles(resolved: &Resolved, device: &Device, executor: Executor) -> Res
             Err(refused) if only => return Err(refused),
             Err(_) => continue,
         };
-        let mut c = Candidate::new(graph, device.clone(), executor);
-        c.ctas_per_sm = c.graph.stages.iter().map(|s| ctas_per_sm(device, s)).collect();
+        let mut c = Candidate::new(graph, device.clone(), how);
+        for kernel in c.launch.kernels_mut() {
+            kernel.ctas_per_sm = ctas_per_sm(device, &c.graph.stages[kernel.stage.0]);
+        }
         let us = settle(resolved, &mut c, &mut Alternatives::default());
         if best.as_ref().is_none_or(|(best_us, _)| us < best_us * WORTH) {
             best = Some((us, c));
@@ -146,11 +144,11 @@ fn combinations(mut kept: Vec<Vec<TileShape>>, candidates: &[Vec<TileShape>]) ->
 }
 
 /// A stage's time by itself.
-fn stage_us(c: &Candidate, stage: StageId) -> f64 {
-    let s = &c.graph.stages[stage.0];
-    let per_sm = ctas_per_sm(&c.device, s);
-    let cost = TileCost::of(&c.graph, s, &Order::GroupedRows(4), &c.device, (per_sm, false));
-    let slots = c.device.sms * per_sm;
+fn stage_us(graph: &Graph, device: &Device, stage: StageId) -> f64 {
+    let s = &graph.stages[stage.0];
+    let per_sm = ctas_per_sm(device, s);
+    let cost = TileCost::of(graph, s, &Order::GroupedRows(4), device, (per_sm, false));
+    let slots = device.sms * per_sm;
     let last_us = if s.tiles().is_multiple_of(slots) { 0.0 } else { cost.last_us + cost.fixed_us };
     f64::from(s.tiles() / slots) * (cost.loop_us + cost.fixed_us) + last_us
 }
@@ -161,7 +159,7 @@ fn settle(resolved: &Resolved, c: &mut Candidate, alternatives: &mut Alternative
         let stated = resolved.stated_edge(dependence).and_then(|s| s.wait_at.as_ref());
         choice.wait_at = stated.map_or(WaitAt::PerKBlock, |w| w.value);
     }
-    let executor = c.executor;
+    let overlaps = c.launch.has_semaphores();
     let mut best: Option<(f64, Candidate)> = None;
     // By policy: orders do not change what is waited for.
     let mut waiting: Vec<Waiting> = Vec::new();
@@ -173,10 +171,10 @@ fn settle(resolved: &Resolved, c: &mut Candidate, alternatives: &mut Alternative
         for (number, policy) in policies(&c.graph).into_iter().enumerate() {
             let mut trial = with_order.clone();
             set_policies(resolved, &mut trial, &policy);
-            if waiting.len() == number && executor != Executor::Serial {
+            if waiting.len() == number && overlaps {
                 waiting.push(Waiting::of(&trial));
             }
-            let us = simulate_kernels(&trial, executor, waiting.get(number)).total_us;
+            let us = simulate_kernels(&trial, waiting.get(number)).total_us;
             if rows == 1 {
                 alternatives.policies.push((super::policy_name(&policy), us));
             }
@@ -186,7 +184,7 @@ fn settle(resolved: &Resolved, c: &mut Candidate, alternatives: &mut Alternative
             if best.as_ref().is_none_or(|(best_us, _)| us < best_us * WORTH) {
                 best = Some((us, trial));
             }
-            if c.graph.dependences.is_empty() || executor == Executor::Serial {
+            if c.graph.dependences.is_empty() || !overlaps {
                 break;
             }
         }
@@ -203,17 +201,18 @@ fn settle(resolved: &Resolved, c: &mut Candidate, alternatives: &mut Alternative
 /// Stated orders, else groups of `rows`; by columns where a consumer reads the output as its operand B and waits for
 /// whole columns.
 fn set_orders(resolved: &Resolved, c: &mut Candidate, rows: u32) {
-    for i in 0..c.graph.stages.len() {
+    for kernel in c.launch.kernels_mut() {
+        let i = kernel.stage.0;
         let stated = resolved.stages[i].stated_order.as_ref().map(|o| &o.value);
         if let Some(StatedOrder::Is(order)) = stated {
-            c.orders[i] = order.clone();
+            kernel.order = order.clone();
             continue;
         }
         let by_columns = c.graph.dependences.iter().any(|d| {
             d.producer.0 == i && c.graph.stages[d.consumer.0].operands[d.operand].kind == OperandKind::B
         });
         let (gm, gn) = c.graph.stages[i].grid;
-        c.orders[i] = match (by_columns, rows) {
+        kernel.order = match (by_columns, rows) {
             (false, 1) => Order::RowMajor,
             (false, _) if rows >= gm && gm > 1 => Order::ColumnMajor,
             (false, _) => Order::GroupedRows(rows.min(gm)),

@@ -209,6 +209,6 @@ impl OrderDesc {
     /// # Panics
     /// When the plan has no such stage.
     pub fn of(plan: &Plan, stage: StageId) -> Self {
-        Self::new(&plan.orders()[stage.0], plan.graph().stages[stage.0].grid)
+        Self::new(plan.launch().order(stage), plan.graph().stages[stage.0].grid)
     }
 }

@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::*;
-use crate::check::{Candidate, Executor, check};
+use crate::check::{Candidate, How, check};
 use crate::device::Device;
 use crate::graph::{
     Activation, Axis, Dependence, Element, Footprint, Graph, Op, Operand, OperandKind, Stage, StageId,
@@ -71,8 +71,10 @@ fn plan(policies: [Policy; 2], orders: [Order; 2]) -> Plan {
         dims: vec![("M".into(), 300)],
     };
     let device = Device::named("h200").expect("shipped").clone();
-    let mut candidate = Candidate::new(graph, device, Executor::Streams);
-    candidate.orders = orders.to_vec();
+    let mut candidate = Candidate::new(graph, device, How::STREAMS);
+    for (kernel, order) in candidate.launch.kernels_mut().iter_mut().zip(orders) {
+        kernel.order = order;
+    }
     for (edge, policy) in candidate.edges.iter_mut().zip(policies) {
         edge.policy = policy;
     }
@@ -172,7 +174,6 @@ fn names_stay_apart_when_stage_names_look_like_edges() {
         }
     }
     plan.edges[1].dependence = Dependence { producer: StageId(2), consumer: StageId(3), operand: 0 };
-    plan.orders = vec![Order::RowMajor; 4];
     assert_eq!(edge_names(&plan), ["p_to_q_to_r", "p_to_q_to_r_1"]);
 }
 

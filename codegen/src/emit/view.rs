@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::desc::{EdgeDesc, OrderDesc, PolicyDesc};
 use super::names::{edge_names, operand_name};
-use crate::check::{Executor, Plan, StartGuarantee};
+use crate::check::Plan;
 use crate::graph::{Activation, Axis, Element, Op, StageId, Tensor};
 use crate::sync::{Order, Policy};
 
@@ -106,16 +106,11 @@ impl View {
                 Element::Bf16 => "bf16",
             },
             device: plan.device().name.clone(),
-            executor: match plan.executor() {
-                Executor::Cpu => "cpu",
-                Executor::Serial => "serial",
-                Executor::Streams => "streams",
-                Executor::Programmatic => "programmatic",
-                Executor::Fused => "fused",
-            },
-            start: match plan.start() {
-                StartGuarantee::AllProducersStarted => "consumers start after all their producers' CTAs",
-                StartGuarantee::None => "none",
+            executor: plan.executor().name(),
+            start: if plan.launch().guarantees_starts() {
+                "consumers start after all their producers' CTAs"
+            } else {
+                "none"
             },
             // Of the policies below: a decode kernel has slots of its own beside them.
             slot_count: plan.edges().iter().map(|e| e.slots().slot_count).sum(),
@@ -167,7 +162,7 @@ fn stage_view(plan: &Plan, index: usize) -> StageView {
         split_k: stage.split_k,
         out: tensor_name(stage.out),
         reads: stage.operands.iter().map(|o| (operand_name(o.kind), tensor_name(o.tensor))).collect(),
-        order: match &plan.orders()[index] {
+        order: match plan.launch().order(StageId(index)) {
             Order::RowMajor => "row-major".into(),
             Order::ColumnMajor => "column-major".into(),
             Order::GroupedRows(rows) => format!("groups of {rows} rows"),

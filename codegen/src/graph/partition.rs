@@ -24,7 +24,7 @@ pub enum Partition {
 }
 
 /// Where share `part` of `parts` begins in `length` columns. The arithmetic mirrors `first_feature` in
-/// `csrc/kernels/decode_layout.h`.
+/// `csrc/kernels/decode/layout.h`.
 pub fn share_begin(length: u32, parts: u32, part: u32) -> u32 {
     // At most `length`, so it fits.
     (u64::from(part) * u64::from(length) / u64::from(parts.max(1))) as u32

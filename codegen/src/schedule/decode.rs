@@ -6,7 +6,7 @@
 //! workers of a later stage load the activations by k-tiles of the same width, each when its slot has had the posts of all
 //! its owners.
 //!
-//! The arithmetic mirrors `csrc/kernels/decode_layout.h`, which kernels run.
+//! The arithmetic mirrors `csrc/kernels/decode/layout.h`, which kernels run.
 
 use std::ops::Range;
 

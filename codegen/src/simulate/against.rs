@@ -127,7 +127,7 @@ impl Rebuilt {
             };
             match candidate {
                 None => rebuilt.unknown += 1,
-                Some(c) if c.schedule.as_ref().is_some_and(|made| !entry.is_of(made)) => {
+                Some(c) if c.launch.lists().is_some_and(|made| !entry.is_of(made)) => {
                     rebuilt.other_schedules += 1;
                 }
                 Some(candidate) => rebuilt.entries.push((entry.clone(), candidate)),
@@ -147,8 +147,13 @@ impl Rebuilt {
                 pipeline: entry.pipeline.clone(),
                 dims: entry.dims.clone(),
                 variant: entry.variant.clone(),
-                executor: candidate.executor.name().into(),
-                kind: kind(&candidate).into(),
+                executor: entry
+                    .config
+                    .as_ref()
+                    .map_or_else(|| candidate.launch.executor(), |config| config.executor)
+                    .name()
+                    .into(),
+                kind: candidate.launch.kind().into(),
                 regime: entry.regime.clone(),
                 measured_us: entry.median_us,
                 predicted_us: expected_us(&candidate, conditions),
@@ -159,20 +164,6 @@ impl Rebuilt {
             unknown: self.unknown,
             other_schedules: self.other_schedules,
         }
-    }
-}
-
-/// Who runs it, and with which kernels.
-fn kind(candidate: &Candidate) -> &'static str {
-    match (&candidate.schedule, &candidate.decode) {
-        (_, Some(_)) => "decode kernel",
-        (Some(schedule), None) => match (schedule.mode, schedule.slabs) {
-            (Mode::Static, 0) => "chain kernel, static, whole tiles",
-            (Mode::Static, _) => "chain kernel, static, cut tiles",
-            (Mode::Dynamic, 0) => "chain kernel, dynamic, whole tiles",
-            (Mode::Dynamic, _) => "chain kernel, dynamic, cut tiles",
-        },
-        (None, None) => candidate.executor.name(),
     }
 }
 

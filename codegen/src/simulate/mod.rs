@@ -17,7 +17,7 @@ pub(crate) use waits::Waiting;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::check::{Candidate, Coupling, Executor, Prediction};
+use crate::check::{Candidate, How, Launch, Prediction, StageLaunch};
 use crate::graph::StageId;
 use crate::sync::Tile;
 
@@ -86,8 +86,8 @@ impl Ord for Time {
 
 /// Both times of a candidate: kernel after kernel, and as it stands.
 pub fn predict(candidate: &Candidate) -> Prediction {
-    let serial_us = simulate(candidate, Executor::Serial).total_us;
-    Prediction { serial_us, synchronised_us: simulate(candidate, candidate.executor).total_us }
+    let serial_us = simulate_serial(candidate).total_us;
+    Prediction { serial_us, synchronised_us: simulate(candidate).total_us }
 }
 
 /// How a time is taken.
@@ -99,11 +99,11 @@ pub struct Conditions {
     pub chained: bool,
 }
 
-/// The time of one of many runs of a candidate under its executor, microseconds.
+/// The time of one of many runs of a candidate, microseconds.
 pub fn expected_us(candidate: &Candidate, conditions: Conditions) -> f64 {
     let device = &candidate.device;
-    let mut total_us = simulate(candidate, candidate.executor).total_us;
-    if candidate.executor != Executor::Fused || !conditions.chained {
+    let mut total_us = simulate(candidate).total_us;
+    if !(candidate.launch.is_one_kernel() && conditions.chained) {
         total_us += device.boundary_us;
     }
     if conditions.sustained {
@@ -115,50 +115,53 @@ pub fn expected_us(candidate: &Candidate, conditions: Conditions) -> f64 {
     total_us
 }
 
-/// Runs a candidate under an executor. `cpu` is predicted as `streams`: what the plan would do on the device. A candidate for
-/// `fused` is predicted by its schedule or its decode plan.
-pub fn simulate(candidate: &Candidate, executor: Executor) -> Timeline {
-    observe(candidate, executor, &mut |_| {})
+/// Runs a candidate as it is launched. Host threads are predicted as streams: what the plan would do on the device.
+pub fn simulate(candidate: &Candidate) -> Timeline {
+    observe(candidate, &mut |_| {})
 }
 
-/// The same, telling of every wait that blocked; of kernels that are launched one by one. Those of a tile come in the order
-/// of time.
-pub fn observe(candidate: &Candidate, executor: Executor, blocked: &mut impl FnMut(Blocked)) -> Timeline {
-    if executor == Executor::Fused {
-        if let Some(schedule) = &candidate.schedule {
-            return fused::chain(candidate, schedule);
-        }
-        if let Some(plan) = &candidate.decode {
-            return fused::decode(candidate, plan);
+/// Runs the stages of a candidate kernel after kernel, with the tiles and orders that it has.
+pub fn simulate_serial(candidate: &Candidate) -> Timeline {
+    match &candidate.launch {
+        Launch::Stages { stages, .. } => kernels(candidate, stages, None, &mut |_| {}),
+        Launch::Lists(_) | Launch::Shares(_) => {
+            let launch = Launch::stages(&candidate.graph, How::Serial);
+            kernels(candidate, launch.kernels(), None, &mut |_| {})
         }
     }
-    kernels(candidate, executor, None, blocked)
+}
+
+/// What [`simulate`] gives, telling of every wait that blocked; of kernels that are launched one by one. Those of a tile come
+/// in the order of time.
+pub fn observe(candidate: &Candidate, blocked: &mut impl FnMut(Blocked)) -> Timeline {
+    match &candidate.launch {
+        Launch::Lists(schedule) => fused::chain(candidate, schedule),
+        Launch::Shares(decode) => fused::decode(candidate, decode),
+        Launch::Stages { how, stages } if how.overlaps() => {
+            kernels(candidate, stages, Some(&Waiting::of(candidate)), blocked)
+        }
+        Launch::Stages { stages, .. } => kernels(candidate, stages, None, blocked),
+    }
 }
 
 /// What [`simulate`] says of kernels that are launched one by one, with waits that were found before, as they are the same
 /// for all orders.
-pub(crate) fn simulate_kernels(
-    candidate: &Candidate,
-    executor: Executor,
-    waiting: Option<&Waiting>,
-) -> Timeline {
-    kernels(candidate, executor, waiting, &mut |_| {})
+pub(crate) fn simulate_kernels(candidate: &Candidate, waiting: Option<&Waiting>) -> Timeline {
+    kernels(candidate, candidate.launch.kernels(), waiting, &mut |_| {})
 }
 
+/// Runs kernels one by one; without `waiting`, each after the whole of the one before.
 fn kernels(
     candidate: &Candidate,
-    executor: Executor,
+    launched: &[StageLaunch],
     waiting: Option<&Waiting>,
     blocked: &mut impl FnMut(Blocked),
 ) -> Timeline {
     let graph = &candidate.graph;
-    let serial = executor == Executor::Serial || candidate.coupling == Coupling::KernelBoundary;
+    let serial = waiting.is_none();
     let device = &candidate.device;
-    // A serial chain waits for nothing.
-    let found = (!serial && waiting.is_none()).then(|| Waiting::of(candidate));
-    let waiting = waiting.or(found.as_ref()).filter(|_| !serial);
     let maps = waiting.map_or(&[][..], |w| &w.maps);
-    let per_sm = candidate.ctas_per_sm.iter().copied().max().unwrap_or(1).max(1);
+    let per_sm = launched.iter().map(|kernel| kernel.ctas_per_sm).max().unwrap_or(1).max(1);
     let slots = device.sms * per_sm;
     let mut free: Vec<f64> = vec![0.0; slots as usize];
     // When each slot of each edge has all its posts.
@@ -170,7 +173,8 @@ fn kernels(
         slots,
     };
     let mut queue: BinaryHeap<Reverse<(Time, u32)>> = BinaryHeap::new();
-    for &stage_id in &candidate.launch_order {
+    for StageLaunch { stage: stage_id, order, .. } in launched {
+        let stage_id = *stage_id;
         let stage = &graph.stages[stage_id.0];
         if serial {
             // The whole of the kernel before, then the boundary.
@@ -178,13 +182,13 @@ fn kernels(
             let boundary = if end > 0.0 { device.boundary_us } else { 0.0 };
             free.fill(end + boundary);
         }
-        let cost = TileCost::of(graph, stage, &candidate.orders[stage_id.0], device, (per_sm, !serial));
+        let cost = TileCost::of(graph, stage, order, device, (per_sm, !serial));
         queue.clear();
         queue.extend(free.iter().enumerate().map(|(sm, at)| Reverse((Time(*at), sm as u32))));
         let mut opened = vec![false; slots as usize];
         let last_wave = stage.tiles() - stage.tiles() % slots;
         for step in 0..stage.tiles() {
-            let Some(tile) = candidate.orders[stage_id.0].tile_at(stage.grid, step) else { break };
+            let Some(tile) = order.tile_at(stage.grid, step) else { break };
             let Some(Reverse((Time(at), sm))) = queue.pop() else { break };
             let start =
                 at + if std::mem::replace(&mut opened[sm as usize], true) { 0.0 } else { device.launch_us };

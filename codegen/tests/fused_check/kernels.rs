@@ -186,7 +186,7 @@ fn a_cluster_whose_leader_alone_waits() {
 fn a_cta_outside_the_grid_still_loads_for_its_cluster() {
     // Five rows of tiles are two and a half clusters. No worker has loaded anything before.
     let mut c = produced_b();
-    c.schedule = Some(dealt(&c.graph, (2, 1), 60, 2));
+    c.launch = Launch::Lists(dealt(&c.graph, (2, 1), 60, 2));
     let report = mutated(&c, |_, tile, _, events| {
         events.into_iter().filter(|e| tile.m < 5 || !matches!(e, Event::Wait { .. })).collect()
     });

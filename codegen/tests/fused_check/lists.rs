@@ -149,7 +149,7 @@ fn posts_that_are_held_back() {
     let mut c = scheduled(graph.clone(), dealt(&graph, (1, 1), 1, 0));
     assert_eq!(judge(&c).refutations, []);
     c.practice.deferred_post = true;
-    let s = c.schedule.as_mut().expect("a schedule");
+    let s = c.launch.lists_mut().expect("a schedule");
     let (first, needs) = (items_of(s, 0, 3, 7)[0], items_of(s, 1, 3, 0)[0]);
     s.lists[0].swap(first + 1, needs);
     refuted(
@@ -160,10 +160,10 @@ fn posts_that_are_held_back() {
         ],
     );
     // With anything between the two it is sound.
-    let s = c.schedule.as_mut().expect("a schedule");
+    let s = c.launch.lists_mut().expect("a schedule");
     s.lists[0].swap(first + 1, needs);
     assert_eq!(judge(&c).refutations, []);
-    c.schedule.as_mut().expect("a schedule").mode = Mode::Dynamic;
+    c.launch.lists_mut().expect("a schedule").mode = Mode::Dynamic;
     refuted(&c, Obligation::Progress, &["the next item is whichever is drawn", "up -> down (Y)"]);
 }
 
@@ -181,10 +181,10 @@ fn a_coarser_policy_may_need_another_order() {
         c.edges[0].policy = cusync_gen::sync::Policy::Batched { rows: 4, cols: 8 };
         let text = only(&judge(&c), Obligation::Progress);
         assert!(text.contains("down(0, 0), waits for up(1, 0)"), "{text}");
-        let before = c.schedule.clone();
+        let before = c.launch.lists().cloned();
         linearise(&mut c);
         assert_eq!(judge(&c).refutations, [], "{mode:?}");
-        let after = c.schedule.as_ref().expect("a schedule");
+        let after = c.launch.lists().expect("a schedule");
         assert_eq!(after.sequence.len(), before.expect("a schedule").sequence.len());
     }
 }

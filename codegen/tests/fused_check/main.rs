@@ -7,7 +7,7 @@ mod shares;
 mod tiles;
 
 use cusync_gen::check::{
-    Candidate, Event, Executor, Generated, Obligation, Place, Report, TileProgram, judge, judge_program,
+    Candidate, Event, Generated, Launch, Obligation, Place, Report, TileProgram, judge, judge_program,
     linearise,
 };
 use cusync_gen::device::Device;
@@ -56,9 +56,7 @@ fn dealt(graph: &Graph, cluster: (u32, u32), workers: u32, cut: u32) -> Schedule
 
 fn scheduled(graph: Graph, schedule: Schedule) -> Candidate {
     let device = Device::named("h200").expect("shipped").clone();
-    let mut c = Candidate::new(graph, device, Executor::Fused);
-    c.schedule = Some(schedule);
-    c
+    Candidate::launched(graph, device, Launch::Lists(schedule))
 }
 
 /// Eight workers, six split tiles a stage.
@@ -70,7 +68,7 @@ fn sound() -> Candidate {
 
 fn edit(change: impl FnOnce(&mut Schedule)) -> Candidate {
     let mut c = sound();
-    change(c.schedule.as_mut().expect("a schedule"));
+    change(c.launch.lists_mut().expect("a schedule"));
     c
 }
 

@@ -25,7 +25,7 @@ fn shared(cut: u32, workers: u32) -> Candidate {
 
 fn edit_shared(change: impl FnOnce(&mut Schedule)) -> Candidate {
     let mut c = shared(6, 4);
-    change(c.schedule.as_mut().expect("a schedule"));
+    change(c.launch.lists_mut().expect("a schedule"));
     c
 }
 

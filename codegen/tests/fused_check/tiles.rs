@@ -1,7 +1,7 @@
 //! `order` and `bounds`: every k-block of every tile once, in fields that the kernel has.
 
 use super::*;
-use cusync_gen::check::{Coupling, check};
+use cusync_gen::check::check;
 
 #[test]
 fn sound_schedules_are_proved() {
@@ -18,7 +18,7 @@ fn sound_schedules_are_proved() {
                     let c = scheduled(graph, schedule.clone());
                     assert_eq!(judge(&c).refutations, [], "{cluster:?} {cut} {mode:?} {workers}");
                     let plan = check(c).expect("proved");
-                    assert_eq!(plan.schedule(), Some(&schedule));
+                    assert_eq!(plan.launch().lists(), Some(&schedule));
                 }
             }
         }
@@ -157,7 +157,7 @@ fn slabs_outside_their_array() {
 fn numbers_that_the_items_fields_do_not_hold() {
     let mut c = sound();
     c.graph.stages[0].grid = (70_000, 8);
-    c.schedule.as_mut().expect("a schedule").sequence[3].m = 65_536;
+    c.launch.lists_mut().expect("a schedule").sequence[3].m = 65_536;
     refuted(
         &c,
         Obligation::Bounds,
@@ -165,7 +165,7 @@ fn numbers_that_the_items_fields_do_not_hold() {
     );
     let mut c = sound();
     c.graph.stages[1].k_blocks = 65_536;
-    let s = c.schedule.as_mut().expect("a schedule");
+    let s = c.launch.lists_mut().expect("a schedule");
     let down = items_of(s, 1, 0, 0)[0];
     s.sequence[down].k_end = 65_536;
     refuted(&c, Obligation::Bounds, &["down(0, 0), has a coordinate or k-block that 16 bits"]);
@@ -180,9 +180,6 @@ fn numbers_that_the_items_fields_do_not_hold() {
 #[test]
 fn stages_that_one_kernel_does_not_run() {
     let mut c = sound();
-    c.coupling = Coupling::KernelBoundary;
-    refuted(&c, Obligation::Bounds, &["one kernel has no kernel boundaries inside"]);
-    let mut c = sound();
     c.graph.stages[1].mma_tile = (128, 256, 64);
     refuted(&c, Obligation::Bounds, &["`down` has tiles of 128 x 256, `up` of 128 x 128"]);
     let mut c = sound();
@@ -190,25 +187,13 @@ fn stages_that_one_kernel_does_not_run() {
     refuted(&c, Obligation::Bounds, &["`down` is split into 2 along k"]);
     let mut c = sound();
     c.graph.stages = (0..9).map(|_| c.graph.stages[0].clone()).collect();
-    c.orders = vec![c.orders[0].clone(); 9];
-    c.ctas_per_sm = vec![1; 9];
     refuted(&c, Obligation::Bounds, &["9 stages; a chain kernel takes 8"]);
     let mut c = sound();
     c.device = Device::named("a100").expect("shipped").clone();
     refuted(&c, Obligation::Bounds, &["chain kernels are for sm_90a, and a100 is sm_80"]);
     let mut c = scheduled(mlp(), dealt(&mlp(), (2, 1), 4, 0));
-    c.schedule.as_mut().expect("a schedule").mode = Mode::Dynamic;
+    c.launch.lists_mut().expect("a schedule").mode = Mode::Dynamic;
     refuted(&c, Obligation::Bounds, &["each of the 2 x 1 CTAs of a worker would draw an item of its own"]);
     let c = edit(|s| s.lists.clear());
     refuted(&c, Obligation::Bounds, &["0 workers"]);
-}
-
-#[test]
-fn a_schedule_belongs_to_the_fused_executor() {
-    let mut c = sound();
-    c.schedule = None;
-    refuted(&c, Obligation::Bounds, &["the fused executor has no schedule to follow"]);
-    let mut c = sound();
-    c.executor = Executor::Streams;
-    refuted(&c, Obligation::Bounds, &["Streams follows no schedule"]);
 }

@@ -120,7 +120,7 @@ fn no_unsafe_mutant_is_accepted_and_false_alarms_are_rare() {
         let recorded = Recorded::of(&base);
         let found = violation(&base, &recorded, Effort { random: 4, seed: number });
         if let Some(found) = found {
-            accepted.push(format!("plan {number} itself ({:?}): {found:?}", base.executor));
+            accepted.push(format!("plan {number} itself ({:?}): {found:?}", base.launch.executor()));
             if std::env::var("CUSYNC_TELL").is_ok() {
                 println!("PLAN {:?} {:?} {:?}", base.graph.stages, base.graph.tensors, base.edges);
             }
@@ -138,13 +138,14 @@ fn no_unsafe_mutant_is_accepted_and_false_alarms_are_rare() {
                     let report = judge_program(&mutant.candidate, &mutant.program);
                     println!(
                         "ALARM {kind:?} plan {number} mutant {done} {:?}: {}",
-                        mutant.candidate.executor, report.refutations[0]
+                        mutant.candidate.launch.executor(),
+                        report.refutations[0]
                     );
                 }
                 Outcome::Unsafe(found) => {
                     accepted.push(format!(
                         "{kind:?}, mutant {done} of plan {number} ({:?}): {found:?}",
-                        base.executor
+                        base.launch.executor()
                     ));
                 }
                 _ => {}

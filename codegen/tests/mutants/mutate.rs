@@ -1,6 +1,7 @@
 //! Mutations: one change to a sound plan, of its events, or of what was chosen for it.
 
-use cusync_gen::check::{Candidate, Coupling, EpochSource, Event, Executor, StartGuarantee, StoreCompletion};
+use cusync_gen::check::{Candidate, EpochSource, Event, How, Launch, StartGuarantee, StoreCompletion};
+use cusync_gen::graph::StageId;
 use cusync_gen::sync::Order;
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -130,7 +131,7 @@ pub(crate) fn mutate(
 ) -> Option<Mutant> {
     let mut c = base.clone();
     let mut p = recorded.clone();
-    let semaphores = c.executor != Executor::Serial && c.coupling == Coupling::Tiles;
+    let semaphores = c.launch.has_semaphores();
     let events = matches!(
         kind,
         DropWait
@@ -157,7 +158,7 @@ pub(crate) fn mutate(
             return shape::change(rng, base, recorded, kind);
         }
         SwapItems | MoveItem | DropItem | RepeatItem | MoveCut | ShiftSlab | GrowCluster | AddWorkers => {
-            if let Some(plan) = &mut c.decode {
+            if let Some(plan) = c.launch.shares_mut() {
                 // Another kernel: ours is handed no lists. None has parts of shares, or clusters.
                 if matches!(kind, MoveCut | ShiftSlab | GrowCluster) {
                     return None;
@@ -166,16 +167,17 @@ pub(crate) fn mutate(
                 let program = Recorded::of(&c);
                 return Some(Mutant::changed(c, program));
             }
-            lists::change(rng, c.schedule.as_mut()?, kind)?;
+            lists::change(rng, c.launch.lists_mut()?, kind)?;
         }
         RepeatTile | SwapTiles => {
-            let s = rng.random_range(0..c.orders.len());
+            let s = rng.random_range(0..c.graph.stages.len());
             let (grid, tiles) = (c.graph.stages[s].grid, c.graph.stages[s].tiles());
             // A schedule does not use the orders.
-            if tiles < 2 || c.work().is_some() {
+            if tiles < 2 || c.launch.is_one_kernel() {
                 return None;
             }
-            let mut table: Vec<_> = (0..tiles).filter_map(|i| c.orders[s].tile_at(grid, i)).collect();
+            let mut table: Vec<_> =
+                (0..tiles).filter_map(|i| c.launch.order(StageId(s)).tile_at(grid, i)).collect();
             let (a, b) = (rng.random_range(0..table.len()), rng.random_range(0..table.len()));
             if a == b {
                 return None;
@@ -185,7 +187,7 @@ pub(crate) fn mutate(
             } else {
                 table.swap(a, b)
             }
-            c.orders[s] = Order::Table(table);
+            c.launch.kernel_mut(StageId(s))?.order = Order::Table(table);
         }
         ForgetDependence => {
             if c.graph.dependences.is_empty() {
@@ -196,35 +198,29 @@ pub(crate) fn mutate(
             c.edges.remove(edge);
         }
         SwapLaunches | DropLaunch | RepeatLaunch => {
-            if c.work().is_some() {
-                return None;
-            }
-            let (a, b) =
-                (rng.random_range(0..c.launch_order.len()), rng.random_range(0..c.launch_order.len()));
+            let Launch::Stages { stages, .. } = &mut c.launch else { return None };
+            let (a, b) = (rng.random_range(0..stages.len()), rng.random_range(0..stages.len()));
             match kind {
                 SwapLaunches if a == b => return None,
-                SwapLaunches => c.launch_order.swap(a, b),
-                DropLaunch => drop(c.launch_order.remove(a)),
-                _ => c.launch_order.insert(a, c.launch_order[b]),
+                SwapLaunches => stages.swap(a, b),
+                DropLaunch => drop(stages.remove(a)),
+                _ => stages.insert(a, stages[b].clone()),
             }
             if rng.random() {
                 c.device.sms = rng.random_range(1..20);
             }
         }
         DropGuarantee => {
-            if c.start == StartGuarantee::None || c.work().is_some() {
+            if !c.launch.guarantees_starts() {
                 return None;
             }
-            c.start = StartGuarantee::None;
+            *c.launch.how_mut().expect("stages") = How::Streams(StartGuarantee::None);
             c.device.sms = rng.random_range(1..40);
         }
         ShrinkSms => c.device.sms = rng.random_range(0..c.device.sms),
         Occupancy => {
-            let stage = rng.random_range(0..c.ctas_per_sm.len());
-            if c.work().is_some() {
-                return None;
-            }
-            c.ctas_per_sm[stage] = rng.random_range(1..6);
+            let stage = rng.random_range(0..c.graph.stages.len());
+            c.launch.kernel_mut(StageId(stage))?.ctas_per_sm = rng.random_range(1..6);
         }
         ReuseEarly => {
             let graph = &mut c.graph;
@@ -252,20 +248,17 @@ pub(crate) fn mutate(
         },
         PlainPosts => c.practice.plain_store_posts = true,
         DeferPosts => {
-            c.work()?;
+            c.launch.work()?;
             c.practice.deferred_post = true;
         }
         KernelBoundaries => {
-            if c.work().is_some() {
-                return None;
-            }
-            c.coupling = Coupling::KernelBoundary;
+            *c.launch.how_mut()? = How::Serial;
             if rng.random() {
-                c.launch_order.shuffle(rng);
+                c.launch.kernels_mut().shuffle(rng);
             }
         }
         WeakSlab => {
-            c.schedule.as_ref().filter(|s| s.slabs > 0)?;
+            c.launch.lists().filter(|s| s.slabs > 0)?;
             let slabs = &mut c.practice.slabs;
             match rng.random_range(0..4) {
                 0 => slabs.barrier = false,
@@ -317,7 +310,7 @@ fn change_events(rng: &mut SmallRng, c: &Candidate, p: &mut Recorded, kind: Kind
     let at = some_wait(rng, events)?;
     match kind {
         // Only of shares it is said which k-blocks are brought, and by which warp.
-        DropLoad | RepeatLoad | ChangeWarp if c.decode.is_none() => return None,
+        DropLoad | RepeatLoad | ChangeWarp if c.launch.shares().is_none() => return None,
         DropLoad | RepeatLoad => {
             let load = (0..events.len()).filter(|i| matches!(events[*i], Event::Load { .. })).choose(rng)?;
             if kind == DropLoad {

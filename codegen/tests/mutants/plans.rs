@@ -1,6 +1,6 @@
 //! Small sound plans of every kind, drawn by lot.
 
-use cusync_gen::check::{Candidate, Coupling, EdgeChoice, Executor, Practice, StartGuarantee};
+use cusync_gen::check::{Candidate, EdgeChoice, Executor, How, Launch, Practice, StartGuarantee};
 use cusync_gen::device::Device;
 use cusync_gen::graph::{Graph, StageId, TensorId};
 use cusync_gen::schedule::{Item, Mode, Part, Schedule, decode};
@@ -19,6 +19,9 @@ const GEMMS: &[&str] = &[
        Gemm(name: "down", a: "Y(M,I)", b: "W2(I,H)", residual: "X(M,H)", out: "Z(M,H)"),"#,
     r#"Gemm(name: "one", a: "X(M,H)", b: "W1(H,H)", out: "P(M,H)"),
        Gemm(name: "two", a: "P(M,H)", b: "W2(H,I)", out: "Q(M,I)"),
+       Gemm(name: "three", a: "Q(M,I)", b: "W3(I,H)", residual: "P(M,H)", out: "R(M,H)"),"#,
+    r#"Gemm(name: "one", a: "X(M,H)", b: "W1(H,H)", out: "P(M,H)"),
+       Gemm(name: "two", a: "X(M,H)", b: "W2(H,I)", out: "Q(M,I)"),
        Gemm(name: "three", a: "Q(M,I)", b: "W3(I,H)", residual: "P(M,H)", out: "R(M,H)"),"#,
     r#"Gemm(name: "left", a: "X(M,H)", b: "W1(H,I)", out: "L(M,I)"),
        Gemm(name: "right", a: "V(I,H)", b: "W2(H,H)", out: "R(I,H)"),
@@ -160,9 +163,7 @@ fn decode(rng: &mut SmallRng) -> Candidate {
     let plans = GEMMS.iter().map(|stages| lowered(stages, dims, || (16, 16, decode::COLUMN_TILE)));
     let plans: Vec<_> = plans.filter_map(|graph| decode::decode(&graph, &device).ok()).collect();
     let (graph, plan) = pick(rng, &plans);
-    let mut c = Candidate::new(graph, device, Executor::Fused);
-    c.practice = Practice::of_decode_kernels(90);
-    c.decode = Some(plan);
+    let mut c = Candidate::launched(graph, device, Launch::Shares(plan));
     c.device.sms += rng.random_range(0..3);
     c
 }
@@ -211,7 +212,8 @@ pub(crate) fn draw(rng: &mut SmallRng) -> Candidate {
     }
     let mut device = Device::named("h200").expect("shipped").clone();
     device.sms = rng.random_range(6..30);
-    let mut c = Candidate::new(graph, device, executor);
+    // A chain kernel gets its lists last.
+    let mut c = Candidate::new(graph, device, executor.how().unwrap_or(How::Serial));
     let grid = |e: usize| c.graph.stages[c.graph.dependences[e].producer.0].grid;
     let images = |e: usize| {
         let d = &c.graph.dependences[e];
@@ -223,14 +225,16 @@ pub(crate) fn draw(rng: &mut SmallRng) -> Candidate {
             wait_at: if rng.random() { WaitAt::PerKBlock } else { WaitAt::Start },
         })
         .collect();
-    c.orders = c.graph.stages.iter().map(|s| order(rng, s.grid)).collect();
-    c.ctas_per_sm = c.graph.stages.iter().map(|_| rng.random_range(1..4)).collect();
+    for kernel in c.launch.kernels_mut() {
+        kernel.order = order(rng, c.graph.stages[kernel.stage.0].grid);
+    }
+    c.launch.kernels_mut().iter_mut().for_each(|kernel| kernel.ctas_per_sm = rng.random_range(1..4));
     match executor {
         Executor::Streams | Executor::Programmatic if rng.random_ratio(1, 3) => {
-            c.start = StartGuarantee::None;
+            *c.launch.how_mut().expect("stages") = How::Streams(StartGuarantee::None);
             c.device.sms = rng.random_range(3..60);
         }
-        Executor::Streams if rng.random_ratio(1, 8) => c.coupling = Coupling::KernelBoundary,
+        Executor::Streams if rng.random_ratio(1, 8) => *c.launch.how_mut().expect("stages") = How::Serial,
         Executor::Fused => {
             c.practice = Practice::of_chain_kernels(90);
             let cluster = pick(rng, &[(1, 1), (1, 1), (1, 1), (2, 1), (1, 2)]);
@@ -238,7 +242,7 @@ pub(crate) fn draw(rng: &mut SmallRng) -> Candidate {
             c.practice.deferred_post = mode == Mode::Static && rng.random_ratio(1, 5);
             let most = c.device.resident_clusters(cluster.0 * cluster.1).clamp(1, 9);
             let workers = rng.random_range(most.min(3)..=most);
-            c.schedule = Some(schedule(rng, &c.graph, cluster, workers, mode));
+            c.launch = Launch::Lists(schedule(rng, &c.graph, cluster, workers, mode));
             cusync_gen::check::linearise(&mut c);
         }
         _ => {}

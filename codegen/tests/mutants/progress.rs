@@ -6,7 +6,7 @@
 //!     CUSYNC_PROGRESS=3000 cargo test --release -p cusync-gen --test mutants progress -- --nocapture
 
 use cusync_gen::check::fault::{ProgressWays, progress_ways};
-use cusync_gen::check::{Coupling, Executor, Obligation, StartGuarantee, judge_program};
+use cusync_gen::check::{How, Obligation, StartGuarantee, judge_program};
 use rand::rngs::SmallRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
@@ -31,10 +31,9 @@ const KINDS: [Kind; 9] = [
 /// A program on few SMs, or a mutant of it.
 fn draw(rng: &mut SmallRng) -> Option<Mutant> {
     let mut candidate = plans::draw(rng);
-    if !matches!(candidate.executor, Executor::Streams | Executor::Programmatic) {
+    if !matches!(candidate.launch.how(), Some(How::Streams(_) | How::Programmatic)) {
         return None;
     }
-    candidate.coupling = Coupling::Tiles;
     // Few items on few SMs have few states.
     let items: u32 = candidate.graph.stages.iter().map(|s| s.tiles() * s.split_k).sum();
     if items > 18 && rng.random_ratio(15, 16) {
@@ -42,10 +41,10 @@ fn draw(rng: &mut SmallRng) -> Option<Mutant> {
     }
     candidate.device.sms = rng.random_range(1..6);
     if rng.random_ratio(3, 4) {
-        candidate.start = StartGuarantee::None;
+        *candidate.launch.how_mut()? = How::Streams(StartGuarantee::None);
     }
     if rng.random_ratio(1, 3) {
-        candidate.launch_order.shuffle(rng);
+        candidate.launch.kernels_mut().shuffle(rng);
     }
     if rng.random_ratio(1, 3) {
         return Some(Mutant::generated(candidate));
@@ -95,13 +94,8 @@ fn the_condition_for_progress_and_the_exploration_agree() {
             (false, Some(false)) => &mut seen.neither,
             (false, None) => &mut seen.undecided,
             (true, Some(false)) => panic!(
-                "program {done} of seed {seed} stands still, and the condition holds: {:?} {:?} {:?} {:?} SMs {} {:?}",
-                candidate.start,
-                candidate.launch_order,
-                candidate.ctas_per_sm,
-                candidate.edges,
-                candidate.device.sms,
-                candidate.graph.stages
+                "program {done} of seed {seed} stands still, and the condition holds: {:?} {:?} SMs {} {:?}",
+                candidate.launch, candidate.edges, candidate.device.sms, candidate.graph.stages
             ),
         };
         *of += 1;

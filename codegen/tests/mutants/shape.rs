@@ -1,6 +1,6 @@
 //! Mutations of shapes: waits that were derived for another shape than the one that is read.
 
-use cusync_gen::check::{Candidate, Coupling, Event, Executor};
+use cusync_gen::check::{Candidate, Event};
 use cusync_gen::graph::{Footprint, Op, Operand, OperandKind, Partition, StageId};
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -15,7 +15,7 @@ pub(super) fn change(
     recorded: &Recorded,
     kind: Kind,
 ) -> Option<Mutant> {
-    if base.work().is_some() || base.executor == Executor::Serial || base.coupling != Coupling::Tiles {
+    if base.launch.is_one_kernel() || !base.launch.has_semaphores() {
         return None;
     }
     match kind {
@@ -182,7 +182,7 @@ fn grow_consumer(rng: &mut SmallRng, base: &Candidate, recorded: &Recorded) -> O
         }
     }
     let (rows, cols) = (stage.grid.0 as usize, stage.grid.1 as usize);
-    c.orders[at] = cusync_gen::sync::Order::RowMajor;
+    c.launch.kernel_mut(StageId(at))?.order = cusync_gen::sync::Order::RowMajor;
     // Its own tiles are others now, and so are the slots of those who wait for it.
     for (e, _) in c.graph.dependences.iter().enumerate().filter(|(_, d)| d.producer == StageId(at)) {
         c.edges[e].policy = cusync_gen::sync::Policy::Tile;

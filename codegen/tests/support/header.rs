@@ -47,7 +47,8 @@ fn expected_dump(plan: &Plan) -> String {
     for t in &graph.tensors {
         writeln!(out, "tensor {} {}", t.rows, t.cols).expect("string");
     }
-    for (s, order) in graph.stages.iter().zip(plan.orders()) {
+    for (index, s) in graph.stages.iter().enumerate() {
+        let order = plan.launch().order(cusync_gen::graph::StageId(index));
         let (mma, tile) = (s.mma_tile, s.out_tile());
         writeln!(
             out,

@@ -8,7 +8,7 @@ use super::super::program::{Access, LaunchConfig, Mode};
 pub const MAX_TILES: u64 = 1 << 11;
 
 /// What is known of the CTAs of a kernel one by one. A kernel that has this was also built to wait for tiles and to
-/// post its own, when it is asked to (`csrc/suite/tile_sync.cuh`). CTA numbers count along x, then y, then z.
+/// post its own, when it is asked to (`csrc/include/cusync/tile_sync.cuh`). CTA numbers count along x, then y, then z.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tiles {
     /// By access of the node, in its order.

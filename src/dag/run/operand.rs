@@ -33,7 +33,7 @@ pub enum Operand {
         /// What is done to them.
         mode: Mode,
     },
-    /// The seven parameters of a kernel that can wait for tiles (`csrc/suite/tile_sync.cuh`): the last one passed.
+    /// The seven parameters of a kernel that can wait for tiles (`csrc/include/cusync/tile_sync.cuh`): the last one passed.
     TileSync,
     /// A null pointer.
     Null,

@@ -1,4 +1,4 @@
-//! Waits for tiles on the GPU: the semaphores, and what each kernel is told of them (`csrc/suite/tile_sync.cuh`).
+//! Waits for tiles on the GPU: the semaphores, and what each kernel is told of them (`csrc/include/cusync/tile_sync.cuh`).
 
 use std::sync::Arc;
 

@@ -4,8 +4,8 @@
 //! run ([`crate::device::host_policy`]); only the arithmetic is different code.
 //!
 //! # Why it makes progress
-//! *One pool* ([`Workers::Pool`]): all tiles form one list, stage after stage in topological order, each stage in its
-//! tile order; a worker draws the next entry and finishes it before it draws again. A tile waits only for
+//! *One pool* ([`Workers::Pool`]): all tiles form one list, stage after stage in the launch order that was proved, producers
+//! first, each stage in its tile order; a worker draws the next entry and finishes it before it draws again. A tile waits only for
 //! tiles of stages before its own, hence for entries that have been drawn already. Of the entries drawn and not
 //! finished, the first in the list waits for finished ones only, so it finishes; by induction all do, with any number
 //! of threads.
@@ -163,15 +163,19 @@ impl CpuPipeline {
             outgoing[dependence.producer.0].push(id);
         }
         let orders: Vec<_> = (0..graph.stages.len()).map(|s| HostOrder::new(plan, StageId(s))).collect();
-        let rota = match plan.schedule().or(plan.decode().map(|d| &d.work)) {
+        let rota = match plan.launch().work() {
             Some(lists) => Rota::of_schedule(&graph, lists),
-            None => Rota::of_tiles(&graph, &orders, options.workers, options.threads),
+            None => {
+                let stages: Vec<usize> = plan.launch().kernels().iter().map(|k| k.stage.0).collect();
+                Rota::of_tiles(&graph, &stages, &orders, options.workers, options.threads)
+            }
         };
         let split = rota.lists.iter().flatten().find(|w| w.part != Part::Whole);
         if let Some(work) = split.filter(|w| graph.stages[w.stage].op == Op::Custom) {
             return Err(CpuError::SplitCustom(graph.stages[work.stage].name.clone()));
         }
-        let (count, ctas) = plan.schedule().map_or((0, 1), |s| (s.slabs, s.cluster.0 * s.cluster.1));
+        let lists = plan.launch().lists();
+        let (count, ctas) = lists.map_or((0, 1), |s| (s.slabs, s.cluster.0 * s.cluster.1));
         let area = graph.stages.iter().map(|s| s.mma_tile.0 as usize * s.mma_tile.1 as usize);
         let slabs = Slabs::new(count, ctas, area.max().unwrap_or(0), plan.slot_count());
         let slots = plan.slot_count() + count * ctas;
@@ -185,8 +189,8 @@ impl CpuPipeline {
             semaphores: Semaphores::new(slots, options.timeout),
             slabs,
             rota,
-            decode: plan.decode().is_some(),
-            post_weight: if plan.schedule().is_some() { POST_WEIGHT } else { 1 },
+            decode: plan.launch().shares().is_some(),
+            post_weight: if lists.is_some() { POST_WEIGHT } else { 1 },
             graph,
             options,
             epoch: 0,

@@ -31,8 +31,14 @@ pub(super) struct Rota {
 }
 
 impl Rota {
-    /// Whole tiles, stage after stage.
-    pub(super) fn of_tiles(graph: &Graph, orders: &[HostOrder], workers: Workers, threads: usize) -> Rota {
+    /// Whole tiles, stage after stage in the order of the launches.
+    pub(super) fn of_tiles(
+        graph: &Graph,
+        launched: &[usize],
+        orders: &[HostOrder],
+        workers: Workers,
+        threads: usize,
+    ) -> Rota {
         let whole = |stage: usize| {
             (0..graph.stages[stage].tiles()).map(move |i| Work {
                 stage,
@@ -43,7 +49,7 @@ impl Rota {
                 cta: 0,
             })
         };
-        let stages = 0..graph.stages.len();
+        let stages = launched.iter().copied();
         match workers {
             Workers::Pool => {
                 Rota { lists: vec![stages.flat_map(whole).collect()], teams: vec![0; threads.max(1)] }

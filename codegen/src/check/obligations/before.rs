@@ -94,7 +94,7 @@ impl<'a> Before<'a> {
 
     /// The schedule, if it has an order in which each worker posts.
     fn lists(&self) -> Option<&'a Schedule> {
-        self.c.work().filter(|s| s.mode == Mode::Static)
+        self.c.launch.work().filter(|s| s.mode == Mode::Static)
     }
 
     /// Whether an event is of a slice's epilogue.
@@ -293,7 +293,7 @@ impl<'a> Before<'a> {
         let (items, cta) = self.items_of(writer);
         let mut known = Vec::new();
         let stores: Vec<u32> = (0..self.slices(writer)).filter(|slice| self.stores(writer, *slice)).collect();
-        let split = self.c.work().is_some();
+        let split = self.c.launch.work().is_some();
         // Without a schedule the last slice stores, whichever that is, when all have come together. Of parts that share
         // a tile each stores for itself, when the others have left their sums.
         for slice in 0..self.slices(writer) {

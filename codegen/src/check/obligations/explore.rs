@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 
-use crate::check::{Candidate, Event, StartGuarantee, TileProgram};
+use crate::check::{Candidate, Event, TileProgram};
 use crate::graph::StageId;
 
 /// Items, SMs and states beyond which nothing is explored.
@@ -102,7 +102,7 @@ impl<'a> Space<'a> {
         for s in stages() {
             let of = &c.graph.stages[s.0];
             for step in 0..of.tiles() {
-                let tile = c.orders[s.0].tile_at(of.grid, step)?;
+                let tile = c.launch.order(s).tile_at(of.grid, step)?;
                 let mut mask = 0u128;
                 for slice in 0..p.slices(&c.graph, s, tile) {
                     let item = stage.len();
@@ -135,8 +135,8 @@ impl<'a> Space<'a> {
             Item { needs }
         };
         let items = tiles.iter().map(needs).collect();
-        let room = c.ctas_per_sm.iter().product();
-        let takes = c.ctas_per_sm.iter().map(|n| room / n).collect();
+        let room = stages().map(|s| c.launch.ctas_per_sm(s)).product();
+        let takes = stages().map(|s| room / c.launch.ctas_per_sm(s)).collect();
         Some(Space { c, items, order, stage, room, takes })
     }
 
@@ -186,8 +186,8 @@ impl<'a> Space<'a> {
     }
 
     fn may_start(&self, state: &State, stage: usize) -> bool {
-        let position = |s: usize| self.c.launch_position(StageId(s));
-        self.c.start == StartGuarantee::None
+        let position = |s: usize| self.c.launch.position(StageId(s));
+        !self.c.launch.guarantees_starts()
             || self
                 .c
                 .graph

@@ -1,40 +1,23 @@
 //! `order` and `bounds`: bijections onto grids, indices inside arrays.
 
 use super::scan::Scan;
-use super::{from, grid_tiles, has_semaphores, slice_name, tile_name};
-use crate::check::{Candidate, Event, Executor, Obligation, Refutation, Subject, TileProgram};
+use super::{from, grid_tiles, slice_name, tile_name};
+use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
 use crate::graph::{Op, OperandKind, Partition, Stage, StageId};
 use crate::sync::{Order, Policy};
 
 /// Arrays that belong together have the same length; without that nothing else can be evaluated.
 pub(in crate::check) fn well_formed(c: &Candidate) -> Option<Refutation> {
     let refute = |subject, message: String| Some(Refutation::new(Obligation::Bounds, subject, message));
-    let (stages, edges) = (c.graph.stages.len(), c.graph.dependences.len());
-    if c.orders.len() != stages || c.ctas_per_sm.len() != stages || c.edges.len() != edges {
-        return refute(
-            Subject::Pipeline,
-            format!(
-                "{stages} stages and {edges} edges, but {} orders, {} occupancies and {} policies",
-                c.orders.len(),
-                c.ctas_per_sm.len(),
-                c.edges.len()
-            ),
-        );
+    let edges = c.graph.dependences.len();
+    if c.edges.len() != edges {
+        return refute(Subject::Pipeline, format!("{edges} edges, but {} policies", c.edges.len()));
     }
     if let Some(message) = outside(c) {
         return refute(Subject::Pipeline, message);
     }
-    let message = match (c.executor == Executor::Fused, &c.schedule, &c.decode) {
-        (true, Some(_), None) | (true, None, Some(_)) | (false, None, None) => None,
-        (true, None, None) => Some("the fused executor has no schedule to follow".into()),
-        (true, Some(_), Some(_)) => Some("the fused executor has a schedule and a decode plan".into()),
-        (false, ..) => Some(format!("{:?} follows no schedule, and there is one", c.executor)),
-    };
-    if let Some(message) = message {
-        return refute(Subject::Pipeline, message);
-    }
     let shared = |s: &Stage| matches!(s.partition, Partition::Even { .. });
-    if let Some(stage) = c.graph.stages.iter().position(shared).filter(|_| c.decode.is_none()) {
+    if let Some(stage) = c.graph.stages.iter().position(shared).filter(|_| c.launch.shares().is_none()) {
         let name = &c.graph.stages[stage].name;
         let message = format!("`{name}` is cut into even shares, and only a decode kernel computes those");
         return refute(Subject::Stage(StageId(stage)), message);
@@ -82,28 +65,30 @@ fn outside(c: &Candidate) -> Option<String> {
             return Some(format!("dependence {edge} names a stage or an operand that there is not"));
         }
     }
-    let stage = c.launch_order.iter().find(|s| no_stage(s))?;
-    Some(format!("stage {} is launched, and there are {stages}", stage.0))
+    let kernel = c.launch.kernels().iter().find(|k| no_stage(&k.stage))?;
+    Some(format!("stage {} is launched, and there are {stages}", kernel.stage.0))
 }
 
 /// Each stage is launched once, and each order is a bijection onto its grid.
 pub(super) fn order(c: &Candidate) -> Option<Refutation> {
-    let again = c.launch_order.iter().enumerate().find(|(i, stage)| c.launch_order[..*i].contains(stage));
-    if let Some((_, stage)) = again {
+    let kernels = c.launch.kernels();
+    let again = |i: &usize| kernels[..*i].iter().any(|before| before.stage == kernels[*i].stage);
+    if let Some(again) = (0..kernels.len()).find(again) {
+        let stage = kernels[again].stage;
         let message = format!("`{}` is launched twice", c.graph.stages[stage.0].name);
         return Some(
-            Refutation::new(Obligation::Order, Subject::Stage(*stage), message)
+            Refutation::new(Obligation::Order, Subject::Stage(stage), message)
                 .fact("its tiles would be computed, and posted, once more")
                 .help("launch each stage once a run"),
         );
     }
     c.graph.stages.iter().enumerate().find_map(|(i, stage)| {
+        let order = &c.launch.kernel(StageId(i))?.order;
         let subject = Subject::Stage(StageId(i));
         let refute = |message: String| {
             Refutation::new(Obligation::Order, subject, message)
                 .help("an order visits each tile of its grid exactly once")
         };
-        let order = &c.orders[i];
         if matches!(order, Order::GroupedRows(0) | Order::GroupedColumns(0)) {
             return Some(refute(format!("the order of `{}` has groups of zero", stage.name)));
         }
@@ -136,7 +121,7 @@ pub(super) fn order(c: &Candidate) -> Option<Refutation> {
 /// Slots are inside the edge's array, outputs and operands inside their tensors.
 pub(super) fn bounds(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<Refutation> {
     let shapes = c.graph.stages.iter().enumerate().find_map(|(i, stage)| shape_fault(c, StageId(i), stage));
-    if shapes.is_some() || !has_semaphores(c) {
+    if shapes.is_some() || !c.launch.has_semaphores() {
         return shapes;
     }
     let counts = c.slot_counts();

@@ -1,9 +1,8 @@
 //! `acyclic` and `progress`: see the argument at the head of [`crate::check`].
 
 use super::explore::{Explored, explore};
-use super::has_semaphores;
 use super::scan::Scan;
-use crate::check::{Candidate, Executor, Obligation, Refutation, StartGuarantee, Subject, TileProgram};
+use crate::check::{Candidate, How, Obligation, Refutation, StageLaunch, Subject, TileProgram};
 use crate::graph::StageId;
 
 /// Which stage waits for which: consumer, producer, and the edge. Dependences, and whatever else the tiles wait for.
@@ -26,7 +25,7 @@ impl Waits {
 
     /// Waits for stages that are launched later.
     fn late(&self, c: &Candidate) -> impl Iterator<Item = &(StageId, StageId, usize)> {
-        let late = |consumer, producer| c.launch_position(producer) > c.launch_position(consumer);
+        let late = |consumer, producer| c.launch.position(producer) > c.launch.position(consumer);
         self.pairs.iter().filter(move |(consumer, producer, _)| late(*consumer, *producer))
     }
 
@@ -87,7 +86,7 @@ fn cycle(waits: &Waits, from: StageId, path: &mut Vec<StageId>) -> bool {
 pub(super) fn progress(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<Refutation> {
     let name = |s: StageId| c.graph.stages[s.0].name.as_str();
     if let Some(missing) =
-        (0..c.graph.stages.len()).map(StageId).find(|s| c.launch_position(*s) == usize::MAX)
+        (0..c.graph.stages.len()).map(StageId).find(|s| c.launch.position(*s) == usize::MAX)
     {
         return Some(Refutation::new(
             Obligation::Progress,
@@ -95,34 +94,45 @@ pub(super) fn progress(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Optio
             format!("`{}` is never launched", name(missing)),
         ));
     }
-    if c.executor != Executor::Cpu && c.device.sms == 0 {
+    if c.launch.on_gpu() && c.device.sms == 0 {
         let message = format!("{} has no SM", c.device.name);
         return Some(Refutation::new(Obligation::Progress, Subject::Pipeline, message));
     }
-    if c.executor != Executor::Cpu
-        && let Some(stage) = c.ctas_per_sm.iter().position(|n| *n == 0)
+    if c.launch.on_gpu()
+        && let Some(StageLaunch { stage, .. }) = c.launch.kernels().iter().find(|k| k.ctas_per_sm == 0)
     {
-        let message = format!("no CTA of `{}` fits an SM", name(StageId(stage)));
-        return Some(Refutation::new(Obligation::Progress, Subject::Stage(StageId(stage)), message));
+        let message = format!("no CTA of `{}` fits an SM", name(*stage));
+        return Some(Refutation::new(Obligation::Progress, Subject::Stage(*stage), message));
     }
-    if !has_semaphores(c) || c.executor == Executor::Fused {
-        // `cover` judges a serial chain in the wrong order; it cannot hang, having no waits. Of one kernel the lists are
-        // judged instead.
-        return None;
-    }
+    // Of one kernel the lists are judged instead.
+    let how = c.launch.how()?;
     let waits = Waits::of(c, scan);
-    if c.executor == Executor::Cpu {
-        return waits.late(c).next().map(|(consumer, producer, edge)| {
-            Refutation::new(
-                Obligation::Progress,
-                Subject::Edge(*edge),
-                format!("`{}` stands before `{}` in the work list", name(*consumer), name(*producer)),
-            )
-            .fact("a single worker that draws the consumer's tile waits for a tile further down its own list")
-            .help("list producers before consumers")
-        });
+    match how {
+        // `cover` judges a serial chain in the wrong order; it cannot hang, having no waits.
+        How::Serial => None,
+        How::Host => listed_late(c, &waits),
+        How::Streams(_) | How::Programmatic => stands_still(c, p, &waits),
     }
-    let starved = condition(c, &waits)?;
+}
+
+/// Whether a worker that draws tiles in launch order can wait for a tile that nobody has drawn.
+fn listed_late(c: &Candidate, waits: &Waits) -> Option<Refutation> {
+    let name = |s: StageId| c.graph.stages[s.0].name.as_str();
+    waits.late(c).next().map(|(consumer, producer, edge)| {
+        Refutation::new(
+            Obligation::Progress,
+            Subject::Edge(*edge),
+            format!("`{}` stands before `{}` in the work list", name(*consumer), name(*producer)),
+        )
+        .fact("a single worker that draws the consumer's tile waits for a tile further down its own list")
+        .help("list producers before consumers")
+    })
+}
+
+/// Whether kernels that semaphores couple can stand still.
+fn stands_still(c: &Candidate, p: &dyn TileProgram, waits: &Waits) -> Option<Refutation> {
+    let name = |s: StageId| c.graph.stages[s.0].name.as_str();
+    let starved = condition(c, waits)?;
     // The worst that may be thought of; whether it can be reached is known where there are few states.
     match explore(c, p) {
         Explored::Moves => None,
@@ -144,9 +154,8 @@ pub(super) fn progress(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Optio
 /// What the sufficient condition has against kernels that semaphores couple; `None`: nothing can stand still.
 fn condition(c: &Candidate, waits: &Waits) -> Option<Refutation> {
     // A guarantee speaks of kernels launched before: behind a later launch it promises nothing.
-    let guaranteed = c.start == StartGuarantee::AllProducersStarted
-        && waits.late(c).next().is_none()
-        && waits.foreign.is_none();
+    let guaranteed =
+        c.launch.guarantees_starts() && waits.late(c).next().is_none() && waits.foreign.is_none();
     if guaranteed {
         return None;
     }
@@ -171,8 +180,9 @@ fn starved(c: &Candidate, waits: &Waits, producer: StageId) -> Option<Refutation
         .filter(|s| *s != producer && !before.contains(s) && waits.pairs.iter().any(|(w, ..)| w == s))
         .collect();
     // Occupancies are per SM: 1/n of an SM a CTA. An SM is closed when what is left is less than the producer's share.
-    let whole: u64 = c.ctas_per_sm.iter().fold(1, |all, n| lcm(all, u64::from((*n).max(1))));
-    let share = |s: StageId| whole / u64::from(c.ctas_per_sm[s.0].max(1));
+    let per_sm = |s: StageId| u64::from(c.launch.ctas_per_sm(s).max(1));
+    let whole: u64 = (0..c.graph.stages.len()).fold(1, |all, s| lcm(all, per_sm(StageId(s))));
+    let share = |s: StageId| whole / per_sm(s);
     let to_close = whole - share(producer) + 1;
     let held: u64 = waiting.iter().map(|s| u64::from(ctas(c, *s)) * share(*s)).sum();
     let count: u64 = waiting.iter().map(|s| u64::from(ctas(c, *s))).sum();
@@ -187,7 +197,7 @@ fn starved(c: &Candidate, waits: &Waits, producer: StageId) -> Option<Refutation
     };
     let name = |s: StageId| c.graph.stages[s.0].name.as_str();
     let holders: Vec<String> = waiting.iter().map(|s| format!("{} of `{}`", ctas(c, *s), name(*s))).collect();
-    let tile = c.orders[spins.0].tile_at(c.graph.stages[spins.0].grid, 0)?;
+    let tile = c.launch.order(spins).tile_at(c.graph.stages[spins.0].grid, 0)?;
     Some(
         Refutation::new(
             Obligation::Progress,

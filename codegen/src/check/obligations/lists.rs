@@ -13,7 +13,7 @@ const TOLD: usize = 8;
 
 /// Every worker is resident, and every list ends.
 pub(super) fn progress(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
-    let schedule = c.work()?;
+    let schedule = c.launch.work()?;
     not_resident(c, p, schedule).or_else(|| deferred_draw(c, schedule)).or_else(|| {
         let mut run = Run::new(c, p, schedule);
         run.all();
@@ -25,7 +25,7 @@ pub(super) fn progress(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation>
 /// takes; `None` when there is none. A schedule that was built for the tiles that are read needs it where a policy waits
 /// for more than those.
 pub(in crate::check) fn linear_extension(c: &Candidate, p: &dyn TileProgram) -> Option<Vec<u32>> {
-    let schedule = c.work()?;
+    let schedule = c.launch.work()?;
     // A worker an item: whoever has what it needs goes on at once.
     let alone = (0..schedule.sequence.len() as u32).map(|i| vec![i]).collect();
     let mut run = Run::of(c, p, schedule, alone);

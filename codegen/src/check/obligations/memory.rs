@@ -3,10 +3,8 @@
 use std::ops::Range;
 
 use super::before::Before;
-use super::{grid_tiles, has_semaphores, tile_name};
-use crate::check::{
-    Candidate, EpochSource, Executor, Obligation, Refutation, StoreCompletion, Subject, TileProgram,
-};
+use super::{grid_tiles, tile_name};
+use crate::check::{Candidate, EpochSource, Obligation, Refutation, StoreCompletion, Subject, TileProgram};
 use crate::graph::{Graph, Stage, StageId, Tensor, TensorId};
 use crate::sync::Tile;
 
@@ -93,7 +91,7 @@ fn overwritten_early(
         reads.chain(write).map(move |operand| (StageId(s), operand))
     });
     let users: Vec<(StageId, Option<usize>)> = users.collect();
-    let mut order = has_semaphores(c).then(|| Before::new(c, p));
+    let mut order = c.launch.has_semaphores().then(|| Before::new(c, p));
     let stage = &graph.stages[writer.0];
     let met: Vec<Vec<Vec<Tile>>> =
         users.iter().map(|(u, o)| met_by(stage, &graph.stages[u.0], *o, b)).collect();
@@ -104,7 +102,7 @@ fn overwritten_early(
                 // A tile may overwrite what it has itself read: it stores after its last load.
                 let mut ordered = || match &mut order {
                     Some(order) => order.store((*user, other), (writer, tile)),
-                    None => c.launch_position(*user) < c.launch_position(writer),
+                    None => c.launch.position(*user) < c.launch.position(writer),
                 };
                 if (*user, other) != (writer, tile) && !ordered() {
                     let (new_tile, old_tile) = (tile_name(c, writer, tile), tile_name(c, *user, other));
@@ -160,7 +158,7 @@ fn met_by(writer: &Stage, user: &Stage, operand: Option<usize>, tensor: &Tensor)
 
 /// A second run starts from a state equal to the first.
 pub(super) fn replay(c: &Candidate) -> Option<Refutation> {
-    if has_semaphores(c)
+    if c.launch.has_semaphores()
         && c.practice.epoch == EpochSource::LaunchParameter
         && c.practice.graph_replay
         && let Some((edge, d)) = c.graph.dependences.iter().enumerate().next()
@@ -183,7 +181,7 @@ pub(super) fn replay(c: &Candidate) -> Option<Refutation> {
             .help("take the epoch from a counter in device memory"),
         );
     }
-    if c.schedule.as_ref().is_some_and(|s| s.slabs > 0) && !c.practice.slabs.flag_is_epoch {
+    if c.launch.lists().is_some_and(|s| s.slabs > 0) && !c.practice.slabs.flag_is_epoch {
         return Some(
             Refutation::new(
                 Obligation::Replay,
@@ -214,7 +212,7 @@ pub(super) fn replay(c: &Candidate) -> Option<Refutation> {
 
 /// Both ends of an edge, and of a slab, have the order that their kind of store and load needs.
 pub(super) fn visible(c: &Candidate) -> Option<Refutation> {
-    if !has_semaphores(c) || c.executor == Executor::Cpu {
+    if !c.launch.has_semaphores() || !c.launch.on_gpu() {
         return None;
     }
     edge_visible(c).or_else(|| slab_visible(c))
@@ -257,7 +255,7 @@ fn edge_visible(c: &Candidate) -> Option<Refutation> {
 
 /// Slabs are written and read by ordinary accesses of many threads; one thread sets the flag, one looks at it.
 fn slab_visible(c: &Candidate) -> Option<Refutation> {
-    c.schedule.as_ref().filter(|s| s.slabs > 0)?;
+    c.launch.lists().filter(|s| s.slabs > 0)?;
     let practice = &c.practice.slabs;
     let (fault, fact, help) = if !practice.barrier {
         (

@@ -45,11 +45,6 @@ pub(super) fn judge(
     }
 }
 
-/// Whether semaphores carry the dependences; a chain held together by kernel boundaries relies on stream order instead.
-fn has_semaphores(c: &Candidate) -> bool {
-    c.executor != super::Executor::Serial && c.coupling == super::Coupling::Tiles
-}
-
 /// `stage(m, n)`, as counterexamples name a tile, or `share n of stage`.
 fn tile_name(c: &Candidate, stage: crate::graph::StageId, tile: crate::sync::Tile) -> String {
     super::parts::tile_name(&c.graph.stages[stage.0], tile)

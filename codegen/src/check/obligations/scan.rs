@@ -24,8 +24,8 @@
 
 use std::ops::Range;
 
+use super::extent_tiles;
 use super::posts::Posts;
-use super::{extent_tiles, has_semaphores};
 use crate::check::{Candidate, Event, Strands, TileProgram};
 use crate::graph::StageId;
 use crate::sync::Tile;
@@ -54,7 +54,7 @@ pub(in crate::check) struct Scan {
 
 impl Scan {
     pub(in crate::check) fn of(c: &Candidate, p: &dyn TileProgram) -> Scan {
-        if !has_semaphores(c) {
+        if !c.launch.has_semaphores() {
             return Scan::default();
         }
         let edges = 0..c.graph.dependences.len();

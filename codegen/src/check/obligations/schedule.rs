@@ -1,7 +1,7 @@
 //! `bounds` and `order` of a schedule: what the chain kernel can be handed, and every k-block of every tile once.
 
 use crate::check::parts::{Place, cluster_grid, describe, places};
-use crate::check::{Candidate, Coupling, Obligation, Refutation, Subject};
+use crate::check::{Candidate, Obligation, Refutation, Subject};
 use crate::graph::{Partition, StageId};
 use crate::schedule::decode::COLUMN_TILE;
 use crate::schedule::{Item, MAX_STAGES, Mode, POST_WEIGHT, Part, Schedule, units};
@@ -11,13 +11,9 @@ const MAX_EDGES: usize = 4;
 
 /// The fault without which nothing else about the schedule can be evaluated.
 pub(in crate::check) fn well_formed(c: &Candidate) -> Option<Refutation> {
-    let schedule = c.work()?;
+    let schedule = c.launch.work()?;
     let view = View { c, schedule, places: places(schedule) };
-    if c.coupling != Coupling::Tiles {
-        let message = "one kernel has no kernel boundaries inside";
-        return Some(Refutation::new(Obligation::Bounds, Subject::Pipeline, message));
-    }
-    let stages = if c.decode.is_some() { view.shares() } else { view.stages() };
+    let stages = if c.launch.shares().is_some() { view.shares() } else { view.stages() };
     stages.or_else(|| view.bounds()).or_else(|| view.lists()).or_else(|| view.tiles())
 }
 

@@ -66,7 +66,7 @@ fn inside(c: &Candidate, stage: StageId, tile: Tile) -> bool {
 
 /// The items of a split tile together store each of its units once.
 pub(super) fn order(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
-    c.schedule.as_ref()?;
+    c.launch.lists()?;
     split_tiles(c, p, |stage, tile, slices| {
         if !inside(c, stage, tile) {
             return None;
@@ -98,7 +98,7 @@ pub(super) fn order(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
 
 /// Whoever stores a part of a tile has added the sums of all other items of the tile, each behind its flag.
 pub(super) fn cover(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
-    c.schedule.as_ref()?;
+    c.launch.lists()?;
     split_tiles(c, p, |stage, tile, slices| {
         let uses: Vec<Use> = (0..slices).map(|slice| Use::of(p, stage, tile, slice)).collect();
         let name = |slice: usize| slice_name(c, p, stage, tile, slice as u32);
@@ -158,7 +158,7 @@ fn writer(c: &Candidate, p: &dyn TileProgram, slab: u32) -> Option<Slice> {
 
 /// No slab is written twice in a run: nothing would order the second writer behind the reader of the first sums.
 pub(super) fn reuse(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
-    let schedule = c.schedule.as_ref()?;
+    let schedule = c.launch.lists()?;
     let ends = c.practice.full_run_boundary && (!c.practice.early_launch || c.practice.dependency_wait);
     if !ends && schedule.slabs > 0 {
         return Some(

@@ -3,7 +3,7 @@
 use super::before::Before;
 use super::posts::Posts;
 use super::scan::{Marks, Region, Scan, regions, uncovered};
-use super::{from, has_semaphores, slice_name, tile_name};
+use super::{from, slice_name, tile_name};
 use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
 use crate::graph::StageId;
 use crate::sync::Tile;
@@ -17,7 +17,7 @@ pub(super) fn cover(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<R
     if let Some(forgotten) = forgotten(c) {
         return Some(forgotten);
     }
-    if !has_semaphores(c) {
+    if !c.launch.has_semaphores() {
         return serial_cover(c);
     }
     // Seldom: a load without a wait of its own, which others may stand behind.
@@ -151,7 +151,7 @@ fn race(c: &Candidate, p: &dyn TileProgram, posts: &Posts, load: Load, racing: T
 /// Stream order is the only wait of a serial chain.
 fn serial_cover(c: &Candidate) -> Option<Refutation> {
     c.graph.dependences.iter().enumerate().find_map(|(edge, d)| {
-        (c.launch_position(d.producer) >= c.launch_position(d.consumer)).then(|| {
+        (c.launch.position(d.producer) >= c.launch.position(d.consumer)).then(|| {
             let name = |s: StageId| &c.graph.stages[s.0].name;
             Refutation::new(
                 Obligation::Cover,
@@ -169,7 +169,7 @@ fn serial_cover(c: &Candidate) -> Option<Refutation> {
 
 /// Wait values are the posts of an epoch, no less (or a wait guarantees nothing) and no more (or it never ends).
 pub(super) fn count(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<Refutation> {
-    if !has_semaphores(c) {
+    if !c.launch.has_semaphores() {
         return None;
     }
     let posts = &scan.posts;

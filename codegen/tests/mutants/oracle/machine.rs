@@ -4,7 +4,8 @@
 mod place;
 mod worker;
 
-use cusync_gen::check::{Candidate, Executor};
+use cusync_gen::check::Candidate;
+use cusync_gen::graph::StageId;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -12,7 +13,7 @@ use rand::{Rng, SeedableRng};
 use super::Violation;
 use super::adversary::{Adversary, Phase};
 use super::effect::{Effects, Site};
-use super::program::{Op, Program, lists};
+use super::program::{Op, Program};
 
 /// Runs of an execution: the second starts from what the first leaves behind, the third from what that does.
 const RUNS: u32 = 3;
@@ -84,21 +85,23 @@ pub(super) struct Machine<'a> {
 
 /// How often a run launches a stage: each time it draws all its tickets again.
 fn launches(c: &Candidate, stage: usize) -> usize {
-    c.launch_order.iter().filter(|o| o.0 == stage).count()
+    c.launch.kernels().iter().filter(|k| k.stage.0 == stage).count()
 }
 
 impl<'a> Machine<'a> {
     pub(super) fn new(c: &'a Candidate, program: &'a Program, adversary: Adversary) -> Self {
-        let ctas = lists(c).map_or(1, |s| (s.cluster.0 * s.cluster.1) as usize).max(1);
-        let fused = c.executor == Executor::Fused;
-        let all: u32 = c.ctas_per_sm.iter().product();
-        let (sms, whole, takes) = if fused {
+        let cluster = c.launch.cluster();
+        let ctas = ((cluster.0 * cluster.1) as usize).max(1);
+        let per_sm = |s: usize| c.launch.ctas_per_sm(StageId(s));
+        let stages = 0..c.graph.stages.len();
+        let all: u32 = stages.clone().map(per_sm).product();
+        let (sms, whole, takes) = if c.launch.is_one_kernel() {
             (c.device.resident_clusters(ctas as u32), 1, Vec::new())
         } else {
-            (c.device.sms, all, c.ctas_per_sm.iter().map(|n| all / n).collect())
+            (c.device.sms, all, stages.map(|s| all / per_sm(s)).collect())
         };
-        let shared = c.launch_order.iter().flat_map(|s| program.stages[s.0].iter().copied());
-        let shared = match lists(c) {
+        let shared = c.launch.kernels().iter().flat_map(|k| program.stages[k.stage.0].iter().copied());
+        let shared = match c.launch.work() {
             Some(schedule) => (0..schedule.sequence.len() as u32).collect(),
             None => shared.collect(),
         };

@@ -12,7 +12,7 @@ mod memory;
 mod program;
 mod shapes;
 
-use cusync_gen::check::{Candidate, Executor, TileProgram};
+use cusync_gen::check::{Candidate, TileProgram};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -50,7 +50,7 @@ pub(crate) struct Effort {
 
 /// An execution of the plan that goes wrong, if one is found.
 pub(crate) fn violation(c: &Candidate, p: &dyn TileProgram, effort: Effort) -> Option<Violation> {
-    if c.executor != Executor::Cpu && (c.ctas_per_sm.contains(&0) || c.device.sms == 0) {
+    if c.launch.on_gpu() && (c.launch.kernels().iter().any(|k| k.ctas_per_sm == 0) || c.device.sms == 0) {
         return Some(Violation::Stuck);
     }
     let program = match Program::of(c, p) {
@@ -109,7 +109,7 @@ pub(crate) fn violation(c: &Candidate, p: &dyn TileProgram, effort: Effort) -> O
 /// Whether CTAs compete for SMs, so that what is placed where decides what can happen.
 fn crowded(c: &Candidate) -> bool {
     let ctas: u32 = c.graph.stages.iter().map(|s| s.tiles() * s.split_k.max(1)).sum();
-    program::lists(c).is_none() && c.executor != Executor::Cpu && ctas > c.device.sms
+    !c.launch.is_one_kernel() && c.launch.on_gpu() && ctas > c.device.sms
 }
 
 /// Whether holding a CTA back at this place differs from holding it back earlier.

@@ -3,9 +3,9 @@
 mod loads;
 mod order;
 
-use cusync_gen::check::{Candidate, Coupling, Event, Executor, TileProgram};
+use cusync_gen::check::{Candidate, Event, TileProgram};
 use cusync_gen::graph::{Dependence, StageId};
-use cusync_gen::schedule::{Mode, Part, Schedule};
+use cusync_gen::schedule::{Mode, Part};
 use cusync_gen::sync::Tile;
 
 use order::worst_order;
@@ -99,17 +99,11 @@ impl Program {
         let counts = slot_counts(c);
         let bases = counts.iter().scan(0, |sum, n| Some(std::mem::replace(sum, *sum + n))).collect();
         let slots: u32 = counts.iter().sum();
-        let semaphores = c.executor != Executor::Serial && c.coupling == Coupling::Tiles;
-        let mut b = Builder {
-            c,
-            p,
-            layout: Layout::of(&c.graph, lists(c).map_or((1, 1), |s| s.cluster)),
-            bases,
-            counts,
-            fault: None,
-        };
+        let semaphores = c.launch.has_semaphores();
+        let mut b =
+            Builder { c, p, layout: Layout::of(&c.graph, c.launch.cluster()), bases, counts, fault: None };
         let (mut work, mut stages) = (Vec::new(), vec![Vec::new(); c.graph.stages.len()]);
-        match lists(c) {
+        match c.launch.work() {
             Some(_) => b.schedule(&mut work)?,
             None => {
                 for (s, drawn) in stages.iter_mut().enumerate() {
@@ -120,7 +114,7 @@ impl Program {
         if let Some(fault) = b.fault {
             return Err(fault);
         }
-        let slabs = lists(c).map_or(0, |s| s.slabs);
+        let slabs = c.launch.work().map_or(0, |s| s.slabs);
         let mut posts = vec![0u32; slots as usize];
         let mut seen = std::collections::HashSet::new();
         for work in &work {
@@ -144,7 +138,7 @@ impl Builder<'_> {
         let split = self.c.graph.stages[stage.0].split_k.max(1);
         let each = shapes::most_k_blocks(&self.c.graph, stage).div_ceil(split);
         for step in 0..gm * gn {
-            let tile = self.c.orders[stage.0].tile_at((gm, gn), step).ok_or(Violation::Outside)?;
+            let tile = self.c.launch.order(stage).tile_at((gm, gn), step).ok_or(Violation::Outside)?;
             if tile.m >= gm || tile.n >= gn {
                 return Err(Violation::Outside);
             }
@@ -164,7 +158,7 @@ impl Builder<'_> {
     }
 
     fn schedule(&mut self, work: &mut Vec<Work>) -> Result<(), Violation> {
-        let schedule = lists(self.c).ok_or(Violation::Outside)?;
+        let schedule = self.c.launch.work().ok_or(Violation::Outside)?;
         let (rows, cols) = schedule.cluster;
         for (at, item) in schedule.sequence.iter().enumerate() {
             if item.stage.0 >= self.c.graph.stages.len() {
@@ -317,12 +311,7 @@ impl Builder<'_> {
 
 /// Whether the shared counter hands items out.
 pub(crate) fn draws(c: &Candidate) -> bool {
-    lists(c).is_some_and(|s| s.mode == Mode::Dynamic)
-}
-
-/// The lists that the workers of one kernel follow.
-pub(crate) fn lists(c: &Candidate) -> Option<&Schedule> {
-    c.schedule.as_ref().or(c.decode.as_ref().map(|d| &d.work))
+    c.launch.lists().is_some_and(|s| s.mode == Mode::Dynamic)
 }
 
 /// Slots by dependence. Shares announce columns by sixty-fours, and only to main loops.

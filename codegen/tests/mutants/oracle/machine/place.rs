@@ -1,22 +1,22 @@
 //! Launches, and which CTA gets which SM when.
 
-use cusync_gen::check::{Executor, StartGuarantee};
+use cusync_gen::check::{How, Launch};
 use cusync_gen::graph::StageId;
 use cusync_gen::schedule::Mode;
+use cusync_gen::schedule::decode::Decode;
 use rand::Rng;
 use rand::seq::SliceRandom;
 
 use super::{At, Machine, Run, Source, Worker, launches};
 use crate::oracle::adversary::Fit;
-use crate::oracle::program::lists;
 
 impl Machine<'_> {
     pub(super) fn launch(&mut self) {
         let run = self.runs.len() as u32 + 1;
         let stages = self.program.stages.len();
         let mut state = Run { tickets: vec![0; stages], pending: vec![0; stages], ..Run::default() };
-        match (lists(self.c), self.c.executor) {
-            (Some(schedule), _) => {
+        match &self.c.launch {
+            Launch::Lists(schedule) | Launch::Shares(Decode { work: schedule, .. }) => {
                 state.lists = (0..schedule.lists.len()).collect();
                 // Placed from the end.
                 if self.adversary.lot.is_some() {
@@ -25,17 +25,18 @@ impl Machine<'_> {
                     state.lists.reverse();
                 }
             }
-            (None, Executor::Cpu) if self.program.semaphores => {
+            Launch::Stages { how: How::Host, .. } => {
                 (0..self.adversary.workers).for_each(|_| self.spawn(run, Source::Shared, Vec::new(), None));
             }
-            (None, _) if self.program.semaphores => {
+            Launch::Stages { how: How::Streams(_) | How::Programmatic, .. } => {
                 state.pending = self.program.stages.iter().map(|s| s.len() as u32).collect();
                 // A stage that is launched twice, or never.
                 for (s, pending) in state.pending.iter_mut().enumerate() {
                     *pending *= launches(self.c, s) as u32;
                 }
             }
-            (None, _) => self.spawn_stage(run, 0),
+            Launch::Stages { how: How::Serial, .. } => self.spawn_stage(run, 0),
+            Launch::Shares(_) => unimplemented!("decode kernels are judged elsewhere"),
         }
         self.runs.push(state);
     }
@@ -54,8 +55,8 @@ impl Machine<'_> {
     }
 
     fn spawn_stage(&mut self, run: u32, place: usize) {
-        if let Some(stage) = self.c.launch_order.get(place) {
-            for item in self.program.stages[stage.0].clone() {
+        if let Some(kernel) = self.c.launch.kernels().get(place) {
+            for item in self.program.stages[kernel.stage.0].clone() {
                 self.spawn(run, Source::List, vec![item], None);
             }
         }
@@ -63,15 +64,15 @@ impl Machine<'_> {
 
     /// Of serial chains: begins the next stage.
     pub(super) fn next_stage(&mut self) -> bool {
-        if self.program.semaphores || lists(self.c).is_some() {
+        if self.program.semaphores || self.c.launch.is_one_kernel() {
             return false;
         }
         let mut began = false;
         for run in 0..self.runs.len() {
-            if self.runs[run].serial < self.c.launch_order.len() {
+            if self.runs[run].serial < self.c.launch.kernels().len() {
                 self.runs[run].serial += 1;
                 let place = self.runs[run].serial;
-                began |= place < self.c.launch_order.len();
+                began |= place < self.c.launch.kernels().len();
                 self.spawn_stage(run as u32 + 1, place);
             }
         }
@@ -84,8 +85,8 @@ impl Machine<'_> {
 
     /// Whether the start guarantee lets a CTA of a stage be placed.
     fn may_start(&self, run: usize, stage: usize) -> bool {
-        let position = |s: usize| self.c.launch_order.iter().position(|o| o.0 == s);
-        self.c.start == StartGuarantee::None
+        let position = |s: usize| self.c.launch.position(StageId(s));
+        !self.c.launch.guarantees_starts()
             || self.c.graph.dependences.iter().filter(|d| d.consumer == StageId(stage)).all(|d| {
                 position(d.producer.0) >= position(stage) || self.runs[run].pending[d.producer.0] == 0
             })
@@ -100,7 +101,7 @@ impl Machine<'_> {
             {
                 self.runs[run].lists.pop();
                 self.room[sm] -= 1;
-                let schedule = lists(self.c).expect("lists are of a schedule");
+                let schedule = self.c.launch.work().expect("lists are of a schedule");
                 let (source, items) = match schedule.mode {
                     Mode::Static => (Source::List, schedule.lists[list].clone()),
                     Mode::Dynamic => (Source::Shared, Vec::new()),

@@ -1,6 +1,5 @@
 //! How a worker goes on: what it draws, loads and finishes, and where it is held back.
 
-use cusync_gen::check::Executor;
 use rand::Rng;
 
 use super::{At, Machine, Source, Worker, launches};
@@ -18,7 +17,7 @@ impl Machine<'_> {
     fn draw(&mut self, worker: usize) -> bool {
         let Worker { run, source, ref items, ref loaders, ref finishers, .. } = self.workers[worker];
         // A thread of the `cpu` executor does one thing after another; a CTA loads ahead.
-        let at = if self.c.executor == Executor::Cpu { finishers } else { loaders };
+        let at = if !self.c.launch.on_gpu() { finishers } else { loaders };
         if at.iter().any(|a| a.item < items.len()) {
             return false;
         }

@@ -1,15 +1,15 @@
 //! The worst order of a CTA's steps that the practice of its kernels allows: what a missing release, acquire, barrier or
 //! fence lets happen late or early.
 
-use cusync_gen::check::{Candidate, Coupling, Executor, StoreCompletion};
+use cusync_gen::check::{Candidate, StoreCompletion};
 
-use super::{Cta, Op, lists};
+use super::{Cta, Op};
 
 /// Adds the posts, and brings the steps into the worst order that the kernels' practice allows.
 pub(super) fn worst_order(c: &Candidate, mut cta: Cta, posts: Vec<Op>, inside: bool, slices: u32) -> Cta {
     let practice = &c.practice;
     let mut held = Vec::new();
-    if practice.deferred_post && lists(c).is_some() && !posts.is_empty() {
+    if practice.deferred_post && c.launch.work().is_some() && !posts.is_empty() {
         held.push(Op::NextUnderWay);
     }
     for post in posts {
@@ -21,12 +21,12 @@ pub(super) fn worst_order(c: &Candidate, mut cta: Cta, posts: Vec<Op>, inside: b
         }
     }
     let posts = if inside { held } else { Vec::new() };
-    let host = c.executor == Executor::Cpu;
+    let host = !c.launch.on_gpu();
     if !host && (practice.stores == StoreCompletion::BulkWaitRead || !practice.post_releases) {
         let stores = take(&mut cta.finisher, |op| matches!(op, Op::Store { .. }));
         cta.finisher.extend(posts);
         // Of slices that come together the last one stores; a kernel boundary completes all stores.
-        let loose = c.executor != Executor::Serial && c.coupling == Coupling::Tiles && slices == 1;
+        let loose = c.launch.has_semaphores() && slices == 1;
         if loose { cta.late.extend(stores) } else { cta.finisher.extend(stores) }
     } else {
         cta.finisher.extend(posts);

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The types of one Hopper chain kernel: many GEMM stages in one persistent kernel, each worker (a cluster of CTAs)
+// following a list of items. The rings between the warps, shared memory, parameters.
+//
+//   warpgroup 0:  warp 0 loads A and B, warp 1 hands out items and waits for their operands, warps 2 and 3 each store
+//                 and post for one consumer warpgroup
+//   warpgroup 1 (and 2): multiply, add partial sums of split tiles, then the epilogue in registers
+//
+// The two consumer warpgroups share nothing but the operand ring, so one runs ahead of the other by up to the ring's
+// depth, and its epilogue hides under the other's arithmetic.
+#pragma once
+#include "cute/tensor.hpp"
+#include "cutlass/arch/barrier.h"
+#include "cutlass/bfloat16.h"
+#include "cutlass/gemm/collective/collective_builder.hpp"
+#include "cutlass/half.h"
+#include "cutlass/pipeline/pipeline.hpp"
+
+#include "kernels/common/sm90/wait.cuh"
+#include "kernels/common/stage.cuh"
+
+#ifndef CUTLASS_ENABLE_GDC_FOR_SM90
+#error "define CUTLASS_ENABLE_GDC_FOR_SM90=1: without it CUTLASS compiles programmatic launch to nothing"
+#endif
+
+namespace cusync::kernels::sm90 {
+
+/// An item as warp 1 hands it to the other warps: this CTA's own tile.
+struct alignas(16) FusedWork {
+  TileRange range;
+  uint32_t stage;
+  uint32_t slab;
+  uint8_t role, slabs, part;
+  uint8_t valid;   ///< 0: the end
+  uint8_t inside;  ///< whether the tile lies in the stage's grid; a cluster's edge may stick out
+  uint32_t index;  ///< in the list, for the trace
+};
+
+template <class Element_, int TileM_, int TileN_, int ClusterM_, int ClusterN_>
+struct FusedConfig {
+  using Element = Element_;
+  static constexpr int kTileM = TileM_, kTileN = TileN_, kTileK = 64;
+  static constexpr int kClusterM = ClusterM_, kClusterN = ClusterN_, kClusterSize = kClusterM * kClusterN;
+
+  static constexpr int kConsumerGroups = kTileM >= 128 ? 2 : 1;
+  static constexpr int kConsumerThreads = 128 * kConsumerGroups;
+  static constexpr int kThreads = 128 + kConsumerThreads;
+  static constexpr int kProducerRegisters = 72, kConsumerRegisters = 216;  ///< with two consumer warpgroups
+  static constexpr int kAccumulators = kTileM * kTileN / kConsumerThreads;  ///< of a thread
+
+  // A warpgroup's part of a tile is finished in units of one WGMMA row block by 64 accumulator columns, and each leaves by
+  // one TMA store: 64 output columns, rows of 128 bytes, or 32 columns where the stage is gated.
+  static constexpr int kUnitRows = 64, kUnitCols = 64, kUnitAccumulators = kUnitRows * kUnitCols / 128;
+  static constexpr int kRowUnits = kTileM / (kUnitRows * kConsumerGroups), kColUnits = kTileN / kUnitCols;
+  static constexpr int kUnits = kRowUnits * kColUnits;
+  static_assert(kRowUnits * kUnitRows * kConsumerGroups == kTileM && kColUnits * kUnitCols == kTileN);
+  static_assert(kUnits <= 4, "CUSYNC_POST_WEIGHT is shared by up to 4 parts");
+  static constexpr int kStagingDepth = 2;
+  static constexpr int kUnitElements = kUnitRows * kUnitCols;
+
+  // As many ring stages as fit beside the staging buffers.
+  static constexpr int kSharedLimit = 227 * 1024, kBarrierReserve = 1024;
+  static constexpr int kStagingBytes = kConsumerGroups * kStagingDepth * kUnitElements * int(sizeof(Element));
+  static constexpr int kStageBytes = (kTileM + kTileN) * kTileK * int(sizeof(Element));
+  static constexpr int kStages = (kSharedLimit - kBarrierReserve - kStagingBytes) / kStageBytes;
+
+  using TileShape = cute::Shape<cute::Int<kTileM>, cute::Int<kTileN>, cute::Int<kTileK>>;
+  using ClusterShape = cute::Shape<cute::Int<kClusterM>, cute::Int<kClusterN>, cute::_1>;
+  using KernelSchedule = cute::conditional_t<kConsumerGroups == 2, cutlass::gemm::KernelTmaWarpSpecializedCooperative,
+                                             cutlass::gemm::KernelTmaWarpSpecialized>;
+  using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp,            //
+      Element, cutlass::layout::RowMajor, 8,                          // A: M x K
+      Element, cutlass::layout::RowMajor, 8,                          // B: K x N
+      float, TileShape, ClusterShape, cutlass::gemm::collective::StageCount<kStages>,
+      KernelSchedule>::CollectiveOp;
+  using TiledMma = typename Mainloop::TiledMma;
+  static_assert(cute::size(TiledMma{}) == kConsumerThreads);
+
+  using LoadPipeline = typename Mainloop::MainloopPipeline;
+  using LoadState = typename Mainloop::PipelineState;
+  static constexpr int kWorkDepth = 4;
+  using WorkPipeline = cutlass::PipelineAsync<kWorkDepth>;
+  using StagingPipeline = cutlass::PipelineAsync<kStagingDepth>;
+
+  using OutputStride = cute::Stride<int64_t, cute::_1>;
+  template <class Atom, int Cols>
+  using UnitLayout =
+      decltype(cute::tile_to_shape(Atom{}, cute::Shape<cute::Int<kUnitRows>, cute::Int<Cols>>{}));
+  using PlainLayout = UnitLayout<cute::GMMA::Layout_K_SW128_Atom<Element>, kUnitCols>;
+  using GatedLayout = UnitLayout<cute::GMMA::Layout_K_SW64_Atom<Element>, kUnitCols / 2>;
+  template <class Layout>
+  using Store = decltype(cute::make_tma_copy(
+      cute::SM90_TMA_STORE{},
+      cute::make_tensor(static_cast<Element*>(nullptr), cute::Shape<int, int>{}, OutputStride{}), Layout{}));
+
+  struct SharedStorage {
+    alignas(1024) typename Mainloop::TensorStorage operands;
+    alignas(1024) Element staging[kConsumerGroups][kStagingDepth][kUnitElements];
+    alignas(16) typename Mainloop::PipelineStorage load;
+    alignas(16) typename WorkPipeline::SharedStorage work;
+    alignas(16) typename StagingPipeline::SharedStorage staged[kConsumerGroups];
+    alignas(16) cutlass::arch::ClusterBarrier more_work;  ///< the load warp asks for the next item
+    cutlass::arch::ClusterBarrier epoch_known;
+    uint32_t epoch;
+    FusedWork items[kWorkDepth];
+    uint32_t ready;                   ///< k-blocks, counted over all items, whose operands may be loaded
+    uint32_t stored[2 * kWorkDepth];  ///< by tile, modulo: store warps that are done with it, counted for ever
+  };
+  static constexpr int kSharedBytes = int(sizeof(SharedStorage));
+  static_assert(kSharedBytes <= kSharedLimit);
+
+  /// What differs between stages. A gated stage's TMA and epilogue differ at run time only.
+  struct StageParams {
+    typename Mainloop::Params mainloop;
+    Store<PlainLayout> store;         ///< where not gated
+    Store<GatedLayout> store_gated;  ///< where gated
+    Stage stage;
+    uint32_t gated;
+    uint32_t grid_m, grid_n;  ///< tiles
+  };
+
+  struct Params {
+    StageParams stages[CUSYNC_MAX_FUSED_STAGES];
+    uint32_t stage_count;
+    uint32_t schedule;  ///< enum cusync_schedule
+    cusync_item const* items;
+    uint32_t list_length;
+    uint32_t workers;
+    float4* slabs;
+    uint32_t* slab_flags;
+    uint32_t* epochs;
+    unsigned long long* tickets;
+    cusync_report* report;
+    unsigned long long timeout_ns;
+    cusync_trace* trace;
+  };
+  static_assert(sizeof(Params) <= 32764, "kernel parameters");
+};
+
+/// This CTA's place in its cluster.
+template <class C>
+struct ClusterPlace {
+  uint32_t i, j, rank;
+
+  CUSYNC_DEVICE ClusterPlace() {
+    if constexpr (C::kClusterSize == 1) {
+      i = j = rank = 0;
+    } else {
+      dim3 const id = cute::block_id_in_cluster();
+      i = id.x, j = id.y, rank = id.x + id.y * C::kClusterM;
+    }
+  }
+};
+
+template <class C>
+CUSYNC_DEVICE uint32_t worker_index() {
+  return blockIdx.x / C::kClusterM;
+}
+
+}  // namespace cusync::kernels::sm90

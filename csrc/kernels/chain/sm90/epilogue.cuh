@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// From accumulators to global memory in a chain kernel. Each consumer warpgroup stages its own units in swizzled shared
+// memory and has a store warp of its own, so that the two never wait for each other; the store warp that is last posts
+// the tile. Consumers never wait for a store, only for a free staging buffer.
+#pragma once
+#include "cusync/edge.cuh"
+#include "kernels/chain/sm90/config.cuh"
+#include "kernels/chain/sm90/slabs.cuh"
+#include "kernels/common/sm90/fragment.cuh"
+
+namespace cusync::kernels::sm90 {
+
+/// Where unit `u` of a warpgroup's part of a tile begins in the output.
+template <class C>
+struct Unit {
+  uint32_t row, col;
+
+  CUSYNC_DEVICE Unit(FusedWork const& item, bool gated, uint32_t group, int u)
+      : row(item.range.m * C::kTileM + (u / C::kColUnits * C::kConsumerGroups + group) * C::kUnitRows),
+        col((item.range.n * C::kTileN + u % C::kColUnits * C::kUnitCols) >> (gated ? 1 : 0)) {}
+};
+
+/// Whether a unit has anything inside the output. Both ends of the staging ring skip the others.
+template <class C>
+CUSYNC_DEVICE bool exists(Stage const& stage, Unit<C> const& unit) {
+  return unit.row < stage.m && unit.col < stage.columns;
+}
+
+/// Puts a unit's words, 8 columns a word pair, into a staging buffer as TMA's swizzle of its row length expects them:
+/// 16-byte piece j of row r lies at piece j ^ (r % 8) of 8 where rows have 128 bytes, at j ^ (r / 2 % 4) of 4 where they
+/// have 64. The 32 words of a warp fall into 32 different banks.
+template <int Pieces, class Element>
+CUSYNC_DEVICE void write_unit(Element* buffer, Fragment const& at, uint32_t const (&words)[Pieces][2]) {
+  uint32_t* const to = reinterpret_cast<uint32_t*>(buffer);
+#pragma unroll
+  for (int j = 0; j < Pieces; ++j)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      int const row = at.row + 8 * half;
+      int const piece = Pieces == 8 ? j ^ (row % 8) : j ^ (row / 2 % 4);
+      to[row * (4 * Pieces) + piece * 4 + at.col / 2] = words[j][half];
+    }
+}
+
+/// Finishes the units of a tile that this part owns, by the threads of one consumer warpgroup; `thread` counts over
+/// both.
+template <class C>
+CUSYNC_DEVICE void finish_item(typename C::Params const& params, FusedWork const& item, Parts<C> const& parts,
+                               uint32_t epoch, uint32_t rank, Units<C>& units, typename C::SharedStorage& shared,
+                               typename C::StagingPipeline& staged,
+                               cutlass::PipelineState<C::kStagingDepth>& state, uint32_t group, int thread) {
+  using Element = typename C::Element;
+  typename C::StageParams const& stage_params = params.stages[item.stage];
+  Stage const& stage = stage_params.stage;
+  Fragment const at(thread % 128);
+  bool const gated = stage_params.gated;
+
+  if (stage.wait_count > stage.load_waits) {
+    // Bias or residual come from a stage. One thread of the warpgroup acquires for all of it.
+    if (thread % 128 == 0) {
+      WaitContext const context = wait_context(stage, epoch);
+      for (uint32_t i = stage.load_waits; i < stage.wait_count; ++i)
+        wait_for_tile<ReadBy::kLoads>(stage.edges[i], item.range.m, item.range.n, context);
+    }
+    ptx::bar_sync(8 + group, 128);
+  }
+
+#pragma unroll 1
+  for (uint32_t u = 0; u < C::kUnits; ++u, units.rotate()) {
+    if (!parts.owns(u)) continue;
+    Unit<C> const unit(item, gated, group, int(u));
+    float* const v = units.current();
+    add_sums<C>(params, parts, rank, u, v, thread);
+    if (!exists(stage, unit)) continue;
+    Element* const buffer = shared.staging[group][state.index()];
+    if (gated) {
+      // Groups of 8 columns alternate between gate and up, so a thread holds both of its outputs' factors.
+      uint32_t words[4][2];
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          float const* const gate = v + 8 * j + 2 * half;
+          float const* const up = gate + 4;
+          words[j][half] = pack<Element>(silu(gate[0]) * up[0], silu(gate[1]) * up[1]);
+        }
+      staged.producer_acquire(state);
+      write_unit<4>(buffer, at, words);
+    } else {
+      finish_chunk<Element, C::kUnitCols>(stage, v, unit.row, unit.col, at);
+      uint32_t words[8][2];
+#pragma unroll
+      for (int j = 0; j < 8; ++j)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          words[j][half] = pack<Element>(v[4 * j + 2 * half], v[4 * j + 2 * half + 1]);
+      staged.producer_acquire(state);
+      write_unit<8>(buffer, at, words);
+    }
+    ptx::fence_proxy_async_shared_cta();
+    __syncwarp();
+    if (thread % 32 == 0) staged.producer_commit(state);
+    ++state;
+  }
+}
+
+/// A store warp's side of the staging ring. A buffer is given back when the store has read it, up to kLag stores
+/// later: waiting for each store at once would leave one in flight.
+template <class C>
+class StoreRing {
+ public:
+  CUSYNC_DEVICE StoreRing(typename C::StagingPipeline& staged) : staged_(staged) {}
+
+  /// The index of the next full buffer.
+  CUSYNC_DEVICE uint32_t wait() {
+    staged_.consumer_wait(full_);
+    return full_.index();
+  }
+
+  /// After the store of that buffer was issued.
+  CUSYNC_DEVICE void issued() {
+    ptx::cp_async_bulk_commit_group();
+    ++full_;
+    if (++pending_ > kLag) {
+      ptx::cp_async_bulk_wait_group_read<kLag>();
+      release();
+    }
+  }
+
+  CUSYNC_DEVICE void drain() {
+    ptx::cp_async_bulk_wait_group_read<0>();
+    while (pending_) release();
+  }
+
+ private:
+  static constexpr int kLag = C::kStagingDepth - 1;
+  CUSYNC_DEVICE void release() {
+    staged_.consumer_release(free_);
+    ++free_;
+    --pending_;
+  }
+  typename C::StagingPipeline& staged_;
+  cutlass::PipelineState<C::kStagingDepth> full_, free_;
+  int pending_ = 0;
+};
+
+/// Issues the TMA store of the unit at (row, col) of an output.
+template <class C, class Layout, class Store>
+CUSYNC_DEVICE void store_unit(Store const& store, Stage const& stage, typename C::Element* buffer, uint32_t row,
+                              uint32_t col) {
+  using namespace cute;
+  constexpr int rows = size<0>(Layout{}), cols = size<1>(Layout{});
+  auto const slice = store.get_slice(0);
+  Tensor const output = store.get_tma_tensor(make_shape(int(stage.m), int(stage.columns)));
+  Tensor const units = local_tile(output, Shape<Int<rows>, Int<cols>>{}, make_coord(_, _));
+  Tensor const to = slice.partition_D(units);  // (TMA, TMA_M, TMA_N, row unit, column unit)
+  Tensor const from = make_tensor(make_smem_ptr(buffer), Layout{});
+  copy(store, slice.partition_S(from), to(_, _, _, int(row) / rows, int(col) / cols));
+}
+
+/// Sends one warpgroup's units of a tile to global memory; by one thread. `tile` counts the tiles of this CTA that
+/// were stored before. Posts when the other warpgroup's store warp is done as well.
+template <class C>
+CUSYNC_DEVICE void store_item(typename C::Params const& params, FusedWork const& item,
+                              typename C::SharedStorage& shared, StoreRing<C>& ring, uint32_t group, uint32_t tile) {
+  typename C::StageParams const& at = params.stages[item.stage];
+  Stage const& stage = at.stage;
+  Parts<C> const parts(item);
+#pragma unroll 1
+  for (int u = 0; u < C::kUnits; ++u) {
+    Unit<C> const unit(item, at.gated, group, u);
+    if (!parts.owns(u) || !exists(stage, unit)) continue;
+    typename C::Element* const buffer = shared.staging[group][ring.wait()];
+    delay(stage.delays, DelayAt::kStore, shared.epoch, item.stage, item.index, group * C::kUnits + u);
+    if (at.gated)
+      store_unit<C, typename C::GatedLayout>(at.store_gated, stage, buffer, unit.row, unit.col);
+    else
+      store_unit<C, typename C::PlainLayout>(at.store, stage, buffer, unit.row, unit.col);
+    ring.issued();
+  }
+  ring.drain();
+
+  if (!stage.post_count) return;
+  // The full wait, by the thread that issued the stores: only then are they in global memory. The store warps add to one
+  // counter of the tile; whoever is last has seen the other's stores complete, and its release covers them. A counter is
+  // used again eight tiles later, further than the ring of items lets one warp lead the other.
+  ptx::cp_async_bulk_wait_group<0>();
+  if constexpr (C::kConsumerGroups == 2) {
+    uint32_t* const counter = shared.stored + tile % (2 * C::kWorkDepth);
+    if (ptx::atom_acq_rel_cta_shared_add(counter, 1) % 2 == 0) return;
+  }
+  delay(stage.delays, DelayAt::kPost, shared.epoch, item.stage, item.index, group);
+  for (uint32_t i = 0; i < stage.post_count; ++i)
+    post_tile(stage.posts[i], stage.semaphores, item.range.m, item.range.n, stage.post_value * parts.weight());
+}
+
+}  // namespace cusync::kernels::sm90

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The Hopper chain kernel: a persistent, warp-specialised kernel layer around CUTLASS's TMA/WGMMA collective that runs
+// items of many GEMM stages, in the order of its worker's list.
+#pragma once
+#include "cutlass/arch/reg_reconfig.h"
+#include "kernels/chain/sm90/config.cuh"
+#include "kernels/chain/sm90/epilogue.cuh"
+#include "kernels/chain/sm90/load.cuh"
+#include "kernels/chain/sm90/slabs.cuh"
+#include "kernels/chain/sm90/work.cuh"
+
+namespace cusync::kernels::sm90 {
+
+/// The other warps' end of the ring of items. A whole converged warp calls `next`.
+template <class C>
+class FusedReader {
+ public:
+  CUSYNC_DEVICE FusedReader(typename C::SharedStorage const& shared, typename C::WorkPipeline& work)
+      : shared_(shared), work_(work) {}
+
+  CUSYNC_DEVICE FusedWork next() {
+    work_.consumer_wait(state_);
+    FusedWork const item = shared_.items[state_.index()];
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) work_.consumer_release(state_);
+    ++state_;
+    return item;
+  }
+
+ private:
+  typename C::SharedStorage const& shared_;
+  typename C::WorkPipeline& work_;
+  cutlass::PipelineState<C::kWorkDepth> state_;
+};
+
+/// The marks of one item, by the first consumer thread, where a trace is asked for.
+class Marks {
+ public:
+  CUSYNC_DEVICE Marks(cusync_trace* record) : record_(record) {}
+  CUSYNC_DEVICE bool wanted() const { return record_ != nullptr; }
+  CUSYNC_DEVICE void set(unsigned long long cusync_trace::*mark) const {
+    if (record_) record_->*mark = ptx::globaltimer();
+  }
+
+ private:
+  cusync_trace* record_;
+};
+
+template <class C>
+CUSYNC_DEVICE Marks marks_of(typename C::Params const& params, FusedWork const& item, uint32_t cta, bool mine) {
+  if (!params.trace || !mine) return Marks(nullptr);
+  cusync_trace* const record = params.trace + (size_t(cta) * params.list_length + item.index);
+  record->sm = ptx::smid();
+  record->item = item.index;
+  return Marks(record);
+}
+
+template <class C>
+CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::SharedStorage& shared,
+                                 typename C::LoadPipeline& loaded, typename C::WorkPipeline& work,
+                                 typename C::StagingPipeline& staged, ClusterPlace<C> const& place) {
+  int const thread = int(threadIdx.x) - 128;
+  uint32_t const group = uint32_t(cutlass::canonical_warp_group_idx()) - 1;
+  uint32_t const cta = worker_index<C>() * C::kClusterSize + place.rank;
+  FusedReader<C> items(shared, work);
+  typename C::Mainloop mainloop;
+  typename C::LoadState loaded_state;
+  auto staged_state = cutlass::make_producer_start_state<typename C::StagingPipeline>();
+  typename C::TiledMma mma;
+  shared.epoch_known.wait(0);
+  uint32_t const epoch = shared.epoch;
+  for (FusedWork item = items.next(); item.valid; item = items.next()) {
+    Marks const marks = marks_of<C>(params, item, cta, thread == 0);
+    marks.set(&cusync_trace::begin);
+    int const k_blocks = int(item.range.k_end - item.range.k_begin);
+    if (marks.wanted()) {
+      loaded.consumer_wait(loaded_state);
+      marks.set(&cusync_trace::loaded);
+    }
+    __syncwarp();
+    auto acc = cute::partition_fragment_C(mma, cute::take<0, 2>(typename C::TileShape{}));  // (MMA, MMA_M, MMA_N)
+    mainloop.mma(loaded, loaded_state, acc, k_blocks, thread, shared.operands, params.stages[0].mainloop);
+    mainloop.mma_tail(loaded, loaded_state, k_blocks);
+    loaded_state.advance(k_blocks);
+    marks.set(&cusync_trace::math_end);
+    if (item.inside) {
+      Parts<C> const parts(item);
+      Units<C> units(acc);
+      if (parts.gives()) give_sums<C>(params, parts, epoch, place.rank, units, thread);
+      if (parts.owns_any()) {
+        if (parts.count) await_sums<C>(params, item, parts, epoch, place.rank, thread);
+        finish_item<C>(params, item, parts, epoch, place.rank, units, shared, staged, staged_state, group,
+                       thread);
+      }
+    }
+    marks.set(&cusync_trace::end);
+  }
+}
+
+template <class C>
+__global__ void __launch_bounds__(C::kThreads, 1) fused(CUTE_GRID_CONSTANT typename C::Params const params) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  auto& shared = *reinterpret_cast<typename C::SharedStorage*>(memory);
+  int const warp = cutlass::canonical_warp_idx_sync();
+  bool const leader = ptx::elect_one();
+  ClusterPlace<C> const place;
+
+  // The next kernel's own wait is for the whole of this one, so it may start as soon as there is room for it.
+  if (threadIdx.x == 0) ptx::griddepcontrol_launch_dependents();
+
+  if (warp == 0 && leader) {
+    for (uint32_t s = 0; s < params.stage_count; ++s) C::Mainloop::prefetch_tma_descriptors(params.stages[s].mainloop);
+    shared.more_work.init(1);
+    shared.epoch_known.init(1);
+    shared.ready = 0;
+    for (uint32_t& counter : shared.stored) counter = 0;
+  }
+  using LoadPipeline = typename C::LoadPipeline;
+  typename LoadPipeline::Params load_params;
+  load_params.role = warp < 4 ? LoadPipeline::ThreadCategory::Producer : LoadPipeline::ThreadCategory::Consumer;
+  load_params.is_leader = warp == 0 && leader;
+  load_params.num_consumers = C::kConsumerThreads;
+  load_params.transaction_bytes = params.stages[0].mainloop.tma_transaction_bytes;
+  LoadPipeline loaded(shared.load, load_params, typename C::ClusterShape{});
+
+  using WorkPipeline = typename C::WorkPipeline;
+  typename WorkPipeline::Params work_params;
+  work_params.role = warp == 1 ? WorkPipeline::ThreadCategory::Producer : WorkPipeline::ThreadCategory::Consumer;
+  work_params.producer_arv_count = 1;
+  work_params.consumer_arv_count = 1 + C::kConsumerGroups + C::kConsumerThreads / 32;  // load, store, consumer warps
+  WorkPipeline work(shared.work, work_params);
+
+  using StagingPipeline = typename C::StagingPipeline;
+  typename StagingPipeline::Params staged_params;
+  staged_params.role =
+      warp >= 4 ? StagingPipeline::ThreadCategory::Producer : StagingPipeline::ThreadCategory::Consumer;
+  staged_params.producer_arv_count = 4;
+  // One object for each thread, of its warpgroup's ring: choosing between two objects would put both into memory.
+  if (warp == 0 && leader)
+    for (auto& storage : shared.staged)
+      for (int i = 0; i < C::kStagingDepth; ++i) {
+        storage.full_barrier_[i].init(4);
+        storage.empty_barrier_[i].init(1);
+      }
+  uint32_t const group = warp >= 4 ? uint32_t(warp) / 4 - 1 : uint32_t(warp) % C::kConsumerGroups;
+  StagingPipeline staged(shared.staged[group], staged_params, cute::false_type{});
+  cutlass::arch::fence_barrier_init();
+  if constexpr (C::kClusterSize > 1) {
+    // A CTA's barriers must exist before another's copies arrive at them.
+    cute::cluster_arrive_relaxed();
+    cute::cluster_wait();
+  }
+  __syncthreads();
+
+  if (warp >= 4) {
+    if constexpr (C::kConsumerGroups == 2) cutlass::arch::warpgroup_reg_alloc<C::kConsumerRegisters>();
+    consume_items<C>(params, shared, loaded, work, staged, place);
+  } else {
+    if constexpr (C::kConsumerGroups == 2) cutlass::arch::warpgroup_reg_dealloc<C::kProducerRegisters>();
+    if (warp == 1) {
+      dispatch<C>(params, shared, work);
+    } else if (warp == 0) {
+      FusedReader<C> items(shared, work);
+      auto state = cutlass::make_producer_start_state<LoadPipeline>();
+      ReadyReader ready(&shared.ready);
+      for (FusedWork item = items.next(); item.valid; item = items.next()) {
+        if (leader) load_item<C>(params, shared, loaded, state, item, ready, place);
+        __syncwarp();
+      }
+      // Other CTAs' consumers may still have to release ring stages of this one.
+      if constexpr (C::kClusterSize > 1)
+        if (leader) loaded.producer_tail(state);
+    } else if (warp - 2 < C::kConsumerGroups) {
+      FusedReader<C> items(shared, work);
+      StoreRing<C> ring(staged);
+      uint32_t tiles = 0;
+      for (FusedWork item = items.next(); item.valid; item = items.next()) {
+        if (!item.inside || !Parts<C>(item).owns_any()) continue;
+        if (leader) store_item<C>(params, item, shared, ring, group, tiles);
+        ++tiles;
+        __syncwarp();
+      }
+      // Bulk stores read shared memory until they are done, also those of tiles that nobody waits for.
+      if (leader) ptx::cp_async_bulk_wait_group<0>();
+    }
+  }
+  if constexpr (C::kClusterSize > 1) {
+    __syncwarp();
+    cute::cluster_arrive();
+    cute::cluster_wait();
+  }
+}
+
+}  // namespace cusync::kernels::sm90

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What the epilogues of the Hopper kernels do to accumulators in registers: bias, activation, residual, rounding.
+#pragma once
+#include "kernels/common/activation.cuh"
+#include "cutlass/array.h"
+#include "cutlass/numeric_conversion.h"
+#include "kernels/common/stage.cuh"
+
+namespace cusync::kernels::sm90 {
+
+/// Two neighbouring elements as one 32-bit word.
+template <class Element>
+CUSYNC_DEVICE uint32_t pack(float x, float y) {
+  cutlass::Array<float, 2> values;
+  values[0] = x, values[1] = y;
+  auto const rounded = cutlass::NumericArrayConverter<Element, float, 2>::convert(values);
+  return reinterpret_cast<uint32_t const&>(rounded);
+}
+
+template <class Element>
+CUSYNC_DEVICE float2 load_pair(void const* base, uint64_t element) {
+  uint32_t const word = *reinterpret_cast<uint32_t const*>(static_cast<Element const*>(base) + element);
+  cutlass::Array<Element, 2> const pair = reinterpret_cast<cutlass::Array<Element, 2> const&>(word);
+  return {float(pair[0]), float(pair[1])};
+}
+
+/// Where a thread's values of a chunk lie: the WGMMA accumulator gives it columns `col`, `col` + 1 of every group of
+/// 8 columns, in rows `row` and `row` + 8.
+struct Fragment {
+  int row, col;
+
+  CUSYNC_DEVICE explicit Fragment(int thread)  // of the consumers that share a chunk
+      : row(thread / 32 * 16 + thread % 32 / 4), col(thread % 4 * 2) {}
+};
+
+/// Bias, activation and residual of `Cols` accumulator columns, in place. `v` holds a group of 4 values for each 8 of
+/// them: two columns of row `fragment.row`, two of the row 8 below.
+template <class Element, int Cols>
+CUSYNC_DEVICE void finish_chunk(Stage const& stage, float* v, uint32_t row0, uint32_t col0, Fragment const& at) {
+  constexpr int groups = Cols / 8;
+  if (stage.bias) {
+#pragma unroll
+    for (int j = 0; j < groups; ++j)
+      if (col0 + 8 * j < stage.columns) {
+        float2 const b = load_pair<Element>(stage.bias, col0 + 8 * j + at.col);
+        v[4 * j] += b.x, v[4 * j + 1] += b.y, v[4 * j + 2] += b.x, v[4 * j + 3] += b.y;
+      }
+  }
+  if (stage.activation == CUSYNC_GELU_TANH) {
+#pragma unroll
+    for (int i = 0; i < 4 * groups; ++i) v[i] = gelu_tanh(v[i]);
+  } else if (stage.activation == CUSYNC_RELU) {
+#pragma unroll
+    for (int i = 0; i < 4 * groups; ++i) v[i] = relu(v[i]);
+  }
+  if (stage.residual) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      uint32_t const row = row0 + at.row + 8 * half;
+      if (row < stage.m)
+#pragma unroll
+        for (int j = 0; j < groups; ++j)
+          if (col0 + 8 * j < stage.columns) {
+            float2 const r =
+                load_pair<Element>(stage.residual, uint64_t(row) * stage.columns + col0 + 8 * j + at.col);
+            v[4 * j + 2 * half] += r.x, v[4 * j + 2 * half + 1] += r.y;
+          }
+    }
+  }
+}
+
+}  // namespace cusync::kernels::sm90

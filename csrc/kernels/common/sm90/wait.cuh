@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The wait warp: polls the semaphores that guard operands A and B, ahead of the load warp, and tells it through one
+// word in shared memory how far it may load. It is a warp of its own because an acquire and a proxy fence wait for
+// the bulk copies that their own thread has in flight: in the load warp every wait, satisfied or not, drains the ring.
+#pragma once
+#include "cusync/edge.cuh"
+#include "kernels/common/delays.cuh"
+#include "kernels/common/stage.cuh"
+
+namespace cusync::kernels::sm90 {
+
+/// k-blocks [k_begin, k_end) of a tile, in run number `epoch`.
+struct TileRange {
+  uint32_t m, n, epoch, k_begin, k_end;
+};
+
+CUSYNC_DEVICE WaitContext wait_context(Stage const& stage, uint32_t epoch) {
+  return {stage.semaphores, epoch, {stage.report, stage.timeout_ns, stage.index}, stage.post_weight};
+}
+
+/// What one lane still waits for before its k-block.
+struct Missing {
+  uint32_t edge, slot, have, want;
+  bool more;  ///< slots after this one have not been looked at
+};
+
+/// Looks at the slots that guard k-block k of a tile, up to the first that is not reached. True: all are. Edges that
+/// are waited for at the start of a tile are not its concern.
+CUSYNC_DEVICE bool look(Stage const& stage, TileRange const& item, uint32_t k, Missing& missing) {
+  bool all = true;
+  missing.more = false;
+  for (uint32_t i = 0; i < stage.load_waits; ++i) {
+    cusync_edge const& edge = stage.edges[i];
+    if (edge.wait_at == CUSYNC_WAIT_AT_START) continue;
+    TileBox const box = wait_box(edge, item.m, item.n, k, k == item.k_begin, item.k_end);
+    if (box.empty()) continue;
+    for_each_slot(edge.policy, box, [&](uint32_t slot, uint32_t posts) {
+      if (!all) {
+        missing.more = true;
+        return;
+      }
+      uint32_t const want = wait_value(item.epoch, posts * stage.post_weight), have = ptx::ld_acquire_gpu(stage.semaphores + slot);
+      if (reached(have, want)) return;
+      all = false;
+      missing.edge = edge.id, missing.slot = slot, missing.have = have, missing.want = want;
+    });
+  }
+  return all;
+}
+
+/// Waits for the k-blocks of one tile's range in order, 32 at a time, a lane each; by a whole warp. `done` counts the
+/// k-blocks of the ranges before this one; the word becomes done + i + 1 when the range's k-blocks 0 to i may be loaded.
+CUSYNC_DEVICE void wait_for_tile_operands(Stage const& stage, TileRange const& item, uint32_t* ready, uint32_t done) {
+  unsigned long long const limit = stage.timeout_ns ? stage.timeout_ns : kDefaultTimeoutNs;
+  uint32_t const lane = threadIdx.x % 32;
+  for (uint32_t i = 0; i < stage.load_waits; ++i)
+    if (stage.edges[i].wait_at == CUSYNC_WAIT_AT_START)
+      warp_wait_for_k_block<ReadBy::kTma>(stage.edges[i], item.m, item.n, item.k_begin, true, item.k_end,
+                                          wait_context(stage, item.epoch));
+#pragma unroll 1
+  for (uint32_t base = item.k_begin; base < item.k_end; base += 32) {
+    uint32_t const k = base + lane, count = min_u32(32, item.k_end - base);
+    Missing missing{};
+    bool pending = k < item.k_end && !look(stage, item, k, missing);
+    uint32_t published = 0, pause = 16;
+    unsigned long long const begin = ptx::globaltimer();
+#pragma unroll 1
+    for (uint32_t looks = 1;; ++looks) {
+      uint32_t const waiting = __ballot_sync(~0u, pending);
+      uint32_t const prefix = waiting ? min_u32(__ffs(int(waiting)) - 1, count) : count;
+      if (prefix > published) {
+        // The lanes below `prefix` have acquired; the fence and the warp's barrier order the loads behind them.
+        order_reads<ReadBy::kTma>();
+        __syncwarp();
+        delay(stage.delays, DelayAt::kLoads, item.epoch, stage.index, item.m, item.n + base + prefix);
+        if (lane == 0) ptx::atom_release_cta_shared_exch(ready, done + base - item.k_begin + prefix);
+        published = prefix;
+        pause = 16;
+      }
+      if (prefix == count) break;
+      ptx::nanosleep(pause);
+      if (pause < 128) pause *= 2;
+      if (pending) {
+        missing.have = ptx::ld_acquire_gpu(stage.semaphores + missing.slot);
+        if (reached(missing.have, missing.want)) pending = missing.more && !look(stage, item, k, missing);
+      }
+      // A look costs about a microsecond; the clock is read once in 64. The first lane that waits reports.
+      if (looks % 64 == 0 && ptx::globaltimer() - begin > limit && lane == prefix && pending)
+        report_and_trap({stage.report, stage.timeout_ns, stage.index}, {missing.edge, item.m, item.n, k}, missing.slot,
+                        missing.have, missing.want);
+      __syncwarp();
+    }
+  }
+}
+
+/// The load warp's end of the word; one thread.
+class ReadyReader {
+ public:
+  CUSYNC_DEVICE explicit ReadyReader(uint32_t const* word) : word_(word) {}
+
+  /// Whether k-block k of the present tile may be loaded. Reads the word only when what it saw last is not enough.
+  CUSYNC_DEVICE bool is_ready(uint32_t k) {
+    uint32_t const need = done_ + k + 1;
+    if (!reached(seen_, need)) seen_ = ptx::atom_acquire_cta_shared_read(word_);
+    return reached(seen_, need);
+  }
+
+  CUSYNC_DEVICE void finish_tile(uint32_t k_blocks) { done_ += k_blocks; }
+
+ private:
+  uint32_t const* word_;
+  uint32_t done_ = 0, seen_ = 0;
+};
+
+}  // namespace cusync::kernels::sm90

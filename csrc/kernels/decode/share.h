@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What one worker of a decode kernel does in a stage: which features, and in which order its chunks along k. Host and
+// device.
+#pragma once
+#include "kernels/decode/layout.h"
+
+namespace cusync::kernels::decode {
+
+inline constexpr uint32_t kMaxRowTiles = 4;  ///< 64-row tiles of a worker: what the accumulators have registers for
+
+/// Exact division by a number fixed on the host, for dividends below 2^32 / divisor.
+struct Divisor {
+  uint32_t value, reciprocal;  ///< reciprocal: 2^32 / value, rounded up
+
+  static constexpr Divisor of(uint32_t value) { return {value, uint32_t(((uint64_t(1) << 32) + value - 1) / value)}; }
+  CUSYNC_HD constexpr uint32_t divide(uint32_t x) const {
+    return value == 1 ? x : uint32_t(uint64_t(x) * reciprocal >> 32);
+  }
+};
+
+/// Sizes of a stage that all workers have in common.
+struct Geometry {
+  uint32_t k, features, blocks, gated;
+  uint32_t share, spare;  ///< features / workers and features % workers
+  uint32_t rows;          ///< the most that a worker has in a k-block
+  uint32_t row_tiles;     ///< 64-row WGMMA tiles of a worker; spare rows are never stored
+  uint32_t chunk_shift;   ///< k-blocks of a chunk: 1 << chunk_shift
+  uint32_t chunk_bytes;   ///< of shared memory that a chunk takes, of whatever phase its first row is
+};
+
+/// Chunks of one, two or four k-blocks: as many as fit into `chunk_bytes`.
+constexpr Geometry geometry(uint32_t k, uint32_t features, bool gated, uint32_t workers, uint32_t chunk_bytes) {
+  uint32_t const rows = stored_rows(ceil_div(features, workers), gated), fit = chunk_bytes / (rows * kRowBytes);
+  Geometry g{};
+  g.k = k, g.features = features, g.blocks = k_blocks(k), g.gated = gated;
+  g.share = features / workers, g.spare = features % workers;
+  g.rows = rows, g.row_tiles = ceil_div(rows, 64);
+  g.chunk_shift = fit >= 4 ? 2 : fit >= 2 ? 1 : 0;
+  g.chunk_bytes = round_up((rows << g.chunk_shift) + kPhases - 1, kPhases) * kRowBytes;
+  return g;
+}
+
+/// What a worker does in one stage: its features. All CTAs of a worker take its chunks along k in the same order.
+struct Share {
+  uint32_t first, count;  ///< features
+  uint32_t chunks;
+  uint32_t tiles;         ///< k-blocks in them: tiles of activations
+  uint32_t start;         ///< the chunk that it begins with
+  uint32_t short_at;      ///< place in its order of the chunk with fewer k-blocks, the last one along k; ~0: not here
+  uint32_t short_blocks;  ///< k-blocks of that chunk
+  uint32_t rows;          ///< of its worker in each k-block
+  uint64_t offset;        ///< of its worker's weights
+
+  /// Number along k of the i-th chunk.
+  CUSYNC_HD constexpr uint32_t chunk(uint32_t i) const {
+    i += start;
+    return i >= chunks ? i - chunks : i;
+  }
+
+  /// k-blocks of the i-th chunk; `in_chunk` of a full one.
+  CUSYNC_HD constexpr uint32_t blocks_of(uint32_t i, uint32_t in_chunk) const {
+    return i == short_at ? short_blocks : in_chunk;
+  }
+
+  /// Rows of its worker's weights before the i-th chunk: its place in device memory and its phase.
+  CUSYNC_HD constexpr uint32_t rows_before(uint32_t i, uint32_t chunk_shift) const {
+    return (chunk(i) << chunk_shift) * rows;
+  }
+
+  /// k-block of the i-th tile.
+  CUSYNC_HD constexpr uint32_t tile(uint32_t i, uint32_t chunk_shift) const {
+    uint32_t const in_chunk = 1u << chunk_shift;
+    if (short_at != ~0u && i >= (short_at << chunk_shift) + short_blocks) i += in_chunk - short_blocks;
+    return (chunk(i >> chunk_shift) << chunk_shift) + (i & (in_chunk - 1));
+  }
+};
+
+/// first_feature by two cheap divisions less.
+CUSYNC_HD constexpr uint32_t first_of(Geometry const& stage, uint32_t worker, Divisor workers) {
+  return worker * stage.share + workers.divide(worker * stage.spare);
+}
+
+/// Workers begin at different k-blocks, each with those that it has itself produced: these are there first, and the
+/// SMs do not all ask for the same activations at once.
+CUSYNC_HD constexpr Share share_of(Geometry const& stage, uint32_t worker, Divisor workers) {
+  Share s{};
+  uint32_t const shift = stage.chunk_shift;
+  s.first = first_of(stage, worker, workers);
+  s.count = first_of(stage, worker + 1, workers) - s.first;
+  uint32_t const all = ((stage.blocks - 1) >> shift) + 1;
+  s.chunks = s.count ? all : 0;
+  s.start = workers.divide(worker * s.chunks);
+  s.short_blocks = stage.blocks - ((all - 1) << shift);
+  bool const has_short = s.chunks && s.short_blocks >> shift == 0;
+  s.short_at = has_short ? s.chunks - 1 - s.start : ~0u;
+  s.tiles = (s.chunks << shift) - (has_short ? (1u << shift) - s.short_blocks : 0);
+  s.rows = stored_rows(s.count, stage.gated);
+  s.offset = uint64_t(stored_rows(s.first, stage.gated)) * stage.blocks * kRowBytes;
+  return s;
+}
+
+}  // namespace cusync::kernels::decode

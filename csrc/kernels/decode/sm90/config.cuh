@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What the warps of a decode kernel share: its parameters, this CTA's share of the work, the plan of shared memory.
+//
+//   warps 0-3, 4-7  two warpgroups that multiply and then finish the outputs
+//   warp 8          streams weights (one thread)
+//   warps 9-12      wait for activations and copy them, one 64-wide tile each in turn
+//
+// A chunk is the unit of the weight ring: one, two or four k-blocks of this worker's rows, brought by one copy. Chunks of stages with
+// different row counts have different sizes; the ring is a ring of bytes, and a chunk never wraps around its end.
+//
+// The two warpgroups take chunks in turn and add their sums at the end. Where one could not hold all sums, each warpgroup
+// has every other tile of 64 rows instead and sees every chunk.
+#pragma once
+#include "cusync/ptx.cuh"
+#include "cusync/semaphore.cuh"
+#include "abi/cusync.h"
+#include "kernels/decode/share.h"
+#include "kernels/common/delays.cuh"
+
+namespace cusync::kernels::decode {
+
+inline constexpr uint32_t kMathThreads = 256, kLoadWarps = 4, kLoadThreads = 32 * kLoadWarps;
+inline constexpr uint32_t kMathWarps = kMathThreads / 32, kWeightWarp = kMathWarps;
+inline constexpr uint32_t kThreads = kMathThreads + 32 + kLoadThreads;
+inline constexpr uint32_t kMaxChunks = 64;     ///< chunks alive in the ring; a power of two
+inline constexpr uint32_t kUnitBytes = 128 * 16;  ///< four floats of each thread of a warpgroup
+inline constexpr uint32_t kExchangeUnits = 4;  ///< units that a warpgroup hands to the other at a time
+
+/// Of `units` in all, those that a warpgroup hands over at a time.
+CUSYNC_HD constexpr uint32_t exchange_units(uint32_t units) { return min_u32(kExchangeUnits, ceil_div(units, 2)); }
+
+/// Whether a warpgroup has registers for the sums of all row tiles: then warpgroups take chunks in turn.
+CUSYNC_HD constexpr bool takes_turns(uint32_t row_tiles, uint32_t width) { return row_tiles * width <= 128; }
+
+/// One stage as the kernel sees it.
+struct Stage : Geometry {
+  uint32_t activation;         ///< enum cusync_activation
+  uint32_t index, edge;        ///< for reports
+  uint32_t produced_features;  ///< of the stage that writes `a`
+  uint32_t wait_base;          ///< its first slot
+  uint32_t const* waits;       ///< all slots; NULL: `a` is an input, or waits are skipped
+  uint32_t* posts;             ///< this stage's first slot; NULL: nobody waits
+  char const* weights;
+  void const* a;
+  void const* bias;
+  void const* residual;
+  void* d;
+};
+
+/// Offsets into shared memory.
+struct SharedPlan {
+  uint32_t ring, activations, exchange, barriers, shares, bytes;
+};
+
+struct Params {
+  Stage stages[CUSYNC_MAX_DECODE_STAGES];
+  SharedPlan shared;
+  uint32_t stage_count, m;
+  Divisor workers;
+  uint32_t ring_bytes, activation_slots, in_flight_bytes, ahead_bytes;
+  uint32_t stream_only;
+  uint32_t* epochs;
+  unsigned long long timeout_ns;  ///< of a wait for a semaphore
+  /// Of a wait inside the CTA: what a late semaphore keeps from coming is reported by the warp that waits for the
+  /// semaphore; this limit is four times as long and only keeps a defect from hanging the GPU.
+  unsigned long long limit_ns;
+  cusync_report* report;
+  cusync_trace* trace;
+  cusync_delays delays;
+};
+
+/// Where the next chunk lies. All parties walk the same way, so nothing is communicated but phases.
+struct RingPosition {
+  uint32_t offset = 0, barrier = 0, parity = 0;
+
+  /// Bytes that stay unused because a chunk of `bytes` does not fit before the ring's end; goes past them.
+  CUSYNC_DEVICE uint32_t skip_for(uint32_t bytes, uint32_t ring) {
+    if (offset + bytes <= ring) return 0;
+    uint32_t const unused = ring - offset;
+    offset = 0;
+    return unused;
+  }
+
+  CUSYNC_DEVICE void pass(uint32_t bytes) {
+    offset += bytes;
+    if (++barrier == kMaxChunks) barrier = 0, parity ^= 1;
+  }
+};
+
+/// What a chunk in the ring takes, for the thread that issues chunks.
+struct ChunkNote {
+  uint32_t bytes, taken;  ///< taken: with what stayed unused before it
+};
+
+/// The shared memory of one CTA. Chunks and slots are empty when all math warps have arrived; where warpgroups take
+/// turns, the one that multiplies arrives for both.
+struct Shared {
+  char* base;
+  SharedPlan const& plan;
+
+  static constexpr uint32_t barriers(uint32_t slots) { return 2 * kMaxChunks + 2 * slots; }
+  static constexpr uint32_t kShareBytes =
+      CUSYNC_MAX_DECODE_STAGES * sizeof(Share) + kMaxChunks * sizeof(ChunkNote);
+
+  CUSYNC_DEVICE uint64_t* chunk_full(uint32_t i) const { return barrier(i); }
+  CUSYNC_DEVICE uint64_t* chunk_empty(uint32_t i) const { return barrier(kMaxChunks + i); }
+  CUSYNC_DEVICE uint64_t* slot_full(uint32_t i) const { return barrier(2 * kMaxChunks + 2 * i); }
+  CUSYNC_DEVICE uint64_t* slot_empty(uint32_t i) const { return barrier(2 * kMaxChunks + 2 * i + 1); }
+  CUSYNC_DEVICE ChunkNote& note(uint32_t i) const {
+    return reinterpret_cast<ChunkNote*>(base + plan.shares + CUSYNC_MAX_DECODE_STAGES * sizeof(Share))[i];
+  }
+  CUSYNC_DEVICE char* ring(uint32_t offset) const { return base + plan.ring + offset; }
+  CUSYNC_DEVICE char* slots() const { return base + plan.activations; }
+  CUSYNC_DEVICE float4* exchange() const { return reinterpret_cast<float4*>(base + plan.exchange); }
+  CUSYNC_DEVICE Share& share(uint32_t stage) const { return reinterpret_cast<Share*>(base + plan.shares)[stage]; }
+
+ private:
+  CUSYNC_DEVICE uint64_t* barrier(uint32_t i) const { return reinterpret_cast<uint64_t*>(base + plan.barriers) + i; }
+};
+
+}  // namespace cusync::kernels::decode

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The end of a stage: sums that others hold are added, outputs are finished in registers, stored, and posted.
+//
+// A unit is what one thread holds of a 64-row by 8-token block: rows r and r + 8, two tokens each, in this order:
+// (r, t), (r, t + 1), (r + 8, t), (r + 8, t + 1). The same thread number holds the same part everywhere, so units change
+// hands without being rearranged.
+#pragma once
+#include "kernels/common/activation.cuh"
+#include "kernels/decode/sm90/mma.cuh"
+
+namespace cusync::kernels::decode {
+
+template <class Element, int Width, int Tiles, Sharing By>
+class Epilogue {
+ public:
+  using Sum = Sums<Element, Width, Tiles, By>;
+  static constexpr uint32_t kBlocks = Width / 8, kUnits = Tiles * kBlocks;  ///< units of a row tile, and all
+
+  CUSYNC_DEVICE Epilogue(Params const& p, Shared const& shared, uint32_t s, uint32_t group)
+      : p_(p), stage_(p.stages[s]), share_(shared.share(s)), shared_(shared), group_(group) {
+    // Asked for before the main loop and not looked at before its end, so that nothing waits for it.
+    Element const* const from = static_cast<Element const*>(stage_.bias);
+    auto const bias = [&](uint32_t feature) {
+      return from && feature < share_.count ? from[share_.first + feature] : Element(0.f);
+    };
+#pragma unroll
+    for (int i = 0; i < Tiles; ++i) bias_[i] = {bias(row(i)), bias(row(i) + 8)};
+  }
+
+  /// Each warpgroup has the whole sums of its rows.
+  CUSYNC_DEVICE void finish_alone(Sum const& sums) const {
+#pragma unroll
+    for (uint32_t i = 0; i < Tiles; ++i)
+#pragma unroll
+      for (uint32_t b = 0; b < kBlocks; ++b) {
+        float const* const v = &sums.v[i][b * 4];
+        store(make_float4(v[0], v[1], v[2], v[3]), row(i), b, bias_[i]);
+      }
+  }
+
+  /// Each warpgroup has a part of the same sums: it finishes every other unit. All math threads.
+  CUSYNC_DEVICE void finish_with_warpgroup(Sum const& sums) const {
+    constexpr uint32_t kGiven = exchange_units(kUnits);
+    uint32_t const thread = threadIdx.x % 128;
+    float4* const given = shared_.exchange() + (1 - group_) * kGiven * 128 + thread;
+    float4 const* const taken = shared_.exchange() + group_ * kGiven * 128 + thread;
+#pragma unroll
+    for (uint32_t first = 0; first < kUnits; first += 2 * kGiven) {
+      if (first) ptx::bar_sync(1, kMathThreads);  // the exchange buffer is read
+#pragma unroll
+      for (uint32_t i = 0; i < kGiven; ++i)
+        if (Pair const pair = pair_of(sums, first / 2 + i, group_); pair.has_given) given[i * 128] = pair.given;
+      ptx::bar_sync(1, kMathThreads);
+#pragma unroll
+      for (uint32_t i = 0; i < kGiven; ++i)
+        if (Pair const pair = pair_of(sums, first / 2 + i, group_); pair.has_kept) add_and_store(pair, taken[i * 128]);
+    }
+  }
+
+ private:
+  struct Bias {
+    Element upper, lower;  ///< of the thread's two rows in a row tile
+  };
+
+  /// Two neighbouring units of which one party keeps one and gives the other away.
+  struct Pair {
+    float4 kept, given;
+    uint32_t row, block;  ///< of the kept one
+    Bias bias;
+    bool has_kept, has_given;
+  };
+
+  /// Unit numbers are known when compiled, so that sums stay in registers; which party this is, is not.
+  CUSYNC_DEVICE Pair pair_of(Sum const& sums, uint32_t pair, uint32_t party) const {
+    auto const unit = [&](uint32_t u) {
+      if (u >= kUnits) return float4{};
+      float const* const v = &sums.v[u / kBlocks][u % kBlocks * 4];
+      return make_float4(v[0], v[1], v[2], v[3]);
+    };
+    uint32_t const even = 2 * pair, odd = even + 1, odd_tile = odd < kUnits ? odd / kBlocks : 0, kept = even + party;
+    Pair p;
+    p.kept = party ? unit(odd) : unit(even);
+    p.given = party ? unit(even) : unit(odd);
+    p.row = row(party ? odd_tile : even / kBlocks);
+    p.block = party ? odd % kBlocks : even % kBlocks;
+    p.bias = party ? bias_[odd_tile] : bias_[even / kBlocks];
+    p.has_kept = kept < kUnits;
+    p.has_given = (kept ^ 1) < kUnits;
+    return p;
+  }
+
+  /// The thread's row in its i-th row tile; the other one is 8 below.
+  CUSYNC_DEVICE uint32_t row(uint32_t i) const {
+    return Sum::row_tile(i, group_) * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+  }
+
+  CUSYNC_DEVICE void add_and_store(Pair const& pair, float4 other) const {
+    float4 const sum =
+        make_float4(pair.kept.x + other.x, pair.kept.y + other.y, pair.kept.z + other.z, pair.kept.w + other.w);
+    store(sum, pair.row, pair.block, pair.bias);
+  }
+
+  CUSYNC_DEVICE void store(float4 v, uint32_t row, uint32_t block, Bias bias) const {
+    uint32_t const token = block * 8 + threadIdx.x % 4 * 2;
+    if (stage_.gated) {
+      uint32_t const feature = row / 16 * 8 + threadIdx.x % 32 / 4;
+      if (uint32_t const rest = share_.count - row / 16 * 8; rest < 8) v = with_up_of_short_group(v, rest);
+      put(silu(v.x) * v.z, feature, token);
+      put(silu(v.y) * v.w, feature, token + 1);
+    } else {
+      put(activate(stage_.activation, v.x + float(bias.upper)), row, token);
+      put(activate(stage_.activation, v.y + float(bias.upper)), row, token + 1);
+      put(activate(stage_.activation, v.z + float(bias.lower)), row + 8, token);
+      put(activate(stage_.activation, v.w + float(bias.lower)), row + 8, token + 1);
+    }
+  }
+
+  /// Of a last group of `features` features: its up rows follow its gate rows at once, so another lane has them.
+  CUSYNC_DEVICE static float4 with_up_of_short_group(float4 v, uint32_t features) {
+    uint32_t const lane = threadIdx.x % 32, row = lane / 4 + features, from = row % 8 * 4 + lane % 4;
+    float const x = __shfl_sync(~0u, v.x, from), y = __shfl_sync(~0u, v.y, from);
+    float const z = __shfl_sync(~0u, v.z, from), w = __shfl_sync(~0u, v.w, from);
+    return row < 8 ? make_float4(v.x, v.y, x, y) : make_float4(v.x, v.y, z, w);
+  }
+
+  CUSYNC_DEVICE void put(float value, uint32_t feature, uint32_t token) const {
+    if (feature >= share_.count || token >= p_.m) return;
+    uint64_t const at = uint64_t(token) * stage_.features + share_.first + feature;
+    if (stage_.residual) value += float(static_cast<Element const*>(stage_.residual)[at]);
+    static_cast<Element*>(stage_.d)[at] = Element(value);
+  }
+
+  Params const& p_;
+  Stage const& stage_;
+  Share const& share_;
+  Shared const& shared_;
+  uint32_t group_;
+  Bias bias_[Tiles];
+};
+
+/// After all stores of the stage: one post to every 64-wide column tile that this worker owns some of. All math threads.
+CUSYNC_DEVICE void post_stage(Params const& p, Stage const& stage, Share const& share) {
+  // Also keeps the next stage from overwriting the exchange buffer while it is read.
+  ptx::bar_sync(1, kMathThreads);
+  if (!stage.posts || !share.count) return;
+  uint32_t const tile = share.first / kBlock + threadIdx.x;
+  if (tile > (share.first + share.count - 1) / kBlock) return;
+  // The word counts on when the last activations are on their way; only the length of a delay depends on it.
+  if (CUSYNC_DELAYS && p.delays.limit_ns)
+    delay(p.delays, DelayAt::kPost, ptx::ld_acquire_gpu(p.epochs + blockIdx.x), stage.index, blockIdx.x, 0);
+  post(stage.posts, tile);
+}
+
+}  // namespace cusync::kernels::decode

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "kernels/decode/sm90/launch.cuh"
+
+namespace cusync::kernels {
+
+template DecodeFamily decode_sm90_family<CUSYNC_F16, 8>();
+template DecodeFamily decode_sm90_family<CUSYNC_F16, 16>();
+template DecodeFamily decode_sm90_family<CUSYNC_F16, 32>();
+template DecodeFamily decode_sm90_family<CUSYNC_F16, 64>();
+
+}  // namespace cusync::kernels

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The decode kernel: persistent CTAs, one an SM, each of which runs its share of every stage.
+#pragma once
+#include "kernels/decode/sm90/activations.cuh"
+#include "kernels/decode/sm90/epilogue.cuh"
+#include "kernels/decode/sm90/weights.cuh"
+
+namespace cusync::kernels::decode {
+
+/// A warpgroup's part of stage `s`: `Tiles` tiles of rows.
+template <class Element, int Width, int Tiles, Sharing By>
+CUSYNC_DEVICE void compute_part(Params const& p, Shared const& shared, uint32_t s, uint32_t group, MathPosition& at) {
+  constexpr int kBatch = Tiles > 2 ? 1 : 2;  // k-blocks between two waits for the tensor cores
+  Epilogue<Element, Width, Tiles, By> const epilogue(p, shared, s, group);
+  Sums<Element, Width, Tiles, By> sums;
+  main_loop<kBatch>(sums, p, shared, s, group, at);
+  if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * p.stage_count + s].math_end = ptx::globaltimer();
+  if constexpr (By == Sharing::kChunks)
+    epilogue.finish_with_warpgroup(sums);
+  else
+    epilogue.finish_alone(sums);
+}
+
+template <class Element, int Width>
+CUSYNC_DEVICE void compute_stage(Params const& p, Shared const& shared, uint32_t s, uint32_t group, MathPosition& at) {
+  uint32_t const tiles = p.stages[s].row_tiles;
+  if (tiles == 1) return compute_part<Element, Width, 1, Sharing::kChunks>(p, shared, s, group, at);
+  if (tiles == 2) return compute_part<Element, Width, 2, Sharing::kChunks>(p, shared, s, group, at);
+  if constexpr (takes_turns(kMaxRowTiles, Width)) {
+    if (tiles == 3) return compute_part<Element, Width, 3, Sharing::kChunks>(p, shared, s, group, at);
+    return compute_part<Element, Width, 4, Sharing::kChunks>(p, shared, s, group, at);
+  } else {
+    static_assert(takes_turns(2, Width));
+    if (tiles == 3 && group == 1) return compute_part<Element, Width, 1, Sharing::kRowTiles>(p, shared, s, group, at);
+    return compute_part<Element, Width, 2, Sharing::kRowTiles>(p, shared, s, group, at);
+  }
+}
+
+template <class Element, int Width>
+CUSYNC_DEVICE void compute(Params const& p, Shared const& shared) {
+  ptx::griddepcontrol_wait();
+  // Through a shuffle the compiler knows it to be the same in all lanes.
+  uint32_t const group = __shfl_sync(~0u, threadIdx.x / 128, 0);
+  MathPosition at;
+#pragma unroll 1
+  for (uint32_t s = 0; s < p.stage_count; ++s) {
+    Stage const& stage = p.stages[s];
+    Share const& share = shared.share(s);
+    if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * p.stage_count + s].begin = ptx::globaltimer();
+    if (share.count) compute_stage<Element, Width>(p, shared, s, group, at);
+    post_stage(p, stage, share);
+    if (p.trace && threadIdx.x == 0) {
+      cusync_trace& trace = p.trace[blockIdx.x * p.stage_count + s];
+      trace.end = ptx::globaltimer();
+      trace.sm = ptx::smid();
+      trace.item = s;
+    }
+  }
+}
+
+/// Instead of arithmetic: frees every chunk when it has arrived.
+CUSYNC_DEVICE void drain(Params const& p, Shared const& shared) {
+  RingPosition at;
+#pragma unroll 1
+  for (uint32_t s = 0; s < p.stage_count; ++s) {
+    uint32_t const bytes = p.stages[s].chunk_bytes;
+#pragma unroll 1
+    for (uint32_t i = 0; i < shared.share(s).chunks; ++i) {
+      at.skip_for(bytes, p.ring_bytes);
+      ptx::mbarrier_wait_parity_or_trap(shared.chunk_full(at.barrier), at.parity, p.limit_ns);
+      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.chunk_empty(at.barrier));
+      at.pass(bytes);
+    }
+  }
+}
+
+/// Barriers and this CTA's shares. All threads.
+CUSYNC_DEVICE void prepare(Params const& p, Shared const& shared) {
+  if (threadIdx.x < p.stage_count)
+    shared.share(threadIdx.x) = share_of(p.stages[threadIdx.x], blockIdx.x, p.workers);
+  for (uint32_t i = threadIdx.x; i < kMaxChunks; i += kThreads) {
+    ptx::mbarrier_init(shared.chunk_full(i), 1);
+    ptx::mbarrier_init(shared.chunk_empty(i), kMathWarps);
+  }
+  for (uint32_t i = threadIdx.x; i < p.activation_slots; i += kThreads) {
+    ptx::mbarrier_init(shared.slot_full(i), 32);  // the lanes of the warp that copies it
+    ptx::mbarrier_init(shared.slot_empty(i), kMathWarps);
+  }
+  ptx::fence_mbarrier_init();
+  __syncthreads();
+}
+
+template <class Element, int Width>
+__global__ void __launch_bounds__(kThreads, 1) decode(Params const __grid_constant__ p) {
+  extern __shared__ __align__(1024) char memory[];
+  ptx::griddepcontrol_launch_dependents();
+  Shared const shared{memory, p.shared};
+  uint32_t const warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+  prepare(p, shared);
+  if (warp == kWeightWarp) {
+    if (ptx::elect_one()) stream_weights(p, shared);
+    __syncwarp();
+  } else if (p.stream_only) {
+    if (warp < kWeightWarp) drain(p, shared);
+  } else if (warp > kWeightWarp) {
+    load_activations(p, shared, warp - kWeightWarp - 1, Width);
+  } else {
+    compute<Element, Width>(p, shared);
+  }
+}
+
+}  // namespace cusync::kernels::decode

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The thread that streams weights: it never waits for a semaphore, so the next stage's weights come in while its
+// activations are still being computed.
+#pragma once
+#include "kernels/decode/sm90/config.cuh"
+
+namespace cusync::kernels::decode {
+
+/// Space in the ring, and how much is on its way. Few bytes in flight keep the SMs of the GPU together: with more, some
+/// run microseconds ahead of others and the stages' ends spread. One thread has to do all this in the few hundred
+/// cycles that a chunk takes to arrive, so what each chunk takes is noted in shared memory and not reckoned again.
+class WeightRing {
+ public:
+  CUSYNC_DEVICE WeightRing(Params const& p, Shared const& shared) : p_(p), shared_(shared) {}
+
+  /// Makes room for a chunk of `bytes` with at most `limit` bytes in flight, itself included (or it alone), and returns
+  /// its place.
+  CUSYNC_DEVICE char* reserve(uint32_t bytes, uint32_t limit) {
+    while (in_flight_ && in_flight_ + bytes > limit) {
+      ChunkNote const note = shared_.note(arrived_ % kMaxChunks);
+      ptx::mbarrier_wait_parity_or_trap(shared_.chunk_full(arrived_ % kMaxChunks), arrived_ / kMaxChunks % 2,
+                                        p_.limit_ns);
+      in_flight_ -= note.bytes;
+      ++arrived_;
+    }
+    uint32_t const taken = at_.skip_for(bytes, p_.ring_bytes) + bytes;
+    while (used_ + taken > p_.ring_bytes || issued_ - freed_ == kMaxChunks) free_oldest();
+    used_ += taken;
+    in_flight_ += bytes;
+    shared_.note(at_.barrier) = {bytes, taken};
+    return shared_.ring(at_.offset);
+  }
+
+  /// Of the chunk just reserved.
+  CUSYNC_DEVICE uint64_t* full() const { return shared_.chunk_full(at_.barrier); }
+
+  /// The chunk is issued.
+  CUSYNC_DEVICE void pass(uint32_t bytes) {
+    at_.pass(bytes);
+    ++issued_;
+  }
+
+ private:
+  CUSYNC_DEVICE void free_oldest() {
+    // Until the kernel before this one has ended nothing is multiplied, and that is no fault of this one.
+    if (freed_ == 0 && !p_.stream_only) ptx::griddepcontrol_wait();
+    ChunkNote const note = shared_.note(freed_ % kMaxChunks);
+    ptx::mbarrier_wait_parity_or_trap(shared_.chunk_empty(freed_ % kMaxChunks), freed_ / kMaxChunks % 2, p_.limit_ns);
+    used_ -= note.taken;
+    // What is freed has arrived, whether or not that was looked at.
+    if (freed_ == arrived_) {
+      in_flight_ -= note.bytes;
+      ++arrived_;
+    }
+    ++freed_;
+  }
+
+  Params const& p_;
+  Shared const& shared_;
+  RingPosition at_;
+  uint32_t issued_ = 0, arrived_ = 0, freed_ = 0;  ///< chunks
+  uint32_t used_ = 0, in_flight_ = 0;              ///< bytes
+};
+
+/// By one thread.
+CUSYNC_DEVICE void stream_weights(Params const& p, Shared const& shared) {
+  WeightRing ring(p, shared);
+#pragma unroll 1
+  for (uint32_t s = 0; s < p.stage_count; ++s) {
+    Stage const& stage = p.stages[s];
+    Share const share = shared.share(s);
+    char const* const weights = stage.weights + share.offset;
+    uint32_t const bytes = stage.chunk_bytes, shift = stage.chunk_shift;
+    // While the ring is first filled for a stage that waits.
+    uint32_t const ahead = stage.waits ? p.ring_bytes / bytes : 0;
+    uint32_t const ahead_bytes = p.ahead_bytes, in_flight_bytes = p.in_flight_bytes;
+#pragma unroll 1
+    for (uint32_t i = 0; i < share.chunks; ++i) {
+      char* const place = ring.reserve(bytes, i < ahead ? ahead_bytes : in_flight_bytes);
+      uint32_t const size = share.blocks_of(i, 1u << shift) * share.rows * kRowBytes, from = share.rows_before(i, shift);
+      ptx::mbarrier_arrive_expect_tx(ring.full(), size);
+      ptx::cp_async_bulk_shared_evict_first(place + from % kPhases * kRowBytes, weights + uint64_t(from) * kRowBytes,
+                                            size, ring.full());
+      ring.pass(bytes);
+    }
+  }
+}
+
+}  // namespace cusync::kernels::decode

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The types of one Ampere GEMM kernel: CUTLASS's predicated cp.async main-loop collective and shared memory.
+// All warps load, multiply and store; each computes 32 x 64 or 64 x 64 of the tile.
+#pragma once
+#include "cute/tensor.hpp"
+#include "cutlass/bfloat16.h"
+#include "cutlass/gemm/collective/collective_mma.hpp"
+#include "cutlass/gemm/dispatch_policy.hpp"
+#include "cutlass/half.h"
+
+#include "kernels/gemm/sm80/work.cuh"
+
+namespace cusync::kernels::sm80 {
+
+template <class Element_, int TileM_, int TileN_, bool Gated_>
+struct Config {
+  using Element = Element_;
+  static constexpr int kTileM = TileM_, kTileN = TileN_, kTileK = 32;
+  static constexpr bool kGated = Gated_;
+  static constexpr int kOutN = kGated ? kTileN / 2 : kTileN;  ///< columns of an output tile
+  static constexpr int kWarpsM = 2, kWarpsN = kTileN / 64;
+  static constexpr int kThreads = 32 * kWarpsM * kWarpsN;
+  static constexpr int kStages = kTileN == 256 ? 3 : 4;
+  static_assert(kTileM % (16 * kWarpsM) == 0 && kTileN % (16 * kWarpsN) == 0);
+
+  using TileShape = cute::Shape<cute::Int<kTileM>, cute::Int<kTileN>, cute::Int<kTileK>>;
+  using Atom = cute::conditional_t<cute::is_same_v<Element, cutlass::half_t>, cute::SM80_16x8x16_F32F16F16F32_TN,
+                                   cute::SM80_16x8x16_F32BF16BF16F32_TN>;
+  // The permutation gives each warp 16 neighbouring columns: one transposed ldmatrix for two atoms, and, when gated,
+  // a group of 8 gate columns and its 8 up columns in the same registers' threads.
+  using Columns = cute::Layout<cute::Shape<cute::_8, cute::Int<kWarpsN>, cute::_2>,
+                               cute::Stride<cute::_1, cute::_16, cute::_8>>;
+  using TiledMma = cute::TiledMMA<cute::MMA_Atom<Atom>,
+                                  cute::Layout<cute::Shape<cute::Int<kWarpsM>, cute::Int<kWarpsN>, cute::_1>>,
+                                  cute::Tile<cute::Int<16 * kWarpsM>, Columns, cute::_16>>;
+  static_assert(cute::size(TiledMma{}) == kThreads);
+
+  using StrideA = cute::Stride<int64_t, cute::_1, int64_t>;  ///< (m, k, batch): row-major M x K
+  using StrideB = cute::Stride<cute::_1, int64_t, int64_t>;  ///< (n, k, batch): row-major K x N
+
+  using CopyAtom = cute::Copy_Atom<cute::SM80_CP_ASYNC_CACHEGLOBAL<cute::uint128_t>, Element>;
+  // A: 4 threads copy one row of 32 elements. B: a row of TileN elements by TileN / 8 threads.
+  using CopyA = decltype(cute::make_tiled_copy(
+      CopyAtom{}, cute::Layout<cute::Shape<cute::Int<kThreads / 4>, cute::_4>, cute::Stride<cute::_4, cute::_1>>{},
+      cute::Layout<cute::Shape<cute::_1, cute::_8>>{}));
+  using CopyB = decltype(cute::make_tiled_copy(
+      CopyAtom{}, cute::Layout<cute::Shape<cute::Int<kTileN / 8>, cute::Int<kThreads * 8 / kTileN>>>{},
+      cute::Layout<cute::Shape<cute::_8, cute::_1>>{}));
+  // Swizzled so that the 8 rows of an ldmatrix matrix fall into different banks.
+  using SharedAtomA = decltype(cute::composition(
+      cute::Swizzle<2, 3, 3>{},
+      cute::Layout<cute::Shape<cute::_8, cute::_32>, cute::Stride<cute::_32, cute::_1>>{}));
+  using SharedAtomB = decltype(cute::composition(
+      cute::Swizzle<3, 3, 3>{},
+      cute::Layout<cute::Shape<cute::_64, cute::_8>, cute::Stride<cute::_1, cute::_64>>{}));
+
+  using Mainloop = cutlass::gemm::collective::CollectiveMma<
+      cutlass::gemm::MainloopSm80CpAsync<kStages>, TileShape,                                               //
+      Element, StrideA, Element, StrideB, TiledMma,                                                         //
+      CopyA, SharedAtomA, cute::Copy_Atom<cute::SM75_U32x4_LDSM_N, Element>, cute::identity,                //
+      CopyB, SharedAtomB, cute::Copy_Atom<cute::SM75_U16x8_LDSM_T, Element>, cute::identity>;
+
+  // Rows of the staged output are 16 bytes apart in banks: the words that a warp writes fall into 32 banks.
+  static constexpr int kStagedRow = kOutN + 8;
+
+  struct SharedStorage {
+    union {
+      alignas(128) typename Mainloop::SharedStorage operands;
+      alignas(128) uint16_t staged[kTileM * kStagedRow];  ///< the finished tile, once the operands are used up
+    };
+    // Here and not in registers, of which the main loop needs all.
+    WorkSource source;    ///< thread 0's
+    WorkItem item;        ///< the present tile
+    uint32_t next_wait;   ///< the next k-block to wait before
+  };
+  static constexpr int kSharedBytes = int(sizeof(SharedStorage));
+  static_assert(kSharedBytes <= 99 * 1024, "the limit of compute capability 8.6 and 8.9");
+
+  struct Params {
+    typename Mainloop::Arguments operands;
+    void* d;
+    Stage stage;
+  };
+};
+
+}  // namespace cusync::kernels::sm80

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The Ampere GEMM kernel: a persistent kernel layer around CUTLASS's cp.async collective.
+#pragma once
+#include "kernels/gemm/sm80/config.cuh"
+#include "kernels/gemm/sm80/epilogue.cuh"
+#include "kernels/gemm/sm80/wait.cuh"
+#include "kernels/gemm/sm80/work.cuh"
+
+namespace cusync::kernels::sm80 {
+
+/// The main loop of one tile.
+template <class C, class Accumulators>
+CUSYNC_DEVICE void multiply(typename C::Params const& params, typename C::SharedStorage& shared, WorkItem const& item,
+                            int thread, Accumulators& acc) {
+  using namespace cute;
+  Stage const& stage = params.stage;
+  int const m = int(stage.m), n = int(stage.n), k = int(stage.k);
+  auto const shape = typename C::TileShape{};
+  Tensor const a = make_tensor(make_gmem_ptr(params.operands.ptr_A), make_shape(m, k, 1), params.operands.dA);
+  Tensor const b = make_tensor(make_gmem_ptr(params.operands.ptr_B), make_shape(n, k, 1), params.operands.dB);
+  Tensor const tile_a = local_tile(a(_, _, 0), shape, make_coord(int(item.m), 0, _), Step<_1, X, _1>{});  // (BM, BK, k)
+  Tensor const tile_b = local_tile(b(_, _, 0), shape, make_coord(0, int(item.n), _), Step<X, _1, _1>{});  // (BN, BK, k)
+  auto const residue = make_tuple(m - int(item.m) * C::kTileM, n - int(item.n) * C::kTileN,
+                                  k - int(stage.k_blocks) * C::kTileK);
+  clear(acc);
+  WaitingKBlocks const blocks(stage, item, &shared.next_wait);
+  typename C::Mainloop mainloop;
+  mainloop(acc, tile_a, tile_b, acc, blocks, int(stage.k_blocks), residue, thread,
+           reinterpret_cast<char*>(&shared.operands));
+}
+
+template <class C>
+__global__ void __launch_bounds__(C::kThreads, 1) gemm(CUTE_GRID_CONSTANT typename C::Params const params) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  auto& shared = *reinterpret_cast<typename C::SharedStorage*>(memory);
+  Stage const& stage = params.stage;
+  if (threadIdx.x == 0) {
+    shared.source.begin(stage);
+    shared.item = shared.source.next(stage);
+  }
+  __syncthreads();
+  WorkItem const& item = shared.item;
+  while (item.valid) {
+    auto acc = cute::partition_fragment_C(typename C::TiledMma{}, cute::take<0, 2>(typename C::TileShape{}));
+    // `valid` is 1, which the compiler cannot know: the thread's addresses are then worked out anew for each tile
+    // and do not occupy registers across all of them.
+    int const thread = int(threadIdx.x + item.valid - 1);
+    multiply<C>(params, shared, item, thread, acc);
+
+    // Drawn here, late: a ticket taken earlier would be missing where a CTA is idle.
+    WorkItem next{};
+    if (threadIdx.x == 0) next = shared.source.next(stage);
+    wait_for_epilogue_operands(stage, item);
+    if constexpr (C::kGated)
+      stage_gated<C>(acc, shared.staged, thread);
+    else
+      stage_plain<C>(stage, item, acc, shared.staged, thread);
+    __syncthreads();
+    store_staged<C>(stage, item, shared.staged, params.d, thread);
+    __syncthreads();  // all of the tile is stored
+    if (threadIdx.x == 0) {
+      for (uint32_t i = 0; i < stage.post_count; ++i)
+        post_tile(stage.posts[i], stage.semaphores, item.m, item.n, stage.post_value);
+      shared.item = next;
+    }
+    __syncthreads();
+  }
+}
+
+}  // namespace cusync::kernels::sm80

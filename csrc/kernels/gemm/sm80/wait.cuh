@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Tile waits inside CUTLASS's main loop without changing it: the collective steps an iterator over k-blocks just
+// before it loads them, and ours waits when it steps.
+#pragma once
+#include "cusync/edge.cuh"
+#include "kernels/gemm/sm80/work.cuh"
+
+namespace cusync::kernels::sm80 {
+
+CUSYNC_DEVICE WaitContext wait_context(Stage const& stage, uint32_t epoch) {
+  return {stage.semaphores, epoch, {stage.report, stage.timeout_ns, stage.index}};
+}
+
+/// Waits for bias and residual operands that other stages produce. All threads of the CTA.
+CUSYNC_DEVICE void wait_for_epilogue_operands(Stage const& stage, WorkItem const& item) {
+  if (stage.wait_count == stage.load_waits) return;
+  if (threadIdx.x == 0)
+    for (uint32_t i = stage.load_waits; i < stage.wait_count; ++i)
+      wait_for_tile<ReadBy::kLoads>(stage.edges[i], item.m, item.n, wait_context(stage, item.epoch));
+  __syncthreads();
+}
+
+/// The k-blocks of one tile. Standing at block k means that everything blocks 0 to k read has been waited for, which
+/// is also what the collective needs: it puts a ragged k first, so that its block k reads elements of ours k - 1 and k.
+/// All threads of the CTA step it together. All but k stays in shared and constant memory: the main loop needs the
+/// registers.
+class WaitingKBlocks {
+ public:
+  /// `next`: a word of shared memory, the next k-block to wait before.
+  CUSYNC_DEVICE WaitingKBlocks(Stage const& stage, WorkItem const& item, uint32_t* next)
+      : stage_(stage), item_(item), next_(next) {
+    if (stage.load_waits) wait();
+  }
+
+  CUSYNC_DEVICE int operator*() const { return int(k_); }
+
+  CUSYNC_DEVICE WaitingKBlocks& operator++() {
+    ++k_;
+    if (stage_.load_waits && k_ == *next_) wait();
+    return *this;
+  }
+
+ private:
+  static constexpr uint32_t kNever = ~0u;
+
+  /// Warp 0 waits, a lane each slot; the second barrier hands what it acquired to all threads.
+  CUSYNC_DEVICE void wait() {
+    __syncthreads();  // all have read the word
+    if (threadIdx.x < 32) {
+      uint32_t next = stage_.k_blocks;
+#pragma unroll 1
+      for (uint32_t i = 0; i < stage_.load_waits; ++i) {
+        cusync_edge const& edge = stage_.edges[i];
+        warp_wait_for_k_block<ReadBy::kLoads>(edge, item_.m, item_.n, k_, k_ == 0, stage_.k_blocks,
+                                              wait_context(stage_, item_.epoch));
+        next = min_u32(next, next_wait(edge, item_.m, item_.n, k_, stage_.k_blocks));
+      }
+      if (threadIdx.x == 0) *next_ = next < stage_.k_blocks ? next : kNever;
+    }
+    __syncthreads();
+  }
+
+  Stage const& stage_;
+  WorkItem const& item_;
+  uint32_t* next_;
+  uint32_t k_ = 0;
+};
+
+}  // namespace cusync::kernels::sm80

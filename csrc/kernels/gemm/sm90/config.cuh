@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The types of one Hopper GEMM kernel: CUTLASS's main-loop collective, the rings between the warps, shared memory.
+//
+//   warpgroup 0:  warp 0 loads A and B, warp 1 asks for work, warp 2 stores and posts, warp 3 waits
+//   warpgroup 1 (and 2): multiply, then the epilogue in registers
+#pragma once
+#include "cute/tensor.hpp"
+#include "cutlass/arch/barrier.h"
+#include "cutlass/bfloat16.h"
+#include "cutlass/gemm/collective/collective_builder.hpp"
+#include "cutlass/half.h"
+#include "cutlass/pipeline/pipeline.hpp"
+
+#include "kernels/common/stage.cuh"
+
+#ifndef CUTLASS_ENABLE_GDC_FOR_SM90
+#error "define CUTLASS_ENABLE_GDC_FOR_SM90=1: without it CUTLASS compiles programmatic launch to nothing"
+#endif
+
+namespace cusync::kernels::sm90 {
+
+/// A tile to compute, as warp 1 hands it to the other warps.
+struct alignas(16) WorkItem {
+  uint32_t m, n, epoch, valid;
+};
+
+template <class Element_, int TileM_, int TileN_, bool Gated_>
+struct Config {
+  using Element = Element_;
+  static constexpr int kTileM = TileM_, kTileN = TileN_, kTileK = 64;
+  static constexpr bool kGated = Gated_;
+  static constexpr int kOutN = kGated ? kTileN / 2 : kTileN;  ///< columns of an output tile
+
+  static constexpr int kConsumerGroups = kTileM >= 128 ? 2 : 1;
+  static constexpr int kConsumerThreads = 128 * kConsumerGroups;
+  static constexpr int kThreads = 128 + kConsumerThreads;
+  static constexpr int kProducerRegisters = 72, kConsumerRegisters = 216;  ///< with two consumer warpgroups
+
+  // The output leaves in chunks of one WGMMA row block by 128 bytes: one swizzle atom wide, one TMA store each.
+  static constexpr int kChunkRows = 64 * kConsumerGroups, kChunkCols = 64;
+  static constexpr int kRowChunks = kTileM / kChunkRows, kColChunks = kOutN / kChunkCols;
+  static_assert(kRowChunks * kChunkRows == kTileM && kColChunks * kChunkCols == kOutN);
+  static constexpr int kStagingDepth = 2;
+
+  // As many ring stages as fit beside the staging buffers.
+  static constexpr int kSharedLimit = 227 * 1024, kBarrierReserve = 1024;
+  static constexpr int kStagingBytes = kStagingDepth * kChunkRows * kChunkCols * int(sizeof(Element));
+  static constexpr int kStageBytes = (kTileM + kTileN) * kTileK * int(sizeof(Element));
+  static constexpr int kStages = (kSharedLimit - kBarrierReserve - kStagingBytes) / kStageBytes;
+
+  using TileShape = cute::Shape<cute::Int<kTileM>, cute::Int<kTileN>, cute::Int<kTileK>>;
+  using ClusterShape = cute::Shape<cute::_1, cute::_1, cute::_1>;
+  using KernelSchedule = cute::conditional_t<kConsumerGroups == 2, cutlass::gemm::KernelTmaWarpSpecializedCooperative,
+                                             cutlass::gemm::KernelTmaWarpSpecialized>;
+  using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp,            //
+      Element, cutlass::layout::RowMajor, 8,                          // A: M x K
+      Element, cutlass::layout::RowMajor, 8,                          // B: K x N
+      float, TileShape, ClusterShape, cutlass::gemm::collective::StageCount<kStages>,
+      KernelSchedule>::CollectiveOp;
+  using TiledMma = typename Mainloop::TiledMma;
+  static_assert(cute::size(TiledMma{}) == kConsumerThreads);
+
+  using LoadPipeline = typename Mainloop::MainloopPipeline;
+  using LoadState = typename Mainloop::PipelineState;
+  static constexpr int kWorkDepth = 4;
+  using WorkPipeline = cutlass::PipelineAsync<kWorkDepth>;
+  using StagingPipeline = cutlass::PipelineAsync<kStagingDepth>;
+
+  using ChunkLayout = decltype(cute::tile_to_shape(
+      cute::GMMA::Layout_K_SW128_Atom<Element>{},
+      cute::Shape<cute::Int<kChunkRows>, cute::Int<kChunkCols>>{}));
+  using OutputStride = cute::Stride<int64_t, cute::_1>;
+  using TmaStore = decltype(cute::make_tma_copy(
+      cute::SM90_TMA_STORE{},
+      cute::make_tensor(static_cast<Element*>(nullptr), cute::Shape<int, int>{}, OutputStride{}), ChunkLayout{}));
+
+  struct SharedStorage {
+    alignas(1024) typename Mainloop::TensorStorage operands;
+    alignas(1024) Element staging[kStagingDepth][kChunkRows * kChunkCols];
+    alignas(16) typename Mainloop::PipelineStorage load;
+    alignas(16) typename WorkPipeline::SharedStorage work;
+    alignas(16) typename StagingPipeline::SharedStorage staged;
+    alignas(16) cutlass::arch::ClusterBarrier more_work;  ///< the load warp asks for the next item
+    WorkItem items[kWorkDepth];
+    uint32_t ready;  ///< k-blocks, counted over all tiles, whose operands may be loaded
+  };
+  static constexpr int kSharedBytes = int(sizeof(SharedStorage));
+  static_assert(kSharedBytes <= kSharedLimit);
+
+  struct Params {
+    typename Mainloop::Params mainloop;
+    TmaStore store;
+    Stage stage;
+  };
+};
+
+}  // namespace cusync::kernels::sm90

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// From accumulators to global memory: consumers finish a chunk in registers and stage it in swizzled shared memory,
+// the store warp sends it off by TMA and posts the tile once every chunk is in global memory. Consumers never wait
+// for a store, only for a free staging buffer.
+#pragma once
+#include "cusync/edge.cuh"
+#include "kernels/gemm/sm90/config.cuh"
+#include "kernels/common/sm90/fragment.cuh"
+#include "kernels/common/sm90/wait.cuh"
+
+namespace cusync::kernels::sm90 {
+
+/// Whether chunk (row, column) of a tile lies inside the output at all. Both ends of the staging ring skip the others.
+template <class C>
+CUSYNC_DEVICE bool chunk_exists(Stage const& stage, WorkItem const& item, int row, int col) {
+  return item.m * C::kTileM + row * C::kChunkRows < stage.m && item.n * C::kOutN + col * C::kChunkCols < stage.columns;
+}
+
+/// One tile's epilogue, by all consumer threads.
+template <class C, class Accumulators>
+CUSYNC_DEVICE void stage_tile(Stage const& stage, WorkItem const& item, Accumulators& acc,
+                              typename C::SharedStorage& shared, typename C::StagingPipeline& staged,
+                              cutlass::PipelineState<C::kStagingDepth>& state, int thread) {
+  using Element = typename C::Element;
+  constexpr int per_row_chunk = C::kTileN / 2;  // accumulators of a thread: TileN columns x 64 rows / 128 threads
+  static_assert(decltype(cute::size(acc))::value == per_row_chunk * C::kRowChunks);
+  Fragment const at(thread);
+
+  if (stage.wait_count > stage.load_waits) {
+    // Bias or residual come from a stage. One thread of each warpgroup acquires for all of it.
+    int const group = thread / 128;
+    if (thread % 128 == 0) {
+      WaitContext const context = wait_context(stage, item.epoch);
+      for (uint32_t i = stage.load_waits; i < stage.wait_count; ++i)
+        wait_for_tile<ReadBy::kLoads>(stage.edges[i], item.m, item.n, context);
+    }
+    ptx::bar_sync(8 + group, 128);
+  }
+
+#pragma unroll
+  for (int row = 0; row < C::kRowChunks; ++row)
+#pragma unroll
+    for (int col = 0; col < C::kColChunks; ++col) {
+      if (!chunk_exists<C>(stage, item, row, col)) continue;
+      float* const v = &acc(row * per_row_chunk + col * (C::kGated ? 64 : 32));
+      constexpr int groups = C::kChunkCols / 8;
+      uint32_t words[groups][2];
+      if constexpr (C::kGated) {
+        // Groups of 8 columns alternate between gate and up, so a thread holds both of its outputs' factors.
+#pragma unroll
+        for (int j = 0; j < groups; ++j)
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            float const* const gate = v + 8 * j + 2 * half;
+            float const* const up = gate + 4;
+            words[j][half] = pack<Element>(silu(gate[0]) * up[0], silu(gate[1]) * up[1]);
+          }
+      } else {
+        finish_chunk<Element, C::kChunkCols>(stage, v, item.m * C::kTileM + row * C::kChunkRows, item.n * C::kOutN + col * C::kChunkCols,
+                        at);
+#pragma unroll
+        for (int j = 0; j < groups; ++j)
+#pragma unroll
+          for (int half = 0; half < 2; ++half)
+            words[j][half] = pack<Element>(v[4 * j + 2 * half], v[4 * j + 2 * half + 1]);
+      }
+
+      staged.producer_acquire(state);
+      // The 128-byte swizzle moves 16-byte unit j of row r to unit j ^ (r % 8): the 32 words of a warp fall into 32
+      // different banks.
+      uint32_t* const buffer = reinterpret_cast<uint32_t*>(shared.staging[state.index()]);
+#pragma unroll
+      for (int j = 0; j < groups; ++j)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          buffer[(at.row + 8 * half) * 32 + ((j ^ (at.row % 8)) * 4) + at.col / 2] = words[j][half];
+      ptx::fence_proxy_async_shared_cta();
+      __syncwarp();
+      if (thread % 32 == 0) staged.producer_commit(state);
+      ++state;
+    }
+}
+
+/// Sends one tile's chunks to global memory and posts it; by one thread.
+template <class C>
+CUSYNC_DEVICE void store_tile(typename C::Params const& params, WorkItem const& item,
+                              typename C::SharedStorage& shared, typename C::StagingPipeline& staged,
+                              cutlass::PipelineState<C::kStagingDepth>& state) {
+  using namespace cute;
+  Stage const& stage = params.stage;
+  auto const slice = params.store.get_slice(0);
+  Tensor const output = params.store.get_tma_tensor(make_shape(int(stage.m), int(stage.columns)));
+  Tensor const chunks = local_tile(output, Shape<Int<C::kChunkRows>, Int<C::kChunkCols>>{}, make_coord(_, _));
+  Tensor const to = slice.partition_D(chunks);  // (TMA, TMA_M, TMA_N, row chunk, column chunk)
+
+#pragma unroll 1
+  for (int row = 0; row < C::kRowChunks; ++row)
+#pragma unroll 1
+    for (int col = 0; col < C::kColChunks; ++col) {
+      if (!chunk_exists<C>(stage, item, row, col)) continue;
+      staged.consumer_wait(state);
+      delay(stage.delays, DelayAt::kStore, item.epoch, stage.index, item.m, item.n);
+      Tensor const buffer =
+          make_tensor(make_smem_ptr(shared.staging[state.index()]), typename C::ChunkLayout{});
+      copy(params.store, slice.partition_S(buffer),
+           to(_, _, _, int(item.m) * C::kRowChunks + row, int(item.n) * C::kColChunks + col));
+      ptx::cp_async_bulk_commit_group();
+      ptx::cp_async_bulk_wait_group_read<0>();
+      staged.consumer_release(state);
+      ++state;
+    }
+
+  if (stage.post_count) {
+    // The full wait, by the thread that issued the stores: only then are they in global memory.
+    ptx::cp_async_bulk_wait_group<0>();
+    delay(stage.delays, DelayAt::kPost, item.epoch, stage.index, item.m, item.n);
+    for (uint32_t i = 0; i < stage.post_count; ++i)
+      post_tile(stage.posts[i], stage.semaphores, item.m, item.n, stage.post_value);
+  }
+}
+
+}  // namespace cusync::kernels::sm90

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The load warp's k-loop: TMA copies of A and B into the ring. Copies of an operand that another stage produces come
+// after the wait warp's word that the k-block is ready; weights run ahead of it.
+#pragma once
+#include "kernels/gemm/sm90/config.cuh"
+#include "kernels/common/sm90/wait.cuh"
+
+namespace cusync::kernels::sm90 {
+
+/// Loads one tile; by one thread. The ring's transaction barrier of a k-block expects the bytes of both operands, so
+/// the operand that no stage produces (the weights) can be copied while the other is still waited for: when the
+/// activations arrive, the ring is already full of weights.
+template <class C>
+CUSYNC_DEVICE void load_tile(typename C::Params const& params, typename C::SharedStorage& shared,
+                             typename C::LoadPipeline& pipeline, typename C::LoadState& state, WorkItem const& item,
+                             ReadyReader& ready) {
+  using namespace cute;
+  Stage const& stage = params.stage;
+  typename C::Mainloop mainloop;
+  auto const shape = make_shape(int(stage.m), int(stage.n), int(stage.k), 1);
+  auto const views = mainloop.load_init(shape, params.mainloop);
+  auto const slice_a = params.mainloop.tma_load_a.get_slice(0);
+  auto const slice_b = params.mainloop.tma_load_b.get_slice(0);
+  Tensor const from_a = slice_a.partition_S(get<0>(views)(_, _, int(item.m), _, 0));  // (TMA, TMA_M, TMA_K, k)
+  Tensor const from_b = slice_b.partition_S(get<1>(views)(_, _, int(item.n), _, 0));  // (TMA, TMA_N, TMA_K, k)
+  Tensor ring_a = make_tensor(make_smem_ptr(shared.operands.smem_A.data()), typename C::Mainloop::SmemLayoutA{});
+  Tensor ring_b = make_tensor(make_smem_ptr(shared.operands.smem_B.data()), typename C::Mainloop::SmemLayoutB{});
+  Tensor const to_a = slice_a.partition_D(ring_a);  // (TMA, TMA_M, TMA_K, stage)
+  Tensor const to_b = slice_b.partition_D(ring_b);  // (TMA, TMA_N, TMA_K, stage)
+
+  auto const copy_a = [&](uint32_t k, typename C::LoadState const& at) {
+    copy(params.mainloop.tma_load_a.with(*pipeline.producer_get_barrier(at)), from_a(_, _, _, k),
+         to_a(_, _, _, at.index()));
+  };
+  auto const copy_b = [&](uint32_t k, typename C::LoadState const& at) {
+    copy(params.mainloop.tma_load_b.with(*pipeline.producer_get_barrier(at)), from_b(_, _, _, k),
+         to_b(_, _, _, at.index()));
+  };
+
+  bool const waits_a = stage.produced & kProducedA, waits_b = stage.produced & kProducedB;
+  uint32_t const k_blocks = stage.k_blocks;
+  // k-blocks [k, ahead) have their ring stage and the operands that need no wait.
+  uint32_t ahead = 0;
+  typename C::LoadState ahead_state = state;
+  auto const begin_ahead = [&] {
+    if (!waits_a) copy_a(ahead, ahead_state);
+    if (!waits_b) copy_b(ahead, ahead_state);
+    ++ahead, ++ahead_state;
+  };
+
+  // The next item is asked for while the ring still holds enough of this tile to hide the answer's latency.
+  uint32_t const ask_at = k_blocks > 4 ? k_blocks - 4 : 0;
+#pragma unroll 1
+  for (uint32_t k = 0; k < k_blocks; ++k) {
+    if (ahead == k) {
+      pipeline.producer_acquire(ahead_state);
+      begin_ahead();
+    }
+    if (waits_a || waits_b) {
+      // A ring stage further ahead than this is freed only by a k-block that has yet to be loaded.
+      uint32_t const limit = waits_a && waits_b ? 0 : min_u32(k_blocks, k + C::kStages);
+      while (!ready.is_ready(k)) {
+        if (ahead >= limit) continue;
+        auto const token = pipeline.producer_try_acquire(ahead_state);
+        if (token == cutlass::BarrierStatus::WaitDone) {
+          pipeline.producer_acquire(ahead_state, token);
+          begin_ahead();
+        }
+      }
+      if (waits_a) copy_a(k, state);
+      if (waits_b) copy_b(k, state);
+    }
+    ++state;
+    if (k == ask_at) shared.more_work.arrive();
+  }
+  ready.finish_tile(k_blocks);
+}
+
+}  // namespace cusync::kernels::sm90

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Which tile next: one warp asks the schedule and hands the answer to the others through a ring.
+#pragma once
+#include "cusync/epoch.cuh"
+#include "kernels/common/delays.cuh"
+#include "kernels/gemm/sm90/config.cuh"
+
+namespace cusync::kernels::sm90 {
+
+/// The stage's schedule, static or by ticket, as one object with one `next`.
+class WorkSource {
+ public:
+  CUSYNC_DEVICE explicit WorkSource(Stage const& stage)
+      : stage_(stage), tickets_(stage.tickets, stage.tiles, gridDim.x), next_(blockIdx.x) {
+    if (stage.schedule == CUSYNC_SCHEDULE_STATIC && stage.draws) {
+      StaticSchedule schedule(stage.tickets, stage.tiles, gridDim.x, blockIdx.x);
+      epoch_ = schedule.next().epoch;
+    }
+  }
+
+  CUSYNC_DEVICE WorkItem next() {
+    Ticket ticket{next_, epoch_, next_ < stage_.tiles};
+    if (stage_.schedule == CUSYNC_SCHEDULE_TICKET)
+      ticket = tickets_.next();
+    else
+      next_ += gridDim.x;
+    if (!ticket.valid) return {0, 0, 0, 0};
+    TileCoord const tile = tile_at(stage_.order, ticket.index);
+    return {tile.m, tile.n, ticket.epoch, 1};
+  }
+
+ private:
+  Stage const& stage_;
+  TicketSchedule tickets_;
+  uint32_t next_, epoch_ = 0;
+};
+
+/// Run by one thread until the work is spent. The next item is drawn only when the load warp asks for it, close to
+/// the end of the present tile: a ticket taken earlier would be missing where a CTA is idle.
+template <class C>
+CUSYNC_DEVICE void distribute_work(Stage const& stage, typename C::SharedStorage& shared,
+                                   typename C::WorkPipeline& work) {
+  auto state = cutlass::make_producer_start_state<typename C::WorkPipeline>();
+  WorkSource source(stage);
+  for (uint32_t asked = 0;; asked ^= 1) {
+    WorkItem const item = source.next();
+    delay(stage.delays, DelayAt::kItem, item.epoch, stage.index, item.m, item.n);
+    work.producer_acquire(state);
+    shared.items[state.index()] = item;
+    work.producer_commit(state);
+    ++state;
+    if (!item.valid) return;
+    shared.more_work.wait(asked);
+  }
+}
+
+/// The other warps' end of the ring. A whole converged warp calls `next`.
+template <class C>
+class WorkReader {
+ public:
+  CUSYNC_DEVICE WorkReader(typename C::SharedStorage const& shared, typename C::WorkPipeline& work)
+      : shared_(shared), work_(work) {}
+
+  CUSYNC_DEVICE WorkItem next() {
+    work_.consumer_wait(state_);
+    WorkItem const item = shared_.items[state_.index()];
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) work_.consumer_release(state_);
+    ++state_;
+    return item;
+  }
+
+ private:
+  typename C::SharedStorage const& shared_;
+  typename C::WorkPipeline& work_;
+  cutlass::PipelineState<C::kWorkDepth> state_;
+};
+
+}  // namespace cusync::kernels::sm90

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Lays a stage's weights out for the decode kernels, once, when they are bound.
+#include "kernels/common/elementwise.cuh"
+#include "kernels/decode/layout.h"
+
+namespace cusync::kernels {
+namespace {
+
+struct Repack {
+  uint32_t k, features, workers, gated;
+  uint16_t const *plain, *up;  // k x features; `plain` is the gate of a gated stage
+  char* out;
+};
+
+/// One thread moves 8 elements of one row: neighbours take neighbouring features, so reads coalesce.
+__global__ void __launch_bounds__(kElementwiseThreads) repack(Repack const r, unsigned long long pieces) {
+  using namespace decode;
+  for (auto i = first_index(); i < pieces; i += index_stride()) {
+    uint32_t const feature = uint32_t(i % r.features);
+    uint32_t const rest = uint32_t(i / r.features), up = r.gated ? rest % 2 : 0, piece = r.gated ? rest / 2 : rest;
+    uint16_t const* const from = up ? r.up : r.plain;
+    uint16_t values[8];
+#pragma unroll
+    for (uint32_t j = 0; j < 8; ++j) {
+      uint32_t const k = piece * 8 + j;
+      values[j] = k < r.k ? from[uint64_t(k) * r.features + feature] : uint16_t(0);  // +0 in both formats
+    }
+    uint64_t const at = weight_offset(feature, up, piece * 8, r.k, r.features, r.gated, r.workers);
+    *reinterpret_cast<uint4*>(r.out + at) = *reinterpret_cast<uint4 const*>(values);
+  }
+}
+
+}  // namespace
+}  // namespace cusync::kernels
+
+using namespace cusync::kernels;
+
+extern "C" int32_t cusync_decode_relay(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers,
+                                       void const* weights, void const* up, void* out, void* stream) {
+  bool const gated = operation == CUSYNC_GATED_GEMM;
+  if (operation > CUSYNC_GATED_GEMM || !k || !n || !workers || !weights || !out || !aligned16(out) ||
+      gated != (up != nullptr))
+    return CUSYNC_ERROR_BAD_ARGUMENT;
+  if (uint64_t(n + 1) * workers >> 32) return CUSYNC_ERROR_BAD_ARGUMENT;
+  Repack const request{k,     n, workers, gated, static_cast<uint16_t const*>(weights), static_cast<uint16_t const*>(up),
+                      static_cast<char*>(out)};
+  unsigned long long const pieces = (unsigned long long)n * (gated ? 2 : 1) * decode::k_blocks(k) * 8;
+  repack<<<blocks_for(pieces), kElementwiseThreads, 0, cudaStream_t(stream)>>>(request, pieces);
+  return status_of(cudaGetLastError());
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The Stream-K peer's interface: what each compiled kernel owes the C ABI. Host code only.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include "abi/cusync.h"
+
+/// A Stream-K GEMM made ready. Each instantiation derives its own.
+struct cusync_streamk {
+  virtual ~cusync_streamk() = default;
+  /// Enqueues the reset of the workspace and one run.
+  virtual int32_t launch(cudaStream_t stream) = 0;
+};
+
+namespace cusync::kernels {
+
+/// Makes a peer ready, or, with a null `workspace`, only tells its size.
+using StreamkCreate = int32_t(cusync_gemm_args const& args, void* workspace, unsigned long long* workspace_bytes,
+                              cusync_streamk** out);
+
+StreamkCreate streamk_f16, streamk_bf16;
+
+}  // namespace cusync::kernels
