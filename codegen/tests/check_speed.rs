@@ -15,11 +15,12 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use cusync_gen::check::{
-    Candidate, EdgeChoice, Event, Executor, Generated, How, Strands, TileProgram, judge, judge_program,
+    Candidate, EdgeChoice, Event, Executor, Generated, How, Obligation, Strands, TileProgram, judge,
+    judge_program,
 };
 use cusync_gen::choose;
 use cusync_gen::device::Device;
-use cusync_gen::graph::{Graph, Resolved, StageId, gemm_chain};
+use cusync_gen::graph::{Dependence, Graph, Resolved, StageId, gemm_chain};
 use cusync_gen::sync::{Policy, Tile, WaitAt};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -72,12 +73,16 @@ impl<F: Fn(Event) -> Option<Event>> TileProgram for Changed<'_, F> {
 }
 
 impl<F: Fn(Event) -> Option<Event>> Strands for Changed<'_, F> {
-    fn strand(&self, edge: usize, tile: Tile, slice: u32, f: &mut dyn FnMut(Event)) {
-        self.program.strand(edge, tile, slice, &mut |event| self.pass(event, f));
+    fn strand(&self, edge: usize, tile: Tile, slice: u32, from: u32, f: &mut dyn FnMut(Event)) {
+        self.program.strand(edge, tile, slice, from, &mut |event| self.pass(event, f));
     }
 
     fn alike(&self, edge: usize, a: Tile, b: Tile) -> bool {
         self.program.alike(edge, a, b)
+    }
+
+    fn grows(&self, edge: usize, shorter: Tile, longer: Tile) -> Option<u32> {
+        self.program.grows(edge, shorter, longer)
     }
 
     fn period(&self) -> (u32, u32) {
@@ -146,10 +151,16 @@ fn strands_are_as_they_say(c: &Candidate) {
             |tile| of_edge((c, &program), edge, tile, |slice, f| program.events(d.consumer, tile, slice, f));
         for (i, &tile) in all.iter().enumerate() {
             let events = whole(tile);
-            let strand = of_edge((c, &program), edge, tile, |slice, f| program.strand(edge, tile, slice, f));
-            assert_eq!(strand, events, "edge {edge} at {tile:?} of {c:?}");
+            let strand = |from| {
+                of_edge((c, &program), edge, tile, |slice, f| program.strand(edge, tile, slice, from, f))
+            };
+            assert_eq!(strand(0), events, "edge {edge} at {tile:?} of {c:?}");
             // Any two tiles, and not only those that are compared.
             let other = all[i * 7 % all.len()];
+            if let Some(from) = program.grows(edge, other, tile).filter(|_| other.n == tile.n && !by.0) {
+                let grown = [whole(other).remove(0), strand(from).remove(0)].concat();
+                assert_eq!(vec![grown], events, "edge {edge} from {other:?} to {tile:?} of {c:?}");
+            }
             let reads_same = (other.m == tile.m || !by.0) && (other.n == tile.n || !by.1);
             if program.alike(edge, tile, other) && reads_same {
                 assert_eq!(events, whole(other), "edge {edge} at {tile:?} and {other:?} of {c:?}");
@@ -308,6 +319,14 @@ fn in_shared_memory(resolved: &Resolved) -> Candidate {
     c
 }
 
+/// The attention block of LLaMA-65B with so many tokens, in tiles of 64 queries and steps of 64 tokens.
+fn long_attention(tokens: u64) -> Candidate {
+    let source = include_str!("../../policies/llama65_attention.ron");
+    let spec = cusync_gen::spec::parse(source, "llama65_attention").expect("a shipped spec");
+    let resolved = spec.resolve(&[(String::from("S"), tokens)]).expect("sound");
+    overlapped(&resolved, &Policy::Row, WaitAt::PerKBlock)
+}
+
 /// Sixteen GEMMs of 62 500 tiles each, with 250 k-blocks, or of a hundredth of the tiles.
 fn long_chain(large: bool, policy: &Policy) -> Candidate {
     let tiles = if large { (500, 125) } else { (50, 13) };
@@ -356,6 +375,51 @@ fn few_events_are_walked() {
     let (tiles, rows) = (u64::from(c.graph.stages[2].tiles()), u64::from(c.graph.stages[2].grid.0));
     let events = walked(&c, true);
     assert!(events <= 2 * tiles + rows * (32 + 16), "{events} events");
+}
+
+/// A causal attention of many tokens: the steps of a column of tiles are looked at once, not once a tile.
+#[test]
+fn a_causal_mask_costs_no_square_of_the_sequence() {
+    let walked = |tokens| {
+        let c = long_attention(tokens);
+        let program = Generated::new(&c);
+        let counted = Changed::new(&program, Some, true);
+        assert_eq!(judge_program(&c, &counted).refutations, []);
+        counted.walked.get()
+    };
+    let (short, long) = (walked(4096), walked(32768));
+    assert!(long <= 8 * short, "{short} events for 4096 tokens, {long} for 32768");
+    // Of each head a load and perhaps a wait a step, for keys and for values; a block of queries a tile; and the rows of the
+    // projection.
+    let (steps, tiles, rows) = (8 * 32768 / 64, 8 * 32768 / 64, 32768 / 128);
+    assert!(long <= 4 * steps + 2 * tiles + rows * (8 + 16), "{long} events");
+}
+
+/// Each stage reads what the two before it write, so there are as many paths as Fibonacci numbers say.
+#[test]
+fn a_deep_residual_stack_is_judged_in_no_time() {
+    let mut spec = String::from("Pipeline(name: \"stack\", dims: {\"M\": 128, \"H\": 64}, stages: [\n");
+    for i in 0..64 {
+        let (a, residual) = (format!("X{i}"), format!("X{}", i.max(1) - 1));
+        spec += &format!(
+            "Gemm(name: \"g{i}\", a: \"{a}(M,H)\", b: \"W{i}(H,H)\", residual: \"{residual}(M,H)\", out: \"X{}(M,H)\"),\n",
+            i + 1
+        );
+    }
+    let resolved =
+        cusync_gen::spec::parse(&(spec + "])"), "stack").expect("sound").resolve(&[]).expect("sound");
+    let mut c = overlapped(&resolved, &Policy::Tile, WaitAt::PerKBlock);
+    let begin = now();
+    assert_eq!(judge(&c).refutations, []);
+    // The first stage reads what the last one writes: the longest cycle that there is.
+    let last = c.graph.stages[63].out;
+    c.graph.stages[0].operands[0].tensor = last;
+    c.graph.dependences.insert(0, Dependence { producer: StageId(63), consumer: StageId(0), operand: 0 });
+    c.edges.insert(0, c.edges[0].clone());
+    let told = judge(&c).refutations;
+    let cycle = told.iter().find(|r| r.obligation == Obligation::Acyclic).expect("a cycle");
+    assert_eq!(cycle.message, "`g0` waits for itself");
+    assert!(now() - begin < Duration::from_secs(5), "{:?}", now() - begin);
 }
 
 /// Time that this thread has had on a core, so that other work on the machine does not count: all of it is done by this
@@ -442,6 +506,25 @@ fn every_shipped_pipeline_is_checked_in_less_than_50_ms_and_chosen_in_a_second()
         assert!(cfg!(debug_assertions) || each.as_millis() < 50, "{name}: {each:?}");
         assert!(cfg!(debug_assertions) || worst.0.as_millis() < 50, "{name}: {worst:?}");
     }
+}
+
+#[test]
+#[ignore = "times the checker; means something in a release build"]
+fn attention_of_32768_tokens_is_chosen_and_checked_in_less_than_300_ms() {
+    let source = include_str!("../../policies/llama65_attention.ron");
+    let spec = cusync_gen::spec::parse(source, "llama65_attention").expect("a shipped spec");
+    let resolved = spec.resolve(&[(String::from("S"), 32768)]).expect("sound");
+    let device = Device::named("h200").expect("shipped");
+    let time = verdict(&long_attention(32768));
+    println!("verdict: {:.0} ms", ms(time));
+    let whole = mean(|| {
+        let c = choose::candidate(&resolved, device, Executor::Streams).expect("a choice");
+        assert_eq!(judge(&c).refutations, []);
+    });
+    let peak = peak_bytes();
+    println!("choice and verdict: {:.0} ms, {:?} MiB", ms(whole), peak.map(|b| b >> 20));
+    assert!(cfg!(debug_assertions) || whole.as_millis() < 300, "{whole:?}");
+    assert!(peak.is_none_or(|bytes| bytes < 100_000_000), "{peak:?} bytes");
 }
 
 #[test]

@@ -310,6 +310,9 @@ unsigned long long cusync_host_decode_weight(uint32_t operation, uint32_t k, uin
 /// (`by_chunks`) or activations are brought; writes up to `capacity` and returns how many there are.
 uint32_t cusync_host_decode_order(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers, uint32_t chunk_bytes,
                                   uint32_t worker, uint32_t by_chunks, uint32_t* blocks, uint32_t capacity);
+/// How many chunks the two warpgroups of a decode CTA may be apart, for `slots` of activations, 1 << `chunk_shift` k-blocks
+/// a chunk and a ring of `max_chunks` chunks.
+uint32_t cusync_host_decode_lead(uint32_t slots, uint32_t chunk_shift, uint32_t max_chunks);
 /// Workers that post the semaphore of 64-wide column tile `tile`.
 uint32_t cusync_host_decode_owners(uint32_t n, uint32_t workers, uint32_t tile);
 void cusync_host_tile_at(const cusync_order* order, uint32_t i, uint32_t* m, uint32_t* n);

@@ -17,6 +17,10 @@ extern "C" uint32_t cusync_host_decode_owners(uint32_t n, uint32_t workers, uint
   return cusync::kernels::decode::owners_of_tile(tile, n, workers);
 }
 
+extern "C" uint32_t cusync_host_decode_lead(uint32_t slots, uint32_t chunk_shift, uint32_t max_chunks) {
+  return cusync::kernels::decode::turn_lead(slots, chunk_shift, max_chunks);
+}
+
 extern "C" uint32_t cusync_host_decode_order(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers,
                                              uint32_t chunk_bytes, uint32_t worker, uint32_t by_chunks,
                                              uint32_t* blocks, uint32_t capacity) {

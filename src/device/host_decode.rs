@@ -67,6 +67,13 @@ pub fn owners(n: u32, workers: u32, tile: u32) -> u32 {
     unsafe { ffi::cusync_host_decode_owners(n, workers, tile) }
 }
 
+/// How many chunks of `1 << chunk_shift` k-blocks the two warpgroups of a CTA may be apart, with `slots` slots of
+/// activations and a ring of at most `max_chunks` chunks of weights.
+pub fn turn_lead(slots: u32, chunk_shift: u32, max_chunks: u32) -> u32 {
+    // SAFETY: arithmetic only.
+    unsafe { ffi::cusync_host_decode_lead(slots, chunk_shift, max_chunks) }
+}
+
 #[cfg(test)]
 mod tests {
     use cusync_gen::graph::share_begin;

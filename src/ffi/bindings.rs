@@ -1021,6 +1021,8 @@ unsafe extern "C" {
         blocks: *mut u32,
         capacity: u32,
     ) -> u32;
+    #[doc = " How many chunks the two warpgroups of a decode CTA may be apart, for `slots` of activations, 1 << `chunk_shift` k-blocks\n a chunk and a ring of `max_chunks` chunks."]
+    pub fn cusync_host_decode_lead(slots: u32, chunk_shift: u32, max_chunks: u32) -> u32;
     #[doc = " Workers that post the semaphore of 64-wide column tile `tile`."]
     pub fn cusync_host_decode_owners(n: u32, workers: u32, tile: u32) -> u32;
     pub fn cusync_host_tile_at(order: *const cusync_order, i: u32, m: *mut u32, n: *mut u32);

@@ -2,8 +2,11 @@
 
 use crate::common::{Gpu, gpu, quick};
 use crate::decode_rig::{Layer, Model, Rig, gated, models, plain};
-use cusync::device::{DecodeMode, DecodeTuning, Launch};
+use cusync::device::{Decode, DecodeArgs, DecodeMode, DecodeTuning, Delays, Launch};
 use cusync::ffi;
+
+/// Whether the kernels of this binary can be delayed.
+const DELAYS: bool = option_env!("CUSYNC_HAS_DELAYS").is_some();
 
 /// The GPU when it is a Hopper and this binary has decode kernels.
 fn hopper() -> Option<Gpu> {
@@ -142,6 +145,54 @@ fn replays_stay_right() {
                 rig.launch(&chains[1], replay % 100 == 99);
                 rig.synchronize("replay");
                 assert!(rig.outputs() == want, "{} M = {m}: replay {replay} differs in its bits", model.name);
+            }
+        }
+    }
+}
+
+/// Tunings in which slots of activations pass from one warpgroup to the other while much of the weight ring is filled:
+/// few slots, small chunks, and shapes whose k-blocks do not fill the last chunk. Bits are compared with the first launch's.
+#[test]
+fn slots_that_change_hands_are_read_in_time() {
+    let Some(gpu) = hopper() else { return };
+    let kib = |n: u32| n * 1024;
+    let tuning = |chunk, in_flight, ahead, activation_slots| DecodeTuning {
+        chunk_bytes: kib(chunk),
+        in_flight_bytes: kib(in_flight),
+        ahead_bytes: kib(ahead),
+        activation_slots,
+        ..DecodeTuning::default()
+    };
+    let tunings = [
+        tuning(24, 128, 160, 8),
+        tuning(24, 128, 160, 12),
+        tuning(16, 64, 80, 8),
+        tuning(16, 64, 160, 12),
+        tuning(32, 128, 160, 4),
+        DecodeTuning::default(),
+    ];
+    // Two k-blocks a chunk in the second layer whatever the target, and an odd number of them.
+    let odd = Model { name: "odd", k: 1024, layers: vec![gated(2752), plain(12288, ffi::CUSYNC_IDENTITY)] };
+    let llama = models().swap_remove(1);
+    let launches = if quick() { 200 } else { 1500 };
+    for (model, m) in [(&llama, 1), (&llama, 8), (&odd, 1), (&odd, 20)] {
+        let rig = Rig::new(&gpu.device, model, m, ffi::CUSYNC_F16, 1);
+        for tuning in tunings {
+            let label = format!("{} M = {m} {tuning:?}", model.name);
+            for &limit_ns in if DELAYS { &[0, 2000][..] } else { &[0] } {
+                let delays = Delays { seed: 9, limit_ns };
+                let chain = DecodeArgs { tuning, delays, ..rig.args(0) };
+                let chain = Decode::new(&gpu.device, chain).unwrap_or_else(|e| panic!("{label}: {e}"));
+                rig.poison();
+                rig.launch(&chain, false);
+                rig.synchronize(&label);
+                rig.assert_right(&label);
+                let want = rig.outputs();
+                for launch in 1..launches {
+                    rig.launch(&chain, false);
+                    rig.synchronize(&label);
+                    assert!(rig.outputs() == want, "{label}: launch {launch} differs in its bits");
+                }
             }
         }
     }

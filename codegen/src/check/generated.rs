@@ -5,10 +5,10 @@ use std::ops::Range;
 use super::Candidate;
 use super::parts::{Parts, Place};
 use super::program::{Event, Strands, TileProgram, slice_k_blocks};
-use crate::graph::{Dependence, Graph, Operand, OperandKind, Stage, StageId};
+use crate::graph::{Dependence, Graph, Operand, OperandKind, Stage, StageId, When};
 use crate::schedule::decode::{LOAD_WARPS, column_tiles, k_tiles, owners_of_tile};
 use crate::schedule::{POST_WEIGHT, Part, units};
-use crate::sync::{SlotMap, Tile, WaitWalk};
+use crate::sync::{SlotMap, Tile, WaitAt, WaitWalk};
 
 /// The program of the kernels in `csrc/kernels`, which follow `policy.hpp`.
 pub struct Generated<'a> {
@@ -27,7 +27,7 @@ pub struct Generated<'a> {
 struct Sight {
     /// Coordinates that nothing depends on are 0.
     tile: Tile,
-    /// k-blocks; of an edge of the epilogue there is one.
+    /// The k-blocks at which it is waited for or loaded: one for an operand that is read once.
     ks: Range<u32>,
     /// CTAs that share the load, and which of them this is.
     share: (u32, u32),
@@ -49,6 +49,9 @@ struct Strand<'a> {
 impl Strand<'_> {
     /// The events of a k-block. They are asked for one after the other.
     fn step(&mut self, k: u32, f: &mut dyn FnMut(Event)) {
+        if !self.sight.ks.contains(&k) {
+            return;
+        }
         let Dependence { consumer, operand, .. } = self.graph.dependences[self.edge];
         let (edge, slots, weight) = (self.edge, self.slots, self.weight);
         let tiles = self.waits.at(k);
@@ -74,7 +77,7 @@ impl<'a> Generated<'a> {
         let mut edges = vec![(Vec::new(), Vec::new()); graph.stages.len()];
         for (edge, dependence) in graph.dependences.iter().enumerate() {
             let (main, last) = &mut edges[dependence.consumer.0];
-            if read_once(graph, dependence) { last } else { main }.push(edge);
+            if when(graph, dependence) == When::Epilogue { last } else { main }.push(edge);
         }
         let by = graph.dependences.iter().zip(&slots).map(|(dependence, slots)| {
             let stage = &graph.stages[dependence.consumer.0];
@@ -145,12 +148,16 @@ impl<'a> Generated<'a> {
         let (by_m, by_n) = self.by[edge];
         let seen = Tile { m: if by_m { tile.m } else { 0 }, n: if by_n { tile.n } else { 0 } };
         let idle = self.idle(dependence.consumer, tile);
-        if read_once(graph, dependence) {
-            let finishes = !idle && !matches!(part, Part::Contribute { .. });
-            return finishes.then_some(Sight { tile: seen, ks: 0..1, share: (1, 0), idle });
-        }
+        let ks = match when(graph, dependence) {
+            When::Epilogue => {
+                let finishes = !idle && !matches!(part, Part::Contribute { .. });
+                return finishes.then_some(Sight { tile: seen, ks: 0..1, share: (1, 0), idle });
+            }
+            When::First => ks.start..ks.start + 1,
+            When::Each => ks.clone(),
+        };
         let kind = graph.stages[dependence.consumer.0].operands[dependence.operand].kind;
-        Some(Sight { tile: seen, ks: ks.clone(), share: sharing(self.cluster(), kind, tile), idle })
+        Some(Sight { tile: seen, ks, share: sharing(self.cluster(), kind, tile), idle })
     }
 
     /// What is done for an edge: a function of the sight alone.
@@ -168,10 +175,9 @@ impl<'a> Generated<'a> {
     }
 }
 
-/// Whether a dependence is of an operand that is read once, before the epilogue.
-fn read_once(graph: &Graph, dependence: &Dependence) -> bool {
-    let kind = graph.stages[dependence.consumer.0].operands[dependence.operand].kind;
-    matches!(kind, OperandKind::Bias | OperandKind::Residual)
+/// When a tile reads what a dependence is about.
+fn when(graph: &Graph, dependence: &Dependence) -> When {
+    graph.stages[dependence.consumer.0].operands[dependence.operand].kind.when()
 }
 
 /// CTAs of a cluster that read the same tile of an operand, and which of them `tile` is: each of them loads one slice of
@@ -217,7 +223,7 @@ impl TileProgram for Generated<'_> {
         if self.candidate.launch.shares().is_some() {
             // Only what main loops read is announced.
             let columns = graph.stages[stage.0].writes(tile).1;
-            let announced = !read_once(graph, &graph.dependences[edge]) && !columns.is_empty();
+            let announced = when(graph, &graph.dependences[edge]) != When::Epilogue && !columns.is_empty();
             return column_tiles(&columns).filter(|_| announced).for_each(|slot| f(slot, 1));
         }
         let slot = self.slots[edge].slot_of(tile);
@@ -301,11 +307,13 @@ impl TileProgram for Generated<'_> {
 }
 
 impl Strands for Generated<'_> {
-    fn strand(&self, edge: usize, tile: Tile, slice: u32, f: &mut dyn FnMut(Event)) {
+    fn strand(&self, edge: usize, tile: Tile, slice: u32, from: u32, f: &mut dyn FnMut(Event)) {
         if let Some(sight) = self.sight_of(edge, tile, slice) {
             let ks = sight.ks.clone();
             let mut strand = self.strand_of(edge, sight);
-            ks.for_each(|k| strand.step(k, f));
+            let from = from.clamp(ks.start, ks.end);
+            strand.waits.skip_to(from);
+            (from..ks.end).for_each(|k| strand.step(k, f));
         }
     }
 
@@ -315,6 +323,19 @@ impl Strands for Generated<'_> {
         let slices = self.slices(graph, stage, a);
         slices == self.slices(graph, stage, b)
             && (0..slices).all(|slice| self.sight_of(edge, a, slice) == self.sight_of(edge, b, slice))
+    }
+
+    fn grows(&self, edge: usize, shorter: Tile, longer: Tile) -> Option<u32> {
+        let graph = &self.candidate.graph;
+        let stage = graph.dependences[edge].consumer;
+        let one = |tile| self.slices(graph, stage, tile) == 1;
+        // A wait for all k-blocks at the start looks to the last of them.
+        if self.candidate.edges[edge].wait_at != WaitAt::PerKBlock || !one(shorter) || !one(longer) {
+            return None;
+        }
+        let (a, b) = (self.sight_of(edge, shorter, 0)?, self.sight_of(edge, longer, 0)?);
+        let end = a.ks.end;
+        (end <= b.ks.end && Sight { ks: a.ks.start..b.ks.end, ..a } == b).then_some(end)
     }
 
     fn period(&self) -> (u32, u32) {

@@ -103,12 +103,19 @@ pub trait TileProgram {
 /// A program whose waits and loads fall into strands that do not depend on each other, one for each dependence of a
 /// stage: the waits for that edge's slots and the loads of its operand. There are no other waits, and no other loads.
 pub trait Strands {
-    /// Calls `f` with the events of a strand in a slice of a tile: those among [`TileProgram::events`], in their order.
-    fn strand(&self, edge: usize, tile: Tile, slice: u32, f: &mut dyn FnMut(Event));
+    /// Calls `f` with the events of a strand in a slice of a tile, from k-block `from` on: those among
+    /// [`TileProgram::events`], in their order.
+    fn strand(&self, edge: usize, tile: Tile, slice: u32, from: u32, f: &mut dyn FnMut(Event));
 
     /// Whether two tiles of an edge's consumer have as many slices, and the same strand in each of them. `false` where that
     /// is not known.
     fn alike(&self, edge: usize, a: Tile, b: Tile) -> bool;
+
+    /// Whether the strand of `longer` is that of `shorter` and then more, both tiles having one slice: the k-block at which
+    /// it goes on. `None` where that is not known.
+    fn grows(&self, _edge: usize, _shorter: Tile, _longer: Tile) -> Option<u32> {
+        None
+    }
 
     /// Rows and columns between tiles that may be alike.
     fn period(&self) -> (u32, u32) {

@@ -45,7 +45,8 @@ fn compare_pair(resolved: &Resolved, graph: &Graph, first: &ExplicitDep) -> Resu
         for n in 0..consumer.grid.1 {
             for k in 0..steps {
                 let stated = stated_tiles(&deps, producer, m, n, k)?;
-                let ks = if first.per_k { k..k + 1 } else { 0..consumer.k_blocks };
+                let last = consumer.k_blocks_of(m);
+                let ks = if first.per_k { k.min(last)..last.min(k + 1) } else { 0..last };
                 let derived = derived_tiles(graph, first, m, n, ks);
                 if stated != derived {
                     let at = if first.per_k { format!("({m}, {n}, {k})") } else { format!("({m}, {n})") };

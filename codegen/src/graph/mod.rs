@@ -135,6 +135,33 @@ pub enum OperandKind {
     Custom(usize),
 }
 
+/// When in its main loop a tile reads an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Once, before the first k-block.
+    First,
+    /// A part of it at each k-block.
+    Each,
+    /// Once, after the last k-block.
+    Epilogue,
+}
+
+impl OperandKind {
+    /// When a tile reads it.
+    pub fn when(self) -> When {
+        match self {
+            OperandKind::Query => When::First,
+            OperandKind::A
+            | OperandKind::B
+            | OperandKind::Up
+            | OperandKind::Key
+            | OperandKind::Value
+            | OperandKind::Custom(_) => When::Each,
+            OperandKind::Bias | OperandKind::Residual => When::Epilogue,
+        }
+    }
+}
+
 /// Affine start of a footprint along one tensor axis, in elements:
 /// `m * tile_m + n * tile_n + k * k_block + offset`, `extent` elements long, clipped to the tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -261,15 +288,15 @@ impl Stage {
         }
     }
 
-    /// Whether what a tile reads of an operand depends on its row, and on its column; see [`Stage::reads`].
+    /// Whether what a tile reads of an operand at a k-block depends on its row, and on its column; see [`Stage::reads`].
     pub fn reads_by(&self, operand: usize) -> (bool, bool) {
         let Operand { kind, footprint: Footprint { rows, cols }, .. } = &self.operands[operand];
         match (&self.op, kind) {
             (Op::Custom, _) | (_, OperandKind::Custom(_)) => {
                 (rows.m != 0 || cols.m != 0, rows.n != 0 || cols.n != 0)
             }
-            // A causal mask hides the last steps of the rows before the last.
-            (Op::Attention(shape), OperandKind::Key | OperandKind::Value) => (shape.causal, true),
+            // A causal mask gives rows more or fewer steps, and changes none.
+            (Op::Attention(_), OperandKind::Key | OperandKind::Value) => (false, true),
             (_, OperandKind::A) => (true, false),
             (_, OperandKind::B | OperandKind::Up | OperandKind::Bias) => (false, true),
             _ => (true, true),
@@ -277,8 +304,8 @@ impl Stage {
     }
 
     /// Calls `f` with the boxes (rows, columns) of operand number `operand` that tile `(m, n)` loads at k-block `k`: what
-    /// proofs rest on. They follow from the operation; only a custom stage is known by its footprints. `tensor` is the
-    /// operand's.
+    /// proofs rest on. They follow from the operation; only a custom stage is known by its footprints. A tile has the
+    /// k-blocks that [`Stage::k_blocks_of`] says. `tensor` is the operand's.
     pub fn reads(
         &self,
         operand: usize,
@@ -301,9 +328,8 @@ impl Stage {
                     OperandKind::Query => (m, self.out_tile().0),
                     _ => (k, self.mma_tile.2),
                 };
-                if k < self.k_blocks_of(m) {
-                    f(at * rows..tensor.rows.min((at + 1) * rows), shape.columns(*kind, n));
-                }
+                let along = |at: u32| at.saturating_mul(rows).min(tensor.rows);
+                f(along(at)..along(at + 1), shape.columns(*kind, n));
             }
             (Op::Custom, _) => {
                 f(footprint.rows.range(tensor.rows, m, n, k), footprint.cols.range(tensor.cols, m, n, k));

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::graph::{Dependence, Graph, OperandKind, StageId};
+use crate::graph::{Dependence, Graph, StageId, When};
 use crate::sync::{Tile, producers_of};
 
 /// Producer tiles that k-blocks `ks` of a tile read.
@@ -59,7 +59,7 @@ impl Needs {
 fn along_k(graph: &Graph, dependence: &Dependence, at: (u32, u32), cluster: (u32, u32)) -> Vec<Need> {
     let consumer = &graph.stages[dependence.consumer.0];
     let kind = consumer.operands[dependence.operand].kind;
-    let at_the_end = matches!(kind, OperandKind::Bias | OperandKind::Residual);
+    let at_the_end = kind.when() == When::Epilogue;
     let mut needs: Vec<Need> = Vec::new();
     for k in 0..if at_the_end { 1 } else { consumer.k_blocks } {
         let Some((rows, cols)) = producers(graph, dependence, at, cluster, k) else { continue };

@@ -187,22 +187,24 @@ fn kernels(
         queue.extend(free.iter().enumerate().map(|(sm, at)| Reverse((Time(*at), sm as u32))));
         let mut opened = vec![false; slots as usize];
         let last_wave = stage.tiles() - stage.tiles() % slots;
+        // The stages before this one have run.
+        let before = ready.clone();
+        let posted = waiting.map(|w| w.stages[stage_id.0].posted(&before, device));
         for step in 0..stage.tiles() {
             let Some(tile) = order.tile_at(stage.grid, step) else { break };
             let Some(Reverse((Time(at), sm))) = queue.pop() else { break };
             let start =
                 at + if std::mem::replace(&mut opened[sm as usize], true) { 0.0 } else { device.launch_us };
-            let (end, wait) = match waiting {
+            let (end, wait) = match &posted {
                 None => {
                     let share = f64::from(stage.k_blocks_of(tile.m)) / f64::from(stage.k_blocks.max(1));
                     (start + cost.tile_us(stage_id, tile, share, step >= last_wave), 0.0)
                 }
-                Some(waiting) => {
+                Some(posted) => {
                     let index = timeline.tiles.len();
                     let mut note =
                         |edge, slot, begin, end| blocked(Blocked { tile: index, edge, slot, begin, end });
-                    let waits = &waiting.stages[stage_id.0];
-                    waits.run((stage_id, tile), start, &cost, &ready, device, &mut note)
+                    posted.run((stage_id, tile), start, &cost, &mut note)
                 }
             };
             for (edge, map) in maps.iter().enumerate() {

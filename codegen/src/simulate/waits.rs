@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::TileCost;
 use crate::check::Candidate;
 use crate::device::Device;
-use crate::graph::{Op, OperandKind, StageId};
+use crate::graph::{Footprint, StageId, When};
 use crate::sync::{SlotMap, Tile, WaitAt, WaitWalk};
 
 /// The waits of all stages under the policies of a candidate. Orders do not change them.
@@ -23,97 +23,181 @@ impl Waiting {
     }
 }
 
-/// A wait: k-block, edge, and where its slots lie in those of the stage.
-type Wait = (u32, usize, Range<usize>);
-
-/// The waits of a stage's tiles, by tile row and column as far as they differ.
+/// What the tiles of a stage wait for.
 pub(super) struct Waits {
-    per_tile: Vec<Vec<Wait>>,
-    slots: Vec<u32>,
-    grid_n: u32,
-    /// Rows and columns along which waits differ; tiles that agree share an entry.
-    by: (bool, bool),
-    /// k-blocks of the tiles of each row, and of the longest.
+    edges: Vec<EdgeWaits>,
+    /// k-blocks of the tiles of each row of tiles, and of the longest.
     k_blocks: Vec<u32>,
     most: u32,
+}
+
+/// What they wait for on one edge.
+struct EdgeWaits {
+    edge: usize,
+    /// Whether the wait comes after the last k-block.
+    last: bool,
+    /// Rows and columns along which waits differ; tiles that agree share a list.
+    by: (bool, bool),
+    /// Lists in a row of them.
+    columns: u32,
+    /// Where each list lies in `waits`. Tiles that have fewer k-blocks than others use the head of it.
+    lists: Vec<Range<usize>>,
+    /// k-block, and one past the last of its slots in `slots`, which begin where those of the wait before end.
+    waits: Vec<(u32, usize)>,
+    slots: Vec<u32>,
+}
+
+impl EdgeWaits {
+    fn of(candidate: &Candidate, maps: &[SlotMap], edge: usize) -> EdgeWaits {
+        let (graph, at) = (&candidate.graph, candidate.edges[edge].wait_at);
+        let dependence = &graph.dependences[edge];
+        let consumer = &graph.stages[dependence.consumer.0];
+        let operand = &consumer.operands[dependence.operand];
+        let Footprint { rows, cols } = operand.window(&maps[edge]);
+        let when = operand.kind.when();
+        let once = when != When::Each || at == WaitAt::Start;
+        let uneven = consumer.k_blocks_of(0) < consumer.k_blocks;
+        // What is waited for at the start holds all k-blocks of the tile.
+        let by = (rows.m != 0 || cols.m != 0 || once && uneven, rows.n != 0 || cols.n != 0);
+        let (gm, columns) = (if by.0 { consumer.grid.0 } else { 1 }, if by.1 { consumer.grid.1 } else { 1 });
+        let (mut lists, mut waits, mut slots) = (Vec::new(), Vec::new(), Vec::new());
+        for tile in (0..gm).flat_map(|m| (0..columns).map(move |n| Tile { m, n })) {
+            let ks = 0..if by.0 { consumer.k_blocks_of(tile.m) } else { consumer.k_blocks };
+            let begin = waits.len();
+            let mut walk = WaitWalk::new(graph, dependence, &maps[edge], at, tile, ks.clone());
+            for k in 0..if once { 1 } else { ks.end } {
+                let tiles = walk.at(k);
+                if !tiles.is_empty() {
+                    maps[edge].each_covering(&tiles, &mut |slot| slots.push(slot));
+                    waits.push((k, slots.len()));
+                }
+            }
+            lists.push(begin..waits.len());
+        }
+        EdgeWaits { edge, last: when == When::Epilogue, by, columns, lists, waits, slots }
+    }
+
+    fn list(&self, tile: Tile) -> &Range<usize> {
+        let m = if self.by.0 { tile.m } else { 0 };
+        &self.lists[(m * self.columns + if self.by.1 { tile.n } else { 0 }) as usize]
+    }
+
+    /// The slots up to those of a wait, exclusive.
+    fn before(&self, wait: usize) -> usize {
+        wait.checked_sub(1).map_or(0, |before| self.waits[before].1)
+    }
+
+    /// Those of a wait.
+    fn slots(&self, wait: usize) -> &[u32] {
+        &self.slots[self.before(wait)..self.waits[wait].1]
+    }
 }
 
 impl Waits {
     fn of(candidate: &Candidate, maps: &[SlotMap], stage: StageId) -> Waits {
         let graph = &candidate.graph;
         let consumer = &graph.stages[stage.0];
-        let edges: Vec<usize> = (0..maps.len()).filter(|e| graph.dependences[*e].consumer == stage).collect();
-        let footprints = edges.iter().map(|e| &consumer.operands[graph.dependences[*e].operand].footprint);
-        // A causal mask makes rows differ whatever they wait for.
-        let by = footprints.fold((matches!(consumer.op, Op::Attention(_)), false), |by, f| {
-            (by.0 || f.rows.m != 0 || f.cols.m != 0, by.1 || f.rows.n != 0 || f.cols.n != 0)
-        });
-        let rows = if by.0 { consumer.grid.0 } else { 1 };
-        let cols = if by.1 { consumer.grid.1 } else { 1 };
-        let mut per_tile = Vec::with_capacity((rows * cols) as usize);
-        let mut slots = Vec::new();
-        for (m, n) in (0..rows).flat_map(|m| (0..cols).map(move |n| (m, n))) {
-            let tile = Tile { m, n };
-            let ks = 0..consumer.k_blocks_of(m);
-            let mut list = Vec::new();
-            for &edge in &edges {
-                let dependence = &graph.dependences[edge];
-                let once = matches!(
-                    consumer.operands[dependence.operand].kind,
-                    OperandKind::Bias | OperandKind::Residual
-                );
-                let at = candidate.edges[edge].wait_at;
-                let last = if once || at == WaitAt::Start { 1 } else { ks.end };
-                let mut walk = WaitWalk::new(graph, dependence, &maps[edge], at, tile, ks.clone());
-                for k in 0..last {
-                    let tiles = walk.at(k);
-                    if !tiles.is_empty() {
-                        let k = if once { ks.end } else { k };
-                        let begin = slots.len();
-                        maps[edge].each_covering(&tiles, &mut |slot| slots.push(slot));
-                        list.push((k, edge, begin..slots.len()));
-                    }
-                }
-            }
-            list.sort_by_key(|(k, ..)| *k);
-            per_tile.push(list);
+        let own = (0..maps.len()).filter(|e| graph.dependences[*e].consumer == stage);
+        Waits {
+            edges: own.map(|edge| EdgeWaits::of(candidate, maps, edge)).collect(),
+            k_blocks: (0..consumer.grid.0).map(|m| consumer.k_blocks_of(m).max(1)).collect(),
+            most: consumer.k_blocks.max(1),
         }
-        let k_blocks = (0..rows).map(|m| consumer.k_blocks_of(m).max(1)).collect();
-        Waits { per_tile, slots, grid_n: cols, by, k_blocks, most: consumer.k_blocks.max(1) }
     }
 
+    /// When everything that the stage waits for is posted, its producers having run.
+    pub(super) fn posted<'a>(&'a self, ready: &'a [Vec<f64>], device: &'a Device) -> Posted<'a> {
+        let seen_us = device.post_us + device.handoff_us;
+        let of_edge = |edge: &EdgeWaits| {
+            let at = |wait: usize| {
+                edge.slots(wait).iter().map(|s| ready[edge.edge][*s as usize]).fold(0.0, f64::max)
+            };
+            let of_list = |list: &Range<usize>| {
+                list.clone().scan(0.0f64, |latest, wait| {
+                    *latest = latest.max(at(wait) + seen_us);
+                    Some(*latest)
+                })
+            };
+            edge.lists.iter().flat_map(|list| of_list(list).collect::<Vec<f64>>()).collect()
+        };
+        Posted { waits: self, ready, device, latest: self.edges.iter().map(of_edge).collect() }
+    }
+}
+
+/// The waits of a stage whose producers have run.
+pub(super) struct Posted<'a> {
+    waits: &'a Waits,
+    ready: &'a [Vec<f64>],
+    device: &'a Device,
+    /// By edge and wait: when this wait and those before it in its list are satisfied.
+    latest: Vec<Vec<f64>>,
+}
+
+impl Posted<'_> {
     /// End of a tile that starts at `start`, and the time it spends waiting; `note` is told edge, slot, begin and end of each
-    /// wait. While it waits for its first slots, the ring
-    /// fills with the operand that nobody produces.
+    /// wait that blocks. While it waits for its first slots, the ring fills with the operand that nobody produces.
     pub(super) fn run(
         &self,
         (stage, tile): (StageId, Tile),
         start: f64,
         cost: &TileCost,
-        ready: &[Vec<f64>],
-        device: &Device,
         note: &mut impl FnMut(usize, u32, f64, f64),
     ) -> (f64, f64) {
-        let m = if self.by.0 { tile.m } else { 0 };
-        let row = m * self.grid_n + if self.by.1 { tile.n } else { 0 };
-        let k_blocks = self.k_blocks[m as usize];
-        let whole = cost.tile_us(stage, tile, f64::from(k_blocks) / f64::from(self.most), false);
+        let Posted { waits, ready, device, latest } = self;
+        let k_blocks = waits.k_blocks[tile.m as usize];
+        let whole = cost.tile_us(stage, tile, f64::from(k_blocks) / f64::from(waits.most), false);
         let per_k = (whole - cost.fixed_us).max(0.0) / f64::from(k_blocks);
+        let k_of = |edge: &EdgeWaits, wait: usize| if edge.last { k_blocks } else { edge.waits[wait].0 };
+        // By edge: the waits that are left.
+        let mut left: Vec<Range<usize>> = Vec::with_capacity(waits.edges.len());
+        left.extend(waits.edges.iter().map(|edge| {
+            let Range { start, end } = *edge.list(tile);
+            let head = edge.waits[start..end].partition_point(|(k, _)| *k < k_blocks);
+            start..start + head
+        }));
+        // Looks that find all posts there.
+        let pass = |edge: &EdgeWaits, passed: Range<usize>| {
+            let looks = edge.before(passed.end) - edge.before(passed.start) - passed.len();
+            passed.len() as f64 * device.wait_us + looks as f64 * device.look_us
+        };
         let (mut now, mut k_done, mut waited) = (start, 0, 0.0);
-        for (k, edge, slots) in &self.per_tile[row as usize] {
-            now += f64::from(k - k_done) * per_k;
-            now += device.wait_us + slots.len().saturating_sub(1) as f64 * device.look_us;
-            k_done = *k;
-            let slots = &self.slots[slots.clone()];
-            let at = |s: u32| ready[*edge][s as usize];
-            let seen_us = device.post_us + device.handoff_us;
-            let posted = slots.iter().map(|s| at(*s)).fold(0.0, f64::max) + seen_us;
+        loop {
+            // No wait blocks before the first one that may not be satisfied by now.
+            let first = |(at, left): (usize, &Range<usize>)| {
+                let later = latest[at][left.clone()].partition_point(|posted| *posted <= now);
+                let wait = left.start + later;
+                (wait < left.end).then(|| (k_of(&waits.edges[at], wait), at, wait))
+            };
+            let next = left.iter().enumerate().filter_map(first).min();
+            for (at, edge) in waits.edges.iter().enumerate() {
+                let passed = match next {
+                    Some((k, other, _)) => {
+                        let sooner = |wait: &(u32, usize)| {
+                            let own = if edge.last { k_blocks } else { wait.0 };
+                            (own, at) < (k, other)
+                        };
+                        edge.waits[left[at].clone()].partition_point(sooner)
+                    }
+                    None => left[at].len(),
+                };
+                let end = left[at].start + passed;
+                now += pass(edge, left[at].start..end);
+                left[at].start = end;
+            }
+            let Some((k, at, wait)) = next else { break };
+            let edge = &waits.edges[at];
+            now += f64::from(k - k_done) * per_k + pass(edge, wait..wait + 1);
+            k_done = k;
+            left[at].start = wait + 1;
+            let ready = |slot: &u32| ready[edge.edge][*slot as usize];
+            let slots = edge.slots(wait);
+            let posted = slots.iter().map(ready).fold(0.0, f64::max) + device.post_us + device.handoff_us;
             if posted > now {
-                let last = slots.iter().copied().max_by(|a, b| at(*a).total_cmp(&at(*b)));
-                note(*edge, last.unwrap_or(0), now, posted);
+                let last = slots.iter().max_by(|a, b| ready(a).total_cmp(&ready(b)));
+                note(edge.edge, last.copied().unwrap_or(0), now, posted);
                 waited += posted - now;
                 let ahead = (posted - now).min(cost.prefetch_us);
-                now = posted - if *k == 0 { ahead } else { 0.0 };
+                now = posted - if k == 0 { ahead } else { 0.0 };
             }
         }
         (now + f64::from(k_blocks - k_done.min(k_blocks)) * per_k + cost.fixed_us, waited)

@@ -117,6 +117,13 @@ impl<'a> WaitWalk<'a> {
         WaitWalk { slots, at, ks, boxes, before: TileBox::EMPTY }
     }
 
+    /// Goes on at k-block `k`, as after the one before it.
+    pub fn skip_to(&mut self, k: u32) {
+        if k > self.ks.start {
+            self.before = self.boxes.over(&(k - 1..k));
+        }
+    }
+
     /// The producer tiles to wait for just before the dependent load of k-block `k`; empty when nothing new is needed. The
     /// k-blocks are asked for one after the other.
     pub fn at(&mut self, k: u32) -> TileBox {
@@ -148,9 +155,7 @@ pub fn wait_box(
     ks: &Range<u32>,
 ) -> TileBox {
     let mut walk = WaitWalk::new(graph, dependence, slots, at, tile, ks.clone());
-    if k > ks.start {
-        walk.before = walk.boxes.over(&(k - 1..k));
-    }
+    walk.skip_to(k);
     walk.at(k)
 }
 

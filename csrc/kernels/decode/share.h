@@ -7,6 +7,20 @@
 namespace cusync::kernels::decode {
 
 inline constexpr uint32_t kMaxRowTiles = 4;  ///< 64-row tiles of a worker: what the accumulators have registers for
+inline constexpr uint32_t kMaxChunks = 64;   ///< chunks alive in the weight ring; a power of two
+
+/// How far warpgroups that take chunks in turn may be apart: one begins a chunk only when the chunk this many before it,
+/// which is the other's, is multiplied.
+///
+/// A wait for the parity of a slot's phase is only right when the phase before it is over. A warpgroup that multiplies
+/// every phase of a slot knows that; but after a chunk of fewer k-blocks slots change hands, and then the phase before may
+/// be the other warpgroup's, which can be late by the whole weight ring. The k-blocks from the first chunk that may be
+/// unfinished up to the one waited for are fewer than the slots, so the slot's phase before belongs to a finished chunk.
+/// Below half of kMaxChunks the same holds for the phases of the chunks' own barriers. The number is odd: the chunk that is
+/// waited for is the other warpgroup's.
+CUSYNC_HD constexpr uint32_t turn_lead(uint32_t slots, uint32_t chunk_shift, uint32_t max_chunks) {
+  return min_u32(2 * (slots >> (chunk_shift + 1)) + 1, max_chunks / 2 - 1);
+}
 
 /// Exact division by a number fixed on the host, for dividends below 2^32 / divisor.
 struct Divisor {

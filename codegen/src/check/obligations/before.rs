@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::grid_tiles;
 use crate::check::{Candidate, Event, StoreCompletion, TileProgram};
-use crate::graph::{OperandKind, StageId};
+use crate::graph::{StageId, When};
 use crate::schedule::{Mode, Part, Schedule};
 use crate::sync::Tile;
 
@@ -113,8 +113,7 @@ impl<'a> Before<'a> {
                 return true;
             }
         };
-        let kind = self.c.graph.stages[stage.0].operands[operand].kind;
-        matches!(kind, OperandKind::Bias | OperandKind::Residual)
+        self.c.graph.stages[stage.0].operands[operand].kind.when() == When::Epilogue
     }
 
     /// The warp that makes a load; `None` where the epilogue makes it.

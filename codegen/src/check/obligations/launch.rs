@@ -47,39 +47,43 @@ impl Waits {
 /// No stage waits, through others, for itself. Tiles of one stage never wait for each other, and a stage's CTAs draw
 /// tiles in one order, so a cycle of tiles would be a cycle of stages.
 pub(super) fn acyclic(c: &Candidate, scan: &Scan) -> Option<Refutation> {
-    let waits = Waits::of(c, scan);
+    let mut producers = vec![Vec::new(); c.graph.stages.len()];
+    Waits::of(c, scan).pairs.iter().for_each(|(consumer, producer, _)| producers[consumer.0].push(*producer));
     (0..c.graph.stages.len()).map(StageId).find_map(|start| {
-        let mut path = vec![start];
-        cycle(&waits, start, &mut path).then(|| {
-            let names: Vec<&str> = path.iter().map(|s| c.graph.stages[s.0].name.as_str()).collect();
+        let names: Vec<&str> =
+            cycle(&producers, start)?.iter().map(|s| c.graph.stages[s.0].name.as_str()).collect();
+        Some(
             Refutation::new(
                 Obligation::Acyclic,
                 Subject::Stage(start),
                 format!("`{}` waits for itself", c.graph.stages[start.0].name),
             )
             .fact(format!("through {}", names.join(" <- ")))
-            .help("remove one of these dependences")
-        })
+            .help("remove one of these dependences"),
+        )
     })
 }
 
-/// Whether `path`, extended along producers, comes back to its first stage; leaves the cycle in `path`.
-fn cycle(waits: &Waits, from: StageId, path: &mut Vec<StageId>) -> bool {
-    for (_, producer, _) in waits.pairs.iter().filter(|(consumer, ..)| *consumer == from) {
-        if *producer == path[0] {
-            path.push(*producer);
-            return true;
-        }
-        if path.contains(producer) {
+/// The path along producers that leads from a stage back to it. Each stage is entered once: one that was left without
+/// success does not lead back, except through a stage of the path, which is still being searched.
+fn cycle(producers: &[Vec<StageId>], start: StageId) -> Option<Vec<StageId>> {
+    let mut entered = vec![false; producers.len()];
+    // The stages of the path, each with how many of its producers have been followed.
+    let mut path = vec![(start, 0)];
+    while let Some((stage, followed)) = path.last_mut() {
+        let Some(&next) = producers[stage.0].get(*followed) else {
+            path.pop();
             continue;
+        };
+        *followed += 1;
+        if next == start {
+            return Some(path.iter().map(|(stage, _)| *stage).chain([start]).collect());
         }
-        path.push(*producer);
-        if cycle(waits, *producer, path) {
-            return true;
+        if !std::mem::replace(&mut entered[next.0], true) {
+            path.push((next, 0));
         }
-        path.pop();
     }
-    false
+    None
 }
 
 /// Some CTA that can run always holds, or will be given, an SM.

@@ -144,7 +144,7 @@ fn met_by(writer: &Stage, user: &Stage, operand: Option<usize>, tensor: &Tensor)
             }
         };
         match operand {
-            Some(operand) => (0..user.k_blocks.max(1)).for_each(|k| {
+            Some(operand) => (0..user.k_blocks_of(other.m).max(1)).for_each(|k| {
                 user.reads(operand, tensor, (other.m, other.n), k, &mut touch);
             }),
             None => {

@@ -18,6 +18,9 @@
 //! * A tile is compared with one to its left or above it, which comes before it row by row, and which was judged or passed
 //!   over itself. So by induction each class of alike tiles is judged at its first tile, and the first tile of all at which
 //!   anything is wrong is judged, not passed over: the refutation names the same tile as without classes.
+//! * Behind a causal mask a tile does what the tile above it does, and then more. It is judged from there on, with what the
+//!   tile above has waited for: had that part a fault, the tile above would have it too, and comes first. So the k-blocks of
+//!   a column are judged once, and not once a tile.
 //!
 //! The program's word on likeness is needed, not its arithmetic: a generated program compares all that a strand is made from,
 //! and nothing else reaches the function that makes it. A program that gives no word is judged tile by tile.
@@ -87,18 +90,31 @@ impl Scan {
         marks: &mut Marks,
     ) {
         let (by_m, by_n) = c.graph.stages[stage.0].reads_by(c.graph.dependences[edge].operand);
-        let (rows, cols) = strands.period();
-        for tile in extent_tiles(c, p, stage) {
-            let left = tile.n.checked_sub(cols).filter(|_| !by_n).map(|n| Tile { n, ..tile });
-            let above = tile.m.checked_sub(rows).filter(|_| !by_m).map(|m| Tile { m, ..tile });
-            if left.into_iter().chain(above).any(|other| strands.alike(edge, tile, other)) {
-                continue;
-            }
-            for slice in 0..p.slices(&c.graph, stage, tile) {
-                marks.next();
-                strands.strand(edge, tile, slice, &mut |event| {
-                    self.judge(c, (stage, tile), &[edge], event, marks);
-                });
+        let ((rows, cols), (gm, gn)) = (strands.period(), p.extent(&c.graph, stage));
+        for n in 0..gn {
+            // The tile whose strand the marks are of.
+            let mut marked = None;
+            for tile in (0..gm).map(|m| Tile { m, n }) {
+                let left = tile.n.checked_sub(cols).filter(|_| !by_n).map(|n| Tile { n, ..tile });
+                let above = tile.m.checked_sub(rows).filter(|_| !by_m).map(|m| Tile { m, ..tile });
+                if left.is_some_and(|left| strands.alike(edge, tile, left)) {
+                    continue;
+                }
+                if above.is_some_and(|above| strands.alike(edge, tile, above)) {
+                    marked = marked.filter(|of| Some(*of) == above).map(|_| tile);
+                    continue;
+                }
+                let grows = above.filter(|above| marked == Some(*above));
+                let grows = grows.and_then(|above| strands.grows(edge, above, tile));
+                for slice in 0..p.slices(&c.graph, stage, tile) {
+                    if grows.is_none() {
+                        marks.next();
+                    }
+                    strands.strand(edge, tile, slice, grows.unwrap_or(0), &mut |event| {
+                        self.judge(c, (stage, tile), &[edge], event, marks);
+                    });
+                }
+                marked = Some(tile);
             }
         }
     }

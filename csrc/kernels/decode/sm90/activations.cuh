@@ -38,6 +38,8 @@ class ActivationLoader {
       }
       if (p_.trace && lane_ == 0 && next_ == 0)
         p_.trace[blockIdx.x * p_.stage_count + s].ready = ptx::globaltimer();
+      // Now and then a warp falls behind the three others, so that slots are filled out of order.
+      if (next_ / kLoadWarps % 4 == 3) delay(p_.delays, DelayAt::kLoads, epoch_, s, blockIdx.x, next_);
       copy(stage, share.tile(next_, stage.chunk_shift));
     }
     next_ -= share.tiles;

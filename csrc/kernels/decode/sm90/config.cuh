@@ -22,7 +22,6 @@ namespace cusync::kernels::decode {
 inline constexpr uint32_t kMathThreads = 256, kLoadWarps = 4, kLoadThreads = 32 * kLoadWarps;
 inline constexpr uint32_t kMathWarps = kMathThreads / 32, kWeightWarp = kMathWarps;
 inline constexpr uint32_t kThreads = kMathThreads + 32 + kLoadThreads;
-inline constexpr uint32_t kMaxChunks = 64;     ///< chunks alive in the ring; a power of two
 inline constexpr uint32_t kUnitBytes = 128 * 16;  ///< four floats of each thread of a warpgroup
 inline constexpr uint32_t kExchangeUnits = 4;  ///< units that a warpgroup hands to the other at a time
 
@@ -85,6 +84,10 @@ struct RingPosition {
     offset += bytes;
     if (++barrier == kMaxChunks) barrier = 0, parity ^= 1;
   }
+
+  /// The barrier of the chunk that is `count` chunks before this one, fewer than kMaxChunks, and its parity.
+  CUSYNC_DEVICE uint32_t barrier_before(uint32_t count) const { return (barrier - count) % kMaxChunks; }
+  CUSYNC_DEVICE uint32_t parity_before(uint32_t count) const { return parity ^ uint32_t(barrier < count); }
 };
 
 /// What a chunk in the ring takes, for the thread that issues chunks.

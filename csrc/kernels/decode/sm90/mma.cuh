@@ -136,12 +136,16 @@ CUSYNC_DEVICE void main_loop(Sums<Element, Width, Tiles, By>& sums, Params const
   Stage const& stage = p.stages[s];
   Share const share = shared.share(s);
   uint32_t const bytes = stage.chunk_bytes, shift = stage.chunk_shift, ring_bytes = p.ring_bytes;
-  uint32_t const block_bytes = share.rows * kRowBytes;
+  uint32_t const block_bytes = share.rows * kRowBytes, lead = turn_lead(p.activation_slots, shift, kMaxChunks);
 #pragma unroll 1
   for (uint32_t i = 0; i < share.chunks; ++i) {
     at.ring.skip_for(bytes, ring_bytes);
     uint32_t const blocks = share.blocks_of(i, 1u << shift);
     if (By == Sharing::kRowTiles || i % 2 == group) {
+      // All chunks of earlier stages are multiplied: stages end with a barrier of both warpgroups.
+      if (By == Sharing::kChunks && i >= lead)
+        ptx::mbarrier_wait_parity_or_trap(shared.chunk_empty(at.ring.barrier_before(lead)), at.ring.parity_before(lead),
+                                          p.limit_ns);
       ptx::mbarrier_wait_parity_or_trap(shared.chunk_full(at.ring.barrier), at.ring.parity, p.limit_ns);
       char const* weights = shared.ring(at.ring.offset) + share.rows_before(i, shift) % kPhases * kRowBytes;
       uint32_t left = blocks;

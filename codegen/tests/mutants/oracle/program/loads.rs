@@ -24,6 +24,8 @@ impl Builder<'_> {
                 return true;
             }
             let ks = match (shapes::in_epilogue(operand.kind), finishes) {
+                // A block of queries is kept from the first step on.
+                (false, _) if operand.kind == OperandKind::Query => begin..end.min(begin + 1),
                 (false, _) => begin..end,
                 (true, true) => 0..1,
                 (true, false) => 0..0,

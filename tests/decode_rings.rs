@@ -1,0 +1,278 @@
+//! The rings inside a CTA of a decode kernel, explored in every interleaving of its warps: no wait for a parity may pass
+//! in a phase that it was not meant for, and nothing may stand still.
+//!
+//! The model is the protocol of `csrc`, by its parties: a thread streams chunks of weights, whose copies arrive in any
+//! order; loader warps fill slots with activations, tile g by warp g mod [`LOADERS`], and each warp's copies arrive in
+//! order; two warpgroups multiply chunks in turn. Barriers count phases without end here, so that a parity that says yes
+//! in the wrong phase is seen. How far the warpgroups may be apart is what the kernel itself computes.
+
+use std::collections::HashSet;
+
+use cusync::device::host_decode::turn_lead;
+
+/// Warps that fill slots.
+const LOADERS: usize = 4;
+
+/// One stage of one CTA.
+#[derive(Clone, Debug)]
+struct Stage {
+    /// The k-blocks of each chunk, in the order in which they are multiplied; each brings as many tiles.
+    chunks: Vec<u32>,
+    /// Slots of activations.
+    slots: u32,
+    /// Barriers of the weight ring.
+    barriers: u32,
+    /// Chunks that the ring has room for, and chunks that may be on their way at once.
+    room: u32,
+    in_flight: u32,
+    /// k-blocks between two waits for the tensor cores.
+    batch: u32,
+    /// How many chunks the warpgroups may be apart; `None` lets them run freely.
+    lead: Option<u32>,
+}
+
+/// Where each party stands. Everything that barriers hold follows from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct State {
+    /// Chunks issued, known to have arrived, and freed, as the streaming thread counts them.
+    issued: u8,
+    arrived: u8,
+    freed: u8,
+    /// Chunks whose copy has arrived.
+    here: u32,
+    /// Tiles of each loader warp whose copy is issued, and whose copy has arrived.
+    copied: [u8; LOADERS],
+    filled: [u8; LOADERS],
+    /// Steps of each warpgroup.
+    step: [u8; 2],
+}
+
+/// What a warpgroup does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Wait until this chunk is multiplied.
+    Turn(u32),
+    /// Wait for this chunk's weights.
+    Weights(u32),
+    /// Wait for these tiles, multiply them, and free their slots.
+    Tiles(u32, u32),
+    /// Free the chunk.
+    Free(u32),
+}
+
+/// What a wait for a parity does when the phase that it means has this number and so many phases are over.
+#[derive(PartialEq, Eq, Debug)]
+enum Wait {
+    Blocks,
+    Passes,
+    /// It passes and should not, or blocks though the phase is over.
+    Wrong,
+}
+
+fn wait(phase: u32, over: u32) -> Wait {
+    match (phase % 2 != over % 2, over == phase + 1) {
+        (true, true) => Wait::Passes,
+        (true, false) => Wait::Wrong,
+        (false, _) if over > phase => Wait::Wrong,
+        (false, _) => Wait::Blocks,
+    }
+}
+
+struct Model {
+    stage: Stage,
+    tiles: u32,
+    steps: [Vec<Step>; 2],
+}
+
+impl Model {
+    fn new(stage: Stage) -> Model {
+        let mut steps = [Vec::new(), Vec::new()];
+        let mut first = 0;
+        for (i, &blocks) in stage.chunks.iter().enumerate() {
+            let own = &mut steps[i % 2];
+            let i = i as u32;
+            own.extend(stage.lead.and_then(|lead| i.checked_sub(lead)).map(Step::Turn));
+            own.push(Step::Weights(i));
+            for at in (first..first + blocks).step_by(stage.batch as usize) {
+                own.push(Step::Tiles(at, stage.batch.min(first + blocks - at)));
+            }
+            own.push(Step::Free(i));
+            first += blocks;
+        }
+        Model { stage, tiles: first, steps }
+    }
+
+    fn tiles_of(&self, warp: usize) -> u8 {
+        (warp as u32..self.tiles).step_by(LOADERS).count() as u8
+    }
+
+    fn done(&self, s: &State) -> bool {
+        (0..2).all(|g| usize::from(s.step[g]) == self.steps[g].len())
+    }
+
+    /// Steps of the warpgroups that are behind them.
+    fn past<'a>(&'a self, s: &'a State) -> impl Iterator<Item = Step> + 'a {
+        (0..2).flat_map(move |g| self.steps[g][..usize::from(s.step[g])].iter().copied())
+    }
+
+    /// Phases that are over of slot `slot`: filled, and freed.
+    fn slot_filled(&self, s: &State, slot: u32) -> u32 {
+        let here = |tile: u32| tile / (LOADERS as u32) < u32::from(s.filled[tile as usize % LOADERS]);
+        (slot..self.tiles).step_by(self.stage.slots as usize).filter(|&t| here(t)).count() as u32
+    }
+
+    fn slot_freed(&self, s: &State, slot: u32) -> u32 {
+        let of_slot = |step| match step {
+            Step::Tiles(first, count) => {
+                (first..first + count).filter(|t| t % self.stage.slots == slot).count() as u32
+            }
+            Step::Turn(_) | Step::Weights(_) | Step::Free(_) => 0,
+        };
+        self.past(s).map(of_slot).sum()
+    }
+
+    fn chunk_full(&self, s: &State, barrier: u32) -> u32 {
+        let chunks = (barrier..u32::from(s.issued)).step_by(self.stage.barriers as usize);
+        chunks.filter(|&c| s.here >> c & 1 == 1).count() as u32
+    }
+
+    fn chunk_freed(&self, s: &State, barrier: u32) -> u32 {
+        let freed = |step: &Step| matches!(*step, Step::Free(c) if c % self.stage.barriers == barrier);
+        self.past(s).filter(freed).count() as u32
+    }
+
+    /// The states that one step of one party leads to; an error names a wait that passed or blocked wrongly.
+    fn next(&self, s: &State, out: &mut Vec<State>) -> Result<(), String> {
+        let (slots, barriers) = (self.stage.slots, self.stage.barriers);
+        let mut wrong = None;
+        let mut when = |what: &str, number: u32, phase: u32, over: u32| match wait(phase, over) {
+            Wait::Blocks => false,
+            Wait::Passes => true,
+            Wait::Wrong => {
+                wrong = Some(format!("{what} {number}: waits for phase {phase}, {over} are over"));
+                false
+            }
+        };
+        // The streaming thread: looks for arrivals when too much is on its way, frees when there is no room, issues.
+        let (issued, arrived, freed) = (u32::from(s.issued), u32::from(s.arrived), u32::from(s.freed));
+        if issued < self.stage.chunks.len() as u32 {
+            if issued - arrived >= self.stage.in_flight {
+                let full = self.chunk_full(s, arrived % barriers);
+                if when("weights look for chunk", arrived, arrived / barriers, full) {
+                    out.push(State { arrived: s.arrived + 1, ..*s });
+                }
+            } else if issued - freed >= self.stage.room.min(barriers) {
+                let over = self.chunk_freed(s, freed % barriers);
+                if when("weights free chunk", freed, freed / barriers, over) {
+                    out.push(State { freed: s.freed + 1, arrived: s.arrived.max(s.freed + 1), ..*s });
+                }
+            } else {
+                out.push(State { issued: s.issued + 1, ..*s });
+            }
+        }
+        for chunk in 0..issued {
+            if s.here >> chunk & 1 == 0 {
+                out.push(State { here: s.here | 1 << chunk, ..*s });
+            }
+        }
+        for warp in 0..LOADERS {
+            if s.copied[warp] < self.tiles_of(warp) {
+                let tile = u32::from(s.copied[warp]) * LOADERS as u32 + warp as u32;
+                let (round, slot) = (tile / slots, tile % slots);
+                let over = self.slot_freed(s, slot);
+                if round == 0 || when("loader of tile", tile, round - 1, over) {
+                    let mut next = *s;
+                    next.copied[warp] += 1;
+                    out.push(next);
+                }
+            }
+            if s.filled[warp] < s.copied[warp] {
+                let mut next = *s;
+                next.filled[warp] += 1;
+                out.push(next);
+            }
+        }
+        for group in 0..2 {
+            let Some(&step) = self.steps[group].get(usize::from(s.step[group])) else { continue };
+            let goes = match step {
+                Step::Turn(c) => when("turn after chunk", c, c / barriers, self.chunk_freed(s, c % barriers)),
+                Step::Weights(c) => {
+                    when("weights of chunk", c, c / barriers, self.chunk_full(s, c % barriers))
+                }
+                Step::Tiles(first, count) => {
+                    (first..first + count).all(|t| when("tile", t, t / slots, self.slot_filled(s, t % slots)))
+                }
+                Step::Free(_) => true,
+            };
+            if goes {
+                let mut next = *s;
+                next.step[group] += 1;
+                out.push(next);
+            }
+        }
+        wrong.map_or(Ok(()), Err)
+    }
+
+    /// Visits every state that can be reached; how many there are, or what is wrong with one of them.
+    fn explore(&self) -> Result<usize, String> {
+        let mut seen = HashSet::from([State::default()]);
+        let mut open = vec![State::default()];
+        let mut next = Vec::new();
+        while let Some(state) = open.pop() {
+            self.next(&state, &mut next).map_err(|e| format!("{e} at {state:?} of {:?}", self.stage))?;
+            if next.is_empty() && !self.done(&state) {
+                return Err(format!("stands still at {state:?} of {:?}", self.stage));
+            }
+            open.extend(next.drain(..).filter(|n| seen.insert(*n)));
+        }
+        Ok(seen.len())
+    }
+}
+
+/// A stage of `count` chunks of `1 << shift` k-blocks, but for the one at `short_at`, which has `short`.
+fn stage(slots: u32, shift: u32, count: usize, short_at: usize, short: u32, barriers: u32) -> Stage {
+    let mut chunks = vec![1 << shift; count];
+    chunks[short_at] = short;
+    let lead = Some(turn_lead(slots, shift, barriers));
+    Stage { chunks, slots, barriers, room: 5, in_flight: 2, batch: 1, lead }
+}
+
+/// Stages small enough to visit whole: every place of the short chunk, one or two slots' worth of chunks, ring barriers
+/// that are used again.
+fn stages() -> Vec<Stage> {
+    let mut all = Vec::new();
+    for short_at in [0, 2, 3, 5] {
+        all.push(stage(4, 1, 6, short_at, 1, 4));
+        all.push(Stage { batch: 2, ..stage(4, 1, 6, short_at, 1, 8) });
+    }
+    for short_at in 0..2 {
+        all.push(stage(4, 2, 3, short_at, 3, 4));
+        all.push(Stage { batch: 2, ..stage(8, 2, 4, short_at, 3, 8) });
+        all.push(Stage { batch: 2, ..stage(8, 1, 6, short_at, 1, 8) });
+    }
+    for barriers in [4, 8, 16] {
+        all.push(Stage { room: 8, in_flight: 3, ..stage(4, 0, 10, 0, 1, barriers) });
+    }
+    all
+}
+
+#[test]
+fn no_wait_passes_in_the_wrong_phase_and_nothing_stands_still() {
+    let mut states = 0;
+    for stage in stages() {
+        states += Model::new(stage).explore().unwrap_or_else(|fault| panic!("{fault}"));
+    }
+    println!("{states} states");
+}
+
+/// Without the bound the model finds what went wrong on a GPU: a slot read in the phase before.
+#[test]
+fn warpgroups_that_run_freely_read_early() {
+    let bounded = stage(4, 1, 6, 2, 1, 8);
+    let looser = bounded.lead.map(|lead| lead + 2);
+    for lead in [None, looser] {
+        let free = Stage { lead, ..bounded.clone() };
+        let fault = Model::new(free).explore().expect_err("slots change hands after the short chunk");
+        assert!(fault.starts_with("tile "), "{fault}");
+    }
+}
