@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use cusync_gen::check::{Candidate, Plan};
-use cusync_gen::graph::{Dependence, Graph, OperandKind};
-use cusync_gen::sync::{SlotMap, Tile, WaitAt, wait_box};
+use cusync_gen::graph::{Dependence, Graph, When};
+use cusync_gen::sync::{SlotMap, Tile, WaitAt, each_wait};
 
 use super::timeline::{Edge, Span};
 
@@ -82,10 +82,8 @@ impl<'a> Edges<'a> {
     /// Whether waits differ between rows, and between columns, of a stage's tiles.
     fn differ(&self, stage: usize) -> (bool, bool) {
         let own = self.list.iter().filter(|(d, ..)| d.consumer.0 == stage);
-        let footprints = own.map(|(d, ..)| &self.graph.stages[stage].operands[d.operand].footprint);
-        footprints.fold((false, false), |by, f| {
-            (by.0 || f.rows.m != 0 || f.cols.m != 0, by.1 || f.rows.n != 0 || f.cols.n != 0)
-        })
+        let varies = own.map(|(d, ..)| self.graph.stages[stage].operands[d.operand].footprint.varies());
+        varies.fold((false, false), |by, of| (by.0 || of.0, by.1 || of.1))
     }
 
     fn needs(&self, stage: usize, tile: Tile, ks: (u32, u32)) -> Vec<Need> {
@@ -93,16 +91,11 @@ impl<'a> Edges<'a> {
         let mut needs = Vec::new();
         let own = self.list.iter().enumerate().filter(|(_, (d, ..))| d.consumer.0 == stage);
         for (edge, (dependence, map, at)) in own {
-            let kind = consumer.operands[dependence.operand].kind;
-            let once = matches!(kind, OperandKind::Bias | OperandKind::Residual);
-            let last = if once || *at == WaitAt::Start { ks.0 + 1 } else { ks.1 };
-            for k in ks.0..last {
-                let tiles = wait_box(self.graph, dependence, map, *at, tile, k, &(ks.0..ks.1));
-                if !tiles.is_empty() {
-                    let k = if once { ks.1 } else { k };
-                    needs.push(Need { k, edge, slots: map.covering(&tiles) });
-                }
-            }
+            let late = consumer.operands[dependence.operand].kind.when() == When::Epilogue;
+            each_wait(self.graph, dependence, map, *at, tile, ks.0..ks.1, &mut |k, tiles| {
+                let k = if late { ks.1 } else { k };
+                needs.push(Need { k, edge, slots: map.covering(&tiles) });
+            });
         }
         needs
     }

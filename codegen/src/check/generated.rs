@@ -6,7 +6,7 @@ use super::Candidate;
 use super::parts::{Parts, Place};
 use super::program::{Event, Strands, TileProgram, slice_k_blocks};
 use crate::graph::{Dependence, Graph, Operand, OperandKind, Stage, StageId, When};
-use crate::schedule::decode::{LOAD_WARPS, column_tiles, k_tiles, owners_of_tile};
+use crate::schedule::decode::{LOAD_WARPS, column_tiles, k_tiles, owners_of};
 use crate::schedule::{POST_WEIGHT, Part, units};
 use crate::sync::{SlotMap, Tile, WaitAt, WaitWalk};
 
@@ -81,10 +81,9 @@ impl<'a> Generated<'a> {
         }
         let by = graph.dependences.iter().zip(&slots).map(|(dependence, slots)| {
             let stage = &graph.stages[dependence.consumer.0];
-            let window = stage.operands[dependence.operand].window(slots);
-            let (rows, cols) = (&window.rows, &window.cols);
+            let waits = stage.operands[dependence.operand].window(slots).varies();
             let reads = stage.reads_by(dependence.operand);
-            (rows.m != 0 || cols.m != 0 || reads.0, rows.n != 0 || cols.n != 0 || reads.1)
+            (waits.0 || reads.0, waits.1 || reads.1)
         });
         let by = by.collect();
         Generated { candidate, slots, edges, by, parts }
@@ -123,9 +122,8 @@ impl<'a> Generated<'a> {
             f(Event::Warp { warp });
             for &edge in main {
                 let Dependence { producer, operand, .. } = graph.dependences[edge];
-                let announced = &graph.stages[producer.0];
                 for slot in k_tiles(of.k_blocks, of.grid.1, tile.n, warp) {
-                    let value = owners_of_tile(slot, announced.n, announced.grid.1);
+                    let value = owners_of(&graph.stages[producer.0], slot);
                     f(Event::Wait { edge, slot, value });
                     f(Event::Load { operand, k_block: slot });
                 }

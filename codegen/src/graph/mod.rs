@@ -200,6 +200,14 @@ pub struct Footprint {
     pub cols: Axis,
 }
 
+impl Footprint {
+    /// Whether it depends on the tile's row, and on its column.
+    pub fn varies(&self) -> (bool, bool) {
+        let Footprint { rows, cols } = self;
+        (rows.m != 0 || cols.m != 0, rows.n != 0 || cols.n != 0)
+    }
+}
+
 /// A read of a stage.
 #[derive(Clone, Debug)]
 pub struct Operand {
@@ -290,11 +298,9 @@ impl Stage {
 
     /// Whether what a tile reads of an operand at a k-block depends on its row, and on its column; see [`Stage::reads`].
     pub fn reads_by(&self, operand: usize) -> (bool, bool) {
-        let Operand { kind, footprint: Footprint { rows, cols }, .. } = &self.operands[operand];
+        let Operand { kind, footprint, .. } = &self.operands[operand];
         match (&self.op, kind) {
-            (Op::Custom, _) | (_, OperandKind::Custom(_)) => {
-                (rows.m != 0 || cols.m != 0, rows.n != 0 || cols.n != 0)
-            }
+            (Op::Custom, _) | (_, OperandKind::Custom(_)) => footprint.varies(),
             // A causal mask gives rows more or fewer steps, and changes none.
             (Op::Attention(_), OperandKind::Key | OperandKind::Value) => (false, true),
             (_, OperandKind::A) => (true, false),

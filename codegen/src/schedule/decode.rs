@@ -70,6 +70,11 @@ pub fn owners_of_tile(tile: u32, columns: u32, workers: u32) -> u32 {
     (owner(end - 1) - owner(begin) + 1).min(end - begin)
 }
 
+/// What the slot of a column tile gets in a run, and what is waited for: a post of each owner.
+pub fn owners_of(stage: &Stage, tile: u32) -> u32 {
+    owners_of_tile(tile, stage.n, stage.grid.1)
+}
+
 /// The stage that writes a stage's operand A; `None` for an input of the pipeline.
 pub fn producer_of(graph: &Graph, stage: &Stage) -> Option<StageId> {
     let a = stage.operands.iter().find(|o| o.kind == OperandKind::A)?;

@@ -31,10 +31,8 @@ impl Needs {
     pub(super) fn of(graph: &Graph, stage: StageId, cluster: (u32, u32)) -> Needs {
         let consumer = &graph.stages[stage.0];
         let edges: Vec<&Dependence> = graph.dependences.iter().filter(|d| d.consumer == stage).collect();
-        let by =
-            edges.iter().map(|d| &consumer.operands[d.operand].footprint).fold((false, false), |by, f| {
-                (by.0 || f.rows.m != 0 || f.cols.m != 0, by.1 || f.rows.n != 0 || f.cols.n != 0)
-            });
+        let varies = edges.iter().map(|d| consumer.operands[d.operand].footprint.varies());
+        let by = varies.fold((false, false), |by, of| (by.0 || of.0, by.1 || of.1));
         let grid = (consumer.grid.0.div_ceil(cluster.0), consumer.grid.1.div_ceil(cluster.1));
         let classes_m = if by.0 { grid.0 } else { 1 };
         let classes_n = if by.1 { grid.1 } else { 1 };

@@ -5,8 +5,8 @@ use std::ops::Range;
 use super::TileCost;
 use crate::check::Candidate;
 use crate::device::Device;
-use crate::graph::{Footprint, StageId, When};
-use crate::sync::{SlotMap, Tile, WaitAt, WaitWalk};
+use crate::graph::{StageId, When};
+use crate::sync::{SlotMap, Tile, WaitAt, each_wait};
 
 /// The waits of all stages under the policies of a candidate. Orders do not change them.
 pub(crate) struct Waiting {
@@ -53,25 +53,21 @@ impl EdgeWaits {
         let dependence = &graph.dependences[edge];
         let consumer = &graph.stages[dependence.consumer.0];
         let operand = &consumer.operands[dependence.operand];
-        let Footprint { rows, cols } = operand.window(&maps[edge]);
+        let varies = operand.window(&maps[edge]).varies();
         let when = operand.kind.when();
         let once = when != When::Each || at == WaitAt::Start;
         let uneven = consumer.k_blocks_of(0) < consumer.k_blocks;
         // What is waited for at the start holds all k-blocks of the tile.
-        let by = (rows.m != 0 || cols.m != 0 || once && uneven, rows.n != 0 || cols.n != 0);
+        let by = (varies.0 || once && uneven, varies.1);
         let (gm, columns) = (if by.0 { consumer.grid.0 } else { 1 }, if by.1 { consumer.grid.1 } else { 1 });
         let (mut lists, mut waits, mut slots) = (Vec::new(), Vec::new(), Vec::new());
         for tile in (0..gm).flat_map(|m| (0..columns).map(move |n| Tile { m, n })) {
             let ks = 0..if by.0 { consumer.k_blocks_of(tile.m) } else { consumer.k_blocks };
             let begin = waits.len();
-            let mut walk = WaitWalk::new(graph, dependence, &maps[edge], at, tile, ks.clone());
-            for k in 0..if once { 1 } else { ks.end } {
-                let tiles = walk.at(k);
-                if !tiles.is_empty() {
-                    maps[edge].each_covering(&tiles, &mut |slot| slots.push(slot));
-                    waits.push((k, slots.len()));
-                }
-            }
+            each_wait(graph, dependence, &maps[edge], at, tile, ks, &mut |k, tiles| {
+                maps[edge].each_covering(&tiles, &mut |slot| slots.push(slot));
+                waits.push((k, slots.len()));
+            });
             lists.push(begin..waits.len());
         }
         EdgeWaits { edge, last: when == When::Epilogue, by, columns, lists, waits, slots }

@@ -9,7 +9,7 @@ mod waits;
 
 pub use order::Order;
 pub use policy::{Policy, SlotMap};
-pub use waits::{TileBox, WaitWalk, producers_of, wait_box};
+pub use waits::{TileBox, WaitWalk, each_wait, producers_of, wait_box};
 
 /// Tile coordinates in a stage's grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use cusync_gen::graph::{Activation, Conv, Graph, Op, OperandKind, Stage, StageId, TensorId};
+use cusync_gen::graph::{Activation, Conv, Graph, Op, OperandKind, Stage, StageId, TensorId, When};
 use cusync_gen::schedule::Part;
-use cusync_gen::schedule::decode::{column_tiles, is_read, owners_of_tile, producer_of, slot_base};
+use cusync_gen::schedule::decode::{column_tiles, is_read, owners_of, producer_of, slot_base};
 use cusync_gen::sync::Tile;
 
 use super::custom::Region;
@@ -343,10 +343,9 @@ impl CpuPipeline {
 fn column_waits(graph: &Graph, stage: &Stage, kind: OperandKind, k: u32, out: &mut Vec<SlotWait>) {
     out.clear();
     let producer = producer_of(graph, stage).filter(|_| kind == OperandKind::A);
-    out.extend(producer.map(|p| {
-        let made = &graph.stages[p.0];
-        SlotWait { slot: slot_base(graph, p) + k, posts: owners_of_tile(k, made.n, made.grid.1) }
-    }));
+    out.extend(
+        producer.map(|p| SlotWait { slot: slot_base(graph, p) + k, posts: owners_of(&graph.stages[p.0], k) }),
+    );
 }
 
 /// The rows that part `part` of `parts` finishes. Kernels share out units of columns; any division is right.
@@ -357,7 +356,7 @@ fn share_of(rows: usize, parts: u32, part: u32) -> std::ops::Range<usize> {
 
 /// Whether an operand is read k-block by k-block; the others are read once, after the last.
 fn is_streamed(kind: OperandKind) -> bool {
-    !matches!(kind, OperandKind::Bias | OperandKind::Residual)
+    kind.when() != When::Epilogue
 }
 
 fn silu(x: f32) -> f32 {

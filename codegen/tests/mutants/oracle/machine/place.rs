@@ -36,7 +36,6 @@ impl Machine<'_> {
                 }
             }
             Launch::Stages { how: How::Serial, .. } => self.spawn_stage(run, 0),
-            Launch::Shares(_) => unimplemented!("decode kernels are judged elsewhere"),
         }
         self.runs.push(state);
     }
