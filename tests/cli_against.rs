@@ -14,7 +14,7 @@ fn record(name: &str) -> String {
     let entry = |variant: &str, us: f64, more: Value| {
         let mut entry = json!({
             "pipeline": "gpt3_mlp", "dims": [["M", 512], ["H", 12288], ["I", 6144]], "variant": variant,
-            "joint": "plain", "tiles": [], "regime": "rested", "median_us": us,
+            "joint": "plain", "regime": "rested", "median_us": us,
         });
         let fields = entry.as_object_mut().expect("an object");
         fields.extend(more.as_object().expect("an object").clone());
@@ -22,20 +22,22 @@ fn record(name: &str) -> String {
     };
     let chain = json!({ "executor": "fused", "kernels": { "chain": {
         "tile": [128, 256], "cluster": [1, 1], "mode": "static", "splits": false } } });
-    let stale = json!({ "tile": "128x256", "cluster": "1x1", "mode": "static", "items": 1, "cut": 0, "slabs": 0,
-        "digest": "0000000000000000" });
+    let stale = json!({ "digest": "0000000000000000" });
     let stage = |name: &str| json!({ "stage": name, "tile": [128, 128, 64], "order": "row_major" });
     let edge = json!({ "from": "up", "to": "down", "operand": "A", "policy": "row", "wait_at": "k_block" });
-    let stages = json!({ "executor": "programmatic", "kernels": { "stages": {
-        "stages": [stage("up"), stage("down")], "edges": [edge], "overlap": true } } });
+    let stages = |executor: &str, overlap: bool| {
+        json!({ "executor": executor, "kernels": { "stages": {
+            "stages": [stage("up"), stage("down")], "edges": [edge], "overlap": overlap } } })
+    };
     let records = [
-        entry("serial graph", 250.0, json!({ "tiles": ["128x256", "128x128"] })),
-        entry("stated graph", 260.0, json!({ "config": stages })),
+        entry("serial graph", 250.0, json!({ "config": stages("serial", false) })),
+        entry("stated graph", 260.0, json!({ "config": stages("programmatic", true) })),
         entry("chain graph", 220.0, json!({ "config": chain })),
         entry("other lists graph", 220.0, json!({ "config": chain, "schedule": stale })),
         entry("cublaslt graph", 218.0, json!({})),
     ];
-    let text = json!({ "device": "NVIDIA H200", "records": records }).to_string();
+    let text =
+        cusync_gen::columns::write(&json!({ "device": "NVIDIA H200", "records": records })).expect("JSON");
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::write(&path, text).expect("the test's folder is writable");
     path.display().to_string()

@@ -210,7 +210,7 @@ fn saved(name: &str, m: u32, fused_us: f64, wrong: &[&str]) -> String {
         "records": [record("fused graph", "fused", fused_us), record("serial graph", "peer", 130.0)],
         "skipped": [], "wrong": wrong, "fault": null
     });
-    spec(name, &report.to_string())
+    spec(name, &cusync_gen::columns::write(&report).expect("JSON"))
 }
 
 #[test]
@@ -229,7 +229,8 @@ fn saved_benchmarks_are_joined_and_judged_without_a_gpu() {
     let line = "| gpt3_mlp | 512 | 60.0 | 100.0 | fused graph |  | pytorch graph | 108.0 | 1.080 | 0.600 |";
     assert!(text.contains(line), "{text}");
     assert!(text.contains("0 of 1 checks met"), "1.08 is below the goal of this size: {text}");
-    let joined: Value = serde_json::from_str(&std::fs::read_to_string(&all).expect("saved")).expect("JSON");
+    let joined: Value =
+        cusync_gen::columns::read(&std::fs::read_to_string(&all).expect("saved")).expect("JSON");
     assert_eq!(joined["records"].as_array().map(Vec::len), Some(3));
     // What was wrong in an earlier run is not forgotten.
     let wrong = saved("wrong.json", 256, 100.0, &["fused graph is wrong"]);

@@ -4,10 +4,13 @@
 //! [`sync`] maps tiles to semaphore slots and orders tiles; [`check`] proves a candidate and is the only
 //! constructor of a [`check::Plan`]; [`simulate`] predicts times; [`emit`] renders a plan and cannot fail.
 //!
+//! [`columns`] is the form that records of measurements are kept in.
+//!
 //! Invariant: no CUDA, no I/O, no printing in this crate.
 
 pub mod check;
 pub mod choose;
+pub mod columns;
 pub mod device;
 pub mod diagnostic;
 pub mod emit;

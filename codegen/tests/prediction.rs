@@ -38,7 +38,7 @@ fn record() -> String {
 
 /// Of the sizes that are wanted.
 fn compared(text: &str, wanted: impl Fn(u64) -> bool) -> Comparison {
-    let mut measurements: Measurements = serde_json::from_str(text).expect("records");
+    let mut measurements: Measurements = cusync_gen::columns::read(text).expect("records");
     assert!(measurements.device.contains("H200"));
     let size = |dims: &[(String, u64)]| dims.iter().find(|(name, _)| name == "M").map_or(0, |(_, m)| *m);
     measurements.records.retain(|r| wanted(size(&r.dims)));

@@ -1,5 +1,5 @@
-//! The files under `policies/rendered`: fresh, accepted by the compilers that will see them, and right at every tile
-//! and k-block.
+//! What is rendered of the shipped specs: accepted by the compilers that will see it, and right at every tile and k-block.
+//! `policies/rendered` holds what examples include, and is fresh.
 
 mod support;
 
@@ -37,28 +37,39 @@ fn plan(name: &str, source: &str) -> Plan {
     emit::rendered_plan(name, source).unwrap_or_else(|e| panic!("{name}: {}", e.message))
 }
 
+/// Names of the headers that the C++ examples include: those are committed, so that the examples build without Rust.
+fn included() -> BTreeSet<String> {
+    let files =
+        |dir: &str| std::fs::read_dir(root().join(dir)).expect("a folder").map(|e| e.expect("entry").path());
+    let sources = files("examples/cpp").map(|path| std::fs::read_to_string(path).expect("text"));
+    let names = |source: String| {
+        let include =
+            |line: &str| Some(line.strip_prefix("#include \"rendered/")?.strip_suffix(".h\"")?.to_owned());
+        source.lines().filter_map(include).collect::<Vec<_>>()
+    };
+    sources.flat_map(names).collect()
+}
+
 /// With CUSYNC_RENDER set (by `cargo xtask render`) writes the files in place of comparing them.
 #[test]
 fn rendered_files_are_fresh() {
-    let write = std::env::var_os("CUSYNC_RENDER").is_some();
-    let mut expected = BTreeSet::new();
-    for (name, source) in specs() {
-        let files = emit::rendered_files(&name, &source).unwrap_or_else(|e| panic!("{name}: {}", e.message));
-        for (file, contents) in files {
-            let path = rendered_dir().join(&file);
-            if write {
-                std::fs::create_dir_all(rendered_dir()).expect("policies/rendered");
-                std::fs::write(&path, &contents).expect("written");
-            }
-            let committed = std::fs::read_to_string(&path).unwrap_or_default();
-            assert!(committed == contents, "policies/rendered/{file} is stale: run `cargo xtask render`");
-            expected.insert(file);
+    let included = included();
+    assert!(!included.is_empty(), "an example shows the use of a rendered header");
+    for (name, source) in specs().into_iter().filter(|(name, _)| included.contains(name)) {
+        let (path, header) = (rendered_dir().join(format!("{name}.h")), emit::header(&plan(&name, &source)));
+        if std::env::var_os("CUSYNC_RENDER").is_some() {
+            std::fs::create_dir_all(rendered_dir()).expect("policies/rendered");
+            std::fs::write(&path, &header).expect("written");
         }
+        let committed = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(committed == header, "policies/rendered/{name}.h is stale: run `cargo xtask render`");
     }
-    for entry in std::fs::read_dir(rendered_dir()).expect("policies/rendered") {
-        let file = entry.expect("entry").file_name().to_string_lossy().into_owned();
-        assert!(expected.contains(&file), "policies/rendered/{file} belongs to no spec: delete it");
-    }
+    let there: BTreeSet<String> = std::fs::read_dir(rendered_dir())
+        .expect("policies/rendered")
+        .map(|entry| entry.expect("entry").file_name().to_string_lossy().into_owned())
+        .collect();
+    let expected: BTreeSet<String> = included.iter().map(|name| format!("{name}.h")).collect();
+    assert_eq!(there, expected, "policies/rendered holds what the examples include, and nothing else");
 }
 
 #[test]

@@ -11,11 +11,11 @@ use super::target::{Best, Verdict, best, geometric_mean, verdicts};
 /// One size in one regime.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Line {
-    /// Pipeline.
+    /// Name of the pipeline.
     pub pipeline: String,
     /// Tokens in flight.
     pub m: u32,
-    /// Regime.
+    /// Whether the GPU rested between samples.
     pub regime: Regime,
     /// The least time, microseconds.
     pub floor_us: f64,
@@ -34,11 +34,11 @@ pub struct Line {
 /// The geometric mean of the ratios of some sizes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Mean {
-    /// Pipeline.
+    /// Name of the pipeline.
     pub pipeline: String,
-    /// Which sizes.
+    /// The range of sizes, such as `M <= 128`.
     pub sizes: &'static str,
-    /// Regime.
+    /// Whether the GPU rested between samples.
     pub regime: Regime,
     /// How many sizes were measured.
     pub count: usize,
@@ -53,7 +53,7 @@ pub struct Mean {
 pub struct Digest {
     /// One line a size and regime.
     pub lines: Vec<Line>,
-    /// By pipeline, range of sizes and regime.
+    /// One mean for each pipeline, range of sizes and regime.
     pub means: Vec<Mean>,
     /// Every check of every goal.
     pub verdicts: Vec<Verdict>,
@@ -66,7 +66,7 @@ const RANGES: [(&str, u32, u32); 4] =
 const REGIMES: [Regime; 2] = [Regime::Rested, Regime::Sustained];
 
 impl Digest {
-    /// Of a benchmark's records.
+    /// Condenses the records of a benchmark.
     pub fn of(records: &[Record]) -> Digest {
         let mut points: Vec<(&str, u32)> = Vec::new();
         for record in records {
@@ -104,7 +104,7 @@ impl Digest {
         Digest { lines, means, verdicts: verdicts(records) }
     }
 
-    /// As tables for a page of results.
+    /// Renders the tables for a page of results.
     pub fn markdown(&self) -> String {
         let mut page = String::new();
         for regime in REGIMES {

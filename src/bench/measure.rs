@@ -1,4 +1,4 @@
-//! Interleaved timing.
+//! Timing of several variants in turns, so that all see the same clocks.
 
 use std::time::{Duration, Instant};
 

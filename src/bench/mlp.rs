@@ -18,15 +18,15 @@ pub const SIZES: [u32; 16] = [1, 8, 16, 32, 64, 128, 256, 512, 768, 1024, 1280, 
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct MlpArgs {
-    /// Which GPU.
+    /// Number of the GPU.
     pub gpu: u32,
     /// Shipped pipelines with a dim M.
     pub pipelines: Vec<String>,
     /// Values of M.
     pub sizes: Vec<u32>,
-    /// Element type.
+    /// The element type of all tensors.
     pub element: Element,
-    /// Regimes.
+    /// The regimes that are measured.
     pub regimes: Vec<Regime>,
     /// Time limit of the whole benchmark; sizes that do not fit are listed, not measured.
     pub seconds: Option<f64>,
@@ -40,8 +40,8 @@ pub struct MlpArgs {
     pub tune: bool,
     /// Weight sets in rotation.
     pub sets: usize,
-    /// In place of the usual variants, so many of all ways to run a size, whatever is predicted of them: what predictions are
-    /// held against.
+    /// Measures this many of all ways to run a size instead of the usual variants, whatever is predicted of them, so that
+    /// predictions can be compared with the times.
     pub spread: Option<usize>,
     /// Samples of each variant, rested.
     pub samples: usize,

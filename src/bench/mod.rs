@@ -47,13 +47,13 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Why a benchmark stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// From the runtime.
+    /// The runtime reported an error.
     #[error(transparent)]
     Runtime(#[from] crate::runtime::Error),
-    /// From the device layer.
+    /// The device layer reported an error.
     #[error(transparent)]
     Device(#[from] crate::device::Error),
-    /// From kernel-level scheduling.
+    /// Kernel-level scheduling reported an error.
     #[error(transparent)]
     Dag(#[from] crate::dag::run::Error),
     /// A plan was refused.
@@ -65,7 +65,7 @@ pub enum Error {
     /// A variant's results are wrong, so its time would mean nothing.
     #[error("{variant} is wrong: relative error {l2:.2e} (L2), {max:.2e} (largest)")]
     Wrong {
-        /// The variant.
+        /// Name of the variant.
         variant: String,
         /// Relative L2 norm of the difference.
         l2: f64,

@@ -13,7 +13,7 @@ use crate::runtime::{Pipeline, Tensor, element_code};
 
 /// A peer's GEMM, ready to launch: D = act(A B), or D = A B where it cannot fuse the activation.
 pub trait PeerGemm {
-    /// Queues it.
+    /// Queues one run.
     fn launch(&mut self, stream: &Stream) -> crate::device::Result<()>;
     /// Whether `launch` applies the activation that it was given.
     fn fuses_activation(&self) -> bool;
@@ -65,7 +65,7 @@ impl PeerChain {
     /// Builds the chain on the inputs of a prepared pipeline.
     ///
     /// # Errors
-    /// For stages that peers do not compute: bias and residual operands.
+    /// Refuses stages that peers do not compute: those with bias or residual operands.
     pub(super) fn new(pipeline: &Pipeline, make: MakePeer<'_>) -> Result<PeerChain> {
         let (graph, device) = (pipeline.plan().graph(), pipeline.device());
         let element = element_code(graph.element);

@@ -89,7 +89,7 @@ impl<'a> Point<'a> {
         Point { args, device, profile, ceilings, name, m }
     }
 
-    /// The spec, and wishes with its size and element type.
+    /// The spec, and overrides of its size and element type.
     fn spec(&self, wishes: Wishes) -> Result<(&'static str, Wishes)> {
         let source = shipped(self.name)
             .ok_or_else(|| Error::Argument(format!("{} is not a pipeline that ships", self.name)))?;

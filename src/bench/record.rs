@@ -39,7 +39,7 @@ pub struct ScheduleRecord {
     pub cluster: String,
     /// `static`, `dynamic` or `decode`.
     pub mode: String,
-    /// Workers.
+    /// Number of workers.
     pub workers: usize,
     /// Items of all workers.
     pub items: usize,
@@ -47,7 +47,7 @@ pub struct ScheduleRecord {
     pub cut: usize,
     /// Slabs of partial sums.
     pub slabs: u32,
-    /// Of the work lists of a chain kernel ([`cusync_gen::schedule::Schedule::digest`]).
+    /// Digest of the work lists of a chain kernel ([`cusync_gen::schedule::Schedule::digest`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
     /// What the scheduler predicts, microseconds.
@@ -55,7 +55,7 @@ pub struct ScheduleRecord {
 }
 
 impl ScheduleRecord {
-    /// Of a plan for the `fused` executor.
+    /// The schedule of a plan for the `fused` executor.
     pub(super) fn of(plan: &Plan) -> Option<ScheduleRecord> {
         let (schedule, stage) = match plan.launch() {
             Launch::Stages { .. } => return None,
@@ -95,9 +95,9 @@ impl ScheduleRecord {
 /// One line: a variant of a pipeline at a size, in a regime.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Pipeline.
+    /// Name of the pipeline.
     pub pipeline: String,
-    /// Dims.
+    /// The dims, by name.
     pub dims: Vec<(String, u32)>,
     /// Element type, `f16` or `bf16`.
     pub element: String,
@@ -114,10 +114,10 @@ pub struct Record {
     /// All that was decided, as it can be stated again; `None` for peers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Config>,
-    /// Of a fused variant.
+    /// The schedule of a fused variant.
     #[serde(default)]
     pub schedule: Option<ScheduleRecord>,
-    /// Regime.
+    /// Whether the GPU rested between samples.
     pub regime: Regime,
     /// Time of one run.
     #[serde(flatten)]
@@ -145,12 +145,12 @@ impl Record {
 /// The whole benchmark.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MlpReport {
-    /// GPU.
+    /// Name of the GPU.
     pub device: String,
     /// What schedules were made with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
-    /// Measured rates.
+    /// The rates that floors are computed from, as measured.
     pub ceilings: Ceilings,
     /// One record a variant, size and regime.
     pub records: Vec<Record>,

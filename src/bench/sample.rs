@@ -90,7 +90,7 @@ pub(super) fn sample(resolved: &Resolved, device: &Profile, count: usize) -> Vec
     proved.collect::<Vec<_>>().into_iter().flatten().take(count).collect()
 }
 
-/// Of a spec and its dims.
+/// The seed of the draws for a spec and its dims.
 fn seed(resolved: &Resolved) -> u64 {
     let digest = Sha256::digest(format!("{} {:?}", resolved.name, resolved.dims));
     digest.iter().take(8).fold(0, |seed, byte| seed << 8 | u64::from(*byte))

@@ -8,9 +8,9 @@ use crate::device::{Device, DeviceBuffer, Stream, helpers};
 pub struct SemaphoreCost {
     /// A wait that is already satisfied.
     pub wait_ns: f64,
-    /// A post.
+    /// One post, nanoseconds.
     pub post_ns: f64,
-    /// From a post to the waiter on another SM having seen it.
+    /// The time from a post until the waiter on another SM has seen it.
     pub hand_off_ns: f64,
     /// Repetitions of each; the median of five rounds is given.
     pub count: u32,

@@ -1,4 +1,4 @@
-//! Every chain kernel, mode and way of cutting at some sizes: what the scheduler's cost model is held against.
+//! Every chain kernel, mode and way of cutting at some sizes: measurements to compare the scheduler's cost model with.
 
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ const SAMPLES: usize = 5;
 /// One configuration at one size, rested.
 #[derive(Clone, Debug, Serialize)]
 pub struct SweepRecord {
-    /// Pipeline.
+    /// Name of the pipeline.
     pub pipeline: String,
     /// Tokens in flight.
     pub m: u32,
@@ -43,12 +43,12 @@ pub struct SweepRecord {
     pub max_rel_err: f64,
 }
 
-/// A sweep.
+/// What a sweep measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct SweepReport {
-    /// GPU.
+    /// Name of the GPU.
     pub device: String,
-    /// Measured rates.
+    /// The rates that floors are computed from, as measured.
     pub ceilings: Ceilings,
     /// One record a configuration and size.
     pub records: Vec<SweepRecord>,
@@ -56,7 +56,7 @@ pub struct SweepReport {
     pub skipped: Vec<String>,
 }
 
-/// Times every configuration; `args` without its variants. `progress` is told of every size.
+/// Times every configuration; the variants in `args` are not used. Calls `progress` with every size.
 pub fn bench_sweep(args: &MlpArgs, progress: &mut dyn FnMut(&str, u32)) -> Result<SweepReport> {
     let began = Instant::now();
     let device = Device::open(args.gpu)?;

@@ -1,13 +1,15 @@
-//! What the fused executor is meant to reach, as data, and whether records reach it.
+//! Whether records reach the goals of the fused executor, which are in `goals.ron`.
 
-use serde::Serialize;
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
 
 use super::Regime;
 use super::pytorch;
 use super::record::{Joint, Record, Role};
 
 /// What is divided by the fused time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 enum Over {
     /// The least time of a kernel that streams the weights and does no arithmetic, its runs joined in the same way.
     Stream,
@@ -19,67 +21,44 @@ enum Over {
     BestPeer,
 }
 
-/// Over which sizes the quotient is taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scope {
-    /// Every size must reach it.
-    Each,
-    /// The geometric mean of all sizes must.
-    Mean,
+/// The least that a quotient must be, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+enum Least {
+    /// The quotient must reach it at every size.
+    Each(f64),
+    /// The geometric mean over all sizes must reach it.
+    Mean(f64),
 }
 
 /// A goal, in each regime.
-struct Target {
-    name: &'static str,
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Goal {
+    name: String,
     /// Pipelines with their sizes.
-    points: &'static [(&'static str, &'static [u32])],
+    points: Vec<(String, Vec<u32>)>,
     over: Over,
-    scope: Scope,
-    least: f64,
+    least: Vec<Least>,
 }
-
-const GPT3: &str = "gpt3_mlp";
-const LLAMA65: &str = "llama65_mlp";
-const LLAMA70: &str = "llama3_70b_mlp";
 
 /// Sizes that are multiples of no tile.
 pub const RAGGED: [u32; 3] = [37, 200, 1000];
-const FEW: &[u32] = &[1, 8, 16, 32];
-const SOME: &[u32] = &[64, 128];
-const MIDDLE: &[u32] = &[256, 512];
-const MANY: &[u32] = &[768, 1024, 1280, 1536, 1792, 2048, 3072, 4096];
 
-const OTHERS: &[(&str, &[u32])] =
-    &[(LLAMA70, &super::mlp::SIZES), (LLAMA70, &RAGGED), (GPT3, &RAGGED), (LLAMA65, &RAGGED)];
-
-#[rustfmt::skip]
-const TARGETS: &[Target] = &[
-    Target { name: "decode, of the streaming-read limit", points: &[(GPT3, FEW)], over: Over::Stream, scope: Scope::Each, least: 0.95 },
-    Target { name: "decode, of the streaming-read limit", points: &[(LLAMA65, FEW)], over: Over::Stream, scope: Scope::Each, least: 0.90 },
-    Target { name: "decode, of the floor", points: &[(GPT3, SOME), (LLAMA65, SOME)], over: Over::Floor, scope: Scope::Each, least: 0.88 },
-    Target { name: "decode, over PyTorch", points: &[(GPT3, FEW)], over: Over::Pytorch, scope: Scope::Each, least: 1.16 },
-    Target { name: "decode, over PyTorch", points: &[(LLAMA65, FEW)], over: Over::Pytorch, scope: Scope::Each, least: 1.25 },
-    Target { name: "decode, over PyTorch", points: &[(GPT3, SOME)], over: Over::Pytorch, scope: Scope::Each, least: 1.08 },
-    Target { name: "decode, over PyTorch", points: &[(LLAMA65, SOME)], over: Over::Pytorch, scope: Scope::Each, least: 1.17 },
-    Target { name: "middle sizes, over the best peer", points: &[(GPT3, MIDDLE)], over: Over::BestPeer, scope: Scope::Each, least: 1.10 },
-    Target { name: "middle sizes, over the best peer", points: &[(LLAMA65, MIDDLE)], over: Over::BestPeer, scope: Scope::Each, least: 1.20 },
-    Target { name: "large sizes, over the best peer", points: &[(LLAMA65, MANY)], over: Over::BestPeer, scope: Scope::Mean, least: 1.10 },
-    Target { name: "large sizes, over the best peer", points: &[(LLAMA65, MANY)], over: Over::BestPeer, scope: Scope::Each, least: 1.03 },
-    Target { name: "large sizes, over the best peer", points: &[(GPT3, MANY)], over: Over::BestPeer, scope: Scope::Each, least: 1.00 },
-    Target { name: "other models and ragged sizes, over the best peer", points: OTHERS, over: Over::BestPeer, scope: Scope::Each, least: 1.00 },
-    Target { name: "other models and ragged sizes, over the best peer", points: OTHERS, over: Over::BestPeer, scope: Scope::Mean, least: 1.15 },
-];
+static GOALS: LazyLock<Vec<Goal>> = LazyLock::new(|| match ron::from_str(include_str!("goals.ron")) {
+    Ok(goals) => goals,
+    Err(error) => unreachable!("goals.ron, which a test reads: {error}"),
+});
 
 /// One check of a goal.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// The goal.
+    /// Name of the goal.
     pub target: &'static str,
     /// Pipeline; empty for a mean over several.
     pub pipeline: String,
     /// Size; `None` for a mean.
     pub m: Option<u32>,
-    /// Regime.
+    /// Whether the GPU rested between samples.
     pub regime: Regime,
     /// How runs are joined, where the goal asks for both.
     pub joint: Option<Joint>,
@@ -99,9 +78,9 @@ impl Verdict {
 /// A variant with its time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Best {
-    /// Variant.
+    /// Name of the variant.
     pub variant: String,
-    /// Median, microseconds.
+    /// Its median time, microseconds.
     pub us: f64,
 }
 
@@ -144,33 +123,36 @@ pub(super) fn geometric_mean(values: &[f64]) -> Option<f64> {
 /// Judges every goal, in every regime.
 pub(super) fn verdicts(records: &[Record]) -> Vec<Verdict> {
     let mut list = Vec::new();
-    for target in TARGETS {
-        let joints: &[Option<Joint>] = match target.over {
+    for goal in GOALS.iter() {
+        let joints: &[Option<Joint>] = match goal.over {
             Over::Stream | Over::Floor => &[Some(Joint::Plain), Some(Joint::Programmatic)],
             Over::Pytorch | Over::BestPeer => &[None],
         };
-        let points = || target.points.iter().flat_map(|(p, sizes)| sizes.iter().map(move |&m| (*p, m)));
-        for regime in [Regime::Rested, Regime::Sustained] {
-            for &joint in joints {
-                let one = |pipeline: &str, m, have| Verdict {
-                    target: target.name,
-                    pipeline: pipeline.into(),
-                    m,
-                    regime,
-                    joint,
-                    want: target.least,
-                    have,
-                };
-                let of = |point| quotient(records, point, regime, joint, target.over);
-                match target.scope {
-                    Scope::Each => list.extend(points().map(|(p, m)| one(p, Some(m), of((p, m))))),
-                    Scope::Mean => {
-                        let all: Option<Vec<f64>> = points().map(of).collect();
-                        let mut names: Vec<&str> = target.points.iter().map(|(p, _)| *p).collect();
-                        names.dedup();
-                        let name = if names.len() == 1 { names[0] } else { "" };
-                        list.push(one(name, None, all.and_then(|all| geometric_mean(&all))));
-                    }
+        let points = || goal.points.iter().flat_map(|(p, sizes)| sizes.iter().map(move |&m| (p.as_str(), m)));
+        let each = goal.least.iter().flat_map(|least| {
+            let regimes = [Regime::Rested, Regime::Sustained].into_iter();
+            regimes.flat_map(move |regime| joints.iter().map(move |&joint| (*least, regime, joint)))
+        });
+        for (least, regime, joint) in each {
+            let one = |want, pipeline: &str, m, have| Verdict {
+                target: &goal.name,
+                pipeline: pipeline.into(),
+                m,
+                regime,
+                joint,
+                want,
+                have,
+            };
+            let of = |point| quotient(records, point, regime, joint, goal.over);
+            match least {
+                Least::Each(want) => list.extend(points().map(|(p, m)| one(want, p, Some(m), of((p, m))))),
+                Least::Mean(want) => {
+                    let all: Option<Vec<f64>> = points().map(of).collect();
+                    let name = match &goal.points[..] {
+                        [(only, _)] => only.as_str(),
+                        _ => "",
+                    };
+                    list.push(one(want, name, None, all.and_then(|all| geometric_mean(&all))));
                 }
             }
         }
@@ -182,6 +164,20 @@ pub(super) fn verdicts(records: &[Record]) -> Vec<Verdict> {
 pub(super) mod tests {
     use super::super::{Ceiling, Ceilings, MlpReport, Summary};
     use super::*;
+
+    const GPT3: &str = "gpt3_mlp";
+    const LLAMA65: &str = "llama65_mlp";
+    const MANY: [u32; 8] = [768, 1024, 1280, 1536, 1792, 2048, 3072, 4096];
+
+    #[test]
+    fn goals_are_of_pipelines_that_ship_and_sizes_that_are_measured() {
+        assert_eq!(GOALS.iter().map(|g| g.least.len()).sum::<usize>(), 14);
+        for (pipeline, sizes) in GOALS.iter().flat_map(|g| &g.points) {
+            assert!(crate::runtime::shipped(pipeline).is_some(), "{pipeline}");
+            let usual = |m: &u32| super::super::SIZES.contains(m) || RAGGED.contains(m);
+            assert!(!sizes.is_empty() && sizes.iter().all(usual), "{pipeline}: {sizes:?}");
+        }
+    }
 
     /// A record with a time.
     pub(in crate::bench) fn record(

@@ -1,12 +1,17 @@
-//! `cusync simulate --against`: predictions held against what was measured.
+//! `cusync simulate --against`: predictions compared with measurements.
+
+use std::path::PathBuf;
 
 use cusync::runtime::shipped;
+use cusync_gen::check::Executor;
 use cusync_gen::simulate::against::{Measured, Measurements, compare};
 use cusync_gen::simulate::comparison::{Comparison, Goal, Point, Row};
 use serde::Serialize;
 
 use super::fault::Fault;
-use super::request::AgainstRequest;
+use super::print::{Answer, Page, json};
+use super::source::Source;
+use super::target::{PlanArgs, profile};
 
 /// What came of it; shares, not per cent.
 #[derive(Serialize)]
@@ -26,6 +31,53 @@ pub(crate) struct AgainstReport {
     pub(crate) other_schedules: usize,
 }
 
+impl Answer for AgainstReport {
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+
+    fn page(&self, page: &mut Page) {
+        page.line(format!(
+            "{} of {}, predicted with the profile {}",
+            self.record, self.measured_on, self.device
+        ));
+        page.table(
+            ["pipeline", "M", "regime", "way", "measured us", "predicted us", "error %"],
+            self.rows.iter().map(row),
+        );
+        page.table(
+            [
+                "pipeline",
+                "M",
+                "regime",
+                "ways",
+                "error %",
+                "rank correlation",
+                "choice loses %",
+                "choice",
+                "fastest",
+            ],
+            self.points.iter().map(point),
+        );
+        page.table(["kind", "entries", "mean error %", "mean magnitude %"], self.kinds.iter().map(kind));
+        for g in &self.goals {
+            let line = goal(page, g);
+            page.line(line);
+        }
+        let worst = self.points.iter().map(|p| p.regret).fold(0.0, f64::max);
+        let within = self.points.iter().filter(|p| p.regret <= 0.03).count();
+        page.line(format!(
+            "the worst choice loses {}; {within} of {} choices lose at most 3 %",
+            percent(worst),
+            self.points.len()
+        ));
+        page.line(format!(
+            "not compared: {} entries that do not say how they were run, {} of chain kernels with other work lists than today's",
+            self.unknown, self.other_schedules
+        ));
+    }
+}
+
 /// An executor, or a kind of chain kernel.
 #[derive(Serialize)]
 pub(crate) struct KindReport {
@@ -42,37 +94,40 @@ pub(crate) struct GoalReport {
     pub(crate) met: bool,
 }
 
-pub(crate) fn against(request: &AgainstRequest) -> Result<AgainstReport, Fault> {
-    let file = request.record.display().to_string();
-    let text = std::fs::read_to_string(&request.record)
+/// Compares with a record; of it only one pipeline, only sizes with the plan's dims, and only ways of its executor.
+pub(crate) fn against(only: Option<String>, plan: PlanArgs, record: PathBuf) -> Result<AgainstReport, Fault> {
+    let source = only.as_deref().map(Source::find).transpose()?;
+    let device = profile(&plan.device)?;
+    let file = record.display().to_string();
+    let text = std::fs::read_to_string(&record)
         .map_err(|e| Fault::input(format!("{file} cannot be read: {e}")).help(HELP))?;
-    let mut measurements: Measurements = serde_json::from_str(&text)
+    let mut measurements: Measurements = cusync_gen::columns::read(&text)
         .map_err(|e| Fault::input(format!("{file} is no record of a benchmark: {e}")).help(HELP))?;
-    let only = request.source.as_ref().map(pipeline).transpose()?;
+    let only = source.as_ref().map(pipeline).transpose()?;
     let wanted = |m: &Measured| {
         let size = |(name, value): &(String, u64)| m.dims.contains(&(name.clone(), *value));
-        only.as_ref().is_none_or(|name| *name == m.pipeline) && request.dims.iter().all(size)
+        only.as_ref().is_none_or(|name| *name == m.pipeline) && plan.dims.iter().all(size)
     };
     measurements.records.retain(wanted);
-    let spec = |name: &str| match &request.source {
+    let spec = |name: &str| match &source {
         Some(source) => Some(source.text.clone()),
         None => shipped(name).map(str::to_owned),
     };
     let mut comparison =
-        compare(&measurements, &request.device, spec).map_err(|d| Fault::input(d.message).help(HELP))?;
-    if let Some(executor) = request.executor {
+        compare(&measurements, &device, spec).map_err(|d| Fault::input(d.message).help(HELP))?;
+    if let Some(executor) = plan.executor.map(Executor::from) {
         comparison.rows.retain(|row| row.executor == executor.name());
     }
     if comparison.rows.is_empty() {
         return Err(Fault::input(format!("{file} has nothing that can be predicted here")).help(HELP));
     }
-    Ok(report(file, measurements.device, request.device.name.clone(), comparison))
+    Ok(report(file, measurements.device, device.name, comparison))
 }
 
 const HELP: &str = "`cusync bench mlp --spread 16 --save RECORD.json` makes a record; FILE, --dim and --executor choose among it";
 
 /// The name that the measurements of a spec have.
-fn pipeline(source: &super::source::Source) -> Result<String, Fault> {
+fn pipeline(source: &Source) -> Result<String, Fault> {
     let spec = cusync_gen::spec::parse(&source.text, &source.origin);
     let resolved = spec.and_then(|spec| spec.resolve(&[]));
     resolved.map(|r| r.name).map_err(|d| Fault::input(d.render(&source.text, &source.origin, false)))
@@ -99,4 +154,55 @@ fn report(record: String, measured_on: String, device: String, comparison: Compa
         other_schedules: comparison.other_schedules,
         rows: comparison.rows,
     }
+}
+
+fn size(dims: &[(String, u64)]) -> String {
+    dims.iter().find(|(name, _)| name == "M").map_or_else(String::new, |(_, m)| m.to_string())
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+fn row(r: &Row) -> [String; 7] {
+    [
+        r.pipeline.clone(),
+        size(&r.dims),
+        r.regime.clone(),
+        r.variant.clone(),
+        format!("{:.1}", r.measured_us),
+        format!("{:.1}", r.predicted_us),
+        format!("{:+.1}", r.error() * 100.0),
+    ]
+}
+
+fn point(p: &Point) -> [String; 9] {
+    [
+        p.pipeline.clone(),
+        size(&p.dims),
+        p.regime.clone(),
+        p.ways.to_string(),
+        format!("{:.1}", p.mean_error * 100.0),
+        p.rank_correlation.map_or_else(|| "-".into(), |r| format!("{r:.2}")),
+        format!("{:.1}", p.regret * 100.0),
+        p.chosen.clone(),
+        p.fastest.clone(),
+    ]
+}
+
+fn kind(k: &KindReport) -> [String; 4] {
+    [
+        k.kind.clone(),
+        k.entries.to_string(),
+        format!("{:+.1}", k.mean_error * 100.0),
+        format!("{:.1}", k.mean_magnitude * 100.0),
+    ]
+}
+
+fn goal(page: &Page, g: &GoalReport) -> String {
+    let show = |value: f64| if g.goal.at_least { format!("{value:.2}") } else { percent(value) };
+    let bound = if g.goal.at_least { "at least" } else { "at most" };
+    let have = g.goal.have.map_or_else(|| "nothing to judge".into(), show);
+    let verdict = page.good(g.met, if g.met { "met" } else { "missed" });
+    format!("{}: {have}, goal {bound} {}: {verdict}", g.goal.name, show(g.goal.bound))
 }

@@ -1,38 +1,214 @@
-//! `cusync bench`.
+//! `cusync bench`: measures against the baselines.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use cusync::bench::dag::bench_dag;
-use cusync::bench::{self, MlpArgs, MlpReport, add_pytorch, bench_mlp, bench_semaphores, bench_sweep};
+use clap::{Args, ValueEnum};
+use cusync::bench::dag::{DagArgs, DagReport, bench_dag, tables};
+use cusync::bench::{
+    self, Ceilings, Digest, MlpArgs, MlpReport, Regime, SemaphoreCost, SweepReport, add_pytorch, bench_mlp,
+    bench_semaphores, bench_sweep,
+};
+use cusync::runtime::{SHIPPED, shipped};
+use cusync_gen::graph::Element;
 
 use super::fault::Fault;
+use super::print::{Answer, Output, Page, json};
 use super::progress::Progress;
-use super::report::BenchReport;
-use super::request::{MlpRequest, Output, Suite};
+use super::target::CacheArgs;
+
+/// Rested samples of each way under `--spread`: there are many ways, and a figure that is good to a per cent is enough.
+const SPREAD_SAMPLES: usize = 8;
+
+#[derive(Args)]
+pub(crate) struct BenchArgs {
+    /// What to measure
+    suite: SuiteArg,
+    /// Measure only these pipelines
+    #[arg(long, value_name = "NAME")]
+    pipeline: Vec<String>,
+    /// Measure only these sizes
+    #[arg(long = "m", value_name = "M", value_delimiter = ',')]
+    sizes: Vec<u32>,
+    /// Use bfloat16 instead of fp16
+    #[arg(long)]
+    bf16: bool,
+    /// Stop after this many seconds; what was left out is listed
+    #[arg(long, value_name = "S")]
+    seconds: Option<f64>,
+    /// Measure only variants whose names contain one of these words, such as fused,cublaslt
+    #[arg(long, value_name = "WORDS", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Measure no variants whose names contain one of these words
+    #[arg(long, value_name = "WORDS", value_delimiter = ',')]
+    without: Vec<String>,
+    /// Measure only this regime
+    #[arg(long, value_name = "NAME")]
+    regime: Option<RegimeArg>,
+    /// Also measure the fastest of all chain kernels, modes and ways of cutting
+    #[arg(long)]
+    tune: bool,
+    /// Instead of the usual variants, measure a sample of N ways to run each size, to compare predictions with
+    #[arg(long, value_name = "N", conflicts_with = "tune", value_parser = clap::value_parser!(u16).range(4..=64))]
+    spread: Option<u16>,
+    #[command(flatten)]
+    cache: CacheArgs,
+    /// Measure nothing, and report what `--save` wrote; may be repeated
+    #[arg(long, value_name = "FILE")]
+    from: Vec<PathBuf>,
+    /// Add the times that benches/pytorch_mlp.py wrote; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pytorch: Vec<PathBuf>,
+    /// Write the report to this file, as JSON in columns (docs/json.md)
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum SuiteArg {
+    /// The MLP layers
+    Mlp,
+    /// The MLP layers on every chain kernel, to compare the cost model with
+    FusedSweep,
+    /// Kernel-level scheduling: the suite, chains, tasks with priorities, random programs
+    Dag,
+    /// One post, one wait, one hand-off
+    Sync,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum RegimeArg {
+    Rested,
+    Sustained,
+}
+
+impl From<RegimeArg> for Regime {
+    fn from(regime: RegimeArg) -> Regime {
+        match regime {
+            RegimeArg::Rested => Regime::Rested,
+            RegimeArg::Sustained => Regime::Sustained,
+        }
+    }
+}
+
+impl BenchArgs {
+    fn regimes(&self) -> Option<Vec<Regime>> {
+        self.regime.map(|regime| vec![regime.into()])
+    }
+
+    /// The arguments that the kernel-level benchmark shares with the others.
+    fn dag(&self) -> DagArgs {
+        let usual = DagArgs::default();
+        DagArgs {
+            seconds: self.seconds.unwrap_or(usual.seconds),
+            only: self.only.clone(),
+            without: self.without.clone(),
+            regimes: self.regimes().unwrap_or(usual.regimes),
+            ..usual
+        }
+    }
+
+    fn mlp(&self) -> Result<MlpArgs, Fault> {
+        if let Some(name) = self.pipeline.iter().find(|name| shipped(name).is_none()) {
+            let names: Vec<_> = SHIPPED.iter().map(|(name, _)| *name).collect();
+            let fault = Fault::input(format!("no pipeline `{name}` ships"));
+            return Err(fault.help(format!("one of {}", names.join(", "))));
+        }
+        let usual = MlpArgs::default();
+        Ok(MlpArgs {
+            pipelines: if self.pipeline.is_empty() { usual.pipelines } else { self.pipeline.clone() },
+            sizes: if self.sizes.is_empty() { usual.sizes } else { self.sizes.clone() },
+            element: if self.bf16 { Element::Bf16 } else { usual.element },
+            regimes: self.regimes().unwrap_or(usual.regimes),
+            seconds: self.seconds,
+            only: self.only.clone(),
+            without: self.without.clone(),
+            tune: self.tune,
+            samples: if self.spread.is_some() { SPREAD_SAMPLES } else { usual.samples },
+            spread: self.spread.map(usize::from),
+            ..usual
+        })
+    }
+}
+
+/// A benchmark's records.
+pub(crate) enum BenchReport {
+    Mlp(Box<MlpReport>),
+    Sweep(Box<SweepReport>),
+    Dag(Box<DagReport>),
+    Sync(SemaphoreCost),
+}
+
+impl Answer for BenchReport {
+    fn good(&self) -> bool {
+        match self {
+            BenchReport::Mlp(r) => r.wrong.is_empty() && r.fault.is_none(),
+            BenchReport::Dag(r) => r.wrong.is_empty(),
+            BenchReport::Sweep(_) | BenchReport::Sync(_) => true,
+        }
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        match self {
+            BenchReport::Mlp(r) => json(&r.records),
+            BenchReport::Sweep(r) => json(&r.records),
+            BenchReport::Dag(r) => json(r),
+            BenchReport::Sync(r) => json(r),
+        }
+    }
+
+    fn page(&self, page: &mut Page) {
+        match self {
+            BenchReport::Mlp(r) => {
+                ceilings(page, &r.device, &r.ceilings);
+                let (header, rows) = cusync::bench::rows(&r.records);
+                page.wide_table(&header, rows);
+                // A sample of all ways has no peers to be judged against.
+                if r.records.iter().any(|r| r.baseline_us.is_some()) {
+                    page.line("");
+                    page.line(Digest::of(&r.records).markdown());
+                }
+                r.tuned.iter().for_each(|s| page.line(s));
+                r.skipped.iter().for_each(|s| page.line(format!("not measured: {s}")));
+                r.wrong.iter().for_each(|s| page.line(format!("WRONG: {s}")));
+                r.fault.iter().for_each(|s| page.line(format!("ended early: {s}")));
+            }
+            BenchReport::Sweep(r) => {
+                ceilings(page, &r.device, &r.ceilings);
+                sweep(page, r);
+                r.skipped.iter().for_each(|s| page.line(format!("not measured: {s}")));
+            }
+            BenchReport::Dag(r) => dag(page, r),
+            BenchReport::Sync(r) => page.line(format!(
+                "wait {:.0} ns, post {:.0} ns, hand-off {:.0} ns (mean of {})",
+                r.wait_ns, r.post_ns, r.hand_off_ns, r.count
+            )),
+        }
+    }
+}
 
 /// Repetitions of a post or wait that one figure is the mean of.
 const SEMAPHORE_COUNT: u32 = 10_000;
 
-pub(crate) fn bench(suite: &Suite, output: &Output) -> Result<BenchReport, Fault> {
+pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fault> {
     let progress = Progress::start(output);
-    match suite {
-        Suite::Sync => {
+    match args.suite {
+        SuiteArg::Sync => {
             progress.say("measuring semaphores");
             bench_semaphores(0, SEMAPHORE_COUNT).map(BenchReport::Sync).map_err(fault)
         }
-        Suite::Mlp(request) => mlp(request, &progress).map(|r| BenchReport::Mlp(Box::new(r))),
-        Suite::Sweep(request) => {
+        SuiteArg::Mlp => mlp(args, &progress).map(|r| BenchReport::Mlp(Box::new(r))),
+        SuiteArg::FusedSweep => {
             let told = &mut |name: &str, m| progress.say(format!("{name} M = {m}"));
-            let report = bench_sweep(&request.args, told).map_err(fault)?;
-            save(request.save.as_deref(), &report)?;
+            let report = bench_sweep(&args.mlp()?, told).map_err(fault)?;
+            save(args.save.as_deref(), &report)?;
             Ok(BenchReport::Sweep(Box::new(report)))
         }
-        Suite::Dag(request) => {
+        SuiteArg::Dag => {
             let mut unsaved = None;
-            let report = bench_dag(&request.args, &mut |part, report| {
+            let report = bench_dag(&args.dag(), &mut |part, report| {
                 progress.say(part);
                 // A benchmark that is cut short leaves the parts that were done.
-                unsaved = save(request.save.as_deref(), report).err();
+                unsaved = save(args.save.as_deref(), report).err();
             })
             .map_err(fault)?;
             unsaved.map_or(Ok(BenchReport::Dag(Box::new(report))), Err)
@@ -40,35 +216,35 @@ pub(crate) fn bench(suite: &Suite, output: &Output) -> Result<BenchReport, Fault
     }
 }
 
-fn mlp(request: &MlpRequest, progress: &Progress) -> Result<MlpReport, Fault> {
-    let mut report = if request.from.is_empty() {
+fn mlp(args: &BenchArgs, progress: &Progress) -> Result<MlpReport, Fault> {
+    let mut report = if args.from.is_empty() {
         let mut unsaved = None;
-        let args = MlpArgs { tuned: request.tuned.load()?, ..request.args.clone() };
-        let report = bench_mlp(&args, &mut |news| match news {
+        let what = MlpArgs { tuned: args.cache.load()?, ..args.mlp()? };
+        let report = bench_mlp(&what, &mut |news| match news {
             bench::Progress::Begin(name, m, done, all) => {
                 progress.say(format!("{name} M = {m} ({} of {all})", done + 1));
             }
             // A benchmark that is cut short leaves the sizes that were done.
-            bench::Progress::Done(report) => unsaved = save(request.save.as_deref(), report).err(),
+            bench::Progress::Done(report) => unsaved = save(args.save.as_deref(), report).err(),
         })
         .map_err(fault)?;
         unsaved.map_or(Ok(report), Err)?
     } else {
-        earlier(request)?
+        earlier(&args.from)?
     };
-    for file in &request.pytorch {
+    for file in &args.pytorch {
         let added = add_pytorch(&mut report, &read(file)?);
         added.map_err(|e| Fault::input(format!("{}: {e}", file.display())))?;
     }
-    save(request.save.as_deref(), &report)?;
+    save(args.save.as_deref(), &report)?;
     Ok(report)
 }
 
 /// The reports of earlier runs, as one.
-fn earlier(request: &MlpRequest) -> Result<MlpReport, Fault> {
+fn earlier(files: &[PathBuf]) -> Result<MlpReport, Fault> {
     let mut all: Option<MlpReport> = None;
-    for file in &request.from {
-        let report: MlpReport = serde_json::from_str(&read(file)?)
+    for file in files {
+        let report: MlpReport = cusync_gen::columns::read(&read(file)?)
             .map_err(|e| Fault::input(format!("{}: not a saved report: {e}", file.display())))?;
         match &mut all {
             Some(all) => all.absorb(report),
@@ -85,8 +261,8 @@ fn read(file: &Path) -> Result<String, Fault> {
 fn save(file: Option<&Path>, report: &impl serde::Serialize) -> Result<(), Fault> {
     let Some(file) = file else { return Ok(()) };
     let failed = |e: &dyn std::fmt::Display| Fault::input(format!("{}: {e}", file.display()));
-    let text = serde_json::to_string_pretty(report).map_err(|e| failed(&e))?;
-    std::fs::write(file, text + "\n").map_err(|e| failed(&e))
+    let text = cusync_gen::columns::write(report).map_err(|e| failed(&e))?;
+    std::fs::write(file, text).map_err(|e| failed(&e))
 }
 
 fn fault(error: bench::Error) -> Fault {
@@ -94,4 +270,70 @@ fn fault(error: bench::Error) -> Fault {
         bench::Error::Wrong { .. } => Fault::refuted(error.to_string()),
         other => Fault::input(other.to_string()).help("`cusync doctor` says what is missing"),
     }
+}
+
+fn ceilings(page: &mut Page, device: &str, c: &Ceilings) {
+    page.line(format!(
+        "{device}: {:.0} TFLOP/s rested, {:.0} sustained; reads {:.2} TB/s",
+        c.rested.matrix_tflops, c.sustained.matrix_tflops, c.rested.read_tbs
+    ));
+}
+
+fn sweep(page: &mut Page, r: &SweepReport) {
+    let header = [
+        "pipeline",
+        "M",
+        "tile",
+        "cluster",
+        "mode",
+        "cut",
+        "predicted us",
+        "median us",
+        "p10",
+        "p90",
+        "without waits",
+        "floor",
+    ];
+    page.table(
+        header,
+        r.records.iter().map(|r| {
+            let s = &r.schedule;
+            [
+                r.pipeline.clone(),
+                r.m.to_string(),
+                s.tile.clone(),
+                s.cluster.clone(),
+                s.mode.clone(),
+                if r.splits { s.cut.to_string() } else { "never".into() },
+                format!("{:.1}", s.predicted_us),
+                format!("{:.1}", r.time.median_us),
+                format!("{:.1}", r.time.p10_us),
+                format!("{:.1}", r.time.p90_us),
+                format!("{:.1}", r.without_waits_us),
+                format!("{:.1}", r.floor_us),
+            ]
+        }),
+    );
+}
+
+fn dag(page: &mut Page, r: &DagReport) {
+    page.line(&r.device);
+    for table in tables(r) {
+        page.line("");
+        page.line(table.title);
+        page.wide_table(&table.header, table.rows);
+        table.notes.iter().for_each(|note| page.line(note));
+    }
+    if let Some(e) = &r.exact {
+        page.line("");
+        page.line(format!(
+            "{} random programs ({} kernels) with injected delays, {} runs: {} not bit-exact with the host",
+            e.programs,
+            e.kernels,
+            e.runs,
+            e.wrong.len()
+        ));
+    }
+    r.skipped.iter().for_each(|s| page.line(format!("not measured: {s}")));
+    r.wrong.iter().for_each(|s| page.line(format!("WRONG: {s}")));
 }

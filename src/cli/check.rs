@@ -1,4 +1,6 @@
-//! `cusync check`.
+//! `cusync check`: proves a plan, or refutes it.
+
+use std::collections::BTreeMap;
 
 use cusync::runtime::executor_name;
 use cusync_gen::check::Executor;
@@ -6,11 +8,60 @@ use cusync_gen::device::Device;
 use cusync_gen::graph::Graph;
 use cusync_gen::schedule::decode::{COLUMN_TILE, Decode, slots_of};
 use cusync_gen::schedule::{Breakdown, Mode, Part, Request, Schedule};
+use serde::Serialize;
 
 use super::fault::Fault;
+use super::print::{Answer, Page, json};
 use super::prove::Proof;
-use super::report::{CheckReport, DecodeReport, ScheduleReport, TimeReport};
-use super::request::Target;
+use super::report::{
+    DecodeReport, ObligationReport, ScheduleReport, TimeReport, decode_line, schedule_line, title,
+};
+use super::target::Target;
+
+/// The verdict on a plan.
+#[derive(Serialize)]
+pub(crate) struct CheckReport {
+    pub(crate) verdict: &'static str,
+    pub(crate) pipeline: String,
+    pub(crate) dims: BTreeMap<String, u32>,
+    pub(crate) device: String,
+    pub(crate) executor: &'static str,
+    pub(crate) obligations: Vec<ObligationReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) schedule: Option<ScheduleReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) decode: Option<DecodeReport>,
+    /// Text for people, one for each refutation; not in JSON.
+    #[serde(skip)]
+    pub(crate) refutations: Vec<String>,
+}
+
+impl Answer for CheckReport {
+    fn good(&self) -> bool {
+        self.verdict == "proved"
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+
+    fn page(&self, page: &mut Page) {
+        let verdict = page.good(self.verdict == "proved", self.verdict);
+        page.line(format!(
+            "{} for {} on {}: {verdict}",
+            title(&self.pipeline, &self.dims),
+            self.executor,
+            self.device
+        ));
+        page.table(
+            ["obligation", "verdict"],
+            self.obligations.iter().map(|o| [o.id.to_owned(), o.verdict.to_owned()]),
+        );
+        self.schedule.iter().for_each(|s| page.line(schedule_line(s)));
+        self.decode.iter().for_each(|d| page.line(decode_line(d)));
+        self.refutations.iter().for_each(|refutation| page.line(refutation));
+    }
+}
 
 /// The executor that a device is planned for where none is stated.
 pub(crate) fn usual_executor(target: &Target) -> Executor {
@@ -19,7 +70,7 @@ pub(crate) fn usual_executor(target: &Target) -> Executor {
 }
 
 /// Dims by name.
-pub(crate) fn dims(graph: &Graph) -> std::collections::BTreeMap<String, u32> {
+pub(crate) fn dims(graph: &Graph) -> BTreeMap<String, u32> {
     graph.dims.iter().cloned().collect()
 }
 

@@ -4,8 +4,41 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use cusync::device;
+use serde::Serialize;
 
-use super::report::{DoctorReport, Finding};
+use super::print::{Answer, Page, json};
+
+#[derive(Serialize)]
+pub(crate) struct Finding {
+    pub(crate) what: &'static str,
+    pub(crate) ok: bool,
+    pub(crate) detail: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fix: Option<String>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct DoctorReport {
+    pub(crate) findings: Vec<Finding>,
+}
+
+impl Answer for DoctorReport {
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+
+    fn page(&self, page: &mut Page) {
+        let rows: Vec<_> = self
+            .findings
+            .iter()
+            .map(|f| {
+                let mark = page.good(f.ok, if f.ok { "ok" } else { "missing" });
+                [f.what.to_owned(), mark, f.detail.clone(), f.fix.clone().unwrap_or_default()]
+            })
+            .collect();
+        page.table(["", "", "found", "to mend it"], rows);
+    }
+}
 
 pub(crate) fn doctor() -> DoctorReport {
     DoctorReport { findings: vec![driver(), gpus(), toolchain(), kernels(), host()] }

@@ -1,17 +1,24 @@
 //! `cusync explain`: what a plan holds, and why.
 
+use std::collections::BTreeMap;
+
 use cusync::runtime::executor_name;
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::choose::{order_name, policy_name};
 use cusync_gen::graph::StageId;
 use cusync_gen::schedule::decode::{COLUMN_TILE, slots_of};
 use cusync_gen::sync::WaitAt;
+use serde::Serialize;
 
 use super::check::{decode, dims, schedule, usual_executor};
 use super::fault::Fault;
+use super::print::{Answer, Page, json};
 use super::prove::Proof;
-use super::report::{ChoiceReport, EdgeReport, ExplainReport, PredictionReport, StageReport};
-use super::request::Target;
+use super::report::{
+    DecodeReport, EdgeReport, PredictionReport, ScheduleReport, StageReport, TimeReport, decode_line,
+    prediction, schedule_line, title,
+};
+use super::target::Target;
 
 pub(crate) fn explain(target: &Target) -> Result<ExplainReport, Fault> {
     let executor = usual_executor(target);
@@ -94,4 +101,91 @@ pub(crate) fn predicted(plan: &Plan, executor: Executor) -> Option<PredictionRep
         serial_us: p.serial_us,
         synchronised_us: p.synchronised_us,
     })
+}
+
+#[derive(Serialize)]
+pub(crate) struct ChoiceReport {
+    pub(crate) subject: String,
+    pub(crate) decision: String,
+    pub(crate) stated: bool,
+    pub(crate) reason: String,
+    pub(crate) alternatives: Vec<(String, f64)>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct ExplainReport {
+    pub(crate) pipeline: String,
+    pub(crate) dims: BTreeMap<String, u32>,
+    pub(crate) device: String,
+    pub(crate) executor: &'static str,
+    pub(crate) start: String,
+    pub(crate) stages: Vec<StageReport>,
+    pub(crate) edges: Vec<EdgeReport>,
+    pub(crate) choices: Vec<ChoiceReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) schedule: Option<ScheduleReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) decode: Option<DecodeReport>,
+    pub(crate) predicted: Option<PredictionReport>,
+}
+
+impl Answer for ExplainReport {
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+
+    fn page(&self, page: &mut Page) {
+        page.line(format!("{} for {} on {}", title(&self.pipeline, &self.dims), self.executor, self.device));
+        page.line(format!("start guarantee: {}", self.start));
+        page.table(
+            ["stage", "M x N x K", "tile", "tiles", "waves", "order"],
+            self.stages.iter().map(stage_row),
+        );
+        page.table(
+            ["dependence", "operand", "policy", "waits at", "slots"],
+            self.edges.iter().map(|e| {
+                [e.name.clone(), e.operand.clone(), e.policy.clone(), e.wait_at.clone(), e.slots.to_string()]
+            }),
+        );
+        self.schedule.iter().for_each(|s| page.line(schedule_line(s)));
+        self.schedule.iter().filter_map(|s| s.shares.as_ref()).for_each(|t| page.line(shares_line(t)));
+        self.decode.iter().for_each(|d| page.line(decode_line(d)));
+        for c in &self.choices {
+            let stated = if c.stated { " (stated)" } else { "" };
+            page.line(format!("{}: {}{stated}: {}", c.subject, c.decision, c.reason));
+            for (other, us) in &c.alternatives {
+                let more = self.predicted.as_ref().map(|p| (us / p.synchronised_us - 1.0) * 100.0);
+                let more = more.map(|more| format!(" ({more:+.1} %)")).unwrap_or_default();
+                page.line(format!("    {other}: {us:.1} us predicted{more}"));
+            }
+        }
+        if let Some(p) = &self.predicted {
+            page.line(format!("predicted on {}: {}", p.device, prediction(p)));
+        }
+    }
+}
+
+fn stage_row(s: &StageReport) -> [String; 6] {
+    let [m, n, k] = s.shape;
+    [
+        s.name.clone(),
+        format!("{m} x {n} x {k}"),
+        format!("{} x {} x {}", s.tile[0], s.tile[1], s.tile[2]),
+        format!("{} x {} = {}", s.grid[0], s.grid[1], s.tiles),
+        format!("{:.2}", s.waves),
+        s.order.clone(),
+    ]
+}
+
+fn shares_line(t: &TimeReport) -> String {
+    let total = t.math_us + t.fixed_us + t.wait_us + t.split_us + t.idle_us;
+    let share = |us: f64| format!("{:.1} %", us / total * 100.0);
+    format!(
+        "of a worker's predicted time: {} multiplying, {} ring fills and epilogues, {} waiting, {} partial sums, {} idle",
+        share(t.math_us),
+        share(t.fixed_us),
+        share(t.wait_us),
+        share(t.split_us),
+        share(t.idle_us)
+    )
 }

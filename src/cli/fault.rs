@@ -35,7 +35,7 @@ pub(crate) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> O
     near.min().map(|(_, n)| n)
 }
 
-/// Levenshtein distance.
+/// The Levenshtein distance of two words.
 fn edits(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

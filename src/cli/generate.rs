@@ -1,15 +1,44 @@
-//! `cusync gen`.
+//! `cusync gen`: renders the code of a plan.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Serialize;
 
 use super::check::usual_executor;
 use super::fault::Fault;
+use super::print::{Answer, Page, json};
 use super::prove::Proof;
-use super::report::GenerateReport;
-use super::request::Target;
+use super::target::TargetArgs;
 
-pub(crate) fn generate(target: &Target, dir: &Path) -> Result<GenerateReport, Fault> {
-    let plan = Proof::of(target, usual_executor(target))?.plan()?;
+#[derive(Args)]
+pub(crate) struct GenerateArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Folder to write to
+    #[arg(short, long, value_name = "DIR", default_value = ".")]
+    output: PathBuf,
+}
+
+#[derive(Serialize)]
+pub(crate) struct GenerateReport {
+    pub(crate) pipeline: String,
+    pub(crate) files: Vec<String>,
+}
+
+impl Answer for GenerateReport {
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+
+    fn page(&self, page: &mut Page) {
+        self.files.iter().for_each(|f| page.line(format!("wrote {f}")));
+    }
+}
+
+pub(crate) fn generate(args: GenerateArgs) -> Result<GenerateReport, Fault> {
+    let (target, dir) = (args.target.resolve()?, &args.output);
+    let plan = Proof::of(&target, usual_executor(&target))?.plan()?;
     let cannot = |path: &Path, e: std::io::Error| {
         Fault::input(format!("{} cannot be written: {e}", path.display()))
             .help("choose another folder with -o DIR")

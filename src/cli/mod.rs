@@ -1,8 +1,7 @@
-//! The command line: arguments resolve once into a plain [`request::Request`], a command turns it into a
-//! [`report::Report`], and [`print`] is the only place that writes.
+//! The command line. A command is a file: its arguments, what it does, and its answer as text and as JSON. `print` is the
+//! only place that writes.
 
 mod against;
-mod args;
 mod bench;
 mod calibrate;
 mod check;
@@ -11,55 +10,89 @@ mod explain;
 mod fault;
 mod generate;
 mod print;
-mod print_against;
-mod print_calibrate;
-mod print_dag;
-mod print_tune;
 mod progress;
 mod prove;
 mod report;
-mod request;
 mod run;
 mod schedule;
 mod simulate;
 mod source;
+mod target;
 mod timeline;
 mod trace;
 mod tune;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
 use fault::Fault;
-use report::Report;
-use request::{Command, Request};
+use print::{Answer, Output};
+
+/// Tile-synchronised execution of dependent GPU kernels, proved before it runs.
+#[derive(Parser)]
+#[command(name = "cusync", version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    /// Answer in JSON (docs/json.md)
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Prove that a pipeline can neither race nor hang, or refute it with a counterexample
+    Check(target::TargetArgs),
+    /// Show tiles, dependences, policies, orders and launch mode, and why they were chosen
+    Explain(target::TargetArgs),
+    /// Render the C++ header and the Rust handle
+    Gen(generate::GenerateArgs),
+    /// Predict the time of every executor, or compare predictions with measurements
+    Simulate(simulate::SimulateArgs),
+    /// Run and verify against an independent reference: on the GPU if there is one, else on the CPU
+    Run(run::RunArgs),
+    /// Find the fastest configuration: predict, measure the best few if there is a GPU, and keep the answer
+    Tune(tune::TuneArgs),
+    /// Measure against the baselines (needs a GPU)
+    Bench(bench::BenchArgs),
+    /// Show where the time of a fused run goes, beside the same kernel stage by stage (needs a Hopper GPU, or --simulate)
+    Trace(trace::TraceArgs),
+    /// Measure what a device profile needs, and write one (needs a GPU)
+    Calibrate(calibrate::CalibrateArgs),
+    /// Put the kernels of serial code on streams with the fewest waits, and choose how to run them
+    Schedule(schedule::ScheduleArgs),
+    /// Print driver, GPUs, toolchain and kernels, and for each fault the command that mends it
+    Doctor,
+}
 
 /// Runs the command that the process was started with.
 pub(crate) fn main() -> ExitCode {
-    let request = match args::Args::parse().resolve() {
-        Ok(request) => request,
-        Err(fault) => return print::fault(&fault),
+    let Arguments { command, json } = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return print::usage(&error),
     };
-    match execute(&request) {
-        Ok(report) => print::report(&report, &request.output),
+    let output = Output::new(json);
+    match command.run(&output) {
+        Ok(answer) => print::answer(answer.as_ref(), &output),
         Err(fault) => print::fault(&fault),
     }
 }
 
-fn execute(request: &Request) -> Result<Report, Fault> {
-    Ok(match &request.command {
-        Command::Check(what) => Report::Check(check::check(what)?),
-        Command::Explain(what) => Report::Explain(explain::explain(what)?),
-        Command::Generate(what, dir) => Report::Generate(generate::generate(what, dir)?),
-        Command::Simulate(what) => Report::Simulate(simulate::simulate(what)?),
-        Command::Against(what) => Report::Against(Box::new(against::against(what)?)),
-        Command::Run(what) => Report::Run(Box::new(run::run(what, &request.output)?)),
-        Command::Bench(what) => Report::Bench(bench::bench(what, &request.output)?),
-        Command::Trace(what) => Report::Trace(Box::new(trace::run(what, &request.output)?)),
-        Command::Tune(what) => Report::Tune(Box::new(tune::tune(what, &request.output)?)),
-        Command::Calibrate(what) => Report::Calibrate(Box::new(calibrate::run(what, &request.output)?)),
-        Command::Schedule(what) => Report::Schedule(Box::new(schedule::schedule(what)?)),
-        Command::Doctor => Report::Doctor(doctor::doctor()),
-    })
+impl Command {
+    fn run(self, output: &Output) -> Result<Box<dyn Answer>, Fault> {
+        Ok(match self {
+            Command::Check(args) => Box::new(check::check(&args.resolve()?)?),
+            Command::Explain(args) => Box::new(explain::explain(&args.resolve()?)?),
+            Command::Gen(args) => Box::new(generate::generate(args)?),
+            Command::Simulate(args) => simulate::simulate(args)?,
+            Command::Run(args) => Box::new(run::run(args, output)?),
+            Command::Tune(args) => Box::new(tune::tune(args, output)?),
+            Command::Bench(args) => Box::new(bench::bench(&args, output)?),
+            Command::Trace(args) => Box::new(trace::trace(args, output)?),
+            Command::Calibrate(args) => Box::new(calibrate::calibrate(&args, output)?),
+            Command::Schedule(args) => Box::new(schedule::schedule(&args, output)?),
+            Command::Doctor => Box::new(doctor::doctor()),
+        })
+    }
 }

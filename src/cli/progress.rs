@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::request::Output;
+use super::print::Output;
 
 /// A line that says what is going on; vanishes when dropped.
 pub(crate) struct Progress(ProgressBar);

@@ -1,4 +1,4 @@
-//! From a spec to a verdict on every obligation.
+//! Takes a spec to a verdict on every obligation.
 
 use cusync::runtime::Edges;
 use cusync::tune::{Cache, Key, Machine, Origin, answer, decisions};
@@ -10,14 +10,14 @@ use cusync_gen::spec;
 
 use super::fault::Fault;
 use super::report::ObligationReport;
-use super::request::Target;
+use super::target::Target;
 
 /// A judged candidate.
 pub(crate) struct Proof {
     resolved: Resolved,
     candidate: Candidate,
     report: Report,
-    /// In the order of [`Obligation::ALL`].
+    /// One for each of [`Obligation::ALL`], in that order.
     pub(crate) obligations: Vec<ObligationReport>,
     /// Refutations as they are shown to a person, pointing into the spec.
     pub(crate) refutations: Vec<String>,

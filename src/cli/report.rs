@@ -1,33 +1,8 @@
-//! What commands answer. The JSON forms are a stable contract: docs/json.md.
+//! What the answers of several commands have in common, and its text.
 
 use std::collections::BTreeMap;
 
-use cusync::bench::dag::DagReport;
-use cusync::bench::{MlpReport, SemaphoreCost, SweepReport};
-use cusync::trace::TraceReport;
 use serde::Serialize;
-
-use super::against::AgainstReport;
-use super::calibrate::CalibrateReport;
-use super::schedule::ProgramReport;
-
-use super::tune::TuneReport;
-
-/// An answer.
-pub(crate) enum Report {
-    Check(CheckReport),
-    Explain(ExplainReport),
-    Generate(GenerateReport),
-    Simulate(SimulateReport),
-    Against(Box<AgainstReport>),
-    Run(Box<RunReport>),
-    Bench(BenchReport),
-    Trace(Box<TraceReport>),
-    Tune(Box<TuneReport>),
-    Calibrate(Box<CalibrateReport>),
-    Schedule(Box<ProgramReport>),
-    Doctor(DoctorReport),
-}
 
 #[derive(Serialize)]
 pub(crate) struct ObligationReport {
@@ -83,23 +58,6 @@ pub(crate) struct DecodeReport {
 }
 
 #[derive(Serialize)]
-pub(crate) struct CheckReport {
-    pub(crate) verdict: &'static str,
-    pub(crate) pipeline: String,
-    pub(crate) dims: BTreeMap<String, u32>,
-    pub(crate) device: String,
-    pub(crate) executor: &'static str,
-    pub(crate) obligations: Vec<ObligationReport>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) schedule: Option<ScheduleReport>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) decode: Option<DecodeReport>,
-    /// For people.
-    #[serde(skip)]
-    pub(crate) refutations: Vec<String>,
-}
-
-#[derive(Serialize)]
 pub(crate) struct StageReport {
     pub(crate) name: String,
     pub(crate) shape: [u32; 3],
@@ -121,15 +79,6 @@ pub(crate) struct EdgeReport {
 }
 
 #[derive(Serialize)]
-pub(crate) struct ChoiceReport {
-    pub(crate) subject: String,
-    pub(crate) decision: String,
-    pub(crate) stated: bool,
-    pub(crate) reason: String,
-    pub(crate) alternatives: Vec<(String, f64)>,
-}
-
-#[derive(Serialize)]
 pub(crate) struct PredictionReport {
     pub(crate) device: String,
     pub(crate) executor: &'static str,
@@ -137,126 +86,45 @@ pub(crate) struct PredictionReport {
     pub(crate) synchronised_us: f64,
 }
 
-#[derive(Serialize)]
-pub(crate) struct ExplainReport {
-    pub(crate) pipeline: String,
-    pub(crate) dims: BTreeMap<String, u32>,
-    pub(crate) device: String,
-    pub(crate) executor: &'static str,
-    pub(crate) start: String,
-    pub(crate) stages: Vec<StageReport>,
-    pub(crate) edges: Vec<EdgeReport>,
-    pub(crate) choices: Vec<ChoiceReport>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) schedule: Option<ScheduleReport>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) decode: Option<DecodeReport>,
-    pub(crate) predicted: Option<PredictionReport>,
+pub(crate) fn title(name: &str, dims: &BTreeMap<String, u32>) -> String {
+    let dims: Vec<_> = dims.iter().map(|(n, v)| format!("{n} = {v}")).collect();
+    format!("{name} ({})", dims.join(", "))
 }
 
-#[derive(Serialize)]
-pub(crate) struct GenerateReport {
-    pub(crate) pipeline: String,
-    pub(crate) files: Vec<String>,
+pub(crate) fn schedule_line(s: &ScheduleReport) -> String {
+    let splits = match s.split_tiles {
+        0 => "no tile split".into(),
+        n => format!("{n} tiles split into {} parts ({} slabs)", s.parts, s.slabs),
+    };
+    format!(
+        "schedule: {} workers of {} x {} CTAs, tile {} x {} x {}; {} items, {splits}; {} lists, the longest {}; {:.1} us predicted",
+        s.workers,
+        s.cluster[0],
+        s.cluster[1],
+        s.tile[0],
+        s.tile[1],
+        s.tile[2],
+        s.items,
+        s.mode,
+        s.longest_list,
+        s.predicted_us
+    )
 }
 
-#[derive(Serialize)]
-pub(crate) struct OutputReport {
-    pub(crate) tensor: String,
-    pub(crate) max_rel_err: f64,
-    pub(crate) rel_l2_err: f64,
-    pub(crate) verified: bool,
+pub(crate) fn decode_line(d: &DecodeReport) -> String {
+    format!(
+        "decode: {} workers, each an equal share of every stage's columns; {} tokens wide, {} slots of {} columns; {:.1} us \
+         predicted",
+        d.workers, d.width, d.slots, d.column_tile, d.predicted_us
+    )
 }
 
-/// One executor of a run on a GPU.
-#[derive(Serialize)]
-pub(crate) struct VariantReport {
-    pub(crate) executor: String,
-    pub(crate) verified: bool,
-    pub(crate) max_rel_err: f64,
-    pub(crate) rel_l2_err: f64,
-    pub(crate) time_us: f64,
-    pub(crate) p10_us: f64,
-    pub(crate) p90_us: f64,
-    pub(crate) speedup: Option<f64>,
-    /// Where its choices come from: `predicted`, or when and where it was tuned.
-    pub(crate) plan: String,
-}
-
-#[derive(Serialize)]
-pub(crate) struct RunReport {
-    pub(crate) pipeline: String,
-    pub(crate) dims: BTreeMap<String, u32>,
-    pub(crate) element: &'static str,
-    pub(crate) device: String,
-    pub(crate) executor: String,
-    pub(crate) verified: bool,
-    pub(crate) max_rel_err: f64,
-    pub(crate) rel_l2_err: f64,
-    pub(crate) time_us: f64,
-    /// Where its choices come from: `predicted`, or when and where it was tuned.
-    pub(crate) plan: String,
-    pub(crate) obligations: Vec<ObligationReport>,
-    pub(crate) stages: Vec<StageReport>,
-    pub(crate) edges: Vec<EdgeReport>,
-    pub(crate) outputs: Vec<OutputReport>,
-    /// Executors side by side; empty on the host.
-    pub(crate) variants: Vec<VariantReport>,
-    pub(crate) threads: Option<usize>,
-    pub(crate) waits_blocked: Option<u64>,
-    pub(crate) predicted: Option<PredictionReport>,
-    /// Why it ran where it ran.
-    pub(crate) note: Option<String>,
-    /// For people.
-    #[serde(skip)]
-    pub(crate) timeline: Vec<String>,
-}
-
-/// When a stage's first tile begins and its last ends, as predicted.
-#[derive(Serialize)]
-pub(crate) struct PredictedStage {
-    pub(crate) name: String,
-    pub(crate) begin_us: f64,
-    pub(crate) end_us: f64,
-}
-
-#[derive(Serialize)]
-pub(crate) struct PredictedTime {
-    pub(crate) executor: &'static str,
-    pub(crate) time_us: f64,
-    pub(crate) speedup: f64,
-    pub(crate) stages: Vec<PredictedStage>,
-}
-
-#[derive(Serialize)]
-pub(crate) struct SimulateReport {
-    pub(crate) pipeline: String,
-    pub(crate) dims: BTreeMap<String, u32>,
-    pub(crate) device: String,
-    /// Where the device's numbers come from.
-    pub(crate) source: String,
-    pub(crate) chosen_for: &'static str,
-    pub(crate) times: Vec<PredictedTime>,
-}
-
-/// A benchmark's records.
-pub(crate) enum BenchReport {
-    Mlp(Box<MlpReport>),
-    Sweep(Box<SweepReport>),
-    Dag(Box<DagReport>),
-    Sync(SemaphoreCost),
-}
-
-#[derive(Serialize)]
-pub(crate) struct Finding {
-    pub(crate) what: &'static str,
-    pub(crate) ok: bool,
-    pub(crate) detail: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) fix: Option<String>,
-}
-
-#[derive(Serialize)]
-pub(crate) struct DoctorReport {
-    pub(crate) findings: Vec<Finding>,
+pub(crate) fn prediction(p: &PredictionReport) -> String {
+    format!(
+        "{:.1} us serial, {:.1} us {} ({:.2}x)",
+        p.serial_us,
+        p.synchronised_us,
+        p.executor,
+        p.serial_us / p.synchronised_us
+    )
 }

@@ -1,7 +1,8 @@
 //! `cusync run`: on the GPU where there is one, else on the host.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
+use clap::Args;
 use cusync::device;
 use cusync::reference::{self, Tolerance, compare};
 use cusync::runtime::cpu::{CpuOptions, CpuPipeline};
@@ -11,24 +12,175 @@ use cusync::runtime::{Error, RunOptions, executor_name, run_gpu};
 use cusync::tune::{Machine, Origin};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::Op;
+use serde::Serialize;
 
 use super::check::{dims, usual_executor};
 use super::explain::{edges, predicted, stages};
 use super::fault::Fault;
+use super::print::{Answer, Output, Page, json};
 use super::progress::Progress;
 use super::prove::Proof;
-use super::report::{OutputReport, RunReport, VariantReport};
-use super::request::{Output, RunRequest, Target};
+use super::report::{EdgeReport, ObligationReport, PredictionReport, StageReport, prediction, title};
+use super::target::{CacheArgs, Target, TargetArgs};
 use super::timeline;
 
-pub(crate) fn run(request: &RunRequest, output: &Output) -> Result<RunReport, Fault> {
+#[derive(Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Seed of the random inputs
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Host threads of the cpu executor
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+    #[command(flatten)]
+    cache: CacheArgs,
+}
+
+struct Request {
+    target: Target,
+    seed: u64,
+    /// Threads of the cpu executor; `None`: all.
+    threads: Option<usize>,
+    cache: CacheArgs,
+}
+
+#[derive(Serialize)]
+pub(crate) struct OutputReport {
+    pub(crate) tensor: String,
+    pub(crate) max_rel_err: f64,
+    pub(crate) rel_l2_err: f64,
+    pub(crate) verified: bool,
+}
+
+/// One executor of a run on a GPU.
+#[derive(Serialize)]
+pub(crate) struct VariantReport {
+    pub(crate) executor: String,
+    pub(crate) verified: bool,
+    pub(crate) max_rel_err: f64,
+    pub(crate) rel_l2_err: f64,
+    pub(crate) time_us: f64,
+    pub(crate) p10_us: f64,
+    pub(crate) p90_us: f64,
+    pub(crate) speedup: Option<f64>,
+    /// Where its choices come from: `predicted`, or when and where it was tuned.
+    pub(crate) plan: String,
+}
+
+#[derive(Serialize)]
+pub(crate) struct RunReport {
+    pub(crate) pipeline: String,
+    pub(crate) dims: BTreeMap<String, u32>,
+    pub(crate) element: &'static str,
+    pub(crate) device: String,
+    pub(crate) executor: String,
+    pub(crate) verified: bool,
+    pub(crate) max_rel_err: f64,
+    pub(crate) rel_l2_err: f64,
+    pub(crate) time_us: f64,
+    /// Where its choices come from: `predicted`, or when and where it was tuned.
+    pub(crate) plan: String,
+    pub(crate) obligations: Vec<ObligationReport>,
+    pub(crate) stages: Vec<StageReport>,
+    pub(crate) edges: Vec<EdgeReport>,
+    pub(crate) outputs: Vec<OutputReport>,
+    /// Executors side by side; empty on the host.
+    pub(crate) variants: Vec<VariantReport>,
+    pub(crate) threads: Option<usize>,
+    pub(crate) waits_blocked: Option<u64>,
+    pub(crate) predicted: Option<PredictionReport>,
+    /// Why it ran where it ran.
+    pub(crate) note: Option<String>,
+    /// Lines of text for people; not in JSON.
+    #[serde(skip)]
+    pub(crate) timeline: Vec<String>,
+}
+
+impl Answer for RunReport {
+    fn good(&self) -> bool {
+        self.verified
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+
+    fn page(&self, page: &mut Page) {
+        if let Some(note) = &self.note {
+            page.line(note);
+        }
+        let tiles =
+            |s: &StageReport| format!("{}: {} tiles of {} x {}", s.name, s.tiles, s.tile[0], s.tile[1]);
+        let mut rows = vec![
+            ["pipeline".to_owned(), format!("{}, {}", title(&self.pipeline, &self.dims), self.element)],
+            ["stages".to_owned(), self.stages.iter().map(tiles).collect::<Vec<_>>().join("\n")],
+            ["proved".to_owned(), proved_line(&self.obligations)],
+        ];
+        let edge = |e: &EdgeReport| format!("{}: {}, waits at {}", e.name, e.policy, e.wait_at);
+        if !self.edges.is_empty() {
+            rows.push(["policies".to_owned(), self.edges.iter().map(edge).collect::<Vec<_>>().join("\n")]);
+        }
+        let time = match self.threads {
+            Some(threads) => {
+                let blocked = self.waits_blocked.unwrap_or(0);
+                format!("{:.1} ms on {threads} threads, {blocked} waits had to spin", self.time_us / 1e3)
+            }
+            None => format!("{:.1} us on {} ({})", self.time_us, self.device, self.executor),
+        };
+        rows.push(["time".to_owned(), time]);
+        rows.push(["plan".to_owned(), self.plan.clone()]);
+        let verdict = page.good(self.verified, if self.verified { "right" } else { "WRONG" });
+        let error = format!(
+            "{verdict}: max relative error {:.1e}, in norm {:.1e}",
+            self.max_rel_err, self.rel_l2_err
+        );
+        rows.push(["result".to_owned(), error]);
+        if let Some(p) = &self.predicted {
+            rows.push([format!("{} (predicted)", p.device), prediction(p)]);
+        }
+        page.table(["", "cusync run"], rows);
+        if !self.variants.is_empty() {
+            page.table(
+                ["executor", "median us", "p10", "p90", "speed-up", "max rel. error", "", "plan"],
+                self.variants.iter().map(|v| {
+                    let verdict = if v.verified { "right" } else { "WRONG" };
+                    [
+                        v.executor.clone(),
+                        format!("{:.1}", v.time_us),
+                        format!("{:.1}", v.p10_us),
+                        format!("{:.1}", v.p90_us),
+                        v.speedup.map_or_else(|| "-".into(), |s| format!("{s:.2}x")),
+                        format!("{:.1e}", v.max_rel_err),
+                        verdict.into(),
+                        v.plan.clone(),
+                    ]
+                }),
+            );
+        }
+        if !self.timeline.is_empty() {
+            page.line("tiles at work over the run, by stage:");
+            self.timeline.iter().for_each(|l| page.line(l));
+        }
+    }
+}
+
+fn proved_line(obligations: &[ObligationReport]) -> String {
+    let proved: Vec<_> = obligations.iter().filter(|o| o.verdict == "proved").map(|o| o.id).collect();
+    format!("{} of {}: {}", proved.len(), obligations.len(), proved.join(", "))
+}
+
+pub(crate) fn run(args: RunArgs, output: &Output) -> Result<RunReport, Fault> {
+    let RunArgs { target, seed, threads, cache } = args;
+    let request = &Request { target: target.resolve()?, seed, threads: threads.map(usize::from), cache };
     let progress = Progress::start(output);
     let target = &request.target;
     if target.executor == Some(Executor::Cpu) {
         return on_host(request, &progress, None);
     }
     if let Some((stage, why)) = without_kernel(target)? {
-        // Who asks for a GPU is told; who asks for nothing gets what there is.
+        // Whoever asked for an executor of the GPU gets an error; without that the host runs it.
         return match target.executor {
             Some(executor) => Err(Fault::input(format!(
                 "stage `{stage}`: the {} executor cannot run it: {why}",
@@ -63,7 +215,7 @@ fn without_kernel(target: &Target) -> Result<Option<(String, String)>, Fault> {
 }
 
 /// A report with everything that does not depend on where the plan runs.
-fn blank(plan: &Plan, executor: Executor, obligations: Vec<super::report::ObligationReport>) -> RunReport {
+fn blank(plan: &Plan, executor: Executor, obligations: Vec<ObligationReport>) -> RunReport {
     let graph = plan.graph();
     RunReport {
         pipeline: graph.name.clone(),
@@ -89,7 +241,7 @@ fn blank(plan: &Plan, executor: Executor, obligations: Vec<super::report::Obliga
     }
 }
 
-fn on_host(request: &RunRequest, progress: &Progress, note: Option<String>) -> Result<RunReport, Fault> {
+fn on_host(request: &Request, progress: &Progress, note: Option<String>) -> Result<RunReport, Fault> {
     progress.say("proving");
     // The schedule of a chain kernel runs on host threads too, one a CTA.
     let executor = request.target.executor.filter(|e| *e == Executor::Fused).unwrap_or(Executor::Cpu);
@@ -149,13 +301,13 @@ fn on_host(request: &RunRequest, progress: &Progress, note: Option<String>) -> R
     Ok(report)
 }
 
-fn on_gpu(request: &RunRequest, gpu: &device::Device, progress: &Progress) -> Result<RunReport, Fault> {
+fn on_gpu(request: &Request, gpu: &device::Device, progress: &Progress) -> Result<RunReport, Fault> {
     let stated = &request.target;
     let profile = gpu.profile().ok_or_else(|| {
         Fault::input(format!("{} is older than compute capability 8.0", gpu.name()))
             .help("use --executor cpu")
     })?;
-    let cache = request.tuned.load()?;
+    let cache = request.cache.load()?;
     let machine = Machine::of(gpu).map_err(|e| Fault::input(e.to_string()))?;
     let hopper = profile.arch >= 90;
     let executors = match stated.executor {

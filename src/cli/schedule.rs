@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use clap::Args;
 use cusync::dag::{
     Costs, Dependences, Direction, Form, Lane, MAX_SOURCE, NodeId, Options, Program, Rates, SHIPPED,
     Schedule, TileEdge, allocate, parse, schedule as plan, shipped,
@@ -11,18 +12,26 @@ use cusync_gen::device::Device;
 use serde::Serialize;
 
 use super::fault::{Fault, nearest};
+use super::print::{Answer, Output, Page, json};
+use super::target::{dim, profile};
 
-/// What to schedule.
-pub(crate) struct ScheduleRequest {
-    pub(crate) file: String,
-    pub(crate) dims: Vec<(String, u64)>,
-    pub(crate) device: Device,
-    /// Most streams of kernels.
-    pub(crate) streams: Option<usize>,
-    /// Rounds of the program.
-    pub(crate) repeat: usize,
-    /// Colours in messages.
-    pub(crate) color: bool,
+#[derive(Args)]
+pub(crate) struct ScheduleArgs {
+    /// A RON file, or the name of a program that ships
+    #[arg(value_name = "FILE")]
+    file: String,
+    /// Override the default of a dim; may be repeated
+    #[arg(long = "dim", value_name = "NAME=VALUE", value_parser = dim)]
+    dims: Vec<(String, u64)>,
+    /// GPU to schedule for: h200, h100, a100, l40s, or a RON file with a profile
+    #[arg(long, value_name = "NAME or FILE", default_value = "h200")]
+    device: String,
+    /// Use at most this many streams for kernels
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    streams: Option<u16>,
+    /// Issue the program this many times
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    repeat: u16,
 }
 
 #[derive(Serialize)]
@@ -45,7 +54,7 @@ pub(crate) struct NodeReport {
 pub(crate) struct DependenceReport {
     pub(crate) before: u32,
     pub(crate) after: u32,
-    /// Of `RAW`, `WAR`, `WAW`.
+    /// Some of `RAW`, `WAR` and `WAW`.
     pub(crate) hazards: Vec<&'static str>,
     /// Whether others imply it.
     pub(crate) implied: bool,
@@ -123,17 +132,18 @@ pub(crate) struct ProgramReport {
     pub(crate) lanes: Vec<String>,
 }
 
-pub(crate) fn schedule(request: &ScheduleRequest) -> Result<ProgramReport, Fault> {
-    let (text, origin) = find(&request.file)?;
-    let costs = Costs::of(&request.device);
+pub(crate) fn schedule(args: &ScheduleArgs, output: &Output) -> Result<ProgramReport, Fault> {
+    let device = profile(&args.device)?;
+    let (text, origin) = find(&args.file)?;
+    let costs = Costs::of(&device);
     let rates = Rates { memory_tbs: costs.memory_tbs, host_tbs: costs.host_tbs };
-    let program = parse(&text, &request.dims, rates)
-        .map_err(|d| Fault::input(d.render(&text, &origin, request.color)))?
-        .repeat(request.repeat)
+    let program = parse(&text, &args.dims, rates)
+        .map_err(|d| Fault::input(d.render(&text, &origin, output.color)))?
+        .repeat(args.repeat.into())
         .map_err(|e| Fault::input(e.to_string()))?;
-    let options = Options { streams: request.streams, costs, ..Options::default() };
+    let options = Options { streams: args.streams.map(usize::from), costs, ..Options::default() };
     let schedule = plan(&program, &options);
-    Ok(report(&program, &schedule, &request.device, options.costs.source))
+    Ok(report(&program, &schedule, &device, options.costs.source))
 }
 
 fn report(program: &Program, schedule: &Schedule, device: &Device, source: String) -> ProgramReport {
@@ -260,56 +270,54 @@ fn find(file: &str) -> Result<(String, String), Fault> {
     }
 }
 
-/// Nodes in the order of issue, the predicted forms and the reasons, as lines and tables of text.
-pub(crate) struct Tables {
-    pub(crate) title: String,
-    pub(crate) nodes: Vec<[String; 6]>,
-    pub(crate) forms: Vec<[String; 4]>,
-    pub(crate) notes: Vec<String>,
-}
-
-/// Headers of [`Tables::nodes`].
-pub(crate) const NODES: [&str; 6] = ["node", "us", "stream", "waits for", "starts", "ends"];
-/// Headers of [`Tables::forms`].
-pub(crate) const FORMS: [&str; 4] = ["form", "streams", "predicted us", "over serial"];
-
-/// The report for people.
-pub(crate) fn tables(r: &ProgramReport) -> Tables {
-    let names: BTreeMap<u32, &str> = r.nodes.iter().map(|n| (n.id, n.name.as_str())).collect();
-    let node = |n: &NodeReport| {
-        let waits: Vec<_> =
-            n.waits_for.iter().chain(&n.held_by).filter_map(|id| names.get(id).copied()).collect();
-        let lane = r.lanes.get(n.stream as usize).map_or("", String::as_str);
-        [
-            n.name.clone(),
-            format!("{:.1}", n.us),
-            format!("{} ({lane})", n.stream),
-            waits.join(", "),
-            format!("{:.1}", n.start_us),
-            format!("{:.1}", n.end_us),
-        ]
-    };
-    let serial = r.forms.iter().find(|f| f.form == Form::Serial).map(|f| f.us);
-    let form = |f: &FormReport| {
-        let mark = if f.form == r.chosen.form { format!("{} (chosen)", f.name) } else { f.name.into() };
-        let over = serial.map_or(String::new(), |s| format!("{:.2}x", s / f.us));
-        [mark, f.streams.to_string(), format!("{:.1}", f.us), over]
-    };
-    let mut notes = r.why.clone();
-    if r.allocated_bytes < r.buffer_bytes {
-        notes.push(format!(
-            "memory: {} bytes instead of {}, buffers sharing it that are never alive together",
-            r.allocated_bytes, r.buffer_bytes
-        ));
+impl Answer for ProgramReport {
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
     }
-    notes.push(format!("costs: {}", r.source));
-    Tables {
-        title: format!(
+
+    /// Nodes in the order of issue, the predicted forms and the reasons.
+    fn page(&self, page: &mut Page) {
+        let names: BTreeMap<u32, &str> = self.nodes.iter().map(|n| (n.id, n.name.as_str())).collect();
+        let node = |n: &NodeReport| {
+            let waits: Vec<_> =
+                n.waits_for.iter().chain(&n.held_by).filter_map(|id| names.get(id).copied()).collect();
+            let lane = self.lanes.get(n.stream as usize).map_or("", String::as_str);
+            [
+                n.name.clone(),
+                format!("{:.1}", n.us),
+                format!("{} ({lane})", n.stream),
+                waits.join(", "),
+                format!("{:.1}", n.start_us),
+                format!("{:.1}", n.end_us),
+            ]
+        };
+        let serial = self.forms.iter().find(|f| f.form == Form::Serial).map(|f| f.us);
+        let form = |f: &FormReport| {
+            let mark =
+                if f.form == self.chosen.form { format!("{} (chosen)", f.name) } else { f.name.into() };
+            let over = serial.map_or(String::new(), |s| format!("{:.2}x", s / f.us));
+            [mark, f.streams.to_string(), format!("{:.1}", f.us), over]
+        };
+        page.line(format!(
             "{} on {}: {} kernels, {} copies, {} dependences, {} after reduction; {} streams, {} waits",
-            r.program, r.device, r.kernels, r.copies, r.edges, r.reduced_edges, r.streams, r.waits
-        ),
-        nodes: r.nodes.iter().map(node).collect(),
-        forms: r.forms.iter().map(form).collect(),
-        notes,
+            self.program,
+            self.device,
+            self.kernels,
+            self.copies,
+            self.edges,
+            self.reduced_edges,
+            self.streams,
+            self.waits
+        ));
+        page.table(["node", "us", "stream", "waits for", "starts", "ends"], self.nodes.iter().map(node));
+        page.table(["form", "streams", "predicted us", "over serial"], self.forms.iter().map(form));
+        self.why.iter().for_each(|why| page.line(why));
+        if self.allocated_bytes < self.buffer_bytes {
+            page.line(format!(
+                "memory: {} bytes instead of {}, buffers sharing it that are never alive together",
+                self.allocated_bytes, self.buffer_bytes
+            ));
+        }
+        page.line(format!("costs: {}", self.source));
     }
 }

@@ -1,18 +1,97 @@
 //! `cusync simulate`: what the model predicts for every executor.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::Args;
 use cusync::runtime::executor_name;
 use cusync_gen::check::Executor;
 use cusync_gen::simulate::{simulate as predict, simulate_serial};
+use serde::Serialize;
 
+use super::against::against;
 use super::check::{breakdown, dims, usual_executor};
 use super::fault::Fault;
+use super::print::{Answer, Page, json};
 use super::prove::Proof;
-use super::report::{PredictedStage, PredictedTime, SimulateReport};
-use super::request::SimulateRequest;
+use super::report::title;
+use super::target::{PlanArgs, TargetArgs};
 use super::trace;
 
-pub(crate) fn simulate(request: &SimulateRequest) -> Result<SimulateReport, Fault> {
-    let target = &request.target;
+#[derive(Args)]
+pub(crate) struct SimulateArgs {
+    /// A RON file, or the name of a pipeline that ships; with --against, the only pipeline that is compared
+    #[arg(value_name = "FILE", required_unless_present = "against")]
+    file: Option<String>,
+    #[command(flatten)]
+    plan: PlanArgs,
+    /// Write the predicted timelines: to a page (.html) or for Perfetto (.json)
+    #[arg(short, long, value_name = "FILE", value_parser = trace::timeline_file, conflicts_with = "against")]
+    output: Option<PathBuf>,
+    /// Predict what `cusync bench mlp --save RECORD` measured; FILE, --dim and --executor choose among it
+    #[arg(long, value_name = "RECORD")]
+    against: Option<PathBuf>,
+}
+
+/// When a stage's first tile begins and its last ends, as predicted.
+#[derive(Serialize)]
+pub(crate) struct PredictedStage {
+    pub(crate) name: String,
+    pub(crate) begin_us: f64,
+    pub(crate) end_us: f64,
+}
+
+#[derive(Serialize)]
+pub(crate) struct PredictedTime {
+    pub(crate) executor: &'static str,
+    pub(crate) time_us: f64,
+    pub(crate) speedup: f64,
+    pub(crate) stages: Vec<PredictedStage>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct SimulateReport {
+    pub(crate) pipeline: String,
+    pub(crate) dims: BTreeMap<String, u32>,
+    pub(crate) device: String,
+    /// Where the device's numbers come from.
+    pub(crate) source: String,
+    pub(crate) chosen_for: &'static str,
+    pub(crate) times: Vec<PredictedTime>,
+}
+
+impl Answer for SimulateReport {
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+
+    fn page(&self, page: &mut Page) {
+        page.line(format!(
+            "{} on {}, chosen for {}",
+            title(&self.pipeline, &self.dims),
+            self.device,
+            self.chosen_for
+        ));
+        let span = |t: &PredictedTime| -> String {
+            let of = |s: &PredictedStage| format!("{} {:.1}-{:.1}", s.name, s.begin_us, s.end_us);
+            t.stages.iter().map(of).collect::<Vec<_>>().join(", ")
+        };
+        page.table(
+            ["executor", "predicted us", "speed-up", "stages, begin-end us"],
+            self.times.iter().map(|t| {
+                [t.executor.into(), format!("{:.1}", t.time_us), format!("{:.2}x", t.speedup), span(t)]
+            }),
+        );
+        page.line(format!("profile: {}", self.source));
+    }
+}
+
+pub(crate) fn simulate(args: SimulateArgs) -> Result<Box<dyn Answer>, Fault> {
+    let SimulateArgs { file, plan, output, against: record } = args;
+    if let Some(record) = record {
+        return Ok(Box::new(against(file, plan, record)?));
+    }
+    let target = &TargetArgs { file: file.unwrap_or_default(), plan }.resolve()?;
     let chosen_for = usual_executor(target);
     // A chain kernel has its own tiles; kernels launched one by one are predicted at those chosen for them.
     let by_kernel = if chosen_for.how().is_some() { chosen_for } else { Executor::Programmatic };
@@ -21,7 +100,7 @@ pub(crate) fn simulate(request: &SimulateRequest) -> Result<SimulateReport, Faul
     if target.device.arch >= 90 {
         executors.push(Executor::Programmatic);
     }
-    if let Some(file) = &request.file {
+    if let Some(file) = &output {
         trace::write(&trace::predictions(target, &executors)?, file)?;
     }
     let candidate = proof.candidate();
@@ -65,16 +144,16 @@ pub(crate) fn simulate(request: &SimulateRequest) -> Result<SimulateReport, Faul
                 });
             }
         }
-        // Not every chain and device has chain kernels; who asks for them is told.
+        // Not every chain and device has chain kernels: that is an error only for a user who asked for them.
         Err(fault) if chosen_for == Executor::Fused => return Err(fault),
         Err(_) => {}
     }
-    Ok(SimulateReport {
+    Ok(Box::new(SimulateReport {
         pipeline: graph.name.clone(),
         dims: dims(graph),
         device: target.device.name.clone(),
         source: target.device.source.clone(),
         chosen_for: executor_name(chosen_for),
         times,
-    })
+    }))
 }

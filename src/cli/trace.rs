@@ -1,32 +1,94 @@
 //! `cusync trace`: where the time of a fused run goes. And the files that timelines are written to.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use cusync::device::Device;
 use cusync::runtime::{Wishes, plan_text};
 use cusync::trace::{
-    Run, Timeline, TraceReport, events, page, simulated, simulated_chain, simulated_kernels, trace,
+    Run, Timeline, TraceReport, events, page, simulated, simulated_chain, simulated_kernels,
 };
 use cusync_gen::check::Executor;
 
 use super::check::{breakdown, usual_executor};
 use super::fault::Fault;
+use super::print::{Answer, Output, Page, json};
 use super::progress::Progress;
 use super::prove::Proof;
-use super::request::{Output, Target, TraceRequest};
+use super::report::title;
+use super::target::{Target, TargetArgs};
 
 /// Sets of inputs in rotation: weights come from device memory, as in a model.
 const SETS: usize = 4;
 
-pub(crate) fn run(request: &TraceRequest, output: &Output) -> Result<TraceReport, Fault> {
-    let report = if request.simulate { predict(&request.target)? } else { measure(request, output)? };
-    if let Some(file) = &request.file {
+#[derive(Args)]
+pub(crate) struct TraceArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Seed of the random inputs
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Trace the decode kernel, for few tokens, instead of a chain kernel
+    #[arg(long)]
+    decode: bool,
+    /// Predict the timeline instead of running; serial launches stand beside --executor
+    #[arg(long, conflicts_with_all = ["seed", "decode"])]
+    simulate: bool,
+    /// Write the timeline: to a page (.html) or for Perfetto and chrome://tracing (.json)
+    #[arg(short, long, value_name = "FILE", value_parser = timeline_file)]
+    output: Option<PathBuf>,
+}
+
+/// Accepts the names of files that timelines can be written to.
+pub(crate) fn timeline_file(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match path.extension().and_then(|e| e.to_str()) {
+        Some("html" | "json") => Ok(path),
+        _ => Err("the name must end in .html (a page) or in .json (for Perfetto)".into()),
+    }
+}
+
+impl Answer for TraceReport {
+    fn json(&self) -> serde_json::Result<String> {
+        json(self)
+    }
+
+    fn page(&self, page: &mut Page) {
+        page.line(format!(
+            "{} on {}, {}",
+            title(&self.pipeline, &self.dims.iter().cloned().collect()),
+            self.device,
+            self.kernel
+        ));
+        page.line("microseconds of an average SM, from the first item's beginning to the last one's end:");
+        let us = |us: f64| format!("{us:.1}");
+        let mut rows = Vec::new();
+        for run in &self.runs {
+            let s = &run.shares;
+            let all = [s.math_us, s.epilogue_us, s.load_us, s.wait_us, s.idle_us, s.span_us].map(us);
+            let [math, epilogue, load, wait, idle, span] = all;
+            rows.push([run.name.to_owned(), "all".into(), math, epilogue, load, wait, idle, span]);
+            for (stage, s) in &run.stages {
+                let [math, epilogue, load, wait] = [s.math_us, s.epilogue_us, s.load_us, s.wait_us].map(us);
+                let (none, span) = ("".to_owned(), us(s.span_us));
+                rows.push([none.clone(), stage.clone(), math, epilogue, load, wait, none, span]);
+            }
+        }
+        page.table(["run", "stage", "math", "epilogue", "load", "wait", "idle", "span"], rows);
+    }
+}
+
+pub(crate) fn trace(args: TraceArgs, output: &Output) -> Result<TraceReport, Fault> {
+    let target = args.target.resolve()?;
+    let report =
+        if args.simulate { predict(&target)? } else { measure(&target, args.seed, args.decode, output)? };
+    if let Some(file) = &args.output {
         write(&report.timeline, file)?;
     }
     Ok(report)
 }
 
-fn measure(request: &TraceRequest, output: &Output) -> Result<TraceReport, Fault> {
+fn measure(target: &Target, seed: u64, decode: bool, output: &Output) -> Result<TraceReport, Fault> {
     let progress = Progress::start(output);
     let fault = |e: &dyn std::fmt::Display| Fault::input(e.to_string()).help("--simulate needs no GPU");
     let gpu = Device::open(0).map_err(|e| fault(&e))?;
@@ -34,16 +96,15 @@ fn measure(request: &TraceRequest, output: &Output) -> Result<TraceReport, Fault
         Fault::input(format!("{} is older than compute capability 8.0", gpu.name()))
             .help("use a Hopper GPU, or --simulate")
     })?;
-    let source = &request.target.source;
-    let (dims, decode) = (request.target.dims.clone(), request.decode);
-    let wishes = Wishes { dims, decode, ..Wishes::default() };
+    let source = &target.source;
+    let wishes = Wishes { dims: target.dims.clone(), decode, ..Wishes::default() };
     let plan = plan_text(&source.text, &source.origin, &wishes, &profile, Executor::Fused);
     let plan = plan.map_err(|e| Fault::input(e.to_string()))?;
     progress.say(format!("tracing {} on {}", plan.graph().name, gpu.name()));
-    trace(&plan, &profile, 0, SETS, request.seed as u32).map_err(|e| fault(&e))
+    cusync::trace::trace(&plan, &profile, 0, SETS, seed as u32).map_err(|e| fault(&e))
 }
 
-/// Serial launches beside the executor that was asked for; without, the one that is best where it can be predicted.
+/// Serial launches beside the executor that was asked for; without one, the one that is best where it can be predicted.
 fn predict(target: &Target) -> Result<TraceReport, Fault> {
     let serial = Proof::of(target, Executor::Serial)?;
     let mut timeline = simulated(serial.candidate());

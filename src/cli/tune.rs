@@ -1,45 +1,68 @@
 //! `cusync tune`: the fastest configuration, by prediction and, where there is a GPU, by measurement.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use clap::{Args, ValueEnum};
 use cusync::device;
 use cusync::runtime::Edges;
 use cusync::runtime::element::Bits;
 use cusync::tune::{self, Confirmed, Entry, Machine, Measure, Origin, Proposal, Store, Tried, wish_name};
-use cusync_gen::check::check;
+use cusync_gen::check::{Executor, check};
 use cusync_gen::diagnostic::Diagnostic;
 use serde::Serialize;
 
 use super::fault::Fault;
+use super::print::{Answer, Output, Page, json};
 use super::progress::Progress;
-use super::request::{Output, Target};
+use super::report::title;
+use super::target::{PlanArgs, Target, TargetArgs};
 
-/// What `cusync tune` is asked for.
-pub(crate) struct TuneRequest {
-    pub(crate) what: TuneWhat,
-    /// The cache's file; `None`: the usual one.
-    pub(crate) cache: Option<PathBuf>,
+#[derive(Args)]
+pub(crate) struct TuneArgs {
+    /// A RON file, or the name of a pipeline that ships
+    #[arg(value_name = "FILE", required_unless_present_any = ["show", "merge"], conflicts_with_all = ["show", "merge"])]
+    file: Option<String>,
+    #[command(flatten)]
+    plan: PlanArgs,
+    /// Keep tuned plans in this file instead of the user's cache
+    #[arg(long, value_name = "FILE")]
+    cache: Option<PathBuf>,
+    /// Print what the cache holds
+    #[arg(long, conflicts_with = "merge")]
+    show: bool,
+    /// Merge another cache into this one, keeping the later of two measurements; may be repeated
+    #[arg(long, value_name = "FILE")]
+    merge: Vec<PathBuf>,
+    /// Measure at most this many configurations
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
+    candidates: u16,
+    /// When a run may begin while the one before it ends
+    #[arg(long, value_name = "HOW", default_value = "plain")]
+    edges: EdgesArg,
+    /// Seed of the random inputs
+    #[arg(long, default_value_t = 1)]
+    seed: u32,
 }
 
-/// The kinds of request.
-pub(crate) enum TuneWhat {
-    /// Prints what the cache holds.
-    Show,
-    /// Takes in other caches.
-    Merge(Vec<PathBuf>),
-    /// Tunes a spec.
-    Spec(Box<TuneSpec>),
+#[derive(Clone, Copy, ValueEnum)]
+enum EdgesArg {
+    /// Never
+    Plain,
+    /// Inside a captured graph
+    Captured,
+    /// Always
+    All,
 }
 
-/// A spec to be tuned.
-pub(crate) struct TuneSpec {
-    pub(crate) target: Target,
-    pub(crate) edges: Edges,
-    /// Configurations that are measured, at most.
-    pub(crate) candidates: usize,
-    /// Of the random inputs.
-    pub(crate) seed: u32,
+impl From<EdgesArg> for Edges {
+    fn from(edges: EdgesArg) -> Edges {
+        match edges {
+            EdgesArg::Plain => Edges::Plain,
+            EdgesArg::Captured => Edges::Captured,
+            EdgesArg::All => Edges::All,
+        }
+    }
 }
 
 /// The answers of `cusync tune`.
@@ -58,7 +81,7 @@ pub(crate) struct ShowReport {
 #[derive(Serialize)]
 pub(crate) struct MergeReport {
     pub(crate) cache: String,
-    /// By file: its path, its entries, those that were taken.
+    /// For each file its path, the number of its entries, and of those that were taken.
     pub(crate) files: Vec<(String, usize, usize)>,
     /// Entries of the cache afterwards.
     pub(crate) entries: usize,
@@ -67,7 +90,7 @@ pub(crate) struct MergeReport {
 /// A configuration with its times.
 #[derive(Serialize)]
 pub(crate) struct CandidateReport {
-    /// In words.
+    /// The configuration in words.
     pub(crate) name: String,
     pub(crate) config: tune::Config,
     pub(crate) predicted_us: f64,
@@ -86,7 +109,7 @@ pub(crate) struct SpecReport {
     /// The executor that was asked for, or `any`.
     pub(crate) executor: &'static str,
     pub(crate) edges: Edges,
-    /// Where the choice comes from, as `cusync run` says it.
+    /// Where the choice comes from, in the words of `cusync run`.
     pub(crate) plan: String,
     pub(crate) measured: bool,
     pub(crate) chosen: CandidateReport,
@@ -104,28 +127,34 @@ pub(crate) struct SpecReport {
     pub(crate) note: Option<String>,
 }
 
-pub(crate) fn tune(request: &TuneRequest, output: &Output) -> Result<TuneReport, Fault> {
-    let store = store(request.cache.as_deref())?;
-    match &request.what {
-        TuneWhat::Show => {
+pub(crate) fn tune(args: TuneArgs, output: &Output) -> Result<TuneReport, Fault> {
+    let store = match &args.cache {
+        Some(file) => Store::at(file),
+        None => Store::usual().map_err(fault)?,
+    };
+    let TuneArgs { file, plan, show, merge: files, candidates, edges, seed, .. } = args;
+    match file {
+        None if show => {
             let cache = store.load().map_err(fault)?;
             let entries = cache.entries().cloned().collect();
             Ok(TuneReport::Show(ShowReport { cache: shown(&store), entries }))
         }
-        TuneWhat::Merge(files) => merge(&store, files).map(TuneReport::Merge),
-        TuneWhat::Spec(spec) => {
-            of_spec(spec, &store, &Progress::start(output)).map(|r| TuneReport::Spec(Box::new(r)))
+        None => merge(&store, &files).map(TuneReport::Merge),
+        Some(file) => {
+            let target = TargetArgs { file, plan }.resolve()?;
+            if target.executor == Some(Executor::Cpu) {
+                let fault = Fault::input("the cpu executor is not tuned");
+                return Err(fault.help("choose an executor of a GPU, or leave --executor out"));
+            }
+            let how =
+                Measure { candidates: candidates.into(), seed, edges: edges.into(), ..Measure::default() };
+            tune_spec(&target, &how, &store, &Progress::start(output)).map(|r| TuneReport::Spec(Box::new(r)))
         }
     }
 }
 
-/// The cache that a command line names, or the usual one.
-pub(crate) fn store(file: Option<&Path>) -> Result<Store, Fault> {
-    file.map_or_else(|| Store::usual().map_err(fault), |file| Ok(Store::at(file)))
-}
-
 /// A fault of the cache or of a measurement, for the command line.
-pub(crate) fn fault(error: tune::Error) -> Fault {
+fn fault(error: tune::Error) -> Fault {
     Fault::input(error.to_string())
 }
 
@@ -155,13 +184,17 @@ fn merge(store: &Store, files: &[PathBuf]) -> Result<MergeReport, Fault> {
     Ok(MergeReport { cache: shown(store), files, entries })
 }
 
-fn of_spec(spec: &TuneSpec, store: &Store, progress: &Progress) -> Result<SpecReport, Fault> {
-    let target = &spec.target;
+fn tune_spec(
+    target: &Target,
+    how: &Measure,
+    store: &Store,
+    progress: &Progress,
+) -> Result<SpecReport, Fault> {
     let (text, origin) = (&target.source.text, &target.source.origin);
     let refused = |d: Diagnostic| Fault::input(d.render(text, origin, false));
     let parsed = cusync_gen::spec::parse(text, origin).map_err(refused)?;
     let resolved = parsed.resolve(&target.dims).map_err(refused)?;
-    // A cache that cannot be read is told before a GPU works for it.
+    // A cache that cannot be read is an error before any time on a GPU is spent.
     store.load().map_err(fault)?;
     let gpu = gpu();
     let profile = gpu.as_ref().map_or(&target.device, |(_, profile)| profile);
@@ -170,14 +203,8 @@ fn of_spec(spec: &TuneSpec, store: &Store, progress: &Progress) -> Result<SpecRe
     let found = match &gpu {
         Err(_) => Confirmed::default(),
         Ok((device, _)) => {
-            let how = Measure {
-                candidates: spec.candidates,
-                seed: spec.seed,
-                edges: spec.edges,
-                ..Measure::default()
-            };
             let told = &mut |name: &str| progress.say(format!("measuring {name}"));
-            tune::confirm(&proposals, device, &how, told).map_err(|e| fault(e).help(DOCTOR))?
+            tune::confirm(&proposals, device, how, told).map_err(|e| fault(e).help(DOCTOR))?
         }
     };
     let measured = |t: &Tried| CandidateReport {
@@ -192,7 +219,7 @@ fn of_spec(spec: &TuneSpec, store: &Store, progress: &Progress) -> Result<SpecRe
     let mut kept = None;
     if let (Ok((device, _)), false) = (&gpu, found.tried.is_empty()) {
         let machine = Machine::of(device).map_err(|e| Fault::input(e.to_string()))?;
-        let entries = found.entries(&resolved, &machine, target.executor, spec.edges);
+        let entries = found.entries(&resolved, &machine, target.executor, how.edges);
         if let Some(entry) = entries.first() {
             plan = Origin::of(entry);
         }
@@ -220,7 +247,7 @@ fn of_spec(spec: &TuneSpec, store: &Store, progress: &Progress) -> Result<SpecRe
         element: resolved.element.name(),
         device: gpu.as_ref().map_or_else(|_| profile.name.to_string(), |(device, _)| device.name().into()),
         executor: wish_name(target.executor),
-        edges: spec.edges,
+        edges: how.edges,
         plan: plan.to_string(),
         measured: kept.is_some(),
         chosen,
@@ -262,4 +289,91 @@ fn predicted(p: &Proposal) -> CandidateReport {
 /// The best of the proposals that has a proof.
 fn proved(proposals: &[Proposal]) -> Option<CandidateReport> {
     proposals.iter().find(|p| check(p.candidate.clone()).is_ok()).map(predicted)
+}
+
+impl Answer for TuneReport {
+    fn good(&self) -> bool {
+        match self {
+            TuneReport::Spec(r) => r.wrong.is_empty(),
+            TuneReport::Show(_) | TuneReport::Merge(_) => true,
+        }
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        match self {
+            TuneReport::Show(r) => json(r),
+            TuneReport::Merge(r) => json(r),
+            TuneReport::Spec(r) => json(r),
+        }
+    }
+
+    fn page(&self, page: &mut Page) {
+        match self {
+            TuneReport::Show(r) => show_page(page, r),
+            TuneReport::Merge(r) => merge_page(page, r),
+            TuneReport::Spec(r) => spec_page(page, r),
+        }
+    }
+}
+
+/// Unmeasured configurations that are listed.
+const LISTED: usize = 12;
+
+fn show_page(page: &mut Page, r: &ShowReport) {
+    page.line(format!("{}: {} tuned plans", r.cache, r.entries.len()));
+    if r.entries.is_empty() {
+        return;
+    }
+    let row = |e: &Entry| {
+        [
+            title(&e.pipeline, &e.key.dims),
+            e.key.element.clone(),
+            format!("{}, CUDA {}", e.key.machine.gpu, e.key.machine.driver),
+            wish_name(e.key.executor).into(),
+            format!("{:?}", e.key.edges).to_lowercase(),
+            e.best.config.to_string(),
+            format!("{:.1}", e.best.time.median_us),
+            format!("{:.1}", e.best.predicted_us),
+            format!("{}, {} candidates", e.day(), e.candidates()),
+        ]
+    };
+    page.table(
+        ["pipeline", "type", "GPU", "executor", "edges", "fastest", "median us", "predicted us", "measured"],
+        r.entries.iter().map(row),
+    );
+}
+
+fn merge_page(page: &mut Page, r: &MergeReport) {
+    for (file, held, taken) in &r.files {
+        page.line(format!("{file}: {taken} of {held} entries taken"));
+    }
+    page.line(format!("{}: {} tuned plans", r.cache, r.entries));
+}
+
+fn spec_page(page: &mut Page, r: &SpecReport) {
+    let title = title(&r.pipeline, &r.dims);
+    page.line(format!("{title}, {}, {} executor, on {}", r.element, r.executor, r.device));
+    r.note.iter().for_each(|note| page.line(note));
+    let us = |us: Option<f64>| us.map_or_else(|| "-".into(), |us| format!("{us:.1}"));
+    let measured = r.candidates.iter().filter(|c| c.median_us.is_some()).count();
+    let row = |c: &CandidateReport| {
+        [c.name.clone(), format!("{:.1}", c.predicted_us), us(c.median_us), us(c.p10_us), us(c.p90_us)]
+    };
+    let listed = measured + LISTED;
+    page.table(
+        ["configuration", "predicted us", "median us", "p10", "p90"],
+        r.candidates.iter().take(listed).map(row),
+    );
+    if let Some(more @ 1..) = r.candidates.len().checked_sub(listed) {
+        page.line(format!("{more} more, predicted to be slower (--json lists them)"));
+    }
+    page.line(format!("plan: {}", r.plan));
+    page.line(format!("    {}", r.chosen.name));
+    if let (Some(first), Some(regret)) = (&r.first_choice, r.regret) {
+        let slower = format!("{:.1} % slower than the fastest", regret * 100.0);
+        page.line(format!("without measurements: {}, {slower}", first.name));
+    }
+    r.cache.iter().for_each(|cache| page.line(format!("kept in {cache}")));
+    r.skipped.iter().for_each(|s| page.line(format!("not measured: {s}")));
+    r.wrong.iter().for_each(|s| page.line(format!("WRONG: {s}")));
 }

@@ -21,9 +21,9 @@ use crate::runtime::inputs::Inputs;
 /// A row-major float32 matrix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matrix {
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
-    /// Columns.
+    /// Number of columns.
     pub cols: usize,
     /// `rows * cols` values.
     pub data: Vec<f32>,

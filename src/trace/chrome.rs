@@ -85,7 +85,7 @@ fn slices(events: &mut Vec<Value>, timeline: &Timeline, span: &Span, pid: usize)
     }
 }
 
-/// From the posts that ended a span's waits. The ends of an arrow lie inside the slices that they belong to, because that is
+/// Arrows from the posts that ended a span's waits. The ends of an arrow lie inside the slices that they belong to, because that is
 /// how readers find those; an arrow that would lead back in time, for which clocks differ by enough, is left out.
 fn arrows(events: &mut Vec<Value>, run: &Run, span: &Span, pid: usize, flows: &mut u64) {
     for (begin, phase) in span.steps() {

@@ -33,22 +33,22 @@ use cause::Edges;
 /// One way of running a pipeline, in numbers.
 #[derive(Clone, Debug, Serialize)]
 pub struct Traced {
-    /// The executor.
+    /// Name of the executor.
     pub name: String,
     /// Over all SMs.
     pub shares: Shares,
-    /// By stage: its name, and the time of an average SM in its items.
+    /// For each stage its name, and the time of an average SM in its items.
     pub stages: Vec<(String, Shares)>,
-    /// By edge that was waited on: its name, and microseconds that an average SM waited.
+    /// For each edge that was waited on its name, and microseconds that an average SM waited.
     pub waits: Vec<(String, f64)>,
 }
 
 /// Runs of a pipeline beside each other.
 #[derive(Clone, Debug, Serialize)]
 pub struct TraceReport {
-    /// Pipeline.
+    /// Name of the pipeline.
     pub pipeline: String,
-    /// Dims.
+    /// The dims, by name.
     pub dims: Vec<(String, u32)>,
     /// GPU, or the profile of one.
     pub device: String,

@@ -7,24 +7,24 @@ use super::timeline::{Kind, Span};
 /// Microseconds of an average SM, by what its CTA's arithmetic did. The five kinds add up to `span_us`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Shares {
-    /// From an item's first k-block in shared memory to its last k-block multiplied. Stalls inside the loop, for late copies
+    /// The time from an item's first k-block in shared memory to its last k-block multiplied. Stalls inside the loop, for late copies
     /// or for waits of later k-blocks, are in it.
     pub math_us: f64,
-    /// From the last multiplication until the results have left the registers: activation, partial sums and waits for those of
+    /// The time from the last multiplication until the results have left the registers: activation, partial sums and waits for those of
     /// others, stores.
     pub epilogue_us: f64,
-    /// From then to its first k-block in shared memory, where the waits came first.
+    /// The time from then to its first k-block in shared memory, where the waits came first.
     pub load_us: f64,
-    /// From turning to an item until its waits are satisfied, or its first k-block has arrived, whichever is first.
+    /// The time from turning to an item until its waits are satisfied, or its first k-block has arrived, whichever is first.
     pub wait_us: f64,
     /// The rest: before an SM's first item and after its last, between kernels, and SMs without items.
     pub idle_us: f64,
-    /// From the first item's beginning to the last one's end, over all SMs.
+    /// The time from the first item's beginning to the last one's end, over all SMs.
     pub span_us: f64,
 }
 
 impl Shares {
-    /// Of spans on a GPU of `sms` SMs; those of an SM do not overlap.
+    /// Adds up the spans on a GPU of `sms` SMs; those of an SM do not overlap.
     pub(super) fn of<'a>(spans: impl Iterator<Item = &'a Span>, sms: u32) -> Shares {
         let (mut begin, mut end) = (f64::INFINITY, 0.0f64);
         let mut shares = Shares::default();

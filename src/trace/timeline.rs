@@ -7,9 +7,9 @@ use super::shares::Shares;
 /// Runs of one pipeline, to be looked at side by side.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timeline {
-    /// Pipeline.
+    /// Name of the pipeline.
     pub pipeline: String,
-    /// Dims.
+    /// The dims, by name.
     pub dims: Vec<(String, u32)>,
     /// The GPU, or the profile of one.
     pub device: String,
@@ -29,7 +29,7 @@ pub struct Timeline {
 pub enum Origin {
     /// Notes of the kernels.
     Measured,
-    /// The model.
+    /// The model predicted it.
     Simulated,
 }
 
@@ -44,10 +44,10 @@ pub struct Edge {
     pub consumer: usize,
 }
 
-/// One run.
+/// One run of the pipeline by one executor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    /// The executor.
+    /// Name of the executor.
     pub name: String,
     /// What ran: the kernel, its tiles.
     pub what: String,
@@ -68,7 +68,7 @@ pub struct Span {
     pub k: (u32, u32),
     /// Whether the span is not a whole tile, and then what becomes of its sums.
     pub part: Option<String>,
-    /// SM.
+    /// Number of the SM.
     pub sm: u32,
     /// When the SM turned to it.
     pub begin_us: f64,
@@ -81,20 +81,20 @@ pub struct Span {
 pub struct Phase {
     /// Kind of time.
     pub kind: Kind,
-    /// End.
+    /// When the span ends, microseconds.
     pub end_us: f64,
-    /// Of a wait: the edge that caused it, as an index into [`Timeline::edges`]; `None`: partial sums of the same tile.
+    /// Where the phase is a wait, the edge that caused it, as an index into [`Timeline::edges`]; `None`: partial sums of the same tile.
     pub edge: Option<usize>,
-    /// Of a wait: the span of the same run whose post ended it, as an index into [`Run::spans`].
+    /// Where the phase is a wait, the span of the same run whose post ended it, as an index into [`Run::spans`].
     pub from: Option<usize>,
 }
 
 /// Kinds of time of an SM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// For other tiles.
+    /// The CTA waits for other tiles.
     Wait,
-    /// For the first k-block, once nothing is waited for.
+    /// The first k-block is loaded, once no tile is waited for.
     Load,
     /// The main loop, with the stalls in it.
     Math,
@@ -106,7 +106,7 @@ impl Kind {
     /// All, in the order in which a tile usually goes through them.
     pub const ALL: [Kind; 4] = [Kind::Wait, Kind::Load, Kind::Math, Kind::Epilogue];
 
-    /// In a word.
+    /// The name of the phase, one word.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Wait => "wait",
@@ -138,7 +138,7 @@ impl Span {
 }
 
 impl Run {
-    /// From 0 to the end of the last span.
+    /// The length of the timeline, from 0 to the end of the last span.
     pub fn length_us(&self) -> f64 {
         self.spans.iter().map(Span::end_us).fold(0.0, f64::max)
     }

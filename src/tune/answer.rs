@@ -16,16 +16,16 @@ use crate::runtime::{Options, Pipeline, Wishes, resolve_text};
 /// Where a choice comes from. Its text is what follows `plan: `.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Origin {
-    /// From the model.
+    /// The model chose it.
     Predicted {
         /// Why an entry of the cache was not used, where there was one.
         refused: Option<String>,
     },
-    /// From measurements.
+    /// It was the fastest that was measured.
     Tuned {
         /// When: UTC, RFC 3339.
         measured: String,
-        /// On which GPU.
+        /// Name of the GPU that it was measured on.
         gpu: String,
         /// How many were measured.
         candidates: usize,
@@ -35,7 +35,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// Of a cache's entry.
+    /// The origin that an entry of the cache states.
     pub fn of(entry: &Entry) -> Origin {
         Origin::Tuned {
             measured: entry.measured.clone(),
@@ -109,7 +109,7 @@ fn proved(
 /// A plan and where it comes from.
 #[derive(Clone, Debug)]
 pub struct Planned {
-    /// Proved.
+    /// The plan, proved.
     pub plan: Plan,
     /// Where it comes from.
     pub origin: Origin,
@@ -141,7 +141,7 @@ pub fn plan(
 /// [`plan`], and a pipeline of it.
 ///
 /// # Errors
-/// As [`plan`] and [`Pipeline::with_options`].
+/// The errors of [`plan`] and [`Pipeline::with_options`].
 pub fn pipeline(
     source: &str,
     origin: &str,
@@ -225,7 +225,7 @@ mod tests {
             );
             assert_eq!(Config::of(&found.candidate), prediction);
         }
-        // For another executor than was wished for.
+        // The plan is for another executor than was asked for.
         let config = Config::chain(((128, 128), (1, 1)), Mode::Static, true);
         let serial = Some(Executor::Serial);
         let found =

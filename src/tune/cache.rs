@@ -19,7 +19,7 @@ const FORMAT: &str = "cusync tuned plans";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tried {
-    /// It.
+    /// What was measured.
     pub config: Config,
     /// What the model expects, microseconds.
     pub predicted_us: f64,
@@ -33,11 +33,11 @@ pub struct Tried {
 pub struct Entry {
     /// The pipeline's name, for people.
     pub pipeline: String,
-    /// The question.
+    /// What the answer is for.
     pub key: Key,
     /// When it was measured: UTC, RFC 3339.
     pub measured: String,
-    /// The fastest.
+    /// The fastest configuration.
     pub best: Tried,
     /// The others, fastest first.
     pub others: Vec<Tried>,
@@ -81,13 +81,13 @@ pub(super) fn now() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
 
-/// Tuned plans.
+/// Tuned plans, one for each key.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cache {
     entries: BTreeMap<String, Entry>,
 }
 
-/// The file.
+/// The form of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
@@ -104,7 +104,7 @@ pub(super) enum Fault {
 }
 
 impl Cache {
-    /// All entries, by machine, graph, dims and wish.
+    /// All entries, sorted by machine, graph, dims and executor.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values()
     }

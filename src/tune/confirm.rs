@@ -24,7 +24,7 @@ pub struct Measure {
     pub samples: usize,
     /// Weight sets in rotation.
     pub sets: usize,
-    /// Of the random inputs.
+    /// Seed of the random inputs.
     pub seed: u32,
     /// How consecutive runs of a graph are joined.
     pub edges: Edges,
@@ -39,7 +39,7 @@ impl Default for Measure {
 /// What a shortlist's measurement found.
 #[derive(Clone, Debug, Default)]
 pub struct Confirmed {
-    /// Fastest first.
+    /// What was measured, fastest first.
     pub tried: Vec<Tried>,
     /// Configurations that were not measured, with the reason.
     pub skipped: Vec<String>,
@@ -51,7 +51,7 @@ pub struct Confirmed {
 const SAMPLE_US: f64 = 1500.0;
 const MAX_ROUNDS: usize = 5;
 
-/// Measures the best of the proposals on a GPU. `progress` is told of each that begins.
+/// Measures the best of the proposals on a GPU. Calls `progress` with each that begins.
 ///
 /// # Errors
 /// None of them can be run, or the GPU failed.
@@ -153,7 +153,7 @@ fn ready(
 }
 
 impl Confirmed {
-    /// The answers that a measurement gives: to the wish it was made for and, where that was for any executor, to each
+    /// The answers that a measurement gives: to the question it was made for and, where that was for any executor, to each
     /// executor of which something was measured.
     pub fn entries(
         &self,

@@ -13,7 +13,7 @@ pub enum Error {
     /// The cache cannot be read or written.
     #[error("{}: {why}", path.display())]
     File {
-        /// The file.
+        /// The file that was read or written.
         path: PathBuf,
         /// What the system says.
         why: std::io::Error,
@@ -24,7 +24,7 @@ pub enum Error {
         path.display()
     )]
     Corrupt {
-        /// The file.
+        /// The file that was read or written.
         path: PathBuf,
         /// The first fault, with its line.
         why: String,
@@ -35,9 +35,9 @@ pub enum Error {
         path.display()
     )]
     Version {
-        /// The file.
+        /// The file that was read or written.
         path: PathBuf,
-        /// Its version.
+        /// The version that it states.
         found: u64,
     },
     /// There is no place for a cache.

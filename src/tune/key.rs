@@ -11,7 +11,7 @@ use crate::device;
 use crate::runtime::Edges;
 use crate::runtime::element::Bits;
 
-/// Serde's form of a wish for an executor: its name, or `any`.
+/// How serde writes the executor that was asked for: its name, or `any`.
 mod wish_text {
     use super::{ANY, Executor, executor_of, wish_name};
     use serde::{Deserialize, Deserializer, Serializer};
@@ -29,7 +29,7 @@ mod wish_text {
 
 const ANY: &str = "any";
 
-/// The name of a wish for an executor: `any`, or the executor's.
+/// The name of the executor that was asked for, or `any`.
 pub fn wish_name(wish: Option<Executor>) -> &'static str {
     wish.map_or(ANY, crate::runtime::executor_name)
 }
@@ -49,7 +49,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Of an opened GPU.
+    /// Describes the machine of an opened GPU.
     ///
     /// # Errors
     /// The driver does not tell its version.
@@ -71,7 +71,7 @@ pub struct Key {
     pub dims: BTreeMap<String, u32>,
     /// Element type, `fp16` or `bf16`.
     pub element: String,
-    /// The executor that was wished for; `any`: the best of all.
+    /// The executor that was asked for; `any` is the best of all.
     #[serde(with = "wish_text")]
     pub executor: Option<Executor>,
     /// How consecutive runs of a graph are joined.
@@ -114,7 +114,7 @@ pub(super) mod tests {
         spec.resolve(&[("M".into(), m)]).expect("every size is good")
     }
 
-    /// A machine.
+    /// A machine for tests.
     pub(crate) fn machine() -> Machine {
         Machine { gpu: "NVIDIA H200".into(), driver: "13.0".into() }
     }

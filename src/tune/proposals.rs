@@ -17,7 +17,7 @@ const TILE_SETS: usize = 4;
 /// A configuration with what the model expects of it.
 #[derive(Clone, Debug)]
 pub struct Proposal {
-    /// It.
+    /// What would be run.
     pub config: Config,
     /// Predicted time of a run, microseconds.
     pub predicted_us: f64,
@@ -82,7 +82,7 @@ pub fn predicted(
 /// automatically for each.
 ///
 /// # Errors
-/// As [`predicted`].
+/// The errors of [`predicted`].
 pub fn proposals(
     resolved: &Resolved,
     device: &Device,

@@ -20,7 +20,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// In the user's cache folder: `cusync/tuned.json` under `XDG_CACHE_HOME`, or `~/.cache`.
+    /// The store in the user's cache folder: `cusync/tuned.json` under `XDG_CACHE_HOME`, or `~/.cache`.
     ///
     /// # Errors
     /// [`Error::NoFolder`]: the user has no home.
@@ -29,12 +29,12 @@ impl Store {
         Ok(Store::at(folders.cache_dir().join("cusync").join("tuned.json")))
     }
 
-    /// In a file that need not exist yet.
+    /// A store in a file that need not exist yet.
     pub fn at(path: impl Into<PathBuf>) -> Store {
         Store { path: path.into() }
     }
 
-    /// The file.
+    /// Where the file is.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -58,7 +58,7 @@ impl Store {
     /// Changes what the file holds, while no other writer does; waits for its turn.
     ///
     /// # Errors
-    /// As [`Store::load`], after which the file is as it was; or the file cannot be written.
+    /// The errors of [`Store::load`], after which the file is as it was; or the file cannot be written.
     pub fn update<T>(&self, change: impl FnOnce(&mut Cache) -> T) -> Result<T> {
         let folder = match self.path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,

@@ -198,7 +198,7 @@ fn strategies(resolved: &Resolved, c: &Candidate, schedule: &Schedule) -> Altern
     ways.into_iter().filter_map(other).collect()
 }
 
-/// A chain kernel in place of the decode kernel.
+/// A chain kernel instead of the decode kernel.
 fn decode(resolved: &Resolved, c: &Candidate) -> Alternatives {
     let chain = choose::chain(resolved, &c.device, ChainWish::default()).ok();
     let us = chain.and_then(|chain| chain.launch.predicted_us());

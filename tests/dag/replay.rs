@@ -19,7 +19,7 @@ type Parameter = fn(&mut Costs) -> &mut f64;
 fn record() -> Vec<(DagPoint, Program)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/results/dag_h200.json");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let report: Record = serde_json::from_str(&text).expect("a report of this version");
+    let report: Record = cusync_gen::columns::read(&text).expect("a report of this version");
     let points = report.points.into_iter();
     points.map(|point| (program(&point), point)).map(|(p, point)| (point, p)).collect()
 }

@@ -15,7 +15,7 @@ fn a_small_benchmark_has_baselines_and_floors() {
     };
     let mut sizes = 0;
     let report = bench_mlp(&args, &mut |_| sizes += 1).unwrap_or_else(|e| panic!("{e}"));
-    println!("skipped: {:?}", report.skipped);
+    println!("not measured: {:?}", report.skipped);
     assert!(sizes > 0, "progress is told");
     assert!(report.ceilings.sustained.matrix_tflops > 1.0, "{:?}", report.ceilings);
     assert!(report.ceilings.rested.read_tbs > 0.05, "{:?}", report.ceilings);

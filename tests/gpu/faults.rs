@@ -24,7 +24,7 @@ const ROUND: usize = 250;
 /// The GPU when it is a Hopper and the kernels have delays.
 pub(crate) fn delayed() -> Option<Gpu> {
     if option_env!("CUSYNC_HAS_DELAYS").is_none() {
-        println!("skipped: injected delays: build with CUSYNC_DELAYS=1");
+        println!("skipped: another build: injected delays need CUSYNC_DELAYS=1");
         return None;
     }
     hopper()

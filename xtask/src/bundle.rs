@@ -18,7 +18,9 @@ pub(crate) fn bundle(root: &Path) -> Outcome {
     }
     fs::create_dir_all(out.join("policies")).map_err(io)?;
     strip_into(&root.join("target/release/cusync"), &out.join("cusync"))?;
-    strip_into(&gpu_tests(root)?, &out.join("gpu_tests"))?;
+    cargo(root, ["build", "--release", "--package", "xtask", "--bin", "gpu_tests"])?;
+    strip_into(&root.join("target/release/gpu_tests"), &out.join("gpu_tests"))?;
+    strip_into(&gpu_suite(root)?, &out.join("gpu_suite"))?;
     for entry in fs::read_dir(root.join("policies")).map_err(io)?.flatten() {
         if entry.path().extension().is_some_and(|e| e == "ron") {
             fs::copy(entry.path(), out.join("policies").join(entry.file_name())).map_err(io)?;
@@ -37,7 +39,7 @@ pub(crate) fn bundle(root: &Path) -> Outcome {
 }
 
 /// Builds `tests/gpu` and returns its executable.
-fn gpu_tests(root: &Path) -> Result<PathBuf, String> {
+fn gpu_suite(root: &Path) -> Result<PathBuf, String> {
     let output = Command::new("cargo")
         .current_dir(root)
         .args(["test", "--release", "--no-run", "--message-format=json-render-diagnostics", "--test", "gpu"])

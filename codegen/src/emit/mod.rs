@@ -13,7 +13,7 @@ mod view;
 mod tests;
 
 pub use names::edge_names;
-pub use rendered::{rendered_files, rendered_plan};
+pub use rendered::rendered_plan;
 
 use crate::check::Plan;
 

@@ -8,21 +8,19 @@ use serde::Deserialize;
 
 use super::comparison::{Comparison, Row};
 use super::{Conditions, expected_us};
-use crate::check::{Candidate, Executor};
-use crate::choose::{self, ChainWish, Config};
+use crate::check::Candidate;
+use crate::choose::Config;
 use crate::device::Device;
-use crate::diagnostic::{Diagnostic, Spanned};
-use crate::graph::{Resolved, StatedEdge, StatedTile};
-use crate::schedule::{Mode, Part, Schedule};
-use crate::sync::Policy;
+use crate::diagnostic::Diagnostic;
+use crate::graph::Resolved;
+use crate::schedule::Schedule;
 
 /// The record of a benchmark.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Measurements {
     /// GPU.
     pub device: String,
-    /// What schedules were made with; in older records the shipped profile of its day.
-    #[serde(default)]
+    /// What schedules were made with; `None`: the profile that predicts.
     pub profile: Option<Device>,
     /// One entry a variant, size and regime.
     pub records: Vec<Measured>,
@@ -39,14 +37,9 @@ pub struct Measured {
     pub variant: String,
     /// `plain` or `programmatic`.
     pub joint: String,
-    /// MMA tile of each stage, such as `128x256`.
-    #[serde(default)]
-    pub tiles: Vec<String>,
-    /// All that was decided; older records have only the fields around it.
-    #[serde(default)]
+    /// All that was decided; peers have none.
     pub config: Option<Config>,
-    /// Of a chain or decode kernel.
-    #[serde(default)]
+    /// What is known of the work lists of a chain kernel.
     pub schedule: Option<MeasuredSchedule>,
     /// `rested` or `sustained`.
     pub regime: String,
@@ -54,23 +47,10 @@ pub struct Measured {
     pub median_us: f64,
 }
 
-/// The schedule of a measured chain or decode kernel.
+/// The schedule of a measured chain kernel.
 #[derive(Clone, Debug, Deserialize)]
 pub struct MeasuredSchedule {
-    /// Such as `128x256`.
-    pub tile: String,
-    /// Such as `2x1`.
-    pub cluster: String,
-    /// `static`, `dynamic` or `decode`.
-    pub mode: String,
-    /// Items of all workers.
-    pub items: usize,
-    /// Tiles that are cut along k.
-    pub cut: usize,
-    /// Slabs of partial sums.
-    pub slabs: u32,
-    /// [`Schedule::digest`]; older records tell schedules by the numbers above.
-    #[serde(default)]
+    /// [`Schedule::digest`]; decode kernels have none.
     pub digest: Option<String>,
 }
 
@@ -122,7 +102,7 @@ impl Rebuilt {
                         Diagnostic::new("no-spec", message)
                     })?;
                     let resolved = crate::spec::parse(&text, &entry.pipeline)?.resolve(&entry.dims)?;
-                    entry.candidate(resolved, made_with)?
+                    entry.candidate(&resolved, made_with)?
                 }
             };
             match candidate {
@@ -167,76 +147,20 @@ impl Rebuilt {
     }
 }
 
-/// `128x256`.
-fn pair(text: &str) -> Option<(u32, u32)> {
-    let (a, b) = text.split_once('x')?;
-    Some((a.parse().ok()?, b.parse().ok()?))
-}
-
 impl Measured {
-    /// The plan as far as the entry tells it; `None` where it does not.
-    fn candidate(&self, mut resolved: Resolved, device: &Device) -> Result<Option<Candidate>, Diagnostic> {
-        let Some(way) = self.variant.strip_suffix(" graph") else { return Ok(None) };
-        if ["stream limit", "without waits"].iter().any(|probe| way.contains(probe)) {
-            return Ok(None);
-        }
-        if let Some(config) = &self.config {
-            return config.candidate(&resolved, device).map(Some);
-        }
-        if let Some(schedule) = &self.schedule {
-            let Some(cluster) = pair(&schedule.cluster) else { return Ok(None) };
-            if schedule.mode == "decode" {
-                // Workers of several CTAs are not built.
-                return if cluster == (1, 1) {
-                    choose::decode(&resolved, device).map(Some)
-                } else {
-                    Ok(None)
-                };
+    /// The plan that was measured; `None` where the entry does not say how it was run.
+    fn candidate(&self, resolved: &Resolved, device: &Device) -> Result<Option<Candidate>, Diagnostic> {
+        let probe = ["stream limit", "without waits"].iter().any(|probe| self.variant.contains(probe));
+        match &self.config {
+            Some(config) if self.variant.ends_with(" graph") && !probe => {
+                config.candidate(resolved, device).map(Some)
             }
-            let Some(tile) = pair(&schedule.tile) else { return Ok(None) };
-            let mode = if schedule.mode == "dynamic" { Mode::Dynamic } else { Mode::Static };
-            let wish = ChainWish { kernel: Some((tile, cluster)), mode, splits: schedule.cut > 0 };
-            return choose::chain(&resolved, device, wish).map(Some);
+            _ => Ok(None),
         }
-        let executor = match way.split(' ').next() {
-            Some("serial") => Executor::Serial,
-            Some("streams") => Executor::Streams,
-            Some("programmatic") => Executor::Programmatic,
-            _ => return Ok(None),
-        };
-        let policy = match way.split(' ').nth(1) {
-            Some("tile") => Some(Policy::Tile),
-            Some("row") => Some(Policy::Row),
-            _ => None,
-        };
-        let tiles: Option<Vec<_>> = self.tiles.iter().map(|t| pair(t)).collect();
-        let Some(tiles) = tiles.filter(|tiles| tiles.len() == resolved.stages.len()) else { return Ok(None) };
-        for (stage, tile) in resolved.stages.iter_mut().zip(tiles) {
-            stage.stated_tile = Some(Spanned::new(StatedTile { tile, k: None }, Default::default()));
-        }
-        if let Some(policy) = policy {
-            let first = choose::candidate(&resolved, device, executor)?;
-            resolved.edges = (first.graph.dependences.iter())
-                .map(|d| StatedEdge {
-                    span: Default::default(),
-                    producer: d.producer,
-                    consumer: d.consumer,
-                    operand: None,
-                    policy: Some(Spanned::new(policy.clone(), Default::default())),
-                    wait_at: None,
-                })
-                .collect();
-        }
-        choose::candidate(&resolved, device, executor).map(Some)
     }
 
-    /// Whether a schedule is, by its numbers, the measured one.
+    /// Whether a schedule is the measured one.
     fn is_of(&self, made: &Schedule) -> bool {
-        let cut = |part: Part| matches!(part, Part::Finish { .. } | Part::Share { part: 0, .. });
-        let cuts = made.sequence.iter().filter(|item| cut(item.part)).count();
-        self.schedule.as_ref().is_some_and(|s| match &s.digest {
-            Some(digest) => *digest == made.digest(),
-            None => s.items == made.sequence.len() && s.cut == cuts && s.slabs == made.slabs,
-        })
+        self.schedule.as_ref().and_then(|s| s.digest.as_ref()).is_some_and(|digest| *digest == made.digest())
     }
 }

@@ -1,4 +1,4 @@
-//! The measurements.
+//! The measurements that a profile is made of.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ const SAMPLES: usize = 9;
 /// The chain kernel that a chain's costs are measured with.
 const CHAIN_KERNEL: ((u32, u32), (u32, u32)) = ((128, 256), (1, 1));
 
-/// Measures on GPU number `gpu`; `progress` is told what.
+/// Measures on GPU number `gpu`; Calls `progress` with what comes next.
 ///
 /// # Errors
 /// There is no such GPU, it is older than the kernels, or it failed.

@@ -50,7 +50,7 @@ pub struct ChainTimes {
     pub tile: (u32, u32, u32),
     /// CTAs of a worker along M and N.
     pub cluster: (u32, u32),
-    /// Of whole tiles.
+    /// Times of whole tiles.
     pub times: ItemTimes,
     /// Rate of one SM among busy ones, TFLOP/s.
     pub sm_tflops: Option<f64>,
@@ -68,7 +68,7 @@ pub struct ChainCosts {
     /// A run, less the time from its first item's beginning to its last one's end, where the run before ends while this
     /// one begins, microseconds.
     pub launch_us: Option<f64>,
-    /// From the end of a tile's epilogue until a consumer that stood still for it has loaded it, microseconds.
+    /// The time from the end of a tile's epilogue until a consumer that stood still for it has loaded it, microseconds.
     pub passed_on_us: Option<f64>,
     /// Leaving partial sums in a slab, microseconds.
     pub slab_write_us: Option<f64>,
@@ -79,7 +79,7 @@ pub struct ChainCosts {
 /// Everything that was measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Calibration {
-    /// GPU.
+    /// Name of the GPU.
     pub gpu: String,
     /// CUDA version that its driver supports.
     pub driver: String,
@@ -89,13 +89,13 @@ pub struct Calibration {
     pub ceilings: Ceilings,
     /// Post, wait and hand-off.
     pub semaphores: SemaphoreCost,
-    /// From a kernel that does next to nothing to the next of its stream, in a graph, microseconds.
+    /// The time from a kernel that does next to nothing to the next of its stream, in a graph, microseconds.
     pub boundary_us: f64,
     /// Rate of one SM while most of the others have nothing to do, TFLOP/s.
     pub alone_tflops: Option<f64>,
     /// Kernels of a stage.
     pub kernels: Vec<KernelTimes>,
-    /// Chain kernels.
+    /// Times of the chain kernels.
     pub chains: Vec<ChainTimes>,
     /// What a chain costs beside its tiles.
     pub chain: ChainCosts,

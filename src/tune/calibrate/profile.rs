@@ -1,4 +1,4 @@
-//! From measurements to a device profile.
+//! Makes a device profile of measurements.
 
 use cusync_gen::device::{Device, TileRate};
 
@@ -7,7 +7,7 @@ use super::Calibration;
 /// A profile, and what in it was not measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calibrated {
-    /// The profile.
+    /// The profile that was made.
     pub profile: Device,
     /// Fields that are the base's, as a RON file names them.
     pub kept: Vec<&'static str>,
@@ -90,7 +90,7 @@ impl Calibration {
     }
 }
 
-/// To four digits.
+/// Rounds to four digits.
 fn rounded(value: f64) -> f64 {
     if value == 0.0 {
         return value;

@@ -10,11 +10,11 @@ use crate::runtime::{ItemTrace, percentile};
 pub struct ItemTimes {
     /// A k-block of a whole tile.
     pub k_block_us: Option<f64>,
-    /// From the first copy of a worker's first item to its multiplication.
+    /// The time from the first copy of a worker's first item to its multiplication.
     pub fill_us: Option<f64>,
-    /// From the last multiplication of a whole tile to the next item.
+    /// The time from the last multiplication of a whole tile to the next item.
     pub epilogue_us: Option<f64>,
-    /// From the end of a tile's epilogue until a consumer that stood still for it has loaded it.
+    /// The time from the end of a tile's epilogue until a consumer that stood still for it has loaded it.
     pub passed_on_us: Option<f64>,
     /// Leaving partial sums in a slab.
     pub slab_write_us: Option<f64>,
@@ -26,7 +26,7 @@ pub struct ItemTimes {
 const FEWEST: usize = 8;
 
 impl ItemTimes {
-    /// Of the items of one run, in a chain whose stages have one grid and whose stage 1, if any, reads the rows of stage 0.
+    /// Measures the items of one run, in a chain whose stages have one grid and whose stage 1, if any, reads the rows of stage 0.
     pub fn of(items: &[ItemTrace]) -> ItemTimes {
         let us = |from: u64, to: u64| to.saturating_sub(from) as f64 * 1e-3;
         let whole = || items.iter().filter(|t| t.item.part == Part::Whole && t.math_end > t.loaded);

@@ -1,0 +1,237 @@
+//! Records kept as columns: a file of many similar entries repeats neither the names of their fields nor equal values.
+//!
+//! A list of objects becomes a table, `{"rows": n, "columns": {...}}`. A column is named by the path of a field, such as
+//! `config.executor`, and is a list with a value for each row, or `{"values": [...], "rows": [...]}` (distinct values, and the
+//! index of each row's), or `{"every": value}`. Lists of objects inside rows become tables too. A field that is null is left
+//! out. Numbers of a table keep six significant digits, which is more than any measurement has.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use serde::de::{DeserializeOwned, Error as _};
+use serde_json::{Map, Value, json};
+
+/// Reads a report whose lists of records are tables.
+///
+/// # Errors
+/// The text is not JSON, a table contradicts itself, or the report is not a `T`.
+pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
+    serde_json::from_value(unpacked(serde_json::from_str(text)?)?)
+}
+
+/// Writes a report with its lists of records as tables, one column a line. What is outside such lists stays exact.
+///
+/// # Errors
+/// The report cannot be JSON.
+pub fn write<T: Serialize>(report: &T) -> Result<String, serde_json::Error> {
+    let mut value = serde_json::to_value(report)?;
+    if let Value::Object(fields) = &mut value {
+        for field in fields.values_mut().filter(|f| is_table(f)) {
+            *field = packed(field.take());
+        }
+    }
+    let mut text = String::new();
+    print(&value, 0, &mut text);
+    Ok(text + "\n")
+}
+
+/// Levels of objects whose fields have a line each: the report, a table, its columns.
+const LINES: usize = 3;
+
+fn print(value: &Value, depth: usize, text: &mut String) {
+    match value {
+        Value::Object(fields) if depth < LINES && !fields.is_empty() => {
+            let mut before = "{\n";
+            for (name, field) in fields {
+                text.push_str(before);
+                text.push_str(&format!("{}: ", Value::from(name.as_str())));
+                print(field, depth + 1, text);
+                before = ",\n";
+            }
+            text.push_str("\n}");
+        }
+        _ => text.push_str(&value.to_string()),
+    }
+}
+
+const SEPARATOR: char = '.';
+
+/// Whether the names of an object's fields can be parts of a path.
+fn plain(fields: &Map<String, Value>) -> bool {
+    !fields.is_empty() && fields.keys().all(|name| !name.is_empty() && !name.contains(SEPARATOR))
+}
+
+fn is_table(value: &Value) -> bool {
+    let list = value.as_array().filter(|list| list.len() > 1);
+    list.is_some_and(|list| list.iter().all(|row| row.as_object().is_some_and(plain)))
+}
+
+fn packed(value: Value) -> Value {
+    match value {
+        Value::Array(list) if is_table(&Value::Array(list.clone())) => table(list),
+        Value::Array(list) => list.into_iter().map(packed).collect(),
+        Value::Object(fields) => fields.into_iter().map(|(name, field)| (name, packed(field))).collect(),
+        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+            Some(exact) => Value::from(format!("{exact:.5e}").parse().unwrap_or(exact)),
+            None => Value::Number(number),
+        },
+        other => other,
+    }
+}
+
+fn table(rows: Vec<Value>) -> Value {
+    let count = rows.len();
+    let mut columns: Map<String, Value> = Map::new();
+    for (at, row) in rows.into_iter().enumerate() {
+        leaves(String::new(), row, &mut |path, leaf| {
+            let column = columns.entry(path).or_insert_with(|| vec![Value::Null; count].into());
+            if let Some(cell) = column.get_mut(at) {
+                *cell = packed(leaf);
+            }
+        });
+    }
+    columns.values_mut().for_each(|column| *column = shortest(column.take()));
+    json!({ "rows": count, "columns": columns })
+}
+
+/// Calls `add` with every field that is not null, and its path.
+fn leaves(path: String, value: Value, add: &mut dyn FnMut(String, Value)) {
+    match value {
+        Value::Null => {}
+        Value::Object(fields) if plain(&fields) => {
+            for (name, field) in fields {
+                let path = if path.is_empty() { name } else { format!("{path}{SEPARATOR}{name}") };
+                leaves(path, field, add);
+            }
+        }
+        leaf => add(path, leaf),
+    }
+}
+
+/// The shortest of a column's three forms.
+fn shortest(column: Value) -> Value {
+    let (mut values, mut rows, mut known) = (Vec::new(), Vec::new(), HashMap::new());
+    for value in column.as_array().into_iter().flatten() {
+        let row = *known.entry(value.to_string()).or_insert_with(|| {
+            values.push(value.clone());
+            values.len() - 1
+        });
+        rows.push(row);
+    }
+    let by_value = match values.len() {
+        1 => json!({ "every": values[0] }),
+        _ => json!({ "values": values, "rows": rows }),
+    };
+    if by_value.to_string().len() < column.to_string().len() { by_value } else { column }
+}
+
+fn unpacked(value: Value) -> Result<Value, serde_json::Error> {
+    Ok(match value {
+        Value::Array(list) => Value::Array(list.into_iter().map(unpacked).collect::<Result<_, _>>()?),
+        Value::Object(mut fields) => {
+            let count = fields.get("rows").and_then(Value::as_u64).filter(|_| fields.len() == 2);
+            match (count, fields.get_mut("columns")) {
+                (Some(count), Some(Value::Object(columns))) => rows(count, std::mem::take(columns))?,
+                _ => {
+                    let fields = fields.into_iter().map(|(name, field)| Ok((name, unpacked(field)?)));
+                    Value::Object(fields.collect::<Result<_, serde_json::Error>>()?)
+                }
+            }
+        }
+        other => other,
+    })
+}
+
+/// More rows than any record has.
+const MOST_ROWS: u64 = 1 << 20;
+
+fn rows(count: u64, columns: Map<String, Value>) -> Result<Value, serde_json::Error> {
+    if count > MOST_ROWS {
+        return Err(serde_json::Error::custom(format!("{count} rows are more than {MOST_ROWS}")));
+    }
+    let count = count as usize;
+    let mut rows = vec![Map::new(); count];
+    for (path, column) in columns {
+        let wrong = |what: &str| serde_json::Error::custom(format!("column `{path}`: {what}"));
+        let cells = cells(count, column).map_err(wrong)?;
+        if cells.len() != count {
+            return Err(wrong(&format!("{} values for {count} rows", cells.len())));
+        }
+        for (row, cell) in rows.iter_mut().zip(cells).filter(|(_, cell)| !cell.is_null()) {
+            let (mut fields, mut name) = (row, path.as_str());
+            while let Some((outer, inner)) = name.split_once(SEPARATOR) {
+                let field = fields.entry(outer).or_insert_with(|| Map::new().into());
+                fields = field.as_object_mut().ok_or_else(|| wrong("inside of what is no object"))?;
+                name = inner;
+            }
+            fields.insert(name.into(), unpacked(cell)?);
+        }
+    }
+    Ok(rows.into_iter().map(Value::Object).collect())
+}
+
+/// A value for each row.
+fn cells(count: usize, column: Value) -> Result<Vec<Value>, &'static str> {
+    match column {
+        Value::Array(cells) => Ok(cells),
+        Value::Object(mut fields) => {
+            match (fields.remove("every"), fields.remove("values"), fields.remove("rows")) {
+                (Some(value), None, None) => Ok(vec![value; count]),
+                (None, Some(Value::Array(values)), Some(Value::Array(rows))) => {
+                    let value = |row: &Value| values.get(row.as_u64()? as usize).cloned();
+                    rows.iter().map(value).collect::<Option<_>>().ok_or("an index of no value")
+                }
+                _ => Err("neither a list, nor values and rows, nor every"),
+            }
+        }
+        _ => Err("neither a list nor an object"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let point = |m: u32, us: f64, more: Value| json!({ "name": "gpt3_mlp", "dims": [["M", m], ["H", 12288]], "us": us, "plain": m < 3, "more": more });
+        let report = json!({
+            "device": { "name": "H200", "rates": [{ "tbs": 4.423496465162571 }, { "tbs": 4.5 }] },
+            "points": [
+                point(1, 73.25, json!("decode")),
+                point(2, 0.5, json!({ "stages": [{ "stage": "up", "order": { "rows": 2 } }, { "stage": "down" }], "a.b": 1 })),
+                point(3, 1e9, json!({ "stages": [], "empty": {} })),
+            ],
+            "one": [{ "rows": 1 }], "rows": [], "columns": {},
+        });
+        let text = write(&report).expect("JSON");
+        assert!(text.contains(r#""name": {"every":"gpt3_mlp"}"#), "{text}");
+        assert_eq!(text.matches("stage").count(), 3, "{text}");
+        assert_eq!(read::<Value>(&text).expect("a table"), report);
+    }
+
+    #[test]
+    fn nulls_and_digits_beyond_six_are_left_out_of_tables_only() {
+        let exact = 4.423496465162571;
+        let report = json!({ "rate": exact, "list": [{ "rate": exact, "none": null }, { "rate": -1.0 / 3.0, "none": null }] });
+        let again: Value = read(&write(&report).expect("JSON")).expect("a table");
+        assert_eq!(again, json!({ "rate": exact, "list": [{ "rate": 4.4235 }, { "rate": -0.333333 }] }));
+    }
+
+    #[test]
+    fn a_table_that_contradicts_itself_is_refused() {
+        for (column, says) in [
+            (json!([1]), "1 values for 2 rows"),
+            (json!({ "values": [1], "rows": [0, 1] }), "an index of no value"),
+            (json!({ "values": [1], "rows": [0] }), "1 values for 2 rows"),
+            (json!({ "all": 1 }), "neither"),
+            (json!(1), "neither"),
+        ] {
+            let text = json!({ "list": { "rows": 2, "columns": { "a": column } } }).to_string();
+            let error = read::<Value>(&text).expect_err("refused").to_string();
+            assert!(error.contains("column `a`") && error.contains(says), "{error}");
+        }
+        let text = r#"{ "rows": 1, "columns": { "a": [1], "a.b": [2] } }"#;
+        assert!(read::<Value>(text).expect_err("refused").to_string().contains("no object"));
+    }
+}

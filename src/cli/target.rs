@@ -1,0 +1,130 @@
+//! What a spec is planned for: the arguments that most commands share, and what they resolve to.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use cusync::tune::{Cache, Store};
+use cusync_gen::check::Executor;
+use cusync_gen::device::{DEVICES, Device};
+
+use super::fault::{Fault, nearest};
+use super::source::Source;
+
+/// A spec with its dims, for a device.
+pub(crate) struct Target {
+    pub(crate) source: Source,
+    pub(crate) dims: Vec<(String, u64)>,
+    pub(crate) device: Device,
+    /// `None`: whatever suits.
+    pub(crate) executor: Option<Executor>,
+}
+
+#[derive(Args)]
+pub(crate) struct TargetArgs {
+    /// A RON file, or the name of a pipeline that ships
+    #[arg(value_name = "FILE")]
+    pub(crate) file: String,
+    #[command(flatten)]
+    pub(crate) plan: PlanArgs,
+}
+
+#[derive(Args)]
+pub(crate) struct PlanArgs {
+    /// Override the default of a dim; may be repeated
+    #[arg(long = "dim", value_name = "NAME=VALUE", value_parser = dim)]
+    pub(crate) dims: Vec<(String, u64)>,
+    /// GPU to plan for: h200, h100, a100, l40s, rtx4090, or a RON file with a profile (see codegen/profiles)
+    #[arg(long, value_name = "NAME or FILE", default_value = "h200")]
+    pub(crate) device: String,
+    /// How to run the pipeline
+    #[arg(long, value_name = "NAME")]
+    pub(crate) executor: Option<ExecutorArg>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum ExecutorArg {
+    Cpu,
+    Serial,
+    Streams,
+    Programmatic,
+    Fused,
+}
+
+impl From<ExecutorArg> for Executor {
+    fn from(executor: ExecutorArg) -> Executor {
+        match executor {
+            ExecutorArg::Cpu => Executor::Cpu,
+            ExecutorArg::Serial => Executor::Serial,
+            ExecutorArg::Streams => Executor::Streams,
+            ExecutorArg::Programmatic => Executor::Programmatic,
+            ExecutorArg::Fused => Executor::Fused,
+        }
+    }
+}
+
+/// Which tuned plans are used.
+#[derive(Args)]
+pub(crate) struct CacheArgs {
+    /// Take tuned plans from this file instead of the user's cache
+    #[arg(long, value_name = "FILE", conflicts_with = "no_cache")]
+    cache: Option<PathBuf>,
+    /// Use no tuned plans, only predictions
+    #[arg(long)]
+    no_cache: bool,
+}
+
+impl CacheArgs {
+    /// Reads the cache. A file that cannot be read is an error; a machine without a folder for caches has an empty one.
+    pub(crate) fn load(&self) -> Result<Cache, Fault> {
+        let store = match (&self.cache, self.no_cache) {
+            (None, true) => return Ok(Cache::default()),
+            (Some(file), _) => Store::at(file),
+            (None, false) => match Store::usual() {
+                Ok(store) => store,
+                Err(_) => return Ok(Cache::default()),
+            },
+        };
+        store.load().map_err(|e| Fault::input(e.to_string()))
+    }
+}
+
+impl TargetArgs {
+    /// Reads the spec and looks the names up.
+    pub(crate) fn resolve(self) -> Result<Target, Fault> {
+        let TargetArgs { file, plan } = self;
+        Ok(Target {
+            source: Source::find(&file)?,
+            dims: plan.dims,
+            device: profile(&plan.device)?,
+            executor: plan.executor.map(Executor::from),
+        })
+    }
+}
+
+/// Parses `NAME=VALUE`.
+pub(crate) fn dim(text: &str) -> Result<(String, u64), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => {
+            let value = value.parse().map_err(|_| format!("`{value}` is not a positive whole number"))?;
+            Ok((name.into(), value))
+        }
+        _ => Err("write NAME=VALUE, such as M=1024".into()),
+    }
+}
+
+/// The profile with this name, or in this file.
+pub(crate) fn profile(name: &str) -> Result<Device, Fault> {
+    if let Some(shipped) = Device::named(name) {
+        return Ok(shipped.clone());
+    }
+    if name.ends_with(".ron") {
+        let text = std::fs::read_to_string(name)
+            .map_err(|e| Fault::input(format!("cannot read the device profile {name}: {e}")))?;
+        return Device::from_ron(&text).map_err(|d| Fault::input(d.render(&text, name, false)));
+    }
+    let names = || DEVICES.iter().map(|d| d.name.as_str());
+    let near = nearest(name, names()).map(|n| format!("did you mean `{n}`? "));
+    let all = names().collect::<Vec<_>>().join(", ");
+    Err(Fault::input(format!("no device profile `{name}`"))
+        .help(near.unwrap_or_default() + "profiles: " + &all + ", or a file that ends in .ron"))
+}
