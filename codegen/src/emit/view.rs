@@ -88,7 +88,9 @@ struct SlotTables {
 }
 
 impl View {
-    pub(super) fn new(plan: &Plan) -> Self {
+    /// Even shares are a decode kernel's alone: what a user's kernels run are tiles.
+    pub(super) fn new(proved: &Plan) -> Self {
+        let plan = &proved.on_tiles();
         let graph = plan.graph();
         let stage_name = |id: StageId| graph.stages[id.0].name.clone();
         let tensor = |t: &Tensor| TensorView {
@@ -106,7 +108,7 @@ impl View {
                 Element::Bf16 => "bf16",
             },
             device: plan.device().name.clone(),
-            executor: plan.executor().name(),
+            executor: proved.executor().name(),
             start: if plan.launch().guarantees_starts() {
                 "consumers start after all their producers' CTAs"
             } else {
