@@ -116,16 +116,21 @@ impl<'a> Before<'a> {
         self.c.graph.stages[stage.0].operands[operand].kind.when() == When::Epilogue
     }
 
+    /// The warp that makes an event, after one of `warp`; `None`: the epilogue.
+    fn next(&self, stage: StageId, event: &Event, warp: Option<u32>) -> Option<u32> {
+        match event {
+            Event::Warp { warp: next } => warp.map(|_| *next),
+            event => warp.filter(|_| !self.of_epilogue(stage, event)),
+        }
+    }
+
     /// The warp that makes a load; `None` where the epilogue makes it.
     fn warp_of(&self, (stage, tile): Node, slice: u32, event: usize) -> Option<u32> {
         let (mut at, mut warp) = (0, Some(0));
         self.p.events(stage, tile, slice, &mut |e| {
             at += 1;
-            match e {
-                _ if at > event + 1 => {}
-                Event::Warp { warp: next } => warp = warp.map(|_| next),
-                e if self.of_epilogue(stage, &e) => warp = None,
-                _ => {}
+            if at <= event + 1 {
+                warp = self.next(stage, &e, warp);
             }
         });
         warp
@@ -139,11 +144,8 @@ impl<'a> Before<'a> {
         self.p.events(stage, tile, slice, &mut |event| {
             over |= until == Until::Event(at);
             at += 1;
-            if self.of_epilogue(stage, &event) {
-                warp = None;
-            }
+            warp = self.next(stage, &event, warp);
             match event {
-                Event::Warp { warp: next } => warp = warp.map(|_| next),
                 Event::Wait { edge, slot, value } => {
                     let total = self.posters[edge].get(&slot).map_or(0, |(total, _)| *total);
                     if !over && u64::from(value) >= total && (by.is_none() || by == warp) {
