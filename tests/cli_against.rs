@@ -23,8 +23,8 @@ fn record(name: &str) -> String {
     let chain = json!({ "executor": "fused", "kernels": { "chain": {
         "tile": [128, 256], "cluster": [1, 1], "mode": "static", "splits": false } } });
     let stale = json!({ "digest": "0000000000000000" });
-    let stage = |name: &str| json!({ "stage": name, "tile": [128, 128, 64], "order": "row_major" });
-    let edge = json!({ "from": "up", "to": "down", "operand": "A", "policy": "row", "wait_at": "k_block" });
+    let stage = |name: &str| json!({ "stage": name, "tile": [128, 128, 64], "order": "RowMajor" });
+    let edge = json!({ "from": "up", "to": "down", "operand": "A", "policy": "Row", "wait_at": "PerKBlock" });
     let stages = |executor: &str, overlap: bool| {
         json!({ "executor": executor, "kernels": { "stages": {
             "stages": [stage("up"), stage("down")], "edges": [edge], "overlap": overlap } } })

@@ -75,8 +75,7 @@ fn shipped_specs_are_right_at_ragged_sizes_in_both_element_types() {
 
 #[test]
 fn every_policy_is_right_run_after_run() {
-    let policies =
-        [Policy::Tile, Policy::Row, Policy::Batched { rows: 2, cols: 3 }, Policy::Strided { stride: 2 }];
+    let policies = [Policy::Tile, Policy::Row, Policy::Batched { rows: 2, cols: 3 }, Policy::Strided(2)];
     for (_, source) in SHIPPED {
         for policy in &policies {
             for workers in [Workers::Pool, Workers::TeamPerStage] {
@@ -130,7 +129,7 @@ fn attention_is_right_with_grouped_heads_and_without_a_mask() {
             ])"#
         );
         for m in [1, 37, 300] {
-            for policy in [None, Some(Policy::Tile), Some(Policy::Strided { stride: 4 })] {
+            for policy in [None, Some(Policy::Tile), Some(Policy::Strided(4))] {
                 let plan = plan(&source, m, Element::F16, policy);
                 assert_eq!(plan.edges().len(), 4);
                 verify(&plan, options(Workers::TeamPerStage), 1);
@@ -178,7 +177,7 @@ fn waits_on_every_operand_are_right() {
              epilogue: Gelu, out: "Z(M,392)"),
     ])"#;
     for m in [1, 37, 200] {
-        for policy in [Policy::Tile, Policy::Row, Policy::Strided { stride: 2 }] {
+        for policy in [Policy::Tile, Policy::Row, Policy::Strided(2)] {
             let plan = plan(source, m, Element::F16, Some(policy));
             assert_eq!(plan.edges().len(), 4);
             verify(&plan, options(Workers::TeamPerStage), 2);

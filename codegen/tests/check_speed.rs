@@ -293,13 +293,7 @@ fn shipped(large: bool) -> Vec<(&'static str, Resolved)> {
 }
 
 fn policies() -> [Policy; 5] {
-    [
-        Policy::Row,
-        Policy::Tile,
-        Policy::Batched { rows: 2, cols: 3 },
-        Policy::Strided { stride: 12 },
-        Policy::ConvHalo,
-    ]
+    [Policy::Row, Policy::Tile, Policy::Batched { rows: 2, cols: 3 }, Policy::Strided(12), Policy::ConvHalo]
 }
 
 /// A pipeline whose stages overlap, whatever that gains, in tiles of 128 x 128 where there are such.

@@ -1,12 +1,12 @@
 //! Configurations as statements: what is stated comes back, what makes no sense is refused.
 
 use cusync_gen::check::{Candidate, Executor, judge};
-use cusync_gen::choose::{self, Config, EdgeConfig, Kernels, OrderText, PolicyText, StageConfig, WaitText};
+use cusync_gen::choose::{self, Config, EdgeConfig, Kernels, StageConfig};
 use cusync_gen::device::Device;
-use cusync_gen::graph::Resolved;
+use cusync_gen::graph::{OperandKind, Resolved};
 use cusync_gen::schedule::Mode;
 use cusync_gen::spec;
-use cusync_gen::sync::{Order, Policy, WaitAt};
+use cusync_gen::sync::{Order, Policy, Tile, WaitAt};
 
 /// A shipped spec at a size, or at its own.
 fn resolved(name: &str, m: Option<u64>) -> Resolved {
@@ -65,13 +65,13 @@ fn a_stated_configuration_is_kept_to_the_letter() {
     let edge = EdgeConfig {
         from: "up".into(),
         to: "down".into(),
-        operand: "A".into(),
-        policy: PolicyText::Batched { rows: 1, cols: 2 },
-        wait_at: WaitText::Start,
+        operand: OperandKind::A,
+        policy: Policy::Batched { rows: 1, cols: 2 },
+        wait_at: WaitAt::Start,
     };
     let stages = vec![
-        stage("up", (128, 128, 64), OrderText::ColumnMajor),
-        stage("down", (64, 256, 64), OrderText::GroupedRows(2)),
+        stage("up", (128, 128, 64), Order::ColumnMajor),
+        stage("down", (64, 256, 64), Order::GroupedRows(2)),
     ];
     let kernels = Kernels::Stages { stages, edges: vec![edge], overlap: true };
     let config = Config { executor: Executor::Programmatic, kernels };
@@ -99,6 +99,53 @@ fn what_a_spec_states_as_a_table_comes_from_the_spec() {
     let c = proved(&config, &resolved);
     assert_eq!(c.edges[0].policy, Policy::Table(vec![0, 1, 0, 1]));
     assert!(matches!(&c.launch.kernels()[0].order, Order::Table(tiles) if tiles.len() == 4));
+}
+
+#[test]
+fn policies_and_orders_have_one_notation() {
+    let policies = [
+        (Policy::Row, "Row", r#""Row""#),
+        (
+            Policy::Batched { rows: 1, cols: 4 },
+            "Batched(rows: 1, cols: 4)",
+            r#"{"Batched":{"rows":1,"cols":4}}"#,
+        ),
+        (Policy::Strided(8), "Strided(8)", r#"{"Strided":8}"#),
+        (Policy::Table(vec![0, 1]), "Table([0, 1])", r#"{"Table":[0,1]}"#),
+    ];
+    let spec = |policy: &str, order: &str| {
+        format!(
+            r#"Pipeline(name: "two", dims: {{ "M": 256 }}, stages: [
+            Gemm(name: "up", a: "X(M,512)", b: "W1(512,512)", out: "Y(M,512)"),
+            Gemm(name: "down", a: "Y(M,512)", b: "W2(512,512)", out: "Z(M,512)"),
+        ], orders: {{ "up": {order} }}, sync: [ Edge(from: "up", to: "down", policy: {policy}) ])"#
+        )
+    };
+    let stated = |policy: &str, order: &str| {
+        let resolved = spec::parse(&spec(policy, order), "two.ron").and_then(|s| s.resolve(&[]));
+        resolved.unwrap_or_else(|e| panic!("{policy} {order}: {}", e.message))
+    };
+    for (policy, ron, json) in policies {
+        let said = stated(ron, "Auto").edges[0].policy.as_ref().map(|p| p.value.clone());
+        assert_eq!(said.as_ref(), Some(&policy));
+        assert_eq!(serde_json::to_string(&policy).expect("plain values"), json);
+        assert_eq!(serde_json::from_str::<Policy>(json).expect("its own text"), policy);
+        let listed = matches!(policy, Policy::Table(_));
+        assert!(listed || policy.to_string() == ron, "{policy}");
+    }
+    let orders = [
+        (Order::ColumnMajor, "ColumnMajor", r#""ColumnMajor""#),
+        (Order::GroupedRows(4), "GroupedRows(4)", r#"{"GroupedRows":4}"#),
+        (Order::Table(vec![Tile { m: 0, n: 1 }]), "Table([(0, 1)])", r#"{"Table":[[0,1]]}"#),
+    ];
+    for (order, ron, json) in orders {
+        let said = stated("Auto", ron).stages[0].stated_order.as_ref().map(|o| o.value.clone());
+        assert_eq!(said.as_ref(), Some(&order));
+        assert_eq!(serde_json::to_string(&order).expect("plain values"), json);
+        assert_eq!(serde_json::from_str::<Order>(json).expect("its own text"), order);
+    }
+    let open = stated("Auto", "ForConsumer");
+    assert!(open.edges[0].policy.is_none() && open.stages[0].stated_order.is_none());
 }
 
 #[test]
@@ -136,13 +183,17 @@ fn what_makes_no_sense_is_refused_and_never_panics() {
         let kernels = Kernels::Stages { stages, edges, overlap: true };
         Config { executor: Executor::Programmatic, kernels }
     };
-    wrong.push(with(&|stages, _| stages[0].order = OrderText::GroupedRows(0)));
-    wrong.push(with(&|stages, _| stages[0].order = OrderText::GroupedColumns(0)));
+    wrong.push(with(&|stages, _| stages[0].order = Order::GroupedRows(0)));
+    wrong.push(with(&|stages, _| stages[0].order = Order::GroupedColumns(0)));
+    // Times a long grid these would not fit the numbers that kernels count in.
+    wrong.push(with(&|stages, _| stages[0].order = Order::GroupedRows(u32::MAX)));
+    wrong.push(with(&|stages, _| stages[0].order = Order::Table(vec![Tile { m: 0, n: 0 }])));
     wrong.push(with(&|stages, _| stages[0].tile = Some((128, 256, 0))));
     wrong.push(with(&|stages, _| stages[0].tile = Some((96, 96, 64))));
     wrong.push(with(&|stages, _| stages.truncate(1)));
-    wrong.push(with(&|_, edges| edges[0].policy = PolicyText::Batched { rows: 0, cols: 1 }));
-    wrong.push(with(&|_, edges| edges[0].policy = PolicyText::Strided { stride: 0 }));
+    wrong.push(with(&|_, edges| edges[0].policy = Policy::Batched { rows: 0, cols: 1 }));
+    wrong.push(with(&|_, edges| edges[0].policy = Policy::Strided(0)));
+    wrong.push(with(&|_, edges| edges[0].policy = Policy::Table(vec![0, u32::MAX])));
     for config in wrong {
         let refused = config.candidate(&resolved, h200());
         let why = refused.map(|c| c.launch).expect_err(&config.to_string());

@@ -55,7 +55,7 @@ fn block_policies() {
 
 #[test]
 fn strided_policies() {
-    let strided = |stride| Policy::Strided { stride };
+    let strided = |stride| Policy::Strided(stride);
     check_header(
         "strided",
         &plan(

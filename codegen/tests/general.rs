@@ -161,7 +161,7 @@ fn attention_is_proved_with_grouped_and_single_heads_at_ragged_lengths() {
                 .map(|d| graph.stages[d.consumer.0].operands[d.operand].kind)
                 .collect();
             assert_eq!(edges, [OperandKind::Query, OperandKind::Key, OperandKind::Value, OperandKind::A]);
-            for policy in [Policy::Tile, Policy::Row, Policy::Strided { stride: heads }] {
+            for policy in [Policy::Tile, Policy::Row, Policy::Strided(heads)] {
                 for wait_at in EVERYWHERE {
                     let c = candidate(graph.clone(), &policy, wait_at);
                     assert_eq!(

@@ -6,9 +6,8 @@ mod support;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use cusync_gen::emit::desc::{EdgeDesc, OperandCode, OrderDesc, PolicyDesc, WaitCode};
-use cusync_gen::graph::Axis;
-use cusync_gen::sync::{Order, Policy, Tile};
+use cusync_gen::graph::{Axis, OperandKind};
+use cusync_gen::sync::{EdgeNumbers, Order, Policy, SlotMap, Tile, WaitAt};
 use proptest::prelude::*;
 use support::*;
 
@@ -32,7 +31,7 @@ fn policies(grid: (u32, u32)) -> impl Strategy<Value = Policy> {
         Just(Policy::Tile),
         Just(Policy::Row),
         (1..=grid.0 + 1, 1..=grid.1 + 1).prop_map(|(rows, cols)| Policy::Batched { rows, cols }),
-        (1..=grid.1 + 1).prop_map(|stride| Policy::Strided { stride }),
+        (1..=grid.1 + 1).prop_map(|stride| Policy::Strided(stride)),
         prop::collection::vec(0..5u32, tiles).prop_map(|mut raw| {
             // Slots are numbered without gaps.
             let mut used = raw.clone();
@@ -54,26 +53,17 @@ fn axes() -> impl Strategy<Value = Axis> {
     })
 }
 
-fn edges() -> impl Strategy<Value = (EdgeDesc, Policy, (u32, u32))> {
+fn edges() -> impl Strategy<Value = (EdgeNumbers, Policy, (u32, u32))> {
     let numbers = (1..40u32, 1..40u32, 0..20u32, 1..14u32, any::<bool>(), 1..5u32, 1..5u32);
     ((1..7u32, 1..9u32), numbers)
         .prop_flat_map(|(grid, numbers)| (Just(grid), policies(grid), Just(numbers), axes(), axes()))
         .prop_map(|(grid, policy, (tile_rows, tile_cols, ragged, k_blocks, start, cm, cn), rows, cols)| {
-            let slots = policy.on(grid);
             let length = |tiles: u32, tile: u32| tiles * tile - ragged % tile;
-            let edge = EdgeDesc {
-                policy: PolicyDesc {
-                    grid,
-                    block: slots.block,
-                    stride_n: slots.stride_n,
-                    slots_n: slots.slots_n,
-                    slot_base: ragged,
-                    slot_count: slots.slot_count,
-                    table: slots.table,
-                },
+            let edge = EdgeNumbers {
+                policy: SlotMap { slot_base: ragged, ..policy.on(grid) },
                 id: 3,
-                operand: OperandCode::Custom,
-                wait_at: if start { WaitCode::AtStart } else { WaitCode::PerKBlock },
+                operand: OperandKind::Custom(0),
+                wait_at: if start { WaitAt::Start } else { WaitAt::PerKBlock },
                 tile: (tile_rows, tile_cols),
                 tensor: (length(grid.0, tile_rows), length(grid.1, tile_cols)),
                 k_blocks,
@@ -90,7 +80,7 @@ proptest! {
     #[test]
     fn edges_agree((edge, policy, consumer) in edges()) {
         let have = run(driver(), &edge_input(&edge, consumer));
-        let want = edge_dump(&edge, &policy.on(edge.policy.grid), consumer) + "end\n";
+        let want = edge_dump(&edge, consumer) + "end\n";
         assert_same(&without_looks(&have), &without_looks(&want), &format!("{policy:?} {edge:?}"));
     }
 
@@ -113,7 +103,7 @@ proptest! {
                     .collect(),
             ),
         };
-        let have = run(driver(), &order_input(&OrderDesc::new(&order, grid)));
+        let have = run(driver(), &order_input(&order, grid));
         assert_same(&have, &(order_dump(&order, grid) + "end\n"), &format!("{order:?} on {grid:?}"));
         let seen: std::collections::BTreeSet<_> = (0..tiles).filter_map(|i| order.tile_at(grid, i)).collect();
         prop_assert_eq!(seen.len() as u32, tiles);
@@ -127,23 +117,13 @@ fn a_gemm_k_loop_looks_no_more_often_than_it_waits() {
         (Policy::Row, 1),
         (Policy::Tile, 4),
         (Policy::Batched { rows: 1, cols: 2 }, 2),
-        (Policy::Strided { stride: 3 }, 4),
+        (Policy::Strided(3), 4),
     ] {
-        let grid = (3, 4);
-        let slots = policy.on(grid);
-        let edge = EdgeDesc {
-            policy: PolicyDesc {
-                grid,
-                block: slots.block,
-                stride_n: slots.stride_n,
-                slots_n: slots.slots_n,
-                slot_base: 0,
-                slot_count: slots.slot_count,
-                table: None,
-            },
+        let edge = EdgeNumbers {
+            policy: policy.on((3, 4)),
             id: 0,
-            operand: OperandCode::A,
-            wait_at: WaitCode::PerKBlock,
+            operand: OperandKind::A,
+            wait_at: WaitAt::PerKBlock,
             tile: (128, 256),
             tensor: (300, 1000),
             k_blocks: 16,
@@ -151,7 +131,7 @@ fn a_gemm_k_loop_looks_no_more_often_than_it_waits() {
             cols: Axis { k: 64, extent: 64, ..Axis::default() },
         };
         let text = run(driver(), &edge_input(&edge, (3, 2)));
-        assert_same(&text, &(edge_dump(&edge, &slots, (3, 2)) + "end\n"), &format!("{policy:?}"));
+        assert_same(&text, &(edge_dump(&edge, (3, 2)) + "end\n"), &format!("{policy:?}"));
         assert!(text.contains(&format!("looks 1 1 0 = {waits}\n")), "{policy:?}");
     }
 }

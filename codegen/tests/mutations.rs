@@ -59,8 +59,7 @@ fn refuted(report: &Report, obligation: Obligation) -> String {
 
 #[test]
 fn the_unchanged_plans_are_proved() {
-    let policies =
-        [Policy::Tile, Policy::Row, Policy::Batched { rows: 2, cols: 3 }, Policy::Strided { stride: 3 }];
+    let policies = [Policy::Tile, Policy::Row, Policy::Batched { rows: 2, cols: 3 }, Policy::Strided(3)];
     for policy in policies {
         for wait_at in [WaitAt::PerKBlock, WaitAt::Start] {
             for how in [How::Host, How::Serial, How::STREAMS, How::Programmatic] {
@@ -351,8 +350,8 @@ fn wait_mutants_for_the_device_are_refuted_for_cover() {
                 "the same seed, the same mutants"
             );
             // What the kernel is handed is wrong in the waits, and in nothing else.
-            let wrong = cusync_gen::emit::desc::EdgeDesc::of(&mutant.plan, mutant.edge);
-            let right = cusync_gen::emit::desc::EdgeDesc::of(&check(c.clone()).expect("sound"), mutant.edge);
+            let wrong = cusync_gen::sync::EdgeNumbers::of(&mutant.plan, mutant.edge);
+            let right = cusync_gen::sync::EdgeNumbers::of(&check(c.clone()).expect("sound"), mutant.edge);
             assert_ne!((wrong.rows, wrong.cols), (right.rows, right.cols));
             assert_eq!((wrong.policy, wrong.tensor, wrong.tile), (right.policy, right.tensor, right.tile));
         }

@@ -130,7 +130,7 @@ impl Row {
         let mut c = Candidate::new(self.graph(), a100, How::STREAMS);
         let policy = match (self.tile_sync, self.slot_columns()) {
             (false, _) => Policy::Row,
-            (true, stride) => Policy::Strided { stride },
+            (true, stride) => Policy::Strided(stride),
         };
         c.edges = vec![EdgeChoice { policy, wait_at: WaitAt::PerKBlock }; c.edges.len()];
         for (i, kernel) in c.launch.kernels_mut().iter_mut().enumerate() {

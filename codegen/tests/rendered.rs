@@ -184,7 +184,7 @@ fn expected_handle(plan: &Plan) -> String {
         let d = e.dependence();
         let consumer = &graph.stages[d.consumer.0];
         let tensor = &graph.tensors[consumer.operands[d.operand].tensor.0].name;
-        let slots = (e.slot_base(), e.slots().slot_count);
+        let slots = (e.slots().slot_base, e.slots().slot_count);
         writeln!(
             out,
             "edge {name} {i} {} {} {tensor} {slots:?}",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Rendered by cusync 0.1.0 from a proved plan of `two_gemms`, inputs 88892445b6e652ce. Do not edit: change the
+// Rendered by cusync 0.1.0 from a proved plan of `two_gemms`, inputs dfa3096dcdf82f1a. Do not edit: change the
 // spec and run `cargo xtask render`.
 // fp16, device h200, executor streams; start guarantee: consumers start after all their producers' CTAs.
 #pragma once
@@ -37,7 +37,7 @@ struct stage_first {  // C = gemm of A, B
   static constexpr uint32_t grid_m = 8, grid_n = 4, tiles = grid_m * grid_n;
   static constexpr uint32_t k_blocks = 8, split_k = 1;
 
-  struct OrderDesc {  // groups of 2 rows
+  struct OrderDesc {  // GroupedRows(2)
     static constexpr cusync_order value{CUSYNC_ORDER_GROUPED_ROWS, grid_m, grid_n, 2, nullptr};
     static constexpr ::cusync::NoTable table{};
   };
@@ -53,7 +53,7 @@ struct stage_second {  // E = gemm of C, D
   static constexpr uint32_t grid_m = 8, grid_n = 4, tiles = grid_m * grid_n;
   static constexpr uint32_t k_blocks = 8, split_k = 1;
 
-  struct OrderDesc {  // groups of 2 rows
+  struct OrderDesc {  // GroupedRows(2)
     static constexpr cusync_order value{CUSYNC_ORDER_GROUPED_ROWS, grid_m, grid_n, 2, nullptr};
     static constexpr ::cusync::NoTable table{};
   };

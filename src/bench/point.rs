@@ -340,7 +340,7 @@ impl<'a> Point<'a> {
                     role: entry.role,
                     joint: entry.joint,
                     tiles,
-                    policies: edges.iter().map(|e| format!("{:?}", e.policy())).collect(),
+                    policies: edges.iter().map(|e| e.policy().to_string()).collect(),
                     config: entry.config.clone(),
                     schedule: entry.plan.as_ref().and_then(ScheduleRecord::of),
                     regime,

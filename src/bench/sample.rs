@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 
 use cusync_gen::check::{Executor, Plan, check};
-use cusync_gen::choose::{self, Config, EdgeConfig, Kernels, OrderText, PolicyText, StageConfig, WaitText};
+use cusync_gen::choose::{self, Config, EdgeConfig, Kernels, StageConfig};
 use cusync_gen::device::Device as Profile;
-use cusync_gen::graph::{OperandKind, Resolved, StageId};
+use cusync_gen::graph::{Resolved, StageId};
+use cusync_gen::sync::{Order, Policy, WaitAt};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -104,26 +105,26 @@ fn chain(rng: &mut StdRng) -> Option<(Config, Edges)> {
 }
 
 fn stages(resolved: &Resolved, device: &Profile, executor: Executor, rng: &mut StdRng) -> Option<Config> {
-    use OrderText::{ColumnMajor, GroupedRows, RowMajor};
-    const ORDERS: [OrderText; 5] = [RowMajor, ColumnMajor, GroupedRows(2), GroupedRows(4), GroupedRows(8)];
-    const POLICIES: [PolicyText; 5] = [
-        PolicyText::Row,
-        PolicyText::Tile,
-        PolicyText::Batched { rows: 1, cols: 4 },
-        PolicyText::Batched { rows: 2, cols: 2 },
-        PolicyText::Strided { stride: 4 },
+    use Order::{ColumnMajor, GroupedRows, RowMajor};
+    const ORDERS: [Order; 5] = [RowMajor, ColumnMajor, GroupedRows(2), GroupedRows(4), GroupedRows(8)];
+    const POLICIES: [Policy; 5] = [
+        Policy::Row,
+        Policy::Tile,
+        Policy::Batched { rows: 1, cols: 4 },
+        Policy::Batched { rows: 2, cols: 2 },
+        Policy::Strided(4),
     ];
     let mut stages = Vec::new();
     for (i, stage) in resolved.stages.iter().enumerate() {
         stages.push(StageConfig {
             stage: stage.name.value.clone(),
             tile: Some(*resolved.kernel_candidates(StageId(i), device).ok()?.choose(rng)?),
-            order: *ORDERS.choose(rng)?,
+            order: ORDERS.choose(rng)?.clone(),
         });
     }
-    let policy = *POLICIES.choose(rng)?;
+    let policy = POLICIES.choose(rng)?;
     // Late waits are the rule.
-    let wait_at = if rng.random_ratio(1, 4) { WaitText::Start } else { WaitText::KBlock };
+    let wait_at = if rng.random_ratio(1, 4) { WaitAt::Start } else { WaitAt::PerKBlock };
     let mut edges = Vec::new();
     for stage in &resolved.stages {
         for read in &stage.reads {
@@ -131,18 +132,14 @@ fn stages(resolved: &Resolved, device: &Profile, executor: Executor, rng: &mut S
             edges.push(EdgeConfig {
                 from: resolved.stages[producer.0].name.value.clone(),
                 to: stage.name.value.clone(),
-                operand: operand(read.kind),
-                policy,
+                operand: read.kind,
+                policy: policy.clone(),
                 wait_at,
             });
         }
     }
     let overlap = executor != Executor::Serial;
     Some(Config { executor, kernels: Kernels::Stages { stages, edges, overlap } })
-}
-
-fn operand(kind: OperandKind) -> String {
-    format!("{kind:?}")
 }
 
 #[cfg(test)]

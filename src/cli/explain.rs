@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use cusync::runtime::executor_name;
 use cusync_gen::check::{Executor, Plan};
-use cusync_gen::choose::{order_name, policy_name};
 use cusync_gen::graph::StageId;
 use cusync_gen::schedule::decode::{COLUMN_TILE, slots_of};
 use cusync_gen::sync::WaitAt;
@@ -60,7 +59,7 @@ pub(crate) fn stages(plan: &Plan) -> Vec<StageReport> {
         k_blocks: s.k_blocks,
         waves: f64::from(s.tiles()) / f64::from(plan.device().sms),
         order: match plan.launch().kernel(StageId(index)) {
-            Some(kernel) => order_name(&kernel.order),
+            Some(kernel) => kernel.order.to_string(),
             None => "by schedule".into(),
         },
     };
@@ -78,7 +77,7 @@ pub(crate) fn edges(plan: &Plan) -> Vec<EdgeReport> {
             policy: match plan.launch().shares() {
                 // Its slots are its own; the policy is that of the graph's tiles, which it does not run.
                 Some(_) => format!("a slot for each {COLUMN_TILE} columns"),
-                None => policy_name(edge.policy()),
+                None => edge.policy().to_string(),
             },
             wait_at: match edge.wait_at() {
                 WaitAt::PerKBlock => "k-block".into(),

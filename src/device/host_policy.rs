@@ -1,19 +1,15 @@
 //! The policy code of `csrc/include/cusync`, compiled for the host, behind safe types.
 
 use cusync_gen::check::Plan;
-use cusync_gen::emit::desc::{EdgeDesc, OrderDesc};
-use cusync_gen::graph::{Axis, StageId};
-use cusync_gen::sync::Tile;
+use cusync_gen::graph::StageId;
+use cusync_gen::sync::{EdgeNumbers, Order, Tile};
 
+use super::words;
 use crate::ffi;
 
 /// An edge of a plan, with the tables that its C descriptor points into.
 #[derive(Clone, Debug)]
-pub struct HostEdge(EdgeDesc);
-
-fn axis(a: Axis) -> ffi::cusync_axis {
-    ffi::cusync_axis { m: a.m, n: a.n, k: a.k, offset: a.offset, extent: a.extent }
-}
+pub struct HostEdge(EdgeNumbers);
 
 /// A slot and the posts that one epoch makes to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,45 +26,13 @@ impl HostEdge {
     /// # Panics
     /// The plan has no such edge.
     pub fn new(plan: &Plan, edge: usize) -> Self {
-        HostEdge(EdgeDesc::of(plan, edge))
+        HostEdge(EdgeNumbers::of(plan, edge))
     }
 
-    /// The policy's descriptor; its pointers are into `self`.
-    fn policy(&self) -> ffi::cusync_policy {
-        let p = &self.0.policy;
-        let (table, table_posts) = match &p.table {
-            Some((table, posts)) => (table.as_ptr(), posts.as_ptr()),
-            None => (std::ptr::null(), std::ptr::null()),
-        };
-        ffi::cusync_policy {
-            grid_m: p.grid.0,
-            grid_n: p.grid.1,
-            block_m: p.block.0,
-            block_n: p.block.1,
-            stride_n: p.stride_n,
-            slots_n: p.slots_n,
-            slot_base: p.slot_base,
-            slot_count: p.slot_count,
-            table,
-            table_posts,
-        }
-    }
-
+    /// The C descriptor; its pointers are into `self`.
     fn raw(&self) -> ffi::cusync_edge {
-        let e = &self.0;
-        ffi::cusync_edge {
-            policy: self.policy(),
-            id: e.id,
-            operand: e.operand as u32,
-            wait_at: e.wait_at as u32,
-            tile_rows: e.tile.0,
-            tile_cols: e.tile.1,
-            tensor_rows: e.tensor.0,
-            tensor_cols: e.tensor.1,
-            k_blocks: e.k_blocks,
-            rows: axis(e.rows),
-            cols: axis(e.cols),
-        }
+        let tables = self.0.policy.table.as_ref();
+        words::edge(&self.0, tables.map(|(slots, posts)| (slots.as_ptr(), posts.as_ptr())))
     }
 
     /// The slot that a producer tile posts.
@@ -78,7 +42,7 @@ impl HostEdge {
     pub fn slot_of(&self, tile: Tile) -> u32 {
         let grid = self.0.policy.grid;
         assert!(tile.m < grid.0 && tile.n < grid.1, "tile outside the producer's grid");
-        let policy = self.policy();
+        let policy = self.raw().policy;
         // SAFETY: the descriptor and its tables outlive the call; the tile is inside the grid, hence the table.
         unsafe { ffi::cusync_host_slot_of(&policy, tile.m, tile.n) }
     }
@@ -125,7 +89,11 @@ impl HostEdge {
 
 /// A stage's tile order, with the table that its C descriptor points into.
 #[derive(Clone, Debug)]
-pub struct HostOrder(OrderDesc);
+pub struct HostOrder {
+    order: Order,
+    grid: (u32, u32),
+    table: Option<Vec<u32>>,
+}
 
 impl HostOrder {
     /// The order of a plan's stage.
@@ -133,7 +101,8 @@ impl HostOrder {
     /// # Panics
     /// The plan has no such stage.
     pub fn new(plan: &Plan, stage: StageId) -> Self {
-        HostOrder(OrderDesc::of(plan, stage))
+        let (order, grid) = (plan.launch().order(stage).clone(), plan.graph().stages[stage.0].grid);
+        HostOrder { table: order.table(grid), order, grid }
     }
 
     /// Tile number `i` of the order.
@@ -141,17 +110,9 @@ impl HostOrder {
     /// # Panics
     /// `i` is past the last tile.
     pub fn tile_at(&self, i: u32) -> Tile {
-        let order = &self.0;
-        let has_table = !order.table.is_empty();
-        let tiles = if has_table { order.table.len() as u32 } else { order.grid.0 * order.grid.1 };
+        let tiles = self.table.as_ref().map_or(self.grid.0 * self.grid.1, |table| table.len() as u32);
         assert!(i < tiles, "tile number past the end of its order");
-        let raw = ffi::cusync_order {
-            kind: order.kind as u32,
-            grid_m: order.grid.0,
-            grid_n: order.grid.1,
-            group: order.group,
-            table: if has_table { order.table.as_ptr() } else { std::ptr::null() },
-        };
+        let raw = words::order(&self.order, self.grid, self.table.as_ref().map(|table| table.as_ptr()));
         let mut tile = Tile { m: 0, n: 0 };
         // SAFETY: descriptor, table and outputs outlive the call; `i` is inside the grid and the table.
         unsafe { ffi::cusync_host_tile_at(&raw, i, &mut tile.m, &mut tile.n) };

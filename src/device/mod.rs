@@ -25,6 +25,7 @@ mod memory;
 mod module;
 mod pinned;
 mod stream;
+pub(crate) mod words;
 
 pub use context::{Device, driver_version, gpu_count};
 pub use cublaslt::CublasLt;

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use cusync_gen::check::{Candidate, Plan};
-use cusync_gen::graph::{Dependence, Graph, When};
-use cusync_gen::sync::{SlotMap, Tile, WaitAt, each_wait};
+use cusync_gen::graph::{Dependence, Graph, StageId, When};
+use cusync_gen::sync::{SlotMap, Tile, WaitAt, each_wait, waits_differ};
 
 use super::timeline::{Edge, Span};
 
@@ -79,22 +79,13 @@ impl<'a> Edges<'a> {
         posts
     }
 
-    /// Whether waits differ between rows, and between columns, of a stage's tiles.
-    fn differ(&self, stage: usize) -> (bool, bool) {
-        let own = self.list.iter().filter(|(d, ..)| d.consumer.0 == stage);
-        let varies = own.map(|(d, ..)| self.graph.stages[stage].operands[d.operand].footprint.varies());
-        varies.fold((false, false), |by, of| (by.0 || of.0, by.1 || of.1))
-    }
-
     fn needs(&self, stage: usize, tile: Tile, ks: (u32, u32)) -> Vec<Need> {
-        let consumer = &self.graph.stages[stage];
         let mut needs = Vec::new();
         let own = self.list.iter().enumerate().filter(|(_, (d, ..))| d.consumer.0 == stage);
         for (edge, (dependence, map, at)) in own {
-            let late = consumer.operands[dependence.operand].kind.when() == When::Epilogue;
-            each_wait(self.graph, dependence, map, *at, tile, ks.0..ks.1, &mut |k, tiles| {
-                let k = if late { ks.1 } else { k };
-                needs.push(Need { k, edge, slots: map.covering(&tiles) });
+            let late = self.graph.stages[stage].operands[dependence.operand].kind.when() == When::Epilogue;
+            each_wait((self.graph, dependence), map, *at, tile, ks.0..ks.1, &mut |k, tiles| {
+                needs.push(Need { k: if late { ks.1 } else { k }, edge, slots: map.covering(&tiles) });
             });
         }
         needs
@@ -124,7 +115,8 @@ pub(super) struct Causes<'a> {
 
 impl<'a> Causes<'a> {
     pub(super) fn new(edges: &'a Edges<'a>, posts: Posts) -> Self {
-        let differ = (0..edges.graph.stages.len()).map(|stage| edges.differ(stage)).collect();
+        let differ =
+            (0..edges.graph.stages.len()).map(|stage| waits_differ(edges.graph, StageId(stage))).collect();
         Causes { edges, posts, known: HashMap::new(), differ }
     }
 

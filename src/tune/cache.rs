@@ -9,8 +9,8 @@ use super::key::Key;
 use crate::runtime::Summary;
 use cusync_gen::choose::Config;
 
-/// The version of the file's format.
-pub const VERSION: u64 = 1;
+/// The version of the file's format. Version 1 had names of its own for policies, orders and waits.
+pub const VERSION: u64 = 2;
 
 /// What the file says it is.
 const FORMAT: &str = "cusync tuned plans";
@@ -257,9 +257,9 @@ pub(super) mod tests {
         let twice = tail.trim_end().trim_end_matches('}').trim_end().trim_end_matches(']');
         let doubled = format!("{head}\"entries\": [{twice}, {twice}] }}");
         assert!(corrupt(&doubled).contains("two entries"));
-        assert_eq!(Cache::parse(&good.replace("\"version\": 1", "\"version\": 7")), Err(Fault::Version(7)));
+        assert_eq!(Cache::parse(&good.replace("\"version\": 2", "\"version\": 7")), Err(Fault::Version(7)));
         // Fields of another version are no reason to call it corrupt.
-        let newer = r#"{ "format": "cusync tuned plans", "version": 2, "plans": {} }"#;
-        assert_eq!(Cache::parse(newer), Err(Fault::Version(2)));
+        let newer = r#"{ "format": "cusync tuned plans", "version": 3, "plans": {} }"#;
+        assert_eq!(Cache::parse(newer), Err(Fault::Version(3)));
     }
 }

@@ -20,9 +20,7 @@ mod what_if;
 pub use answer::{Answer, Origin, Planned, answer, pipeline, plan};
 pub use cache::{Cache, Entry, Tried, VERSION};
 pub use confirm::{Confirmed, Measure, confirm};
-pub use cusync_gen::choose::{
-    Config, EdgeConfig, Kernels, ModeText, OrderText, PolicyText, StageConfig, WaitText,
-};
+pub use cusync_gen::choose::{Config, EdgeConfig, Kernels, StageConfig};
 pub use error::{Error, Result};
 pub use key::{Key, Machine, wish_name};
 pub use proposals::{

@@ -1,7 +1,7 @@
 //! What each decision is worth: the predicted time of the whole chain with that one decision changed.
 
 use cusync_gen::check::{Candidate, Choice, Executor, Launch};
-use cusync_gen::choose::{self, order_name, policy_name};
+use cusync_gen::choose;
 use cusync_gen::graph::{Resolved, StageId};
 use cusync_gen::schedule::{Mode, Schedule};
 use cusync_gen::simulate::{ctas_per_sm, simulate, simulate_serial};
@@ -141,7 +141,7 @@ fn orders(c: &Candidate, stage: usize) -> Alternatives {
     all.filter(|o| o != c.launch.order(StageId(stage)) && distinct(o))
         .filter_map(|order| {
             let mut other = c.clone();
-            let name = order_name(&order);
+            let name = order.to_string();
             other.launch.kernel_mut(StageId(stage))?.order = order;
             Some((name, time(&other)))
         })
@@ -160,7 +160,7 @@ fn policies(c: &Candidate, edge: usize) -> Alternatives {
     all.filter(|p| *p != c.edges[edge].policy)
         .map(|policy| {
             let mut other = c.clone();
-            let name = policy_name(&policy);
+            let name = policy.to_string();
             other.edges[edge].policy = policy;
             (name, time(&other))
         })

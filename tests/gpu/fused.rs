@@ -182,8 +182,7 @@ fn every_policy() {
     };
     let first = plan_of(&gpu, PLAIN, &wishes(&Policy::Tile, STATIC), Executor::Fused);
     let (inputs, reference) = expected(&gpu, &first, 1, 11);
-    let policies =
-        [Policy::Tile, Policy::Row, Policy::Batched { rows: 2, cols: 3 }, Policy::Strided { stride: 2 }];
+    let policies = [Policy::Tile, Policy::Row, Policy::Batched { rows: 2, cols: 3 }, Policy::Strided(2)];
     for policy in &policies {
         for way in [STATIC, DYNAMIC] {
             let plan = plan_of(&gpu, PLAIN, &wishes(policy, way), Executor::Fused);

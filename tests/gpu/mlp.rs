@@ -93,7 +93,7 @@ fn every_policy() {
         Policy::Batched { rows: 2, cols: 1 },
         Policy::Batched { rows: 1, cols: 2 },
         Policy::Batched { rows: 2, cols: 3 },
-        Policy::Strided { stride: 2 },
+        Policy::Strided(2),
     ];
     for executor in executors(&gpu).into_iter().filter(|e| *e != Executor::Serial) {
         for policy in &policies {

@@ -167,10 +167,15 @@ impl Candidate {
         }
     }
 
-    /// The policies as numbers, one map a dependence.
+    /// The policies as numbers, one map a dependence, each with the slots after those of the one before.
     pub fn slot_maps(&self) -> Vec<SlotMap> {
-        let grid = |edge: usize| self.graph.stages[self.graph.dependences[edge].producer.0].grid;
-        self.edges.iter().enumerate().map(|(edge, choice)| choice.policy.on(grid(edge))).collect()
+        let mut next = 0;
+        let map = |(choice, d): (&EdgeChoice, &Dependence)| {
+            let map = SlotMap { slot_base: next, ..choice.policy.on(self.graph.stages[d.producer.0].grid) };
+            next += map.slot_count;
+            map
+        };
+        self.edges.iter().zip(&self.graph.dependences).map(map).collect()
     }
 
     /// Slots, by dependence. A decode kernel has one for each tile of columns that a main loop reads.

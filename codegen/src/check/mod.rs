@@ -134,7 +134,6 @@ pub fn check(candidate: Candidate) -> Result<Plan, Refutation> {
 
 /// The plan of a candidate that has been judged.
 fn assemble(candidate: Candidate) -> Plan {
-    let mut slot_base = 0;
     let slots = candidate.slot_maps();
     let Candidate { graph, device, launch, edges, choices, predicted, practice: _ } = candidate;
     let edges = graph
@@ -142,10 +141,11 @@ fn assemble(candidate: Candidate) -> Plan {
         .iter()
         .zip(edges)
         .zip(slots)
-        .map(|((dependence, EdgeChoice { policy, wait_at }), slots)| {
-            let base = slot_base;
-            slot_base += slots.slot_count;
-            EdgePlan { dependence: dependence.clone(), policy, wait_at, slots, slot_base: base }
+        .map(|((dependence, EdgeChoice { policy, wait_at }), slots)| EdgePlan {
+            dependence: dependence.clone(),
+            policy,
+            wait_at,
+            slots,
         })
         .collect();
     Plan { graph, device, launch, edges, choices, predicted }

@@ -37,7 +37,6 @@ pub struct EdgePlan {
     pub(crate) policy: Policy,
     pub(crate) wait_at: WaitAt,
     pub(crate) slots: SlotMap,
-    pub(crate) slot_base: u32,
 }
 
 impl EdgePlan {
@@ -56,10 +55,6 @@ impl EdgePlan {
     /// The policy as numbers.
     pub fn slots(&self) -> &SlotMap {
         &self.slots
-    }
-    /// First slot in the pipeline's semaphore array.
-    pub fn slot_base(&self) -> u32 {
-        self.slot_base
     }
 }
 

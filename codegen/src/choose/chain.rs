@@ -159,7 +159,7 @@ fn policies(resolved: &Resolved, c: &Candidate) -> Vec<Choice> {
         let slots = c.edges[edge].policy.on(c.graph.stages[dependence.producer.0].grid).slot_count;
         choices.push(Choice {
             subject: format!("policy of {}", c.edge_name(edge)),
-            decision: super::policy_name(&c.edges[edge].policy),
+            decision: c.edges[edge].policy.to_string(),
             stated: resolved.stated_edge(dependence).is_some_and(|s| s.policy.is_some()),
             reason: format!("{slots} slots; {}", super::policy_reason(&c.edges[edge].policy)),
             alternatives: Vec::new(),

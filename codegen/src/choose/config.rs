@@ -3,16 +3,14 @@
 //! It is nothing but statements. A plan made of it goes through the same search and the same proof as one of a spec that
 //! states the same, so a wrong one is refused and a stale one may be slow, but nothing unproved can come of it.
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::words::{ModeText, OrderText, PolicyText, WaitText, gpu_executor};
 use super::{ChainWish, candidate, chain, decode};
 use crate::check::{Candidate, Executor, Launch, Plan};
 use crate::device::Device;
 use crate::diagnostic::{Diagnostic, Spanned};
-use crate::graph::{
-    Dependence, Graph, Op, OperandKind, Resolved, Stage, StageId, StatedEdge, StatedOrder, StatedTile,
-};
+use crate::graph::{Dependence, Graph, Op, OperandKind, Resolved, Stage, StageId, StatedEdge, StatedTile};
 use crate::schedule::Mode;
 use crate::sync::{Order, Policy, WaitAt};
 
@@ -21,7 +19,7 @@ use crate::sync::{Order, Policy, WaitAt};
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// How it is run.
-    #[serde(with = "gpu_executor")]
+    #[serde(deserialize_with = "of_a_gpu")]
     pub executor: Executor,
     /// With which kernels.
     pub kernels: Kernels,
@@ -47,7 +45,7 @@ pub enum Kernels {
         /// CTAs of a worker along M and N.
         cluster: (u32, u32),
         /// How items are handed out.
-        mode: ModeText,
+        mode: Mode,
         /// Whether tiles may be cut along k.
         splits: bool,
     },
@@ -64,7 +62,7 @@ pub struct StageConfig {
     /// Its MMA tile, (M, N, K); `None` for a Custom stage, which brings its own.
     pub tile: Option<(u32, u32, u32)>,
     /// Its tile order.
-    pub order: OrderText,
+    pub order: Order,
 }
 
 /// One dependence.
@@ -75,12 +73,12 @@ pub struct EdgeConfig {
     pub from: String,
     /// Consumer.
     pub to: String,
-    /// The consumer's operand, such as `A`.
-    pub operand: String,
+    /// The consumer's operand.
+    pub operand: OperandKind,
     /// How tiles share slots.
-    pub policy: PolicyText,
+    pub policy: Policy,
     /// Where the consumer waits.
-    pub wait_at: WaitText,
+    pub wait_at: WaitAt,
 }
 
 impl Config {
@@ -99,7 +97,7 @@ impl Config {
 
     /// A way to run a chain.
     pub fn chain(kernel: ((u32, u32), (u32, u32)), mode: Mode, splits: bool) -> Config {
-        let kernels = Kernels::Chain { tile: kernel.0, cluster: kernel.1, mode: mode.into(), splits };
+        let kernels = Kernels::Chain { tile: kernel.0, cluster: kernel.1, mode, splits };
         Config { executor: Executor::Fused, kernels }
     }
 
@@ -111,8 +109,7 @@ impl Config {
         match &self.kernels {
             Kernels::Decode if self.executor == Executor::Fused => decode(resolved, device),
             Kernels::Chain { tile, cluster, mode, splits } if self.executor == Executor::Fused => {
-                let mode = (*mode).into();
-                let wish = ChainWish { kernel: Some((*tile, *cluster)), mode, splits: *splits };
+                let wish = ChainWish { kernel: Some((*tile, *cluster)), mode: *mode, splits: *splits };
                 chain(resolved, device, wish)
             }
             Kernels::Stages { stages, edges, overlap }
@@ -136,7 +133,7 @@ impl Kernels {
             Launch::Lists(schedule) => Kernels::Chain {
                 tile: graph.stages.first().map_or((0, 0), |s| (s.mma_tile.0, s.mma_tile.1)),
                 cluster: schedule.cluster,
-                mode: schedule.mode.into(),
+                mode: schedule.mode,
                 splits: true,
             },
             Launch::Shares(_) => Kernels::Decode,
@@ -148,9 +145,9 @@ impl Kernels {
                     .map(|(d, (policy, wait_at))| EdgeConfig {
                         from: graph.stages[d.producer.0].name.clone(),
                         to: graph.stages[d.consumer.0].name.clone(),
-                        operand: operand_name(graph.stages[d.consumer.0].operands[d.operand].kind),
-                        policy: policy.into(),
-                        wait_at: wait_at.into(),
+                        operand: graph.stages[d.consumer.0].operands[d.operand].kind,
+                        policy: policy.clone(),
+                        wait_at,
                     })
                     .collect(),
                 overlap: how.overlaps(),
@@ -174,39 +171,35 @@ fn state(resolved: &Resolved, stages: &[StageConfig], edges: &[EdgeConfig]) -> R
         if let (Some((m, n, k)), None) = (config.tile, stage.custom) {
             stage.stated_tile = Some(Spanned::new(StatedTile { tile: (m, n), k: Some(k) }, span));
         }
-        if let Some(order) = config.order.order()? {
-            stage.stated_order = Some(Spanned::new(StatedOrder::Is(order), span));
-        }
+        config.order.validate(span)?;
+        stage.stated_order = Some(Spanned::new(config.order.clone(), span));
     }
     let mut first = Vec::new();
     for config in edges {
         let stage = |name: &str| names().position(|n| n == name).map(StageId);
         let unknown = || {
             let EdgeConfig { from, to, operand, .. } = config;
-            unfit(format!("the spec has no dependence {from} -> {to} ({operand})"))
+            unfit(format!("the spec has no dependence {from} -> {to} ({operand:?})"))
         };
         let (Some(producer), Some(consumer)) = (stage(&config.from), stage(&config.to)) else {
             return Err(unknown());
         };
         let reader = &resolved.stages[consumer.0];
         let read = reader.reads.iter().position(|r| {
-            operand_name(r.kind) == config.operand && resolved.tensors[r.tensor.0].producer == Some(producer)
+            r.kind == config.operand && resolved.tensors[r.tensor.0].producer == Some(producer)
         });
         let operand = read.ok_or_else(unknown)?;
         let dependence = Dependence { producer, consumer, operand };
         let said = resolved.stated_edge(&dependence);
         let span = said.map_or(reader.name.span, |s| s.span);
-        let policy = match config.policy.policy()? {
-            Some(policy) => Some(Spanned::new(policy, span)),
-            None => said.and_then(|s| s.policy.clone()),
-        };
+        config.policy.validate(span)?;
         first.push(StatedEdge {
             span,
             producer,
             consumer,
             operand: Some(reader.reads[operand].kind),
-            policy,
-            wait_at: Some(Spanned::new(config.wait_at.into(), span)),
+            policy: Some(Spanned::new(config.policy.clone(), span)),
+            wait_at: Some(Spanned::new(config.wait_at, span)),
         });
     }
     // The first statement of a dependence counts.
@@ -218,15 +211,55 @@ fn state(resolved: &Resolved, stages: &[StageConfig], edges: &[EdgeConfig]) -> R
 impl StageConfig {
     fn of(stage: &Stage, order: &Order) -> StageConfig {
         let tile = (stage.op != Op::Custom).then_some(stage.mma_tile);
-        StageConfig { stage: stage.name.clone(), tile, order: order.into() }
+        StageConfig { stage: stage.name.clone(), tile, order: order.clone() }
     }
 }
 
-fn operand_name(kind: OperandKind) -> String {
-    format!("{kind:?}")
+fn of_a_gpu<'d, D: Deserializer<'d>>(from: D) -> Result<Executor, D::Error> {
+    match Executor::deserialize(from)? {
+        Executor::Cpu => Err(D::Error::custom("no executor `cpu` on a GPU")),
+        executor => Ok(executor),
+    }
 }
 
 /// Why a configuration is refused.
-pub(super) fn unfit(message: String) -> Diagnostic {
+fn unfit(message: String) -> Diagnostic {
     Diagnostic::new("unfit", message)
+}
+
+impl std::fmt::Display for Config {
+    /// `programmatic: up 128 x 256, down 128 x 128; Row`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: ", self.executor.name())?;
+        match &self.kernels {
+            Kernels::Decode => write!(f, "decode kernel"),
+            Kernels::Chain { tile, cluster, mode, splits } => {
+                write!(f, "{} x {} tiles", tile.0, tile.1)?;
+                if *cluster != (1, 1) {
+                    write!(f, ", clusters of {} x {}", cluster.0, cluster.1)?;
+                }
+                let mode = match mode {
+                    Mode::Static => "static",
+                    Mode::Dynamic => "dynamic",
+                };
+                write!(f, ", {mode}, {}", if *splits { "cut along k" } else { "whole tiles" })
+            }
+            Kernels::Stages { stages, edges, overlap } => {
+                let stage = |s: &StageConfig| {
+                    let tile = s.tile.map_or("own tile".into(), |t| format!("{} x {}", t.0, t.1));
+                    format!("{} {tile} {}", s.stage, s.order)
+                };
+                write!(f, "{}", stages.iter().map(stage).collect::<Vec<_>>().join(", "))?;
+                if !overlap {
+                    return write!(f, "; kernel boundaries");
+                }
+                let once =
+                    |e: &EdgeConfig| if e.wait_at == WaitAt::Start { ", waits at the start" } else { "" };
+                let mut policies: Vec<String> =
+                    edges.iter().map(|e| format!("{}{}", e.policy, once(e))).collect();
+                policies.dedup();
+                write!(f, "; {}", policies.join(", "))
+            }
+        }
+    }
 }

@@ -7,12 +7,10 @@ mod chain;
 mod config;
 mod decode;
 mod search;
-mod words;
 
 pub use chain::{ChainWish, chain};
 pub use config::{Config, EdgeConfig, Kernels, StageConfig};
 pub use decode::decode;
-pub use words::{ModeText, OrderText, PolicyText, WaitText};
 
 use crate::check::{Candidate, Choice, Executor, How, Plan, Prediction, StartGuarantee, check};
 use crate::device::Device;
@@ -95,11 +93,8 @@ fn explain(resolved: &Resolved, c: &Candidate, alternatives: &search::Alternativ
         }
         choices.push(Choice {
             subject: format!("order of {}", stage.name),
-            decision: order_name(c.launch.order(StageId(i))),
-            stated: matches!(
-                resolved.stages[i].stated_order.as_ref().map(|o| &o.value),
-                Some(crate::graph::StatedOrder::Is(_))
-            ),
+            decision: c.launch.order(StageId(i)).to_string(),
+            stated: resolved.stages[i].stated_order.is_some(),
             reason: order_reason(c.launch.order(StageId(i))).into(),
             alternatives: if i == 0 { alternatives.orders.clone() } else { Vec::new() },
         });
@@ -109,7 +104,7 @@ fn explain(resolved: &Resolved, c: &Candidate, alternatives: &search::Alternativ
         let slots = c.edges[edge].policy.on(c.graph.stages[dependence.producer.0].grid).slot_count;
         choices.push(Choice {
             subject: format!("policy of {}", c.edge_name(edge)),
-            decision: policy_name(&c.edges[edge].policy),
+            decision: c.edges[edge].policy.to_string(),
             stated: stated.is_some_and(|s| s.policy.is_some()),
             reason: format!("{slots} slots; {}", policy_reason(&c.edges[edge].policy)),
             alternatives: alternatives.policies.clone(),
@@ -155,29 +150,6 @@ fn explain(resolved: &Resolved, c: &Candidate, alternatives: &search::Alternativ
     choices
 }
 
-/// How a spec would write an order.
-pub fn order_name(order: &Order) -> String {
-    match order {
-        Order::RowMajor => "RowMajor".into(),
-        Order::ColumnMajor => "ColumnMajor".into(),
-        Order::GroupedRows(g) => format!("GroupedRows({g})"),
-        Order::GroupedColumns(g) => format!("GroupedColumns({g})"),
-        Order::Table(t) => format!("Table of {} tiles", t.len()),
-    }
-}
-
-/// How a spec would write a policy.
-pub fn policy_name(policy: &Policy) -> String {
-    match policy {
-        Policy::Tile => "Tile".into(),
-        Policy::Row => "Row".into(),
-        Policy::Batched { rows, cols } => format!("Batched(rows: {rows}, cols: {cols})"),
-        Policy::Strided { stride } => format!("Strided({stride})"),
-        Policy::ConvHalo => "ConvHalo".into(),
-        Policy::Table(t) => format!("Table of {} tiles", t.len()),
-    }
-}
-
 fn order_reason(order: &Order) -> &'static str {
     match order {
         Order::RowMajor => "whole rows are done as early as they can be",
@@ -195,7 +167,7 @@ fn policy_reason(policy: &Policy) -> &'static str {
         Policy::Tile => "a consumer goes on as soon as the one tile that it needs is there",
         Policy::Row => "one wait a tile; producer rows are done together anyway",
         Policy::Batched { .. } => "several tiles share a wait",
-        Policy::Strided { .. } => "tiles a fixed stride apart share a wait",
+        Policy::Strided(_) => "tiles a fixed stride apart share a wait",
         Policy::ConvHalo => "one wait a row of tiles, as the rows of the filter come to need it",
         Policy::Table(_) => "your own map",
     }

@@ -3,7 +3,7 @@
 use crate::check::{Candidate, EdgeChoice, How};
 use crate::device::Device;
 use crate::diagnostic::Diagnostic;
-use crate::graph::{Attention, Graph, Op, OperandKind, Resolved, StageId, StatedOrder};
+use crate::graph::{Attention, Graph, Op, OperandKind, Resolved, StageId};
 use crate::simulate::{TileCost, Waiting, ctas_per_sm, predict, simulate_kernels};
 use crate::sync::{Order, Policy, WaitAt};
 
@@ -176,7 +176,7 @@ fn settle(resolved: &Resolved, c: &mut Candidate, alternatives: &mut Alternative
             }
             let us = simulate_kernels(&trial, waiting.get(number)).total_us;
             if rows == 1 {
-                alternatives.policies.push((super::policy_name(&policy), us));
+                alternatives.policies.push((policy.to_string(), us));
             }
             if policy == Policy::Row {
                 alternatives.orders.push((order_label.into(), us));
@@ -203,9 +203,8 @@ fn settle(resolved: &Resolved, c: &mut Candidate, alternatives: &mut Alternative
 fn set_orders(resolved: &Resolved, c: &mut Candidate, rows: u32) {
     for kernel in c.launch.kernels_mut() {
         let i = kernel.stage.0;
-        let stated = resolved.stages[i].stated_order.as_ref().map(|o| &o.value);
-        if let Some(StatedOrder::Is(order)) = stated {
-            kernel.order = order.clone();
+        if let Some(stated) = &resolved.stages[i].stated_order {
+            kernel.order = stated.value.clone();
             continue;
         }
         let by_columns = c.graph.dependences.iter().any(|d| {
@@ -244,7 +243,7 @@ fn policies(graph: &Graph) -> Vec<Policy> {
 fn strided(shape: &Attention, tile_cols: u32) -> Option<Policy> {
     let columns = shape.heads * shape.dim;
     let fits = shape.heads == shape.kv_heads && columns.is_multiple_of(tile_cols);
-    fits.then(|| Policy::Strided { stride: columns / tile_cols })
+    fits.then(|| Policy::Strided(columns / tile_cols))
 }
 
 /// Where a policy means nothing, a slot a row of tiles.
@@ -253,7 +252,7 @@ fn suited(c: &Candidate, edge: usize, policy: &Policy) -> Policy {
     let consumer = &c.graph.stages[dependence.consumer.0];
     let means = match policy {
         Policy::ConvHalo => consumer.operands[dependence.operand].sliding.is_some(),
-        Policy::Strided { .. } => matches!(consumer.op, Op::Attention(_)),
+        Policy::Strided(_) => matches!(consumer.op, Op::Attention(_)),
         _ => true,
     };
     if means { policy.clone() } else { Policy::Row }

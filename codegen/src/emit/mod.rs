@@ -3,7 +3,6 @@
 //! Only a [`Plan`] can be rendered, so nothing unproved is, and rendering cannot fail. Both files hold types and
 //! numbers; the logic they instantiate is the hand-written library under `csrc/include/cusync`.
 
-pub mod desc;
 mod names;
 mod rendered;
 mod template;

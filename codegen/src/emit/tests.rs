@@ -8,7 +8,7 @@ use crate::graph::{
     Activation, Axis, Dependence, Element, Footprint, Graph, Op, Operand, OperandKind, Partition, Stage,
     StageId, Tensor, TensorId,
 };
-use crate::sync::{Order, Policy, Tile};
+use crate::sync::{EdgeNumbers, Order, Policy, Tile};
 
 fn gemm_stage(name: &str, shape: (u32, u32, u32), reads: &[(OperandKind, usize)], out: usize) -> Stage {
     let (m, n, k) = shape;
@@ -86,7 +86,7 @@ fn plans() -> Vec<Plan> {
     vec![
         plan([Policy::Row, Policy::Tile], [Order::RowMajor, Order::GroupedRows(2)]),
         plan(
-            [Policy::Table(vec![0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2]), Policy::Strided { stride: 3 }],
+            [Policy::Table(vec![0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2]), Policy::Strided(3)],
             [Order::Table(reversed), Order::ColumnMajor],
         ),
         plan(
@@ -195,14 +195,9 @@ fn the_stamp_follows_the_inputs() {
 }
 
 #[test]
-fn descriptors_carry_the_plan_s_numbers() {
+fn edges_carry_the_plan_s_numbers() {
     let plan = plan([Policy::Row, Policy::Tile], [Order::GroupedRows(2), Order::RowMajor]);
-    let edge = desc::EdgeDesc::of(&plan, 1);
+    let edge = EdgeNumbers::of(&plan, 1);
     assert_eq!((edge.policy.grid, edge.policy.slot_base, edge.policy.slot_count), ((3, 4), 3, 12));
-    assert_eq!(
-        (edge.operand, edge.tile, edge.tensor),
-        (desc::OperandCode::Residual, (128, 256), (300, 1000))
-    );
-    let order = desc::OrderDesc::of(&plan, StageId(0));
-    assert_eq!((order.kind, order.grid, order.group), (desc::OrderCode::GroupedRows, (3, 4), 2));
+    assert_eq!((edge.operand, edge.tile, edge.tensor), (OperandKind::Residual, (128, 256), (300, 1000)));
 }

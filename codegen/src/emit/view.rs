@@ -2,11 +2,10 @@
 
 use serde::Serialize;
 
-use super::desc::{EdgeDesc, OrderDesc, PolicyDesc};
 use super::names::{edge_names, operand_name};
 use crate::check::Plan;
-use crate::graph::{Activation, Axis, Element, Op, StageId, Tensor};
-use crate::sync::{Order, Policy};
+use crate::graph::{Activation, Axis, Element, Op, OperandKind, StageId, Tensor};
+use crate::sync::{EdgeNumbers, Order, SlotMap, WaitAt};
 
 /// Largest slot or k-block count whose loop a `static_assert` unrolls; compilers bound constant evaluation.
 const MAX_ASSERTED: u32 = 4096;
@@ -127,7 +126,7 @@ impl View {
 fn stage_view(plan: &Plan, index: usize) -> StageView {
     let graph = plan.graph();
     let stage = &graph.stages[index];
-    let order = OrderDesc::of(plan, StageId(index));
+    let order = plan.launch().order(StageId(index));
     let tensor_name = |id: crate::graph::TensorId| graph.tensors[id.0].name.clone();
     StageView {
         name: stage.name.clone(),
@@ -164,16 +163,16 @@ fn stage_view(plan: &Plan, index: usize) -> StageView {
         split_k: stage.split_k,
         out: tensor_name(stage.out),
         reads: stage.operands.iter().map(|o| (operand_name(o.kind), tensor_name(o.tensor))).collect(),
-        order: match plan.launch().order(StageId(index)) {
-            Order::RowMajor => "row-major".into(),
-            Order::ColumnMajor => "column-major".into(),
-            Order::GroupedRows(rows) => format!("groups of {rows} rows"),
-            Order::GroupedColumns(cols) => format!("groups of {cols} columns"),
-            Order::Table(_) => "stated tile by tile".into(),
+        order: order.to_string(),
+        order_kind: match order {
+            Order::RowMajor => "CUSYNC_ORDER_ROW_MAJOR",
+            Order::ColumnMajor => "CUSYNC_ORDER_COLUMN_MAJOR",
+            Order::GroupedRows(_) => "CUSYNC_ORDER_GROUPED_ROWS",
+            Order::GroupedColumns(_) => "CUSYNC_ORDER_GROUPED_COLUMNS",
+            Order::Table(_) => "CUSYNC_ORDER_TABLE",
         },
-        order_kind: order.kind.c_name(),
-        order_group: order.group,
-        order_table: (!order.table.is_empty()).then(|| table(&order.table)),
+        order_group: order.group(),
+        order_table: order.table(stage.grid).map(|tiles| table(&tiles)),
     }
 }
 
@@ -192,40 +191,31 @@ fn edge_view(plan: &Plan, index: usize, name: String) -> EdgeView {
     let dependence = planned.dependence();
     let consumer = &graph.stages[dependence.consumer.0];
     let operand = &consumer.operands[dependence.operand];
-    let desc = EdgeDesc::of(plan, index);
+    let numbers = EdgeNumbers::of(plan, index);
     let reads = |m: u32, n: u32| {
         (0..consumer.k_blocks).any(|k| {
-            !desc.rows.range(desc.tensor.0, m, n, k).is_empty()
-                && !desc.cols.range(desc.tensor.1, m, n, k).is_empty()
+            !numbers.rows.range(numbers.tensor.0, m, n, k).is_empty()
+                && !numbers.cols.range(numbers.tensor.1, m, n, k).is_empty()
         })
     };
     let mut corners = vec![(0, 0), (consumer.grid.0 - 1, consumer.grid.1 - 1)];
     corners.dedup();
     corners.retain(|&(m, n)| consumer.k_blocks <= MAX_ASSERTED && reads(m, n));
+    let slots = &numbers.policy;
     EdgeView {
         name,
-        id: desc.id,
+        id: numbers.id,
         from: graph.stages[dependence.producer.0].name.clone(),
         to: consumer.name.clone(),
         tensor: graph.tensors[operand.tensor.0].name.clone(),
         operand: operand_name(operand.kind),
-        policy: match planned.policy() {
-            Policy::Tile => "Tile".into(),
-            Policy::Row => "Row".into(),
-            Policy::Batched { rows, cols } => format!("Batched({rows} x {cols})"),
-            Policy::Strided { stride } => format!("Strided({stride})"),
-            Policy::ConvHalo => "ConvHalo".into(),
-            Policy::Table(_) => "Table".into(),
-        },
-        slot_base: desc.policy.slot_base,
-        slot_count: desc.policy.slot_count,
-        table: desc
-            .policy
-            .table
-            .as_ref()
+        policy: planned.policy().to_string(),
+        slot_base: slots.slot_base,
+        slot_count: slots.slot_count,
+        table: (slots.table.as_ref())
             .map(|(slots, posts)| SlotTables { slots: table(slots), posts: table(posts) }),
-        value: edge_value(&desc),
-        assert_posts: desc.policy.slot_count <= MAX_ASSERTED,
+        value: edge_value(&numbers),
+        assert_posts: slots.slot_count <= MAX_ASSERTED,
         assert_waits: corners,
     }
 }
@@ -247,7 +237,7 @@ fn table(numbers: &[u32]) -> Table {
     Table { len: numbers.len(), values }
 }
 
-fn policy_value(p: &PolicyDesc) -> String {
+fn policy_value(p: &SlotMap) -> String {
     format!(
         "{{/*grid*/ {}, {}, /*block*/ {}, {}, /*stride*/ {}, /*slots_n*/ {}, /*base*/ {}, /*count*/ {}, nullptr, nullptr}}",
         p.grid.0, p.grid.1, p.block.0, p.block.1, p.stride_n, p.slots_n, p.slot_base, p.slot_count
@@ -258,15 +248,27 @@ fn axis_value(a: &Axis) -> String {
     format!("{{{}, {}, {}, {}, {}}}", a.m, a.n, a.k, a.offset, a.extent)
 }
 
-fn edge_value(e: &EdgeDesc) -> String {
+fn edge_value(e: &EdgeNumbers) -> String {
+    let operand = match e.operand {
+        OperandKind::A => "CUSYNC_OPERAND_A",
+        OperandKind::B | OperandKind::Up => "CUSYNC_OPERAND_B",
+        OperandKind::Bias => "CUSYNC_OPERAND_BIAS",
+        OperandKind::Residual => "CUSYNC_OPERAND_RESIDUAL",
+        // Attention kernels know their reads as custom ones know theirs: by the edge's name in the header.
+        OperandKind::Query | OperandKind::Key | OperandKind::Value | OperandKind::Custom(_) => {
+            "CUSYNC_OPERAND_CUSTOM"
+        }
+    };
+    let wait_at = match e.wait_at {
+        WaitAt::PerKBlock => "CUSYNC_WAIT_PER_K_BLOCK",
+        WaitAt::Start => "CUSYNC_WAIT_AT_START",
+    };
     format!(
-        "{{\n        {},\n        /*id*/ {}, {}, {},\n        \
+        "{{\n        {},\n        /*id*/ {}, {operand}, {wait_at},\n        \
          /*tile*/ {}, {}, /*tensor*/ {}, {}, /*k_blocks*/ {},\n        \
          /*rows: m, n, k, offset, extent*/ {}, /*cols*/ {}}}",
         policy_value(&e.policy),
         e.id,
-        e.operand.c_name(),
-        e.wait_at.c_name(),
         e.tile.0,
         e.tile.1,
         e.tensor.0,

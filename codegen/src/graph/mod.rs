@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 use crate::sync::{Tile, TileBox};
 
 mod attention;
@@ -30,7 +32,7 @@ pub(crate) use partition::share_of;
 pub use partition::{Partition, share_begin};
 pub use resolved::{
     CustomShape, MAX_FOOTPRINT_TILES, MAX_K_BLOCKS, MAX_TILES, Read, Resolved, ResolvedStage, StatedEdge,
-    StatedOrder, StatedTile, TileAssignment,
+    StatedTile, TileAssignment,
 };
 
 /// Element type of tensors; accumulation is always float32.
@@ -113,7 +115,7 @@ pub enum Activation {
 }
 
 /// The part that an operand plays in its stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum OperandKind {
     /// Left operand, M x K; the images of a convolution, B H W x C.
     A,

@@ -66,7 +66,7 @@ pub struct ResolvedStage {
     /// MMA tile that the spec states.
     pub stated_tile: Option<Spanned<StatedTile>>,
     /// Tile order that the spec states.
-    pub stated_order: Option<Spanned<StatedOrder>>,
+    pub stated_order: Option<Spanned<Order>>,
 }
 
 /// A read of a stage.
@@ -102,15 +102,6 @@ pub struct StatedTile {
     pub tile: (u32, u32),
     /// Length of a k-block, where stated.
     pub k: Option<u32>,
-}
-
-/// An order as a spec states it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StatedOrder {
-    /// This one.
-    Is(Order),
-    /// Whichever completes the consumer's slots first.
-    ForConsumer,
 }
 
 /// What the spec states of the dependences between two stages.
@@ -258,8 +249,7 @@ impl Resolved {
     /// A stated policy table has an entry for each tile of the producer's grid; a stated order stays inside its grid.
     fn check_stated_tables(&self, graph: &Graph) -> Result<(), Diagnostic> {
         for (stated, stage) in self.stages.iter().zip(&graph.stages) {
-            let Some(Spanned { value: StatedOrder::Is(Order::Table(table)), span }) = &stated.stated_order
-            else {
+            let Some(Spanned { value: Order::Table(table), span }) = &stated.stated_order else {
                 continue;
             };
             let (gm, gn) = stage.grid;

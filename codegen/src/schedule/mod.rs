@@ -17,6 +17,8 @@ mod share;
 mod split;
 mod timing;
 
+use serde::{Deserialize, Serialize};
+
 use crate::device::CostModel;
 use crate::graph::{Graph, StageId};
 use problem::Problem;
@@ -26,7 +28,8 @@ pub use pick::{Chosen, Wanted, choose};
 pub use timing::time;
 
 /// How workers get their items.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Each worker follows its own list.
     Static,

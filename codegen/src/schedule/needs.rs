@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::graph::{Dependence, Graph, StageId, When};
-use crate::sync::{Tile, producers_of};
+use crate::sync::{Tile, producers_of, waits_differ};
 
 /// Producer tiles that k-blocks `ks` of a tile read.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,8 +31,7 @@ impl Needs {
     pub(super) fn of(graph: &Graph, stage: StageId, cluster: (u32, u32)) -> Needs {
         let consumer = &graph.stages[stage.0];
         let edges: Vec<&Dependence> = graph.dependences.iter().filter(|d| d.consumer == stage).collect();
-        let varies = edges.iter().map(|d| consumer.operands[d.operand].footprint.varies());
-        let by = varies.fold((false, false), |by, of| (by.0 || of.0, by.1 || of.1));
+        let by = waits_differ(graph, stage);
         let grid = (consumer.grid.0.div_ceil(cluster.0), consumer.grid.1.div_ceil(cluster.1));
         let classes_m = if by.0 { grid.0 } else { 1 };
         let classes_n = if by.1 { grid.1 } else { 1 };

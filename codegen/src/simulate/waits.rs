@@ -64,7 +64,7 @@ impl EdgeWaits {
         for tile in (0..gm).flat_map(|m| (0..columns).map(move |n| Tile { m, n })) {
             let ks = 0..if by.0 { consumer.k_blocks_of(tile.m) } else { consumer.k_blocks };
             let begin = waits.len();
-            each_wait(graph, dependence, &maps[edge], at, tile, ks, &mut |k, tiles| {
+            each_wait((graph, dependence), &maps[edge], at, tile, ks, &mut |k, tiles| {
                 maps[edge].each_covering(&tiles, &mut |slot| slots.push(slot));
                 waits.push((k, slots.len()));
             });

@@ -16,8 +16,8 @@ pub(crate) use ident::suggest;
 pub(crate) use source::Text;
 
 use crate::diagnostic::{Diagnostic, Span, Spanned};
-use crate::graph::{Activation, Element, Graph, OperandKind, Resolved, StatedOrder, StatedTile};
-use crate::sync::{Policy, WaitAt};
+use crate::graph::{Activation, Element, Graph, OperandKind, Resolved, StatedTile};
+use crate::sync::{Order, Policy, WaitAt};
 
 /// Longest spec, bytes: a spec is a page.
 pub const MAX_SOURCE: usize = 1 << 20;
@@ -33,7 +33,7 @@ pub struct Spec {
     pub(crate) element: Element,
     pub(crate) stages: Vec<StageSpec>,
     pub(crate) tiles: Vec<(Text, Spanned<StatedTile>)>,
-    pub(crate) orders: Vec<(Text, Option<Spanned<StatedOrder>>)>,
+    pub(crate) orders: Vec<(Text, Option<Spanned<Order>>)>,
     pub(crate) sync: Vec<EdgeSpec>,
     pub(crate) depends: Vec<DepSpec>,
     pub(crate) alias: Vec<(Text, Text)>,

@@ -8,15 +8,12 @@ use super::{
     AttentionSpec, ConvSpec, CustomSpec, DepSpec, EdgeSpec, RangeSpec, Spec, StageKind, StageSpec, TensorUse,
 };
 use super::{ident, raw};
-use crate::diagnostic::{Diagnostic, Span, Spanned};
-use crate::graph::{Activation, Element, OperandKind, StatedOrder, StatedTile};
-use crate::sync::{Order, Policy, Tile, WaitAt};
+use crate::diagnostic::{Diagnostic, Spanned};
+use crate::graph::{Activation, Element, OperandKind, StatedTile};
+use crate::sync::{Order, Policy};
 
 /// Names that mean tile coordinates inside footprints.
 const COORDINATES: [&str; 3] = ["m", "n", "k"];
-
-/// Largest group of an order: times the longest grid it still fits the 32 bits that kernels count tiles in.
-const MAX_GROUP: u32 = 1024;
 
 type Entry<'a> = (&'a RawValue, &'a RawValue);
 
@@ -94,7 +91,7 @@ fn dims<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Vec<(Text, Spanned<
                 .at(key.span, "means a tile coordinate in footprints")
                 .help(format!("call it `{}`", key.value.to_uppercase())));
         }
-        Ok(Spanned::new(source.parse(raw, "an integer")?, source.span(raw)))
+        source.spanned(raw, "an integer")
     })
 }
 
@@ -267,80 +264,24 @@ fn tile<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Spanned<StatedTile>
 }
 
 fn split<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Spanned<u32>, Diagnostic> {
-    let ways: u32 = source.parse(raw, "a positive number")?;
-    positive(ways, source.span(raw), "a stage is split at least one way")?;
-    Ok(Spanned::new(ways, source.span(raw)))
-}
-
-fn positive(value: u32, span: Span, why: &str) -> Result<(), Diagnostic> {
-    if value > 0 {
-        return Ok(());
+    let ways: Spanned<u32> = source.spanned(raw, "a positive number")?;
+    if ways.value > 0 {
+        return Ok(ways);
     }
-    Err(Diagnostic::new("zero", why).at(span, "zero").help("state at least 1"))
+    let zero = Diagnostic::new("zero", "a stage is split at least one way").at(ways.span, "zero");
+    Err(zero.help("state at least 1"))
 }
 
-fn order<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Option<Spanned<StatedOrder>>, Diagnostic> {
-    let span = source.span(raw);
-    let group = |n| {
-        positive(n, span, "a group has at least one row or column")?;
-        if n <= MAX_GROUP {
-            return Ok(n);
-        }
-        Err(Diagnostic::new("group-range", format!("a group of {n} rows or columns of tiles"))
-            .at(span, "too large")
-            .help(format!("a group has at most {MAX_GROUP}; `RowMajor` and `ColumnMajor` have no groups")))
-    };
-    let order = match source.parse(raw, "a tile order")? {
-        raw::Order::Auto => return Ok(None),
-        raw::Order::RowMajor => StatedOrder::Is(Order::RowMajor),
-        raw::Order::ColumnMajor => StatedOrder::Is(Order::ColumnMajor),
-        raw::Order::GroupedRows(n) => StatedOrder::Is(Order::GroupedRows(group(n)?)),
-        raw::Order::GroupedColumns(n) => StatedOrder::Is(Order::GroupedColumns(group(n)?)),
-        raw::Order::ForConsumer => StatedOrder::ForConsumer,
-        raw::Order::Table(list) => {
-            StatedOrder::Is(Order::Table(list.into_iter().map(|(m, n)| Tile { m, n }).collect()))
-        }
-    };
-    Ok(Some(Spanned::new(order, span)))
+fn order<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Option<Spanned<Order>>, Diagnostic> {
+    let order: Option<Spanned<Order>> = source.left_open(raw, "a tile order", &["Auto", "ForConsumer"])?;
+    order.iter().try_for_each(|order| order.value.validate(order.span))?;
+    Ok(order)
 }
 
 fn policy<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Option<Spanned<Policy>>, Diagnostic> {
-    let span = source.span(raw);
-    let policy = match source.parse(raw, "a policy")? {
-        raw::Policy::Auto => return Ok(None),
-        raw::Policy::Tile => Policy::Tile,
-        raw::Policy::Row => Policy::Row,
-        raw::Policy::Batched { rows, cols } => {
-            positive(rows.min(cols), span, "a batch has at least one row and one column of tiles")?;
-            Policy::Batched { rows, cols }
-        }
-        raw::Policy::Strided(stride) => {
-            positive(stride, span, "a stride is at least one tile")?;
-            Policy::Strided { stride }
-        }
-        raw::Policy::ConvHalo => Policy::ConvHalo,
-        raw::Policy::Table(table) => {
-            // Slots without gaps are fewer than entries: this also bounds what the table makes us allocate.
-            let slots = table.iter().max().map_or(0, |&s| u64::from(s) + 1);
-            let mut used = vec![false; table.len()];
-            for &slot in &table {
-                if let Some(used) = used.get_mut(slot as usize) {
-                    *used = true;
-                }
-            }
-            let gap = used.iter().position(|used| !used).unwrap_or(table.len());
-            if table.is_empty() || slots != gap as u64 {
-                return Err(Diagnostic::new(
-                    "table-gap",
-                    "the slots of a table are not numbered without gaps",
-                )
-                .at(span, format!("no tile posts slot {gap}, the largest slot is {}", slots.max(1) - 1))
-                .help("number the slots 0, 1, 2, ... without a gap, one entry a producer tile"));
-            }
-            Policy::Table(table)
-        }
-    };
-    Ok(Some(Spanned::new(policy, span)))
+    let policy: Option<Spanned<Policy>> = source.left_open(raw, "a policy", &["Auto"])?;
+    policy.iter().try_for_each(|policy| policy.value.validate(policy.span))?;
+    Ok(policy)
 }
 
 fn edge<'a>(source: Source<'a>, raw: &'a RawValue, spec: &mut Spec) -> Result<(), Diagnostic> {
@@ -349,26 +290,6 @@ fn edge<'a>(source: Source<'a>, raw: &'a RawValue, spec: &mut Spec) -> Result<()
         source.text(edge.from, "a stage's name in quotes")?,
         source.text(edge.to, "a stage's name in quotes")?,
     );
-    let operand = |raw| -> Result<_, Diagnostic> {
-        let kind = match source.parse(raw, "an operand")? {
-            raw::Operand::A => OperandKind::A,
-            raw::Operand::B => OperandKind::B,
-            raw::Operand::Bias => OperandKind::Bias,
-            raw::Operand::Residual => OperandKind::Residual,
-            raw::Operand::Query => OperandKind::Query,
-            raw::Operand::Key => OperandKind::Key,
-            raw::Operand::Value => OperandKind::Value,
-            raw::Operand::Custom(i) => OperandKind::Custom(i),
-        };
-        Ok(Spanned::new(kind, source.span(raw)))
-    };
-    let wait = |raw| -> Result<_, Diagnostic> {
-        Ok(match source.parse(raw, "a place to wait")? {
-            raw::Wait::Auto => None,
-            raw::Wait::Start => Some(Spanned::new(WaitAt::Start, source.span(raw))),
-            raw::Wait::PerKBlock => Some(Spanned::new(WaitAt::PerKBlock, source.span(raw))),
-        })
-    };
     for raw in edge.depends.map_or(Ok(Vec::new()), |raw| source.list(raw, "a list of dependences"))? {
         depends(source, raw, Some((from.clone(), to.clone())), &mut spec.depends)?;
     }
@@ -376,9 +297,13 @@ fn edge<'a>(source: Source<'a>, raw: &'a RawValue, spec: &mut Spec) -> Result<()
         span: source.span(raw),
         from,
         to,
-        operand: edge.operand.map(operand).transpose()?,
+        operand: edge.operand.map(|raw| source.spanned(raw, "an operand")).transpose()?,
         policy: edge.policy.map(|raw| policy(source, raw)).transpose()?.flatten(),
-        wait_at: edge.wait.map(wait).transpose()?.flatten(),
+        wait_at: edge
+            .wait
+            .map(|raw| source.left_open(raw, "a place to wait", &["Auto"]))
+            .transpose()?
+            .flatten(),
     });
     Ok(())
 }

@@ -46,7 +46,7 @@ impl<'a> RonText<'a> {
     /// # Errors
     /// As [`RonText::whole`].
     pub fn value<T: Deserialize<'a>>(&self, raw: &'a RawValue, what: &str) -> Result<Spanned<T>, Diagnostic> {
-        Ok(Spanned::new(self.source.parse(raw, what)?, self.source.span(raw)))
+        self.source.spanned(raw, what)
     }
 
     /// Where a value stands.

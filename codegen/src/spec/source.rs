@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
 use super::ident;
-use crate::diagnostic::{Diagnostic, Span};
+use crate::diagnostic::{Diagnostic, Span, Spanned};
 
 /// The text that is being read.
 #[derive(Clone, Copy)]
@@ -79,13 +79,37 @@ fn options() -> Options {
 impl<'a> Source<'a> {
     /// Parses the whole text; `what` names what it should be.
     pub(super) fn parse_all<T: Deserialize<'a>>(&self, what: &str) -> Result<T, Diagnostic> {
-        options().from_str(self.text).map_err(|error| self.diagnose(error, self.text, what))
+        options().from_str(self.text).map_err(|error| self.diagnose(error, self.text, what, &[]))
     }
 
     /// Parses a value; `what` names what it should be, with its article.
     pub(super) fn parse<T: Deserialize<'a>>(&self, raw: &'a RawValue, what: &str) -> Result<T, Diagnostic> {
         let text = raw.trim().get_ron();
-        options().from_str(text).map_err(|error| self.diagnose(error, text, what))
+        options().from_str(text).map_err(|error| self.diagnose(error, text, what, &[]))
+    }
+
+    /// Parses a value that may say one of the words `open` instead, which leave it to the choice; `what` is as above.
+    pub(super) fn left_open<T: Deserialize<'a>>(
+        &self,
+        raw: &'a RawValue,
+        what: &str,
+        open: &[&str],
+    ) -> Result<Option<Spanned<T>>, Diagnostic> {
+        let text = raw.trim().get_ron();
+        if open.contains(&text) {
+            return Ok(None);
+        }
+        let value = options().from_str(text).map_err(|error| self.diagnose(error, text, what, open))?;
+        Ok(Some(Spanned::new(value, self.span(raw))))
+    }
+
+    /// Parses a value and notes its place.
+    pub(super) fn spanned<T: Deserialize<'a>>(
+        &self,
+        raw: &'a RawValue,
+        what: &str,
+    ) -> Result<Spanned<T>, Diagnostic> {
+        Ok(Spanned::new(self.parse(raw, what)?, self.span(raw)))
     }
 
     /// Where a value stands.
@@ -121,8 +145,8 @@ impl<'a> Source<'a> {
         raw.map_or(Ok(Vec::new()), |raw| Ok(self.parse::<Map<'a>>(raw, what)?.0))
     }
 
-    /// A parse error of `part`, rebased onto the whole text.
-    fn diagnose(&self, error: SpannedError, part: &str, what: &str) -> Diagnostic {
+    /// A parse error of `part`, rebased onto the whole text. The words `open` would have done too.
+    fn diagnose(&self, error: SpannedError, part: &str, what: &str, open: &[&str]) -> Diagnostic {
         let whole = self.span_of(part);
         let (start, end) = (offset(part, error.span.start), offset(part, error.span.end));
         let near = whole.part(start.min(end)..end.max(start));
@@ -139,7 +163,7 @@ impl<'a> Source<'a> {
                 let diagnostic =
                     Diagnostic::new("unknown-variant", format!("expected {what}, found `{found}`"))
                         .at(word(found), "not one of them");
-                let diagnostic = ident::suggest(diagnostic, found, expected);
+                let diagnostic = ident::suggest(diagnostic, found, &[open, expected].concat());
                 if found == "Bias" && expected.contains(&"Gelu") {
                     return diagnostic.help("a bias is an operand: state `bias: \"b(N)\"`");
                 }

@@ -1,18 +1,25 @@
-//! Policies (producer tile -> semaphore slot) and tile orders, as values.
+//! How tiles of dependent stages are synchronised: policies (producer tile -> semaphore slot), tile orders, what a
+//! k-block must wait for, and the same as the plain numbers that devices see.
 //!
-//! The arithmetic mirrors `csrc/include/cusync/policy.hpp` and `order.hpp`, which kernels run; the tests compare
-//! the two at every tile.
+//! Policies, orders and places of waits have one type each and one notation, serde's: a spec states them in it, and so do
+//! stated configurations, the cache of tuned plans and records of measurements. The arithmetic mirrors
+//! `csrc/include/cusync/policy.hpp` and `order.hpp`, which kernels run; the tests compare the two at every tile.
 
+mod numbers;
 mod order;
 mod policy;
 mod waits;
 
+pub use numbers::{EdgeNumbers, SlotMap};
 pub use order::Order;
-pub use policy::{Policy, SlotMap};
-pub use waits::{TileBox, WaitWalk, each_wait, producers_of, wait_box};
+pub use policy::{Policy, WaitAt};
+pub use waits::{TileBox, WaitWalk, each_wait, producers_of, waits_differ};
 
-/// Tile coordinates in a stage's grid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+use serde::{Deserialize, Serialize};
+
+/// Tile coordinates in a stage's grid; written `(m, n)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "(u32, u32)", into = "(u32, u32)")]
 pub struct Tile {
     /// Row of tiles.
     pub m: u32,
@@ -20,12 +27,14 @@ pub struct Tile {
     pub n: u32,
 }
 
-/// Where in the consumer's k-loop an edge is waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum WaitAt {
-    /// Before the first k-block whose footprint enters new slots.
-    #[default]
-    PerKBlock,
-    /// Everything the tile will read, before its first dependent load.
-    Start,
+impl From<(u32, u32)> for Tile {
+    fn from((m, n): (u32, u32)) -> Tile {
+        Tile { m, n }
+    }
+}
+
+impl From<Tile> for (u32, u32) {
+    fn from(tile: Tile) -> (u32, u32) {
+        (tile.m, tile.n)
+    }
 }

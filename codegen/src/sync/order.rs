@@ -1,9 +1,17 @@
 //! Tile orders.
 
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
 use super::Tile;
+use crate::diagnostic::{Diagnostic, Span};
+
+/// Largest group of an order: times the longest grid it still fits the 32 bits that kernels count tiles in.
+const MAX_GROUP: u32 = 1024;
 
 /// The order in which a stage's tiles are started.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Order {
     /// Row by row.
     RowMajor,
@@ -18,6 +26,40 @@ pub enum Order {
 }
 
 impl Order {
+    /// Refuses groups that no grid can have; `span` is where the order is stated.
+    ///
+    /// # Errors
+    /// A group of no tiles, or one too large to be counted.
+    pub fn validate(&self, span: Span) -> Result<(), Diagnostic> {
+        match self.group() {
+            1..=MAX_GROUP => Ok(()),
+            0 => Err(Diagnostic::new("zero", "a group has at least one row or column")
+                .at(span, "zero")
+                .help("state at least 1")),
+            n => Err(Diagnostic::new("group-range", format!("a group of {n} rows or columns of tiles"))
+                .at(span, "too large")
+                .help(format!(
+                    "a group has at most {MAX_GROUP}; `RowMajor` and `ColumnMajor` have no groups"
+                ))),
+        }
+    }
+
+    /// Rows or columns of a group; 1 where there are no groups.
+    pub fn group(&self) -> u32 {
+        match self {
+            Order::GroupedRows(group) | Order::GroupedColumns(group) => *group,
+            Order::RowMajor | Order::ColumnMajor | Order::Table(_) => 1,
+        }
+    }
+
+    /// The tiles of a table as devices number them on a grid, row by row; `None` where a rule gives the order.
+    pub fn table(&self, grid: (u32, u32)) -> Option<Vec<u32>> {
+        match self {
+            Order::Table(tiles) => Some(tiles.iter().map(|tile| tile.m * grid.1 + tile.n).collect()),
+            Order::RowMajor | Order::ColumnMajor | Order::GroupedRows(_) | Order::GroupedColumns(_) => None,
+        }
+    }
+
     /// Tile number `i` on a grid, `0 <= i < grid.0 * grid.1`; `None` past the end of a table.
     pub fn tile_at(&self, grid: (u32, u32), i: u32) -> Option<Tile> {
         let (gm, gn) = grid;
@@ -36,5 +78,15 @@ impl Order {
             }
             Order::Table(tiles) => *tiles.get(i as usize)?,
         })
+    }
+}
+
+impl fmt::Display for Order {
+    /// As a spec states it; a table is counted, not listed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Order::Table(tiles) => write!(f, "Table of {} tiles", tiles.len()),
+            rule => write!(f, "{rule:?}"),
+        }
     }
 }

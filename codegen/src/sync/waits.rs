@@ -1,9 +1,10 @@
-//! Which producer tiles a consumer's k-block must wait for: the Rust side of `wait_box` in `policy.hpp`.
+//! Which producer tiles a consumer's k-block must wait for: the Rust side of `wait_box` in `policy.hpp`. Programs for `check`,
+//! predictions, schedules and timelines all derive it here.
 
 use std::ops::Range;
 
 use super::{SlotMap, Tile, WaitAt};
-use crate::graph::{Axis, Dependence, Footprint, Graph, Partition, When};
+use crate::graph::{Axis, Dependence, Footprint, Graph, Partition, StageId, When};
 
 /// A box of producer tiles.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,11 +150,17 @@ impl<'a> WaitWalk<'a> {
     }
 }
 
-/// Calls `f` with the waits on one edge of the work item of `tile` that covers k-blocks `ks`: k-block, and producer tiles.
-/// What is not read at each k-block is waited for at the first.
+/// Whether what the tiles of a stage wait for differs between its rows, and between its columns.
+pub fn waits_differ(graph: &Graph, stage: StageId) -> (bool, bool) {
+    let own = graph.dependences.iter().filter(|d| d.consumer == stage);
+    let varies = own.map(|d| graph.stages[stage.0].operands[d.operand].footprint.varies());
+    varies.fold((false, false), |by, of| (by.0 || of.0, by.1 || of.1))
+}
+
+/// Calls `f` with every wait on one edge of the work item of `tile` that covers k-blocks `ks`: the k-block and the producer's
+/// tiles. What is read once, before the main loop or after it, is waited for at the first k-block.
 pub fn each_wait(
-    graph: &Graph,
-    dependence: &Dependence,
+    (graph, dependence): (&Graph, &Dependence),
     slots: &SlotMap,
     at: WaitAt,
     tile: Tile,
@@ -161,30 +168,14 @@ pub fn each_wait(
     f: &mut dyn FnMut(u32, TileBox),
 ) {
     let kind = graph.stages[dependence.consumer.0].operands[dependence.operand].kind;
-    let each = kind.when() == When::Each && at == WaitAt::PerKBlock;
+    let once = kind.when() != When::Each || at == WaitAt::Start;
     let mut walk = WaitWalk::new(graph, dependence, slots, at, tile, ks.clone());
-    for k in ks.start..if each { ks.end } else { ks.start + 1 } {
+    for k in ks.start..if once { ks.start + 1 } else { ks.end } {
         let tiles = walk.at(k);
         if !tiles.is_empty() {
             f(k, tiles);
         }
     }
-}
-
-/// The producer tiles to wait for just before the dependent load of k-block `k` of the work item that covers k-blocks
-/// `ks`; empty when nothing new is needed.
-pub fn wait_box(
-    graph: &Graph,
-    dependence: &Dependence,
-    slots: &SlotMap,
-    at: WaitAt,
-    tile: Tile,
-    k: u32,
-    ks: &Range<u32>,
-) -> TileBox {
-    let mut walk = WaitWalk::new(graph, dependence, slots, at, tile, ks.clone());
-    walk.skip_to(k);
-    walk.at(k)
 }
 
 /// The slots of a box of tiles, where they follow from ranges: rows and columns of slots. Columns go around: they begin at
@@ -254,9 +245,9 @@ mod tests {
             Policy::Tile,
             Policy::Row,
             Policy::Batched { rows: 2, cols: 3 },
-            Policy::Strided { stride: 1 },
-            Policy::Strided { stride: 3 },
-            Policy::Strided { stride: 9 },
+            Policy::Strided(1),
+            Policy::Strided(3),
+            Policy::Strided(9),
             Policy::ConvHalo,
             Policy::Table(table),
         ] {
@@ -293,9 +284,7 @@ mod tests {
         };
         for (rows, cols) in axes(20).flat_map(|rows| axes(9).map(move |cols| (rows, cols))) {
             graph.stages[1].operands[0].footprint = Footprint { rows, cols };
-            for policy in
-                [Policy::Tile, Policy::Row, Policy::Strided { stride: 3 }, Policy::Table(vec![7; 84])]
-            {
+            for policy in [Policy::Tile, Policy::Row, Policy::Strided(3), Policy::Table(vec![7; 84])] {
                 let map = policy.on(graph.stages[0].grid);
                 for (at, ks) in
                     [(WaitAt::PerKBlock, 0..12), (WaitAt::PerKBlock, 5..9), (WaitAt::Start, 2..12)]
@@ -303,7 +292,12 @@ mod tests {
                     let tile = Tile { m: 1, n: 2 };
                     let mut walk = WaitWalk::new(&graph, &dependence, &map, at, tile, ks.clone());
                     for k in ks.clone() {
-                        let alone = wait_box(&graph, &dependence, &map, at, tile, k, &ks);
+                        // A walk that knows of no k-block but the one before.
+                        let mut short = WaitWalk::new(&graph, &dependence, &map, at, tile, ks.clone());
+                        if k > ks.start {
+                            short.before = short.boxes.over(&(k - 1..k));
+                        }
+                        let alone = short.at(k);
                         assert_eq!(walk.at(k), alone, "{rows:?} {cols:?} {policy:?} {at:?} {k} of {ks:?}");
                     }
                     // And over several k-blocks a box holds that of each.

@@ -80,7 +80,7 @@ fn policy(rng: &mut SmallRng, (gm, gn): (u32, u32), images: bool) -> Policy {
         0 | 1 => Policy::Tile,
         2 => Policy::Row,
         3 => Policy::Batched { rows: rng.random_range(1..3), cols: rng.random_range(1..4) },
-        4 => Policy::Strided { stride: rng.random_range(1..4) },
+        4 => Policy::Strided(rng.random_range(1..4)),
         _ => {
             let slots = rng.random_range(1..=gm * gn);
             let mut table: Vec<u32> = (0..gm * gn).map(|i| i % slots).collect();

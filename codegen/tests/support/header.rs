@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use cusync_gen::check::Plan;
-use cusync_gen::emit::{self, desc::EdgeDesc};
-use cusync_gen::sync::{Tile, wait_box};
+use cusync_gen::emit;
+use cusync_gen::sync::{EdgeNumbers, Tile, WaitWalk};
 
 use super::*;
 
@@ -60,7 +60,7 @@ fn expected_dump(plan: &Plan) -> String {
     }
     for (i, edge) in plan.edges().iter().enumerate() {
         let consumer = &graph.stages[edge.dependence().consumer.0];
-        out += &edge_dump(&EdgeDesc::of(plan, i), edge.slots(), consumer.grid);
+        out += &edge_dump(&EdgeNumbers::of(plan, i), consumer.grid);
     }
     out
 }
@@ -90,16 +90,16 @@ fn checked_waits(plan: &Plan) -> String {
         let consumer = &graph.stages[edge.dependence().consumer.0];
         let ks = 0..consumer.k_blocks;
         for (m, n) in (0..consumer.grid.0).flat_map(|m| (0..consumer.grid.1).map(move |n| (m, n))) {
+            let (at, tile) = (edge.wait_at(), Tile { m, n });
+            let mut walk = WaitWalk::new(graph, edge.dependence(), edge.slots(), at, tile, ks.clone());
             for k in ks.clone() {
-                let tile = Tile { m, n };
-                let tiles = wait_box(graph, edge.dependence(), edge.slots(), edge.wait_at(), tile, k, &ks);
-                let slots = edge.slots().covering(&tiles);
+                let slots = edge.slots().covering(&walk.at(k));
                 if slots.is_empty() {
                     continue;
                 }
                 write!(out, "wait {m} {n} 0 {k} =").expect("string");
                 for slot in slots {
-                    write!(out, " {}:{}", edge.slot_base() + slot, edge.slots().posts_of(slot))
+                    write!(out, " {}:{}", edge.slots().slot_base + slot, edge.slots().posts_of(slot))
                         .expect("string");
                 }
                 out.push('\n');

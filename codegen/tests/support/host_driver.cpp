@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cusync.h"
+#include "abi/cusync.h"
 #include "dump.hpp"
 
 static std::vector<uint32_t> read_list() {

@@ -11,8 +11,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use cusync_gen::emit::desc::{EdgeDesc, OrderDesc, WaitCode};
-use cusync_gen::sync::{Order, SlotMap, Tile};
+use cusync_gen::graph::{Axis, OperandKind};
+use cusync_gen::sync::{EdgeNumbers, Order, Tile, WaitAt};
 
 /// The repository's root.
 pub(crate) fn root() -> PathBuf {
@@ -110,7 +110,7 @@ type TileSets = (BTreeSet<u32>, BTreeSet<u32>);
 
 /// Rows and columns of the producer tiles whose elements consumer tile `(m, n)` reads at k-block `k`, each axis for
 /// itself, found by looking at every tile of the grid.
-fn producers(e: &EdgeDesc, m: u32, n: u32, k: u32) -> TileSets {
+fn producers(e: &EdgeNumbers, m: u32, n: u32, k: u32) -> TileSets {
     let meets = |range: std::ops::Range<u32>, tile: u32, tiles: u32| -> BTreeSet<u32> {
         (0..tiles)
             .filter(|&t| !range.is_empty() && t * tile < range.end && range.start < (t + 1) * tile)
@@ -123,9 +123,9 @@ fn producers(e: &EdgeDesc, m: u32, n: u32, k: u32) -> TileSets {
 }
 
 /// What `dump_edge` must print: the Rust policy model, and footprints looked up tile by tile.
-pub(crate) fn edge_dump(e: &EdgeDesc, slots: &SlotMap, consumer: (u32, u32)) -> String {
+pub(crate) fn edge_dump(e: &EdgeNumbers, consumer: (u32, u32)) -> String {
     let mut out = String::new();
-    let base = e.policy.slot_base;
+    let (slots, base) = (&e.policy, e.policy.slot_base);
     let (gm, gn) = slots.grid;
     let tiles = || (0..gm).flat_map(move |m| (0..gn).map(move |n| Tile { m, n }));
     for tile in tiles() {
@@ -148,12 +148,12 @@ pub(crate) fn edge_dump(e: &EdgeDesc, slots: &SlotMap, consumer: (u32, u32)) -> 
             let mut before = None;
             for k in begin..e.k_blocks {
                 let now = match e.wait_at {
-                    WaitCode::AtStart if k > begin => continue,
+                    WaitAt::Start if k > begin => continue,
                     // The smallest box around everything that the item reads.
-                    WaitCode::AtStart => (k..e.k_blocks)
+                    WaitAt::Start => (k..e.k_blocks)
                         .map(|k| producers(e, m, n, k))
                         .fold(TileSets::default(), |(rows, cols), (r, c)| (&rows | &r, &cols | &c)),
-                    WaitCode::PerKBlock => producers(e, m, n, k),
+                    WaitAt::PerKBlock => producers(e, m, n, k),
                 };
                 let empty = now.0.is_empty() || now.1.is_empty();
                 let now = if empty { TileSets::default() } else { now };
@@ -196,10 +196,18 @@ fn list(numbers: &[u32]) -> String {
 }
 
 /// An edge as `host_driver.cpp` reads it.
-pub(crate) fn edge_input(e: &EdgeDesc, consumer: (u32, u32)) -> String {
+pub(crate) fn edge_input(e: &EdgeNumbers, consumer: (u32, u32)) -> String {
     let p = &e.policy;
     let (table, posts) = p.table.clone().unwrap_or_default();
-    let axis = |a: &cusync_gen::graph::Axis| format!("{} {} {} {} {}", a.m, a.n, a.k, a.offset, a.extent);
+    let operand = match e.operand {
+        OperandKind::A => 0,
+        OperandKind::B | OperandKind::Up => 1,
+        OperandKind::Bias => 2,
+        OperandKind::Residual => 3,
+        _ => 4,
+    };
+    let wait_at = u32::from(e.wait_at == WaitAt::Start);
+    let axis = |a: &Axis| format!("{} {} {} {} {}", a.m, a.n, a.k, a.offset, a.extent);
     format!(
         "edge {} {} {} {} {} {} {} {}\n{}\n{}\n{} {} {} {} {} {} {} {}\n{} {}\n{} {}\n",
         p.grid.0,
@@ -213,8 +221,8 @@ pub(crate) fn edge_input(e: &EdgeDesc, consumer: (u32, u32)) -> String {
         list(&table),
         list(&posts),
         e.id,
-        e.operand as u32,
-        e.wait_at as u32,
+        operand,
+        wait_at,
         e.tile.0,
         e.tile.1,
         e.tensor.0,
@@ -228,6 +236,14 @@ pub(crate) fn edge_input(e: &EdgeDesc, consumer: (u32, u32)) -> String {
 }
 
 /// An order as `host_driver.cpp` reads it.
-pub(crate) fn order_input(o: &OrderDesc) -> String {
-    format!("order {} {} {} {}\n{}\n", o.kind as u32, o.grid.0, o.grid.1, o.group, list(&o.table))
+pub(crate) fn order_input(order: &Order, grid: (u32, u32)) -> String {
+    let kind = match order {
+        Order::RowMajor => 0,
+        Order::ColumnMajor => 1,
+        Order::GroupedRows(_) => 2,
+        Order::GroupedColumns(_) => 3,
+        Order::Table(_) => 4,
+    };
+    let table = order.table(grid).unwrap_or_default();
+    format!("order {kind} {} {} {}\n{}\n", grid.0, grid.1, order.group(), list(&table))
 }

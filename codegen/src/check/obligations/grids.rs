@@ -34,7 +34,7 @@ pub(in crate::check) fn well_formed(c: &Candidate) -> Option<Refutation> {
             Policy::Batched { rows: 0, .. } | Policy::Batched { cols: 0, .. } => {
                 "batches of zero tiles".into()
             }
-            Policy::Strided { stride: 0 } => "a stride of zero".into(),
+            Policy::Strided(0) => "a stride of zero".into(),
             _ => continue,
         };
         return refute(Subject::Edge(edge), format!("the policy of {} has {fault}", c.edge_name(edge)));
