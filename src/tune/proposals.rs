@@ -2,13 +2,13 @@
 
 use cusync_gen::check::{Candidate, Executor};
 use cusync_gen::choose;
-use cusync_gen::device::{Device, FUSED_KERNELS};
+use cusync_gen::device::{CHAIN_KERNELS, Profile};
 use cusync_gen::diagnostic::{Diagnostic, Spanned};
 use cusync_gen::graph::{Resolved, StageId, StatedEdge, StatedTile};
-use cusync_gen::schedule::Mode;
+use cusync_gen::schedule::Hand;
 use cusync_gen::sync::Policy;
 
-use crate::runtime::ChainWish;
+use crate::runtime::ChainOverride;
 use cusync_gen::choose::Config;
 
 /// Sets of tiles, of those that are predicted to be the fastest kernel after kernel, that overlapping is tried with.
@@ -43,7 +43,7 @@ pub fn predicted_us(c: &Candidate) -> Option<f64> {
 }
 
 /// The executors of a device.
-pub fn executors(device: &Device) -> &'static [Executor] {
+pub fn executors(device: &Profile) -> &'static [Executor] {
     // Programmatic launch and the kernels of the fused executor need Hopper.
     if device.arch >= 90 { &Executor::GPU } else { &Executor::GPU[..2] }
 }
@@ -54,7 +54,7 @@ pub fn executors(device: &Device) -> &'static [Executor] {
 /// A statement of the spec that no kernel allows.
 pub fn predicted(
     resolved: &Resolved,
-    device: &Device,
+    device: &Profile,
     executor: Option<Executor>,
 ) -> Result<Candidate, Diagnostic> {
     if let Some(executor) = executor {
@@ -85,7 +85,7 @@ pub fn predicted(
 /// The errors of [`predicted`].
 pub fn proposals(
     resolved: &Resolved,
-    device: &Device,
+    device: &Profile,
     executor: Option<Executor>,
 ) -> Result<Vec<Proposal>, Diagnostic> {
     let mut all = Proposals::default();
@@ -157,14 +157,14 @@ pub fn shortlist(proposals: &[Proposal], count: usize) -> Vec<Proposal> {
 }
 
 /// The ways to run a chain kernel: which one, how items are handed out, whether tiles may be cut.
-pub fn chain_wishes() -> impl Iterator<Item = ChainWish> {
-    FUSED_KERNELS.iter().flat_map(|kernel| {
+pub fn chain_overrides() -> impl Iterator<Item = ChainOverride> {
+    CHAIN_KERNELS.iter().flat_map(|kernel| {
         // The CTAs of a cluster cannot draw items.
         let alone = kernel.cluster == (1, 1);
         let kernel = Some(((kernel.tile.0, kernel.tile.1), kernel.cluster));
-        let ways = [(Mode::Static, false), (Mode::Static, true), (Mode::Dynamic, true)];
-        let possible = ways.into_iter().filter(move |(mode, _)| alone || *mode == Mode::Static);
-        possible.map(move |(mode, splits)| ChainWish { kernel, mode, splits })
+        let ways = [(Hand::Fixed, false), (Hand::Fixed, true), (Hand::Drawn, true)];
+        let possible = ways.into_iter().filter(move |(mode, _)| alone || *mode == Hand::Fixed);
+        possible.map(move |(mode, splits)| ChainOverride { kernel, mode, splits })
     })
 }
 
@@ -175,7 +175,7 @@ fn tiles_of(c: &Candidate) -> Vec<Tile> {
 }
 
 /// One shape for all stages, and the automatic choice with another shape in one stage.
-fn tile_sets(resolved: &Resolved, device: &Device) -> Vec<Vec<Tile>> {
+fn tile_sets(resolved: &Resolved, device: &Profile) -> Vec<Vec<Tile>> {
     let shapes = |i: usize| resolved.kernel_candidates(StageId(i), device).unwrap_or_default();
     let shapes: Vec<Vec<Tile>> = (0..resolved.stages.len()).map(shapes).collect();
     let mut sets: Vec<Vec<Tile>> = Vec::new();
@@ -227,7 +227,7 @@ impl Proposals {
     fn stages(
         &mut self,
         resolved: &Resolved,
-        device: &Device,
+        device: &Profile,
         executor: Executor,
         tiles: &[Tile],
         policy: Option<&Policy>,
@@ -248,13 +248,13 @@ impl Proposals {
         }
     }
 
-    fn fused(&mut self, resolved: &Resolved, device: &Device) {
+    fn fused(&mut self, resolved: &Resolved, device: &Profile) {
         if let Ok(candidate) = choose::decode(resolved, device) {
             self.push(Config::of(&candidate), candidate);
         }
-        for wish in chain_wishes() {
-            if let (Some(kernel), Ok(candidate)) = (wish.kernel, choose::chain(resolved, device, wish)) {
-                self.push(Config::chain(kernel, wish.mode, wish.splits), candidate);
+        for asked in chain_overrides() {
+            if let (Some(kernel), Ok(candidate)) = (asked.kernel, choose::chain(resolved, device, asked)) {
+                self.push(Config::chain(kernel, asked.mode, asked.splits), candidate);
             }
         }
     }
@@ -288,8 +288,8 @@ mod tests {
     use super::super::key::tests::resolved;
     use super::*;
 
-    fn device(name: &str) -> &'static Device {
-        Device::named(name).expect("the profile ships")
+    fn device(name: &str) -> &'static Profile {
+        Profile::named(name).expect("the profile ships")
     }
 
     #[test]

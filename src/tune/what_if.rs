@@ -3,12 +3,12 @@
 use cusync_gen::check::{Candidate, Choice, Executor, Launch};
 use cusync_gen::choose;
 use cusync_gen::graph::{Resolved, StageId};
-use cusync_gen::schedule::{Mode, Schedule};
+use cusync_gen::schedule::{Hand, Schedule};
 use cusync_gen::simulate::{ctas_per_sm, simulate, simulate_serial};
 use cusync_gen::sync::{Order, Policy, WaitAt};
 
 use super::proposals::{executors, predicted_us};
-use crate::runtime::{ChainWish, executor_name};
+use crate::runtime::{ChainOverride, executor_name};
 
 /// Alternatives of a decision with the predicted microseconds of the whole chain, fastest first.
 type Alternatives = Vec<(String, f64)>;
@@ -19,6 +19,11 @@ type Alternatives = Vec<(String, f64)>;
 /// price on.
 pub fn decisions(resolved: &Resolved, candidate: &Candidate, asked: Executor) -> Vec<Choice> {
     let mut choices = vec![executor(resolved, candidate, asked)];
+    if resolved.without_kernel(&candidate.device).is_some() {
+        // The device runs nothing of it, so nothing has a price there.
+        choices.extend(candidate.choices.iter().cloned());
+        return choices;
+    }
     let coupling = candidate.choices.iter().any(|c| c.subject == "coupling");
     for choice in &candidate.choices {
         let mut choice = choice.clone();
@@ -185,13 +190,13 @@ fn strategies(resolved: &Resolved, c: &Candidate, schedule: &Schedule) -> Altern
     let tile = c.graph.stages.first().map_or((0, 0), |s| (s.mma_tile.0, s.mma_tile.1));
     let kernel = Some((tile, schedule.cluster));
     let ways = [
-        (Mode::Static, true, "lists, tiles may be cut along k"),
-        (Mode::Static, false, "lists, whole tiles only"),
-        (Mode::Dynamic, true, "drawn from a counter, tiles may be cut along k"),
-        (Mode::Dynamic, false, "drawn from a counter, whole tiles only"),
+        (Hand::Fixed, true, "lists, tiles may be cut along k"),
+        (Hand::Fixed, false, "lists, whole tiles only"),
+        (Hand::Drawn, true, "drawn from a counter, tiles may be cut along k"),
+        (Hand::Drawn, false, "drawn from a counter, whole tiles only"),
     ];
-    let other = |(mode, splits, name): (Mode, bool, &str)| {
-        let found = choose::chain(resolved, &c.device, ChainWish { kernel, mode, splits }).ok()?;
+    let other = |(mode, splits, name): (Hand, bool, &str)| {
+        let found = choose::chain(resolved, &c.device, ChainOverride { kernel, mode, splits }).ok()?;
         let other = found.launch.lists().filter(|s| *s != schedule)?;
         Some((name.to_owned(), other.predicted_us))
     };
@@ -200,7 +205,7 @@ fn strategies(resolved: &Resolved, c: &Candidate, schedule: &Schedule) -> Altern
 
 /// A chain kernel instead of the decode kernel.
 fn decode(resolved: &Resolved, c: &Candidate) -> Alternatives {
-    let chain = choose::chain(resolved, &c.device, ChainWish::default()).ok();
+    let chain = choose::chain(resolved, &c.device, ChainOverride::default()).ok();
     let us = chain.and_then(|chain| chain.launch.predicted_us());
     us.map(|us| ("a chain kernel".into(), us)).into_iter().collect()
 }
@@ -209,11 +214,11 @@ fn decode(resolved: &Resolved, c: &Candidate) -> Alternatives {
 mod tests {
     use super::super::key::tests::resolved;
     use super::*;
-    use cusync_gen::device::{Device, KERNELS};
+    use cusync_gen::device::{KERNELS, Profile};
 
     fn of(name: &str, m: u64, executor: Executor) -> (Candidate, Vec<Choice>) {
         let resolved = resolved(name, m);
-        let device = Device::named("h200").expect("the profile ships");
+        let device = Profile::named("h200").expect("the profile ships");
         let c = choose::candidate(&resolved, device, executor).expect("a choice");
         let decisions = decisions(&resolved, &c, executor);
         (c, decisions)

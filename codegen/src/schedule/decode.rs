@@ -10,8 +10,8 @@
 
 use std::ops::Range;
 
-use super::{Item, Mode, Part, Schedule};
-use crate::device::Device;
+use super::{Hand, Item, Part, Schedule};
+use crate::device::Profile;
 use crate::graph::{Graph, Op, OperandKind, Stage, StageId, share_begin, share_of};
 
 /// Width of the column tiles that slots stand for, and of the k-tiles that consumers wait for.
@@ -144,7 +144,7 @@ pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
 ///
 /// # Errors
 /// Why there is none: see [`unfit`].
-pub fn decode(graph: &Graph, device: &Device) -> Result<(Graph, Decode), String> {
+pub fn decode(graph: &Graph, device: &Profile) -> Result<(Graph, Decode), String> {
     let workers = device.sms;
     if let Some(why) = unfit(graph, workers) {
         return Err(why);
@@ -164,7 +164,7 @@ pub fn work(graph: &Graph, workers: u32) -> Schedule {
     let shares = (0..graph.stages.len()).flat_map(|s| (0..workers).map(move |n| (s, n)));
     Schedule {
         cluster: (1, 1),
-        mode: Mode::Static,
+        mode: Hand::Fixed,
         sequence: shares.map(share).collect(),
         lists: (0..workers).map(|w| (0..stages).map(|s| s * workers + w).collect()).collect(),
         slabs: 0,
@@ -173,14 +173,14 @@ pub fn work(graph: &Graph, workers: u32) -> Schedule {
 }
 
 /// The streams of weights one after the other, what activations hold them up, and the end of each stage.
-fn predicted_us(graph: &Graph, device: &Device) -> f64 {
+fn predicted_us(graph: &Graph, device: &Profile) -> f64 {
     let stage_us =
         |s: &Stage| weights_us(graph, s, device) + activation_us(s, device) + device.decode.stage_us;
     device.decode.launch_us + graph.stages.iter().map(stage_us).sum::<f64>()
 }
 
 /// Reading what a stage reads of constants, all SMs together, microseconds.
-pub(crate) fn weights_us(graph: &Graph, stage: &Stage, device: &Device) -> f64 {
+pub(crate) fn weights_us(graph: &Graph, stage: &Stage, device: &Profile) -> f64 {
     let constant =
         stage.operands.iter().filter(|o| o.kind != OperandKind::A).map(|o| &graph.tensors[o.tensor.0]);
     let bytes: f64 = constant.map(|t| 2.0 * f64::from(t.rows) * f64::from(t.cols)).sum();
@@ -188,7 +188,7 @@ pub(crate) fn weights_us(graph: &Graph, stage: &Stage, device: &Device) -> f64 {
 }
 
 /// Every SM reads all activations: what that takes beside the weights, microseconds.
-pub(crate) fn activation_us(stage: &Stage, device: &Device) -> f64 {
+pub(crate) fn activation_us(stage: &Stage, device: &Profile) -> f64 {
     let bytes = 2.0 * f64::from(stage.m) * f64::from(stage.k) * f64::from(device.sms);
     bytes / (device.decode.l2_tbs * 1e6)
 }

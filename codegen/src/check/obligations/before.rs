@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use super::grid_tiles;
 use crate::check::{Candidate, Event, StoreCompletion, TileProgram};
 use crate::graph::{StageId, When};
-use crate::schedule::{Mode, Part, Schedule};
+use crate::schedule::{Hand, Part, Schedule};
 use crate::sync::Tile;
 
 /// A tile of a stage.
@@ -94,7 +94,7 @@ impl<'a> Before<'a> {
 
     /// The schedule, if it has an order in which each worker posts.
     fn lists(&self) -> Option<&'a Schedule> {
-        self.c.launch.work().filter(|s| s.mode == Mode::Static)
+        self.c.launch.work().filter(|s| s.mode == Hand::Fixed)
     }
 
     /// Whether an event is of a slice's epilogue.
@@ -262,7 +262,7 @@ impl<'a> Before<'a> {
         let mut slots = self.waits(reader, slice, Until::Event(event), warp);
         let (items, cta) = self.items_of(reader);
         if let (Some(schedule), Some(item)) = (self.lists(), items.get(slice as usize)) {
-            if warp.is_none() && self.c.practice.stores == StoreCompletion::Barrier {
+            if warp.is_none() && self.c.contract.stores == StoreCompletion::Barrier {
                 known = self.earlier(*item, cta);
                 if known.contains(&first) {
                     return true;

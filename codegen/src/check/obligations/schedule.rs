@@ -4,7 +4,7 @@ use crate::check::parts::{Place, cluster_grid, describe, places};
 use crate::check::{Candidate, Obligation, Refutation, Subject};
 use crate::graph::{Partition, StageId};
 use crate::schedule::decode::COLUMN_TILE;
-use crate::schedule::{Item, MAX_STAGES, Mode, POST_WEIGHT, Part, Schedule, units};
+use crate::schedule::{Hand, Item, MAX_STAGES, POST_WEIGHT, Part, Schedule, units};
 
 /// Incoming, and outgoing, edges of one of them (`CUSYNC_MAX_WAITS`, `CUSYNC_MAX_POSTS`).
 const MAX_EDGES: usize = 4;
@@ -92,7 +92,7 @@ impl View<'_> {
             );
             return refute(Subject::Pipeline, message);
         }
-        if self.schedule.mode == Mode::Dynamic && rows * cols > 1 {
+        if self.schedule.mode == Hand::Drawn && rows * cols > 1 {
             let message =
                 format!("each of the {rows} x {cols} CTAs of a worker would draw an item of its own");
             return refute(Subject::Pipeline, message);
@@ -103,7 +103,7 @@ impl View<'_> {
     /// Stages in even shares, each of which one CTA computes whole.
     fn shares(&self) -> Option<Refutation> {
         let Schedule { cluster, mode, sequence, lists, slabs, .. } = self.schedule;
-        let plain = *cluster == (1, 1) && *mode == Mode::Static && *slabs == 0 && !lists.is_empty();
+        let plain = *cluster == (1, 1) && *mode == Hand::Fixed && *slabs == 0 && !lists.is_empty();
         if !plain || sequence.iter().any(|item| item.part != Part::Whole) {
             let message = "workers of a decode kernel are single CTAs that follow lists of whole shares";
             return Some(Refutation::new(Obligation::Bounds, Subject::Pipeline, message));
@@ -168,7 +168,7 @@ impl View<'_> {
 
     /// Static lists hold each item of the sequence once.
     fn lists(&self) -> Option<Refutation> {
-        if self.schedule.mode == Mode::Dynamic {
+        if self.schedule.mode == Hand::Drawn {
             return None;
         }
         let mut held: Vec<Option<(usize, usize)>> = vec![None; self.schedule.sequence.len()];

@@ -1,0 +1,540 @@
+//! How much `check` looks at, that it passes nothing over that matters, and how long it takes.
+//!
+//! Times mean something in a release build:
+//!
+//!     cargo test --release -p cusync-gen --test check_speed -- --ignored --nocapture --test-threads 1
+
+#[path = "mutants/general.rs"]
+mod general;
+#[path = "mutants/plans.rs"]
+#[allow(dead_code)]
+mod plans;
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use cusync_gen::check::{
+    Candidate, EdgeChoice, Event, Executor, Generated, How, Obligation, Strands, TileProgram, judge,
+    judge_program,
+};
+use cusync_gen::choose;
+use cusync_gen::device::Profile;
+use cusync_gen::graph::{Dependence, Graph, Resolved, StageId, gemm_chain};
+use cusync_gen::sync::{Policy, Tile, WaitAt};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+/// A program whose events are changed one by one, and which tells of its strands or does not.
+struct Changed<'a, F> {
+    program: &'a Generated<'a>,
+    /// What becomes of an event: itself, another, or nothing. It depends on the event alone, so alike tiles stay alike.
+    change: F,
+    tells: bool,
+    /// Events that `check` has asked for.
+    walked: Cell<u64>,
+}
+
+impl<'a, F: Fn(Event) -> Option<Event>> Changed<'a, F> {
+    fn new(program: &'a Generated<'a>, change: F, tells: bool) -> Self {
+        Changed { program, change, tells, walked: Cell::new(0) }
+    }
+
+    fn pass(&self, event: Event, f: &mut dyn FnMut(Event)) {
+        self.walked.set(self.walked.get() + 1);
+        (self.change)(event).into_iter().for_each(f);
+    }
+}
+
+impl<F: Fn(Event) -> Option<Event>> TileProgram for Changed<'_, F> {
+    fn posts(&self, edge: usize, tile: Tile, f: &mut dyn FnMut(u32, u32)) {
+        self.program.posts(edge, tile, f);
+    }
+
+    fn events(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Event)) {
+        self.program.events(stage, tile, slice, &mut |event| self.pass(event, f));
+    }
+
+    fn extent(&self, graph: &Graph, stage: StageId) -> (u32, u32) {
+        self.program.extent(graph, stage)
+    }
+
+    fn slices(&self, graph: &Graph, stage: StageId, tile: Tile) -> u32 {
+        self.program.slices(graph, stage, tile)
+    }
+
+    fn place(&self, stage: StageId, tile: Tile, slice: u32) -> Option<cusync_gen::check::Place> {
+        self.program.place(stage, tile, slice)
+    }
+
+    fn strands(&self) -> Option<&dyn Strands> {
+        self.program.strands().filter(|_| self.tells)?;
+        Some(self)
+    }
+}
+
+impl<F: Fn(Event) -> Option<Event>> Strands for Changed<'_, F> {
+    fn strand(&self, edge: usize, tile: Tile, slice: u32, from: u32, f: &mut dyn FnMut(Event)) {
+        self.program.strand(edge, tile, slice, from, &mut |event| self.pass(event, f));
+    }
+
+    fn alike(&self, edge: usize, a: Tile, b: Tile) -> bool {
+        self.program.alike(edge, a, b)
+    }
+
+    fn grows(&self, edge: usize, shorter: Tile, longer: Tile) -> Option<u32> {
+        self.program.grows(edge, shorter, longer)
+    }
+
+    fn period(&self) -> (u32, u32) {
+        self.program.period()
+    }
+}
+
+/// Judges a candidate with and without passing over alike tiles; both say the same of every obligation, word for word.
+/// Whether it is proved.
+fn same_verdict(c: &Candidate, change: impl Fn(Event) -> Option<Event> + Copy) -> bool {
+    let program = Generated::new(c);
+    let classes = judge_program(c, &Changed::new(&program, change, true));
+    let each = judge_program(c, &Changed::new(&program, change, false));
+    assert_eq!(classes, each, "{c:?}");
+    each.proved()
+}
+
+/// The tiles of a stage that have events.
+fn tiles(program: &Generated, graph: &Graph, stage: StageId) -> impl Iterator<Item = Tile> + use<> {
+    let (gm, gn) = program.extent(graph, stage);
+    (0..gm).flat_map(move |m| (0..gn).map(move |n| Tile { m, n }))
+}
+
+/// The events of an edge in all slices of a tile, with what its loads read.
+fn of_edge(
+    (c, program): (&Candidate, &Generated),
+    edge: usize,
+    tile: Tile,
+    events: impl Fn(u32, &mut dyn FnMut(Event)),
+) -> Vec<Vec<(Event, Vec<String>)>> {
+    let d = &c.graph.dependences[edge];
+    let stage = &c.graph.stages[d.consumer.0];
+    let slices = program.slices(&c.graph, d.consumer, tile);
+    let of_slice = |slice| {
+        let mut list = Vec::new();
+        events(slice, &mut |event| {
+            let mut read = Vec::new();
+            let ours = match &event {
+                Event::Wait { edge: other, .. } => *other == edge,
+                Event::Load { operand, k_block } => {
+                    let tensor = &c.graph.tensors[stage.operands[*operand].tensor.0];
+                    stage.reads(*operand, tensor, (tile.m, tile.n), *k_block, &mut |rows, cols| {
+                        read.push(format!("{rows:?} {cols:?}"));
+                    });
+                    *operand == d.operand
+                }
+                Event::Multicast { operand, .. } => *operand == d.operand,
+                _ => false,
+            };
+            if ours {
+                list.push((event, read));
+            }
+        });
+        list
+    };
+    (0..slices).map(of_slice).collect()
+}
+
+/// What a generated program says of its strands is so.
+fn strands_are_as_they_say(c: &Candidate) {
+    let program = Generated::new(c);
+    if program.strands().is_none() {
+        return;
+    }
+    for (edge, d) in c.graph.dependences.iter().enumerate() {
+        let by = c.graph.stages[d.consumer.0].reads_by(d.operand);
+        let all: Vec<Tile> = tiles(&program, &c.graph, d.consumer).collect();
+        let whole =
+            |tile| of_edge((c, &program), edge, tile, |slice, f| program.events(d.consumer, tile, slice, f));
+        for (i, &tile) in all.iter().enumerate() {
+            let events = whole(tile);
+            let strand = |from| {
+                of_edge((c, &program), edge, tile, |slice, f| program.strand(edge, tile, slice, from, f))
+            };
+            assert_eq!(strand(0), events, "edge {edge} at {tile:?} of {c:?}");
+            // Any two tiles, and not only those that are compared.
+            let other = all[i * 7 % all.len()];
+            if let Some(from) = program.grows(edge, other, tile).filter(|_| other.n == tile.n && !by.0) {
+                let grown = [whole(other).remove(0), strand(from).remove(0)].concat();
+                assert_eq!(vec![grown], events, "edge {edge} from {other:?} to {tile:?} of {c:?}");
+            }
+            let reads_same = (other.m == tile.m || !by.0) && (other.n == tile.n || !by.1);
+            if program.alike(edge, tile, other) && reads_same {
+                assert_eq!(events, whole(other), "edge {edge} at {tile:?} and {other:?} of {c:?}");
+            }
+        }
+    }
+    for stage in (0..c.graph.stages.len()).map(StageId) {
+        for tile in tiles(&program, &c.graph, stage) {
+            for slice in 0..program.slices(&c.graph, stage, tile) {
+                program.events(stage, tile, slice, &mut |event| {
+                    if let Event::Wait { edge, .. } = event {
+                        assert_eq!(c.graph.dependences[edge].consumer, stage, "{c:?}");
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// A plan with something wrong in what it waits for.
+fn mistaken(rng: &mut SmallRng, c: &Candidate) -> Candidate {
+    let mut wrong = c.clone();
+    let edge = rng.random_range(0..c.edges.len());
+    let d = c.graph.dependences[edge].clone();
+    let (rows, cols) = c.graph.stages[d.producer.0].out_tile();
+    let footprint = &mut wrong.graph.stages[d.consumer.0].operands[d.operand].footprint;
+    let axis = if rng.random() { &mut footprint.rows } else { &mut footprint.cols };
+    match rng.random_range(0..7) {
+        0 => axis.extent -= rng.random_range(1..=rows as i32),
+        1 => axis.offset += rng.random_range(-1..=1) * rows as i32,
+        2 => axis.offset += rng.random_range(-1..=1) * cols as i32,
+        3 => axis.m += rng.random_range(-2..=2),
+        4 => axis.n += rng.random_range(-2..=2),
+        5 => axis.k += rng.random_range(-2..=2),
+        _ => wrong.edges[edge].wait_at = WaitAt::Start,
+    }
+    wrong
+}
+
+/// Draws a plan that has edges.
+fn drawn(rng: &mut SmallRng) -> Candidate {
+    loop {
+        let mut c = plans::draw(rng);
+        // More SMs than those for which all placements are explored, which is of no interest here and takes long.
+        c.device.sms = c.device.sms.max(17);
+        if !c.edges.is_empty() {
+            return c;
+        }
+    }
+}
+
+#[test]
+fn tiles_are_alike_only_where_they_do_the_same() {
+    let mut rng = SmallRng::seed_from_u64(3);
+    for _ in 0..60 {
+        let c = drawn(&mut rng);
+        strands_are_as_they_say(&c);
+        strands_are_as_they_say(&mistaken(&mut rng, &c));
+    }
+    for (_, resolved) in shipped(false) {
+        for policy in policies() {
+            strands_are_as_they_say(&overlapped(&resolved, &policy, WaitAt::PerKBlock));
+        }
+    }
+}
+
+#[test]
+fn nothing_is_passed_over_that_matters() {
+    let mut rng = SmallRng::seed_from_u64(4);
+    let (mut proved, mut refuted) = (0, 0);
+    let mut count = |verdict| *if verdict { &mut proved } else { &mut refuted } += 1;
+    for _ in 0..40 {
+        let base = drawn(&mut rng);
+        for _ in 0..4 {
+            let c = if rng.random() { base.clone() } else { mistaken(&mut rng, &base) };
+            count(same_verdict(&c, Some));
+            // One slot of an edge is not waited for, or not for so much, or another is.
+            let (edge, slot) = (rng.random_range(0..c.edges.len()), rng.random_range(0..6));
+            let by = rng.random_range(0..3);
+            count(same_verdict(&c, |event| match event {
+                Event::Wait { edge: e, slot: s, value } if (e, s) == (edge, slot) => match by {
+                    0 => None,
+                    1 => Some(Event::Wait { edge, slot, value: value - 1 }),
+                    _ => Some(Event::Wait { edge, slot: slot + 1, value }),
+                },
+                other => Some(other),
+            }));
+        }
+    }
+    for (_, resolved) in shipped(false) {
+        let base = overlapped(&resolved, &Policy::Row, WaitAt::PerKBlock);
+        count(same_verdict(&base, Some));
+        (0..2).for_each(|_| count(same_verdict(&mistaken(&mut rng, &base), Some)));
+    }
+    assert!(proved > 50 && refuted > 50, "{proved} proved, {refuted} refuted");
+}
+
+/// The shipped pipelines: at M = 4096 tokens, or as many pixels and more; or small.
+fn shipped(large: bool) -> Vec<(&'static str, Resolved)> {
+    const SPECS: [(&str, &str); 11] = [
+        ("two_gemms", include_str!("../../../policies/two_gemms.ron")),
+        ("chain3", include_str!("../../../policies/chain3.ron")),
+        ("diamond", include_str!("../../../policies/diamond.ron")),
+        ("gpt3_mlp", include_str!("../../../policies/gpt3_mlp.ron")),
+        ("llama65_mlp", include_str!("../../../policies/llama65_mlp.ron")),
+        ("llama3_70b_mlp", include_str!("../../../policies/llama3_70b_mlp.ron")),
+        ("gpt3_attention", include_str!("../../../policies/gpt3_attention.ron")),
+        ("llama65_attention", include_str!("../../../policies/llama65_attention.ron")),
+        ("llama3_70b_attention", include_str!("../../../policies/llama3_70b_attention.ron")),
+        ("resnet_layer", include_str!("../../../policies/resnet_layer.ron")),
+        ("vgg_layer", include_str!("../../../policies/vgg_layer.ron")),
+    ];
+    let resolve = |(name, source)| {
+        let spec = cusync_gen::spec::parse(source, name).expect("a shipped spec");
+        let size = |dim: &str| match (dim, large) {
+            ("B", true) => 32,
+            ("B", false) => 1,
+            (_, true) => 4096,
+            (_, false) => 200,
+        };
+        let batch = spec.resolve(&[]).expect("sound").dims[0].0.clone();
+        let resolved = spec.resolve(&[(batch.clone(), size(&batch))]).expect("sound");
+        (name, resolved)
+    };
+    SPECS.map(resolve).into()
+}
+
+fn policies() -> [Policy; 5] {
+    [Policy::Row, Policy::Tile, Policy::Batched { rows: 2, cols: 3 }, Policy::Strided(12), Policy::ConvHalo]
+}
+
+/// A pipeline whose stages overlap, whatever that gains, in tiles of 128 x 128 where there are such.
+fn overlapped(resolved: &Resolved, policy: &Policy, wait_at: WaitAt) -> Candidate {
+    let device = Profile::named("h200").expect("shipped");
+    let tile = |i| {
+        let shapes = resolved.kernel_candidates(StageId(i), device).expect("kernels");
+        *shapes.iter().find(|t| (t.0, t.1) == (128, 128)).unwrap_or(&shapes[0])
+    };
+    let tiles: Vec<_> = (0..resolved.stages.len()).map(tile).collect();
+    let mut c = Candidate::new(resolved.graph(&tiles).expect("small"), device.clone(), How::STREAMS);
+    c.edges.fill(EdgeChoice { policy: policy.clone(), wait_at });
+    c
+}
+
+/// The last stage's output takes the memory of the first's, which is of its shape.
+fn in_shared_memory(resolved: &Resolved) -> Candidate {
+    let mut c = overlapped(resolved, &Policy::Row, WaitAt::PerKBlock);
+    let (first, last) = (c.graph.stages[0].out, c.graph.stages[c.graph.stages.len() - 1].out);
+    c.graph.tensors[last.0].alias = Some(first);
+    c
+}
+
+/// The attention block of LLaMA-65B with so many tokens, in tiles of 64 queries and steps of 64 tokens.
+fn long_attention(tokens: u64) -> Candidate {
+    let source = include_str!("../../../policies/llama65_attention.ron");
+    let spec = cusync_gen::spec::parse(source, "llama65_attention").expect("a shipped spec");
+    let resolved = spec.resolve(&[(String::from("S"), tokens)]).expect("sound");
+    overlapped(&resolved, &Policy::Row, WaitAt::PerKBlock)
+}
+
+/// Sixteen GEMMs of 62 500 tiles each, with 250 k-blocks, or of a hundredth of the tiles.
+fn long_chain(large: bool, policy: &Policy) -> Candidate {
+    let tiles = if large { (500, 125) } else { (50, 13) };
+    let widths = [tiles.1 * 128; 17];
+    overlapped(&gemm_chain("long", tiles.0 * 128, &widths), policy, WaitAt::PerKBlock)
+}
+
+/// Events are what `check` spends its time on. A tile that does what another does is not looked at again.
+#[test]
+fn few_events_are_walked() {
+    let walked = |c: &Candidate, tells| {
+        let program = Generated::new(c);
+        let counted = Changed::new(&program, Some, tells);
+        assert_eq!(judge_program(c, &counted).refutations, []);
+        counted.walked.get()
+    };
+    for policy in [Policy::Row, Policy::Tile] {
+        let mlp = shipped(true).into_iter().find(|(name, _)| *name == "gpt3_mlp").expect("shipped").1;
+        let c = overlapped(&mlp, &policy, WaitAt::PerKBlock);
+        // 3072 tiles of 96 k-blocks wait and load; each of 32 rows of tiles is looked at once.
+        let events = walked(&c, true);
+        assert!(events <= 32 * (96 + 48), "{events} events under {policy:?}");
+        assert!(walked(&c, false) >= 3072 * 96);
+        let c = long_chain(false, &policy);
+        let tiles: u64 = c.graph.stages.iter().map(|s| u64::from(s.tiles())).sum();
+        let events = walked(&c, true);
+        assert!(events <= 3 * tiles, "{events} events for {tiles} tiles under {policy:?}");
+    }
+    // A plan that is wrong at its end is not walked from its beginning again to tell of it.
+    let c = long_chain(false, &Policy::Row);
+    let (program, last) = (Generated::new(&c), c.edges.len() - 1);
+    let change = |event| match event {
+        Event::Wait { edge, slot: 49, .. } if edge == last => None,
+        other => Some(other),
+    };
+    let wrong = Changed::new(&program, change, true);
+    let refutations = judge_program(&c, &wrong).refutations;
+    let told: Vec<&str> = refutations.iter().map(|r| r.message.as_str()).collect();
+    assert_eq!(told, ["g15(49, 0) may read `X15` before g14(49, 0) has written it"]);
+    // Once to find it, up to it; once to tell, and that it is nobody else's that guarantees it.
+    let tiles: u64 = c.graph.stages.iter().map(|s| u64::from(s.tiles())).sum();
+    assert!(wrong.walked.get() <= 5 * tiles, "{} events for {tiles} tiles", wrong.walked.get());
+    // A residual is a tile's own, and keeps nothing else from being alike.
+    let diamond = shipped(true).into_iter().find(|(name, _)| *name == "diamond").expect("shipped").1;
+    let c = overlapped(&diamond, &Policy::Tile, WaitAt::PerKBlock);
+    let (tiles, rows) = (u64::from(c.graph.stages[2].tiles()), u64::from(c.graph.stages[2].grid.0));
+    let events = walked(&c, true);
+    assert!(events <= 2 * tiles + rows * (32 + 16), "{events} events");
+}
+
+/// A causal attention of many tokens: the steps of a column of tiles are looked at once, not once a tile.
+#[test]
+fn a_causal_mask_costs_no_square_of_the_sequence() {
+    let walked = |tokens| {
+        let c = long_attention(tokens);
+        let program = Generated::new(&c);
+        let counted = Changed::new(&program, Some, true);
+        assert_eq!(judge_program(&c, &counted).refutations, []);
+        counted.walked.get()
+    };
+    let (short, long) = (walked(4096), walked(32768));
+    assert!(long <= 8 * short, "{short} events for 4096 tokens, {long} for 32768");
+    // Of each head a load and perhaps a wait a step, for keys and for values; a block of queries a tile; and the rows of the
+    // projection.
+    let (steps, tiles, rows) = (8 * 32768 / 64, 8 * 32768 / 64, 32768 / 128);
+    assert!(long <= 4 * steps + 2 * tiles + rows * (8 + 16), "{long} events");
+}
+
+/// Each stage reads what the two before it write, so there are as many paths as Fibonacci numbers say.
+#[test]
+fn a_deep_residual_stack_is_judged_in_no_time() {
+    let mut spec = String::from("Pipeline(name: \"stack\", dims: {\"M\": 128, \"H\": 64}, stages: [\n");
+    for i in 0..64 {
+        let (a, residual) = (format!("X{i}"), format!("X{}", i.max(1) - 1));
+        spec += &format!(
+            "Gemm(name: \"g{i}\", a: \"{a}(M,H)\", b: \"W{i}(H,H)\", residual: \"{residual}(M,H)\", out: \"X{}(M,H)\"),\n",
+            i + 1
+        );
+    }
+    let resolved =
+        cusync_gen::spec::parse(&(spec + "])"), "stack").expect("sound").resolve(&[]).expect("sound");
+    let mut c = overlapped(&resolved, &Policy::Tile, WaitAt::PerKBlock);
+    let begin = now();
+    assert_eq!(judge(&c).refutations, []);
+    // The first stage reads what the last one writes: the longest cycle that there is.
+    let last = c.graph.stages[63].out;
+    c.graph.stages[0].operands[0].tensor = last;
+    c.graph.dependences.insert(0, Dependence { producer: StageId(63), consumer: StageId(0), operand: 0 });
+    c.edges.insert(0, c.edges[0].clone());
+    let told = judge(&c).refutations;
+    let cycle = told.iter().find(|r| r.obligation == Obligation::Acyclic).expect("a cycle");
+    assert_eq!(cycle.message, "`g0` waits for itself");
+    assert!(now() - begin < Duration::from_secs(5), "{:?}", now() - begin);
+}
+
+/// Time that this thread has had on a core, so that other work on the machine does not count: all of it is done by this
+/// thread. Where the system does not tell, the time of day.
+fn now() -> Duration {
+    static BEGIN: OnceLock<Instant> = OnceLock::new();
+    let begin = BEGIN.get_or_init(Instant::now);
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let ns = told.and_then(|text| text.split_whitespace().next()?.parse().ok());
+    ns.map_or_else(|| begin.elapsed(), Duration::from_nanos)
+}
+
+/// The mean of as many runs as a tenth of a second holds, which is many ticks of the system's clock.
+fn mean(f: impl Fn()) -> Duration {
+    let begin = now();
+    let mut runs = 0;
+    while runs < 1 || now() - begin < Duration::from_millis(100) {
+        f();
+        runs += 1;
+    }
+    (now() - begin) / runs
+}
+
+fn verdict(c: &Candidate) -> Duration {
+    mean(|| assert_eq!(judge(c).refutations, []))
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// Most memory that this process has had, bytes.
+fn peak_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
+}
+
+#[test]
+#[ignore = "times the checker; means something in a release build"]
+fn every_shipped_pipeline_is_checked_in_less_than_50_ms_and_chosen_in_a_second() {
+    let device = Profile::named("h200").expect("shipped");
+    for (name, resolved) in shipped(true) {
+        let mut worst: (Duration, String) = (Duration::ZERO, String::new());
+        let mut judged = |c: &Candidate, what: String| {
+            let time = verdict(c);
+            println!("{name}, {what}: {:.2} ms", ms(time));
+            if time > worst.0 {
+                worst = (time, what);
+            }
+        };
+        for executor in
+            [Executor::Cpu, Executor::Serial, Executor::Streams, Executor::Programmatic, Executor::Fused]
+        {
+            // What `cusync check` does, but for reading the spec and printing the verdict.
+            let whole = mean(|| {
+                if let Ok(c) = choose::candidate(&resolved, device, executor) {
+                    judge(&c);
+                }
+            });
+            println!("{name}, {executor:?}, choice and verdict: {:.0} ms", ms(whole));
+            assert!(cfg!(debug_assertions) || whole.as_secs() < 1, "{name} {executor:?}: {whole:?}");
+            match choose::candidate(&resolved, device, executor) {
+                Ok(c) if c.launch.has_semaphores() => judged(&c, format!("{executor:?} as chosen")),
+                Ok(c) => judged(&c, format!("{executor:?} as chosen, kernel boundaries")),
+                Err(refused) => println!("{name}, {executor:?}: {refused:?}"),
+            }
+        }
+        for (policy, wait_at) in
+            policies().into_iter().flat_map(|p| [(p.clone(), WaitAt::PerKBlock), (p, WaitAt::Start)])
+        {
+            judged(&overlapped(&resolved, &policy, wait_at), format!("overlapped {policy:?} {wait_at:?}"));
+        }
+        if name == "chain3" {
+            judged(&in_shared_memory(&resolved), "its output in the memory of its first stage's".into());
+        }
+        // What a program is judged in that does not tell which tiles are alike.
+        let c = overlapped(&resolved, &Policy::Tile, WaitAt::PerKBlock);
+        let program = Generated::new(&c);
+        let each =
+            mean(|| assert_eq!(judge_program(&c, &Changed::new(&program, Some, false)).refutations, []));
+        println!("{name}, overlapped Tile PerKBlock, each tile by itself: {:.2} ms", ms(each));
+        println!("{name}: at most {:.2} ms, {}", ms(worst.0), worst.1);
+        assert!(cfg!(debug_assertions) || each.as_millis() < 50, "{name}: {each:?}");
+        assert!(cfg!(debug_assertions) || worst.0.as_millis() < 50, "{name}: {worst:?}");
+    }
+}
+
+#[test]
+#[ignore = "times the checker; means something in a release build"]
+fn attention_of_32768_tokens_is_chosen_and_checked_in_less_than_300_ms() {
+    let source = include_str!("../../../policies/llama65_attention.ron");
+    let spec = cusync_gen::spec::parse(source, "llama65_attention").expect("a shipped spec");
+    let resolved = spec.resolve(&[(String::from("S"), 32768)]).expect("sound");
+    let device = Profile::named("h200").expect("shipped");
+    let time = verdict(&long_attention(32768));
+    println!("verdict: {:.0} ms", ms(time));
+    let whole = mean(|| {
+        let c = choose::candidate(&resolved, device, Executor::Streams).expect("a choice");
+        assert_eq!(judge(&c).refutations, []);
+    });
+    let peak = peak_bytes();
+    println!("choice and verdict: {:.0} ms, {:?} MiB", ms(whole), peak.map(|b| b >> 20));
+    assert!(cfg!(debug_assertions) || whole.as_millis() < 300, "{whole:?}");
+    assert!(peak.is_none_or(|bytes| bytes < 100_000_000), "{peak:?} bytes");
+}
+
+#[test]
+#[ignore = "times the checker; means something in a release build"]
+fn a_million_tiles_are_checked_in_less_than_2_s() {
+    for policy in [Policy::Row, Policy::Tile, Policy::Batched { rows: 2, cols: 4 }] {
+        let c = long_chain(true, &policy);
+        assert_eq!(c.graph.stages.iter().map(|s| s.tiles()).sum::<u32>(), 1_000_000);
+        let time = verdict(&c);
+        let peak = peak_bytes();
+        println!("{policy:?}: {:.0} ms, {:?} MiB", ms(time), peak.map(|b| b >> 20));
+        assert!(cfg!(debug_assertions) || time.as_secs_f64() < 2.0, "{policy:?}: {time:?}");
+        assert!(peak.is_none_or(|bytes| bytes < 1_000_000_000), "{peak:?} bytes");
+    }
+}

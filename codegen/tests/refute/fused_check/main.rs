@@ -1,0 +1,142 @@
+//! Mutants of sound schedules of the fused executor, each refuted for the right reason.
+
+mod kernels;
+mod lists;
+mod model;
+mod shares;
+mod tiles;
+
+use cusync_gen::check::{
+    Candidate, Event, Generated, Launch, Obligation, Place, Report, TileProgram, judge, judge_program,
+    linearise,
+};
+use cusync_gen::device::Profile;
+use cusync_gen::graph::{Graph, StageId};
+use cusync_gen::schedule::{Hand, Item, Part, Schedule};
+use cusync_gen::sync::Tile;
+
+const TILE: (u32, u32, u32) = (128, 128, 64);
+
+/// Two stages of 4 x 8 tiles and 16 k-blocks.
+fn mlp() -> Graph {
+    let source = r#"Pipeline(name: "mlp", dims: { "M": 512, "H": 1024, "I": 1024 }, stages: [
+        Gemm(name: "up", a: "X(M,H)", b: "W1(H,I)", out: "Y(M,I)", epilogue: Gelu),
+        Gemm(name: "down", a: "Y(M,I)", b: "W2(I,H)", out: "Z(M,H)"),
+    ])"#;
+    cusync_gen::spec::graph_with_tile(source, TILE).expect("a sound spec")
+}
+
+/// Stages one after another, tiles by rows, dealt round to the workers; the last `cut` cluster tiles of each stage are
+/// cut along k: two contributions, then the finisher.
+fn dealt(graph: &Graph, cluster: (u32, u32), workers: u32, cut: u32) -> Schedule {
+    let mut sequence = Vec::new();
+    let mut slabs = 0;
+    for (s, stage) in graph.stages.iter().enumerate() {
+        let (rows, cols) = (stage.grid.0.div_ceil(cluster.0), stage.grid.1.div_ceil(cluster.1));
+        for i in 0..rows * cols {
+            let k_end = stage.k_blocks;
+            let whole =
+                Item { stage: StageId(s), m: i / cols, n: i % cols, k_begin: 0, k_end, part: Part::Whole };
+            if i + cut < rows * cols || k_end < 3 {
+                sequence.push(whole);
+                continue;
+            }
+            let third = k_end / 3;
+            let part = |k_begin, k_end, part| Item { k_begin, k_end, part, ..whole };
+            sequence.push(part(0, third, Part::Contribute { slab: slabs }));
+            sequence.push(part(third, 2 * third, Part::Contribute { slab: slabs + 1 }));
+            sequence.push(part(2 * third, k_end, Part::Finish { first: slabs, slabs: 2 }));
+            slabs += 2;
+        }
+    }
+    let mut lists = vec![Vec::new(); workers as usize];
+    (0..sequence.len()).for_each(|i| lists[i % workers as usize].push(i as u32));
+    Schedule { cluster, mode: Hand::Fixed, sequence, lists, slabs, predicted_us: 0.0 }
+}
+
+fn scheduled(graph: Graph, schedule: Schedule) -> Candidate {
+    let device = Profile::named("h200").expect("shipped").clone();
+    Candidate::launched(graph, device, Launch::Lists(schedule))
+}
+
+/// Eight workers, six split tiles a stage.
+fn sound() -> Candidate {
+    let graph = mlp();
+    let schedule = dealt(&graph, (1, 1), 8, 6);
+    scheduled(graph, schedule)
+}
+
+fn edit(change: impl FnOnce(&mut Schedule)) -> Candidate {
+    let mut c = sound();
+    change(c.launch.lists_mut().expect("a schedule"));
+    c
+}
+
+/// Place in the sequence of the items of a tile.
+fn items_of(schedule: &Schedule, stage: usize, m: u32, n: u32) -> Vec<usize> {
+    let of = |item: &Item| (item.stage, item.m, item.n) == (StageId(stage), m, n);
+    (0..schedule.sequence.len()).filter(|i| of(&schedule.sequence[*i])).collect()
+}
+
+/// Takes an item out of the sequence and out of its list.
+fn remove(schedule: &mut Schedule, index: usize) {
+    schedule.sequence.remove(index);
+    for list in &mut schedule.lists {
+        list.retain(|i| *i as usize != index);
+        list.iter_mut().filter(|i| **i as usize > index).for_each(|i| *i -= 1);
+    }
+}
+
+/// Only this obligation is refuted; the counterexample as text.
+#[track_caller]
+fn only(report: &Report, obligation: Obligation) -> String {
+    let found: Vec<_> = report.refutations.iter().map(|r| r.obligation).collect();
+    assert_eq!(found, [obligation], "{:#?}", report.refutations);
+    report.refutations[0].to_string()
+}
+
+/// Refuted for this reason alone, and the text says all of these.
+#[track_caller]
+fn refuted(c: &Candidate, obligation: Obligation, says: &[&str]) {
+    let text = only(&judge(c), obligation);
+    for part in says {
+        assert!(text.contains(part), "`{part}` is not in\n{text}");
+    }
+}
+
+type Change = dyn Fn(StageId, Tile, u32, Vec<Event>) -> Vec<Event>;
+
+/// A kernel that does what ours does, but for a change to the events of each slice.
+struct Mutant<'a> {
+    base: Generated<'a>,
+    change: Box<Change>,
+    posts: u32,
+}
+
+impl TileProgram for Mutant<'_> {
+    fn posts(&self, edge: usize, tile: Tile, f: &mut dyn FnMut(u32, u32)) {
+        (0..self.posts).for_each(|_| self.base.posts(edge, tile, f));
+    }
+    fn events(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Event)) {
+        let mut events = Vec::new();
+        self.base.events(stage, tile, slice, &mut |e| events.push(e));
+        (self.change)(stage, tile, slice, events).into_iter().for_each(f);
+    }
+    fn extent(&self, graph: &Graph, stage: StageId) -> (u32, u32) {
+        self.base.extent(graph, stage)
+    }
+    fn slices(&self, graph: &Graph, stage: StageId, tile: Tile) -> u32 {
+        self.base.slices(graph, stage, tile)
+    }
+    fn place(&self, stage: StageId, tile: Tile, slice: u32) -> Option<Place> {
+        self.base.place(stage, tile, slice)
+    }
+}
+
+fn mutated(c: &Candidate, change: impl Fn(StageId, Tile, u32, Vec<Event>) -> Vec<Event> + 'static) -> Report {
+    judge_program(c, &Mutant { base: Generated::new(c), change: Box::new(change), posts: 1 })
+}
+
+fn posting(c: &Candidate, posts: u32) -> Report {
+    judge_program(c, &Mutant { base: Generated::new(c), change: Box::new(|_, _, _, e| e), posts })
+}

@@ -1,0 +1,281 @@
+//! Convolutions and attentions: what they read, what proves them, and mutants that forget a halo, a head, or tiles of K or
+//! V.
+
+use cusync_gen::check::{
+    Candidate, EdgeChoice, Event, Generated, How, Obligation, TileProgram, check, judge, judge_program,
+};
+use cusync_gen::device::Profile;
+use cusync_gen::graph::{Axis, Graph, OperandKind, StageId};
+use cusync_gen::simulate::{predict, simulate_serial};
+use cusync_gen::spec;
+use cusync_gen::sync::{Policy, Tile, WaitAt};
+
+fn graph(source: &str, tiles: &[(u32, u32, u32)]) -> Graph {
+    let resolved = spec::parse(source, "test").and_then(|s| s.resolve(&[]));
+    let resolved = resolved.unwrap_or_else(|d| panic!("{}", d.render(source, "test", false)));
+    resolved.graph(tiles).unwrap_or_else(|d| panic!("{}", d.render(source, "test", false)))
+}
+
+fn candidate(graph: Graph, policy: &Policy, wait_at: WaitAt) -> Candidate {
+    let mut c = Candidate::new(graph, Profile::named("h200").expect("shipped").clone(), How::STREAMS);
+    c.edges = vec![EdgeChoice { policy: policy.clone(), wait_at }; c.edges.len()];
+    c
+}
+
+/// Two convolutions of a batch of 3 images with 14 x 10 pixels.
+fn convs(second: &str) -> Graph {
+    let source = format!(
+        r#"Pipeline(name: "c", dims: {{}}, stages: [
+        Conv2d(name: "first", input: "X(3,14,10,64)", filter: "F1(3,3,64,64)", padding: (1,1), epilogue: Relu, out: "Y(3,14,10,64)"),
+        Conv2d(name: "second", input: "Y(3,14,10,64)", {second}),
+    ])"#
+    );
+    graph(&source, &[(32, 64, 64), (32, 64, 64)])
+}
+
+const SAME: &str = r#"filter: "F2(3,3,64,64)", padding: (1,1), out: "Z(3,14,10,64)""#;
+
+/// A prompt through QKV, attention and projection.
+fn attention(heads: u32, kv_heads: u32, tokens: u32) -> Graph {
+    let source = format!(
+        r#"Pipeline(name: "a", dims: {{ "S": {tokens}, "HQ": {heads}, "HKV": {kv_heads} }}, stages: [
+        Gemm(name: "qkv", a: "X(S,256)", b: "Wqkv(256,(HQ+2*HKV)*64)", out: "QKV(S,(HQ+2*HKV)*64)"),
+        Attention(name: "attend", qkv: "QKV(S,(HQ+2*HKV)*64)", heads: "HQ", kv_heads: "HKV", out: "A(S,HQ*64)"),
+        Gemm(name: "project", a: "A(S,HQ*64)", b: "Wo(HQ*64,256)", out: "Z(S,256)"),
+    ])"#
+    );
+    graph(&source, &[(64, 64, 64), (64, 64, 64), (64, 128, 64)])
+}
+
+const EVERYWHERE: [WaitAt; 2] = [WaitAt::PerKBlock, WaitAt::Start];
+
+#[test]
+fn convolutions_of_any_stride_and_padding_are_proved() {
+    for second in [
+        SAME,
+        r#"filter: "F2(3,3,64,64)", stride: (2,2), padding: (1,1), out: "Z(3,7,5,64)""#,
+        r#"filter: "F2(1,1,64,128)", out: "Z(3,14,10,128)""#,
+        r#"filter: "F2(1,1,64,64)", stride: (2,2), out: "Z(3,7,5,64)""#,
+        r#"filter: "F2(5,1,64,64)", out: "Z(3,10,10,64)""#,
+        r#"filter: "F2(2,3,64,64)", stride: (1,3), padding: (2,4), out: "Z(3,17,6,64)""#,
+        r#"filter: "F2(7,7,64,64)", stride: (2,2), padding: (3,3), bias: "b(64)", residual: "R(3,7,5,64)", out: "Z(3,7,5,64)""#,
+    ] {
+        for policy in [Policy::ConvHalo, Policy::Row, Policy::Tile, Policy::Batched { rows: 2, cols: 1 }] {
+            for wait_at in EVERYWHERE {
+                let c = candidate(convs(second), &policy, wait_at);
+                assert_eq!(judge(&c).refutations, [], "{second} {policy:?} {wait_at:?}");
+                let predicted = predict(&c);
+                assert!(predicted.serial_us > 0.0 && predicted.synchronised_us > 0.0);
+                assert_eq!(check(c).expect("proved").edges().len(), 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_convolution_with_channels_that_divide_into_no_k_block_is_proved() {
+    let source = r#"Pipeline(name: "c", dims: {}, stages: [
+        Conv2d(name: "first", input: "X(2,9,9,8)", filter: "F1(3,3,8,40)", padding: (1,1), out: "Y(2,9,9,40)"),
+        Conv2d(name: "second", input: "Y(2,9,9,40)", filter: "F2(3,3,40,72)", padding: (1,1), out: "Z(2,9,9,72)"),
+    ])"#;
+    let graph = graph(source, &[(32, 64, 64), (32, 64, 64)]);
+    assert_eq!((graph.stages[1].k, graph.stages[1].k_blocks), (360, 6));
+    for policy in [Policy::ConvHalo, Policy::Tile] {
+        assert_eq!(judge(&candidate(graph.clone(), &policy, WaitAt::PerKBlock)).refutations, []);
+    }
+}
+
+#[test]
+fn a_split_convolution_is_proved() {
+    let mut c = candidate(convs(SAME), &Policy::ConvHalo, WaitAt::PerKBlock);
+    c.graph.stages[1].split_k = 4;
+    assert_eq!(judge(&c).refutations, []);
+}
+
+/// Waits of one tile: (k-block, slot).
+fn waits(c: &Candidate, stage: usize, tile: Tile) -> Vec<(u32, u32)> {
+    let (mut list, mut pending) = (Vec::new(), Vec::new());
+    Generated::new(c).events(StageId(stage), tile, 0, &mut |event| match event {
+        Event::Wait { slot, .. } => pending.push(slot),
+        Event::Load { k_block, .. } => list.extend(pending.drain(..).map(|slot| (k_block, slot))),
+        _ => {}
+    });
+    list
+}
+
+#[test]
+fn a_halo_policy_waits_row_of_taps_by_row_of_taps() {
+    let tile = Tile { m: 5, n: 0 };
+    // Tile 5 is pixels 160..192 of rows 10 pixels long: the taps above reach back to 149, those below to 202.
+    let whole = candidate(convs(SAME), &Policy::Row, WaitAt::PerKBlock);
+    assert_eq!(waits(&whole, 1, tile), [(0, 4), (0, 5), (0, 6)]);
+    let sliding = candidate(convs(SAME), &Policy::ConvHalo, WaitAt::PerKBlock);
+    let found = waits(&sliding, 1, tile);
+    assert_eq!(&found[..2], [(0, 4), (0, 5)], "the first taps do not read below the tile");
+    assert!(found.iter().any(|&(k, slot)| slot == 6 && k > 0), "{found:?}");
+}
+
+/// The refutation of a graph whose operand waits for another box than it reads.
+#[track_caller]
+fn refuted(c: &Candidate) -> String {
+    let report = judge(c);
+    let found: Vec<_> = report.refutations.iter().map(|r| r.obligation).collect();
+    assert_eq!(found, [Obligation::Cover], "{:?}", report.refutations);
+    assert!(check(c.clone()).is_err());
+    report.refutations[0].to_string()
+}
+
+#[test]
+fn a_policy_that_forgets_the_halo_is_refuted() {
+    let pixels = |offset, extent| Axis { m: 32, n: 0, k: 0, offset, extent };
+    // None at all, none above, none below.
+    for rows in [pixels(0, 32), pixels(0, 43), pixels(-11, 43)] {
+        for wait_at in EVERYWHERE {
+            let mut c = candidate(convs(SAME), &Policy::Row, wait_at);
+            assert_eq!(c.graph.stages[1].operands[0].footprint.rows, pixels(-11, 54));
+            c.graph.stages[1].operands[0].footprint.rows = rows;
+            let text = refuted(&c);
+            assert!(text.contains("second(") && text.contains("may read `Y` before first("), "{text}");
+        }
+    }
+    // A pixel less at either end meets the same tiles, so it is no fault.
+    let mut same = candidate(convs(SAME), &Policy::Row, WaitAt::PerKBlock);
+    same.graph.stages[1].operands[0].footprint.rows = pixels(-10, 52);
+    assert_eq!(judge(&same).refutations, []);
+    // A window that follows the filter a row too late.
+    let mut late = candidate(convs(SAME), &Policy::ConvHalo, WaitAt::PerKBlock);
+    let sliding = late.graph.stages[1].operands[0].sliding.as_mut().expect("a convolution has one");
+    assert!(sliding.rows.k > 0, "{sliding:?}");
+    sliding.rows.offset -= 10;
+    refuted(&late);
+}
+
+#[test]
+fn attention_is_proved_with_grouped_and_single_heads_at_ragged_lengths() {
+    for (heads, kv_heads) in [(4, 4), (4, 2), (4, 1), (1, 1), (6, 2)] {
+        for tokens in [64, 200, 384] {
+            let graph = attention(heads, kv_heads, tokens);
+            let edges: Vec<_> = graph
+                .dependences
+                .iter()
+                .map(|d| graph.stages[d.consumer.0].operands[d.operand].kind)
+                .collect();
+            assert_eq!(edges, [OperandKind::Query, OperandKind::Key, OperandKind::Value, OperandKind::A]);
+            for policy in [Policy::Tile, Policy::Row, Policy::Strided(heads)] {
+                for wait_at in EVERYWHERE {
+                    let c = candidate(graph.clone(), &policy, wait_at);
+                    assert_eq!(
+                        judge(&c).refutations,
+                        [],
+                        "{heads}/{kv_heads} {tokens} {policy:?} {wait_at:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_causal_tile_waits_for_no_later_token() {
+    let c = candidate(attention(2, 2, 384), &Policy::Row, WaitAt::PerKBlock);
+    let stage = &c.graph.stages[1];
+    assert_eq!((stage.grid, stage.k_blocks), ((6, 2), 6));
+    assert_eq!((0..6).map(|m| stage.k_blocks_of(m)).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
+    for wait_at in EVERYWHERE {
+        let c = candidate(c.graph.clone(), &Policy::Row, wait_at);
+        for m in 0..6 {
+            let last = waits(&c, 1, Tile { m, n: 1 }).into_iter().map(|(_, slot)| slot).max();
+            assert_eq!(last, Some(m), "{wait_at:?}: rows after the block's own are masked");
+        }
+    }
+    // Early blocks of queries have less to do, and the model knows.
+    let timeline = simulate_serial(&c);
+    let length = |m| {
+        let run = timeline.tiles.iter().find(|t| t.stage == StageId(1) && t.tile == Tile { m, n: 0 });
+        run.map(|t| t.end - t.start).expect("it ran")
+    };
+    assert!(length(5) > length(0) * 1.2, "{} {}", length(0), length(5));
+}
+
+/// A candidate's program without some of its waits.
+struct Without<'a, F: Fn(usize, u32) -> bool> {
+    base: Generated<'a>,
+    drop: F,
+}
+
+impl<F: Fn(usize, u32) -> bool> TileProgram for Without<'_, F> {
+    fn posts(&self, edge: usize, tile: Tile, f: &mut dyn FnMut(u32, u32)) {
+        self.base.posts(edge, tile, f);
+    }
+    fn events(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Event)) {
+        self.base.events(stage, tile, slice, &mut |event| match event {
+            Event::Wait { edge, slot, .. } if (self.drop)(edge, slot) => {}
+            other => f(other),
+        });
+    }
+}
+
+#[test]
+fn a_policy_that_forgets_queries_keys_values_or_a_head_is_refuted() {
+    // A slot a tile. With coarser ones the keys' wait may stand for the values', which come after it.
+    for policy in [Policy::Tile] {
+        let c = candidate(attention(4, 4, 384), &policy, WaitAt::PerKBlock);
+        // Edges: queries, keys, values, and what the projection reads.
+        for (forgotten, tensor) in [(0, "QKV"), (1, "QKV"), (2, "QKV"), (3, "A")] {
+            let report =
+                judge_program(&c, &Without { base: Generated::new(&c), drop: |edge, _| edge == forgotten });
+            let found: Vec<_> = report.refutations.iter().map(|r| r.obligation).collect();
+            assert_eq!(found, [Obligation::Cover], "edge {forgotten} {policy:?}");
+            let text = report.refutations[0].to_string();
+            assert!(text.contains(&format!("may read `{tensor}`")), "{text}");
+        }
+        // Any one slot of any edge.
+        let mut waited = std::collections::BTreeSet::new();
+        for (stage, m, n) in (0..6).flat_map(|m| (0..4).flat_map(move |n| [(1, m, n), (2, m, n % 2)])) {
+            Generated::new(&c).events(StageId(stage), Tile { m, n }, 0, &mut |event| {
+                if let Event::Wait { edge, slot, .. } = event {
+                    waited.insert((edge, slot));
+                }
+            });
+        }
+        assert!(waited.len() >= 4 * 6, "{waited:?}");
+        for one in waited {
+            let dropped =
+                judge_program(&c, &Without { base: Generated::new(&c), drop: |e, s| (e, s) == one });
+            assert!(dropped.refutation(Obligation::Cover).is_some(), "{one:?} {policy:?}");
+        }
+    }
+}
+
+#[test]
+fn an_attention_that_waits_for_another_heads_keys_is_refuted() {
+    let attend = |c: &mut Candidate, operand: usize, change: &dyn Fn(&mut cusync_gen::graph::Footprint)| {
+        change(&mut c.graph.stages[1].operands[operand].footprint);
+    };
+    for operand in 0..3 {
+        let mut c = candidate(attention(4, 2, 384), &Policy::Tile, WaitAt::PerKBlock);
+        attend(&mut c, operand, &|f| f.cols.n = 0);
+        refuted(&c);
+        let mut c = candidate(attention(4, 2, 384), &Policy::Tile, WaitAt::PerKBlock);
+        attend(&mut c, operand, &|f| f.cols.offset -= 64);
+        refuted(&c);
+    }
+    // The keys of a step one too early, and of the first step only.
+    for operand in [1, 2] {
+        let mut c = candidate(attention(4, 2, 384), &Policy::Tile, WaitAt::PerKBlock);
+        attend(&mut c, operand, &|f| f.rows.offset -= 64);
+        refuted(&c);
+        let mut c = candidate(attention(4, 2, 384), &Policy::Row, WaitAt::PerKBlock);
+        attend(&mut c, operand, &|f| f.rows.k = 0);
+        if operand == 1 {
+            refuted(&c);
+        } else {
+            // With a slot a row, the values are there when the keys are, and those have been waited for.
+            assert_eq!(judge(&c).refutations, []);
+        }
+    }
+    // A projection that starts when the first of its rows' heads is there.
+    let mut c = candidate(attention(4, 2, 384), &Policy::Tile, WaitAt::PerKBlock);
+    c.graph.stages[2].operands[0].footprint.cols = Axis { extent: 64, ..Axis::default() };
+    refuted(&c);
+}

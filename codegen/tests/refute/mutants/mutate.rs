@@ -1,0 +1,379 @@
+//! Mutations: one change to a sound plan, of its events, or of what was chosen for it.
+
+use cusync_gen::check::{Candidate, EpochSource, Event, How, Launch, StartGuarantee, StoreCompletion};
+use cusync_gen::graph::StageId;
+use cusync_gen::sync::Order;
+use rand::Rng;
+use rand::rngs::SmallRng;
+use rand::seq::{IndexedRandom, IteratorRandom, SliceRandom};
+
+use super::recorded::Recorded;
+use super::{lists, shape};
+
+macro_rules! kinds {
+    ($($kind:ident),* $(,)?) => {
+        /// Kinds of mutation, as the table of results names them.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub(crate) enum Kind { $($kind),* }
+
+        impl Kind {
+            pub(crate) const ALL: &[Kind] = &[$(Kind::$kind),*];
+        }
+    };
+}
+
+kinds! {
+    DropWait,
+    DelayWait,
+    ShiftWait,
+    MergeWaits,
+    WaitForAnotherEdge,
+    WaitValue,
+    DropPost,
+    RepeatPost,
+    ShiftPost,
+    PostAmount,
+    DropLoad,
+    RepeatLoad,
+    ChangeWarp,
+    RepeatTile,
+    SwapTiles,
+    ShrinkHalo,
+    ShiftHalo,
+    ShiftHead,
+    ForgetMask,
+    ShrinkFootprint,
+    SplitMidTile,
+    GrowConsumer,
+    ForgetDependence,
+    SwapLaunches,
+    DropLaunch,
+    RepeatLaunch,
+    DropGuarantee,
+    ShrinkSms,
+    Occupancy,
+    ReuseEarly,
+    BakeEpoch,
+    OverlapRuns,
+    WeakStore,
+    WeakLook,
+    PlainPosts,
+    KernelBoundaries,
+    SwapItems,
+    MoveItem,
+    DropItem,
+    RepeatItem,
+    MoveCut,
+    ShiftSlab,
+    WeakSlab,
+    GrowCluster,
+    AddWorkers,
+    DeferPosts,
+}
+
+use Kind::*;
+
+/// A mutant: what is judged, and what runs.
+pub(crate) struct Mutant {
+    pub(crate) candidate: Candidate,
+    pub(crate) program: Recorded,
+    /// Whether that is what the kernels do for the candidate, so that `check` can also judge the candidate by itself.
+    pub(crate) generated: bool,
+}
+
+impl Mutant {
+    /// What the kernels make of a candidate.
+    pub(crate) fn generated(candidate: Candidate) -> Mutant {
+        let program = Recorded::of(&candidate);
+        Mutant { candidate, program, generated: true }
+    }
+
+    /// A program that no kernel of ours would run for the candidate.
+    pub(crate) fn changed(candidate: Candidate, program: Recorded) -> Mutant {
+        Mutant { candidate, program, generated: false }
+    }
+}
+
+/// A slice that has waits, by lot: stage, tile, slice.
+fn some_slice(rng: &mut SmallRng, p: &Recorded) -> Option<(usize, usize, usize)> {
+    let waits = |(s, t, i): &(usize, usize, usize)| {
+        p.slices[*s][*t][*i].events.iter().any(|e| matches!(e, Event::Wait { .. }))
+    };
+    let with: Vec<(usize, usize, usize)> = p.all().into_iter().filter(waits).collect();
+    with.choose(rng).copied()
+}
+
+/// Place of a wait among events, by lot.
+fn some_wait(rng: &mut SmallRng, events: &[Event]) -> Option<usize> {
+    let waits: Vec<usize> = (0..events.len()).filter(|i| matches!(events[*i], Event::Wait { .. })).collect();
+    waits.choose(rng).copied()
+}
+
+/// Posts of one producer tile that has some, by lot: the edge, and the posts.
+fn some_posts<'a>(rng: &mut SmallRng, p: &'a mut Recorded) -> Option<(usize, &'a mut Vec<(u32, u32)>)> {
+    let with: Vec<(usize, usize)> = p
+        .posts
+        .iter()
+        .enumerate()
+        .flat_map(|(e, tiles)| (0..tiles.len()).map(move |t| (e, t)))
+        .filter(|(e, t)| !p.posts[*e][*t].is_empty())
+        .collect();
+    let &(e, t) = with.choose(rng)?;
+    Some((e, &mut p.posts[e][t]))
+}
+
+/// One change of a kind; `None` where the plan has nothing to change that way.
+pub(crate) fn mutate(
+    rng: &mut SmallRng,
+    base: &Candidate,
+    recorded: &Recorded,
+    kind: Kind,
+) -> Option<Mutant> {
+    let mut c = base.clone();
+    let mut p = recorded.clone();
+    let semaphores = c.launch.has_semaphores();
+    let events = matches!(
+        kind,
+        DropWait
+            | DelayWait
+            | ShiftWait
+            | MergeWaits
+            | WaitForAnotherEdge
+            | WaitValue
+            | DropPost
+            | RepeatPost
+            | ShiftPost
+            | PostAmount
+            | DropLoad
+            | RepeatLoad
+            | ChangeWarp
+    );
+    if events {
+        // Where there are no semaphores, waits and posts are not there either.
+        return (semaphores && change_events(rng, base, &mut p, kind).is_some())
+            .then(|| Mutant::changed(c, p));
+    }
+    match kind {
+        ShrinkHalo | ShiftHalo | ShiftHead | ForgetMask | ShrinkFootprint | SplitMidTile | GrowConsumer => {
+            return shape::change(rng, base, recorded, kind);
+        }
+        SwapItems | MoveItem | DropItem | RepeatItem | MoveCut | ShiftSlab | GrowCluster | AddWorkers => {
+            if let Some(plan) = c.launch.shares_mut() {
+                // Another kernel: ours is handed no lists. None has parts of shares, or clusters.
+                if matches!(kind, MoveCut | ShiftSlab | GrowCluster) {
+                    return None;
+                }
+                lists::change(rng, &mut plan.work, kind)?;
+                let program = Recorded::of(&c);
+                return Some(Mutant::changed(c, program));
+            }
+            lists::change(rng, c.launch.lists_mut()?, kind)?;
+        }
+        RepeatTile | SwapTiles => {
+            let s = rng.random_range(0..c.graph.stages.len());
+            let (grid, tiles) = (c.graph.stages[s].grid, c.graph.stages[s].tiles());
+            // A schedule does not use the orders.
+            if tiles < 2 || c.launch.is_one_kernel() {
+                return None;
+            }
+            let mut table: Vec<_> =
+                (0..tiles).filter_map(|i| c.launch.order(StageId(s)).tile_at(grid, i)).collect();
+            let (a, b) = (rng.random_range(0..table.len()), rng.random_range(0..table.len()));
+            if a == b {
+                return None;
+            }
+            if kind == RepeatTile {
+                table[a] = table[b]
+            } else {
+                table.swap(a, b)
+            }
+            c.launch.kernel_mut(StageId(s))?.order = Order::Table(table);
+        }
+        ForgetDependence => {
+            if c.graph.dependences.is_empty() {
+                return None;
+            }
+            let edge = rng.random_range(0..c.graph.dependences.len());
+            c.graph.dependences.remove(edge);
+            c.edges.remove(edge);
+        }
+        SwapLaunches | DropLaunch | RepeatLaunch => {
+            let Launch::Stages { stages, .. } = &mut c.launch else { return None };
+            let (a, b) = (rng.random_range(0..stages.len()), rng.random_range(0..stages.len()));
+            match kind {
+                SwapLaunches if a == b => return None,
+                SwapLaunches => stages.swap(a, b),
+                DropLaunch => drop(stages.remove(a)),
+                _ => stages.insert(a, stages[b].clone()),
+            }
+            if rng.random() {
+                c.device.sms = rng.random_range(1..20);
+            }
+        }
+        DropGuarantee => {
+            if !c.launch.guarantees_starts() {
+                return None;
+            }
+            *c.launch.how_mut().expect("stages") = How::Streams(StartGuarantee::None);
+            c.device.sms = rng.random_range(1..40);
+        }
+        ShrinkSms => c.device.sms = rng.random_range(0..c.device.sms),
+        Occupancy => {
+            let stage = rng.random_range(0..c.graph.stages.len());
+            c.launch.kernel_mut(StageId(stage))?.ctas_per_sm = rng.random_range(1..6);
+        }
+        ReuseEarly => {
+            let graph = &mut c.graph;
+            let outs: Vec<_> = graph.stages.iter().map(|s| s.out).collect();
+            let (&new, &old) = (outs.choose(rng)?, outs.choose(rng)?);
+            let shape = |t: cusync_gen::graph::TensorId| (graph.tensors[t.0].rows, graph.tensors[t.0].cols);
+            // Of tensors of another shape the cells would not be the same.
+            if new <= old || shape(new) != shape(old) || graph.tensors.iter().any(|t| t.alias.is_some()) {
+                return None;
+            }
+            graph.tensors[new.0].alias = Some(old);
+        }
+        BakeEpoch => c.contract.epoch = EpochSource::LaunchParameter,
+        OverlapRuns => match rng.random_range(0..2) {
+            0 => c.contract.full_run_boundary = false,
+            _ => (c.contract.overlap, c.contract.dependency_wait) = (true, false),
+        },
+        WeakStore => match rng.random_range(0..2) {
+            0 => c.contract.stores = StoreCompletion::BulkWaitRead,
+            _ => c.contract.post_releases = false,
+        },
+        WeakLook => match rng.random_range(0..2) {
+            0 => c.contract.wait_acquires = false,
+            _ => c.contract.proxy_fence = false,
+        },
+        PlainPosts => c.contract.plain_store_posts = true,
+        DeferPosts => {
+            c.launch.work()?;
+            c.contract.deferred_post = true;
+        }
+        KernelBoundaries => {
+            *c.launch.how_mut()? = How::Serial;
+            if rng.random() {
+                c.launch.kernels_mut().shuffle(rng);
+            }
+        }
+        WeakSlab => {
+            c.launch.lists().filter(|s| s.slabs > 0)?;
+            let slabs = &mut c.contract.slabs;
+            match rng.random_range(0..4) {
+                0 => slabs.barrier = false,
+                1 => slabs.flag_releases = false,
+                2 => slabs.flag_acquires = false,
+                _ => slabs.flag_is_epoch = false,
+            }
+        }
+        _ => return None,
+    }
+    Some(Mutant::generated(c))
+}
+
+fn change_events(rng: &mut SmallRng, c: &Candidate, p: &mut Recorded, kind: Kind) -> Option<()> {
+    let slots = c.slot_counts();
+    // One on, one back, or anywhere; sometimes past the end.
+    let shifted = |rng: &mut SmallRng, slot: u32, count: u32| match rng.random_range(0..8) {
+        0 => count,
+        1..4 => (slot + 1) % count,
+        4..7 => (slot + count - 1) % count,
+        _ => rng.random_range(0..count),
+    };
+    match kind {
+        DropPost | RepeatPost | ShiftPost | PostAmount => {
+            let (edge, posts) = some_posts(rng, p)?;
+            let at = rng.random_range(0..posts.len());
+            match kind {
+                DropPost => drop(posts.remove(at)),
+                RepeatPost => posts.push(posts[at]),
+                ShiftPost => {
+                    let slot = shifted(rng, posts[at].0, slots[edge]);
+                    (slot != posts[at].0).then(|| posts[at].0 = slot)?;
+                }
+                _ => posts[at].1 = if rng.random() { posts[at].1 + 1 } else { posts[at].1 - 1 },
+            }
+            return Some(());
+        }
+        _ => {}
+    }
+    let (stage, tile, slice) = some_slice(rng, p)?;
+    let other = rng.random_range(0..slots.len());
+    if slots[other] == 0 {
+        return None;
+    }
+    let foreign = rng.random_range(0..slots[other]);
+    let posts = p.posts[other].iter().flatten().filter(|(slot, _)| *slot == foreign);
+    let total = posts.map(|(_, amount)| amount).sum();
+    let events = &mut p.slices[stage][tile][slice].events;
+    let at = some_wait(rng, events)?;
+    match kind {
+        // Only of shares it is said which k-blocks are brought, and by which warp.
+        DropLoad | RepeatLoad | ChangeWarp if c.launch.shares().is_none() => return None,
+        DropLoad | RepeatLoad => {
+            let load = (0..events.len()).filter(|i| matches!(events[*i], Event::Load { .. })).choose(rng)?;
+            if kind == DropLoad {
+                events.remove(load);
+            } else {
+                events.insert(rng.random_range(load..=events.len()), events[load].clone());
+            }
+        }
+        ChangeWarp => {
+            let warps = (0..events.len()).filter(|i| matches!(events[*i], Event::Warp { .. }));
+            let from = warps.choose(rng)?;
+            let warp = rng.random_range(0..4);
+            // Its work is another warp's, or only from some step on.
+            let at = rng.random_range(from..events.len());
+            match &mut events[from] {
+                Event::Warp { warp: of } if rng.random() => (*of != warp).then(|| *of = warp)?,
+                _ => events.insert(at, Event::Warp { warp }),
+            }
+        }
+        DropWait => drop(events.remove(at)),
+        DelayWait => {
+            let wait = events.remove(at);
+            let to = if rng.random() { at + 1 } else { rng.random_range(at..=events.len()) };
+            events.insert(to.min(events.len()), wait);
+        }
+        MergeWaits => {
+            let next = (at + 1..events.len()).find(|i| matches!(events[*i], Event::Wait { .. }))?;
+            // The earlier or the later one stands for both, early or late.
+            let (first, second) = (events[at].clone(), events.remove(next));
+            match rng.random_range(0..3) {
+                0 => events[at] = second,
+                1 => {
+                    events.remove(at);
+                    events.insert(next - 1, first);
+                }
+                _ => {}
+            }
+        }
+        _ => {
+            let Event::Wait { edge, slot, value } = &mut events[at] else { return None };
+            match kind {
+                ShiftWait => {
+                    let to = shifted(rng, *slot, slots[*edge]);
+                    (to != *slot).then(|| *slot = to)?;
+                }
+                WaitForAnotherEdge => {
+                    (other != *edge).then_some(())?;
+                    (*edge, *slot) = (other, foreign);
+                    if rng.random_ratio(3, 4) {
+                        *value = total;
+                    }
+                }
+                _ => {
+                    let to = match rng.random_range(0..4) {
+                        0 => *value + 1,
+                        1 => *value - 1,
+                        2 => *value / 2,
+                        _ => *value * 2,
+                    };
+                    (to != *value).then(|| *value = to)?;
+                }
+            }
+        }
+    }
+    Some(())
+}

@@ -1,0 +1,210 @@
+//! One execution of a program's runs, under one adversary: the interleaving of its workers. What their steps do is the
+//! matter of `effect.rs`.
+
+mod place;
+mod worker;
+
+use cusync_gen::check::Candidate;
+use cusync_gen::graph::StageId;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+
+use super::Violation;
+use super::adversary::{Adversary, Phase};
+use super::effect::{Effects, Site};
+use super::program::{Op, Program};
+
+/// Runs of an execution: the second starts from what the first leaves behind, the third from what that does.
+const RUNS: u32 = 3;
+
+/// Where a worker's items come from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    List,
+    Shared,
+    Stage(usize),
+}
+
+/// How far a CTA of a worker is: place in the worker's items, step.
+#[derive(Clone, Copy, Default)]
+struct At {
+    item: usize,
+    step: usize,
+    /// Whether the epilogue has begun.
+    begun: bool,
+    /// Whether this slice has been counted among those of its tile.
+    arrived: bool,
+}
+
+struct Worker {
+    run: u32,
+    source: Source,
+    items: Vec<u32>,
+    /// By CTA and warp.
+    loaders: Vec<At>,
+    finishers: Vec<At>,
+    sm: Option<usize>,
+    ended: bool,
+}
+
+/// A run under way.
+#[derive(Default)]
+struct Run {
+    tickets: Vec<usize>,
+    drawn: usize,
+    /// CTAs to be placed, by stage; lists to be placed.
+    pending: Vec<u32>,
+    lists: Vec<usize>,
+    /// Of a serial chain: the stage under way, as a place in the launch order.
+    serial: usize,
+}
+
+pub(super) struct Machine<'a> {
+    c: &'a Candidate,
+    program: &'a Program,
+    adversary: Adversary,
+    rng: SmallRng,
+    effects: Effects<'a>,
+    /// Of a worker.
+    ctas: usize,
+    /// By run and tile: slices that have come together.
+    arrived: Vec<u32>,
+    /// What the shared counter hands out, in order.
+    shared: Vec<u32>,
+    runs: Vec<Run>,
+    workers: Vec<Worker>,
+    /// Room on each SM, and what a CTA of each stage takes of it.
+    room: Vec<u32>,
+    takes: Vec<u32>,
+    released: [bool; RUNS as usize],
+    fault: Option<Violation>,
+    /// Who has stores under way.
+    late: Vec<Site>,
+}
+
+/// How often a run launches a stage: each time it draws all its tickets again.
+fn launches(c: &Candidate, stage: usize) -> usize {
+    c.launch.kernels().iter().filter(|k| k.stage.0 == stage).count()
+}
+
+impl<'a> Machine<'a> {
+    pub(super) fn new(c: &'a Candidate, program: &'a Program, adversary: Adversary) -> Self {
+        let cluster = c.launch.cluster();
+        let ctas = ((cluster.0 * cluster.1) as usize).max(1);
+        let per_sm = |s: usize| c.launch.ctas_per_sm(StageId(s));
+        let stages = 0..c.graph.stages.len();
+        let all: u32 = stages.clone().map(per_sm).product();
+        let (sms, whole, takes) = if c.launch.is_one_kernel() {
+            (c.device.resident_clusters(ctas as u32), 1, Vec::new())
+        } else {
+            (c.device.sms, all, stages.map(|s| all / per_sm(s)).collect())
+        };
+        let shared = c.launch.kernels().iter().flat_map(|k| program.stages[k.stage.0].iter().copied());
+        let shared = match c.launch.work() {
+            Some(schedule) => (0..schedule.sequence.len() as u32).collect(),
+            None => shared.collect(),
+        };
+        Machine {
+            effects: Effects::new(c, program, adversary.before, ctas, RUNS),
+            ctas,
+            arrived: vec![0; (program.layout.tiles() * RUNS) as usize],
+            shared,
+            runs: Vec::new(),
+            workers: Vec::new(),
+            // More SMs than CTAs make no difference.
+            room: vec![whole; (sms as usize).min(program.work.len().max(1) * RUNS as usize)],
+            takes,
+            released: [false; RUNS as usize],
+            fault: None,
+            late: Vec::new(),
+            rng: SmallRng::seed_from_u64(adversary.lot.unwrap_or(0)),
+            c,
+            program,
+            adversary,
+        }
+    }
+
+    /// What goes wrong, if anything does.
+    pub(super) fn run(mut self) -> Option<Violation> {
+        let contract = &self.c.contract;
+        let overlap = !contract.full_run_boundary || (contract.overlap && !contract.dependency_wait);
+        self.launch();
+        while overlap && (self.runs.len() as u32) < RUNS {
+            self.launch();
+        }
+        let mut lazy = self.adversary.lot.is_some();
+        loop {
+            let mut moved = self.place();
+            let mut turns: Vec<usize> = (0..self.workers.len()).filter(|w| !self.workers[*w].ended).collect();
+            if self.adversary.lot.is_some() {
+                turns.shuffle(&mut self.rng);
+            } else if self.adversary.reverse {
+                turns.reverse();
+            }
+            for worker in turns {
+                if lazy && self.rng.random_ratio(1, 3) {
+                    continue;
+                }
+                moved |= self.turn(worker, lazy);
+                if self.fault.is_some() {
+                    return self.fault;
+                }
+            }
+            moved |= self.complete_stores(lazy);
+            if self.fault.is_some() {
+                return self.fault;
+            }
+            if moved {
+                lazy = self.adversary.lot.is_some();
+                continue;
+            }
+            if std::mem::take(&mut lazy) {
+                continue;
+            }
+            if let (Some(_), Some(at)) = (self.adversary.hold, self.released.iter().position(|r| !r))
+                && at < self.runs.len()
+            {
+                self.released[at] = true;
+                continue;
+            }
+            if self.workers.iter().any(|w| !w.ended) || self.waiting() || !self.late.is_empty() {
+                return Some(Violation::Stuck);
+            }
+            if self.next_stage() {
+                continue;
+            }
+            if let Some(fault) = self.effects.incomplete(self.runs.len() as u32, overlap) {
+                return Some(fault);
+            }
+            if self.runs.len() as u32 == RUNS {
+                return None;
+            }
+            self.launch();
+        }
+    }
+
+    /// Makes one step; `false`: it has to wait.
+    fn perform(&mut self, op: &Op, site: Site) -> bool {
+        self.effects.perform(op, site).unwrap_or_else(|fault| {
+            self.fault = Some(fault);
+            true
+        })
+    }
+
+    /// Stores that nothing orders are complete, but for the one that is held back and, by lot, some others.
+    fn complete_stores(&mut self, by_lot: bool) -> bool {
+        let (mut done, program) = (false, self.program);
+        for site in std::mem::take(&mut self.late) {
+            if self.held(site, Phase::Last) || by_lot && self.rng.random() {
+                self.late.push(site);
+                continue;
+            }
+            for op in &program.work[site.item as usize].ctas[site.cta].late {
+                self.perform(op, site);
+            }
+            done = true;
+        }
+        done
+    }
+}

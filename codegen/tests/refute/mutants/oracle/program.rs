@@ -1,0 +1,329 @@
+//! The work items of a plan as straight-line code: what is looked at, read, stored and posted, in which order.
+
+mod loads;
+mod order;
+
+use cusync_gen::check::{Candidate, Event, TileProgram};
+use cusync_gen::graph::{Dependence, StageId};
+use cusync_gen::schedule::{Hand, Part};
+use cusync_gen::sync::Tile;
+
+use order::worst_order;
+
+use super::Violation;
+use super::memory::{Cells, Layout};
+use super::shapes;
+
+/// One step.
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    /// Look at a slot until it has so many posts of this run.
+    Wait { slot: u32, value: u32 },
+    /// Read, and compare with what should be there.
+    Load(Cells),
+    /// Leave the item's sums in a slab.
+    Leave { slab: u32 },
+    /// Set a slab's flag.
+    SetFlag { slab: u32 },
+    /// Look at a slab's flag until it is set.
+    SeeFlag { slab: u32 },
+    /// Add a slab to the item's sums.
+    Add { slab: u32 },
+    /// Store units of the tile (as bits) of all its units.
+    Store { cells: Cells, tile: u32, units: u64, all: u64 },
+    /// Add to a slot.
+    Post { slot: u32, amount: u32 },
+    /// A post in two halves: look at the slot, then store what was seen and more.
+    LookAtSlot { slot: u32 },
+    /// See [`Op::LookAtSlot`].
+    OverwriteSlot { slot: u32, amount: u32 },
+    /// Go on when the worker's next item has what it waits for.
+    NextUnderWay,
+}
+
+/// What one CTA does of an item. The loaders run ahead of the finisher, also into the items after, and go their own ways.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cta {
+    /// By warp.
+    pub(crate) loaders: Vec<Vec<Op>>,
+    pub(crate) finisher: Vec<Op>,
+    /// Stores that nothing orders: complete at any time after the epilogue.
+    pub(crate) late: Vec<Op>,
+    /// The tile's number; `None` for a CTA that only loads for others.
+    pub(crate) tile: Option<u32>,
+}
+
+/// One item of work.
+#[derive(Clone, Debug)]
+pub(crate) struct Work {
+    pub(crate) ctas: Vec<Cta>,
+    pub(crate) k: (u32, u32),
+    /// k-blocks of a whole tile.
+    pub(crate) of: u32,
+    /// Slices of the tile that come together before the last of them stores it; 1 in a schedule.
+    pub(crate) slices: u32,
+}
+
+/// Everything that a run executes.
+pub(crate) struct Program {
+    pub(crate) layout: Layout,
+    pub(crate) work: Vec<Work>,
+    /// By stage: its items in the order in which they are drawn. Empty in a schedule.
+    pub(crate) stages: Vec<Vec<u32>>,
+    /// By slot: what a run adds to it.
+    pub(crate) posts: Vec<u32>,
+    pub(crate) slabs: u32,
+    /// Warps of a CTA that load.
+    pub(crate) warps: usize,
+    /// Whether semaphores are there at all.
+    pub(crate) semaphores: bool,
+}
+
+fn bits(units: &std::ops::Range<u32>) -> u64 {
+    units.clone().filter(|u| *u < 63).fold(0, |bits, u| bits | 1 << u)
+}
+
+struct Builder<'a> {
+    c: &'a Candidate,
+    p: &'a dyn TileProgram,
+    layout: Layout,
+    bases: Vec<u32>,
+    counts: Vec<u32>,
+    fault: Option<Violation>,
+}
+
+impl Program {
+    /// # Errors
+    /// What is wrong before anything runs: an index outside its array, data that nobody loads.
+    pub(crate) fn of(c: &Candidate, p: &dyn TileProgram) -> Result<Program, Violation> {
+        let counts = slot_counts(c);
+        let bases = counts.iter().scan(0, |sum, n| Some(std::mem::replace(sum, *sum + n))).collect();
+        let slots: u32 = counts.iter().sum();
+        let semaphores = c.launch.has_semaphores();
+        let mut b =
+            Builder { c, p, layout: Layout::of(&c.graph, c.launch.cluster()), bases, counts, fault: None };
+        let (mut work, mut stages) = (Vec::new(), vec![Vec::new(); c.graph.stages.len()]);
+        match c.launch.work() {
+            Some(_) => b.schedule(&mut work)?,
+            None => {
+                for (s, drawn) in stages.iter_mut().enumerate() {
+                    b.stage(StageId(s), &mut work, drawn)?;
+                }
+            }
+        }
+        if let Some(fault) = b.fault {
+            return Err(fault);
+        }
+        let slabs = c.launch.work().map_or(0, |s| s.slabs);
+        let mut posts = vec![0u32; slots as usize];
+        let mut seen = std::collections::HashSet::new();
+        for work in &work {
+            // Of the slices of a tile, one posts.
+            let mut counts = |cta: &&Cta| work.slices == 1 || seen.insert(cta.tile);
+            for op in work.ctas.iter().filter(|cta| counts(cta)).flat_map(|cta| &cta.finisher) {
+                if let Op::Post { slot, amount } | Op::OverwriteSlot { slot, amount } = op {
+                    posts[*slot as usize] += amount;
+                }
+            }
+        }
+        let ctas = work.iter().flat_map(|work| &work.ctas);
+        let warps = ctas.map(|cta| cta.loaders.len()).max().unwrap_or(1);
+        Ok(Program { layout: b.layout, work, stages, posts, slabs, warps, semaphores })
+    }
+}
+
+impl Builder<'_> {
+    fn stage(&mut self, stage: StageId, work: &mut Vec<Work>, drawn: &mut Vec<u32>) -> Result<(), Violation> {
+        let (gm, gn) = shapes::grid(&self.c.graph, stage);
+        let split = self.c.graph.stages[stage.0].split_k.max(1);
+        let each = shapes::most_k_blocks(&self.c.graph, stage).div_ceil(split);
+        for step in 0..gm * gn {
+            let tile = self.c.launch.order(stage).tile_at((gm, gn), step).ok_or(Violation::Outside)?;
+            if tile.m >= gm || tile.n >= gn {
+                return Err(Violation::Outside);
+            }
+            // The last slices may have nothing left to do.
+            let of = shapes::k_blocks(&self.c.graph, stage, tile);
+            let slices = of.div_ceil(each);
+            for slice in 0..slices {
+                let k = ((slice * each).min(of), ((slice + 1) * each).min(of));
+                let cta = self.cta(stage, tile, slice, k, (1, 1));
+                let posts = self.posts(stage, tile);
+                let cta = worst_order(self.c, cta, posts, true, slices);
+                drawn.push(work.len() as u32);
+                work.push(Work { ctas: vec![cta], k, of, slices });
+            }
+        }
+        Ok(())
+    }
+
+    fn schedule(&mut self, work: &mut Vec<Work>) -> Result<(), Violation> {
+        let schedule = self.c.launch.work().ok_or(Violation::Outside)?;
+        let (rows, cols) = schedule.cluster;
+        for (at, item) in schedule.sequence.iter().enumerate() {
+            if item.stage.0 >= self.c.graph.stages.len() {
+                return Err(Violation::Outside);
+            }
+            let (gm, gn) = shapes::grid(&self.c.graph, item.stage);
+            // Chain kernels run GEMMs only, whose tiles are alike.
+            let of = shapes::most_k_blocks(&self.c.graph, item.stage);
+            if item.m >= gm.div_ceil(rows) || item.n >= gn.div_ceil(cols) || item.k_end > of {
+                return Err(Violation::Outside);
+            }
+            // The items of a tile count as its slices, by their first k-block.
+            let same = |i: &&usize| {
+                let other = &schedule.sequence[**i];
+                (other.stage, other.m, other.n) == (item.stage, item.m, item.n)
+            };
+            let all: Vec<usize> = (0..schedule.sequence.len()).collect();
+            let mut siblings: Vec<usize> = all.iter().filter(same).copied().collect();
+            siblings.sort_by_key(|i| schedule.sequence[*i].k_begin);
+            let slice = siblings.iter().position(|i| *i == at).unwrap_or(0) as u32;
+            let finishers: Vec<usize> = siblings
+                .iter()
+                .copied()
+                .filter(|i| !matches!(schedule.sequence[*i].part, Part::Contribute { .. }))
+                .collect();
+            let k = (item.k_begin, item.k_end);
+            let mut ctas = Vec::new();
+            for cta in 0..rows * cols {
+                let tile = Tile { m: item.m * rows + cta / cols, n: item.n * cols + cta % cols };
+                let one = self.cta(item.stage, tile, slice, k, (rows, cols));
+                let inside = tile.m < gm && tile.n < gn;
+                let mut posts = Vec::new();
+                if let (true, Some(mine)) = (inside, finishers.iter().position(|i| *i == at)) {
+                    // The n-th post of an edge is the n-th finisher's, what is left over the last one's.
+                    let last = finishers.len() - 1;
+                    for mut edge in self.edge_posts(item.stage, tile) {
+                        let rest = edge.split_off(mine.min(edge.len()));
+                        posts.extend(if mine == last { rest } else { rest.into_iter().take(1).collect() });
+                    }
+                }
+                ctas.push(worst_order(self.c, one, posts, inside, 1));
+            }
+            self.shared_loads(item.stage, (item.m, item.n), slice, k, (rows, cols));
+            work.push(Work { ctas, k, of, slices: 1 });
+        }
+        Ok(())
+    }
+
+    /// What a tile posts, edge by edge.
+    fn edge_posts(&mut self, stage: StageId, tile: Tile) -> Vec<Vec<Op>> {
+        let edges = self.c.graph.dependences.iter().enumerate().filter(|(_, d)| d.producer == stage);
+        let edges: Vec<usize> = edges.map(|(e, _)| e).collect();
+        let mut all = Vec::new();
+        for edge in edges {
+            let mut posts = Vec::new();
+            self.p.posts(edge, tile, &mut |slot, amount| posts.push((slot, amount)));
+            let posts = posts.into_iter().map(|(slot, amount)| {
+                let slot = self.slot(edge, slot);
+                Op::Post { slot, amount }
+            });
+            all.push(posts.collect());
+        }
+        all
+    }
+
+    fn posts(&mut self, stage: StageId, tile: Tile) -> Vec<Op> {
+        self.edge_posts(stage, tile).into_iter().flatten().collect()
+    }
+
+    fn slot(&mut self, edge: usize, slot: u32) -> u32 {
+        if slot >= self.counts[edge] {
+            self.fault = Some(Violation::Outside);
+        }
+        self.bases[edge] + slot
+    }
+
+    /// A CTA's steps but for its posts, and whether all is loaded that its tile needs.
+    fn cta(&mut self, stage: StageId, tile: Tile, slice: u32, k: (u32, u32), cluster: (u32, u32)) -> Cta {
+        let graph = &self.c.graph;
+        let (gm, gn) = shapes::grid(graph, stage);
+        let inside = tile.m < gm && tile.n < gn;
+        let number = self.layout.tile(stage, tile);
+        let (mut loaders, mut finisher) = (vec![Vec::new()], Vec::new());
+        let mut warp = 0;
+        let (mut events, mut late) = (Vec::new(), false);
+        self.p.events(stage, tile, slice, &mut |event| events.push(event));
+        let kind = |operand: usize| graph.stages[stage.0].operands[operand].kind;
+        let mut loaded = Vec::new();
+        for event in events {
+            late |= match &event {
+                Event::Wait { edge, .. } => {
+                    let d = &graph.dependences[*edge];
+                    d.consumer == stage && shapes::in_epilogue(kind(d.operand))
+                }
+                Event::Load { operand, .. } | Event::Multicast { operand, .. } => {
+                    shapes::in_epilogue(kind(*operand))
+                }
+                Event::Warp { .. } => false,
+                _ => true,
+            };
+            if let Event::Warp { warp: next } = event {
+                warp = next as usize;
+                loaders.resize(loaders.len().max(warp + 1), Vec::new());
+                continue;
+            }
+            let steps = if late { &mut finisher } else { &mut loaders[warp] };
+            match event {
+                Event::Warp { .. } => {}
+                Event::Wait { edge, slot, value } => {
+                    let slot = self.slot(edge, slot);
+                    steps.push(Op::Wait { slot, value });
+                }
+                Event::Load { operand, k_block } => {
+                    let tensor = graph.stages[stage.0].operands[operand].tensor;
+                    let areas = shapes::reads(graph, stage, operand, tile, k_block);
+                    steps.extend(areas.iter().map(|area| Op::Load(self.layout.cells(tensor, area))));
+                    loaded.push((operand, k_block));
+                }
+                // The region is the shapes' to say, not the program's.
+                Event::Multicast { operand, k_block, .. } => {
+                    let area = self.shared_area(stage, tile, operand, k_block, cluster);
+                    steps.push(Op::Load(
+                        self.layout.cells(graph.stages[stage.0].operands[operand].tensor, &area),
+                    ));
+                    loaded.push((operand, k_block));
+                }
+                Event::Contribute { slab } => steps.extend([Op::Leave { slab }, Op::SetFlag { slab }]),
+                Event::Await { slab } => steps.push(Op::SeeFlag { slab }),
+                Event::Add { slab } => steps.push(Op::Add { slab }),
+                Event::Store { units, of } => {
+                    let cells =
+                        self.layout.cells(graph.stages[stage.0].out, &shapes::written(graph, stage, tile));
+                    steps.push(Op::Store { cells, tile: number, units: bits(&units), all: bits(&(0..of)) });
+                }
+            }
+        }
+        // A share is the sum of what its warps bring, in whatever order: twice is once too often.
+        let twice = |at: usize| loaded[..at].contains(&loaded[at]);
+        if shapes::shares(graph, stage).is_some() && (0..loaded.len()).any(twice) {
+            self.fault = Some(Violation::WrongSum);
+        }
+        let finishes = finisher.iter().any(|op| matches!(op, Op::Store { .. }));
+        let (_, columns) = shapes::written(graph, stage, tile);
+        if inside && !columns.is_empty() && !self.all_loaded(stage, tile, k, finishes, cluster, &loaded) {
+            self.fault = Some(Violation::NeverLoaded);
+        }
+        Cta { loaders, finisher, late: Vec::new(), tile: inside.then_some(number) }
+    }
+}
+
+/// Whether the shared counter hands items out.
+pub(crate) fn draws(c: &Candidate) -> bool {
+    c.launch.lists().is_some_and(|s| s.mode == Hand::Drawn)
+}
+
+/// Slots by dependence. Shares announce columns by sixty-fours, and only to main loops.
+fn slot_counts(c: &Candidate) -> Vec<u32> {
+    let maps = c.slot_maps();
+    let count = |(edge, d): (usize, &Dependence)| {
+        let (producer, consumer) = (&c.graph.stages[d.producer.0], &c.graph.stages[d.consumer.0]);
+        match shapes::shares(&c.graph, d.producer) {
+            None => maps[edge].slot_count,
+            Some(_) if shapes::in_epilogue(consumer.operands[d.operand].kind) => 0,
+            Some(_) => c.graph.tensors[producer.out.0].cols.div_ceil(64),
+        }
+    };
+    c.graph.dependences.iter().enumerate().map(count).collect()
+}

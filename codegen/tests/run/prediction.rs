@@ -1,0 +1,106 @@
+//! Predictions held against measurements of one H200. `docs/results/prediction.md` has the figures.
+
+use cusync_gen::device::Profile;
+use cusync_gen::simulate::against::{Measurements, compare};
+use cusync_gen::simulate::comparison::Comparison;
+
+/// The sizes that the shipped profile was fitted to: every second one. The others are held out.
+const FITTED: [u64; 8] = [1, 16, 64, 256, 768, 1280, 1792, 3072];
+
+fn spec(name: &str) -> Option<String> {
+    let text = match name {
+        "gpt3_mlp" => include_str!("../../../policies/gpt3_mlp.ron"),
+        "llama65_mlp" => include_str!("../../../policies/llama65_mlp.ron"),
+        "llama3_70b_mlp" => include_str!("../../../policies/llama3_70b_mlp.ron"),
+        _ => return None,
+    };
+    Some(text.into())
+}
+
+/// The shipped profile, or the one in the file that `CUSYNC_PROFILE` names: how it is fitted.
+fn profile() -> Profile {
+    match std::env::var("CUSYNC_PROFILE") {
+        Ok(file) => {
+            let text = std::fs::read_to_string(&file).expect("the profile's file");
+            Profile::from_ron(&text).unwrap_or_else(|d| panic!("{}", d.render(&text, &file, false)))
+        }
+        Err(_) => Profile::named("h200").expect("shipped").clone(),
+    }
+}
+
+/// The record that the shipped profile was fitted to, in part, or the one in the file that `CUSYNC_RECORDS` names.
+fn record() -> String {
+    match std::env::var("CUSYNC_RECORDS") {
+        Ok(file) => std::fs::read_to_string(file).expect("the records' file"),
+        Err(_) => include_str!("../../../docs/results/prediction_h200.json").into(),
+    }
+}
+
+/// Of the sizes that are wanted.
+fn compared(text: &str, wanted: impl Fn(u64) -> bool) -> Comparison {
+    let mut measurements: Measurements = cusync_gen::columns::read(text).expect("records");
+    assert!(measurements.device.contains("H200"));
+    let size = |dims: &[(String, u64)]| dims.iter().find(|(name, _)| name == "M").map_or(0, |(_, m)| *m);
+    measurements.records.retain(|r| wanted(size(&r.dims)));
+    compare(&measurements, &profile(), spec).unwrap_or_else(|d| panic!("{}", d.message))
+}
+
+/// What came of a comparison, in words, and the figures of the goals: error, rank correlation, regret.
+fn figures(title: &str, c: &Comparison) -> (String, [f64; 3]) {
+    let mut lines =
+        vec![format!("{title}: {} compared, {} of other schedules", c.rows.len(), c.other_schedules)];
+    for (kind, entries, error, magnitude) in c.by_kind() {
+        let (error, magnitude) = (error * 100.0, magnitude * 100.0);
+        lines.push(format!("  {kind:34} {entries:4} entries, {error:+.1} % ({magnitude:.1} %)"));
+    }
+    let goals = c.goals();
+    for goal in &goals {
+        let (have, met) = (goal.have.expect("there are points"), if goal.met() { "met" } else { "MISSED" });
+        lines.push(format!("  {}: {have:.3}, goal {}: {met}", goal.name, goal.bound));
+    }
+    let mut points = c.by_point();
+    points.sort_by(|a, b| b.regret.total_cmp(&a.regret));
+    for p in points.iter().take(6) {
+        let (loss, chosen) = (p.regret * 100.0, format!("{}, not {}", p.chosen, p.fastest));
+        lines.push(format!("  {loss:.1} % lost: {} {:?} {}: {chosen}", p.pipeline, p.dims, p.regime));
+    }
+    (lines.join("\n"), [0, 1, 2].map(|i| goals[i].have.expect("there are points")))
+}
+
+/// The shipped profile on the shipped record, so that figures are known.
+fn shipped() -> bool {
+    ["CUSYNC_RECORDS", "CUSYNC_PROFILE"].iter().all(|name| std::env::var_os(name).is_none())
+}
+
+#[test]
+fn predictions_are_near_what_they_were_not_fitted_to() {
+    let c = compared(&record(), |m| !FITTED.contains(&m));
+    let (text, [error, rank, regret]) = figures("held out", &c);
+    println!("{text}");
+    if shipped() {
+        assert_eq!((c.rows.len(), c.other_schedules), (768, 0));
+        assert!(error <= 0.10 && rank >= 0.9 && regret <= 0.03, "{error} {rank} {regret}");
+    }
+}
+
+#[test]
+fn predictions_are_near_what_they_were_fitted_to() {
+    let c = compared(&record(), |m| FITTED.contains(&m));
+    let (text, [error, rank, regret]) = figures("fitted", &c);
+    println!("{text}");
+    if shipped() {
+        assert_eq!((c.rows.len(), c.other_schedules), (768, 0));
+        assert!(error <= 0.10 && rank >= 0.9 && regret <= 0.03, "{error} {rank} {regret}");
+    }
+}
+
+#[test]
+fn predictions_are_near_what_was_measured_after_them() {
+    let c = compared(include_str!("../../../docs/results/prediction_h200_forecast.json"), |_| true);
+    let (text, [error, rank, regret]) = figures("forecast", &c);
+    println!("{text}");
+    if shipped() {
+        assert_eq!((c.rows.len(), c.other_schedules), (1536, 0));
+        assert!(error <= 0.10 && rank >= 0.9 && regret <= 0.03, "{error} {rank} {regret}");
+    }
+}

@@ -1,0 +1,203 @@
+//! Configurations as statements: what is stated comes back, what makes no sense is refused.
+
+use cusync_gen::check::{Candidate, Executor, judge};
+use cusync_gen::choose::{self, Config, EdgeConfig, Kernels, StageConfig};
+use cusync_gen::device::Profile;
+use cusync_gen::graph::{OperandKind, Resolved};
+use cusync_gen::schedule::Hand;
+use cusync_gen::spec;
+use cusync_gen::sync::{Order, Policy, Tile, WaitAt};
+
+/// A shipped spec at a size, or at its own.
+fn resolved(name: &str, m: Option<u64>) -> Resolved {
+    let file = format!("{}/../policies/{name}.ron", env!("CARGO_MANIFEST_DIR"));
+    let source = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{file}: {e}"));
+    let dims: Vec<_> = m.map(|m| ("M".to_owned(), m)).into_iter().collect();
+    let resolved = spec::parse(&source, name).and_then(|s| s.resolve(&dims));
+    resolved.unwrap_or_else(|d| panic!("{name}: {}", d.message))
+}
+
+fn h200() -> &'static Profile {
+    Profile::named("h200").expect("the profile ships")
+}
+
+/// States a configuration and has it proved.
+fn proved(config: &Config, resolved: &Resolved) -> Candidate {
+    let c = config.candidate(resolved, h200()).unwrap_or_else(|d| panic!("{config}: {}", d.message));
+    let report = judge(&c);
+    assert!(report.proved(), "{config}: {:?}", report.refutations);
+    c
+}
+
+#[test]
+fn what_was_chosen_comes_back_when_it_is_stated() {
+    for (name, m) in [("gpt3_mlp", 512), ("diamond", 200), ("chain3", 37), ("llama65_mlp", 8)] {
+        let resolved = resolved(name, Some(m));
+        for executor in Executor::GPU {
+            let chosen = choose::candidate(&resolved, h200(), executor).expect("every spec has a choice");
+            let config = Config::of(&chosen);
+            let text = serde_json::to_string(&config).expect("plain values");
+            let read: Config = serde_json::from_str(&text).expect("its own text");
+            assert_eq!(read, config);
+            let again = proved(&read, &resolved);
+            assert_eq!(Config::of(&again), config, "{name} M = {m} {executor:?}");
+            assert_eq!((again.launch, again.edges), (chosen.launch, chosen.edges), "{name} {executor:?}");
+        }
+    }
+}
+
+#[test]
+fn no_configuration_gives_a_gpu_a_stage_without_a_kernel() {
+    for name in ["resnet_layer", "llama65_attention"] {
+        let resolved = resolved(name, None);
+        let host = Config::of(&choose::candidate(&resolved, h200(), Executor::Cpu).expect("a choice"));
+        for executor in Executor::GPU {
+            let stated = Config { executor, ..host.clone() }.candidate(&resolved, h200());
+            let why = stated.map(|c| c.launch).expect_err("no kernel").message;
+            assert!(why.contains("no CUDA kernel") || why.contains("does not run such kernels"), "{why}");
+        }
+    }
+}
+
+#[test]
+fn a_stated_configuration_is_kept_to_the_letter() {
+    let resolved = resolved("gpt3_mlp", Some(512));
+    let stage = |stage: &str, tile, order| StageConfig { stage: stage.into(), tile: Some(tile), order };
+    let edge = EdgeConfig {
+        from: "up".into(),
+        to: "down".into(),
+        operand: OperandKind::A,
+        policy: Policy::Batched { rows: 1, cols: 2 },
+        wait_at: WaitAt::Start,
+    };
+    let stages = vec![
+        stage("up", (128, 128, 64), Order::ColumnMajor),
+        stage("down", (64, 256, 64), Order::GroupedRows(2)),
+    ];
+    let kernels = Kernels::Stages { stages, edges: vec![edge], overlap: true };
+    let config = Config { executor: Executor::Programmatic, kernels };
+    let c = proved(&config, &resolved);
+    let orders: Vec<_> = c.launch.kernels().iter().map(|kernel| kernel.order.clone()).collect();
+    assert_eq!(orders, [Order::ColumnMajor, Order::GroupedRows(2)]);
+    assert_eq!(c.edges[0].policy, Policy::Batched { rows: 1, cols: 2 });
+    assert_eq!(c.edges[0].wait_at, WaitAt::Start);
+    assert!(c.launch.has_semaphores());
+    let text = "programmatic: up 128 x 128 ColumnMajor, down 64 x 256 GroupedRows(2); Batched(rows: 1, cols: 2), waits at the start";
+    assert_eq!(config.to_string(), text);
+}
+
+#[test]
+fn what_a_spec_states_as_a_table_comes_from_the_spec() {
+    let source = r#"Pipeline(name: "tables", dims: { "M": 256 }, stages: [
+        Gemm(name: "up", a: "X(M,512)", b: "W1(512,512)", out: "Y(M,512)"),
+        Gemm(name: "down", a: "Y(M,512)", b: "W2(512,512)", out: "Z(M,512)"),
+    ], tiles: { "up": (128, 256) }, orders: { "up": Table([(1, 1), (1, 0), (0, 1), (0, 0)]) },
+    sync: [ Edge(from: "up", to: "down", policy: Table([0, 1, 0, 1])) ])"#;
+    let resolved = spec::parse(source, "tables.ron").and_then(|s| s.resolve(&[]));
+    let resolved = resolved.unwrap_or_else(|e| panic!("{}", e.message));
+    let chosen = choose::candidate(&resolved, h200(), Executor::Programmatic).expect("tables fit");
+    let config = Config::of(&chosen);
+    let c = proved(&config, &resolved);
+    assert_eq!(c.edges[0].policy, Policy::Table(vec![0, 1, 0, 1]));
+    assert!(matches!(&c.launch.kernels()[0].order, Order::Table(tiles) if tiles.len() == 4));
+}
+
+#[test]
+fn policies_and_orders_have_one_notation() {
+    let policies = [
+        (Policy::Row, "Row", r#""Row""#),
+        (
+            Policy::Batched { rows: 1, cols: 4 },
+            "Batched(rows: 1, cols: 4)",
+            r#"{"Batched":{"rows":1,"cols":4}}"#,
+        ),
+        (Policy::Strided(8), "Strided(8)", r#"{"Strided":8}"#),
+        (Policy::Table(vec![0, 1]), "Table([0, 1])", r#"{"Table":[0,1]}"#),
+    ];
+    let spec = |policy: &str, order: &str| {
+        format!(
+            r#"Pipeline(name: "two", dims: {{ "M": 256 }}, stages: [
+            Gemm(name: "up", a: "X(M,512)", b: "W1(512,512)", out: "Y(M,512)"),
+            Gemm(name: "down", a: "Y(M,512)", b: "W2(512,512)", out: "Z(M,512)"),
+        ], orders: {{ "up": {order} }}, sync: [ Edge(from: "up", to: "down", policy: {policy}) ])"#
+        )
+    };
+    let stated = |policy: &str, order: &str| {
+        let resolved = spec::parse(&spec(policy, order), "two.ron").and_then(|s| s.resolve(&[]));
+        resolved.unwrap_or_else(|e| panic!("{policy} {order}: {}", e.message))
+    };
+    for (policy, ron, json) in policies {
+        let said = stated(ron, "Auto").edges[0].policy.as_ref().map(|p| p.value.clone());
+        assert_eq!(said.as_ref(), Some(&policy));
+        assert_eq!(serde_json::to_string(&policy).expect("plain values"), json);
+        assert_eq!(serde_json::from_str::<Policy>(json).expect("its own text"), policy);
+        let listed = matches!(policy, Policy::Table(_));
+        assert!(listed || policy.to_string() == ron, "{policy}");
+    }
+    let orders = [
+        (Order::ColumnMajor, "ColumnMajor", r#""ColumnMajor""#),
+        (Order::GroupedRows(4), "GroupedRows(4)", r#"{"GroupedRows":4}"#),
+        (Order::Table(vec![Tile { m: 0, n: 1 }]), "Table([(0, 1)])", r#"{"Table":[[0,1]]}"#),
+    ];
+    for (order, ron, json) in orders {
+        let said = stated("Auto", ron).stages[0].stated_order.as_ref().map(|o| o.value.clone());
+        assert_eq!(said.as_ref(), Some(&order));
+        assert_eq!(serde_json::to_string(&order).expect("plain values"), json);
+        assert_eq!(serde_json::from_str::<Order>(json).expect("its own text"), order);
+    }
+    let open = stated("Auto", "ForConsumer");
+    assert!(open.edges[0].policy.is_none() && open.stages[0].stated_order.is_none());
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_and_never_panics() {
+    let resolved = resolved("gpt3_mlp", Some(512));
+    let chosen = choose::candidate(&resolved, h200(), Executor::Programmatic).expect("a choice");
+    let chosen = Config { executor: Executor::Programmatic, ..Config::of(&chosen) };
+    let good = serde_json::to_string(&chosen).expect("plain values");
+    let chain = |tile, cluster| Config::chain((tile, cluster), Hand::Fixed, true);
+    let mut wrong: Vec<Config> = vec![
+        chain((0, 0), (1, 1)),
+        chain((128, 256), (7, 9)),
+        Config::chain(((128, 256), (2, 1)), Hand::Drawn, true),
+        Config { executor: Executor::Fused, kernels: Kernels::Decode },
+        Config { executor: Executor::Serial, kernels: Kernels::Decode },
+        Config { executor: Executor::Cpu, ..chosen.clone() },
+    ];
+    let replacements = [
+        ("\"up\",\"tile\"", "\"other\",\"tile\""),
+        ("\"programmatic\"", "\"fused\""),
+        ("\"operand\":\"A\"", "\"operand\":\"Bias\""),
+        ("\"to\":\"down\"", "\"to\":\"up\""),
+        ("\"to\":\"down\"", "\"to\":\"nowhere\""),
+    ];
+    for (have, bad) in replacements {
+        assert!(good.contains(have), "{good}");
+        wrong.push(serde_json::from_str(&good.replace(have, bad)).expect("still a configuration"));
+    }
+    let mut config = chosen;
+    let Kernels::Stages { stages, edges, .. } = &mut config.kernels else { panic!("{config}") };
+    let (stages, edges) = (stages.clone(), edges.clone());
+    let with = |change: &dyn Fn(&mut Vec<StageConfig>, &mut Vec<EdgeConfig>)| {
+        let (mut stages, mut edges) = (stages.clone(), edges.clone());
+        change(&mut stages, &mut edges);
+        let kernels = Kernels::Stages { stages, edges, overlap: true };
+        Config { executor: Executor::Programmatic, kernels }
+    };
+    wrong.push(with(&|stages, _| stages[0].order = Order::GroupedRows(0)));
+    wrong.push(with(&|stages, _| stages[0].order = Order::GroupedColumns(0)));
+    // Times a long grid these would not fit the numbers that kernels count in.
+    wrong.push(with(&|stages, _| stages[0].order = Order::GroupedRows(u32::MAX)));
+    wrong.push(with(&|stages, _| stages[0].order = Order::Table(vec![Tile { m: 0, n: 0 }])));
+    wrong.push(with(&|stages, _| stages[0].tile = Some((128, 256, 0))));
+    wrong.push(with(&|stages, _| stages[0].tile = Some((96, 96, 64))));
+    wrong.push(with(&|stages, _| stages.truncate(1)));
+    wrong.push(with(&|_, edges| edges[0].policy = Policy::Batched { rows: 0, cols: 1 }));
+    wrong.push(with(&|_, edges| edges[0].policy = Policy::Strided(0)));
+    wrong.push(with(&|_, edges| edges[0].policy = Policy::Table(vec![0, u32::MAX])));
+    for config in wrong {
+        let refused = config.candidate(&resolved, h200());
+        let why = refused.map(|c| c.launch).expect_err(&config.to_string());
+        assert!(!why.message.is_empty(), "{config}");
+    }
+}

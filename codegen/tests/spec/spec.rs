@@ -1,0 +1,200 @@
+//! Specs that must parse and resolve, those that ship among them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cusync_gen::device::{DEVICES, Profile};
+use cusync_gen::graph::{Graph, OperandKind, Resolved, StageId};
+use cusync_gen::spec;
+
+fn shipped() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies");
+    let mut files: Vec<_> = fs::read_dir(folder)
+        .expect("the policies are there")
+        .map(|entry| entry.expect("readable").path())
+        .filter(|path| path.extension().is_some_and(|e| e == "ron"))
+        .collect();
+    files.sort();
+    files
+}
+
+fn resolve(text: &str, overrides: &[(&str, u64)]) -> Resolved {
+    let overrides: Vec<_> = overrides.iter().map(|&(name, value)| (name.to_string(), value)).collect();
+    spec::parse(text, "test.ron")
+        .and_then(|spec| spec.resolve(&overrides))
+        .unwrap_or_else(|diagnostic| panic!("{}", diagnostic.render(text, "test.ron", false)))
+}
+
+fn graph(resolved: &Resolved, text: &str, device: &Profile) -> Graph {
+    let tiles: Vec<_> = (0..resolved.stages.len())
+        .map(|i| resolved.kernel_candidates(StageId(i), device).map(|tiles| tiles[0]))
+        .collect::<Result<_, _>>()
+        .unwrap_or_else(|diagnostic| panic!("{}", diagnostic.render(text, "test.ron", false)));
+    resolved
+        .graph(&tiles)
+        .unwrap_or_else(|diagnostic| panic!("{}", diagnostic.render(text, "test.ron", false)))
+}
+
+#[test]
+fn every_shipped_spec_lowers_on_every_device_at_ragged_sizes() {
+    let files = shipped();
+    assert!(files.len() >= 6, "{files:?}");
+    for file in files {
+        let text = fs::read_to_string(&file).expect("readable");
+        assert!(text.starts_with("//"), "{}: starts with a comment that says what it is", file.display());
+        let stem = file.file_stem().expect("named").to_str().expect("ASCII");
+        for m in [1u64, 37, 200, 512, 1000, 4096] {
+            let rows = spec::parse(&text, "shipped").expect("it parses");
+            let dim = rows.dims().map(|(dim, _)| dim).find(|dim| ["M", "S", "B"].contains(dim));
+            let (dim, size) = match dim {
+                Some("B") => ("B", m.div_ceil(128)),
+                other => (other.expect("tokens, a prompt or images"), m),
+            };
+            let resolved = resolve(&text, &[(dim, size)]);
+            assert_eq!(resolved.name, stem, "a spec is named after its file");
+            for device in DEVICES.iter() {
+                let graph = graph(&resolved, &text, device);
+                assert!(!graph.dependences.is_empty());
+                for dependence in &graph.dependences {
+                    assert!(dependence.producer < dependence.consumer, "producers come first");
+                }
+                for stage in &graph.stages {
+                    assert!(
+                        stage.grid.0 * stage.out_tile().0 >= stage.m
+                            && stage.grid.1 * stage.out_tile().1 >= stage.n
+                    );
+                }
+            }
+        }
+    }
+}
+
+const DIAMOND: &str = include_str!("../../../policies/diamond.ron");
+
+#[test]
+fn the_diamond_waits_for_a_and_residual() {
+    let resolved = resolve(DIAMOND, &[]);
+    let graph = graph(&resolved, DIAMOND, Profile::named("h200").expect("shipped"));
+    let join = &graph.stages[2];
+    let edges: Vec<_> = graph
+        .dependences
+        .iter()
+        .map(|d| (graph.stages[d.producer.0].name.as_str(), join.operands[d.operand].kind))
+        .collect();
+    assert_eq!(edges, [("left", OperandKind::A), ("right", OperandKind::Residual)]);
+    let residual = &join.operands[graph.dependences[1].operand].footprint;
+    assert_eq!((residual.rows.k, residual.cols.k), (0, 0), "read once, after the last k-block");
+    assert_eq!(residual.rows.range(512, 1, 0, 0), 64..128);
+    assert_eq!(residual.cols.range(1024, 1, 1, 7), 128..256);
+}
+
+#[test]
+fn gated_tiles_are_half_as_wide_as_the_mma() {
+    let text = include_str!("../../../policies/llama65_mlp.ron");
+    let resolved = resolve(text, &[]);
+    let graph = resolved.graph(&[(128, 256, 64), (128, 128, 64)]).expect("lowers");
+    let gated = &graph.stages[0];
+    assert_eq!((gated.out_tile(), gated.grid, gated.k_blocks), ((128, 128), (4, 22), 128));
+    let up = gated.operands.iter().find(|operand| operand.kind == OperandKind::Up).expect("has one");
+    assert_eq!(up.footprint.cols.range(2752, 0, 21, 0), 2688..2752);
+}
+
+#[test]
+fn stages_may_be_stated_in_any_order() {
+    let text = r#"Pipeline(name: "p", dims: {"M": 64, "H": 64}, stages: [
+        Gemm(name: "c", a: "Y(M,H)", b: "W(H,H)", bias: "s(1,H)", out: "Z(M,H)"),
+        Gemm(name: "b", a: "X(M,H)", b: "W(H,H)", out: "Y(M,H)"),
+        Gemm(name: "a", a: "v(1,H)", b: "W(H,H)", out: "s(1,H)"),
+    ], sync: [Edge(from: "b", to: "c", operand: A, policy: Strided(1), wait: Start)])"#;
+    let resolved = resolve(text, &[]);
+    let names: Vec<_> = resolved.stages.iter().map(|stage| stage.name.value.as_str()).collect();
+    assert_eq!(names, ["b", "a", "c"]);
+    let graph = graph(&resolved, text, Profile::named("a100").expect("shipped"));
+    let stated: Vec<_> = graph.dependences.iter().map(|d| resolved.stated_edge(d).is_some()).collect();
+    assert_eq!(stated, [true, false], "the edge names operand A only");
+}
+
+const CUSTOM: &str = r#"Pipeline(name: "p", dims: {"M": 300, "H": 512}, stages: [
+    Gemm(name: "up", a: "X(M,H)", b: "W(H,H)", out: "Y(M,H)"),
+    Custom(name: "norm", tile: (128, "H"), grid: ("ceil_div(M, 128)", 1), k_blocks: "H/64",
+        READS writes: "Z(M,H)"),
+], tiles: {"up": (128, 128)}, DEPENDS)"#;
+
+#[test]
+fn a_custom_stage_is_known_by_footprints_or_by_dependences() {
+    let reads =
+        r#"reads: [Read(tensor: "Y(M,H)", rows: "128*m .. 128*m + 128", cols: "64*k .. 64*(k + 1)")],"#;
+    let by_block = r#"depends: [Dep(tile: "norm(x, y)", on: "up(x, j)", forall: {"j": "0..H/128"})]"#;
+    let h200 = Profile::named("h200").expect("shipped");
+    // Footprints alone, dependences alone, and both, which then must agree.
+    for (reads, depends) in [(reads, ""), ("", by_block), (reads, by_block)] {
+        let text = CUSTOM.replace("READS", reads).replace("DEPENDS", depends);
+        let resolved = resolve(&text, &[]);
+        let graph = graph(&resolved, &text, h200);
+        let norm = &graph.stages[1];
+        assert_eq!((norm.grid, norm.k_blocks, graph.dependences.len()), ((3, 1), 8, 1));
+        let read = &norm.operands[0].footprint;
+        assert_eq!(read.rows.range(300, 2, 0, 0), 256..300);
+        let cols = if reads.is_empty() { 0..512 } else { 64..128 };
+        assert_eq!(read.cols.range(512, 2, 0, 1), cols);
+    }
+}
+
+#[test]
+fn explicit_dependences_may_name_the_k_block() {
+    let text = r#"Pipeline(name: "p", dims: {"M": 256, "H": 512}, stages: [
+        Gemm(name: "left", a: "X(M,H)", b: "W(H,H)", out: "Y(M,H)"),
+        Gemm(name: "right", a: "X(M,H)", b: "V(H,H)", out: "R(M,H)"),
+        Gemm(name: "join", a: "Y(M,H)", b: "U(H,H)", residual: "R(M,H)", out: "Z(M,H)"),
+    ], tiles: {"left": (64, 128), "right": (128, 128), "join": (128, 128)},
+    depends: [Dep(tile: "join(x, y)", on: ["left(2*x + i, j)", "right(x, y)"], forall: {"i": "0..2", "j": "0..4"})])"#;
+    let resolved = resolve(text, &[]);
+    graph(&resolved, text, Profile::named("h200").expect("shipped"));
+    // Two k-blocks of 64 read one producer tile of 128 columns: `k` alone is not its column.
+    let wrong = text
+        .replace(
+            "join(x, y)\", on: [\"left(2*x + i, j)\", \"right(x, y)\"]",
+            "join(x, y, k)\", on: \"left(2*x + i, k)\"",
+        )
+        .replace(", \"j\": \"0..4\"", "");
+    let resolved = resolve(&wrong, &[]);
+    let diagnostic =
+        resolved.graph(&[(64, 128, 64), (128, 128, 64), (128, 128, 64)]).expect_err("differs at k-block 1");
+    assert_eq!(diagnostic.code, "dependence-mismatch");
+    assert!(diagnostic.primary.expect("has a place").text.ends_with("join(0, 0, 1)"));
+    assert_eq!(diagnostic.notes[0], "stated:  left(0, 1), left(1, 1)");
+    assert_eq!(diagnostic.notes[1], "derived: left(0, 0), left(1, 0)");
+}
+
+#[test]
+fn overrides_are_checked_like_dims() {
+    let spec = spec::parse(DIAMOND, "diamond.ron").expect("valid");
+    let resolve = |name: &str, value| spec.resolve(&[(name.to_string(), value)]);
+    assert_eq!(resolve("M", 37).expect("valid").tensors[0].rows, 37);
+    for (name, value, code) in [
+        ("N", 8, "unknown-dim"),
+        ("M", 0, "zero-dim"),
+        ("M", u64::MAX, "dim-range"),
+        ("H", 1021, "row-granule"),
+    ] {
+        let diagnostic = resolve(name, value).expect_err(name);
+        assert_eq!(diagnostic.code, code);
+        assert!(diagnostic.primary.is_some() && !diagnostic.help.is_empty(), "{diagnostic}");
+    }
+    let last_wins = spec.resolve(&[("M".into(), 1), ("M".into(), 64)]).expect("valid");
+    assert_eq!(last_wins.dims[0], ("M".to_string(), 64));
+}
+
+#[test]
+fn the_documented_spec_is_valid() {
+    let page = include_str!("../../../docs/spec.md");
+    let mut specs = 0;
+    for block in page.split("```ron\n").skip(1) {
+        let text = block.split("```").next().expect("closed");
+        if text.starts_with("Pipeline(") {
+            resolve(text, &[]);
+            specs += 1;
+        }
+    }
+    assert!(specs > 0, "the page shows a whole spec");
+}

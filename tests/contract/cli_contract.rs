@@ -1,0 +1,313 @@
+//! The command's JSON and exit statuses, as docs/json.md promises them.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn cusync(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_cusync")).args(args).output().expect("the binary starts")
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&output.stdout)))
+}
+
+/// A spec in a file of its own.
+fn spec(name: &str, text: &str) -> String {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, text).expect("the test's folder is writable");
+    path.display().to_string()
+}
+
+#[test]
+fn check_proves_a_shipped_spec() {
+    let output = cusync(&["check", "gpt3_mlp", "--dim", "M=37", "--json"]);
+    assert_eq!(output.status.code(), Some(0));
+    let value = json(&output);
+    assert_eq!(value["verdict"], "proved");
+    assert_eq!(value["dims"]["M"], 37);
+    let obligations = value["obligations"].as_array().expect("a list");
+    assert_eq!(obligations.len(), 9);
+    for obligation in obligations {
+        assert_eq!(obligation["verdict"], "proved");
+        assert!(obligation["id"].is_string() && obligation.get("counterexample").is_none());
+    }
+}
+
+#[test]
+fn check_refutes_with_a_counterexample() {
+    // Z takes the memory of Y while `two` still reads Y: a tile of `two` overwrites what its neighbours read.
+    let file = spec(
+        "reuse.ron",
+        r#"Pipeline(name: "overwrites", dims: { "M": 512 },
+    stages: [
+        Gemm(name: "one", a: "X(M,512)", b: "W1(512,512)", out: "Y(M,512)"),
+        Gemm(name: "two", a: "Y(M,512)", b: "W2(512,512)", out: "Z(M,512)"),
+    ],
+    alias: { "Z": "Y" })"#,
+    );
+    let output = cusync(&["check", &file, "--json"]);
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    let value = json(&output);
+    assert_eq!(value["verdict"], "refuted");
+    let refuted: Vec<_> = value["obligations"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter(|o| o["verdict"] == "refuted")
+        .collect();
+    assert_eq!(refuted[0]["id"], "reuse");
+    assert!(refuted[0]["counterexample"].as_str().is_some_and(|c| c.contains("two")));
+    let run = cusync(&["run", &file, "--executor", "cpu"]);
+    assert_eq!(run.status.code(), Some(1), "nothing refuted is run");
+}
+
+#[test]
+fn a_stage_without_a_kernel_is_named_where_a_gpu_is_asked_for_and_runs_on_the_host_otherwise() {
+    for executor in ["serial", "streams", "programmatic", "fused"] {
+        for (spec, stage) in [("resnet_layer", "`first`"), ("gpt3_attention", "`attend`")] {
+            let output = cusync(&["run", spec, "--executor", executor]);
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{text}");
+            assert!(text.contains(stage) && text.contains(executor) && text.contains("cpu"), "{text}");
+        }
+    }
+    let small = ["--dim", "B=1", "--dim", "HW=9", "--dim", "C=16"];
+    let output = cusync(&[&["run", "resnet_layer", "--json"][..], &small].concat());
+    let value = json(&output);
+    assert_eq!((output.status.code(), value["verified"].as_bool()), (Some(0), Some(true)), "{value}");
+    assert!(value["note"].as_str().is_some_and(|note| note.contains("`first`")), "{value}");
+}
+
+#[test]
+fn no_command_offers_a_gpu_what_no_kernel_runs() {
+    for (spec, stage) in [("resnet_layer", "`first`"), ("gpt3_attention", "`attend`")] {
+        for command in [
+            &["simulate", spec][..],
+            &["simulate", spec, "--executor", "cpu"],
+            &["tune", spec],
+            &["trace", spec, "--simulate"],
+            &["check", spec, "--executor", "programmatic"],
+            &["explain", spec, "--executor", "serial", "--device", "a100"],
+        ] {
+            let output = cusync(command);
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{command:?}: {text}");
+            let says = [stage, "has no CUDA kernel for", "help"];
+            assert!(says.iter().all(|part| text.contains(part)), "{command:?}: {text}");
+        }
+        for command in ["check", "explain"] {
+            let output = cusync(&[command, spec, "--json"]);
+            let value = json(&output);
+            assert_eq!((output.status.code(), value["executor"].as_str()), (Some(0), Some("cpu")), "{value}");
+            let note = value["note"].as_str().expect("why not the GPU");
+            assert!(note.contains(stage) && note.contains("has no CUDA kernel for h200"), "{note}");
+            assert!(value["predicted"].is_null(), "{value}");
+        }
+    }
+}
+
+#[test]
+fn bad_input_ends_with_status_2_and_a_way_out() {
+    let cases: &[&[&str]] = &[
+        &["check", "gtp3_mlp"],
+        &["check", "gpt3_mlp", "--dim", "M=0"],
+        &["check", "gpt3_mlp", "--dim", "M"],
+        &["check", "gpt3_mlp", "--dim", "M=99999999999999999999"],
+        &["check", "gpt3_mlp", "--dim", "Q=1"],
+        &["check", "gpt3_mlp", "--device", "h2000"],
+        &["run", "gpt3_mlp", "--executor", "warp"],
+        &["run", "gpt3_mlp", "--threads", "0"],
+        &["check", "/"],
+        &["bench", "mlp", "--pipeline", "nothing"],
+        &["gen", "two_gemms", "-o", "/dev/null/x"],
+        &["frobnicate"],
+    ];
+    for case in cases {
+        let output = cusync(case);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{case:?}: {text}");
+        assert!(output.stdout.is_empty(), "{case:?}");
+        assert!(text.starts_with("error") && !text.contains("panicked"), "{case:?}: {text}");
+    }
+}
+
+#[test]
+fn run_verifies_on_the_cpu() {
+    for pipeline in ["two_gemms", "diamond", "chain3"] {
+        let output = cusync(&["run", pipeline, "--dim", "M=37", "--executor", "cpu", "--json"]);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        let value = json(&output);
+        assert_eq!((&value["executor"], &value["verified"]), (&"cpu".into(), &true.into()));
+        assert!(value["max_rel_err"].as_f64().is_some_and(|e| e < 2e-3));
+        assert!(value["time_us"].as_f64().is_some_and(|t| t > 0.0));
+        for list in ["obligations", "stages", "edges", "outputs"] {
+            assert!(value[list].as_array().is_some_and(|l| !l.is_empty()), "{pipeline} {list}");
+        }
+    }
+}
+
+#[test]
+fn a_schedule_is_run_on_the_cpu_where_there_is_no_gpu() {
+    if cusync::device::Device::open(0).is_ok() {
+        println!("skipped: there is a GPU, and it would run the schedule");
+        return;
+    }
+    let args = ["run", "llama65_mlp", "--dim", "M=37", "--dim", "H=1032", "--dim", "I=776", "--json"];
+    let output = cusync(&[&args[..], &["--executor", "fused"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let value = json(&output);
+    assert_eq!((&value["executor"], &value["verified"]), (&"fused".into(), &true.into()));
+    assert!(value["note"].as_str().is_some_and(|n| n.contains("running on the CPU")));
+}
+
+#[test]
+fn run_prints_one_plain_table_into_a_pipe() {
+    let output = cusync(&["run", "two_gemms", "--executor", "cpu"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("right: max relative error"), "{text}");
+    assert!(text.contains("9 of 9") && !text.contains('\u{1b}'), "{text}");
+    assert!(output.stderr.is_empty(), "no progress where there is no terminal");
+}
+
+#[test]
+fn simulate_predicts_every_executor_of_the_device() {
+    for (device, executors) in [("h200", 4), ("a100", 2)] {
+        let value = json(&cusync(&["simulate", "gpt3_mlp", "--device", device, "--json"]));
+        let times = value["times"].as_array().expect("a list");
+        assert_eq!(times.len(), executors);
+        assert_eq!((&times[0]["executor"], &times[0]["speedup"]), (&"serial".into(), &1.0.into()));
+        assert!(times.iter().all(|t| t["time_us"].as_f64().is_some_and(|t| t > 0.0)));
+    }
+}
+
+#[test]
+fn a_fused_plan_tells_its_schedule() {
+    for command in ["check", "explain"] {
+        let value =
+            json(&cusync(&[command, "llama65_mlp", "--executor", "fused", "--dim", "M=256", "--json"]));
+        let schedule = &value["schedule"];
+        let number =
+            |of: &str| schedule[of].as_u64().unwrap_or_else(|| panic!("{command}: {of} in {schedule}"));
+        let cluster = schedule["cluster"].as_array().expect("a list");
+        let ctas: u64 = cluster.iter().filter_map(|c| c.as_u64()).product();
+        assert!(ctas > 0 && number("workers") * ctas <= 132, "{schedule}");
+        assert!(number("items") >= number("workers") && number("parts") >= 2 * number("split_tiles"));
+        assert!(schedule["predicted_us"].as_f64().is_some_and(|us| us > 0.0));
+    }
+    let few = json(&cusync(&["explain", "llama65_mlp", "--executor", "fused", "--dim", "M=8", "--json"]));
+    assert_eq!((&few["decode"]["width"], &few["decode"]["workers"]), (&8.into(), &132.into()));
+    assert_eq!(few["edges"][0]["policy"], "a slot for each 64 columns");
+    assert!(few["schedule"].is_null());
+    let refused = cusync(&["check", "llama65_mlp", "--executor", "fused", "--device", "a100"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("no kernels for a100"));
+}
+
+#[test]
+fn explain_gen_and_doctor_answer() {
+    let explained = json(&cusync(&["explain", "chain3", "--json"]));
+    assert_eq!(explained["edges"][1]["policy"], "Batched(rows: 1, cols: 2)");
+    let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("generated");
+    let generated = cusync(&["gen", "two_gemms", "-o", &dir.display().to_string(), "--json"]);
+    assert_eq!(generated.status.code(), Some(0));
+    let header = std::fs::read_to_string(dir.join("two_gemms.h")).expect("the header was written");
+    assert!(header.contains("cusync"));
+    assert_eq!(json(&generated)["files"].as_array().map(Vec::len), Some(2));
+    let doctor = cusync(&["doctor", "--json"]);
+    assert_eq!(doctor.status.code(), Some(0));
+    for finding in json(&doctor)["findings"].as_array().expect("a list") {
+        assert_eq!(finding["ok"] == false, finding["fix"].is_string(), "a fault has a way out: {finding}");
+    }
+}
+
+/// A saved report of one size: a fused time and a peer's.
+fn saved(name: &str, m: u32, fused_us: f64, wrong: &[&str]) -> String {
+    let record = |variant: &str, role: &str, us: f64| {
+        serde_json::json!({
+            "pipeline": "gpt3_mlp", "dims": [["M", m]], "element": "f16", "variant": variant, "role": role,
+            "joint": "plain", "tiles": [], "policies": [], "regime": "rested", "median_us": us, "p10_us": us,
+            "p90_us": us, "samples": 15, "floor_us": 60.0, "baseline": "serial graph", "baseline_us": 130.0,
+            "speedup": 130.0 / us, "max_rel_err": 1e-4
+        })
+    };
+    let rates = serde_json::json!({ "matrix_tflops": 790.0, "read_tbs": 4.3 });
+    let report = serde_json::json!({
+        "device": "H200", "ceilings": { "rested": rates, "sustained": rates },
+        "records": [record("fused graph", "fused", fused_us), record("serial graph", "peer", 130.0)],
+        "skipped": [], "wrong": wrong, "fault": null
+    });
+    spec(name, &cusync_gen::columns::write(&report).expect("JSON"))
+}
+
+#[test]
+fn saved_benchmarks_are_joined_and_judged_without_a_gpu() {
+    let (old, new) = (saved("old.json", 512, 125.0, &[]), saved("new.json", 512, 100.0, &[]));
+    let pytorch = spec(
+        "pytorch.json",
+        r#"{ "records": [{ "pipeline": "gpt3_mlp", "m": 512, "element": "f16", "layout": "NxK", "regime": "rested",
+             "median_us": 108.0, "p10_us": 107.0, "p90_us": 109.0, "samples": 15 }] }"#,
+    );
+    let all = spec("all.json", "");
+    let args = ["bench", "mlp", "--from", &old, "--from", &new, "--pytorch", &pytorch, "--save", &all];
+    let output = cusync(&args);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let line = "| gpt3_mlp | 512 | 60.0 | 100.0 | fused graph |  | pytorch graph | 108.0 | 1.080 | 0.600 |";
+    assert!(text.contains(line), "{text}");
+    assert!(text.contains("0 of 1 checks met"), "1.08 is below the goal of this size: {text}");
+    let joined: Value =
+        cusync_gen::columns::read(&std::fs::read_to_string(&all).expect("saved")).expect("JSON");
+    assert_eq!(joined["records"].as_array().map(Vec::len), Some(3));
+    // What was wrong in an earlier run is not forgotten.
+    let wrong = saved("wrong.json", 256, 100.0, &["fused graph is wrong"]);
+    let output = cusync(&["bench", "mlp", "--from", &all, "--from", &wrong]);
+    assert_eq!(output.status.code(), Some(1));
+    let output = cusync(&["bench", "mlp", "--from", &pytorch]);
+    assert_eq!(output.status.code(), Some(2), "not a saved report");
+}
+
+#[test]
+fn schedule_counts_edges_and_waits_of_a_program() {
+    for (name, figures) in [("vec", [3, 2, 2, 2, 1]), ("hits", [7, 14, 8, 2, 3]), ("img", [11, 14, 11, 4, 4])]
+    {
+        let output = cusync(&["schedule", name, "--json"]);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        let value = json(&output);
+        let found = ["kernels", "edges", "reduced_edges", "streams", "waits"].map(|key| value[key].as_u64());
+        assert_eq!(found, figures.map(Some), "{name}");
+        let order: Vec<_> =
+            value["order"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+        assert_eq!(order.len() as u64, figures[0]);
+        let at = |id: &Value| value["nodes"].as_array().and_then(|n| n.iter().position(|n| n["id"] == *id));
+        for edge in value["dependences"].as_array().expect("a list") {
+            assert!(at(&edge["before"]) < at(&edge["after"]), "{name}: {edge} is issued the wrong way round");
+        }
+        let us = value["chosen"]["predicted_us"].as_f64().expect("a time");
+        assert!(
+            value["forms"].as_array().is_some_and(|f| f.iter().all(|f| f["us"].as_f64() >= Some(us * 0.99)))
+        );
+    }
+    let limited = json(&cusync(&["schedule", "bs", "--streams", "2", "--json"]));
+    assert_eq!((&limited["streams"], &limited["waits"]), (&2.into(), &0.into()));
+    assert_eq!(json(&cusync(&["schedule", "hits", "--repeat", "5", "--json"]))["kernels"], 35);
+    let text = cusync(&["schedule", "ml"]);
+    assert!(
+        String::from_utf8_lossy(&text.stdout)
+            .contains("12 dependences, 9 after reduction; 2 streams, 1 waits")
+    );
+    for bad in [
+        &["schedule", "imgg"][..],
+        &["schedule", "/"],
+        &["schedule", "vec", "--streams", "0"],
+        &["schedule", "vec", "--dim", "Q=1"],
+    ] {
+        let output = cusync(bad);
+        assert_eq!(output.status.code(), Some(2), "{bad:?}");
+        assert!(
+            String::from_utf8_lossy(&output.stderr).starts_with("error") && output.stdout.is_empty(),
+            "{bad:?}"
+        );
+    }
+}

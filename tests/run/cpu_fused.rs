@@ -1,0 +1,267 @@
+//! Fused plans on the cpu executor against the independent reference: the scheduler's lists and lists made here that cut
+//! every tile, static and dynamic, for every chain kernel's tile and cluster, at sizes that divide into no tile.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use cusync::reference::{Tolerance, compare, evaluate};
+use cusync::runtime::cpu::{CpuError, CpuOptions, CpuPipeline};
+use cusync::runtime::inputs::Inputs;
+use cusync::runtime::{ChainOverride, Overrides, plan_text, shipped};
+use cusync_gen::check::{Candidate, Executor, Launch, Plan, check};
+use cusync_gen::device::{CHAIN_KERNELS, Profile};
+use cusync_gen::graph::{Graph, StageId};
+use cusync_gen::schedule::{Hand, Item, Part, Schedule, units};
+use cusync_gen::sync::Policy;
+
+/// A Hopper GPU so small that a thread for each of its SMs is no burden.
+fn small_gpu(sms: u32) -> Profile {
+    Profile { sms, ..Profile::named("h200").expect("the profile ships").clone() }
+}
+
+/// Dims with a dozen k-blocks and more, ragged in every direction.
+const DIMS: [(&str, u64); 4] = [("H", 1032), ("I", 776), ("K", 1032), ("N", 776)];
+
+fn dims_of(source: &str, m: u64) -> Vec<(String, u64)> {
+    let spec = cusync_gen::spec::parse(source, "test").expect("the spec is valid");
+    let named: Vec<String> = spec.dims().map(|(name, _)| name.to_owned()).collect();
+    let all = DIMS.into_iter().chain([("M", m)]);
+    all.map(|(n, v)| (n.to_owned(), v)).filter(|(n, _)| named.contains(n)).collect()
+}
+
+/// The scheduler's plan.
+fn planned(name: &str, m: u64, kernel: ((u32, u32), (u32, u32)), mode: Hand, splits: bool) -> Plan {
+    let source = shipped(name).expect("it ships");
+    let chain = Some(ChainOverride { kernel: Some(kernel), mode, splits });
+    let overrides = Overrides { dims: dims_of(source, m), chain, ..Overrides::default() };
+    plan_text(source, name, &overrides, &small_gpu(6), Executor::Fused).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// How the parts of a tile are put together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Join {
+    /// The last adds the others' sums.
+    Finish,
+    /// Each finishes a share.
+    Share,
+}
+
+/// Every tile of every stage in three parts of k, or as many as it has k-blocks, or units to share: contributors before
+/// their finisher, items dealt to three workers in turn.
+fn cut_everything(graph: &Graph, cluster: (u32, u32), mode: Hand, join: Join) -> Schedule {
+    let (mut sequence, mut slabs) = (Vec::new(), 0);
+    for (index, stage) in graph.stages.iter().enumerate() {
+        let grid = (stage.grid.0.div_ceil(cluster.0), stage.grid.1.div_ceil(cluster.1));
+        let most = if join == Join::Share { units(stage.mma_tile) } else { 3 };
+        let parts = most.min(3).min(stage.k_blocks);
+        for tile in 0..grid.0 * grid.1 {
+            let edge = |part: u32| part * stage.k_blocks / parts;
+            let first = slabs;
+            for part in 0..parts {
+                let kind = match part + 1 == parts {
+                    _ if parts == 1 => Part::Whole,
+                    _ if join == Join::Share => Part::Share { first, parts, part },
+                    true => Part::Finish { first, slabs: parts - 1 },
+                    false => Part::Contribute { slab: first + part },
+                };
+                let (m, n) = (tile / grid.1, tile % grid.1);
+                let (k_begin, k_end) = (edge(part), edge(part + 1));
+                sequence.push(Item { stage: StageId(index), m, n, k_begin, k_end, part: kind });
+            }
+            slabs += if join == Join::Share { parts } else { parts - 1 };
+        }
+    }
+    let mut lists = vec![Vec::new(); 3];
+    (0..sequence.len()).for_each(|i| lists[i % 3].push(i as u32));
+    Schedule { cluster, mode, sequence, lists, slabs, predicted_us: 0.0 }
+}
+
+fn hand_made(name: &str, tile: (u32, u32, u32), cluster: (u32, u32), mode: Hand, join: Join) -> Plan {
+    let source = shipped(name).expect("it ships");
+    let spec = cusync_gen::spec::parse(source, name).expect("the spec is valid");
+    let resolved = spec.resolve(&dims_of(source, 200)).expect("the dims are good");
+    let graph = resolved.graph(&vec![tile; resolved.stages.len()]).expect("the tiles fit");
+    let device = small_gpu(3 * cluster.0 * cluster.1);
+    let schedule = cut_everything(&graph, cluster, mode, join);
+    let candidate = Candidate::launched(graph, device, Launch::Lists(schedule));
+    check(candidate).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+/// Runs a plan twice on each of two pipelines; every output must be right, and all four runs alike to the bit.
+fn verify(label: &str, plan: &Plan) {
+    let inputs = Inputs::random(plan.graph(), 7);
+    let expected = evaluate(plan.graph(), &inputs, &HashMap::new()).expect("all inputs are there");
+    let mut first: Option<HashMap<String, Vec<f32>>> = None;
+    for _ in 0..2 {
+        let mut pipeline = CpuPipeline::new(plan, &inputs, CpuOptions::default()).expect("small");
+        for run in 0..2 {
+            let stats = pipeline.run().unwrap_or_else(|e| panic!("{label}: {e}"));
+            assert_eq!(stats.threads, ctas(plan), "a thread a CTA");
+            let outputs = pipeline.outputs();
+            assert!(!outputs.is_empty());
+            for (name, values) in &outputs {
+                let difference = compare(values, &expected[name]);
+                let right = Tolerance::of(plan.graph().element).holds(&difference);
+                assert!(right, "{label} run {run} {name}: {difference:?}");
+            }
+            match &first {
+                None => first = Some(outputs),
+                Some(first) => assert!(*first == outputs, "{label} run {run}: other bits"),
+            }
+        }
+    }
+}
+
+fn ctas(plan: &Plan) -> usize {
+    let chain = plan.launch().lists().map(|s| s.lists.len() * (s.cluster.0 * s.cluster.1) as usize);
+    chain.or(plan.launch().shares().map(|d| d.work.lists.len())).expect("a fused plan")
+}
+
+fn cut_items(plan: &Plan) -> usize {
+    let schedule = plan.launch().lists().expect("a fused plan");
+    schedule.sequence.iter().filter(|i| i.part != Part::Whole).count()
+}
+
+#[test]
+fn the_schedulers_lists_are_right_for_every_chain_kernel() {
+    let mut cut = 0;
+    for kernel in CHAIN_KERNELS {
+        let shape = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
+        for (mode, splits) in [(Hand::Fixed, false), (Hand::Fixed, true), (Hand::Drawn, true)] {
+            // A cluster draws no items.
+            if mode == Hand::Drawn && kernel.cluster != (1, 1) {
+                continue;
+            }
+            for (name, m) in [("gpt3_mlp", 200), ("llama65_mlp", 37)] {
+                let plan = planned(name, m, shape, mode, splits);
+                assert!(splits || cut_items(&plan) == 0);
+                cut += cut_items(&plan);
+                verify(&format!("{name} {m} {shape:?} {mode:?} {splits}"), &plan);
+            }
+        }
+    }
+    assert!(cut > 0, "some tile was cut");
+}
+
+#[test]
+fn other_pipelines_are_right() {
+    for name in ["two_gemms", "chain3", "diamond", "llama3_70b_mlp"] {
+        for m in [1, 200] {
+            for mode in [Hand::Fixed, Hand::Drawn] {
+                verify(&format!("{name} {m} {mode:?}"), &planned(name, m, ((128, 128), (1, 1)), mode, true));
+            }
+        }
+    }
+}
+
+/// Every operand that a stage can have, each made by another stage.
+const OPERANDS: &str = r#"Pipeline(
+    name: "operands",
+    dims: { "M": 264 },
+    stages: [
+        Gemm(name: "a", a: "X(M,136)", b: "Wa(136,520)", out: "A(M,520)"),
+        Gemm(name: "b", a: "V(520,136)", b: "Wb(136,392)", out: "B(520,392)"),
+        Gemm(name: "c", a: "u(1,136)", b: "Wc(136,392)", out: "c(1,392)", epilogue: Relu),
+        Gemm(name: "r", a: "X(M,136)", b: "Wr(136,392)", out: "R(M,392)"),
+        Gemm(name: "join", a: "A(M,520)", b: "B(520,392)", bias: "c(1,392)", residual: "R(M,392)",
+             epilogue: Gelu, out: "Z(M,392)"),
+    ],
+)"#;
+
+#[test]
+fn waits_on_every_operand_are_right() {
+    for kernel in CHAIN_KERNELS {
+        let shape = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
+        for mode in [Hand::Fixed, Hand::Drawn] {
+            if mode == Hand::Drawn && kernel.cluster != (1, 1) {
+                continue;
+            }
+            for policy in [Policy::Tile, Policy::Row] {
+                let chain = Some(ChainOverride { kernel: Some(shape), mode, splits: true });
+                let label = format!("{shape:?} {mode:?} {policy:?}");
+                let overrides = Overrides { chain, policy: Some(policy), ..Overrides::default() };
+                let plan = plan_text(OPERANDS, "operands", &overrides, &small_gpu(4), Executor::Fused);
+                let plan = plan.unwrap_or_else(|e| panic!("{label}: {e}"));
+                assert_eq!(plan.edges().len(), 4);
+                verify(&label, &plan);
+            }
+        }
+    }
+}
+
+#[test]
+fn lists_that_cut_every_tile_are_right() {
+    for (tile, cluster) in [((128, 128, 64), (1, 1)), ((64, 256, 64), (1, 1)), ((128, 256, 64), (2, 1))] {
+        for name in ["gpt3_mlp", "llama65_mlp", "diamond"] {
+            // A cluster draws no items, and shares have to be under way at once.
+            let ways = [(Hand::Fixed, Join::Finish), (Hand::Fixed, Join::Share), (Hand::Drawn, Join::Finish)];
+            for (mode, join) in ways {
+                if mode == Hand::Drawn && cluster != (1, 1) {
+                    continue;
+                }
+                let plan = hand_made(name, tile, cluster, mode, join);
+                assert!(cut_items(&plan) > 2 * plan.graph().stages.len());
+                verify(&format!("{name} {tile:?} {cluster:?} {mode:?} {join:?}"), &plan);
+            }
+        }
+    }
+}
+
+/// Four stages, of which the third has fewer columns than there are workers.
+const NARROW: &str = r#"Pipeline(
+    name: "narrow",
+    dims: { "M": 8, "H": 1032, "I": 776 },
+    stages: [
+        Gemm(name: "a", a: "X(M,H)", b: "Wa(H,I)", bias: "ba(1,I)", out: "A(M,I)", epilogue: Relu),
+        GatedGemm(name: "b", a: "A(M,I)", gate: "Wg(I,H)", up: "Wu(I,H)", out: "B(M,H)"),
+        Gemm(name: "c", a: "B(M,H)", b: "Wc(H,8)", out: "C(M,8)"),
+        Gemm(name: "d", a: "C(M,8)", b: "Wd(8,H)", residual: "B(M,H)", out: "D(M,H)"),
+    ],
+)"#;
+
+fn decode_plan(name: &str, m: u64, sms: u32) -> Plan {
+    let source = if name == "narrow" { NARROW } else { shipped(name).expect("it ships") };
+    let overrides = Overrides { dims: dims_of(source, m), decode: true, ..Overrides::default() };
+    let plan = plan_text(source, name, &overrides, &small_gpu(sms), Executor::Fused);
+    plan.unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+#[test]
+fn decode_plans_are_right() {
+    for name in ["two_gemms", "gpt3_mlp", "llama65_mlp", "narrow"] {
+        // Shares that divide into no column tile, and more workers than some stages have column tiles.
+        for (m, sms) in [(1, 13), (8, 24), (37, 29), (64, 31)] {
+            let plan = decode_plan(name, m, sms);
+            assert!(plan.launch().lists().is_none() && plan.launch().shares().is_some());
+            verify(&format!("{name} M = {m}, {sms} workers"), &plan);
+        }
+    }
+}
+
+#[test]
+fn a_starved_edge_of_a_decode_plan_is_named() {
+    let plan = decode_plan("gpt3_mlp", 8, 24);
+    let options =
+        CpuOptions { timeout: Duration::from_millis(200), starve: Some(0), ..CpuOptions::default() };
+    let mut pipeline = CpuPipeline::new(&plan, &Inputs::random(plan.graph(), 1), options).expect("small");
+    let Err(CpuError::Starved { edge, have, want, .. }) = pipeline.run() else {
+        panic!("an edge without posts must starve")
+    };
+    assert_eq!((edge, have), (plan.edge_name(0), 0));
+    assert!(want > 0);
+}
+
+#[test]
+fn a_starved_edge_of_a_schedule_is_named_and_bounded() {
+    let plan = planned("gpt3_mlp", 200, ((128, 128), (1, 1)), Hand::Fixed, true);
+    let inputs = Inputs::random(plan.graph(), 1);
+    let options =
+        CpuOptions { timeout: Duration::from_millis(200), starve: Some(0), ..CpuOptions::default() };
+    let mut pipeline = CpuPipeline::new(&plan, &inputs, options).expect("small");
+    let began = std::time::Instant::now();
+    let Err(CpuError::Starved { edge, have, .. }) = pipeline.run() else {
+        panic!("an edge without posts must starve")
+    };
+    assert_eq!((edge, have), (plan.edge_name(0), 0));
+    assert!(began.elapsed().as_secs() < 10, "bounded");
+}

@@ -1,0 +1,278 @@
+//! The cpu executor against the independent reference: every shipped spec, policy, operand, element type and way of
+//! assigning workers, at sizes that divide into no tile.
+
+use std::collections::HashMap;
+
+use cusync::reference::{Tolerance, compare, evaluate};
+use cusync::runtime::cpu::{CpuError, CpuOptions, CpuPipeline, Workers};
+use cusync::runtime::inputs::Inputs;
+use cusync::runtime::{Overrides, SHIPPED, plan_text};
+use cusync_gen::check::{Candidate, Executor, How, Plan, StartGuarantee, check};
+use cusync_gen::device::Profile;
+use cusync_gen::graph::{Element, StageId};
+use cusync_gen::sync::{Policy, WaitAt};
+
+const SMALL: &[(&str, u64)] = &[
+    ("H", 264),
+    ("I", 520),
+    ("K", 264),
+    ("N", 392),
+    // Images of 9 x 9 pixels, 72 channels: no tile ends with a row, no k-block with a tap.
+    ("HW", 9),
+    ("C", 72),
+    // Heads of 40 columns.
+    ("E", 264),
+    ("D", 40),
+];
+
+/// Plans a spec with its dims made small.
+fn plan(source: &str, m: u64, element: Element, policy: Option<Policy>) -> Plan {
+    let spec = cusync_gen::spec::parse(source, "test").expect("the spec is valid");
+    let named: Vec<String> = spec.dims().map(|(name, _)| name.to_owned()).collect();
+    let size = [("M", m), ("S", m), ("B", m.div_ceil(80))];
+    let small = SMALL.iter().chain(&size).filter(|(name, _)| named.iter().any(|n| n == name));
+    let dims = small.map(|(name, value)| ((*name).to_owned(), *value)).collect();
+    let overrides = Overrides { dims, element: Some(element), policy, ..Overrides::default() };
+    let device = Profile::named("h200").expect("the profile ships");
+    plan_text(source, "test", &overrides, device, Executor::Cpu).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Runs a plan `runs` times and compares every output each time.
+fn verify(plan: &Plan, options: CpuOptions, runs: usize) {
+    let inputs = Inputs::random(plan.graph(), 7);
+    let expected = evaluate(plan.graph(), &inputs, &HashMap::new()).expect("all inputs are there");
+    let mut pipeline = CpuPipeline::new(plan, &inputs, options).expect("small");
+    for run in 0..runs {
+        pipeline.run().unwrap_or_else(|e| panic!("{}: {e}", plan.graph().name));
+        let outputs = pipeline.outputs();
+        assert!(!outputs.is_empty());
+        for (name, values) in outputs {
+            let difference = compare(&values, &expected[&name]);
+            assert!(
+                Tolerance::of(plan.graph().element).holds(&difference),
+                "{} run {run} {name}: {difference:?}",
+                plan.graph().name
+            );
+        }
+    }
+    assert_eq!(pipeline.epoch() as usize, runs);
+}
+
+fn options(workers: Workers) -> CpuOptions {
+    CpuOptions { threads: 3, workers, ..CpuOptions::default() }
+}
+
+#[test]
+fn shipped_specs_are_right_at_ragged_sizes_in_both_element_types() {
+    for (_, source) in SHIPPED {
+        for m in [1, 37, 200] {
+            for element in [Element::F16, Element::Bf16] {
+                verify(&plan(source, m, element, None), options(Workers::TeamPerStage), 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_policy_is_right_run_after_run() {
+    let policies = [Policy::Tile, Policy::Row, Policy::Batched { rows: 2, cols: 3 }, Policy::Strided(2)];
+    for (_, source) in SHIPPED {
+        for policy in &policies {
+            for workers in [Workers::Pool, Workers::TeamPerStage] {
+                verify(&plan(source, 200, Element::F16, Some(policy.clone())), options(workers), 3);
+            }
+        }
+    }
+}
+
+#[test]
+fn convolutions_of_any_stride_and_padding_are_right() {
+    for second in [
+        r#"filter: "F2(3,3,72,136)", stride: (2,2), padding: (1,1), out: "Z(3,6,4,136)""#,
+        r#"filter: "F2(1,1,72,64)", stride: (2,2), out: "Z(3,6,4,64)""#,
+        r#"filter: "F2(1,1,72,64)", out: "Z(3,11,7,64)""#,
+        r#"filter: "F2(2,5,72,64)", stride: (1,3), padding: (3,4), out: "Z(3,16,4,64)""#,
+        r#"filter: "F2(7,7,72,64)", stride: (2,1), padding: (3,3), bias: "b(64)", residual: "R(3,6,7,64)", epilogue: Relu, out: "Z(3,6,7,64)""#,
+    ] {
+        let source = format!(
+            r#"Pipeline(name: "convs", dims: {{}}, stages: [
+                Conv2d(name: "first", input: "X(3,11,7,40)", filter: "F1(3,3,40,72)", padding: (1,1), epilogue: Gelu, out: "Y(3,11,7,72)"),
+                Conv2d(name: "second", input: "Y(3,11,7,72)", {second}),
+            ])"#
+        );
+        for policy in [Policy::ConvHalo, Policy::Row, Policy::Tile] {
+            verify(&plan(&source, 0, Element::F16, Some(policy)), options(Workers::TeamPerStage), 2);
+        }
+    }
+}
+
+#[test]
+fn a_residual_block_waits_for_its_images_and_its_shortcut() {
+    let source = r#"Pipeline(name: "block", dims: {}, stages: [
+        Conv2d(name: "shrink", input: "X(2,8,8,64)", filter: "F0(1,1,64,128)", stride: (2,2), out: "S(2,4,4,128)"),
+        Conv2d(name: "first", input: "X(2,8,8,64)", filter: "F1(3,3,64,128)", stride: (2,2), padding: (1,1), epilogue: Relu, out: "Y(2,4,4,128)"),
+        Conv2d(name: "second", input: "Y(2,4,4,128)", filter: "F2(3,3,128,128)", padding: (1,1), residual: "S(2,4,4,128)", out: "Z(2,4,4,128)"),
+    ])"#;
+    let plan = plan(source, 0, Element::Bf16, None);
+    assert_eq!(plan.edges().len(), 2);
+    verify(&plan, options(Workers::TeamPerStage), 2);
+}
+
+#[test]
+fn attention_is_right_with_grouped_heads_and_without_a_mask() {
+    for (heads, kv_heads, causal) in [(4, 4, true), (4, 2, true), (6, 2, false), (4, 1, true)] {
+        let source = format!(
+            r#"Pipeline(name: "prompt", dims: {{ "M": 1, "HQ": {heads}, "HKV": {kv_heads} }}, stages: [
+                Gemm(name: "qkv", a: "X(M,264)", b: "Wqkv(264,(HQ+2*HKV)*64)", out: "QKV(M,(HQ+2*HKV)*64)"),
+                Attention(name: "attend", qkv: "QKV(M,(HQ+2*HKV)*64)", heads: "HQ", kv_heads: "HKV", causal: {causal}, out: "A(M,HQ*64)"),
+                Gemm(name: "project", a: "A(M,HQ*64)", b: "Wo(HQ*64,264)", out: "Z(M,264)"),
+            ])"#
+        );
+        for m in [1, 37, 300] {
+            for policy in [None, Some(Policy::Tile), Some(Policy::Strided(4))] {
+                let plan = plan(&source, m, Element::F16, policy);
+                assert_eq!(plan.edges().len(), 4);
+                verify(&plan, options(Workers::TeamPerStage), 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_users_table_and_a_wait_at_the_start_are_right() {
+    let two = SHIPPED.iter().find(|(name, _)| *name == "two_gemms").expect("it ships").1;
+    let tiles = plan(two, 200, Element::F16, None).graph().stages[0].tiles();
+    // Every third tile shares a slot: no built-in policy does that across rows.
+    let table = Policy::Table((0..tiles).map(|t| t % 3.min(tiles)).collect());
+    let planned = plan(two, 200, Element::F16, Some(table.clone()));
+    assert_eq!((planned.edges()[0].policy(), planned.edges()[0].wait_at()), (&table, WaitAt::PerKBlock));
+    verify(&planned, options(Workers::TeamPerStage), 2);
+    let at_start = plan(&with_start(&planned), 0, Element::F16, None);
+    assert_eq!(at_start.edges()[0].wait_at(), WaitAt::Start);
+    verify(&at_start, options(Workers::TeamPerStage), 2);
+}
+
+/// Two GEMMs that wait at the start of a tile, for the tiles of `like`.
+fn with_start(like: &Plan) -> String {
+    let (m, n) = (like.graph().stages[0].m, like.graph().stages[0].n);
+    format!(
+        r#"Pipeline(name: "at_start", dims: {{ "P": {m}, "Q": {n} }},
+    stages: [
+        Gemm(name: "first", a: "X(P,Q)", b: "W0(Q,Q)", out: "Y(P,Q)"),
+        Gemm(name: "second", a: "Y(P,Q)", b: "W1(Q,Q)", out: "Z(P,Q)"),
+    ],
+    sync: [Edge(from: "first", to: "second", policy: Tile, wait: Start)])"#
+    )
+}
+
+#[test]
+fn waits_on_every_operand_are_right() {
+    let source = r#"Pipeline(name: "operands", dims: { "M": 200 },
+    stages: [
+        Gemm(name: "a", a: "X(M,136)", b: "Wa(136,264)", out: "A(M,264)"),
+        Gemm(name: "b", a: "V(264,136)", b: "Wb(136,392)", out: "B(264,392)"),
+        Gemm(name: "c", a: "u(1,136)", b: "Wc(136,392)", out: "c(1,392)", epilogue: Relu),
+        Gemm(name: "r", a: "X(M,136)", b: "Wr(136,392)", out: "R(M,392)"),
+        Gemm(name: "join", a: "A(M,264)", b: "B(264,392)", bias: "c(1,392)", residual: "R(M,392)",
+             epilogue: Gelu, out: "Z(M,392)"),
+    ])"#;
+    for m in [1, 37, 200] {
+        for policy in [Policy::Tile, Policy::Row, Policy::Strided(2)] {
+            let plan = plan(source, m, Element::F16, Some(policy));
+            assert_eq!(plan.edges().len(), 4);
+            verify(&plan, options(Workers::TeamPerStage), 2);
+        }
+    }
+}
+
+#[test]
+fn a_starved_edge_is_an_error_that_names_it_and_the_pipeline_recovers() {
+    let two = SHIPPED.iter().find(|(name, _)| *name == "two_gemms").expect("it ships").1;
+    let plan = plan(two, 37, Element::F16, None);
+    let inputs = Inputs::random(plan.graph(), 1);
+    for workers in [Workers::Pool, Workers::TeamPerStage] {
+        let options = CpuOptions {
+            timeout: std::time::Duration::from_millis(100),
+            starve: Some(0),
+            ..options(workers)
+        };
+        let mut pipeline = CpuPipeline::new(&plan, &inputs, options).expect("small");
+        let began = std::time::Instant::now();
+        for _ in 0..2 {
+            let Err(CpuError::Starved { edge, have, want, .. }) = pipeline.run() else {
+                panic!("an edge without posts must starve")
+            };
+            assert_eq!((edge, have), (plan.edge_name(0), 0));
+            assert!(want > 0);
+        }
+        assert!(began.elapsed().as_secs() < 5, "bounded");
+    }
+}
+
+#[test]
+fn threads_change_nothing() {
+    let diamond = SHIPPED.iter().find(|(name, _)| *name == "diamond").expect("it ships").1;
+    let plan = plan(diamond, 200, Element::F16, Some(Policy::Tile));
+    let inputs = Inputs::random(plan.graph(), 3);
+    let run = |threads, workers| {
+        let options = CpuOptions { threads, workers, ..CpuOptions::default() };
+        let mut pipeline = CpuPipeline::new(&plan, &inputs, options).expect("small");
+        let stats = pipeline.run().expect("proved");
+        let tiles: u32 = plan.graph().stages.iter().map(|s| s.tiles()).sum();
+        assert_eq!(stats.tiles.len(), tiles as usize, "each tile once");
+        pipeline.tensor("Z").expect("an output")
+    };
+    let one = run(1, Workers::Pool);
+    for (threads, workers) in [(4, Workers::Pool), (1, Workers::TeamPerStage), (7, Workers::TeamPerStage)] {
+        assert_eq!(run(threads, workers), one, "{threads} threads, {workers:?}");
+    }
+}
+
+/// A chain whose graph has the consumer first, and the launch that is proved of it: the producer first.
+fn consumer_first(how: How) -> Candidate {
+    let source = r#"Pipeline(name: "reversed", dims: { "M": 200, "H": 264, "I": 520 }, stages: [
+        Gemm(name: "up", a: "X(M,H)", b: "W1(H,I)", out: "Y(M,I)", epilogue: Gelu),
+        Gemm(name: "down", a: "Y(M,I)", b: "W2(I,H)", out: "Z(M,H)"),
+    ])"#;
+    let resolved = cusync_gen::spec::parse(source, "test").and_then(|s| s.resolve(&[])).expect("valid");
+    let mut graph = resolved.graph(&[(128, 128, 64); 2]).expect("small");
+    graph.stages.reverse();
+    let turned = |stage: StageId| StageId(1 - stage.0);
+    for tensor in &mut graph.tensors {
+        tensor.producer = tensor.producer.map(turned);
+    }
+    for d in &mut graph.dependences {
+        (d.producer, d.consumer) = (turned(d.producer), turned(d.consumer));
+    }
+    let mut c = Candidate::new(graph, Profile::named("h200").expect("shipped").clone(), how);
+    c.launch.kernels_mut().reverse();
+    c
+}
+
+#[test]
+fn stages_run_in_the_order_that_was_proved() {
+    let mut unproved = consumer_first(How::Host);
+    unproved.launch.kernels_mut().reverse();
+    assert!(check(unproved).is_err(), "one thread would wait for a tile further down its own list");
+    let plan = check(consumer_first(How::Host)).expect("the producer is launched first");
+    let options = CpuOptions { timeout: std::time::Duration::from_secs(2), ..options(Workers::Pool) };
+    let inputs = Inputs::random(plan.graph(), 7);
+    for threads in [1, 3] {
+        let mut pipeline =
+            CpuPipeline::new(&plan, &inputs, CpuOptions { threads, ..options }).expect("small");
+        let stats = pipeline.run().unwrap_or_else(|e| panic!("{threads} threads: {e}"));
+        assert_eq!(stats.tiles.first().map(|t| t.stage), Some(1), "`up` is stage 1, and launched first");
+    }
+}
+
+#[test]
+fn a_plan_runs_kernel_after_kernel_only_with_producers_first() {
+    let plan = check(consumer_first(How::STREAMS)).expect("proved");
+    assert!(plan.runs_as(Executor::Streams) && plan.runs_as(Executor::Serial));
+    assert!(!plan.runs_as(Executor::Programmatic) && !plan.runs_as(Executor::Fused));
+    // Consumers wait on few SMs of many: sound side by side, and not one after the other.
+    let mut c = consumer_first(How::Streams(StartGuarantee::None));
+    c.launch.kernels_mut().reverse();
+    let plan = check(c).expect("12 CTAs cannot fill 132 SMs");
+    assert!(plan.runs_as(Executor::Streams) && !plan.runs_as(Executor::Serial));
+}

@@ -1,0 +1,38 @@
+//! What `cusync calibrate` measures is what a GPU can be.
+
+use crate::common::gpu;
+use cusync::tune::calibrate::calibrate;
+use cusync_gen::device::Profile;
+
+#[test]
+fn a_profile_is_measured_and_plausible() {
+    let Some(gpu) = gpu() else { return };
+    let base = gpu.device.profile().expect("checked when the GPU was opened");
+    let measured = calibrate(0, &mut |what| println!("{what}")).unwrap_or_else(|e| panic!("{e}"));
+    println!("{measured:#?}");
+    let made = measured.profile(&base);
+    println!("{}\nkept: {:?}", made.profile.to_ron(), made.kept);
+    assert_eq!(Profile::from_ron(&made.profile.to_ron()).expect("it is a profile"), made.profile);
+    // Of the 64-row kernels a line fit does not tell k-block and fill apart on an H200: the base's values are kept.
+    let told = measured.kernels.iter().filter(|k| k.times.is_some()).count();
+    assert!(told >= 3, "the times of {told} kernels are told apart");
+    let p = &made.profile;
+    // Within a factor of the same kind of GPU, and of physics.
+    let near = |what: &str, have: f64, want: f64, factor: f64| {
+        assert!(have > want / factor && have < want * factor, "{what}: {have}, the base says {want}");
+    };
+    near("matrix rate", p.tflops, base.tflops, 2.0);
+    near("reads", p.read_tbs, base.read_tbs, 2.0);
+    near("hand-off", p.handoff_us, base.handoff_us, 4.0);
+    assert!((0.2..20.0).contains(&p.boundary_us), "boundary: {} us", p.boundary_us);
+    assert!(p.sm_tflops >= p.tflops / f64::from(p.sms));
+    assert!(p.tile_us < 20.0 && p.launch_us < 30.0, "{p:?}");
+    if base.arch >= 90 && !cusync::device::fused_kernels().is_empty() {
+        assert!(!measured.chains.is_empty() && measured.chains.iter().all(|c| c.sm_tflops.is_some()));
+        near("rate of an SM", p.fused.sm_tflops, base.fused.sm_tflops, 1.5);
+        near("epilogue", p.fused.tile_rate((128, 256), (1, 1)).epilogue_us, 3.7, 4.0);
+        for field in ["fused.launch_us", "fused.fill_us", "fused.post_us", "fused.gelu_us"] {
+            assert!(!made.kept.contains(&field), "{field} was not measured");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The fused executor on a GPU over many runs: it stays right, repeats to the bit, runs beside itself, tells when it did what, and a
+//! starved edge ends in an error that names it.
+
+use crate::common::{assert_right, pipeline};
+use crate::fused::{DYNAMIC, STATIC, WAYS, expected, fused, hopper};
+use crate::fused_decode::decode;
+use cusync::runtime::{InputSets, Options, Overlap, Pipeline, shipped};
+use cusync_gen::check::Executor;
+use cusync_gen::graph::Element;
+
+const LAUNCHES: usize = 10_000;
+
+/// Eager runs and graphs of many runs in turn, over several weight sets, with every kind of edge between runs.
+#[test]
+fn ten_thousand_launches_stay_right() {
+    let Some(gpu) = hopper() else { return };
+    let cases = [
+        ("gpt3_mlp", 64, STATIC, Overlap::Captured),
+        ("llama65_mlp", 200, DYNAMIC, Overlap::Captured),
+        ("two_gemms", 512, STATIC, Overlap::All),
+        ("diamond", 200, DYNAMIC, Overlap::Plain),
+    ];
+    for (name, m, way, edges) in cases {
+        let plan = fused(&gpu, name, m, way);
+        let (inputs, reference) = expected(&gpu, &plan, 3, 21);
+        let mut pipeline = pipeline(&gpu, &plan, &inputs, Options { overlap: edges, ..Options::default() });
+        let mut all = || -> cusync::runtime::Result<()> {
+            // Every kind ends with set 0.
+            let many = pipeline.capture(Executor::Fused, &[1, 2, 0, 2, 1, 0, 1, 2, 1, 0])?;
+            let two = pipeline.capture(Executor::Fused, &[2, 0])?;
+            let (mut launches, mut rounds, mut checked) = (0, 0, 0);
+            while launches < LAUNCHES {
+                let check = rounds % 100 == 99;
+                if check {
+                    pipeline.poison_outputs()?;
+                }
+                match rounds % 5 {
+                    0 | 3 => {
+                        pipeline.replay(&many)?;
+                        launches += 10;
+                    }
+                    1 => {
+                        pipeline.replay(&two)?;
+                        launches += 2;
+                    }
+                    _ => {
+                        pipeline.run_set(Executor::Fused, 1)?;
+                        pipeline.run(Executor::Fused)?;
+                        launches += 2;
+                    }
+                }
+                rounds += 1;
+                if check {
+                    let label = format!("{name} {way:?} {edges:?} after {launches} launches");
+                    assert_right(&label, &reference.compare(&mut pipeline)?);
+                    checked += 1;
+                }
+            }
+            pipeline.synchronize()?;
+            assert!(checked >= 10, "{checked} of {rounds} rounds were compared");
+            Ok(())
+        };
+        all().unwrap_or_else(|e| panic!("{name} {way:?}: {e}"));
+    }
+}
+
+/// The bits of every tensor that a stage writes, after the work queued so far.
+fn bits(pipeline: &mut Pipeline) -> Vec<Vec<u16>> {
+    pipeline.synchronize().unwrap_or_else(|e| panic!("{e}"));
+    let graph = pipeline.plan().graph().clone();
+    let written = graph.tensors.iter().filter(|t| t.producer.is_some());
+    written
+        .map(|tensor| {
+            let memory = pipeline.tensor(0, &tensor.name).expect("an output");
+            let mut host = vec![0; memory.len()];
+            memory.download(&mut host).expect("the copy succeeds");
+            host
+        })
+        .collect()
+}
+
+/// Each element of a result is summed in an order that the schedule fixes, whoever comes first: also in parts, which are added in
+/// the order of their slabs.
+#[test]
+fn results_repeat_to_the_bit() {
+    let Some(gpu) = hopper() else { return };
+    for (name, m) in [("gpt3_mlp", 200), ("llama65_mlp", 512), ("diamond", 512)] {
+        for way in WAYS {
+            let plan = fused(&gpu, name, m, way);
+            let inputs = InputSets::random(plan.graph(), &gpu.device, 1, 5).expect("inputs fit");
+            let options = Options { overlap: Overlap::Captured, ..Options::default() };
+            let mut pipeline = pipeline(&gpu, &plan, &inputs, options);
+            let graph = pipeline.capture(Executor::Fused, &[0, 0, 0]).unwrap_or_else(|e| panic!("{e}"));
+            let mut first: Option<Vec<Vec<u16>>> = None;
+            for repeat in 0..40 {
+                pipeline.poison_outputs().unwrap_or_else(|e| panic!("{e}"));
+                let ran = match repeat % 2 {
+                    0 => pipeline.run(Executor::Fused),
+                    _ => pipeline.replay(&graph),
+                };
+                ran.unwrap_or_else(|e| panic!("{name} {way:?}: {e}"));
+                let now = bits(&mut pipeline);
+                match &first {
+                    None => first = Some(now),
+                    Some(first) => assert!(*first == now, "{name} M = {m} {way:?}: run {repeat} differs"),
+                }
+            }
+        }
+    }
+}
+
+/// Two instances of a pipeline on streams of their own: each has its own semaphores, slabs and counters.
+#[test]
+fn instances_run_side_by_side() {
+    let Some(gpu) = hopper() else { return };
+    for (name, m, ways) in [("gpt3_mlp", 64, [STATIC, STATIC]), ("llama65_mlp", 200, [STATIC, DYNAMIC])] {
+        let plans = ways.map(|way| fused(&gpu, name, m, way));
+        let (inputs, reference) = expected(&gpu, &plans[0], 2, 8);
+        let mut pair = plans.each_ref().map(|plan| pipeline(&gpu, plan, &inputs, Options::default()));
+        let mut all = || -> cusync::runtime::Result<()> {
+            let graphs = [pair[0].capture(Executor::Fused, &[1, 0, 1, 0])?, {
+                let second = &mut pair[1];
+                second.capture(Executor::Fused, &[1, 0, 0])?
+            }];
+            for pipeline in &mut pair {
+                pipeline.prepare()?;
+                pipeline.poison_outputs()?;
+            }
+            for round in 0..200 {
+                for (pipeline, graph) in pair.iter_mut().zip(&graphs) {
+                    if round % 3 == 0 { pipeline.run(Executor::Fused)? } else { pipeline.replay(graph)? }
+                }
+            }
+            for pipeline in &mut pair {
+                assert_right(&format!("{name} side by side"), &reference.compare(pipeline)?);
+            }
+            Ok(())
+        };
+        all().unwrap_or_else(|e| panic!("{name}: {e}"));
+    }
+}
+
+#[test]
+fn a_trace_covers_every_item() {
+    let Some(gpu) = hopper() else { return };
+    for way in [STATIC, DYNAMIC] {
+        let plan = fused(&gpu, "gpt3_mlp", 200, way);
+        let inputs = InputSets::random(plan.graph(), &gpu.device, 2, 10).expect("inputs fit");
+        let options = Options { trace: true, ..Options::default() };
+        let mut traced = [pipeline(&gpu, &plan, &inputs, options)];
+        let lists = cusync::runtime::trace_runs(&mut traced).unwrap_or_else(|e| panic!("{way:?}: {e}"));
+        let schedule = plan.launch().lists().expect("a chain");
+        let ctas = (schedule.cluster.0 * schedule.cluster.1) as usize;
+        assert!(lists[0].len() <= schedule.sequence.len() * ctas, "{way:?}: more records than items");
+        for item in &schedule.sequence {
+            let seen = lists[0].iter().filter(|t| t.item == *item).count();
+            assert!((1..=ctas).contains(&seen), "{way:?}: {item:?} was noted {seen} times");
+        }
+        for t in &lists[0] {
+            assert!(t.begin <= t.loaded && t.ready != 0, "{way:?}: {t:?}");
+            assert!(t.loaded <= t.math_end && t.math_end <= t.end, "{way:?}: {t:?}");
+        }
+    }
+}
+
+const ROLE: &str = "CUSYNC_STARVED_FUSED_CHILD";
+
+/// What the child of the next test does: starves, checks the error, and prints it.
+#[test]
+fn starved_child() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let gpu = hopper().expect("the parent saw a GPU");
+    let plan = match role.as_str() {
+        "dynamic" => fused(&gpu, "two_gemms", 512, DYNAMIC),
+        "decode" => decode(&gpu, shipped("two_gemms").expect("it ships"), 8, Element::F16),
+        _ => fused(&gpu, "two_gemms", 512, STATIC),
+    };
+    let inputs = InputSets::random(plan.graph(), &gpu.device, 1, 31).expect("inputs fit");
+    let options = Options { starve: true, ..Options::default() };
+    let mut pipeline = pipeline(&gpu, &plan, &inputs, options);
+    pipeline.prepare().expect("kernels load");
+    let began = std::time::Instant::now();
+    pipeline.run(Executor::Fused).expect("the kernel is queued");
+    let error = pipeline.synchronize().expect_err("no post ever comes");
+    let took = began.elapsed();
+    println!("{error}");
+    assert!(took.as_secs() < 2, "the error took {took:?}");
+    assert!(pipeline.is_poisoned());
+}
+
+#[test]
+fn a_starved_edge_is_named_in_time() {
+    if hopper().is_none() {
+        return;
+    }
+    for role in ["static", "dynamic", "decode"] {
+        let this = std::env::current_exe().expect("this binary has a path");
+        let child = std::process::Command::new(this)
+            .args(["--exact", "fused_runs::starved_child", "--nocapture", "--test-threads=1"])
+            .env(ROLE, role)
+            .output()
+            .expect("the child starts");
+        let (out, err) = (String::from_utf8_lossy(&child.stdout), String::from_utf8_lossy(&child.stderr));
+        assert!(child.status.success(), "{role}: {}\n{out}{err}", child.status);
+        assert!(out.contains("edge first -> second (C): second tile"), "{role}:\n{out}{err}");
+    }
+}

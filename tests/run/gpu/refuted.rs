@@ -1,0 +1,186 @@
+//! What `check` refutes for `cover` goes wrong on the device: mutants that drop or shift the waits of an edge give a wrong
+//! result under injected delays, and the plan that they are mutants of does not, under the very same delays.
+//!
+//! The kernels must be built with `CUSYNC_DELAYS=1`. A delay comes before a tile is stored as well as before it is posted,
+//! so a consumer that does not wait finds the NaNs that every run begins with. `CUSYNC_GPU_QUICK=1` keeps few cases.
+
+use crate::common::{Gpu, assert_right, pipeline, quick};
+use crate::faults::{Expected, delayed, delays};
+use crate::fused::{DYNAMIC, STATIC, expected};
+use cusync::runtime::{ChainOverride, InputSets, Options, Overrides, Result, resolve_text, shipped};
+use cusync_gen::check::fault::{WaitMutant, wait_mutants};
+use cusync_gen::check::{Candidate, Executor, Plan, check};
+use cusync_gen::choose;
+use cusync_gen::device::Profile;
+use cusync_gen::sync::Policy;
+
+/// Runs of a plan. Every run has other delays, and the n-th run of every plan of a case has the same.
+const RUNS: usize = 50;
+
+/// Mutants of each case.
+const SAMPLE: usize = 3;
+
+/// How a chain is run.
+#[derive(Clone, Debug)]
+enum Way {
+    /// A kernel a stage, with this policy on every edge.
+    Coupled(Executor, Policy),
+    /// A chain kernel with a slot a tile.
+    Chain(ChainOverride),
+}
+
+impl Way {
+    /// What is chosen for a shipped spec, before it is proved.
+    fn candidate(&self, profile: &Profile, name: &str, m: u64) -> Candidate {
+        let policy = match self {
+            Way::Coupled(_, policy) => Some(policy.clone()),
+            Way::Chain(_) => None,
+        };
+        let overrides = Overrides { dims: vec![("M".into(), m)], policy, ..Overrides::default() };
+        let source = shipped(name).expect("it ships");
+        let resolved = resolve_text(source, name, &overrides).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let candidate = match self {
+            Way::Coupled(executor, _) => choose::candidate(&resolved, profile, *executor),
+            Way::Chain(asked) => choose::chain(&resolved, profile, *asked),
+        };
+        candidate.unwrap_or_else(|e| panic!("{name}: {}", e.render(source, name, false)))
+    }
+}
+
+struct Case {
+    name: &'static str,
+    m: u64,
+    way: Way,
+    /// Of inputs, delays and mutants.
+    seed: u32,
+}
+
+impl Case {
+    fn label(&self) -> String {
+        format!("{} M = {} {:?}", self.name, self.m, self.way)
+    }
+
+    /// What is judged, and mutants of it.
+    fn sample(&self, profile: &Profile) -> (Candidate, Vec<WaitMutant>) {
+        let candidate = self.way.candidate(profile, self.name, self.m);
+        let mutants = wait_mutants(&candidate, self.seed.into(), SAMPLE);
+        assert_eq!(mutants.len(), SAMPLE, "{}: too few mutants are refuted for cover", self.label());
+        (candidate, mutants)
+    }
+}
+
+fn cases(quick: bool) -> Vec<Case> {
+    let coupled = |executor, policy: &Policy| Way::Coupled(executor, policy.clone());
+    let mut cases = Vec::new();
+    for name in ["two_gemms", "gpt3_mlp", "llama65_mlp"] {
+        let mut ways = vec![
+            (256, coupled(Executor::Streams, &Policy::Tile)),
+            (256, coupled(Executor::Programmatic, &Policy::Row)),
+            (256, Way::Chain(STATIC)),
+        ];
+        if !quick {
+            ways.extend([
+                (64, coupled(Executor::Programmatic, &Policy::Tile)),
+                (256, coupled(Executor::Streams, &Policy::Row)),
+                (256, coupled(Executor::Programmatic, &Policy::Tile)),
+                (64, Way::Chain(STATIC)),
+                (256, Way::Chain(DYNAMIC)),
+            ]);
+        }
+        for (m, way) in ways {
+            cases.push(Case { name, m, way, seed: 400 + cases.len() as u32 });
+        }
+    }
+    cases
+}
+
+/// How many of a plan's runs differ from what is expected.
+fn wrong_runs(
+    gpu: &Gpu,
+    plan: &Plan,
+    inputs: &InputSets,
+    expected: &Expected,
+    options: Options,
+) -> Result<usize> {
+    let mut pipeline = pipeline(gpu, plan, inputs, options);
+    pipeline.prepare()?;
+    let mut wrong = 0;
+    for _ in 0..RUNS {
+        pipeline.poison_outputs()?;
+        pipeline.run(plan.executor())?;
+        expected.compare(&pipeline)?;
+        wrong += usize::from(!expected.same(&mut pipeline)?);
+    }
+    Ok(wrong)
+}
+
+/// What a case showed.
+#[derive(Default)]
+struct Tally {
+    mutants: usize,
+    /// Mutants of which no run was wrong.
+    always_right: Vec<String>,
+    /// Mutants that go wrong without delays too.
+    undelayed: usize,
+}
+
+/// One case: the plan, which is always right, and mutants of it.
+fn go_wrong(gpu: &Gpu, case: &Case, tally: &mut Tally) {
+    let label = case.label();
+    let profile = gpu.device.profile().expect("checked when the GPU was opened");
+    let (candidate, mutants) = case.sample(&profile);
+    let plan = check(candidate).unwrap_or_else(|r| panic!("{label}: {r}"));
+    let (inputs, reference) = expected(gpu, &plan, 1, case.seed);
+    let mut attempt = || -> Result<()> {
+        let mut plain = pipeline(gpu, &plan, &inputs, Options::default());
+        plain.prepare()?;
+        plain.poison_outputs()?;
+        plain.run(plan.executor())?;
+        assert_right(&label, &reference.compare(&mut plain)?);
+        let expected = Expected::new(&mut plain)?;
+        let late = Options { delays: delays(case.seed), ..Options::default() };
+        let runs = |plan: &Plan, options| wrong_runs(gpu, plan, &inputs, &expected, options);
+
+        let wrong = runs(&plan, late)?;
+        assert_eq!(wrong, 0, "{label}: the proved plan goes wrong in {wrong} of {RUNS} runs");
+        for mutant in &mutants {
+            let what = format!("{label}: {:?} of {}", mutant.fault, plan.edge_name(mutant.edge));
+            let (with, without) = (runs(&mutant.plan, late)?, runs(&mutant.plan, Options::default())?);
+            println!("{what}: wrong in {with} of {RUNS} runs with delays, in {without} without");
+            tally.mutants += 1;
+            tally.undelayed += usize::from(without > 0);
+            if with == 0 {
+                tally.always_right.push(format!("{what}, refuted: {}", mutant.refutation));
+            }
+        }
+        Ok(())
+    };
+    attempt().unwrap_or_else(|e| panic!("{label}: {e}"));
+}
+
+#[test]
+fn mutants_refuted_for_cover_go_wrong() {
+    let Some(gpu) = delayed() else { return };
+    let mut tally = Tally::default();
+    cases(quick()).iter().for_each(|case| go_wrong(&gpu, case, &mut tally));
+    println!(
+        "{} mutants: {} never wrong with delays, {} never wrong without",
+        tally.mutants,
+        tally.always_right.len(),
+        tally.mutants - tally.undelayed
+    );
+    assert!(tally.mutants >= 20, "{} mutants are too few to tell", tally.mutants);
+    assert!(tally.always_right.is_empty(), "never wrong:\n{}", tally.always_right.join("\n"));
+}
+
+/// Needs no GPU: the sample of every case is found, and is the same each time.
+#[test]
+fn the_sample_is_there() {
+    let profile = Profile::named("h200").expect("the profile ships");
+    for case in cases(false) {
+        let of = |(_, mutants): (Candidate, Vec<WaitMutant>)| -> Vec<_> {
+            mutants.into_iter().map(|m| (m.edge, m.fault)).collect()
+        };
+        assert_eq!(of(case.sample(profile)), of(case.sample(profile)), "{}", case.label());
+    }
+}
