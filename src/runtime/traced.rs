@@ -4,7 +4,7 @@ use cusync_gen::schedule::{Hand, Item, Schedule};
 
 use super::error::{Error, Result};
 use super::pipeline::{Pipeline, Work};
-use crate::device::{DeviceBuffer, Launch};
+use crate::device::{self, DeviceBuffer, Launch, ctas_of};
 use crate::ffi;
 
 /// When one CTA worked on one item: nanoseconds of the device's clock, as the CTA's arithmetic saw it.
@@ -70,10 +70,11 @@ fn read(pipeline: &Pipeline, trace: &DeviceBuffer<ffi::cusync_trace>) -> Result<
     let mut records = vec![ffi::cusync_trace::default(); trace.len()];
     trace.download(&mut records)?;
     let plan = &pipeline.plan;
-    let (ctas, length) = match &pipeline.shared.work {
-        Work::Stages { .. } => return Ok(Vec::new()),
-        Work::Lists(chain) => (chain.shape.ctas(), chain.lists.length() as usize),
-        Work::Shares(_) => (1, plan.graph().stages.len()),
+    let Work::One(one) = &pipeline.shared.work else { return Ok(Vec::new()) };
+    let (ctas, length) = match &one.work {
+        device::Work::Order { .. } => return Ok(Vec::new()),
+        device::Work::Lists { lists, .. } => (ctas_of(&one.id), lists.length() as usize),
+        device::Work::Shares { .. } => (1, plan.graph().stages.len()),
     };
     Ok(plan.launch().work().map_or_else(Vec::new, |work| items(work, ctas, length, &records)))
 }

@@ -3,7 +3,7 @@
 use crate::check::{Candidate, EdgeChoice, How};
 use crate::device::Profile;
 use crate::diagnostic::Diagnostic;
-use crate::graph::{Attention, Graph, Op, OperandKind, Resolved, StageId};
+use crate::graph::{Dependence, Graph, OperandKind, Resolved, StageId};
 use crate::simulate::{TileCost, Waiting, ctas_per_sm, predict, simulate_kernels};
 use crate::sync::{Order, Policy, WaitAt};
 
@@ -225,34 +225,25 @@ fn set_orders(resolved: &Resolved, c: &mut Candidate, rows: u32) {
 fn policies(graph: &Graph) -> Vec<Policy> {
     let mut list = vec![Policy::Row, Policy::Tile, Policy::Batched { rows: 1, cols: 4 }];
     for dependence in &graph.dependences {
-        let consumer = &graph.stages[dependence.consumer.0];
-        let special = match &consumer.op {
-            Op::Conv2d(_) if consumer.operands[dependence.operand].sliding.is_some() => {
-                Some(Policy::ConvHalo)
-            }
-            Op::Attention(shape) => strided(shape, graph.stages[dependence.producer.0].out_tile().1),
-            Op::Conv2d(_) | Op::Gemm { .. } | Op::GatedGemm | Op::Custom => None,
-        };
+        let special = special(graph, dependence);
         list.extend(special.filter(|policy| !list.contains(policy)));
     }
     list
 }
 
-/// Queries, keys and values of a head lie the heads' columns apart: their tiles share a slot where each head has keys of
-/// its own and the tiles end with heads.
-fn strided(shape: &Attention, tile_cols: u32) -> Option<Policy> {
-    let columns = shape.heads * shape.dim;
-    let fits = shape.heads == shape.kv_heads && columns.is_multiple_of(tile_cols);
-    fits.then(|| Policy::Strided(columns / tile_cols))
+/// The policy that an operation has for one of its operands.
+fn special(graph: &Graph, dependence: &Dependence) -> Option<Policy> {
+    let consumer = &graph.stages[dependence.consumer.0];
+    let columns = graph.stages[dependence.producer.0].out_tile().1;
+    consumer.op.rules().policy(&consumer.operands[dependence.operand], columns)
 }
 
 /// Where a policy means nothing, a slot a row of tiles.
 fn suited(c: &Candidate, edge: usize, policy: &Policy) -> Policy {
-    let dependence = &c.graph.dependences[edge];
-    let consumer = &c.graph.stages[dependence.consumer.0];
     let means = match policy {
-        Policy::ConvHalo => consumer.operands[dependence.operand].sliding.is_some(),
-        Policy::Strided(_) => matches!(consumer.op, Op::Attention(_)),
+        Policy::ConvHalo | Policy::Strided(_) => {
+            special(&c.graph, &c.graph.dependences[edge]).as_ref() == Some(policy)
+        }
         Policy::Tile | Policy::Row | Policy::Batched { .. } | Policy::Table(_) => true,
     };
     if means { policy.clone() } else { Policy::Row }

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use super::footprint::{footprints, out_tile};
 use super::{Axis, Graph, Operand, OperandKind};
 use crate::sync::{Tile, TileBox};
 
@@ -106,11 +105,12 @@ impl Graph {
     /// The same pipeline, of GEMMs, in the tiles that follow from the MMA tiles of its stages.
     pub fn in_tiles(mut self) -> Graph {
         for stage in &mut self.stages {
-            let (rows, cols) = out_tile(&stage.op, stage.mma_tile);
+            let rules = stage.op.rules();
+            let (rows, cols) = rules.out_tile(stage.mma_tile);
             stage.partition = Partition::Tiles { rows, cols };
             stage.grid = stage.partition.grid((stage.m, stage.n));
             for operand in &mut stage.operands {
-                if let Some((footprint, _)) = footprints(operand.kind, &stage.op, stage.mma_tile) {
+                if let Some((footprint, _)) = rules.footprint(operand.kind, stage.mma_tile) {
                     operand.footprint = footprint;
                 }
             }
