@@ -234,7 +234,7 @@ fn policies(graph: &Graph) -> Vec<Policy> {
 /// The policy that an operation has for one of its operands.
 fn special(graph: &Graph, dependence: &Dependence) -> Option<Policy> {
     let consumer = &graph.stages[dependence.consumer.0];
-    let columns = graph.stages[dependence.producer.0].out_tile.1;
+    let columns = graph.stages[dependence.producer.0].out_tile().1;
     consumer.op.rules().policy(&consumer.operands[dependence.operand], columns)
 }
 
