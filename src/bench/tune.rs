@@ -10,7 +10,7 @@ use super::variant::{GraphVariant, PipelineVariant};
 use super::{Error, Result};
 use crate::device::{Gemm, Launch, Stream};
 use crate::runtime::{Edges, InputSets, Options, Wishes};
-use crate::tune::chain_wishes;
+use cusync_gen::choose::space::chains;
 
 /// Samples of one configuration.
 const SAMPLES: usize = 3;
@@ -72,7 +72,7 @@ pub(super) fn add_kept(point: &Point<'_>, field: &mut Field, report: &mut MlpRep
 pub(super) fn chain(point: &Point<'_>, inputs: &InputSets) -> Result<Plan> {
     let mut best: Option<(f64, Plan)> = None;
     let mut refused = None;
-    for wish in chain_wishes() {
+    for wish in chains() {
         let one = || -> Result<(f64, Plan)> {
             let plan = point.plan(Executor::Fused, Wishes { chain: Some(wish), ..Wishes::default() })?;
             let pipeline = point.pipeline(&plan, inputs, Options::default())?;

@@ -5,6 +5,7 @@ mod kernels;
 mod l2;
 mod profile;
 
+pub(crate) use cost::k_block_us;
 pub use cost::{CostModel, TileRate};
 pub use kernels::{FUSED_KERNELS, FusedKernel, KERNELS, KernelShape};
 pub use l2::{Fetch, L2Cost};
