@@ -68,7 +68,7 @@ pub(crate) struct CacheArgs {
     /// Take tuned plans from this file instead of the user's cache
     #[arg(long, value_name = "FILE", conflicts_with = "no_cache")]
     cache: Option<PathBuf>,
-    /// Use no tuned plans, only predictions
+    /// Ignore tuned plans
     #[arg(long)]
     no_cache: bool,
 }

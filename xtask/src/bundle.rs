@@ -38,7 +38,7 @@ pub(crate) fn bundle(root: &Path) -> Outcome {
     Ok(())
 }
 
-/// Builds `tests/gpu` and returns its executable.
+/// Builds `tests/run/gpu` and returns its executable.
 fn gpu_suite(root: &Path) -> Result<PathBuf, String> {
     let output = Command::new("cargo")
         .current_dir(root)

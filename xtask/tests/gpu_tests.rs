@@ -9,7 +9,9 @@ use std::sync::LazyLock;
 const SUITE: &str = r#"#!/bin/sh
 tests="a::one a::two b::three"
 for arg in "$@"; do
+  if [ -n "$value" ]; then value=; continue; fi
   case "$arg" in
+    --test-threads) value=1 ;;
     --list) list=1 ;;
     --ignored) tests="$IGNORED" ;;
     --skip) skip=1 ;;

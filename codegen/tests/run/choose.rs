@@ -14,8 +14,8 @@ fn shipped(source: &str, m: u64) -> Resolved {
         .expect("a shipped spec")
 }
 
-const GPT3: &str = include_str!("../../policies/gpt3_mlp.ron");
-const LLAMA: &str = include_str!("../../policies/llama65_mlp.ron");
+const GPT3: &str = include_str!("../../../policies/gpt3_mlp.ron");
+const LLAMA: &str = include_str!("../../../policies/llama65_mlp.ron");
 
 fn h200() -> &'static Device {
     Device::named("h200").expect("shipped")
@@ -35,9 +35,12 @@ fn predicted(source: &str, m: u64, tile: (u32, u32, u32), policy: Policy) -> Pre
 /// What a schedule of any of the shipped specs must be: proved for every size and mode, with and without splits.
 #[test]
 fn every_shipped_spec_is_proved_for_chain_kernels() {
-    for source in
-        [GPT3, LLAMA, include_str!("../../policies/chain3.ron"), include_str!("../../policies/diamond.ron")]
-    {
+    for source in [
+        GPT3,
+        LLAMA,
+        include_str!("../../../policies/chain3.ron"),
+        include_str!("../../../policies/diamond.ron"),
+    ] {
         for m in [1, 37, 64, 200, 512, 1000] {
             for mode in [Mode::Static, Mode::Dynamic] {
                 for splits in [false, true] {
@@ -117,9 +120,9 @@ fn every_shipped_spec_gets_a_proved_plan_on_every_device() {
     let specs = [
         GPT3,
         LLAMA,
-        include_str!("../../policies/llama3_70b_mlp.ron"),
-        include_str!("../../policies/two_gemms.ron"),
-        include_str!("../../policies/diamond.ron"),
+        include_str!("../../../policies/llama3_70b_mlp.ron"),
+        include_str!("../../../policies/two_gemms.ron"),
+        include_str!("../../../policies/diamond.ron"),
     ];
     for source in specs {
         for device in ["h200", "a100"] {
@@ -142,7 +145,7 @@ fn every_shipped_spec_gets_a_proved_plan_on_every_device() {
 
 #[test]
 fn what_the_spec_states_is_kept() {
-    let source = include_str!("../../policies/chain3.ron");
+    let source = include_str!("../../../policies/chain3.ron");
     let plan = choose::plan(&shipped(source, 512), h200(), Executor::Streams).expect("proved");
     assert!(plan.graph().stages.iter().all(|s| s.mma_tile == (128, 128, 64)));
     assert_eq!(*plan.launch().order(StageId(0)), Order::GroupedRows(2));

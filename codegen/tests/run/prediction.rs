@@ -9,9 +9,9 @@ const FITTED: [u64; 8] = [1, 16, 64, 256, 768, 1280, 1792, 3072];
 
 fn spec(name: &str) -> Option<String> {
     let text = match name {
-        "gpt3_mlp" => include_str!("../../policies/gpt3_mlp.ron"),
-        "llama65_mlp" => include_str!("../../policies/llama65_mlp.ron"),
-        "llama3_70b_mlp" => include_str!("../../policies/llama3_70b_mlp.ron"),
+        "gpt3_mlp" => include_str!("../../../policies/gpt3_mlp.ron"),
+        "llama65_mlp" => include_str!("../../../policies/llama65_mlp.ron"),
+        "llama3_70b_mlp" => include_str!("../../../policies/llama3_70b_mlp.ron"),
         _ => return None,
     };
     Some(text.into())
@@ -32,7 +32,7 @@ fn profile() -> Device {
 fn record() -> String {
     match std::env::var("CUSYNC_RECORDS") {
         Ok(file) => std::fs::read_to_string(file).expect("the records' file"),
-        Err(_) => include_str!("../../docs/results/prediction_h200.json").into(),
+        Err(_) => include_str!("../../../docs/results/prediction_h200.json").into(),
     }
 }
 
@@ -96,7 +96,7 @@ fn predictions_are_near_what_they_were_fitted_to() {
 
 #[test]
 fn predictions_are_near_what_was_measured_after_them() {
-    let c = compared(include_str!("../../docs/results/prediction_h200_forecast.json"), |_| true);
+    let c = compared(include_str!("../../../docs/results/prediction_h200_forecast.json"), |_| true);
     let (text, [error, rank, regret]) = figures("forecast", &c);
     println!("{text}");
     if shipped() {

@@ -69,7 +69,7 @@ fn every_shipped_spec_lowers_on_every_device_at_ragged_sizes() {
     }
 }
 
-const DIAMOND: &str = include_str!("../../policies/diamond.ron");
+const DIAMOND: &str = include_str!("../../../policies/diamond.ron");
 
 #[test]
 fn the_diamond_waits_for_a_and_residual() {
@@ -90,7 +90,7 @@ fn the_diamond_waits_for_a_and_residual() {
 
 #[test]
 fn gated_tiles_are_half_as_wide_as_the_mma() {
-    let text = include_str!("../../policies/llama65_mlp.ron");
+    let text = include_str!("../../../policies/llama65_mlp.ron");
     let resolved = resolve(text, &[]);
     let graph = resolved.graph(&[(128, 256, 64), (128, 128, 64)]).expect("lowers");
     let gated = &graph.stages[0];
@@ -187,7 +187,7 @@ fn overrides_are_checked_like_dims() {
 
 #[test]
 fn the_documented_spec_is_valid() {
-    let page = include_str!("../../docs/spec.md");
+    let page = include_str!("../../../docs/spec.md");
     let mut specs = 0;
     for block in page.split("```ron\n").skip(1) {
         let text = block.split("```").next().expect("closed");

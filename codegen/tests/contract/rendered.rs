@@ -1,6 +1,7 @@
 //! What is rendered of the shipped specs: accepted by the compilers that will see it, and right at every tile and k-block.
 //! `policies/rendered` holds what examples include, and is fresh.
 
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::collections::BTreeSet;

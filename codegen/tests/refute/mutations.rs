@@ -321,7 +321,7 @@ fn a_policy_table_of_the_wrong_length() {
 
 #[test]
 fn large_grids_are_judged_quickly() {
-    let source = include_str!("../../policies/gpt3_mlp.ron");
+    let source = include_str!("../../../policies/gpt3_mlp.ron");
     let resolved = cusync_gen::spec::parse(source, "gpt3")
         .and_then(|s| s.resolve(&[("M".into(), 4096)]))
         .expect("sound");
@@ -335,7 +335,8 @@ fn large_grids_are_judged_quickly() {
 #[test]
 fn wait_mutants_for_the_device_are_refuted_for_cover() {
     use cusync_gen::check::fault::{WaitFault, wait_mutants};
-    for source in [include_str!("../../policies/two_gemms.ron"), include_str!("../../policies/gpt3_mlp.ron")]
+    for source in
+        [include_str!("../../../policies/two_gemms.ron"), include_str!("../../../policies/gpt3_mlp.ron")]
     {
         let c = with_policy(graph(source, (128, 256, 64)), Policy::Tile);
         assert_eq!(judge(&c).refutations, []);

@@ -261,17 +261,17 @@ fn nothing_is_passed_over_that_matters() {
 /// The shipped pipelines: at M = 4096 tokens, or as many pixels and more; or small.
 fn shipped(large: bool) -> Vec<(&'static str, Resolved)> {
     const SPECS: [(&str, &str); 11] = [
-        ("two_gemms", include_str!("../../policies/two_gemms.ron")),
-        ("chain3", include_str!("../../policies/chain3.ron")),
-        ("diamond", include_str!("../../policies/diamond.ron")),
-        ("gpt3_mlp", include_str!("../../policies/gpt3_mlp.ron")),
-        ("llama65_mlp", include_str!("../../policies/llama65_mlp.ron")),
-        ("llama3_70b_mlp", include_str!("../../policies/llama3_70b_mlp.ron")),
-        ("gpt3_attention", include_str!("../../policies/gpt3_attention.ron")),
-        ("llama65_attention", include_str!("../../policies/llama65_attention.ron")),
-        ("llama3_70b_attention", include_str!("../../policies/llama3_70b_attention.ron")),
-        ("resnet_layer", include_str!("../../policies/resnet_layer.ron")),
-        ("vgg_layer", include_str!("../../policies/vgg_layer.ron")),
+        ("two_gemms", include_str!("../../../policies/two_gemms.ron")),
+        ("chain3", include_str!("../../../policies/chain3.ron")),
+        ("diamond", include_str!("../../../policies/diamond.ron")),
+        ("gpt3_mlp", include_str!("../../../policies/gpt3_mlp.ron")),
+        ("llama65_mlp", include_str!("../../../policies/llama65_mlp.ron")),
+        ("llama3_70b_mlp", include_str!("../../../policies/llama3_70b_mlp.ron")),
+        ("gpt3_attention", include_str!("../../../policies/gpt3_attention.ron")),
+        ("llama65_attention", include_str!("../../../policies/llama65_attention.ron")),
+        ("llama3_70b_attention", include_str!("../../../policies/llama3_70b_attention.ron")),
+        ("resnet_layer", include_str!("../../../policies/resnet_layer.ron")),
+        ("vgg_layer", include_str!("../../../policies/vgg_layer.ron")),
     ];
     let resolve = |(name, source)| {
         let spec = cusync_gen::spec::parse(source, name).expect("a shipped spec");
@@ -315,7 +315,7 @@ fn in_shared_memory(resolved: &Resolved) -> Candidate {
 
 /// The attention block of LLaMA-65B with so many tokens, in tiles of 64 queries and steps of 64 tokens.
 fn long_attention(tokens: u64) -> Candidate {
-    let source = include_str!("../../policies/llama65_attention.ron");
+    let source = include_str!("../../../policies/llama65_attention.ron");
     let spec = cusync_gen::spec::parse(source, "llama65_attention").expect("a shipped spec");
     let resolved = spec.resolve(&[(String::from("S"), tokens)]).expect("sound");
     overlapped(&resolved, &Policy::Row, WaitAt::PerKBlock)
@@ -505,7 +505,7 @@ fn every_shipped_pipeline_is_checked_in_less_than_50_ms_and_chosen_in_a_second()
 #[test]
 #[ignore = "times the checker; means something in a release build"]
 fn attention_of_32768_tokens_is_chosen_and_checked_in_less_than_300_ms() {
-    let source = include_str!("../../policies/llama65_attention.ron");
+    let source = include_str!("../../../policies/llama65_attention.ron");
     let spec = cusync_gen::spec::parse(source, "llama65_attention").expect("a shipped spec");
     let resolved = spec.resolve(&[(String::from("S"), 32768)]).expect("sound");
     let device = Device::named("h200").expect("shipped");

@@ -11,10 +11,10 @@ use proptest::prelude::*;
 use replay::{assert_times, replay};
 use sound::assert_sound;
 
-const GPT3: &str = include_str!("../../../policies/gpt3_mlp.ron");
-const LLAMA: &str = include_str!("../../../policies/llama65_mlp.ron");
-const LLAMA3: &str = include_str!("../../../policies/llama3_70b_mlp.ron");
-const DIAMOND: &str = include_str!("../../../policies/diamond.ron");
+const GPT3: &str = include_str!("../../../../policies/gpt3_mlp.ron");
+const LLAMA: &str = include_str!("../../../../policies/llama65_mlp.ron");
+const LLAMA3: &str = include_str!("../../../../policies/llama3_70b_mlp.ron");
+const DIAMOND: &str = include_str!("../../../../policies/diamond.ron");
 
 const WIDE: (u32, u32, u32) = (128, 256, 64);
 const TALL: (u32, u32, u32) = (256, 128, 64);

@@ -251,7 +251,7 @@ fn sums_that_are_not_visible() {
 
 #[test]
 fn large_schedules_are_judged_quickly() {
-    let source = include_str!("../../../policies/gpt3_mlp.ron");
+    let source = include_str!("../../../../policies/gpt3_mlp.ron");
     let resolved = cusync_gen::spec::parse(source, "gpt3")
         .and_then(|s| s.resolve(&[("M".into(), 4096)]))
         .expect("sound");

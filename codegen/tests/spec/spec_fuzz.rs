@@ -7,11 +7,11 @@ use cusync_gen::spec;
 use proptest::prelude::*;
 
 const SEEDS: [&str; 7] = [
-    include_str!("../../policies/chain3.ron"),
-    include_str!("../../policies/diamond.ron"),
-    include_str!("../../policies/llama65_mlp.ron"),
-    include_str!("../../policies/resnet_layer.ron"),
-    include_str!("../../policies/llama3_70b_attention.ron"),
+    include_str!("../../../policies/chain3.ron"),
+    include_str!("../../../policies/diamond.ron"),
+    include_str!("../../../policies/llama65_mlp.ron"),
+    include_str!("../../../policies/resnet_layer.ron"),
+    include_str!("../../../policies/llama3_70b_attention.ron"),
     r#"Pipeline(name: "p", dims: {"M": 300, "H": 512}, element: Bf16, stages: [
     Gemm(name: "up", a: "X(M,H)", b: "W(H,H)", bias: Some("v(H)"), out: "Y(M,H)"),
     Custom(name: "norm", tile: (128, "H"), grid: ("ceil_div(M, 128)", 1), k_blocks: "H/64",

@@ -1,6 +1,7 @@
 //! Headers of every kind of policy, place of the wait, and tile order, on ragged grids, against the model at every tile
 //! and k-block; each is compiled by the host compiler with its static assertions.
 
+#[path = "../support/mod.rs"]
 mod support;
 
 use cusync_gen::check::{Candidate, EdgeChoice, Executor, How, Plan, check};
@@ -90,7 +91,7 @@ fn plans_of_the_fused_executor() {
         spec::parse(source, "shipped").and_then(|s| s.resolve(&dims)).expect("valid")
     };
     let device = Device::named("h200").expect("shipped");
-    let source = include_str!("../../policies/llama65_mlp.ron");
+    let source = include_str!("../../../policies/llama65_mlp.ron");
     let chain = cusync_gen::choose::plan(&small(source, 300), device, Executor::Fused).expect("proved");
     assert!(chain.launch().lists().is_some());
     check_header("chain", &chain);

@@ -1,4 +1,4 @@
-//! Every file of `bad_specs/` must be refused, with the message that stands beside it in `snapshots/`.
+//! Every file of `bad_specs/` must be refused, with the message that stands beside it.
 //! After a change of wording: `INSTA_UPDATE=always cargo test -p cusync-gen --test bad_specs`, then read the diff.
 
 use std::fs;
@@ -21,10 +21,11 @@ fn front_end(text: &str, origin: &str) -> Result<(), Diagnostic> {
 
 #[test]
 fn every_bad_spec_is_refused_with_place_and_way_out() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bad_specs");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/spec/bad_specs");
     let mut files: Vec<_> = fs::read_dir(folder)
         .expect("the folder is there")
         .map(|entry| entry.expect("readable").path())
+        .filter(|path| path.extension().is_some_and(|e| e == "ron"))
         .collect();
     files.sort();
     assert!(files.len() >= 40, "only {} bad specs", files.len());
@@ -35,7 +36,7 @@ fn every_bad_spec_is_refused_with_place_and_way_out() {
         let Err(diagnostic) = front_end(&text, &origin) else { panic!("{origin} was accepted") };
         assert!(diagnostic.line_column(&text).is_some(), "{origin}: no place: {diagnostic}");
         assert!(!diagnostic.help.is_empty(), "{origin}: no way out: {diagnostic}");
-        insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
+        insta::with_settings!({ snapshot_path => "bad_specs", prepend_module_to_snapshot => false, omit_expression => true }, {
             insta::assert_snapshot!(name, diagnostic.render(&text, &origin, false));
         });
     }

@@ -1,5 +1,6 @@
 //! Decode plans: sound ones are proved, mutants are refuted for the right reason.
 
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::io::Write as _;
@@ -15,9 +16,9 @@ use cusync_gen::graph::{Resolved, StageId};
 use cusync_gen::schedule::decode::{COLUMN_TILE, Decode, base, owners_of_tile};
 use support::{compile, cxx, root, scratch};
 
-const GPT3: &str = include_str!("../../policies/gpt3_mlp.ron");
-const LLAMA: &str = include_str!("../../policies/llama65_mlp.ron");
-const LLAMA3: &str = include_str!("../../policies/llama3_70b_mlp.ron");
+const GPT3: &str = include_str!("../../../policies/gpt3_mlp.ron");
+const LLAMA: &str = include_str!("../../../policies/llama65_mlp.ron");
+const LLAMA3: &str = include_str!("../../../policies/llama3_70b_mlp.ron");
 
 fn resolved(source: &str, m: u64) -> Resolved {
     cusync_gen::spec::parse(source, "spec").and_then(|s| s.resolve(&[("M".into(), m)])).expect("a sound spec")
@@ -167,7 +168,7 @@ fn chains_without_a_decode_plan() {
     assert!(choose::decode(&resolved(&wide("33792"), 64), h200()).is_ok());
     assert!(why(&wide("33800"), 64).contains("`up` gives a worker 257 rows of weights; it has room for 256"));
     assert!(
-        why(include_str!("../../policies/chain3.ron"), 8).contains("tiles, orders or policies are stated")
+        why(include_str!("../../../policies/chain3.ron"), 8).contains("tiles, orders or policies are stated")
     );
     let product = r#"Pipeline(name: "b", dims: { "M": 8 }, stages: [
         Gemm(name: "right", a: "X(M,64)", b: "W(64,64)", out: "R(M,64)"),

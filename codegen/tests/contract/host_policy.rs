@@ -1,6 +1,7 @@
 //! The C++ policy arithmetic, compiled for the host, against the Rust model, on random policies, orders, grids and
 //! footprints, at every tile and k-block.
 
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::path::PathBuf;
