@@ -4,7 +4,7 @@
 
 use cusync_gen::check::{Executor, Obligation, judge};
 use cusync_gen::choose;
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 use cusync_gen::spec;
 
 const SPEC: &str = r#"
@@ -18,7 +18,7 @@ Pipeline(
 )"#;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let device = Device::named("h200").ok_or("the profile ships")?;
+    let device = Profile::named("h200").ok_or("the profile ships")?;
     // Dims have defaults in the spec; here M is replaced by a size that no tile divides.
     let resolved = spec::parse(SPEC, "mine.ron")
         .and_then(|spec| spec.resolve(&[("M".into(), 37)]))

@@ -2,15 +2,15 @@
 //!
 //!     cargo run --release --example 02_render
 
-use cusync::runtime::{Wishes, plan_text, shipped};
+use cusync::runtime::{Overrides, plan_text, shipped};
 use cusync_gen::check::Executor;
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 use cusync_gen::emit;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let device = Device::named("h200").ok_or("the profile ships")?;
+    let device = Profile::named("h200").ok_or("the profile ships")?;
     let source = shipped("two_gemms").ok_or("the spec ships")?;
-    let plan = plan_text(source, "two_gemms", &Wishes::default(), device, Executor::Programmatic)?;
+    let plan = plan_text(source, "two_gemms", &Overrides::default(), device, Executor::Programmatic)?;
 
     let header = emit::header(&plan);
     let handle = emit::handle(&plan);

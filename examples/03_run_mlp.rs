@@ -8,18 +8,18 @@ use cusync::device::Device;
 use cusync::reference::{Tolerance, compare, evaluate};
 use cusync::runtime::cpu::{CpuOptions, CpuPipeline};
 use cusync::runtime::inputs::Inputs;
-use cusync::runtime::{RunOptions, Wishes, plan_text, run_gpu, shipped};
+use cusync::runtime::{Overrides, RunOptions, plan_text, run_gpu, shipped};
 use cusync_gen::check::Executor;
-use cusync_gen::device::Device as Profile;
+use cusync_gen::device::Profile;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let source = shipped("llama65_mlp").ok_or("the spec ships")?;
-    let wishes = Wishes { dims: vec![("M".into(), 16)], ..Wishes::default() };
+    let overrides = Overrides { dims: vec![("M".into(), 16)], ..Overrides::default() };
 
     if let Ok(gpu) = Device::open(0) {
         let profile = gpu.profile().ok_or("the GPU is too old")?;
         let executor = if profile.arch >= 90 { Executor::Programmatic } else { Executor::Streams };
-        let plan = plan_text(source, "llama65_mlp", &wishes, &profile, executor)?;
+        let plan = plan_text(source, "llama65_mlp", &overrides, &profile, executor)?;
         let report = run_gpu(&plan, RunOptions::default())?;
         show(&format!("{}: {:.1} us, right: {}", report.device, report.time_us, report.verified));
         return if report.verified { Ok(()) } else { Err("wrong result".into()) };
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     show("no GPU: running on the CPU");
     let profile = Profile::named("h200").ok_or("the profile ships")?;
-    let plan = plan_text(source, "llama65_mlp", &wishes, profile, Executor::Cpu)?;
+    let plan = plan_text(source, "llama65_mlp", &overrides, profile, Executor::Cpu)?;
     let inputs = Inputs::checked_random(plan.graph(), 1)?;
     let mut pipeline = CpuPipeline::new(&plan, &inputs, CpuOptions::default())?;
     let stats = pipeline.run()?;

@@ -7,9 +7,9 @@ use cusync::device::Device;
 use cusync::runtime::cpu::{CpuOptions, CpuPipeline};
 use cusync::runtime::inputs::Inputs;
 use cusync::runtime::verify::Reference;
-use cusync::runtime::{InputSets, Pipeline, Wishes, plan_text, shipped};
+use cusync::runtime::{InputSets, Overrides, Pipeline, plan_text, shipped};
 use cusync_gen::check::Executor;
-use cusync_gen::device::Device as Profile;
+use cusync_gen::device::Profile;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let source = shipped("two_gemms").ok_or("the spec ships")?;
@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let Ok(gpu) = Device::open(0) else {
         show("no GPU, hence no CUDA graph: running twice on the CPU, the semaphores counting on");
         let profile = Profile::named("h200").ok_or("the profile ships")?;
-        let plan = plan_text(source, "two_gemms", &Wishes::default(), profile, Executor::Cpu)?;
+        let plan = plan_text(source, "two_gemms", &Overrides::default(), profile, Executor::Cpu)?;
         let inputs = Inputs::checked_random(plan.graph(), 1)?;
         let mut pipeline =
             CpuPipeline::new(&plan, &inputs, CpuOptions { threads: 1, ..CpuOptions::default() })?;
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let profile = gpu.profile().ok_or("the GPU is too old")?;
     let executor = if profile.arch >= 90 { Executor::Programmatic } else { Executor::Streams };
-    let plan = plan_text(source, "two_gemms", &Wishes::default(), &profile, executor)?;
+    let plan = plan_text(source, "two_gemms", &Overrides::default(), &profile, executor)?;
     let mut pipeline = Pipeline::new(&plan, &gpu)?;
     InputSets::random(plan.graph(), &gpu, 1, 1)?.bind(&mut pipeline)?;
     let reference = Reference::new(&mut pipeline, 0)?;

@@ -8,12 +8,12 @@ use cusync::runtime::inputs::Inputs;
 use cusync::runtime::shipped;
 use cusync_gen::check::{Executor, check};
 use cusync_gen::choose;
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 use cusync_gen::spec;
 use cusync_gen::sync::Policy;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let device = Device::named("h200").ok_or("the profile ships")?;
+    let device = Profile::named("h200").ok_or("the profile ships")?;
     let source = shipped("two_gemms").ok_or("the spec ships")?;
     let refused = |d: cusync_gen::diagnostic::Diagnostic| d.render(source, "two_gemms", false);
     let resolved = spec::parse(source, "two_gemms").and_then(|s| s.resolve(&[])).map_err(refused)?;

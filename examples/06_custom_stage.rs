@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use cusync::reference::{CustomReference, Matrix, Tolerance, compare, evaluate};
 use cusync::runtime::cpu::{CpuOptions, CpuPipeline, Region, Workers};
 use cusync::runtime::inputs::Inputs;
-use cusync::runtime::{Wishes, plan_text};
+use cusync::runtime::{Overrides, plan_text};
 use cusync_gen::check::Executor;
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 use cusync_gen::sync::Tile;
 
 const SPEC: &str = r#"
@@ -35,8 +35,8 @@ fn normalise(row: &[f32], out: &mut [f32]) {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let device = Device::named("h200").ok_or("the profile ships")?;
-    let plan = plan_text(SPEC, "normalised.ron", &Wishes::default(), device, Executor::Cpu)?;
+    let device = Profile::named("h200").ok_or("the profile ships")?;
+    let plan = plan_text(SPEC, "normalised.ron", &Overrides::default(), device, Executor::Cpu)?;
     let inputs = Inputs::checked_random(plan.graph(), 1)?;
 
     // One tile: 16 whole rows, handed over when all tiles of `before` that they meet have been posted.

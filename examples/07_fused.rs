@@ -7,20 +7,20 @@ use cusync::device::{Device, fused_kernels};
 use cusync::runtime::cpu::{CpuOptions, CpuPipeline};
 use cusync::runtime::inputs::Inputs;
 use cusync::runtime::verify::Reference;
-use cusync::runtime::{Edges, InputSets, Options, Pipeline, Wishes, plan_text, shipped};
+use cusync::runtime::{InputSets, Options, Overlap, Overrides, Pipeline, plan_text, shipped};
 use cusync_gen::check::{Executor, Plan};
-use cusync_gen::device::Device as Profile;
+use cusync_gen::device::Profile;
 
 /// A small MLP, so that host threads are quick too. Few tokens take a decode kernel, which lays the weights out anew.
 fn plan(profile: &Profile, m: u64, decode: bool) -> Result<Plan, Box<dyn std::error::Error>> {
     let source = shipped("llama65_mlp").ok_or("the spec ships")?;
     let dims = [("M", m), ("H", 1024), ("I", 512)].map(|(name, value)| (name.to_owned(), value));
-    let wishes = Wishes { dims: dims.to_vec(), decode, ..Wishes::default() };
-    Ok(plan_text(source, "llama65_mlp.ron", &wishes, profile, Executor::Fused)?)
+    let overrides = Overrides { dims: dims.to_vec(), decode, ..Overrides::default() };
+    Ok(plan_text(source, "llama65_mlp.ron", &overrides, profile, Executor::Fused)?)
 }
 
 fn on_gpu(gpu: &Device, plan: &Plan) -> Result<(), Box<dyn std::error::Error>> {
-    let options = Options { edges: Edges::Captured, ..Options::default() };
+    let options = Options { overlap: Overlap::Captured, ..Options::default() };
     let mut pipeline = Pipeline::with_options(plan, gpu, options)?;
     InputSets::random(plan.graph(), gpu, 2, 1)?.bind(&mut pipeline)?;
     let reference = Reference::new(&mut pipeline, 0)?;

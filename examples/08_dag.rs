@@ -2,8 +2,7 @@
 //!
 //!     cargo run --release --example 08_dag
 
-use cusync::args;
-use cusync::dag::{Dag, Form, KernelInfo, LaunchConfig, Options, read, schedule, update, write};
+use cusync_dag::{Form, LaunchConfig, Recording, ScheduleOptions, read, schedule, update, write};
 
 const N: usize = 1 << 20;
 
@@ -12,23 +11,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (x, y) = (vec![1.0f32; N], vec![2.0f32; N]);
     let (x1, y1, norms, sum) = (vec![0.0f32; N], vec![0.0f32; N], vec![0.0f32; 2], vec![0.0f32]);
 
-    let kernel = |name, us| KernelInfo { us, programmatic: true, ..KernelInfo::new(name) };
-    let (square, norm, add) = (kernel("square", 3.5), kernel("norm", 4.0), kernel("add", 3.0));
-    let config = LaunchConfig::linear(64, 256);
-
     // Written as serial code. No streams, no events, no edges.
-    let mut dag = Dag::new("norms");
+    let mut code = Recording::new("norms");
+    let config = LaunchConfig::linear(64, 256);
+    // Each norm is a part of one buffer, which is stated whole: bytes decide, not names.
+    code.memory(&norms)?;
     for step in 0..4 {
-        dag.launch(&square, config, args![read(&x), write(&x1), step])?;
-        dag.launch(&square, config, args![read(&y), write(&y1), step])?;
-        // Each norm is a part of one buffer: bytes decide, not names.
-        dag.launch(&norm, config, args![read(&x1), write(&norms[..1])])?;
-        dag.launch(&norm, config, args![read(&y1), write(&norms[1..])])?;
-        dag.launch(&add, config, args![read(&norms), update(&sum)])?;
+        code.launch("square", config, 3.5, &[read(&x), write(&x1), step.into()])?;
+        code.launch("square", config, 3.5, &[read(&y), write(&y1), step.into()])?;
+        code.launch("norm", config, 4.0, &[read(&x1), write(&norms[..1])])?;
+        code.launch("norm", config, 4.0, &[read(&y1), write(&norms[1..])])?;
+        code.launch("add", config, 3.0, &[read(&norms), update(&sum)])?;
     }
 
-    let program = dag.program()?;
-    let schedule = schedule(&program, &Options::default());
+    let program = code.program();
+    let schedule = schedule(program, &ScheduleOptions::default());
     show(&format!(
         "{} kernels, {} dependences, {} after reduction, {} streams, {} waits",
         program.nodes().len(),
@@ -44,7 +41,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for &id in &schedule.full.order {
         show(&format!("{:7} on stream {}", program.node(id).name, schedule.full.stream[id.index()]));
     }
-    let serial = schedule.predictions.iter().find(|p| p.form == Form::Serial).ok_or("predicted")?;
+    // What is launched is a plan that was proved: every kernel waits for all that it depends on.
+    schedule.plan(program, schedule.form).prove(program)?;
+    let serial = schedule.predictions.iter().find(|p| p.form == Form::SERIAL).ok_or("predicted")?;
     if schedule.predicted_us() < serial.us { Ok(()) } else { Err("concurrency gains nothing".into()) }
 }
 

@@ -4,9 +4,10 @@
 //! real hardware). The library prints nothing.
 
 pub mod bench;
-pub mod dag;
+
 pub mod device;
 pub mod ffi;
+pub mod programs;
 pub mod reference;
 pub mod runtime;
 pub mod trace;

@@ -9,7 +9,7 @@ use super::measure::{Regime, interleaved};
 use super::variant::{GraphVariant, PipelineVariant, Variant};
 use super::{Error, Result, percentile};
 use crate::device::{CublasLt, Device, DeviceBuffer, Stream, helpers};
-use crate::runtime::{InputSets, Pipeline, Wishes, element_code, plan_text};
+use crate::runtime::{InputSets, Overrides, Pipeline, element_code, plan_text};
 
 /// A square GEMM, large enough that its ends do not count.
 const RATE: &str = r#"Pipeline(
@@ -49,8 +49,8 @@ impl Ceilings {
         let profile = device.profile().ok_or_else(|| {
             Error::Argument(format!("{} is older than compute capability 8.0", device.name()))
         })?;
-        let wishes = Wishes { tiles: Some(vec![TILE]), ..Wishes::default() };
-        let plan = plan_text(RATE, "rate.ron", &wishes, &profile, Executor::Serial)?;
+        let overrides = Overrides { tiles: Some(vec![TILE]), ..Overrides::default() };
+        let plan = plan_text(RATE, "rate.ron", &overrides, &profile, Executor::Serial)?;
         let work = Work::of(plan.graph());
         let mut pipeline = Pipeline::new(&plan, device)?;
         let inputs = InputSets::random(plan.graph(), device, 1, 7)?;

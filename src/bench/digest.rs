@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::Regime;
-use super::record::{Joint, Record, Role};
+use super::record::{Record, Role, overlap_name};
 use super::target::{Best, Verdict, best, geometric_mean, verdicts};
 
 /// One size in one regime.
@@ -188,7 +188,7 @@ impl Digest {
                     if v.pipeline.is_empty() { "all".into() } else { v.pipeline.clone() },
                     v.m.map_or("mean".into(), |m| m.to_string()),
                     format!("{:?}", v.regime).to_lowercase(),
-                    v.joint.map_or("any".into(), |j: Joint| format!("{j:?}").to_lowercase()),
+                    v.overlap.map_or("any", overlap_name).into(),
                     format!("{:.2}", v.want),
                     v.have.map_or("-".into(), |have| format!("{have:.3}")),
                 ],

@@ -1,19 +1,19 @@
 //! The variants of the `fused` executor.
 
 use cusync_gen::check::{Executor, Plan};
-use cusync_gen::schedule::Mode;
+use cusync_gen::schedule::Hand;
 
 use super::point::{Field, Kind, Point};
 use super::record::{MlpReport, Role};
 use super::{Result, tune};
-use crate::runtime::{ChainWish, Edges, Options, Wishes};
+use crate::runtime::{ChainOverride, Options, Overlap, Overrides};
 
 /// Adds what is wanted of: the automatic choice, static and dynamic, with programmatic edges, without cut tiles, without
 /// waits; and the fastest of all schedules, where tuning is asked for.
 pub(super) fn add(point: &Point<'_>, field: &mut Field, report: &mut MlpReport) -> Result<()> {
-    let edges = Options { edges: Edges::Captured, ..Options::default() };
+    let edges = Options { overlap: Overlap::Captured, ..Options::default() };
     let without = Options { skip_waits: true, ..Options::default() };
-    let (fixed, drawn) = (Mode::Static, Mode::Dynamic);
+    let (fixed, drawn) = (Hand::Fixed, Hand::Drawn);
     let variants = [
         ("fused graph", Role::Fused, fixed, true, Options::default()),
         ("fused edges graph", Role::Fused, fixed, true, edges),
@@ -50,7 +50,7 @@ pub(super) fn add_decode(point: &Point<'_>, field: &mut Field, report: &mut MlpR
         return Ok(());
     }
     let plain = Options::default();
-    let edges = Options { edges: Edges::Captured, ..plain };
+    let edges = Options { overlap: Overlap::Captured, ..plain };
     let variants = [
         ("decode graph", Role::Fused, plain),
         ("decode edges graph", Role::Fused, edges),
@@ -63,7 +63,7 @@ pub(super) fn add_decode(point: &Point<'_>, field: &mut Field, report: &mut MlpR
             continue;
         }
         let kind = Kind { options, ..Kind::graph(name, role) };
-        let plan = point.plan(Executor::Fused, Wishes { decode: true, ..Wishes::default() });
+        let plan = point.plan(Executor::Fused, Overrides { decode: true, ..Overrides::default() });
         let added = plan.and_then(|p| point.add(field, kind, &p, Executor::Fused));
         point.note(name, added, report)?;
     }
@@ -71,7 +71,7 @@ pub(super) fn add_decode(point: &Point<'_>, field: &mut Field, report: &mut MlpR
 }
 
 /// The schedule that is predicted to be the shortest.
-fn automatic(point: &Point<'_>, mode: Mode, splits: bool) -> Result<Plan> {
-    let chain = Some(ChainWish { kernel: None, mode, splits });
-    point.plan(Executor::Fused, Wishes { chain, ..Wishes::default() })
+fn automatic(point: &Point<'_>, mode: Hand, splits: bool) -> Result<Plan> {
+    let chain = Some(ChainOverride { kernel: None, mode, splits });
+    point.plan(Executor::Fused, Overrides { chain, ..Overrides::default() })
 }

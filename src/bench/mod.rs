@@ -34,7 +34,7 @@ pub use measure::Regime;
 pub use mlp::{MlpArgs, Progress, SIZES, bench_mlp};
 pub use peer::{PeerChain, PeerGemm};
 pub use pytorch::add_pytorch;
-pub use record::{Joint, MlpReport, Record, Role, ScheduleRecord};
+pub use record::{MlpReport, Record, Role, ScheduleRecord};
 pub use semaphore::{SemaphoreCost, bench_semaphores};
 pub use sweep::{SweepRecord, SweepReport, bench_sweep};
 pub use table::rows;
@@ -55,7 +55,7 @@ pub enum Error {
     Device(#[from] crate::device::Error),
     /// Kernel-level scheduling reported an error.
     #[error(transparent)]
-    Dag(#[from] crate::dag::run::Error),
+    Dag(#[from] crate::programs::Error),
     /// A plan was refused.
     #[error("{0}")]
     Plan(String),

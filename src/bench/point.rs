@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::choose::Config;
-use cusync_gen::device::Device as Profile;
+use cusync_gen::device::Profile;
 use cusync_gen::graph::Element;
 use cusync_gen::sync::Policy;
 
@@ -12,14 +12,14 @@ use super::ceiling::{Ceilings, Work};
 use super::measure::interleaved;
 use super::mlp::MlpArgs;
 use super::peer::{MakePeer, PeerChain, PeerGemm};
-use super::record::{Joint, MlpReport, Record, Role, ScheduleRecord};
+use super::record::{MlpReport, Record, Role, ScheduleRecord};
 use super::sample::sample;
 use super::variant::{PipelineVariant, Variant};
 use super::{Error, Result, Summary, tune};
 use crate::device::{CublasLt, Device, GemmArgs, StreamK};
 use crate::runtime::verify::{self, Accuracy, Reference};
 use crate::runtime::{
-    Edges, InputSets, Options, Pipeline, Wishes, executor_name, plan_text, resolve_text, shipped,
+    InputSets, Options, Overlap, Overrides, Pipeline, executor_name, plan_text, resolve_text, shipped,
 };
 use crate::tune::Origin;
 
@@ -43,7 +43,7 @@ pub(super) struct Point<'a> {
 struct Entry {
     name: String,
     role: Role,
-    joint: Joint,
+    overlap: bool,
     plan: Option<Plan>,
     config: Option<Config>,
     max_rel_err: Option<f64>,
@@ -90,24 +90,24 @@ impl<'a> Point<'a> {
     }
 
     /// The spec, and overrides of its size and element type.
-    fn spec(&self, wishes: Wishes) -> Result<(&'static str, Wishes)> {
+    fn spec(&self, overrides: Overrides) -> Result<(&'static str, Overrides)> {
         let source = shipped(self.name)
             .ok_or_else(|| Error::Argument(format!("{} is not a pipeline that ships", self.name)))?;
         let dims = vec![("M".into(), u64::from(self.m))];
-        Ok((source, Wishes { dims, element: Some(self.args.element), ..wishes }))
+        Ok((source, Overrides { dims, element: Some(self.args.element), ..overrides }))
     }
 
     /// A plan of this size.
-    pub(super) fn plan(&self, executor: Executor, wishes: Wishes) -> Result<Plan> {
-        let (source, wishes) = self.spec(wishes)?;
-        Ok(plan_text(source, self.name, &wishes, self.profile, executor)?)
+    pub(super) fn plan(&self, executor: Executor, overrides: Overrides) -> Result<Plan> {
+        let (source, overrides) = self.spec(overrides)?;
+        Ok(plan_text(source, self.name, &overrides, self.profile, executor)?)
     }
 
     /// The tuned plan of this size with runs joined in a way; `None` where none was kept, or what was kept is refused.
-    pub(super) fn kept(&self, edges: Edges) -> Result<Option<(Plan, Origin)>> {
-        let (source, wishes) = self.spec(Wishes::default())?;
-        let (options, tuned) = (Options { edges, ..Options::default() }, &self.args.tuned);
-        let found = crate::tune::plan(source, self.name, &wishes, self.device, None, &options, tuned);
+    pub(super) fn kept(&self, overlap: Overlap) -> Result<Option<(Plan, Origin)>> {
+        let (source, overrides) = self.spec(Overrides::default())?;
+        let (options, tuned) = (Options { overlap, ..Options::default() }, &self.args.tuned);
+        let found = crate::tune::plan(source, self.name, &overrides, self.device, None, &options, tuned);
         let found = found.map_err(|e| Error::Plan(e.to_string()))?;
         Ok(matches!(found.origin, Origin::Tuned { .. }).then_some((found.plan, found.origin)))
     }
@@ -120,7 +120,7 @@ impl<'a> Point<'a> {
     /// Measures every variant. What cannot be run, and what is wrong, goes to the report.
     pub(super) fn run(&self, share: Option<f64>, report: &mut MlpReport) -> Result<Vec<Record>> {
         let hopper = self.device.capability().0 >= 9;
-        let leader = self.plan(self.leading(), Wishes::default())?;
+        let leader = self.plan(self.leading(), Overrides::default())?;
         let inputs = InputSets::random(leader.graph(), self.device, self.args.sets.max(1), self.m)?;
         let mut model = self.pipeline(&leader, &inputs, Options::default())?;
         let reference = Reference::new(&mut model, 0)?;
@@ -183,7 +183,7 @@ impl<'a> Point<'a> {
             if self.args.wants(BASELINE) && leaders.eq(tiles.iter().copied()) {
                 return Ok(());
             }
-            let plan = self.plan(serial, Wishes { tiles: Some(tiles), ..Wishes::default() })?;
+            let plan = self.plan(serial, Overrides { tiles: Some(tiles), ..Overrides::default() })?;
             self.add(field, Kind::graph(best, Role::Peer), &plan, serial)
         });
         self.note(best, added, report)
@@ -191,12 +191,12 @@ impl<'a> Point<'a> {
 
     /// A sample of all ways.
     fn add_spread(&self, field: &mut Field, count: usize, report: &mut MlpReport) -> Result<()> {
-        let (source, wishes) = self.spec(Wishes::default())?;
-        let resolved = resolve_text(source, self.name, &wishes)?;
+        let (source, overrides) = self.spec(Overrides::default())?;
+        let resolved = resolve_text(source, self.name, &overrides)?;
         for way in sample(&resolved, self.profile, count) {
             let name = way.name();
             let role = if way.config.executor == Executor::Fused { Role::Fused } else { Role::Peer };
-            let options = Options { edges: way.edges, ..Options::default() };
+            let options = Options { overlap: way.overlap, ..Options::default() };
             let kind = Kind { options, config: Some(&way.config), ..Kind::graph(&name, role) };
             let added = self.add(field, kind, &way.plan, way.config.executor);
             self.note(&name, added, report)?;
@@ -221,8 +221,8 @@ impl<'a> Point<'a> {
                 if !(self.args.wants(&graph) || eager_too && self.args.wants(&eager)) {
                     continue;
                 }
-                let wishes = Wishes { policy, tiles: Some(tiles.clone()), ..Wishes::default() };
-                let plan = match self.plan(executor, wishes) {
+                let overrides = Overrides { policy, tiles: Some(tiles.clone()), ..Overrides::default() };
+                let plan = match self.plan(executor, overrides) {
                     Ok(plan) => plan,
                     Err(e) => {
                         self.note(&graph, Err(e), report)?;
@@ -272,7 +272,7 @@ impl<'a> Point<'a> {
         if !(kind.options.skip_waits || kind.options.stream_only) {
             pipeline.poison_outputs()?;
             if kind.as_graph {
-                // Several runs, ending with the set that the reference is of: joints are verified too.
+                // Several runs, ending with the set that the reference is of: overlap is verified too.
                 let sets: Vec<usize> = (0..pipeline.sets()).rev().collect();
                 let graph = pipeline.capture(executor, &sets)?;
                 pipeline.replay(&graph)?;
@@ -284,10 +284,10 @@ impl<'a> Point<'a> {
         }
         let variant = PipelineVariant::new(pipeline, executor, kind.as_graph, field.rounds)?;
         field.variants.push(Box::new(variant));
-        let joint = if kind.options.edges == Edges::Plain { Joint::Plain } else { Joint::Programmatic };
+        let overlap = kind.options.overlap != Overlap::Plain;
         let config = kind.config.cloned().or_else(|| Some(Config::of_plan(plan, executor)));
         let (name, plan) = (kind.name.into(), Some(plan.clone()));
-        field.entries.push(Entry { name, role: kind.role, joint, plan, config, max_rel_err });
+        field.entries.push(Entry { name, role: kind.role, overlap, plan, config, max_rel_err });
         Ok(())
     }
 
@@ -298,11 +298,11 @@ impl<'a> Point<'a> {
         let mut chain = PeerChain::new(model, make)?;
         let max_rel_err = right(name, &chain.verify(&field.reference, model.stream())?)?;
         field.variants.push(Box::new(chain.into_graph(self.device, field.rounds)?));
-        let (role, joint) = (Role::Peer, Joint::Plain);
+        let (role, overlap) = (Role::Peer, false);
         field.entries.push(Entry {
             name: name.into(),
             role,
-            joint,
+            overlap,
             plan: None,
             config: None,
             max_rel_err: Some(max_rel_err),
@@ -338,7 +338,7 @@ impl<'a> Point<'a> {
                     },
                     variant: entry.name.clone(),
                     role: entry.role,
-                    joint: entry.joint,
+                    overlap: entry.overlap,
                     tiles,
                     policies: edges.iter().map(|e| e.policy().to_string()).collect(),
                     config: entry.config.clone(),

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::record::{Joint, MlpReport, Record, Role};
+use super::record::{MlpReport, Record, Role};
 use super::{Error, Regime, Result, Summary};
 
 /// Name of the variant.
@@ -52,7 +52,7 @@ pub fn add_pytorch(report: &mut MlpReport, text: &str) -> Result<()> {
         added.push(Record {
             variant: VARIANT.into(),
             role: Role::Peer,
-            joint: Joint::Plain,
+            overlap: false,
             tiles: vec![format!("weights {}", best.layout)],
             policies: Vec::new(),
             config: None,

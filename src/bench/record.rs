@@ -2,8 +2,8 @@
 
 use cusync_gen::check::{Launch, Plan};
 use cusync_gen::choose::Config;
-use cusync_gen::device::Device as Profile;
-use cusync_gen::schedule::{Mode, Part};
+use cusync_gen::device::Profile;
+use cusync_gen::schedule::Part;
 use serde::{Deserialize, Serialize};
 
 use super::{Ceilings, Regime, Summary};
@@ -20,14 +20,26 @@ pub enum Role {
     Probe,
 }
 
-/// How consecutive runs of a graph are joined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Joint {
-    /// A run begins when the one before has ended.
-    Plain,
-    /// A run begins while the one before ends.
-    Programmatic,
+/// The word in records for whether a run begins while the one before ends.
+pub(super) fn overlap_name(overlap: bool) -> &'static str {
+    if overlap { "programmatic" } else { "plain" }
+}
+
+/// Serde's form of an overlap: its word.
+mod overlap_text {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(overlap: &bool, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(super::overlap_name(*overlap))
+    }
+
+    pub(super) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<bool, D::Error> {
+        let name = String::deserialize(from)?;
+        let known = [false, true].into_iter().find(|overlap| super::overlap_name(*overlap) == name);
+        known.ok_or_else(|| {
+            D::Error::custom(format!("runs are joined `plain` or `programmatic`, not `{name}`"))
+        })
+    }
 }
 
 /// The schedule of a fused variant.
@@ -78,10 +90,7 @@ impl ScheduleRecord {
         Some(ScheduleRecord {
             tile: format!("{}x{}", stage.mma_tile.0, stage.mma_tile.1),
             cluster: format!("{}x{}", schedule.cluster.0, schedule.cluster.1),
-            mode: match schedule.mode {
-                Mode::Static => "static".into(),
-                Mode::Dynamic => "dynamic".into(),
-            },
+            mode: schedule.mode.name().into(),
             workers: schedule.lists.len(),
             items: schedule.sequence.len(),
             cut: schedule.sequence.iter().filter(|i| cut(i.part)).count(),
@@ -106,7 +115,8 @@ pub struct Record {
     /// What it is.
     pub role: Role,
     /// How its runs are joined.
-    pub joint: Joint,
+    #[serde(rename = "joint", with = "overlap_text")]
+    pub overlap: bool,
     /// MMA tile of each stage; empty for peers.
     pub tiles: Vec<String>,
     /// Policy of each edge; empty for peers.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use cusync_gen::check::{Executor, Plan, check};
 use cusync_gen::choose::space::{ORDERS, POLICIES, chains, executors};
 use cusync_gen::choose::{self, Config, EdgeConfig, Kernels, StageConfig};
-use cusync_gen::device::Device as Profile;
+use cusync_gen::device::Profile;
 use cusync_gen::graph::{Resolved, StageId};
 use cusync_gen::sync::WaitAt;
 use rand::rngs::StdRng;
@@ -14,20 +14,20 @@ use rand::{Rng, SeedableRng};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
-use crate::runtime::Edges;
+use crate::runtime::Overlap;
 
 /// A way to run a chain, proved.
 pub(super) struct Way {
     pub(super) config: Config,
     /// How consecutive runs of a graph are joined.
-    pub(super) edges: Edges,
+    pub(super) overlap: Overlap,
     pub(super) plan: Plan,
 }
 
 impl Way {
     /// What tells it from the other ways, in words.
     pub(super) fn name(&self) -> String {
-        let joined = if self.edges == Edges::Plain { "" } else { " edges" };
+        let joined = if self.overlap == Overlap::Plain { "" } else { " edges" };
         format!("{}{joined} graph", self.config)
     }
 }
@@ -46,20 +46,20 @@ const TURNS: [Executor; 6] = [
 const DRAWS: usize = 3;
 
 /// `count` ways to run a chain: what is chosen for each executor, decode kernels where there are any, and for the rest draws
-/// from all kernels, tiles, orders, policies, places of waits, modes and joints, whatever is predicted of them. The same for the
+/// from all kernels, tiles, orders, policies, places of waits, modes and overlap, whatever is predicted of them. The same for the
 /// same spec and size.
 pub(super) fn sample(resolved: &Resolved, device: &Profile, count: usize) -> Vec<Way> {
-    let mut drawn: Vec<(Config, Edges)> = Vec::new();
+    let mut drawn: Vec<(Config, Overlap)> = Vec::new();
     let mut seen = HashSet::new();
-    let mut push = |way: (Config, Edges)| {
+    let mut push = |way: (Config, Overlap)| {
         if seen.insert(format!("{} {:?}", way.0, way.1)) {
             drawn.push(way);
         }
     };
     if choose::decode(resolved, device).is_ok() {
         let decode = Config { executor: Executor::Fused, kernels: Kernels::Decode };
-        push((decode.clone(), Edges::Plain));
-        push((decode, Edges::Captured));
+        push((decode.clone(), Overlap::Plain));
+        push((decode, Overlap::Captured));
     }
     for &executor in executors(device) {
         let chosen = choose::candidate(resolved, device, executor).map(|c| Config::of(&c));
@@ -67,7 +67,7 @@ pub(super) fn sample(resolved: &Resolved, device: &Profile, count: usize) -> Vec
             // That is a serial launch.
             Ok(Config { kernels: Kernels::Stages { overlap: false, .. }, .. })
                 if executor != Executor::Serial => {}
-            Ok(config) => push((config, Edges::Plain)),
+            Ok(config) => push((config, Overlap::Plain)),
             Err(_) => {}
         }
     }
@@ -79,14 +79,16 @@ pub(super) fn sample(resolved: &Resolved, device: &Profile, count: usize) -> Vec
         }
         let way = match executor {
             Executor::Fused => chain(&mut rng),
-            _ => stages(resolved, device, executor, &mut rng).map(|config| (config, Edges::Plain)),
+            Executor::Cpu | Executor::Serial | Executor::Streams | Executor::Programmatic => {
+                stages(resolved, device, executor, &mut rng).map(|config| (config, Overlap::Plain))
+            }
         };
         way.into_iter().for_each(&mut push);
     }
     // Planned by all cores at once; of those that are proved the first are taken.
-    let proved = drawn.into_par_iter().map(|(config, edges)| {
+    let proved = drawn.into_par_iter().map(|(config, overlap)| {
         let plan = check(config.candidate(resolved, device).ok()?).ok()?;
-        Some(Way { config, edges, plan })
+        Some(Way { config, overlap, plan })
     });
     proved.collect::<Vec<_>>().into_iter().flatten().take(count).collect()
 }
@@ -97,11 +99,11 @@ fn seed(resolved: &Resolved) -> u64 {
     digest.iter().take(8).fold(0, |seed, byte| seed << 8 | u64::from(*byte))
 }
 
-fn chain(rng: &mut StdRng) -> Option<(Config, Edges)> {
-    let wishes: Vec<_> = chains().collect();
-    let wish = wishes.choose(rng)?;
-    let edges = if rng.random() { Edges::Captured } else { Edges::Plain };
-    Some((Config::chain(wish.kernel?, wish.mode, wish.splits), edges))
+fn chain(rng: &mut StdRng) -> Option<(Config, Overlap)> {
+    let overrides: Vec<_> = chains().collect();
+    let asked = overrides.choose(rng)?;
+    let overlap = if rng.random() { Overlap::Captured } else { Overlap::Plain };
+    Some((Config::chain(asked.kernel?, asked.mode, asked.splits), overlap))
 }
 
 fn stages(resolved: &Resolved, device: &Profile, executor: Executor, rng: &mut StdRng) -> Option<Config> {

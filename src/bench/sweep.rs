@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use cusync_gen::check::Executor;
-use cusync_gen::device::Device as Profile;
+use cusync_gen::device::Profile;
 use serde::Serialize;
 
 use super::ceiling::{Ceilings, Work};
@@ -15,7 +15,7 @@ use super::variant::{PipelineVariant, Variant};
 use super::{Error, Result, Summary};
 use crate::device::Device;
 use crate::runtime::verify::Reference;
-use crate::runtime::{InputSets, Options, Wishes};
+use crate::runtime::{InputSets, Options, Overrides};
 use cusync_gen::choose::space::chains;
 
 /// Samples of a configuration.
@@ -92,19 +92,20 @@ fn size(
     began: &Instant,
     report: &mut SweepReport,
 ) -> Result<()> {
-    let model = point.plan(Executor::Serial, Wishes::default())?;
+    let model = point.plan(Executor::Serial, Overrides::default())?;
     let inputs = InputSets::random(model.graph(), point.device, point.args.sets.max(1), m)?;
     let reference = Reference::new(&mut point.pipeline(&model, &inputs, Options::default())?, 0)?;
     let floor_us = Work::of(model.graph()).floor_us(report.ceilings.rested);
     let sets = point.args.sets.max(1) as f64;
-    for wish in chains() {
-        let label = format!("{name} M = {m} {wish:?} on {}", profile.name);
+    for asked in chains() {
+        let label = format!("{name} M = {m} {asked:?} on {}", profile.name);
         if point.args.seconds.is_some_and(|s| began.elapsed().as_secs_f64() > s) {
             report.skipped.push(format!("{label}: the time limit"));
             continue;
         }
         let one = || -> Result<SweepRecord> {
-            let plan = point.plan(Executor::Fused, Wishes { chain: Some(wish), ..Wishes::default() })?;
+            let plan =
+                point.plan(Executor::Fused, Overrides { chain: Some(asked), ..Overrides::default() })?;
             let schedule = ScheduleRecord::of(&plan);
             let schedule = schedule.ok_or_else(|| Error::Argument("a plan without a schedule".into()))?;
             let mut pipeline = point.pipeline(&plan, &inputs, Options::default())?;
@@ -125,7 +126,7 @@ fn size(
                 pipeline: name.into(),
                 m,
                 schedule,
-                splits: wish.splits,
+                splits: asked.splits,
                 time: of(0),
                 without_waits_us: of(1).median_us,
                 floor_us,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Regime;
 use super::pytorch;
-use super::record::{Joint, Record, Role};
+use super::record::{Record, Role};
 
 /// What is divided by the fused time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -61,7 +61,7 @@ pub struct Verdict {
     /// Whether the GPU rested between samples.
     pub regime: Regime,
     /// How runs are joined, where the goal asks for both.
-    pub joint: Option<Joint>,
+    pub overlap: Option<bool>,
     /// The least quotient.
     pub want: f64,
     /// The quotient; `None` where a part of it was not measured.
@@ -95,12 +95,12 @@ fn quotient(
     records: &[Record],
     (pipeline, m): (&str, u32),
     regime: Regime,
-    joint: Option<Joint>,
+    overlap: Option<bool>,
     over: Over,
 ) -> Option<f64> {
     let here =
         || records.iter().filter(move |r| r.pipeline == pipeline && r.m() == Some(m) && r.regime == regime);
-    let joined = |r: &&Record| joint.is_none_or(|joint| r.joint == joint);
+    let joined = |r: &&Record| overlap.is_none_or(|overlap| r.overlap == overlap);
     let fused = best(here().filter(|r| r.role == Role::Fused).filter(joined))?.us;
     let other = match over {
         Over::Stream => best(here().filter(|r| r.variant.starts_with(STREAM)).filter(joined))?.us,
@@ -124,26 +124,26 @@ pub(super) fn geometric_mean(values: &[f64]) -> Option<f64> {
 pub(super) fn verdicts(records: &[Record]) -> Vec<Verdict> {
     let mut list = Vec::new();
     for goal in GOALS.iter() {
-        let joints: &[Option<Joint>] = match goal.over {
-            Over::Stream | Over::Floor => &[Some(Joint::Plain), Some(Joint::Programmatic)],
+        let overlaps: &[Option<bool>] = match goal.over {
+            Over::Stream | Over::Floor => &[Some(false), Some(true)],
             Over::Pytorch | Over::BestPeer => &[None],
         };
         let points = || goal.points.iter().flat_map(|(p, sizes)| sizes.iter().map(move |&m| (p.as_str(), m)));
         let each = goal.least.iter().flat_map(|least| {
             let regimes = [Regime::Rested, Regime::Sustained].into_iter();
-            regimes.flat_map(move |regime| joints.iter().map(move |&joint| (*least, regime, joint)))
+            regimes.flat_map(move |regime| overlaps.iter().map(move |&overlap| (*least, regime, overlap)))
         });
-        for (least, regime, joint) in each {
+        for (least, regime, overlap) in each {
             let one = |want, pipeline: &str, m, have| Verdict {
                 target: &goal.name,
                 pipeline: pipeline.into(),
                 m,
                 regime,
-                joint,
+                overlap,
                 want,
                 have,
             };
-            let of = |point| quotient(records, point, regime, joint, goal.over);
+            let of = |point| quotient(records, point, regime, overlap, goal.over);
             match least {
                 Least::Each(want) => list.extend(points().map(|(p, m)| one(want, p, Some(m), of((p, m))))),
                 Least::Mean(want) => {
@@ -194,7 +194,7 @@ pub(super) mod tests {
             element: "f16".into(),
             variant: variant.into(),
             role,
-            joint: if variant.contains("edges") { Joint::Programmatic } else { Joint::Plain },
+            overlap: variant.contains("edges"),
             tiles: Vec::new(),
             policies: Vec::new(),
             config: None,
@@ -263,9 +263,9 @@ pub(super) mod tests {
         ];
         let judged = verdicts(&records);
         let of = find(&judged, "streaming", LLAMA65, Some(8));
-        let have: Vec<_> = of.iter().map(|v| (v.joint, v.have.expect("measured"), v.met())).collect();
-        assert_eq!(have[0], (Some(Joint::Plain), 33.0 / 36.0, true));
-        assert_eq!(have[1], (Some(Joint::Programmatic), 31.0 / 35.0, false));
+        let have: Vec<_> = of.iter().map(|v| (v.overlap, v.have.expect("measured"), v.met())).collect();
+        assert_eq!(have[0], (Some(false), 33.0 / 36.0, true));
+        assert_eq!(have[1], (Some(true), 31.0 / 35.0, false));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::record::{MlpReport, Role};
 use super::variant::{GraphVariant, PipelineVariant};
 use super::{Error, Result};
 use crate::device::{Gemm, Launch, Stream};
-use crate::runtime::{Edges, InputSets, Options, Wishes};
+use crate::runtime::{InputSets, Options, Overlap, Overrides};
 use cusync_gen::choose::space::chains;
 
 /// Samples of one configuration.
@@ -20,9 +20,9 @@ pub(super) fn serial_tiles(point: &Point<'_>, inputs: &InputSets) -> Result<Vec<
     let mut best: Vec<(f64, (u32, u32))> = Vec::new();
     for kernel in KERNELS.iter().filter(|k| k.arch == point.profile.arch) {
         let tile = (kernel.tile.0, kernel.tile.1);
-        let stages = point.plan(Executor::Serial, Wishes::default())?.graph().stages.len();
-        let wishes = Wishes { tiles: Some(vec![tile; stages]), ..Wishes::default() };
-        let plan = point.plan(Executor::Serial, wishes)?;
+        let stages = point.plan(Executor::Serial, Overrides::default())?.graph().stages.len();
+        let overrides = Overrides { tiles: Some(vec![tile; stages]), ..Overrides::default() };
+        let plan = point.plan(Executor::Serial, overrides)?;
         let pipeline = point.pipeline(&plan, inputs, Options::default())?;
         best.resize(stages, (f64::INFINITY, tile));
         for (stage, best) in best.iter_mut().enumerate() {
@@ -48,7 +48,7 @@ pub(super) fn add_kept(point: &Point<'_>, field: &mut Field, report: &mut MlpRep
     if point.args.tuned.entries().next().is_none() {
         return Ok(());
     }
-    for (name, edges) in [("tuned graph", Edges::Plain), ("tuned edges graph", Edges::Captured)] {
+    for (name, edges) in [("tuned graph", Overlap::Plain), ("tuned edges graph", Overlap::Captured)] {
         if !point.args.wants(name) {
             continue;
         }
@@ -56,7 +56,7 @@ pub(super) fn add_kept(point: &Point<'_>, field: &mut Field, report: &mut MlpRep
             let Some((plan, origin)) = kept else { return Ok(()) };
             let executor = plan.executor();
             let (role, options) = if plan.launch().is_one_kernel() {
-                (Role::Fused, Options { edges, ..Options::default() })
+                (Role::Fused, Options { overlap: edges, ..Options::default() })
             } else {
                 (Role::Peer, Options::default())
             };
@@ -72,9 +72,10 @@ pub(super) fn add_kept(point: &Point<'_>, field: &mut Field, report: &mut MlpRep
 pub(super) fn chain(point: &Point<'_>, inputs: &InputSets) -> Result<Plan> {
     let mut best: Option<(f64, Plan)> = None;
     let mut refused = None;
-    for wish in chains() {
+    for asked in chains() {
         let one = || -> Result<(f64, Plan)> {
-            let plan = point.plan(Executor::Fused, Wishes { chain: Some(wish), ..Wishes::default() })?;
+            let plan =
+                point.plan(Executor::Fused, Overrides { chain: Some(asked), ..Overrides::default() })?;
             let pipeline = point.pipeline(&plan, inputs, Options::default())?;
             let mut variant = PipelineVariant::new(pipeline, Executor::Fused, true, 1)?;
             Ok((quick(point.device, &mut variant, SAMPLES)?, plan))

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use cusync::runtime::executor_name;
 use cusync_gen::check::Executor;
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 use cusync_gen::graph::Graph;
 use cusync_gen::schedule::decode::{COLUMN_TILE, Decode};
-use cusync_gen::schedule::{Breakdown, Mode, Part, Request, Schedule};
+use cusync_gen::schedule::{Breakdown, Part, Request, Schedule};
 use serde::Serialize;
 
 use super::fault::Fault;
 use super::print::{Answer, Page, json};
-use super::prove::Proof;
+use super::prove::{Proof, resolve};
 use super::report::{
     DecodeReport, ObligationReport, ScheduleReport, TimeReport, decode_line, schedule_line, title,
 };
@@ -31,6 +31,9 @@ pub(crate) struct CheckReport {
     pub(crate) schedule: Option<ScheduleReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) decode: Option<DecodeReport>,
+    /// Why it is planned for no executor of the device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) note: Option<String>,
     /// Text for people, one for each refutation; not in JSON.
     #[serde(skip)]
     pub(crate) refutations: Vec<String>,
@@ -59,14 +62,22 @@ impl Answer for CheckReport {
         );
         self.schedule.iter().for_each(|s| page.line(schedule_line(s)));
         self.decode.iter().for_each(|d| page.line(decode_line(d)));
+        self.note.iter().for_each(|note| page.line(note));
         self.refutations.iter().for_each(|refutation| page.line(refutation));
     }
 }
 
-/// The executor that a device is planned for where none is stated.
-pub(crate) fn usual_executor(target: &Target) -> Executor {
-    let by_arch = if target.device.arch >= 90 { Executor::Programmatic } else { Executor::Streams };
-    target.executor.unwrap_or(by_arch)
+/// The executor that a pipeline is planned for: the stated one, else the device's usual one or, where the device has no kernel
+/// for a stage, `cpu`; with the reason for that.
+pub(crate) fn usual_executor(target: &Target) -> Result<(Executor, Option<String>), Fault> {
+    if let Some(stated) = target.executor {
+        return Ok((stated, None));
+    }
+    Ok(match resolve(target)?.without_kernel(&target.device) {
+        Some((_, why)) => (Executor::Cpu, Some(format!("{why}: planned for the cpu executor"))),
+        None if target.device.arch >= 90 => (Executor::Programmatic, None),
+        None => (Executor::Streams, None),
+    })
 }
 
 /// Dims by name.
@@ -75,7 +86,7 @@ pub(crate) fn dims(graph: &Graph) -> BTreeMap<String, u32> {
 }
 
 pub(crate) fn check(target: &Target) -> Result<CheckReport, Fault> {
-    let executor = usual_executor(target);
+    let (executor, note) = usual_executor(target)?;
     let proof = Proof::of(target, executor)?;
     let graph = &proof.candidate().graph;
     let launch = &proof.candidate().launch;
@@ -90,6 +101,7 @@ pub(crate) fn check(target: &Target) -> Result<CheckReport, Fault> {
         obligations: proof.obligations,
         schedule,
         decode,
+        note,
         refutations: proof.refutations,
     })
 }
@@ -97,17 +109,14 @@ pub(crate) fn check(target: &Target) -> Result<CheckReport, Fault> {
 /// A schedule in numbers.
 pub(crate) fn schedule(
     graph: &Graph,
-    device: &Device,
+    device: &Profile,
     schedule: Option<&Schedule>,
 ) -> Option<ScheduleReport> {
     let schedule = schedule?;
     let tile = graph.stages.first()?.mma_tile;
     let count = |of: &dyn Fn(&Part) -> bool| schedule.sequence.iter().filter(|i| of(&i.part)).count();
     Some(ScheduleReport {
-        mode: match schedule.mode {
-            Mode::Static => "static",
-            Mode::Dynamic => "dynamic",
-        },
+        mode: schedule.mode.name(),
         tile: [tile.0, tile.1, tile.2],
         cluster: [schedule.cluster.0, schedule.cluster.1],
         workers: schedule.lists.len(),
@@ -132,7 +141,7 @@ pub(crate) fn schedule(
 
 /// Where the predicted time of a schedule goes; `None` for one that the scheduler would not make, such as one that was put
 /// into another order.
-pub(crate) fn breakdown(graph: &Graph, device: &Device, schedule: &Schedule) -> Option<Breakdown> {
+pub(crate) fn breakdown(graph: &Graph, device: &Profile, schedule: &Schedule) -> Option<Breakdown> {
     let request = Request {
         workers: schedule.lists.len() as u32,
         cluster: schedule.cluster,

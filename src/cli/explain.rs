@@ -20,7 +20,7 @@ use super::report::{
 use super::target::Target;
 
 pub(crate) fn explain(target: &Target) -> Result<ExplainReport, Fault> {
-    let executor = usual_executor(target);
+    let (executor, note) = usual_executor(target)?;
     let proof = Proof::of(target, executor)?;
     let decisions = proof.decisions(executor);
     let plan = proof.plan()?;
@@ -45,6 +45,7 @@ pub(crate) fn explain(target: &Target) -> Result<ExplainReport, Fault> {
         schedule: schedule(plan.graph(), plan.device(), plan.launch().lists()),
         decode: decode(plan.launch().shares()),
         predicted: predicted(&plan, executor),
+        note,
     })
 }
 
@@ -126,6 +127,9 @@ pub(crate) struct ExplainReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) decode: Option<DecodeReport>,
     pub(crate) predicted: Option<PredictionReport>,
+    /// Why it is planned for no executor of the device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) note: Option<String>,
 }
 
 impl Answer for ExplainReport {
@@ -135,6 +139,7 @@ impl Answer for ExplainReport {
 
     fn page(&self, page: &mut Page) {
         page.line(format!("{} for {} on {}", title(&self.pipeline, &self.dims), self.executor, self.device));
+        self.note.iter().for_each(|note| page.line(note));
         page.line(format!("start guarantee: {}", self.start));
         page.table(
             ["stage", "M x N x K", "tile", "tiles", "waves", "order"],

@@ -38,7 +38,7 @@ impl Answer for GenerateReport {
 
 pub(crate) fn generate(args: GenerateArgs) -> Result<GenerateReport, Fault> {
     let (target, dir) = (args.target.resolve()?, &args.output);
-    let plan = Proof::of(&target, usual_executor(&target))?.plan()?;
+    let plan = Proof::of(&target, usual_executor(&target)?.0)?.plan()?;
     let cannot = |path: &Path, e: std::io::Error| {
         Fault::input(format!("{} cannot be written: {e}", path.display()))
             .help("choose another folder with -o DIR")

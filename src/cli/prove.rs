@@ -1,6 +1,6 @@
 //! Takes a spec to a verdict on every obligation.
 
-use cusync::runtime::Edges;
+use cusync::runtime::Overlap;
 use cusync::tune::{Cache, Key, Machine, Origin, answer, decisions};
 use cusync_gen::check::{Candidate, Choice, Executor, Obligation, Plan, Report, check, judge};
 use cusync_gen::choose;
@@ -11,6 +11,13 @@ use cusync_gen::spec;
 use super::fault::Fault;
 use super::report::ObligationReport;
 use super::target::Target;
+
+/// The pipeline of a target at its dims.
+pub(crate) fn resolve(target: &Target) -> Result<Resolved, Fault> {
+    let (text, origin) = (&target.source.text, &target.source.origin);
+    let refused = |d: Diagnostic| Fault::input(d.render(text, origin, false));
+    spec::parse(text, origin).and_then(|spec| spec.resolve(&target.dims)).map_err(refused)
+}
 
 /// A judged candidate.
 pub(crate) struct Proof {
@@ -28,8 +35,7 @@ impl Proof {
     pub(crate) fn of(target: &Target, executor: Executor) -> Result<Proof, Fault> {
         let (text, origin) = (&target.source.text, &target.source.origin);
         let refused = |d: Diagnostic| Fault::input(d.render(text, origin, false));
-        let parsed = spec::parse(text, origin).map_err(refused)?;
-        let resolved = parsed.resolve(&target.dims).map_err(refused)?;
+        let resolved = resolve(target)?;
         let candidate = choose::candidate(&resolved, &target.device, executor).map_err(refused)?;
         Ok(Proof::judged(target, resolved, candidate))
     }
@@ -43,9 +49,8 @@ impl Proof {
     ) -> Result<(Proof, Origin), Fault> {
         let (text, origin) = (&target.source.text, &target.source.origin);
         let refused = |d: Diagnostic| Fault::input(d.render(text, origin, false));
-        let parsed = spec::parse(text, origin).map_err(refused)?;
-        let resolved = parsed.resolve(&target.dims).map_err(refused)?;
-        let key = Key::of(&resolved, machine, Some(executor), Edges::Plain);
+        let resolved = resolve(target)?;
+        let key = Key::of(&resolved, machine, Some(executor), Overlap::Plain);
         let found = answer(&resolved, &target.device, Some(executor), cache.get(&key)).map_err(refused)?;
         Ok((Proof::judged(target, resolved, found.candidate), found.origin))
     }

@@ -19,7 +19,7 @@ use super::explain::{edges, predicted, stages};
 use super::fault::Fault;
 use super::print::{Answer, Output, Page, json};
 use super::progress::Progress;
-use super::prove::Proof;
+use super::prove::{Proof, resolve};
 use super::report::{EdgeReport, ObligationReport, PredictionReport, StageReport, prediction, title};
 use super::target::{CacheArgs, Target, TargetArgs};
 use super::timeline;
@@ -179,15 +179,11 @@ pub(crate) fn run(args: RunArgs, output: &Output) -> Result<RunReport, Fault> {
     if target.executor == Some(Executor::Cpu) {
         return on_host(request, &progress, None);
     }
-    if let Some((stage, why)) = without_kernel(target)? {
+    if let Some((_, why)) = resolve(target)?.without_kernel(&target.device) {
         // Whoever asked for an executor of the GPU gets an error; without that the host runs it.
         return match target.executor {
-            Some(executor) => Err(Fault::input(format!(
-                "stage `{stage}`: the {} executor cannot run it: {why}",
-                executor_name(executor)
-            ))
-            .help("leave --executor out, or choose cpu")),
-            None => on_host(request, &progress, Some(format!("stage `{stage}`: {why}"))),
+            Some(executor) => Proof::of(target, executor).and_then(|_| Err(Fault::input(why))),
+            None => on_host(request, &progress, Some(why)),
         };
     }
     match device::Device::open(0) {
@@ -198,20 +194,6 @@ pub(crate) fn run(args: RunArgs, output: &Output) -> Result<RunReport, Fault> {
         }
         Err(e) => Err(Fault::input(e.to_string())),
     }
-}
-
-/// The first stage that no kernel of the library runs, and why; custom stages explain themselves.
-fn without_kernel(target: &Target) -> Result<Option<(String, String)>, Fault> {
-    let (text, origin) = (&target.source.text, &target.source.origin);
-    let refused = |d: cusync_gen::diagnostic::Diagnostic| Fault::input(d.render(text, origin, false));
-    let resolved = cusync_gen::spec::parse(text, origin).map_err(refused)?;
-    let resolved = resolved.resolve(&target.dims).map_err(refused)?;
-    let found = resolved
-        .stages
-        .iter()
-        .filter(|s| s.op != Op::Custom)
-        .find_map(|s| cusync::runtime::without_kernel(&s.op).map(|why| (s.name.value.clone(), why)));
-    Ok(found)
 }
 
 /// A report with everything that does not depend on where the plan runs.
@@ -265,7 +247,7 @@ fn on_host(request: &Request, progress: &Progress, note: Option<String>) -> Resu
         device: request.target.device.clone(),
         executor: None,
     };
-    let usual = usual_executor(&gpu);
+    let (usual, _) = usual_executor(&gpu)?;
     report.predicted = Proof::of(&gpu, usual)?.plan().ok().and_then(|plan| predicted(&plan, usual));
     progress.say("making random inputs");
     let mut options = CpuOptions::default();

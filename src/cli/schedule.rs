@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use clap::Args;
-use cusync::dag::{
-    Costs, Dependences, Direction, Form, Lane, MAX_SOURCE, NodeId, Options, Program, Rates, SHIPPED,
-    Schedule, TileEdge, allocate, parse, schedule as plan, shipped,
+use cusync_dag::{
+    Dependence, Dependences, Direction, Form, KernelSchedule, Lane, MAX_SOURCE, NodeId, Program, RefinedEdge,
+    SHIPPED, ScheduleOptions, allocate, parse, schedule as plan, shipped,
 };
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 use serde::Serialize;
 
 use super::fault::{Fault, nearest};
@@ -120,7 +120,6 @@ pub(crate) struct ProgramReport {
     pub(crate) forms: Vec<FormReport>,
     pub(crate) nodes: Vec<NodeReport>,
     pub(crate) dependences: Vec<DependenceReport>,
-    pub(crate) tile_edges: Vec<TileReport>,
     pub(crate) refinement: RefinementReport,
     /// Memory of all buffers, and with those shared that are never alive together, bytes.
     pub(crate) buffer_bytes: u64,
@@ -135,22 +134,23 @@ pub(crate) struct ProgramReport {
 pub(crate) fn schedule(args: &ScheduleArgs, output: &Output) -> Result<ProgramReport, Fault> {
     let device = profile(&args.device)?;
     let (text, origin) = find(&args.file)?;
-    let costs = Costs::of(&device);
-    let rates = Rates { memory_tbs: costs.memory_tbs, host_tbs: costs.host_tbs };
-    let program = parse(&text, &args.dims, rates)
+    let program = parse(&text, &args.dims, &device)
         .map_err(|d| Fault::input(d.render(&text, &origin, output.color)))?
         .repeat(args.repeat.into())
         .map_err(|e| Fault::input(e.to_string()))?;
-    let options = Options { streams: args.streams.map(usize::from), costs, ..Options::default() };
-    let schedule = plan(&program, &options);
-    Ok(report(&program, &schedule, &device, options.costs.source))
+    let streams = args.streams.map(usize::from);
+    let schedule =
+        plan(&program, &ScheduleOptions { streams, device: device.clone(), ..ScheduleOptions::default() });
+    Ok(report(&program, &schedule, &device))
 }
 
-fn report(program: &Program, schedule: &Schedule, device: &Device, source: String) -> ProgramReport {
-    let Schedule { dependences, full, chosen, .. } = schedule;
+fn report(program: &Program, schedule: &KernelSchedule, device: &Profile) -> ProgramReport {
+    let KernelSchedule { dependences, full, chosen, .. } = schedule;
     let copies = program.nodes().iter().filter(|n| n.kernel().is_none()).count();
     let name = |id: NodeId| program.node(id).name.clone();
     let memory = allocate(program, dependences);
+    let gates = schedule.admission.as_ref().map_or(&[][..], |admission| &admission.gates);
+    let waits = |id: NodeId| full.waits.iter().filter(move |w| w.after == id).map(|w| w.before);
     let node = |&id: &NodeId| NodeReport {
         name: name(id),
         id: id.0,
@@ -158,8 +158,8 @@ fn report(program: &Program, schedule: &Schedule, device: &Device, source: Strin
         level: schedule.times.level[id.index()],
         stream: full.stream[id.index()],
         priority: schedule.priority[id.index()],
-        waits_for: full.waits.iter().filter(|w| w.after == id).map(|w| w.before.0).collect(),
-        held_by: full.gates.iter().filter(|w| w.after == id).map(|w| w.before.0).collect(),
+        waits_for: waits(id).filter(|b| !gates.contains(&(*b, id))).map(|b| b.0).collect(),
+        held_by: gates.iter().filter(|gate| gate.1 == id).map(|gate| gate.0.0).collect(),
         start_us: schedule.timeline.start[id.index()],
         end_us: schedule.timeline.end[id.index()],
     };
@@ -187,21 +187,20 @@ fn report(program: &Program, schedule: &Schedule, device: &Device, source: Strin
             .collect(),
         nodes: full.order.iter().map(node).collect(),
         dependences: edges(dependences),
-        tile_edges: schedule.tile_edges.iter().map(tile).collect(),
         refinement: refinement(schedule),
         buffer_bytes: program.buffers().iter().map(|b| b.bytes).sum(),
         allocated_bytes: memory.bytes(),
         why: schedule.why.clone(),
-        source,
+        source: device.programs.source.clone(),
         lanes: full.lanes.iter().map(lane).collect(),
     }
 }
 
-fn tile(tile: &TileEdge) -> TileReport {
+fn tile(tile: &RefinedEdge) -> TileReport {
     TileReport { before: tile.edge.before.0, after: tile.edge.after.0, gain_us: tile.gain_us }
 }
 
-fn refinement(schedule: &Schedule) -> RefinementReport {
+fn refinement(schedule: &KernelSchedule) -> RefinementReport {
     let found = &schedule.refinement;
     let early = found.nodes.iter().enumerate().filter(|(_, node)| node.early);
     RefinementReport {
@@ -224,7 +223,7 @@ fn lane(lane: &Lane) -> String {
 fn edges(dependences: &Dependences) -> Vec<DependenceReport> {
     let mut reduced = vec![false; dependences.edges.len()];
     dependences.reduced.iter().for_each(|&i| reduced[i] = true);
-    let report = |(edge, reduced): (&cusync::dag::Edge, bool)| DependenceReport {
+    let report = |(edge, reduced): (&Dependence, bool)| DependenceReport {
         before: edge.before.0,
         after: edge.after.0,
         hazards: [
@@ -291,7 +290,7 @@ impl Answer for ProgramReport {
                 format!("{:.1}", n.end_us),
             ]
         };
-        let serial = self.forms.iter().find(|f| f.form == Form::Serial).map(|f| f.us);
+        let serial = self.forms.iter().find(|f| f.form == Form::SERIAL).map(|f| f.us);
         let form = |f: &FormReport| {
             let mark =
                 if f.form == self.chosen.form { format!("{} (chosen)", f.name) } else { f.name.into() };

@@ -13,7 +13,7 @@ use super::against::against;
 use super::check::{breakdown, dims, usual_executor};
 use super::fault::Fault;
 use super::print::{Answer, Page, json};
-use super::prove::Proof;
+use super::prove::{Proof, resolve};
 use super::report::title;
 use super::target::{PlanArgs, TargetArgs};
 use super::trace;
@@ -92,7 +92,11 @@ pub(crate) fn simulate(args: SimulateArgs) -> Result<Box<dyn Answer>, Fault> {
         return Ok(Box::new(against(file, plan, record)?));
     }
     let target = &TargetArgs { file: file.unwrap_or_default(), plan }.resolve()?;
-    let chosen_for = usual_executor(target);
+    let (chosen_for, _) = usual_executor(target)?;
+    if let Some((_, why)) = resolve(target)?.without_kernel(&target.device) {
+        return Err(Fault::input(format!("{why}, so there is nothing to predict"))
+            .help("`cusync run` runs it on the CPU; `cusync check` and `cusync explain` judge it"));
+    }
     // A chain kernel has its own tiles; kernels launched one by one are predicted at those chosen for them.
     let by_kernel = if chosen_for.how().is_some() { chosen_for } else { Executor::Programmatic };
     let proof = Proof::of(target, by_kernel)?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use cusync::tune::{Cache, Store};
 use cusync_gen::check::Executor;
-use cusync_gen::device::{DEVICES, Device};
+use cusync_gen::device::{DEVICES, Profile};
 
 use super::fault::{Fault, nearest};
 use super::source::Source;
@@ -14,7 +14,7 @@ use super::source::Source;
 pub(crate) struct Target {
     pub(crate) source: Source,
     pub(crate) dims: Vec<(String, u64)>,
-    pub(crate) device: Device,
+    pub(crate) device: Profile,
     /// `None`: whatever suits.
     pub(crate) executor: Option<Executor>,
 }
@@ -113,14 +113,14 @@ pub(crate) fn dim(text: &str) -> Result<(String, u64), String> {
 }
 
 /// The profile with this name, or in this file.
-pub(crate) fn profile(name: &str) -> Result<Device, Fault> {
-    if let Some(shipped) = Device::named(name) {
+pub(crate) fn profile(name: &str) -> Result<Profile, Fault> {
+    if let Some(shipped) = Profile::named(name) {
         return Ok(shipped.clone());
     }
     if name.ends_with(".ron") {
         let text = std::fs::read_to_string(name)
             .map_err(|e| Fault::input(format!("cannot read the device profile {name}: {e}")))?;
-        return Device::from_ron(&text).map_err(|d| Fault::input(d.render(&text, name, false)));
+        return Profile::from_ron(&text).map_err(|d| Fault::input(d.render(&text, name, false)));
     }
     let names = || DEVICES.iter().map(|d| d.name.as_str());
     let near = nearest(name, names()).map(|n| format!("did you mean `{n}`? "));

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use cusync::device::Device;
-use cusync::runtime::{Wishes, plan_text};
+use cusync::runtime::{Overrides, plan_text};
 use cusync::trace::{
     Run, Timeline, TraceReport, events, page, simulated, simulated_chain, simulated_kernels,
 };
@@ -97,8 +97,8 @@ fn measure(target: &Target, seed: u64, decode: bool, output: &Output) -> Result<
             .help("use a Hopper GPU, or --simulate")
     })?;
     let source = &target.source;
-    let wishes = Wishes { dims: target.dims.clone(), decode, ..Wishes::default() };
-    let plan = plan_text(&source.text, &source.origin, &wishes, &profile, Executor::Fused);
+    let overrides = Overrides { dims: target.dims.clone(), decode, ..Overrides::default() };
+    let plan = plan_text(&source.text, &source.origin, &overrides, &profile, Executor::Fused);
     let plan = plan.map_err(|e| Fault::input(e.to_string()))?;
     progress.say(format!("tracing {} on {}", plan.graph().name, gpu.name()));
     cusync::trace::trace(&plan, &profile, 0, SETS, seed as u32).map_err(|e| fault(&e))
@@ -118,7 +118,7 @@ fn predict(target: &Target) -> Result<TraceReport, Fault> {
         Some(executor) => Some(kernels(target, executor)?),
         None => Some(match chain(target) {
             Ok(Some(run)) => run,
-            _ => kernels(target, usual_executor(target))?,
+            _ => kernels(target, usual_executor(target)?.0)?,
         }),
     };
     timeline.runs.extend(synchronised);

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use cusync::device;
-use cusync::runtime::Edges;
+use cusync::runtime::Overlap;
 use cusync::runtime::element::Bits;
-use cusync::tune::{self, Confirmed, Entry, Machine, Measure, Origin, Proposal, Store, Tried, wish_name};
+use cusync::tune::{self, Confirmed, Entry, Machine, Measure, Origin, Proposal, Store, Tried, asked_name};
 use cusync_gen::check::{Executor, check};
 use cusync_gen::diagnostic::Diagnostic;
 use serde::Serialize;
@@ -55,12 +55,12 @@ enum EdgesArg {
     All,
 }
 
-impl From<EdgesArg> for Edges {
-    fn from(edges: EdgesArg) -> Edges {
+impl From<EdgesArg> for Overlap {
+    fn from(edges: EdgesArg) -> Overlap {
         match edges {
-            EdgesArg::Plain => Edges::Plain,
-            EdgesArg::Captured => Edges::Captured,
-            EdgesArg::All => Edges::All,
+            EdgesArg::Plain => Overlap::Plain,
+            EdgesArg::Captured => Overlap::Captured,
+            EdgesArg::All => Overlap::All,
         }
     }
 }
@@ -108,7 +108,8 @@ pub(crate) struct SpecReport {
     pub(crate) device: String,
     /// The executor that was asked for, or `any`.
     pub(crate) executor: &'static str,
-    pub(crate) edges: Edges,
+    #[serde(rename = "edges")]
+    pub(crate) overlap: Overlap,
     /// Where the choice comes from, in the words of `cusync run`.
     pub(crate) plan: String,
     pub(crate) measured: bool,
@@ -147,7 +148,7 @@ pub(crate) fn tune(args: TuneArgs, output: &Output) -> Result<TuneReport, Fault>
                 return Err(fault.help("choose an executor of a GPU, or leave --executor out"));
             }
             let how =
-                Measure { candidates: candidates.into(), seed, edges: edges.into(), ..Measure::default() };
+                Measure { candidates: candidates.into(), seed, overlap: edges.into(), ..Measure::default() };
             tune_spec(&target, &how, &store, &Progress::start(output)).map(|r| TuneReport::Spec(Box::new(r)))
         }
     }
@@ -219,7 +220,7 @@ fn tune_spec(
     let mut kept = None;
     if let (Ok((device, _)), false) = (&gpu, found.tried.is_empty()) {
         let machine = Machine::of(device).map_err(|e| Fault::input(e.to_string()))?;
-        let entries = found.entries(&resolved, &machine, target.executor, how.edges);
+        let entries = found.entries(&resolved, &machine, target.executor, how.overlap);
         if let Some(entry) = entries.first() {
             plan = Origin::of(entry);
         }
@@ -246,8 +247,8 @@ fn tune_spec(
         dims: resolved.dims.iter().cloned().collect(),
         element: resolved.element.name(),
         device: gpu.as_ref().map_or_else(|_| profile.name.to_string(), |(device, _)| device.name().into()),
-        executor: wish_name(target.executor),
-        edges: how.edges,
+        executor: asked_name(target.executor),
+        overlap: how.overlap,
         plan: plan.to_string(),
         measured: kept.is_some(),
         chosen,
@@ -264,7 +265,7 @@ fn tune_spec(
 const DOCTOR: &str = "`cusync doctor` says what is missing";
 
 /// The GPU and its profile, or why nothing is measured.
-fn gpu() -> Result<(device::Device, cusync_gen::device::Device), String> {
+fn gpu() -> Result<(device::Device, cusync_gen::device::Profile), String> {
     let first = |e: device::Error| e.to_string().lines().next().unwrap_or("no GPU").to_owned();
     let gpu = device::Device::open(0).map_err(|e| format!("{}: the choice is the prediction", first(e)))?;
     let old = || format!("{} is older than compute capability 8.0: the choice is the prediction", gpu.name());
@@ -329,8 +330,8 @@ fn show_page(page: &mut Page, r: &ShowReport) {
             title(&e.pipeline, &e.key.dims),
             e.key.element.clone(),
             format!("{}, CUDA {}", e.key.machine.gpu, e.key.machine.driver),
-            wish_name(e.key.executor).into(),
-            format!("{:?}", e.key.edges).to_lowercase(),
+            asked_name(e.key.executor).into(),
+            format!("{:?}", e.key.overlap).to_lowercase(),
             e.best.config.to_string(),
             format!("{:.1}", e.best.time.median_us),
             format!("{:.1}", e.best.predicted_us),

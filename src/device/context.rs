@@ -138,18 +138,18 @@ impl Device {
 
     /// The profile that plans for this GPU should be proved with: the shipped one of its name or, failing that, of
     /// its kernel family, with this GPU's own SM count and shared memory. `None` below compute capability 8.0.
-    pub fn profile(&self) -> Option<cusync_gen::device::Device> {
+    pub fn profile(&self) -> Option<cusync_gen::device::Profile> {
         use cusync_gen::device::DEVICES;
         let arch = match self.inner.capability.0 {
             9 => 90,
             0..=7 => return None,
             _ => 80,
         };
-        let named = |d: &&cusync_gen::device::Device| {
+        let named = |d: &&cusync_gen::device::Profile| {
             d.arch == arch && self.inner.name.to_lowercase().replace(' ', "").contains(&d.name.to_lowercase())
         };
         let shipped = DEVICES.iter().find(named).or_else(|| DEVICES.iter().find(|d| d.arch == arch))?;
-        Some(cusync_gen::device::Device {
+        Some(cusync_gen::device::Profile {
             sms: self.inner.sms,
             shared_per_sm: self.inner.shared_per_sm,
             ..shipped.clone()

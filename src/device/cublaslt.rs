@@ -67,14 +67,16 @@ impl Product {
             preference: std::ptr::null_mut(),
         };
         let element = match args.element {
+            ffi::CUSYNC_F16 => sys::cudaDataType::CUDA_R_16F,
             ffi::CUSYNC_BF16 => sys::cudaDataType::CUDA_R_16BF,
-            _ => sys::cudaDataType::CUDA_R_16F,
+            other => return Err(Error::BadArgument(format!("cuBLASLt with elements of kind {other}"))),
         };
         let (compute, scale) = (sys::cublasComputeType_t::CUBLAS_COMPUTE_32F, sys::cudaDataType::CUDA_R_32F);
         let epilogue = match args.activation {
             ffi::CUSYNC_GELU_TANH => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU,
             ffi::CUSYNC_RELU => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_RELU,
-            _ => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_DEFAULT,
+            ffi::CUSYNC_IDENTITY => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_DEFAULT,
+            other => return Err(Error::BadArgument(format!("cuBLASLt with activation {other}"))),
         };
         let (m, n, k) = (u64::from(args.shape.0), u64::from(args.shape.1), u64::from(args.shape.2));
         let workspace = WORKSPACE;

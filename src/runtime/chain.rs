@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cusync_gen::check::Plan;
-use cusync_gen::schedule::{Item, Mode, Part, Schedule};
+use cusync_gen::schedule::{Hand, Item, Part, Schedule};
 
 use super::desc::element_code;
 use super::error::{Error, Result};
@@ -39,8 +39,8 @@ impl Chain {
         let items = schedule.sequence.iter().map(raw_item).collect::<Result<Vec<_>>>()?;
         let workers = schedule.lists.len();
         let lists = match schedule.mode {
-            Mode::Dynamic => WorkLists::drawn(device, workers, &items)?,
-            Mode::Static => {
+            Hand::Drawn => WorkLists::drawn(device, workers, &items)?,
+            Hand::Fixed => {
                 let list = |list: &Vec<u32>| list.iter().map(|&i| items[i as usize]).collect();
                 WorkLists::per_worker(device, &schedule.lists.iter().map(list).collect::<Vec<_>>())?
             }

@@ -21,20 +21,20 @@ use crate::ffi;
 
 /// Made once a pipeline; the kernels of all its sets of inputs share it.
 #[derive(Debug)]
-pub(super) struct Few {
+pub(super) struct Shares {
     plan: Decode,
     memory: DecodeMemory,
     pub(super) trace: Option<Arc<DeviceBuffer<ffi::cusync_trace>>>,
 }
 
-impl Few {
+impl Shares {
     pub(super) fn new(
         plan: &Plan,
         decode: &Decode,
         device: &Device,
         report: Arc<Report>,
         traced: bool,
-    ) -> Result<Few> {
+    ) -> Result<Shares> {
         let (workers, slots) = (decode.workers as usize, plan.slot_count().max(1) as usize);
         let memory = DecodeMemory {
             semaphores: Arc::new(DeviceBuffer::zeroed(device, slots, "semaphores")?),
@@ -43,7 +43,7 @@ impl Few {
         };
         let records = workers * decode.stages.len();
         let trace = traced.then(|| DeviceBuffer::zeroed(device, records, "trace records")).transpose()?;
-        Ok(Few { plan: decode.clone(), memory, trace: trace.map(Arc::new) })
+        Ok(Shares { plan: decode.clone(), memory, trace: trace.map(Arc::new) })
     }
 }
 
@@ -120,8 +120,8 @@ impl Pipeline {
     }
 
     /// Arguments of the decode kernel with a set's operands.
-    pub(super) fn decode_args(&self, set: usize, few: &Few) -> Result<DecodeArgs> {
-        let decode = &few.plan;
+    pub(super) fn decode_args(&self, set: usize, shares: &Shares) -> Result<DecodeArgs> {
+        let decode = &shares.plan;
         let graph = self.plan.graph();
         let stages = (0..graph.stages.len()).map(|index| self.decode_stage(set, index, decode));
         let options = &self.options;
@@ -131,7 +131,7 @@ impl Pipeline {
             m: graph.stages.first().map_or(0, |s| s.m),
             width: decode.width,
             stages: stages.collect::<Result<_>>()?,
-            memory: few.memory.clone(),
+            memory: shares.memory.clone(),
             tuning: DecodeTuning::default(),
             mode: match options {
                 o if o.stream_only => DecodeMode::StreamOnly,
@@ -140,7 +140,7 @@ impl Pipeline {
                 _ => DecodeMode::Run,
             },
             timeout_ns: options.timeout_ns,
-            trace: few.trace.clone(),
+            trace: shares.trace.clone(),
             delays: options.delays,
         })
     }
@@ -160,10 +160,7 @@ impl Pipeline {
             d: self.memory(set, stage.out)?,
             bias: optional(OperandKind::Bias)?,
             residual: optional(OperandKind::Residual)?,
-            activation: match &stage.op {
-                Op::Gemm { activation } => activation_code(*activation),
-                _ => ffi::CUSYNC_IDENTITY,
-            },
+            activation: activation_code(stage.op.activation()),
             producer: planned.producer.map(|p| p.0 as u32),
             slot_base: planned.slot_base,
             stage: index as u32,

@@ -17,7 +17,7 @@
 //! kernel of a run is an ordinary launch and waits for everything before it.
 //!
 //! `fused`: one launch of one persistent kernel, a chain kernel or a decode kernel. Runs follow each other on the main stream, with programmatic edges
-//! where [`Edges`] allows them.
+//! where [`Overlap`] allows them.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use cusync_gen::check::{Executor, How, Plan, StageLaunch, StartGuarantee};
 use cusync_gen::graph::{Dependence, StageId};
 
 use super::error::{Error, Result};
-use super::options::Edges;
+use super::options::Overlap;
 use super::pipeline::{Kernels, Pipeline, Shared};
 use crate::device::{GraphExec, Launch};
 
@@ -62,7 +62,7 @@ impl Pipeline {
     pub fn run_set(&mut self, executor: Executor, set: usize) -> Result<()> {
         self.ready(executor)?;
         let kernels = self.kernels(set)?;
-        let programmatic = self.options.edges == Edges::All;
+        let programmatic = self.options.overlap == Overlap::All;
         self.enqueue(executor, &kernels, programmatic).map_err(|e| self.poison(e))
     }
 
@@ -70,10 +70,10 @@ impl Pipeline {
     pub fn capture(&mut self, executor: Executor, sets: &[usize]) -> Result<Captured> {
         self.ready(executor)?;
         let kernels = sets.iter().map(|&s| self.kernels(s)).collect::<Result<Vec<_>>>()?;
-        let programmatic = |place| match self.options.edges {
-            Edges::Plain => false,
-            Edges::Captured => place > 0,
-            Edges::All => true,
+        let programmatic = |place| match self.options.overlap {
+            Overlap::Plain => false,
+            Overlap::Captured => place > 0,
+            Overlap::All => true,
         };
         let each = || kernels.iter().enumerate();
         let graph = self
@@ -237,7 +237,7 @@ fn queue(plan: &Plan, executor: Executor) -> Vec<Queued> {
 #[cfg(test)]
 mod tests {
     use cusync_gen::check::{Candidate, check};
-    use cusync_gen::device::Device;
+    use cusync_gen::device::Profile;
 
     use super::*;
 
@@ -257,7 +257,7 @@ mod tests {
         for d in &mut graph.dependences {
             (d.producer, d.consumer) = (turned(d.producer), turned(d.consumer));
         }
-        let mut c = Candidate::new(graph, Device::named("h200").expect("shipped").clone(), how);
+        let mut c = Candidate::new(graph, Profile::named("h200").expect("shipped").clone(), how);
         c.launch.kernels_mut().iter_mut().zip(launched).for_each(|(kernel, s)| kernel.stage = StageId(s));
         queue(&check(c).expect("proved"), executor)
     }

@@ -5,7 +5,6 @@ pub mod element;
 pub mod inputs;
 pub mod verify;
 
-mod admit;
 mod chain;
 mod decode;
 mod desc;
@@ -17,15 +16,15 @@ mod plan;
 mod run;
 mod sets;
 mod stats;
+mod supported;
 mod traced;
 
-pub use admit::without_kernel;
 pub use desc::element_code;
 pub use error::{Error, Result, executor_name};
 pub use execute::Captured;
-pub use options::{Edges, Options};
+pub use options::{Options, Overlap};
 pub use pipeline::{Pipeline, Tensor};
-pub use plan::{ChainWish, SHIPPED, Wishes, plan_text, resolve_text, shipped};
+pub use plan::{ChainOverride, Overrides, SHIPPED, plan_text, resolve_text, shipped};
 pub use run::{RunOptions, RunReport, run_gpu};
 pub use sets::InputSets;
 pub use stats::{Summary, percentile};

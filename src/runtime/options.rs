@@ -6,7 +6,7 @@ use crate::device::Delays;
 /// everything else waits for that kernel's memory: so the kernels before must not write the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Edges {
+pub enum Overlap {
     /// None.
     #[default]
     Plain,
@@ -28,7 +28,7 @@ pub struct Options {
     /// Leaves the posts without effect, so that every consumer starves: for the test of the time limit.
     pub starve: bool,
     /// Programmatic launches of the `fused` executor.
-    pub edges: Edges,
+    pub overlap: Overlap,
     /// Lets the `fused` executor note when each of its items began and ended.
     pub trace: bool,
     /// Delays of pseudo-random length inside Hopper kernels: for tests of the waits and posts.
@@ -42,7 +42,7 @@ impl Default for Options {
             skip_waits: false,
             stream_only: false,
             starve: false,
-            edges: Edges::Plain,
+            overlap: Overlap::Plain,
             trace: false,
             delays: Delays::default(),
         }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use cusync_gen::check::{Launch, Plan};
-use cusync_gen::graph::{Op, OperandKind, Stage, TensorId};
+use cusync_gen::graph::{Op, OperandKind, Stage, StageId, TensorId};
 
-use super::admit::{allocate_outputs, runnable, suits};
 use super::chain::Chain;
-use super::decode::Few;
+use super::decode::Shares;
 use super::desc::{Descriptors, activation_code, element_code};
 use super::error::{Error, Result};
 use super::options::Options;
+use super::supported::{allocate_outputs, runnable, suits};
 use crate::device::{
     Decode, DecodeWeights, Device, DeviceBuffer, Event, Fused, FusedArgs, FusedStage, Gemm, GemmArgs, Report,
     Schedule, Stream, Synchronisation, helpers,
@@ -38,7 +38,7 @@ pub(super) enum Work {
     /// One chain kernel follows lists.
     Lists(Chain),
     /// One decode kernel knows its shares.
-    Shares(Few),
+    Shares(Shares),
 }
 
 impl Work {
@@ -47,7 +47,7 @@ impl Work {
         match self {
             Work::Stages { .. } => None,
             Work::Lists(chain) => chain.trace.as_ref(),
-            Work::Shares(few) => few.trace.as_ref(),
+            Work::Shares(shares) => shares.trace.as_ref(),
         }
     }
 }
@@ -141,7 +141,7 @@ impl Pipeline {
                 Work::Lists(Chain::new(plan, schedule, device, report.clone(), options.trace)?)
             }
             Launch::Shares(decode) => {
-                Work::Shares(Few::new(plan, decode, device, report.clone(), options.trace)?)
+                Work::Shares(Shares::new(plan, decode, device, report.clone(), options.trace)?)
             }
         };
         if options.stream_only && !matches!(work, Work::Shares(_)) {
@@ -294,8 +294,8 @@ impl Pipeline {
                 None => self.pack(set)?,
             }
             let kernels = match &self.shared.work {
-                Work::Shares(few) => {
-                    Kernels::Decode(Box::new(Decode::new(&self.device, self.decode_args(set, few)?)?))
+                Work::Shares(shares) => {
+                    Kernels::Decode(Box::new(Decode::new(&self.device, self.decode_args(set, shares)?)?))
                 }
                 Work::Lists(chain) => {
                     Kernels::Chain(Box::new(Fused::new(&self.device, self.chain_args(set, chain)?)?))
@@ -316,7 +316,18 @@ impl Pipeline {
         let make = |tiled: bool| -> Result<Gemm> {
             Ok(Gemm::new(&self.device, self.stage_args(set, index, tiled)?)?)
         };
-        let tiled = self.plan.launch().has_semaphores().then(|| make(true)).transpose()?;
+        let launch = self.plan.launch();
+        let tiled = launch.has_semaphores().then(|| make(true)).transpose()?;
+        // Without a start guarantee, progress was proved for so many CTAs of each kernel an SM.
+        if let Some(kernel) = tiled.as_ref().filter(|_| launch.on_gpu() && !launch.guarantees_starts()) {
+            let (have, proved) = (kernel.grid()?.1, launch.ctas_per_sm(StageId(index)));
+            if have != proved {
+                let name = &self.plan.graph().stages[index].name;
+                return Err(Error::Unsupported(format!(
+                    "stage {name}: {have} CTAs of its kernel fit an SM, and the plan was proved for {proved}"
+                )));
+            }
+        }
         Ok(StageKernels { stage: index, serial: make(false)?, tiled })
     }
 
@@ -421,10 +432,7 @@ impl Pipeline {
             d: self.memory(set, stage.out)?,
             bias: optional(OperandKind::Bias)?,
             residual: optional(OperandKind::Residual)?,
-            activation: match &stage.op {
-                Op::Gemm { activation } => activation_code(*activation),
-                _ => ffi::CUSYNC_IDENTITY,
-            },
+            activation: activation_code(stage.op.activation()),
             stage: index as u32,
             schedule: if tiled { Schedule::Ticket } else { Schedule::Static },
             order: shared.descriptors.orders[index],

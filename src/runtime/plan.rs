@@ -1,9 +1,9 @@
-//! From the text of a spec to a plan, with the few wishes that tests and benchmarks have.
+//! From the text of a spec to a plan, with the few overrides that tests and benchmarks have.
 
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::choose;
-pub use cusync_gen::choose::ChainWish;
-use cusync_gen::device::Device as Profile;
+pub use cusync_gen::choose::ChainOverride;
+use cusync_gen::device::Profile;
 use cusync_gen::diagnostic::{Span, Spanned};
 use cusync_gen::graph::{Element, Resolved, StageId, StatedEdge, StatedTile};
 use cusync_gen::sync::Policy;
@@ -32,7 +32,7 @@ pub fn shipped(name: &str) -> Option<&'static str> {
 
 /// What to state in place of a spec's own statements, or of the automatic choice.
 #[derive(Clone, Debug, Default)]
-pub struct Wishes {
+pub struct Overrides {
     /// Dims by name.
     pub dims: Vec<(String, u64)>,
     /// Element type.
@@ -42,7 +42,7 @@ pub struct Wishes {
     /// MMA tile of every stage, (M, N) each.
     pub tiles: Option<Vec<(u32, u32)>>,
     /// Of a chain kernel; without, what is chosen automatically.
-    pub chain: Option<ChainWish>,
+    pub chain: Option<ChainOverride>,
     /// A decode kernel in place of a chain kernel.
     pub decode: bool,
 }
@@ -51,38 +51,38 @@ pub struct Wishes {
 pub fn plan_text(
     source: &str,
     origin: &str,
-    wishes: &Wishes,
+    overrides: &Overrides,
     device: &Profile,
     executor: Executor,
 ) -> Result<Plan> {
     let refused = |d: cusync_gen::diagnostic::Diagnostic| Error::Refused(d.render(source, origin, false));
-    let resolved = resolve_text(source, origin, wishes)?;
-    let candidate = match wishes.chain.filter(|_| executor == Executor::Fused) {
-        _ if wishes.decode && executor == Executor::Fused => choose::decode(&resolved, device),
-        Some(wish) => choose::chain(&resolved, device, wish),
+    let resolved = resolve_text(source, origin, overrides)?;
+    let candidate = match overrides.chain.filter(|_| executor == Executor::Fused) {
+        _ if overrides.decode && executor == Executor::Fused => choose::decode(&resolved, device),
+        Some(asked) => choose::chain(&resolved, device, asked),
         None => choose::candidate(&resolved, device, executor),
     };
     candidate.and_then(|candidate| choose::prove(&resolved, candidate)).map_err(refused)
 }
 
-/// Parses and resolves, with the statements that wishes make: all that a choice starts from. Refusals come as rendered text.
-pub fn resolve_text(source: &str, origin: &str, wishes: &Wishes) -> Result<Resolved> {
+/// Parses and resolves, with the statements that overrides make: all that a choice starts from. Refusals come as rendered text.
+pub fn resolve_text(source: &str, origin: &str, overrides: &Overrides) -> Result<Resolved> {
     let refused = |d: cusync_gen::diagnostic::Diagnostic| Error::Refused(d.render(source, origin, false));
     let spec = cusync_gen::spec::parse(source, origin).map_err(refused)?;
-    let mut resolved = spec.resolve(&wishes.dims).map_err(refused)?;
-    apply(&mut resolved, wishes);
+    let mut resolved = spec.resolve(&overrides.dims).map_err(refused)?;
+    apply(&mut resolved, overrides);
     Ok(resolved)
 }
 
-fn apply(resolved: &mut Resolved, wishes: &Wishes) {
+fn apply(resolved: &mut Resolved, overrides: &Overrides) {
     let nowhere = Span::new(0, 0);
-    if let Some(element) = wishes.element {
+    if let Some(element) = overrides.element {
         resolved.element = element;
     }
-    for (stage, &tile) in resolved.stages.iter_mut().zip(wishes.tiles.iter().flatten()) {
+    for (stage, &tile) in resolved.stages.iter_mut().zip(overrides.tiles.iter().flatten()) {
         stage.stated_tile = Some(Spanned::new(StatedTile { tile, k: None }, nowhere));
     }
-    let Some(policy) = &wishes.policy else { return };
+    let Some(policy) = &overrides.policy else { return };
     resolved.edges.clear();
     for (consumer, stage) in resolved.stages.iter().enumerate() {
         let mut producers: Vec<StageId> =
@@ -115,12 +115,16 @@ mod tests {
         spec.dims().filter_map(|(name, _)| size(name).map(|size| (name.to_owned(), size))).collect()
     }
 
-    /// Plans every shipped spec for an H200 at one size.
+    /// Plans every shipped spec for an H200 at one size; those with a stage that no kernel runs, for the host instead.
     fn prove(m: u64, executor: Executor, policy: Option<&Policy>) {
         let profile = Profile::named("h200").expect("the profile ships");
         for (name, source) in SHIPPED {
-            let wishes = Wishes { dims: rows(source, m), policy: policy.cloned(), ..Wishes::default() };
-            let plan = plan_text(source, name, &wishes, profile, executor);
+            let resolved = resolve_text(source, name, &Overrides::default()).expect("valid");
+            let kernels = resolved.without_kernel(profile).is_none();
+            let executor = if kernels { executor } else { Executor::Cpu };
+            let overrides =
+                Overrides { dims: rows(source, m), policy: policy.cloned(), ..Overrides::default() };
+            let plan = plan_text(source, name, &overrides, profile, executor);
             let plan = plan.unwrap_or_else(|e| panic!("{name} M = {m} {executor:?} {policy:?}: {e}"));
             assert!(plan.runs_as(executor), "{name}: {:?}", plan.launch());
             if let Some(policy) = policy {
@@ -149,9 +153,30 @@ mod tests {
     }
 
     #[test]
+    fn a_stage_without_a_kernel_gets_no_launch_on_a_gpu() {
+        for device in ["h200", "a100"] {
+            let profile = Profile::named(device).expect("the profile ships");
+            for (name, stage) in [("resnet_layer", "`first`"), ("llama65_attention", "`attend`")] {
+                let plan = |executor| {
+                    plan_text(shipped(name).expect("ships"), name, &Overrides::default(), profile, executor)
+                };
+                for executor in Executor::GPU {
+                    let Err(Error::Refused(text)) = plan(executor) else { panic!("{name} {executor:?}") };
+                    let says = [stage, "has no CUDA kernel", device, "cpu executor"];
+                    assert!(says.iter().all(|part| text.contains(part)), "{text}");
+                }
+                let host = plan(Executor::Cpu).expect("proved");
+                assert_eq!(host.predicted(), None, "{name}: no kernel, no time");
+                let priced = host.choices().iter().any(|c| !c.alternatives.is_empty());
+                assert!(!priced, "{name}: {:?}", host.choices());
+            }
+        }
+    }
+
+    #[test]
     fn a_refused_spec_says_where() {
         let profile = Profile::named("h200").expect("the profile ships");
-        let refused = plan_text("Pipeline(", "broken.ron", &Wishes::default(), profile, Executor::Serial);
+        let refused = plan_text("Pipeline(", "broken.ron", &Overrides::default(), profile, Executor::Serial);
         let Err(Error::Refused(text)) = refused else { panic!("{refused:?}") };
         assert!(text.contains("broken.ron:1"), "{text}");
     }

@@ -2,7 +2,7 @@
 
 use cusync_gen::graph::{Graph, StageId};
 use cusync_gen::schedule::decode::COLUMN_TILE;
-use cusync_gen::schedule::{Item, Mode, Part, Schedule};
+use cusync_gen::schedule::{Hand, Item, Part, Schedule};
 
 use super::error::{Error, Result};
 use super::pipeline::{Pipeline, Work};
@@ -104,8 +104,8 @@ fn items(schedule: &Schedule, ctas: usize, length: usize, records: &[ffi::cusync
     let lists = records.chunks(length.max(1)).enumerate();
     let one = |worker: usize, cta: usize, r: &ffi::cusync_trace| {
         let index = match schedule.mode {
-            Mode::Static => *schedule.lists.get(worker)?.get(r.item as usize)?,
-            Mode::Dynamic => r.item,
+            Hand::Fixed => *schedule.lists.get(worker)?.get(r.item as usize)?,
+            Hand::Drawn => r.item,
         };
         let item = *schedule.sequence.get(index as usize)?;
         joined(worker as u32, cta as u32, item, r)
@@ -128,7 +128,7 @@ mod tests {
         let item = |m| Item { stage: StageId(0), m, n: 0, k_begin: 0, k_end: 4, part: Part::Whole };
         let mut schedule = Schedule {
             cluster: (2, 1),
-            mode: Mode::Static,
+            mode: Hand::Fixed,
             sequence: (0..3).map(item).collect(),
             lists: vec![vec![0, 2], vec![1]],
             slabs: 0,
@@ -142,7 +142,7 @@ mod tests {
             items(schedule, 2, 3, &records).iter().map(|t| (t.worker, t.cta, t.item.m)).collect()
         };
         assert_eq!(seen(&schedule), [(0, 1, 0), (0, 1, 2), (1, 0, 1)]);
-        schedule.mode = Mode::Dynamic;
+        schedule.mode = Hand::Drawn;
         assert_eq!(seen(&schedule), [(0, 1, 0), (0, 1, 1), (1, 0, 0)]);
     }
 }

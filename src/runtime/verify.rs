@@ -66,7 +66,7 @@ impl Reference {
         for (index, stage) in graph.stages.iter().enumerate() {
             let mut args = pipeline.stage_args(set, index, false)?;
             for operand in &stage.operands {
-                use cusync_gen::graph::OperandKind::{A, B, Bias, Residual};
+                use cusync_gen::graph::OperandKind::{A, B, Bias, Custom, Key, Query, Residual, Up, Value};
                 let Some(own) = rounded[operand.tensor.0].clone() else { continue };
                 match operand.kind {
                     A => args.a = own,
@@ -74,7 +74,7 @@ impl Reference {
                     Bias => args.bias = Some(own),
                     Residual => args.residual = Some(own),
                     // `Pipeline::new` refuses stages where others are produced.
-                    _ => {}
+                    Up | Query | Key | Value | Custom(_) => {}
                 }
             }
             let len = stage.m as usize * stage.n as usize;

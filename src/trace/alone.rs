@@ -31,7 +31,7 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
             OperandKind::Up => "up",
             OperandKind::Bias => "bias",
             OperandKind::Residual => "residual",
-            _ => continue,
+            OperandKind::Query | OperandKind::Key | OperandKind::Value | OperandKind::Custom(_) => continue,
         };
         operands.push_str(&format!("{field}: {}, ", tensor(operand.tensor)));
     }
@@ -49,18 +49,18 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::{SHIPPED, Wishes, plan_text};
+    use crate::runtime::{Overrides, SHIPPED, plan_text};
     use cusync_gen::check::Executor;
-    use cusync_gen::device::Device;
+    use cusync_gen::device::Profile;
 
     #[test]
     fn every_stage_of_every_shipped_spec_stands_alone() {
-        let device = Device::named("h200").expect("the profile ships");
+        let device = Profile::named("h200").expect("the profile ships");
         for (name, source) in SHIPPED {
             let tokens = source.contains("\"M\":");
             let dims = tokens.then(|| ("M".to_owned(), 200)).into_iter().collect();
-            let wishes = Wishes { dims, ..Wishes::default() };
-            let plan = plan_text(source, name, &wishes, device, Executor::Serial).expect("it is proved");
+            let overrides = Overrides { dims, ..Overrides::default() };
+            let plan = plan_text(source, name, &overrides, device, Executor::Serial).expect("it is proved");
             let graph = plan.graph();
             for stage in &graph.stages {
                 if !stage.op.is_gemm() {
@@ -69,7 +69,7 @@ mod tests {
                     continue;
                 }
                 let text = spec(graph, stage).expect("a GEMM");
-                let single = plan_text(&text, name, &Wishes::default(), device, Executor::Fused);
+                let single = plan_text(&text, name, &Overrides::default(), device, Executor::Fused);
                 let single = single.unwrap_or_else(|e| panic!("{text}{e}"));
                 let alone = &single.graph().stages[0];
                 assert_eq!(single.graph().stages.len(), 1);

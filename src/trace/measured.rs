@@ -123,9 +123,9 @@ mod tests {
     use super::super::shares::Shares;
     use super::super::timeline::{Origin, Timeline, defect};
     use super::*;
-    use crate::runtime::{Wishes, plan_text, shipped};
+    use crate::runtime::{Overrides, plan_text, shipped};
     use cusync_gen::check::Executor;
-    use cusync_gen::device::Device;
+    use cusync_gen::device::Profile;
     use cusync_gen::graph::StageId;
     use cusync_gen::schedule::{Breakdown, Item, Request, Schedule, explain};
 
@@ -209,11 +209,11 @@ mod tests {
 
     #[test]
     fn waits_are_laid_to_the_edge_that_caused_them() {
-        let device = Device::named("h200").expect("the profile ships");
+        let device = Profile::named("h200").expect("the profile ships");
         for (name, m) in [("gpt3_mlp", 512), ("llama65_mlp", 300), ("diamond", 512)] {
-            let wishes = Wishes { dims: vec![("M".into(), m)], ..Wishes::default() };
+            let overrides = Overrides { dims: vec![("M".into(), m)], ..Overrides::default() };
             let source = shipped(name).expect("it ships");
-            let plan = plan_text(source, name, &wishes, device, Executor::Fused).expect("it is proved");
+            let plan = plan_text(source, name, &overrides, device, Executor::Fused).expect("it is proved");
             let schedule = plan.launch().lists().expect("a chain kernel");
             let cost = device.cost_model();
             let request = Request {

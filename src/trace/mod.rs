@@ -16,8 +16,8 @@ mod simulated;
 mod timeline;
 
 use cusync_gen::check::{Executor, Launch, Plan};
-use cusync_gen::device::Device as Profile;
-use cusync_gen::schedule::Mode;
+use cusync_gen::device::Profile;
+use cusync_gen::schedule::Hand;
 use serde::Serialize;
 
 pub use chrome::events;
@@ -27,7 +27,9 @@ pub use simulated::{simulated, simulated_chain, simulated_kernels};
 pub use timeline::{Edge, Kind, Origin, Phase, Run, Span, Timeline, defect};
 
 use crate::device::Device;
-use crate::runtime::{ChainWish, Error, InputSets, Options, Pipeline, Result, Wishes, plan_text, trace_runs};
+use crate::runtime::{
+    ChainOverride, Error, InputSets, Options, Overrides, Pipeline, Result, plan_text, trace_runs,
+};
 use cause::Edges;
 
 /// One way of running a pipeline, in numbers.
@@ -96,12 +98,12 @@ impl TraceReport {
 pub fn trace(plan: &Plan, profile: &Profile, gpu: u32, sets: usize, seed: u32) -> Result<TraceReport> {
     let graph = plan.graph();
     let tile = graph.stages.first().map_or((0, 0), |s| (s.mma_tile.0, s.mma_tile.1));
-    let (wish, kernel) = match plan.launch() {
+    let (asked, kernel) = match plan.launch() {
         Launch::Lists(schedule) => {
-            let (cluster, mode) = (schedule.cluster, Mode::Static);
-            let wish = ChainWish { kernel: Some((tile, cluster)), mode, splits: false };
+            let (cluster, mode) = (schedule.cluster, Hand::Fixed);
+            let asked = ChainOverride { kernel: Some((tile, cluster)), mode, splits: false };
             let ((m, n), (i, j)) = (tile, cluster);
-            (Some(wish), format!("{m} x {n} tiles, clusters of {i} x {j}"))
+            (Some(asked), format!("{m} x {n} tiles, clusters of {i} x {j}"))
         }
         Launch::Shares(decode) => (None, format!("decode kernel of {} tokens", decode.width)),
         Launch::Stages { .. } => {
@@ -112,10 +114,11 @@ pub fn trace(plan: &Plan, profile: &Profile, gpu: u32, sets: usize, seed: u32) -
     let mut fused = vec![ready(plan, &device, sets, seed)?];
     let mut serial = Vec::new();
     for (index, stage) in graph.stages.iter().enumerate() {
-        let decode = wish.is_none();
-        let wishes = Wishes { element: Some(graph.element), chain: wish, decode, ..Wishes::default() };
+        let decode = asked.is_none();
+        let overrides =
+            Overrides { element: Some(graph.element), chain: asked, decode, ..Overrides::default() };
         let text = alone::spec(graph, stage)?;
-        let single = plan_text(&text, &stage.name, &wishes, profile, Executor::Fused)?;
+        let single = plan_text(&text, &stage.name, &overrides, profile, Executor::Fused)?;
         serial.push(ready(&single, &device, sets, seed.wrapping_add(1 + index as u32))?);
     }
     let runs = vec![

@@ -2,7 +2,7 @@
 
 use cusync_gen::check::{Candidate, Executor, Plan, judge};
 use cusync_gen::choose;
-use cusync_gen::device::Device as Profile;
+use cusync_gen::device::Profile;
 use cusync_gen::diagnostic::Diagnostic;
 use cusync_gen::graph::Resolved;
 
@@ -11,7 +11,7 @@ use super::error::{Error, Result};
 use super::key::{Key, Machine};
 use super::proposals::predicted;
 use crate::device::Device;
-use crate::runtime::{Options, Pipeline, Wishes, resolve_text};
+use crate::runtime::{Options, Overrides, Pipeline, resolve_text};
 
 /// Where a choice comes from. Its text is what follows `plan: `.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,7 +96,7 @@ fn proved(
     entry: &Entry,
 ) -> std::result::Result<Candidate, String> {
     let config = &entry.best.config;
-    if executor.is_some_and(|wished| wished != config.executor) {
+    if executor.is_some_and(|asked| asked != config.executor) {
         return Err(format!("it is not for the executor that it is an answer for: {config}"));
     }
     let candidate = config.candidate(resolved, profile).map_err(|d| d.message)?;
@@ -123,15 +123,15 @@ pub struct Planned {
 pub fn plan(
     source: &str,
     origin: &str,
-    wishes: &Wishes,
+    overrides: &Overrides,
     device: &Device,
     executor: Option<Executor>,
     options: &Options,
     cache: &Cache,
 ) -> Result<Planned> {
     let profile = profile(device)?;
-    let resolved = resolve_text(source, origin, wishes)?;
-    let key = Key::of(&resolved, &Machine::of(device)?, executor, options.edges);
+    let resolved = resolve_text(source, origin, overrides)?;
+    let key = Key::of(&resolved, &Machine::of(device)?, executor, options.overlap);
     let refused = |d: Diagnostic| Error::Refused(d.render(source, origin, false));
     let Answer { candidate, origin: from } =
         answer(&resolved, &profile, executor, cache.get(&key)).map_err(refused)?;
@@ -145,13 +145,13 @@ pub fn plan(
 pub fn pipeline(
     source: &str,
     origin: &str,
-    wishes: &Wishes,
+    overrides: &Overrides,
     device: &Device,
     executor: Option<Executor>,
     options: Options,
     cache: &Cache,
 ) -> Result<(Pipeline, Origin)> {
-    let planned = plan(source, origin, wishes, device, executor, &options, cache)?;
+    let planned = plan(source, origin, overrides, device, executor, &options, cache)?;
     Ok((Pipeline::with_options(&planned.plan, device, options)?, planned.origin))
 }
 
@@ -166,10 +166,10 @@ mod tests {
     use super::super::cache::Tried;
     use super::super::key::tests::{machine, resolved};
     use super::*;
-    use crate::runtime::{Edges, Summary};
+    use crate::runtime::{Overlap, Summary};
     use cusync_gen::check::check;
     use cusync_gen::choose::{Config, Kernels};
-    use cusync_gen::schedule::Mode;
+    use cusync_gen::schedule::Hand;
 
     fn h200() -> &'static Profile {
         Profile::named("h200").expect("the profile ships")
@@ -180,7 +180,7 @@ mod tests {
         let best = Tried { config, predicted_us: 101.0, time };
         Entry {
             pipeline: resolved.name.clone(),
-            key: Key::of(resolved, &machine(), executor, Edges::Plain),
+            key: Key::of(resolved, &machine(), executor, Overlap::Plain),
             measured: "2026-11-21T12:00:00Z".into(),
             others: vec![best.clone(), best.clone()],
             best,
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn an_entry_is_taken_proved_and_told() {
         let resolved = resolved("gpt3_mlp", 512);
-        let config = Config::chain(((128, 128), (1, 1)), Mode::Dynamic, true);
+        let config = Config::chain(((128, 128), (1, 1)), Hand::Drawn, true);
         let entry = entry(&resolved, None, config.clone());
         let found = answer(&resolved, h200(), None, Some(&entry)).expect("it fits");
         assert_eq!(found.origin.to_string(), "tuned 2026-11-21 on NVIDIA H200, 3 candidates");
@@ -214,7 +214,7 @@ mod tests {
         let wrong = [
             stale,
             Config { executor: Executor::Fused, kernels: Kernels::Decode },
-            Config::chain(((100, 100), (1, 1)), Mode::Static, true),
+            Config::chain(((100, 100), (1, 1)), Hand::Fixed, true),
         ];
         for config in wrong {
             let entry = entry(&resolved, None, config.clone());
@@ -226,7 +226,7 @@ mod tests {
             assert_eq!(Config::of(&found.candidate), prediction);
         }
         // The plan is for another executor than was asked for.
-        let config = Config::chain(((128, 128), (1, 1)), Mode::Static, true);
+        let config = Config::chain(((128, 128), (1, 1)), Hand::Fixed, true);
         let serial = Some(Executor::Serial);
         let found =
             answer(&resolved, h200(), serial, Some(&entry(&resolved, serial, config))).expect("a choice");

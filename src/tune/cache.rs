@@ -170,7 +170,7 @@ impl Cache {
 pub(super) mod tests {
     use super::super::key::tests::{machine, resolved};
     use super::*;
-    use crate::runtime::Edges;
+    use crate::runtime::Overlap;
     use cusync_gen::check::Executor;
     use cusync_gen::choose::Kernels;
 
@@ -180,7 +180,7 @@ pub(super) mod tests {
         let time = Summary { median_us, p10_us: median_us, p90_us: median_us, samples: 9 };
         Entry {
             pipeline: "gpt3_mlp".into(),
-            key: Key::of(&resolved("gpt3_mlp", m), &machine(), None, Edges::Plain),
+            key: Key::of(&resolved("gpt3_mlp", m), &machine(), None, Overlap::Plain),
             measured: measured.into(),
             best: Tried { config, predicted_us: 40.0, time },
             others: Vec::new(),

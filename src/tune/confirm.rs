@@ -13,7 +13,7 @@ use crate::bench::variant::{PipelineVariant, Variant};
 use crate::bench::{self, Regime};
 use crate::device::Device;
 use crate::runtime::verify::{Reference, worst};
-use crate::runtime::{Edges, InputSets, Options, Pipeline, Summary};
+use crate::runtime::{InputSets, Options, Overlap, Pipeline, Summary};
 
 /// How a shortlist is measured.
 #[derive(Clone, Copy, Debug)]
@@ -27,12 +27,12 @@ pub struct Measure {
     /// Seed of the random inputs.
     pub seed: u32,
     /// How consecutive runs of a graph are joined.
-    pub edges: Edges,
+    pub overlap: Overlap,
 }
 
 impl Default for Measure {
     fn default() -> Self {
-        Measure { candidates: 8, samples: 15, sets: 4, seed: 1, edges: Edges::Plain }
+        Measure { candidates: 8, samples: 15, sets: 4, seed: 1, overlap: Overlap::Plain }
     }
 }
 
@@ -127,8 +127,8 @@ fn ready(
     bench: &mut Option<(InputSets, Reference)>,
 ) -> bench::Result<Ready> {
     let executor = plan.executor();
-    let edges = if plan.launch().is_one_kernel() { how.edges } else { Edges::Plain };
-    let options = Options { edges, ..Options::default() };
+    let overlap = if plan.launch().is_one_kernel() { how.overlap } else { Overlap::Plain };
+    let options = Options { overlap, ..Options::default() };
     let mut pipeline = Pipeline::with_options(plan, device, options)?;
     if let Some((inputs, _)) = bench {
         inputs.bind(&mut pipeline)?;
@@ -160,25 +160,25 @@ impl Confirmed {
         resolved: &Resolved,
         machine: &Machine,
         executor: Option<Executor>,
-        edges: Edges,
+        overlap: Overlap,
     ) -> Vec<Entry> {
         let measured = now();
-        let mut wishes = vec![executor];
+        let mut overrides = vec![executor];
         if executor.is_none() {
-            wishes.extend(Executor::GPU.map(Some));
+            overrides.extend(Executor::GPU.map(Some));
         }
-        let answer = |wish: Option<Executor>| {
-            let fits = |t: &&Tried| wish.is_none_or(|e| t.config.executor == e);
+        let answer = |asked: Option<Executor>| {
+            let fits = |t: &&Tried| asked.is_none_or(|e| t.config.executor == e);
             let mut tried = self.tried.iter().filter(fits).cloned();
             Some(Entry {
                 pipeline: resolved.name.clone(),
-                key: Key::of(resolved, machine, wish, edges),
+                key: Key::of(resolved, machine, asked, overlap),
                 measured: measured.clone(),
                 best: tried.next()?,
                 others: tried.collect(),
             })
         };
-        wishes.into_iter().filter_map(answer).collect()
+        overrides.into_iter().filter_map(answer).collect()
     }
 }
 
@@ -187,7 +187,7 @@ mod tests {
     use super::super::key::tests::{machine, resolved};
     use super::*;
     use cusync_gen::choose::{Config, Kernels};
-    use cusync_gen::schedule::Mode;
+    use cusync_gen::schedule::Hand;
 
     #[test]
     fn a_measurement_answers_for_any_executor_and_for_each_that_was_measured() {
@@ -196,7 +196,7 @@ mod tests {
             predicted_us: us,
             time: Summary { median_us: us, p10_us: us, p90_us: us, samples: 9 },
         };
-        let chain = |tile| Config::chain((tile, (1, 1)), Mode::Static, true);
+        let chain = |tile| Config::chain((tile, (1, 1)), Hand::Fixed, true);
         let kernels = Kernels::Stages { stages: Vec::new(), edges: Vec::new(), overlap: false };
         let serial = Config { executor: Executor::Serial, kernels };
         let found = Confirmed {
@@ -208,13 +208,13 @@ mod tests {
             ..Confirmed::default()
         };
         let resolved = resolved("gpt3_mlp", 512);
-        let entries = found.entries(&resolved, &machine(), None, Edges::Plain);
+        let entries = found.entries(&resolved, &machine(), None, Overlap::Plain);
         let seen: Vec<_> = entries.iter().map(|e| (e.key.executor, e.candidates())).collect();
         assert_eq!(seen, [(None, 3), (Some(Executor::Serial), 1), (Some(Executor::Fused), 2)]);
         assert_eq!(entries[1].best.config, serial);
         assert_eq!(entries[0].best.time.median_us, 90.0);
-        let only = found.entries(&resolved, &machine(), Some(Executor::Fused), Edges::Captured);
-        assert_eq!((only.len(), only[0].key.edges, only[0].candidates()), (1, Edges::Captured, 2));
-        assert!(found.entries(&resolved, &machine(), Some(Executor::Streams), Edges::Plain).is_empty());
+        let only = found.entries(&resolved, &machine(), Some(Executor::Fused), Overlap::Captured);
+        assert_eq!((only.len(), only[0].key.overlap, only[0].candidates()), (1, Overlap::Captured, 2));
+        assert!(found.entries(&resolved, &machine(), Some(Executor::Streams), Overlap::Plain).is_empty());
     }
 }

@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::device;
-use crate::runtime::Edges;
+use crate::runtime::Overlap;
 use crate::runtime::element::Bits;
 
 /// How serde writes the executor that was asked for: its name, or `any`.
-mod wish_text {
-    use super::{ANY, Executor, executor_of, wish_name};
+mod asked_text {
+    use super::{ANY, Executor, asked_name, executor_of};
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(crate) fn serialize<S: Serializer>(wish: &Option<Executor>, out: S) -> Result<S::Ok, S::Error> {
-        out.serialize_str(wish_name(*wish))
+    pub(crate) fn serialize<S: Serializer>(asked: &Option<Executor>, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(asked_name(*asked))
     }
 
     pub(crate) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Option<Executor>, D::Error> {
@@ -30,8 +30,8 @@ mod wish_text {
 const ANY: &str = "any";
 
 /// The name of the executor that was asked for, or `any`.
-pub fn wish_name(wish: Option<Executor>) -> &'static str {
-    wish.map_or(ANY, crate::runtime::executor_name)
+pub fn asked_name(asked: Option<Executor>) -> &'static str {
+    asked.map_or(ANY, crate::runtime::executor_name)
 }
 
 fn executor_of(name: &str) -> Option<Executor> {
@@ -72,15 +72,16 @@ pub struct Key {
     /// Element type, `fp16` or `bf16`.
     pub element: String,
     /// The executor that was asked for; `any` is the best of all.
-    #[serde(with = "wish_text")]
+    #[serde(with = "asked_text")]
     pub executor: Option<Executor>,
     /// How consecutive runs of a graph are joined.
-    pub edges: Edges,
+    #[serde(rename = "edges")]
+    pub overlap: Overlap,
 }
 
 impl Key {
     /// The key of a resolved spec on a machine.
-    pub fn of(resolved: &Resolved, machine: &Machine, executor: Option<Executor>, edges: Edges) -> Key {
+    pub fn of(resolved: &Resolved, machine: &Machine, executor: Option<Executor>, overlap: Overlap) -> Key {
         let digest = Sha256::digest(resolved.canonical().as_bytes());
         Key {
             machine: machine.clone(),
@@ -88,7 +89,7 @@ impl Key {
             dims: resolved.dims.iter().cloned().collect(),
             element: resolved.element.name().into(),
             executor,
-            edges,
+            overlap,
         }
     }
 
@@ -96,8 +97,8 @@ impl Key {
     pub(super) fn sort_text(&self) -> String {
         let dims: Vec<String> = self.dims.iter().map(|(name, value)| format!("{name}={value:010}")).collect();
         let Machine { gpu, driver } = &self.machine;
-        let (dims, wish) = (dims.join(","), wish_name(self.executor));
-        format!("{gpu}|{driver}|{}|{dims}|{}|{wish}|{:?}", self.graph, self.element, self.edges)
+        let (dims, asked) = (dims.join(","), asked_name(self.executor));
+        format!("{gpu}|{driver}|{}|{dims}|{}|{asked}|{:?}", self.graph, self.element, self.overlap)
     }
 }
 
@@ -122,31 +123,31 @@ pub(super) mod tests {
     #[test]
     fn every_part_of_the_question_is_in_the_key() {
         let base = resolved("gpt3_mlp", 512);
-        let key = |r: &Resolved, executor, edges| Key::of(r, &machine(), executor, edges);
+        let key = |r: &Resolved, executor, overlap| Key::of(r, &machine(), executor, overlap);
         let mut bf16 = base.clone();
         bf16.element = cusync_gen::graph::Element::Bf16;
         let fused = Some(Executor::Fused);
         let other = Machine { driver: "13.1".into(), ..machine() };
         let keys = [
-            key(&base, None, Edges::Plain),
-            key(&base, fused, Edges::Plain),
-            key(&base, None, Edges::Captured),
-            key(&resolved("gpt3_mlp", 513), None, Edges::Plain),
-            key(&resolved("llama65_mlp", 512), None, Edges::Plain),
-            key(&bf16, None, Edges::Plain),
-            Key::of(&base, &other, None, Edges::Plain),
+            key(&base, None, Overlap::Plain),
+            key(&base, fused, Overlap::Plain),
+            key(&base, None, Overlap::Captured),
+            key(&resolved("gpt3_mlp", 513), None, Overlap::Plain),
+            key(&resolved("llama65_mlp", 512), None, Overlap::Plain),
+            key(&bf16, None, Overlap::Plain),
+            Key::of(&base, &other, None, Overlap::Plain),
         ];
         let mut texts: Vec<String> = keys.iter().map(Key::sort_text).collect();
         texts.sort();
         texts.dedup();
         assert_eq!(texts.len(), keys.len());
-        assert_eq!(key(&base, None, Edges::Plain), key(&resolved("gpt3_mlp", 512), None, Edges::Plain));
+        assert_eq!(key(&base, None, Overlap::Plain), key(&resolved("gpt3_mlp", 512), None, Overlap::Plain));
         assert_eq!(keys[0].graph.len(), 32);
     }
 
     #[test]
     fn a_key_is_read_as_it_was_written_and_knows_its_words() {
-        let key = Key::of(&resolved("chain3", 64), &machine(), None, Edges::Captured);
+        let key = Key::of(&resolved("chain3", 64), &machine(), None, Overlap::Captured);
         let text = serde_json::to_string(&key).expect("plain values");
         assert!(text.contains("\"executor\":\"any\"") && text.contains("\"edges\":\"captured\""), "{text}");
         assert_eq!(serde_json::from_str::<Key>(&text).expect("its own text"), key);

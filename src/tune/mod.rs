@@ -22,7 +22,7 @@ pub use cache::{Cache, Entry, Tried, VERSION};
 pub use confirm::{Confirmed, Measure, confirm};
 pub use cusync_gen::choose::{Config, EdgeConfig, Kernels, StageConfig};
 pub use error::{Error, Result};
-pub use key::{Key, Machine, wish_name};
+pub use key::{Key, Machine, asked_name};
 pub use proposals::{Proposal, first_choice, predicted, predicted_us, proposals, shortlist};
 pub use store::Store;
 pub use what_if::decisions;

@@ -3,7 +3,7 @@
 use cusync_gen::check::{Candidate, Executor};
 use cusync_gen::choose::space::{POLICIES, SEARCHED, TileShape, chains, executors, uniform_tiles};
 use cusync_gen::choose::{self, Config};
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 use cusync_gen::diagnostic::{Diagnostic, Spanned};
 use cusync_gen::graph::{Resolved, StageId, StatedEdge, StatedTile};
 use cusync_gen::sync::Policy;
@@ -45,7 +45,7 @@ pub fn predicted_us(c: &Candidate) -> Option<f64> {
 /// A statement of the spec that no kernel allows.
 pub fn predicted(
     resolved: &Resolved,
-    device: &Device,
+    device: &Profile,
     executor: Option<Executor>,
 ) -> Result<Candidate, Diagnostic> {
     if let Some(executor) = executor {
@@ -76,7 +76,7 @@ pub fn predicted(
 /// The errors of [`predicted`].
 pub fn proposals(
     resolved: &Resolved,
-    device: &Device,
+    device: &Profile,
     executor: Option<Executor>,
 ) -> Result<Vec<Proposal>, Diagnostic> {
     let mut all = Proposals::default();
@@ -151,7 +151,7 @@ fn tiles_of(c: &Candidate) -> Vec<TileShape> {
 }
 
 /// One shape for all stages, and the automatic choice with another shape in one stage.
-fn tile_sets(resolved: &Resolved, device: &Device) -> Vec<Vec<TileShape>> {
+fn tile_sets(resolved: &Resolved, device: &Profile) -> Vec<Vec<TileShape>> {
     let shapes = |i: usize| resolved.kernel_candidates(StageId(i), device).unwrap_or_default();
     let shapes: Vec<Vec<TileShape>> = (0..resolved.stages.len()).map(shapes).collect();
     let mut sets = uniform_tiles(&shapes);
@@ -199,7 +199,7 @@ impl Proposals {
     fn stages(
         &mut self,
         resolved: &Resolved,
-        device: &Device,
+        device: &Profile,
         executor: Executor,
         tiles: &[TileShape],
         policy: Option<&Policy>,
@@ -220,13 +220,13 @@ impl Proposals {
         }
     }
 
-    fn fused(&mut self, resolved: &Resolved, device: &Device) {
+    fn fused(&mut self, resolved: &Resolved, device: &Profile) {
         if let Ok(candidate) = choose::decode(resolved, device) {
             self.push(Config::of(&candidate), candidate);
         }
-        for wish in chains() {
-            if let (Some(kernel), Ok(candidate)) = (wish.kernel, choose::chain(resolved, device, wish)) {
-                self.push(Config::chain(kernel, wish.mode, wish.splits), candidate);
+        for asked in chains() {
+            if let (Some(kernel), Ok(candidate)) = (asked.kernel, choose::chain(resolved, device, asked)) {
+                self.push(Config::chain(kernel, asked.mode, asked.splits), candidate);
             }
         }
     }
@@ -260,8 +260,8 @@ mod tests {
     use super::super::key::tests::resolved;
     use super::*;
 
-    fn device(name: &str) -> &'static Device {
-        Device::named(name).expect("the profile ships")
+    fn device(name: &str) -> &'static Profile {
+        Profile::named(name).expect("the profile ships")
     }
 
     #[test]

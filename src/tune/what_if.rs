@@ -4,12 +4,12 @@ use cusync_gen::check::{Candidate, Choice, Executor, Launch};
 use cusync_gen::choose;
 use cusync_gen::choose::space::{ORDERS, POLICIES, STRATEGIES, executors, special_policy};
 use cusync_gen::graph::{Resolved, StageId};
-use cusync_gen::schedule::{Mode, Schedule};
+use cusync_gen::schedule::{Hand, Schedule};
 use cusync_gen::simulate::{ctas_per_sm, simulate, simulate_serial};
 use cusync_gen::sync::{Order, WaitAt};
 
 use super::proposals::predicted_us;
-use crate::runtime::{ChainWish, executor_name};
+use crate::runtime::{ChainOverride, executor_name};
 
 /// Alternatives of a decision with the predicted microseconds of the whole chain, fastest first.
 type Alternatives = Vec<(String, f64)>;
@@ -20,6 +20,11 @@ type Alternatives = Vec<(String, f64)>;
 /// price on.
 pub fn decisions(resolved: &Resolved, candidate: &Candidate, asked: Executor) -> Vec<Choice> {
     let mut choices = vec![executor(resolved, candidate, asked)];
+    if resolved.without_kernel(&candidate.device).is_some() {
+        // The device runs nothing of it, so nothing has a price there.
+        choices.extend(candidate.choices.iter().cloned());
+        return choices;
+    }
     let coupling = candidate.choices.iter().any(|c| c.subject == "coupling");
     for choice in &candidate.choices {
         let mut choice = choice.clone();
@@ -181,12 +186,12 @@ fn waits(c: &Candidate, edge: usize) -> Alternatives {
 fn strategies(resolved: &Resolved, c: &Candidate, schedule: &Schedule) -> Alternatives {
     let tile = c.graph.stages.first().map_or((0, 0), |s| (s.mma_tile.0, s.mma_tile.1));
     let kernel = Some((tile, schedule.cluster));
-    let other = |(mode, splits): (Mode, bool)| {
-        let found = choose::chain(resolved, &c.device, ChainWish { kernel, mode, splits }).ok()?;
+    let other = |(mode, splits): (Hand, bool)| {
+        let found = choose::chain(resolved, &c.device, ChainOverride { kernel, mode, splits }).ok()?;
         let other = found.launch.lists().filter(|s| *s != schedule)?;
         let handed = match mode {
-            Mode::Static => "lists",
-            Mode::Dynamic => "drawn from a counter",
+            Hand::Fixed => "lists",
+            Hand::Drawn => "drawn from a counter",
         };
         let tiles = if splits { "tiles may be cut along k" } else { "whole tiles only" };
         Some((format!("{handed}, {tiles}"), other.predicted_us))
@@ -196,7 +201,7 @@ fn strategies(resolved: &Resolved, c: &Candidate, schedule: &Schedule) -> Altern
 
 /// A chain kernel instead of the decode kernel.
 fn decode(resolved: &Resolved, c: &Candidate) -> Alternatives {
-    let chain = choose::chain(resolved, &c.device, ChainWish::default()).ok();
+    let chain = choose::chain(resolved, &c.device, ChainOverride::default()).ok();
     let us = chain.and_then(|chain| chain.launch.predicted_us());
     us.map(|us| ("a chain kernel".into(), us)).into_iter().collect()
 }
@@ -205,11 +210,11 @@ fn decode(resolved: &Resolved, c: &Candidate) -> Alternatives {
 mod tests {
     use super::super::key::tests::resolved;
     use super::*;
-    use cusync_gen::device::{Device, KERNELS};
+    use cusync_gen::device::{KERNELS, Profile};
 
     fn of(name: &str, m: u64, executor: Executor) -> (Candidate, Vec<Choice>) {
         let resolved = resolved(name, m);
-        let device = Device::named("h200").expect("the profile ships");
+        let device = Profile::named("h200").expect("the profile ships");
         let c = choose::candidate(&resolved, device, executor).expect("a choice");
         let decisions = decisions(&resolved, &c, executor);
         (c, decisions)

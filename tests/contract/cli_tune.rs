@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use cusync::runtime::{Edges, Summary, Wishes, resolve_text, shipped};
+use cusync::runtime::{Overlap, Overrides, Summary, resolve_text, shipped};
 use cusync::tune::{Config, Entry, Kernels, Key, Machine, Store, Tried};
 use cusync_gen::check::Executor;
 use serde_json::Value;
@@ -31,15 +31,15 @@ fn text(path: &Path) -> String {
 
 /// A cache with one answer.
 fn cache(path: &Path, m: u64, measured: &str, median_us: f64) {
-    let wishes = Wishes { dims: vec![("M".into(), m)], ..Wishes::default() };
+    let overrides = Overrides { dims: vec![("M".into(), m)], ..Overrides::default() };
     let source = shipped("llama65_mlp").expect("the spec ships");
-    let resolved = resolve_text(source, "llama65_mlp", &wishes).expect("a shipped spec");
+    let resolved = resolve_text(source, "llama65_mlp", &overrides).expect("a shipped spec");
     let machine = Machine { gpu: "NVIDIA H200".into(), driver: "13.0".into() };
     let config = Config { executor: Executor::Fused, kernels: Kernels::Decode };
     let time = Summary { median_us, p10_us: median_us, p90_us: median_us, samples: 15 };
     let entry = Entry {
         pipeline: "llama65_mlp".into(),
-        key: Key::of(&resolved, &machine, None, Edges::Plain),
+        key: Key::of(&resolved, &machine, None, Overlap::Plain),
         measured: measured.into(),
         best: Tried { config, predicted_us: 90.0, time },
         others: Vec::new(),

@@ -8,7 +8,7 @@ use cusync::runtime::SHIPPED;
 use cusync::trace::{defect, simulated, simulated_kernels};
 use cusync_gen::check::Executor;
 use cusync_gen::choose;
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 use serde_json::Value;
 
 /// Runs the command; what it wrote to `file`.
@@ -215,7 +215,7 @@ fn a_trace_says_what_was_waited_for() {
 /// What the library makes of every shipped spec with rows to choose is sound in itself.
 #[test]
 fn predicted_timelines_have_no_defect() {
-    let device = Device::named("h200").expect("the profile ships");
+    let device = Profile::named("h200").expect("the profile ships");
     let mut checked = 0;
     for (name, source) in SHIPPED {
         let spec = cusync_gen::spec::parse(source, name).expect("it parses");

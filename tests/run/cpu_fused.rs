@@ -7,16 +7,16 @@ use std::time::Duration;
 use cusync::reference::{Tolerance, compare, evaluate};
 use cusync::runtime::cpu::{CpuError, CpuOptions, CpuPipeline};
 use cusync::runtime::inputs::Inputs;
-use cusync::runtime::{ChainWish, Wishes, plan_text, shipped};
+use cusync::runtime::{ChainOverride, Overrides, plan_text, shipped};
 use cusync_gen::check::{Candidate, Executor, Launch, Plan, check};
-use cusync_gen::device::{Device, FUSED_KERNELS};
+use cusync_gen::device::{CHAIN_KERNELS, Profile};
 use cusync_gen::graph::{Graph, StageId};
-use cusync_gen::schedule::{Item, Mode, Part, Schedule, units};
+use cusync_gen::schedule::{Hand, Item, Part, Schedule, units};
 use cusync_gen::sync::Policy;
 
 /// A Hopper GPU so small that a thread for each of its SMs is no burden.
-fn small_gpu(sms: u32) -> Device {
-    Device { sms, ..Device::named("h200").expect("the profile ships").clone() }
+fn small_gpu(sms: u32) -> Profile {
+    Profile { sms, ..Profile::named("h200").expect("the profile ships").clone() }
 }
 
 /// Dims with a dozen k-blocks and more, ragged in every direction.
@@ -30,11 +30,11 @@ fn dims_of(source: &str, m: u64) -> Vec<(String, u64)> {
 }
 
 /// The scheduler's plan.
-fn planned(name: &str, m: u64, kernel: ((u32, u32), (u32, u32)), mode: Mode, splits: bool) -> Plan {
+fn planned(name: &str, m: u64, kernel: ((u32, u32), (u32, u32)), mode: Hand, splits: bool) -> Plan {
     let source = shipped(name).expect("it ships");
-    let chain = Some(ChainWish { kernel: Some(kernel), mode, splits });
-    let wishes = Wishes { dims: dims_of(source, m), chain, ..Wishes::default() };
-    plan_text(source, name, &wishes, &small_gpu(6), Executor::Fused).unwrap_or_else(|e| panic!("{e}"))
+    let chain = Some(ChainOverride { kernel: Some(kernel), mode, splits });
+    let overrides = Overrides { dims: dims_of(source, m), chain, ..Overrides::default() };
+    plan_text(source, name, &overrides, &small_gpu(6), Executor::Fused).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// How the parts of a tile are put together.
@@ -48,7 +48,7 @@ enum Join {
 
 /// Every tile of every stage in three parts of k, or as many as it has k-blocks, or units to share: contributors before
 /// their finisher, items dealt to three workers in turn.
-fn cut_everything(graph: &Graph, cluster: (u32, u32), mode: Mode, join: Join) -> Schedule {
+fn cut_everything(graph: &Graph, cluster: (u32, u32), mode: Hand, join: Join) -> Schedule {
     let (mut sequence, mut slabs) = (Vec::new(), 0);
     for (index, stage) in graph.stages.iter().enumerate() {
         let grid = (stage.grid.0.div_ceil(cluster.0), stage.grid.1.div_ceil(cluster.1));
@@ -76,7 +76,7 @@ fn cut_everything(graph: &Graph, cluster: (u32, u32), mode: Mode, join: Join) ->
     Schedule { cluster, mode, sequence, lists, slabs, predicted_us: 0.0 }
 }
 
-fn hand_made(name: &str, tile: (u32, u32, u32), cluster: (u32, u32), mode: Mode, join: Join) -> Plan {
+fn hand_made(name: &str, tile: (u32, u32, u32), cluster: (u32, u32), mode: Hand, join: Join) -> Plan {
     let source = shipped(name).expect("it ships");
     let spec = cusync_gen::spec::parse(source, name).expect("the spec is valid");
     let resolved = spec.resolve(&dims_of(source, 200)).expect("the dims are good");
@@ -125,11 +125,11 @@ fn cut_items(plan: &Plan) -> usize {
 #[test]
 fn the_schedulers_lists_are_right_for_every_chain_kernel() {
     let mut cut = 0;
-    for kernel in FUSED_KERNELS {
+    for kernel in CHAIN_KERNELS {
         let shape = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
-        for (mode, splits) in [(Mode::Static, false), (Mode::Static, true), (Mode::Dynamic, true)] {
+        for (mode, splits) in [(Hand::Fixed, false), (Hand::Fixed, true), (Hand::Drawn, true)] {
             // A cluster draws no items.
-            if mode == Mode::Dynamic && kernel.cluster != (1, 1) {
+            if mode == Hand::Drawn && kernel.cluster != (1, 1) {
                 continue;
             }
             for (name, m) in [("gpt3_mlp", 200), ("llama65_mlp", 37)] {
@@ -147,7 +147,7 @@ fn the_schedulers_lists_are_right_for_every_chain_kernel() {
 fn other_pipelines_are_right() {
     for name in ["two_gemms", "chain3", "diamond", "llama3_70b_mlp"] {
         for m in [1, 200] {
-            for mode in [Mode::Static, Mode::Dynamic] {
+            for mode in [Hand::Fixed, Hand::Drawn] {
                 verify(&format!("{name} {m} {mode:?}"), &planned(name, m, ((128, 128), (1, 1)), mode, true));
             }
         }
@@ -170,17 +170,17 @@ const OPERANDS: &str = r#"Pipeline(
 
 #[test]
 fn waits_on_every_operand_are_right() {
-    for kernel in FUSED_KERNELS {
+    for kernel in CHAIN_KERNELS {
         let shape = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
-        for mode in [Mode::Static, Mode::Dynamic] {
-            if mode == Mode::Dynamic && kernel.cluster != (1, 1) {
+        for mode in [Hand::Fixed, Hand::Drawn] {
+            if mode == Hand::Drawn && kernel.cluster != (1, 1) {
                 continue;
             }
             for policy in [Policy::Tile, Policy::Row] {
-                let chain = Some(ChainWish { kernel: Some(shape), mode, splits: true });
+                let chain = Some(ChainOverride { kernel: Some(shape), mode, splits: true });
                 let label = format!("{shape:?} {mode:?} {policy:?}");
-                let wishes = Wishes { chain, policy: Some(policy), ..Wishes::default() };
-                let plan = plan_text(OPERANDS, "operands", &wishes, &small_gpu(4), Executor::Fused);
+                let overrides = Overrides { chain, policy: Some(policy), ..Overrides::default() };
+                let plan = plan_text(OPERANDS, "operands", &overrides, &small_gpu(4), Executor::Fused);
                 let plan = plan.unwrap_or_else(|e| panic!("{label}: {e}"));
                 assert_eq!(plan.edges().len(), 4);
                 verify(&label, &plan);
@@ -194,10 +194,9 @@ fn lists_that_cut_every_tile_are_right() {
     for (tile, cluster) in [((128, 128, 64), (1, 1)), ((64, 256, 64), (1, 1)), ((128, 256, 64), (2, 1))] {
         for name in ["gpt3_mlp", "llama65_mlp", "diamond"] {
             // A cluster draws no items, and shares have to be under way at once.
-            let ways =
-                [(Mode::Static, Join::Finish), (Mode::Static, Join::Share), (Mode::Dynamic, Join::Finish)];
+            let ways = [(Hand::Fixed, Join::Finish), (Hand::Fixed, Join::Share), (Hand::Drawn, Join::Finish)];
             for (mode, join) in ways {
-                if mode == Mode::Dynamic && cluster != (1, 1) {
+                if mode == Hand::Drawn && cluster != (1, 1) {
                     continue;
                 }
                 let plan = hand_made(name, tile, cluster, mode, join);
@@ -222,8 +221,8 @@ const NARROW: &str = r#"Pipeline(
 
 fn decode_plan(name: &str, m: u64, sms: u32) -> Plan {
     let source = if name == "narrow" { NARROW } else { shipped(name).expect("it ships") };
-    let wishes = Wishes { dims: dims_of(source, m), decode: true, ..Wishes::default() };
-    let plan = plan_text(source, name, &wishes, &small_gpu(sms), Executor::Fused);
+    let overrides = Overrides { dims: dims_of(source, m), decode: true, ..Overrides::default() };
+    let plan = plan_text(source, name, &overrides, &small_gpu(sms), Executor::Fused);
     plan.unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
@@ -254,7 +253,7 @@ fn a_starved_edge_of_a_decode_plan_is_named() {
 
 #[test]
 fn a_starved_edge_of_a_schedule_is_named_and_bounded() {
-    let plan = planned("gpt3_mlp", 200, ((128, 128), (1, 1)), Mode::Static, true);
+    let plan = planned("gpt3_mlp", 200, ((128, 128), (1, 1)), Hand::Fixed, true);
     let inputs = Inputs::random(plan.graph(), 1);
     let options =
         CpuOptions { timeout: Duration::from_millis(200), starve: Some(0), ..CpuOptions::default() };

@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use cusync::reference::{Tolerance, compare, evaluate};
 use cusync::runtime::cpu::{CpuError, CpuOptions, CpuPipeline, Workers};
 use cusync::runtime::inputs::Inputs;
-use cusync::runtime::{SHIPPED, Wishes, plan_text};
+use cusync::runtime::{Overrides, SHIPPED, plan_text};
 use cusync_gen::check::{Candidate, Executor, How, Plan, StartGuarantee, check};
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 use cusync_gen::graph::{Element, StageId};
 use cusync_gen::sync::{Policy, WaitAt};
 
@@ -32,9 +32,9 @@ fn plan(source: &str, m: u64, element: Element, policy: Option<Policy>) -> Plan 
     let size = [("M", m), ("S", m), ("B", m.div_ceil(80))];
     let small = SMALL.iter().chain(&size).filter(|(name, _)| named.iter().any(|n| n == name));
     let dims = small.map(|(name, value)| ((*name).to_owned(), *value)).collect();
-    let wishes = Wishes { dims, element: Some(element), policy, ..Wishes::default() };
-    let device = Device::named("h200").expect("the profile ships");
-    plan_text(source, "test", &wishes, device, Executor::Cpu).unwrap_or_else(|e| panic!("{e}"))
+    let overrides = Overrides { dims, element: Some(element), policy, ..Overrides::default() };
+    let device = Profile::named("h200").expect("the profile ships");
+    plan_text(source, "test", &overrides, device, Executor::Cpu).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Runs a plan `runs` times and compares every output each time.
@@ -244,7 +244,7 @@ fn consumer_first(how: How) -> Candidate {
     for d in &mut graph.dependences {
         (d.producer, d.consumer) = (turned(d.producer), turned(d.consumer));
     }
-    let mut c = Candidate::new(graph, Device::named("h200").expect("shipped").clone(), how);
+    let mut c = Candidate::new(graph, Profile::named("h200").expect("shipped").clone(), how);
     c.launch.kernels_mut().reverse();
     c
 }

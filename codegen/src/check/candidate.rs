@@ -1,7 +1,7 @@
 //! What is judged: a graph with a choice for every open question, before anything is proved.
 
 use super::{Choice, EdgeChoice, How, Launch};
-use crate::device::Device;
+use crate::device::Profile;
 use crate::graph::{Dependence, Graph};
 use crate::sync::{Policy, SlotMap, WaitAt};
 
@@ -28,7 +28,7 @@ pub enum StoreCompletion {
 /// How kernels behave: the part of the device contract that an obligation rests on. The default is what the kernels of
 /// this project do; other values describe other people's kernels, and mutants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Practice {
+pub struct KernelContract {
     /// Epochs.
     pub epoch: EpochSource,
     /// A run starts only when every kernel of the run before it has ended.
@@ -48,19 +48,19 @@ pub struct Practice {
     /// Posts are plain stores instead of atomic additions.
     pub plain_store_posts: bool,
     /// A run may be launched while the run before it still ends: a programmatic edge between runs.
-    pub early_launch: bool,
+    pub overlap: bool,
     /// Every read of what a run writes, every store and every look at a semaphore or flag lies behind
     /// `griddepcontrol.wait`, which returns when the runs before have ended; only weights are loaded ahead of it.
     pub dependency_wait: bool,
     /// A chain kernel makes an item's posts only when its worker's next item has all that it waits for.
     pub deferred_post: bool,
     /// How a chain kernel passes the partial sums of a split tile on.
-    pub slabs: SlabPractice,
+    pub slabs: SlabContract,
 }
 
 /// How partial sums pass from the items that leave them in slabs to the item that finishes the tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlabPractice {
+pub struct SlabContract {
     /// A barrier over the storing threads lies between the stores and the flag.
     pub barrier: bool,
     /// The flag is stored with release semantics at device scope.
@@ -71,11 +71,11 @@ pub struct SlabPractice {
     pub flag_is_epoch: bool,
 }
 
-impl Practice {
+impl KernelContract {
     /// What the kernels for an architecture do.
     pub fn of_kernels(arch: u32) -> Self {
         let bulk = arch >= 90;
-        Practice {
+        KernelContract {
             epoch: EpochSource::DeviceCounter,
             full_run_boundary: true,
             graph_replay: true,
@@ -85,10 +85,10 @@ impl Practice {
             bulk_loads: bulk,
             proxy_fence: bulk,
             plain_store_posts: false,
-            early_launch: false,
+            overlap: false,
             dependency_wait: false,
             deferred_post: false,
-            slabs: SlabPractice {
+            slabs: SlabContract {
                 barrier: true,
                 flag_releases: true,
                 flag_acquires: true,
@@ -99,16 +99,16 @@ impl Practice {
 
     /// What the chain kernels of the `fused` executor do.
     pub fn of_chain_kernels(arch: u32) -> Self {
-        Practice { early_launch: true, dependency_wait: true, ..Practice::of_kernels(arch) }
+        KernelContract { overlap: true, dependency_wait: true, ..KernelContract::of_kernels(arch) }
     }
 
     /// What the decode kernels of the `fused` executor do: ordinary stores, and ordinary copies of the activations.
     pub fn of_decode_kernels(arch: u32) -> Self {
-        Practice {
+        KernelContract {
             stores: StoreCompletion::Barrier,
             bulk_loads: false,
             proxy_fence: false,
-            ..Practice::of_chain_kernels(arch)
+            ..KernelContract::of_chain_kernels(arch)
         }
     }
 }
@@ -128,13 +128,13 @@ pub struct Candidate {
     /// The pipeline.
     pub graph: Graph,
     /// The device.
-    pub device: Device,
+    pub device: Profile,
     /// How it is launched.
     pub launch: Launch,
     /// Policies, one for each of [`Graph::dependences`].
     pub edges: Vec<EdgeChoice>,
     /// How the kernels behave.
-    pub practice: Practice,
+    pub contract: KernelContract,
     /// What was decided and why; carried into the plan.
     pub choices: Vec<Choice>,
     /// Predicted times, where a model made the choices.
@@ -143,21 +143,17 @@ pub struct Candidate {
 
 impl Candidate {
     /// A pipeline with a kernel a stage and neutral choices: those of [`Launch::stages`], and a slot a row.
-    pub fn new(graph: Graph, device: Device, how: How) -> Self {
+    pub fn new(graph: Graph, device: Profile, how: How) -> Self {
         let launch = Launch::stages(&graph, how);
         Candidate::launched(graph, device, launch)
     }
 
     /// A pipeline with a launch and neutral policies: a slot a row, or a slot a tile where one kernel runs all stages.
-    pub fn launched(graph: Graph, device: Device, launch: Launch) -> Self {
-        let (policy, practice) = match &launch {
-            Launch::Stages { .. } => (Policy::Row, Practice::of_kernels(device.arch)),
-            Launch::Lists(_) => (Policy::Tile, Practice::of_chain_kernels(device.arch)),
-            Launch::Shares(_) => (Policy::Tile, Practice::of_decode_kernels(device.arch)),
-        };
+    pub fn launched(graph: Graph, device: Profile, launch: Launch) -> Self {
+        let policy = if launch.is_one_kernel() { Policy::Tile } else { Policy::Row };
         Candidate {
             edges: vec![EdgeChoice { policy, wait_at: WaitAt::PerKBlock }; graph.dependences.len()],
-            practice,
+            contract: launch.contract(device.arch),
             choices: Vec::new(),
             predicted: None,
             graph,

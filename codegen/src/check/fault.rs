@@ -8,7 +8,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::obligations::{Explored, both_ways, well_formed};
-use super::{Candidate, How, Obligation, Plan, Refutation, TileProgram, assemble, judge};
+use super::{Candidate, Obligation, Plan, Refutation, TileProgram, assemble, judge};
 use crate::graph::{OperandKind, StageId};
 
 /// What is done to the waits of an edge. Loads stay as they are: kernels load what their tile says, and wait for what the
@@ -120,7 +120,9 @@ pub struct ProgressWays {
 pub fn progress_ways(candidate: &Candidate, program: &dyn TileProgram) -> Option<ProgressWays> {
     let launch = &candidate.launch;
     let stages = (0..candidate.graph.stages.len()).map(StageId);
-    let runs = matches!(launch.how(), Some(How::Streams(_) | How::Programmatic))
+    let runs = !launch.is_one_kernel()
+        && launch.on_gpu()
+        && launch.has_semaphores()
         && well_formed(candidate).is_none()
         && stages.map(|s| launch.kernel(s)).all(|k| k.is_some_and(|k| k.ctas_per_sm > 0))
         && candidate.device.sms > 0;

@@ -7,9 +7,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::KernelContract;
 use crate::graph::{Graph, StageId};
 use crate::schedule::decode::Decode;
-use crate::schedule::{Mode, Schedule};
+use crate::schedule::{Hand, Schedule};
 use crate::sync::Order;
 
 /// The word by which a way to run a pipeline is asked for, and told in reports.
@@ -163,10 +164,10 @@ impl Launch {
             Launch::Stages { how, .. } => how.executor().name(),
             Launch::Shares(_) => "decode kernel",
             Launch::Lists(schedule) => match (schedule.mode, schedule.slabs) {
-                (Mode::Static, 0) => "chain kernel, static, whole tiles",
-                (Mode::Static, 1..) => "chain kernel, static, cut tiles",
-                (Mode::Dynamic, 0) => "chain kernel, dynamic, whole tiles",
-                (Mode::Dynamic, 1..) => "chain kernel, dynamic, cut tiles",
+                (Hand::Fixed, 0) => "chain kernel, static, whole tiles",
+                (Hand::Fixed, 1..) => "chain kernel, static, cut tiles",
+                (Hand::Drawn, 0) => "chain kernel, dynamic, whole tiles",
+                (Hand::Drawn, 1..) => "chain kernel, dynamic, cut tiles",
             },
         }
     }
@@ -190,6 +191,15 @@ impl Launch {
     /// Whether one kernel runs all stages: then the next run may begin while this one ends.
     pub fn is_one_kernel(&self) -> bool {
         self.how().is_none()
+    }
+
+    /// What the kernels that run it promise.
+    pub fn contract(&self, arch: u32) -> KernelContract {
+        match self {
+            Launch::Stages { .. } => KernelContract::of_kernels(arch),
+            Launch::Lists(_) => KernelContract::of_chain_kernels(arch),
+            Launch::Shares(_) => KernelContract::of_decode_kernels(arch),
+        }
     }
 
     /// Whether it runs on a GPU.

@@ -61,7 +61,7 @@ mod plan;
 mod program;
 mod report;
 
-pub use candidate::{Candidate, EpochSource, Practice, Prediction, SlabPractice, StoreCompletion};
+pub use candidate::{Candidate, EpochSource, KernelContract, Prediction, SlabContract, StoreCompletion};
 pub use decode::{DecodeEvent, DecodeProgram, GeneratedDecode, judge_decode};
 pub use generated::Generated;
 pub use launch::{Executor, How, Launch, StageLaunch, StartGuarantee};
@@ -138,7 +138,7 @@ pub fn check(candidate: Candidate) -> Result<Plan, Refutation> {
 /// The plan of a candidate that has been judged.
 fn assemble(candidate: Candidate) -> Plan {
     let slots = candidate.slot_maps();
-    let Candidate { graph, device, launch, edges, choices, predicted, practice: _ } = candidate;
+    let Candidate { graph, device, launch, edges, choices, predicted, contract: _ } = candidate;
     let edges = graph
         .dependences
         .iter()

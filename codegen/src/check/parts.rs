@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::graph::{Graph, StageId};
-use crate::schedule::{Item, Mode, Part, Schedule};
+use crate::schedule::{Hand, Item, Part, Schedule};
 use crate::sync::Tile;
 
 /// Where an item stands.
@@ -42,7 +42,7 @@ pub(super) fn cluster_grid(graph: &Graph, stage: StageId, cluster: (u32, u32)) -
 pub(super) fn places(schedule: &Schedule) -> Vec<Place> {
     let mut places: Vec<Place> =
         (0..schedule.sequence.len()).map(|i| Place { worker: None, index: i as u32 }).collect();
-    if schedule.mode == Mode::Static {
+    if schedule.mode == Hand::Fixed {
         for (worker, list) in schedule.lists.iter().enumerate() {
             for (index, item) in list.iter().enumerate() {
                 if let Some(place) = places.get_mut(*item as usize) {

@@ -1,7 +1,7 @@
 //! The value that only a proof makes.
 
 use super::{Executor, Launch, Prediction};
-use crate::device::Device;
+use crate::device::Profile;
 use crate::graph::{Dependence, Graph, Stage};
 use crate::sync::{Policy, SlotMap, WaitAt};
 
@@ -62,7 +62,7 @@ impl EdgePlan {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(crate) graph: Graph,
-    pub(crate) device: Device,
+    pub(crate) device: Profile,
     pub(crate) launch: Launch,
     pub(crate) edges: Vec<EdgePlan>,
     pub(crate) choices: Vec<Choice>,
@@ -75,7 +75,7 @@ impl Plan {
         &self.graph
     }
     /// The device it was proved for.
-    pub fn device(&self) -> &Device {
+    pub fn device(&self) -> &Profile {
         &self.device
     }
     /// What was proved of its launch, and is run.

@@ -1,38 +1,38 @@
 //! The `fused` executor's choice: a chain kernel and a schedule for it.
 
 use crate::check::{Candidate, Choice, EdgeChoice, Launch, linearise};
-use crate::device::{Device, FUSED_KERNELS, FusedKernel};
+use crate::device::{CHAIN_KERNELS, ChainKernel, Profile};
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Op, Resolved};
-use crate::schedule::{Chosen, Mode, Part, Schedule, Wanted, choose};
+use crate::schedule::{Chosen, Hand, Part, Schedule, Wanted, choose};
 use crate::sync::{Policy, WaitAt};
 
 /// How a chain shall be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChainWish {
+pub struct ChainOverride {
     /// MMA tile and CTAs of a worker, each (M, N); `None`: what is predicted to be the fastest.
     pub kernel: Option<((u32, u32), (u32, u32))>,
     /// How items are handed out.
-    pub mode: Mode,
+    pub mode: Hand,
     /// Whether tiles may be cut along k. Without, results are bit-identical from run to run.
     pub splits: bool,
 }
 
-impl Default for ChainWish {
+impl Default for ChainOverride {
     fn default() -> Self {
-        ChainWish { kernel: None, mode: Mode::Static, splits: true }
+        ChainOverride { kernel: None, mode: Hand::Fixed, splits: true }
     }
 }
 
-/// The chain kernel and the schedule that are predicted to be the fastest of those that a wish allows. Policies and places
+/// The chain kernel and the schedule that are predicted to be the fastest of those that the overrides allow. Policies and places
 /// of waits are as stated, else a slot a tile and before each k-block.
 ///
 /// # Errors
 /// A Custom stage, a stated tile that no chain kernel has, or a device without chain kernels.
-pub fn chain(resolved: &Resolved, device: &Device, wish: ChainWish) -> Result<Candidate, Diagnostic> {
-    let kernels = allowed(resolved, device, wish)?;
+pub fn chain(resolved: &Resolved, device: &Profile, asked: ChainOverride) -> Result<Candidate, Diagnostic> {
+    let kernels = allowed(resolved, device, asked)?;
     let cost = device.cost_model();
-    let wanted = Wanted { device, mode: wish.mode, splits: wish.splits, cost: &cost };
+    let wanted = Wanted { device, mode: asked.mode, splits: asked.splits, cost: &cost };
     let mut refused = None;
     // One shape among several may be refused, such as by a stated table of slots.
     let graph = |tile| match resolved.graph(&vec![tile; resolved.stages.len()]) {
@@ -62,12 +62,12 @@ pub fn chain(resolved: &Resolved, device: &Device, wish: ChainWish) -> Result<Ca
     Ok(best)
 }
 
-/// The chain kernels that a spec and a wish leave.
+/// The chain kernels that a spec and the overrides leave.
 fn allowed(
     resolved: &Resolved,
-    device: &Device,
-    wish: ChainWish,
-) -> Result<Vec<&'static FusedKernel>, Diagnostic> {
+    device: &Profile,
+    asked: ChainOverride,
+) -> Result<Vec<&'static ChainKernel>, Diagnostic> {
     if device.arch != 90 {
         let message = format!("the fused executor has no kernels for {} (sm_{})", device.name, device.arch);
         return Err(Diagnostic::new("no-kernel", message).help("choose the streams executor there"));
@@ -77,29 +77,31 @@ fn allowed(
         let message = format!("the fused executor does not run the {kind} stage `{name}`");
         let (why, help) = match stage.op {
             Op::Custom => ("its owner's kernel runs it", "choose another executor"),
-            _ => ("its chain kernels run GEMMs only", "run it with `--executor cpu`"),
+            Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Attention(_) => {
+                ("its chain kernels run GEMMs only", "run it with `--executor cpu`")
+            }
         };
         return Err(Diagnostic::new("no-kernel", message).at(stage.name.span, why).help(help));
     }
-    let mut kernels: Vec<&FusedKernel> = FUSED_KERNELS
+    let mut kernels: Vec<&ChainKernel> = CHAIN_KERNELS
         .iter()
-        .filter(|k| wish.kernel.is_none_or(|wanted| wanted == ((k.tile.0, k.tile.1), k.cluster)))
+        .filter(|k| asked.kernel.is_none_or(|wanted| wanted == ((k.tile.0, k.tile.1), k.cluster)))
         // The CTAs of a cluster would each draw for themselves.
-        .filter(|k| wish.mode == Mode::Static || k.cluster == (1, 1))
+        .filter(|k| asked.mode == Hand::Fixed || k.cluster == (1, 1))
         .collect();
     if kernels.is_empty() {
-        let message = format!("no chain kernel is as wished: {wish:?}");
+        let message = format!("no chain kernel is as asked for: {asked:?}");
         return Err(Diagnostic::new("no-kernel", message));
     }
     for stage in &resolved.stages {
         let Some(stated) = &stage.stated_tile else { continue };
-        let fits = |k: &&FusedKernel| {
+        let fits = |k: &&ChainKernel| {
             (k.tile.0, k.tile.1) == stated.value.tile && stated.value.k.is_none_or(|deep| deep == k.tile.2)
         };
         kernels.retain(fits);
         if kernels.is_empty() {
             let mut built: Vec<String> =
-                FUSED_KERNELS.iter().map(|k| format!("({}, {})", k.tile.0, k.tile.1)).collect();
+                CHAIN_KERNELS.iter().map(|k| format!("({}, {})", k.tile.0, k.tile.1)).collect();
             built.dedup();
             let (m, n) = stated.value.tile;
             return Err(Diagnostic::new(
@@ -114,7 +116,7 @@ fn allowed(
     Ok(kernels)
 }
 
-fn kernel_name(kernel: &FusedKernel) -> String {
+fn kernel_name(kernel: &ChainKernel) -> String {
     let ((m, n, k), (rows, cols)) = (kernel.tile, kernel.cluster);
     let cluster =
         if kernel.cluster == (1, 1) { String::new() } else { format!(", clusters of {rows} x {cols}") };
@@ -142,10 +144,10 @@ fn made(chosen: &Chosen) -> Vec<Choice> {
         decision: in_words(schedule),
         stated: false,
         reason: match schedule.mode {
-            Mode::Static => {
+            Hand::Fixed => {
                 "every worker knows its list beforehand, which costs no draw and repeats exactly".into()
             }
-            Mode::Dynamic => "a worker that is done early takes more".into(),
+            Hand::Drawn => "a worker that is done early takes more".into(),
         },
         alternatives: Vec::new(),
     };

@@ -6,12 +6,12 @@
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{ChainWish, candidate, chain, decode};
+use super::{ChainOverride, candidate, chain, decode};
 use crate::check::{Candidate, Executor, Launch, Plan};
-use crate::device::Device;
+use crate::device::Profile;
 use crate::diagnostic::{Diagnostic, Spanned};
 use crate::graph::{Dependence, Graph, Op, OperandKind, Resolved, Stage, StageId, StatedEdge, StatedTile};
-use crate::schedule::Mode;
+use crate::schedule::Hand;
 use crate::sync::{Order, Policy, WaitAt};
 
 /// A configuration of a pipeline.
@@ -45,7 +45,7 @@ pub enum Kernels {
         /// CTAs of a worker along M and N.
         cluster: (u32, u32),
         /// How items are handed out.
-        mode: Mode,
+        mode: Hand,
         /// Whether tiles may be cut along k.
         splits: bool,
     },
@@ -96,7 +96,7 @@ impl Config {
     }
 
     /// A way to run a chain.
-    pub fn chain(kernel: ((u32, u32), (u32, u32)), mode: Mode, splits: bool) -> Config {
+    pub fn chain(kernel: ((u32, u32), (u32, u32)), mode: Hand, splits: bool) -> Config {
         let kernels = Kernels::Chain { tile: kernel.0, cluster: kernel.1, mode, splits };
         Config { executor: Executor::Fused, kernels }
     }
@@ -105,21 +105,20 @@ impl Config {
     ///
     /// # Errors
     /// The configuration is of another spec, makes no sense, or no kernel has it.
-    pub fn candidate(&self, resolved: &Resolved, device: &Device) -> Result<Candidate, Diagnostic> {
+    pub fn candidate(&self, resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagnostic> {
+        let fused = self.executor.how().is_none();
         match &self.kernels {
-            Kernels::Decode if self.executor == Executor::Fused => decode(resolved, device),
-            Kernels::Chain { tile, cluster, mode, splits } if self.executor == Executor::Fused => {
-                let wish = ChainWish { kernel: Some((*tile, *cluster)), mode: *mode, splits: *splits };
-                chain(resolved, device, wish)
+            Kernels::Decode if fused => decode(resolved, device),
+            Kernels::Chain { tile, cluster, mode, splits } if fused => {
+                let asked = ChainOverride { kernel: Some((*tile, *cluster)), mode: *mode, splits: *splits };
+                chain(resolved, device, asked)
             }
-            Kernels::Stages { stages, edges, overlap }
-                if !matches!(self.executor, Executor::Fused | Executor::Cpu) =>
-            {
+            Kernels::Stages { stages, edges, overlap } if !fused && self.executor != Executor::Cpu => {
                 // Without overlap a chain is serial, whichever executor falls back to it.
                 let executor = if *overlap { self.executor } else { Executor::Serial };
                 candidate(&state(resolved, stages, edges)?, device, executor)
             }
-            _ => {
+            Kernels::Decode | Kernels::Chain { .. } | Kernels::Stages { .. } => {
                 Err(unfit(format!("the {} executor does not run such kernels: {self}", self.executor.name())))
             }
         }
@@ -238,10 +237,7 @@ impl std::fmt::Display for Config {
                 if *cluster != (1, 1) {
                     write!(f, ", clusters of {} x {}", cluster.0, cluster.1)?;
                 }
-                let mode = match mode {
-                    Mode::Static => "static",
-                    Mode::Dynamic => "dynamic",
-                };
+                let mode = mode.name();
                 write!(f, ", {mode}, {}", if *splits { "cut along k" } else { "whole tiles" })
             }
             Kernels::Stages { stages, edges, overlap } => {

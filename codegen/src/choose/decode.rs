@@ -1,7 +1,7 @@
 //! The `fused` executor's choice for few tokens: a decode kernel.
 
 use crate::check::{Candidate, Choice, Launch};
-use crate::device::Device;
+use crate::device::Profile;
 use crate::diagnostic::Diagnostic;
 use crate::graph::Resolved;
 use crate::schedule::decode::{COLUMN_TILE, WIDTHS, decode as share_out};
@@ -14,7 +14,7 @@ const NOMINAL_TILE: (u32, u32, u32) = (64, 128, 64);
 /// # Errors
 /// The chain has no decode plan: too many rows, more than weights and the output of the stage before it is read, or tiles,
 /// orders or policies are stated, which a decode kernel has none of.
-pub fn decode(resolved: &Resolved, device: &Device) -> Result<Candidate, Diagnostic> {
+pub fn decode(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagnostic> {
     let refuse = |why: String| {
         Diagnostic::new("no-kernel", format!("no decode kernel runs this chain: {why}")).help(format!(
             "it takes a chain of GEMMs with constant weights and at most {} rows",

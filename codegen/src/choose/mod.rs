@@ -9,12 +9,12 @@ mod decode;
 mod search;
 pub mod space;
 
-pub use chain::{ChainWish, chain};
+pub use chain::{ChainOverride, chain};
 pub use config::{Config, EdgeConfig, Kernels, StageConfig};
 pub use decode::decode;
 
 use crate::check::{Candidate, Choice, Executor, How, Plan, Prediction, StartGuarantee, check};
-use crate::device::Device;
+use crate::device::Profile;
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Dependence, OperandKind, Resolved, StageId};
 use crate::sync::{Order, Policy, WaitAt};
@@ -23,7 +23,7 @@ use crate::sync::{Order, Policy, WaitAt};
 ///
 /// # Errors
 /// A statement of the spec that no kernel or no proof allows, pointing at it.
-pub fn plan(resolved: &Resolved, device: &Device, executor: Executor) -> Result<Plan, Diagnostic> {
+pub fn plan(resolved: &Resolved, device: &Profile, executor: Executor) -> Result<Plan, Diagnostic> {
     prove(resolved, candidate(resolved, device, executor)?)
 }
 
@@ -39,19 +39,32 @@ pub fn prove(resolved: &Resolved, candidate: Candidate) -> Result<Plan, Diagnost
 /// Chooses, without proving: what [`plan`] would judge.
 ///
 /// # Errors
-/// No kernel has a stated tile, or a stated table does not fit its grid.
-pub fn candidate(resolved: &Resolved, device: &Device, executor: Executor) -> Result<Candidate, Diagnostic> {
+/// No kernel runs a stage on the device, none has a stated tile, or a stated table does not fit its grid.
+pub fn candidate(resolved: &Resolved, device: &Profile, executor: Executor) -> Result<Candidate, Diagnostic> {
+    let missing = resolved.without_kernel(device);
+    if let (Some((stage, why)), true) = (&missing, executor != Executor::Cpu) {
+        let message = format!("the {} executor cannot run {why}", executor.name());
+        return Err(Diagnostic::new("no-kernel", message)
+            .at(resolved.stages[stage.0].name.span, "no GPU runs this stage")
+            .help("the cpu executor runs it: leave --executor out, or choose cpu"));
+    }
     let Some(how) = executor.how() else { return fused(resolved, device) };
     let found = search::search(resolved, device, how)?;
     let mut best = found.best;
-    best.choices = explain(resolved, &best, &found.alternatives);
+    // Where no kernel exists, neither it nor anything else has a time on the device.
+    if missing.is_some() {
+        best.predicted = None;
+        best.choices = explain(resolved, &best, &search::Alternatives::default());
+    } else {
+        best.choices = explain(resolved, &best, &found.alternatives);
+    }
     Ok(best)
 }
 
 /// The decode kernel where there is one and it is predicted to be faster, else a chain kernel.
-fn fused(resolved: &Resolved, device: &Device) -> Result<Candidate, Diagnostic> {
+fn fused(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagnostic> {
     let us = |c: &Candidate| c.launch.predicted_us();
-    let mut best = match (decode(resolved, device), chain(resolved, device, ChainWish::default())) {
+    let mut best = match (decode(resolved, device), chain(resolved, device, ChainOverride::default())) {
         (Ok(few), Ok(many)) => {
             let (mut better, other, name) = if us(&few) <= us(&many) {
                 (few, many, "a chain kernel")

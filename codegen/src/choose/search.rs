@@ -2,7 +2,7 @@
 
 use super::space::{GROUPS, POLICIES, SEARCHED, TileShape, special_policy, uniform_tiles};
 use crate::check::{Candidate, EdgeChoice, How};
-use crate::device::Device;
+use crate::device::Profile;
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Graph, Op, OperandKind, Resolved, StageId};
 use crate::simulate::{TileCost, Waiting, ctas_per_sm, predict, simulate_kernels};
@@ -42,7 +42,7 @@ const WORTH_OVERLAP_OF_ONE_WAVE: f64 = 1.10;
 
 /// The best candidate for a way to start kernels; for one that overlaps them on a GPU, the best serial chain where overlap gains
 /// nothing.
-pub(super) fn search(resolved: &Resolved, device: &Device, how: How) -> Result<Found, Diagnostic> {
+pub(super) fn search(resolved: &Resolved, device: &Profile, how: How) -> Result<Found, Diagnostic> {
     let found = search_tiles(resolved, device, how)?;
     let overlaps = found.best.launch.on_gpu() && how.overlaps();
     let stated = resolved.edges.iter().any(|e| e.policy.is_some() || e.wait_at.is_some());
@@ -62,7 +62,7 @@ pub(super) fn search(resolved: &Resolved, device: &Device, how: How) -> Result<F
     Ok(Found { best, alternatives })
 }
 
-fn search_tiles(resolved: &Resolved, device: &Device, how: How) -> Result<Found, Diagnostic> {
+fn search_tiles(resolved: &Resolved, device: &Profile, how: How) -> Result<Found, Diagnostic> {
     let mut alternatives = Alternatives::default();
     let mut kept: Vec<Vec<TileShape>> = Vec::new();
     let candidates: Vec<Vec<TileShape>> = (0..resolved.stages.len())
@@ -136,7 +136,7 @@ fn combinations(mut kept: Vec<Vec<TileShape>>, candidates: &[Vec<TileShape>]) ->
 }
 
 /// A stage's time by itself.
-fn stage_us(graph: &Graph, device: &Device, stage: StageId) -> f64 {
+fn stage_us(graph: &Graph, device: &Profile, stage: StageId) -> f64 {
     let s = &graph.stages[stage.0];
     let per_sm = ctas_per_sm(device, s);
     let cost = TileCost::of(graph, s, &Order::GroupedRows(4), device, (per_sm, false));
@@ -228,7 +228,7 @@ fn suited(c: &Candidate, edge: usize, policy: &Policy) -> Policy {
     let means = match policy {
         Policy::ConvHalo => consumer.operands[dependence.operand].sliding.is_some(),
         Policy::Strided(_) => matches!(consumer.op, Op::Attention(_)),
-        _ => true,
+        Policy::Tile | Policy::Row | Policy::Batched { .. } | Policy::Table(_) => true,
     };
     if means { policy.clone() } else { Policy::Row }
 }

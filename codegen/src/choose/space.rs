@@ -1,11 +1,11 @@
 //! The space of configurations: what the search, tuning, "what if?" and samples of benchmarks choose from. It is listed here
 //! and nowhere else.
 
-use super::ChainWish;
+use super::ChainOverride;
 use crate::check::Executor;
-use crate::device::{Device, FUSED_KERNELS};
+use crate::device::{CHAIN_KERNELS, Profile};
 use crate::graph::{Attention, Dependence, Graph, Op};
-use crate::schedule::Mode;
+use crate::schedule::Hand;
 use crate::sync::{Order, Policy};
 
 /// An MMA tile, (M, N, K).
@@ -40,11 +40,11 @@ pub const SEARCHED: usize = 3;
 
 /// How the items of a chain kernel are handed out, and whether tiles may be cut along k. Tuning leaves out the last, which
 /// gains nothing over the one before.
-pub const STRATEGIES: [(Mode, bool); 4] =
-    [(Mode::Static, false), (Mode::Static, true), (Mode::Dynamic, true), (Mode::Dynamic, false)];
+pub const STRATEGIES: [(Hand, bool); 4] =
+    [(Hand::Fixed, false), (Hand::Fixed, true), (Hand::Drawn, true), (Hand::Drawn, false)];
 
 /// The executors of a device.
-pub fn executors(device: &Device) -> &'static [Executor] {
+pub fn executors(device: &Profile) -> &'static [Executor] {
     // Programmatic launch and the kernels of the fused executor need Hopper.
     if device.arch >= 90 { &Executor::GPU } else { &Executor::GPU[..2] }
 }
@@ -81,12 +81,12 @@ pub fn uniform_tiles(shapes: &[Vec<TileShape>]) -> Vec<Vec<TileShape>> {
 }
 
 /// The ways to run a chain kernel that tuning tries: which one, how items are handed out, whether tiles may be cut.
-pub fn chains() -> impl Iterator<Item = ChainWish> {
-    FUSED_KERNELS.iter().flat_map(|kernel| {
+pub fn chains() -> impl Iterator<Item = ChainOverride> {
+    CHAIN_KERNELS.iter().flat_map(|kernel| {
         // The CTAs of a cluster cannot draw items.
         let alone = kernel.cluster == (1, 1);
         let kernel = Some(((kernel.tile.0, kernel.tile.1), kernel.cluster));
-        let ways = STRATEGIES.into_iter().take(3).filter(move |(mode, _)| alone || *mode == Mode::Static);
-        ways.map(move |(mode, splits)| ChainWish { kernel, mode, splits })
+        let ways = STRATEGIES.into_iter().take(3).filter(move |(mode, _)| alone || *mode == Hand::Fixed);
+        ways.map(move |(mode, splits)| ChainOverride { kernel, mode, splits })
     })
 }

@@ -89,7 +89,10 @@ impl CostModel {
                 shape.epilogue_us + self.gelu_us * area(shape.tile)
             }
             Op::GatedGemm => shape.epilogue_us + shape.gate_us + self.gate_us * area(shape.tile),
-            _ => shape.epilogue_us,
+            Op::Gemm { activation: Activation::Identity | Activation::Relu }
+            | Op::Conv2d(_)
+            | Op::Attention(_)
+            | Op::Custom => shape.epilogue_us,
         }
     }
 

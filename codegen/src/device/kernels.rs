@@ -1,8 +1,23 @@
 //! The kernels that are built.
 
-/// A GEMM kernel shape that the kernel library builds: what a spec's `tiles` may name.
+/// What a kernel of a stage computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// A matrix product.
+    Gemm,
+    /// Two matrix products whose tiles share an epilogue.
+    GatedGemm,
+    /// A convolution.
+    Conv2d,
+    /// Attention.
+    Attention,
+}
+
+/// A kernel that the library builds for stages of their own: what a spec's `tiles` may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KernelShape {
+    /// What it computes: one of these.
+    pub operations: &'static [Operation],
     /// Kernel family: 80 or 90.
     pub arch: u32,
     /// MMA tile.
@@ -11,22 +26,30 @@ pub struct KernelShape {
     pub stages: u32,
 }
 
-/// Kernels built for both element types and for plain and gated GEMMs. A test compares this list with the compiled
-/// library's own.
+const GEMMS: &[Operation] = &[Operation::Gemm, Operation::GatedGemm];
+
+/// Kernels, all built for both element types. A test compares this list with the compiled library's own.
 pub const KERNELS: &[KernelShape] = &[
-    KernelShape { arch: 90, tile: (64, 128, 64), stages: 8 },
-    KernelShape { arch: 90, tile: (64, 256, 64), stages: 5 },
-    KernelShape { arch: 90, tile: (128, 128, 64), stages: 6 },
-    KernelShape { arch: 90, tile: (128, 256, 64), stages: 4 },
-    KernelShape { arch: 90, tile: (256, 128, 64), stages: 4 },
-    KernelShape { arch: 80, tile: (64, 128, 32), stages: 4 },
-    KernelShape { arch: 80, tile: (128, 128, 32), stages: 4 },
-    KernelShape { arch: 80, tile: (128, 256, 32), stages: 3 },
+    KernelShape { operations: GEMMS, arch: 90, tile: (64, 128, 64), stages: 8 },
+    KernelShape { operations: GEMMS, arch: 90, tile: (64, 256, 64), stages: 5 },
+    KernelShape { operations: GEMMS, arch: 90, tile: (128, 128, 64), stages: 6 },
+    KernelShape { operations: GEMMS, arch: 90, tile: (128, 256, 64), stages: 4 },
+    KernelShape { operations: GEMMS, arch: 90, tile: (256, 128, 64), stages: 4 },
+    KernelShape { operations: GEMMS, arch: 80, tile: (64, 128, 32), stages: 4 },
+    KernelShape { operations: GEMMS, arch: 80, tile: (128, 128, 32), stages: 4 },
+    KernelShape { operations: GEMMS, arch: 80, tile: (128, 256, 32), stages: 3 },
 ];
+
+impl KernelShape {
+    /// The kernels of an operation that are built for an architecture.
+    pub fn built(arch: u32, operation: Operation) -> impl Iterator<Item = &'static KernelShape> {
+        KERNELS.iter().filter(move |k| k.arch == arch && k.operations.contains(&operation))
+    }
+}
 
 /// A chain kernel of the `fused` executor: one tile shape for all stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FusedKernel {
+pub struct ChainKernel {
     /// MMA tile of one CTA.
     pub tile: (u32, u32, u32),
     /// CTAs of a cluster along M and N: one worker.
@@ -36,11 +59,11 @@ pub struct FusedKernel {
 }
 
 /// Chain kernels, all of sm_90a.
-pub const FUSED_KERNELS: &[FusedKernel] = &[
-    FusedKernel { tile: (64, 256, 64), cluster: (1, 1), stages: 5 },
-    FusedKernel { tile: (128, 128, 64), cluster: (1, 1), stages: 6 },
-    FusedKernel { tile: (128, 192, 64), cluster: (1, 1), stages: 4 },
-    FusedKernel { tile: (128, 256, 64), cluster: (1, 1), stages: 4 },
-    FusedKernel { tile: (256, 128, 64), cluster: (1, 1), stages: 4 },
-    FusedKernel { tile: (128, 256, 64), cluster: (2, 1), stages: 4 },
+pub const CHAIN_KERNELS: &[ChainKernel] = &[
+    ChainKernel { tile: (64, 256, 64), cluster: (1, 1), stages: 5 },
+    ChainKernel { tile: (128, 128, 64), cluster: (1, 1), stages: 6 },
+    ChainKernel { tile: (128, 192, 64), cluster: (1, 1), stages: 4 },
+    ChainKernel { tile: (128, 256, 64), cluster: (1, 1), stages: 4 },
+    ChainKernel { tile: (256, 128, 64), cluster: (1, 1), stages: 4 },
+    ChainKernel { tile: (128, 256, 64), cluster: (2, 1), stages: 4 },
 ];

@@ -4,9 +4,11 @@ mod cost;
 mod kernels;
 mod l2;
 mod profile;
+mod programs;
 
 pub(crate) use cost::k_block_us;
 pub use cost::{CostModel, TileRate};
-pub use kernels::{FUSED_KERNELS, FusedKernel, KERNELS, KernelShape};
+pub use kernels::{CHAIN_KERNELS, ChainKernel, KERNELS, KernelShape, Operation};
 pub use l2::{Fetch, L2Cost};
-pub use profile::{DEVICES, DecodeCost, Device};
+pub use profile::{DEVICES, DecodeCost, Profile};
+pub use programs::ProgramCost;

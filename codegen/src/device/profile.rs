@@ -4,14 +4,14 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CostModel, L2Cost, TileRate};
+use super::{CostModel, L2Cost, ProgramCost, TileRate};
 use crate::diagnostic::{Diagnostic, Span};
 
 /// A device profile: the numbers that choices, `progress` and predictions rest on. Shipped ones are the files of
-/// `codegen/profiles`; others are read with [`Device::from_ron`] and written with [`Device::to_ron`].
+/// `codegen/profiles`; others are read with [`Profile::from_ron`] and written with [`Profile::to_ron`].
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Device {
+pub struct Profile {
     /// Short name, as `--device` takes it.
     pub name: String,
     /// Where the numbers come from.
@@ -64,6 +64,8 @@ pub struct Device {
     pub fused: CostModel,
     /// Of its decode kernels.
     pub decode: DecodeCost,
+    /// Costs of kernel-level scheduling.
+    pub programs: ProgramCost,
 }
 
 /// What decode kernels are reckoned with.
@@ -81,7 +83,7 @@ pub struct DecodeCost {
 }
 
 /// The profiles that ship, the first of which rendered files are planned for.
-pub static DEVICES: LazyLock<Vec<Device>> = LazyLock::new(|| {
+pub static DEVICES: LazyLock<Vec<Profile>> = LazyLock::new(|| {
     let files = [
         include_str!("../../profiles/h200.ron"),
         include_str!("../../profiles/h100.ron"),
@@ -90,10 +92,10 @@ pub static DEVICES: LazyLock<Vec<Device>> = LazyLock::new(|| {
         include_str!("../../profiles/rtx4090.ron"),
     ];
     // A test reads each of them.
-    files.into_iter().filter_map(|text| Device::from_ron(text).ok()).collect()
+    files.into_iter().filter_map(|text| Profile::from_ron(text).ok()).collect()
 });
 
-impl Device {
+impl Profile {
     /// Clusters of `ctas` CTAs, each of which fills an SM, that are resident at once while nothing else runs. A cluster
     /// lies inside one of the at most 8 GPCs of a Hopper GPU, whose sizes differ from part to part and are even: pairs
     /// always come out, of larger clusters this is the least.
@@ -111,7 +113,7 @@ impl Device {
     }
 
     /// The shipped profile of that name.
-    pub fn named(name: &str) -> Option<&'static Device> {
+    pub fn named(name: &str) -> Option<&'static Profile> {
         DEVICES.iter().find(|d| d.name.eq_ignore_ascii_case(name))
     }
 
@@ -141,8 +143,8 @@ impl Device {
     ///
     /// # Errors
     /// The place of the first fault: not RON, a field that is missing or unknown, or a number that no device has.
-    pub fn from_ron(text: &str) -> Result<Device, Diagnostic> {
-        let device: Device = ron::from_str(text).map_err(|error| {
+    pub fn from_ron(text: &str) -> Result<Profile, Diagnostic> {
+        let device: Profile = ron::from_str(text).map_err(|error| {
             let at = |p: ron::error::Position| offset(text, p.line, p.col);
             let span = Span::new(at(error.span.start), at(error.span.end));
             Diagnostic::new("bad-profile", format!("this is no device profile: {}", error.code))
@@ -159,7 +161,7 @@ impl Device {
         }
     }
 
-    /// The profile as [`Device::from_ron`] reads it.
+    /// The profile as [`Profile::from_ron`] reads it.
     pub fn to_ron(&self) -> String {
         // Serialising plain numbers, texts and lists into a string cannot fail.
         ron::ser::to_string_pretty(self, ron::ser::PrettyConfig::new().struct_names(false))
@@ -185,6 +187,8 @@ impl Device {
             ("read_tbs", self.decode.read_tbs),
             ("l2_tbs", self.decode.l2_tbs),
             ("sustained", self.sustained),
+            ("host_tbs", self.programs.host_tbs),
+            ("resident_kernels", self.programs.resident_kernels as f64),
         ];
         let none = |(_, value): &(&str, f64)| !(value.is_finite() && *value > 0.0);
         if let Some((field, value)) = positive.into_iter().chain(rates).find(none) {
@@ -221,7 +225,7 @@ impl Device {
                 [("epilogue_us", r.epilogue_us), ("gate_us", r.gate_us), ("first_us", r.first_us)]
             });
         let negative = |(_, value): &(&str, f64)| !(value.is_finite() && *value >= 0.0);
-        let found = times.into_iter().chain(epilogues).chain(l2).find(negative);
+        let found = times.into_iter().chain(epilogues).chain(l2).chain(self.programs.times()).find(negative);
         found.map(|(field, value)| (field, format!("is {value}; it cannot be negative")))
     }
 }
@@ -243,7 +247,7 @@ mod tests {
         let names: Vec<&str> = DEVICES.iter().map(|d| d.name.as_str()).collect();
         assert_eq!(names, ["h200", "h100", "a100", "l40s", "rtx4090"]);
         for device in DEVICES.iter() {
-            assert_eq!(Device::from_ron(&device.to_ron()).expect("written and read"), *device);
+            assert_eq!(Profile::from_ron(&device.to_ron()).expect("written and read"), *device);
             assert_eq!(device.measured, !device.source.starts_with("public data"), "{}", device.source);
         }
     }
@@ -251,16 +255,20 @@ mod tests {
     #[test]
     fn a_faulty_profile_is_refused_with_its_place() {
         let good = DEVICES[0].to_ron();
+        let line_of = |field: &str| good.lines().position(|l| l.contains(field)).expect("stated") + 1;
         for (from, to, line, says) in [
             ("arch: 90", "arch: 75", 5, "kernels are built for 80 and 90"),
             ("sms: 132", "sms: 0", 6, "between 1 and 4096"),
             ("sms: 132", "smz: 132", 6, "smz"),
             ("sms: 132", "sms: many", 6, "Expected integer"),
             ("boundary_us: ", "boundary_us: -", 11, "cannot be negative"),
+            ("host_tbs: ", "host_tbs: -", 0, "has to be more than 0"),
+            ("interference: ", "interference: -", 0, "cannot be negative"),
         ] {
+            let line = if line == 0 { line_of(from) } else { line };
             let text = good.replacen(from, to, 1);
             assert_ne!(text, good, "{from}");
-            let shown = Device::from_ron(&text).expect_err(says).render(&text, "profile", false);
+            let shown = Profile::from_ron(&text).expect_err(says).render(&text, "profile", false);
             assert!(shown.contains(says), "{shown}");
             assert!(shown.contains(&format!("profile:{line}:")), "{shown}");
         }

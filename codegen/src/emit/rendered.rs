@@ -6,12 +6,14 @@ use crate::device::DEVICES;
 use crate::diagnostic::Diagnostic;
 use crate::spec;
 
-/// The plan that is rendered for a spec: its default dims, the first device profile, one stream a stage. What the spec leaves
-/// open is chosen automatically.
+/// The plan that is rendered for a spec: its default dims, the first device profile, one stream a stage or, where a stage has
+/// no kernel on that device, the `cpu` executor. What the spec leaves open is chosen automatically.
 ///
 /// # Errors
 /// Faults of the spec, and obligations that do not hold.
 pub fn rendered_plan(name: &str, source: &str) -> Result<Plan, Diagnostic> {
     let resolved = spec::parse(source, &format!("policies/{name}.ron"))?.resolve(&[])?;
-    choose::plan(&resolved, &DEVICES[0], Executor::Streams)
+    let device = &DEVICES[0];
+    let kernels = resolved.without_kernel(device).is_none();
+    choose::plan(&resolved, device, if kernels { Executor::Streams } else { Executor::Cpu })
 }

@@ -3,7 +3,7 @@ use std::process::Command;
 
 use super::*;
 use crate::check::{Candidate, How, check};
-use crate::device::Device;
+use crate::device::Profile;
 use crate::graph::{
     Activation, Axis, Dependence, Element, Footprint, Graph, Op, Operand, OperandKind, Stage, StageId,
     Tensor, TensorId,
@@ -70,7 +70,7 @@ fn plan(policies: [Policy; 2], orders: [Order; 2]) -> Plan {
             .to_vec(),
         dims: vec![("M".into(), 300)],
     };
-    let device = Device::named("h200").expect("shipped").clone();
+    let device = Profile::named("h200").expect("shipped").clone();
     let mut candidate = Candidate::new(graph, device, How::STREAMS);
     for (kernel, order) in candidate.launch.kernels_mut().iter_mut().zip(orders) {
         kernel.order = order;

@@ -45,12 +45,12 @@ pub fn gemm_chain(name: &str, m: u32, widths: &[u32]) -> Resolved {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::Device;
+    use crate::device::Profile;
 
     #[test]
     fn chain_has_one_dependence_a_stage() {
         let chain = gemm_chain("c", 200, &[256, 512, 128]);
-        let device = Device::named("h200").expect("shipped");
+        let device = Profile::named("h200").expect("shipped");
         let tile = chain.kernel_candidates(StageId(0), device).expect("built")[0];
         let graph = chain.graph(&[tile, tile]).expect("small");
         assert_eq!(graph.dependences.len(), 1);

@@ -23,7 +23,9 @@ pub(super) fn footprints(
             Some((whole, Some(sliding)))
         }
         (Op::Attention(shape), _) => Some((shape.footprint(kind, mma.0, mma.2)?, None)),
-        _ => Some((gemm_footprint(kind, op, mma)?, None)),
+        (Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Custom, _) => {
+            Some((gemm_footprint(kind, op, mma)?, None))
+        }
     }
 }
 

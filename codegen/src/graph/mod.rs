@@ -7,6 +7,8 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use crate::device::{KernelShape, Operation};
+
 mod attention;
 mod canonical;
 mod compare;
@@ -84,6 +86,30 @@ impl Op {
     /// Whether it is a GEMM of whole matrices: what the kernels of `fused` and of few tokens run.
     pub fn is_gemm(&self) -> bool {
         matches!(self, Op::Gemm { .. } | Op::GatedGemm)
+    }
+
+    /// What a kernel of the library would compute for it; `None` for a custom stage, whose owner has the kernel.
+    pub fn operation(&self) -> Option<Operation> {
+        match self {
+            Op::Gemm { .. } => Some(Operation::Gemm),
+            Op::GatedGemm => Some(Operation::GatedGemm),
+            Op::Conv2d(_) => Some(Operation::Conv2d),
+            Op::Attention(_) => Some(Operation::Attention),
+            Op::Custom => None,
+        }
+    }
+
+    /// Whether a kernel for it is built for an architecture, or its owner brings one.
+    pub fn has_kernel(&self, arch: u32) -> bool {
+        self.operation().is_none_or(|operation| KernelShape::built(arch, operation).next().is_some())
+    }
+
+    /// The activation of its epilogue.
+    pub fn activation(&self) -> Activation {
+        match self {
+            Op::Gemm { activation } | Op::Conv2d(Conv { activation, .. }) => *activation,
+            Op::GatedGemm | Op::Attention(_) | Op::Custom => Activation::Identity,
+        }
     }
 
     /// The kind of stage, as a spec names it.
@@ -264,7 +290,7 @@ impl Stage {
                 let end = (m + 1).saturating_mul(self.out_tile.0);
                 shape.visible(end, self.k).div_ceil(self.mma_tile.2)
             }
-            _ => self.k_blocks,
+            Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Custom => self.k_blocks,
         }
     }
 
@@ -277,9 +303,15 @@ impl Stage {
             }
             // A causal mask gives rows more or fewer steps, and changes none.
             (Op::Attention(_), OperandKind::Key | OperandKind::Value) => (false, true),
-            (_, OperandKind::A) => (true, false),
-            (_, OperandKind::B | OperandKind::Up | OperandKind::Bias) => (false, true),
-            _ => (true, true),
+            (Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Attention(_), kind) => match kind {
+                OperandKind::A => (true, false),
+                OperandKind::B | OperandKind::Up | OperandKind::Bias => (false, true),
+                OperandKind::Residual
+                | OperandKind::Query
+                | OperandKind::Key
+                | OperandKind::Value
+                | OperandKind::Custom(_) => (true, true),
+            },
         }
     }
 
@@ -306,7 +338,13 @@ impl Stage {
             (Op::Attention(shape), OperandKind::Query | OperandKind::Key | OperandKind::Value) => {
                 let (at, rows) = match kind {
                     OperandKind::Query => (m, self.out_tile.0),
-                    _ => (k, self.mma_tile.2),
+                    OperandKind::Key | OperandKind::Value => (k, self.mma_tile.2),
+                    OperandKind::A
+                    | OperandKind::B
+                    | OperandKind::Up
+                    | OperandKind::Bias
+                    | OperandKind::Residual
+                    | OperandKind::Custom(_) => return,
                 };
                 let along = |at: u32| at.saturating_mul(rows).min(tensor.rows);
                 f(along(at)..along(at + 1), shape.columns(*kind, n));
@@ -314,7 +352,7 @@ impl Stage {
             (Op::Custom, _) => {
                 f(footprint.rows.range(tensor.rows, m, n, k), footprint.cols.range(tensor.cols, m, n, k));
             }
-            _ => {
+            (Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Attention(_), _) => {
                 let along = |at: u32, tile: u32, length: u32| {
                     let clip = |x: u32| x.saturating_mul(tile).min(length);
                     clip(at)..clip(at + 1)

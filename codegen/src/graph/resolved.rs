@@ -6,7 +6,7 @@ use super::footprint::{footprints, out_tile};
 use super::{
     Dependence, Element, Footprint, Graph, Op, Operand, OperandKind, Stage, StageId, Tensor, TensorId,
 };
-use crate::device::{Device, KERNELS};
+use crate::device::{KernelShape, Operation, Profile};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
 use crate::sync::{Order, Policy, WaitAt};
 
@@ -17,8 +17,13 @@ pub const MAX_K_BLOCKS: u64 = 1 << 24;
 /// Most producer tiles that the footprints of one dependence meet, over all tiles and k-blocks of the consumer.
 pub const MAX_FOOTPRINT_TILES: u128 = 1 << 26;
 
-/// Queries of an attention tile and tokens of a step over its keys and values. There are no kernels of it yet; plans for
-/// the `cpu` executor and predictions use these.
+/// Tiles of pixels and channels, and the depth of a k-block: what the `cpu` executor cuts a convolution into. There are no
+/// kernels of it yet.
+const CONV_TILES: &[(u32, u32, u32)] =
+    &[(64, 128, 64), (64, 256, 64), (128, 128, 64), (128, 256, 64), (256, 128, 64)];
+
+/// Queries of an attention tile and tokens of a step over its keys and values: what the `cpu` executor cuts it into. There
+/// are no kernels of it yet.
 const ATTENTION_TILES: &[(u32, u32)] = &[(64, 64), (128, 64), (128, 128)];
 
 /// A pipeline whose dims are numbers. Stages are in topological order; tiles are still open, so that the automatic
@@ -134,27 +139,41 @@ impl Resolved {
         })
     }
 
-    /// The tiles that a stage can have on a device, never empty: the stated one, or every kernel that is built for
-    /// the device's architecture. A custom stage has exactly one.
+    /// The first stage that no kernel runs on a device, and why, as a sentence; `None` where every stage has one.
+    pub fn without_kernel(&self, device: &Profile) -> Option<(StageId, String)> {
+        let stage = self.stages.iter().position(|stage| !stage.op.has_kernel(device.arch))?;
+        let (op, name) = (&self.stages[stage].op, &self.stages[stage].name.value);
+        Some((
+            StageId(stage),
+            format!("stage `{name}`: {} has no CUDA kernel for {} yet", op.name(), device.name),
+        ))
+    }
+
+    /// The tiles that a stage can have on a device, never empty: the stated one, or those of every kernel that is built for
+    /// the device's architecture. A stage that only the `cpu` executor runs has the tiles that it is cut into there, and a
+    /// custom stage has exactly one.
     ///
     /// # Errors
-    /// The stated tile is not one of the kernels built.
+    /// The stated tile is not one of them.
     pub fn kernel_candidates(
         &self,
         stage: StageId,
-        device: &Device,
+        device: &Profile,
     ) -> Result<Vec<(u32, u32, u32)>, Diagnostic> {
         let stage = &self.stages[stage.0];
         if let Some(custom) = stage.custom {
             return Ok(vec![(custom.tile.0, custom.tile.1, 1)]);
         }
-        let kernels = || KERNELS.iter().filter(|k| k.arch == device.arch).map(|k| k.tile);
+        let kernels = |of| KernelShape::built(device.arch, of).map(|k| k.tile).collect();
         let built: Vec<_> = match &stage.op {
-            // Queries, columns of a head, keys and values of a step: what kernels of this family use.
+            Op::Gemm { .. } => kernels(Operation::Gemm),
+            Op::GatedGemm => kernels(Operation::GatedGemm),
+            Op::Conv2d(_) => CONV_TILES.to_vec(),
+            // Queries, columns of a head, keys and values of a step.
             Op::Attention(shape) => {
                 ATTENTION_TILES.iter().map(|&(rows, step)| (rows, shape.dim, step)).collect()
             }
-            _ => kernels().collect(),
+            Op::Custom => Vec::new(),
         };
         let attends = matches!(stage.op, Op::Attention(_));
         let show = |t: &(u32, u32, u32)| match attends {

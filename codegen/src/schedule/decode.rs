@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use crate::device::Device;
+use crate::device::Profile;
 use crate::graph::{Graph, Op, OperandKind, Stage, StageId};
 
 /// Width of the column tiles that slots stand for, and of the k-tiles that consumers wait for.
@@ -154,7 +154,7 @@ pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
 ///
 /// # Errors
 /// Why there is none: see [`unfit`].
-pub fn decode(graph: &Graph, device: &Device) -> Result<Decode, String> {
+pub fn decode(graph: &Graph, device: &Profile) -> Result<Decode, String> {
     let workers = device.sms;
     if let Some(why) = unfit(graph, workers) {
         return Err(why);
@@ -175,13 +175,13 @@ pub fn decode(graph: &Graph, device: &Device) -> Result<Decode, String> {
 }
 
 /// The launch and the stages one after the other.
-fn predicted_us(graph: &Graph, device: &Device) -> f64 {
+fn predicted_us(graph: &Graph, device: &Profile) -> f64 {
     device.decode.launch_us + graph.stages.iter().map(|s| stage_us(graph, s, device)).sum::<f64>()
 }
 
 /// The time of a stage, microseconds: all SMs together read its constants, every SM reads all activations beside them, and
 /// the stage ends.
-pub(crate) fn stage_us(graph: &Graph, stage: &Stage, device: &Device) -> f64 {
+pub(crate) fn stage_us(graph: &Graph, stage: &Stage, device: &Profile) -> f64 {
     let constant =
         stage.operands.iter().filter(|o| o.kind != OperandKind::A).map(|o| &graph.tensors[o.tensor.0]);
     let weights: f64 = constant.map(|t| 2.0 * f64::from(t.rows) * f64::from(t.cols)).sum();

@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::{Mode, Part, Schedule};
+use super::{Hand, Part, Schedule};
 
 impl Schedule {
     /// The first 64 bits of a SHA-256 over all that a chain kernel is told, in hexadecimal. It does not depend on what was
@@ -12,8 +12,8 @@ impl Schedule {
         let mut word = |value: u32| hash.update(value.to_le_bytes());
         let (rows, cols) = self.cluster;
         let mode = match self.mode {
-            Mode::Static => 0,
-            Mode::Dynamic => 1,
+            Hand::Fixed => 0,
+            Hand::Drawn => 1,
         };
         [rows, cols, mode, self.slabs, self.sequence.len() as u32].into_iter().for_each(&mut word);
         for item in &self.sequence {

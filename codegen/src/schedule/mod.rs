@@ -29,12 +29,23 @@ pub use timing::time;
 
 /// How workers get their items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum Hand {
     /// Each worker follows its own list.
-    Static,
+    #[serde(rename = "static")]
+    Fixed,
     /// Workers draw from [`Schedule::sequence`] by a device counter: one that is done early takes more.
-    Dynamic,
+    #[serde(rename = "dynamic")]
+    Drawn,
+}
+
+impl Hand {
+    /// The word in files and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Hand::Fixed => "static",
+            Hand::Drawn => "dynamic",
+        }
+    }
 }
 
 /// What an item does with its sums.
@@ -119,10 +130,10 @@ pub struct Schedule {
     /// CTAs of a worker along M and N; a cluster tile is that many tiles.
     pub cluster: (u32, u32),
     /// How items are handed out.
-    pub mode: Mode,
-    /// All items, in an order in which every item comes after those that it needs. `Dynamic` hands them out in it.
+    pub mode: Hand,
+    /// All items, in an order in which every item comes after those that it needs. [`Hand::Drawn`] hands them out in it.
     pub sequence: Vec<Item>,
-    /// By worker: indices into `sequence`. Used by `Static`; in `Dynamic` the number of lists is the number of workers
+    /// By worker: indices into `sequence`. Used by [`Hand::Fixed`]; in [`Hand::Drawn`] the number of lists is the number of workers
     /// and the lists are what the model expects.
     pub lists: Vec<Vec<u32>>,
     /// Slabs of partial sums.
@@ -154,7 +165,7 @@ pub struct Request<'a> {
     /// CTAs of a worker along M and N.
     pub cluster: (u32, u32),
     /// How items shall be handed out.
-    pub mode: Mode,
+    pub mode: Hand,
     /// Whether tiles may be cut along k. Without, results are bit-identical however items are handed out.
     pub splits: bool,
     /// What things cost.

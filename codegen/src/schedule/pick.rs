@@ -1,16 +1,16 @@
 //! The tile shape and the clusters of a chain, by predicted time.
 
-use super::{Mode, Request, Schedule, build};
-use crate::device::{CostModel, Device, FusedKernel};
+use super::{Hand, Request, Schedule, build};
+use crate::device::{ChainKernel, CostModel, Profile};
 use crate::graph::Graph;
 
 /// What is wanted of [`choose`].
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     /// The device: how many workers it has room for.
-    pub device: &'a Device,
+    pub device: &'a Profile,
     /// See [`Request::mode`].
-    pub mode: Mode,
+    pub mode: Hand,
     /// See [`Request::splits`].
     pub splits: bool,
     /// See [`Request::cost`].
@@ -21,24 +21,24 @@ pub struct Wanted<'a> {
 #[derive(Clone, Debug)]
 pub struct Chosen {
     /// The kernel.
-    pub kernel: FusedKernel,
+    pub kernel: ChainKernel,
     /// The graph that [`Chosen::schedule`] is of.
     pub graph: Graph,
     /// Its schedule.
     pub schedule: Schedule,
     /// Every kernel that was scheduled, with its predicted microseconds, best first.
-    pub tried: Vec<(FusedKernel, f64)>,
+    pub tried: Vec<(ChainKernel, f64)>,
 }
 
 /// The kernel with the shortest predicted schedule, where cut tiles have to be worth it. `graph` makes the graph for one tile shape of all stages, or `None` where
 /// the shape cannot be had. `None` when no kernel is left.
 pub fn choose<'k>(
     wanted: &Wanted,
-    kernels: impl IntoIterator<Item = &'k FusedKernel>,
+    kernels: impl IntoIterator<Item = &'k ChainKernel>,
     mut graph: impl FnMut((u32, u32, u32)) -> Option<Graph>,
 ) -> Option<Chosen> {
     let mut tried = Vec::new();
-    let mut best: Option<(FusedKernel, Graph, Schedule)> = None;
+    let mut best: Option<(ChainKernel, Graph, Schedule)> = None;
     for &kernel in kernels {
         let Some(graph) = graph(kernel.tile) else { continue };
         let request = Request {

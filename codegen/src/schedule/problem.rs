@@ -1,7 +1,7 @@
 //! The graph as the scheduler sees it: grids of cluster tiles, needs, and what k-blocks and slabs cost.
 
 use super::needs::Needs;
-use super::{Mode, Request};
+use super::{Hand, Request};
 use crate::device::{CostModel, Fetch, k_block_us};
 use crate::graph::{Graph, Op, OperandKind, Stage, StageId};
 
@@ -76,7 +76,7 @@ impl ItemCost {
 impl<'a> Problem<'a> {
     pub(super) fn new(graph: &Graph, request: &Request<'a>) -> Problem<'a> {
         let stages = (0..graph.stages.len()).map(|i| shape(graph, StageId(i), request)).collect();
-        let may_share = request.mode == Mode::Static;
+        let may_share = request.mode == Hand::Fixed;
         Problem {
             cost: request.cost,
             workers: request.workers.max(1),

@@ -1,7 +1,7 @@
 //! The predicted times of a schedule that is there already, whoever made it.
 
 use super::problem::{ItemCost, Problem};
-use super::{Breakdown, Item, ItemTime, Mode, Part, Request, Schedule};
+use super::{Breakdown, Hand, Item, ItemTime, Part, Request, Schedule};
 use crate::graph::Graph;
 
 /// Times every item of a schedule: in the order of its sequence, each on the worker whose list it is in or, where items are
@@ -24,8 +24,8 @@ pub fn time(graph: &Graph, request: &Request, schedule: &Schedule) -> Breakdown 
     let (mut end_us, mut lists) = (0.0f64, vec![Vec::new(); run.free.len()]);
     for (i, item) in schedule.sequence.iter().enumerate() {
         let worker = match schedule.mode {
-            Mode::Static => worker_of[i],
-            Mode::Dynamic => {
+            Hand::Fixed => worker_of[i],
+            Hand::Drawn => {
                 (0..run.free.len()).min_by(|a, b| run.free[*a].total_cmp(&run.free[*b])).unwrap_or(0)
             }
         };

@@ -10,7 +10,7 @@ use super::comparison::{Comparison, Row};
 use super::{Conditions, expected_us};
 use crate::check::Candidate;
 use crate::choose::Config;
-use crate::device::Device;
+use crate::device::Profile;
 use crate::diagnostic::Diagnostic;
 use crate::graph::Resolved;
 use crate::schedule::Schedule;
@@ -21,7 +21,7 @@ pub struct Measurements {
     /// GPU.
     pub device: String,
     /// What schedules were made with; `None`: the profile that predicts.
-    pub profile: Option<Device>,
+    pub profile: Option<Profile>,
     /// One entry a variant, size and regime.
     pub records: Vec<Measured>,
 }
@@ -60,7 +60,7 @@ pub struct MeasuredSchedule {
 /// As [`Rebuilt::of`].
 pub fn compare(
     measurements: &Measurements,
-    device: &Device,
+    device: &Profile,
     spec: impl Fn(&str) -> Option<String>,
 ) -> Result<Comparison, Diagnostic> {
     Ok(Rebuilt::of(measurements, device, spec)?.predict(device))
@@ -84,13 +84,13 @@ impl Rebuilt {
     /// A pipeline without a spec, and what its spec or a choice for it is refused for.
     pub fn of(
         measurements: &Measurements,
-        device: &Device,
+        device: &Profile,
         spec: impl Fn(&str) -> Option<String>,
     ) -> Result<Rebuilt, Diagnostic> {
         let made_with = measurements.profile.as_ref().unwrap_or(device);
         let mut rebuilt = Rebuilt { entries: Vec::new(), unknown: 0, other_schedules: 0 };
         for entry in &measurements.records {
-            // Regimes and joints share a plan.
+            // Regimes share a plan.
             let of_point = |e: &Measured| e.pipeline == entry.pipeline && e.dims == entry.dims;
             let mut there = rebuilt.entries.iter().rev().take_while(|(e, _)| of_point(e));
             let like = there.find(|(e, _)| e.config.is_some() && e.config == entry.config);
@@ -117,12 +117,12 @@ impl Rebuilt {
     }
 
     /// What a profile predicts of them.
-    pub fn predict(&self, device: &Device) -> Comparison {
+    pub fn predict(&self, device: &Profile) -> Comparison {
         let row = |(entry, candidate): &(Measured, Candidate)| {
             let mut candidate = candidate.clone();
             candidate.device = device.clone();
             let conditions =
-                Conditions { sustained: entry.regime == "sustained", chained: entry.joint == "programmatic" };
+                Conditions { sustained: entry.regime == "sustained", overlap: entry.joint == "programmatic" };
             Row {
                 pipeline: entry.pipeline.clone(),
                 dims: entry.dims.clone(),
@@ -149,7 +149,7 @@ impl Rebuilt {
 
 impl Measured {
     /// The plan that was measured; `None` where the entry does not say how it was run.
-    fn candidate(&self, resolved: &Resolved, device: &Device) -> Result<Option<Candidate>, Diagnostic> {
+    fn candidate(&self, resolved: &Resolved, device: &Profile) -> Result<Option<Candidate>, Diagnostic> {
         let probe = ["stream limit", "without waits"].iter().any(|probe| self.variant.contains(probe));
         match &self.config {
             Some(config) if self.variant.ends_with(" graph") && !probe => {

@@ -1,6 +1,6 @@
 //! What a tile costs when nothing makes it wait.
 
-use crate::device::{Device, Fetch, KERNELS, k_block_us};
+use crate::device::{Fetch, KernelShape, Profile, k_block_us};
 use crate::graph::{Graph, Op, OperandKind, Stage, StageId, Tensor};
 use crate::sync::{Order, Tile};
 
@@ -20,19 +20,20 @@ pub struct TileCost {
 /// What an attention reaches of the matrix rate: published kernels, with causal masks and heads of 128 columns, on H100.
 const ATTENTION_EFFICIENCY: f64 = 0.6;
 
-/// Ring depth of the kernel with this tile.
-fn ring(device: &Device, tile: (u32, u32, u32)) -> u32 {
-    KERNELS.iter().find(|k| k.arch == device.arch && k.tile == tile).map_or(1, |k| k.stages)
+/// Ring depth of the kernel that runs a stage.
+fn ring(device: &Profile, stage: &Stage) -> u32 {
+    let mut kernels = stage.op.operation().into_iter().flat_map(|of| KernelShape::built(device.arch, of));
+    kernels.find(|k| k.tile == stage.mma_tile).map_or(1, |k| k.stages)
 }
 
 /// CTAs of a stage that fit an SM: the Hopper kernels fill its shared memory, the others are bounded by it and by
 /// registers (64 x 64 a warp at up to 255 a thread).
-pub fn ctas_per_sm(device: &Device, stage: &Stage) -> u32 {
+pub fn ctas_per_sm(device: &Profile, stage: &Stage) -> u32 {
     let tile = stage.mma_tile;
     if device.arch >= 90 || matches!(stage.op, Op::Custom | Op::Attention(_)) {
         return 1;
     }
-    let shared = ring(device, tile) * (tile.0 + tile.1) * tile.2 * 2 + 1024;
+    let shared = ring(device, stage) * (tile.0 + tile.1) * tile.2 * 2 + 1024;
     let warps = (tile.0 * tile.1 / 4096).max(4);
     (device.shared_per_sm / shared).min(8 / warps).max(1)
 }
@@ -43,7 +44,7 @@ impl TileCost {
         graph: &Graph,
         stage: &Stage,
         order: &Order,
-        device: &Device,
+        device: &Profile,
         (per_sm, drawn): (u32, bool),
     ) -> TileCost {
         let (slots, tiles) = (device.sms * per_sm, stage.tiles());
@@ -63,7 +64,7 @@ impl TileCost {
             rest => busy.k_block_us(rest).min(k_us),
         };
         let (bm, bn, _) = stage.mma_tile;
-        let ring_depth = f64::from(ring(device, stage.mma_tile));
+        let ring_depth = f64::from(ring(device, stage));
         TileCost {
             loop_us: k_us * k_blocks,
             last_us: last_us * k_blocks,
@@ -92,7 +93,7 @@ struct Busy<'a> {
     graph: &'a Graph,
     stage: &'a Stage,
     order: &'a Order,
-    device: &'a Device,
+    device: &'a Profile,
     per_sm: u32,
     drawn: bool,
 }
@@ -106,13 +107,15 @@ impl Busy<'_> {
         // Of an attention two products, of queries and keys and of the weights and values, and the exponentials between them.
         let (products, reached) = match stage.op {
             Op::Attention(_) => (2.0, ATTENTION_EFFICIENCY),
-            _ => (1.0, device.tile_rate((bm, bn)).rate),
+            Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Custom => {
+                (1.0, device.tile_rate((bm, bn)).rate)
+            }
         };
         let flop = 2.0 * products * f64::from(bm) * f64::from(bn) * f64::from(bk);
         let rate = (device.tflops / f64::from(busy)).min(device.sm_tflops / f64::from(self.per_sm));
         let math = flop / (rate * 1e6 * reached);
         // A slot of the ring comes back after a copy's latency.
-        let latency = device.load_latency_us / f64::from(ring(device, stage.mma_tile));
+        let latency = device.load_latency_us / f64::from(ring(device, stage));
         let (rows, group) = (stage.grid.0, self.group());
         let k_bytes = 2.0 * f64::from(bk);
         let fetch = Fetch {
@@ -127,8 +130,9 @@ impl Busy<'_> {
         // Those of a first wave start together.
         let apart = self.drawn && stage.tiles() > device.sms * self.per_sm;
         let apart = if apart { 1.0 + device.l2.drawn } else { 1.0 };
+        let all = [math, memory * apart, l2 * apart];
         let ragged = device.l2.ragged_us(stage.m, rows, bm, readers);
-        k_block_us(&[math, memory * apart, l2 * apart], device.unhidden, latency, ragged)
+        k_block_us(&all, device.unhidden, latency, ragged)
     }
 
     /// Rows of tiles that are taken at a time.

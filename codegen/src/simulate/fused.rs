@@ -70,7 +70,7 @@ pub(super) fn teraflops(graph: &Graph) -> f64 {
         let products = match s.op {
             Op::GatedGemm | Op::Attention(_) => 2.0,
             Op::Custom => 0.0,
-            _ => 1.0,
+            Op::Gemm { .. } | Op::Conv2d(_) => 1.0,
         };
         2.0 * f64::from(s.m) * f64::from(s.n) * f64::from(s.k) * products
     };

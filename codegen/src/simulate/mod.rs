@@ -96,14 +96,14 @@ pub struct Conditions {
     /// Back to back for long, so that the power limit lowers the clock; else after a rest.
     pub sustained: bool,
     /// A run begins while the one before ends (programmatic edges between the runs of a graph).
-    pub chained: bool,
+    pub overlap: bool,
 }
 
 /// The time of one of many runs of a candidate, microseconds.
 pub fn expected_us(candidate: &Candidate, conditions: Conditions) -> f64 {
     let device = &candidate.device;
     let mut total_us = simulate(candidate).total_us;
-    if !(candidate.launch.is_one_kernel() && conditions.chained) {
+    if !(candidate.launch.is_one_kernel() && conditions.overlap) {
         total_us += device.boundary_us;
     }
     if conditions.sustained {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::TileCost;
 use crate::check::Candidate;
-use crate::device::Device;
+use crate::device::Profile;
 use crate::graph::{Footprint, StageId, When};
 use crate::sync::{SlotMap, Tile, WaitAt, each_wait};
 
@@ -102,7 +102,7 @@ impl Waits {
     }
 
     /// When everything that the stage waits for is posted, its producers having run.
-    pub(super) fn posted<'a>(&'a self, ready: &'a [Vec<f64>], device: &'a Device) -> Posted<'a> {
+    pub(super) fn posted<'a>(&'a self, ready: &'a [Vec<f64>], device: &'a Profile) -> Posted<'a> {
         let seen_us = device.post_us + device.handoff_us;
         let of_edge = |edge: &EdgeWaits| {
             let at = |wait: usize| {
@@ -124,7 +124,7 @@ impl Waits {
 pub(super) struct Posted<'a> {
     waits: &'a Waits,
     ready: &'a [Vec<f64>],
-    device: &'a Device,
+    device: &'a Profile,
     /// By edge and wait: when this wait and those before it in its list are satisfied.
     latest: Vec<Vec<f64>>,
 }

@@ -5,7 +5,7 @@
 mod support;
 
 use cusync_gen::check::{Candidate, EdgeChoice, Executor, How, Plan, check};
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 use cusync_gen::spec;
 use cusync_gen::sync::{Order, Policy, Tile, WaitAt};
 use support::header::check_header;
@@ -25,7 +25,7 @@ const SPEC: &str = r#"Pipeline(
 fn plan(edges: [(Policy, WaitAt); 3], orders: [Order; 3]) -> Plan {
     let resolved = spec::parse(SPEC, "everything.ron").and_then(|s| s.resolve(&[])).expect("valid");
     let graph = resolved.graph(&[(128, 128, 64), (128, 256, 64), (64, 128, 64)]).expect("built tiles");
-    let device = Device::named("h200").expect("shipped").clone();
+    let device = Profile::named("h200").expect("shipped").clone();
     let mut candidate = Candidate::new(graph, device, How::STREAMS);
     candidate.edges = edges.into_iter().map(|(policy, wait_at)| EdgeChoice { policy, wait_at }).collect();
     for (kernel, order) in candidate.launch.kernels_mut().iter_mut().zip(orders) {
@@ -90,7 +90,7 @@ fn plans_of_the_fused_executor() {
         let dims = [("M", m), ("H", 1024), ("I", 776)].map(|(name, value)| (name.to_owned(), value));
         spec::parse(source, "shipped").and_then(|s| s.resolve(&dims)).expect("valid")
     };
-    let device = Device::named("h200").expect("shipped");
+    let device = Profile::named("h200").expect("shipped");
     let source = include_str!("../../../policies/llama65_mlp.ron");
     let chain = cusync_gen::choose::plan(&small(source, 300), device, Executor::Fused).expect("proved");
     assert!(chain.launch().lists().is_some());

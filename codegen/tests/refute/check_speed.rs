@@ -19,7 +19,7 @@ use cusync_gen::check::{
     judge_program,
 };
 use cusync_gen::choose;
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 use cusync_gen::graph::{Dependence, Graph, Resolved, StageId, gemm_chain};
 use cusync_gen::sync::{Policy, Tile, WaitAt};
 use rand::rngs::SmallRng;
@@ -294,7 +294,7 @@ fn policies() -> [Policy; 5] {
 
 /// A pipeline whose stages overlap, whatever that gains, in tiles of 128 x 128 where there are such.
 fn overlapped(resolved: &Resolved, policy: &Policy, wait_at: WaitAt) -> Candidate {
-    let device = Device::named("h200").expect("shipped");
+    let device = Profile::named("h200").expect("shipped");
     let tile = |i| {
         let shapes = resolved.kernel_candidates(StageId(i), device).expect("kernels");
         *shapes.iter().find(|t| (t.0, t.1) == (128, 128)).unwrap_or(&shapes[0])
@@ -455,7 +455,7 @@ fn peak_bytes() -> Option<u64> {
 #[test]
 #[ignore = "times the checker; means something in a release build"]
 fn every_shipped_pipeline_is_checked_in_less_than_50_ms_and_chosen_in_a_second() {
-    let device = Device::named("h200").expect("shipped");
+    let device = Profile::named("h200").expect("shipped");
     for (name, resolved) in shipped(true) {
         let mut worst: (Duration, String) = (Duration::ZERO, String::new());
         let mut judged = |c: &Candidate, what: String| {
@@ -508,7 +508,7 @@ fn attention_of_32768_tokens_is_chosen_and_checked_in_less_than_300_ms() {
     let source = include_str!("../../../policies/llama65_attention.ron");
     let spec = cusync_gen::spec::parse(source, "llama65_attention").expect("a shipped spec");
     let resolved = spec.resolve(&[(String::from("S"), 32768)]).expect("sound");
-    let device = Device::named("h200").expect("shipped");
+    let device = Profile::named("h200").expect("shipped");
     let time = verdict(&long_attention(32768));
     println!("verdict: {:.0} ms", ms(time));
     let whole = mean(|| {

@@ -11,7 +11,7 @@ use cusync_gen::check::{
     StoreCompletion, check, judge, judge_decode,
 };
 use cusync_gen::choose;
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 use cusync_gen::graph::{Resolved, StageId};
 use cusync_gen::schedule::decode::{COLUMN_TILE, Decode, base, owners_of_tile};
 use support::{compile, cxx, root, scratch};
@@ -24,8 +24,8 @@ fn resolved(source: &str, m: u64) -> Resolved {
     cusync_gen::spec::parse(source, "spec").and_then(|s| s.resolve(&[("M".into(), m)])).expect("a sound spec")
 }
 
-fn h200() -> &'static Device {
-    Device::named("h200").expect("shipped")
+fn h200() -> &'static Profile {
+    Profile::named("h200").expect("shipped")
 }
 
 /// 132 CTAs; the first stage's 2752 columns are 43 column tiles, and shares of 20 or 21.
@@ -175,7 +175,7 @@ fn chains_without_a_decode_plan() {
         Gemm(name: "join", a: "L(M,M)", b: "R(M,64)", out: "Z(M,64)"),
     ])"#;
     assert!(why(product, 64).contains("`join` has a weight or a bias that a stage writes"));
-    let a100 = Device::named("a100").expect("shipped");
+    let a100 = Profile::named("a100").expect("shipped");
     assert!(choose::decode(&resolved(GPT3, 8), a100).is_err());
     // The check does not rest on the choice.
     let mut c = sound();
@@ -394,7 +394,7 @@ fn a_cta_that_waits_for_itself() {
     let text = round.refutation(Obligation::Progress).expect("refuted").to_string();
     assert!(text.contains("CTA 0 waits in `gate_up` for column tile 21 of `gate_up` for ever"), "{text}");
     let mut c = sound();
-    c.practice.deferred_post = true;
+    c.contract.deferred_post = true;
     refuted(&c, Obligation::Progress, &["held back until the next stage", "CTA 0 waits in `down`"]);
 }
 
@@ -413,24 +413,24 @@ fn slots_outside_their_array() {
 #[test]
 fn what_a_decode_kernel_must_do() {
     let mut c = sound();
-    c.practice.dependency_wait = false;
+    c.contract.dependency_wait = false;
     refuted(&c, Obligation::Reuse, &["may overwrite the output of `gate_up`"]);
     let mut c = sound();
-    c.practice.full_run_boundary = false;
+    c.contract.full_run_boundary = false;
     refuted(&c, Obligation::Reuse, &["runs overlap"]);
     let mut c = sound();
-    c.practice.epoch = EpochSource::LaunchParameter;
+    c.contract.epoch = EpochSource::LaunchParameter;
     refuted(&c, Obligation::Replay, &["kernel parameter"]);
     let mut c = sound();
-    c.practice.post_releases = false;
+    c.contract.post_releases = false;
     refuted(&c, Obligation::Visible, &["a post is no release"]);
     let mut c = sound();
-    c.practice.wait_acquires = false;
+    c.contract.wait_acquires = false;
     refuted(&c, Obligation::Visible, &["a wait is no acquire"]);
     let mut c = sound();
-    c.practice.bulk_loads = true;
+    c.contract.bulk_loads = true;
     refuted(&c, Obligation::Visible, &["bulk copies may read old data"]);
     let mut c = sound();
-    c.practice.stores = StoreCompletion::BulkWaitRead;
+    c.contract.stores = StoreCompletion::BulkWaitRead;
     refuted(&c, Obligation::Visible, &["a post may overtake the bulk store"]);
 }

@@ -4,7 +4,7 @@
 use cusync_gen::check::{
     Candidate, EdgeChoice, Event, Generated, How, Obligation, TileProgram, check, judge, judge_program,
 };
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 use cusync_gen::graph::{Axis, Graph, OperandKind, StageId};
 use cusync_gen::simulate::{predict, simulate_serial};
 use cusync_gen::spec;
@@ -17,7 +17,7 @@ fn graph(source: &str, tiles: &[(u32, u32, u32)]) -> Graph {
 }
 
 fn candidate(graph: Graph, policy: &Policy, wait_at: WaitAt) -> Candidate {
-    let mut c = Candidate::new(graph, Device::named("h200").expect("shipped").clone(), How::STREAMS);
+    let mut c = Candidate::new(graph, Profile::named("h200").expect("shipped").clone(), How::STREAMS);
     c.edges = vec![EdgeChoice { policy: policy.clone(), wait_at }; c.edges.len()];
     c
 }

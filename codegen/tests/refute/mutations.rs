@@ -4,7 +4,7 @@ use cusync_gen::check::{
     Candidate, EdgeChoice, EpochSource, Event, Generated, How, Obligation, Report, StartGuarantee,
     StoreCompletion, TileProgram, check, judge, judge_program,
 };
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 use cusync_gen::graph::{Graph, OperandKind, StageId, TensorId};
 use cusync_gen::sync::{Order, Policy, Tile, WaitAt};
 
@@ -21,7 +21,7 @@ fn mlp() -> Graph {
 }
 
 fn candidate(graph: Graph) -> Candidate {
-    Candidate::new(graph, Device::named("h200").expect("shipped").clone(), How::STREAMS)
+    Candidate::new(graph, Profile::named("h200").expect("shipped").clone(), How::STREAMS)
 }
 
 fn with_policy(graph: Graph, policy: Policy) -> Candidate {
@@ -182,12 +182,12 @@ fn no_start_guarantee_and_a_full_gpu() {
 #[test]
 fn graph_replay_with_a_baked_epoch() {
     let mut c = with_policy(mlp(), Policy::Row);
-    c.practice.epoch = EpochSource::LaunchParameter;
+    c.contract.epoch = EpochSource::LaunchParameter;
     assert!(
         refuted(&judge(&c), Obligation::Replay)
             .contains("second replay `down` still waits for the first run")
     );
-    c.practice.graph_replay = false;
+    c.contract.graph_replay = false;
     assert_eq!(judge(&c).refutations, []);
 }
 
@@ -203,17 +203,17 @@ fn an_order_that_repeats_a_tile() {
 #[test]
 fn a_post_after_the_read_form_of_the_bulk_wait() {
     let mut c = with_policy(mlp(), Policy::Row);
-    c.practice.stores = StoreCompletion::BulkWaitRead;
+    c.contract.stores = StoreCompletion::BulkWaitRead;
     refuted(&judge(&c), Obligation::Visible);
-    c.practice.stores = StoreCompletion::BulkWait;
-    c.practice.proxy_fence = false;
+    c.contract.stores = StoreCompletion::BulkWait;
+    c.contract.proxy_fence = false;
     refuted(&judge(&c), Obligation::Visible);
 }
 
 #[test]
 fn plain_stores_where_a_slot_has_many_posts() {
     let mut c = with_policy(mlp(), Policy::Row);
-    c.practice.plain_store_posts = true;
+    c.contract.plain_store_posts = true;
     refuted(&judge(&c), Obligation::Count);
     c.edges[0].policy = Policy::Tile;
     assert_eq!(judge(&c).refutations, []);
@@ -222,7 +222,7 @@ fn plain_stores_where_a_slot_has_many_posts() {
 #[test]
 fn overlapping_runs() {
     let mut c = with_policy(mlp(), Policy::Row);
-    c.practice.full_run_boundary = false;
+    c.contract.full_run_boundary = false;
     assert!(refuted(&judge(&c), Obligation::Reuse).contains("the next run's up(0, 0) may overwrite `Y`"));
 }
 

@@ -7,7 +7,7 @@
 use cusync_gen::check::{
     Candidate, EdgeChoice, Event, How, Obligation, StartGuarantee, TileProgram, judge_program, slice_k_blocks,
 };
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 use cusync_gen::graph::{
     Activation, Axis, Dependence, Element, Footprint, Graph, Op, Operand, OperandKind, Stage, StageId,
     Tensor, TensorId,
@@ -126,7 +126,7 @@ impl Row {
     }
 
     fn candidate(&self) -> Candidate {
-        let a100 = Device::named("a100").expect("shipped").clone();
+        let a100 = Profile::named("a100").expect("shipped").clone();
         let mut c = Candidate::new(self.graph(), a100, How::STREAMS);
         let policy = match (self.tile_sync, self.slot_columns()) {
             (false, _) => Policy::Row,

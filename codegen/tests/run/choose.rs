@@ -1,10 +1,10 @@
 //! The automatic choice and the model behind it.
 
 use cusync_gen::check::{Candidate, EdgeChoice, Executor, How, Prediction, judge};
-use cusync_gen::choose::{self, ChainWish};
-use cusync_gen::device::{Device, FUSED_KERNELS};
+use cusync_gen::choose::{self, ChainOverride};
+use cusync_gen::device::{CHAIN_KERNELS, Profile};
 use cusync_gen::graph::{OperandKind, Resolved, StageId};
-use cusync_gen::schedule::Mode;
+use cusync_gen::schedule::Hand;
 use cusync_gen::simulate::{Conditions, expected_us, simulate, sketch};
 use cusync_gen::sync::{Order, Policy, WaitAt};
 
@@ -17,15 +17,15 @@ fn shipped(source: &str, m: u64) -> Resolved {
 const GPT3: &str = include_str!("../../../policies/gpt3_mlp.ron");
 const LLAMA: &str = include_str!("../../../policies/llama65_mlp.ron");
 
-fn h200() -> &'static Device {
-    Device::named("h200").expect("shipped")
+fn h200() -> &'static Profile {
+    Profile::named("h200").expect("shipped")
 }
 
 fn predicted(source: &str, m: u64, tile: (u32, u32, u32), policy: Policy) -> Prediction {
     let graph = shipped(source, m).graph(&[tile, tile]).expect("sound");
     let mut c = Candidate::new(graph, h200().clone(), How::Programmatic);
     c.edges = vec![EdgeChoice { policy, wait_at: WaitAt::PerKBlock }];
-    let loaded = Conditions { sustained: true, chained: false };
+    let loaded = Conditions { sustained: true, overlap: false };
     let synchronised_us = expected_us(&c, loaded);
     *c.launch.how_mut().expect("stages") = How::Serial;
     Prediction { serial_us: expected_us(&c, loaded), synchronised_us }
@@ -42,14 +42,14 @@ fn every_shipped_spec_is_proved_for_chain_kernels() {
         include_str!("../../../policies/diamond.ron"),
     ] {
         for m in [1, 37, 64, 200, 512, 1000] {
-            for mode in [Mode::Static, Mode::Dynamic] {
+            for mode in [Hand::Fixed, Hand::Drawn] {
                 for splits in [false, true] {
-                    let wish = ChainWish { mode, splits, ..ChainWish::default() };
-                    let c = choose::chain(&shipped(source, m), h200(), wish).expect("a kernel");
+                    let asked = ChainOverride { mode, splits, ..ChainOverride::default() };
+                    let c = choose::chain(&shipped(source, m), h200(), asked).expect("a kernel");
                     let schedule = c.launch.lists().expect("a schedule");
                     assert_eq!(schedule.mode, mode);
                     assert!(splits || schedule.slabs == 0);
-                    assert_eq!(judge(&c).refutations, [], "M = {m} {wish:?}");
+                    assert_eq!(judge(&c).refutations, [], "M = {m} {asked:?}");
                 }
             }
         }
@@ -58,10 +58,10 @@ fn every_shipped_spec_is_proved_for_chain_kernels() {
 
 #[test]
 fn every_chain_kernel_is_proved_and_stated_tiles_are_kept() {
-    for kernel in FUSED_KERNELS {
+    for kernel in CHAIN_KERNELS {
         let tile = (kernel.tile.0, kernel.tile.1);
-        let wish = ChainWish { kernel: Some((tile, kernel.cluster)), ..ChainWish::default() };
-        let c = choose::chain(&shipped(LLAMA, 768), h200(), wish).expect("a kernel");
+        let asked = ChainOverride { kernel: Some((tile, kernel.cluster)), ..ChainOverride::default() };
+        let c = choose::chain(&shipped(LLAMA, 768), h200(), asked).expect("a kernel");
         assert_eq!(c.graph.stages[0].mma_tile, kernel.tile);
         assert_eq!(c.launch.lists().map(|s| s.cluster), Some(kernel.cluster));
         assert_eq!(judge(&c).refutations, [], "{kernel:?}");
@@ -70,10 +70,11 @@ fn every_chain_kernel_is_proved_and_stated_tiles_are_kept() {
         let text = LLAMA.replacen("stages:", &format!("tiles: {{ {tile} }}, stages:"), 1);
         cusync_gen::spec::parse(&text, "spec").and_then(|s| s.resolve(&[])).expect("sound")
     };
-    let c = choose::chain(&stated("\"down\": (128, 192)"), h200(), ChainWish::default()).expect("a kernel");
+    let c =
+        choose::chain(&stated("\"down\": (128, 192)"), h200(), ChainOverride::default()).expect("a kernel");
     assert!(c.graph.stages.iter().all(|s| s.mma_tile == (128, 192, 64)), "one tile for all");
     let both = stated("\"down\": (128, 192), \"gate_up\": (128, 256)");
-    let refused = choose::chain(&both, h200(), ChainWish::default()).expect_err("no kernel has both");
+    let refused = choose::chain(&both, h200(), ChainOverride::default()).expect_err("no kernel has both");
     assert!(refused.message.contains("no chain kernel has the stated tile (128, 192)"), "{refused:?}");
 }
 
@@ -128,7 +129,7 @@ fn every_shipped_spec_gets_a_proved_plan_on_every_device() {
         for device in ["h200", "a100"] {
             for m in [1, 200, 512] {
                 for executor in [Executor::Cpu, Executor::Serial, Executor::Streams, Executor::Programmatic] {
-                    let device = Device::named(device).expect("shipped");
+                    let device = Profile::named(device).expect("shipped");
                     let plan = choose::plan(&shipped(source, m), device, executor);
                     let plan = plan.unwrap_or_else(|d| panic!("{}", d.render(source, "spec", false)));
                     let predicted = plan.predicted().expect("the model chose");

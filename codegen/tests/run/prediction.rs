@@ -1,6 +1,6 @@
 //! Predictions held against measurements of one H200. `docs/results/prediction.md` has the figures.
 
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 use cusync_gen::simulate::against::{Measurements, compare};
 use cusync_gen::simulate::comparison::Comparison;
 
@@ -18,13 +18,13 @@ fn spec(name: &str) -> Option<String> {
 }
 
 /// The shipped profile, or the one in the file that `CUSYNC_PROFILE` names: how it is fitted.
-fn profile() -> Device {
+fn profile() -> Profile {
     match std::env::var("CUSYNC_PROFILE") {
         Ok(file) => {
             let text = std::fs::read_to_string(&file).expect("the profile's file");
-            Device::from_ron(&text).unwrap_or_else(|d| panic!("{}", d.render(&text, &file, false)))
+            Profile::from_ron(&text).unwrap_or_else(|d| panic!("{}", d.render(&text, &file, false)))
         }
-        Err(_) => Device::named("h200").expect("shipped").clone(),
+        Err(_) => Profile::named("h200").expect("shipped").clone(),
     }
 }
 

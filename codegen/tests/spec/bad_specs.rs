@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 use cusync_gen::diagnostic::Diagnostic;
 use cusync_gen::graph::StageId;
 use cusync_gen::spec;
@@ -12,7 +12,7 @@ use cusync_gen::spec;
 /// Everything that a spec goes through before it is checked, with the first kernel that fits each stage.
 fn front_end(text: &str, origin: &str) -> Result<(), Diagnostic> {
     let resolved = spec::parse(text, origin)?.resolve(&[])?;
-    let device = Device::named("h200").expect("shipped");
+    let device = Profile::named("h200").expect("shipped");
     let tiles = (0..resolved.stages.len())
         .map(|i| resolved.kernel_candidates(StageId(i), device).map(|tiles| tiles[0]))
         .collect::<Result<Vec<_>, _>>()?;

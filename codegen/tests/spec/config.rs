@@ -2,9 +2,9 @@
 
 use cusync_gen::check::{Candidate, Executor, judge};
 use cusync_gen::choose::{self, Config, EdgeConfig, Kernels, StageConfig};
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 use cusync_gen::graph::{OperandKind, Resolved};
-use cusync_gen::schedule::Mode;
+use cusync_gen::schedule::Hand;
 use cusync_gen::spec;
 use cusync_gen::sync::{Order, Policy, Tile, WaitAt};
 
@@ -17,8 +17,8 @@ fn resolved(name: &str, m: Option<u64>) -> Resolved {
     resolved.unwrap_or_else(|d| panic!("{name}: {}", d.message))
 }
 
-fn h200() -> &'static Device {
-    Device::named("h200").expect("the profile ships")
+fn h200() -> &'static Profile {
+    Profile::named("h200").expect("the profile ships")
 }
 
 /// States a configuration and has it proved.
@@ -47,14 +47,15 @@ fn what_was_chosen_comes_back_when_it_is_stated() {
 }
 
 #[test]
-fn convolutions_and_attentions_come_back_too() {
+fn no_configuration_gives_a_gpu_a_stage_without_a_kernel() {
     for name in ["resnet_layer", "llama65_attention"] {
         let resolved = resolved(name, None);
-        let chosen = choose::candidate(&resolved, h200(), Executor::Streams).expect("a choice");
-        let config = Config::of(&chosen);
-        let again = config.candidate(&resolved, h200()).unwrap_or_else(|d| panic!("{config}: {}", d.message));
-        assert_eq!(Config::of(&again), config, "{name}");
-        assert_eq!((again.launch, again.edges), (chosen.launch, chosen.edges), "{name}");
+        let host = Config::of(&choose::candidate(&resolved, h200(), Executor::Cpu).expect("a choice"));
+        for executor in Executor::GPU {
+            let stated = Config { executor, ..host.clone() }.candidate(&resolved, h200());
+            let why = stated.map(|c| c.launch).expect_err("no kernel").message;
+            assert!(why.contains("no CUDA kernel") || why.contains("does not run such kernels"), "{why}");
+        }
     }
 }
 
@@ -154,11 +155,11 @@ fn what_makes_no_sense_is_refused_and_never_panics() {
     let chosen = choose::candidate(&resolved, h200(), Executor::Programmatic).expect("a choice");
     let chosen = Config { executor: Executor::Programmatic, ..Config::of(&chosen) };
     let good = serde_json::to_string(&chosen).expect("plain values");
-    let chain = |tile, cluster| Config::chain((tile, cluster), Mode::Static, true);
+    let chain = |tile, cluster| Config::chain((tile, cluster), Hand::Fixed, true);
     let mut wrong: Vec<Config> = vec![
         chain((0, 0), (1, 1)),
         chain((128, 256), (7, 9)),
-        Config::chain(((128, 256), (2, 1)), Mode::Dynamic, true),
+        Config::chain(((128, 256), (2, 1)), Hand::Drawn, true),
         Config { executor: Executor::Fused, kernels: Kernels::Decode },
         Config { executor: Executor::Serial, kernels: Kernels::Decode },
         Config { executor: Executor::Cpu, ..chosen.clone() },

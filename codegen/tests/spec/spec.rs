@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cusync_gen::device::{DEVICES, Device};
+use cusync_gen::device::{DEVICES, Profile};
 use cusync_gen::graph::{Graph, OperandKind, Resolved, StageId};
 use cusync_gen::spec;
 
@@ -25,7 +25,7 @@ fn resolve(text: &str, overrides: &[(&str, u64)]) -> Resolved {
         .unwrap_or_else(|diagnostic| panic!("{}", diagnostic.render(text, "test.ron", false)))
 }
 
-fn graph(resolved: &Resolved, text: &str, device: &Device) -> Graph {
+fn graph(resolved: &Resolved, text: &str, device: &Profile) -> Graph {
     let tiles: Vec<_> = (0..resolved.stages.len())
         .map(|i| resolved.kernel_candidates(StageId(i), device).map(|tiles| tiles[0]))
         .collect::<Result<_, _>>()
@@ -74,7 +74,7 @@ const DIAMOND: &str = include_str!("../../../policies/diamond.ron");
 #[test]
 fn the_diamond_waits_for_a_and_residual() {
     let resolved = resolve(DIAMOND, &[]);
-    let graph = graph(&resolved, DIAMOND, Device::named("h200").expect("shipped"));
+    let graph = graph(&resolved, DIAMOND, Profile::named("h200").expect("shipped"));
     let join = &graph.stages[2];
     let edges: Vec<_> = graph
         .dependences
@@ -109,7 +109,7 @@ fn stages_may_be_stated_in_any_order() {
     let resolved = resolve(text, &[]);
     let names: Vec<_> = resolved.stages.iter().map(|stage| stage.name.value.as_str()).collect();
     assert_eq!(names, ["b", "a", "c"]);
-    let graph = graph(&resolved, text, Device::named("a100").expect("shipped"));
+    let graph = graph(&resolved, text, Profile::named("a100").expect("shipped"));
     let stated: Vec<_> = graph.dependences.iter().map(|d| resolved.stated_edge(d).is_some()).collect();
     assert_eq!(stated, [true, false], "the edge names operand A only");
 }
@@ -125,7 +125,7 @@ fn a_custom_stage_is_known_by_footprints_or_by_dependences() {
     let reads =
         r#"reads: [Read(tensor: "Y(M,H)", rows: "128*m .. 128*m + 128", cols: "64*k .. 64*(k + 1)")],"#;
     let by_block = r#"depends: [Dep(tile: "norm(x, y)", on: "up(x, j)", forall: {"j": "0..H/128"})]"#;
-    let h200 = Device::named("h200").expect("shipped");
+    let h200 = Profile::named("h200").expect("shipped");
     // Footprints alone, dependences alone, and both, which then must agree.
     for (reads, depends) in [(reads, ""), ("", by_block), (reads, by_block)] {
         let text = CUSTOM.replace("READS", reads).replace("DEPENDS", depends);
@@ -149,7 +149,7 @@ fn explicit_dependences_may_name_the_k_block() {
     ], tiles: {"left": (64, 128), "right": (128, 128), "join": (128, 128)},
     depends: [Dep(tile: "join(x, y)", on: ["left(2*x + i, j)", "right(x, y)"], forall: {"i": "0..2", "j": "0..4"})])"#;
     let resolved = resolve(text, &[]);
-    graph(&resolved, text, Device::named("h200").expect("shipped"));
+    graph(&resolved, text, Profile::named("h200").expect("shipped"));
     // Two k-blocks of 64 read one producer tile of 128 columns: `k` alone is not its column.
     let wrong = text
         .replace(

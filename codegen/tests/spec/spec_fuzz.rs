@@ -1,6 +1,6 @@
 //! Damaged specs never panic, hang or exhaust memory: they are accepted or refused with a message that renders.
 
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 use cusync_gen::diagnostic::Diagnostic;
 use cusync_gen::graph::StageId;
 use cusync_gen::spec;
@@ -61,7 +61,7 @@ const PIECES: [&str; 30] = [
 
 fn front_end(text: &str) -> Result<(), Diagnostic> {
     let resolved = spec::parse(text, "fuzz.ron")?.resolve(&[])?;
-    let device = Device::named("h200").expect("shipped");
+    let device = Profile::named("h200").expect("shipped");
     let tiles = (0..resolved.stages.len())
         .map(|i| resolved.kernel_candidates(StageId(i), device).map(|tiles| tiles[0]))
         .collect::<Result<Vec<_>, _>>()?;

@@ -3,14 +3,16 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use cusync_dag::{BufferId, Form, KernelSchedule, Refine, Refinement, StreamPlan, refine};
+use cusync_gen::device::DEVICES;
+
 use super::point::Bench;
 use super::random::{SpinProgram, SpinRecording};
 use super::report::ChainRecord;
 use super::variant::Entry;
 use crate::bench::measure::{interleaved, quick};
 use crate::bench::{Error, Regime, Result, percentile};
-use crate::dag::run::{Bound, Executable, LanePlan};
-use crate::dag::{BufferId, Costs, Form, Refine, Refinement, Schedule, refine};
+use crate::programs::Bound;
 use crate::runtime::Summary;
 
 /// Kernels of a chain.
@@ -24,9 +26,9 @@ impl Bench {
         for (rounds, us) in rounds.into_iter().zip(&mut us) {
             let recorded =
                 SpinProgram::chain(1, 1, rounds).record("calibration", 1.0, false).map_err(fault)?;
-            let bound = recorded.recording.bind(&self.device, &self.module)?;
-            let exec = bound.executable(&self.main, &self.schedule(&bound), Form::Serial)?;
-            let entry = Entry::ours(Form::Serial, exec);
+            let bound = Bound::new(&recorded.recording, &self.device, &self.module)?;
+            let exec = bound.executable(&self.main, &self.schedule(&bound), Form::SERIAL)?;
+            let entry = Entry::ours(Form::SERIAL, exec);
             // Warm: clocks are up when programs run.
             for _ in 0..200 {
                 entry.exec.launch()?;
@@ -105,26 +107,26 @@ impl Bench {
 
     /// Kernels that wait for kernels: what a user can run today, and our choice among the forms without refinement.
     fn kernels_wait(&self, ways: &mut Vec<Way>, subject: Subject, kind: &str) -> Result<()> {
-        let (device, main, calls) = (&self.device, &self.main, subject.bound.calls().clone());
-        let serial = LanePlan::serial(0..KERNELS);
-        let mut peer = |name: &str, exec| {
-            let entry = Entry::peer(&format!("{name}{kind}"), exec);
+        let serial = StreamPlan::serial(0..KERNELS);
+        let mut peer = |name: &str, plan: StreamPlan| {
+            let entry =
+                Entry::peer(&format!("{name}{kind}"), subject.bound.calls().planned(&self.main, plan)?);
             ways.push(Way { entry, subject: subject.clone(), chosen: false });
+            Ok::<_, Error>(())
         };
         if kind.is_empty() {
-            peer("one stream", Executable::lanes(device, main, &calls, &serial, false)?);
+            peer("one stream", serial.clone())?;
         }
-        peer("plain graph", Executable::captured(device, main, &calls, &serial, false)?);
-        if device.capability().0 >= 9 {
+        peer("plain graph", serial.clone().captured())?;
+        if self.device.capability().0 >= 9 {
+            let early = serial.programmatic();
             if kind.is_empty() {
-                let stream = Executable::lanes(device, main, &calls, &serial, true)?;
-                peer("one stream, programmatic", stream);
+                peer("one stream, programmatic", early.clone())?;
             }
-            let graph = Executable::captured(device, main, &calls, &serial, true)?;
-            peer("captured programmatic graph", graph);
+            peer("captured programmatic graph", early.captured())?;
         }
         if kind.is_empty() {
-            let exec = subject.bound.executable(main, &subject.schedule, subject.schedule.form)?;
+            let exec = subject.bound.executable(&self.main, &subject.schedule, subject.schedule.form)?;
             let entry = Entry::ours(subject.schedule.form, exec);
             ways.push(Way { entry, subject, chosen: false });
         }
@@ -133,8 +135,8 @@ impl Bench {
 
     /// The kernels that can wait for tiles: as they are, with an early trigger, and with tiles that wait for tiles.
     fn tiles_wait(&self, ways: &mut Vec<Way>, subject: Subject) -> Result<()> {
-        let (program, schedule, costs) = (subject.bound.program(), &subject.schedule, Costs::h200());
-        let refined = |which| refine(program, &schedule.dependences, &costs, which);
+        let (program, schedule) = (subject.bound.program(), &subject.schedule);
+        let refined = |which| refine(program, &schedule.dependences, &DEVICES[0], which);
         let early = refined(Refine::Everywhere);
         let mut late = early.clone();
         late.nodes.iter_mut().for_each(|node| node.early = false);
@@ -145,8 +147,9 @@ impl Bench {
             ("tiles", late),
             ("tiles, early trigger", early),
         ] {
-            let form = Form::SerialProgrammatic;
-            let exec = subject.bound.refined(&self.main, schedule, form, &refinement)?;
+            let form = Form::SERIAL_PROGRAMMATIC;
+            let proved = refinement.clone().prove(program).map_err(crate::programs::Error::from)?;
+            let exec = subject.bound.refined(&proved)?.scheduled(&self.main, schedule, form)?;
             let entry = Entry { name: format!("ours: {name}"), ..Entry::ours(form, exec) };
             let same = |chosen: &Refinement| match refinement.is_empty() {
                 true => chosen.is_empty(),
@@ -200,14 +203,14 @@ impl ChainShape {
 #[derive(Clone)]
 struct Subject {
     bound: Rc<Bound>,
-    schedule: Rc<Schedule>,
+    schedule: Rc<KernelSchedule>,
     arena: BufferId,
     stamps: BufferId,
 }
 
 impl Subject {
     fn bind(bench: &Bench, recorded: SpinRecording) -> Result<Subject> {
-        let bound = recorded.recording.bind(&bench.device, &bench.module)?;
+        let bound = Bound::new(&recorded.recording, &bench.device, &bench.module)?;
         let schedule = Rc::new(bench.schedule(&bound));
         Ok(Subject { bound: Rc::new(bound), schedule, arena: recorded.arena, stamps: recorded.stamps })
     }
@@ -232,7 +235,7 @@ impl Way {
 /// Arithmetic alone, microseconds of the chain: when kernels wait for kernels, and when tiles wait for tiles.
 fn bounds_us(subject: &Subject, program: &SpinProgram, ns_per_round: f64) -> [f64; 2] {
     let of = subject.bound.program();
-    let refinement = refine(of, &subject.schedule.dependences, &Costs::h200(), Refine::Everywhere);
+    let refinement = refine(of, &subject.schedule.dependences, &DEVICES[0], Refine::Everywhere);
     let (mut kernels, mut before): (u64, Vec<u64>) = (0, Vec::new());
     for (node, sync) in refinement.nodes.iter().enumerate() {
         let rounds = |cta: usize| u64::from(program.rounds(node, cta as u32));
@@ -270,6 +273,6 @@ pub(super) fn nanoseconds(words: &[u32]) -> Vec<u64> {
     words.chunks_exact(2).map(|w| u64::from(w[0]) | u64::from(w[1]) << 32).collect()
 }
 
-pub(super) fn fault(error: crate::dag::DagError) -> Error {
+pub(super) fn fault(error: cusync_dag::DagError) -> Error {
     Error::Argument(error.to_string())
 }

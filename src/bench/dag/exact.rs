@@ -1,5 +1,7 @@
 //! Random programs with injected delays, held bit for bit against the host.
 
+use cusync_dag::{Form, Refine, refine};
+use cusync_gen::device::DEVICES;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -8,7 +10,7 @@ use super::point::Bench;
 use super::random::SpinProgram;
 use super::report::ExactRecord;
 use crate::bench::Result;
-use crate::dag::{Costs, Form, Refine, refine};
+use crate::programs::Bound;
 
 /// Longest delay, nanoseconds: several times a kernel's length.
 const LONGEST_NS: u32 = 20_000;
@@ -19,7 +21,7 @@ impl Bench {
     pub(super) fn exact(&self, programs: usize, more: &mut dyn FnMut() -> bool) -> Result<ExactRecord> {
         let mut record = ExactRecord { programs: 0, kernels: 0, runs: 0, wrong: Vec::new() };
         let forms: Vec<Form> =
-            self.forms().filter(|f| !matches!(f, Form::Serial | Form::SerialGraph)).collect();
+            self.forms().filter(|f| ![Form::SERIAL, Form::SERIAL_GRAPH].contains(f)).collect();
         for seed in 0..programs as u64 {
             if !more() {
                 break;
@@ -43,11 +45,11 @@ impl Bench {
                 false => program.record("random", 8.0, false),
             };
             let recorded = recorded.map_err(fault)?;
-            let bound = recorded.recording.bind(&self.device, &self.module)?;
+            let bound = Bound::new(&recorded.recording, &self.device, &self.module)?;
             let mut schedule = self.schedule(&bound);
             if tiled && self.device.capability().0 >= 9 {
                 schedule.refinement =
-                    refine(bound.program(), &schedule.dependences, &Costs::h200(), Refine::Everywhere);
+                    refine(bound.program(), &schedule.dependences, &DEVICES[0], Refine::Everywhere);
             }
             let first = bound.download(recorded.arena)?;
             let (once, twice) = (program.expected(1), program.expected(2));

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use cusync_dag::{Admit, Form, KernelSchedule, MOST_SLOWDOWN, NodeId, SURE_SHARE};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
@@ -12,12 +13,11 @@ use super::report::GateRecord;
 use super::tasks::{Mix, Start};
 use super::variant::Entry;
 use crate::bench::{Result, percentile};
-use crate::dag::run::{Bound, Executable};
-use crate::dag::{Admit, Form, MOST_SLOWDOWN, NodeId, SURE_SHARE, Schedule};
 use crate::device::Stream;
+use crate::programs::{Bound, Executable};
 
 /// Forms in which gates are tried, those that were fast without one.
-const FORMS: [Form; 3] = [Form::BranchGraph, Form::BranchProgrammatic, Form::BranchMixed];
+const FORMS: [Form; 3] = [Form::BRANCH_GRAPH, Form::BRANCH_PROGRAMMATIC, Form::BRANCH_MIXED];
 /// Gates that reach the second heat.
 const FINALISTS: usize = 6;
 /// What is kept clear of the limit: the least total of those that seemed just within it is one that was lucky.
@@ -42,7 +42,7 @@ impl Candidate {
     pub(super) fn ours(
         bound: &Bound,
         main: &Arc<Stream>,
-        schedule: &Schedule,
+        schedule: &KernelSchedule,
         form: Form,
     ) -> Result<Candidate> {
         let mut entry = Entry::ours(form, bound.executable(main, schedule, form)?);
@@ -59,7 +59,7 @@ impl Candidate {
 pub(super) struct Alone {
     pub(super) mix: Mix,
     pub(super) bound: Bound,
-    /// By form.
+    /// One entry a form.
     pub(super) entries: Vec<Entry>,
 }
 
@@ -152,7 +152,7 @@ impl Bench {
         &self,
         name: &str,
         field: &Field,
-        model: &Schedule,
+        model: &KernelSchedule,
         seconds: f64,
         wrong: &mut Vec<String>,
     ) -> Result<(Option<Candidate>, Vec<GateRecord>)> {

@@ -3,16 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cusync_dag::{
+    Admit, BufferId, Dependence, Dependences, Form, GraphPlan, KernelSchedule, LaunchPlan, Recording,
+    ScheduleOptions, StreamPlan, schedule,
+};
+use cusync_gen::device::DEVICES;
+
 use super::chains::fault;
 use super::profile::measure_durations;
 use super::report::{DagPoint, DagRecord};
 use super::suite::{Case, KESCO_A100, NAMES, Size};
 use super::variant::Entry;
 use crate::bench::measure::{interleaved, quick};
-use crate::bench::{Regime, Result, percentile};
-use crate::dag::run::{Bound, Executable, GraphPlan, LanePlan, Recording};
-use crate::dag::{Admit, BufferId, Costs, Dependences, Edge, Form, Options, Schedule, schedule};
-use crate::device::{Device, EdgeKind, Module, Stream};
+use crate::bench::{Error, Regime, Result, percentile};
+use crate::device::{Device, Module, Stream};
+use crate::programs::Bound;
 use crate::runtime::Summary;
 
 /// Runs of a sustained sample: short programs would otherwise measure the events between samples.
@@ -40,7 +45,7 @@ pub(super) struct Bench {
 pub(super) struct Effort {
     /// Rested samples of each variant.
     pub(super) samples: usize,
-    /// Of each of the two sustained visits to a variant.
+    /// How long each of the two sustained visits to a variant lasts.
     pub(super) window: Duration,
     /// Seconds of the race of our forms.
     pub(super) race: f64,
@@ -57,7 +62,7 @@ pub(super) struct Subject {
     pub(super) class: Option<Size>,
     pub(super) size: String,
     pub(super) recording: Recording,
-    pub(super) hand: Option<LanePlan>,
+    pub(super) hand: Option<StreamPlan>,
     pub(super) outputs: Vec<BufferId>,
     /// Whether the contents of the outputs after one run are right.
     pub(super) verify: Verify,
@@ -88,16 +93,16 @@ impl Bench {
     }
 
     /// The schedule of a program on this GPU.
-    pub(super) fn schedule(&self, bound: &Bound) -> Schedule {
+    pub(super) fn schedule(&self, bound: &Bound) -> KernelSchedule {
         self.schedule_with(bound, Admit::Model)
     }
 
     /// The same with tasks of lower priority admitted so.
-    pub(super) fn schedule_with(&self, bound: &Bound, admit: Admit) -> Schedule {
-        let costs = self.device.profile().map_or_else(Costs::h200, |profile| Costs::of(&profile));
+    pub(super) fn schedule_with(&self, bound: &Bound, admit: Admit) -> KernelSchedule {
+        let device = self.device.profile().unwrap_or_else(|| DEVICES[0].clone());
         schedule(
             bound.program(),
-            &Options { forms: self.forms().collect(), costs, admit, ..Options::default() },
+            &ScheduleOptions { forms: self.forms().collect(), device, admit, ..ScheduleOptions::default() },
         )
     }
 
@@ -108,7 +113,7 @@ impl Bench {
         effort: Effort,
         wrong: &mut Vec<String>,
     ) -> Result<DagPoint> {
-        let mut bound = subject.recording.bind(&self.device, &self.module)?;
+        let mut bound = Bound::new(&subject.recording, &self.device, &self.module)?;
         // Random programs have as many kernels of different lengths as they have nodes: their estimates are calibrated.
         let kernel_us = match subject.class {
             Some(_) => measure_durations(&mut bound, &self.main)?,
@@ -116,7 +121,7 @@ impl Bench {
         };
         let schedule = self.schedule(&bound);
         let mut entries = self.peers(&bound, &schedule.dependences, subject.hand.as_ref())?;
-        for form in self.forms().filter(|&form| form != Form::Serial) {
+        for form in self.forms().filter(|&form| form != Form::SERIAL) {
             match bound.executable(&self.main, &schedule, form) {
                 Ok(exec) => entries.push(Entry::ours(form, exec)),
                 Err(fault) => wrong.push(format!("{}, {}: {fault}", subject.name, form.name())),
@@ -154,7 +159,7 @@ impl Bench {
             Some(Size::Large) => Some(self.saturated_us(&subject.recording)?),
             _ => None,
         };
-        let shape = |node: &crate::dag::Node| {
+        let shape = |node: &cusync_dag::Node| {
             node.kernel().map_or((0, 0, 0), |k| (k.launch.ctas(), k.ctas_per_sm, k.traffic_bytes))
         };
         let shapes = bound.program().nodes().iter().map(shape).collect();
@@ -183,28 +188,33 @@ impl Bench {
 
     /// What a user would run: serial code as it is and captured; the same with streams by hand, as a graph by hand, and
     /// captured.
-    fn peers(&self, bound: &Bound, dependences: &Dependences, hand: Option<&LanePlan>) -> Result<Vec<Entry>> {
-        let (device, main, calls) = (&self.device, &self.main, bound.calls());
-        let serial = LanePlan::serial(0..calls.len());
+    fn peers(
+        &self,
+        bound: &Bound,
+        dependences: &Dependences,
+        hand: Option<&StreamPlan>,
+    ) -> Result<Vec<Entry>> {
+        let nodes = bound.program().nodes().len();
+        let peer = |name: &str, plan: LaunchPlan| {
+            Ok::<_, Error>(Entry::peer(name, bound.calls().planned(&self.main, plan)?))
+        };
+        let serial = StreamPlan::serial(0..nodes);
         let mut peers = vec![
-            Entry::peer("serial launches", Executable::lanes(device, main, calls, &serial, false)?),
-            Entry::peer("serial graph", Executable::captured(device, main, calls, &serial, false)?),
+            peer("serial launches", serial.clone().into())?,
+            peer("serial graph", serial.captured().into())?,
         ];
         // Serial launches are also one of our forms: what the schedule falls back to.
-        peers[0].form = Some(Form::Serial);
+        peers[0].form = Some(Form::SERIAL);
         if let Some(hand) = hand {
-            let lanes = Executable::lanes(device, main, calls, hand, false)?;
-            peers.push(Entry::peer("streams by hand", lanes));
-            let graph = Executable::graph(device, main, calls, &graph_by_hand(hand))?;
-            peers.push(Entry::peer("branch graph by hand", graph));
-            let captured = Executable::captured(device, main, calls, hand, false)?;
-            peers.push(Entry::peer("captured streams", captured));
+            peers.push(peer("streams by hand", hand.clone().into())?);
+            peers.push(peer("branch graph by hand", GraphPlan::from(hand).into())?);
+            peers.push(peer("captured streams", hand.clone().captured().into())?);
         } else {
             // Nobody writes a random program by hand: every dependence is an edge, as a simple tool would have it.
-            let edge = |e: &Edge| (e.before.index(), e.after.index(), EdgeKind::Full);
+            let edge = |e: &Dependence| (e.before.index(), e.after.index(), false);
             let edges = dependences.edges.iter().map(edge).collect();
-            let plan = GraphPlan { order: (0..calls.len()).collect(), edges, priorities: Vec::new() };
-            peers.push(Entry::peer("branch graph by hand", Executable::graph(device, main, calls, &plan)?));
+            let plan = GraphPlan { order: (0..nodes).collect(), edges, priorities: Vec::new() };
+            peers.push(peer("branch graph by hand", plan.into())?);
         }
         Ok(peers)
     }
@@ -217,9 +227,9 @@ impl Bench {
             for _ in 0..copies {
                 together.append(recording, 0).map_err(fault)?;
             }
-            let bound = together.bind(&self.device, &self.module)?;
-            let exec = bound.executable(&self.main, &self.schedule(&bound), Form::BranchGraph)?;
-            *us = quick(&self.device, Entry::ours(Form::BranchGraph, exec).timed(1).as_mut(), 15)?;
+            let bound = Bound::new(&together, &self.device, &self.module)?;
+            let exec = bound.executable(&self.main, &self.schedule(&bound), Form::BRANCH_GRAPH)?;
+            *us = quick(&self.device, Entry::ours(Form::BRANCH_GRAPH, exec).timed(1).as_mut(), 15)?;
         }
         Ok((us[1] - us[0]) / (COPIES - 1) as f64)
     }
@@ -254,15 +264,4 @@ impl Bench {
         }
         Ok(records)
     }
-}
-
-/// The graph whose edges are the order of the lanes and the waits between them.
-fn graph_by_hand(hand: &LanePlan) -> GraphPlan {
-    let mut last = std::collections::HashMap::new();
-    let mut edges: Vec<_> =
-        hand.waits.iter().map(|&(before, after)| (before, after, EdgeKind::Full)).collect();
-    for &(node, lane) in &hand.order {
-        edges.extend(last.insert(lane, node).map(|before| (before, node, EdgeKind::Full)));
-    }
-    GraphPlan { order: hand.order.iter().map(|&(node, _)| node).collect(), edges, priorities: Vec::new() }
 }

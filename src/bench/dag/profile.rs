@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use cusync_dag::GraphPlan;
+
 use crate::bench::{Result, percentile};
-use crate::dag::run::{Bound, Executable, GraphPlan};
-use crate::device::{EdgeKind, Event, Stream};
+use crate::device::{Event, Stream};
+use crate::programs::Bound;
 
 /// Times that a kernel is repeated; the difference between the two cancels what a graph's launch costs.
 const REPEATS: [usize; 2] = [3, 19];
@@ -19,11 +21,10 @@ const LEAST_US: f64 = 0.2;
 pub(super) fn measure_durations(bound: &mut Bound, main: &Arc<Stream>) -> Result<Vec<f64>> {
     let device = bound.device().clone();
     let events = [Event::timing(&device)?, Event::timing(&device)?];
-    let calls = bound.calls().clone();
-    let mut known: Vec<((String, crate::dag::LaunchConfig, u64), f64)> = Vec::new();
+    let mut known: Vec<((String, cusync_dag::LaunchConfig, u64), f64)> = Vec::new();
     let mut all = Vec::new();
     let nodes: Vec<_> = bound.program().ids().collect();
-    for (id, call) in nodes.into_iter().zip(calls.iter()) {
+    for id in nodes {
         let node = bound.program().node(id);
         let Some(kernel) = node.kernel() else {
             all.push(node.us);
@@ -36,9 +37,8 @@ pub(super) fn measure_durations(bound: &mut Bound, main: &Arc<Stream>) -> Result
             None => {
                 let mut total = [0.0; 2];
                 for (repeats, total) in REPEATS.into_iter().zip(&mut total) {
-                    let calls: Arc<[_]> = (0..repeats).map(|_| call.clone()).collect();
-                    let plan = GraphPlan::chain((0..repeats).collect(), EdgeKind::Full);
-                    let exec = Executable::graph(&device, main, &calls, &plan)?;
+                    let plan = GraphPlan::chain((0..repeats).collect());
+                    let exec = bound.calls().repeated(id, repeats)?.planned(main, plan)?;
                     let mut times = Vec::new();
                     for _ in 0..5 {
                         main.record(&events[0])?;

@@ -5,14 +5,15 @@
 
 use std::time::Duration;
 
+use cusync_dag::Form;
+
 use super::point::{Bench, runs_of};
 use super::report::Contest;
 use super::variant::Entry;
 use crate::bench::measure::paired;
 use crate::bench::{Regime, Result, percentile};
-use crate::dag::Form;
 
-/// Of one sustained visit.
+/// How long one sustained visit lasts.
 const WINDOW: Duration = Duration::from_millis(2);
 /// Forms that reach the second heat.
 const FINALISTS: usize = 4;
@@ -63,7 +64,7 @@ impl Bench {
         Ok(times)
     }
 
-    /// Of our forms, the one whose time over the best of them is least in the regime in which it is worst. All of them run
+    /// The one of our forms whose time over the best of them is least in the regime in which it is worst. All of them run
     /// a short heat, the best a longer one.
     pub(super) fn race(
         &self,

@@ -1,12 +1,10 @@
 //! Random programs of spin kernels, chains of them, and what they must compute.
 
+use cusync_dag::{AccessMode, Argument, BufferId, DagError, LaunchConfig, Recording, TileBytes, Tiles};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
-
-use crate::dag::run::{Operand, Recording};
-use crate::dag::{BufferId, DagError, LaunchConfig, Mode, TileBytes, Tiles};
 
 /// Threads of a CTA.
 const THREADS: u32 = 128;
@@ -174,25 +172,25 @@ impl SpinProgram {
         let delays = r.zeros("delays", self.kernels.len().max(1));
         let stamps = r.zeros("stamps", 4 * self.kernels.len().max(1));
         let launch = LaunchConfig::linear(self.words as u32 / THREADS, THREADS);
-        let range =
-            |first: usize, mode| Operand::Words { buffer: arena, first, words: self.words, mode: Some(mode) };
+        let range = |first: usize, mode| Argument::words(arena, first, self.words, Some(mode));
         for (index, spin) in self.kernels.iter().enumerate() {
-            let mut operands: Vec<Operand> = spin.inputs.iter().map(|&p| range(p, Mode::Read)).collect();
-            operands.resize(4, Operand::Null);
-            operands.extend(spin.outputs.iter().map(|&p| range(p, Mode::Write)));
-            operands.resize(6, Operand::Null);
+            let mut operands: Vec<Argument> =
+                spin.inputs.iter().map(|&p| range(p, AccessMode::Read)).collect();
+            operands.resize(4, Argument::Null);
+            operands.extend(spin.outputs.iter().map(|&p| range(p, AccessMode::Write)));
+            operands.resize(6, Argument::Null);
             operands.extend([
-                Operand::U32(self.words as u32),
-                Operand::U32(spin.inputs.len() as u32),
-                Operand::U32(spin.outputs.len() as u32),
-                Operand::U32(spin.in_place()),
-                Operand::U32(index as u32),
-                Operand::U32(spin.rounds),
-                Operand::Words { buffer: delays, first: index, words: 1, mode: Some(Mode::Read) },
+                Argument::U32(self.words as u32),
+                Argument::U32(spin.inputs.len() as u32),
+                Argument::U32(spin.outputs.len() as u32),
+                Argument::U32(spin.in_place()),
+                Argument::U32(index as u32),
+                Argument::U32(spin.rounds),
+                Argument::words(delays, index, 1, Some(AccessMode::Read)),
                 // Stamps order nothing.
                 match stamped {
-                    true => Operand::Words { buffer: stamps, first: 4 * index, words: 4, mode: None },
-                    false => Operand::Null,
+                    true => Argument::words(stamps, 4 * index, 4, None),
+                    false => Argument::Null,
                 },
             ]);
             let us = |rounds: u32| f64::from(rounds) * ns_per_round / 1e3;
@@ -200,14 +198,14 @@ impl SpinProgram {
                 r.launch("spin", launch, 0.5 + us(spin.rounds), &operands)?;
                 continue;
             }
-            operands.extend([Operand::U32(self.ragged), Operand::U32(self.shift as u32)]);
+            operands.extend([Argument::U32(self.ragged), Argument::U32(self.shift as u32)]);
             let mut bytes = self.tiles(spin);
             if let Some(&input) = spin.inputs.first().filter(|_| self.shift > 0) {
                 let (first, words) = (input + self.shift, self.words - self.shift);
-                operands.push(Operand::UnpassedWords { buffer: arena, first, words, mode: Mode::Read });
+                operands.push(Argument::words(arena, first, words, Some(AccessMode::Read)).unpassed());
                 bytes.push(TileBytes::Strided { first: 0, stride: TILE, bytes: TILE as u64 });
             }
-            operands.push(Operand::TileSync);
+            operands.push(Argument::TileSync);
             // Rounds are drawn evenly, so the longest CTA takes half of them more than the mean one.
             let tiles = Tiles { bytes, spread_us: us(self.ragged) / 2.0, early_trigger: true };
             r.launch_tiled("spin_tiled", launch, 0.5 + us(spin.rounds + self.ragged), &operands, tiles)?;
@@ -289,7 +287,7 @@ fn mix(h: u32, with: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dag::analyse;
+    use cusync_dag::analyse;
 
     #[test]
     fn a_chain_is_a_chain() {

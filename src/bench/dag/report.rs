@@ -1,10 +1,10 @@
 //! What the kernel-level benchmark writes down.
 
+use cusync_dag::Form;
 use serde::{Deserialize, Serialize};
 
 use super::suite::Size;
 use crate::bench::Regime;
-use crate::dag::Form;
 use crate::runtime::Summary;
 
 /// A variant of a program in a regime.
@@ -71,7 +71,7 @@ pub struct DagPoint {
     pub waits: usize,
     /// Measured durations of the kernels, each alone, microseconds.
     pub kernel_us: Vec<f64>,
-    /// By node: CTAs, how many of them an SM holds, and bytes moved to and from device memory; zeros for copies.
+    /// CTAs of each node, how many of them an SM holds, and bytes moved to and from device memory; zeros for copies.
     #[serde(default)]
     pub shapes: Vec<(u64, u32, u64)>,
     /// KeSCo's speed-up over serial launches on an A100.

@@ -1,8 +1,9 @@
 //! The report as tables for people.
 
+use cusync_dag::Form;
+
 use super::report::{DagPoint, DagReport};
 use crate::bench::Regime;
-use crate::dag::Form;
 
 /// A table with a line above it.
 #[derive(Clone, Debug)]
@@ -82,7 +83,7 @@ fn programs(report: &DagReport, regime: Regime) -> Table {
         let speedup = point.speedup(point.tuned, regime);
         row.push(speedup.map_or_else(|| "-".into(), |s| format!("{s:.2}")));
         row.push(point.kesco.map_or_else(|| "-".into(), |s| format!("{s:.2}")));
-        let serial = point.records.iter().find(|r| r.regime == regime && r.form == Some(Form::Serial));
+        let serial = point.records.iter().find(|r| r.regime == regime && r.form == Some(Form::SERIAL));
         row.push(us(point.bound_us()));
         let ceiling = serial.map(|r| r.time.median_us / point.bound_us());
         row.push(ceiling.map_or_else(|| "-".into(), |c| format!("{c:.2}")));
@@ -204,7 +205,7 @@ fn chain(r: &super::ChainRecord) -> String {
     format!("{} x {}{uneven} us, {} CTAs{neighbours}", r.kernels, r.target_us, r.ctas)
 }
 
-/// Of each chain, the best of ours against the best that was there before.
+/// The best of ours of each chain against the best that was there before.
 fn chain_notes(report: &DagReport) -> Vec<String> {
     let mut notes = Vec::new();
     for group in report.chains.chunk_by(|a, b| chain(a) == chain(b)) {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use cusync_dag::{AccessMode, Admit, Argument, BufferId, Form, LaunchConfig, Recording, StreamPlan};
+
 use super::chains::{fault, nanoseconds};
 use super::gates::{Alone, Candidate, Field};
 use super::point::Bench;
@@ -10,8 +12,7 @@ use super::suite::{Check, Size, case};
 use super::variant::Entry;
 use crate::bench::measure::interleaved;
 use crate::bench::{Error, Regime, Result};
-use crate::dag::run::{Bound, Executable, LanePlan, Operand, Recording};
-use crate::dag::{Admit, BufferId, Form, LaunchConfig, Mode};
+use crate::programs::{Bound, Executable};
 use crate::runtime::Summary;
 
 /// Tasks that run together: name, suite benchmark and priority of each, the highest first.
@@ -43,8 +44,8 @@ impl Start {
         let mut r = Recording::new("start");
         let stamp = r.zeros("stamp", 2);
         r.launch("stamp", ONE, 1.5, &[r.write(stamp)]).map_err(fault)?;
-        let bound = r.bind(&bench.device, &bench.module)?;
-        let exec = bound.executable(&bench.main, &bench.schedule(&bound), Form::Serial)?;
+        let bound = Bound::new(&r, &bench.device, &bench.module)?;
+        let exec = bound.executable(&bench.main, &bench.schedule(&bound), Form::SERIAL)?;
         Ok(Start { bound, stamp, exec })
     }
 }
@@ -53,12 +54,7 @@ impl Mix {
     pub(super) fn new(tasks: &[(&str, i32)]) -> Result<Mix> {
         let mut r = Recording::new("mix");
         let stamps = r.zeros("stamps", 2 * tasks.len());
-        let stamp = |place: usize| Operand::Words {
-            buffer: stamps,
-            first: 2 * place,
-            words: 2,
-            mode: Some(Mode::Write),
-        };
+        let stamp = |place: usize| Argument::words(stamps, 2 * place, 2, Some(AccessMode::Write));
         let mut checks = Vec::new();
         for (index, &(name, priority)) in tasks.iter().enumerate() {
             let found = case(name, Size::Small).ok_or_else(|| Error::Argument(format!("no task {name}")))?;
@@ -67,7 +63,7 @@ impl Mix {
             let moved = |check: &Check| Check { buffer: BufferId(check.buffer.0 + first), ..check.clone() };
             let own: Vec<Check> = task.checks.iter().map(moved).collect();
             let mut operands = vec![stamp(index)];
-            operands.extend(own.iter().map(|check| Operand::Unpassed(check.buffer, Mode::Read)));
+            operands.extend(own.iter().map(|check| r.read(check.buffer).unpassed()));
             r.launch("stamp", ONE, 1.5, &operands).map_err(fault)?;
             checks.extend(own);
         }
@@ -99,7 +95,7 @@ impl Mix {
 }
 
 /// A stream a task, as if each had been started by somebody else, its nodes queued in turn with the others'.
-fn uncoordinated(bound: &Bound) -> LanePlan {
+fn uncoordinated(bound: &Bound) -> StreamPlan {
     let mut queues: Vec<Vec<(usize, usize)>> = Vec::new();
     for (index, node) in bound.program().nodes().iter().enumerate() {
         // Zone 0 is the mix's own and has no nodes.
@@ -109,7 +105,7 @@ fn uncoordinated(bound: &Bound) -> LanePlan {
     }
     let longest = queues.iter().map(Vec::len).max().unwrap_or(0);
     let order = (0..longest).flat_map(|i| queues.iter().filter_map(move |q| q.get(i).copied())).collect();
-    LanePlan { order, ..LanePlan::default() }
+    StreamPlan { order, ..StreamPlan::default() }
 }
 
 impl Bench {
@@ -123,19 +119,19 @@ impl Bench {
     ) -> Result<(Vec<TaskRecord>, Vec<GateRecord>)> {
         let (device, main) = (&self.device, &self.main);
         let mix = Mix::new(tasks)?;
-        let bound = mix.recording.bind(device, &self.module)?;
-        let serial = LanePlan::serial(0..bound.calls().len());
+        let bound = Bound::new(&mix.recording, device, &self.module)?;
+        let serial = StreamPlan::serial(0..bound.program().nodes().len());
         let apart = uncoordinated(&bound);
-        let lanes = |plan| Executable::lanes(device, main, bound.calls(), plan, false);
-        let captured = |plan| Executable::captured(device, main, bound.calls(), plan, false);
+        let lanes = |plan: &StreamPlan| bound.calls().planned(main, plan.clone());
+        let captured = |plan: &StreamPlan| bound.calls().planned(main, plan.clone().captured());
         let mut entries = vec![
-            Candidate::peer("serial launches", lanes(&serial)?, Form::Serial),
-            Candidate::peer("serial graph", captured(&serial)?, Form::SerialGraph),
-            Candidate::peer("uncoordinated streams", lanes(&apart)?, Form::Serial),
-            Candidate::peer("uncoordinated, captured", captured(&apart)?, Form::SerialGraph),
+            Candidate::peer("serial launches", lanes(&serial)?, Form::SERIAL),
+            Candidate::peer("serial graph", captured(&serial)?, Form::SERIAL_GRAPH),
+            Candidate::peer("uncoordinated streams", lanes(&apart)?, Form::SERIAL),
+            Candidate::peer("uncoordinated, captured", captured(&apart)?, Form::SERIAL_GRAPH),
         ];
         let free = self.schedule_with(&bound, Admit::Free);
-        for form in self.forms().filter(|&form| form != Form::Serial) {
+        for form in self.forms().filter(|&form| form != Form::SERIAL) {
             entries.push(Candidate::ours(&bound, main, &free, form)?);
         }
         let model = self.schedule(&bound);
@@ -187,7 +183,7 @@ impl Bench {
             .iter()
             .map(|task| {
                 let mix = Mix::new(&[*task])?;
-                let bound = mix.recording.bind(&self.device, &self.module)?;
+                let bound = Bound::new(&mix.recording, &self.device, &self.module)?;
                 let schedule = self.schedule(&bound);
                 let entry = |form| Ok(Entry::ours(form, bound.executable(&self.main, &schedule, form)?));
                 let entries = self.forms().map(entry).collect::<Result<Vec<_>>>()?;

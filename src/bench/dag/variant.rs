@@ -3,11 +3,12 @@
 use std::rc::Rc;
 use std::time::Instant;
 
+use cusync_dag::Form;
+
 use crate::bench::variant::Variant;
 use crate::bench::{Result, percentile};
-use crate::dag::Form;
-use crate::dag::run::Executable;
 use crate::device::Stream;
+use crate::programs::Executable;
 
 /// An executable with its name.
 pub(super) struct Entry {

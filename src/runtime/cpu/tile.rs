@@ -187,7 +187,12 @@ impl CpuPipeline {
                 OperandKind::A => a_id = Some(operand.tensor),
                 OperandKind::B => b_id = Some(operand.tensor),
                 OperandKind::Up => up_id = Some(operand.tensor),
-                _ => {}
+                OperandKind::Bias
+                | OperandKind::Residual
+                | OperandKind::Query
+                | OperandKind::Key
+                | OperandKind::Value
+                | OperandKind::Custom(_) => {}
             }
         }
         for k in blocks.clone().step_by(run as usize) {

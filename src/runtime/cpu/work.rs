@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use cusync_gen::graph::{Graph, Stage};
 use cusync_gen::schedule::decode::{COLUMN_TILE, Decode, DecodeStage};
-use cusync_gen::schedule::{Item, Mode, Part, Schedule};
+use cusync_gen::schedule::{Hand, Item, Part, Schedule};
 use cusync_gen::sync::Tile;
 
 use super::Workers;
@@ -70,7 +70,7 @@ impl Rota {
         let ctas = rows * columns;
         let threads = schedule.lists.len() * ctas as usize;
         match schedule.mode {
-            Mode::Static => {
+            Hand::Fixed => {
                 let list = |list: &Vec<u32>, cta: u32| {
                     let items = list.iter().map(|&i| &schedule.sequence[i as usize]);
                     items.filter_map(|item| share(graph, schedule.cluster, item, cta)).collect()
@@ -78,7 +78,7 @@ impl Rota {
                 let lists = schedule.lists.iter().flat_map(|l| (0..ctas).map(move |cta| list(l, cta)));
                 Rota { lists: lists.collect(), teams: (0..threads).collect() }
             }
-            Mode::Dynamic => {
+            Hand::Drawn => {
                 let items = schedule.sequence.iter();
                 let shares =
                     items.flat_map(|i| (0..ctas).filter_map(move |c| share(graph, schedule.cluster, i, c)));

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use cusync_gen::check::{Executor, Plan};
-use cusync_gen::device::{Device as Profile, FUSED_KERNELS, FusedKernel, KERNELS};
-use cusync_gen::schedule::Mode;
+use cusync_gen::device::{CHAIN_KERNELS, ChainKernel, KERNELS, Profile};
+use cusync_gen::schedule::Hand;
 
 use super::fit::WaveTimes;
 use super::timeline::ItemTimes;
@@ -15,7 +15,8 @@ use crate::bench::{self, Ceilings, Regime, bench_semaphores};
 use crate::device::{Device, DeviceBuffer, Stream, fused_kernels, helpers};
 use crate::ffi;
 use crate::runtime::{
-    ChainWish, Edges, InputSets, ItemTrace, Options, Pipeline, Wishes, percentile, plan_text, trace_runs,
+    ChainOverride, InputSets, ItemTrace, Options, Overlap, Overrides, Pipeline, percentile, plan_text,
+    trace_runs,
 };
 use crate::tune::answer::profile;
 use crate::tune::cache::now;
@@ -73,7 +74,7 @@ pub fn calibrate(gpu: u32, progress: &mut dyn FnMut(&str)) -> Result<Calibration
     let mut chains = Vec::new();
     let mut chain = ChainCosts::default();
     if profile.arch >= 90 && !fused_kernels().is_empty() {
-        for kernel in FUSED_KERNELS {
+        for kernel in CHAIN_KERNELS {
             progress(&format!("the chain kernel of {:?}, clusters of {:?}", kernel.tile, kernel.cluster));
             let measured = rig.chain_kernel(kernel);
             let what = || format!("chain kernel {:?}, clusters of {:?}", kernel.tile, kernel.cluster);
@@ -134,12 +135,12 @@ impl Rig<'_> {
         &self,
         text: &str,
         (m, n, k): (u32, u32, u32),
-        wishes: Wishes,
+        overrides: Overrides,
         how: Executor,
     ) -> bench::Result<Plan> {
         let dims = [("M", m), ("N", n), ("K", k)];
         let dims = dims.map(|(name, value)| (name.to_owned(), u64::from(value))).to_vec();
-        Ok(plan_text(text, "calibrate.ron", &Wishes { dims, ..wishes }, self.profile, how)?)
+        Ok(plan_text(text, "calibrate.ron", &Overrides { dims, ..overrides }, self.profile, how)?)
     }
 
     fn pipeline(&self, plan: &Plan, options: Options) -> bench::Result<Pipeline> {
@@ -180,8 +181,8 @@ impl Rig<'_> {
     }
 
     fn serial(&self, tile: (u32, u32, u32), (m, n): (u32, u32), k_blocks: u32) -> bench::Result<f64> {
-        let wishes = Wishes { tiles: Some(vec![(tile.0, tile.1)]), ..Wishes::default() };
-        let plan = self.plan(PLAIN, (m, n, k_blocks * tile.2), wishes, Executor::Serial)?;
+        let overrides = Overrides { tiles: Some(vec![(tile.0, tile.1)]), ..Overrides::default() };
+        let plan = self.plan(PLAIN, (m, n, k_blocks * tile.2), overrides, Executor::Serial)?;
         self.run_us(&plan, Options::default())
     }
 
@@ -206,8 +207,8 @@ impl Rig<'_> {
     }
 
     fn fused(&self, text: &str, size: (u32, u32, u32), kernel: Kernel, splits: bool) -> bench::Result<Plan> {
-        let chain = Some(ChainWish { kernel: Some(kernel), mode: Mode::Static, splits });
-        self.plan(text, size, Wishes { chain, ..Wishes::default() }, Executor::Fused)
+        let chain = Some(ChainOverride { kernel: Some(kernel), mode: Hand::Fixed, splits });
+        self.plan(text, size, Overrides { chain, ..Overrides::default() }, Executor::Fused)
     }
 
     fn items(&self, plan: &Plan) -> bench::Result<Vec<ItemTrace>> {
@@ -216,7 +217,7 @@ impl Rig<'_> {
         Ok(trace_runs(&mut pipelines)?.into_iter().flatten().collect())
     }
 
-    fn chain_kernel(&self, kernel: &FusedKernel) -> bench::Result<ChainTimes> {
+    fn chain_kernel(&self, kernel: &ChainKernel) -> bench::Result<ChainTimes> {
         let (rows, columns) = wave(self.profile.resident_clusters(kernel.cluster.0 * kernel.cluster.1));
         let (m, n) = (rows * kernel.tile.0 * kernel.cluster.0, columns * kernel.tile.1 * kernel.cluster.1);
         let of = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
@@ -243,7 +244,7 @@ impl Rig<'_> {
         let passed_on_us = ItemTimes::of(&items).passed_on_us;
         let begin = items.iter().map(|t| t.begin).min().unwrap_or(0);
         let end = items.iter().map(|t| t.end).max().unwrap_or(0);
-        let edges = Options { edges: Edges::Captured, ..Options::default() };
+        let edges = Options { overlap: Overlap::Captured, ..Options::default() };
         let run_us = self.run_us(&chain, edges)?;
         let launch_us = (end > begin).then(|| (run_us - (end - begin) as f64 * 1e-3).max(0.0));
         // A wave and a half: the second half is cut along k.
@@ -284,24 +285,30 @@ mod tests {
             let (rows, columns) = wave(profile.sms);
             for kernel in KERNELS.iter().filter(|k| k.arch == profile.arch) {
                 let (tm, tn, tk) = kernel.tile;
-                let wishes = Wishes { tiles: Some(vec![(tm, tn)]), ..Wishes::default() };
+                let overrides = Overrides { tiles: Some(vec![(tm, tn)]), ..Overrides::default() };
                 for (waves, k_blocks) in SHAPES {
                     let sizes = [("M", rows * tm), ("N", columns * tn * waves), ("K", k_blocks * tk)];
                     let dims = sizes.map(|(n, v)| (n.to_owned(), u64::from(v))).to_vec();
-                    let wishes = Wishes { dims, ..wishes.clone() };
-                    let plan = plan_text(PLAIN, "plain", &wishes, profile, Executor::Serial).expect("a plan");
+                    let overrides = Overrides { dims, ..overrides.clone() };
+                    let plan =
+                        plan_text(PLAIN, "plain", &overrides, profile, Executor::Serial).expect("a plan");
                     let stage = &plan.graph().stages[0];
                     assert_eq!((stage.tiles(), stage.k_blocks), (waves * profile.sms, k_blocks));
                 }
             }
         }
         let h200 = Profile::named("h200").expect("the profile ships");
-        let chain = Some(ChainWish { kernel: Some(CHAIN_KERNEL), mode: Mode::Static, splits: false });
+        let chain = Some(ChainOverride { kernel: Some(CHAIN_KERNEL), mode: Hand::Fixed, splits: false });
         for (text, stages) in [(GELU, 1), (GATED, 1), (CHAIN, 2)] {
             let sizes = [("M", 11 * 128), ("N", 12 * 256), ("K", 512)];
             let dims = sizes.map(|(n, v)| (n.to_owned(), v)).to_vec();
-            let plan =
-                plan_text(text, "chain", &Wishes { dims, chain, ..Wishes::default() }, h200, Executor::Fused);
+            let plan = plan_text(
+                text,
+                "chain",
+                &Overrides { dims, chain, ..Overrides::default() },
+                h200,
+                Executor::Fused,
+            );
             assert_eq!(plan.expect("a plan").graph().stages.len(), stages);
         }
     }

@@ -1,6 +1,6 @@
 //! Makes a device profile of measurements.
 
-use cusync_gen::device::{Device, TileRate};
+use cusync_gen::device::{Profile, TileRate};
 
 use super::Calibration;
 
@@ -8,7 +8,7 @@ use super::Calibration;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calibrated {
     /// The profile that was made.
-    pub profile: Device,
+    pub profile: Profile,
     /// Fields that are the base's, as a RON file names them.
     pub kept: Vec<&'static str>,
 }
@@ -20,7 +20,7 @@ const NEVER: [&str; 7] =
 impl Calibration {
     /// The profile of the GPU that was measured; what was not is taken from `base`, as are the name and the architecture.
     /// Rates are TFLOP/s and TB/s, times microseconds, each rounded to four digits.
-    pub fn profile(&self, base: &Device) -> Calibrated {
+    pub fn profile(&self, base: &Profile) -> Calibrated {
         let mut profile = base.clone();
         let mut kept = NEVER.to_vec();
         let mut set = |field: &'static str, to: &mut f64, value: Option<f64>| match value {
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn what_was_measured_is_in_the_profile_and_the_rest_is_named() {
-        let base = Device::named("h200").expect("the profile ships");
+        let base = Profile::named("h200").expect("the profile ships");
         let Calibrated { profile, kept } = calibration().profile(base);
         assert_eq!((profile.tflops, profile.sm_tflops, profile.read_tbs), (700.0, 7.123, 4.25));
         assert_eq!((profile.boundary_us, profile.launch_us, profile.tile_us), (1.5, 2.5, 1.3));
@@ -161,12 +161,12 @@ mod tests {
                 && profile.source.contains("NVIDIA H200")
                 && profile.source.contains("2026-11-21")
         );
-        assert_eq!(Device::from_ron(&profile.to_ron()).expect("it is a profile"), profile);
+        assert_eq!(Profile::from_ron(&profile.to_ron()).expect("it is a profile"), profile);
     }
 
     #[test]
     fn without_measurements_the_base_stays() {
-        let base = Device::named("a100").expect("the profile ships");
+        let base = Profile::named("a100").expect("the profile ships");
         let mut nothing = calibration();
         (nothing.kernels, nothing.chains, nothing.alone_tflops) = (Vec::new(), Vec::new(), None);
         nothing.chain = ChainCosts::default();

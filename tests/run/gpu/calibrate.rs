@@ -2,7 +2,7 @@
 
 use crate::common::gpu;
 use cusync::tune::calibrate::calibrate;
-use cusync_gen::device::Device as Profile;
+use cusync_gen::device::Profile;
 
 #[test]
 fn a_profile_is_measured_and_plausible() {

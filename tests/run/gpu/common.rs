@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cusync::device::Device;
 use cusync::runtime::verify::{Accuracy, Reference};
-use cusync::runtime::{InputSets, Options, Pipeline, Wishes, plan_text, shipped};
+use cusync::runtime::{InputSets, Options, Overrides, Pipeline, plan_text, shipped};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::sync::Policy;
 
@@ -54,21 +54,21 @@ pub fn executors(gpu: &Gpu) -> Vec<Executor> {
     list
 }
 
-/// Wishes with one dim, and a slot a row on every edge: what is chosen automatically may be not to overlap at all.
-pub fn dim(name: &str, value: u64) -> Wishes {
-    Wishes { dims: vec![(name.into(), value)], policy: Some(Policy::Row), ..Wishes::default() }
+/// Overrides with one dim, and a slot a row on every edge: what is chosen automatically may be not to overlap at all.
+pub fn dim(name: &str, value: u64) -> Overrides {
+    Overrides { dims: vec![(name.into(), value)], policy: Some(Policy::Row), ..Overrides::default() }
 }
 
 /// The plan of a shipped spec for this GPU.
-pub fn plan(gpu: &Gpu, name: &str, wishes: &Wishes, executor: Executor) -> Plan {
+pub fn plan(gpu: &Gpu, name: &str, overrides: &Overrides, executor: Executor) -> Plan {
     let source = shipped(name).expect("the spec ships");
-    plan_of(gpu, source, wishes, executor)
+    plan_of(gpu, source, overrides, executor)
 }
 
 /// The plan of a spec for this GPU.
-pub fn plan_of(gpu: &Gpu, source: &str, wishes: &Wishes, executor: Executor) -> Plan {
+pub fn plan_of(gpu: &Gpu, source: &str, overrides: &Overrides, executor: Executor) -> Plan {
     let profile = gpu.device.profile().expect("checked when the GPU was opened");
-    plan_text(source, "test.ron", wishes, &profile, executor).unwrap_or_else(|e| panic!("{e}"))
+    plan_text(source, "test.ron", overrides, &profile, executor).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// A pipeline with random inputs.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use cusync::bench::dag::SpinProgram;
 use cusync::bench::dag::suite::{Case, NAMES, Size, WITH_COPIES, case, case_with_copies};
-use cusync::dag::run::{
-    Adopted, Bound, Declaration, Executable, LanePlan, ParameterAccess, Recording, executable,
-};
-use cusync::dag::{
-    Admit, BufferId, Costs, Form, Mode, NodeId, Options, Program, Refine, Schedule, refine, schedule,
-};
 use cusync::device::{Device, Module, Stream};
+use cusync::programs::{Bound, Calls, Declaration, Executable, ParameterAccess};
+use cusync_dag::{
+    AccessMode, Admit, BufferId, Form, KernelSchedule, NodeId, Program, Recording, Refine, ScheduleOptions,
+    StreamPlan, refine, schedule,
+};
+use cusync_gen::device::DEVICES;
 
 use crate::common::{Gpu, gpu, quick};
 
@@ -34,12 +34,12 @@ fn rig() -> Option<Rig> {
 }
 
 impl Rig {
-    fn schedule(&self, program: &Program) -> Schedule {
+    fn schedule(&self, program: &Program) -> KernelSchedule {
         self.admitted(program, Admit::Model)
     }
 
-    fn admitted(&self, program: &Program, admit: Admit) -> Schedule {
-        schedule(program, &Options { forms: self.forms.clone(), admit, ..Options::default() })
+    fn admitted(&self, program: &Program, admit: Admit) -> KernelSchedule {
+        schedule(program, &ScheduleOptions { forms: self.forms.clone(), admit, ..ScheduleOptions::default() })
     }
 }
 
@@ -59,7 +59,7 @@ fn every_form_of_every_benchmark_is_right() {
     let Some(rig) = rig() else { return };
     for name in NAMES {
         let case = suite_case(name);
-        let bound = case.recording.bind(&rig.device, &rig.module).expect("bound");
+        let bound = Bound::new(&case.recording, &rig.device, &rig.module).expect("bound");
         let schedule = rig.schedule(bound.program());
         for &form in &rig.forms {
             let exec = bound.executable(&rig.main, &schedule, form).expect("built");
@@ -68,11 +68,9 @@ fn every_form_of_every_benchmark_is_right() {
                     .unwrap_or_else(|e| panic!("{name}, {}, {run}: {e}", form.name()));
             }
         }
-        let by_hand =
-            Executable::lanes(&rig.device, &rig.main, bound.calls(), &case.hand, false).expect("built");
+        let by_hand = bound.calls().planned(&rig.main, case.hand.clone()).expect("built");
         run_once(&bound, &by_hand, &case).unwrap_or_else(|e| panic!("{name}, by hand: {e}"));
-        let captured =
-            Executable::captured(&rig.device, &rig.main, bound.calls(), &case.hand, false).expect("captured");
+        let captured = bound.calls().planned(&rig.main, case.hand.clone().captured()).expect("captured");
         run_once(&bound, &captured, &case).unwrap_or_else(|e| panic!("{name}, captured: {e}"));
     }
 }
@@ -81,7 +79,7 @@ fn every_form_of_every_benchmark_is_right() {
 fn outputs_that_nothing_wrote_are_seen() {
     let Some(rig) = rig() else { return };
     let case = suite_case("VEC");
-    let bound = case.recording.bind(&rig.device, &rig.module).expect("bound");
+    let bound = Bound::new(&case.recording, &rig.device, &rig.module).expect("bound");
     bound.reset(&case.outputs()).expect("reset");
     let words = bound.download(case.checks[0].buffer).expect("downloaded");
     assert!(case.checks[0].verify(&words).is_err(), "poison passed for a result");
@@ -92,16 +90,15 @@ fn copies_bring_inputs_and_fetch_results() {
     let Some(rig) = rig() else { return };
     for name in WITH_COPIES {
         let case = case_with_copies(name, Size::Small).expect("a name").expect("a valid program");
-        let bound = case.recording.bind(&rig.device, &rig.module).expect("bound");
-        let by_hand =
-            Executable::lanes(&rig.device, &rig.main, bound.calls(), &case.hand, false).expect("built");
+        let bound = Bound::new(&case.recording, &rig.device, &rig.module).expect("bound");
+        let by_hand = bound.calls().planned(&rig.main, case.hand.clone()).expect("built");
         run_once(&bound, &by_hand, &case).unwrap_or_else(|e| panic!("{name} with copies, by hand: {e}"));
     }
     for name in ["VEC", "ML", "IMG", "DL"] {
         let plain = suite_case(name);
         let recording = plain.recording.with_copies(&plain.outputs()).expect("a valid program");
         let case = Case { recording, ..plain };
-        let bound = case.recording.bind(&rig.device, &rig.module).expect("bound");
+        let bound = Bound::new(&case.recording, &rig.device, &rig.module).expect("bound");
         let schedule = rig.schedule(bound.program());
         for &form in &rig.forms {
             let exec = bound.executable(&rig.main, &schedule, form).expect("built");
@@ -120,7 +117,7 @@ fn orders_hold_under_injected_delays() {
             _ => SpinProgram::strands(seed, 30, 6, 3, 1..50),
         };
         let recorded = program.record("random", 8.0, false).expect("a valid program");
-        let bound = recorded.recording.bind(&rig.device, &rig.module).expect("bound");
+        let bound = Bound::new(&recorded.recording, &rig.device, &rig.module).expect("bound");
         let schedule = rig.schedule(bound.program());
         let want = program.expected(1);
         for &form in &rig.forms {
@@ -156,16 +153,18 @@ fn tiles_that_wait_for_tiles_are_bit_exact() {
             _ => SpinProgram::chain(8, 1200, 20).uneven(100, 64),
         };
         let recorded = program.record_tiled("random", 8.0, false).expect("a valid program");
-        let bound = recorded.recording.bind(&rig.device, &rig.module).expect("bound");
+        let bound = Bound::new(&recorded.recording, &rig.device, &rig.module).expect("bound");
         let schedule = rig.schedule(bound.program());
-        let early = refine(bound.program(), &schedule.dependences, &Costs::h200(), Refine::Everywhere);
+        let early = refine(bound.program(), &schedule.dependences, &DEVICES[0], Refine::Everywhere);
         refined += early.refined();
         let mut late = early.clone();
         late.nodes.iter_mut().for_each(|node| node.early = false);
         let wants: Vec<_> = (1..4).map(|runs| program.expected(runs)).collect();
         for refinement in [early, late] {
+            let proved = refinement.prove(bound.program()).expect("proved");
             for &form in rig.forms.iter().filter(|form| form.is_programmatic()) {
-                let exec = bound.refined(&rig.main, &schedule, form, &refinement).expect("built");
+                let calls = bound.refined(&proved).expect("bound");
+                let exec = calls.scheduled(&rig.main, &schedule, form).expect("built");
                 bound.reset(&[]).expect("reset");
                 for (run, want) in wants.iter().enumerate() {
                     let delay = |k: usize| ((k as u64 * 7 + seed * 13 + run as u64 * 3) % 5 * 4_000) as u32;
@@ -192,14 +191,14 @@ fn replays_and_launches_of_refined_chains_mix() {
     }
     let program = SpinProgram::chain(10, 132, 30).uneven(60, 64);
     let recorded = program.record_tiled("chain", 8.0, false).expect("a valid program");
-    let bound = recorded.recording.bind(&rig.device, &rig.module).expect("bound");
+    let bound = Bound::new(&recorded.recording, &rig.device, &rig.module).expect("bound");
     let schedule = rig.schedule(bound.program());
-    let all = refine(bound.program(), &schedule.dependences, &Costs::h200(), Refine::Everywhere);
-    let calls = bound.refined_calls(&schedule.dependences, &all).expect("proved");
-    let graph =
-        calls.executable(&rig.main, bound.program(), &schedule, Form::SerialProgrammatic).expect("built");
-    let eager = calls.eager(&rig.main, &LanePlan::serial(0..program.len()), true).expect("built");
-    let plain = bound.executable(&rig.main, &schedule, Form::SerialGraph).expect("built");
+    let all = refine(bound.program(), &schedule.dependences, &DEVICES[0], Refine::Everywhere);
+    let calls = bound.refined(&all.prove(bound.program()).expect("proved")).expect("bound");
+    let graph = calls.scheduled(&rig.main, &schedule, Form::SERIAL_PROGRAMMATIC).expect("built");
+    let serial = StreamPlan::serial(0..program.len());
+    let eager = calls.planned(&rig.main, serial.programmatic()).expect("built");
+    let plain = bound.executable(&rig.main, &schedule, Form::SERIAL_GRAPH).expect("built");
     bound.reset(&[]).expect("reset");
     let mut runs = 0;
     for round in 0..if quick() { 5 } else { 40 } {
@@ -213,15 +212,21 @@ fn replays_and_launches_of_refined_chains_mix() {
     }
 }
 
-/// A wrong plan must show: without it, the test above could not fail.
+/// A missing wait must show: without it, the tests above could not fail. Plans that lack one are refuted, so the lie is in what is
+/// declared of the kernels: that they touch nothing.
 #[test]
 fn a_missing_wait_shows_under_delays() {
     let Some(rig) = rig() else { return };
     let program = SpinProgram::chain(2, 4, 10);
     let recorded = program.record("chain", 8.0, false).expect("a valid program");
-    let bound = recorded.recording.bind(&rig.device, &rig.module).expect("bound");
-    let apart = LanePlan { order: vec![(0, 0), (1, 1)], ..LanePlan::default() };
-    let exec = Executable::lanes(&rig.device, &rig.main, bound.calls(), &apart, false).expect("built");
+    let bound = Bound::new(&recorded.recording, &rig.device, &rig.module).expect("bound");
+    let apart = StreamPlan { order: vec![(0, 0), (1, 1)], ..StreamPlan::default() };
+    let fault = bound.calls().planned(&rig.main, apart.clone()).expect_err("a dependence is lost");
+    assert!(fault.to_string().contains("node 1 does not wait for node 0"), "{fault}");
+    let graph = bound.calls().serial_graph(&rig.main).expect("captured");
+    let lie = Declaration { kernel: "spin".into(), accesses: Vec::new(), us: 1.0, programmatic: false };
+    let calls = Calls::adopt(&rig.device, &graph, &[lie]).expect("adopted");
+    let exec = calls.planned(&rig.main, apart).expect("nothing depends on anything");
     bound.reset(&[]).expect("reset");
     bound.upload(recorded.delays, &[3_000_000, 0]).expect("uploaded");
     exec.launch().expect("launched");
@@ -234,8 +239,8 @@ fn a_missing_wait_shows_under_delays() {
 fn a_captured_serial_stream_is_scheduled_anew() {
     let Some(rig) = rig() else { return };
     let case = suite_case("VEC");
-    let bound = case.recording.bind(&rig.device, &rig.module).expect("bound");
-    let graph = Executable::serial_graph(&rig.main, bound.calls()).expect("captured");
+    let bound = Bound::new(&case.recording, &rig.device, &rig.module).expect("bound");
+    let graph = bound.calls().serial_graph(&rig.main).expect("captured");
     assert_eq!(graph.len(), 3);
     let access = |parameter, mode| ParameterAccess { parameter, mode, bytes: None };
     let declare = |kernel: &str, accesses: &[ParameterAccess]| Declaration {
@@ -244,25 +249,30 @@ fn a_captured_serial_stream_is_scheduled_anew() {
         us: 3.0,
         programmatic: rig.device.capability().0 >= 9,
     };
-    let square = declare("vec_square", &[access(0, Mode::Read), access(1, Mode::Write)]);
-    let fault = Adopted::new(&rig.device, &graph, std::slice::from_ref(&square)).expect_err("incomplete");
+    let square = declare("vec_square", &[access(0, AccessMode::Read), access(1, AccessMode::Write)]);
+    let fault = Calls::adopt(&rig.device, &graph, std::slice::from_ref(&square)).expect_err("incomplete");
     assert!(fault.to_string().contains("vec_reduce"), "{fault}");
     let reduce = declare(
         "vec_reduce",
-        &[access(0, Mode::Read), access(1, Mode::Read), access(2, Mode::Write), access(3, Mode::ReadWrite)],
+        &[
+            access(0, AccessMode::Read),
+            access(1, AccessMode::Read),
+            access(2, AccessMode::Write),
+            access(3, AccessMode::ReadWrite),
+        ],
     );
-    let wrong = declare("vec_square", &[access(2, Mode::Read)]);
-    let fault = Adopted::new(&rig.device, &graph, &[wrong, reduce.clone()]).expect_err("no pointer");
+    let wrong = declare("vec_square", &[access(2, AccessMode::Read)]);
+    let fault = Calls::adopt(&rig.device, &graph, &[wrong, reduce.clone()]).expect_err("no pointer");
     assert!(fault.to_string().contains("parameter 2 is no pointer"), "{fault}");
-    let adopted = Adopted::new(&rig.device, &graph, &[square, reduce]).expect("adopted");
-    let schedule = rig.schedule(&adopted.program);
+    let adopted = Calls::adopt(&rig.device, &graph, &[square, reduce]).expect("adopted");
+    let schedule = rig.schedule(adopted.program());
     assert_eq!(
         (schedule.dependences.edges.len(), schedule.full.waits.len()),
         (2, 1),
         "as for the recorded program"
     );
     for &form in &rig.forms {
-        let exec = executable(&rig.main, &adopted.program, &adopted.calls, &schedule, form).expect("built");
+        let exec = adopted.scheduled(&rig.main, &schedule, form).expect("built");
         run_once(&bound, &exec, &case).unwrap_or_else(|e| panic!("captured VEC, {}: {e}", form.name()));
     }
 }
@@ -280,7 +290,7 @@ fn tasks_of_different_priorities_are_right_together() {
             checks.push(check);
         }
     }
-    let bound = together.bind(&rig.device, &rig.module).expect("bound");
+    let bound = Bound::new(&together, &rig.device, &rig.module).expect("bound");
     let case = Case { checks, recording: together, ..suite_case("VEC") };
     for admit in [Admit::Model, Admit::Free, Admit::After(NodeId(0)), Admit::After(NodeId(10))] {
         let schedule = rig.admitted(bound.program(), admit);
@@ -307,10 +317,11 @@ fn gates_hold_under_injected_delays() {
             let moved = |id: BufferId| BufferId(id.0 + first);
             places.push((moved(task.arena), moved(task.delays)));
         }
-        let bound = together.bind(&rig.device, &rig.module).expect("bound");
+        let bound = Bound::new(&together, &rig.device, &rig.module).expect("bound");
         for gate in [0, 5, 11] {
             let schedule = rig.admitted(bound.program(), Admit::After(NodeId(gate)));
-            assert!(!schedule.chosen.gates.is_empty(), "nothing waits for node {gate}");
+            let gates = schedule.admission.as_ref().map_or(0, |admission| admission.gates.len());
+            assert!(gates > 0, "nothing waits for node {gate}");
             for &form in &rig.forms {
                 let exec = bound.executable(&rig.main, &schedule, form).expect("built");
                 bound.reset(&[]).expect("reset");

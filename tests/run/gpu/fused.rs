@@ -4,10 +4,10 @@ use crate::common::{Gpu, assert_runs_right, gpu, pipeline, plan_of, quick};
 use cusync::bench::{RAGGED, SIZES};
 use cusync::device::fused_kernels;
 use cusync::runtime::verify::Reference;
-use cusync::runtime::{ChainWish, InputSets, Options, Wishes, element_code, shipped};
+use cusync::runtime::{ChainOverride, InputSets, Options, Overrides, element_code, shipped};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::Element;
-use cusync_gen::schedule::{Mode, Part};
+use cusync_gen::schedule::{Hand, Part};
 use cusync_gen::sync::Policy;
 
 /// A GPU that this binary has chain kernels for, or the reason to skip.
@@ -20,18 +20,18 @@ pub(crate) fn hopper() -> Option<Gpu> {
     Some(gpu)
 }
 
-pub(crate) const STATIC: ChainWish = ChainWish { kernel: None, mode: Mode::Static, splits: true };
-pub(crate) const UNCUT: ChainWish = ChainWish { splits: false, ..STATIC };
-pub(crate) const DYNAMIC: ChainWish = ChainWish { mode: Mode::Dynamic, ..STATIC };
-pub(crate) const DYNAMIC_UNCUT: ChainWish = ChainWish { splits: false, ..DYNAMIC };
-pub(crate) const WAYS: [ChainWish; 4] = [STATIC, UNCUT, DYNAMIC, DYNAMIC_UNCUT];
+pub(crate) const STATIC: ChainOverride = ChainOverride { kernel: None, mode: Hand::Fixed, splits: true };
+pub(crate) const UNCUT: ChainOverride = ChainOverride { splits: false, ..STATIC };
+pub(crate) const DYNAMIC: ChainOverride = ChainOverride { mode: Hand::Drawn, ..STATIC };
+pub(crate) const DYNAMIC_UNCUT: ChainOverride = ChainOverride { splits: false, ..DYNAMIC };
+pub(crate) const WAYS: [ChainOverride; 4] = [STATIC, UNCUT, DYNAMIC, DYNAMIC_UNCUT];
 
-fn at(m: u32, element: Option<Element>, chain: ChainWish) -> Wishes {
+fn at(m: u32, element: Option<Element>, chain: ChainOverride) -> Overrides {
     let dims = vec![("M".into(), m.into())];
-    Wishes { dims, element, chain: Some(chain), ..Wishes::default() }
+    Overrides { dims, element, chain: Some(chain), ..Overrides::default() }
 }
 
-pub(crate) fn fused(gpu: &Gpu, name: &str, m: u32, chain: ChainWish) -> Plan {
+pub(crate) fn fused(gpu: &Gpu, name: &str, m: u32, chain: ChainOverride) -> Plan {
     plan_of(gpu, shipped(name).expect("it ships"), &at(m, None, chain), Executor::Fused)
 }
 
@@ -150,16 +150,17 @@ fn every_kernel() {
     let (mut cut, mut ran) = (0, 0);
     for source in [PLAIN, GATED, OPERANDS] {
         for element in [Element::F16, Element::Bf16] {
-            let wishes = |chain| Wishes { element: Some(element), chain: Some(chain), ..Wishes::default() };
-            let first = plan_of(&gpu, source, &wishes(STATIC), Executor::Fused);
+            let overrides =
+                |chain| Overrides { element: Some(element), chain: Some(chain), ..Overrides::default() };
+            let first = plan_of(&gpu, source, &overrides(STATIC), Executor::Fused);
             let (inputs, reference) = expected(&gpu, &first, 1, 12);
             for info in fused_kernels().into_iter().filter(|k| k.element == element_code(element)) {
                 let kernel = ((info.tile_m, info.tile_n), (info.cluster_m, info.cluster_n));
                 // A cluster draws no items: each of its CTAs would draw one of its own.
                 let alone = kernel.1 == (1, 1);
-                for way in WAYS.into_iter().filter(|w| alone || w.mode == Mode::Static) {
-                    let way = ChainWish { kernel: Some(kernel), ..way };
-                    let plan = plan_of(&gpu, source, &wishes(way), Executor::Fused);
+                for way in WAYS.into_iter().filter(|w| alone || w.mode == Hand::Fixed) {
+                    let way = ChainOverride { kernel: Some(kernel), ..way };
+                    let plan = plan_of(&gpu, source, &overrides(way), Executor::Fused);
                     let items = &plan.launch().lists().expect("a chain").sequence;
                     cut += items.iter().filter(|i| i.part != Part::Whole).count();
                     ran += 1;
@@ -175,17 +176,17 @@ fn every_kernel() {
 #[test]
 fn every_policy() {
     let Some(gpu) = hopper() else { return };
-    let wishes = |policy: &Policy, chain| Wishes {
+    let overrides = |policy: &Policy, chain| Overrides {
         policy: Some(policy.clone()),
         chain: Some(chain),
-        ..Wishes::default()
+        ..Overrides::default()
     };
-    let first = plan_of(&gpu, PLAIN, &wishes(&Policy::Tile, STATIC), Executor::Fused);
+    let first = plan_of(&gpu, PLAIN, &overrides(&Policy::Tile, STATIC), Executor::Fused);
     let (inputs, reference) = expected(&gpu, &first, 1, 11);
     let policies = [Policy::Tile, Policy::Row, Policy::Batched { rows: 2, cols: 3 }, Policy::Strided(2)];
     for policy in &policies {
         for way in [STATIC, DYNAMIC] {
-            let plan = plan_of(&gpu, PLAIN, &wishes(policy, way), Executor::Fused);
+            let plan = plan_of(&gpu, PLAIN, &overrides(policy, way), Executor::Fused);
             assert_eq!(plan.edges()[0].policy(), policy, "the plan keeps the stated policy");
             assert_runs_right(&gpu, &format!("{policy:?} {way:?}"), &plan, &inputs, &reference);
         }

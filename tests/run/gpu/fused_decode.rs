@@ -2,18 +2,18 @@
 
 use crate::common::{Gpu, assert_right, assert_runs_right, pipeline, plan_of};
 use crate::fused::{STATIC, expected, fused, hopper};
-use cusync::runtime::{Edges, Options, Pipeline, Wishes, shipped};
+use cusync::runtime::{Options, Overlap, Overrides, Pipeline, shipped};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::Element;
 
 pub(crate) fn decode(gpu: &Gpu, source: &str, m: u32, element: Element) -> Plan {
-    let wishes = Wishes {
+    let overrides = Overrides {
         dims: vec![("M".into(), m.into())],
         element: Some(element),
         decode: true,
-        ..Wishes::default()
+        ..Overrides::default()
     };
-    plan_of(gpu, source, &wishes, Executor::Fused)
+    plan_of(gpu, source, &overrides, Executor::Fused)
 }
 
 /// Sets of inputs whose weights are laid out once and shared; the originals let go of; every kind of edge.
@@ -27,8 +27,8 @@ fn decode_plans_run_as_pipelines() {
             let label = format!("{name} M = {m} {element:?}");
             let (mut inputs, reference) = expected(&gpu, &plan, 2, m);
             assert_runs_right(&gpu, &label, &plan, &inputs, &reference);
-            for edges in [Edges::Plain, Edges::Captured, Edges::All] {
-                let options = Options { edges, ..Options::default() };
+            for edges in [Overlap::Plain, Overlap::Captured, Overlap::All] {
+                let options = Options { overlap: edges, ..Options::default() };
                 let mut pipeline =
                     Pipeline::with_options(&plan, &gpu.device, options).unwrap_or_else(|e| panic!("{e}"));
                 let mut all = || -> cusync::runtime::Result<Vec<_>> {

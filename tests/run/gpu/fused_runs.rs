@@ -4,7 +4,7 @@
 use crate::common::{assert_right, pipeline};
 use crate::fused::{DYNAMIC, STATIC, WAYS, expected, fused, hopper};
 use crate::fused_decode::decode;
-use cusync::runtime::{Edges, InputSets, Options, Pipeline, shipped};
+use cusync::runtime::{InputSets, Options, Overlap, Pipeline, shipped};
 use cusync_gen::check::Executor;
 use cusync_gen::graph::Element;
 
@@ -15,15 +15,15 @@ const LAUNCHES: usize = 10_000;
 fn ten_thousand_launches_stay_right() {
     let Some(gpu) = hopper() else { return };
     let cases = [
-        ("gpt3_mlp", 64, STATIC, Edges::Captured),
-        ("llama65_mlp", 200, DYNAMIC, Edges::Captured),
-        ("two_gemms", 512, STATIC, Edges::All),
-        ("diamond", 200, DYNAMIC, Edges::Plain),
+        ("gpt3_mlp", 64, STATIC, Overlap::Captured),
+        ("llama65_mlp", 200, DYNAMIC, Overlap::Captured),
+        ("two_gemms", 512, STATIC, Overlap::All),
+        ("diamond", 200, DYNAMIC, Overlap::Plain),
     ];
     for (name, m, way, edges) in cases {
         let plan = fused(&gpu, name, m, way);
         let (inputs, reference) = expected(&gpu, &plan, 3, 21);
-        let mut pipeline = pipeline(&gpu, &plan, &inputs, Options { edges, ..Options::default() });
+        let mut pipeline = pipeline(&gpu, &plan, &inputs, Options { overlap: edges, ..Options::default() });
         let mut all = || -> cusync::runtime::Result<()> {
             // Every kind ends with set 0.
             let many = pipeline.capture(Executor::Fused, &[1, 2, 0, 2, 1, 0, 1, 2, 1, 0])?;
@@ -88,7 +88,7 @@ fn results_repeat_to_the_bit() {
         for way in WAYS {
             let plan = fused(&gpu, name, m, way);
             let inputs = InputSets::random(plan.graph(), &gpu.device, 1, 5).expect("inputs fit");
-            let options = Options { edges: Edges::Captured, ..Options::default() };
+            let options = Options { overlap: Overlap::Captured, ..Options::default() };
             let mut pipeline = pipeline(&gpu, &plan, &inputs, options);
             let graph = pipeline.capture(Executor::Fused, &[0, 0, 0]).unwrap_or_else(|e| panic!("{e}"));
             let mut first: Option<Vec<Vec<u16>>> = None;

@@ -3,7 +3,7 @@
 use crate::common::{Gpu, assert_runs_right, dim, executors, gpu, pipeline, plan, plan_of, quick};
 use cusync::bench::SIZES;
 use cusync::runtime::verify::Reference;
-use cusync::runtime::{InputSets, Options, Wishes};
+use cusync::runtime::{InputSets, Options, Overrides};
 use cusync_gen::check::Executor;
 use cusync_gen::device::KERNELS;
 use cusync_gen::graph::Element;
@@ -20,14 +20,14 @@ fn sizes() -> Vec<u32> {
 }
 
 /// Every executor of one pipeline at one point against one reference.
-fn every_executor(gpu: &Gpu, name: &str, wishes: &Wishes, seed: u32) {
-    let serial = plan(gpu, name, wishes, Executor::Serial);
+fn every_executor(gpu: &Gpu, name: &str, overrides: &Overrides, seed: u32) {
+    let serial = plan(gpu, name, overrides, Executor::Serial);
     let inputs = InputSets::random(serial.graph(), &gpu.device, 1, seed).expect("inputs fit");
     let mut model = pipeline(gpu, &serial, &inputs, Options::default());
     let reference = Reference::new(&mut model, 0).expect("the reference runs");
     for executor in executors(gpu) {
-        let plan = plan(gpu, name, wishes, executor);
-        let label = format!("{name} {:?} {:?} {executor:?}", wishes.dims, wishes.element);
+        let plan = plan(gpu, name, overrides, executor);
+        let label = format!("{name} {:?} {:?} {executor:?}", overrides.dims, overrides.element);
         assert_runs_right(gpu, &label, &plan, &inputs, &reference);
     }
 }
@@ -35,8 +35,8 @@ fn every_executor(gpu: &Gpu, name: &str, wishes: &Wishes, seed: u32) {
 fn every_size(name: &str, element: Element) {
     let Some(gpu) = gpu() else { return };
     for m in sizes() {
-        let wishes = Wishes { element: Some(element), ..dim("M", m.into()) };
-        every_executor(&gpu, name, &wishes, m);
+        let overrides = Overrides { element: Some(element), ..dim("M", m.into()) };
+        every_executor(&gpu, name, &overrides, m);
     }
 }
 
@@ -83,7 +83,7 @@ const RAGGED: &str = r#"Pipeline(
 #[test]
 fn every_policy() {
     let Some(gpu) = gpu() else { return };
-    let serial = plan_of(&gpu, RAGGED, &Wishes::default(), Executor::Serial);
+    let serial = plan_of(&gpu, RAGGED, &Overrides::default(), Executor::Serial);
     let inputs = InputSets::random(serial.graph(), &gpu.device, 1, 11).expect("inputs fit");
     let mut model = pipeline(&gpu, &serial, &inputs, Options::default());
     let reference = Reference::new(&mut model, 0).expect("the reference runs");
@@ -97,12 +97,12 @@ fn every_policy() {
     ];
     for executor in executors(&gpu).into_iter().filter(|e| *e != Executor::Serial) {
         for policy in &policies {
-            let wishes = Wishes {
+            let overrides = Overrides {
                 policy: Some(policy.clone()),
                 tiles: Some(vec![(128, 128), (128, 128)]),
-                ..Wishes::default()
+                ..Overrides::default()
             };
-            let plan = plan_of(&gpu, RAGGED, &wishes, executor);
+            let plan = plan_of(&gpu, RAGGED, &overrides, executor);
             assert_eq!(plan.edges()[0].policy(), policy, "the plan keeps the stated policy");
             assert_runs_right(&gpu, &format!("{policy:?} {executor:?}"), &plan, &inputs, &reference);
         }
@@ -126,8 +126,9 @@ fn every_kernel() {
     let tiles: Vec<_> = KERNELS.iter().filter(|k| k.arch == arch).map(|k| (k.tile.0, k.tile.1)).collect();
     for source in [RAGGED, GATED] {
         for element in [Element::F16, Element::Bf16] {
-            let wishes = Wishes { element: Some(element), policy: Some(Policy::Row), ..Wishes::default() };
-            let serial = plan_of(&gpu, source, &wishes, Executor::Serial);
+            let overrides =
+                Overrides { element: Some(element), policy: Some(Policy::Row), ..Overrides::default() };
+            let serial = plan_of(&gpu, source, &overrides, Executor::Serial);
             let inputs = InputSets::random(serial.graph(), &gpu.device, 1, 12).expect("inputs fit");
             let mut model = pipeline(&gpu, &serial, &inputs, Options::default());
             let reference = Reference::new(&mut model, 0).expect("the reference runs");
@@ -135,8 +136,8 @@ fn every_kernel() {
             for (i, &first) in tiles.iter().enumerate() {
                 for second in [first, tiles[(i + 1) % tiles.len()]] {
                     for executor in executors(&gpu) {
-                        let wishes = Wishes { tiles: Some(vec![first, second]), ..wishes.clone() };
-                        let plan = plan_of(&gpu, source, &wishes, executor);
+                        let overrides = Overrides { tiles: Some(vec![first, second]), ..overrides.clone() };
+                        let plan = plan_of(&gpu, source, &overrides, executor);
                         let label =
                             format!("{} {element:?} {first:?} {second:?} {executor:?}", plan.graph().name);
                         assert_runs_right(&gpu, &label, &plan, &inputs, &reference);

@@ -7,11 +7,11 @@
 use crate::common::{Gpu, assert_right, pipeline, quick};
 use crate::faults::{Expected, delayed, delays};
 use crate::fused::{DYNAMIC, STATIC, expected};
-use cusync::runtime::{ChainWish, InputSets, Options, Result, Wishes, resolve_text, shipped};
+use cusync::runtime::{ChainOverride, InputSets, Options, Overrides, Result, resolve_text, shipped};
 use cusync_gen::check::fault::{WaitMutant, wait_mutants};
 use cusync_gen::check::{Candidate, Executor, Plan, check};
 use cusync_gen::choose;
-use cusync_gen::device::Device as Profile;
+use cusync_gen::device::Profile;
 use cusync_gen::sync::Policy;
 
 /// Runs of a plan. Every run has other delays, and the n-th run of every plan of a case has the same.
@@ -26,7 +26,7 @@ enum Way {
     /// A kernel a stage, with this policy on every edge.
     Coupled(Executor, Policy),
     /// A chain kernel with a slot a tile.
-    Chain(ChainWish),
+    Chain(ChainOverride),
 }
 
 impl Way {
@@ -36,12 +36,12 @@ impl Way {
             Way::Coupled(_, policy) => Some(policy.clone()),
             Way::Chain(_) => None,
         };
-        let wishes = Wishes { dims: vec![("M".into(), m)], policy, ..Wishes::default() };
+        let overrides = Overrides { dims: vec![("M".into(), m)], policy, ..Overrides::default() };
         let source = shipped(name).expect("it ships");
-        let resolved = resolve_text(source, name, &wishes).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let resolved = resolve_text(source, name, &overrides).unwrap_or_else(|e| panic!("{name}: {e}"));
         let candidate = match self {
             Way::Coupled(executor, _) => choose::candidate(&resolved, profile, *executor),
-            Way::Chain(wish) => choose::chain(&resolved, profile, *wish),
+            Way::Chain(asked) => choose::chain(&resolved, profile, *asked),
         };
         candidate.unwrap_or_else(|e| panic!("{name}: {}", e.render(source, name, false)))
     }

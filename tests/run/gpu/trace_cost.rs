@@ -7,7 +7,7 @@ use crate::common::{pipeline, quick};
 use crate::fused::{STATIC, fused, hopper};
 use crate::fused_decode::decode;
 use cusync::device::{Device, Event};
-use cusync::runtime::{Captured, Edges, InputSets, Options, Pipeline, Result, percentile, shipped};
+use cusync::runtime::{Captured, InputSets, Options, Overlap, Pipeline, Result, percentile, shipped};
 use cusync::trace::{Kind, defect, events, page, trace};
 use cusync_gen::check::Executor;
 use cusync_gen::graph::Element;
@@ -72,7 +72,7 @@ fn a_trace_costs_less_than_3_percent() {
         let inputs = InputSets::random(plan.graph(), &gpu.device, SETS, 3).expect("inputs fit");
         let attempt = || -> Result<[f64; 3]> {
             let with = |trace| {
-                let options = Options { trace, edges: Edges::Captured, ..Options::default() };
+                let options = Options { trace, overlap: Overlap::Captured, ..Options::default() };
                 Timed::new(&gpu.device, pipeline(&gpu, &plan, &inputs, options))
             };
             let mut all = [with(false)?, with(true)?, with(false)?];

@@ -1,14 +1,14 @@
 //! Tuning on a GPU: what is measured is right, is kept, and is what a later plan is made of.
 
 use crate::common::{assert_runs_right, gpu, quick};
-use cusync::runtime::{Edges, InputSets, Options, Wishes, resolve_text, shipped};
+use cusync::runtime::{InputSets, Options, Overlap, Overrides, resolve_text, shipped};
 use cusync::tune::{
     Config, Kernels, Machine, Measure, Origin, Store, confirm, pipeline, plan, predicted_us, proposals,
 };
 use cusync_gen::check::Executor;
 
-fn wishes(m: u64) -> Wishes {
-    Wishes { dims: vec![("M".into(), m)], ..Wishes::default() }
+fn overrides(m: u64) -> Overrides {
+    Overrides { dims: vec![("M".into(), m)], ..Overrides::default() }
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn the_winner_is_kept_and_used() {
     };
     for &(name, m) in sizes {
         let source = shipped(name).expect("the spec ships");
-        let resolved = resolve_text(source, name, &wishes(m)).expect("a shipped spec");
+        let resolved = resolve_text(source, name, &overrides(m)).expect("a shipped spec");
         let all = proposals(&resolved, &profile, None).expect("kernels are built");
         let how = Measure { candidates: 6, samples: 7, ..Measure::default() };
         let mut told = 0;
@@ -40,13 +40,13 @@ fn the_winner_is_kept_and_used() {
                 tried.config, tried.time.median_us, tried.predicted_us
             );
         }
-        let entries = found.entries(&resolved, &machine, None, Edges::Plain);
+        let entries = found.entries(&resolved, &machine, None, Overlap::Plain);
         store.update(|cache| entries.into_iter().for_each(|e| assert!(cache.insert(e)))).expect("writable");
 
         let cache = store.load().expect("it was just written");
         let options = Options::default();
         let planned =
-            plan(source, name, &wishes(m), &gpu.device, None, &options, &cache).expect("it is proved");
+            plan(source, name, &overrides(m), &gpu.device, None, &options, &cache).expect("it is proved");
         assert!(
             matches!(&planned.origin, Origin::Tuned { gpu: on, .. } if on == gpu.device.name()),
             "{}",
@@ -55,14 +55,14 @@ fn the_winner_is_kept_and_used() {
         assert!(planned.plan.runs_as(found.tried[0].config.executor));
         let inputs = InputSets::random(planned.plan.graph(), &gpu.device, 2, 5).expect("fits");
         let (mut model, origin) =
-            pipeline(source, name, &wishes(m), &gpu.device, None, options, &cache).expect("fits");
+            pipeline(source, name, &overrides(m), &gpu.device, None, options, &cache).expect("fits");
         assert_eq!(origin, planned.origin);
         inputs.bind(&mut model).expect("its inputs");
         let reference = cusync::runtime::verify::Reference::new(&mut model, 0).expect("runs");
         assert_runs_right(&gpu, &format!("{name} tuned"), &planned.plan, &inputs, &reference);
         // Another size has not been tuned for.
         let other =
-            plan(source, name, &wishes(m + 1), &gpu.device, None, &options, &cache).expect("it is proved");
+            plan(source, name, &overrides(m + 1), &gpu.device, None, &options, &cache).expect("it is proved");
         assert_eq!(other.origin, Origin::Predicted { refused: None });
     }
 }
@@ -74,7 +74,7 @@ fn an_entry_that_no_kernel_fits_falls_back_to_the_prediction() {
     let machine = Machine::of(&gpu.device).expect("the driver tells its version");
     let (name, m) = ("two_gemms", 200);
     let source = shipped(name).expect("the spec ships");
-    let resolved = resolve_text(source, name, &wishes(m)).expect("a shipped spec");
+    let resolved = resolve_text(source, name, &overrides(m)).expect("a shipped spec");
     let serial = Some(Executor::Serial);
     let all = proposals(&resolved, &profile, serial).expect("kernels are built");
     assert!(all.iter().all(|p| predicted_us(&p.candidate) == Some(p.predicted_us)));
@@ -82,10 +82,10 @@ fn an_entry_that_no_kernel_fits_falls_back_to_the_prediction() {
     let mut found = confirm(&all, &gpu.device, &how, &mut |_| {}).unwrap_or_else(|e| panic!("{e}"));
     found.tried[0].config = Config { executor: Executor::Serial, kernels: Kernels::Decode };
     let mut cache = cusync::tune::Cache::default();
-    for entry in found.entries(&resolved, &machine, serial, Edges::Plain) {
+    for entry in found.entries(&resolved, &machine, serial, Overlap::Plain) {
         cache.insert(entry);
     }
-    let planned = plan(source, name, &wishes(m), &gpu.device, serial, &Options::default(), &cache)
+    let planned = plan(source, name, &overrides(m), &gpu.device, serial, &Options::default(), &cache)
         .expect("a prediction");
     assert!(matches!(planned.origin, Origin::Predicted { refused: Some(_) }), "{}", planned.origin);
 }

@@ -24,7 +24,7 @@ pub fn judge_decode(c: &Candidate, decode: &Decode, program: &dyn DecodeProgram)
         Obligation::Acyclic => None,
         Obligation::Progress => run.progress(),
         Obligation::Reuse => reuse(c),
-        Obligation::Replay | Obligation::Visible => obligations::judge_practice(*obligation, c),
+        Obligation::Replay | Obligation::Visible => obligations::judge_contract(*obligation, c),
     });
     Report { refutations: refutations.collect(), complete: true }
 }
@@ -304,7 +304,7 @@ impl<'a> Run<'a> {
 
 /// The run before must have ended before anything is stored, or read that it wrote.
 fn reuse(c: &Candidate) -> Option<Refutation> {
-    let ends = c.practice.full_run_boundary && (!c.practice.early_launch || c.practice.dependency_wait);
+    let ends = c.contract.full_run_boundary && (!c.contract.overlap || c.contract.dependency_wait);
     (!ends).then(|| {
         refute(
             Obligation::Reuse,

@@ -17,7 +17,7 @@ impl Run<'_> {
                     .help("plan for a CTA an SM"),
             );
         }
-        if self.c.practice.deferred_post
+        if self.c.contract.deferred_post
             && let Some(reader) = self.decode.stages.iter().position(|s| s.producer.is_some())
         {
             let message = "the posts of a share are held back until the next stage is under way";

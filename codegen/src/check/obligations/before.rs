@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use super::grid_tiles;
 use crate::check::{Candidate, Event, TileProgram};
 use crate::graph::{StageId, When};
-use crate::schedule::{Mode, Part, Schedule};
+use crate::schedule::{Hand, Part, Schedule};
 use crate::sync::Tile;
 
 /// A tile of a stage.
@@ -91,7 +91,7 @@ impl<'a> Before<'a> {
 
     /// The schedule, if it has an order in which each worker posts.
     fn lists(&self) -> Option<&'a Schedule> {
-        self.c.launch.lists().filter(|s| s.mode == Mode::Static)
+        self.c.launch.lists().filter(|s| s.mode == Hand::Fixed)
     }
 
     /// The slots that a slice has waited for in full by then.

@@ -186,14 +186,14 @@ fn shape_fault(c: &Candidate, id: StageId, stage: &Stage) -> Option<Refutation> 
         let expected = match operand.kind {
             OperandKind::A => match &stage.op {
                 Op::Conv2d(c) => (c.images * c.input.0 * c.input.1, c.channels),
-                _ => (stage.m, stage.k),
+                Op::Gemm { .. } | Op::GatedGemm | Op::Attention(_) | Op::Custom => (stage.m, stage.k),
             },
             OperandKind::B | OperandKind::Up => (stage.k, stage.n),
             OperandKind::Bias => (1, stage.n),
             OperandKind::Residual => (stage.m, stage.n),
             OperandKind::Query | OperandKind::Key | OperandKind::Value => match &stage.op {
                 Op::Attention(a) => (stage.m, (a.heads + 2 * a.kv_heads) * a.dim),
-                _ => return None,
+                Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Custom => return None,
             },
             OperandKind::Custom(_) => return None,
         };
@@ -213,7 +213,7 @@ fn kernel_shape_fault(stage: &Stage) -> Option<String> {
     let (rows, cols) = match stage.op {
         Op::Gemm { .. } | Op::Conv2d(_) => (m, n),
         Op::GatedGemm => (m, n / 2),
-        _ => return None,
+        Op::Attention(_) | Op::Custom => return None,
     };
     if stage.out_tile != (rows, cols) || k == 0 || stage.k_blocks != stage.k.div_ceil(k) {
         return Some(format!(

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use crate::check::parts::{Parts, Place, describe};
 use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
 use crate::graph::StageId;
-use crate::schedule::{Item, Mode, Schedule};
+use crate::schedule::{Hand, Item, Schedule};
 use crate::sync::Tile;
 
 /// Facts of a cycle that are told; a longer one is cut.
@@ -76,8 +76,8 @@ fn not_resident(c: &Candidate, p: &dyn TileProgram, schedule: &Schedule) -> Opti
     // Whoever is resident draws all items that there are.
     let enough = match schedule.mode {
         _ if fit == 0 => false,
-        Mode::Dynamic => true,
-        Mode::Static => workers <= fit || ends_in_turns(c, p, schedule, fit as usize),
+        Hand::Drawn => true,
+        Hand::Fixed => workers <= fit || ends_in_turns(c, p, schedule, fit as usize),
     };
     (!enough).then(|| {
         let refutation = Refutation::new(
@@ -97,9 +97,8 @@ fn not_resident(c: &Candidate, p: &dyn TileProgram, schedule: &Schedule) -> Opti
 
 /// Whoever draws the next item may draw one that needs, through others, what it has not posted yet.
 fn deferred_draw(c: &Candidate, schedule: &Schedule) -> Option<Refutation> {
-    let edge =
-        (c.practice.deferred_post && schedule.mode == Mode::Dynamic && !c.graph.dependences.is_empty())
-            .then_some(0)?;
+    let edge = (c.contract.deferred_post && schedule.mode == Hand::Drawn && !c.graph.dependences.is_empty())
+        .then_some(0)?;
     Some(
         Refutation::new(
             Obligation::Progress,
@@ -165,8 +164,8 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(c: &'a Candidate, p: &'a dyn TileProgram, schedule: &'a Schedule) -> Run<'a> {
         let lists = match schedule.mode {
-            Mode::Static => schedule.lists.clone(),
-            Mode::Dynamic => vec![(0..schedule.sequence.len() as u32).collect()],
+            Hand::Fixed => schedule.lists.clone(),
+            Hand::Drawn => vec![(0..schedule.sequence.len() as u32).collect()],
         };
         Run::of(c, p, schedule, lists)
     }
@@ -233,7 +232,7 @@ impl<'a> Run<'a> {
             if let Some(before) = self.held[worker].take() {
                 self.post(before);
             }
-            if self.c.practice.deferred_post && self.schedule.sequence[item as usize].part.finishes() {
+            if self.c.contract.deferred_post && self.schedule.sequence[item as usize].part.finishes() {
                 self.held[worker] = Some(item);
             } else {
                 self.post(item);
@@ -384,8 +383,8 @@ impl<'a> Run<'a> {
             let (wanted_place, wanted) = of(self.lists[next][index]);
             let (head, _) = self.heads[next];
             let how = match (index.cmp(&head), self.schedule.mode) {
-                (std::cmp::Ordering::Greater, Mode::Static) => format!(", behind item {head} of that list"),
-                (std::cmp::Ordering::Greater, Mode::Dynamic) => ", which is drawn later".into(),
+                (std::cmp::Ordering::Greater, Hand::Fixed) => format!(", behind item {head} of that list"),
+                (std::cmp::Ordering::Greater, Hand::Drawn) => ", which is drawn later".into(),
                 (std::cmp::Ordering::Less, _) => {
                     ", which holds its posts back until the next item is under way".into()
                 }

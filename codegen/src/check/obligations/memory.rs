@@ -10,8 +10,8 @@ use crate::sync::Tile;
 
 /// No tile overwrites a region, in this run or the next, before its last reader is done.
 pub(super) fn reuse(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
-    let early = c.practice.early_launch && !c.practice.dependency_wait;
-    if (early || !c.practice.full_run_boundary)
+    let early = c.contract.overlap && !c.contract.dependency_wait;
+    if (early || !c.contract.full_run_boundary)
         && let Some((edge, d)) = c.graph.dependences.iter().enumerate().next()
     {
         let origin = Tile { m: 0, n: 0 };
@@ -170,8 +170,8 @@ fn written(stage: &Stage, tile: Tile) -> (Range<u32>, Range<u32>) {
 /// A second run starts from a state equal to the first.
 pub(super) fn replay(c: &Candidate) -> Option<Refutation> {
     if c.launch.has_semaphores()
-        && c.practice.epoch == EpochSource::LaunchParameter
-        && c.practice.graph_replay
+        && c.contract.epoch == EpochSource::LaunchParameter
+        && c.contract.graph_replay
         && let Some((edge, d)) = c.graph.dependences.iter().enumerate().next()
     {
         let name = |s: StageId| &c.graph.stages[s.0].name;
@@ -192,7 +192,7 @@ pub(super) fn replay(c: &Candidate) -> Option<Refutation> {
             .help("take the epoch from a counter in device memory"),
         );
     }
-    if c.launch.lists().is_some_and(|s| s.slabs > 0) && !c.practice.slabs.flag_is_epoch {
+    if c.launch.lists().is_some_and(|s| s.slabs > 0) && !c.contract.slabs.flag_is_epoch {
         return Some(
             Refutation::new(
                 Obligation::Replay,
@@ -233,26 +233,26 @@ fn edge_visible(c: &Candidate) -> Option<Refutation> {
     if c.graph.dependences.is_empty() {
         return None;
     }
-    let practice = &c.practice;
-    let (fault, fact, help) = if practice.stores == StoreCompletion::BulkWaitRead {
+    let contract = &c.contract;
+    let (fault, fact, help) = if contract.stores == StoreCompletion::BulkWaitRead {
         (
             "a post may overtake the bulk store that it announces",
             "`cp.async.bulk.wait_group.read` frees shared memory and says nothing of global memory",
             "wait with `cp.async.bulk.wait_group 0`, without `.read`, in the thread that issued the store",
         )
-    } else if !practice.post_releases {
+    } else if !contract.post_releases {
         (
             "a post is no release",
             "the stores before it may become visible after it",
             "post with `red.release.gpu`",
         )
-    } else if !practice.wait_acquires {
+    } else if !contract.wait_acquires {
         (
             "a wait is no acquire",
             "loads after it may have been made before it",
             "look with `ld.acquire.gpu`, the first time too",
         )
-    } else if practice.bulk_loads && !practice.proxy_fence {
+    } else if contract.bulk_loads && !contract.proxy_fence {
         (
             "bulk copies may read old data after a wait",
             "the acquire orders ordinary loads; bulk copies go through the async proxy",
@@ -267,20 +267,20 @@ fn edge_visible(c: &Candidate) -> Option<Refutation> {
 /// Slabs are written and read by ordinary accesses of many threads; one thread sets the flag, one looks at it.
 fn slab_visible(c: &Candidate) -> Option<Refutation> {
     c.launch.lists().filter(|s| s.slabs > 0)?;
-    let practice = &c.practice.slabs;
-    let (fault, fact, help) = if !practice.barrier {
+    let contract = &c.contract.slabs;
+    let (fault, fact, help) = if !contract.barrier {
         (
             "a slab's flag may be set before all threads have stored their sums",
             "the thread that sets the flag orders its own stores only",
             "put a barrier over the storing threads before the flag",
         )
-    } else if !practice.flag_releases {
+    } else if !contract.flag_releases {
         (
             "a slab's flag is no release",
             "the sums stored before it may become visible after it",
             "set the flag with `st.release.gpu`",
         )
-    } else if !practice.flag_acquires {
+    } else if !contract.flag_acquires {
         (
             "the look at a slab's flag is no acquire",
             "the finisher may have loaded the sums before it",

@@ -45,7 +45,7 @@ pub(super) fn judge(
 }
 
 /// Decides an obligation that rests on how kernels behave, and on nothing of their tiles.
-pub(super) fn judge_practice(obligation: Obligation, c: &Candidate) -> Option<Refutation> {
+pub(super) fn judge_contract(obligation: Obligation, c: &Candidate) -> Option<Refutation> {
     match obligation {
         Obligation::Replay => memory::replay(c),
         Obligation::Visible => memory::visible(c),

@@ -3,7 +3,7 @@
 use crate::check::parts::{Place, cluster_grid, describe, places};
 use crate::check::{Candidate, Obligation, Refutation, Subject};
 use crate::graph::StageId;
-use crate::schedule::{Item, MAX_STAGES, Mode, POST_WEIGHT, Part, Schedule, units};
+use crate::schedule::{Hand, Item, MAX_STAGES, POST_WEIGHT, Part, Schedule, units};
 
 /// Incoming, and outgoing, edges of one of them (`CUSYNC_MAX_WAITS`, `CUSYNC_MAX_POSTS`).
 const MAX_EDGES: usize = 4;
@@ -90,7 +90,7 @@ impl View<'_> {
             );
             return refute(Subject::Pipeline, message);
         }
-        if self.schedule.mode == Mode::Dynamic && rows * cols > 1 {
+        if self.schedule.mode == Hand::Drawn && rows * cols > 1 {
             let message =
                 format!("each of the {rows} x {cols} CTAs of a worker would draw an item of its own");
             return refute(Subject::Pipeline, message);
@@ -142,7 +142,7 @@ impl View<'_> {
 
     /// Static lists hold each item of the sequence once.
     fn lists(&self) -> Option<Refutation> {
-        if self.schedule.mode == Mode::Dynamic {
+        if self.schedule.mode == Hand::Drawn {
             return None;
         }
         let mut held: Vec<Option<(usize, usize)>> = vec![None; self.schedule.sequence.len()];

@@ -159,7 +159,7 @@ fn writer(c: &Candidate, p: &dyn TileProgram, slab: u32) -> Option<Slice> {
 /// No slab is written twice in a run: nothing would order the second writer behind the reader of the first sums.
 pub(super) fn reuse(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
     let schedule = c.launch.lists()?;
-    let ends = c.practice.full_run_boundary && (!c.practice.early_launch || c.practice.dependency_wait);
+    let ends = c.contract.full_run_boundary && (!c.contract.overlap || c.contract.dependency_wait);
     if !ends && schedule.slabs > 0 {
         return Some(
             Refutation::new(

@@ -184,7 +184,7 @@ pub(super) fn count(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<R
                     .help("use a policy with more slots"),
             );
         }
-        if c.practice.plain_store_posts
+        if c.contract.plain_store_posts
             && let Some((slot, count)) = posts.counts.iter().enumerate().find(|(_, count)| **count > 1)
         {
             return Some(

@@ -198,8 +198,8 @@ fn a_cta_outside_the_grid_still_loads_for_its_cluster() {
 #[test]
 fn overlapping_runs() {
     let mut c = sound();
-    assert!(c.practice.early_launch && c.practice.dependency_wait, "what the chain kernels do");
-    c.practice.dependency_wait = false;
+    assert!(c.contract.overlap && c.contract.dependency_wait, "what the chain kernels do");
+    c.contract.dependency_wait = false;
     refuted(
         &c,
         Obligation::Reuse,
@@ -212,40 +212,40 @@ fn overlapping_runs() {
     let graph = cusync_gen::spec::graph_with_tile(source, TILE).expect("a sound spec");
     let mut c = scheduled(graph.clone(), dealt(&graph, (1, 1), 4, 1));
     assert_eq!(judge(&c).refutations, []);
-    c.practice.dependency_wait = false;
+    c.contract.dependency_wait = false;
     refuted(&c, Obligation::Reuse, &["the next run may overwrite slab 0 before it is read"]);
-    c.practice.early_launch = false;
+    c.contract.overlap = false;
     assert_eq!(judge(&c).refutations, [], "a kernel boundary is a boundary");
 }
 
 #[test]
 fn flags_that_are_only_ever_set() {
     let mut c = sound();
-    c.practice.slabs.flag_is_epoch = false;
+    c.contract.slabs.flag_is_epoch = false;
     refuted(&c, Obligation::Replay, &["the flag of slab 0 is set by the first run and never cleared"]);
     let mut c = sound();
-    c.practice.epoch = EpochSource::LaunchParameter;
+    c.contract.epoch = EpochSource::LaunchParameter;
     refuted(&c, Obligation::Replay, &["kernel parameter"]);
 }
 
 #[test]
 fn sums_that_are_not_visible() {
     let mut c = sound();
-    c.practice.slabs.barrier = false;
+    c.contract.slabs.barrier = false;
     refuted(&c, Obligation::Visible, &["before all threads have stored their sums"]);
     let mut c = sound();
-    c.practice.slabs.flag_releases = false;
+    c.contract.slabs.flag_releases = false;
     refuted(&c, Obligation::Visible, &["a slab's flag is no release"]);
     let mut c = sound();
-    c.practice.slabs.flag_acquires = false;
+    c.contract.slabs.flag_acquires = false;
     refuted(&c, Obligation::Visible, &["is no acquire"]);
     let mut c = sound();
-    c.practice.stores = StoreCompletion::BulkWaitRead;
+    c.contract.stores = StoreCompletion::BulkWaitRead;
     refuted(&c, Obligation::Visible, &["a post may overtake the bulk store"]);
-    // Without slabs their practice does not matter.
+    // Without slabs their contract does not matter.
     let graph = mlp();
     let mut c = scheduled(graph.clone(), dealt(&graph, (1, 1), 8, 0));
-    c.practice.slabs.flag_releases = false;
+    c.contract.slabs.flag_releases = false;
     assert_eq!(judge(&c).refutations, []);
 }
 

@@ -110,7 +110,7 @@ fn more_workers_than_fit() {
 #[test]
 fn a_sequence_that_cannot_be_drawn_in_order() {
     let c = edit(|s| {
-        s.mode = Mode::Dynamic;
+        s.mode = Hand::Drawn;
         let (up, down) = (items_of(s, 0, 1, 2)[0], items_of(s, 1, 1, 0)[0]);
         s.sequence.swap(up, down);
     });
@@ -121,7 +121,7 @@ fn a_sequence_that_cannot_be_drawn_in_order() {
     );
     // A finisher that is drawn before a contribution; whoever draws it, one worker alone would never come to the other.
     let c = edit(|s| {
-        s.mode = Mode::Dynamic;
+        s.mode = Hand::Drawn;
         let parts = items_of(s, 1, 3, 7);
         s.sequence.swap(parts[0], parts[2]);
     });
@@ -148,7 +148,7 @@ fn posts_that_are_held_back() {
     let graph = mlp();
     let mut c = scheduled(graph.clone(), dealt(&graph, (1, 1), 1, 0));
     assert_eq!(judge(&c).refutations, []);
-    c.practice.deferred_post = true;
+    c.contract.deferred_post = true;
     let s = c.launch.lists_mut().expect("a schedule");
     let (first, needs) = (items_of(s, 0, 3, 7)[0], items_of(s, 1, 3, 0)[0]);
     s.lists[0].swap(first + 1, needs);
@@ -163,7 +163,7 @@ fn posts_that_are_held_back() {
     let s = c.launch.lists_mut().expect("a schedule");
     s.lists[0].swap(first + 1, needs);
     assert_eq!(judge(&c).refutations, []);
-    c.launch.lists_mut().expect("a schedule").mode = Mode::Dynamic;
+    c.launch.lists_mut().expect("a schedule").mode = Hand::Drawn;
     refuted(&c, Obligation::Progress, &["the next item is whichever is drawn", "up -> down (Y)"]);
 }
 
@@ -171,7 +171,7 @@ fn posts_that_are_held_back() {
 fn a_coarser_policy_may_need_another_order() {
     // Row by row through both stages: a row of `down` reads a row of `up`.
     let graph = mlp();
-    for mode in [Mode::Static, Mode::Dynamic] {
+    for mode in [Hand::Fixed, Hand::Drawn] {
         let mut schedule = dealt(&graph, (1, 1), 2, 0);
         schedule.mode = mode;
         schedule.sequence.sort_by_key(|item| (item.m, item.stage, item.n));

@@ -10,9 +10,9 @@ use cusync_gen::check::{
     Candidate, Event, Generated, Launch, Obligation, Place, Report, TileProgram, judge, judge_program,
     linearise,
 };
-use cusync_gen::device::Device;
+use cusync_gen::device::Profile;
 use cusync_gen::graph::{Graph, StageId};
-use cusync_gen::schedule::{Item, Mode, Part, Schedule};
+use cusync_gen::schedule::{Hand, Item, Part, Schedule};
 use cusync_gen::sync::Tile;
 
 const TILE: (u32, u32, u32) = (128, 128, 64);
@@ -51,11 +51,11 @@ fn dealt(graph: &Graph, cluster: (u32, u32), workers: u32, cut: u32) -> Schedule
     }
     let mut lists = vec![Vec::new(); workers as usize];
     (0..sequence.len()).for_each(|i| lists[i % workers as usize].push(i as u32));
-    Schedule { cluster, mode: Mode::Static, sequence, lists, slabs, predicted_us: 0.0 }
+    Schedule { cluster, mode: Hand::Fixed, sequence, lists, slabs, predicted_us: 0.0 }
 }
 
 fn scheduled(graph: Graph, schedule: Schedule) -> Candidate {
-    let device = Device::named("h200").expect("shipped").clone();
+    let device = Profile::named("h200").expect("shipped").clone();
     Candidate::launched(graph, device, Launch::Lists(schedule))
 }
 

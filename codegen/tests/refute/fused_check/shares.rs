@@ -106,7 +106,7 @@ fn shares_of_two_tiles_crosswise() {
 #[test]
 fn shares_cannot_be_drawn() {
     // A worker may draw the second part while it holds the first.
-    let c = edit_shared(|s| s.mode = Mode::Dynamic);
+    let c = edit_shared(|s| s.mode = Hand::Drawn);
     refuted(
         &c,
         Obligation::Progress,

@@ -7,9 +7,9 @@ use cusync_gen::check::check;
 fn sound_schedules_are_proved() {
     for cluster in [(1, 1), (2, 1), (1, 2), (2, 2)] {
         for cut in [0, 3, 8] {
-            for mode in [Mode::Static, Mode::Dynamic] {
+            for mode in [Hand::Fixed, Hand::Drawn] {
                 for workers in [1, 5, 16, 29] {
-                    if mode == Mode::Dynamic && cluster != (1, 1) {
+                    if mode == Hand::Drawn && cluster != (1, 1) {
                         continue;
                     }
                     let graph = mlp();
@@ -189,10 +189,10 @@ fn stages_that_one_kernel_does_not_run() {
     c.graph.stages = (0..9).map(|_| c.graph.stages[0].clone()).collect();
     refuted(&c, Obligation::Bounds, &["9 stages; a chain kernel takes 8"]);
     let mut c = sound();
-    c.device = Device::named("a100").expect("shipped").clone();
+    c.device = Profile::named("a100").expect("shipped").clone();
     refuted(&c, Obligation::Bounds, &["chain kernels are for sm_90a, and a100 is sm_80"]);
     let mut c = scheduled(mlp(), dealt(&mlp(), (2, 1), 4, 0));
-    c.launch.lists_mut().expect("a schedule").mode = Mode::Dynamic;
+    c.launch.lists_mut().expect("a schedule").mode = Hand::Drawn;
     refuted(&c, Obligation::Bounds, &["each of the 2 x 1 CTAs of a worker would draw an item of its own"]);
     let c = edit(|s| s.lists.clear());
     refuted(&c, Obligation::Bounds, &["0 workers"]);

@@ -1,6 +1,6 @@
 //! Mutations of work lists.
 
-use cusync_gen::schedule::{Mode, Part, Schedule};
+use cusync_gen::schedule::{Hand, Part, Schedule};
 use rand::Rng;
 use rand::rngs::SmallRng;
 
@@ -19,7 +19,7 @@ fn two(rng: &mut SmallRng, schedule: &Schedule) -> Option<((usize, usize), (usiz
 }
 
 pub(super) fn change(rng: &mut SmallRng, schedule: &mut Schedule, kind: Kind) -> Option<()> {
-    let of_static = schedule.mode == Mode::Static;
+    let of_static = schedule.mode == Hand::Fixed;
     let items = schedule.sequence.len();
     match kind {
         Kind::SwapItems if of_static => {

@@ -218,23 +218,23 @@ pub(crate) fn mutate(
             }
             graph.tensors[new.0].alias = Some(old);
         }
-        BakeEpoch => c.practice.epoch = EpochSource::LaunchParameter,
+        BakeEpoch => c.contract.epoch = EpochSource::LaunchParameter,
         OverlapRuns => match rng.random_range(0..2) {
-            0 => c.practice.full_run_boundary = false,
-            _ => (c.practice.early_launch, c.practice.dependency_wait) = (true, false),
+            0 => c.contract.full_run_boundary = false,
+            _ => (c.contract.overlap, c.contract.dependency_wait) = (true, false),
         },
         WeakStore => match rng.random_range(0..2) {
-            0 => c.practice.stores = StoreCompletion::BulkWaitRead,
-            _ => c.practice.post_releases = false,
+            0 => c.contract.stores = StoreCompletion::BulkWaitRead,
+            _ => c.contract.post_releases = false,
         },
         WeakLook => match rng.random_range(0..2) {
-            0 => c.practice.wait_acquires = false,
-            _ => c.practice.proxy_fence = false,
+            0 => c.contract.wait_acquires = false,
+            _ => c.contract.proxy_fence = false,
         },
-        PlainPosts => c.practice.plain_store_posts = true,
+        PlainPosts => c.contract.plain_store_posts = true,
         DeferPosts => {
             c.launch.lists()?;
-            c.practice.deferred_post = true;
+            c.contract.deferred_post = true;
         }
         KernelBoundaries => {
             *c.launch.how_mut()? = How::Serial;
@@ -244,7 +244,7 @@ pub(crate) fn mutate(
         }
         WeakSlab => {
             c.launch.lists().filter(|s| s.slabs > 0)?;
-            let slabs = &mut c.practice.slabs;
+            let slabs = &mut c.contract.slabs;
             match rng.random_range(0..4) {
                 0 => slabs.barrier = false,
                 1 => slabs.flag_releases = false,

@@ -1,9 +1,9 @@
 //! Small sound plans of every kind, drawn by lot.
 
-use cusync_gen::check::{Candidate, EdgeChoice, Executor, How, Launch, Practice, StartGuarantee};
-use cusync_gen::device::Device;
+use cusync_gen::check::{Candidate, EdgeChoice, Executor, How, KernelContract, Launch, StartGuarantee};
+use cusync_gen::device::Profile;
 use cusync_gen::graph::{Graph, StageId, TensorId};
-use cusync_gen::schedule::{Item, Mode, Part, Schedule};
+use cusync_gen::schedule::{Hand, Item, Part, Schedule};
 use cusync_gen::sync::{Order, Policy, Tile, WaitAt};
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -112,7 +112,7 @@ fn share_memory(graph: &mut Graph) {
 }
 
 /// Items stage by stage, some tiles cut along k into contributions and a finisher or into shares, dealt by lot.
-fn schedule(rng: &mut SmallRng, graph: &Graph, cluster: (u32, u32), workers: u32, mode: Mode) -> Schedule {
+fn schedule(rng: &mut SmallRng, graph: &Graph, cluster: (u32, u32), workers: u32, mode: Hand) -> Schedule {
     let mut lists = vec![Vec::new(); workers as usize];
     let (mut sequence, mut slabs) = (Vec::new(), 0);
     let most = cusync_gen::schedule::units(graph.stages[0].mma_tile).min(2);
@@ -134,7 +134,7 @@ fn schedule(rng: &mut SmallRng, graph: &Graph, cluster: (u32, u32), workers: u32
             };
             if cut == 0 {
                 give(&mut sequence, whole, first_worker);
-            } else if most > 1 && workers > 1 && mode == Mode::Static && rng.random() {
+            } else if most > 1 && workers > 1 && mode == Hand::Fixed && rng.random() {
                 let share = |part| Part::Share { first: slabs, parts: 2, part };
                 give(&mut sequence, part(0, cut, share(0)), first_worker);
                 give(&mut sequence, part(cut, k_end, share(1)), first_worker + 1);
@@ -189,7 +189,7 @@ pub(crate) fn draw(rng: &mut SmallRng) -> Candidate {
         let stage = &mut graph.stages[at];
         stage.split_k = rng.random_range(1..=stage.k_blocks);
     }
-    let mut device = Device::named("h200").expect("shipped").clone();
+    let mut device = Profile::named("h200").expect("shipped").clone();
     device.sms = rng.random_range(6..30);
     // A chain kernel gets its lists last.
     let mut c = Candidate::new(graph, device, executor.how().unwrap_or(How::Serial));
@@ -215,10 +215,10 @@ pub(crate) fn draw(rng: &mut SmallRng) -> Candidate {
         }
         Executor::Streams if rng.random_ratio(1, 8) => *c.launch.how_mut().expect("stages") = How::Serial,
         Executor::Fused => {
-            c.practice = Practice::of_chain_kernels(90);
+            c.contract = KernelContract::of_chain_kernels(90);
             let cluster = pick(rng, &[(1, 1), (1, 1), (1, 1), (2, 1), (1, 2)]);
-            let mode = if cluster == (1, 1) && rng.random_ratio(1, 3) { Mode::Dynamic } else { Mode::Static };
-            c.practice.deferred_post = mode == Mode::Static && rng.random_ratio(1, 5);
+            let mode = if cluster == (1, 1) && rng.random_ratio(1, 3) { Hand::Drawn } else { Hand::Fixed };
+            c.contract.deferred_post = mode == Hand::Fixed && rng.random_ratio(1, 5);
             let most = c.device.resident_clusters(cluster.0 * cluster.1).clamp(1, 9);
             let workers = rng.random_range(most.min(3)..=most);
             c.launch = Launch::Lists(schedule(rng, &c.graph, cluster, workers, mode));

@@ -3,9 +3,9 @@
 mod replay;
 mod sound;
 
-use cusync_gen::device::{CostModel, Device, FUSED_KERNELS, L2Cost, TileRate};
+use cusync_gen::device::{CHAIN_KERNELS, CostModel, L2Cost, Profile, TileRate};
 use cusync_gen::graph::{Graph, gemm_chain};
-use cusync_gen::schedule::{Mode, Request, Wanted, build, choose, explain, floor_us};
+use cusync_gen::schedule::{Hand, Request, Wanted, build, choose, explain, floor_us};
 use cusync_gen::sync::{Tile, producers_of};
 use proptest::prelude::*;
 use replay::{assert_times, replay};
@@ -30,7 +30,7 @@ const COLUMNS: &str = r#"Pipeline(
 
 /// Constants of the scheduler's tests: like an H200's, but of the simplest kind, whatever profiles come to say.
 fn cost() -> CostModel {
-    let shipped = Device::named("h200").expect("shipped").cost_model();
+    let shipped = Profile::named("h200").expect("shipped").cost_model();
     let rate = |tile, cluster, rate, epilogue_us| TileRate {
         tile,
         cluster,
@@ -67,7 +67,7 @@ fn shipped(source: &str, m: u64, tile: (u32, u32, u32)) -> Graph {
 }
 
 fn request(cost: &CostModel, cluster: (u32, u32)) -> Request<'_> {
-    Request { workers: 132 / (cluster.0 * cluster.1), cluster, mode: Mode::Static, splits: true, cost }
+    Request { workers: 132 / (cluster.0 * cluster.1), cluster, mode: Hand::Fixed, splits: true, cost }
 }
 
 /// MMA tile and cluster.
@@ -199,7 +199,7 @@ fn drawing_from_the_sequence_takes_as_long_as_the_lists() {
     for (source, m) in [200, 512, 768, 1000, 2048].into_iter().flat_map(|m| [(GPT3, m), (LLAMA, m)]) {
         for (tile, cluster) in [(WIDE, (1, 1)), (TALL, (1, 2))] {
             let graph = shipped(source, m, tile);
-            let request = Request { mode: Mode::Dynamic, ..request(&cost, cluster) };
+            let request = Request { mode: Hand::Drawn, ..request(&cost, cluster) };
             let (schedule, why) = explain(&graph, &request);
             let (_, drawn_us) = replay(&graph, &schedule, &why, &cost, true);
             let ratio = drawn_us / schedule.predicted_us;
@@ -210,27 +210,27 @@ fn drawing_from_the_sequence_takes_as_long_as_the_lists() {
 
 #[test]
 fn the_fused_kernel_is_chosen_by_predicted_time() {
-    let device = Device::named("h200").expect("shipped");
+    let device = Profile::named("h200").expect("shipped");
     let cost = cost();
-    let wanted = Wanted { device, mode: Mode::Static, splits: true, cost: &cost };
+    let wanted = Wanted { device, mode: Hand::Fixed, splits: true, cost: &cost };
     for (m, source) in [37, 200, 256, 512, 2048].into_iter().flat_map(|m| [(m, GPT3), (m, LLAMA)]) {
-        let chosen = choose(&wanted, FUSED_KERNELS, |tile| Some(shipped(source, m, tile))).expect("kernels");
+        let chosen = choose(&wanted, CHAIN_KERNELS, |tile| Some(shipped(source, m, tile))).expect("kernels");
         let workers = device.resident_clusters(chosen.kernel.cluster.0 * chosen.kernel.cluster.1);
-        assert_eq!(chosen.tried.len(), FUSED_KERNELS.len());
+        assert_eq!(chosen.tried.len(), CHAIN_KERNELS.len());
         assert_sound(&chosen.graph, &chosen.schedule, workers);
         assert_eq!(chosen.graph.stages[0].mma_tile, chosen.kernel.tile);
         println!("{} M={m}: {:?}", chosen.graph.name, chosen.tried);
         // No kernel that was passed over is better, but for what cuts in two stages have to gain.
-        for kernel in FUSED_KERNELS {
+        for kernel in CHAIN_KERNELS {
             let other = build(&shipped(source, m, kernel.tile), &request(&cost, kernel.cluster));
             assert!(chosen.schedule.predicted_us <= other.predicted_us * 1.04 + 1e-6);
         }
     }
     // A shape that the spec does not allow is left out.
     let only =
-        choose(&wanted, FUSED_KERNELS, |tile| (tile == TALL).then(|| shipped(GPT3, 512, tile))).expect("one");
+        choose(&wanted, CHAIN_KERNELS, |tile| (tile == TALL).then(|| shipped(GPT3, 512, tile))).expect("one");
     assert_eq!(only.kernel.tile, TALL);
-    assert!(choose(&wanted, FUSED_KERNELS, |_| None).is_none());
+    assert!(choose(&wanted, CHAIN_KERNELS, |_| None).is_none());
 }
 
 proptest! {
@@ -247,7 +247,7 @@ proptest! {
         let widths: Vec<u32> = widths.into_iter().map(|w| w * 16).collect();
         let graph = gemm_chain("random", m, &widths).graph(&vec![tile; widths.len() - 1]).expect("small");
         let cost = cost();
-        let (schedule, why) = explain(&graph, &Request { workers, cluster, mode: Mode::Dynamic, splits, cost: &cost });
+        let (schedule, why) = explain(&graph, &Request { workers, cluster, mode: Hand::Drawn, splits, cost: &cost });
         assert_sound(&graph, &schedule, workers);
         assert_times(&graph, &schedule, &why, &cost);
         prop_assert!(splits || schedule.slabs == 0);

@@ -1,6 +1,6 @@
 //! Outputs held against references.
 
-use crate::dag::BufferId;
+use cusync_dag::BufferId;
 
 /// An output and what it must be.
 #[derive(Clone, Debug)]

@@ -1,8 +1,8 @@
 //! DL: two towers of convolution, pooling and convolution, joined by a dot product.
 
+use cusync_dag::{Argument, DagError, LaunchConfig, Recording};
+
 use super::{Case, Check, Want, hand, moving, over, scratch_words, uniform};
-use crate::dag::run::{Operand, Recording};
-use crate::dag::{DagError, LaunchConfig};
 
 /// Channels between and after the convolutions.
 const CHANNELS: [usize; 2] = [8, 16];
@@ -30,13 +30,14 @@ pub(super) fn dl(n: usize) -> Result<Case, DagError> {
     }
     // As serial code has it: one kind of layer after the other.
     for &(source, w1, _, c1, _, _) in &towers {
-        let operands = [r.read(source), r.read(w1), r.write(c1), Operand::U32(n as u32), Operand::U32(1)];
+        let operands = [r.read(source), r.read(w1), r.write(c1), Argument::U32(n as u32), Argument::U32(1)];
         let us = moving(n * n + CHANNELS[0] * half * half);
         r.launch("dl_conv", conv(half, CHANNELS[0]), us, &operands)?;
     }
     for &(_, _, _, c1, pooled, _) in &towers {
         let outputs = CHANNELS[0] * quarter * quarter;
-        let operands = [r.read(c1), r.write(pooled), Operand::U32(half as u32), Operand::U32(outputs as u32)];
+        let operands =
+            [r.read(c1), r.write(pooled), Argument::U32(half as u32), Argument::U32(outputs as u32)];
         r.launch("dl_mean_pool", over(outputs), moving(5 * outputs), &operands)?;
     }
     for &(_, _, w2, _, pooled, c2) in &towers {
@@ -44,8 +45,8 @@ pub(super) fn dl(n: usize) -> Result<Case, DagError> {
             r.read(pooled),
             r.read(w2),
             r.write(c2),
-            Operand::U32(quarter as u32),
-            Operand::U32(CHANNELS[0] as u32),
+            Argument::U32(quarter as u32),
+            Argument::U32(CHANNELS[0] as u32),
         ];
         r.launch("dl_conv", conv(eighth, CHANNELS[1]), 2.0 + moving(3 * features), &operands)?;
     }
@@ -53,11 +54,11 @@ pub(super) fn dl(n: usize) -> Result<Case, DagError> {
     let (joined, w) = (r.zeros("concat", 2 * features), r.floats("weights", &weights));
     let (result, launch) = (r.zeros("result", 1), over(2 * features));
     let scratch = r.zeros("scratch", scratch_words(launch));
-    let count = Operand::U32(features as u32);
+    let count = Argument::U32(features as u32);
     let operands = [r.read(towers[0].5), r.read(towers[1].5), r.write(joined), count];
     r.launch("dl_concat", launch, moving(4 * features), &operands)?;
     let operands =
-        [r.read(joined), r.read(w), r.write(result), r.update(scratch), Operand::U32(2 * features as u32)];
+        [r.read(joined), r.read(w), r.write(result), r.update(scratch), Argument::U32(2 * features as u32)];
     r.launch("dl_dot", launch, moving(4 * features), &operands)?;
     let dot: f64 = wanted.iter().zip(&weights).map(|(a, &b)| a * f64::from(b)).sum();
     // Single precision loses against the sum of magnitudes, not against the sum, which may be near zero.

@@ -1,11 +1,10 @@
 //! HITS: hubs and authorities of a random graph, degree 3.
 
+use cusync_dag::{Argument, BufferId, DagError, Recording};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::{Case, Check, Want, hand, moving, over, scratch_words};
-use crate::dag::run::{Operand, Recording};
-use crate::dag::{BufferId, DagError};
 
 const DEGREE: usize = 3;
 
@@ -62,7 +61,7 @@ pub(super) fn hits(n: usize, iterations: usize) -> Result<Case, DagError> {
     let sum_launch = over(n);
     let scratch =
         [r.zeros("scratch", scratch_words(sum_launch)), r.zeros("scratch", scratch_words(sum_launch))];
-    let size = Operand::U32(n as u32);
+    let size = Argument::U32(n as u32);
     for _ in 0..iterations {
         let [begin, column, value] = to_auth.map(|b| r.read(b));
         r.launch(

@@ -1,8 +1,8 @@
 //! IMG: blurs, edges and a sharpened image, put together again: eleven kernels.
 
+use cusync_dag::{Argument, DagError, Recording};
+
 use super::{Case, Check, Want, hand, moving, over, scratch_words, uniform};
-use crate::dag::DagError;
-use crate::dag::run::{Operand, Recording};
 
 /// Diameters of the blurs: small, large, and the one that is sharpened against.
 const DIAMETERS: [usize; 3] = [3, 5, 3];
@@ -22,10 +22,10 @@ pub(super) fn img(n: usize) -> Result<Case, DagError> {
     let (largest, smallest) = (r.zeros("maximum", 1), r.zeros("minimum", 1));
     let launch = over(n * n);
     let scratch = [r.zeros("scratch", scratch_words(launch)), r.zeros("scratch", scratch_words(launch))];
-    let size = Operand::U32(n as u32);
+    let size = Argument::U32(n as u32);
     let us = |words: usize| moving(words * n * n);
     for ((&weights, diameter), out) in kernels.iter().zip(DIAMETERS).zip([blur_s, blur_l, blur_u]) {
-        let operands = [r.read(source), r.read(weights), r.write(out), size, Operand::U32(diameter as u32)];
+        let operands = [r.read(source), r.read(weights), r.write(out), size, Argument::U32(diameter as u32)];
         r.launch("img_blur", launch, us(2) + 0.1 * (diameter * diameter) as f64, &operands)?;
     }
     for (blurred, out) in [(blur_s, sobel_s), (blur_l, sobel_l)] {
@@ -35,7 +35,7 @@ pub(super) fn img(n: usize) -> Result<Case, DagError> {
     r.launch("img_min", launch, us(1), &[r.read(sobel_l), r.write(smallest), r.update(scratch[1]), size])?;
     let operands = [r.update(sobel_l), r.read(smallest), r.read(largest), size];
     r.launch("img_extend", launch, us(2), &operands)?;
-    let operands = [r.read(source), r.read(blur_u), r.write(sharp), Operand::F32(AMOUNT), size];
+    let operands = [r.read(source), r.read(blur_u), r.write(sharp), Argument::F32(AMOUNT), size];
     r.launch("img_unsharpen", launch, us(3), &operands)?;
     let operands = [r.read(sharp), r.read(blur_l), r.read(sobel_l), r.write(combined), size];
     r.launch("img_combine", launch, us(4), &operands)?;

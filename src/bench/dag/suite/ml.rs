@@ -1,8 +1,8 @@
 //! ML: ridge regression and naive Bayes vote on the classes of rows.
 
+use cusync_dag::{Argument, DagError, Recording};
+
 use super::{Case, Check, Want, hand, moving, one_each, uniform};
-use crate::dag::DagError;
-use crate::dag::run::{Operand, Recording};
 
 const FEATURES: usize = 200;
 const CLASSES: usize = 10;
@@ -18,7 +18,7 @@ pub(super) fn ml(rows: usize) -> Result<Case, DagError> {
     let (z, r1) = (r.zeros("z", rows * FEATURES), r.zeros("r1", rows * CLASSES));
     let (r2, most) = (r.zeros("r2", rows * CLASSES), r.zeros("amax", rows));
     let (l, result) = (r.zeros("l", rows), r.zeros("r", rows));
-    let (n, f) = (Operand::U32(rows as u32), Operand::U32(FEATURES as u32));
+    let (n, f) = (Argument::U32(rows as u32), Argument::U32(FEATURES as u32));
     let scores = one_each(rows * CLASSES, 128);
     let by_row = one_each(rows, 64);
     let small = moving(rows * CLASSES);

@@ -13,13 +13,11 @@ mod prices;
 mod transformer;
 mod vec;
 
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
-
 pub use check::{Check, Want};
 
-use crate::dag::run::{LanePlan, Recording};
-use crate::dag::{BufferId, DagError, LaunchConfig};
+use cusync_dag::{BufferId, DagError, LaunchConfig, Recording, StreamPlan};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 
 /// A benchmark: a program with inputs, and what it must compute in its first run.
 #[derive(Clone, Debug)]
@@ -31,7 +29,7 @@ pub struct Case {
     /// The program, as serial code would issue it.
     pub recording: Recording,
     /// Streams and events as a person would write them.
-    pub hand: LanePlan,
+    pub hand: StreamPlan,
     /// What its outputs must be after one run from the initial state.
     pub checks: Vec<Check>,
 }
@@ -129,8 +127,7 @@ fn uniform(seed: u64, n: usize, low: f32, high: f32) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dag::run::Operand;
-    use crate::dag::{Times, all_concurrency, analyse};
+    use cusync_dag::{Argument, LaunchPlan, Times, all_concurrency, analyse};
 
     /// Kernels, dependences, reduced dependences, fewest waits.
     fn counts(case: &Case) -> [usize; 4] {
@@ -161,25 +158,8 @@ mod tests {
         let copied = WITH_COPIES.iter().map(|name| case_with_copies(name, Size::Small).expect("a name"));
         for case in all.chain(copied) {
             let case = case.expect("a valid program");
-            let program = case.recording.program();
-            let nodes = program.nodes().len();
-            case.hand.steps(nodes).unwrap_or_else(|e| panic!("{}: {e}", case.name));
-            // What lanes and waits imply, closed over paths.
-            let mut before = vec![vec![false; nodes]; nodes];
-            let mut last = std::collections::HashMap::new();
-            for &(node, lane) in &case.hand.order {
-                let waits = case.hand.waits.iter().filter(|w| w.1 == node).map(|w| w.0);
-                let direct: Vec<usize> = waits.chain(last.insert(lane, node)).collect();
-                for d in direct {
-                    let inherited = before[d].clone();
-                    before[node][d] = true;
-                    before[node].iter_mut().zip(inherited).for_each(|(b, i)| *b |= i);
-                }
-            }
-            for edge in &analyse(program).edges {
-                let kept = before[edge.after.index()][edge.before.index()];
-                assert!(kept, "{}: {} does not wait for {}", case.name, edge.after.0, edge.before.0);
-            }
+            let plan = LaunchPlan::from(case.hand.clone());
+            plan.prove(case.recording.program()).unwrap_or_else(|e| panic!("{}: {e}", case.name));
         }
     }
 
@@ -219,12 +199,12 @@ mod tests {
                 let kinds: Vec<&str> = operands
                     .iter()
                     .flat_map(|operand| match operand {
-                        Operand::Words { .. } | Operand::Null => vec!["*"],
-                        Operand::U32(_) => vec!["uint32_t"],
-                        Operand::F32(_) => vec!["float"],
-                        Operand::Unpassed(..) | Operand::UnpassedWords { .. } => vec![],
+                        Argument::Bytes { passed: true, .. } | Argument::Null => vec!["*"],
+                        Argument::U32(_) => vec!["uint32_t"],
+                        Argument::F32(_) => vec!["float"],
+                        Argument::Bytes { passed: false, .. } | Argument::Addresses { .. } => vec![],
                         // Semaphores, waits, report; width, first slot, node, how.
-                        Operand::TileSync => [vec!["*"; 3], vec!["uint32_t"; 4]].concat(),
+                        Argument::TileSync => [vec!["*"; 3], vec!["uint32_t"; 4]].concat(),
                     })
                     .collect();
                 let declared =

@@ -1,9 +1,9 @@
 //! B&S: ten independent Black-Scholes kernels in double precision.
 
+use cusync_dag::{Argument, DagError, Recording};
+
 use super::check::of_doubles;
 use super::{Case, Check, Want, hand, over, uniform};
-use crate::dag::DagError;
-use crate::dag::run::{Operand, Recording};
 
 const KERNELS: usize = 10;
 
@@ -15,7 +15,7 @@ pub(super) fn black_scholes(n: usize) -> Result<Case, DagError> {
         let (spot, price) = (r.filled("spot", of_doubles(&spots)), r.zeros("price", 2 * n));
         // Some 200 operations at 30 TFLOP/s, half of which the divisions and roots leave.
         let us = 3.0 + n as f64 * 200.0 / 15e6;
-        r.launch("black_scholes", over(n), us, &[r.read(spot), r.write(price), Operand::U32(n as u32)])?;
+        r.launch("black_scholes", over(n), us, &[r.read(spot), r.write(price), Argument::U32(n as u32)])?;
         let want = Want::F64(spots.iter().map(|&s| call_price(s)).collect(), 1e-12);
         checks.push(Check { name: "price", buffer: price, want });
     }

@@ -1,9 +1,9 @@
 //! M1 and M2: as many independent chains of bias + GELU, layer norm and residual addition as the program is wide, and one
 //! join. The originals were never published; these have their width and their kind of kernels.
 
+use cusync_dag::{Argument, DagError, LaunchConfig, Recording};
+
 use super::{Case, Check, Want, hand, moving, over, uniform};
-use crate::dag::run::{Operand, Recording};
-use crate::dag::{DagError, LaunchConfig};
 
 /// Most inputs of the join.
 const WIDEST: usize = 12;
@@ -16,7 +16,7 @@ pub(super) fn chains(
 ) -> Result<Case, DagError> {
     let words = rows * columns;
     let mut r = Recording::new(name);
-    let (n, columns_arg) = (Operand::U32(words as u32), Operand::U32(columns as u32));
+    let (n, columns_arg) = (Argument::U32(words as u32), Argument::U32(columns as u32));
     let gain = uniform(1, columns, 0.5, 1.5);
     let (gain_id, mut want) = (r.floats("gain", &gain), vec![0.0; words]);
     let mut ends = Vec::new();
@@ -27,7 +27,7 @@ pub(super) fn chains(
             (r.floats("x", &x), r.floats("bias", &bias), r.floats("shift", &shift));
         let [active, normal, end] = ["gelu", "norm", "residual"].map(|name| r.zeros(name, words));
         let operands =
-            [r.read(source), r.read(bias_id), r.write(active), Operand::U32(rows as u32), columns_arg];
+            [r.read(source), r.read(bias_id), r.write(active), Argument::U32(rows as u32), columns_arg];
         r.launch("tf_bias_gelu", over(words), moving(2 * words), &operands)?;
         let operands = [r.read(active), r.read(gain_id), r.read(shift_id), r.write(normal), columns_arg];
         r.launch(
@@ -46,9 +46,9 @@ pub(super) fn chains(
         }
     }
     let joined = r.zeros("joined", words);
-    let mut operands: Vec<Operand> = ends.iter().map(|&end| r.read(end)).collect();
-    operands.resize(WIDEST, Operand::Null);
-    operands.extend([r.write(joined), Operand::U32(width as u32), n]);
+    let mut operands: Vec<Argument> = ends.iter().map(|&end| r.read(end)).collect();
+    operands.resize(WIDEST, Argument::Null);
+    operands.extend([r.write(joined), Argument::U32(width as u32), n]);
     r.launch("tf_join", over(words), moving((width + 1) * words), &operands)?;
     let checks = vec![Check { name: "joined", buffer: joined, want: Want::F32(want, 1e-4) }];
     let size =

@@ -1,8 +1,8 @@
 //! VEC: square(x -> x1), square(y -> y1), reduce(x1, y1 -> result).
 
+use cusync_dag::{Argument, DagError, Recording};
+
 use super::{Case, Check, Want, hand, moving, over, scratch_words, uniform};
-use crate::dag::DagError;
-use crate::dag::run::{Operand, Recording};
 
 pub(super) fn vec(n: usize) -> Result<Case, DagError> {
     let (x, y) = (uniform(1, n, -1.0, 1.0), uniform(2, n, -2.0, 2.0));
@@ -16,11 +16,11 @@ pub(super) fn vec(n: usize) -> Result<Case, DagError> {
             "vec_square",
             over(n),
             moving(2 * n),
-            &[r.read(input), r.write(output), Operand::U32(n as u32)],
+            &[r.read(input), r.write(output), Argument::U32(n as u32)],
         )?;
     }
     let operands =
-        [r.read(squares[0]), r.read(squares[1]), r.write(result), r.update(scratch), Operand::U32(n as u32)];
+        [r.read(squares[0]), r.read(squares[1]), r.write(result), r.update(scratch), Argument::U32(n as u32)];
     r.launch("vec_reduce", over(n), moving(2 * n), &operands)?;
     let want = Want::F32(vec![reference(&x, &y)], 1e-4);
     let checks = vec![Check { name: "result", buffer: result, want }];

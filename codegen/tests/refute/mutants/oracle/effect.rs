@@ -92,8 +92,8 @@ impl<'a> Effects<'a> {
             Op::Wait { .. } | Op::Post { .. } | Op::LookAtSlot { .. } | Op::OverwriteSlot { .. }
                 if !self.program.semaphores => {}
             Op::Wait { slot, value } => {
-                let practice = &self.c.practice;
-                let baked = practice.epoch == EpochSource::LaunchParameter && practice.graph_replay;
+                let contract = &self.c.contract;
+                let baked = contract.epoch == EpochSource::LaunchParameter && contract.graph_replay;
                 let epoch = self.before.wrapping_add(if baked { 1 } else { run });
                 // Counters wrap; what is compared is the difference, with its sign.
                 return Ok(self.slots[slot as usize].wrapping_sub(epoch.wrapping_mul(value)) as i32 >= 0);
@@ -117,7 +117,7 @@ impl<'a> Effects<'a> {
             }
             Op::SeeFlag { slab } => {
                 let flag = *self.flags.get(slab_at(slab)).ok_or(Violation::Outside)?;
-                return Ok(if self.c.practice.slabs.flag_is_epoch { flag >= run } else { flag > 0 });
+                return Ok(if self.c.contract.slabs.flag_is_epoch { flag >= run } else { flag > 0 });
             }
             Op::Add { slab } => match self.slabs.get(slab_at(slab)).ok_or(Violation::Outside)? {
                 Some(sums) if sums.run == run && Some(sums.tile) == self.tile(site) => {

@@ -126,8 +126,8 @@ impl<'a> Machine<'a> {
 
     /// What goes wrong, if anything does.
     pub(super) fn run(mut self) -> Option<Violation> {
-        let practice = &self.c.practice;
-        let overlap = !practice.full_run_boundary || (practice.early_launch && !practice.dependency_wait);
+        let contract = &self.c.contract;
+        let overlap = !contract.full_run_boundary || (contract.overlap && !contract.dependency_wait);
         self.launch();
         while overlap && (self.runs.len() as u32) < RUNS {
             self.launch();

@@ -120,6 +120,6 @@ fn matters(c: &Candidate, cta: &program::Cta, phase: Phase) -> bool {
         Phase::Finisher => cta.tile.is_some(),
         Phase::Given => cta.finisher.iter().any(|op| matches!(op, Op::SetFlag { .. })),
         Phase::Last => !cta.late.is_empty() || matches!(cta.finisher.last(), Some(Op::OverwriteSlot { .. })),
-        Phase::Draw => program::draws(c) && c.practice.deferred_post,
+        Phase::Draw => program::draws(c) && c.contract.deferred_post,
     }
 }

@@ -5,7 +5,7 @@ mod order;
 
 use cusync_gen::check::{Candidate, Event, TileProgram};
 use cusync_gen::graph::StageId;
-use cusync_gen::schedule::{Mode, Part};
+use cusync_gen::schedule::{Hand, Part};
 use cusync_gen::sync::Tile;
 
 use order::worst_order;
@@ -292,5 +292,5 @@ impl Builder<'_> {
 
 /// Whether the shared counter hands items out.
 pub(crate) fn draws(c: &Candidate) -> bool {
-    c.launch.lists().is_some_and(|s| s.mode == Mode::Dynamic)
+    c.launch.lists().is_some_and(|s| s.mode == Hand::Drawn)
 }

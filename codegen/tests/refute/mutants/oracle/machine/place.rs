@@ -2,7 +2,7 @@
 
 use cusync_gen::check::{How, Launch};
 use cusync_gen::graph::StageId;
-use cusync_gen::schedule::Mode;
+use cusync_gen::schedule::Hand;
 use rand::Rng;
 use rand::seq::SliceRandom;
 
@@ -102,8 +102,8 @@ impl Machine<'_> {
                 self.room[sm] -= 1;
                 let schedule = self.c.launch.lists().expect("lists are of a schedule");
                 let (source, items) = match schedule.mode {
-                    Mode::Static => (Source::List, schedule.lists[list].clone()),
-                    Mode::Dynamic => (Source::Shared, Vec::new()),
+                    Hand::Fixed => (Source::List, schedule.lists[list].clone()),
+                    Hand::Drawn => (Source::Shared, Vec::new()),
                 };
                 self.spawn(run as u32 + 1, source, items, Some(sm));
                 placed = true;

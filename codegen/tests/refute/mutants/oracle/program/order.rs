@@ -1,20 +1,20 @@
-//! The worst order of a CTA's steps that the practice of its kernels allows: what a missing release, acquire, barrier or
+//! The worst order of a CTA's steps that the contract of its kernels allows: what a missing release, acquire, barrier or
 //! fence lets happen late or early.
 
 use cusync_gen::check::{Candidate, StoreCompletion};
 
 use super::{Cta, Op};
 
-/// Adds the posts, and brings the steps into the worst order that the kernels' practice allows.
+/// Adds the posts, and brings the steps into the worst order that the kernels' contract allows.
 pub(super) fn worst_order(c: &Candidate, mut cta: Cta, posts: Vec<Op>, inside: bool, slices: u32) -> Cta {
-    let practice = &c.practice;
+    let contract = &c.contract;
     let mut held = Vec::new();
-    if practice.deferred_post && c.launch.lists().is_some() && !posts.is_empty() {
+    if contract.deferred_post && c.launch.lists().is_some() && !posts.is_empty() {
         held.push(Op::NextUnderWay);
     }
     for post in posts {
         match post {
-            Op::Post { slot, amount } if practice.plain_store_posts => {
+            Op::Post { slot, amount } if contract.plain_store_posts => {
                 held.extend([Op::LookAtSlot { slot }, Op::OverwriteSlot { slot, amount }]);
             }
             post => held.push(post),
@@ -22,7 +22,7 @@ pub(super) fn worst_order(c: &Candidate, mut cta: Cta, posts: Vec<Op>, inside: b
     }
     let posts = if inside { held } else { Vec::new() };
     let host = !c.launch.on_gpu();
-    if !host && (practice.stores == StoreCompletion::BulkWaitRead || !practice.post_releases) {
+    if !host && (contract.stores == StoreCompletion::BulkWaitRead || !contract.post_releases) {
         let stores = take(&mut cta.finisher, |op| matches!(op, Op::Store { .. }));
         cta.finisher.extend(posts);
         // Of slices that come together the last one stores; a kernel boundary completes all stores.
@@ -31,12 +31,12 @@ pub(super) fn worst_order(c: &Candidate, mut cta: Cta, posts: Vec<Op>, inside: b
     } else {
         cta.finisher.extend(posts);
     }
-    if !host && (!practice.wait_acquires || practice.bulk_loads && !practice.proxy_fence) {
+    if !host && (!contract.wait_acquires || contract.bulk_loads && !contract.proxy_fence) {
         for steps in [&mut cta.loader, &mut cta.finisher] {
             steps.sort_by_key(|op| !matches!(op, Op::Load(_)));
         }
     }
-    let slabs = &practice.slabs;
+    let slabs = &contract.slabs;
     if !host && (!slabs.barrier || !slabs.flag_releases) {
         cta.late.extend(take(&mut cta.finisher, |op| matches!(op, Op::Leave { .. })));
     }

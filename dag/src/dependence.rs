@@ -1,0 +1,164 @@
+//! Which node must wait for which: read-after-write, write-after-read and write-after-write on bytes.
+//!
+//! Definition. Node `j` depends on an earlier node `i` if there is a byte that both access and at least one of them
+//! writes, and that no node between the two writes. A dependence through an intervening writer is not an edge: it
+//! follows from the two edges that meet there. Nothing else is an edge.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use super::bits::BitMatrix;
+use super::history::{History, Touched};
+use super::program::{Access, NodeId, Program};
+
+/// Why one node waits for another; more than one may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Hazards {
+    /// It reads what the other wrote.
+    pub read_after_write: bool,
+    /// It overwrites what the other read and left as it was.
+    pub write_after_read: bool,
+    /// It overwrites what the other wrote.
+    pub write_after_write: bool,
+}
+
+impl std::ops::BitOrAssign for Hazards {
+    fn bitor_assign(&mut self, other: Hazards) {
+        self.read_after_write |= other.read_after_write;
+        self.write_after_read |= other.write_after_read;
+        self.write_after_write |= other.write_after_write;
+    }
+}
+
+/// `after` must not start before `before` is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Dependence {
+    /// The earlier node.
+    pub before: NodeId,
+    /// The later node.
+    pub after: NodeId,
+    /// Why; none at all for a gate.
+    pub hazards: Hazards,
+}
+
+/// All dependences of a program, and the fewest that imply them.
+#[derive(Clone, Debug)]
+pub struct Dependences {
+    /// Every direct dependence, by the places of `after` and `before`.
+    pub edges: Vec<Dependence>,
+    /// Indices into `edges`: those that no path of others implies (the transitive reduction).
+    pub reduced: Vec<usize>,
+    /// The nodes in an order that all edges allow: without gates, that of the code.
+    pub order: Vec<NodeId>,
+    /// The place of each node in `order`.
+    place: Vec<usize>,
+    /// A row for each place: the places that it depends on, directly or not.
+    ancestors: BitMatrix,
+}
+
+impl Dependences {
+    fn new(nodes: usize, mut edges: Vec<Dependence>) -> Self {
+        let pairs: Vec<_> = edges.iter().map(|e| (e.before.index(), e.after.index())).collect();
+        let order = in_order(&(0..nodes).collect::<Vec<_>>(), &pairs);
+        let place = places(&order, nodes);
+        let key = |e: &Dependence| (place[e.after.index()], place[e.before.index()]);
+        edges.sort_unstable_by_key(key);
+        let (reduced, ancestors) = reduce(nodes, &edges.iter().map(key).collect::<Vec<_>>());
+        Dependences { edges, reduced, order: order.into_iter().map(NodeId::from).collect(), place, ancestors }
+    }
+
+    /// The same with gates: pairs (before, after) that hold nodes back though they depend on nothing there. They must not
+    /// close a cycle.
+    pub fn gated(&self, gates: &[(NodeId, NodeId)]) -> Dependences {
+        let gate = |&(before, after): &_| Dependence { before, after, hazards: Hazards::default() };
+        let new = gates.iter().filter(|(before, after)| !self.reaches(*before, *after)).map(gate);
+        Dependences::new(self.place.len(), self.edges.iter().copied().chain(new).collect())
+    }
+
+    /// The edges of the transitive reduction.
+    pub fn reduced_edges(&self) -> impl DoubleEndedIterator<Item = &Dependence> {
+        self.reduced.iter().map(|&i| &self.edges[i])
+    }
+
+    /// Whether `after` depends on `before`, directly or not.
+    pub fn reaches(&self, before: NodeId, after: NodeId) -> bool {
+        self.ancestors.get(self.place[after.index()], self.place[before.index()])
+    }
+
+    /// Whether the two may run at the same time.
+    pub fn concurrent(&self, a: NodeId, b: NodeId) -> bool {
+        a != b && !self.reaches(a, b) && !self.reaches(b, a)
+    }
+}
+
+/// All dependences of a program. Takes time in proportion to accesses, edges and fragments of buffers, and
+/// `nodes / 64` steps for every reduced edge.
+pub fn analyse(program: &Program) -> Dependences {
+    let mut history = History::new(program);
+    let mut edges = Vec::new();
+    for (id, node) in program.ids().zip(program.nodes()) {
+        let mut before: BTreeMap<NodeId, Hazards> = BTreeMap::new();
+        let touched: Vec<Touched> = node.accesses.iter().map(Access::touched).collect();
+        history.conflicts(&touched, |cta, why| {
+            *before.entry(cta.node).or_default() |= why;
+            true
+        });
+        history.record(id, &[touched]);
+        edges.extend(before.into_iter().map(|(before, hazards)| Dependence { before, after: id, hazards }));
+    }
+    Dependences::new(program.nodes().len(), edges)
+}
+
+/// The place of each node in an order.
+pub(crate) fn places(order: &[usize], nodes: usize) -> Vec<usize> {
+    let mut place = vec![0; nodes];
+    order.iter().enumerate().for_each(|(at, &node)| place[node] = at);
+    place
+}
+
+/// Nodes in an order that the pairs allow, as near to the given one as a queue by its places comes. Nodes of a cycle are left
+/// out.
+pub(crate) fn in_order(order: &[usize], pairs: &[(usize, usize)]) -> Vec<usize> {
+    let place = places(order, order.len());
+    let (mut missing, mut next) = (vec![0u32; order.len()], vec![Vec::new(); order.len()]);
+    for &(before, after) in pairs {
+        missing[after] += 1;
+        next[before].push(after);
+    }
+    let mut ready: BinaryHeap<Reverse<usize>> =
+        order.iter().filter(|&&i| missing[i] == 0).map(|&i| Reverse(place[i])).collect();
+    let mut sorted = Vec::with_capacity(order.len());
+    while let Some(Reverse(at)) = ready.pop() {
+        let node = order[at];
+        sorted.push(node);
+        for &after in &next[node] {
+            missing[after] -= 1;
+            if missing[after] == 0 {
+                ready.push(Reverse(place[after]));
+            }
+        }
+    }
+    sorted
+}
+
+/// The transitive reduction of edges (`after`, `before`) that are sorted and point from smaller to larger places: the
+/// indices that stay, and the ancestors of every place.
+pub(crate) fn reduce(nodes: usize, edges: &[(usize, usize)]) -> (Vec<usize>, BitMatrix) {
+    let mut ancestors = BitMatrix::new(nodes);
+    let mut kept = Vec::new();
+    let mut end = 0;
+    for group in edges.chunk_by(|a, b| a.0 == b.0) {
+        let first = end;
+        end += group.len();
+        let from = kept.len();
+        // A path that makes an edge superfluous goes through a later predecessor, so those come first.
+        for (i, &(after, before)) in group.iter().enumerate().rev() {
+            if !ancestors.get(after, before) {
+                ancestors.inherit(after, before);
+                kept.push(first + i);
+            }
+        }
+        kept[from..].reverse();
+    }
+    (kept, ancestors)
+}

@@ -1,0 +1,207 @@
+//! From dependences to streams: which node goes where, in which order, and which waits remain.
+//!
+//! A reduced edge costs no wait where its ends stand next to each other on a stream. A node has one neighbour on either
+//! side, so such edges form a matching, and with a maximum matching the fewest waits remain: reduced edges less matched
+//! ones. The matched edges chain the nodes into paths; paths that can never run at the same time share a stream.
+
+use super::dependence::{Dependence, Dependences, places};
+use super::matching::Matching;
+use super::program::{Direction, NodeId, NodeWork, Program};
+use super::times::Times;
+
+/// A node that waits for an earlier one on another stream, by an event that is recorded right after that one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeWait {
+    /// The earlier node.
+    pub before: NodeId,
+    /// The later node.
+    pub after: NodeId,
+}
+
+/// What a stream is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lane {
+    /// Kernels of zones of this priority.
+    Kernels {
+        /// The larger, the sooner.
+        priority: i32,
+    },
+    /// Copies of one direction: they have an engine of their own, and queue behind no kernel.
+    Copies(Direction),
+}
+
+/// Nodes on streams.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Distribution {
+    /// All nodes in the order in which they are issued: no node stands before one that it depends on.
+    pub order: Vec<NodeId>,
+    /// The stream of each node, an index into `lanes`. Nodes of a stream run in the order of `order`.
+    pub stream: Vec<u32>,
+    /// The streams.
+    pub lanes: Vec<Lane>,
+    /// What program order on the streams does not imply, by position of `after` in `order`.
+    pub waits: Vec<NodeWait>,
+}
+
+impl Distribution {
+    /// Nodes that follow one another on a stream.
+    pub(super) fn neighbours(&self) -> impl Iterator<Item = (usize, usize)> {
+        let mut last = vec![None; self.streams()];
+        self.order.iter().filter_map(move |id| {
+            let before: Option<usize> = last[self.stream[id.index()] as usize].replace(id.index());
+            before.map(|before| (before, id.index()))
+        })
+    }
+
+    /// Number of streams.
+    pub fn streams(&self) -> usize {
+        self.lanes.len()
+    }
+}
+
+/// What may stand on one stream together.
+pub(super) fn lane_of(program: &Program, id: NodeId) -> Lane {
+    let node = program.node(id);
+    match node.work {
+        NodeWork::Copy { direction, .. } => Lane::Copies(direction),
+        NodeWork::Kernel(_) => Lane::Kernels { priority: program.priority(id) },
+    }
+}
+
+/// All concurrency, with the fewest waits.
+pub fn all_concurrency(program: &Program, dependences: &Dependences, times: &Times) -> Distribution {
+    distribute(program, dependences, times, times.issue_order(program), lane_of)
+}
+
+/// All concurrency as it would be written by hand: in the order of the code, copies on the streams of the kernels that they
+/// are for, where they need no wait.
+pub fn as_written(program: &Program, dependences: &Dependences, times: &Times) -> Distribution {
+    let lane = |program: &Program, id: NodeId| Lane::Kernels { priority: program.priority(id) };
+    distribute(program, dependences, times, dependences.order.clone(), lane)
+}
+
+fn distribute(
+    program: &Program,
+    dependences: &Dependences,
+    times: &Times,
+    order: Vec<NodeId>,
+    lane_of: impl Fn(&Program, NodeId) -> Lane,
+) -> Distribution {
+    let n = program.nodes().len();
+    let matching = neighbours(program, dependences, times, &lane_of);
+    let mut streams = Streams { lanes: Vec::new(), tails: Vec::new() };
+    let mut stream = vec![u32::MAX; n];
+    for &id in &order {
+        let lane = lane_of(program, id);
+        let on = match (lane, matching.previous[id.index()]) {
+            (Lane::Copies(_), _) => streams.same_lane(lane),
+            (_, Some(before)) => Some(stream[before] as usize),
+            (_, None) => streams.ended(lane, id, dependences, times, &matching),
+        };
+        let on = on.unwrap_or_else(|| streams.open(lane));
+        streams.tails[on] = Some(id);
+        stream[id.index()] = on as u32;
+    }
+    with_waits(dependences, order, stream, streams.lanes)
+}
+
+struct Streams {
+    lanes: Vec<Lane>,
+    /// The last node of each so far.
+    tails: Vec<Option<NodeId>>,
+}
+
+impl Streams {
+    fn open(&mut self, lane: Lane) -> usize {
+        self.lanes.push(lane);
+        self.tails.push(None);
+        self.lanes.len() - 1
+    }
+
+    fn same_lane(&self, lane: Lane) -> Option<usize> {
+        self.lanes.iter().position(|&l| l == lane)
+    }
+
+    /// The stream whose path has ended and is done before `id` can start anyway: of several the one that ends last.
+    fn ended(
+        &self,
+        lane: Lane,
+        id: NodeId,
+        dependences: &Dependences,
+        times: &Times,
+        matching: &Matching,
+    ) -> Option<usize> {
+        let done = |&on: &usize| {
+            self.lanes[on] == lane
+                && self.tails[on].is_some_and(|tail| {
+                    matching.next[tail.index()].is_none() && dependences.reaches(tail, id)
+                })
+        };
+        let end = |on: &usize| self.tails[*on].map_or(0.0, |tail| times.end[tail.index()]);
+        (0..self.lanes.len()).filter(done).max_by(|a, b| end(a).total_cmp(&end(b)).then(b.cmp(a)))
+    }
+}
+
+/// A maximum matching of the reduced edges between kernels of one lane. Level by level, a kernel with few predecessors
+/// that are still free chooses before one with many, and prefers the predecessor that ends last: the one it would wait for.
+fn neighbours(
+    program: &Program,
+    dependences: &Dependences,
+    times: &Times,
+    lane_of: impl Fn(&Program, NodeId) -> Lane,
+) -> Matching {
+    let n = program.nodes().len();
+    let mut before: Vec<Vec<usize>> = vec![Vec::new(); n];
+    for edge in dependences.reduced_edges() {
+        let (from, to) = (lane_of(program, edge.before), lane_of(program, edge.after));
+        if from == to && matches!(from, Lane::Kernels { .. }) {
+            before[edge.after.index()].push(edge.before.index());
+        }
+    }
+    for list in &mut before {
+        list.sort_by(|&a, &b| times.end[b].total_cmp(&times.end[a]).then(a.cmp(&b)));
+    }
+    let mut by_level: Vec<usize> = (0..n).collect();
+    by_level.sort_by_key(|&i| times.level[i]);
+    let mut matching = Matching::new(n);
+    for level in by_level.chunk_by_mut(|&a, &b| times.level[a] == times.level[b]) {
+        let free = |i: usize, m: &Matching| before[i].iter().filter(|&&b| m.next[b].is_none()).count();
+        level.sort_by_key(|&i| (free(i, &matching), i));
+        for &i in level.iter() {
+            if let Some(&b) = before[i].iter().find(|&&b| matching.next[b].is_none()) {
+                matching.join(b, i);
+            }
+        }
+    }
+    matching.complete(&before);
+    matching
+}
+
+/// Completes a distribution with the waits that neither stream order nor other waits imply.
+pub(super) fn with_waits(
+    dependences: &Dependences,
+    order: Vec<NodeId>,
+    stream: Vec<u32>,
+    lanes: Vec<Lane>,
+) -> Distribution {
+    let position = places(&order.iter().map(|id| id.index()).collect::<Vec<_>>(), order.len());
+    let mut edges: Vec<(usize, usize)> = dependences
+        .reduced_edges()
+        .map(|Dependence { before, after, .. }| (position[after.index()], position[before.index()]))
+        .collect();
+    let mut last = vec![None; lanes.len()];
+    for (at, id) in order.iter().enumerate() {
+        let last = &mut last[stream[id.index()] as usize];
+        edges.extend(last.map(|before| (at, before)));
+        *last = Some(at);
+    }
+    edges.sort_unstable();
+    edges.dedup();
+    let (kept, _) = super::dependence::reduce(order.len(), &edges);
+    let waits = kept
+        .into_iter()
+        .map(|i| NodeWait { before: order[edges[i].1], after: order[edges[i].0] })
+        .filter(|w| stream[w.before.index()] != stream[w.after.index()])
+        .collect();
+    Distribution { order, stream, lanes, waits }
+}

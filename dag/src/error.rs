@@ -1,0 +1,120 @@
+//! What a program is refused for.
+
+use std::ops::Range;
+
+use super::history::Cta;
+use super::program::NodeId;
+
+/// Why a program is refused.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum DagError {
+    /// Bytes outside a buffer, or none.
+    #[error("`{node}` accesses bytes {}..{} of `{buffer}`, which has {bytes} bytes: state a range inside it that is not empty", range.start, range.end)]
+    Range {
+        /// The node.
+        node: String,
+        /// The buffer.
+        buffer: String,
+        /// The bytes stated.
+        range: Range<u64>,
+        /// The buffer's size.
+        bytes: u64,
+    },
+    /// A buffer of another program.
+    #[error(
+        "`{node}` accesses buffer {buffer}, which this program does not have: add it with `Program::buffer`"
+    )]
+    NoBuffer {
+        /// The node.
+        node: String,
+        /// The buffer's number.
+        buffer: u32,
+    },
+    /// A zone of another program.
+    #[error("there is no zone {zone} in this program: add it with `Program::zone`")]
+    NoZone {
+        /// The zone's number.
+        zone: u32,
+    },
+    /// A node of another program.
+    #[error("there is no node {node} in this program")]
+    NoNode {
+        /// The node's number.
+        node: u32,
+    },
+    /// A duration that is no time.
+    #[error("`{node}` takes {us} us: a duration is finite and not negative")]
+    Duration {
+        /// The node.
+        node: String,
+        /// As stated.
+        us: f64,
+    },
+    /// A launch without threads.
+    #[error("`{node}` launches nothing: grid, block and CTAs of an SM are at least 1")]
+    EmptyLaunch {
+        /// The node.
+        node: String,
+    },
+    /// Tiles that are not those of the kernel's accesses.
+    #[error(
+        "the tiles of `{node}` have {what}: state what each CTA touches of each access, all of it in sum"
+    )]
+    Tiles {
+        /// The node.
+        node: String,
+        /// What is wrong with them.
+        what: &'static str,
+    },
+    /// Memory of which a part is known as memory of its own.
+    #[error(
+        "memory at {:#x}..{:#x} overlaps other memory in part: state the whole of it first, with `Recording::memory`",
+        addresses.start,
+        addresses.end
+    )]
+    Overlap {
+        /// First byte to one past the last.
+        addresses: Range<u64>,
+    },
+    /// A program too large to be analysed.
+    #[error("a program has at most {most} nodes: schedule it in parts")]
+    TooMany {
+        /// The limit.
+        most: usize,
+    },
+}
+
+/// Why a plan or a refinement is not run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unproved {
+    /// A dependence of nodes without a path of edges and waits.
+    #[error("node {} does not wait for node {}, directly or not", after.0, before.0)]
+    Race {
+        /// Has to come first.
+        before: NodeId,
+        /// Comes later.
+        after: NodeId,
+    },
+    /// A dependence of CTAs without a path of waits.
+    #[error("CTA {} of node {} does not wait for CTA {} of node {}, directly or not", after.cta, after.node.0, before.cta, before.node.0)]
+    Order {
+        /// Has to come first.
+        before: Cta,
+        /// Comes later.
+        after: Cta,
+    },
+    /// Something about one node.
+    #[error("node {} {what}", node.0)]
+    Node {
+        /// The node.
+        node: NodeId,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+}
+
+impl Unproved {
+    pub(crate) fn node(node: usize, what: &'static str) -> Self {
+        Unproved::Node { node: NodeId::from(node), what }
+    }
+}

@@ -1,0 +1,56 @@
+//! Kernel-level scheduling: serial code in, a schedule of concurrent kernels out.
+//!
+//! [`Program`] is serial code: kernels and copies in order, each with the bytes that it reads and writes. It comes out of a
+//! RON file ([`parse`]) or a recorder ([`Recording`]). [`analyse`] finds what must wait for what, [`all_concurrency`] and
+//! [`limited`] put nodes on streams with the fewest waits, [`simulate`] predicts every way of running the result, and
+//! [`schedule`] does all of it and chooses. What is launched is a [`LaunchPlan`] or a [`Refinement`] that was proved. Nothing
+//! here knows of a GPU's driver.
+
+mod admit;
+mod allocate;
+mod bits;
+mod demand;
+mod dependence;
+mod distribute;
+mod error;
+mod form;
+mod history;
+mod limit;
+mod matching;
+mod plan;
+mod program;
+mod random;
+mod read;
+mod read_tiles;
+mod record;
+mod refine;
+mod schedule;
+mod shipped;
+mod simulate;
+mod times;
+
+pub use admit::{Admission, Admit, MOST_SLOWDOWN};
+pub use allocate::{Allocations, allocate};
+pub use demand::Demand;
+pub use dependence::{Dependence, Dependences, Hazards, analyse};
+pub use distribute::{Distribution, Lane, NodeWait, all_concurrency, as_written};
+pub use error::{DagError, Unproved};
+pub use form::{Carrier, EdgeSource, Form, ProgrammaticEdges};
+pub use history::Cta;
+pub use limit::limited;
+pub use plan::{GraphPlan, LaunchPlan, LaunchStep, Launches, ProvedPlan, Steps, StreamPlan};
+pub use program::{
+    Access, AccessMode, Buffer, BufferId, Direction, Kernel, LaunchConfig, MAX_NODES, Node, NodeId, NodeWork,
+    Program, Zone, ZoneId,
+};
+pub use random::RandomDag;
+pub use read::{MAX_SOURCE, parse};
+pub use record::{Argument, Memory, Recorded, Recording, read, update, write};
+pub use refine::{
+    MAX_TILES, MAX_WAITS, NodeSync, ProvedRefinement, Refine, RefinedEdge, Refinement, TileBytes, Tiles,
+    refine,
+};
+pub use schedule::{FormPrediction, KernelSchedule, ScheduleOptions, schedule};
+pub use shipped::{SHIPPED, shipped};
+pub use simulate::{GRACE_US, SURE_SHARE, Simulation, simulate};
+pub use times::Times;

@@ -1,0 +1,414 @@
+//! A program: buffers, and the kernels and copies that serial code would issue, in its order.
+
+use std::ops::Range;
+
+use super::error::DagError;
+use super::history::Touched;
+use super::refine::Tiles;
+
+/// Most nodes of a program. The analysis keeps one bit for every pair of nodes: 32 MiB at this size.
+pub const MAX_NODES: usize = 1 << 14;
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// The position in the program's list.
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+
+        impl From<usize> for $name {
+            fn from(index: usize) -> Self {
+                $name(index as u32)
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// A buffer of a program.
+    BufferId
+    /// A node of a program; ids grow in the order of the serial code.
+    NodeId
+    /// A zone of a program.
+    ZoneId
+}
+
+/// A piece of memory that kernels share. Two buffers never overlap.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Buffer {
+    /// Its name, for people.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Whether it is seen from outside: filled before the program or read after it. Such a buffer keeps memory of its
+    /// own; any other may share an allocation with buffers that are dead by then.
+    pub external: bool,
+}
+
+/// What a node does to a range of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AccessMode {
+    /// Reads.
+    Read,
+    /// Writes, and reads nothing of what was there.
+    Write,
+    /// Reads and writes, such as an atomic addition.
+    ReadWrite,
+}
+
+impl AccessMode {
+    /// Whether what was there matters.
+    pub fn reads(self) -> bool {
+        self != AccessMode::Write
+    }
+
+    /// Whether what was there is lost.
+    pub fn writes(self) -> bool {
+        self != AccessMode::Read
+    }
+}
+
+/// An access to bytes of a buffer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Access {
+    /// The buffer.
+    pub buffer: BufferId,
+    /// First byte to one past the last, inside the buffer and not empty.
+    pub bytes: Range<u64>,
+    /// What is done to them.
+    pub mode: AccessMode,
+}
+
+impl Access {
+    /// What the history of buffers keeps of it.
+    pub(crate) fn touched(&self) -> Touched {
+        (self.buffer.index(), self.bytes.clone(), self.mode)
+    }
+}
+
+/// How a kernel is launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LaunchConfig {
+    /// CTAs along x, y, z.
+    pub grid: [u32; 3],
+    /// Threads of a CTA along x, y, z.
+    pub block: [u32; 3],
+    /// Dynamic shared memory of a CTA, bytes.
+    pub shared_bytes: u32,
+}
+
+impl LaunchConfig {
+    /// A one-dimensional launch without dynamic shared memory.
+    pub fn linear(ctas: u32, threads: u32) -> Self {
+        LaunchConfig { grid: [ctas, 1, 1], block: [threads, 1, 1], shared_bytes: 0 }
+    }
+
+    /// CTAs of the grid.
+    pub fn ctas(&self) -> u64 {
+        self.grid.iter().map(|&n| u64::from(n)).product()
+    }
+
+    /// Threads of a CTA.
+    pub fn threads(&self) -> u64 {
+        self.block.iter().map(|&n| u64::from(n)).product()
+    }
+}
+
+/// What is known of a kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kernel {
+    /// Grid and CTAs.
+    pub launch: LaunchConfig,
+    /// CTAs that an SM holds at once (`cuOccupancyMaxActiveBlocksPerMultiprocessor`).
+    pub ctas_per_sm: u32,
+    /// Bytes that it moves to and from device memory.
+    pub traffic_bytes: u64,
+    /// Whether it was built for programmatic edges: it waits for the grids before it (`griddepcontrol.wait`) before it
+    /// touches what they write, and lets the next one start early.
+    pub programmatic: bool,
+    /// What each of its CTAs touches, of a kernel that can wait for tiles.
+    pub tiles: Option<Tiles>,
+}
+
+impl Kernel {
+    /// A kernel of which only its threads limit how many CTAs an SM holds, and which moves every byte of its accesses once for
+    /// each read and write. It is not built for programmatic edges.
+    pub fn new(launch: LaunchConfig, accesses: &[Access]) -> Self {
+        let moved = |a: &Access| {
+            (a.bytes.end - a.bytes.start) * (u64::from(a.mode.reads()) + u64::from(a.mode.writes()))
+        };
+        Kernel {
+            launch,
+            // An SM has 2048 threads and holds 32 CTAs; registers and shared memory may allow fewer.
+            ctas_per_sm: (2048 / launch.threads().max(1)).clamp(1, 32) as u32,
+            traffic_bytes: accesses.iter().map(moved).sum(),
+            programmatic: false,
+            tiles: None,
+        }
+    }
+}
+
+/// Which way a copy goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// From host memory, which nothing in the program writes unless a buffer says so.
+    HostToDevice,
+    /// To host memory.
+    DeviceToHost,
+}
+
+/// What a node is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NodeWork {
+    /// A kernel, on the SMs.
+    Kernel(Kernel),
+    /// A copy of so many bytes between host and device, on the copy engine of its direction.
+    Copy {
+        /// Which way.
+        direction: Direction,
+        /// How much.
+        bytes: u64,
+    },
+}
+
+/// A kernel or a copy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Its name; need not be unique.
+    pub name: String,
+    /// What it is.
+    pub work: NodeWork,
+    /// Everything that it touches.
+    pub accesses: Vec<Access>,
+    /// How long it takes alone on the device, microseconds, measured or estimated.
+    pub us: f64,
+    /// The task that it belongs to.
+    pub zone: ZoneId,
+}
+
+impl Node {
+    /// The kernel, where it is one.
+    pub fn kernel(&self) -> Option<&Kernel> {
+        match &self.work {
+            NodeWork::Kernel(kernel) => Some(kernel),
+            NodeWork::Copy { .. } => None,
+        }
+    }
+}
+
+/// A task: nodes that share a priority.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Zone {
+    /// Its name.
+    pub name: String,
+    /// The larger, the sooner its nodes run.
+    pub priority: i32,
+}
+
+/// Serial code: what it would issue, in order. Ranges are inside their buffers and durations are finite, always.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Program {
+    name: String,
+    buffers: Vec<Buffer>,
+    zones: Vec<Zone>,
+    nodes: Vec<Node>,
+}
+
+impl Program {
+    /// An empty program with one zone of priority 0.
+    pub fn new(name: impl Into<String>) -> Self {
+        let name = name.into();
+        let zone = Zone { name: name.clone(), priority: 0 };
+        Program { name, buffers: Vec::new(), zones: vec![zone], nodes: Vec::new() }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its buffers, by id.
+    pub fn buffers(&self) -> &[Buffer] {
+        &self.buffers
+    }
+
+    /// Its zones, by id; there is at least one.
+    pub fn zones(&self) -> &[Zone] {
+        &self.zones
+    }
+
+    /// Its nodes, by id: the order of the serial code.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Ids of its nodes, in order.
+    pub fn ids(&self) -> impl DoubleEndedIterator<Item = NodeId> + use<> {
+        (0..self.nodes.len() as u32).map(NodeId)
+    }
+
+    /// A node.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.index()]
+    }
+
+    /// Adds a buffer that is seen from outside.
+    pub fn buffer(&mut self, name: impl Into<String>, bytes: u64) -> BufferId {
+        self.add_buffer(Buffer { name: name.into(), bytes, external: true })
+    }
+
+    /// Adds a buffer that lives inside the program only.
+    pub fn temporary(&mut self, name: impl Into<String>, bytes: u64) -> BufferId {
+        self.add_buffer(Buffer { name: name.into(), bytes, external: false })
+    }
+
+    fn add_buffer(&mut self, buffer: Buffer) -> BufferId {
+        self.buffers.push(buffer);
+        BufferId(self.buffers.len() as u32 - 1)
+    }
+
+    /// Adds a zone.
+    pub fn zone(&mut self, name: impl Into<String>, priority: i32) -> ZoneId {
+        self.zones.push(Zone { name: name.into(), priority });
+        ZoneId(self.zones.len() as u32 - 1)
+    }
+
+    /// Sets the priority of a zone that is there.
+    ///
+    /// # Errors
+    /// [`DagError::NoZone`].
+    pub fn set_priority(&mut self, zone: ZoneId, priority: i32) -> Result<(), DagError> {
+        let found = self.zones.get_mut(zone.index()).ok_or(DagError::NoZone { zone: zone.0 })?;
+        found.priority = priority;
+        Ok(())
+    }
+
+    /// An access to the whole of a buffer. A buffer that is not there gives an access that [`Program::push`] refuses.
+    pub fn whole(&self, buffer: BufferId, mode: AccessMode) -> Access {
+        let bytes = self.buffers.get(buffer.index()).map_or(0, |b| b.bytes);
+        Access { buffer, bytes: 0..bytes, mode }
+    }
+
+    /// Appends a node.
+    ///
+    /// # Errors
+    /// [`DagError`]: an access outside its buffer or of no bytes, a duration that is negative or not finite, a kernel
+    /// without threads, tiles that are not those of its accesses, a zone that is not there, or too many nodes.
+    pub fn push(&mut self, node: Node) -> Result<NodeId, DagError> {
+        let name = || node.name.clone();
+        if self.nodes.len() >= MAX_NODES {
+            return Err(DagError::TooMany { most: MAX_NODES });
+        }
+        if !(node.us.is_finite() && node.us >= 0.0) {
+            return Err(DagError::Duration { node: name(), us: node.us });
+        }
+        if node.zone.index() >= self.zones.len() {
+            return Err(DagError::NoZone { zone: node.zone.0 });
+        }
+        if let NodeWork::Kernel(k) = &node.work
+            && (k.launch.ctas() == 0 || k.launch.threads() == 0 || k.ctas_per_sm == 0)
+        {
+            return Err(DagError::EmptyLaunch { node: name() });
+        }
+        for access in &node.accesses {
+            let Some(buffer) = self.buffers.get(access.buffer.index()) else {
+                return Err(DagError::NoBuffer { node: name(), buffer: access.buffer.0 });
+            };
+            if access.bytes.is_empty() || access.bytes.end > buffer.bytes {
+                return Err(DagError::Range {
+                    node: name(),
+                    buffer: buffer.name.clone(),
+                    range: access.bytes.clone(),
+                    bytes: buffer.bytes,
+                });
+            }
+        }
+        if let NodeWork::Kernel(Kernel { launch, tiles: Some(tiles), .. }) = &node.work
+            && let Some(what) = tiles.fault(launch, &node.accesses)
+        {
+            return Err(DagError::Tiles { node: name(), what });
+        }
+        self.nodes.push(node);
+        Ok(NodeId(self.nodes.len() as u32 - 1))
+    }
+
+    /// Whether nodes touch the same bytes of the same buffers in the same way, and are launched alike: what a proof rests on.
+    /// Names, durations and zones may differ.
+    pub fn is_like(&self, other: &Program) -> bool {
+        let sizes = |p: &Program| p.buffers.iter().map(|b| (b.bytes, b.external)).collect::<Vec<_>>();
+        let alike = |(a, b): (&Node, &Node)| a.work == b.work && a.accesses == b.accesses;
+        self.nodes.len() == other.nodes.len()
+            && self.nodes.iter().zip(&other.nodes).all(alike)
+            && sizes(self) == sizes(other)
+    }
+
+    /// The priority of a node: that of its zone.
+    pub fn priority(&self, id: NodeId) -> i32 {
+        self.zones[self.node(id).zone.index()].priority
+    }
+
+    /// Replaces a node's duration by a measured one, microseconds.
+    ///
+    /// # Errors
+    /// [`DagError::Duration`] where it is negative or not finite, [`DagError::NoNode`].
+    pub fn set_us(&mut self, id: NodeId, us: f64) -> Result<(), DagError> {
+        let node = self.nodes.get_mut(id.index()).ok_or(DagError::NoNode { node: id.0 })?;
+        if !(us.is_finite() && us >= 0.0) {
+            return Err(DagError::Duration { node: node.name.clone(), us });
+        }
+        node.us = us;
+        Ok(())
+    }
+
+    /// The same program issued `times` times over the same buffers. Node `i` of round `r` has id `r * n + i`.
+    ///
+    /// # Errors
+    /// [`DagError::TooMany`].
+    pub fn repeat(&self, times: usize) -> Result<Program, DagError> {
+        let mut program = Program { nodes: Vec::new(), ..self.clone() };
+        for _ in 0..times {
+            for node in &self.nodes {
+                program.push(node.clone())?;
+            }
+        }
+        Ok(program)
+    }
+
+    /// The nodes of some zones only, in order, over the same buffers and zones; ids are new.
+    pub fn only(&self, keep: impl Fn(ZoneId) -> bool) -> Program {
+        let nodes = self.nodes.iter().filter(|node| keep(node.zone)).cloned().collect();
+        Program { nodes, ..self.clone() }
+    }
+
+    /// Independent tasks in one program: buffers and zones are kept apart, nodes stand one task after the other. Each
+    /// task's zones are raised by the priority beside it, and its zone names come from the task.
+    ///
+    /// # Errors
+    /// [`DagError::TooMany`].
+    pub fn merge(name: impl Into<String>, tasks: &[(&Program, i32)]) -> Result<Program, DagError> {
+        let (buffers, zones, nodes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut merged = Program { name: name.into(), buffers, zones, nodes };
+        for &(task, priority) in tasks {
+            let (first_buffer, first_zone) = (merged.buffers.len() as u32, merged.zones.len() as u32);
+            merged.buffers.extend(task.buffers.iter().cloned());
+            let raised = |z: &Zone| Zone { priority: z.priority.saturating_add(priority), ..z.clone() };
+            merged.zones.extend(task.zones.iter().map(raised));
+            for node in &task.nodes {
+                let mut node = node.clone();
+                node.zone.0 += first_zone;
+                node.accesses.iter_mut().for_each(|access| access.buffer.0 += first_buffer);
+                merged.push(node)?;
+            }
+        }
+        if merged.zones.is_empty() {
+            merged.zones.push(Zone { name: merged.name.clone(), priority: 0 });
+        }
+        Ok(merged)
+    }
+}

@@ -1,0 +1,359 @@
+//! A program out of a RON file.
+
+use cusync_gen::device::Profile;
+use cusync_gen::diagnostic::{Diagnostic, Spanned};
+use cusync_gen::spec::ron_text::{RonText, Slice, suggest};
+use ron::value::RawValue;
+use serde::Deserialize;
+
+use super::program::{
+    Access, AccessMode, Buffer, Direction, Kernel, LaunchConfig, Node, NodeWork, Program, ZoneId,
+};
+use super::read_tiles::tiles as tiles_of;
+
+/// Largest file, bytes.
+pub const MAX_SOURCE: usize = 1 << 24;
+
+/// Shortest time that is estimated for a kernel, microseconds.
+const SHORTEST_US: f64 = 2.0;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Dag<'a> {
+    #[serde(borrow)]
+    name: &'a RawValue,
+    #[serde(borrow, default)]
+    dims: Option<&'a RawValue>,
+    #[serde(borrow)]
+    buffers: &'a RawValue,
+    #[serde(borrow, default)]
+    temporary: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    zones: Option<&'a RawValue>,
+    #[serde(borrow)]
+    nodes: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+enum RawNode<'a> {
+    Kernel {
+        #[serde(borrow)]
+        name: &'a RawValue,
+        #[serde(borrow, default)]
+        reads: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        writes: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        updates: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        us: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        grid: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        block: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        shared: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        ctas_per_sm: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        traffic: Option<&'a RawValue>,
+        #[serde(default)]
+        programmatic: bool,
+        #[serde(borrow, default)]
+        tiles: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        zone: Option<&'a RawValue>,
+    },
+    ToDevice {
+        #[serde(borrow)]
+        name: &'a RawValue,
+        #[serde(borrow)]
+        writes: &'a RawValue,
+        #[serde(borrow, default)]
+        us: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        zone: Option<&'a RawValue>,
+    },
+    ToHost {
+        #[serde(borrow)]
+        name: &'a RawValue,
+        #[serde(borrow)]
+        reads: &'a RawValue,
+        #[serde(borrow, default)]
+        us: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        zone: Option<&'a RawValue>,
+    },
+}
+
+/// Reads a program. `overrides` replace defaults of dims; `device` gives the durations that the file leaves open.
+///
+/// # Errors
+/// The first fault, with its place and a way out.
+pub fn parse(text: &str, overrides: &[(String, u64)], device: &Profile) -> Result<Program, Diagnostic> {
+    if text.len() > MAX_SOURCE {
+        return Err(Diagnostic::new("too-long", format!("the program has {} bytes", text.len()))
+            .help(format!("a program has at most {MAX_SOURCE} bytes")));
+    }
+    let ron = RonText::new(text);
+    let raw: Dag = ron.whole("`Dag(name: ..., buffers: {...}, nodes: [...])`")?;
+    let dims = dims(ron, raw.dims, overrides)?;
+    let mut reader =
+        Reader { ron, dims, device, program: Program::new(ron.word(raw.name, "a name in quotes")?.value) };
+    reader.buffers(Some(raw.buffers), true)?;
+    reader.buffers(raw.temporary, false)?;
+    for (name, raw) in ron.map(raw.zones, "a map from zones to priorities")? {
+        let priority: Spanned<i32> = ron.value(raw, "a priority: a whole number")?;
+        reader.program.zone(name.value, priority.value);
+    }
+    let nodes = ron.list(Some(raw.nodes), "a list of nodes")?;
+    if nodes.is_empty() {
+        return Err(Diagnostic::new("no-nodes", "the program has no nodes")
+            .at(ron.span(raw.nodes), "empty")
+            .help("add a node, such as `Kernel(name: \"square\", reads: \"x\", writes: \"y\", us: 3.0)`"));
+    }
+    for raw in nodes {
+        reader.node(raw)?;
+    }
+    Ok(reader.program)
+}
+
+fn dims(
+    ron: RonText<'_>,
+    raw: Option<&RawValue>,
+    overrides: &[(String, u64)],
+) -> Result<Vec<(String, i64)>, Diagnostic> {
+    let mut dims: Vec<(String, i64)> = Vec::new();
+    for (name, raw) in ron.map(raw, "a map from dims to numbers")? {
+        let default = ron.number(raw, &dims)?;
+        // The last override wins, as on a command line.
+        let stated = overrides.iter().rev().find(|(dim, _)| *dim == name.value);
+        let value = match stated {
+            Some(&(_, value)) => i64::try_from(value).unwrap_or(i64::MAX),
+            None => default.value,
+        };
+        if !(1..=i64::from(i32::MAX)).contains(&value) {
+            return Err(Diagnostic::new("dim-range", format!("dim `{}` is {value}", name.value))
+                .at(default.span, if stated.is_some() { "overridden" } else { "stated here" })
+                .help("a dim is at least 1 and below 2^31"));
+        }
+        dims.push((name.value, value));
+    }
+    if let Some((name, _)) = overrides.iter().find(|(name, _)| !dims.iter().any(|(dim, _)| dim == name)) {
+        let known: Vec<_> = dims.iter().map(|(dim, _)| dim.as_str()).collect();
+        let message = format!("the override names the unknown dim `{}`", name.escape_debug());
+        let diagnostic = match raw {
+            Some(raw) => {
+                Diagnostic::new("unknown-dim", message).at(ron.span(raw), "the dims of this program")
+            }
+            None => Diagnostic::new("unknown-dim", message).help("the program has no dims"),
+        };
+        return Err(suggest(diagnostic, name, &known));
+    }
+    Ok(dims)
+}
+
+struct Reader<'a> {
+    ron: RonText<'a>,
+    dims: Vec<(String, i64)>,
+    device: &'a Profile,
+    program: Program,
+}
+
+impl<'a> Reader<'a> {
+    /// A number from `least` to `most`.
+    fn number(&self, raw: &'a RawValue, what: &str, least: i64, most: i64) -> Result<u64, Diagnostic> {
+        let number = self.ron.number(raw, &self.dims)?;
+        if !(least..=most).contains(&number.value) {
+            return Err(Diagnostic::new("number-range", format!("{what} is {}", number.value))
+                .at(number.span, format!("evaluates to {}", number.value))
+                .help(format!("state a number from {least} to {most}")));
+        }
+        Ok(number.value as u64)
+    }
+
+    fn buffers(&mut self, raw: Option<&'a RawValue>, external: bool) -> Result<(), Diagnostic> {
+        for (name, raw) in self.ron.map(raw, "a map from buffers to bytes")? {
+            let bytes = self.number(raw, "the size of the buffer", 1, 1 << 46)?;
+            if self.program.buffers().iter().any(|b| b.name == name.value) {
+                return Err(Diagnostic::new(
+                    "duplicate-key",
+                    format!("buffer `{}` is stated twice", name.value),
+                )
+                .at(name.span, "stated again")
+                .help("keep it either in `buffers` or in `temporary`"));
+            }
+            let Buffer { name, bytes, external } = Buffer { name: name.value, bytes, external };
+            if external {
+                self.program.buffer(name, bytes)
+            } else {
+                self.program.temporary(name, bytes)
+            };
+        }
+        Ok(())
+    }
+
+    fn accesses(&self, raw: Option<&'a RawValue>, mode: AccessMode) -> Result<Vec<Access>, Diagnostic> {
+        let list = self.ron.list(raw, "a buffer in quotes, or a list of them")?;
+        list.into_iter().map(|raw| self.access(raw, mode)).collect()
+    }
+
+    fn access(&self, raw: &'a RawValue, mode: AccessMode) -> Result<Access, Diagnostic> {
+        let Slice { name, range } = self.ron.slice(raw, &self.dims)?;
+        let buffers = self.program.buffers();
+        let Some(at) = buffers.iter().position(|b| b.name == name.value) else {
+            let names: Vec<_> = buffers.iter().map(|b| b.name.as_str()).collect();
+            let diagnostic =
+                Diagnostic::new("unknown-buffer", format!("there is no buffer `{}`", name.value))
+                    .at(name.span, "not in `buffers` nor in `temporary`");
+            return Err(suggest(diagnostic, &name.value, &names));
+        };
+        let size = buffers[at].bytes;
+        let bytes = match range {
+            None => 0..size,
+            Some(Spanned { value: (first, end), span }) => {
+                let good = first >= 0 && first < end && u64::try_from(end).is_ok_and(|end| end <= size);
+                if !good {
+                    return Err(Diagnostic::new(
+                        "bytes-range",
+                        format!("bytes {first}..{end} of `{}`", name.value),
+                    )
+                    .at(span, format!("the buffer has {size} bytes"))
+                    .help(format!("state a range inside 0..{size} that is not empty")));
+                }
+                first as u64..end as u64
+            }
+        };
+        Ok(Access { buffer: super::program::BufferId::from(at), bytes, mode })
+    }
+
+    fn us(&self, raw: Option<&'a RawValue>, estimate: f64) -> Result<f64, Diagnostic> {
+        let Some(raw) = raw else { return Ok(estimate) };
+        let us: Spanned<f64> = self.ron.value(raw, "a time in microseconds")?;
+        if us.value.is_finite() && us.value >= 0.0 {
+            return Ok(us.value);
+        }
+        Err(Diagnostic::new("number-range", format!("a duration of {} us", us.value))
+            .at(us.span, "not a time")
+            .help("a duration is finite and not negative"))
+    }
+
+    fn zone(&self, raw: Option<&'a RawValue>) -> Result<ZoneId, Diagnostic> {
+        let Some(raw) = raw else { return Ok(ZoneId(0)) };
+        let name = self.ron.word(raw, "a zone's name in quotes")?;
+        let zones = self.program.zones();
+        match zones.iter().position(|z| z.name == name.value) {
+            Some(at) => Ok(ZoneId(at as u32)),
+            None => {
+                let names: Vec<_> = zones.iter().map(|z| z.name.as_str()).collect();
+                let diagnostic =
+                    Diagnostic::new("unknown-zone", format!("there is no zone `{}`", name.value))
+                        .at(name.span, "not in `zones`");
+                Err(suggest(diagnostic, &name.value, &names))
+            }
+        }
+    }
+
+    fn triple(&self, raw: Option<&'a RawValue>, what: &str, most: i64) -> Result<[u32; 3], Diagnostic> {
+        let Some(raw) = raw else { return Ok([1, 1, 1]) };
+        if !raw.trim().get_ron().starts_with('(') {
+            return Ok([self.number(raw, what, 1, most)? as u32, 1, 1]);
+        }
+        let three: Result<Spanned<(&RawValue, &RawValue, &RawValue)>, _> =
+            self.ron.value(raw, "a number, (x, y) or (x, y, z)");
+        let (x, y, z) = match three {
+            Ok(Spanned { value: (x, y, z), .. }) => (x, y, Some(z)),
+            Err(_) => {
+                let two: Spanned<(&RawValue, &RawValue)> =
+                    self.ron.value(raw, "a number, (x, y) or (x, y, z)")?;
+                (two.value.0, two.value.1, None)
+            }
+        };
+        let size = |raw| self.number(raw, what, 1, most).map(|v| v as u32);
+        Ok([size(x)?, size(y)?, z.map_or(Ok(1), size)?])
+    }
+
+    fn node(&mut self, raw: &'a RawValue) -> Result<(), Diagnostic> {
+        let span = self.ron.span(raw);
+        let node = match self.ron.value(raw, "`Kernel(...)`, `ToDevice(...)` or `ToHost(...)`")?.value {
+            RawNode::ToDevice { name, writes, us, zone } => {
+                self.copy(Direction::HostToDevice, name, writes, us, zone)?
+            }
+            RawNode::ToHost { name, reads, us, zone } => {
+                self.copy(Direction::DeviceToHost, name, reads, us, zone)?
+            }
+            RawNode::Kernel {
+                name,
+                reads,
+                writes,
+                updates,
+                us,
+                grid,
+                block,
+                shared,
+                ctas_per_sm,
+                traffic,
+                programmatic,
+                tiles,
+                zone,
+            } => {
+                let mut accesses = self.accesses(reads, AccessMode::Read)?;
+                accesses.extend(self.accesses(writes, AccessMode::Write)?);
+                accesses.extend(self.accesses(updates, AccessMode::ReadWrite)?);
+                let launch = LaunchConfig {
+                    grid: self.triple(grid, "the grid", i64::from(i32::MAX))?,
+                    block: if block.is_some() { self.triple(block, "the block", 1024)? } else { [256, 1, 1] },
+                    shared_bytes: shared.map_or(Ok(0), |raw| self.number(raw, "shared memory", 0, 1 << 20))?
+                        as u32,
+                };
+                if launch.threads() > 1024 {
+                    let message = format!("a CTA of {} threads", launch.threads());
+                    return Err(Diagnostic::new("block-range", message)
+                        .at(block.map_or(span, |raw| self.ron.span(raw)), "too many")
+                        .help("a CTA has at most 1024 threads"));
+                }
+                let mut kernel = Kernel { programmatic, ..Kernel::new(launch, &accesses) };
+                if let Some(raw) = traffic {
+                    kernel.traffic_bytes = self.number(raw, "the traffic", 0, i64::MAX)?;
+                }
+                if let Some(raw) = ctas_per_sm {
+                    kernel.ctas_per_sm = self.number(raw, "the CTAs of an SM", 1, 32)? as u32;
+                }
+                let estimate = kernel.traffic_bytes as f64 / self.device.read_tbs / 1e6;
+                let us = self.us(us, f64::max(SHORTEST_US, estimate))?;
+                let of = |raw| tiles_of(self.ron, raw, &self.dims, &self.program, &accesses, &launch);
+                kernel.tiles = tiles.map(of).transpose()?;
+                let name = self.ron.word(name, "a name in quotes")?.value;
+                Node { name, work: NodeWork::Kernel(kernel), accesses, us, zone: self.zone(zone)? }
+            }
+        };
+        // Whatever a single value can be wrong in has been found with its own place.
+        let refused = |e: super::DagError| Diagnostic::new("bad-node", e.to_string()).at(span, "refused");
+        self.program.push(node).map_err(refused)?;
+        Ok(())
+    }
+
+    fn copy(
+        &self,
+        direction: Direction,
+        name: &'a RawValue,
+        raw: &'a RawValue,
+        us: Option<&'a RawValue>,
+        zone: Option<&'a RawValue>,
+    ) -> Result<Node, Diagnostic> {
+        let mode = match direction {
+            Direction::HostToDevice => AccessMode::Write,
+            Direction::DeviceToHost => AccessMode::Read,
+        };
+        let access = self.access(raw, mode)?;
+        let bytes = access.bytes.end - access.bytes.start;
+        Ok(Node {
+            name: self.ron.word(name, "a name in quotes")?.value,
+            work: NodeWork::Copy { direction, bytes },
+            us: self.us(us, f64::max(SHORTEST_US, bytes as f64 / self.device.programs.host_tbs / 1e6))?,
+            accesses: vec![access],
+            zone: self.zone(zone)?,
+        })
+    }
+}

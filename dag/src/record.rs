@@ -1,0 +1,456 @@
+//! The recorder: code is written as if it ran kernel after kernel, and becomes a program.
+//!
+//! A kernel's memory is a buffer of the recording, or anything that has addresses:
+//!
+//! ```
+//! use cusync_dag::{LaunchConfig, Recording, read, write};
+//!
+//! let (x, y) = (vec![1.0f32; 1024], vec![0.0f32; 1024]);
+//! let mut code = Recording::new("one");
+//! code.launch("square", LaunchConfig::linear(4, 256), 3.0, &[read(&x), write(&y), 1024.into()])?;
+//! assert_eq!(code.program().nodes().len(), 1);
+//! # Ok::<(), cusync_dag::DagError>(())
+//! ```
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::error::DagError;
+use super::program::{
+    Access, AccessMode, BufferId, Direction, Kernel, LaunchConfig, Node, NodeId, NodeWork, Program, ZoneId,
+};
+use super::refine::Tiles;
+
+/// Memory that kernels can be given: its addresses, wherever they point.
+pub trait Memory {
+    /// First byte to one past the last.
+    fn addresses(&self) -> Range<u64>;
+}
+
+impl<T> Memory for [T] {
+    fn addresses(&self) -> Range<u64> {
+        let start = self.as_ptr() as u64;
+        start..start + size_of_val(self) as u64
+    }
+}
+
+impl<T> Memory for Vec<T> {
+    fn addresses(&self) -> Range<u64> {
+        self.as_slice().addresses()
+    }
+}
+
+/// An argument of a recorded kernel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Argument {
+    /// Bytes of a buffer.
+    Bytes {
+        /// The buffer.
+        buffer: BufferId,
+        /// The first of them.
+        first: u64,
+        /// How many they are.
+        bytes: u64,
+        /// What is done to them; `None`: nothing behind the address is touched.
+        mode: Option<AccessMode>,
+        /// Whether the kernel is passed their address; else it touches them though its arguments do not show it.
+        passed: bool,
+    },
+    /// Memory by its addresses, which the recording turns into bytes of a buffer.
+    Addresses {
+        /// The first address.
+        first: u64,
+        /// How many bytes follow from there.
+        bytes: u64,
+        /// What is done to it.
+        mode: AccessMode,
+    },
+    /// The seven parameters of a kernel that can wait for tiles (`csrc/include/cusync/tile_sync.cuh`): the last one passed.
+    TileSync,
+    /// A null pointer.
+    Null,
+    /// An integer.
+    U32(u32),
+    /// A float.
+    F32(f32),
+}
+
+impl From<u32> for Argument {
+    fn from(value: u32) -> Self {
+        Argument::U32(value)
+    }
+}
+
+impl From<f32> for Argument {
+    fn from(value: f32) -> Self {
+        Argument::F32(value)
+    }
+}
+
+fn addressed<M: Memory + ?Sized>(memory: &M, mode: AccessMode) -> Argument {
+    let Range { start, end } = memory.addresses();
+    Argument::Addresses { first: start, bytes: end - start, mode }
+}
+
+/// Memory that a kernel reads.
+pub fn read<M: Memory + ?Sized>(memory: &M) -> Argument {
+    addressed(memory, AccessMode::Read)
+}
+
+/// Memory that a kernel writes without regard to what was there.
+pub fn write<M: Memory + ?Sized>(memory: &M) -> Argument {
+    addressed(memory, AccessMode::Write)
+}
+
+/// Memory that a kernel reads and writes.
+pub fn update<M: Memory + ?Sized>(memory: &M) -> Argument {
+    addressed(memory, AccessMode::ReadWrite)
+}
+
+impl Argument {
+    /// 32-bit words of a buffer, whatever they hold.
+    pub fn words(buffer: BufferId, first: usize, words: usize, mode: Option<AccessMode>) -> Self {
+        Argument::Bytes { buffer, first: 4 * first as u64, bytes: 4 * words as u64, mode, passed: true }
+    }
+
+    /// The same bytes, touched without being an argument.
+    pub fn unpassed(mut self) -> Self {
+        if let Argument::Bytes { passed, .. } = &mut self {
+            *passed = false;
+        }
+        self
+    }
+
+    fn access(&self) -> Option<Access> {
+        match *self {
+            Argument::Bytes { buffer, first, bytes, mode: Some(mode), .. } => {
+                Some(Access { buffer, bytes: first..first + bytes, mode })
+            }
+            _ => None,
+        }
+    }
+
+    /// The same of a program whose buffers follow `first` others.
+    fn moved(mut self, first: u32) -> Self {
+        if let Argument::Bytes { buffer, .. } = &mut self {
+            buffer.0 += first;
+        }
+        self
+    }
+}
+
+/// What runs a recorded node.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Recorded {
+    /// A kernel by its name in an image, and what it is passed.
+    Kernel {
+        /// The kernel.
+        function: String,
+        /// Its arguments.
+        arguments: Vec<Argument>,
+    },
+    /// A copy of a whole buffer, or by addresses.
+    Copy {
+        /// The buffer on the device; `None`: memory by its addresses.
+        buffer: Option<BufferId>,
+        /// Which way.
+        direction: Direction,
+    },
+}
+
+/// Serial code written down. [`Recording::program`] is what is scheduled.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    program: Program,
+    nodes: Vec<Recorded>,
+    /// Contents of each buffer before the first run; zeros where `None`.
+    initial: Vec<Option<Vec<u32>>>,
+    zone: ZoneId,
+    /// Memory by its first address: its end and its buffer.
+    memory: BTreeMap<u64, (u64, BufferId)>,
+}
+
+impl Recording {
+    /// An empty recording.
+    pub fn new(name: &str) -> Recording {
+        Recording {
+            program: Program::new(name),
+            nodes: Vec::new(),
+            initial: Vec::new(),
+            zone: ZoneId(0),
+            memory: BTreeMap::new(),
+        }
+    }
+
+    /// The program recorded so far.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// What runs each node.
+    pub fn recorded(&self) -> &[Recorded] {
+        &self.nodes
+    }
+
+    /// Whether memory was given by addresses: it is somebody else's, so the recording can be scheduled, but not bound.
+    pub fn has_addresses(&self) -> bool {
+        !self.memory.is_empty()
+    }
+
+    /// The recorded launches: the kernel's name and its arguments.
+    pub fn launches(&self) -> impl Iterator<Item = (&str, &[Argument])> {
+        self.nodes.iter().filter_map(|node| match node {
+            Recorded::Kernel { function, arguments } => Some((function.as_str(), arguments.as_slice())),
+            Recorded::Copy { .. } => None,
+        })
+    }
+
+    fn buffer(&mut self, name: &str, bytes: u64, initial: Option<Vec<u32>>) -> BufferId {
+        self.initial.push(initial);
+        self.program.buffer(name, bytes)
+    }
+
+    /// Adds a buffer of so many words of zero.
+    pub fn zeros(&mut self, name: &str, words: usize) -> BufferId {
+        self.buffer(name, 4 * words as u64, None)
+    }
+
+    /// Adds a buffer with these words in it.
+    pub fn filled(&mut self, name: &str, words: Vec<u32>) -> BufferId {
+        self.buffer(name, 4 * words.len() as u64, Some(words))
+    }
+
+    /// Adds a buffer with these floats in it.
+    pub fn floats(&mut self, name: &str, values: &[f32]) -> BufferId {
+        self.filled(name, values.iter().map(|v| v.to_bits()).collect())
+    }
+
+    /// Adds memory as a whole, before parts of it are used: parts depend on each other as their bytes do.
+    ///
+    /// # Errors
+    /// [`DagError::Overlap`] when a part of it is known as memory of its own.
+    pub fn memory<M: Memory + ?Sized>(&mut self, memory: &M) -> Result<(), DagError> {
+        let addresses = memory.addresses();
+        if addresses.is_empty() { Ok(()) } else { self.place(&addresses).map(drop) }
+    }
+
+    /// The buffer of these addresses, and the first byte there.
+    fn place(&mut self, addresses: &Range<u64>) -> Result<(BufferId, u64), DagError> {
+        if let Some((&start, &(end, buffer))) = self.memory.range(..addresses.end).next_back()
+            && end > addresses.start
+        {
+            return match start <= addresses.start && addresses.end <= end {
+                true => Ok((buffer, addresses.start - start)),
+                false => Err(DagError::Overlap { addresses: addresses.clone() }),
+            };
+        }
+        let name = format!("m{}", self.memory.len());
+        let buffer = self.buffer(&name, addresses.end - addresses.start, None);
+        self.memory.insert(addresses.start, (addresses.end, buffer));
+        Ok((buffer, 0))
+    }
+
+    /// What a buffer holds before the first run.
+    pub fn initial(&self, buffer: BufferId) -> Vec<u32> {
+        let bytes = self.program.buffers()[buffer.index()].bytes;
+        self.initial[buffer.index()].clone().unwrap_or_else(|| vec![0; bytes as usize / 4])
+    }
+
+    /// Whether something was put into a buffer.
+    pub fn is_filled(&self, buffer: BufferId) -> bool {
+        self.initial[buffer.index()].is_some()
+    }
+
+    /// Nodes recorded from now on belong to a new zone of this priority; the larger, the sooner they run.
+    pub fn begin_zone(&mut self, name: &str, priority: i32) -> ZoneId {
+        self.zone = self.program.zone(name, priority);
+        self.zone
+    }
+
+    /// All words of a buffer, read.
+    pub fn read(&self, buffer: BufferId) -> Argument {
+        self.whole(buffer, AccessMode::Read)
+    }
+
+    /// All words of a buffer, written without regard to what was there.
+    pub fn write(&self, buffer: BufferId) -> Argument {
+        self.whole(buffer, AccessMode::Write)
+    }
+
+    /// All words of a buffer, read and written.
+    pub fn update(&self, buffer: BufferId) -> Argument {
+        self.whole(buffer, AccessMode::ReadWrite)
+    }
+
+    fn whole(&self, buffer: BufferId, mode: AccessMode) -> Argument {
+        let Access { bytes, .. } = self.program.whole(buffer, mode);
+        Argument::Bytes { buffer, first: 0, bytes: bytes.end, mode: Some(mode), passed: true }
+    }
+
+    /// Records a launch of a kernel that was built for programmatic edges, `us` microseconds long as far as is known.
+    ///
+    /// # Errors
+    /// [`DagError`], from the program; so for every method here.
+    pub fn launch(
+        &mut self,
+        function: &str,
+        launch: LaunchConfig,
+        us: f64,
+        arguments: &[Argument],
+    ) -> Result<NodeId, DagError> {
+        self.launch_with(function, launch, us, arguments, |_| ())
+    }
+
+    /// As [`Recording::launch`], of a kernel that can wait for tiles: [`Argument::TileSync`] stands last among the arguments,
+    /// and `tiles` has an entry for each of the others that are accesses.
+    ///
+    /// # Errors
+    /// As [`Recording::launch`].
+    pub fn launch_tiled(
+        &mut self,
+        function: &str,
+        launch: LaunchConfig,
+        us: f64,
+        arguments: &[Argument],
+        tiles: Tiles,
+    ) -> Result<NodeId, DagError> {
+        self.launch_with(function, launch, us, arguments, |kernel| kernel.tiles = Some(tiles))
+    }
+
+    /// As [`Recording::launch`]; `change` corrects what is assumed of the kernel.
+    ///
+    /// # Errors
+    /// As [`Recording::launch`].
+    pub fn launch_with(
+        &mut self,
+        function: &str,
+        launch: LaunchConfig,
+        us: f64,
+        arguments: &[Argument],
+        change: impl FnOnce(&mut Kernel),
+    ) -> Result<NodeId, DagError> {
+        let placed = |argument: &Argument| match *argument {
+            Argument::Addresses { bytes: 0, .. } => Ok(Argument::Null),
+            Argument::Addresses { first, bytes, mode } => {
+                let (buffer, first) = self.place(&(first..first + bytes))?;
+                Ok(Argument::Bytes { buffer, first, bytes, mode: Some(mode), passed: true })
+            }
+            other => Ok(other),
+        };
+        let arguments: Vec<Argument> = arguments.iter().map(placed).collect::<Result<_, DagError>>()?;
+        let accesses: Vec<Access> = arguments.iter().filter_map(Argument::access).collect();
+        let mut kernel = Kernel { programmatic: true, ..Kernel::new(launch, &accesses) };
+        change(&mut kernel);
+        let recorded = Recorded::Kernel { function: function.into(), arguments };
+        self.push(function, NodeWork::Kernel(kernel), accesses, us, recorded)
+    }
+
+    /// Records a copy of a whole buffer between host and device.
+    ///
+    /// # Errors
+    /// As [`Recording::launch`].
+    pub fn copy(&mut self, buffer: BufferId, direction: Direction) -> Result<NodeId, DagError> {
+        let (name, mode) = match direction {
+            Direction::HostToDevice => ("upload", AccessMode::Write),
+            Direction::DeviceToHost => ("download", AccessMode::Read),
+        };
+        let access = self.program.whole(buffer, mode);
+        let bytes = access.bytes.end;
+        // A PCIe 5 link moves about 50 GB/s, and a copy takes 2 us to begin.
+        let us = 2.0 + bytes as f64 / 50e3;
+        let recorded = Recorded::Copy { buffer: Some(buffer), direction };
+        self.push(name, NodeWork::Copy { direction, bytes }, vec![access], us, recorded)
+    }
+
+    /// Records a copy between memory of the host and of the device, of which the smaller size counts.
+    ///
+    /// # Errors
+    /// As [`Recording::launch`].
+    pub fn copy_memory<F: Memory + ?Sized, T: Memory + ?Sized>(
+        &mut self,
+        direction: Direction,
+        from: &F,
+        to: &T,
+        us: f64,
+    ) -> Result<NodeId, DagError> {
+        let (from, to) = (from.addresses(), to.addresses());
+        let bytes = (from.end - from.start).min(to.end - to.start);
+        let mut accesses = Vec::new();
+        for (start, mode) in [(from.start, AccessMode::Read), (to.start, AccessMode::Write)] {
+            if bytes > 0 {
+                let (buffer, first) = self.place(&(start..start + bytes))?;
+                accesses.push(Access { buffer, bytes: first..first + bytes, mode });
+            }
+        }
+        let name = if direction == Direction::HostToDevice { "upload" } else { "download" };
+        let recorded = Recorded::Copy { buffer: None, direction };
+        self.push(name, NodeWork::Copy { direction, bytes }, accesses, us, recorded)
+    }
+
+    fn push(
+        &mut self,
+        name: &str,
+        work: NodeWork,
+        accesses: Vec<Access>,
+        us: f64,
+        recorded: Recorded,
+    ) -> Result<NodeId, DagError> {
+        let id = self.program.push(Node { name: name.into(), work, accesses, us, zone: self.zone })?;
+        self.nodes.push(recorded);
+        Ok(id)
+    }
+
+    /// The same with a copy of every filled buffer to the device before the first node that touches it, and of `results`
+    /// to the host after the last.
+    ///
+    /// # Errors
+    /// As [`Recording::launch`].
+    pub fn with_copies(&self, results: &[BufferId]) -> Result<Recording, DagError> {
+        let mut copied = Recording {
+            program: Program::new(self.program.name()),
+            nodes: Vec::new(),
+            zone: ZoneId(0),
+            ..self.clone()
+        };
+        for buffer in self.program.buffers() {
+            copied.program.buffer(buffer.name.clone(), buffer.bytes);
+        }
+        let mut pending: Vec<bool> = self.initial.iter().map(Option::is_some).collect();
+        for (node, recorded) in self.program.nodes().iter().zip(&self.nodes) {
+            for access in &node.accesses {
+                if std::mem::take(&mut pending[access.buffer.index()]) {
+                    copied.copy(access.buffer, Direction::HostToDevice)?;
+                }
+            }
+            copied.program.push(Node { zone: ZoneId(0), ..node.clone() })?;
+            copied.nodes.push(recorded.clone());
+        }
+        for &buffer in results {
+            copied.copy(buffer, Direction::DeviceToHost)?;
+        }
+        Ok(copied)
+    }
+
+    /// Appends another recording's buffers, zones and nodes, its zones raised by `priority`; gives the number that its
+    /// first buffer has here. Nodes recorded from now on belong to its last zone. Memory by addresses is not shared.
+    ///
+    /// # Errors
+    /// As [`Recording::launch`].
+    pub fn append(&mut self, other: &Recording, priority: i32) -> Result<u32, DagError> {
+        let first = self.program.buffers().len() as u32;
+        self.program =
+            Program::merge(self.program.name(), &[(&self.program, 0), (&other.program, priority)])?;
+        self.zone = ZoneId::from(self.program.zones().len() - 1);
+        self.initial.extend(other.initial.iter().cloned());
+        self.nodes.extend(other.nodes.iter().map(|node| match node.clone() {
+            Recorded::Kernel { function, arguments } => {
+                let arguments = arguments.into_iter().map(|argument| argument.moved(first)).collect();
+                Recorded::Kernel { function, arguments }
+            }
+            Recorded::Copy { buffer, direction } => {
+                Recorded::Copy { buffer: buffer.map(|b| BufferId(b.0 + first)), direction }
+            }
+        }));
+        Ok(first)
+    }
+}

@@ -1,0 +1,124 @@
+//! Which bytes of its accesses each CTA of a kernel touches.
+
+use std::ops::Range;
+
+use crate::program::{Access, AccessMode, LaunchConfig};
+
+/// Most CTAs of a kernel whose tiles are told apart.
+pub const MAX_TILES: u64 = 1 << 11;
+
+/// What is known of the CTAs of a kernel one by one. A kernel that has this was also built to wait for tiles and to
+/// post its own, when it is asked to (`csrc/include/cusync/tile_sync.cuh`). CTA numbers count along x, then y, then z.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tiles {
+    /// What each CTA touches of each access of the node.
+    pub bytes: Vec<TileBytes>,
+    /// How much longer its longest CTA takes than the mean one, microseconds: what waiting for tiles instead of kernels
+    /// can hide.
+    pub spread_us: f64,
+    /// Whether it can let the next kernel begin to launch before it has waited itself.
+    pub early_trigger: bool,
+}
+
+/// The bytes of one access that each CTA touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TileBytes {
+    /// Every CTA may touch all of them.
+    All,
+    /// CTA `i` touches `bytes` bytes from `first + i * stride` on, counted from the access's first byte, as far as they
+    /// lie in the access. A negative stride runs backwards; more bytes than the stride overlap, as halos do.
+    Strided {
+        /// Where CTA 0 begins.
+        first: i64,
+        /// How far it is from a CTA to the next.
+        stride: i64,
+        /// How many bytes each CTA touches.
+        bytes: u64,
+    },
+}
+
+impl TileBytes {
+    /// The bytes of CTA `cta`, counted from the buffer's first; may be empty.
+    pub fn of(self, access: &Access, cta: u32) -> Range<u64> {
+        match self {
+            TileBytes::All => access.bytes.clone(),
+            TileBytes::Strided { first, stride, bytes } => {
+                let all = i128::from(access.bytes.start)..i128::from(access.bytes.end);
+                let start = all.start + i128::from(first) + i128::from(cta) * i128::from(stride);
+                let clip = |at: i128| at.clamp(all.start, all.end) as u64;
+                clip(start)..clip(start + i128::from(bytes))
+            }
+        }
+    }
+}
+
+impl Tiles {
+    /// Why these cannot be the tiles of a kernel with such accesses; `None`: they can.
+    pub(crate) fn fault(&self, launch: &LaunchConfig, accesses: &[Access]) -> Option<&'static str> {
+        if launch.ctas() > MAX_TILES {
+            return Some("more CTAs than are told apart (2048)");
+        }
+        if self.bytes.len() != accesses.len() {
+            return Some("not one entry for each access");
+        }
+        if !(self.spread_us.is_finite() && self.spread_us >= 0.0) {
+            return Some("a spread that is negative or not finite");
+        }
+        let whole = |(tile, access): (&TileBytes, &Access)| {
+            let mut parts: Vec<_> = (0..launch.ctas() as u32).map(|cta| tile.of(access, cta)).collect();
+            parts.sort_by_key(|part| part.start);
+            let reached =
+                parts.iter().fold(access.bytes.start, |reached, part| match part.start <= reached {
+                    true => reached.max(part.end),
+                    false => reached,
+                });
+            reached == access.bytes.end
+        };
+        let covered = self.bytes.iter().zip(accesses).all(whole);
+        (!covered).then_some("an access that its CTAs together do not cover")
+    }
+
+    /// The ranges that CTA `cta` touches: buffer, bytes and mode. Empty ones are left out.
+    pub(super) fn touched<'a>(
+        &'a self,
+        accesses: &'a [Access],
+        cta: u32,
+    ) -> impl Iterator<Item = (usize, Range<u64>, AccessMode)> + 'a {
+        self.bytes.iter().zip(accesses).filter_map(move |(tile, access)| {
+            let bytes = tile.of(access, cta);
+            (!bytes.is_empty()).then_some((access.buffer.index(), bytes, access.mode))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BufferId;
+
+    #[test]
+    fn strides_run_both_ways_and_are_clipped() {
+        let access = Access { buffer: BufferId(0), bytes: 100..140, mode: AccessMode::Read };
+        let ranges = |tile: TileBytes| (0..4).map(|cta| tile.of(&access, cta)).collect::<Vec<_>>();
+        let forwards = TileBytes::Strided { first: 0, stride: 10, bytes: 10 };
+        assert_eq!(ranges(forwards), [100..110, 110..120, 120..130, 130..140]);
+        let mirrored = TileBytes::Strided { first: 30, stride: -10, bytes: 10 };
+        assert_eq!(ranges(mirrored), [130..140, 120..130, 110..120, 100..110]);
+        let halo = TileBytes::Strided { first: -4, stride: 10, bytes: 18 };
+        assert_eq!(ranges(halo), [100..114, 106..124, 116..134, 126..140]);
+    }
+
+    #[test]
+    fn tiles_that_leave_bytes_out_are_refused() {
+        let accesses = [Access { buffer: BufferId(0), bytes: 0..40, mode: AccessMode::Write }];
+        let fault = |stride, bytes, ctas| {
+            let bytes = vec![TileBytes::Strided { first: 0, stride, bytes }];
+            Tiles { bytes, spread_us: 0.0, early_trigger: false }
+                .fault(&LaunchConfig::linear(ctas, 32), &accesses)
+        };
+        assert_eq!(fault(10, 10, 4), None);
+        assert!(fault(10, 10, 3).is_some_and(|f| f.contains("cover")));
+        assert!(fault(10, 9, 4).is_some_and(|f| f.contains("cover")), "gaps");
+        assert!(fault(0, 40, 1 << 12).is_some_and(|f| f.contains("more CTAs")));
+    }
+}

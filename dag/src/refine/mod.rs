@@ -1,0 +1,190 @@
+//! Tile-level refinement: kernels whose CTAs wait for CTAs of earlier kernels, not for these kernels' ends.
+//!
+//! A *refined* node is launched over programmatic edges and waits, CTA by CTA, for the posts of those tiles that its own
+//! depend on, read-after-write, write-after-read and write-after-write. Every other node waits for all nodes before it to
+//! end. Three things make this right, and [`Refinement::prove`] shows them for every refinement that is run:
+//!
+//! * *Order.* For each dependence between tiles there is a path of waits. Through a node that is not refined such a path
+//!   leads to all of its ancestors.
+//! * *Ends.* A refined node waits for the end of its predecessors before it ends itself. So the end of a node still means
+//!   that of all its ancestors, and a node that is not refined, or the end of the program, needs no care.
+//! * *Progress.* A CTA waits for tiles of ancestors only, and starts after every CTA of these has: each edge of the path
+//!   between them is full, or programmatic with a trigger that every CTA issues. So what is waited for holds an SM or is
+//!   done, and the earliest unfinished node that has a CTA on an SM waits for nothing that is unfinished.
+
+mod access;
+mod direct;
+mod pays;
+mod prove;
+
+use cusync_gen::device::Profile;
+
+use crate::dependence::{Dependence, Dependences};
+use crate::history::Cta;
+use crate::program::{Kernel, NodeId, Program};
+pub use access::{MAX_TILES, TileBytes, Tiles};
+use direct::{Direct, count, direct, tiles_of};
+use pays::keep_what_pays;
+use prove::Order;
+pub use prove::ProvedRefinement;
+
+/// Most tiles that a CTA waits for: one lane of a warp looks at each.
+pub const MAX_WAITS: usize = 32;
+
+/// How a node is synchronised.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeSync {
+    /// The CTAs that each CTA waits for; `None`: the node waits for the ends of all nodes before it.
+    pub waits: Option<Vec<Vec<Cta>>>,
+    /// Whether each of its CTAs posts that it is done.
+    pub posts: bool,
+    /// Whether it lets the next node begin to launch before it waits, not after.
+    pub early: bool,
+}
+
+/// A dependence whose later node waits for tiles.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RefinedEdge {
+    /// The dependence.
+    pub edge: Dependence,
+    /// What the model expects to gain, microseconds; 0 where it was not asked.
+    pub gain_us: f64,
+}
+
+/// Which nodes wait for tiles, and for which: a statement, which [`Refinement::prove`] judges before it is run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Refinement {
+    /// How each node is synchronised.
+    pub nodes: Vec<NodeSync>,
+    /// The edges into refined nodes.
+    pub edges: Vec<RefinedEdge>,
+    /// Nodes with tiles that keep waiting for whole kernels, and why.
+    pub kept: Vec<(NodeId, &'static str)>,
+}
+
+/// Which of the nodes that can be refined are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refine {
+    /// None; all that can do trigger early.
+    EarlyOnly,
+    /// Those that the model expects to gain from it; they trigger early.
+    WherePays,
+    /// All, and all that can do trigger early.
+    Everywhere,
+}
+
+impl Refinement {
+    /// Whether it changes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.iter().all(|node| *node == NodeSync::default())
+    }
+
+    /// Nodes that wait for tiles.
+    pub fn refined(&self) -> usize {
+        self.nodes.iter().filter(|node| node.waits.is_some()).count()
+    }
+
+    /// Most tiles that one CTA waits for.
+    pub fn most_waits(&self) -> usize {
+        let waits = self.nodes.iter().filter_map(|node| node.waits.as_ref());
+        waits.flatten().map(Vec::len).max().unwrap_or(0)
+    }
+}
+
+/// What can be gained by waiting for tiles, in a program with these dependences.
+pub fn refine(program: &Program, dependences: &Dependences, device: &Profile, which: Refine) -> Refinement {
+    let mut found = Refinement::default();
+    if program.nodes().iter().all(|node| tiles_of(node).is_none()) {
+        return found;
+    }
+    found.nodes = vec![NodeSync::default(); program.nodes().len()];
+    if which != Refine::EarlyOnly {
+        refine_all(program, dependences, device, which, &mut found);
+    }
+    // Measured, an early trigger pays where CTAs can run ahead of others by several kernels; where kernels wait for
+    // kernels it only puts CTAs on SMs that wait.
+    for (node, sync) in program.nodes().iter().zip(&mut found.nodes) {
+        let wanted = which != Refine::WherePays || sync.waits.is_some() || sync.posts;
+        sync.early = wanted && node.kernel().is_some_and(|kernel| has_room(kernel, device));
+    }
+    found
+}
+
+fn refine_all(
+    program: &Program,
+    dependences: &Dependences,
+    device: &Profile,
+    which: Refine,
+    found: &mut Refinement,
+) {
+    let mut into: Vec<Vec<Dependence>> = vec![Vec::new(); program.nodes().len()];
+    dependences.reduced_edges().for_each(|&edge| into[edge.after.index()].push(edge));
+    // Before those that others imply are dropped, a tile may depend on a few more.
+    let direct = direct(program, 4 * MAX_WAITS);
+    for id in program.ids() {
+        let into = &into[id.index()];
+        if tiles_of(program.node(id)).is_none() || into.is_empty() {
+            continue;
+        }
+        match waits(program, dependences, &found.nodes, into, id, &direct[id.index()]) {
+            Err(why) => found.kept.push((id, why)),
+            Ok(waits) => {
+                found.nodes[id.index()].waits = Some(waits);
+                found.edges.extend(into.iter().map(|&edge| RefinedEdge { edge, gain_us: 0.0 }));
+            }
+        }
+    }
+    if which == Refine::WherePays {
+        keep_what_pays(program, &into, device, found);
+    }
+    let waited: Vec<NodeId> =
+        found.nodes.iter().flat_map(|node| node.waits.iter().flatten().flatten()).map(|t| t.node).collect();
+    waited.into_iter().for_each(|node| found.nodes[node.index()].posts = true);
+}
+
+/// A node that triggers early keeps room for the nodes after it only where there is plenty: its CTAs, and those of the two
+/// nodes that it may wait beside, together take no more than three quarters of the device.
+fn has_room(kernel: &Kernel, device: &Profile) -> bool {
+    let room = kernel.launch.ctas() * 4 <= u64::from(device.sms) * u64::from(kernel.ctas_per_sm);
+    room && kernel.programmatic && kernel.tiles.as_ref().is_some_and(|tiles| tiles.early_trigger)
+}
+
+/// What each CTA of a node has to wait for, or why it cannot wait for tiles.
+fn waits(
+    program: &Program,
+    dependences: &Dependences,
+    nodes: &[NodeSync],
+    into: &[Dependence],
+    id: NodeId,
+    direct: &Direct,
+) -> Result<Vec<Vec<Cta>>, &'static str> {
+    let can = |id: NodeId| program.node(id).kernel().is_some_and(|k| k.programmatic && k.tiles.is_some());
+    if !can(id) {
+        return Err("it was not built for programmatic edges");
+    }
+    if !into.iter().all(|edge| can(edge.before)) {
+        return Err("a node before it cannot post tiles");
+    }
+    // Memory is shared by temporaries whose kernels are done before others begin, and that would no longer hold.
+    if program.node(id).accesses.iter().any(|a| !program.buffers()[a.buffer.index()].external) {
+        return Err("it touches a temporary buffer, whose memory may be shared");
+    }
+    let Direct::Ctas(direct) = direct else {
+        return Err("a tile of it needs too many others");
+    };
+    let order = Order { dependences, nodes };
+    let mut waits = Vec::with_capacity(direct.len());
+    for before in direct {
+        let implied = |tile: &Cta| before.iter().any(|&by| by.node > tile.node && order.follows(by, *tile));
+        let needed: Vec<Cta> = before.iter().copied().filter(|tile| !implied(tile)).collect();
+        if needed.len() > MAX_WAITS {
+            return Err("a tile of it needs too many others");
+        }
+        if !needed.iter().all(|tile| can(tile.node)) {
+            return Err("a tile of it needs a node that cannot post tiles");
+        }
+        waits.push(needed);
+    }
+    debug_assert_eq!(waits.len(), count(program.node(id)) as usize);
+    Ok(waits)
+}

@@ -1,0 +1,320 @@
+//! The whole way from a program to the fastest way of running it, by the model.
+
+use std::cmp::Ordering;
+
+use cusync_gen::device::{DEVICES, Profile};
+
+use super::admit::{Admission, Admit, Alone, admit};
+use super::dependence::{Dependences, analyse};
+use super::distribute::{Distribution, Lane, all_concurrency, as_written};
+use super::form::{Carrier, EdgeSource, Form};
+use super::limit::limited;
+use super::plan::{GraphPlan, LaunchPlan, StreamPlan};
+use super::program::{NodeId, Program};
+use super::refine::{Refine, Refinement, refine};
+use super::simulate::{Simulation, simulate};
+use super::times::Times;
+
+/// Numbers of streams that are tried below full concurrency.
+const LIMITS: [usize; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128];
+
+/// What fewer streams, or a simpler form, may cost in the model: less is below what it knows.
+const TIE: f64 = 1.005;
+
+/// How much longer a program takes in which kernels that do not depend on each other share a stream, over the model: a kernel
+/// that ends leaves SMs idle for which fluids always have a use.
+const SHARED: f64 = 1.12;
+
+/// What is asked of a schedule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScheduleOptions {
+    /// Most streams of kernels, for every priority; `None`: as many as help.
+    pub streams: Option<usize>,
+    /// Forms to choose from.
+    pub forms: Vec<Form>,
+    /// The profile of the device.
+    pub device: Profile,
+    /// When tasks of lower priority may begin.
+    pub admit: Admit,
+}
+
+impl Default for ScheduleOptions {
+    /// Every form, on the first device that ships.
+    fn default() -> Self {
+        ScheduleOptions {
+            streams: None,
+            forms: Form::ALL.to_vec(),
+            device: DEVICES[0].clone(),
+            admit: Admit::Model,
+        }
+    }
+}
+
+/// The predicted time of a form.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FormPrediction {
+    /// The form.
+    pub form: Form,
+    /// Streams of its distribution; 1 for serial forms.
+    pub streams: usize,
+    /// Microseconds from the host's first call to the last node's end.
+    pub us: f64,
+}
+
+/// A program's schedule.
+#[derive(Clone, Debug)]
+pub struct KernelSchedule {
+    /// What must wait for what.
+    pub dependences: Dependences,
+    /// The same with the gates that hold tasks of lower priority back: what streams and graphs are made from.
+    pub gated: Dependences,
+    /// Levels and paths.
+    pub times: Times,
+    /// All concurrency (as far as [`ScheduleOptions::streams`] allows), with the fewest waits.
+    pub full: Distribution,
+    /// The same in the order of the code, copies on the streams of their kernels: as it would be written by hand.
+    pub written: Distribution,
+    /// With no more streams than help: what most forms run.
+    pub chosen: Distribution,
+    /// How it should be run.
+    pub form: Form,
+    /// When tasks of lower priority begin; `None` where all have one priority.
+    pub admission: Option<Admission>,
+    /// The priority of each node: its zone's, or the highest of the program where a zone of low priority would starve without it.
+    pub priority: Vec<i32>,
+    /// Predicted times of the forms, simple ones first.
+    pub predictions: Vec<FormPrediction>,
+    /// The chosen form in time.
+    pub timeline: Simulation,
+    /// Nodes whose tiles wait for tiles, and nodes that trigger early, where the form has programmatic edges.
+    pub refinement: Refinement,
+    /// Why, a sentence each.
+    pub why: Vec<String>,
+}
+
+impl KernelSchedule {
+    /// The distribution that a form runs.
+    pub fn distribution(&self, form: Form) -> &Distribution {
+        distribution_of(form, &self.chosen, &self.written)
+    }
+
+    /// How a form launches the program that this is the schedule of. It is proved before it is run.
+    pub fn plan(&self, program: &Program, form: Form) -> LaunchPlan {
+        let streams = self.distribution(form);
+        match form.carrier {
+            Carrier::Graph => {
+                // One priority is none.
+                let same = self.priority.windows(2).all(|pair| pair[0] == pair[1]);
+                let priorities = if same { Vec::new() } else { self.priority.clone() };
+                GraphPlan { priorities, ..GraphPlan::of(program, &self.gated, streams, form) }.into()
+            }
+            Carrier::Launches | Carrier::Capture => {
+                let plan = match form.is_serial() {
+                    true => StreamPlan::serial(0..program.nodes().len()),
+                    false => StreamPlan::from(streams),
+                };
+                StreamPlan { captured: form.carrier == Carrier::Capture, ..plan }.into()
+            }
+        }
+    }
+
+    /// The predicted time of the chosen form, microseconds.
+    pub fn predicted_us(&self) -> f64 {
+        self.timeline.total_us
+    }
+}
+
+/// Schedules a program. The same program and options give the same schedule.
+pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule {
+    let dependences = analyse(program);
+    let times = Times::of(program, &dependences);
+    // What gates hold back is held back in every distribution, so gates are decided first.
+    let alone = Alone::of(program, &options.device);
+    let admission =
+        alone.as_ref().and_then(|alone| admit(program, alone, &dependences, &options.device, options.admit));
+    let fair = admission.as_ref().is_some_and(|found| found.raised);
+    let gated = dependences.gated(admission.as_ref().map_or(&[], |found| &found.gates));
+    let order = Times::of(program, &gated);
+    let mut full = all_concurrency(program, &gated, &order);
+    if let Some(most) = options.streams.filter(|&most| most < kernel_streams(&full)) {
+        full = limited(program, &gated, &order, most);
+    }
+    let mut why = vec![format!(
+        "{} dependences, {} of them not implied by others; {} nodes stand right after one that they depend on, {} waits remain",
+        dependences.edges.len(),
+        dependences.reduced.len(),
+        gated.reduced.len() - full.waits.len().min(gated.reduced.len()),
+        full.waits.len()
+    )];
+    let written = match options.streams {
+        None => as_written(program, &gated, &order),
+        Some(_) => full.clone(),
+    };
+    let chosen = cap(program, &gated, &order, &full, options, &mut why);
+    why.extend(admission.as_ref().map(|found| found.reason(program)));
+    let shared = kernel_streams(&chosen) < kernel_streams(&full);
+    let time = |plan: &Distribution, form: Form| {
+        let mut line = simulate(program, &gated, plan, form, &options.device, fair);
+        line.total_us *= if shared && form.edges == EdgeSource::Streams { SHARED } else { 1.0 };
+        line
+    };
+
+    // Tasks of several priorities: no form is worth starving one, or slowing the highest.
+    let harm = |line: &Simulation| alone.as_ref().map_or(0, |alone| alone.harm(program, line));
+    let better = |line: &Simulation, best: &Simulation| match harm(line).cmp(&harm(best)) {
+        Ordering::Equal => line.total_us * TIE < best.total_us,
+        less_or_more => less_or_more == Ordering::Less,
+    };
+    let mut best: Option<(Form, Simulation)> = None;
+    let mut predictions = Vec::new();
+    for &form in Form::ALL.iter().filter(|form| options.forms.contains(form)) {
+        let plan = distribution_of(form, &chosen, &written);
+        let line = time(plan, form);
+        let streams = if form.is_serial() { 1 } else { plan.streams() };
+        predictions.push(FormPrediction { form, streams, us: line.total_us });
+        if best.as_ref().is_none_or(|(_, best)| better(&line, best)) {
+            best = Some((form, line));
+        }
+    }
+    let (form, timeline) = best.unwrap_or_else(|| (Form::SERIAL, time(&chosen, Form::SERIAL)));
+    why.push(reason(form, &timeline, &times, &predictions));
+    let mut refinement = Refinement::default();
+    if form.is_programmatic() {
+        refinement = refine(program, &dependences, &options.device, Refine::WherePays);
+        why.extend(refined(program, &refinement));
+    }
+    let priority = priorities(program, &timeline);
+    KernelSchedule {
+        dependences,
+        gated,
+        times,
+        full,
+        written,
+        chosen,
+        form,
+        admission,
+        priority,
+        predictions,
+        timeline,
+        refinement,
+        why,
+    }
+}
+
+fn distribution_of<'a>(form: Form, chosen: &'a Distribution, written: &'a Distribution) -> &'a Distribution {
+    if form.edges == EdgeSource::Written { written } else { chosen }
+}
+
+/// What was refined and what was not, in a sentence each.
+fn refined(program: &Program, refinement: &Refinement) -> Vec<String> {
+    let mut why = Vec::new();
+    let early = refinement.nodes.iter().filter(|node| node.early).count();
+    if early > 0 {
+        why.push(format!(
+            "{early} kernels let the next begin to launch before they wait: there is room for its CTAs"
+        ));
+    }
+    if let Some(first) = refinement.edges.first() {
+        let gain: f64 = refinement.edges.iter().map(|tile| tile.gain_us).sum();
+        let name = |id| &program.node(id).name;
+        why.push(format!(
+            "{} kernels wait for tiles of those before them, at most {} a CTA ({} -> {} first), on {} edges: {gain:.1} us less",
+            refinement.refined(),
+            refinement.most_waits(),
+            name(first.edge.before),
+            name(first.edge.after),
+            refinement.edges.len(),
+        ));
+    }
+    let mut kept: std::collections::BTreeMap<&str, Vec<&str>> = std::collections::BTreeMap::new();
+    for (id, reason) in &refinement.kept {
+        kept.entry(reason).or_default().push(&program.node(*id).name);
+    }
+    let kept = kept.iter().map(|(reason, names)| {
+        format!("{} kernels with tiles wait for whole kernels ({} first): {reason}", names.len(), names[0])
+    });
+    why.extend(kept);
+    why
+}
+
+fn kernel_streams(plan: &Distribution) -> usize {
+    let mut count = std::collections::BTreeMap::new();
+    for lane in &plan.lanes {
+        if let Lane::Kernels { priority } = lane {
+            *count.entry(*priority).or_insert(0) += 1;
+        }
+    }
+    count.into_values().max().unwrap_or(0)
+}
+
+/// The fewest streams with which the model sees no loss: SMs and memory bandwidth limit what more could gain.
+fn cap(
+    program: &Program,
+    dependences: &Dependences,
+    times: &Times,
+    full: &Distribution,
+    options: &ScheduleOptions,
+    why: &mut Vec<String>,
+) -> Distribution {
+    let time = |plan: &Distribution| {
+        simulate(program, dependences, plan, Form::LANE_GRAPH, &options.device, false).total_us
+    };
+    let most = kernel_streams(full);
+    let mut best = (time(full), full.clone());
+    let all_us = best.0;
+    // A stream runs one node at a time, so too few of them are ruled out without a trial.
+    let busiest_us = busiest_us(program);
+    // From few to many, and no further than where more streams stop helping.
+    let mut tried: Vec<(f64, Distribution)> = Vec::new();
+    for limit in LIMITS.into_iter().filter(|&limit| limit < most) {
+        if busiest_us / limit as f64 > all_us * TIE {
+            continue;
+        }
+        let plan = limited(program, dependences, times, limit);
+        let us = time(&plan);
+        let done = us <= all_us * TIE && tried.last().is_some_and(|(before, _)| us * TIE >= *before);
+        tried.push((us, plan));
+        if done {
+            break;
+        }
+    }
+    let least = tried.iter().map(|(us, _)| *us).fold(all_us, f64::min);
+    if let Some(found) = tried.into_iter().find(|(us, _)| *us <= least * TIE) {
+        best = found;
+    }
+    let now = kernel_streams(&best.1);
+    if now < most {
+        why.push(format!(
+            "{now} of {most} streams: {:.1} us against {all_us:.1} with all of them; SMs and memory bandwidth are shared",
+            best.0
+        ));
+    }
+    best.1
+}
+
+/// The most that kernels of one priority add up to, microseconds.
+fn busiest_us(program: &Program) -> f64 {
+    let mut sums = std::collections::BTreeMap::new();
+    for id in program.ids().filter(|&id| program.node(id).kernel().is_some()) {
+        *sums.entry(program.priority(id)).or_insert(0.0) += program.node(id).us;
+    }
+    sums.into_values().fold(0.0, f64::max)
+}
+
+fn reason(form: Form, line: &Simulation, times: &Times, predictions: &[FormPrediction]) -> String {
+    let next = predictions.iter().filter(|p| p.form != form).min_by(|a, b| a.us.total_cmp(&b.us));
+    let against =
+        next.map_or(String::new(), |p| format!("; the next best is {} with {:.1} us", p.form.name(), p.us));
+    let critical = times.critical_us();
+    format!(
+        "{}: {:.1} us predicted, of which the longest path is {critical:.1}{against}",
+        form.name(),
+        line.total_us
+    )
+}
+
+fn priorities(program: &Program, timeline: &Simulation) -> Vec<i32> {
+    let top = program.zones().iter().map(|z| z.priority).max().unwrap_or(0);
+    let priority = |(id, &promoted): (NodeId, &bool)| if promoted { top } else { program.priority(id) };
+    program.ids().zip(&timeline.promoted).map(priority).collect()
+}

@@ -1,0 +1,286 @@
+//! A program on a device, in a model: nodes are fluids that share SMs, memory bandwidth and copy engines.
+//!
+//! A node alone runs at speed 1. Nodes of one priority that ask for more than there is slow down together; those of lower
+//! priority get what is left. With `fair`, a zone that has fallen below half of its fair share (one of as many equal
+//! shares as there are zones at work) is served first, up to a fair share, until it has caught up.
+
+use cusync_gen::device::Profile;
+
+use super::demand::Demand;
+use super::dependence::Dependences;
+use super::distribute::Distribution;
+use super::form::{Form, StartDelays};
+use super::program::{NodeId, Program};
+
+/// The part of its fair share that a zone is sure of.
+pub const SURE_SHARE: f64 = 0.5;
+
+/// How far a zone may be behind before it is served first, microseconds at full speed: without it, every zone would be
+/// served first when the program begins.
+pub const GRACE_US: f64 = 5.0;
+
+/// When everything happens, microseconds from the start of the host's first call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Simulation {
+    /// The start of each node.
+    pub start: Vec<f64>,
+    /// The end of each node.
+    pub end: Vec<f64>,
+    /// The end of each zone's last node.
+    pub zone_end: Vec<f64>,
+    /// The end of the program: when the device has noticed that its last node has ended.
+    pub total_us: f64,
+    /// Whether each node had to be served before its turn to keep its zone from starving.
+    pub promoted: Vec<bool>,
+}
+
+/// Predicts a form of a distribution. `fair` keeps zones of low priority from starving.
+pub fn simulate(
+    program: &Program,
+    dependences: &Dependences,
+    plan: &Distribution,
+    form: Form,
+    device: &Profile,
+    fair: bool,
+) -> Simulation {
+    let delays = StartDelays::of(program, dependences, plan, form, device);
+    let mut line = Machine::new(program, &delays, device, fair).run();
+    line.total_us += delays.tail_us;
+    line
+}
+
+struct Active {
+    node: usize,
+    zone: usize,
+    priority: i32,
+    left: f64,
+    speed: f64,
+    demand: [f64; 4],
+}
+
+/// A zone in the course of a run.
+#[derive(Clone, Copy, Default)]
+struct Share {
+    /// What it got above what it is sure of, microseconds at full speed.
+    credit: f64,
+    /// The change of that with time.
+    rate: f64,
+    lagging: bool,
+}
+
+struct Machine<'a> {
+    program: &'a Program,
+    demands: Vec<[f64; 4]>,
+    missing: Vec<u32>,
+    after: Vec<Vec<(usize, f64)>>,
+    ready: Vec<f64>,
+    /// Nodes whose predecessors have ended, by the time at which they may start, soonest last.
+    queue: Vec<(f64, usize)>,
+    active: Vec<Active>,
+    zones: Vec<Share>,
+    resident: usize,
+    fair: bool,
+    interference: f64,
+    line: Simulation,
+}
+
+impl<'a> Machine<'a> {
+    fn new(program: &'a Program, delays: &StartDelays, device: &Profile, fair: bool) -> Self {
+        let n = program.nodes().len();
+        let (mut missing, mut after) = (vec![0; n], vec![Vec::new(); n]);
+        for &(b, a, delay) in &delays.edges {
+            missing[a] += 1;
+            after[b].push((a, delay));
+        }
+        let zones = program.zones().len();
+        let mut machine = Machine {
+            program,
+            demands: program.nodes().iter().map(|node| Demand::of(node, device).parts()).collect(),
+            missing,
+            after,
+            ready: delays.release.clone(),
+            queue: Vec::new(),
+            active: Vec::new(),
+            zones: vec![Share { credit: GRACE_US, ..Share::default() }; zones],
+            resident: device.programs.resident_kernels.max(1),
+            fair: fair && zones > 1,
+            interference: if zones > 1 { device.programs.interference } else { 0.0 },
+            line: Simulation {
+                start: vec![0.0; n],
+                end: vec![0.0; n],
+                zone_end: vec![0.0; zones],
+                total_us: 0.0,
+                promoted: vec![false; n],
+            },
+        };
+        for node in 0..n {
+            if machine.missing[node] == 0 {
+                machine.enqueue(node);
+            }
+        }
+        machine
+    }
+
+    fn enqueue(&mut self, node: usize) {
+        let key = (self.ready[node], node);
+        let at =
+            self.queue.partition_point(|other| other.0.total_cmp(&key.0).then(other.1.cmp(&key.1)).is_gt());
+        self.queue.insert(at, key);
+    }
+
+    fn run(mut self) -> Simulation {
+        let mut now = 0.0;
+        loop {
+            while self.active.len() < self.resident
+                && let Some((_, node)) = self.queue.pop_if(|(at, _)| *at <= now)
+            {
+                self.begin(node, now);
+            }
+            if self.active.is_empty() {
+                let Some(&(at, _)) = self.queue.last() else { return self.line };
+                now = f64::max(now, at);
+                continue;
+            }
+            self.set_speeds();
+            let mut step = self.active.iter().map(|a| a.left / a.speed).fold(f64::INFINITY, f64::min);
+            if self.active.len() < self.resident
+                && let Some((at, _)) = self.queue.last()
+            {
+                step = step.min(at - now);
+            }
+            // A zone that is about to fall behind is looked at when it does.
+            let falling = |z: &&Share| !z.lagging && z.rate < 0.0 && z.credit > 0.0;
+            if self.fair {
+                step = self.zones.iter().filter(falling).map(|z| z.credit / -z.rate).fold(step, f64::min);
+            }
+            now += step;
+            self.advance(now, step);
+        }
+    }
+
+    fn begin(&mut self, node: usize, now: f64) {
+        let of = &self.program.nodes()[node];
+        self.line.start[node] = now;
+        self.active.push(Active {
+            node,
+            zone: of.zone.index(),
+            priority: self.program.priority(NodeId::from(node)),
+            left: of.us,
+            speed: 1.0,
+            demand: self.demands[node],
+        });
+    }
+
+    fn advance(&mut self, now: f64, step: f64) {
+        for zone in &mut self.zones {
+            zone.credit = (zone.credit + zone.rate * step).max(0.0);
+            // What is below rounding counts as nothing, or the clock would stand still.
+            zone.credit = if zone.credit < 1e-9 { 0.0 } else { zone.credit };
+        }
+        let mut i = 0;
+        while i < self.active.len() {
+            let active = &mut self.active[i];
+            active.left -= active.speed * step;
+            if active.left > 1e-9 {
+                i += 1;
+                continue;
+            }
+            let Active { node, zone, .. } = self.active.swap_remove(i);
+            self.line.end[node] = now;
+            self.line.total_us = f64::max(self.line.total_us, now);
+            self.line.zone_end[zone] = f64::max(self.line.zone_end[zone], now);
+            for (after, delay) in std::mem::take(&mut self.after[node]) {
+                self.ready[after] = f64::max(self.ready[after], now + delay);
+                self.missing[after] -= 1;
+                if self.missing[after] == 0 {
+                    self.enqueue(after);
+                }
+            }
+        }
+    }
+
+    /// Gives every active node its speed.
+    fn set_speeds(&mut self) {
+        let mut left = [1.0; 4];
+        // Those served first, then the others by priority.
+        self.active.sort_unstable_by_key(|a| (std::cmp::Reverse(a.priority), a.node));
+        let mut served = 0;
+        if self.fair {
+            served = self.serve_lagging(&mut left);
+        }
+        for group in self.active[served..].chunk_by_mut(|a, b| a.priority == b.priority) {
+            serve(group, &mut left, 1.0);
+        }
+        if self.interference > 0.0 {
+            self.interfere();
+        }
+        if self.fair {
+            self.set_rates();
+        }
+    }
+
+    /// Slows every node by what nodes of other zones have of the device.
+    fn interfere(&mut self) {
+        let mut had = vec![0.0; self.zones.len()];
+        for a in &self.active {
+            had[a.zone] += a.speed * f64::max(a.demand[0], a.demand[1]);
+        }
+        let all: f64 = had.iter().sum();
+        for a in &mut self.active {
+            a.speed /= 1.0 + self.interference * (all - had[a.zone]).min(1.0);
+        }
+    }
+
+    /// Serves the zones without credit up to a fair share each; returns how many nodes that were.
+    fn serve_lagging(&mut self, left: &mut [f64; 4]) -> usize {
+        let present = |active: &[Active], zone: usize| active.iter().any(|a| a.zone == zone);
+        let working = (0..self.zones.len()).filter(|&z| present(&self.active, z)).count();
+        let top = self.active.iter().map(|a| a.priority).max();
+        for z in 0..self.zones.len() {
+            let below = self.active.iter().any(|a| a.zone == z && Some(a.priority) < top);
+            self.zones[z].lagging = below && self.zones[z].credit <= 0.0;
+        }
+        let zones = &self.zones;
+        self.active.sort_by_key(|a| (!zones[a.zone].lagging, if zones[a.zone].lagging { a.zone } else { 0 }));
+        let count = self.active.iter().filter(|a| zones[a.zone].lagging).count();
+        for group in self.active[..count].chunk_by_mut(|a, b| a.zone == b.zone) {
+            serve(group, left, 1.0 / working as f64);
+            group.iter().for_each(|a| self.line.promoted[a.node] = true);
+        }
+        count
+    }
+
+    /// How fast zones gain on what they are sure of.
+    fn set_rates(&mut self) {
+        let zones = self.zones.len();
+        let mut totals = vec![[0.0; 4]; zones];
+        let mut speed = vec![None; zones];
+        for a in &self.active {
+            totals[a.zone].iter_mut().zip(a.demand).for_each(|(t, d)| *t += d);
+            let slowest: &mut Option<f64> = &mut speed[a.zone];
+            *slowest = Some(slowest.map_or(a.speed, |s| s.min(a.speed)));
+        }
+        let working = speed.iter().flatten().count().max(1) as f64;
+        for ((zone, total), speed) in self.zones.iter_mut().zip(&totals).zip(&speed) {
+            let alone = total.iter().map(|&t| 1.0 / t.max(1.0)).fold(1.0, f64::min);
+            // An idle zone saves nothing for later, or it could starve others with it.
+            zone.rate = speed.map_or(0.0, |speed| speed - SURE_SHARE * alone / working);
+            zone.credit = if speed.is_some() { zone.credit } else { zone.credit.min(GRACE_US) };
+        }
+    }
+}
+
+/// Serves nodes at one speed, as far as what is left and a share of the whole go.
+fn serve(group: &mut [Active], left: &mut [f64; 4], share: f64) {
+    let mut speed: f64 = 1.0;
+    for (r, left) in left.iter().enumerate() {
+        let asked: f64 = group.iter().map(|a| a.demand[r]).sum();
+        if asked > 0.0 {
+            speed = speed.min(left.min(share).max(0.0) / asked);
+        }
+    }
+    for a in group {
+        a.speed = speed;
+        left.iter_mut().zip(a.demand).for_each(|(left, d)| *left -= speed * d);
+    }
+}

@@ -1,0 +1,58 @@
+//! When nodes can start and how much depends on them, if nothing but dependences and copy engines held them up.
+
+use super::dependence::Dependences;
+use super::program::{NodeId, Program};
+
+/// Levels and times by node. Times are microseconds from the start of the program.
+#[derive(Clone, Debug)]
+pub struct Times {
+    /// Nodes on the longest path before it.
+    pub level: Vec<u32>,
+    /// Earliest start.
+    pub start: Vec<f64>,
+    /// Earliest end.
+    pub end: Vec<f64>,
+    /// From its start to the end of the longest path from it: its weight on the critical path.
+    pub rank: Vec<f64>,
+}
+
+impl Times {
+    /// The times of a program.
+    pub fn of(program: &Program, dependences: &Dependences) -> Self {
+        let n = program.nodes().len();
+        let us: Vec<f64> = program.nodes().iter().map(|node| node.us).collect();
+        let (mut level, mut start, mut rank) = (vec![0; n], vec![0.0; n], us.clone());
+        // Edges are sorted by the place of `after`, so everything before a node is known when its edges come.
+        for edge in dependences.reduced_edges() {
+            let (before, after) = (edge.before.index(), edge.after.index());
+            level[after] = u32::max(level[after], level[before] + 1);
+            start[after] = f64::max(start[after], start[before] + us[before]);
+        }
+        for edge in dependences.reduced_edges().rev() {
+            let (before, after) = (edge.before.index(), edge.after.index());
+            rank[before] = f64::max(rank[before], us[before] + rank[after]);
+        }
+        let end = start.iter().zip(&us).map(|(start, us)| start + us).collect();
+        Times { level, start, end, rank }
+    }
+
+    /// Length of the critical path, microseconds.
+    pub fn critical_us(&self) -> f64 {
+        self.end.iter().copied().fold(0.0, f64::max)
+    }
+
+    /// A linear extension of the dependences: by earliest start, then zone priority, then weight on the critical path.
+    pub fn issue_order(&self, program: &Program) -> Vec<NodeId> {
+        let mut order: Vec<NodeId> = program.ids().collect();
+        order.sort_by(|&a, &b| {
+            let (i, j) = (a.index(), b.index());
+            // Nodes that take no time start with what they depend on; levels keep them behind it.
+            let start = self.start[i].total_cmp(&self.start[j]);
+            let level = || self.level[i].cmp(&self.level[j]);
+            let urgency =
+                || program.priority(b).cmp(&program.priority(a)).then(self.rank[j].total_cmp(&self.rank[i]));
+            start.then_with(level).then_with(urgency).then(a.cmp(&b))
+        });
+        order
+    }
+}

@@ -1,0 +1,165 @@
+//! Programs out of files: what is read, and what is refused with place and way out.
+
+use cusync_dag::{AccessMode, Direction, NodeWork, TileBytes, Tiles, parse};
+use cusync_gen::device::DEVICES;
+
+/// A file around nodes.
+fn file(nodes: &str) -> String {
+    format!(
+        "Dag(\n    name: \"f\",\n    dims: {{ \"N\": 8 }},\n    buffers: {{ \"x\": \"4*N\", \"y\": 16 }},\n    temporary: {{ \"t\": 8 }},\n    \
+         zones: {{ \"urgent\": 3 }},\n    nodes: [\n        {nodes}\n    ],\n)\n"
+    )
+}
+
+#[test]
+fn everything_that_a_file_can_state() {
+    let text = file(
+        r#"ToDevice(name: "in", writes: "x[0..2*N]", us: 7.5),
+        Kernel(name: "k", reads: ["x[4..N]", "y"], writes: "t", updates: "y[0..4]", us: 2.5, grid: ("N", 2), block: (32, 2, 4),
+               shared: 1024, ctas_per_sm: 3, traffic: 99, programmatic: true, zone: "urgent"),
+        ToHost(name: "out", reads: "y"),"#,
+    );
+    let program = parse(&text, &[("N".into(), 16)], &DEVICES[0])
+        .unwrap_or_else(|d| panic!("{}", d.render(&text, "f", false)));
+    assert_eq!(
+        program.buffers().iter().map(|b| (b.bytes, b.external)).collect::<Vec<_>>(),
+        [(64, true), (16, true), (8, false)]
+    );
+    let [copy, k, out] = program.nodes() else { panic!("three nodes") };
+    assert_eq!(
+        (&copy.work, copy.us),
+        (&NodeWork::Copy { direction: Direction::HostToDevice, bytes: 32 }, 7.5)
+    );
+    assert_eq!((copy.accesses[0].bytes.clone(), copy.accesses[0].mode), (0..32, AccessMode::Write));
+    let kernel = k.kernel().expect("a kernel");
+    assert_eq!(
+        (kernel.launch.grid, kernel.launch.block, kernel.launch.shared_bytes),
+        ([16, 2, 1], [32, 2, 4], 1024)
+    );
+    assert_eq!((kernel.ctas_per_sm, kernel.traffic_bytes, kernel.programmatic), (3, 99, true));
+    assert_eq!(program.zones()[k.zone.index()].priority, 3);
+    let accesses: Vec<_> = k.accesses.iter().map(|a| (a.buffer.0, a.bytes.clone(), a.mode)).collect();
+    let expected = [
+        (0, 4..16, AccessMode::Read),
+        (1, 0..16, AccessMode::Read),
+        (2, 0..8, AccessMode::Write),
+        (1, 0..4, AccessMode::ReadWrite),
+    ];
+    assert_eq!(accesses, expected);
+    assert_eq!((out.us, out.zone.0), (2.0, 0), "the shortest time that is estimated");
+}
+
+#[test]
+fn tiles_are_stated_by_buffer() {
+    let text = file(
+        r#"Kernel(name: "k", reads: ["x", "y"], writes: "t", grid: 4, programmatic: true,
+               tiles: Tiles(bytes: { "x": Halo("N", 4), "y": Reversed(4), "t": Each(2) }, spread_us: 1.5, early_trigger: true)),
+        Kernel(name: "l", reads: "t", tiles: Tiles())"#,
+    );
+    let program =
+        parse(&text, &[], &DEVICES[0]).unwrap_or_else(|d| panic!("{}", d.render(&text, "f", false)));
+    let strided = |first, stride, bytes| TileBytes::Strided { first, stride, bytes };
+    let tiles = |node: usize| program.nodes()[node].kernel().and_then(|k| k.tiles.clone()).expect("stated");
+    let bytes = vec![strided(-4, 8, 16), strided(12, -4, 4), strided(0, 2, 2)];
+    assert_eq!(tiles(0), Tiles { bytes, spread_us: 1.5, early_trigger: true });
+    assert_eq!(tiles(1), Tiles { bytes: vec![TileBytes::All], spread_us: 0.0, early_trigger: false });
+}
+
+#[test]
+fn every_fault_has_its_place_and_a_way_out() {
+    // A node, the name of the fault, and the text that the place must begin with.
+    let cases = [
+        (r#"Kernel(name: "k", reads: "z")"#, "unknown-buffer", "z"),
+        (r#"Kernel(name: "k", reads: "x[0..33]")"#, "bytes-range", "0..33"),
+        (r#"Kernel(name: "k", reads: "x[4..4]")"#, "bytes-range", "4..4"),
+        (r#"Kernel(name: "k", reads: "x[4-N..4]")"#, "bytes-range", "4-N..4"),
+        (r#"Kernel(name: "k", reads: "x[4..8")"#, "syntax", "[4..8"),
+        (r#"Kernel(name: "k", reads: "x[0..M]")"#, "unknown-dim", "M"),
+        (r#"Kernel(name: "k", reads: ["x", 3])"#, "wrong-type", "3"),
+        (r#"Kernel(name: "k", raeds: "x")"#, "unknown-field", "raeds"),
+        (r#"Kernel(reads: "x")"#, "missing-field", "Kernel"),
+        (r#"Kernal(name: "k")"#, "unknown-variant", "Kernal"),
+        (r#"Kernel(name: "k", us: -1.0)"#, "number-range", "-1.0"),
+        (r#"Kernel(name: "k", us: inf)"#, "number-range", "inf"),
+        (r#"Kernel(name: "k", us: "long")"#, "wrong-type", "\"long\""),
+        (r#"Kernel(name: "k", grid: 0)"#, "number-range", "0"),
+        (r#"Kernel(name: "k", grid: (1, 2, 3, 4))"#, "wrong-type", "(1, 2"),
+        (r#"Kernel(name: "k", block: 2048)"#, "number-range", "2048"),
+        (r#"Kernel(name: "k", block: (64, 64))"#, "block-range", "(64, 64)"),
+        (r#"Kernel(name: "k", zone: "urgnt")"#, "unknown-zone", "urgnt"),
+        (r#"Kernel(name: "k\u{1b}[31m", reads: "x")"#, "bad-name", "\"k"),
+        (r#"ToDevice(name: "in")"#, "missing-field", "ToDevice"),
+        (r#"Kernel(name: "k", reads: "x", tiles: Tiles(bytes: { "y": All }))"#, "unknown-buffer", "y"),
+        (
+            r#"Kernel(name: "k", reads: "x", tiles: Tiles(bytes: { "x": Every(4) }))"#,
+            "unknown-variant",
+            "Every",
+        ),
+        (
+            r#"Kernel(name: "k", reads: "x", tiles: Tiles(bytes: { "x": Each("0-4") }))"#,
+            "number-range",
+            "\"0-4\"",
+        ),
+        (r#"Kernel(name: "k", reads: "x", tiles: Tiles(spread_us: -1.0))"#, "number-range", "-1.0"),
+        (
+            r#"Kernel(name: "k", reads: "x", grid: 2, tiles: Tiles(bytes: { "x": Each(4) }))"#,
+            "bad-tiles",
+            "Tiles",
+        ),
+    ];
+    for (node, code, place) in cases {
+        let text = file(node);
+        let Err(fault) = parse(&text, &[], &DEVICES[0]) else { panic!("{node} was accepted") };
+        assert_eq!(fault.code, code, "{node}: {fault}");
+        let at = fault.primary.as_ref().unwrap_or_else(|| panic!("{node}: no place")).span;
+        assert!(text[at.start..].starts_with(place), "{node}: the place is {:?}", &text[at.start..at.end]);
+        assert!(!fault.help.is_empty(), "{node}: no way out");
+        assert!(!fault.render(&text, "f.ron", false).contains('\u{1b}'));
+    }
+    let whole = [
+        ("", "syntax"),
+        ("Dag(name: \"f\", buffers: {}, nodes: [])", "no-nodes"),
+        ("Dag(name: \"f\", buffers: { \"x\": 0 }, nodes: [Kernel(name: \"k\")])", "number-range"),
+        ("Dag(name: \"f\", buffers: { \"x\": 4, \"x\": 4 }, nodes: [Kernel(name: \"k\")])", "duplicate-key"),
+        (
+            "Dag(name: \"f\", buffers: { \"x\": 4 }, temporary: { \"x\": 4 }, nodes: [Kernel(name: \"k\")])",
+            "duplicate-key",
+        ),
+        ("Dag(name: \"f\", dims: { \"N\": 0 }, buffers: {}, nodes: [Kernel(name: \"k\")])", "dim-range"),
+        ("Pipeline(name: \"f\", buffers: {}, nodes: [Kernel(name: \"k\")])", "wrong-type"),
+    ];
+    for (text, code) in whole {
+        let Err(fault) = parse(text, &[], &DEVICES[0]) else { panic!("{text} was accepted") };
+        assert_eq!(fault.code, code, "{text}: {fault}");
+        assert!(!fault.help.is_empty(), "{text}: no way out");
+    }
+    let unknown =
+        parse(&file("Kernel(name: \"k\")"), &[("Q".into(), 1)], &DEVICES[0]).expect_err("no such dim");
+    assert_eq!(unknown.code, "unknown-dim");
+}
+
+#[test]
+fn noise_in_a_file_is_refused_without_a_panic() {
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+    let good = cusync_dag::shipped("img").expect("it ships");
+    let mut random = SmallRng::seed_from_u64(5);
+    let mut refused = 0;
+    for _ in 0..300 {
+        let mut bytes = good.as_bytes().to_vec();
+        for _ in 0..random.random_range(1..4) {
+            let at = random.random_range(0..bytes.len());
+            match random.random_range(0..3) {
+                0 => drop(bytes.remove(at)),
+                1 => bytes.insert(at, b"\"()[]{},:x9-. "[random.random_range(0..14)]),
+                _ => bytes.truncate(at.max(1)),
+            }
+        }
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if let Err(fault) = parse(&text, &[], &DEVICES[0]) {
+            refused += 1;
+            assert!(fault.render(&text, "noise", false).starts_with("error"));
+        }
+    }
+    assert!(refused > 150, "only {refused} of 300 were refused");
+}

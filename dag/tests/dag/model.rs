@@ -1,0 +1,184 @@
+//! The model: what it predicts, what is chosen by it, and what zones can rely on.
+
+use std::time::Instant;
+
+use cusync_dag::{
+    Form, GRACE_US, Program, RandomDag, SURE_SHARE, ScheduleOptions, Times, all_concurrency, analyse, parse,
+    schedule, shipped, simulate,
+};
+use cusync_gen::device::DEVICES;
+
+use crate::kernel;
+
+fn suite(name: &str) -> Program {
+    parse(shipped(name).expect("it ships"), &[], &DEVICES[0]).expect("good")
+}
+
+/// Edges that cost little, whatever those of a real device do.
+fn short_edges() -> ScheduleOptions {
+    let mut options = ScheduleOptions::default();
+    (options.device.programs.graph_edge_us, options.device.programs.graph_branch_us) = (0.5, 1.0);
+    options
+}
+
+#[test]
+fn a_chain_takes_the_time_of_its_kernels_and_edges() {
+    let mut program = Program::new("chain");
+    let x = program.buffer("x", 64);
+    for i in 0..10 {
+        let accesses = vec![program.whole(x, cusync_dag::AccessMode::ReadWrite)];
+        program.push(kernel(&format!("k{i}"), 3.0, accesses)).expect("good");
+    }
+    let dependences = analyse(&program);
+    let plan = all_concurrency(&program, &dependences, &Times::of(&program, &dependences));
+    let device = &DEVICES[0];
+    let costs = &device.programs;
+    let us = |form| simulate(&program, &dependences, &plan, form, device, false).total_us;
+    let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-6, "{a} against {b}");
+    close(us(Form::SERIAL_GRAPH), costs.graph_launch_us + 30.0 + 9.0 * costs.graph_edge_us);
+    close(us(Form::BRANCH_GRAPH), us(Form::SERIAL_GRAPH));
+    close(us(Form::SERIAL_PROGRAMMATIC), costs.graph_launch_us + 30.0 + 9.0 * costs.programmatic_edge_us);
+    close(us(Form::SERIAL), costs.launch_us + 30.0 + 9.0 * costs.stream_edge_us);
+    // Kernels shorter than a launch: the host is what limits.
+    (0..10).for_each(|i| program.set_us(cusync_dag::NodeId(i), 0.5).expect("there"));
+    let us = simulate(&program, &dependences, &plan, Form::SERIAL, device, false).total_us;
+    close(us, 10.0 * costs.launch_us + 0.5);
+}
+
+#[test]
+fn kernels_that_fill_the_device_gain_nothing_from_streams() {
+    let mut program = Program::new("full");
+    for i in 0..8 {
+        let mut node = kernel(&format!("k{i}"), 20.0, Vec::new());
+        if let cusync_dag::NodeWork::Kernel(k) = &mut node.work {
+            k.launch.grid[0] = 132 * 8;
+        }
+        program.push(node).expect("good");
+    }
+    let schedule = schedule(&program, &short_edges());
+    assert_eq!(schedule.full.streams(), 8);
+    // Side by side they take as long as one after the other, but for boundaries that are hidden.
+    assert!(
+        schedule.chosen.streams() <= 4,
+        "{} streams for kernels that cannot overlap",
+        schedule.chosen.streams()
+    );
+    assert!(schedule.predictions[1].us < schedule.predicted_us() * 1.05, "{:?}", schedule.predictions);
+    assert!(schedule.predicted_us() >= 8.0 * 20.0, "nothing is faster than the device");
+}
+
+#[test]
+fn the_choice_is_never_slower_than_any_simple_form_in_the_model() {
+    for name in ["vec", "bs", "ml", "hits", "img", "dl", "m1", "m2"] {
+        let schedule = schedule(&suite(name), &ScheduleOptions::default());
+        for p in &schedule.predictions {
+            assert!(schedule.predicted_us() <= p.us * 1.005 + 1e-9, "{name}: {:?} is faster", p.form);
+        }
+        // All concurrency on as many streams as there is width is no faster than what was chosen.
+        let program = suite(name);
+        for form in Form::ALL {
+            let us =
+                simulate(&program, &schedule.dependences, &schedule.full, form, &DEVICES[0], false).total_us;
+            assert!(schedule.predicted_us() <= us * 1.02, "{name}: {form:?} with all streams takes {us}");
+        }
+        assert!(!schedule.why.is_empty());
+    }
+    for seed in 0..20 {
+        let program = RandomDag { kernels: 60, ..RandomDag::default() }.program(seed).expect("good");
+        let schedule = schedule(&program, &ScheduleOptions::default());
+        assert!(schedule.predicted_us() + 1e-9 >= schedule.times.critical_us());
+        assert!(schedule.predictions.iter().all(|p| schedule.predicted_us() <= p.us * 1.005 + 1e-9));
+        assert!(
+            schedule.predicted_us() < schedule.predictions[1].us,
+            "chains side by side beat one after the other"
+        );
+    }
+}
+
+#[test]
+fn streams_can_be_limited() {
+    let program = suite("bs");
+    for streams in [1, 2, 3] {
+        let schedule =
+            schedule(&program, &ScheduleOptions { streams: Some(streams), ..ScheduleOptions::default() });
+        assert_eq!(schedule.full.streams(), streams);
+        assert!(schedule.chosen.streams() <= streams);
+    }
+}
+
+/// Alone and together: the end of each task, microseconds, and the merged program's schedule.
+fn together(tasks: &[(&Program, i32)], fair: bool) -> (Vec<f64>, Vec<f64>) {
+    let us = |program: &Program| {
+        let dependences = analyse(program);
+        let plan = all_concurrency(program, &dependences, &Times::of(program, &dependences));
+        simulate(program, &dependences, &plan, Form::LANE_GRAPH, &DEVICES[0], fair).zone_end
+    };
+    let alone = tasks.iter().map(|(program, _)| us(program).into_iter().fold(0.0, f64::max)).collect();
+    let merged = Program::merge("together", tasks).expect("small");
+    (alone, us(&merged))
+}
+
+#[test]
+fn high_priority_is_hardly_delayed_and_low_priority_does_not_starve() {
+    // MP-1 and MP-2, high priority first.
+    let (img, vec, hits) = (suite("img"), suite("vec"), suite("hits").repeat(5).expect("small"));
+    let (ml, dl, bs) = (suite("ml"), suite("dl"), suite("bs"));
+    for tasks in [vec![(&img, 3), (&vec, 2), (&vec, 2), (&hits, 1)], vec![(&ml, 3), (&dl, 2), (&bs, 1)]] {
+        let (alone, together) = together(&tasks, true);
+        assert!(together[0] <= alone[0] * 1.25, "{} us alone, {} together", alone[0], together[0]);
+        let serial: f64 = alone.iter().sum();
+        assert!(together.iter().copied().fold(0.0, f64::max) < serial, "worse than one task after the other");
+        for (alone, together) in alone.iter().zip(&together) {
+            let share = SURE_SHARE / tasks.len() as f64;
+            assert!(*together <= alone / share + GRACE_US, "{alone} us alone, {together} together");
+        }
+    }
+}
+
+#[test]
+fn a_task_that_would_starve_is_served_first_for_as_long_as_it_must() {
+    // 20 kernels that fill the device against one task of 10 short ones.
+    let filling = |kernels: usize, us: f64| {
+        let mut program = Program::new("filling");
+        let x = program.buffer("x", 64);
+        for i in 0..kernels {
+            let accesses = vec![program.whole(x, cusync_dag::AccessMode::ReadWrite)];
+            let mut node = kernel(&format!("k{i}"), us, accesses);
+            if let cusync_dag::NodeWork::Kernel(k) = &mut node.work {
+                k.launch.grid[0] = 132 * 8;
+            }
+            program.push(node).expect("good");
+        }
+        program
+    };
+    let (high, other, low) = (filling(40, 50.0), filling(40, 50.0), filling(10, 10.0));
+    let tasks = [(&high, 5), (&other, 5), (&low, 0)];
+    let (alone, starved) = together(&tasks, false);
+    assert!(starved[2] > 1000.0, "without a sure share it runs in the gaps only: {starved:?}");
+    let (_, fair) = together(&tasks, true);
+    assert!(fair[2] <= alone[2] * 3.0 / SURE_SHARE + GRACE_US, "{alone:?} alone, {fair:?} together");
+    let merged = Program::merge("together", &tasks).expect("small");
+    let schedule = schedule(&merged, &ScheduleOptions::default());
+    let raised =
+        merged.ids().filter(|id| merged.node(*id).zone.0 == 2 && schedule.priority[id.index()] == 5).count();
+    assert!(raised > 0, "nothing of the low task is raised");
+}
+
+#[test]
+#[allow(clippy::print_stderr)]
+fn a_thousand_kernels_are_scheduled_at_once() {
+    // The limit of 5 ms is for optimised code; otherwise it only has to be of that order, so that a quadratic step is noticed.
+    let program = RandomDag { kernels: 1000, width: 12, ..RandomDag::default() }.program(1).expect("good");
+    let mut times: Vec<f64> = (0..5)
+        .map(|_| {
+            let begin = Instant::now();
+            let schedule = schedule(&program, &ScheduleOptions::default());
+            assert_eq!(schedule.full.order.len(), 1000);
+            begin.elapsed().as_secs_f64() * 1e3
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    let limit = if cfg!(debug_assertions) { 400.0 } else { 5.0 };
+    eprintln!("1000 kernels are scheduled in {:.2} ms (least of 5), {:.2} ms (median)", times[0], times[2]);
+    assert!(times[0] < limit, "{times:?} ms");
+}

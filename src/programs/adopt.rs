@@ -1,0 +1,92 @@
+//! Captured serial streams, scheduled anew from what is declared of their kernels.
+
+use std::collections::HashMap;
+
+use cusync_dag::{Access, AccessMode, BufferId, Kernel, LaunchConfig, Node, NodeWork, Program, ZoneId};
+
+use super::calls::{Call, Calls};
+use super::error::{Error, Result};
+use crate::device::{Device, Graph, KernelCall, allocation};
+
+/// What a kernel does behind one of its pointer parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParameterAccess {
+    /// Which parameter, from 0.
+    pub parameter: usize,
+    /// What is done.
+    pub mode: AccessMode,
+    /// To how many bytes from the pointer on; `None`: to the end of the allocation.
+    pub bytes: Option<u64>,
+}
+
+/// What is declared of a kernel. Pointers that are not listed are not followed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Declaration {
+    /// The kernel's name in its image (mangled, for C++).
+    pub kernel: String,
+    /// Its accesses.
+    pub accesses: Vec<ParameterAccess>,
+    /// How long it takes alone, microseconds, as far as is known.
+    pub us: f64,
+    /// Whether it waits for the kernels before it itself (`griddepcontrol.wait`).
+    pub programmatic: bool,
+}
+
+impl Calls {
+    /// Makes a program of a captured graph of kernels, in the order in which they were queued. Its buffers are the allocations that
+    /// the kernels touch; whoever captured keeps these alive.
+    ///
+    /// # Errors
+    /// [`Error::Undeclared`] for a kernel without declaration; [`Error::Parameter`] for one that does not fit.
+    pub fn adopt(device: &Device, graph: &Graph, declarations: &[Declaration]) -> Result<Calls> {
+        let declared: HashMap<&str, &Declaration> =
+            declarations.iter().map(|d| (d.kernel.as_str(), d)).collect();
+        let calls = graph.kernel_calls()?;
+        let mut program = Program::new("captured");
+        let mut buffers: HashMap<u64, BufferId> = HashMap::new();
+        for call in &calls {
+            let kernel = call.function().name();
+            let declaration =
+                *declared.get(kernel).ok_or_else(|| Error::Undeclared { kernel: kernel.into() })?;
+            let mut accesses = Vec::new();
+            for access in &declaration.accesses {
+                let parameter = access.parameter;
+                let wrong = |what| Error::Parameter { kernel: kernel.into(), parameter, what };
+                let address = call.address(parameter).ok_or_else(|| wrong("is no pointer"))?;
+                if address == 0 {
+                    continue;
+                }
+                let (base, size) =
+                    allocation(device, address)?.ok_or_else(|| wrong("is no device address"))?;
+                let first = address - base;
+                let end = access.bytes.map_or(size, |bytes| first + bytes);
+                if end > size {
+                    return Err(wrong("reaches past the end of its allocation"));
+                }
+                let next = || program.buffer(format!("{base:#x}"), size);
+                let buffer = *buffers.entry(base).or_insert_with(next);
+                accesses.push(Access { buffer, bytes: first..end, mode: access.mode });
+            }
+            program.push(node(call, declaration, accesses)?)?;
+        }
+        Ok(Calls { program, calls: calls.into_iter().map(Call::Kernel).collect(), watch: None })
+    }
+}
+
+fn node(call: &KernelCall, declaration: &Declaration, accesses: Vec<Access>) -> Result<Node> {
+    let shape = call.shape();
+    let resident = call.function().resident_per_sm(shape.threads(), shape.shared_bytes)?;
+    let launch = LaunchConfig { grid: shape.grid, block: shape.block, shared_bytes: shape.shared_bytes };
+    let kernel = Kernel {
+        ctas_per_sm: resident.max(1),
+        programmatic: declaration.programmatic,
+        ..Kernel::new(launch, &accesses)
+    };
+    Ok(Node {
+        name: declaration.kernel.clone(),
+        work: NodeWork::Kernel(kernel),
+        accesses,
+        us: declaration.us,
+        zone: ZoneId(0),
+    })
+}

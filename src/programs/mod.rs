@@ -1,0 +1,17 @@
+//! Programs on a GPU: recorded code bound to memory and kernels, and built into something that is launched again and again.
+//!
+//! [`Bound`] gives a [`cusync_dag::Recording`] memory and kernels; [`Calls::adopt`] takes a captured stream instead. Either way
+//! there are [`Calls`], the work of each node, and they are launched as a [`cusync_dag::ProvedPlan`] says and not otherwise.
+
+mod adopt;
+mod bind;
+mod calls;
+mod error;
+mod exec;
+mod tiled;
+
+pub use adopt::{Declaration, ParameterAccess};
+pub use bind::Bound;
+pub use calls::{Call, Calls};
+pub use error::{Error, Result};
+pub use exec::Executable;

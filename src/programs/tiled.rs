@@ -1,0 +1,198 @@
+//! Waits for tiles on the GPU: the semaphores, and what each kernel is told of them (`csrc/include/cusync/tile_sync.cuh`).
+
+use std::sync::Arc;
+
+use cusync_dag::{Cta, NodeSync, Program, ProvedRefinement, Refinement};
+
+use super::bind::Bound;
+use super::calls::Calls;
+use super::error::{Error, Result};
+use crate::device::{Arg, DeviceBuffer, Report};
+
+/// Bits of what a kernel does, as in `tile_sync.cuh`.
+const EARLY: u32 = 1;
+const TILES: u32 = 2;
+const POST: u32 = 4;
+/// Past the last slot of a CTA.
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Debug)]
+struct SyncMemory {
+    semaphores: Arc<DeviceBuffer<u32>>,
+    waits: Arc<DeviceBuffer<u32>>,
+    report: Arc<Report>,
+}
+
+/// What a kernel is told; the default waits for the ends of the kernels before it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SyncArgs {
+    memory: Option<SyncMemory>,
+    /// First word of the node's table of waits.
+    first_wait: usize,
+    width: u32,
+    first_slot: u32,
+    node: u32,
+    how: u32,
+}
+
+impl SyncArgs {
+    /// The last seven parameters of a kernel.
+    pub(super) fn args(&self) -> [Arg; 7] {
+        let [semaphores, waits, report] = match &self.memory {
+            Some(SyncMemory { semaphores, waits, report }) => [
+                Arg::Words(semaphores.clone(), 0),
+                Arg::Words(waits.clone(), self.first_wait),
+                Arg::Report(report.clone()),
+            ],
+            None => [Arg::Null, Arg::Null, Arg::Null],
+        };
+        let numbers = [self.width, self.first_slot, self.node, self.how].map(Arg::U32);
+        let [width, first_slot, node, how] = numbers;
+        [semaphores, waits, report, width, first_slot, node, how]
+    }
+}
+
+/// Whether a node's CTAs have slots: those that wait read the number of the run from their own.
+fn counts(sync: &NodeSync) -> bool {
+    sync.posts || sync.waits.is_some()
+}
+
+/// Slots and tables of a refinement. Pure.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Layout {
+    /// The first slot of each node.
+    first_slot: Vec<u32>,
+    slots: usize,
+    /// The first word of each node's table, and the words of a row.
+    tables: Vec<(usize, u32)>,
+    /// The tables, one after the other.
+    words: Vec<u32>,
+}
+
+impl Layout {
+    fn of(program: &Program, refinement: &Refinement) -> Layout {
+        let mut layout = Layout::default();
+        for (node, sync) in program.nodes().iter().zip(&refinement.nodes) {
+            layout.first_slot.push(layout.slots as u32);
+            layout.slots +=
+                if counts(sync) { node.kernel().map_or(0, |k| k.launch.ctas() as usize) } else { 0 };
+        }
+        for sync in &refinement.nodes {
+            let first = layout.words.len();
+            let rows = sync.waits.as_deref().unwrap_or(&[]);
+            let width = rows.iter().map(Vec::len).max().unwrap_or(0);
+            layout.tables.push((first, width as u32));
+            for row in rows {
+                layout.words.extend(row.iter().map(|tile| layout.first_slot[tile.node.index()] + tile.cta));
+                layout.words.resize(layout.words.len() + width - row.len(), NONE);
+            }
+        }
+        layout
+    }
+}
+
+/// Names a wait whose time was up.
+#[derive(Debug)]
+pub(super) struct Watch {
+    report: Arc<Report>,
+    /// The names of the nodes.
+    names: Vec<String>,
+    /// What each CTA of each node waits for.
+    waits: Vec<Option<Vec<Vec<Cta>>>>,
+}
+
+impl Watch {
+    pub(super) fn late(&self) -> Option<Error> {
+        let report = self.report.read()?;
+        let row = self.waits.get(report.edge as usize)?.as_ref()?.get(report.tile_m as usize)?;
+        let of = row.get(report.tile_n as usize)?;
+        Some(Error::Late {
+            node: self.names[report.edge as usize].clone(),
+            cta: report.tile_m,
+            of: self.names[of.node.index()].clone(),
+            of_cta: of.cta,
+            have: report.have,
+            want: report.want,
+        })
+    }
+}
+
+impl Bound {
+    /// The work of each node with the waits of a refinement, and semaphores of its own. Everything made of the answer shares
+    /// these, and may be launched in turn, on streams that are ordered.
+    ///
+    /// # Errors
+    /// [`Error::OtherProgram`]; device faults.
+    pub fn refined(&self, proved: &ProvedRefinement) -> Result<Calls> {
+        let refinement = proved.refinement();
+        if !proved.is_of(self.program()) {
+            return Err(Error::OtherProgram);
+        }
+        if refinement.is_empty() {
+            return Ok(self.calls().clone());
+        }
+        let layout = Layout::of(self.program(), refinement);
+        let words = |words: &[u32], what| DeviceBuffer::from_slice(self.device(), words, what).map(Arc::new);
+        let semaphores = words(&vec![0; layout.slots.max(1)], "semaphores")?;
+        let table = if layout.words.is_empty() { &[NONE] } else { &*layout.words };
+        let waits = words(table, "waits")?;
+        let report = Arc::new(Report::new(self.device())?);
+        let memory = SyncMemory { semaphores, waits, report };
+        let args = |(node, sync): (usize, &NodeSync)| SyncArgs {
+            memory: Some(memory.clone()),
+            first_wait: layout.tables[node].0,
+            width: layout.tables[node].1,
+            first_slot: layout.first_slot[node],
+            node: node as u32,
+            how: EARLY * u32::from(sync.early)
+                + TILES * u32::from(sync.waits.is_some())
+                + POST * u32::from(counts(sync)),
+        };
+        let args: Vec<SyncArgs> = refinement.nodes.iter().enumerate().map(args).collect();
+        let watch = Watch {
+            report: memory.report.clone(),
+            names: self.program().nodes().iter().map(|node| node.name.clone()).collect(),
+            waits: refinement.nodes.iter().map(|sync| sync.waits.clone()).collect(),
+        };
+        let calls = self.calls_with(&args)?;
+        Ok(Calls { program: self.program().clone(), calls, watch: Some(Arc::new(watch)) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cusync_dag::{Refine, analyse, refine};
+    use cusync_gen::device::DEVICES;
+
+    use super::*;
+    use crate::bench::dag::SpinProgram;
+
+    #[test]
+    fn slots_and_tables_follow_the_refinement() {
+        let program = SpinProgram::chain(3, 4, 10);
+        let recorded = program.record_tiled("chain", 8.0, false).expect("a valid program");
+        let program = recorded.recording.program();
+        let refinement = refine(program, &analyse(program), &DEVICES[0], Refine::Everywhere);
+        let layout = Layout::of(program, &refinement);
+        // The last node is not waited for, but reads the number of the run from its slots.
+        assert_eq!((layout.first_slot.as_slice(), layout.slots), (&[0, 4, 8][..], 12));
+        assert_eq!(layout.tables, [(0, 0), (0, 1), (4, 1)]);
+        // Mirror images: CTA 0 waits for CTA 3 of the node before.
+        assert_eq!(layout.words, [3, 2, 1, 0, 7, 6, 5, 4]);
+        let none =
+            Layout::of(program, &Refinement { nodes: vec![NodeSync::default(); 3], ..Refinement::default() });
+        assert_eq!((none.slots, none.words.len()), (0, 0));
+    }
+
+    #[test]
+    fn rows_of_different_lengths_are_filled_up() {
+        let program = SpinProgram::chain(2, 6, 10).uneven(0, 64);
+        let recorded = program.record_tiled("chain", 8.0, false).expect("a valid program");
+        let program = recorded.recording.program();
+        let refinement = refine(program, &analyse(program), &DEVICES[0], Refine::Everywhere);
+        let layout = Layout::of(program, &refinement);
+        let rows: Vec<&[u32]> = layout.words.chunks(layout.tables[1].1 as usize).collect();
+        // CTA 0 has a neighbour on one side only; the others overwrite what a third one read.
+        assert_eq!(rows[..2], [[0, 1, 5, NONE], [0, 1, 2, 4]]);
+    }
+}

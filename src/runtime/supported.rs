@@ -1,0 +1,112 @@
+//! What a pipeline demands before it allocates: the right GPU, stages that kernels exist for, sane memory sharing.
+
+use std::sync::Arc;
+
+use cusync_gen::check::Plan;
+use cusync_gen::graph::{Op, OperandKind, Stage, TensorId};
+
+use super::error::{Error, Result};
+use super::pipeline::Tensor;
+use crate::device::{Device, DeviceBuffer};
+
+/// Whether the proof's device is this one.
+pub(super) fn suits(plan: &Plan, device: &Device) -> Result<()> {
+    let (profile, (major, minor)) = (plan.device(), device.capability());
+    let family = match profile.arch {
+        90 => major == 9,
+        _ => major >= 8,
+    };
+    if family && profile.sms == device.sms() {
+        return Ok(());
+    }
+    Err(Error::OtherDevice {
+        plan: format!("{} (sm_{}, {} SMs)", profile.name, profile.arch, profile.sms),
+        gpu: format!("{} (compute capability {major}.{minor}, {} SMs)", device.name(), device.sms()),
+    })
+}
+
+/// Whether the built-in kernels run a stage.
+pub(super) fn runnable(plan: &Plan, stage: &Stage) -> Result<()> {
+    let unsupported = |why: &str| Err(Error::Unsupported(format!("stage {}: {why}", stage.name)));
+    if !stage.op.has_kernel(plan.device().arch) {
+        let kind = stage.op.name();
+        return unsupported(&format!(
+            "{kind} has no CUDA kernel yet; the cpu executor runs it (`--executor cpu`)"
+        ));
+    }
+    match stage.op {
+        Op::Custom => return unsupported("a custom stage runs in its owner's kernel, not in an executor"),
+        Op::GatedGemm => {
+            let produced = |kind| {
+                let operand = stage.operands.iter().find(|o| o.kind == kind);
+                operand.is_some_and(|o| plan.graph().tensors[o.tensor.0].producer.is_some())
+            };
+            if produced(OperandKind::B) || produced(OperandKind::Up) {
+                return unsupported(
+                    "gate and up weights are interleaved before the run, so no stage may produce them",
+                );
+            }
+        }
+        Op::Gemm { .. } | Op::Conv2d(_) | Op::Attention(_) => {}
+    }
+    if stage.split_k != 1 {
+        return unsupported("split-K stages have no kernel");
+    }
+    Ok(())
+}
+
+/// Outputs with their own memory, or that of the output which they alias.
+pub(super) fn allocate_outputs(plan: &Plan, device: &Device) -> Result<Vec<Option<Tensor>>> {
+    let tensors = &plan.graph().tensors;
+    let mut outputs: Vec<Option<Tensor>> = vec![None; tensors.len()];
+    let elements = |i: usize| tensors[i].rows as usize * tensors[i].cols as usize;
+    for index in 0..tensors.len() {
+        if tensors[index].producer.is_none() {
+            continue;
+        }
+        let mut owner = index;
+        while let Some(TensorId(next)) = tensors[owner].alias {
+            owner = next;
+        }
+        if tensors[owner].producer.is_none() || elements(owner) != elements(index) {
+            return Err(Error::Unsupported(format!(
+                "{} shares memory with {}: outputs may share only with an output of the same size",
+                tensors[index].name, tensors[owner].name
+            )));
+        }
+        if outputs[owner].is_none() {
+            outputs[owner] =
+                Some(Arc::new(DeviceBuffer::new(device, elements(owner), &tensors[owner].name)?));
+        }
+        outputs[index] = outputs[owner].clone();
+    }
+    Ok(outputs)
+}
+
+#[cfg(test)]
+mod tests {
+    use cusync_gen::check::Executor;
+    use cusync_gen::device::Profile;
+
+    use super::*;
+    use crate::runtime::{Overrides, SHIPPED, plan_text};
+
+    #[test]
+    fn stages_without_a_kernel_are_refused_by_name_and_the_others_are_not() {
+        let profile = Profile::named("h200").expect("the profile ships");
+        for (name, source) in SHIPPED {
+            let plan =
+                plan_text(source, name, &Overrides::default(), profile, Executor::Cpu).expect("proved");
+            for stage in &plan.graph().stages {
+                match (stage.op.is_gemm(), runnable(&plan, stage)) {
+                    (true, ran) => assert_eq!(ran, Ok(()), "{name} {}", stage.name),
+                    (false, ran) => {
+                        let text = ran.expect_err("no kernel").to_string();
+                        let words = [stage.name.as_str(), stage.op.name(), "no CUDA kernel", "cpu executor"];
+                        assert!(words.iter().all(|w| text.contains(w)), "{text}");
+                    }
+                }
+            }
+        }
+    }
+}
