@@ -132,14 +132,13 @@ fn injects_delays() -> bool {
     env::var_os("CUSYNC_DELAYS").is_some_and(|v| v == "1")
 }
 
-/// nvcc's arguments for one file. Its folder says which architectures it is for: `sm90`, `sm80`, or all.
-fn nvcc_flags(root: &Path, toolchain: &Toolchain, file: &Path, archs: &[String]) -> Option<Vec<String>> {
-    let lies_in = |folder: &str| file.components().any(|c| c.as_os_str() == folder);
-    let wants = |arch: &str| match (lies_in("sm90"), lies_in("sm80")) {
-        (true, _) => arch == "90a",
-        (_, true) => arch == "80",
-        _ => true,
-    };
+/// nvcc's arguments for a source that is only for one architecture, or for all; `None` when it is for none of `archs`.
+fn nvcc_flags(
+    root: &Path,
+    toolchain: &Toolchain,
+    only: Option<&str>,
+    archs: &[String],
+) -> Option<Vec<String>> {
     let mut flags: Vec<String> =
         ["-std=c++17", "-O3", "--expt-relaxed-constexpr", "--expt-extended-lambda", "-Xcompiler", "-fPIC"]
             .map(String::from)
@@ -151,7 +150,7 @@ fn nvcc_flags(root: &Path, toolchain: &Toolchain, file: &Path, archs: &[String])
     let mut any = false;
     for arch in archs {
         flags.push(format!("-DCUSYNC_BUILD_SM{}=1", arch.to_uppercase()));
-        if wants(arch) {
+        if only.is_none_or(|only| only == arch) {
             any = true;
             // PTX beside the sm_80 machine code lets newer GPUs run that family too.
             flags.push(match arch.as_str() {
@@ -178,6 +177,93 @@ struct Job {
     flags: Vec<String>,
 }
 
+/// A source to compile: its object's name, and its one architecture where it has one.
+struct Source {
+    name: String,
+    path: PathBuf,
+    only: Option<String>,
+}
+
+impl Source {
+    /// A file under `csrc`: csrc/kernels/streamk/sm90/f16.cu -> streamk_sm90_f16, for 90a.
+    fn written(root: &Path, path: PathBuf) -> Source {
+        let csrc = root.join("csrc");
+        let place = path.strip_prefix(&csrc).expect("sources lie in csrc");
+        let place = place.strip_prefix("kernels").unwrap_or(place).with_extension("");
+        let parts: Vec<String> =
+            place.components().map(|c| c.as_os_str().to_string_lossy().into_owned()).collect();
+        let only = [("sm90", "90a"), ("sm80", "80")]
+            .into_iter()
+            .find(|(folder, _)| parts.iter().any(|p| p == folder));
+        Source { name: parts.join("_"), only: only.map(|(_, arch)| arch.to_owned()), path }
+    }
+
+    /// A line of csrc/abi/instances.txt for one element type, as a file in `folder`.
+    fn generated(root: &Path, line: &str, element: &str, folder: &Path) -> Source {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        let [family, arch, tile, ring, cluster, operations @ ..] = &columns[..] else {
+            panic!("csrc/abi/instances.txt: a line has at least six columns, not: {line}")
+        };
+        let sizes = |text: &str| text.split('x').map(str::to_owned).collect::<Vec<_>>();
+        let (tile, cluster) = (sizes(tile), sizes(cluster));
+        assert!(
+            tile.len() == 3 && cluster.len() == 2 && !operations.is_empty(),
+            "csrc/abi/instances.txt: {line}"
+        );
+        let suffix = if cluster == ["1", "1"] { String::new() } else { format!("_c{}", cluster.join("x")) };
+        let name = format!("{family}_sm{arch}_{}x{}{suffix}_{element}", tile[0], tile[1]);
+        let enumerators = operations.iter().map(|o| format!("CUSYNC_{}", o.to_uppercase()));
+        let arguments = [
+            vec![format!("CUSYNC_{}", element.to_uppercase())],
+            tile[..2].to_vec(),
+            vec![ring.replace('-', "0")],
+            cluster,
+            enumerators.collect(),
+        ];
+        // What tells an operation from another, where the family is built from operations.
+        let includes: String = operations
+            .iter()
+            .map(|o| format!("kernels/{o}/sm{arch}/operation.cuh"))
+            .filter(|file| root.join("csrc").join(file).exists())
+            .map(|file| format!("#include \"{file}\"\n"))
+            .collect();
+        let text = format!(
+            "// Made by build.rs from csrc/abi/instances.txt.\n\
+             {includes}\
+             #include \"kernels/{family}/sm{arch}/launch.cuh\"\n\n\
+             namespace cusync::kernels {{\n\
+             KernelTable {name}() {{ return {family}_sm{arch}<{}>(); }}\n\
+             }}  // namespace cusync::kernels\n",
+            arguments.concat().join(", ")
+        );
+        let path = folder.join(format!("{name}.cu"));
+        write_if_new(&path, &text);
+        Source { name, path, only: Some(if *arch == "90" { "90a".into() } else { (*arch).to_owned() }) }
+    }
+}
+
+/// The kernels of csrc/abi/instances.txt that `archs` name, and the list of them that the registry includes.
+fn instances(root: &Path, archs: &[String], folder: &Path) -> Vec<Source> {
+    let table =
+        fs::read_to_string(root.join("csrc/abi/instances.txt")).expect("the table of instances is there");
+    let lines = table.lines().filter(|l| !l.trim().is_empty() && !l.starts_with('#'));
+    let all =
+        lines.flat_map(|line| ["f16", "bf16"].map(|element| Source::generated(root, line, element, folder)));
+    let built: Vec<Source> =
+        all.filter(|s| s.only.as_ref().is_some_and(|only| archs.contains(only))).collect();
+    let list: String = built.iter().map(|s| format!("CUSYNC_INSTANCE({})\n", s.name)).collect();
+    write_if_new(&folder.join("instances.inc"), &list);
+    built
+}
+
+/// Leaves a file that is as it should be with its time, by which nvcc's dependency files decide.
+fn write_if_new(path: &Path, text: &str) {
+    if fs::read_to_string(path).is_ok_and(|old| old == text) {
+        return;
+    }
+    fs::write(path, text).expect("the target folder is writable");
+}
+
 fn build_kernels(root: &Path, toolchain: &Toolchain) {
     let archs = architectures();
     let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR"));
@@ -191,15 +277,18 @@ fn build_kernels(root: &Path, toolchain: &Toolchain) {
     let mut objects = Vec::new();
     let mut stale = Vec::new();
     let folders = [root.join("csrc/abi"), root.join("csrc/kernels")];
-    for source in folders.iter().flat_map(|folder| sources(folder, "cu")) {
-        let Some(flags) = nvcc_flags(root, toolchain, &source, &archs) else { continue };
+    let written = folders.iter().flat_map(|folder| sources(folder, "cu"));
+    let mut all: Vec<Source> = written.map(|path| Source::written(root, path)).collect();
+    all.extend(instances(root, &archs, &cache));
+    for source in all {
+        let Some(mut flags) = nvcc_flags(root, toolchain, source.only.as_deref(), &archs) else { continue };
+        flags.extend(["-I".into(), cache.display().to_string()]);
         let mut hasher = DefaultHasher::new();
-        (&flags, &source, &toolchain.nvcc).hash(&mut hasher);
-        let stem = object_name(root, &source);
-        let object = cache.join(format!("{stem}-{:016x}.o", hasher.finish()));
+        (&flags, &source.path, &toolchain.nvcc).hash(&mut hasher);
+        let object = cache.join(format!("{}-{:016x}.o", source.name, hasher.finish()));
         objects.push(object.clone());
         if is_stale(&object) {
-            stale.push(Job { source, object, flags });
+            stale.push(Job { source: source.path, object, flags });
         }
     }
     let queue = Mutex::new(stale);
@@ -230,14 +319,6 @@ fn build_kernels(root: &Path, toolchain: &Toolchain) {
     println!("cargo:rustc-env=CUSYNC_BUILT_ARCHS={}", archs.join(";"));
     println!("cargo:rustc-env=CUSYNC_KERNEL_OBJECTS={}", cache.display());
     remove_stale(&cache, &objects);
-}
-
-/// csrc/kernels/gemm/sm90/128x128_f16.cu -> gemm_sm90_128x128_f16
-fn object_name(root: &Path, source: &Path) -> String {
-    let csrc = root.join("csrc");
-    let place = source.strip_prefix(&csrc).expect("sources lie in csrc");
-    let place = place.strip_prefix("kernels").unwrap_or(place).with_extension("");
-    place.components().map(|c| c.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("_")
 }
 
 /// As many as cargo was told to use (`-j`), up to what memory allows.

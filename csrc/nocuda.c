@@ -10,27 +10,29 @@ uint32_t cusync_kernels(cusync_kernel_info* out, uint32_t capacity) {
   return 0;
 }
 
-int32_t cusync_gemm_create(const cusync_gemm_args* args, cusync_gemm** out) {
-  (void)args;
+int32_t cusync_resident(const cusync_kernel_id* id, uint32_t* workers) {
+  (void)id;
+  if (workers) *workers = 0;
+  return CUSYNC_ERROR_NOT_BUILT;
+}
+
+int32_t cusync_create(const cusync_kernel_id* id, const cusync_stage* stages, uint32_t count, const cusync_work* work,
+                      const cusync_sync* sync, void* table, cusync_kernel** out) {
+  (void)id, (void)stages, (void)count, (void)work, (void)sync, (void)table;
   if (out) *out = NULL;
   return CUSYNC_ERROR_NOT_BUILT;
 }
 
-int32_t cusync_gemm_launch(const cusync_gemm* gemm, const cusync_launch* launch) {
-  (void)gemm, (void)launch;
+int32_t cusync_launch(const cusync_kernel* kernel, const cusync_how* how) {
+  (void)kernel, (void)how;
   return CUSYNC_ERROR_NOT_BUILT;
 }
 
-int32_t cusync_gemm_grid(const cusync_gemm* gemm, uint32_t* ctas, uint32_t* ctas_per_sm) {
-  (void)gemm, (void)ctas, (void)ctas_per_sm;
-  return CUSYNC_ERROR_NOT_BUILT;
-}
+void cusync_destroy(cusync_kernel* kernel) { (void)kernel; }
 
-void cusync_gemm_destroy(cusync_gemm* gemm) { (void)gemm; }
-
-int32_t cusync_streamk_create(const cusync_gemm_args* args, void* workspace, unsigned long long* workspace_bytes,
-                              cusync_streamk** out) {
-  (void)args, (void)workspace, (void)workspace_bytes;
+int32_t cusync_streamk_create(const cusync_stage* stage, uint32_t element, void* workspace,
+                              unsigned long long* workspace_bytes, cusync_streamk** out) {
+  (void)stage, (void)element, (void)workspace, (void)workspace_bytes;
   if (out) *out = NULL;
   return CUSYNC_ERROR_NOT_BUILT;
 }
@@ -54,8 +56,8 @@ int32_t cusync_compare(const void* x, const float* y, unsigned long long count, 
   return CUSYNC_ERROR_NOT_BUILT;
 }
 
-int32_t cusync_reference_gemm(const cusync_gemm_args* args, float* d, uint32_t round, void* stream) {
-  (void)args, (void)d, (void)round, (void)stream;
+int32_t cusync_reference_gemm(const cusync_stage* stage, uint32_t element, float* d, uint32_t round, void* stream) {
+  (void)stage, (void)element, (void)d, (void)round, (void)stream;
   return CUSYNC_ERROR_NOT_BUILT;
 }
 
@@ -85,55 +87,8 @@ int32_t cusync_measure_semaphores(uint32_t* scratch, uint32_t count, float* out,
   return CUSYNC_ERROR_NOT_BUILT;
 }
 
-uint32_t cusync_fused_kernels(cusync_fused_info* out, uint32_t capacity) {
-  (void)out, (void)capacity;
-  return 0;
-}
-
-int32_t cusync_fused_workers(const cusync_fused_info* kernel, uint32_t* workers) {
-  (void)kernel;
-  if (workers) *workers = 0;
-  return CUSYNC_ERROR_NOT_BUILT;
-}
-
-int32_t cusync_fused_create(const cusync_fused_args* args, cusync_fused** out) {
-  (void)args;
-  if (out) *out = NULL;
-  return CUSYNC_ERROR_NOT_BUILT;
-}
-
-int32_t cusync_fused_launch(const cusync_fused* fused, const cusync_launch* launch) {
-  (void)fused, (void)launch;
-  return CUSYNC_ERROR_NOT_BUILT;
-}
-
-void cusync_fused_destroy(cusync_fused* fused) { (void)fused; }
-
-uint32_t cusync_decode_kernels(cusync_decode_info* out, uint32_t capacity) {
-  (void)out, (void)capacity;
-  return 0;
-}
-
-int32_t cusync_decode_workers(uint32_t* workers) {
-  if (workers) *workers = 0;
-  return CUSYNC_ERROR_NOT_BUILT;
-}
-
-int32_t cusync_decode_relay(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers, const void* weights,
-                            const void* up, void* out, void* stream) {
+int32_t cusync_repack(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers, const void* weights, const void* up,
+                      void* out, void* stream) {
   (void)operation, (void)k, (void)n, (void)workers, (void)weights, (void)up, (void)out, (void)stream;
   return CUSYNC_ERROR_NOT_BUILT;
 }
-
-int32_t cusync_decode_create(const cusync_decode_args* args, cusync_decode** out) {
-  (void)args;
-  if (out) *out = NULL;
-  return CUSYNC_ERROR_NOT_BUILT;
-}
-
-int32_t cusync_decode_launch(const cusync_decode* decode, const cusync_launch* launch) {
-  (void)decode, (void)launch;
-  return CUSYNC_ERROR_NOT_BUILT;
-}
-
-void cusync_decode_destroy(cusync_decode* decode) { (void)decode; }

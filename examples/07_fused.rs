@@ -3,7 +3,8 @@
 //!
 //!     cargo run --release --example 07_fused
 
-use cusync::device::{Device, fused_kernels};
+use cusync::device::{Device, kernels_of};
+use cusync::ffi::CUSYNC_FAMILY_CHAIN;
 use cusync::runtime::cpu::{CpuOptions, CpuPipeline};
 use cusync::runtime::inputs::Inputs;
 use cusync::runtime::verify::Reference;
@@ -40,7 +41,8 @@ fn on_host(plan: &Plan) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let gpu = Device::open(0).ok().filter(|g| g.capability().0 == 9 && !fused_kernels().is_empty());
+    let gpu =
+        Device::open(0).ok().filter(|g| g.capability().0 == 9 && !kernels_of(CUSYNC_FAMILY_CHAIN).is_empty());
     let profile = match &gpu {
         Some(gpu) => gpu.profile().ok_or("a Hopper GPU has a profile")?,
         None => Profile::named("h200").ok_or("the profile ships")?.clone(),

@@ -23,11 +23,7 @@ enum cusync_arch { CUSYNC_SM80 = 80, CUSYNC_SM90A = 90 };
 enum cusync_operation { CUSYNC_GEMM = 0, CUSYNC_GATED_GEMM = 1 };
 enum cusync_activation { CUSYNC_IDENTITY = 0, CUSYNC_GELU_TANH = 1, CUSYNC_RELU = 2 };
 
-enum {
-  CUSYNC_MAX_WAITS = 4,  ///< incoming edges of a stage
-  CUSYNC_MAX_POSTS = 4,  ///< outgoing edges of a stage
-  CUSYNC_MAX_DELAY_NS = 500000,
-};
+enum { CUSYNC_MAX_DELAY_NS = 500000 };
 
 /// Where the time of one work item of a chain kernel went, as the first thread of its CTA's arithmetic saw it:
 /// nanoseconds of the device's global clock. Written per CTA and item.
@@ -48,81 +44,92 @@ typedef struct cusync_delays {
   uint32_t limit_ns;  ///< of one delay, at most CUSYNC_MAX_DELAY_NS; a sleep may take twice as long. 0: no delays
 } cusync_delays;
 
-/// One compiled kernel.
-typedef struct cusync_kernel_info {
-  uint32_t arch;       ///< enum cusync_arch
-  uint32_t operation;  ///< enum cusync_operation
-  uint32_t element;    ///< enum cusync_element
-  uint32_t tile_m, tile_n, tile_k;  ///< MMA tile; a gated kernel's output tile is tile_m x tile_n / 2
-  uint32_t stages;     ///< depth of the shared-memory ring
-  uint32_t threads, shared_bytes;
-  uint32_t registers;  ///< of the compiled code, 0 when unknown without a GPU
-} cusync_kernel_info;
-
-/// How tiles are handed to CTAs.
-enum cusync_schedule {
-  CUSYNC_SCHEDULE_STATIC = 0,  ///< CTA c takes tiles c, c + grid, ...
-  CUSYNC_SCHEDULE_TICKET = 1,  ///< a device counter: a CTA that starts early takes more
-};
-
-/// One GEMM stage of a pipeline: D = act(A B + bias) + residual, or, gated, D = silu(A Bg) * (A Bu) with Bg and Bu
-/// interleaved by columns in groups of 8 (g0..g7 u0..u7 g8..g15 ...), so that n is twice D's width.
-typedef struct cusync_gemm_args {
-  uint32_t arch, operation, element;
-  uint32_t tile_m, tile_n;
-  uint32_t m, n, k;             ///< n counts packed columns when gated
-  const void* a;
-  const void* b;
-  void* d;
-  const void* bias;             ///< NULL, or n elements
-  const void* residual;         ///< NULL, or m x n
-  uint32_t activation;          ///< enum cusync_activation
-  uint32_t stage;               ///< index of the stage in the plan, for reports
-
-  uint32_t schedule;            ///< enum cusync_schedule
-  uint32_t grid;                ///< CTAs to launch; 0: min(tiles, SMs x CTAs per SM)
-  cusync_order order;
-  /// Monotonic 64-bit counter in device memory, zeroed once when the pipeline is made. One run draws exactly
-  /// tiles + grid tickets, so ticket / (tiles + grid) is the epoch. Needed by CUSYNC_SCHEDULE_TICKET and whenever
-  /// waits or posts are present.
-  unsigned long long* tickets;
-  uint32_t* semaphores;         ///< the pipeline's slots, zeroed once when the pipeline is made
-  uint32_t wait_count, post_count;
-  cusync_edge waits[CUSYNC_MAX_WAITS];
-  cusync_policy posts[CUSYNC_MAX_POSTS];
-  uint32_t post_value_scale;    ///< 1; other values exist to test starved edges (0: never post)
-  uint32_t skip_waits;          ///< 1: do not wait (timing only: results are then meaningless)
-  unsigned long long timeout_ns;  ///< of one wait; 0: the default of 1 s
-  cusync_report* report;        ///< device pointer of a pinned host record
-  cusync_delays delays;
-} cusync_gemm_args;
-
-/// A stage made ready to launch: tensor maps encoded, kernel attributes set, module loaded.
-typedef struct cusync_gemm cusync_gemm;
-
-/// Launch attributes. `completion_event` (a CUevent, or NULL) is recorded when every CTA has begun: the start
-/// guarantee that a concurrently launched consumer needs. `programmatic` allows the launch to begin when every
-/// CTA of the kernel before it in the stream has issued its early trigger.
-typedef struct cusync_launch {
-  void* stream;
-  void* completion_event;
-  uint32_t programmatic;
-} cusync_launch;
-
-/// Number of compiled kernels; `cusync_kernels` fills up to `capacity` entries and returns how many there are.
-uint32_t cusync_kernels(cusync_kernel_info* out, uint32_t capacity);
-
-/// Makes a stage ready. Must run before any kernel of the pipeline spins. Host work only.
-int32_t cusync_gemm_create(const cusync_gemm_args* args, cusync_gemm** out);
-int32_t cusync_gemm_launch(const cusync_gemm* gemm, const cusync_launch* launch);
-/// CTAs that a launch has, and CTAs of it that fit an SM at once.
-int32_t cusync_gemm_grid(const cusync_gemm* gemm, uint32_t* ctas, uint32_t* ctas_per_sm);
-void cusync_gemm_destroy(cusync_gemm* gemm);
-
-/// ---- fused: a whole chain of GEMM stages in one persistent kernel ---------------------------------------------
+/// ---- stages, work, synchronisation: what every kernel takes --------------------------------------------------------
 
 enum {
-  CUSYNC_MAX_FUSED_STAGES = 8,
+  CUSYNC_MAX_STAGES = 64,      ///< of one kernel
+  CUSYNC_MAX_OPERANDS = 6,     ///< of a stage
+  CUSYNC_MAX_WAITS = 4,        ///< incoming edges of a stage
+  CUSYNC_MAX_POSTS = 4,        ///< outgoing edges of a stage
+  CUSYNC_COLUMN_TILE = 64,     ///< columns of a stage of a decode kernel that share a semaphore
+  CUSYNC_TABLE_ALIGNMENT = 128,
+};
+
+/// How a kernel hands out work.
+enum cusync_family {
+  CUSYNC_FAMILY_GEMM = 0,    ///< one stage a launch: tiles in the order of `cusync_work.order`
+  CUSYNC_FAMILY_CHAIN = 1,   ///< many stages: items from lists
+  CUSYNC_FAMILY_DECODE = 2,  ///< many stages for few tokens: worker c of P has columns [c * n / P, (c + 1) * n / P) of each
+};
+
+/// What tells a compiled kernel from all others.
+typedef struct cusync_kernel_id {
+  uint32_t family;      ///< enum cusync_family
+  uint32_t arch;        ///< enum cusync_arch
+  uint32_t operations;  ///< the stages it runs: bit 1 << o for each o of enum cusync_operation
+  uint32_t element;     ///< enum cusync_element
+  uint32_t tile_m, tile_n;        ///< MMA tile; 64 x 0 for decode kernels, which take any number of columns
+  uint32_t cluster_m, cluster_n;  ///< CTAs of a worker
+  uint32_t width;       ///< tokens of a decode kernel's MMA, 0 for others
+} cusync_kernel_id;
+
+/// One compiled kernel.
+typedef struct cusync_kernel_info {
+  cusync_kernel_id id;
+  uint32_t tile_k;
+  uint32_t ring;         ///< k-blocks that the ring of operands holds; 0: sized by cusync_create
+  uint32_t stages;       ///< most stages that it takes
+  uint32_t table_bytes;  ///< device memory that it needs for each stage; 0: none
+  uint32_t row_tiles;    ///< decode: most 64-row tiles of weights that a worker may own in a stage; else 0
+  uint32_t threads, shared_bytes;
+  uint32_t registers;    ///< of the compiled code, 0 when unknown without a GPU
+} cusync_kernel_info;
+
+/// When a stage reads an operand.
+enum cusync_read_at {
+  CUSYNC_READ_IN_K_LOOP = 0,    ///< a part for each k-block: its edges may be waited for k-block by k-block
+  CUSYNC_READ_IN_EPILOGUE = 1,  ///< once a tile, behind the last k-block
+};
+
+/// One operand of a stage.
+typedef struct cusync_operand {
+  const void* data;
+  uint32_t role;     ///< enum cusync_role: what it is to the operation. A stage has at most one operand of a role
+  uint32_t read_at;  ///< enum cusync_read_at
+} cusync_operand;
+
+/// How far the tiles in row m of a stage's grid reduce: over min(first + m * step, most) elements of k. A product of
+/// matrices has one value for all rows: first = most = k, step = 0. Under a causal mask later rows reduce further.
+typedef struct cusync_depth {
+  uint32_t first, step, most;
+} cusync_depth;
+
+/// One stage. CUSYNC_GEMM: out = act(A B + bias) + residual. CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B holds Bg
+/// and Bu interleaved by columns in groups of 8 (g0..g7 u0..u7 g8..g15 ...), so that its rows are 2 n long. A decode
+/// kernel reads B as cusync_repack leaves it.
+typedef struct cusync_stage {
+  uint32_t operation;   ///< enum cusync_operation
+  uint32_t activation;  ///< enum cusync_activation
+  uint32_t index;       ///< of the stage in the plan, for reports
+  uint32_t m, n;        ///< of `out`, also when gated
+  cusync_depth k;
+  uint32_t operand_count, wait_count, post_count;
+  cusync_operand operands[CUSYNC_MAX_OPERANDS];
+  void* out;            ///< m x n
+  cusync_edge waits[CUSYNC_MAX_WAITS];  ///< each feeds the operand of its role
+  cusync_policy posts[CUSYNC_MAX_POSTS];
+} cusync_stage;
+
+/// How work reaches workers.
+enum cusync_source {
+  CUSYNC_SOURCE_ORDER = 0,    ///< worker c takes tiles c, c + workers, ... of `order`
+  CUSYNC_SOURCE_TICKETS = 1,  ///< tiles of `order` by a device counter: a worker that starts early takes more
+  CUSYNC_SOURCE_LISTS = 2,    ///< a list of items for each worker
+  CUSYNC_SOURCE_DRAWN = 3,    ///< one list of items, by a device counter
+  CUSYNC_SOURCE_SHARES = 4,   ///< an equal share of every stage's columns
+};
+
+enum {
   CUSYNC_END_OF_LIST = 0,      ///< cusync_item.role: no item
   CUSYNC_WHOLE_TILE = 1,       ///< the item is a tile over all of k
   CUSYNC_CONTRIBUTE = 2,       ///< adds nothing to the output: leaves its float sums in slab `slab`
@@ -145,132 +152,95 @@ typedef struct cusync_item {
   uint32_t slab;   ///< first slab; a slab is written once a run
 } cusync_item;
 
-/// One compiled chain kernel.
-typedef struct cusync_fused_info {
-  uint32_t element;                 ///< enum cusync_element
-  uint32_t tile_m, tile_n, tile_k;  ///< of one CTA
-  uint32_t cluster_m, cluster_n;
-  uint32_t stages, threads, shared_bytes, registers;
-} cusync_fused_info;
+/// Sizes in shared memory of one CTA of a decode kernel, in bytes but for the slots; 0 takes the default of each.
+typedef struct cusync_tuning {
+  uint32_t chunk_bytes;       ///< weights that one ring entry aims at
+  uint32_t ring_bytes;        ///< ring of weights; default: what is left
+  uint32_t activation_slots;  ///< ring of 64-wide activation tiles, a multiple of 4
+  uint32_t in_flight_bytes;   ///< most weights on their way at once
+  uint32_t ahead_bytes;       ///< the same while the ring fills with weights of a stage that still waits
+} cusync_tuning;
 
-/// A chain. Stages are described as for cusync_gemm_create, and of each these fields are used: operation, m, n, k, a,
-/// b, d, bias, residual, activation, stage, wait_count, waits, post_count, posts. The rest is the chain's.
-typedef struct cusync_fused_args {
-  uint32_t element;
-  uint32_t tile_m, tile_n;
-  uint32_t cluster_m, cluster_n;
-  uint32_t stage_count;
-  const cusync_gemm_args* stages;     ///< host array, producers before consumers
-  uint32_t workers;                   ///< clusters of the grid; all of them must be resident at once
-  uint32_t schedule;                  ///< enum cusync_schedule: a list for each worker, or one list drawn by ticket
-  const cusync_item* items;           ///< device: static: workers lists of `list_length`, each ended by a
-                                      ///< CUSYNC_END_OF_LIST; ticket: one list of `list_length` items, without
-  uint32_t list_length;
+/// Who computes what.
+typedef struct cusync_work {
+  uint32_t source;         ///< enum cusync_source
+  uint32_t workers;        ///< of the grid. With lists, drawn items or shares all of them must be resident at once; with an
+                           ///< order 0 takes as many as are resident, or as there are tiles
+  cusync_order order;      ///< of the one stage
+  const cusync_item* items;  ///< device: `workers` lists of `length`, each ended by a CUSYNC_END_OF_LIST; drawn: one list of
+                             ///< `length` items, without
+  uint32_t length;
   uint32_t slab_count;
-  float* slabs;                       ///< device: slab_count * cluster_m * cluster_n * tile_m * tile_n; never cleared
-  uint32_t* slab_flags;               ///< device: 2 * slab_count * cluster_m * cluster_n, zeroed once
-  uint32_t* epochs;                   ///< device: a word for each CTA, zeroed once
-  unsigned long long* tickets;        ///< device: one counter, zeroed once; used by CUSYNC_SCHEDULE_TICKET
-  uint32_t* semaphores;               ///< device: the plan's slots, zeroed once
-  uint32_t post_value_scale, skip_waits;
-  unsigned long long timeout_ns;
-  cusync_report* report;
-  cusync_trace* trace;                ///< device, or NULL: workers * cluster * list_length records
+  float* slabs;            ///< device: slab_count * cluster_m * cluster_n * tile_m * tile_n; never cleared
+  uint32_t* slab_flags;    ///< device: 2 * slab_count * cluster_m * cluster_n, zeroed once
+  cusync_tuning tuning;    ///< of shares
+} cusync_work;
+
+/// How a kernel deviates from an ordinary run, for tests and measurements; zeros: in nothing.
+typedef struct cusync_test {
+  uint32_t starve;       ///< 1: no stage posts
+  uint32_t skip_waits;   ///< 1: no stage waits (timing only: results are then meaningless)
+  uint32_t stream_only;  ///< 1: a decode kernel streams its weights and nothing else happens (the read limit)
   cusync_delays delays;
-} cusync_fused_args;
+} cusync_test;
 
-typedef struct cusync_fused cusync_fused;
+/// What couples a kernel's work, to itself from run to run and to other work. All of it is zeroed once, when the pipeline is
+/// made, and counts on for ever: epochs come from here, never from the host.
+typedef struct cusync_sync {
+  uint32_t* semaphores;  ///< device: the pipeline's slots; needed where a stage waits or posts
+  uint32_t* epochs;      ///< device: a word for each CTA; needed by lists, drawn items and shares
+  /// Device: one counter of the kernel's own. A run of T tiles or items by W workers draws exactly T + W tickets, so
+  /// ticket / (T + W) is the epoch. Needed by tickets, by drawn items, and by an ordered stage that waits or posts.
+  unsigned long long* tickets;
+  cusync_report* report;  ///< device pointer of a pinned host record, or NULL
+  cusync_trace* trace;    ///< device, or NULL. Lists, drawn: CTAs * length records; shares: CTAs * stages
+  unsigned long long timeout_ns;  ///< of one wait; 0: the default of 1 s
+  cusync_test test;
+} cusync_sync;
 
-uint32_t cusync_fused_kernels(cusync_fused_info* out, uint32_t capacity);
-/// Workers of a chain kernel that are resident at once on the current device.
-int32_t cusync_fused_workers(const cusync_fused_info* kernel, uint32_t* workers);
-int32_t cusync_fused_create(const cusync_fused_args* args, cusync_fused** out);
-/// `programmatic`: the launch may begin while the kernel before it ends: weights stream meanwhile, everything else
-/// waits for that kernel's memory.
-int32_t cusync_fused_launch(const cusync_fused* fused, const cusync_launch* launch);
-void cusync_fused_destroy(cusync_fused* fused);
+/// A kernel with its stages, ready to launch: tensor maps encoded, attributes set, module loaded.
+typedef struct cusync_kernel cusync_kernel;
 
-/// ---- decode: a chain of GEMM stages for at most 64 tokens, one persistent kernel ---------------------------------
+/// How to launch. `completion_event` (a CUevent, or NULL) is recorded when every CTA has begun: the start guarantee that a
+/// concurrently launched consumer needs. `programmatic` allows the launch to begin when every CTA of the kernel before it
+/// in the stream has issued its early trigger; a chain or decode kernel then streams weights, and everything else waits
+/// for that kernel's memory. Kernels for sm_80 do not offer it and are launched ordinarily.
+typedef struct cusync_how {
+  void* stream;
+  void* completion_event;
+  uint32_t programmatic;
+} cusync_how;
+
+/// Number of compiled kernels; fills up to `capacity` entries.
+uint32_t cusync_kernels(cusync_kernel_info* out, uint32_t capacity);
+/// Workers of a kernel that are resident at once on the current device.
+int32_t cusync_resident(const cusync_kernel_id* id, uint32_t* workers);
+/// Makes the kernel `id` ready for `count` stages, producers before consumers. `table` is device memory of the caller's,
+/// count * table_bytes of the kernel's info, aligned to CUSYNC_TABLE_ALIGNMENT (NULL where that is 0). This call fills it and
+/// returns when it is filled; it must outlive the kernel and belongs to it alone. Everything else is copied or only pointed
+/// to. Must run before any kernel of the pipeline spins.
 ///
-/// Weights stand on the tensor cores' M side and tokens on the N side. Worker c of P, a CTA, computes features (columns of
-/// D) [c * n / P, (c + 1) * n / P) of every stage over all of k, so nothing is added twice. Its share of the weights is
-/// laid out once (cusync_decode_relay) in the order in which it is streamed. A stage that others of the chain read posts
-/// one semaphore for every 64 columns of its D, once from each worker that computes some of them.
+/// CUSYNC_ERROR_NOT_BUILT: there is no such kernel for this GPU, a stage's operation is not among the kernel's, or a worker
+/// of a decode kernel would own more rows than it has accumulators for.
+int32_t cusync_create(const cusync_kernel_id* id, const cusync_stage* stages, uint32_t count, const cusync_work* work,
+                      const cusync_sync* sync, void* table, cusync_kernel** out);
+int32_t cusync_launch(const cusync_kernel* kernel, const cusync_how* how);
+void cusync_destroy(cusync_kernel* kernel);
 
-enum {
-  CUSYNC_MAX_DECODE_STAGES = 8,
-  CUSYNC_DECODE_INPUT = 0xffffffffu,  ///< cusync_decode_stage.producer: `a` is written before the launch
-};
+/// ---- what surrounds them --------------------------------------------------------------------------------------------
 
-/// One stage: d = act(a w + bias) + residual or, gated, d = silu(a wg) * (a wu).
-typedef struct cusync_decode_stage {
-  uint32_t operation;    ///< CUSYNC_GEMM or CUSYNC_GATED_GEMM
-  uint32_t k, n;         ///< n: columns of d, also when gated
-  uint32_t activation;   ///< enum cusync_activation
-  uint32_t producer;     ///< the earlier stage of this chain that writes `a`, or CUSYNC_DECODE_INPUT
-  uint32_t slot_base;    ///< first of its ceil(n / 64) semaphores; used where another stage reads d
-  uint32_t stage, edge;  ///< of the plan, for reports
-  const void* weights;   ///< as cusync_decode_relay leaves them, for the same number of workers
-  const void* a;         ///< m x k
-  void* d;               ///< m x n; n is a multiple of 8 when another stage reads it
-  const void* bias;      ///< NULL, or n elements
-  const void* residual;  ///< NULL, or m x n: an input, or any earlier stage's d
-} cusync_decode_stage;
-
-typedef struct cusync_decode_args {
-  uint32_t element;                   ///< enum cusync_element
-  uint32_t width;                     ///< tokens of the MMA: 8, 16, 32 or 64; 0: the least that holds m
-  uint32_t m;                         ///< tokens, at most `width`
-  uint32_t workers;                   ///< all of them must be resident at once, a CTA an SM
-  uint32_t stage_count;
-  const cusync_decode_stage* stages;  ///< host array, producers before consumers
-  uint32_t* semaphores;               ///< device: the plan's slots, zeroed once
-  uint32_t* epochs;                   ///< device: a word for each CTA, zeroed once
-  // Tuning; 0 takes the default of each. All are in bytes of shared memory of one CTA, but for the slots.
-  uint32_t chunk_bytes;               ///< weights that one ring entry aims at
-  uint32_t ring_bytes;                ///< ring of weights; default: what is left
-  uint32_t activation_slots;          ///< ring of 64-wide activation tiles, a multiple of 4
-  uint32_t in_flight_bytes;           ///< most weights on their way at once
-  uint32_t ahead_bytes;               ///< the same while the ring fills with weights of a stage that still waits
-  uint32_t starve;                    ///< 1: no stage posts (tests)
-  uint32_t skip_waits;                ///< 1: no stage waits (timing only: results are then meaningless)
-  uint32_t stream_only;               ///< 1: weights stream through the ring and nothing else happens (the read limit)
-  unsigned long long timeout_ns;      ///< of one wait; 0: the default of 1 s
-  cusync_report* report;              ///< device pointer of a pinned host record
-  cusync_trace* trace;                ///< device, or NULL: CTAs * stage_count records, `item` being the stage
-  cusync_delays delays;
-} cusync_decode_args;
-
-/// One compiled decode kernel.
-typedef struct cusync_decode_info {
-  uint32_t element;    ///< enum cusync_element
-  uint32_t width;      ///< tokens
-  uint32_t row_tiles;  ///< most 64-row tiles of weights that a worker may own in a stage
-  uint32_t threads, shared_bytes, registers;
-} cusync_decode_info;
-
-typedef struct cusync_decode cusync_decode;
-
-uint32_t cusync_decode_kernels(cusync_decode_info* out, uint32_t capacity);
-/// Workers that are resident at once on the current device, a CTA an SM.
-int32_t cusync_decode_workers(uint32_t* workers);
-/// Bytes of a stage's re-laid weights: `n` columns of d, gated or not, k rounded up to 64.
-unsigned long long cusync_decode_weights_bytes(uint32_t operation, uint32_t k, uint32_t n);
-/// Lays out the k x n row-major `weights` (of a gated stage: the gate's, and `up` the other; else `up` is NULL) for
-/// `workers` workers into `out`, asynchronously on `stream`.
-int32_t cusync_decode_relay(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers, const void* weights,
-                            const void* up, void* out, void* stream);
-/// CUSYNC_ERROR_NOT_BUILT: a stage gives a worker more rows than `row_tiles`, or the GPU is of another architecture.
-int32_t cusync_decode_create(const cusync_decode_args* args, cusync_decode** out);
-/// `programmatic` as for cusync_fused_launch.
-int32_t cusync_decode_launch(const cusync_decode* decode, const cusync_launch* launch);
-void cusync_decode_destroy(cusync_decode* decode);
+/// Bytes of a stage's weights as cusync_repack leaves them: `n` columns of its output, gated or not, k rounded up to 64.
+unsigned long long cusync_repacked_bytes(uint32_t operation, uint32_t k, uint32_t n);
+/// Lays out the k x n row-major `weights` (of a gated stage: the gate's, and `up` the other; else `up` is NULL) for decode
+/// kernels of `workers` workers into `out`, in the order in which each streams its share, asynchronously on `stream`.
+int32_t cusync_repack(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers, const void* weights, const void* up,
+                      void* out, void* stream);
 
 /// The Stream-K peer: D = act(A B + bias), CUTLASS's own kernel, one of the benchmark's baselines. `workspace` of
 /// `workspace_bytes`; call with workspace NULL to learn the size.
 typedef struct cusync_streamk cusync_streamk;
-int32_t cusync_streamk_create(const cusync_gemm_args* args, void* workspace, unsigned long long* workspace_bytes,
-                              cusync_streamk** out);
+int32_t cusync_streamk_create(const cusync_stage* stage, uint32_t element, void* workspace,
+                              unsigned long long* workspace_bytes, cusync_streamk** out);
 int32_t cusync_streamk_launch(cusync_streamk* gemm, void* stream);
 void cusync_streamk_destroy(cusync_streamk* gemm);
 
@@ -283,7 +253,7 @@ int32_t cusync_compare(const void* x, const float* y, unsigned long long count, 
                        void* stream);
 /// Reference with float accumulation and plain CUDA cores, sharing nothing with the kernels above; d is float.
 /// Rounds the result through `element` once when `round` is set, as a stage that stores it would.
-int32_t cusync_reference_gemm(const cusync_gemm_args* args, float* d, uint32_t round, void* stream);
+int32_t cusync_reference_gemm(const cusync_stage* stage, uint32_t element, float* d, uint32_t round, void* stream);
 /// Interleaves gate and up (each k x n) into packed (k x 2n), groups of 8 columns.
 int32_t cusync_pack_gated(const void* gate, const void* up, void* packed, uint32_t k, uint32_t n, void* stream);
 /// silu(x[:, gate]) * x[:, up] for a packed m x 2n product: the separate activation kernel that peers need.
@@ -303,7 +273,7 @@ uint32_t cusync_host_posts_of(const cusync_policy* policy, uint32_t slot);
 uint32_t cusync_host_waits(const cusync_edge* edge, uint32_t m, uint32_t n, uint32_t k, uint32_t first,
                            uint32_t k_end, uint32_t* slots, uint32_t* posts, uint32_t capacity);
 /// Byte offset of element `at_k` of a feature's weights (`up`: 1 for the up weights of a gated stage) after
-/// cusync_decode_relay.
+/// cusync_repack.
 unsigned long long cusync_host_decode_weight(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers,
                                              uint32_t feature, uint32_t up, uint32_t at_k);
 /// The k-blocks of a decode stage in the order in which the CTAs of worker `worker` multiply them, as weights

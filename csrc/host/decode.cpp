@@ -3,7 +3,7 @@
 #include "abi/cusync.h"
 #include "kernels/decode/share.h"
 
-extern "C" unsigned long long cusync_decode_weights_bytes(uint32_t operation, uint32_t k, uint32_t n) {
+extern "C" unsigned long long cusync_repacked_bytes(uint32_t operation, uint32_t k, uint32_t n) {
   return cusync::kernels::decode::weights_bytes(k, n, operation == CUSYNC_GATED_GEMM);
 }
 

@@ -80,14 +80,36 @@ struct Tile {
   uint32_t m, n;
 };
 
-cusync_gemm_args gemm_args(uint32_t m, uint32_t n, uint32_t k, Tile tile, bool gated, uint32_t element) {
-  cusync_gemm_args a{};
-  a.arch = arch, a.operation = gated ? CUSYNC_GATED_GEMM : CUSYNC_GEMM, a.element = element;
-  a.tile_m = tile.m, a.tile_n = tile.n, a.m = m, a.n = n, a.k = k;
-  a.order.kind = CUSYNC_ORDER_GROUPED_ROWS, a.order.group = 8;  // a column of B serves 8 tiles while L2 has it
-  a.order.grid_m = cusync::ceil_div(m, tile.m), a.order.grid_n = cusync::ceil_div(n, tile.n);
-  a.post_value_scale = 1;
+/// One stage with the kernel that runs it.
+struct Args {
+  cusync_kernel_id id{};
+  cusync_stage stage{};
+  cusync_work work{};
+  cusync_sync sync{};
+
+  bool gated() const { return stage.operation == CUSYNC_GATED_GEMM; }
+  Args& operand(uint32_t role, void const* data) {
+    bool const epilogue = role == CUSYNC_OPERAND_BIAS || role == CUSYNC_OPERAND_RESIDUAL;
+    uint32_t const when = epilogue ? CUSYNC_READ_IN_EPILOGUE : CUSYNC_READ_IN_K_LOOP;
+    stage.operands[stage.operand_count++] = {data, role, when};
+    return *this;
+  }
+};
+
+/// n: columns of B, gate and up side by side when gated.
+Args gemm_args(uint32_t m, uint32_t n, uint32_t k, Tile tile, bool gated, uint32_t element) {
+  Args a;
+  uint32_t const operation = gated ? CUSYNC_GATED_GEMM : CUSYNC_GEMM;
+  a.id = {CUSYNC_FAMILY_GEMM, arch, 1u << operation, element, tile.m, tile.n, 1, 1, 0};
+  a.stage.operation = operation;
+  a.stage.m = m, a.stage.n = gated ? n / 2 : n, a.stage.k = {k, 0, k};
+  a.work.order.kind = CUSYNC_ORDER_GROUPED_ROWS, a.work.order.group = 8;  // a column of B serves 8 tiles while L2 has it
+  a.work.order.grid_m = cusync::ceil_div(m, tile.m), a.work.order.grid_n = cusync::ceil_div(n, tile.n);
   return a;
+}
+
+void reference(Args const& a, Floats const& d, uint32_t round) {
+  OK(cusync_reference_gemm(&a.stage, a.id.element, d.data, round, nullptr));
 }
 
 uint32_t tile_k() { return arch == CUSYNC_SM90A ? 64 : 32; }
@@ -109,47 +131,46 @@ struct Sync {
   ~Sync() {
     cudaFree(tickets), cudaFree(semaphores), cudaFreeHost(report);
   }
-  void join(cusync_gemm_args& a, uint32_t stage) const {
-    a.schedule = CUSYNC_SCHEDULE_TICKET, a.tickets = tickets + stage, a.semaphores = semaphores;
-    a.report = report_on_device, a.stage = stage;
+  void join(Args& a, uint32_t stage) const {
+    a.work.source = CUSYNC_SOURCE_TICKETS, a.sync.tickets = tickets + stage, a.sync.semaphores = semaphores;
+    a.sync.report = report_on_device, a.stage.index = stage;
   }
 };
 
 enum class Kind { kTile, kRow, kBatched, kStrided };
 
-/// Adds an edge from `producer` to `consumer`'s operand, slots from `base` on; returns the number of slots.
-uint32_t connect(cusync_gemm_args& producer, cusync_gemm_args& consumer, uint32_t operand, Kind kind, uint32_t base,
+/// Adds an edge from `producer` to `consumer`'s operand of a role, slots from `base` on; returns the number of slots.
+uint32_t connect(Args& producer, Args& consumer, uint32_t role, Kind kind, uint32_t base,
                  uint32_t wait_at = CUSYNC_WAIT_PER_K_BLOCK) {
   cusync_policy p{};
-  p.grid_m = producer.order.grid_m, p.grid_n = producer.order.grid_n;
+  p.grid_m = producer.work.order.grid_m, p.grid_n = producer.work.order.grid_n;
   p.block_m = 1, p.block_n = kind == Kind::kRow ? p.grid_n : kind == Kind::kBatched ? 2 : 1;
   if (kind == Kind::kStrided) p.stride_n = cusync::min_u32(3, p.grid_n);
   p.slots_n = p.stride_n ? p.stride_n : cusync::ceil_div(p.grid_n, p.block_n);
   p.slot_base = base, p.slot_count = p.grid_m * p.slots_n;
-  producer.posts[producer.post_count++] = p;
+  producer.stage.posts[producer.stage.post_count++] = p;
 
-  bool const gated = producer.operation == CUSYNC_GATED_GEMM;
   cusync_edge e{};
-  e.policy = p, e.id = base, e.operand = operand, e.wait_at = wait_at;
-  e.tile_rows = producer.tile_m, e.tile_cols = gated ? producer.tile_n / 2 : producer.tile_n;
-  e.tensor_rows = producer.m, e.tensor_cols = gated ? producer.n / 2 : producer.n;
-  int32_t const k = int32_t(tile_k()), m = int32_t(consumer.tile_m), n = int32_t(consumer.tile_n);
-  e.k_blocks = cusync::ceil_div(consumer.k, uint32_t(k));
+  e.policy = p, e.id = base, e.operand = role, e.wait_at = wait_at;
+  e.tile_rows = producer.id.tile_m, e.tile_cols = producer.gated() ? producer.id.tile_n / 2 : producer.id.tile_n;
+  e.tensor_rows = producer.stage.m, e.tensor_cols = producer.stage.n;
+  int32_t const k = int32_t(tile_k()), m = int32_t(consumer.id.tile_m), n = int32_t(consumer.id.tile_n);
+  e.k_blocks = cusync::ceil_div(consumer.stage.k.most, uint32_t(k));
   cusync_axis const by_m{m, 0, 0, 0, m}, by_n{0, n, 0, 0, n}, by_k{0, 0, k, 0, k}, whole{0, 0, 0, 0, 1};
-  e.rows = operand == CUSYNC_OPERAND_B ? by_k : operand == CUSYNC_OPERAND_BIAS ? whole : by_m;
-  e.cols = operand == CUSYNC_OPERAND_A ? by_k : by_n;
-  consumer.waits[consumer.wait_count++] = e;
+  e.rows = role == CUSYNC_OPERAND_B ? by_k : role == CUSYNC_OPERAND_BIAS ? whole : by_m;
+  e.cols = role == CUSYNC_OPERAND_A ? by_k : by_n;
+  consumer.stage.waits[consumer.stage.wait_count++] = e;
   return p.slot_count;
 }
 
 struct Gemm {
-  cusync_gemm* handle = nullptr;
-  explicit Gemm(cusync_gemm_args const& a) { OK(cusync_gemm_create(&a, &handle)); }
+  cusync_kernel* handle = nullptr;
+  explicit Gemm(Args const& a) { OK(cusync_create(&a.id, &a.stage, 1, &a.work, &a.sync, nullptr, &handle)); }
   Gemm(Gemm const&) = delete;
-  ~Gemm() { cusync_gemm_destroy(handle); }
+  ~Gemm() { cusync_destroy(handle); }
   void launch(cudaStream_t stream, bool programmatic = false, cudaEvent_t completion = nullptr) const {
-    cusync_launch const how{stream, completion, programmatic};
-    OK(cusync_gemm_launch(handle, &how));
+    cusync_how const how{stream, completion, programmatic};
+    OK(cusync_launch(handle, &how));
   }
 };
 
@@ -159,12 +180,13 @@ void single(uint32_t m, uint32_t n, uint32_t k, Tile tile, bool gated, uint32_t 
   Tensor a(size_t(m) * k, element), b(size_t(k) * n, element), d(size_t(m) * columns, element), v(n, element),
       r(size_t(m) * columns, element);
   a.random(1.f, 1), b.random(1.f / std::sqrt(float(k)), 2), v.random(1.f, 3), r.random(1.f, 4), d.poison();
-  cusync_gemm_args args = gemm_args(m, n, k, tile, gated, element);
-  args.a = a.data, args.b = b.data, args.d = d.data, args.activation = activation;
-  if (bias) args.bias = v.data;
-  if (residual) args.residual = r.data;
-  Floats reference(d.count);
-  OK(cusync_reference_gemm(&args, reference.data, 0, nullptr));
+  Args args = gemm_args(m, n, k, tile, gated, element);
+  args.operand(CUSYNC_OPERAND_A, a.data).operand(CUSYNC_OPERAND_B, b.data);
+  args.stage.out = d.data, args.stage.activation = activation;
+  if (bias) args.operand(CUSYNC_OPERAND_BIAS, v.data);
+  if (residual) args.operand(CUSYNC_OPERAND_RESIDUAL, r.data);
+  Floats want(d.count);
+  reference(args, want, 0);
   Gemm gemm(args);
   gemm.launch(nullptr);
   CUDA(cudaDeviceSynchronize());
@@ -172,38 +194,39 @@ void single(uint32_t m, uint32_t n, uint32_t k, Tile tile, bool gated, uint32_t 
   std::snprintf(name, sizeof name, "gemm %ux%ux%u tile %ux%u %s%s act %u%s%s", m, n, k, tile.m, tile.n,
                 element == CUSYNC_F16 ? "f16" : "bf16", gated ? " gated" : "", activation, bias ? " bias" : "",
                 residual ? " residual" : "");
-  judge(name, relative_error(d, reference));
+  judge(name, relative_error(d, want));
 }
 
-/// Two stages; the first one's output is operand `operand` of the second. 20 runs, launched programmatically.
-void operand_edge(uint32_t operand, Kind kind, uint32_t wait_at, Tile tile) {
-  uint32_t const m = operand == CUSYNC_OPERAND_BIAS ? 1 : 600, size = 1000;
+/// Two stages; the first one's output is the second's operand of a role. 20 runs, launched programmatically.
+void operand_edge(uint32_t role, Kind kind, uint32_t wait_at, Tile tile) {
+  uint32_t const m = role == CUSYNC_OPERAND_BIAS ? 1 : 600, size = 1000;
   Tensor a(size_t(size) * size, CUSYNC_F16), b(size_t(size) * size, CUSYNC_F16), y(size_t(size) * size, CUSYNC_F16),
       z(size_t(600) * size, CUSYNC_F16);
   a.random(1.f, 1), b.random(0.05f, 2);
-  bool const is_b = operand == CUSYNC_OPERAND_B;
-  cusync_gemm_args first = gemm_args(is_b ? size : m, size, size, tile, false, CUSYNC_F16);
-  cusync_gemm_args second = gemm_args(600, size, size, tile, false, CUSYNC_F16);
-  first.a = a.data, first.b = b.data, first.d = y.data;
-  second.a = operand == CUSYNC_OPERAND_A ? y.data : a.data, second.b = is_b ? y.data : b.data, second.d = z.data;
-  if (operand == CUSYNC_OPERAND_BIAS) second.bias = y.data;
-  if (operand == CUSYNC_OPERAND_RESIDUAL) second.residual = y.data;
+  bool const is_b = role == CUSYNC_OPERAND_B;
+  Args first = gemm_args(is_b ? size : m, size, size, tile, false, CUSYNC_F16);
+  Args second = gemm_args(600, size, size, tile, false, CUSYNC_F16);
+  first.operand(CUSYNC_OPERAND_A, a.data).operand(CUSYNC_OPERAND_B, b.data);
+  first.stage.out = y.data, second.stage.out = z.data;
+  second.operand(CUSYNC_OPERAND_A, role == CUSYNC_OPERAND_A ? y.data : a.data);
+  second.operand(CUSYNC_OPERAND_B, is_b ? y.data : b.data);
+  if (role == CUSYNC_OPERAND_BIAS || role == CUSYNC_OPERAND_RESIDUAL) second.operand(role, y.data);
   Sync sync;
-  connect(first, second, operand, kind, 0, wait_at);
+  connect(first, second, role, kind, 0, wait_at);
   sync.join(first, 0), sync.join(second, 1);
   Gemm up(first), down(second);
-  Floats reference(z.count);
+  Floats want(z.count);
   double worst = 0;
   for (int run = 0; run < 20; ++run) {
     y.poison(), z.poison();
     up.launch(nullptr), down.launch(nullptr, arch == CUSYNC_SM90A);
     CUDA(cudaDeviceSynchronize());
-    OK(cusync_reference_gemm(&second, reference.data, 0, nullptr));
-    double const error = relative_error(z, reference);
+    reference(second, want, 0);
+    double const error = relative_error(z, want);
     if (!(error <= worst)) worst = error;
   }
   char name[128];
-  std::snprintf(name, sizeof name, "edge on operand %u policy %d wait_at %u tile %ux%u", operand, int(kind), wait_at,
+  std::snprintf(name, sizeof name, "edge on operand %u policy %d wait_at %u tile %ux%u", role, int(kind), wait_at,
                 tile.m, tile.n);
   judge(name, worst);
 }
@@ -233,15 +256,15 @@ struct Mlp {
     CUDA(cudaEventCreateWithFlags(&started, cudaEventDisableTiming));
     CUDA(cudaEventCreateWithFlags(&done, cudaEventDisableTiming));
     CUDA(cudaEventCreate(&begin)), CUDA(cudaEventCreate(&end));
-    cusync_gemm_args const up = up_args(0), down = down_args(0);
-    OK(cusync_reference_gemm(&up, y_reference.data, 1, nullptr));
+    Args const up = up_args(0), down = down_args(0);
+    reference(up, y_reference, 1);
     // The reference's second stage reads the 16-bit product of its own kind of first stage.
     Gemm first(up);
     first.launch(nullptr);
     CUDA(cudaDeviceSynchronize());
     double const error = relative_error(y, y_reference);
     if (!(error < 2e-3)) ++failures, std::printf("FAIL first stage %.2e\n", error);
-    OK(cusync_reference_gemm(&down, z_reference.data, 0, nullptr));
+    reference(down, z_reference, 0);
     CUDA(cudaDeviceSynchronize());
   }
   ~Mlp() {
@@ -249,14 +272,16 @@ struct Mlp {
     for (auto e : {started, done, begin, end}) cudaEventDestroy(e);
   }
 
-  cusync_gemm_args up_args(int set) const {
-    cusync_gemm_args a = gemm_args(m, gated ? 2 * inner : inner, h, tile, gated, CUSYNC_F16);
-    a.a = x.data, a.b = w1[set].data, a.d = y.data, a.activation = gated ? CUSYNC_IDENTITY : CUSYNC_GELU_TANH;
+  Args up_args(int set) const {
+    Args a = gemm_args(m, gated ? 2 * inner : inner, h, tile, gated, CUSYNC_F16);
+    a.operand(CUSYNC_OPERAND_A, x.data).operand(CUSYNC_OPERAND_B, w1[set].data);
+    a.stage.out = y.data, a.stage.activation = gated ? CUSYNC_IDENTITY : CUSYNC_GELU_TANH;
     return a;
   }
-  cusync_gemm_args down_args(int set) const {
-    cusync_gemm_args a = gemm_args(m, h, inner, tile, false, CUSYNC_F16);
-    a.a = y.data, a.b = w2[set].data, a.d = z.data;
+  Args down_args(int set) const {
+    Args a = gemm_args(m, h, inner, tile, false, CUSYNC_F16);
+    a.operand(CUSYNC_OPERAND_A, y.data).operand(CUSYNC_OPERAND_B, w2[set].data);
+    a.stage.out = z.data;
     return a;
   }
 
@@ -279,11 +304,11 @@ struct Mlp {
     auto v = std::make_unique<Variant>();
     v->name = name, v->how = how, v->skip_waits = skip_waits;
     for (int set = 0; set < kSets; ++set) {
-      cusync_gemm_args a = up_args(set), b = down_args(set);
+      Args a = up_args(set), b = down_args(set);
       if (how != How::kSerial) {
         connect(a, b, CUSYNC_OPERAND_A, kind, 0);
         v->sync.join(a, 0), v->sync.join(b, 1);
-        b.skip_waits = skip_waits;
+        b.sync.test.skip_waits = skip_waits;
       }
       v->up.push_back(std::make_unique<Gemm>(a)), v->down.push_back(std::make_unique<Gemm>(b));
     }
@@ -377,13 +402,14 @@ void starve() {
   Tensor a(1024 * 1024, CUSYNC_F16), b(1024 * 1024, CUSYNC_F16), y(1024 * 1024, CUSYNC_F16), z(1024 * 1024, CUSYNC_F16);
   a.random(1.f, 1), b.random(1.f, 2);
   Tile const tile{128, 128};
-  cusync_gemm_args first = gemm_args(1024, 1024, 1024, tile, false, CUSYNC_F16), second = first;
-  first.a = a.data, first.b = b.data, first.d = y.data;
-  second.a = y.data, second.b = b.data, second.d = z.data;
+  Args first = gemm_args(1024, 1024, 1024, tile, false, CUSYNC_F16), second = first;
+  first.operand(CUSYNC_OPERAND_A, a.data).operand(CUSYNC_OPERAND_B, b.data);
+  second.operand(CUSYNC_OPERAND_A, y.data).operand(CUSYNC_OPERAND_B, b.data);
+  first.stage.out = y.data, second.stage.out = z.data;
   Sync sync;
   connect(first, second, CUSYNC_OPERAND_A, Kind::kRow, 0);
   sync.join(first, 0), sync.join(second, 1);
-  first.post_value_scale = 0, second.timeout_ns = 100'000'000;
+  first.sync.test.starve = 1, second.sync.timeout_ns = 100'000'000;
   Gemm up(first), down(second);
   up.launch(nullptr), down.launch(nullptr);
   cudaError_t const error = cudaDeviceSynchronize();
@@ -413,10 +439,11 @@ int main(int argc, char** argv) {
   std::vector<Tile> tiles;
   for (uint32_t i = 0; i < count && i < 64; ++i) {
     cusync_kernel_info const& k = kernels[i];
-    std::printf("kernel sm%u op %u element %u tile %ux%ux%u stages %u threads %u shared %u registers %u\n", k.arch,
-                k.operation, k.element, k.tile_m, k.tile_n, k.tile_k, k.stages, k.threads, k.shared_bytes,
-                k.registers);
-    if (k.arch == arch && k.operation == CUSYNC_GEMM && k.element == CUSYNC_F16) tiles.push_back({k.tile_m, k.tile_n});
+    std::printf("kernel family %u sm%u ops %u element %u tile %ux%ux%u width %u ring %u threads %u shared %u registers %u\n",
+                k.id.family, k.id.arch, k.id.operations, k.id.element, k.id.tile_m, k.id.tile_n, k.tile_k, k.id.width,
+                k.ring, k.threads, k.shared_bytes, k.registers);
+    bool const plain = k.id.family == CUSYNC_FAMILY_GEMM && k.id.operations == 1u << CUSYNC_GEMM;
+    if (plain && k.id.arch == arch && k.id.element == CUSYNC_F16) tiles.push_back({k.id.tile_m, k.id.tile_n});
   }
   for (Tile const tile : tiles)
     for (uint32_t element : {CUSYNC_F16, CUSYNC_BF16}) {
@@ -428,10 +455,10 @@ int main(int argc, char** argv) {
       single(1, 5504, 8, tile, true, element, CUSYNC_IDENTITY, false, false);
       single(300, 304, 1000, tile, true, element, CUSYNC_IDENTITY, false, false);
     }
-  for (uint32_t operand :
+  for (uint32_t role :
        {CUSYNC_OPERAND_A, CUSYNC_OPERAND_B, CUSYNC_OPERAND_BIAS, CUSYNC_OPERAND_RESIDUAL})
     for (uint32_t wait_at : {CUSYNC_WAIT_PER_K_BLOCK, CUSYNC_WAIT_AT_START})
-      for (Kind kind : {Kind::kTile, Kind::kRow, Kind::kStrided}) operand_edge(operand, kind, wait_at, {128, 128});
+      for (Kind kind : {Kind::kTile, Kind::kRow, Kind::kStrided}) operand_edge(role, kind, wait_at, {128, 128});
   std::printf("%d failures so far\n", failures);
 
   uint32_t const small = arch == CUSYNC_SM90A ? 64 : 128;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cusync_gen::check::Executor;
-use cusync_gen::graph::{Graph, Op};
+use cusync_gen::graph::Graph;
 
 use super::measure::{Regime, interleaved};
 use super::variant::{GraphVariant, PipelineVariant, Variant};
@@ -93,7 +93,7 @@ impl Ceilings {
 
 /// The same product by cuBLASLt, where that is installed.
 fn library(pipeline: &Pipeline, device: &Device) -> Result<Option<Box<dyn Variant>>> {
-    let mut gemm = match CublasLt::new(device, pipeline.peer_args(0, 0)?) {
+    let mut gemm = match CublasLt::new(device, pipeline.bound_stage(0, 0)?) {
         Ok(gemm) => gemm,
         Err(crate::device::Error::NoLibrary(_)) => return Ok(None),
         Err(other) => return Err(other.into()),
@@ -115,8 +115,7 @@ pub(super) struct Work {
 impl Work {
     pub(super) fn of(graph: &Graph) -> Work {
         let flop = |s: &cusync_gen::graph::Stage| {
-            let products = if s.op == Op::GatedGemm { 2.0 } else { 1.0 };
-            2.0 * products * f64::from(s.m) * f64::from(s.n) * f64::from(s.k)
+            2.0 * s.op.products() * f64::from(s.m) * f64::from(s.n) * f64::from(s.k)
         };
         let read = |i: usize| graph.stages.iter().any(|s| s.operands.iter().any(|o| o.tensor.0 == i));
         let outside = graph.tensors.iter().enumerate().filter(|(i, t)| t.producer.is_none() || !read(*i));

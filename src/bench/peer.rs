@@ -6,7 +6,7 @@ use cusync_gen::graph::{Op, TensorId};
 
 use super::variant::GraphVariant;
 use super::{Error, Result};
-use crate::device::{CublasLt, Device, DeviceBuffer, GemmArgs, Stream, StreamK, helpers};
+use crate::device::{BoundStage, CublasLt, Device, DeviceBuffer, Role, Stream, StreamK, helpers};
 use crate::ffi;
 use crate::runtime::verify::{Accuracy, Reference};
 use crate::runtime::{Pipeline, Tensor, element_code};
@@ -37,8 +37,8 @@ impl PeerGemm for CublasLt {
     }
 }
 
-/// Makes a peer's GEMM from a stage's arguments.
-pub(super) type MakePeer<'a> = &'a mut dyn FnMut(&Device, GemmArgs) -> Result<Box<dyn PeerGemm>>;
+/// Makes a peer's GEMM from a stage.
+pub(super) type MakePeer<'a> = &'a mut dyn FnMut(&Device, BoundStage) -> Result<Box<dyn PeerGemm>>;
 
 /// A GEMM with the kernel that follows it where the peer cannot fuse.
 struct Step {
@@ -83,8 +83,8 @@ impl PeerChain {
         for set in 0..pipeline.sets() {
             let mut steps = Vec::new();
             for (index, stage) in graph.stages.iter().enumerate() {
-                let mut args = pipeline.peer_args(set, index)?;
-                if args.bias.is_some() || args.residual.is_some() {
+                let mut args = pipeline.bound_stage(set, index)?;
+                if args.matrix(Role::Bias).is_some() || args.matrix(Role::Residual).is_some() {
                     return Err(Error::Argument(format!(
                         "stage {}: the peers of the benchmark compute no bias and no residual",
                         stage.name
@@ -93,18 +93,20 @@ impl PeerChain {
                 let source = stage.operands.iter().find(|o| o.kind == cusync_gen::graph::OperandKind::A);
                 let own = source.and_then(|o| outputs.iter().find(|(t, _)| *t == o.tensor));
                 if let Some((_, own)) = own {
-                    args.a = own.clone();
+                    args.set(Role::A, own.clone());
                 }
                 let result = outputs[index].1.clone();
-                let (activation, gated) = (args.activation, args.operation == ffi::CUSYNC_GATED_GEMM);
+                let (activation, gated) = (args.activation, args.gated());
+                // A gated stage is one product with gate and up side by side, and then its activation.
+                args.shape.1 = args.packed_columns();
                 args.operation = ffi::CUSYNC_GEMM;
-                args.d = if gated { products[index].clone() } else { result.clone() };
+                args.out = if gated { products[index].clone() } else { result.clone() };
                 let mut gemm = make(device, args.clone())?;
                 let mut after = After::Nothing;
                 if gated {
                     after = After::Gate(products[index].clone(), result, stage.m, stage.n);
                 } else if activation != ffi::CUSYNC_IDENTITY && !gemm.fuses_activation() {
-                    args.d = products[index].clone();
+                    args.out = products[index].clone();
                     args.activation = ffi::CUSYNC_IDENTITY;
                     gemm = make(device, args)?;
                     after = After::Activate(products[index].clone(), result, activation);

@@ -16,7 +16,7 @@ use super::record::{MlpReport, Record, Role, ScheduleRecord};
 use super::sample::sample;
 use super::variant::{PipelineVariant, Variant};
 use super::{Error, Result, Summary, tune};
-use crate::device::{CublasLt, Device, GemmArgs, StreamK};
+use crate::device::{BoundStage, CublasLt, Device, StreamK};
 use crate::runtime::verify::{self, Accuracy, Reference};
 use crate::runtime::{
     InputSets, Options, Overlap, Overrides, Pipeline, executor_name, plan_text, resolve_text, shipped,
@@ -357,13 +357,13 @@ impl<'a> Point<'a> {
     }
 }
 
-type MakeGemm = dyn FnMut(&Device, GemmArgs) -> Result<Box<dyn PeerGemm>>;
+type MakeGemm = dyn FnMut(&Device, BoundStage) -> Result<Box<dyn PeerGemm>>;
 
 /// Makes cuBLASLt products, tuning each shape once: weight sets share what was found.
 fn cublaslt() -> Box<MakeGemm> {
     let mut tuned: Vec<CublasLt> = Vec::new();
     Box::new(move |device, args| {
-        let same = |t: &&CublasLt| t.args().shape == args.shape && t.args().activation == args.activation;
+        let same = |t: &&CublasLt| t.stage().shape == args.shape && t.stage().activation == args.activation;
         if let Some(like) = tuned.iter().find(same) {
             return Ok(Box::new(like.like(args)?));
         }

@@ -8,7 +8,7 @@ use super::point::{Field, Kind, Point};
 use super::record::{MlpReport, Role};
 use super::variant::{GraphVariant, PipelineVariant};
 use super::{Error, Result};
-use crate::device::{Gemm, Launch, Stream};
+use crate::device::{Kernel, Launch, Stream};
 use crate::runtime::{InputSets, Options, Overlap, Overrides};
 use cusync_gen::choose::space::chains;
 
@@ -27,7 +27,7 @@ pub(super) fn serial_tiles(point: &Point<'_>, inputs: &InputSets) -> Result<Vec<
         best.resize(stages, (f64::INFINITY, tile));
         for (stage, best) in best.iter_mut().enumerate() {
             let gemms = (0..pipeline.sets())
-                .map(|set| Ok(Gemm::new(point.device, pipeline.peer_args(set, stage)?)?))
+                .map(|set| Ok(Kernel::new(point.device, pipeline.alone(set, stage)?)?))
                 .collect::<Result<Vec<_>>>()?;
             let stream = Stream::new(point.device)?;
             let launch = Launch { stream: &stream, started: None, programmatic: false };

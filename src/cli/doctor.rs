@@ -114,7 +114,7 @@ fn toolchain() -> Finding {
 
 fn kernels() -> Finding {
     let kernels = device::kernels();
-    let mut archs: Vec<u32> = kernels.iter().map(|k| k.arch).collect();
+    let mut archs: Vec<u32> = kernels.iter().map(|k| k.id.arch).collect();
     archs.sort_unstable();
     archs.dedup();
     let name = |arch: &u32| if *arch == 90 { "sm_90a".to_owned() } else { format!("sm_{arch}") };

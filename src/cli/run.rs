@@ -294,7 +294,9 @@ fn on_gpu(request: &Request, gpu: &device::Device, progress: &Progress) -> Resul
     let hopper = profile.arch >= 90;
     let executors = match stated.executor {
         None | Some(Executor::Cpu) if hopper => {
-            let built = |e: &Executor| e.how().is_some() || !device::fused_kernels().is_empty();
+            let built = |e: &Executor| {
+                e.how().is_some() || !device::kernels_of(cusync::ffi::CUSYNC_FAMILY_CHAIN).is_empty()
+            };
             Executor::GPU.into_iter().filter(built).collect()
         }
         None | Some(Executor::Cpu) => vec![Executor::Serial, Executor::Streams],

@@ -6,8 +6,8 @@ use cudarc::cublaslt::sys;
 
 use super::context::Device;
 use super::error::{Error, Result};
-use super::gemm::GemmArgs;
 use super::memory::DeviceBuffer;
+use super::stage::BoundStage;
 use super::stream::{Event, Stream};
 use crate::ffi;
 
@@ -59,26 +59,26 @@ impl Drop for Product {
 }
 
 impl Product {
-    fn new(args: &GemmArgs) -> Result<Product> {
+    fn new(stage: &BoundStage) -> Result<Product> {
         let mut product = Product {
             handle: std::ptr::null_mut(),
             desc: std::ptr::null_mut(),
             layouts: [std::ptr::null_mut(); 3],
             preference: std::ptr::null_mut(),
         };
-        let element = match args.element {
+        let element = match stage.element {
             ffi::CUSYNC_F16 => sys::cudaDataType::CUDA_R_16F,
             ffi::CUSYNC_BF16 => sys::cudaDataType::CUDA_R_16BF,
             other => return Err(Error::BadArgument(format!("cuBLASLt with elements of kind {other}"))),
         };
         let (compute, scale) = (sys::cublasComputeType_t::CUBLAS_COMPUTE_32F, sys::cudaDataType::CUDA_R_32F);
-        let epilogue = match args.activation {
+        let epilogue = match stage.activation {
             ffi::CUSYNC_GELU_TANH => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU,
             ffi::CUSYNC_RELU => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_RELU,
             ffi::CUSYNC_IDENTITY => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_DEFAULT,
             other => return Err(Error::BadArgument(format!("cuBLASLt with activation {other}"))),
         };
-        let (m, n, k) = (u64::from(args.shape.0), u64::from(args.shape.1), u64::from(args.shape.2));
+        let (m, n, k) = (u64::from(stage.shape.0), u64::from(stage.shape.1), u64::from(stage.shape.2));
         let workspace = WORKSPACE;
         let shapes = [(n, k, n), (k, m, k), (n, m, n)];
         // SAFETY: every out-pointer outlives its call, attributes have the size stated, and what was created is
@@ -159,7 +159,7 @@ pub struct CublasLt {
     product: Product,
     algorithm: sys::cublasLtMatmulAlgo_t,
     workspace: DeviceBuffer<u8>,
-    args: GemmArgs,
+    stage: BoundStage,
 }
 
 impl CublasLt {
@@ -167,39 +167,39 @@ impl CublasLt {
     ///
     /// # Errors
     /// [`Error::NoLibrary`] where cuBLASLt is not installed.
-    pub fn new(device: &Device, args: GemmArgs) -> Result<CublasLt> {
+    pub fn new(device: &Device, stage: BoundStage) -> Result<CublasLt> {
         device.enter()?;
         // SAFETY: only looks for the library; cudarc would panic on the first call if it were absent.
         if !unsafe { sys::is_culib_present() } {
             return Err(Error::NoLibrary("cuBLASLt (libcublasLt.so.13)"));
         }
-        args.raw()?; // the sizes of the operands
-        let product = Product::new(&args)?;
+        stage.product()?; // the sizes of the operands
+        let product = Product::new(&stage)?;
         let candidates = product.candidates()?;
         let Some(&algorithm) = candidates.first() else {
-            return Err(Error::NotBuilt(format!("cuBLASLt: no algorithm for {:?}: it", args.shape)));
+            return Err(Error::NotBuilt(format!("cuBLASLt: no algorithm for {:?}: it", stage.shape)));
         };
         let workspace = DeviceBuffer::zeroed(device, WORKSPACE, "the cuBLASLt workspace")?;
-        let mut gemm = CublasLt { device: device.clone(), product, algorithm, workspace, args };
+        let mut gemm = CublasLt { device: device.clone(), product, algorithm, workspace, stage };
         gemm.tune(&candidates)?;
         Ok(gemm)
     }
 
     /// The same product on other operands of the same shape, without tuning again.
-    pub fn like(&self, args: GemmArgs) -> Result<CublasLt> {
-        args.raw()?;
-        if args.shape != self.args.shape
-            || args.element != self.args.element
-            || args.activation != self.args.activation
+    pub fn like(&self, stage: BoundStage) -> Result<CublasLt> {
+        stage.product()?;
+        if stage.shape != self.stage.shape
+            || stage.element != self.stage.element
+            || stage.activation != self.stage.activation
         {
-            return Err(Error::BadArgument(format!("cuBLASLt product of {}", args.name)));
+            return Err(Error::BadArgument(format!("cuBLASLt product of {}", stage.name)));
         }
         Ok(CublasLt {
             device: self.device.clone(),
-            product: Product::new(&args)?,
+            product: Product::new(&stage)?,
             algorithm: self.algorithm,
             workspace: DeviceBuffer::zeroed(&self.device, WORKSPACE, "the cuBLASLt workspace")?,
-            args,
+            stage,
         })
     }
 
@@ -230,22 +230,23 @@ impl CublasLt {
     pub fn launch(&mut self, stream: &Stream) -> Result<()> {
         self.device.enter()?;
         let (one, zero) = (1f32, 0f32);
+        let (from_a, from_b, to) = self.stage.product()?;
         let [b, a, d] = self.product.layouts;
-        // SAFETY: handles live, buffers of the sizes that the layouts say (checked by `GemmArgs::raw`), scalars read
+        // SAFETY: handles live, buffers of the sizes that the layouts say (checked by `BoundStage::product`), scalars read
         // on the host during the call.
         check("cublasLtMatmul", unsafe {
             sys::cublasLtMatmul(
                 self.product.handle,
                 self.product.desc,
                 (&raw const one).cast(),
-                self.args.b.pointer(),
+                from_b.pointer(),
                 b,
-                self.args.a.pointer(),
+                from_a.pointer(),
                 a,
                 (&raw const zero).cast(),
-                self.args.d.pointer(),
+                to.pointer(),
                 d,
-                self.args.d.pointer(),
+                to.pointer(),
                 d,
                 &self.algorithm,
                 self.workspace.pointer(),
@@ -256,7 +257,7 @@ impl CublasLt {
     }
 
     /// What it computes.
-    pub fn args(&self) -> &GemmArgs {
-        &self.args
+    pub fn stage(&self) -> &BoundStage {
+        &self.stage
     }
 }

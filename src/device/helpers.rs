@@ -1,8 +1,8 @@
 //! The kernel library's helpers of tests and benchmarks, each asynchronous on a stream.
 
 use super::error::{Error, Result, check_status};
-use super::gemm::GemmArgs;
 use super::memory::DeviceBuffer;
+use super::stage::BoundStage;
 use super::stream::Stream;
 use crate::ffi;
 
@@ -53,13 +53,16 @@ pub fn compare(
 }
 
 /// The plain-CUDA reference of a stage into `d`, in float32; `round`: rounded once through the element type.
-pub fn reference_gemm(args: &GemmArgs, d: &DeviceBuffer<f32>, round: bool, stream: &Stream) -> Result<()> {
-    let raw = args.raw()?;
-    at_least("reference output", d.len(), u64::from(args.shape.0) * u64::from(args.d_columns()))?;
-    // SAFETY: operands as in `Gemm::new`; `d` holds M x D's columns.
-    let status =
-        unsafe { ffi::cusync_reference_gemm(&raw, d.pointer().cast(), u32::from(round), stream.pointer()) };
-    check_status(|| format!("reference of stage {}", args.name), status)
+pub fn reference_gemm(stage: &BoundStage, d: &DeviceBuffer<f32>, round: bool, stream: &Stream) -> Result<()> {
+    stage.product()?;
+    let raw = stage.raw()?;
+    at_least("reference output", d.len(), stage.out.len() as u64)?;
+    // SAFETY: operands as in `Kernel::new`; `d` is as long as the output.
+    let status = unsafe {
+        let (d, round) = (d.pointer().cast(), u32::from(round));
+        ffi::cusync_reference_gemm(&raw, stage.element, d, round, stream.pointer())
+    };
+    check_status(|| format!("reference of stage {}", stage.name), status)
 }
 
 /// Interleaves gate and up, each K x N, into packed, K x 2N, in groups of 8 columns.

@@ -23,7 +23,7 @@ impl WeightLayout {
     /// Bytes of all weights.
     pub fn bytes(&self) -> u64 {
         // SAFETY: arithmetic only.
-        unsafe { ffi::cusync_decode_weights_bytes(self.operation(), self.k, self.n) }
+        unsafe { ffi::cusync_repacked_bytes(self.operation(), self.k, self.n) }
     }
 
     /// Byte offset of element `k` of a feature's plain (or gate) row, or of its up row.

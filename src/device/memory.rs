@@ -194,15 +194,33 @@ impl Report {
         Ok(report)
     }
 
-    /// The record, when a wait has filled it.
+    /// The record, when a wait has filled it. One that is half written tells nothing.
     pub fn read(&self) -> Option<ffi::cusync_report> {
         // SAFETY: valid for as long as `self`; volatile because the GPU writes it.
         let record = unsafe { self.host.read_volatile() };
-        (record.claimed != 0).then_some(record)
+        complete(record)
     }
 
     /// The device address, for kernels.
     pub(crate) fn device_pointer(&self) -> *mut ffi::cusync_report {
         self.mapped as *mut ffi::cusync_report
+    }
+}
+
+/// `claimed` is 0 in an empty record, 1 while the reporter writes it, and 2 when all of it is there.
+fn complete(record: ffi::cusync_report) -> Option<ffi::cusync_report> {
+    (record.claimed == 2).then_some(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_counts_when_it_is_complete() {
+        let record = |claimed| ffi::cusync_report { claimed, slot: 7, ..Default::default() };
+        assert_eq!(complete(record(0)), None);
+        assert_eq!(complete(record(1)), None, "the reporter is still writing");
+        assert_eq!(complete(record(2)).map(|r| r.slot), Some(7));
     }
 }

@@ -15,30 +15,32 @@ pub mod host_policy;
 
 mod context;
 mod cublaslt;
-mod decode;
 mod error;
-mod fused;
-mod gemm;
 mod graph;
-mod lists;
+mod kernel;
 mod memory;
 mod module;
 mod pinned;
+mod repack;
+mod stage;
 mod stream;
+mod streamk;
 pub(crate) mod words;
+mod work;
 
 pub use context::{Device, driver_version, gpu_count};
 pub use cublaslt::CublasLt;
-pub use decode::{
-    Decode, DecodeArgs, DecodeMemory, DecodeMode, DecodeStage, DecodeTuning, DecodeWeights, decode_kernels,
-    decode_workers,
-};
 pub use error::{Error, Result};
-pub use fused::{Fused, FusedArgs, FusedMemory, FusedShape, FusedStage, fused_kernels, fused_workers};
-pub use gemm::{Delays, Gemm, GemmArgs, Schedule, StreamK, Synchronisation, kernels};
 pub use graph::{EdgeKind, Graph, Node, allocation};
-pub use lists::WorkLists;
+pub use kernel::{
+    Delays, Deviations, Kernel, KernelArgs, Synchronisation, chain_id, compiled, ctas_of, decode_id, gemm_id,
+    kernels, kernels_of, resident,
+};
 pub use memory::{DeviceBuffer, Plain, Report};
 pub use module::{Arg, Function, KernelCall, Module, Shape};
 pub use pinned::{CopyCall, PinnedBuffer};
+pub use repack::RepackedWeights;
+pub use stage::{BoundStage, Role, Source};
 pub use stream::{Event, GraphExec, Launch, Stream};
+pub use streamk::StreamK;
+pub use work::{DecodeTuning, Slabs, Work, WorkLists};

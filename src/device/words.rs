@@ -38,9 +38,11 @@ pub(crate) fn edge(edge: &EdgeNumbers, tables: Option<(*const u32, *const u32)>)
             OperandKind::B | OperandKind::Up => ffi::CUSYNC_OPERAND_B,
             OperandKind::Bias => ffi::CUSYNC_OPERAND_BIAS,
             OperandKind::Residual => ffi::CUSYNC_OPERAND_RESIDUAL,
-            OperandKind::Query | OperandKind::Key | OperandKind::Value | OperandKind::Custom(_) => {
-                ffi::CUSYNC_OPERAND_CUSTOM
-            }
+            OperandKind::Query
+            | OperandKind::Key
+            | OperandKind::Value
+            | OperandKind::Gain
+            | OperandKind::Custom(_) => ffi::CUSYNC_OPERAND_CUSTOM,
         },
         wait_at: match edge.wait_at {
             WaitAt::PerKBlock => ffi::CUSYNC_WAIT_PER_K_BLOCK,
@@ -53,6 +55,39 @@ pub(crate) fn edge(edge: &EdgeNumbers, tables: Option<(*const u32, *const u32)>)
         k_blocks: edge.k_blocks,
         rows: axis(&edge.rows),
         cols: axis(&edge.cols),
+    }
+}
+
+/// The slots of a stage's output of `n` columns in a decode kernel: one for every [`ffi::CUSYNC_COLUMN_TILE`].
+pub(crate) fn column_policy(n: u32, slot_base: u32) -> ffi::cusync_policy {
+    let count = n.div_ceil(ffi::CUSYNC_COLUMN_TILE);
+    ffi::cusync_policy {
+        grid_m: 1,
+        grid_n: count,
+        block_m: 1,
+        block_n: 1,
+        slots_n: count,
+        slot_base,
+        slot_count: count,
+        ..Default::default()
+    }
+}
+
+/// Edge `id` of a decode kernel, from an output of m x n with these slots to operand A: k-block after k-block.
+pub(crate) fn column_edge(id: u32, (m, n): (u32, u32), slot_base: u32) -> ffi::cusync_edge {
+    let (rows, columns) = (m as i32, ffi::CUSYNC_COLUMN_TILE as i32);
+    ffi::cusync_edge {
+        policy: column_policy(n, slot_base),
+        id,
+        operand: ffi::CUSYNC_OPERAND_A,
+        wait_at: ffi::CUSYNC_WAIT_PER_K_BLOCK,
+        tile_rows: m,
+        tile_cols: ffi::CUSYNC_COLUMN_TILE,
+        tensor_rows: m,
+        tensor_cols: n,
+        k_blocks: n.div_ceil(ffi::CUSYNC_COLUMN_TILE),
+        rows: ffi::cusync_axis { extent: rows, ..Default::default() },
+        cols: ffi::cusync_axis { k: columns, extent: columns, ..Default::default() },
     }
 }
 

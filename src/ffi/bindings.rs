@@ -71,13 +71,13 @@ const _: () = {
     ["Offset of field: cusync_axis::offset"][::std::mem::offset_of!(cusync_axis, offset) - 12usize];
     ["Offset of field: cusync_axis::extent"][::std::mem::offset_of!(cusync_axis, extent) - 16usize];
 };
-pub const CUSYNC_OPERAND_A: cusync_operand = 0;
-pub const CUSYNC_OPERAND_B: cusync_operand = 1;
-pub const CUSYNC_OPERAND_BIAS: cusync_operand = 2;
-pub const CUSYNC_OPERAND_RESIDUAL: cusync_operand = 3;
-pub const CUSYNC_OPERAND_CUSTOM: cusync_operand = 4;
-#[doc = " Which operand of the consumer an edge feeds."]
-pub type cusync_operand = ::std::os::raw::c_uint;
+pub const CUSYNC_OPERAND_A: cusync_role = 0;
+pub const CUSYNC_OPERAND_B: cusync_role = 1;
+pub const CUSYNC_OPERAND_BIAS: cusync_role = 2;
+pub const CUSYNC_OPERAND_RESIDUAL: cusync_role = 3;
+pub const CUSYNC_OPERAND_CUSTOM: cusync_role = 4;
+#[doc = " What an operand is to the stage that reads it."]
+pub type cusync_role = ::std::os::raw::c_uint;
 #[doc = "< before the first k-block whose footprint enters new slots"]
 pub const CUSYNC_WAIT_PER_K_BLOCK: cusync_wait_at = 0;
 #[doc = "< everything that the tile will read, before its first dependent load"]
@@ -91,7 +91,7 @@ pub struct cusync_edge {
     pub policy: cusync_policy,
     #[doc = "< index of the edge in the plan, for reports"]
     pub id: u32,
-    #[doc = "< enum cusync_operand"]
+    #[doc = "< enum cusync_role of the consumer's operand that it feeds"]
     pub operand: u32,
     #[doc = "< enum cusync_wait_at"]
     pub wait_at: u32,
@@ -229,10 +229,6 @@ pub const CUSYNC_IDENTITY: cusync_activation = 0;
 pub const CUSYNC_GELU_TANH: cusync_activation = 1;
 pub const CUSYNC_RELU: cusync_activation = 2;
 pub type cusync_activation = ::std::os::raw::c_uint;
-#[doc = "< incoming edges of a stage"]
-pub const CUSYNC_MAX_WAITS: _bindgen_ty_1 = 4;
-#[doc = "< outgoing edges of a stage"]
-pub const CUSYNC_MAX_POSTS: _bindgen_ty_1 = 4;
 pub const CUSYNC_MAX_DELAY_NS: _bindgen_ty_1 = 500000;
 pub type _bindgen_ty_1 = ::std::os::raw::c_uint;
 #[doc = " Where the time of one work item of a chain kernel went, as the first thread of its CTA's arithmetic saw it:\n nanoseconds of the device's global clock. Written per CTA and item."]
@@ -281,24 +277,82 @@ const _: () = {
     ["Offset of field: cusync_delays::seed"][::std::mem::offset_of!(cusync_delays, seed) - 0usize];
     ["Offset of field: cusync_delays::limit_ns"][::std::mem::offset_of!(cusync_delays, limit_ns) - 4usize];
 };
+#[doc = "< of one kernel"]
+pub const CUSYNC_MAX_STAGES: _bindgen_ty_2 = 64;
+#[doc = "< of a stage"]
+pub const CUSYNC_MAX_OPERANDS: _bindgen_ty_2 = 6;
+#[doc = "< incoming edges of a stage"]
+pub const CUSYNC_MAX_WAITS: _bindgen_ty_2 = 4;
+#[doc = "< outgoing edges of a stage"]
+pub const CUSYNC_MAX_POSTS: _bindgen_ty_2 = 4;
+#[doc = "< columns of a stage of a decode kernel that share a semaphore"]
+pub const CUSYNC_COLUMN_TILE: _bindgen_ty_2 = 64;
+pub const CUSYNC_TABLE_ALIGNMENT: _bindgen_ty_2 = 128;
+#[doc = " ---- stages, work, synchronisation: what every kernel takes --------------------------------------------------------"]
+pub type _bindgen_ty_2 = ::std::os::raw::c_uint;
+#[doc = "< one stage a launch: tiles in the order of `cusync_work.order`"]
+pub const CUSYNC_FAMILY_GEMM: cusync_family = 0;
+#[doc = "< many stages: items from lists"]
+pub const CUSYNC_FAMILY_CHAIN: cusync_family = 1;
+#[doc = "< many stages for few tokens: worker c of P has columns [c * n / P, (c + 1) * n / P) of each"]
+pub const CUSYNC_FAMILY_DECODE: cusync_family = 2;
+#[doc = " How a kernel hands out work."]
+pub type cusync_family = ::std::os::raw::c_uint;
+#[doc = " What tells a compiled kernel from all others."]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_kernel_id {
+    #[doc = "< enum cusync_family"]
+    pub family: u32,
+    #[doc = "< enum cusync_arch"]
+    pub arch: u32,
+    #[doc = "< the stages it runs: bit 1 << o for each o of enum cusync_operation"]
+    pub operations: u32,
+    #[doc = "< enum cusync_element"]
+    pub element: u32,
+    #[doc = "< MMA tile; 64 x 0 for decode kernels, which take any number of columns"]
+    pub tile_m: u32,
+    #[doc = "< MMA tile; 64 x 0 for decode kernels, which take any number of columns"]
+    pub tile_n: u32,
+    #[doc = "< CTAs of a worker"]
+    pub cluster_m: u32,
+    #[doc = "< CTAs of a worker"]
+    pub cluster_n: u32,
+    #[doc = "< tokens of a decode kernel's MMA, 0 for others"]
+    pub width: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_kernel_id"][::std::mem::size_of::<cusync_kernel_id>() - 36usize];
+    ["Alignment of cusync_kernel_id"][::std::mem::align_of::<cusync_kernel_id>() - 4usize];
+    ["Offset of field: cusync_kernel_id::family"][::std::mem::offset_of!(cusync_kernel_id, family) - 0usize];
+    ["Offset of field: cusync_kernel_id::arch"][::std::mem::offset_of!(cusync_kernel_id, arch) - 4usize];
+    ["Offset of field: cusync_kernel_id::operations"]
+        [::std::mem::offset_of!(cusync_kernel_id, operations) - 8usize];
+    ["Offset of field: cusync_kernel_id::element"]
+        [::std::mem::offset_of!(cusync_kernel_id, element) - 12usize];
+    ["Offset of field: cusync_kernel_id::tile_m"][::std::mem::offset_of!(cusync_kernel_id, tile_m) - 16usize];
+    ["Offset of field: cusync_kernel_id::tile_n"][::std::mem::offset_of!(cusync_kernel_id, tile_n) - 20usize];
+    ["Offset of field: cusync_kernel_id::cluster_m"]
+        [::std::mem::offset_of!(cusync_kernel_id, cluster_m) - 24usize];
+    ["Offset of field: cusync_kernel_id::cluster_n"]
+        [::std::mem::offset_of!(cusync_kernel_id, cluster_n) - 28usize];
+    ["Offset of field: cusync_kernel_id::width"][::std::mem::offset_of!(cusync_kernel_id, width) - 32usize];
+};
 #[doc = " One compiled kernel."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_kernel_info {
-    #[doc = "< enum cusync_arch"]
-    pub arch: u32,
-    #[doc = "< enum cusync_operation"]
-    pub operation: u32,
-    #[doc = "< enum cusync_element"]
-    pub element: u32,
-    #[doc = "< MMA tile; a gated kernel's output tile is tile_m x tile_n / 2"]
-    pub tile_m: u32,
-    #[doc = "< MMA tile; a gated kernel's output tile is tile_m x tile_n / 2"]
-    pub tile_n: u32,
-    #[doc = "< MMA tile; a gated kernel's output tile is tile_m x tile_n / 2"]
+    pub id: cusync_kernel_id,
     pub tile_k: u32,
-    #[doc = "< depth of the shared-memory ring"]
+    #[doc = "< k-blocks that the ring of operands holds; 0: sized by cusync_create"]
+    pub ring: u32,
+    #[doc = "< most stages that it takes"]
     pub stages: u32,
+    #[doc = "< device memory that it needs for each stage; 0: none"]
+    pub table_bytes: u32,
+    #[doc = "< decode: most 64-row tiles of weights that a worker may own in a stage; else 0"]
+    pub row_tiles: u32,
     pub threads: u32,
     pub shared_bytes: u32,
     #[doc = "< of the compiled code, 0 when unknown without a GPU"]
@@ -306,132 +360,119 @@ pub struct cusync_kernel_info {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_kernel_info"][::std::mem::size_of::<cusync_kernel_info>() - 40usize];
+    ["Size of cusync_kernel_info"][::std::mem::size_of::<cusync_kernel_info>() - 68usize];
     ["Alignment of cusync_kernel_info"][::std::mem::align_of::<cusync_kernel_info>() - 4usize];
-    ["Offset of field: cusync_kernel_info::arch"][::std::mem::offset_of!(cusync_kernel_info, arch) - 0usize];
-    ["Offset of field: cusync_kernel_info::operation"]
-        [::std::mem::offset_of!(cusync_kernel_info, operation) - 4usize];
-    ["Offset of field: cusync_kernel_info::element"]
-        [::std::mem::offset_of!(cusync_kernel_info, element) - 8usize];
-    ["Offset of field: cusync_kernel_info::tile_m"]
-        [::std::mem::offset_of!(cusync_kernel_info, tile_m) - 12usize];
-    ["Offset of field: cusync_kernel_info::tile_n"]
-        [::std::mem::offset_of!(cusync_kernel_info, tile_n) - 16usize];
+    ["Offset of field: cusync_kernel_info::id"][::std::mem::offset_of!(cusync_kernel_info, id) - 0usize];
     ["Offset of field: cusync_kernel_info::tile_k"]
-        [::std::mem::offset_of!(cusync_kernel_info, tile_k) - 20usize];
+        [::std::mem::offset_of!(cusync_kernel_info, tile_k) - 36usize];
+    ["Offset of field: cusync_kernel_info::ring"][::std::mem::offset_of!(cusync_kernel_info, ring) - 40usize];
     ["Offset of field: cusync_kernel_info::stages"]
-        [::std::mem::offset_of!(cusync_kernel_info, stages) - 24usize];
+        [::std::mem::offset_of!(cusync_kernel_info, stages) - 44usize];
+    ["Offset of field: cusync_kernel_info::table_bytes"]
+        [::std::mem::offset_of!(cusync_kernel_info, table_bytes) - 48usize];
+    ["Offset of field: cusync_kernel_info::row_tiles"]
+        [::std::mem::offset_of!(cusync_kernel_info, row_tiles) - 52usize];
     ["Offset of field: cusync_kernel_info::threads"]
-        [::std::mem::offset_of!(cusync_kernel_info, threads) - 28usize];
+        [::std::mem::offset_of!(cusync_kernel_info, threads) - 56usize];
     ["Offset of field: cusync_kernel_info::shared_bytes"]
-        [::std::mem::offset_of!(cusync_kernel_info, shared_bytes) - 32usize];
+        [::std::mem::offset_of!(cusync_kernel_info, shared_bytes) - 60usize];
     ["Offset of field: cusync_kernel_info::registers"]
-        [::std::mem::offset_of!(cusync_kernel_info, registers) - 36usize];
+        [::std::mem::offset_of!(cusync_kernel_info, registers) - 64usize];
 };
-#[doc = "< CTA c takes tiles c, c + grid, ..."]
-pub const CUSYNC_SCHEDULE_STATIC: cusync_schedule = 0;
-#[doc = "< a device counter: a CTA that starts early takes more"]
-pub const CUSYNC_SCHEDULE_TICKET: cusync_schedule = 1;
-#[doc = " How tiles are handed to CTAs."]
-pub type cusync_schedule = ::std::os::raw::c_uint;
-#[doc = " One GEMM stage of a pipeline: D = act(A B + bias) + residual, or, gated, D = silu(A Bg) * (A Bu) with Bg and Bu\n interleaved by columns in groups of 8 (g0..g7 u0..u7 g8..g15 ...), so that n is twice D's width."]
+#[doc = "< a part for each k-block: its edges may be waited for k-block by k-block"]
+pub const CUSYNC_READ_IN_K_LOOP: cusync_read_at = 0;
+#[doc = "< once a tile, behind the last k-block"]
+pub const CUSYNC_READ_IN_EPILOGUE: cusync_read_at = 1;
+#[doc = " When a stage reads an operand."]
+pub type cusync_read_at = ::std::os::raw::c_uint;
+#[doc = " One operand of a stage."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
-pub struct cusync_gemm_args {
-    pub arch: u32,
+pub struct cusync_operand {
+    pub data: *const ::std::os::raw::c_void,
+    #[doc = "< enum cusync_role: what it is to the operation. A stage has at most one operand of a role"]
+    pub role: u32,
+    #[doc = "< enum cusync_read_at"]
+    pub read_at: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_operand"][::std::mem::size_of::<cusync_operand>() - 16usize];
+    ["Alignment of cusync_operand"][::std::mem::align_of::<cusync_operand>() - 8usize];
+    ["Offset of field: cusync_operand::data"][::std::mem::offset_of!(cusync_operand, data) - 0usize];
+    ["Offset of field: cusync_operand::role"][::std::mem::offset_of!(cusync_operand, role) - 8usize];
+    ["Offset of field: cusync_operand::read_at"][::std::mem::offset_of!(cusync_operand, read_at) - 12usize];
+};
+impl Default for cusync_operand {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[doc = " How far the tiles in row m of a stage's grid reduce: over min(first + m * step, most) elements of k. A product of\n matrices has one value for all rows: first = most = k, step = 0. Under a causal mask later rows reduce further."]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_depth {
+    pub first: u32,
+    pub step: u32,
+    pub most: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_depth"][::std::mem::size_of::<cusync_depth>() - 12usize];
+    ["Alignment of cusync_depth"][::std::mem::align_of::<cusync_depth>() - 4usize];
+    ["Offset of field: cusync_depth::first"][::std::mem::offset_of!(cusync_depth, first) - 0usize];
+    ["Offset of field: cusync_depth::step"][::std::mem::offset_of!(cusync_depth, step) - 4usize];
+    ["Offset of field: cusync_depth::most"][::std::mem::offset_of!(cusync_depth, most) - 8usize];
+};
+#[doc = " One stage. CUSYNC_GEMM: out = act(A B + bias) + residual. CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B holds Bg\n and Bu interleaved by columns in groups of 8 (g0..g7 u0..u7 g8..g15 ...), so that its rows are 2 n long. A decode\n kernel reads B as cusync_repack leaves it."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_stage {
+    #[doc = "< enum cusync_operation"]
     pub operation: u32,
-    pub element: u32,
-    pub tile_m: u32,
-    pub tile_n: u32,
-    #[doc = "< n counts packed columns when gated"]
-    pub m: u32,
-    #[doc = "< n counts packed columns when gated"]
-    pub n: u32,
-    #[doc = "< n counts packed columns when gated"]
-    pub k: u32,
-    pub a: *const ::std::os::raw::c_void,
-    pub b: *const ::std::os::raw::c_void,
-    pub d: *mut ::std::os::raw::c_void,
-    #[doc = "< NULL, or n elements"]
-    pub bias: *const ::std::os::raw::c_void,
-    #[doc = "< NULL, or m x n"]
-    pub residual: *const ::std::os::raw::c_void,
     #[doc = "< enum cusync_activation"]
     pub activation: u32,
-    #[doc = "< index of the stage in the plan, for reports"]
-    pub stage: u32,
-    #[doc = "< enum cusync_schedule"]
-    pub schedule: u32,
-    #[doc = "< CTAs to launch; 0: min(tiles, SMs x CTAs per SM)"]
-    pub grid: u32,
-    pub order: cusync_order,
-    #[doc = " Monotonic 64-bit counter in device memory, zeroed once when the pipeline is made. One run draws exactly\n tiles + grid tickets, so ticket / (tiles + grid) is the epoch. Needed by CUSYNC_SCHEDULE_TICKET and whenever\n waits or posts are present."]
-    pub tickets: *mut ::std::os::raw::c_ulonglong,
-    #[doc = "< the pipeline's slots, zeroed once when the pipeline is made"]
-    pub semaphores: *mut u32,
+    #[doc = "< of the stage in the plan, for reports"]
+    pub index: u32,
+    #[doc = "< of `out`, also when gated"]
+    pub m: u32,
+    #[doc = "< of `out`, also when gated"]
+    pub n: u32,
+    pub k: cusync_depth,
+    pub operand_count: u32,
     pub wait_count: u32,
     pub post_count: u32,
+    pub operands: [cusync_operand; 6usize],
+    #[doc = "< m x n"]
+    pub out: *mut ::std::os::raw::c_void,
+    #[doc = "< each feeds the operand of its role"]
     pub waits: [cusync_edge; 4usize],
     pub posts: [cusync_policy; 4usize],
-    #[doc = "< 1; other values exist to test starved edges (0: never post)"]
-    pub post_value_scale: u32,
-    #[doc = "< 1: do not wait (timing only: results are then meaningless)"]
-    pub skip_waits: u32,
-    #[doc = "< of one wait; 0: the default of 1 s"]
-    pub timeout_ns: ::std::os::raw::c_ulonglong,
-    #[doc = "< device pointer of a pinned host record"]
-    pub report: *mut cusync_report,
-    pub delays: cusync_delays,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_gemm_args"][::std::mem::size_of::<cusync_gemm_args>() - 840usize];
-    ["Alignment of cusync_gemm_args"][::std::mem::align_of::<cusync_gemm_args>() - 8usize];
-    ["Offset of field: cusync_gemm_args::arch"][::std::mem::offset_of!(cusync_gemm_args, arch) - 0usize];
-    ["Offset of field: cusync_gemm_args::operation"]
-        [::std::mem::offset_of!(cusync_gemm_args, operation) - 4usize];
-    ["Offset of field: cusync_gemm_args::element"]
-        [::std::mem::offset_of!(cusync_gemm_args, element) - 8usize];
-    ["Offset of field: cusync_gemm_args::tile_m"][::std::mem::offset_of!(cusync_gemm_args, tile_m) - 12usize];
-    ["Offset of field: cusync_gemm_args::tile_n"][::std::mem::offset_of!(cusync_gemm_args, tile_n) - 16usize];
-    ["Offset of field: cusync_gemm_args::m"][::std::mem::offset_of!(cusync_gemm_args, m) - 20usize];
-    ["Offset of field: cusync_gemm_args::n"][::std::mem::offset_of!(cusync_gemm_args, n) - 24usize];
-    ["Offset of field: cusync_gemm_args::k"][::std::mem::offset_of!(cusync_gemm_args, k) - 28usize];
-    ["Offset of field: cusync_gemm_args::a"][::std::mem::offset_of!(cusync_gemm_args, a) - 32usize];
-    ["Offset of field: cusync_gemm_args::b"][::std::mem::offset_of!(cusync_gemm_args, b) - 40usize];
-    ["Offset of field: cusync_gemm_args::d"][::std::mem::offset_of!(cusync_gemm_args, d) - 48usize];
-    ["Offset of field: cusync_gemm_args::bias"][::std::mem::offset_of!(cusync_gemm_args, bias) - 56usize];
-    ["Offset of field: cusync_gemm_args::residual"]
-        [::std::mem::offset_of!(cusync_gemm_args, residual) - 64usize];
-    ["Offset of field: cusync_gemm_args::activation"]
-        [::std::mem::offset_of!(cusync_gemm_args, activation) - 72usize];
-    ["Offset of field: cusync_gemm_args::stage"][::std::mem::offset_of!(cusync_gemm_args, stage) - 76usize];
-    ["Offset of field: cusync_gemm_args::schedule"]
-        [::std::mem::offset_of!(cusync_gemm_args, schedule) - 80usize];
-    ["Offset of field: cusync_gemm_args::grid"][::std::mem::offset_of!(cusync_gemm_args, grid) - 84usize];
-    ["Offset of field: cusync_gemm_args::order"][::std::mem::offset_of!(cusync_gemm_args, order) - 88usize];
-    ["Offset of field: cusync_gemm_args::tickets"]
-        [::std::mem::offset_of!(cusync_gemm_args, tickets) - 112usize];
-    ["Offset of field: cusync_gemm_args::semaphores"]
-        [::std::mem::offset_of!(cusync_gemm_args, semaphores) - 120usize];
-    ["Offset of field: cusync_gemm_args::wait_count"]
-        [::std::mem::offset_of!(cusync_gemm_args, wait_count) - 128usize];
-    ["Offset of field: cusync_gemm_args::post_count"]
-        [::std::mem::offset_of!(cusync_gemm_args, post_count) - 132usize];
-    ["Offset of field: cusync_gemm_args::waits"][::std::mem::offset_of!(cusync_gemm_args, waits) - 136usize];
-    ["Offset of field: cusync_gemm_args::posts"][::std::mem::offset_of!(cusync_gemm_args, posts) - 616usize];
-    ["Offset of field: cusync_gemm_args::post_value_scale"]
-        [::std::mem::offset_of!(cusync_gemm_args, post_value_scale) - 808usize];
-    ["Offset of field: cusync_gemm_args::skip_waits"]
-        [::std::mem::offset_of!(cusync_gemm_args, skip_waits) - 812usize];
-    ["Offset of field: cusync_gemm_args::timeout_ns"]
-        [::std::mem::offset_of!(cusync_gemm_args, timeout_ns) - 816usize];
-    ["Offset of field: cusync_gemm_args::report"]
-        [::std::mem::offset_of!(cusync_gemm_args, report) - 824usize];
-    ["Offset of field: cusync_gemm_args::delays"]
-        [::std::mem::offset_of!(cusync_gemm_args, delays) - 832usize];
+    ["Size of cusync_stage"][::std::mem::size_of::<cusync_stage>() - 824usize];
+    ["Alignment of cusync_stage"][::std::mem::align_of::<cusync_stage>() - 8usize];
+    ["Offset of field: cusync_stage::operation"][::std::mem::offset_of!(cusync_stage, operation) - 0usize];
+    ["Offset of field: cusync_stage::activation"][::std::mem::offset_of!(cusync_stage, activation) - 4usize];
+    ["Offset of field: cusync_stage::index"][::std::mem::offset_of!(cusync_stage, index) - 8usize];
+    ["Offset of field: cusync_stage::m"][::std::mem::offset_of!(cusync_stage, m) - 12usize];
+    ["Offset of field: cusync_stage::n"][::std::mem::offset_of!(cusync_stage, n) - 16usize];
+    ["Offset of field: cusync_stage::k"][::std::mem::offset_of!(cusync_stage, k) - 20usize];
+    ["Offset of field: cusync_stage::operand_count"]
+        [::std::mem::offset_of!(cusync_stage, operand_count) - 32usize];
+    ["Offset of field: cusync_stage::wait_count"][::std::mem::offset_of!(cusync_stage, wait_count) - 36usize];
+    ["Offset of field: cusync_stage::post_count"][::std::mem::offset_of!(cusync_stage, post_count) - 40usize];
+    ["Offset of field: cusync_stage::operands"][::std::mem::offset_of!(cusync_stage, operands) - 48usize];
+    ["Offset of field: cusync_stage::out"][::std::mem::offset_of!(cusync_stage, out) - 144usize];
+    ["Offset of field: cusync_stage::waits"][::std::mem::offset_of!(cusync_stage, waits) - 152usize];
+    ["Offset of field: cusync_stage::posts"][::std::mem::offset_of!(cusync_stage, posts) - 632usize];
 };
-impl Default for cusync_gemm_args {
+impl Default for cusync_stage {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
         unsafe {
@@ -440,54 +481,31 @@ impl Default for cusync_gemm_args {
         }
     }
 }
-#[doc = " A stage made ready to launch: tensor maps encoded, kernel attributes set, module loaded."]
-#[repr(C)]
-#[derive(Debug)]
-pub struct cusync_gemm {
-    _unused: [u8; 0],
-}
-#[doc = " Launch attributes. `completion_event` (a CUevent, or NULL) is recorded when every CTA has begun: the start\n guarantee that a concurrently launched consumer needs. `programmatic` allows the launch to begin when every\n CTA of the kernel before it in the stream has issued its early trigger."]
-#[repr(C)]
-#[derive(Debug, Copy, Clone, PartialEq, Eq)]
-pub struct cusync_launch {
-    pub stream: *mut ::std::os::raw::c_void,
-    pub completion_event: *mut ::std::os::raw::c_void,
-    pub programmatic: u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of cusync_launch"][::std::mem::size_of::<cusync_launch>() - 24usize];
-    ["Alignment of cusync_launch"][::std::mem::align_of::<cusync_launch>() - 8usize];
-    ["Offset of field: cusync_launch::stream"][::std::mem::offset_of!(cusync_launch, stream) - 0usize];
-    ["Offset of field: cusync_launch::completion_event"]
-        [::std::mem::offset_of!(cusync_launch, completion_event) - 8usize];
-    ["Offset of field: cusync_launch::programmatic"]
-        [::std::mem::offset_of!(cusync_launch, programmatic) - 16usize];
-};
-impl Default for cusync_launch {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-pub const CUSYNC_MAX_FUSED_STAGES: _bindgen_ty_2 = 8;
+#[doc = "< worker c takes tiles c, c + workers, ... of `order`"]
+pub const CUSYNC_SOURCE_ORDER: cusync_source = 0;
+#[doc = "< tiles of `order` by a device counter: a worker that starts early takes more"]
+pub const CUSYNC_SOURCE_TICKETS: cusync_source = 1;
+#[doc = "< a list of items for each worker"]
+pub const CUSYNC_SOURCE_LISTS: cusync_source = 2;
+#[doc = "< one list of items, by a device counter"]
+pub const CUSYNC_SOURCE_DRAWN: cusync_source = 3;
+#[doc = "< an equal share of every stage's columns"]
+pub const CUSYNC_SOURCE_SHARES: cusync_source = 4;
+#[doc = " How work reaches workers."]
+pub type cusync_source = ::std::os::raw::c_uint;
 #[doc = "< cusync_item.role: no item"]
-pub const CUSYNC_END_OF_LIST: _bindgen_ty_2 = 0;
+pub const CUSYNC_END_OF_LIST: _bindgen_ty_3 = 0;
 #[doc = "< the item is a tile over all of k"]
-pub const CUSYNC_WHOLE_TILE: _bindgen_ty_2 = 1;
+pub const CUSYNC_WHOLE_TILE: _bindgen_ty_3 = 1;
 #[doc = "< adds nothing to the output: leaves its float sums in slab `slab`"]
-pub const CUSYNC_CONTRIBUTE: _bindgen_ty_2 = 2;
+pub const CUSYNC_CONTRIBUTE: _bindgen_ty_3 = 2;
 #[doc = "< adds slabs slab ... slab + slabs - 1 to its own sums, then finishes the tile"]
-pub const CUSYNC_FINISH: _bindgen_ty_2 = 3;
+pub const CUSYNC_FINISH: _bindgen_ty_3 = 3;
 #[doc = "< part `part` of `slabs` parts, each of which finishes its own columns: leaves the sums\n< of the others' columns in slab `slab + part`, adds theirs of its own"]
-pub const CUSYNC_SHARE: _bindgen_ty_2 = 4;
+pub const CUSYNC_SHARE: _bindgen_ty_3 = 4;
 #[doc = "< what a tile adds to its slot, shared evenly among the parts that finish it"]
-pub const CUSYNC_POST_WEIGHT: _bindgen_ty_2 = 12;
-#[doc = " ---- fused: a whole chain of GEMM stages in one persistent kernel ---------------------------------------------"]
-pub type _bindgen_ty_2 = ::std::os::raw::c_uint;
+pub const CUSYNC_POST_WEIGHT: _bindgen_ty_3 = 12;
+pub type _bindgen_ty_3 = ::std::os::raw::c_uint;
 #[doc = " One piece of work of a worker (a cluster of CTAs): k-blocks [k_begin, k_end) of a tile of a stage. `m` and `n` count\n cluster tiles: CTA (i, j) of the cluster computes tile (m * cluster_m + i, n * cluster_n + j) of the stage's grid,\n or nothing where that lies outside."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
@@ -520,241 +538,10 @@ const _: () = {
     ["Offset of field: cusync_item::part"][::std::mem::offset_of!(cusync_item, part) - 11usize];
     ["Offset of field: cusync_item::slab"][::std::mem::offset_of!(cusync_item, slab) - 12usize];
 };
-#[doc = " One compiled chain kernel."]
+#[doc = " Sizes in shared memory of one CTA of a decode kernel, in bytes but for the slots; 0 takes the default of each."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
-pub struct cusync_fused_info {
-    #[doc = "< enum cusync_element"]
-    pub element: u32,
-    #[doc = "< of one CTA"]
-    pub tile_m: u32,
-    #[doc = "< of one CTA"]
-    pub tile_n: u32,
-    #[doc = "< of one CTA"]
-    pub tile_k: u32,
-    pub cluster_m: u32,
-    pub cluster_n: u32,
-    pub stages: u32,
-    pub threads: u32,
-    pub shared_bytes: u32,
-    pub registers: u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of cusync_fused_info"][::std::mem::size_of::<cusync_fused_info>() - 40usize];
-    ["Alignment of cusync_fused_info"][::std::mem::align_of::<cusync_fused_info>() - 4usize];
-    ["Offset of field: cusync_fused_info::element"]
-        [::std::mem::offset_of!(cusync_fused_info, element) - 0usize];
-    ["Offset of field: cusync_fused_info::tile_m"]
-        [::std::mem::offset_of!(cusync_fused_info, tile_m) - 4usize];
-    ["Offset of field: cusync_fused_info::tile_n"]
-        [::std::mem::offset_of!(cusync_fused_info, tile_n) - 8usize];
-    ["Offset of field: cusync_fused_info::tile_k"]
-        [::std::mem::offset_of!(cusync_fused_info, tile_k) - 12usize];
-    ["Offset of field: cusync_fused_info::cluster_m"]
-        [::std::mem::offset_of!(cusync_fused_info, cluster_m) - 16usize];
-    ["Offset of field: cusync_fused_info::cluster_n"]
-        [::std::mem::offset_of!(cusync_fused_info, cluster_n) - 20usize];
-    ["Offset of field: cusync_fused_info::stages"]
-        [::std::mem::offset_of!(cusync_fused_info, stages) - 24usize];
-    ["Offset of field: cusync_fused_info::threads"]
-        [::std::mem::offset_of!(cusync_fused_info, threads) - 28usize];
-    ["Offset of field: cusync_fused_info::shared_bytes"]
-        [::std::mem::offset_of!(cusync_fused_info, shared_bytes) - 32usize];
-    ["Offset of field: cusync_fused_info::registers"]
-        [::std::mem::offset_of!(cusync_fused_info, registers) - 36usize];
-};
-#[doc = " A chain. Stages are described as for cusync_gemm_create, and of each these fields are used: operation, m, n, k, a,\n b, d, bias, residual, activation, stage, wait_count, waits, post_count, posts. The rest is the chain's."]
-#[repr(C)]
-#[derive(Debug, Copy, Clone, PartialEq, Eq)]
-pub struct cusync_fused_args {
-    pub element: u32,
-    pub tile_m: u32,
-    pub tile_n: u32,
-    pub cluster_m: u32,
-    pub cluster_n: u32,
-    pub stage_count: u32,
-    #[doc = "< host array, producers before consumers"]
-    pub stages: *const cusync_gemm_args,
-    #[doc = "< clusters of the grid; all of them must be resident at once"]
-    pub workers: u32,
-    #[doc = "< enum cusync_schedule: a list for each worker, or one list drawn by ticket"]
-    pub schedule: u32,
-    #[doc = "< device: static: workers lists of `list_length`, each ended by a\n< CUSYNC_END_OF_LIST; ticket: one list of `list_length` items, without"]
-    pub items: *const cusync_item,
-    pub list_length: u32,
-    pub slab_count: u32,
-    #[doc = "< device: slab_count * cluster_m * cluster_n * tile_m * tile_n; never cleared"]
-    pub slabs: *mut f32,
-    #[doc = "< device: 2 * slab_count * cluster_m * cluster_n, zeroed once"]
-    pub slab_flags: *mut u32,
-    #[doc = "< device: a word for each CTA, zeroed once"]
-    pub epochs: *mut u32,
-    #[doc = "< device: one counter, zeroed once; used by CUSYNC_SCHEDULE_TICKET"]
-    pub tickets: *mut ::std::os::raw::c_ulonglong,
-    #[doc = "< device: the plan's slots, zeroed once"]
-    pub semaphores: *mut u32,
-    pub post_value_scale: u32,
-    pub skip_waits: u32,
-    pub timeout_ns: ::std::os::raw::c_ulonglong,
-    pub report: *mut cusync_report,
-    #[doc = "< device, or NULL: workers * cluster * list_length records"]
-    pub trace: *mut cusync_trace,
-    pub delays: cusync_delays,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of cusync_fused_args"][::std::mem::size_of::<cusync_fused_args>() - 136usize];
-    ["Alignment of cusync_fused_args"][::std::mem::align_of::<cusync_fused_args>() - 8usize];
-    ["Offset of field: cusync_fused_args::element"]
-        [::std::mem::offset_of!(cusync_fused_args, element) - 0usize];
-    ["Offset of field: cusync_fused_args::tile_m"]
-        [::std::mem::offset_of!(cusync_fused_args, tile_m) - 4usize];
-    ["Offset of field: cusync_fused_args::tile_n"]
-        [::std::mem::offset_of!(cusync_fused_args, tile_n) - 8usize];
-    ["Offset of field: cusync_fused_args::cluster_m"]
-        [::std::mem::offset_of!(cusync_fused_args, cluster_m) - 12usize];
-    ["Offset of field: cusync_fused_args::cluster_n"]
-        [::std::mem::offset_of!(cusync_fused_args, cluster_n) - 16usize];
-    ["Offset of field: cusync_fused_args::stage_count"]
-        [::std::mem::offset_of!(cusync_fused_args, stage_count) - 20usize];
-    ["Offset of field: cusync_fused_args::stages"]
-        [::std::mem::offset_of!(cusync_fused_args, stages) - 24usize];
-    ["Offset of field: cusync_fused_args::workers"]
-        [::std::mem::offset_of!(cusync_fused_args, workers) - 32usize];
-    ["Offset of field: cusync_fused_args::schedule"]
-        [::std::mem::offset_of!(cusync_fused_args, schedule) - 36usize];
-    ["Offset of field: cusync_fused_args::items"][::std::mem::offset_of!(cusync_fused_args, items) - 40usize];
-    ["Offset of field: cusync_fused_args::list_length"]
-        [::std::mem::offset_of!(cusync_fused_args, list_length) - 48usize];
-    ["Offset of field: cusync_fused_args::slab_count"]
-        [::std::mem::offset_of!(cusync_fused_args, slab_count) - 52usize];
-    ["Offset of field: cusync_fused_args::slabs"][::std::mem::offset_of!(cusync_fused_args, slabs) - 56usize];
-    ["Offset of field: cusync_fused_args::slab_flags"]
-        [::std::mem::offset_of!(cusync_fused_args, slab_flags) - 64usize];
-    ["Offset of field: cusync_fused_args::epochs"]
-        [::std::mem::offset_of!(cusync_fused_args, epochs) - 72usize];
-    ["Offset of field: cusync_fused_args::tickets"]
-        [::std::mem::offset_of!(cusync_fused_args, tickets) - 80usize];
-    ["Offset of field: cusync_fused_args::semaphores"]
-        [::std::mem::offset_of!(cusync_fused_args, semaphores) - 88usize];
-    ["Offset of field: cusync_fused_args::post_value_scale"]
-        [::std::mem::offset_of!(cusync_fused_args, post_value_scale) - 96usize];
-    ["Offset of field: cusync_fused_args::skip_waits"]
-        [::std::mem::offset_of!(cusync_fused_args, skip_waits) - 100usize];
-    ["Offset of field: cusync_fused_args::timeout_ns"]
-        [::std::mem::offset_of!(cusync_fused_args, timeout_ns) - 104usize];
-    ["Offset of field: cusync_fused_args::report"]
-        [::std::mem::offset_of!(cusync_fused_args, report) - 112usize];
-    ["Offset of field: cusync_fused_args::trace"]
-        [::std::mem::offset_of!(cusync_fused_args, trace) - 120usize];
-    ["Offset of field: cusync_fused_args::delays"]
-        [::std::mem::offset_of!(cusync_fused_args, delays) - 128usize];
-};
-impl Default for cusync_fused_args {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug)]
-pub struct cusync_fused {
-    _unused: [u8; 0],
-}
-pub const CUSYNC_MAX_DECODE_STAGES: _bindgen_ty_3 = 8;
-#[doc = "< cusync_decode_stage.producer: `a` is written before the launch"]
-pub const CUSYNC_DECODE_INPUT: _bindgen_ty_3 = 4294967295;
-#[doc = " ---- decode: a chain of GEMM stages for at most 64 tokens, one persistent kernel ---------------------------------\n\n Weights stand on the tensor cores' M side and tokens on the N side. Worker c of P, a CTA, computes features (columns of\n D) [c * n / P, (c + 1) * n / P) of every stage over all of k, so nothing is added twice. Its share of the weights is\n laid out once (cusync_decode_relay) in the order in which it is streamed. A stage that others of the chain read posts\n one semaphore for every 64 columns of its D, once from each worker that computes some of them."]
-pub type _bindgen_ty_3 = ::std::os::raw::c_uint;
-#[doc = " One stage: d = act(a w + bias) + residual or, gated, d = silu(a wg) * (a wu)."]
-#[repr(C)]
-#[derive(Debug, Copy, Clone, PartialEq, Eq)]
-pub struct cusync_decode_stage {
-    #[doc = "< CUSYNC_GEMM or CUSYNC_GATED_GEMM"]
-    pub operation: u32,
-    #[doc = "< n: columns of d, also when gated"]
-    pub k: u32,
-    #[doc = "< n: columns of d, also when gated"]
-    pub n: u32,
-    #[doc = "< enum cusync_activation"]
-    pub activation: u32,
-    #[doc = "< the earlier stage of this chain that writes `a`, or CUSYNC_DECODE_INPUT"]
-    pub producer: u32,
-    #[doc = "< first of its ceil(n / 64) semaphores; used where another stage reads d"]
-    pub slot_base: u32,
-    #[doc = "< of the plan, for reports"]
-    pub stage: u32,
-    #[doc = "< of the plan, for reports"]
-    pub edge: u32,
-    #[doc = "< as cusync_decode_relay leaves them, for the same number of workers"]
-    pub weights: *const ::std::os::raw::c_void,
-    #[doc = "< m x k"]
-    pub a: *const ::std::os::raw::c_void,
-    #[doc = "< m x n; n is a multiple of 8 when another stage reads it"]
-    pub d: *mut ::std::os::raw::c_void,
-    #[doc = "< NULL, or n elements"]
-    pub bias: *const ::std::os::raw::c_void,
-    #[doc = "< NULL, or m x n: an input, or any earlier stage's d"]
-    pub residual: *const ::std::os::raw::c_void,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of cusync_decode_stage"][::std::mem::size_of::<cusync_decode_stage>() - 72usize];
-    ["Alignment of cusync_decode_stage"][::std::mem::align_of::<cusync_decode_stage>() - 8usize];
-    ["Offset of field: cusync_decode_stage::operation"]
-        [::std::mem::offset_of!(cusync_decode_stage, operation) - 0usize];
-    ["Offset of field: cusync_decode_stage::k"][::std::mem::offset_of!(cusync_decode_stage, k) - 4usize];
-    ["Offset of field: cusync_decode_stage::n"][::std::mem::offset_of!(cusync_decode_stage, n) - 8usize];
-    ["Offset of field: cusync_decode_stage::activation"]
-        [::std::mem::offset_of!(cusync_decode_stage, activation) - 12usize];
-    ["Offset of field: cusync_decode_stage::producer"]
-        [::std::mem::offset_of!(cusync_decode_stage, producer) - 16usize];
-    ["Offset of field: cusync_decode_stage::slot_base"]
-        [::std::mem::offset_of!(cusync_decode_stage, slot_base) - 20usize];
-    ["Offset of field: cusync_decode_stage::stage"]
-        [::std::mem::offset_of!(cusync_decode_stage, stage) - 24usize];
-    ["Offset of field: cusync_decode_stage::edge"]
-        [::std::mem::offset_of!(cusync_decode_stage, edge) - 28usize];
-    ["Offset of field: cusync_decode_stage::weights"]
-        [::std::mem::offset_of!(cusync_decode_stage, weights) - 32usize];
-    ["Offset of field: cusync_decode_stage::a"][::std::mem::offset_of!(cusync_decode_stage, a) - 40usize];
-    ["Offset of field: cusync_decode_stage::d"][::std::mem::offset_of!(cusync_decode_stage, d) - 48usize];
-    ["Offset of field: cusync_decode_stage::bias"]
-        [::std::mem::offset_of!(cusync_decode_stage, bias) - 56usize];
-    ["Offset of field: cusync_decode_stage::residual"]
-        [::std::mem::offset_of!(cusync_decode_stage, residual) - 64usize];
-};
-impl Default for cusync_decode_stage {
-    fn default() -> Self {
-        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone, PartialEq, Eq)]
-pub struct cusync_decode_args {
-    #[doc = "< enum cusync_element"]
-    pub element: u32,
-    #[doc = "< tokens of the MMA: 8, 16, 32 or 64; 0: the least that holds m"]
-    pub width: u32,
-    #[doc = "< tokens, at most `width`"]
-    pub m: u32,
-    #[doc = "< all of them must be resident at once, a CTA an SM"]
-    pub workers: u32,
-    pub stage_count: u32,
-    #[doc = "< host array, producers before consumers"]
-    pub stages: *const cusync_decode_stage,
-    #[doc = "< device: the plan's slots, zeroed once"]
-    pub semaphores: *mut u32,
-    #[doc = "< device: a word for each CTA, zeroed once"]
-    pub epochs: *mut u32,
+pub struct cusync_tuning {
     #[doc = "< weights that one ring entry aims at"]
     pub chunk_bytes: u32,
     #[doc = "< ring of weights; default: what is left"]
@@ -765,65 +552,58 @@ pub struct cusync_decode_args {
     pub in_flight_bytes: u32,
     #[doc = "< the same while the ring fills with weights of a stage that still waits"]
     pub ahead_bytes: u32,
-    #[doc = "< 1: no stage posts (tests)"]
-    pub starve: u32,
-    #[doc = "< 1: no stage waits (timing only: results are then meaningless)"]
-    pub skip_waits: u32,
-    #[doc = "< 1: weights stream through the ring and nothing else happens (the read limit)"]
-    pub stream_only: u32,
-    #[doc = "< of one wait; 0: the default of 1 s"]
-    pub timeout_ns: ::std::os::raw::c_ulonglong,
-    #[doc = "< device pointer of a pinned host record"]
-    pub report: *mut cusync_report,
-    #[doc = "< device, or NULL: CTAs * stage_count records, `item` being the stage"]
-    pub trace: *mut cusync_trace,
-    pub delays: cusync_delays,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_decode_args"][::std::mem::size_of::<cusync_decode_args>() - 112usize];
-    ["Alignment of cusync_decode_args"][::std::mem::align_of::<cusync_decode_args>() - 8usize];
-    ["Offset of field: cusync_decode_args::element"]
-        [::std::mem::offset_of!(cusync_decode_args, element) - 0usize];
-    ["Offset of field: cusync_decode_args::width"]
-        [::std::mem::offset_of!(cusync_decode_args, width) - 4usize];
-    ["Offset of field: cusync_decode_args::m"][::std::mem::offset_of!(cusync_decode_args, m) - 8usize];
-    ["Offset of field: cusync_decode_args::workers"]
-        [::std::mem::offset_of!(cusync_decode_args, workers) - 12usize];
-    ["Offset of field: cusync_decode_args::stage_count"]
-        [::std::mem::offset_of!(cusync_decode_args, stage_count) - 16usize];
-    ["Offset of field: cusync_decode_args::stages"]
-        [::std::mem::offset_of!(cusync_decode_args, stages) - 24usize];
-    ["Offset of field: cusync_decode_args::semaphores"]
-        [::std::mem::offset_of!(cusync_decode_args, semaphores) - 32usize];
-    ["Offset of field: cusync_decode_args::epochs"]
-        [::std::mem::offset_of!(cusync_decode_args, epochs) - 40usize];
-    ["Offset of field: cusync_decode_args::chunk_bytes"]
-        [::std::mem::offset_of!(cusync_decode_args, chunk_bytes) - 48usize];
-    ["Offset of field: cusync_decode_args::ring_bytes"]
-        [::std::mem::offset_of!(cusync_decode_args, ring_bytes) - 52usize];
-    ["Offset of field: cusync_decode_args::activation_slots"]
-        [::std::mem::offset_of!(cusync_decode_args, activation_slots) - 56usize];
-    ["Offset of field: cusync_decode_args::in_flight_bytes"]
-        [::std::mem::offset_of!(cusync_decode_args, in_flight_bytes) - 60usize];
-    ["Offset of field: cusync_decode_args::ahead_bytes"]
-        [::std::mem::offset_of!(cusync_decode_args, ahead_bytes) - 64usize];
-    ["Offset of field: cusync_decode_args::starve"]
-        [::std::mem::offset_of!(cusync_decode_args, starve) - 68usize];
-    ["Offset of field: cusync_decode_args::skip_waits"]
-        [::std::mem::offset_of!(cusync_decode_args, skip_waits) - 72usize];
-    ["Offset of field: cusync_decode_args::stream_only"]
-        [::std::mem::offset_of!(cusync_decode_args, stream_only) - 76usize];
-    ["Offset of field: cusync_decode_args::timeout_ns"]
-        [::std::mem::offset_of!(cusync_decode_args, timeout_ns) - 80usize];
-    ["Offset of field: cusync_decode_args::report"]
-        [::std::mem::offset_of!(cusync_decode_args, report) - 88usize];
-    ["Offset of field: cusync_decode_args::trace"]
-        [::std::mem::offset_of!(cusync_decode_args, trace) - 96usize];
-    ["Offset of field: cusync_decode_args::delays"]
-        [::std::mem::offset_of!(cusync_decode_args, delays) - 104usize];
+    ["Size of cusync_tuning"][::std::mem::size_of::<cusync_tuning>() - 20usize];
+    ["Alignment of cusync_tuning"][::std::mem::align_of::<cusync_tuning>() - 4usize];
+    ["Offset of field: cusync_tuning::chunk_bytes"]
+        [::std::mem::offset_of!(cusync_tuning, chunk_bytes) - 0usize];
+    ["Offset of field: cusync_tuning::ring_bytes"]
+        [::std::mem::offset_of!(cusync_tuning, ring_bytes) - 4usize];
+    ["Offset of field: cusync_tuning::activation_slots"]
+        [::std::mem::offset_of!(cusync_tuning, activation_slots) - 8usize];
+    ["Offset of field: cusync_tuning::in_flight_bytes"]
+        [::std::mem::offset_of!(cusync_tuning, in_flight_bytes) - 12usize];
+    ["Offset of field: cusync_tuning::ahead_bytes"]
+        [::std::mem::offset_of!(cusync_tuning, ahead_bytes) - 16usize];
 };
-impl Default for cusync_decode_args {
+#[doc = " Who computes what."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_work {
+    #[doc = "< enum cusync_source"]
+    pub source: u32,
+    #[doc = "< of the grid. With lists, drawn items or shares all of them must be resident at once; with an\n< order 0 takes as many as are resident, or as there are tiles"]
+    pub workers: u32,
+    #[doc = "< of the one stage"]
+    pub order: cusync_order,
+    #[doc = "< device: `workers` lists of `length`, each ended by a CUSYNC_END_OF_LIST; drawn: one list of\n< `length` items, without"]
+    pub items: *const cusync_item,
+    pub length: u32,
+    pub slab_count: u32,
+    #[doc = "< device: slab_count * cluster_m * cluster_n * tile_m * tile_n; never cleared"]
+    pub slabs: *mut f32,
+    #[doc = "< device: 2 * slab_count * cluster_m * cluster_n, zeroed once"]
+    pub slab_flags: *mut u32,
+    #[doc = "< of shares"]
+    pub tuning: cusync_tuning,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_work"][::std::mem::size_of::<cusync_work>() - 88usize];
+    ["Alignment of cusync_work"][::std::mem::align_of::<cusync_work>() - 8usize];
+    ["Offset of field: cusync_work::source"][::std::mem::offset_of!(cusync_work, source) - 0usize];
+    ["Offset of field: cusync_work::workers"][::std::mem::offset_of!(cusync_work, workers) - 4usize];
+    ["Offset of field: cusync_work::order"][::std::mem::offset_of!(cusync_work, order) - 8usize];
+    ["Offset of field: cusync_work::items"][::std::mem::offset_of!(cusync_work, items) - 32usize];
+    ["Offset of field: cusync_work::length"][::std::mem::offset_of!(cusync_work, length) - 40usize];
+    ["Offset of field: cusync_work::slab_count"][::std::mem::offset_of!(cusync_work, slab_count) - 44usize];
+    ["Offset of field: cusync_work::slabs"][::std::mem::offset_of!(cusync_work, slabs) - 48usize];
+    ["Offset of field: cusync_work::slab_flags"][::std::mem::offset_of!(cusync_work, slab_flags) - 56usize];
+    ["Offset of field: cusync_work::tuning"][::std::mem::offset_of!(cusync_work, tuning) - 64usize];
+};
+impl Default for cusync_work {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
         unsafe {
@@ -832,41 +612,97 @@ impl Default for cusync_decode_args {
         }
     }
 }
-#[doc = " One compiled decode kernel."]
+#[doc = " How a kernel deviates from an ordinary run, for tests and measurements; zeros: in nothing."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
-pub struct cusync_decode_info {
-    #[doc = "< enum cusync_element"]
-    pub element: u32,
-    #[doc = "< tokens"]
-    pub width: u32,
-    #[doc = "< most 64-row tiles of weights that a worker may own in a stage"]
-    pub row_tiles: u32,
-    pub threads: u32,
-    pub shared_bytes: u32,
-    pub registers: u32,
+pub struct cusync_test {
+    #[doc = "< 1: no stage posts"]
+    pub starve: u32,
+    #[doc = "< 1: no stage waits (timing only: results are then meaningless)"]
+    pub skip_waits: u32,
+    #[doc = "< 1: a decode kernel streams its weights and nothing else happens (the read limit)"]
+    pub stream_only: u32,
+    pub delays: cusync_delays,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_decode_info"][::std::mem::size_of::<cusync_decode_info>() - 24usize];
-    ["Alignment of cusync_decode_info"][::std::mem::align_of::<cusync_decode_info>() - 4usize];
-    ["Offset of field: cusync_decode_info::element"]
-        [::std::mem::offset_of!(cusync_decode_info, element) - 0usize];
-    ["Offset of field: cusync_decode_info::width"]
-        [::std::mem::offset_of!(cusync_decode_info, width) - 4usize];
-    ["Offset of field: cusync_decode_info::row_tiles"]
-        [::std::mem::offset_of!(cusync_decode_info, row_tiles) - 8usize];
-    ["Offset of field: cusync_decode_info::threads"]
-        [::std::mem::offset_of!(cusync_decode_info, threads) - 12usize];
-    ["Offset of field: cusync_decode_info::shared_bytes"]
-        [::std::mem::offset_of!(cusync_decode_info, shared_bytes) - 16usize];
-    ["Offset of field: cusync_decode_info::registers"]
-        [::std::mem::offset_of!(cusync_decode_info, registers) - 20usize];
+    ["Size of cusync_test"][::std::mem::size_of::<cusync_test>() - 20usize];
+    ["Alignment of cusync_test"][::std::mem::align_of::<cusync_test>() - 4usize];
+    ["Offset of field: cusync_test::starve"][::std::mem::offset_of!(cusync_test, starve) - 0usize];
+    ["Offset of field: cusync_test::skip_waits"][::std::mem::offset_of!(cusync_test, skip_waits) - 4usize];
+    ["Offset of field: cusync_test::stream_only"][::std::mem::offset_of!(cusync_test, stream_only) - 8usize];
+    ["Offset of field: cusync_test::delays"][::std::mem::offset_of!(cusync_test, delays) - 12usize];
 };
+#[doc = " What couples a kernel's work, to itself from run to run and to other work. All of it is zeroed once, when the pipeline is\n made, and counts on for ever: epochs come from here, never from the host."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_sync {
+    #[doc = "< device: the pipeline's slots; needed where a stage waits or posts"]
+    pub semaphores: *mut u32,
+    #[doc = "< device: a word for each CTA; needed by lists, drawn items and shares"]
+    pub epochs: *mut u32,
+    #[doc = " Device: one counter of the kernel's own. A run of T tiles or items by W workers draws exactly T + W tickets, so\n ticket / (T + W) is the epoch. Needed by tickets, by drawn items, and by an ordered stage that waits or posts."]
+    pub tickets: *mut ::std::os::raw::c_ulonglong,
+    #[doc = "< device pointer of a pinned host record, or NULL"]
+    pub report: *mut cusync_report,
+    #[doc = "< device, or NULL. Lists, drawn: CTAs * length records; shares: CTAs * stages"]
+    pub trace: *mut cusync_trace,
+    #[doc = "< of one wait; 0: the default of 1 s"]
+    pub timeout_ns: ::std::os::raw::c_ulonglong,
+    pub test: cusync_test,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_sync"][::std::mem::size_of::<cusync_sync>() - 72usize];
+    ["Alignment of cusync_sync"][::std::mem::align_of::<cusync_sync>() - 8usize];
+    ["Offset of field: cusync_sync::semaphores"][::std::mem::offset_of!(cusync_sync, semaphores) - 0usize];
+    ["Offset of field: cusync_sync::epochs"][::std::mem::offset_of!(cusync_sync, epochs) - 8usize];
+    ["Offset of field: cusync_sync::tickets"][::std::mem::offset_of!(cusync_sync, tickets) - 16usize];
+    ["Offset of field: cusync_sync::report"][::std::mem::offset_of!(cusync_sync, report) - 24usize];
+    ["Offset of field: cusync_sync::trace"][::std::mem::offset_of!(cusync_sync, trace) - 32usize];
+    ["Offset of field: cusync_sync::timeout_ns"][::std::mem::offset_of!(cusync_sync, timeout_ns) - 40usize];
+    ["Offset of field: cusync_sync::test"][::std::mem::offset_of!(cusync_sync, test) - 48usize];
+};
+impl Default for cusync_sync {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[doc = " A kernel with its stages, ready to launch: tensor maps encoded, attributes set, module loaded."]
 #[repr(C)]
 #[derive(Debug)]
-pub struct cusync_decode {
+pub struct cusync_kernel {
     _unused: [u8; 0],
+}
+#[doc = " How to launch. `completion_event` (a CUevent, or NULL) is recorded when every CTA has begun: the start guarantee that a\n concurrently launched consumer needs. `programmatic` allows the launch to begin when every CTA of the kernel before it\n in the stream has issued its early trigger; a chain or decode kernel then streams weights, and everything else waits\n for that kernel's memory. Kernels for sm_80 do not offer it and are launched ordinarily."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_how {
+    pub stream: *mut ::std::os::raw::c_void,
+    pub completion_event: *mut ::std::os::raw::c_void,
+    pub programmatic: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_how"][::std::mem::size_of::<cusync_how>() - 24usize];
+    ["Alignment of cusync_how"][::std::mem::align_of::<cusync_how>() - 8usize];
+    ["Offset of field: cusync_how::stream"][::std::mem::offset_of!(cusync_how, stream) - 0usize];
+    ["Offset of field: cusync_how::completion_event"]
+        [::std::mem::offset_of!(cusync_how, completion_event) - 8usize];
+    ["Offset of field: cusync_how::programmatic"][::std::mem::offset_of!(cusync_how, programmatic) - 16usize];
+};
+impl Default for cusync_how {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
 }
 #[doc = " The Stream-K peer: D = act(A B + bias), CUTLASS's own kernel, one of the benchmark's baselines. `workspace` of\n `workspace_bytes`; call with workspace NULL to learn the size."]
 #[repr(C)]
@@ -875,28 +711,26 @@ pub struct cusync_streamk {
     _unused: [u8; 0],
 }
 unsafe extern "C" {
-    #[doc = " Number of compiled kernels; `cusync_kernels` fills up to `capacity` entries and returns how many there are."]
+    #[doc = " Number of compiled kernels; fills up to `capacity` entries."]
     pub fn cusync_kernels(out: *mut cusync_kernel_info, capacity: u32) -> u32;
-    #[doc = " Makes a stage ready. Must run before any kernel of the pipeline spins. Host work only."]
-    pub fn cusync_gemm_create(args: *const cusync_gemm_args, out: *mut *mut cusync_gemm) -> i32;
-    pub fn cusync_gemm_launch(gemm: *const cusync_gemm, launch: *const cusync_launch) -> i32;
-    #[doc = " CTAs that a launch has, and CTAs of it that fit an SM at once."]
-    pub fn cusync_gemm_grid(gemm: *const cusync_gemm, ctas: *mut u32, ctas_per_sm: *mut u32) -> i32;
-    pub fn cusync_gemm_destroy(gemm: *mut cusync_gemm);
-    pub fn cusync_fused_kernels(out: *mut cusync_fused_info, capacity: u32) -> u32;
-    #[doc = " Workers of a chain kernel that are resident at once on the current device."]
-    pub fn cusync_fused_workers(kernel: *const cusync_fused_info, workers: *mut u32) -> i32;
-    pub fn cusync_fused_create(args: *const cusync_fused_args, out: *mut *mut cusync_fused) -> i32;
-    #[doc = " `programmatic`: the launch may begin while the kernel before it ends: weights stream meanwhile, everything else\n waits for that kernel's memory."]
-    pub fn cusync_fused_launch(fused: *const cusync_fused, launch: *const cusync_launch) -> i32;
-    pub fn cusync_fused_destroy(fused: *mut cusync_fused);
-    pub fn cusync_decode_kernels(out: *mut cusync_decode_info, capacity: u32) -> u32;
-    #[doc = " Workers that are resident at once on the current device, a CTA an SM."]
-    pub fn cusync_decode_workers(workers: *mut u32) -> i32;
-    #[doc = " Bytes of a stage's re-laid weights: `n` columns of d, gated or not, k rounded up to 64."]
-    pub fn cusync_decode_weights_bytes(operation: u32, k: u32, n: u32) -> ::std::os::raw::c_ulonglong;
-    #[doc = " Lays out the k x n row-major `weights` (of a gated stage: the gate's, and `up` the other; else `up` is NULL) for\n `workers` workers into `out`, asynchronously on `stream`."]
-    pub fn cusync_decode_relay(
+    #[doc = " Workers of a kernel that are resident at once on the current device."]
+    pub fn cusync_resident(id: *const cusync_kernel_id, workers: *mut u32) -> i32;
+    #[doc = " Makes the kernel `id` ready for `count` stages, producers before consumers. `table` is device memory of the caller's,\n count * table_bytes of the kernel's info, aligned to CUSYNC_TABLE_ALIGNMENT (NULL where that is 0). This call fills it and\n returns when it is filled; it must outlive the kernel and belongs to it alone. Everything else is copied or only pointed\n to. Must run before any kernel of the pipeline spins.\n\n CUSYNC_ERROR_NOT_BUILT: there is no such kernel for this GPU, a stage's operation is not among the kernel's, or a worker\n of a decode kernel would own more rows than it has accumulators for."]
+    pub fn cusync_create(
+        id: *const cusync_kernel_id,
+        stages: *const cusync_stage,
+        count: u32,
+        work: *const cusync_work,
+        sync: *const cusync_sync,
+        table: *mut ::std::os::raw::c_void,
+        out: *mut *mut cusync_kernel,
+    ) -> i32;
+    pub fn cusync_launch(kernel: *const cusync_kernel, how: *const cusync_how) -> i32;
+    pub fn cusync_destroy(kernel: *mut cusync_kernel);
+    #[doc = " Bytes of a stage's weights as cusync_repack leaves them: `n` columns of its output, gated or not, k rounded up to 64."]
+    pub fn cusync_repacked_bytes(operation: u32, k: u32, n: u32) -> ::std::os::raw::c_ulonglong;
+    #[doc = " Lays out the k x n row-major `weights` (of a gated stage: the gate's, and `up` the other; else `up` is NULL) for decode\n kernels of `workers` workers into `out`, in the order in which each streams its share, asynchronously on `stream`."]
+    pub fn cusync_repack(
         operation: u32,
         k: u32,
         n: u32,
@@ -906,13 +740,9 @@ unsafe extern "C" {
         out: *mut ::std::os::raw::c_void,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
-    #[doc = " CUSYNC_ERROR_NOT_BUILT: a stage gives a worker more rows than `row_tiles`, or the GPU is of another architecture."]
-    pub fn cusync_decode_create(args: *const cusync_decode_args, out: *mut *mut cusync_decode) -> i32;
-    #[doc = " `programmatic` as for cusync_fused_launch."]
-    pub fn cusync_decode_launch(decode: *const cusync_decode, launch: *const cusync_launch) -> i32;
-    pub fn cusync_decode_destroy(decode: *mut cusync_decode);
     pub fn cusync_streamk_create(
-        args: *const cusync_gemm_args,
+        stage: *const cusync_stage,
+        element: u32,
         workspace: *mut ::std::os::raw::c_void,
         workspace_bytes: *mut ::std::os::raw::c_ulonglong,
         out: *mut *mut cusync_streamk,
@@ -939,7 +769,8 @@ unsafe extern "C" {
     ) -> i32;
     #[doc = " Reference with float accumulation and plain CUDA cores, sharing nothing with the kernels above; d is float.\n Rounds the result through `element` once when `round` is set, as a stage that stores it would."]
     pub fn cusync_reference_gemm(
-        args: *const cusync_gemm_args,
+        stage: *const cusync_stage,
+        element: u32,
         d: *mut f32,
         round: u32,
         stream: *mut ::std::os::raw::c_void,
@@ -999,7 +830,7 @@ unsafe extern "C" {
         posts: *mut u32,
         capacity: u32,
     ) -> u32;
-    #[doc = " Byte offset of element `at_k` of a feature's weights (`up`: 1 for the up weights of a gated stage) after\n cusync_decode_relay."]
+    #[doc = " Byte offset of element `at_k` of a feature's weights (`up`: 1 for the up weights of a gated stage) after\n cusync_repack."]
     pub fn cusync_host_decode_weight(
         operation: u32,
         k: u32,

@@ -1,20 +1,22 @@
 //! An independent reference: whole matrices, one stage after the other, no tiles, no semaphores.
 //!
-//! Sums are float32; each stage's result is rounded once to the pipeline's element type, as a stage that stores it
+//! Sums of GEMMs are float32, all others float64; each stage's result is rounded once to the pipeline's element type, as a stage that stores it
 //! would. It shares no arithmetic with the executors except the matrix product of the `gemm` crate, which a test here
 //! compares with three loops.
 
+mod attention;
+mod conv;
 mod error;
-mod general;
+mod gemm;
+mod norm;
 
 use std::collections::HashMap;
 
-use cusync_gen::graph::{Activation, Graph, Op, OperandKind, Stage, TensorId};
+use cusync_gen::graph::{Graph, Op, OperandKind, Stage, TensorId};
 use rayon::prelude::*;
 
 pub use error::{Difference, Tolerance, compare};
 
-use crate::device::host_gemm::{MatMut, MatRef, Threads, gemm_f32};
 use crate::runtime::element::Bits;
 use crate::runtime::inputs::Inputs;
 
@@ -48,6 +50,32 @@ pub enum ReferenceError {
     Shape(String),
 }
 
+/// The matrix that a stage reads as an operand; `None` where it has no such operand.
+pub(crate) type Value<'a> = dyn Fn(OperandKind) -> Result<Option<Matrix>, ReferenceError> + 'a;
+
+/// What a stage makes of its operands, not yet rounded.
+///
+/// # Errors
+/// The stage is Custom, lacks an operand, or an operand cannot be had.
+pub(crate) fn apply(stage: &Stage, value: &Value<'_>) -> Result<Matrix, ReferenceError> {
+    let need = |kind| value(kind)?.ok_or_else(|| ReferenceError::Shape(stage.name.clone()));
+    match &stage.op {
+        Op::Gemm { activation } => gemm::plain(stage, *activation, value),
+        Op::GatedGemm => gemm::gated(stage, value),
+        Op::Conv2d(shape) => {
+            let sums = conv::convolve(shape, &need(OperandKind::A)?, &need(OperandKind::B)?);
+            gemm::finish(sums, shape.activation, value)
+        }
+        Op::Attention(shape) => Ok(attention::attend(shape, &need(OperandKind::Query)?)),
+        Op::Norm(shape) => {
+            let (x, gain, bias) =
+                (need(OperandKind::A)?, need(OperandKind::Gain)?, value(OperandKind::Bias)?);
+            Ok(norm::normalise(shape, &x, &gain, bias.as_ref()))
+        }
+        Op::Custom => Err(ReferenceError::NoCustom(stage.name.clone())),
+    }
+}
+
 /// The values of every tensor that a stage writes, by name.
 ///
 /// # Errors
@@ -59,32 +87,15 @@ pub fn evaluate(
 ) -> Result<HashMap<String, Vec<f32>>, ReferenceError> {
     let mut written: HashMap<TensorId, Matrix> = HashMap::new();
     for stage in &graph.stages {
-        let mut result = {
-            let value = |kind: OperandKind| -> Result<Option<Matrix>, ReferenceError> {
+        let mut result = match custom.get(&stage.name).filter(|_| stage.op == Op::Custom) {
+            Some(form) => {
+                let reads = stage.operands.iter().map(|o| matrix(graph, inputs, &written, o.tensor));
+                form(&reads.collect::<Result<Vec<_>, _>>()?)
+            }
+            None => apply(stage, &|kind| {
                 let operand = stage.operands.iter().find(|o| o.kind == kind);
                 operand.map(|o| matrix(graph, inputs, &written, o.tensor)).transpose()
-            };
-            match stage.op {
-                Op::Gemm { activation } => plain(stage, activation, &value)?,
-                Op::GatedGemm => gated(stage, &value)?,
-                Op::Conv2d(shape) => match (value(OperandKind::A)?, value(OperandKind::B)?) {
-                    (Some(images), Some(filter)) => {
-                        finish(general::convolve(&shape, &images, &filter), shape.activation, &value)?
-                    }
-                    _ => return Err(ReferenceError::Shape(stage.name.clone())),
-                },
-                Op::Attention(shape) => match value(OperandKind::Query)? {
-                    Some(qkv) => general::attend(&shape, &qkv),
-                    None => return Err(ReferenceError::Shape(stage.name.clone())),
-                },
-                Op::Custom => {
-                    let form = custom.get(&stage.name);
-                    let form = form.ok_or_else(|| ReferenceError::NoCustom(stage.name.clone()))?;
-                    let reads: Result<Vec<_>, _> =
-                        stage.operands.iter().map(|o| matrix(graph, inputs, &written, o.tensor)).collect();
-                    form(&reads?)
-                }
-            }
+            })?,
         };
         let shape = (stage.m as usize, stage.n as usize);
         if (result.rows, result.cols) != shape || result.data.len() != shape.0 * shape.1 {
@@ -95,72 +106,6 @@ pub fn evaluate(
     }
     let name = |id: TensorId| graph.tensors[id.0].name.clone();
     Ok(written.into_iter().map(|(id, m)| (name(id), m.data)).collect())
-}
-
-fn plain(
-    stage: &Stage,
-    activation: Activation,
-    value: &dyn Fn(OperandKind) -> Result<Option<Matrix>, ReferenceError>,
-) -> Result<Matrix, ReferenceError> {
-    finish(product(stage, value(OperandKind::A)?, value(OperandKind::B)?)?, activation, value)
-}
-
-/// Bias, activation, residual.
-fn finish(
-    mut d: Matrix,
-    activation: Activation,
-    value: &dyn Fn(OperandKind) -> Result<Option<Matrix>, ReferenceError>,
-) -> Result<Matrix, ReferenceError> {
-    if let Some(bias) = value(OperandKind::Bias)? {
-        d.data.par_chunks_mut(d.cols).for_each(|row| {
-            for (x, b) in row.iter_mut().zip(&bias.data) {
-                *x += b;
-            }
-        });
-    }
-    match activation {
-        Activation::Identity => {}
-        Activation::Relu => d.data.par_iter_mut().for_each(|x| *x = x.max(0.0)),
-        // x sigmoid(2 u) is the same function as 0.5 x (1 + tanh u).
-        Activation::GeluTanh => d.data.par_iter_mut().for_each(|x| {
-            let v = f64::from(*x);
-            let u = (2.0 / std::f64::consts::PI).sqrt() * (v + 0.044715 * v.powi(3));
-            *x = (v / (1.0 + (-2.0 * u).exp())) as f32;
-        }),
-    }
-    if let Some(residual) = value(OperandKind::Residual)? {
-        d.data.par_iter_mut().zip(&residual.data).for_each(|(x, r)| *x += r);
-    }
-    Ok(d)
-}
-
-fn gated(
-    stage: &Stage,
-    value: &dyn Fn(OperandKind) -> Result<Option<Matrix>, ReferenceError>,
-) -> Result<Matrix, ReferenceError> {
-    let mut gate = product(stage, value(OperandKind::A)?, value(OperandKind::B)?)?;
-    let up = product(stage, value(OperandKind::A)?, value(OperandKind::Up)?)?;
-    gate.data.par_iter_mut().zip(&up.data).for_each(|(g, u)| {
-        let v = f64::from(*g);
-        *g = (v / (1.0 + (-v).exp()) * f64::from(*u)) as f32;
-    });
-    Ok(gate)
-}
-
-fn product(stage: &Stage, a: Option<Matrix>, b: Option<Matrix>) -> Result<Matrix, ReferenceError> {
-    let (Some(a), Some(b)) = (a, b) else { return Err(ReferenceError::Shape(stage.name.clone())) };
-    if a.cols != b.rows {
-        return Err(ReferenceError::Shape(stage.name.clone()));
-    }
-    let mut d = Matrix { rows: a.rows, cols: b.cols, data: vec![0.0; a.rows * b.cols] };
-    gemm_f32(
-        MatMut::new(&mut d.data, d.rows, d.cols, d.cols),
-        MatRef::new(&a.data, a.rows, a.cols, a.cols),
-        MatRef::new(&b.data, b.rows, b.cols, b.cols),
-        false,
-        Threads::All,
-    );
-    Ok(d)
 }
 
 fn matrix(

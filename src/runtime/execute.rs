@@ -41,8 +41,7 @@ impl Kernels {
     /// Queues the one kernel of all stages.
     pub(super) fn launch_fused(&self, launch: Launch<'_>) -> Result<()> {
         match self {
-            Kernels::Chain(chain) => Ok(chain.launch(launch)?),
-            Kernels::Decode(decode) => Ok(decode.launch(launch)?),
+            Kernels::One(kernel) => Ok(kernel.launch(launch)?),
             Kernels::Stages(_) => Err(Error::Unsupported("the stages have a kernel each".into())),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cusync_gen::graph::{Graph, OperandKind, TensorId};
+use cusync_gen::graph::{Graph, OperandKind, Stage, TensorId};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rayon::prelude::*;
@@ -21,15 +21,20 @@ pub struct Inputs {
 const STREAM: usize = 1 << 16;
 
 impl Inputs {
-    /// Uniform random values; the same seed gives the same values on every machine. Weights are scaled by
-    /// sqrt(3 / K), which keeps the variance of a sum of K products at that of its other operand.
+    /// Uniform random values up to 1, of weights up to 3 / sqrt(K); the same seed gives the same values on every machine.
     pub fn random(graph: &Graph, seed: u64) -> Self {
         let tensors = graph.tensors.iter().enumerate().map(|(id, tensor)| {
             if tensor.producer.is_some() {
                 return None;
             }
             let length = tensor.rows as usize * tensor.cols as usize;
-            Some(Arc::new(random_bits(graph, length, amplitude(graph, TensorId(id)), seed, id as u64)))
+            Some(Arc::new(random_bits(
+                graph,
+                length,
+                weight_scale(graph, TensorId(id)).unwrap_or(1.0),
+                seed,
+                id as u64,
+            )))
         });
         Inputs { tensors: tensors.collect() }
     }
@@ -61,15 +66,13 @@ impl Inputs {
     }
 }
 
-/// Largest magnitude of a tensor's random values.
-fn amplitude(graph: &Graph, tensor: TensorId) -> f32 {
-    let weight_of = graph.stages.iter().find(|stage| {
-        stage
-            .operands
-            .iter()
-            .any(|o| o.tensor == tensor && matches!(o.kind, OperandKind::B | OperandKind::Up))
-    });
-    weight_of.map_or(1.0, |stage| (3.0 / stage.k.max(1) as f32).sqrt())
+/// The largest magnitude of a weight's random values, for every executor; `None` for a tensor that is no weight, whose
+/// values go up to 1. With 3 / sqrt(K), sums of K products with such values have unit variance: no overflow in fp16, and no
+/// stretch of the activation functions is missed.
+pub(super) fn weight_scale(graph: &Graph, tensor: TensorId) -> Option<f32> {
+    let weight = |kind| matches!(kind, OperandKind::B | OperandKind::Up);
+    let reads = |stage: &&Stage| stage.operands.iter().any(|o| o.tensor == tensor && weight(o.kind));
+    graph.stages.iter().find(reads).map(|stage| 3.0 / (stage.k.max(1) as f32).sqrt())
 }
 
 fn random_bits(graph: &Graph, length: usize, amplitude: f32, seed: u64, tensor: u64) -> Vec<u16> {
@@ -81,4 +84,32 @@ fn random_bits(graph: &Graph, length: usize, amplitude: f32, seed: u64, tensor: 
         graph.element.round(&values, out);
     });
     bits
+}
+
+#[cfg(test)]
+mod tests {
+    use cusync_gen::graph::gemm_chain;
+
+    use super::*;
+
+    #[test]
+    fn weights_give_sums_of_unit_variance_and_nothing_else_is_scaled() {
+        let graph = gemm_chain("c", 64, &[256, 128]).graph(&[(64, 128, 64)]).expect("small");
+        let inputs = Inputs::random(&graph, 5);
+        let values = |id: usize| {
+            let bits = inputs.bits(TensorId(id)).expect("an input");
+            let mut values = vec![0.0; bits.len()];
+            graph.element.widen(bits, &mut values);
+            values
+        };
+        let largest = |values: &[f32]| values.iter().fold(0f32, |a, b| a.max(b.abs()));
+        let (x, w) = (values(0), values(1));
+        assert_eq!([0, 1].map(|id| weight_scale(&graph, TensorId(id))), [None, Some(3.0 / 16.0)]);
+        assert!((largest(&x) - 1.0).abs() < 0.01 && (largest(&w) - 3.0 / 16.0).abs() < 0.001);
+        let sum = |row: usize, col: usize| (0..256).map(|k| x[row * 256 + k] * w[k * 128 + col]).sum::<f32>();
+        let squares =
+            (0..64).flat_map(|row| (0..128).map(move |col| (row, col))).map(|(r, c)| sum(r, c).powi(2));
+        let variance = squares.sum::<f32>() / (64.0 * 128.0);
+        assert!((0.8..1.2).contains(&variance), "{variance}");
+    }
 }

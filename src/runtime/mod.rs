@@ -5,11 +5,12 @@ pub mod element;
 pub mod inputs;
 pub mod verify;
 
-mod chain;
+mod bind;
 mod decode;
 mod desc;
 mod error;
 mod execute;
+mod one;
 mod options;
 mod pipeline;
 mod plan;

@@ -5,15 +5,13 @@ use std::sync::Arc;
 use cusync_gen::check::{Launch, Plan};
 use cusync_gen::graph::{Op, OperandKind, Stage, StageId, TensorId};
 
-use super::chain::Chain;
-use super::decode::Shares;
-use super::desc::{Descriptors, activation_code, element_code};
+use super::desc::Descriptors;
 use super::error::{Error, Result};
+use super::one::OneKernel;
 use super::options::Options;
 use super::supported::{allocate_outputs, runnable, suits};
 use crate::device::{
-    Decode, DecodeWeights, Device, DeviceBuffer, Event, Fused, FusedArgs, FusedStage, Gemm, GemmArgs, Report,
-    Schedule, Stream, Synchronisation, helpers,
+    Device, DeviceBuffer, Event, Kernel, KernelArgs, RepackedWeights, Report, Stream, helpers,
 };
 use crate::ffi;
 
@@ -35,10 +33,8 @@ pub(super) struct Shared {
 pub(super) enum Work {
     /// A kernel a stage draws the tiles of its order.
     Stages { semaphores: Arc<DeviceBuffer<u32>>, tickets: Arc<DeviceBuffer<u64>> },
-    /// One chain kernel follows lists.
-    Lists(Chain),
-    /// One decode kernel knows its shares.
-    Shares(Shares),
+    /// One kernel follows lists, or knows its shares.
+    One(Box<OneKernel>),
 }
 
 impl Work {
@@ -46,8 +42,7 @@ impl Work {
     pub(super) fn trace(&self) -> Option<&Arc<DeviceBuffer<ffi::cusync_trace>>> {
         match self {
             Work::Stages { .. } => None,
-            Work::Lists(chain) => chain.trace.as_ref(),
-            Work::Shares(shares) => shares.trace.as_ref(),
+            Work::One(one) => one.sync.trace.as_ref(),
         }
     }
 }
@@ -57,9 +52,9 @@ impl Work {
 pub(super) struct StageKernels {
     pub(super) stage: usize,
     /// Static schedule, no semaphores: what a serial chain launches.
-    pub(super) serial: Gemm,
+    pub(super) serial: Kernel,
     /// Ticket schedule, waits and posts; only where semaphores carry the dependences.
-    pub(super) tiled: Option<Gemm>,
+    pub(super) tiled: Option<Kernel>,
 }
 
 /// The kernels of one set of inputs.
@@ -68,9 +63,7 @@ pub(super) enum Kernels {
     /// One a stage, in the order of the launches.
     Stages(Vec<StageKernels>),
     /// One for all stages.
-    Chain(Box<Fused>),
-    /// One for all stages of few tokens.
-    Decode(Box<Decode>),
+    One(Box<Kernel>),
 }
 
 /// Inputs and weights bound together: pipelines may hold several, and rotate among them at no cost.
@@ -80,7 +73,7 @@ pub(super) struct Set {
     /// Interleaved gate and up weights, by stage.
     pub(super) packed: Vec<Option<Tensor>>,
     /// Weights as a decode plan streams them, by stage.
-    pub(super) relaid: Vec<Option<Arc<DecodeWeights>>>,
+    pub(super) repacked: Vec<Option<Arc<RepackedWeights>>>,
     pub(super) kernels: Option<Arc<Kernels>>,
 }
 
@@ -138,13 +131,15 @@ impl Pipeline {
                 tickets: Arc::new(DeviceBuffer::zeroed(device, stages, "ticket counters")?),
             },
             Launch::Lists(schedule) => {
-                Work::Lists(Chain::new(plan, schedule, device, report.clone(), options.trace)?)
+                let one = OneKernel::chain(plan, schedule, device, report.clone(), options.trace);
+                Work::One(Box::new(one?))
             }
             Launch::Shares(decode) => {
-                Work::Shares(Shares::new(plan, decode, device, report.clone(), options.trace)?)
+                let one = OneKernel::decode(plan, decode, device, report.clone(), options.trace);
+                Work::One(Box::new(one?))
             }
         };
-        if options.stream_only && !matches!(work, Work::Shares(_)) {
+        if options.stream_only && plan.launch().shares().is_none() {
             return Err(Error::Unsupported(
                 "only decode kernels can stream weights and do nothing else".into(),
             ));
@@ -219,7 +214,7 @@ impl Pipeline {
         slot.kernels = None;
         for stage in stale {
             slot.packed[stage] = None;
-            slot.relaid[stage] = None;
+            slot.repacked[stage] = None;
         }
         Ok(())
     }
@@ -247,7 +242,7 @@ impl Pipeline {
             self.sets.push(Set {
                 bound: vec![None; tensors],
                 packed: vec![None; stages],
-                relaid: vec![None; stages],
+                repacked: vec![None; stages],
                 kernels: None,
             });
         }
@@ -290,15 +285,12 @@ impl Pipeline {
             }
             self.main.synchronize()?;
             match self.plan.launch().shares().map(|d| d.workers) {
-                Some(workers) => self.relay(set, workers)?,
+                Some(workers) => self.repack(set, workers)?,
                 None => self.pack(set)?,
             }
             let kernels = match &self.shared.work {
-                Work::Shares(shares) => {
-                    Kernels::Decode(Box::new(Decode::new(&self.device, self.decode_args(set, shares)?)?))
-                }
-                Work::Lists(chain) => {
-                    Kernels::Chain(Box::new(Fused::new(&self.device, self.chain_args(set, chain)?)?))
+                Work::One(one) => {
+                    Kernels::One(Box::new(Kernel::new(&self.device, self.one_kernel(set, one)?)?))
                 }
                 Work::Stages { .. } => {
                     let launched = self.plan.launch().kernels().iter();
@@ -313,14 +305,12 @@ impl Pipeline {
 
     /// The kernels of stage `index`.
     fn stage_kernels(&self, set: usize, index: usize) -> Result<StageKernels> {
-        let make = |tiled: bool| -> Result<Gemm> {
-            Ok(Gemm::new(&self.device, self.stage_args(set, index, tiled)?)?)
-        };
+        let make = |args: Result<KernelArgs>| -> Result<Kernel> { Ok(Kernel::new(&self.device, args?)?) };
         let launch = self.plan.launch();
-        let tiled = launch.has_semaphores().then(|| make(true)).transpose()?;
+        let tiled = launch.has_semaphores().then(|| make(self.tiled(set, index))).transpose()?;
         // Without a start guarantee, progress was proved for so many CTAs of each kernel an SM.
         if let Some(kernel) = tiled.as_ref().filter(|_| launch.on_gpu() && !launch.guarantees_starts()) {
-            let (have, proved) = (kernel.grid()?.1, launch.ctas_per_sm(StageId(index)));
+            let (have, proved) = (kernel.grid().1, launch.ctas_per_sm(StageId(index)));
             if have != proved {
                 let name = &self.plan.graph().stages[index].name;
                 return Err(Error::Unsupported(format!(
@@ -328,7 +318,7 @@ impl Pipeline {
                 )));
             }
         }
-        Ok(StageKernels { stage: index, serial: make(false)?, tiled })
+        Ok(StageKernels { stage: index, serial: make(self.alone(set, index))?, tiled })
     }
 
     pub(super) fn kernels(&self, set: usize) -> Result<Arc<Kernels>> {
@@ -358,89 +348,5 @@ impl Pipeline {
             Error::Unsupported(format!("stage {} has no operand of kind {kind:?}", stage.name))
         })?;
         self.memory(set, operand.tensor)
-    }
-
-    /// Incoming and outgoing edges of stage `index`.
-    fn edges_of(&self, index: usize) -> (Vec<ffi::cusync_edge>, Vec<ffi::cusync_policy>) {
-        let edges = || self.plan.edges().iter().zip(&self.shared.descriptors.edges);
-        let waits = edges().filter(|(e, _)| e.dependence().consumer.0 == index).map(|(_, d)| *d);
-        let posts = edges().filter(|(e, _)| e.dependence().producer.0 == index).map(|(_, d)| d.policy);
-        (waits.collect(), posts.collect())
-    }
-
-    /// Arguments of the chain kernel with a set's operands.
-    fn chain_args(&self, set: usize, chain: &Chain) -> Result<FusedArgs> {
-        let graph = self.plan.graph();
-        let stages = 0..graph.stages.len();
-        let stage = |index| {
-            let (waits, posts) = self.edges_of(index);
-            Ok(FusedStage { gemm: self.stage_args(set, index, false)?, waits, posts })
-        };
-        Ok(FusedArgs {
-            name: graph.name.clone(),
-            shape: chain.shape,
-            stages: stages.map(stage).collect::<Result<_>>()?,
-            lists: chain.lists.clone(),
-            memory: chain.memory.clone(),
-            post_value_scale: u32::from(!self.options.starve),
-            skip_waits: self.options.skip_waits,
-            timeout_ns: self.options.timeout_ns,
-            trace: chain.trace.clone(),
-            delays: self.options.delays,
-        })
-    }
-
-    /// Arguments of stage `index` without semaphores, for peers and references that compute the same.
-    pub fn peer_args(&self, set: usize, index: usize) -> Result<GemmArgs> {
-        self.stage_args(set, index, false)
-    }
-
-    /// Arguments of stage `index` with a set's operands; `tiled`: coupled by semaphores.
-    pub(super) fn stage_args(&self, set: usize, index: usize, tiled: bool) -> Result<GemmArgs> {
-        let (graph, shared) = (self.plan.graph(), &self.shared);
-        let stage = &graph.stages[index];
-        let optional = |kind| {
-            let present = stage.operands.iter().any(|o| o.kind == kind);
-            present.then(|| self.operand(set, stage, kind)).transpose()
-        };
-        let gated = stage.op == Op::GatedGemm;
-        let packed = self.sets.get(set).and_then(|s| s.packed[index].clone());
-        let (waits, posts) = self.edges_of(index);
-        let sync = |tickets: &Arc<DeviceBuffer<u64>>, semaphores: &Arc<DeviceBuffer<u32>>| Synchronisation {
-            tickets: tickets.clone(),
-            semaphores: semaphores.clone(),
-            report: shared.report.clone(),
-            waits,
-            posts,
-            post_value_scale: u32::from(!self.options.starve),
-            skip_waits: self.options.skip_waits,
-            timeout_ns: self.options.timeout_ns,
-            delays: self.options.delays,
-        };
-        Ok(GemmArgs {
-            name: stage.name.clone(),
-            arch: self.plan.device().arch,
-            operation: if gated { ffi::CUSYNC_GATED_GEMM } else { ffi::CUSYNC_GEMM },
-            element: element_code(graph.element),
-            tile: (stage.mma_tile.0, stage.mma_tile.1),
-            shape: (stage.m, if gated { stage.n * 2 } else { stage.n }, stage.k),
-            a: self.operand(set, stage, OperandKind::A)?,
-            b: match packed {
-                Some(packed) if gated => packed,
-                _ => self.operand(set, stage, OperandKind::B)?,
-            },
-            d: self.memory(set, stage.out)?,
-            bias: optional(OperandKind::Bias)?,
-            residual: optional(OperandKind::Residual)?,
-            activation: activation_code(stage.op.activation()),
-            stage: index as u32,
-            schedule: if tiled { Schedule::Ticket } else { Schedule::Static },
-            order: shared.descriptors.orders[index],
-            sync: match &shared.work {
-                Work::Stages { semaphores, tickets } if tiled => Some(sync(tickets, semaphores)),
-                Work::Stages { .. } | Work::Lists(_) | Work::Shares(_) => None,
-            },
-            tables: shared.descriptors.tables.clone(),
-        })
     }
 }

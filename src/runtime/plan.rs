@@ -15,6 +15,7 @@ pub const SHIPPED: &[(&str, &str)] = &[
     ("gpt3_mlp", include_str!("../../policies/gpt3_mlp.ron")),
     ("llama65_mlp", include_str!("../../policies/llama65_mlp.ron")),
     ("llama3_70b_mlp", include_str!("../../policies/llama3_70b_mlp.ron")),
+    ("llama65_norm_mlp", include_str!("../../policies/llama65_norm_mlp.ron")),
     ("two_gemms", include_str!("../../policies/two_gemms.ron")),
     ("chain3", include_str!("../../policies/chain3.ron")),
     ("diamond", include_str!("../../policies/diamond.ron")),

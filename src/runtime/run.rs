@@ -95,16 +95,12 @@ pub fn run_gpu(plan: &Plan, options: RunOptions) -> Result<RunReport> {
     let (l2_rel_err, max_rel_err) = verify::worst(&all);
     let kernels = pipeline.kernels(0)?;
     let grids = match &*kernels {
-        Kernels::Chain(chain) => {
-            let workers = chain.args().lists.workers();
-            vec![(workers * chain.args().shape.ctas() as u32, 1); plan.graph().stages.len()]
-        }
-        Kernels::Decode(decode) => vec![(decode.args().workers(), 1); plan.graph().stages.len()],
+        Kernels::One(kernel) => vec![kernel.grid(); plan.graph().stages.len()],
         Kernels::Stages(stages) => {
             let mut grids = vec![(0, 0); stages.len()];
             for kernel in stages {
                 let tiled = kernel.tiled.as_ref().filter(|_| executor != Executor::Serial);
-                grids[kernel.stage] = tiled.unwrap_or(&kernel.serial).grid()?;
+                grids[kernel.stage] = tiled.unwrap_or(&kernel.serial).grid();
             }
             grids
         }

@@ -6,8 +6,9 @@ use cusync_gen::graph::{Graph, Op, OperandKind, TensorId};
 
 use super::desc::element_code;
 use super::error::{Error, Result};
+use super::inputs::weight_scale;
 use super::pipeline::{Pipeline, Tensor};
-use crate::device::{DecodeWeights, Device, DeviceBuffer, Stream, helpers};
+use crate::device::{Device, DeviceBuffer, RepackedWeights, Stream, helpers};
 
 /// Sets of inputs: each set has weights of its own, so that rotating among them keeps weights out of the L2
 /// cache; the other inputs (activations, biases, residuals) are common to all.
@@ -22,18 +23,7 @@ struct Set {
     /// By gated stage.
     packed: Vec<(String, Tensor)>,
     /// By stage, for one number of workers.
-    relaid: Vec<(String, Arc<DecodeWeights>)>,
-}
-
-/// Amplitude of a uniform random tensor: 1 for activations and, for weights of a reduction of length k,
-/// 3 / sqrt(k), which gives sums of unit variance: no overflow in fp16, and no stretch of the activation functions is
-/// missed.
-fn amplitude(graph: &Graph, tensor: TensorId) -> (f32, bool) {
-    let weight_of = graph.stages.iter().find(|stage| {
-        let weight = |kind| matches!(kind, OperandKind::B | OperandKind::Up);
-        stage.operands.iter().any(|o| o.tensor == tensor && weight(o.kind))
-    });
-    weight_of.map_or((1.0, false), |stage| (3.0 / (stage.k as f32).sqrt(), true))
+    repacked: Vec<(String, Arc<RepackedWeights>)>,
 }
 
 impl InputSets {
@@ -45,19 +35,19 @@ impl InputSets {
         for set in 0..sets {
             let mut tensors = Vec::new();
             for (index, tensor) in graph.tensors.iter().enumerate().filter(|(_, t)| t.producer.is_none()) {
-                let (scale, weight) = amplitude(graph, TensorId(index));
-                if let (false, Some(first)) = (weight, made.first()) {
+                let weight = weight_scale(graph, TensorId(index));
+                if let (None, Some(first)) = (weight, made.first()) {
                     tensors.extend(first.tensors.iter().find(|(n, _)| *n == tensor.name).cloned());
                     continue;
                 }
                 let len = tensor.rows as usize * tensor.cols as usize;
                 let buffer = DeviceBuffer::new(device, len, &tensor.name)?;
                 let seed = seed.wrapping_add((set * graph.tensors.len() + index) as u32);
-                helpers::fill_random(&buffer, element, scale, seed, &stream)?;
+                helpers::fill_random(&buffer, element, weight.unwrap_or(1.0), seed, &stream)?;
                 tensors.push((tensor.name.clone(), Arc::new(buffer)));
             }
             let packed = pack(graph, &tensors, device, &stream)?;
-            made.push(Set { tensors, packed, relaid: Vec::new() });
+            made.push(Set { tensors, packed, repacked: Vec::new() });
         }
         stream.synchronize()?;
         Ok(InputSets { sets: made })
@@ -69,14 +59,14 @@ impl InputSets {
         self.bind(pipeline)?;
         let names: Vec<String> = pipeline.plan().graph().stages.iter().map(|s| s.name.clone()).collect();
         for (index, set) in self.sets.iter().enumerate() {
-            for (stage, weights) in &set.relaid {
-                pipeline.bind_relaid(index, stage, weights.clone())?;
+            for (stage, weights) in &set.repacked {
+                pipeline.bind_repacked(index, stage, weights.clone())?;
             }
         }
         pipeline.prepare()?;
         for (index, set) in self.sets.iter_mut().enumerate() {
-            let laid = names.iter().filter_map(|n| Some((n.clone(), pipeline.relaid(index, n)?)));
-            set.relaid = laid.collect();
+            let laid = names.iter().filter_map(|n| Some((n.clone(), pipeline.repacked(index, n)?)));
+            set.repacked = laid.collect();
         }
         Ok(())
     }

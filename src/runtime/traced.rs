@@ -6,7 +6,7 @@ use cusync_gen::schedule::{Hand, Item, Part, Schedule};
 
 use super::error::{Error, Result};
 use super::pipeline::{Pipeline, Work};
-use crate::device::{DeviceBuffer, Launch};
+use crate::device::{self, DeviceBuffer, Launch, ctas_of};
 use crate::ffi;
 
 /// When one CTA worked on one item: nanoseconds of the device's clock, as the CTA's arithmetic saw it.
@@ -72,12 +72,13 @@ fn read(pipeline: &Pipeline, trace: &DeviceBuffer<ffi::cusync_trace>) -> Result<
     let mut records = vec![ffi::cusync_trace::default(); trace.len()];
     trace.download(&mut records)?;
     let plan = &pipeline.plan;
-    Ok(match &pipeline.shared.work {
-        Work::Stages { .. } => Vec::new(),
-        Work::Lists(chain) => plan.launch().lists().map_or_else(Vec::new, |schedule| {
-            items(schedule, chain.shape.ctas(), chain.lists.length() as usize, &records)
+    let Work::One(one) = &pipeline.shared.work else { return Ok(Vec::new()) };
+    Ok(match &one.work {
+        device::Work::Order { .. } => Vec::new(),
+        device::Work::Lists { lists, .. } => plan.launch().lists().map_or_else(Vec::new, |schedule| {
+            items(schedule, ctas_of(&one.id), lists.length() as usize, &records)
         }),
-        Work::Shares(_) => shares(plan.graph().stages.len(), plan.graph(), &records),
+        device::Work::Shares { .. } => shares(plan.graph().stages.len(), plan.graph(), &records),
     })
 }
 

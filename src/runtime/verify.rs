@@ -1,7 +1,7 @@
 //! Comparing a pipeline's outputs with a reference chain.
 //!
-//! The reference runs on the same GPU but shares nothing with the kernels under test: plain CUDA cores, one thread an
-//! output, float32 accumulation. Each stage's result is rounded once through the element type before the next stage
+//! The reference shares nothing with the kernels under test. GEMMs run on the same GPU: plain CUDA cores, one thread an
+//! output, float32 accumulation. Other operations follow their definition on the host ([`crate::reference`]). Each stage's result is rounded once through the element type before the next stage
 //! reads it, and before the comparison, because the pipeline stores it so. Without that rounding the bound below
 //! would say nothing for bf16, whose spacing (2^-8 relative) is already larger.
 //!
@@ -12,14 +12,16 @@
 
 use std::sync::Arc;
 
-use cusync_gen::graph::{Element, Graph, TensorId};
+use cusync_gen::graph::{Element, Graph, Op, OperandKind, Stage, TensorId};
 use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
 
 use super::desc::element_code;
+use super::element::Bits;
 use super::error::{Error, Result};
 use super::pipeline::{Pipeline, Tensor};
-use crate::device::{DeviceBuffer, Stream, helpers};
+use crate::device::{DeviceBuffer, Role, Stream, helpers};
+use crate::reference::{self, Matrix};
 
 /// Bound of the relative L2 norm.
 pub const TOLERANCE: f64 = 2e-3;
@@ -64,23 +66,14 @@ impl Reference {
         let mut rounded: Vec<Option<Tensor>> = vec![None; graph.tensors.len()];
         let mut outputs = Vec::new();
         for (index, stage) in graph.stages.iter().enumerate() {
-            let mut args = pipeline.stage_args(set, index, false)?;
-            for operand in &stage.operands {
-                use cusync_gen::graph::OperandKind::{A, B, Bias, Custom, Key, Query, Residual, Up, Value};
-                let Some(own) = rounded[operand.tensor.0].clone() else { continue };
-                match operand.kind {
-                    A => args.a = own,
-                    B => args.b = own,
-                    Bias => args.bias = Some(own),
-                    Residual => args.residual = Some(own),
-                    // `Pipeline::new` refuses stages where others are produced.
-                    Up | Query | Key | Value | Custom(_) => {}
+            let result = match &stage.op {
+                Op::Gemm { .. } | Op::GatedGemm => on_gpu(pipeline, set, (index, stage), &rounded)?,
+                Op::Conv2d(_) | Op::Attention(_) | Op::Norm(_) => on_host(pipeline, set, stage, &rounded)?,
+                Op::Custom => {
+                    let why = format!("stage {}: its arithmetic is not in the spec", stage.name);
+                    return Err(Error::Unsupported(why));
                 }
-            }
-            let len = stage.m as usize * stage.n as usize;
-            let what = format!("the reference of {}", stage.name);
-            let result = DeviceBuffer::new(pipeline.device(), len, &what)?;
-            helpers::reference_gemm(&args, &result, true, pipeline.stream())?;
+            };
             pipeline.synchronize()?;
             if graph.stages.iter().any(|s| s.operands.iter().any(|o| o.tensor == stage.out)) {
                 rounded[stage.out.0] = Some(to_element(pipeline, &result, graph.element)?);
@@ -123,6 +116,68 @@ impl Reference {
         let verified = relative_l2 <= TOLERANCE && relative_max <= max_tolerance(self.graph.element);
         Ok(Accuracy { tensor: name, relative_l2, relative_max, verified })
     }
+}
+
+/// The result of a GEMM, by plain CUDA cores: `rounded` are the reference's own results, by tensor.
+fn on_gpu(
+    pipeline: &mut Pipeline,
+    set: usize,
+    (index, stage): (usize, &Stage),
+    rounded: &[Option<Tensor>],
+) -> Result<DeviceBuffer<f32>> {
+    let mut bound = pipeline.bound_stage(set, index)?;
+    for operand in &stage.operands {
+        let Some(own) = rounded[operand.tensor.0].clone() else { continue };
+        let role = match operand.kind {
+            OperandKind::A => Role::A,
+            OperandKind::B => Role::B,
+            OperandKind::Bias => Role::Bias,
+            OperandKind::Residual => Role::Residual,
+            // A GEMM has no other operands but the up weights, and `Pipeline::new` refuses one whose weights are produced.
+            OperandKind::Up
+            | OperandKind::Query
+            | OperandKind::Key
+            | OperandKind::Value
+            | OperandKind::Gain
+            | OperandKind::Custom(_) => continue,
+        };
+        bound.set(role, own);
+    }
+    let len = stage.m as usize * stage.n as usize;
+    let result = DeviceBuffer::new(pipeline.device(), len, &format!("the reference of {}", stage.name))?;
+    helpers::reference_gemm(&bound, &result, true, pipeline.stream())?;
+    Ok(result)
+}
+
+/// The result of any other operation, from its definition on the host.
+fn on_host(
+    pipeline: &mut Pipeline,
+    set: usize,
+    stage: &Stage,
+    rounded: &[Option<Tensor>],
+) -> Result<DeviceBuffer<f32>> {
+    pipeline.synchronize()?;
+    let graph = pipeline.plan().graph();
+    let mut values = Vec::new();
+    for operand in &stage.operands {
+        let tensor = match &rounded[operand.tensor.0] {
+            Some(own) => own.clone(),
+            None => pipeline.memory(set, operand.tensor)?,
+        };
+        let mut bits = vec![0u16; tensor.len()];
+        tensor.download(&mut bits)?;
+        let mut data = vec![0.0; bits.len()];
+        graph.element.widen(&bits, &mut data);
+        let shape = &graph.tensors[operand.tensor.0];
+        values.push((operand.kind, Matrix { rows: shape.rows as usize, cols: shape.cols as usize, data }));
+    }
+    let value = |kind| Ok(values.iter().find(|(of, _)| *of == kind).map(|(_, matrix)| matrix.clone()));
+    let result = reference::apply(stage, &value).map_err(|e| Error::Unsupported(e.to_string()))?;
+    Ok(DeviceBuffer::from_slice(
+        pipeline.device(),
+        &result.data,
+        &format!("the reference of {}", stage.name),
+    )?)
 }
 
 /// ((sum (x - y)^2, sum y^2), max |x - y|).

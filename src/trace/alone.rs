@@ -1,6 +1,6 @@
 //! One stage of a pipeline as a pipeline of its own.
 
-use cusync_gen::graph::{Activation, Element, Graph, Op, OperandKind, Stage};
+use cusync_gen::graph::{Activation, Element, Graph, OperandKind, Stage};
 
 use crate::runtime::{Error, Result};
 
@@ -10,28 +10,30 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
         let tensor = &graph.tensors[id.0];
         format!("\"{}({},{})\"", tensor.name, tensor.rows, tensor.cols)
     };
-    let (kind, epilogue) = match &stage.op {
-        Op::Gemm { activation } => (
-            "Gemm",
-            match activation {
-                Activation::Identity => "",
-                Activation::GeluTanh => ", epilogue: Gelu",
-                Activation::Relu => ", epilogue: Relu",
-            },
-        ),
-        Op::GatedGemm => ("GatedGemm", ""),
-        other => return Err(Error::Unsupported(format!("stage {} is {}", stage.name, other.name()))),
+    let kind = stage.op.name();
+    if !stage.op.is_gemm() {
+        return Err(Error::Unsupported(format!("stage {} is {kind}", stage.name)));
+    }
+    let epilogue = match stage.op.activation() {
+        Activation::Identity => "",
+        Activation::GeluTanh => ", epilogue: Gelu",
+        Activation::Relu => ", epilogue: Relu",
     };
+    let gated = stage.operands.iter().any(|o| o.kind == OperandKind::Up);
     let mut operands = String::new();
     for operand in &stage.operands {
         let field = match operand.kind {
             OperandKind::A => "a",
-            OperandKind::B if stage.op == Op::GatedGemm => "gate",
+            OperandKind::B if gated => "gate",
             OperandKind::B => "b",
             OperandKind::Up => "up",
             OperandKind::Bias => "bias",
             OperandKind::Residual => "residual",
-            OperandKind::Query | OperandKind::Key | OperandKind::Value | OperandKind::Custom(_) => continue,
+            OperandKind::Query
+            | OperandKind::Key
+            | OperandKind::Value
+            | OperandKind::Gain
+            | OperandKind::Custom(_) => continue,
         };
         operands.push_str(&format!("{field}: {}, ", tensor(operand.tensor)));
     }

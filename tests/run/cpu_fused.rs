@@ -125,7 +125,7 @@ fn cut_items(plan: &Plan) -> usize {
 #[test]
 fn the_schedulers_lists_are_right_for_every_chain_kernel() {
     let mut cut = 0;
-    for kernel in CHAIN_KERNELS {
+    for kernel in CHAIN_KERNELS.iter() {
         let shape = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
         for (mode, splits) in [(Hand::Fixed, false), (Hand::Fixed, true), (Hand::Drawn, true)] {
             // A cluster draws no items.
@@ -170,7 +170,7 @@ const OPERANDS: &str = r#"Pipeline(
 
 #[test]
 fn waits_on_every_operand_are_right() {
-    for kernel in CHAIN_KERNELS {
+    for kernel in CHAIN_KERNELS.iter() {
         let shape = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
         for mode in [Hand::Fixed, Hand::Drawn] {
             if mode == Hand::Drawn && kernel.cluster != (1, 1) {

@@ -119,6 +119,35 @@ fn a_residual_block_waits_for_its_images_and_its_shortcut() {
 }
 
 #[test]
+fn normalisations_are_right_between_products_and_at_either_end() {
+    for (norm, element) in [
+        ("RmsNorm(", Element::F16),
+        (r#"LayerNorm(bias: "b(264)", "#, Element::F16),
+        ("RmsNorm(", Element::Bf16),
+    ] {
+        let last = norm.replace("b(264)", "c(136)");
+        let source = format!(
+            r#"Pipeline(name: "norms", dims: {{ "M": 1 }}, stages: [
+                {norm}name: "before", x: "X(M,264)", gain: "g(264)", out: "N(M,264)", epsilon: 1e-5),
+                Gemm(name: "up", a: "N(M,264)", b: "W(264,264)", residual: "X(M,264)", out: "Y(M,264)"),
+                {norm}name: "between", x: "Y(M,264)", gain: "h(264)", out: "P(M,264)", epsilon: 0.25),
+                Gemm(name: "down", a: "P(M,264)", b: "V(264,136)", out: "Z(M,136)"),
+                {last}name: "after", x: "Z(M,136)", gain: "i(136)", out: "Q(M,136)", epsilon: 1e-5),
+            ])"#
+        );
+        for m in [1, 37, 300] {
+            for policy in
+                [None, Some(Policy::Tile), Some(Policy::Row), Some(Policy::Batched { rows: 1, cols: 4 })]
+            {
+                let plan = plan(&source, m, element, policy);
+                assert_eq!(plan.edges().len(), 4);
+                verify(&plan, options(Workers::TeamPerStage), 2);
+            }
+        }
+    }
+}
+
+#[test]
 fn attention_is_right_with_grouped_heads_and_without_a_mask() {
     for (heads, kv_heads, causal) in [(4, 4, true), (4, 2, true), (6, 2, false), (4, 1, true)] {
         let source = format!(

@@ -165,6 +165,7 @@ fn sharing(cluster: (u32, u32), kind: OperandKind, tile: Tile) -> (u32, u32) {
         | OperandKind::Query
         | OperandKind::Key
         | OperandKind::Value
+        | OperandKind::Gain
         | OperandKind::Custom(_) => (1, 0),
     }
 }

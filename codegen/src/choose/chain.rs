@@ -3,7 +3,7 @@
 use crate::check::{Candidate, Choice, EdgeChoice, Launch, linearise};
 use crate::device::{CHAIN_KERNELS, ChainKernel, Profile};
 use crate::diagnostic::Diagnostic;
-use crate::graph::{Op, Resolved};
+use crate::graph::Resolved;
 use crate::schedule::{Chosen, Hand, Part, Schedule, Wanted, choose};
 use crate::sync::{Policy, WaitAt};
 
@@ -75,11 +75,9 @@ fn allowed(
     if let Some(stage) = resolved.stages.iter().find(|s| !s.op.is_gemm()) {
         let (kind, name) = (stage.op.name(), &stage.name.value);
         let message = format!("the fused executor does not run the {kind} stage `{name}`");
-        let (why, help) = match stage.op {
-            Op::Custom => ("its owner's kernel runs it", "choose another executor"),
-            Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Attention(_) => {
-                ("its chain kernels run GEMMs only", "run it with `--executor cpu`")
-            }
+        let (why, help) = match stage.custom {
+            Some(_) => ("its owner's kernel runs it", "choose another executor"),
+            None => ("its chain kernels run GEMMs only", "run it with `--executor cpu`"),
         };
         return Err(Diagnostic::new("no-kernel", message).at(stage.name.span, why).help(help));
     }

@@ -4,7 +4,7 @@ use crate::check::{Candidate, Choice, Launch};
 use crate::device::Profile;
 use crate::diagnostic::Diagnostic;
 use crate::graph::Resolved;
-use crate::schedule::decode::{COLUMN_TILE, WIDTHS, decode as share_out};
+use crate::schedule::decode::{COLUMN_TILE, decode as share_out, most_tokens};
 
 /// The tile that the graph of a decode plan is cut into. The kernel has shares in place of tiles; the graph needs some.
 const NOMINAL_TILE: (u32, u32, u32) = (64, 128, 64);
@@ -18,7 +18,7 @@ pub fn decode(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagno
     let refuse = |why: String| {
         Diagnostic::new("no-kernel", format!("no decode kernel runs this chain: {why}")).help(format!(
             "it takes a chain of GEMMs with constant weights and at most {} rows",
-            WIDTHS[WIDTHS.len() - 1]
+            most_tokens()
         ))
     };
     if device.arch != 90 {

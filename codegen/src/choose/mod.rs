@@ -16,7 +16,7 @@ pub use decode::decode;
 use crate::check::{Candidate, Choice, Executor, How, Plan, Prediction, StartGuarantee, check};
 use crate::device::Profile;
 use crate::diagnostic::Diagnostic;
-use crate::graph::{Dependence, OperandKind, Resolved, StageId};
+use crate::graph::{Resolved, StageId};
 use crate::sync::{Order, Policy, WaitAt};
 
 /// Chooses and proves.
@@ -130,7 +130,10 @@ fn explain(resolved: &Resolved, c: &Candidate, alternatives: &search::Alternativ
                 WaitAt::Start => "once, before the first k-block".into(),
             },
             stated: stated.is_some_and(|s| s.wait_at.is_some()),
-            reason: wait_reason(c, dependence).into(),
+            reason: c.graph.stages[dependence.consumer.0].operands[dependence.operand]
+                .kind
+                .wait_reason()
+                .into(),
             alternatives: Vec::new(),
         });
     }
@@ -184,17 +187,5 @@ fn policy_reason(policy: &Policy) -> &'static str {
         Policy::Strided(_) => "tiles a fixed stride apart share a wait",
         Policy::ConvHalo => "one wait a row of tiles, as the rows of the filter come to need it",
         Policy::Table(_) => "your own map",
-    }
-}
-
-fn wait_reason(c: &Candidate, dependence: &Dependence) -> &'static str {
-    match c.graph.stages[dependence.consumer.0].operands[dependence.operand].kind {
-        OperandKind::Bias | OperandKind::Residual => "read once, after the main loop",
-        OperandKind::A | OperandKind::B => {
-            "the other operand is loaded ahead of the wait when no stage produces it"
-        }
-        OperandKind::Query => "the block of queries, before its first step",
-        OperandKind::Key | OperandKind::Value => "the tokens of each step, when it comes to them",
-        OperandKind::Up | OperandKind::Custom(_) => "as late as the footprint allows",
     }
 }

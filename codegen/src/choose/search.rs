@@ -4,7 +4,7 @@ use super::space::{GROUPS, POLICIES, SEARCHED, TileShape, special_policy, unifor
 use crate::check::{Candidate, EdgeChoice, How};
 use crate::device::Profile;
 use crate::diagnostic::Diagnostic;
-use crate::graph::{Graph, Op, OperandKind, Resolved, StageId};
+use crate::graph::{Graph, OperandKind, Resolved, StageId};
 use crate::simulate::{TileCost, Waiting, ctas_per_sm, predict, simulate_kernels};
 use crate::sync::{Order, Policy, WaitAt};
 
@@ -223,11 +223,10 @@ fn policies(graph: &Graph) -> Vec<Policy> {
 
 /// Where a policy means nothing, a slot a row of tiles.
 fn suited(c: &Candidate, edge: usize, policy: &Policy) -> Policy {
-    let dependence = &c.graph.dependences[edge];
-    let consumer = &c.graph.stages[dependence.consumer.0];
     let means = match policy {
-        Policy::ConvHalo => consumer.operands[dependence.operand].sliding.is_some(),
-        Policy::Strided(_) => matches!(consumer.op, Op::Attention(_)),
+        Policy::ConvHalo | Policy::Strided(_) => {
+            special_policy(&c.graph, &c.graph.dependences[edge]).as_ref() == Some(policy)
+        }
         Policy::Tile | Policy::Row | Policy::Batched { .. } | Policy::Table(_) => true,
     };
     if means { policy.clone() } else { Policy::Row }

@@ -4,7 +4,7 @@
 use super::ChainOverride;
 use crate::check::Executor;
 use crate::device::{CHAIN_KERNELS, Profile};
-use crate::graph::{Attention, Dependence, Graph, Op};
+use crate::graph::{Dependence, Graph};
 use crate::schedule::Hand;
 use crate::sync::{Order, Policy};
 
@@ -49,22 +49,11 @@ pub fn executors(device: &Profile) -> &'static [Executor] {
     if device.arch >= 90 { &Executor::GPU } else { &Executor::GPU[..2] }
 }
 
-/// The policy that fits what an edge's consumer reads, beyond those of [`POLICIES`].
+/// The policy that the consumer's operation has for what an edge brings it, beyond those of [`POLICIES`].
 pub fn special_policy(graph: &Graph, dependence: &Dependence) -> Option<Policy> {
     let consumer = &graph.stages[dependence.consumer.0];
-    match &consumer.op {
-        Op::Conv2d(_) => consumer.operands[dependence.operand].sliding.map(|_| Policy::ConvHalo),
-        Op::Attention(shape) => strided(shape, graph.stages[dependence.producer.0].out_tile.1),
-        Op::Gemm { .. } | Op::GatedGemm | Op::Custom => None,
-    }
-}
-
-/// Queries, keys and values of a head lie the heads' columns apart: their tiles share a slot where each head has keys of
-/// its own and the tiles end with heads.
-fn strided(shape: &Attention, tile_cols: u32) -> Option<Policy> {
-    let columns = shape.heads * shape.dim;
-    let fits = shape.heads == shape.kv_heads && columns.is_multiple_of(tile_cols);
-    fits.then(|| Policy::Strided(columns / tile_cols))
+    let columns = graph.stages[dependence.producer.0].out_tile.1;
+    consumer.op.rules().policy(&consumer.operands[dependence.operand], columns)
 }
 
 /// One shape for all stages, which can lose in each stage alone and win together, because tiles of unlike shape leave less to

@@ -1,4 +1,9 @@
-//! The kernels that are built.
+//! The kernels that are built, as `csrc/abi/instances.txt` lists them: the table that the build compiles from.
+
+use std::sync::LazyLock;
+
+/// The table itself.
+const INSTANCES: &str = include_str!("../../../csrc/abi/instances.txt");
 
 /// What a kernel of a stage computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -11,39 +16,43 @@ pub enum Operation {
     Conv2d,
     /// Attention.
     Attention,
+    /// A row normalisation.
+    Norm,
+}
+
+/// The operations that one kernel shape runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Operations(u32);
+
+impl Operations {
+    /// Whether the operation is among them.
+    pub fn contains(self, operation: Operation) -> bool {
+        self.0 >> operation as u32 & 1 == 1
+    }
+
+    /// The set as the C ABI has it: bit `1 << o` for operation `o`.
+    pub fn bits(self) -> u32 {
+        self.0
+    }
 }
 
 /// A kernel that the library builds for stages of their own: what a spec's `tiles` may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KernelShape {
-    /// What it computes: one of these.
-    pub operations: &'static [Operation],
     /// Kernel family: 80 or 90.
     pub arch: u32,
     /// MMA tile.
     pub tile: (u32, u32, u32),
     /// Depth of the shared-memory ring.
     pub stages: u32,
+    /// What it runs.
+    pub operations: Operations,
 }
-
-const GEMMS: &[Operation] = &[Operation::Gemm, Operation::GatedGemm];
-
-/// Kernels, all built for both element types. A test compares this list with the compiled library's own.
-pub const KERNELS: &[KernelShape] = &[
-    KernelShape { operations: GEMMS, arch: 90, tile: (64, 128, 64), stages: 8 },
-    KernelShape { operations: GEMMS, arch: 90, tile: (64, 256, 64), stages: 5 },
-    KernelShape { operations: GEMMS, arch: 90, tile: (128, 128, 64), stages: 6 },
-    KernelShape { operations: GEMMS, arch: 90, tile: (128, 256, 64), stages: 4 },
-    KernelShape { operations: GEMMS, arch: 90, tile: (256, 128, 64), stages: 4 },
-    KernelShape { operations: GEMMS, arch: 80, tile: (64, 128, 32), stages: 4 },
-    KernelShape { operations: GEMMS, arch: 80, tile: (128, 128, 32), stages: 4 },
-    KernelShape { operations: GEMMS, arch: 80, tile: (128, 256, 32), stages: 3 },
-];
 
 impl KernelShape {
     /// The kernels of an operation that are built for an architecture.
     pub fn built(arch: u32, operation: Operation) -> impl Iterator<Item = &'static KernelShape> {
-        KERNELS.iter().filter(move |k| k.arch == arch && k.operations.contains(&operation))
+        KERNELS.iter().filter(move |k| k.arch == arch && k.operations.contains(operation))
     }
 }
 
@@ -56,14 +65,110 @@ pub struct ChainKernel {
     pub cluster: (u32, u32),
     /// Depth of the shared-memory ring.
     pub stages: u32,
+    /// What it runs.
+    pub operations: Operations,
 }
 
+/// Kernels of one stage a launch, built for both element types.
+pub static KERNELS: LazyLock<Vec<KernelShape>> = LazyLock::new(|| {
+    let shape =
+        |i: Instance| KernelShape { arch: i.arch, tile: i.tile, stages: i.ring, operations: i.operations };
+    family("gemm").map(shape).collect()
+});
+
 /// Chain kernels, all of sm_90a.
-pub const CHAIN_KERNELS: &[ChainKernel] = &[
-    ChainKernel { tile: (64, 256, 64), cluster: (1, 1), stages: 5 },
-    ChainKernel { tile: (128, 128, 64), cluster: (1, 1), stages: 6 },
-    ChainKernel { tile: (128, 192, 64), cluster: (1, 1), stages: 4 },
-    ChainKernel { tile: (128, 256, 64), cluster: (1, 1), stages: 4 },
-    ChainKernel { tile: (256, 128, 64), cluster: (1, 1), stages: 4 },
-    ChainKernel { tile: (128, 256, 64), cluster: (2, 1), stages: 4 },
-];
+pub static CHAIN_KERNELS: LazyLock<Vec<ChainKernel>> = LazyLock::new(|| {
+    let shape = |i: Instance| ChainKernel {
+        tile: i.tile,
+        cluster: i.cluster,
+        stages: i.ring,
+        operations: i.operations,
+    };
+    family("chain").map(shape).collect()
+});
+
+/// A decode kernel: it takes few tokens, and shares of any number of columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DecodeKernel {
+    /// Tokens that it takes at most.
+    pub width: u32,
+    /// What it runs.
+    pub operations: Operations,
+}
+
+/// Decode kernels, all of sm_90a, by width.
+pub static DECODE_KERNELS: LazyLock<Vec<DecodeKernel>> = LazyLock::new(|| {
+    family("decode").map(|i| DecodeKernel { width: i.tile.1, operations: i.operations }).collect()
+});
+
+/// One line of the table.
+struct Instance {
+    arch: u32,
+    tile: (u32, u32, u32),
+    ring: u32,
+    cluster: (u32, u32),
+    operations: Operations,
+}
+
+/// The lines of a family. A line that cannot be read is left out; a test reads them all.
+fn family(name: &'static str) -> impl Iterator<Item = Instance> {
+    lines().filter(move |line| line.split_whitespace().next() == Some(name)).filter_map(instance)
+}
+
+fn lines() -> impl Iterator<Item = &'static str> {
+    INSTANCES.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'))
+}
+
+/// 128x256x64
+fn sizes(text: &str) -> Option<Vec<u32>> {
+    text.split('x').map(|size| size.parse().ok()).collect()
+}
+
+fn instance(line: &str) -> Option<Instance> {
+    let mut words = line.split_whitespace().skip(1);
+    let arch = words.next()?.parse().ok()?;
+    let tile = sizes(words.next()?)?;
+    let ring = words.next()?;
+    let cluster = sizes(words.next()?)?;
+    let operation = |word: &str| match word {
+        "gemm" => Some(Operation::Gemm),
+        "gated_gemm" => Some(Operation::GatedGemm),
+        "conv2d" => Some(Operation::Conv2d),
+        "attention" => Some(Operation::Attention),
+        _ => None,
+    };
+    let operations = words.map(operation).collect::<Option<Vec<_>>>()?;
+    Some(Instance {
+        arch,
+        tile: (*tile.first()?, *tile.get(1)?, *tile.get(2)?),
+        ring: if ring == "-" { 0 } else { ring.parse().ok()? },
+        cluster: (*cluster.first()?, *cluster.get(1)?),
+        operations: Operations(operations.iter().fold(0, |set, &o| set | 1 << o as u32)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_the_table_is_read() {
+        for line in lines() {
+            let read = instance(line).unwrap_or_else(|| panic!("csrc/abi/instances.txt: {line}"));
+            assert!(read.operations.bits() != 0, "{line}");
+        }
+        let families = KERNELS.len() + CHAIN_KERNELS.len() + DECODE_KERNELS.len();
+        assert_eq!(families, lines().count(), "a line is of none of the families");
+        assert!(!KERNELS.is_empty() && !CHAIN_KERNELS.is_empty() && !DECODE_KERNELS.is_empty());
+    }
+
+    #[test]
+    fn no_shape_is_listed_twice() {
+        let words = |line: &str| line.split_whitespace().take(5).collect::<Vec<_>>().join(" ");
+        let mut shapes: Vec<String> = lines().map(words).collect();
+        shapes.sort();
+        let count = shapes.len();
+        shapes.dedup();
+        assert_eq!(shapes.len(), count);
+    }
+}

@@ -3,22 +3,6 @@
 use std::collections::HashSet;
 
 use crate::check::Plan;
-use crate::graph::OperandKind;
-
-/// The operand as a part of a name.
-pub(super) fn operand_name(kind: OperandKind) -> String {
-    match kind {
-        OperandKind::A => "a".into(),
-        OperandKind::B => "b".into(),
-        OperandKind::Up => "up".into(),
-        OperandKind::Bias => "bias".into(),
-        OperandKind::Residual => "residual".into(),
-        OperandKind::Query => "query".into(),
-        OperandKind::Key => "key".into(),
-        OperandKind::Value => "value".into(),
-        OperandKind::Custom(i) => format!("read{i}"),
-    }
-}
 
 /// One identifier an edge: `up_to_down`; `up_to_down_residual` where several edges join the two stages; with the
 /// edge's number at its end where that is taken too (stages may be called `a`, `a_to_b`, ...).
@@ -35,7 +19,7 @@ pub fn edge_names(plan: &Plan) -> Vec<String> {
             let operand = &graph.stages[consumer.0].operands[plan.edges()[i].dependence().operand];
             let mut name = format!("{}_to_{}", graph.stages[producer.0].name, graph.stages[consumer.0].name);
             if (0..plan.edges().len()).any(|j| j != i && ends(j) == ends(i)) {
-                name = format!("{name}_{}", operand_name(operand.kind));
+                name = format!("{name}_{}", operand.kind.word());
             }
             while !taken.insert(name.clone()) {
                 name = format!("{name}_{i}");

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::names::{edge_names, operand_name};
+use super::names::edge_names;
 use crate::check::Plan;
-use crate::graph::{Activation, Axis, Element, Op, OperandKind, StageId, Tensor};
+use crate::graph::{Axis, Element, OperandKind, StageId, Tensor};
 use crate::sync::{EdgeNumbers, Order, SlotMap, WaitAt};
 
 /// Largest slot or k-block count whose loop a `static_assert` unrolls; compilers bound constant evaluation.
@@ -129,28 +129,7 @@ fn stage_view(plan: &Plan, index: usize) -> StageView {
     StageView {
         name: stage.name.clone(),
         index,
-        op: match stage.op {
-            Op::Gemm { activation } => format!("gemm{}", suffix(activation)),
-            Op::GatedGemm => "gated gemm".into(),
-            Op::Conv2d(c) => format!(
-                "{} x {} convolution, stride {} x {}, padding {} x {}{}",
-                c.filter.0,
-                c.filter.1,
-                c.stride.0,
-                c.stride.1,
-                c.padding.0,
-                c.padding.1,
-                suffix(c.activation)
-            ),
-            Op::Attention(a) => format!(
-                "{}attention, {} heads of {} columns, {} of keys and values,",
-                if a.causal { "causal " } else { "" },
-                a.heads,
-                a.dim,
-                a.kv_heads
-            ),
-            Op::Custom => "custom".into(),
-        },
+        op: stage.op.rules().label(),
         m: stage.m,
         n: stage.n,
         k: stage.k,
@@ -160,7 +139,7 @@ fn stage_view(plan: &Plan, index: usize) -> StageView {
         k_blocks: stage.k_blocks,
         split_k: stage.split_k,
         out: tensor_name(stage.out),
-        reads: stage.operands.iter().map(|o| (operand_name(o.kind), tensor_name(o.tensor))).collect(),
+        reads: stage.operands.iter().map(|o| (o.kind.word(), tensor_name(o.tensor))).collect(),
         order: order.to_string(),
         order_kind: match order {
             Order::RowMajor => "CUSYNC_ORDER_ROW_MAJOR",
@@ -171,15 +150,6 @@ fn stage_view(plan: &Plan, index: usize) -> StageView {
         },
         order_group: order.group(),
         order_table: order.table(stage.grid).map(|tiles| table(&tiles)),
-    }
-}
-
-/// The activation as a part of a comment.
-fn suffix(activation: Activation) -> &'static str {
-    match activation {
-        Activation::Identity => "",
-        Activation::GeluTanh => ", gelu",
-        Activation::Relu => ", relu",
     }
 }
 
@@ -206,7 +176,7 @@ fn edge_view(plan: &Plan, index: usize, name: String) -> EdgeView {
         from: graph.stages[dependence.producer.0].name.clone(),
         to: consumer.name.clone(),
         tensor: graph.tensors[operand.tensor.0].name.clone(),
-        operand: operand_name(operand.kind),
+        operand: operand.kind.word(),
         policy: planned.policy().to_string(),
         slot_base: slots.slot_base,
         slot_count: slots.slot_count,
@@ -253,9 +223,11 @@ fn edge_value(e: &EdgeNumbers) -> String {
         OperandKind::Bias => "CUSYNC_OPERAND_BIAS",
         OperandKind::Residual => "CUSYNC_OPERAND_RESIDUAL",
         // Attention kernels know their reads as custom ones know theirs: by the edge's name in the header.
-        OperandKind::Query | OperandKind::Key | OperandKind::Value | OperandKind::Custom(_) => {
-            "CUSYNC_OPERAND_CUSTOM"
-        }
+        OperandKind::Query
+        | OperandKind::Key
+        | OperandKind::Value
+        | OperandKind::Gain
+        | OperandKind::Custom(_) => "CUSYNC_OPERAND_CUSTOM",
     };
     let wait_at = match e.wait_at {
         WaitAt::PerKBlock => "CUSYNC_WAIT_PER_K_BLOCK",

@@ -3,13 +3,10 @@
 use super::dims::{Dims, Tensors};
 use super::explicit;
 use super::resolved::{Read, Resolved, ResolvedStage};
-use super::{Axis, CustomShape, Footprint, Op, OperandKind, StageId, Tensor, TensorId};
-use super::{shapes, stated};
+use super::{StageId, Tensor, op, stated};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
-use crate::spec::{CustomSpec, RangeSpec, Spec, StageKind, StageSpec};
+use crate::spec::{Spec, StageSpec};
 
-/// Elements in the 16 bytes that a TMA row must be a multiple of.
-const ROW_GRANULE: u32 = 8;
 /// `CUSYNC_MAX_WAITS` and `CUSYNC_MAX_POSTS`.
 const MAX_EDGES: usize = 4;
 /// Most stages of a pipeline.
@@ -83,143 +80,23 @@ fn resolve_stage(stage: &StageSpec, dims: &Dims, tensors: &mut Tensors) -> Resul
         reads.push(Read { kind: *kind, tensor, span: used.span, footprint: None, tiles: None });
     }
     let out = Spanned::new(tensors.intern(dims, &stage.out)?, stage.out.span);
-    let (m, n) = (tensors.list[out.value.0].rows, tensors.list[out.value.0].cols);
-    let mut resolved = ResolvedStage {
+    let stated = op::Stated { stage, dims, tensors: &tensors.list, reads: &reads, out: &out };
+    let op::Lowered { op, k, custom, footprints } = op::lower(&stated)?;
+    reads.iter_mut().zip(footprints).for_each(|(read, footprint)| read.footprint = Some(footprint));
+    let Tensor { rows, cols, .. } = tensors.list[out.value.0];
+    Ok(ResolvedStage {
         name: Spanned::new(stage.name.value.clone(), stage.name.span),
-        op: Op::Custom,
-        m,
-        n,
-        k: 1,
+        op,
+        m: rows,
+        n: cols,
+        k,
         reads,
         out,
-        custom: None,
+        custom,
         split_k: Spanned::new(1, stage.name.span),
         stated_tile: None,
         stated_order: None,
-    };
-    match &stage.kind {
-        StageKind::Gemm(activation) => {
-            resolved.op = Op::Gemm { activation: *activation };
-            resolved.k = tensors.list[resolved.reads[0].tensor.0].cols;
-            check_gemm(&resolved, &tensors.list)?;
-        }
-        StageKind::GatedGemm => {
-            resolved.op = Op::GatedGemm;
-            resolved.k = tensors.list[resolved.reads[0].tensor.0].cols;
-            check_gemm(&resolved, &tensors.list)?;
-        }
-        StageKind::Conv2d(spec) => {
-            let shape = shapes::conv(stage, spec, &resolved, dims, &tensors.list)?;
-            shapes::check_epilogue(&resolved, &tensors.list)?;
-            resolved.k = tensors.list[resolved.reads[1].tensor.0].rows;
-            resolved.op = Op::Conv2d(shape);
-        }
-        StageKind::Attention(spec) => {
-            resolved.op = Op::Attention(shapes::attention(stage, spec, &resolved, dims, &tensors.list)?);
-            resolved.k = m;
-        }
-        StageKind::Custom(custom) => {
-            let CustomSpec { grid, tile, k_blocks, footprints } = &**custom;
-            let shape = CustomShape {
-                tile: (
-                    dims.size(&tile.value.0, "the number of rows of the tile")?,
-                    dims.size(&tile.value.1, "the number of columns of the tile")?,
-                ),
-                k_blocks: k_blocks.as_ref().map_or(Ok(1), |e| dims.size(e, "the number of k-blocks"))?,
-                grid: (0, 0),
-            };
-            let needed = (m.div_ceil(shape.tile.0), n.div_ceil(shape.tile.1));
-            if let Some(grid) = grid {
-                let stated = (
-                    dims.size(&grid.value.0, "the number of rows of the grid")?,
-                    dims.size(&grid.value.1, "the number of columns of the grid")?,
-                );
-                if stated != needed {
-                    let message =
-                        format!("a grid of {} x {} tiles does not tile the output", stated.0, stated.1);
-                    return Err(Diagnostic::new("grid-mismatch", message)
-                        .at(grid.span, format!("{m} x {n} in tiles of {} x {}", shape.tile.0, shape.tile.1))
-                        .also(tile.span, "the tile")
-                        .help(format!("the grid is ({}, {}); it may be left out", needed.0, needed.1)));
-                }
-            }
-            resolved.k = shape.k_blocks;
-            resolved.custom = Some(CustomShape { grid: needed, ..shape });
-            for (read, (rows, cols)) in resolved.reads.iter_mut().zip(footprints.iter().flatten()) {
-                read.footprint = Some(Footprint { rows: axis(rows, dims)?, cols: axis(cols, dims)? });
-            }
-        }
-    }
-    Ok(resolved)
-}
-
-/// `first..end`, affine in the tile coordinates, with a constant length.
-fn axis(range: &RangeSpec, dims: &Dims) -> Result<Axis, Diagnostic> {
-    let variables = ["m", "n", "k"];
-    let (first, end) = (dims.affine(&range.first, &variables)?, dims.affine(&range.end, &variables)?);
-    let extent = end.minus(&first).filter(|extent| extent.terms.is_empty()).map(|extent| extent.constant);
-    let Some(extent) = extent.filter(|&extent| extent > 0) else {
-        return Err(Diagnostic::new("bad-footprint", "the footprint's length is not a positive constant")
-            .at(range.span, "`first..end` must be as long for every tile")
-            .help("write it like `128*m .. 128*m + 128`; the part outside the tensor is clipped"));
-    };
-    let fit = |value: i64| {
-        i32::try_from(value).map_err(|_| {
-            Diagnostic::new("bad-footprint", format!("{value} does not fit 32 bits"))
-                .at(range.span, "a coefficient, offset or length of this range")
-                .help("footprints are counted in elements, below 2^31")
-        })
-    };
-    Ok(Axis {
-        m: fit(first.coefficient("m"))?,
-        n: fit(first.coefficient("n"))?,
-        k: fit(first.coefficient("k"))?,
-        offset: fit(first.constant)?,
-        extent: fit(extent)?,
     })
-}
-
-/// The shapes of a GEMM's operands meet, and its rows are whole TMA granules.
-fn check_gemm(stage: &ResolvedStage, tensors: &[Tensor]) -> Result<(), Diagnostic> {
-    let (m, n, k) = (stage.m, stage.n, stage.k);
-    for read in &stage.reads {
-        let tensor = &tensors[read.tensor.0];
-        let (what, rows, cols) = match read.kind {
-            OperandKind::A => ("M x K", m, k),
-            OperandKind::B | OperandKind::Up => ("K x N", k, n),
-            OperandKind::Bias => ("1 x N", 1, n),
-            OperandKind::Residual => ("M x N", m, n),
-            OperandKind::Query | OperandKind::Key | OperandKind::Value | OperandKind::Custom(_) => continue,
-        };
-        if (tensor.rows, tensor.cols) != (rows, cols) {
-            let message = format!("`{}` must be {what}, that is {rows} x {cols}", tensor.name);
-            let mut diagnostic = Diagnostic::new("shape-mismatch", message)
-                .at(read.span, format!("{} x {} here", tensor.rows, tensor.cols))
-                .also(stage.out.span, format!("M x N is {m} x {n}"));
-            if read.kind != OperandKind::A {
-                diagnostic = diagnostic.also(stage.reads[0].span, format!("M x K is {m} x {k}"));
-            }
-            return Err(diagnostic.help("out is a times b: (M,N) = (M,K) * (K,N), every tensor row-major"));
-        }
-    }
-    check_rows(stage, tensors)
-}
-
-/// Every row that a stage touches is whole TMA granules.
-pub(super) fn check_rows(stage: &ResolvedStage, tensors: &[Tensor]) -> Result<(), Diagnostic> {
-    let uses = stage.reads.iter().map(|read| (read.tensor, read.span));
-    for (id, span) in uses.chain([(stage.out.value, stage.out.span)]) {
-        let TensorId(id) = id;
-        let cols = tensors[id].cols;
-        if !cols.is_multiple_of(ROW_GRANULE) {
-            let message =
-                format!("the rows of `{}` have {cols} elements, not a multiple of 8", tensors[id].name);
-            return Err(Diagnostic::new("row-granule", message)
-                .at(span, "TMA moves rows in granules of 16 bytes")
-                .help(format!("pad the columns to {}", cols.next_multiple_of(ROW_GRANULE))));
-        }
-    }
-    Ok(())
 }
 
 /// Producers before consumers, otherwise in the spec's order.
@@ -273,7 +150,7 @@ fn cycle(stages: &[ResolvedStage], tensors: &[Tensor], placed: &[bool]) -> Diagn
     diagnostic.help("break the cycle: one of the stages must read an input instead")
 }
 
-/// Kernels take a bounded number of edges, and packed weights are inputs.
+/// Kernels take a bounded number of edges, and some operands are inputs.
 fn check_edges(resolved: &Resolved) -> Result<(), Diagnostic> {
     let producer = |read: &Read| resolved.tensors[read.tensor.0].producer;
     for (i, stage) in resolved.stages.iter().enumerate() {
@@ -293,14 +170,12 @@ fn check_edges(resolved: &Resolved) -> Result<(), Diagnostic> {
             }
         }
         for read in &stage.reads {
-            if let (Op::GatedGemm, OperandKind::B | OperandKind::Up, Some(writer)) =
-                (&stage.op, read.kind, producer(read))
-            {
+            if let (Some(constant), Some(writer)) = (stage.op.rules().constant(read.kind), producer(read)) {
                 let writer = &resolved.stages[writer.0];
-                return Err(Diagnostic::new("packed-weights", "gate and up weights must be inputs")
+                return Err(Diagnostic::new(constant.code, constant.message)
                     .at(read.span, format!("written by `{}`", writer.name.value))
-                    .note("the kernel reads gate and up interleaved by columns, packed once before the first run")
-                    .help("make it a weight, or use two Gemm stages and a Custom one"));
+                    .note(constant.note)
+                    .help(constant.help));
             }
         }
     }

@@ -5,28 +5,21 @@
 
 use std::ops::Range;
 
-use serde::{Deserialize, Serialize};
-
-use crate::device::{KernelShape, Operation};
-
-mod attention;
 mod canonical;
 mod compare;
-mod conv;
 mod dims;
 mod explicit;
 mod fit;
 mod fixture;
-mod footprint;
 mod lower;
+mod op;
 mod resolved;
-mod shapes;
 mod stated;
 
-pub use attention::Attention;
-pub use conv::Conv;
 pub use fixture::gemm_chain;
 pub(crate) use lower::resolve;
+pub use op::{Activation, Attention, Conv, Norm, Op, OperandKind, When};
+pub(crate) use op::{Bound, Cost, MmaTile, Tiles};
 pub use resolved::{
     CustomShape, MAX_FOOTPRINT_TILES, MAX_K_BLOCKS, MAX_TILES, Read, Resolved, ResolvedStage, StatedEdge,
     StatedTile, TileAssignment,
@@ -62,127 +55,6 @@ pub struct Tensor {
     pub producer: Option<StageId>,
     /// The tensor whose memory this one shares, stated in the spec's `alias`; `None` for its own memory.
     pub alias: Option<TensorId>,
-}
-
-/// What a stage computes.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Op {
-    /// `out = act(a * b + bias) + residual`.
-    Gemm {
-        /// Activation of the epilogue.
-        activation: Activation,
-    },
-    /// `out = silu(a * gate) * (a * up)`; gate and up columns interleaved in groups of 8.
-    GatedGemm,
-    /// `out = act(conv(a, b) + bias) + residual` over NHWC images; b is the filter, R S C x K.
-    Conv2d(Conv),
-    /// Scaled dot-product attention of a fused QKV matrix.
-    Attention(Attention),
-    /// A user's own kernel, known by its footprints only.
-    Custom,
-}
-
-impl Op {
-    /// Whether it is a GEMM of whole matrices: what the kernels of `fused` and of few tokens run.
-    pub fn is_gemm(&self) -> bool {
-        matches!(self, Op::Gemm { .. } | Op::GatedGemm)
-    }
-
-    /// What a kernel of the library would compute for it; `None` for a custom stage, whose owner has the kernel.
-    pub fn operation(&self) -> Option<Operation> {
-        match self {
-            Op::Gemm { .. } => Some(Operation::Gemm),
-            Op::GatedGemm => Some(Operation::GatedGemm),
-            Op::Conv2d(_) => Some(Operation::Conv2d),
-            Op::Attention(_) => Some(Operation::Attention),
-            Op::Custom => None,
-        }
-    }
-
-    /// Whether a kernel for it is built for an architecture, or its owner brings one.
-    pub fn has_kernel(&self, arch: u32) -> bool {
-        self.operation().is_none_or(|operation| KernelShape::built(arch, operation).next().is_some())
-    }
-
-    /// The activation of its epilogue.
-    pub fn activation(&self) -> Activation {
-        match self {
-            Op::Gemm { activation } | Op::Conv2d(Conv { activation, .. }) => *activation,
-            Op::GatedGemm | Op::Attention(_) | Op::Custom => Activation::Identity,
-        }
-    }
-
-    /// The kind of stage, as a spec names it.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Op::Gemm { .. } => "Gemm",
-            Op::GatedGemm => "GatedGemm",
-            Op::Conv2d(_) => "Conv2d",
-            Op::Attention(_) => "Attention",
-            Op::Custom => "Custom",
-        }
-    }
-}
-
-/// Element-wise function applied to a GEMM's sum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Activation {
-    /// None.
-    Identity,
-    /// GELU, tanh form.
-    GeluTanh,
-    /// max(x, 0).
-    Relu,
-}
-
-/// The part that an operand plays in its stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum OperandKind {
-    /// Left operand, M x K; the images of a convolution, B H W x C.
-    A,
-    /// Right operand, K x N (the gate weights of a gated GEMM, the filter of a convolution).
-    B,
-    /// Up weights of a gated GEMM, K x N.
-    Up,
-    /// Row vector added before the activation, 1 x N.
-    Bias,
-    /// Matrix added after the activation, M x N.
-    Residual,
-    /// The queries' columns of the QKV matrix of an attention.
-    Query,
-    /// Its keys' columns.
-    Key,
-    /// Its values' columns.
-    Value,
-    /// The i-th read of a custom stage.
-    Custom(usize),
-}
-
-/// When in its main loop a tile reads an operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
-    /// Once, before the first k-block.
-    First,
-    /// A part of it at each k-block.
-    Each,
-    /// Once, after the last k-block.
-    Epilogue,
-}
-
-impl OperandKind {
-    /// When a tile reads it.
-    pub fn when(self) -> When {
-        match self {
-            OperandKind::Query => When::First,
-            OperandKind::A
-            | OperandKind::B
-            | OperandKind::Up
-            | OperandKind::Key
-            | OperandKind::Value
-            | OperandKind::Custom(_) => When::Each,
-            OperandKind::Bias | OperandKind::Residual => When::Epilogue,
-        }
-    }
 }
 
 /// Affine start of a footprint along one tensor axis, in elements:
@@ -234,7 +106,7 @@ pub struct Operand {
     /// they are read once, after the last k-block. Where what is read is no affine box, one around it;
     /// [`Stage::reads`] has it exactly.
     pub footprint: Footprint,
-    /// Of the images of a convolution: a footprint whose rows follow the filter from k-block to k-block, for
+    /// A footprint of a convolution's images whose rows follow the filter from k-block to k-block, for
     /// [`crate::sync::Policy::ConvHalo`].
     pub sliding: Option<Footprint>,
 }
@@ -285,90 +157,27 @@ impl Stage {
 
     /// k-blocks of the tiles of row `m`: fewer than [`Stage::k_blocks`] where a causal mask hides the rest.
     pub fn k_blocks_of(&self, m: u32) -> u32 {
-        match &self.op {
-            Op::Attention(shape) => {
-                let end = (m + 1).saturating_mul(self.out_tile.0);
-                shape.visible(end, self.k).div_ceil(self.mma_tile.2)
-            }
-            Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Custom => self.k_blocks,
-        }
+        self.op.rules().k_blocks_of(self, m)
     }
 
     /// Whether what a tile reads of an operand at a k-block depends on its row, and on its column; see [`Stage::reads`].
     pub fn reads_by(&self, operand: usize) -> (bool, bool) {
-        let Operand { kind, footprint: Footprint { rows, cols }, .. } = &self.operands[operand];
-        match (&self.op, kind) {
-            (Op::Custom, _) | (_, OperandKind::Custom(_)) => {
-                (rows.m != 0 || cols.m != 0, rows.n != 0 || cols.n != 0)
-            }
-            // A causal mask gives rows more or fewer steps, and changes none.
-            (Op::Attention(_), OperandKind::Key | OperandKind::Value) => (false, true),
-            (Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Attention(_), kind) => match kind {
-                OperandKind::A => (true, false),
-                OperandKind::B | OperandKind::Up | OperandKind::Bias => (false, true),
-                OperandKind::Residual
-                | OperandKind::Query
-                | OperandKind::Key
-                | OperandKind::Value
-                | OperandKind::Custom(_) => (true, true),
-            },
-        }
+        self.op.rules().reads_by(&self.operands[operand])
     }
 
-    /// Calls `f` with the boxes (rows, columns) of operand number `operand` that tile `(m, n)` loads at k-block `k`: what
+    /// Calls `f` with the boxes (rows, columns) of operand number `operand` that tile `tile` loads at k-block `k`: what
     /// proofs rest on. They follow from the operation; only a custom stage is known by its footprints. A tile has the
     /// k-blocks that [`Stage::k_blocks_of`] says. `tensor` is the operand's.
     pub fn reads(
         &self,
         operand: usize,
         tensor: &Tensor,
-        (m, n): (u32, u32),
+        tile: (u32, u32),
         k: u32,
         f: &mut dyn FnMut(Range<u32>, Range<u32>),
     ) {
-        let Operand { kind, footprint, .. } = &self.operands[operand];
-        match (&self.op, kind) {
-            (Op::Conv2d(shape), OperandKind::A) => {
-                let ks = k * self.mma_tile.2..self.k.min((k + 1) * self.mma_tile.2);
-                let pixels = m * self.out_tile.0..self.m.min((m + 1) * self.out_tile.0);
-                shape.taps(ks, &mut |tap, channels| {
-                    shape.pixels_under(pixels.clone(), tap, &mut |rows| f(rows, channels.clone()));
-                });
-            }
-            (Op::Attention(shape), OperandKind::Query | OperandKind::Key | OperandKind::Value) => {
-                let (at, rows) = match kind {
-                    OperandKind::Query => (m, self.out_tile.0),
-                    OperandKind::Key | OperandKind::Value => (k, self.mma_tile.2),
-                    OperandKind::A
-                    | OperandKind::B
-                    | OperandKind::Up
-                    | OperandKind::Bias
-                    | OperandKind::Residual
-                    | OperandKind::Custom(_) => return,
-                };
-                let along = |at: u32| at.saturating_mul(rows).min(tensor.rows);
-                f(along(at)..along(at + 1), shape.columns(*kind, n));
-            }
-            (Op::Custom, _) => {
-                f(footprint.rows.range(tensor.rows, m, n, k), footprint.cols.range(tensor.cols, m, n, k));
-            }
-            (Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Attention(_), _) => {
-                let along = |at: u32, tile: u32, length: u32| {
-                    let clip = |x: u32| x.saturating_mul(tile).min(length);
-                    clip(at)..clip(at + 1)
-                };
-                let (rows, cols) = self.out_tile;
-                let depth = self.mma_tile.2;
-                match kind {
-                    OperandKind::A => f(along(m, rows, tensor.rows), along(k, depth, tensor.cols)),
-                    OperandKind::B | OperandKind::Up => {
-                        f(along(k, depth, tensor.rows), along(n, cols, tensor.cols));
-                    }
-                    OperandKind::Bias => f(0..tensor.rows, along(n, cols, tensor.cols)),
-                    _ => f(along(m, rows, tensor.rows), along(n, cols, tensor.cols)),
-                }
-            }
-        }
+        let at = op::At { stage: self, operand: &self.operands[operand], tensor, tile, k };
+        self.op.rules().reads(&at, f);
     }
 }
 

@@ -2,11 +2,11 @@
 
 use super::compare;
 use super::explicit::{self, ExplicitDep};
-use super::footprint::{footprints, out_tile};
 use super::{
-    Dependence, Element, Footprint, Graph, Op, Operand, OperandKind, Stage, StageId, Tensor, TensorId,
+    Dependence, Element, Footprint, Graph, MmaTile, Op, Operand, OperandKind, Stage, StageId, Tensor,
+    TensorId, Tiles,
 };
-use crate::device::{KernelShape, Operation, Profile};
+use crate::device::{KernelShape, Profile};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
 use crate::sync::{Order, Policy, WaitAt};
 
@@ -16,15 +16,6 @@ pub const MAX_TILES: u64 = 1 << 20;
 pub const MAX_K_BLOCKS: u64 = 1 << 24;
 /// Most producer tiles that the footprints of one dependence meet, over all tiles and k-blocks of the consumer.
 pub const MAX_FOOTPRINT_TILES: u128 = 1 << 26;
-
-/// Tiles of pixels and channels, and the depth of a k-block: what the `cpu` executor cuts a convolution into. There are no
-/// kernels of it yet.
-const CONV_TILES: &[(u32, u32, u32)] =
-    &[(64, 128, 64), (64, 256, 64), (128, 128, 64), (128, 256, 64), (256, 128, 64)];
-
-/// Queries of an attention tile and tokens of a step over its keys and values: what the `cpu` executor cuts it into. There
-/// are no kernels of it yet.
-const ATTENTION_TILES: &[(u32, u32)] = &[(64, 64), (128, 64), (128, 128)];
 
 /// A pipeline whose dims are numbers. Stages are in topological order; tiles are still open, so that the automatic
 /// choice can build [`Graph`]s from it again and again.
@@ -161,26 +152,14 @@ impl Resolved {
         device: &Profile,
     ) -> Result<Vec<(u32, u32, u32)>, Diagnostic> {
         let stage = &self.stages[stage.0];
-        if let Some(custom) = stage.custom {
-            return Ok(vec![(custom.tile.0, custom.tile.1, 1)]);
-        }
-        let kernels = |of| KernelShape::built(device.arch, of).map(|k| k.tile).collect();
-        let built: Vec<_> = match &stage.op {
-            Op::Gemm { .. } => kernels(Operation::Gemm),
-            Op::GatedGemm => kernels(Operation::GatedGemm),
-            Op::Conv2d(_) => CONV_TILES.to_vec(),
-            // Queries, columns of a head, keys and values of a step.
-            Op::Attention(shape) => {
-                ATTENTION_TILES.iter().map(|&(rows, step)| (rows, shape.dim, step)).collect()
+        let (built, meaning): (Vec<MmaTile>, _) = match stage.op.rules().tiles(stage.n) {
+            Tiles::Stated => {
+                let tile = stage.custom.map_or((0, 0), |custom| custom.tile);
+                return Ok(vec![(tile.0, tile.1, 1)]);
             }
-            Op::Custom => Vec::new(),
+            Tiles::Kernels(of) => (KernelShape::built(device.arch, of).map(|k| k.tile).collect(), None),
+            Tiles::Own { list, meaning } => (list, Some(meaning)),
         };
-        let attends = matches!(stage.op, Op::Attention(_));
-        let show = |t: &(u32, u32, u32)| match attends {
-            true => format!("({}, {}, {})", t.0, t.1, t.2),
-            false => format!("({}, {})", t.0, t.1),
-        };
-        let list = built.iter().map(show).collect::<Vec<_>>().join(", ");
         let Some(stated) = &stage.stated_tile else {
             if built.is_empty() {
                 return Err(Diagnostic::new(
@@ -192,26 +171,31 @@ impl Resolved {
             return Ok(built);
         };
         let StatedTile { tile, k } = stated.value;
-        let fits = |t: &(u32, u32, u32)| (t.0, t.1) == tile && k.is_none_or(|k| k == t.2);
-        let matching: Vec<_> = built.into_iter().filter(fits).collect();
-        if matching.is_empty() {
-            let shown = match k {
-                Some(k) => format!("({}, {}, {k})", tile.0, tile.1),
-                None => format!("({}, {})", tile.0, tile.1),
-            };
-            let message = match attends {
-                true => format!("the attention `{}` has no tile {shown}", stage.name.value),
-                false => format!("no kernel with tile {shown} is built for {}", device.name),
-            };
-            return Err(Diagnostic::new("no-kernel", message)
-                .at(stated.span, format!("stated for `{}`", stage.name.value))
-                .note(match attends {
-                    true => format!("tiles are (queries, columns of a head, tokens of a step): {list}"),
-                    false => format!("tiles of sm_{} kernels: {list}", device.arch),
-                })
-                .help("state one of them, or leave the tile out and it is chosen"));
+        let fits = |t: &MmaTile| (t.0, t.1) == tile && k.is_none_or(|k| k == t.2);
+        let matching: Vec<_> = built.iter().copied().filter(fits).collect();
+        if !matching.is_empty() {
+            return Ok(matching);
         }
-        Ok(matching)
+        let two = |(m, n): (u32, u32)| format!("({m}, {n})");
+        let three = |(m, n, k): MmaTile| format!("({m}, {n}, {k})");
+        let shown = k.map_or_else(|| two(tile), |k| three((tile.0, tile.1, k)));
+        let list = |show: &dyn Fn(MmaTile) -> String| {
+            built.iter().map(|tile| show(*tile)).collect::<Vec<_>>().join(", ")
+        };
+        let (message, note) = match meaning {
+            Some(meaning) => (
+                format!("the {} `{}` has no tile {shown}", stage.op.rules().noun(), stage.name.value),
+                format!("tiles are {meaning}: {}", list(&three)),
+            ),
+            None => (
+                format!("no kernel with tile {shown} is built for {}", device.name),
+                format!("tiles of sm_{} kernels: {}", device.arch, list(&|t| two((t.0, t.1)))),
+            ),
+        };
+        Err(Diagnostic::new("no-kernel", message)
+            .at(stated.span, format!("stated for `{}`", stage.name.value))
+            .note(note)
+            .help("state one of them, or leave the tile out and it is chosen"))
     }
 
     /// The graph with these tiles, one a stage.
@@ -306,19 +290,19 @@ impl ResolvedStage {
         mma_tile: (u32, u32, u32),
         producer_tile: impl Fn(TensorId) -> Option<(u32, u32)>,
     ) -> Result<Stage, Diagnostic> {
-        let out_tile = self.custom.map_or_else(|| out_tile(&self.op, mma_tile), |c| c.tile);
+        let rules = self.op.rules();
+        let out_tile = self.custom.map_or_else(|| rules.out_tile(mma_tile), |c| c.tile);
         if out_tile.0 == 0 || out_tile.1 == 0 || mma_tile.2 == 0 {
             return Err(Diagnostic::new("zero-tile", format!("tile {mma_tile:?} of `{}`", self.name.value))
                 .at(self.name.span, "a tile has at least one element"));
         }
-        if let Op::Attention(shape) = &self.op
-            && mma_tile.1 != shape.dim
-        {
-            let message =
-                format!("a tile of the attention `{}` is {} columns wide", self.name.value, shape.dim);
-            return Err(Diagnostic::new("no-kernel", message)
-                .at(self.name.span, format!("not {}", mma_tile.1))
-                .help("a tile is a block of queries of one head: (queries, columns of a head, tokens of a step)"));
+        if !rules.takes(mma_tile, self.n) {
+            let message = format!("the {} `{}` has no tile {mma_tile:?}", rules.noun(), self.name.value);
+            let diagnostic = Diagnostic::new("no-kernel", message).at(self.name.span, "asked for its tiles");
+            return Err(match rules.tiles(self.n) {
+                Tiles::Own { meaning, .. } => diagnostic.help(format!("a tile is {meaning}")),
+                Tiles::Stated | Tiles::Kernels(_) => diagnostic,
+            });
         }
         let grid = (self.m.div_ceil(out_tile.0), self.n.div_ceil(out_tile.1));
         let k_blocks = self.custom.map_or_else(|| self.k.div_ceil(mma_tile.2), |c| c.k_blocks);
@@ -342,7 +326,7 @@ impl ResolvedStage {
             .map(|read| {
                 let stated = || explicit::in_elements(&read.tiles?, producer_tile(read.tensor)?);
                 let derived = read.footprint.map(|stated| (stated, None));
-                let derived = derived.or_else(|| footprints(read.kind, &self.op, mma_tile));
+                let derived = derived.or_else(|| rules.footprint(read.kind, mma_tile));
                 let known = derived.or_else(|| stated().map(|footprint| (footprint, None)));
                 let (footprint, sliding) = known.ok_or_else(|| {
                     Diagnostic::new(

@@ -1,7 +1,7 @@
 //! What a spec states beside its stages: tiles, orders, split-K, aliases and edges.
 
 use super::resolved::{Resolved, StatedEdge};
-use super::{Op, OperandKind, StageId, TensorId};
+use super::{OperandKind, StageId, TensorId};
 use crate::diagnostic::{Diagnostic, Spanned};
 use crate::spec::{EdgeSpec, Spec, Text, suggest};
 use crate::sync::Policy;
@@ -10,7 +10,12 @@ use crate::sync::Policy;
 pub(super) fn apply(spec: &Spec, resolved: &mut Resolved) -> Result<(), Diagnostic> {
     for (name, tile) in &spec.tiles {
         let stage = find_stage(resolved, name)?;
-        refuse_custom(resolved, stage, name, "states its tile itself", "remove this entry")?;
+        if resolved.stages[stage.0].custom.is_some() {
+            let message = format!("the custom stage `{}` states its tile itself", name.value);
+            return Err(Diagnostic::new("custom-stage", message)
+                .at(name.span, "a custom stage")
+                .help("remove this entry"));
+        }
         resolved.stages[stage.0].stated_tile = Some(tile.clone());
     }
     for (name, order) in &spec.orders {
@@ -19,11 +24,10 @@ pub(super) fn apply(spec: &Spec, resolved: &mut Resolved) -> Result<(), Diagnost
     }
     for (name, ways) in &spec.split_k {
         let stage = find_stage(resolved, name)?;
-        refuse_custom(resolved, stage, name, "is not a GEMM", "only GEMMs are split along k")?;
-        if let Op::Attention(_) = resolved.stages[stage.0].op {
-            let message = format!("the attention `{}` is not split along its keys and values", name.value);
-            return Err(Diagnostic::new("split-k", message)
-                .at(name.span, "an attention")
+        let rules = resolved.stages[stage.0].op.rules();
+        if let Some(why) = rules.unsplit() {
+            return Err(Diagnostic::new("split-k", format!("the {} `{}` {why}", rules.noun(), name.value))
+                .at(name.span, "neither a GEMM nor a convolution")
                 .help("only GEMMs and convolutions are split along k: remove this entry"));
         }
         resolved.stages[stage.0].split_k = ways.clone();
@@ -62,20 +66,6 @@ fn find_tensor(resolved: &Resolved, name: &Text) -> Result<TensorId, Diagnostic>
             Diagnostic::new("unknown-tensor", message).at(name.span, "no stage reads or writes it");
         suggest(diagnostic, &name.value, &names)
     })
-}
-
-fn refuse_custom(
-    resolved: &Resolved,
-    stage: StageId,
-    name: &Text,
-    why: &str,
-    help: &str,
-) -> Result<(), Diagnostic> {
-    if resolved.stages[stage.0].custom.is_none() {
-        return Ok(());
-    }
-    let message = format!("the custom stage `{}` {why}", name.value);
-    Err(Diagnostic::new("custom-stage", message).at(name.span, "a custom stage").help(help))
 }
 
 fn alias(resolved: &mut Resolved, name: &Text, target: &Text) -> Result<(), Diagnostic> {
@@ -139,7 +129,7 @@ fn resolve_edge(resolved: &Resolved, edge: &EdgeSpec) -> Result<StatedEdge, Diag
     }
     let operand = edge.operand.as_ref().map(|operand| operand.value);
     if let Some(policy) = edge.policy.as_ref().filter(|policy| policy.value == Policy::ConvHalo) {
-        let images = matches!(resolved.stages[consumer.0].op, Op::Conv2d(_))
+        let images = resolved.stages[consumer.0].op.rules().has_halo()
             && operand.map_or(operands.contains(&OperandKind::A), |kind| kind == OperandKind::A);
         if !images {
             let message = format!("`{}` does not read the images of a convolution here", edge.to.value);

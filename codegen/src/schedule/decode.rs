@@ -10,15 +10,12 @@
 
 use std::ops::Range;
 
-use crate::device::Profile;
-use crate::graph::{Graph, Op, OperandKind, Stage, StageId};
+use super::MAX_STAGES;
+use crate::device::{DECODE_KERNELS, Profile};
+use crate::graph::{Graph, OperandKind, Stage, StageId};
 
 /// Width of the column tiles that slots stand for, and of the k-tiles that consumers wait for.
 pub const COLUMN_TILE: u32 = 64;
-/// Tokens on the N side of one WGMMA, by kernel; a plan takes the least that holds all.
-pub const WIDTHS: [u32; 4] = [8, 16, 32, 64];
-/// Stages of a decode kernel (`CUSYNC_MAX_DECODE_STAGES`).
-pub const MAX_STAGES: usize = 8;
 
 /// 64-row tiles of weights that a worker may own in a stage: what the accumulators have registers for.
 const MAX_ROW_TILES: u32 = 4;
@@ -28,7 +25,7 @@ const MAX_ROW_TILES: u32 = 4;
 pub struct Decode {
     /// CTAs, and so shares.
     pub workers: u32,
-    /// Tokens of the kernel, of [`WIDTHS`].
+    /// Tokens of the kernel, the least that holds all.
     pub width: u32,
     /// By stage.
     pub stages: Vec<DecodeStage>,
@@ -99,12 +96,17 @@ pub(crate) fn is_read(graph: &Graph, stage: StageId) -> bool {
 /// Rows of weights of the widest share.
 fn rows_of(stage: &Stage, workers: u32) -> u32 {
     let features = stage.n.div_ceil(workers.max(1));
-    if stage.op == Op::GatedGemm { features * 2 } else { features }
+    if stage.op.is_gated() { features * 2 } else { features }
 }
 
 /// The kernel's tokens for so many rows; `None` for more than any kernel takes.
 pub fn width_of(rows: u32) -> Option<u32> {
-    WIDTHS.into_iter().find(|width| rows <= *width)
+    DECODE_KERNELS.iter().map(|kernel| kernel.width).filter(|width| rows <= *width).min()
+}
+
+/// The most tokens that a decode kernel takes.
+pub fn most_tokens() -> u32 {
+    DECODE_KERNELS.iter().map(|kernel| kernel.width).max().unwrap_or(0)
 }
 
 /// Why `workers` workers of a decode kernel cannot run a graph; `None` when they can.
@@ -114,18 +116,13 @@ pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
     }
     for (s, stage) in graph.stages.iter().enumerate() {
         if width_of(stage.m).is_none() {
-            let most = WIDTHS[WIDTHS.len() - 1];
+            let most = most_tokens();
             return Some(format!("`{}` has {} rows; a decode kernel takes {most}", stage.name, stage.m));
         }
-        let constant = |o: &crate::graph::Operand| match o.kind {
-            OperandKind::A => true,
-            OperandKind::B | OperandKind::Up | OperandKind::Bias => {
-                graph.tensors[o.tensor.0].producer.is_none()
-            }
-            // A worker adds what it has written itself, or what nobody writes.
-            OperandKind::Residual => true,
-            OperandKind::Query | OperandKind::Key | OperandKind::Value | OperandKind::Custom(_) => false,
-        };
+        // Of activations, a worker adds only what it has written itself, or what nobody writes.
+        let activation = |kind| matches!(kind, OperandKind::A | OperandKind::Residual);
+        let constant =
+            |o: &crate::graph::Operand| activation(o.kind) || graph.tensors[o.tensor.0].producer.is_none();
         let plain = |o: &crate::graph::Operand| o.kind != OperandKind::Bias;
         let rows = rows_of(stage, workers);
         let why = if !stage.op.is_gemm() {
@@ -134,7 +131,7 @@ pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
             "states a split along k".into()
         } else if !stage.operands.iter().all(constant) {
             "has a weight or a bias that a stage writes".into()
-        } else if stage.op == Op::GatedGemm && !stage.operands.iter().all(plain) {
+        } else if stage.op.is_gated() && !stage.operands.iter().all(plain) {
             "is gated and has a bias".into()
         } else if is_read(graph, StageId(s)) && stage.n % 8 != 0 {
             format!("hands on rows of {} elements, no multiple of 8", stage.n)
@@ -159,7 +156,7 @@ pub fn decode(graph: &Graph, device: &Profile) -> Result<Decode, String> {
     if let Some(why) = unfit(graph, workers) {
         return Err(why);
     }
-    let width = graph.stages.first().and_then(|s| width_of(s.m)).unwrap_or(WIDTHS[0]);
+    let width = graph.stages.first().and_then(|s| width_of(s.m)).unwrap_or_default();
     let mut slots = 0;
     let stages = graph.stages.iter().enumerate().map(|(s, stage)| {
         let bounds: Vec<u32> = (0..=workers).map(|w| base(stage.n, workers, w)).collect();

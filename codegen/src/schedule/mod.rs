@@ -93,8 +93,8 @@ impl Part {
     }
 }
 
-/// Stages of a chain kernel (`CUSYNC_MAX_FUSED_STAGES`).
-pub const MAX_STAGES: usize = 8;
+/// Stages of one kernel (`CUSYNC_MAX_STAGES`).
+pub const MAX_STAGES: usize = 64;
 
 /// What a tile of a chain kernel adds to its slot, shared out evenly among the parts that finish it
 /// (`CUSYNC_POST_WEIGHT`): divisible by any number of parts up to four.

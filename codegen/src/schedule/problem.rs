@@ -3,7 +3,7 @@
 use super::needs::Needs;
 use super::{Hand, Request};
 use crate::device::{CostModel, Fetch, k_block_us};
-use crate::graph::{Graph, Op, OperandKind, Stage, StageId};
+use crate::graph::{Graph, OperandKind, Stage, StageId};
 
 /// One stage.
 pub(super) struct StageShape {
@@ -167,7 +167,7 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
         k_blocks: stage.k_blocks.max(1),
         needs: Needs::of(graph, id, cluster),
         by_columns: graph.dependences.iter().any(cluster_of),
-        math_us: if stage.op == Op::Custom { 0.0 } else { 2.0 * area * f64::from(tile_k) / (rate * 1e6) },
+        math_us: if stage.op.products() == 0.0 { 0.0 } else { 2.0 * area * f64::from(tile_k) / (rate * 1e6) },
         m: stage.m,
         height: tile_m,
         first_us: shape.first_us,

@@ -1,7 +1,7 @@
 //! What a tile costs when nothing makes it wait.
 
 use crate::device::{Fetch, KernelShape, Profile, k_block_us};
-use crate::graph::{Graph, Op, OperandKind, Stage, StageId, Tensor};
+use crate::graph::{Bound, Cost, Graph, OperandKind, Stage, StageId, Tensor};
 use crate::sync::{Order, Tile};
 
 /// The cost of a stage's tiles.
@@ -17,9 +17,6 @@ pub struct TileCost {
     pub prefetch_us: f64,
 }
 
-/// What an attention reaches of the matrix rate: published kernels, with causal masks and heads of 128 columns, on H100.
-const ATTENTION_EFFICIENCY: f64 = 0.6;
-
 /// Ring depth of the kernel that runs a stage.
 fn ring(device: &Profile, stage: &Stage) -> u32 {
     let mut kernels = stage.op.operation().into_iter().flat_map(|of| KernelShape::built(device.arch, of));
@@ -30,7 +27,7 @@ fn ring(device: &Profile, stage: &Stage) -> u32 {
 /// registers (64 x 64 a warp at up to 255 a thread).
 pub fn ctas_per_sm(device: &Profile, stage: &Stage) -> u32 {
     let tile = stage.mma_tile;
-    if device.arch >= 90 || matches!(stage.op, Op::Custom | Op::Attention(_)) {
+    if device.arch >= 90 || stage.op.rules().cost().bound != Bound::Kernel {
         return 1;
     }
     let shared = ring(device, stage) * (tile.0 + tile.1) * tile.2 * 2 + 1024;
@@ -49,7 +46,7 @@ impl TileCost {
     ) -> TileCost {
         let (slots, tiles) = (device.sms * per_sm, stage.tiles());
         let k_blocks = f64::from(stage.k_blocks.max(1));
-        if stage.op == Op::Custom {
+        if stage.op.rules().cost().bound == Bound::Bytes {
             let bytes = |t: &Tensor| 2.0 * f64::from(t.rows) * f64::from(t.cols);
             let read: f64 = stage.operands.iter().map(|o| bytes(&graph.tensors[o.tensor.0])).sum();
             let out = 2.0 * f64::from(stage.m) * f64::from(stage.n);
@@ -104,14 +101,13 @@ impl Busy<'_> {
     fn k_block_us(&self, busy: u32) -> f64 {
         let Busy { stage, device, .. } = *self;
         let (bm, bn, bk) = stage.mma_tile;
-        // Of an attention two products, of queries and keys and of the weights and values, and the exponentials between them.
-        let (products, reached) = match stage.op {
-            Op::Attention(_) => (2.0, ATTENTION_EFFICIENCY),
-            Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Custom => {
-                (1.0, device.tile_rate((bm, bn)).rate)
-            }
+        let Cost { products, bound, .. } = stage.op.rules().cost();
+        let reached = match bound {
+            Bound::Rate(share) => share,
+            Bound::Kernel | Bound::Bytes => device.tile_rate((bm, bn)).rate,
         };
-        let flop = 2.0 * products * f64::from(bm) * f64::from(bn) * f64::from(bk);
+        let (rows, cols) = stage.out_tile;
+        let flop = 2.0 * products * f64::from(rows) * f64::from(cols) * f64::from(bk);
         let rate = (device.tflops / f64::from(busy)).min(device.sm_tflops / f64::from(self.per_sm));
         let math = flop / (rate * 1e6 * reached);
         // A slot of the ring comes back after a copy's latency.
@@ -123,7 +119,8 @@ impl Busy<'_> {
             group: group.min(f64::from(rows)),
             workers: (f64::from(busy), 1.0 / f64::from(self.per_sm)),
         };
-        let l2 = if matches!(stage.op, Op::Attention(_)) { 0.0 } else { device.l2.fetch_us(&fetch) };
+        // What the tiles of other operations share fits the L2 cache.
+        let l2 = if bound == Bound::Kernel { device.l2.fetch_us(&fetch) } else { 0.0 };
         let readers = stage.tiles().min(device.sms * self.per_sm);
         let memory = self.traffic_us(group) * f64::from(busy)
             / (f64::from(stage.tiles()) * f64::from(stage.k_blocks.max(1)));
@@ -158,9 +155,9 @@ impl Busy<'_> {
                 .sum()
         };
         let out = 2.0 * f64::from(stage.m) * f64::from(stage.n);
-        let (weights, activations) = if let Op::Attention(_) = stage.op {
-            // Its three reads are slices of one matrix, and what tiles share fits the L2 cache.
-            (0.0, bytes(&|k| k == OperandKind::Query))
+        let (weights, activations) = if stage.op.rules().cost().bound != Bound::Kernel {
+            let first = stage.operands.first().map(|o| o.kind);
+            (0.0, bytes(&|k| Some(k) == first))
         } else {
             let is_weight = |k| matches!(k, OperandKind::B | OperandKind::Up);
             let together = group.max(slots / gn).min(gm).max(1.0);

@@ -2,7 +2,7 @@
 
 use super::{TileRun, Timeline};
 use crate::check::Candidate;
-use crate::graph::{Graph, Op, Stage, StageId};
+use crate::graph::{Graph, Stage, StageId};
 use crate::schedule::decode::{Decode, stage_us};
 use crate::schedule::{Breakdown, Request, Schedule, time};
 use crate::sync::Tile;
@@ -66,13 +66,6 @@ pub(super) fn decode(candidate: &Candidate, plan: &Decode) -> Timeline {
 
 /// Multiplications and additions of all stages, in units of 1e12.
 pub(super) fn teraflops(graph: &Graph) -> f64 {
-    let of = |s: &Stage| {
-        let products = match s.op {
-            Op::GatedGemm | Op::Attention(_) => 2.0,
-            Op::Custom => 0.0,
-            Op::Gemm { .. } | Op::Conv2d(_) => 1.0,
-        };
-        2.0 * f64::from(s.m) * f64::from(s.n) * f64::from(s.k) * products
-    };
+    let of = |s: &Stage| 2.0 * f64::from(s.m) * f64::from(s.n) * f64::from(s.k) * s.op.products();
     graph.stages.iter().map(of).sum::<f64>() * 1e-12
 }

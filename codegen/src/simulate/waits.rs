@@ -125,7 +125,7 @@ pub(super) struct Posted<'a> {
     waits: &'a Waits,
     ready: &'a [Vec<f64>],
     device: &'a Profile,
-    /// By edge and wait: when this wait and those before it in its list are satisfied.
+    /// When each wait and those before it in its list are satisfied, by edge and wait.
     latest: Vec<Vec<f64>>,
 }
 

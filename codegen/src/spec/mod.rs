@@ -111,6 +111,7 @@ pub(crate) enum StageKind {
     GatedGemm,
     Conv2d(Box<ConvSpec>),
     Attention(Box<AttentionSpec>),
+    Norm(NormSpec),
     Custom(Box<CustomSpec>),
 }
 
@@ -129,6 +130,14 @@ pub(crate) struct AttentionSpec {
     /// As many as heads when left out.
     pub(crate) kv_heads: Option<Expr>,
     pub(crate) causal: bool,
+}
+
+/// What a normalisation states beside its tensors.
+#[derive(Clone, Debug)]
+pub(crate) struct NormSpec {
+    /// `LayerNorm`, else `RmsNorm`.
+    pub(crate) centred: bool,
+    pub(crate) epsilon: Spanned<f64>,
 }
 
 /// The shape of a custom stage as written.

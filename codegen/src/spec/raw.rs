@@ -93,6 +93,32 @@ pub(super) enum Stage<'a> {
         #[serde(borrow)]
         out: &'a RawValue,
     },
+    RmsNorm {
+        #[serde(borrow)]
+        name: &'a RawValue,
+        #[serde(borrow)]
+        x: &'a RawValue,
+        #[serde(borrow)]
+        gain: &'a RawValue,
+        #[serde(borrow)]
+        out: &'a RawValue,
+        #[serde(borrow)]
+        epsilon: &'a RawValue,
+    },
+    LayerNorm {
+        #[serde(borrow)]
+        name: &'a RawValue,
+        #[serde(borrow)]
+        x: &'a RawValue,
+        #[serde(borrow)]
+        gain: &'a RawValue,
+        #[serde(borrow)]
+        bias: &'a RawValue,
+        #[serde(borrow)]
+        out: &'a RawValue,
+        #[serde(borrow)]
+        epsilon: &'a RawValue,
+    },
     Custom {
         #[serde(borrow)]
         name: &'a RawValue,

@@ -5,7 +5,8 @@ use ron::value::RawValue;
 use super::expr::{Expr, parse_call, parse_expr, parse_range};
 use super::source::{Source, Text};
 use super::{
-    AttentionSpec, ConvSpec, CustomSpec, DepSpec, EdgeSpec, RangeSpec, Spec, StageKind, StageSpec, TensorUse,
+    AttentionSpec, ConvSpec, CustomSpec, DepSpec, EdgeSpec, NormSpec, RangeSpec, Spec, StageKind, StageSpec,
+    TensorUse,
 };
 use super::{ident, raw};
 use crate::diagnostic::{Diagnostic, Spanned};
@@ -167,7 +168,8 @@ fn activation<'a>(source: Source<'a>, raw: Option<&'a RawValue>) -> Result<Activ
 }
 
 fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnostic> {
-    let stage: raw::Stage = source.parse(raw, "a stage: Gemm, GatedGemm, Conv2d, Attention or Custom")?;
+    let stage: raw::Stage =
+        source.parse(raw, "a stage: Gemm, GatedGemm, Conv2d, Attention, RmsNorm, LayerNorm or Custom")?;
     let named = |raw| -> Result<Text, Diagnostic> {
         let name = source.text(raw, "a name in quotes")?;
         ident::validate(&name, "stage")?;
@@ -228,6 +230,21 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
             let kind = StageKind::Attention(Box::new(spec));
             Ok(StageSpec { name: named(name)?, kind, reads, out: tensor(source, out)? })
         }
+        raw::Stage::RmsNorm { name, x, gain, out, epsilon } => {
+            let reads =
+                vec![(OperandKind::A, tensor(source, x)?), (OperandKind::Gain, tensor(source, gain)?)];
+            let kind = norm(source, false, epsilon)?;
+            Ok(StageSpec { name: named(name)?, kind, reads, out: tensor(source, out)? })
+        }
+        raw::Stage::LayerNorm { name, x, gain, bias, out, epsilon } => {
+            let reads = vec![
+                (OperandKind::A, tensor(source, x)?),
+                (OperandKind::Gain, tensor(source, gain)?),
+                (OperandKind::Bias, tensor(source, bias)?),
+            ];
+            let kind = norm(source, true, epsilon)?;
+            Ok(StageSpec { name: named(name)?, kind, reads, out: tensor(source, out)? })
+        }
         raw::Stage::Custom { name, grid, tile, k_blocks, reads, writes } => {
             let mut uses = Vec::new();
             let mut footprints = Vec::new();
@@ -251,6 +268,11 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
             Ok(StageSpec { name: named(name)?, kind, reads: uses, out: tensor(source, writes)? })
         }
     }
+}
+
+fn norm<'a>(source: Source<'a>, centred: bool, epsilon: &'a RawValue) -> Result<StageKind, Diagnostic> {
+    let epsilon = Spanned::new(source.parse(epsilon, "a positive number")?, source.span(epsilon));
+    Ok(StageKind::Norm(NormSpec { centred, epsilon }))
 }
 
 fn tile<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Spanned<StatedTile>, Diagnostic> {

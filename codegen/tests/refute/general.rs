@@ -1,8 +1,9 @@
-//! Convolutions and attentions: what they read, what proves them, and mutants that forget a halo, a head, or tiles of K or
-//! V.
+//! Convolutions, attentions and normalisations: what they read, what proves them, and mutants that forget a halo, a head,
+//! tiles of K or V, or a tile of a row.
 
 use cusync_gen::check::{
-    Candidate, EdgeChoice, Event, Generated, How, Obligation, TileProgram, check, judge, judge_program,
+    Candidate, EdgeChoice, Event, Executor, Generated, How, Obligation, TileProgram, check, judge,
+    judge_program,
 };
 use cusync_gen::device::Profile;
 use cusync_gen::graph::{Axis, Graph, OperandKind, StageId};
@@ -278,4 +279,79 @@ fn an_attention_that_waits_for_another_heads_keys_is_refuted() {
     let mut c = candidate(attention(4, 2, 384), &Policy::Tile, WaitAt::PerKBlock);
     c.graph.stages[2].operands[0].footprint.cols = Axis { extent: 64, ..Axis::default() };
     refuted(&c);
+}
+
+/// A product, its rows normalised, and a product of them; 3 x 4 tiles of the first, blocks of 32 rows.
+fn normalised(kind: &str, tokens: u32) -> Graph {
+    let source = format!(
+        r#"Pipeline(name: "n", dims: {{ "M": {tokens}, "H": 512 }}, stages: [
+        Gemm(name: "first", a: "X(M,256)", b: "W(256,H)", out: "Y(M,H)"),
+        {kind}, x: "Y(M,H)", gain: "g(H)", out: "N(M,H)", epsilon: 1e-5),
+        Gemm(name: "second", a: "N(M,H)", b: "V(H,256)", out: "Z(M,256)"),
+    ])"#
+    );
+    graph(&source, &[(64, 128, 64), (32, 512, 512), (64, 128, 64)])
+}
+
+const NORMS: [&str; 2] = [r#"RmsNorm(name: "norm""#, r#"LayerNorm(name: "norm", bias: "b(H)""#];
+
+#[test]
+fn normalisations_are_proved_at_ragged_lengths_under_every_policy() {
+    for (kind, tokens) in NORMS.into_iter().flat_map(|kind| [1, 40, 192, 200].map(|tokens| (kind, tokens))) {
+        let graph = normalised(kind, tokens);
+        let stage = &graph.stages[1];
+        assert_eq!((stage.out_tile, stage.grid, stage.k_blocks), ((32, 512), (tokens.div_ceil(32), 1), 1));
+        assert_eq!(graph.dependences.len(), 2);
+        for policy in [Policy::Tile, Policy::Row, Policy::Batched { rows: 2, cols: 2 }, Policy::Strided(2)] {
+            for wait_at in EVERYWHERE {
+                let c = candidate(graph.clone(), &policy, wait_at);
+                assert_eq!(judge(&c).refutations, [], "{kind} {tokens} {policy:?} {wait_at:?}");
+                let predicted = predict(&c);
+                assert!(predicted.serial_us > 0.0 && predicted.synchronised_us > 0.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_normalisation_that_leaves_a_tile_of_a_row_unawaited_is_refuted() {
+    for kind in NORMS {
+        let c = candidate(normalised(kind, 192), &Policy::Tile, WaitAt::PerKBlock);
+        // A block of rows waits for the four tiles of its row of the product, and for no others.
+        assert_eq!(waits(&c, 1, Tile { m: 2, n: 0 }), [4, 5, 6, 7].map(|slot| (0, slot)));
+        for slot in 0..12 {
+            let wrong = Without { base: Generated::new(&c), drop: |edge, of| (edge, of) == (0, slot) };
+            let report = judge_program(&c, &wrong);
+            assert_eq!(report.refutations.len(), 1, "{kind} {slot}: {:?}", report.refutations);
+            let text = report.refutation(Obligation::Cover).expect("a race").to_string();
+            assert!(text.contains("norm(") && text.contains("may read `Y` before first("), "{text}");
+        }
+        // The footprint of all columns but those of the last tile; of the rows above.
+        let mut narrow = candidate(normalised(kind, 192), &Policy::Tile, WaitAt::PerKBlock);
+        narrow.graph.stages[1].operands[0].footprint.cols.extent = 384;
+        refuted(&narrow);
+        let mut above = candidate(normalised(kind, 192), &Policy::Tile, WaitAt::PerKBlock);
+        above.graph.stages[1].operands[0].footprint.rows.offset = -64;
+        refuted(&above);
+        // The product that reads what is normalised waits for blocks of 32 rows, two of its tile's 64.
+        let second = candidate(normalised(kind, 192), &Policy::Tile, WaitAt::PerKBlock);
+        assert_eq!(waits(&second, 2, Tile { m: 1, n: 0 }), [(0, 2), (0, 3)]);
+    }
+}
+
+#[test]
+fn a_normalisation_has_tiles_of_whole_rows_only_and_is_chosen_and_predicted_by_its_bytes() {
+    let source = include_str!("../../../policies/llama65_norm_mlp.ron");
+    let resolved = spec::parse(source, "p").and_then(|s| s.resolve(&[])).expect("sound");
+    let refused = resolved.graph(&[(64, 128, 64); 3]).expect_err("no whole rows");
+    assert!(refused.message.contains("the normalisation `norm` has no tile"), "{}", refused.message);
+    let device = Profile::named("h200").expect("shipped");
+    let c = cusync_gen::choose::candidate(&resolved, device, Executor::Streams).expect("a choice");
+    let norm = &c.graph.stages[0];
+    assert_eq!((norm.op.name(), norm.out_tile.1, norm.grid.1), ("RmsNorm", 8192, 1));
+    // The rows are read and written once, at the memory's rate at best.
+    let alone = simulate_serial(&c).stages[0];
+    let least_us = 2.0 * 2.0 * 512.0 * 8192.0 / (device.read_tbs * 1e6);
+    assert!(alone.1 - alone.0 >= least_us && alone.1 - alone.0 < least_us + 40.0, "{alone:?}, {least_us}");
+    assert_eq!(judge(&c).refutations, []);
 }

@@ -58,7 +58,7 @@ fn every_shipped_spec_is_proved_for_chain_kernels() {
 
 #[test]
 fn every_chain_kernel_is_proved_and_stated_tiles_are_kept() {
-    for kernel in CHAIN_KERNELS {
+    for kernel in CHAIN_KERNELS.iter() {
         let tile = (kernel.tile.0, kernel.tile.1);
         let asked = ChainOverride { kernel: Some((tile, kernel.cluster)), ..ChainOverride::default() };
         let c = choose::chain(&shipped(LLAMA, 768), h200(), asked).expect("a kernel");

@@ -33,8 +33,8 @@ typedef struct cusync_axis {
   int32_t m, n, k, offset, extent;
 } cusync_axis;
 
-/// Which operand of the consumer an edge feeds.
-enum cusync_operand {
+/// What an operand is to the stage that reads it.
+enum cusync_role {
   CUSYNC_OPERAND_A = 0,
   CUSYNC_OPERAND_B = 1,
   CUSYNC_OPERAND_BIAS = 2,
@@ -52,7 +52,7 @@ enum cusync_wait_at {
 typedef struct cusync_edge {
   cusync_policy policy;
   uint32_t id;                        ///< index of the edge in the plan, for reports
-  uint32_t operand;                   ///< enum cusync_operand
+  uint32_t operand;                   ///< enum cusync_role of the consumer's operand that it feeds
   uint32_t wait_at;                   ///< enum cusync_wait_at
   uint32_t tile_rows, tile_cols;      ///< elements of the tensor that one producer tile writes
   uint32_t tensor_rows, tensor_cols;  ///< the tensor, for clipping

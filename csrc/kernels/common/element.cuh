@@ -4,7 +4,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "abi/registry.h"
+#include "abi/kernel.h"
 
 namespace cusync::kernels {
 

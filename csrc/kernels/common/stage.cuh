@@ -1,70 +1,86 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// One GEMM stage as its kernel sees it: sizes, epilogue operands, edges. Passed by value, in constant memory.
+// A stage as kernels see it, in three parts by who reads them and how often, and how they are made from a request.
 #pragma once
-#include "abi/cusync.h"
+#include "abi/kernel.h"
 #include "cusync/order.hpp"
 
 namespace cusync::kernels {
 
+/// What every tile of a stage asks of it. Small, so that the stages of a chain all lie in constant memory.
 struct Stage {
-  uint32_t m, n, k;      ///< n counts packed columns when gated
-  uint32_t columns;      ///< of the output
-  uint32_t k_blocks, tiles;
-  uint32_t activation;   ///< enum cusync_activation
-  uint32_t schedule;     ///< enum cusync_schedule
-  uint32_t draws;        ///< whether this run advances the ticket counter
-  uint32_t load_waits;   ///< edges[0, load_waits) feed operands A and B
-  uint32_t wait_count;   ///< edges[load_waits, wait_count) feed bias and residual
-  uint32_t produced;     ///< bit 0: operand A comes from a stage, bit 1: operand B does
-  uint32_t post_count, post_value;
-  uint32_t post_weight;  ///< what a tile of a producer adds to its slot
   void const* bias;
   void const* residual;
-  unsigned long long* tickets;
-  uint32_t* semaphores;
-  cusync_report* report;
-  unsigned long long timeout_ns;
-  uint32_t index;        ///< of the stage in the plan, for reports
-  cusync_delays delays;
-  cusync_order order;
-  cusync_edge edges[CUSYNC_MAX_WAITS];
+  uint32_t m, columns;      ///< of the output
+  uint32_t grid_m, grid_n;  ///< tiles
+  uint8_t operation;        ///< enum cusync_operation
+  uint8_t activation;       ///< enum cusync_activation
+  uint8_t produced;         ///< bit 1 << role: a stage produces the operand of that role
+  uint8_t load_waits;       ///< Edges::waits[0, load_waits) are waited for along k
+  uint8_t wait_count;       ///< Edges::waits[load_waits, wait_count) before the epilogue
+  uint8_t post_count;
+  uint8_t index;            ///< of the stage in the plan, for reports
+};
+
+inline constexpr uint8_t kProducedA = 1 << CUSYNC_OPERAND_A, kProducedB = 1 << CUSYNC_OPERAND_B;
+
+/// What the warps ask that wait and post.
+struct Edges {
+  cusync_edge waits[CUSYNC_MAX_WAITS];
   cusync_policy posts[CUSYNC_MAX_POSTS];
 };
 
-inline constexpr uint32_t kProducedA = 1, kProducedB = 2;
+/// What the waits and posts of all stages of a kernel have in common.
+struct Coupling {
+  uint32_t* semaphores;
+  cusync_report* report;
+  unsigned long long timeout_ns;
+  uint32_t post_weight;  ///< what a tile adds to its slot
+  cusync_delays delays;
+};
 
-/// From arguments that have passed `validate`; `tile_k` is the kernel's.
-inline Stage make_stage(cusync_gemm_args const& a, uint32_t tile_k) {
+/// The tiles of one stage in an order: what a launch of its own works off.
+struct OrderedTiles {
+  cusync_order order;
+  unsigned long long* tickets;
+  uint32_t tiles, k_blocks;  ///< k-blocks of each tile
+  uint32_t drawn;            ///< by ticket
+  uint32_t counts;           ///< whether a run advances the counter
+};
+
+/// The first `load_waits` waits are those of operands that are read along k. Starved stages do not post, and some tests
+/// leave out the waits.
+inline Stage make_stage(cusync_stage const& from, cusync_test const& test, uint32_t tile_m, uint32_t tile_n,
+                        Edges& edges) {
   Stage s{};
-  s.m = a.m, s.n = a.n, s.k = a.k;
-  s.columns = a.operation == CUSYNC_GATED_GEMM ? a.n / 2 : a.n;
-  s.k_blocks = ceil_div(a.k, tile_k);
-  s.tiles = a.order.grid_m * a.order.grid_n;
-  s.activation = a.activation;
-  s.schedule = a.schedule;
-  s.draws = a.schedule == CUSYNC_SCHEDULE_TICKET || a.wait_count || a.post_count;
-  s.bias = a.bias, s.residual = a.residual;
-  s.tickets = a.tickets, s.semaphores = a.semaphores;
-  s.report = a.report, s.timeout_ns = a.timeout_ns;
-  s.index = a.stage;
-  s.delays = a.delays;
-  s.order = a.order;
-  if (!a.skip_waits) {
-    for (uint32_t i = 0; i < a.wait_count; ++i)
-      if (a.waits[i].operand <= CUSYNC_OPERAND_B) {
-        s.edges[s.load_waits++] = a.waits[i];
-        s.produced |= a.waits[i].operand == CUSYNC_OPERAND_A ? kProducedA : kProducedB;
-      }
-    s.wait_count = s.load_waits;
-    for (uint32_t i = 0; i < a.wait_count; ++i)
-      if (a.waits[i].operand > CUSYNC_OPERAND_B) s.edges[s.wait_count++] = a.waits[i];
+  s.bias = data_of(from, CUSYNC_OPERAND_BIAS), s.residual = data_of(from, CUSYNC_OPERAND_RESIDUAL);
+  s.m = from.m, s.columns = from.n;
+  s.grid_m = ceil_div(from.m, tile_m), s.grid_n = ceil_div(packed_columns(from), tile_n);
+  s.operation = uint8_t(from.operation), s.activation = uint8_t(from.activation), s.index = uint8_t(from.index);
+  edges = {};
+  for (uint32_t const when : {CUSYNC_READ_IN_K_LOOP, CUSYNC_READ_IN_EPILOGUE}) {
+    for (uint32_t i = 0; i < from.wait_count && !test.skip_waits; ++i) {
+      cusync_edge const& edge = from.waits[i];
+      if (operand(from, edge.operand)->read_at != when) continue;
+      edges.waits[s.wait_count++] = edge;
+      s.produced |= uint8_t(1u << edge.operand);
+    }
+    if (when == CUSYNC_READ_IN_K_LOOP) s.load_waits = s.wait_count;
   }
-  // A scale of 0 starves the edge on purpose.
-  s.post_count = a.post_value_scale ? a.post_count : 0;
-  s.post_value = a.post_value_scale;
-  s.post_weight = 1;
-  for (uint32_t i = 0; i < a.post_count; ++i) s.posts[i] = a.posts[i];
+  s.post_count = uint8_t(test.starve ? 0 : from.post_count);
+  for (uint32_t i = 0; i < from.post_count; ++i) edges.posts[i] = from.posts[i];
   return s;
+}
+
+inline Coupling make_coupling(cusync_sync const& sync, uint32_t post_weight) {
+  return {sync.semaphores, sync.report, sync.timeout_ns, post_weight, sync.test.delays};
+}
+
+inline OrderedTiles make_tiles(Request const& request) {
+  cusync_stage const& stage = request.stages[0];
+  bool const drawn = request.work.source == CUSYNC_SOURCE_TICKETS;
+  cusync_order const& order = request.work.order;
+  return {order, request.sync.tickets, order.grid_m * order.grid_n, ceil_div(stage.k.most, request.kernel.tile_k), drawn,
+          drawn || stage.wait_count || stage.post_count};
 }
 
 }  // namespace cusync::kernels

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The two ceilings behind every floor: streaming reads, and what one wait, one post and one hand-off cost.
 #include "cusync/semaphore.cuh"
-#include "abi/registry.h"
+#include "abi/kernel.h"
 
 namespace cusync::kernels {
 namespace {

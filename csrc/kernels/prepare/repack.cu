@@ -35,8 +35,8 @@ __global__ void __launch_bounds__(kElementwiseThreads) repack(Repack const r, un
 
 using namespace cusync::kernels;
 
-extern "C" int32_t cusync_decode_relay(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers,
-                                       void const* weights, void const* up, void* out, void* stream) {
+extern "C" int32_t cusync_repack(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers, void const* weights,
+                                 void const* up, void* out, void* stream) {
   bool const gated = operation == CUSYNC_GATED_GEMM;
   if (operation > CUSYNC_GATED_GEMM || !k || !n || !workers || !weights || !out || !aligned16(out) ||
       gated != (up != nullptr))

@@ -89,15 +89,17 @@ __global__ void __launch_bounds__(kThreads) reference(Problem const p) {
 
 using namespace cusync::kernels;
 
-extern "C" int32_t cusync_reference_gemm(cusync_gemm_args const* args, float* d, uint32_t round, void* stream) {
-  if (!args || !d || !args->a || !args->b) return CUSYNC_ERROR_BAD_ARGUMENT;
-  bool const gated = args->operation == CUSYNC_GATED_GEMM;
-  if (args->m == 0 || args->n == 0 || args->k == 0 || args->k % 8 || args->n % (gated ? 16 : 8))
-    return CUSYNC_ERROR_BAD_ARGUMENT;
-  Problem const problem{args->m, args->n, args->k,    output_columns(*args), args->activation, gated,
-                        round,   args->a, args->b,    args->bias,            args->residual,   d};
-  dim3 const grid((args->n + kTile - 1) / kTile, (args->m + kTile - 1) / kTile);
-  return with_element(args->element, [&](auto* type) {
+extern "C" int32_t cusync_reference_gemm(cusync_stage const* stage, uint32_t element, float* d, uint32_t round,
+                                         void* stream) {
+  if (!stage || !d || stage->operation > CUSYNC_GATED_GEMM) return CUSYNC_ERROR_BAD_ARGUMENT;
+  void const* const a = data_of(*stage, CUSYNC_OPERAND_A);
+  void const* const b = data_of(*stage, CUSYNC_OPERAND_B);
+  uint32_t const m = stage->m, n = packed_columns(*stage), k = stage->k.most;
+  if (!a || !b || m == 0 || n == 0 || k == 0 || k % 8 || stage->n % 8) return CUSYNC_ERROR_BAD_ARGUMENT;
+  Problem const problem{m, n, k, stage->n, stage->activation, stage->operation == CUSYNC_GATED_GEMM, round, a, b,
+                        data_of(*stage, CUSYNC_OPERAND_BIAS), data_of(*stage, CUSYNC_OPERAND_RESIDUAL), d};
+  dim3 const grid((n + kTile - 1) / kTile, (m + kTile - 1) / kTile);
+  return with_element(element, [&](auto* type) {
     reference<std::remove_pointer_t<decltype(type)>><<<grid, kThreads, 0, cudaStream_t(stream)>>>(problem);
     return status_of(cudaGetLastError());
   });

@@ -1,32 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The Stream-K peer in the C ABI: picks the element type, checks the request.
+#include "abi/kernel.h"
 #include "kernels/streamk/streamk.h"
+
+using namespace cusync::kernels;
 
 namespace {
 
-int32_t create(cusync_gemm_args const& args, void* workspace, unsigned long long* bytes, cusync_streamk** out) {
+int32_t create(cusync_stage const& stage, uint32_t element, void* workspace, unsigned long long* bytes,
+               cusync_streamk** out) {
 #if CUSYNC_BUILD_SM90A
-  return args.element == CUSYNC_F16 ? cusync::kernels::streamk_f16(args, workspace, bytes, out)
-                                    : cusync::kernels::streamk_bf16(args, workspace, bytes, out);
+  return element == CUSYNC_F16 ? streamk_f16(stage, workspace, bytes, out) : streamk_bf16(stage, workspace, bytes, out);
 #else
-  (void)args, (void)workspace, (void)bytes, (void)out;
+  (void)stage, (void)element, (void)workspace, (void)bytes, (void)out;
   return CUSYNC_ERROR_NOT_BUILT;
 #endif
 }
 
 }  // namespace
 
-extern "C" int32_t cusync_streamk_create(cusync_gemm_args const* args, void* workspace,
+extern "C" int32_t cusync_streamk_create(cusync_stage const* stage, uint32_t element, void* workspace,
                                          unsigned long long* workspace_bytes, cusync_streamk** out) {
-  if (!args || !workspace_bytes || !out) return CUSYNC_ERROR_BAD_ARGUMENT;
+  if (!stage || !workspace_bytes || !out) return CUSYNC_ERROR_BAD_ARGUMENT;
   *out = nullptr;
-  if (!args->a || !args->b || !args->d || !args->m || !args->n || !args->k || args->k % 8 || args->n % 8)
+  if (!data_of(*stage, CUSYNC_OPERAND_A) || !data_of(*stage, CUSYNC_OPERAND_B) || !stage->out)
     return CUSYNC_ERROR_BAD_ARGUMENT;
-  if (args->element > CUSYNC_BF16) return CUSYNC_ERROR_BAD_ARGUMENT;
+  uint32_t const k = stage->k.most;
+  if (!stage->m || !stage->n || !k || k % 8 || stage->n % 8 || element > CUSYNC_BF16) return CUSYNC_ERROR_BAD_ARGUMENT;
   // A baseline of MLPs: other stages have no peer.
-  if (args->operation != CUSYNC_GEMM || args->bias || args->residual || args->activation > CUSYNC_GELU_TANH)
-    return CUSYNC_ERROR_NOT_BUILT;
-  return create(*args, workspace, workspace_bytes, out);
+  bool const adds = data_of(*stage, CUSYNC_OPERAND_BIAS) || data_of(*stage, CUSYNC_OPERAND_RESIDUAL);
+  if (stage->operation != CUSYNC_GEMM || adds || stage->activation > CUSYNC_GELU_TANH) return CUSYNC_ERROR_NOT_BUILT;
+  return create(*stage, element, workspace, workspace_bytes, out);
 }
 
 extern "C" int32_t cusync_streamk_launch(cusync_streamk* gemm, void* stream) {

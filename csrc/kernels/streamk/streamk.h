@@ -15,7 +15,7 @@ struct cusync_streamk {
 namespace cusync::kernels {
 
 /// Makes a peer ready, or, with a null `workspace`, only tells its size.
-using StreamkCreate = int32_t(cusync_gemm_args const& args, void* workspace, unsigned long long* workspace_bytes,
+using StreamkCreate = int32_t(cusync_stage const& stage, void* workspace, unsigned long long* workspace_bytes,
                               cusync_streamk** out);
 
 StreamkCreate streamk_f16, streamk_bf16;

@@ -1,14 +1,30 @@
-//! The images of a convolution as the left operand of a product.
+//! A tile of a convolution: a GEMM's, whose left operand is gathered from the images.
 
 use cusync_gen::graph::{Conv, TensorId};
 
 use super::CpuPipeline;
 use super::memory::Box2;
+use super::tile::{Place, Scratch, Stop};
 
 impl CpuPipeline {
+    /// Computes and stores a tile; `false` where its sums are left in a slab.
+    pub(super) fn convolve(
+        &self,
+        place: &mut Place<'_>,
+        shape: &Conv,
+        scratch: &mut Scratch,
+    ) -> Result<bool, Stop> {
+        let left = |id, at, ks, panel: &mut [f32]| self.gather(id, shape, at, ks, panel);
+        let whole = self.sums(place, &left, scratch)?;
+        if whole {
+            self.epilogue(place, shape.activation, scratch)?;
+        }
+        Ok(whole)
+    }
+
     /// Gathers what the output pixels `at.row ..` read at the elements `from .. from + length` of k into `out`, a row a
     /// pixel: zeros where a filter tap lies in the padding.
-    pub(super) fn gather(
+    fn gather(
         &self,
         images: TensorId,
         shape: &Conv,

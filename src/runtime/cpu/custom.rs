@@ -2,6 +2,10 @@
 
 use cusync_gen::sync::Tile;
 
+use super::CpuPipeline;
+use super::error::CpuError;
+use super::tile::{Place, Scratch, Stop};
+
 /// A box of a tensor, widened to float32, row-major.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Region {
@@ -36,5 +40,37 @@ pub trait CustomKernel: Send + Sync {
 impl<F: Fn(Tile, u32, &[Region], &mut Region) + Send + Sync> CustomKernel for F {
     fn k_block(&self, tile: Tile, k: u32, reads: &[Region], out: &mut Region) {
         self(tile, k, reads, out);
+    }
+}
+
+impl CpuPipeline {
+    /// Computes and stores a tile with its owner's kernel.
+    pub(super) fn custom_tile(&self, place: &Place<'_>, scratch: &mut Scratch) -> Result<(), Stop> {
+        let Place { work, stage, tile, at } = place;
+        let Some(kernel) = &self.kernels[work.stage] else {
+            return Err(Stop::Failed(CpuError::NoKernel(stage.name.clone())));
+        };
+        let mut out = Region { row: at.row, col: at.col, rows: at.rows, cols: at.cols, data: Vec::new() };
+        out.data.resize(at.rows * at.cols, 0.0);
+        for k in 0..stage.k_blocks {
+            self.wait_for(place, k, &(0..stage.k_blocks), |_| true, scratch)?;
+            let reads: Vec<Region> = stage
+                .operands
+                .iter()
+                .map(|operand| {
+                    let tensor = &self.graph.tensors[operand.tensor.0];
+                    let rows = operand.footprint.rows.range(tensor.rows, tile.m, tile.n, k);
+                    let cols = operand.footprint.cols.range(tensor.cols, tile.m, tile.n, k);
+                    self.region(operand.tensor, rows, cols)
+                })
+                .collect();
+            kernel.k_block(*tile, k, &reads, &mut out);
+        }
+        if out.data.len() != at.rows * at.cols {
+            let message = format!("the kernel of `{}` changed the size of its tile", stage.name);
+            return Err(Stop::Failed(CpuError::Panicked(message)));
+        }
+        self.memory.store(stage.out, *at, &out.data);
+        Ok(())
     }
 }

@@ -12,7 +12,7 @@ use super::{Calibration, ChainCosts, ChainTimes, KernelTimes, Sample};
 use crate::bench::measure::interleaved;
 use crate::bench::variant::{GraphVariant, PipelineVariant, Variant};
 use crate::bench::{self, Ceilings, Regime, bench_semaphores};
-use crate::device::{Device, DeviceBuffer, Stream, fused_kernels, helpers};
+use crate::device::{Device, DeviceBuffer, Stream, helpers, kernels_of};
 use crate::ffi;
 use crate::runtime::{
     ChainOverride, InputSets, ItemTrace, Options, Overlap, Overrides, Pipeline, percentile, plan_text,
@@ -73,8 +73,8 @@ pub fn calibrate(gpu: u32, progress: &mut dyn FnMut(&str)) -> Result<Calibration
     let alone_tflops = best.map(|tile| rig.alone(tile)).transpose()?;
     let mut chains = Vec::new();
     let mut chain = ChainCosts::default();
-    if profile.arch >= 90 && !fused_kernels().is_empty() {
-        for kernel in CHAIN_KERNELS {
+    if profile.arch >= 90 && !kernels_of(ffi::CUSYNC_FAMILY_CHAIN).is_empty() {
+        for kernel in CHAIN_KERNELS.iter() {
             progress(&format!("the chain kernel of {:?}, clusters of {:?}", kernel.tile, kernel.cluster));
             let measured = rig.chain_kernel(kernel);
             let what = || format!("chain kernel {:?}, clusters of {:?}", kernel.tile, kernel.cluster);

@@ -1,8 +1,8 @@
 //! The decode kernels on a GPU: right at every width and shape, bit-equal from run to run, replayable, and how fast.
 
 use crate::common::{Gpu, gpu, quick};
-use crate::decode_rig::{Layer, Model, Rig, gated, models, plain};
-use cusync::device::{Decode, DecodeArgs, DecodeMode, DecodeTuning, Delays, Launch};
+use crate::decode_rig::{Layer, Model, RUN, Rig, SKIP_WAITS, STARVE, STREAM_ONLY, gated, models, plain};
+use cusync::device::{DecodeTuning, Delays, Deviations, Kernel, Launch, kernels_of};
 use cusync::ffi;
 
 /// Whether the kernels of this binary can be delayed.
@@ -11,7 +11,7 @@ const DELAYS: bool = option_env!("CUSYNC_HAS_DELAYS").is_some();
 /// The GPU when it is a Hopper and this binary has decode kernels.
 fn hopper() -> Option<Gpu> {
     let gpu = gpu()?;
-    if gpu.device.capability() != (9, 0) || cusync::device::decode_kernels().is_empty() {
+    if gpu.device.capability() != (9, 0) || kernels_of(ffi::CUSYNC_FAMILY_DECODE).is_empty() {
         println!("skipped: decode kernels need a GPU of compute capability 9.0 and a build for it");
         return None;
     }
@@ -21,7 +21,7 @@ fn hopper() -> Option<Gpu> {
 /// Poisons, runs eagerly and programmatically, compares every layer, and compares the runs bit by bit.
 fn assert_runs_right(gpu: &Gpu, model: &Model, m: u32, element: u32) {
     let rig = Rig::new(&gpu.device, model, m, element, 1);
-    let chain = rig.chain(0, DecodeTuning::default(), DecodeMode::Run);
+    let chain = rig.chain(0, DecodeTuning::default(), RUN);
     let label = format!("{} M = {m}, element {element}", model.name);
     for seed in 0..2 {
         rig.refill(500 + seed);
@@ -114,7 +114,7 @@ fn many_rows_are_right_or_refused() {
         }
     }
     let rig = Rig::new(&gpu.device, &wide(34000), 64, ffi::CUSYNC_F16, 1);
-    let refused = cusync::device::Decode::new(&gpu.device, rig.args(0));
+    let refused = Kernel::new(&gpu.device, rig.args(0, DecodeTuning::default(), RUN));
     assert!(matches!(refused, Err(cusync::device::Error::NotBuilt(_))), "{refused:?}");
 }
 
@@ -123,7 +123,7 @@ fn replays_stay_right() {
     let Some(gpu) = hopper() else { return };
     for (model, m) in models().iter().zip([8, 64, 17]) {
         let rig = Rig::new(&gpu.device, model, m, ffi::CUSYNC_F16, 2);
-        let chains = [1, 0].map(|set| rig.chain(set, DecodeTuning::default(), DecodeMode::Run));
+        let chains = [1, 0].map(|set| rig.chain(set, DecodeTuning::default(), RUN));
         let graph = rig.stream.capture(|| -> cusync::device::Result<()> {
             for chain in chains.iter().chain(&chains) {
                 chain.launch(Launch { stream: &rig.stream, started: None, programmatic: true })?;
@@ -181,8 +181,7 @@ fn slots_that_change_hands_are_read_in_time() {
             let label = format!("{} M = {m} {tuning:?}", model.name);
             for &limit_ns in if DELAYS { &[0, 2000][..] } else { &[0] } {
                 let delays = Delays { seed: 9, limit_ns };
-                let chain = DecodeArgs { tuning, delays, ..rig.args(0) };
-                let chain = Decode::new(&gpu.device, chain).unwrap_or_else(|e| panic!("{label}: {e}"));
+                let chain = rig.chain(0, tuning, Deviations { delays, ..RUN });
                 rig.poison();
                 rig.launch(&chain, false);
                 rig.synchronize(&label);
@@ -209,7 +208,7 @@ fn starved_child() {
     let gpu = hopper().expect("the parent saw a GPU");
     let model = &models()[1];
     let rig = Rig::new(&gpu.device, model, 8, ffi::CUSYNC_F16, 1);
-    let chain = rig.chain(0, DecodeTuning::default(), DecodeMode::Starve);
+    let chain = rig.chain(0, DecodeTuning::default(), STARVE);
     let began = std::time::Instant::now();
     rig.launch(&chain, false);
     let error = rig.stream.synchronize().expect_err("no post ever comes");
@@ -284,9 +283,9 @@ fn decode_speed() {
                 let chains: Vec<_> = (0..SETS).map(|s| rig.chain(s, DecodeTuning::default(), mode)).collect();
                 [false, true].map(|programmatic| rig.time(&chains, programmatic))
             };
-            let run = time(DecodeMode::Run);
-            let free = time(DecodeMode::SkipWaits);
-            let limit = time(DecodeMode::StreamOnly);
+            let run = time(RUN);
+            let free = time(SKIP_WAITS);
+            let limit = time(STREAM_ONLY);
             let tbs = |us: f64| rig.weight_bytes() as f64 / us * 1e-6;
             println!(
                 "decode {:<10} M {m:>2}  run {:6.2} / {:6.2} us ({:.2} / {:.2} TB/s)  no waits {:6.2} / {:6.2}  read \
@@ -345,7 +344,7 @@ fn every_tuning_is_right() {
             let mut timed = Vec::new();
             for tuning in points {
                 let label = format!("{} M = {m} {tuning:?}", model.name);
-                let chains: Vec<_> = (0..SETS).map(|s| rig.chain(s, tuning, DecodeMode::Run)).collect();
+                let chains: Vec<_> = (0..SETS).map(|s| rig.chain(s, tuning, RUN)).collect();
                 rig.poison();
                 rig.launch(&chains[0], false);
                 rig.synchronize(&label);

@@ -4,13 +4,25 @@
 use std::sync::Arc;
 
 use cusync::device::{
-    Decode, DecodeArgs, DecodeMemory, DecodeMode, DecodeStage, DecodeTuning, DecodeWeights, Delays, Device,
-    DeviceBuffer, Event, GemmArgs, Launch, Report, Stream, decode_workers, helpers,
+    BoundStage, DecodeTuning, Delays, Deviations, Device, DeviceBuffer, Event, Kernel, KernelArgs, Launch,
+    RepackedWeights, Report, Role, Source, Stream, Synchronisation, Work, decode_id, helpers, kernels_of,
+    resident,
 };
 use cusync::ffi;
 
 /// Relative L2 difference that an output may have.
 pub const TOLERANCE: f64 = 2e-3;
+
+/// An ordinary run.
+pub const RUN: Deviations = Deviations {
+    starve: false,
+    skip_waits: false,
+    stream_only: false,
+    delays: Delays { seed: 0, limit_ns: 0 },
+};
+pub const SKIP_WAITS: Deviations = Deviations { skip_waits: true, ..RUN };
+pub const STREAM_ONLY: Deviations = Deviations { stream_only: true, ..RUN };
+pub const STARVE: Deviations = Deviations { starve: true, ..RUN };
 
 /// One GEMM of a chain; its K is the N before it.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +67,7 @@ type Values = Arc<DeviceBuffer<u16>>;
 
 /// The weights of one layer as specs write them.
 #[derive(Debug)]
-struct Source {
+struct Original {
     weights: Values,
     up: Option<Values>,
 }
@@ -71,17 +83,22 @@ pub struct Rig {
     tensors: Vec<Values>,
     biases: Vec<Option<Values>>,
     /// Of set 0.
-    sources: Vec<Source>,
+    sources: Vec<Original>,
     /// By set, then by layer.
-    sets: Vec<Vec<Arc<DecodeWeights>>>,
-    memory: DecodeMemory,
+    sets: Vec<Vec<Arc<RepackedWeights>>>,
+    id: ffi::cusync_kernel_id,
+    workers: u32,
+    sync: Synchronisation,
 }
 
 impl Rig {
     /// Operands for `m` tokens.
     pub fn new(device: &Device, model: &Model, m: u32, element: u32, sets: usize) -> Rig {
         let stream = Stream::new(device).expect("a stream");
-        let workers = decode_workers(device).expect("the device answers");
+        let widths = kernels_of(ffi::CUSYNC_FAMILY_DECODE).into_iter().map(|k| k.id.width);
+        let width = widths.filter(|&w| w >= m).min().expect("a kernel holds so many tokens");
+        let id = decode_id(element, width);
+        let workers = resident(device, &id).expect("the device answers");
         let random = |len: usize, scale: f32, seed: u32| {
             let buffer = DeviceBuffer::<u16>::new(device, len, "a random operand").expect("fits");
             helpers::fill_random(&buffer, element, scale, seed, &stream).expect("fills");
@@ -109,11 +126,11 @@ impl Rig {
                 let weights = random(area, scale, seed);
                 let up = layer.gated.then(|| random(area, scale, seed + 1));
                 let shape = (k, layer.n);
-                let laid = DecodeWeights::new(&weights, up.as_deref(), shape, workers, &stream);
+                let laid = RepackedWeights::new(&weights, up.as_deref(), shape, workers, &stream);
                 layers.push(Arc::new(laid.expect("weights lay out")));
                 stream.synchronize().expect("the layout ends");
                 if set == 0 {
-                    sources.push(Source { weights, up });
+                    sources.push(Original { weights, up });
                 }
                 k = layer.n;
             }
@@ -121,58 +138,97 @@ impl Rig {
         }
         let slots = model.layers.iter().map(|l| l.n.div_ceil(64) as usize).sum();
         let zeroed = |len| Arc::new(DeviceBuffer::zeroed(device, len, "semaphores").expect("fits"));
-        let memory = DecodeMemory {
-            semaphores: zeroed(slots),
-            epochs: zeroed(workers as usize),
-            report: Arc::new(Report::new(device).expect("a report")),
+        let sync = Synchronisation {
+            semaphores: Some(zeroed(slots)),
+            epochs: Some(zeroed(workers as usize)),
+            report: Some(Arc::new(Report::new(device).expect("a report"))),
+            ..Synchronisation::default()
         };
         let (device, model) = (device.clone(), model.clone());
-        Rig { device, stream, model, element, m, tensors, biases, sources, sets: laid_out, memory }
+        Rig { device, stream, model, element, m, tensors, biases, sources, sets: laid_out, id, workers, sync }
     }
 
-    pub fn args(&self, set: usize) -> DecodeArgs {
-        let mut slot_base = 0;
-        let stage = |(i, layer): (usize, &Layer)| {
-            let base = slot_base;
-            slot_base += layer.n.div_ceil(64);
-            DecodeStage {
-                name: format!("{} {i}", self.model.name),
-                weights: self.sets[set][i].clone(),
-                a: self.tensors[i].clone(),
-                d: self.tensors[i + 1].clone(),
-                bias: self.biases[i].clone(),
-                residual: layer.residual.map(|t| self.tensors[t].clone()),
-                activation: layer.activation,
-                producer: i.checked_sub(1).map(|p| p as u32),
-                slot_base: base,
-                stage: i as u32,
-                edge: i.saturating_sub(1) as u32,
-            }
-        };
-        DecodeArgs {
-            name: self.model.name.into(),
+    /// The slots of a layer's output: one for every 64 columns, after those of the layers before it.
+    fn slots(&self, layer: usize) -> ffi::cusync_policy {
+        let count = |l: &Layer| l.n.div_ceil(64);
+        let tiles = count(&self.model.layers[layer]);
+        ffi::cusync_policy {
+            grid_m: 1,
+            grid_n: tiles,
+            block_m: 1,
+            block_n: 1,
+            slots_n: tiles,
+            slot_base: self.model.layers[..layer].iter().map(count).sum(),
+            slot_count: tiles,
+            ..Default::default()
+        }
+    }
+
+    /// The wait of a layer for the one before it.
+    fn wait(&self, layer: usize) -> ffi::cusync_edge {
+        let k = self.model.layers[layer - 1].n;
+        ffi::cusync_edge {
+            policy: self.slots(layer - 1),
+            id: layer as u32 - 1,
+            operand: ffi::CUSYNC_OPERAND_A,
+            wait_at: ffi::CUSYNC_WAIT_PER_K_BLOCK,
+            tile_rows: self.m,
+            tile_cols: 64,
+            tensor_rows: self.m,
+            tensor_cols: k,
+            k_blocks: k.div_ceil(64),
+            rows: ffi::cusync_axis { extent: self.m as i32, ..Default::default() },
+            cols: ffi::cusync_axis { k: 64, extent: 64, ..Default::default() },
+        }
+    }
+
+    /// Layer `i` on these weights, coupled to nothing.
+    fn stage(&self, i: usize, weights: Source) -> BoundStage {
+        let layer = self.model.layers[i];
+        let k = if i == 0 { self.model.k } else { self.model.layers[i - 1].n };
+        let mut operands = vec![(Role::A, Source::Matrix(self.tensors[i].clone())), (Role::B, weights)];
+        operands.extend(self.biases[i].clone().map(|b| (Role::Bias, Source::Matrix(b))));
+        let residual = layer.residual.map(|t| self.tensors[t].clone());
+        operands.extend(residual.map(|r| (Role::Residual, Source::Matrix(r))));
+        BoundStage {
+            name: format!("{} {i}", self.model.name),
+            operation: if layer.gated { ffi::CUSYNC_GATED_GEMM } else { ffi::CUSYNC_GEMM },
+            activation: layer.activation,
             element: self.element,
-            m: self.m,
-            width: 0,
-            stages: self.model.layers.iter().enumerate().map(stage).collect(),
-            memory: self.memory.clone(),
-            tuning: DecodeTuning::default(),
-            mode: DecodeMode::Run,
-            timeout_ns: 0,
-            trace: None,
-            delays: Delays::default(),
+            index: i as u32,
+            shape: (self.m, layer.n, k),
+            operands,
+            out: self.tensors[i + 1].clone(),
+            waits: Vec::new(),
+            posts: Vec::new(),
+        }
+    }
+
+    pub fn args(&self, set: usize, tuning: DecodeTuning, deviations: Deviations) -> KernelArgs {
+        let layers = self.model.layers.len();
+        let stage = |i: usize| BoundStage {
+            waits: (i > 0).then(|| self.wait(i)).into_iter().collect(),
+            posts: (i + 1 < layers).then(|| self.slots(i)).into_iter().collect(),
+            ..self.stage(i, Source::Repacked(self.sets[set][i].clone()))
+        };
+        KernelArgs {
+            name: self.model.name.into(),
+            id: self.id,
+            stages: (0..layers).map(stage).collect(),
+            work: Work::Shares { workers: self.workers, tuning },
+            sync: Synchronisation { deviations, ..self.sync.clone() },
+            tables: Vec::new(),
         }
     }
 
     /// The chain over weight set `set`.
-    pub fn chain(&self, set: usize, tuning: DecodeTuning, mode: DecodeMode) -> Decode {
-        let args = DecodeArgs { tuning, mode, ..self.args(set) };
-        Decode::new(&self.device, args)
+    pub fn chain(&self, set: usize, tuning: DecodeTuning, deviations: Deviations) -> Kernel {
+        Kernel::new(&self.device, self.args(set, tuning, deviations))
             .unwrap_or_else(|e| panic!("{} at M = {}: {e}", self.model.name, self.m))
     }
 
     pub fn weight_bytes(&self) -> usize {
-        self.args(0).weight_bytes()
+        self.args(0, DecodeTuning::default(), RUN).weight_bytes()
     }
 
     /// Makes every output a field of NaNs.
@@ -187,14 +243,14 @@ impl Rig {
         helpers::fill_random(&self.tensors[0], self.element, 1.0, seed, &self.stream).expect("fills");
     }
 
-    pub fn launch(&self, chain: &Decode, programmatic: bool) {
+    pub fn launch(&self, chain: &Kernel, programmatic: bool) {
         let launch = Launch { stream: &self.stream, started: None, programmatic };
         chain.launch(launch).unwrap_or_else(|e| panic!("{} at M = {}: {e}", self.model.name, self.m));
     }
 
     pub fn synchronize(&self, label: &str) {
         if let Err(error) = self.stream.synchronize() {
-            let report = self.memory.report.read();
+            let report = self.report();
             panic!("{label}: {error}; report {report:?}");
         }
     }
@@ -210,7 +266,7 @@ impl Rig {
     }
 
     pub fn report(&self) -> Option<ffi::cusync_report> {
-        self.memory.report.read()
+        self.sync.report.as_ref()?.read()
     }
 
     /// Relative L2 error of each layer's output (of weight set 0), each against the reference on the inputs that the
@@ -223,39 +279,21 @@ impl Rig {
         let layer = self.model.layers[i];
         let k = if i == 0 { self.model.k } else { self.model.layers[i - 1].n };
         let source = &self.sources[i];
-        let (b, n) = match &source.up {
-            None => (source.weights.clone(), layer.n),
+        let weights = match &source.up {
+            None => source.weights.clone(),
             Some(up) => {
                 let len = 2 * source.weights.len();
                 let packed = DeviceBuffer::<u16>::new(&self.device, len, "packed weights").expect("fits");
                 helpers::pack_gated(&source.weights, up, &packed, k, layer.n, &self.stream).expect("packs");
-                (Arc::new(packed), 2 * layer.n)
+                Arc::new(packed)
             }
         };
-        let args = GemmArgs {
-            name: format!("reference of layer {i}"),
-            arch: ffi::CUSYNC_SM90A,
-            operation: if layer.gated { ffi::CUSYNC_GATED_GEMM } else { ffi::CUSYNC_GEMM },
-            element: self.element,
-            tile: (128, 128),
-            shape: (self.m, n, k),
-            a: self.tensors[i].clone(),
-            b,
-            d: self.tensors[i + 1].clone(),
-            bias: self.biases[i].clone(),
-            residual: layer.residual.map(|t| self.tensors[t].clone()),
-            activation: layer.activation,
-            stage: i as u32,
-            schedule: cusync::device::Schedule::Static,
-            order: ffi::cusync_order::default(),
-            sync: None,
-            tables: Vec::new(),
-        };
+        let stage = self.stage(i, Source::Matrix(weights));
         let zeroed = |len| DeviceBuffer::<f32>::zeroed(&self.device, len, "reference").expect("fits");
         let (want, sums) = (zeroed(self.tensors[i + 1].len()), zeroed(3));
         // Where outputs are few, rounding to bf16 alone takes them to the tolerance: then both are rounded.
         let rounded = self.element == ffi::CUSYNC_BF16;
-        helpers::reference_gemm(&args, &want, rounded, &self.stream).expect("the reference runs");
+        helpers::reference_gemm(&stage, &want, rounded, &self.stream).expect("the reference runs");
         helpers::compare(&self.tensors[i + 1], &want, self.element, &sums, &self.stream).expect("compares");
         self.synchronize("reference");
         let mut host = [0f32; 3];
@@ -282,13 +320,14 @@ impl Rig {
 
     /// Where the time of one run over weight set `set` went, after runs over the other sets.
     pub fn trace(&self, set: usize, tuning: DecodeTuning) -> Vec<ffi::cusync_trace> {
-        let args = DecodeArgs { tuning, ..self.args(set) };
-        let records = args.workers() as usize * args.stages.len();
+        let args = self.args(set, tuning, RUN);
+        let records = args.trace_records();
         let trace = DeviceBuffer::zeroed(&self.device, records, "trace").expect("fits");
         let trace = Arc::new(trace);
-        let traced = DecodeArgs { trace: Some(trace.clone()), ..args };
-        let traced = Decode::new(&self.device, traced).unwrap_or_else(|e| panic!("{}: {e}", self.model.name));
-        let before: Vec<_> = (0..set).map(|s| self.chain(s, tuning, DecodeMode::Run)).collect();
+        let sync = Synchronisation { trace: Some(trace.clone()), ..args.sync.clone() };
+        let traced = Kernel::new(&self.device, KernelArgs { sync, ..args });
+        let traced = traced.unwrap_or_else(|e| panic!("{}: {e}", self.model.name));
+        let before: Vec<_> = (0..set).map(|s| self.chain(s, tuning, RUN)).collect();
         for chain in before.iter().chain([&traced]) {
             self.launch(chain, false);
         }
@@ -299,7 +338,7 @@ impl Rig {
     }
 
     /// Median microseconds of one launch, over replays of a graph of 20 launches that take the chains in turn.
-    pub fn time(&self, chains: &[Decode], programmatic: bool) -> f64 {
+    pub fn time(&self, chains: &[Kernel], programmatic: bool) -> f64 {
         const LAUNCHES: usize = 20;
         let graph = self.stream.capture(|| -> cusync::device::Result<()> {
             for i in 0..LAUNCHES {

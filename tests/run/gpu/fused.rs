@@ -2,7 +2,8 @@
 
 use crate::common::{Gpu, assert_runs_right, gpu, pipeline, plan_of, quick};
 use cusync::bench::{RAGGED, SIZES};
-use cusync::device::fused_kernels;
+use cusync::device::kernels_of;
+use cusync::ffi;
 use cusync::runtime::verify::Reference;
 use cusync::runtime::{ChainOverride, InputSets, Options, Overrides, element_code, shipped};
 use cusync_gen::check::{Executor, Plan};
@@ -13,7 +14,7 @@ use cusync_gen::sync::Policy;
 /// A GPU that this binary has chain kernels for, or the reason to skip.
 pub(crate) fn hopper() -> Option<Gpu> {
     let gpu = gpu()?;
-    if gpu.device.capability().0 != 9 || fused_kernels().is_empty() {
+    if gpu.device.capability().0 != 9 || kernels_of(ffi::CUSYNC_FAMILY_CHAIN).is_empty() {
         println!("skipped: there is no chain kernel for {}", gpu.device.name());
         return None;
     }
@@ -154,8 +155,11 @@ fn every_kernel() {
                 |chain| Overrides { element: Some(element), chain: Some(chain), ..Overrides::default() };
             let first = plan_of(&gpu, source, &overrides(STATIC), Executor::Fused);
             let (inputs, reference) = expected(&gpu, &first, 1, 12);
-            for info in fused_kernels().into_iter().filter(|k| k.element == element_code(element)) {
-                let kernel = ((info.tile_m, info.tile_n), (info.cluster_m, info.cluster_n));
+            for info in kernels_of(ffi::CUSYNC_FAMILY_CHAIN)
+                .into_iter()
+                .filter(|k| k.id.element == element_code(element))
+            {
+                let kernel = ((info.id.tile_m, info.id.tile_n), (info.id.cluster_m, info.id.cluster_n));
                 // A cluster draws no items: each of its CTAs would draw one of its own.
                 let alone = kernel.1 == (1, 1);
                 for way in WAYS.into_iter().filter(|w| alone || w.mode == Hand::Fixed) {

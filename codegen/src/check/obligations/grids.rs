@@ -3,7 +3,7 @@
 use super::scan::Scan;
 use super::{from, grid_tiles, slice_name, tile_name};
 use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
-use crate::graph::{Op, OperandKind, Stage, StageId};
+use crate::graph::{Op, Stage, StageId};
 use crate::sync::{Order, Policy};
 
 /// Arrays that belong together have the same length; without that nothing else can be evaluated.
@@ -183,20 +183,7 @@ fn shape_fault(c: &Candidate, id: StageId, stage: &Stage) -> Option<Refutation> 
     }
     stage.operands.iter().find_map(|operand| {
         let tensor = &c.graph.tensors[operand.tensor.0];
-        let expected = match operand.kind {
-            OperandKind::A => match &stage.op {
-                Op::Conv2d(c) => (c.images * c.input.0 * c.input.1, c.channels),
-                Op::Gemm { .. } | Op::GatedGemm | Op::Attention(_) | Op::Custom => (stage.m, stage.k),
-            },
-            OperandKind::B | OperandKind::Up => (stage.k, stage.n),
-            OperandKind::Bias => (1, stage.n),
-            OperandKind::Residual => (stage.m, stage.n),
-            OperandKind::Query | OperandKind::Key | OperandKind::Value => match &stage.op {
-                Op::Attention(a) => (stage.m, (a.heads + 2 * a.kv_heads) * a.dim),
-                Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Custom => return None,
-            },
-            OperandKind::Custom(_) => return None,
-        };
+        let expected = stage.op.rules().operand_shape(operand.kind, (stage.m, stage.n, stage.k))?;
         if (tensor.rows, tensor.cols) == expected {
             return None;
         }
@@ -207,15 +194,14 @@ fn shape_fault(c: &Candidate, id: StageId, stage: &Stage) -> Option<Refutation> 
     })
 }
 
-/// The output tile and k-blocks of a GEMM, or of a convolution, follow from its operation and MMA tile.
+/// The output tile and k-blocks follow from the operation and the MMA tile, but for a stage that states them.
 fn kernel_shape_fault(stage: &Stage) -> Option<String> {
+    if stage.op == Op::Custom {
+        return None;
+    }
     let (m, n, k) = stage.mma_tile;
-    let (rows, cols) = match stage.op {
-        Op::Gemm { .. } | Op::Conv2d(_) => (m, n),
-        Op::GatedGemm => (m, n / 2),
-        Op::Attention(_) | Op::Custom => return None,
-    };
-    if stage.out_tile != (rows, cols) || k == 0 || stage.k_blocks != stage.k.div_ceil(k) {
+    let out_tile = stage.op.rules().out_tile(stage.mma_tile);
+    if stage.out_tile != out_tile || k == 0 || stage.k_blocks != stage.k.div_ceil(k) {
         return Some(format!(
             "`{}` has output tiles of {:?} and {} k-blocks, and its MMA tile is {m} x {n} x {k}",
             stage.name, stage.out_tile, stage.k_blocks

@@ -1,4 +1,4 @@
-//! Small convolutions and attentions, drawn by lot.
+//! Small convolutions, attentions and normalisations, drawn by lot.
 
 use std::fmt::Write as _;
 
@@ -83,4 +83,24 @@ pub(super) fn attention(rng: &mut SmallRng) -> Graph {
     let attend = (pick(rng, &[8, 16, 24]), dim, pick(rng, &[8, 16]));
     let last = pick(rng, &[(16, 16, dim), (16, 16, 2 * dim), (8, 16, 24)]);
     graph(&dims, &stages, &[first, attend, last])
+}
+
+/// A product, the normalisation of its rows, and a product of what comes of it; perhaps another normalisation at the end.
+pub(super) fn normalisation(rng: &mut SmallRng) -> Graph {
+    let (tokens, hidden) = (pick(rng, &[16, 24, 40, 48]), pick(rng, &[16, 24, 32]));
+    let dims = format!(r#""M": {tokens}, "H": {hidden}"#);
+    let last = rng.random();
+    let mut stages = String::from(
+        r#"Gemm(name: "first", a: "X(M,16)", b: "W(16,H)", out: "Y(M,H)"),
+           RmsNorm(name: "norm", x: "Y(M,H)", gain: "g(H)", out: "N(M,H)", epsilon: 1e-5),
+           Gemm(name: "second", a: "N(M,H)", b: "V(H,H)", residual: "Y(M,H)", out: "Z(M,H)"),"#,
+    );
+    let gemm = [(16, 16, 16), (8, 16, 8), (16, 8, 24), (24, 24, 16)];
+    let rows = |rng: &mut SmallRng| (pick(rng, &[8, 16, 24]), hidden, hidden);
+    let mut tiles = vec![pick(rng, &gemm), rows(rng), pick(rng, &gemm)];
+    if last {
+        stages += r#"LayerNorm(name: "last", x: "Z(M,H)", gain: "h(H)", bias: "b(H)", out: "L(M,H)", epsilon: 1e-5),"#;
+        tiles.push(rows(rng));
+    }
+    graph(&dims, &stages, &tiles)
 }

@@ -93,6 +93,7 @@ fn family(graph: &Graph) -> &'static str {
     match () {
         () if has(|op| matches!(op, Op::Conv2d(_))) => "convolutions",
         () if has(|op| matches!(op, Op::Attention(_))) => "an attention and its projections",
+        () if has(|op| matches!(op, Op::Norm(_))) => "normalisations between GEMMs",
         () if has(|op| *op == Op::Custom) => "GEMMs and a user's kernel",
         () => "GEMMs",
     }

@@ -168,7 +168,7 @@ pub(crate) fn draw(rng: &mut SmallRng) -> Candidate {
         let (stages, tile) = (pick(rng, GEMMS), pick(rng, &[(16, 16, 16), (32, 32, 16), (128, 128, 64)]));
         graph(rng, stages, Some(tile))
     } else {
-        match rng.random_range(0..10) {
+        match rng.random_range(0..12) {
             0..4 => {
                 let stages = pick(rng, GEMMS);
                 graph(rng, stages, None)
@@ -178,7 +178,8 @@ pub(crate) fn draw(rng: &mut SmallRng) -> Candidate {
                 graph(rng, stages, None)
             }
             6 | 7 => general::convolutions(rng),
-            _ => general::attention(rng),
+            8 | 9 => general::attention(rng),
+            _ => general::normalisation(rng),
         }
     };
     if rng.random_ratio(1, 4) {

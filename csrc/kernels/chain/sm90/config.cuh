@@ -11,11 +11,10 @@
 #pragma once
 #include "cute/tensor.hpp"
 #include "cutlass/arch/barrier.h"
-#include "cutlass/bfloat16.h"
 #include "cutlass/gemm/collective/collective_builder.hpp"
-#include "cutlass/half.h"
 #include "cutlass/pipeline/pipeline.hpp"
 
+#include "kernels/common/sm90/operation.cuh"
 #include "kernels/common/sm90/wait.cuh"
 #include "kernels/common/stage.cuh"
 
@@ -26,7 +25,7 @@
 namespace cusync::kernels::sm90 {
 
 /// An item as warp 1 hands it to the other warps: this CTA's own tile.
-struct alignas(16) FusedWork {
+struct alignas(16) Work {
   TileRange range;
   uint32_t stage;
   uint32_t slab;
@@ -36,8 +35,9 @@ struct alignas(16) FusedWork {
   uint32_t index;  ///< in the list, for the trace
 };
 
-template <class Element_, int TileM_, int TileN_, int ClusterM_, int ClusterN_>
-struct FusedConfig {
+template <class Element_, int TileM_, int TileN_, int Ring_, int ClusterM_, int ClusterN_, cusync_operation... Operations_>
+struct ChainConfig {
+  using Operations = OperationSet<Operations_...>;
   using Element = Element_;
   static constexpr int kTileM = TileM_, kTileN = TileN_, kTileK = 64;
   static constexpr int kClusterM = ClusterM_, kClusterN = ClusterN_, kClusterSize = kClusterM * kClusterN;
@@ -63,6 +63,7 @@ struct FusedConfig {
   static constexpr int kStagingBytes = kConsumerGroups * kStagingDepth * kUnitElements * int(sizeof(Element));
   static constexpr int kStageBytes = (kTileM + kTileN) * kTileK * int(sizeof(Element));
   static constexpr int kStages = (kSharedLimit - kBarrierReserve - kStagingBytes) / kStageBytes;
+  static_assert(kStages == Ring_, "abi/instances.txt states the depth of the ring");
 
   using TileShape = cute::Shape<cute::Int<kTileM>, cute::Int<kTileN>, cute::Int<kTileK>>;
   using ClusterShape = cute::Shape<cute::Int<kClusterM>, cute::Int<kClusterN>, cute::_1>;
@@ -87,8 +88,11 @@ struct FusedConfig {
   template <class Atom, int Cols>
   using UnitLayout =
       decltype(cute::tile_to_shape(Atom{}, cute::Shape<cute::Int<kUnitRows>, cute::Int<Cols>>{}));
-  using PlainLayout = UnitLayout<cute::GMMA::Layout_K_SW128_Atom<Element>, kUnitCols>;
-  using GatedLayout = UnitLayout<cute::GMMA::Layout_K_SW64_Atom<Element>, kUnitCols / 2>;
+  /// A finished unit in its staging buffer: rows of 128 bytes, or of 64 where two accumulators make one output.
+  template <cusync_operation O>
+  using LayoutOf = std::conditional_t<Operation<O>::kColumnShift == 0,
+                                      UnitLayout<cute::GMMA::Layout_K_SW128_Atom<Element>, kUnitCols>,
+                                      UnitLayout<cute::GMMA::Layout_K_SW64_Atom<Element>, kUnitCols / 2>>;
   template <class Layout>
   using Store = decltype(cute::make_tma_copy(
       cute::SM90_TMA_STORE{},
@@ -103,27 +107,40 @@ struct FusedConfig {
     alignas(16) cutlass::arch::ClusterBarrier more_work;  ///< the load warp asks for the next item
     cutlass::arch::ClusterBarrier epoch_known;
     uint32_t epoch;
-    FusedWork items[kWorkDepth];
+    Work items[kWorkDepth];
+    cusync_edge waits[CUSYNC_MAX_WAITS];  ///< of the stage of warp 1's present item; its own
     uint32_t ready;                   ///< k-blocks, counted over all items, whose operands may be loaded
     uint32_t stored[2 * kWorkDepth];  ///< by tile, modulo: store warps that are done with it, counted for ever
   };
   static constexpr int kSharedBytes = int(sizeof(SharedStorage));
   static_assert(kSharedBytes <= kSharedLimit);
 
-  /// What differs between stages. A gated stage's TMA and epilogue differ at run time only.
-  struct StageParams {
+  /// The tensor map of a stage's output, for each operation that it may be.
+  template <cusync_operation O>
+  struct OutputMap {
+    Store<LayoutOf<O>> store;
+  };
+  struct OutputMaps : OutputMap<Operations_>... {};
+
+  /// What of a stage lies in device memory: tensor maps, which the TMA reads there by itself, and edges, which are read off
+  /// the way of the arithmetic.
+  struct alignas(CUSYNC_TABLE_ALIGNMENT) StageTable {
     typename Mainloop::Params mainloop;
-    Store<PlainLayout> store;         ///< where not gated
-    Store<GatedLayout> store_gated;  ///< where gated
-    Stage stage;
-    uint32_t gated;
-    uint32_t grid_m, grid_n;  ///< tiles
+    OutputMaps outputs;
+    Edges edges;
+
+    /// Encodes the output's maps; false when the driver refuses one.
+    template <class Map>
+    bool map_outputs(Map&& map) {
+      return (map(static_cast<OutputMap<Operations_>&>(outputs).store, LayoutOf<Operations_>{}) && ...);
+    }
   };
 
   struct Params {
-    StageParams stages[CUSYNC_MAX_FUSED_STAGES];
+    Stage stages[CUSYNC_MAX_STAGES];
+    StageTable const* table;  ///< device: one a stage
     uint32_t stage_count;
-    uint32_t schedule;  ///< enum cusync_schedule
+    uint32_t drawn;           ///< one list by ticket, in place of a list for each worker
     cusync_item const* items;
     uint32_t list_length;
     uint32_t workers;
@@ -131,11 +148,10 @@ struct FusedConfig {
     uint32_t* slab_flags;
     uint32_t* epochs;
     unsigned long long* tickets;
-    cusync_report* report;
-    unsigned long long timeout_ns;
+    Coupling coupling;
     cusync_trace* trace;
   };
-  static_assert(sizeof(Params) <= 32764, "kernel parameters");
+  static_assert(sizeof(Params) <= 4096, "kernel parameters, as the driver has always taken them");
 };
 
 /// This CTA's place in its cluster.

@@ -15,9 +15,9 @@ template <class C>
 struct Unit {
   uint32_t row, col;
 
-  CUSYNC_DEVICE Unit(FusedWork const& item, bool gated, uint32_t group, int u)
+  CUSYNC_DEVICE Unit(Work const& item, int column_shift, uint32_t group, int u)
       : row(item.range.m * C::kTileM + (u / C::kColUnits * C::kConsumerGroups + group) * C::kUnitRows),
-        col((item.range.n * C::kTileN + u % C::kColUnits * C::kUnitCols) >> (gated ? 1 : 0)) {}
+        col((item.range.n * C::kTileN + u % C::kColUnits * C::kUnitCols) >> column_shift) {}
 };
 
 /// Whether a unit has anything inside the output. Both ends of the staging ring skip the others.
@@ -45,22 +45,20 @@ CUSYNC_DEVICE void write_unit(Element* buffer, Fragment const& at, uint32_t cons
 /// Finishes the units of a tile that this part owns, by the threads of one consumer warpgroup; `thread` counts over
 /// both.
 template <class C>
-CUSYNC_DEVICE void finish_item(typename C::Params const& params, FusedWork const& item, Parts<C> const& parts,
+CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& item, Parts<C> const& parts,
                                uint32_t epoch, uint32_t rank, Units<C>& units, typename C::SharedStorage& shared,
                                typename C::StagingPipeline& staged,
                                cutlass::PipelineState<C::kStagingDepth>& state, uint32_t group, int thread) {
   using Element = typename C::Element;
-  typename C::StageParams const& stage_params = params.stages[item.stage];
-  Stage const& stage = stage_params.stage;
+  Stage const& stage = params.stages[item.stage];
   Fragment const at(thread % 128);
-  bool const gated = stage_params.gated;
 
   if (stage.wait_count > stage.load_waits) {
     // Bias or residual come from a stage. One thread of the warpgroup acquires for all of it.
     if (thread % 128 == 0) {
-      WaitContext const context = wait_context(stage, epoch);
+      WaitContext const context = wait_context(params.coupling, stage.index, epoch);
       for (uint32_t i = stage.load_waits; i < stage.wait_count; ++i)
-        wait_for_tile<ReadBy::kLoads>(stage.edges[i], item.range.m, item.range.n, context);
+        wait_for_tile<ReadBy::kLoads>(params.table[item.stage].edges.waits[i], item.range.m, item.range.n, context);
     }
     ptx::bar_sync(8 + group, 128);
   }
@@ -68,35 +66,21 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, FusedWork const
 #pragma unroll 1
   for (uint32_t u = 0; u < C::kUnits; ++u, units.rotate()) {
     if (!parts.owns(u)) continue;
-    Unit<C> const unit(item, gated, group, int(u));
     float* const v = units.current();
     add_sums<C>(params, parts, rank, u, v, thread);
-    if (!exists(stage, unit)) continue;
-    Element* const buffer = shared.staging[group][state.index()];
-    if (gated) {
-      // Groups of 8 columns alternate between gate and up, so a thread holds both of its outputs' factors.
-      uint32_t words[4][2];
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          float const* const gate = v + 8 * j + 2 * half;
-          float const* const up = gate + 4;
-          words[j][half] = pack<Element>(silu(gate[0]) * up[0], silu(gate[1]) * up[1]);
-        }
+    bool staged_one = false;
+    C::Operations::visit(stage.operation, [&](auto found) {
+      using Found = decltype(found);
+      constexpr int pieces = 8 >> Found::kColumnShift;
+      Unit<C> const unit(item, Found::kColumnShift, group, int(u));
+      if (!exists(stage, unit)) return;
+      uint32_t words[pieces][2];
+      Found::template finish<Element>(stage, v, unit.row, unit.col, at, words);
       staged.producer_acquire(state);
-      write_unit<4>(buffer, at, words);
-    } else {
-      finish_chunk<Element, C::kUnitCols>(stage, v, unit.row, unit.col, at);
-      uint32_t words[8][2];
-#pragma unroll
-      for (int j = 0; j < 8; ++j)
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-          words[j][half] = pack<Element>(v[4 * j + 2 * half], v[4 * j + 2 * half + 1]);
-      staged.producer_acquire(state);
-      write_unit<8>(buffer, at, words);
-    }
+      write_unit<pieces>(shared.staging[group][state.index()], at, words);
+      staged_one = true;
+    });
+    if (!staged_one) continue;
     ptx::fence_proxy_async_shared_cta();
     __syncwarp();
     if (thread % 32 == 0) staged.producer_commit(state);
@@ -161,26 +145,31 @@ CUSYNC_DEVICE void store_unit(Store const& store, Stage const& stage, typename C
 /// Sends one warpgroup's units of a tile to global memory; by one thread. `tile` counts the tiles of this CTA that
 /// were stored before. Posts when the other warpgroup's store warp is done as well.
 template <class C>
-CUSYNC_DEVICE void store_item(typename C::Params const& params, FusedWork const& item,
+CUSYNC_DEVICE void store_item(typename C::Params const& params, Work const& item,
                               typename C::SharedStorage& shared, StoreRing<C>& ring, uint32_t group, uint32_t tile) {
-  typename C::StageParams const& at = params.stages[item.stage];
-  Stage const& stage = at.stage;
+  typename C::StageTable const& at = params.table[item.stage];
+  Stage const& stage = params.stages[item.stage];
   Parts<C> const parts(item);
 #pragma unroll 1
   for (int u = 0; u < C::kUnits; ++u) {
-    Unit<C> const unit(item, at.gated, group, u);
-    if (!parts.owns(u) || !exists(stage, unit)) continue;
-    typename C::Element* const buffer = shared.staging[group][ring.wait()];
-    delay(stage.delays, DelayAt::kStore, shared.epoch, item.stage, item.index, group * C::kUnits + u);
-    if (at.gated)
-      store_unit<C, typename C::GatedLayout>(at.store_gated, stage, buffer, unit.row, unit.col);
-    else
-      store_unit<C, typename C::PlainLayout>(at.store, stage, buffer, unit.row, unit.col);
-    ring.issued();
+    if (!parts.owns(u)) continue;
+    C::Operations::visit(stage.operation, [&](auto found) {
+      using Found = decltype(found);
+      Unit<C> const unit(item, Found::kColumnShift, group, u);
+      if (!exists(stage, unit)) return;
+      typename C::Element* const buffer = shared.staging[group][ring.wait()];
+      delay(params.coupling.delays, DelayAt::kStore, shared.epoch, item.stage, item.index, group * C::kUnits + u);
+      using Map = typename C::template OutputMap<Found::kOperation>;
+      store_unit<C, typename C::template LayoutOf<Found::kOperation>>(static_cast<Map const&>(at.outputs).store, stage,
+                                                                     buffer, unit.row, unit.col);
+      ring.issued();
+    });
   }
   ring.drain();
 
   if (!stage.post_count) return;
+  // The first policy, and mostly the only one, is read in device memory while the stores complete.
+  uint32_t const slot = slot_of(at.edges.posts[0], item.range.m, item.range.n);
   // The full wait, by the thread that issued the stores: only then are they in global memory. The store warps add to one
   // counter of the tile; whoever is last has seen the other's stores complete, and its release covers them. A counter is
   // used again eight tiles later, further than the ring of items lets one warp lead the other.
@@ -189,9 +178,11 @@ CUSYNC_DEVICE void store_item(typename C::Params const& params, FusedWork const&
     uint32_t* const counter = shared.stored + tile % (2 * C::kWorkDepth);
     if (ptx::atom_acq_rel_cta_shared_add(counter, 1) % 2 == 0) return;
   }
-  delay(stage.delays, DelayAt::kPost, shared.epoch, item.stage, item.index, group);
-  for (uint32_t i = 0; i < stage.post_count; ++i)
-    post_tile(stage.posts[i], stage.semaphores, item.range.m, item.range.n, stage.post_value * parts.weight());
+  delay(params.coupling.delays, DelayAt::kPost, shared.epoch, item.stage, item.index, group);
+  post(params.coupling.semaphores, slot, parts.weight());
+#pragma unroll 1
+  for (uint32_t i = 1; i < stage.post_count; ++i)
+    post_tile(at.edges.posts[i], params.coupling.semaphores, item.range.m, item.range.n, parts.weight());
 }
 
 }  // namespace cusync::kernels::sm90

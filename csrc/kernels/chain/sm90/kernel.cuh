@@ -5,7 +5,6 @@
 #include "cutlass/arch/reg_reconfig.h"
 #include "kernels/chain/sm90/config.cuh"
 #include "kernels/chain/sm90/epilogue.cuh"
-#include "kernels/chain/sm90/load.cuh"
 #include "kernels/chain/sm90/slabs.cuh"
 #include "kernels/chain/sm90/work.cuh"
 
@@ -13,14 +12,14 @@ namespace cusync::kernels::sm90 {
 
 /// The other warps' end of the ring of items. A whole converged warp calls `next`.
 template <class C>
-class FusedReader {
+class ItemReader {
  public:
-  CUSYNC_DEVICE FusedReader(typename C::SharedStorage const& shared, typename C::WorkPipeline& work)
+  CUSYNC_DEVICE ItemReader(typename C::SharedStorage const& shared, typename C::WorkPipeline& work)
       : shared_(shared), work_(work) {}
 
-  CUSYNC_DEVICE FusedWork next() {
+  CUSYNC_DEVICE Work next() {
     work_.consumer_wait(state_);
-    FusedWork const item = shared_.items[state_.index()];
+    Work const item = shared_.items[state_.index()];
     __syncwarp();
     if (threadIdx.x % 32 == 0) work_.consumer_release(state_);
     ++state_;
@@ -47,7 +46,7 @@ class Marks {
 };
 
 template <class C>
-CUSYNC_DEVICE Marks marks_of(typename C::Params const& params, FusedWork const& item, uint32_t cta, bool mine) {
+CUSYNC_DEVICE Marks marks_of(typename C::Params const& params, Work const& item, uint32_t cta, bool mine) {
   if (!params.trace || !mine) return Marks(nullptr);
   cusync_trace* const record = params.trace + (size_t(cta) * params.list_length + item.index);
   record->sm = ptx::smid();
@@ -62,14 +61,13 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
   int const thread = int(threadIdx.x) - 128;
   uint32_t const group = uint32_t(cutlass::canonical_warp_group_idx()) - 1;
   uint32_t const cta = worker_index<C>() * C::kClusterSize + place.rank;
-  FusedReader<C> items(shared, work);
-  typename C::Mainloop mainloop;
+  ItemReader<C> items(shared, work);
   typename C::LoadState loaded_state;
   auto staged_state = cutlass::make_producer_start_state<typename C::StagingPipeline>();
   typename C::TiledMma mma;
   shared.epoch_known.wait(0);
   uint32_t const epoch = shared.epoch;
-  for (FusedWork item = items.next(); item.valid; item = items.next()) {
+  for (Work item = items.next(); item.valid; item = items.next()) {
     Marks const marks = marks_of<C>(params, item, cta, thread == 0);
     marks.set(&cusync_trace::begin);
     int const k_blocks = int(item.range.k_end - item.range.k_begin);
@@ -79,8 +77,9 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
     }
     __syncwarp();
     auto acc = cute::partition_fragment_C(mma, cute::take<0, 2>(typename C::TileShape{}));  // (MMA, MMA_M, MMA_N)
-    mainloop.mma(loaded, loaded_state, acc, k_blocks, thread, shared.operands, params.stages[0].mainloop);
-    mainloop.mma_tail(loaded, loaded_state, k_blocks);
+    C::Operations::visit_arithmetic(params.stages[item.stage].operation, [&](auto arithmetic) {
+      arithmetic.template accumulate<C>(params, shared, loaded, loaded_state, acc, k_blocks, thread);
+    });
     loaded_state.advance(k_blocks);
     marks.set(&cusync_trace::math_end);
     if (item.inside) {
@@ -98,7 +97,7 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
 }
 
 template <class C>
-__global__ void __launch_bounds__(C::kThreads, 1) fused(CUTE_GRID_CONSTANT typename C::Params const params) {
+__global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typename C::Params const params) {
   extern __shared__ __align__(1024) unsigned char memory[];
   auto& shared = *reinterpret_cast<typename C::SharedStorage*>(memory);
   int const warp = cutlass::canonical_warp_idx_sync();
@@ -109,7 +108,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) fused(CUTE_GRID_CONSTANT typen
   if (threadIdx.x == 0) ptx::griddepcontrol_launch_dependents();
 
   if (warp == 0 && leader) {
-    for (uint32_t s = 0; s < params.stage_count; ++s) C::Mainloop::prefetch_tma_descriptors(params.stages[s].mainloop);
+    for (uint32_t s = 0; s < params.stage_count; ++s) C::Mainloop::prefetch_tma_descriptors(params.table[s].mainloop);
     shared.more_work.init(1);
     shared.epoch_known.init(1);
     shared.ready = 0;
@@ -120,7 +119,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) fused(CUTE_GRID_CONSTANT typen
   load_params.role = warp < 4 ? LoadPipeline::ThreadCategory::Producer : LoadPipeline::ThreadCategory::Consumer;
   load_params.is_leader = warp == 0 && leader;
   load_params.num_consumers = C::kConsumerThreads;
-  load_params.transaction_bytes = params.stages[0].mainloop.tma_transaction_bytes;
+  load_params.transaction_bytes = C::Mainloop::TmaTransactionBytes;
   LoadPipeline loaded(shared.load, load_params, typename C::ClusterShape{});
 
   using WorkPipeline = typename C::WorkPipeline;
@@ -160,21 +159,24 @@ __global__ void __launch_bounds__(C::kThreads, 1) fused(CUTE_GRID_CONSTANT typen
     if (warp == 1) {
       dispatch<C>(params, shared, work);
     } else if (warp == 0) {
-      FusedReader<C> items(shared, work);
+      ItemReader<C> items(shared, work);
       auto state = cutlass::make_producer_start_state<LoadPipeline>();
       ReadyReader ready(&shared.ready);
-      for (FusedWork item = items.next(); item.valid; item = items.next()) {
-        if (leader) load_item<C>(params, shared, loaded, state, item, ready, place);
+      for (Work item = items.next(); item.valid; item = items.next()) {
+        if (leader)
+          C::Operations::visit_load(params.stages[item.stage].operation, [&](auto load) {
+            load.template load<C>(params, shared, loaded, state, item, ready, place);
+          });
         __syncwarp();
       }
       // Other CTAs' consumers may still have to release ring stages of this one.
       if constexpr (C::kClusterSize > 1)
         if (leader) loaded.producer_tail(state);
     } else if (warp - 2 < C::kConsumerGroups) {
-      FusedReader<C> items(shared, work);
+      ItemReader<C> items(shared, work);
       StoreRing<C> ring(staged);
       uint32_t tiles = 0;
-      for (FusedWork item = items.next(); item.valid; item = items.next()) {
+      for (Work item = items.next(); item.valid; item = items.next()) {
         if (!item.inside || !Parts<C>(item).owns_any()) continue;
         if (leader) store_item<C>(params, item, shared, ring, group, tiles);
         ++tiles;

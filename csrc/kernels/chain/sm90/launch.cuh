@@ -1,146 +1,77 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The host half of the chain kernels: tensor maps, attributes, launch.
+// The host half of the chain kernels: the table of stages, parameters.
 #pragma once
+#include <memory>
 #include <new>
 
-#include "cutlass/util/packed_stride.hpp"
-#include "abi/chain.h"
 #include "kernels/chain/sm90/kernel.cuh"
+#include "kernels/common/number.h"
 #include "kernels/common/sm90/host.h"
 
 namespace cusync::kernels::sm90 {
 
-template <class C>
-cusync_fused_info fused_info() {
-  constexpr bool half = std::is_same_v<typename C::Element, cutlass::half_t>;
-  return {half ? CUSYNC_F16 : CUSYNC_BF16, C::kTileM,    C::kTileN,   C::kTileK,       C::kClusterM,
-          C::kClusterN,                    C::kStages,   C::kThreads, C::kSharedBytes, 0};
-}
-
-template <class C>
-uint32_t fused_registers() {
-  return registers_of(reinterpret_cast<void const*>(fused<C>));
-}
-
-/// A launch of `workers` clusters; `attributes` has room for two.
-template <class C>
-cudaLaunchConfig_t fused_config(uint32_t workers, cudaLaunchAttribute* attributes) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(workers * C::kClusterM, C::kClusterN);
-  config.blockDim = dim3(C::kThreads);
-  config.dynamicSmemBytes = C::kSharedBytes;
-  config.attrs = attributes;
-  if constexpr (C::kClusterSize > 1) {
-    cudaLaunchAttribute& a = attributes[config.numAttrs++];
-    a.id = cudaLaunchAttributeClusterDimension;
-    a.val.clusterDim.x = C::kClusterM, a.val.clusterDim.y = C::kClusterN, a.val.clusterDim.z = 1;
+template <class C, uint32_t Operations>
+struct ChainHost {
+  static Code code() {
+    return {reinterpret_cast<void const*>(chain<C>), CUSYNC_SM90A,          uint32_t(C::kThreads),
+            uint32_t(C::kSharedBytes),               uint32_t(C::kClusterM), uint32_t(C::kClusterN)};
   }
-  return config;
-}
 
-/// Loads the module now (lazily, beside a kernel that spins, it could wait for that kernel) and tells how many
-/// clusters are resident at once.
-template <class C>
-int32_t fused_workers(uint32_t* workers) {
-  *workers = 0;
-  if (int32_t const status = require_hopper(); status != CUSYNC_OK) return status;
-  int sms = 0, per_sm = 0, clusters = 0;
-  cudaError_t error = ask(&sms, cudaDevAttrMultiProcessorCount);
-  if (!error) error = cudaFuncSetAttribute(fused<C>, cudaFuncAttributeMaxDynamicSharedMemorySize, C::kSharedBytes);
-  if (!error)
-    error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, fused<C>, C::kThreads, C::kSharedBytes);
-  if (error) return status_of(error);
-  if constexpr (C::kClusterSize == 1) {
-    *workers = uint32_t(sms * per_sm);
-  } else {
-    cudaLaunchAttribute attributes[2];
-    cudaLaunchConfig_t const config = fused_config<C>(uint32_t(sms) / C::kClusterSize, attributes);
-    error = cudaOccupancyMaxActiveClusters(&clusters, fused<C>, &config);
-    if (error) return status_of(error);
-    *workers = uint32_t(clusters);
-  }
-  return *workers ? CUSYNC_OK : CUSYNC_ERROR_NOT_BUILT;
-}
+  static uint32_t registers() { return registers_of(code().kernel, CUSYNC_SM90A); }
+  static int32_t resident(uint32_t* workers) { return kernels::resident(code(), C::kSharedBytes, workers); }
 
-template <class C>
-struct Fused final : cusync_fused {
-  typename C::Params params;
-
-  int32_t launch(cusync_launch const& launch) const override {
-    if (launch.completion_event) return CUSYNC_ERROR_BAD_ARGUMENT;
-    cudaLaunchAttribute attributes[2];
-    cudaLaunchConfig_t config = fused_config<C>(params.workers, attributes);
-    config.stream = static_cast<cudaStream_t>(launch.stream);
-    if (launch.programmatic) {
-      cudaLaunchAttribute& a = attributes[config.numAttrs++];
-      a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-      a.val.programmaticStreamSerializationAllowed = 1;
+  static int32_t create(Request const& request, cusync_kernel** out) {
+    uint32_t most = 0;
+    if (int32_t const status = resident(&most); status != CUSYNC_OK) return status;
+    // A worker that is not resident could be waited for for ever.
+    if (request.work.workers > most) return CUSYNC_ERROR_BAD_ARGUMENT;
+    typename C::Params p{};
+    std::unique_ptr<typename C::StageTable[]> const table(new (std::nothrow) typename C::StageTable[request.count]);
+    if (!table) return CUSYNC_ERROR_NO_MEMORY;
+    for (uint32_t s = 0; s < request.count; ++s) {
+      cusync_stage const& stage = request.stages[s];
+      p.stages[s] = make_stage(stage, request.sync.test, C::kTileM, C::kTileN, table[s].edges);
+      auto const map = [&](auto& store, auto const& layout) {
+        store = map_output<C>(stage, layout);
+        return encoded(store.get_tma_descriptor());
+      };
+      if (!map_operands<C>(stage, table[s].mainloop) || !table[s].map_outputs(map))
+        return status_of(cudaErrorInvalidValue);
     }
-    void* arguments[] = {const_cast<typename C::Params*>(&params)};
-    return status_of(cudaLaunchKernelExC(&config, reinterpret_cast<void const*>(fused<C>), arguments));
+    size_t const bytes = request.count * sizeof(typename C::StageTable);
+    if (int32_t const status = upload(table.get(), bytes, request.table); status != CUSYNC_OK) return status;
+    cusync_work const& work = request.work;
+    p.table = static_cast<typename C::StageTable const*>(request.table);
+    p.stage_count = request.count;
+    p.drawn = work.source == CUSYNC_SOURCE_DRAWN;
+    p.items = work.items, p.list_length = work.length, p.workers = work.workers;
+    p.slabs = reinterpret_cast<float4*>(work.slabs), p.slab_flags = work.slab_flags;
+    p.epochs = request.sync.epochs, p.tickets = request.sync.tickets, p.trace = request.sync.trace;
+    p.coupling = make_coupling(request.sync, CUSYNC_POST_WEIGHT);
+    return ready(code(), work.workers, p, out);
+  }
+
+  static Kernel kernel() {
+    cusync_kernel_info info{};
+    info.id = {CUSYNC_FAMILY_CHAIN, CUSYNC_SM90A, Operations,   kElementOf<typename C::Element>, C::kTileM,
+               C::kTileN,           C::kClusterM, C::kClusterN, 0};
+    info.tile_k = C::kTileK, info.ring = C::kStages, info.stages = CUSYNC_MAX_STAGES;
+    info.table_bytes = sizeof(typename C::StageTable);
+    info.threads = C::kThreads, info.shared_bytes = C::kSharedBytes;
+    return {info, registers, resident, create};
   }
 };
-
-/// Tensor maps and run-time numbers of one stage.
-template <class C>
-int32_t fill_stage(cusync_gemm_args const& args, typename C::StageParams& to) {
-  using Element = typename C::Element;
-  using Mainloop = typename C::Mainloop;
-  to.stage = make_stage(args, C::kTileK);
-  to.stage.post_weight = CUSYNC_POST_WEIGHT;
-  to.gated = args.operation == CUSYNC_GATED_GEMM;
-  to.grid_m = ceil_div(args.m, C::kTileM), to.grid_n = ceil_div(args.n, C::kTileN);
-  int const m = int(args.m), n = int(args.n), k = int(args.k), columns = int(to.stage.columns);
-  typename Mainloop::Arguments operands{
-      static_cast<Element const*>(args.a), cutlass::make_cute_packed_stride(typename Mainloop::StrideA{}, {m, k, 1}),
-      static_cast<Element const*>(args.b), cutlass::make_cute_packed_stride(typename Mainloop::StrideB{}, {n, k, 1})};
-  to.mainloop = Mainloop::to_underlying_arguments(cute::make_shape(m, n, k, 1), operands, nullptr);
-  auto const output = cute::make_tensor(static_cast<Element*>(args.d), cute::make_shape(m, columns),
-                                        typename C::OutputStride{int64_t(columns), {}});
-  to.store = cute::make_tma_copy(cute::SM90_TMA_STORE{}, output, typename C::PlainLayout{});
-  to.store_gated = cute::make_tma_copy(cute::SM90_TMA_STORE{}, output, typename C::GatedLayout{});
-  bool const encoded_all = encoded(to.mainloop.tma_load_a.get_tma_descriptor()) &&
-                           encoded(to.mainloop.tma_load_b.get_tma_descriptor()) &&
-                           encoded(to.store.get_tma_descriptor()) &&
-                           encoded(to.store_gated.get_tma_descriptor());
-  return encoded_all ? CUSYNC_OK : status_of(cudaErrorInvalidValue);
-}
-
-/// `args` has passed `validate_fused`; `stages` are its stages, completed.
-template <class C>
-int32_t create_fused(cusync_fused_args const& args, cusync_gemm_args const* stages, cusync_fused** out) {
-  uint32_t resident = 0;
-  if (int32_t const status = fused_workers<C>(&resident); status != CUSYNC_OK) return status;
-  // A worker that is not resident could be waited for for ever.
-  if (args.workers > resident) return CUSYNC_ERROR_BAD_ARGUMENT;
-  auto* fused = new (std::nothrow) Fused<C>;
-  if (!fused) return CUSYNC_ERROR_NO_MEMORY;
-  typename C::Params& p = fused->params;
-  for (uint32_t s = 0; s < args.stage_count; ++s)
-    if (int32_t const status = fill_stage<C>(stages[s], p.stages[s]); status != CUSYNC_OK) {
-      delete fused;
-      return status;
-    }
-  p.stage_count = args.stage_count;
-  p.schedule = args.schedule;
-  p.items = args.items, p.list_length = args.list_length, p.workers = args.workers;
-  p.slabs = reinterpret_cast<float4*>(args.slabs), p.slab_flags = args.slab_flags;
-  p.epochs = args.epochs, p.tickets = args.tickets;
-  p.report = args.report, p.timeout_ns = args.timeout_ns;
-  p.trace = args.trace;
-  *out = fused;
-  return CUSYNC_OK;
-}
 
 }  // namespace cusync::kernels::sm90
 
 namespace cusync::kernels {
 
-template <cusync_element Element, int TileM, int TileN, int ClusterM, int ClusterN>
-FusedFamily fused_sm90_family() {
-  using Number = std::conditional_t<Element == CUSYNC_F16, cutlass::half_t, cutlass::bfloat16_t>;
-  using C = sm90::FusedConfig<Number, TileM, TileN, ClusterM, ClusterN>;
-  return {sm90::fused_info<C>(), sm90::fused_registers<C>, sm90::fused_workers<C>, sm90::create_fused<C>};
+/// One kernel for all operations.
+template <cusync_element Element, int TileM, int TileN, int Ring, int ClusterM, int ClusterN, cusync_operation... Operations>
+KernelTable chain_sm90() {
+  using C = sm90::ChainConfig<Number<Element>, TileM, TileN, Ring, ClusterM, ClusterN, Operations...>;
+  static Kernel const table[] = {sm90::ChainHost<C, kOperationSet<Operations...>>::kernel()};
+  return {table, 1};
 }
 
 }  // namespace cusync::kernels

@@ -19,7 +19,7 @@ struct Parts {
   uint32_t own;           ///< its slab, counted from `first`; `count` when it writes none
   bool shares, finishes;
 
-  CUSYNC_DEVICE explicit Parts(FusedWork const& item)
+  CUSYNC_DEVICE explicit Parts(Work const& item)
       : first(item.slab), count(item.role == CUSYNC_WHOLE_TILE || item.role == CUSYNC_CONTRIBUTE ? 0 : item.slabs),
         own(item.role == CUSYNC_SHARE ? item.part : item.role == CUSYNC_CONTRIBUTE ? 0 : count),
         shares(item.role == CUSYNC_SHARE), finishes(item.role != CUSYNC_CONTRIBUTE) {}
@@ -105,7 +105,7 @@ CUSYNC_DEVICE void give_sums(typename C::Params const& params, Parts<C> const& p
 
 /// Waits until every other part has left its sums; by all consumer threads.
 template <class C>
-CUSYNC_DEVICE void await_sums(typename C::Params const& params, FusedWork const& item, Parts<C> const& parts,
+CUSYNC_DEVICE void await_sums(typename C::Params const& params, Work const& item, Parts<C> const& parts,
                               uint32_t epoch, uint32_t rank, int thread) {
   uint32_t const group = uint32_t(thread) / 128;
   // A lane for each slab.
@@ -113,7 +113,7 @@ CUSYNC_DEVICE void await_sums(typename C::Params const& params, FusedWork const&
     if (s != parts.own)
       wait_reached(params.slab_flags, slab_flag<C>(parts.first + s, rank, group), epoch + 1,
                    {kSlabEdge, item.range.m, item.range.n, item.range.k_begin},
-                   {params.report, params.timeout_ns, item.stage});
+                   {params.coupling.report, params.coupling.timeout_ns, item.stage});
   ptx::bar_sync(8 + group, 128);
 }
 

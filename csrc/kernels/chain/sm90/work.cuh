@@ -13,12 +13,12 @@ class ItemSource {
  public:
   CUSYNC_DEVICE explicit ItemSource(typename C::Params const& params)
       : params_(params), list_(params.items), tickets_(params.tickets, params.list_length, params.workers) {
-    if (params.schedule == CUSYNC_SCHEDULE_STATIC) list_ += size_t(worker_index<C>()) * params.list_length;
+    if (!params.drawn) list_ += size_t(worker_index<C>()) * params.list_length;
   }
 
   /// `index` is the item's place in its list.
   CUSYNC_DEVICE cusync_item next(uint32_t& index) {
-    if (params_.schedule == CUSYNC_SCHEDULE_STATIC) {
+    if (!params_.drawn) {
       index = next_++;
     } else {
       if (threadIdx.x % 32 == 0) index = tickets_.next().index;
@@ -37,6 +37,16 @@ class ItemSource {
   uint32_t next_ = 0;
 };
 
+/// Brings a stage's waits to where an acquire does not throw them out of a cache. A whole warp, the only reader.
+CUSYNC_DEVICE void copy_waits(Edges const& from, cusync_edge* to) {
+  constexpr uint32_t kPieces = sizeof(from.waits) / sizeof(uint2);
+  static_assert(sizeof(from.waits) % sizeof(uint2) == 0 && alignof(cusync_edge) >= alignof(uint2));
+  __syncwarp();
+  for (uint32_t i = threadIdx.x % 32; i < kPieces; i += 32)
+    reinterpret_cast<uint2*>(to)[i] = __ldg(reinterpret_cast<uint2 const*>(from.waits) + i);
+  __syncwarp();
+}
+
 /// Runs until the list is spent; a whole warp. Everything that a run reads or writes beside weights is behind the one
 /// griddepcontrol_wait here: operands are loaded only after `ready` says so, and every store follows from a load.
 template <class C>
@@ -48,14 +58,15 @@ CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::Shared
   auto state = cutlass::make_producer_start_state<typename C::WorkPipeline>();
   ItemSource<C> source(params);
   uint32_t done = 0, asked = 0, epoch = 0;
+  uint32_t held = CUSYNC_MAX_STAGES;  // the stage whose edges are in shared memory
   bool first = true;
   while (true) {
     uint32_t index = 0;
     // Tickets order runs against each other, so the first is drawn behind the kernel before. Lists are constant.
-    if (first && params.schedule == CUSYNC_SCHEDULE_TICKET) ptx::griddepcontrol_wait();
+    if (first && params.drawn) ptx::griddepcontrol_wait();
     cusync_item const item = source.next(index);
-    typename C::StageParams const& stage = params.stages[item.stage];
-    FusedWork next{};
+    Stage const& stage = params.stages[item.stage];
+    Work next{};
     next.range = {item.m * C::kClusterM + place.i, item.n * C::kClusterN + place.j, 0, item.k_begin, item.k_end};
     next.stage = item.stage, next.role = item.role, next.slab = item.slab, next.slabs = item.slabs, next.part = item.part;
     next.valid = item.role != CUSYNC_END_OF_LIST, next.index = index;
@@ -68,10 +79,14 @@ CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::Shared
     if (lane == 0) work.producer_commit(state);
     ++state;
     uint32_t const count = next.range.k_end - next.range.k_begin;
-    bool const waits = next.valid && stage.stage.load_waits;
+    bool const waits = next.valid && stage.load_waits;
+    if (waits && item.stage != held) {
+      copy_waits(params.table[item.stage].edges, shared.waits);
+      held = item.stage;
+    }
     if (first) ptx::griddepcontrol_wait();
-    if (CUSYNC_DELAYS && stage.stage.delays.limit_ns)
-      delay(stage.stage.delays, DelayAt::kItem, first ? __ldcg(params.epochs + cta) : epoch, next.stage, cta, index);
+    if (CUSYNC_DELAYS && params.coupling.delays.limit_ns)
+      delay(params.coupling.delays, DelayAt::kItem, first ? __ldcg(params.epochs + cta) : epoch, next.stage, cta, index);
     if (next.valid && !waits && lane == 0) ptx::atom_release_cta_shared_exch(&shared.ready, done + count);
     if (first) {
       // After the first operands are on their way: reading the epoch takes as long as loading them.
@@ -84,12 +99,14 @@ CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::Shared
     }
     if (!next.valid) break;
     next.range.epoch = epoch;
-    if (waits) wait_for_tile_operands(stage.stage, next.range, &shared.ready, done);
+    if (waits)
+      wait_for_tile_operands(params.coupling, {shared.waits, stage.load_waits, stage.index}, next.range, &shared.ready,
+                             done);
     __syncwarp();
     if (params.trace && lane == 0)
       params.trace[size_t(cta) * params.list_length + index].ready = ptx::globaltimer();
     done += count;
-    if (params.schedule == CUSYNC_SCHEDULE_TICKET) {
+    if (params.drawn) {
       // A ticket drawn before this tile is nearly done would be missing where a worker is idle.
       shared.more_work.wait(asked);
       asked ^= 1;

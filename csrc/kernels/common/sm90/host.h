@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the host halves of the Hopper kernels share.
+// What the host halves of the Hopper kernels around CUTLASS's collectives share: element types and tensor maps.
 #pragma once
 #include <cuda.h>
-#include <cuda_runtime_api.h>
 
 #include <cstring>
+#include <type_traits>
 
-#include "abi/registry.h"
+#include "cute/tensor.hpp"
+#include "cutlass/bfloat16.h"
+#include "cutlass/half.h"
+#include "cutlass/util/packed_stride.hpp"
+#include "kernels/common/host.h"
+#include "kernels/common/stage.cuh"
 
 namespace cusync::kernels::sm90 {
-
-/// Registers of a compiled kernel; 0 when there is no GPU to ask, which is not an error.
-inline uint32_t registers_of(void const* kernel) {
-  cudaFuncAttributes attributes{};
-  bool const known = cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess;
-  if (!known) cudaGetLastError();
-  return known ? uint32_t(attributes.numRegs) : 0;
-}
 
 /// cute prints and goes on when the driver refuses a tensor map, and leaves it zero.
 inline bool encoded(CUtensorMap const* map) {
@@ -24,20 +21,28 @@ inline bool encoded(CUtensorMap const* map) {
   return std::memcmp(map, &zero, sizeof zero) != 0;
 }
 
-/// The device's answer to an attribute query in `*value`.
-inline cudaError_t ask(int* value, cudaDeviceAttr attribute) {
-  int device = 0;
-  cudaError_t const error = cudaGetDevice(&device);
-  return error ? error : cudaDeviceGetAttribute(value, attribute, device);
+/// Tensor maps of A and B; false when the driver refuses one.
+template <class C>
+bool map_operands(cusync_stage const& stage, typename C::Mainloop::Params& to) {
+  using Element = typename C::Element;
+  using Mainloop = typename C::Mainloop;
+  int const m = int(stage.m), n = int(packed_columns(stage)), k = int(stage.k.most);
+  typename Mainloop::Arguments const operands{
+      static_cast<Element const*>(data_of(stage, CUSYNC_OPERAND_A)),
+      cutlass::make_cute_packed_stride(typename Mainloop::StrideA{}, {m, k, 1}),
+      static_cast<Element const*>(data_of(stage, CUSYNC_OPERAND_B)),
+      cutlass::make_cute_packed_stride(typename Mainloop::StrideB{}, {n, k, 1})};
+  to = Mainloop::to_underlying_arguments(cute::make_shape(m, n, k, 1), operands, nullptr);
+  return encoded(to.tma_load_a.get_tma_descriptor()) && encoded(to.tma_load_b.get_tma_descriptor());
 }
 
-/// sm_90a code runs on compute capability 9.0 only.
-inline int32_t require_hopper() {
-  int major = 0, minor = 0;
-  cudaError_t error = ask(&major, cudaDevAttrComputeCapabilityMajor);
-  if (!error) error = ask(&minor, cudaDevAttrComputeCapabilityMinor);
-  if (error) return status_of(error);
-  return major == 9 && minor == 0 ? CUSYNC_OK : CUSYNC_ERROR_NOT_BUILT;
+/// The tensor map of the output, stored a `Layout` at a time.
+template <class C, class Layout>
+auto map_output(cusync_stage const& stage, Layout const& layout) {
+  auto const output = cute::make_tensor(static_cast<typename C::Element*>(stage.out),
+                                        cute::make_shape(int(stage.m), int(stage.n)),
+                                        typename C::OutputStride{int64_t(stage.n), {}});
+  return cute::make_tma_copy(cute::SM90_TMA_STORE{}, output, layout);
 }
 
 }  // namespace cusync::kernels::sm90

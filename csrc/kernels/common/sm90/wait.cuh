@@ -9,14 +9,24 @@
 
 namespace cusync::kernels::sm90 {
 
+/// In place of a tensor's sizes where only coordinates count: tensor maps clip what lies outside.
+inline constexpr int kAnySize = 1 << 30;
+
 /// k-blocks [k_begin, k_end) of a tile, in run number `epoch`.
 struct TileRange {
   uint32_t m, n, epoch, k_begin, k_end;
 };
 
-CUSYNC_DEVICE WaitContext wait_context(Stage const& stage, uint32_t epoch) {
-  return {stage.semaphores, epoch, {stage.report, stage.timeout_ns, stage.index}, stage.post_weight};
+CUSYNC_DEVICE WaitContext wait_context(Coupling const& coupling, uint32_t stage, uint32_t epoch) {
+  return {coupling.semaphores, epoch, {coupling.report, coupling.timeout_ns, stage}, coupling.post_weight};
 }
+
+/// Edges that are waited for along k.
+struct LoadWaits {
+  cusync_edge const* edges;
+  uint32_t count;
+  uint32_t stage;  ///< of the plan, for reports
+};
 
 /// What one lane still waits for before its k-block.
 struct Missing {
@@ -26,11 +36,12 @@ struct Missing {
 
 /// Looks at the slots that guard k-block k of a tile, up to the first that is not reached. True: all are. Edges that
 /// are waited for at the start of a tile are not its concern.
-CUSYNC_DEVICE bool look(Stage const& stage, TileRange const& item, uint32_t k, Missing& missing) {
+CUSYNC_DEVICE bool look(Coupling const& coupling, LoadWaits const& waits, TileRange const& item, uint32_t k,
+                        Missing& missing) {
   bool all = true;
   missing.more = false;
-  for (uint32_t i = 0; i < stage.load_waits; ++i) {
-    cusync_edge const& edge = stage.edges[i];
+  for (uint32_t i = 0; i < waits.count; ++i) {
+    cusync_edge const& edge = waits.edges[i];
     if (edge.wait_at == CUSYNC_WAIT_AT_START) continue;
     TileBox const box = wait_box(edge, item.m, item.n, k, k == item.k_begin, item.k_end);
     if (box.empty()) continue;
@@ -39,7 +50,8 @@ CUSYNC_DEVICE bool look(Stage const& stage, TileRange const& item, uint32_t k, M
         missing.more = true;
         return;
       }
-      uint32_t const want = wait_value(item.epoch, posts * stage.post_weight), have = ptx::ld_acquire_gpu(stage.semaphores + slot);
+      uint32_t const want = wait_value(item.epoch, posts * coupling.post_weight);
+      uint32_t const have = ptx::ld_acquire_gpu(coupling.semaphores + slot);
       if (reached(have, want)) return;
       all = false;
       missing.edge = edge.id, missing.slot = slot, missing.have = have, missing.want = want;
@@ -50,18 +62,19 @@ CUSYNC_DEVICE bool look(Stage const& stage, TileRange const& item, uint32_t k, M
 
 /// Waits for the k-blocks of one tile's range in order, 32 at a time, a lane each; by a whole warp. `done` counts the
 /// k-blocks of the ranges before this one; the word becomes done + i + 1 when the range's k-blocks 0 to i may be loaded.
-CUSYNC_DEVICE void wait_for_tile_operands(Stage const& stage, TileRange const& item, uint32_t* ready, uint32_t done) {
-  unsigned long long const limit = stage.timeout_ns ? stage.timeout_ns : kDefaultTimeoutNs;
+CUSYNC_DEVICE void wait_for_tile_operands(Coupling const& coupling, LoadWaits const& waits, TileRange const& item,
+                                          uint32_t* ready, uint32_t done) {
+  unsigned long long const limit = coupling.timeout_ns ? coupling.timeout_ns : kDefaultTimeoutNs;
   uint32_t const lane = threadIdx.x % 32;
-  for (uint32_t i = 0; i < stage.load_waits; ++i)
-    if (stage.edges[i].wait_at == CUSYNC_WAIT_AT_START)
-      warp_wait_for_k_block<ReadBy::kTma>(stage.edges[i], item.m, item.n, item.k_begin, true, item.k_end,
-                                          wait_context(stage, item.epoch));
+  for (uint32_t i = 0; i < waits.count; ++i)
+    if (waits.edges[i].wait_at == CUSYNC_WAIT_AT_START)
+      warp_wait_for_k_block<ReadBy::kTma>(waits.edges[i], item.m, item.n, item.k_begin, true, item.k_end,
+                                          wait_context(coupling, waits.stage, item.epoch));
 #pragma unroll 1
   for (uint32_t base = item.k_begin; base < item.k_end; base += 32) {
     uint32_t const k = base + lane, count = min_u32(32, item.k_end - base);
     Missing missing{};
-    bool pending = k < item.k_end && !look(stage, item, k, missing);
+    bool pending = k < item.k_end && !look(coupling, waits, item, k, missing);
     uint32_t published = 0, pause = 16;
     unsigned long long const begin = ptx::globaltimer();
 #pragma unroll 1
@@ -72,7 +85,7 @@ CUSYNC_DEVICE void wait_for_tile_operands(Stage const& stage, TileRange const& i
         // The lanes below `prefix` have acquired; the fence and the warp's barrier order the loads behind them.
         order_reads<ReadBy::kTma>();
         __syncwarp();
-        delay(stage.delays, DelayAt::kLoads, item.epoch, stage.index, item.m, item.n + base + prefix);
+        delay(coupling.delays, DelayAt::kLoads, item.epoch, waits.stage, item.m, item.n + base + prefix);
         if (lane == 0) ptx::atom_release_cta_shared_exch(ready, done + base - item.k_begin + prefix);
         published = prefix;
         pause = 16;
@@ -81,12 +94,12 @@ CUSYNC_DEVICE void wait_for_tile_operands(Stage const& stage, TileRange const& i
       ptx::nanosleep(pause);
       if (pause < 128) pause *= 2;
       if (pending) {
-        missing.have = ptx::ld_acquire_gpu(stage.semaphores + missing.slot);
-        if (reached(missing.have, missing.want)) pending = missing.more && !look(stage, item, k, missing);
+        missing.have = ptx::ld_acquire_gpu(coupling.semaphores + missing.slot);
+        if (reached(missing.have, missing.want)) pending = missing.more && !look(coupling, waits, item, k, missing);
       }
       // A look costs about a microsecond; the clock is read once in 64. The first lane that waits reports.
       if (looks % 64 == 0 && ptx::globaltimer() - begin > limit && lane == prefix && pending)
-        report_and_trap({stage.report, stage.timeout_ns, stage.index}, {missing.edge, item.m, item.n, k}, missing.slot,
+        report_and_trap({coupling.report, coupling.timeout_ns, waits.stage}, {missing.edge, item.m, item.n, k}, missing.slot,
                         missing.have, missing.want);
       __syncwarp();
     }

@@ -13,7 +13,6 @@
 #pragma once
 #include "cusync/ptx.cuh"
 #include "cusync/semaphore.cuh"
-#include "abi/cusync.h"
 #include "kernels/decode/share.h"
 #include "kernels/common/delays.cuh"
 
@@ -31,7 +30,7 @@ CUSYNC_HD constexpr uint32_t exchange_units(uint32_t units) { return min_u32(kEx
 /// Whether a warpgroup has registers for the sums of all row tiles: then warpgroups take chunks in turn.
 CUSYNC_HD constexpr bool takes_turns(uint32_t row_tiles, uint32_t width) { return row_tiles * width <= 128; }
 
-/// One stage as the kernel sees it.
+/// One stage as the kernel sees it. Every warp turns to it once a run, so all of it lies in constant memory.
 struct Stage : Geometry {
   uint32_t activation;         ///< enum cusync_activation
   uint32_t index, edge;        ///< for reports
@@ -52,7 +51,7 @@ struct SharedPlan {
 };
 
 struct Params {
-  Stage stages[CUSYNC_MAX_DECODE_STAGES];
+  Stage stages[CUSYNC_MAX_STAGES];
   SharedPlan shared;
   uint32_t stage_count, m;
   Divisor workers;
@@ -102,20 +101,22 @@ struct Shared {
   SharedPlan const& plan;
 
   static constexpr uint32_t barriers(uint32_t slots) { return 2 * kMaxChunks + 2 * slots; }
-  static constexpr uint32_t kShareBytes =
-      CUSYNC_MAX_DECODE_STAGES * sizeof(Share) + kMaxChunks * sizeof(ChunkNote);
+  static constexpr uint32_t kNoteBytes = kMaxChunks * sizeof(ChunkNote);
+  static constexpr uint32_t share_bytes(uint32_t stages) { return kNoteBytes + stages * uint32_t(sizeof(Share)); }
 
   CUSYNC_DEVICE uint64_t* chunk_full(uint32_t i) const { return barrier(i); }
   CUSYNC_DEVICE uint64_t* chunk_empty(uint32_t i) const { return barrier(kMaxChunks + i); }
   CUSYNC_DEVICE uint64_t* slot_full(uint32_t i) const { return barrier(2 * kMaxChunks + 2 * i); }
   CUSYNC_DEVICE uint64_t* slot_empty(uint32_t i) const { return barrier(2 * kMaxChunks + 2 * i + 1); }
   CUSYNC_DEVICE ChunkNote& note(uint32_t i) const {
-    return reinterpret_cast<ChunkNote*>(base + plan.shares + CUSYNC_MAX_DECODE_STAGES * sizeof(Share))[i];
+    return reinterpret_cast<ChunkNote*>(base + plan.shares)[i];
   }
   CUSYNC_DEVICE char* ring(uint32_t offset) const { return base + plan.ring + offset; }
   CUSYNC_DEVICE char* slots() const { return base + plan.activations; }
   CUSYNC_DEVICE float4* exchange() const { return reinterpret_cast<float4*>(base + plan.exchange); }
-  CUSYNC_DEVICE Share& share(uint32_t stage) const { return reinterpret_cast<Share*>(base + plan.shares)[stage]; }
+  CUSYNC_DEVICE Share& share(uint32_t stage) const {
+    return reinterpret_cast<Share*>(base + plan.shares + kNoteBytes)[stage];
+  }
 
  private:
   CUSYNC_DEVICE uint64_t* barrier(uint32_t i) const { return reinterpret_cast<uint64_t*>(base + plan.barriers) + i; }

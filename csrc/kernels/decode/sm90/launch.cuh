@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The host half of the decode kernels: the plan of shared memory, attributes, launch.
 #pragma once
-#include <new>
-
+#include "kernels/common/host.h"
+#include "kernels/common/number.h"
 #include "kernels/decode/sm90/kernel.cuh"
-#include "kernels/decode/sm90/family.h"
 
 namespace cusync::kernels::decode {
 
@@ -25,12 +24,20 @@ constexpr Defaults defaults(uint32_t width) {
 inline uint32_t or_default(uint32_t value, uint32_t otherwise) { return value ? value : otherwise; }
 
 /// Fills in a stage; false when a worker would own more rows than the kernel has accumulators for.
-inline bool plan_stage(Stage& stage, cusync_decode_stage const& from, uint32_t workers, uint32_t chunk_bytes) {
+inline bool plan_stage(Stage& stage, cusync_stage const& from, Request const& request, uint32_t chunk_bytes) {
+  cusync_sync const& sync = request.sync;
   bool const gated = from.operation == CUSYNC_GATED_GEMM;
-  static_cast<Geometry&>(stage) = geometry(from.k, from.n, gated, workers, chunk_bytes);
-  stage.activation = from.activation, stage.index = from.stage, stage.edge = from.edge;
-  stage.weights = static_cast<char const*>(from.weights);
-  stage.a = from.a, stage.d = from.d, stage.bias = from.bias, stage.residual = from.residual;
+  static_cast<Geometry&>(stage) = geometry(from.k.most, from.n, gated, request.work.workers, chunk_bytes);
+  stage.activation = from.activation, stage.index = from.index;
+  stage.weights = static_cast<char const*>(data_of(from, CUSYNC_OPERAND_B));
+  stage.a = data_of(from, CUSYNC_OPERAND_A), stage.d = from.out;
+  stage.bias = data_of(from, CUSYNC_OPERAND_BIAS), stage.residual = data_of(from, CUSYNC_OPERAND_RESIDUAL);
+  if (from.wait_count) {
+    stage.edge = from.waits[0].id, stage.wait_base = from.waits[0].policy.slot_base;
+    stage.produced_features = from.k.most;
+    if (!sync.test.skip_waits) stage.waits = sync.semaphores;
+  }
+  if (from.post_count && !sync.test.starve) stage.posts = sync.semaphores + from.posts[0].slot_base;
   return stage.row_tiles <= kMaxRowTiles;
 }
 
@@ -46,7 +53,7 @@ inline uint32_t exchange_bytes(Params const& p, uint32_t width) {
 }
 
 /// Lays out shared memory; false when nothing sensible fits.
-inline bool plan_shared(Params& p, cusync_decode_args const& args, uint32_t width) {
+inline bool plan_shared(Params& p, cusync_tuning const& tuning, uint32_t width) {
   uint32_t largest = 0, reach = 0;
   for (uint32_t s = 0; s < p.stage_count; ++s) {
     Stage const& stage = p.stages[s];
@@ -56,11 +63,11 @@ inline bool plan_shared(Params& p, cusync_decode_args const& args, uint32_t widt
     if (past > reach) reach = past;
   }
   uint32_t const slots = p.activation_slots * width * kRowBytes, exchange = exchange_bytes(p, width);
-  uint32_t const barriers = Shared::barriers(p.activation_slots) * 8;
-  uint32_t const rest = slots + exchange + barriers + Shared::kShareBytes;
+  uint32_t const barriers = Shared::barriers(p.activation_slots) * 8, shares = Shared::share_bytes(p.stage_count);
+  uint32_t const rest = slots + exchange + barriers + shares;
   if (rest >= kSharedLimit || rest < reach) return false;
   uint32_t ring = (kSharedLimit - rest) / kSwizzleBytes * kSwizzleBytes;
-  if (args.ring_bytes) ring = min_u32(ring, args.ring_bytes / kSwizzleBytes * kSwizzleBytes);
+  if (tuning.ring_bytes) ring = min_u32(ring, tuning.ring_bytes / kSwizzleBytes * kSwizzleBytes);
   if (ring < 2 * largest) return false;
   p.ring_bytes = ring;
   p.shared.ring = 0;
@@ -68,133 +75,68 @@ inline bool plan_shared(Params& p, cusync_decode_args const& args, uint32_t widt
   p.shared.exchange = p.shared.activations + slots;
   p.shared.barriers = p.shared.exchange + exchange;
   p.shared.shares = p.shared.barriers + barriers;
-  p.shared.bytes = p.shared.shares + Shared::kShareBytes;
+  p.shared.bytes = p.shared.shares + shares;
   return true;
 }
 
-/// Who waits for whom: a stage posts only when a later one reads what it writes.
-inline void couple(Params& p, cusync_decode_args const& args) {
-  for (uint32_t s = 0; s < p.stage_count; ++s) {
-    uint32_t const producer = args.stages[s].producer;
-    if (producer == CUSYNC_DECODE_INPUT) continue;
-    uint32_t const slots = args.stages[producer].slot_base;
-    p.stages[s].produced_features = args.stages[producer].n;
-    p.stages[s].wait_base = slots;
-    if (!args.skip_waits) p.stages[s].waits = args.semaphores;
-    if (!args.starve) p.stages[producer].posts = args.semaphores + slots;
-  }
-}
-
-template <class Element, int Width>
-struct Chain final : cusync_decode {
-  Params params;
-
-  /// `attributes` has room for two.
-  static cudaLaunchConfig_t configure(Params const& p, cudaLaunchAttribute* attributes) {
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(p.workers.value);
-    config.blockDim = dim3(kThreads);
-    config.dynamicSmemBytes = p.shared.bytes;
-    config.attrs = attributes;
-    return config;
+template <class Element, int Width, uint32_t Operations>
+struct DecodeHost {
+  static Code code(uint32_t shared_bytes) {
+    return {reinterpret_cast<void const*>(decode<Element, Width>), CUSYNC_SM90A, kThreads, shared_bytes};
   }
 
-  int32_t launch(cusync_launch const& launch) const override {
-    cudaLaunchAttribute attributes[2];
-    cudaLaunchConfig_t config = configure(params, attributes);
-    config.stream = static_cast<cudaStream_t>(launch.stream);
-    if (launch.programmatic) {
-      cudaLaunchAttribute& a = attributes[config.numAttrs++];
-      a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-      a.val.programmaticStreamSerializationAllowed = 1;
-    }
-    if (launch.completion_event) {
-      cudaLaunchAttribute& a = attributes[config.numAttrs++];
-      a.id = cudaLaunchAttributeLaunchCompletionEvent;
-      a.val.launchCompletionEvent.event = static_cast<cudaEvent_t>(launch.completion_event);
-      a.val.launchCompletionEvent.flags = 0;
-    }
-    void* arguments[] = {const_cast<Params*>(&params)};
-    auto* const kernel = decode<Element, Width>;
-    return status_of(cudaLaunchKernelExC(&config, reinterpret_cast<void const*>(kernel), arguments));
+  static uint32_t registers() { return registers_of(code(0).kernel, CUSYNC_SM90A); }
+  /// Of chains that use all shared memory, as they do unless their tuning says otherwise.
+  static int32_t resident(uint32_t* workers) { return kernels::resident(code(kSharedLimit), kSharedLimit, workers); }
+
+  static int32_t create(Request const& request, cusync_kernel** out) {
+    if (int32_t const status = require(CUSYNC_SM90A); status != CUSYNC_OK) return status;
+    cusync_tuning const& tuning = request.work.tuning;
+    cusync_sync const& sync = request.sync;
+    Params p{};
+    p.stage_count = request.count, p.m = request.stages[0].m, p.workers = Divisor::of(request.work.workers);
+    constexpr Defaults kOtherwise = defaults(Width);
+    p.activation_slots = or_default(tuning.activation_slots, kOtherwise.slots);
+    p.in_flight_bytes = or_default(tuning.in_flight_bytes, kOtherwise.in_flight);
+    p.ahead_bytes = or_default(tuning.ahead_bytes, kOtherwise.ahead);
+    p.stream_only = sync.test.stream_only;
+    p.epochs = sync.epochs, p.timeout_ns = sync.timeout_ns, p.report = sync.report, p.trace = sync.trace;
+    p.delays = sync.test.delays;
+    p.limit_ns = 4 * (sync.timeout_ns ? sync.timeout_ns : kDefaultTimeoutNs);
+    uint32_t const chunk_bytes = or_default(tuning.chunk_bytes, kOtherwise.chunk);
+    for (uint32_t s = 0; s < request.count; ++s)
+      if (!plan_stage(p.stages[s], request.stages[s], request, chunk_bytes)) return CUSYNC_ERROR_NOT_BUILT;
+    if (!plan_shared(p, tuning, Width)) return CUSYNC_ERROR_BAD_ARGUMENT;
+
+    // Chains of one kernel share the limit, so it is the most that any of them asks for.
+    uint32_t most = 0;
+    int32_t const status = kernels::resident(code(p.shared.bytes), kSharedLimit, &most);
+    if (status != CUSYNC_OK) return status;
+    // Workers wait for each other, so all must be resident.
+    if (request.work.workers > most) return CUSYNC_ERROR_BAD_ARGUMENT;
+    return ready(code(p.shared.bytes), request.work.workers, p, out);
+  }
+
+  static Kernel kernel() {
+    cusync_kernel_info info{};
+    info.id = {CUSYNC_FAMILY_DECODE, CUSYNC_SM90A, Operations, kElementOf<Element>, 64, 0, 1, 1, uint32_t(Width)};
+    info.tile_k = kBlock, info.stages = CUSYNC_MAX_STAGES, info.row_tiles = kMaxRowTiles;
+    info.threads = kThreads, info.shared_bytes = kSharedLimit;
+    return {info, registers, resident, create};
   }
 };
-
-template <class Element, int Width>
-uint32_t registers() {
-  cudaFuncAttributes attributes{};
-  bool const known = cudaFuncGetAttributes(&attributes, decode<Element, Width>) == cudaSuccess;
-  if (!known) cudaGetLastError();  // no device to ask is not an error of this call
-  return known ? uint32_t(attributes.numRegs) : 0;
-}
-
-/// Workers of the planned shared memory that are resident at once.
-template <class Element, int Width>
-cudaError_t resident(Params const& p, uint32_t* workers) {
-  auto* const kernel = decode<Element, Width>;
-  // Asking for the attributes loads the module now: loading it lazily, at a launch beside a kernel that spins, could
-  // wait for that kernel.
-  cudaFuncAttributes unused{};
-  cudaError_t error = cudaFuncGetAttributes(&unused, kernel);
-  // The most that any chain asks for: chains of one kernel share the attribute.
-  if (!error) error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedLimit);
-  int device = 0, sms = 0, count = 0;
-  if (!error) error = cudaGetDevice(&device);
-  if (!error) error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
-  if (!error) error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&count, kernel, kThreads, p.shared.bytes);
-  count *= sms;
-  *workers = uint32_t(count);
-  return error;
-}
-
-template <class Element, int Width>
-int32_t create(cusync_decode_args const& args, cusync_decode** out) {
-  int device = 0, major = 0, minor = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (!error) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  if (!error) error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-  if (error) return status_of(error);
-  if (major != 9 || minor != 0) return CUSYNC_ERROR_NOT_BUILT;
-
-  Params p{};
-  p.stage_count = args.stage_count, p.m = args.m, p.workers = Divisor::of(args.workers);
-  constexpr Defaults kOtherwise = defaults(Width);
-  p.activation_slots = or_default(args.activation_slots, kOtherwise.slots);
-  p.in_flight_bytes = or_default(args.in_flight_bytes, kOtherwise.in_flight);
-  p.ahead_bytes = or_default(args.ahead_bytes, kOtherwise.ahead);
-  p.stream_only = args.stream_only;
-  p.epochs = args.epochs, p.timeout_ns = args.timeout_ns, p.report = args.report, p.trace = args.trace;
-  p.delays = args.delays;
-  p.limit_ns = 4 * (args.timeout_ns ? args.timeout_ns : kDefaultTimeoutNs);
-  for (uint32_t s = 0; s < args.stage_count; ++s)
-    if (!plan_stage(p.stages[s], args.stages[s], args.workers, or_default(args.chunk_bytes, kOtherwise.chunk)))
-      return CUSYNC_ERROR_NOT_BUILT;
-  if (!plan_shared(p, args, Width)) return CUSYNC_ERROR_BAD_ARGUMENT;
-  couple(p, args);
-
-  uint32_t workers = 0;
-  error = resident<Element, Width>(p, &workers);
-  if (error) return status_of(error);
-  // Workers wait for each other, so all must be resident.
-  if (args.workers > workers) return CUSYNC_ERROR_BAD_ARGUMENT;
-
-  auto* chain = new (std::nothrow) Chain<Element, Width>;
-  if (!chain) return CUSYNC_ERROR_NO_MEMORY;
-  chain->params = p;
-  *out = chain;
-  return CUSYNC_OK;
-}
 
 }  // namespace cusync::kernels::decode
 
 namespace cusync::kernels {
 
-template <cusync_element Element, int Width>
-DecodeFamily decode_sm90_family() {
-  using Number = std::conditional_t<Element == CUSYNC_F16, cutlass::half_t, cutlass::bfloat16_t>;
-  return {{Element, uint32_t(Width), decode::kMaxRowTiles, decode::kThreads, decode::kSharedLimit, 0},
-          decode::registers<Number, Width>,
-          decode::create<Number, Width>};
+/// One kernel for all operations, of `Width` tokens.
+template <cusync_element Element, int TileM, int Width, int Ring, int ClusterM, int ClusterN, cusync_operation... Operations>
+KernelTable decode_sm90() {
+  static_assert(TileM == 64 && Ring == 0 && ClusterM == 1 && ClusterN == 1);
+  static Kernel const table[] = {
+      decode::DecodeHost<Number<Element>, Width, kOperationSet<Operations...>>::kernel()};
+  return {table, 1};
 }
 
 }  // namespace cusync::kernels

@@ -3,16 +3,15 @@
 // All warps load, multiply and store; each computes 32 x 64 or 64 x 64 of the tile.
 #pragma once
 #include "cute/tensor.hpp"
-#include "cutlass/bfloat16.h"
 #include "cutlass/gemm/collective/collective_mma.hpp"
 #include "cutlass/gemm/dispatch_policy.hpp"
-#include "cutlass/half.h"
+#include "kernels/common/number.h"
 
 #include "kernels/gemm/sm80/work.cuh"
 
 namespace cusync::kernels::sm80 {
 
-template <class Element_, int TileM_, int TileN_, bool Gated_>
+template <class Element_, int TileM_, int TileN_, int Ring_, bool Gated_>
 struct Config {
   using Element = Element_;
   static constexpr int kTileM = TileM_, kTileN = TileN_, kTileK = 32;
@@ -20,7 +19,7 @@ struct Config {
   static constexpr int kOutN = kGated ? kTileN / 2 : kTileN;  ///< columns of an output tile
   static constexpr int kWarpsM = 2, kWarpsN = kTileN / 64;
   static constexpr int kThreads = 32 * kWarpsM * kWarpsN;
-  static constexpr int kStages = kTileN == 256 ? 3 : 4;
+  static constexpr int kStages = Ring_;
   static_assert(kTileM % (16 * kWarpsM) == 0 && kTileN % (16 * kWarpsN) == 0);
 
   using TileShape = cute::Shape<cute::Int<kTileM>, cute::Int<kTileN>, cute::Int<kTileK>>;
@@ -79,7 +78,11 @@ struct Config {
   struct Params {
     typename Mainloop::Arguments operands;
     void* d;
+    uint32_t n, k;  ///< n: columns of B
     Stage stage;
+    Edges edges;
+    Coupling coupling;
+    OrderedTiles tiles;
   };
 };
 

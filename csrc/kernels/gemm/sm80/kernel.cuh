@@ -14,18 +14,18 @@ CUSYNC_DEVICE void multiply(typename C::Params const& params, typename C::Shared
                             int thread, Accumulators& acc) {
   using namespace cute;
   Stage const& stage = params.stage;
-  int const m = int(stage.m), n = int(stage.n), k = int(stage.k);
+  int const m = int(stage.m), n = int(params.n), k = int(params.k);
   auto const shape = typename C::TileShape{};
   Tensor const a = make_tensor(make_gmem_ptr(params.operands.ptr_A), make_shape(m, k, 1), params.operands.dA);
   Tensor const b = make_tensor(make_gmem_ptr(params.operands.ptr_B), make_shape(n, k, 1), params.operands.dB);
   Tensor const tile_a = local_tile(a(_, _, 0), shape, make_coord(int(item.m), 0, _), Step<_1, X, _1>{});  // (BM, BK, k)
   Tensor const tile_b = local_tile(b(_, _, 0), shape, make_coord(0, int(item.n), _), Step<X, _1, _1>{});  // (BN, BK, k)
   auto const residue = make_tuple(m - int(item.m) * C::kTileM, n - int(item.n) * C::kTileN,
-                                  k - int(stage.k_blocks) * C::kTileK);
+                                  k - int(params.tiles.k_blocks) * C::kTileK);
   clear(acc);
-  WaitingKBlocks const blocks(stage, item, &shared.next_wait);
+  WaitingKBlocks<typename C::Params> const blocks(params, item, &shared.next_wait);
   typename C::Mainloop mainloop;
-  mainloop(acc, tile_a, tile_b, acc, blocks, int(stage.k_blocks), residue, thread,
+  mainloop(acc, tile_a, tile_b, acc, blocks, int(params.tiles.k_blocks), residue, thread,
            reinterpret_cast<char*>(&shared.operands));
 }
 
@@ -35,8 +35,8 @@ __global__ void __launch_bounds__(C::kThreads, 1) gemm(CUTE_GRID_CONSTANT typena
   auto& shared = *reinterpret_cast<typename C::SharedStorage*>(memory);
   Stage const& stage = params.stage;
   if (threadIdx.x == 0) {
-    shared.source.begin(stage);
-    shared.item = shared.source.next(stage);
+    shared.source.begin(params.tiles);
+    shared.item = shared.source.next(params.tiles);
   }
   __syncthreads();
   WorkItem const& item = shared.item;
@@ -49,8 +49,8 @@ __global__ void __launch_bounds__(C::kThreads, 1) gemm(CUTE_GRID_CONSTANT typena
 
     // Drawn here, late: a ticket taken earlier would be missing where a CTA is idle.
     WorkItem next{};
-    if (threadIdx.x == 0) next = shared.source.next(stage);
-    wait_for_epilogue_operands(stage, item);
+    if (threadIdx.x == 0) next = shared.source.next(params.tiles);
+    wait_for_epilogue_operands(params, item);
     if constexpr (C::kGated)
       stage_gated<C>(acc, shared.staged, thread);
     else
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) gemm(CUTE_GRID_CONSTANT typena
     __syncthreads();  // all of the tile is stored
     if (threadIdx.x == 0) {
       for (uint32_t i = 0; i < stage.post_count; ++i)
-        post_tile(stage.posts[i], stage.semaphores, item.m, item.n, stage.post_value);
+        post_tile(params.edges.posts[i], params.coupling.semaphores, item.m, item.n);
       shared.item = next;
     }
     __syncthreads();

@@ -1,103 +1,60 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The host half of the Ampere kernels: attributes, launch.
+// The host half of the Ampere GEMM kernels: parameters.
 #pragma once
-#include <new>
-
+#include "kernels/common/host.h"
 #include "kernels/gemm/sm80/kernel.cuh"
-#include "kernels/gemm/sm80/family.h"
 
 namespace cusync::kernels::sm80 {
 
 template <class C>
-cusync_kernel_info info() {
-  constexpr bool half = std::is_same_v<typename C::Element, cutlass::half_t>;
-  return {CUSYNC_SM80, C::kGated ? CUSYNC_GATED_GEMM : CUSYNC_GEMM, half ? CUSYNC_F16 : CUSYNC_BF16,
-          C::kTileM,   C::kTileN,                                   C::kTileK,
-          C::kStages,  C::kThreads,                                 C::kSharedBytes,
-          0};
-}
+struct GemmHost {
+  static Code code() {
+    return {reinterpret_cast<void const*>(gemm<C>), CUSYNC_SM80, uint32_t(C::kThreads), uint32_t(C::kSharedBytes)};
+  }
 
-/// Asked only of GPUs that run the machine code as it is: on a newer one the question would compile the kernel from
-/// PTX, for seconds, and be answered for other code.
-template <class C>
-uint32_t registers() {
-  int device = 0, major = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (!error) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  cudaFuncAttributes attributes{};
-  if (!error && major == 8) error = cudaFuncGetAttributes(&attributes, gemm<C>);
-  if (error) cudaGetLastError();  // no device to ask is not an error of this call
-  return uint32_t(attributes.numRegs);
-}
+  static uint32_t registers() { return registers_of(code().kernel, CUSYNC_SM80); }
+  /// On a newer GPU this compiles the kernel.
+  static int32_t resident(uint32_t* workers) { return kernels::resident(code(), C::kSharedBytes, workers); }
 
-template <class C>
-struct Gemm final : cusync_gemm {
-  typename C::Params params;
+  static int32_t create(Request const& request, cusync_kernel** out) {
+    uint32_t slots = 0;
+    if (int32_t const status = resident(&slots); status != CUSYNC_OK) return status;
+    using Element = typename C::Element;
+    typename C::Params params;
+    cusync_stage const& stage = request.stages[0];
+    params.stage = make_stage(stage, request.sync.test, C::kTileM, C::kTileN, params.edges);
+    params.coupling = make_coupling(request.sync, 1);
+    params.tiles = make_tiles(request);
+    params.n = packed_columns(stage), params.k = stage.k.most;
+    params.operands.ptr_A = static_cast<Element const*>(data_of(stage, CUSYNC_OPERAND_A));
+    params.operands.ptr_B = static_cast<Element const*>(data_of(stage, CUSYNC_OPERAND_B));
+    params.operands.dA = typename C::StrideA{int64_t(params.k), {}, 0};
+    params.operands.dB = typename C::StrideB{{}, int64_t(params.n), 0};
+    params.d = stage.out;
+    return ready(code(), request.work.workers ? request.work.workers : min_u32(params.tiles.tiles, slots), params, out);
+  }
 
-  /// `programmatic` permits an early start that these kernels do not offer: the launch is then an ordinary one.
-  int32_t launch(cusync_launch const& launch) const override {
-    cudaLaunchAttribute completion;
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(ctas);
-    config.blockDim = dim3(C::kThreads);
-    config.dynamicSmemBytes = C::kSharedBytes;
-    config.stream = static_cast<cudaStream_t>(launch.stream);
-    config.attrs = &completion;
-    if (launch.completion_event) {
-      completion.id = cudaLaunchAttributeLaunchCompletionEvent;
-      completion.val.launchCompletionEvent.event = static_cast<cudaEvent_t>(launch.completion_event);
-      completion.val.launchCompletionEvent.flags = 0;
-      config.numAttrs = 1;
-    }
-    void* arguments[] = {const_cast<typename C::Params*>(&params)};
-    return status_of(cudaLaunchKernelExC(&config, reinterpret_cast<void const*>(gemm<C>), arguments));
+  static Kernel kernel() {
+    cusync_kernel_info info{};
+    info.id = {CUSYNC_FAMILY_GEMM, CUSYNC_SM80, 1u << (C::kGated ? CUSYNC_GATED_GEMM : CUSYNC_GEMM),
+               kElementOf<typename C::Element>, C::kTileM, C::kTileN, 1, 1, 0};
+    info.tile_k = C::kTileK, info.ring = C::kStages, info.stages = 1;
+    info.threads = C::kThreads, info.shared_bytes = C::kSharedBytes;
+    return {info, registers, resident, create};
   }
 };
-
-template <class C>
-int32_t create(cusync_gemm_args const& args, cusync_gemm** out) {
-  int device = 0, major = 0, sms = 0, per_sm = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (!error) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  if (!error) error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
-  if (error) return status_of(error);
-  if (major < 8) return CUSYNC_ERROR_NOT_BUILT;
-
-  // Asking for the attributes loads the module now (and, on a newer GPU, compiles it): loading it lazily, at a launch
-  // beside a kernel that spins, could wait for that kernel.
-  cudaFuncAttributes attributes{};
-  error = cudaFuncGetAttributes(&attributes, gemm<C>);
-  if (!error) error = cudaFuncSetAttribute(gemm<C>, cudaFuncAttributeMaxDynamicSharedMemorySize, C::kSharedBytes);
-  if (!error)
-    error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, gemm<C>, C::kThreads, C::kSharedBytes);
-  if (error) return status_of(error);
-  if (per_sm == 0) return CUSYNC_ERROR_NOT_BUILT;
-
-  auto* gemm = new (std::nothrow) Gemm<C>;
-  if (!gemm) return CUSYNC_ERROR_NO_MEMORY;
-  auto& params = gemm->params;
-  using Element = typename C::Element;
-  params.stage = make_stage(args, C::kTileK);
-  params.operands.ptr_A = static_cast<Element const*>(args.a);
-  params.operands.ptr_B = static_cast<Element const*>(args.b);
-  params.operands.dA = typename C::StrideA{int64_t(args.k), {}, 0};
-  params.operands.dB = typename C::StrideB{{}, int64_t(args.n), 0};
-  params.d = args.d;
-  gemm->ctas = args.grid ? args.grid : min_u32(params.stage.tiles, uint32_t(sms) * uint32_t(per_sm));
-  gemm->ctas_per_sm = uint32_t(per_sm);
-  *out = gemm;
-  return CUSYNC_OK;
-}
 
 }  // namespace cusync::kernels::sm80
 
 namespace cusync::kernels {
 
-template <cusync_element Element, int TileM, int TileN, bool Gated>
-KernelFamily sm80_family() {
-  using Number = std::conditional_t<Element == CUSYNC_F16, cutlass::half_t, cutlass::bfloat16_t>;
-  using C = sm80::Config<Number, TileM, TileN, Gated>;
-  return {sm80::info<C>(), sm80::registers<C>, sm80::create<C>};
+/// A kernel for each operation.
+template <cusync_element Element, int TileM, int TileN, int Ring, int ClusterM, int ClusterN, cusync_operation... Operations>
+KernelTable gemm_sm80() {
+  static_assert(ClusterM == 1 && ClusterN == 1);
+  static Kernel const table[] = {
+      sm80::GemmHost<sm80::Config<Number<Element>, TileM, TileN, Ring, Operations == CUSYNC_GATED_GEMM>>::kernel()...};
+  return {table, sizeof...(Operations)};
 }
 
 }  // namespace cusync::kernels

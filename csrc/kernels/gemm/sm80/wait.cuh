@@ -7,16 +7,20 @@
 
 namespace cusync::kernels::sm80 {
 
-CUSYNC_DEVICE WaitContext wait_context(Stage const& stage, uint32_t epoch) {
-  return {stage.semaphores, epoch, {stage.report, stage.timeout_ns, stage.index}};
+template <class Params>
+CUSYNC_DEVICE WaitContext wait_context(Params const& params, uint32_t epoch) {
+  Coupling const& coupling = params.coupling;
+  return {coupling.semaphores, epoch, {coupling.report, coupling.timeout_ns, params.stage.index}};
 }
 
 /// Waits for bias and residual operands that other stages produce. All threads of the CTA.
-CUSYNC_DEVICE void wait_for_epilogue_operands(Stage const& stage, WorkItem const& item) {
+template <class Params>
+CUSYNC_DEVICE void wait_for_epilogue_operands(Params const& params, WorkItem const& item) {
+  Stage const& stage = params.stage;
   if (stage.wait_count == stage.load_waits) return;
   if (threadIdx.x == 0)
     for (uint32_t i = stage.load_waits; i < stage.wait_count; ++i)
-      wait_for_tile<ReadBy::kLoads>(stage.edges[i], item.m, item.n, wait_context(stage, item.epoch));
+      wait_for_tile<ReadBy::kLoads>(params.edges.waits[i], item.m, item.n, wait_context(params, item.epoch));
   __syncthreads();
 }
 
@@ -24,19 +28,20 @@ CUSYNC_DEVICE void wait_for_epilogue_operands(Stage const& stage, WorkItem const
 /// is also what the collective needs: it puts a ragged k first, so that its block k reads elements of ours k - 1 and k.
 /// All threads of the CTA step it together. All but k stays in shared and constant memory: the main loop needs the
 /// registers.
+template <class Params>
 class WaitingKBlocks {
  public:
   /// `next`: a word of shared memory, the next k-block to wait before.
-  CUSYNC_DEVICE WaitingKBlocks(Stage const& stage, WorkItem const& item, uint32_t* next)
-      : stage_(stage), item_(item), next_(next) {
-    if (stage.load_waits) wait();
+  CUSYNC_DEVICE WaitingKBlocks(Params const& params, WorkItem const& item, uint32_t* next)
+      : params_(params), item_(item), next_(next) {
+    if (params.stage.load_waits) wait();
   }
 
   CUSYNC_DEVICE int operator*() const { return int(k_); }
 
   CUSYNC_DEVICE WaitingKBlocks& operator++() {
     ++k_;
-    if (stage_.load_waits && k_ == *next_) wait();
+    if (params_.stage.load_waits && k_ == *next_) wait();
     return *this;
   }
 
@@ -47,20 +52,21 @@ class WaitingKBlocks {
   CUSYNC_DEVICE void wait() {
     __syncthreads();  // all have read the word
     if (threadIdx.x < 32) {
-      uint32_t next = stage_.k_blocks;
+      uint32_t const k_blocks = params_.tiles.k_blocks;
+      uint32_t next = k_blocks;
 #pragma unroll 1
-      for (uint32_t i = 0; i < stage_.load_waits; ++i) {
-        cusync_edge const& edge = stage_.edges[i];
-        warp_wait_for_k_block<ReadBy::kLoads>(edge, item_.m, item_.n, k_, k_ == 0, stage_.k_blocks,
-                                              wait_context(stage_, item_.epoch));
-        next = min_u32(next, next_wait(edge, item_.m, item_.n, k_, stage_.k_blocks));
+      for (uint32_t i = 0; i < params_.stage.load_waits; ++i) {
+        cusync_edge const& edge = params_.edges.waits[i];
+        warp_wait_for_k_block<ReadBy::kLoads>(edge, item_.m, item_.n, k_, k_ == 0, k_blocks,
+                                              wait_context(params_, item_.epoch));
+        next = min_u32(next, next_wait(edge, item_.m, item_.n, k_, k_blocks));
       }
-      if (threadIdx.x == 0) *next_ = next < stage_.k_blocks ? next : kNever;
+      if (threadIdx.x == 0) *next_ = next < k_blocks ? next : kNever;
     }
     __syncthreads();
   }
 
-  Stage const& stage_;
+  Params const& params_;
   WorkItem const& item_;
   uint32_t* next_;
   uint32_t k_ = 0;

@@ -15,21 +15,21 @@ struct alignas(16) WorkItem {
 /// in shared memory; one thread calls `begin` and then `next`.
 class WorkSource {
  public:
-  CUSYNC_DEVICE void begin(Stage const& stage) {
+  CUSYNC_DEVICE void begin(OrderedTiles const& tiles) {
     next_ = blockIdx.x;
     epoch_ = 0;
     first_ = kUnknown;
-    if (stage.schedule == CUSYNC_SCHEDULE_STATIC && stage.draws)
-      epoch_ = StaticSchedule(stage.tickets, stage.tiles, gridDim.x, blockIdx.x).next().epoch;
+    if (!tiles.drawn && tiles.counts)
+      epoch_ = StaticSchedule(tiles.tickets, tiles.tiles, gridDim.x, blockIdx.x).next().epoch;
   }
 
-  CUSYNC_DEVICE WorkItem next(Stage const& stage) {
+  CUSYNC_DEVICE WorkItem next(OrderedTiles const& tiles) {
     uint32_t index = next_;
-    if (stage.schedule == CUSYNC_SCHEDULE_TICKET) {
+    if (tiles.drawn) {
       // As TicketSchedule: a run draws tiles + CTAs tickets, so a ticket tells its run.
-      unsigned long long const ticket = ptx::atom_relaxed_gpu_add(stage.tickets, 1);
+      unsigned long long const ticket = ptx::atom_relaxed_gpu_add(tiles.tickets, 1);
       if (first_ == kUnknown) {
-        unsigned long long const per_run = uint64_t(stage.tiles) + gridDim.x, run = ticket / per_run;
+        unsigned long long const per_run = uint64_t(tiles.tiles) + gridDim.x, run = ticket / per_run;
         first_ = run * per_run;
         epoch_ = uint32_t(run);
       }
@@ -37,8 +37,8 @@ class WorkSource {
     } else {
       next_ += gridDim.x;
     }
-    if (index >= stage.tiles) return {0, 0, 0, 0};
-    TileCoord const tile = tile_at(stage.order, index);
+    if (index >= tiles.tiles) return {0, 0, 0, 0};
+    TileCoord const tile = tile_at(tiles.order, index);
     return {tile.m, tile.n, epoch_, 1};
   }
 

@@ -6,11 +6,10 @@
 #pragma once
 #include "cute/tensor.hpp"
 #include "cutlass/arch/barrier.h"
-#include "cutlass/bfloat16.h"
 #include "cutlass/gemm/collective/collective_builder.hpp"
-#include "cutlass/half.h"
 #include "cutlass/pipeline/pipeline.hpp"
 
+#include "kernels/common/sm90/operation.cuh"
 #include "kernels/common/stage.cuh"
 
 #ifndef CUTLASS_ENABLE_GDC_FOR_SM90
@@ -24,12 +23,13 @@ struct alignas(16) WorkItem {
   uint32_t m, n, epoch, valid;
 };
 
-template <class Element_, int TileM_, int TileN_, bool Gated_>
+template <class Element_, int TileM_, int TileN_, int Ring_, cusync_operation Operation_>
 struct Config {
   using Element = Element_;
   static constexpr int kTileM = TileM_, kTileN = TileN_, kTileK = 64;
-  static constexpr bool kGated = Gated_;
-  static constexpr int kOutN = kGated ? kTileN / 2 : kTileN;  ///< columns of an output tile
+  static constexpr cusync_operation kOperation = Operation_;
+  static constexpr int kColumnShift = Operation<kOperation>::kColumnShift;
+  static constexpr int kOutN = kTileN >> kColumnShift;  ///< columns of an output tile
 
   static constexpr int kConsumerGroups = kTileM >= 128 ? 2 : 1;
   static constexpr int kConsumerThreads = 128 * kConsumerGroups;
@@ -47,6 +47,7 @@ struct Config {
   static constexpr int kStagingBytes = kStagingDepth * kChunkRows * kChunkCols * int(sizeof(Element));
   static constexpr int kStageBytes = (kTileM + kTileN) * kTileK * int(sizeof(Element));
   static constexpr int kStages = (kSharedLimit - kBarrierReserve - kStagingBytes) / kStageBytes;
+  static_assert(kStages == Ring_, "abi/instances.txt states the depth of the ring");
 
   using TileShape = cute::Shape<cute::Int<kTileM>, cute::Int<kTileN>, cute::Int<kTileK>>;
   using ClusterShape = cute::Shape<cute::_1, cute::_1, cute::_1>;
@@ -92,6 +93,9 @@ struct Config {
     typename Mainloop::Params mainloop;
     TmaStore store;
     Stage stage;
+    Edges edges;
+    Coupling coupling;
+    OrderedTiles tiles;
   };
 };
 

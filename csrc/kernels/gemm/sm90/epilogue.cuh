@@ -18,10 +18,11 @@ CUSYNC_DEVICE bool chunk_exists(Stage const& stage, WorkItem const& item, int ro
 
 /// One tile's epilogue, by all consumer threads.
 template <class C, class Accumulators>
-CUSYNC_DEVICE void stage_tile(Stage const& stage, WorkItem const& item, Accumulators& acc,
+CUSYNC_DEVICE void stage_tile(typename C::Params const& params, WorkItem const& item, Accumulators& acc,
                               typename C::SharedStorage& shared, typename C::StagingPipeline& staged,
                               cutlass::PipelineState<C::kStagingDepth>& state, int thread) {
   using Element = typename C::Element;
+  Stage const& stage = params.stage;
   constexpr int per_row_chunk = C::kTileN / 2;  // accumulators of a thread: TileN columns x 64 rows / 128 threads
   static_assert(decltype(cute::size(acc))::value == per_row_chunk * C::kRowChunks);
   Fragment const at(thread);
@@ -30,9 +31,9 @@ CUSYNC_DEVICE void stage_tile(Stage const& stage, WorkItem const& item, Accumula
     // Bias or residual come from a stage. One thread of each warpgroup acquires for all of it.
     int const group = thread / 128;
     if (thread % 128 == 0) {
-      WaitContext const context = wait_context(stage, item.epoch);
+      WaitContext const context = wait_context(params.coupling, stage.index, item.epoch);
       for (uint32_t i = stage.load_waits; i < stage.wait_count; ++i)
-        wait_for_tile<ReadBy::kLoads>(stage.edges[i], item.m, item.n, context);
+        wait_for_tile<ReadBy::kLoads>(params.edges.waits[i], item.m, item.n, context);
     }
     ptx::bar_sync(8 + group, 128);
   }
@@ -42,28 +43,11 @@ CUSYNC_DEVICE void stage_tile(Stage const& stage, WorkItem const& item, Accumula
 #pragma unroll
     for (int col = 0; col < C::kColChunks; ++col) {
       if (!chunk_exists<C>(stage, item, row, col)) continue;
-      float* const v = &acc(row * per_row_chunk + col * (C::kGated ? 64 : 32));
+      float* const v = &acc(row * per_row_chunk + col * (32 << C::kColumnShift));
       constexpr int groups = C::kChunkCols / 8;
       uint32_t words[groups][2];
-      if constexpr (C::kGated) {
-        // Groups of 8 columns alternate between gate and up, so a thread holds both of its outputs' factors.
-#pragma unroll
-        for (int j = 0; j < groups; ++j)
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            float const* const gate = v + 8 * j + 2 * half;
-            float const* const up = gate + 4;
-            words[j][half] = pack<Element>(silu(gate[0]) * up[0], silu(gate[1]) * up[1]);
-          }
-      } else {
-        finish_chunk<Element, C::kChunkCols>(stage, v, item.m * C::kTileM + row * C::kChunkRows, item.n * C::kOutN + col * C::kChunkCols,
-                        at);
-#pragma unroll
-        for (int j = 0; j < groups; ++j)
-#pragma unroll
-          for (int half = 0; half < 2; ++half)
-            words[j][half] = pack<Element>(v[4 * j + 2 * half], v[4 * j + 2 * half + 1]);
-      }
+      Operation<C::kOperation>::template finish<Element>(stage, v, item.m * C::kTileM + row * C::kChunkRows,
+                                                         item.n * C::kOutN + col * C::kChunkCols, at, words);
 
       staged.producer_acquire(state);
       // The 128-byte swizzle moves 16-byte unit j of row r to unit j ^ (r % 8): the 32 words of a warp fall into 32
@@ -99,7 +83,7 @@ CUSYNC_DEVICE void store_tile(typename C::Params const& params, WorkItem const& 
     for (int col = 0; col < C::kColChunks; ++col) {
       if (!chunk_exists<C>(stage, item, row, col)) continue;
       staged.consumer_wait(state);
-      delay(stage.delays, DelayAt::kStore, item.epoch, stage.index, item.m, item.n);
+      delay(params.coupling.delays, DelayAt::kStore, item.epoch, stage.index, item.m, item.n);
       Tensor const buffer =
           make_tensor(make_smem_ptr(shared.staging[state.index()]), typename C::ChunkLayout{});
       copy(params.store, slice.partition_S(buffer),
@@ -113,9 +97,9 @@ CUSYNC_DEVICE void store_tile(typename C::Params const& params, WorkItem const& 
   if (stage.post_count) {
     // The full wait, by the thread that issued the stores: only then are they in global memory.
     ptx::cp_async_bulk_wait_group<0>();
-    delay(stage.delays, DelayAt::kPost, item.epoch, stage.index, item.m, item.n);
+    delay(params.coupling.delays, DelayAt::kPost, item.epoch, stage.index, item.m, item.n);
     for (uint32_t i = 0; i < stage.post_count; ++i)
-      post_tile(stage.posts[i], stage.semaphores, item.m, item.n, stage.post_value);
+      post_tile(params.edges.posts[i], params.coupling.semaphores, item.m, item.n);
   }
 }
 

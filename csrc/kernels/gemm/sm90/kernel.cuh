@@ -15,7 +15,7 @@ CUSYNC_DEVICE void consume(typename C::Params const& params, typename C::SharedS
                            typename C::LoadPipeline& loaded, typename C::WorkPipeline& work,
                            typename C::StagingPipeline& staged) {
   int const thread = int(threadIdx.x) - 128;
-  int const k_blocks = int(params.stage.k_blocks);
+  int const k_blocks = int(params.tiles.k_blocks);
   WorkReader<C> items(shared, work);
   typename C::Mainloop mainloop;
   typename C::LoadState loaded_state;
@@ -26,7 +26,7 @@ CUSYNC_DEVICE void consume(typename C::Params const& params, typename C::SharedS
     mainloop.mma(loaded, loaded_state, acc, k_blocks, thread, shared.operands, params.mainloop);
     mainloop.mma_tail(loaded, loaded_state, k_blocks);
     loaded_state.advance(k_blocks);
-    stage_tile<C>(params.stage, item, acc, shared, staged, staged_state, thread);
+    stage_tile<C>(params, item, acc, shared, staged, staged_state, thread);
   }
 }
 
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) gemm(CUTE_GRID_CONSTANT typena
       __syncwarp();
     }
   } else if (warp == 1) {
-    if (leader) distribute_work<C>(params.stage, shared, work);
+    if (leader) distribute_work<C>(params, shared, work);
   } else if (warp == 2) {
     WorkReader<C> items(shared, work);
     cutlass::PipelineState<C::kStagingDepth> state;
@@ -96,10 +96,10 @@ __global__ void __launch_bounds__(C::kThreads, 1) gemm(CUTE_GRID_CONSTANT typena
   } else {
     WorkReader<C> items(shared, work);
     uint32_t done = 0;
-    for (WorkItem item = items.next(); item.valid; item = items.next(), done += params.stage.k_blocks)
+    for (WorkItem item = items.next(); item.valid; item = items.next(), done += params.tiles.k_blocks)
       if (params.stage.load_waits)
-        wait_for_tile_operands(params.stage, {item.m, item.n, item.epoch, 0, params.stage.k_blocks}, &shared.ready,
-                               done);
+        wait_for_tile_operands(params.coupling, {params.edges.waits, params.stage.load_waits, params.stage.index},
+                               {item.m, item.n, item.epoch, 0, params.tiles.k_blocks}, &shared.ready, done);
     // A programmatic launch may end before the kernels that it overlaps, and what follows it in the stream waits for
     // it alone. Staying until they have ended makes the end of a run's last kernel the end of the run.
     ptx::griddepcontrol_wait();

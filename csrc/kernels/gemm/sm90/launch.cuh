@@ -1,112 +1,56 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The host half of the Hopper kernels: tensor maps, attributes, launch.
+// The host half of the Hopper GEMM kernels: tensor maps, parameters.
 #pragma once
-#include <new>
-
-#include "cutlass/util/packed_stride.hpp"
-#include "kernels/gemm/sm90/kernel.cuh"
-#include "kernels/gemm/sm90/family.h"
+#include "kernels/common/number.h"
 #include "kernels/common/sm90/host.h"
+#include "kernels/gemm/sm90/kernel.cuh"
 
 namespace cusync::kernels::sm90 {
 
 template <class C>
-cusync_kernel_info info() {
-  constexpr bool half = std::is_same_v<typename C::Element, cutlass::half_t>;
-  return {CUSYNC_SM90A, C::kGated ? CUSYNC_GATED_GEMM : CUSYNC_GEMM, half ? CUSYNC_F16 : CUSYNC_BF16,
-          C::kTileM,    C::kTileN,                                   C::kTileK,
-          C::kStages,   C::kThreads,                                 C::kSharedBytes,
-          0};
-}
+struct GemmHost {
+  static Code code() {
+    return {reinterpret_cast<void const*>(gemm<C>), CUSYNC_SM90A, uint32_t(C::kThreads), uint32_t(C::kSharedBytes)};
+  }
 
-template <class C>
-uint32_t registers() {
-  return registers_of(reinterpret_cast<void const*>(gemm<C>));
-}
+  static uint32_t registers() { return registers_of(code().kernel, CUSYNC_SM90A); }
+  static int32_t resident(uint32_t* workers) { return kernels::resident(code(), C::kSharedBytes, workers); }
 
-template <class C>
-struct Gemm final : cusync_gemm {
-  typename C::Params params;
+  static int32_t create(Request const& request, cusync_kernel** out) {
+    uint32_t slots = 0;
+    if (int32_t const status = resident(&slots); status != CUSYNC_OK) return status;
+    typename C::Params params;
+    cusync_stage const& stage = request.stages[0];
+    params.stage = make_stage(stage, request.sync.test, C::kTileM, C::kTileN, params.edges);
+    params.coupling = make_coupling(request.sync, 1);
+    params.tiles = make_tiles(request);
+    params.store = map_output<C>(stage, typename C::ChunkLayout{});
+    if (!map_operands<C>(stage, params.mainloop) || !encoded(params.store.get_tma_descriptor()))
+      return status_of(cudaErrorInvalidValue);
+    return ready(code(), request.work.workers ? request.work.workers : min_u32(params.tiles.tiles, slots), params, out);
+  }
 
-  int32_t launch(cusync_launch const& launch) const override {
-    cudaLaunchAttribute attributes[2];
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(ctas);
-    config.blockDim = dim3(C::kThreads);
-    config.dynamicSmemBytes = C::kSharedBytes;
-    config.stream = static_cast<cudaStream_t>(launch.stream);
-    config.attrs = attributes;
-    if (launch.programmatic) {
-      cudaLaunchAttribute& a = attributes[config.numAttrs++];
-      a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-      a.val.programmaticStreamSerializationAllowed = 1;
-    }
-    if (launch.completion_event) {
-      cudaLaunchAttribute& a = attributes[config.numAttrs++];
-      a.id = cudaLaunchAttributeLaunchCompletionEvent;
-      a.val.launchCompletionEvent.event = static_cast<cudaEvent_t>(launch.completion_event);
-      a.val.launchCompletionEvent.flags = 0;
-    }
-    void* arguments[] = {const_cast<typename C::Params*>(&params)};
-    return status_of(cudaLaunchKernelExC(&config, reinterpret_cast<void const*>(gemm<C>), arguments));
+  static Kernel kernel() {
+    cusync_kernel_info info{};
+    info.id = {CUSYNC_FAMILY_GEMM, CUSYNC_SM90A, 1u << C::kOperation,
+               kElementOf<typename C::Element>, C::kTileM, C::kTileN, 1, 1, 0};
+    info.tile_k = C::kTileK, info.ring = C::kStages, info.stages = 1;
+    info.threads = C::kThreads, info.shared_bytes = C::kSharedBytes;
+    return {info, registers, resident, create};
   }
 };
-
-template <class C>
-int32_t create(cusync_gemm_args const& args, cusync_gemm** out) {
-  if (int32_t const status = require_hopper(); status != CUSYNC_OK) return status;
-  int sms = 0, per_sm = 0;
-  cudaError_t error = ask(&sms, cudaDevAttrMultiProcessorCount);
-  if (error) return status_of(error);
-
-  // Asking for the attributes loads the module now: loading it lazily, at a launch beside a kernel that spins, could
-  // wait for that kernel.
-  cudaFuncAttributes attributes{};
-  error = cudaFuncGetAttributes(&attributes, gemm<C>);
-  if (!error) error = cudaFuncSetAttribute(gemm<C>, cudaFuncAttributeMaxDynamicSharedMemorySize, C::kSharedBytes);
-  if (!error)
-    error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, gemm<C>, C::kThreads, C::kSharedBytes);
-  if (error) return status_of(error);
-  if (per_sm == 0) return CUSYNC_ERROR_NOT_BUILT;
-
-  auto* gemm = new (std::nothrow) Gemm<C>;
-  if (!gemm) return CUSYNC_ERROR_NO_MEMORY;
-  auto& params = gemm->params;
-  params.stage = make_stage(args, C::kTileK);
-
-  using Element = typename C::Element;
-  using Mainloop = typename C::Mainloop;
-  int const m = int(args.m), n = int(args.n), k = int(args.k), columns = int(params.stage.columns);
-  typename Mainloop::Arguments operands{
-      static_cast<Element const*>(args.a), cutlass::make_cute_packed_stride(typename Mainloop::StrideA{}, {m, k, 1}),
-      static_cast<Element const*>(args.b), cutlass::make_cute_packed_stride(typename Mainloop::StrideB{}, {n, k, 1})};
-  params.mainloop = Mainloop::to_underlying_arguments(cute::make_shape(m, n, k, 1), operands, nullptr);
-  params.store = cute::make_tma_copy(
-      cute::SM90_TMA_STORE{},
-      cute::make_tensor(static_cast<Element*>(args.d), cute::make_shape(m, columns),
-                        typename C::OutputStride{int64_t(columns), {}}),
-      typename C::ChunkLayout{});
-  if (!encoded(params.mainloop.tma_load_a.get_tma_descriptor()) ||
-      !encoded(params.mainloop.tma_load_b.get_tma_descriptor()) || !encoded(params.store.get_tma_descriptor())) {
-    delete gemm;
-    return status_of(cudaErrorInvalidValue);
-  }
-  uint32_t const slots = uint32_t(sms) * uint32_t(per_sm);
-  gemm->ctas = args.grid ? args.grid : min_u32(params.stage.tiles, slots);
-  gemm->ctas_per_sm = uint32_t(per_sm);
-  *out = gemm;
-  return CUSYNC_OK;
-}
 
 }  // namespace cusync::kernels::sm90
 
 namespace cusync::kernels {
 
-template <cusync_element Element, int TileM, int TileN, bool Gated>
-KernelFamily sm90_family() {
-  using Number = std::conditional_t<Element == CUSYNC_F16, cutlass::half_t, cutlass::bfloat16_t>;
-  using C = sm90::Config<Number, TileM, TileN, Gated>;
-  return {sm90::info<C>(), sm90::registers<C>, sm90::create<C>};
+/// A kernel for each operation.
+template <cusync_element Element, int TileM, int TileN, int Ring, int ClusterM, int ClusterN, cusync_operation... Operations>
+KernelTable gemm_sm90() {
+  static_assert(ClusterM == 1 && ClusterN == 1);
+  static Kernel const table[] = {
+      sm90::GemmHost<sm90::Config<Number<Element>, TileM, TileN, Ring, Operations>>::kernel()...};
+  return {table, sizeof...(Operations)};
 }
 
 }  // namespace cusync::kernels

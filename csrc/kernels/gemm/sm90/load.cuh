@@ -17,7 +17,7 @@ CUSYNC_DEVICE void load_tile(typename C::Params const& params, typename C::Share
   using namespace cute;
   Stage const& stage = params.stage;
   typename C::Mainloop mainloop;
-  auto const shape = make_shape(int(stage.m), int(stage.n), int(stage.k), 1);
+  auto const shape = make_shape(kAnySize, kAnySize, kAnySize, 1);
   auto const views = mainloop.load_init(shape, params.mainloop);
   auto const slice_a = params.mainloop.tma_load_a.get_slice(0);
   auto const slice_b = params.mainloop.tma_load_b.get_slice(0);
@@ -38,7 +38,7 @@ CUSYNC_DEVICE void load_tile(typename C::Params const& params, typename C::Share
   };
 
   bool const waits_a = stage.produced & kProducedA, waits_b = stage.produced & kProducedB;
-  uint32_t const k_blocks = stage.k_blocks;
+  uint32_t const k_blocks = params.tiles.k_blocks;
   // k-blocks [k, ahead) have their ring stage and the operands that need no wait.
   uint32_t ahead = 0;
   typename C::LoadState ahead_state = state;

@@ -10,27 +10,27 @@ namespace cusync::kernels::sm90 {
 /// The stage's schedule, static or by ticket, as one object with one `next`.
 class WorkSource {
  public:
-  CUSYNC_DEVICE explicit WorkSource(Stage const& stage)
-      : stage_(stage), tickets_(stage.tickets, stage.tiles, gridDim.x), next_(blockIdx.x) {
-    if (stage.schedule == CUSYNC_SCHEDULE_STATIC && stage.draws) {
-      StaticSchedule schedule(stage.tickets, stage.tiles, gridDim.x, blockIdx.x);
+  CUSYNC_DEVICE explicit WorkSource(OrderedTiles const& tiles)
+      : tiles_(tiles), tickets_(tiles.tickets, tiles.tiles, gridDim.x), next_(blockIdx.x) {
+    if (!tiles.drawn && tiles.counts) {
+      StaticSchedule schedule(tiles.tickets, tiles.tiles, gridDim.x, blockIdx.x);
       epoch_ = schedule.next().epoch;
     }
   }
 
   CUSYNC_DEVICE WorkItem next() {
-    Ticket ticket{next_, epoch_, next_ < stage_.tiles};
-    if (stage_.schedule == CUSYNC_SCHEDULE_TICKET)
+    Ticket ticket{next_, epoch_, next_ < tiles_.tiles};
+    if (tiles_.drawn)
       ticket = tickets_.next();
     else
       next_ += gridDim.x;
     if (!ticket.valid) return {0, 0, 0, 0};
-    TileCoord const tile = tile_at(stage_.order, ticket.index);
+    TileCoord const tile = tile_at(tiles_.order, ticket.index);
     return {tile.m, tile.n, ticket.epoch, 1};
   }
 
  private:
-  Stage const& stage_;
+  OrderedTiles const& tiles_;
   TicketSchedule tickets_;
   uint32_t next_, epoch_ = 0;
 };
@@ -38,13 +38,13 @@ class WorkSource {
 /// Run by one thread until the work is spent. The next item is drawn only when the load warp asks for it, close to
 /// the end of the present tile: a ticket taken earlier would be missing where a CTA is idle.
 template <class C>
-CUSYNC_DEVICE void distribute_work(Stage const& stage, typename C::SharedStorage& shared,
+CUSYNC_DEVICE void distribute_work(typename C::Params const& params, typename C::SharedStorage& shared,
                                    typename C::WorkPipeline& work) {
   auto state = cutlass::make_producer_start_state<typename C::WorkPipeline>();
-  WorkSource source(stage);
+  WorkSource source(params.tiles);
   for (uint32_t asked = 0;; asked ^= 1) {
     WorkItem const item = source.next();
-    delay(stage.delays, DelayAt::kItem, item.epoch, stage.index, item.m, item.n);
+    delay(params.coupling.delays, DelayAt::kItem, item.epoch, params.stage.index, item.m, item.n);
     work.producer_acquire(state);
     shared.items[state.index()] = item;
     work.producer_commit(state);

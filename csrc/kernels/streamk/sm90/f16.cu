@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "kernels/streamk/sm90/kernel.cuh"
 
-int32_t cusync::kernels::streamk_f16(cusync_gemm_args const& args, void* workspace, unsigned long long* bytes,
+int32_t cusync::kernels::streamk_f16(cusync_stage const& stage, void* workspace, unsigned long long* bytes,
                                      cusync_streamk** out) {
-  return streamk::create_any<cutlass::half_t>(args, workspace, bytes, out);
+  return streamk::create_any<cutlass::half_t>(stage, workspace, bytes, out);
 }

@@ -14,7 +14,7 @@
 #include "cutlass/gemm/device/gemm_universal_adapter.h"
 #include "cutlass/gemm/kernel/gemm_universal.hpp"
 #include "cutlass/util/packed_stride.hpp"
-#include "abi/registry.h"
+#include "abi/kernel.h"
 #include "kernels/streamk/streamk.h"
 
 namespace cusync::kernels::streamk {
@@ -64,7 +64,7 @@ struct Peer final : cusync_streamk {
 };
 
 template <class Element, template <class> class Activation>
-int32_t create(cusync_gemm_args const& args, void* workspace, unsigned long long* bytes, cusync_streamk** out) {
+int32_t create(cusync_stage const& stage, void* workspace, unsigned long long* bytes, cusync_streamk** out) {
   using Device = typename Kernel<Element, Activation>::Device;
   using GemmKernel = typename Device::GemmKernel;
   int gpu = 0, major = 0, sms = 0;
@@ -74,18 +74,18 @@ int32_t create(cusync_gemm_args const& args, void* workspace, unsigned long long
   if (error) return kernels::status_of(error);
   if (major != 9) return CUSYNC_ERROR_NOT_BUILT;
 
-  int const m = int(args.m), n = int(args.n), k = int(args.k);
+  int const m = int(stage.m), n = int(stage.n), k = int(stage.k.most);
   typename Device::Arguments arguments{};
   arguments.mode = cutlass::gemm::GemmUniversalMode::kGemm;
   arguments.problem_shape = {m, n, k, 1};
-  arguments.mainloop = {static_cast<Element const*>(args.a),
+  arguments.mainloop = {static_cast<Element const*>(data_of(stage, CUSYNC_OPERAND_A)),
                         cutlass::make_cute_packed_stride(typename GemmKernel::StrideA{}, {m, k, 1}),
-                        static_cast<Element const*>(args.b),
+                        static_cast<Element const*>(data_of(stage, CUSYNC_OPERAND_B)),
                         cutlass::make_cute_packed_stride(typename GemmKernel::StrideB{}, {n, k, 1})};
   arguments.epilogue.thread.alpha = 1.f;
   arguments.epilogue.thread.beta = 0.f;
   arguments.epilogue.dC = cutlass::make_cute_packed_stride(typename GemmKernel::StrideC{}, {m, n, 1});
-  arguments.epilogue.ptr_D = static_cast<Element*>(args.d);
+  arguments.epilogue.ptr_D = static_cast<Element*>(stage.out);
   arguments.epilogue.dD = cutlass::make_cute_packed_stride(typename GemmKernel::StrideD{}, {m, n, 1});
   arguments.hw_info.device_id = gpu;
   arguments.hw_info.sm_count = sms;
@@ -106,10 +106,10 @@ int32_t create(cusync_gemm_args const& args, void* workspace, unsigned long long
 }
 
 template <class Element>
-int32_t create_any(cusync_gemm_args const& args, void* workspace, unsigned long long* bytes, cusync_streamk** out) {
-  return args.activation == CUSYNC_GELU_TANH
-             ? create<Element, cutlass::epilogue::thread::GELU_taylor>(args, workspace, bytes, out)
-             : create<Element, cutlass::epilogue::thread::Identity>(args, workspace, bytes, out);
+int32_t create_any(cusync_stage const& stage, void* workspace, unsigned long long* bytes, cusync_streamk** out) {
+  return stage.activation == CUSYNC_GELU_TANH
+             ? create<Element, cutlass::epilogue::thread::GELU_taylor>(stage, workspace, bytes, out)
+             : create<Element, cutlass::epilogue::thread::Identity>(stage, workspace, bytes, out);
 }
 
 }  // namespace cusync::kernels::streamk

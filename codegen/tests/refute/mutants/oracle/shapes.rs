@@ -30,6 +30,8 @@ pub(crate) fn tile_size(graph: &Graph, stage: StageId) -> (u32, u32) {
         // Gate and up columns stand side by side in the accumulator.
         Op::GatedGemm => (stage.mma_tile.0, stage.mma_tile.1 / 2),
         Op::Gemm { .. } | Op::Conv2d(_) | Op::Attention(_) => (stage.mma_tile.0, stage.mma_tile.1),
+        // Blocks of whole rows.
+        Op::Norm(_) => (stage.mma_tile.0, graph.tensors[stage.out.0].cols),
         Op::Custom => stage.out_tile,
     }
 }
@@ -49,6 +51,7 @@ pub(crate) fn most_k_blocks(graph: &Graph, stage: StageId) -> u32 {
         Op::Conv2d(shape) => shape.filter.0 * shape.filter.1 * shape.channels,
         // Every token of the sequence is a query and has a key.
         Op::Attention(_) => graph.tensors[of.out.0].rows,
+        Op::Norm(_) => return 1,
         Op::Custom => return of.k_blocks,
     };
     length.div_ceil(of.mma_tile.2)
@@ -76,7 +79,7 @@ pub(crate) fn written(graph: &Graph, stage: StageId, tile: Tile) -> Area {
 
 /// Whether an operand is read once, in the epilogue.
 pub(crate) fn in_epilogue(kind: OperandKind) -> bool {
-    matches!(kind, OperandKind::Bias | OperandKind::Residual)
+    matches!(kind, OperandKind::Bias | OperandKind::Residual | OperandKind::Gain)
 }
 
 /// `size` elements, `index` times that from the start of an axis.
@@ -113,6 +116,9 @@ pub(crate) fn reads(graph: &Graph, stage: StageId, operand: usize, tile: Tile, k
             let footprint = &read.footprint;
             (stated(&footprint.rows, tile, k, tensor.rows), stated(&footprint.cols, tile, k, tensor.cols))
         }
+        // The mean and the scale of a row are over all of it.
+        (Op::Norm(_), OperandKind::A) => (along(tile.m, rows, tensor.rows), 0..tensor.cols),
+        (Op::Norm(_), _) => (0..1, 0..tensor.cols),
         (_, OperandKind::A) => (along(tile.m, rows, tensor.rows), along(k, depth, tensor.cols)),
         (_, OperandKind::B | OperandKind::Up) => {
             (along(k, depth, tensor.rows), along(tile.n, cols, tensor.cols))

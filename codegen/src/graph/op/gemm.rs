@@ -1,0 +1,188 @@
+//! GEMMs: `Gemm`, known by its activation, and `GatedGemm`. A convolution is one too, but for what it reads of its images.
+
+use std::ops::Range;
+
+use super::{Activation, At, Bound, Constant, Cost, MmaTile, Rules, Stated, Tiles};
+use crate::device::Operation;
+use crate::diagnostic::Diagnostic;
+use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
+use crate::sync::Policy;
+
+/// A GEMM.
+pub(super) struct Gemm {
+    activation: Activation,
+    /// Whether a tile multiplies by two weights, gate and up, whose columns stand side by side.
+    gated: bool,
+}
+
+pub(super) const GATED: &Gemm = &Gemm { activation: Activation::Identity, gated: true };
+
+/// The GEMM with an activation.
+pub(super) fn plain(activation: Activation) -> &'static Gemm {
+    match activation {
+        Activation::Identity => &Gemm { activation: Activation::Identity, gated: false },
+        Activation::GeluTanh => &Gemm { activation: Activation::GeluTanh, gated: false },
+        Activation::Relu => &Gemm { activation: Activation::Relu, gated: false },
+    }
+}
+
+/// The shapes of a GEMM's operands meet, and its rows are whole TMA granules. The length of its reduction.
+pub(super) fn lower(stated: &Stated<'_>) -> Result<u32, Diagnostic> {
+    let (m, n, k) = (stated.out().rows, stated.out().cols, stated.tensor(0).cols);
+    for (i, read) in stated.reads.iter().enumerate() {
+        let Some((rows, cols)) = operand_shape(read.kind, (m, n, k)) else { continue };
+        let tensor = stated.tensor(i);
+        if (tensor.rows, tensor.cols) != (rows, cols) {
+            let message =
+                format!("`{}` must be {}, that is {rows} x {cols}", tensor.name, letters(read.kind));
+            let mut diagnostic = Diagnostic::new("shape-mismatch", message)
+                .at(read.span, format!("{} x {} here", tensor.rows, tensor.cols))
+                .also(stated.out.span, format!("M x N is {m} x {n}"));
+            if i > 0 {
+                diagnostic = diagnostic.also(stated.reads[0].span, format!("M x K is {m} x {k}"));
+            }
+            return Err(diagnostic.help("out is a times b: (M,N) = (M,K) * (K,N), every tensor row-major"));
+        }
+    }
+    stated.check_rows()?;
+    Ok(k)
+}
+
+/// The shape of an operand in letters.
+fn letters(kind: OperandKind) -> &'static str {
+    match kind {
+        OperandKind::A => "M x K",
+        OperandKind::B | OperandKind::Up => "K x N",
+        OperandKind::Bias => "1 x N",
+        OperandKind::Residual => "M x N",
+        _ => "of another operation",
+    }
+}
+
+/// The shape of a GEMM's operand.
+pub(super) fn operand_shape(kind: OperandKind, (m, n, k): (u32, u32, u32)) -> Option<(u32, u32)> {
+    match kind {
+        OperandKind::A => Some((m, k)),
+        OperandKind::B | OperandKind::Up => Some((k, n)),
+        OperandKind::Bias => Some((1, n)),
+        OperandKind::Residual => Some((m, n)),
+        _ => None,
+    }
+}
+
+/// The footprint of a GEMM's operand: (rows, columns) are those of an output tile. Gate and up weights are packed by
+/// columns: a CTA reads as many columns of each.
+pub(super) fn footprint(kind: OperandKind, (rows, cols): (u32, u32), depth: u32) -> Option<Footprint> {
+    let along = |tile: u32| i32::try_from(tile).ok();
+    let (rows, cols, k) = (along(rows)?, along(cols)?, along(depth)?);
+    let along_m = Axis { m: rows, extent: rows, ..Axis::default() };
+    let along_n = Axis { n: cols, extent: cols, ..Axis::default() };
+    let along_k = Axis { k, extent: k, ..Axis::default() };
+    match kind {
+        OperandKind::A => Some(Footprint { rows: along_m, cols: along_k }),
+        OperandKind::B | OperandKind::Up => Some(Footprint { rows: along_k, cols: along_n }),
+        OperandKind::Bias => Some(Footprint { rows: Axis { extent: 1, ..Axis::default() }, cols: along_n }),
+        OperandKind::Residual => Some(Footprint { rows: along_m, cols: along_n }),
+        _ => None,
+    }
+}
+
+/// Whether what a GEMM's tile reads of an operand depends on its row, and on its column.
+pub(super) fn reads_by(kind: OperandKind) -> (bool, bool) {
+    match kind {
+        OperandKind::A => (true, false),
+        OperandKind::B | OperandKind::Up | OperandKind::Bias => (false, true),
+        _ => (true, true),
+    }
+}
+
+/// What a GEMM's tile reads.
+pub(super) fn reads(at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {
+    let depth = at.stage.mma_tile.2;
+    match at.operand.kind {
+        OperandKind::A => f(at.rows(), At::along(at.k, depth, at.tensor.cols)),
+        OperandKind::B | OperandKind::Up => f(At::along(at.k, depth, at.tensor.rows), at.cols()),
+        OperandKind::Bias => f(0..at.tensor.rows, at.cols()),
+        _ => f(at.rows(), at.cols()),
+    }
+}
+
+impl Rules for Gemm {
+    fn name(&self) -> &'static str {
+        if self.gated { "GatedGemm" } else { "Gemm" }
+    }
+
+    fn operation(&self) -> Option<Operation> {
+        Some(if self.gated { Operation::GatedGemm } else { Operation::Gemm })
+    }
+
+    fn label(&self) -> String {
+        if self.gated { "gated gemm".into() } else { format!("gemm{}", self.activation.suffix()) }
+    }
+
+    fn activation(&self) -> Activation {
+        self.activation
+    }
+
+    fn noun(&self) -> &'static str {
+        "GEMM"
+    }
+
+    fn tiles(&self, _: u32) -> Tiles {
+        Tiles::Kernels(if self.gated { Operation::GatedGemm } else { Operation::Gemm })
+    }
+
+    fn takes(&self, _: MmaTile, _: u32) -> bool {
+        true
+    }
+
+    fn out_tile(&self, tile: MmaTile) -> (u32, u32) {
+        (tile.0, if self.gated { tile.1 / 2 } else { tile.1 })
+    }
+
+    fn unsplit(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn k_blocks_of(&self, stage: &Stage, _: u32) -> u32 {
+        stage.k_blocks
+    }
+
+    fn operand_shape(&self, kind: OperandKind, size: (u32, u32, u32)) -> Option<(u32, u32)> {
+        operand_shape(kind, size)
+    }
+
+    fn footprint(&self, kind: OperandKind, tile: MmaTile) -> Option<(Footprint, Option<Footprint>)> {
+        Some((footprint(kind, self.out_tile(tile), tile.2)?, None))
+    }
+
+    fn reads_by(&self, operand: &Operand) -> (bool, bool) {
+        reads_by(operand.kind)
+    }
+
+    fn reads(&self, at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {
+        reads(at, f);
+    }
+
+    fn constant(&self, kind: OperandKind) -> Option<Constant> {
+        let packed = self.gated && matches!(kind, OperandKind::B | OperandKind::Up);
+        packed.then_some(Constant {
+            code: "packed-weights",
+            message: "gate and up weights must be inputs",
+            note: "the kernel reads gate and up interleaved by columns, packed once before the first run",
+            help: "make it a weight, or use two Gemm stages and a Custom one",
+        })
+    }
+
+    fn has_halo(&self) -> bool {
+        false
+    }
+
+    fn policy(&self, _: &Operand, _: u32) -> Option<Policy> {
+        None
+    }
+
+    fn cost(&self) -> Cost {
+        Cost { gemm: true, products: if self.gated { 2.0 } else { 1.0 }, bound: Bound::Kernel }
+    }
+}

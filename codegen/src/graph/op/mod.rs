@@ -1,0 +1,309 @@
+//! What stages compute: a file an operation, with all that the graph layer decides by it.
+//!
+//! The files hold shapes, tiles, footprints, reads and what a tile costs. Whoever else must know an operation is one of
+//! the few that do its arithmetic; ARCHITECTURE.md lists them under "How to add an operation".
+
+mod attention;
+mod conv;
+mod custom;
+mod gemm;
+mod norm;
+mod operand;
+
+use std::ops::Range;
+
+pub use attention::Attention;
+pub use conv::Conv;
+pub use norm::Norm;
+pub use operand::{OperandKind, When};
+
+use super::dims::Dims;
+use super::resolved::{CustomShape, Read};
+use super::{Footprint, Operand, Stage, Tensor, TensorId};
+use crate::device::{KernelShape, Operation};
+use crate::diagnostic::{Diagnostic, Spanned};
+use crate::spec::{StageKind, StageSpec};
+use crate::sync::Policy;
+
+/// What a stage computes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// `out = act(a * b + bias) + residual`.
+    Gemm {
+        /// Activation of the epilogue.
+        activation: Activation,
+    },
+    /// `out = silu(a * gate) * (a * up)`; gate and up columns interleaved in groups of 8.
+    GatedGemm,
+    /// `out = act(conv(a, b) + bias) + residual` over NHWC images; b is the filter, R S C x K.
+    Conv2d(Conv),
+    /// Scaled dot-product attention of a fused QKV matrix.
+    Attention(Attention),
+    /// Every row of a matrix brought to one scale.
+    Norm(Norm),
+    /// A user's own kernel, known by its footprints only.
+    Custom,
+}
+
+impl Op {
+    /// Everything that this layer decides by the operation.
+    pub(crate) fn rules(&self) -> &dyn Rules {
+        match self {
+            Op::Gemm { activation } => gemm::plain(*activation),
+            Op::GatedGemm => gemm::GATED,
+            Op::Conv2d(conv) => conv,
+            Op::Attention(attention) => attention,
+            Op::Norm(norm) => norm,
+            Op::Custom => &custom::Custom,
+        }
+    }
+
+    /// Whether it is a GEMM of whole matrices: what the kernels of `fused` and of few tokens run.
+    pub fn is_gemm(&self) -> bool {
+        self.rules().cost().gemm
+    }
+
+    /// Whether a tile multiplies by two weights, gate and up.
+    pub fn is_gated(&self) -> bool {
+        *self == Op::GatedGemm
+    }
+
+    /// The kind of stage, as a spec names it.
+    pub fn name(&self) -> &'static str {
+        self.rules().name()
+    }
+
+    /// What a kernel of the library would compute for it; `None` for a custom stage, whose owner has the kernel.
+    pub fn operation(&self) -> Option<Operation> {
+        self.rules().operation()
+    }
+
+    /// Whether a kernel for it is built for an architecture, or its owner brings one.
+    pub fn has_kernel(&self, arch: u32) -> bool {
+        self.operation().is_none_or(|operation| KernelShape::built(arch, operation).next().is_some())
+    }
+
+    /// The activation of its epilogue.
+    pub fn activation(&self) -> Activation {
+        self.rules().activation()
+    }
+
+    /// Matrix products of an output tile and a k-block.
+    pub fn products(&self) -> f64 {
+        self.rules().cost().products
+    }
+}
+
+/// Element-wise function applied to a GEMM's sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Activation {
+    /// None.
+    Identity,
+    /// GELU, tanh form.
+    GeluTanh,
+    /// max(x, 0).
+    Relu,
+}
+
+impl Activation {
+    /// The activation as a part of a comment.
+    fn suffix(self) -> &'static str {
+        match self {
+            Activation::Identity => "",
+            Activation::GeluTanh => ", gelu",
+            Activation::Relu => ", relu",
+        }
+    }
+}
+
+/// An MMA tile: rows, columns, elements of a k-block.
+pub(crate) type MmaTile = (u32, u32, u32);
+
+/// The tiles that a stage may have.
+pub(crate) enum Tiles {
+    /// The one that the spec states.
+    Stated,
+    /// Those of the kernels that are built for this.
+    Kernels(Operation),
+    /// These, whatever kernels are built; `meaning` says what the three numbers are.
+    Own { list: Vec<MmaTile>, meaning: &'static str },
+}
+
+/// What the tiles of an operation cost.
+#[derive(Clone, Copy)]
+pub(crate) struct Cost {
+    /// Whether it is a GEMM of whole matrices.
+    pub(crate) gemm: bool,
+    /// Matrix products of an output tile and a k-block.
+    pub(crate) products: f64,
+    pub(crate) bound: Bound,
+}
+
+/// What bounds the time of tiles.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Bound {
+    /// The rate and the copies of the GEMM kernel with this tile; rows of tiles share operand B.
+    Kernel,
+    /// This share of the matrix rate; the first operand's tensor is read once.
+    Rate(f64),
+    /// Reading every operand once and writing the output.
+    Bytes,
+}
+
+/// What the graph layer, and the choice after it, must know of an operation. There are no defaults: an operation decides
+/// each.
+pub(crate) trait Rules {
+    /// The kind of stage, as a spec names it.
+    fn name(&self) -> &'static str;
+
+    /// See [`Op::operation`].
+    fn operation(&self) -> Option<Operation>;
+
+    /// The operation and its parameters, as rendered files describe them.
+    fn label(&self) -> String;
+
+    /// The activation of its epilogue, where it has one.
+    fn activation(&self) -> Activation;
+
+    /// What a stage of it is called in messages.
+    fn noun(&self) -> &'static str;
+
+    /// The tiles that a stage with rows of `n` columns may have.
+    fn tiles(&self, n: u32) -> Tiles;
+
+    /// Whether a stage with rows of `n` columns can have a tile at all, whatever kernels are built.
+    fn takes(&self, tile: MmaTile, n: u32) -> bool;
+
+    /// Rows and columns of output of an MMA tile.
+    fn out_tile(&self, tile: MmaTile) -> (u32, u32);
+
+    /// Why its tiles are not split along k, as `is not ...`; `None` when they may be.
+    fn unsplit(&self) -> Option<&'static str>;
+
+    /// k-blocks of the tiles of row `m`.
+    fn k_blocks_of(&self, stage: &Stage, m: u32) -> u32;
+
+    /// The shape that an operand of a stage of (M, N, K) must have; `None` where it has no such operand, or any shape will do.
+    fn operand_shape(&self, kind: OperandKind, size: (u32, u32, u32)) -> Option<(u32, u32)>;
+
+    /// The footprint of an operand, and the one that follows a filter; `None` where it leaves 32 bits, and for what a spec
+    /// states.
+    fn footprint(&self, kind: OperandKind, tile: MmaTile) -> Option<(Footprint, Option<Footprint>)>;
+
+    /// See [`Stage::reads_by`].
+    fn reads_by(&self, operand: &Operand) -> (bool, bool);
+
+    /// See [`Stage::reads`].
+    fn reads(&self, at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>));
+
+    /// Why no stage may write an operand; `None` where one may.
+    fn constant(&self, kind: OperandKind) -> Option<Constant>;
+
+    /// Whether operand A reads beyond the tile's own rows, as a filter does: what [`Policy::ConvHalo`] is for.
+    fn has_halo(&self) -> bool;
+
+    /// A policy that suits an operand whose producer's tiles are `columns` wide, beside those that suit every one.
+    fn policy(&self, operand: &Operand, columns: u32) -> Option<Policy>;
+
+    fn cost(&self) -> Cost;
+}
+
+/// Why an operand is an input of the pipeline.
+pub(crate) struct Constant {
+    pub(crate) code: &'static str,
+    pub(crate) message: &'static str,
+    pub(crate) note: &'static str,
+    pub(crate) help: &'static str,
+}
+
+/// A tile that reads an operand at a k-block.
+pub(crate) struct At<'a> {
+    pub(crate) stage: &'a Stage,
+    pub(crate) operand: &'a Operand,
+    /// The operand's.
+    pub(crate) tensor: &'a Tensor,
+    /// Row and column of the tile.
+    pub(crate) tile: (u32, u32),
+    pub(crate) k: u32,
+}
+
+impl At<'_> {
+    /// The elements of tile or k-block number `at` along an axis, in steps of `step`.
+    fn along(at: u32, step: u32, length: u32) -> Range<u32> {
+        let clip = |x: u32| x.saturating_mul(step).min(length);
+        clip(at)..clip(at.saturating_add(1))
+    }
+
+    /// The tensor's rows that the tile's rows are.
+    fn rows(&self) -> Range<u32> {
+        At::along(self.tile.0, self.stage.out_tile.0, self.tensor.rows)
+    }
+
+    /// The tensor's columns that the tile's columns are.
+    fn cols(&self) -> Range<u32> {
+        At::along(self.tile.1, self.stage.out_tile.1, self.tensor.cols)
+    }
+}
+
+/// A stage as stated, its tensors known.
+pub(super) struct Stated<'a> {
+    pub(super) stage: &'a StageSpec,
+    pub(super) dims: &'a Dims,
+    pub(super) tensors: &'a [Tensor],
+    pub(super) reads: &'a [Read],
+    pub(super) out: &'a Spanned<TensorId>,
+}
+
+/// What becomes of it.
+pub(super) struct Lowered {
+    pub(super) op: Op,
+    /// Length of the reduction.
+    pub(super) k: u32,
+    /// The shape that a custom stage states.
+    pub(super) custom: Option<CustomShape>,
+    /// The footprints that a custom stage states of its reads.
+    pub(super) footprints: Vec<Footprint>,
+}
+
+/// An operation whose tensors agree with it.
+pub(super) fn lower(stated: &Stated<'_>) -> Result<Lowered, Diagnostic> {
+    let (op, k) = match &stated.stage.kind {
+        StageKind::Gemm(activation) => (Op::Gemm { activation: *activation }, gemm::lower(stated)?),
+        StageKind::GatedGemm => (Op::GatedGemm, gemm::lower(stated)?),
+        StageKind::Conv2d(spec) => (Op::Conv2d(conv::lower(spec, stated)?), stated.tensor(1).rows),
+        StageKind::Attention(spec) => (Op::Attention(attention::lower(spec, stated)?), stated.out().rows),
+        StageKind::Norm(spec) => (Op::Norm(norm::lower(spec, stated)?), stated.out().cols),
+        StageKind::Custom(spec) => return custom::lower(spec, stated),
+    };
+    Ok(Lowered { op, k, custom: None, footprints: Vec::new() })
+}
+
+/// Elements in the 16 bytes that a TMA row must be a multiple of.
+const ROW_GRANULE: u32 = 8;
+
+impl Stated<'_> {
+    /// The tensor of a read.
+    fn tensor(&self, read: usize) -> &Tensor {
+        &self.tensors[self.reads[read].tensor.0]
+    }
+
+    /// The tensor written.
+    fn out(&self) -> &Tensor {
+        &self.tensors[self.out.value.0]
+    }
+
+    /// Every row that the stage touches is whole TMA granules.
+    fn check_rows(&self) -> Result<(), Diagnostic> {
+        let uses = self.reads.iter().map(|read| (read.tensor, read.span));
+        for (TensorId(id), span) in uses.chain([(self.out.value, self.out.span)]) {
+            let Tensor { name, cols, .. } = &self.tensors[id];
+            if !cols.is_multiple_of(ROW_GRANULE) {
+                let message = format!("the rows of `{name}` have {cols} elements, not a multiple of 8");
+                return Err(Diagnostic::new("row-granule", message)
+                    .at(span, "TMA moves rows in granules of 16 bytes")
+                    .help(format!("pad the columns to {}", cols.next_multiple_of(ROW_GRANULE))));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,146 @@
+//! Row normalisation: every row of a matrix is brought to one scale, and with `LayerNorm` to mean zero.
+//!
+//! `y = (x - mean) / sqrt(variance + epsilon) * gain + bias` over the columns of a row; `RmsNorm` takes no mean away, and
+//! has no bias. A tile is a block of whole rows with one k-block, so it reads the rows of `x` that it writes.
+
+use std::ops::Range;
+
+use super::{Activation, At, Bound, Constant, Cost, MmaTile, Rules, Stated, Tiles};
+use crate::device::Operation;
+use crate::diagnostic::Diagnostic;
+use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
+use crate::spec::NormSpec;
+use crate::sync::Policy;
+
+/// Rows of a tile to choose from. There are no kernels of it yet; plans for the `cpu` executor and predictions use these.
+const ROWS: &[u32] = &[8, 16, 32, 64];
+
+/// A row normalisation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Norm {
+    /// Whether the mean of a row is taken away before its scale is measured: `LayerNorm`, else `RmsNorm`.
+    pub centred: bool,
+    /// Added to the variance, or to the mean of the squares.
+    pub epsilon: f32,
+}
+
+/// Input and output are of one shape, gain and bias of one row of it, and epsilon is positive.
+pub(super) fn lower(spec: &NormSpec, stated: &Stated<'_>) -> Result<Norm, Diagnostic> {
+    let (rows, cols) = (stated.out().rows, stated.out().cols);
+    for (i, read) in stated.reads.iter().enumerate() {
+        let Some(wanted) = shape(read.kind, (rows, cols)) else { continue };
+        let tensor = stated.tensor(i);
+        if (tensor.rows, tensor.cols) != wanted {
+            let message = format!("`{}` must be {} x {}", tensor.name, wanted.0, wanted.1);
+            return Err(Diagnostic::new("shape-mismatch", message)
+                .at(read.span, format!("{} x {} here", tensor.rows, tensor.cols))
+                .also(stated.out.span, format!("{rows} rows of {cols} columns"))
+                .help("the output has the shape of x; gain and bias have an element a column"));
+        }
+    }
+    stated.check_rows()?;
+    let epsilon = spec.epsilon.value as f32;
+    if !(epsilon.is_normal() && epsilon > 0.0) {
+        let message = format!("epsilon is {}", spec.epsilon.value);
+        return Err(Diagnostic::new("bad-epsilon", message)
+            .at(spec.epsilon.span, "not a positive float32")
+            .help("epsilon keeps a row of zeros from being divided by zero: state one such as 1e-5"));
+    }
+    Ok(Norm { centred: spec.centred, epsilon })
+}
+
+/// The shape of an operand of a normalisation of `rows` x `cols`.
+fn shape(kind: OperandKind, (rows, cols): (u32, u32)) -> Option<(u32, u32)> {
+    match kind {
+        OperandKind::A => Some((rows, cols)),
+        OperandKind::Gain | OperandKind::Bias => Some((1, cols)),
+        _ => None,
+    }
+}
+
+impl Rules for Norm {
+    fn name(&self) -> &'static str {
+        if self.centred { "LayerNorm" } else { "RmsNorm" }
+    }
+
+    fn operation(&self) -> Option<Operation> {
+        Some(Operation::Norm)
+    }
+
+    fn label(&self) -> String {
+        let kind = if self.centred { "layer" } else { "root mean square" };
+        format!("{kind} normalisation, epsilon {:e},", self.epsilon)
+    }
+
+    fn activation(&self) -> Activation {
+        Activation::Identity
+    }
+
+    fn noun(&self) -> &'static str {
+        "normalisation"
+    }
+
+    fn tiles(&self, n: u32) -> Tiles {
+        let meaning = "(rows, columns of a row, columns of a row)";
+        Tiles::Own { list: ROWS.iter().map(|rows| (*rows, n, n)).collect(), meaning }
+    }
+
+    fn takes(&self, tile: MmaTile, n: u32) -> bool {
+        (tile.1, tile.2) == (n, n)
+    }
+
+    fn out_tile(&self, tile: MmaTile) -> (u32, u32) {
+        (tile.0, tile.1)
+    }
+
+    fn unsplit(&self) -> Option<&'static str> {
+        Some("is not split along its rows")
+    }
+
+    fn k_blocks_of(&self, stage: &Stage, _: u32) -> u32 {
+        stage.k_blocks
+    }
+
+    fn operand_shape(&self, kind: OperandKind, (m, n, _): (u32, u32, u32)) -> Option<(u32, u32)> {
+        shape(kind, (m, n))
+    }
+
+    fn footprint(&self, kind: OperandKind, tile: MmaTile) -> Option<(Footprint, Option<Footprint>)> {
+        let (rows, cols) = (i32::try_from(tile.0).ok()?, i32::try_from(tile.1).ok()?);
+        shape(kind, (tile.0, tile.1))?;
+        let own = Axis { m: rows, extent: rows, ..Axis::default() };
+        let one = Axis { extent: 1, ..Axis::default() };
+        let rows = if kind == OperandKind::A { own } else { one };
+        Some((Footprint { rows, cols: Axis { extent: cols, ..Axis::default() } }, None))
+    }
+
+    fn reads_by(&self, operand: &Operand) -> (bool, bool) {
+        (operand.kind == OperandKind::A, false)
+    }
+
+    fn reads(&self, at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {
+        let rows = if at.operand.kind == OperandKind::A { at.rows() } else { 0..at.tensor.rows };
+        f(rows, 0..at.tensor.cols);
+    }
+
+    fn constant(&self, kind: OperandKind) -> Option<Constant> {
+        matches!(kind, OperandKind::Gain | OperandKind::Bias).then_some(Constant {
+            code: "produced-gain",
+            message: "the gain and the bias of a normalisation must be inputs",
+            note: "a tile reads them once, without waiting",
+            help: "make it an input of the pipeline, or use a Custom stage",
+        })
+    }
+
+    fn has_halo(&self) -> bool {
+        false
+    }
+
+    fn policy(&self, _: &Operand, _: u32) -> Option<Policy> {
+        None
+    }
+
+    fn cost(&self) -> Cost {
+        Cost { gemm: false, products: 0.0, bound: Bound::Bytes }
+    }
+}

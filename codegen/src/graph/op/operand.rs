@@ -1,0 +1,85 @@
+//! The parts that operands play in their stages, and when they are read.
+
+use serde::{Deserialize, Serialize};
+
+/// The part that an operand plays in its stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum OperandKind {
+    /// Left operand, M x K; the images of a convolution, B H W x C; the rows that a normalisation reads, M x N.
+    A,
+    /// Right operand, K x N (the gate weights of a gated GEMM, the filter of a convolution).
+    B,
+    /// Up weights of a gated GEMM, K x N.
+    Up,
+    /// Row vector added before the activation, or after a normalisation, 1 x N.
+    Bias,
+    /// Matrix added after the activation, M x N.
+    Residual,
+    /// The queries' columns of the QKV matrix of an attention.
+    Query,
+    /// Its keys' columns.
+    Key,
+    /// Its values' columns.
+    Value,
+    /// Row vector that a normalised row is multiplied by, 1 x N.
+    Gain,
+    /// The i-th read of a custom stage.
+    Custom(usize),
+}
+
+/// When in its main loop a tile reads an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Once, before the first k-block.
+    First,
+    /// A part of it at each k-block.
+    Each,
+    /// Once, after the last k-block.
+    Epilogue,
+}
+
+impl OperandKind {
+    /// When a tile reads it.
+    pub fn when(self) -> When {
+        match self {
+            OperandKind::Query => When::First,
+            OperandKind::A
+            | OperandKind::B
+            | OperandKind::Up
+            | OperandKind::Key
+            | OperandKind::Value
+            | OperandKind::Custom(_) => When::Each,
+            OperandKind::Bias | OperandKind::Residual | OperandKind::Gain => When::Epilogue,
+        }
+    }
+
+    /// The operand as a part of a name in rendered files.
+    pub(crate) fn word(self) -> String {
+        let word = match self {
+            OperandKind::A => "a",
+            OperandKind::B => "b",
+            OperandKind::Up => "up",
+            OperandKind::Bias => "bias",
+            OperandKind::Residual => "residual",
+            OperandKind::Query => "query",
+            OperandKind::Key => "key",
+            OperandKind::Value => "value",
+            OperandKind::Gain => "gain",
+            OperandKind::Custom(i) => return format!("read{i}"),
+        };
+        word.into()
+    }
+
+    /// What is waited for, and when: the reason for the place of a wait.
+    pub(crate) fn wait_reason(self) -> &'static str {
+        match self {
+            OperandKind::Bias | OperandKind::Residual | OperandKind::Gain => "read once, after the main loop",
+            OperandKind::A | OperandKind::B => {
+                "the other operand is loaded ahead of the wait when no stage produces it"
+            }
+            OperandKind::Query => "the block of queries, before its first step",
+            OperandKind::Key | OperandKind::Value => "the tokens of each step, when it comes to them",
+            OperandKind::Up | OperandKind::Custom(_) => "as late as the footprint allows",
+        }
+    }
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What a compiled kernel owes the C ABI. Host code only. The tables are named by build.rs, from instances.txt, because
+// entries that register themselves from static constructors are dropped when the linker takes members out of an archive.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include "abi/cusync.h"
+#include "cusync/policy.hpp"
+
+/// A kernel with its stages, ready to launch. Each family derives its own.
+struct cusync_kernel {
+  virtual ~cusync_kernel() = default;
+  /// Enqueues one run. Neither synchronises nor allocates.
+  virtual int32_t launch(cusync_how const& how) const = 0;
+};
+
+namespace cusync::kernels {
+
+/// What cusync_create was given, `validate`d.
+struct Request {
+  cusync_kernel_info const& kernel;
+  cusync_stage const* stages;
+  uint32_t count;
+  cusync_work const& work;
+  cusync_sync const& sync;
+  void* table;
+};
+
+/// One compiled kernel: what it is, and how it is made ready.
+struct Kernel {
+  cusync_kernel_info info;  ///< `registers` is left 0 here
+  /// Registers of the compiled code; 0 when there is no GPU to ask.
+  uint32_t (*registers)();
+  /// Workers that are resident at once. Loads the module.
+  int32_t (*resident)(uint32_t* workers);
+  /// The request names this kernel. On success `*out` owns it.
+  int32_t (*create)(Request const& request, cusync_kernel** out);
+};
+
+/// A table with static storage: the kernels of one instance.
+struct KernelTable {
+  Kernel const* entries;
+  uint32_t count;
+};
+
+/// A CUDA error as the C ABI reports it.
+inline int32_t status_of(cudaError_t error) {
+  return error == cudaSuccess ? CUSYNC_OK : CUSYNC_ERROR_CUDA + int32_t(error);
+}
+
+inline bool aligned(void const* pointer, uintptr_t to) { return (reinterpret_cast<uintptr_t>(pointer) & (to - 1)) == 0; }
+
+/// The operand of a role, or a null pointer.
+inline cusync_operand const* operand(cusync_stage const& stage, uint32_t role) {
+  for (uint32_t i = 0; i < stage.operand_count; ++i)
+    if (stage.operands[i].role == role) return stage.operands + i;
+  return nullptr;
+}
+
+/// Its data, or a null pointer.
+inline void const* data_of(cusync_stage const& stage, uint32_t role) {
+  cusync_operand const* const found = operand(stage, role);
+  return found ? found->data : nullptr;
+}
+
+/// Columns of B as it lies in memory: gate and up side by side.
+inline uint32_t packed_columns(cusync_stage const& stage) {
+  return stage.operation == CUSYNC_GATED_GEMM ? 2 * stage.n : stage.n;
+}
+
+/// Everything about a request that does not depend on how the kernel works: pointers, alignments, sizes, enumerators,
+/// policies, edges, and the order against the grid.
+int32_t validate(Request const& request);
+
+}  // namespace cusync::kernels

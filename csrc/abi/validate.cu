@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What a request must hold before any kernel looks at it.
+#include "abi/kernel.h"
+#include "kernels/common/delays.cuh"
+
+namespace cusync::kernels {
+namespace {
+
+// Tensor maps and our own index arithmetic take sizes as signed 32-bit integers.
+constexpr uint32_t kMaxSize = 1u << 30;
+
+bool valid_policy(cusync_policy const& p) {
+  if (p.grid_m == 0 || p.grid_n == 0 || p.slot_count == 0) return false;
+  if (p.table) return p.table_posts != nullptr;
+  if (p.block_m == 0 || p.block_n == 0 || p.slots_n == 0) return false;
+  if (p.stride_n > p.grid_n || (p.stride_n && p.stride_n != p.slots_n)) return false;
+  uint64_t const rows = ceil_div(p.grid_m, p.block_m);
+  uint32_t const columns = p.stride_n ? p.stride_n : ceil_div(p.grid_n, p.block_n);
+  return columns == p.slots_n && rows * columns <= p.slot_count;
+}
+
+bool valid_order(cusync_order const& o, uint32_t grid_m, uint32_t grid_n) {
+  if (o.kind > CUSYNC_ORDER_TABLE || o.grid_m != grid_m || o.grid_n != grid_n) return false;
+  if (o.kind == CUSYNC_ORDER_TABLE) return o.table != nullptr;
+  bool const grouped = o.kind == CUSYNC_ORDER_GROUPED_ROWS || o.kind == CUSYNC_ORDER_GROUPED_COLUMNS;
+  return !grouped || o.group > 0;
+}
+
+/// When a matrix product reads an operand of a role; ~0: never.
+uint32_t read_at(uint32_t role) {
+  switch (role) {
+    case CUSYNC_OPERAND_A:
+    case CUSYNC_OPERAND_B: return CUSYNC_READ_IN_K_LOOP;
+    case CUSYNC_OPERAND_BIAS:
+    case CUSYNC_OPERAND_RESIDUAL: return CUSYNC_READ_IN_EPILOGUE;
+    default: return ~0u;
+  }
+}
+
+/// Operands of known roles, each once, read when the operation reads them. Decode kernels take what the epilogue reads at
+/// the alignment of an element.
+bool valid_operands(cusync_stage const& s, bool decode) {
+  if (s.operand_count > CUSYNC_MAX_OPERANDS) return false;
+  for (uint32_t i = 0; i < s.operand_count; ++i) {
+    cusync_operand const& o = s.operands[i];
+    if (!o.data || operand(s, o.role) != &o || o.read_at != read_at(o.role)) return false;
+    if (!aligned(o.data, decode && o.read_at == CUSYNC_READ_IN_EPILOGUE ? 2 : 16)) return false;
+  }
+  return operand(s, CUSYNC_OPERAND_A) && operand(s, CUSYNC_OPERAND_B);
+}
+
+/// Sizes, operands and arithmetic of the two operations that there are.
+bool valid_product(cusync_stage const& s, bool decode) {
+  uint32_t const k = s.k.most;
+  if (s.m == 0 || s.n == 0 || k == 0 || s.m > kMaxSize || s.n > kMaxSize / 2 || k > kMaxSize) return false;
+  if (s.k.first != k || s.k.step != 0) return false;
+  if (k % 8 || (!decode && s.n % 8)) return false;
+  if (!valid_operands(s, decode) || !s.out || !aligned(s.out, decode ? 2 : 16)) return false;
+  bool const gated = s.operation == CUSYNC_GATED_GEMM;
+  bool const adds = operand(s, CUSYNC_OPERAND_BIAS) || operand(s, CUSYNC_OPERAND_RESIDUAL);
+  return s.activation <= CUSYNC_RELU && !(gated && (adds || s.activation != CUSYNC_IDENTITY));
+}
+
+/// Every edge feeds an operand that is there, and is waited for when that is read.
+bool valid_edges(cusync_stage const& s, uint32_t tile_k) {
+  if (s.wait_count > CUSYNC_MAX_WAITS || s.post_count > CUSYNC_MAX_POSTS) return false;
+  for (uint32_t i = 0; i < s.wait_count; ++i) {
+    cusync_edge const& e = s.waits[i];
+    if (!valid_policy(e.policy) || e.wait_at > CUSYNC_WAIT_AT_START || !operand(s, e.operand)) return false;
+    if (!e.tile_rows || !e.tile_cols || !e.tensor_rows || !e.tensor_cols) return false;
+    if (e.k_blocks != ceil_div(s.k.most, tile_k)) return false;
+  }
+  for (uint32_t i = 0; i < s.post_count; ++i)
+    if (!valid_policy(s.posts[i])) return false;
+  return true;
+}
+
+/// Posts are by tile of the stage's own grid.
+bool posts_by_tile(cusync_stage const& s, uint32_t grid_m, uint32_t grid_n) {
+  for (uint32_t i = 0; i < s.post_count; ++i)
+    if (s.posts[i].grid_m != grid_m || s.posts[i].grid_n != grid_n) return false;
+  return true;
+}
+
+bool valid_sync(Request const& r) {
+  cusync_test const& test = r.sync.test;
+  if (test.starve > 1 || test.skip_waits > 1 || test.stream_only > 1) return false;
+  if (test.delays.limit_ns > CUSYNC_MAX_DELAY_NS) return false;
+  bool coupled = false;
+  for (uint32_t s = 0; s < r.count; ++s) coupled |= r.stages[s].wait_count || r.stages[s].post_count;
+  return !coupled || (r.sync.semaphores && aligned(r.sync.semaphores, 4));
+}
+
+bool has_tickets(cusync_sync const& sync) { return sync.tickets && aligned(sync.tickets, 8); }
+
+/// A stage on its own: tiles in an order.
+bool valid_order_work(Request const& r, uint32_t grid_m, uint32_t grid_n) {
+  cusync_work const& w = r.work;
+  if (r.count != 1 || w.source > CUSYNC_SOURCE_TICKETS || w.workers > kMaxSize) return false;
+  bool const draws = w.source == CUSYNC_SOURCE_TICKETS || r.stages[0].wait_count || r.stages[0].post_count;
+  return valid_order(w.order, grid_m, grid_n) && (!draws || has_tickets(r.sync));
+}
+
+bool valid_lists(Request const& r) {
+  cusync_work const& w = r.work;
+  bool const drawn = w.source == CUSYNC_SOURCE_DRAWN;
+  if (w.source != CUSYNC_SOURCE_LISTS && !drawn) return false;
+  // A cluster draws no items: each of its CTAs would draw one of its own.
+  if (drawn && r.kernel.id.cluster_m * r.kernel.id.cluster_n != 1) return false;
+  bool const lists = w.items && aligned(w.items, 16) && w.length && w.workers && w.workers <= 1u << 16;
+  bool const slabs = w.slab_count == 0 || (w.slabs && aligned(w.slabs, 16) && w.slab_flags && aligned(w.slab_flags, 4));
+  return lists && slabs && r.sync.epochs && aligned(r.sync.epochs, 4) && has_tickets(r.sync);
+}
+
+bool valid_shares(Request const& r) {
+  cusync_work const& w = r.work;
+  if (w.source != CUSYNC_SOURCE_SHARES || !w.workers || w.workers > 1024) return false;
+  if (w.tuning.activation_slots % 4 || w.tuning.activation_slots > 64) return false;
+  return r.sync.epochs && aligned(r.sync.epochs, 4);
+}
+
+/// What a decode kernel asks of a stage beside: its column tiles are its slots, and only operand A is waited for, from the
+/// earlier stage that posts these slots.
+bool valid_share(Request const& r, uint32_t index) {
+  cusync_stage const& s = r.stages[index];
+  uint32_t const width = r.kernel.id.width, workers = r.work.workers;
+  if (s.m != r.stages[0].m || s.m > width || s.n > 1u << 24 || s.k.most > 1u << 24) return false;
+  // The index arithmetic of decode/layout.h and decode/share.h is of 32 bits.
+  if (uint64_t(s.n + 1) * workers >> 32) return false;
+  if (uint64_t(ceil_div(s.k.most, r.kernel.tile_k)) * workers * workers >> 32) return false;
+  if (s.wait_count > 1 || s.post_count > 1) return false;
+  if (!posts_by_tile(s, 1, ceil_div(s.n, CUSYNC_COLUMN_TILE))) return false;
+  void const* const a = data_of(s, CUSYNC_OPERAND_A);
+  if (a == s.out) return false;
+  if (s.wait_count == 0) return true;
+  if (s.waits[0].operand != CUSYNC_OPERAND_A) return false;
+  for (uint32_t p = 0; p < index; ++p) {
+    cusync_stage const& producer = r.stages[p];
+    if (producer.post_count && producer.posts[0].slot_base == s.waits[0].policy.slot_base)
+      return producer.n == s.k.most && producer.out == a;
+  }
+  return false;
+}
+
+bool valid_table(Request const& r) {
+  return !r.kernel.table_bytes || (r.table && aligned(r.table, CUSYNC_TABLE_ALIGNMENT));
+}
+
+bool valid(Request const& r) {
+  cusync_kernel_id const& id = r.kernel.id;
+  bool const decode = id.family == CUSYNC_FAMILY_DECODE;
+  if (!r.stages || !r.count || r.count > r.kernel.stages || !valid_sync(r) || !valid_table(r)) return false;
+  for (uint32_t i = 0; i < r.count; ++i) {
+    cusync_stage const& s = r.stages[i];
+    if (!valid_product(s, decode) || !valid_edges(s, r.kernel.tile_k)) return false;
+    if (decode) continue;
+    uint32_t const grid_m = ceil_div(s.m, id.tile_m), grid_n = ceil_div(packed_columns(s), id.tile_n);
+    if (uint64_t(grid_m) * grid_n > kMaxSize || !posts_by_tile(s, grid_m, grid_n)) return false;
+    if (id.family == CUSYNC_FAMILY_GEMM && !valid_order_work(r, grid_m, grid_n)) return false;
+  }
+  if (id.family == CUSYNC_FAMILY_CHAIN) return valid_lists(r);
+  if (!decode) return true;
+  if (!valid_shares(r)) return false;
+  for (uint32_t i = 0; i < r.count; ++i)
+    if (!valid_share(r, i)) return false;
+  return true;
+}
+
+}  // namespace
+
+int32_t validate(Request const& r) {
+  for (uint32_t i = 0; r.stages && i < r.count; ++i) {
+    uint32_t const operation = r.stages[i].operation;
+    if (operation > CUSYNC_GATED_GEMM) return CUSYNC_ERROR_BAD_ARGUMENT;
+    if (!(r.kernel.id.operations >> operation & 1)) return CUSYNC_ERROR_NOT_BUILT;
+  }
+  if (!valid(r)) return CUSYNC_ERROR_BAD_ARGUMENT;
+  return has_delays(r.sync.test.delays) ? CUSYNC_OK : CUSYNC_ERROR_NOT_BUILT;
+}
+
+}  // namespace cusync::kernels

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What the host halves of all kernels share: questions to the device, and the one way to launch.
+#pragma once
+#include <new>
+
+#include "abi/kernel.h"
+
+namespace cusync::kernels {
+
+/// The device's answer to an attribute query in `*value`.
+inline cudaError_t ask(int* value, cudaDeviceAttr attribute) {
+  int device = 0;
+  cudaError_t const error = cudaGetDevice(&device);
+  return error ? error : cudaDeviceGetAttribute(value, attribute, device);
+}
+
+/// Whether the device runs code for `arch`: sm_90a code needs compute capability 9.0 itself.
+inline int32_t require(uint32_t arch) {
+  int major = 0, minor = 0;
+  cudaError_t error = ask(&major, cudaDevAttrComputeCapabilityMajor);
+  if (!error) error = ask(&minor, cudaDevAttrComputeCapabilityMinor);
+  if (error) return status_of(error);
+  bool const runs = arch == CUSYNC_SM90A ? major == 9 && minor == 0 : major >= 8;
+  return runs ? CUSYNC_OK : CUSYNC_ERROR_NOT_BUILT;
+}
+
+/// Registers of a compiled kernel; 0 when there is no GPU to ask, which is not an error. For sm_80 it is asked only of GPUs
+/// that run the machine code as it is: on a newer one the question would compile the kernel from PTX, for seconds, and be
+/// answered for other code.
+inline uint32_t registers_of(void const* kernel, uint32_t arch) {
+  int major = 0;
+  cudaFuncAttributes attributes{};
+  cudaError_t error = ask(&major, cudaDevAttrComputeCapabilityMajor);
+  if (!error && (arch != CUSYNC_SM80 || major == 8)) error = cudaFuncGetAttributes(&attributes, kernel);
+  if (error) cudaGetLastError();
+  return error ? 0 : uint32_t(attributes.numRegs);
+}
+
+/// A kernel's code and what each launch of it has in common.
+struct Code {
+  void const* kernel;
+  uint32_t arch, threads, shared_bytes;
+  uint32_t cluster_m = 1, cluster_n = 1;
+};
+
+/// A launch of `workers` clusters; `attributes` has room for three.
+inline cudaLaunchConfig_t configure(Code const& code, uint32_t workers, cudaLaunchAttribute* attributes) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(workers * code.cluster_m, code.cluster_n);
+  config.blockDim = dim3(code.threads);
+  config.dynamicSmemBytes = code.shared_bytes;
+  config.attrs = attributes;
+  if (code.cluster_m * code.cluster_n > 1) {
+    cudaLaunchAttribute& a = attributes[config.numAttrs++];
+    a.id = cudaLaunchAttributeClusterDimension;
+    a.val.clusterDim.x = code.cluster_m, a.val.clusterDim.y = code.cluster_n, a.val.clusterDim.z = 1;
+  }
+  return config;
+}
+
+/// Enqueues one run.
+inline int32_t launch(Code const& code, uint32_t workers, cusync_how const& how, void const* params) {
+  cudaLaunchAttribute attributes[3];
+  cudaLaunchConfig_t config = configure(code, workers, attributes);
+  config.stream = static_cast<cudaStream_t>(how.stream);
+  if (how.programmatic && code.arch == CUSYNC_SM90A) {
+    cudaLaunchAttribute& a = attributes[config.numAttrs++];
+    a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    a.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (how.completion_event) {
+    cudaLaunchAttribute& a = attributes[config.numAttrs++];
+    a.id = cudaLaunchAttributeLaunchCompletionEvent;
+    a.val.launchCompletionEvent.event = static_cast<cudaEvent_t>(how.completion_event);
+    a.val.launchCompletionEvent.flags = 0;
+  }
+  void* arguments[] = {const_cast<void*>(params)};
+  return status_of(cudaLaunchKernelExC(&config, code.kernel, arguments));
+}
+
+/// Workers that are resident at once. Loads the module and allows the most shared memory that any launch of the kernel has,
+/// `limit` bytes: loading it lazily, at a launch beside a kernel that spins, could wait for that kernel.
+inline int32_t resident(Code const& code, uint32_t limit, uint32_t* workers) {
+  *workers = 0;
+  if (int32_t const status = require(code.arch); status != CUSYNC_OK) return status;
+  int sms = 0, count = 0;
+  cudaFuncAttributes unused{};
+  cudaError_t error = ask(&sms, cudaDevAttrMultiProcessorCount);
+  if (!error) error = cudaFuncGetAttributes(&unused, code.kernel);
+  if (!error) error = cudaFuncSetAttribute(code.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(limit));
+  if (!error && code.cluster_m * code.cluster_n > 1) {
+    cudaLaunchAttribute attributes[3];
+    cudaLaunchConfig_t const config = configure(code, uint32_t(sms) / (code.cluster_m * code.cluster_n), attributes);
+    error = cudaOccupancyMaxActiveClusters(&count, code.kernel, &config);
+  } else if (!error) {
+    error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&count, code.kernel, int(code.threads), code.shared_bytes);
+    count *= sms;
+  }
+  if (error) return status_of(error);
+  *workers = uint32_t(count);
+  return count ? CUSYNC_OK : CUSYNC_ERROR_NOT_BUILT;
+}
+
+/// Copies a table to the caller's device memory, and waits for that copy alone.
+inline int32_t upload(void const* table, size_t bytes, void* to) {
+  cudaStream_t stream = nullptr;
+  cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  if (error) return status_of(error);
+  error = cudaMemcpyAsync(to, table, bytes, cudaMemcpyHostToDevice, stream);
+  if (!error) error = cudaStreamSynchronize(stream);
+  cudaStreamDestroy(stream);
+  return status_of(error);
+}
+
+/// Parameters and code, ready to launch.
+template <class Params>
+struct Ready final : cusync_kernel {
+  Code code;
+  uint32_t workers;
+  Params params;
+
+  int32_t launch(cusync_how const& how) const override { return kernels::launch(code, workers, how, &params); }
+};
+
+/// The end of every `create`.
+template <class Params>
+int32_t ready(Code const& code, uint32_t workers, Params const& params, cusync_kernel** out) {
+  auto* kernel = new (std::nothrow) Ready<Params>;
+  if (!kernel) return CUSYNC_ERROR_NO_MEMORY;
+  kernel->code = code, kernel->workers = workers, kernel->params = params;
+  *out = kernel;
+  return CUSYNC_OK;
+}
+
+}  // namespace cusync::kernels

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Products of matrices in a chain kernel. Load: TMA copies of A and B into the ring, multicast over the cluster where its
+// shape shares them; weights run ahead; operand A, and B where a stage produces it, come after warp 1's word. Arithmetic:
+// CUTLASS's collective.
+#pragma once
+#include "cute/tensor.hpp"
+#include "cutlass/pipeline/pipeline.hpp"
+#include "kernels/common/sm90/wait.cuh"
+
+namespace cusync::kernels::sm90 {
+
+/// The CTAs of the cluster that read the same tile of A (those of one row) and of B (of one column).
+template <class C>
+struct Multicast {
+  uint16_t a = 0, b = 0;
+
+  template <class Place>
+  CUSYNC_DEVICE explicit Multicast(Place const& place) {
+    for (int j = 0; j < C::kClusterN; ++j) a |= uint16_t(1u << (place.i + j * C::kClusterM));
+    for (int i = 0; i < C::kClusterM; ++i) b |= uint16_t(1u << (i + place.j * C::kClusterM));
+  }
+};
+
+/// Loads the k-range of one item; by one thread. The ring's transaction barrier of a k-block expects the bytes of both
+/// operands, so weights can be copied while activations are still waited for: when these arrive, the ring is full.
+///
+/// With multicast each CTA copies its slice of a shared operand to all CTAs that read it. A slice is part of the
+/// CTA's own tile, and the wait covers that tile, so it covers everything that the CTA copies for others.
+struct ProductLoad {
+  template <class C, class Item, class Place>
+  CUSYNC_DEVICE static void load(typename C::Params const& params, typename C::SharedStorage& shared,
+                                 typename C::LoadPipeline& pipeline, typename C::LoadState& state, Item const& item,
+                                 ReadyReader& ready, Place const& place) {
+    using namespace cute;
+    typename C::StageTable const& at = params.table[item.stage];
+    typename C::Mainloop mainloop;
+    Multicast<C> const masks(place);
+    auto const shape = make_shape(kAnySize, kAnySize, kAnySize, 1);
+    auto const views = mainloop.load_init(shape, at.mainloop);
+    auto const slice_a = at.mainloop.tma_load_a.get_slice(int(place.j));
+    auto const slice_b = at.mainloop.tma_load_b.get_slice(int(place.i));
+    Tensor const from_a = slice_a.partition_S(get<0>(views)(_, _, int(item.range.m), _, 0));  // (TMA, TMA_M, TMA_K, k)
+    Tensor const from_b = slice_b.partition_S(get<1>(views)(_, _, int(item.range.n), _, 0));  // (TMA, TMA_N, TMA_K, k)
+    Tensor ring_a = make_tensor(make_smem_ptr(shared.operands.smem_A.data()), typename C::Mainloop::SmemLayoutA{});
+    Tensor ring_b = make_tensor(make_smem_ptr(shared.operands.smem_B.data()), typename C::Mainloop::SmemLayoutB{});
+    Tensor const to_a = slice_a.partition_D(ring_a);  // (TMA, TMA_M, TMA_K, stage)
+    Tensor const to_b = slice_b.partition_D(ring_b);  // (TMA, TMA_N, TMA_K, stage)
+
+    auto const copy_a = [&](uint32_t k, typename C::LoadState const& slot) {
+      copy(at.mainloop.tma_load_a.with(*pipeline.producer_get_barrier(slot), masks.a), from_a(_, _, _, k),
+           to_a(_, _, _, slot.index()));
+    };
+    auto const copy_b = [&](uint32_t k, typename C::LoadState const& slot) {
+      copy(at.mainloop.tma_load_b.with(*pipeline.producer_get_barrier(slot), masks.b), from_b(_, _, _, k),
+           to_b(_, _, _, slot.index()));
+    };
+
+    bool const waits_b = params.stages[item.stage].produced & kProducedB;
+    uint32_t const begin = item.range.k_begin, end = item.range.k_end;
+    // k-blocks [k, ahead) have their ring stage and the operand that needs no wait.
+    uint32_t ahead = begin;
+    typename C::LoadState ahead_state = state;
+    auto const begin_ahead = [&] {
+      if (!waits_b) copy_b(ahead, ahead_state);
+      ++ahead, ++ahead_state;
+    };
+
+    // By ticket, the next item is asked for while the ring still holds enough of this one to hide the answer's latency.
+    uint32_t const ask_at = end - begin > 4 ? end - 4 : begin;
+#pragma unroll 1
+    for (uint32_t k = begin; k < end; ++k) {
+      if (ahead == k) {
+        pipeline.producer_acquire(ahead_state);
+        begin_ahead();
+      }
+      // A ring stage further ahead than this is freed only by a k-block that has yet to be loaded.
+      uint32_t const limit = waits_b ? 0 : min_u32(end, k + C::kStages);
+      while (!ready.is_ready(k - begin)) {
+        if (ahead >= limit) continue;
+        auto const token = pipeline.producer_try_acquire(ahead_state);
+        if (token == cutlass::BarrierStatus::WaitDone) {
+          pipeline.producer_acquire(ahead_state, token);
+          begin_ahead();
+        }
+      }
+      copy_a(k, state);
+      if (waits_b) copy_b(k, state);
+      ++state;
+      if (k == ask_at && params.drawn) shared.more_work.arrive();
+    }
+    ready.finish_tile(end - begin);
+  }
+};
+
+struct ProductArithmetic {
+  /// All consumer threads; `state` is the ring stage of the first k-block.
+  template <class C, class Accumulators>
+  CUSYNC_DEVICE static void accumulate(typename C::Params const& params, typename C::SharedStorage& shared,
+                                       typename C::LoadPipeline& loaded, typename C::LoadState const& state,
+                                       Accumulators& acc, int k_blocks, int thread) {
+    typename C::Mainloop mainloop;
+    mainloop.mma(loaded, state, acc, k_blocks, thread, shared.operands, params.table->mainloop);
+    mainloop.mma_tail(loaded, state, k_blocks);
+  }
+};
+
+}  // namespace cusync::kernels::sm90

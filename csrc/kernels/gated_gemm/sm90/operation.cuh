@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// out = silu(A Bg) * (A Bu). Groups of 8 columns of B alternate between gate and up, so a thread holds both of its outputs'
+// factors.
+#pragma once
+#include "kernels/common/sm90/operation.cuh"
+#include "kernels/common/sm90/product.cuh"
+
+namespace cusync::kernels::sm90 {
+
+template <>
+struct Operation<CUSYNC_GATED_GEMM> {
+  static constexpr cusync_operation kOperation = CUSYNC_GATED_GEMM;
+  using Load = ProductLoad;
+  using Arithmetic = ProductArithmetic;
+  static constexpr int kColumnShift = 1;
+
+  template <class Element, int Groups>
+  CUSYNC_DEVICE static void finish(Stage const&, float* v, uint32_t, uint32_t, Fragment const&,
+                                   uint32_t (&words)[Groups][2]) {
+#pragma unroll
+    for (int j = 0; j < Groups; ++j)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float const* const gate = v + 8 * j + 2 * half;
+        float const* const up = gate + 4;
+        words[j][half] = pack<Element>(silu(gate[0]) * up[0], silu(gate[1]) * up[1]);
+      }
+  }
+};
+
+}  // namespace cusync::kernels::sm90

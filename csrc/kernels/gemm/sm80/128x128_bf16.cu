@@ -1,9 +1,0 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-#include "kernels/gemm/sm80/launch.cuh"
-
-namespace cusync::kernels {
-
-template KernelFamily sm80_family<CUSYNC_BF16, 128, 128, false>();
-template KernelFamily sm80_family<CUSYNC_BF16, 128, 128, true>();
-
-}  // namespace cusync::kernels

@@ -1,9 +1,0 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-#include "kernels/gemm/sm90/launch.cuh"
-
-namespace cusync::kernels {
-
-template KernelFamily sm90_family<CUSYNC_F16, 128, 256, false>();
-template KernelFamily sm90_family<CUSYNC_F16, 128, 256, true>();
-
-}  // namespace cusync::kernels

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// out = act(A B + bias) + residual
+#pragma once
+#include "kernels/common/sm90/operation.cuh"
+#include "kernels/common/sm90/product.cuh"
+
+namespace cusync::kernels::sm90 {
+
+template <>
+struct Operation<CUSYNC_GEMM> {
+  static constexpr cusync_operation kOperation = CUSYNC_GEMM;
+  using Load = ProductLoad;
+  using Arithmetic = ProductArithmetic;
+  static constexpr int kColumnShift = 0;
+
+  template <class Element, int Groups>
+  CUSYNC_DEVICE static void finish(Stage const& stage, float* v, uint32_t row, uint32_t col, Fragment const& at,
+                                   uint32_t (&words)[Groups][2]) {
+    finish_chunk<Element, 8 * Groups>(stage, v, row, col, at);
+#pragma unroll
+    for (int j = 0; j < Groups; ++j)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        words[j][half] = pack<Element>(v[4 * j + 2 * half], v[4 * j + 2 * half + 1]);
+  }
+};
+
+}  // namespace cusync::kernels::sm90

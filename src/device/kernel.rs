@@ -1,0 +1,344 @@
+//! The kernel library: what is compiled, and kernels with their stages as owned handles.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::context::Device;
+use super::error::{Error, Result, check_status};
+use super::memory::{DeviceBuffer, Report};
+use super::stage::BoundStage;
+use super::stream::Launch;
+use super::work::Work;
+use crate::ffi;
+
+/// Kernels compiled into this binary.
+pub fn kernels() -> Vec<ffi::cusync_kernel_info> {
+    // SAFETY: capacity 0 writes nothing.
+    let count = unsafe { ffi::cusync_kernels(std::ptr::null_mut(), 0) };
+    let mut list = vec![ffi::cusync_kernel_info::default(); count as usize];
+    // SAFETY: `list` holds `count` entries.
+    let filled = unsafe { ffi::cusync_kernels(list.as_mut_ptr(), count) };
+    list.truncate(filled as usize);
+    list
+}
+
+/// Those of one family, `CUSYNC_FAMILY_GEMM`, `CUSYNC_FAMILY_CHAIN` or `CUSYNC_FAMILY_DECODE`.
+pub fn kernels_of(family: u32) -> Vec<ffi::cusync_kernel_info> {
+    kernels().into_iter().filter(|k| k.id.family == family).collect()
+}
+
+/// The kernel of one stage a launch with this MMA tile, (M, N), for whatever operations.
+pub fn gemm_id(arch: u32, element: u32, tile: (u32, u32)) -> ffi::cusync_kernel_id {
+    let (family, (tile_m, tile_n)) = (ffi::CUSYNC_FAMILY_GEMM, tile);
+    ffi::cusync_kernel_id {
+        family,
+        arch,
+        element,
+        tile_m,
+        tile_n,
+        cluster_m: 1,
+        cluster_n: 1,
+        ..Default::default()
+    }
+}
+
+/// The chain kernel with this MMA tile, (M, N), of a CTA, and so many CTAs of a worker along M and N.
+pub fn chain_id(element: u32, tile: (u32, u32), cluster: (u32, u32)) -> ffi::cusync_kernel_id {
+    ffi::cusync_kernel_id {
+        family: ffi::CUSYNC_FAMILY_CHAIN,
+        cluster_m: cluster.0,
+        cluster_n: cluster.1,
+        ..gemm_id(ffi::CUSYNC_SM90A, element, tile)
+    }
+}
+
+/// The decode kernel whose MMA takes `width` tokens.
+pub fn decode_id(element: u32, width: u32) -> ffi::cusync_kernel_id {
+    let family = ffi::CUSYNC_FAMILY_DECODE;
+    ffi::cusync_kernel_id { family, width, ..gemm_id(ffi::CUSYNC_SM90A, element, (64, 0)) }
+}
+
+/// CTAs of a worker.
+pub fn ctas_of(id: &ffi::cusync_kernel_id) -> usize {
+    id.cluster_m as usize * id.cluster_n as usize
+}
+
+/// The compiled kernel that runs all that `id` asks for.
+///
+/// # Errors
+/// [`Error::NotBuilt`].
+pub fn compiled(id: &ffi::cusync_kernel_id) -> Result<ffi::cusync_kernel_info> {
+    let serves = |k: &ffi::cusync_kernel_info| {
+        k.id.operations & id.operations == id.operations
+            && ffi::cusync_kernel_id { operations: id.operations, ..k.id } == *id
+    };
+    kernels().into_iter().find(serves).ok_or_else(|| Error::NotBuilt(describe(id)))
+}
+
+/// A kernel in words.
+fn describe(id: &ffi::cusync_kernel_id) -> String {
+    let (m, n, i, j) = (id.tile_m, id.tile_n, id.cluster_m, id.cluster_n);
+    match id.family {
+        ffi::CUSYNC_FAMILY_CHAIN => format!("a chain of {m} x {n} tiles in clusters of {i} x {j}"),
+        ffi::CUSYNC_FAMILY_DECODE => format!("a decode chain for {} tokens", id.width),
+        _ => format!("a stage of {m} x {n} tiles on sm_{}", id.arch),
+    }
+}
+
+/// Workers of a kernel, clusters of CTAs each, that are resident at once on a GPU.
+pub fn resident(device: &Device, id: &ffi::cusync_kernel_id) -> Result<u32> {
+    device.enter()?;
+    let mut workers = 0;
+    // SAFETY: both outlive the call.
+    let status = unsafe { ffi::cusync_resident(id, &mut workers) };
+    check_status(|| format!("resident workers of {}", describe(id)), status)?;
+    Ok(workers)
+}
+
+/// Delays of pseudo-random length inside a kernel, for tests: before work items, loads behind waits, stores and posts.
+/// A length is a hash of the seed, the run, the SM, the tile and the kind of place, so tiles become ready in another order
+/// in every run. Kernels for Hopper have them, others ignore them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delays {
+    /// Another seed, other lengths.
+    pub seed: u32,
+    /// Nanoseconds that one delay asks for at most, up to 500 000; a sleep may take twice as long. 0: no delays.
+    pub limit_ns: u32,
+}
+
+/// How a kernel deviates from an ordinary run, for tests and measurements; the default deviates in nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deviations {
+    /// No stage posts: the consumers starve.
+    pub starve: bool,
+    /// No stage waits; the results are meaningless.
+    pub skip_waits: bool,
+    /// A decode kernel streams its weights through the ring and nothing else happens: the limit that reading sets.
+    pub stream_only: bool,
+    /// Injected delays.
+    pub delays: Delays,
+}
+
+/// What couples a kernel's work to itself from run to run, and to other kernels. All counters are zeroed once, when the
+/// pipeline is made. Kernels that share epochs or tickets must not run at the same time; on one stream they do not, with
+/// programmatic edges either.
+#[derive(Clone, Debug, Default)]
+pub struct Synchronisation {
+    /// The pipeline's slots.
+    pub semaphores: Option<Arc<DeviceBuffer<u32>>>,
+    /// A word for each CTA.
+    pub epochs: Option<Arc<DeviceBuffer<u32>>>,
+    /// Ticket counters, and which of them is the kernel's.
+    pub tickets: Option<(Arc<DeviceBuffer<u64>>, usize)>,
+    /// Where a wait that times out writes.
+    pub report: Option<Arc<Report>>,
+    /// Where each CTA notes the times of its items, or of its stages.
+    pub trace: Option<Arc<DeviceBuffer<ffi::cusync_trace>>>,
+    /// Limit of one wait; 0: one second.
+    pub timeout_ns: u64,
+    /// What to leave out, and what to be late with.
+    pub deviations: Deviations,
+}
+
+impl Synchronisation {
+    fn raw(&self) -> ffi::cusync_sync {
+        let words = |b: &Option<Arc<DeviceBuffer<u32>>>| {
+            b.as_ref().map_or(std::ptr::null_mut(), |b| b.pointer().cast())
+        };
+        let Deviations { starve, skip_waits, stream_only, delays } = self.deviations;
+        let ticket = |(counters, place): &(Arc<DeviceBuffer<u64>>, usize)| {
+            counters.pointer().cast::<u64>().wrapping_add(*place).cast()
+        };
+        ffi::cusync_sync {
+            semaphores: words(&self.semaphores),
+            epochs: words(&self.epochs),
+            tickets: self.tickets.as_ref().map_or(std::ptr::null_mut(), ticket),
+            report: self.report.as_ref().map_or(std::ptr::null_mut(), |r| r.device_pointer()),
+            trace: self.trace.as_ref().map_or(std::ptr::null_mut(), |t| t.pointer().cast()),
+            timeout_ns: self.timeout_ns,
+            test: ffi::cusync_test {
+                starve: u32::from(starve),
+                skip_waits: u32::from(skip_waits),
+                stream_only: u32::from(stream_only),
+                delays: ffi::cusync_delays { seed: delays.seed, limit_ns: delays.limit_ns },
+            },
+        }
+    }
+}
+
+/// Everything that a kernel is made of.
+#[derive(Clone, Debug)]
+pub struct KernelArgs {
+    /// The pipeline's or the stage's name, for errors.
+    pub name: String,
+    /// Which kernel; the operations are those of the stages, whatever is said here.
+    pub id: ffi::cusync_kernel_id,
+    /// Producers before consumers.
+    pub stages: Vec<BoundStage>,
+    /// Who computes what.
+    pub work: Work,
+    /// What couples it.
+    pub sync: Synchronisation,
+    /// Memory that tables of orders and of policies lie in.
+    pub tables: Vec<Arc<DeviceBuffer<u32>>>,
+}
+
+impl KernelArgs {
+    /// Records that a trace of it takes.
+    pub fn trace_records(&self) -> usize {
+        let ctas = self.work.workers() as usize * ctas_of(&self.id);
+        match &self.work {
+            Work::Order { .. } => 0,
+            Work::Lists { lists, .. } => ctas * lists.length() as usize,
+            Work::Shares { .. } => ctas * self.stages.len(),
+        }
+    }
+
+    /// Bytes of weights in the layout of decode kernels that one run reads.
+    pub fn weight_bytes(&self) -> usize {
+        self.stages.iter().map(BoundStage::repacked_bytes).sum()
+    }
+
+    /// Refuses whatever would let a kernel leave its memory.
+    fn validate(&self, info: &ffi::cusync_kernel_info) -> Result<()> {
+        let refuse = |why: String| Err(Error::BadArgument(format!("{}: {why}", self.name)));
+        let most = info.stages as usize;
+        if self.stages.is_empty() || self.stages.len() > most {
+            return refuse(format!("{} stages, the kernel takes 1 to {most}", self.stages.len()));
+        }
+        let length = |len: Option<usize>| len.unwrap_or(0);
+        let slots = self.stages.iter().map(BoundStage::slots).max().unwrap_or(0);
+        self.holds("semaphore slots", length(self.sync.semaphores.as_ref().map(|s| s.len())), slots)?;
+        if let Some((counters, place)) = &self.sync.tickets {
+            self.holds("ticket counters", counters.len(), place + 1)?;
+        }
+        if let Some(trace) = &self.sync.trace {
+            self.holds("trace records", trace.len(), self.trace_records())?;
+        }
+        for stage in &self.stages {
+            let (workers, given) = (self.work.workers(), stage.laid_out_for());
+            match &self.work {
+                Work::Shares { .. } if given == Some(workers) => {}
+                Work::Order { .. } | Work::Lists { .. } if given.is_none() => {}
+                Work::Shares { .. } | Work::Order { .. } | Work::Lists { .. } => {
+                    return refuse(format!("the weights of {} are laid out for other kernels", stage.name));
+                }
+            }
+        }
+        match &self.work {
+            Work::Order { .. } => return Ok(()),
+            Work::Lists { lists, slabs } => {
+                lists.suit(&self.name, &self.stages, info)?;
+                let (count, ctas) = (lists.slabs() as usize, ctas_of(&self.id));
+                let floats = ctas * self.id.tile_m as usize * self.id.tile_n as usize;
+                self.holds("partial sums", slabs.sums.len(), count * floats)?;
+                self.holds("flags of partial sums", slabs.flags.len(), 2 * count * ctas)?;
+                self.holds("ticket counters", usize::from(self.sync.tickets.is_some()), 1)?;
+            }
+            Work::Shares { .. } => {}
+        }
+        let ctas = self.work.workers() as usize * ctas_of(&self.id);
+        self.holds("run counts", length(self.sync.epochs.as_ref().map(|e| e.len())), ctas)
+    }
+
+    fn holds(&self, what: &str, have: usize, want: usize) -> Result<()> {
+        if have >= want {
+            return Ok(());
+        }
+        Err(Error::Length { what: format!("{what} of {}", self.name), have, want })
+    }
+}
+
+/// A kernel ready to launch: module loaded, tensor maps encoded, its table of stages in device memory. Keeps all memory
+/// alive that it touches.
+#[derive(Debug)]
+pub struct Kernel {
+    device: Device,
+    handle: NonNull<ffi::cusync_kernel>,
+    args: KernelArgs,
+    grid: (u32, u32),
+    _table: DeviceBuffer<u8>,
+}
+
+// SAFETY: the handle is plain host data that is read-only after creation.
+unsafe impl Send for Kernel {}
+// SAFETY: as above.
+unsafe impl Sync for Kernel {}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        // SAFETY: made by `cusync_create`, destroyed once.
+        unsafe { ffi::cusync_destroy(self.handle.as_ptr()) };
+    }
+}
+
+impl Kernel {
+    /// Makes a kernel ready. All kernels of a pipeline must be made before one of them runs: loading a module may
+    /// synchronise with a kernel that spins.
+    ///
+    /// # Errors
+    /// When no such kernel was compiled, an item or a slot lies outside what it indexes, a buffer has another size than
+    /// its shape says, or not all workers that wait for each other would be resident at once.
+    pub fn new(device: &Device, mut args: KernelArgs) -> Result<Kernel> {
+        device.enter()?;
+        args.id.operations = args.stages.iter().fold(0, |set, stage| set | 1 << stage.operation.min(31));
+        let info = compiled(&args.id)?;
+        args.validate(&info)?;
+        let resident = resident(device, &args.id)?;
+        let workers = args.work.workers();
+        if !matches!(args.work, Work::Order { .. }) && workers > resident {
+            return Err(Error::BadArgument(format!(
+                "{}: {workers} workers, of which this GPU holds {resident} at once",
+                args.name
+            )));
+        }
+        let stages = args.stages.iter().map(BoundStage::raw).collect::<Result<Vec<_>>>()?;
+        let (work, sync) = (args.work.raw(), args.sync.raw());
+        let bytes = stages.len() * info.table_bytes as usize;
+        let table = DeviceBuffer::<u8>::new(device, bytes.max(1), "the table of stages")?;
+        let table_pointer = if bytes == 0 { std::ptr::null_mut() } else { table.pointer() };
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: every pointer is of a buffer that `args` holds, of the size that its shape says; `stages` outlives the
+        // call, which copies it; items and slots were checked against what they index; the table has the size that the
+        // library asked for and lives as long as the handle.
+        let status = unsafe {
+            let count = stages.len() as u32;
+            ffi::cusync_create(&args.id, stages.as_ptr(), count, &work, &sync, table_pointer, &mut handle)
+        };
+        let call = || format!("{} ({})", args.name, describe(&args.id));
+        check_status(call, status)?;
+        let handle = NonNull::new(handle).ok_or_else(|| Error::NoHostMemory(call()))?;
+        let grid = match &args.work {
+            Work::Order { order, .. } => {
+                let ctas = if workers > 0 { workers } else { resident.min(order.grid_m * order.grid_n) };
+                (ctas, resident / device.sms().max(1))
+            }
+            Work::Lists { .. } | Work::Shares { .. } => (workers * ctas_of(&args.id) as u32, 1),
+        };
+        Ok(Kernel { device: device.clone(), handle, args, grid, _table: table })
+    }
+
+    /// Queues the kernel. With a programmatic edge a chain or decode kernel streams weights while the kernel before it in the
+    /// stream ends, and everything else waits for that kernel's memory.
+    pub fn launch(&self, launch: Launch<'_>) -> Result<()> {
+        self.device.enter()?;
+        let how = ffi::cusync_how {
+            stream: launch.stream.pointer(),
+            completion_event: launch.started.map_or(std::ptr::null_mut(), |e| e.pointer()),
+            programmatic: u32::from(launch.programmatic),
+        };
+        // SAFETY: the handle is live, and so are stream and event.
+        let status = unsafe { ffi::cusync_launch(self.handle.as_ptr(), &how) };
+        check_status(|| format!("launch of {}", self.args.name), status)
+    }
+
+    /// CTAs of a launch, and CTAs that fit an SM at once.
+    pub fn grid(&self) -> (u32, u32) {
+        self.grid
+    }
+
+    /// What it was made from.
+    pub fn args(&self) -> &KernelArgs {
+        &self.args
+    }
+}

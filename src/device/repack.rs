@@ -1,0 +1,76 @@
+//! Weights as decode kernels stream them.
+
+use super::error::{Error, Result, check_status};
+use super::memory::DeviceBuffer;
+use super::stream::Stream;
+use crate::ffi;
+
+/// A stage's weights as its workers stream them: laid out once, for one number of workers.
+#[derive(Debug)]
+pub struct RepackedWeights {
+    bytes: DeviceBuffer<u8>,
+    gated: bool,
+    k: u32,
+    n: u32,
+    workers: u32,
+}
+
+impl RepackedWeights {
+    /// Lays out K x N row-major `weights` (with `up`: the gate's, `up` being the other), in the order of `stream`: the
+    /// sources must stay as they are until that has run.
+    pub fn new(
+        weights: &DeviceBuffer<u16>,
+        up: Option<&DeviceBuffer<u16>>,
+        (k, n): (u32, u32),
+        workers: u32,
+        stream: &Stream,
+    ) -> Result<Self> {
+        let length = |what: &str, have: usize| {
+            let want = k as usize * n as usize;
+            if have == want {
+                return Ok(());
+            }
+            Err(Error::Length { what: what.into(), have, want })
+        };
+        length("weights to lay out", weights.len())?;
+        up.map_or(Ok(()), |up| length("up weights to lay out", up.len()))?;
+        let operation = if up.is_some() { ffi::CUSYNC_GATED_GEMM } else { ffi::CUSYNC_GEMM };
+        // SAFETY: arithmetic only.
+        let size = unsafe { ffi::cusync_repacked_bytes(operation, k, n) };
+        let bytes = DeviceBuffer::new(weights.device(), size as usize, "weights laid out for decoding")?;
+        let up_pointer = up.map_or(std::ptr::null(), |up| up.pointer().cast_const());
+        // SAFETY: the sources hold k x n values each, the destination what the library asked for.
+        let status = unsafe {
+            ffi::cusync_repack(
+                operation,
+                k,
+                n,
+                workers,
+                weights.pointer(),
+                up_pointer,
+                bytes.pointer(),
+                stream.pointer(),
+            )
+        };
+        check_status(|| format!("layout of {k} x {n} weights for decoding"), status)?;
+        Ok(RepackedWeights { bytes, gated: up.is_some(), k, n, workers })
+    }
+
+    /// Bytes that one run reads.
+    pub fn bytes(&self) -> usize {
+        self.bytes.bytes()
+    }
+
+    /// Workers that it is laid out for.
+    pub fn workers(&self) -> u32 {
+        self.workers
+    }
+
+    pub(super) fn are_of(&self, k: u32, n: u32, gated: bool) -> bool {
+        (self.k, self.n, self.gated) == (k, n, gated)
+    }
+
+    pub(super) fn pointer(&self) -> *mut std::ffi::c_void {
+        self.bytes.pointer()
+    }
+}

@@ -1,0 +1,202 @@
+//! One stage of a kernel with its memory: what every kernel, peer and reference is given.
+
+use std::sync::Arc;
+
+use super::error::{Error, Result};
+use super::memory::DeviceBuffer;
+use super::repack::RepackedWeights;
+use crate::ffi;
+
+/// A tensor of 16-bit floats in device memory, kept as bits.
+type Values = Arc<DeviceBuffer<u16>>;
+
+/// What an operand is to the operation that reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Left matrix, M x K.
+    A,
+    /// Right matrix, K x N: weights, or what another stage makes. Gate and up of a gated stage lie interleaved.
+    B,
+    /// Row of N that is added to every row.
+    Bias,
+    /// Matrix of M x N that is added last.
+    Residual,
+}
+
+impl Role {
+    /// The C ABI's number.
+    fn code(self) -> u32 {
+        match self {
+            Role::A => ffi::CUSYNC_OPERAND_A,
+            Role::B => ffi::CUSYNC_OPERAND_B,
+            Role::Bias => ffi::CUSYNC_OPERAND_BIAS,
+            Role::Residual => ffi::CUSYNC_OPERAND_RESIDUAL,
+        }
+    }
+
+    /// When matrix products read it.
+    fn read_at(self) -> u32 {
+        match self {
+            Role::A | Role::B => ffi::CUSYNC_READ_IN_K_LOOP,
+            Role::Bias | Role::Residual => ffi::CUSYNC_READ_IN_EPILOGUE,
+        }
+    }
+}
+
+/// Where an operand's values lie.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A row-major matrix.
+    Matrix(Values),
+    /// Weights in the order in which decode kernels stream them.
+    Repacked(Arc<RepackedWeights>),
+}
+
+/// One stage: out = act(A B + bias) + residual or, gated, out = silu(A Bg) * (A Bu). Matrices are row-major.
+#[derive(Clone, Debug)]
+pub struct BoundStage {
+    /// The stage's name, for errors.
+    pub name: String,
+    /// `CUSYNC_GEMM` or `CUSYNC_GATED_GEMM`.
+    pub operation: u32,
+    /// `CUSYNC_IDENTITY`, `CUSYNC_GELU_TANH` or `CUSYNC_RELU`.
+    pub activation: u32,
+    /// `CUSYNC_F16` or `CUSYNC_BF16`.
+    pub element: u32,
+    /// Index of the stage in its plan, for reports.
+    pub index: u32,
+    /// (M, N, K); N is that of the output, also when gated.
+    pub shape: (u32, u32, u32),
+    /// Operands by role, each role once.
+    pub operands: Vec<(Role, Source)>,
+    /// M x N.
+    pub out: Values,
+    /// Incoming edges.
+    pub waits: Vec<ffi::cusync_edge>,
+    /// Outgoing edges.
+    pub posts: Vec<ffi::cusync_policy>,
+}
+
+impl BoundStage {
+    /// The matrix of a role; `None` where there is none, or it is laid out anew.
+    pub fn matrix(&self, role: Role) -> Option<&Values> {
+        self.operands.iter().find_map(|(r, source)| match source {
+            Source::Matrix(values) if *r == role => Some(values),
+            Source::Matrix(_) | Source::Repacked(_) => None,
+        })
+    }
+
+    /// Puts a matrix in a role, in place of what is there.
+    pub fn set(&mut self, role: Role, values: Values) {
+        self.operands.retain(|(r, _)| *r != role);
+        self.operands.push((role, Source::Matrix(values)));
+    }
+
+    /// The same stage coupled to nothing.
+    pub fn uncoupled(self) -> BoundStage {
+        BoundStage { waits: Vec::new(), posts: Vec::new(), ..self }
+    }
+
+    /// Whether gate and up are multiplied.
+    pub fn gated(&self) -> bool {
+        self.operation == ffi::CUSYNC_GATED_GEMM
+    }
+
+    /// Columns of B as it lies in memory.
+    pub fn packed_columns(&self) -> u32 {
+        if self.gated() { 2 * self.shape.1 } else { self.shape.1 }
+    }
+
+    /// Matrices A, B and output of a stage whose operands are all plain matrices, of the sizes that its shape says.
+    pub(super) fn product(&self) -> Result<(&Values, &Values, &Values)> {
+        self.raw()?;
+        let missing = |what: &str| Error::BadArgument(format!("{} without a matrix {what}", self.name));
+        let a = self.matrix(Role::A).ok_or_else(|| missing("A"))?;
+        let b = self.matrix(Role::B).ok_or_else(|| missing("B"))?;
+        Ok((a, b, &self.out))
+    }
+
+    /// The C form, after checking that every buffer has the size that the shape says.
+    pub(super) fn raw(&self) -> Result<ffi::cusync_stage> {
+        let (m, n, k) = self.shape;
+        let exact = |what: &str, have: usize, rows: u32, columns: u32| {
+            let want = rows as usize * columns as usize;
+            if have == want {
+                return Ok(());
+            }
+            Err(Error::Length { what: format!("{what} of {}", self.name), have, want })
+        };
+        exact("the output", self.out.len(), m, n)?;
+        let mut raw = ffi::cusync_stage {
+            operation: self.operation,
+            activation: self.activation,
+            index: self.index,
+            m,
+            n,
+            k: ffi::cusync_depth { first: k, step: 0, most: k },
+            out: self.out.pointer(),
+            ..Default::default()
+        };
+        self.fits("operands", self.operands.len(), raw.operands.len())?;
+        self.fits("incoming edges", self.waits.len(), raw.waits.len())?;
+        self.fits("outgoing edges", self.posts.len(), raw.posts.len())?;
+        for (to, (role, source)) in raw.operands.iter_mut().zip(&self.operands) {
+            let data = match source {
+                Source::Matrix(values) => {
+                    let (rows, columns) = match role {
+                        Role::A => (m, k),
+                        Role::B => (k, self.packed_columns()),
+                        Role::Bias => (1, n),
+                        Role::Residual => (m, n),
+                    };
+                    exact(&format!("{role:?}"), values.len(), rows, columns)?;
+                    values.pointer()
+                }
+                Source::Repacked(weights) if *role == Role::B && weights.are_of(k, n, self.gated()) => {
+                    weights.pointer()
+                }
+                Source::Repacked(_) => {
+                    let why = format!("{}: {role:?} is laid out for another stage", self.name);
+                    return Err(Error::BadArgument(why));
+                }
+            };
+            *to = ffi::cusync_operand { data, role: role.code(), read_at: role.read_at() };
+        }
+        raw.operand_count = self.operands.len() as u32;
+        raw.wait_count = self.waits.len() as u32;
+        raw.waits[..self.waits.len()].copy_from_slice(&self.waits);
+        raw.post_count = self.posts.len() as u32;
+        raw.posts[..self.posts.len()].copy_from_slice(&self.posts);
+        Ok(raw)
+    }
+
+    fn fits(&self, what: &str, have: usize, most: usize) -> Result<()> {
+        if have <= most {
+            return Ok(());
+        }
+        Err(Error::BadArgument(format!("{}: {have} {what}, a kernel takes {most}", self.name)))
+    }
+
+    /// One past the last semaphore slot that the stage's edges name.
+    pub(super) fn slots(&self) -> usize {
+        let policies = self.waits.iter().map(|e| &e.policy).chain(&self.posts);
+        policies.map(|p| p.slot_base as usize + p.slot_count as usize).max().unwrap_or(0)
+    }
+
+    /// The workers that its weights are laid out for, where they are.
+    pub(super) fn laid_out_for(&self) -> Option<u32> {
+        self.operands.iter().find_map(|(_, source)| match source {
+            Source::Repacked(weights) => Some(weights.workers()),
+            Source::Matrix(_) => None,
+        })
+    }
+
+    /// Bytes of weights that are laid out anew.
+    pub fn repacked_bytes(&self) -> usize {
+        let bytes = |(_, source): &(Role, Source)| match source {
+            Source::Repacked(weights) => weights.bytes(),
+            Source::Matrix(_) => 0,
+        };
+        self.operands.iter().map(bytes).sum()
+    }
+}

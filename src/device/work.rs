@@ -1,0 +1,258 @@
+//! Who computes what: tiles in an order, lists of items, or equal shares.
+
+use std::sync::Arc;
+
+use super::context::Device;
+use super::error::{Error, Result};
+use super::kernel::ctas_of;
+use super::memory::DeviceBuffer;
+use super::stage::BoundStage;
+use crate::ffi;
+
+/// How work reaches the workers of a kernel.
+#[derive(Clone, Debug)]
+pub enum Work {
+    /// The tiles of one stage.
+    Order {
+        /// Which tile when.
+        order: ffi::cusync_order,
+        /// By a device counter, so that a CTA which starts early takes more; else CTA c takes tiles c, c + grid, ...
+        drawn: bool,
+    },
+    /// Items of many stages.
+    Lists {
+        /// Which.
+        lists: Arc<WorkLists>,
+        /// Where parts of a tile leave their sums for each other.
+        slabs: Arc<Slabs>,
+    },
+    /// An equal share of every stage's columns for each worker.
+    Shares {
+        /// As many as the weights are laid out for.
+        workers: u32,
+        /// Sizes.
+        tuning: DecodeTuning,
+    },
+}
+
+impl Work {
+    /// Workers; 0: as many as are resident, or as there are tiles.
+    pub fn workers(&self) -> u32 {
+        match self {
+            Work::Order { .. } => 0,
+            Work::Lists { lists, .. } => lists.workers(),
+            Work::Shares { workers, .. } => *workers,
+        }
+    }
+
+    pub(super) fn raw(&self) -> ffi::cusync_work {
+        let workers = self.workers();
+        match self {
+            Work::Order { order, drawn } => {
+                let source = if *drawn { ffi::CUSYNC_SOURCE_TICKETS } else { ffi::CUSYNC_SOURCE_ORDER };
+                ffi::cusync_work { source, workers, order: *order, ..Default::default() }
+            }
+            Work::Lists { lists, slabs } => ffi::cusync_work {
+                source: if lists.drawn { ffi::CUSYNC_SOURCE_DRAWN } else { ffi::CUSYNC_SOURCE_LISTS },
+                workers,
+                items: lists.items.pointer().cast_const().cast(),
+                length: lists.length,
+                slab_count: lists.slabs(),
+                slabs: slabs.sums.pointer().cast(),
+                slab_flags: slabs.flags.pointer().cast(),
+                ..Default::default()
+            },
+            Work::Shares { tuning, .. } => ffi::cusync_work {
+                source: ffi::CUSYNC_SOURCE_SHARES,
+                workers,
+                tuning: ffi::cusync_tuning {
+                    chunk_bytes: tuning.chunk_bytes,
+                    ring_bytes: tuning.ring_bytes,
+                    activation_slots: tuning.activation_slots,
+                    in_flight_bytes: tuning.in_flight_bytes,
+                    ahead_bytes: tuning.ahead_bytes,
+                },
+                ..Default::default()
+            },
+        }
+    }
+}
+
+/// Sizes in shared memory of a decode kernel, in bytes of one CTA; 0 takes the kernel's default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DecodeTuning {
+    /// Weights that one entry of the ring aims at.
+    pub chunk_bytes: u32,
+    /// The ring of weights.
+    pub ring_bytes: u32,
+    /// Slots (not bytes) of the ring of activations, a multiple of 4.
+    pub activation_slots: u32,
+    /// Most weights on their way at once.
+    pub in_flight_bytes: u32,
+    /// The same while the ring fills with the weights of a stage that still waits.
+    pub ahead_bytes: u32,
+}
+
+/// Partial sums of tiles that are cut along k.
+#[derive(Debug)]
+pub struct Slabs {
+    /// An MMA tile of float for each CTA of a worker and slab; never cleared.
+    pub sums: DeviceBuffer<f32>,
+    /// Two words a slab and CTA, zeroed once.
+    pub flags: DeviceBuffer<u32>,
+}
+
+impl Slabs {
+    /// Allocates `count` slabs for a chain kernel.
+    pub fn new(device: &Device, id: &ffi::cusync_kernel_id, count: u32) -> Result<Slabs> {
+        let (count, ctas) = (count as usize, ctas_of(id));
+        let floats = count * ctas * id.tile_m as usize * id.tile_n as usize;
+        Ok(Slabs {
+            sums: DeviceBuffer::new(device, floats, "partial sums")?,
+            flags: DeviceBuffer::zeroed(device, 2 * count * ctas, "flags of partial sums")?,
+        })
+    }
+}
+
+/// Items by worker, or one list drawn by ticket. Kept on the host too, because items index memory and are checked
+/// against it.
+#[derive(Debug)]
+pub struct WorkLists {
+    drawn: bool,
+    workers: u32,
+    length: u32,
+    valid: Vec<ffi::cusync_item>,
+    items: DeviceBuffer<ffi::cusync_item>,
+}
+
+impl WorkLists {
+    /// A list a worker. Lists are padded to a common length with invalid items, one at least.
+    pub fn per_worker(device: &Device, lists: &[Vec<ffi::cusync_item>]) -> Result<WorkLists> {
+        let (items, length) = pad(lists);
+        Self::upload(device, false, lists.len(), length, items)
+    }
+
+    /// One list that `workers` workers draw from.
+    pub fn drawn(device: &Device, workers: usize, sequence: &[ffi::cusync_item]) -> Result<WorkLists> {
+        if let Some(invalid) = sequence.iter().find(|i| is_end(i)) {
+            return Err(Error::BadArgument(format!("an invalid item in a drawn list: {invalid:?}")));
+        }
+        Self::upload(device, true, workers, sequence.len(), sequence.to_vec())
+    }
+
+    fn upload(
+        device: &Device,
+        drawn: bool,
+        workers: usize,
+        length: usize,
+        items: Vec<ffi::cusync_item>,
+    ) -> Result<WorkLists> {
+        let narrow = |what: &str, value: usize| {
+            u32::try_from(value).map_err(|_| Error::BadArgument(format!("{value} {what} of a chain")))
+        };
+        if workers == 0 || items.is_empty() {
+            return Err(Error::BadArgument("a chain without workers or without items".into()));
+        }
+        Ok(WorkLists {
+            drawn,
+            workers: narrow("workers", workers)?,
+            length: narrow("items", length)?,
+            items: DeviceBuffer::from_slice(device, &items, "work items")?,
+            valid: items.into_iter().filter(|i| !is_end(i)).collect(),
+        })
+    }
+
+    /// Workers.
+    pub fn workers(&self) -> u32 {
+        self.workers
+    }
+
+    /// Items of a list, the padding counted.
+    pub fn length(&self) -> u32 {
+        self.length
+    }
+
+    /// Slabs that the items name: one past the last.
+    pub fn slabs(&self) -> u32 {
+        self.valid.iter().map(slab_end).max().unwrap_or(0)
+    }
+
+    /// Refuses items that lie outside the stages' grids of cluster tiles and k-blocks, or have roles that do not exist.
+    pub(super) fn suit(
+        &self,
+        name: &str,
+        stages: &[BoundStage],
+        kernel: &ffi::cusync_kernel_info,
+    ) -> Result<()> {
+        let refuse = |what: &str, item| Err(Error::BadArgument(format!("{name}: an item {what}: {item:?}")));
+        let tile =
+            (kernel.id.tile_m * kernel.id.cluster_m, kernel.id.tile_n * kernel.id.cluster_n, kernel.tile_k);
+        for item in &self.valid {
+            let Some(stage) = stages.get(usize::from(item.stage)) else { return refuse("of no stage", item) };
+            if u32::from(item.role) > ffi::CUSYNC_SHARE {
+                return refuse("without a role", item);
+            }
+            let (m, _, k) = stage.shape;
+            let inside = u32::from(item.m) < m.div_ceil(tile.0)
+                && u32::from(item.n) < stage.packed_columns().div_ceil(tile.1)
+                && item.k_begin < item.k_end
+                && u32::from(item.k_end) <= k.div_ceil(tile.2);
+            if !inside {
+                return refuse(&format!("of stage {} outside its grid", stage.name), item);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether an item is the end of a list.
+fn is_end(item: &ffi::cusync_item) -> bool {
+    u32::from(item.role) == ffi::CUSYNC_END_OF_LIST
+}
+
+/// One past the last slab that an item names.
+fn slab_end(item: &ffi::cusync_item) -> u32 {
+    match u32::from(item.role) {
+        ffi::CUSYNC_CONTRIBUTE => item.slab.saturating_add(1),
+        ffi::CUSYNC_FINISH | ffi::CUSYNC_SHARE => item.slab.saturating_add(item.slabs.into()),
+        _ => 0,
+    }
+}
+
+/// The lists one after the other, each of the same length and ended by an invalid item.
+fn pad(lists: &[Vec<ffi::cusync_item>]) -> (Vec<ffi::cusync_item>, usize) {
+    let length = lists.iter().map(Vec::len).max().unwrap_or(0) + 1;
+    let end = ffi::cusync_item::default();
+    let padded = lists.iter().flat_map(|list| {
+        let padding = std::iter::repeat_n(end, length - list.len());
+        list.iter().copied().chain(padding)
+    });
+    (padded.collect(), length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(m: u16, role: u32, slab: u32, slabs: u8) -> ffi::cusync_item {
+        ffi::cusync_item { m, k_end: 1, role: role as u8, slab, slabs, ..Default::default() }
+    }
+
+    #[test]
+    fn lists_are_padded_and_each_has_an_end() {
+        let whole = |m| item(m, ffi::CUSYNC_WHOLE_TILE, 0, 0);
+        let lists = [vec![whole(1), whole(2)], vec![], vec![whole(3)]];
+        let (items, length) = pad(&lists);
+        assert_eq!(length, 3);
+        let seen: Vec<_> = items.iter().map(|i| (i.m, i.role)).collect();
+        assert_eq!(seen, [(1, 1), (2, 1), (0, 0), (0, 0), (0, 0), (0, 0), (3, 1), (0, 0), (0, 0)]);
+    }
+
+    #[test]
+    fn slabs_are_counted_by_their_users() {
+        assert_eq!(slab_end(&item(0, ffi::CUSYNC_WHOLE_TILE, 9, 9)), 0);
+        assert_eq!(slab_end(&item(0, ffi::CUSYNC_CONTRIBUTE, 4, 9)), 5);
+        assert_eq!(slab_end(&item(0, ffi::CUSYNC_FINISH, 4, 3)), 7);
+        assert_eq!(slab_end(&item(0, ffi::CUSYNC_FINISH, u32::MAX, 3)), u32::MAX, "no wrap-around");
+    }
+}

@@ -1,0 +1,196 @@
+//! From a plan's stages and a set's tensors to what kernels are given. Every stage of every kernel, peer and reference is
+//! described here, and nowhere else.
+
+use cusync_gen::graph::{Op, OperandKind, Stage};
+use cusync_gen::schedule::decode::Decode;
+
+use super::desc::{activation_code, element_code};
+use super::error::{Error, Result};
+use super::one::OneKernel;
+use super::pipeline::{Pipeline, Work};
+use crate::device::{
+    self, BoundStage, Deviations, KernelArgs, Role, Source, Synchronisation, gemm_id, words,
+};
+use crate::ffi;
+
+/// Incoming and outgoing edges of a stage.
+type Edges = (Vec<ffi::cusync_edge>, Vec<ffi::cusync_policy>);
+
+impl Pipeline {
+    /// Stage `index` with a set's operands, coupled to nothing: what peers and references compute.
+    pub fn bound_stage(&self, set: usize, index: usize) -> Result<BoundStage> {
+        let stage = &self.plan.graph().stages[index];
+        let weights = match self.sets.get(set).and_then(|s| s.packed[index].clone()) {
+            Some(packed) => packed,
+            None => self.operand(set, stage, OperandKind::B)?,
+        };
+        self.bind_stage(set, index, Source::Matrix(weights), Edges::default())
+    }
+
+    /// Arguments of the kernel of stage `index` alone, coupled to nothing.
+    pub fn alone(&self, set: usize, index: usize) -> Result<KernelArgs> {
+        let stage = self.bound_stage(set, index)?;
+        Ok(self.ordered(index, stage, false, Synchronisation::default()))
+    }
+
+    /// Arguments of the kernel of stage `index`, coupled by semaphores.
+    pub(super) fn tiled(&self, set: usize, index: usize) -> Result<KernelArgs> {
+        let (waits, posts) = self.edges_of(index);
+        let stage = BoundStage { waits, posts, ..self.bound_stage(set, index)? };
+        let sync = match &self.shared.work {
+            Work::Stages { semaphores, tickets } => Synchronisation {
+                semaphores: Some(semaphores.clone()),
+                tickets: Some((tickets.clone(), index)),
+                report: Some(self.shared.report.clone()),
+                timeout_ns: self.options.timeout_ns,
+                deviations: self.deviations(),
+                ..Synchronisation::default()
+            },
+            Work::One(_) => return Err(Error::Unsupported("one kernel runs all stages".into())),
+        };
+        Ok(self.ordered(index, stage, true, sync))
+    }
+
+    fn ordered(&self, index: usize, stage: BoundStage, drawn: bool, sync: Synchronisation) -> KernelArgs {
+        let planned = &self.plan.graph().stages[index];
+        KernelArgs {
+            name: format!("stage {}", stage.name),
+            id: gemm_id(self.plan.device().arch, stage.element, (planned.mma_tile.0, planned.mma_tile.1)),
+            stages: vec![stage],
+            work: device::Work::Order { order: self.shared.descriptors.orders[index], drawn },
+            sync,
+            tables: self.shared.descriptors.tables.clone(),
+        }
+    }
+
+    /// Arguments of the one kernel of all stages.
+    pub(super) fn one_kernel(&self, set: usize, one: &OneKernel) -> Result<KernelArgs> {
+        let stages = 0..self.plan.graph().stages.len();
+        let stage = |index: usize| match self.plan.launch().shares() {
+            Some(decode) => {
+                let edges = self.share_edges(index, decode);
+                self.bind_stage(set, index, self.repacked_weights(set, index)?, edges)
+            }
+            None => {
+                let (waits, posts) = self.edges_of(index);
+                Ok(BoundStage { waits, posts, ..self.bound_stage(set, index)? })
+            }
+        };
+        Ok(KernelArgs {
+            name: self.plan.graph().name.clone(),
+            id: one.id,
+            stages: stages.map(stage).collect::<Result<_>>()?,
+            work: one.work.clone(),
+            sync: Synchronisation {
+                timeout_ns: self.options.timeout_ns,
+                deviations: self.deviations(),
+                ..one.sync.clone()
+            },
+            tables: self.shared.descriptors.tables.clone(),
+        })
+    }
+
+    fn deviations(&self) -> Deviations {
+        Deviations {
+            starve: self.options.starve,
+            skip_waits: self.options.skip_waits,
+            stream_only: self.options.stream_only,
+            delays: self.options.delays,
+        }
+    }
+
+    fn repacked_weights(&self, set: usize, index: usize) -> Result<Source> {
+        let repacked = self.sets.get(set).and_then(|s| s.repacked[index].clone());
+        let name = &self.plan.graph().stages[index].name;
+        let unbound = || Error::Unbound { tensor: format!("the weights of {name}"), set };
+        Ok(Source::Repacked(repacked.ok_or_else(unbound)?))
+    }
+
+    /// Where a plan's stage becomes a kernel's.
+    fn bind_stage(
+        &self,
+        set: usize,
+        index: usize,
+        weights: Source,
+        (waits, posts): Edges,
+    ) -> Result<BoundStage> {
+        let graph = self.plan.graph();
+        let stage = &graph.stages[index];
+        let (operation, activation) = operation_code(stage)?;
+        let mut operands = vec![(Role::B, weights)];
+        for operand in &stage.operands {
+            let role = match operand.kind {
+                OperandKind::A => Role::A,
+                OperandKind::Bias => Role::Bias,
+                OperandKind::Residual => Role::Residual,
+                // Both are in the weights already.
+                OperandKind::B | OperandKind::Up => continue,
+                OperandKind::Query
+                | OperandKind::Key
+                | OperandKind::Value
+                | OperandKind::Gain
+                | OperandKind::Custom(_) => {
+                    let why = format!("stage {} reads {:?}, which no kernel does", stage.name, operand.kind);
+                    return Err(Error::Unsupported(why));
+                }
+            };
+            operands.push((role, Source::Matrix(self.memory(set, operand.tensor)?)));
+        }
+        Ok(BoundStage {
+            name: stage.name.clone(),
+            operation,
+            activation,
+            element: element_code(graph.element),
+            index: index as u32,
+            shape: (stage.m, stage.n, stage.k),
+            operands,
+            out: self.memory(set, stage.out)?,
+            waits,
+            posts,
+        })
+    }
+
+    /// Incoming and outgoing edges of stage `index`.
+    fn edges_of(&self, index: usize) -> Edges {
+        let edges = || self.plan.edges().iter().zip(&self.shared.descriptors.edges);
+        let waits = edges().filter(|(e, _)| e.dependence().consumer.0 == index).map(|(_, d)| *d);
+        let posts = edges().filter(|(e, _)| e.dependence().producer.0 == index).map(|(_, d)| d.policy);
+        (waits.collect(), posts.collect())
+    }
+
+    /// The edges of a stage of a decode kernel: a slot for every 64 columns of the output of whoever is read, and a wait
+    /// for operand A alone.
+    fn share_edges(&self, index: usize, decode: &Decode) -> Edges {
+        let stages = &self.plan.graph().stages;
+        let base = |stage: usize| decode.stages[stage].slot_base;
+        let wait = decode.stages[index].producer.map(|producer| {
+            let made = &stages[producer.0];
+            words::column_edge(self.edge_of_a(index, &stages[index]), (made.m, made.n), base(producer.0))
+        });
+        let read = decode.stages.iter().any(|s| s.producer.is_some_and(|p| p.0 == index));
+        let post = read.then(|| words::column_policy(stages[index].n, base(index)));
+        (wait.into_iter().collect(), post.into_iter().collect())
+    }
+
+    /// The edge that a stage's operand A waits for; past the last where it waits for none.
+    fn edge_of_a(&self, index: usize, stage: &Stage) -> u32 {
+        let edges = self.plan.edges();
+        let found = edges.iter().position(|e| {
+            let d = e.dependence();
+            d.consumer.0 == index && stage.operands[d.operand].kind == OperandKind::A
+        });
+        found.unwrap_or(edges.len()) as u32
+    }
+}
+
+/// The C ABI's numbers of a stage's operation and activation.
+fn operation_code(stage: &Stage) -> Result<(u32, u32)> {
+    match &stage.op {
+        Op::Gemm { activation } => Ok((ffi::CUSYNC_GEMM, activation_code(*activation))),
+        Op::GatedGemm => Ok((ffi::CUSYNC_GATED_GEMM, ffi::CUSYNC_IDENTITY)),
+        Op::Conv2d(_) | Op::Attention(_) | Op::Norm(_) | Op::Custom => {
+            let why = format!("stage {}: {} has no CUDA kernel yet", stage.name, stage.op.name());
+            Err(Error::Unsupported(why))
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! A tile of a GEMM, or a part of one: products, parts of sums, epilogue. Convolutions bring their own left operand.
+
+use std::time::Instant;
+
+use cusync_gen::graph::{Activation, OperandKind, TensorId, When};
+use cusync_gen::schedule::Part;
+use cusync_gen::schedule::decode::COLUMN_TILE;
+
+use super::CpuPipeline;
+use super::error::CpuError;
+use super::memory::Box2;
+use super::semaphore::{Unmet, wait_value};
+use super::tile::{Place, Scratch, Stop, sized};
+use crate::device::host_gemm::{MatMut, MatRef, Threads, gemm_f32};
+
+/// Elements of k that one product takes: the panels of a tile then stay in the caches. A fixed number, so that the
+/// order of summation, and with it the last bit, does not depend on who was ready when.
+const K_RUN: usize = 512;
+
+/// Fills a panel of the left operand: tensor, place of the tile, first element of k and how many.
+pub(super) type Left<'a> = dyn Fn(TensorId, Box2, (usize, usize), &mut [f32]) + 'a;
+
+impl CpuPipeline {
+    /// Computes and stores a tile; `false` where its sums are left in a slab.
+    pub(super) fn gemm(
+        &self,
+        place: &mut Place<'_>,
+        activation: Activation,
+        scratch: &mut Scratch,
+    ) -> Result<bool, Stop> {
+        let whole = self.sums(place, &|id, at, ks, panel| self.panel(id, at, ks, panel), scratch)?;
+        if whole {
+            self.epilogue(place, activation, scratch)?;
+        }
+        Ok(whole)
+    }
+
+    /// The same of a gated GEMM, whose two sums are multiplied.
+    pub(super) fn gated_gemm(&self, place: &mut Place<'_>, scratch: &mut Scratch) -> Result<bool, Stop> {
+        let whole = self.sums(place, &|id, at, ks, panel| self.panel(id, at, ks, panel), scratch)?;
+        if whole && place.at.rows > 0 {
+            let area = place.at.rows * place.at.cols;
+            let Scratch { sum, sum_up, .. } = scratch;
+            sum[..area].iter_mut().zip(&sum_up[..area]).for_each(|(g, u)| *g = silu(*g) * u);
+            self.memory.store(place.stage.out, place.at, &sum[..area]);
+        }
+        Ok(whole)
+    }
+
+    fn panel(&self, id: TensorId, at: Box2, (from, length): (usize, usize), panel: &mut [f32]) {
+        self.memory.load(id, Box2 { row: at.row, col: from, rows: at.rows, cols: length }, panel);
+    }
+
+    /// The sums of a tile, of all its parts, in `scratch`; `false` where this part leaves its own in a slab for another. Of a
+    /// tile whose parts share it, `place` becomes the rows of this part.
+    pub(super) fn sums(
+        &self,
+        place: &mut Place<'_>,
+        left: &Left<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<bool, Stop> {
+        self.products(place, left, scratch)?;
+        let at = place.at;
+        match place.work.part {
+            Part::Whole => {}
+            Part::Contribute { slab } => {
+                self.contribute(place, slab, scratch);
+                return Ok(false);
+            }
+            Part::Finish { first, slabs } => {
+                self.collect(place, first..first + slabs, 0..at.rows * at.cols, scratch)?;
+            }
+            Part::Share { first, parts, part } => {
+                self.contribute(place, first + part, scratch);
+                let rows = share_of(at.rows, parts, part);
+                let cells = rows.start * at.cols..rows.end * at.cols;
+                let others = (0..parts).filter(|p| *p != part).map(|p| first + p);
+                self.collect(place, others, cells.clone(), scratch)?;
+                // What follows finds its rows at the start.
+                scratch.sum.copy_within(cells.clone(), 0);
+                if gated(place) {
+                    scratch.sum_up.copy_within(cells, 0);
+                }
+                place.at = Box2 { row: at.row + rows.start, rows: rows.len(), ..at };
+            }
+        }
+        Ok(true)
+    }
+
+    /// Leaves the sums in a slab, the gate's before the up's.
+    fn contribute(&self, place: &Place<'_>, slab: u32, scratch: &Scratch) {
+        let (cta, area) = (place.work.cta, place.at.rows * place.at.cols);
+        self.slabs.store(slab, cta, 0, &scratch.sum[..area]);
+        if gated(place) {
+            self.slabs.store(slab, cta, area, &scratch.sum_up[..area]);
+        }
+        self.semaphores.post(self.slabs.flag(slab, cta), 1);
+        self.semaphores.advance();
+    }
+
+    /// Adds what others left in some cells of the tile, slab after slab, whoever came first.
+    fn collect(
+        &self,
+        place: &Place<'_>,
+        slabs: impl Iterator<Item = u32>,
+        cells: std::ops::Range<usize>,
+        scratch: &mut Scratch,
+    ) -> Result<(), Stop> {
+        let (cta, area) = (place.work.cta, place.at.rows * place.at.cols);
+        for slab in slabs {
+            let (flag, want) = (self.slabs.flag(slab, cta), wait_value(self.epoch, 1));
+            let since = Instant::now();
+            let spun = self.semaphores.wait(flag, want).map_err(|unmet| match unmet {
+                Unmet::Aborted => Stop::Aborted,
+                Unmet::TimedOut(_) => Stop::Failed(CpuError::StarvedSlab {
+                    stage: place.stage.name.clone(),
+                    tile_m: place.tile.m,
+                    tile_n: place.tile.n,
+                    slab,
+                }),
+            })?;
+            if spun {
+                scratch.blocked.waits += 1;
+                scratch.blocked.time += since.elapsed();
+            }
+            self.slabs.take(slab, cta, cells.start, &mut scratch.sum[cells.clone()]);
+            if gated(place) {
+                self.slabs.take(slab, cta, area + cells.start, &mut scratch.sum_up[cells.clone()]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sums over k into `scratch.sum` (and `sum_up` when gated), waiting before each k-block as the policy says.
+    /// `left` fills the rows of operand A: elements `from .. from + length` of k.
+    fn products(&self, place: &Place<'_>, left: &Left<'_>, scratch: &mut Scratch) -> Result<(), Stop> {
+        let Place { stage, at, .. } = place;
+        let block = if self.decode.is_some() { COLUMN_TILE } else { stage.mma_tile.2 } as usize;
+        let blocks = place.work.k.clone();
+        let run = (K_RUN / block.max(1)).max(1) as u32;
+        let (mut a_id, mut b_id, mut up_id) = (None, None, None);
+        for operand in &stage.operands {
+            match operand.kind {
+                OperandKind::A => a_id = Some(operand.tensor),
+                OperandKind::B => b_id = Some(operand.tensor),
+                OperandKind::Up => up_id = Some(operand.tensor),
+                _ => {}
+            }
+        }
+        for k in blocks.clone().step_by(run as usize) {
+            let end = (k + run).min(blocks.end);
+            for block in k..end {
+                self.wait_for(place, block, &blocks, |kind| kind.when() != When::Epilogue, scratch)?;
+            }
+            let from = k as usize * block;
+            let length = (end as usize * block).min(stage.k as usize) - from;
+            let accumulate = k > blocks.start;
+            let Scratch { a, b, up, sum, sum_up, .. } = scratch;
+            let a = sized(a, at.rows * length);
+            if let Some(id) = a_id {
+                left(id, *at, (from, length), a);
+            }
+            let weights = [(b_id, b, sum), (up_id, up, sum_up)];
+            for (id, panel, sum) in weights {
+                let Some(id) = id else { continue };
+                let panel = sized(panel, length * at.cols);
+                self.memory.load(id, Box2 { row: from, col: at.col, rows: length, cols: at.cols }, panel);
+                gemm_f32(
+                    MatMut::new(sized(sum, at.rows * at.cols), at.rows, at.cols, at.cols),
+                    MatRef::new(a, at.rows, length, length),
+                    MatRef::new(panel, length, at.cols, at.cols),
+                    accumulate,
+                    Threads::Caller,
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Bias, activation, residual; stores the tile.
+    pub(super) fn epilogue(
+        &self,
+        place: &Place<'_>,
+        activation: Activation,
+        scratch: &mut Scratch,
+    ) -> Result<(), Stop> {
+        // A tile of few rows may have none for some of the parts that share it.
+        if place.at.rows == 0 {
+            return Ok(());
+        }
+        self.wait_for(place, 0, &(0..1), |kind| kind.when() == When::Epilogue, scratch)?;
+        let Place { stage, at, .. } = place;
+        let area = at.rows * at.cols;
+        let Scratch { a, sum, .. } = scratch;
+        let sum = &mut sum[..area];
+        let operand = |kind| stage.operands.iter().find(|o| o.kind == kind).map(|o| o.tensor);
+        if let Some(bias) = operand(OperandKind::Bias) {
+            let line = sized(a, at.cols);
+            self.memory.load(bias, Box2 { row: 0, col: at.col, rows: 1, cols: at.cols }, line);
+            sum.chunks_mut(at.cols).for_each(|row| row.iter_mut().zip(&*line).for_each(|(x, b)| *x += b));
+        }
+        match activation {
+            Activation::Identity => {}
+            Activation::GeluTanh => sum.iter_mut().for_each(|x| *x = gelu_tanh(*x)),
+            Activation::Relu => sum.iter_mut().for_each(|x| *x = if *x < 0.0 { 0.0 } else { *x }),
+        }
+        if let Some(residual) = operand(OperandKind::Residual) {
+            let other = sized(a, area);
+            self.memory.load(residual, *at, other);
+            sum.iter_mut().zip(&*other).for_each(|(x, r)| *x += r);
+        }
+        self.memory.store(stage.out, *at, sum);
+        Ok(())
+    }
+}
+
+/// Whether a tile has sums of a second weight.
+fn gated(place: &Place<'_>) -> bool {
+    place.stage.operands.iter().any(|o| o.kind == OperandKind::Up)
+}
+
+/// The rows that part `part` of `parts` finishes. Kernels share out units of columns; any division is right.
+fn share_of(rows: usize, parts: u32, part: u32) -> std::ops::Range<usize> {
+    let begin = |p: u32| rows * p as usize / parts as usize;
+    begin(part)..begin(part + 1)
+}
+
+fn silu(x: f32) -> f32 {
+    x / (1.0 + (-x).exp())
+}
+
+/// 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+fn gelu_tanh(x: f32) -> f32 {
+    const SQRT_2_OVER_PI: f32 = 0.797_884_6;
+    0.5 * x * (1.0 + (SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)).tanh())
+}

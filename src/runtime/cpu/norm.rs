@@ -1,0 +1,60 @@
+//! A tile of a normalisation: a block of whole rows.
+
+use cusync_gen::graph::{Norm, OperandKind};
+
+use super::CpuPipeline;
+use super::memory::Box2;
+use super::tile::{Place, Scratch, Stop};
+
+impl CpuPipeline {
+    /// Computes and stores a tile.
+    pub(super) fn normalise(
+        &self,
+        place: &Place<'_>,
+        shape: &Norm,
+        scratch: &mut Scratch,
+    ) -> Result<(), Stop> {
+        let Place { work, stage, at, .. } = place;
+        self.wait_for(place, work.k.start, &work.k, |_| true, scratch)?;
+        let load = |kind: OperandKind, at: Box2, otherwise: f32| {
+            let mut values = vec![otherwise; at.rows * at.cols];
+            if let Some(operand) = stage.operands.iter().find(|o| o.kind == kind) {
+                self.memory.load(operand.tensor, at, &mut values);
+            }
+            values
+        };
+        let line = Box2 { row: 0, rows: 1, ..*at };
+        let (gain, bias) = (load(OperandKind::Gain, line, 1.0), load(OperandKind::Bias, line, 0.0));
+        let mut rows = load(OperandKind::A, *at, 0.0);
+        for row in rows.chunks_mut(at.cols) {
+            let (mean, scale) = measure(row, shape);
+            row.iter_mut().zip(&gain).zip(&bias).for_each(|((x, g), b)| *x = (*x - mean) * scale * g + b);
+        }
+        self.memory.store(stage.out, *at, &rows);
+        Ok(())
+    }
+}
+
+/// What is taken from the elements of a row, and what they are multiplied by.
+fn measure(row: &[f32], shape: &Norm) -> (f32, f32) {
+    let count = row.len() as f32;
+    let mean = if shape.centred { row.iter().sum::<f32>() / count } else { 0.0 };
+    let squares: f32 = row.iter().map(|x| (x - mean) * (x - mean)).sum();
+    (mean, 1.0 / (squares / count + shape.epsilon).sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_comes_to_mean_zero_and_scale_one_and_a_row_of_zeros_to_zero() {
+        let row = [1.0f32, 3.0, 5.0, 7.0];
+        let (mean, scale) = measure(&row, &Norm { centred: true, epsilon: 1e-12 });
+        assert!((mean - 4.0).abs() < 1e-6 && (scale - 1.0 / 5f32.sqrt()).abs() < 1e-6, "{mean} {scale}");
+        let (mean, scale) = measure(&row, &Norm { centred: false, epsilon: 1e-12 });
+        assert!(mean == 0.0 && (scale - 1.0 / 21f32.sqrt()).abs() < 1e-6, "{mean} {scale}");
+        let (mean, scale) = measure(&[0.0; 4], &Norm { centred: true, epsilon: 1e-4 });
+        assert!(mean == 0.0 && (scale - 100.0).abs() < 1e-3, "{mean} {scale}");
+    }
+}

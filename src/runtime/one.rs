@@ -1,0 +1,170 @@
+//! One kernel for all stages: its work in device memory, and what its runs count on in.
+
+use std::sync::Arc;
+
+use cusync_gen::check::Plan;
+use cusync_gen::schedule::decode::Decode;
+use cusync_gen::schedule::{Hand, Item, Part, Schedule};
+
+use super::desc::element_code;
+use super::error::{Error, Result};
+use crate::device::{
+    DecodeTuning, Device, DeviceBuffer, Report, Slabs, Synchronisation, Work, WorkLists, chain_id, compiled,
+    ctas_of, decode_id,
+};
+use crate::ffi;
+
+/// Made once a pipeline; the kernels of all its sets of inputs share it.
+#[derive(Debug)]
+pub(super) struct OneKernel {
+    pub(super) id: ffi::cusync_kernel_id,
+    pub(super) work: Work,
+    pub(super) sync: Synchronisation,
+}
+
+impl OneKernel {
+    /// A chain kernel that follows a schedule's lists.
+    pub(super) fn chain(
+        plan: &Plan,
+        schedule: &Schedule,
+        device: &Device,
+        report: Arc<Report>,
+        traced: bool,
+    ) -> Result<OneKernel> {
+        let id = kernel_of(plan, schedule)?;
+        let kernel = compiled(&id)?;
+        let graph = plan.graph();
+        if let Some(stage) = graph.stages.iter().find(|s| s.mma_tile.2 != kernel.tile_k) {
+            return Err(Error::Unsupported(format!(
+                "stage {}: k-blocks of {}, the chain kernel's are of {}",
+                stage.name, stage.mma_tile.2, kernel.tile_k
+            )));
+        }
+        let items = schedule.sequence.iter().map(raw_item).collect::<Result<Vec<_>>>()?;
+        let workers = schedule.lists.len();
+        let lists = match schedule.mode {
+            Hand::Drawn => WorkLists::drawn(device, workers, &items)?,
+            Hand::Fixed => {
+                let list = |list: &Vec<u32>| list.iter().map(|&i| items[i as usize]).collect();
+                WorkLists::per_worker(device, &schedule.lists.iter().map(list).collect::<Vec<_>>())?
+            }
+        };
+        let ctas = workers * ctas_of(&id);
+        let records = traced.then(|| ctas * lists.length() as usize);
+        let slabs = Arc::new(Slabs::new(device, &id, schedule.slabs)?);
+        let mut sync = counters(plan, device, report, ctas, records)?;
+        sync.tickets = Some((Arc::new(DeviceBuffer::zeroed(device, 1, "the ticket counter")?), 0));
+        Ok(OneKernel { id, work: Work::Lists { lists: Arc::new(lists), slabs }, sync })
+    }
+
+    /// A decode kernel whose workers have equal shares.
+    pub(super) fn decode(
+        plan: &Plan,
+        decode: &Decode,
+        device: &Device,
+        report: Arc<Report>,
+        traced: bool,
+    ) -> Result<OneKernel> {
+        let graph = plan.graph();
+        let workers = decode.workers as usize;
+        Ok(OneKernel {
+            id: decode_id(element_code(graph.element), decode.width),
+            work: Work::Shares { workers: decode.workers, tuning: DecodeTuning::default() },
+            sync: counters(plan, device, report, workers, traced.then(|| workers * graph.stages.len()))?,
+        })
+    }
+}
+
+/// Semaphores and run counts, and as many trace records as are asked for.
+fn counters(
+    plan: &Plan,
+    device: &Device,
+    report: Arc<Report>,
+    ctas: usize,
+    records: Option<usize>,
+) -> Result<Synchronisation> {
+    let words = |count: usize, what: &str| DeviceBuffer::zeroed(device, count, what).map(Arc::new);
+    let trace = records.map(|count| DeviceBuffer::zeroed(device, count, "trace records")).transpose()?;
+    Ok(Synchronisation {
+        semaphores: Some(words(plan.slot_count().max(1) as usize, "semaphores")?),
+        epochs: Some(words(ctas, "run counts")?),
+        report: Some(report),
+        trace: trace.map(Arc::new),
+        ..Synchronisation::default()
+    })
+}
+
+/// The kernel that a chain plan's tiles and clusters ask for.
+fn kernel_of(plan: &Plan, schedule: &Schedule) -> Result<ffi::cusync_kernel_id> {
+    let graph = plan.graph();
+    let tiles = graph.stages.iter().map(|s| (s.mma_tile.0, s.mma_tile.1));
+    let tile = tiles.clone().next().unwrap_or_default();
+    if tiles.clone().any(|t| t != tile) {
+        let all = tiles.map(|(m, n)| format!("{m} x {n}")).collect::<Vec<_>>().join(", ");
+        return Err(Error::Unsupported(format!("a chain kernel has one tile for all stages, not {all}")));
+    }
+    Ok(chain_id(element_code(graph.element), tile, schedule.cluster))
+}
+
+/// An item in the form that kernels read.
+fn raw_item(item: &Item) -> Result<ffi::cusync_item> {
+    let too_large = |_| Error::Unsupported(format!("{item:?} does not fit the kernel's item format"));
+    let short = |value: u32| u16::try_from(value).map_err(too_large);
+    let byte = |value: u32| u8::try_from(value).map_err(too_large);
+    let (role, slab, slabs, part) = match item.part {
+        Part::Whole => (ffi::CUSYNC_WHOLE_TILE, 0, 0, 0),
+        Part::Contribute { slab } => (ffi::CUSYNC_CONTRIBUTE, slab, 0, 0),
+        Part::Finish { first, slabs } => (ffi::CUSYNC_FINISH, first, slabs, 0),
+        Part::Share { first, parts, part } => (ffi::CUSYNC_SHARE, first, parts, part),
+    };
+    Ok(ffi::cusync_item {
+        m: short(item.m)?,
+        n: short(item.n)?,
+        k_begin: short(item.k_begin)?,
+        k_end: short(item.k_end)?,
+        stage: u8::try_from(item.stage.0).map_err(too_large)?,
+        role: role as u8,
+        slabs: byte(slabs)?,
+        part: byte(part)?,
+        slab,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cusync_gen::graph::StageId;
+
+    #[test]
+    fn check_reckons_with_the_kernels_numbers() {
+        use cusync_gen::schedule::{MAX_STAGES, POST_WEIGHT, decode};
+        assert_eq!(POST_WEIGHT, ffi::CUSYNC_POST_WEIGHT);
+        assert_eq!(MAX_STAGES as u32, ffi::CUSYNC_MAX_STAGES);
+        assert_eq!(decode::COLUMN_TILE, ffi::CUSYNC_COLUMN_TILE);
+    }
+
+    #[test]
+    fn items_keep_their_meaning_or_are_refused() {
+        let item = Item {
+            stage: StageId(1),
+            m: 3,
+            n: 70,
+            k_begin: 8,
+            k_end: 44,
+            part: Part::Finish { first: 5, slabs: 2 },
+        };
+        let raw = raw_item(&item).expect("fits");
+        assert_eq!((raw.m, raw.n, raw.k_begin, raw.k_end, raw.stage), (3, 70, 8, 44, 1));
+        let finish = (ffi::CUSYNC_FINISH as u8, 5, 2);
+        assert_eq!((raw.role, raw.slab, raw.slabs), finish);
+        let contribute = Item { part: Part::Contribute { slab: 9 }, ..item };
+        let raw = raw_item(&contribute).expect("fits");
+        assert_eq!((raw.role, raw.slab), (ffi::CUSYNC_CONTRIBUTE as u8, 9));
+        let share = Item { part: Part::Share { first: 7, parts: 3, part: 2 }, ..item };
+        let raw = raw_item(&share).expect("fits");
+        assert_eq!((raw.role, raw.slab, raw.slabs, raw.part), (ffi::CUSYNC_SHARE as u8, 7, 3, 2));
+        assert!(raw_item(&Item { n: 1 << 16, ..item }).is_err());
+        assert!(raw_item(&Item { stage: StageId(256), ..item }).is_err());
+        assert!(raw_item(&Item { part: Part::Finish { first: 0, slabs: 256 }, ..item }).is_err());
+    }
+}
