@@ -77,12 +77,12 @@ impl ScheduleRecord {
                     tile: format!("{} tokens", decode.width),
                     cluster: "1x1".into(),
                     mode: "decode".into(),
-                    workers: decode.workers as usize,
-                    items: decode.workers as usize * decode.stages.len(),
+                    workers: decode.work.lists.len(),
+                    items: decode.work.sequence.len(),
                     cut: 0,
                     slabs: 0,
                     digest: None,
-                    predicted_us: decode.predicted_us,
+                    predicted_us: decode.work.predicted_us,
                 });
             }
         };

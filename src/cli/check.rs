@@ -6,7 +6,7 @@ use cusync::runtime::executor_name;
 use cusync_gen::check::Executor;
 use cusync_gen::device::Profile;
 use cusync_gen::graph::Graph;
-use cusync_gen::schedule::decode::{COLUMN_TILE, Decode};
+use cusync_gen::schedule::decode::{COLUMN_TILE, Decode, slots_of};
 use cusync_gen::schedule::{Breakdown, Part, Request, Schedule};
 use serde::Serialize;
 
@@ -91,7 +91,7 @@ pub(crate) fn check(target: &Target) -> Result<CheckReport, Fault> {
     let graph = &proof.candidate().graph;
     let launch = &proof.candidate().launch;
     let schedule = schedule(graph, &target.device, launch.lists());
-    let decode = decode(launch.shares());
+    let decode = decode(graph, launch.shares());
     Ok(CheckReport {
         verdict: if proof.proved() { "proved" } else { "refuted" },
         pipeline: graph.name.clone(),
@@ -154,12 +154,12 @@ pub(crate) fn breakdown(graph: &Graph, device: &Profile, schedule: &Schedule) ->
 }
 
 /// A decode plan in numbers.
-pub(crate) fn decode(decode: Option<&Decode>) -> Option<DecodeReport> {
+pub(crate) fn decode(graph: &Graph, decode: Option<&Decode>) -> Option<DecodeReport> {
     decode.map(|d| DecodeReport {
-        workers: d.workers,
+        workers: d.workers(),
         width: d.width,
         column_tile: COLUMN_TILE,
-        slots: d.slot_count(),
-        predicted_us: d.predicted_us,
+        slots: graph.stages.iter().map(slots_of).sum(),
+        predicted_us: d.work.predicted_us,
     })
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cusync::runtime::executor_name;
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::StageId;
-use cusync_gen::schedule::decode::COLUMN_TILE;
+use cusync_gen::schedule::decode::{COLUMN_TILE, slots_of};
 use cusync_gen::sync::WaitAt;
 use serde::Serialize;
 
@@ -43,7 +43,7 @@ pub(crate) fn explain(target: &Target) -> Result<ExplainReport, Fault> {
             })
             .collect(),
         schedule: schedule(plan.graph(), plan.device(), plan.launch().lists()),
-        decode: decode(plan.launch().shares()),
+        decode: decode(plan.graph(), plan.launch().shares()),
         predicted: predicted(&plan, executor),
         note,
     })
@@ -85,7 +85,7 @@ pub(crate) fn edges(plan: &Plan) -> Vec<EdgeReport> {
                 WaitAt::Start => "start".into(),
             },
             slots: match plan.launch().shares() {
-                Some(decode) => decode.stages[d.producer.0].posts.len() as u32,
+                Some(_) => slots_of(&plan.graph().stages[d.producer.0]),
                 None => edge.slots().slot_count,
             },
         }

@@ -76,7 +76,8 @@ pub fn turn_lead(slots: u32, chunk_shift: u32, max_chunks: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use cusync_gen::schedule::decode::{base, column_tiles};
+    use cusync_gen::graph::share_begin;
+    use cusync_gen::schedule::decode::column_tiles;
 
     use super::*;
 
@@ -121,8 +122,8 @@ mod tests {
         for layout in layouts() {
             let (sides, blocks) = (1 + u32::from(layout.gated), layout.k.div_ceil(64));
             for worker in 0..layout.workers {
-                let first = base(layout.n, layout.workers, worker);
-                let count = base(layout.n, layout.workers, worker + 1) - first;
+                let first = share_begin(layout.n, layout.workers, worker);
+                let count = share_begin(layout.n, layout.workers, worker + 1) - first;
                 let start = u64::from(first * sides) * u64::from(blocks) * 128;
                 for feature in 0..count {
                     for up in [false, true].into_iter().take(sides as usize) {
@@ -157,7 +158,7 @@ mod tests {
                             let (mut weights, activations) = layout.order(chunk_bytes, worker);
                             assert_eq!(weights, activations, "{layout:?} worker {worker}");
                             weights.sort_unstable();
-                            let owns = base(n, workers, worker) < base(n, workers, worker + 1);
+                            let owns = share_begin(n, workers, worker) < share_begin(n, workers, worker + 1);
                             let want: Vec<u32> =
                                 if owns { (0..k.div_ceil(64)).collect() } else { Vec::new() };
                             assert_eq!(weights, want, "{layout:?} worker {worker}");
@@ -175,7 +176,7 @@ mod tests {
         {
             let mut posts = vec![0; u32::div_ceil(n, 64) as usize];
             for worker in 0..workers {
-                let columns = base(n, workers, worker)..base(n, workers, worker + 1);
+                let columns = share_begin(n, workers, worker)..share_begin(n, workers, worker + 1);
                 column_tiles(&columns).for_each(|tile| posts[tile as usize] += 1);
             }
             for (tile, posts) in posts.into_iter().enumerate() {

@@ -1,8 +1,8 @@
 //! From a plan's stages and a set's tensors to what kernels are given. Every stage of every kernel, peer and reference is
 //! described here, and nowhere else.
 
-use cusync_gen::graph::{Op, OperandKind, Stage};
-use cusync_gen::schedule::decode::Decode;
+use cusync_gen::graph::{Op, OperandKind, Stage, StageId};
+use cusync_gen::schedule::decode::{is_read, producer_of, slot_base};
 
 use super::desc::{activation_code, element_code};
 use super::error::{Error, Result};
@@ -67,8 +67,8 @@ impl Pipeline {
     pub(super) fn one_kernel(&self, set: usize, one: &OneKernel) -> Result<KernelArgs> {
         let stages = 0..self.plan.graph().stages.len();
         let stage = |index: usize| match self.plan.launch().shares() {
-            Some(decode) => {
-                let edges = self.share_edges(index, decode);
+            Some(_) => {
+                let edges = self.share_edges(index);
                 self.bind_stage(set, index, self.repacked_weights(set, index)?, edges)
             }
             None => {
@@ -160,15 +160,14 @@ impl Pipeline {
 
     /// The edges of a stage of a decode kernel: a slot for every 64 columns of the output of whoever is read, and a wait
     /// for operand A alone.
-    fn share_edges(&self, index: usize, decode: &Decode) -> Edges {
-        let stages = &self.plan.graph().stages;
-        let base = |stage: usize| decode.stages[stage].slot_base;
-        let wait = decode.stages[index].producer.map(|producer| {
-            let made = &stages[producer.0];
-            words::column_edge(self.edge_of_a(index, &stages[index]), (made.m, made.n), base(producer.0))
+    fn share_edges(&self, index: usize) -> Edges {
+        let (graph, own) = (self.plan.graph(), StageId(index));
+        let stage = &graph.stages[index];
+        let wait = producer_of(graph, stage).map(|producer| {
+            let made = &graph.stages[producer.0];
+            words::column_edge(self.edge_of_a(index, stage), (made.m, made.n), slot_base(graph, producer))
         });
-        let read = decode.stages.iter().any(|s| s.producer.is_some_and(|p| p.0 == index));
-        let post = read.then(|| words::column_policy(stages[index].n, base(index)));
+        let post = is_read(graph, own).then(|| words::column_policy(stage.n, slot_base(graph, own)));
         (wait.into_iter().collect(), post.into_iter().collect())
     }
 

@@ -66,10 +66,10 @@ impl OneKernel {
         traced: bool,
     ) -> Result<OneKernel> {
         let graph = plan.graph();
-        let workers = decode.workers as usize;
+        let workers = decode.workers() as usize;
         Ok(OneKernel {
             id: decode_id(element_code(graph.element), decode.width),
-            work: Work::Shares { workers: decode.workers, tuning: DecodeTuning::default() },
+            work: Work::Shares { workers: decode.workers(), tuning: DecodeTuning::default() },
             sync: counters(plan, device, report, workers, traced.then(|| workers * graph.stages.len()))?,
         })
     }

@@ -284,7 +284,7 @@ impl Pipeline {
                 continue;
             }
             self.main.synchronize()?;
-            match self.plan.launch().shares().map(|d| d.workers) {
+            match self.plan.launch().shares().map(|d| d.workers()) {
                 Some(workers) => self.repack(set, workers)?,
                 None => self.pack(set)?,
             }

@@ -1,8 +1,6 @@
 //! Runs of fused plans that note when each item began and ended.
 
-use cusync_gen::graph::{Graph, StageId};
-use cusync_gen::schedule::decode::COLUMN_TILE;
-use cusync_gen::schedule::{Hand, Item, Part, Schedule};
+use cusync_gen::schedule::{Hand, Item, Schedule};
 
 use super::error::{Error, Result};
 use super::pipeline::{Pipeline, Work};
@@ -73,24 +71,12 @@ fn read(pipeline: &Pipeline, trace: &DeviceBuffer<ffi::cusync_trace>) -> Result<
     trace.download(&mut records)?;
     let plan = &pipeline.plan;
     let Work::One(one) = &pipeline.shared.work else { return Ok(Vec::new()) };
-    Ok(match &one.work {
-        device::Work::Order { .. } => Vec::new(),
-        device::Work::Lists { lists, .. } => plan.launch().lists().map_or_else(Vec::new, |schedule| {
-            items(schedule, ctas_of(&one.id), lists.length() as usize, &records)
-        }),
-        device::Work::Shares { .. } => shares(plan.graph().stages.len(), plan.graph(), &records),
-    })
-}
-
-/// Joins the records of a decode kernel with its shares, a row of which is one item: n is the worker.
-fn shares(stages: usize, graph: &Graph, records: &[ffi::cusync_trace]) -> Vec<ItemTrace> {
-    let one = |(place, r): (usize, &ffi::cusync_trace)| {
-        let (worker, stage) = ((place / stages.max(1)) as u32, r.item as usize);
-        let k_end = graph.stages.get(stage)?.k.div_ceil(COLUMN_TILE);
-        let item = Item { stage: StageId(stage), m: 0, n: worker, k_begin: 0, k_end, part: Part::Whole };
-        joined(worker, 0, item, r)
+    let (ctas, length) = match &one.work {
+        device::Work::Order { .. } => return Ok(Vec::new()),
+        device::Work::Lists { lists, .. } => (ctas_of(&one.id), lists.length() as usize),
+        device::Work::Shares { .. } => (1, plan.graph().stages.len()),
     };
-    records.iter().enumerate().filter_map(one).collect()
+    Ok(plan.launch().work().map_or_else(Vec::new, |work| items(work, ctas, length, &records)))
 }
 
 /// A record with its item; `None` where it was not written.
@@ -122,6 +108,9 @@ const REPLAYS: usize = 5;
 
 #[cfg(test)]
 mod tests {
+    use cusync_gen::graph::StageId;
+    use cusync_gen::schedule::Part;
+
     use super::*;
 
     #[test]

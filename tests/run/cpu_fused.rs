@@ -114,7 +114,7 @@ fn verify(label: &str, plan: &Plan) {
 
 fn ctas(plan: &Plan) -> usize {
     let chain = plan.launch().lists().map(|s| s.lists.len() * (s.cluster.0 * s.cluster.1) as usize);
-    chain.or(plan.launch().shares().map(|d| d.workers as usize)).expect("a fused plan")
+    chain.or(plan.launch().shares().map(|d| d.work.lists.len())).expect("a fused plan")
 }
 
 fn cut_items(plan: &Plan) -> usize {

@@ -2,7 +2,8 @@
 
 use super::{Choice, EdgeChoice, How, Launch};
 use crate::device::Profile;
-use crate::graph::{Dependence, Graph};
+use crate::graph::{Dependence, Graph, OperandKind};
+use crate::schedule::decode::slots_of;
 use crate::sync::{Policy, SlotMap, WaitAt};
 
 /// Where a kernel learns which run it belongs to.
@@ -171,6 +172,18 @@ impl Candidate {
             map
         };
         self.edges.iter().zip(&self.graph.dependences).map(map).collect()
+    }
+
+    /// Slots, by dependence. A decode kernel has one for each tile of columns that a main loop reads.
+    pub fn slot_counts(&self) -> Vec<u32> {
+        if self.launch.shares().is_none() {
+            return self.slot_maps().iter().map(|map| map.slot_count).collect();
+        }
+        let announced = |d: &Dependence| {
+            let kind = self.graph.stages[d.consumer.0].operands[d.operand].kind;
+            if kind == OperandKind::A { slots_of(&self.graph.stages[d.producer.0]) } else { 0 }
+        };
+        self.graph.dependences.iter().map(announced).collect()
     }
 
     /// `producer -> consumer (tensor)`.

@@ -94,7 +94,7 @@ pub fn wait_mutants(candidate: &Candidate, seed: u64, count: usize) -> Vec<WaitM
 pub fn with_fault(candidate: &Candidate, edge: usize, fault: WaitFault) -> Candidate {
     let mut mutant = candidate.clone();
     let d = mutant.graph.dependences[edge].clone();
-    let (rows, cols) = mutant.graph.stages[d.producer.0].out_tile;
+    let (rows, cols) = mutant.graph.stages[d.producer.0].out_tile();
     let footprint = &mut mutant.graph.stages[d.consumer.0].operands[d.operand].footprint;
     match fault {
         WaitFault::Drop => (footprint.rows.extent, footprint.cols.extent) = (0, 0),

@@ -6,6 +6,7 @@ use super::Candidate;
 use super::parts::{Parts, Place};
 use super::program::{Event, Strands, TileProgram, slice_k_blocks};
 use crate::graph::{Dependence, Graph, Operand, OperandKind, Stage, StageId, When};
+use crate::schedule::decode::{LOAD_WARPS, column_tiles, k_tiles, owners_of};
 use crate::schedule::{POST_WEIGHT, Part, units};
 use crate::sync::{SlotMap, Tile, WaitAt, WaitWalk};
 
@@ -72,7 +73,7 @@ impl<'a> Generated<'a> {
     /// The program of a candidate's policies and, where it has one, its schedule.
     pub fn new(candidate: &'a Candidate) -> Self {
         let graph = &candidate.graph;
-        let (parts, slots) = (candidate.launch.lists().map(|s| Parts::of(graph, s)), candidate.slot_maps());
+        let (parts, slots) = (candidate.launch.work().map(|s| Parts::of(graph, s)), candidate.slot_maps());
         let mut edges = vec![(Vec::new(), Vec::new()); graph.stages.len()];
         for (edge, dependence) in graph.dependences.iter().enumerate() {
             let (main, last) = &mut edges[dependence.consumer.0];
@@ -80,10 +81,9 @@ impl<'a> Generated<'a> {
         }
         let by = graph.dependences.iter().zip(&slots).map(|(dependence, slots)| {
             let stage = &graph.stages[dependence.consumer.0];
-            let window = stage.operands[dependence.operand].window(slots);
-            let (rows, cols) = (&window.rows, &window.cols);
+            let waits = stage.operands[dependence.operand].window(slots).varies();
             let reads = stage.reads_by(dependence.operand);
-            (rows.m != 0 || cols.m != 0 || reads.0, rows.n != 0 || cols.n != 0 || reads.1)
+            (waits.0 || reads.0, waits.1 || reads.1)
         });
         let by = by.collect();
         Generated { candidate, slots, edges, by, parts }
@@ -95,7 +95,7 @@ impl<'a> Generated<'a> {
 
     /// The k-blocks of a slice and what becomes of its sums; `None` where a CTA has no such slice.
     fn slice(&self, stage: StageId, tile: Tile, slice: u32) -> Option<(Range<u32>, Part)> {
-        let (ks, part) = match (&self.parts, self.candidate.launch.lists()) {
+        let (ks, part) = match (&self.parts, self.candidate.launch.work()) {
             (Some(parts), Some(schedule)) => {
                 let item = &schedule.sequence[parts.item(stage, tile, slice)? as usize];
                 (item.k_begin..item.k_end, item.part)
@@ -107,6 +107,30 @@ impl<'a> Generated<'a> {
             }
         };
         (!ks.is_empty()).then_some((ks, part))
+    }
+
+    /// What a CTA of a decode kernel does of its share: warps that bring the activations, each k-tile when all who own some
+    /// of its columns have posted; then the epilogue. What that reads of stages is the CTA's own work.
+    fn share(&self, stage: StageId, tile: Tile, f: &mut dyn FnMut(Event)) {
+        let graph = &self.candidate.graph;
+        let of = &graph.stages[stage.0];
+        if of.writes(tile).1.is_empty() {
+            return;
+        }
+        let (main, last) = &self.edges[stage.0];
+        for warp in 0..LOAD_WARPS {
+            f(Event::Warp { warp });
+            for &edge in main {
+                let Dependence { producer, operand, .. } = graph.dependences[edge];
+                for slot in k_tiles(of.k_blocks, of.grid.1, tile.n, warp) {
+                    let value = owners_of(&graph.stages[producer.0], slot);
+                    f(Event::Wait { edge, slot, value });
+                    f(Event::Load { operand, k_block: slot });
+                }
+            }
+        }
+        last.iter().for_each(|edge| f(Event::Load { operand: graph.dependences[*edge].operand, k_block: 0 }));
+        f(Event::Store { units: 0..1, of: 1 });
     }
 
     /// Whether a tile is outside its grid: its CTA fills up a cluster.
@@ -190,15 +214,22 @@ fn multicast(
         at(index)..at(index + 1)
     };
     match kind {
-        OperandKind::A => rows = slice(&rows, stage.out_tile.0),
-        _ => cols = slice(&cols, stage.out_tile.1),
+        OperandKind::A => rows = slice(&rows, stage.out_tile().0),
+        _ => cols = slice(&cols, stage.out_tile().1),
     }
     Event::Multicast { operand, k_block, rows, cols }
 }
 
 impl TileProgram for Generated<'_> {
     fn posts(&self, edge: usize, tile: Tile, f: &mut dyn FnMut(u32, u32)) {
-        let stage = self.candidate.graph.dependences[edge].producer;
+        let graph = &self.candidate.graph;
+        let stage = graph.dependences[edge].producer;
+        if self.candidate.launch.shares().is_some() {
+            // Only what main loops read is announced.
+            let columns = graph.stages[stage.0].writes(tile).1;
+            let announced = when(graph, &graph.dependences[edge]) != When::Epilogue && !columns.is_empty();
+            return column_tiles(&columns).filter(|_| announced).for_each(|slot| f(slot, 1));
+        }
         let slot = self.slots[edge].slot_of(tile);
         if self.parts.is_none() {
             // A split-K tile outside a schedule is posted by its last slice.
@@ -214,6 +245,9 @@ impl TileProgram for Generated<'_> {
     }
 
     fn events(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Event)) {
+        if self.candidate.launch.shares().is_some() {
+            return self.share(stage, tile, f);
+        }
         let Some((ks, part)) = self.slice(stage, tile, slice) else { return };
         let (main, last) = &self.edges[stage.0];
         let strand = |edge: &usize| Some(self.strand_of(*edge, self.sight(*edge, tile, &ks, part)?));
@@ -271,7 +305,8 @@ impl TileProgram for Generated<'_> {
     }
 
     fn strands(&self) -> Option<&dyn Strands> {
-        Some(self)
+        // The strands of a share are spread over its warps.
+        self.candidate.launch.shares().is_none().then_some(self as &dyn Strands)
     }
 }
 

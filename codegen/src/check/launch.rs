@@ -291,6 +291,14 @@ impl Launch {
         }
     }
 
+    /// The lists that the workers of one kernel follow, whichever kernel that is.
+    pub fn work(&self) -> Option<&Schedule> {
+        match self {
+            Launch::Lists(schedule) | Launch::Shares(Decode { work: schedule, .. }) => Some(schedule),
+            Launch::Stages { .. } => None,
+        }
+    }
+
     /// The work of a decode kernel.
     pub fn shares(&self) -> Option<&Decode> {
         match self {
@@ -314,10 +322,6 @@ impl Launch {
 
     /// The time that its own work was predicted to take, microseconds; `None` for kernels that are launched one by one.
     pub fn predicted_us(&self) -> Option<f64> {
-        match self {
-            Launch::Stages { .. } => None,
-            Launch::Lists(schedule) => Some(schedule.predicted_us),
-            Launch::Shares(decode) => Some(decode.predicted_us),
-        }
+        self.work().map(|work| work.predicted_us)
     }
 }

@@ -40,6 +40,9 @@
 //!   resident workers. If every item needs only items before it, the first unfinished item of the sequence has all it
 //!   needs, and its worker has ended all that it drew before it, so it ends. If it has not been drawn, no later one has,
 //!   so some worker is about to draw it. The test is the same run, of the sequence as the one list of one worker.
+//! * *The workers of a decode kernel* are CTAs with static lists: each has its share of one stage after the other. Several
+//!   warps bring the activations; they run ahead into the next stage, hold nothing that the end of this one needs, and the
+//!   post of a share is made before its worker's next item can end.
 //! * *Posts that are held back* until the next item of the worker is under way count as made only then.
 //!
 //! The premise is the launch's: that no other kernel takes the SMs for ever. The next run of the same chain may take SMs
@@ -62,7 +65,6 @@ mod program;
 mod report;
 
 pub use candidate::{Candidate, EpochSource, KernelContract, Prediction, SlabContract, StoreCompletion};
-pub use decode::{DecodeEvent, DecodeProgram, GeneratedDecode, judge_decode};
 pub use generated::Generated;
 pub use launch::{Executor, How, Launch, StageLaunch, StartGuarantee};
 pub use parts::Place;
@@ -75,10 +77,10 @@ pub fn judge(candidate: &Candidate) -> Report {
     if let Some(report) = well_formed(candidate) {
         return report;
     }
-    match candidate.launch.shares() {
-        Some(decode) => judge_decode(candidate, decode, &GeneratedDecode::new(&candidate.graph, decode)),
-        None => judge_well_formed(candidate, &Generated::new(candidate)),
+    if let Some(refutation) = candidate.launch.shares().and_then(|d| decode::unfollowed(candidate, d)) {
+        return Report { refutations: vec![refutation], complete: false };
     }
+    judge_well_formed(candidate, &Generated::new(candidate))
 }
 
 /// Puts a schedule's items into an order in which each comes after all that it waits for under the candidate's policies,
@@ -109,11 +111,6 @@ fn well_formed(candidate: &Candidate) -> Option<Report> {
 pub fn judge_program(candidate: &Candidate, program: &dyn TileProgram) -> Report {
     if let Some(report) = well_formed(candidate) {
         return report;
-    }
-    if candidate.launch.shares().is_some() {
-        let message = "a decode plan has no tiles: `judge_decode` judges it";
-        let refutation = Refutation::new(Obligation::Bounds, Subject::Pipeline, message);
-        return Report { refutations: vec![refutation], complete: false };
     }
     judge_well_formed(candidate, program)
 }

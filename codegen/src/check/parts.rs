@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::graph::{Graph, StageId};
+use crate::graph::{Graph, Partition, Stage, StageId};
 use crate::schedule::{Hand, Item, Part, Schedule};
 use crate::sync::Tile;
 
@@ -104,11 +104,20 @@ impl Parts {
 
 /// An item in words: `down(1, 3), k-blocks 0..48`; with clusters the coordinates are of cluster tiles.
 pub(super) fn describe(graph: &Graph, cluster: (u32, u32), item: &Item) -> String {
-    let name = graph.stages.get(item.stage.0).map_or("?", |s| s.name.as_str());
-    let tile = if cluster == (1, 1) { "" } else { "cluster tile " };
+    let tile = Tile { m: item.m, n: item.n };
+    let name = graph.stages.get(item.stage.0).map_or("?".into(), |s| tile_name(s, tile));
+    let cluster = if cluster == (1, 1) { "" } else { "cluster tile " };
     let ks = match item.part {
         Part::Whole => String::new(),
         _ => format!(", k-blocks {}..{}", item.k_begin, item.k_end),
     };
-    format!("{tile}{name}({}, {}){ks}", item.m, item.n)
+    format!("{cluster}{name}{ks}")
+}
+
+/// A tile of a stage in words: `down(1, 3)`, or `share 3 of down`.
+pub(super) fn tile_name(stage: &Stage, tile: Tile) -> String {
+    match stage.partition {
+        Partition::Tiles { .. } => format!("{}({}, {})", stage.name, tile.m, tile.n),
+        Partition::Even { .. } => format!("share {} of {}", tile.n, stage.name),
+    }
 }

@@ -1,8 +1,9 @@
 //! The value that only a proof makes.
 
-use super::{Executor, Launch, Prediction};
+use super::{Candidate, Executor, How, Launch, Prediction};
 use crate::device::Profile;
 use crate::graph::{Dependence, Graph, Stage};
+use crate::schedule::decode::slots_of;
 use crate::sync::{Policy, SlotMap, WaitAt};
 
 /// What a candidate states of one edge; see [`super::Candidate`].
@@ -101,9 +102,21 @@ impl Plan {
     /// the graph.
     pub fn slot_count(&self) -> u32 {
         match self.launch.shares() {
-            Some(decode) => decode.slot_count(),
+            Some(_) => self.graph.stages.iter().map(slots_of).sum(),
             None => self.edges.iter().map(|e| e.slots.slot_count).sum(),
         }
+    }
+    /// The plan itself or, in place of a decode kernel's shares, the same pipeline in tiles, as kernels of a user's own run
+    /// it: one after the other, in the order of the graph, so that there is nothing left to prove.
+    pub fn on_tiles(&self) -> Plan {
+        if self.launch.shares().is_none() {
+            return self.clone();
+        }
+        let (graph, device) = (self.graph.clone().in_tiles(), self.device.clone());
+        let edge = |e: &EdgePlan| EdgeChoice { policy: e.policy.clone(), wait_at: e.wait_at };
+        let edges = self.edges.iter().map(edge).collect();
+        let (choices, predicted) = (self.choices.clone(), self.predicted);
+        super::assemble(Candidate { edges, choices, predicted, ..Candidate::new(graph, device, How::Serial) })
     }
     /// What was decided and why.
     pub fn choices(&self) -> &[Choice] {

@@ -39,6 +39,12 @@ pub enum Event {
         /// Columns of the tensor.
         cols: Range<u32>,
     },
+    /// What follows is done by this warp of the CTA, up to the next of these; without any, one warp loads. The warps go their
+    /// own ways, from item to item. What an epilogue waits for and reads, and the store, come after all that they do.
+    Warp {
+        /// Its number, from 0.
+        warp: u32,
+    },
     /// Leaves the sums of this slice in a slab and sets the slab's flag.
     Contribute {
         /// The slab.

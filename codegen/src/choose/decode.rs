@@ -6,7 +6,7 @@ use crate::diagnostic::Diagnostic;
 use crate::graph::Resolved;
 use crate::schedule::decode::{COLUMN_TILE, decode as share_out, most_tokens};
 
-/// The tile that the graph of a decode plan is cut into. The kernel has shares in place of tiles; the graph needs some.
+/// The tile of a graph before it is cut into shares; its depth is that of a k-block of the kernel.
 const NOMINAL_TILE: (u32, u32, u32) = (64, 128, 64);
 
 /// The decode kernel for a chain of few tokens.
@@ -29,8 +29,8 @@ pub fn decode(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagno
         return Err(refuse("tiles, orders or policies are stated".into()));
     }
     let graph = resolved.graph(&vec![NOMINAL_TILE; resolved.stages.len()])?;
-    let plan = share_out(&graph, device).map_err(refuse)?;
-    let workers = plan.workers;
+    let (graph, plan) = share_out(&graph, device).map_err(refuse)?;
+    let workers = plan.workers();
     let mut c = Candidate::launched(graph, device.clone(), Launch::Shares(plan));
     c.choices = vec![Choice {
         subject: "decode kernel".into(),

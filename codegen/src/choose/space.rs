@@ -52,7 +52,7 @@ pub fn executors(device: &Profile) -> &'static [Executor] {
 /// The policy that the consumer's operation has for what an edge brings it, beyond those of [`POLICIES`].
 pub fn special_policy(graph: &Graph, dependence: &Dependence) -> Option<Policy> {
     let consumer = &graph.stages[dependence.consumer.0];
-    let columns = graph.stages[dependence.producer.0].out_tile.1;
+    let columns = graph.stages[dependence.producer.0].out_tile().1;
     consumer.op.rules().policy(&consumer.operands[dependence.operand], columns)
 }
 

@@ -84,12 +84,12 @@ impl CostModel {
 
     /// The epilogue of a stage's tiles, microseconds, where a tile shape has the times of `shape`.
     pub fn epilogue_of(&self, op: &Op, shape: &TileRate) -> f64 {
-        let gelu_us = match op.activation() {
-            Activation::GeluTanh => self.gelu_us * area(shape.tile),
-            Activation::Identity | Activation::Relu => 0.0,
+        // Summed from left to right: a rounding apart, ties between schedules fall otherwise.
+        let plain_us = match op.activation() {
+            Activation::GeluTanh => shape.epilogue_us + self.gelu_us * area(shape.tile),
+            Activation::Identity | Activation::Relu => shape.epilogue_us,
         };
-        let gate_us = if op.is_gated() { shape.gate_us + self.gate_us * area(shape.tile) } else { 0.0 };
-        shape.epilogue_us + gelu_us + gate_us
+        if op.is_gated() { plain_us + shape.gate_us + self.gate_us * area(shape.tile) } else { plain_us }
     }
 
     /// From the last multiplication of a tile to the next item, microseconds.

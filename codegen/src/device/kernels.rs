@@ -135,6 +135,7 @@ fn instance(line: &str) -> Option<Instance> {
         "gated_gemm" => Some(Operation::GatedGemm),
         "conv2d" => Some(Operation::Conv2d),
         "attention" => Some(Operation::Attention),
+        "norm" => Some(Operation::Norm),
         _ => None,
     };
     let operations = words.map(operation).collect::<Option<Vec<_>>>()?;

@@ -5,8 +5,8 @@ use super::*;
 use crate::check::{Candidate, How, check};
 use crate::device::Profile;
 use crate::graph::{
-    Activation, Axis, Dependence, Element, Footprint, Graph, Op, Operand, OperandKind, Stage, StageId,
-    Tensor, TensorId,
+    Activation, Axis, Dependence, Element, Footprint, Graph, Op, Operand, OperandKind, Partition, Stage,
+    StageId, Tensor, TensorId,
 };
 use crate::sync::{EdgeNumbers, Order, Policy, Tile};
 
@@ -25,7 +25,7 @@ fn gemm_stage(name: &str, shape: (u32, u32, u32), reads: &[(OperandKind, usize)]
         n,
         k,
         mma_tile: (128, 256, 64),
-        out_tile: (128, 256),
+        partition: Partition::Tiles { rows: 128, cols: 256 },
         grid: (m.div_ceil(128), n.div_ceil(256)),
         k_blocks: k.div_ceil(64),
         split_k: 1,

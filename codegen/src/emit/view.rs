@@ -87,7 +87,9 @@ struct SlotTables {
 }
 
 impl View {
-    pub(super) fn new(plan: &Plan) -> Self {
+    /// Even shares are a decode kernel's alone: what a user's kernels run are tiles.
+    pub(super) fn new(proved: &Plan) -> Self {
+        let plan = &proved.on_tiles();
         let graph = plan.graph();
         let stage_name = |id: StageId| graph.stages[id.0].name.clone();
         let tensor = |t: &Tensor| TensorView {
@@ -105,7 +107,7 @@ impl View {
                 Element::Bf16 => "bf16",
             },
             device: plan.device().name.clone(),
-            executor: plan.executor().name(),
+            executor: proved.executor().name(),
             start: if plan.launch().guarantees_starts() {
                 "consumers start after all their producers' CTAs"
             } else {
@@ -134,7 +136,7 @@ fn stage_view(plan: &Plan, index: usize) -> StageView {
         n: stage.n,
         k: stage.k,
         mma_tile: stage.mma_tile,
-        out_tile: stage.out_tile,
+        out_tile: stage.out_tile(),
         grid: stage.grid,
         k_blocks: stage.k_blocks,
         split_k: stage.split_k,

@@ -108,15 +108,7 @@ fn derived_tiles(graph: &Graph, pair: &ExplicitDep, m: u32, n: u32, ks: Range<u3
         }
         for k in ks.clone() {
             consumer.reads(operand, tensor, (m, n), k, &mut |rows, cols| {
-                if rows.is_empty() || cols.is_empty() {
-                    return;
-                }
-                let (tile_rows, tile_cols) = producer.out_tile;
-                for tm in rows.start / tile_rows..rows.end.div_ceil(tile_rows) {
-                    for tn in cols.start / tile_cols..cols.end.div_ceil(tile_cols) {
-                        tiles.insert(Tile { m: tm, n: tn });
-                    }
-                }
+                tiles.extend(producer.writers(&rows, &cols));
             });
         }
     }

@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use crate::sync::{Tile, TileBox};
+
 mod canonical;
 mod compare;
 mod dims;
@@ -13,6 +15,7 @@ mod fit;
 mod fixture;
 mod lower;
 mod op;
+mod partition;
 mod resolved;
 mod stated;
 
@@ -20,6 +23,8 @@ pub use fixture::gemm_chain;
 pub(crate) use lower::resolve;
 pub use op::{Activation, Attention, Conv, Norm, Op, OperandKind, When};
 pub(crate) use op::{Bound, Cost, MmaTile, Tiles};
+pub(crate) use partition::share_of;
+pub use partition::{Partition, share_begin};
 pub use resolved::{
     CustomShape, MAX_FOOTPRINT_TILES, MAX_K_BLOCKS, MAX_TILES, Read, Resolved, ResolvedStage, StatedEdge,
     StatedTile, TileAssignment,
@@ -95,6 +100,14 @@ pub struct Footprint {
     pub cols: Axis,
 }
 
+impl Footprint {
+    /// Whether it depends on the tile's row, and on its column.
+    pub fn varies(&self) -> (bool, bool) {
+        let Footprint { rows, cols } = self;
+        (rows.m != 0 || cols.m != 0, rows.n != 0 || cols.n != 0)
+    }
+}
+
 /// A read of a stage.
 #[derive(Clone, Debug)]
 pub struct Operand {
@@ -134,8 +147,8 @@ pub struct Stage {
     /// Tile of the multiply-accumulate, as the kernel registry names it: (M, N, K). A gated GEMM's N counts packed
     /// columns, twice those of its output tile.
     pub mma_tile: (u32, u32, u32),
-    /// Output elements of one tile: (rows, cols).
-    pub out_tile: (u32, u32),
+    /// How the output is divided into the tiles of the grid.
+    pub partition: Partition,
     /// Tiles along M and N.
     pub grid: (u32, u32),
     /// k-blocks of one tile, over the whole reduction; see [`Stage::k_blocks_of`].
@@ -145,7 +158,7 @@ pub struct Stage {
     pub split_k: u32,
     /// Reads.
     pub operands: Vec<Operand>,
-    /// The tensor written; tile `(m, n)` writes rows `m * out_tile.0 ..` and columns `n * out_tile.1 ..`, clipped.
+    /// The tensor written.
     pub out: TensorId,
 }
 
@@ -153,6 +166,23 @@ impl Stage {
     /// Tiles of the grid.
     pub fn tiles(&self) -> u32 {
         self.grid.0 * self.grid.1
+    }
+
+    /// Rows and columns of the largest tile of the output.
+    pub fn out_tile(&self) -> (u32, u32) {
+        self.partition.largest((self.m, self.n))
+    }
+
+    /// Rows and columns of the output that a tile writes.
+    pub fn writes(&self, tile: Tile) -> (Range<u32>, Range<u32>) {
+        self.partition.area((self.m, self.n), tile)
+    }
+
+    /// The tiles that write into an area of the output.
+    pub fn writers(&self, rows: &Range<u32>, cols: &Range<u32>) -> impl Iterator<Item = Tile> + use<> {
+        let (partition, size, empty) = (self.partition, (self.m, self.n), rows.is_empty() || cols.is_empty());
+        let met = if empty { TileBox { m: 0..0, n: 0..0 } } else { partition.meeting(size, rows, cols) };
+        met.tiles().filter(move |tile| !partition.area(size, *tile).1.is_empty())
     }
 
     /// k-blocks of the tiles of row `m`: fewer than [`Stage::k_blocks`] where a causal mask hides the rest.
@@ -221,8 +251,8 @@ impl Graph {
                 [axis.m, axis.n, axis.k, axis.offset].iter().all(|c| c.unsigned_abs().is_multiple_of(tile));
             u128::from((axis.extent.unsigned_abs().div_ceil(tile) + u32::from(!aligned)).min(grid))
         };
-        let met = along(&footprint.rows, producer.out_tile.0, producer.grid.0)
-            * along(&footprint.cols, producer.out_tile.1, producer.grid.1);
+        let met = along(&footprint.rows, producer.out_tile().0, producer.grid.0)
+            * along(&footprint.cols, producer.out_tile().1, producer.grid.1);
         u128::from(consumer.tiles()) * u128::from(consumer.k_blocks) * met
     }
 }

@@ -3,8 +3,8 @@
 use super::compare;
 use super::explicit::{self, ExplicitDep};
 use super::{
-    Dependence, Element, Footprint, Graph, MmaTile, Op, Operand, OperandKind, Stage, StageId, Tensor,
-    TensorId, Tiles,
+    Dependence, Element, Footprint, Graph, MmaTile, Op, Operand, OperandKind, Partition, Stage, StageId,
+    Tensor, TensorId, Tiles,
 };
 use crate::device::{KernelShape, Profile};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
@@ -213,7 +213,7 @@ impl Resolved {
             // Producers come first, so their tiles are known here.
             let stage = stage.with_tile(tile, |tensor| {
                 let producer = self.tensors[tensor.0].producer?;
-                stages.get(producer.0).map(|stage| stage.out_tile)
+                stages.get(producer.0).map(Stage::out_tile)
             })?;
             stages.push(stage);
         }
@@ -291,8 +291,8 @@ impl ResolvedStage {
         producer_tile: impl Fn(TensorId) -> Option<(u32, u32)>,
     ) -> Result<Stage, Diagnostic> {
         let rules = self.op.rules();
-        let out_tile = self.custom.map_or_else(|| rules.out_tile(mma_tile), |c| c.tile);
-        if out_tile.0 == 0 || out_tile.1 == 0 || mma_tile.2 == 0 {
+        let (rows, cols) = self.custom.map_or_else(|| rules.out_tile(mma_tile), |c| c.tile);
+        if rows == 0 || cols == 0 || mma_tile.2 == 0 {
             return Err(Diagnostic::new("zero-tile", format!("tile {mma_tile:?} of `{}`", self.name.value))
                 .at(self.name.span, "a tile has at least one element"));
         }
@@ -304,13 +304,14 @@ impl ResolvedStage {
                 Tiles::Stated | Tiles::Kernels(_) => diagnostic,
             });
         }
-        let grid = (self.m.div_ceil(out_tile.0), self.n.div_ceil(out_tile.1));
+        let partition = Partition::Tiles { rows, cols };
+        let grid = partition.grid((self.m, self.n));
         let k_blocks = self.custom.map_or_else(|| self.k.div_ceil(mma_tile.2), |c| c.k_blocks);
         let tiles = u64::from(grid.0) * u64::from(grid.1);
         if tiles > MAX_TILES || tiles * u64::from(k_blocks) > MAX_K_BLOCKS {
             let message = format!("`{}` has {tiles} tiles of {k_blocks} k-blocks", self.name.value);
             return Err(Diagnostic::new("grid-too-large", message)
-                .at(self.name.span, format!("{} x {} in tiles of {:?}", self.m, self.n, out_tile))
+                .at(self.name.span, format!("{} x {} in tiles of {:?}", self.m, self.n, (rows, cols)))
                 .note(format!("at most {MAX_TILES} tiles and {MAX_K_BLOCKS} k-blocks can be checked"))
                 .help("use larger tiles or smaller dims"));
         }
@@ -346,7 +347,7 @@ impl ResolvedStage {
             n: self.n,
             k: self.k,
             mma_tile,
-            out_tile,
+            partition,
             grid,
             k_blocks,
             split_k: self.split_k.value,

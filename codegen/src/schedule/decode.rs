@@ -1,4 +1,4 @@
-//! The plan of a decode kernel: few tokens, so the weights are everything, and each worker streams an equal share of every
+//! The plan of a decode kernel: few tokens, so the weights are everything, and each worker streams an even share of every
 //! stage's weights.
 //!
 //! A share is a range of output columns over all of k, and a worker is a CTA. The columns of a stage's output are announced
@@ -10,48 +10,25 @@
 
 use std::ops::Range;
 
-use super::MAX_STAGES;
+use super::{Hand, Item, MAX_STAGES, Part, Schedule};
 use crate::device::{DECODE_KERNELS, Profile};
-use crate::graph::{Graph, OperandKind, Stage, StageId};
+use crate::graph::{Graph, OperandKind, Stage, StageId, share_begin, share_of};
 
 /// Width of the column tiles that slots stand for, and of the k-tiles that consumers wait for.
 pub const COLUMN_TILE: u32 = 64;
+/// Warps of a CTA that bring activations, a k-tile each in turn.
+pub(crate) const LOAD_WARPS: u32 = 4;
 
 /// 64-row tiles of weights that a worker may own in a stage: what the accumulators have registers for.
 const MAX_ROW_TILES: u32 = 4;
 
-/// The plan of a decode kernel: one CTA an SM, each of which has its share of every stage, in the order of the stages.
+/// The plan of a decode kernel for a graph in even shares. Its slots, and what is posted to them, follow from the shares.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decode {
-    /// CTAs, and so shares.
-    pub workers: u32,
     /// Tokens of the kernel, the least that holds all.
     pub width: u32,
-    /// By stage.
-    pub stages: Vec<DecodeStage>,
-    /// Predicted length, microseconds.
-    pub predicted_us: f64,
-}
-
-/// One stage of a decode plan.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DecodeStage {
-    /// Where shares begin: worker `w` computes output columns `bounds[w] .. bounds[w + 1]`.
-    pub bounds: Vec<u32>,
-    /// The stage that writes operand A; `None` for an input of the pipeline.
-    pub producer: Option<StageId>,
-    /// First slot of its column tiles in the pipeline's array.
-    pub slot_base: u32,
-    /// By column tile: the posts of a run, which consumers wait for. A stage that no stage reads posts none.
-    pub posts: Vec<u32>,
-}
-
-impl DecodeStage {
-    /// The output columns of a worker.
-    pub fn columns(&self, worker: u32) -> Range<u32> {
-        let at = |w: u32| self.bounds.get(w as usize).copied().unwrap_or(0);
-        at(worker)..at(worker + 1)
-    }
+    /// A worker a CTA, one an SM: its share of every stage, in the order of the stages.
+    pub work: Schedule,
 }
 
 /// The column tiles that a range of columns meets.
@@ -62,18 +39,25 @@ pub fn column_tiles(columns: &Range<u32>) -> Range<u32> {
     columns.start / COLUMN_TILE..columns.end.div_ceil(COLUMN_TILE)
 }
 
-/// Where worker `worker` of `workers` begins in `columns` columns.
-pub fn base(columns: u32, workers: u32, worker: u32) -> u32 {
-    // At most `columns`, so it fits.
-    (u64::from(worker) * u64::from(columns) / u64::from(workers.max(1))) as u32
+/// Slots of a stage: one for each column tile of its output.
+pub fn slots_of(stage: &Stage) -> u32 {
+    stage.n.div_ceil(COLUMN_TILE)
 }
 
-/// Workers that own some of the columns of a column tile, from the ends of the tile alone, as kernels reckon.
+/// First slot of a stage in the array of all of them.
+pub fn slot_base(graph: &Graph, stage: StageId) -> u32 {
+    graph.stages[..stage.0].iter().map(slots_of).sum()
+}
+
+/// The k-tiles that one of the warps of a worker brings, in order. Workers begin at different ones and go around.
+pub(crate) fn k_tiles(tiles: u32, workers: u32, worker: u32, warp: u32) -> impl Iterator<Item = u32> {
+    let start = share_begin(tiles, workers, worker);
+    (warp..tiles).step_by(LOAD_WARPS as usize).map(move |number| (start + number) % tiles)
+}
+
+/// Workers that own some of the columns of a column tile, from the ends of the tile alone, as kernels count them.
 pub fn owners_of_tile(tile: u32, columns: u32, workers: u32) -> u32 {
-    let owner = |column: u32| {
-        let (column, workers) = (u64::from(column), u64::from(workers.max(1)));
-        (((column + 1) * workers - 1) / u64::from(columns.max(1))) as u32
-    };
+    let owner = |column| share_of(column, columns, workers);
     let (begin, end) = (tile * COLUMN_TILE, ((tile + 1) * COLUMN_TILE).min(columns));
     if begin >= end {
         return 0;
@@ -82,14 +66,19 @@ pub fn owners_of_tile(tile: u32, columns: u32, workers: u32) -> u32 {
     (owner(end - 1) - owner(begin) + 1).min(end - begin)
 }
 
-/// The stage that writes a stage's operand A.
-pub(crate) fn producer_of(graph: &Graph, stage: &Stage) -> Option<StageId> {
+/// What the slot of a column tile gets in a run, and what is waited for: a post of each owner.
+pub fn owners_of(stage: &Stage, tile: u32) -> u32 {
+    owners_of_tile(tile, stage.n, stage.grid.1)
+}
+
+/// The stage that writes a stage's operand A; `None` for an input of the pipeline.
+pub fn producer_of(graph: &Graph, stage: &Stage) -> Option<StageId> {
     let a = stage.operands.iter().find(|o| o.kind == OperandKind::A)?;
     graph.tensors[a.tensor.0].producer
 }
 
 /// Whether some stage reads the output of `stage` as its operand A: only then it is announced.
-pub(crate) fn is_read(graph: &Graph, stage: StageId) -> bool {
+pub fn is_read(graph: &Graph, stage: StageId) -> bool {
     graph.stages.iter().any(|s| producer_of(graph, s) == Some(stage))
 }
 
@@ -147,28 +136,36 @@ pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
     graph.tensors.iter().find(|t| t.alias.is_some()).map(|t| format!("`{}` shares memory", t.name))
 }
 
-/// Equal shares for one worker an SM.
+/// Even shares for one worker an SM: the graph cut into them, and the plan.
 ///
 /// # Errors
 /// Why there is none: see [`unfit`].
-pub fn decode(graph: &Graph, device: &Profile) -> Result<Decode, String> {
+pub fn decode(graph: &Graph, device: &Profile) -> Result<(Graph, Decode), String> {
     let workers = device.sms;
     if let Some(why) = unfit(graph, workers) {
         return Err(why);
     }
     let width = graph.stages.first().and_then(|s| width_of(s.m)).unwrap_or_default();
-    let mut slots = 0;
-    let stages = graph.stages.iter().enumerate().map(|(s, stage)| {
-        let bounds: Vec<u32> = (0..=workers).map(|w| base(stage.n, workers, w)).collect();
-        let read = is_read(graph, StageId(s));
-        let posts = |tile| if read { owners_of_tile(tile, stage.n, workers) } else { 0 };
-        let posts: Vec<u32> = (0..stage.n.div_ceil(COLUMN_TILE)).map(posts).collect();
-        let slot_base = slots;
-        slots += posts.len() as u32;
-        DecodeStage { bounds, producer: producer_of(graph, stage), slot_base, posts }
-    });
-    let stages = stages.collect();
-    Ok(Decode { workers, width, stages, predicted_us: predicted_us(graph, device) })
+    let work = Schedule { predicted_us: predicted_us(graph, device), ..work(graph, workers) };
+    Ok((graph.clone().in_even_shares(workers), Decode { width, work }))
+}
+
+/// What the CTAs of a decode kernel do: each its share of one stage after the other.
+pub fn work(graph: &Graph, workers: u32) -> Schedule {
+    let stages = graph.stages.len() as u32;
+    let share = |(s, n): (usize, u32)| {
+        let k_end = graph.stages[s].k.div_ceil(COLUMN_TILE);
+        Item { stage: StageId(s), m: 0, n, k_begin: 0, k_end, part: Part::Whole }
+    };
+    let shares = (0..graph.stages.len()).flat_map(|s| (0..workers).map(move |n| (s, n)));
+    Schedule {
+        cluster: (1, 1),
+        mode: Hand::Fixed,
+        sequence: shares.map(share).collect(),
+        lists: (0..workers).map(|w| (0..stages).map(|s| s * workers + w).collect()).collect(),
+        slabs: 0,
+        predicted_us: 0.0,
+    }
 }
 
 /// The launch and the stages one after the other.
@@ -188,8 +185,8 @@ pub(crate) fn stage_us(graph: &Graph, stage: &Stage, device: &Profile) -> f64 {
 }
 
 impl Decode {
-    /// Slots of all stages.
-    pub fn slot_count(&self) -> u32 {
-        self.stages.iter().map(|s| s.posts.len() as u32).sum()
+    /// CTAs, and so shares of each stage.
+    pub fn workers(&self) -> u32 {
+        self.work.lists.len() as u32
     }
 }

@@ -106,7 +106,7 @@ impl Busy<'_> {
             Bound::Rate(share) => share,
             Bound::Kernel | Bound::Bytes => device.tile_rate((bm, bn)).rate,
         };
-        let (rows, cols) = stage.out_tile;
+        let (rows, cols) = stage.out_tile();
         let flop = 2.0 * products * f64::from(rows) * f64::from(cols) * f64::from(bk);
         let rate = (device.tflops / f64::from(busy)).min(device.sm_tflops / f64::from(self.per_sm));
         let math = flop / (rate * 1e6 * reached);

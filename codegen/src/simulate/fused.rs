@@ -46,12 +46,13 @@ fn of(schedule: &Schedule, why: &Breakdown) -> Timeline {
 pub(super) fn decode(candidate: &Candidate, plan: &Decode) -> Timeline {
     let (graph, device) = (&candidate.graph, &candidate.device);
     let mut now = device.decode.launch_us;
-    let mut timeline = Timeline { total_us: 0.0, stages: Vec::new(), tiles: Vec::new(), slots: plan.workers };
+    let mut timeline =
+        Timeline { total_us: 0.0, stages: Vec::new(), tiles: Vec::new(), slots: plan.workers() };
     for (s, stage) in graph.stages.iter().enumerate() {
         let begin = now;
         now += stage_us(graph, stage, device);
         timeline.stages.push((begin, now));
-        timeline.tiles.extend((0..plan.workers).map(|sm| TileRun {
+        timeline.tiles.extend((0..plan.workers()).map(|sm| TileRun {
             stage: StageId(s),
             tile: Tile { m: 0, n: sm },
             sm,

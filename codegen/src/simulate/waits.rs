@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::TileCost;
 use crate::check::Candidate;
 use crate::device::Profile;
-use crate::graph::{Footprint, StageId, When};
+use crate::graph::{StageId, When};
 use crate::sync::{SlotMap, Tile, WaitAt, each_wait};
 
 /// The waits of all stages under the policies of a candidate. Orders do not change them.
@@ -53,12 +53,12 @@ impl EdgeWaits {
         let dependence = &graph.dependences[edge];
         let consumer = &graph.stages[dependence.consumer.0];
         let operand = &consumer.operands[dependence.operand];
-        let Footprint { rows, cols } = operand.window(&maps[edge]);
+        let varies = operand.window(&maps[edge]).varies();
         let when = operand.kind.when();
         let once = when != When::Each || at == WaitAt::Start;
         let uneven = consumer.k_blocks_of(0) < consumer.k_blocks;
         // What is waited for at the start holds all k-blocks of the tile.
-        let by = (rows.m != 0 || cols.m != 0 || once && uneven, rows.n != 0 || cols.n != 0);
+        let by = (varies.0 || once && uneven, varies.1);
         let (gm, columns) = (if by.0 { consumer.grid.0 } else { 1 }, if by.1 { consumer.grid.1 } else { 1 });
         let (mut lists, mut waits, mut slots) = (Vec::new(), Vec::new(), Vec::new());
         for tile in (0..gm).flat_map(|m| (0..columns).map(move |n| Tile { m, n })) {

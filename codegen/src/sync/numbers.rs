@@ -128,7 +128,7 @@ impl EdgeNumbers {
             id: edge as u32,
             operand: operand.kind,
             wait_at: planned.wait_at(),
-            tile: producer.out_tile,
+            tile: producer.out_tile(),
             tensor: (tensor.rows, tensor.cols),
             k_blocks: consumer.k_blocks,
             rows: window.rows,

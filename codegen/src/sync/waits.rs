@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::{SlotMap, Tile, WaitAt};
-use crate::graph::{Axis, Dependence, Footprint, Graph, StageId, When};
+use crate::graph::{Axis, Dependence, Footprint, Graph, Partition, StageId, When};
 
 /// A box of producer tiles.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,27 +36,26 @@ pub fn producers_of(graph: &Graph, dependence: &Dependence, tile: Tile, k: u32) 
     Boxes::of(graph, dependence, &operand.footprint, tile).over(&(k..k + 1))
 }
 
-/// The producer tiles along one axis that a consumer tile reads, by k-blocks.
+/// The elements along one axis that a consumer tile reads, by k-blocks.
 #[derive(Clone, Debug)]
 struct Reach {
     /// First element at k-block 0, elements a k-block, elements at a k-block.
     begin: i64,
     k: i64,
     extent: i64,
-    /// Elements of the axis, and of a producer tile.
+    /// Elements of the axis.
     length: i64,
-    tile: u32,
 }
 
 impl Reach {
-    fn of(axis: &Axis, length: u32, tile: u32, at: Tile) -> Reach {
+    fn of(axis: &Axis, length: u32, at: Tile) -> Reach {
         let begin = i64::from(axis.m) * i64::from(at.m)
             + i64::from(axis.n) * i64::from(at.n)
             + i64::from(axis.offset);
-        Reach { begin, k: axis.k.into(), extent: axis.extent.into(), length: length.into(), tile }
+        Reach { begin, k: axis.k.into(), extent: axis.extent.into(), length: length.into() }
     }
 
-    /// The tiles read at the k-blocks `ks`, which are not empty, or the smallest interval that holds them.
+    /// The elements read at the k-blocks `ks`, which are not empty, or the smallest interval that holds them.
     fn over(&self, ks: &Range<u32>) -> Range<u32> {
         let last = ks.end - 1;
         let first = if self.k < 0 { last } else { ks.start };
@@ -64,7 +63,7 @@ impl Reach {
         let begin = self.begin + self.k * i64::from(first);
         let clip = |x: i64| x.clamp(0, self.length) as u32;
         let (begin, end) = (clip(begin), clip(begin + (self.extent + moved).min(i32::MAX.into())));
-        if end <= begin { 0..0 } else { begin / self.tile..end.div_ceil(self.tile) }
+        begin..end.max(begin)
     }
 }
 
@@ -73,22 +72,29 @@ impl Reach {
 struct Boxes {
     rows: Reach,
     cols: Reach,
+    /// How the producer's output is divided, and its size.
+    partition: Partition,
+    size: (u32, u32),
 }
 
 impl Boxes {
     fn of(graph: &Graph, dependence: &Dependence, footprint: &Footprint, tile: Tile) -> Boxes {
         let operand = &graph.stages[dependence.consumer.0].operands[dependence.operand];
         let tensor = &graph.tensors[operand.tensor.0];
-        let (rows, cols) = graph.stages[dependence.producer.0].out_tile;
         Boxes {
-            rows: Reach::of(&footprint.rows, tensor.rows, rows, tile),
-            cols: Reach::of(&footprint.cols, tensor.cols, cols, tile),
+            rows: Reach::of(&footprint.rows, tensor.rows, tile),
+            cols: Reach::of(&footprint.cols, tensor.cols, tile),
+            partition: graph.stages[dependence.producer.0].partition,
+            size: (tensor.rows, tensor.cols),
         }
     }
 
     fn over(&self, ks: &Range<u32>) -> TileBox {
-        let (m, n) = (self.rows.over(ks), self.cols.over(ks));
-        if m.is_empty() || n.is_empty() { TileBox::EMPTY } else { TileBox { m, n } }
+        let (rows, cols) = (self.rows.over(ks), self.cols.over(ks));
+        if rows.is_empty() || cols.is_empty() {
+            return TileBox::EMPTY;
+        }
+        self.partition.meeting(self.size, &rows, &cols)
     }
 }
 
@@ -147,10 +153,8 @@ impl<'a> WaitWalk<'a> {
 /// Whether what the tiles of a stage wait for differs between its rows, and between its columns.
 pub fn waits_differ(graph: &Graph, stage: StageId) -> (bool, bool) {
     let own = graph.dependences.iter().filter(|d| d.consumer == stage);
-    let footprints = own.map(|d| &graph.stages[stage.0].operands[d.operand].footprint);
-    footprints.fold((false, false), |by, Footprint { rows, cols }| {
-        (by.0 || rows.m != 0 || cols.m != 0, by.1 || rows.n != 0 || cols.n != 0)
-    })
+    let varies = own.map(|d| graph.stages[stage.0].operands[d.operand].footprint.varies());
+    varies.fold((false, false), |by, of| (by.0 || of.0, by.1 || of.1))
 }
 
 /// Calls `f` with every wait on one edge of the work item of `tile` that covers k-blocks `ks`: the k-block and the producer's

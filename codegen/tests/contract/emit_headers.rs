@@ -98,7 +98,10 @@ fn plans_of_the_fused_executor() {
     // What a C++ user would run with is the policies on a grid of tiles, whatever our own kernel has.
     let few = cusync_gen::choose::plan(&small(source, 8), device, Executor::Fused).expect("proved");
     assert!(few.launch().shares().is_some());
-    let slots: u32 = few.edges().iter().map(|e| e.slots().slot_count).sum();
+    let tiled = few.on_tiles();
+    let slots: u32 = tiled.edges().iter().map(|e| e.slots().slot_count).sum();
+    assert_eq!(slots, tiled.graph().stages[0].tiles());
     assert!(cusync_gen::emit::header(&few).contains(&format!("slot_count = {slots};")));
-    check_header("few", &few);
+    check_header("few", &tiled);
+    check(Candidate::new(tiled.graph().clone(), device.clone(), How::Serial)).expect("a serial chain");
 }

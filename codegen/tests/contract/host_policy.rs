@@ -32,7 +32,7 @@ fn policies(grid: (u32, u32)) -> impl Strategy<Value = Policy> {
         Just(Policy::Tile),
         Just(Policy::Row),
         (1..=grid.0 + 1, 1..=grid.1 + 1).prop_map(|(rows, cols)| Policy::Batched { rows, cols }),
-        (1..=grid.1 + 1).prop_map(|stride| Policy::Strided(stride)),
+        (1..=grid.1 + 1).prop_map(Policy::Strided),
         prop::collection::vec(0..5u32, tiles).prop_map(|mut raw| {
             // Slots are numbered without gaps.
             let mut used = raw.clone();

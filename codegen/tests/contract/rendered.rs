@@ -170,8 +170,15 @@ fn expected_handle(plan: &Plan) -> String {
     }
     for (i, s) in graph.stages.iter().enumerate() {
         let shape = (s.m, s.n, s.k);
-        writeln!(out, "stage {0} {0} {i} {shape:?} {1:?} {2:?} {3}", s.name, s.out_tile, s.grid, s.k_blocks)
-            .expect("string");
+        writeln!(
+            out,
+            "stage {0} {0} {i} {shape:?} {1:?} {2:?} {3}",
+            s.name,
+            s.out_tile(),
+            s.grid,
+            s.k_blocks
+        )
+        .expect("string");
         writeln!(out, "writes {}", graph.tensors[s.out.0].name).expect("string");
     }
     for (i, (name, e)) in emit::edge_names(plan).iter().zip(plan.edges()).enumerate() {

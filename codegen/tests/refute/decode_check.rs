@@ -7,13 +7,14 @@ use std::io::Write as _;
 use std::process::Stdio;
 
 use cusync_gen::check::{
-    Candidate, DecodeEvent, DecodeProgram, EpochSource, Executor, GeneratedDecode, Obligation, Report,
-    StoreCompletion, check, judge, judge_decode,
+    Candidate, EpochSource, Event, Executor, Generated, How, Launch, Obligation, Place, Report,
+    StoreCompletion, TileProgram, check, judge, judge_program,
 };
 use cusync_gen::choose;
 use cusync_gen::device::Profile;
-use cusync_gen::graph::{Resolved, StageId};
-use cusync_gen::schedule::decode::{COLUMN_TILE, Decode, base, owners_of_tile};
+use cusync_gen::graph::{Graph, Resolved, StageId, share_begin};
+use cusync_gen::schedule::decode::{COLUMN_TILE, Decode, owners_of_tile, slot_base};
+use cusync_gen::sync::Tile;
 use support::{compile, cxx, root, scratch};
 
 const GPT3: &str = include_str!("../../../policies/gpt3_mlp.ron");
@@ -52,33 +53,45 @@ fn refuted(c: &Candidate, obligation: Obligation, says: &[&str]) {
     only(&judge(c), obligation, says);
 }
 
-type Change = dyn Fn(usize, u32, Vec<DecodeEvent>) -> Vec<DecodeEvent>;
+type Events = dyn Fn(usize, u32, Vec<Event>) -> Vec<Event>;
+type Posts = dyn Fn(u32, Vec<(u32, u32)>) -> Vec<(u32, u32)>;
 
-/// A kernel that does what ours does, but for a change to what a CTA does in a stage.
-struct Mutant<'a>(GeneratedDecode<'a>, Box<Change>);
+/// A kernel that does what ours does, but for a change to the events of a stage's share, or to its posts.
+struct Mutant<'a>(Generated<'a>, Box<Events>, Box<Posts>);
 
-impl DecodeProgram for Mutant<'_> {
-    fn warps(&self) -> u32 {
-        self.0.warps()
+impl TileProgram for Mutant<'_> {
+    fn posts(&self, edge: usize, tile: Tile, f: &mut dyn FnMut(u32, u32)) {
+        let mut posts = Vec::new();
+        self.0.posts(edge, tile, &mut |slot, amount| posts.push((slot, amount)));
+        (self.2)(tile.n, posts).into_iter().for_each(|(slot, amount)| f(slot, amount));
     }
-    fn events(&self, stage: StageId, cta: u32, warp: u32, f: &mut dyn FnMut(DecodeEvent)) {
+    fn events(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Event)) {
         let mut events = Vec::new();
-        self.0.events(stage, cta, warp, &mut |e| events.push(e));
-        (self.1)(stage.0, cta, events).into_iter().for_each(f);
+        self.0.events(stage, tile, slice, &mut |e| events.push(e));
+        (self.1)(stage.0, tile.n, events).into_iter().for_each(f);
+    }
+    fn slices(&self, graph: &Graph, stage: StageId, tile: Tile) -> u32 {
+        self.0.slices(graph, stage, tile)
+    }
+    fn place(&self, stage: StageId, tile: Tile, slice: u32) -> Option<Place> {
+        self.0.place(stage, tile, slice)
     }
 }
 
-fn mutated(
-    c: &Candidate,
-    change: impl Fn(usize, u32, Vec<DecodeEvent>) -> Vec<DecodeEvent> + 'static,
-) -> Report {
-    let decode = c.launch.shares().expect("a plan");
-    judge_decode(c, decode, &Mutant(GeneratedDecode::new(&c.graph, decode), Box::new(change)))
+fn mutated(c: &Candidate, change: impl Fn(usize, u32, Vec<Event>) -> Vec<Event> + 'static) -> Report {
+    judge_program(c, &Mutant(Generated::new(c), Box::new(change), Box::new(|_, posts| posts)))
 }
 
-/// Like [`mutated`], event by event.
-fn filtered(c: &Candidate, keep: impl Fn(usize, u32, &DecodeEvent) -> bool + 'static) -> Report {
-    mutated(c, move |stage, cta, events| events.into_iter().filter(|e| keep(stage, cta, e)).collect())
+/// Like [`mutated`], event by event: another in its place, or none.
+fn each(c: &Candidate, change: impl Fn(usize, u32, Event) -> Option<Event> + 'static) -> Report {
+    mutated(c, move |stage, worker, events| {
+        events.into_iter().filter_map(|e| change(stage, worker, e)).collect()
+    })
+}
+
+/// A kernel whose workers post otherwise.
+fn posting(c: &Candidate, change: impl Fn(u32, Vec<(u32, u32)>) -> Vec<(u32, u32)> + 'static) -> Report {
+    judge_program(c, &Mutant(Generated::new(c), Box::new(|_, _, events| events), Box::new(change)))
 }
 
 #[test]
@@ -87,20 +100,22 @@ fn sound_plans_are_proved() {
         for m in [1, 8, 16, 37, 64] {
             let c = choose::decode(&resolved(source, m), h200()).expect("a decode plan");
             assert_eq!(judge(&c).refutations, [], "M = {m}");
+            let mut posts = vec![0; c.slot_counts()[0] as usize];
+            let program = Generated::new(&c);
+            (0..132)
+                .for_each(|n| program.posts(0, Tile { m: 0, n }, &mut |slot, p| posts[slot as usize] += p));
             let plan = check(c).expect("proved");
             let decode = plan.launch().shares().expect("carried");
             assert!(plan.launch().lists().is_none() && plan.executor() == Executor::Fused);
-            assert_eq!(decode.workers, 132);
+            assert_eq!(decode.workers(), 132);
             let tiles = |s: usize| plan.graph().stages[s].n.div_ceil(COLUMN_TILE);
             assert_eq!(plan.slot_count(), tiles(0) + tiles(1));
-            assert_eq!(decode.stages[1].slot_base, tiles(0));
+            assert_eq!(slot_base(plan.graph(), StageId(1)), tiles(0));
             assert!(decode.width >= m as u32 && (decode.width < 2 * m as u32 || decode.width == 8));
-            // A column tile has the posts of its owners.
-            assert!(decode.stages[0].posts.iter().all(|posts| (2..=5).contains(posts)));
-            assert!(
-                decode.stages[1].posts.iter().all(|posts| *posts == 0),
-                "nobody waits for the last stage"
-            );
+            // A column tile has the posts of its owners; for the last stage nobody waits.
+            assert_eq!(posts.len() as u32, tiles(0));
+            assert!(posts.iter().all(|posts| (2..=5).contains(posts)));
+            assert!(plan.edges().iter().all(|e| e.dependence().producer == StageId(0)));
         }
     }
 }
@@ -108,8 +123,9 @@ fn sound_plans_are_proved() {
 #[test]
 fn shares_are_equal() {
     for (columns, workers) in [(2752, 132), (12288, 132), (7, 132), (1, 1)] {
-        let lengths: Vec<u32> =
-            (0..workers).map(|c| base(columns, workers, c + 1) - base(columns, workers, c)).collect();
+        let lengths: Vec<u32> = (0..workers)
+            .map(|c| share_begin(columns, workers, c + 1) - share_begin(columns, workers, c))
+            .collect();
         let (least, most) = (lengths.iter().min(), lengths.iter().max());
         assert_eq!(lengths.iter().sum::<u32>(), columns);
         assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 1));
@@ -137,7 +153,8 @@ fn shares_are_those_of_the_kernel() {
     let lines = String::from_utf8(output.stdout).expect("text");
     assert_eq!(lines.lines().count(), cases.len());
     for ((columns, workers), line) in cases.into_iter().zip(lines.lines()) {
-        let begins = (0..=workers).map(|w| format!("{} ", base(columns, workers, w))).collect::<String>();
+        let begins =
+            (0..=workers).map(|w| format!("{} ", share_begin(columns, workers, w))).collect::<String>();
         let owners = (0..columns.div_ceil(COLUMN_TILE))
             .map(|t| format!(" {}", owners_of_tile(t, columns, workers)))
             .collect::<String>();
@@ -146,7 +163,7 @@ fn shares_are_those_of_the_kernel() {
         for tile in 0..columns.div_ceil(COLUMN_TILE) {
             let (from, to) = (tile * COLUMN_TILE, ((tile + 1) * COLUMN_TILE).min(columns));
             let meets = |w: &u32| {
-                let (a, b) = (base(columns, workers, *w), base(columns, workers, w + 1));
+                let (a, b) = (share_begin(columns, workers, *w), share_begin(columns, workers, w + 1));
                 a < b && a < to && from < b
             };
             let counted = (0..workers).filter(meets).count() as u32;
@@ -189,35 +206,47 @@ fn chains_without_a_decode_plan() {
 #[test]
 fn plans_that_the_kernel_would_not_follow() {
     let c = edit(|d| {
-        d.stages.pop();
+        d.work.sequence.truncate(132);
+        d.work.lists.iter_mut().for_each(|list| list.truncate(1));
     });
-    refuted(&c, Obligation::Bounds, &["a decode plan of 1 stages and 132 workers for 2 stages"]);
-    let c = edit(|d| d.stages[1].bounds[131] += 1);
-    refuted(
-        &c,
-        Obligation::Bounds,
-        &["`down` lets worker 131 begin at column 8130, and the kernel lets it begin at 8129"],
-    );
+    refuted(&c, Obligation::Order, &["no item computes share 0 of down"]);
     let c = edit(|d| {
-        d.stages[0].bounds.remove(3);
+        let (third, fourth) = (d.work.lists[3][1], d.work.lists[4][1]);
+        (d.work.lists[3][1], d.work.lists[4][1]) = (fourth, third);
     });
-    refuted(&c, Obligation::Bounds, &["`gate_up` has 132 bounds for 132 workers"]);
-    let c = edit(|d| {
-        d.stages[0].posts.pop();
-    });
-    refuted(&c, Obligation::Bounds, &["`gate_up` has 42 slots for 43 column tiles"]);
-    let c = edit(|d| d.stages[0].posts[7] += 1);
-    refuted(
-        &c,
-        Obligation::Bounds,
-        &["`gate_up` states", "posts to column tile 7, and the kernel reckons with"],
-    );
-    let c = edit(|d| d.stages[1].slot_base = 1);
-    refuted(&c, Obligation::Bounds, &["`down` begins its slots at 1, the stages before it have 43"]);
-    let c = edit(|d| d.stages[1].producer = None);
-    refuted(&c, Obligation::Bounds, &["`down` is said to read stage None"]);
+    refuted(&c, Obligation::Bounds, &["worker 3 has other work than share 3 of each stage in turn"]);
+    let c = edit(|d| d.work.lists[131].reverse());
+    refuted(&c, Obligation::Bounds, &["worker 131 has other work than share 131 of each stage in turn"]);
+    let c = edit(|d| d.work.lists.push(Vec::new()));
+    refuted(&c, Obligation::Bounds, &["`gate_up` is cut into 132 shares for 133 workers"]);
+    let c = edit(|d| d.work.cluster = (2, 1));
+    refuted(&c, Obligation::Bounds, &["single CTAs that follow lists of whole shares"]);
     let c = edit(|d| d.width = 16);
     refuted(&c, Obligation::Bounds, &["`gate_up` has 8 rows, and the kernel is for 16"]);
+    let mut c = sound();
+    c.graph = c.graph.in_even_shares(131);
+    refuted(&c, Obligation::Bounds, &["item 0 of worker 131", "is outside the grid of 1 x 131"]);
+    let mut c = sound();
+    c.graph.stages[1].mma_tile.2 = 32;
+    refuted(
+        &c,
+        Obligation::Bounds,
+        &["`down` has k-blocks of 32 in 1 slices; those of a decode kernel are 64"],
+    );
+    let mut c = sound();
+    (c.graph.dependences, c.edges) = (Vec::new(), Vec::new());
+    refuted(&c, Obligation::Cover, &["`down` reads", "which `gate_up` writes, and no dependence says so"]);
+    // No other kernel computes shares.
+    let mut c = sound();
+    c.launch = Launch::stages(&c.graph, How::Programmatic);
+    refuted(
+        &c,
+        Obligation::Bounds,
+        &["`gate_up` is cut into even shares, and only a decode kernel computes those"],
+    );
+    let mut c = sound();
+    c.graph = resolved(LLAMA, 8).graph(&[(64, 128, 64); 2]).expect("small");
+    refuted(&c, Obligation::Bounds, &["`gate_up` is not cut into even shares"]);
 }
 
 /// Two consumers of one stage, and residuals: an input's, and an earlier stage's.
@@ -230,66 +259,103 @@ fn residuals() -> Candidate {
     choose::decode(&resolved(source, 8), h200()).expect("a decode plan")
 }
 
+/// A residual that no main loop reads, so that nothing announces it, and a stage that waits for nothing else.
+fn unannounced() -> Candidate {
+    let source = r#"Pipeline(name: "r", dims: { "M": 8, "H": 2048 }, stages: [
+        Gemm(name: "one", a: "X(M,H)", b: "W1(H,H)", out: "P(M,H)"),
+        Gemm(name: "two", a: "X(M,H)", b: "W2(H,H)", residual: "P(M,H)", out: "R(M,H)"),
+    ])"#;
+    choose::decode(&resolved(source, 8), h200()).expect("a decode plan")
+}
+
 #[test]
 fn a_residual_is_the_ctas_own_work() {
-    let c = residuals();
-    assert_eq!(judge(&c).refutations, []);
-    let other = mutated(&c, |stage, _, events| {
-        // One column more than its own.
-        let widen = |e| match e {
-            DecodeEvent::Residual { stage: from, columns } if stage == 2 => {
-                DecodeEvent::Residual { stage: from, columns: columns.start..(columns.end + 1).min(2048) }
-            }
-            other => other,
-        };
-        events.into_iter().map(widen).collect()
+    for c in [residuals(), unannounced()] {
+        assert_eq!(judge(&c).refutations, []);
+    }
+    // Where an item before it has awaited all of the stage, the epilogue may read what others wrote.
+    let swapped = |mut c: Candidate, stage: usize| {
+        let lists = &mut c.launch.shares_mut().expect("a plan").work.lists;
+        let (seventh, eighth) = (lists[7][stage], lists[8][stage]);
+        (lists[7][stage], lists[8][stage]) = (eighth, seventh);
+        judge_program(&c, &Generated::new(&c))
+    };
+    assert_eq!(swapped(residuals(), 2).refutations, []);
+    let says = ["share 7 of two may read `P` before share 7 of one has written it", "item 1 of worker 8"];
+    only(&swapped(unannounced(), 1), Obligation::Cover, &says);
+    let c = unannounced();
+    let residual = 2;
+    // One column more than its own.
+    let stage = c.graph.stages[1].clone();
+    let other = each(&c, move |s, worker, e| match e {
+        Event::Load { operand, k_block } if s == 1 && operand == residual => {
+            let (rows, cols) = stage.writes(Tile { m: 0, n: worker });
+            Some(Event::Multicast { operand, k_block, rows, cols: cols.start..(cols.end + 1).min(2048) })
+        }
+        other => Some(other),
     });
-    only(
-        &other,
-        Obligation::Cover,
-        &["CTA 0 may read `one`'s output in `three` before CTA 1 has written it", "adds as residual"],
-    );
+    let says = ["share 0 of two may read `P` before share 1 of one has written it", "item 1 of worker 0"];
+    only(&other, Obligation::Cover, &says);
+    // What leaves by bulk stores is not known to be there.
+    let mut c = unannounced();
+    c.contract.stores = StoreCompletion::BulkWait;
+    refuted(&c, Obligation::Cover, &["share 0 of two may read `P` before share 0 of one has written it"]);
 }
 
 #[test]
 fn a_share_that_is_stored_twice_or_never() {
-    let c = sound();
-    let shifted = mutated(&c, |stage, cta, events| {
-        // Rounded to nearest in one place and down in the other.
-        let shift = |e| match e {
-            DecodeEvent::Store { columns } if stage == 1 && cta == 5 => {
-                DecodeEvent::Store { columns: columns.start - 1..columns.end }
-            }
-            other => other,
-        };
-        events.into_iter().map(shift).collect()
+    let twice = edit(|d| d.work.lists[4].push(132 + 5));
+    refuted(&twice, Obligation::Order, &["share 5 of down, is also item 2 of worker 4"]);
+    let lost = edit(|d| d.work.lists[131].truncate(1));
+    refuted(&lost, Obligation::Order, &["share 131 of down, is in no worker's list"]);
+    let again = edit(|d| {
+        let share = d.work.sequence[132 + 5];
+        d.work.lists[4].push(d.work.sequence.len() as u32);
+        d.work.sequence.push(share);
     });
-    only(&shifted, Obligation::Order, &["CTA 5 and CTA 4 both store columns 309..310 of `down`"]);
-    let lost =
-        filtered(&c, |stage, cta, e| (stage, cta) != (1, 131) || !matches!(e, DecodeEvent::Store { .. }));
-    only(&lost, Obligation::Order, &["no CTA stores columns 8129..8192 of `down`"]);
+    refuted(&again, Obligation::Order, &["share 5 of down, computes again k-blocks 0..43"]);
+}
+
+#[test]
+fn a_k_block_that_is_brought_twice_or_never() {
+    let c = sound();
+    let of = |worker, k| {
+        move |stage, w, e: &Event| {
+            (stage, w) == (1, worker) && matches!(e, Event::Load { k_block, .. } if *k_block == k)
+        }
+    };
+    let skipped = of(9, 17);
+    let lost = each(&c, move |stage, worker, e| (!skipped(stage, worker, &e)).then_some(e));
+    only(&lost, Obligation::Order, &["share 9 of down (item 1 of worker 9) never loads k-block 17 of"]);
+    let repeated = of(131, 42);
+    let twice = mutated(&c, move |stage, worker, events| {
+        let again = events.iter().find(|e| repeated(stage, worker, e)).cloned();
+        events.into_iter().chain(again).collect()
+    });
+    let found: Vec<_> = twice.refutations.iter().map(|r| r.obligation).collect();
+    // What comes last is the fourth warp's, which has not waited for that k-block.
+    assert!(found.starts_with(&[Obligation::Order]), "{found:?}");
+    let says = "share 131 of down (item 1 of worker 131) loads k-block 42 of";
+    assert!(twice.refutations[0].message.contains(says), "{}", twice.refutations[0]);
 }
 
 #[test]
 fn a_post_that_is_missing() {
     // A share that meets two column tiles posts only the first of them.
-    let keep = |stage: usize, cta: u32, e: &DecodeEvent| match (e, c_slots(cta)) {
-        (DecodeEvent::Post { slot, .. }, (one, Some(_))) if stage == 0 => *slot == one,
-        _ => true,
-    };
+    let report = posting(&sound(), |_, posts| posts.into_iter().take(1).collect());
     // k-tile 4 is loaded by a warp that never looks at slot 3, the one that CTA 12 does post.
-    let report = filtered(&sound(), keep);
     let found: Vec<_> = report.refutations.iter().map(|r| r.obligation).collect();
     assert_eq!(found, [Obligation::Cover, Obligation::Count]);
     let text = report.refutations[0].to_string();
-    let says = ["before CTA 12 has written it", "loads, as k-tile 4, columns 256..320", "posts slots 3..4"];
+    let says =
+        ["before share 12 of gate_up has written it", "at k-block 4", "columns 256..320", "it posts slot 3,"];
     says.iter().for_each(|part| assert!(text.contains(part), "`{part}` is not in\n{text}"));
     assert!(report.refutations[1].message.contains("which gets 3 a run"));
 }
 
 /// The column tiles that a CTA's share of the first stage meets.
 fn c_slots(cta: u32) -> (u32, Option<u32>) {
-    let (from, to) = (base(2752, 132, cta), base(2752, 132, cta + 1));
+    let (from, to) = (share_begin(2752, 132, cta), share_begin(2752, 132, cta + 1));
     let (first, last) = (from / COLUMN_TILE, (to - 1) / COLUMN_TILE);
     (first, (last > first).then_some(last))
 }
@@ -297,30 +363,25 @@ fn c_slots(cta: u32) -> (u32, Option<u32>) {
 #[test]
 fn a_wait_value_that_forgets_the_shares_at_the_edges() {
     // A column tile of 64 holds three whole shares of 20 or 21, and parts of others.
-    let waiting_for = |c: &Candidate, change: fn(u32) -> u32| {
-        mutated(c, move |_, _, events| {
-            let changed = |e| match e {
-                DecodeEvent::Wait { stage, slot, value } => {
-                    DecodeEvent::Wait { stage, slot, value: change(value) }
-                }
-                other => other,
-            };
-            events.into_iter().map(changed).collect()
+    let waiting_for = |c: &Candidate, change: fn(u32, u32) -> u32| {
+        each(c, move |_, _, e| match e {
+            Event::Wait { edge, slot, value } => Some(Event::Wait { edge, slot, value: change(slot, value) }),
+            other => Some(other),
         })
     };
-    let report = waiting_for(&sound(), |_| 3);
+    let report = waiting_for(&sound(), |_, _| 3);
     let found: Vec<_> = report.refutations.iter().map(|r| r.obligation).collect();
     assert_eq!(found, [Obligation::Cover, Obligation::Count]);
     let text = report.refutations[1].to_string();
-    assert!(
-        text.contains("CTA 0 waits in `down` for 3 posts to column tile 0 of `gate_up`, which gets 4"),
-        "{text}"
-    );
-    only(
-        &waiting_for(&sound(), |value| value + 1),
-        Obligation::Count,
-        &["column tile 0", "the wait never ends"],
-    );
+    let says = [
+        "share 0 of down (item 1 of worker 0) waits for 3 posts to slot 0 of gate_up -> down",
+        "which gets 4",
+    ];
+    says.iter().for_each(|part| assert!(text.contains(part), "`{part}` is not in\n{text}"));
+    let late = waiting_for(&sound(), |_, value| value + 1);
+    only(&late, Obligation::Count, &["posts to slot 0", "the wait never ends"]);
+    let one = waiting_for(&sound(), |slot, value| value + u32::from(slot == 7));
+    only(&one, Obligation::Count, &["posts to slot 7", "the wait never ends"]);
 }
 
 #[test]
@@ -329,92 +390,101 @@ fn a_k_tile_loaded_before_its_wait() {
     let late = mutated(&c, |_, _, mut events| {
         // Each load changes places with the wait before it.
         for at in 1..events.len() {
-            if matches!((&events[at - 1], &events[at]), (DecodeEvent::Wait { .. }, DecodeEvent::Load { .. }))
-            {
+            if matches!((&events[at - 1], &events[at]), (Event::Wait { .. }, Event::Load { .. })) {
                 events.swap(at - 1, at);
             }
         }
         events
     });
-    only(
-        &late,
-        Obligation::Cover,
-        &["CTA 0 may read `gate_up`'s output in `down` before CTA 0 has written it", "as k-tile 0"],
-    );
-    let wide = mutated(&c, |_, _, events| {
-        // Loads of 128 columns behind a wait for 64.
-        let widen = |e| match e {
-            DecodeEvent::Load { stage, columns } => {
-                DecodeEvent::Load { stage, columns: columns.start..(columns.end + COLUMN_TILE).min(2752) }
-            }
-            other => other,
-        };
-        events.into_iter().map(widen).collect()
+    let says = ["share 0 of down may read", "before share 0 of gate_up has written it", "at k-block 0"];
+    only(&late, Obligation::Cover, &says);
+    // Loads of 128 columns behind a wait for 64.
+    let wide = each(&c, |_, _, e| match e {
+        Event::Load { operand, k_block } => {
+            let cols = k_block * COLUMN_TILE..((k_block + 2) * COLUMN_TILE).min(2752);
+            Some(Event::Multicast { operand, k_block, rows: 0..8, cols })
+        }
+        other => Some(other),
     });
-    only(
-        &wide,
-        Obligation::Cover,
-        &["as k-tile 0, columns 0..128", "before CTA 4 has written it", "columns 83..104"],
-    );
-    let unguarded = filtered(&c, |_, cta, e| cta != 7 || !matches!(e, DecodeEvent::Wait { slot: 42, .. }));
-    only(&unguarded, Obligation::Cover, &["CTA 7 may read", "as k-tile 42, columns 2688..2752"]);
+    let says =
+        ["at k-block 0", "columns 0..128", "before share 4 of gate_up has written it", "columns 83..104"];
+    only(&wide, Obligation::Cover, &says);
+    let unguarded = each(&c, |_, worker, e| {
+        let dropped = worker == 7 && matches!(e, Event::Wait { slot: 42, .. });
+        (!dropped).then_some(e)
+    });
+    let says =
+        ["share 7 of down may read", "at k-block 42", "columns 2688..2752", "is of item 1 of worker 7"];
+    only(&unguarded, Obligation::Cover, &says);
+    // A wait that another warp makes guards nothing.
+    let elsewhere = mutated(&c, |_, _, mut events| {
+        if let Some(at) = events.iter().position(|e| matches!(e, Event::Wait { slot: 5, .. })) {
+            let wait = events.remove(at);
+            let other = if at < events.len() / 2 { events.len() - 1 } else { 1 };
+            events.insert(other, wait);
+        }
+        events
+    });
+    only(&elsewhere, Obligation::Cover, &["at k-block 5", "it posts slot"]);
 }
 
 #[test]
 fn a_post_before_the_store() {
-    let c = sound();
-    let early = mutated(&c, |_, _, mut events| {
-        if let Some(at) = events.iter().position(|e| matches!(e, DecodeEvent::Store { .. })) {
-            let store = events.remove(at);
-            events.push(store);
-        }
-        events
-    });
-    only(&early, Obligation::Cover, &["it posts no slot after that"]);
+    let mut c = sound();
+    c.contract.post_releases = false;
+    let says = ["a post is no release", "the stores before it may become visible after it"];
+    refuted(&c, Obligation::Visible, &says);
 }
 
 #[test]
 fn ctas_that_are_not_resident() {
     let mut c = sound();
     c.device.sms = 131;
-    refuted(&c, Obligation::Progress, &["132 CTAs, of which 131 are resident at once"]);
+    refuted(&c, Obligation::Progress, &["132 workers, of which 131 are resident at once"]);
 }
 
 #[test]
 fn a_cta_that_waits_for_itself() {
     let c = sound();
     // The first stage's CTAs wait for a tile that is posted in the same stage by CTAs that wait for theirs.
-    let round = mutated(&c, |stage, cta, mut events| {
+    let round = mutated(&c, |stage, worker, mut events| {
         if stage == 0 {
-            let (slot, _) = c_slots((cta + 66) % 132);
-            events.insert(0, DecodeEvent::Wait { stage: StageId(0), slot, value: 1 });
+            let (slot, _) = c_slots((worker + 66) % 132);
+            events.insert(0, Event::Wait { edge: 0, slot, value: 1 });
         }
         events
     });
     let text = round.refutation(Obligation::Progress).expect("refuted").to_string();
-    assert!(text.contains("CTA 0 waits in `gate_up` for column tile 21 of `gate_up` for ever"), "{text}");
+    assert!(text.contains("item 0 of worker 0, share 0 of gate_up, waits for"), "{text}");
+    let text = round.refutation(Obligation::Acyclic).expect("refuted").to_string();
+    assert!(text.contains("`gate_up` waits for itself"), "{text}");
     let mut c = sound();
     c.contract.deferred_post = true;
-    refuted(&c, Obligation::Progress, &["held back until the next stage", "CTA 0 waits in `down`"]);
+    let says = ["share 0 of down, waits for", "which holds its posts back until the next item is under way"];
+    refuted(&c, Obligation::Progress, &says);
 }
 
 #[test]
 fn slots_outside_their_array() {
-    let c = sound();
-    let report = mutated(&c, |stage, cta, mut events| {
-        if (stage, cta) == (0, 131) {
-            events.push(DecodeEvent::Post { slot: 43, amount: 1 });
-        }
-        events
+    let report = posting(&sound(), |worker, posts| {
+        posts.into_iter().chain((worker == 131).then_some((43, 1))).collect()
     });
-    only(&report, Obligation::Bounds, &["CTA 131 posts slot 43 of stage 0 in `gate_up`, which has 43"]);
+    only(
+        &report,
+        Obligation::Bounds,
+        &["share 131 of gate_up posts slot 43 of gate_up -> down", "which has 43"],
+    );
 }
 
 #[test]
 fn what_a_decode_kernel_must_do() {
     let mut c = sound();
     c.contract.dependency_wait = false;
-    refuted(&c, Obligation::Reuse, &["may overwrite the output of `gate_up`"]);
+    refuted(
+        &c,
+        Obligation::Reuse,
+        &["the next run's share 0 of gate_up may overwrite", "stores without waiting"],
+    );
     let mut c = sound();
     c.contract.full_run_boundary = false;
     refuted(&c, Obligation::Reuse, &["runs overlap"]);

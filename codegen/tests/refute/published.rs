@@ -9,8 +9,8 @@ use cusync_gen::check::{
 };
 use cusync_gen::device::Profile;
 use cusync_gen::graph::{
-    Activation, Axis, Dependence, Element, Footprint, Graph, Op, Operand, OperandKind, Stage, StageId,
-    Tensor, TensorId,
+    Activation, Axis, Dependence, Element, Footprint, Graph, Op, Operand, OperandKind, Partition, Stage,
+    StageId, Tensor, TensorId,
 };
 use cusync_gen::sync::{Policy, Tile, WaitAt};
 
@@ -80,7 +80,7 @@ impl Row {
                 n,
                 k,
                 mma_tile: tile,
-                out_tile: (tile.0, tile.1),
+                partition: Partition::Tiles { rows: tile.0, cols: tile.1 },
                 grid: (self.m.div_ceil(tile.0), n.div_ceil(tile.1)),
                 k_blocks: k.div_ceil(tile.2),
                 split_k: self.split_k[i],

@@ -36,7 +36,7 @@ fn record() -> String {
     }
 }
 
-/// Of the sizes that are wanted.
+/// Compares the records of the sizes that are wanted.
 fn compared(text: &str, wanted: impl Fn(u64) -> bool) -> Comparison {
     let mut measurements: Measurements = cusync_gen::columns::read(text).expect("records");
     assert!(measurements.device.contains("H200"));

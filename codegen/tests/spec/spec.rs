@@ -60,8 +60,8 @@ fn every_shipped_spec_lowers_on_every_device_at_ragged_sizes() {
                 }
                 for stage in &graph.stages {
                     assert!(
-                        stage.grid.0 * stage.out_tile.0 >= stage.m
-                            && stage.grid.1 * stage.out_tile.1 >= stage.n
+                        stage.grid.0 * stage.out_tile().0 >= stage.m
+                            && stage.grid.1 * stage.out_tile().1 >= stage.n
                     );
                 }
             }
@@ -94,7 +94,7 @@ fn gated_tiles_are_half_as_wide_as_the_mma() {
     let resolved = resolve(text, &[]);
     let graph = resolved.graph(&[(128, 256, 64), (128, 128, 64)]).expect("lowers");
     let gated = &graph.stages[0];
-    assert_eq!((gated.out_tile, gated.grid, gated.k_blocks), ((128, 128), (4, 22), 128));
+    assert_eq!((gated.out_tile(), gated.grid, gated.k_blocks), ((128, 128), (4, 22), 128));
     let up = gated.operands.iter().find(|operand| operand.kind == OperandKind::Up).expect("has one");
     assert_eq!(up.footprint.cols.range(2752, 0, 21, 0), 2688..2752);
 }

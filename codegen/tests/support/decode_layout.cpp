@@ -2,7 +2,7 @@
 // Reads pairs of columns and workers; prints where each worker begins, and the owners of each column tile.
 #include <cstdio>
 
-#include "kernels/decode_layout.h"
+#include "kernels/decode/layout.h"
 
 int main() {
   using namespace cusync::kernels::decode;

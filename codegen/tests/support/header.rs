@@ -49,7 +49,7 @@ fn expected_dump(plan: &Plan) -> String {
     }
     for (index, s) in graph.stages.iter().enumerate() {
         let order = plan.launch().order(cusync_gen::graph::StageId(index));
-        let (mma, tile) = (s.mma_tile, s.out_tile);
+        let (mma, tile) = (s.mma_tile, s.out_tile());
         writeln!(
             out,
             "stage {} {} {}, {} {} {}, {} {}, {} {}, {} {}",

@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use cusync_gen::graph::{Activation, OperandKind, TensorId, When};
 use cusync_gen::schedule::Part;
-use cusync_gen::schedule::decode::COLUMN_TILE;
 
 use super::CpuPipeline;
 use super::error::CpuError;
@@ -135,7 +134,7 @@ impl CpuPipeline {
     /// `left` fills the rows of operand A: elements `from .. from + length` of k.
     fn products(&self, place: &Place<'_>, left: &Left<'_>, scratch: &mut Scratch) -> Result<(), Stop> {
         let Place { stage, at, .. } = place;
-        let block = if self.decode.is_some() { COLUMN_TILE } else { stage.mma_tile.2 } as usize;
+        let block = stage.mma_tile.2 as usize;
         let blocks = place.work.k.clone();
         let run = (K_RUN / block.max(1)).max(1) as u32;
         let (mut a_id, mut b_id, mut up_id) = (None, None, None);

@@ -38,9 +38,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cusync_gen::check::{Launch, Plan};
+use cusync_gen::check::Plan;
 use cusync_gen::graph::{Graph, Op, OperandKind, StageId, TensorId};
-use cusync_gen::schedule::decode::Decode;
 use cusync_gen::schedule::{POST_WEIGHT, Part};
 
 pub use custom::{CustomKernel, Region};
@@ -140,7 +139,8 @@ pub struct CpuPipeline {
     semaphores: Semaphores,
     slabs: Slabs,
     rota: Rota,
-    decode: Option<Decode>,
+    /// Whether slots stand for columns, as those of a decode plan do.
+    decode: bool,
     /// What a tile adds to its slot: parts that share a tile add a share each.
     post_weight: u32,
     options: CpuOptions,
@@ -165,11 +165,10 @@ impl CpuPipeline {
             outgoing[dependence.producer.0].push(id);
         }
         let orders: Vec<_> = (0..graph.stages.len()).map(|s| HostOrder::new(plan, StageId(s))).collect();
-        let rota = match plan.launch() {
-            Launch::Lists(schedule) => Rota::of_schedule(&graph, schedule),
-            Launch::Shares(decode) => Rota::of_shares(&graph, decode),
-            Launch::Stages { stages, .. } => {
-                let stages: Vec<usize> = stages.iter().map(|kernel| kernel.stage.0).collect();
+        let rota = match plan.launch().work() {
+            Some(lists) => Rota::of_schedule(&graph, lists),
+            None => {
+                let stages: Vec<usize> = plan.launch().kernels().iter().map(|k| k.stage.0).collect();
                 Rota::of_tiles(&graph, &stages, &orders, options.workers, options.threads)
             }
         };
@@ -192,7 +191,7 @@ impl CpuPipeline {
             semaphores: Semaphores::new(slots, options.timeout),
             slabs,
             rota,
-            decode: plan.launch().shares().cloned(),
+            decode: plan.launch().shares().is_some(),
             post_weight: if lists.is_some() { POST_WEIGHT } else { 1 },
             graph,
             options,

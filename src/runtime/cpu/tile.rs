@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use cusync_gen::graph::{Op, OperandKind, Stage, StageId, TensorId};
-use cusync_gen::schedule::decode::{Decode, DecodeStage, column_tiles};
+use cusync_gen::graph::{Graph, Op, OperandKind, Stage, StageId, TensorId};
+use cusync_gen::schedule::decode::{column_tiles, is_read, owners_of, producer_of, slot_base};
 use cusync_gen::sync::Tile;
 
 use super::custom::Region;
@@ -71,21 +71,20 @@ impl CpuPipeline {
 
     fn post(&self, work: &Work) {
         let value = |edge: usize| u32::from(self.options.starve != Some(edge));
-        let Some(decode) = &self.decode else {
+        if !self.decode {
             let weight = if self.post_weight == 1 { 1 } else { work.part.weight() };
             for &edge in &self.outgoing[work.stage] {
                 self.semaphores.post(self.edges[edge].slot_of(work.tile), weight * value(edge));
             }
             return;
-        };
-        let read = |s: &DecodeStage| s.producer == Some(StageId(work.stage));
-        if !decode.stages.iter().any(read) {
+        }
+        if !is_read(&self.graph, StageId(work.stage)) {
             return;
         }
         let columns = work.at.col as u32..(work.at.col + work.at.cols) as u32;
         let starved = self.outgoing[work.stage].iter().any(|&edge| value(edge) == 0);
         for tile in column_tiles(&columns) {
-            let slot = decode.stages[work.stage].slot_base + tile;
+            let slot = slot_base(&self.graph, StageId(work.stage)) + tile;
             self.semaphores.post(slot, u32::from(!starved));
         }
     }
@@ -120,9 +119,9 @@ impl CpuPipeline {
             if !of(incoming.kind) {
                 continue;
             }
-            match &self.decode {
-                None => self.edges[incoming.edge].waits(place.tile, k, ks, &mut scratch.waits),
-                Some(decode) => column_waits(decode, place.work.stage, incoming.kind, k, &mut scratch.waits),
+            match self.decode {
+                false => self.edges[incoming.edge].waits(place.tile, k, ks, &mut scratch.waits),
+                true => column_waits(&self.graph, place.stage, incoming.kind, k, &mut scratch.waits),
             }
             for wait in &scratch.waits {
                 let want = wait_value(self.epoch, wait.posts * self.post_weight);
@@ -153,9 +152,10 @@ impl CpuPipeline {
 
 /// What a decode kernel waits for before k-tile `k`: all columns of it. Operands other than A it never waits for; `check`
 /// proves that it need not.
-fn column_waits(decode: &Decode, stage: usize, kind: OperandKind, k: u32, out: &mut Vec<SlotWait>) {
+fn column_waits(graph: &Graph, stage: &Stage, kind: OperandKind, k: u32, out: &mut Vec<SlotWait>) {
     out.clear();
-    let producer = decode.stages[stage].producer.filter(|_| kind == OperandKind::A);
-    let made = producer.map(|p| &decode.stages[p.0]);
-    out.extend(made.map(|s| SlotWait { slot: s.slot_base + k, posts: s.posts[k as usize] }));
+    let producer = producer_of(graph, stage).filter(|_| kind == OperandKind::A);
+    out.extend(
+        producer.map(|p| SlotWait { slot: slot_base(graph, p) + k, posts: owners_of(&graph.stages[p.0], k) }),
+    );
 }

@@ -1,9 +1,8 @@
-//! What workers do, in order: whole tiles, or the items of a schedule.
+//! What workers do, in order: whole tiles, or items of lists.
 
 use std::ops::Range;
 
 use cusync_gen::graph::{Graph, Stage};
-use cusync_gen::schedule::decode::{COLUMN_TILE, Decode, DecodeStage};
 use cusync_gen::schedule::{Hand, Item, Part, Schedule};
 use cusync_gen::sync::Tile;
 
@@ -86,40 +85,15 @@ impl Rota {
             }
         }
     }
-
-    /// The shares of a decode plan: a thread a CTA, each with its columns of every stage in turn.
-    pub(super) fn of_shares(graph: &Graph, decode: &Decode) -> Rota {
-        let share = |cta: u32| {
-            let stages = graph.stages.iter().zip(&decode.stages).enumerate();
-            let one = move |(index, (stage, planned)): (usize, (&Stage, &DecodeStage))| {
-                let columns = planned.columns(cta);
-                (!columns.is_empty()).then(|| Work {
-                    stage: index,
-                    tile: Tile { m: 0, n: cta },
-                    at: Box2 {
-                        row: 0,
-                        col: columns.start as usize,
-                        rows: stage.m as usize,
-                        cols: columns.len(),
-                    },
-                    k: 0..stage.k.div_ceil(COLUMN_TILE),
-                    part: Part::Whole,
-                    cta: 0,
-                })
-            };
-            stages.filter_map(one).collect()
-        };
-        let lists: Vec<Vec<Work>> = (0..decode.workers).map(share).collect();
-        Rota { teams: (0..lists.len()).collect(), lists }
-    }
 }
 
-/// What CTA `cta` of a cluster does of an item; `None` where its tile lies outside the grid.
+/// What CTA `cta` of a cluster does of an item; `None` where its tile lies outside the grid, or is an
+/// empty share.
 fn share(graph: &Graph, cluster: (u32, u32), item: &Item, cta: u32) -> Option<Work> {
     let (rows, columns) = cluster;
     let tile = Tile { m: item.m * rows + cta / columns, n: item.n * columns + cta % columns };
     let stage = &graph.stages[item.stage.0];
-    (tile.m < stage.grid.0 && tile.n < stage.grid.1).then(|| Work {
+    (tile.m < stage.grid.0 && tile.n < stage.grid.1 && !stage.writes(tile).1.is_empty()).then(|| Work {
         stage: item.stage.0,
         tile,
         at: extent(stage, tile),
@@ -129,10 +103,8 @@ fn share(graph: &Graph, cluster: (u32, u32), item: &Item, cta: u32) -> Option<Wo
     })
 }
 
-/// The elements of a tile; the last row and column of tiles are clipped.
+/// The elements of a tile.
 fn extent(stage: &Stage, tile: Tile) -> Box2 {
-    let (row, col) = ((tile.m * stage.out_tile.0) as usize, (tile.n * stage.out_tile.1) as usize);
-    let rows = (stage.out_tile.0 as usize).min(stage.m as usize - row);
-    let cols = (stage.out_tile.1 as usize).min(stage.n as usize - col);
-    Box2 { row, col, rows, cols }
+    let (rows, cols) = stage.writes(tile);
+    Box2 { row: rows.start as usize, col: cols.start as usize, rows: rows.len(), cols: cols.len() }
 }

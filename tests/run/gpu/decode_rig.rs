@@ -82,9 +82,9 @@ pub struct Rig {
     /// The input, then each layer's output.
     tensors: Vec<Values>,
     biases: Vec<Option<Values>>,
-    /// Of set 0.
+    /// The sources of weight set 0.
     sources: Vec<Original>,
-    /// By set, then by layer.
+    /// The weights of each set, layer by layer.
     sets: Vec<Vec<Arc<RepackedWeights>>>,
     id: ffi::cusync_kernel_id,
     workers: u32,

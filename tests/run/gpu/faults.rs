@@ -15,7 +15,7 @@ use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::Element;
 use half::slice::HalfFloatSliceExt;
 
-/// Of one delay, at most.
+/// The longest delay.
 const LIMIT_NS: u32 = 20_000;
 
 /// Runs between two looks at the counts.

@@ -51,7 +51,7 @@ struct Case {
     name: &'static str,
     m: u64,
     way: Way,
-    /// Of inputs, delays and mutants.
+    /// Seed of the inputs, delays and mutants.
     seed: u32,
 }
 

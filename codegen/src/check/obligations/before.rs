@@ -4,11 +4,14 @@
 //! A tile is done when all its posts are made. Every step that its items take comes before that, except what a part that
 //! only contributes does after it has left its sums. In static lists, posts are made in the order of the list by one warp
 //! of each CTA, so a tile that is done says that those before it in its list are done.
+//!
+//! Warps of a CTA that load do not wait for each other, so a load is behind the waits of its own warp only. An epilogue is
+//! behind the waits of all of them and, where stores are ordinary ones, behind the stores of the items before it.
 
 use std::collections::{HashMap, HashSet};
 
 use super::grid_tiles;
-use crate::check::{Candidate, Event, TileProgram};
+use crate::check::{Candidate, Event, StoreCompletion, TileProgram};
 use crate::graph::{StageId, When};
 use crate::schedule::{Hand, Part, Schedule};
 use crate::sync::Tile;
@@ -91,23 +94,61 @@ impl<'a> Before<'a> {
 
     /// The schedule, if it has an order in which each worker posts.
     fn lists(&self) -> Option<&'a Schedule> {
-        self.c.launch.lists().filter(|s| s.mode == Hand::Fixed)
+        self.c.launch.work().filter(|s| s.mode == Hand::Fixed)
     }
 
-    /// The slots that a slice has waited for in full by then.
-    fn waits(&self, (stage, tile): Node, slice: u32, until: Until, loads_only: bool) -> Vec<Slot> {
+    /// Whether an event is of a slice's epilogue.
+    fn of_epilogue(&self, stage: StageId, event: &Event) -> bool {
+        let operand = match event {
+            Event::Wait { edge, .. } => {
+                let d = &self.c.graph.dependences[*edge];
+                if d.consumer != stage {
+                    return false;
+                }
+                d.operand
+            }
+            Event::Load { operand, .. } | Event::Multicast { operand, .. } => *operand,
+            Event::Warp { .. } => return false,
+            Event::Contribute { .. } | Event::Await { .. } | Event::Add { .. } | Event::Store { .. } => {
+                return true;
+            }
+        };
+        self.c.graph.stages[stage.0].operands[operand].kind.when() == When::Epilogue
+    }
+
+    /// The warp that makes an event, after one of `warp`; `None`: the epilogue.
+    fn next(&self, stage: StageId, event: &Event, warp: Option<u32>) -> Option<u32> {
+        match event {
+            Event::Warp { warp: next } => warp.map(|_| *next),
+            event => warp.filter(|_| !self.of_epilogue(stage, event)),
+        }
+    }
+
+    /// The warp that makes a load; `None` where the epilogue makes it.
+    fn warp_of(&self, (stage, tile): Node, slice: u32, event: usize) -> Option<u32> {
+        let (mut at, mut warp) = (0, Some(0));
+        self.p.events(stage, tile, slice, &mut |e| {
+            at += 1;
+            if at <= event + 1 {
+                warp = self.next(stage, &e, warp);
+            }
+        });
+        warp
+    }
+
+    /// The slots that a slice has waited for in full by then; `by`: those that one of the warps that load has.
+    fn waits(&self, (stage, tile): Node, slice: u32, until: Until, by: Option<u32>) -> Vec<Slot> {
         let mut slots = Vec::new();
         let (mut at, mut over, mut leaves, mut stores) = (0, false, None, false);
+        let mut warp = Some(0);
         self.p.events(stage, tile, slice, &mut |event| {
             over |= until == Until::Event(at);
             at += 1;
+            warp = self.next(stage, &event, warp);
             match event {
                 Event::Wait { edge, slot, value } => {
                     let total = self.posters[edge].get(&slot).map_or(0, |(total, _)| *total);
-                    let d = &self.c.graph.dependences[edge];
-                    let kind = || self.c.graph.stages[stage.0].operands[d.operand].kind;
-                    let late = d.consumer == stage && kind().when() == When::Epilogue;
-                    if !over && u64::from(value) >= total && !(late && loads_only) {
+                    if !over && u64::from(value) >= total && (by.is_none() || by == warp) {
                         slots.push((edge, slot));
                     }
                 }
@@ -177,7 +218,7 @@ impl<'a> Before<'a> {
         }
         let mut slots = Vec::new();
         for slice in 0..self.slices(node) {
-            slots.extend(self.waits(node, slice, Until::Done, false));
+            slots.extend(self.waits(node, slice, Until::Done, None));
         }
         slots.sort_unstable();
         slots.dedup();
@@ -216,17 +257,25 @@ impl<'a> Before<'a> {
     /// Whether `first` is known to be done when a slice of a tile makes the load that is its event number `event`: by its
     /// own waits, and by those that its worker's loads have been behind already.
     pub(super) fn load(&mut self, first: Node, reader: Node, slice: u32, event: usize) -> bool {
-        let mut slots = self.waits(reader, slice, Until::Event(event), false);
+        let warp = self.warp_of(reader, slice, event);
+        let mut known = Vec::new();
+        let mut slots = self.waits(reader, slice, Until::Event(event), warp);
         let (items, cta) = self.items_of(reader);
         if let (Some(schedule), Some(item)) = (self.lists(), items.get(slice as usize)) {
+            if warp.is_none() && self.c.contract.stores == StoreCompletion::Barrier {
+                known = self.earlier(*item, cta);
+                if known.contains(&first) {
+                    return true;
+                }
+            }
             let (worker, place, _) = self.items[*item as usize];
             for earlier in &schedule.lists[worker][..place] {
                 let (node, slice) = self.tile_of(schedule, *earlier, cta);
-                slots.extend(self.waits(node, slice, Until::Sums, true));
+                slots.extend(self.waits(node, slice, Until::Sums, warp));
             }
         }
-        let open = self.posters(&slots);
-        self.reaches(open, first)
+        known.extend(self.posters(&slots));
+        self.reaches(known, first)
     }
 
     /// Whether `first` is known to be done, or done with its reads, when a tile stores.
@@ -245,13 +294,13 @@ impl<'a> Before<'a> {
         let (items, cta) = self.items_of(writer);
         let mut known = Vec::new();
         let stores: Vec<u32> = (0..self.slices(writer)).filter(|slice| self.stores(writer, *slice)).collect();
-        let split = self.c.launch.lists().is_some();
+        let split = self.c.launch.work().is_some();
         // Without a schedule the last slice stores, whichever that is, when all have come together. Of parts that share
         // a tile each stores for itself, when the others have left their sums.
         for slice in 0..self.slices(writer) {
             let alone = !split || stores == [slice];
             let until = if alone { Until::Store } else { Until::Sums };
-            slots.extend(self.waits(writer, slice, until, false));
+            slots.extend(self.waits(writer, slice, until, None));
             if let (true, Some(item)) = (stores == [slice], items.get(slice as usize)) {
                 known.extend(self.earlier(*item, cta));
             }

@@ -3,7 +3,7 @@
 use super::scan::Scan;
 use super::{from, grid_tiles, slice_name, tile_name};
 use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
-use crate::graph::{Op, Stage, StageId};
+use crate::graph::{Op, Partition, Stage, StageId};
 use crate::sync::{Order, Policy};
 
 /// Arrays that belong together have the same length; without that nothing else can be evaluated.
@@ -15,6 +15,12 @@ pub(in crate::check) fn well_formed(c: &Candidate) -> Option<Refutation> {
     }
     if let Some(message) = outside(c) {
         return refute(Subject::Pipeline, message);
+    }
+    let shared = |s: &Stage| matches!(s.partition, Partition::Even { .. });
+    if let Some(stage) = c.graph.stages.iter().position(shared).filter(|_| c.launch.shares().is_none()) {
+        let name = &c.graph.stages[stage].name;
+        let message = format!("`{name}` is cut into even shares, and only a decode kernel computes those");
+        return refute(Subject::Stage(StageId(stage)), message);
     }
     for (edge, choice) in c.edges.iter().enumerate() {
         let producer = &c.graph.stages[c.graph.dependences[edge].producer.0];
@@ -118,7 +124,7 @@ pub(super) fn bounds(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<
     if shapes.is_some() || !c.launch.has_semaphores() {
         return shapes;
     }
-    let counts: Vec<u32> = c.slot_maps().iter().map(|m| m.slot_count).collect();
+    let counts = c.slot_counts();
     let outside = |edge: usize, slot: u32, who: String, verb: &str| {
         Refutation::new(
             Obligation::Bounds,
@@ -168,11 +174,17 @@ pub(super) fn bounds(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<
 fn shape_fault(c: &Candidate, id: StageId, stage: &Stage) -> Option<Refutation> {
     let refute = |message: String| Some(Refutation::new(Obligation::Bounds, Subject::Stage(id), message));
     let out = &c.graph.tensors[stage.out.0];
-    let (rows, cols) = stage.out_tile;
-    if rows == 0 || cols == 0 || stage.grid != (out.rows.div_ceil(rows), out.cols.div_ceil(cols)) {
+    let (rows, cols) = stage.out_tile();
+    if rows == 0 || cols == 0 || stage.grid != stage.partition.grid((out.rows, out.cols)) {
         return refute(format!(
             "`{}` has a grid of {} x {} tiles of {rows} x {cols}, and `{}` is {} x {}",
             stage.name, stage.grid.0, stage.grid.1, out.name, out.rows, out.cols
+        ));
+    }
+    if (stage.m, stage.n) != (out.rows, out.cols) {
+        return refute(format!(
+            "`{}` computes {} x {} elements, and `{}` is {} x {}",
+            stage.name, stage.m, stage.n, out.name, out.rows, out.cols
         ));
     }
     if out.producer != Some(id) {
@@ -201,10 +213,13 @@ fn kernel_shape_fault(stage: &Stage) -> Option<String> {
     }
     let (m, n, k) = stage.mma_tile;
     let out_tile = stage.op.rules().out_tile(stage.mma_tile);
-    if stage.out_tile != out_tile || k == 0 || stage.k_blocks != stage.k.div_ceil(k) {
+    let tiled = matches!(stage.partition, Partition::Tiles { .. });
+    if tiled && stage.out_tile() != out_tile || k == 0 || stage.k_blocks != stage.k.div_ceil(k) {
         return Some(format!(
             "`{}` has output tiles of {:?} and {} k-blocks, and its MMA tile is {m} x {n} x {k}",
-            stage.name, stage.out_tile, stage.k_blocks
+            stage.name,
+            stage.out_tile(),
+            stage.k_blocks
         ));
     }
     None

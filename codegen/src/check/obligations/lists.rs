@@ -13,7 +13,7 @@ const TOLD: usize = 8;
 
 /// Every worker is resident, and every list ends.
 pub(super) fn progress(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
-    let schedule = c.launch.lists()?;
+    let schedule = c.launch.work()?;
     not_resident(c, p, schedule).or_else(|| deferred_draw(c, schedule)).or_else(|| {
         let mut run = Run::new(c, p, schedule);
         run.all();
@@ -25,7 +25,7 @@ pub(super) fn progress(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation>
 /// takes; `None` when there is none. A schedule that was built for the tiles that are read needs it where a policy waits
 /// for more than those.
 pub(in crate::check) fn linear_extension(c: &Candidate, p: &dyn TileProgram) -> Option<Vec<u32>> {
-    let schedule = c.launch.lists()?;
+    let schedule = c.launch.work()?;
     // A worker an item: whoever has what it needs goes on at once.
     let alone = (0..schedule.sequence.len() as u32).map(|i| vec![i]).collect();
     let mut run = Run::of(c, p, schedule, alone);
@@ -173,10 +173,10 @@ impl<'a> Run<'a> {
     fn of(c: &'a Candidate, p: &'a dyn TileProgram, schedule: &'a Schedule, lists: Vec<Vec<u32>>) -> Run<'a> {
         let mut bases = Vec::new();
         let mut slots: Vec<(u32, u32)> = Vec::new();
-        for (edge, map) in c.slot_maps().iter().enumerate() {
+        for (edge, count) in c.slot_counts().into_iter().enumerate() {
             let base = slots.len() as u32;
             bases.push(base);
-            slots.resize(slots.len() + map.slot_count as usize, (0, 0));
+            slots.resize(slots.len() + count as usize, (0, 0));
             for tile in super::grid_tiles(&c.graph.stages[c.graph.dependences[edge].producer.0]) {
                 p.posts(edge, tile, &mut |slot, amount| {
                     if let Some(slot) = slots.get_mut((base + slot) as usize) {
@@ -269,6 +269,7 @@ impl<'a> Run<'a> {
                     Event::Contribute { slab } => return given.push(Word::Flag(slab, cta)),
                     Event::Load { .. }
                     | Event::Multicast { .. }
+                    | Event::Warp { .. }
                     | Event::Add { .. }
                     | Event::Store { .. } => return,
                 };

@@ -132,17 +132,12 @@ fn overwritten_early(
 /// By tile of `writer`, row by row: the tiles of `user` that touch what it writes, through an operand or, for `None`, by
 /// writing it too.
 fn met_by(writer: &Stage, user: &Stage, operand: Option<usize>, tensor: &Tensor) -> Vec<Vec<Tile>> {
-    let ((rows, cols), (gm, gn)) = ((writer.out_tile.0.max(1), writer.out_tile.1.max(1)), writer.grid);
+    let (gm, gn) = writer.grid;
     let mut met = vec![Vec::new(); gm as usize * gn as usize];
     for other in grid_tiles(user) {
         let mut touch = |r: Range<u32>, s: Range<u32>| {
-            if r.is_empty() || s.is_empty() {
-                return;
-            }
-            let (ms, ns) =
-                (r.start / rows..r.end.div_ceil(rows).min(gm), s.start / cols..s.end.div_ceil(cols));
-            for (m, n) in ms.flat_map(|m| (ns.start..ns.end.min(gn)).map(move |n| (m, n))) {
-                let met: &mut Vec<Tile> = &mut met[m as usize * gn as usize + n as usize];
+            for tile in writer.writers(&r, &s).filter(|t| t.m < gm && t.n < gn) {
+                let met: &mut Vec<Tile> = &mut met[tile.m as usize * gn as usize + tile.n as usize];
                 if met.last() != Some(&other) {
                     met.push(other);
                 }
@@ -153,18 +148,12 @@ fn met_by(writer: &Stage, user: &Stage, operand: Option<usize>, tensor: &Tensor)
                 user.reads(operand, tensor, (other.m, other.n), k, &mut touch);
             }),
             None => {
-                let (rows, cols) = written(user, other);
+                let (rows, cols) = user.writes(other);
                 touch(rows, cols);
             }
         }
     }
     met
-}
-
-/// Rows and columns that a tile writes.
-fn written(stage: &Stage, tile: Tile) -> (Range<u32>, Range<u32>) {
-    let (rows, cols) = stage.out_tile;
-    (tile.m * rows..(tile.m + 1) * rows, tile.n * cols..(tile.n + 1) * cols)
 }
 
 /// A second run starts from a state equal to the first.

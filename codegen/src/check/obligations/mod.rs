@@ -5,6 +5,7 @@ mod explore;
 mod grids;
 mod launch;
 mod lists;
+mod loads;
 mod memory;
 mod posts;
 mod scan;
@@ -32,7 +33,7 @@ pub(super) fn judge(
     scan: &Scan,
 ) -> Option<Refutation> {
     match obligation {
-        Obligation::Order => grids::order(c).or_else(|| slabs::order(c, p)),
+        Obligation::Order => grids::order(c).or_else(|| slabs::order(c, p)).or_else(|| loads::order(c, p)),
         Obligation::Bounds => grids::bounds(c, p, scan),
         Obligation::Cover => slots::cover(c, p, scan).or_else(|| slabs::cover(c, p)),
         Obligation::Count => slots::count(c, p, scan),
@@ -44,18 +45,9 @@ pub(super) fn judge(
     }
 }
 
-/// Decides an obligation that rests on how kernels behave, and on nothing of their tiles.
-pub(super) fn judge_contract(obligation: Obligation, c: &Candidate) -> Option<Refutation> {
-    match obligation {
-        Obligation::Replay => memory::replay(c),
-        Obligation::Visible => memory::visible(c),
-        _ => None,
-    }
-}
-
-/// `stage(m, n)`, as counterexamples name a tile.
+/// `stage(m, n)`, as counterexamples name a tile, or `share n of stage`.
 fn tile_name(c: &Candidate, stage: crate::graph::StageId, tile: crate::sync::Tile) -> String {
-    format!("{}({}, {})", c.graph.stages[stage.0].name, tile.m, tile.n)
+    super::parts::tile_name(&c.graph.stages[stage.0], tile)
 }
 
 /// The tiles of a stage's grid, row by row.

@@ -62,7 +62,7 @@ impl Scan {
         }
         let edges = 0..c.graph.dependences.len();
         let posts: Vec<Posts> = edges.map(|edge| Posts::of(c, p, edge)).collect();
-        let slots: Vec<u32> = c.slot_maps().iter().map(|m| m.slot_count).collect();
+        let slots: Vec<u32> = c.slot_counts();
         let posts_outside =
             posts.iter().zip(&slots).any(|(posts, slots)| posts.totals.len() > *slots as usize);
         let mut scan = Scan { posts, slots, posts_outside, ..Scan::default() };
@@ -175,6 +175,8 @@ impl Scan {
                     first(&mut self.uncovered, at);
                 }
             }
+            // It knows nothing of what other warps have waited for.
+            Event::Warp { .. } => marks.next(),
             Event::Contribute { .. } | Event::Await { .. } | Event::Add { .. } | Event::Store { .. } => {}
         }
     }
@@ -243,6 +245,7 @@ pub(super) fn regions(
             f(*operand, *k_block, (rows.clone(), cols.clone()));
         }
         Event::Wait { .. }
+        | Event::Warp { .. }
         | Event::Contribute { .. }
         | Event::Await { .. }
         | Event::Add { .. }
@@ -258,11 +261,5 @@ pub(super) fn uncovered(
     mut done: impl FnMut(Tile) -> bool,
 ) -> Option<Tile> {
     let producer = &c.graph.stages[c.graph.dependences[edge].producer.0];
-    if rows.is_empty() || cols.is_empty() {
-        return None;
-    }
-    let (tile_rows, tile_cols) = producer.out_tile;
-    (rows.start / tile_rows..rows.end.div_ceil(tile_rows))
-        .flat_map(|m| (cols.start / tile_cols..cols.end.div_ceil(tile_cols)).map(move |n| Tile { m, n }))
-        .find(|producer| !done(*producer))
+    producer.writers(rows, cols).find(|tile| !done(*tile))
 }

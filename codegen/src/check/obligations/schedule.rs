@@ -2,7 +2,8 @@
 
 use crate::check::parts::{Place, cluster_grid, describe, places};
 use crate::check::{Candidate, Obligation, Refutation, Subject};
-use crate::graph::StageId;
+use crate::graph::{Partition, StageId};
+use crate::schedule::decode::COLUMN_TILE;
 use crate::schedule::{Hand, Item, MAX_STAGES, POST_WEIGHT, Part, Schedule, units};
 
 /// Incoming, and outgoing, edges of one of them (`CUSYNC_MAX_WAITS`, `CUSYNC_MAX_POSTS`).
@@ -10,9 +11,10 @@ const MAX_EDGES: usize = 4;
 
 /// The fault without which nothing else about the schedule can be evaluated.
 pub(in crate::check) fn well_formed(c: &Candidate) -> Option<Refutation> {
-    let schedule = c.launch.lists()?;
+    let schedule = c.launch.work()?;
     let view = View { c, schedule, places: places(schedule) };
-    view.stages().or_else(|| view.bounds()).or_else(|| view.lists()).or_else(|| view.tiles())
+    let stages = if c.launch.shares().is_some() { view.shares() } else { view.stages() };
+    stages.or_else(|| view.bounds()).or_else(|| view.lists()).or_else(|| view.tiles())
 }
 
 struct View<'a> {
@@ -80,10 +82,10 @@ impl View<'_> {
         }
         // The CTAs of a row share the rows of operand A, those of a column the columns of operand B.
         let uneven = |s: &&crate::graph::Stage| {
-            !s.out_tile.0.is_multiple_of(cols) || !s.out_tile.1.is_multiple_of(rows)
+            !s.out_tile().0.is_multiple_of(cols) || !s.out_tile().1.is_multiple_of(rows)
         };
         if let Some(stage) = graph.stages.iter().find(uneven) {
-            let (m, n) = stage.out_tile;
+            let (m, n) = stage.out_tile();
             let message = format!(
                 "the {rows} x {cols} CTAs of a worker cannot share loads of tiles of {m} x {n} of `{}` evenly",
                 stage.name
@@ -96,6 +98,30 @@ impl View<'_> {
             return refute(Subject::Pipeline, message);
         }
         None
+    }
+
+    /// Stages in even shares, each of which one CTA computes whole.
+    fn shares(&self) -> Option<Refutation> {
+        let Schedule { cluster, mode, sequence, lists, slabs, .. } = self.schedule;
+        let plain = *cluster == (1, 1) && *mode == Hand::Fixed && *slabs == 0 && !lists.is_empty();
+        if !plain || sequence.iter().any(|item| item.part != Part::Whole) {
+            let message = "workers of a decode kernel are single CTAs that follow lists of whole shares";
+            return Some(Refutation::new(Obligation::Bounds, Subject::Pipeline, message));
+        }
+        self.c.graph.stages.iter().enumerate().find_map(|(i, stage)| {
+            let fault = if !matches!(stage.partition, Partition::Even { parts: 1.. }) {
+                "is not cut into even shares".into()
+            } else if stage.mma_tile.2 != COLUMN_TILE || stage.split_k > 1 {
+                let (k, split) = (stage.mma_tile.2, stage.split_k);
+                format!(
+                    "has k-blocks of {k} in {split} slices; those of a decode kernel are {COLUMN_TILE} in one"
+                )
+            } else {
+                return None;
+            };
+            let message = format!("`{}` {fault}", stage.name);
+            Some(Refutation::new(Obligation::Bounds, Subject::Stage(StageId(i)), message))
+        })
     }
 
     /// Items inside their grids, slabs inside their array, everything inside the fields of `cusync_item`.

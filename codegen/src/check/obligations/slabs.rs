@@ -29,7 +29,7 @@ impl Use {
             Event::Add { .. } if !all.stores.is_empty() => {}
             Event::Add { slab } => all.adds.push((slab, awaited.contains(&slab))),
             Event::Store { units, of } => all.stores.push((units, of)),
-            Event::Wait { .. } | Event::Load { .. } | Event::Multicast { .. } => {}
+            Event::Wait { .. } | Event::Load { .. } | Event::Multicast { .. } | Event::Warp { .. } => {}
         });
         all
     }

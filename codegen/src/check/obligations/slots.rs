@@ -40,6 +40,7 @@ pub(super) fn cover(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<R
                     Event::Wait { edge, slot, value } if u64::from(*value) >= posts[*edge].total(*slot) => {
                         marks.wait(*edge, *slot);
                     }
+                    Event::Warp { .. } => marks.next(),
                     Event::Load { .. } | Event::Multicast { .. } if fault.is_none() => {
                         regions(c, consumer, tile, &event, &mut |operand, k_block, region| {
                             let of_operand = |e: &&usize| c.graph.dependences[**e].operand == operand;
@@ -110,7 +111,7 @@ fn race(c: &Candidate, p: &dyn TileProgram, posts: &Posts, load: Load, racing: T
     let (producer, consumer) =
         (&c.graph.stages[dependence.producer.0], &c.graph.stages[dependence.consumer.0]);
     let tensor = &c.graph.tensors[consumer.operands[dependence.operand].tensor.0];
-    let (tile_rows, tile_cols) = producer.out_tile;
+    let (written_rows, written_cols) = producer.writes(racing);
     let slots = posts.of_tile(racing);
     let reader = tile_name(c, dependence.consumer, tile);
     let writer = tile_name(c, dependence.producer, racing);
@@ -133,10 +134,7 @@ fn race(c: &Candidate, p: &dyn TileProgram, posts: &Posts, load: Load, racing: T
         ))
         .fact(format!(
             "{writer} writes rows {}..{}, columns {}..{}",
-            racing.m * tile_rows,
-            (racing.m + 1) * tile_rows,
-            racing.n * tile_cols,
-            (racing.n + 1) * tile_cols
+            written_rows.start, written_rows.end, written_cols.start, written_cols.end
         ));
     match slots.first() {
         Some(slot) => refutation.fact(format!(

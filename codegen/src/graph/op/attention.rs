@@ -163,7 +163,7 @@ impl Rules for Attention {
     }
 
     fn k_blocks_of(&self, stage: &Stage, m: u32) -> u32 {
-        let end = (m + 1).saturating_mul(stage.out_tile.0);
+        let end = (m + 1).saturating_mul(stage.out_tile().0);
         self.visible(end, stage.k).div_ceil(stage.mma_tile.2)
     }
 

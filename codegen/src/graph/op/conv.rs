@@ -321,7 +321,7 @@ impl Rules for Conv {
             return gemm::reads(at, f);
         }
         let ks = At::along(at.k, at.stage.mma_tile.2, at.stage.k);
-        let pixels = At::along(at.tile.0, at.stage.out_tile.0, at.stage.m);
+        let pixels = At::along(at.tile.0, at.stage.out_tile().0, at.stage.m);
         self.taps(ks, &mut |tap, channels| {
             self.pixels_under(pixels.clone(), tap, &mut |rows| f(rows, channels.clone()));
         });

@@ -23,7 +23,7 @@ use super::{Footprint, Operand, Stage, Tensor, TensorId};
 use crate::device::{KernelShape, Operation};
 use crate::diagnostic::{Diagnostic, Spanned};
 use crate::spec::{StageKind, StageSpec};
-use crate::sync::Policy;
+use crate::sync::{Policy, Tile};
 
 /// What a stage computes.
 #[derive(Clone, Debug, PartialEq)]
@@ -234,15 +234,23 @@ impl At<'_> {
         clip(at)..clip(at.saturating_add(1))
     }
 
+    fn place(&self) -> Tile {
+        Tile { m: self.tile.0, n: self.tile.1 }
+    }
+
     /// The tensor's rows that the tile's rows are.
     fn rows(&self) -> Range<u32> {
-        At::along(self.tile.0, self.stage.out_tile.0, self.tensor.rows)
+        clip(self.stage.writes(self.place()).0, self.tensor.rows)
     }
 
     /// The tensor's columns that the tile's columns are.
     fn cols(&self) -> Range<u32> {
-        At::along(self.tile.1, self.stage.out_tile.1, self.tensor.cols)
+        clip(self.stage.writes(self.place()).1, self.tensor.cols)
     }
+}
+
+fn clip(range: Range<u32>, length: u32) -> Range<u32> {
+    range.start.min(length)..range.end.min(length)
 }
 
 /// A stage as stated, its tensors known.

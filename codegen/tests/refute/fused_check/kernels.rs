@@ -135,7 +135,7 @@ fn produced_b() -> Candidate {
         Gemm(name: "join", a: "L(M,K)", b: "R(K,K)", out: "Z(M,K)"),
     ])"#;
     let graph = cusync_gen::spec::graph_with_tile(source, TILE).expect("a sound spec");
-    assert_eq!((graph.stages[0].out_tile, graph.stages[1].grid), ((128, 64), (5, 4)));
+    assert_eq!((graph.stages[0].out_tile(), graph.stages[1].grid), ((128, 64), (5, 4)));
     let schedule = dealt(&graph, (2, 1), 6, 2);
     scheduled(graph, schedule)
 }

@@ -19,7 +19,7 @@ mod shape;
 use std::collections::BTreeMap;
 
 use cusync_gen::check::{Obligation, judge, judge_program};
-use cusync_gen::graph::{Graph, Op};
+use cusync_gen::graph::{Graph, Op, Partition};
 use oracle::{Effort, Violation, violation};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -91,6 +91,9 @@ impl Row {
 fn family(graph: &Graph) -> &'static str {
     let has = |which: fn(&Op) -> bool| graph.stages.iter().any(|s| which(&s.op));
     match () {
+        () if graph.stages.iter().any(|s| matches!(s.partition, Partition::Even { .. })) => {
+            "GEMMs in even shares"
+        }
         () if has(|op| matches!(op, Op::Conv2d(_))) => "convolutions",
         () if has(|op| matches!(op, Op::Attention(_))) => "an attention and its projections",
         () if has(|op| matches!(op, Op::Norm(_))) => "normalisations between GEMMs",

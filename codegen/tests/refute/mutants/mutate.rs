@@ -5,7 +5,7 @@ use cusync_gen::graph::StageId;
 use cusync_gen::sync::Order;
 use rand::Rng;
 use rand::rngs::SmallRng;
-use rand::seq::{IndexedRandom, SliceRandom};
+use rand::seq::{IndexedRandom, IteratorRandom, SliceRandom};
 
 use super::recorded::Recorded;
 use super::{lists, shape};
@@ -33,6 +33,9 @@ kinds! {
     RepeatPost,
     ShiftPost,
     PostAmount,
+    DropLoad,
+    RepeatLoad,
+    ChangeWarp,
     RepeatTile,
     SwapTiles,
     ShrinkHalo,
@@ -141,6 +144,9 @@ pub(crate) fn mutate(
             | RepeatPost
             | ShiftPost
             | PostAmount
+            | DropLoad
+            | RepeatLoad
+            | ChangeWarp
     );
     if events {
         // Where there are no semaphores, waits and posts are not there either.
@@ -152,13 +158,22 @@ pub(crate) fn mutate(
             return shape::change(rng, base, recorded, kind);
         }
         SwapItems | MoveItem | DropItem | RepeatItem | MoveCut | ShiftSlab | GrowCluster | AddWorkers => {
+            if let Some(plan) = c.launch.shares_mut() {
+                // Another kernel: ours is handed no lists. None has parts of shares, or clusters.
+                if matches!(kind, MoveCut | ShiftSlab | GrowCluster) {
+                    return None;
+                }
+                lists::change(rng, &mut plan.work, kind)?;
+                let program = Recorded::of(&c);
+                return Some(Mutant::changed(c, program));
+            }
             lists::change(rng, c.launch.lists_mut()?, kind)?;
         }
         RepeatTile | SwapTiles => {
             let s = rng.random_range(0..c.graph.stages.len());
             let (grid, tiles) = (c.graph.stages[s].grid, c.graph.stages[s].tiles());
             // A schedule does not use the orders.
-            if tiles < 2 || c.launch.lists().is_some() {
+            if tiles < 2 || c.launch.is_one_kernel() {
                 return None;
             }
             let mut table: Vec<_> =
@@ -233,7 +248,7 @@ pub(crate) fn mutate(
         },
         PlainPosts => c.contract.plain_store_posts = true,
         DeferPosts => {
-            c.launch.lists()?;
+            c.launch.work()?;
             c.contract.deferred_post = true;
         }
         KernelBoundaries => {
@@ -258,7 +273,7 @@ pub(crate) fn mutate(
 }
 
 fn change_events(rng: &mut SmallRng, c: &Candidate, p: &mut Recorded, kind: Kind) -> Option<()> {
-    let slots: Vec<u32> = c.slot_maps().iter().map(|m| m.slot_count).collect();
+    let slots = c.slot_counts();
     // One on, one back, or anywhere; sometimes past the end.
     let shifted = |rng: &mut SmallRng, slot: u32, count: u32| match rng.random_range(0..8) {
         0 => count,
@@ -285,12 +300,36 @@ fn change_events(rng: &mut SmallRng, c: &Candidate, p: &mut Recorded, kind: Kind
     }
     let (stage, tile, slice) = some_slice(rng, p)?;
     let other = rng.random_range(0..slots.len());
+    if slots[other] == 0 {
+        return None;
+    }
     let foreign = rng.random_range(0..slots[other]);
     let posts = p.posts[other].iter().flatten().filter(|(slot, _)| *slot == foreign);
     let total = posts.map(|(_, amount)| amount).sum();
     let events = &mut p.slices[stage][tile][slice].events;
     let at = some_wait(rng, events)?;
     match kind {
+        // Only of shares it is said which k-blocks are brought, and by which warp.
+        DropLoad | RepeatLoad | ChangeWarp if c.launch.shares().is_none() => return None,
+        DropLoad | RepeatLoad => {
+            let load = (0..events.len()).filter(|i| matches!(events[*i], Event::Load { .. })).choose(rng)?;
+            if kind == DropLoad {
+                events.remove(load);
+            } else {
+                events.insert(rng.random_range(load..=events.len()), events[load].clone());
+            }
+        }
+        ChangeWarp => {
+            let warps = (0..events.len()).filter(|i| matches!(events[*i], Event::Warp { .. }));
+            let from = warps.choose(rng)?;
+            let warp = rng.random_range(0..4);
+            // Its work is another warp's, or only from some step on.
+            let at = rng.random_range(from..events.len());
+            match &mut events[from] {
+                Event::Warp { warp: of } if rng.random() => (*of != warp).then(|| *of = warp)?,
+                _ => events.insert(at, Event::Warp { warp }),
+            }
+        }
         DropWait => drop(events.remove(at)),
         DelayWait => {
             let wait = events.remove(at);

@@ -3,7 +3,7 @@
 use cusync_gen::check::{Candidate, EdgeChoice, Executor, How, KernelContract, Launch, StartGuarantee};
 use cusync_gen::device::Profile;
 use cusync_gen::graph::{Graph, StageId, TensorId};
-use cusync_gen::schedule::{Hand, Item, Part, Schedule};
+use cusync_gen::schedule::{Hand, Item, Part, Schedule, decode};
 use cusync_gen::sync::{Order, Policy, Tile, WaitAt};
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -20,6 +20,8 @@ const GEMMS: &[&str] = &[
     r#"Gemm(name: "one", a: "X(M,H)", b: "W1(H,H)", out: "P(M,H)"),
        Gemm(name: "two", a: "P(M,H)", b: "W2(H,I)", out: "Q(M,I)"),
        Gemm(name: "three", a: "Q(M,I)", b: "W3(I,H)", residual: "P(M,H)", out: "R(M,H)"),"#,
+    r#"Gemm(name: "one", a: "X(M,H)", b: "W1(H,I)", out: "P(M,I)"),
+       Gemm(name: "two", a: "X(M,H)", b: "W2(H,I)", residual: "P(M,I)", out: "Q(M,I)"),"#,
     r#"Gemm(name: "left", a: "X(M,H)", b: "W1(H,I)", out: "L(M,I)"),
        Gemm(name: "right", a: "V(I,H)", b: "W2(H,H)", out: "R(I,H)"),
        Gemm(name: "join", a: "L(M,I)", b: "R(I,H)", out: "Z(M,H)"),"#,
@@ -51,20 +53,21 @@ fn graph(rng: &mut SmallRng, stages: &str, same: Option<(u32, u32, u32)>) -> Gra
         if same.is_some_and(|t| t.0 >= 64) { pick(rng, &[128, 256]) } else { pick(rng, &[32, 48, 40]) }
     };
     let dims = [dim(rng), dim(rng), dim(rng)];
+    let tile = |rng: &mut SmallRng| {
+        same.unwrap_or_else(|| {
+            pick(rng, &[(16, 16, 16), (32, 16, 8), (16, 32, 16), (32, 32, 16), (16, 16, 24)])
+        })
+    };
+    lowered(stages, dims, || tile(rng))
+}
+
+fn lowered(stages: &str, dims: [u32; 3], mut tile: impl FnMut() -> (u32, u32, u32)) -> Graph {
     let text = format!(
         r#"Pipeline(name: "p", dims: {{ "M": {}, "H": {}, "I": {} }}, stages: [{stages}])"#,
         dims[0], dims[1], dims[2]
     );
     let resolved = cusync_gen::spec::parse(&text, "p").and_then(|s| s.resolve(&[])).expect("a sound spec");
-    let tiles: Vec<(u32, u32, u32)> = resolved
-        .stages
-        .iter()
-        .map(|_| {
-            same.unwrap_or_else(|| {
-                pick(rng, &[(16, 16, 16), (32, 16, 8), (16, 32, 16), (32, 32, 16), (16, 16, 24)])
-            })
-        })
-        .collect();
+    let tiles: Vec<(u32, u32, u32)> = resolved.stages.iter().map(|_| tile()).collect();
     resolved.graph(&tiles).expect("small grids")
 }
 
@@ -150,8 +153,25 @@ fn schedule(rng: &mut SmallRng, graph: &Graph, cluster: (u32, u32), workers: u32
     Schedule { cluster, mode, sequence, lists, slabs, predicted_us: 0.0 }
 }
 
+/// A decode kernel of few workers. Some shares of narrow stages are empty.
+fn decode(rng: &mut SmallRng) -> Candidate {
+    let mut device = Profile::named("h200").expect("shipped").clone();
+    device.sms = rng.random_range(3..12);
+    let wide = |rng: &mut SmallRng| pick(rng, &[8, 72, 128, 136, 200]);
+    let dims = [pick(rng, &[8, 16]), wide(rng), wide(rng)];
+    let plans = GEMMS.iter().map(|stages| lowered(stages, dims, || (16, 16, decode::COLUMN_TILE)));
+    let plans: Vec<_> = plans.filter_map(|graph| decode::decode(&graph, &device).ok()).collect();
+    let (graph, plan) = pick(rng, &plans);
+    let mut c = Candidate::launched(graph, device, Launch::Shares(plan));
+    c.device.sms += rng.random_range(0..3);
+    c
+}
+
 /// A plan that the list scheduler, or the automatic choice, could have made, but small.
 pub(crate) fn draw(rng: &mut SmallRng) -> Candidate {
+    if rng.random_ratio(1, 8) {
+        return decode(rng);
+    }
     let executors = [
         Executor::Streams,
         Executor::Streams,

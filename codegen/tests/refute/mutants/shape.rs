@@ -1,7 +1,7 @@
 //! Mutations of shapes: waits that were derived for another shape than the one that is read.
 
 use cusync_gen::check::{Candidate, Event};
-use cusync_gen::graph::{Footprint, Op, Operand, OperandKind, StageId};
+use cusync_gen::graph::{Footprint, Op, Operand, OperandKind, Partition, StageId};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
@@ -171,7 +171,8 @@ fn grow_consumer(rng: &mut SmallRng, base: &Candidate, recorded: &Recorded) -> O
         return None;
     }
     stage.mma_tile.0 *= 2;
-    stage.out_tile.0 *= 2;
+    let (rows, cols) = stage.out_tile();
+    stage.partition = Partition::Tiles { rows: rows * 2, cols };
     stage.grid.0 = stage.grid.0.div_ceil(2);
     for operand in &mut stage.operands {
         if matches!(operand.kind, OperandKind::A | OperandKind::Residual | OperandKind::Query) {

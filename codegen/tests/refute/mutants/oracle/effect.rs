@@ -170,7 +170,8 @@ impl<'a> Effects<'a> {
     /// begun to overwrite it.
     pub(super) fn incomplete(&self, run: u32, overlap: bool) -> Option<Violation> {
         let tiles = (run * self.program.layout.tiles()) as usize;
-        if self.stored[..tiles].iter().any(|units| *units != u64::MAX) {
+        let nothing = |tile: usize| self.program.layout.is_empty(tile as u32 % self.program.layout.tiles());
+        if (0..tiles).any(|tile| self.stored[tile] != u64::MAX && !nothing(tile)) {
             return Some(Violation::Missing);
         }
         let graph = &self.c.graph;

@@ -41,6 +41,7 @@ struct Worker {
     run: u32,
     source: Source,
     items: Vec<u32>,
+    /// By CTA and warp.
     loaders: Vec<At>,
     finishers: Vec<At>,
     sm: Option<usize>,
@@ -100,7 +101,7 @@ impl<'a> Machine<'a> {
             (c.device.sms, all, stages.map(|s| all / per_sm(s)).collect())
         };
         let shared = c.launch.kernels().iter().flat_map(|k| program.stages[k.stage.0].iter().copied());
-        let shared = match c.launch.lists() {
+        let shared = match c.launch.work() {
             Some(schedule) => (0..schedule.sequence.len() as u32).collect(),
             None => shared.collect(),
         };

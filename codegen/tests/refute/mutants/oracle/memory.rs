@@ -49,6 +49,8 @@ pub(crate) struct Layout {
     /// By stage: number of its first tile, and tiles along N.
     first: Vec<(u32, u32)>,
     tiles: u32,
+    /// By tile: whether it writes nothing, as some shares of few columns do.
+    empty: Vec<bool>,
 }
 
 impl Layout {
@@ -65,13 +67,15 @@ impl Layout {
         for (t, tensor) in graph.tensors.iter().enumerate() {
             cut(TensorId(t), (0..tensor.rows, 0..tensor.cols));
         }
-        let (mut first, mut tiles) = (Vec::new(), 0);
+        let (mut first, mut tiles, mut empty) = (Vec::new(), 0, Vec::new());
         for (s, stage) in graph.stages.iter().enumerate() {
             let (gm, gn) = shapes::grid(graph, StageId(s));
             first.push((tiles, gn));
             tiles += gm * gn;
             for tile in (0..gm).flat_map(|m| (0..gn).map(move |n| Tile { m, n })) {
-                cut(stage.out, shapes::written(graph, StageId(s), tile));
+                let (rows, cols) = shapes::written(graph, StageId(s), tile);
+                empty.push(rows.is_empty() || cols.is_empty());
+                cut(stage.out, (rows, cols));
                 for (o, operand) in stage.operands.iter().enumerate() {
                     let ks = match shapes::in_epilogue(operand.kind) {
                         true => 1,
@@ -100,28 +104,33 @@ impl Layout {
                 axis.dedup();
             }
         }
-        let mut layout = Layout { cuts, memory, owner: Vec::new(), first, tiles };
+        let mut layout = Layout { cuts, memory, owner: Vec::new(), first, tiles, empty };
         layout.owner = (0..graph.tensors.len()).map(|t| layout.owners(graph, TensorId(t))).collect();
         layout
     }
 
     fn owners(&self, graph: &Graph, tensor: TensorId) -> Option<Vec<u32>> {
         let stage = graph.tensors[tensor.0].producer?;
-        let (rows, cols) = shapes::tile_size(graph, stage);
         let cuts = &self.cuts[self.memory[tensor.0]];
-        let starts = |cuts: &[u32]| cuts[..cuts.len().saturating_sub(1)].to_vec();
-        let all = starts(&cuts.cols);
-        let of = |r: &u32| {
-            let m = *r / rows;
-            all.iter().map(|c| self.tile(stage, Tile { m, n: *c / cols })).collect::<Vec<u32>>()
-        };
-        Some(starts(&cuts.rows).iter().flat_map(of).collect())
+        let cells = cuts.rows.len().saturating_sub(1) * cuts.cols.len().saturating_sub(1);
+        let mut owners = vec![u32::MAX; cells];
+        let (gm, gn) = shapes::grid(graph, stage);
+        for tile in (0..gm).flat_map(|m| (0..gn).map(move |n| Tile { m, n })) {
+            let cells = self.cells(tensor, &shapes::written(graph, stage, tile));
+            self.places(&cells).for_each(|place| owners[place] = self.tile(stage, tile));
+        }
+        Some(owners)
     }
 
     /// The number of a tile among those of all stages.
     pub(crate) fn tile(&self, stage: StageId, tile: Tile) -> u32 {
         let (first, gn) = self.first[stage.0];
         first + tile.m * gn + tile.n
+    }
+
+    /// Whether a tile writes nothing.
+    pub(crate) fn is_empty(&self, tile: u32) -> bool {
+        self.empty[tile as usize]
     }
 
     /// Tiles of all stages.

@@ -116,7 +116,7 @@ fn crowded(c: &Candidate) -> bool {
 fn matters(c: &Candidate, cta: &program::Cta, phase: Phase) -> bool {
     use program::Op;
     match phase {
-        Phase::Loader => !cta.loader.is_empty(),
+        Phase::Loader => cta.loaders.iter().any(|steps| !steps.is_empty()),
         Phase::Finisher => cta.tile.is_some(),
         Phase::Given => cta.finisher.iter().any(|op| matches!(op, Op::SetFlag { .. })),
         Phase::Last => !cta.late.is_empty() || matches!(cta.finisher.last(), Some(Op::OverwriteSlot { .. })),

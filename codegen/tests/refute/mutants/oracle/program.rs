@@ -4,7 +4,7 @@ mod loads;
 mod order;
 
 use cusync_gen::check::{Candidate, Event, TileProgram};
-use cusync_gen::graph::StageId;
+use cusync_gen::graph::{Dependence, StageId};
 use cusync_gen::schedule::{Hand, Part};
 use cusync_gen::sync::Tile;
 
@@ -41,10 +41,11 @@ pub(crate) enum Op {
     NextUnderWay,
 }
 
-/// What one CTA does of an item. The loader runs ahead of the finisher, also into the items after.
+/// What one CTA does of an item. The loaders run ahead of the finisher, also into the items after, and go their own ways.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cta {
-    pub(crate) loader: Vec<Op>,
+    /// By warp.
+    pub(crate) loaders: Vec<Vec<Op>>,
     pub(crate) finisher: Vec<Op>,
     /// Stores that nothing orders: complete at any time after the epilogue.
     pub(crate) late: Vec<Op>,
@@ -72,6 +73,8 @@ pub(crate) struct Program {
     /// By slot: what a run adds to it.
     pub(crate) posts: Vec<u32>,
     pub(crate) slabs: u32,
+    /// Warps of a CTA that load.
+    pub(crate) warps: usize,
     /// Whether semaphores are there at all.
     pub(crate) semaphores: bool,
 }
@@ -93,14 +96,14 @@ impl Program {
     /// # Errors
     /// What is wrong before anything runs: an index outside its array, data that nobody loads.
     pub(crate) fn of(c: &Candidate, p: &dyn TileProgram) -> Result<Program, Violation> {
-        let counts: Vec<u32> = c.slot_maps().iter().map(|m| m.slot_count).collect();
+        let counts = slot_counts(c);
         let bases = counts.iter().scan(0, |sum, n| Some(std::mem::replace(sum, *sum + n))).collect();
         let slots: u32 = counts.iter().sum();
         let semaphores = c.launch.has_semaphores();
         let mut b =
             Builder { c, p, layout: Layout::of(&c.graph, c.launch.cluster()), bases, counts, fault: None };
         let (mut work, mut stages) = (Vec::new(), vec![Vec::new(); c.graph.stages.len()]);
-        match c.launch.lists() {
+        match c.launch.work() {
             Some(_) => b.schedule(&mut work)?,
             None => {
                 for (s, drawn) in stages.iter_mut().enumerate() {
@@ -111,7 +114,7 @@ impl Program {
         if let Some(fault) = b.fault {
             return Err(fault);
         }
-        let slabs = c.launch.lists().map_or(0, |s| s.slabs);
+        let slabs = c.launch.work().map_or(0, |s| s.slabs);
         let mut posts = vec![0u32; slots as usize];
         let mut seen = std::collections::HashSet::new();
         for work in &work {
@@ -123,7 +126,9 @@ impl Program {
                 }
             }
         }
-        Ok(Program { layout: b.layout, work, stages, posts, slabs, semaphores })
+        let ctas = work.iter().flat_map(|work| &work.ctas);
+        let warps = ctas.map(|cta| cta.loaders.len()).max().unwrap_or(1);
+        Ok(Program { layout: b.layout, work, stages, posts, slabs, warps, semaphores })
     }
 }
 
@@ -153,7 +158,7 @@ impl Builder<'_> {
     }
 
     fn schedule(&mut self, work: &mut Vec<Work>) -> Result<(), Violation> {
-        let schedule = self.c.launch.lists().ok_or(Violation::Outside)?;
+        let schedule = self.c.launch.work().ok_or(Violation::Outside)?;
         let (rows, cols) = schedule.cluster;
         for (at, item) in schedule.sequence.iter().enumerate() {
             if item.stage.0 >= self.c.graph.stages.len() {
@@ -236,7 +241,8 @@ impl Builder<'_> {
         let (gm, gn) = shapes::grid(graph, stage);
         let inside = tile.m < gm && tile.n < gn;
         let number = self.layout.tile(stage, tile);
-        let (mut loader, mut finisher) = (Vec::new(), Vec::new());
+        let (mut loaders, mut finisher) = (vec![Vec::new()], Vec::new());
+        let mut warp = 0;
         let (mut events, mut late) = (Vec::new(), false);
         self.p.events(stage, tile, slice, &mut |event| events.push(event));
         let kind = |operand: usize| graph.stages[stage.0].operands[operand].kind;
@@ -250,10 +256,17 @@ impl Builder<'_> {
                 Event::Load { operand, .. } | Event::Multicast { operand, .. } => {
                     shapes::in_epilogue(kind(*operand))
                 }
+                Event::Warp { .. } => false,
                 _ => true,
             };
-            let steps = if late { &mut finisher } else { &mut loader };
+            if let Event::Warp { warp: next } = event {
+                warp = next as usize;
+                loaders.resize(loaders.len().max(warp + 1), Vec::new());
+                continue;
+            }
+            let steps = if late { &mut finisher } else { &mut loaders[warp] };
             match event {
+                Event::Warp { .. } => {}
                 Event::Wait { edge, slot, value } => {
                     let slot = self.slot(edge, slot);
                     steps.push(Op::Wait { slot, value });
@@ -282,15 +295,35 @@ impl Builder<'_> {
                 }
             }
         }
+        // A share is the sum of what its warps bring, in whatever order: twice is once too often.
+        let twice = |at: usize| loaded[..at].contains(&loaded[at]);
+        if shapes::shares(graph, stage).is_some() && (0..loaded.len()).any(twice) {
+            self.fault = Some(Violation::WrongSum);
+        }
         let finishes = finisher.iter().any(|op| matches!(op, Op::Store { .. }));
-        if inside && !self.all_loaded(stage, tile, k, finishes, cluster, &loaded) {
+        let (_, columns) = shapes::written(graph, stage, tile);
+        if inside && !columns.is_empty() && !self.all_loaded(stage, tile, k, finishes, cluster, &loaded) {
             self.fault = Some(Violation::NeverLoaded);
         }
-        Cta { loader, finisher, late: Vec::new(), tile: inside.then_some(number) }
+        Cta { loaders, finisher, late: Vec::new(), tile: inside.then_some(number) }
     }
 }
 
 /// Whether the shared counter hands items out.
 pub(crate) fn draws(c: &Candidate) -> bool {
     c.launch.lists().is_some_and(|s| s.mode == Hand::Drawn)
+}
+
+/// Slots by dependence. Shares announce columns by sixty-fours, and only to main loops.
+fn slot_counts(c: &Candidate) -> Vec<u32> {
+    let maps = c.slot_maps();
+    let count = |(edge, d): (usize, &Dependence)| {
+        let (producer, consumer) = (&c.graph.stages[d.producer.0], &c.graph.stages[d.consumer.0]);
+        match shapes::shares(&c.graph, d.producer) {
+            None => maps[edge].slot_count,
+            Some(_) if shapes::in_epilogue(consumer.operands[d.operand].kind) => 0,
+            Some(_) => c.graph.tensors[producer.out.0].cols.div_ceil(64),
+        }
+    };
+    c.graph.dependences.iter().enumerate().map(count).collect()
 }

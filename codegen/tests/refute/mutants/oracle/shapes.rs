@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use cusync_gen::graph::{Attention, Axis, Conv, Graph, Op, OperandKind, StageId, TensorId};
+use cusync_gen::graph::{Attention, Axis, Conv, Graph, Op, OperandKind, Partition, StageId, TensorId};
 use cusync_gen::sync::Tile;
 
 /// Rows and columns of a tensor.
@@ -32,7 +32,15 @@ pub(crate) fn tile_size(graph: &Graph, stage: StageId) -> (u32, u32) {
         Op::Gemm { .. } | Op::Conv2d(_) | Op::Attention(_) => (stage.mma_tile.0, stage.mma_tile.1),
         // Blocks of whole rows.
         Op::Norm(_) => (stage.mma_tile.0, graph.tensors[stage.out.0].cols),
-        Op::Custom => stage.out_tile,
+        Op::Custom => stage.out_tile(),
+    }
+}
+
+/// The shares that a stage's output is cut into along its columns, where it is not cut into tiles.
+pub(crate) fn shares(graph: &Graph, stage: StageId) -> Option<u32> {
+    match graph.stages[stage.0].partition {
+        Partition::Even { parts } => Some(parts),
+        Partition::Tiles { .. } => None,
     }
 }
 
@@ -40,7 +48,10 @@ pub(crate) fn tile_size(graph: &Graph, stage: StageId) -> (u32, u32) {
 pub(crate) fn grid(graph: &Graph, stage: StageId) -> (u32, u32) {
     let (rows, cols) = tile_size(graph, stage);
     let out = &graph.tensors[graph.stages[stage.0].out.0];
-    (out.rows.div_ceil(rows), out.cols.div_ceil(cols))
+    match shares(graph, stage) {
+        Some(parts) => (1, parts),
+        None => (out.rows.div_ceil(rows), out.cols.div_ceil(cols)),
+    }
 }
 
 /// k-blocks of the longest tile.
@@ -74,6 +85,13 @@ pub(crate) fn k_blocks(graph: &Graph, stage: StageId, tile: Tile) -> u32 {
 pub(crate) fn written(graph: &Graph, stage: StageId, tile: Tile) -> Area {
     let (rows, cols) = tile_size(graph, stage);
     let out = &graph.tensors[graph.stages[stage.0].out.0];
+    if let Some(parts) = shares(graph, stage) {
+        // A column belongs to the last share that begins at or before it, share s at floor(s * columns / parts).
+        let mine = |column: &u32| (1..=parts).take_while(|s| s * out.cols / parts <= *column).count() as u32;
+        let columns: Vec<u32> = (0..out.cols).filter(|column| mine(column) == tile.n).collect();
+        let begin = columns.first().copied().unwrap_or(0);
+        return (0..out.rows, begin..begin + columns.len() as u32);
+    }
     (along(tile.m, rows, out.rows), along(tile.n, cols, out.cols))
 }
 
@@ -90,7 +108,8 @@ fn along(index: u32, size: u32, length: u32) -> Range<u32> {
 /// What a tile reads of an operand at a k-block. Of a GEMM's operands that is one area, which may be empty.
 pub(crate) fn reads(graph: &Graph, stage: StageId, operand: usize, tile: Tile, k: u32) -> Vec<Area> {
     let of = &graph.stages[stage.0];
-    let (rows, cols) = tile_size(graph, stage);
+    let (rows, _) = tile_size(graph, stage);
+    let (own_rows, own_cols) = written(graph, stage, tile);
     let depth = of.mma_tile.2;
     let read = &of.operands[operand];
     let tensor = &graph.tensors[read.tensor.0];
@@ -117,14 +136,12 @@ pub(crate) fn reads(graph: &Graph, stage: StageId, operand: usize, tile: Tile, k
             (stated(&footprint.rows, tile, k, tensor.rows), stated(&footprint.cols, tile, k, tensor.cols))
         }
         // The mean and the scale of a row are over all of it.
-        (Op::Norm(_), OperandKind::A) => (along(tile.m, rows, tensor.rows), 0..tensor.cols),
+        (Op::Norm(_), OperandKind::A) => (own_rows, 0..tensor.cols),
         (Op::Norm(_), _) => (0..1, 0..tensor.cols),
-        (_, OperandKind::A) => (along(tile.m, rows, tensor.rows), along(k, depth, tensor.cols)),
-        (_, OperandKind::B | OperandKind::Up) => {
-            (along(k, depth, tensor.rows), along(tile.n, cols, tensor.cols))
-        }
-        (_, OperandKind::Bias) => (0..1, along(tile.n, cols, tensor.cols)),
-        (_, OperandKind::Residual) => (along(tile.m, rows, tensor.rows), along(tile.n, cols, tensor.cols)),
+        (_, OperandKind::A) => (own_rows, along(k, depth, tensor.cols)),
+        (_, OperandKind::B | OperandKind::Up) => (along(k, depth, tensor.rows), own_cols),
+        (_, OperandKind::Bias) => (0..1, own_cols),
+        (_, OperandKind::Residual) => (own_rows, own_cols),
         _ => (0..0, 0..0),
     };
     vec![area]

@@ -3,6 +3,7 @@
 use cusync_gen::check::{How, Launch};
 use cusync_gen::graph::StageId;
 use cusync_gen::schedule::Hand;
+use cusync_gen::schedule::decode::Decode;
 use rand::Rng;
 use rand::seq::SliceRandom;
 
@@ -15,7 +16,7 @@ impl Machine<'_> {
         let stages = self.program.stages.len();
         let mut state = Run { tickets: vec![0; stages], pending: vec![0; stages], ..Run::default() };
         match &self.c.launch {
-            Launch::Lists(schedule) => {
+            Launch::Lists(schedule) | Launch::Shares(Decode { work: schedule, .. }) => {
                 state.lists = (0..schedule.lists.len()).collect();
                 // Placed from the end.
                 if self.adversary.lot.is_some() {
@@ -35,19 +36,18 @@ impl Machine<'_> {
                 }
             }
             Launch::Stages { how: How::Serial, .. } => self.spawn_stage(run, 0),
-            Launch::Shares(_) => unimplemented!("decode kernels are judged elsewhere"),
         }
         self.runs.push(state);
     }
 
     fn spawn(&mut self, run: u32, source: Source, items: Vec<u32>, sm: Option<usize>) {
-        let at = vec![At::default(); self.ctas];
+        let at = |each: usize| vec![At::default(); self.ctas * each];
         self.workers.push(Worker {
             run,
             source,
             items,
-            loaders: at.clone(),
-            finishers: at,
+            loaders: at(self.program.warps),
+            finishers: at(1),
             sm,
             ended: false,
         });
@@ -63,7 +63,7 @@ impl Machine<'_> {
 
     /// Of serial chains: begins the next stage.
     pub(super) fn next_stage(&mut self) -> bool {
-        if self.program.semaphores || self.c.launch.lists().is_some() {
+        if self.program.semaphores || self.c.launch.is_one_kernel() {
             return false;
         }
         let mut began = false;
@@ -100,7 +100,7 @@ impl Machine<'_> {
             {
                 self.runs[run].lists.pop();
                 self.room[sm] -= 1;
-                let schedule = self.c.launch.lists().expect("lists are of a schedule");
+                let schedule = self.c.launch.work().expect("lists are of a schedule");
                 let (source, items) = match schedule.mode {
                     Hand::Fixed => (Source::List, schedule.lists[list].clone()),
                     Hand::Drawn => (Source::Shared, Vec::new()),

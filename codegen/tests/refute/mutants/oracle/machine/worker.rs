@@ -70,7 +70,10 @@ impl Machine<'_> {
         while moved && left > 0 && self.fault.is_none() {
             moved = self.draw(worker);
             for cta in 0..self.ctas {
-                while left > 0 && (self.load(worker, cta) || self.finish(worker, cta)) {
+                let warps = self.program.warps;
+                while left > 0
+                    && ((0..warps).any(|warp| self.load(worker, cta, warp)) || self.finish(worker, cta))
+                {
                     moved = true;
                     left -= 1;
                 }
@@ -89,21 +92,22 @@ impl Machine<'_> {
         any
     }
 
-    fn load(&mut self, worker: usize, cta: usize) -> bool {
+    fn load(&mut self, worker: usize, cta: usize, warp: usize) -> bool {
         let (w, program) = (&self.workers[worker], self.program);
-        let at = w.loaders[cta];
+        let number = cta * program.warps + warp;
+        let at = w.loaders[number];
         let Some(&item) = w.items.get(at.item) else { return false };
         let site = Site { run: w.run, item, cta };
         if at.step == 0 && self.held(site, Phase::Loader) {
             return false;
         }
-        let steps = &program.work[item as usize].ctas[cta].loader;
-        let next = match steps.get(at.step) {
+        let steps = program.work[item as usize].ctas[cta].loaders.get(warp);
+        let next = match steps.and_then(|steps| steps.get(at.step)) {
             None => At { item: at.item + 1, ..At::default() },
             Some(op) if self.perform(op, site) => At { step: at.step + 1, ..at },
             Some(_) => return false,
         };
-        self.workers[worker].loaders[cta] = next;
+        self.workers[worker].loaders[number] = next;
         true
     }
 

@@ -9,7 +9,7 @@ use super::{Cta, Op};
 pub(super) fn worst_order(c: &Candidate, mut cta: Cta, posts: Vec<Op>, inside: bool, slices: u32) -> Cta {
     let contract = &c.contract;
     let mut held = Vec::new();
-    if contract.deferred_post && c.launch.lists().is_some() && !posts.is_empty() {
+    if contract.deferred_post && c.launch.work().is_some() && !posts.is_empty() {
         held.push(Op::NextUnderWay);
     }
     for post in posts {
@@ -32,7 +32,7 @@ pub(super) fn worst_order(c: &Candidate, mut cta: Cta, posts: Vec<Op>, inside: b
         cta.finisher.extend(posts);
     }
     if !host && (!contract.wait_acquires || contract.bulk_loads && !contract.proxy_fence) {
-        for steps in [&mut cta.loader, &mut cta.finisher] {
+        for steps in cta.loaders.iter_mut().chain([&mut cta.finisher]) {
             steps.sort_by_key(|op| !matches!(op, Op::Load(_)));
         }
     }

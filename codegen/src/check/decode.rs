@@ -1,0 +1,42 @@
+//! What our decode kernels can be handed.
+
+use super::{Candidate, Obligation, Refutation, Subject};
+use crate::graph::{Partition, StageId};
+use crate::schedule::Schedule;
+use crate::schedule::decode::{Decode, producer_of, unfit, width_of, work};
+
+/// Why the kernel would do something else than the plan says: it knows its work by the number of workers alone.
+pub(super) fn unfollowed(c: &Candidate, plan: &Decode) -> Option<Refutation> {
+    let refute = |subject, message| Some(Refutation::new(Obligation::Bounds, subject, message));
+    let (graph, workers) = (&c.graph, plan.workers());
+    if c.device.arch != 90 {
+        let message = format!("decode kernels are for sm_90a, and {} is sm_{}", c.device.name, c.device.arch);
+        return refute(Subject::Pipeline, message);
+    }
+    if let Some(why) = unfit(graph, workers) {
+        return refute(Subject::Pipeline, format!("no decode kernel runs this chain: {why}"));
+    }
+    for (s, stage) in graph.stages.iter().enumerate() {
+        let fault = if stage.partition != (Partition::Even { parts: workers }) {
+            format!("is cut into {} shares for {workers} workers", stage.grid.1)
+        } else if width_of(stage.m) != Some(plan.width) {
+            format!("has {} rows, and the kernel is for {}", stage.m, plan.width)
+        } else if producer_of(graph, stage).is_some_and(|p| p.0 >= s) {
+            "reads what a later stage writes".into()
+        } else {
+            continue;
+        };
+        return refute(Subject::Stage(StageId(s)), format!("`{}` {fault}", stage.name));
+    }
+    let kernel = work(graph, workers);
+    let list = |of: &Schedule, worker: usize| -> Vec<_> {
+        of.lists[worker].iter().map(|item| of.sequence[*item as usize]).collect()
+    };
+    let other = (0..workers as usize).find(|w| list(&plan.work, *w) != list(&kernel, *w))?;
+    let refutation = Refutation::new(
+        Obligation::Bounds,
+        Subject::Pipeline,
+        format!("worker {other} has other work than share {other} of each stage in turn"),
+    );
+    Some(refutation.fact("a decode kernel is handed no lists: a worker's number says what it computes"))
+}
