@@ -296,6 +296,10 @@ fn a_residual_is_the_ctas_own_work() {
     });
     let says = ["share 0 of two may read `P` before share 1 of one has written it", "item 1 of worker 0"];
     only(&other, Obligation::Cover, &says);
+    // There is no wait that could see old values, or be met by those of the run before.
+    let mut c = unannounced();
+    (c.contract.wait_acquires, c.contract.epoch) = (false, EpochSource::LaunchParameter);
+    assert_eq!(judge(&c).refutations, []);
     // What leaves by bulk stores is not known to be there.
     let mut c = unannounced();
     c.contract.stores = StoreCompletion::BulkWait;

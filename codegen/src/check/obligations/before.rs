@@ -6,7 +6,7 @@
 //! of each CTA, so a tile that is done says that those before it in its list are done.
 //!
 //! Warps of a CTA that load do not wait for each other, so a load is behind the waits of its own warp only. An epilogue is
-//! behind the waits of all of them and, where stores are ordinary ones, behind the stores of the items before it.
+//! behind the waits of all of them and, where stores are ordinary ones that a barrier and a release complete, behind those of the items before it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -262,7 +262,8 @@ impl<'a> Before<'a> {
         let mut slots = self.waits(reader, slice, Until::Event(event), warp);
         let (items, cta) = self.items_of(reader);
         if let (Some(schedule), Some(item)) = (self.lists(), items.get(slice as usize)) {
-            if warp.is_none() && self.c.contract.stores == StoreCompletion::Barrier {
+            let ordered = self.c.contract.stores == StoreCompletion::Barrier && self.c.contract.post_releases;
+            if warp.is_none() && ordered {
                 known = self.earlier(*item, cta);
                 if known.contains(&first) {
                     return true;

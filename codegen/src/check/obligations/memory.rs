@@ -161,8 +161,9 @@ pub(super) fn replay(c: &Candidate) -> Option<Refutation> {
     if c.launch.has_semaphores()
         && c.contract.epoch == EpochSource::LaunchParameter
         && c.contract.graph_replay
-        && let Some((edge, d)) = c.graph.dependences.iter().enumerate().next()
+        && let Some(edge) = first_awaited(c)
     {
+        let d = &c.graph.dependences[edge];
         let name = |s: StageId| &c.graph.stages[s.0].name;
         return Some(
             Refutation::new(
@@ -218,10 +219,13 @@ pub(super) fn visible(c: &Candidate) -> Option<Refutation> {
     edge_visible(c).or_else(|| slab_visible(c))
 }
 
+/// The first edge that has slots. What a CTA of a decode kernel reads of its own work has none.
+fn first_awaited(c: &Candidate) -> Option<usize> {
+    c.slot_counts().iter().position(|slots| *slots > 0)
+}
+
 fn edge_visible(c: &Candidate) -> Option<Refutation> {
-    if c.graph.dependences.is_empty() {
-        return None;
-    }
+    let edge = first_awaited(c)?;
     let contract = &c.contract;
     let (fault, fact, help) = if contract.stores == StoreCompletion::BulkWaitRead {
         (
@@ -250,7 +254,7 @@ fn edge_visible(c: &Candidate) -> Option<Refutation> {
     } else {
         return None;
     };
-    Some(Refutation::new(Obligation::Visible, Subject::Edge(0), fault).fact(fact).help(help))
+    Some(Refutation::new(Obligation::Visible, Subject::Edge(edge), fault).fact(fact).help(help))
 }
 
 /// Slabs are written and read by ordinary accesses of many threads; one thread sets the flag, one looks at it.
