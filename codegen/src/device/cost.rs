@@ -64,7 +64,7 @@ pub struct TileRate {
     /// What a gated activation adds to it beyond [`CostModel::gate_us`], microseconds.
     #[serde(default)]
     pub gate_us: f64,
-    /// Of a chain kernel: least time of a k-block whose weights come from memory, microseconds.
+    /// Least time that a chain kernel takes for a k-block whose weights come from memory, microseconds.
     #[serde(default)]
     pub first_us: f64,
 }
@@ -98,7 +98,7 @@ impl CostModel {
     }
 }
 
-/// Of an MMA tile, over that of 128 x 256.
+/// The area of an MMA tile, over that of 128 x 256.
 fn area(tile: (u32, u32)) -> f64 {
     f64::from(tile.0) * f64::from(tile.1) / (128.0 * 256.0)
 }
