@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 
 use cusync_gen::check::{Executor, Plan, check};
+use cusync_gen::choose::space::{ORDERS, POLICIES, chains, executors};
 use cusync_gen::choose::{self, Config, EdgeConfig, Kernels, StageConfig};
 use cusync_gen::device::Profile;
 use cusync_gen::graph::{Resolved, StageId};
-use cusync_gen::sync::{Order, Policy, WaitAt};
+use cusync_gen::sync::WaitAt;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -14,7 +15,6 @@ use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
 use crate::runtime::Overlap;
-use crate::tune::{chain_overrides, executors};
 
 /// A way to run a chain, proved.
 pub(super) struct Way {
@@ -100,22 +100,13 @@ fn seed(resolved: &Resolved) -> u64 {
 }
 
 fn chain(rng: &mut StdRng) -> Option<(Config, Overlap)> {
-    let overrides: Vec<_> = chain_overrides().collect();
+    let overrides: Vec<_> = chains().collect();
     let asked = overrides.choose(rng)?;
     let overlap = if rng.random() { Overlap::Captured } else { Overlap::Plain };
     Some((Config::chain(asked.kernel?, asked.mode, asked.splits), overlap))
 }
 
 fn stages(resolved: &Resolved, device: &Profile, executor: Executor, rng: &mut StdRng) -> Option<Config> {
-    use Order::{ColumnMajor, GroupedRows, RowMajor};
-    const ORDERS: [Order; 5] = [RowMajor, ColumnMajor, GroupedRows(2), GroupedRows(4), GroupedRows(8)];
-    const POLICIES: [Policy; 5] = [
-        Policy::Row,
-        Policy::Tile,
-        Policy::Batched { rows: 1, cols: 4 },
-        Policy::Batched { rows: 2, cols: 2 },
-        Policy::Strided(4),
-    ];
     let mut stages = Vec::new();
     for (i, stage) in resolved.stages.iter().enumerate() {
         stages.push(StageConfig {

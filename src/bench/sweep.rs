@@ -16,7 +16,7 @@ use super::{Error, Result, Summary};
 use crate::device::Device;
 use crate::runtime::verify::Reference;
 use crate::runtime::{InputSets, Options, Overrides};
-use crate::tune::chain_overrides;
+use cusync_gen::choose::space::chains;
 
 /// Samples of a configuration.
 const SAMPLES: usize = 5;
@@ -97,7 +97,7 @@ fn size(
     let reference = Reference::new(&mut point.pipeline(&model, &inputs, Options::default())?, 0)?;
     let floor_us = Work::of(model.graph()).floor_us(report.ceilings.rested);
     let sets = point.args.sets.max(1) as f64;
-    for asked in chain_overrides() {
+    for asked in chains() {
         let label = format!("{name} M = {m} {asked:?} on {}", profile.name);
         if point.args.seconds.is_some_and(|s| began.elapsed().as_secs_f64() > s) {
             report.skipped.push(format!("{label}: the time limit"));

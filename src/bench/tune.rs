@@ -10,7 +10,7 @@ use super::variant::{GraphVariant, PipelineVariant};
 use super::{Error, Result};
 use crate::device::{Kernel, Launch, Stream};
 use crate::runtime::{InputSets, Options, Overlap, Overrides};
-use crate::tune::chain_overrides;
+use cusync_gen::choose::space::chains;
 
 /// Samples of one configuration.
 const SAMPLES: usize = 3;
@@ -72,7 +72,7 @@ pub(super) fn add_kept(point: &Point<'_>, field: &mut Field, report: &mut MlpRep
 pub(super) fn chain(point: &Point<'_>, inputs: &InputSets) -> Result<Plan> {
     let mut best: Option<(f64, Plan)> = None;
     let mut refused = None;
-    for asked in chain_overrides() {
+    for asked in chains() {
         let one = || -> Result<(f64, Plan)> {
             let plan =
                 point.plan(Executor::Fused, Overrides { chain: Some(asked), ..Overrides::default() })?;

@@ -23,8 +23,6 @@ pub use confirm::{Confirmed, Measure, confirm};
 pub use cusync_gen::choose::{Config, EdgeConfig, Kernels, StageConfig};
 pub use error::{Error, Result};
 pub use key::{Key, Machine, asked_name};
-pub use proposals::{
-    Proposal, chain_overrides, executors, first_choice, predicted, predicted_us, proposals, shortlist,
-};
+pub use proposals::{Proposal, first_choice, predicted, predicted_us, proposals, shortlist};
 pub use store::Store;
 pub use what_if::decisions;

@@ -1,15 +1,12 @@
 //! Configurations worth measuring, by predicted time.
 
 use cusync_gen::check::{Candidate, Executor};
-use cusync_gen::choose;
-use cusync_gen::device::{CHAIN_KERNELS, Profile};
+use cusync_gen::choose::space::{POLICIES, SEARCHED, TileShape, chains, executors, uniform_tiles};
+use cusync_gen::choose::{self, Config};
+use cusync_gen::device::Profile;
 use cusync_gen::diagnostic::{Diagnostic, Spanned};
 use cusync_gen::graph::{Resolved, StageId, StatedEdge, StatedTile};
-use cusync_gen::schedule::Hand;
 use cusync_gen::sync::Policy;
-
-use crate::runtime::ChainOverride;
-use cusync_gen::choose::Config;
 
 /// Sets of tiles, of those that are predicted to be the fastest kernel after kernel, that overlapping is tried with.
 const TILE_SETS: usize = 4;
@@ -40,12 +37,6 @@ pub fn predicted_us(c: &Candidate) -> Option<f64> {
         let predicted = c.predicted?;
         Some(if c.launch.has_semaphores() { predicted.synchronised_us } else { predicted.serial_us })
     })
-}
-
-/// The executors of a device.
-pub fn executors(device: &Profile) -> &'static [Executor] {
-    // Programmatic launch and the kernels of the fused executor need Hopper.
-    if device.arch >= 90 { &Executor::GPU } else { &Executor::GPU[..2] }
 }
 
 /// What is chosen without running anything: for an executor, or the best of all.
@@ -113,10 +104,9 @@ pub fn proposals(
                     serial.stages(resolved, device, Executor::Serial, &tiles, None);
                 }
                 serial.sort();
-                let policies = [Policy::Tile, Policy::Row, Policy::Batched { rows: 1, cols: 4 }];
                 for set in serial.list.iter().take(TILE_SETS) {
                     let tiles = tiles_of(&set.candidate);
-                    for policy in &policies {
+                    for policy in &POLICIES[..SEARCHED] {
                         all.stages(resolved, device, executor, &tiles, Some(policy));
                     }
                 }
@@ -156,33 +146,15 @@ pub fn shortlist(proposals: &[Proposal], count: usize) -> Vec<Proposal> {
     taken.into_iter().map(|index| proposals[index].clone()).collect()
 }
 
-/// The ways to run a chain kernel: which one, how items are handed out, whether tiles may be cut.
-pub fn chain_overrides() -> impl Iterator<Item = ChainOverride> {
-    CHAIN_KERNELS.iter().flat_map(|kernel| {
-        // The CTAs of a cluster cannot draw items.
-        let alone = kernel.cluster == (1, 1);
-        let kernel = Some(((kernel.tile.0, kernel.tile.1), kernel.cluster));
-        let ways = [(Hand::Fixed, false), (Hand::Fixed, true), (Hand::Drawn, true)];
-        let possible = ways.into_iter().filter(move |(mode, _)| alone || *mode == Hand::Fixed);
-        possible.map(move |(mode, splits)| ChainOverride { kernel, mode, splits })
-    })
-}
-
-type Tile = (u32, u32, u32);
-
-fn tiles_of(c: &Candidate) -> Vec<Tile> {
+fn tiles_of(c: &Candidate) -> Vec<TileShape> {
     c.graph.stages.iter().map(|s| s.mma_tile).collect()
 }
 
 /// One shape for all stages, and the automatic choice with another shape in one stage.
-fn tile_sets(resolved: &Resolved, device: &Profile) -> Vec<Vec<Tile>> {
+fn tile_sets(resolved: &Resolved, device: &Profile) -> Vec<Vec<TileShape>> {
     let shapes = |i: usize| resolved.kernel_candidates(StageId(i), device).unwrap_or_default();
-    let shapes: Vec<Vec<Tile>> = (0..resolved.stages.len()).map(shapes).collect();
-    let mut sets: Vec<Vec<Tile>> = Vec::new();
-    for &shape in shapes.iter().max_by_key(|s| s.len()).into_iter().flatten() {
-        let own = |of: &Vec<Tile>| if of.contains(&shape) { Some(shape) } else { of.first().copied() };
-        sets.extend(shapes.iter().map(own).collect::<Option<Vec<Tile>>>());
-    }
+    let shapes: Vec<Vec<TileShape>> = (0..resolved.stages.len()).map(shapes).collect();
+    let mut sets = uniform_tiles(&shapes);
     if let Ok(automatic) = choose::candidate(resolved, device, Executor::Serial) {
         let automatic = tiles_of(&automatic);
         for (i, of_stage) in shapes.iter().enumerate() {
@@ -229,7 +201,7 @@ impl Proposals {
         resolved: &Resolved,
         device: &Profile,
         executor: Executor,
-        tiles: &[Tile],
+        tiles: &[TileShape],
         policy: Option<&Policy>,
     ) {
         let mut stated = resolved.clone();
@@ -252,7 +224,7 @@ impl Proposals {
         if let Ok(candidate) = choose::decode(resolved, device) {
             self.push(Config::of(&candidate), candidate);
         }
-        for asked in chain_overrides() {
+        for asked in chains() {
             if let (Some(kernel), Ok(candidate)) = (asked.kernel, choose::chain(resolved, device, asked)) {
                 self.push(Config::chain(kernel, asked.mode, asked.splits), candidate);
             }

@@ -2,12 +2,13 @@
 
 use cusync_gen::check::{Candidate, Choice, Executor, Launch};
 use cusync_gen::choose;
+use cusync_gen::choose::space::{ORDERS, POLICIES, STRATEGIES, executors, special_policy};
 use cusync_gen::graph::{Resolved, StageId};
 use cusync_gen::schedule::{Hand, Schedule};
 use cusync_gen::simulate::{ctas_per_sm, simulate, simulate_serial};
-use cusync_gen::sync::{Order, Policy, WaitAt};
+use cusync_gen::sync::{Order, WaitAt};
 
-use super::proposals::{executors, predicted_us};
+use super::proposals::predicted_us;
 use crate::runtime::{ChainOverride, executor_name};
 
 /// Alternatives of a decision with the predicted microseconds of the whole chain, fastest first.
@@ -133,9 +134,6 @@ fn tiles(resolved: &Resolved, c: &Candidate, stage: usize) -> Alternatives {
 }
 
 fn orders(c: &Candidate, stage: usize) -> Alternatives {
-    let groups = [2, 4, 8].map(Order::GroupedRows);
-    let all =
-        [Order::RowMajor, Order::ColumnMajor].into_iter().chain(groups).chain([Order::GroupedColumns(4)]);
     // A group of all rows is an order by columns, and one of more is no other.
     let (rows, columns) = c.graph.stages[stage].grid;
     let distinct = |o: &Order| match o {
@@ -143,7 +141,9 @@ fn orders(c: &Candidate, stage: usize) -> Alternatives {
         Order::GroupedColumns(g) => *g < columns,
         _ => true,
     };
-    all.filter(|o| o != c.launch.order(StageId(stage)) && distinct(o))
+    ORDERS
+        .into_iter()
+        .filter(|o| o != c.launch.order(StageId(stage)) && distinct(o))
         .filter_map(|order| {
             let mut other = c.clone();
             let name = order.to_string();
@@ -157,11 +157,8 @@ fn policies(c: &Candidate, edge: usize) -> Alternatives {
     if !c.launch.has_semaphores() {
         return Vec::new();
     }
-    let batched = [(1, 2), (1, 4), (2, 1)].map(|(rows, cols)| Policy::Batched { rows, cols });
-    let dependence = &c.graph.dependences[edge];
-    let operand = &c.graph.stages[dependence.consumer.0].operands[dependence.operand];
-    let halo = operand.sliding.map(|_| Policy::ConvHalo);
-    let all = [Policy::Tile, Policy::Row].into_iter().chain(batched).chain(halo);
+    let special = special_policy(&c.graph, &c.graph.dependences[edge]).filter(|p| !POLICIES.contains(p));
+    let all = POLICIES.into_iter().chain(special);
     all.filter(|p| *p != c.edges[edge].policy)
         .map(|policy| {
             let mut other = c.clone();
@@ -189,18 +186,17 @@ fn waits(c: &Candidate, edge: usize) -> Alternatives {
 fn strategies(resolved: &Resolved, c: &Candidate, schedule: &Schedule) -> Alternatives {
     let tile = c.graph.stages.first().map_or((0, 0), |s| (s.mma_tile.0, s.mma_tile.1));
     let kernel = Some((tile, schedule.cluster));
-    let ways = [
-        (Hand::Fixed, true, "lists, tiles may be cut along k"),
-        (Hand::Fixed, false, "lists, whole tiles only"),
-        (Hand::Drawn, true, "drawn from a counter, tiles may be cut along k"),
-        (Hand::Drawn, false, "drawn from a counter, whole tiles only"),
-    ];
-    let other = |(mode, splits, name): (Hand, bool, &str)| {
+    let other = |(mode, splits): (Hand, bool)| {
         let found = choose::chain(resolved, &c.device, ChainOverride { kernel, mode, splits }).ok()?;
         let other = found.launch.lists().filter(|s| *s != schedule)?;
-        Some((name.to_owned(), other.predicted_us))
+        let handed = match mode {
+            Hand::Fixed => "lists",
+            Hand::Drawn => "drawn from a counter",
+        };
+        let tiles = if splits { "tiles may be cut along k" } else { "whole tiles only" };
+        Some((format!("{handed}, {tiles}"), other.predicted_us))
     };
-    ways.into_iter().filter_map(other).collect()
+    STRATEGIES.into_iter().filter_map(other).collect()
 }
 
 /// A chain kernel instead of the decode kernel.

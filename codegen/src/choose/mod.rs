@@ -7,6 +7,7 @@ mod chain;
 mod config;
 mod decode;
 mod search;
+pub mod space;
 
 pub use chain::{ChainOverride, chain};
 pub use config::{Config, EdgeConfig, Kernels, StageConfig};

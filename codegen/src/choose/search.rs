@@ -1,9 +1,10 @@
 //! The search behind the automatic choice.
 
+use super::space::{GROUPS, POLICIES, SEARCHED, TileShape, special_policy, uniform_tiles};
 use crate::check::{Candidate, EdgeChoice, How};
 use crate::device::Profile;
 use crate::diagnostic::Diagnostic;
-use crate::graph::{Dependence, Graph, OperandKind, Resolved, StageId};
+use crate::graph::{Graph, OperandKind, Resolved, StageId};
 use crate::simulate::{TileCost, Waiting, ctas_per_sm, predict, simulate_kernels};
 use crate::sync::{Order, Policy, WaitAt};
 
@@ -31,8 +32,6 @@ pub(super) struct Found {
     pub(super) best: Candidate,
     pub(super) alternatives: Alternatives,
 }
-
-type TileShape = (u32, u32, u32);
 
 /// Least predicted gain over the best serial chain at which kernels are overlapped: below it the model's error, some per cent,
 /// is more than the gain.
@@ -118,8 +117,7 @@ fn search_tiles(resolved: &Resolved, device: &Profile, how: How) -> Result<Found
     Ok(Found { best, alternatives })
 }
 
-/// Tiles worth simulating together: every choice among the best of each stage, and one shape for all stages, which can
-/// lose in each stage alone and win together, because tiles of unlike shape leave less to overlap.
+/// Tiles worth simulating together: every choice among the best of each stage, and one shape for all stages.
 fn combinations(mut kept: Vec<Vec<TileShape>>, candidates: &[Vec<TileShape>]) -> Vec<Vec<TileShape>> {
     kept.iter_mut().for_each(|shapes| shapes.truncate(TILES_KEPT));
     if kept.iter().map(Vec::len).product::<usize>() > COMBINATIONS {
@@ -129,15 +127,9 @@ fn combinations(mut kept: Vec<Vec<TileShape>>, candidates: &[Vec<TileShape>]) ->
     for shapes in &kept {
         all = all.iter().flat_map(|head| shapes.iter().map(move |s| [&head[..], &[*s]].concat())).collect();
     }
-    let every = candidates.iter().max_by_key(|shapes| shapes.len()).cloned().unwrap_or_default();
-    for shape in every {
-        // A stage whose shape is fixed keeps it.
-        let uniform =
-            candidates.iter().map(|c| if c.contains(&shape) { Some(shape) } else { c.first().copied() });
-        if let Some(uniform) = uniform.collect::<Option<Vec<_>>>()
-            && !all.contains(&uniform)
-        {
-            all.push(uniform);
+    for tiles in uniform_tiles(candidates) {
+        if !all.contains(&tiles) {
+            all.push(tiles);
         }
     }
     all
@@ -163,9 +155,7 @@ fn settle(resolved: &Resolved, c: &mut Candidate, alternatives: &mut Alternative
     let mut best: Option<(f64, Candidate)> = None;
     // By policy: orders do not change what is waited for.
     let mut waiting: Vec<Waiting> = Vec::new();
-    for (rows, order_label) in
-        [(1, "RowMajor"), (2, "GroupedRows(2)"), (4, "GroupedRows(4)"), (8, "GroupedRows(8)")]
-    {
+    for rows in GROUPS {
         let mut with_order = c.clone();
         set_orders(resolved, &mut with_order, rows);
         for (number, policy) in policies(&c.graph).into_iter().enumerate() {
@@ -179,7 +169,8 @@ fn settle(resolved: &Resolved, c: &mut Candidate, alternatives: &mut Alternative
                 alternatives.policies.push((policy.to_string(), us));
             }
             if policy == Policy::Row {
-                alternatives.orders.push((order_label.into(), us));
+                let order = if rows == 1 { Order::RowMajor } else { Order::GroupedRows(rows) };
+                alternatives.orders.push((order.to_string(), us));
             }
             if best.as_ref().is_none_or(|(best_us, _)| us < best_us * WORTH) {
                 best = Some((us, trial));
@@ -223,26 +214,18 @@ fn set_orders(resolved: &Resolved, c: &mut Candidate, rows: u32) {
 
 /// What is worth trying on all edges together.
 fn policies(graph: &Graph) -> Vec<Policy> {
-    let mut list = vec![Policy::Row, Policy::Tile, Policy::Batched { rows: 1, cols: 4 }];
+    let mut list = POLICIES[..SEARCHED].to_vec();
     for dependence in &graph.dependences {
-        let special = special(graph, dependence);
-        list.extend(special.filter(|policy| !list.contains(policy)));
+        list.extend(special_policy(graph, dependence).filter(|policy| !list.contains(policy)));
     }
     list
-}
-
-/// The policy that an operation has for one of its operands.
-fn special(graph: &Graph, dependence: &Dependence) -> Option<Policy> {
-    let consumer = &graph.stages[dependence.consumer.0];
-    let columns = graph.stages[dependence.producer.0].out_tile().1;
-    consumer.op.rules().policy(&consumer.operands[dependence.operand], columns)
 }
 
 /// Where a policy means nothing, a slot a row of tiles.
 fn suited(c: &Candidate, edge: usize, policy: &Policy) -> Policy {
     let means = match policy {
         Policy::ConvHalo | Policy::Strided(_) => {
-            special(&c.graph, &c.graph.dependences[edge]).as_ref() == Some(policy)
+            special_policy(&c.graph, &c.graph.dependences[edge]).as_ref() == Some(policy)
         }
         Policy::Tile | Policy::Row | Policy::Batched { .. } | Policy::Table(_) => true,
     };

@@ -98,7 +98,15 @@ impl CostModel {
     }
 }
 
-/// The area of an MMA tile, over that of 128 x 256.
+/// A k-block whose arithmetic and reads take `times` by themselves: the longest of them and the share `unhidden` of the others,
+/// not less than `least_us`; `ragged_us` is added ([`L2Cost::ragged_us`]). Microseconds.
+pub(crate) fn k_block_us(times: &[f64], unhidden: f64, least_us: f64, ragged_us: f64) -> f64 {
+    let longest = (0..times.len()).max_by(|a, b| times[*a].total_cmp(&times[*b]));
+    let part = |(at, us): (usize, &f64)| if Some(at) == longest { *us } else { unhidden * us };
+    times.iter().enumerate().map(part).sum::<f64>().max(least_us) + ragged_us
+}
+
+/// Area of an MMA tile over that of 128 x 256.
 fn area(tile: (u32, u32)) -> f64 {
     f64::from(tile.0) * f64::from(tile.1) / (128.0 * 256.0)
 }

@@ -168,25 +168,20 @@ pub fn work(graph: &Graph, workers: u32) -> Schedule {
     }
 }
 
-/// The streams of weights one after the other, what activations hold them up, and the end of each stage.
+/// The launch and the stages one after the other.
 fn predicted_us(graph: &Graph, device: &Profile) -> f64 {
-    let stage_us =
-        |s: &Stage| weights_us(graph, s, device) + activation_us(s, device) + device.decode.stage_us;
-    device.decode.launch_us + graph.stages.iter().map(stage_us).sum::<f64>()
+    device.decode.launch_us + graph.stages.iter().map(|s| stage_us(graph, s, device)).sum::<f64>()
 }
 
-/// Reading what a stage reads of constants, all SMs together, microseconds.
-pub(crate) fn weights_us(graph: &Graph, stage: &Stage, device: &Profile) -> f64 {
+/// The time of a stage, microseconds: all SMs together read its constants, every SM reads all activations beside them, and
+/// the stage ends.
+pub(crate) fn stage_us(graph: &Graph, stage: &Stage, device: &Profile) -> f64 {
     let constant =
         stage.operands.iter().filter(|o| o.kind != OperandKind::A).map(|o| &graph.tensors[o.tensor.0]);
-    let bytes: f64 = constant.map(|t| 2.0 * f64::from(t.rows) * f64::from(t.cols)).sum();
-    bytes / (device.decode.read_tbs * 1e6)
-}
-
-/// Every SM reads all activations: what that takes beside the weights, microseconds.
-pub(crate) fn activation_us(stage: &Stage, device: &Profile) -> f64 {
-    let bytes = 2.0 * f64::from(stage.m) * f64::from(stage.k) * f64::from(device.sms);
-    bytes / (device.decode.l2_tbs * 1e6)
+    let weights: f64 = constant.map(|t| 2.0 * f64::from(t.rows) * f64::from(t.cols)).sum();
+    let activations = 2.0 * f64::from(stage.m) * f64::from(stage.k) * f64::from(device.sms);
+    let read_us = weights / (device.decode.read_tbs * 1e6) + activations / (device.decode.l2_tbs * 1e6);
+    read_us + device.decode.stage_us
 }
 
 impl Decode {

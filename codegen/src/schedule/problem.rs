@@ -2,7 +2,7 @@
 
 use super::needs::Needs;
 use super::{Hand, Request};
-use crate::device::{CostModel, Fetch};
+use crate::device::{CostModel, Fetch, k_block_us};
 use crate::graph::{Graph, OperandKind, Stage, StageId};
 
 /// One stage.
@@ -106,14 +106,13 @@ impl<'a> Problem<'a> {
         let ctas = f64::from(self.cluster.0 * self.cluster.1);
         let fetch = Fetch { bytes: (s.row_bytes, s.col_bytes), group, workers: (busy, ctas) };
         let fed = traffic.max(cost.l2.fetch_us(&fetch));
-        let (long, short) = if math > fed { (math, fed) } else { (fed, math) };
         let readers = (s.grid.0 * s.grid.1).min(self.workers) * self.cluster.0 * self.cluster.1;
         let rows_of_tiles = s.m.div_ceil(s.height.max(1));
         let ragged = cost.l2.ragged_us(s.m, rows_of_tiles, s.height, readers);
         // With all rows of tiles in flight together every weight comes from memory.
         let first_us = if lines >= along { s.first_us } else { 0.0 };
         ItemCost {
-            k_us: (long + cost.unhidden * short).max(first_us) + ragged,
+            k_us: k_block_us(&[math, fed], cost.unhidden, first_us, ragged),
             fill_us: cost.fill_us,
             epilogue_us: s.epilogue_us,
             slab_write_us: cost.slab_write_us * s.area,

@@ -1,6 +1,6 @@
 //! What a tile costs when nothing makes it wait.
 
-use crate::device::{Fetch, KernelShape, Profile};
+use crate::device::{Fetch, KernelShape, Profile, k_block_us};
 use crate::graph::{Bound, Cost, Graph, OperandKind, Stage, StageId, Tensor};
 use crate::sync::{Order, Tile};
 
@@ -128,9 +128,8 @@ impl Busy<'_> {
         let apart = self.drawn && stage.tiles() > device.sms * self.per_sm;
         let apart = if apart { 1.0 + device.l2.drawn } else { 1.0 };
         let all = [math, memory * apart, l2 * apart];
-        let longest = all.iter().copied().fold(0.0, f64::max);
-        let hidden = all.iter().sum::<f64>() - longest;
-        (longest + device.unhidden * hidden).max(latency) + device.l2.ragged_us(stage.m, rows, bm, readers)
+        let ragged = device.l2.ragged_us(stage.m, rows, bm, readers);
+        k_block_us(&all, device.unhidden, latency, ragged)
     }
 
     /// Rows of tiles that are taken at a time.

@@ -3,7 +3,7 @@
 use super::{TileRun, Timeline};
 use crate::check::Candidate;
 use crate::graph::{Graph, Stage, StageId};
-use crate::schedule::decode::{Decode, activation_us, weights_us};
+use crate::schedule::decode::{Decode, stage_us};
 use crate::schedule::{Breakdown, Request, Schedule, time};
 use crate::sync::Tile;
 
@@ -50,8 +50,7 @@ pub(super) fn decode(candidate: &Candidate, plan: &Decode) -> Timeline {
         Timeline { total_us: 0.0, stages: Vec::new(), tiles: Vec::new(), slots: plan.workers() };
     for (s, stage) in graph.stages.iter().enumerate() {
         let begin = now;
-        now += weights_us(graph, stage, device) + activation_us(stage, device);
-        now += device.decode.stage_us;
+        now += stage_us(graph, stage, device);
         timeline.stages.push((begin, now));
         timeline.tiles.extend((0..plan.workers()).map(|sm| TileRun {
             stage: StageId(s),
