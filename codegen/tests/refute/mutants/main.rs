@@ -44,7 +44,10 @@ fn outcome(mutant: &Mutant, seed: u64) -> Outcome {
     let report = judge_program(&mutant.candidate, &mutant.program);
     if mutant.generated {
         // Of a candidate's own program `check` passes tiles over that are alike; of a recorded one it looks at every tile.
-        assert_eq!(judge(&mutant.candidate), report, "mutant {seed}: passing tiles over changes the verdict");
+        // A decode plan that no kernel follows is refused before its tiles are looked at.
+        let whole = judge(&mutant.candidate);
+        let unfollowed = mutant.candidate.launch.shares().is_some() && !whole.complete;
+        assert!(unfollowed || whole == report, "mutant {seed}: passing tiles over changes the verdict");
     }
     let look = |random| violation(&mutant.candidate, &mutant.program, Effort { random, seed });
     match report.refutations.first() {
