@@ -62,7 +62,7 @@ mod tests {
             let tokens = source.contains("\"M\":");
             let dims = tokens.then(|| ("M".to_owned(), 200)).into_iter().collect();
             let overrides = Overrides { dims, ..Overrides::default() };
-            let plan = plan_text(source, name, &overrides, device, Executor::Serial).expect("it is proved");
+            let plan = plan_text(source, name, &overrides, device, Executor::Cpu).expect("it is proved");
             let graph = plan.graph();
             for stage in &graph.stages {
                 if !stage.op.is_gemm() {

@@ -232,6 +232,11 @@ pub(crate) fn mutate(
                 return None;
             }
             graph.tensors[new.0].alias = Some(old);
+            if c.launch.shares().is_some() {
+                // Ours takes no chain that shares memory; it is another kernel's.
+                let program = Recorded::of(&c);
+                return Some(Mutant::changed(c, program));
+            }
         }
         BakeEpoch => c.contract.epoch = EpochSource::LaunchParameter,
         OverlapRuns => match rng.random_range(0..2) {
