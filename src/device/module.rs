@@ -263,7 +263,7 @@ impl KernelCall {
         Ok(KernelCall { function: function.clone(), shape, words: words.into(), starts, _memory: memory })
     }
 
-    /// Of a captured node: the values behind `parameters`. Who made the node keeps its memory alive.
+    /// The values behind the `parameters` of a captured node. Who made the node keeps its memory alive.
     ///
     /// # Safety
     /// `parameters` points to one pointer a parameter of `function`, each to as many bytes as the parameter has.

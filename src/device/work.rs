@@ -16,7 +16,7 @@ pub enum Work {
     Order {
         /// Which tile when.
         order: ffi::cusync_order,
-        /// By a device counter, so that a CTA which starts early takes more; else CTA c takes tiles c, c + grid, ...
+        /// Whether a device counter hands out tiles, so that a CTA which starts early takes more; else CTA c takes tiles c, c + grid, ...
         drawn: bool,
     },
     /// Items of many stages.

@@ -24,7 +24,7 @@ pub(super) struct Shared {
     pub(super) descriptors: Descriptors,
     pub(super) report: Arc<Report>,
     pub(super) work: Work,
-    /// By tensor; `None` for inputs and weights.
+    /// The memory of each tensor that a stage writes; `None` for inputs and weights.
     pub(super) outputs: Vec<Option<Tensor>>,
 }
 
@@ -90,12 +90,12 @@ pub struct Pipeline {
     pub(super) sets: Vec<Set>,
     /// Carries every run from its beginning to its end, and stage 0.
     pub(super) main: Stream,
-    /// Of stage i + 1, for the `streams` executor.
+    /// The stream of stage i + 1, for the `streams` executor.
     pub(super) side: Vec<Stream>,
     pub(super) fork: Event,
-    /// By stage: all its CTAs have begun.
+    /// Events that tell of each stage that all its CTAs have begun.
     pub(super) started: Vec<Event>,
-    /// By stage: it is done.
+    /// Events that tell of each stage that it is done.
     pub(super) done: Vec<Event>,
     pub(super) poisoned: Option<String>,
 }

@@ -42,7 +42,7 @@ pub struct Overrides {
     pub policy: Option<Policy>,
     /// MMA tile of every stage, (M, N) each.
     pub tiles: Option<Vec<(u32, u32)>>,
-    /// Of a chain kernel; without, what is chosen automatically.
+    /// What is asked of a chain kernel; without, it is chosen automatically.
     pub chain: Option<ChainOverride>,
     /// A decode kernel in place of a chain kernel.
     pub decode: bool,

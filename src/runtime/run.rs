@@ -20,7 +20,7 @@ pub struct RunOptions {
     pub sets: usize,
     /// Timed samples; each is one graph of one run a set.
     pub samples: usize,
-    /// Of the random inputs.
+    /// Seed of the random inputs.
     pub seed: u32,
     /// Deviations.
     pub pipeline: Options,

@@ -20,9 +20,9 @@ pub struct InputSets {
 #[derive(Debug)]
 struct Set {
     tensors: Vec<(String, Tensor)>,
-    /// By gated stage.
+    /// Interleaved gate and up weights of each gated stage.
     packed: Vec<(String, Tensor)>,
-    /// By stage, for one number of workers.
+    /// Weights of each stage, repacked for one number of workers.
     repacked: Vec<(String, Arc<RepackedWeights>)>,
 }
 

@@ -14,7 +14,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of unordered times.
+    /// Summarises times in any order.
     pub fn of(times: &[f64]) -> Summary {
         let mut times = times.to_vec();
         Summary {

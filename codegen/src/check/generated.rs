@@ -14,11 +14,11 @@ use crate::sync::{SlotMap, Tile, WaitAt, WaitWalk};
 pub struct Generated<'a> {
     candidate: &'a Candidate,
     slots: Vec<SlotMap>,
-    /// By stage: the edges of its main loop, and those of its epilogue.
+    /// The edges of each stage's main loop, and those of its epilogue.
     edges: Vec<(Vec<usize>, Vec<usize>)>,
-    /// By edge: whether what it does depends on the tile's row, and on its column.
+    /// Whether what an edge does depends on the tile's row, and on its column; one entry an edge.
     by: Vec<(bool, bool)>,
-    /// Of the chain kernel: the items of each tile.
+    /// The items of each tile of a chain kernel.
     parts: Option<Parts>,
 }
 

@@ -27,7 +27,7 @@ impl fmt::Display for Place {
 /// The items of every cluster tile, by their first k-block.
 pub(super) struct Parts {
     cluster: (u32, u32),
-    /// By stage: cluster tiles along N, and per cluster tile the indices of its items in the sequence.
+    /// Each stage's cluster tiles along N, and for each of its cluster tiles the indices of its items in the sequence.
     stages: Vec<(u32, Vec<Vec<u32>>)>,
     places: Vec<Place>,
 }

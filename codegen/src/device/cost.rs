@@ -64,7 +64,7 @@ pub struct TileRate {
     /// What a gated activation adds to it beyond [`CostModel::gate_us`], microseconds.
     #[serde(default)]
     pub gate_us: f64,
-    /// Of a chain kernel: least time of a k-block whose weights come from memory, microseconds.
+    /// Least time that a chain kernel takes for a k-block whose weights come from memory, microseconds.
     #[serde(default)]
     pub first_us: f64,
 }

@@ -57,12 +57,12 @@ pub struct Profile {
     /// What each further slot of one wait costs, microseconds: they are looked at one after the other.
     #[serde(default)]
     pub look_us: f64,
-    /// Of kernels launched one by one.
+    /// Rates of kernels that are launched one by one.
     #[serde(default)]
     pub l2: L2Cost,
-    /// Of the chain kernels of the `fused` executor.
+    /// Costs of the chain kernels of the `fused` executor.
     pub fused: CostModel,
-    /// Of its decode kernels.
+    /// Costs of its decode kernels.
     pub decode: DecodeCost,
     /// Costs of kernel-level scheduling.
     pub programs: ProgramCost,

@@ -49,9 +49,9 @@ pub struct Breakdown {
     pub floor_us: f64,
     /// The strategy that was chosen, in words.
     pub strategy: String,
-    /// By item of the sequence.
+    /// When each item of the sequence is worked on.
     pub items: Vec<ItemTime>,
-    /// By worker.
+    /// What each worker's time is spent on.
     pub workers: Vec<Totals>,
     /// Begin of the first and end of the last item, by stage.
     pub stages: Vec<(f64, f64)>,

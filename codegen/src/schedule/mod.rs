@@ -133,7 +133,7 @@ pub struct Schedule {
     pub mode: Hand,
     /// All items, in an order in which every item comes after those that it needs. [`Hand::Drawn`] hands them out in it.
     pub sequence: Vec<Item>,
-    /// By worker: indices into `sequence`. Used by [`Hand::Fixed`]; in [`Hand::Drawn`] the number of lists is the number of workers
+    /// Each worker's items, as indices into `sequence`. Used by [`Hand::Fixed`]; in [`Hand::Drawn`] the number of lists is the number of workers
     /// and the lists are what the model expects.
     pub lists: Vec<Vec<u32>>,
     /// Slabs of partial sums.

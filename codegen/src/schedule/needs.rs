@@ -22,7 +22,7 @@ pub(super) struct Need {
 pub(super) struct Needs {
     by: (bool, bool),
     classes_n: u32,
-    /// By class, ascending in k within a dependence.
+    /// The needs of each class of tiles, ascending in k within a dependence.
     pub(super) classes: Vec<Vec<Need>>,
 }
 

@@ -26,7 +26,7 @@ pub(super) enum Cutting {
 pub(super) struct Strategy {
     /// Rows (columns) of cluster tiles that are taken at a time.
     pub(super) group: u32,
-    /// By stage.
+    /// How each stage is cut.
     pub(super) cuttings: Vec<Cutting>,
 }
 

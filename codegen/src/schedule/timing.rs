@@ -96,7 +96,7 @@ pub fn time(graph: &Graph, request: &Request, schedule: &Schedule) -> Breakdown 
 struct Run<'a> {
     problem: &'a Problem<'a>,
     free: Vec<f64>,
-    /// By stage and row-major tile: when waiters can go on.
+    /// When the waiters of each stage's tiles can go on; tiles are row-major.
     seen: Vec<Vec<f64>>,
     slabs: Vec<f64>,
 }

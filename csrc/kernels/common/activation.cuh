@@ -23,7 +23,7 @@ CUSYNC_DEVICE float gelu_tanh(float x) {
 
 CUSYNC_DEVICE float relu(float x) { return x < 0.f ? 0.f : x; }
 
-/// By enum cusync_activation, for code where a branch on each value costs nothing.
+/// Applies an enum cusync_activation, for code where a branch on each value costs nothing.
 CUSYNC_DEVICE float activate(uint32_t activation, float x) {
   return activation == CUSYNC_GELU_TANH ? gelu_tanh(x) : activation == CUSYNC_RELU ? relu(x) : x;
 }

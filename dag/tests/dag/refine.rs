@@ -124,7 +124,7 @@ fn pairs(a: usize, b: usize) -> impl Iterator<Item = (u32, u32)> {
     (0..a as u32).flat_map(move |a| (0..b as u32).map(move |b| (a, b)))
 }
 
-/// By definition, byte by byte.
+/// Whether two CTAs conflict by definition, byte by byte.
 fn conflict(program: &Program, a: Cta, b: Cta) -> bool {
     let bytes = |tile: Cta| {
         let node = program.node(tile.node);

@@ -39,11 +39,11 @@ pub(super) enum Until {
 pub(super) struct Before<'a> {
     c: &'a Candidate,
     p: &'a dyn TileProgram,
-    /// By edge and slot: posts of a run, and the tiles that make them.
+    /// Posts of a run to each slot of each edge, and the tiles that make them.
     posters: Vec<HashMap<u32, (u64, Vec<Tile>)>>,
-    /// By item: its worker, its place in the list, its number among those of its tile.
+    /// Each item's worker, its place in the list, and its number among those of its tile.
     items: Vec<(usize, usize, u32)>,
-    /// By cluster tile: its items, by their first k-block.
+    /// Items of each cluster tile, in the order of their first k-blocks.
     of_tile: HashMap<(StageId, u32, u32), Vec<u32>>,
     memo: HashMap<Node, Vec<Node>>,
     /// The last tile that was asked for whether it may store, and all that is known to be done then.

@@ -35,17 +35,17 @@ struct Item {
 /// A state; what has ended follows from it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct State {
-    /// By stage: items drawn, CTAs to be placed.
+    /// Items drawn and CTAs to be placed, for each stage.
     drawn: Vec<u8>,
     pending: Vec<u8>,
-    /// By SM: items under way, ascending; SMs ascending.
+    /// Items under way on each SM, ascending; SMs ascending.
     sms: Vec<Vec<u8>>,
 }
 
 struct Space<'a> {
     c: &'a Candidate,
     items: Vec<Item>,
-    /// By stage: its items in the order in which they are drawn, and the stage of each item.
+    /// Each stage's items in the order in which they are drawn, and the stage of each item.
     order: Vec<Vec<u8>>,
     stage: Vec<u8>,
     /// Room on an SM, and what a CTA of each stage takes of it.

@@ -141,15 +141,15 @@ struct Run<'a> {
     parts: Parts,
     /// A worker's items. In dynamic mode the sequence is run as one list: see the head of [`crate::check`].
     lists: Vec<Vec<u32>>,
-    /// By worker: the place of its next item in its list, and how far that is.
+    /// The place of each worker's next item in its list, and how far that is.
     heads: Vec<(usize, Option<Progress>)>,
-    /// By cluster tile: items that have not ended.
+    /// Items of each cluster tile that have not ended.
     left: HashMap<(StageId, u32, u32), usize>,
-    /// By worker: the item whose posts are held back.
+    /// The item whose posts each worker holds back.
     held: Vec<Option<u32>>,
     /// First slot of each edge.
     bases: Vec<u32>,
-    /// By slot: posts so far, posts of a run.
+    /// Posts to each slot so far, and in a whole run.
     slots: Vec<(u32, u32)>,
     /// Slabs whose flag is set, by CTA.
     flags: HashSet<(u32, u32)>,

@@ -58,7 +58,7 @@ fn root(graph: &Graph, mut tensor: TensorId) -> TensorId {
     tensor
 }
 
-/// Of two tensors in the same memory, whether `a` is the older: an input, or the output of an earlier stage.
+/// Whether `a` is the older of two tensors in the same memory: an input, or the output of an earlier stage.
 fn written_before(graph: &Graph, a: TensorId, b: TensorId) -> bool {
     graph.tensors[a.0].producer < graph.tensors[b.0].producer
 }
@@ -129,7 +129,7 @@ fn overwritten_early(
     None
 }
 
-/// By tile of `writer`, row by row: the tiles of `user` that touch what it writes, through an operand or, for `None`, by
+/// For each tile of `writer`, row by row, the tiles of `user` that touch what it writes, through an operand or, for `None`, by
 /// writing it too.
 fn met_by(writer: &Stage, user: &Stage, operand: Option<usize>, tensor: &Tensor) -> Vec<Vec<Tile>> {
     let (gm, gn) = writer.grid;

@@ -8,12 +8,12 @@ use crate::sync::Tile;
 pub(super) struct Posts {
     /// Columns of the producer's grid.
     columns: u32,
-    /// By tile, row by row: the first of its slots; and one more for the end.
+    /// The first slot of each tile, row by row, and one more for the end.
     begins: Vec<u32>,
     slots: Vec<u32>,
-    /// By slot: what a run adds to it.
+    /// What a run adds to each slot.
     pub(super) totals: Vec<u64>,
-    /// By slot: how many posts make up the total.
+    /// How many posts make up the total of each slot.
     pub(super) counts: Vec<u32>,
 }
 

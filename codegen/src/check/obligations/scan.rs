@@ -39,9 +39,9 @@ pub(super) type At = (StageId, Tile);
 /// What the walk has found. Without semaphores there is nothing to walk, and all is empty.
 #[derive(Default)]
 pub(in crate::check) struct Scan {
-    /// By edge.
+    /// The posts of each edge.
     pub(super) posts: Vec<Posts>,
-    /// By edge: slots.
+    /// The number of slots of each edge.
     slots: Vec<u32>,
     /// Whether a tile posts a slot beyond those of its edge.
     pub(super) posts_outside: bool,
@@ -188,7 +188,7 @@ fn first(known: &mut Option<At>, at: At) {
 
 /// The slots that the slice at hand has waited for in full.
 pub(super) struct Marks {
-    /// By edge and slot: the number of the last slice that did.
+    /// The number of the last slice that did, for each slot of each edge.
     slices: Vec<Vec<u32>>,
     slice: u32,
 }

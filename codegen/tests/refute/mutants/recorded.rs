@@ -14,9 +14,9 @@ pub(crate) struct Slice {
 /// All posts and events of a plan.
 #[derive(Clone)]
 pub(crate) struct Recorded {
-    /// By edge and producer tile: slot, amount.
+    /// The slot and the amount of each producer tile's post to an edge.
     pub(crate) posts: Vec<Vec<Vec<(u32, u32)>>>,
-    /// By stage and tile, row by row.
+    /// One entry for each tile of each stage, row by row.
     pub(crate) slices: Vec<Vec<Vec<Slice>>>,
     extents: Vec<(u32, u32)>,
     grids: Vec<(u32, u32)>,

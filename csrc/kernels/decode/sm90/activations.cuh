@@ -90,7 +90,7 @@ class ActivationLoader {
   uint32_t parity_ = 0, epoch_;
 };
 
-/// By a warp of the four.
+/// What each warp of the four runs.
 CUSYNC_DEVICE void load_activations(Params const& p, Shared const& shared, uint32_t warp, uint32_t width) {
   ptx::griddepcontrol_wait();
   ActivationLoader loader(p, shared, warp, width);

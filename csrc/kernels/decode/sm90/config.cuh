@@ -24,7 +24,7 @@ inline constexpr uint32_t kThreads = kMathThreads + 32 + kLoadThreads;
 inline constexpr uint32_t kUnitBytes = 128 * 16;  ///< four floats of each thread of a warpgroup
 inline constexpr uint32_t kExchangeUnits = 4;  ///< units that a warpgroup hands to the other at a time
 
-/// Of `units` in all, those that a warpgroup hands over at a time.
+/// How many of `units` units a warpgroup hands over at a time.
 CUSYNC_HD constexpr uint32_t exchange_units(uint32_t units) { return min_u32(kExchangeUnits, ceil_div(units, 2)); }
 
 /// Whether a warpgroup has registers for the sums of all row tiles: then warpgroups take chunks in turn.
@@ -59,7 +59,7 @@ struct Params {
   uint32_t stream_only;
   uint32_t* epochs;
   unsigned long long timeout_ns;  ///< of a wait for a semaphore
-  /// Of a wait inside the CTA: what a late semaphore keeps from coming is reported by the warp that waits for the
+  /// The limit of a wait inside the CTA: what a late semaphore keeps from coming is reported by the warp that waits for the
   /// semaphore; this limit is four times as long and only keeps a defect from hanging the GPU.
   unsigned long long limit_ns;
   cusync_report* report;

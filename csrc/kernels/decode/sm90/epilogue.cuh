@@ -115,7 +115,7 @@ class Epilogue {
     }
   }
 
-  /// Of a last group of `features` features: its up rows follow its gate rows at once, so another lane has them.
+  /// The up rows of a last group of `features` features follow its gate rows at once, so another lane has them.
   CUSYNC_DEVICE static float4 with_up_of_short_group(float4 v, uint32_t features) {
     uint32_t const lane = threadIdx.x % 32, row = lane / 4 + features, from = row % 8 * 4 + lane % 4;
     float const x = __shfl_sync(~0u, v.x, from), y = __shfl_sync(~0u, v.y, from);

@@ -86,7 +86,7 @@ struct DecodeHost {
   }
 
   static uint32_t registers() { return registers_of(code(0).kernel, CUSYNC_SM90A); }
-  /// Of chains that use all shared memory, as they do unless their tuning says otherwise.
+  /// Workers that are resident of chains that use all shared memory, as they do unless their tuning says otherwise.
   static int32_t resident(uint32_t* workers) { return kernels::resident(code(kSharedLimit), kSharedLimit, workers); }
 
   static int32_t create(Request const& request, cusync_kernel** out) {

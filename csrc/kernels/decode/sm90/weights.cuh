@@ -31,7 +31,7 @@ class WeightRing {
     return shared_.ring(at_.offset);
   }
 
-  /// Of the chunk just reserved.
+  /// The barrier of the chunk just reserved.
   CUSYNC_DEVICE uint64_t* full() const { return shared_.chunk_full(at_.barrier); }
 
   /// The chunk is issued.
@@ -62,7 +62,7 @@ class WeightRing {
   uint32_t used_ = 0, in_flight_ = 0;              ///< bytes
 };
 
-/// By one thread.
+/// What the one thread that streams weights runs.
 CUSYNC_DEVICE void stream_weights(Params const& p, Shared const& shared) {
   WeightRing ring(p, shared);
 #pragma unroll 1

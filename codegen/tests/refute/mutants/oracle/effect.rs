@@ -34,13 +34,13 @@ pub(super) struct Effects<'a> {
     ctas: usize,
     memory: Memory,
     slots: Vec<u32>,
-    /// By slab and CTA: the last run that set the flag; whose sums are in it.
+    /// The last run that set each slab's flag, for each CTA, and whose sums are in the slab.
     flags: Vec<u32>,
     slabs: Vec<Option<Sums>>,
-    /// By run, item and CTA: k-blocks in its sums; what it saw of a slot.
+    /// The k-blocks in the sums of each run's items, for each CTA, and what it saw of a slot.
     sums: Vec<Vec<(u32, u32)>>,
     looked: Vec<u32>,
-    /// By run and tile: units stored.
+    /// Units stored of each run's tiles.
     stored: Vec<u64>,
 }
 

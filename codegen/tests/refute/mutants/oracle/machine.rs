@@ -41,7 +41,7 @@ struct Worker {
     run: u32,
     source: Source,
     items: Vec<u32>,
-    /// By CTA and warp.
+    /// Where each CTA's loading warps are.
     loaders: Vec<At>,
     finishers: Vec<At>,
     sm: Option<usize>,
@@ -56,7 +56,7 @@ struct Run {
     /// CTAs to be placed, by stage; lists to be placed.
     pending: Vec<u32>,
     lists: Vec<usize>,
-    /// Of a serial chain: the stage under way, as a place in the launch order.
+    /// The stage of a serial chain that is under way, as a place in the launch order.
     serial: usize,
 }
 
@@ -66,9 +66,9 @@ pub(super) struct Machine<'a> {
     adversary: Adversary,
     rng: SmallRng,
     effects: Effects<'a>,
-    /// Of a worker.
+    /// CTAs of a worker.
     ctas: usize,
-    /// By run and tile: slices that have come together.
+    /// Slices of each run's tiles that have come together.
     arrived: Vec<u32>,
     /// What the shared counter hands out, in order.
     shared: Vec<u32>,

@@ -42,14 +42,14 @@ struct Cuts {
 /// How tensors are cut into cells, and who should have written each of them. Made once for a program.
 pub(crate) struct Layout {
     cuts: Vec<Cuts>,
-    /// By tensor: its memory.
+    /// The memory of each tensor.
     memory: Vec<usize>,
-    /// By tensor and cell: the number of the tile that writes it, from 0 over all stages; `None` for an input.
+    /// The number of the tile that writes each cell of a tensor, from 0 over all stages; `None` for an input.
     owner: Vec<Option<Vec<u32>>>,
-    /// By stage: number of its first tile, and tiles along N.
+    /// The number of each stage's first tile, and its tiles along N.
     first: Vec<(u32, u32)>,
     tiles: u32,
-    /// By tile: whether it writes nothing, as some shares of few columns do.
+    /// Whether a tile writes nothing, as some shares of few columns do.
     empty: Vec<bool>,
 }
 

@@ -44,7 +44,7 @@ pub(crate) enum Op {
 /// What one CTA does of an item. The loaders run ahead of the finisher, also into the items after, and go their own ways.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cta {
-    /// By warp.
+    /// What each loading warp does.
     pub(crate) loaders: Vec<Vec<Op>>,
     pub(crate) finisher: Vec<Op>,
     /// Stores that nothing orders: complete at any time after the epilogue.
@@ -68,9 +68,9 @@ pub(crate) struct Work {
 pub(crate) struct Program {
     pub(crate) layout: Layout,
     pub(crate) work: Vec<Work>,
-    /// By stage: its items in the order in which they are drawn. Empty in a schedule.
+    /// Each stage's items in the order in which they are drawn. Empty in a schedule.
     pub(crate) stages: Vec<Vec<u32>>,
-    /// By slot: what a run adds to it.
+    /// What a run adds to each slot.
     pub(crate) posts: Vec<u32>,
     pub(crate) slabs: u32,
     /// Warps of a CTA that load.

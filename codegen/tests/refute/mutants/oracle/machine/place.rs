@@ -61,7 +61,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Of serial chains: begins the next stage.
+    /// Begins the next stage of a serial chain.
     pub(super) fn next_stage(&mut self) -> bool {
         if self.program.semaphores || self.c.launch.is_one_kernel() {
             return false;
