@@ -71,13 +71,24 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
     Marks const marks = marks_of<C>(params, item, cta, thread == 0);
     marks.set(&cusync_trace::begin);
     int const k_blocks = int(item.range.k_end - item.range.k_begin);
+    if constexpr (C::kRows) {
+      if (C::is_rows(params.stages[item.stage].operation)) {
+        if (item.inside)
+          run_rows<C>(params, item, shared, staged, staged_state, group, thread,
+                      [&] { marks.set(&cusync_trace::loaded); });
+        // Nothing of it is in the ring.
+        marks.set(&cusync_trace::math_end);
+        marks.set(&cusync_trace::end);
+        continue;
+      }
+    }
     if (marks.wanted()) {
       loaded.consumer_wait(loaded_state);
       marks.set(&cusync_trace::loaded);
     }
     __syncwarp();
     auto acc = cute::partition_fragment_C(mma, cute::take<0, 2>(typename C::TileShape{}));  // (MMA, MMA_M, MMA_N)
-    C::Operations::visit_arithmetic(params.stages[item.stage].operation, [&](auto arithmetic) {
+    C::Products::visit_arithmetic(params.stages[item.stage].operation, [&](auto arithmetic) {
       arithmetic.template accumulate<C>(params, shared, loaded, loaded_state, acc, k_blocks, thread);
     });
     loaded_state.advance(k_blocks);
@@ -108,7 +119,8 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
   if (threadIdx.x == 0) ptx::griddepcontrol_launch_dependents();
 
   if (warp == 0 && leader) {
-    for (uint32_t s = 0; s < params.stage_count; ++s) C::Mainloop::prefetch_tma_descriptors(params.table[s].mainloop);
+    for (uint32_t s = 0; s < params.stage_count; ++s)
+      if (!C::is_rows(params.stages[s].operation)) C::Mainloop::prefetch_tma_descriptors(params.table[s].mainloop);
     shared.more_work.init(1);
     shared.epoch_known.init(1);
     shared.ready = 0;
