@@ -7,6 +7,9 @@
 
 namespace cusync::kernels::sm90 {
 
+/// Barrier of all consumer threads; those of one warpgroup are 8 and 9.
+inline constexpr uint32_t kConsumerBarrier = 10;
+
 /// An operation, for its enumerator; kernels/NAME/sm90/operation.cuh specialises it for operation NAME. It has
 ///
 ///   kOperation        its enumerator
@@ -23,7 +26,7 @@ namespace cusync::kernels::sm90 {
 ///
 ///   Load              what the load warp does instead
 ///   Table             what its stages keep in device memory; `table(stage)` fills it
-///   Rows<C>           a warpgroup's part in one tile: made before the operands may be read, `run` after
+///   Rows<C>           one tile, by all consumer threads: made before the operands may be read, `run` after
 template <cusync_operation>
 struct Operation;
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Row normalisation in a chain kernel: out = (x - mean) / sqrt(variance + epsilon) * gain + bias, or without a mean. A tile is
-// a block of whole rows; each consumer warpgroup takes every other one of them, from global memory to global memory.
+// a block of whole rows, from global memory to global memory; all consumer threads share each of them.
 //
 // What others see of it:
 //   before   Warp 1 has acquired what the rows wait for, or has waited for the kernel before, and has released that through
-//            the word `ready`. One thread of the warpgroup acquires the word, a barrier of the warpgroup passes it on. The loads
-//            go to the L2 (ld.global.cg), so no line that the L1 got before counts.
+//            the word `ready`. One consumer thread acquires the word, a barrier passes it on. The loads go to the L2
+//            (ld.global.cg), so no line that the L1 got before counts.
 //   after    The stores are ordinary ones, and TMA copies of other CTAs will read them. Each thread orders its own before
 //            accesses of the async proxy, then its warp arrives at a barrier of the staging ring, as it does with any finished
 //            unit. The store warp waits for that barrier, so its post, a release, covers the stores of all threads; whoever
@@ -39,14 +39,19 @@ struct NormTable {
   float epsilon;
 };
 
-/// The sum over a warpgroup of a value of each thread, the same bits in every thread and in every run: lanes by a butterfly,
-/// then warps in order. `scratch` holds a float for each warp; two in turn, so that one barrier a sum is enough.
-CUSYNC_DEVICE float warpgroup_sum(float value, float* scratch, uint32_t group, int thread) {
+/// The sum over `Threads` threads of a value of each, the same bits in every thread and in every run: lanes by a butterfly,
+/// then warps in order. `scratch` holds a float for each warp. Sums take two of them in turn: whoever writes to one has
+/// passed the barrier of the other, which nobody reaches before he has read the first.
+template <int Threads>
+CUSYNC_DEVICE float sum_of(float value, float* scratch, int thread) {
 #pragma unroll
   for (int distance = 16; distance; distance /= 2) value += __shfl_xor_sync(~0u, value, distance);
   if (thread % 32 == 0) scratch[thread / 32] = value;
-  ptx::bar_sync(8 + group, 128);
-  return scratch[0] + scratch[1] + scratch[2] + scratch[3];
+  ptx::bar_sync(kConsumerBarrier, Threads);
+  float sum = 0.f;
+#pragma unroll
+  for (int warp = 0; warp < Threads / 32; ++warp) sum += scratch[warp];
+  return sum;
 }
 
 template <>
@@ -66,19 +71,20 @@ struct Operation<CUSYNC_NORM> {
   template <class C>
   class Rows {
     using Element = typename C::Element;
-    static constexpr int kThreads = 128, kElements = 8;
+    static constexpr int kThreads = C::kConsumerThreads, kElements = 8;
     /// Eight elements, 16 bytes.
     using Vector = cutlass::AlignedArray<Element, kElements>;
     using Floats = cutlass::Array<float, kElements>;
-    /// Vectors of a row that a thread keeps in registers: rows of 8192 elements are read once. What is longer is read again.
-    static constexpr int kHeld = 8;
+    /// Vectors of a row that a thread keeps in registers: rows of up to 8192 elements are read once, by two warpgroups. What
+    /// is longer is read again.
+    static constexpr int kHeld = 4;
 
    public:
     /// Loads what no stage produces.
-    CUSYNC_DEVICE Rows(typename C::Params const& params, uint32_t stage, uint32_t tile, uint32_t group, int thread)
+    CUSYNC_DEVICE Rows(typename C::Params const& params, uint32_t stage, uint32_t tile, int thread)
         : table_(static_cast<typename C::template RowTable<kOperation> const&>(params.table[stage]).table),
-          vectors_(params.stages[stage].columns / kElements), group_(group), thread_(thread % kThreads) {
-      begin_ = tile * table_.tile_rows + group;
+          vectors_(params.stages[stage].columns / kElements), thread_(thread) {
+      begin_ = tile * table_.tile_rows;
       end_ = min_u32((tile + 1) * table_.tile_rows, params.stages[stage].m);
       auto const gain = static_cast<uint4 const*>(table_.gain);
 #pragma unroll
@@ -86,16 +92,16 @@ struct Operation<CUSYNC_NORM> {
         if (at(i) < vectors_) gain_[i] = __ldg(gain + at(i));
     }
 
-    /// `scratch`: 12 floats of the warpgroup's own. A row is loaded while the one before it is summed up.
+    /// `scratch`: three floats a warp. A row is loaded while the one before it is summed up.
     CUSYNC_DEVICE void run(float* scratch) {
       uint4 next[kHeld];
       if (begin_ < end_) load(begin_, next);
 #pragma unroll 1
-      for (uint32_t row = begin_; row < end_; row += C::kConsumerGroups) {
+      for (uint32_t row = begin_; row < end_; ++row) {
         uint4 held[kHeld];
 #pragma unroll
         for (int i = 0; i < kHeld; ++i) held[i] = next[i];
-        if (row + C::kConsumerGroups < end_) load(row + C::kConsumerGroups, next);
+        if (row + 1 < end_) load(row + 1, next);
         normalise(row, held, scratch);
       }
       ptx::fence_proxy_async_global();
@@ -140,7 +146,7 @@ struct Operation<CUSYNC_NORM> {
 #pragma unroll
           for (int e = 0; e < kElements; ++e) mean += x[e];
         });
-        mean = warpgroup_sum(mean, scratch, group_, thread_) * share;
+        mean = sum_of<kThreads>(mean, scratch, thread_) * share;
       }
       // From the mean, and not from two sums: their difference would lose what a large mean leaves of it.
       each(row, held, [&](uint4 const& vector, uint32_t, uint4 const&) {
@@ -148,9 +154,9 @@ struct Operation<CUSYNC_NORM> {
 #pragma unroll
         for (int e = 0; e < kElements; ++e) squares += (x[e] - mean) * (x[e] - mean);
       });
-      // A row after this one that is not centred would use these four again at once, so rows take turns.
-      float* const turn = scratch + 4 + 4 * (row / C::kConsumerGroups % 2);
-      float const scale = rsqrtf(warpgroup_sum(squares, turn, group_, thread_) * share + table_.epsilon);
+      // Rows that are not centred have no other sum between, so rows take turns.
+      float* const turn = scratch + kThreads / 32 * (1 + row % 2);
+      float const scale = rsqrtf(sum_of<kThreads>(squares, turn, thread_) * share + table_.epsilon);
       auto const to = const_cast<uint4*>(row_of(table_.out, row));
       each(row, held, [&](uint4 const& vector, uint32_t i, uint4 const& factors) {
         Floats x = widen(vector);
@@ -170,7 +176,7 @@ struct Operation<CUSYNC_NORM> {
     }
 
     Table table_;
-    uint32_t vectors_, begin_, end_, group_;
+    uint32_t vectors_, begin_, end_;
     int thread_;
     uint4 gain_[kHeld];
   };
