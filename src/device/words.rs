@@ -38,9 +38,15 @@ pub(crate) fn edge(edge: &EdgeNumbers, tables: Option<(*const u32, *const u32)>)
             OperandKind::B | OperandKind::Up => ffi::CUSYNC_OPERAND_B,
             OperandKind::Bias => ffi::CUSYNC_OPERAND_BIAS,
             OperandKind::Residual => ffi::CUSYNC_OPERAND_RESIDUAL,
-            OperandKind::Query | OperandKind::Key | OperandKind::Value | OperandKind::Custom(_) => {
-                ffi::CUSYNC_OPERAND_CUSTOM
-            }
+            OperandKind::Query
+            | OperandKind::Key
+            | OperandKind::Value
+            | OperandKind::CachedKeys
+            | OperandKind::CachedValues
+            | OperandKind::Lengths
+            | OperandKind::Pages
+            | OperandKind::Rotary
+            | OperandKind::Custom(_) => ffi::CUSYNC_OPERAND_CUSTOM,
             OperandKind::Gain => ffi::CUSYNC_OPERAND_GAIN,
         },
         wait_at: match edge.wait_at {

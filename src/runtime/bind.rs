@@ -127,7 +127,15 @@ impl Pipeline {
                 OperandKind::Gain => Role::Gain,
                 // Both are in the weights already.
                 OperandKind::B | OperandKind::Up => continue,
-                OperandKind::Query | OperandKind::Key | OperandKind::Value | OperandKind::Custom(_) => {
+                OperandKind::Query
+                | OperandKind::Key
+                | OperandKind::Value
+                | OperandKind::CachedKeys
+                | OperandKind::CachedValues
+                | OperandKind::Lengths
+                | OperandKind::Pages
+                | OperandKind::Rotary
+                | OperandKind::Custom(_) => {
                     let why = format!("stage {} reads {:?}, which no kernel does", stage.name, operand.kind);
                     return Err(Error::Unsupported(why));
                 }
@@ -187,7 +195,7 @@ fn operation_code(stage: &Stage) -> Result<(u32, u32)> {
         Op::Gemm { activation } => Ok((ffi::CUSYNC_GEMM, activation_code(*activation))),
         Op::GatedGemm => Ok((ffi::CUSYNC_GATED_GEMM, ffi::CUSYNC_IDENTITY)),
         Op::Norm(_) => Ok((ffi::CUSYNC_NORM, ffi::CUSYNC_IDENTITY)),
-        Op::Conv2d(_) | Op::Attention(_) | Op::Custom => {
+        Op::Conv2d(_) | Op::Attention(_) | Op::Attend(_) | Op::Custom => {
             let why = format!("stage {}: {} has no CUDA kernel yet", stage.name, stage.op.name());
             Err(Error::Unsupported(why))
         }
@@ -202,6 +210,11 @@ fn norm_of(stage: &Stage) -> ffi::cusync_norm {
             centred: u32::from(norm.centred),
             epsilon: norm.epsilon,
         },
-        Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Attention(_) | Op::Custom => Default::default(),
+        Op::Gemm { .. }
+        | Op::GatedGemm
+        | Op::Conv2d(_)
+        | Op::Attention(_)
+        | Op::Attend(_)
+        | Op::Custom => Default::default(),
     }
 }
