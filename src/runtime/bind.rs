@@ -210,11 +210,27 @@ fn norm_of(stage: &Stage) -> ffi::cusync_norm {
             centred: u32::from(norm.centred),
             epsilon: norm.epsilon,
         },
-        Op::Gemm { .. }
-        | Op::GatedGemm
-        | Op::Conv2d(_)
-        | Op::Attention(_)
-        | Op::Attend(_)
-        | Op::Custom => Default::default(),
+        Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Attention(_) | Op::Attend(_) | Op::Custom => {
+            Default::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cusync_gen::device::Operation;
+
+    use super::ffi;
+
+    #[test]
+    fn operations_have_the_numbers_of_the_c_abi() {
+        let pairs = [
+            (Operation::Gemm, ffi::CUSYNC_GEMM),
+            (Operation::GatedGemm, ffi::CUSYNC_GATED_GEMM),
+            (Operation::Norm, ffi::CUSYNC_NORM),
+        ];
+        for (operation, number) in pairs {
+            assert_eq!(operation as u32, number, "{operation:?}");
+        }
     }
 }
