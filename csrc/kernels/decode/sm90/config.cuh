@@ -51,6 +51,7 @@ struct SharedPlan {
 };
 
 struct Params {
+  static constexpr bool kAttends = false;
   Stage stages[CUSYNC_MAX_STAGES];
   SharedPlan shared;
   uint32_t stage_count, m;
