@@ -3,42 +3,13 @@
 // eight queries of a group cost one MMA; the weights that come of them are turned in registers to be the other operand of
 // V^T P^T. Nothing of a tile passes between warps. Maxima, sums and outputs of the eight warps meet at the segment's end.
 #pragma once
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include "cute/arch/copy_sm75.hpp"
-#include "cute/arch/mma_sm80.hpp"
 
 #include "kernels/decode/sm90/attend_config.cuh"
 #include "kernels/decode/sm90/mma.cuh"
+#include "kernels/decode/sm90/packed.cuh"
 
 namespace cusync::kernels::decode {
-
-/// Two 16-bit elements in a register, and their MMA: 16 x 16 by 16 x 8.
-template <class Element>
-struct Packed;
-
-template <>
-struct Packed<cutlass::half_t> {
-  using Mma = cute::SM80_16x8x16_F32F16F16F32_TN;
-  CUSYNC_DEVICE static uint32_t of(float x, float y) {
-    __half2 const v = __floats2half2_rn(x, y);
-    return reinterpret_cast<uint32_t const&>(v);
-  }
-  CUSYNC_DEVICE static float2 values(uint32_t v) { return __half22float2(reinterpret_cast<__half2 const&>(v)); }
-};
-
-template <>
-struct Packed<cutlass::bfloat16_t> {
-  using Mma = cute::SM80_16x8x16_F32BF16BF16F32_TN;
-  CUSYNC_DEVICE static uint32_t of(float x, float y) {
-    __nv_bfloat162 const v = __floats2bfloat162_rn(x, y);
-    return reinterpret_cast<uint32_t const&>(v);
-  }
-  CUSYNC_DEVICE static float2 values(uint32_t v) {
-    return __bfloat1622float2(reinterpret_cast<__nv_bfloat162 const&>(v));
-  }
-};
 
 /// Rotates pairs (low, high), each two of them, by cosines and sines.
 template <class Element>
@@ -347,18 +318,29 @@ class Attending {
 
   /// Adds up the parts in the order of their workers, so that it does not matter who came last.
   CUSYNC_DEVICE void combine(Parts const& parts, uint32_t query, uint32_t column, float4& outputs, float& sum) const {
+    constexpr uint32_t kAtOnce = 10;  // parts that are asked for before the first is looked at
     float most = -INFINITY;
     outputs = float4{}, sum = 0.f;
-#pragma unroll 8
-    for (uint32_t i = 0; i < parts.count; ++i) {
-      float const* const slab = slab_at(parts.slab(i));
-      float4 const other = __ldcg(reinterpret_cast<float4 const*>(slab + query * Dim + column));
-      float const its_most = __ldcg(slab + attend_.group * Dim + query);
-      float const its_sum = __ldcg(slab + attend_.group * (Dim + 1) + query);
-      float const now = fmaxf(most, its_most), own = rescale(most, now), its = rescale(its_most, now);
-      outputs = add(scaled(outputs, own), scaled(other, its));
-      sum = sum * own + its_sum * its;
-      most = now;
+#pragma unroll 1
+    for (uint32_t first = 0; first < parts.count; first += kAtOnce) {
+      float4 others[kAtOnce];
+      float mosts[kAtOnce], sums[kAtOnce];
+#pragma unroll
+      for (uint32_t i = 0; i < kAtOnce; ++i) {
+        // Behind the last part the last one again, to no effect.
+        float const* const slab = slab_at(parts.slab(min_u32(first + i, parts.count - 1)));
+        others[i] = __ldcg(reinterpret_cast<float4 const*>(slab + query * Dim + column));
+        mosts[i] = __ldcg(slab + attend_.group * Dim + query);
+        sums[i] = __ldcg(slab + attend_.group * (Dim + 1) + query);
+      }
+#pragma unroll
+      for (uint32_t i = 0; i < kAtOnce; ++i) {
+        if (first + i >= parts.count) break;
+        float const now = fmaxf(most, mosts[i]), own = rescale(most, now), its = rescale(mosts[i], now);
+        outputs = add(scaled(outputs, own), scaled(others[i], its));
+        sum = sum * own + sums[i] * its;
+        most = now;
+      }
     }
   }
 

@@ -4,6 +4,7 @@
 #include "kernels/decode/sm90/activations.cuh"
 #include "kernels/decode/sm90/attend.cuh"
 #include "kernels/decode/sm90/epilogue.cuh"
+#include "kernels/decode/sm90/narrow.cuh"
 #include "kernels/decode/sm90/weights.cuh"
 
 namespace cusync::kernels::decode {
@@ -11,11 +12,18 @@ namespace cusync::kernels::decode {
 /// A warpgroup's part of stage `s`: `Tiles` tiles of rows.
 template <class Element, int Width, int Tiles, Sharing By, class AnyParams>
 CUSYNC_DEVICE void compute_part(AnyParams const& p, Shared const& shared, uint32_t s, uint32_t group, MathPosition& at) {
-  // k-blocks between two waits for the tensor cores
-  constexpr int kBatch = Tiles > 2 ? 1 : Tiles == 1 && AnyParams::kAttends ? CUSYNC_BATCH : 2;
+  constexpr int kBatch = Tiles > 2 ? 1 : 2;  // k-blocks between two waits for the tensor cores
   Epilogue<Element, Width, Tiles, By> const epilogue(p, shared, s, group);
   Sums<Element, Width, Tiles, By> sums;
-  main_loop<kBatch>(sums, p, shared, s, group, at);
+  // Kernels of products alone stay without the narrow loop: the stages of MLPs are wide.
+  constexpr bool kNarrow = AnyParams::kAttends && Tiles == 1 && By == Sharing::kChunks;
+  uint32_t const rows = p.stages[s].rows;
+  if (!kNarrow || !is_narrow(rows)) main_loop<kBatch>(sums, p, shared, s, group, at);
+  if constexpr (kNarrow) {
+    if (rows <= 16) narrow_loop<1>(sums, p, shared, s, group, at);
+    else if (rows <= 32) narrow_loop<2>(sums, p, shared, s, group, at);
+    else if (is_narrow(rows)) narrow_loop<3>(sums, p, shared, s, group, at);
+  }
   if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * p.stage_count + s].math_end = ptx::globaltimer();
   if constexpr (By == Sharing::kChunks)
     epilogue.finish_with_warpgroup(sums);

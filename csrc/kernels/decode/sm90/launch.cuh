@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The host half of the decode kernels: the plan of shared memory, attributes, launch.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
@@ -119,14 +120,16 @@ bool plan_attends(AttendParams& p, Request const& request) {
 }
 
 /// Bytes through which sums change hands.
-inline uint32_t exchange_bytes(Params const& p, uint32_t width) {
+template <class AnyParams>
+uint32_t exchange_bytes(AnyParams const& p, uint32_t width) {
   uint32_t most = 0;
   for (uint32_t s = 0; s < p.stage_count; ++s) {
     if (!takes_turns(p.stages[s].row_tiles, width)) continue;
-    uint32_t const crossing = 2 * exchange_units(p.stages[s].row_tiles * width / 8);  // both directions
-    if (crossing > most) most = crossing;
+    uint32_t crossing = 2 * exchange_units(p.stages[s].row_tiles * width / 8) * kUnitBytes;  // both directions
+    if (AnyParams::kAttends && is_narrow(p.stages[s].rows)) crossing = std::max(crossing, narrow_exchange_bytes(width));
+    most = std::max(crossing, most);
   }
-  return most * kUnitBytes;
+  return most;
 }
 
 /// Lays out shared memory; false when nothing sensible fits.
