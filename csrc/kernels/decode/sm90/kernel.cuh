@@ -111,7 +111,7 @@ CUSYNC_DEVICE void prepare(AnyParams const& p, Shared const& shared) {
   }
   for (uint32_t i = threadIdx.x; i < p.activation_slots; i += kThreads) {
     ptx::mbarrier_init(shared.slot_full(i), 32);  // the lanes of the warp that copies it
-    ptx::mbarrier_init(shared.slot_empty(i), kMathWarps);
+    ptx::mbarrier_init(shared.slot_empty(i), kMathThreads);
   }
   if constexpr (AnyParams::kAttends) {
     if (threadIdx.x == 0) prepare_attend(p, shared);

@@ -3,7 +3,6 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 
 #include "cutlass/cuda_host_adapter.hpp"
 
@@ -21,9 +20,9 @@ struct Defaults {
   uint32_t slots, chunk, in_flight, ahead;
 };
 
-constexpr Defaults defaults(uint32_t width) {
+constexpr Defaults defaults(uint32_t width, bool attends) {
   constexpr uint32_t kKiB = 1024;
-  if (width <= 16) return {width == 8 ? 12u : 16u, 32 * kKiB, 96 * kKiB, 96 * kKiB};
+  if (width <= 16) return {attends ? 24u : width == 8 ? 12u : 16u, 32 * kKiB, 96 * kKiB, 96 * kKiB};
   return {width == 32 ? 16u : 12u, 32 * kKiB, 96 * kKiB, 48 * kKiB};
 }
 
@@ -48,9 +47,10 @@ inline void plan_edges(Stage& stage, cusync_stage const& from, Request const& re
 }
 
 /// Fills in a product; false when a worker would own more rows than the kernel has accumulators for.
-inline bool plan_product(Stage& stage, cusync_stage const& from, Request const& request, uint32_t chunk_bytes) {
+inline bool plan_product(Stage& stage, cusync_stage const& from, Request const& request, uint32_t chunk_bytes,
+                         uint32_t most_shift) {
   bool const gated = from.operation == CUSYNC_GATED_GEMM;
-  static_cast<Geometry&>(stage) = geometry(from.k.most, from.n, gated, request.work.workers, chunk_bytes, getenv("SHIFT") ? atoi(getenv("SHIFT")) : 2);
+  static_cast<Geometry&>(stage) = geometry(from.k.most, from.n, gated, request.work.workers, chunk_bytes, most_shift);
   stage.activation = from.activation;
   stage.weights = data_as<char const>(from, CUSYNC_OPERAND_B);
   stage.bias = data_of(from, CUSYNC_OPERAND_BIAS), stage.residual = data_of(from, CUSYNC_OPERAND_RESIDUAL);
@@ -184,7 +184,7 @@ struct DecodeHost {
     cusync_sync const& sync = request.sync;
     KernelParams p{};
     p.stage_count = request.count, p.m = request.stages[0].m, p.workers = Divisor::of(request.work.workers);
-    constexpr Defaults kOtherwise = defaults(Width);
+    constexpr Defaults kOtherwise = defaults(Width, kAttends);
     p.activation_slots = or_default(tuning.activation_slots, kOtherwise.slots);
     p.in_flight_bytes = or_default(tuning.in_flight_bytes, kOtherwise.in_flight);
     p.ahead_bytes = or_default(tuning.ahead_bytes, kOtherwise.ahead);
@@ -193,9 +193,12 @@ struct DecodeHost {
     p.delays = sync.test.delays;
     p.limit_ns = 4 * (sync.timeout_ns ? sync.timeout_ns : kDefaultTimeoutNs);
     uint32_t const chunk_bytes = or_default(tuning.chunk_bytes, kOtherwise.chunk);
+    // Of few rows, longer chunks: one thread issues them all. Both warpgroups' chunks and the next one's start have slots.
+    uint32_t const most_shift = kAttends && p.activation_slots >= 24 ? 3 : 2;
     for (uint32_t s = 0; s < request.count; ++s) {
       bool const product = request.stages[s].operation != CUSYNC_ATTEND;
-      if (product && !plan_product(p.stages[s], request.stages[s], request, chunk_bytes)) return CUSYNC_ERROR_NOT_BUILT;
+      if (product && !plan_product(p.stages[s], request.stages[s], request, chunk_bytes, most_shift))
+        return CUSYNC_ERROR_NOT_BUILT;
     }
     if constexpr (kAttends) {
       if (!plan_attends<Element>(p, request)) return CUSYNC_ERROR_BAD_ARGUMENT;

@@ -118,8 +118,7 @@ CUSYNC_DEVICE void narrow_loop(Sums<Element, Width, 1, Sharing::kChunks>& to, Pa
         ptx::mbarrier_wait_parity_or_trap(shared.slot_full(slot.slot), slot.parity, p.limit_ns);
         multiply_block<Element, Width, Tiles>(sums, weights + block * block_bytes,
                                               shared.slots() + slot.slot * (Width * kRowBytes));
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.slot_empty(slot.slot), kMathWarps);
+        ptx::mbarrier_arrive(shared.slot_empty(slot.slot), kMathWarps);
       }
       sync_group(group);
       if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.chunk_empty(at.ring.barrier), 2);
