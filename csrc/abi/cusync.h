@@ -20,7 +20,7 @@ enum cusync_status {
 
 enum cusync_element { CUSYNC_F16 = 0, CUSYNC_BF16 = 1 };
 enum cusync_arch { CUSYNC_SM80 = 80, CUSYNC_SM90A = 90 };
-enum cusync_operation { CUSYNC_GEMM = 0, CUSYNC_GATED_GEMM = 1 };
+enum cusync_operation { CUSYNC_GEMM = 0, CUSYNC_GATED_GEMM = 1, CUSYNC_CONV2D = 2 };
 enum cusync_activation { CUSYNC_IDENTITY = 0, CUSYNC_GELU_TANH = 1, CUSYNC_RELU = 2 };
 
 enum { CUSYNC_MAX_DELAY_NS = 500000 };
@@ -104,15 +104,28 @@ typedef struct cusync_depth {
   uint32_t first, step, most;
 } cusync_depth;
 
+/// The images of a convolution, and how it is cut into tiles; zeros for other operations.
+typedef struct cusync_images {
+  uint32_t height, width, channels;  ///< of an input image; `channels` is a multiple of 8
+  uint32_t out_height, out_width;    ///< of an output image
+  uint32_t filter_rows, filter_cols;
+  uint32_t stride_rows, stride_cols;
+  uint32_t padding_rows, padding_cols;
+  uint32_t tile_pixels;  ///< output pixels of a tile: rows of one image, a number that divides its height, or whole images
+} cusync_images;
+
 /// One stage. CUSYNC_GEMM: out = act(A B + bias) + residual. CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B holds Bg
 /// and Bu interleaved by columns in groups of 8 (g0..g7 u0..u7 g8..g15 ...), so that its rows are 2 n long. A decode
-/// kernel reads B as cusync_repack leaves it.
+/// kernel reads B as cusync_repack leaves it. CUSYNC_CONV2D: the same as CUSYNC_GEMM, where A is pixels x channels (an NHWC
+/// tensor), B is (filter_rows * filter_cols * channels) x n, and the rows of `out` are output pixels. Its k-blocks are 64
+/// channels of one tap, channels outermost: block b has channels 64 * (b / taps) ... and tap b % taps.
 typedef struct cusync_stage {
   uint32_t operation;   ///< enum cusync_operation
   uint32_t activation;  ///< enum cusync_activation
   uint32_t index;       ///< of the stage in the plan, for reports
   uint32_t m, n;        ///< of `out`, also when gated
   cusync_depth k;
+  cusync_images images;
   uint32_t operand_count, wait_count, post_count;
   cusync_operand operands[CUSYNC_MAX_OPERANDS];
   void* out;            ///< m x n

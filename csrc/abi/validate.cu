@@ -49,7 +49,25 @@ bool valid_operands(cusync_stage const& s, bool decode) {
   return operand(s, CUSYNC_OPERAND_A) && operand(s, CUSYNC_OPERAND_B);
 }
 
-/// Sizes, operands and arithmetic of the two operations that there are.
+/// The images of a convolution: pixels as many as the rows, k as the filter, tiles of whole rows or whole images.
+bool valid_images(cusync_stage const& s) {
+  cusync_images const& i = s.images;
+  for (uint32_t const size : {i.height, i.width, i.channels, i.out_height, i.out_width, i.filter_rows, i.filter_cols,
+                              i.stride_rows, i.stride_cols, i.tile_pixels})
+    if (size == 0 || size > kMaxSize) return false;
+  if (i.padding_rows > kMaxSize || i.padding_cols > kMaxSize || i.channels % 8) return false;
+  auto const fits = [](uint64_t in, uint64_t padding, uint64_t filter, uint64_t stride, uint64_t out) {
+    return in + 2 * padding >= filter && (in + 2 * padding - filter) / stride + 1 == out;
+  };
+  if (!fits(i.height, i.padding_rows, i.filter_rows, i.stride_rows, i.out_height)) return false;
+  if (!fits(i.width, i.padding_cols, i.filter_cols, i.stride_cols, i.out_width)) return false;
+  uint64_t const image = uint64_t(i.out_height) * i.out_width;
+  if (s.m % image || uint64_t(i.filter_rows) * i.filter_cols * i.channels != s.k.most) return false;
+  if (i.tile_pixels % i.out_width) return false;
+  return i.tile_pixels < image ? image % i.tile_pixels == 0 : i.tile_pixels % image == 0;
+}
+
+/// Sizes, operands and arithmetic.
 bool valid_product(cusync_stage const& s, bool decode) {
   uint32_t const k = s.k.most;
   if (s.m == 0 || s.n == 0 || k == 0 || s.m > kMaxSize || s.n > kMaxSize / 2 || k > kMaxSize) return false;
@@ -58,6 +76,7 @@ bool valid_product(cusync_stage const& s, bool decode) {
   if (!valid_operands(s, decode) || !s.out || !aligned(s.out, decode ? 2 : 16)) return false;
   bool const gated = s.operation == CUSYNC_GATED_GEMM;
   bool const adds = operand(s, CUSYNC_OPERAND_BIAS) || operand(s, CUSYNC_OPERAND_RESIDUAL);
+  if (s.operation == CUSYNC_CONV2D && !valid_images(s)) return false;
   return s.activation <= CUSYNC_RELU && !(gated && (adds || s.activation != CUSYNC_IDENTITY));
 }
 
@@ -68,7 +87,7 @@ bool valid_edges(cusync_stage const& s, uint32_t tile_k) {
     cusync_edge const& e = s.waits[i];
     if (!valid_policy(e.policy) || e.wait_at > CUSYNC_WAIT_AT_START || !operand(s, e.operand)) return false;
     if (!e.tile_rows || !e.tile_cols || !e.tensor_rows || !e.tensor_cols) return false;
-    if (e.k_blocks != ceil_div(s.k.most, tile_k)) return false;
+    if (e.k_blocks != k_blocks_of(s, tile_k)) return false;
   }
   for (uint32_t i = 0; i < s.post_count; ++i)
     if (!valid_policy(s.posts[i])) return false;
@@ -154,7 +173,8 @@ bool valid(Request const& r) {
     cusync_stage const& s = r.stages[i];
     if (!valid_product(s, decode) || !valid_edges(s, r.kernel.tile_k)) return false;
     if (decode) continue;
-    uint32_t const grid_m = ceil_div(s.m, id.tile_m), grid_n = ceil_div(packed_columns(s), id.tile_n);
+    TileSize const tile = tile_of(s, id);
+    uint32_t const grid_m = ceil_div(s.m, tile.m), grid_n = ceil_div(packed_columns(s), tile.n);
     if (uint64_t(grid_m) * grid_n > kMaxSize || !posts_by_tile(s, grid_m, grid_n)) return false;
     if (id.family == CUSYNC_FAMILY_GEMM && !valid_order_work(r, grid_m, grid_n)) return false;
   }
@@ -171,7 +191,7 @@ bool valid(Request const& r) {
 int32_t validate(Request const& r) {
   for (uint32_t i = 0; r.stages && i < r.count; ++i) {
     uint32_t const operation = r.stages[i].operation;
-    if (operation > CUSYNC_GATED_GEMM) return CUSYNC_ERROR_BAD_ARGUMENT;
+    if (operation > CUSYNC_CONV2D) return CUSYNC_ERROR_BAD_ARGUMENT;
     if (!(r.kernel.id.operations >> operation & 1)) return CUSYNC_ERROR_NOT_BUILT;
   }
   if (!valid(r)) return CUSYNC_ERROR_BAD_ARGUMENT;

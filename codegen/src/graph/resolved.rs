@@ -290,7 +290,8 @@ impl ResolvedStage {
         mma_tile: (u32, u32, u32),
         producer_tile: impl Fn(TensorId) -> Option<(u32, u32)>,
     ) -> Result<Stage, Diagnostic> {
-        let rules = self.op.rules();
+        let op = self.op.tiled(mma_tile);
+        let rules = op.rules();
         let (rows, cols) = self.custom.map_or_else(|| rules.out_tile(mma_tile), |c| c.tile);
         if rows == 0 || cols == 0 || mma_tile.2 == 0 {
             return Err(Diagnostic::new("zero-tile", format!("tile {mma_tile:?} of `{}`", self.name.value))
@@ -306,7 +307,7 @@ impl ResolvedStage {
         }
         let partition = Partition::Tiles { rows, cols };
         let grid = partition.grid((self.m, self.n));
-        let k_blocks = self.custom.map_or_else(|| self.k.div_ceil(mma_tile.2), |c| c.k_blocks);
+        let k_blocks = self.custom.map_or_else(|| rules.k_blocks(self.k, mma_tile), |c| c.k_blocks);
         let tiles = u64::from(grid.0) * u64::from(grid.1);
         if tiles > MAX_TILES || tiles * u64::from(k_blocks) > MAX_K_BLOCKS {
             let message = format!("`{}` has {tiles} tiles of {k_blocks} k-blocks", self.name.value);
@@ -342,7 +343,7 @@ impl ResolvedStage {
             .collect::<Result<_, Diagnostic>>()?;
         Ok(Stage {
             name: self.name.value.clone(),
-            op: self.op.clone(),
+            op,
             m: self.m,
             n: self.n,
             k: self.k,

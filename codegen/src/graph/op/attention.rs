@@ -162,6 +162,14 @@ impl Rules for Attention {
         Some("is not split along its keys and values")
     }
 
+    fn k_blocks(&self, k: u32, tile: MmaTile) -> u32 {
+        k.div_ceil(tile.2)
+    }
+
+    fn elements(&self, stage: &Stage, k_block: u32) -> Range<u32> {
+        At::along(k_block, stage.mma_tile.2, stage.k)
+    }
+
     fn k_blocks_of(&self, stage: &Stage, m: u32) -> u32 {
         let end = (m + 1).saturating_mul(stage.out_tile().0);
         self.visible(end, stage.k).div_ceil(stage.mma_tile.2)

@@ -13,7 +13,7 @@ mod operand;
 use std::ops::Range;
 
 pub use attention::Attention;
-pub use conv::Conv;
+pub use conv::{Conv, Window};
 pub use norm::Norm;
 pub use operand::{OperandKind, When};
 
@@ -55,6 +55,14 @@ impl Op {
             Op::Attention(attention) => attention,
             Op::Norm(norm) => norm,
             Op::Custom => &custom::Custom,
+        }
+    }
+
+    /// The operation in tiles of this size: where what a tile reads depends on more than its place.
+    pub(crate) fn tiled(&self, tile: MmaTile) -> Op {
+        match self {
+            Op::Conv2d(conv) => Op::Conv2d(conv.tiled(tile)),
+            Op::Gemm { .. } | Op::GatedGemm | Op::Attention(_) | Op::Norm(_) | Op::Custom => self.clone(),
         }
     }
 
@@ -179,6 +187,12 @@ pub(crate) trait Rules {
 
     /// Why its tiles are not split along k, as `is not ...`; `None` when they may be.
     fn unsplit(&self) -> Option<&'static str>;
+
+    /// k-blocks of a reduction over `k` elements, for tiles of this MMA tile.
+    fn k_blocks(&self, k: u32, tile: MmaTile) -> u32;
+
+    /// The elements of the reduction that a k-block adds up.
+    fn elements(&self, stage: &Stage, k_block: u32) -> Range<u32>;
 
     /// k-blocks of the tiles of row `m`.
     fn k_blocks_of(&self, stage: &Stage, m: u32) -> u32;

@@ -234,6 +234,7 @@ fn reads_are_those_of_the_definitions() {
         filter: (3, 3),
         stride: (2, 2),
         padding: (1, 1),
+        window: None,
     };
     // The first output pixel stands in a corner: of its first row of taps there is nothing, of its middle tap the pixel.
     assert_eq!(pixels_under(&shape, 0..1, 0..24), []);
