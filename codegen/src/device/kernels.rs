@@ -14,10 +14,12 @@ pub enum Operation {
     GatedGemm = 1,
     /// A convolution.
     Conv2d = 2,
-    /// Attention.
+    /// Attention of whole sequences.
     Attention = 3,
     /// A row normalisation.
     Norm = 4,
+    /// Attention of the next token of each sequence.
+    Attend = 5,
 }
 
 /// The operations that one kernel shape runs.
@@ -162,6 +164,7 @@ fn instance(line: &str) -> Option<Instance> {
         "conv2d" => Some(Operation::Conv2d),
         "attention" => Some(Operation::Attention),
         "norm" => Some(Operation::Norm),
+        "attend" => Some(Operation::Attend),
         _ => None,
     };
     let operations = words.map(operation).collect::<Option<Vec<_>>>()?;

@@ -21,40 +21,6 @@ struct Multicast {
   }
 };
 
-/// The k-blocks of one item in order; by one thread. `begin(k, slot, token)` takes the ring stage and copies what needs no
-/// wait, as far `ahead` as the ring has room while warp 1 still waits; `end(k, slot)` copies the rest behind its word.
-template <class C, class Item, class Begin, class End>
-CUSYNC_DEVICE void load_k_blocks(typename C::Params const& params, typename C::SharedStorage& shared,
-                                 typename C::LoadPipeline& pipeline, typename C::LoadState& state, Item const& item,
-                                 ReadyReader& ready, bool ahead_allowed, Begin&& begin_block, End&& end_block) {
-  uint32_t const begin = item.range.k_begin, end = item.range.k_end;
-  // k-blocks [k, ahead) have their ring stage and the operand that needs no wait.
-  uint32_t ahead = begin;
-  typename C::LoadState ahead_state = state;
-  auto const begin_ahead = [&](cutlass::ProducerToken token) {
-    begin_block(ahead, ahead_state, token);
-    ++ahead, ++ahead_state;
-  };
-
-  // By ticket, the next item is asked for while the ring still holds enough of this one to hide the answer's latency.
-  uint32_t const ask_at = end - begin > 4 ? end - 4 : begin;
-#pragma unroll 1
-  for (uint32_t k = begin; k < end; ++k) {
-    if (ahead == k) begin_ahead({cutlass::BarrierStatus::WaitAgain});
-    // A ring stage further ahead than this is freed only by a k-block that has yet to be loaded.
-    uint32_t const limit = ahead_allowed ? min_u32(end, k + C::kStages) : 0;
-    while (!ready.is_ready(k - begin)) {
-      if (ahead >= limit) continue;
-      auto const token = pipeline.producer_try_acquire(ahead_state);
-      if (token == cutlass::BarrierStatus::WaitDone) begin_ahead(token);
-    }
-    end_block(k, state);
-    ++state;
-    if (k == ask_at && params.drawn) shared.more_work.arrive();
-  }
-  ready.finish_tile(end - begin);
-}
-
 /// Loads the k-range of one item; by one thread. The ring's transaction barrier of a k-block expects the bytes of both
 /// operands, so weights can be copied while activations are still waited for: when these arrive, the ring is full.
 ///
@@ -90,16 +56,39 @@ struct ProductLoad {
     };
 
     bool const waits_b = params.stages[item.stage].produced & kProducedB;
-    load_k_blocks<C>(
-        params, shared, pipeline, state, item, ready, !waits_b,
-        [&](uint32_t k, typename C::LoadState const& slot, cutlass::ProducerToken token) {
-          pipeline.producer_acquire(slot, token);
-          if (!waits_b) copy_b(k, slot);
-        },
-        [&](uint32_t k, typename C::LoadState const& slot) {
-          copy_a(k, slot);
-          if (waits_b) copy_b(k, slot);
-        });
+    uint32_t const begin = item.range.k_begin, end = item.range.k_end;
+    // k-blocks [k, ahead) have their ring stage and the operand that needs no wait.
+    uint32_t ahead = begin;
+    typename C::LoadState ahead_state = state;
+    auto const begin_ahead = [&] {
+      if (!waits_b) copy_b(ahead, ahead_state);
+      ++ahead, ++ahead_state;
+    };
+
+    // By ticket, the next item is asked for while the ring still holds enough of this one to hide the answer's latency.
+    uint32_t const ask_at = end - begin > 4 ? end - 4 : begin;
+#pragma unroll 1
+    for (uint32_t k = begin; k < end; ++k) {
+      if (ahead == k) {
+        pipeline.producer_acquire(ahead_state);
+        begin_ahead();
+      }
+      // A ring stage further ahead than this is freed only by a k-block that has yet to be loaded.
+      uint32_t const limit = waits_b ? 0 : min_u32(end, k + C::kStages);
+      while (!ready.is_ready(k - begin)) {
+        if (ahead >= limit) continue;
+        auto const token = pipeline.producer_try_acquire(ahead_state);
+        if (token == cutlass::BarrierStatus::WaitDone) {
+          pipeline.producer_acquire(ahead_state, token);
+          begin_ahead();
+        }
+      }
+      copy_a(k, state);
+      if (waits_b) copy_b(k, state);
+      ++state;
+      if (k == ask_at && params.drawn) shared.more_work.arrive();
+    }
+    ready.finish_tile(end - begin);
   }
 };
 

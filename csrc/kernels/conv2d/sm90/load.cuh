@@ -62,36 +62,66 @@ struct WindowLoad {
     uint32_t const image = item.range.m / window.row_tiles;
     int const first_row = int((item.range.m - image * window.row_tiles) * window.rows * window.stride_rows);
     auto const next_buffer = [&](uint32_t buffer) { return buffer + 1 == window.buffers ? 0 : buffer + 1; };
-    Tap begun(window, begin), ended = begun;
-    uint32_t buffer = 0, filled = ring.next;  // of the last k-block begun; the next one to fill
+    uint32_t begun_row = 0;  // of the window of the last k-block begun, in its buffer
 
     auto const copy_filter = [&](Tap const& tap, typename C::LoadState const& slot) {
       copy(at.mainloop.tma_load_b.with(*pipeline.producer_get_barrier(slot)),
            from_b(_, _, _, tap.channels, tap.index), to_b(_, _, _, slot.index()));
     };
-    load_k_blocks<C>(
-        params, shared, pipeline, state, item, ready, !waits_b,
-        [&](uint32_t k, typename C::LoadState const& slot, cutlass::ProducerToken token) {
-          if (token != cutlass::BarrierStatus::WaitDone) shared.load.empty_barrier_[slot.index()].wait(slot.phase());
-          bool const first = k == begin || begun.index == 0;
-          if (first) buffer = ring.next, ring.next = next_buffer(buffer);
-          ring.first_row[slot.index()] = buffer * window.buffer_rows() + begun.shift;
-          shared.load.full_barrier_[slot.index()].arrive_and_expect_tx(kFilterBytes + (first ? window_bytes : 0));
-          if (!waits_b) copy_filter(begun, slot);
-          begun.advance(window);
-        },
-        [&](uint32_t k, typename C::LoadState const& slot) {
-          if (k == begin || ended.index == 0) {
-            wait_multiplied<C>(shared, ring.free_at[filled], slot.count());
-            ring.free_at[filled] = slot.count() + min_u32(end - k, window.taps - ended.index);
-            char* const to = reinterpret_cast<char*>(shared.operands.smem_A.data()) + filled * window.buffer_rows() * 128;
-            copy_window(at, window, pipeline.producer_get_barrier(slot), to, int(ended.channels * C::kTileK), first_row,
-                        int(image * window.images));
-            filled = next_buffer(filled);
-          }
-          if (waits_b) copy_filter(ended, slot);
-          ended.advance(window);
-        });
+    // Takes the ring stage and announces what is to come.
+    auto const announce = [&](Tap const& tap, typename C::LoadState const& slot, bool first) {
+      if (first) {
+        begun_row = ring.next * window.buffer_rows();
+        ring.next = next_buffer(ring.next);
+      }
+      ring.first_row[slot.index()] = begun_row + tap.shift;
+      shared.load.full_barrier_[slot.index()].arrive_and_expect_tx(first ? kFilterBytes + window_bytes : kFilterBytes);
+    };
+    auto const fill = [&](Tap const& tap, uint32_t k, typename C::LoadState const& slot, uint32_t& buffer) {
+      wait_multiplied<C>(shared, ring.free_at[buffer], slot.count());
+      ring.free_at[buffer] = slot.count() + min_u32(end - k, window.taps - tap.index);
+      char* const to = reinterpret_cast<char*>(shared.operands.smem_A.data()) + buffer * window.buffer_rows() * 128;
+      copy_window(at, window, pipeline.producer_get_barrier(slot), to, int(tap.channels * C::kTileK), first_row,
+                  int(image * window.images));
+      buffer = next_buffer(buffer);
+    };
+
+    // By ticket, the next item is asked for while the ring still holds enough of this one to hide the answer's latency.
+    uint32_t const ask_at = end - begin > 4 ? end - 4 : begin;
+    auto const done = [&](uint32_t k) {
+      if (k == ask_at && params.drawn) shared.more_work.arrive();
+    };
+    Tap begun(window, begin), ended = begun;
+    typename C::LoadState ahead = state;
+    uint32_t k = begin, ahead_k = begin, buffer = ring.next;
+    // Until all may be loaded: filters as far ahead as the ring has room, windows one by one.
+    bool all = ready.is_ready(end - begin - 1);
+    while (k < end && !(all && k == ahead_k)) {
+      if (!all && ahead_k < min_u32(end, waits_b ? k + 1 : k + C::kStages) &&
+          pipeline.producer_try_acquire(ahead) == cutlass::BarrierStatus::WaitDone) {
+        announce(begun, ahead, ahead_k == begin || begun.index == 0);
+        if (!waits_b) copy_filter(begun, ahead);
+        begun.advance(window), ++ahead, ++ahead_k;
+      }
+      all = all || ready.is_ready(end - begin - 1);
+      if (k == ahead_k || !(all || ready.is_ready(k - begin))) continue;
+      if (k == begin || ended.index == 0) fill(ended, k, state, buffer);
+      if (waits_b) copy_filter(ended, state);
+      done(k);
+      ended.advance(window), ++state, ++k;
+    }
+    // One thread does this for every k-block, so it is kept short.
+#pragma unroll 1
+    for (; k < end; ++k, ++state) {
+      bool const first = k == begin || begun.index == 0;
+      shared.load.empty_barrier_[state.index()].wait(state.phase());
+      announce(begun, state, first);
+      copy_filter(begun, state);
+      if (first) fill(begun, k, state, buffer);
+      done(k);
+      begun.advance(window);
+    }
+    ready.finish_tile(end - begin);
   }
 
  private:

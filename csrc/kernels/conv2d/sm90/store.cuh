@@ -6,16 +6,33 @@
 
 namespace cusync::kernels::sm90 {
 
+/// Where a slot of a tile lies in its images.
+struct Slot {
+  uint32_t image, row, col;
+
+  CUSYNC_DEVICE Slot(Window const& window, uint32_t slot) : image(slot / window.image_slots) {
+    uint32_t const in_image = slot - image * window.image_slots;
+    row = in_image / window.pitch, col = in_image - row * window.pitch;
+  }
+  CUSYNC_DEVICE void advance(Window const& window, uint32_t loaded_rows, uint32_t slots) {
+    for (col += slots; col >= window.pitch; col -= window.pitch) ++row;
+    for (; row >= loaded_rows; row -= loaded_rows) ++image;
+  }
+  /// Its pixel, counted from the tile's first one; ~0 where it has none.
+  CUSYNC_DEVICE uint32_t pixel(Window const& window) const {
+    bool const inside = col < window.width && row < window.rows && image < window.images;
+    return inside ? (image * window.rows + row) * window.width + col : ~0u;
+  }
+};
+
 /// The output pixels of a chunk of slots that begins at slot `slot` of a tile.
 struct PixelRows {
   Window const& window;
   uint32_t first, slot;  ///< the tile's first pixel; the chunk's first slot
 
   CUSYNC_DEVICE uint32_t operator()(uint32_t row) const {
-    uint32_t const at = slot + row, image = at / window.image_slots, in_image = at - image * window.image_slots;
-    uint32_t const p = in_image / window.pitch, q = in_image - p * window.pitch;
-    bool const inside = q < window.width && p < window.rows && image < window.images;
-    return inside ? first + (image * window.rows + p) * window.width + q : ~0u;
+    uint32_t const pixel = Slot(window, slot + row).pixel(window);
+    return pixel == ~0u ? pixel : first + pixel;
   }
   /// Whether the chunk may have any.
   CUSYNC_DEVICE bool any(Stage const&) const { return slot < window.images * window.image_slots; }
@@ -44,18 +61,33 @@ struct PixelStore {
       PixelRows const to = rows<C>(params, item, (u / C::kColUnits * C::kConsumerGroups + group) * C::kUnitRows);
       uint32_t const col = item.range.n * C::kTileN + u % C::kColUnits * C::kUnitCols;
       if (!to.any(stage) || col >= stage.columns) continue;
+      Window const& window = to.window;
+      uint32_t const loaded_rows = window.image_slots / window.pitch, rows_left = stage.m - min_u32(stage.m, to.first);
+      Slot slot(window, to.slot + lane / kPieces);
       uint32_t index = 0;
       if (leader) index = ring.wait();
       index = __shfl_sync(~0u, index, int(from));
       __syncwarp();  // what the leader has waited for is there for all
       delay(params.coupling.delays, DelayAt::kStore, shared.epoch, item.stage, item.index, group * C::kUnits + u);
-      uint4 const* const buffer = reinterpret_cast<uint4 const*>(shared.staging[group][index]);
-#pragma unroll 4
-      for (uint32_t row = lane / kPieces; row < C::kUnitRows; row += 32 / kPieces) {
-        uint32_t const pixel = to(row);
-        if (pixel < stage.m && col + piece * 8 < stage.columns)
-          *reinterpret_cast<uint4*>(out + uint64_t(pixel) * stage.columns + col + piece * 8) =
-              buffer[row * kPieces + (piece ^ row % 8)];
+      uint4 const* const buffer = reinterpret_cast<uint4 const*>(shared.staging[group][index]) + (lane / kPieces) * kPieces;
+      Element* const to_tile = out + uint64_t(to.first) * stage.columns + col + piece * 8;
+      bool const column = col + piece * 8 < stage.columns;
+      constexpr uint32_t kStep = 32 / kPieces, kBatch = 4;
+#pragma unroll 1
+      for (uint32_t row = 0; row < C::kUnitRows; row += kStep * kBatch) {
+        uint4 values[kBatch];
+        uint32_t pixels[kBatch];
+#pragma unroll
+        for (uint32_t i = 0; i < kBatch; ++i) {
+          uint32_t const at = row + i * kStep;
+          values[i] = buffer[at * kPieces + (piece ^ (at + lane / kPieces) % 8)];
+          pixels[i] = slot.pixel(window);
+          slot.advance(window, loaded_rows, kStep);
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < kBatch; ++i)
+          if (column && pixels[i] < rows_left)
+            *reinterpret_cast<uint4*>(to_tile + uint64_t(pixels[i]) * stage.columns) = values[i];
       }
       __syncwarp();
       if (leader) ring.read();
