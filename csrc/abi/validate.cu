@@ -26,13 +26,15 @@ bool valid_order(cusync_order const& o, uint32_t grid_m, uint32_t grid_n) {
   return !grouped || o.group > 0;
 }
 
-/// When a matrix product reads an operand of a role; ~0: never.
-uint32_t read_at(uint32_t role) {
+/// When an operation reads an operand of a role; ~0: never.
+uint32_t read_at(uint32_t operation, uint32_t role) {
+  bool const product = operation != CUSYNC_NORM;
   switch (role) {
-    case CUSYNC_OPERAND_A:
-    case CUSYNC_OPERAND_B: return CUSYNC_READ_IN_K_LOOP;
-    case CUSYNC_OPERAND_BIAS:
-    case CUSYNC_OPERAND_RESIDUAL: return CUSYNC_READ_IN_EPILOGUE;
+    case CUSYNC_OPERAND_A: return CUSYNC_READ_IN_K_LOOP;
+    case CUSYNC_OPERAND_B: return product ? CUSYNC_READ_IN_K_LOOP : ~0u;
+    case CUSYNC_OPERAND_BIAS: return CUSYNC_READ_IN_EPILOGUE;
+    case CUSYNC_OPERAND_RESIDUAL: return product ? CUSYNC_READ_IN_EPILOGUE : ~0u;
+    case CUSYNC_OPERAND_GAIN: return product ? ~0u : CUSYNC_READ_IN_EPILOGUE;
     default: return ~0u;
   }
 }
@@ -43,10 +45,10 @@ bool valid_operands(cusync_stage const& s, bool decode) {
   if (s.operand_count > CUSYNC_MAX_OPERANDS) return false;
   for (uint32_t i = 0; i < s.operand_count; ++i) {
     cusync_operand const& o = s.operands[i];
-    if (!o.data || operand(s, o.role) != &o || o.read_at != read_at(o.role)) return false;
+    if (!o.data || operand(s, o.role) != &o || o.read_at != read_at(s.operation, o.role)) return false;
     if (!aligned(o.data, decode && o.read_at == CUSYNC_READ_IN_EPILOGUE ? 2 : 16)) return false;
   }
-  return operand(s, CUSYNC_OPERAND_A) && operand(s, CUSYNC_OPERAND_B);
+  return operand(s, CUSYNC_OPERAND_A) && operand(s, s.operation == CUSYNC_NORM ? CUSYNC_OPERAND_GAIN : CUSYNC_OPERAND_B);
 }
 
 /// The images of a convolution: pixels as many as the rows, k as the filter, tiles of whole rows or whole images.
@@ -67,7 +69,14 @@ bool valid_images(cusync_stage const& s) {
   return i.tile_pixels < image ? image % i.tile_pixels == 0 : i.tile_pixels % image == 0;
 }
 
-/// Sizes, operands and arithmetic.
+/// Rows are read and written 16 bytes at a time.
+bool valid_norm(cusync_stage const& s) {
+  if (s.m == 0 || s.n == 0 || s.m > kMaxSize || s.n > kMaxSize || s.n % 8 || s.k.most != s.n) return false;
+  if (s.norm.tile_rows == 0 || s.norm.centred > 1 || !(s.norm.epsilon > 0.f)) return false;
+  return s.activation == CUSYNC_IDENTITY && valid_operands(s, false) && s.out && aligned(s.out, 16);
+}
+
+/// Sizes, operands and arithmetic of a product of matrices.
 bool valid_product(cusync_stage const& s, bool decode) {
   uint32_t const k = s.k.most;
   if (s.m == 0 || s.n == 0 || k == 0 || s.m > kMaxSize || s.n > kMaxSize / 2 || k > kMaxSize) return false;
@@ -171,7 +180,8 @@ bool valid(Request const& r) {
   if (!r.stages || !r.count || r.count > r.kernel.stages || !valid_sync(r) || !valid_table(r)) return false;
   for (uint32_t i = 0; i < r.count; ++i) {
     cusync_stage const& s = r.stages[i];
-    if (!valid_product(s, decode) || !valid_edges(s, r.kernel.tile_k)) return false;
+    bool const sound = s.operation == CUSYNC_NORM ? valid_norm(s) : valid_product(s, decode);
+    if (!sound || !valid_edges(s, r.kernel.tile_k)) return false;
     if (decode) continue;
     TileSize const tile = tile_of(s, id);
     uint32_t const grid_m = ceil_div(s.m, tile.m), grid_n = ceil_div(packed_columns(s), tile.n);
@@ -191,7 +201,7 @@ bool valid(Request const& r) {
 int32_t validate(Request const& r) {
   for (uint32_t i = 0; r.stages && i < r.count; ++i) {
     uint32_t const operation = r.stages[i].operation;
-    if (operation > CUSYNC_CONV2D) return CUSYNC_ERROR_BAD_ARGUMENT;
+    if (operation > CUSYNC_NORM) return CUSYNC_ERROR_BAD_ARGUMENT;
     if (!(r.kernel.id.operations >> operation & 1)) return CUSYNC_ERROR_NOT_BUILT;
   }
   if (!valid(r)) return CUSYNC_ERROR_BAD_ARGUMENT;

@@ -76,6 +76,7 @@ pub const CUSYNC_OPERAND_B: cusync_role = 1;
 pub const CUSYNC_OPERAND_BIAS: cusync_role = 2;
 pub const CUSYNC_OPERAND_RESIDUAL: cusync_role = 3;
 pub const CUSYNC_OPERAND_CUSTOM: cusync_role = 4;
+pub const CUSYNC_OPERAND_GAIN: cusync_role = 5;
 #[doc = " What an operand is to the stage that reads it."]
 pub type cusync_role = ::std::os::raw::c_uint;
 #[doc = "< before the first k-block whose footprint enters new slots"]
@@ -224,6 +225,7 @@ pub const CUSYNC_SM90A: cusync_arch = 90;
 pub type cusync_arch = ::std::os::raw::c_uint;
 pub const CUSYNC_GEMM: cusync_operation = 0;
 pub const CUSYNC_GATED_GEMM: cusync_operation = 1;
+pub const CUSYNC_NORM: cusync_operation = 4;
 pub type cusync_operation = ::std::os::raw::c_uint;
 pub const CUSYNC_IDENTITY: cusync_activation = 0;
 pub const CUSYNC_GELU_TANH: cusync_activation = 1;
@@ -428,9 +430,28 @@ const _: () = {
     ["Offset of field: cusync_depth::step"][::std::mem::offset_of!(cusync_depth, step) - 4usize];
     ["Offset of field: cusync_depth::most"][::std::mem::offset_of!(cusync_depth, most) - 8usize];
 };
-#[doc = " One stage. CUSYNC_GEMM: out = act(A B + bias) + residual. CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B holds Bg\n and Bu interleaved by columns in groups of 8 (g0..g7 u0..u7 g8..g15 ...), so that its rows are 2 n long. A decode\n kernel reads B as cusync_repack leaves it."]
+#[doc = " What a normalisation adds to a stage."]
 #[repr(C)]
-#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct cusync_norm {
+    #[doc = "< of a tile, which is as wide as the output"]
+    pub tile_rows: u32,
+    #[doc = "< 1: the mean of a row is taken away (LayerNorm); 0: it is not (RmsNorm)"]
+    pub centred: u32,
+    #[doc = "< added to the variance, or to the mean of the squares"]
+    pub epsilon: f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_norm"][::std::mem::size_of::<cusync_norm>() - 12usize];
+    ["Alignment of cusync_norm"][::std::mem::align_of::<cusync_norm>() - 4usize];
+    ["Offset of field: cusync_norm::tile_rows"][::std::mem::offset_of!(cusync_norm, tile_rows) - 0usize];
+    ["Offset of field: cusync_norm::centred"][::std::mem::offset_of!(cusync_norm, centred) - 4usize];
+    ["Offset of field: cusync_norm::epsilon"][::std::mem::offset_of!(cusync_norm, epsilon) - 8usize];
+};
+#[doc = " One stage. CUSYNC_GEMM: out = act(A B + bias) + residual. CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B holds Bg\n and Bu interleaved by columns in groups of 8 (g0..g7 u0..u7 g8..g15 ...), so that its rows are 2 n long. A decode\n kernel reads B as cusync_repack leaves it. CUSYNC_NORM: out = (A - mean) / sqrt(variance + epsilon) * gain + bias, row by\n row, where A, like the output, is m x n. Its tiles have one k-block of n elements."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
 pub struct cusync_stage {
     #[doc = "< enum cusync_operation"]
     pub operation: u32,
@@ -443,6 +464,8 @@ pub struct cusync_stage {
     #[doc = "< of `out`, also when gated"]
     pub n: u32,
     pub k: cusync_depth,
+    #[doc = "< CUSYNC_NORM; else zeros"]
+    pub norm: cusync_norm,
     pub operand_count: u32,
     pub wait_count: u32,
     pub post_count: u32,
@@ -455,7 +478,7 @@ pub struct cusync_stage {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_stage"][::std::mem::size_of::<cusync_stage>() - 824usize];
+    ["Size of cusync_stage"][::std::mem::size_of::<cusync_stage>() - 832usize];
     ["Alignment of cusync_stage"][::std::mem::align_of::<cusync_stage>() - 8usize];
     ["Offset of field: cusync_stage::operation"][::std::mem::offset_of!(cusync_stage, operation) - 0usize];
     ["Offset of field: cusync_stage::activation"][::std::mem::offset_of!(cusync_stage, activation) - 4usize];
@@ -463,14 +486,15 @@ const _: () = {
     ["Offset of field: cusync_stage::m"][::std::mem::offset_of!(cusync_stage, m) - 12usize];
     ["Offset of field: cusync_stage::n"][::std::mem::offset_of!(cusync_stage, n) - 16usize];
     ["Offset of field: cusync_stage::k"][::std::mem::offset_of!(cusync_stage, k) - 20usize];
+    ["Offset of field: cusync_stage::norm"][::std::mem::offset_of!(cusync_stage, norm) - 32usize];
     ["Offset of field: cusync_stage::operand_count"]
-        [::std::mem::offset_of!(cusync_stage, operand_count) - 32usize];
-    ["Offset of field: cusync_stage::wait_count"][::std::mem::offset_of!(cusync_stage, wait_count) - 36usize];
-    ["Offset of field: cusync_stage::post_count"][::std::mem::offset_of!(cusync_stage, post_count) - 40usize];
-    ["Offset of field: cusync_stage::operands"][::std::mem::offset_of!(cusync_stage, operands) - 48usize];
-    ["Offset of field: cusync_stage::out"][::std::mem::offset_of!(cusync_stage, out) - 144usize];
-    ["Offset of field: cusync_stage::waits"][::std::mem::offset_of!(cusync_stage, waits) - 152usize];
-    ["Offset of field: cusync_stage::posts"][::std::mem::offset_of!(cusync_stage, posts) - 632usize];
+        [::std::mem::offset_of!(cusync_stage, operand_count) - 44usize];
+    ["Offset of field: cusync_stage::wait_count"][::std::mem::offset_of!(cusync_stage, wait_count) - 48usize];
+    ["Offset of field: cusync_stage::post_count"][::std::mem::offset_of!(cusync_stage, post_count) - 52usize];
+    ["Offset of field: cusync_stage::operands"][::std::mem::offset_of!(cusync_stage, operands) - 56usize];
+    ["Offset of field: cusync_stage::out"][::std::mem::offset_of!(cusync_stage, out) - 152usize];
+    ["Offset of field: cusync_stage::waits"][::std::mem::offset_of!(cusync_stage, waits) - 160usize];
+    ["Offset of field: cusync_stage::posts"][::std::mem::offset_of!(cusync_stage, posts) - 640usize];
 };
 impl Default for cusync_stage {
     fn default() -> Self {

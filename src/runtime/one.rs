@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use cusync_gen::check::Plan;
+use cusync_gen::device::{ChainKernel, Operations};
+use cusync_gen::graph::Stage;
 use cusync_gen::schedule::decode::Decode;
 use cusync_gen::schedule::{Hand, Item, Part, Schedule};
 
@@ -34,7 +36,8 @@ impl OneKernel {
         let id = kernel_of(plan, schedule)?;
         let kernel = compiled(&id)?;
         let graph = plan.graph();
-        if let Some(stage) = graph.stages.iter().find(|s| s.mma_tile.2 != kernel.tile_k) {
+        let tiled = |s: &&Stage| s.op.has_kernel_tiles();
+        if let Some(stage) = graph.stages.iter().filter(tiled).find(|s| s.mma_tile.2 != kernel.tile_k) {
             return Err(Error::Unsupported(format!(
                 "stage {}: k-blocks of {}, the chain kernel's are of {}",
                 stage.name, stage.mma_tile.2, kernel.tile_k
@@ -97,13 +100,18 @@ fn counters(
 /// The kernel that a chain plan's tiles and clusters ask for.
 fn kernel_of(plan: &Plan, schedule: &Schedule) -> Result<ffi::cusync_kernel_id> {
     let graph = plan.graph();
-    let tiles = graph.stages.iter().map(|s| (s.mma_tile.0, s.mma_tile.1));
-    let tile = tiles.clone().next().unwrap_or_default();
+    let tiled = graph.stages.iter().filter(|s| s.op.has_kernel_tiles());
+    let tiles = tiled.map(|s| (s.mma_tile.0, s.mma_tile.1));
+    let operations: Operations = graph.stages.iter().filter_map(|s| s.op.operation()).collect();
+    // Any kernel will do where no stage has its tile.
+    let any = ChainKernel::running(operations).next().map(|k| (k.tile.0, k.tile.1));
+    let tile = tiles.clone().next().or(any).unwrap_or_default();
     if tiles.clone().any(|t| t != tile) {
         let all = tiles.map(|(m, n)| format!("{m} x {n}")).collect::<Vec<_>>().join(", ");
         return Err(Error::Unsupported(format!("a chain kernel has one tile for all stages, not {all}")));
     }
-    Ok(chain_id(element_code(graph.element), tile, schedule.cluster))
+    let id = chain_id(element_code(graph.element), tile, schedule.cluster);
+    Ok(ffi::cusync_kernel_id { operations: operations.bits(), ..id })
 }
 
 /// An item in the form that kernels read.

@@ -28,7 +28,7 @@ pub(super) fn suits(plan: &Plan, device: &Device) -> Result<()> {
 /// Whether the built-in kernels run a stage.
 pub(super) fn runnable(plan: &Plan, stage: &Stage) -> Result<()> {
     let unsupported = |why: &str| Err(Error::Unsupported(format!("stage {}: {why}", stage.name)));
-    if !stage.op.has_kernel(plan.device().arch) {
+    if !stage.op.has_kernel(plan.device().arch, plan.launch().executor()) {
         let kind = stage.op.name();
         return unsupported(&format!(
             "{kind} has no CUDA kernel yet; the cpu executor runs it (`--executor cpu`)"

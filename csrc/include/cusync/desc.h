@@ -40,6 +40,7 @@ enum cusync_role {
   CUSYNC_OPERAND_BIAS = 2,
   CUSYNC_OPERAND_RESIDUAL = 3,
   CUSYNC_OPERAND_CUSTOM = 4,
+  CUSYNC_OPERAND_GAIN = 5,
 };
 
 /// Where in the consumer's k-loop an edge is waited for.

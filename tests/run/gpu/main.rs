@@ -17,6 +17,7 @@ mod fused_decode;
 mod fused_runs;
 mod helpers;
 mod mlp;
+mod norms;
 mod refuted;
 mod replay;
 mod starved;

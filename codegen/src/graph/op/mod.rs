@@ -20,7 +20,8 @@ pub use operand::{OperandKind, When};
 use super::dims::Dims;
 use super::resolved::{CustomShape, Read};
 use super::{Footprint, Operand, Stage, Tensor, TensorId};
-use crate::device::{KernelShape, Operation};
+use crate::check::Executor;
+use crate::device::{ChainKernel, KernelShape, Operation};
 use crate::diagnostic::{Diagnostic, Spanned};
 use crate::spec::{StageKind, StageSpec};
 use crate::sync::{Policy, Tile};
@@ -94,9 +95,23 @@ impl Op {
         self.rules().operation()
     }
 
-    /// Whether a kernel for it is built for an architecture, or its owner brings one.
-    pub fn has_kernel(&self, arch: u32) -> bool {
-        self.operation().is_none_or(|operation| KernelShape::built(arch, operation).next().is_some())
+    /// Whether an executor has a kernel for it on an architecture, or its owner brings one.
+    pub fn has_kernel(&self, arch: u32, executor: Executor) -> bool {
+        let Some(operation) = self.operation() else { return true };
+        match executor {
+            Executor::Fused => {
+                arch == 90 && ChainKernel::running([operation].into_iter().collect()).next().is_some()
+            }
+            Executor::Cpu | Executor::Serial | Executor::Streams | Executor::Programmatic => {
+                KernelShape::built(arch, operation).next().is_some()
+            }
+        }
+    }
+
+    /// Whether its tiles are those of the kernel that runs it, so that it may share a kernel with others of that tile; else
+    /// it has its own in any kernel.
+    pub fn has_kernel_tiles(&self) -> bool {
+        matches!(self.rules().tiles(1), Tiles::Kernels(_))
     }
 
     /// The activation of its epilogue.

@@ -33,11 +33,13 @@ struct ChainHost {
       cusync_stage const& stage = request.stages[s];
       TileSize const tile = tile_of(stage, request.kernel.id);
       p.stages[s] = make_stage(stage, request.sync.test, tile.m, tile.n, table[s].edges);
+      table[s].fill(stage);
+      if (C::is_rows(stage.operation)) continue;
       auto const map = [&](auto& store, auto const& layout) {
         store = map_output<C>(stage, layout);
         return encoded(store.get_tma_descriptor());
       };
-      if (!map_operands<C>(stage, table[s].mainloop) || !table[s].map_outputs(map))
+      if (!map_operands<C>(stage, table[s].mainloop) || !table[s].outputs.encode(map))
         return status_of(cudaErrorInvalidValue);
       if constexpr (C::kConvolves) {
         if (stage.operation != CUSYNC_CONV2D) continue;
