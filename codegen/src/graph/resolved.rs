@@ -153,7 +153,7 @@ impl Resolved {
     /// the smallest of its own, or what is stated, with which every worker has at most one.
     pub fn tiles_in(&self, tile: MmaTile, workers: u32) -> Vec<MmaTile> {
         let tile_of = |stage: &ResolvedStage| match stage.op.rules().tiles(stage.n) {
-            Tiles::Kernels(_) | Tiles::Stated => tile,
+            Tiles::Kernels(_) | Tiles::Own { of_kernel: true, .. } | Tiles::Stated => tile,
             Tiles::Own { list, .. } => {
                 let stated =
                     |t: &MmaTile| stage.stated_tile.as_ref().is_none_or(|s| s.value.tile == (t.0, t.1));
@@ -183,7 +183,7 @@ impl Resolved {
                 return Ok(vec![(tile.0, tile.1, 1)]);
             }
             Tiles::Kernels(of) => (KernelShape::built(device.arch, of).map(|k| k.tile).collect(), None),
-            Tiles::Own { list, meaning } => (list, Some(meaning)),
+            Tiles::Own { list, meaning, .. } => (list, Some(meaning)),
         };
         let Some(stated) = &stage.stated_tile else {
             if built.is_empty() {

@@ -216,7 +216,10 @@ fn kernel_shape_fault(stage: &Stage) -> Option<String> {
     let tiled = matches!(stage.partition, Partition::Tiles { .. });
     let k_blocks = stage.op.rules().k_blocks(stage.k, stage.mma_tile);
     if stage.op != stage.op.tiled(stage.mma_tile) {
-        return Some(format!("`{}` reads windows that are not those of its MMA tile {m} x {n} x {k}", stage.name));
+        return Some(format!(
+            "`{}` reads windows that are not those of its MMA tile {m} x {n} x {k}",
+            stage.name
+        ));
     }
     if tiled && stage.out_tile() != out_tile || k == 0 || stage.k_blocks != k_blocks {
         return Some(format!(

@@ -87,7 +87,8 @@ impl Conv {
             let used = (images - 1) * loaded * pitch + (rows - 1) * pitch + q;
             loaded * self.stride.0 <= WINDOW_AXIS && used <= slots && pixels <= WINDOW_PIXELS
         };
-        let rows = (1..=p.min(slots)).rev().filter(|rows| bounded && p % rows == 0).find(|rows| fits(*rows, 1))?;
+        let rows =
+            (1..=p.min(slots)).rev().filter(|rows| bounded && p % rows == 0).find(|rows| fits(*rows, 1))?;
         let most = if rows == p { self.images.min(slots) } else { 1 };
         let images = (1..=most).rev().find(|images| fits(rows, *images))?;
         Some(Window { rows, images, pitch })
@@ -98,12 +99,22 @@ impl Conv {
         let tiles = self.output.0 / window.rows;
         let (first, row) = (m / tiles * window.images, i64::from(m % tiles * window.rows * self.stride.0));
         let begin = (row - i64::from(self.padding.0)).clamp(0, self.input.0.into()) as u32;
-        let end = row + i64::from((window.rows - 1) * self.stride.0 + self.filter.0) - i64::from(self.padding.0);
+        let end =
+            row + i64::from((window.rows - 1) * self.stride.0 + self.filter.0) - i64::from(self.padding.0);
         let end = end.clamp(begin.into(), self.input.0.into()) as u32;
         for image in first..self.images.min(first + window.images) {
             let line = |h: u32| (image * self.input.0 + h) * self.input.1;
             f(line(begin)..line(end));
         }
+    }
+
+    /// Input pixels that a k-block brings, on average: a window serves all taps.
+    pub(crate) fn pixels_a_k_block(&self) -> Option<f64> {
+        let window = self.window?;
+        let rows = window.rows + (self.filter.0 - 1) / self.stride.0;
+        let classes = self.stride.0.min(self.filter.0) * self.stride.1.min(self.filter.1);
+        let pixels = window.images * rows * window.pitch * classes;
+        Some(f64::from(pixels) / f64::from(self.filter.0 * self.filter.1))
     }
 
     /// What tiles with windows read: pixels along M, and channels along the k-blocks.
@@ -117,7 +128,8 @@ impl Conv {
         let taps = self.filter.0 * self.filter.1;
         let mut rows = Fit::new(&[(per_tile, 0), (per_image, 0)]);
         let pixels = self.images * self.output.0 * self.output.1;
-        (0..pixels.div_ceil(tile)).for_each(|m| self.pixels_in(window, m, &mut |range| rows.add(m, 0, &range)));
+        (0..pixels.div_ceil(tile))
+            .for_each(|m| self.pixels_in(window, m, &mut |range| rows.add(m, 0, &range)));
         let mut cols = Fit::new(&[(0, 0), (0, i64::from(CHANNELS / taps))]);
         for block in 0..self.channels.div_ceil(CHANNELS) * taps {
             cols.add(0, block, &At::along(block / taps, CHANNELS, self.channels));
@@ -367,7 +379,7 @@ impl Rules for Conv {
 
     fn tiles(&self, _: u32) -> Tiles {
         let list = kernel_tiles().chain(TILES.iter().copied()).collect();
-        Tiles::Own { list, meaning: "(pixels, channels, depth of a k-block)" }
+        Tiles::Own { list, meaning: "(pixels, channels, depth of a k-block)", of_kernel: true }
     }
 
     fn takes(&self, _: MmaTile, _: u32) -> bool {
@@ -393,7 +405,8 @@ impl Rules for Conv {
             return At::along(k_block, stage.mma_tile.2, stage.k);
         }
         let taps = self.filter.0 * self.filter.1;
-        let (channels, tap) = (At::along(k_block / taps, CHANNELS, self.channels), k_block % taps * self.channels);
+        let (channels, tap) =
+            (At::along(k_block / taps, CHANNELS, self.channels), k_block % taps * self.channels);
         tap + channels.start..tap + channels.end
     }
 
@@ -613,12 +626,16 @@ mod tests {
             assert!(c.output.0.is_multiple_of(window.rows), "{c:?} {window:?}");
             assert!(window.images == 1 || window.rows == c.output.0, "{c:?} {window:?}");
             let whole = c.window_footprint(&window).expect("small");
-            let tiles = (c.images * c.output.0 * c.output.1).div_ceil(window.rows * window.images * c.output.1);
+            let tiles =
+                (c.images * c.output.0 * c.output.1).div_ceil(window.rows * window.images * c.output.1);
             for m in 0..tiles {
                 let mut loaded: Vec<u32> = Vec::new();
                 c.pixels_in(&window, m, &mut |rows| {
                     let waited = whole.rows.range(u32::MAX, m, 0, 0);
-                    assert!(rows.is_empty() || waited.contains(&rows.start) && rows.end <= waited.end, "{c:?}");
+                    assert!(
+                        rows.is_empty() || waited.contains(&rows.start) && rows.end <= waited.end,
+                        "{c:?}"
+                    );
                     loaded.extend(rows);
                 });
                 assert!(loaded.is_sorted_by(|a, b| a < b), "{c:?}");
@@ -634,7 +651,9 @@ mod tests {
     #[test]
     fn windows_are_as_large_as_a_tile_allows() {
         let window = |hw, images, slots| {
-            Conv { images, ..conv((hw, hw), (3, 3), (1, 1), (1, 1)) }.fit(slots).map(|w| (w.rows, w.images, w.pitch))
+            Conv { images, ..conv((hw, hw), (3, 3), (1, 1), (1, 1)) }
+                .fit(slots)
+                .map(|w| (w.rows, w.images, w.pitch))
         };
         assert_eq!(window(56, 8, 64), Some((1, 1, 57)));
         assert_eq!(window(56, 8, 128), Some((2, 1, 57)));

@@ -82,7 +82,7 @@ impl Rules for Norm {
 
     fn tiles(&self, n: u32) -> Tiles {
         let meaning = "(rows, columns of a row, columns of a row)";
-        Tiles::Own { list: ROWS.iter().map(|rows| (*rows, n, n)).collect(), meaning }
+        Tiles::Own { list: ROWS.iter().map(|rows| (*rows, n, n)).collect(), meaning, of_kernel: false }
     }
 
     fn takes(&self, tile: MmaTile, n: u32) -> bool {

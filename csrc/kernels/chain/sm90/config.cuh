@@ -41,6 +41,7 @@ template <class Element_, int TileM_, int TileN_, int Ring_, int ClusterM_, int 
 struct ChainConfig {
   using Operations = OperationSet<Operations_...>;
   static constexpr bool kConvolves = ((Operations_ == CUSYNC_CONV2D) || ...);
+  static_assert(!kConvolves || sizeof...(Operations_) == 1, "windows lie where the ring has operand A of other operations");
   using Products = typename OperationsThat<true, OperationSet<>, Operations_...>::type;
   using RowOperations = typename OperationsThat<false, OperationSet<>, Operations_...>::type;
   static constexpr bool kRows = !std::is_same_v<RowOperations, OperationSet<>>;  ///< whether there are any

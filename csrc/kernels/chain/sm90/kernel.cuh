@@ -202,8 +202,6 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
       auto state = cutlass::make_producer_start_state<LoadPipeline>();
       ReadyReader ready(&shared.ready);
       for (Work item = items.next(); item.valid; item = items.next()) {
-        if constexpr (C::kConvolves)
-          if (leader && params.stages[item.stage].operation != CUSYNC_CONV2D) leave_windows<C>(shared, state);
         if (leader)
           C::Operations::template visit_part<LoadOf>(params.stages[item.stage].operation, [&](auto load) {
             load.template load<C>(params, shared, loaded, state, item, ready, place);

@@ -66,12 +66,4 @@ CUSYNC_DEVICE void wait_multiplied(typename C::SharedStorage& shared, uint32_t f
   shared.load.empty_barrier_[block % C::kStages].wait(block / C::kStages & 1);
 }
 
-/// Before the ring's room for operand A is taken for what it is: all windows must be done with.
-template <class C>
-CUSYNC_DEVICE void leave_windows(typename C::SharedStorage& shared, typename C::LoadState const& state) {
-  if (shared.windows.stage == CUSYNC_MAX_STAGES) return;
-  wait_multiplied<C>(shared, state.count(), state.count());
-  shared.windows.stage = CUSYNC_MAX_STAGES;
-}
-
 }  // namespace cusync::kernels::sm90

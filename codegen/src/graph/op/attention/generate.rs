@@ -81,6 +81,7 @@ impl Rules for Attend {
         Tiles::Own {
             list: vec![self.tile()],
             meaning: "(1, columns of the heads that share keys and values, capacity)",
+            of_kernel: false,
         }
     }
 

@@ -131,7 +131,7 @@ impl Rules for Attention {
             list = TILES.iter().map(|&(_, step)| (self.tokens, self.heads.dim, step)).collect();
             list.dedup();
         }
-        Tiles::Own { list, meaning }
+        Tiles::Own { list, meaning, of_kernel: false }
     }
 
     fn takes(&self, tile: MmaTile, _: u32) -> bool {
