@@ -66,7 +66,9 @@ fn check_refutes_with_a_counterexample() {
 #[test]
 fn a_stage_without_a_kernel_is_named_where_a_gpu_is_asked_for_and_runs_on_the_host_otherwise() {
     for executor in ["serial", "streams", "programmatic", "fused"] {
-        for (spec, stage) in [("resnet_layer", "`first`"), ("gpt3_attention", "`attend`")] {
+        // Chain kernels run convolutions.
+        let specs = [("gpt3_attention", "`attend`"), ("resnet_layer", "`first`")];
+        for (spec, stage) in specs.into_iter().take(if executor == "fused" { 1 } else { 2 }) {
             let output = cusync(&["run", spec, "--executor", executor]);
             let text = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(2), "{text}");
