@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn no_shape_is_listed_twice_for_the_same_operations() {
+    fn no_kernel_is_listed_twice() {
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         let mut shapes: Vec<String> = lines().map(words).collect();
         shapes.sort();
