@@ -110,7 +110,7 @@ pub(crate) fn schedule(
     schedule: Option<&Schedule>,
 ) -> Option<ScheduleReport> {
     let schedule = schedule?;
-    let tile = graph.stages.first()?.mma_tile;
+    let tile = graph.kernel_tile();
     let count = |of: &dyn Fn(&Part) -> bool| schedule.sequence.iter().filter(|i| of(&i.part)).count();
     Some(ScheduleReport {
         mode: schedule.mode.name(),

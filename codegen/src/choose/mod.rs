@@ -90,8 +90,11 @@ fn fused(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagnostic>
         (Ok(few), Err(_)) => few,
         (Err(_), many) => many?,
     };
-    // A serial chain has its own tiles; where no kernel of it has the stated ones, there is none to compare with.
-    let serial = search::search(resolved, device, How::Serial).ok().and_then(|found| found.best.predicted);
+    // A serial chain has its own tiles and kernels; where one is missing, there is none to compare with.
+    let serial = match resolved.without_kernel(device, Executor::Serial) {
+        None => search::search(resolved, device, How::Serial).ok().and_then(|found| found.best.predicted),
+        Some(_) => None,
+    };
     best.predicted =
         serial.zip(us(&best)).map(|(p, us)| Prediction { serial_us: p.serial_us, synchronised_us: us });
     Ok(best)

@@ -62,13 +62,10 @@ impl View<'_> {
                 graph.dependences.iter().filter(|d| of(d) == StageId(i)).count()
             };
             let other = first.filter(|first| tiled(&stage) && first.mma_tile != stage.mma_tile);
-            let fault = if stage.op.operation().is_none()
-                || !kernels.any(|k| k.cluster == self.schedule.cluster)
-            {
+            let runs = |k: &ChainKernel| tiled(&stage) || k.cluster == (rows, cols);
+            let fault = if stage.op.operation().is_none() || !kernels.any(runs) {
                 let kind = stage.op.name();
-                format!(
-                    "is {kind}, which no chain kernel of {rows} x {cols} CTAs a worker runs beside the stages before"
-                )
+                format!("is {kind}; no chain kernel of {rows} x {cols} CTAs a worker runs it beside the stages before")
             } else if let Some(why) = stage.op.unfit() {
                 why.into()
             } else if let Some(first) = other {

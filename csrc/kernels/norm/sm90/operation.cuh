@@ -81,16 +81,11 @@ struct Operation<CUSYNC_NORM> {
     static constexpr int kHeld = 4;
 
    public:
-    /// Loads what no stage produces.
     CUSYNC_DEVICE Rows(typename C::Params const& params, uint32_t stage, uint32_t tile, int thread)
         : table_(static_cast<typename C::template RowTable<kOperation> const&>(params.table[stage]).table),
           vectors_(params.stages[stage].columns / kElements), thread_(thread) {
       begin_ = tile * table_.tile_rows;
       end_ = min_u32((tile + 1) * table_.tile_rows, params.stages[stage].m);
-      auto const gain = static_cast<uint4 const*>(table_.gain);
-#pragma unroll
-      for (int i = 0; i < kHeld; ++i)
-        if (at(i) < vectors_) gain_[i] = __ldg(gain + at(i));
     }
 
     /// `scratch`: three floats a warp. A row is loaded while the one before it is summed up.
@@ -126,23 +121,22 @@ struct Operation<CUSYNC_NORM> {
         if (at(i) < vectors_) to[i] = __ldcg(from + at(i));
     }
 
-    /// Calls f(vector, its number, its gain) with every vector of the thread in a row.
+    /// Calls f(vector, its number) with every vector of the thread in a row.
     template <class F>
     CUSYNC_DEVICE void each(uint32_t row, uint4 const (&held)[kHeld], F&& f) const {
 #pragma unroll
       for (int i = 0; i < kHeld; ++i)
-        if (at(i) < vectors_) f(held[i], at(i), gain_[i]);
+        if (at(i) < vectors_) f(held[i], at(i));
       uint4 const* const from = row_of(table_.x, row);
 #pragma unroll 1
-      for (uint32_t i = at(kHeld); i < vectors_; i += kThreads)
-        f(__ldcg(from + i), i, __ldg(static_cast<uint4 const*>(table_.gain) + i));
+      for (uint32_t i = at(kHeld); i < vectors_; i += kThreads) f(__ldcg(from + i), i);
     }
 
     CUSYNC_DEVICE void normalise(uint32_t row, uint4 const (&held)[kHeld], float* scratch) const {
       float const share = 1.f / float(vectors_ * kElements);
       float mean = 0.f, squares = 0.f;
       if (table_.centred) {
-        each(row, held, [&](uint4 const& vector, uint32_t, uint4 const&) {
+        each(row, held, [&](uint4 const& vector, uint32_t) {
           Floats const x = widen(vector);
 #pragma unroll
           for (int e = 0; e < kElements; ++e) mean += x[e];
@@ -150,7 +144,7 @@ struct Operation<CUSYNC_NORM> {
         mean = sum_of<kThreads>(mean, scratch, thread_) * share;
       }
       // From the mean, and not from two sums: their difference would lose what a large mean leaves of it.
-      each(row, held, [&](uint4 const& vector, uint32_t, uint4 const&) {
+      each(row, held, [&](uint4 const& vector, uint32_t) {
         Floats const x = widen(vector);
 #pragma unroll
         for (int e = 0; e < kElements; ++e) squares += (x[e] - mean) * (x[e] - mean);
@@ -159,9 +153,9 @@ struct Operation<CUSYNC_NORM> {
       float* const turn = scratch + kThreads / 32 * (1 + row % 2);
       float const scale = rsqrtf(sum_of<kThreads>(squares, turn, thread_) * share + table_.epsilon);
       auto const to = const_cast<uint4*>(row_of(table_.out, row));
-      each(row, held, [&](uint4 const& vector, uint32_t i, uint4 const& factors) {
+      each(row, held, [&](uint4 const& vector, uint32_t i) {
         Floats x = widen(vector);
-        Floats const gain = widen(factors);
+        Floats const gain = widen(__ldg(static_cast<uint4 const*>(table_.gain) + i));
 #pragma unroll
         for (int e = 0; e < kElements; ++e) x[e] = (x[e] - mean) * scale * gain[e];
         if (table_.bias) {
@@ -179,7 +173,6 @@ struct Operation<CUSYNC_NORM> {
     Table table_;
     uint32_t vectors_, begin_, end_;
     int thread_;
-    uint4 gain_[kHeld];
   };
 };
 
