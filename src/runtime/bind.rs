@@ -235,11 +235,8 @@ fn norm_of(stage: &Stage) -> ffi::cusync_norm {
             centred: u32::from(norm.centred),
             epsilon: norm.epsilon,
         },
-        Op::Gemm { .. }
-        | Op::GatedGemm
-        | Op::Conv2d(_)
-        | Op::Attention(_)
-        | Op::Attend(_)
-        | Op::Custom => Default::default(),
+        Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Attention(_) | Op::Attend(_) | Op::Custom => {
+            Default::default()
+        }
     }
 }

@@ -56,7 +56,8 @@ fn no_configuration_gives_a_gpu_a_stage_without_a_kernel() {
         for executor in Executor::GPU.into_iter().filter(without) {
             let stated = Config { executor, ..host.clone() }.candidate(&resolved, h200());
             let why = stated.map(|c| c.launch).expect_err("no kernel").message;
-            let says = ["no CUDA kernel", "has a kernel for the fused executor only", "does not run such kernels"];
+            let says =
+                ["no CUDA kernel", "has a kernel for the fused executor only", "does not run such kernels"];
             assert!(says.iter().any(|part| why.contains(part)), "{why}");
         }
     }

@@ -22,10 +22,25 @@ fn convs((height, width): (u32, u32), images: u32, channels: u32, second: &str) 
 
 fn sources() -> Vec<String> {
     vec![
-        convs((7, 7), 5, 512, r#"filter: "F2(3,3,72,96)", padding: (1,1), epilogue: Relu, out: "Z(5,7,7,96)""#),
+        convs(
+            (7, 7),
+            5,
+            512,
+            r#"filter: "F2(3,3,72,96)", padding: (1,1), epilogue: Relu, out: "Z(5,7,7,96)""#,
+        ),
         convs((13, 13), 3, 8, r#"filter: "F2(1,1,72,64)", out: "Z(3,13,13,64)""#),
-        convs((14, 28), 1, 96, r#"filter: "F2(3,3,72,64)", stride: (2,2), padding: (1,1), out: "Z(1,7,14,64)""#),
-        convs((55, 20), 1, 64, r#"filter: "F2(1,1,72,64)", stride: (2,2), bias: "b(64)", out: "Z(1,28,10,64)""#),
+        convs(
+            (14, 28),
+            1,
+            96,
+            r#"filter: "F2(3,3,72,64)", stride: (2,2), padding: (1,1), out: "Z(1,7,14,64)""#,
+        ),
+        convs(
+            (55, 20),
+            1,
+            64,
+            r#"filter: "F2(1,1,72,64)", stride: (2,2), bias: "b(64)", out: "Z(1,28,10,64)""#,
+        ),
         convs(
             (14, 14),
             3,

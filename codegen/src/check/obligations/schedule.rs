@@ -65,7 +65,9 @@ impl View<'_> {
             let runs = |k: &ChainKernel| tiled(&stage) || k.cluster == (rows, cols);
             let fault = if stage.op.operation().is_none() || !kernels.any(runs) {
                 let kind = stage.op.name();
-                format!("is {kind}; no chain kernel of {rows} x {cols} CTAs a worker runs it beside the stages before")
+                format!(
+                    "is {kind}; no chain kernel of {rows} x {cols} CTAs a worker runs it beside the stages before"
+                )
             } else if let Some(why) = stage.op.unfit() {
                 why.into()
             } else if let Some(first) = other {
