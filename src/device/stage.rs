@@ -115,12 +115,16 @@ impl BoundStage {
         if self.gated() { 2 * self.shape.1 } else { self.shape.1 }
     }
 
-    /// Its tile in a kernel whose MMA tile is `tile`: rows and columns, and the length of a k-block.
+    /// Its tile in a kernel whose MMA tile is `tile`: rows and columns, and k-blocks.
     pub(super) fn tile_in(&self, tile: (u32, u32, u32)) -> (u32, u32, u32) {
         match self.operation {
-            ffi::CUSYNC_CONV2D => (self.images.tile_pixels.max(1), tile.1, tile.2),
-            ffi::CUSYNC_NORM => (self.norm.tile_rows.max(1), self.shape.1, self.shape.2),
-            _ => tile,
+            ffi::CUSYNC_CONV2D => {
+                let i = &self.images;
+                let blocks = i.channels.div_ceil(tile.2) * i.filter_rows * i.filter_cols;
+                (i.tile_pixels.max(1), tile.1, blocks)
+            }
+            ffi::CUSYNC_NORM => (self.norm.tile_rows.max(1), self.shape.1, 1),
+            _ => (tile.0, tile.1, self.shape.2.div_ceil(tile.2)),
         }
     }
 
