@@ -240,3 +240,24 @@ fn norm_of(stage: &Stage) -> ffi::cusync_norm {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cusync_gen::device::Operation;
+
+    use super::ffi;
+
+    #[test]
+    fn operations_have_the_numbers_of_the_c_abi() {
+        let pairs = [
+            (Operation::Gemm, ffi::CUSYNC_GEMM),
+            (Operation::GatedGemm, ffi::CUSYNC_GATED_GEMM),
+            (Operation::Conv2d, ffi::CUSYNC_CONV2D),
+            (Operation::Norm, ffi::CUSYNC_NORM),
+            (Operation::Attend, ffi::CUSYNC_ATTEND),
+        ];
+        for (operation, number) in pairs {
+            assert_eq!(operation as u32, number, "{operation:?}");
+        }
+    }
+}

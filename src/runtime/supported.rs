@@ -98,7 +98,7 @@ mod tests {
             let plan =
                 plan_text(source, name, &Overrides::default(), profile, Executor::Cpu).expect("proved");
             for stage in &plan.graph().stages {
-                match (stage.op.is_gemm(), runnable(&plan, stage)) {
+                match (stage.op.has_kernel(90, Executor::Serial), runnable(&plan, stage)) {
                     (true, ran) => assert_eq!(ran, Ok(()), "{name} {}", stage.name),
                     (false, ran) => {
                         let text = ran.expect_err("no kernel").to_string();
