@@ -229,9 +229,11 @@ bool valid(Request const& r) {
   if (!r.stages || !r.count || r.count > r.kernel.stages || !valid_sync(r) || !valid_table(r)) return false;
   for (uint32_t i = 0; i < r.count; ++i) {
     cusync_stage const& s = r.stages[i];
-    bool const sound = s.operation == CUSYNC_ATTEND ? decode && valid_attention(s)
-                       : s.operation == CUSYNC_NORM ? valid_norm(s)
-                                                    : valid_product(s, decode);
+    bool sound = false;
+    if (s.operation == CUSYNC_NORM)
+      sound = !decode && valid_norm(s);
+    else
+      sound = s.operation == CUSYNC_ATTEND ? decode && valid_attention(s) : valid_product(s, decode);
     if (!sound || !valid_edges(s, r.kernel.tile_k)) return false;
     if (decode) continue;
     TileSize const tile = tile_of(s, id);

@@ -86,7 +86,6 @@ pub const CUSYNC_OPERAND_LENGTHS: cusync_role = 7;
 pub const CUSYNC_OPERAND_PAGES: cusync_role = 8;
 #[doc = "< of each position, cosines and then sines"]
 pub const CUSYNC_OPERAND_ROTARY: cusync_role = 9;
-#[doc = "< of a normalisation"]
 pub const CUSYNC_OPERAND_GAIN: cusync_role = 10;
 #[doc = " What an operand is to the stage that reads it."]
 pub type cusync_role = ::std::os::raw::c_uint;
