@@ -171,7 +171,7 @@ mod tests {
                 let chains = (name, device) == ("resnet_layer", "h200");
                 for executor in Executor::GPU {
                     if chains && executor == Executor::Fused {
-                        assert!(plan(executor).is_ok_and(|plan| plan.predicted().is_some()));
+                        assert!(plan(executor).is_ok_and(|plan| plan.launch().lists().is_some()));
                         continue;
                     }
                     let Err(Error::Refused(text)) = plan(executor) else { panic!("{name} {executor:?}") };
