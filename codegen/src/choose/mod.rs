@@ -41,7 +41,7 @@ pub fn prove(resolved: &Resolved, candidate: Candidate) -> Result<Plan, Diagnost
 pub fn usual_executor(resolved: &Resolved, device: &Profile) -> (Executor, Option<String>) {
     let usual = if device.arch >= 90 { Executor::Programmatic } else { Executor::Streams };
     let Some((_, why)) = resolved.without_kernel(device, usual) else { return (usual, None) };
-    let fused = resolved.without_kernel(device, Executor::Fused).is_none();
+    let fused = device.arch == 90 && resolved.without_kernel(device, Executor::Fused).is_none();
     let other = if fused { Executor::Fused } else { Executor::Cpu };
     (other, Some(format!("{why}: planned for the {} executor", other.name())))
 }

@@ -136,7 +136,7 @@ impl Resolved {
     pub fn without_kernel(&self, device: &Profile, executor: Executor) -> Option<(StageId, String)> {
         let stage = self.stages.iter().position(|stage| !stage.op.has_kernel(device.arch, executor))?;
         let (op, name) = (&self.stages[stage].op, &self.stages[stage].name.value);
-        let why = if op.has_kernel(device.arch, Executor::Fused) {
+        let why = if device.arch == 90 && op.has_kernel(device.arch, Executor::Fused) {
             format!("{} has a kernel for the fused executor only", op.name())
         } else {
             format!("{} has no CUDA kernel for {} yet", op.name(), device.name)

@@ -96,9 +96,8 @@ impl Op {
     pub fn has_kernel(&self, arch: u32, executor: Executor) -> bool {
         let Some(operation) = self.operation() else { return true };
         match executor {
-            Executor::Fused => {
-                arch == 90 && ChainKernel::running([operation].into_iter().collect()).next().is_some()
-            }
+            // A device without any of them is refused as a whole.
+            Executor::Fused => ChainKernel::running([operation].into_iter().collect()).next().is_some(),
             Executor::Cpu | Executor::Serial | Executor::Streams | Executor::Programmatic => {
                 KernelShape::built(arch, operation).next().is_some()
             }
