@@ -170,8 +170,13 @@ mod tests {
                 // Chain kernels, of Hopper, run convolutions.
                 let chains = (name, device) == ("resnet_layer", "h200");
                 for executor in Executor::GPU {
-                    if chains && executor == Executor::Fused {
-                        assert!(plan(executor).is_ok_and(|plan| plan.launch().lists().is_some()));
+                    if name == "resnet_layer" && executor == Executor::Fused {
+                        match plan(executor) {
+                            Ok(plan) => assert!(chains && plan.launch().lists().is_some()),
+                            Err(e) => {
+                                assert!(!chains && e.to_string().contains("no kernels for a100"), "{e}")
+                            }
+                        }
                         continue;
                     }
                     let Err(Error::Refused(text)) = plan(executor) else { panic!("{name} {executor:?}") };

@@ -51,10 +51,7 @@ pub fn usual_executor(resolved: &Resolved, device: &Profile) -> (Executor, Optio
 /// # Errors
 /// No kernel runs a stage on the device, none has a stated tile, or a stated table does not fit its grid.
 pub fn candidate(resolved: &Resolved, device: &Profile, executor: Executor) -> Result<Candidate, Diagnostic> {
-    // Where only chain kernels are missing, their choice tells that the device has none at all.
-    let chains = device.arch == 90 || executor != Executor::Fused;
-    let told = |_: &(StageId, String)| chains || resolved.without_kernel(device, Executor::Streams).is_some();
-    let missing = resolved.without_kernel(device, executor).filter(told);
+    let missing = resolved.without_kernel(device, executor);
     if let (Some((stage, why)), true) = (&missing, executor != Executor::Cpu) {
         let message = format!("the {} executor cannot run {why}", executor.name());
         let (usual, _) = usual_executor(resolved, device);
