@@ -8,6 +8,7 @@
 mod bench;
 mod calibrate;
 mod common;
+mod convolutions;
 mod dag;
 mod decode;
 mod decode_rig;
