@@ -220,7 +220,7 @@ mod tests {
         let lengths = Matrix { rows: 1, cols: 2, data: vec![1.0, 2.0] };
         let row = [0.0, -3.0, 0.0, -3.0, 30.0, 40.0];
         let qkv = Matrix { rows: 2, cols: 6, data: [row, row].concat() };
-        let shape = Attend { heads, cache: Cache { capacity: 2, pages: None }, rotary: true };
+        let shape = Attend { heads, cache: Cache { capacity: 2, pages: None }, rotary: true, expected: 2 };
         let reads =
             Reads { cache: Some([&keys, &values]), lengths: Some(&lengths), ..reads(&qkv, Some(&table)) };
         // Query and new key become (3, 0): scores 3 and 9 over sqrt(2).
