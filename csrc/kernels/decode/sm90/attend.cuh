@@ -192,7 +192,7 @@ class Attending {
         ring.pass(stage_.chunk_bytes);
       }
       trace(true, &cusync_trace::math_end);
-      Merged merged = merge(head, reinterpret_cast<float*>(last), last_barrier, slot);
+      Merged const merged = merge(head, reinterpret_cast<float*>(last));
       // By now it is known who was the last to leave a part of the head before.
       if (is_pending) finish_if_last(units, pending, is_bad);
       is_pending = !segment.whole(), is_bad = append == kBadSequence;
@@ -202,6 +202,7 @@ class Attending {
       } else {
         finish(merged, segment, is_bad);
       }
+      release(last_barrier, slot);
       walk.pass(segment);
       phases_ ^= 1 << slot;
       slot = (slot + 1) % kSegmentSlots;
@@ -265,8 +266,8 @@ class Attending {
   CUSYNC_DEVICE static uint32_t query() { return threadIdx.x / (Dim / 4); }  ///< past the group: the thread has none
   CUSYNC_DEVICE static uint32_t column() { return threadIdx.x % (Dim / 4) * 4; }
 
-  /// Adds up the warps' parts of a segment in `scratch`, its last chunk, and frees what the segment held.
-  CUSYNC_DEVICE Merged merge(Head<Element, Dim>& head, float* scratch, uint32_t chunk, uint32_t slot) const {
+  /// Adds up the warps' parts of a segment in `scratch`, its last chunk.
+  CUSYNC_DEVICE Merged merge(Head<Element, Dim>& head, float* scratch) const {
     head.leave_sums(own_);
     ptx::bar_sync(1, kMathThreads);  // the last tile is read
     head.leave_outputs(own_, scratch, attend_.group);
@@ -283,12 +284,15 @@ class Attending {
         all.sum += own_.sum[w][query()] * rescale(own_.most[w][query()], all.most);
       }
     }
-    // Bulk copies overwrite what was written here.
-    ptx::fence_proxy_async_shared_cta();
+    return all;
+  }
+
+  /// Frees what a merged segment held.
+  CUSYNC_DEVICE void release(uint32_t chunk, uint32_t slot) const {
+    ptx::fence_proxy_async_shared_cta();  // bulk copies overwrite what was written in the chunk
     ptx::mbarrier_arrive(own_.empty + slot);
     __syncwarp();
     if (lane_ == 0) ptx::mbarrier_arrive(shared_.chunk_empty(chunk));
-    return all;
   }
 
   CUSYNC_DEVICE float* slab_at(uint32_t slab) const { return attend_.slabs + uint64_t(slab) * CUSYNC_ATTEND_SLAB; }
@@ -315,35 +319,40 @@ class Attending {
   /// Finishes a head of which this worker has left a part, when all other parts are there. After a barrier behind `leave`.
   CUSYNC_DEVICE void finish_if_last(Units const& units, Segment const& segment, bool bad) const {
     if (!own_.finishes) return;
-    Merged all{{}, -INFINITY, 0.f};
-    if (query() < attend_.group) all = combine(parts_of(units, segment));
-    finish(all, segment, bad);
+    finish(combine(parts_of(units, segment)), segment, bad);
   }
 
-  /// Adds up the parts in the order of their workers, so that it does not matter who came last.
+  /// Adds up the parts in the order of their workers, so that it does not matter who came last. All threads, those without a
+  /// query for the last one: the lanes of a query look up the parts' maxima and sums for each other.
   CUSYNC_DEVICE Merged combine(Parts const& parts) const {
-    constexpr uint32_t kAtOnce = 8;   // parts that are asked for before the first is looked at
+    constexpr uint32_t kAtOnce = 16;
+    uint32_t const mine = min_u32(query(), attend_.group - 1), place = lane_ % kAtOnce;
     Merged all{{}, -INFINITY, 0.f};
 #pragma unroll 1
     for (uint32_t first = 0; first < parts.count; first += kAtOnce) {
-      Merged others[kAtOnce];
+      float most = -INFINITY, sum = 0.f;
+      if (first + place < parts.count) {
+        float const* const slab = slab_at(parts.slab(first + place)) + attend_.group * Dim + mine;
+        most = __ldcg(slab), sum = __ldcg(slab + attend_.group);
+      }
+      float4 others[kAtOnce];
 #pragma unroll
       for (uint32_t i = 0; i < kAtOnce; ++i) {
-        // Behind the last part the last one again, to no effect.
-        float const* const slab = slab_at(parts.slab(min_u32(first + i, parts.count - 1)));
-        others[i].outputs = __ldcg(reinterpret_cast<float4 const*>(slab + query() * Dim + column()));
-        others[i].most = __ldcg(slab + attend_.group * Dim + query());
-        others[i].sum = __ldcg(slab + attend_.group * (Dim + 1) + query());
+        others[i] = float4{};
+        if (first + i < parts.count)
+          others[i] = __ldcg(reinterpret_cast<float4 const*>(slab_at(parts.slab(first + i)) + mine * Dim + column()));
       }
+      float now = fmaxf(all.most, most);
 #pragma unroll
-      for (uint32_t i = 0; i < kAtOnce; ++i) {
-        if (first + i >= parts.count) break;
-        float const now = fmaxf(all.most, others[i].most), own = rescale(all.most, now);
-        float const its = rescale(others[i].most, now);
-        all.outputs = add(scaled(all.outputs, own), scaled(others[i].outputs, its));
-        all.sum = all.sum * own + others[i].sum * its;
-        all.most = now;
-      }
+      for (uint32_t step = 1; step < kAtOnce; step *= 2) now = fmaxf(now, __shfl_xor_sync(~0u, now, step));
+      float const own = rescale(all.most, now), its = rescale(most, now);
+      sum *= its;
+#pragma unroll
+      for (uint32_t step = 1; step < kAtOnce; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
+      all.outputs = scaled(all.outputs, own), all.sum = all.sum * own + sum, all.most = now;
+#pragma unroll
+      for (uint32_t i = 0; i < kAtOnce; ++i)
+        all.outputs = add(all.outputs, scaled(others[i], __shfl_sync(~0u, its, lane_ / kAtOnce * kAtOnce + i)));
     }
     return all;
   }

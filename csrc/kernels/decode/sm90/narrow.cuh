@@ -25,7 +25,8 @@ CUSYNC_DEVICE void multiply_block(float (&sums)[Tiles][Width / 8][4], char const
   using Mma = typename Packed<Element>::Mma;
   uint32_t const lane = threadIdx.x % 32;
   uint32_t const phase = uint32_t(__cvta_generic_to_shared(weights)) / kRowBytes + lane % 16;
-#pragma unroll
+  constexpr int kUnrolled = Width >= 32 ? 1 : 2;  // with many tokens the sums leave no registers for more
+#pragma unroll kUnrolled
   for (uint32_t k = 0; k < 4; k += 2) {  // 16 elements a step, two steps at a time
     uint32_t b[Width / 8][4];
 #pragma unroll
