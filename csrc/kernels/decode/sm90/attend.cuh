@@ -325,7 +325,7 @@ class Attending {
   /// Adds up the parts in the order of their workers, so that it does not matter who came last. All threads, those without a
   /// query for the last one: the lanes of a query look up the parts' maxima and sums for each other.
   CUSYNC_DEVICE Merged combine(Parts const& parts) const {
-    constexpr uint32_t kAtOnce = 16;
+    constexpr uint32_t kAtOnce = 8;
     uint32_t const mine = min_u32(query(), attend_.group - 1), place = lane_ % kAtOnce;
     Merged all{{}, -INFINITY, 0.f};
 #pragma unroll 1

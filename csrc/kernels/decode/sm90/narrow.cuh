@@ -25,18 +25,20 @@ CUSYNC_DEVICE void multiply_block(float (&sums)[Tiles][Width / 8][4], char const
   using Mma = typename Packed<Element>::Mma;
   uint32_t const lane = threadIdx.x % 32;
   uint32_t const phase = uint32_t(__cvta_generic_to_shared(weights)) / kRowBytes + lane % 16;
-  constexpr int kUnrolled = Width >= 32 ? 1 : 2;  // with many tokens the sums leave no registers for more
+  // With many tokens the sums leave registers for one step of 16 elements at a time; else two share a load of activations.
+  constexpr uint32_t kSteps = Width == 8 ? 2 : 1, kUnrolled = Width >= 32 ? 1 : 4 / kSteps;
 #pragma unroll kUnrolled
-  for (uint32_t k = 0; k < 4; k += 2) {  // 16 elements a step, two steps at a time
-    uint32_t b[Width / 8][4];
+  for (uint32_t k = 0; k < 4; k += kSteps) {
+    uint32_t b[kSteps == 2 ? 1 : Width / 16][4];  // two steps of 8 tokens, or one of 16
 #pragma unroll
-    for (int n = 0; n < Width / 8; ++n) {
-      uint32_t const piece = (2 * k + lane / 8) ^ lane % 8;
-      char const* const from = activations + (n * 8 + lane % 8) * kRowBytes + piece * 16;
-      cute::SM75_U32x4_LDSM_N::copy(*reinterpret_cast<cute::uint128_t const*>(from), b[n][0], b[n][1], b[n][2], b[n][3]);
+    for (uint32_t j = 0; j < sizeof(b) / sizeof(b[0]); ++j) {
+      uint32_t const token = kSteps == 2 ? lane % 8 : j * 16 + lane / 16 * 8 + lane % 8;
+      uint32_t const piece = (2 * k + (kSteps == 2 ? lane / 8 : lane / 8 % 2)) ^ lane % 8;
+      char const* const from = activations + token * kRowBytes + piece * 16;
+      cute::SM75_U32x4_LDSM_N::copy(*reinterpret_cast<cute::uint128_t const*>(from), b[j][0], b[j][1], b[j][2], b[j][3]);
     }
 #pragma unroll
-    for (uint32_t step = 0; step < 2; ++step)
+    for (uint32_t step = 0; step < kSteps; ++step)
 #pragma unroll
       for (int i = 0; i < Tiles; ++i) {
         uint32_t a[4];
@@ -46,8 +48,8 @@ CUSYNC_DEVICE void multiply_block(float (&sums)[Tiles][Width / 8][4], char const
 #pragma unroll
         for (int n = 0; n < Width / 8; ++n) {
           float(&s)[4] = sums[i][n];
-          Mma::fma(s[0], s[1], s[2], s[3], a[0], a[1], a[2], a[3], b[n][2 * step], b[n][2 * step + 1], s[0], s[1], s[2],
-                   s[3]);
+          uint32_t const* const two = kSteps == 2 ? b[0] + 2 * step : b[n / 2] + n % 2 * 2;
+          Mma::fma(s[0], s[1], s[2], s[3], a[0], a[1], a[2], a[3], two[0], two[1], s[0], s[1], s[2], s[3]);
         }
       }
   }
