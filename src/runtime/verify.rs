@@ -187,7 +187,8 @@ fn on_host(
         values.push((operand.kind, Matrix { rows, cols, data }));
     }
     let value = |kind| Ok(values.iter().find(|(of, _)| *of == kind).map(|(_, matrix)| matrix.clone()));
-    let result = reference::apply(stage, &value).map_err(|e| Error::Unsupported(e.to_string()))?;
+    let result =
+        reference::apply(stage, graph.element, &value).map_err(|e| Error::Unsupported(e.to_string()))?;
     Ok(DeviceBuffer::from_slice(
         pipeline.device(),
         &result.data,
