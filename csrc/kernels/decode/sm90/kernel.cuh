@@ -20,10 +20,12 @@ CUSYNC_DEVICE void compute_part(AnyParams const& p, Shared const& shared, uint32
   uint32_t const rows = p.stages[s].rows;
   if (!kNarrow || !is_narrow(rows, Width)) main_loop<kBatch>(sums, p, shared, s, group, at);
   if constexpr (kNarrow) {
-    if (rows <= 16) narrow_loop<1>(sums, p, shared, s, group, at);
-    else if (rows <= 32) narrow_loop<2>(sums, p, shared, s, group, at);
-    else if constexpr (narrow_tiles(Width) == 3)
-      if (is_narrow(rows, Width)) narrow_loop<3>(sums, p, shared, s, group, at);
+    if (rows <= 16) {
+      narrow_loop<1>(sums, p, shared, s, group, at);
+    } else if constexpr (narrow_tiles(Width) == 3) {
+      if (rows <= 32) narrow_loop<2>(sums, p, shared, s, group, at);
+      else if (rows <= 48) narrow_loop<3>(sums, p, shared, s, group, at);
+    }
   }
   if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * p.stage_count + s].math_end = ptx::globaltimer();
   if constexpr (By == Sharing::kChunks)

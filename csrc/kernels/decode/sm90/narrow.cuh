@@ -11,7 +11,7 @@
 namespace cusync::kernels::decode {
 
 /// 16-row tiles that a warp has registers for.
-CUSYNC_HD constexpr uint32_t narrow_tiles(uint32_t width) { return width <= 32 ? 3 : 2; }
+CUSYNC_HD constexpr uint32_t narrow_tiles(uint32_t width) { return width <= 32 ? 3 : 1; }
 CUSYNC_HD constexpr bool is_narrow(uint32_t rows, uint32_t width) { return rows <= narrow_tiles(width) * 16; }
 /// Shared memory through which the warps of both groups add up.
 CUSYNC_HD constexpr uint32_t narrow_exchange_bytes(uint32_t width) { return 2 * 4 * width / 8 * 32 * 16; }
