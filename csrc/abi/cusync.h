@@ -20,7 +20,7 @@ enum cusync_status {
 
 enum cusync_element { CUSYNC_F16 = 0, CUSYNC_BF16 = 1 };
 enum cusync_arch { CUSYNC_SM80 = 80, CUSYNC_SM90A = 90 };
-enum cusync_operation { CUSYNC_GEMM = 0, CUSYNC_GATED_GEMM = 1, CUSYNC_ATTEND = 5 };
+enum cusync_operation { CUSYNC_GEMM = 0, CUSYNC_GATED_GEMM = 1, CUSYNC_NORM = 4, CUSYNC_ATTEND = 5 };
 enum cusync_activation { CUSYNC_IDENTITY = 0, CUSYNC_GELU_TANH = 1, CUSYNC_RELU = 2 };
 
 enum { CUSYNC_MAX_DELAY_NS = 500000 };
@@ -106,6 +106,13 @@ typedef struct cusync_depth {
   uint32_t first, step, most;
 } cusync_depth;
 
+/// What a normalisation adds to a stage.
+typedef struct cusync_norm {
+  uint32_t tile_rows;  ///< of a tile, which is as wide as the output
+  uint32_t centred;    ///< 1: the mean of a row is taken away (LayerNorm); 0: it is not (RmsNorm)
+  float epsilon;       ///< added to the variance, or to the mean of the squares
+} cusync_norm;
+
 /// The heads of CUSYNC_ATTEND, and where their keys and values are kept.
 typedef struct cusync_heads {
   uint32_t query_heads, kv_heads;  ///< at most 8 query heads share a key/value head
@@ -116,7 +123,8 @@ typedef struct cusync_heads {
 
 /// One stage. CUSYNC_GEMM: out = act(A B + bias) + residual. CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B holds Bg
 /// and Bu interleaved by columns in groups of 8 (g0..g7 u0..u7 g8..g15 ...), so that its rows are 2 n long. A decode
-/// kernel reads B as cusync_repack leaves it.
+/// kernel reads B as cusync_repack leaves it. CUSYNC_NORM: out = (A - mean) / sqrt(variance + epsilon) * gain + bias, row by
+/// row, where A, like the output, is m x n. Its tiles have one k-block of n elements.
 ///
 /// CUSYNC_ATTEND, of decode kernels, makes one token of each of m sequences. Operand A is m x (query_heads + 2 kv_heads) *
 /// head_dim: queries, keys, values of all heads; k says its columns, n is query_heads * head_dim. KEYS and VALUES are
@@ -133,6 +141,7 @@ typedef struct cusync_stage {
   uint32_t index;       ///< of the stage in the plan, for reports
   uint32_t m, n;        ///< of `out`, also when gated
   cusync_depth k;
+  cusync_norm norm;     ///< CUSYNC_NORM; else zeros
   cusync_heads heads;   ///< of attention
   uint32_t operand_count, wait_count, post_count;
   cusync_operand operands[CUSYNC_MAX_OPERANDS];

@@ -28,17 +28,18 @@ bool valid_order(cusync_order const& o, uint32_t grid_m, uint32_t grid_n) {
 
 /// When an operation reads an operand of a role; ~0: never.
 uint32_t read_at(uint32_t operation, uint32_t role) {
-  bool const product = operation != CUSYNC_ATTEND;
+  bool const norm = operation == CUSYNC_NORM, attends = operation == CUSYNC_ATTEND, product = !norm && !attends;
   switch (role) {
     case CUSYNC_OPERAND_A: return CUSYNC_READ_IN_K_LOOP;
     case CUSYNC_OPERAND_B: return product ? CUSYNC_READ_IN_K_LOOP : ~0u;
-    case CUSYNC_OPERAND_BIAS:
+    case CUSYNC_OPERAND_BIAS: return product || norm ? CUSYNC_READ_IN_EPILOGUE : ~0u;
     case CUSYNC_OPERAND_RESIDUAL: return product ? CUSYNC_READ_IN_EPILOGUE : ~0u;
+    case CUSYNC_OPERAND_GAIN: return norm ? CUSYNC_READ_IN_EPILOGUE : ~0u;
     case CUSYNC_OPERAND_KEYS:
     case CUSYNC_OPERAND_VALUES:
     case CUSYNC_OPERAND_LENGTHS:
     case CUSYNC_OPERAND_PAGES:
-    case CUSYNC_OPERAND_ROTARY: return product ? ~0u : CUSYNC_READ_IN_K_LOOP;
+    case CUSYNC_OPERAND_ROTARY: return attends ? CUSYNC_READ_IN_K_LOOP : ~0u;
     default: return ~0u;
   }
 }
@@ -65,7 +66,15 @@ bool valid_operands(cusync_stage const& s, bool decode) {
   return operand(s, CUSYNC_OPERAND_A);
 }
 
-/// Sizes, operands and arithmetic of the two operations that there are.
+/// Rows are read and written 16 bytes at a time.
+bool valid_norm(cusync_stage const& s) {
+  if (s.m == 0 || s.n == 0 || s.m > kMaxSize || s.n > kMaxSize || s.n % 8 || s.k.most != s.n) return false;
+  if (s.norm.tile_rows == 0 || s.norm.centred > 1 || !(s.norm.epsilon > 0.f)) return false;
+  if (s.activation != CUSYNC_IDENTITY || !valid_operands(s, false) || !operand(s, CUSYNC_OPERAND_GAIN)) return false;
+  return s.out && aligned(s.out, 16);
+}
+
+/// Sizes, operands and arithmetic of a product of matrices.
 bool valid_product(cusync_stage const& s, bool decode) {
   uint32_t const k = s.k.most;
   if (s.m == 0 || s.n == 0 || k == 0 || s.m > kMaxSize || s.n > kMaxSize / 2 || k > kMaxSize) return false;
@@ -101,7 +110,7 @@ bool valid_edges(cusync_stage const& s, uint32_t tile_k) {
     cusync_edge const& e = s.waits[i];
     if (!valid_policy(e.policy) || e.wait_at > CUSYNC_WAIT_AT_START || !operand(s, e.operand)) return false;
     if (!e.tile_rows || !e.tile_cols || !e.tensor_rows || !e.tensor_cols) return false;
-    if (e.k_blocks != ceil_div(s.k.most, tile_k)) return false;
+    if (e.k_blocks != k_blocks_of(s, tile_k)) return false;
   }
   for (uint32_t i = 0; i < s.post_count; ++i)
     if (!valid_policy(s.posts[i])) return false;
@@ -200,10 +209,15 @@ bool valid(Request const& r) {
   if (!r.stages || !r.count || r.count > r.kernel.stages || !valid_sync(r) || !valid_table(r)) return false;
   for (uint32_t i = 0; i < r.count; ++i) {
     cusync_stage const& s = r.stages[i];
-    bool const sound = s.operation == CUSYNC_ATTEND ? decode && valid_attention(s) : valid_product(s, decode);
+    bool sound = false;
+    if (s.operation == CUSYNC_NORM)
+      sound = !decode && valid_norm(s);
+    else
+      sound = s.operation == CUSYNC_ATTEND ? decode && valid_attention(s) : valid_product(s, decode);
     if (!sound || !valid_edges(s, r.kernel.tile_k)) return false;
     if (decode) continue;
-    uint32_t const grid_m = ceil_div(s.m, id.tile_m), grid_n = ceil_div(packed_columns(s), id.tile_n);
+    TileSize const tile = tile_of(s, id);
+    uint32_t const grid_m = ceil_div(s.m, tile.m), grid_n = ceil_div(packed_columns(s), tile.n);
     if (uint64_t(grid_m) * grid_n > kMaxSize || !posts_by_tile(s, grid_m, grid_n)) return false;
     if (id.family == CUSYNC_FAMILY_GEMM && !valid_order_work(r, grid_m, grid_n)) return false;
   }

@@ -233,7 +233,7 @@ mod tests {
         for parts in parts {
             assert!(parts.iter().all(|&p| p as usize == parts.len()) && !parts.is_empty(), "{what}");
         }
-        assert!(most <= all.div_ceil(workers).max(2) * 3 / 2, "{what}: {most} units of {all}");
+        assert!(most <= all.div_ceil(workers).max(5) * 3 / 2, "{what}: {most} units of {all}");
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub enum Role {
     Pages,
     /// Cosines and sines of each position.
     Rotary,
+    /// Row of N that normalised rows are multiplied by.
+    Gain,
 }
 
 impl Role {
@@ -49,16 +51,17 @@ impl Role {
             Role::Lengths => ffi::CUSYNC_OPERAND_LENGTHS,
             Role::Pages => ffi::CUSYNC_OPERAND_PAGES,
             Role::Rotary => ffi::CUSYNC_OPERAND_ROTARY,
+            Role::Gain => ffi::CUSYNC_OPERAND_GAIN,
         }
     }
 
-    /// When matrix products read it.
+    /// When operations read it.
     fn read_at(self) -> u32 {
         match self {
             Role::A | Role::B | Role::Keys | Role::Values | Role::Lengths | Role::Pages | Role::Rotary => {
                 ffi::CUSYNC_READ_IN_K_LOOP
             }
-            Role::Bias | Role::Residual => ffi::CUSYNC_READ_IN_EPILOGUE,
+            Role::Bias | Role::Residual | Role::Gain => ffi::CUSYNC_READ_IN_EPILOGUE,
         }
     }
 }
@@ -74,13 +77,16 @@ pub enum Source {
     Repacked(Arc<RepackedWeights>),
 }
 
-/// One stage: out = act(A B + bias) + residual or, gated, out = silu(A Bg) * (A Bu), or attention. Matrices are row-major.
+/// One stage: out = act(A B + bias) + residual, or out = silu(A Bg) * (A Bu), or the rows of A normalised, or attention. Matrices
+/// are row-major.
 #[derive(Clone, Debug)]
 pub struct BoundStage {
     /// The stage's name, for errors.
     pub name: String,
-    /// `CUSYNC_GEMM`, `CUSYNC_GATED_GEMM` or `CUSYNC_ATTEND`.
+    /// `CUSYNC_GEMM`, `CUSYNC_GATED_GEMM`, `CUSYNC_NORM` or `CUSYNC_ATTEND`.
     pub operation: u32,
+    /// What a normalisation adds; of the others the default.
+    pub norm: ffi::cusync_norm,
     /// `CUSYNC_IDENTITY`, `CUSYNC_GELU_TANH` or `CUSYNC_RELU`.
     pub activation: u32,
     /// `CUSYNC_F16` or `CUSYNC_BF16`.
@@ -138,7 +144,7 @@ impl BoundStage {
         match role {
             Role::A => (m, k),
             Role::B => (k, self.packed_columns()),
-            Role::Bias => (1, n),
+            Role::Bias | Role::Gain => (1, n),
             Role::Residual => (m, n),
             Role::Keys | Role::Values if pages > 0 => (pages * ffi::CUSYNC_PAGE_TOKENS * kv_heads, head_dim),
             Role::Keys | Role::Values => (m * capacity * kv_heads, head_dim),
@@ -151,6 +157,14 @@ impl BoundStage {
     /// Columns of B as it lies in memory.
     pub fn packed_columns(&self) -> u32 {
         if self.gated() { 2 * self.shape.1 } else { self.shape.1 }
+    }
+
+    /// Its tile in a kernel whose MMA tile is `tile`: rows and columns, and the length of a k-block.
+    pub(super) fn tile_in(&self, tile: (u32, u32, u32)) -> (u32, u32, u32) {
+        match self.operation {
+            ffi::CUSYNC_NORM => (self.norm.tile_rows.max(1), self.shape.1, self.shape.2),
+            _ => tile,
+        }
     }
 
     /// Matrices A, B and output of a stage whose operands are all plain matrices, of the sizes that its shape says.
@@ -176,6 +190,7 @@ impl BoundStage {
         let mut raw = ffi::cusync_stage {
             operation: self.operation,
             activation: self.activation,
+            norm: self.norm,
             index: self.index,
             m,
             n,

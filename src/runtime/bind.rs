@@ -21,10 +21,11 @@ impl Pipeline {
     pub fn bound_stage(&self, set: usize, index: usize) -> Result<BoundStage> {
         let stage = &self.plan.graph().stages[index];
         let weights = match self.sets.get(set).and_then(|s| s.packed[index].clone()) {
-            Some(packed) => packed,
-            None => self.operand(set, stage, OperandKind::B)?,
+            Some(packed) => Some(packed),
+            None if !stage.op.has_kernel_tiles() => None,
+            None => Some(self.operand(set, stage, OperandKind::B)?),
         };
-        self.bind_stage(set, index, Some(Source::Matrix(weights)), Edges::default())
+        self.bind_stage(set, index, weights.map(Source::Matrix), Edges::default())
     }
 
     /// Arguments of the kernel of stage `index` alone, coupled to nothing.
@@ -125,6 +126,7 @@ impl Pipeline {
                 OperandKind::A => Role::A,
                 OperandKind::Bias => Role::Bias,
                 OperandKind::Residual => Role::Residual,
+                OperandKind::Gain => Role::Gain,
                 // Both are in the weights already.
                 OperandKind::B | OperandKind::Up => continue,
                 // All three are columns of one matrix.
@@ -135,7 +137,7 @@ impl Pipeline {
                 OperandKind::Lengths => Role::Lengths,
                 OperandKind::Pages => Role::Pages,
                 OperandKind::Rotary => Role::Rotary,
-                OperandKind::Gain | OperandKind::Custom(_) => {
+                OperandKind::Custom(_) => {
                     let why = format!("stage {} reads {:?}, which no kernel does", stage.name, operand.kind);
                     return Err(Error::Unsupported(why));
                 }
@@ -151,6 +153,7 @@ impl Pipeline {
             name: stage.name.clone(),
             operation,
             activation,
+            norm: norm_of(stage),
             element: element_code(graph.element),
             index: index as u32,
             shape: (stage.m, stage.n, k),
@@ -215,10 +218,44 @@ fn operation_code(stage: &Stage) -> Result<(u32, u32)> {
     match &stage.op {
         Op::Gemm { activation } => Ok((ffi::CUSYNC_GEMM, activation_code(*activation))),
         Op::GatedGemm => Ok((ffi::CUSYNC_GATED_GEMM, ffi::CUSYNC_IDENTITY)),
+        Op::Norm(_) => Ok((ffi::CUSYNC_NORM, ffi::CUSYNC_IDENTITY)),
         Op::Attend(_) => Ok((ffi::CUSYNC_ATTEND, ffi::CUSYNC_IDENTITY)),
-        Op::Conv2d(_) | Op::Attention(_) | Op::Norm(_) | Op::Custom => {
+        Op::Conv2d(_) | Op::Attention(_) | Op::Custom => {
             let why = format!("stage {}: {} has no CUDA kernel yet", stage.name, stage.op.name());
             Err(Error::Unsupported(why))
+        }
+    }
+}
+
+/// What a normalisation adds to a stage; of any other operation nothing.
+fn norm_of(stage: &Stage) -> ffi::cusync_norm {
+    match &stage.op {
+        Op::Norm(norm) => ffi::cusync_norm {
+            tile_rows: stage.mma_tile.0,
+            centred: u32::from(norm.centred),
+            epsilon: norm.epsilon,
+        },
+        Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Attention(_) | Op::Attend(_) | Op::Custom => {
+            Default::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cusync_gen::device::Operation;
+
+    use super::ffi;
+
+    #[test]
+    fn operations_have_the_numbers_of_the_c_abi() {
+        let pairs = [
+            (Operation::Gemm, ffi::CUSYNC_GEMM),
+            (Operation::GatedGemm, ffi::CUSYNC_GATED_GEMM),
+            (Operation::Norm, ffi::CUSYNC_NORM),
+        ];
+        for (operation, number) in pairs {
+            assert_eq!(operation as u32, number, "{operation:?}");
         }
     }
 }

@@ -122,13 +122,13 @@ mod tests {
         spec.dims().filter_map(|(name, _)| size(name).map(|size| (name.to_owned(), size))).collect()
     }
 
-    /// Plans every shipped spec for an H200 at one size; those with a stage that no kernel runs, for the host instead.
+    /// Plans every shipped spec for an H200 at one size; those with a stage that it has no kernel for, as is usual for them.
     fn prove(m: u64, executor: Executor, policy: Option<&Policy>) {
         let profile = Profile::named("h200").expect("the profile ships");
         for (name, source) in SHIPPED {
             let resolved = resolve_text(source, name, &Overrides::default()).expect("valid");
-            let kernels = resolved.without_kernel(profile).is_none();
-            let executor = if kernels { executor } else { Executor::Cpu };
+            let kernels = resolved.without_kernel(profile, executor).is_none();
+            let executor = if kernels { executor } else { choose::usual_executor(&resolved, profile).0 };
             let overrides =
                 Overrides { dims: rows(source, m), policy: policy.cloned(), ..Overrides::default() };
             let plan = plan_text(source, name, &overrides, profile, executor);

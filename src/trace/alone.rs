@@ -1,6 +1,7 @@
 //! One stage of a pipeline as a pipeline of its own.
 
-use cusync_gen::graph::{Activation, Element, Graph, OperandKind, Stage};
+use cusync_gen::check::Executor;
+use cusync_gen::graph::{Activation, Element, Graph, Op, OperandKind, Stage};
 
 use crate::runtime::{Error, Result};
 
@@ -11,19 +12,21 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
         format!("\"{}({},{})\"", tensor.name, tensor.rows, tensor.cols)
     };
     let kind = stage.op.name();
-    if !stage.op.is_gemm() {
+    if !stage.op.has_kernel(90, Executor::Fused) {
         return Err(Error::Unsupported(format!("stage {} is {kind}", stage.name)));
     }
-    let epilogue = match stage.op.activation() {
-        Activation::Identity => "",
-        Activation::GeluTanh => ", epilogue: Gelu",
-        Activation::Relu => ", epilogue: Relu",
+    let (matrix, parameters) = match (&stage.op, stage.op.activation()) {
+        (Op::Norm(norm), _) => ("x", format!(", epsilon: {:e}", norm.epsilon)),
+        (_, Activation::Identity) => ("a", String::new()),
+        (_, Activation::GeluTanh) => ("a", ", epilogue: Gelu".into()),
+        (_, Activation::Relu) => ("a", ", epilogue: Relu".into()),
     };
     let gated = stage.operands.iter().any(|o| o.kind == OperandKind::Up);
     let mut operands = String::new();
     for operand in &stage.operands {
         let field = match operand.kind {
-            OperandKind::A => "a",
+            OperandKind::A => matrix,
+            OperandKind::Gain => "gain",
             OperandKind::B if gated => "gate",
             OperandKind::B => "b",
             OperandKind::Up => "up",
@@ -32,7 +35,6 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
             OperandKind::Query
             | OperandKind::Key
             | OperandKind::Value
-            | OperandKind::Gain
             | OperandKind::CachedKeys
             | OperandKind::CachedValues
             | OperandKind::Lengths
@@ -49,7 +51,7 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
     };
     Ok(format!(
         "Pipeline(name: \"{name}_alone\", dims: {{}}, element: {element}, stages: [\n    \
-         {kind}(name: \"{name}\", {operands}out: {out}{epilogue}),\n])\n"
+         {kind}(name: \"{name}\", {operands}out: {out}{parameters}),\n])\n"
     ))
 }
 
@@ -57,7 +59,6 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
 mod tests {
     use super::*;
     use crate::runtime::{Overrides, SHIPPED, plan_text};
-    use cusync_gen::check::Executor;
     use cusync_gen::device::Profile;
 
     #[test]
@@ -70,12 +71,12 @@ mod tests {
             let plan = plan_text(source, name, &overrides, device, Executor::Cpu).expect("it is proved");
             let graph = plan.graph();
             for stage in &graph.stages {
-                if !stage.op.is_gemm() {
+                if !stage.op.has_kernel(90, Executor::Fused) {
                     let refused = spec(graph, stage).expect_err("no chain kernel runs it").to_string();
                     assert!(refused.contains(&stage.name) && refused.contains(stage.op.name()), "{refused}");
                     continue;
                 }
-                let text = spec(graph, stage).expect("a GEMM");
+                let text = spec(graph, stage).expect("a chain kernel runs it");
                 let single = plan_text(&text, name, &Overrides::default(), device, Executor::Fused);
                 let single = single.unwrap_or_else(|e| panic!("{text}{e}"));
                 let alone = &single.graph().stages[0];

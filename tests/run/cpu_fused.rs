@@ -8,11 +8,11 @@ use cusync::reference::{Tolerance, compare, evaluate};
 use cusync::runtime::cpu::{CpuError, CpuOptions, CpuPipeline};
 use cusync::runtime::inputs::Inputs;
 use cusync::runtime::{ChainOverride, Overrides, plan_text, shipped};
-use cusync_gen::check::{Candidate, Executor, Launch, Plan, check};
-use cusync_gen::device::{CHAIN_KERNELS, Profile};
+use cusync_gen::check::{Candidate, EdgeChoice, Executor, Launch, Plan, check};
+use cusync_gen::device::{CHAIN_KERNELS, ChainKernel, Operation, Profile};
 use cusync_gen::graph::{Graph, StageId};
 use cusync_gen::schedule::{Hand, Item, Part, Schedule, units};
-use cusync_gen::sync::Policy;
+use cusync_gen::sync::{Policy, WaitAt};
 
 /// A Hopper GPU so small that a thread for each of its SMs is no burden.
 fn small_gpu(sms: u32) -> Profile {
@@ -264,4 +264,87 @@ fn a_starved_edge_of_a_schedule_is_named_and_bounded() {
     };
     assert_eq!((edge, have), (plan.edge_name(0), 0));
     assert!(began.elapsed().as_secs() < 10, "bounded");
+}
+
+/// Rows that are an input and rows that a stage writes, which another reads twice.
+const NORMS: &str = r#"Pipeline(
+    name: "norms",
+    dims: { "M": 37 },
+    stages: [
+        RmsNorm(name: "first", x: "X(M,264)", gain: "g(264)", out: "A(M,264)", epsilon: 1e-5),
+        Gemm(name: "mix", a: "A(M,264)", b: "W(264,264)", residual: "A(M,264)", out: "B(M,264)"),
+        LayerNorm(name: "second", x: "B(M,264)", gain: "h(264)", bias: "c(264)", out: "C(M,264)", epsilon: 1e-5),
+        Gemm(name: "last", a: "C(M,264)", b: "V(264,136)", out: "Z(M,136)"),
+    ],
+)"#;
+
+#[test]
+fn normalisations_between_products_are_right() {
+    let operations = [Operation::Gemm, Operation::Norm].into_iter().collect();
+    let mut ran = 0;
+    for kernel in ChainKernel::running(operations) {
+        let kernel = Some(((kernel.tile.0, kernel.tile.1), kernel.cluster));
+        for (mode, m) in [(Hand::Fixed, 37), (Hand::Drawn, 200), (Hand::Fixed, 1)] {
+            let chain = Some(ChainOverride { kernel, mode, splits: true });
+            let dims = vec![("M".to_owned(), m)];
+            let overrides = Overrides { dims, chain, ..Overrides::default() };
+            let plan = plan_text(NORMS, "norms", &overrides, &small_gpu(6), Executor::Fused);
+            let plan = plan.unwrap_or_else(|e| panic!("{kernel:?} {mode:?}: {e}"));
+            // Several tiles of rows, all of which every k-block reads, are looked at side by side.
+            let waits = plan.edges().iter().map(|e| (e.dependence().producer.0, e.wait_at()));
+            let alike = plan.graph().stages[0].tiles() > 1;
+            for (producer, at) in waits.filter(|(producer, _)| alike && *producer % 2 == 0) {
+                assert_eq!(at, WaitAt::Start, "the rows of stage {producer}");
+            }
+            verify(&format!("{kernel:?} {mode:?} M = {m}"), &plan);
+            ran += 1;
+        }
+    }
+    assert!(ran >= 3, "no chain kernel normalises");
+}
+
+#[test]
+fn a_kernel_of_products_alone_runs_no_normalisation() {
+    let chain = |kernel| Some(ChainOverride { kernel: Some(kernel), mode: Hand::Fixed, splits: true });
+    let plan = |kernel| {
+        let overrides = Overrides { chain: chain(kernel), ..Overrides::default() };
+        plan_text(NORMS, "norms", &overrides, &small_gpu(6), Executor::Fused)
+    };
+    plan(((128, 128), (1, 1))).expect("this one does");
+    let refused = plan(((256, 128), (1, 1))).expect_err("this one does not").to_string();
+    assert!(refused.contains("no chain kernel is as asked for"), "{refused}");
+    for executor in [Executor::Serial, Executor::Streams, Executor::Programmatic] {
+        let refused = plan_text(NORMS, "norms", &Overrides::default(), &small_gpu(6), executor);
+        let text = refused.expect_err("no kernel of its own").to_string();
+        let says =
+            [executor.name(), "`first`", "RmsNorm has a kernel for the fused executor only", "choose fused"];
+        assert!(says.iter().all(|part| text.contains(part)), "{text}");
+    }
+}
+
+#[test]
+fn what_a_kernel_does_not_do_to_rows_is_refuted() {
+    let chain = Some(ChainOverride { kernel: Some(((128, 128), (1, 1))), mode: Hand::Fixed, splits: false });
+    let overrides = Overrides { chain, ..Overrides::default() };
+    let plan = plan_text(NORMS, "norms", &overrides, &small_gpu(6), Executor::Fused).expect("it is proved");
+    let refuted = |edit: &dyn Fn(&mut Schedule)| {
+        let mut schedule = plan.launch().lists().expect("lists").clone();
+        edit(&mut schedule);
+        let candidate = Candidate {
+            edges: plan
+                .edges()
+                .iter()
+                .map(|e| EdgeChoice { policy: e.policy().clone(), wait_at: e.wait_at() })
+                .collect(),
+            ..Candidate::launched(plan.graph().clone(), small_gpu(6), Launch::Lists(schedule))
+        };
+        check(candidate).expect_err("it is refuted").message
+    };
+    let text = refuted(&|s| {
+        let first = s.sequence.iter_mut().find(|i| i.stage == StageId(0)).expect("an item of rows");
+        first.part = Part::Finish { first: 0, slabs: 0 };
+    });
+    assert!(text.contains("first") && text.contains("is a part of a tile: RmsNorm has none"), "{text}");
+    let text = refuted(&|s| s.cluster = (2, 1));
+    assert!(text.contains("`first` is RmsNorm; no chain kernel of 2 x 1 CTAs a worker runs it"), "{text}");
 }

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use crate::device::ChainKernel;
 use crate::sync::{Tile, TileBox};
 
 mod canonical;
@@ -282,6 +283,14 @@ pub struct Graph {
 }
 
 impl Graph {
+    /// The MMA tile of one kernel for all stages: that of the first stage without tiles of its own, or, where there is none, of
+    /// any chain kernel that runs them.
+    pub fn kernel_tile(&self) -> MmaTile {
+        let tiled = self.stages.iter().find(|s| s.op.has_kernel_tiles()).map(|s| s.mma_tile);
+        let operations = self.stages.iter().filter_map(|s| s.op.operation()).collect();
+        tiled.or_else(|| ChainKernel::running(operations).next().map(|k| k.tile)).unwrap_or_default()
+    }
+
     /// Producer tiles that the footprint of a dependence meets, summed over all tiles and k-blocks of the consumer and
     /// rounded up: what an enumeration costs.
     pub fn footprint_tiles(&self, dependence: &Dependence) -> u128 {

@@ -12,8 +12,8 @@ use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
 use crate::spec::NormSpec;
 use crate::sync::Policy;
 
-/// Rows of a tile to choose from. There are no kernels of it yet; plans for the `cpu` executor and predictions use these.
-const ROWS: &[u32] = &[8, 16, 32, 64];
+/// Rows of a tile to choose from. Few make tiles for every worker of a small matrix; many make few waits for a large one.
+const ROWS: &[u32] = &[1, 2, 4, 8, 16, 32, 64];
 
 /// A row normalisation.
 #[derive(Clone, Copy, Debug, PartialEq)]

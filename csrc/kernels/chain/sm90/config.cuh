@@ -33,11 +33,15 @@ struct alignas(16) Work {
   uint8_t valid;   ///< 0: the end
   uint8_t inside;  ///< whether the tile lies in the stage's grid; a cluster's edge may stick out
   uint32_t index;  ///< in the list, for the trace
+  uint32_t done;   ///< k-blocks of the items before: an operation on rows reads SharedStorage::ready itself
 };
 
 template <class Element_, int TileM_, int TileN_, int Ring_, int ClusterM_, int ClusterN_, cusync_operation... Operations_>
 struct ChainConfig {
   using Operations = OperationSet<Operations_...>;
+  using Products = typename OperationsThat<true, OperationSet<>, Operations_...>::type;
+  using RowOperations = typename OperationsThat<false, OperationSet<>, Operations_...>::type;
+  static constexpr bool kRows = !std::is_same_v<RowOperations, OperationSet<>>;  ///< whether there are any
   using Element = Element_;
   static constexpr int kTileM = TileM_, kTileN = TileN_, kTileK = 64;
   static constexpr int kClusterM = ClusterM_, kClusterN = ClusterN_, kClusterSize = kClusterM * kClusterN;
@@ -111,30 +115,53 @@ struct ChainConfig {
     cusync_edge waits[CUSYNC_MAX_WAITS];  ///< of the stage of warp 1's present item; its own
     uint32_t ready;                   ///< k-blocks, counted over all items, whose operands may be loaded
     uint32_t stored[2 * kWorkDepth];  ///< by tile, modulo: store warps that are done with it, counted for ever
+    float row_sums[3 * kConsumerThreads / 32];  ///< scratch memory of operations on rows
   };
   static constexpr int kSharedBytes = int(sizeof(SharedStorage));
   static_assert(kSharedBytes <= kSharedLimit);
 
-  /// The tensor map of a stage's output, for each operation that it may be.
+  /// The tensor map of a stage's output, for each product that it may be.
+  template <class>
+  struct OutputMapsOf;
   template <cusync_operation O>
   struct OutputMap {
     Store<LayoutOf<O>> store;
   };
-  struct OutputMaps : OutputMap<Operations_>... {};
+  template <cusync_operation... Os>
+  struct OutputMapsOf<OperationSet<Os...>> : OutputMap<Os>... {
+    /// Encodes them; false when the driver refuses one.
+    template <class Map>
+    bool encode(Map&& map) {
+      return (map(static_cast<OutputMap<Os>&>(*this).store, LayoutOf<Os>{}) && ...);
+    }
+  };
+
+  /// What a stage keeps for each operation on rows that it may be.
+  template <class>
+  struct RowTablesOf;
+  template <cusync_operation O>
+  struct RowTable {
+    typename Operation<O>::Table table;
+  };
+  template <cusync_operation... Os>
+  struct RowTablesOf<OperationSet<Os...>> : RowTable<Os>... {
+    void fill(cusync_stage const& stage) {
+      (void(Os == stage.operation && (static_cast<RowTable<Os>&>(*this).table = Operation<Os>::table(stage), true)), ...);
+    }
+  };
 
   /// What of a stage lies in device memory: tensor maps, which the TMA reads there by itself, and edges, which are read off
   /// the way of the arithmetic.
-  struct alignas(CUSYNC_TABLE_ALIGNMENT) StageTable {
+  struct alignas(CUSYNC_TABLE_ALIGNMENT) StageTable : RowTablesOf<RowOperations> {
     typename Mainloop::Params mainloop;
-    OutputMaps outputs;
+    OutputMapsOf<Products> outputs;
     Edges edges;
-
-    /// Encodes the output's maps; false when the driver refuses one.
-    template <class Map>
-    bool map_outputs(Map&& map) {
-      return (map(static_cast<OutputMap<Operations_>&>(outputs).store, LayoutOf<Operations_>{}) && ...);
-    }
   };
+
+  /// Whether a stage works on rows, so that it has no tensor maps.
+  CUTLASS_HOST_DEVICE static bool is_rows(uint32_t operation) {
+    return ((!Operation<Operations_>::kProduct && operation == Operations_) || ...);
+  }
 
   struct Params {
     Stage stages[CUSYNC_MAX_STAGES];

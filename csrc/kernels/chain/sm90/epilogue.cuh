@@ -51,7 +51,6 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
                                cutlass::PipelineState<C::kStagingDepth>& state, uint32_t group, int thread) {
   using Element = typename C::Element;
   Stage const& stage = params.stages[item.stage];
-  Fragment const at(thread % 128);
 
   if (stage.wait_count > stage.load_waits) {
     // Bias or residual come from a stage. One thread of the warpgroup acquires for all of it.
@@ -67,9 +66,11 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
   for (uint32_t u = 0; u < C::kUnits; ++u, units.rotate()) {
     if (!parts.owns(u)) continue;
     float* const v = units.current();
+    // Beside operations on rows the places of a unit's values are too many for the registers that the loop leaves.
+    Fragment const at(int(C::kRows ? ptx::opaque(uint32_t(thread)) : uint32_t(thread)) % 128);
     add_sums<C>(params, parts, rank, u, v, thread);
     bool staged_one = false;
-    C::Operations::visit(stage.operation, [&](auto found) {
+    C::Products::visit(stage.operation, [&](auto found) {
       using Found = decltype(found);
       constexpr int pieces = 8 >> Found::kColumnShift;
       Unit<C> const unit(item, Found::kColumnShift, group, int(u));
@@ -86,6 +87,28 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
     if (thread % 32 == 0) staged.producer_commit(state);
     ++state;
   }
+}
+
+/// A tile of an operation on rows, by all consumer threads. They store it themselves; a unit without contents tells each store
+/// warp that its warpgroup has. `mark` is called when the operands may be read.
+template <class C, class Mark>
+CUSYNC_DEVICE void run_rows(typename C::Params const& params, Work const& item, typename C::SharedStorage& shared,
+                            typename C::StagingPipeline& staged,
+                            cutlass::PipelineState<C::kStagingDepth>& state, uint32_t group, int thread, Mark&& mark) {
+  C::RowOperations::visit(params.stages[item.stage].operation, [&](auto found) {
+    typename decltype(found)::template Rows<C> rows(params, item.stage, item.range.m, thread);
+    staged.producer_acquire(state);
+    // The word says when, for a stage that waits for nothing too: it is behind the wait for the kernel before.
+    ReadyReader ready(&shared.ready, item.done);
+    if (thread == 0)
+      while (!ready.is_ready(0)) ptx::nanosleep(20);
+    ptx::bar_sync(kConsumerBarrier, C::kConsumerThreads);
+    mark();
+    rows.run(shared.row_sums);
+    __syncwarp();
+    if (thread % 32 == 0) staged.producer_commit(state);
+    ++state;
+  });
 }
 
 /// A store warp's side of the staging ring. A buffer is given back when the store has read it, up to kLag stores
@@ -153,7 +176,14 @@ CUSYNC_DEVICE void store_item(typename C::Params const& params, Work const& item
 #pragma unroll 1
   for (int u = 0; u < C::kUnits; ++u) {
     if (!parts.owns(u)) continue;
-    C::Operations::visit(stage.operation, [&](auto found) {
+    if constexpr (C::kRows)
+      if (C::is_rows(stage.operation)) {
+        // The one unit of a tile that its threads have stored.
+        ring.wait();
+        ring.issued();
+        break;
+      }
+    C::Products::visit(stage.operation, [&](auto found) {
       using Found = decltype(found);
       Unit<C> const unit(item, Found::kColumnShift, group, u);
       if (!exists(stage, unit)) return;

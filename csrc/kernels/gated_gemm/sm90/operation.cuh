@@ -10,6 +10,7 @@ namespace cusync::kernels::sm90 {
 template <>
 struct Operation<CUSYNC_GATED_GEMM> {
   static constexpr cusync_operation kOperation = CUSYNC_GATED_GEMM;
+  static constexpr bool kProduct = true;
   using Load = ProductLoad;
   using Arithmetic = ProductArithmetic;
   static constexpr int kColumnShift = 1;

@@ -9,6 +9,7 @@ namespace cusync::kernels::sm90 {
 template <>
 struct Operation<CUSYNC_GEMM> {
   static constexpr cusync_operation kOperation = CUSYNC_GEMM;
+  static constexpr bool kProduct = true;
   using Load = ProductLoad;
   using Arithmetic = ProductArithmetic;
   static constexpr int kColumnShift = 0;
