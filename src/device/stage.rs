@@ -77,14 +77,16 @@ pub enum Source {
     Repacked(Arc<RepackedWeights>),
 }
 
-/// One stage: out = act(A B + bias) + residual, or out = silu(A Bg) * (A Bu), or the rows of A normalised, or attention. Matrices
-/// are row-major.
+/// One stage: out = act(A B + bias) + residual, or out = silu(A Bg) * (A Bu), or a convolution of the images A with the filter B,
+/// or the rows of A normalised, or attention. Matrices are row-major.
 #[derive(Clone, Debug)]
 pub struct BoundStage {
     /// The stage's name, for errors.
     pub name: String,
     /// `CUSYNC_GEMM`, `CUSYNC_GATED_GEMM`, `CUSYNC_NORM` or `CUSYNC_ATTEND`.
     pub operation: u32,
+    /// The images of a convolution; of the others the default.
+    pub images: ffi::cusync_images,
     /// What a normalisation adds; of the others the default.
     pub norm: ffi::cusync_norm,
     /// `CUSYNC_IDENTITY`, `CUSYNC_GELU_TANH` or `CUSYNC_RELU`.
@@ -142,6 +144,7 @@ impl BoundStage {
         let (m, n, k) = self.shape;
         let ffi::cusync_heads { kv_heads, head_dim, capacity, pages, .. } = self.heads;
         match role {
+            Role::A if self.operation == ffi::CUSYNC_CONV2D => self.images_shape(),
             Role::A => (m, k),
             Role::B => (k, self.packed_columns()),
             Role::Bias | Role::Gain => (1, n),
@@ -159,11 +162,16 @@ impl BoundStage {
         if self.gated() { 2 * self.shape.1 } else { self.shape.1 }
     }
 
-    /// Its tile in a kernel whose MMA tile is `tile`: rows and columns, and the length of a k-block.
+    /// Its tile in a kernel whose MMA tile is `tile`: rows and columns, and k-blocks.
     pub(super) fn tile_in(&self, tile: (u32, u32, u32)) -> (u32, u32, u32) {
         match self.operation {
-            ffi::CUSYNC_NORM => (self.norm.tile_rows.max(1), self.shape.1, self.shape.2),
-            _ => tile,
+            ffi::CUSYNC_CONV2D => {
+                let i = &self.images;
+                let blocks = i.channels.div_ceil(tile.2) * i.filter_rows * i.filter_cols;
+                (i.tile_pixels.max(1), tile.1, blocks)
+            }
+            ffi::CUSYNC_NORM => (self.norm.tile_rows.max(1), self.shape.1, 1),
+            _ => (tile.0, tile.1, self.shape.2.div_ceil(tile.2)),
         }
     }
 
@@ -190,6 +198,7 @@ impl BoundStage {
         let mut raw = ffi::cusync_stage {
             operation: self.operation,
             activation: self.activation,
+            images: self.images,
             norm: self.norm,
             index: self.index,
             m,
@@ -235,6 +244,13 @@ impl BoundStage {
         raw.post_count = self.posts.len() as u32;
         raw.posts[..self.posts.len()].copy_from_slice(&self.posts);
         Ok(raw)
+    }
+
+    /// Pixels and channels of a convolution's input.
+    fn images_shape(&self) -> (u32, u32) {
+        let i = &self.images;
+        let count = self.shape.0 / (i.out_height * i.out_width).max(1);
+        (count * i.height * i.width, i.channels)
     }
 
     fn fits(&self, what: &str, have: usize, most: usize) -> Result<()> {

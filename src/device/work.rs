@@ -213,12 +213,12 @@ impl WorkLists {
             if u32::from(item.role) > ffi::CUSYNC_SHARE {
                 return refuse("without a role", item);
             }
-            let (m, _, k) = stage.shape;
+            let m = stage.shape.0;
             let tile = stage.tile_in((kernel.id.tile_m, kernel.id.tile_n, kernel.tile_k));
             let inside = u32::from(item.m) < m.div_ceil(tile.0 * kernel.id.cluster_m)
                 && u32::from(item.n) < stage.packed_columns().div_ceil(tile.1 * kernel.id.cluster_n)
                 && item.k_begin < item.k_end
-                && u32::from(item.k_end) <= k.div_ceil(tile.2);
+                && u32::from(item.k_end) <= tile.2;
             if !inside {
                 return refuse(&format!("of stage {} outside its grid", stage.name), item);
             }

@@ -153,6 +153,7 @@ impl Pipeline {
             name: stage.name.clone(),
             operation,
             activation,
+            images: images_of(stage),
             norm: norm_of(stage),
             element: element_code(graph.element),
             index: index as u32,
@@ -218,11 +219,35 @@ fn operation_code(stage: &Stage) -> Result<(u32, u32)> {
     match &stage.op {
         Op::Gemm { activation } => Ok((ffi::CUSYNC_GEMM, activation_code(*activation))),
         Op::GatedGemm => Ok((ffi::CUSYNC_GATED_GEMM, ffi::CUSYNC_IDENTITY)),
+        Op::Conv2d(conv) => Ok((ffi::CUSYNC_CONV2D, activation_code(conv.activation))),
         Op::Norm(_) => Ok((ffi::CUSYNC_NORM, ffi::CUSYNC_IDENTITY)),
         Op::Attend(_) => Ok((ffi::CUSYNC_ATTEND, ffi::CUSYNC_IDENTITY)),
-        Op::Conv2d(_) | Op::Attention(_) | Op::Custom => {
+        Op::Attention(_) | Op::Custom => {
             let why = format!("stage {}: {} has no CUDA kernel yet", stage.name, stage.op.name());
             Err(Error::Unsupported(why))
+        }
+    }
+}
+
+/// The images of a convolution; of any other operation none.
+fn images_of(stage: &Stage) -> ffi::cusync_images {
+    match &stage.op {
+        Op::Conv2d(conv) => ffi::cusync_images {
+            height: conv.input.0,
+            width: conv.input.1,
+            channels: conv.channels,
+            out_height: conv.output.0,
+            out_width: conv.output.1,
+            filter_rows: conv.filter.0,
+            filter_cols: conv.filter.1,
+            stride_rows: conv.stride.0,
+            stride_cols: conv.stride.1,
+            padding_rows: conv.padding.0,
+            padding_cols: conv.padding.1,
+            tile_pixels: stage.out_tile().0,
+        },
+        Op::Gemm { .. } | Op::GatedGemm | Op::Attention(_) | Op::Attend(_) | Op::Norm(_) | Op::Custom => {
+            Default::default()
         }
     }
 }
@@ -252,7 +277,9 @@ mod tests {
         let pairs = [
             (Operation::Gemm, ffi::CUSYNC_GEMM),
             (Operation::GatedGemm, ffi::CUSYNC_GATED_GEMM),
+            (Operation::Conv2d, ffi::CUSYNC_CONV2D),
             (Operation::Norm, ffi::CUSYNC_NORM),
+            (Operation::Attend, ffi::CUSYNC_ATTEND),
         ];
         for (operation, number) in pairs {
             assert_eq!(operation as u32, number, "{operation:?}");

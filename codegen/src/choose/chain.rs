@@ -36,7 +36,14 @@ pub fn chain(resolved: &Resolved, device: &Profile, asked: ChainOverride) -> Res
     let mut refused = None;
     // One shape among several may be refused, such as by a stated table of slots.
     let graph = |tile| match resolved.graph(&resolved.tiles_in(tile, device.sms)) {
-        Ok(graph) => Some(graph),
+        Ok(graph) => {
+            let unfit = graph.stages.iter().zip(&resolved.stages).find_map(|(s, r)| Some((r, s.op.unfit()?)));
+            if let Some((stage, why)) = unfit {
+                refused.get_or_insert_with(|| without_fit(stage, why));
+                return None;
+            }
+            Some(graph)
+        }
         Err(diagnostic) => {
             refused.get_or_insert(diagnostic);
             None
@@ -64,13 +71,27 @@ pub fn chain(resolved: &Resolved, device: &Profile, asked: ChainOverride) -> Res
     Ok(best)
 }
 
+/// A stage that chain kernels would run if its tiles were others.
+fn without_fit(stage: &ResolvedStage, why: &str) -> Diagnostic {
+    let (kind, name) = (stage.op.name(), &stage.name.value);
+    Diagnostic::new("no-kernel", format!("the fused executor does not run the {kind} stage `{name}`"))
+        .at(stage.name.span, why)
+        .help("run it with `--executor cpu`")
+}
+
 /// Before each k-block, but for several tiles that every k-block reads alike: at the start lanes look at them side by side.
 fn place_of_wait(graph: &Graph, dependence: &Dependence) -> WaitAt {
     let k_blocks = graph.stages[dependence.consumer.0].k_blocks;
     let read = |k| producers_of(graph, dependence, Tile { m: 0, n: 0 }, k);
     let (first, last) = (read(0), read(k_blocks.saturating_sub(1)));
     let many = first.m.len() * first.n.len() > 1;
-    if many && (&first.m, &first.n) == (&last.m, &last.n) { WaitAt::Start } else { WaitAt::PerKBlock }
+    // A window's k-blocks wait for the same rows of tiles, one lane after the other would look at all of them.
+    let halo = graph.stages[dependence.consumer.0].op.rules().has_halo();
+    if many && (halo || (&first.m, &first.n) == (&last.m, &last.n)) {
+        WaitAt::Start
+    } else {
+        WaitAt::PerKBlock
+    }
 }
 
 /// The chain kernels that a spec and the overrides leave.

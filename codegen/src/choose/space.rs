@@ -69,10 +69,10 @@ pub fn uniform_tiles(shapes: &[Vec<TileShape>]) -> Vec<Vec<TileShape>> {
     every.filter_map(uniform).collect()
 }
 
-/// The ways to run a chain kernel that tuning tries: which one, how items are handed out, whether tiles may be cut.
-pub fn chains() -> impl Iterator<Item = ChainOverride> {
-    // A shape that does not run a pipeline's operations is refused when it is asked for.
-    ChainKernel::running(Operations::default()).flat_map(|kernel| {
+/// The ways to run these operations in a chain kernel that tuning tries: which one, how items are handed out, whether tiles may
+/// be cut.
+pub fn chains(operations: Operations) -> impl Iterator<Item = ChainOverride> {
+    ChainKernel::running(operations).flat_map(|kernel| {
         // The CTAs of a cluster cannot draw items.
         let alone = kernel.cluster == (1, 1);
         let kernel = Some(((kernel.tile.0, kernel.tile.1), kernel.cluster));

@@ -27,6 +27,11 @@ pub enum Operation {
 pub struct Operations(u32);
 
 impl Operations {
+    /// Products of matrices.
+    pub fn products() -> Operations {
+        [Operation::Gemm, Operation::GatedGemm].into_iter().collect()
+    }
+
     /// Whether the operation is among them.
     pub fn contains(self, operation: Operation) -> bool {
         self.0 >> operation as u32 & 1 == 1
@@ -204,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_shape_is_offered_once_by_the_kernel_that_runs_the_fewest_others() {
-        let products: Operations = [Operation::Gemm, Operation::GatedGemm].into_iter().collect();
+        let products = Operations::products();
         for kernel in ChainKernel::running(products) {
             let same = ChainKernel::running(products)
                 .filter(|k| (k.tile, k.cluster) == (kernel.tile, kernel.cluster));

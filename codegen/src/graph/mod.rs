@@ -22,7 +22,7 @@ mod stated;
 
 pub use fixture::gemm_chain;
 pub(crate) use lower::resolve;
-pub use op::{Activation, Attend, Attention, Cache, Conv, Heads, Norm, Op, OperandKind, PAGE, When};
+pub use op::{Activation, Attend, Attention, Cache, Conv, Heads, Norm, Op, OperandKind, PAGE, When, Window};
 pub(crate) use op::{Bound, Cost, MmaTile, Tiles};
 pub(crate) use partition::share_of;
 pub use partition::{Partition, share_begin};
@@ -226,6 +226,11 @@ impl Stage {
         let (partition, size, empty) = (self.partition, (self.m, self.n), rows.is_empty() || cols.is_empty());
         let met = if empty { TileBox { m: 0..0, n: 0..0 } } else { partition.meeting(size, rows, cols) };
         met.tiles().filter(move |tile| !partition.area(size, *tile).1.is_empty())
+    }
+
+    /// The elements of the reduction that a k-block adds up.
+    pub fn elements(&self, k_block: u32) -> Range<u32> {
+        self.op.rules().elements(self, k_block)
     }
 
     /// k-blocks of the tiles of row `m`: fewer than [`Stage::k_blocks`] where a causal mask hides the rest.

@@ -153,7 +153,7 @@ impl Resolved {
     /// the smallest of its own, or what is stated, with which every worker has at most one.
     pub fn tiles_in(&self, tile: MmaTile, workers: u32) -> Vec<MmaTile> {
         let tile_of = |stage: &ResolvedStage| match stage.op.rules().tiles(stage.n) {
-            Tiles::Kernels(_) | Tiles::Stated => tile,
+            Tiles::Kernels(_) | Tiles::Own { of_kernel: true, .. } | Tiles::Stated => tile,
             Tiles::Own { list, .. } => {
                 let stated =
                     |t: &MmaTile| stage.stated_tile.as_ref().is_none_or(|s| s.value.tile == (t.0, t.1));
@@ -183,7 +183,7 @@ impl Resolved {
                 return Ok(vec![(tile.0, tile.1, 1)]);
             }
             Tiles::Kernels(of) => (KernelShape::built(device.arch, of).map(|k| k.tile).collect(), None),
-            Tiles::Own { list, meaning } => (list, Some(meaning)),
+            Tiles::Own { list, meaning, .. } => (list, Some(meaning)),
         };
         let Some(stated) = &stage.stated_tile else {
             if built.is_empty() {
@@ -315,7 +315,8 @@ impl ResolvedStage {
         mma_tile: (u32, u32, u32),
         producer_tile: impl Fn(TensorId) -> Option<(u32, u32)>,
     ) -> Result<Stage, Diagnostic> {
-        let rules = self.op.rules();
+        let op = self.op.tiled(mma_tile);
+        let rules = op.rules();
         let (rows, cols) = self.custom.map_or_else(|| rules.out_tile(mma_tile), |c| c.tile);
         if rows == 0 || cols == 0 || mma_tile.2 == 0 {
             return Err(Diagnostic::new("zero-tile", format!("tile {mma_tile:?} of `{}`", self.name.value))
@@ -331,7 +332,7 @@ impl ResolvedStage {
         }
         let partition = Partition::Tiles { rows, cols };
         let grid = partition.grid((self.m, self.n));
-        let k_blocks = self.custom.map_or_else(|| self.k.div_ceil(mma_tile.2), |c| c.k_blocks);
+        let k_blocks = self.custom.map_or_else(|| rules.k_blocks(self.k, mma_tile), |c| c.k_blocks);
         let tiles = u64::from(grid.0) * u64::from(grid.1);
         if tiles > MAX_TILES || tiles * u64::from(k_blocks) > MAX_K_BLOCKS {
             let message = format!("`{}` has {tiles} tiles of {k_blocks} k-blocks", self.name.value);
@@ -367,7 +368,7 @@ impl ResolvedStage {
             .collect::<Result<_, Diagnostic>>()?;
         Ok(Stage {
             name: self.name.value.clone(),
-            op: self.op.clone(),
+            op,
             m: self.m,
             n: self.n,
             k: self.k,

@@ -68,6 +68,8 @@ impl View<'_> {
                 format!(
                     "is {kind}; no chain kernel of {rows} x {cols} CTAs a worker runs it beside the stages before"
                 )
+            } else if let Some(why) = stage.op.unfit() {
+                why.into()
             } else if let Some(first) = other {
                 let (a, b) = (stage.mma_tile, first.mma_tile);
                 let first = &first.name;

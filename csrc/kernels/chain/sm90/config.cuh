@@ -16,6 +16,7 @@
 
 #include "kernels/common/sm90/operation.cuh"
 #include "kernels/common/sm90/wait.cuh"
+#include "kernels/common/sm90/window.cuh"
 #include "kernels/common/stage.cuh"
 
 #ifndef CUTLASS_ENABLE_GDC_FOR_SM90
@@ -39,6 +40,8 @@ struct alignas(16) Work {
 template <class Element_, int TileM_, int TileN_, int Ring_, int ClusterM_, int ClusterN_, cusync_operation... Operations_>
 struct ChainConfig {
   using Operations = OperationSet<Operations_...>;
+  static constexpr bool kConvolves = ((Operations_ == CUSYNC_CONV2D) || ...);
+  static_assert(!kConvolves || sizeof...(Operations_) == 1, "windows lie where the ring has operand A of other operations");
   using Products = typename OperationsThat<true, OperationSet<>, Operations_...>::type;
   using RowOperations = typename OperationsThat<false, OperationSet<>, Operations_...>::type;
   static constexpr bool kRows = !std::is_same_v<RowOperations, OperationSet<>>;  ///< whether there are any
@@ -49,7 +52,8 @@ struct ChainConfig {
   static constexpr int kConsumerGroups = kTileM >= 128 ? 2 : 1;
   static constexpr int kConsumerThreads = 128 * kConsumerGroups;
   static constexpr int kThreads = 128 + kConsumerThreads;
-  static constexpr int kProducerRegisters = 72, kConsumerRegisters = 216;  ///< with two consumer warpgroups
+  /// With two consumer warpgroups. Windows take more to load, and tiles of pixels have fewer accumulators.
+  static constexpr int kProducerRegisters = kConvolves ? 104 : 72, kConsumerRegisters = kConvolves ? 200 : 216;
   static constexpr int kAccumulators = kTileM * kTileN / kConsumerThreads;  ///< of a thread
 
   // A warpgroup's part of a tile is finished in units of one WGMMA row block by 64 accumulator columns, and each leaves by
@@ -68,6 +72,7 @@ struct ChainConfig {
   static constexpr int kStageBytes = (kTileM + kTileN) * kTileK * int(sizeof(Element));
   static constexpr int kStages = (kSharedLimit - kBarrierReserve - kStagingBytes) / kStageBytes;
   static_assert(kStages == Ring_, "abi/instances.txt states the depth of the ring");
+  static_assert(!kConvolves || kClusterSize == 1, "windows are not shared by a cluster");
 
   using TileShape = cute::Shape<cute::Int<kTileM>, cute::Int<kTileN>, cute::Int<kTileK>>;
   using ClusterShape = cute::Shape<cute::Int<kClusterM>, cute::Int<kClusterN>, cute::_1>;
@@ -115,6 +120,7 @@ struct ChainConfig {
     cusync_edge waits[CUSYNC_MAX_WAITS];  ///< of the stage of warp 1's present item; its own
     uint32_t ready;                   ///< k-blocks, counted over all items, whose operands may be loaded
     uint32_t stored[2 * kWorkDepth];  ///< by tile, modulo: store warps that are done with it, counted for ever
+    std::conditional_t<kConvolves, WindowRing<kStages>, Nothing> windows;
     float row_sums[3 * kConsumerThreads / 32];  ///< scratch memory of operations on rows
   };
   static constexpr int kSharedBytes = int(sizeof(SharedStorage));
@@ -152,7 +158,8 @@ struct ChainConfig {
 
   /// What of a stage lies in device memory: tensor maps, which the TMA reads there by itself, and edges, which are read off
   /// the way of the arithmetic.
-  struct alignas(CUSYNC_TABLE_ALIGNMENT) StageTable : RowTablesOf<RowOperations> {
+  struct alignas(CUSYNC_TABLE_ALIGNMENT) StageTable : RowTablesOf<RowOperations>,
+                                                      std::conditional_t<kConvolves, WindowTable, Nothing> {
     typename Mainloop::Params mainloop;
     OutputMapsOf<Products> outputs;
     Edges edges;
@@ -163,7 +170,7 @@ struct ChainConfig {
     return ((!Operation<Operations_>::kProduct && operation == Operations_) || ...);
   }
 
-  struct Params {
+  struct Params : std::conditional_t<kConvolves, WindowParams, Nothing> {
     Stage stages[CUSYNC_MAX_STAGES];
     StageTable const* table;  ///< device: one a stage
     uint32_t stage_count;

@@ -10,21 +10,15 @@
 
 namespace cusync::kernels::sm90 {
 
-/// Where unit `u` of a warpgroup's part of a tile begins in the output.
+/// Where unit `u` of a warpgroup's part of a tile begins: its row in the tile, its column in the output.
 template <class C>
 struct Unit {
   uint32_t row, col;
 
   CUSYNC_DEVICE Unit(Work const& item, int column_shift, uint32_t group, int u)
-      : row(item.range.m * C::kTileM + (u / C::kColUnits * C::kConsumerGroups + group) * C::kUnitRows),
+      : row((u / C::kColUnits * C::kConsumerGroups + group) * C::kUnitRows),
         col((item.range.n * C::kTileN + u % C::kColUnits * C::kUnitCols) >> column_shift) {}
 };
-
-/// Whether a unit has anything inside the output. Both ends of the staging ring skip the others.
-template <class C>
-CUSYNC_DEVICE bool exists(Stage const& stage, Unit<C> const& unit) {
-  return unit.row < stage.m && unit.col < stage.columns;
-}
 
 /// Puts a unit's words, 8 columns a word pair, into a staging buffer as TMA's swizzle of its row length expects them:
 /// 16-byte piece j of row r lies at piece j ^ (r % 8) of 8 where rows have 128 bytes, at j ^ (r / 2 % 4) of 4 where they
@@ -74,9 +68,10 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
       using Found = decltype(found);
       constexpr int pieces = 8 >> Found::kColumnShift;
       Unit<C> const unit(item, Found::kColumnShift, group, int(u));
-      if (!exists(stage, unit)) return;
+      auto const rows = Found::Store::template rows<C>(params, item, unit.row);
+      if (!rows.any(stage) || unit.col >= stage.columns) return;
       uint32_t words[pieces][2];
-      Found::template finish<Element>(stage, v, unit.row, unit.col, at, words);
+      Found::template finish<Element>(stage, v, rows, unit.col, at, words);
       staged.producer_acquire(state);
       write_unit<pieces>(shared.staging[group][state.index()], at, words);
       staged_one = true;
@@ -134,6 +129,12 @@ class StoreRing {
     }
   }
 
+  /// After that buffer was read by other means.
+  CUSYNC_DEVICE void read() {
+    ++full_, ++pending_;
+    release();
+  }
+
   CUSYNC_DEVICE void drain() {
     ptx::cp_async_bulk_wait_group_read<0>();
     while (pending_) release();
@@ -165,38 +166,59 @@ CUSYNC_DEVICE void store_unit(Store const& store, Stage const& stage, typename C
   copy(store, slice.partition_S(from), to(_, _, _, int(row) / rows, int(col) / cols));
 }
 
-/// Sends one warpgroup's units of a tile to global memory; by one thread. `tile` counts the tiles of this CTA that
-/// were stored before. Posts when the other warpgroup's store warp is done as well.
+struct MatrixStore {
+  /// The rows of a tile from row `row` on.
+  template <class C>
+  CUSYNC_DEVICE static MatrixRows rows(typename C::Params const&, Work const& item, uint32_t row) {
+    return {item.range.m * C::kTileM + row};
+  }
+
+  /// Sends one warpgroup's units of a tile to global memory; by the leader of a warp. Both ends of the staging ring skip units
+  /// outside the output.
+  template <class C>
+  CUSYNC_DEVICE static void send(typename C::Params const& params, Work const& item, Parts<C> const& parts,
+                                 typename C::SharedStorage& shared, StoreRing<C>& ring, uint32_t group, bool leader) {
+    if (!leader) return;
+    typename C::StageTable const& at = params.table[item.stage];
+    Stage const& stage = params.stages[item.stage];
+#pragma unroll 1
+    for (int u = 0; u < C::kUnits; ++u) {
+      if (!parts.owns(u)) continue;
+      C::Products::visit(stage.operation, [&](auto found) {
+        using Found = decltype(found);
+        Unit<C> const unit(item, Found::kColumnShift, group, u);
+        MatrixRows const to = rows<C>(params, item, unit.row);
+        if (!to.any(stage) || unit.col >= stage.columns) return;
+        typename C::Element* const buffer = shared.staging[group][ring.wait()];
+        delay(params.coupling.delays, DelayAt::kStore, shared.epoch, item.stage, item.index, group * C::kUnits + u);
+        using Map = typename C::template OutputMap<Found::kOperation>;
+        store_unit<C, typename C::template LayoutOf<Found::kOperation>>(static_cast<Map const&>(at.outputs).store, stage,
+                                                                       buffer, to.first, unit.col);
+        ring.issued();
+      });
+    }
+    ring.drain();
+  }
+};
+
+struct RowStore {
+  /// The one unit of a tile, which has no contents.
+  template <class C>
+  CUSYNC_DEVICE static void send(typename C::Params const&, Work const&, Parts<C> const&, typename C::SharedStorage&,
+                                 StoreRing<C>& ring, uint32_t, bool leader) {
+    if (!leader) return;
+    ring.wait();
+    ring.read();
+  }
+};
+
+/// Posts a tile whose units one warpgroup's store warp has sent, when the other's has sent its own; by the thread that issued
+/// the stores, or is ordered behind them. `tile` counts the tiles of this CTA that were stored before.
 template <class C>
-CUSYNC_DEVICE void store_item(typename C::Params const& params, Work const& item,
-                              typename C::SharedStorage& shared, StoreRing<C>& ring, uint32_t group, uint32_t tile) {
+CUSYNC_DEVICE void post_item(typename C::Params const& params, Work const& item, Parts<C> const& parts,
+                             typename C::SharedStorage& shared, uint32_t group, uint32_t tile) {
   typename C::StageTable const& at = params.table[item.stage];
   Stage const& stage = params.stages[item.stage];
-  Parts<C> const parts(item);
-#pragma unroll 1
-  for (int u = 0; u < C::kUnits; ++u) {
-    if (!parts.owns(u)) continue;
-    if constexpr (C::kRows)
-      if (C::is_rows(stage.operation)) {
-        // The one unit of a tile that its threads have stored.
-        ring.wait();
-        ring.issued();
-        break;
-      }
-    C::Products::visit(stage.operation, [&](auto found) {
-      using Found = decltype(found);
-      Unit<C> const unit(item, Found::kColumnShift, group, u);
-      if (!exists(stage, unit)) return;
-      typename C::Element* const buffer = shared.staging[group][ring.wait()];
-      delay(params.coupling.delays, DelayAt::kStore, shared.epoch, item.stage, item.index, group * C::kUnits + u);
-      using Map = typename C::template OutputMap<Found::kOperation>;
-      store_unit<C, typename C::template LayoutOf<Found::kOperation>>(static_cast<Map const&>(at.outputs).store, stage,
-                                                                     buffer, unit.row, unit.col);
-      ring.issued();
-    });
-  }
-  ring.drain();
-
   if (!stage.post_count) return;
   // The first policy, and mostly the only one, is read in device memory while the stores complete.
   uint32_t const slot = slot_of(at.edges.posts[0], item.range.m, item.range.n);

@@ -90,7 +90,7 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
     }
     __syncwarp();
     auto acc = cute::partition_fragment_C(mma, cute::take<0, 2>(typename C::TileShape{}));  // (MMA, MMA_M, MMA_N)
-    C::Products::visit_arithmetic(params.stages[item.stage].operation, [&](auto arithmetic) {
+    C::Products::template visit_part<ArithmeticOf>(params.stages[item.stage].operation, [&](auto arithmetic) {
       arithmetic.template accumulate<C>(params, shared, loaded, loaded_state, acc, k_blocks, thread);
     });
     loaded_state.advance(k_blocks);
@@ -151,6 +151,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
     shared.epoch_known.init(1);
     shared.ready = 0;
     for (uint32_t& counter : shared.stored) counter = 0;
+    if constexpr (C::kConvolves) shared.windows.stage = CUSYNC_MAX_STAGES;
   }
   using LoadPipeline = typename C::LoadPipeline;
   typename LoadPipeline::Params load_params;
@@ -202,7 +203,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
       ReadyReader ready(&shared.ready);
       for (Work item = items.next(); item.valid; item = items.next()) {
         if (leader)
-          C::Operations::visit_load(params.stages[item.stage].operation, [&](auto load) {
+          C::Operations::template visit_part<LoadOf>(params.stages[item.stage].operation, [&](auto load) {
             load.template load<C>(params, shared, loaded, state, item, ready, place);
           });
         __syncwarp();
@@ -215,8 +216,12 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
       StoreRing<C> ring(staged);
       uint32_t tiles = 0;
       for (Work item = items.next(); item.valid; item = items.next()) {
-        if (!item.inside || !Parts<C>(item).owns_any()) continue;
-        if (leader) store_item<C>(params, item, shared, ring, group, tiles);
+        Parts<C> const parts(item);
+        if (!item.inside || !parts.owns_any()) continue;
+        C::Operations::template visit_part<StoreOf>(params.stages[item.stage].operation, [&](auto store) {
+          store.template send<C>(params, item, parts, shared, ring, group, leader);
+        });
+        if (leader) post_item<C>(params, item, parts, shared, group, tiles);
         ++tiles;
         __syncwarp();
       }

@@ -7,6 +7,7 @@
 #include "kernels/chain/sm90/kernel.cuh"
 #include "kernels/common/number.h"
 #include "kernels/common/sm90/host.h"
+#include "kernels/conv2d/sm90/host.h"
 
 namespace cusync::kernels::sm90 {
 
@@ -40,6 +41,10 @@ struct ChainHost {
       };
       if (!map_operands<C>(stage, table[s].mainloop) || !table[s].outputs.encode(map))
         return status_of(cudaErrorInvalidValue);
+      if constexpr (C::kConvolves) {
+        if (!make_window(stage, C::kTileM, C::kStages * C::kTileM, p.windows[s])) return CUSYNC_ERROR_BAD_ARGUMENT;
+        if (!map_windows<typename C::Element>(stage, p.windows[s], table[s])) return status_of(cudaErrorInvalidValue);
+      }
     }
     size_t const bytes = request.count * sizeof(typename C::StageTable);
     if (int32_t const status = upload(table.get(), bytes, request.table); status != CUSYNC_OK) return status;

@@ -13,10 +13,11 @@ struct Operation<CUSYNC_GATED_GEMM> {
   static constexpr bool kProduct = true;
   using Load = ProductLoad;
   using Arithmetic = ProductArithmetic;
+  using Store = MatrixStore;
   static constexpr int kColumnShift = 1;
 
-  template <class Element, int Groups>
-  CUSYNC_DEVICE static void finish(Stage const&, float* v, uint32_t, uint32_t, Fragment const&,
+  template <class Element, int Groups, class Rows>
+  CUSYNC_DEVICE static void finish(Stage const&, float* v, Rows const&, uint32_t, Fragment const&,
                                    uint32_t (&words)[Groups][2]) {
 #pragma unroll
     for (int j = 0; j < Groups; ++j)

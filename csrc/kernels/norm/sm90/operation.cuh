@@ -59,6 +59,7 @@ struct Operation<CUSYNC_NORM> {
   static constexpr cusync_operation kOperation = CUSYNC_NORM;
   static constexpr bool kProduct = false;
   using Load = RowLoad;
+  using Store = RowStore;
   using Table = NormTable;
 
   static Table table(cusync_stage const& stage) {
