@@ -73,6 +73,9 @@ impl Pipeline {
                 continue;
             }
             let stage = &self.plan.graph().stages[index];
+            if !stage.operands.iter().any(|o| is_weight(o.kind)) {
+                continue;
+            }
             let weights = self.operand(set, stage, OperandKind::B)?;
             let up = (stage.op == Op::GatedGemm).then(|| self.operand(set, stage, OperandKind::Up));
             let up = up.transpose()?;

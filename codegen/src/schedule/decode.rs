@@ -17,7 +17,9 @@ use std::ops::Range;
 
 use super::{Hand, Item, MAX_STAGES, Part, Schedule};
 use crate::device::{DECODE_KERNELS, Profile};
-use crate::graph::{Attend, Graph, Op, OperandKind, PAGE, Partition, Stage, StageId, share_begin, share_of};
+use crate::graph::{
+    Attend, Graph, Heads, Op, OperandKind, PAGE, Partition, Stage, StageId, share_begin, share_of,
+};
 use crate::sync::Tile;
 
 /// Width of the column tiles that slots stand for, and of the k-tiles that consumers wait for.
@@ -137,13 +139,16 @@ fn unfit_attention(graph: &Graph, stage: StageId, workers: u32) -> Option<String
     let lengths = |stage: &Stage| {
         let Op::Attend(shape) = &stage.op else { return None };
         let lengths = stage.operands.iter().find(|o| o.kind == OperandKind::Lengths)?;
-        Some((lengths.tensor, shape.cache.capacity))
+        Some((lengths.tensor, shape.cache.capacity, shape.heads.kv))
     };
     let of = &graph.stages[stage.0];
     let Op::Attend(Attend { heads, cache, .. }) = &of.op else { return None };
     let first = graph.stages.iter().find(|s| lengths(s).is_some())?;
     if lengths(first) != lengths(of) {
-        return Some(format!("has other lengths, or another capacity, than `{}`", first.name));
+        return Some(format!(
+            "has other lengths, or another capacity or number of heads of keys and values, than `{}`",
+            first.name
+        ));
     }
     let producer = producer_of(graph, of).map(|p| &graph.stages[p.0]);
     if let Some(producer) = producer.filter(|p| lengths(p).is_some()) {

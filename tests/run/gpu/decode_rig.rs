@@ -203,6 +203,7 @@ impl Rig {
             out: self.tensors[i + 1].clone(),
             waits: Vec::new(),
             posts: Vec::new(),
+            heads: ffi::cusync_heads::default(),
         }
     }
 
@@ -217,7 +218,7 @@ impl Rig {
             name: self.model.name.into(),
             id: self.id,
             stages: (0..layers).map(stage).collect(),
-            work: Work::Shares { workers: self.workers, tuning },
+            work: Work::Shares { workers: self.workers, tuning, slabs: None },
             sync: Synchronisation { deviations, ..self.sync.clone() },
             tables: Vec::new(),
         }
