@@ -21,18 +21,17 @@ pub(super) fn chain(candidate: &Candidate, schedule: &Schedule) -> Timeline {
 }
 
 fn of(schedule: &Schedule, why: &Breakdown) -> Timeline {
-    let mut worker_of = vec![0; schedule.sequence.len()];
-    for (worker, list) in schedule.lists.iter().enumerate() {
-        list.iter().for_each(|i| worker_of[*i as usize] = worker as u32);
-    }
-    let runs = schedule.sequence.iter().zip(&why.items).zip(&worker_of).map(|((item, time), &sm)| TileRun {
-        stage: item.stage,
-        tile: Tile { m: item.m, n: item.n },
-        sm,
-        start: time.begin_us,
-        wait: time.wait_us,
-        end: time.end_us(),
-    });
+    let runs =
+        schedule.sequence.iter().zip(&why.items).zip(schedule.worker_of()).map(|((item, time), sm)| {
+            TileRun {
+                stage: item.stage,
+                tile: Tile { m: item.m, n: item.n },
+                sm,
+                start: time.begin_us,
+                wait: time.wait_us,
+                end: time.end_us(),
+            }
+        });
     Timeline {
         total_us: why.total_us,
         stages: why.stages.clone(),
