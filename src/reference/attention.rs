@@ -1,14 +1,14 @@
 //! Attention from its definition, query by query, in float64.
 
-use cusync_gen::graph::Attention;
+use cusync_gen::graph::{Attention, Heads};
 use rayon::prelude::*;
 
 use super::Matrix;
 
 /// softmax(Q K^T / sqrt(d)) V, query by query.
 pub(super) fn attend(shape: &Attention, qkv: &Matrix) -> Matrix {
-    let dim = shape.dim as usize;
-    let (heads, kv_heads) = (shape.heads as usize, shape.kv_heads as usize);
+    let Heads { query, kv, dim } = shape.heads;
+    let (heads, kv_heads, dim) = (query as usize, kv as usize, dim as usize);
     let slice = |token: usize, column: usize| &qkv.data[token * qkv.cols + column * dim..][..dim];
     let mut out = Matrix { rows: qkv.rows, cols: heads * dim, data: vec![0.0; qkv.rows * heads * dim] };
     out.data.par_chunks_mut(dim).enumerate().for_each(|(at, out)| {
@@ -45,7 +45,8 @@ mod tests {
     #[test]
     fn attention_by_hand() {
         // Two tokens, two heads of one column that share keys and values: columns are q0, q1, k, v.
-        let shape = Attention { heads: 2, kv_heads: 1, dim: 1, causal: true };
+        let heads = Heads { query: 2, kv: 1, dim: 1 };
+        let shape = Attention { heads, causal: true, sequences: 1, tokens: 2, cache: None, rotary: false };
         let qkv = Matrix { rows: 2, cols: 4, data: vec![1.0, 5.0, 0.5, 3.0, 2.0, 0.0, 1.5, 7.0] };
         let weight = (2.0f64 * 0.5).exp() / ((2.0f64 * 0.5).exp() + (2.0f64 * 1.5).exp());
         let mixed = (weight * 3.0 + (1.0 - weight) * 7.0) as f32;

@@ -45,6 +45,9 @@ pub enum ReferenceError {
         "stage `{0}` is Custom: its arithmetic is not in the spec\n  help: give its whole-matrix form to `evaluate`"
     )]
     NoCustom(String),
+    /// A stage whose sequences, cache or rotation have no whole-matrix form yet.
+    #[error("stage `{0}` has sequences, a cache or a rotation, which have no reference yet")]
+    NoCache(String),
     /// A custom stage whose result has the wrong shape.
     #[error("the reference of `{0}` has the wrong shape")]
     Shape(String),
@@ -66,7 +69,11 @@ pub(crate) fn apply(stage: &Stage, value: &Value<'_>) -> Result<Matrix, Referenc
             let sums = conv::convolve(shape, &need(OperandKind::A)?, &need(OperandKind::B)?);
             gemm::finish(sums, shape.activation, value)
         }
+        Op::Attention(shape) if shape.sequences > 1 || shape.rotary || shape.cache.is_some() => {
+            Err(ReferenceError::NoCache(stage.name.clone()))
+        }
         Op::Attention(shape) => Ok(attention::attend(shape, &need(OperandKind::Query)?)),
+        Op::Attend(_) => Err(ReferenceError::NoCache(stage.name.clone())),
         Op::Norm(shape) => {
             let (x, gain, bias) =
                 (need(OperandKind::A)?, need(OperandKind::Gain)?, value(OperandKind::Bias)?);

@@ -1,6 +1,6 @@
 //! A tile of an attention: a block of queries of one head, step by step over its keys and values, with a running softmax.
 
-use cusync_gen::graph::Attention;
+use cusync_gen::graph::{Attention, Heads};
 
 use super::CpuPipeline;
 use super::memory::Box2;
@@ -23,10 +23,11 @@ impl CpuPipeline {
         scratch: &mut Scratch,
     ) -> Result<(), Stop> {
         let Place { work, stage, tile, at } = place;
-        let (dim, step, tokens) = (shape.dim as usize, stage.mma_tile.2 as usize, stage.k as usize);
+        let Heads { query, kv, dim } = shape.heads;
+        let (dim, step, tokens) = (dim as usize, stage.mma_tile.2 as usize, stage.k as usize);
         let qkv = stage.operands[0].tensor;
         // Columns are the heads of queries, of keys, of values.
-        let (heads, kv_heads) = (shape.heads as usize, shape.kv_heads as usize);
+        let (heads, kv_heads) = (query as usize, kv as usize);
         let head = tile.n as usize;
         let shared = head / (heads / kv_heads);
         let load = |row: usize, rows: usize, column: usize| {

@@ -32,6 +32,9 @@ pub enum CpuError {
     /// No such tensor.
     #[error("the pipeline has no tensor `{0}`")]
     NoTensor(String),
+    /// A stage whose sequences, cache or rotation are not run yet.
+    #[error("stage `{0}` has sequences, a cache or a rotation, which the cpu executor does not run yet")]
+    NoCache(String),
     /// No such custom stage.
     #[error("the pipeline has no custom stage `{0}`")]
     NoCustomStage(String),

@@ -156,6 +156,14 @@ impl CpuPipeline {
     pub fn new(plan: &Plan, inputs: &Inputs, options: CpuOptions) -> Result<Self, CpuError> {
         let graph = plan.graph().clone();
         ensure_memory(&format!("pipeline `{}`", graph.name), &graph)?;
+        let cached = |op: &Op| match op {
+            Op::Attend(_) => true,
+            Op::Attention(shape) => shape.sequences > 1 || shape.rotary || shape.cache.is_some(),
+            Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Norm(_) | Op::Custom => false,
+        };
+        if let Some(stage) = graph.stages.iter().find(|s| cached(&s.op)) {
+            return Err(CpuError::NoCache(stage.name.clone()));
+        }
         let mut incoming: Vec<Vec<Incoming>> = graph.stages.iter().map(|_| Vec::new()).collect();
         let mut outgoing = vec![Vec::new(); graph.stages.len()];
         for (id, edge) in plan.edges().iter().enumerate() {
