@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use cusync_gen::graph::{Op, TensorId};
 
-use super::variant::GraphVariant;
 use super::{Error, Result};
 use crate::device::{BoundStage, CublasLt, Device, DeviceBuffer, Role, Stream, StreamK, helpers};
 use crate::ffi;
+use crate::measure::GraphVariant;
 use crate::runtime::verify::{Accuracy, Reference};
 use crate::runtime::{Pipeline, Tensor, element_code};
 

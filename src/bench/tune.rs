@@ -3,12 +3,11 @@
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::device::KERNELS;
 
-use super::measure::quick;
 use super::point::{Field, Kind, Point};
 use super::record::{MlpReport, Role};
-use super::variant::{GraphVariant, PipelineVariant};
 use super::{Error, Result};
 use crate::device::{Kernel, Launch, Stream};
+use crate::measure::{GraphVariant, PipelineVariant, quick};
 use crate::runtime::{InputSets, Options, Overlap, Overrides};
 use cusync_gen::choose::space::chains;
 

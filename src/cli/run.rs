@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use clap::Args;
 use cusync::device;
+use cusync::element::Bits;
+use cusync::inputs::Inputs;
 use cusync::reference::{self, Tolerance, compare};
 use cusync::runtime::cpu::{CpuOptions, CpuPipeline};
-use cusync::runtime::element::Bits;
-use cusync::runtime::inputs::Inputs;
 use cusync::runtime::{Error, RunOptions, executor_name, run_gpu};
 use cusync::tune::{Machine, Origin};
 use cusync_gen::check::{Executor, Plan};

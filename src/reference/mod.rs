@@ -15,10 +15,10 @@ use std::collections::HashMap;
 use cusync_gen::graph::{Graph, Op, OperandKind, Stage, TensorId};
 use rayon::prelude::*;
 
-pub use error::{Difference, Tolerance, compare};
+pub use error::{Difference, TOLERANCE, Tolerance, compare};
 
-use crate::runtime::element::Bits;
-use crate::runtime::inputs::Inputs;
+use crate::element::Bits;
+use crate::inputs::Inputs;
 
 /// A row-major float32 matrix.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,8 +1,6 @@
 //! Running plans: pipelines, executors, verification.
 
 pub mod cpu;
-pub mod element;
-pub mod inputs;
 pub mod verify;
 
 mod bind;

@@ -6,9 +6,9 @@ use cusync_gen::graph::{Graph, Op, OperandKind, TensorId};
 
 use super::desc::element_code;
 use super::error::{Error, Result};
-use super::inputs::weight_scale;
 use super::pipeline::{Pipeline, Tensor};
 use crate::device::{Device, DeviceBuffer, RepackedWeights, Stream, helpers};
+use crate::inputs::weight_scale;
 
 /// Sets of inputs: each set has weights of its own, so that rotating among them keeps weights out of the L2
 /// cache; the other inputs (activations, biases, residuals) are common to all.

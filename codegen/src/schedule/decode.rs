@@ -146,7 +146,8 @@ pub fn decode(graph: &Graph, device: &Profile) -> Result<(Graph, Decode), String
         return Err(why);
     }
     let width = graph.stages.first().and_then(|s| width_of(s.m)).unwrap_or_default();
-    let work = Schedule { predicted_us: predicted_us(graph, device), ..work(graph, workers) };
+    let predicted_us = spans(graph, device).last().map_or(0.0, |(_, end)| *end);
+    let work = Schedule { predicted_us, ..work(graph, workers) };
     Ok((graph.clone().in_even_shares(workers), Decode { width, work }))
 }
 
@@ -168,20 +169,19 @@ pub fn work(graph: &Graph, workers: u32) -> Schedule {
     }
 }
 
-/// The launch and the stages one after the other.
-fn predicted_us(graph: &Graph, device: &Profile) -> f64 {
-    device.decode.launch_us + graph.stages.iter().map(|s| stage_us(graph, s, device)).sum::<f64>()
-}
-
-/// The time of a stage, microseconds: all SMs together read its constants, every SM reads all activations beside them, and
-/// the stage ends.
-pub(crate) fn stage_us(graph: &Graph, stage: &Stage, device: &Profile) -> f64 {
-    let constant =
-        stage.operands.iter().filter(|o| o.kind != OperandKind::A).map(|o| &graph.tensors[o.tensor.0]);
-    let weights: f64 = constant.map(|t| 2.0 * f64::from(t.rows) * f64::from(t.cols)).sum();
-    let activations = 2.0 * f64::from(stage.m) * f64::from(stage.k) * f64::from(device.sms);
-    let read_us = weights / (device.decode.read_tbs * 1e6) + activations / (device.decode.l2_tbs * 1e6);
-    read_us + device.decode.stage_us
+/// Begin and end of each stage, microseconds: the stages follow each other after the launch. All SMs together read the
+/// constants of a stage, every SM reads all activations beside them, and the stage ends.
+pub(crate) fn spans(graph: &Graph, device: &Profile) -> Vec<(f64, f64)> {
+    let (cost, mut end_us) = (&device.decode, device.decode.launch_us);
+    let span = |stage: &Stage| {
+        let constants = stage.operands.iter().filter(|o| o.kind != OperandKind::A);
+        let weights: f64 = constants.map(|o| graph.tensors[o.tensor.0].bytes() as f64).sum();
+        let activations = 2.0 * f64::from(stage.m) * f64::from(stage.k) * f64::from(device.sms);
+        let begin_us = end_us;
+        end_us += weights / (cost.read_tbs * 1e6) + activations / (cost.l2_tbs * 1e6) + cost.stage_us;
+        (begin_us, end_us)
+    };
+    graph.stages.iter().map(span).collect()
 }
 
 impl Decode {

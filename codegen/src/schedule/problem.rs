@@ -210,7 +210,7 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
         row_bytes: f64::from(rows_of(stage, tile_m) * cluster.0) * k_bytes,
         col_bytes: f64::from(tile_n * cluster.1) * k_bytes,
         units: super::units(stage.mma_tile).min(4),
-        epilogue_us: cost.epilogue_us(&stage.op, (tile_m, tile_n), cluster),
+        epilogue_us: cost.epilogue_us(stage.op.activation(), stage.op.is_gated(), &shape),
         area: area / (128.0 * 256.0),
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{TileRun, Timeline};
 use crate::check::Candidate;
-use crate::graph::{Graph, Stage, StageId};
-use crate::schedule::decode::{Decode, stage_us};
+use crate::graph::StageId;
+use crate::schedule::decode::{Decode, spans};
 use crate::schedule::{Breakdown, Request, Schedule, time};
 use crate::sync::Tile;
 
@@ -43,29 +43,21 @@ fn of(schedule: &Schedule, why: &Breakdown) -> Timeline {
 /// One tile run a worker and stage; its tile is `(0, worker)`. Weights of a stage are streamed while its activations are
 /// awaited, so a worker waits for the end of the stage before only.
 pub(super) fn decode(candidate: &Candidate, plan: &Decode) -> Timeline {
-    let (graph, device) = (&candidate.graph, &candidate.device);
-    let mut now = device.decode.launch_us;
-    let mut timeline =
-        Timeline { total_us: 0.0, stages: Vec::new(), tiles: Vec::new(), slots: plan.workers() };
-    for (s, stage) in graph.stages.iter().enumerate() {
-        let begin = now;
-        now += stage_us(graph, stage, device);
-        timeline.stages.push((begin, now));
-        timeline.tiles.extend((0..plan.workers()).map(|sm| TileRun {
+    let spans = spans(&candidate.graph, &candidate.device);
+    let runs = |(s, &(start, end)): (usize, &(f64, f64))| {
+        (0..plan.workers()).map(move |sm| TileRun {
             stage: StageId(s),
             tile: Tile { m: 0, n: sm },
             sm,
-            start: begin,
+            start,
             wait: 0.0,
-            end: now,
-        }));
+            end,
+        })
+    };
+    Timeline {
+        total_us: plan.work.predicted_us,
+        tiles: spans.iter().enumerate().flat_map(runs).collect(),
+        stages: spans,
+        slots: plan.workers(),
     }
-    timeline.total_us = now;
-    timeline
-}
-
-/// Multiplications and additions of all stages, in units of 1e12.
-pub(super) fn teraflops(graph: &Graph) -> f64 {
-    let of = |s: &Stage| 2.0 * f64::from(s.m) * f64::from(s.n) * f64::from(s.k) * s.op.products();
-    graph.stages.iter().map(of).sum::<f64>() * 1e-12
 }

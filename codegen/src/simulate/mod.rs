@@ -3,8 +3,6 @@
 //! It exists to choose and to explain, so it is built for speed: events are tiles, and inside a tile only the k-blocks
 //! at which a wait enters new slots. Its constants are in [`crate::device`], measured where a profile says so.
 
-pub mod against;
-pub mod comparison;
 mod cost;
 mod fused;
 mod sketch;
@@ -88,7 +86,7 @@ pub fn expected_us(candidate: &Candidate, conditions: Conditions) -> f64 {
     }
     if conditions.sustained {
         // The share of the time that the tensor cores are at work decides how far the clock falls.
-        let matrix_us = fused::teraflops(&candidate.graph) / device.tflops * 1e6;
+        let matrix_us = candidate.graph.flop() / (device.tflops * 1e6);
         let clock = 1.0 - (1.0 - device.sustained) * (matrix_us / total_us).min(1.0);
         total_us += matrix_us * (1.0 / clock - 1.0);
     }

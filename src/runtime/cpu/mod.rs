@@ -50,8 +50,8 @@ use self::semaphore::Semaphores;
 use self::slabs::Slabs;
 use self::tile::{Scratch, Stop};
 use self::work::Rota;
-use super::inputs::Inputs;
 use crate::device::host_policy::{HostEdge, HostOrder};
+use crate::inputs::Inputs;
 
 /// How workers are assigned to stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -8,20 +8,20 @@ mod conv;
 mod custom;
 mod gemm;
 mod norm;
-mod operand;
 
 use std::ops::Range;
 
 pub use attention::{Attend, Attention, Cache, Heads, PAGE};
 pub use conv::Conv;
 pub use norm::Norm;
-pub use operand::{OperandKind, When};
 
 use super::dims::Dims;
 use super::resolved::{CustomShape, Read};
 use super::{Footprint, Operand, Stage, Tensor, TensorId};
+pub use crate::device::Activation;
 use crate::device::{KernelShape, Operation};
 use crate::diagnostic::{Diagnostic, Spanned};
+pub(crate) use crate::operand::OperandKind;
 use crate::spec::{StageKind, StageSpec};
 use crate::sync::{Policy, Tile};
 
@@ -94,28 +94,6 @@ impl Op {
     /// Matrix products of an output tile and a k-block.
     pub fn products(&self) -> f64 {
         self.rules().cost().products
-    }
-}
-
-/// Element-wise function applied to a GEMM's sum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Activation {
-    /// None.
-    Identity,
-    /// GELU, tanh form.
-    GeluTanh,
-    /// max(x, 0).
-    Relu,
-}
-
-impl Activation {
-    /// The activation as a part of a comment.
-    fn suffix(self) -> &'static str {
-        match self {
-            Activation::Identity => "",
-            Activation::GeluTanh => ", gelu",
-            Activation::Relu => ", relu",
-        }
     }
 }
 

@@ -7,8 +7,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rayon::prelude::*;
 
-use super::cpu::{CpuError, ensure_memory};
-use super::element::Bits;
+use crate::element::Bits;
 
 /// Values of a graph's inputs and weights, one entry a tensor, row-major, as bits of the graph's element type. Shared,
 /// because weights are large.
@@ -39,15 +38,6 @@ impl Inputs {
         Inputs { tensors: tensors.collect() }
     }
 
-    /// [`Inputs::random`], refused before anything is allocated when the machine cannot hold the pipeline's tensors.
-    ///
-    /// # Errors
-    /// [`CpuError::NoMemory`].
-    pub fn checked_random(graph: &Graph, seed: u64) -> Result<Self, CpuError> {
-        ensure_memory(&format!("pipeline `{}`", graph.name), graph)?;
-        Ok(Inputs::random(graph, seed))
-    }
-
     /// The bits of a tensor; `None` for a tensor that a stage writes.
     pub fn bits(&self, tensor: TensorId) -> Option<&Arc<Vec<u16>>> {
         self.tensors.get(tensor.0)?.as_ref()
@@ -69,7 +59,7 @@ impl Inputs {
 /// The largest magnitude of a weight's random values, for every executor; `None` for a tensor that is no weight, whose
 /// values go up to 1. With 3 / sqrt(K), sums of K products with such values have unit variance: no overflow in fp16, and no
 /// stretch of the activation functions is missed.
-pub(super) fn weight_scale(graph: &Graph, tensor: TensorId) -> Option<f32> {
+pub(crate) fn weight_scale(graph: &Graph, tensor: TensorId) -> Option<f32> {
     let weight = |kind| matches!(kind, OperandKind::B | OperandKind::Up);
     let reads = |stage: &&Stage| stage.operands.iter().any(|o| o.tensor == tensor && weight(o.kind));
     graph.stages.iter().find(reads).map(|stage| 3.0 / (stage.k.max(1) as f32).sqrt())
