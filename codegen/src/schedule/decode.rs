@@ -49,9 +49,12 @@ pub fn slot_base(graph: &Graph, stage: StageId) -> u32 {
     graph.stages[..stage.0].iter().map(slots_of).sum()
 }
 
-/// The k-tiles that one of the warps of a worker brings, in order. Workers begin at different ones and go around.
+/// Workers that begin at the same k-tile.
+const NEIGHBOURS: u32 = 16;
+
+/// The k-tiles that one of the warps of a worker brings, in order. Groups of neighbours begin at different ones and go around.
 pub(crate) fn k_tiles(tiles: u32, workers: u32, worker: u32, warp: u32) -> impl Iterator<Item = u32> {
-    let start = share_begin(tiles, workers, worker);
+    let start = share_begin(tiles, workers, worker / NEIGHBOURS * NEIGHBOURS);
     (warp..tiles).step_by(LOAD_WARPS as usize).map(move |number| (start + number) % tiles)
 }
 

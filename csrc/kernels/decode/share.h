@@ -94,8 +94,11 @@ CUSYNC_HD constexpr uint32_t first_of(Geometry const& stage, uint32_t worker, Di
   return worker * stage.share + workers.divide(worker * stage.spare);
 }
 
-/// Workers begin at different k-blocks, each with those that it has itself produced: these are there first, and the
-/// SMs do not all ask for the same activations at once.
+/// Workers that begin at the same k-block: about as many as share a path to the L2, which reads once what they ask for together.
+inline constexpr uint32_t kNeighbours = 16;
+
+/// Groups of neighbours begin at different k-blocks, near those that they have themselves produced: these are there first, and
+/// the SMs do not all ask for the same activations at once.
 CUSYNC_HD constexpr Share share_of(Geometry const& stage, uint32_t worker, Divisor workers) {
   Share s{};
   uint32_t const shift = stage.chunk_shift;
@@ -103,7 +106,7 @@ CUSYNC_HD constexpr Share share_of(Geometry const& stage, uint32_t worker, Divis
   s.count = first_of(stage, worker + 1, workers) - s.first;
   uint32_t const all = ((stage.blocks - 1) >> shift) + 1;
   s.chunks = s.count ? all : 0;
-  s.start = workers.divide(worker * s.chunks);
+  s.start = workers.divide(worker / kNeighbours * kNeighbours * s.chunks);
   s.short_blocks = stage.blocks - ((all - 1) << shift);
   bool const has_short = s.chunks && s.short_blocks >> shift == 0;
   s.short_at = has_short ? s.chunks - 1 - s.start : ~0u;

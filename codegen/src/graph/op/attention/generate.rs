@@ -116,21 +116,16 @@ impl Rules for Attend {
     }
 
     fn footprint(&self, kind: OperandKind, _: MmaTile) -> Option<(Footprint, Option<Footprint>)> {
-        let of = |tile| self.box_of(kind, tile);
-        let (here, below, right) = (of((0, 0)), of((1, 0)), of((0, 1)));
-        let axis = |of: &dyn Fn(&(Range<u32>, Range<u32>)) -> Range<u32>| {
+        let boxes = [(0, 0), (1, 0), (0, 1)].map(|tile| self.box_of(kind, tile));
+        let axis = |[here, below, right]: [&Range<u32>; 3]| {
             let number = |x: u32| i32::try_from(x).ok();
-            let (start, end) = (number(of(&here).start)?, number(of(&here).end)?);
-            let by = |other: u32| number(other)?.checked_sub(start);
-            Some(Axis {
-                m: by(of(&below).start)?,
-                n: by(of(&right).start)?,
-                k: 0,
-                offset: start,
-                extent: end - start,
-            })
+            let (start, end) = (number(here.start)?, number(here.end)?);
+            let by = |other: &Range<u32>| number(other.start)?.checked_sub(start);
+            Some(Axis { m: by(below)?, n: by(right)?, k: 0, offset: start, extent: end - start })
         };
-        Some((Footprint { rows: axis(&|b| b.0.clone())?, cols: axis(&|b| b.1.clone())? }, None))
+        let rows = axis(boxes.each_ref().map(|of| &of.0))?;
+        let cols = axis(boxes.each_ref().map(|of| &of.1))?;
+        Some((Footprint { rows, cols }, None))
     }
 
     fn reads_by(&self, operand: &Operand) -> (bool, bool) {
