@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::choose::Config;
+use cusync_gen::choose::space::{COMPARED, executors};
 use cusync_gen::device::Profile;
 use cusync_gen::graph::Element;
-use cusync_gen::sync::Policy;
 
 use super::mlp::MlpArgs;
 use super::peer::{MakePeer, PeerChain, PeerGemm};
@@ -204,15 +204,13 @@ impl<'a> Point<'a> {
 
     /// One kernel a stage, overlapping.
     fn add_overlapping(&self, field: &mut Field, leader: &Plan, report: &mut MlpReport) -> Result<()> {
-        let hopper = self.device.capability().0 >= 9;
         let leading = self.leading();
-        let executors: &[Executor] =
-            if hopper { &[Executor::Streams, Executor::Programmatic] } else { &[Executor::Streams] };
+        let overlapping = |e: &&Executor| matches!(e, Executor::Streams | Executor::Programmatic);
         let tile = |s: &cusync_gen::graph::Stage| (s.mma_tile.0, s.mma_tile.1);
         let tiles: Vec<_> = leader.graph().stages.iter().map(tile).collect();
-        for &executor in executors {
-            let policies = [("auto", None), ("tile", Some(Policy::Tile)), ("row", Some(Policy::Row))];
-            for (label, policy) in policies {
+        for &executor in executors(self.profile).iter().filter(overlapping) {
+            for policy in COMPARED {
+                let label = policy.as_ref().map_or("auto".into(), |p| p.to_string().to_lowercase());
                 let eager = format!("{} {label}", executor_name(executor));
                 let graph = format!("{eager} graph");
                 let eager_too = policy.is_none() || self.args.all_eager;

@@ -132,7 +132,7 @@ pub fn evaluate(
         }
     }
     for stage in &graph.stages {
-        let mut result = match custom.get(&stage.name).filter(|_| stage.op == Op::Custom) {
+        let mut result = match custom.get(&stage.name).filter(|_| stage.op.is_custom()) {
             Some(form) => {
                 let reads = stage.operands.iter().map(|o| matrix(graph, inputs, &written, o.tensor));
                 form(&reads.collect::<Result<Vec<_>, _>>()?)

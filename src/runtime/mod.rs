@@ -4,7 +4,6 @@ pub mod cpu;
 pub mod verify;
 
 mod bind;
-mod cached;
 mod decode;
 mod desc;
 mod error;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cusync_gen::graph::{Graph, Op, OperandKind, TensorId};
+use cusync_gen::graph::{Graph, OperandKind, TensorId};
 
 use super::desc::element_code;
 use super::error::{Error, Result};
@@ -92,7 +92,7 @@ fn pack(
     stream: &Stream,
 ) -> Result<Vec<(String, Tensor)>> {
     let mut packed = Vec::new();
-    for stage in graph.stages.iter().filter(|s| s.op == Op::GatedGemm) {
+    for stage in graph.stages.iter().filter(|s| s.op.is_gated()) {
         let find = |kind| {
             let operand = stage.operands.iter().find(|o| o.kind == kind)?;
             let name = &graph.tensors[operand.tensor.0].name;

@@ -1,5 +1,6 @@
 //! The `fused` executor's choice: a chain kernel and a schedule for it.
 
+use super::space;
 use crate::check::{Candidate, Choice, EdgeChoice, Launch, linearise};
 use crate::device::{CHAIN_KERNELS, ChainKernel, Profile};
 use crate::diagnostic::Diagnostic;
@@ -81,12 +82,7 @@ fn allowed(
         };
         return Err(Diagnostic::new("no-kernel", message).at(stage.name.span, why).help(help));
     }
-    let mut kernels: Vec<&ChainKernel> = CHAIN_KERNELS
-        .iter()
-        .filter(|k| asked.kernel.is_none_or(|wanted| wanted == ((k.tile.0, k.tile.1), k.cluster)))
-        // The CTAs of a cluster would each draw for themselves.
-        .filter(|k| asked.mode == Hand::Fixed || k.cluster == (1, 1))
-        .collect();
+    let mut kernels: Vec<&ChainKernel> = space::chain_kernels(asked).collect();
     if kernels.is_empty() {
         let message = format!("no chain kernel is as asked for: {asked:?}");
         return Err(Diagnostic::new("no-kernel", message));

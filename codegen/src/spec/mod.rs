@@ -11,7 +11,7 @@ mod read;
 pub mod ron_text;
 mod source;
 
-pub(crate) use expr::{Affine, Call, Expr, Meaning, Node};
+pub(crate) use expr::{Affine, Call, Expr, ExprKind, Meaning};
 pub(crate) use ident::suggest;
 pub(crate) use source::Text;
 

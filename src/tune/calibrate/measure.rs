@@ -210,7 +210,7 @@ impl Rig<'_> {
         &self,
         text: &str,
         size: (u32, u32, u32),
-        kernel: Kernel,
+        kernel: ChainShape,
         splits: bool,
     ) -> measure::Result<Plan> {
         let chain = Some(ChainOverride { kernel: Some(kernel), mode: Hand::Fixed, splits });
@@ -267,7 +267,7 @@ impl Rig<'_> {
     }
 }
 
-type Kernel = ((u32, u32), (u32, u32));
+type ChainShape = ((u32, u32), (u32, u32));
 
 fn flop((m, n, k): (u32, u32, u32)) -> f64 {
     2.0 * f64::from(m) * f64::from(n) * f64::from(k)

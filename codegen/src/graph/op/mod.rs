@@ -71,6 +71,20 @@ impl Op {
         *self == Op::GatedGemm
     }
 
+    /// Whether its owner brings the kernel.
+    pub fn is_custom(&self) -> bool {
+        *self == Op::Custom
+    }
+
+    /// The cache that it reads earlier tokens from, where it has one.
+    pub fn cache(&self) -> Option<Cache> {
+        match self {
+            Op::Attend(shape) => Some(shape.cache),
+            Op::Attention(shape) => shape.cache,
+            Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Norm(_) | Op::Custom => None,
+        }
+    }
+
     /// The kind of stage, as a spec names it.
     pub fn name(&self) -> &'static str {
         self.rules().name()

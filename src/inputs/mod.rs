@@ -1,11 +1,15 @@
 //! The tensors that no stage writes, on the host.
 
+mod cached;
+
 use std::sync::Arc;
 
 use cusync_gen::graph::{Graph, OperandKind, Stage, TensorId};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rayon::prelude::*;
+
+pub(crate) use cached::page_of;
 
 use crate::element::Bits;
 
@@ -35,7 +39,7 @@ impl Inputs {
             if tensor.producer.is_some() {
                 return None;
             }
-            if let Some(values) = super::cached::values(graph, TensorId(id), seed) {
+            if let Some(values) = cached::values(graph, TensorId(id), seed) {
                 return Some(values);
             }
             let amplitude = weight_scale(graph, TensorId(id)).unwrap_or(1.0);
