@@ -42,14 +42,15 @@ struct Geometry {
   uint32_t chunk_bytes;   ///< of shared memory that a chunk takes, of whatever phase its first row is
 };
 
-/// Chunks of one, two or four k-blocks: as many as fit into `chunk_bytes`.
-constexpr Geometry geometry(uint32_t k, uint32_t features, bool gated, uint32_t workers, uint32_t chunk_bytes) {
+/// Chunks of one, two or four k-blocks (of up to 1 << most_shift): as many as fit into `chunk_bytes`.
+constexpr Geometry geometry(uint32_t k, uint32_t features, bool gated, uint32_t workers, uint32_t chunk_bytes,
+                            uint32_t most_shift = 2) {
   uint32_t const rows = stored_rows(ceil_div(features, workers), gated), fit = chunk_bytes / (rows * kRowBytes);
   Geometry g{};
   g.k = k, g.features = features, g.blocks = k_blocks(k), g.gated = gated;
   g.share = features / workers, g.spare = features % workers;
   g.rows = rows, g.row_tiles = ceil_div(rows, 64);
-  g.chunk_shift = fit >= 4 ? 2 : fit >= 2 ? 1 : 0;
+  while (g.chunk_shift < most_shift && fit >> (g.chunk_shift + 1)) ++g.chunk_shift;
   g.chunk_bytes = round_up((rows << g.chunk_shift) + kPhases - 1, kPhases) * kRowBytes;
   return g;
 }
