@@ -149,7 +149,11 @@ impl Pipeline {
         let stages = match kernels {
             Kernels::Stages(stages) => stages,
             one => {
-                return one.launch_fused(LaunchAttributes { stream: &self.main, started: None, programmatic });
+                return one.launch_fused(LaunchAttributes {
+                    stream: &self.main,
+                    started: None,
+                    programmatic,
+                });
             }
         };
         let queue = queue(&self.plan, executor);

@@ -93,7 +93,7 @@ pub fn chains() -> impl Iterator<Item = ChainOverride> {
 
 /// The dependences of a spec: every read of what a stage writes.
 pub fn dependences(resolved: &Resolved) -> impl Iterator<Item = Dependence> + '_ {
-    resolved.stages.iter().enumerate().flat_map(|(consumer, stage)| {
+    resolved.stages.iter().enumerate().flat_map(move |(consumer, stage)| {
         stage.reads.iter().enumerate().filter_map(move |(operand, read)| {
             let producer = resolved.tensors[read.tensor.0].producer?;
             Some(Dependence { producer, consumer: StageId(consumer), operand })
