@@ -257,7 +257,7 @@ mod tests {
         };
         for _ in 0..300 {
             let (sequences, heads, workers) = (1 + random(64), 1 + random(12), 1 + random(140));
-            let mut length = |i: u32| random(if i % 4 == 0 { 70 } else { 2050 }) as i32 - 1;
+            let mut length = |i: u32| random(if i.is_multiple_of(4) { 70 } else { 2050 }) as i32 - 1;
             let lengths: Vec<i32> = (0..sequences).map(&mut length).collect();
             judge_segments(&lengths, 2048, heads, workers);
         }

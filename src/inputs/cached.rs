@@ -14,7 +14,7 @@ use crate::element::Bits;
 const BASE: f64 = 10000.0;
 
 /// The values of a tensor whose random bits would mean nothing; `None` for all others.
-pub(super) fn values(graph: &Graph, tensor: TensorId, seed: u64) -> Option<Values> {
+pub(crate) fn values(graph: &Graph, tensor: TensorId, seed: u64) -> Option<Values> {
     let (stage, kind) = graph.stages.iter().find_map(|stage| {
         let operand = stage.operands.iter().find(|o| o.tensor == tensor)?;
         Some((stage, operand.kind))

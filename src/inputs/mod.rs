@@ -1,6 +1,6 @@
 //! The tensors that no stage writes, on the host.
 
-mod cached;
+pub(crate) mod cached;
 
 use std::sync::Arc;
 
