@@ -3,7 +3,7 @@
 
 use super::ChainOverride;
 use crate::check::Executor;
-use crate::device::{CHAIN_KERNELS, ChainKernel, Profile};
+use crate::device::{ChainKernel, Operations, Profile};
 use crate::diagnostic::Spanned;
 use crate::graph::{Dependence, Graph, Resolved, StageId, StatedEdge};
 use crate::schedule::Hand;
@@ -73,21 +73,25 @@ pub fn uniform_tiles(shapes: &[Vec<TileShape>]) -> Vec<Vec<TileShape>> {
     every.filter_map(uniform).collect()
 }
 
-/// The chain kernels that overrides leave. The CTAs of a cluster cannot draw items: each would draw for itself.
-pub fn chain_kernels(asked: ChainOverride) -> impl Iterator<Item = &'static ChainKernel> {
-    CHAIN_KERNELS
-        .iter()
+/// The chain kernels for these operations that overrides leave. The CTAs of a cluster cannot draw items: each would draw for
+/// itself.
+pub fn chain_kernels(
+    operations: Operations,
+    asked: ChainOverride,
+) -> impl Iterator<Item = &'static ChainKernel> {
+    ChainKernel::running(operations)
         .filter(move |k| asked.kernel.is_none_or(|wanted| wanted == ((k.tile.0, k.tile.1), k.cluster)))
         .filter(move |k| asked.mode == Hand::Fixed || k.cluster == (1, 1))
 }
 
-/// The ways to run a chain kernel that tuning tries: which one, how items are handed out, whether tiles may be cut.
-pub fn chains() -> impl Iterator<Item = ChainOverride> {
-    CHAIN_KERNELS.iter().flat_map(|kernel| {
+/// The ways to run these operations in a chain kernel that tuning tries: which one, how items are handed out, whether tiles may
+/// be cut.
+pub fn chains(operations: Operations) -> impl Iterator<Item = ChainOverride> {
+    ChainKernel::running(operations).flat_map(move |kernel| {
         let kernel = Some(((kernel.tile.0, kernel.tile.1), kernel.cluster));
         let ways = STRATEGIES.into_iter().take(3);
         ways.map(move |(mode, splits)| ChainOverride { kernel, mode, splits })
-            .filter(|asked| chain_kernels(*asked).next().is_some())
+            .filter(move |asked| chain_kernels(operations, *asked).next().is_some())
     })
 }
 

@@ -214,7 +214,14 @@ fn kernel_shape_fault(stage: &Stage) -> Option<String> {
     let (m, n, k) = stage.mma_tile;
     let out_tile = stage.op.rules().out_tile(stage.mma_tile);
     let tiled = matches!(stage.partition, Partition::Tiles { .. });
-    if tiled && stage.out_tile() != out_tile || k == 0 || stage.k_blocks != stage.k.div_ceil(k) {
+    let k_blocks = stage.op.rules().k_blocks(stage.k, stage.mma_tile);
+    if stage.op != stage.op.tiled(stage.mma_tile) {
+        return Some(format!(
+            "`{}` reads windows that are not those of its MMA tile {m} x {n} x {k}",
+            stage.name
+        ));
+    }
+    if tiled && stage.out_tile() != out_tile || k == 0 || stage.k_blocks != k_blocks {
         return Some(format!(
             "`{}` has output tiles of {:?} and {} k-blocks, and its MMA tile is {m} x {n} x {k}",
             stage.name,
