@@ -40,24 +40,26 @@ fn of(schedule: &Schedule, why: &Breakdown) -> Timeline {
     }
 }
 
-/// One tile run a worker and stage; its tile is `(0, worker)`. Weights of a stage are streamed while its activations are
-/// awaited, so a worker waits for the end of the stage before only.
+/// One tile run an item: a worker's share of a stage, or each of its tiles. Weights of a stage are streamed while its
+/// activations are awaited, so a worker waits for the end of the stage before only.
 pub(super) fn decode(candidate: &Candidate, plan: &Decode) -> Timeline {
-    let spans = spans(&candidate.graph, &candidate.device);
-    let runs = |(s, &(start, end)): (usize, &(f64, f64))| {
-        (0..plan.workers()).map(move |sm| TileRun {
-            stage: StageId(s),
-            tile: Tile { m: 0, n: sm },
-            sm,
-            start,
-            wait: 0.0,
-            end,
-        })
-    };
-    Timeline {
-        total_us: plan.work.predicted_us,
-        tiles: spans.iter().enumerate().flat_map(runs).collect(),
-        stages: spans,
-        slots: plan.workers(),
+    let stages = spans(&candidate.graph, &candidate.device);
+    let mut tiles = Vec::new();
+    for (s, &(begin, end)) in stages.iter().enumerate() {
+        for (sm, list) in (0..).zip(&plan.work.lists) {
+            let items = list.iter().map(|item| &plan.work.sequence[*item as usize]);
+            let mine: Vec<_> = items.filter(|item| item.stage == StageId(s)).collect();
+            let each = (end - begin) / mine.len().max(1) as f64;
+            tiles.extend(mine.iter().enumerate().map(|(at, item)| TileRun {
+                stage: item.stage,
+                tile: Tile { m: item.m, n: item.n },
+                sm,
+                start: begin + at as f64 * each,
+                wait: 0.0,
+                end: if at + 1 == mine.len() { end } else { begin + (at + 1) as f64 * each },
+            }));
+        }
     }
+    let total_us = stages.last().map_or(0.0, |(_, end)| *end);
+    Timeline { total_us, stages, tiles, slots: plan.workers() }
 }
