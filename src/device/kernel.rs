@@ -7,7 +7,7 @@ use super::context::Device;
 use super::error::{Error, Result, check_status};
 use super::memory::{DeviceBuffer, Report};
 use super::stage::BoundStage;
-use super::stream::Launch;
+use super::stream::LaunchAttributes;
 use super::work::{Slabs, Work, parts_of};
 use crate::ffi;
 
@@ -327,7 +327,7 @@ impl Kernel {
 
     /// Queues the kernel. With a programmatic edge a chain or decode kernel streams weights while the kernel before it in the
     /// stream ends, and everything else waits for that kernel's memory.
-    pub fn launch(&self, launch: Launch<'_>) -> Result<()> {
+    pub fn launch(&self, launch: LaunchAttributes<'_>) -> Result<()> {
         self.device.enter()?;
         let how = ffi::cusync_how {
             stream: launch.stream.pointer(),

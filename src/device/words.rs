@@ -3,8 +3,9 @@
 
 use std::ptr::null;
 
+use cusync_gen::check::EdgeNumbers;
 use cusync_gen::graph::{Axis, OperandKind};
-use cusync_gen::sync::{EdgeNumbers, Order, SlotMap, WaitAt};
+use cusync_gen::sync::{Order, SlotMap, WaitAt};
 
 use crate::ffi;
 

@@ -27,7 +27,7 @@ use cusync_gen::graph::{Dependence, Op, Stage, StageId};
 use super::error::{Error, Result};
 use super::options::Overlap;
 use super::pipeline::{Kernels, Pipeline, Shared};
-use crate::device::{GraphExec, Launch};
+use crate::device::{GraphExec, LaunchAttributes};
 use crate::ffi;
 
 /// Runs captured into a CUDA graph. Holds a share of all the memory that it uses.
@@ -40,7 +40,7 @@ pub struct Captured {
 
 impl Kernels {
     /// Queues the one kernel of all stages.
-    pub(super) fn launch_fused(&self, launch: Launch<'_>) -> Result<()> {
+    pub(super) fn launch_fused(&self, launch: LaunchAttributes<'_>) -> Result<()> {
         match self {
             Kernels::One(kernel) => Ok(kernel.launch(launch)?),
             Kernels::Stages(_) => Err(Error::Unsupported("the stages have a kernel each".into())),
@@ -172,7 +172,13 @@ impl Pipeline {
     fn enqueue(&self, executor: Executor, kernels: &Kernels, programmatic: bool) -> Result<()> {
         let stages = match kernels {
             Kernels::Stages(stages) => stages,
-            one => return one.launch_fused(Launch { stream: &self.main, started: None, programmatic }),
+            one => {
+                return one.launch_fused(LaunchAttributes {
+                    stream: &self.main,
+                    started: None,
+                    programmatic,
+                });
+            }
         };
         let queue = queue(&self.plan, executor);
         let side_by_side = queue.iter().any(|queued| queued.stream > 0);
@@ -188,7 +194,7 @@ impl Pipeline {
             }
             let started = queued.announces.then_some(&self.started[queued.stage]);
             let gemm = kernel.tiled.as_ref().filter(|_| queued.tiled).unwrap_or(&kernel.serial);
-            gemm.launch(Launch { stream, started, programmatic: queued.programmatic })?;
+            gemm.launch(LaunchAttributes { stream, started, programmatic: queued.programmatic })?;
         }
         if side_by_side {
             for (stream, done) in self.side.iter().zip(&self.done) {

@@ -3,7 +3,9 @@
 //! Whatever the spec states is kept. The rest is searched in two steps: tiles by the time of each stage alone (a few of
 //! the best for each), then orders and policies together by the simulated time of the whole chain.
 
+pub mod against;
 mod chain;
+pub mod comparison;
 mod config;
 mod decode;
 mod search;

@@ -17,9 +17,7 @@ use std::ops::Range;
 
 use super::{Hand, Item, MAX_STAGES, Part, Schedule};
 use crate::device::{DECODE_KERNELS, Profile};
-use crate::graph::{
-    Attend, Graph, Heads, Op, OperandKind, PAGE, Partition, Stage, StageId, share_begin, share_of,
-};
+use crate::graph::{Attend, Graph, Op, OperandKind, PAGE, Partition, Stage, StageId, share_begin, share_of};
 use crate::sync::Tile;
 
 /// Width of the column tiles that slots stand for, and of the k-tiles that consumers wait for.
@@ -226,7 +224,8 @@ pub fn decode(graph: &Graph, device: &Profile) -> Result<(Graph, Decode), String
     }
     let width = graph.stages.first().and_then(|s| width_of(s.m)).unwrap_or_default();
     let graph = graph.clone().in_even_shares(workers);
-    let work = Schedule { predicted_us: predicted_us(&graph, device), ..work(&graph, workers) };
+    let predicted_us = spans(&graph, device).last().map_or(0.0, |(_, end)| *end);
+    let work = Schedule { predicted_us, ..work(&graph, workers) };
     Ok((graph, Decode { width, work }))
 }
 
@@ -249,25 +248,30 @@ pub fn work(graph: &Graph, workers: u32) -> Schedule {
     Schedule { cluster: (1, 1), mode: Hand::Fixed, sequence, lists, slabs: 0, predicted_us: 0.0 }
 }
 
-/// The launch and the stages one after the other.
-fn predicted_us(graph: &Graph, device: &Profile) -> f64 {
-    device.decode.launch_us + graph.stages.iter().map(|s| stage_us(graph, s, device)).sum::<f64>()
+/// Begin and end of each stage, microseconds: the stages follow each other after the launch.
+pub(crate) fn spans(graph: &Graph, device: &Profile) -> Vec<(f64, f64)> {
+    let mut end_us = device.decode.launch_us;
+    let span = |stage| {
+        let begin_us = end_us;
+        end_us += stage_us(graph, stage, device);
+        (begin_us, end_us)
+    };
+    graph.stages.iter().map(span).collect()
 }
 
 /// The time of a stage, microseconds: all SMs together read its constants, every SM reads all activations beside them, and
 /// the stage ends. Of an attention that is the cache with as many tokens as are expected, by whole units of a page's.
-pub(crate) fn stage_us(graph: &Graph, stage: &Stage, device: &Profile) -> f64 {
+fn stage_us(graph: &Graph, stage: &Stage, device: &Profile) -> f64 {
+    let cost = &device.decode;
     if let Op::Attend(Attend { heads, expected, .. }) = &stage.op {
         let tokens = f64::from(stage.m * heads.kv) * f64::from(expected.next_multiple_of(PAGE));
         let bytes = 2.0 * 2.0 * tokens * f64::from(heads.dim);
-        return bytes / (device.decode.read_tbs * 1e6) + device.decode.stage_us + device.decode.attend_us;
+        return bytes / (cost.read_tbs * 1e6) + cost.stage_us + cost.attend_us;
     }
-    let constant =
-        stage.operands.iter().filter(|o| o.kind != OperandKind::A).map(|o| &graph.tensors[o.tensor.0]);
-    let weights: f64 = constant.map(|t| 2.0 * f64::from(t.rows) * f64::from(t.cols)).sum();
+    let constants = stage.operands.iter().filter(|o| o.kind != OperandKind::A);
+    let weights: f64 = constants.map(|o| graph.tensors[o.tensor.0].bytes() as f64).sum();
     let activations = 2.0 * f64::from(stage.m) * f64::from(stage.k) * f64::from(device.sms);
-    let read_us = weights / (device.decode.read_tbs * 1e6) + activations / (device.decode.l2_tbs * 1e6);
-    read_us + device.decode.stage_us
+    weights / (cost.read_tbs * 1e6) + activations / (cost.l2_tbs * 1e6) + cost.stage_us
 }
 
 impl Decode {

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use cusync::device::{
-    BoundStage, DecodeTuning, Delays, Deviations, Device, DeviceBuffer, Event, Kernel, KernelArgs, Launch,
-    RepackedWeights, Report, Role, Source, Stream, Synchronisation, Work, decode_id, helpers, kernels_of,
-    resident,
+    BoundStage, DecodeTuning, Delays, Deviations, Device, DeviceBuffer, Event, Kernel, KernelArgs,
+    LaunchAttributes, RepackedWeights, Report, Role, Source, Stream, Synchronisation, Work, decode_id,
+    helpers, kernels_of, resident,
 };
 use cusync::ffi;
 
@@ -247,7 +247,7 @@ impl Rig {
     }
 
     pub fn launch(&self, chain: &Kernel, programmatic: bool) {
-        let launch = Launch { stream: &self.stream, started: None, programmatic };
+        let launch = LaunchAttributes { stream: &self.stream, started: None, programmatic };
         chain.launch(launch).unwrap_or_else(|e| panic!("{} at M = {}: {e}", self.model.name, self.m));
     }
 
@@ -345,7 +345,7 @@ impl Rig {
         const LAUNCHES: usize = 20;
         let graph = self.stream.capture(|| -> cusync::device::Result<()> {
             for i in 0..LAUNCHES {
-                let launch = Launch { stream: &self.stream, started: None, programmatic };
+                let launch = LaunchAttributes { stream: &self.stream, started: None, programmatic };
                 chains[i % chains.len()].launch(launch)?;
             }
             Ok(())

@@ -8,21 +8,21 @@ mod conv;
 mod custom;
 mod gemm;
 mod norm;
-mod operand;
 
 use std::ops::Range;
 
 pub use attention::{Attend, Attention, Cache, Heads, PAGE};
 pub use conv::{Conv, Window};
 pub use norm::Norm;
-pub use operand::{OperandKind, When};
 
 use super::dims::Dims;
 use super::resolved::{CustomShape, Read};
 use super::{Footprint, Operand, Stage, Tensor, TensorId};
 use crate::check::Executor;
+pub use crate::device::Activation;
 use crate::device::{ChainKernel, KernelShape, Operation};
 use crate::diagnostic::{Diagnostic, Spanned};
+pub(crate) use crate::operand::OperandKind;
 use crate::spec::{StageKind, StageSpec};
 use crate::sync::{Policy, Tile};
 
@@ -80,6 +80,20 @@ impl Op {
     /// Whether a tile multiplies by two weights, gate and up.
     pub fn is_gated(&self) -> bool {
         *self == Op::GatedGemm
+    }
+
+    /// Whether its owner brings the kernel.
+    pub fn is_custom(&self) -> bool {
+        *self == Op::Custom
+    }
+
+    /// The cache that it reads earlier tokens from, where it has one.
+    pub fn cache(&self) -> Option<Cache> {
+        match self {
+            Op::Attend(shape) => Some(shape.cache),
+            Op::Attention(shape) => shape.cache,
+            Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Norm(_) | Op::Custom => None,
+        }
     }
 
     /// The kind of stage, as a spec names it.
@@ -140,28 +154,6 @@ impl Op {
     /// Matrix products of an output tile and a k-block.
     pub fn products(&self) -> f64 {
         self.rules().cost().products
-    }
-}
-
-/// Element-wise function applied to a GEMM's sum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Activation {
-    /// None.
-    Identity,
-    /// GELU, tanh form.
-    GeluTanh,
-    /// max(x, 0).
-    Relu,
-}
-
-impl Activation {
-    /// The activation as a part of a comment.
-    fn suffix(self) -> &'static str {
-        match self {
-            Activation::Identity => "",
-            Activation::GeluTanh => ", gelu",
-            Activation::Relu => ", relu",
-        }
     }
 }
 
