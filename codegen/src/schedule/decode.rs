@@ -17,9 +17,7 @@ use std::ops::Range;
 
 use super::{Hand, Item, MAX_STAGES, Part, Schedule};
 use crate::device::{DECODE_KERNELS, Profile};
-use crate::graph::{
-    Attend, Graph, Heads, Op, OperandKind, PAGE, Partition, Stage, StageId, share_begin, share_of,
-};
+use crate::graph::{Attend, Graph, Op, OperandKind, PAGE, Partition, Stage, StageId, share_begin, share_of};
 use crate::sync::Tile;
 
 /// Width of the column tiles that slots stand for, and of the k-tiles that consumers wait for.
