@@ -1,7 +1,7 @@
 //! The `fused` executor's choice: a chain kernel and a schedule for it.
 
 use super::space;
-use crate::check::{Candidate, Choice, EdgeChoice, Executor, Launch, linearise};
+use crate::check::{Candidate, Choice, EdgeChoice, Launch, linearise};
 use crate::device::{CHAIN_KERNELS, ChainKernel, Profile};
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Dependence, Graph, Resolved, ResolvedStage, StageId, producers_of};
@@ -105,7 +105,7 @@ fn allowed(
         let message = format!("the fused executor has no kernels for {} (sm_{})", device.name, device.arch);
         return Err(Diagnostic::new("no-kernel", message).help("choose the streams executor there"));
     }
-    let runs = |s: &&ResolvedStage| s.custom.is_none() && s.op.has_kernel(device.arch, Executor::Fused);
+    let runs = |s: &&ResolvedStage| s.custom.is_none() && s.op.in_chain();
     if let Some(stage) = resolved.stages.iter().find(|s| !runs(s)) {
         let (kind, name) = (stage.op.name(), &stage.name.value);
         let message = format!("the fused executor does not run the {kind} stage `{name}`");

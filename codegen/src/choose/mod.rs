@@ -90,6 +90,10 @@ fn fused(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagnostic>
             better
         }
         (Ok(few), Err(_)) => few,
+        // What only decode kernels run is refused in their words.
+        (Err(refused), Err(_)) if resolved.stages.iter().any(|s| s.custom.is_none() && !s.op.in_chain()) => {
+            return Err(refused);
+        }
         (Err(_), many) => many?,
     };
     // A serial chain has its own tiles and kernels; where one is missing, there is none to compare with.

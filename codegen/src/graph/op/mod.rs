@@ -20,7 +20,7 @@ use super::resolved::{CustomShape, Read};
 use super::{Footprint, Operand, Stage, Tensor, TensorId};
 use crate::check::Executor;
 pub use crate::device::Activation;
-use crate::device::{ChainKernel, KernelShape, Operation};
+use crate::device::{ChainKernel, DECODE_KERNELS, KernelShape, Operation};
 use crate::diagnostic::{Diagnostic, Spanned};
 pub(crate) use crate::operand::OperandKind;
 use crate::spec::{StageKind, StageSpec};
@@ -111,11 +111,19 @@ impl Op {
         let Some(operation) = self.operation() else { return true };
         match executor {
             // A device without any of them is refused as a whole.
-            Executor::Fused => ChainKernel::running([operation].into_iter().collect()).next().is_some(),
+            Executor::Fused => {
+                self.in_chain() || DECODE_KERNELS.iter().any(|k| k.operations.contains(operation))
+            }
             Executor::Cpu | Executor::Serial | Executor::Streams | Executor::Programmatic => {
                 KernelShape::built(arch, operation).next().is_some()
             }
         }
+    }
+
+    /// Whether a chain kernel runs it.
+    pub fn in_chain(&self) -> bool {
+        let runs = |operation| ChainKernel::running([operation].into_iter().collect()).next().is_some();
+        self.operation().is_some_and(runs)
     }
 
     /// Whether its tiles are those of the kernel that runs it, so that it may share a kernel with others of that tile; else
