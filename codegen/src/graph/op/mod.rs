@@ -21,7 +21,7 @@ use super::dims::Dims;
 use super::resolved::{CustomShape, Read};
 use super::{Footprint, Operand, Stage, Tensor, TensorId};
 use crate::check::Executor;
-use crate::device::{ChainKernel, KernelShape, Operation};
+use crate::device::{ChainKernel, DECODE_KERNELS, KernelShape, Operation};
 use crate::diagnostic::{Diagnostic, Spanned};
 use crate::spec::{StageKind, StageSpec};
 use crate::sync::{Policy, Tile};
@@ -97,7 +97,11 @@ impl Op {
         let Some(operation) = self.operation() else { return true };
         match executor {
             // A device without any of them is refused as a whole.
-            Executor::Fused => ChainKernel::running([operation].into_iter().collect()).next().is_some(),
+            Executor::Fused => {
+                let decodes = || DECODE_KERNELS.iter().any(|k| k.operations.contains(operation));
+                let odd = matches!(self, Op::Attend(attend) if !attend.has_kernel());
+                ChainKernel::running([operation].into_iter().collect()).next().is_some() || decodes() && !odd
+            }
             Executor::Cpu | Executor::Serial | Executor::Streams | Executor::Programmatic => {
                 KernelShape::built(arch, operation).next().is_some()
             }
