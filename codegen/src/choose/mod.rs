@@ -16,7 +16,7 @@ pub use config::{Config, EdgeConfig, Kernels, StageConfig};
 pub use decode::decode;
 
 use crate::check::{Candidate, Choice, Executor, How, Plan, Prediction, StartGuarantee, check};
-use crate::device::Profile;
+use crate::device::{ChainKernel, Profile};
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Resolved, StageId};
 use crate::sync::{Order, Policy, WaitAt};
@@ -43,7 +43,10 @@ pub fn prove(resolved: &Resolved, candidate: Candidate) -> Result<Plan, Diagnost
 pub fn usual_executor(resolved: &Resolved, device: &Profile) -> (Executor, Option<String>) {
     let usual = if device.arch >= 90 { Executor::Programmatic } else { Executor::Streams };
     let Some((_, why)) = resolved.without_kernel(device, usual) else { return (usual, None) };
-    let fused = device.arch == 90 && resolved.without_kernel(device, Executor::Fused).is_none();
+    let chains = || ChainKernel::running(resolved.operations()).next().is_some();
+    let fused = device.arch == 90
+        && resolved.without_kernel(device, Executor::Fused).is_none()
+        && (chains() || decode(resolved, device).is_ok());
     let other = if fused { Executor::Fused } else { Executor::Cpu };
     (other, Some(format!("{why}: planned for the {} executor", other.name())))
 }
@@ -90,9 +93,9 @@ fn fused(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagnostic>
             better
         }
         (Ok(few), Err(_)) => few,
-        // What only decode kernels run is refused in their words.
-        (Err(refused), Err(_)) if resolved.stages.iter().any(|s| s.custom.is_none() && !s.op.in_chain()) => {
-            return Err(refused);
+        // Where no chain kernel has all operations, what a decode kernel lacks is the answer.
+        (Err(few), Err(_)) if ChainKernel::running(resolved.operations()).next().is_none() => {
+            return Err(few);
         }
         (Err(_), many) => many?,
     };

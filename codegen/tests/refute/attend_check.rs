@@ -340,11 +340,15 @@ fn chains_that_no_decode_kernel_attends_in() {
     let other = two(
         r#"qkv: "QKV2(B,768)", heads: 4, cache: Cache(keys: "K2(B,4,S,64)", values: "V2(B,4,S,64)", lengths: "n2(B)"), out: "A2(B,256)""#,
     );
-    assert!(why(&other).contains("`again` has other lengths, or another capacity, than `attend`"));
+    assert!(why(&other).contains(
+        "`again` has other lengths, or another capacity or number of heads of keys and values, than `attend`"
+    ));
     let longer = two(
         r#"qkv: "QKV2(B,768)", heads: 4, cache: Cache(keys: "K2(B,4,2*S,64)", values: "V2(B,4,2*S,64)", lengths: "n(B)"), out: "A2(B,256)""#,
     );
-    assert!(why(&longer).contains("`again` has other lengths, or another capacity, than `attend`"));
+    assert!(why(&longer).contains(
+        "`again` has other lengths, or another capacity or number of heads of keys and values, than `attend`"
+    ));
     let nested = two(
         r#"qkv: "A(B,256)", heads: 2, kv_heads: 1, cache: Cache(keys: "K2(B,1,S,64)", values: "V2(B,1,S,64)", lengths: "n(B)"), out: "A2(B,128)""#,
     );

@@ -112,7 +112,9 @@ impl Op {
         match executor {
             // A device without any of them is refused as a whole.
             Executor::Fused => {
-                self.in_chain() || DECODE_KERNELS.iter().any(|k| k.operations.contains(operation))
+                let decodes = || DECODE_KERNELS.iter().any(|k| k.operations.contains(operation));
+                let odd = matches!(self, Op::Attend(attend) if !attend.has_kernel());
+                self.in_chain() || decodes() && !odd
             }
             Executor::Cpu | Executor::Serial | Executor::Streams | Executor::Programmatic => {
                 KernelShape::built(arch, operation).next().is_some()
