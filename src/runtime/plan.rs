@@ -115,7 +115,13 @@ mod tests {
         for (name, source) in SHIPPED {
             let resolved = resolve_text(source, name, &Overrides::default()).expect("valid");
             let kernels = resolved.without_kernel(profile, executor).is_none();
-            let executor = if kernels { executor } else { choose::usual_executor(&resolved, profile).0 };
+            // A decode kernel has its own policies.
+            let decodes = policy.is_some() && resolved.stages.iter().any(|s| !s.op.in_chain());
+            let executor = match kernels {
+                true => executor,
+                false if decodes => Executor::Cpu,
+                false => choose::usual_executor(&resolved, profile).0,
+            };
             let overrides =
                 Overrides { dims: rows(source, m), policy: policy.cloned(), ..Overrides::default() };
             let plan = plan_text(source, name, &overrides, profile, executor);

@@ -141,16 +141,16 @@ fn unfit_attention(graph: &Graph, stage: StageId, workers: u32) -> Option<String
     };
     let of = &graph.stages[stage.0];
     let Op::Attend(Attend { heads, cache, .. }) = &of.op else { return None };
+    let producer = producer_of(graph, of).map(|p| &graph.stages[p.0]);
+    if let Some(producer) = producer.filter(|p| lengths(p).is_some()) {
+        return Some(format!("attends to what `{}` makes of its heads", producer.name));
+    }
     let first = graph.stages.iter().find(|s| lengths(s).is_some())?;
     if lengths(first) != lengths(of) {
         return Some(format!(
             "has other lengths, or another capacity or number of heads of keys and values, than `{}`",
             first.name
         ));
-    }
-    let producer = producer_of(graph, of).map(|p| &graph.stages[p.0]);
-    if let Some(producer) = producer.filter(|p| lengths(p).is_some()) {
-        return Some(format!("attends to what `{}` makes of its heads", producer.name));
     }
     let units = u64::from(of.m) * u64::from(heads.kv) * u64::from(cache.capacity / PAGE + 1);
     let fits = (units + 1) * u64::from(workers) <= u64::from(u32::MAX);
