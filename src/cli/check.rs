@@ -14,7 +14,8 @@ use super::fault::Fault;
 use super::print::{Answer, Page, json};
 use super::prove::{Proof, resolve};
 use super::report::{
-    DecodeReport, ObligationReport, ScheduleReport, TimeReport, decode_line, schedule_line, title,
+    AxiomReport, DecodeReport, ObligationReport, ScheduleReport, TimeReport, axioms, decode_line,
+    schedule_line, title,
 };
 use super::target::Target;
 
@@ -27,6 +28,9 @@ pub(crate) struct CheckReport {
     pub(crate) device: String,
     pub(crate) executor: &'static str,
     pub(crate) obligations: Vec<ObligationReport>,
+    /// What the verdict rests on, where it is `proved`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) axioms: Vec<AxiomReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) schedule: Option<ScheduleReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,6 +64,10 @@ impl Answer for CheckReport {
             ["obligation", "verdict"],
             self.obligations.iter().map(|o| [o.id.to_owned(), o.verdict.to_owned()]),
         );
+        if !self.axioms.is_empty() {
+            page.line("proved, given:");
+            self.axioms.iter().for_each(|axiom| page.line(format!("  {}: {}", axiom.id, axiom.statement)));
+        }
         self.schedule.iter().for_each(|s| page.line(schedule_line(s)));
         self.decode.iter().for_each(|d| page.line(decode_line(d)));
         self.note.iter().for_each(|note| page.line(note));
@@ -91,6 +99,7 @@ pub(crate) fn check(target: &Target) -> Result<CheckReport, Fault> {
     let graph = &proof.candidate().graph;
     let launch = &proof.candidate().launch;
     let schedule = schedule(graph, &target.device, launch.lists());
+    let axioms = if proof.proved() { axioms(launch) } else { Vec::new() };
     let decode = decode(graph, launch.shares());
     Ok(CheckReport {
         verdict: if proof.proved() { "proved" } else { "refuted" },
@@ -99,6 +108,7 @@ pub(crate) fn check(target: &Target) -> Result<CheckReport, Fault> {
         device: target.device.name.clone(),
         executor: executor_name(executor),
         obligations: proof.obligations,
+        axioms,
         schedule,
         decode,
         note,

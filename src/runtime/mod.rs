@@ -6,6 +6,7 @@ pub mod inputs;
 pub mod verify;
 
 mod bind;
+mod bound;
 mod decode;
 mod desc;
 mod error;

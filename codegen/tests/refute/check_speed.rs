@@ -86,6 +86,16 @@ impl<F: Fn(Event) -> Option<Event>> Strands for Changed<'_, F> {
         self.program.grows(edge, shorter, longer)
     }
 
+    fn stores(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(std::ops::Range<u32>, u32)) {
+        self.program.stores(stage, tile, slice, &mut |units, of| {
+            self.pass(Event::Store { units, of }, &mut |event| {
+                if let Event::Store { units, of } = event {
+                    f(units, of);
+                }
+            });
+        });
+    }
+
     fn period(&self) -> (u32, u32) {
         self.program.period()
     }
