@@ -52,6 +52,9 @@ class Stage:
             self.tile = (self.mma[0], self.mma[1] // 2)
         elif kind == "norm":
             self.tile = (self.mma[0], self.cols)
+        elif kind == "attend":
+            query, kv, dim = self.op["heads"]
+            self.tile = (1, query // kv * dim)
         elif kind == "custom":
             self.tile = tuple(raw["tile"])
         else:
@@ -59,12 +62,14 @@ class Stage:
         demand(min(self.tile) > 0 and min(self.mma) > 0, f"{self.name}: an empty tile")
         self.grid = (1, self.parts) if self.parts else (ceil(self.rows, self.tile[0]), ceil(self.cols, self.tile[1]))
         demand(list(self.grid) == raw["grid"], f"{self.name}: the grid does not cover the output")
-        length = {"gemm": self.k, "gated_gemm": self.k, "norm": 1}.get(kind)
+        length = {"gemm": self.k, "gated_gemm": self.k}.get(kind)
         if kind == "conv2d":
             length = self.op["filter"][0] * self.op["filter"][1] * self.op["channels"]
         if kind == "attention":
-            length = self.rows
-        self.most = raw["k_blocks"] if kind == "custom" else 1 if kind == "norm" else ceil(length, self.mma[2])
+            length = self.op["tokens"]
+            demand(self.rows == length * self.op["sequences"], f"{self.name}: rows that are no whole sequences")
+        known = {"custom": raw["k_blocks"], "norm": 1, "attend": 1}
+        self.most = known[kind] if kind in known else ceil(length, self.mma[2])
         demand(self.most == raw["k_blocks"], f"{self.name}: {raw['k_blocks']} k-blocks, not {self.most}")
 
     def tiles(self):
@@ -75,8 +80,9 @@ class Stage:
 
     def k_blocks(self, m):
         if self.op["kind"] == "attention" and self.op["causal"]:
-            last = min((m + 1) * self.mma[0], self.rows)
-            return min(self.most, ceil(last, self.mma[2]))
+            first = m * self.mma[0] // self.op["tokens"] * self.op["tokens"]
+            last = min((m + 1) * self.mma[0], first + self.op["tokens"])
+            return min(self.most, ceil(last - first, self.mma[2]))
         return self.most
 
     def writes(self, tile):
@@ -109,15 +115,20 @@ class Stage:
             return [(axis(of["rows"], tensor["rows"]), axis(of["cols"], tensor["cols"]))]
         if op == "norm":
             return [(rows if kind == "a" else (0, tensor["rows"]), (0, tensor["cols"]))]
-        if op == "attention":
-            group, d = self.op["heads"] // self.op["kv_heads"], self.op["dim"]
-            head = {
-                "query": tile[1],
-                "key": self.op["heads"] + tile[1] // group,
-                "value": self.op["heads"] + self.op["kv_heads"] + tile[1] // group,
-            }[kind]
-            first = (tile[0] * self.mma[0], self.mma[0]) if kind == "query" else (k * depth, depth)
-            return [(clip(*first, tensor["rows"]), (head * d, (head + 1) * d))]
+        if op in ("attention", "attend"):
+            query, kv, d = self.op["heads"]
+            group = query // kv
+            if op == "attend":
+                heads = {"query": (tile[1] * group, group), "key": (query + tile[1], 1), "value": (query + kv + tile[1], 1)}
+                first, count = heads[kind]
+                return [((tile[0], tile[0] + 1), (first * d, (first + count) * d))]
+            head = {"query": tile[1], "key": query + tile[1] // group, "value": query + kv + tile[1] // group}[kind]
+            own = clip(tile[0] * self.mma[0], self.mma[0], tensor["rows"])
+            if kind != "query":
+                tokens = self.op["tokens"]
+                first, (begin, end) = tile[0] * self.mma[0] // tokens * tokens, clip(k * depth, depth, tokens)
+                own = first + begin, first + end
+            return [(own, (head * d, (head + 1) * d))]
         if kind == "bias":
             return [((0, tensor["rows"]), cols)]
         if kind == "residual":
@@ -413,7 +424,7 @@ class Certificate:
         kind, op = s.operands[operand]["kind"], s.op["kind"]
         if op in ("gemm", "gated_gemm", "conv2d") and not s.parts:
             return (tile[0] if kind in ("a", "residual") else 0, tile[1] if kind != "a" else 0)
-        if op == "attention" and kind != "query":
+        if op == "attention" and kind != "query" and s.op["sequences"] == 1:
             return 0, tile[1]
         return tile
 

@@ -42,6 +42,11 @@ pub(crate) fn edge(edge: &EdgeNumbers, tables: Option<(*const u32, *const u32)>)
             | OperandKind::Key
             | OperandKind::Value
             | OperandKind::Gain
+            | OperandKind::CachedKeys
+            | OperandKind::CachedValues
+            | OperandKind::Lengths
+            | OperandKind::Pages
+            | OperandKind::Rotary
             | OperandKind::Custom(_) => ffi::CUSYNC_OPERAND_CUSTOM,
         },
         wait_at: match edge.wait_at {

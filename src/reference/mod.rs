@@ -12,7 +12,7 @@ mod norm;
 
 use std::collections::HashMap;
 
-use cusync_gen::graph::{Graph, Op, OperandKind, Stage, TensorId};
+use cusync_gen::graph::{Element, Graph, Op, OperandKind, Stage, TensorId};
 use rayon::prelude::*;
 
 pub use error::{Difference, Tolerance, compare};
@@ -66,7 +66,8 @@ pub(crate) fn apply(stage: &Stage, value: &Value<'_>) -> Result<Matrix, Referenc
             let sums = conv::convolve(shape, &need(OperandKind::A)?, &need(OperandKind::B)?);
             gemm::finish(sums, shape.activation, value)
         }
-        Op::Attention(shape) => Ok(attention::attend(shape, &need(OperandKind::Query)?)),
+        Op::Attention(shape) => with_reads(stage, value, |reads| attention::attend(shape, reads)),
+        Op::Attend(shape) => with_reads(stage, value, |reads| attention::generate(shape, reads)),
         Op::Norm(shape) => {
             let (x, gain, bias) =
                 (need(OperandKind::A)?, need(OperandKind::Gain)?, value(OperandKind::Bias)?);
@@ -76,7 +77,41 @@ pub(crate) fn apply(stage: &Stage, value: &Value<'_>) -> Result<Matrix, Referenc
     }
 }
 
-/// The values of every tensor that a stage writes, by name.
+/// What a stage makes of the operands that it changes in place, rounded: what the next run finds.
+///
+/// # Errors
+/// As [`apply`].
+pub(crate) fn changed(
+    stage: &Stage,
+    element: Element,
+    value: &Value<'_>,
+) -> Result<Vec<(OperandKind, Matrix)>, ReferenceError> {
+    match &stage.op {
+        Op::Attention(shape) => with_reads(stage, value, |reads| attention::filled(shape, reads, element)),
+        Op::Attend(shape) => with_reads(stage, value, |reads| attention::appended(shape, reads, element)),
+        Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Norm(_) | Op::Custom => Ok(Vec::new()),
+    }
+}
+
+fn with_reads<T>(
+    stage: &Stage,
+    value: &Value<'_>,
+    f: impl FnOnce(&attention::Reads<'_>) -> T,
+) -> Result<T, ReferenceError> {
+    let qkv = value(OperandKind::Query)?.ok_or_else(|| ReferenceError::Shape(stage.name.clone()))?;
+    let (keys, values) = (value(OperandKind::CachedKeys)?, value(OperandKind::CachedValues)?);
+    let (lengths, pages) = (value(OperandKind::Lengths)?, value(OperandKind::Pages)?);
+    let rotary = value(OperandKind::Rotary)?;
+    Ok(f(&attention::Reads {
+        qkv: &qkv,
+        cache: keys.as_ref().zip(values.as_ref()).map(|(k, v)| [k, v]),
+        lengths: lengths.as_ref(),
+        pages: pages.as_ref(),
+        rotary: rotary.as_ref(),
+    }))
+}
+
+/// The values of every tensor that a stage writes or changes, by name.
 ///
 /// # Errors
 /// An input has no values, or a custom stage has no form in `custom`.
@@ -86,22 +121,34 @@ pub fn evaluate(
     custom: &HashMap<String, CustomReference<'_>>,
 ) -> Result<HashMap<String, Vec<f32>>, ReferenceError> {
     let mut written: HashMap<TensorId, Matrix> = HashMap::new();
+    fn value<'a>(
+        (graph, inputs): (&'a Graph, &'a Inputs),
+        written: &'a HashMap<TensorId, Matrix>,
+        stage: &'a Stage,
+    ) -> impl Fn(OperandKind) -> Result<Option<Matrix>, ReferenceError> + 'a {
+        move |kind| {
+            let operand = stage.operands.iter().find(|o| o.kind == kind);
+            operand.map(|o| matrix(graph, inputs, written, o.tensor)).transpose()
+        }
+    }
     for stage in &graph.stages {
         let mut result = match custom.get(&stage.name).filter(|_| stage.op == Op::Custom) {
             Some(form) => {
                 let reads = stage.operands.iter().map(|o| matrix(graph, inputs, &written, o.tensor));
                 form(&reads.collect::<Result<Vec<_>, _>>()?)
             }
-            None => apply(stage, &|kind| {
-                let operand = stage.operands.iter().find(|o| o.kind == kind);
-                operand.map(|o| matrix(graph, inputs, &written, o.tensor)).transpose()
-            })?,
+            None => apply(stage, &value((graph, inputs), &written, stage))?,
         };
         let shape = (stage.m as usize, stage.n as usize);
         if (result.rows, result.cols) != shape || result.data.len() != shape.0 * shape.1 {
             return Err(ReferenceError::Shape(stage.name.clone()));
         }
-        round(graph, &mut result.data);
+        round(graph.element, &mut result.data);
+        let states = changed(stage, graph.element, &value((graph, inputs), &written, stage))?;
+        for operand in &stage.operands {
+            let state = states.iter().find(|(kind, _)| *kind == operand.kind);
+            state.into_iter().for_each(|(_, after)| drop(written.insert(operand.tensor, after.clone())));
+        }
         written.insert(stage.out, result);
     }
     let name = |id: TensorId| graph.tensors[id.0].name.clone();
@@ -118,6 +165,10 @@ fn matrix(
         return Ok(matrix.clone());
     }
     let tensor = &graph.tensors[id.0];
+    if let Some(numbers) = inputs.integers(id) {
+        let data = numbers.iter().map(|x| *x as f32).collect();
+        return Ok(Matrix { rows: tensor.rows as usize, cols: tensor.cols as usize, data });
+    }
     let bits = inputs.bits(id).ok_or_else(|| ReferenceError::NoInput(tensor.name.clone()))?;
     let mut data = vec![0.0; bits.len()];
     const CHUNK: usize = 1 << 16;
@@ -128,10 +179,10 @@ fn matrix(
 }
 
 /// Rounds through the element type.
-fn round(graph: &Graph, values: &mut [f32]) {
+fn round(element: Element, values: &mut [f32]) {
     values.par_chunks_mut(1 << 12).for_each(|chunk| {
         let mut bits = vec![0; chunk.len()];
-        graph.element.round(chunk, &mut bits);
-        graph.element.widen(&bits, chunk);
+        element.round(chunk, &mut bits);
+        element.widen(&bits, chunk);
     });
 }

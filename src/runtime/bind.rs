@@ -129,6 +129,11 @@ impl Pipeline {
                 | OperandKind::Key
                 | OperandKind::Value
                 | OperandKind::Gain
+                | OperandKind::CachedKeys
+                | OperandKind::CachedValues
+                | OperandKind::Lengths
+                | OperandKind::Pages
+                | OperandKind::Rotary
                 | OperandKind::Custom(_) => {
                     let why = format!("stage {} reads {:?}, which no kernel does", stage.name, operand.kind);
                     return Err(Error::Unsupported(why));
@@ -187,7 +192,7 @@ fn operation_code(stage: &Stage) -> Result<(u32, u32)> {
     match &stage.op {
         Op::Gemm { activation } => Ok((ffi::CUSYNC_GEMM, activation_code(*activation))),
         Op::GatedGemm => Ok((ffi::CUSYNC_GATED_GEMM, ffi::CUSYNC_IDENTITY)),
-        Op::Conv2d(_) | Op::Attention(_) | Op::Norm(_) | Op::Custom => {
+        Op::Conv2d(_) | Op::Attention(_) | Op::Attend(_) | Op::Norm(_) | Op::Custom => {
             let why = format!("stage {}: {} has no CUDA kernel yet", stage.name, stage.op.name());
             Err(Error::Unsupported(why))
         }

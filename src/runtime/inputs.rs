@@ -10,11 +10,19 @@ use rayon::prelude::*;
 use super::cpu::{CpuError, ensure_memory};
 use super::element::Bits;
 
-/// Values of a graph's inputs and weights, one entry a tensor, row-major, as bits of the graph's element type. Shared,
-/// because weights are large.
+/// Values of a graph's inputs and weights, one entry a tensor, row-major. Shared, because weights are large.
 #[derive(Clone, Debug)]
 pub struct Inputs {
-    tensors: Vec<Option<Arc<Vec<u16>>>>,
+    tensors: Vec<Option<Values>>,
+}
+
+/// Values of a tensor.
+#[derive(Clone, Debug)]
+pub(super) enum Values {
+    /// Bits of the graph's element type.
+    Bits(Arc<Vec<u16>>),
+    /// Lengths or page numbers.
+    Integers(Arc<Vec<i32>>),
 }
 
 /// Elements that one random stream fills: fixed, so that values do not depend on the number of threads.
@@ -22,19 +30,18 @@ const STREAM: usize = 1 << 16;
 
 impl Inputs {
     /// Uniform random values up to 1, of weights up to 3 / sqrt(K); the same seed gives the same values on every machine.
+    /// Lengths of caches are random too, pages are dealt out to each sequence, and rotary tables are true ones.
     pub fn random(graph: &Graph, seed: u64) -> Self {
         let tensors = graph.tensors.iter().enumerate().map(|(id, tensor)| {
             if tensor.producer.is_some() {
                 return None;
             }
-            let length = tensor.rows as usize * tensor.cols as usize;
-            Some(Arc::new(random_bits(
-                graph,
-                length,
-                weight_scale(graph, TensorId(id)).unwrap_or(1.0),
-                seed,
-                id as u64,
-            )))
+            if let Some(values) = super::cached::values(graph, TensorId(id), seed) {
+                return Some(values);
+            }
+            let amplitude = weight_scale(graph, TensorId(id)).unwrap_or(1.0);
+            let length = tensor.elements() as usize;
+            Some(Values::Bits(Arc::new(random_bits(graph, length, amplitude, seed, id as u64))))
         });
         Inputs { tensors: tensors.collect() }
     }
@@ -48,17 +55,39 @@ impl Inputs {
         Ok(Inputs::random(graph, seed))
     }
 
-    /// The bits of a tensor; `None` for a tensor that a stage writes.
+    /// The bits of a tensor; `None` for a tensor that a stage writes, or of integers.
     pub fn bits(&self, tensor: TensorId) -> Option<&Arc<Vec<u16>>> {
-        self.tensors.get(tensor.0)?.as_ref()
+        match self.tensors.get(tensor.0)?.as_ref()? {
+            Values::Bits(bits) => Some(bits),
+            Values::Integers(_) => None,
+        }
     }
 
-    /// Replaces the values of an input. Returns false, changing nothing, when a stage writes the tensor or the length
-    /// differs.
+    /// The integers of a tensor of lengths or page numbers; `None` for any other.
+    pub fn integers(&self, tensor: TensorId) -> Option<&Arc<Vec<i32>>> {
+        match self.tensors.get(tensor.0)?.as_ref()? {
+            Values::Integers(integers) => Some(integers),
+            Values::Bits(_) => None,
+        }
+    }
+
+    /// Replaces the values of an input. Returns false, changing nothing, when a stage writes the tensor, it is of integers, or
+    /// the length differs.
     pub fn set(&mut self, tensor: TensorId, bits: Vec<u16>) -> bool {
         match self.tensors.get_mut(tensor.0) {
-            Some(Some(old)) if old.len() == bits.len() => {
+            Some(Some(Values::Bits(old))) if old.len() == bits.len() => {
                 *old = Arc::new(bits);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Replaces lengths or page numbers, as [`Inputs::set`] replaces bits.
+    pub fn set_integers(&mut self, tensor: TensorId, integers: Vec<i32>) -> bool {
+        match self.tensors.get_mut(tensor.0) {
+            Some(Some(Values::Integers(old))) if old.len() == integers.len() => {
+                *old = Arc::new(integers);
                 true
             }
             _ => false,

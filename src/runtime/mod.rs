@@ -7,6 +7,7 @@ pub mod verify;
 
 mod bind;
 mod bound;
+mod cached;
 mod decode;
 mod desc;
 mod error;

@@ -47,7 +47,7 @@ pub(super) fn runnable(plan: &Plan, stage: &Stage) -> Result<()> {
                 );
             }
         }
-        Op::Gemm { .. } | Op::Conv2d(_) | Op::Attention(_) | Op::Norm(_) => {}
+        Op::Gemm { .. } | Op::Conv2d(_) | Op::Attention(_) | Op::Attend(_) | Op::Norm(_) => {}
     }
     if stage.split_k != 1 {
         return unsupported("split-K stages have no kernel");

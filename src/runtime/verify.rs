@@ -68,7 +68,9 @@ impl Reference {
         for (index, stage) in graph.stages.iter().enumerate() {
             let result = match &stage.op {
                 Op::Gemm { .. } | Op::GatedGemm => on_gpu(pipeline, set, (index, stage), &rounded)?,
-                Op::Conv2d(_) | Op::Attention(_) | Op::Norm(_) => on_host(pipeline, set, stage, &rounded)?,
+                Op::Conv2d(_) | Op::Attention(_) | Op::Attend(_) | Op::Norm(_) => {
+                    on_host(pipeline, set, stage, &rounded)?
+                }
                 Op::Custom => {
                     let why = format!("stage {}: its arithmetic is not in the spec", stage.name);
                     return Err(Error::Unsupported(why));
@@ -139,6 +141,11 @@ fn on_gpu(
             | OperandKind::Key
             | OperandKind::Value
             | OperandKind::Gain
+            | OperandKind::CachedKeys
+            | OperandKind::CachedValues
+            | OperandKind::Lengths
+            | OperandKind::Pages
+            | OperandKind::Rotary
             | OperandKind::Custom(_) => continue,
         };
         bound.set(role, own);

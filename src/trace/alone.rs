@@ -33,6 +33,11 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
             | OperandKind::Key
             | OperandKind::Value
             | OperandKind::Gain
+            | OperandKind::CachedKeys
+            | OperandKind::CachedValues
+            | OperandKind::Lengths
+            | OperandKind::Pages
+            | OperandKind::Rotary
             | OperandKind::Custom(_) => continue,
         };
         operands.push_str(&format!("{field}: {}, ", tensor(operand.tensor)));

@@ -9,7 +9,7 @@ use super::{
     Candidate, EpochSource, Event, How, KernelContract, Launch, StartGuarantee, StoreCompletion, TileProgram,
 };
 use super::{Refutation, obligations};
-use crate::graph::{Axis, Op, Operand, Partition, Stage, StageId, When};
+use crate::graph::{Axis, Heads, Op, Operand, Partition, Stage, StageId, When};
 use crate::schedule::{Item, Part, Schedule};
 use crate::sync::Tile;
 
@@ -152,11 +152,16 @@ fn op(op: &Op) -> Value {
             "stride": conv.stride, "padding": conv.padding,
         }),
         Op::Attention(of) => json!({
-            "kind": "attention", "heads": of.heads, "kv_heads": of.kv_heads, "dim": of.dim, "causal": of.causal,
+            "kind": "attention", "heads": heads(&of.heads), "causal": of.causal, "sequences": of.sequences, "tokens": of.tokens,
         }),
+        Op::Attend(of) => json!({ "kind": "attend", "heads": heads(&of.heads) }),
         Op::Norm(_) => json!({ "kind": "norm" }),
         Op::Custom => json!({ "kind": "custom" }),
     }
+}
+
+fn heads(heads: &Heads) -> [u32; 3] {
+    [heads.query, heads.kv, heads.dim]
 }
 
 fn operand(operand: &Operand) -> Value {

@@ -205,6 +205,11 @@ fn sharing(cluster: (u32, u32), kind: OperandKind, tile: Tile) -> (u32, u32) {
         | OperandKind::Key
         | OperandKind::Value
         | OperandKind::Gain
+        | OperandKind::CachedKeys
+        | OperandKind::CachedValues
+        | OperandKind::Lengths
+        | OperandKind::Pages
+        | OperandKind::Rotary
         | OperandKind::Custom(_) => (1, 0),
     }
 }

@@ -14,10 +14,12 @@ pub enum Operation {
     GatedGemm,
     /// A convolution.
     Conv2d,
-    /// Attention.
+    /// Attention of whole sequences.
     Attention,
     /// A row normalisation.
     Norm,
+    /// Attention of the next token of each sequence.
+    Attend,
 }
 
 /// The operations that one kernel shape runs.
@@ -136,6 +138,7 @@ fn instance(line: &str) -> Option<Instance> {
         "conv2d" => Some(Operation::Conv2d),
         "attention" => Some(Operation::Attention),
         "norm" => Some(Operation::Norm),
+        "attend" => Some(Operation::Attend),
         _ => None,
     };
     let operations = words.map(operation).collect::<Option<Vec<_>>>()?;

@@ -44,17 +44,15 @@ fn gemm_stage(name: &str, shape: (u32, u32, u32), reads: &[(OperandKind, usize)]
 
 /// up: Y = X W1; down: Z = Y W2 + Y (a residual, so two edges join the stages); the policies are the caller's.
 fn plan(policies: [Policy; 2], orders: [Order; 2]) -> Plan {
-    let tensor =
-        |name: &str, rows, cols, producer| Tensor { name: name.into(), rows, cols, producer, alias: None };
     let graph = Graph {
         name: "fixture".into(),
         element: Element::F16,
         tensors: vec![
-            tensor("X", 300, 512, None),
-            tensor("W1", 512, 1000, None),
-            tensor("Y", 300, 1000, Some(StageId(0))),
-            tensor("W2", 1000, 1000, None),
-            tensor("Z", 300, 1000, Some(StageId(1))),
+            Tensor::new("X", 300, 512, None),
+            Tensor::new("W1", 512, 1000, None),
+            Tensor::new("Y", 300, 1000, Some(StageId(0))),
+            Tensor::new("W2", 1000, 1000, None),
+            Tensor::new("Z", 300, 1000, Some(StageId(1))),
         ],
         stages: vec![
             gemm_stage("up", (300, 1000, 512), &[(OperandKind::A, 0), (OperandKind::B, 1)], 2),

@@ -229,6 +229,11 @@ fn edge_value(e: &EdgeNumbers) -> String {
         | OperandKind::Key
         | OperandKind::Value
         | OperandKind::Gain
+        | OperandKind::CachedKeys
+        | OperandKind::CachedValues
+        | OperandKind::Lengths
+        | OperandKind::Pages
+        | OperandKind::Rotary
         | OperandKind::Custom(_) => "CUSYNC_OPERAND_CUSTOM",
     };
     let wait_at = match e.wait_at {

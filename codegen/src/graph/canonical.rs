@@ -13,7 +13,8 @@ impl Resolved {
         // Taken apart without `..`, here and below: a new field is either in the text or left out on purpose.
         let Resolved { name: _, element: _, dims: _, tensors, stages, edges, explicit } = self;
         let mut text = String::new();
-        for Tensor { name: _, rows, cols, producer, alias } in tensors {
+        // What elements are, and what changes in place, follow from the operands.
+        for Tensor { name: _, rows, cols, producer, alias, data: _, state: _ } in tensors {
             line(&mut text, format_args!("tensor {rows} x {cols} {producer:?} {alias:?}"));
         }
         for stage in stages {

@@ -1,10 +1,10 @@
 //! Dims and tensors: numbers for names, checked before anything is sized by them.
 
-use super::{StageId, Tensor, TensorId};
+use super::{DataType, OperandKind, StageId, Tensor, TensorId};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::spec::{Affine, Expr, Meaning, Spec, TensorUse, suggest};
 
-/// Largest tensor, bytes (both element types have two).
+/// Largest tensor, bytes.
 const MAX_BYTES: u64 = 1 << 40;
 
 /// The dims of a pipeline, overrides applied.
@@ -86,15 +86,44 @@ pub(super) struct Tensors {
 }
 
 impl Tensors {
-    /// The tensor of a use, all of whose uses agree in shape.
-    pub(super) fn intern(&mut self, dims: &Dims, used: &TensorUse) -> Result<TensorId, Diagnostic> {
+    /// The tensor that an operand uses, all of whose uses agree in shape and in what the elements are. What is changed in
+    /// place is nobody else's.
+    pub(super) fn read(
+        &mut self,
+        dims: &Dims,
+        kind: OperandKind,
+        used: &TensorUse,
+    ) -> Result<TensorId, Diagnostic> {
+        let known = self.list.len();
+        let id = self.intern(dims, used, kind.data())?;
+        let first = self.first_use[id.0];
+        let tensor = &mut self.list[id.0];
+        if id.0 < known && (tensor.state || kind.is_state()) {
+            let message = format!("the cache `{}` is used twice", used.name);
+            return Err(Diagnostic::new("shared-cache", message)
+                .at(used.span, "used again")
+                .also(first, "first here")
+                .note("the stage that reads a cache appends to it, and no other waits for that")
+                .help("give every attention keys and values of its own"));
+        }
+        tensor.state = kind.is_state();
+        Ok(id)
+    }
+
+    /// The tensor that a stage writes.
+    pub(super) fn write(&mut self, dims: &Dims, used: &TensorUse) -> Result<TensorId, Diagnostic> {
+        self.intern(dims, used, DataType::Element)
+    }
+
+    fn intern(&mut self, dims: &Dims, used: &TensorUse, data: DataType) -> Result<TensorId, Diagnostic> {
         let (rows, cols, images) = match used.args.as_slice() {
             // `b(N)` is the row vector `b(1, N)`.
             [cols] => (1, dims.size(cols, "the number of columns")?, None),
             [rows, cols] => {
                 (dims.size(rows, "the number of rows")?, dims.size(cols, "the number of columns")?, None)
             }
-            // Images are matrices with a row a pixel, filters with a row a tap and input channel.
+            // Images are matrices with a row a pixel, filters with a row a tap and input channel, caches with a row a sequence
+            // or page, head and token.
             [a, b, c, cols] => {
                 let what = "the number of elements along an axis";
                 let axes = [dims.size(a, what)?, dims.size(b, what)?, dims.size(c, what)?];
@@ -126,19 +155,28 @@ impl Tensors {
                     .also(self.first_use[id.0], shape(known.rows, known.cols, seen))
                     .help("give every use of a tensor the same shape, or use another name"));
             }
+            if known.data != data {
+                let message =
+                    format!("`{}` is used as integers and as numbers of the element type", used.name);
+                return Err(Diagnostic::new("data-type", message)
+                    .at(used.span, "used again")
+                    .also(self.first_use[id.0], "first here")
+                    .help("lengths and pages are int32 tensors of their own: use another name"));
+            }
             self.images[id.0] = seen.or(images);
             return Ok(id);
         }
-        let bytes = u64::from(rows) * u64::from(cols) * 2;
+        let tensor = Tensor { data, ..Tensor::new(&used.name, rows, cols, None) };
+        let bytes = tensor.bytes();
         if bytes >= MAX_BYTES {
             return Err(Diagnostic::new(
                 "tensor-too-large",
                 format!("`{}` would take {bytes} bytes", used.name),
             )
-            .at(used.span, format!("{rows} x {cols} elements of 2 bytes"))
+            .at(used.span, format!("{rows} x {cols} elements of {} bytes", data.bytes()))
             .help("a tensor takes less than 2^40 bytes: use smaller dims"));
         }
-        self.list.push(Tensor { name: used.name.clone(), rows, cols, producer: None, alias: None });
+        self.list.push(tensor);
         self.first_use.push(used.span);
         self.images.push(images);
         self.written.push(None);

@@ -8,14 +8,13 @@ use crate::diagnostic::{Span, Spanned};
 /// so on. Spans are empty. Needs at least two widths; dims are taken as they are.
 pub fn gemm_chain(name: &str, m: u32, widths: &[u32]) -> Resolved {
     let nowhere = Span::default();
-    let tensor = |name: String, rows, cols, producer| Tensor { name, rows, cols, producer, alias: None };
-    let mut tensors = vec![tensor("X0".into(), m, widths[0], None)];
+    let mut tensors = vec![Tensor::new("X0", m, widths[0], None)];
     let mut stages = Vec::new();
     for (i, pair) in widths.windows(2).enumerate() {
         let [k, n] = [pair[0], pair[1]];
         let x = TensorId(tensors.len().saturating_sub(1) / 2 * 2);
-        tensors.push(tensor(format!("W{i}"), k, n, None));
-        tensors.push(tensor(format!("X{}", i + 1), m, n, Some(StageId(i))));
+        tensors.push(Tensor::new(format!("W{i}"), k, n, None));
+        tensors.push(Tensor::new(format!("X{}", i + 1), m, n, Some(StageId(i))));
         let read = |kind, tensor| Read { kind, tensor, span: nowhere, footprint: None, tiles: None };
         stages.push(ResolvedStage {
             name: Spanned::new(format!("g{i}"), nowhere),

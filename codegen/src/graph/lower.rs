@@ -76,10 +76,10 @@ fn check_names(spec: &Spec) -> Result<(), Diagnostic> {
 fn resolve_stage(stage: &StageSpec, dims: &Dims, tensors: &mut Tensors) -> Result<ResolvedStage, Diagnostic> {
     let mut reads = Vec::new();
     for (kind, used) in &stage.reads {
-        let tensor = tensors.intern(dims, used)?;
+        let tensor = tensors.read(dims, *kind, used)?;
         reads.push(Read { kind: *kind, tensor, span: used.span, footprint: None, tiles: None });
     }
-    let out = Spanned::new(tensors.intern(dims, &stage.out)?, stage.out.span);
+    let out = Spanned::new(tensors.write(dims, &stage.out)?, stage.out.span);
     let stated = op::Stated { stage, dims, tensors: &tensors.list, reads: &reads, out: &out };
     let op::Lowered { op, k, custom, footprints } = op::lower(&stated)?;
     reads.iter_mut().zip(footprints).for_each(|(read, footprint)| read.footprint = Some(footprint));

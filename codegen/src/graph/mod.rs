@@ -21,7 +21,7 @@ mod stated;
 
 pub use fixture::gemm_chain;
 pub(crate) use lower::resolve;
-pub use op::{Activation, Attention, Conv, Norm, Op, OperandKind, When};
+pub use op::{Activation, Attend, Attention, Cache, Conv, Heads, Norm, Op, OperandKind, PAGE, When};
 pub(crate) use op::{Bound, Cost, MmaTile, Tiles};
 pub(crate) use partition::share_of;
 pub use partition::{Partition, share_begin};
@@ -47,6 +47,25 @@ pub struct TensorId(pub usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StageId(pub usize);
 
+/// What the elements of a tensor are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DataType {
+    /// Numbers of the pipeline's element type.
+    Element,
+    /// Signed integers of 32 bits: lengths and page numbers.
+    Int32,
+}
+
+impl DataType {
+    /// Bytes of an element.
+    pub fn bytes(self) -> u64 {
+        match self {
+            DataType::Element => 2,
+            DataType::Int32 => 4,
+        }
+    }
+}
+
 /// A row-major matrix in device memory.
 #[derive(Clone, Debug)]
 pub struct Tensor {
@@ -60,6 +79,29 @@ pub struct Tensor {
     pub producer: Option<StageId>,
     /// The tensor whose memory this one shares, stated in the spec's `alias`; `None` for its own memory.
     pub alias: Option<TensorId>,
+    /// What its elements are.
+    pub data: DataType,
+    /// Whether stages change some of its elements in place, as attention appends to a cache: an input and a result, which
+    /// lives on from run to run.
+    pub state: bool,
+}
+
+impl Tensor {
+    /// A tensor of elements with memory of its own, which no stage changes in place.
+    pub fn new(name: impl Into<String>, rows: u32, cols: u32, producer: Option<StageId>) -> Tensor {
+        let name = name.into();
+        Tensor { name, rows, cols, producer, alias: None, data: DataType::Element, state: false }
+    }
+
+    /// Number of elements.
+    pub fn elements(&self) -> u64 {
+        u64::from(self.rows) * u64::from(self.cols)
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.elements() * self.data.bytes()
+    }
 }
 
 /// Affine start of a footprint along one tensor axis, in elements:

@@ -88,6 +88,10 @@ fn alias(resolved: &mut Resolved, name: &Text, target: &Text) -> Result<(), Diag
         let message = format!("`{}` is an input and has its own memory", name.value);
         return fault(message, "no stage writes it", "alias a tensor that a stage writes");
     }
+    if memory.state {
+        let message = format!("`{}` is a cache, which lives on from run to run", target.value);
+        return fault(message, "would overwrite it", "remove this entry");
+    }
     if memory.alias.is_some() || resolved.tensors.iter().any(|other| other.alias == Some(from)) {
         let message = format!("`{}` and `{}` are part of a chain of aliases", name.value, target.value);
         return fault(message, "an alias", "let every alias name the tensor that owns the memory");

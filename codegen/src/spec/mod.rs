@@ -129,7 +129,12 @@ pub(crate) struct AttentionSpec {
     pub(crate) heads: Expr,
     /// As many as heads when left out.
     pub(crate) kv_heads: Option<Expr>,
-    pub(crate) causal: bool,
+    /// True when left out.
+    pub(crate) causal: Option<Spanned<bool>>,
+    /// Sequences of a prompt: one when left out.
+    pub(crate) sequences: Option<Expr>,
+    /// Where the cache is stated.
+    pub(crate) cache: Option<Span>,
 }
 
 /// What a normalisation states beside its tensors.
@@ -158,7 +163,7 @@ pub(crate) struct RangeSpec {
     pub(crate) span: Span,
 }
 
-/// A tensor and its shape: one or two expressions, or four of images and filters.
+/// A tensor and its shape: one or two expressions, or four of images, filters and caches.
 pub(crate) type TensorUse = Call;
 
 /// An entry of `sync`.

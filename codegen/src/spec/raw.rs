@@ -90,6 +90,14 @@ pub(super) enum Stage<'a> {
         kv_heads: Option<&'a RawValue>,
         #[serde(borrow, default)]
         causal: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        sequences: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        cache: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        pages: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        rotary: Option<&'a RawValue>,
         #[serde(borrow)]
         out: &'a RawValue,
     },
@@ -133,6 +141,17 @@ pub(super) enum Stage<'a> {
         #[serde(borrow)]
         writes: &'a RawValue,
     },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Cache<'a> {
+    #[serde(borrow)]
+    pub(super) keys: &'a RawValue,
+    #[serde(borrow)]
+    pub(super) values: &'a RawValue,
+    #[serde(borrow, default)]
+    pub(super) lengths: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]

@@ -141,9 +141,9 @@ fn volume<'a>(source: Source<'a>, raw: &'a RawValue, form: &str) -> Result<Tenso
     let call = named_tensor(source, raw, form)?;
     if call.args.len() != 4 {
         let axes = if call.args.len() == 1 { "one axis".into() } else { format!("{} axes", call.args.len()) };
-        let message = format!("tensor `{}` has {axes}, a convolution needs four", call.name);
+        let message = format!("tensor `{}` has {axes}, and needs four", call.name);
         return Err(Diagnostic::new("tensor-rank", message)
-            .at(call.span, "images and filters state all their axes")
+            .at(call.span, "images, filters and caches state all their axes")
             .help(format!("write it as `{form}`")));
     }
     Ok(call)
@@ -217,15 +217,36 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
             let out = volume(source, out, "Y(B,P,Q,K)")?;
             Ok(StageSpec { name: named(name)?, kind: StageKind::Conv2d(Box::new(spec)), reads, out })
         }
-        raw::Stage::Attention { name, qkv, heads, kv_heads, causal, out } => {
+        raw::Stage::Attention {
+            name,
+            qkv,
+            heads,
+            kv_heads,
+            causal,
+            sequences,
+            cache: stated,
+            pages,
+            rotary,
+            out,
+        } => {
             let qkv = tensor(source, qkv)?;
             // Three reads of one matrix: each has its own tiles to wait for.
             let kinds = [OperandKind::Query, OperandKind::Key, OperandKind::Value];
-            let reads = kinds.into_iter().map(|kind| (kind, qkv.clone())).collect();
+            let mut reads: Vec<_> = kinds.into_iter().map(|kind| (kind, qkv.clone())).collect();
+            if let Some(raw) = stated {
+                reads.extend(cache(source, raw)?);
+            }
+            for (kind, raw) in [(OperandKind::Pages, pages), (OperandKind::Rotary, rotary)] {
+                if let Some(raw) = raw {
+                    reads.push((kind, tensor(source, raw)?));
+                }
+            }
             let spec = AttentionSpec {
                 heads: expr(source, heads)?,
                 kv_heads: kv_heads.map(|raw| expr(source, raw)).transpose()?,
-                causal: causal.map_or(Ok(true), |raw| source.parse(raw, "`true` or `false`"))?,
+                causal: causal.map(|raw| source.spanned(raw, "`true` or `false`")).transpose()?,
+                sequences: sequences.map(|raw| expr(source, raw)).transpose()?,
+                cache: stated.map(|raw| source.span(raw)),
             };
             let kind = StageKind::Attention(Box::new(spec));
             Ok(StageSpec { name: named(name)?, kind, reads, out: tensor(source, out)? })
@@ -268,6 +289,20 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
             Ok(StageSpec { name: named(name)?, kind, reads: uses, out: tensor(source, writes)? })
         }
     }
+}
+
+/// The tensors of a cache.
+fn cache<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<Vec<(OperandKind, TensorUse)>, Diagnostic> {
+    let cache: raw::Cache = source.parse(raw, "`Cache(keys: ..., values: ..., lengths: ...)`")?;
+    let form = "K(B,HKV,S,D)";
+    let mut reads = vec![
+        (OperandKind::CachedKeys, volume(source, cache.keys, form)?),
+        (OperandKind::CachedValues, volume(source, cache.values, form)?),
+    ];
+    if let Some(raw) = cache.lengths {
+        reads.push((OperandKind::Lengths, tensor(source, raw)?));
+    }
+    Ok(reads)
 }
 
 fn norm<'a>(source: Source<'a>, centred: bool, epsilon: &'a RawValue) -> Result<StageKind, Diagnostic> {

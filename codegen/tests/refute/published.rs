@@ -64,12 +64,8 @@ impl Row {
     fn graph(&self) -> Graph {
         let hidden = if self.model == "gpt3" { 12288 } else { 8192 };
         let (inner, parts) = self.inner();
-        let tensor = |name: &str, rows, cols, producer: Option<usize>| Tensor {
-            name: name.into(),
-            rows,
-            cols,
-            producer: producer.map(StageId),
-            alias: None,
+        let tensor = |name: &str, rows, cols, producer: Option<usize>| {
+            Tensor::new(name, rows, cols, producer.map(StageId))
         };
         let stage = |i: usize, name: &str, op, n: u32, k: u32, operands, out| {
             let tile = self.tiles[i];

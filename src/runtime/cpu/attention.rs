@@ -1,8 +1,10 @@
 //! A tile of an attention: a block of queries of one head, step by step over its keys and values, with a running softmax.
 
-use cusync_gen::graph::Attention;
+use cusync_gen::graph::{Attention, Cache, Heads, OperandKind, Stage};
 
 use super::CpuPipeline;
+use super::error::CpuError;
+use super::generate::{Cached, tensor_of};
 use super::memory::Box2;
 use super::tile::{Place, Scratch, Stop};
 use crate::device::host_gemm::{MatMut, MatRef, Threads, gemm_f32};
@@ -14,8 +16,76 @@ struct Seen {
     sum: f32,
 }
 
+/// Queries with a running softmax over tokens that come step by step.
+pub(super) struct Softmax {
+    queries: Vec<f32>,
+    dim: usize,
+    out: Vec<f32>,
+    seen: Vec<Seen>,
+}
+
+impl Softmax {
+    /// `rows` queries of `dim` columns, not yet scaled.
+    pub(super) fn new(mut queries: Vec<f32>, rows: usize, dim: usize) -> Self {
+        let scale = 1.0 / (dim as f32).sqrt();
+        queries.iter_mut().for_each(|q| *q *= scale);
+        let seen = vec![Seen { largest: f32::NEG_INFINITY, sum: 0.0 }; rows];
+        Softmax { queries, dim, out: vec![0.0; rows * dim], seen }
+    }
+
+    /// Takes in `count` tokens, of which query i sees the first `visible(i)`.
+    pub(super) fn step(
+        &mut self,
+        keys: &[f32],
+        values: &[f32],
+        count: usize,
+        visible: impl Fn(usize) -> usize,
+    ) {
+        let (rows, dim) = (self.seen.len(), self.dim);
+        let keys = transposed(keys, dim);
+        let mut scores = vec![0.0; rows * count];
+        gemm_f32(
+            MatMut::new(&mut scores, rows, count, count),
+            MatRef::new(&self.queries, rows, dim, dim),
+            MatRef::new(&keys, dim, count, count),
+            false,
+            Threads::Caller,
+        );
+        for (i, (seen, scores)) in self.seen.iter_mut().zip(scores.chunks_mut(count)).enumerate() {
+            let shrink = weigh(seen, scores, visible(i).min(count));
+            self.out[i * dim..(i + 1) * dim].iter_mut().for_each(|x| *x *= shrink);
+        }
+        gemm_f32(
+            MatMut::new(&mut self.out, rows, dim, dim),
+            MatRef::new(&scores, rows, count, count),
+            MatRef::new(values, count, dim, dim),
+            true,
+            Threads::Caller,
+        );
+    }
+
+    /// A row for each query.
+    pub(super) fn finish(mut self) -> Vec<f32> {
+        for (seen, row) in self.seen.iter().zip(self.out.chunks_mut(self.dim)) {
+            row.iter_mut().for_each(|x| *x /= seen.sum);
+        }
+        self.out
+    }
+}
+
+/// Turns the pairs (i, i + dim / 2) of rows of `dim` columns by angles: cosines, then sines, of each row.
+pub(super) fn rotate<'a>(rows: &mut [f32], dim: usize, angles: impl Fn(usize) -> &'a [f32]) {
+    for (at, row) in rows.chunks_mut(dim).enumerate() {
+        let (cosines, sines) = angles(at).split_at(dim / 2);
+        let (first, second) = row.split_at_mut(dim / 2);
+        for (((x, y), c), s) in first.iter_mut().zip(second).zip(cosines).zip(sines) {
+            (*x, *y) = (*x * c - *y * s, *y * c + *x * s);
+        }
+    }
+}
+
 impl CpuPipeline {
-    /// Computes and stores a tile.
+    /// Computes and stores a tile; the first of the query heads that share keys and values appends its tokens' to the cache.
     pub(super) fn attend(
         &self,
         place: &Place<'_>,
@@ -23,58 +93,66 @@ impl CpuPipeline {
         scratch: &mut Scratch,
     ) -> Result<(), Stop> {
         let Place { work, stage, tile, at } = place;
-        let (dim, step, tokens) = (shape.dim as usize, stage.mma_tile.2 as usize, stage.k as usize);
+        let Heads { query, kv, dim } = shape.heads;
+        let (dim, step, tokens) = (dim as usize, stage.mma_tile.2 as usize, shape.tokens as usize);
         let qkv = stage.operands[0].tensor;
-        // Columns are the heads of queries, of keys, of values.
-        let (heads, kv_heads) = (shape.heads as usize, shape.kv_heads as usize);
-        let head = tile.n as usize;
-        let shared = head / (heads / kv_heads);
+        // Columns are the heads of queries, of keys, of values; rows are sequence after sequence.
+        let (heads, kv_heads) = (query as usize, kv as usize);
+        let (head, group) = (tile.n as usize, heads / kv_heads);
+        let shared = head / group;
+        let sequence = at.row / tokens;
+        let begin = sequence * tokens;
         let load = |row: usize, rows: usize, column: usize| {
             let mut values = vec![0.0; rows * dim];
             self.memory.load(qkv, Box2 { row, col: column * dim, rows, cols: dim }, &mut values);
             values
         };
-        let mut queries = Vec::new();
-        let mut out = vec![0.0; at.rows * dim];
-        let mut seen = vec![Seen { largest: f32::NEG_INFINITY, sum: 0.0 }; at.rows];
+        let rotated = |first: usize, rows: usize, column: usize| {
+            let mut values = load(begin + first, rows, column);
+            if let Some(angles) = self.angles(stage, first, rows, dim) {
+                rotate(&mut values, dim, |i| &angles[i * dim..(i + 1) * dim]);
+            }
+            values
+        };
+        let mut softmax = None;
         for k in work.k.clone() {
             self.wait_for(place, k, &work.k, |_| true, scratch)?;
-            if k == work.k.start {
-                queries = load(at.row, at.rows, head);
-                let scale = 1.0 / (dim as f32).sqrt();
-                queries.iter_mut().for_each(|q| *q *= scale);
-            }
+            let softmax = softmax
+                .get_or_insert_with(|| Softmax::new(rotated(at.row - begin, at.rows, head), at.rows, dim));
             let first = k as usize * step;
             let count = step.min(tokens - first);
-            let keys = transposed(&load(first, count, heads + shared), dim);
-            let values = load(first, count, heads + kv_heads + shared);
-            let mut scores = vec![0.0; at.rows * count];
-            gemm_f32(
-                MatMut::new(&mut scores, at.rows, count, count),
-                MatRef::new(&queries, at.rows, dim, dim),
-                MatRef::new(&keys, dim, count, count),
-                false,
-                Threads::Caller,
-            );
-            for (i, (seen, scores)) in seen.iter_mut().zip(scores.chunks_mut(count)).enumerate() {
-                let visible = if shape.causal { (at.row + i + 1).saturating_sub(first) } else { count };
-                let shrink = weigh(seen, scores, visible.min(count));
-                out[i * dim..(i + 1) * dim].iter_mut().for_each(|x| *x *= shrink);
-            }
-            gemm_f32(
-                MatMut::new(&mut out, at.rows, dim, dim),
-                MatRef::new(&scores, at.rows, count, count),
-                MatRef::new(&values, count, dim, dim),
-                true,
-                Threads::Caller,
-            );
+            let keys = rotated(first, count, heads + shared);
+            let values = load(begin + first, count, heads + kv_heads + shared);
+            softmax.step(&keys, &values, count, |i| {
+                if shape.causal { (at.row - begin + i + 1).saturating_sub(first) } else { count }
+            });
         }
-        for (seen, row) in seen.iter().zip(out.chunks_mut(dim)) {
-            row.iter_mut().for_each(|x| *x /= seen.sum);
-        }
+        let out = softmax.map(Softmax::finish).unwrap_or_default();
         self.memory.store(stage.out, *at, &out);
+        let Some(cache) = shape.cache.as_ref().filter(|_| head.is_multiple_of(group)) else { return Ok(()) };
+        let table = self.table(stage, cache, sequence);
+        let cached = Cached { heads: &shape.heads, cache, sequence, head: shared, table };
+        // Its steps have brought it past all of its own tokens.
+        let new = [
+            (OperandKind::CachedKeys, rotated(at.row - begin, at.rows, heads + shared)),
+            (OperandKind::CachedValues, load(at.row, at.rows, heads + kv_heads + shared)),
+        ];
+        for (kind, values) in &new {
+            let Some(id) = tensor_of(stage, *kind) else { continue };
+            for (i, row) in values.chunks(dim).enumerate() {
+                match cached.row(at.row - begin + i) {
+                    Some(to) => self.memory.store(id, Box2 { row: to, col: 0, rows: 1, cols: dim }, row),
+                    None => self.fault(sequence, outside(stage, cache, sequence)),
+                }
+            }
+        }
         Ok(())
     }
+}
+
+fn outside(stage: &Stage, cache: &Cache, sequence: usize) -> CpuError {
+    let fault = format!("a page number of it lies outside the pool of {}", cache.pages.unwrap_or(0));
+    CpuError::Cache { stage: stage.name.clone(), sequence, fault }
 }
 
 /// Turns the first `visible` scores into weights relative to the largest so far, the others into zeros. Returns the factor
@@ -100,6 +178,14 @@ fn transposed(matrix: &[f32], cols: usize) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pairs_are_half_a_head_apart() {
+        let mut rows = [1.0f32, 2.0, 3.0, 4.0];
+        // A quarter of a turn for the first pair, none for the second.
+        rotate(&mut rows, 4, |_| &[0.0, 1.0, 1.0, 0.0]);
+        assert_eq!(rows, [-3.0, 2.0, 1.0, 4.0]);
+    }
 
     #[test]
     fn weights_of_two_steps_are_those_of_one() {

@@ -32,6 +32,27 @@ pub enum CpuError {
     /// No such tensor.
     #[error("the pipeline has no tensor `{0}`")]
     NoTensor(String),
+    /// No tensor of integers, or another number of them.
+    #[error("`{name}` takes {want} integers\n  help: the lengths and pages of a cache are set by name")]
+    Integers {
+        /// The tensor as named.
+        name: String,
+        /// How many it holds; 0 where it holds none.
+        want: u64,
+    },
+    /// A sequence that a cache has no room for. All others of the run are right.
+    #[error(
+        "stage `{stage}`, sequence {sequence}: {fault}\n  help: its output is zero and nothing was appended; all other \
+         sequences are right"
+    )]
+    Cache {
+        /// The stage.
+        stage: String,
+        /// Which sequence, the first of those that are wrong.
+        sequence: usize,
+        /// What is out of range.
+        fault: String,
+    },
     /// No such custom stage.
     #[error("the pipeline has no custom stage `{0}`")]
     NoCustomStage(String),

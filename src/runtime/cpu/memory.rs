@@ -5,7 +5,7 @@
 //! undefined behaviour.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU16, Ordering};
 
 use cusync_gen::graph::{Element, Graph, TensorId};
 
@@ -20,6 +20,8 @@ enum Storage {
     Shared(Vec<AtomicU16>),
     /// The memory of another tensor.
     Alias(TensorId),
+    /// Lengths or page numbers, which may change between runs.
+    Integers(Vec<AtomicI32>),
 }
 
 /// All tensors of a pipeline.
@@ -28,6 +30,8 @@ pub(super) struct Memory {
     tensors: Vec<(Storage, usize)>,
     /// Inputs whose memory a stage overwrites: restored before each run.
     overwritten: Vec<(TensorId, Arc<Vec<u16>>)>,
+    /// Tensors that live on from run to run: never poisoned.
+    state: Vec<bool>,
 }
 
 /// Elements `rows` x `cols` of a tensor from `(row, col)` on.
@@ -62,6 +66,11 @@ impl Memory {
             let bits = inputs.bits(TensorId(id));
             let storage = if root(id) != id {
                 Storage::Alias(TensorId(root(id)))
+            } else if let Some(integers) = inputs.integers(TensorId(id)) {
+                Storage::Integers(integers.iter().map(|x| AtomicI32::new(*x)).collect())
+            } else if tensor.state {
+                let bits = bits.ok_or_else(|| CpuError::NoInput(tensor.name.clone()))?;
+                Storage::Shared(bits.iter().map(|b| AtomicU16::new(*b)).collect())
             } else if written[id] {
                 if let Some(bits) = bits {
                     overwritten.push((TensorId(id), Arc::clone(bits)));
@@ -73,14 +82,15 @@ impl Memory {
             };
             tensors.push((storage, tensor.cols as usize));
         }
-        Ok(Memory { element: graph.element, tensors, overwritten })
+        let state = graph.tensors.iter().map(|t| t.state).collect();
+        Ok(Memory { element: graph.element, tensors, overwritten, state })
     }
 
     /// Poisons everything that stages write, then restores the inputs among it.
     pub(super) fn reset(&self) {
         let poison = self.element.poison();
-        for (storage, _) in &self.tensors {
-            if let Storage::Shared(cells) = storage {
+        for ((storage, _), state) in self.tensors.iter().zip(&self.state) {
+            if let (Storage::Shared(cells), false) = (storage, state) {
                 cells.iter().for_each(|c| c.store(poison, Ordering::Relaxed));
             }
         }
@@ -100,7 +110,28 @@ impl Memory {
     fn shared(&self, id: TensorId) -> &[AtomicU16] {
         match self.storage(id) {
             Storage::Shared(cells) => cells,
-            Storage::Input(_) | Storage::Alias(_) => &[],
+            Storage::Input(_) | Storage::Alias(_) | Storage::Integers(_) => &[],
+        }
+    }
+
+    /// Integers `first .. first + count` of a tensor of them; none of any other.
+    pub(super) fn integers(&self, id: TensorId, first: usize, count: usize) -> Vec<i32> {
+        match self.storage(id) {
+            Storage::Integers(all) => {
+                all[first..first + count].iter().map(|x| x.load(Ordering::Relaxed)).collect()
+            }
+            Storage::Input(_) | Storage::Shared(_) | Storage::Alias(_) => Vec::new(),
+        }
+    }
+
+    /// Replaces the integers of a tensor; `false` where it holds none, or another number of them.
+    pub(super) fn set_integers(&self, id: TensorId, values: &[i32]) -> bool {
+        match self.storage(id) {
+            Storage::Integers(all) if all.len() == values.len() => {
+                all.iter().zip(values).for_each(|(x, v)| x.store(*v, Ordering::Relaxed));
+                true
+            }
+            Storage::Integers(_) | Storage::Input(_) | Storage::Shared(_) | Storage::Alias(_) => false,
         }
     }
 
@@ -113,7 +144,11 @@ impl Memory {
             let out = &mut out[r * at.cols..(r + 1) * at.cols];
             match self.storage(id) {
                 Storage::Input(bits) => self.element.widen(&bits[from..from + at.cols], out),
-                _ => {
+                Storage::Integers(all) => {
+                    let cells = &all[from..from + at.cols];
+                    out.iter_mut().zip(cells).for_each(|(o, c)| *o = c.load(Ordering::Relaxed) as f32);
+                }
+                Storage::Shared(_) | Storage::Alias(_) => {
                     let cells = &self.shared(id)[from..from + at.cols];
                     for (cells, out) in cells.chunks(line.len()).zip(out.chunks_mut(line.len())) {
                         let bits = &mut line[..cells.len()];
@@ -123,6 +158,13 @@ impl Memory {
                 }
             }
         }
+    }
+
+    /// Values as they are when a tensor has held them.
+    pub(super) fn rounded(&self, values: &[f32], out: &mut [f32]) {
+        let mut bits = vec![0; values.len()];
+        self.element.round(values, &mut bits);
+        self.element.widen(&bits, out);
     }
 
     /// Rounds `values` (rows `at.cols` apart) into a box of a tensor that a stage writes.
@@ -145,7 +187,7 @@ impl Memory {
 /// Bytes that a pipeline's tensors take.
 pub(super) fn bytes(graph: &Graph) -> u64 {
     let own = graph.tensors.iter().filter(|t| t.alias.is_none());
-    own.map(|t| 2 * u64::from(t.rows) * u64::from(t.cols)).fold(0, u64::saturating_add)
+    own.map(|t| t.bytes()).fold(0, u64::saturating_add)
 }
 
 /// Bytes that the machine can still give, where the system says so.

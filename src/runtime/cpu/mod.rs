@@ -26,6 +26,7 @@ mod conv;
 mod custom;
 mod error;
 mod gemm;
+mod generate;
 mod memory;
 mod norm;
 mod semaphore;
@@ -39,7 +40,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cusync_gen::check::Plan;
-use cusync_gen::graph::{Graph, Op, OperandKind, StageId, TensorId};
+use cusync_gen::graph::{DataType, Graph, Op, OperandKind, StageId, TensorId};
 use cusync_gen::schedule::{POST_WEIGHT, Part};
 
 pub use custom::{CustomKernel, Region};
@@ -146,6 +147,8 @@ pub struct CpuPipeline {
     options: CpuOptions,
     /// Runs so far: slots are never cleared between them.
     epoch: u32,
+    /// The first sequence of the run that a cache has no room for.
+    fault: Mutex<Option<(usize, CpuError)>>,
 }
 
 impl CpuPipeline {
@@ -196,6 +199,7 @@ impl CpuPipeline {
             graph,
             options,
             epoch: 0,
+            fault: Mutex::new(None),
         })
     }
 
@@ -213,8 +217,8 @@ impl CpuPipeline {
     /// Runs the pipeline once. Outputs are poisoned with NaN first.
     ///
     /// # Errors
-    /// A wait was never satisfied, a custom stage has no kernel, or a worker panicked. The pipeline can be run again
-    /// after an error.
+    /// A wait was never satisfied, a custom stage has no kernel, a cache has no room for a sequence, or a worker panicked.
+    /// The pipeline can be run again after an error.
     pub fn run(&mut self) -> Result<RunStats, CpuError> {
         let custom = self.graph.stages.iter().zip(&self.kernels);
         if let Some((stage, _)) = custom.clone().find(|(s, k)| s.op == Op::Custom && k.is_none()) {
@@ -222,8 +226,12 @@ impl CpuPipeline {
         }
         self.memory.reset();
         let result = self.run_workers();
+        let fault = self.fault.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if result.is_ok() {
             self.epoch = self.epoch.wrapping_add(1);
+            if let Some((_, error)) = fault {
+                return Err(error);
+            }
         } else {
             // Some posts of this run are missing: only a fresh start agrees with the counts again.
             self.semaphores.reset();
@@ -300,6 +308,29 @@ impl CpuPipeline {
     pub fn outputs(&self) -> HashMap<String, Vec<f32>> {
         let names = super::outputs(&self.graph).map(|id| self.graph.tensors[id.0].name.clone());
         names.filter_map(|name| self.tensor(&name).ok().map(|values| (name, values))).collect()
+    }
+
+    /// Replaces the integers of a tensor before the next run: the lengths or pages of a cache.
+    ///
+    /// # Errors
+    /// The pipeline has no such tensor, or it takes another number of them.
+    pub fn set_integers(&mut self, name: &str, values: &[i32]) -> Result<(), CpuError> {
+        let tensors = &self.graph.tensors;
+        let found = tensors.iter().position(|t| t.name == name);
+        let id = found.ok_or_else(|| CpuError::NoTensor(name.into()))?;
+        if self.memory.set_integers(TensorId(id), values) {
+            return Ok(());
+        }
+        let want = if tensors[id].data == DataType::Int32 { tensors[id].elements() } else { 0 };
+        Err(CpuError::Integers { name: name.into(), want })
+    }
+
+    /// Notes that a cache has no room for a sequence.
+    fn fault(&self, sequence: usize, error: CpuError) {
+        let mut first = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        if first.as_ref().is_none_or(|(known, _)| sequence < *known) {
+            *first = Some((sequence, error));
+        }
     }
 
     /// Runs so far.

@@ -59,6 +59,7 @@ impl CpuPipeline {
             Op::GatedGemm => self.gated_gemm(&mut place, scratch)?,
             Op::Conv2d(shape) => self.convolve(&mut place, shape, scratch)?,
             Op::Attention(shape) => self.attend(&place, shape, scratch).map(|()| true)?,
+            Op::Attend(shape) => self.generate(&place, shape, scratch).map(|()| true)?,
             Op::Norm(shape) => self.normalise(&place, shape, scratch).map(|()| true)?,
             Op::Custom => self.custom_tile(&place, scratch).map(|()| true)?,
         };

@@ -12,7 +12,7 @@ mod operand;
 
 use std::ops::Range;
 
-pub use attention::Attention;
+pub use attention::{Attend, Attention, Cache, Heads, PAGE};
 pub use conv::Conv;
 pub use norm::Norm;
 pub use operand::{OperandKind, When};
@@ -37,8 +37,10 @@ pub enum Op {
     GatedGemm,
     /// `out = act(conv(a, b) + bias) + residual` over NHWC images; b is the filter, R S C x K.
     Conv2d(Conv),
-    /// Scaled dot-product attention of a fused QKV matrix.
+    /// Scaled dot-product attention of the whole sequences of a fused QKV matrix.
     Attention(Attention),
+    /// The same of the next token of each sequence, with those before in a cache.
+    Attend(Attend),
     /// Every row of a matrix brought to one scale.
     Norm(Norm),
     /// A user's own kernel, known by its footprints only.
@@ -53,6 +55,7 @@ impl Op {
             Op::GatedGemm => gemm::GATED,
             Op::Conv2d(conv) => conv,
             Op::Attention(attention) => attention,
+            Op::Attend(attend) => attend,
             Op::Norm(norm) => norm,
             Op::Custom => &custom::Custom,
         }
@@ -279,7 +282,7 @@ pub(super) fn lower(stated: &Stated<'_>) -> Result<Lowered, Diagnostic> {
         StageKind::Gemm(activation) => (Op::Gemm { activation: *activation }, gemm::lower(stated)?),
         StageKind::GatedGemm => (Op::GatedGemm, gemm::lower(stated)?),
         StageKind::Conv2d(spec) => (Op::Conv2d(conv::lower(spec, stated)?), stated.tensor(1).rows),
-        StageKind::Attention(spec) => (Op::Attention(attention::lower(spec, stated)?), stated.out().rows),
+        StageKind::Attention(spec) => attention::lower(spec, stated)?,
         StageKind::Norm(spec) => (Op::Norm(norm::lower(spec, stated)?), stated.out().cols),
         StageKind::Custom(spec) => return custom::lower(spec, stated),
     };

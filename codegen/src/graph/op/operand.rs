@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::graph::DataType;
+
 /// The part that an operand plays in its stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum OperandKind {
@@ -23,6 +25,17 @@ pub enum OperandKind {
     Value,
     /// Row vector that a normalised row is multiplied by, 1 x N.
     Gain,
+    /// Keys of earlier tokens, a row for each sequence, head and token, or for each page, head and token. A stage that reads
+    /// them appends to them.
+    CachedKeys,
+    /// Values of earlier tokens, as the keys.
+    CachedValues,
+    /// Tokens that each sequence has in the cache before a run, 1 x B.
+    Lengths,
+    /// Numbers of the pages that hold a sequence's tokens, a row a sequence.
+    Pages,
+    /// Cosines, then sines, of the angles by which queries and keys are rotated, a row a position.
+    Rotary,
     /// The i-th read of a custom stage.
     Custom(usize),
 }
@@ -42,15 +55,44 @@ impl OperandKind {
     /// When a tile reads it.
     pub fn when(self) -> When {
         match self {
-            OperandKind::Query => When::First,
+            OperandKind::Query | OperandKind::Lengths | OperandKind::Pages | OperandKind::Rotary => {
+                When::First
+            }
             OperandKind::A
             | OperandKind::B
             | OperandKind::Up
             | OperandKind::Key
             | OperandKind::Value
+            | OperandKind::CachedKeys
+            | OperandKind::CachedValues
             | OperandKind::Custom(_) => When::Each,
             OperandKind::Bias | OperandKind::Residual | OperandKind::Gain => When::Epilogue,
         }
+    }
+
+    /// What the elements of its tensor are.
+    pub(crate) fn data(self) -> DataType {
+        match self {
+            OperandKind::Lengths | OperandKind::Pages => DataType::Int32,
+            OperandKind::A
+            | OperandKind::B
+            | OperandKind::Up
+            | OperandKind::Bias
+            | OperandKind::Residual
+            | OperandKind::Query
+            | OperandKind::Key
+            | OperandKind::Value
+            | OperandKind::Gain
+            | OperandKind::CachedKeys
+            | OperandKind::CachedValues
+            | OperandKind::Rotary
+            | OperandKind::Custom(_) => DataType::Element,
+        }
+    }
+
+    /// Whether a stage that reads it changes some of it in place.
+    pub fn is_state(self) -> bool {
+        matches!(self, OperandKind::CachedKeys | OperandKind::CachedValues)
     }
 
     /// The operand as a part of a name in rendered files.
@@ -65,6 +107,11 @@ impl OperandKind {
             OperandKind::Key => "key",
             OperandKind::Value => "value",
             OperandKind::Gain => "gain",
+            OperandKind::CachedKeys => "cached_keys",
+            OperandKind::CachedValues => "cached_values",
+            OperandKind::Lengths => "lengths",
+            OperandKind::Pages => "pages",
+            OperandKind::Rotary => "rotary",
             OperandKind::Custom(i) => return format!("read{i}"),
         };
         word.into()
@@ -79,7 +126,13 @@ impl OperandKind {
             }
             OperandKind::Query => "the block of queries, before its first step",
             OperandKind::Key | OperandKind::Value => "the tokens of each step, when it comes to them",
-            OperandKind::Up | OperandKind::Custom(_) => "as late as the footprint allows",
+            OperandKind::Up
+            | OperandKind::CachedKeys
+            | OperandKind::CachedValues
+            | OperandKind::Lengths
+            | OperandKind::Pages
+            | OperandKind::Rotary
+            | OperandKind::Custom(_) => "as late as the footprint allows",
         }
     }
 }

@@ -92,7 +92,7 @@ fn shift_head(rng: &mut SmallRng, base: &Candidate) -> Option<Mutant> {
     let mut shifted = base.clone();
     let of = &mut shifted.graph.stages[stage];
     let Op::Attention(shape) = &of.op else { return None };
-    let dim = shape.dim as i32;
+    let dim = shape.heads.dim as i32;
     let cols = &mut of.operands[at].footprint.cols;
     match rng.random_range(0..4) {
         0 => cols.offset += dim,

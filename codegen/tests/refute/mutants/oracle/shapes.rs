@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use cusync_gen::graph::{Attention, Axis, Conv, Graph, Op, OperandKind, Partition, StageId, TensorId};
+use cusync_gen::graph::{Attention, Axis, Conv, Graph, Heads, Op, OperandKind, Partition, StageId, TensorId};
 use cusync_gen::sync::Tile;
 
 /// Rows and columns of a tensor.
@@ -30,6 +30,8 @@ pub(crate) fn tile_size(graph: &Graph, stage: StageId) -> (u32, u32) {
         // Gate and up columns stand side by side in the accumulator.
         Op::GatedGemm => (stage.mma_tile.0, stage.mma_tile.1 / 2),
         Op::Gemm { .. } | Op::Conv2d(_) | Op::Attention(_) => (stage.mma_tile.0, stage.mma_tile.1),
+        // A token, and the queries that share keys and values.
+        Op::Attend(shape) => (1, shape.heads.query / shape.heads.kv * shape.heads.dim),
         // Blocks of whole rows.
         Op::Norm(_) => (stage.mma_tile.0, graph.tensors[stage.out.0].cols),
         Op::Custom => stage.out_tile(),
@@ -62,7 +64,7 @@ pub(crate) fn most_k_blocks(graph: &Graph, stage: StageId) -> u32 {
         Op::Conv2d(shape) => shape.filter.0 * shape.filter.1 * shape.channels,
         // Every token of the sequence is a query and has a key.
         Op::Attention(_) => graph.tensors[of.out.0].rows,
-        Op::Norm(_) => return 1,
+        Op::Norm(_) | Op::Attend(_) => return 1,
         Op::Custom => return of.k_blocks,
     };
     length.div_ceil(of.mma_tile.2)
@@ -122,6 +124,21 @@ pub(crate) fn reads(graph: &Graph, stage: StageId, operand: usize, tile: Tile, k
                 along(k, depth, shape.filter.0 * shape.filter.1 * shape.channels),
             );
         }
+        (Op::Attend(shape), kind) => {
+            let Heads { query, kv, dim } = shape.heads;
+            let columns = |first: u32, heads: u32| along(tile.n, heads * dim, tensor.cols - first * dim);
+            let of = |first: u32, heads: u32| {
+                let columns = columns(first, heads);
+                (tile.m..tile.m + 1, columns.start + first * dim..columns.end + first * dim)
+            };
+            match kind {
+                OperandKind::Query => of(0, query / kv),
+                OperandKind::Key => of(query, 1),
+                OperandKind::Value => of(query + kv, 1),
+                // What no stage of the run writes.
+                _ => return Vec::new(),
+            }
+        }
         (Op::Attention(_), _) if k >= k_blocks(graph, stage, tile) => return Vec::new(),
         (Op::Attention(shape), kind) => {
             // A step loads whole blocks of tokens: what a mask hides is loaded, too.
@@ -149,13 +166,14 @@ pub(crate) fn reads(graph: &Graph, stage: StageId, operand: usize, tile: Tile, k
 
 /// Columns of the fused matrix of queries, keys and values that query head `head` reads.
 fn head(shape: &Attention, kind: OperandKind, head: u32) -> Range<u32> {
-    let group = shape.heads / shape.kv_heads;
+    let Heads { query, kv, dim } = shape.heads;
+    let group = query / kv;
     let first = match kind {
         OperandKind::Query => head,
-        OperandKind::Key => shape.heads + head / group,
-        _ => shape.heads + shape.kv_heads + head / group,
+        OperandKind::Key => query + head / group,
+        _ => query + kv + head / group,
     };
-    first * shape.dim..(first + 1) * shape.dim
+    first * dim..(first + 1) * dim
 }
 
 /// Pixels and channels of the images that output pixels need for elements `ks` of the reduction, where
@@ -243,7 +261,8 @@ fn reads_are_those_of_the_definitions() {
     // The last of one image and the first of the next: the lower right tap is at row 3, column 3, then at row 1, column 1.
     assert_eq!(pixels_under(&shape, 3..5, 64..72), [(15..16, 0..8), (21..22, 0..8)]);
 
-    let shape = Attention { heads: 4, kv_heads: 2, dim: 8, causal: true };
+    let heads = Heads { query: 4, kv: 2, dim: 8 };
+    let shape = Attention { heads, causal: true, sequences: 1, tokens: 64, cache: None, rotary: false };
     // Four heads of queries, two of keys, two of values.
     assert_eq!(head(&shape, OperandKind::Query, 3), 24..32);
     assert_eq!([1, 2].map(|h| head(&shape, OperandKind::Key, h)), [32..40, 40..48]);

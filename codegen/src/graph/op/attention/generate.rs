@@ -1,0 +1,186 @@
+//! Token generation: the next token of every sequence attends to those in the cache and to itself, and is appended.
+//!
+//! Tile (b, h) of the output is what the query heads that share head h of keys and values make of sequence b. It has one
+//! k-block: how many tokens it turns to is known on the device alone. The keys and values of the new token come from QKV and
+//! never from the cache, so no stage of a run reads what the run appends.
+
+use std::ops::Range;
+
+use super::{Cache, Heads, PAGE, constant, in_qkv};
+use crate::device::Operation;
+use crate::graph::op::{Activation, At, Bound, Constant, Cost, MmaTile, Rules, Tiles};
+use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
+use crate::sync::Policy;
+
+/// Attention of one new token a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Attend {
+    /// Its heads.
+    pub heads: Heads,
+    /// Where the tokens before are.
+    pub cache: Cache,
+    /// Whether queries and keys are rotated by their position.
+    pub rotary: bool,
+}
+
+impl Attend {
+    /// The one tile that it is cut into: a sequence and the query heads that share keys and values; all tokens.
+    fn tile(&self) -> MmaTile {
+        (1, self.heads.group() * self.heads.dim, self.cache.capacity)
+    }
+
+    /// Rows and columns that tile (m, n) may read of an operand, or change of a cache.
+    fn box_of(&self, kind: OperandKind, (m, n): (u32, u32)) -> (Range<u32>, Range<u32>) {
+        let Attend { heads, cache, .. } = self;
+        let rows = match kind {
+            OperandKind::CachedKeys | OperandKind::CachedValues => match cache.pages {
+                // The table says which pages, so any of them.
+                Some(pages) => 0..pages * heads.kv * PAGE,
+                None => {
+                    let first = cache.row(heads, m, 0, n, 0);
+                    first..first + cache.capacity
+                }
+            },
+            OperandKind::Lengths => return (0..1, m..m + 1),
+            OperandKind::Pages => return (m..m + 1, 0..cache.capacity / PAGE),
+            // At any position.
+            OperandKind::Rotary => 0..cache.capacity,
+            _ => return (m..m + 1, heads.columns_of(kind, n)),
+        };
+        (rows, 0..heads.dim)
+    }
+}
+
+impl Rules for Attend {
+    fn name(&self) -> &'static str {
+        "Attention"
+    }
+
+    fn operation(&self) -> Option<Operation> {
+        Some(Operation::Attend)
+    }
+
+    fn label(&self) -> String {
+        let Heads { query, kv, dim } = self.heads;
+        let paged = if self.cache.pages.is_some() { "paged " } else { "" };
+        let capacity = self.cache.capacity;
+        format!(
+            "attention of a token, {query} heads of {dim} columns, a {paged}cache of {kv} for {capacity} tokens,"
+        )
+    }
+
+    fn activation(&self) -> Activation {
+        Activation::Identity
+    }
+
+    fn noun(&self) -> &'static str {
+        "attention"
+    }
+
+    fn tiles(&self, _: u32) -> Tiles {
+        Tiles::Own {
+            list: vec![self.tile()],
+            meaning: "(1, columns of the heads that share keys and values, capacity)",
+        }
+    }
+
+    fn takes(&self, tile: MmaTile, _: u32) -> bool {
+        tile == self.tile()
+    }
+
+    fn out_tile(&self, tile: MmaTile) -> (u32, u32) {
+        (tile.0, tile.1)
+    }
+
+    fn unsplit(&self) -> Option<&'static str> {
+        Some("is not split along its keys and values")
+    }
+
+    fn k_blocks_of(&self, _: &Stage, _: u32) -> u32 {
+        1
+    }
+
+    fn operand_shape(&self, kind: OperandKind, (m, ..): (u32, u32, u32)) -> Option<(u32, u32)> {
+        let Attend { heads, cache, .. } = self;
+        match kind {
+            OperandKind::CachedKeys | OperandKind::CachedValues => {
+                let rows = cache.pages.map_or(m * cache.capacity, |pages| pages * PAGE);
+                Some((rows * heads.kv, heads.dim))
+            }
+            OperandKind::Lengths => Some((1, m)),
+            OperandKind::Pages => Some((m, cache.capacity / PAGE)),
+            // At least as many rows as positions.
+            OperandKind::Rotary => None,
+            _ => in_qkv(kind).then_some((m, heads.columns())),
+        }
+    }
+
+    fn footprint(&self, kind: OperandKind, _: MmaTile) -> Option<(Footprint, Option<Footprint>)> {
+        let boxes = [(0, 0), (1, 0), (0, 1)].map(|tile| self.box_of(kind, tile));
+        let axis = |[here, below, right]: [&Range<u32>; 3]| {
+            let number = |x: u32| i32::try_from(x).ok();
+            let (start, end) = (number(here.start)?, number(here.end)?);
+            let by = |other: &Range<u32>| number(other.start)?.checked_sub(start);
+            Some(Axis { m: by(below)?, n: by(right)?, k: 0, offset: start, extent: end - start })
+        };
+        let rows = axis(boxes.each_ref().map(|of| &of.0))?;
+        let cols = axis(boxes.each_ref().map(|of| &of.1))?;
+        Some((Footprint { rows, cols }, None))
+    }
+
+    fn reads_by(&self, operand: &Operand) -> (bool, bool) {
+        let of = |tile| self.box_of(operand.kind, tile);
+        (of((1, 0)) != of((0, 0)), of((0, 1)) != of((0, 0)))
+    }
+
+    fn reads(&self, at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {
+        let (rows, cols) = self.box_of(at.operand.kind, at.tile);
+        f(rows, cols);
+    }
+
+    fn constant(&self, kind: OperandKind) -> Option<Constant> {
+        constant(kind)
+    }
+
+    fn has_halo(&self) -> bool {
+        false
+    }
+
+    fn policy(&self, _: &Operand, _: u32) -> Option<Policy> {
+        None
+    }
+
+    fn cost(&self) -> Cost {
+        Cost { gemm: false, products: 0.0, bound: Bound::Bytes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn footprints_are_what_is_read_at_every_tile() {
+        let heads = Heads { query: 8, kv: 2, dim: 64 };
+        for pages in [None, Some(11)] {
+            let shape = Attend { heads, cache: Cache { capacity: 256, pages }, rotary: true };
+            for kind in [
+                OperandKind::Query,
+                OperandKind::Key,
+                OperandKind::Value,
+                OperandKind::CachedKeys,
+                OperandKind::CachedValues,
+                OperandKind::Lengths,
+                OperandKind::Pages,
+                OperandKind::Rotary,
+            ] {
+                let (footprint, _) = shape.footprint(kind, shape.tile()).expect("small");
+                for tile in [(0, 0), (0, 1), (2, 0), (3, 1)] {
+                    let (rows, cols) = shape.box_of(kind, tile);
+                    let at = |axis: &Axis| axis.range(u32::MAX, tile.0, tile.1, 0);
+                    assert_eq!((at(&footprint.rows), at(&footprint.cols)), (rows, cols), "{kind:?} {tile:?}");
+                }
+            }
+        }
+    }
+}

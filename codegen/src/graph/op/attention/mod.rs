@@ -1,0 +1,348 @@
+//! Attention: queries, keys and values in one matrix, and the cache of those before.
+//!
+//! Rows of QKV are tokens. Its columns are the heads of the queries, then those of the keys, then those of the values,
+//! `dim` columns each. A prompt brings whole sequences (`prompt.rs`); generation brings one token of each sequence, which
+//! attends to those in a cache and is appended to it (`generate.rs`).
+
+mod generate;
+mod prompt;
+
+use std::ops::Range;
+
+pub use generate::Attend;
+pub use prompt::Attention;
+
+use super::{Constant, Op, Stated};
+use crate::diagnostic::{Diagnostic, Span};
+use crate::graph::{OperandKind, Tensor};
+use crate::spec::{AttentionSpec, TensorUse};
+
+/// Tokens of a page of a cache, and of what a kernel loads of one at a time.
+pub const PAGE: u32 = 64;
+/// Columns of a head that caches are made for.
+const CACHED_HEADS: [u32; 2] = [64, 128];
+/// Most query heads that share a head of a cache: one side of the matrix product that a kernel forms of them.
+const MAX_GROUP: u32 = 8;
+
+/// The heads of an attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Heads {
+    /// Heads of queries.
+    pub query: u32,
+    /// Heads of keys and values; they divide those of queries.
+    pub kv: u32,
+    /// Columns of a head.
+    pub dim: u32,
+}
+
+impl Heads {
+    /// Query heads that share a head of keys and values.
+    pub fn group(&self) -> u32 {
+        self.query / self.kv
+    }
+
+    /// Columns of the matrix of queries, keys and values.
+    pub fn columns(&self) -> u32 {
+        (self.query + 2 * self.kv) * self.dim
+    }
+
+    /// The columns of QKV that head `head` of keys and values is in, and those of the queries that share it; empty for
+    /// operands that are not in QKV.
+    pub fn columns_of(&self, kind: OperandKind, head: u32) -> Range<u32> {
+        let (first, heads) = match kind {
+            OperandKind::Query => (head * self.group(), self.group()),
+            OperandKind::Key => (self.query + head, 1),
+            OperandKind::Value => (self.query + self.kv + head, 1),
+            _ => return 0..0,
+        };
+        first * self.dim..(first + heads) * self.dim
+    }
+}
+
+/// A cache of keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Cache {
+    /// Most tokens of a sequence.
+    pub capacity: u32,
+    /// Pages of [`PAGE`] tokens in the pool from which sequences have theirs; `None` where every sequence has rows of its own.
+    pub pages: Option<u32>,
+}
+
+impl Cache {
+    /// The row of the cache's tensors that holds token `token` of a sequence and head. `page` is the page with that token,
+    /// and means nothing to a cache without pages.
+    pub fn row(&self, heads: &Heads, sequence: u32, page: u32, head: u32, token: u32) -> u32 {
+        match self.pages {
+            None => (sequence * heads.kv + head) * self.capacity + token,
+            Some(_) => (page * heads.kv + head) * PAGE + token % PAGE,
+        }
+    }
+}
+
+/// Whether it is an operand that lies in the matrix of queries, keys and values.
+fn in_qkv(kind: OperandKind) -> bool {
+    matches!(kind, OperandKind::Query | OperandKind::Key | OperandKind::Value)
+}
+
+/// What no stage may write: all but the matrix of queries, keys and values.
+fn constant(kind: OperandKind) -> Option<Constant> {
+    (!in_qkv(kind)).then_some(Constant {
+        code: "produced-cache",
+        message: "the cache, its lengths and pages and the rotary table must be inputs",
+        note: "a tile reads them without waiting; what is appended to a cache is there for the next run",
+        help: "make it an input of the pipeline",
+    })
+}
+
+/// An attention, all of whose tensors agree with it, and the length of its reduction.
+pub(super) fn lower(spec: &AttentionSpec, stated: &Stated<'_>) -> Result<(Op, u32), Diagnostic> {
+    let heads = heads(spec, stated)?;
+    let tokens = stated.tensor(0).rows;
+    let sequences =
+        spec.sequences.as_ref().map(|e| stated.dims.size(e, "the number of sequences")).transpose()?;
+    if let (Some(sequences), Some(at)) = (sequences, &spec.sequences)
+        && !tokens.is_multiple_of(sequences)
+    {
+        let message = format!("{tokens} tokens are not {sequences} sequences of one length");
+        return Err(Diagnostic::new("bad-sequences", message)
+            .at(at.span, format!("{sequences} sequences"))
+            .also(stated.reads[0].span, format!("{tokens} tokens"))
+            .help(
+                "the rows of QKV are the tokens of the first sequence, then of the next; all have as many",
+            ));
+    }
+    // Without sequences, a cache makes every token the next of a sequence of its own.
+    let generates = spec.cache.is_some() && sequences.is_none();
+    let batch = if generates { tokens } else { sequences.unwrap_or(1) };
+    let cache = Caching { spec, stated, heads, batch, generates }.cache()?;
+    let positions = cache.map_or(tokens / batch, |cache| cache.capacity);
+    let rotary = rotary(stated, heads, positions)?;
+    Ok(match cache.filter(|_| generates) {
+        Some(cache) => (Op::Attend(Attend { heads, cache, rotary }), cache.capacity),
+        None => {
+            let causal = spec.causal.as_ref().is_none_or(|causal| causal.value);
+            let prompt = Attention { heads, causal, sequences: batch, tokens: tokens / batch, cache, rotary };
+            (Op::Attention(prompt), tokens / batch)
+        }
+    })
+}
+
+/// The heads, with which QKV and the output agree.
+fn heads(spec: &AttentionSpec, stated: &Stated<'_>) -> Result<Heads, Diagnostic> {
+    let query = stated.dims.size(&spec.heads, "the number of heads")?;
+    let kv = match &spec.kv_heads {
+        Some(kv_heads) => stated.dims.size(kv_heads, "the number of key and value heads")?,
+        None => query,
+    };
+    if !query.is_multiple_of(kv) {
+        let at = spec.kv_heads.as_ref().map_or(spec.heads.span, |e| e.span);
+        return Err(Diagnostic::new(
+            "bad-heads",
+            format!("{query} heads cannot share {kv} keys and values evenly"),
+        )
+        .at(at, format!("{kv} key and value heads"))
+        .also(spec.heads.span, format!("{query} query heads"))
+        .help("the number of key and value heads divides the number of heads"));
+    }
+    let (qkv, out) = (stated.tensor(0), stated.out());
+    let slices = u64::from(query) + 2 * u64::from(kv);
+    let dim = u64::from(qkv.cols) / slices;
+    if dim == 0 || dim * slices != u64::from(qkv.cols) {
+        let message = format!("the columns of `{}` are not {slices} heads", qkv.name);
+        return Err(Diagnostic::new("bad-heads", message)
+            .at(stated.reads[0].span, format!("{} columns", qkv.cols))
+            .also(spec.heads.span, format!("{query} of queries, {kv} of keys, {kv} of values"))
+            .help("QKV has (heads + 2 * kv_heads) * D columns: queries, then keys, then values"));
+    }
+    if (out.rows, u64::from(out.cols)) != (qkv.rows, u64::from(query) * dim) {
+        let message = format!("`{}` must be {} x {}", out.name, qkv.rows, u64::from(query) * dim);
+        return Err(Diagnostic::new("shape-mismatch", message)
+            .at(stated.out.span, format!("{} x {} here", out.rows, out.cols))
+            .also(stated.reads[0].span, format!("{} tokens, {slices} heads of {dim} columns", qkv.rows))
+            .help("the output has a row a token, and heads * D columns"));
+    }
+    if dim > u64::from(prompt::MAX_HEAD) || dim % 8 != 0 {
+        return Err(Diagnostic::new(
+            "bad-heads",
+            format!("a head of `{}` has {dim} columns", stated.stage.name.value),
+        )
+        .at(stated.reads[0].span, format!("{} columns in {slices} heads", qkv.cols))
+        .help(format!("a head has a multiple of 8 columns (16 bytes), {} at most", prompt::MAX_HEAD)));
+    }
+    Ok(Heads { query, kv, dim: dim as u32 })
+}
+
+/// Whether there is a rotary table; it has a row for each of `positions` positions at least.
+fn rotary(stated: &Stated<'_>, heads: Heads, positions: u32) -> Result<bool, Diagnostic> {
+    let Some((table, _, span)) = operand(stated, OperandKind::Rotary) else { return Ok(false) };
+    if table.cols == heads.dim && table.rows >= positions {
+        return Ok(true);
+    }
+    let message =
+        format!("`{}` does not rotate heads of {} columns at {positions} positions", table.name, heads.dim);
+    Err(Diagnostic::new("bad-rotary", message)
+        .at(span, format!("{} x {} here", table.rows, table.cols))
+        .note("row p holds the cosines of the angles at position p, then their sines: D / 2 of each")
+        .help(format!("it has {} columns, and {positions} rows or more", heads.dim)))
+}
+
+/// The tensor of an operand, as stated and where.
+fn operand<'a>(stated: &'a Stated<'_>, kind: OperandKind) -> Option<(&'a Tensor, &'a TensorUse, Span)> {
+    let at = stated.reads.iter().position(|read| read.kind == kind)?;
+    Some((stated.tensor(at), &stated.stage.reads[at].1, stated.reads[at].span))
+}
+
+/// A cache as stated.
+struct Caching<'a> {
+    spec: &'a AttentionSpec,
+    stated: &'a Stated<'a>,
+    heads: Heads,
+    /// Sequences.
+    batch: u32,
+    /// Whether every token is the next of a sequence of its own.
+    generates: bool,
+}
+
+impl Caching<'_> {
+    /// The cache, all of whose tensors agree with it; `None` where none is stated.
+    fn cache(&self) -> Result<Option<Cache>, Diagnostic> {
+        let pages = operand(self.stated, OperandKind::Pages);
+        let Some(at) = self.spec.cache else {
+            return match pages {
+                Some((_, _, span)) => Err(Diagnostic::new("bad-cache", "pages need a cache")
+                    .at(span, "pages of what?")
+                    .help("state `cache: Cache(keys: \"K(N,HKV,64,D)\", values: ..., lengths: \"n(B)\")`")),
+                None => Ok(None),
+            };
+        };
+        self.kinds(at)?;
+        let Heads { kv, dim, .. } = self.heads;
+        let [pool, stated_kv, tokens, columns] = self.axes(OperandKind::CachedKeys)?;
+        let capacity = match pages {
+            Some((table, _, span)) => {
+                if table.rows != self.batch {
+                    return Err(self.wrong(
+                        "pages",
+                        span,
+                        table,
+                        format!("a row for each of {} sequences", self.batch),
+                    ));
+                }
+                table.cols.saturating_mul(PAGE)
+            }
+            None => tokens,
+        };
+        let (first, rows) = if pages.is_some() { (pool, PAGE) } else { (self.batch, tokens) };
+        for kind in [OperandKind::CachedKeys, OperandKind::CachedValues] {
+            let axes = self.axes(kind)?;
+            if axes == [first, kv, rows, dim] && [pool, stated_kv, tokens, columns] == axes {
+                continue;
+            }
+            let Some((tensor, _, span)) = operand(self.stated, kind) else { continue };
+            let [a, b, c, d] = axes;
+            let per = if pages.is_some() { "a page of the pool" } else { "a sequence" };
+            return Err(Diagnostic::new(
+                "bad-cache",
+                format!("`{}` must be {first} x {kv} x {rows} x {dim}", tensor.name),
+            )
+            .at(span, format!("{a} x {b} x {c} x {d} here"))
+            .also(self.stated.reads[0].span, format!("{} sequences, {kv} heads of {dim} columns", self.batch))
+            .help(format!("keys and values have {per}, a head, a token and its columns along their axes")));
+        }
+        let tokens = self.stated.tensor(0).rows / self.batch;
+        if !self.generates && tokens > capacity {
+            let message = format!("a cache for {capacity} tokens takes no sequences of {tokens}");
+            return Err(Diagnostic::new("bad-cache", message)
+                .at(at, format!("{capacity} tokens a sequence"))
+                .also(self.stated.reads[0].span, format!("{} sequences of {tokens} tokens", self.batch))
+                .help("a prompt fills the first rows of a cache: let it hold the whole prompt"));
+        }
+        Ok(Some(Cache { capacity, pages: pages.map(|_| pool) }))
+    }
+
+    /// Heads that caches are made for, lengths where they are read and nowhere else.
+    fn kinds(&self, at: Span) -> Result<(), Diagnostic> {
+        let Heads { dim, kv, query } = self.heads;
+        if !CACHED_HEADS.contains(&dim) {
+            return Err(Diagnostic::new("bad-cache", format!("a cache takes no heads of {dim} columns"))
+                .at(at, "a cache")
+                .also(self.stated.reads[0].span, format!("heads of {dim} columns"))
+                .help("with a cache, heads have 64 or 128 columns"));
+        }
+        if self.heads.group() > MAX_GROUP {
+            let message = format!("{} query heads share a head of the cache", self.heads.group());
+            let span = self.spec.kv_heads.as_ref().map_or(self.spec.heads.span, |e| e.span);
+            return Err(Diagnostic::new("bad-cache", message)
+                .at(span, format!("{query} heads of queries, {kv} of keys and values"))
+                .help(format!("with a cache, at most {MAX_GROUP} query heads share keys and values")));
+        }
+        if let Some(causal) = self.spec.causal.as_ref().filter(|c| self.generates && !c.value) {
+            return Err(Diagnostic::new(
+                "bad-cache",
+                "the next token of a sequence sees all before it and none after",
+            )
+            .at(causal.span, "there is nothing to unmask")
+            .help("remove it, or state the `sequences` of a prompt"));
+        }
+        match operand(self.stated, OperandKind::Lengths) {
+            None if self.generates => Err(Diagnostic::new(
+                "bad-cache",
+                "nothing says how many tokens the cache holds",
+            )
+            .at(at, "no lengths")
+            .help(
+                "add `lengths: \"n(B)\"`, an int32 for each sequence; for a prompt, state its `sequences`",
+            )),
+            Some((lengths, _, span)) if !self.generates => {
+                Err(Diagnostic::new("bad-cache", format!("a prompt does not read `{}`", lengths.name))
+                    .at(span, "it fills the cache from its first row on")
+                    .help("remove it, or the `sequences` to generate a token of each sequence"))
+            }
+            Some((lengths, _, span)) if (lengths.rows, lengths.cols) != (1, self.batch) => {
+                Err(self.wrong("lengths", span, lengths, format!("one for each of {} sequences", self.batch)))
+            }
+            None | Some(_) => Ok(()),
+        }
+    }
+
+    fn wrong(&self, what: &str, span: Span, tensor: &Tensor, wanted: String) -> Diagnostic {
+        Diagnostic::new("bad-cache", format!("the {what} `{}` are not {wanted}", tensor.name))
+            .at(span, format!("{} x {} here", tensor.rows, tensor.cols))
+            .also(self.stated.reads[0].span, format!("{} sequences", self.batch))
+            .help("lengths are \"n(B)\", and pages \"P(B,S/64)\": a row a sequence, a column for every 64 tokens")
+    }
+
+    /// The axes of the keys or values.
+    fn axes(&self, kind: OperandKind) -> Result<[u32; 4], Diagnostic> {
+        let mut axes = [0; 4];
+        if let Some((_, used, _)) = operand(self.stated, kind) {
+            for (axis, expr) in axes.iter_mut().zip(&used.args) {
+                *axis = self.stated.dims.size(expr, "an axis")?;
+            }
+        }
+        Ok(axes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_of_a_head_are_its_own_and_its_groups() {
+        let heads = Heads { query: 8, kv: 2, dim: 128 };
+        assert_eq!(heads.columns_of(OperandKind::Query, 1), 512..1024);
+        assert_eq!(heads.columns_of(OperandKind::Key, 0), 1024..1152);
+        assert_eq!(heads.columns_of(OperandKind::Value, 1), 1408..1536);
+        assert_eq!((heads.group(), heads.columns()), (4, 1536));
+    }
+
+    #[test]
+    fn rows_of_a_cache_are_a_sequences_or_a_pages() {
+        let heads = Heads { query: 8, kv: 2, dim: 128 };
+        let contiguous = Cache { capacity: 256, pages: None };
+        assert_eq!(contiguous.row(&heads, 3, 0, 1, 100), (3 * 2 + 1) * 256 + 100);
+        let paged = Cache { capacity: 256, pages: Some(9) };
+        assert_eq!(paged.row(&heads, 3, 7, 1, 100), (7 * 2 + 1) * 64 + 36);
+    }
+}

@@ -1,0 +1,274 @@
+//! Attention over the sequences of a prompt: which parts of the fused QKV matrix a tile reads.
+//!
+//! Tile (m, h) of the output is a block of queries of head h and of one sequence; its k-blocks are steps over the keys
+//! and values of that sequence, of the head that `group` query heads share. Queries and keys are rotated as they are read, and
+//! with a cache the tiles of the first of these heads append the keys and values of their own tokens.
+
+use std::ops::Range;
+
+use super::{Cache, Heads, PAGE, constant, in_qkv};
+use crate::device::Operation;
+use crate::graph::fit::Fit;
+use crate::graph::op::{Activation, At, Bound, Constant, Cost, MmaTile, Rules, Tiles};
+use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
+use crate::sync::Policy;
+
+/// Queries of a tile and tokens of a step over its keys and values. There are no kernels of it yet; plans for the `cpu`
+/// executor and predictions use these.
+const TILES: &[(u32, u32)] = &[(64, 64), (128, 64), (128, 128)];
+
+/// Most columns of a head: what the tensor memory of any kernel's accumulators bounds.
+pub(super) const MAX_HEAD: u32 = 256;
+
+/// What it reaches of the matrix rate: published kernels, with causal masks and heads of 128 columns, on H100.
+const EFFICIENCY: f64 = 0.6;
+
+/// Attention of whole sequences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Attention {
+    /// Its heads.
+    pub heads: Heads,
+    /// Whether a token sees itself and earlier tokens of its sequence only.
+    pub causal: bool,
+    /// Sequences, one after the other in the rows of QKV.
+    pub sequences: u32,
+    /// Tokens of each.
+    pub tokens: u32,
+    /// Where keys and values are appended, from a sequence's first row on; `None` where they are not.
+    pub cache: Option<Cache>,
+    /// Whether queries and keys are rotated by their position in their sequence.
+    pub rotary: bool,
+}
+
+impl Attention {
+    /// The columns of QKV that query head `head` reads as its queries, keys or values; empty for other operands.
+    pub fn columns(&self, kind: OperandKind, head: u32) -> Range<u32> {
+        let (Heads { dim, .. }, group) = (self.heads, self.heads.group());
+        let shared = self.heads.columns_of(kind, head / group);
+        let skip = if kind == OperandKind::Query { head % group * dim } else { 0 };
+        shared.start + skip..(shared.start + skip + dim).min(shared.end)
+    }
+
+    /// The first token of the sequence that a tile of `rows` queries is in.
+    fn first(&self, m: u32, rows: u32) -> u32 {
+        m.saturating_mul(rows) / self.tokens * self.tokens
+    }
+
+    /// The tokens of QKV in whose keys and values tile row `m` of `rows` queries may be interested.
+    pub fn visible(&self, m: u32, rows: u32) -> Range<u32> {
+        let first = self.first(m, rows);
+        let end = first + self.tokens;
+        first..if self.causal { (m + 1).saturating_mul(rows).min(end) } else { end }
+    }
+
+    /// What a tile of `rows` queries reads at steps of `step` tokens, as affine ranges. Exact, but for the keys and values
+    /// of groups that are neither one head nor all, and of sequences of several tiles: those move in jumps, and the range holds
+    /// a jump more.
+    fn box_around(&self, kind: OperandKind, rows: u32, step: u32) -> Option<Footprint> {
+        let dim = i64::from(self.heads.dim);
+        let mut columns = Fit::new(&[(0, 0), (dim / i64::from(self.heads.group()), 0), (dim, 0)]);
+        (0..self.heads.query).for_each(|head| columns.add(head, 0, &self.columns(kind, head)));
+        let (n, _, offset, extent) = columns.best()?;
+        let cols = Axis { m: 0, n, k: 0, offset, extent };
+        let (high, wide) = (i32::try_from(rows).ok()?, i32::try_from(step).ok()?);
+        if kind == OperandKind::Query {
+            return Some(Footprint { rows: Axis { m: high, extent: high, ..Axis::default() }, cols });
+        }
+        let along_k = Axis { k: wide, extent: wide, ..Axis::default() };
+        if self.sequences == 1 {
+            return Some(Footprint { rows: along_k, cols });
+        }
+        let mut tokens = Fit::new(&[(i64::from(rows), i64::from(step))]);
+        for m in 0..(self.sequences * self.tokens).div_ceil(rows) {
+            let first = self.first(m, rows);
+            for k in [0, self.tokens.div_ceil(step) - 1] {
+                let begin = first + k * step;
+                tokens.add(m, k, &(begin..(begin + step).min(first + self.tokens)));
+            }
+        }
+        let (m, k, offset, extent) = tokens.best()?;
+        Some(Footprint { rows: Axis { m, n: 0, k, offset, extent }, cols })
+    }
+
+    /// Rows of a cache for sequences `..`; a paged one's may be anywhere.
+    fn cache_rows(&self) -> u32 {
+        self.cache.map_or(0, |cache| match cache.pages {
+            Some(pages) => pages * PAGE * self.heads.kv,
+            None => self.sequences * cache.capacity * self.heads.kv,
+        })
+    }
+}
+
+impl Rules for Attention {
+    fn name(&self) -> &'static str {
+        "Attention"
+    }
+
+    fn operation(&self) -> Option<Operation> {
+        Some(Operation::Attention)
+    }
+
+    fn label(&self) -> String {
+        let causal = if self.causal { "causal " } else { "" };
+        let Heads { query, kv, dim } = self.heads;
+        format!("{causal}attention, {query} heads of {dim} columns, {kv} of keys and values,")
+    }
+
+    fn activation(&self) -> Activation {
+        Activation::Identity
+    }
+
+    fn noun(&self) -> &'static str {
+        "attention"
+    }
+
+    fn tiles(&self, _: u32) -> Tiles {
+        let meaning = "(queries, columns of a head, tokens of a step)";
+        let tile = |&(rows, step): &(u32, u32)| (rows, self.heads.dim, step);
+        let mut list: Vec<MmaTile> = TILES.iter().map(tile).filter(|tile| self.takes(*tile, 0)).collect();
+        // Sequences that no block of queries divides are blocks of their own.
+        if list.is_empty() {
+            list = TILES.iter().map(|&(_, step)| (self.tokens, self.heads.dim, step)).collect();
+            list.dedup();
+        }
+        Tiles::Own { list, meaning }
+    }
+
+    fn takes(&self, tile: MmaTile, _: u32) -> bool {
+        // Queries of a tile are of one sequence.
+        tile.1 == self.heads.dim && tile.0 > 0 && (self.sequences == 1 || self.tokens.is_multiple_of(tile.0))
+    }
+
+    fn out_tile(&self, tile: MmaTile) -> (u32, u32) {
+        (tile.0, tile.1)
+    }
+
+    fn unsplit(&self) -> Option<&'static str> {
+        Some("is not split along its keys and values")
+    }
+
+    fn k_blocks_of(&self, stage: &Stage, m: u32) -> u32 {
+        (self.visible(m, stage.out_tile().0).len() as u32).div_ceil(stage.mma_tile.2)
+    }
+
+    fn operand_shape(&self, kind: OperandKind, (m, ..): (u32, u32, u32)) -> Option<(u32, u32)> {
+        match kind {
+            OperandKind::CachedKeys | OperandKind::CachedValues => Some((self.cache_rows(), self.heads.dim)),
+            OperandKind::Pages => Some((self.sequences, self.cache?.capacity / PAGE)),
+            _ => in_qkv(kind).then_some((m, self.heads.columns())),
+        }
+    }
+
+    fn footprint(&self, kind: OperandKind, tile: MmaTile) -> Option<(Footprint, Option<Footprint>)> {
+        if in_qkv(kind) {
+            return Some((self.box_around(kind, tile.0, tile.2)?, None));
+        }
+        // Inputs, which nobody waits for: any part of them.
+        let all = Axis { extent: i32::MAX, ..Axis::default() };
+        Some((Footprint { rows: all, cols: all }, None))
+    }
+
+    fn reads_by(&self, operand: &Operand) -> (bool, bool) {
+        // A causal mask gives rows more or fewer steps, and changes none.
+        let several = in_qkv(operand.kind) && self.sequences > 1;
+        (operand.kind == OperandKind::Query || several, in_qkv(operand.kind))
+    }
+
+    fn reads(&self, at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {
+        let kind = at.operand.kind;
+        let tokens = match kind {
+            OperandKind::Query => at.rows(),
+            OperandKind::Key | OperandKind::Value => {
+                let first = self.first(at.tile.0, at.stage.mma_tile.0);
+                let step = At::along(at.k, at.stage.mma_tile.2, self.tokens);
+                first + step.start..first + step.end
+            }
+            _ => return f(0..at.tensor.rows, 0..at.tensor.cols),
+        };
+        f(tokens, self.columns(kind, at.tile.1));
+    }
+
+    fn constant(&self, kind: OperandKind) -> Option<Constant> {
+        constant(kind)
+    }
+
+    fn has_halo(&self) -> bool {
+        false
+    }
+
+    /// Queries, keys and values of a head lie the heads' columns apart: their tiles share a slot where each head has keys of
+    /// its own and the tiles end with heads.
+    fn policy(&self, _: &Operand, columns: u32) -> Option<Policy> {
+        let Heads { query, kv, dim } = self.heads;
+        let all = query * dim;
+        let fits = query == kv && all.is_multiple_of(columns);
+        fits.then(|| Policy::Strided(all / columns))
+    }
+
+    fn cost(&self) -> Cost {
+        // Queries with keys, and weights with values.
+        Cost { gemm: false, products: 2.0, bound: Bound::Rate(EFFICIENCY) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(query: u32, kv: u32) -> Attention {
+        let heads = Heads { query, kv, dim: 128 };
+        Attention { heads, causal: true, sequences: 1, tokens: 512, cache: None, rotary: false }
+    }
+
+    #[test]
+    fn columns_of_a_head_are_its_own_and_its_groups() {
+        let grouped = shape(8, 2);
+        assert_eq!(grouped.columns(OperandKind::Query, 5), 640..768);
+        assert_eq!(grouped.columns(OperandKind::Key, 3), 1024..1152);
+        assert_eq!(grouped.columns(OperandKind::Key, 4), 1152..1280);
+        assert_eq!(grouped.columns(OperandKind::Value, 7), 1408..1536);
+        assert_eq!(grouped.columns(OperandKind::Rotary, 7), 0..0);
+    }
+
+    #[test]
+    fn affine_columns_are_exact_for_one_head_and_for_all_and_tight_between() {
+        let extent = |a: Attention, kind| a.box_around(kind, 64, 64).expect("small").cols;
+        for kind in [OperandKind::Query, OperandKind::Key, OperandKind::Value] {
+            let each = extent(shape(12, 12), kind);
+            assert_eq!((each.n, each.extent), (128, 128));
+        }
+        let shared = extent(shape(8, 1), OperandKind::Value);
+        assert_eq!((shared.n, shared.offset, shared.extent), (0, 9 * 128, 128));
+        // Groups of four move by 128 every fourth head: 32 columns a head, at most 96 behind.
+        let grouped = extent(shape(8, 2), OperandKind::Key);
+        assert_eq!((grouped.n, grouped.extent), (32, 128 + 96));
+        for (a, kind) in [(shape(8, 2), OperandKind::Key), (shape(12, 4), OperandKind::Value)] {
+            let axis = extent(a, kind);
+            for head in 0..a.heads.query {
+                let (held, read) = (axis.range(u32::MAX, 0, head, 0), a.columns(kind, head));
+                assert!(held.start <= read.start && read.end <= held.end, "{a:?} {head}: {held:?} {read:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn affine_rows_hold_the_steps_of_every_sequence() {
+        for (sequences, tokens, rows, step) in [(3, 128, 64, 64), (5, 100, 100, 64), (2, 256, 128, 128)] {
+            let shape = Attention { sequences, tokens, ..shape(4, 4) };
+            let axis = shape.box_around(OperandKind::Key, rows, step).expect("small").rows;
+            for m in 0..sequences * tokens / rows {
+                let first = m * rows / tokens * tokens;
+                assert_eq!(
+                    shape.visible(m, rows),
+                    first..(m + 1) * rows,
+                    "a causal tile sees its own sequence"
+                );
+                for k in 0..tokens.div_ceil(step) {
+                    let (begin, end) = (first + k * step, (first + (k + 1) * step).min(first + tokens));
+                    let held = axis.range(u32::MAX, m, 0, k);
+                    assert!(held.start <= begin && end <= held.end, "{m} {k}: {held:?} of {begin}..{end}");
+                }
+            }
+        }
+    }
+}

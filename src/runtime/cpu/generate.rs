@@ -1,0 +1,157 @@
+//! A tile of token generation: the queries that share a head of keys and values, of one sequence, with all its tokens.
+
+use cusync_gen::graph::{Attend, Cache, Heads, OperandKind, PAGE, Stage, TensorId};
+
+use super::CpuPipeline;
+use super::attention::{Softmax, rotate};
+use super::error::CpuError;
+use super::memory::Box2;
+use super::tile::{Place, Scratch, Stop};
+use crate::runtime::cached::page_of;
+
+/// The keys and values of a sequence and head.
+pub(super) struct Cached<'a> {
+    pub(super) heads: &'a Heads,
+    pub(super) cache: &'a Cache,
+    pub(super) sequence: usize,
+    pub(super) head: usize,
+    /// The sequence's row of the table of pages.
+    pub(super) table: Option<Vec<i32>>,
+}
+
+impl Cached<'_> {
+    /// The row of the cache with a token; `None` where its page lies outside the pool.
+    pub(super) fn row(&self, token: usize) -> Option<usize> {
+        let page = page_of(self.cache, self.table.as_deref(), token as u32)?;
+        let (sequence, head) = (self.sequence as u32, self.head as u32);
+        Some(self.cache.row(self.heads, sequence, page, head, token as u32) as usize)
+    }
+}
+
+/// The tensor of an operand.
+pub(super) fn tensor_of(stage: &Stage, kind: OperandKind) -> Option<TensorId> {
+    stage.operands.iter().find(|o| o.kind == kind).map(|o| o.tensor)
+}
+
+impl CpuPipeline {
+    /// Computes and stores a tile, and appends its token. A sequence that has no room for its token gets zeros and appends
+    /// nothing; the run ends with an error when everything else is done.
+    pub(super) fn generate(
+        &self,
+        place: &Place<'_>,
+        shape: &Attend,
+        scratch: &mut Scratch,
+    ) -> Result<(), Stop> {
+        let Place { work, stage, tile, at } = place;
+        self.wait_for(place, work.k.start, &work.k, |_| true, scratch)?;
+        let (sequence, head) = (tile.m as usize, tile.n as usize);
+        let cached = Cached {
+            heads: &shape.heads,
+            cache: &shape.cache,
+            sequence,
+            head,
+            table: self.table(stage, &shape.cache, sequence),
+        };
+        let length =
+            tensor_of(stage, OperandKind::Lengths).map_or(0, |id| self.memory.integers(id, sequence, 1)[0]);
+        let made = match self.blocks(&cached, length) {
+            Ok(blocks) => self.attend_to(place, shape, &cached, length as usize, &blocks),
+            Err(fault) => {
+                self.fault(sequence, CpuError::Cache { stage: stage.name.clone(), sequence, fault });
+                vec![0.0; at.cols]
+            }
+        };
+        self.memory.store(stage.out, *at, &made);
+        Ok(())
+    }
+
+    /// A sequence's row of the table of pages.
+    pub(super) fn table(&self, stage: &Stage, cache: &Cache, sequence: usize) -> Option<Vec<i32>> {
+        let pages = (cache.capacity / PAGE) as usize;
+        Some(self.memory.integers(tensor_of(stage, OperandKind::Pages)?, sequence * pages, pages))
+    }
+
+    /// First row and number of tokens of each run of up to a page of cached tokens, and of the new one.
+    fn blocks(&self, cached: &Cached<'_>, length: i32) -> Result<Vec<(usize, usize)>, String> {
+        let capacity = cached.cache.capacity;
+        let tokens = u32::try_from(length).ok().filter(|n| *n < capacity).ok_or_else(|| {
+            format!("its length is {length}, and the cache has room for a token behind 0 to {}", capacity - 1)
+        })? as usize;
+        let page = PAGE as usize;
+        (0..=tokens / page)
+            .map(|block| {
+                let first = block * page;
+                let row = cached.row(first).ok_or_else(|| {
+                    let number = cached.table.as_ref().map_or(0, |table| table[block]);
+                    format!(
+                        "its page {block} is number {number} of a pool of {}",
+                        cached.cache.pages.unwrap_or(0)
+                    )
+                })?;
+                Ok((row, page.min(tokens + 1 - first)))
+            })
+            .collect()
+    }
+
+    /// The row of the output: everything is in range.
+    fn attend_to(
+        &self,
+        place: &Place<'_>,
+        shape: &Attend,
+        cached: &Cached<'_>,
+        length: usize,
+        blocks: &[(usize, usize)],
+    ) -> Vec<f32> {
+        let Place { stage, at, .. } = place;
+        let (dim, group, head) = (shape.heads.dim as usize, shape.heads.group() as usize, cached.head as u32);
+        let part = |kind: OperandKind| {
+            let columns = shape.heads.columns_of(kind, head);
+            let mut values = vec![0.0; columns.len()];
+            if let Some(id) = tensor_of(stage, kind) {
+                let at = Box2 { row: at.row, col: columns.start as usize, rows: 1, cols: columns.len() };
+                self.memory.load(id, at, &mut values);
+            }
+            values
+        };
+        let (mut queries, mut key, value) =
+            (part(OperandKind::Query), part(OperandKind::Key), part(OperandKind::Value));
+        if let Some(angles) = self.angles(stage, length, 1, dim) {
+            rotate(&mut queries, dim, |_| &angles);
+            rotate(&mut key, dim, |_| &angles);
+        }
+        let both = [(OperandKind::CachedKeys, key), (OperandKind::CachedValues, value)];
+        let mut softmax = Softmax::new(queries, group, dim);
+        let mut first = 0;
+        for &(row, tokens) in blocks {
+            let last = first + tokens > length;
+            let [keys, values] = [0, 1].map(|of| {
+                let (kind, new) = &both[of];
+                let mut values = vec![0.0; tokens * dim];
+                let Some(id) = tensor_of(stage, *kind) else { return values };
+                let old = tokens - usize::from(last);
+                if old > 0 {
+                    let at = Box2 { row, col: 0, rows: old, cols: dim };
+                    self.memory.load(id, at, &mut values[..old * dim]);
+                }
+                if last {
+                    // What is attended to is what later runs will find: rounded. It is never read back.
+                    let at = Box2 { row: row + old, col: 0, rows: 1, cols: dim };
+                    self.memory.store(id, at, new);
+                    self.memory.rounded(new, &mut values[old * dim..]);
+                }
+                values
+            });
+            softmax.step(&keys, &values, tokens, |_| tokens);
+            first += tokens;
+        }
+        softmax.finish()
+    }
+
+    /// Rows of the rotary table from a position on; `None` where there is none.
+    pub(super) fn angles(&self, stage: &Stage, position: usize, rows: usize, dim: usize) -> Option<Vec<f32>> {
+        let id = tensor_of(stage, OperandKind::Rotary)?;
+        let mut angles = vec![0.0; rows * dim];
+        self.memory.load(id, Box2 { row: position, col: 0, rows, cols: dim }, &mut angles);
+        Some(angles)
+    }
+}

@@ -1,0 +1,278 @@
+//! Token generation and batched prompts on the cpu executor against the independent reference: contiguous and paged caches,
+//! ragged lengths, rotation, a cache that grows from run to run, and sequences that it has no room for.
+
+use std::collections::HashMap;
+
+use cusync::reference::{Tolerance, compare, evaluate};
+use cusync::runtime::cpu::{CpuError, CpuOptions, CpuPipeline, Workers};
+use cusync::runtime::element::Bits;
+use cusync::runtime::inputs::Inputs;
+use cusync::runtime::{Overrides, plan_text};
+use cusync_gen::check::{Executor, Plan};
+use cusync_gen::device::Profile;
+use cusync_gen::graph::{Graph, TensorId};
+
+/// QKV, attention and projection for a token of each of B sequences.
+#[derive(Clone, Copy)]
+struct Block {
+    heads: (u32, u32, u32),
+    batch: u32,
+    capacity: u32,
+    /// Pages of the pool.
+    pages: Option<u32>,
+    rotary: bool,
+    element: &'static str,
+}
+
+const BLOCK: Block =
+    Block { heads: (4, 2, 64), batch: 3, capacity: 200, pages: None, rotary: true, element: "F16" };
+
+impl Block {
+    fn plan(&self) -> Plan {
+        let Block { heads: (query, kv, dim), batch, capacity, element, .. } = *self;
+        let (pool, rows) = self.pages.map_or((batch, capacity), |pool| (pool, 64));
+        let pages = if self.pages.is_some() { r#"pages: "P(B,S/64)", "# } else { "" };
+        let rotary = if self.rotary { r#"rotary: "cs(S,D)", "# } else { "" };
+        let source = format!(
+            r#"Pipeline(name: "block", element: {element},
+                dims: {{ "B": {batch}, "S": {capacity}, "N": {pool}, "T": {rows}, "HQ": {query}, "HKV": {kv}, "D": {dim} }}, stages: [
+                Gemm(name: "qkv", a: "X(B,264)", b: "Wqkv(264,(HQ+2*HKV)*D)", out: "QKV(B,(HQ+2*HKV)*D)"),
+                Attention(name: "attend", qkv: "QKV(B,(HQ+2*HKV)*D)", heads: "HQ", kv_heads: "HKV", {pages}{rotary}
+                    cache: Cache(keys: "K(N,HKV,T,D)", values: "V(N,HKV,T,D)", lengths: "n(B)"), out: "A(B,HQ*D)"),
+                Gemm(name: "project", a: "A(B,HQ*D)", b: "Wo(HQ*D,264)", out: "Z(B,264)"),
+            ])"#
+        );
+        plan(&source)
+    }
+}
+
+fn plan(source: &str) -> Plan {
+    let device = Profile::named("h200").expect("the profile ships");
+    plan_text(source, "test", &Overrides::default(), device, Executor::Cpu).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn id(graph: &Graph, name: &str) -> TensorId {
+    TensorId(graph.tensors.iter().position(|t| t.name == name).unwrap_or_else(|| panic!("no {name}")))
+}
+
+fn pipeline(plan: &Plan, inputs: &Inputs) -> CpuPipeline {
+    let options = CpuOptions { threads: 3, workers: Workers::TeamPerStage, ..CpuOptions::default() };
+    CpuPipeline::new(plan, inputs, options).expect("small")
+}
+
+/// Runs as often as there are vectors of lengths, each run on the cache that the one before left, and compares output and
+/// cache with a reference that has grown its own.
+fn grow(plan: &Plan, lengths: &[Vec<i32>]) {
+    let graph = plan.graph();
+    let mut inputs = Inputs::random(graph, 11);
+    let mut pipeline = pipeline(plan, &inputs);
+    for (run, lengths) in lengths.iter().enumerate() {
+        assert!(inputs.set_integers(id(graph, "n"), lengths.clone()));
+        pipeline.set_integers("n", lengths).expect("a length a sequence");
+        pipeline.run().unwrap_or_else(|e| panic!("run {run}: {e}"));
+        let expected = evaluate(graph, &inputs, &HashMap::new()).expect("all inputs are there");
+        for name in ["Z", "K", "V"] {
+            let found = pipeline.tensor(name).expect("it is there");
+            let difference = compare(&found, &expected[name]);
+            assert!(Tolerance::of(graph.element).holds(&difference), "run {run} {name}: {difference:?}");
+        }
+        for name in ["K", "V"] {
+            let mut bits = vec![0; expected[name].len()];
+            graph.element.round(&expected[name], &mut bits);
+            assert!(inputs.set(id(graph, name), bits));
+        }
+    }
+}
+
+#[test]
+fn tokens_of_a_growing_cache_are_right_run_after_run() {
+    // Across the end of a block of 64 tokens, from an empty cache, and up to the last row.
+    let ragged = [[0, 62, 197], [1, 63, 198], [2, 64, 199]].map(|n| n.to_vec());
+    for heads in [(4, 4, 64), (4, 2, 128), (8, 1, 64), (8, 1, 128)] {
+        for (rotary, element) in [(true, "F16"), (true, "Bf16"), (false, "F16")] {
+            grow(&Block { heads, rotary, element, ..BLOCK }.plan(), &ragged);
+        }
+    }
+}
+
+#[test]
+fn pages_of_a_pool_are_as_good_as_rows_of_ones_own() {
+    let ragged = [[0, 62, 190], [1, 63, 191], [2, 64, 3]].map(|n| n.to_vec());
+    for pool in [9, 20] {
+        grow(&Block { pages: Some(pool), capacity: 192, ..BLOCK }.plan(), &ragged);
+    }
+    // Contiguous and paged, the same tokens: bit for bit the same.
+    let (rows, paged) =
+        (Block { capacity: 192, ..BLOCK }.plan(), Block { capacity: 192, pages: Some(9), ..BLOCK }.plan());
+    let inputs = Inputs::random(rows.graph(), 3);
+    let mut other = Inputs::random(paged.graph(), 3);
+    for tensor in &paged.graph().tensors {
+        let to = id(paged.graph(), &tensor.name);
+        if tensor.state {
+            // Page p of the table's row b holds tokens 64 p .. of sequence b, head by head.
+            let (from, table) = (id(rows.graph(), &tensor.name), id(paged.graph(), "P"));
+            let (old, table) =
+                (inputs.bits(from).expect("a cache").clone(), other.integers(table).expect("pages").clone());
+            let mut pool = vec![0; old.len()];
+            for (at, page) in table.iter().enumerate() {
+                for head in 0..2 {
+                    let (b, p) = (at / 3, at % 3);
+                    let source = ((b * 2 + head) * 192 + p * 64) * 64;
+                    let to = (*page as usize * 2 + head) * 64 * 64;
+                    pool[to..to + 64 * 64].copy_from_slice(&old[source..source + 64 * 64]);
+                }
+            }
+            assert!(other.set(to, pool));
+        } else if let Some(from) = rows.graph().tensors.iter().position(|t| t.name == tensor.name) {
+            let from = TensorId(from);
+            inputs.bits(from).into_iter().for_each(|b| assert!(other.set(to, b.to_vec())));
+            inputs.integers(from).into_iter().for_each(|n| assert!(other.set_integers(to, n.to_vec())));
+        }
+    }
+    let out = |plan: &Plan, inputs: &Inputs| {
+        let mut pipeline = pipeline(plan, inputs);
+        pipeline.run().expect("in range");
+        pipeline.tensor("Z").expect("an output")
+    };
+    assert_eq!(out(&rows, &inputs), out(&paged, &other));
+}
+
+#[test]
+fn a_sequence_out_of_range_is_an_error_that_names_it_and_the_others_are_right() {
+    let plan = Block { batch: 4, pages: Some(12), capacity: 192, ..BLOCK }.plan();
+    let graph = plan.graph();
+    let inputs = Inputs::random(graph, 5);
+    let good = vec![10, 70, 130, 191];
+    let mut pages = inputs.integers(id(graph, "P")).expect("pages").to_vec();
+    let run = |lengths: &[i32], pages: &[i32]| {
+        let mut pipeline = pipeline(&plan, &inputs);
+        pipeline.set_integers("n", lengths).expect("a length a sequence");
+        pipeline.set_integers("P", pages).expect("a table");
+        let result = pipeline.run().map(|_| ());
+        let tensors = ["A", "Z", "K", "V"].map(|name| pipeline.tensor(name).expect("it is there"));
+        // The counts agree: the next run, in range, is right.
+        pipeline.set_integers("n", &good).expect("a length a sequence");
+        let table = inputs.integers(id(graph, "P")).expect("pages");
+        pipeline.set_integers("P", table).expect("a table");
+        pipeline.run().expect("in range");
+        (result, tensors)
+    };
+    let (result, right) = run(&good, &pages);
+    assert_eq!(result, Ok(()));
+    for (sequence, length, words) in
+        [(1, -1, "-1"), (3, 192, "192"), (0, i32::MAX, "room for a token behind 0 to 191")]
+    {
+        let mut lengths = good.clone();
+        lengths[sequence] = length;
+        let (result, found) = run(&lengths, &pages);
+        let Err(error @ CpuError::Cache { sequence: named, .. }) = result else { panic!("{result:?}") };
+        let text = error.to_string();
+        assert!(named == sequence && text.contains(words) && text.contains("stage `attend`"), "{text}");
+        for (tensor, width) in [(0, 256), (1, 264)] {
+            for (row, (a, b)) in found[tensor].chunks(width).zip(right[tensor].chunks(width)).enumerate() {
+                let zeros = row == sequence && a.iter().all(|x| *x == 0.0);
+                assert!(zeros || (row != sequence && a == b), "row {row} of {tensor}");
+            }
+        }
+        // Nothing of it was appended: another two rows (a head each) are as they were.
+        for cache in [2, 3] {
+            let differs = found[cache].chunks(64).zip(right[cache].chunks(64)).filter(|(a, b)| a != b);
+            assert_eq!(differs.count(), 2);
+        }
+    }
+    // A page that the sequence has a token on; one that it has none on is never looked at.
+    let at = 2 * 3 + 1;
+    let kept = std::mem::replace(&mut pages[at], 12);
+    let (result, _) = run(&good, &pages);
+    let text = result.expect_err("outside").to_string();
+    assert!(text.contains("sequence 2") && text.contains("page 1 is number 12 of a pool of 12"), "{text}");
+    pages[at] = kept;
+    pages[1] = -7;
+    assert_eq!(run(&good, &pages).0, Ok(()));
+    let mut pipeline = pipeline(&plan, &inputs);
+    assert_eq!(pipeline.set_integers("n", &[1]), Err(CpuError::Integers { name: "n".into(), want: 4 }));
+    assert_eq!(pipeline.set_integers("K", &[1]), Err(CpuError::Integers { name: "K".into(), want: 0 }));
+}
+
+#[test]
+fn prompts_of_many_sequences_are_right_and_fill_a_cache() {
+    for (heads, sequences, tokens, causal) in
+        [((4, 2), 3, 64, true), ((4, 4), 2, 100, false), ((2, 1), 5, 17, true), ((8, 1), 2, 128, true)]
+    {
+        for cache in ["", r#"cache: Cache(keys: "K(B,HKV,192,D)", values: "V(B,HKV,192,D)"), "#] {
+            let rows = if cache.is_empty() { "S" } else { "192" };
+            let (query, kv) = heads;
+            let source = format!(
+                r#"Pipeline(name: "prompts", dims: {{ "B": {sequences}, "S": {tokens}, "HQ": {query}, "HKV": {kv}, "D": 64 }}, stages: [
+                    Gemm(name: "qkv", a: "X(B*S,264)", b: "Wqkv(264,(HQ+2*HKV)*D)", out: "QKV(B*S,(HQ+2*HKV)*D)"),
+                    Attention(name: "attend", qkv: "QKV(B*S,(HQ+2*HKV)*D)", heads: "HQ", kv_heads: "HKV", causal: {causal},
+                        sequences: "B", rotary: "cs({rows},D)", {cache}out: "A(B*S,HQ*D)"),
+                    Gemm(name: "project", a: "A(B*S,HQ*D)", b: "Wo(HQ*D,264)", out: "Z(B*S,264)"),
+                ])"#
+            );
+            let plan = plan(&source);
+            let inputs = Inputs::random(plan.graph(), 9);
+            let expected = evaluate(plan.graph(), &inputs, &HashMap::new()).expect("all inputs are there");
+            let mut pipeline = pipeline(&plan, &inputs);
+            for run in 0..2 {
+                pipeline.run().expect("in range");
+                for name in ["Z", "K", "V"].into_iter().filter(|n| expected.contains_key(*n)) {
+                    let found = pipeline.tensor(name).expect("it is there");
+                    let difference = compare(&found, &expected[name]);
+                    let holds = Tolerance::of(plan.graph().element).holds(&difference);
+                    assert!(holds, "{heads:?} {sequences} x {tokens} run {run} {name}: {difference:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_prompt_and_the_tokens_after_it_are_one_long_prompt() {
+    // 70 tokens at once, or 66 and then 4 one by one, on the same values.
+    let (dims, qkv) = (r#""HQ": 4, "HKV": 2, "D": 64"#, "(HQ+2*HKV)*D");
+    let prompt = |tokens: u32, cache: &str| {
+        plan(&format!(
+            r#"Pipeline(name: "p", dims: {{ {dims} }}, stages: [
+                Attention(name: "attend", qkv: "QKV({tokens},{qkv})", heads: "HQ", kv_heads: "HKV", sequences: 1,
+                    rotary: "cs(128,D)", {cache}out: "A({tokens},HQ*D)"),
+            ])"#
+        ))
+    };
+    let cache = r#"cache: Cache(keys: "K(1,HKV,128,D)", values: "V(1,HKV,128,D)"), "#;
+    let (whole, start) = (prompt(70, ""), prompt(66, cache));
+    let next = plan(&format!(
+        r#"Pipeline(name: "n", dims: {{ {dims} }}, stages: [
+            Attention(name: "attend", qkv: "QKV(1,{qkv})", heads: "HQ", kv_heads: "HKV", rotary: "cs(128,D)",
+                cache: Cache(keys: "K(1,HKV,128,D)", values: "V(1,HKV,128,D)", lengths: "n(1)"), out: "A(1,HQ*D)"),
+        ])"#
+    ));
+    let all = Inputs::random(whole.graph(), 21);
+    let rows = all.bits(id(whole.graph(), "QKV")).expect("an input").clone();
+    let width = 8 * 64;
+    let outputs = |plan: &Plan, inputs: &Inputs| {
+        let mut pipeline = pipeline(plan, inputs);
+        pipeline.run().expect("in range");
+        pipeline
+    };
+    let expected = outputs(&whole, &all).tensor("A").expect("an output");
+    let mut inputs = Inputs::random(start.graph(), 1);
+    assert!(inputs.set(id(start.graph(), "QKV"), rows[..66 * width].to_vec()));
+    let mut done = outputs(&start, &inputs);
+    assert_eq!(done.tensor("A").expect("an output"), expected[..66 * 256]);
+    for token in 66..70 {
+        let mut inputs = Inputs::random(next.graph(), 1);
+        assert!(inputs.set(id(next.graph(), "QKV"), rows[token * width..(token + 1) * width].to_vec()));
+        assert!(inputs.set_integers(id(next.graph(), "n"), vec![token as i32]));
+        for name in ["K", "V"] {
+            let values = done.tensor(name).expect("a cache");
+            let mut bits = vec![0; values.len()];
+            next.graph().element.round(&values, &mut bits);
+            assert!(inputs.set(id(next.graph(), name), bits));
+        }
+        done = outputs(&next, &inputs);
+        let found = done.tensor("A").expect("an output");
+        let difference = compare(&found, &expected[token * 256..(token + 1) * 256]);
+        assert!(Tolerance::of(next.graph().element).holds(&difference), "token {token}: {difference:?}");
+    }
+}
