@@ -258,7 +258,7 @@ impl Pipeline {
                 .collect()
         };
         let mut known = named(&self.shared.outputs, true);
-        known.extend(named(self.sets.get(set).map_or(&[][..], |s| &s.bound), false));
+        known.extend(named(self.sets.get(set).map_or(&[][..], |s| s.bound.as_slice()), false));
         let new = bound::New { name, bytes: tensor.addresses(), constant, output: tensor.is_written() };
         bound::conflict(&new, &known).map_or(Ok(()), |conflict| Err(Error::Bound(conflict)))
     }

@@ -423,6 +423,6 @@ impl<'a> Before<'a> {
     }
 }
 
-fn unite(all: &mut Tiles, more: &Tiles) {
+fn unite(all: &mut [u64], more: &[u64]) {
     all.iter_mut().zip(more).for_each(|(all, more)| *all |= more);
 }

@@ -335,7 +335,7 @@ fn change_work(rng: &mut SmallRng, p: &mut Recorded, kind: Kind) -> Option<()> {
             match rng.random_range(0..3) {
                 0 => *of += 1,
                 1 => units.end += 1,
-                _ => units.end -= 1,
+                _ => units.end = units.end.checked_sub(1)?,
             }
         }
     }
