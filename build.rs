@@ -211,7 +211,10 @@ impl Source {
             "csrc/abi/instances.txt: {line}"
         );
         let suffix = if cluster == ["1", "1"] { String::new() } else { format!("_c{}", cluster.join("x")) };
-        let name = format!("{family}_sm{arch}_{}x{}{suffix}_{element}", tile[0], tile[1]);
+        // Kernels of one shape differ in what they run beside products of matrices.
+        let others = operations.iter().filter(|o| !o.ends_with("gemm")).map(|o| format!("_{o}"));
+        let others: String = others.collect();
+        let name = format!("{family}_sm{arch}_{}x{}{suffix}{others}_{element}", tile[0], tile[1]);
         let enumerators = operations.iter().map(|o| format!("CUSYNC_{}", o.to_uppercase()));
         let arguments = [
             vec![format!("CUSYNC_{}", element.to_uppercase())],

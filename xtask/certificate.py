@@ -285,7 +285,7 @@ class Certificate:
                             demand(not finishes or 0 in has, f"{name} does not load its {kind}")
                         elif kind == "query":
                             demand(not len(ks) or any(k in ks for k in has), f"{name} does not load its queries")
-                        elif s.parts:
+                        elif self.launch["kind"] == "shares":
                             demand(sorted(has) == list(ks), f"{name} does not load each k-block once")
                         else:
                             demand(set(ks) <= set(has), f"{name} does not load each k-block")
@@ -483,12 +483,17 @@ class Certificate:
         s, m, n = self.launch["sequence"][item][:3]
         return s, (m * cr + cta // cc, n * cc + cta % cc)
 
+    def settled(self, item):
+        """Whether the plan says which worker has an item: a decode kernel shares tiles out on the device."""
+        return self.launch["kind"] != "shares" or self.stages[self.launch["sequence"][item][0]].parts
+
     def earlier(self, item, cta):
         """Tiles that one item finished before this one in its list, in that order."""
         if not self.static:
             return []
         w, at = self.place[item]
         alone = [i for i in self.launch["lists"][w][:at] if self.launch["sequence"][i][5] in ("whole", "finish")]
+        alone = [i for i in alone if self.settled(item) and self.settled(i)]
         return [n for n in (self.cta_tile(i, cta) for i in alone) if self.stages[n[0]].inside(n[1])]
 
     def cta(self, node):
@@ -537,6 +542,8 @@ class Certificate:
                     return True
             w, at = self.place[items[i]]
             for before in self.launch["lists"][w][:at]:
+                if not (self.settled(before) and self.settled(items[i])):
+                    continue
                 node = self.cta_tile(before, self.cta(reader))
                 number = self.unit(*node).index(before)
                 slots = slots + self.waited(node, number, "sums", warp)
@@ -773,8 +780,29 @@ class Certificate:
                 for what in ("barrier", "flag_releases", "flag_acquires"):
                     demand(c["slabs"][what], f"slabs without {what}")
 
+    def caches(self):
+        """What runs append to: one stage alone has it, and a run finds what those before it have left."""
+        c, some = self.contract["cache"], False
+        for t, tensor in enumerate(self.tensors):
+            uses = [(s.number, o["kind"]) for s in self.stages for o in s.operands if o["tensor"] == t]
+            if not any(kind.startswith("cached_") for _, kind in uses):
+                continue
+            some = True
+            demand(len(uses) == 1, f"{tensor['name']} is appended to, and read by others")
+            demand(tensor["producer"] is None, f"{tensor['name']} is appended to, and written by a stage")
+            shared = tensor["alias"] is not None or any(u["alias"] == t for u in self.tensors)
+            demand(not shared, f"{tensor['name']} is appended to, and its memory is another's too")
+        if some:
+            overlaps = self.contract["overlap"] and not (c["reads_wait"] and self.contract["dependency_wait"])
+            demand(c["new_from_run"], "the new token is read from the cache")
+            demand(c["lengths_each_run"] or not self.contract["graph_replay"], "lengths are baked in")
+            demand(not overlaps and self.contract["full_run_boundary"], "a cache is read before the run before has ended")
+            shares = self.launch["kind"] == "shares"
+            demand(not shares or c["parts_recounted"] and c["parts_ordered"], "parts that nobody counts")
+
     def check(self):
         self.graph()
+        self.caches()
         self.items()
         self.places()
         self.closures = {}

@@ -20,7 +20,7 @@ enum cusync_status {
 
 enum cusync_element { CUSYNC_F16 = 0, CUSYNC_BF16 = 1 };
 enum cusync_arch { CUSYNC_SM80 = 80, CUSYNC_SM90A = 90 };
-enum cusync_operation { CUSYNC_GEMM = 0, CUSYNC_GATED_GEMM = 1 };
+enum cusync_operation { CUSYNC_GEMM = 0, CUSYNC_GATED_GEMM = 1, CUSYNC_ATTEND = 5 };
 enum cusync_activation { CUSYNC_IDENTITY = 0, CUSYNC_GELU_TANH = 1, CUSYNC_RELU = 2 };
 
 enum { CUSYNC_MAX_DELAY_NS = 500000 };
@@ -51,7 +51,9 @@ enum {
   CUSYNC_MAX_OPERANDS = 6,     ///< of a stage
   CUSYNC_MAX_WAITS = 4,        ///< incoming edges of a stage
   CUSYNC_MAX_POSTS = 4,        ///< outgoing edges of a stage
-  CUSYNC_COLUMN_TILE = 64,     ///< columns of a stage of a decode kernel that share a semaphore
+  CUSYNC_COLUMN_TILE = 64,     ///< columns of a product of a decode kernel that share a semaphore
+  CUSYNC_PAGE_TOKENS = 64,     ///< of a paged cache
+  CUSYNC_ATTEND_SLAB = 8 * (128 + 2),  ///< floats of a slab of a decode kernel that attends
   CUSYNC_TABLE_ALIGNMENT = 128,
 };
 
@@ -104,15 +106,34 @@ typedef struct cusync_depth {
   uint32_t first, step, most;
 } cusync_depth;
 
+/// The heads of CUSYNC_ATTEND, and where their keys and values are kept.
+typedef struct cusync_heads {
+  uint32_t query_heads, kv_heads;  ///< at most 8 query heads share a key/value head
+  uint32_t head_dim;               ///< 64 or 128
+  uint32_t capacity;               ///< tokens of a sequence that the cache holds
+  uint32_t pages;                  ///< of the pool; 0: the cache is contiguous
+} cusync_heads;
+
 /// One stage. CUSYNC_GEMM: out = act(A B + bias) + residual. CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B holds Bg
 /// and Bu interleaved by columns in groups of 8 (g0..g7 u0..u7 g8..g15 ...), so that its rows are 2 n long. A decode
 /// kernel reads B as cusync_repack leaves it.
+///
+/// CUSYNC_ATTEND, of decode kernels, makes one token of each of m sequences. Operand A is m x (query_heads + 2 kv_heads) *
+/// head_dim: queries, keys, values of all heads; k says its columns, n is query_heads * head_dim. KEYS and VALUES are
+/// (m, kv_heads, capacity, head_dim), or `pages` pages of (kv_heads, 64, head_dim), of which PAGES (m x capacity / 64, rounded
+/// up) says which are whose. LENGTHS are read when the kernel runs: sequence b has lengths[b] tokens in the cache. With ROTARY
+/// (capacity x head_dim; cosines of head_dim / 2 pairs, then sines) queries and the new key are rotated by that position,
+/// elements (i, i + head_dim / 2) together. The new key and value are written behind the cached ones, and attended to with them.
+/// A sequence whose length is negative, or leaves no room, or any of whose pages up to the new token's is not in the pool, gets
+/// zeros and nothing is appended; the report says so, and the run is otherwise right. All attention stages of a kernel have the
+/// same LENGTHS and capacity. They post one slot for each key/value head, m times a run.
 typedef struct cusync_stage {
   uint32_t operation;   ///< enum cusync_operation
   uint32_t activation;  ///< enum cusync_activation
   uint32_t index;       ///< of the stage in the plan, for reports
   uint32_t m, n;        ///< of `out`, also when gated
   cusync_depth k;
+  cusync_heads heads;   ///< of attention
   uint32_t operand_count, wait_count, post_count;
   cusync_operand operands[CUSYNC_MAX_OPERANDS];
   void* out;            ///< m x n
@@ -171,8 +192,11 @@ typedef struct cusync_work {
                              ///< `length` items, without
   uint32_t length;
   uint32_t slab_count;
-  float* slabs;            ///< device: slab_count * cluster_m * cluster_n * tile_m * tile_n; never cleared
-  uint32_t* slab_flags;    ///< device: 2 * slab_count * cluster_m * cluster_n, zeroed once
+  /// Device, never cleared: slab_count * cluster_m * cluster_n * tile_m * tile_n. Of a decode kernel 2 * workers slabs of
+  /// CUSYNC_ATTEND_SLAB for each attention stage
+  float* slabs;
+  /// Device, zeroed once: 2 * slab_count * cluster_m * cluster_n. Of a decode kernel m * kv_heads for each attention stage
+  uint32_t* slab_flags;
   cusync_tuning tuning;    ///< of shares
 } cusync_work;
 
@@ -285,6 +309,19 @@ uint32_t cusync_host_decode_order(uint32_t operation, uint32_t k, uint32_t n, ui
 uint32_t cusync_host_decode_lead(uint32_t slots, uint32_t chunk_shift, uint32_t max_chunks);
 /// Workers that post the semaphore of 64-wide column tile `tile`.
 uint32_t cusync_host_decode_owners(uint32_t n, uint32_t workers, uint32_t tile);
+/// What one worker of an attention stage has of one (sequence, key/value head): units [begin, end), as all units are
+/// numbered, of the head's [first, last).
+typedef struct cusync_segment {
+  uint32_t sequence, head, begin, end, first, last;
+  uint32_t parts;  ///< workers that have some of the head
+  uint32_t slab;   ///< where this part is left, if there are others
+  uint32_t slab_of_part;  ///< where the one that adds up looks for this part
+} cusync_segment;
+/// The segments of worker `worker`, of `sequences` sequences with `lengths`; writes up to `capacity` and returns how many there
+/// are. `before`: scratch memory of sequences + 1 words.
+uint32_t cusync_host_attention_segments(const int32_t* lengths, uint32_t sequences, uint32_t cache_capacity,
+                                        uint32_t kv_heads, uint32_t workers, uint32_t worker, uint32_t* before,
+                                        cusync_segment* segments, uint32_t capacity);
 void cusync_host_tile_at(const cusync_order* order, uint32_t i, uint32_t* m, uint32_t* n);
 
 #ifdef __cplusplus

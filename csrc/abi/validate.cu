@@ -26,14 +26,30 @@ bool valid_order(cusync_order const& o, uint32_t grid_m, uint32_t grid_n) {
   return !grouped || o.group > 0;
 }
 
-/// When a matrix product reads an operand of a role; ~0: never.
-uint32_t read_at(uint32_t role) {
+/// When an operation reads an operand of a role; ~0: never.
+uint32_t read_at(uint32_t operation, uint32_t role) {
+  bool const product = operation != CUSYNC_ATTEND;
   switch (role) {
-    case CUSYNC_OPERAND_A:
-    case CUSYNC_OPERAND_B: return CUSYNC_READ_IN_K_LOOP;
+    case CUSYNC_OPERAND_A: return CUSYNC_READ_IN_K_LOOP;
+    case CUSYNC_OPERAND_B: return product ? CUSYNC_READ_IN_K_LOOP : ~0u;
     case CUSYNC_OPERAND_BIAS:
-    case CUSYNC_OPERAND_RESIDUAL: return CUSYNC_READ_IN_EPILOGUE;
+    case CUSYNC_OPERAND_RESIDUAL: return product ? CUSYNC_READ_IN_EPILOGUE : ~0u;
+    case CUSYNC_OPERAND_KEYS:
+    case CUSYNC_OPERAND_VALUES:
+    case CUSYNC_OPERAND_LENGTHS:
+    case CUSYNC_OPERAND_PAGES:
+    case CUSYNC_OPERAND_ROTARY: return product ? ~0u : CUSYNC_READ_IN_K_LOOP;
     default: return ~0u;
+  }
+}
+
+uintptr_t alignment(uint32_t role, bool decode) {
+  switch (role) {
+    case CUSYNC_OPERAND_BIAS:
+    case CUSYNC_OPERAND_RESIDUAL: return decode ? 2 : 16;
+    case CUSYNC_OPERAND_LENGTHS:
+    case CUSYNC_OPERAND_PAGES: return 4;
+    default: return 16;
   }
 }
 
@@ -43,10 +59,10 @@ bool valid_operands(cusync_stage const& s, bool decode) {
   if (s.operand_count > CUSYNC_MAX_OPERANDS) return false;
   for (uint32_t i = 0; i < s.operand_count; ++i) {
     cusync_operand const& o = s.operands[i];
-    if (!o.data || operand(s, o.role) != &o || o.read_at != read_at(o.role)) return false;
-    if (!aligned(o.data, decode && o.read_at == CUSYNC_READ_IN_EPILOGUE ? 2 : 16)) return false;
+    if (!o.data || operand(s, o.role) != &o || o.read_at != read_at(s.operation, o.role)) return false;
+    if (!aligned(o.data, alignment(o.role, decode))) return false;
   }
-  return operand(s, CUSYNC_OPERAND_A) && operand(s, CUSYNC_OPERAND_B);
+  return operand(s, CUSYNC_OPERAND_A);
 }
 
 /// Sizes, operands and arithmetic of the two operations that there are.
@@ -55,10 +71,27 @@ bool valid_product(cusync_stage const& s, bool decode) {
   if (s.m == 0 || s.n == 0 || k == 0 || s.m > kMaxSize || s.n > kMaxSize / 2 || k > kMaxSize) return false;
   if (s.k.first != k || s.k.step != 0) return false;
   if (k % 8 || (!decode && s.n % 8)) return false;
-  if (!valid_operands(s, decode) || !s.out || !aligned(s.out, decode ? 2 : 16)) return false;
+  if (!valid_operands(s, decode) || !operand(s, CUSYNC_OPERAND_B)) return false;
+  if (!s.out || !aligned(s.out, decode ? 2 : 16)) return false;
   bool const gated = s.operation == CUSYNC_GATED_GEMM;
   bool const adds = operand(s, CUSYNC_OPERAND_BIAS) || operand(s, CUSYNC_OPERAND_RESIDUAL);
   return s.activation <= CUSYNC_RELU && !(gated && (adds || s.activation != CUSYNC_IDENTITY));
+}
+
+/// Sizes and operands of attention.
+bool valid_attention(cusync_stage const& s) {
+  cusync_heads const& h = s.heads;
+  if (!h.kv_heads || !h.query_heads || h.query_heads > 1024 || h.query_heads % h.kv_heads) return false;
+  if (h.query_heads / h.kv_heads > 8 || (h.head_dim != 64 && h.head_dim != 128) || s.activation) return false;
+  uint32_t const columns = (h.query_heads + 2 * h.kv_heads) * h.head_dim;
+  if (s.m == 0 || s.n != h.query_heads * h.head_dim || s.k.most != columns || s.k.first != columns || s.k.step) return false;
+  // Rows of the cache, and units times workers, are numbers of 32 bits.
+  uint64_t const sequence = ceil_div(h.capacity, CUSYNC_PAGE_TOKENS) * uint64_t(CUSYNC_PAGE_TOKENS) * h.kv_heads;
+  if (!h.capacity || h.capacity > kMaxSize || s.m * sequence > kMaxSize) return false;
+  if (uint64_t(h.pages) * h.kv_heads * CUSYNC_PAGE_TOKENS > kMaxSize) return false;
+  if (!valid_operands(s, true) || (h.pages != 0) != (operand(s, CUSYNC_OPERAND_PAGES) != nullptr)) return false;
+  bool const cached = operand(s, CUSYNC_OPERAND_KEYS) && operand(s, CUSYNC_OPERAND_VALUES);
+  return cached && operand(s, CUSYNC_OPERAND_LENGTHS) && s.out && aligned(s.out, 16);
 }
 
 /// Every edge feeds an operand that is there, and is waited for when that is read.
@@ -116,20 +149,35 @@ bool valid_shares(Request const& r) {
   cusync_work const& w = r.work;
   if (w.source != CUSYNC_SOURCE_SHARES || !w.workers || w.workers > 1024) return false;
   if (w.tuning.activation_slots % 4 || w.tuning.activation_slots > 64) return false;
+  uint32_t attentions = 0;
+  cusync_stage const* first = nullptr;
+  for (uint32_t s = 0; s < r.count; ++s) {
+    cusync_stage const& stage = r.stages[s];
+    if (stage.operation != CUSYNC_ATTEND) continue;
+    if (!first) first = &stage;
+    if (stage.heads.capacity != first->heads.capacity) return false;
+    if (data_of(stage, CUSYNC_OPERAND_LENGTHS) != data_of(*first, CUSYNC_OPERAND_LENGTHS)) return false;
+    ++attentions;
+  }
+  if (w.slab_count < attentions * 2 * w.workers) return false;
+  if (attentions && !(w.slabs && aligned(w.slabs, 16) && w.slab_flags && aligned(w.slab_flags, 4))) return false;
   return r.sync.epochs && aligned(r.sync.epochs, 4);
 }
 
-/// What a decode kernel asks of a stage beside: its column tiles are its slots, and only operand A is waited for, from the
-/// earlier stage that posts these slots.
+/// What a decode kernel asks of a stage beside: its column tiles are its slots, or its key/value heads, and only operand A is
+/// waited for, from the earlier stage that posts these slots.
 bool valid_share(Request const& r, uint32_t index) {
   cusync_stage const& s = r.stages[index];
   uint32_t const width = r.kernel.id.width, workers = r.work.workers;
+  bool const attends = s.operation == CUSYNC_ATTEND;
   if (s.m != r.stages[0].m || s.m > width || s.n > 1u << 24 || s.k.most > 1u << 24) return false;
-  // The index arithmetic of decode/layout.h and decode/share.h is of 32 bits.
+  // The index arithmetic of decode/attend.h, decode/layout.h and decode/share.h is of 32 bits.
+  uint64_t const units = attends ? uint64_t(s.m) * s.heads.kv_heads * ceil_div(s.heads.capacity, CUSYNC_PAGE_TOKENS) : 0;
+  if ((units + 1) * workers >> 32) return false;
   if (uint64_t(s.n + 1) * workers >> 32) return false;
   if (uint64_t(ceil_div(s.k.most, r.kernel.tile_k)) * workers * workers >> 32) return false;
   if (s.wait_count > 1 || s.post_count > 1) return false;
-  if (!posts_by_tile(s, 1, ceil_div(s.n, CUSYNC_COLUMN_TILE))) return false;
+  if (!posts_by_tile(s, 1, attends ? s.heads.kv_heads : ceil_div(s.n, CUSYNC_COLUMN_TILE))) return false;
   void const* const a = data_of(s, CUSYNC_OPERAND_A);
   if (a == s.out) return false;
   if (s.wait_count == 0) return true;
@@ -137,7 +185,7 @@ bool valid_share(Request const& r, uint32_t index) {
   for (uint32_t p = 0; p < index; ++p) {
     cusync_stage const& producer = r.stages[p];
     if (producer.post_count && producer.posts[0].slot_base == s.waits[0].policy.slot_base)
-      return producer.n == s.k.most && producer.out == a;
+      return producer.n == s.k.most && producer.out == a && !(attends && producer.operation == CUSYNC_ATTEND);
   }
   return false;
 }
@@ -152,7 +200,8 @@ bool valid(Request const& r) {
   if (!r.stages || !r.count || r.count > r.kernel.stages || !valid_sync(r) || !valid_table(r)) return false;
   for (uint32_t i = 0; i < r.count; ++i) {
     cusync_stage const& s = r.stages[i];
-    if (!valid_product(s, decode) || !valid_edges(s, r.kernel.tile_k)) return false;
+    bool const sound = s.operation == CUSYNC_ATTEND ? decode && valid_attention(s) : valid_product(s, decode);
+    if (!sound || !valid_edges(s, r.kernel.tile_k)) return false;
     if (decode) continue;
     uint32_t const grid_m = ceil_div(s.m, id.tile_m), grid_n = ceil_div(packed_columns(s), id.tile_n);
     if (uint64_t(grid_m) * grid_n > kMaxSize || !posts_by_tile(s, grid_m, grid_n)) return false;
@@ -171,7 +220,7 @@ bool valid(Request const& r) {
 int32_t validate(Request const& r) {
   for (uint32_t i = 0; r.stages && i < r.count; ++i) {
     uint32_t const operation = r.stages[i].operation;
-    if (operation > CUSYNC_GATED_GEMM) return CUSYNC_ERROR_BAD_ARGUMENT;
+    if (operation > CUSYNC_ATTEND) return CUSYNC_ERROR_BAD_ARGUMENT;
     if (!(r.kernel.id.operations >> operation & 1)) return CUSYNC_ERROR_NOT_BUILT;
   }
   if (!valid(r)) return CUSYNC_ERROR_BAD_ARGUMENT;

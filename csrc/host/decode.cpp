@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The layout arithmetic of the decode kernels, compiled for the host: what callers size buffers by, and tests check.
 #include "abi/cusync.h"
+#include "kernels/decode/attend.h"
 #include "kernels/decode/share.h"
 
 extern "C" unsigned long long cusync_repacked_bytes(uint32_t operation, uint32_t k, uint32_t n) {
@@ -38,6 +39,27 @@ extern "C" uint32_t cusync_host_decode_order(uint32_t operation, uint32_t k, uin
         put((share.chunk(i) << stage.chunk_shift) + b);
   } else {
     for (uint32_t i = 0; i < share.tiles; ++i) put(share.tile(i, stage.chunk_shift));
+  }
+  return count;
+}
+
+extern "C" uint32_t cusync_host_attention_segments(int32_t const* lengths, uint32_t sequences, uint32_t cache_capacity,
+                                                   uint32_t kv_heads, uint32_t workers, uint32_t worker,
+                                                   uint32_t* before, cusync_segment* segments, uint32_t capacity) {
+  using namespace cusync::kernels::decode;
+  before[0] = 0;
+  for (uint32_t i = 0; i < sequences; ++i)
+    before[i + 1] = before[i] + units_of(checked_length(lengths[i], cache_capacity));
+  Units const units{before, sequences, kv_heads};
+  UnitShare const share = units.share(worker, workers);
+  uint32_t count = 0;
+  for (uint32_t unit = share.begin; unit < share.end; ++count) {
+    Segment const s = units.segment(unit, share.end);
+    Parts const parts = parts_of(units, s, workers);
+    if (count < capacity)
+      segments[count] = {s.sequence, s.head, s.begin, s.end, s.first, s.last, parts.count,
+                         slab_of(worker, s.begin, share.begin), parts.slab(worker - parts.first)};
+    unit = s.end;
   }
   return count;
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cusync::runtime::executor_name;
 use cusync_gen::check::{Executor, Plan};
-use cusync_gen::graph::StageId;
+use cusync_gen::graph::{Partition, StageId};
 use cusync_gen::schedule::decode::{COLUMN_TILE, slots_of};
 use cusync_gen::sync::WaitAt;
 use serde::Serialize;
@@ -77,7 +77,12 @@ pub(crate) fn edges(plan: &Plan) -> Vec<EdgeReport> {
             operand: format!("{kind:?}"),
             policy: match plan.launch().shares() {
                 // Its slots are its own; the policy is that of the graph's tiles, which it does not run.
-                Some(_) => format!("a slot for each {COLUMN_TILE} columns"),
+                Some(_) => match plan.graph().stages[d.producer.0].partition {
+                    Partition::Even { .. } => format!("a slot for each {COLUMN_TILE} columns"),
+                    Partition::Tiles { cols, .. } => {
+                        format!("a slot for each {cols} columns, posted for every row")
+                    }
+                },
                 None => edge.policy().to_string(),
             },
             wait_at: match edge.wait_at() {

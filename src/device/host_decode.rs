@@ -1,4 +1,5 @@
-//! The decode kernels' layout arithmetic, compiled for the host: where a weight lies, who posts a column tile.
+//! The decode kernels' layout arithmetic, compiled for the host: where a weight lies, who posts a column tile, who attends to
+//! what.
 
 use crate::ffi;
 
@@ -72,6 +73,39 @@ pub fn owners(n: u32, workers: u32, tile: u32) -> u32 {
 pub fn turn_lead(slots: u32, chunk_shift: u32, max_chunks: u32) -> u32 {
     // SAFETY: arithmetic only.
     unsafe { ffi::cusync_host_decode_lead(slots, chunk_shift, max_chunks) }
+}
+
+/// What each worker of an attention stage has of each (sequence, key/value head).
+pub fn attention_segments(
+    lengths: &[i32],
+    capacity: u32,
+    kv_heads: u32,
+    workers: u32,
+) -> Vec<Vec<ffi::cusync_segment>> {
+    let mut before = vec![0; lengths.len() + 1];
+    let mut segments = |worker: u32, room: &mut [ffi::cusync_segment]| {
+        // SAFETY: arithmetic that reads as many lengths as there are sequences and writes no more than the capacity.
+        unsafe {
+            ffi::cusync_host_attention_segments(
+                lengths.as_ptr(),
+                lengths.len() as u32,
+                capacity,
+                kv_heads,
+                workers,
+                worker,
+                before.as_mut_ptr(),
+                room.as_mut_ptr(),
+                room.len() as u32,
+            )
+        }
+    };
+    let of = |worker| {
+        let count = segments(worker, &mut []);
+        let mut found = vec![ffi::cusync_segment::default(); count as usize];
+        segments(worker, &mut found);
+        found
+    };
+    (0..workers).map(of).collect()
 }
 
 #[cfg(test)]
@@ -166,6 +200,66 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    /// Every unit has one owner, workers have as many as each other, a head's parts lie in slabs of their own where the one
+    /// that adds them up looks, and each head is finished once: so many posts as there are sequences, whatever the lengths.
+    fn judge_segments(lengths: &[i32], capacity: u32, heads: u32, workers: u32) {
+        let what = format!("{lengths:?} of {capacity}, {heads} heads, {workers} workers");
+        let units = |n: i32| if n < 0 || n >= capacity as i32 { 1 } else { n as u32 / 64 + 1 };
+        let all: u32 = lengths.iter().map(|&n| heads * units(n)).sum();
+        let (mut next, mut counts, mut slabs) = (0, Vec::new(), std::collections::HashSet::new());
+        let mut parts = vec![Vec::new(); lengths.len() * heads as usize];
+        for segments in attention_segments(lengths, capacity, heads, workers) {
+            let begin = next;
+            for s in segments {
+                assert!(
+                    s.begin == next && s.end > s.begin && s.first <= s.begin && s.end <= s.last,
+                    "{what}"
+                );
+                assert_eq!(s.last - s.first, units(lengths[s.sequence as usize]), "{what}");
+                if s.parts > 1 {
+                    assert!(s.slab < 2 * workers && slabs.insert(s.slab), "{what}: slab {}", s.slab);
+                    assert_eq!(s.slab, s.slab_of_part, "{what}");
+                }
+                parts[(s.sequence * heads + s.head) as usize].push(s.parts);
+                next = s.end;
+            }
+            counts.push(next - begin);
+        }
+        assert_eq!(next, all, "{what}");
+        for parts in parts {
+            assert!(parts.iter().all(|&p| p as usize == parts.len()) && !parts.is_empty(), "{what}");
+        }
+        let working: Vec<u32> = counts.into_iter().filter(|&c| c > 0).collect();
+        assert_eq!(working.len() as u32, workers.min(all.div_ceil(4)), "{what}");
+        assert!(working.iter().max() <= working.iter().min().map(|least| least + 1).as_ref(), "{what}");
+    }
+
+    #[test]
+    fn each_head_is_finished_once_whatever_the_lengths() {
+        for workers in [1, 2, 5, 132] {
+            for heads in [1, 2, 3] {
+                for a in (-1..330).step_by(9) {
+                    judge_segments(&[a], 320, heads, workers);
+                    for b in [-7, 0, 1, 62, 63, 64, 65, 127, 200, 319, 320] {
+                        judge_segments(&[a, b], 320, heads, workers);
+                        judge_segments(&[b, a, i32::MAX], 320, heads, workers);
+                    }
+                }
+            }
+        }
+        let mut seed = 7_u32;
+        let mut random = |below: u32| {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (seed >> 8) % below
+        };
+        for _ in 0..300 {
+            let (sequences, heads, workers) = (1 + random(64), 1 + random(12), 1 + random(140));
+            let mut length = |i: u32| random(if i.is_multiple_of(4) { 70 } else { 2050 }) as i32 - 1;
+            let lengths: Vec<i32> = (0..sequences).map(&mut length).collect();
+            judge_segments(&lengths, 2048, heads, workers);
         }
     }
 

@@ -76,6 +76,16 @@ pub const CUSYNC_OPERAND_B: cusync_role = 1;
 pub const CUSYNC_OPERAND_BIAS: cusync_role = 2;
 pub const CUSYNC_OPERAND_RESIDUAL: cusync_role = 3;
 pub const CUSYNC_OPERAND_CUSTOM: cusync_role = 4;
+#[doc = "< cached keys; the new ones are appended"]
+pub const CUSYNC_OPERAND_KEYS: cusync_role = 5;
+#[doc = "< cached values; the new ones are appended"]
+pub const CUSYNC_OPERAND_VALUES: cusync_role = 6;
+#[doc = "< int32: cached tokens of each sequence, before the run"]
+pub const CUSYNC_OPERAND_LENGTHS: cusync_role = 7;
+#[doc = "< int32: pages of each sequence"]
+pub const CUSYNC_OPERAND_PAGES: cusync_role = 8;
+#[doc = "< of each position, cosines and then sines"]
+pub const CUSYNC_OPERAND_ROTARY: cusync_role = 9;
 #[doc = " What an operand is to the stage that reads it."]
 pub type cusync_role = ::std::os::raw::c_uint;
 #[doc = "< before the first k-block whose footprint enters new slots"]
@@ -175,7 +185,15 @@ impl Default for cusync_order {
         }
     }
 }
-#[doc = " What a wait that timed out saw. Lives in pinned host memory, so it survives the trap that follows."]
+#[doc = "< a wait that timed out; the kernel traps"]
+pub const CUSYNC_REPORT_LATE: cusync_report_kind = 0;
+#[doc = "< sequence `tile_m` has `have` cached tokens, and room for `want`. The run goes on without it"]
+pub const CUSYNC_REPORT_BAD_LENGTH: cusync_report_kind = 1;
+#[doc = "< page `tile_n` of sequence `tile_m` is `have`, of `want` pages. The run goes on without it"]
+pub const CUSYNC_REPORT_BAD_PAGE: cusync_report_kind = 2;
+#[doc = " What a kernel reports."]
+pub type cusync_report_kind = ::std::os::raw::c_uint;
+#[doc = " What went wrong first. Lives in pinned host memory, so it survives a trap that follows."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_report {
@@ -190,10 +208,12 @@ pub struct cusync_report {
     pub have: u32,
     pub want: u32,
     pub sm: u32,
+    #[doc = "< enum cusync_report_kind"]
+    pub kind: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_report"][::std::mem::size_of::<cusync_report>() - 40usize];
+    ["Size of cusync_report"][::std::mem::size_of::<cusync_report>() - 44usize];
     ["Alignment of cusync_report"][::std::mem::align_of::<cusync_report>() - 4usize];
     ["Offset of field: cusync_report::claimed"][::std::mem::offset_of!(cusync_report, claimed) - 0usize];
     ["Offset of field: cusync_report::edge"][::std::mem::offset_of!(cusync_report, edge) - 4usize];
@@ -205,6 +225,7 @@ const _: () = {
     ["Offset of field: cusync_report::have"][::std::mem::offset_of!(cusync_report, have) - 28usize];
     ["Offset of field: cusync_report::want"][::std::mem::offset_of!(cusync_report, want) - 32usize];
     ["Offset of field: cusync_report::sm"][::std::mem::offset_of!(cusync_report, sm) - 36usize];
+    ["Offset of field: cusync_report::kind"][::std::mem::offset_of!(cusync_report, kind) - 40usize];
 };
 pub const CUSYNC_OK: cusync_status = 0;
 #[doc = "< this binary has no kernels for the request (architecture, tile or type)"]
@@ -224,6 +245,7 @@ pub const CUSYNC_SM90A: cusync_arch = 90;
 pub type cusync_arch = ::std::os::raw::c_uint;
 pub const CUSYNC_GEMM: cusync_operation = 0;
 pub const CUSYNC_GATED_GEMM: cusync_operation = 1;
+pub const CUSYNC_ATTEND: cusync_operation = 5;
 pub type cusync_operation = ::std::os::raw::c_uint;
 pub const CUSYNC_IDENTITY: cusync_activation = 0;
 pub const CUSYNC_GELU_TANH: cusync_activation = 1;
@@ -285,8 +307,12 @@ pub const CUSYNC_MAX_OPERANDS: _bindgen_ty_2 = 6;
 pub const CUSYNC_MAX_WAITS: _bindgen_ty_2 = 4;
 #[doc = "< outgoing edges of a stage"]
 pub const CUSYNC_MAX_POSTS: _bindgen_ty_2 = 4;
-#[doc = "< columns of a stage of a decode kernel that share a semaphore"]
+#[doc = "< columns of a product of a decode kernel that share a semaphore"]
 pub const CUSYNC_COLUMN_TILE: _bindgen_ty_2 = 64;
+#[doc = "< of a paged cache"]
+pub const CUSYNC_PAGE_TOKENS: _bindgen_ty_2 = 64;
+#[doc = "< floats of a slab of a decode kernel that attends"]
+pub const CUSYNC_ATTEND_SLAB: _bindgen_ty_2 = 1040;
 pub const CUSYNC_TABLE_ALIGNMENT: _bindgen_ty_2 = 128;
 #[doc = " ---- stages, work, synchronisation: what every kernel takes --------------------------------------------------------"]
 pub type _bindgen_ty_2 = ::std::os::raw::c_uint;
@@ -428,7 +454,33 @@ const _: () = {
     ["Offset of field: cusync_depth::step"][::std::mem::offset_of!(cusync_depth, step) - 4usize];
     ["Offset of field: cusync_depth::most"][::std::mem::offset_of!(cusync_depth, most) - 8usize];
 };
-#[doc = " One stage. CUSYNC_GEMM: out = act(A B + bias) + residual. CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B holds Bg\n and Bu interleaved by columns in groups of 8 (g0..g7 u0..u7 g8..g15 ...), so that its rows are 2 n long. A decode\n kernel reads B as cusync_repack leaves it."]
+#[doc = " The heads of CUSYNC_ATTEND, and where their keys and values are kept."]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_heads {
+    #[doc = "< at most 8 query heads share a key/value head"]
+    pub query_heads: u32,
+    #[doc = "< at most 8 query heads share a key/value head"]
+    pub kv_heads: u32,
+    #[doc = "< 64 or 128"]
+    pub head_dim: u32,
+    #[doc = "< tokens of a sequence that the cache holds"]
+    pub capacity: u32,
+    #[doc = "< of the pool; 0: the cache is contiguous"]
+    pub pages: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_heads"][::std::mem::size_of::<cusync_heads>() - 20usize];
+    ["Alignment of cusync_heads"][::std::mem::align_of::<cusync_heads>() - 4usize];
+    ["Offset of field: cusync_heads::query_heads"]
+        [::std::mem::offset_of!(cusync_heads, query_heads) - 0usize];
+    ["Offset of field: cusync_heads::kv_heads"][::std::mem::offset_of!(cusync_heads, kv_heads) - 4usize];
+    ["Offset of field: cusync_heads::head_dim"][::std::mem::offset_of!(cusync_heads, head_dim) - 8usize];
+    ["Offset of field: cusync_heads::capacity"][::std::mem::offset_of!(cusync_heads, capacity) - 12usize];
+    ["Offset of field: cusync_heads::pages"][::std::mem::offset_of!(cusync_heads, pages) - 16usize];
+};
+#[doc = " One stage. CUSYNC_GEMM: out = act(A B + bias) + residual. CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B holds Bg\n and Bu interleaved by columns in groups of 8 (g0..g7 u0..u7 g8..g15 ...), so that its rows are 2 n long. A decode\n kernel reads B as cusync_repack leaves it.\n\n CUSYNC_ATTEND, of decode kernels, makes one token of each of m sequences. Operand A is m x (query_heads + 2 kv_heads) *\n head_dim: queries, keys, values of all heads; k says its columns, n is query_heads * head_dim. KEYS and VALUES are\n (m, kv_heads, capacity, head_dim), or `pages` pages of (kv_heads, 64, head_dim), of which PAGES (m x capacity / 64, rounded\n up) says which are whose. LENGTHS are read when the kernel runs: sequence b has lengths[b] tokens in the cache. With ROTARY\n (capacity x head_dim; cosines of head_dim / 2 pairs, then sines) queries and the new key are rotated by that position,\n elements (i, i + head_dim / 2) together. The new key and value are written behind the cached ones, and attended to with them.\n A sequence whose length is negative, or leaves no room, or any of whose pages up to the new token's is not in the pool, gets\n zeros and nothing is appended; the report says so, and the run is otherwise right. All attention stages of a kernel have the\n same LENGTHS and capacity. They post one slot for each key/value head, m times a run."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_stage {
@@ -443,6 +495,8 @@ pub struct cusync_stage {
     #[doc = "< of `out`, also when gated"]
     pub n: u32,
     pub k: cusync_depth,
+    #[doc = "< of attention"]
+    pub heads: cusync_heads,
     pub operand_count: u32,
     pub wait_count: u32,
     pub post_count: u32,
@@ -455,7 +509,7 @@ pub struct cusync_stage {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_stage"][::std::mem::size_of::<cusync_stage>() - 824usize];
+    ["Size of cusync_stage"][::std::mem::size_of::<cusync_stage>() - 840usize];
     ["Alignment of cusync_stage"][::std::mem::align_of::<cusync_stage>() - 8usize];
     ["Offset of field: cusync_stage::operation"][::std::mem::offset_of!(cusync_stage, operation) - 0usize];
     ["Offset of field: cusync_stage::activation"][::std::mem::offset_of!(cusync_stage, activation) - 4usize];
@@ -463,14 +517,15 @@ const _: () = {
     ["Offset of field: cusync_stage::m"][::std::mem::offset_of!(cusync_stage, m) - 12usize];
     ["Offset of field: cusync_stage::n"][::std::mem::offset_of!(cusync_stage, n) - 16usize];
     ["Offset of field: cusync_stage::k"][::std::mem::offset_of!(cusync_stage, k) - 20usize];
+    ["Offset of field: cusync_stage::heads"][::std::mem::offset_of!(cusync_stage, heads) - 32usize];
     ["Offset of field: cusync_stage::operand_count"]
-        [::std::mem::offset_of!(cusync_stage, operand_count) - 32usize];
-    ["Offset of field: cusync_stage::wait_count"][::std::mem::offset_of!(cusync_stage, wait_count) - 36usize];
-    ["Offset of field: cusync_stage::post_count"][::std::mem::offset_of!(cusync_stage, post_count) - 40usize];
-    ["Offset of field: cusync_stage::operands"][::std::mem::offset_of!(cusync_stage, operands) - 48usize];
-    ["Offset of field: cusync_stage::out"][::std::mem::offset_of!(cusync_stage, out) - 144usize];
-    ["Offset of field: cusync_stage::waits"][::std::mem::offset_of!(cusync_stage, waits) - 152usize];
-    ["Offset of field: cusync_stage::posts"][::std::mem::offset_of!(cusync_stage, posts) - 632usize];
+        [::std::mem::offset_of!(cusync_stage, operand_count) - 52usize];
+    ["Offset of field: cusync_stage::wait_count"][::std::mem::offset_of!(cusync_stage, wait_count) - 56usize];
+    ["Offset of field: cusync_stage::post_count"][::std::mem::offset_of!(cusync_stage, post_count) - 60usize];
+    ["Offset of field: cusync_stage::operands"][::std::mem::offset_of!(cusync_stage, operands) - 64usize];
+    ["Offset of field: cusync_stage::out"][::std::mem::offset_of!(cusync_stage, out) - 160usize];
+    ["Offset of field: cusync_stage::waits"][::std::mem::offset_of!(cusync_stage, waits) - 168usize];
+    ["Offset of field: cusync_stage::posts"][::std::mem::offset_of!(cusync_stage, posts) - 648usize];
 };
 impl Default for cusync_stage {
     fn default() -> Self {
@@ -582,9 +637,9 @@ pub struct cusync_work {
     pub items: *const cusync_item,
     pub length: u32,
     pub slab_count: u32,
-    #[doc = "< device: slab_count * cluster_m * cluster_n * tile_m * tile_n; never cleared"]
+    #[doc = " Device, never cleared: slab_count * cluster_m * cluster_n * tile_m * tile_n. Of a decode kernel 2 * workers slabs of\n CUSYNC_ATTEND_SLAB for each attention stage"]
     pub slabs: *mut f32,
-    #[doc = "< device: 2 * slab_count * cluster_m * cluster_n, zeroed once"]
+    #[doc = " Device, zeroed once: 2 * slab_count * cluster_m * cluster_n. Of a decode kernel m * kv_heads for each attention stage"]
     pub slab_flags: *mut u32,
     #[doc = "< of shares"]
     pub tuning: cusync_tuning,
@@ -710,6 +765,38 @@ impl Default for cusync_how {
 pub struct cusync_streamk {
     _unused: [u8; 0],
 }
+#[doc = " What one worker of an attention stage has of one (sequence, key/value head): units [begin, end), as all units are\n numbered, of the head's [first, last)."]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_segment {
+    pub sequence: u32,
+    pub head: u32,
+    pub begin: u32,
+    pub end: u32,
+    pub first: u32,
+    pub last: u32,
+    #[doc = "< workers that have some of the head"]
+    pub parts: u32,
+    #[doc = "< where this part is left, if there are others"]
+    pub slab: u32,
+    #[doc = "< where the one that adds up looks for this part"]
+    pub slab_of_part: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_segment"][::std::mem::size_of::<cusync_segment>() - 36usize];
+    ["Alignment of cusync_segment"][::std::mem::align_of::<cusync_segment>() - 4usize];
+    ["Offset of field: cusync_segment::sequence"][::std::mem::offset_of!(cusync_segment, sequence) - 0usize];
+    ["Offset of field: cusync_segment::head"][::std::mem::offset_of!(cusync_segment, head) - 4usize];
+    ["Offset of field: cusync_segment::begin"][::std::mem::offset_of!(cusync_segment, begin) - 8usize];
+    ["Offset of field: cusync_segment::end"][::std::mem::offset_of!(cusync_segment, end) - 12usize];
+    ["Offset of field: cusync_segment::first"][::std::mem::offset_of!(cusync_segment, first) - 16usize];
+    ["Offset of field: cusync_segment::last"][::std::mem::offset_of!(cusync_segment, last) - 20usize];
+    ["Offset of field: cusync_segment::parts"][::std::mem::offset_of!(cusync_segment, parts) - 24usize];
+    ["Offset of field: cusync_segment::slab"][::std::mem::offset_of!(cusync_segment, slab) - 28usize];
+    ["Offset of field: cusync_segment::slab_of_part"]
+        [::std::mem::offset_of!(cusync_segment, slab_of_part) - 32usize];
+};
 unsafe extern "C" {
     #[doc = " Number of compiled kernels; fills up to `capacity` entries."]
     pub fn cusync_kernels(out: *mut cusync_kernel_info, capacity: u32) -> u32;
@@ -856,5 +943,17 @@ unsafe extern "C" {
     pub fn cusync_host_decode_lead(slots: u32, chunk_shift: u32, max_chunks: u32) -> u32;
     #[doc = " Workers that post the semaphore of 64-wide column tile `tile`."]
     pub fn cusync_host_decode_owners(n: u32, workers: u32, tile: u32) -> u32;
+    #[doc = " The segments of worker `worker`, of `sequences` sequences with `lengths`; writes up to `capacity` and returns how many there\n are. `before`: scratch memory of sequences + 1 words."]
+    pub fn cusync_host_attention_segments(
+        lengths: *const i32,
+        sequences: u32,
+        cache_capacity: u32,
+        kv_heads: u32,
+        workers: u32,
+        worker: u32,
+        before: *mut u32,
+        segments: *mut cusync_segment,
+        capacity: u32,
+    ) -> u32;
     pub fn cusync_host_tile_at(order: *const cusync_order, i: u32, m: *mut u32, n: *mut u32);
 }

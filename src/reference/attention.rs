@@ -114,8 +114,9 @@ pub(super) fn attend(shape: &Attention, reads: &Reads<'_>) -> Matrix {
     out
 }
 
-/// Every new token with those of its sequence in the cache; zeros where the cache has no room for it.
-pub(super) fn generate(shape: &Attend, reads: &Reads<'_>) -> Matrix {
+/// Every new token with those of its sequence in the cache; zeros where the cache has no room for it. Its key is rounded, as
+/// later runs will find it.
+pub(super) fn generate(shape: &Attend, reads: &Reads<'_>, element: Element) -> Matrix {
     let Heads { query, kv, dim } = shape.heads;
     let (heads, kv_heads, dim) = (query as usize, kv as usize, dim as usize);
     let rows = reads.qkv.rows;
@@ -126,7 +127,10 @@ pub(super) fn generate(shape: &Attend, reads: &Reads<'_>) -> Matrix {
         let Some(rows) = reads.rows(shape, sequence, shared) else { return };
         let position = rows.len() - 1;
         let mut tokens: Vec<Token> = rows[..position].iter().map(|row| reads.cached(*row)).collect();
-        let key = reads.rotated(sequence, heads + shared, dim, position);
+        let mut key: Vec<f32> =
+            reads.rotated(sequence, heads + shared, dim, position).iter().map(|x| *x as f32).collect();
+        round(element, &mut key);
+        let key = key.into_iter().map(f64::from).collect();
         tokens.push([key, reads.plain(sequence, heads + kv_heads + shared, dim)]);
         out.copy_from_slice(&mix(&reads.rotated(sequence, head, dim, position), &tokens));
     });
@@ -220,14 +224,14 @@ mod tests {
         let lengths = Matrix { rows: 1, cols: 2, data: vec![1.0, 2.0] };
         let row = [0.0, -3.0, 0.0, -3.0, 30.0, 40.0];
         let qkv = Matrix { rows: 2, cols: 6, data: [row, row].concat() };
-        let shape = Attend { heads, cache: Cache { capacity: 2, pages: None }, rotary: true };
+        let shape = Attend { heads, cache: Cache { capacity: 2, pages: None }, rotary: true, expected: 2 };
         let reads =
             Reads { cache: Some([&keys, &values]), lengths: Some(&lengths), ..reads(&qkv, Some(&table)) };
         // Query and new key become (3, 0): scores 3 and 9 over sqrt(2).
         let other = (-6.0f64 / 2.0f64.sqrt()).exp();
         let (weight, total) = (other, 1.0 + other);
         let wanted = [(weight * 10.0 + 30.0) / total, (weight * 20.0 + 40.0) / total].map(|x| x as f32);
-        assert_eq!(generate(&shape, &reads).data, [wanted[0], wanted[1], 0.0, 0.0]);
+        assert_eq!(generate(&shape, &reads, Element::F16).data, [wanted[0], wanted[1], 0.0, 0.0]);
         let after = appended(&shape, &reads, Element::F16);
         assert_eq!(after[0].1.data, [1.0, 0.0, 3.0, 0.0, 9.0, 9.0, 9.0, 9.0]);
         assert_eq!(after[1].1.data, [10.0, 20.0, 30.0, 40.0, 9.0, 9.0, 9.0, 9.0]);

@@ -57,7 +57,7 @@ pub(crate) type Value<'a> = dyn Fn(OperandKind) -> Result<Option<Matrix>, Refere
 ///
 /// # Errors
 /// The stage is Custom, lacks an operand, or an operand cannot be had.
-pub(crate) fn apply(stage: &Stage, value: &Value<'_>) -> Result<Matrix, ReferenceError> {
+pub(crate) fn apply(stage: &Stage, element: Element, value: &Value<'_>) -> Result<Matrix, ReferenceError> {
     let need = |kind| value(kind)?.ok_or_else(|| ReferenceError::Shape(stage.name.clone()));
     match &stage.op {
         Op::Gemm { activation } => gemm::plain(stage, *activation, value),
@@ -67,7 +67,7 @@ pub(crate) fn apply(stage: &Stage, value: &Value<'_>) -> Result<Matrix, Referenc
             gemm::finish(sums, shape.activation, value)
         }
         Op::Attention(shape) => with_reads(stage, value, |reads| attention::attend(shape, reads)),
-        Op::Attend(shape) => with_reads(stage, value, |reads| attention::generate(shape, reads)),
+        Op::Attend(shape) => with_reads(stage, value, |reads| attention::generate(shape, reads, element)),
         Op::Norm(shape) => {
             let (x, gain, bias) =
                 (need(OperandKind::A)?, need(OperandKind::Gain)?, value(OperandKind::Bias)?);
@@ -137,7 +137,7 @@ pub fn evaluate(
                 let reads = stage.operands.iter().map(|o| matrix(graph, inputs, &written, o.tensor));
                 form(&reads.collect::<Result<Vec<_>, _>>()?)
             }
-            None => apply(stage, &value((graph, inputs), &written, stage))?,
+            None => apply(stage, graph.element, &value((graph, inputs), &written, stage))?,
         };
         let shape = (stage.m as usize, stage.n as usize);
         if (result.rows, result.cols) != shape || result.data.len() != shape.0 * shape.1 {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cusync_gen::check::{Launch, Plan};
-use cusync_gen::graph::{Graph, Op, Operand, OperandKind, Stage, StageId, TensorId};
+use cusync_gen::graph::{DataType, Graph, Op, Operand, OperandKind, Stage, StageId, TensorId};
 
 use super::bound;
 use super::desc::Descriptors;
@@ -18,6 +18,9 @@ use crate::ffi;
 
 /// A tensor of 16-bit floats in device memory.
 pub type Tensor = Arc<DeviceBuffer<u16>>;
+
+/// A tensor of lengths or page numbers in device memory.
+pub type Integers = Arc<DeviceBuffer<i32>>;
 
 /// Memory that runs share. Graphs hold a share too, so a captured graph outlives its pipeline.
 #[derive(Debug)]
@@ -71,6 +74,8 @@ pub(super) enum Kernels {
 #[derive(Debug, Default)]
 pub(super) struct Set {
     pub(super) bound: Vec<Option<Tensor>>,
+    /// Lengths and pages of caches.
+    pub(super) integers: Vec<Option<Integers>>,
     /// Interleaved gate and up weights, by stage.
     pub(super) packed: Vec<Option<Tensor>>,
     /// Weights as a decode plan streams them, by stage.
@@ -202,16 +207,8 @@ impl Pipeline {
     /// weights of a gated GEMM are interleaved when the set is first used, and all weights of a decode plan are laid out
     /// anew: bind them again after changing them.
     pub fn bind_in(&mut self, set: usize, name: &str, tensor: Tensor) -> Result<()> {
+        let index = self.input(name, DataType::Element, tensor.len())?;
         let graph = self.plan.graph();
-        let found = graph.tensors.iter().position(|t| t.name == name && t.producer.is_none());
-        let Some(index) = found else {
-            let known = self.inputs().collect::<Vec<_>>().join(", ");
-            return Err(Error::NotAnInput(name.into(), known));
-        };
-        let want = graph.tensors[index].rows as usize * graph.tensors[index].cols as usize;
-        if tensor.len() != want {
-            return Err(crate::device::Error::Length { what: name.into(), have: tensor.len(), want }.into());
-        }
         self.may_bind(set, name, Some(index), constant(graph, index), &tensor)?;
         // The old weights' packed forms go with them.
         let uses = |s: &Stage| s.operands.iter().any(|o| o.tensor.0 == index);
@@ -225,6 +222,42 @@ impl Pipeline {
             slot.repacked[stage] = None;
         }
         Ok(())
+    }
+
+    /// Binds lengths or page numbers in set 0: see [`Pipeline::bind_integers_in`].
+    pub fn bind_integers(&mut self, name: &str, tensor: Integers) -> Result<()> {
+        self.bind_integers_in(0, name, tensor)
+    }
+
+    /// Binds lengths or page numbers in a set. Kernels read them in every run, so what is written to their memory between runs,
+    /// in stream order, counts for the next; one that is out of range is found then.
+    pub fn bind_integers_in(&mut self, set: usize, name: &str, tensor: Integers) -> Result<()> {
+        let index = self.input(name, DataType::Int32, tensor.len())?;
+        let slot = self.set_mut(set)?;
+        slot.integers[index] = Some(tensor);
+        slot.kernels = None;
+        Ok(())
+    }
+
+    /// The input of that name, which takes `have` elements of this kind.
+    fn input(&self, name: &str, data: DataType, have: usize) -> Result<usize> {
+        let tensors = &self.plan.graph().tensors;
+        let Some(index) = tensors.iter().position(|t| t.name == name && t.producer.is_none()) else {
+            let known = self.inputs().collect::<Vec<_>>().join(", ");
+            return Err(Error::NotAnInput(name.into(), known));
+        };
+        if tensors[index].data != data {
+            let (is, with) = match tensors[index].data {
+                DataType::Element => ("of the element type", "`bind`"),
+                DataType::Int32 => ("of int32", "`bind_integers`"),
+            };
+            return Err(Error::Unsupported(format!("{name} is a tensor {is}: bind it with {with}")));
+        }
+        let want = tensors[index].elements() as usize;
+        if have != want {
+            return Err(crate::device::Error::Length { what: name.into(), have, want }.into());
+        }
+        Ok(index)
     }
 
     /// Binds the gate and up weights of stage `name` already interleaved ([`helpers::pack_gated`]), in place of the
@@ -272,6 +305,7 @@ impl Pipeline {
         if set == have {
             self.sets.push(Set {
                 bound: vec![None; tensors],
+                integers: vec![None; tensors],
                 packed: vec![None; stages],
                 repacked: vec![None; stages],
                 kernels: None,
@@ -296,7 +330,13 @@ impl Pipeline {
             .ok_or_else(|| Error::Unbound { tensor: self.plan.graph().tensors[tensor.0].name.clone(), set })
     }
 
-    /// Fills every output with NaNs, in stream order.
+    /// Memory of a tensor of lengths or page numbers, as a set bound it.
+    pub(super) fn integers(&self, set: usize, tensor: TensorId) -> Result<Integers> {
+        let bound = self.sets.get(set).and_then(|s| s.integers[tensor.0].clone());
+        bound.ok_or_else(|| Error::Unbound { tensor: self.plan.graph().tensors[tensor.0].name.clone(), set })
+    }
+
+    /// Fills every output with NaNs, in stream order. What lives on from run to run is no output.
     pub fn poison_outputs(&self) -> Result<()> {
         for output in self.shared.outputs.iter().flatten() {
             output.fill_bytes(0xFF, &self.main)?;

@@ -24,6 +24,12 @@ pub const SHIPPED: &[(&str, &str)] = &[
     ("gpt3_attention", include_str!("../../policies/gpt3_attention.ron")),
     ("llama65_attention", include_str!("../../policies/llama65_attention.ron")),
     ("llama3_70b_attention", include_str!("../../policies/llama3_70b_attention.ron")),
+    ("gpt3_generate", include_str!("../../policies/gpt3_generate.ron")),
+    ("llama65_generate", include_str!("../../policies/llama65_generate.ron")),
+    ("llama3_70b_generate", include_str!("../../policies/llama3_70b_generate.ron")),
+    ("gpt3_layer", include_str!("../../policies/gpt3_layer.ron")),
+    ("llama65_layer", include_str!("../../policies/llama65_layer.ron")),
+    ("llama3_70b_layer", include_str!("../../policies/llama3_70b_layer.ron")),
 ];
 
 /// The text of a shipped spec.

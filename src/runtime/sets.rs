@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use cusync_gen::graph::{Graph, Op, OperandKind, TensorId};
 
+use super::cached;
 use super::desc::element_code;
 use super::error::{Error, Result};
-use super::inputs::weight_scale;
-use super::pipeline::{Pipeline, Tensor};
+use super::inputs::{Values, weight_scale};
+use super::pipeline::{Integers, Pipeline, Tensor};
 use crate::device::{Device, DeviceBuffer, RepackedWeights, Stream, helpers};
 
 /// Sets of inputs: each set has weights of its own, so that rotating among them keeps weights out of the L2
-/// cache; the other inputs (activations, biases, residuals) are common to all.
+/// cache, and caches of attention too; the other inputs (activations, biases, residuals, lengths) are common to all.
 #[derive(Debug)]
 pub struct InputSets {
     sets: Vec<Set>,
@@ -20,6 +21,8 @@ pub struct InputSets {
 #[derive(Debug)]
 struct Set {
     tensors: Vec<(String, Tensor)>,
+    /// Lengths and pages of caches.
+    integers: Vec<(String, Integers)>,
     /// Interleaved gate and up weights of each gated stage.
     packed: Vec<(String, Tensor)>,
     /// Weights of each stage, repacked for one number of workers.
@@ -33,21 +36,36 @@ impl InputSets {
         let element = element_code(graph.element);
         let mut made: Vec<Set> = Vec::new();
         for set in 0..sets {
-            let mut tensors = Vec::new();
+            let (mut tensors, mut integers) = (Vec::new(), Vec::new());
             for (index, tensor) in graph.tensors.iter().enumerate().filter(|(_, t)| t.producer.is_none()) {
+                // A cache is read as weights are: once a run, and too large to stay in the L2 cache.
                 let weight = weight_scale(graph, TensorId(index));
-                if let (None, Some(first)) = (weight, made.first()) {
+                if let (None, false, Some(first)) = (weight, tensor.state, made.first()) {
                     tensors.extend(first.tensors.iter().find(|(n, _)| *n == tensor.name).cloned());
+                    integers.extend(first.integers.iter().find(|(n, _)| *n == tensor.name).cloned());
                     continue;
                 }
-                let len = tensor.rows as usize * tensor.cols as usize;
+                match cached::values(graph, TensorId(index), seed.into()) {
+                    Some(Values::Integers(numbers)) => {
+                        let buffer = DeviceBuffer::from_slice(device, &numbers, &tensor.name)?;
+                        integers.push((tensor.name.clone(), Arc::new(buffer)));
+                        continue;
+                    }
+                    Some(Values::Bits(bits)) => {
+                        let buffer = DeviceBuffer::from_slice(device, &bits, &tensor.name)?;
+                        tensors.push((tensor.name.clone(), Arc::new(buffer)));
+                        continue;
+                    }
+                    None => {}
+                }
+                let len = tensor.elements() as usize;
                 let buffer = DeviceBuffer::new(device, len, &tensor.name)?;
                 let seed = seed.wrapping_add((set * graph.tensors.len() + index) as u32);
                 helpers::fill_random(&buffer, element, weight.unwrap_or(1.0), seed, &stream)?;
                 tensors.push((tensor.name.clone(), Arc::new(buffer)));
             }
             let packed = pack(graph, &tensors, device, &stream)?;
-            made.push(Set { tensors, packed, repacked: Vec::new() });
+            made.push(Set { tensors, integers, packed, repacked: Vec::new() });
         }
         stream.synchronize()?;
         Ok(InputSets { sets: made })
@@ -76,6 +94,9 @@ impl InputSets {
         for (index, set) in self.sets.iter().enumerate() {
             for (name, tensor) in &set.tensors {
                 pipeline.bind_in(index, name, tensor.clone())?;
+            }
+            for (name, tensor) in &set.integers {
+                pipeline.bind_integers_in(index, name, tensor.clone())?;
             }
             for (stage, packed) in &set.packed {
                 pipeline.bind_packed(index, stage, packed.clone())?;

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use cusync_gen::graph::{Element, Graph, Op, OperandKind, Stage, TensorId};
+use cusync_gen::graph::{DataType, Element, Graph, Op, OperandKind, Stage, TensorId};
 use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
 
@@ -167,6 +167,15 @@ fn on_host(
     let graph = pipeline.plan().graph();
     let mut values = Vec::new();
     for operand in &stage.operands {
+        let shape = &graph.tensors[operand.tensor.0];
+        let (rows, cols) = (shape.rows as usize, shape.cols as usize);
+        if shape.data == DataType::Int32 {
+            let mut numbers = vec![0i32; rows * cols];
+            pipeline.integers(set, operand.tensor)?.download(&mut numbers)?;
+            let data = numbers.iter().map(|x| *x as f32).collect();
+            values.push((operand.kind, Matrix { rows, cols, data }));
+            continue;
+        }
         let tensor = match &rounded[operand.tensor.0] {
             Some(own) => own.clone(),
             None => pipeline.memory(set, operand.tensor)?,
@@ -175,11 +184,11 @@ fn on_host(
         tensor.download(&mut bits)?;
         let mut data = vec![0.0; bits.len()];
         graph.element.widen(&bits, &mut data);
-        let shape = &graph.tensors[operand.tensor.0];
-        values.push((operand.kind, Matrix { rows: shape.rows as usize, cols: shape.cols as usize, data }));
+        values.push((operand.kind, Matrix { rows, cols, data }));
     }
     let value = |kind| Ok(values.iter().find(|(of, _)| *of == kind).map(|(_, matrix)| matrix.clone()));
-    let result = reference::apply(stage, &value).map_err(|e| Error::Unsupported(e.to_string()))?;
+    let result =
+        reference::apply(stage, graph.element, &value).map_err(|e| Error::Unsupported(e.to_string()))?;
     Ok(DeviceBuffer::from_slice(
         pipeline.device(),
         &result.data,

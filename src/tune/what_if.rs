@@ -263,7 +263,8 @@ mod tests {
 
     #[test]
     fn strategies_and_decode_kernels_are_priced_too() {
-        let (c, decisions) = of("gpt3_mlp", 512, Executor::Fused);
+        // A kernel without clusters is chosen here, and only such a one can draw its items.
+        let (c, decisions) = of("gpt3_mlp", 128, Executor::Fused);
         assert!(c.launch.lists().is_some());
         let schedule = find(&decisions, "schedule");
         assert!(!schedule.alternatives.is_empty(), "{schedule:?}");

@@ -8,9 +8,11 @@ use cusync::runtime::cpu::{CpuError, CpuOptions, CpuPipeline, Workers};
 use cusync::runtime::element::Bits;
 use cusync::runtime::inputs::Inputs;
 use cusync::runtime::{Overrides, plan_text};
-use cusync_gen::check::{Executor, Plan};
+use cusync_gen::check::{Executor, Plan, check};
+use cusync_gen::choose;
 use cusync_gen::device::Profile;
 use cusync_gen::graph::{Graph, TensorId};
+use cusync_gen::spec;
 
 /// QKV, attention and projection for a token of each of B sequences.
 #[derive(Clone, Copy)]
@@ -29,11 +31,22 @@ const BLOCK: Block =
 
 impl Block {
     fn plan(&self) -> Plan {
+        plan(&self.source())
+    }
+
+    /// The same by a decode kernel's shares: a thread a CTA.
+    fn shares(&self) -> Plan {
+        let resolved = spec::parse(&self.source(), "test").and_then(|s| s.resolve(&[])).expect("valid");
+        let small = Profile { sms: 7, ..Profile::named("h200").expect("the profile ships").clone() };
+        check(choose::decode(&resolved, &small).expect("a decode plan")).expect("proved")
+    }
+
+    fn source(&self) -> String {
         let Block { heads: (query, kv, dim), batch, capacity, element, .. } = *self;
         let (pool, rows) = self.pages.map_or((batch, capacity), |pool| (pool, 64));
         let pages = if self.pages.is_some() { r#"pages: "P(B,S/64)", "# } else { "" };
         let rotary = if self.rotary { r#"rotary: "cs(S,D)", "# } else { "" };
-        let source = format!(
+        format!(
             r#"Pipeline(name: "block", element: {element},
                 dims: {{ "B": {batch}, "S": {capacity}, "N": {pool}, "T": {rows}, "HQ": {query}, "HKV": {kv}, "D": {dim} }}, stages: [
                 Gemm(name: "qkv", a: "X(B,264)", b: "Wqkv(264,(HQ+2*HKV)*D)", out: "QKV(B,(HQ+2*HKV)*D)"),
@@ -41,8 +54,7 @@ impl Block {
                     cache: Cache(keys: "K(N,HKV,T,D)", values: "V(N,HKV,T,D)", lengths: "n(B)"), out: "A(B,HQ*D)"),
                 Gemm(name: "project", a: "A(B,HQ*D)", b: "Wo(HQ*D,264)", out: "Z(B,264)"),
             ])"#
-        );
-        plan(&source)
+        )
     }
 }
 
@@ -93,6 +105,27 @@ fn tokens_of_a_growing_cache_are_right_run_after_run() {
             grow(&Block { heads, rotary, element, ..BLOCK }.plan(), &ragged);
         }
     }
+}
+
+#[test]
+fn the_shares_of_a_decode_kernel_are_right_run_after_run() {
+    let ragged = [[0, 62, 190], [1, 63, 191], [2, 64, 3]].map(|n| n.to_vec());
+    for (heads, pages) in [((4, 2, 64), None), ((8, 1, 128), Some(9)), ((4, 4, 64), Some(12))] {
+        let plan = Block { heads, pages, capacity: 192, ..BLOCK }.shares();
+        assert!(plan.launch().shares().is_some());
+        grow(&plan, &ragged);
+    }
+    // A sequence without room posts its heads too: whoever waits for them goes on.
+    let plan = BLOCK.shares();
+    let inputs = Inputs::random(plan.graph(), 4);
+    let mut pipeline = pipeline(&plan, &inputs);
+    pipeline.set_integers("n", &[5, 200, 6]).expect("a length a sequence");
+    for run in 0..2 {
+        let error = pipeline.run().expect_err("no room").to_string();
+        assert!(error.contains("sequence 1") && error.contains("200"), "run {run}: {error}");
+    }
+    pipeline.set_integers("n", &[5, 199, 6]).expect("a length a sequence");
+    pipeline.run().expect("in range");
 }
 
 #[test]

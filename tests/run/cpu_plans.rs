@@ -30,7 +30,9 @@ fn plan(source: &str, m: u64, element: Element, policy: Option<Policy>) -> Plan 
     let spec = cusync_gen::spec::parse(source, "test").expect("the spec is valid");
     let named: Vec<String> = spec.dims().map(|(name, _)| name.to_owned()).collect();
     let size = [("M", m), ("S", m), ("B", m.div_ceil(80))];
-    let small = SMALL.iter().chain(&size).filter(|(name, _)| named.iter().any(|n| n == name));
+    // Caches are for heads of 64 columns or 128.
+    let fits = |name: &str| name != "D" || !source.contains("Cache(");
+    let small = SMALL.iter().chain(&size).filter(|(name, _)| named.iter().any(|n| n == name) && fits(name));
     let dims = small.map(|(name, value)| ((*name).to_owned(), *value)).collect();
     let overrides = Overrides { dims, element: Some(element), policy, ..Overrides::default() };
     let device = Profile::named("h200").expect("the profile ships");

@@ -2,7 +2,7 @@
 
 use super::{Choice, EdgeChoice, How, Launch};
 use crate::device::Profile;
-use crate::graph::{Dependence, Graph, OperandKind};
+use crate::graph::{Dependence, Graph};
 use crate::schedule::decode::slots_of;
 use crate::sync::{Policy, SlotMap, WaitAt};
 
@@ -57,6 +57,26 @@ pub struct KernelContract {
     pub deferred_post: bool,
     /// How a chain kernel passes the partial sums of a split tile on.
     pub slabs: SlabContract,
+    /// How an attention treats its cache, and a decode kernel the parts of its tiles.
+    pub cache: CacheContract,
+}
+
+/// How an attention of new tokens treats what lives on from run to run, and how the workers that have parts of a tile bring them
+/// together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheContract {
+    /// Lengths and page numbers are read from device memory in every run.
+    pub lengths_each_run: bool,
+    /// Where runs overlap, every read of the cache, of its lengths and of its pages lies behind `griddepcontrol.wait`, though
+    /// the thread that makes it streams weights ahead of that.
+    pub reads_wait: bool,
+    /// The keys and values of the new token come from what the run computes, and never from the cache.
+    pub new_from_run: bool,
+    /// Of the workers that have parts of a tile the last to come ends it, and what tells it so is counted with acquire and
+    /// release at device scope, behind a barrier over the threads that store a part.
+    pub parts_ordered: bool,
+    /// Whoever ends a tile sets its count back, so that the next run counts from nothing.
+    pub parts_recounted: bool,
 }
 
 /// How partial sums pass from the items that leave them in slabs to the item that finishes the tile.
@@ -94,6 +114,13 @@ impl KernelContract {
                 flag_releases: true,
                 flag_acquires: true,
                 flag_is_epoch: true,
+            },
+            cache: CacheContract {
+                lengths_each_run: true,
+                reads_wait: true,
+                new_from_run: true,
+                parts_ordered: true,
+                parts_recounted: true,
             },
         }
     }
@@ -174,14 +201,14 @@ impl Candidate {
         self.edges.iter().zip(&self.graph.dependences).map(map).collect()
     }
 
-    /// Slots, by dependence. A decode kernel has one for each tile of columns that a main loop reads.
+    /// Slots, by dependence. A decode kernel has one for each tile of columns, or column of tiles, that a main loop reads.
     pub fn slot_counts(&self) -> Vec<u32> {
         if self.launch.shares().is_none() {
             return self.slot_maps().iter().map(|map| map.slot_count).collect();
         }
         let announced = |d: &Dependence| {
             let kind = self.graph.stages[d.consumer.0].operands[d.operand].kind;
-            if kind == OperandKind::A { slots_of(&self.graph.stages[d.producer.0]) } else { 0 }
+            if kind.is_activation() { slots_of(&self.graph.stages[d.producer.0]) } else { 0 }
         };
         self.graph.dependences.iter().map(announced).collect()
     }

@@ -228,6 +228,7 @@ fn contract(contract: &KernelContract) -> Value {
         dependency_wait,
         deferred_post,
         slabs,
+        cache,
     } = contract;
     let epoch = match epoch {
         EpochSource::DeviceCounter => "device",
@@ -246,6 +247,10 @@ fn contract(contract: &KernelContract) -> Value {
         "slabs": {
             "barrier": slabs.barrier, "flag_releases": slabs.flag_releases, "flag_acquires": slabs.flag_acquires,
             "flag_is_epoch": slabs.flag_is_epoch,
+        },
+        "cache": {
+            "lengths_each_run": cache.lengths_each_run, "reads_wait": cache.reads_wait, "new_from_run": cache.new_from_run,
+            "parts_ordered": cache.parts_ordered, "parts_recounted": cache.parts_recounted,
         },
     })
 }

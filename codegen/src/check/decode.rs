@@ -17,7 +17,8 @@ pub(super) fn unfollowed(c: &Candidate, plan: &Decode) -> Option<Refutation> {
         return refute(Subject::Pipeline, format!("no decode kernel runs this chain: {why}"));
     }
     for (s, stage) in graph.stages.iter().enumerate() {
-        let fault = if stage.partition != (Partition::Even { parts: workers }) {
+        let tiled = !stage.op.is_gemm() && matches!(stage.partition, Partition::Tiles { .. });
+        let fault = if stage.partition != (Partition::Even { parts: workers }) && !tiled {
             format!("is cut into {} shares for {workers} workers", stage.grid.1)
         } else if width_of(stage.m) != Some(plan.width) {
             format!("has {} rows, and the kernel is for {}", stage.m, plan.width)

@@ -5,8 +5,8 @@ use std::ops::Range;
 use super::Candidate;
 use super::parts::{Parts, Place};
 use super::program::{Event, Strands, TileProgram, slice_k_blocks};
-use crate::graph::{Dependence, Graph, Operand, OperandKind, Stage, StageId, When};
-use crate::schedule::decode::{LOAD_WARPS, column_tiles, k_tiles, owners_of};
+use crate::graph::{Dependence, Graph, Operand, OperandKind, Partition, Stage, StageId, When};
+use crate::schedule::decode::{LOAD_WARPS, awaited, k_tiles, owners_of, posted_by, slot_of};
 use crate::schedule::{POST_WEIGHT, Part, units};
 use crate::sync::{SlotMap, Tile, WaitAt, WaitWalk};
 
@@ -110,7 +110,8 @@ impl<'a> Generated<'a> {
     }
 
     /// What a CTA of a decode kernel does of its share: warps that bring the activations, each k-tile when all who own some
-    /// of its columns have posted; then the epilogue. What that reads of stages is the CTA's own work.
+    /// of its columns have posted; then the epilogue. What that reads of stages is the CTA's own work. Of a tile of an
+    /// attention a warp brings the queries, one the keys and one the values.
     fn share(&self, stage: StageId, tile: Tile, f: &mut dyn FnMut(Event)) {
         let graph = &self.candidate.graph;
         let of = &graph.stages[stage.0];
@@ -118,14 +119,27 @@ impl<'a> Generated<'a> {
             return;
         }
         let (main, last) = &self.edges[stage.0];
-        for warp in 0..LOAD_WARPS {
-            f(Event::Warp { warp });
-            for &edge in main {
-                let Dependence { producer, operand, .. } = graph.dependences[edge];
-                for slot in k_tiles(of.k_blocks, of.grid.1, tile.n, warp) {
-                    let value = owners_of(&graph.stages[producer.0], slot);
-                    f(Event::Wait { edge, slot, value });
-                    f(Event::Load { operand, k_block: slot });
+        let load = |edge: usize, k_block: u32, f: &mut dyn FnMut(Event)| {
+            let Dependence { producer, operand, .. } = graph.dependences[edge];
+            let made = &graph.stages[producer.0];
+            for columns in awaited(of, tile, of.operands[operand].kind, k_block) {
+                f(Event::Wait { edge, slot: slot_of(made, columns), value: owners_of(made, columns) });
+            }
+            f(Event::Load { operand, k_block });
+        };
+        match of.partition {
+            Partition::Even { parts } => {
+                for warp in 0..LOAD_WARPS {
+                    f(Event::Warp { warp });
+                    for &edge in main {
+                        k_tiles(of.k_blocks, parts, tile.n, warp).for_each(|k| load(edge, k, f));
+                    }
+                }
+            }
+            Partition::Tiles { .. } => {
+                for (warp, &edge) in (0..).zip(main) {
+                    f(Event::Warp { warp });
+                    load(edge, 0, f);
                 }
             }
         }
@@ -246,9 +260,9 @@ impl TileProgram for Generated<'_> {
         let stage = graph.dependences[edge].producer;
         if self.candidate.launch.shares().is_some() {
             // Only what main loops read is announced.
-            let columns = graph.stages[stage.0].writes(tile).1;
-            let announced = when(graph, &graph.dependences[edge]) != When::Epilogue && !columns.is_empty();
-            return column_tiles(&columns).filter(|_| announced).for_each(|slot| f(slot, 1));
+            let announced = when(graph, &graph.dependences[edge]) != When::Epilogue;
+            let slots = posted_by(&graph.stages[stage.0], tile);
+            return slots.filter(|_| announced).for_each(|slot| f(slot, 1));
         }
         let slot = self.slots[edge].slot_of(tile);
         if self.parts.is_none() {

@@ -42,7 +42,11 @@
 //!   so some worker is about to draw it. The test is the same run, of the sequence as the one list of one worker.
 //! * *The workers of a decode kernel* are CTAs with static lists: each has its share of one stage after the other. Several
 //!   warps bring the activations; they run ahead into the next stage, hold nothing that the end of this one needs, and the
-//!   post of a share is made before its worker's next item can end.
+//!   post of a share is made before its worker's next item can end. Tiles of an attention are shared out on the device, by the
+//!   lengths of its sequences, so the lists that are run here are one case of many. The others end too: every list is in the order
+//!   of the stages, whoever has which tile, and a tile waits for stages before its own only; of the workers that have parts of a
+//!   tile none waits for another, for the last to come ends it. So when all items of the stages before have ended, all of a
+//!   stage do.
 //! * *Posts that are held back* until the next item of the worker is under way count as made only then.
 //!
 //! The premise is the launch's: that no other kernel takes the SMs for ever. The next run of the same chain may take SMs
@@ -67,7 +71,9 @@ mod program;
 mod report;
 
 pub use axiom::Axiom;
-pub use candidate::{Candidate, EpochSource, KernelContract, Prediction, SlabContract, StoreCompletion};
+pub use candidate::{
+    CacheContract, Candidate, EpochSource, KernelContract, Prediction, SlabContract, StoreCompletion,
+};
 pub use certificate::certificate;
 pub use generated::Generated;
 pub use launch::{CtaResources, Executor, How, Launch, StageLaunch, StartGuarantee};

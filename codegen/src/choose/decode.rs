@@ -3,10 +3,10 @@
 use crate::check::{Candidate, Choice, Launch};
 use crate::device::Profile;
 use crate::diagnostic::Diagnostic;
-use crate::graph::Resolved;
+use crate::graph::{Op, PAGE, Resolved, StageId};
 use crate::schedule::decode::{COLUMN_TILE, decode as share_out, most_tokens};
 
-/// The tile of a graph before it is cut into shares; its depth is that of a k-block of the kernel.
+/// The tile of a GEMM before it is cut into shares; its depth is that of a k-block of the kernel.
 const NOMINAL_TILE: (u32, u32, u32) = (64, 128, 64);
 
 /// The decode kernel for a chain of few tokens.
@@ -17,7 +17,7 @@ const NOMINAL_TILE: (u32, u32, u32) = (64, 128, 64);
 pub fn decode(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagnostic> {
     let refuse = |why: String| {
         Diagnostic::new("no-kernel", format!("no decode kernel runs this chain: {why}")).help(format!(
-            "it takes a chain of GEMMs with constant weights and at most {} rows",
+            "it takes a chain of GEMMs with constant weights, attentions with caches, and at most {} rows",
             most_tokens()
         ))
     };
@@ -28,7 +28,12 @@ pub fn decode(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagno
     if !resolved.edges.is_empty() || resolved.stages.iter().any(stated) {
         return Err(refuse("tiles, orders or policies are stated".into()));
     }
-    let graph = resolved.graph(&vec![NOMINAL_TILE; resolved.stages.len()])?;
+    let tile = |s: usize| match resolved.stages[s].op.is_gemm() {
+        true => Ok(NOMINAL_TILE),
+        false => resolved.kernel_candidates(StageId(s), device).map(|tiles| tiles[0]),
+    };
+    let tiles: Vec<_> = (0..resolved.stages.len()).map(tile).collect::<Result<_, _>>()?;
+    let graph = resolved.graph(&tiles)?;
     let (graph, plan) = share_out(&graph, device).map_err(refuse)?;
     let workers = plan.workers();
     let mut c = Candidate::launched(graph, device.clone(), Launch::Shares(plan));
@@ -43,5 +48,20 @@ pub fn decode(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagno
         ),
         alternatives: Vec::new(),
     }];
+    let attended = c.graph.stages.iter().filter_map(|stage| match &stage.op {
+        Op::Attend(shape) => Some((stage, shape)),
+        Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Attention(_) | Op::Norm(_) | Op::Custom => None,
+    });
+    let shared = attended.map(|(stage, shape)| Choice {
+        subject: format!("shares of {}", stage.name),
+        decision: format!("units of {PAGE} tokens of a sequence and head, equal numbers for every CTA"),
+        stated: false,
+        reason: format!(
+            "lengths are read in every run, so ragged batches are balanced; times are predicted with {} tokens a sequence",
+            shape.expected
+        ),
+        alternatives: Vec::new(),
+    });
+    c.choices.extend(shared.collect::<Vec<_>>());
     Ok(c)
 }

@@ -167,8 +167,8 @@ mod tests {
     }
 
     #[test]
-    fn no_shape_is_listed_twice() {
-        let words = |line: &str| line.split_whitespace().take(5).collect::<Vec<_>>().join(" ");
+    fn no_kernel_is_listed_twice() {
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         let mut shapes: Vec<String> = lines().map(words).collect();
         shapes.sort();
         let count = shapes.len();

@@ -86,6 +86,9 @@ pub struct DecodeCost {
     pub launch_us: f64,
     /// End of a stage: sums, epilogue, post and hand-off, microseconds.
     pub stage_us: f64,
+    /// What it adds to the end of an attention that workers bring its parts together, microseconds.
+    #[serde(default)]
+    pub attend_us: f64,
 }
 
 /// The profiles that ship, the first of which rendered files are planned for.
@@ -225,6 +228,7 @@ impl Profile {
             ("unhidden", self.unhidden),
             ("launch_us", self.decode.launch_us),
             ("stage_us", self.decode.stage_us),
+            ("attend_us", self.decode.attend_us),
             ("unhidden", c.unhidden),
             ("launch_us", c.launch_us),
             ("fill_us", c.fill_us),

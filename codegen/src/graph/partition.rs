@@ -93,11 +93,11 @@ impl Partition {
 }
 
 impl Graph {
-    /// The same pipeline with the output of every stage in even shares. Such shares are not affine, so footprints become
+    /// The same pipeline with the output of every GEMM in even shares. Such shares are not affine, so footprints become
     /// boxes around them: all rows, all columns.
     pub fn in_even_shares(mut self, parts: u32) -> Graph {
         let all = |length: u32| Axis { extent: length as i32, ..Axis::default() };
-        for stage in &mut self.stages {
+        for stage in self.stages.iter_mut().filter(|stage| stage.op.is_gemm()) {
             (stage.partition, stage.grid) = (Partition::Even { parts }, (1, parts));
             for Operand { kind, footprint, .. } in &mut stage.operands {
                 if matches!(kind, OperandKind::A | OperandKind::Residual) {
@@ -111,7 +111,7 @@ impl Graph {
         self
     }
 
-    /// The same pipeline, of GEMMs, in the tiles that follow from the MMA tiles of its stages.
+    /// The same pipeline in the tiles that follow from the MMA tiles of its stages.
     pub fn in_tiles(mut self) -> Graph {
         for stage in &mut self.stages {
             let rules = stage.op.rules();

@@ -6,13 +6,19 @@
 //! workers of a later stage load the activations by k-tiles of the same width, each when its slot has had the posts of all
 //! its owners.
 //!
+//! Attention is in tiles instead: a sequence and the heads that share keys and values. Which worker ends which is decided on the
+//! device, from the lengths of the sequences, so that ragged batches are balanced (`csrc/kernels/decode/attend.h`); a plan
+//! lists them as they would be for equal lengths. Each tile is ended and posted once, whatever the lengths: a column of tiles is
+//! a slot, which has a post of each sequence.
+//!
 //! The arithmetic mirrors `csrc/kernels/decode/layout.h`, which kernels run.
 
 use std::ops::Range;
 
 use super::{Hand, Item, MAX_STAGES, Part, Schedule};
 use crate::device::{DECODE_KERNELS, Profile};
-use crate::graph::{Graph, OperandKind, Stage, StageId, share_begin, share_of};
+use crate::graph::{Attend, Graph, Op, OperandKind, PAGE, Partition, Stage, StageId, share_begin, share_of};
+use crate::sync::Tile;
 
 /// Width of the column tiles that slots stand for, and of the k-tiles that consumers wait for.
 pub const COLUMN_TILE: u32 = 64;
@@ -39,9 +45,38 @@ pub fn column_tiles(columns: &Range<u32>) -> Range<u32> {
     columns.start / COLUMN_TILE..columns.end.div_ceil(COLUMN_TILE)
 }
 
-/// Slots of a stage: one for each column tile of its output.
+/// Slots of a stage: one for each column tile of its output, or for each column of tiles.
 pub fn slots_of(stage: &Stage) -> u32 {
-    stage.n.div_ceil(COLUMN_TILE)
+    match stage.partition {
+        Partition::Even { .. } => stage.n.div_ceil(COLUMN_TILE),
+        Partition::Tiles { .. } => stage.grid.1,
+    }
+}
+
+/// The slot, from the first of its stage, that says that a column tile of its output is there.
+pub fn slot_of(stage: &Stage, tile: u32) -> u32 {
+    match stage.partition {
+        Partition::Even { .. } => tile,
+        Partition::Tiles { cols, .. } => tile * COLUMN_TILE / cols.max(1),
+    }
+}
+
+/// The slots, from the first of its stage, to which a share or tile adds one.
+pub fn posted_by(stage: &Stage, tile: Tile) -> Range<u32> {
+    match stage.partition {
+        Partition::Even { .. } => column_tiles(&stage.writes(tile).1),
+        Partition::Tiles { .. } => tile.n..tile.n + 1,
+    }
+}
+
+/// The column tiles that a stage's share or tile reads of an operand before k-block `k` of it.
+pub fn awaited(stage: &Stage, tile: Tile, kind: OperandKind, k: u32) -> Range<u32> {
+    match &stage.op {
+        Op::Attend(shape) => column_tiles(&shape.heads.columns_of(kind, tile.n)),
+        Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Attention(_) | Op::Norm(_) | Op::Custom => {
+            k..k + 1
+        }
+    }
 }
 
 /// First slot of a stage in the array of all of them.
@@ -49,9 +84,12 @@ pub fn slot_base(graph: &Graph, stage: StageId) -> u32 {
     graph.stages[..stage.0].iter().map(slots_of).sum()
 }
 
-/// The k-tiles that one of the warps of a worker brings, in order. Workers begin at different ones and go around.
+/// Workers that begin at the same k-tile.
+const NEIGHBOURS: u32 = 16;
+
+/// The k-tiles that one of the warps of a worker brings, in order. Groups of neighbours begin at different ones and go around.
 pub(crate) fn k_tiles(tiles: u32, workers: u32, worker: u32, warp: u32) -> impl Iterator<Item = u32> {
-    let start = share_begin(tiles, workers, worker);
+    let start = share_begin(tiles, workers, worker / NEIGHBOURS * NEIGHBOURS);
     (warp..tiles).step_by(LOAD_WARPS as usize).map(move |number| (start + number) % tiles)
 }
 
@@ -66,20 +104,54 @@ pub fn owners_of_tile(tile: u32, columns: u32, workers: u32) -> u32 {
     (owner(end - 1) - owner(begin) + 1).min(end - begin)
 }
 
-/// What the slot of a column tile gets in a run, and what is waited for: a post of each owner.
+/// What the slot of a column tile gets in a run, and what is waited for: a post of each owner, or of each tile of the column.
 pub fn owners_of(stage: &Stage, tile: u32) -> u32 {
-    owners_of_tile(tile, stage.n, stage.grid.1)
+    match stage.partition {
+        Partition::Even { parts } => owners_of_tile(tile, stage.n, parts),
+        Partition::Tiles { .. } => stage.grid.0,
+    }
 }
 
-/// The stage that writes a stage's operand A; `None` for an input of the pipeline.
+/// The stage that writes a stage's activations; `None` for an input of the pipeline.
 pub fn producer_of(graph: &Graph, stage: &Stage) -> Option<StageId> {
-    let a = stage.operands.iter().find(|o| o.kind == OperandKind::A)?;
-    graph.tensors[a.tensor.0].producer
+    let read = stage.operands.iter().find(|o| o.kind.is_activation())?;
+    graph.tensors[read.tensor.0].producer
 }
 
-/// Whether some stage reads the output of `stage` as its operand A: only then it is announced.
+/// Whether some stage reads the output of `stage` as its activations: only then it is announced.
 pub fn is_read(graph: &Graph, stage: StageId) -> bool {
     graph.stages.iter().any(|s| producer_of(graph, s) == Some(stage))
+}
+
+/// Whether decode kernels have an operation.
+fn decodes(op: &Op) -> bool {
+    match op {
+        Op::Gemm { .. } | Op::GatedGemm | Op::Attend(_) => true,
+        Op::Conv2d(_) | Op::Attention(_) | Op::Norm(_) | Op::Custom => false,
+    }
+}
+
+/// Why a decode kernel cannot run an attention; `None` when it can, and for other stages.
+fn unfit_attention(graph: &Graph, stage: StageId, workers: u32) -> Option<String> {
+    // What is reckoned from lengths on the device is reckoned once, for all attentions of a kernel.
+    let lengths = |stage: &Stage| {
+        let Op::Attend(shape) = &stage.op else { return None };
+        let lengths = stage.operands.iter().find(|o| o.kind == OperandKind::Lengths)?;
+        Some((lengths.tensor, shape.cache.capacity))
+    };
+    let of = &graph.stages[stage.0];
+    let Op::Attend(Attend { heads, cache, .. }) = &of.op else { return None };
+    let first = graph.stages.iter().find(|s| lengths(s).is_some())?;
+    if lengths(first) != lengths(of) {
+        return Some(format!("has other lengths, or another capacity, than `{}`", first.name));
+    }
+    let producer = producer_of(graph, of).map(|p| &graph.stages[p.0]);
+    if let Some(producer) = producer.filter(|p| lengths(p).is_some()) {
+        return Some(format!("attends to what `{}` makes of its heads", producer.name));
+    }
+    let units = u64::from(of.m) * u64::from(heads.kv) * u64::from(cache.capacity / PAGE + 1);
+    let fits = (units + 1) * u64::from(workers) <= u64::from(u32::MAX);
+    (!fits).then(|| format!("has {units} pages' worth of tokens, too many for 32 bits of arithmetic"))
 }
 
 /// Rows of weights of the widest share.
@@ -109,12 +181,12 @@ pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
             return Some(format!("`{}` has {} rows; a decode kernel takes {most}", stage.name, stage.m));
         }
         // Of activations, a worker adds only what it has written itself, or what nobody writes.
-        let activation = |kind| matches!(kind, OperandKind::A | OperandKind::Residual);
+        let activation = |kind: OperandKind| kind.is_activation() || kind == OperandKind::Residual;
         let constant =
             |o: &crate::graph::Operand| activation(o.kind) || graph.tensors[o.tensor.0].producer.is_none();
         let plain = |o: &crate::graph::Operand| o.kind != OperandKind::Bias;
-        let rows = rows_of(stage, workers);
-        let why = if !stage.op.is_gemm() {
+        let rows = if stage.op.is_gemm() { rows_of(stage, workers) } else { 0 };
+        let why = if !decodes(&stage.op) {
             format!("is {}", stage.op.name())
         } else if stage.split_k > 1 {
             "states a split along k".into()
@@ -126,6 +198,8 @@ pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
             format!("hands on rows of {} elements, no multiple of 8", stage.n)
         } else if u64::from(stage.n + 1) * u64::from(workers) > u64::from(u32::MAX) {
             format!("has {} columns, too many for 32 bits of arithmetic", stage.n)
+        } else if let Some(why) = unfit_attention(graph, StageId(s), workers) {
+            why
         } else if rows > 64 * MAX_ROW_TILES {
             format!("gives a worker {rows} rows of weights; it has room for {}", 64 * MAX_ROW_TILES)
         } else {
@@ -146,26 +220,28 @@ pub fn decode(graph: &Graph, device: &Profile) -> Result<(Graph, Decode), String
         return Err(why);
     }
     let width = graph.stages.first().and_then(|s| width_of(s.m)).unwrap_or_default();
-    let work = Schedule { predicted_us: predicted_us(graph, device), ..work(graph, workers) };
-    Ok((graph.clone().in_even_shares(workers), Decode { width, work }))
+    let graph = graph.clone().in_even_shares(workers);
+    let work = Schedule { predicted_us: predicted_us(&graph, device), ..work(&graph, workers) };
+    Ok((graph, Decode { width, work }))
 }
 
-/// What the CTAs of a decode kernel do: each its share of one stage after the other.
+/// What the CTAs of a decode kernel do, of a graph that is cut for them: each its share of one stage after the other, or an
+/// equal number of its tiles.
 pub fn work(graph: &Graph, workers: u32) -> Schedule {
-    let stages = graph.stages.len() as u32;
-    let share = |(s, n): (usize, u32)| {
-        let k_end = graph.stages[s].k.div_ceil(COLUMN_TILE);
-        Item { stage: StageId(s), m: 0, n, k_begin: 0, k_end, part: Part::Whole }
-    };
-    let shares = (0..graph.stages.len()).flat_map(|s| (0..workers).map(move |n| (s, n)));
-    Schedule {
-        cluster: (1, 1),
-        mode: Hand::Fixed,
-        sequence: shares.map(share).collect(),
-        lists: (0..workers).map(|w| (0..stages).map(|s| s * workers + w).collect()).collect(),
-        slabs: 0,
-        predicted_us: 0.0,
+    let (mut sequence, mut lists) = (Vec::new(), vec![Vec::new(); workers as usize]);
+    for (s, stage) in graph.stages.iter().enumerate() {
+        let (first, tiles) = (sequence.len() as u32, stage.tiles());
+        let item = |i: u32| {
+            let (m, n) = (i / stage.grid.1, i % stage.grid.1);
+            Item { stage: StageId(s), m, n, k_begin: 0, k_end: stage.k_blocks, part: Part::Whole }
+        };
+        sequence.extend((0..tiles).map(item));
+        for (worker, list) in (0..).zip(&mut lists) {
+            let begin = |worker| share_begin(tiles, workers, worker);
+            list.extend((begin(worker)..begin(worker + 1)).map(|i| first + i));
+        }
     }
+    Schedule { cluster: (1, 1), mode: Hand::Fixed, sequence, lists, slabs: 0, predicted_us: 0.0 }
 }
 
 /// The launch and the stages one after the other.
@@ -174,8 +250,13 @@ fn predicted_us(graph: &Graph, device: &Profile) -> f64 {
 }
 
 /// The time of a stage, microseconds: all SMs together read its constants, every SM reads all activations beside them, and
-/// the stage ends.
+/// the stage ends. Of an attention that is the cache with as many tokens as are expected, by whole units of a page's.
 pub(crate) fn stage_us(graph: &Graph, stage: &Stage, device: &Profile) -> f64 {
+    if let Op::Attend(Attend { heads, expected, .. }) = &stage.op {
+        let tokens = f64::from(stage.m * heads.kv) * f64::from(expected.next_multiple_of(PAGE));
+        let bytes = 2.0 * 2.0 * tokens * f64::from(heads.dim);
+        return bytes / (device.decode.read_tbs * 1e6) + device.decode.stage_us + device.decode.attend_us;
+    }
     let constant =
         stage.operands.iter().filter(|o| o.kind != OperandKind::A).map(|o| &graph.tensors[o.tensor.0]);
     let weights: f64 = constant.map(|t| 2.0 * f64::from(t.rows) * f64::from(t.cols)).sum();

@@ -135,6 +135,8 @@ pub(crate) struct AttentionSpec {
     pub(crate) sequences: Option<Expr>,
     /// Where the cache is stated.
     pub(crate) cache: Option<Span>,
+    /// Tokens of a sequence that times are predicted with.
+    pub(crate) expected: Option<Expr>,
 }
 
 /// What a normalisation states beside its tensors.

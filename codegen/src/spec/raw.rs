@@ -98,6 +98,8 @@ pub(super) enum Stage<'a> {
         pages: Option<&'a RawValue>,
         #[serde(borrow, default)]
         rotary: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        expected: Option<&'a RawValue>,
         #[serde(borrow)]
         out: &'a RawValue,
     },

@@ -227,6 +227,7 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
             cache: stated,
             pages,
             rotary,
+            expected,
             out,
         } => {
             let qkv = tensor(source, qkv)?;
@@ -247,6 +248,7 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
                 causal: causal.map(|raw| source.spanned(raw, "`true` or `false`")).transpose()?,
                 sequences: sequences.map(|raw| expr(source, raw)).transpose()?,
                 cache: stated.map(|raw| source.span(raw)),
+                expected: expected.map(|raw| expr(source, raw)).transpose()?,
             };
             let kind = StageKind::Attention(Box::new(spec));
             Ok(StageSpec { name: named(name)?, kind, reads, out: tensor(source, out)? })

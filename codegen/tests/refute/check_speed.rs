@@ -272,7 +272,7 @@ fn nothing_is_passed_over_that_matters() {
 
 /// The shipped pipelines: at M = 4096 tokens, or as many pixels and more; or small.
 fn shipped(large: bool) -> Vec<(&'static str, Resolved)> {
-    const SPECS: [(&str, &str); 12] = [
+    const SPECS: [(&str, &str); 18] = [
         ("two_gemms", include_str!("../../../policies/two_gemms.ron")),
         ("chain3", include_str!("../../../policies/chain3.ron")),
         ("diamond", include_str!("../../../policies/diamond.ron")),
@@ -282,6 +282,12 @@ fn shipped(large: bool) -> Vec<(&'static str, Resolved)> {
         ("gpt3_attention", include_str!("../../../policies/gpt3_attention.ron")),
         ("llama65_attention", include_str!("../../../policies/llama65_attention.ron")),
         ("llama3_70b_attention", include_str!("../../../policies/llama3_70b_attention.ron")),
+        ("gpt3_generate", include_str!("../../../policies/gpt3_generate.ron")),
+        ("llama65_generate", include_str!("../../../policies/llama65_generate.ron")),
+        ("llama3_70b_generate", include_str!("../../../policies/llama3_70b_generate.ron")),
+        ("gpt3_layer", include_str!("../../../policies/gpt3_layer.ron")),
+        ("llama65_layer", include_str!("../../../policies/llama65_layer.ron")),
+        ("llama3_70b_layer", include_str!("../../../policies/llama3_70b_layer.ron")),
         ("llama65_norm_mlp", include_str!("../../../policies/llama65_norm_mlp.ron")),
         ("resnet_layer", include_str!("../../../policies/resnet_layer.ron")),
         ("vgg_layer", include_str!("../../../policies/vgg_layer.ron")),

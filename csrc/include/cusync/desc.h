@@ -40,6 +40,11 @@ enum cusync_role {
   CUSYNC_OPERAND_BIAS = 2,
   CUSYNC_OPERAND_RESIDUAL = 3,
   CUSYNC_OPERAND_CUSTOM = 4,
+  CUSYNC_OPERAND_KEYS = 5,     ///< cached keys; the new ones are appended
+  CUSYNC_OPERAND_VALUES = 6,   ///< cached values; the new ones are appended
+  CUSYNC_OPERAND_LENGTHS = 7,  ///< int32: cached tokens of each sequence, before the run
+  CUSYNC_OPERAND_PAGES = 8,    ///< int32: pages of each sequence
+  CUSYNC_OPERAND_ROTARY = 9,   ///< of each position, cosines and then sines
 };
 
 /// Where in the consumer's k-loop an edge is waited for.
@@ -76,10 +81,18 @@ typedef struct cusync_order {
   const uint32_t* table;
 } cusync_order;
 
-/// What a wait that timed out saw. Lives in pinned host memory, so it survives the trap that follows.
+/// What a kernel reports.
+enum cusync_report_kind {
+  CUSYNC_REPORT_LATE = 0,        ///< a wait that timed out; the kernel traps
+  CUSYNC_REPORT_BAD_LENGTH = 1,  ///< sequence `tile_m` has `have` cached tokens, and room for `want`. The run goes on without it
+  CUSYNC_REPORT_BAD_PAGE = 2,    ///< page `tile_n` of sequence `tile_m` is `have`, of `want` pages. The run goes on without it
+};
+
+/// What went wrong first. Lives in pinned host memory, so it survives a trap that follows.
 typedef struct cusync_report {
   uint32_t claimed;  ///< 0 until the first reporter takes the record, 1 while it writes, 2 when complete
   uint32_t edge, stage, tile_m, tile_n, k_block, slot, have, want, sm;
+  uint32_t kind;  ///< enum cusync_report_kind
 } cusync_report;
 
 #ifdef __cplusplus

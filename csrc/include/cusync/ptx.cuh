@@ -31,6 +31,14 @@ CUSYNC_DEVICE void red_release_gpu_add(uint32_t* address, uint32_t value) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
 
+/// Adds and returns what was there; acquires and releases, so that the last of several threads to add has seen what all of
+/// them had done.
+CUSYNC_DEVICE uint32_t atom_acq_rel_gpu_add(uint32_t* address, uint32_t value) {
+  uint32_t old;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(address), "r"(value) : "memory");
+  return old;
+}
+
 /// Stores; the order is that of red_release_gpu_add. Only for a word with one writer.
 CUSYNC_DEVICE void st_release_gpu(uint32_t* address, uint32_t value) {
   asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");

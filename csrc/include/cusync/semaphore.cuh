@@ -45,6 +45,7 @@ CUSYNC_DEVICE void report_and_trap(Watch const& watch, WaitSite const& site, uin
                                    uint32_t want) {
   if (cusync_report* r = watch.report) {
     if (ptx::atom_acq_rel_sys_cas(&r->claimed, 0, 1) == 0) {
+      r->kind = CUSYNC_REPORT_LATE;
       r->edge = site.edge;
       r->stage = watch.stage;
       r->tile_m = site.tile_m;
@@ -63,6 +64,19 @@ CUSYNC_DEVICE void report_and_trap(Watch const& watch, WaitSite const& site, uin
     }
   }
   ptx::trap();
+}
+
+/// Fills the report, where it is still empty, and goes on.
+CUSYNC_DEVICE void report_only(cusync_report* r, uint32_t kind, uint32_t tile_m, uint32_t tile_n, uint32_t have,
+                               uint32_t want) {
+  if (!r || ptx::atom_acq_rel_sys_cas(&r->claimed, 0, 1) != 0) return;
+  r->kind = kind;
+  r->tile_m = tile_m;
+  r->tile_n = tile_n;
+  r->have = have;
+  r->want = want;
+  r->sm = ptx::smid();
+  ptx::st_release_sys(&r->claimed, 2);
 }
 
 /// Returns once `semaphores[slot]` has reached `want`. One thread; the writes behind the posts are then visible to

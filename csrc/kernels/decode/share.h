@@ -42,14 +42,15 @@ struct Geometry {
   uint32_t chunk_bytes;   ///< of shared memory that a chunk takes, of whatever phase its first row is
 };
 
-/// Chunks of one, two or four k-blocks: as many as fit into `chunk_bytes`.
-constexpr Geometry geometry(uint32_t k, uint32_t features, bool gated, uint32_t workers, uint32_t chunk_bytes) {
+/// Chunks of one, two or four k-blocks (of up to 1 << most_shift): as many as fit into `chunk_bytes`.
+constexpr Geometry geometry(uint32_t k, uint32_t features, bool gated, uint32_t workers, uint32_t chunk_bytes,
+                            uint32_t most_shift = 2) {
   uint32_t const rows = stored_rows(ceil_div(features, workers), gated), fit = chunk_bytes / (rows * kRowBytes);
   Geometry g{};
   g.k = k, g.features = features, g.blocks = k_blocks(k), g.gated = gated;
   g.share = features / workers, g.spare = features % workers;
   g.rows = rows, g.row_tiles = ceil_div(rows, 64);
-  g.chunk_shift = fit >= 4 ? 2 : fit >= 2 ? 1 : 0;
+  while (g.chunk_shift < most_shift && fit >> (g.chunk_shift + 1)) ++g.chunk_shift;
   g.chunk_bytes = round_up((rows << g.chunk_shift) + kPhases - 1, kPhases) * kRowBytes;
   return g;
 }
@@ -94,8 +95,11 @@ CUSYNC_HD constexpr uint32_t first_of(Geometry const& stage, uint32_t worker, Di
   return worker * stage.share + workers.divide(worker * stage.spare);
 }
 
-/// Workers begin at different k-blocks, each with those that it has itself produced: these are there first, and the
-/// SMs do not all ask for the same activations at once.
+/// Workers that begin at the same k-block: about as many as share a path to the L2, which reads once what they ask for together.
+inline constexpr uint32_t kNeighbours = 16;
+
+/// Groups of neighbours begin at different k-blocks, near those that they have themselves produced: these are there first, and
+/// the SMs do not all ask for the same activations at once.
 CUSYNC_HD constexpr Share share_of(Geometry const& stage, uint32_t worker, Divisor workers) {
   Share s{};
   uint32_t const shift = stage.chunk_shift;
@@ -103,7 +107,7 @@ CUSYNC_HD constexpr Share share_of(Geometry const& stage, uint32_t worker, Divis
   s.count = first_of(stage, worker + 1, workers) - s.first;
   uint32_t const all = ((stage.blocks - 1) >> shift) + 1;
   s.chunks = s.count ? all : 0;
-  s.start = workers.divide(worker * s.chunks);
+  s.start = workers.divide(worker / kNeighbours * kNeighbours * s.chunks);
   s.short_blocks = stage.blocks - ((all - 1) << shift);
   bool const has_short = s.chunks && s.short_blocks >> shift == 0;
   s.short_at = has_short ? s.chunks - 1 - s.start : ~0u;

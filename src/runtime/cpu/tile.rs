@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use cusync_gen::graph::{Graph, Op, OperandKind, Stage, StageId, TensorId};
-use cusync_gen::schedule::decode::{column_tiles, is_read, owners_of, producer_of, slot_base};
+use cusync_gen::schedule::decode::{awaited, is_read, owners_of, posted_by, producer_of, slot_base, slot_of};
 use cusync_gen::sync::Tile;
 
 use super::custom::Region;
@@ -82,10 +82,9 @@ impl CpuPipeline {
         if !is_read(&self.graph, StageId(work.stage)) {
             return;
         }
-        let columns = work.at.col as u32..(work.at.col + work.at.cols) as u32;
         let starved = self.outgoing[work.stage].iter().any(|&edge| value(edge) == 0);
-        for tile in column_tiles(&columns) {
-            let slot = slot_base(&self.graph, StageId(work.stage)) + tile;
+        for slot in posted_by(&self.graph.stages[work.stage], work.tile) {
+            let slot = slot_base(&self.graph, StageId(work.stage)) + slot;
             self.semaphores.post(slot, u32::from(!starved));
         }
     }
@@ -122,7 +121,7 @@ impl CpuPipeline {
             }
             match self.decode {
                 false => self.edges[incoming.edge].waits(place.tile, k, ks, &mut scratch.waits),
-                true => column_waits(&self.graph, place.stage, incoming.kind, k, &mut scratch.waits),
+                true => column_waits(&self.graph, place, incoming.kind, k, &mut scratch.waits),
             }
             for wait in &scratch.waits {
                 let want = wait_value(self.epoch, wait.posts * self.post_weight);
@@ -151,12 +150,14 @@ impl CpuPipeline {
     }
 }
 
-/// What a decode kernel waits for before k-tile `k`: all columns of it. Operands other than A it never waits for; `check`
-/// proves that it need not.
-fn column_waits(graph: &Graph, stage: &Stage, kind: OperandKind, k: u32, out: &mut Vec<SlotWait>) {
+/// What a decode kernel waits for before k-tile `k`: all columns of it. Operands other than activations it never waits for;
+/// `check` proves that it need not.
+fn column_waits(graph: &Graph, place: &Place<'_>, kind: OperandKind, k: u32, out: &mut Vec<SlotWait>) {
     out.clear();
-    let producer = producer_of(graph, stage).filter(|_| kind == OperandKind::A);
-    out.extend(
-        producer.map(|p| SlotWait { slot: slot_base(graph, p) + k, posts: owners_of(&graph.stages[p.0], k) }),
-    );
+    let Some(producer) = producer_of(graph, place.stage).filter(|_| kind.is_activation()) else { return };
+    let made = &graph.stages[producer.0];
+    out.extend(awaited(place.stage, place.tile, kind, k).map(|columns| SlotWait {
+        slot: slot_base(graph, producer) + slot_of(made, columns),
+        posts: owners_of(made, columns),
+    }));
 }

@@ -9,6 +9,9 @@
 //! it posts, for all that it has stored by then. A tile that nobody waits for is done with its loads when the next one of its
 //! list stores; its own stores are complete only when a later tile of the list posts.
 //!
+//! Which worker of a decode kernel ends a tile of an attention is not in its lists: lengths decide it on the device. So nothing
+//! is concluded from the place of such a tile in a list.
+//!
 //! Warps of a CTA that load do not wait for each other, so a load is behind the waits of its own warp only. An epilogue is
 //! behind the waits of all of them and, where stores are ordinary ones that a barrier and a release complete, behind those of the items before it.
 
@@ -16,7 +19,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::grid_tiles;
 use crate::check::{Candidate, Event, StoreCompletion, TileProgram};
-use crate::graph::{StageId, When};
+use crate::graph::{Partition, StageId, When};
 use crate::schedule::{Hand, Part, Schedule};
 use crate::sync::Tile;
 
@@ -117,6 +120,13 @@ impl<'a> Before<'a> {
     /// The schedule, if it has an order in which each worker posts.
     fn lists(&self) -> Option<&'a Schedule> {
         self.c.launch.work().filter(|s| s.mode == Hand::Fixed)
+    }
+
+    /// Whether the plan says which worker has an item.
+    fn settled(&self, item: u32) -> bool {
+        let stage = |schedule: &Schedule| schedule.sequence[item as usize].stage;
+        let tiled = |s: StageId| matches!(self.c.graph.stages[s.0].partition, Partition::Tiles { .. });
+        self.c.launch.shares().is_none() || !self.lists().map(stage).is_some_and(tiled)
     }
 
     /// Whether an event is of a slice's epilogue.
@@ -227,7 +237,8 @@ impl<'a> Before<'a> {
         let (worker, place, _) = self.items[item as usize];
         let alone =
             |i: &&u32| matches!(schedule.sequence[**i as usize].part, Part::Whole | Part::Finish { .. });
-        let before = schedule.lists[worker][..place].iter().filter(alone);
+        let settled = |i: &&u32| self.settled(item) && self.settled(**i);
+        let before = schedule.lists[worker][..place].iter().filter(alone).filter(settled);
         let (gm, gn) =
             (|n: &Node| self.c.graph.stages[n.0.0].grid.0, |n: &Node| self.c.graph.stages[n.0.0].grid.1);
         before.map(|i| self.tile_of(schedule, *i, cta).0).filter(|n| n.1.m < gm(n) && n.1.n < gn(n)).collect()
@@ -292,7 +303,8 @@ impl<'a> Before<'a> {
                 }
             }
             let (worker, place, _) = self.items[*item as usize];
-            for earlier in &schedule.lists[worker][..place] {
+            let settled = |i: &&u32| self.settled(*item) && self.settled(**i);
+            for earlier in schedule.lists[worker][..place].iter().filter(settled) {
                 let (node, slice) = self.tile_of(schedule, *earlier, cta);
                 slots.extend(self.waits(node, slice, Until::Sums, warp));
             }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::scan::{At, Region, Scan};
 use super::{grid_tiles, slice_name, slice_subject};
 use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
-use crate::graph::{Partition, StageId, When};
+use crate::graph::{StageId, When};
 use crate::sync::Tile;
 
 /// Every k-block of what a stage writes is loaded by each tile that is made from it, in the slice that sums it up.
@@ -89,7 +89,7 @@ fn of_shares(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
     c.graph.dependences.iter().find_map(|d| {
         let stage = &c.graph.stages[d.consumer.0];
         let once = stage.operands[d.operand].kind.when() == When::Epilogue;
-        let shares = matches!(stage.partition, Partition::Even { .. });
+        let shares = c.launch.shares().is_some();
         let k_blocks = if once { 1 } else { stage.k_blocks };
         let mut shares = grid_tiles(stage).filter(|tile| shares && !stage.writes(*tile).1.is_empty());
         shares.find_map(|tile| {

@@ -12,6 +12,7 @@ mod scan;
 mod schedule;
 mod slabs;
 mod slots;
+mod state;
 mod stores;
 
 use super::{Candidate, Obligation, Refutation, TileProgram};
@@ -42,9 +43,9 @@ pub(super) fn judge(
         Obligation::Count => slots::count(c, p, scan),
         Obligation::Acyclic => launch::acyclic(c, scan),
         Obligation::Progress => launch::progress(c, p, scan).or_else(|| lists::progress(c, p)),
-        Obligation::Reuse => memory::reuse(c, p).or_else(|| slabs::reuse(c, p)),
-        Obligation::Replay => memory::replay(c),
-        Obligation::Visible => memory::visible(c),
+        Obligation::Reuse => memory::reuse(c, p).or_else(|| slabs::reuse(c, p)).or_else(|| state::reuse(c)),
+        Obligation::Replay => memory::replay(c).or_else(|| state::replay(c)),
+        Obligation::Visible => memory::visible(c).or_else(|| state::visible(c)),
     }
 }
 

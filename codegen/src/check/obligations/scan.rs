@@ -33,7 +33,7 @@ use super::posts::Posts;
 use super::{extent_tiles, loads};
 use crate::check::parts::Parts;
 use crate::check::{Candidate, Event, Strands, TileProgram, slice_k_blocks};
-use crate::graph::{Dependence, Partition, StageId, When};
+use crate::graph::{Dependence, StageId, When};
 use crate::sync::Tile;
 
 /// A tile, in the order in which tiles are judged.
@@ -216,7 +216,7 @@ impl Scan {
         seen: &Seen,
     ) {
         let (stage, known) = (&c.graph.stages[at.0.0], self.unloaded.is_some_and(|(first, ..)| first <= at));
-        if known || edges.is_empty() || !matches!(stage.partition, Partition::Tiles { .. }) {
+        if known || edges.is_empty() || c.launch.shares().is_some() {
             return;
         }
         let (ks, finishes) = self.sums(c, at, slice);

@@ -109,7 +109,13 @@ impl View<'_> {
             return Some(Refutation::new(Obligation::Bounds, Subject::Pipeline, message));
         }
         self.c.graph.stages.iter().enumerate().find_map(|(i, stage)| {
-            let fault = if !matches!(stage.partition, Partition::Even { parts: 1.. }) {
+            let fault = if !stage.op.is_gemm() {
+                let tiled = matches!(stage.partition, Partition::Tiles { .. }) && stage.split_k <= 1;
+                if tiled && stage.k_blocks == 1 {
+                    return None;
+                }
+                "is not cut into tiles of one k-block".into()
+            } else if !matches!(stage.partition, Partition::Even { parts: 1.. }) {
                 "is not cut into even shares".into()
             } else if stage.mma_tile.2 != COLUMN_TILE || stage.split_k > 1 {
                 let (k, split) = (stage.mma_tile.2, stage.split_k);

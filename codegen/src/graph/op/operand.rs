@@ -90,6 +90,11 @@ impl OperandKind {
         }
     }
 
+    /// Whether a decode kernel brings it as the tiles of columns are posted that it is made of.
+    pub fn is_activation(self) -> bool {
+        matches!(self, OperandKind::A | OperandKind::Query | OperandKind::Key | OperandKind::Value)
+    }
+
     /// Whether a stage that reads it changes some of it in place.
     pub fn is_state(self) -> bool {
         matches!(self, OperandKind::CachedKeys | OperandKind::CachedValues)

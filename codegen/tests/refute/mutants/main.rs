@@ -95,6 +95,7 @@ impl Row {
 fn family(graph: &Graph) -> &'static str {
     let has = |which: fn(&Op) -> bool| graph.stages.iter().any(|s| which(&s.op));
     match () {
+        () if has(|op| matches!(op, Op::Attend(_))) => "an attention with a cache, in shares",
         () if graph.stages.iter().any(|s| matches!(s.partition, Partition::Even { .. })) => {
             "GEMMs in even shares"
         }

@@ -157,10 +157,32 @@ fn schedule(rng: &mut SmallRng, graph: &Graph, cluster: (u32, u32), workers: u32
     Schedule { cluster, mode, sequence, lists, slabs, predicted_us: 0.0 }
 }
 
+/// The next token of a few sequences through its projections and an attention with a cache.
+fn generation(rng: &mut SmallRng) -> Graph {
+    let (query, kv) = pick(rng, &[(1, 1), (2, 1), (2, 2), (3, 1)]);
+    let (batch, hidden) = (rng.random_range(1..5), pick(rng, &[64, 72]));
+    let residual = pick(rng, &["X(B,E)", "R(B,E)"]);
+    let text = format!(
+        r#"Pipeline(name: "p", dims: {{ "B": {batch}, "E": {hidden}, "HQ": {query}, "HKV": {kv} }}, stages: [
+            Gemm(name: "qkv", a: "X(B,E)", b: "W(E,(HQ+2*HKV)*64)", out: "QKV(B,(HQ+2*HKV)*64)"),
+            Attention(name: "attend", qkv: "QKV(B,(HQ+2*HKV)*64)", heads: "HQ", kv_heads: "HKV",
+                cache: Cache(keys: "K(B,HKV,96,64)", values: "V(B,HKV,96,64)", lengths: "n(B)"), out: "A(B,HQ*64)"),
+            Gemm(name: "project", a: "A(B,HQ*64)", b: "Wo(HQ*64,E)", residual: "{residual}", out: "Z(B,E)"),
+        ])"#
+    );
+    let resolved = cusync_gen::spec::parse(&text, "p").and_then(|s| s.resolve(&[])).expect("a sound spec");
+    let tile = (16, 16, decode::COLUMN_TILE);
+    resolved.graph(&[tile, (1, query / kv * 64, 96), tile]).expect("small grids")
+}
+
 /// A decode kernel of few workers. Some shares of narrow stages are empty.
 fn decode(rng: &mut SmallRng) -> Candidate {
     let mut device = Profile::named("h200").expect("shipped").clone();
     device.sms = rng.random_range(3..12);
+    if rng.random_ratio(1, 3) {
+        let (graph, plan) = decode::decode(&generation(rng), &device).expect("a decode plan");
+        return Candidate::launched(graph, device, Launch::Shares(plan));
+    }
     let wide = |rng: &mut SmallRng| pick(rng, &[8, 72, 128, 136, 200]);
     let dims = [pick(rng, &[8, 16]), wide(rng), wide(rng)];
     let plans = GEMMS

@@ -50,8 +50,11 @@ struct ProductLoad {
       copy(at.mainloop.tma_load_a.with(*pipeline.producer_get_barrier(slot), masks.a), from_a(_, _, _, k),
            to_a(_, _, _, slot.index()));
     };
+    // What one row of workers reads is read once: in the L2 it would only take the place of activations.
+    auto const keep = params.stages[item.stage].grid_m <= C::kClusterM ? TMA::CacheHintSm90::EVICT_FIRST
+                                                                       : TMA::CacheHintSm90::EVICT_NORMAL;
     auto const copy_b = [&](uint32_t k, typename C::LoadState const& slot) {
-      copy(at.mainloop.tma_load_b.with(*pipeline.producer_get_barrier(slot), masks.b), from_b(_, _, _, k),
+      copy(at.mainloop.tma_load_b.with(*pipeline.producer_get_barrier(slot), masks.b, keep), from_b(_, _, _, k),
            to_b(_, _, _, slot.index()));
     };
 

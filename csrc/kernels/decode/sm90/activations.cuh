@@ -2,23 +2,26 @@
 // The warps that bring activations: each takes every fourth 64-wide tile, waits until all workers that compute it have
 // posted, and copies it, swizzled, into the second ring. cp.async and not TMA: TMA would queue behind the weights.
 #pragma once
-#include "kernels/decode/sm90/config.cuh"
+#include "kernels/decode/sm90/attend_load.cuh"
 
 namespace cusync::kernels::decode {
 
 /// One warp's walk over tiles and slots.
+template <class AnyParams>
 class ActivationLoader {
  public:
-  CUSYNC_DEVICE ActivationLoader(Params const& p, Shared const& shared, uint32_t warp, uint32_t width)
-      : p_(p), shared_(shared), width_(width), lane_(threadIdx.x % 32), slot_(warp), next_(warp) {
-    epoch_ = p.epochs[blockIdx.x];
-  }
+  CUSYNC_DEVICE ActivationLoader(AnyParams const& p, Shared const& shared, uint32_t warp, uint32_t width)
+      : p_(p), shared_(shared), width_(width), lane_(threadIdx.x % 32), slot_(warp), next_(warp),
+        epoch_(p.epochs[blockIdx.x]), segments_(p, shared, warp, epoch_) {}
 
   CUSYNC_DEVICE void run() {
 #pragma unroll 1
     for (uint32_t s = 0; s < p_.stage_count; ++s) {
       Share const share = shared_.share(s);
       if (share.chunks) stage(s, share);
+      if constexpr (AnyParams::kAttends) {
+        if (p_.attend_of[s]) segments_.stage(s);
+      }
     }
   }
 
@@ -33,7 +36,7 @@ class ActivationLoader {
 #pragma unroll 1
     for (; next_ < share.tiles; next_ += kLoadWarps) {
       if (next_ >= ready) {
-        ready = await(stage, share);
+        ready = await(s, share);
         delay(p_.delays, DelayAt::kLoads, epoch_, s, blockIdx.x, next_);
       }
       if (p_.trace && lane_ == 0 && next_ == 0)
@@ -47,19 +50,24 @@ class ActivationLoader {
 
   /// Waits for tile number `next_`; returns up to where this warp's tiles are known to be there. All lanes look, each at
   /// another tile; when the first one is missing, one lane alone goes on looking.
-  CUSYNC_DEVICE uint32_t await(Stage const& stage, Share const& share) {
+  CUSYNC_DEVICE uint32_t await(uint32_t s, Share const& share) {
+    Stage const& stage = p_.stages[s];
     uint32_t const mine = next_ + lane_ * kLoadWarps;
     bool const exists = mine < share.tiles;
     uint32_t const tile = exists ? share.tile(mine, stage.chunk_shift) : 0;
-    uint32_t const posts = owners_of_tile(tile, stage.produced_features, p_.workers.value);
+    uint32_t posts = owners_of_tile(tile, stage.produced_features, p_.workers.value), slot = tile;
+    if constexpr (AnyParams::kAttends) {
+      Produced const produced = p_.produced[s];
+      if (produced.posts) posts = produced.posts, slot = tile / produced.tiles;
+    }
     uint32_t const want = exists ? wait_value(epoch_, posts) : 0;
-    bool const there = !exists || reached(ptx::ld_acquire_gpu(stage.waits + stage.wait_base + tile), want);
+    bool const there = !exists || reached(ptx::ld_acquire_gpu(stage.waits + stage.wait_base + slot), want);
     uint32_t const missing = __ballot_sync(~0u, !there);
     uint32_t known = missing ? next_ + (__ffs(int(missing)) - 1) * kLoadWarps : next_ + 32 * kLoadWarps;
     if (missing & 1) {
       if (lane_ == 0) {
         Watch const watch{p_.report, p_.timeout_ns, stage.index};
-        wait_reached(stage.waits, stage.wait_base + tile, want, {stage.edge, 0, blockIdx.x, tile}, watch);
+        wait_reached(stage.waits, stage.wait_base + slot, want, {stage.edge, 0, blockIdx.x, tile}, watch);
       }
       known = next_ + kLoadWarps;
     }
@@ -83,17 +91,19 @@ class ActivationLoader {
     if (slot_ >= p_.activation_slots) slot_ -= p_.activation_slots, parity_ ^= 1;
   }
 
-  Params const& p_;
+  AnyParams const& p_;
   Shared const& shared_;
   uint32_t width_, lane_, slot_;
   uint32_t next_;  ///< this warp's next tile of the stage, in order
   uint32_t parity_ = 0, epoch_;
+  SegmentLoaderOf<AnyParams> segments_;
 };
 
 /// What each warp of the four runs.
-CUSYNC_DEVICE void load_activations(Params const& p, Shared const& shared, uint32_t warp, uint32_t width) {
+template <class AnyParams>
+CUSYNC_DEVICE void load_activations(AnyParams const& p, Shared const& shared, uint32_t warp, uint32_t width) {
   ptx::griddepcontrol_wait();
-  ActivationLoader loader(p, shared, warp, width);
+  ActivationLoader<AnyParams> loader(p, shared, warp, width);
   loader.run();
   // All four have read the epoch by now; only this CTA touches its word.
   ptx::bar_sync(2, kLoadThreads);

@@ -51,6 +51,7 @@ struct SharedPlan {
 };
 
 struct Params {
+  static constexpr bool kAttends = false;
   Stage stages[CUSYNC_MAX_STAGES];
   SharedPlan shared;
   uint32_t stage_count, m;
@@ -94,8 +95,8 @@ struct ChunkNote {
   uint32_t bytes, taken;  ///< taken: with what stayed unused before it
 };
 
-/// The shared memory of one CTA. Chunks and slots are empty when all math warps have arrived; where warpgroups take
-/// turns, the one that multiplies arrives for both.
+/// The shared memory of one CTA. Chunks are empty when all math warps have arrived, slots when all math threads have; where
+/// warpgroups take turns, the one that multiplies arrives for both.
 struct Shared {
   char* base;
   SharedPlan const& plan;

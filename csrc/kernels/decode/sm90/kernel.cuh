@@ -2,18 +2,28 @@
 // The decode kernel: persistent CTAs, one an SM, each of which runs its share of every stage.
 #pragma once
 #include "kernels/decode/sm90/activations.cuh"
+#include "kernels/decode/sm90/attend.cuh"
 #include "kernels/decode/sm90/epilogue.cuh"
+#include "kernels/decode/sm90/narrow.cuh"
 #include "kernels/decode/sm90/weights.cuh"
 
 namespace cusync::kernels::decode {
 
 /// A warpgroup's part of stage `s`: `Tiles` tiles of rows.
-template <class Element, int Width, int Tiles, Sharing By>
-CUSYNC_DEVICE void compute_part(Params const& p, Shared const& shared, uint32_t s, uint32_t group, MathPosition& at) {
+template <class Element, int Width, int Tiles, Sharing By, class AnyParams>
+CUSYNC_DEVICE void compute_part(AnyParams const& p, Shared const& shared, uint32_t s, uint32_t group, MathPosition& at) {
   constexpr int kBatch = Tiles > 2 ? 1 : 2;  // k-blocks between two waits for the tensor cores
   Epilogue<Element, Width, Tiles, By> const epilogue(p, shared, s, group);
   Sums<Element, Width, Tiles, By> sums;
-  main_loop<kBatch>(sums, p, shared, s, group, at);
+  // Kernels of products alone stay without the narrow loop: the stages of MLPs are wide.
+  constexpr bool kNarrow = AnyParams::kAttends && Tiles == 1 && By == Sharing::kChunks;
+  uint32_t const rows = p.stages[s].rows;
+  if (!kNarrow || !is_narrow(rows)) main_loop<kBatch>(sums, p, shared, s, group, at);
+  if constexpr (kNarrow) {
+    if (rows <= 16) narrow_loop<1>(sums, p, shared, s, group, at);
+    else if (rows <= 32) narrow_loop<2>(sums, p, shared, s, group, at);
+    else if (is_narrow(rows)) narrow_loop<3>(sums, p, shared, s, group, at);
+  }
   if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * p.stage_count + s].math_end = ptx::globaltimer();
   if constexpr (By == Sharing::kChunks)
     epilogue.finish_with_warpgroup(sums);
@@ -21,8 +31,8 @@ CUSYNC_DEVICE void compute_part(Params const& p, Shared const& shared, uint32_t 
     epilogue.finish_alone(sums);
 }
 
-template <class Element, int Width>
-CUSYNC_DEVICE void compute_stage(Params const& p, Shared const& shared, uint32_t s, uint32_t group, MathPosition& at) {
+template <class Element, int Width, class AnyParams>
+CUSYNC_DEVICE void compute_stage(AnyParams const& p, Shared const& shared, uint32_t s, uint32_t group, MathPosition& at) {
   uint32_t const tiles = p.stages[s].row_tiles;
   if (tiles == 1) return compute_part<Element, Width, 1, Sharing::kChunks>(p, shared, s, group, at);
   if (tiles == 2) return compute_part<Element, Width, 2, Sharing::kChunks>(p, shared, s, group, at);
@@ -36,18 +46,25 @@ CUSYNC_DEVICE void compute_stage(Params const& p, Shared const& shared, uint32_t
   }
 }
 
-template <class Element, int Width>
-CUSYNC_DEVICE void compute(Params const& p, Shared const& shared) {
+template <class Element, int Width, class AnyParams>
+CUSYNC_DEVICE void compute(AnyParams const& p, Shared const& shared) {
   ptx::griddepcontrol_wait();
   // Through a shuffle the compiler knows it to be the same in all lanes.
   uint32_t const group = __shfl_sync(~0u, threadIdx.x / 128, 0);
   MathPosition at;
+  [[maybe_unused]] uint32_t segment_phases = 0;
 #pragma unroll 1
   for (uint32_t s = 0; s < p.stage_count; ++s) {
     Stage const& stage = p.stages[s];
     Share const& share = shared.share(s);
     if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * p.stage_count + s].begin = ptx::globaltimer();
     if (share.count) compute_stage<Element, Width>(p, shared, s, group, at);
+    if constexpr (AnyParams::kAttends) {
+      if (p.attend_of[s] && p.attends[p.attend_of[s] - 1].head_dim == 64)
+        Attending<Element, 64>(p, shared, s, segment_phases).run(at.ring);
+      else if (p.attend_of[s])
+        Attending<Element, 128>(p, shared, s, segment_phases).run(at.ring);
+    }
     post_stage(p, stage, share);
     if (p.trace && threadIdx.x == 0) {
       cusync_trace& trace = p.trace[blockIdx.x * p.stage_count + s];
@@ -59,13 +76,22 @@ CUSYNC_DEVICE void compute(Params const& p, Shared const& shared) {
 }
 
 /// Instead of arithmetic: frees every chunk when it has arrived.
-CUSYNC_DEVICE void drain(Params const& p, Shared const& shared) {
+template <class AnyParams>
+CUSYNC_DEVICE void drain(AnyParams const& p, Shared const& shared) {
   RingPosition at;
 #pragma unroll 1
   for (uint32_t s = 0; s < p.stage_count; ++s) {
     uint32_t const bytes = p.stages[s].chunk_bytes;
+    uint32_t chunks = shared.share(s).chunks;
+    if constexpr (AnyParams::kAttends) {
+      if (p.attend_of[s]) {
+        UnitShare const share =
+            await_units(p, shared, p.attends[p.attend_of[s] - 1]).share(blockIdx.x, p.workers.value);
+        chunks = share.end - share.begin;
+      }
+    }
 #pragma unroll 1
-    for (uint32_t i = 0; i < shared.share(s).chunks; ++i) {
+    for (uint32_t i = 0; i < chunks; ++i) {
       at.skip_for(bytes, p.ring_bytes);
       ptx::mbarrier_wait_parity_or_trap(shared.chunk_full(at.barrier), at.parity, p.limit_ns);
       if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.chunk_empty(at.barrier));
@@ -75,7 +101,8 @@ CUSYNC_DEVICE void drain(Params const& p, Shared const& shared) {
 }
 
 /// Barriers and this CTA's shares. All threads.
-CUSYNC_DEVICE void prepare(Params const& p, Shared const& shared) {
+template <class AnyParams>
+CUSYNC_DEVICE void prepare(AnyParams const& p, Shared const& shared) {
   if (threadIdx.x < p.stage_count)
     shared.share(threadIdx.x) = share_of(p.stages[threadIdx.x], blockIdx.x, p.workers);
   for (uint32_t i = threadIdx.x; i < kMaxChunks; i += kThreads) {
@@ -84,19 +111,25 @@ CUSYNC_DEVICE void prepare(Params const& p, Shared const& shared) {
   }
   for (uint32_t i = threadIdx.x; i < p.activation_slots; i += kThreads) {
     ptx::mbarrier_init(shared.slot_full(i), 32);  // the lanes of the warp that copies it
-    ptx::mbarrier_init(shared.slot_empty(i), kMathWarps);
+    ptx::mbarrier_init(shared.slot_empty(i), kMathThreads);
+  }
+  if constexpr (AnyParams::kAttends) {
+    if (threadIdx.x == 0) prepare_attend(p, shared);
   }
   ptx::fence_mbarrier_init();
   __syncthreads();
 }
 
-template <class Element, int Width>
-__global__ void __launch_bounds__(kThreads, 1) decode(Params const __grid_constant__ p) {
+template <class Element, int Width, class AnyParams>
+__global__ void __launch_bounds__(kThreads, 1) decode(AnyParams const __grid_constant__ p) {
   extern __shared__ __align__(1024) char memory[];
   ptx::griddepcontrol_launch_dependents();
   Shared const shared{memory, p.shared};
   uint32_t const warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
   prepare(p, shared);
+  if constexpr (AnyParams::kAttends) {
+    if (warp == kPlanWarp) plan_units(p, shared);
+  }
   if (warp == kWeightWarp) {
     if (ptx::elect_one()) stream_weights(p, shared);
     __syncwarp();

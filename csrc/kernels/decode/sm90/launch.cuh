@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The host half of the decode kernels: the plan of shared memory, attributes, launch.
 #pragma once
+#include <algorithm>
+#include <cmath>
+
+#include "cutlass/cuda_host_adapter.hpp"
+
 #include "kernels/common/host.h"
 #include "kernels/common/number.h"
 #include "kernels/decode/sm90/kernel.cuh"
@@ -15,45 +20,121 @@ struct Defaults {
   uint32_t slots, chunk, in_flight, ahead;
 };
 
-constexpr Defaults defaults(uint32_t width) {
+constexpr Defaults defaults(uint32_t width, bool attends) {
   constexpr uint32_t kKiB = 1024;
-  if (width <= 16) return {width == 8 ? 12u : 16u, 32 * kKiB, 96 * kKiB, 96 * kKiB};
+  if (width <= 16) return {attends ? 24u : width == 8 ? 12u : 16u, 32 * kKiB, 96 * kKiB, 96 * kKiB};
   return {width == 32 ? 16u : 12u, 32 * kKiB, 96 * kKiB, 48 * kKiB};
 }
 
 inline uint32_t or_default(uint32_t value, uint32_t otherwise) { return value ? value : otherwise; }
 
-/// Fills in a stage; false when a worker would own more rows than the kernel has accumulators for.
-inline bool plan_stage(Stage& stage, cusync_stage const& from, Request const& request, uint32_t chunk_bytes) {
+/// The data of a role, which a kernel only reads unless the operation says otherwise.
+template <class T>
+T* data_as(cusync_stage const& stage, uint32_t role) {
+  return static_cast<T*>(const_cast<void*>(data_of(stage, role)));
+}
+
+/// What all operations have in common.
+inline void plan_edges(Stage& stage, cusync_stage const& from, Request const& request) {
   cusync_sync const& sync = request.sync;
-  bool const gated = from.operation == CUSYNC_GATED_GEMM;
-  static_cast<Geometry&>(stage) = geometry(from.k.most, from.n, gated, request.work.workers, chunk_bytes);
-  stage.activation = from.activation, stage.index = from.index;
-  stage.weights = static_cast<char const*>(data_of(from, CUSYNC_OPERAND_B));
-  stage.a = data_of(from, CUSYNC_OPERAND_A), stage.d = from.out;
-  stage.bias = data_of(from, CUSYNC_OPERAND_BIAS), stage.residual = data_of(from, CUSYNC_OPERAND_RESIDUAL);
+  stage.index = from.index, stage.a = data_of(from, CUSYNC_OPERAND_A), stage.d = from.out;
   if (from.wait_count) {
     stage.edge = from.waits[0].id, stage.wait_base = from.waits[0].policy.slot_base;
     stage.produced_features = from.k.most;
     if (!sync.test.skip_waits) stage.waits = sync.semaphores;
   }
   if (from.post_count && !sync.test.starve) stage.posts = sync.semaphores + from.posts[0].slot_base;
+}
+
+/// Fills in a product; false when a worker would own more rows than the kernel has accumulators for.
+inline bool plan_product(Stage& stage, cusync_stage const& from, Request const& request, uint32_t chunk_bytes,
+                         uint32_t most_shift) {
+  bool const gated = from.operation == CUSYNC_GATED_GEMM;
+  static_cast<Geometry&>(stage) = geometry(from.k.most, from.n, gated, request.work.workers, chunk_bytes, most_shift);
+  stage.activation = from.activation;
+  stage.weights = data_as<char const>(from, CUSYNC_OPERAND_B);
+  stage.bias = data_of(from, CUSYNC_OPERAND_BIAS), stage.residual = data_of(from, CUSYNC_OPERAND_RESIDUAL);
+  plan_edges(stage, from, request);
   return stage.row_tiles <= kMaxRowTiles;
 }
 
+/// A map of `rows` tokens' keys or values, whose boxes are tiles of 64 tokens, 64 columns after 64 columns.
+template <class Element>
+bool map_tiles(CUtensorMap& map, void* data, uint32_t head_dim, uint64_t rows) {
+  constexpr bool kHalf = kElementOf<Element> == CUSYNC_F16;
+  cuuint64_t const sizes[] = {kBlock, rows, head_dim / kBlock}, strides[] = {head_dim * 2ull, kRowBytes};
+  cuuint32_t const box[] = {kBlock, kUnitTokens, head_dim / kBlock}, steps[] = {1, 1, 1};
+  return CUTLASS_CUDA_DRIVER_WRAPPER_CALL(cuTensorMapEncodeTiled)(
+             &map, kHalf ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, data, sizes, strides,
+             box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+/// Fills in an attention stage, the `index`-th of the kernel; `counters`: those of the ones before.
+template <class Element>
+bool plan_attend(AttendParams& p, uint32_t s, uint32_t index, uint32_t counters, Request const& request) {
+  cusync_stage const& from = request.stages[s];
+  cusync_heads const& heads = from.heads;
+  Attend& attend = p.attends[index];
+  p.attend_of[s] = uint8_t(index + 1), p.capacity = heads.capacity;
+  p.lengths = data_as<int32_t const>(from, CUSYNC_OPERAND_LENGTHS);
+  p.stages[s].chunk_bytes = unit_bytes(heads.head_dim);
+  plan_edges(p.stages[s], from, request);
+  attend.kv_heads = heads.kv_heads, attend.group = heads.query_heads / heads.kv_heads;
+  attend.head_dim = heads.head_dim, attend.pages = heads.pages;
+  attend.page_row = ceil_div(heads.capacity, kUnitTokens);
+  attend.scale = 1.4426950408889634f / std::sqrt(float(heads.head_dim));
+  attend.page_table = data_as<int32_t const>(from, CUSYNC_OPERAND_PAGES);
+  attend.rotary = data_as<char const>(from, CUSYNC_OPERAND_ROTARY);
+  attend.key_rows = data_as<char>(from, CUSYNC_OPERAND_KEYS);
+  attend.value_rows = data_as<char>(from, CUSYNC_OPERAND_VALUES);
+  attend.slabs = request.work.slabs + uint64_t(index) * 2 * request.work.workers * CUSYNC_ATTEND_SLAB;
+  attend.arrived = request.work.slab_flags + counters;
+  uint64_t const tokens = heads.pages ? uint64_t(heads.pages) * kUnitTokens : uint64_t(p.m) * heads.capacity;
+  return map_tiles<Element>(attend.keys, attend.key_rows, heads.head_dim, tokens * heads.kv_heads) &&
+         map_tiles<Element>(attend.values, attend.value_rows, heads.head_dim, tokens * heads.kv_heads);
+}
+
+/// Fills in all attention stages, and how those that read them wait.
+template <class Element>
+bool plan_attends(AttendParams& p, Request const& request) {
+  uint32_t count = 0, counters = 0, segment = 0;
+  for (uint32_t s = 0; s < request.count; ++s) {
+    cusync_stage const& from = request.stages[s];
+    if (from.wait_count) {
+      for (uint32_t i = 0; i < s; ++i) {
+        cusync_stage const& maker = request.stages[i];
+        bool const read = maker.post_count && maker.posts[0].slot_base == from.waits[0].policy.slot_base;
+        if (read && maker.operation == CUSYNC_ATTEND)
+          p.produced[s] = {maker.n / maker.heads.kv_heads / kBlock, maker.m};
+      }
+    }
+    if (from.operation != CUSYNC_ATTEND) continue;
+    if (count == kMaxAttends || !plan_attend<Element>(p, s, count, counters, request)) return false;
+    ++count, counters += p.m * from.heads.kv_heads;
+    uint32_t const bytes = segment_bytes(from.heads.query_heads / from.heads.kv_heads, from.heads.head_dim);
+    if (bytes > segment) segment = bytes;
+  }
+  p.attend_bytes = attend_bytes(segment);
+  return true;
+}
+
 /// Bytes through which sums change hands.
-inline uint32_t exchange_bytes(Params const& p, uint32_t width) {
+template <class AnyParams>
+uint32_t exchange_bytes(AnyParams const& p, uint32_t width) {
   uint32_t most = 0;
   for (uint32_t s = 0; s < p.stage_count; ++s) {
     if (!takes_turns(p.stages[s].row_tiles, width)) continue;
-    uint32_t const crossing = 2 * exchange_units(p.stages[s].row_tiles * width / 8);  // both directions
-    if (crossing > most) most = crossing;
+    uint32_t crossing = 2 * exchange_units(p.stages[s].row_tiles * width / 8) * kUnitBytes;  // both directions
+    if (AnyParams::kAttends && is_narrow(p.stages[s].rows)) crossing = std::max(crossing, narrow_exchange_bytes(width));
+    most = std::max(crossing, most);
   }
-  return most * kUnitBytes;
+  return most;
 }
 
 /// Lays out shared memory; false when nothing sensible fits.
-inline bool plan_shared(Params& p, cusync_tuning const& tuning, uint32_t width) {
+template <class AnyParams>
+bool plan_shared(AnyParams& p, cusync_tuning const& tuning, uint32_t width) {
   uint32_t largest = 0, reach = 0;
   for (uint32_t s = 0; s < p.stage_count; ++s) {
     Stage const& stage = p.stages[s];
@@ -64,7 +145,8 @@ inline bool plan_shared(Params& p, cusync_tuning const& tuning, uint32_t width) 
   }
   uint32_t const slots = p.activation_slots * width * kRowBytes, exchange = exchange_bytes(p, width);
   uint32_t const barriers = Shared::barriers(p.activation_slots) * 8, shares = Shared::share_bytes(p.stage_count);
-  uint32_t const rest = slots + exchange + barriers + shares;
+  uint32_t rest = round_up(slots + exchange + barriers + shares, 16);
+  if constexpr (AnyParams::kAttends) rest += p.attend_bytes;
   if (rest >= kSharedLimit || rest < reach) return false;
   uint32_t ring = (kSharedLimit - rest) / kSwizzleBytes * kSwizzleBytes;
   if (tuning.ring_bytes) ring = min_u32(ring, tuning.ring_bytes / kSwizzleBytes * kSwizzleBytes);
@@ -76,13 +158,20 @@ inline bool plan_shared(Params& p, cusync_tuning const& tuning, uint32_t width) 
   p.shared.barriers = p.shared.exchange + exchange;
   p.shared.shares = p.shared.barriers + barriers;
   p.shared.bytes = p.shared.shares + shares;
+  if constexpr (AnyParams::kAttends) {
+    p.attend = round_up(p.shared.bytes, 16);
+    p.shared.bytes = p.attend + p.attend_bytes;
+  }
   return true;
 }
 
 template <class Element, int Width, uint32_t Operations>
 struct DecodeHost {
+  static constexpr bool kAttends = Operations >> CUSYNC_ATTEND & 1;
+  using KernelParams = std::conditional_t<kAttends, AttendParams, Params>;
+
   static Code code(uint32_t shared_bytes) {
-    return {reinterpret_cast<void const*>(decode<Element, Width>), CUSYNC_SM90A, kThreads, shared_bytes};
+    return {reinterpret_cast<void const*>(decode<Element, Width, KernelParams>), CUSYNC_SM90A, kThreads, shared_bytes};
   }
 
   static uint32_t registers() { return registers_of(code(0).kernel, CUSYNC_SM90A); }
@@ -93,9 +182,9 @@ struct DecodeHost {
     if (int32_t const status = require(CUSYNC_SM90A); status != CUSYNC_OK) return status;
     cusync_tuning const& tuning = request.work.tuning;
     cusync_sync const& sync = request.sync;
-    Params p{};
+    KernelParams p{};
     p.stage_count = request.count, p.m = request.stages[0].m, p.workers = Divisor::of(request.work.workers);
-    constexpr Defaults kOtherwise = defaults(Width);
+    constexpr Defaults kOtherwise = defaults(Width, kAttends);
     p.activation_slots = or_default(tuning.activation_slots, kOtherwise.slots);
     p.in_flight_bytes = or_default(tuning.in_flight_bytes, kOtherwise.in_flight);
     p.ahead_bytes = or_default(tuning.ahead_bytes, kOtherwise.ahead);
@@ -104,8 +193,16 @@ struct DecodeHost {
     p.delays = sync.test.delays;
     p.limit_ns = 4 * (sync.timeout_ns ? sync.timeout_ns : kDefaultTimeoutNs);
     uint32_t const chunk_bytes = or_default(tuning.chunk_bytes, kOtherwise.chunk);
-    for (uint32_t s = 0; s < request.count; ++s)
-      if (!plan_stage(p.stages[s], request.stages[s], request, chunk_bytes)) return CUSYNC_ERROR_NOT_BUILT;
+    // Of few rows, longer chunks: one thread issues them all. Both warpgroups' chunks and the next one's start have slots.
+    uint32_t const most_shift = kAttends && p.activation_slots >= 24 ? 3 : 2;
+    for (uint32_t s = 0; s < request.count; ++s) {
+      bool const product = request.stages[s].operation != CUSYNC_ATTEND;
+      if (product && !plan_product(p.stages[s], request.stages[s], request, chunk_bytes, most_shift))
+        return CUSYNC_ERROR_NOT_BUILT;
+    }
+    if constexpr (kAttends) {
+      if (!plan_attends<Element>(p, request)) return CUSYNC_ERROR_BAD_ARGUMENT;
+    }
     if (!plan_shared(p, tuning, Width)) return CUSYNC_ERROR_BAD_ARGUMENT;
 
     // Chains of one kernel share the limit, so it is the most that any of them asks for.

@@ -108,11 +108,11 @@ struct Sums {
     fence();
     if (threadIdx.x % 32 == 0) {
 #pragma unroll
-      for (int b = 0; b < Blocks; ++b) ptx::mbarrier_arrive(shared.slot_empty(slots[b]), kArrivals);
+      for (int b = 0; b < Blocks; ++b) ptx::mbarrier_arrive(shared.slot_empty(slots[b]), 32 * kArrivals);
     }
   }
 
-  static constexpr uint32_t kArrivals = By == Sharing::kChunks ? 2 : 1;  ///< of a warp, for a chunk or slot
+  static constexpr uint32_t kArrivals = By == Sharing::kChunks ? 2 : 1;  ///< of a warp, for a chunk
 
  private:
   CUSYNC_DEVICE void fence() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The thread that streams weights: it never waits for a semaphore, so the next stage's weights come in while its
-// activations are still being computed.
+// The thread that streams weights, and what is cached: it never waits for a semaphore, so the next stage's weights come in
+// while its activations are still being computed.
 #pragma once
-#include "kernels/decode/sm90/config.cuh"
+#include "kernels/decode/sm90/attend_load.cuh"
 
 namespace cusync::kernels::decode {
 
@@ -63,7 +63,8 @@ class WeightRing {
 };
 
 /// What the one thread that streams weights runs.
-CUSYNC_DEVICE void stream_weights(Params const& p, Shared const& shared) {
+template <class AnyParams>
+CUSYNC_DEVICE void stream_weights(AnyParams const& p, Shared const& shared) {
   WeightRing ring(p, shared);
 #pragma unroll 1
   for (uint32_t s = 0; s < p.stage_count; ++s) {
@@ -82,6 +83,9 @@ CUSYNC_DEVICE void stream_weights(Params const& p, Shared const& shared) {
       ptx::cp_async_bulk_shared_evict_first(place + from % kPhases * kRowBytes, weights + uint64_t(from) * kRowBytes,
                                             size, ring.full());
       ring.pass(bytes);
+    }
+    if constexpr (AnyParams::kAttends) {
+      if (p.attend_of[s]) stream_cache(p, shared, s, ring);
     }
   }
 }

@@ -21,6 +21,8 @@ pub struct Attend {
     pub cache: Cache,
     /// Whether queries and keys are rotated by their position.
     pub rotary: bool,
+    /// Tokens that a sequence has, the new one counted, in predictions: the true lengths are known on the device alone.
+    pub expected: u32,
 }
 
 impl Attend {
@@ -163,7 +165,7 @@ mod tests {
     fn footprints_are_what_is_read_at_every_tile() {
         let heads = Heads { query: 8, kv: 2, dim: 64 };
         for pages in [None, Some(11)] {
-            let shape = Attend { heads, cache: Cache { capacity: 256, pages }, rotary: true };
+            let shape = Attend { heads, cache: Cache { capacity: 256, pages }, rotary: true, expected: 256 };
             for kind in [
                 OperandKind::Query,
                 OperandKind::Key,

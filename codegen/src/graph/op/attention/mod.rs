@@ -113,12 +113,20 @@ pub(super) fn lower(spec: &AttentionSpec, stated: &Stated<'_>) -> Result<(Op, u3
     }
     // Without sequences, a cache makes every token the next of a sequence of its own.
     let generates = spec.cache.is_some() && sequences.is_none();
+    if let Some(expected) = spec.expected.as_ref().filter(|_| !generates) {
+        return Err(Diagnostic::new("bad-cache", "a prompt has all its tokens")
+            .at(expected.span, "nothing to expect")
+            .help("remove it: only a cache has as many tokens as a run finds in it"));
+    }
     let batch = if generates { tokens } else { sequences.unwrap_or(1) };
     let cache = Caching { spec, stated, heads, batch, generates }.cache()?;
     let positions = cache.map_or(tokens / batch, |cache| cache.capacity);
     let rotary = rotary(stated, heads, positions)?;
     Ok(match cache.filter(|_| generates) {
-        Some(cache) => (Op::Attend(Attend { heads, cache, rotary }), cache.capacity),
+        Some(cache) => {
+            let expected = expected(spec, stated, cache)?;
+            (Op::Attend(Attend { heads, cache, rotary, expected }), cache.capacity)
+        }
         None => {
             let causal = spec.causal.as_ref().is_none_or(|causal| causal.value);
             let prompt = Attention { heads, causal, sequences: batch, tokens: tokens / batch, cache, rotary };
@@ -170,6 +178,19 @@ fn heads(spec: &AttentionSpec, stated: &Stated<'_>) -> Result<Heads, Diagnostic>
         .help(format!("a head has a multiple of 8 columns (16 bytes), {} at most", prompt::MAX_HEAD)));
     }
     Ok(Heads { query, kv, dim: dim as u32 })
+}
+
+/// The tokens that times are predicted with: those stated, or a full cache.
+fn expected(spec: &AttentionSpec, stated: &Stated<'_>, cache: Cache) -> Result<u32, Diagnostic> {
+    let Some(expr) = &spec.expected else { return Ok(cache.capacity) };
+    let tokens = stated.dims.size(expr, "the expected number of tokens")?;
+    if tokens <= cache.capacity {
+        return Ok(tokens);
+    }
+    let message = format!("{tokens} tokens are expected in a cache for {}", cache.capacity);
+    Err(Diagnostic::new("bad-cache", message)
+        .at(expr.span, "more than it holds")
+        .help("times are predicted for so many tokens of each sequence: state at most the capacity"))
 }
 
 /// Whether there is a rotary table; it has a row for each of `positions` positions at least.

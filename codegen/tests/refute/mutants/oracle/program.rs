@@ -4,7 +4,7 @@ mod loads;
 mod order;
 
 use cusync_gen::check::{Candidate, Event, TileProgram};
-use cusync_gen::graph::{Dependence, Graph, StageId};
+use cusync_gen::graph::{self, Dependence, Graph, StageId};
 use cusync_gen::schedule::{Hand, Part};
 use cusync_gen::sync::Tile;
 
@@ -335,14 +335,24 @@ pub(crate) fn draws(c: &Candidate) -> bool {
     c.launch.lists().is_some_and(|s| s.mode == Hand::Drawn)
 }
 
-/// Slots by dependence. Shares announce columns by sixty-fours, and only to main loops.
+/// Slots by dependence. Shares announce columns by sixty-fours, tiles between them by heads, and both only to main loops.
 fn slot_counts(c: &Candidate) -> Vec<u32> {
     let maps = c.slot_maps();
     let count = |(edge, d): (usize, &Dependence)| {
         let (producer, consumer) = (&c.graph.stages[d.producer.0], &c.graph.stages[d.consumer.0]);
+        let announced = !shapes::in_epilogue(consumer.operands[d.operand].kind);
         match shapes::shares(&c.graph, d.producer) {
-            None => maps[edge].slot_count,
-            Some(_) if shapes::in_epilogue(consumer.operands[d.operand].kind) => 0,
+            None => match &producer.op {
+                graph::Op::Attend(shape) if c.launch.shares().is_some() => {
+                    if announced {
+                        shape.heads.kv
+                    } else {
+                        0
+                    }
+                }
+                _ => maps[edge].slot_count,
+            },
+            Some(_) if !announced => 0,
             Some(_) => c.graph.tensors[producer.out.0].cols.div_ceil(64),
         }
     };

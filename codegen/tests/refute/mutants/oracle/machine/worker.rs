@@ -132,7 +132,8 @@ impl Machine<'_> {
         {
             return false;
         }
-        if !std::mem::replace(&mut at.begun, true) && !steps.is_empty() {
+        let ends = !steps.is_empty() || !work.ctas[cta].late.is_empty();
+        if !std::mem::replace(&mut at.begun, true) && ends {
             self.fault = self.effects.begin_epilogue(site).err().or(self.fault);
         }
         match steps.get(at.step) {

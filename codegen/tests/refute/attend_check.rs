@@ -1,0 +1,335 @@
+//! Decode plans with attention: sound ones are proved, whatever shares heads; what forgets a head, the new token, a part or a
+//! growing cache is refuted for the right reason.
+
+use cusync_gen::check::{
+    CacheContract, Candidate, Event, Generated, Obligation, Place, Report, TileProgram, check, judge,
+    judge_program,
+};
+use cusync_gen::choose;
+use cusync_gen::device::Profile;
+use cusync_gen::graph::{Graph, OperandKind, StageId, TensorId};
+use cusync_gen::schedule::decode::{owners_of, slot_base, slot_of};
+use cusync_gen::spec;
+use cusync_gen::sync::Tile;
+
+const QKV: usize = 0;
+const ATTEND: usize = 1;
+const PROJECT: usize = 2;
+
+fn source(batch: u32, (query, kv, dim): (u32, u32, u32), pages: &str) -> String {
+    let (pool, rows) = if pages.is_empty() { ("B", "S") } else { ("96", "64") };
+    format!(
+        r#"Pipeline(name: "block", dims: {{ "B": {batch}, "S": 1024, "E": 2048, "HQ": {query}, "HKV": {kv}, "D": {dim} }}, stages: [
+            Gemm(name: "qkv", a: "X(B,E)", b: "Wqkv(E,(HQ+2*HKV)*D)", out: "QKV(B,(HQ+2*HKV)*D)"),
+            Attention(name: "attend", qkv: "QKV(B,(HQ+2*HKV)*D)", heads: "HQ", kv_heads: "HKV", rotary: "cs(S,D)", {pages}
+                cache: Cache(keys: "K({pool},HKV,{rows},D)", values: "V({pool},HKV,{rows},D)", lengths: "n(B)"), out: "A(B,HQ*D)"),
+            Gemm(name: "project", a: "A(B,HQ*D)", b: "Wo(HQ*D,E)", residual: "X(B,E)", out: "Z(B,E)"),
+        ])"#
+    )
+}
+
+fn planned(source: &str) -> Candidate {
+    let resolved = spec::parse(source, "test").and_then(|s| s.resolve(&[]));
+    let resolved = resolved.unwrap_or_else(|d| panic!("{}", d.render(source, "test", false)));
+    choose::decode(&resolved, Profile::named("h200").expect("shipped")).expect("a decode plan")
+}
+
+/// Five sequences; heads of 128 columns, four on each of two.
+fn sound() -> Candidate {
+    planned(&source(5, (8, 2, 128), ""))
+}
+
+#[track_caller]
+fn only(report: &Report, obligation: Obligation, says: &[&str]) {
+    let found: Vec<_> = report.refutations.iter().map(|r| r.obligation).collect();
+    assert_eq!(found, [obligation], "{:#?}", report.refutations);
+    let text = report.refutations[0].to_string();
+    says.iter().for_each(|part| assert!(text.contains(part), "`{part}` is not in\n{text}"));
+}
+
+/// What ours does, but for a change to the events of a stage, or to its posts.
+struct Mutant<'a, E, P>(Generated<'a>, E, P);
+
+impl<E, P> TileProgram for Mutant<'_, E, P>
+where
+    E: Fn(usize, Tile, Event) -> Option<Event>,
+    P: Fn(usize, Tile, u32) -> Option<u32>,
+{
+    fn posts(&self, edge: usize, tile: Tile, f: &mut dyn FnMut(u32, u32)) {
+        self.0.posts(edge, tile, &mut |slot, amount| {
+            if let Some(slot) = (self.2)(edge, tile, slot) {
+                f(slot, amount);
+            }
+        });
+    }
+    fn events(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Event)) {
+        self.0.events(stage, tile, slice, &mut |event| {
+            (self.1)(stage.0, tile, event).into_iter().for_each(&mut *f)
+        });
+    }
+    fn slices(&self, graph: &Graph, stage: StageId, tile: Tile) -> u32 {
+        self.0.slices(graph, stage, tile)
+    }
+    fn place(&self, stage: StageId, tile: Tile, slice: u32) -> Option<Place> {
+        self.0.place(stage, tile, slice)
+    }
+}
+
+fn each(c: &Candidate, change: impl Fn(usize, Tile, Event) -> Option<Event>) -> Report {
+    judge_program(c, &Mutant(Generated::new(c), change, |_, _, slot| Some(slot)))
+}
+
+fn posting(c: &Candidate, change: impl Fn(usize, Tile, u32) -> Option<u32>) -> Report {
+    judge_program(c, &Mutant(Generated::new(c), |_, _, event| Some(event), change))
+}
+
+/// The edge through which a stage reads an operand.
+fn edge(c: &Candidate, stage: usize, kind: OperandKind) -> usize {
+    let is = |d: &cusync_gen::graph::Dependence| {
+        d.consumer == StageId(stage) && c.graph.stages[stage].operands[d.operand].kind == kind
+    };
+    c.graph.dependences.iter().position(is).expect("it reads that")
+}
+
+#[test]
+fn blocks_of_any_heads_and_batch_are_proved() {
+    for heads in [(4, 4, 64), (8, 1, 128), (12, 12, 128), (8, 2, 64), (1, 1, 64)] {
+        for batch in [1, 4, 5, 32, 64] {
+            for pages in ["", r#"pages: "P(B,S/64)","#] {
+                let c = planned(&source(batch, heads, pages));
+                assert_eq!(judge(&c).refutations, [], "{heads:?} {batch} {pages}");
+                let stages = &c.graph.stages;
+                let (_, kv, _) = heads;
+                assert_eq!((stages[ATTEND].grid, stages[ATTEND].k_blocks), ((batch, kv), 1));
+                // A slot a head of keys and values, with a post of each sequence.
+                for columns in 0..stages[ATTEND].n / 64 {
+                    assert_eq!(owners_of(&stages[ATTEND], columns), batch);
+                    assert_eq!(slot_of(&stages[ATTEND], columns), columns * 64 / (stages[ATTEND].n / kv));
+                }
+                let plan = check(c).expect("proved");
+                let slots = plan.graph().stages[QKV].n / 64 + kv;
+                assert_eq!(slot_base(plan.graph(), StageId(PROJECT)), slots);
+                // Every tile of the attention is in one list; equal lengths balance them.
+                let lists = &plan.launch().shares().expect("a decode plan").work.lists;
+                let counts: Vec<usize> = lists.iter().map(|list| list.len() - 2).collect();
+                assert_eq!(counts.iter().sum::<usize>() as u32, batch * kv);
+                assert!(
+                    counts
+                        .iter()
+                        .max()
+                        .zip(counts.iter().min())
+                        .is_some_and(|(most, least)| most - least <= 1)
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_chain_of_blocks_is_proved() {
+    let c = planned(
+        r#"Pipeline(name: "two", dims: { "B": 3, "S": 256, "E": 512 }, stages: [
+            Gemm(name: "qkv1", a: "X(B,E)", b: "W1(E,768)", out: "QKV1(B,768)"),
+            Attention(name: "attend1", qkv: "QKV1(B,768)", heads: 4, cache: Cache(keys: "K1(B,4,S,64)", values: "V1(B,4,S,64)", lengths: "n(B)"), out: "A1(B,256)"),
+            Gemm(name: "project1", a: "A1(B,256)", b: "Wo1(256,E)", residual: "X(B,E)", out: "H(B,E)"),
+            Gemm(name: "qkv2", a: "H(B,E)", b: "W2(E,768)", out: "QKV2(B,768)"),
+            Attention(name: "attend2", qkv: "QKV2(B,768)", heads: 4, cache: Cache(keys: "K2(B,4,S,64)", values: "V2(B,4,S,64)", lengths: "n(B)"), out: "A2(B,256)"),
+            Gemm(name: "project2", a: "A2(B,256)", b: "Wo2(256,E)", residual: "H(B,E)", out: "Z(B,E)"),
+        ])"#,
+    );
+    assert_eq!(judge(&c).refutations, []);
+}
+
+#[test]
+fn a_head_or_the_new_token_unawaited_is_refuted() {
+    let c = sound();
+    // A column of 64 of the queries, of the keys or of the values: half a head, in one tile or in all.
+    for (kind, first) in [(OperandKind::Query, 5), (OperandKind::Key, 17), (OperandKind::Value, 20)] {
+        let of = edge(&c, ATTEND, kind);
+        for everywhere in [true, false] {
+            let report = each(&c, |stage, tile, event| match event {
+                Event::Wait { edge, slot, .. }
+                    if (stage, edge, slot) == (ATTEND, of, first) && (everywhere || tile.m == 3) =>
+                {
+                    None
+                }
+                other => Some(other),
+            });
+            let sequence = if everywhere { 0 } else { 3 };
+            let reader = format!("attend({sequence}, ");
+            only(&report, Obligation::Cover, &[&reader, "may read `QKV` before share"]);
+        }
+    }
+    // The keys of another head.
+    let of = edge(&c, ATTEND, OperandKind::Key);
+    let other = each(&c, |stage, _, event| match event {
+        Event::Wait { edge, slot, value } if (stage, edge) == (ATTEND, of) => {
+            Some(Event::Wait { edge, slot: if slot < 18 { slot + 2 } else { slot }, value })
+        }
+        other => Some(other),
+    });
+    assert!(other.refutations.iter().any(|r| r.obligation == Obligation::Cover), "{other:#?}");
+    // Never loaded at all.
+    let of = c.graph.dependences[edge(&c, ATTEND, OperandKind::Value)].operand;
+    let lost = each(&c, |stage, _, event| match event {
+        Event::Load { operand, .. } if (stage, operand) == (ATTEND, of) => None,
+        other => Some(other),
+    });
+    only(&lost, Obligation::Order, &["attend(0, 0)", "never loads k-block 0 of `QKV`"]);
+}
+
+#[test]
+fn a_consumer_that_waits_for_too_few_sequences_or_heads_is_refuted() {
+    let c = sound();
+    let of = edge(&c, PROJECT, OperandKind::A);
+    let fewer = each(&c, |stage, _, event| match event {
+        Event::Wait { edge, slot, value } if (stage, edge) == (PROJECT, of) => {
+            Some(Event::Wait { edge, slot, value: value - 1 })
+        }
+        other => Some(other),
+    });
+    assert!(fewer.refutations.iter().any(|r| r.obligation == Obligation::Count), "{fewer:#?}");
+    let more = each(&c, |stage, _, event| match event {
+        Event::Wait { edge, slot, value } if (stage, edge) == (PROJECT, of) => {
+            Some(Event::Wait { edge, slot, value: value + 1 })
+        }
+        other => Some(other),
+    });
+    only(&more, Obligation::Count, &["waits for 6 posts to slot 0", "which gets 5 a run", "never ends"]);
+    let head = each(&c, |stage, _, event| match event {
+        Event::Wait { edge, slot: 1, .. } if (stage, edge) == (PROJECT, of) => None,
+        other => Some(other),
+    });
+    only(&head, Obligation::Cover, &["of project may read `A` before attend(0, 1) has written it"]);
+    // A tile that posts nothing, twice, or another head: what the law of the shares forbids.
+    let silent = posting(&c, |edge, tile, slot| (edge != of || tile != Tile { m: 2, n: 1 }).then_some(slot));
+    assert!(silent.refutations.iter().any(|r| r.obligation == Obligation::Count), "{silent:#?}");
+    let elsewhere = posting(&c, |edge, tile, slot| Some(if edge == of && tile.m == 2 { 0 } else { slot }));
+    assert!(elsewhere.refutations.iter().any(|r| r.obligation == Obligation::Count), "{elsewhere:#?}");
+}
+
+#[test]
+fn nothing_rests_on_which_worker_ends_a_tile() {
+    // A stage that adds the attention's output to another product, and awaits none of it: the one tile is in the list of
+    // worker 131 before that worker's share, but lengths may give it to any other.
+    let text = source(1, (1, 1, 64), "").replace(
+        r#"a: "A(B,HQ*D)", b: "Wo(HQ*D,E)", residual: "X(B,E)", out: "Z(B,E)""#,
+        r#"a: "X(B,E)", b: "Wo(E,HQ*D)", residual: "A(B,HQ*D)", out: "Z(B,HQ*D)""#,
+    );
+    let c = planned(&text);
+    let lists = &c.launch.shares().expect("a decode plan").work.lists;
+    assert!(lists[131].len() == 3 && lists[0].len() == 2, "the tile is listed at the last worker");
+    let own = |stage: usize, tile: Tile, event: &Event| {
+        stage != PROJECT || tile.n == 131 || !matches!(event, Event::Load { operand: 2, .. })
+    };
+    for report in [judge(&c), each(&c, |stage, tile, event| own(stage, tile, &event).then_some(event))] {
+        let cover = report.refutations.iter().find(|r| r.obligation == Obligation::Cover).expect("refuted");
+        assert!(cover.to_string().contains("of project may read `A` before attend(0, 0)"), "{cover}");
+    }
+}
+
+#[test]
+fn what_lives_on_between_runs_is_read_behind_the_run_before() {
+    let with = |change: &dyn Fn(&mut CacheContract)| {
+        let mut c = sound();
+        change(&mut c.contract.cache);
+        judge(&c)
+    };
+    let early = with(&|cache| cache.reads_wait = false);
+    only(
+        &early,
+        Obligation::Visible,
+        &[
+            "may read the last row of `K` before the run before it has appended",
+            "streams the cache without waiting",
+        ],
+    );
+    let baked = with(&|cache| cache.lengths_each_run = false);
+    only(
+        &baked,
+        Obligation::Replay,
+        &["the lengths of `attend` are fixed when a graph is captured", "same rows of `K`"],
+    );
+    let read_back = with(&|cache| cache.new_from_run = false);
+    only(
+        &read_back,
+        Obligation::Reuse,
+        &["`attend` may read the row of `K` that it appends before it is there"],
+    );
+    let part = with(&|cache| cache.parts_ordered = false);
+    only(&part, Obligation::Visible, &["may add a part that is not there yet"]);
+    let counted = with(&|cache| cache.parts_recounted = false);
+    only(&counted, Obligation::Replay, &["counted on from run to run"]);
+    // Where runs do not overlap, the last row is there.
+    let mut c = sound();
+    (c.contract.overlap, c.contract.cache.reads_wait) = (false, false);
+    assert_eq!(judge(&c).refutations, []);
+}
+
+#[test]
+fn a_cache_belongs_to_one_stage() {
+    let tensor = |c: &Candidate, name: &str| {
+        TensorId(c.graph.tensors.iter().position(|t| t.name == name).expect("it is there"))
+    };
+    // The projection adds the keys, or the values are the keys: shapes are another matter.
+    let mut c = sound();
+    let keys = tensor(&c, "K");
+    let at = c.graph.stages[ATTEND]
+        .operands
+        .iter()
+        .position(|o| o.kind == OperandKind::CachedValues)
+        .expect("it has");
+    c.graph.stages[ATTEND].operands[at].tensor = keys;
+    only(&judge(&c), Obligation::Reuse, &["`attend` may read `K` while `attend` appends to it"]);
+    let mut c = sound();
+    let (keys, shape) = (tensor(&c, "K"), tensor(&c, "X"));
+    (c.graph.tensors[keys.0].rows, c.graph.tensors[keys.0].cols) =
+        (c.graph.tensors[shape.0].rows, c.graph.tensors[shape.0].cols);
+    let at = c.graph.stages[PROJECT]
+        .operands
+        .iter()
+        .position(|o| o.kind == OperandKind::Residual)
+        .expect("it has");
+    c.graph.stages[PROJECT].operands[at].tensor = keys;
+    let report = judge(&c);
+    let reuse = report.refutations.iter().find(|r| r.obligation == Obligation::Reuse).expect("refuted");
+    assert!(reuse.to_string().contains("`project` may read `K` while `attend` appends to it"), "{reuse}");
+}
+
+#[test]
+fn chains_that_no_decode_kernel_attends_in() {
+    let why = |source: &str| {
+        let resolved = spec::parse(source, "test").and_then(|s| s.resolve(&[])).expect("valid");
+        let decode = choose::decode(&resolved, Profile::named("h200").expect("shipped"));
+        decode.err().map(|d| d.message).unwrap_or_default()
+    };
+    assert!(why(&source(65, (8, 2, 128), "")).contains("`qkv` has 65 rows; a decode kernel takes 64"));
+    let two = |second: &str| {
+        format!(
+            r#"Pipeline(name: "two", dims: {{ "B": 3, "S": 256, "E": 512 }}, stages: [
+            Gemm(name: "qkv", a: "X(B,E)", b: "W1(E,768)", out: "QKV(B,768)"),
+            Attention(name: "attend", qkv: "QKV(B,768)", heads: 4, cache: Cache(keys: "K1(B,4,S,64)", values: "V1(B,4,S,64)", lengths: "n(B)"), out: "A(B,256)"),
+            Attention(name: "again", {second}),
+        ])"#
+        )
+    };
+    let other = two(
+        r#"qkv: "QKV2(B,768)", heads: 4, cache: Cache(keys: "K2(B,4,S,64)", values: "V2(B,4,S,64)", lengths: "n2(B)"), out: "A2(B,256)""#,
+    );
+    assert!(why(&other).contains("`again` has other lengths, or another capacity, than `attend`"));
+    let longer = two(
+        r#"qkv: "QKV2(B,768)", heads: 4, cache: Cache(keys: "K2(B,4,2*S,64)", values: "V2(B,4,2*S,64)", lengths: "n(B)"), out: "A2(B,256)""#,
+    );
+    assert!(why(&longer).contains("`again` has other lengths, or another capacity, than `attend`"));
+    let nested = two(
+        r#"qkv: "A(B,256)", heads: 2, kv_heads: 1, cache: Cache(keys: "K2(B,1,S,64)", values: "V2(B,1,S,64)", lengths: "n(B)"), out: "A2(B,128)""#,
+    );
+    assert!(why(&nested).contains("`again` attends to what `attend` makes of its heads"));
+    let prompt = two(r#"qkv: "QKV2(B,768)", heads: 4, out: "A2(B,256)""#);
+    assert!(why(&prompt).contains("`again` is Attention"));
+    let long = source(64, (8, 8, 64), "").replace(r#""S": 1024"#, r#""S": 262144"#);
+    let large = Profile { sms: 4096, ..Profile::named("h200").expect("shipped").clone() };
+    let resolved = spec::parse(&long, "test").and_then(|s| s.resolve(&[])).expect("valid");
+    let refused = choose::decode(&resolved, &large).err().map(|d| d.message).unwrap_or_default();
+    assert!(refused.contains("`attend` has 2097664 pages' worth of tokens"), "{refused}");
+}

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The arithmetic of an attention stage. A warp has 16 tokens of a tile: its scores are K Q^T, tokens by queries, so that up to
+// eight queries of a group cost one MMA; the weights that come of them are turned in registers to be the other operand of
+// V^T P^T. Nothing of a tile passes between warps. Maxima, sums and outputs of the eight warps meet at the segment's end.
+#pragma once
+#include "cute/arch/copy_sm75.hpp"
+
+#include "kernels/decode/sm90/attend_config.cuh"
+#include "kernels/decode/sm90/mma.cuh"
+#include "kernels/decode/sm90/packed.cuh"
+
+namespace cusync::kernels::decode {
+
+/// Rotates pairs (low, high), each two of them, by cosines and sines.
+template <class Element>
+CUSYNC_DEVICE void rotate(uint32_t& low, uint32_t& high, uint32_t cosines, uint32_t sines) {
+  using P = Packed<Element>;
+  float2 const a = P::values(low), b = P::values(high), c = P::values(cosines), s = P::values(sines);
+  low = P::of(a.x * c.x - b.x * s.x, a.y * c.y - b.y * s.y);
+  high = P::of(b.x * c.x + a.x * s.x, b.y * c.y + a.y * s.y);
+}
+
+CUSYNC_DEVICE uint32_t word(char const* shared) { return *reinterpret_cast<uint32_t const*>(shared); }
+
+CUSYNC_DEVICE float4 add(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
+CUSYNC_DEVICE float4 scaled(float4 a, float by) { return make_float4(a.x * by, a.y * by, a.z * by, a.w * by); }
+
+/// What to multiply by what was scaled for the maximum `most`, when the maximum is `now`.
+CUSYNC_DEVICE float rescale(float most, float now) { return most == -INFINITY ? 0.f : ptx::ex2_approx_ftz(most - now); }
+
+/// One warp's part of a segment. Of scores and outputs a thread has queries 2 (lane % 4) and the next, and rows lane / 4 and
+/// 8 below: tokens of scores, columns of outputs.
+template <class Element, uint32_t Dim>
+class Head {
+ public:
+  static constexpr uint32_t kSteps = Dim / 16;
+  /// Weights of 8 significant bits would cost as much precision as the outputs' own rounding, so what is lost is added.
+  static constexpr uint32_t kParts = std::is_same_v<Element, cutlass::bfloat16_t> ? 2 : 1;
+
+  /// Takes the queries of a group of heads from rows in shared memory, and rotates them.
+  CUSYNC_DEVICE Head(char const* rows, uint32_t group, bool rotary) {
+    uint32_t const lane = threadIdx.x % 32, query = lane / 4, column = lane % 4 * 2;
+    constexpr uint32_t kRow = segment_row(Dim) * 2;
+#pragma unroll
+    for (uint32_t k = 0; k < kSteps; ++k)
+#pragma unroll
+      for (uint32_t half = 0; half < 2; ++half)
+        queries_[k][half] = query < group ? word(rows + query * kRow + (k * 16 + half * 8 + column) * 2) : 0;
+    if (!rotary) return;
+    char const* const table = rows + (group + 2) * kRow;
+#pragma unroll
+    for (uint32_t k = 0; k < kSteps / 2; ++k)
+#pragma unroll
+      for (uint32_t half = 0; half < 2; ++half) {
+        char const* const cosines = table + (k * 16 + half * 8 + column) * 2;
+        rotate<Element>(queries_[k][half], queries_[k + kSteps / 2][half], word(cosines), word(cosines + Dim));
+      }
+  }
+
+  /// Attends to the first `tokens`, up to 16, of those from `first` on.
+  CUSYNC_DEVICE void add(char const* keys, char const* values, uint32_t first, uint32_t tokens, float scale) {
+    uint32_t const lane = threadIdx.x % 32;
+    float scores[2][4] = {};
+#pragma unroll
+    for (uint32_t k = 0; k < kSteps; ++k) {
+      uint32_t a[4];
+      char const* const from = keys + tile_offset(first + lane % 16, k * 16 + lane / 16 * 8);
+      cute::SM75_U32x4_LDSM_N::copy(*reinterpret_cast<cute::uint128_t const*>(from), a[0], a[1], a[2], a[3]);
+      multiply(scores[k % 2], a, queries_[k][0], queries_[k][1]);
+    }
+    float weights[4];
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) {
+      bool const there = lane / 4 + i / 2 * 8 < tokens;
+      weights[i] = there ? (scores[0][i] + scores[1][i]) * scale : -INFINITY;
+    }
+    float factor[2];
+#pragma unroll
+    for (uint32_t q = 0; q < 2; ++q) {
+      float most = fmaxf(weights[q], weights[q + 2]);
+#pragma unroll
+      for (uint32_t step = 4; step < 32; step *= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
+      most = fmaxf(most, most_[q]);
+      factor[q] = rescale(most_[q], most);
+      most_[q] = most;
+      weights[q] = ptx::ex2_approx_ftz(weights[q] - most);
+      weights[q + 2] = ptx::ex2_approx_ftz(weights[q + 2] - most);
+      sum_[q] = sum_[q] * factor[q] + (weights[q] + weights[q + 2]);
+    }
+    uint32_t turned[kParts][2];
+#pragma unroll
+    for (uint32_t part = 0; part < kParts; ++part)
+#pragma unroll
+      for (uint32_t half = 0; half < 2; ++half) {
+        uint32_t const two = Packed<Element>::of(weights[half * 2], weights[half * 2 + 1]);
+        float2 const rounded = Packed<Element>::values(two);
+        weights[half * 2] -= rounded.x, weights[half * 2 + 1] -= rounded.y;
+        cute::SM75_U32x1_MOVM_T::copy(two, turned[part][half]);
+      }
+#pragma unroll
+    for (uint32_t i = 0; i < kSteps; ++i) {
+      uint32_t a[4];
+      char const* const from = values + tile_offset(first + lane / 16 * 8 + lane % 8, i * 16 + lane / 8 % 2 * 8);
+      cute::SM75_U16x8_LDSM_T::copy(*reinterpret_cast<cute::uint128_t const*>(from), a[0], a[1], a[2], a[3]);
+#pragma unroll
+      for (uint32_t j = 0; j < 4; ++j) outputs_[i][j] *= factor[j % 2];
+#pragma unroll
+      for (uint32_t part = 0; part < kParts; ++part) multiply(outputs_[i], a, turned[part][0], turned[part][1]);
+    }
+  }
+
+  /// Leaves maxima and sums for the other warps.
+  CUSYNC_DEVICE void leave_sums(AttendShared& own) {
+    uint32_t const lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+    for (uint32_t q = 0; q < 2; ++q) {
+#pragma unroll
+      for (uint32_t step = 4; step < 32; step *= 2) sum_[q] += __shfl_xor_sync(~0u, sum_[q], step);
+      if (lane < 4) own.most[warp][lane * 2 + q] = most_[q], own.sum[warp][lane * 2 + q] = sum_[q];
+    }
+  }
+
+  /// Leaves the outputs, scaled for the maximum of all warps, query by query in the warp's part of `scratch`.
+  CUSYNC_DEVICE void leave_outputs(AttendShared const& own, float* scratch, uint32_t group) const {
+    uint32_t const lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+    for (uint32_t q = 0; q < 2; ++q) {
+      uint32_t const query = lane % 4 * 2 + q;
+      if (query >= group) continue;
+      float most = own.most[0][query];
+#pragma unroll
+      for (uint32_t w = 1; w < kMathWarps; ++w) most = fmaxf(most, own.most[w][query]);
+      float const factor = rescale(most_[q], most);
+#pragma unroll
+      for (uint32_t i = 0; i < kSteps; ++i) {
+        float* const row = scratch + (warp * group + query) * Dim;
+        row[scratch_column(i * 16 + lane / 4, query)] = outputs_[i][q] * factor;
+        row[scratch_column(i * 16 + lane / 4 + 8, query)] = outputs_[i][q + 2] * factor;
+      }
+    }
+  }
+
+  /// Where a column lies in a row of scratch memory: the four queries of a warp's store in banks of their own.
+  CUSYNC_DEVICE static uint32_t scratch_column(uint32_t column, uint32_t query) { return column ^ (query / 2 % 4 * 8); }
+
+ private:
+  CUSYNC_DEVICE static void multiply(float (&sums)[4], uint32_t const (&a)[4], uint32_t b0, uint32_t b1) {
+    Packed<Element>::Mma::fma(sums[0], sums[1], sums[2], sums[3], a[0], a[1], a[2], a[3], b0, b1, sums[0], sums[1],
+                              sums[2], sums[3]);
+  }
+
+  uint32_t queries_[kSteps][2];
+  float outputs_[kSteps][4] = {};
+  float most_[2] = {-INFINITY, -INFINITY}, sum_[2] = {};
+};
+
+/// This worker's part of an attention stage. All math threads.
+template <class Element, uint32_t Dim>
+class Attending {
+ public:
+  CUSYNC_DEVICE Attending(AttendParams const& p, Shared const& shared, uint32_t s, uint32_t& phases)
+      : p_(p), shared_(shared), own_(attend_shared(p, shared)), stage_(p.stages[s]),
+        attend_(p.attends[p.attend_of[s] - 1]), s_(s), phases_(phases), lane_(threadIdx.x % 32),
+        warp_(__shfl_sync(~0u, threadIdx.x / 32, 0)) {}
+
+  CUSYNC_DEVICE void run(RingPosition& ring) {
+    Units const units = await_units(p_, shared_, attend_);
+    UnitShare const share = units.share(blockIdx.x, p_.workers.value);
+    uint32_t slot = 0;
+#pragma unroll 1
+    for (uint32_t unit = share.begin; unit < share.end;) {
+      Segment const segment = units.segment(unit, share.end);
+      ptx::mbarrier_wait_parity_or_trap(own_.full + slot, phases_ >> slot & 1, p_.limit_ns);
+      char const* const rows = segment_rows(p_, shared_, attend_, slot);
+      uint32_t const append = own_.append[slot];
+      Head<Element, Dim> head(rows, attend_.group, attend_.rotary);
+      char* last = nullptr;
+      uint32_t last_barrier = 0;
+#pragma unroll 1
+      for (; unit < segment.end; ++unit) {
+        ring.skip_for(stage_.chunk_bytes, p_.ring_bytes);
+        bool const mine = (unit - share.begin) % 2 == warp_ / 4;
+        last = shared_.ring(ring.offset), last_barrier = ring.barrier;
+        if (mine) {
+          ptx::mbarrier_wait_parity_or_trap(shared_.chunk_full(ring.barrier), ring.parity, p_.limit_ns);
+          trace(unit == share.begin, &cusync_trace::loaded);
+          if (append != kBadSequence) multiply(head, segment, unit, last, rows, append);
+          __syncwarp();
+          // The last one of a segment is needed once more.
+          if (lane_ == 0 && unit + 1 < segment.end) ptx::mbarrier_arrive(shared_.chunk_empty(ring.barrier), 2);
+        }
+        ring.pass(stage_.chunk_bytes);
+      }
+      trace(unit == share.end, &cusync_trace::math_end);
+      merge(head, units, segment, share, reinterpret_cast<float*>(last), last_barrier, slot, append == kBadSequence);
+      phases_ ^= 1 << slot;
+      slot = (slot + 1) % kSegmentSlots;
+    }
+  }
+
+ private:
+  CUSYNC_DEVICE void trace(bool now, unsigned long long cusync_trace::* what) const {
+    if (p_.trace && threadIdx.x == 0 && now)
+      p_.trace[blockIdx.x * p_.stage_count + s_].*what = ptx::globaltimer();
+  }
+
+  /// This warp's tokens of a unit.
+  CUSYNC_DEVICE void multiply(Head<Element, Dim>& head, Segment const& segment, uint32_t unit, char* keys,
+                              char const* rows, uint32_t append) const {
+    char* const values = keys + unit_bytes(Dim) / 2;
+    uint32_t const before = (unit - segment.first) * kUnitTokens, first = warp_ % 4 * 16;
+    uint32_t const tokens = min_u32(own_.lengths[segment.sequence] + 1 - before, kUnitTokens);
+    if (first >= tokens) return;
+    if (unit + 1 == segment.last && tokens <= first + 16) {
+      put_new(keys, values, tokens - 1, rows, append);
+      put_zeros(values, tokens, first + 16);
+      __syncwarp();
+    }
+    head.add(keys, values, first, tokens - first, attend_.scale);
+  }
+
+  /// Writes the new token's key and value into their tiles and into the cache.
+  CUSYNC_DEVICE void put_new(char* keys, char* values, uint32_t token, char const* rows, uint32_t append) const {
+    if (lane_ >= Dim / 4) return;
+    constexpr uint32_t kRow = segment_row(Dim) * 2;
+    uint32_t const column = lane_ * 2;  // and the next; the others of the pairs are Dim / 2 columns away
+    char const* const key = rows + attend_.group * kRow + column * 2;
+    char const *const value = key + kRow, *const cosines = value + kRow;
+    uint32_t low = word(key), high = word(key + Dim);
+    if (attend_.rotary) rotate<Element>(low, high, word(cosines), word(cosines + Dim));
+    auto const put = [&](char* tile, char* cache, uint32_t at, uint32_t two) {
+      *reinterpret_cast<uint32_t*>(tile + tile_offset(token, at)) = two;
+      *reinterpret_cast<uint32_t*>(cache + (uint64_t(append) * Dim + at) * 2) = two;
+    };
+    put(keys, attend_.key_rows, column, low);
+    put(keys, attend_.key_rows, column + Dim / 2, high);
+    put(values, attend_.value_rows, column, word(value));
+    put(values, attend_.value_rows, column + Dim / 2, word(value + Dim));
+  }
+
+  /// Clears values behind the last token: their weights are 0, but 0 times what lies there may not be.
+  CUSYNC_DEVICE void put_zeros(char* values, uint32_t begin, uint32_t end) const {
+    for (uint32_t i = lane_; i < (end - begin) * (Dim / 8); i += 32)
+      *reinterpret_cast<uint4*>(values + tile_offset(begin + i / (Dim / 8), i % (Dim / 8) * 8)) = uint4{};
+  }
+
+  /// Adds up the warps' parts of a segment in `scratch`, its last chunk, frees what the segment held, and finishes the head:
+  /// alone, or as the last worker to have left a part.
+  CUSYNC_DEVICE void merge(Head<Element, Dim>& head, Units const& units, Segment const& segment, UnitShare const& share,
+                           float* scratch, uint32_t chunk, uint32_t slot, bool bad) const {
+    uint32_t const group = attend_.group;
+    uint32_t const query = threadIdx.x / (Dim / 4), column = threadIdx.x % (Dim / 4) * 4;  // of the sums that it adds up
+    head.leave_sums(own_);
+    ptx::bar_sync(1, kMathThreads);  // the last tile is read
+    head.leave_outputs(own_, scratch, group);
+    ptx::bar_sync(1, kMathThreads);
+    float4 outputs{};
+    float most = -INFINITY, sum = 0.f;
+    if (query < group) {
+#pragma unroll
+      for (uint32_t w = 0; w < kMathWarps; ++w) most = fmaxf(most, own_.most[w][query]);
+#pragma unroll
+      for (uint32_t w = 0; w < kMathWarps; ++w) {
+        float const* const from =
+            scratch + (w * group + query) * Dim + Head<Element, Dim>::scratch_column(column, query);
+        outputs = add(outputs, *reinterpret_cast<float4 const*>(from));
+        sum += own_.sum[w][query] * rescale(own_.most[w][query], most);
+      }
+    }
+    // Bulk copies overwrite what was written here.
+    ptx::fence_proxy_async_shared_cta();
+    ptx::mbarrier_arrive(own_.empty + slot);
+    __syncwarp();
+    if (lane_ == 0) ptx::mbarrier_arrive(shared_.chunk_empty(chunk));
+    bool finishes = segment.whole();
+    if (!finishes) {
+      uint32_t const workers = p_.workers.value;
+      Parts const parts = parts_of(units, segment, workers);
+      if (query < group) {
+        float* const slab = slab_at(slab_of(blockIdx.x, segment.begin, share.begin));
+        __stcg(reinterpret_cast<float4*>(slab + query * Dim + column), outputs);
+        if (column == 0) slab[group * Dim + query] = most, slab[group * (Dim + 1) + query] = sum;
+      }
+      finishes = last_to_arrive(segment, parts.count);
+      if (finishes && query < group) combine(parts, query, column, outputs, sum);
+    }
+    if (!finishes) return;
+    if (query < group) {
+      float const by = bad ? 0.f : 1.f / sum;
+      uint64_t const row = uint64_t(segment.sequence) * attend_.kv_heads * group;
+      auto* const out = static_cast<Element*>(stage_.d) + (row + segment.head * group + query) * Dim + column;
+      if (bad) outputs = float4{};
+      *reinterpret_cast<uint2*>(out) = make_uint2(Packed<Element>::of(outputs.x * by, outputs.y * by),
+                                                  Packed<Element>::of(outputs.z * by, outputs.w * by));
+    }
+    ptx::bar_sync(1, kMathThreads);
+    if (threadIdx.x == 0 && stage_.posts) {
+      if (CUSYNC_DELAYS && p_.delays.limit_ns)
+        delay(p_.delays, DelayAt::kPost, ptx::ld_acquire_gpu(p_.epochs + blockIdx.x), stage_.index, segment.sequence,
+              segment.head);
+      post(stage_.posts, segment.head);
+    }
+  }
+
+  CUSYNC_DEVICE float* slab_at(uint32_t slab) const { return attend_.slabs + uint64_t(slab) * CUSYNC_ATTEND_SLAB; }
+
+  /// Whether all other parts of the head are there. The counter goes back to 0 for the next run.
+  CUSYNC_DEVICE bool last_to_arrive(Segment const& segment, uint32_t parts) const {
+    ptx::bar_sync(1, kMathThreads);
+    if (threadIdx.x == 0) {
+      uint32_t* const arrived = attend_.arrived + segment.sequence * attend_.kv_heads + segment.head;
+      own_.finishes = ptx::atom_acq_rel_gpu_add(arrived, 1) + 1 == parts;
+      if (own_.finishes) *arrived = 0;
+    }
+    ptx::bar_sync(1, kMathThreads);
+    return own_.finishes;
+  }
+
+  /// Adds up the parts in the order of their workers, so that it does not matter who came last.
+  CUSYNC_DEVICE void combine(Parts const& parts, uint32_t query, uint32_t column, float4& outputs, float& sum) const {
+    constexpr uint32_t kAtOnce = 10;  // parts that are asked for before the first is looked at
+    float most = -INFINITY;
+    outputs = float4{}, sum = 0.f;
+#pragma unroll 1
+    for (uint32_t first = 0; first < parts.count; first += kAtOnce) {
+      float4 others[kAtOnce];
+      float mosts[kAtOnce], sums[kAtOnce];
+#pragma unroll
+      for (uint32_t i = 0; i < kAtOnce; ++i) {
+        // Behind the last part the last one again, to no effect.
+        float const* const slab = slab_at(parts.slab(min_u32(first + i, parts.count - 1)));
+        others[i] = __ldcg(reinterpret_cast<float4 const*>(slab + query * Dim + column));
+        mosts[i] = __ldcg(slab + attend_.group * Dim + query);
+        sums[i] = __ldcg(slab + attend_.group * (Dim + 1) + query);
+      }
+#pragma unroll
+      for (uint32_t i = 0; i < kAtOnce; ++i) {
+        if (first + i >= parts.count) break;
+        float const now = fmaxf(most, mosts[i]), own = rescale(most, now), its = rescale(mosts[i], now);
+        outputs = add(scaled(outputs, own), scaled(others[i], its));
+        sum = sum * own + sums[i] * its;
+        most = now;
+      }
+    }
+  }
+
+  AttendParams const& p_;
+  Shared const& shared_;
+  AttendShared& own_;
+  Stage const& stage_;
+  Attend const& attend_;
+  uint32_t s_;
+  uint32_t& phases_;  ///< of the segments' slots, a bit each
+  uint32_t lane_, warp_;
+};
+
+}  // namespace cusync::kernels::decode

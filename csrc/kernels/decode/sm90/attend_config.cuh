@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What the warps of a decode kernel that attends share beside what all of them do.
+//
+// Attention is one more stage: its units (decode/attend.h) are chunks of the ring, a tile of keys and a tile of values each.
+// Rows are tokens, 64 columns (128 bytes) a row, under the 128-byte swizzle; 128 columns are two such tiles. The last chunk
+// of a segment becomes the place where the eight warps add up what they have.
+//
+//   warps 0-7       each has 16 tokens of every other unit
+//   warp 8          streams cached keys and values, which wait for nothing of this run
+//   warps 9, 10     wait for the segments' queries, new keys and new values, and copy them, each every other segment
+#pragma once
+#include <cuda.h>
+
+#include "kernels/decode/attend.h"
+#include "kernels/decode/sm90/config.cuh"
+
+namespace cusync::kernels::decode {
+
+inline constexpr uint32_t kMaxAttends = 16;   ///< attention stages of one kernel
+inline constexpr uint32_t kSegmentSlots = 2;  ///< segments whose queries are in shared memory
+inline constexpr uint32_t kPlanWarp = kMathWarps - 1;  ///< reckons the units of all sequences: it has nothing else to do yet
+inline constexpr uint32_t kBadSequence = ~0u;
+
+/// An attention stage, beside its Stage.
+struct Attend {
+  CUtensorMap keys, values;
+  uint32_t kv_heads, group;     ///< group: query heads of a key/value head
+  uint32_t head_dim;            ///< 64 or 128
+  uint32_t pages, page_row;     ///< of the pool, 0: contiguous; of a sequence
+  float scale;                  ///< of scores, for powers of two
+  int32_t const* page_table;
+  char const* rotary;           ///< NULL: none
+  char *key_rows, *value_rows;  ///< where new ones go
+  float* slabs;
+  uint32_t* arrived;            ///< a counter for each (sequence, head); 0 between runs
+
+  /// Elements of a row of queries, keys and values of one token.
+  CUSYNC_DEVICE uint32_t columns() const { return (group + 2) * kv_heads * head_dim; }
+};
+
+/// How a stage's operand A is posted where that is not by column tiles and their owners.
+struct Produced {
+  uint32_t tiles;  ///< 64-wide tiles of a slot
+  uint32_t posts;  ///< a run; 0: one slot a tile, a post by each owner
+};
+
+struct AttendParams : Params {
+  static constexpr bool kAttends = true;
+  int32_t const* lengths;  ///< of all attention stages
+  uint32_t capacity;
+  uint32_t attend, attend_bytes;         ///< offset of AttendShared in shared memory, and its size with the segments' rows
+  uint8_t attend_of[CUSYNC_MAX_STAGES];  ///< 1 + index of the stage's Attend; 0: a product
+  Produced produced[CUSYNC_MAX_STAGES];
+  Attend attends[kMaxAttends];
+};
+
+/// What lies in front of the segments' rows.
+struct AttendShared {
+  uint64_t planned, full[kSegmentSlots], empty[kSegmentSlots];
+  uint32_t before[kMaxSequences + 1];  ///< Units::before
+  uint32_t lengths[kMaxSequences];     ///< cached tokens, or kBadLength
+  uint32_t append[kSegmentSlots];      ///< row of the new token in the cache, or kBadSequence
+  uint32_t finishes;                   ///< whether this worker was the last to leave its part
+  float most[kMathWarps][kMaxGroup], sum[kMathWarps][kMaxGroup];
+};
+
+/// Elements of a row of a segment: padded, so that rows begin in different banks.
+CUSYNC_HD constexpr uint32_t segment_row(uint32_t head_dim) { return head_dim + 8; }
+/// Rows: queries, the new key, the new value, the rotary table's.
+CUSYNC_HD constexpr uint32_t segment_bytes(uint32_t group, uint32_t head_dim) {
+  return (group + 3) * segment_row(head_dim) * 2;
+}
+CUSYNC_HD constexpr uint32_t attend_bytes(uint32_t segment) {
+  return round_up(uint32_t(sizeof(AttendShared)), 16) + kSegmentSlots * segment;
+}
+/// Bytes of a unit in the ring: keys and values of 64 tokens.
+CUSYNC_HD constexpr uint32_t unit_bytes(uint32_t head_dim) { return 2 * kUnitTokens * head_dim * 2; }
+/// Byte of element `column` of a token's row in a tile of keys or values.
+CUSYNC_HD constexpr uint32_t tile_offset(uint32_t token, uint32_t column) {
+  return column / kBlock * (kUnitTokens * kRowBytes) + token * kRowBytes + ((column % kBlock / 8) ^ token % 8) * 16 +
+         column % 8 * 2;
+}
+
+CUSYNC_DEVICE AttendShared& attend_shared(AttendParams const& p, Shared const& shared) {
+  return *reinterpret_cast<AttendShared*>(shared.base + p.attend);
+}
+
+CUSYNC_DEVICE char* segment_rows(AttendParams const& p, Shared const& shared, Attend const& attend, uint32_t slot) {
+  return shared.base + p.attend + round_up(uint32_t(sizeof(AttendShared)), 16) +
+         slot * segment_bytes(attend.group, attend.head_dim);
+}
+
+/// When the units are reckoned.
+CUSYNC_DEVICE Units await_units(AttendParams const& p, Shared const& shared, Attend const& attend) {
+  AttendShared& own = attend_shared(p, shared);
+  ptx::mbarrier_wait_parity_or_trap(&own.planned, 0, p.limit_ns);
+  return {own.before, p.m, attend.kv_heads};
+}
+
+/// Barriers. One thread, before the CTA's barrier. Every lane arrives for what it has itself written or read: that is what
+/// checkers of races follow.
+CUSYNC_DEVICE void prepare_attend(AttendParams const& p, Shared const& shared) {
+  AttendShared& own = attend_shared(p, shared);
+  ptx::mbarrier_init(&own.planned, 32);
+  for (uint32_t i = 0; i < kSegmentSlots; ++i) {
+    ptx::mbarrier_init(own.full + i, 33);  // the copying lanes, and the one that says where the new token goes
+    ptx::mbarrier_init(own.empty + i, kMathThreads);
+  }
+}
+
+/// Reads the lengths and sums up the units before each sequence. One warp, once a run.
+CUSYNC_DEVICE void plan_units(AttendParams const& p, Shared const& shared) {
+  ptx::griddepcontrol_wait();
+  AttendShared& own = attend_shared(p, shared);
+  uint32_t const lane = threadIdx.x % 32;
+  uint32_t before = 0;
+#pragma unroll 1
+  for (uint32_t first = 0; first < p.m; first += 32) {
+    uint32_t const sequence = first + lane;
+    uint32_t sum = 0;
+    if (sequence < p.m) {
+      int32_t const said = __ldcg(p.lengths + sequence);
+      uint32_t const length = checked_length(said, p.capacity);
+      if (length == kBadLength && blockIdx.x == 0)
+        report_only(p.report, CUSYNC_REPORT_BAD_LENGTH, sequence, 0, uint32_t(said), p.capacity);
+      own.lengths[sequence] = length;
+      sum = units_of(length);
+    }
+#pragma unroll
+    for (uint32_t step = 1; step < 32; step *= 2) {
+      uint32_t const other = __shfl_up_sync(~0u, sum, step);
+      if (lane >= step) sum += other;
+    }
+    if (sequence < p.m) own.before[sequence + 1] = before + sum;
+    before += __shfl_sync(~0u, sum, 31);
+  }
+  if (lane == 0) own.before[0] = 0;
+  ptx::mbarrier_arrive(&own.planned);
+}
+
+}  // namespace cusync::kernels::decode

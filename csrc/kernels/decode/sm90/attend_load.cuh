@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What an attention stage reads: cached keys and values, by the thread that streams weights; queries, the new key and the new
+// value of each segment, by warps that wait for them.
+#pragma once
+#include <type_traits>
+
+#include "cute/arch/copy_sm90_desc.hpp"
+#include "cute/arch/copy_sm90_tma.hpp"
+
+#include "kernels/decode/sm90/attend_config.cuh"
+
+namespace cusync::kernels::decode {
+
+/// The page of a tile of a sequence; 0 where the table says nonsense, which whoever gathers the segment finds out.
+CUSYNC_DEVICE uint32_t page_of(Attend const& attend, uint32_t sequence, uint32_t tile) {
+  uint32_t const page = uint32_t(__ldcg(attend.page_table + uint64_t(sequence) * attend.page_row + tile));
+  return page < attend.pages ? page : 0;
+}
+
+/// Streams this worker's units. They were written by earlier runs, so they wait for none of this one's stages.
+template <class Ring>
+CUSYNC_DEVICE void stream_cache(AttendParams const& p, Shared const& shared, uint32_t s, Ring& ring) {
+  Stage const& stage = p.stages[s];
+  Attend const& attend = p.attends[p.attend_of[s] - 1];
+  // The last rows and the lengths may be of the kernel before this one.
+  ptx::griddepcontrol_wait();
+  ptx::fence_proxy_async_global();
+  Units const units = await_units(p, shared, attend);
+  UnitShare const share = units.share(blockIdx.x, p.workers.value);
+  uint32_t const* const lengths = attend_shared(p, shared).lengths;
+  uint32_t const bytes = stage.chunk_bytes;
+  uint32_t const ahead = share.begin + (stage.waits ? p.ring_bytes / bytes : 0);
+#pragma unroll 1
+  for (uint32_t unit = share.begin; unit < share.end;) {
+    Segment const segment = units.segment(unit, share.end);
+    uint32_t const length = lengths[segment.sequence] == kBadLength ? 0 : lengths[segment.sequence];
+    uint32_t const loaded = segment.first + ceil_div(length, kUnitTokens);  // units from here on hold no cached tokens
+    auto const page_at = [&](uint32_t u) {
+      return attend.pages && u < loaded ? page_of(attend, segment.sequence, u - segment.first) : 0;
+    };
+    uint32_t const first_row = (segment.sequence * attend.kv_heads + segment.head) * p.capacity;
+    uint32_t page = page_at(unit), next = page_at(unit + 1);  // asked for before they are needed
+#pragma unroll 1
+    for (; unit < segment.end; ++unit) {
+      uint32_t const after_next = page_at(unit + 2);
+      char* const place = ring.reserve(bytes, unit < ahead ? p.ahead_bytes : p.in_flight_bytes);
+      if (unit < loaded) {
+        uint32_t const row = attend.pages ? (page * attend.kv_heads + segment.head) * kUnitTokens
+                                          : first_row + (unit - segment.first) * kUnitTokens;
+        constexpr auto kOnce = uint64_t(cute::TMA::CacheHintSm90::EVICT_FIRST);
+        ptx::mbarrier_arrive_expect_tx(ring.full(), bytes);
+        cute::SM90_TMA_LOAD_3D::copy(&attend.keys, ring.full(), kOnce, place, 0, int32_t(row), 0);
+        cute::SM90_TMA_LOAD_3D::copy(&attend.values, ring.full(), kOnce, place + bytes / 2, 0, int32_t(row), 0);
+      } else {
+        ptx::mbarrier_arrive(ring.full());
+      }
+      ring.pass(bytes);
+      page = next, next = after_next;
+    }
+  }
+}
+
+/// One warp's walk over segments: every kSegmentSlots-th of each attention stage, into a slot of its own.
+class SegmentLoader {
+ public:
+  CUSYNC_DEVICE SegmentLoader(AttendParams const& p, Shared const& shared, uint32_t warp, uint32_t epoch)
+      : p_(p), shared_(shared), own_(attend_shared(p, shared)), slot_(warp), lane_(threadIdx.x % 32), epoch_(epoch) {}
+
+  CUSYNC_DEVICE void stage(uint32_t s) {
+    if (slot_ >= kSegmentSlots) return;
+    Units const units = await_units(p_, shared_, p_.attends[p_.attend_of[s] - 1]);
+    UnitShare const share = units.share(blockIdx.x, p_.workers.value);
+    delay(p_.delays, DelayAt::kItem, epoch_, s, blockIdx.x, slot_);
+    uint32_t number = 0;
+#pragma unroll 1
+    for (uint32_t unit = share.begin; unit < share.end; ++number) {
+      Segment const segment = units.segment(unit, share.end);
+      if (number % kSegmentSlots == slot_) load(s, segment, number == 0);
+      unit = segment.end;
+    }
+  }
+
+ private:
+  CUSYNC_DEVICE void load(uint32_t s, Segment const& segment, bool first) {
+    Stage const& stage = p_.stages[s];
+    Attend const& attend = p_.attends[p_.attend_of[s] - 1];
+    uint32_t const length = own_.lengths[segment.sequence];
+    uint32_t const row = append_row(attend, segment, length);
+    ptx::mbarrier_wait_parity_or_trap(own_.empty + slot_, parity_ ^ 1, p_.limit_ns);
+    if (row != kBadSequence) {
+      if (stage.waits) await(stage, attend, segment);
+      delay(p_.delays, DelayAt::kLoads, epoch_, stage.index, segment.sequence, segment.head);
+      copy(stage, attend, segment, length);
+    }
+    if (p_.trace && lane_ == 0 && first)
+      p_.trace[blockIdx.x * p_.stage_count + s].ready = ptx::globaltimer();
+    ptx::cp_async_mbarrier_arrive_noinc(own_.full + slot_);
+    if (lane_ == 0) {
+      own_.append[slot_] = row;
+      ptx::mbarrier_arrive(own_.full + slot_);
+    }
+    parity_ ^= 1;
+  }
+
+  /// The row of keys and of values that the new token takes; kBadSequence where the length or any page of the sequence is
+  /// nonsense, so that all of its heads agree. The whole warp.
+  CUSYNC_DEVICE uint32_t append_row(Attend const& attend, Segment const& segment, uint32_t length) const {
+    if (length == kBadLength) return kBadSequence;
+    if (!attend.pages) return (segment.sequence * attend.kv_heads + segment.head) * p_.capacity + length;
+    int32_t const* const table = attend.page_table + uint64_t(segment.sequence) * attend.page_row;
+    uint32_t const last = length / kUnitTokens;
+    bool bad = false;
+#pragma unroll 1
+    for (uint32_t i = lane_; i <= last; i += 32) {
+      uint32_t const page = uint32_t(__ldcg(table + i));
+      if (page < attend.pages) continue;
+      bad = true;
+      report_only(p_.report, CUSYNC_REPORT_BAD_PAGE, segment.sequence, i, page, attend.pages);
+    }
+    if (__any_sync(~0u, bad)) return kBadSequence;
+    uint32_t const page = uint32_t(__ldcg(table + last));
+    return (page * attend.kv_heads + segment.head) * kUnitTokens + length % kUnitTokens;
+  }
+
+  /// Waits for the column tiles of the group's queries, the key and the value, a lane each.
+  CUSYNC_DEVICE void await(Stage const& stage, Attend const& attend, Segment const& segment) const {
+    uint32_t const of_head = attend.head_dim / kBlock, queries = attend.group * of_head;
+    uint32_t const all_queries = attend.kv_heads * queries, all_keys = attend.kv_heads * of_head;
+    if (lane_ < queries + 2 * of_head) {
+      uint32_t tile = segment.head * queries + lane_;
+      if (lane_ >= queries) tile = all_queries + segment.head * of_head + (lane_ - queries);
+      if (lane_ >= queries + of_head) tile += all_keys - of_head;
+      uint32_t const posts = owners_of_tile(tile, stage.produced_features, p_.workers.value);
+      Watch const watch{p_.report, p_.timeout_ns, stage.index};
+      wait_reached(stage.waits, stage.wait_base + tile, wait_value(epoch_, posts), {stage.edge, 0, blockIdx.x, tile},
+                   watch);
+    }
+    __syncwarp();
+  }
+
+  CUSYNC_DEVICE void copy(Stage const& stage, Attend const& attend, Segment const& segment, uint32_t length) const {
+    uint32_t const dim = attend.head_dim, pieces = dim / 8, row_bytes = segment_row(dim) * 2;
+    uint32_t const rows = attend.group + (attend.rotary ? 3 : 2);
+    uint32_t const to = uint32_t(__cvta_generic_to_shared(segment_rows(p_, shared_, attend, slot_)));
+    auto const* const token = static_cast<char const*>(stage.a) + uint64_t(segment.sequence) * attend.columns() * 2;
+    uint32_t const first_key = attend.group * attend.kv_heads;  // heads in front of the keys
+#pragma unroll 4
+    for (uint32_t i = lane_; i < rows * pieces; i += 32) {
+      uint32_t const row = i / pieces, piece = i % pieces;
+      uint32_t const head = row < attend.group    ? segment.head * attend.group + row
+                            : row == attend.group ? first_key + segment.head
+                                                  : first_key + attend.kv_heads + segment.head;
+      char const* const from = row == attend.group + 2 ? attend.rotary + uint64_t(length) * dim * 2
+                                                       : token + uint64_t(head) * dim * 2;
+      ptx::cp_async_16_or_zero(to + row * row_bytes + piece * 16, from + piece * 16, true);
+    }
+  }
+
+  AttendParams const& p_;
+  Shared const& shared_;
+  AttendShared& own_;
+  uint32_t slot_, lane_, epoch_;
+  uint32_t parity_ = 0;
+};
+
+/// What stands in its place where nothing attends.
+struct NoSegments {
+  CUSYNC_DEVICE NoSegments(Params const&, Shared const&, uint32_t, uint32_t) {}
+};
+
+template <class AnyParams>
+using SegmentLoaderOf = std::conditional_t<AnyParams::kAttends, SegmentLoader, NoSegments>;
+
+}  // namespace cusync::kernels::decode

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The main loop of a stage of few rows a worker, as QKV projections have: WGMMA multiplies 64 rows whether they are there or
+// not, at a cost that is most of the time when k is long. Here each warp multiplies k-blocks of its own, 16 rows at a time,
+// by mma.sync; the four warps of a group add up at the end, so that what follows is as after WGMMA.
+#pragma once
+#include "cute/arch/copy_sm75.hpp"
+
+#include "kernels/decode/sm90/mma.cuh"
+#include "kernels/decode/sm90/packed.cuh"
+
+namespace cusync::kernels::decode {
+
+inline constexpr uint32_t kNarrowRows = 48;  ///< the most that this loop takes
+
+CUSYNC_HD constexpr bool is_narrow(uint32_t rows) { return rows <= kNarrowRows; }
+/// Shared memory through which the warps of both groups add up.
+CUSYNC_HD constexpr uint32_t narrow_exchange_bytes(uint32_t width) { return 2 * 4 * width / 8 * 32 * 16; }
+
+/// The threads of one warpgroup.
+CUSYNC_DEVICE void sync_group(uint32_t group) { ptx::bar_sync(4 + group, 128); }
+
+/// Adds one k-block: `Tiles` tiles of 16 rows at `weights`, times the tokens in a slot of activations.
+template <class Element, int Width, int Tiles>
+CUSYNC_DEVICE void multiply_block(float (&sums)[Tiles][Width / 8][4], char const* weights, char const* activations) {
+  using Mma = typename Packed<Element>::Mma;
+  uint32_t const lane = threadIdx.x % 32;
+  uint32_t const phase = uint32_t(__cvta_generic_to_shared(weights)) / kRowBytes + lane % 16;
+#pragma unroll
+  for (uint32_t k = 0; k < 4; k += 2) {  // 16 elements a step, two steps at a time
+    uint32_t a[Tiles][2][4];
+#pragma unroll
+    for (int i = 0; i < Tiles; ++i)
+#pragma unroll
+      for (uint32_t step = 0; step < 2; ++step) {
+        uint32_t const piece = (2 * (k + step) + lane / 16) ^ phase % kPhases;
+        char const* const from = weights + (i * 16 + lane % 16) * kRowBytes + piece * 16;
+        uint32_t(&to)[4] = a[i][step];
+        cute::SM75_U32x4_LDSM_N::copy(*reinterpret_cast<cute::uint128_t const*>(from), to[0], to[1], to[2], to[3]);
+      }
+#pragma unroll
+    for (int n = 0; n < Width / 8; ++n) {
+      uint32_t b[4];
+      uint32_t const piece = (2 * k + lane / 8) ^ lane % 8;
+      char const* const from = activations + (n * 8 + lane % 8) * kRowBytes + piece * 16;
+      cute::SM75_U32x4_LDSM_N::copy(*reinterpret_cast<cute::uint128_t const*>(from), b[0], b[1], b[2], b[3]);
+#pragma unroll
+      for (uint32_t step = 0; step < 2; ++step)
+#pragma unroll
+        for (int i = 0; i < Tiles; ++i) {
+          uint32_t const(&w)[4] = a[i][step];
+          float(&s)[4] = sums[i][n];
+          Mma::fma(s[0], s[1], s[2], s[3], w[0], w[1], w[2], w[3], b[2 * step], b[2 * step + 1], s[0], s[1], s[2], s[3]);
+        }
+    }
+  }
+}
+
+/// Brings the sums of tile i to warp i of the group, as WGMMA would have left them.
+template <class Element, int Width, int Tiles>
+CUSYNC_DEVICE void gather_sums(Sums<Element, Width, 1, Sharing::kChunks>& to, float const (&sums)[Tiles][Width / 8][4],
+                               Shared const& shared, uint32_t group) {
+  constexpr uint32_t kBlocks = Width / 8;
+  uint32_t const lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  float4* const buffer = shared.exchange() + group * (4 * kBlocks * 32) + lane;
+#pragma unroll
+  for (int i = 0; i < Tiles; ++i)
+#pragma unroll
+    for (uint32_t j = 0; j < Width / 2; ++j)
+      if (warp == i) to.v[0][j] = sums[i][j / 4][j % 4];
+#pragma unroll
+  for (uint32_t round = 1; round < 4; ++round) {
+    uint32_t const receiver = (warp + round) % 4, sender = (warp - round) % 4;
+#pragma unroll
+    for (uint32_t i = 0; i < Tiles; ++i)
+#pragma unroll
+      for (uint32_t n = 0; n < kBlocks; ++n)
+        if (receiver == i)
+          buffer[(warp * kBlocks + n) * 32] = make_float4(sums[i][n][0], sums[i][n][1], sums[i][n][2], sums[i][n][3]);
+    sync_group(group);
+    if (warp < Tiles) {
+#pragma unroll
+      for (uint32_t n = 0; n < kBlocks; ++n) {
+        float4 const more = buffer[(sender * kBlocks + n) * 32];
+        to.v[0][4 * n] += more.x, to.v[0][4 * n + 1] += more.y;
+        to.v[0][4 * n + 2] += more.z, to.v[0][4 * n + 3] += more.w;
+      }
+    }
+    sync_group(group);
+  }
+  // What follows exchanges sums with the other group, in the same memory.
+  ptx::bar_sync(1, kMathThreads);
+}
+
+/// This warpgroup's part of a stage. It turns to the next chunk as a whole, so that chunks and slots change hands as they do
+/// between groups that use WGMMA.
+template <int Tiles, class Element, int Width>
+CUSYNC_DEVICE void narrow_loop(Sums<Element, Width, 1, Sharing::kChunks>& to, Params const& p, Shared const& shared,
+                               uint32_t s, uint32_t group, MathPosition& at) {
+  Stage const& stage = p.stages[s];
+  Share const share = shared.share(s);
+  uint32_t const bytes = stage.chunk_bytes, shift = stage.chunk_shift, warp = threadIdx.x / 32 % 4;
+  uint32_t const block_bytes = share.rows * kRowBytes, lead = turn_lead(p.activation_slots, shift, kMaxChunks);
+  float sums[Tiles][Width / 8][4] = {};
+#pragma unroll 1
+  for (uint32_t i = 0; i < share.chunks; ++i) {
+    at.ring.skip_for(bytes, p.ring_bytes);
+    uint32_t const blocks = share.blocks_of(i, 1u << shift);
+    if (i % 2 == group) {
+      if (i >= lead)
+        ptx::mbarrier_wait_parity_or_trap(shared.chunk_empty(at.ring.barrier_before(lead)), at.ring.parity_before(lead),
+                                          p.limit_ns);
+      ptx::mbarrier_wait_parity_or_trap(shared.chunk_full(at.ring.barrier), at.ring.parity, p.limit_ns);
+      char const* const weights = shared.ring(at.ring.offset) + share.rows_before(i, shift) % kPhases * kRowBytes;
+#pragma unroll 1
+      for (uint32_t block = warp; block < blocks; block += 4) {
+        SlotPosition slot = at.slots;
+        slot.pass(block, p.activation_slots);
+        ptx::mbarrier_wait_parity_or_trap(shared.slot_full(slot.slot), slot.parity, p.limit_ns);
+        multiply_block<Element, Width, Tiles>(sums, weights + block * block_bytes,
+                                              shared.slots() + slot.slot * (Width * kRowBytes));
+        ptx::mbarrier_arrive(shared.slot_empty(slot.slot), kMathWarps);
+      }
+      sync_group(group);
+      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.chunk_empty(at.ring.barrier), 2);
+      if (p.trace && threadIdx.x == 0 && i == 0) p.trace[blockIdx.x * p.stage_count + s].loaded = ptx::globaltimer();
+    }
+    at.slots.pass(blocks, p.activation_slots);
+    at.ring.pass(bytes);
+  }
+  gather_sums<Element, Width, Tiles>(to, sums, shared, group);
+}
+
+}  // namespace cusync::kernels::decode
