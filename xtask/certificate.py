@@ -55,6 +55,10 @@ class Stage:
         elif kind == "attend":
             query, kv, dim = self.op["heads"]
             self.tile = (1, query // kv * dim)
+        elif self.op.get("window"):
+            rows, images = self.op["window"]
+            demand(self.op["output"][0] % rows == 0 and (images == 1 or rows == self.op["output"][0]), "a window of parts")
+            self.tile = (rows * images * self.op["output"][1], self.mma[1])
         elif kind == "custom":
             self.tile = tuple(raw["tile"])
         else:
@@ -69,6 +73,9 @@ class Stage:
             length = self.op["tokens"]
             demand(self.rows == length * self.op["sequences"], f"{self.name}: rows that are no whole sequences")
         known = {"custom": raw["k_blocks"], "norm": 1, "attend": 1}
+        if self.op.get("window"):
+            # Blocks of 64 channels, and the taps of each.
+            known[kind] = self.op["filter"][0] * self.op["filter"][1] * ceil(self.op["channels"], 64)
         self.most = known[kind] if kind in known else ceil(length, self.mma[2])
         demand(self.most == raw["k_blocks"], f"{self.name}: {raw['k_blocks']} k-blocks, not {self.most}")
 
@@ -133,11 +140,33 @@ class Stage:
             return [((0, tensor["rows"]), cols)]
         if kind == "residual":
             return [(rows, cols)]
+        if self.op.get("window"):
+            block, tap = divmod(k, self.op["filter"][0] * self.op["filter"][1])
+            first, end = clip(block * 64, 64, self.op["channels"])
+            if kind == "b":
+                return [((tap * self.op["channels"] + first, tap * self.op["channels"] + end), cols)]
+            return self.window(rows, (first, end))
         if kind in ("b", "up"):
             return [(clip(k * depth, depth, tensor["rows"]), cols)]
         if op == "conv2d":
             return self.pixels(rows, clip(k * depth, depth, self.most * depth))
         return [(rows, clip(k * depth, depth, tensor["cols"]))]
+
+    def window(self, out, channels):
+        """Of each image all rows from the first that a tap of an output pixel meets to the last."""
+        o, areas = self.op, []
+        (ih, iw), (oh, ow) = o["input"], o["output"]
+        columns = [q * o["stride"][1] + s - o["padding"][1] for q in range(ow) for s in range(o["filter"][1])]
+        lines = range(out[0] // ow, ceil(out[1], ow)) if any(0 <= w < iw for w in columns) else ()
+        met = {}
+        for line in lines:
+            for r in range(o["filter"][0]):
+                h = line % oh * o["stride"][0] + r - o["padding"][0]
+                if 0 <= h < ih:
+                    met.setdefault(line // oh, []).append(h)
+        for image, rows in sorted(met.items()):
+            areas.append((((image * ih + min(rows)) * iw, (image * ih + max(rows) + 1) * iw), channels))
+        return areas
 
     def pixels(self, out, ks):
         """Pixels and channels under output pixels, for elements of the reduction: channel by channel, tap by tap."""

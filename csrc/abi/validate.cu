@@ -28,17 +28,19 @@ bool valid_order(cusync_order const& o, uint32_t grid_m, uint32_t grid_n) {
 
 /// When an operation reads an operand of a role; ~0: never.
 uint32_t read_at(uint32_t operation, uint32_t role) {
-  bool const product = operation != CUSYNC_ATTEND;
+  bool const attends = operation == CUSYNC_ATTEND, normalises = operation == CUSYNC_NORM;
+  bool const product = !attends && !normalises;
   switch (role) {
     case CUSYNC_OPERAND_A: return CUSYNC_READ_IN_K_LOOP;
     case CUSYNC_OPERAND_B: return product ? CUSYNC_READ_IN_K_LOOP : ~0u;
-    case CUSYNC_OPERAND_BIAS:
+    case CUSYNC_OPERAND_BIAS: return attends ? ~0u : CUSYNC_READ_IN_EPILOGUE;
     case CUSYNC_OPERAND_RESIDUAL: return product ? CUSYNC_READ_IN_EPILOGUE : ~0u;
+    case CUSYNC_OPERAND_GAIN: return normalises ? CUSYNC_READ_IN_EPILOGUE : ~0u;
     case CUSYNC_OPERAND_KEYS:
     case CUSYNC_OPERAND_VALUES:
     case CUSYNC_OPERAND_LENGTHS:
     case CUSYNC_OPERAND_PAGES:
-    case CUSYNC_OPERAND_ROTARY: return product ? ~0u : CUSYNC_READ_IN_K_LOOP;
+    case CUSYNC_OPERAND_ROTARY: return attends ? CUSYNC_READ_IN_K_LOOP : ~0u;
     default: return ~0u;
   }
 }
@@ -65,7 +67,33 @@ bool valid_operands(cusync_stage const& s, bool decode) {
   return operand(s, CUSYNC_OPERAND_A);
 }
 
-/// Sizes, operands and arithmetic of the two operations that there are.
+/// The images of a convolution: pixels as many as the rows, k as the filter, tiles of whole rows or whole images.
+bool valid_images(cusync_stage const& s) {
+  cusync_images const& i = s.images;
+  for (uint32_t const size : {i.height, i.width, i.channels, i.out_height, i.out_width, i.filter_rows, i.filter_cols,
+                              i.stride_rows, i.stride_cols, i.tile_pixels})
+    if (size == 0 || size > kMaxSize) return false;
+  if (i.padding_rows > kMaxSize || i.padding_cols > kMaxSize || i.channels % 8) return false;
+  auto const fits = [](uint64_t in, uint64_t padding, uint64_t filter, uint64_t stride, uint64_t out) {
+    return in + 2 * padding >= filter && (in + 2 * padding - filter) / stride + 1 == out;
+  };
+  if (!fits(i.height, i.padding_rows, i.filter_rows, i.stride_rows, i.out_height)) return false;
+  if (!fits(i.width, i.padding_cols, i.filter_cols, i.stride_cols, i.out_width)) return false;
+  uint64_t const image = uint64_t(i.out_height) * i.out_width;
+  if (s.m % image || uint64_t(i.filter_rows) * i.filter_cols * i.channels != s.k.most) return false;
+  if (i.tile_pixels % i.out_width) return false;
+  return i.tile_pixels < image ? image % i.tile_pixels == 0 : i.tile_pixels % image == 0;
+}
+
+/// Rows are read and written 16 bytes at a time.
+bool valid_norm(cusync_stage const& s) {
+  if (s.m == 0 || s.n == 0 || s.m > kMaxSize || s.n > kMaxSize || s.n % 8 || s.k.most != s.n) return false;
+  if (s.norm.tile_rows == 0 || s.norm.centred > 1 || !(s.norm.epsilon > 0.f)) return false;
+  if (!valid_operands(s, false) || !operand(s, CUSYNC_OPERAND_GAIN)) return false;
+  return s.activation == CUSYNC_IDENTITY && s.out && aligned(s.out, 16);
+}
+
+/// Sizes, operands and arithmetic of a product of matrices.
 bool valid_product(cusync_stage const& s, bool decode) {
   uint32_t const k = s.k.most;
   if (s.m == 0 || s.n == 0 || k == 0 || s.m > kMaxSize || s.n > kMaxSize / 2 || k > kMaxSize) return false;
@@ -75,6 +103,7 @@ bool valid_product(cusync_stage const& s, bool decode) {
   if (!s.out || !aligned(s.out, decode ? 2 : 16)) return false;
   bool const gated = s.operation == CUSYNC_GATED_GEMM;
   bool const adds = operand(s, CUSYNC_OPERAND_BIAS) || operand(s, CUSYNC_OPERAND_RESIDUAL);
+  if (s.operation == CUSYNC_CONV2D && !valid_images(s)) return false;
   return s.activation <= CUSYNC_RELU && !(gated && (adds || s.activation != CUSYNC_IDENTITY));
 }
 
@@ -101,7 +130,7 @@ bool valid_edges(cusync_stage const& s, uint32_t tile_k) {
     cusync_edge const& e = s.waits[i];
     if (!valid_policy(e.policy) || e.wait_at > CUSYNC_WAIT_AT_START || !operand(s, e.operand)) return false;
     if (!e.tile_rows || !e.tile_cols || !e.tensor_rows || !e.tensor_cols) return false;
-    if (e.k_blocks != ceil_div(s.k.most, tile_k)) return false;
+    if (e.k_blocks != k_blocks_of(s, tile_k)) return false;
   }
   for (uint32_t i = 0; i < s.post_count; ++i)
     if (!valid_policy(s.posts[i])) return false;
@@ -200,10 +229,15 @@ bool valid(Request const& r) {
   if (!r.stages || !r.count || r.count > r.kernel.stages || !valid_sync(r) || !valid_table(r)) return false;
   for (uint32_t i = 0; i < r.count; ++i) {
     cusync_stage const& s = r.stages[i];
-    bool const sound = s.operation == CUSYNC_ATTEND ? decode && valid_attention(s) : valid_product(s, decode);
+    bool sound = false;
+    if (s.operation == CUSYNC_NORM)
+      sound = !decode && valid_norm(s);
+    else
+      sound = s.operation == CUSYNC_ATTEND ? decode && valid_attention(s) : valid_product(s, decode);
     if (!sound || !valid_edges(s, r.kernel.tile_k)) return false;
     if (decode) continue;
-    uint32_t const grid_m = ceil_div(s.m, id.tile_m), grid_n = ceil_div(packed_columns(s), id.tile_n);
+    TileSize const tile = tile_of(s, id);
+    uint32_t const grid_m = ceil_div(s.m, tile.m), grid_n = ceil_div(packed_columns(s), tile.n);
     if (uint64_t(grid_m) * grid_n > kMaxSize || !posts_by_tile(s, grid_m, grid_n)) return false;
     if (id.family == CUSYNC_FAMILY_GEMM && !valid_order_work(r, grid_m, grid_n)) return false;
   }

@@ -69,9 +69,9 @@ pub struct ScheduleRecord {
 impl ScheduleRecord {
     /// The schedule of a plan for the `fused` executor.
     pub(super) fn of(plan: &Plan) -> Option<ScheduleRecord> {
-        let (schedule, stage) = match plan.launch() {
+        let schedule = match plan.launch() {
             Launch::Stages { .. } => return None,
-            Launch::Lists(schedule) => (schedule, plan.graph().stages.first()?),
+            Launch::Lists(schedule) => schedule,
             Launch::Shares(decode) => {
                 return Some(ScheduleRecord {
                     tile: format!("{} tokens", decode.width),
@@ -86,9 +86,10 @@ impl ScheduleRecord {
                 });
             }
         };
+        let (m, n, _) = plan.graph().kernel_tile();
         let cut = |part: Part| matches!(part, Part::Finish { .. } | Part::Share { part: 0, .. });
         Some(ScheduleRecord {
-            tile: format!("{}x{}", stage.mma_tile.0, stage.mma_tile.1),
+            tile: format!("{m}x{n}"),
             cluster: format!("{}x{}", schedule.cluster.0, schedule.cluster.1),
             mode: schedule.mode.name().into(),
             workers: schedule.lists.len(),

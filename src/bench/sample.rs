@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use cusync_gen::check::{Executor, Plan, check};
 use cusync_gen::choose::space::{ORDERS, POLICIES, chains, executors};
 use cusync_gen::choose::{self, Config, EdgeConfig, Kernels, StageConfig};
-use cusync_gen::device::Profile;
+use cusync_gen::device::{Operations, Profile};
 use cusync_gen::graph::{Resolved, StageId};
 use cusync_gen::sync::WaitAt;
 use rand::rngs::StdRng;
@@ -100,7 +100,7 @@ fn seed(resolved: &Resolved) -> u64 {
 }
 
 fn chain(rng: &mut StdRng) -> Option<(Config, Overlap)> {
-    let overrides: Vec<_> = chains().collect();
+    let overrides: Vec<_> = chains(Operations::products()).collect();
     let asked = overrides.choose(rng)?;
     let overlap = if rng.random() { Overlap::Captured } else { Overlap::Plain };
     Some((Config::chain(asked.kernel?, asked.mode, asked.splits), overlap))

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use cusync_gen::check::Executor;
-use cusync_gen::device::Profile;
+use cusync_gen::device::{Operations, Profile};
 use serde::Serialize;
 
 use super::ceiling::{Ceilings, Work};
@@ -97,7 +97,7 @@ fn size(
     let reference = Reference::new(&mut point.pipeline(&model, &inputs, Options::default())?, 0)?;
     let floor_us = Work::of(model.graph()).floor_us(report.ceilings.rested);
     let sets = point.args.sets.max(1) as f64;
-    for asked in chains() {
+    for asked in chains(Operations::products()) {
         let label = format!("{name} M = {m} {asked:?} on {}", profile.name);
         if point.args.seconds.is_some_and(|s| began.elapsed().as_secs_f64() > s) {
             report.skipped.push(format!("{label}: the time limit"));

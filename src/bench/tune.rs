@@ -1,7 +1,7 @@
 //! Short measurements that pick among configurations, so that both sides of a comparison are at their best.
 
 use cusync_gen::check::{Executor, Plan};
-use cusync_gen::device::KERNELS;
+use cusync_gen::device::{KERNELS, Operations};
 
 use super::measure::quick;
 use super::point::{Field, Kind, Point};
@@ -72,7 +72,7 @@ pub(super) fn add_kept(point: &Point<'_>, field: &mut Field, report: &mut MlpRep
 pub(super) fn chain(point: &Point<'_>, inputs: &InputSets) -> Result<Plan> {
     let mut best: Option<(f64, Plan)> = None;
     let mut refused = None;
-    for asked in chains() {
+    for asked in chains(Operations::products()) {
         let one = || -> Result<(f64, Plan)> {
             let plan =
                 point.plan(Executor::Fused, Overrides { chain: Some(asked), ..Overrides::default() })?;

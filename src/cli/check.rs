@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use cusync::runtime::executor_name;
 use cusync_gen::check::{Executor, Generated, certificate};
+use cusync_gen::choose;
 use cusync_gen::device::Profile;
 use cusync_gen::graph::Graph;
 use cusync_gen::schedule::decode::{COLUMN_TILE, Decode, slots_of};
@@ -87,17 +88,13 @@ impl Answer for CheckReport {
     }
 }
 
-/// The executor that a pipeline is planned for: the stated one, else the device's usual one or, where the device has no kernel
-/// for a stage, `cpu`; with the reason for that.
+/// The executor that a pipeline is planned for: the stated one, else the usual one, with the reason where it is not the
+/// device's.
 pub(crate) fn usual_executor(target: &Target) -> Result<(Executor, Option<String>), Fault> {
     if let Some(stated) = target.executor {
         return Ok((stated, None));
     }
-    Ok(match resolve(target)?.without_kernel(&target.device) {
-        Some((_, why)) => (Executor::Cpu, Some(format!("{why}: planned for the cpu executor"))),
-        None if target.device.arch >= 90 => (Executor::Programmatic, None),
-        None => (Executor::Streams, None),
-    })
+    Ok(choose::usual_executor(&resolve(target)?, &target.device))
 }
 
 /// Dims by name.
@@ -150,7 +147,7 @@ pub(crate) fn schedule(
     schedule: Option<&Schedule>,
 ) -> Option<ScheduleReport> {
     let schedule = schedule?;
-    let tile = graph.stages.first()?.mma_tile;
+    let tile = graph.kernel_tile();
     let count = |of: &dyn Fn(&Part) -> bool| schedule.sequence.iter().filter(|i| of(&i.part)).count();
     Some(ScheduleReport {
         mode: schedule.mode.name(),

@@ -11,6 +11,7 @@ use cusync::runtime::inputs::Inputs;
 use cusync::runtime::{Error, RunOptions, executor_name, run_gpu};
 use cusync::tune::{Machine, Origin};
 use cusync_gen::check::{Executor, Plan};
+use cusync_gen::choose;
 use cusync_gen::graph::Op;
 use serde::Serialize;
 
@@ -179,12 +180,15 @@ pub(crate) fn run(args: RunArgs, output: &Output) -> Result<RunReport, Fault> {
     if target.executor == Some(Executor::Cpu) {
         return on_host(request, &progress, None);
     }
-    if let Some((_, why)) = resolve(target)?.without_kernel(&target.device) {
+    let resolved = resolve(target)?;
+    if let Some(executor) = target.executor
+        && let Some((_, why)) = resolved.without_kernel(&target.device, executor)
+    {
         // Whoever asked for an executor of the GPU gets an error; without that the host runs it.
-        return match target.executor {
-            Some(executor) => Proof::of(target, executor).and_then(|_| Err(Fault::input(why))),
-            None => on_host(request, &progress, Some(why)),
-        };
+        return Proof::of(target, executor).and_then(|_| Err(Fault::input(why)));
+    }
+    if let (Executor::Cpu, why) = choose::usual_executor(&resolved, &target.device) {
+        return on_host(request, &progress, why);
     }
     match device::Device::open(0) {
         Ok(gpu) => on_gpu(request, &gpu, &progress),
@@ -297,7 +301,9 @@ fn on_gpu(request: &Request, gpu: &device::Device, progress: &Progress) -> Resul
             let built = |e: &Executor| {
                 e.how().is_some() || !device::kernels_of(cusync::ffi::CUSYNC_FAMILY_CHAIN).is_empty()
             };
-            Executor::GPU.into_iter().filter(built).collect()
+            let resolved = resolve(stated)?;
+            let runs = |e: &Executor| resolved.without_kernel(&profile, *e).is_none();
+            Executor::GPU.into_iter().filter(built).filter(runs).collect()
         }
         None | Some(Executor::Cpu) => vec![Executor::Serial, Executor::Streams],
         Some(one) => vec![one],

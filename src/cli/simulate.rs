@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use clap::Args;
 use cusync::runtime::executor_name;
 use cusync_gen::check::Executor;
+use cusync_gen::choose;
 use cusync_gen::simulate::{simulate as predict, simulate_serial};
 use serde::Serialize;
 
 use super::against::against;
-use super::check::{breakdown, dims, usual_executor};
+use super::check::{breakdown, usual_executor};
 use super::fault::Fault;
 use super::print::{Answer, Page, json};
 use super::prove::{Proof, resolve};
@@ -45,7 +46,9 @@ pub(crate) struct PredictedStage {
 pub(crate) struct PredictedTime {
     pub(crate) executor: &'static str,
     pub(crate) time_us: f64,
-    pub(crate) speedup: f64,
+    /// Over `serial`, where that has a kernel for every stage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) speedup: Option<f64>,
     pub(crate) stages: Vec<PredictedStage>,
 }
 
@@ -79,7 +82,8 @@ impl Answer for SimulateReport {
         page.table(
             ["executor", "predicted us", "speed-up", "stages, begin-end us"],
             self.times.iter().map(|t| {
-                [t.executor.into(), format!("{:.1}", t.time_us), format!("{:.2}x", t.speedup), span(t)]
+                let speedup = t.speedup.map_or_else(|| "-".into(), |s| format!("{s:.2}x"));
+                [t.executor.into(), format!("{:.1}", t.time_us), speedup, span(t)]
             }),
         );
         page.line(format!("profile: {}", self.source));
@@ -93,33 +97,35 @@ pub(crate) fn simulate(args: SimulateArgs) -> Result<Box<dyn Answer>, Fault> {
     }
     let target = &TargetArgs { file: file.unwrap_or_default(), plan }.resolve()?;
     let (chosen_for, _) = usual_executor(target)?;
-    if let Some((_, why)) = resolve(target)?.without_kernel(&target.device) {
-        return Err(Fault::input(format!("{why}, so there is nothing to predict"))
+    let resolved = resolve(target)?;
+    let runs = |executor: &Executor| resolved.without_kernel(&target.device, *executor).is_none();
+    if let (Executor::Cpu, Some(why)) = choose::usual_executor(&resolved, &target.device) {
+        return Err(Fault::input(format!("{why}, and there is nothing to predict"))
             .help("`cusync run` runs it on the CPU; `cusync check` and `cusync explain` judge it"));
     }
     // A chain kernel has its own tiles; kernels launched one by one are predicted at those chosen for them.
     let by_kernel = if chosen_for.how().is_some() { chosen_for } else { Executor::Programmatic };
-    let proof = Proof::of(target, by_kernel)?;
     let mut executors = vec![Executor::Serial, Executor::Streams];
     if target.device.arch >= 90 {
         executors.push(Executor::Programmatic);
     }
+    executors.retain(runs);
     if let Some(file) = &output {
         trace::write(&trace::predictions(target, &executors)?, file)?;
     }
-    let candidate = proof.candidate();
-    let graph = &candidate.graph;
-    let serial_us = simulate_serial(candidate).total_us;
-    let mut times: Vec<PredictedTime> = executors
-        .into_iter()
-        .map(|executor| {
+    let proof = if executors.is_empty() { None } else { Some(Proof::of(target, by_kernel)?) };
+    let candidate = proof.as_ref().map(Proof::candidate);
+    let serial_us = candidate.map(|candidate| simulate_serial(candidate).total_us);
+    let by_kernel = executors.into_iter().zip(std::iter::repeat(candidate).flatten());
+    let mut times: Vec<PredictedTime> = by_kernel
+        .map(|(executor, candidate)| {
             let serial = executor == Executor::Serial;
             let timeline = if serial { simulate_serial(candidate) } else { predict(candidate) };
-            let stages = graph.stages.iter().zip(&timeline.stages);
+            let stages = candidate.graph.stages.iter().zip(&timeline.stages);
             PredictedTime {
                 executor: executor_name(executor),
                 time_us: timeline.total_us,
-                speedup: serial_us / timeline.total_us,
+                speedup: serial_us.map(|us| us / timeline.total_us),
                 stages: stages
                     .map(|(s, &(begin_us, end_us))| PredictedStage { name: s.name.clone(), begin_us, end_us })
                     .collect(),
@@ -137,7 +143,7 @@ pub(crate) fn simulate(args: SimulateArgs) -> Result<Box<dyn Answer>, Fault> {
                 times.push(PredictedTime {
                     executor: executor_name(Executor::Fused),
                     time_us,
-                    speedup: serial_us / time_us,
+                    speedup: serial_us.map(|us| us / time_us),
                     stages: stages
                         .map(|(s, (begin_us, end_us))| PredictedStage {
                             name: s.name.clone(),
@@ -153,8 +159,8 @@ pub(crate) fn simulate(args: SimulateArgs) -> Result<Box<dyn Answer>, Fault> {
         Err(_) => {}
     }
     Ok(Box::new(SimulateReport {
-        pipeline: graph.name.clone(),
-        dims: dims(graph),
+        pipeline: resolved.name.clone(),
+        dims: resolved.dims.iter().cloned().collect(),
         device: target.device.name.clone(),
         source: target.device.source.clone(),
         chosen_for: executor_name(chosen_for),

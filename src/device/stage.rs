@@ -21,6 +21,8 @@ pub enum Role {
     Bias,
     /// Matrix of M x N that is added last.
     Residual,
+    /// Row of N that normalised rows are multiplied by.
+    Gain,
 }
 
 impl Role {
@@ -31,14 +33,15 @@ impl Role {
             Role::B => ffi::CUSYNC_OPERAND_B,
             Role::Bias => ffi::CUSYNC_OPERAND_BIAS,
             Role::Residual => ffi::CUSYNC_OPERAND_RESIDUAL,
+            Role::Gain => ffi::CUSYNC_OPERAND_GAIN,
         }
     }
 
-    /// When matrix products read it.
+    /// When operations read it.
     fn read_at(self) -> u32 {
         match self {
             Role::A | Role::B => ffi::CUSYNC_READ_IN_K_LOOP,
-            Role::Bias | Role::Residual => ffi::CUSYNC_READ_IN_EPILOGUE,
+            Role::Bias | Role::Residual | Role::Gain => ffi::CUSYNC_READ_IN_EPILOGUE,
         }
     }
 }
@@ -52,13 +55,18 @@ pub enum Source {
     Repacked(Arc<RepackedWeights>),
 }
 
-/// One stage: out = act(A B + bias) + residual or, gated, out = silu(A Bg) * (A Bu). Matrices are row-major.
+/// One stage: out = act(A B + bias) + residual, or out = silu(A Bg) * (A Bu), or a convolution of the images A with the filter B,
+/// or the rows of A normalised. Matrices are row-major.
 #[derive(Clone, Debug)]
 pub struct BoundStage {
     /// The stage's name, for errors.
     pub name: String,
-    /// `CUSYNC_GEMM` or `CUSYNC_GATED_GEMM`.
+    /// `CUSYNC_GEMM`, `CUSYNC_GATED_GEMM` or `CUSYNC_NORM`.
     pub operation: u32,
+    /// The images of a convolution; of the others the default.
+    pub images: ffi::cusync_images,
+    /// What a normalisation adds; of the others the default.
+    pub norm: ffi::cusync_norm,
     /// `CUSYNC_IDENTITY`, `CUSYNC_GELU_TANH` or `CUSYNC_RELU`.
     pub activation: u32,
     /// `CUSYNC_F16` or `CUSYNC_BF16`.
@@ -107,6 +115,19 @@ impl BoundStage {
         if self.gated() { 2 * self.shape.1 } else { self.shape.1 }
     }
 
+    /// Its tile in a kernel whose MMA tile is `tile`: rows and columns, and k-blocks.
+    pub(super) fn tile_in(&self, tile: (u32, u32, u32)) -> (u32, u32, u32) {
+        match self.operation {
+            ffi::CUSYNC_CONV2D => {
+                let i = &self.images;
+                let blocks = i.channels.div_ceil(tile.2) * i.filter_rows * i.filter_cols;
+                (i.tile_pixels.max(1), tile.1, blocks)
+            }
+            ffi::CUSYNC_NORM => (self.norm.tile_rows.max(1), self.shape.1, 1),
+            _ => (tile.0, tile.1, self.shape.2.div_ceil(tile.2)),
+        }
+    }
+
     /// Matrices A, B and output of a stage whose operands are all plain matrices, of the sizes that its shape says.
     pub(super) fn product(&self) -> Result<(&Values, &Values, &Values)> {
         self.raw()?;
@@ -130,6 +151,8 @@ impl BoundStage {
         let mut raw = ffi::cusync_stage {
             operation: self.operation,
             activation: self.activation,
+            images: self.images,
+            norm: self.norm,
             index: self.index,
             m,
             n,
@@ -144,9 +167,10 @@ impl BoundStage {
             let data = match source {
                 Source::Matrix(values) => {
                     let (rows, columns) = match role {
+                        Role::A if self.operation == ffi::CUSYNC_CONV2D => self.images_shape(),
                         Role::A => (m, k),
                         Role::B => (k, self.packed_columns()),
-                        Role::Bias => (1, n),
+                        Role::Bias | Role::Gain => (1, n),
                         Role::Residual => (m, n),
                     };
                     exact(&format!("{role:?}"), values.len(), rows, columns)?;
@@ -168,6 +192,13 @@ impl BoundStage {
         raw.post_count = self.posts.len() as u32;
         raw.posts[..self.posts.len()].copy_from_slice(&self.posts);
         Ok(raw)
+    }
+
+    /// Pixels and channels of a convolution's input.
+    fn images_shape(&self) -> (u32, u32) {
+        let i = &self.images;
+        let count = self.shape.0 / (i.out_height * i.out_width).max(1);
+        (count * i.height * i.width, i.channels)
     }
 
     fn fits(&self, what: &str, have: usize, most: usize) -> Result<()> {

@@ -41,13 +41,13 @@ pub(crate) fn edge(edge: &EdgeNumbers, tables: Option<(*const u32, *const u32)>)
             OperandKind::Query
             | OperandKind::Key
             | OperandKind::Value
-            | OperandKind::Gain
             | OperandKind::CachedKeys
             | OperandKind::CachedValues
             | OperandKind::Lengths
             | OperandKind::Pages
             | OperandKind::Rotary
             | OperandKind::Custom(_) => ffi::CUSYNC_OPERAND_CUSTOM,
+            OperandKind::Gain => ffi::CUSYNC_OPERAND_GAIN,
         },
         wait_at: match edge.wait_at {
             WaitAt::PerKBlock => ffi::CUSYNC_WAIT_PER_K_BLOCK,

@@ -185,18 +185,17 @@ impl WorkLists {
         kernel: &ffi::cusync_kernel_info,
     ) -> Result<()> {
         let refuse = |what: &str, item| Err(Error::BadArgument(format!("{name}: an item {what}: {item:?}")));
-        let tile =
-            (kernel.id.tile_m * kernel.id.cluster_m, kernel.id.tile_n * kernel.id.cluster_n, kernel.tile_k);
         for item in &self.valid {
             let Some(stage) = stages.get(usize::from(item.stage)) else { return refuse("of no stage", item) };
             if u32::from(item.role) > ffi::CUSYNC_SHARE {
                 return refuse("without a role", item);
             }
-            let (m, _, k) = stage.shape;
-            let inside = u32::from(item.m) < m.div_ceil(tile.0)
-                && u32::from(item.n) < stage.packed_columns().div_ceil(tile.1)
+            let m = stage.shape.0;
+            let tile = stage.tile_in((kernel.id.tile_m, kernel.id.tile_n, kernel.tile_k));
+            let inside = u32::from(item.m) < m.div_ceil(tile.0 * kernel.id.cluster_m)
+                && u32::from(item.n) < stage.packed_columns().div_ceil(tile.1 * kernel.id.cluster_n)
                 && item.k_begin < item.k_end
-                && u32::from(item.k_end) <= k.div_ceil(tile.2);
+                && u32::from(item.k_end) <= tile.2;
             if !inside {
                 return refuse(&format!("of stage {} outside its grid", stage.name), item);
             }

@@ -86,6 +86,7 @@ pub const CUSYNC_OPERAND_LENGTHS: cusync_role = 7;
 pub const CUSYNC_OPERAND_PAGES: cusync_role = 8;
 #[doc = "< of each position, cosines and then sines"]
 pub const CUSYNC_OPERAND_ROTARY: cusync_role = 9;
+pub const CUSYNC_OPERAND_GAIN: cusync_role = 10;
 #[doc = " What an operand is to the stage that reads it."]
 pub type cusync_role = ::std::os::raw::c_uint;
 #[doc = "< before the first k-block whose footprint enters new slots"]
@@ -245,6 +246,8 @@ pub const CUSYNC_SM90A: cusync_arch = 90;
 pub type cusync_arch = ::std::os::raw::c_uint;
 pub const CUSYNC_GEMM: cusync_operation = 0;
 pub const CUSYNC_GATED_GEMM: cusync_operation = 1;
+pub const CUSYNC_CONV2D: cusync_operation = 2;
+pub const CUSYNC_NORM: cusync_operation = 4;
 pub const CUSYNC_ATTEND: cusync_operation = 5;
 pub type cusync_operation = ::std::os::raw::c_uint;
 pub const CUSYNC_IDENTITY: cusync_activation = 0;
@@ -454,6 +457,73 @@ const _: () = {
     ["Offset of field: cusync_depth::step"][::std::mem::offset_of!(cusync_depth, step) - 4usize];
     ["Offset of field: cusync_depth::most"][::std::mem::offset_of!(cusync_depth, most) - 8usize];
 };
+#[doc = " The images of a convolution, and how it is cut into tiles."]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_images {
+    #[doc = "< of an input image; `channels` is a multiple of 8"]
+    pub height: u32,
+    #[doc = "< of an input image; `channels` is a multiple of 8"]
+    pub width: u32,
+    #[doc = "< of an input image; `channels` is a multiple of 8"]
+    pub channels: u32,
+    #[doc = "< of an output image"]
+    pub out_height: u32,
+    #[doc = "< of an output image"]
+    pub out_width: u32,
+    pub filter_rows: u32,
+    pub filter_cols: u32,
+    pub stride_rows: u32,
+    pub stride_cols: u32,
+    pub padding_rows: u32,
+    pub padding_cols: u32,
+    #[doc = "< output pixels of a tile: rows of one image, a number that divides its height, or whole images"]
+    pub tile_pixels: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_images"][::std::mem::size_of::<cusync_images>() - 48usize];
+    ["Alignment of cusync_images"][::std::mem::align_of::<cusync_images>() - 4usize];
+    ["Offset of field: cusync_images::height"][::std::mem::offset_of!(cusync_images, height) - 0usize];
+    ["Offset of field: cusync_images::width"][::std::mem::offset_of!(cusync_images, width) - 4usize];
+    ["Offset of field: cusync_images::channels"][::std::mem::offset_of!(cusync_images, channels) - 8usize];
+    ["Offset of field: cusync_images::out_height"]
+        [::std::mem::offset_of!(cusync_images, out_height) - 12usize];
+    ["Offset of field: cusync_images::out_width"][::std::mem::offset_of!(cusync_images, out_width) - 16usize];
+    ["Offset of field: cusync_images::filter_rows"]
+        [::std::mem::offset_of!(cusync_images, filter_rows) - 20usize];
+    ["Offset of field: cusync_images::filter_cols"]
+        [::std::mem::offset_of!(cusync_images, filter_cols) - 24usize];
+    ["Offset of field: cusync_images::stride_rows"]
+        [::std::mem::offset_of!(cusync_images, stride_rows) - 28usize];
+    ["Offset of field: cusync_images::stride_cols"]
+        [::std::mem::offset_of!(cusync_images, stride_cols) - 32usize];
+    ["Offset of field: cusync_images::padding_rows"]
+        [::std::mem::offset_of!(cusync_images, padding_rows) - 36usize];
+    ["Offset of field: cusync_images::padding_cols"]
+        [::std::mem::offset_of!(cusync_images, padding_cols) - 40usize];
+    ["Offset of field: cusync_images::tile_pixels"]
+        [::std::mem::offset_of!(cusync_images, tile_pixels) - 44usize];
+};
+#[doc = " What a normalisation adds to a stage."]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct cusync_norm {
+    #[doc = "< of a tile, which is as wide as the output"]
+    pub tile_rows: u32,
+    #[doc = "< 1: the mean of a row is taken away (LayerNorm); 0: it is not (RmsNorm)"]
+    pub centred: u32,
+    #[doc = "< added to the variance, or to the mean of the squares"]
+    pub epsilon: f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_norm"][::std::mem::size_of::<cusync_norm>() - 12usize];
+    ["Alignment of cusync_norm"][::std::mem::align_of::<cusync_norm>() - 4usize];
+    ["Offset of field: cusync_norm::tile_rows"][::std::mem::offset_of!(cusync_norm, tile_rows) - 0usize];
+    ["Offset of field: cusync_norm::centred"][::std::mem::offset_of!(cusync_norm, centred) - 4usize];
+    ["Offset of field: cusync_norm::epsilon"][::std::mem::offset_of!(cusync_norm, epsilon) - 8usize];
+};
 #[doc = " The heads of CUSYNC_ATTEND, and where their keys and values are kept."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
@@ -480,9 +550,9 @@ const _: () = {
     ["Offset of field: cusync_heads::capacity"][::std::mem::offset_of!(cusync_heads, capacity) - 12usize];
     ["Offset of field: cusync_heads::pages"][::std::mem::offset_of!(cusync_heads, pages) - 16usize];
 };
-#[doc = " One stage. CUSYNC_GEMM: out = act(A B + bias) + residual. CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B holds Bg\n and Bu interleaved by columns in groups of 8 (g0..g7 u0..u7 g8..g15 ...), so that its rows are 2 n long. A decode\n kernel reads B as cusync_repack leaves it.\n\n CUSYNC_ATTEND, of decode kernels, makes one token of each of m sequences. Operand A is m x (query_heads + 2 kv_heads) *\n head_dim: queries, keys, values of all heads; k says its columns, n is query_heads * head_dim. KEYS and VALUES are\n (m, kv_heads, capacity, head_dim), or `pages` pages of (kv_heads, 64, head_dim), of which PAGES (m x capacity / 64, rounded\n up) says which are whose. LENGTHS are read when the kernel runs: sequence b has lengths[b] tokens in the cache. With ROTARY\n (capacity x head_dim; cosines of head_dim / 2 pairs, then sines) queries and the new key are rotated by that position,\n elements (i, i + head_dim / 2) together. The new key and value are written behind the cached ones, and attended to with them.\n A sequence whose length is negative, or leaves no room, or any of whose pages up to the new token's is not in the pool, gets\n zeros and nothing is appended; the report says so, and the run is otherwise right. All attention stages of a kernel have the\n same LENGTHS and capacity. They post one slot for each key/value head, m times a run."]
+#[doc = " One stage. CUSYNC_GEMM: out = act(A B + bias) + residual. CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B holds Bg\n and Bu interleaved by columns in groups of 8 (g0..g7 u0..u7 g8..g15 ...), so that its rows are 2 n long. A decode\n kernel reads B as cusync_repack leaves it. CUSYNC_CONV2D: the same as CUSYNC_GEMM, where A is pixels x channels (an NHWC\n tensor), B is (filter_rows * filter_cols * channels) x n, and the rows of `out` are output pixels. Its k-blocks are 64\n channels of one tap, channels outermost: block b has the channels from 64 * (b / taps) on, of tap b % taps. CUSYNC_NORM:\n out = (A - mean) / sqrt(variance + epsilon) * gain + bias, row by row, where A, like the output, is m x n. Its tiles have\n one k-block of n elements.\n\n CUSYNC_ATTEND, of decode kernels, makes one token of each of m sequences. Operand A is m x (query_heads + 2 kv_heads) *\n head_dim: queries, keys, values of all heads; k says its columns, n is query_heads * head_dim. KEYS and VALUES are\n (m, kv_heads, capacity, head_dim), or `pages` pages of (kv_heads, 64, head_dim), of which PAGES (m x capacity / 64, rounded\n up) says which are whose. LENGTHS are read when the kernel runs: sequence b has lengths[b] tokens in the cache. With ROTARY\n (capacity x head_dim; cosines of head_dim / 2 pairs, then sines) queries and the new key are rotated by that position,\n elements (i, i + head_dim / 2) together. The new key and value are written behind the cached ones, and attended to with them.\n A sequence whose length is negative, or leaves no room, or any of whose pages up to the new token's is not in the pool, gets\n zeros and nothing is appended; the report says so, and the run is otherwise right. All attention stages of a kernel have the\n same LENGTHS and capacity. They post one slot for each key/value head, m times a run."]
 #[repr(C)]
-#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+#[derive(Debug, Copy, Clone, PartialEq)]
 pub struct cusync_stage {
     #[doc = "< enum cusync_operation"]
     pub operation: u32,
@@ -495,7 +565,11 @@ pub struct cusync_stage {
     #[doc = "< of `out`, also when gated"]
     pub n: u32,
     pub k: cusync_depth,
-    #[doc = "< of attention"]
+    #[doc = "< CUSYNC_CONV2D; else zeros"]
+    pub images: cusync_images,
+    #[doc = "< CUSYNC_NORM; else zeros"]
+    pub norm: cusync_norm,
+    #[doc = "< CUSYNC_ATTEND; else zeros"]
     pub heads: cusync_heads,
     pub operand_count: u32,
     pub wait_count: u32,
@@ -509,7 +583,7 @@ pub struct cusync_stage {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_stage"][::std::mem::size_of::<cusync_stage>() - 840usize];
+    ["Size of cusync_stage"][::std::mem::size_of::<cusync_stage>() - 904usize];
     ["Alignment of cusync_stage"][::std::mem::align_of::<cusync_stage>() - 8usize];
     ["Offset of field: cusync_stage::operation"][::std::mem::offset_of!(cusync_stage, operation) - 0usize];
     ["Offset of field: cusync_stage::activation"][::std::mem::offset_of!(cusync_stage, activation) - 4usize];
@@ -517,15 +591,19 @@ const _: () = {
     ["Offset of field: cusync_stage::m"][::std::mem::offset_of!(cusync_stage, m) - 12usize];
     ["Offset of field: cusync_stage::n"][::std::mem::offset_of!(cusync_stage, n) - 16usize];
     ["Offset of field: cusync_stage::k"][::std::mem::offset_of!(cusync_stage, k) - 20usize];
-    ["Offset of field: cusync_stage::heads"][::std::mem::offset_of!(cusync_stage, heads) - 32usize];
+    ["Offset of field: cusync_stage::images"][::std::mem::offset_of!(cusync_stage, images) - 32usize];
+    ["Offset of field: cusync_stage::norm"][::std::mem::offset_of!(cusync_stage, norm) - 80usize];
+    ["Offset of field: cusync_stage::heads"][::std::mem::offset_of!(cusync_stage, heads) - 92usize];
     ["Offset of field: cusync_stage::operand_count"]
-        [::std::mem::offset_of!(cusync_stage, operand_count) - 52usize];
-    ["Offset of field: cusync_stage::wait_count"][::std::mem::offset_of!(cusync_stage, wait_count) - 56usize];
-    ["Offset of field: cusync_stage::post_count"][::std::mem::offset_of!(cusync_stage, post_count) - 60usize];
-    ["Offset of field: cusync_stage::operands"][::std::mem::offset_of!(cusync_stage, operands) - 64usize];
-    ["Offset of field: cusync_stage::out"][::std::mem::offset_of!(cusync_stage, out) - 160usize];
-    ["Offset of field: cusync_stage::waits"][::std::mem::offset_of!(cusync_stage, waits) - 168usize];
-    ["Offset of field: cusync_stage::posts"][::std::mem::offset_of!(cusync_stage, posts) - 648usize];
+        [::std::mem::offset_of!(cusync_stage, operand_count) - 112usize];
+    ["Offset of field: cusync_stage::wait_count"]
+        [::std::mem::offset_of!(cusync_stage, wait_count) - 116usize];
+    ["Offset of field: cusync_stage::post_count"]
+        [::std::mem::offset_of!(cusync_stage, post_count) - 120usize];
+    ["Offset of field: cusync_stage::operands"][::std::mem::offset_of!(cusync_stage, operands) - 128usize];
+    ["Offset of field: cusync_stage::out"][::std::mem::offset_of!(cusync_stage, out) - 224usize];
+    ["Offset of field: cusync_stage::waits"][::std::mem::offset_of!(cusync_stage, waits) - 232usize];
+    ["Offset of field: cusync_stage::posts"][::std::mem::offset_of!(cusync_stage, posts) - 712usize];
 };
 impl Default for cusync_stage {
     fn default() -> Self {

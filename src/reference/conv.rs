@@ -53,6 +53,7 @@ mod tests {
             filter: (2, 2),
             stride: (1, 1),
             padding: (1, 0),
+            window: None,
         };
         let images = Matrix { rows: 6, cols: 1, data: vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0] };
         let filter = Matrix { rows: 4, cols: 1, data: vec![1.0, 10.0, 100.0, 1000.0] };

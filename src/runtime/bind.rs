@@ -21,10 +21,11 @@ impl Pipeline {
     pub fn bound_stage(&self, set: usize, index: usize) -> Result<BoundStage> {
         let stage = &self.plan.graph().stages[index];
         let weights = match self.sets.get(set).and_then(|s| s.packed[index].clone()) {
-            Some(packed) => packed,
-            None => self.operand(set, stage, OperandKind::B)?,
+            Some(packed) => Some(packed),
+            None if !stage.op.has_kernel_tiles() => None,
+            None => Some(self.operand(set, stage, OperandKind::B)?),
         };
-        self.bind_stage(set, index, Source::Matrix(weights), Edges::default())
+        self.bind_stage(set, index, weights.map(Source::Matrix), Edges::default())
     }
 
     /// Arguments of the kernel of stage `index` alone, coupled to nothing.
@@ -69,7 +70,7 @@ impl Pipeline {
         let stage = |index: usize| match self.plan.launch().shares() {
             Some(_) => {
                 let edges = self.share_edges(index);
-                self.bind_stage(set, index, self.repacked_weights(set, index)?, edges)
+                self.bind_stage(set, index, Some(self.repacked_weights(set, index)?), edges)
             }
             None => {
                 let (waits, posts) = self.edges_of(index);
@@ -111,24 +112,24 @@ impl Pipeline {
         &self,
         set: usize,
         index: usize,
-        weights: Source,
+        weights: Option<Source>,
         (waits, posts): Edges,
     ) -> Result<BoundStage> {
         let graph = self.plan.graph();
         let stage = &graph.stages[index];
         let (operation, activation) = operation_code(stage)?;
-        let mut operands = vec![(Role::B, weights)];
+        let mut operands: Vec<_> = weights.into_iter().map(|weights| (Role::B, weights)).collect();
         for operand in &stage.operands {
             let role = match operand.kind {
                 OperandKind::A => Role::A,
                 OperandKind::Bias => Role::Bias,
                 OperandKind::Residual => Role::Residual,
+                OperandKind::Gain => Role::Gain,
                 // Both are in the weights already.
                 OperandKind::B | OperandKind::Up => continue,
                 OperandKind::Query
                 | OperandKind::Key
                 | OperandKind::Value
-                | OperandKind::Gain
                 | OperandKind::CachedKeys
                 | OperandKind::CachedValues
                 | OperandKind::Lengths
@@ -145,6 +146,8 @@ impl Pipeline {
             name: stage.name.clone(),
             operation,
             activation,
+            images: images_of(stage),
+            norm: norm_of(stage),
             element: element_code(graph.element),
             index: index as u32,
             shape: (stage.m, stage.n, stage.k),
@@ -192,9 +195,69 @@ fn operation_code(stage: &Stage) -> Result<(u32, u32)> {
     match &stage.op {
         Op::Gemm { activation } => Ok((ffi::CUSYNC_GEMM, activation_code(*activation))),
         Op::GatedGemm => Ok((ffi::CUSYNC_GATED_GEMM, ffi::CUSYNC_IDENTITY)),
-        Op::Conv2d(_) | Op::Attention(_) | Op::Attend(_) | Op::Norm(_) | Op::Custom => {
+        Op::Conv2d(conv) => Ok((ffi::CUSYNC_CONV2D, activation_code(conv.activation))),
+        Op::Norm(_) => Ok((ffi::CUSYNC_NORM, ffi::CUSYNC_IDENTITY)),
+        Op::Attention(_) | Op::Attend(_) | Op::Custom => {
             let why = format!("stage {}: {} has no CUDA kernel yet", stage.name, stage.op.name());
             Err(Error::Unsupported(why))
+        }
+    }
+}
+
+/// The images of a convolution; of any other operation none.
+fn images_of(stage: &Stage) -> ffi::cusync_images {
+    match &stage.op {
+        Op::Conv2d(conv) => ffi::cusync_images {
+            height: conv.input.0,
+            width: conv.input.1,
+            channels: conv.channels,
+            out_height: conv.output.0,
+            out_width: conv.output.1,
+            filter_rows: conv.filter.0,
+            filter_cols: conv.filter.1,
+            stride_rows: conv.stride.0,
+            stride_cols: conv.stride.1,
+            padding_rows: conv.padding.0,
+            padding_cols: conv.padding.1,
+            tile_pixels: stage.out_tile().0,
+        },
+        Op::Gemm { .. } | Op::GatedGemm | Op::Attention(_) | Op::Attend(_) | Op::Norm(_) | Op::Custom => {
+            Default::default()
+        }
+    }
+}
+
+/// What a normalisation adds to a stage; of any other operation nothing.
+fn norm_of(stage: &Stage) -> ffi::cusync_norm {
+    match &stage.op {
+        Op::Norm(norm) => ffi::cusync_norm {
+            tile_rows: stage.mma_tile.0,
+            centred: u32::from(norm.centred),
+            epsilon: norm.epsilon,
+        },
+        Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Attention(_) | Op::Attend(_) | Op::Custom => {
+            Default::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cusync_gen::device::Operation;
+
+    use super::ffi;
+
+    #[test]
+    fn operations_have_the_numbers_of_the_c_abi() {
+        let pairs = [
+            (Operation::Gemm, ffi::CUSYNC_GEMM),
+            (Operation::GatedGemm, ffi::CUSYNC_GATED_GEMM),
+            (Operation::Conv2d, ffi::CUSYNC_CONV2D),
+            (Operation::Norm, ffi::CUSYNC_NORM),
+            (Operation::Attend, ffi::CUSYNC_ATTEND),
+        ];
+        for (operation, number) in pairs {
+            assert_eq!(operation as u32, number, "{operation:?}");
         }
     }
 }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use cusync_gen::check::Plan;
+use cusync_gen::device::Operations;
+use cusync_gen::graph::Stage;
 use cusync_gen::schedule::decode::Decode;
 use cusync_gen::schedule::{Hand, Item, Part, Schedule};
 
@@ -31,10 +33,11 @@ impl OneKernel {
         report: Arc<Report>,
         traced: bool,
     ) -> Result<OneKernel> {
-        let id = kernel_of(plan, schedule)?;
+        let id = kernel_of(plan, schedule);
         let kernel = compiled(&id)?;
         let graph = plan.graph();
-        if let Some(stage) = graph.stages.iter().find(|s| s.mma_tile.2 != kernel.tile_k) {
+        let tiled = |s: &&Stage| s.op.has_kernel_tiles();
+        if let Some(stage) = graph.stages.iter().filter(tiled).find(|s| s.mma_tile.2 != kernel.tile_k) {
             return Err(Error::Unsupported(format!(
                 "stage {}: k-blocks of {}, the chain kernel's are of {}",
                 stage.name, stage.mma_tile.2, kernel.tile_k
@@ -95,15 +98,12 @@ fn counters(
 }
 
 /// The kernel that a chain plan's tiles and clusters ask for.
-fn kernel_of(plan: &Plan, schedule: &Schedule) -> Result<ffi::cusync_kernel_id> {
+fn kernel_of(plan: &Plan, schedule: &Schedule) -> ffi::cusync_kernel_id {
     let graph = plan.graph();
-    let tiles = graph.stages.iter().map(|s| (s.mma_tile.0, s.mma_tile.1));
-    let tile = tiles.clone().next().unwrap_or_default();
-    if tiles.clone().any(|t| t != tile) {
-        let all = tiles.map(|(m, n)| format!("{m} x {n}")).collect::<Vec<_>>().join(", ");
-        return Err(Error::Unsupported(format!("a chain kernel has one tile for all stages, not {all}")));
-    }
-    Ok(chain_id(element_code(graph.element), tile, schedule.cluster))
+    let operations: Operations = graph.stages.iter().filter_map(|s| s.op.operation()).collect();
+    let (m, n, _) = graph.kernel_tile();
+    let id = chain_id(element_code(graph.element), (m, n), schedule.cluster);
+    ffi::cusync_kernel_id { operations: operations.bits(), ..id }
 }
 
 /// An item in the form that kernels read.

@@ -28,7 +28,7 @@ pub(super) fn suits(plan: &Plan, device: &Device) -> Result<()> {
 /// Whether the built-in kernels run a stage.
 pub(super) fn runnable(plan: &Plan, stage: &Stage) -> Result<()> {
     let unsupported = |why: &str| Err(Error::Unsupported(format!("stage {}: {why}", stage.name)));
-    if !stage.op.has_kernel(plan.device().arch) {
+    if !stage.op.has_kernel(plan.device().arch, plan.launch().executor()) {
         let kind = stage.op.name();
         return unsupported(&format!(
             "{kind} has no CUDA kernel yet; the cpu executor runs it (`--executor cpu`)"
@@ -98,7 +98,7 @@ mod tests {
             let plan =
                 plan_text(source, name, &Overrides::default(), profile, Executor::Cpu).expect("proved");
             for stage in &plan.graph().stages {
-                match (stage.op.is_gemm(), runnable(&plan, stage)) {
+                match (stage.op.has_kernel(90, Executor::Serial), runnable(&plan, stage)) {
                     (true, ran) => assert_eq!(ran, Ok(()), "{name} {}", stage.name),
                     (false, ran) => {
                         let text = ran.expect_err("no kernel").to_string();

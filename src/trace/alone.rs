@@ -1,17 +1,31 @@
 //! One stage of a pipeline as a pipeline of its own.
 
-use cusync_gen::graph::{Activation, Element, Graph, OperandKind, Stage};
+use cusync_gen::check::Executor;
+use cusync_gen::graph::{Activation, Conv, Element, Graph, Op, OperandKind, Stage, TensorId};
 
 use crate::runtime::{Error, Result};
 
 /// The spec of a stage alone: what others produce is an input.
 pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
-    let tensor = |id: cusync_gen::graph::TensorId| {
-        let tensor = &graph.tensors[id.0];
-        format!("\"{}({},{})\"", tensor.name, tensor.rows, tensor.cols)
+    let named = |id: TensorId, axes: &[u32]| {
+        let axes: Vec<String> = axes.iter().map(u32::to_string).collect();
+        format!("\"{}({})\"", graph.tensors[id.0].name, axes.join(","))
+    };
+    let tensor = |id: TensorId, kind: Option<OperandKind>| {
+        let of = &graph.tensors[id.0];
+        match (&stage.op, kind) {
+            (Op::Conv2d(c), Some(OperandKind::A)) => named(id, &[c.images, c.input.0, c.input.1, c.channels]),
+            (Op::Conv2d(c), Some(OperandKind::B)) => {
+                named(id, &[c.filter.0, c.filter.1, c.channels, of.cols])
+            }
+            (Op::Conv2d(c), None | Some(OperandKind::Residual)) => {
+                named(id, &[c.images, c.output.0, c.output.1, of.cols])
+            }
+            _ => named(id, &[of.rows, of.cols]),
+        }
     };
     let kind = stage.op.name();
-    if !stage.op.is_gemm() {
+    if !stage.op.has_kernel(90, Executor::Fused) {
         return Err(Error::Unsupported(format!("stage {} is {kind}", stage.name)));
     }
     let epilogue = match stage.op.activation() {
@@ -19,20 +33,29 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
         Activation::GeluTanh => ", epilogue: Gelu",
         Activation::Relu => ", epilogue: Relu",
     };
+    let (left, right, parameters) = match &stage.op {
+        Op::Norm(norm) => ("x", "b", format!(", epsilon: {:e}", norm.epsilon)),
+        Op::Conv2d(Conv { stride, padding, .. }) => {
+            ("input", "filter", format!(", stride: {stride:?}, padding: {padding:?}{epilogue}"))
+        }
+        Op::Gemm { .. } | Op::GatedGemm | Op::Attention(_) | Op::Attend(_) | Op::Custom => {
+            ("a", "b", epilogue.into())
+        }
+    };
     let gated = stage.operands.iter().any(|o| o.kind == OperandKind::Up);
     let mut operands = String::new();
     for operand in &stage.operands {
         let field = match operand.kind {
-            OperandKind::A => "a",
+            OperandKind::A => left,
+            OperandKind::Gain => "gain",
             OperandKind::B if gated => "gate",
-            OperandKind::B => "b",
+            OperandKind::B => right,
             OperandKind::Up => "up",
             OperandKind::Bias => "bias",
             OperandKind::Residual => "residual",
             OperandKind::Query
             | OperandKind::Key
             | OperandKind::Value
-            | OperandKind::Gain
             | OperandKind::CachedKeys
             | OperandKind::CachedValues
             | OperandKind::Lengths
@@ -40,16 +63,16 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
             | OperandKind::Rotary
             | OperandKind::Custom(_) => continue,
         };
-        operands.push_str(&format!("{field}: {}, ", tensor(operand.tensor)));
+        operands.push_str(&format!("{field}: {}, ", tensor(operand.tensor, Some(operand.kind))));
     }
-    let (name, out) = (&stage.name, tensor(stage.out));
+    let (name, out) = (&stage.name, tensor(stage.out, None));
     let element = match graph.element {
         Element::F16 => "F16",
         Element::Bf16 => "Bf16",
     };
     Ok(format!(
         "Pipeline(name: \"{name}_alone\", dims: {{}}, element: {element}, stages: [\n    \
-         {kind}(name: \"{name}\", {operands}out: {out}{epilogue}),\n])\n"
+         {kind}(name: \"{name}\", {operands}out: {out}{parameters}),\n])\n"
     ))
 }
 
@@ -57,7 +80,6 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
 mod tests {
     use super::*;
     use crate::runtime::{Overrides, SHIPPED, plan_text};
-    use cusync_gen::check::Executor;
     use cusync_gen::device::Profile;
 
     #[test]
@@ -70,17 +92,23 @@ mod tests {
             let plan = plan_text(source, name, &overrides, device, Executor::Cpu).expect("it is proved");
             let graph = plan.graph();
             for stage in &graph.stages {
-                if !stage.op.is_gemm() {
+                if !stage.op.has_kernel(90, Executor::Fused) {
                     let refused = spec(graph, stage).expect_err("no chain kernel runs it").to_string();
                     assert!(refused.contains(&stage.name) && refused.contains(stage.op.name()), "{refused}");
                     continue;
                 }
-                let text = spec(graph, stage).expect("a GEMM");
+                let text = spec(graph, stage).expect("a chain kernel runs it");
                 let single = plan_text(&text, name, &Overrides::default(), device, Executor::Fused);
                 let single = single.unwrap_or_else(|e| panic!("{text}{e}"));
                 let alone = &single.graph().stages[0];
                 assert_eq!(single.graph().stages.len(), 1);
-                assert_eq!((alone.m, alone.n, alone.k, &alone.op), (stage.m, stage.n, stage.k, &stage.op));
+                assert_eq!((alone.m, alone.n, alone.k), (stage.m, stage.n, stage.k));
+                // Windows follow from tiles.
+                let untiled = |op: &Op| match op {
+                    Op::Conv2d(conv) => Op::Conv2d(Conv { window: None, ..*conv }),
+                    other => other.clone(),
+                };
+                assert_eq!(untiled(&alone.op), untiled(&stage.op));
                 let kinds = |s: &Stage| s.operands.iter().map(|o| o.kind).collect::<Vec<_>>();
                 assert_eq!(kinds(alone), kinds(stage));
                 assert_eq!(single.graph().element, graph.element);

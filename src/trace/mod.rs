@@ -97,12 +97,12 @@ impl TraceReport {
 /// The plan is not for the `fused` executor, or the GPU lacks what it needs.
 pub fn trace(plan: &Plan, profile: &Profile, gpu: u32, sets: usize, seed: u32) -> Result<TraceReport> {
     let graph = plan.graph();
-    let tile = graph.stages.first().map_or((0, 0), |s| (s.mma_tile.0, s.mma_tile.1));
+    let (m, n, _) = graph.kernel_tile();
     let (asked, kernel) = match plan.launch() {
         Launch::Lists(schedule) => {
             let (cluster, mode) = (schedule.cluster, Hand::Fixed);
-            let asked = ChainOverride { kernel: Some((tile, cluster)), mode, splits: false };
-            let ((m, n), (i, j)) = (tile, cluster);
+            let asked = ChainOverride { kernel: Some(((m, n), cluster)), mode, splits: false };
+            let (i, j) = cluster;
             (Some(asked), format!("{m} x {n} tiles, clusters of {i} x {j}"))
         }
         Launch::Shares(decode) => (None, format!("decode kernel of {} tokens", decode.width)),

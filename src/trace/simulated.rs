@@ -140,7 +140,7 @@ pub fn simulated_chain(candidate: &Candidate, schedule: &Schedule, breakdown: &B
         (phases[place].edge, phases[place].from) = (latest.map(|l| l.edge), from);
         spans[index].phases = phases;
     }
-    let tile = graph.stages.first().map_or((0, 0, 0), |s| s.mma_tile);
+    let tile = graph.kernel_tile();
     let what = format!("one chain kernel; {} x {} tiles, clusters of {rows} x {cols}", tile.0, tile.1);
     let sms = candidate.device.sms.max(schedule.lists.len() as u32 * rows * cols);
     Run { name: executor_name(Executor::Fused).into(), what, sms, spans }

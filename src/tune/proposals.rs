@@ -224,7 +224,7 @@ impl Proposals {
         if let Ok(candidate) = choose::decode(resolved, device) {
             self.push(Config::of(&candidate), candidate);
         }
-        for asked in chains() {
+        for asked in chains(resolved.operations()) {
             if let (Some(kernel), Ok(candidate)) = (asked.kernel, choose::chain(resolved, device, asked)) {
                 self.push(Config::chain(kernel, asked.mode, asked.splits), candidate);
             }

@@ -20,7 +20,7 @@ type Alternatives = Vec<(String, f64)>;
 /// price on.
 pub fn decisions(resolved: &Resolved, candidate: &Candidate, asked: Executor) -> Vec<Choice> {
     let mut choices = vec![executor(resolved, candidate, asked)];
-    if resolved.without_kernel(&candidate.device).is_some() {
+    if resolved.without_kernel(&candidate.device, candidate.launch.executor()).is_some() {
         // The device runs nothing of it, so nothing has a price there.
         choices.extend(candidate.choices.iter().cloned());
         return choices;
@@ -184,8 +184,8 @@ fn waits(c: &Candidate, edge: usize) -> Alternatives {
 
 /// Other strategies of the list scheduler with the same kernel.
 fn strategies(resolved: &Resolved, c: &Candidate, schedule: &Schedule) -> Alternatives {
-    let tile = c.graph.stages.first().map_or((0, 0), |s| (s.mma_tile.0, s.mma_tile.1));
-    let kernel = Some((tile, schedule.cluster));
+    let (m, n, _) = c.graph.kernel_tile();
+    let kernel = Some(((m, n), schedule.cluster));
     let other = |(mode, splits): (Hand, bool)| {
         let found = choose::chain(resolved, &c.device, ChainOverride { kernel, mode, splits }).ok()?;
         let other = found.launch.lists().filter(|s| *s != schedule)?;

@@ -66,23 +66,36 @@ fn check_refutes_with_a_counterexample() {
 #[test]
 fn a_stage_without_a_kernel_is_named_where_a_gpu_is_asked_for_and_runs_on_the_host_otherwise() {
     for executor in ["serial", "streams", "programmatic", "fused"] {
-        for (spec, stage) in [("resnet_layer", "`first`"), ("gpt3_attention", "`attend`")] {
+        // Chain kernels run convolutions.
+        let specs = [("gpt3_attention", "`attend`"), ("resnet_layer", "`first`")];
+        for (spec, stage) in specs.into_iter().take(if executor == "fused" { 1 } else { 2 }) {
             let output = cusync(&["run", spec, "--executor", executor]);
             let text = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(2), "{text}");
-            assert!(text.contains(stage) && text.contains(executor) && text.contains("cpu"), "{text}");
+            let other = if spec == "resnet_layer" { "fused" } else { "cpu" };
+            assert!([stage, executor, other].iter().all(|part| text.contains(part)), "{text}");
         }
     }
+    let file = spec(
+        "attend.ron",
+        r#"Pipeline(name: "small", dims: { "M": 24, "HQ": 2, "HKV": 1 }, stages: [
+        Attention(name: "attend", qkv: "QKV(M,(HQ+2*HKV)*64)", heads: "HQ", kv_heads: "HKV", causal: true, out: "A(M,HQ*64)"),
+    ])"#,
+    );
+    let output = cusync(&["run", &file, "--json"]);
+    let value = json(&output);
+    assert_eq!((output.status.code(), value["verified"].as_bool()), (Some(0), Some(true)), "{value}");
+    assert!(value["note"].as_str().is_some_and(|note| note.contains("`attend`")), "{value}");
     let small = ["--dim", "B=1", "--dim", "HW=9", "--dim", "C=16"];
     let output = cusync(&[&["run", "resnet_layer", "--json"][..], &small].concat());
     let value = json(&output);
     assert_eq!((output.status.code(), value["verified"].as_bool()), (Some(0), Some(true)), "{value}");
-    assert!(value["note"].as_str().is_some_and(|note| note.contains("`first`")), "{value}");
 }
 
 #[test]
 fn no_command_offers_a_gpu_what_no_kernel_runs() {
-    for (spec, stage) in [("resnet_layer", "`first`"), ("gpt3_attention", "`attend`")] {
+    {
+        let (spec, stage) = ("gpt3_attention", "`attend`");
         for command in [
             &["simulate", spec][..],
             &["simulate", spec, "--executor", "cpu"],
@@ -106,6 +119,28 @@ fn no_command_offers_a_gpu_what_no_kernel_runs() {
             assert!(value["predicted"].is_null(), "{value}");
         }
     }
+}
+
+#[test]
+fn convolutions_go_to_the_fused_executor_and_to_no_other_on_a_gpu() {
+    for command in [
+        &["check", "resnet_layer", "--executor", "programmatic"][..],
+        &["explain", "vgg_layer", "--executor", "serial"],
+    ] {
+        let output = cusync(command);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {text}");
+        let says = ["Conv2d has a kernel for the fused executor only", "help"];
+        assert!(says.iter().all(|part| text.contains(part)), "{command:?}: {text}");
+    }
+    let value = json(&cusync(&["check", "resnet_layer", "--json"]));
+    assert_eq!(
+        (value["verdict"].as_str(), value["executor"].as_str()),
+        (Some("proved"), Some("fused")),
+        "{value}"
+    );
+    let a100 = json(&cusync(&["check", "resnet_layer", "--device", "a100", "--json"]));
+    assert_eq!(a100["executor"].as_str(), Some("cpu"), "{a100}");
 }
 
 #[test]

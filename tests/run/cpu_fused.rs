@@ -8,11 +8,11 @@ use cusync::reference::{Tolerance, compare, evaluate};
 use cusync::runtime::cpu::{CpuError, CpuOptions, CpuPipeline};
 use cusync::runtime::inputs::Inputs;
 use cusync::runtime::{ChainOverride, Overrides, plan_text, shipped};
-use cusync_gen::check::{Candidate, Executor, Launch, Plan, check};
-use cusync_gen::device::{CHAIN_KERNELS, Profile};
-use cusync_gen::graph::{Graph, StageId};
+use cusync_gen::check::{Candidate, EdgeChoice, Executor, Launch, Plan, check};
+use cusync_gen::device::{ChainKernel, Operation, Operations, Profile};
+use cusync_gen::graph::{Graph, Op, StageId};
 use cusync_gen::schedule::{Hand, Item, Part, Schedule, units};
-use cusync_gen::sync::Policy;
+use cusync_gen::sync::{Policy, WaitAt};
 
 /// A Hopper GPU so small that a thread for each of its SMs is no burden.
 fn small_gpu(sms: u32) -> Profile {
@@ -125,7 +125,7 @@ fn cut_items(plan: &Plan) -> usize {
 #[test]
 fn the_schedulers_lists_are_right_for_every_chain_kernel() {
     let mut cut = 0;
-    for kernel in CHAIN_KERNELS.iter() {
+    for kernel in ChainKernel::running(Operations::products()) {
         let shape = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
         for (mode, splits) in [(Hand::Fixed, false), (Hand::Fixed, true), (Hand::Drawn, true)] {
             // A cluster draws no items.
@@ -170,7 +170,7 @@ const OPERANDS: &str = r#"Pipeline(
 
 #[test]
 fn waits_on_every_operand_are_right() {
-    for kernel in CHAIN_KERNELS.iter() {
+    for kernel in ChainKernel::running(Operations::products()) {
         let shape = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
         for mode in [Hand::Fixed, Hand::Drawn] {
             if mode == Hand::Drawn && kernel.cluster != (1, 1) {
@@ -186,6 +186,85 @@ fn waits_on_every_operand_are_right() {
                 verify(&label, &plan);
             }
         }
+    }
+}
+
+/// Two convolutions, the first of 3 x 3 taps.
+fn convs(second: &str) -> String {
+    format!(
+        r#"Pipeline(name: "convs", dims: {{}}, stages: [
+            Conv2d(name: "first", input: "X(3,14,10,40)", filter: "F1(3,3,40,72)", padding: (1,1), epilogue: Relu, out: "Y(3,14,10,72)"),
+            Conv2d(name: "second", input: "Y(3,14,10,72)", {second}),
+        ])"#
+    )
+}
+
+#[test]
+fn convolutions_are_right_in_the_windows_of_chain_kernels() {
+    let kernels: Vec<_> = ChainKernel::running([Operation::Conv2d].into_iter().collect()).collect();
+    assert!(kernels.len() >= 4);
+    let mut cut = 0;
+    for second in [
+        r#"filter: "F2(3,3,72,136)", padding: (1,1), epilogue: Relu, out: "Z(3,14,10,136)""#,
+        r#"filter: "F2(1,1,72,64)", out: "Z(3,14,10,64)""#,
+        r#"filter: "F2(3,3,72,64)", stride: (2,2), padding: (1,1), out: "Z(3,7,5,64)""#,
+        r#"filter: "F2(2,2,72,64)", padding: (1,1), out: "Z(3,15,11,64)""#,
+        r#"filter: "F2(7,5,72,64)", stride: (2,1), padding: (3,0), bias: "b(64)", residual: "R(3,7,6,64)", epilogue: Relu, out: "Z(3,7,6,64)""#,
+    ] {
+        let source = convs(second);
+        for kernel in &kernels {
+            let shape = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
+            for (mode, splits) in [(Hand::Fixed, false), (Hand::Fixed, true), (Hand::Drawn, true)] {
+                let chain = Some(ChainOverride { kernel: Some(shape), mode, splits });
+                let overrides = Overrides { chain, ..Overrides::default() };
+                let label = format!("{second} {shape:?} {mode:?} {splits}");
+                let plan = plan_text(&source, "convs", &overrides, &small_gpu(6), Executor::Fused);
+                let plan = plan.unwrap_or_else(|e| panic!("{label}: {e}"));
+                let windows = |op: &Op| matches!(op, Op::Conv2d(conv) if conv.window.is_some());
+                assert!(plan.graph().stages.iter().all(|s| windows(&s.op)), "{label}");
+                cut += cut_items(&plan);
+                verify(&label, &plan);
+            }
+        }
+    }
+    assert!(cut > 0, "some tile was cut");
+}
+
+#[test]
+fn parts_of_tiles_that_begin_inside_a_window_are_right() {
+    let source = shipped("vgg_layer").expect("it ships");
+    let dims = [("B", 3), ("HW", 7), ("C", 136)].map(|(name, value)| (name.to_owned(), value));
+    let resolved =
+        cusync_gen::spec::parse(source, "vgg_layer").and_then(|s| s.resolve(&dims)).expect("sound");
+    for tile in [(64, 64, 64), (128, 128, 64)] {
+        for (mode, join) in
+            [(Hand::Fixed, Join::Finish), (Hand::Fixed, Join::Share), (Hand::Drawn, Join::Finish)]
+        {
+            let graph = resolved.graph(&[tile; 4]).expect("the tiles fit");
+            let schedule = cut_everything(&graph, (1, 1), mode, join);
+            let candidate = Candidate::launched(graph, small_gpu(3), Launch::Lists(schedule));
+            let plan = check(candidate).unwrap_or_else(|e| panic!("{tile:?}: {e}"));
+            verify(&format!("{tile:?} {mode:?} {join:?}"), &plan);
+        }
+    }
+}
+
+#[test]
+fn images_that_no_window_holds_are_refused_by_name_and_run_on_the_host() {
+    let source = r#"Pipeline(name: "wide", dims: {}, stages: [
+        Conv2d(name: "narrow", input: "X(1,4,30,8)", filter: "F1(1,1,8,8)", out: "Y(1,4,30,8)"),
+        Conv2d(name: "wide", input: "V(1,2,300,8)", filter: "F2(3,3,8,8)", padding: (1,1), out: "W(1,2,300,8)"),
+    ])"#;
+    let plan = |executor| plan_text(source, "wide", &Overrides::default(), &small_gpu(6), executor);
+    let text = plan(Executor::Fused).expect_err("no window").to_string();
+    assert!(text.contains("`wide`") && text.contains("window") && text.contains("--executor cpu"), "{text}");
+    let host = plan(Executor::Cpu).unwrap_or_else(|e| panic!("{e}"));
+    let inputs = Inputs::random(host.graph(), 7);
+    let expected = evaluate(host.graph(), &inputs, &HashMap::new()).expect("all inputs are there");
+    let mut pipeline = CpuPipeline::new(&host, &inputs, CpuOptions::default()).expect("small");
+    pipeline.run().expect("it runs");
+    for (name, values) in pipeline.outputs() {
+        assert!(Tolerance::of(host.graph().element).holds(&compare(&values, &expected[&name])), "{name}");
     }
 }
 
@@ -264,4 +343,87 @@ fn a_starved_edge_of_a_schedule_is_named_and_bounded() {
     };
     assert_eq!((edge, have), (plan.edge_name(0), 0));
     assert!(began.elapsed().as_secs() < 10, "bounded");
+}
+
+/// Rows that are an input and rows that a stage writes, which another reads twice.
+const NORMS: &str = r#"Pipeline(
+    name: "norms",
+    dims: { "M": 37 },
+    stages: [
+        RmsNorm(name: "first", x: "X(M,264)", gain: "g(264)", out: "A(M,264)", epsilon: 1e-5),
+        Gemm(name: "mix", a: "A(M,264)", b: "W(264,264)", residual: "A(M,264)", out: "B(M,264)"),
+        LayerNorm(name: "second", x: "B(M,264)", gain: "h(264)", bias: "c(264)", out: "C(M,264)", epsilon: 1e-5),
+        Gemm(name: "last", a: "C(M,264)", b: "V(264,136)", out: "Z(M,136)"),
+    ],
+)"#;
+
+#[test]
+fn normalisations_between_products_are_right() {
+    let operations = [Operation::Gemm, Operation::Norm].into_iter().collect();
+    let mut ran = 0;
+    for kernel in ChainKernel::running(operations) {
+        let kernel = Some(((kernel.tile.0, kernel.tile.1), kernel.cluster));
+        for (mode, m) in [(Hand::Fixed, 37), (Hand::Drawn, 200), (Hand::Fixed, 1)] {
+            let chain = Some(ChainOverride { kernel, mode, splits: true });
+            let dims = vec![("M".to_owned(), m)];
+            let overrides = Overrides { dims, chain, ..Overrides::default() };
+            let plan = plan_text(NORMS, "norms", &overrides, &small_gpu(6), Executor::Fused);
+            let plan = plan.unwrap_or_else(|e| panic!("{kernel:?} {mode:?}: {e}"));
+            // Several tiles of rows, all of which every k-block reads, are looked at side by side.
+            let waits = plan.edges().iter().map(|e| (e.dependence().producer.0, e.wait_at()));
+            let alike = plan.graph().stages[0].tiles() > 1;
+            for (producer, at) in waits.filter(|(producer, _)| alike && *producer % 2 == 0) {
+                assert_eq!(at, WaitAt::Start, "the rows of stage {producer}");
+            }
+            verify(&format!("{kernel:?} {mode:?} M = {m}"), &plan);
+            ran += 1;
+        }
+    }
+    assert!(ran >= 3, "no chain kernel normalises");
+}
+
+#[test]
+fn a_kernel_of_products_alone_runs_no_normalisation() {
+    let chain = |kernel| Some(ChainOverride { kernel: Some(kernel), mode: Hand::Fixed, splits: true });
+    let plan = |kernel| {
+        let overrides = Overrides { chain: chain(kernel), ..Overrides::default() };
+        plan_text(NORMS, "norms", &overrides, &small_gpu(6), Executor::Fused)
+    };
+    plan(((128, 128), (1, 1))).expect("this one does");
+    let refused = plan(((256, 128), (1, 1))).expect_err("this one does not").to_string();
+    assert!(refused.contains("no chain kernel is as asked for"), "{refused}");
+    for executor in [Executor::Serial, Executor::Streams, Executor::Programmatic] {
+        let refused = plan_text(NORMS, "norms", &Overrides::default(), &small_gpu(6), executor);
+        let text = refused.expect_err("no kernel of its own").to_string();
+        let says =
+            [executor.name(), "`first`", "RmsNorm has a kernel for the fused executor only", "choose fused"];
+        assert!(says.iter().all(|part| text.contains(part)), "{text}");
+    }
+}
+
+#[test]
+fn what_a_kernel_does_not_do_to_rows_is_refuted() {
+    let chain = Some(ChainOverride { kernel: Some(((128, 128), (1, 1))), mode: Hand::Fixed, splits: false });
+    let overrides = Overrides { chain, ..Overrides::default() };
+    let plan = plan_text(NORMS, "norms", &overrides, &small_gpu(6), Executor::Fused).expect("it is proved");
+    let refuted = |edit: &dyn Fn(&mut Schedule)| {
+        let mut schedule = plan.launch().lists().expect("lists").clone();
+        edit(&mut schedule);
+        let candidate = Candidate {
+            edges: plan
+                .edges()
+                .iter()
+                .map(|e| EdgeChoice { policy: e.policy().clone(), wait_at: e.wait_at() })
+                .collect(),
+            ..Candidate::launched(plan.graph().clone(), small_gpu(6), Launch::Lists(schedule))
+        };
+        check(candidate).expect_err("it is refuted").message
+    };
+    let text = refuted(&|s| {
+        let first = s.sequence.iter_mut().find(|i| i.stage == StageId(0)).expect("an item of rows");
+        first.part = Part::Finish { first: 0, slabs: 0 };
+    });
+    assert!(text.contains("first") && text.contains("is a part of a tile: RmsNorm has none"), "{text}");
+    let text = refuted(&|s| s.cluster = (2, 1));
+    assert!(text.contains("`first` is RmsNorm; no chain kernel of 2 x 1 CTAs a worker runs it"), "{text}");
 }

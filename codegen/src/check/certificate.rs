@@ -150,6 +150,7 @@ fn op(op: &Op) -> Value {
         Op::Conv2d(conv) => json!({
             "kind": "conv2d", "input": conv.input, "channels": conv.channels, "output": conv.output, "filter": conv.filter,
             "stride": conv.stride, "padding": conv.padding,
+            "window": conv.window.map(|w| [w.rows, w.images]),
         }),
         Op::Attention(of) => json!({
             "kind": "attention", "heads": heads(&of.heads), "causal": of.causal, "sequences": of.sequences, "tokens": of.tokens,

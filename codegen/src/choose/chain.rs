@@ -1,11 +1,11 @@
 //! The `fused` executor's choice: a chain kernel and a schedule for it.
 
-use crate::check::{Candidate, Choice, EdgeChoice, Launch, linearise};
+use crate::check::{Candidate, Choice, EdgeChoice, Executor, Launch, linearise};
 use crate::device::{CHAIN_KERNELS, ChainKernel, Profile};
 use crate::diagnostic::Diagnostic;
-use crate::graph::Resolved;
+use crate::graph::{Dependence, Graph, Resolved, ResolvedStage, StageId};
 use crate::schedule::{Chosen, Hand, Part, Schedule, Wanted, choose};
-use crate::sync::{Policy, WaitAt};
+use crate::sync::{Policy, Tile, WaitAt, producers_of};
 
 /// How a chain shall be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +35,15 @@ pub fn chain(resolved: &Resolved, device: &Profile, asked: ChainOverride) -> Res
     let wanted = Wanted { device, mode: asked.mode, splits: asked.splits, cost: &cost };
     let mut refused = None;
     // One shape among several may be refused, such as by a stated table of slots.
-    let graph = |tile| match resolved.graph(&vec![tile; resolved.stages.len()]) {
-        Ok(graph) => Some(graph),
+    let graph = |tile| match resolved.graph(&resolved.tiles_in(tile, device.sms)) {
+        Ok(graph) => {
+            let unfit = graph.stages.iter().zip(&resolved.stages).find_map(|(s, r)| Some((r, s.op.unfit()?)));
+            if let Some((stage, why)) = unfit {
+                refused.get_or_insert_with(|| without_fit(stage, why));
+                return None;
+            }
+            Some(graph)
+        }
         Err(diagnostic) => {
             refused.get_or_insert(diagnostic);
             None
@@ -52,7 +59,9 @@ pub fn chain(resolved: &Resolved, device: &Profile, asked: ChainOverride) -> Res
         let stated = resolved.stated_edge(dependence);
         *choice = EdgeChoice {
             policy: stated.and_then(|s| s.policy.as_ref()).map_or(Policy::Tile, |p| p.value.clone()),
-            wait_at: stated.and_then(|s| s.wait_at.as_ref()).map_or(WaitAt::PerKBlock, |w| w.value),
+            wait_at: stated
+                .and_then(|s| s.wait_at.as_ref())
+                .map_or_else(|| place_of_wait(&best.graph, dependence), |w| w.value),
         };
     }
     if best.edges.iter().any(|e| e.policy != Policy::Tile) {
@@ -60,6 +69,29 @@ pub fn chain(resolved: &Resolved, device: &Profile, asked: ChainOverride) -> Res
     }
     best.choices = [choices, policies(resolved, &best)].concat();
     Ok(best)
+}
+
+/// A stage that chain kernels would run if its tiles were others.
+fn without_fit(stage: &ResolvedStage, why: &str) -> Diagnostic {
+    let (kind, name) = (stage.op.name(), &stage.name.value);
+    Diagnostic::new("no-kernel", format!("the fused executor does not run the {kind} stage `{name}`"))
+        .at(stage.name.span, why)
+        .help("run it with `--executor cpu`")
+}
+
+/// Before each k-block, but for several tiles that every k-block reads alike: at the start lanes look at them side by side.
+fn place_of_wait(graph: &Graph, dependence: &Dependence) -> WaitAt {
+    let k_blocks = graph.stages[dependence.consumer.0].k_blocks;
+    let read = |k| producers_of(graph, dependence, Tile { m: 0, n: 0 }, k);
+    let (first, last) = (read(0), read(k_blocks.saturating_sub(1)));
+    let many = first.m.len() * first.n.len() > 1;
+    // A window's k-blocks wait for the same rows of tiles, one lane after the other would look at all of them.
+    let halo = graph.stages[dependence.consumer.0].op.rules().has_halo();
+    if many && (halo || (&first.m, &first.n) == (&last.m, &last.n)) {
+        WaitAt::Start
+    } else {
+        WaitAt::PerKBlock
+    }
 }
 
 /// The chain kernels that a spec and the overrides leave.
@@ -72,17 +104,17 @@ fn allowed(
         let message = format!("the fused executor has no kernels for {} (sm_{})", device.name, device.arch);
         return Err(Diagnostic::new("no-kernel", message).help("choose the streams executor there"));
     }
-    if let Some(stage) = resolved.stages.iter().find(|s| !s.op.is_gemm()) {
+    let runs = |s: &&ResolvedStage| s.custom.is_none() && s.op.has_kernel(device.arch, Executor::Fused);
+    if let Some(stage) = resolved.stages.iter().find(|s| !runs(s)) {
         let (kind, name) = (stage.op.name(), &stage.name.value);
         let message = format!("the fused executor does not run the {kind} stage `{name}`");
         let (why, help) = match stage.custom {
             Some(_) => ("its owner's kernel runs it", "choose another executor"),
-            None => ("its chain kernels run GEMMs only", "run it with `--executor cpu`"),
+            None => ("no chain kernel runs it", "run it with `--executor cpu`"),
         };
         return Err(Diagnostic::new("no-kernel", message).at(stage.name.span, why).help(help));
     }
-    let mut kernels: Vec<&ChainKernel> = CHAIN_KERNELS
-        .iter()
+    let mut kernels: Vec<&ChainKernel> = ChainKernel::running(resolved.operations())
         .filter(|k| asked.kernel.is_none_or(|wanted| wanted == ((k.tile.0, k.tile.1), k.cluster)))
         // The CTAs of a cluster would each draw for themselves.
         .filter(|k| asked.mode == Hand::Fixed || k.cluster == (1, 1))
@@ -91,8 +123,12 @@ fn allowed(
         let message = format!("no chain kernel is as asked for: {asked:?}");
         return Err(Diagnostic::new("no-kernel", message));
     }
-    for stage in &resolved.stages {
+    for (index, stage) in resolved.stages.iter().enumerate() {
         let Some(stated) = &stage.stated_tile else { continue };
+        if !stage.op.has_kernel_tiles() {
+            resolved.kernel_candidates(StageId(index), device)?;
+            continue;
+        }
         let fits = |k: &&ChainKernel| {
             (k.tile.0, k.tile.1) == stated.value.tile && stated.value.k.is_none_or(|deep| deep == k.tile.2)
         };

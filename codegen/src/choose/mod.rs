@@ -36,17 +36,28 @@ pub fn prove(resolved: &Resolved, candidate: Candidate) -> Result<Plan, Diagnost
     check(candidate).map_err(|refutation| refutation.to_diagnostic(resolved, &dependences))
 }
 
+/// The executor that a pipeline is planned for where none is asked for: the device's usual one or, where that has no kernel for
+/// a stage, `fused` or `cpu`, with the reason.
+pub fn usual_executor(resolved: &Resolved, device: &Profile) -> (Executor, Option<String>) {
+    let usual = if device.arch >= 90 { Executor::Programmatic } else { Executor::Streams };
+    let Some((_, why)) = resolved.without_kernel(device, usual) else { return (usual, None) };
+    let fused = device.arch == 90 && resolved.without_kernel(device, Executor::Fused).is_none();
+    let other = if fused { Executor::Fused } else { Executor::Cpu };
+    (other, Some(format!("{why}: planned for the {} executor", other.name())))
+}
+
 /// Chooses, without proving: what [`plan`] would judge.
 ///
 /// # Errors
 /// No kernel runs a stage on the device, none has a stated tile, or a stated table does not fit its grid.
 pub fn candidate(resolved: &Resolved, device: &Profile, executor: Executor) -> Result<Candidate, Diagnostic> {
-    let missing = resolved.without_kernel(device);
+    let missing = resolved.without_kernel(device, executor);
     if let (Some((stage, why)), true) = (&missing, executor != Executor::Cpu) {
         let message = format!("the {} executor cannot run {why}", executor.name());
+        let (usual, _) = usual_executor(resolved, device);
         return Err(Diagnostic::new("no-kernel", message)
-            .at(resolved.stages[stage.0].name.span, "no GPU runs this stage")
-            .help("the cpu executor runs it: leave --executor out, or choose cpu"));
+            .at(resolved.stages[stage.0].name.span, "no kernel of it runs this stage")
+            .help(format!("the {0} executor runs it: leave --executor out, or choose {0}", usual.name())));
     }
     let Some(how) = executor.how() else { return fused(resolved, device) };
     let found = search::search(resolved, device, how)?;
@@ -79,8 +90,11 @@ fn fused(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagnostic>
         (Ok(few), Err(_)) => few,
         (Err(_), many) => many?,
     };
-    // A serial chain has its own tiles; where no kernel of it has the stated ones, there is none to compare with.
-    let serial = search::search(resolved, device, How::Serial).ok().and_then(|found| found.best.predicted);
+    // A serial chain has its own tiles and kernels; where one is missing, there is none to compare with.
+    let serial = match resolved.without_kernel(device, Executor::Serial) {
+        None => search::search(resolved, device, How::Serial).ok().and_then(|found| found.best.predicted),
+        Some(_) => None,
+    };
     best.predicted =
         serial.zip(us(&best)).map(|(p, us)| Prediction { serial_us: p.serial_us, synchronised_us: us });
     Ok(best)

@@ -3,7 +3,7 @@
 
 use super::ChainOverride;
 use crate::check::Executor;
-use crate::device::{CHAIN_KERNELS, Profile};
+use crate::device::{ChainKernel, Operations, Profile};
 use crate::graph::{Dependence, Graph};
 use crate::schedule::Hand;
 use crate::sync::{Order, Policy};
@@ -69,9 +69,10 @@ pub fn uniform_tiles(shapes: &[Vec<TileShape>]) -> Vec<Vec<TileShape>> {
     every.filter_map(uniform).collect()
 }
 
-/// The ways to run a chain kernel that tuning tries: which one, how items are handed out, whether tiles may be cut.
-pub fn chains() -> impl Iterator<Item = ChainOverride> {
-    CHAIN_KERNELS.iter().flat_map(|kernel| {
+/// The ways to run these operations in a chain kernel that tuning tries: which one, how items are handed out, whether tiles may
+/// be cut.
+pub fn chains(operations: Operations) -> impl Iterator<Item = ChainOverride> {
+    ChainKernel::running(operations).flat_map(|kernel| {
         // The CTAs of a cluster cannot draw items.
         let alone = kernel.cluster == (1, 1);
         let kernel = Some(((kernel.tile.0, kernel.tile.1), kernel.cluster));

@@ -43,10 +43,30 @@ pub struct CostModel {
     pub slab_write_us: f64,
     /// Reading and adding a slab, microseconds of an area.
     pub slab_read_us: f64,
+    /// Tiles of operations on rows.
+    #[serde(default)]
+    pub rows: RowCost,
     /// Fewest k-blocks of a part of a split tile.
     pub min_part: u32,
     /// Most parts of a tile.
     pub max_parts: u32,
+}
+
+/// What a tile of an operation on rows costs in a chain kernel: its elements go from the L2 cache or memory to the registers
+/// of one SM and back, and nothing overlaps that but the other SMs.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct RowCost {
+    /// Rate at which one SM reads and writes, GB/s, both counted.
+    pub sm_gbs: f64,
+    /// What a tile takes beside: latency of the first loads, sums over a row, the end of the stores; microseconds.
+    pub fixed_us: f64,
+}
+
+impl Default for RowCost {
+    fn default() -> RowCost {
+        RowCost { sm_gbs: 60.0, fixed_us: 2.5 }
+    }
 }
 
 /// See [`CostModel::rates`].

@@ -5,21 +5,21 @@ use std::sync::LazyLock;
 /// The table itself.
 const INSTANCES: &str = include_str!("../../../csrc/abi/instances.txt");
 
-/// What a kernel of a stage computes.
+/// What a kernel of a stage computes; the numbers are those of `enum cusync_operation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// A matrix product.
-    Gemm,
+    Gemm = 0,
     /// Two matrix products whose tiles share an epilogue.
-    GatedGemm,
+    GatedGemm = 1,
     /// A convolution.
-    Conv2d,
+    Conv2d = 2,
     /// Attention of whole sequences.
-    Attention,
+    Attention = 3,
     /// A row normalisation.
-    Norm,
+    Norm = 4,
     /// Attention of the next token of each sequence.
-    Attend,
+    Attend = 5,
 }
 
 /// The operations that one kernel shape runs.
@@ -27,14 +27,30 @@ pub enum Operation {
 pub struct Operations(u32);
 
 impl Operations {
+    /// Products of matrices.
+    pub fn products() -> Operations {
+        [Operation::Gemm, Operation::GatedGemm].into_iter().collect()
+    }
+
     /// Whether the operation is among them.
     pub fn contains(self, operation: Operation) -> bool {
         self.0 >> operation as u32 & 1 == 1
     }
 
+    /// Whether all of `others` are among them.
+    pub fn contain(self, others: Operations) -> bool {
+        self.0 & others.0 == others.0
+    }
+
     /// The set as the C ABI has it: bit `1 << o` for operation `o`.
     pub fn bits(self) -> u32 {
         self.0
+    }
+}
+
+impl FromIterator<Operation> for Operations {
+    fn from_iter<I: IntoIterator<Item = Operation>>(operations: I) -> Operations {
+        Operations(operations.into_iter().fold(0, |set, o| set | 1 << o as u32))
     }
 }
 
@@ -69,6 +85,21 @@ pub struct ChainKernel {
     pub stages: u32,
     /// What it runs.
     pub operations: Operations,
+}
+
+impl ChainKernel {
+    /// The chain kernels that run all of `operations`: of each shape the one that runs the fewest others.
+    pub fn running(operations: Operations) -> impl Iterator<Item = &'static ChainKernel> {
+        let runs = move |k: &&ChainKernel| k.operations.contain(operations);
+        let shape = |k: &ChainKernel| (k.tile, k.cluster);
+        let leaner = move |k: &ChainKernel, other: &ChainKernel| {
+            shape(k) == shape(other) && other.operations.contain(k.operations) && k != other
+        };
+        CHAIN_KERNELS
+            .iter()
+            .filter(runs)
+            .filter(move |kernel| !CHAIN_KERNELS.iter().filter(runs).any(|k| leaner(k, kernel)))
+    }
 }
 
 /// Kernels of one stage a launch, built for both element types.
@@ -147,7 +178,7 @@ fn instance(line: &str) -> Option<Instance> {
         tile: (*tile.first()?, *tile.get(1)?, *tile.get(2)?),
         ring: if ring == "-" { 0 } else { ring.parse().ok()? },
         cluster: (*cluster.first()?, *cluster.get(1)?),
-        operations: Operations(operations.iter().fold(0, |set, &o| set | 1 << o as u32)),
+        operations: operations.into_iter().collect(),
     })
 }
 
@@ -174,5 +205,19 @@ mod tests {
         let count = shapes.len();
         shapes.dedup();
         assert_eq!(shapes.len(), count);
+    }
+
+    #[test]
+    fn a_shape_is_offered_once_by_the_kernel_that_runs_the_fewest_others() {
+        let products = Operations::products();
+        for kernel in ChainKernel::running(products) {
+            let same = ChainKernel::running(products)
+                .filter(|k| (k.tile, k.cluster) == (kernel.tile, kernel.cluster));
+            assert_eq!(same.count(), 1, "{kernel:?}");
+            assert_eq!(kernel.operations, products, "kernels of products alone keep their code");
+        }
+        let with: Operations = [Operation::Gemm, Operation::Norm].into_iter().collect();
+        assert!(ChainKernel::running(with).count() > 0);
+        assert!(ChainKernel::running(with).all(|k| k.operations.contains(Operation::Norm)));
     }
 }

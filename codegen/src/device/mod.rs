@@ -7,7 +7,7 @@ mod profile;
 mod programs;
 
 pub(crate) use cost::k_block_us;
-pub use cost::{CostModel, TileRate};
+pub use cost::{CostModel, RowCost, TileRate};
 pub use kernels::{
     CHAIN_KERNELS, ChainKernel, DECODE_KERNELS, DecodeKernel, KERNELS, KernelShape, Operation, Operations,
 };

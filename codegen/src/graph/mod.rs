@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use crate::device::ChainKernel;
 use crate::sync::{Tile, TileBox};
 
 mod canonical;
@@ -21,7 +22,7 @@ mod stated;
 
 pub use fixture::gemm_chain;
 pub(crate) use lower::resolve;
-pub use op::{Activation, Attend, Attention, Cache, Conv, Heads, Norm, Op, OperandKind, PAGE, When};
+pub use op::{Activation, Attend, Attention, Cache, Conv, Heads, Norm, Op, OperandKind, PAGE, When, Window};
 pub(crate) use op::{Bound, Cost, MmaTile, Tiles};
 pub(crate) use partition::share_of;
 pub use partition::{Partition, share_begin};
@@ -227,6 +228,11 @@ impl Stage {
         met.tiles().filter(move |tile| !partition.area(size, *tile).1.is_empty())
     }
 
+    /// The elements of the reduction that a k-block adds up.
+    pub fn elements(&self, k_block: u32) -> Range<u32> {
+        self.op.rules().elements(self, k_block)
+    }
+
     /// k-blocks of the tiles of row `m`: fewer than [`Stage::k_blocks`] where a causal mask hides the rest.
     pub fn k_blocks_of(&self, m: u32) -> u32 {
         self.op.rules().k_blocks_of(self, m)
@@ -282,6 +288,14 @@ pub struct Graph {
 }
 
 impl Graph {
+    /// The MMA tile of one kernel for all stages: that of the first stage without tiles of its own, or, where there is none, of
+    /// any chain kernel that runs them.
+    pub fn kernel_tile(&self) -> MmaTile {
+        let tiled = self.stages.iter().find(|s| s.op.has_kernel_tiles()).map(|s| s.mma_tile);
+        let operations = self.stages.iter().filter_map(|s| s.op.operation()).collect();
+        tiled.or_else(|| ChainKernel::running(operations).next().map(|k| k.tile)).unwrap_or_default()
+    }
+
     /// Producer tiles that the footprint of a dependence meets, summed over all tiles and k-blocks of the consumer and
     /// rounded up: what an enumeration costs.
     pub fn footprint_tiles(&self, dependence: &Dependence) -> u128 {

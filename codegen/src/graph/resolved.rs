@@ -6,7 +6,8 @@ use super::{
     Dependence, Element, Footprint, Graph, MmaTile, Op, Operand, OperandKind, Partition, Stage, StageId,
     Tensor, TensorId, Tiles,
 };
-use crate::device::{KernelShape, Profile};
+use crate::check::Executor;
+use crate::device::{KernelShape, Operations, Profile};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
 use crate::sync::{Order, Policy, WaitAt};
 
@@ -130,14 +131,38 @@ impl Resolved {
         })
     }
 
-    /// The first stage that no kernel runs on a device, and why, as a sentence; `None` where every stage has one.
-    pub fn without_kernel(&self, device: &Profile) -> Option<(StageId, String)> {
-        let stage = self.stages.iter().position(|stage| !stage.op.has_kernel(device.arch))?;
+    /// The first stage that no kernel of an executor runs on a device, and why, as a sentence; `None` where every stage has
+    /// one.
+    pub fn without_kernel(&self, device: &Profile, executor: Executor) -> Option<(StageId, String)> {
+        let stage = self.stages.iter().position(|stage| !stage.op.has_kernel(device.arch, executor))?;
         let (op, name) = (&self.stages[stage].op, &self.stages[stage].name.value);
-        Some((
-            StageId(stage),
-            format!("stage `{name}`: {} has no CUDA kernel for {} yet", op.name(), device.name),
-        ))
+        let why = if device.arch == 90 && op.has_kernel(device.arch, Executor::Fused) {
+            format!("{} has a kernel for the fused executor only", op.name())
+        } else {
+            format!("{} has no CUDA kernel for {} yet", op.name(), device.name)
+        };
+        Some((StageId(stage), format!("stage `{name}`: {why}")))
+    }
+
+    /// What a kernel for all stages must run.
+    pub fn operations(&self) -> Operations {
+        self.stages.iter().filter_map(|stage| stage.op.operation()).collect()
+    }
+
+    /// Tiles of all stages in one kernel with this MMA tile and so many workers. A stage whose tiles are not the kernel's has
+    /// the smallest of its own, or what is stated, with which every worker has at most one.
+    pub fn tiles_in(&self, tile: MmaTile, workers: u32) -> Vec<MmaTile> {
+        let tile_of = |stage: &ResolvedStage| match stage.op.rules().tiles(stage.n) {
+            Tiles::Kernels(_) | Tiles::Own { of_kernel: true, .. } | Tiles::Stated => tile,
+            Tiles::Own { list, .. } => {
+                let stated =
+                    |t: &MmaTile| stage.stated_tile.as_ref().is_none_or(|s| s.value.tile == (t.0, t.1));
+                let list: Vec<MmaTile> = list.into_iter().filter(stated).collect();
+                let few = |t: &&MmaTile| stage.m.div_ceil(t.0) * stage.n.div_ceil(t.1) <= workers;
+                list.iter().find(few).or(list.last()).copied().unwrap_or(tile)
+            }
+        };
+        self.stages.iter().map(tile_of).collect()
     }
 
     /// The tiles that a stage can have on a device, never empty: the stated one, or those of every kernel that is built for
@@ -158,7 +183,7 @@ impl Resolved {
                 return Ok(vec![(tile.0, tile.1, 1)]);
             }
             Tiles::Kernels(of) => (KernelShape::built(device.arch, of).map(|k| k.tile).collect(), None),
-            Tiles::Own { list, meaning } => (list, Some(meaning)),
+            Tiles::Own { list, meaning, .. } => (list, Some(meaning)),
         };
         let Some(stated) = &stage.stated_tile else {
             if built.is_empty() {
@@ -290,7 +315,8 @@ impl ResolvedStage {
         mma_tile: (u32, u32, u32),
         producer_tile: impl Fn(TensorId) -> Option<(u32, u32)>,
     ) -> Result<Stage, Diagnostic> {
-        let rules = self.op.rules();
+        let op = self.op.tiled(mma_tile);
+        let rules = op.rules();
         let (rows, cols) = self.custom.map_or_else(|| rules.out_tile(mma_tile), |c| c.tile);
         if rows == 0 || cols == 0 || mma_tile.2 == 0 {
             return Err(Diagnostic::new("zero-tile", format!("tile {mma_tile:?} of `{}`", self.name.value))
@@ -306,7 +332,7 @@ impl ResolvedStage {
         }
         let partition = Partition::Tiles { rows, cols };
         let grid = partition.grid((self.m, self.n));
-        let k_blocks = self.custom.map_or_else(|| self.k.div_ceil(mma_tile.2), |c| c.k_blocks);
+        let k_blocks = self.custom.map_or_else(|| rules.k_blocks(self.k, mma_tile), |c| c.k_blocks);
         let tiles = u64::from(grid.0) * u64::from(grid.1);
         if tiles > MAX_TILES || tiles * u64::from(k_blocks) > MAX_K_BLOCKS {
             let message = format!("`{}` has {tiles} tiles of {k_blocks} k-blocks", self.name.value);
@@ -342,7 +368,7 @@ impl ResolvedStage {
             .collect::<Result<_, Diagnostic>>()?;
         Ok(Stage {
             name: self.name.value.clone(),
-            op: self.op.clone(),
+            op,
             m: self.m,
             n: self.n,
             k: self.k,

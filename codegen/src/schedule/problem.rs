@@ -15,6 +15,8 @@ pub(super) struct StageShape {
     pub(super) by_columns: bool,
     /// Arithmetic of a k-block while every worker is busy, microseconds.
     math_us: f64,
+    /// Bytes that a cluster tile of an operation on rows reads and writes; 0 for products of matrices.
+    rows_bytes: f64,
     /// Rows of the output, and of an MMA tile.
     m: u32,
     height: u32,
@@ -31,6 +33,11 @@ pub(super) struct StageShape {
 }
 
 impl StageShape {
+    /// Whether a tile may be cut along k: one that has no k-blocks to share out is not.
+    pub(super) fn may_cut(&self) -> bool {
+        self.rows_bytes == 0.0
+    }
+
     /// Cluster tiles.
     pub(super) fn tiles(&self) -> u32 {
         self.grid.0 * self.grid.1
@@ -91,6 +98,15 @@ impl<'a> Problem<'a> {
     pub(super) fn item_cost(&self, stage: usize, group: u32, shared: bool) -> ItemCost {
         let (s, cost) = (&self.stages[stage], self.cost);
         let workers = f64::from(self.workers);
+        if s.rows_bytes > 0.0 {
+            let busy = workers.min(f64::from(s.tiles()));
+            let k_us =
+                (s.rows_bytes / (cost.rows.sm_gbs * 1e3)).max(busy * s.rows_bytes / (cost.read_tbs * 1e6));
+            // Its loads wait for the item, so there is nothing to fill; a tile is never cut.
+            let fill_us = 0.0;
+            let epilogue_us = cost.rows.fixed_us;
+            return ItemCost { k_us, fill_us, epilogue_us, slab_write_us: 0.0, slab_read_us: 0.0 };
+        }
         let (gm, gn) = (f64::from(s.grid.0), f64::from(s.grid.1));
         let (along, across) = if s.by_columns { (gn, gm) } else { (gm, gn) };
         // Tiles in flight together: a block of `lines` x `others`, fetched once for all of them.
@@ -144,7 +160,8 @@ impl<'a> Problem<'a> {
             .map(|i| {
                 let s = &self.stages[i];
                 let (gm, gn) = (f64::from(s.grid.0), f64::from(s.grid.1));
-                let once = (gm * s.row_bytes + gn * s.col_bytes) / (self.cost.read_tbs * 1e6);
+                let once =
+                    (gm * (s.row_bytes + s.rows_bytes) + gn * s.col_bytes) / (self.cost.read_tbs * 1e6);
                 f64::from(s.k_blocks) * (gm * gn * s.math_us / f64::from(self.workers)).max(once)
             })
             .sum();
@@ -162,18 +179,23 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
     let cluster_of = |d: &crate::graph::Dependence| {
         d.producer == id && graph.stages[d.consumer.0].operands[d.operand].kind == OperandKind::B
     };
+    // Every row is read and written once.
+    let rows_bytes =
+        if stage.op.has_kernel_tiles() { 0.0 } else { 2.0 * k_bytes * f64::from(rows_of(stage, tile_m)) };
+    let product = |of: f64| if rows_bytes > 0.0 { 0.0 } else { of };
     StageShape {
         grid: (stage.grid.0.div_ceil(cluster.0), stage.grid.1.div_ceil(cluster.1)),
         k_blocks: stage.k_blocks.max(1),
         needs: Needs::of(graph, id, cluster),
         by_columns: graph.dependences.iter().any(cluster_of),
-        math_us: if stage.op.products() == 0.0 { 0.0 } else { 2.0 * area * f64::from(tile_k) / (rate * 1e6) },
+        math_us: product(2.0 * area * f64::from(tile_k) / (rate * 1e6)),
+        rows_bytes,
         m: stage.m,
-        height: tile_m,
+        height: stage.op.rules().out_tile(stage.mma_tile).0,
         first_us: shape.first_us,
-        row_bytes: f64::from(rows_of(stage, tile_m) * cluster.0) * k_bytes,
-        col_bytes: f64::from(tile_n * cluster.1) * k_bytes,
-        units: super::units(stage.mma_tile).min(4),
+        row_bytes: product(stage.op.rows_loaded(rows_of(stage, tile_m)) * f64::from(cluster.0) * k_bytes),
+        col_bytes: product(f64::from(tile_n * cluster.1) * k_bytes),
+        units: if rows_bytes > 0.0 { 1 } else { super::units(stage.mma_tile).min(4) },
         epilogue_us: cost.epilogue_us(&stage.op, (tile_m, tile_n), cluster),
         area: area / (128.0 * 256.0),
     }

@@ -101,7 +101,8 @@ pub(super) fn search(problem: &Problem, splits: bool) -> Attempt {
     let mut cuttings = vec![Cutting::None; last + 1];
     if splits {
         for (stage, cutting) in cuttings.iter_mut().enumerate() {
-            if stage == last || problem.stages[stage].tiles() < 2 * problem.workers {
+            let shape = &problem.stages[stage];
+            if shape.may_cut() && (stage == last || shape.tiles() < 2 * problem.workers) {
                 *cutting = BALANCE;
             }
         }
@@ -193,6 +194,9 @@ impl<'a> Best<'a> {
 /// The cuttings of a stage that may gain.
 fn cuttings(problem: &Problem, stage: usize) -> Vec<Cutting> {
     let shape = &problem.stages[stage];
+    if !shape.may_cut() {
+        return vec![Cutting::None];
+    }
     let few = shape.tiles() <= MANY_WAVES * problem.workers;
     let mut list = match stage + 1 == problem.stages.len() {
         true => INNER[..3].to_vec(),

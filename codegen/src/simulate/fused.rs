@@ -41,8 +41,8 @@ fn of(schedule: &Schedule, why: &Breakdown) -> Timeline {
     }
 }
 
-/// One tile run a worker and stage; its tile is `(0, worker)`. Weights of a stage are streamed while its activations are
-/// awaited, so a worker waits for the end of the stage before only.
+/// One tile run an item: a worker's share of a stage, or each of its tiles. Weights of a stage are streamed while its
+/// activations are awaited, so a worker waits for the end of the stage before only.
 pub(super) fn decode(candidate: &Candidate, plan: &Decode) -> Timeline {
     let (graph, device) = (&candidate.graph, &candidate.device);
     let mut now = device.decode.launch_us;
@@ -52,14 +52,19 @@ pub(super) fn decode(candidate: &Candidate, plan: &Decode) -> Timeline {
         let begin = now;
         now += stage_us(graph, stage, device);
         timeline.stages.push((begin, now));
-        timeline.tiles.extend((0..plan.workers()).map(|sm| TileRun {
-            stage: StageId(s),
-            tile: Tile { m: 0, n: sm },
-            sm,
-            start: begin,
-            wait: 0.0,
-            end: now,
-        }));
+        for (sm, list) in (0..).zip(&plan.work.lists) {
+            let items = list.iter().map(|item| &plan.work.sequence[*item as usize]);
+            let mine: Vec<_> = items.filter(|item| item.stage == StageId(s)).collect();
+            let each = (now - begin) / mine.len().max(1) as f64;
+            timeline.tiles.extend(mine.iter().enumerate().map(|(at, item)| TileRun {
+                stage: item.stage,
+                tile: Tile { m: item.m, n: item.n },
+                sm,
+                start: begin + at as f64 * each,
+                wait: 0.0,
+                end: if at + 1 == mine.len() { now } else { begin + (at + 1) as f64 * each },
+            }));
+        }
     }
     timeline.total_us = now;
     timeline

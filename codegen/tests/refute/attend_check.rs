@@ -9,6 +9,7 @@ use cusync_gen::choose;
 use cusync_gen::device::Profile;
 use cusync_gen::graph::{Graph, OperandKind, StageId, TensorId};
 use cusync_gen::schedule::decode::{owners_of, slot_base, slot_of};
+use cusync_gen::simulate::simulate;
 use cusync_gen::spec;
 use cusync_gen::sync::Tile;
 
@@ -123,6 +124,29 @@ fn blocks_of_any_heads_and_batch_are_proved() {
             }
         }
     }
+}
+
+#[test]
+fn a_cache_costs_its_bytes_and_the_length_that_is_expected_is_what_counts() {
+    let us = |expected: &str| {
+        let text = source(32, (8, 8, 128), "").replace("rotary:", &format!("{expected}rotary:"));
+        let c = planned(&text);
+        let timeline = simulate(&c);
+        // Every share and every tile once, on a worker that has it.
+        let tiles: u32 = c.graph.stages.iter().map(|s| s.tiles()).sum();
+        assert_eq!(timeline.tiles.len() as u32, tiles);
+        let stage = timeline.stages[ATTEND];
+        assert!(timeline.tiles.iter().all(|t| t.end <= timeline.total_us && t.start < t.end));
+        assert!((timeline.total_us - c.launch.predicted_us().expect("a decode plan")).abs() < 1e-9);
+        stage.1 - stage.0
+    };
+    let (full, some, one) = (us(""), us("expected: 512, "), us("expected: 1, "));
+    assert_eq!(full, us(r#"expected: "S", "#), "left out, the cache is full");
+    // Keys and values of 32 x 8 heads, 128 columns of 2 bytes: 131 kB a token, and a page at least.
+    let rate = Profile::named("h200").expect("shipped").decode.read_tbs * 1e6;
+    let bytes = |tokens: f64| 2.0 * 32.0 * 8.0 * 128.0 * 2.0 * tokens;
+    assert!((full - some - bytes(512.0) / rate).abs() < 1e-9, "{full} {some}");
+    assert!((some - one - bytes(448.0) / rate).abs() < 1e-9, "{some} {one}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use cusync_gen::check::{Candidate, EdgeChoice, Executor, How, Prediction, judge};
 use cusync_gen::choose::{self, ChainOverride};
-use cusync_gen::device::{CHAIN_KERNELS, Profile};
+use cusync_gen::device::{ChainKernel, Operations, Profile};
 use cusync_gen::graph::{OperandKind, Resolved, StageId};
 use cusync_gen::schedule::Hand;
 use cusync_gen::simulate::{Conditions, expected_us, simulate, sketch};
@@ -58,7 +58,7 @@ fn every_shipped_spec_is_proved_for_chain_kernels() {
 
 #[test]
 fn every_chain_kernel_is_proved_and_stated_tiles_are_kept() {
-    for kernel in CHAIN_KERNELS.iter() {
+    for kernel in ChainKernel::running(Operations::products()) {
         let tile = (kernel.tile.0, kernel.tile.1);
         let asked = ChainOverride { kernel: Some((tile, kernel.cluster)), ..ChainOverride::default() };
         let c = choose::chain(&shipped(LLAMA, 768), h200(), asked).expect("a kernel");

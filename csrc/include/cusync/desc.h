@@ -45,6 +45,7 @@ enum cusync_role {
   CUSYNC_OPERAND_LENGTHS = 7,  ///< int32: cached tokens of each sequence, before the run
   CUSYNC_OPERAND_PAGES = 8,    ///< int32: pages of each sequence
   CUSYNC_OPERAND_ROTARY = 9,   ///< of each position, cosines and then sines
+  CUSYNC_OPERAND_GAIN = 10,
 };
 
 /// Where in the consumer's k-loop an edge is waited for.

@@ -111,6 +111,12 @@ CUSYNC_DEVICE float rcp_approx_ftz(float x) {
   return y;
 }
 
+/// The value, as if it were not known before: what follows from it is not computed early, where it would hold registers.
+CUSYNC_DEVICE uint32_t opaque(uint32_t value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
 // ---- words in shared memory: CTA scope --------------------------------------------------------------------------
 
 // Atomic operations where a load and a store would do: checkers of races know that these synchronise.
@@ -258,6 +264,11 @@ CUSYNC_DEVICE void cp_async_bulk_shared_evict_first(void* shared, void const* gl
           uint32_t(__cvta_generic_to_shared(shared))),
       "l"(global), "r"(bytes), "r"(uint32_t(__cvta_generic_to_shared(barrier))), "l"(policy)
       : "memory");
+}
+
+/// Brings the line of an address in global memory to the L2; returns at once.
+CUSYNC_DEVICE void prefetch_global_l2(void const* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address) : "memory");
 }
 
 /// Copies 16 bytes past the L1, or writes 16 zero bytes when not `valid` (the source is then not read).

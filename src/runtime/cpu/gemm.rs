@@ -134,9 +134,8 @@ impl CpuPipeline {
     /// `left` fills the rows of operand A: elements `from .. from + length` of k.
     fn products(&self, place: &Place<'_>, left: &Left<'_>, scratch: &mut Scratch) -> Result<(), Stop> {
         let Place { stage, at, .. } = place;
-        let block = stage.mma_tile.2 as usize;
         let blocks = place.work.k.clone();
-        let run = (K_RUN / block.max(1)).max(1) as u32;
+        let run = (K_RUN / stage.mma_tile.2.max(1) as usize).max(1) as u32;
         let (mut a_id, mut b_id, mut up_id) = (None, None, None);
         for operand in &stage.operands {
             match operand.kind {
@@ -146,14 +145,21 @@ impl CpuPipeline {
                 _ => {}
             }
         }
-        for k in blocks.clone().step_by(run as usize) {
-            let end = (k + run).min(blocks.end);
-            for block in k..end {
-                self.wait_for(place, block, &blocks, |kind| kind.when() != When::Epilogue, scratch)?;
+        let mut k = blocks.start;
+        while k < blocks.end {
+            // k-blocks whose elements adjoin.
+            let (begin, mut elements) = (k, stage.elements(k));
+            loop {
+                self.wait_for(place, k, &blocks, |kind| kind.when() != When::Epilogue, scratch)?;
+                k += 1;
+                let next = stage.elements(k);
+                if k == blocks.end || k - begin == run || next.start != elements.end {
+                    break;
+                }
+                elements.end = next.end;
             }
-            let from = k as usize * block;
-            let length = (end as usize * block).min(stage.k as usize) - from;
-            let accumulate = k > blocks.start;
+            let (from, length) = (elements.start as usize, elements.len());
+            let accumulate = begin > blocks.start;
             let Scratch { a, b, up, sum, sum_up, .. } = scratch;
             let a = sized(a, at.rows * length);
             if let Some(id) = a_id {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cusync_gen::check::{Executor, Plan};
-use cusync_gen::device::{CHAIN_KERNELS, ChainKernel, KERNELS, Profile};
+use cusync_gen::device::{ChainKernel, KERNELS, Operations, Profile};
 use cusync_gen::schedule::Hand;
 
 use super::fit::WaveTimes;
@@ -74,7 +74,7 @@ pub fn calibrate(gpu: u32, progress: &mut dyn FnMut(&str)) -> Result<Calibration
     let mut chains = Vec::new();
     let mut chain = ChainCosts::default();
     if profile.arch >= 90 && !kernels_of(ffi::CUSYNC_FAMILY_CHAIN).is_empty() {
-        for kernel in CHAIN_KERNELS.iter() {
+        for kernel in ChainKernel::running(Operations::products()) {
             progress(&format!("the chain kernel of {:?}, clusters of {:?}", kernel.tile, kernel.cluster));
             let measured = rig.chain_kernel(kernel);
             let what = || format!("chain kernel {:?}, clusters of {:?}", kernel.tile, kernel.cluster);

@@ -7,6 +7,7 @@ use cusync::ffi;
 use cusync::runtime::verify::Reference;
 use cusync::runtime::{ChainOverride, InputSets, Options, Overrides, element_code, shipped};
 use cusync_gen::check::{Executor, Plan};
+use cusync_gen::device::Operations;
 use cusync_gen::graph::Element;
 use cusync_gen::schedule::{Hand, Part};
 use cusync_gen::sync::Policy;
@@ -158,6 +159,7 @@ fn every_kernel() {
             for info in kernels_of(ffi::CUSYNC_FAMILY_CHAIN)
                 .into_iter()
                 .filter(|k| k.id.element == element_code(element))
+                .filter(|k| k.id.operations & Operations::products().bits() == Operations::products().bits())
             {
                 let kernel = ((info.id.tile_m, info.id.tile_n), (info.id.cluster_m, info.id.cluster_n));
                 // A cluster draws no items: each of its CTAs would draw one of its own.

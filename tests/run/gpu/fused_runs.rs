@@ -65,7 +65,7 @@ fn ten_thousand_launches_stay_right() {
 }
 
 /// The bits of every tensor that a stage writes, after the work queued so far.
-fn bits(pipeline: &mut Pipeline) -> Vec<Vec<u16>> {
+pub(crate) fn bits(pipeline: &mut Pipeline) -> Vec<Vec<u16>> {
     pipeline.synchronize().unwrap_or_else(|e| panic!("{e}"));
     let graph = pipeline.plan().graph().clone();
     let written = graph.tensors.iter().filter(|t| t.producer.is_some());

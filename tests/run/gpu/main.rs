@@ -8,6 +8,7 @@
 mod bench;
 mod calibrate;
 mod common;
+mod convolutions;
 mod dag;
 mod decode;
 mod decode_rig;
@@ -17,6 +18,7 @@ mod fused_decode;
 mod fused_runs;
 mod helpers;
 mod mlp;
+mod norms;
 mod refuted;
 mod replay;
 mod starved;

@@ -3,7 +3,7 @@
 use super::scan::Scan;
 use super::{from, grid_tiles, slice_name, tile_name};
 use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
-use crate::graph::{MAX_FOOTPRINT_TILES, MAX_K_BLOCKS, MAX_TILES, Op, Partition, Stage, StageId};
+use crate::graph::{Dependence, MAX_FOOTPRINT_TILES, MAX_K_BLOCKS, MAX_TILES, Op, Partition, Stage, StageId};
 use crate::sync::{Order, Policy};
 
 /// Arrays that belong together have the same length; without that nothing else can be evaluated.
@@ -89,6 +89,14 @@ fn outside(c: &Candidate) -> Option<String> {
             return Some(format!("dependence {edge} names a stage or an operand that there is not"));
         }
         let (writer, reader) = (&c.graph.stages[d.producer.0], &c.graph.stages[d.consumer.0]);
+        let same = |other: &Dependence| (other.consumer, other.operand) == (d.consumer, d.operand);
+        if c.graph.dependences[..edge].iter().any(same) {
+            let operand = d.operand;
+            return Some(format!(
+                "operand {operand} of `{}` is said to be written by two stages",
+                reader.name
+            ));
+        }
         let tensor = &c.graph.tensors[reader.operands[d.operand].tensor.0];
         if (tensor.rows, tensor.cols) != (writer.m, writer.n) {
             return Some(format!(
@@ -256,7 +264,14 @@ fn kernel_shape_fault(stage: &Stage) -> Option<String> {
     let (m, n, k) = stage.mma_tile;
     let out_tile = stage.op.rules().out_tile(stage.mma_tile);
     let tiled = matches!(stage.partition, Partition::Tiles { .. });
-    if tiled && stage.out_tile() != out_tile || k == 0 || stage.k_blocks != stage.k.div_ceil(k) {
+    let k_blocks = stage.op.rules().k_blocks(stage.k, stage.mma_tile);
+    if stage.op != stage.op.tiled(stage.mma_tile) {
+        return Some(format!(
+            "`{}` reads windows that are not those of its MMA tile {m} x {n} x {k}",
+            stage.name
+        ));
+    }
+    if tiled && stage.out_tile() != out_tile || k == 0 || stage.k_blocks != k_blocks {
         return Some(format!(
             "`{}` has output tiles of {:?} and {} k-blocks, and its MMA tile is {m} x {n} x {k}",
             stage.name,

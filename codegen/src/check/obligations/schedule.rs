@@ -2,6 +2,7 @@
 
 use crate::check::parts::{Place, cluster_grid, describe, places};
 use crate::check::{Candidate, Obligation, Refutation, Subject};
+use crate::device::ChainKernel;
 use crate::graph::{Partition, StageId};
 use crate::schedule::decode::COLUMN_TILE;
 use crate::schedule::{Hand, Item, MAX_STAGES, POST_WEIGHT, Part, Schedule, units};
@@ -50,15 +51,28 @@ impl View<'_> {
             let message = format!("{} stages; a chain kernel takes {MAX_STAGES}", graph.stages.len());
             return refute(Subject::Pipeline, message);
         }
+        let (rows, cols) = self.schedule.cluster;
+        let mut operations = Vec::new();
+        let tiled = |s: &&crate::graph::Stage| s.op.has_kernel_tiles();
+        let first = graph.stages.iter().find(tiled);
         for (i, stage) in graph.stages.iter().enumerate() {
+            operations.extend(stage.op.operation());
+            let mut kernels = ChainKernel::running(operations.iter().copied().collect());
             let edges = |of: &dyn Fn(&crate::graph::Dependence) -> StageId| {
                 graph.dependences.iter().filter(|d| of(d) == StageId(i)).count()
             };
-            let fault = if !stage.op.is_gemm() {
-                format!("is {}; a chain kernel runs GEMMs", stage.op.name())
-            } else if stage.mma_tile != graph.stages[0].mma_tile {
-                let (a, b) = (stage.mma_tile, graph.stages[0].mma_tile);
-                let first = &graph.stages[0].name;
+            let other = first.filter(|first| tiled(&stage) && first.mma_tile != stage.mma_tile);
+            let runs = |k: &ChainKernel| tiled(&stage) || k.cluster == (rows, cols);
+            let fault = if stage.op.operation().is_none() || !kernels.any(runs) {
+                let kind = stage.op.name();
+                format!(
+                    "is {kind}; no chain kernel of {rows} x {cols} CTAs a worker runs it beside the stages before"
+                )
+            } else if let Some(why) = stage.op.unfit() {
+                why.into()
+            } else if let Some(first) = other {
+                let (a, b) = (stage.mma_tile, first.mma_tile);
+                let first = &first.name;
                 format!(
                     "has tiles of {} x {}, `{first}` of {} x {}: one kernel has one tile",
                     a.0, a.1, b.0, b.1
@@ -72,7 +86,6 @@ impl View<'_> {
             };
             return refute(Subject::Stage(StageId(i)), format!("`{}` {fault}", stage.name));
         }
-        let (rows, cols) = self.schedule.cluster;
         if rows == 0 || cols == 0 || rows.saturating_mul(cols) > 16 || self.schedule.lists.is_empty() {
             let workers = self.schedule.lists.len();
             return refute(
@@ -82,7 +95,8 @@ impl View<'_> {
         }
         // The CTAs of a row share the rows of operand A, those of a column the columns of operand B.
         let uneven = |s: &&crate::graph::Stage| {
-            !s.out_tile().0.is_multiple_of(cols) || !s.out_tile().1.is_multiple_of(rows)
+            let (m, n) = s.out_tile();
+            tiled(s) && (!m.is_multiple_of(cols) || !n.is_multiple_of(rows))
         };
         if let Some(stage) = graph.stages.iter().find(uneven) {
             let (m, n) = stage.out_tile();
@@ -151,7 +165,10 @@ impl View<'_> {
                 Part::Share { first, parts, .. } => u64::from(first)..u64::from(first) + u64::from(parts),
             };
             let most = units(stage.mma_tile);
-            let fault = if item.m >= rows || item.n >= cols {
+            let own_tiles = !stage.op.has_kernel_tiles() && self.c.launch.shares().is_none();
+            let fault = if own_tiles && item.part != Part::Whole {
+                format!("is a part of a tile: {} has none", stage.op.name())
+            } else if item.m >= rows || item.n >= cols {
                 format!("is outside the grid of {rows} x {cols}")
             } else if item.k_begin >= item.k_end || item.k_end > stage.k_blocks {
                 format!("covers k-blocks {}..{} of {}", item.k_begin, item.k_end, stage.k_blocks)

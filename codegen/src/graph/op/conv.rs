@@ -6,16 +6,36 @@
 use std::ops::Range;
 
 use super::{Activation, At, Bound, Constant, Cost, MmaTile, Rules, Stated, Tiles, gemm};
-use crate::device::Operation;
+use crate::device::{ChainKernel, Operation};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
 use crate::graph::fit::Fit;
 use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
 use crate::spec::{ConvSpec, Expr, TensorUse};
 use crate::sync::Policy;
 
-/// Tiles of pixels and channels, and the depth of a k-block: what the `cpu` executor cuts a convolution into. There are no
-/// kernels of it yet.
-const TILES: &[MmaTile] = &[(64, 128, 64), (64, 256, 64), (128, 128, 64), (128, 256, 64), (256, 128, 64)];
+/// Tiles of pixels and channels, and the depth of a k-block, beside those of the kernels: what the `cpu` executor cuts a
+/// convolution into.
+const TILES: &[MmaTile] = &[(64, 256, 64), (128, 256, 64), (256, 128, 64)];
+
+/// Channels of a window.
+const CHANNELS: u32 = 64;
+
+/// Room for a window, in pixels of a block of channels: what every kernel for convolutions has.
+const WINDOW_PIXELS: u32 = 512;
+
+/// Most pixels along an axis of a window: a copy of the TMA takes no more.
+const WINDOW_AXIS: u32 = 255;
+
+/// How a kernel cuts an image into tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Window {
+    /// Rows of one output image of a tile: a number that divides its height.
+    pub rows: u32,
+    /// Images of a tile; more than one only where it has all their rows.
+    pub images: u32,
+    /// Rows of the MMA tile that a row of pixels takes.
+    pub pitch: u32,
+}
 
 /// The shape of a convolution. Pairs are (rows, columns) of images and filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,9 +56,87 @@ pub struct Conv {
     pub stride: (u32, u32),
     /// Pixels of zeros around an image.
     pub padding: (u32, u32),
+    /// How its tiles read images, once they have a size; see [`Conv::tiled`].
+    pub window: Option<Window>,
 }
 
 impl Conv {
+    /// The convolution in tiles of this size: with windows, unless no kernel has the tile or no window fits into it.
+    pub fn tiled(&self, tile: MmaTile) -> Conv {
+        let built = kernel_tiles().any(|of_kernel| of_kernel == tile);
+        Conv { window: built.then(|| self.fit(tile.0)).flatten(), ..*self }
+    }
+
+    /// The largest window whose output pixels fit into `slots` rows of an MMA tile.
+    fn fit(&self, slots: u32) -> Option<Window> {
+        let ((r, s), (p, q)) = (self.filter, self.output);
+        // Without a stride the padding behind a row of pixels is the padding before the next one.
+        let shared = self.stride.1 == 1 && self.padding.1 < s;
+        let (pitch, tail) = if shared {
+            (self.input.1.checked_add(self.padding.1)?, self.padding.1)
+        } else {
+            (q + (s - 1) / self.stride.1, 0)
+        };
+        let bounded = [self.stride.0, self.stride.1].iter().all(|stride| *stride <= 8)
+            && [self.padding.0, self.padding.1, r.checked_mul(s)?].iter().all(|n| *n <= WINDOW_AXIS)
+            && pitch.checked_mul(self.stride.1)? <= WINDOW_AXIS;
+        let classes = self.stride.0.min(r) * self.stride.1.min(s);
+        let fits = |rows: u32, images: u32| {
+            let loaded = rows + (r - 1) / self.stride.0;
+            let pixels = (images * loaded * pitch + tail).next_multiple_of(8) * classes;
+            let used = (images - 1) * loaded * pitch + (rows - 1) * pitch + q;
+            loaded * self.stride.0 <= WINDOW_AXIS && used <= slots && pixels <= WINDOW_PIXELS
+        };
+        let rows =
+            (1..=p.min(slots)).rev().filter(|rows| bounded && p % rows == 0).find(|rows| fits(*rows, 1))?;
+        let most = if rows == p { self.images.min(slots) } else { 1 };
+        let images = (1..=most).rev().find(|images| fits(rows, *images))?;
+        Some(Window { rows, images, pitch })
+    }
+
+    /// Calls `f` with the input pixels in the window of the tile in row `m`, ascending: a range for each image.
+    fn pixels_in(&self, window: &Window, m: u32, f: &mut dyn FnMut(Range<u32>)) {
+        let tiles = self.output.0 / window.rows;
+        let (first, row) = (m / tiles * window.images, i64::from(m % tiles * window.rows * self.stride.0));
+        let begin = (row - i64::from(self.padding.0)).clamp(0, self.input.0.into()) as u32;
+        let end =
+            row + i64::from((window.rows - 1) * self.stride.0 + self.filter.0) - i64::from(self.padding.0);
+        let end = end.clamp(begin.into(), self.input.0.into()) as u32;
+        for image in first..self.images.min(first + window.images) {
+            let line = |h: u32| (image * self.input.0 + h) * self.input.1;
+            f(line(begin)..line(end));
+        }
+    }
+
+    /// Input pixels that a k-block brings, on average: a window serves all taps.
+    pub(crate) fn pixels_a_k_block(&self) -> Option<f64> {
+        let window = self.window?;
+        let rows = window.rows + (self.filter.0 - 1) / self.stride.0;
+        let classes = self.stride.0.min(self.filter.0) * self.stride.1.min(self.filter.1);
+        let pixels = window.images * rows * window.pitch * classes;
+        Some(f64::from(pixels) / f64::from(self.filter.0 * self.filter.1))
+    }
+
+    /// What tiles with windows read: pixels along M, and channels along the k-blocks.
+    fn window_footprint(&self, window: &Window) -> Option<Footprint> {
+        let tile = window.rows * window.images * self.output.1;
+        let per_tile = i64::from(window.rows * window.images * self.stride.0) * i64::from(self.input.1);
+        let per_image = {
+            let (of, by) = (area(self.input), area(self.output));
+            i64::try_from((u64::from(tile) * of + by / 2) / by).ok()?
+        };
+        let taps = self.filter.0 * self.filter.1;
+        let mut rows = Fit::new(&[(per_tile, 0), (per_image, 0)]);
+        let pixels = self.images * self.output.0 * self.output.1;
+        (0..pixels.div_ceil(tile))
+            .for_each(|m| self.pixels_in(window, m, &mut |range| rows.add(m, 0, &range)));
+        let mut cols = Fit::new(&[(0, 0), (0, i64::from(CHANNELS / taps))]);
+        for block in 0..self.channels.div_ceil(CHANNELS) * taps {
+            cols.add(0, block, &At::along(block / taps, CHANNELS, self.channels));
+        }
+        Some(Footprint { rows: along_m(rows.best()?), cols: along_m(cols.best()?) })
+    }
+
     /// Calls `f` with the filter taps (r, s) that the elements `ks` of k belong to, and their channels.
     pub fn taps(&self, ks: Range<u32>, f: &mut dyn FnMut((u32, u32), Range<u32>)) {
         let mut at = ks.start;
@@ -234,6 +332,7 @@ pub(super) fn lower(spec: &ConvSpec, stated: &Stated<'_>) -> Result<Conv, Diagno
         filter: (r, s),
         stride,
         padding,
+        window: None,
     })
 }
 
@@ -279,7 +378,8 @@ impl Rules for Conv {
     }
 
     fn tiles(&self, _: u32) -> Tiles {
-        Tiles::Own { list: TILES.to_vec(), meaning: "(pixels, channels, depth of a k-block)" }
+        let list = kernel_tiles().chain(TILES.iter().copied()).collect();
+        Tiles::Own { list, meaning: "(pixels, channels, depth of a k-block)", of_kernel: true }
     }
 
     fn takes(&self, _: MmaTile, _: u32) -> bool {
@@ -287,11 +387,27 @@ impl Rules for Conv {
     }
 
     fn out_tile(&self, tile: MmaTile) -> (u32, u32) {
-        (tile.0, tile.1)
+        let pixels = self.window.map(|w| w.rows * w.images * self.output.1);
+        (pixels.unwrap_or(tile.0), tile.1)
     }
 
     fn unsplit(&self) -> Option<&'static str> {
         None
+    }
+
+    fn k_blocks(&self, k: u32, tile: MmaTile) -> u32 {
+        let taps = self.filter.0 * self.filter.1;
+        self.window.map_or_else(|| k.div_ceil(tile.2), |_| self.channels.div_ceil(CHANNELS) * taps)
+    }
+
+    fn elements(&self, stage: &Stage, k_block: u32) -> Range<u32> {
+        if self.window.is_none() {
+            return At::along(k_block, stage.mma_tile.2, stage.k);
+        }
+        let taps = self.filter.0 * self.filter.1;
+        let (channels, tap) =
+            (At::along(k_block / taps, CHANNELS, self.channels), k_block % taps * self.channels);
+        tap + channels.start..tap + channels.end
     }
 
     fn k_blocks_of(&self, stage: &Stage, _: u32) -> u32 {
@@ -306,9 +422,20 @@ impl Rules for Conv {
     }
 
     fn footprint(&self, kind: OperandKind, tile: MmaTile) -> Option<(Footprint, Option<Footprint>)> {
-        match kind {
-            OperandKind::A => self.footprints(tile.0, tile.2).map(|(whole, sliding)| (whole, Some(sliding))),
-            other => Some((gemm::footprint(other, self.out_tile(tile), tile.2)?, None)),
+        match (kind, self.window) {
+            (OperandKind::A, Some(window)) => {
+                // All rows of a window come at once: what follows the filter is the window.
+                self.window_footprint(&window).map(|whole| (whole, Some(whole)))
+            }
+            (OperandKind::A, None) => {
+                self.footprints(tile.0, tile.2).map(|(whole, sliding)| (whole, Some(sliding)))
+            }
+            (OperandKind::B, Some(_)) => {
+                let k = i32::try_from(self.filter.0 * self.filter.1 * self.channels).ok()?;
+                let columns = gemm::footprint(kind, self.out_tile(tile), tile.2)?;
+                Some((Footprint { rows: Axis { extent: k, ..Axis::default() }, ..columns }, None))
+            }
+            (other, _) => Some((gemm::footprint(other, self.out_tile(tile), tile.2)?, None)),
         }
     }
 
@@ -320,7 +447,11 @@ impl Rules for Conv {
         if at.operand.kind != OperandKind::A {
             return gemm::reads(at, f);
         }
-        let ks = At::along(at.k, at.stage.mma_tile.2, at.stage.k);
+        if let Some(window) = self.window {
+            let channels = At::along(at.k / (self.filter.0 * self.filter.1), CHANNELS, self.channels);
+            return self.pixels_in(&window, at.tile.0, &mut |rows| f(rows, channels.clone()));
+        }
+        let ks = at.stage.elements(at.k);
         let pixels = At::along(at.tile.0, at.stage.out_tile().0, at.stage.m);
         self.taps(ks, &mut |tap, channels| {
             self.pixels_under(pixels.clone(), tap, &mut |rows| f(rows, channels.clone()));
@@ -342,6 +473,11 @@ impl Rules for Conv {
     fn cost(&self) -> Cost {
         Cost { gemm: false, products: 1.0, bound: Bound::Kernel }
     }
+}
+
+/// Tiles of the kernels that run convolutions.
+fn kernel_tiles() -> impl Iterator<Item = MmaTile> {
+    ChainKernel::running([Operation::Conv2d].into_iter().collect()).map(|kernel| kernel.tile)
 }
 
 fn along_m((m, k, offset, extent): (i32, i32, i32, i32)) -> Axis {
@@ -377,6 +513,7 @@ mod tests {
             filter,
             stride,
             padding,
+            window: None,
         }
     }
 
@@ -467,5 +604,77 @@ mod tests {
         let (whole, sliding) = one.footprints(128, 32).expect("small");
         assert_eq!(whole.rows, Axis { m: 128, extent: 128, ..Axis::default() });
         assert_eq!((whole.cols, whole), (Axis { k: 32, extent: 32, ..Axis::default() }, sliding));
+    }
+
+    /// The output pixels of tile `m` of a window, by the definition of a tile.
+    fn pixels_of(c: &Conv, window: &Window, m: u32) -> Range<u32> {
+        let tile = window.rows * window.images * c.output.1;
+        m * tile..((m + 1) * tile).min(c.images * c.output.0 * c.output.1)
+    }
+
+    #[test]
+    fn windows_hold_every_pixel_and_their_tiles_are_whole_rows_or_images() {
+        let larger = [
+            conv((56, 56), (3, 3), (1, 1), (1, 1)),
+            conv((28, 28), (3, 3), (2, 2), (1, 1)),
+            conv((14, 14), (3, 3), (1, 1), (1, 1)),
+            conv((13, 13), (1, 1), (1, 1), (0, 0)),
+            conv((33, 20), (3, 3), (1, 1), (0, 0)),
+        ];
+        for (c, slots) in shapes().into_iter().chain(larger).flat_map(|c| [(c, 64), (c, 128)]) {
+            let window = c.fit(slots).expect("a window fits");
+            assert!(c.output.0.is_multiple_of(window.rows), "{c:?} {window:?}");
+            assert!(window.images == 1 || window.rows == c.output.0, "{c:?} {window:?}");
+            let whole = c.window_footprint(&window).expect("small");
+            let tiles =
+                (c.images * c.output.0 * c.output.1).div_ceil(window.rows * window.images * c.output.1);
+            for m in 0..tiles {
+                let mut loaded: Vec<u32> = Vec::new();
+                c.pixels_in(&window, m, &mut |rows| {
+                    let waited = whole.rows.range(u32::MAX, m, 0, 0);
+                    assert!(
+                        rows.is_empty() || waited.contains(&rows.start) && rows.end <= waited.end,
+                        "{c:?}"
+                    );
+                    loaded.extend(rows);
+                });
+                assert!(loaded.is_sorted_by(|a, b| a < b), "{c:?}");
+                for pixel in pixels_of(&c, &window, m) {
+                    for tap in (0..c.filter.0).flat_map(|r| (0..c.filter.1).map(move |s| (r, s))) {
+                        assert!(under(&c, pixel, tap).is_none_or(|row| loaded.binary_search(&row).is_ok()));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn windows_are_as_large_as_a_tile_allows() {
+        let window = |hw, images, slots| {
+            Conv { images, ..conv((hw, hw), (3, 3), (1, 1), (1, 1)) }
+                .fit(slots)
+                .map(|w| (w.rows, w.images, w.pitch))
+        };
+        assert_eq!(window(56, 8, 64), Some((1, 1, 57)));
+        assert_eq!(window(56, 8, 128), Some((2, 1, 57)));
+        assert_eq!(window(28, 8, 128), Some((4, 1, 29)));
+        assert_eq!(window(14, 8, 128), Some((7, 1, 15)));
+        assert_eq!(window(7, 8, 64), Some((7, 1, 8)));
+        assert_eq!(window(7, 8, 128), Some((7, 2, 8)), "two images, with the padding between them");
+        assert_eq!(window(7, 1, 128), Some((7, 1, 8)));
+        assert_eq!(window(13, 1, 128), Some((1, 1, 14)), "13 rows do not fit, and nothing else divides them");
+        assert_eq!(window(224, 1, 128), None, "a row does not fit");
+        // A window for each parity of the taps.
+        let down = conv((56, 56), (3, 3), (2, 2), (1, 1));
+        assert_eq!(down.fit(64).map(|w| (w.rows, w.pitch)), Some((2, 29)));
+        assert_eq!(conv((112, 112), (7, 7), (2, 2), (3, 3)).fit(64), None, "four windows are too large");
+    }
+
+    #[test]
+    fn k_blocks_are_taps_of_one_block_of_channels_after_the_other() {
+        let c = Conv { channels: 72, ..conv((14, 14), (3, 3), (1, 1), (1, 1)) };
+        let (tiled, flat) = (c.tiled((64, 64, 64)), c.tiled((32, 64, 64)));
+        assert_eq!((tiled.window.is_some(), flat.window), (true, None));
+        assert_eq!((tiled.k_blocks(648, (64, 64, 64)), flat.k_blocks(648, (32, 64, 64))), (18, 11));
     }
 }

@@ -110,6 +110,14 @@ impl Rules for Custom {
         Some("is not a GEMM")
     }
 
+    fn k_blocks(&self, k: u32, tile: MmaTile) -> u32 {
+        k.div_ceil(tile.2)
+    }
+
+    fn elements(&self, stage: &Stage, k_block: u32) -> Range<u32> {
+        At::along(k_block, stage.mma_tile.2, stage.k)
+    }
+
     fn k_blocks_of(&self, stage: &Stage, _: u32) -> u32 {
         stage.k_blocks
     }

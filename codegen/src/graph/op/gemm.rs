@@ -98,10 +98,10 @@ pub(super) fn reads_by(kind: OperandKind) -> (bool, bool) {
 
 /// What a GEMM's tile reads.
 pub(super) fn reads(at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {
-    let depth = at.stage.mma_tile.2;
+    let elements = at.stage.elements(at.k);
     match at.operand.kind {
-        OperandKind::A => f(at.rows(), At::along(at.k, depth, at.tensor.cols)),
-        OperandKind::B | OperandKind::Up => f(At::along(at.k, depth, at.tensor.rows), at.cols()),
+        OperandKind::A => f(at.rows(), elements),
+        OperandKind::B | OperandKind::Up => f(elements, at.cols()),
         OperandKind::Bias => f(0..at.tensor.rows, at.cols()),
         _ => f(at.rows(), at.cols()),
     }
@@ -142,6 +142,14 @@ impl Rules for Gemm {
 
     fn unsplit(&self) -> Option<&'static str> {
         None
+    }
+
+    fn k_blocks(&self, k: u32, tile: MmaTile) -> u32 {
+        k.div_ceil(tile.2)
+    }
+
+    fn elements(&self, stage: &Stage, k_block: u32) -> Range<u32> {
+        At::along(k_block, stage.mma_tile.2, stage.k)
     }
 
     fn k_blocks_of(&self, stage: &Stage, _: u32) -> u32 {

@@ -13,14 +13,15 @@ mod operand;
 use std::ops::Range;
 
 pub use attention::{Attend, Attention, Cache, Heads, PAGE};
-pub use conv::Conv;
+pub use conv::{Conv, Window};
 pub use norm::Norm;
 pub use operand::{OperandKind, When};
 
 use super::dims::Dims;
 use super::resolved::{CustomShape, Read};
 use super::{Footprint, Operand, Stage, Tensor, TensorId};
-use crate::device::{KernelShape, Operation};
+use crate::check::Executor;
+use crate::device::{ChainKernel, KernelShape, Operation};
 use crate::diagnostic::{Diagnostic, Spanned};
 use crate::spec::{StageKind, StageSpec};
 use crate::sync::{Policy, Tile};
@@ -61,6 +62,16 @@ impl Op {
         }
     }
 
+    /// The operation in tiles of this size: where what a tile reads depends on more than its place.
+    pub(crate) fn tiled(&self, tile: MmaTile) -> Op {
+        match self {
+            Op::Conv2d(conv) => Op::Conv2d(conv.tiled(tile)),
+            Op::Gemm { .. } | Op::GatedGemm | Op::Attention(_) | Op::Attend(_) | Op::Norm(_) | Op::Custom => {
+                self.clone()
+            }
+        }
+    }
+
     /// Whether it is a GEMM of whole matrices: what the kernels of `fused` and of few tokens run.
     pub fn is_gemm(&self) -> bool {
         self.rules().cost().gemm
@@ -81,9 +92,44 @@ impl Op {
         self.rules().operation()
     }
 
-    /// Whether a kernel for it is built for an architecture, or its owner brings one.
-    pub fn has_kernel(&self, arch: u32) -> bool {
-        self.operation().is_none_or(|operation| KernelShape::built(arch, operation).next().is_some())
+    /// Whether an executor has a kernel for it on an architecture, or its owner brings one.
+    pub fn has_kernel(&self, arch: u32, executor: Executor) -> bool {
+        let Some(operation) = self.operation() else { return true };
+        match executor {
+            // A device without any of them is refused as a whole.
+            Executor::Fused => ChainKernel::running([operation].into_iter().collect()).next().is_some(),
+            Executor::Cpu | Executor::Serial | Executor::Streams | Executor::Programmatic => {
+                KernelShape::built(arch, operation).next().is_some()
+            }
+        }
+    }
+
+    /// Whether its tiles are those of the kernel that runs it, so that it may share a kernel with others of that tile; else
+    /// it has its own in any kernel.
+    pub fn has_kernel_tiles(&self) -> bool {
+        matches!(self.rules().tiles(1), Tiles::Kernels(_) | Tiles::Own { of_kernel: true, .. })
+    }
+
+    /// Why no chain kernel runs it in the tiles that it has, after the stage's name.
+    pub fn unfit(&self) -> Option<&'static str> {
+        match self {
+            Op::Conv2d(conv) => {
+                conv.window.is_none().then_some("reads images of which no window fits a kernel's tile")
+            }
+            Op::Gemm { .. } | Op::GatedGemm | Op::Attention(_) | Op::Attend(_) | Op::Norm(_) | Op::Custom => {
+                None
+            }
+        }
+    }
+
+    /// Rows of the first operand that a k-block of a tile of `rows` rows brings.
+    pub fn rows_loaded(&self, rows: u32) -> f64 {
+        match self {
+            Op::Conv2d(conv) => conv.pixels_a_k_block().unwrap_or(rows.into()),
+            Op::Gemm { .. } | Op::GatedGemm | Op::Attention(_) | Op::Attend(_) | Op::Norm(_) | Op::Custom => {
+                rows.into()
+            }
+        }
     }
 
     /// The activation of its epilogue.
@@ -128,8 +174,9 @@ pub(crate) enum Tiles {
     Stated,
     /// Those of the kernels that are built for this.
     Kernels(Operation),
-    /// These, whatever kernels are built; `meaning` says what the three numbers are.
-    Own { list: Vec<MmaTile>, meaning: &'static str },
+    /// These, whatever kernels are built; `meaning` says what the three numbers are, `of_kernel` whether they are those of the
+    /// kernel that runs the stage, where one does.
+    Own { list: Vec<MmaTile>, meaning: &'static str, of_kernel: bool },
 }
 
 /// What the tiles of an operation cost.
@@ -182,6 +229,12 @@ pub(crate) trait Rules {
 
     /// Why its tiles are not split along k, as `is not ...`; `None` when they may be.
     fn unsplit(&self) -> Option<&'static str>;
+
+    /// k-blocks of a reduction over `k` elements, for tiles of this MMA tile.
+    fn k_blocks(&self, k: u32, tile: MmaTile) -> u32;
+
+    /// The elements of the reduction that a k-block adds up.
+    fn elements(&self, stage: &Stage, k_block: u32) -> Range<u32>;
 
     /// k-blocks of the tiles of row `m`.
     fn k_blocks_of(&self, stage: &Stage, m: u32) -> u32;

@@ -12,8 +12,8 @@ use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
 use crate::spec::NormSpec;
 use crate::sync::Policy;
 
-/// Rows of a tile to choose from. There are no kernels of it yet; plans for the `cpu` executor and predictions use these.
-const ROWS: &[u32] = &[8, 16, 32, 64];
+/// Rows of a tile to choose from. Few make tiles for every worker of a small matrix; many make few waits for a large one.
+const ROWS: &[u32] = &[1, 2, 4, 8, 16, 32, 64];
 
 /// A row normalisation.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,7 +82,7 @@ impl Rules for Norm {
 
     fn tiles(&self, n: u32) -> Tiles {
         let meaning = "(rows, columns of a row, columns of a row)";
-        Tiles::Own { list: ROWS.iter().map(|rows| (*rows, n, n)).collect(), meaning }
+        Tiles::Own { list: ROWS.iter().map(|rows| (*rows, n, n)).collect(), meaning, of_kernel: false }
     }
 
     fn takes(&self, tile: MmaTile, n: u32) -> bool {
@@ -95,6 +95,14 @@ impl Rules for Norm {
 
     fn unsplit(&self) -> Option<&'static str> {
         Some("is not split along its rows")
+    }
+
+    fn k_blocks(&self, k: u32, tile: MmaTile) -> u32 {
+        k.div_ceil(tile.2)
+    }
+
+    fn elements(&self, stage: &Stage, k_block: u32) -> Range<u32> {
+        At::along(k_block, stage.mma_tile.2, stage.k)
     }
 
     fn k_blocks_of(&self, stage: &Stage, _: u32) -> u32 {

@@ -37,7 +37,12 @@ const FILTERS: &[Filter] = &[
 /// Two or three convolutions, one after the other, of a batch of images that no tile has to itself.
 pub(super) fn convolutions(rng: &mut SmallRng) -> Graph {
     let images = rng.random_range(1..4);
+    // A kernel's tile, which reads windows; then of more than one tile an image, now and then.
+    let windows = rng.random_ratio(1, 3);
     let (mut height, mut width) = (rng.random_range(3..6), rng.random_range(3..6));
+    if windows && rng.random() {
+        height *= 4;
+    }
     let mut channels = pick(rng, &[8, 16, 24]);
     let (mut stages, mut tiles) = (String::new(), Vec::new());
     let mut residuals: Vec<(String, (u32, u32, u32))> = Vec::new();
@@ -61,7 +66,8 @@ pub(super) fn convolutions(rng: &mut SmallRng) -> Graph {
         .expect("a string takes all");
         residuals.push((output, shape));
         (height, width, channels) = shape;
-        tiles.push(pick(rng, &[(16, 16, 16), (16, 16, 24), (8, 16, 32), (16, 8, 24), (24, 24, 16)]));
+        let flat = pick(rng, &[(16, 16, 16), (16, 16, 24), (8, 16, 32), (16, 8, 24), (24, 24, 16)]);
+        tiles.push(if windows { (64, 64, 64) } else { flat });
     }
     graph("", &stages, &tiles)
 }

@@ -206,11 +206,7 @@ pub(crate) fn mutate(
             let tensor = &c.graph.tensors[c.graph.stages[consumer].operands[operand].tensor.0];
             let of = &c.graph.stages[producer];
             let (producer, consumer) = (StageId(producer), StageId(consumer));
-            let known = c
-                .graph
-                .dependences
-                .iter()
-                .any(|d| (d.producer, d.consumer, d.operand) == (producer, consumer, operand));
+            let known = c.graph.dependences.iter().any(|d| (d.consumer, d.operand) == (consumer, operand));
             if known || (tensor.rows, tensor.cols) != (of.m, of.n) || c.launch.shares().is_some() {
                 return None;
             }

@@ -16,6 +16,7 @@
 
 #include "kernels/common/sm90/operation.cuh"
 #include "kernels/common/sm90/wait.cuh"
+#include "kernels/common/sm90/window.cuh"
 #include "kernels/common/stage.cuh"
 
 #ifndef CUTLASS_ENABLE_GDC_FOR_SM90
@@ -33,11 +34,17 @@ struct alignas(16) Work {
   uint8_t valid;   ///< 0: the end
   uint8_t inside;  ///< whether the tile lies in the stage's grid; a cluster's edge may stick out
   uint32_t index;  ///< in the list, for the trace
+  uint32_t done;   ///< k-blocks of the items before: an operation on rows reads SharedStorage::ready itself
 };
 
 template <class Element_, int TileM_, int TileN_, int Ring_, int ClusterM_, int ClusterN_, cusync_operation... Operations_>
 struct ChainConfig {
   using Operations = OperationSet<Operations_...>;
+  static constexpr bool kConvolves = ((Operations_ == CUSYNC_CONV2D) || ...);
+  static_assert(!kConvolves || sizeof...(Operations_) == 1, "windows lie where the ring has operand A of other operations");
+  using Products = typename OperationsThat<true, OperationSet<>, Operations_...>::type;
+  using RowOperations = typename OperationsThat<false, OperationSet<>, Operations_...>::type;
+  static constexpr bool kRows = !std::is_same_v<RowOperations, OperationSet<>>;  ///< whether there are any
   using Element = Element_;
   static constexpr int kTileM = TileM_, kTileN = TileN_, kTileK = 64;
   static constexpr int kClusterM = ClusterM_, kClusterN = ClusterN_, kClusterSize = kClusterM * kClusterN;
@@ -45,7 +52,8 @@ struct ChainConfig {
   static constexpr int kConsumerGroups = kTileM >= 128 ? 2 : 1;
   static constexpr int kConsumerThreads = 128 * kConsumerGroups;
   static constexpr int kThreads = 128 + kConsumerThreads;
-  static constexpr int kProducerRegisters = 72, kConsumerRegisters = 216;  ///< with two consumer warpgroups
+  /// With two consumer warpgroups. Windows take more to load, and tiles of pixels have fewer accumulators.
+  static constexpr int kProducerRegisters = kConvolves ? 104 : 72, kConsumerRegisters = kConvolves ? 200 : 216;
   static constexpr int kAccumulators = kTileM * kTileN / kConsumerThreads;  ///< of a thread
 
   // A warpgroup's part of a tile is finished in units of one WGMMA row block by 64 accumulator columns, and each leaves by
@@ -64,6 +72,7 @@ struct ChainConfig {
   static constexpr int kStageBytes = (kTileM + kTileN) * kTileK * int(sizeof(Element));
   static constexpr int kStages = (kSharedLimit - kBarrierReserve - kStagingBytes) / kStageBytes;
   static_assert(kStages == Ring_, "abi/instances.txt states the depth of the ring");
+  static_assert(!kConvolves || kClusterSize == 1, "windows are not shared by a cluster");
 
   using TileShape = cute::Shape<cute::Int<kTileM>, cute::Int<kTileN>, cute::Int<kTileK>>;
   using ClusterShape = cute::Shape<cute::Int<kClusterM>, cute::Int<kClusterN>, cute::_1>;
@@ -111,32 +120,57 @@ struct ChainConfig {
     cusync_edge waits[CUSYNC_MAX_WAITS];  ///< of the stage of warp 1's present item; its own
     uint32_t ready;                   ///< k-blocks, counted over all items, whose operands may be loaded
     uint32_t stored[2 * kWorkDepth];  ///< by tile, modulo: store warps that are done with it, counted for ever
+    std::conditional_t<kConvolves, WindowRing<kStages>, Nothing> windows;
+    float row_sums[3 * kConsumerThreads / 32];  ///< scratch memory of operations on rows
   };
   static constexpr int kSharedBytes = int(sizeof(SharedStorage));
   static_assert(kSharedBytes <= kSharedLimit);
 
-  /// The tensor map of a stage's output, for each operation that it may be.
+  /// The tensor map of a stage's output, for each product that it may be.
+  template <class>
+  struct OutputMapsOf;
   template <cusync_operation O>
   struct OutputMap {
     Store<LayoutOf<O>> store;
   };
-  struct OutputMaps : OutputMap<Operations_>... {};
-
-  /// What of a stage lies in device memory: tensor maps, which the TMA reads there by itself, and edges, which are read off
-  /// the way of the arithmetic.
-  struct alignas(CUSYNC_TABLE_ALIGNMENT) StageTable {
-    typename Mainloop::Params mainloop;
-    OutputMaps outputs;
-    Edges edges;
-
-    /// Encodes the output's maps; false when the driver refuses one.
+  template <cusync_operation... Os>
+  struct OutputMapsOf<OperationSet<Os...>> : OutputMap<Os>... {
+    /// Encodes them; false when the driver refuses one.
     template <class Map>
-    bool map_outputs(Map&& map) {
-      return (map(static_cast<OutputMap<Operations_>&>(outputs).store, LayoutOf<Operations_>{}) && ...);
+    bool encode(Map&& map) {
+      return (map(static_cast<OutputMap<Os>&>(*this).store, LayoutOf<Os>{}) && ...);
     }
   };
 
-  struct Params {
+  /// What a stage keeps for each operation on rows that it may be.
+  template <class>
+  struct RowTablesOf;
+  template <cusync_operation O>
+  struct RowTable {
+    typename Operation<O>::Table table;
+  };
+  template <cusync_operation... Os>
+  struct RowTablesOf<OperationSet<Os...>> : RowTable<Os>... {
+    void fill(cusync_stage const& stage) {
+      (void(Os == stage.operation && (static_cast<RowTable<Os>&>(*this).table = Operation<Os>::table(stage), true)), ...);
+    }
+  };
+
+  /// What of a stage lies in device memory: tensor maps, which the TMA reads there by itself, and edges, which are read off
+  /// the way of the arithmetic.
+  struct alignas(CUSYNC_TABLE_ALIGNMENT) StageTable : RowTablesOf<RowOperations>,
+                                                      std::conditional_t<kConvolves, WindowTable, Nothing> {
+    typename Mainloop::Params mainloop;
+    OutputMapsOf<Products> outputs;
+    Edges edges;
+  };
+
+  /// Whether a stage works on rows, so that it has no tensor maps.
+  CUTLASS_HOST_DEVICE static bool is_rows(uint32_t operation) {
+    return ((!Operation<Operations_>::kProduct && operation == Operations_) || ...);
+  }
+
+  struct Params : std::conditional_t<kConvolves, WindowParams, Nothing> {
     Stage stages[CUSYNC_MAX_STAGES];
     StageTable const* table;  ///< device: one a stage
     uint32_t stage_count;

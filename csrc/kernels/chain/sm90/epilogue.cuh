@@ -10,21 +10,15 @@
 
 namespace cusync::kernels::sm90 {
 
-/// Where unit `u` of a warpgroup's part of a tile begins in the output.
+/// Where unit `u` of a warpgroup's part of a tile begins: its row in the tile, its column in the output.
 template <class C>
 struct Unit {
   uint32_t row, col;
 
   CUSYNC_DEVICE Unit(Work const& item, int column_shift, uint32_t group, int u)
-      : row(item.range.m * C::kTileM + (u / C::kColUnits * C::kConsumerGroups + group) * C::kUnitRows),
+      : row((u / C::kColUnits * C::kConsumerGroups + group) * C::kUnitRows),
         col((item.range.n * C::kTileN + u % C::kColUnits * C::kUnitCols) >> column_shift) {}
 };
-
-/// Whether a unit has anything inside the output. Both ends of the staging ring skip the others.
-template <class C>
-CUSYNC_DEVICE bool exists(Stage const& stage, Unit<C> const& unit) {
-  return unit.row < stage.m && unit.col < stage.columns;
-}
 
 /// Puts a unit's words, 8 columns a word pair, into a staging buffer as TMA's swizzle of its row length expects them:
 /// 16-byte piece j of row r lies at piece j ^ (r % 8) of 8 where rows have 128 bytes, at j ^ (r / 2 % 4) of 4 where they
@@ -51,7 +45,6 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
                                cutlass::PipelineState<C::kStagingDepth>& state, uint32_t group, int thread) {
   using Element = typename C::Element;
   Stage const& stage = params.stages[item.stage];
-  Fragment const at(thread % 128);
 
   if (stage.wait_count > stage.load_waits) {
     // Bias or residual come from a stage. One thread of the warpgroup acquires for all of it.
@@ -67,15 +60,18 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
   for (uint32_t u = 0; u < C::kUnits; ++u, units.rotate()) {
     if (!parts.owns(u)) continue;
     float* const v = units.current();
+    // Beside operations on rows the places of a unit's values are too many for the registers that the loop leaves.
+    Fragment const at(int(C::kRows ? ptx::opaque(uint32_t(thread)) : uint32_t(thread)) % 128);
     add_sums<C>(params, parts, rank, u, v, thread);
     bool staged_one = false;
-    C::Operations::visit(stage.operation, [&](auto found) {
+    C::Products::visit(stage.operation, [&](auto found) {
       using Found = decltype(found);
       constexpr int pieces = 8 >> Found::kColumnShift;
       Unit<C> const unit(item, Found::kColumnShift, group, int(u));
-      if (!exists(stage, unit)) return;
+      auto const rows = Found::Store::template rows<C>(params, item, unit.row);
+      if (!rows.any(stage) || unit.col >= stage.columns) return;
       uint32_t words[pieces][2];
-      Found::template finish<Element>(stage, v, unit.row, unit.col, at, words);
+      Found::template finish<Element>(stage, v, rows, unit.col, at, words);
       staged.producer_acquire(state);
       write_unit<pieces>(shared.staging[group][state.index()], at, words);
       staged_one = true;
@@ -86,6 +82,28 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
     if (thread % 32 == 0) staged.producer_commit(state);
     ++state;
   }
+}
+
+/// A tile of an operation on rows, by all consumer threads. They store it themselves; a unit without contents tells each store
+/// warp that its warpgroup has. `mark` is called when the operands may be read.
+template <class C, class Mark>
+CUSYNC_DEVICE void run_rows(typename C::Params const& params, Work const& item, typename C::SharedStorage& shared,
+                            typename C::StagingPipeline& staged,
+                            cutlass::PipelineState<C::kStagingDepth>& state, uint32_t group, int thread, Mark&& mark) {
+  C::RowOperations::visit(params.stages[item.stage].operation, [&](auto found) {
+    typename decltype(found)::template Rows<C> rows(params, item.stage, item.range.m, thread);
+    staged.producer_acquire(state);
+    // The word says when, for a stage that waits for nothing too: it is behind the wait for the kernel before.
+    ReadyReader ready(&shared.ready, item.done);
+    if (thread == 0)
+      while (!ready.is_ready(0)) ptx::nanosleep(20);
+    ptx::bar_sync(kConsumerBarrier, C::kConsumerThreads);
+    mark();
+    rows.run(shared.row_sums);
+    __syncwarp();
+    if (thread % 32 == 0) staged.producer_commit(state);
+    ++state;
+  });
 }
 
 /// A store warp's side of the staging ring. A buffer is given back when the store has read it, up to kLag stores
@@ -109,6 +127,12 @@ class StoreRing {
       ptx::cp_async_bulk_wait_group_read<kLag>();
       release();
     }
+  }
+
+  /// After that buffer was read by other means.
+  CUSYNC_DEVICE void read() {
+    ++full_, ++pending_;
+    release();
   }
 
   CUSYNC_DEVICE void drain() {
@@ -142,31 +166,59 @@ CUSYNC_DEVICE void store_unit(Store const& store, Stage const& stage, typename C
   copy(store, slice.partition_S(from), to(_, _, _, int(row) / rows, int(col) / cols));
 }
 
-/// Sends one warpgroup's units of a tile to global memory; by one thread. `tile` counts the tiles of this CTA that
-/// were stored before. Posts when the other warpgroup's store warp is done as well.
+struct MatrixStore {
+  /// The rows of a tile from row `row` on.
+  template <class C>
+  CUSYNC_DEVICE static MatrixRows rows(typename C::Params const&, Work const& item, uint32_t row) {
+    return {item.range.m * C::kTileM + row};
+  }
+
+  /// Sends one warpgroup's units of a tile to global memory; by the leader of a warp. Both ends of the staging ring skip units
+  /// outside the output.
+  template <class C>
+  CUSYNC_DEVICE static void send(typename C::Params const& params, Work const& item, Parts<C> const& parts,
+                                 typename C::SharedStorage& shared, StoreRing<C>& ring, uint32_t group, bool leader) {
+    if (!leader) return;
+    typename C::StageTable const& at = params.table[item.stage];
+    Stage const& stage = params.stages[item.stage];
+#pragma unroll 1
+    for (int u = 0; u < C::kUnits; ++u) {
+      if (!parts.owns(u)) continue;
+      C::Products::visit(stage.operation, [&](auto found) {
+        using Found = decltype(found);
+        Unit<C> const unit(item, Found::kColumnShift, group, u);
+        MatrixRows const to = rows<C>(params, item, unit.row);
+        if (!to.any(stage) || unit.col >= stage.columns) return;
+        typename C::Element* const buffer = shared.staging[group][ring.wait()];
+        delay(params.coupling.delays, DelayAt::kStore, shared.epoch, item.stage, item.index, group * C::kUnits + u);
+        using Map = typename C::template OutputMap<Found::kOperation>;
+        store_unit<C, typename C::template LayoutOf<Found::kOperation>>(static_cast<Map const&>(at.outputs).store, stage,
+                                                                       buffer, to.first, unit.col);
+        ring.issued();
+      });
+    }
+    ring.drain();
+  }
+};
+
+struct RowStore {
+  /// The one unit of a tile, which has no contents.
+  template <class C>
+  CUSYNC_DEVICE static void send(typename C::Params const&, Work const&, Parts<C> const&, typename C::SharedStorage&,
+                                 StoreRing<C>& ring, uint32_t, bool leader) {
+    if (!leader) return;
+    ring.wait();
+    ring.read();
+  }
+};
+
+/// Posts a tile whose units one warpgroup's store warp has sent, when the other's has sent its own; by the thread that issued
+/// the stores, or is ordered behind them. `tile` counts the tiles of this CTA that were stored before.
 template <class C>
-CUSYNC_DEVICE void store_item(typename C::Params const& params, Work const& item,
-                              typename C::SharedStorage& shared, StoreRing<C>& ring, uint32_t group, uint32_t tile) {
+CUSYNC_DEVICE void post_item(typename C::Params const& params, Work const& item, Parts<C> const& parts,
+                             typename C::SharedStorage& shared, uint32_t group, uint32_t tile) {
   typename C::StageTable const& at = params.table[item.stage];
   Stage const& stage = params.stages[item.stage];
-  Parts<C> const parts(item);
-#pragma unroll 1
-  for (int u = 0; u < C::kUnits; ++u) {
-    if (!parts.owns(u)) continue;
-    C::Operations::visit(stage.operation, [&](auto found) {
-      using Found = decltype(found);
-      Unit<C> const unit(item, Found::kColumnShift, group, u);
-      if (!exists(stage, unit)) return;
-      typename C::Element* const buffer = shared.staging[group][ring.wait()];
-      delay(params.coupling.delays, DelayAt::kStore, shared.epoch, item.stage, item.index, group * C::kUnits + u);
-      using Map = typename C::template OutputMap<Found::kOperation>;
-      store_unit<C, typename C::template LayoutOf<Found::kOperation>>(static_cast<Map const&>(at.outputs).store, stage,
-                                                                     buffer, unit.row, unit.col);
-      ring.issued();
-    });
-  }
-  ring.drain();
-
   if (!stage.post_count) return;
   // The first policy, and mostly the only one, is read in device memory while the stores complete.
   uint32_t const slot = slot_of(at.edges.posts[0], item.range.m, item.range.n);

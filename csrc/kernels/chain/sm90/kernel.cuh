@@ -58,7 +58,7 @@ template <class C>
 CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::SharedStorage& shared,
                                  typename C::LoadPipeline& loaded, typename C::WorkPipeline& work,
                                  typename C::StagingPipeline& staged, ClusterPlace<C> const& place) {
-  int const thread = int(threadIdx.x) - 128;
+  int thread = int(threadIdx.x) - 128;
   uint32_t const group = uint32_t(cutlass::canonical_warp_group_idx()) - 1;
   uint32_t const cta = worker_index<C>() * C::kClusterSize + place.rank;
   ItemReader<C> items(shared, work);
@@ -68,16 +68,29 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
   shared.epoch_known.wait(0);
   uint32_t const epoch = shared.epoch;
   for (Work item = items.next(); item.valid; item = items.next()) {
+    // Else places that follow from it would be kept in registers from item to item, for both kinds of work.
+    if constexpr (C::kRows) thread = int(ptx::opaque(uint32_t(thread)));
     Marks const marks = marks_of<C>(params, item, cta, thread == 0);
     marks.set(&cusync_trace::begin);
     int const k_blocks = int(item.range.k_end - item.range.k_begin);
+    if constexpr (C::kRows) {
+      if (C::is_rows(params.stages[item.stage].operation)) {
+        if (item.inside)
+          run_rows<C>(params, item, shared, staged, staged_state, group, thread,
+                      [&] { marks.set(&cusync_trace::loaded); });
+        // Nothing of it is in the ring.
+        marks.set(&cusync_trace::math_end);
+        marks.set(&cusync_trace::end);
+        continue;
+      }
+    }
     if (marks.wanted()) {
       loaded.consumer_wait(loaded_state);
       marks.set(&cusync_trace::loaded);
     }
     __syncwarp();
     auto acc = cute::partition_fragment_C(mma, cute::take<0, 2>(typename C::TileShape{}));  // (MMA, MMA_M, MMA_N)
-    C::Operations::visit_arithmetic(params.stages[item.stage].operation, [&](auto arithmetic) {
+    C::Products::template visit_part<ArithmeticOf>(params.stages[item.stage].operation, [&](auto arithmetic) {
       arithmetic.template accumulate<C>(params, shared, loaded, loaded_state, acc, k_blocks, thread);
     });
     loaded_state.advance(k_blocks);
@@ -96,6 +109,30 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
   }
 }
 
+/// Begins to bring what this worker and its stages are told to the SM, or at least to the L2: the tensor maps of loads and of
+/// stores, the worker's list, and the table's edges. Weights have passed through the L2 since it was read last.
+template <class C>
+CUSYNC_DEVICE void prefetch(typename C::Params const& params, int warp, bool leader) {
+  if (warp == 1) {
+    if (leader && !params.drawn) ptx::prefetch_global_l2(params.items + size_t(worker_index<C>()) * params.list_length);
+    constexpr uint32_t kLine = 128, kLines = sizeof(typename C::StageTable) / kLine;
+    for (uint32_t i = threadIdx.x % 32; i < params.stage_count * kLines; i += 32)
+      ptx::prefetch_global_l2(reinterpret_cast<char const*>(params.table) + i * kLine);
+  }
+  if ((warp != 0 && warp != 2) || !leader) return;
+  for (uint32_t s = 0; s < params.stage_count; ++s) {
+    uint32_t const operation = params.stages[s].operation;
+    if (C::is_rows(operation)) continue;
+    if (warp == 0)
+      C::Mainloop::prefetch_tma_descriptors(params.table[s].mainloop);
+    else
+      C::Products::visit(operation, [&](auto found) {
+        using Map = typename C::template OutputMap<decltype(found)::kOperation>;
+        cute::prefetch_tma_descriptor(static_cast<Map const&>(params.table[s].outputs).store.get_tma_descriptor());
+      });
+  }
+}
+
 template <class C>
 __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typename C::Params const params) {
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -107,12 +144,14 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
   // The next kernel's own wait is for the whole of this one, so it may start as soon as there is room for it.
   if (threadIdx.x == 0) ptx::griddepcontrol_launch_dependents();
 
+  // What the first items need comes from memory while the barriers are made: nobody else has read it for this run.
+  prefetch<C>(params, warp, leader);
   if (warp == 0 && leader) {
-    for (uint32_t s = 0; s < params.stage_count; ++s) C::Mainloop::prefetch_tma_descriptors(params.table[s].mainloop);
     shared.more_work.init(1);
     shared.epoch_known.init(1);
     shared.ready = 0;
     for (uint32_t& counter : shared.stored) counter = 0;
+    if constexpr (C::kConvolves) shared.windows.stage = CUSYNC_MAX_STAGES;
   }
   using LoadPipeline = typename C::LoadPipeline;
   typename LoadPipeline::Params load_params;
@@ -164,7 +203,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
       ReadyReader ready(&shared.ready);
       for (Work item = items.next(); item.valid; item = items.next()) {
         if (leader)
-          C::Operations::visit_load(params.stages[item.stage].operation, [&](auto load) {
+          C::Operations::template visit_part<LoadOf>(params.stages[item.stage].operation, [&](auto load) {
             load.template load<C>(params, shared, loaded, state, item, ready, place);
           });
         __syncwarp();
@@ -177,8 +216,12 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
       StoreRing<C> ring(staged);
       uint32_t tiles = 0;
       for (Work item = items.next(); item.valid; item = items.next()) {
-        if (!item.inside || !Parts<C>(item).owns_any()) continue;
-        if (leader) store_item<C>(params, item, shared, ring, group, tiles);
+        Parts<C> const parts(item);
+        if (!item.inside || !parts.owns_any()) continue;
+        C::Operations::template visit_part<StoreOf>(params.stages[item.stage].operation, [&](auto store) {
+          store.template send<C>(params, item, parts, shared, ring, group, leader);
+        });
+        if (leader) post_item<C>(params, item, parts, shared, group, tiles);
         ++tiles;
         __syncwarp();
       }

@@ -7,6 +7,7 @@
 #include "kernels/chain/sm90/kernel.cuh"
 #include "kernels/common/number.h"
 #include "kernels/common/sm90/host.h"
+#include "kernels/conv2d/sm90/host.h"
 
 namespace cusync::kernels::sm90 {
 
@@ -30,13 +31,20 @@ struct ChainHost {
     if (!table) return CUSYNC_ERROR_NO_MEMORY;
     for (uint32_t s = 0; s < request.count; ++s) {
       cusync_stage const& stage = request.stages[s];
-      p.stages[s] = make_stage(stage, request.sync.test, C::kTileM, C::kTileN, table[s].edges);
+      TileSize const tile = tile_of(stage, request.kernel.id);
+      p.stages[s] = make_stage(stage, request.sync.test, tile.m, tile.n, table[s].edges);
+      table[s].fill(stage);
+      if (C::is_rows(stage.operation)) continue;
       auto const map = [&](auto& store, auto const& layout) {
         store = map_output<C>(stage, layout);
         return encoded(store.get_tma_descriptor());
       };
-      if (!map_operands<C>(stage, table[s].mainloop) || !table[s].map_outputs(map))
+      if (!map_operands<C>(stage, table[s].mainloop) || !table[s].outputs.encode(map))
         return status_of(cudaErrorInvalidValue);
+      if constexpr (C::kConvolves) {
+        if (!make_window(stage, C::kTileM, C::kStages * C::kTileM, p.windows[s])) return CUSYNC_ERROR_BAD_ARGUMENT;
+        if (!map_windows<typename C::Element>(stage, p.windows[s], table[s])) return status_of(cudaErrorInvalidValue);
+      }
     }
     size_t const bytes = request.count * sizeof(typename C::StageTable);
     if (int32_t const status = upload(table.get(), bytes, request.table); status != CUSYNC_OK) return status;

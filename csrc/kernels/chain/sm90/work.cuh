@@ -69,7 +69,7 @@ CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::Shared
     Work next{};
     next.range = {item.m * C::kClusterM + place.i, item.n * C::kClusterN + place.j, 0, item.k_begin, item.k_end};
     next.stage = item.stage, next.role = item.role, next.slab = item.slab, next.slabs = item.slabs, next.part = item.part;
-    next.valid = item.role != CUSYNC_END_OF_LIST, next.index = index;
+    next.valid = item.role != CUSYNC_END_OF_LIST, next.index = index, next.done = done;
     next.inside = next.range.m < stage.grid_m && next.range.n < stage.grid_n;
 
     // Before the wait for the kernel before: the load warp may begin with the weights of the first item meanwhile.

@@ -33,10 +33,18 @@ struct Fragment {
       : row(thread / 32 * 16 + thread % 32 / 4), col(thread % 4 * 2) {}
 };
 
+/// The rows of a chunk of a matrix: row i of the chunk is row first + i of the output.
+struct MatrixRows {
+  uint32_t first;
+  CUSYNC_DEVICE uint32_t operator()(uint32_t row) const { return first + row; }
+  CUSYNC_DEVICE bool any(Stage const& stage) const { return first < stage.m; }
+};
+
 /// Bias, activation and residual of `Cols` accumulator columns, in place. `v` holds a group of 4 values for each 8 of
-/// them: two columns of row `fragment.row`, two of the row 8 below.
-template <class Element, int Cols>
-CUSYNC_DEVICE void finish_chunk(Stage const& stage, float* v, uint32_t row0, uint32_t col0, Fragment const& at) {
+/// them: two columns of row `fragment.row`, two of the row 8 below. `rows` says which row of the output a row of the chunk
+/// is; from stage.m on it is none.
+template <class Element, int Cols, class Rows>
+CUSYNC_DEVICE void finish_chunk(Stage const& stage, float* v, Rows const& rows, uint32_t col0, Fragment const& at) {
   constexpr int groups = Cols / 8;
   if (stage.bias) {
 #pragma unroll
@@ -56,7 +64,7 @@ CUSYNC_DEVICE void finish_chunk(Stage const& stage, float* v, uint32_t row0, uin
   if (stage.residual) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      uint32_t const row = row0 + at.row + 8 * half;
+      uint32_t const row = rows(at.row + 8 * half);
       if (row < stage.m)
 #pragma unroll
         for (int j = 0; j < groups; ++j)

@@ -26,13 +26,16 @@ template <class C>
 bool map_operands(cusync_stage const& stage, typename C::Mainloop::Params& to) {
   using Element = typename C::Element;
   using Mainloop = typename C::Mainloop;
-  int const m = int(stage.m), n = int(packed_columns(stage)), k = int(stage.k.most);
+  // A filter is a matrix a tap, so that channels end where a tap's do.
+  bool const taps = stage.operation == CUSYNC_CONV2D;
+  int const m = int(stage.m), n = int(packed_columns(stage)), k = int(taps ? stage.images.channels : stage.k.most);
+  int const count = int(stage.k.most) / k;
   typename Mainloop::Arguments const operands{
       static_cast<Element const*>(data_of(stage, CUSYNC_OPERAND_A)),
-      cutlass::make_cute_packed_stride(typename Mainloop::StrideA{}, {m, k, 1}),
+      cutlass::make_cute_packed_stride(typename Mainloop::StrideA{}, {m, k, count}),
       static_cast<Element const*>(data_of(stage, CUSYNC_OPERAND_B)),
-      cutlass::make_cute_packed_stride(typename Mainloop::StrideB{}, {n, k, 1})};
-  to = Mainloop::to_underlying_arguments(cute::make_shape(m, n, k, 1), operands, nullptr);
+      cutlass::make_cute_packed_stride(typename Mainloop::StrideB{}, {n, k, count})};
+  to = Mainloop::to_underlying_arguments(cute::make_shape(m, n, k, count), operands, nullptr);
   return encoded(to.tma_load_a.get_tma_descriptor()) && encoded(to.tma_load_b.get_tma_descriptor());
 }
 

@@ -7,21 +7,61 @@
 
 namespace cusync::kernels::sm90 {
 
+/// Barrier of all consumer threads; those of one warpgroup are 8 and 9.
+inline constexpr uint32_t kConsumerBarrier = 10;
+
 /// An operation, for its enumerator; kernels/NAME/sm90/operation.cuh specialises it for operation NAME. It has
 ///
 ///   kOperation        its enumerator
+///   kProduct          whether it multiplies: then it has
+///
 ///   Load              what the load warp copies of an item: `Load::load<C>(...)` copies what no stage produces as soon as the
 ///                     ring has room, and the rest behind the word of the warp that waits
 ///   Arithmetic        from the ring to accumulators: `Arithmetic::accumulate<C>(...)`
 ///   kColumnShift      accumulator columns >> kColumnShift are columns of the output
-///   finish<Element>(stage, v, row, col, at, words)
+///   finish<Element>(stage, v, rows, col, at, words)
 ///                     from accumulators to the output's words, 8 columns a pair, in registers
+///   Store             which rows of the output the rows of a tile are, and how a finished unit gets there, in chain kernels
+///
+/// Any other operation works on whole rows, which its threads read and write themselves. It has
+///
+///   Load              what the load warp does instead
+///   Table             what its stages keep in device memory; `table(stage)` fills it
+///   Rows<C>           one tile, by all consumer threads: made before the operands may be read, `run` after
+///   Store             RowStore
 template <cusync_operation>
 struct Operation;
 
-/// The operations of one kernel. Where all of them load or calculate alike there is no branch.
+/// Every row of a tile is one of the output, by TMA.
+struct MatrixStore;
+/// The threads that made the rows have stored them.
+struct RowStore;
+
+template <cusync_operation O>
+using LoadOf = typename Operation<O>::Load;
+template <cusync_operation O>
+using ArithmeticOf = typename Operation<O>::Arithmetic;
+template <cusync_operation O>
+using StoreOf = typename Operation<O>::Store;
+
+/// The operations of one kernel.
+template <cusync_operation...>
+struct OperationSet;
+
+/// Those of them that multiply (or do not), added to `Set`.
+template <bool Product, class Set, cusync_operation...>
+struct OperationsThat {
+  using type = Set;
+};
+template <bool Product, cusync_operation... Taken, cusync_operation First, cusync_operation... Rest>
+struct OperationsThat<Product, OperationSet<Taken...>, First, Rest...>
+    : OperationsThat<Product,
+                     std::conditional_t<Operation<First>::kProduct == Product, OperationSet<Taken..., First>,
+                                        OperationSet<Taken...>>,
+                     Rest...> {};
+
 template <cusync_operation First, cusync_operation... Rest>
-struct OperationSet {
+struct OperationSet<First, Rest...> {
   /// Calls f with the operation that a stage names, which is one of them.
   template <class F>
   CUSYNC_DEVICE static void visit(uint32_t operation, F&& f) {
@@ -35,24 +75,13 @@ struct OperationSet {
     }
   }
 
-  /// The same with what it loads.
-  template <class F>
-  CUSYNC_DEVICE static void visit_load(uint32_t operation, F&& f) {
-    using Load = typename Operation<First>::Load;
-    if constexpr ((std::is_same_v<Load, typename Operation<Rest>::Load> && ...))
-      f(Load{});
+  /// The same with one part of the operation, such as LoadOf. Where all of them have the same part there is no branch.
+  template <template <cusync_operation> class Part, class F>
+  CUSYNC_DEVICE static void visit_part(uint32_t operation, F&& f) {
+    if constexpr ((std::is_same_v<Part<First>, Part<Rest>> && ...))
+      f(Part<First>{});
     else
-      visit(operation, [&](auto found) { f(typename decltype(found)::Load{}); });
-  }
-
-  /// The same with what it calculates.
-  template <class F>
-  CUSYNC_DEVICE static void visit_arithmetic(uint32_t operation, F&& f) {
-    using Arithmetic = typename Operation<First>::Arithmetic;
-    if constexpr ((std::is_same_v<Arithmetic, typename Operation<Rest>::Arithmetic> && ...))
-      f(Arithmetic{});
-    else
-      visit(operation, [&](auto found) { f(typename decltype(found)::Arithmetic{}); });
+      visit(operation, [&](auto found) { f(Part<decltype(found)::kOperation>{}); });
   }
 };
 

@@ -106,10 +106,10 @@ CUSYNC_DEVICE void wait_for_tile_operands(Coupling const& coupling, LoadWaits co
   }
 }
 
-/// The load warp's end of the word; one thread.
+/// The load warp's end of the word; one thread. `done` counts the k-blocks of the tiles before the present one.
 class ReadyReader {
  public:
-  CUSYNC_DEVICE explicit ReadyReader(uint32_t const* word) : word_(word) {}
+  CUSYNC_DEVICE explicit ReadyReader(uint32_t const* word, uint32_t done = 0) : word_(word), done_(done) {}
 
   /// Whether k-block k of the present tile may be loaded. Reads the word only when what it saw last is not enough.
   CUSYNC_DEVICE bool is_ready(uint32_t k) {
@@ -122,7 +122,7 @@ class ReadyReader {
 
  private:
   uint32_t const* word_;
-  uint32_t done_ = 0, seen_ = 0;
+  uint32_t done_, seen_ = 0;
 };
 
 }  // namespace cusync::kernels::sm90

@@ -10,12 +10,14 @@ namespace cusync::kernels::sm90 {
 template <>
 struct Operation<CUSYNC_GATED_GEMM> {
   static constexpr cusync_operation kOperation = CUSYNC_GATED_GEMM;
+  static constexpr bool kProduct = true;
   using Load = ProductLoad;
   using Arithmetic = ProductArithmetic;
+  using Store = MatrixStore;
   static constexpr int kColumnShift = 1;
 
-  template <class Element, int Groups>
-  CUSYNC_DEVICE static void finish(Stage const&, float* v, uint32_t, uint32_t, Fragment const&,
+  template <class Element, int Groups, class Rows>
+  CUSYNC_DEVICE static void finish(Stage const&, float* v, Rows const&, uint32_t, Fragment const&,
                                    uint32_t (&words)[Groups][2]) {
 #pragma unroll
     for (int j = 0; j < Groups; ++j)

@@ -46,7 +46,7 @@ CUSYNC_DEVICE void stage_tile(typename C::Params const& params, WorkItem const& 
       float* const v = &acc(row * per_row_chunk + col * (32 << C::kColumnShift));
       constexpr int groups = C::kChunkCols / 8;
       uint32_t words[groups][2];
-      Operation<C::kOperation>::template finish<Element>(stage, v, item.m * C::kTileM + row * C::kChunkRows,
+      Operation<C::kOperation>::template finish<Element>(stage, v, MatrixRows{item.m * C::kTileM + row * C::kChunkRows},
                                                          item.n * C::kOutN + col * C::kChunkCols, at, words);
 
       staged.producer_acquire(state);

@@ -9,14 +9,16 @@ namespace cusync::kernels::sm90 {
 template <>
 struct Operation<CUSYNC_GEMM> {
   static constexpr cusync_operation kOperation = CUSYNC_GEMM;
+  static constexpr bool kProduct = true;
   using Load = ProductLoad;
   using Arithmetic = ProductArithmetic;
+  using Store = MatrixStore;
   static constexpr int kColumnShift = 0;
 
-  template <class Element, int Groups>
-  CUSYNC_DEVICE static void finish(Stage const& stage, float* v, uint32_t row, uint32_t col, Fragment const& at,
+  template <class Element, int Groups, class Rows>
+  CUSYNC_DEVICE static void finish(Stage const& stage, float* v, Rows const& rows, uint32_t col, Fragment const& at,
                                    uint32_t (&words)[Groups][2]) {
-    finish_chunk<Element, 8 * Groups>(stage, v, row, col, at);
+    finish_chunk<Element, 8 * Groups>(stage, v, rows, col, at);
 #pragma unroll
     for (int j = 0; j < Groups; ++j)
 #pragma unroll

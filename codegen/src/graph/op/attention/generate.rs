@@ -83,6 +83,7 @@ impl Rules for Attend {
         Tiles::Own {
             list: vec![self.tile()],
             meaning: "(1, columns of the heads that share keys and values, capacity)",
+            of_kernel: false,
         }
     }
 
@@ -96,6 +97,14 @@ impl Rules for Attend {
 
     fn unsplit(&self) -> Option<&'static str> {
         Some("is not split along its keys and values")
+    }
+
+    fn k_blocks(&self, k: u32, tile: MmaTile) -> u32 {
+        k.div_ceil(tile.2)
+    }
+
+    fn elements(&self, stage: &Stage, k_block: u32) -> Range<u32> {
+        At::along(k_block, stage.mma_tile.2, stage.k)
     }
 
     fn k_blocks_of(&self, _: &Stage, _: u32) -> u32 {

@@ -131,7 +131,7 @@ impl Rules for Attention {
             list = TILES.iter().map(|&(_, step)| (self.tokens, self.heads.dim, step)).collect();
             list.dedup();
         }
-        Tiles::Own { list, meaning }
+        Tiles::Own { list, meaning, of_kernel: false }
     }
 
     fn takes(&self, tile: MmaTile, _: u32) -> bool {
@@ -145,6 +145,14 @@ impl Rules for Attention {
 
     fn unsplit(&self) -> Option<&'static str> {
         Some("is not split along its keys and values")
+    }
+
+    fn k_blocks(&self, k: u32, tile: MmaTile) -> u32 {
+        k.div_ceil(tile.2)
+    }
+
+    fn elements(&self, stage: &Stage, k_block: u32) -> Range<u32> {
+        At::along(k_block, stage.mma_tile.2, stage.k)
     }
 
     fn k_blocks_of(&self, stage: &Stage, m: u32) -> u32 {

@@ -29,6 +29,11 @@ pub(crate) fn tile_size(graph: &Graph, stage: StageId) -> (u32, u32) {
     match stage.op {
         // Gate and up columns stand side by side in the accumulator.
         Op::GatedGemm => (stage.mma_tile.0, stage.mma_tile.1 / 2),
+        // Whole rows of an image, or whole images.
+        Op::Conv2d(Conv { window: Some(window), output, .. }) => {
+            assert!(output.0.is_multiple_of(window.rows) && (window.images == 1 || window.rows == output.0));
+            (window.images * window.rows * output.1, stage.mma_tile.1)
+        }
         Op::Gemm { .. } | Op::Conv2d(_) | Op::Attention(_) => (stage.mma_tile.0, stage.mma_tile.1),
         // A token, and the queries that share keys and values.
         Op::Attend(shape) => (1, shape.heads.query / shape.heads.kv * shape.heads.dim),
@@ -61,6 +66,10 @@ pub(crate) fn most_k_blocks(graph: &Graph, stage: StageId) -> u32 {
     let of = &graph.stages[stage.0];
     let length = match &of.op {
         Op::Gemm { .. } | Op::GatedGemm => of.k,
+        // Blocks of 64 channels, and the taps of each.
+        Op::Conv2d(shape) if shape.window.is_some() => {
+            return shape.filter.0 * shape.filter.1 * shape.channels.div_ceil(64);
+        }
         Op::Conv2d(shape) => shape.filter.0 * shape.filter.1 * shape.channels,
         // Every token of the sequence is a query and has a key.
         Op::Attention(_) => graph.tensors[of.out.0].rows,
@@ -116,6 +125,14 @@ pub(crate) fn reads(graph: &Graph, stage: StageId, operand: usize, tile: Tile, k
     let read = &of.operands[operand];
     let tensor = &graph.tensors[read.tensor.0];
     let area = match (&of.op, read.kind) {
+        (Op::Conv2d(shape), OperandKind::A) if shape.window.is_some() => {
+            return window_under(shape, own_rows, tap_and_channels(shape, k).1);
+        }
+        (Op::Conv2d(shape), OperandKind::B) if shape.window.is_some() => {
+            let (tap, channels) = tap_and_channels(shape, k);
+            let first = tap * shape.channels;
+            (first + channels.start..first + channels.end, own_cols)
+        }
         (Op::Conv2d(shape), OperandKind::A) => {
             let (pixels, _) = written(graph, stage, tile);
             return pixels_under(
@@ -174,6 +191,32 @@ fn head(shape: &Attention, kind: OperandKind, head: u32) -> Range<u32> {
         _ => query + kv + head / group,
     };
     first * dim..(first + 1) * dim
+}
+
+/// The number of the tap that a k-block behind a window multiplies, and its channels: 64 at a time, all taps of each 64.
+fn tap_and_channels(shape: &Conv, k: u32) -> (u32, Range<u32>) {
+    let taps = shape.filter.0 * shape.filter.1;
+    (k % taps, along(k / taps, 64, shape.channels))
+}
+
+/// What a window brings for output pixels: of each image all rows from the first that a tap of one of them meets to the last.
+fn window_under(shape: &Conv, pixels: Range<u32>, channels: Range<u32>) -> Vec<Area> {
+    let (height, width) = shape.input;
+    let mut rows: Vec<Range<u32>> = Vec::new();
+    for tap in 0..shape.filter.0 * shape.filter.1 {
+        let first = tap * shape.channels;
+        for (met, _) in pixels_under(shape, pixels.clone(), first..first + 1) {
+            rows.extend(met.map(|pixel| pixel / width..pixel / width + 1));
+        }
+    }
+    let mut areas = Vec::new();
+    for image in 0..shape.images {
+        let own = || rows.iter().filter(|row| row.start / height == image);
+        if let (Some(first), Some(last)) = (own().map(|r| r.start).min(), own().map(|r| r.end).max()) {
+            areas.push((first * width..last * width, channels.clone()));
+        }
+    }
+    areas
 }
 
 /// Pixels and channels of the images that output pixels need for elements `ks` of the reduction, where
@@ -252,6 +295,7 @@ fn reads_are_those_of_the_definitions() {
         filter: (3, 3),
         stride: (2, 2),
         padding: (1, 1),
+        window: None,
     };
     // The first output pixel stands in a corner: of its first row of taps there is nothing, of its middle tap the pixel.
     assert_eq!(pixels_under(&shape, 0..1, 0..24), []);

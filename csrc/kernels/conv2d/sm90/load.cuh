@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Convolutions in a chain kernel. Load: per block of 64 channels a window of pixels, read once, behind warp 1's word; per tap
+// of the block a filter block through the ring, ahead of it. Arithmetic: WGMMA with operand A shifted by the tap.
+#pragma once
+#include "kernels/common/sm90/product.cuh"
+#include "kernels/common/sm90/window.cuh"
+
+namespace cusync::kernels::sm90 {
+
+/// A k-block of a convolution: a tap of a channel block. It goes from one to the next without divisions or multiplications: one
+/// thread does so for every k-block, beside the copies.
+struct Tap {
+  uint32_t channels, index, row, col;
+  uint32_t shift;  ///< the row of the window that it shifts operand A to
+
+  CUSYNC_DEVICE Tap(Window const& window, uint32_t k) : channels(k / window.taps), index(k - channels * window.taps) {
+    row = index / window.filter_cols, col = index - row * window.filter_cols;
+    find_shift(window);
+  }
+  CUSYNC_DEVICE void advance(Window const& window) {
+    ++index, ++col, ++shift;
+    if (col == window.filter_cols) col = 0, ++row, shift += window.pitch - window.filter_cols;
+    if (index == window.taps) index = row = shift = 0, ++channels;
+    if (window.class_rows * window.class_cols > 1) find_shift(window);
+  }
+
+ private:
+  CUSYNC_DEVICE void find_shift(Window const& w) {
+    uint32_t const of_rows = row % w.class_rows, of_cols = col % w.class_cols;
+    shift = (of_rows * w.class_cols + of_cols) * w.class_slots + row / w.class_rows * w.pitch + col / w.class_cols;
+  }
+};
+
+/// Loads the k-range of one item; by one thread. The ring's barrier of a k-block expects its filter block and, where the
+/// k-block is the first of its window, the window.
+struct WindowLoad {
+  template <class C, class Item, class Place>
+  CUSYNC_DEVICE static void load(typename C::Params const& params, typename C::SharedStorage& shared,
+                                 typename C::LoadPipeline& pipeline, typename C::LoadState& state, Item const& item,
+                                 ReadyReader& ready, Place const&) {
+    using namespace cute;
+    typename C::StageTable const& at = params.table[item.stage];
+    auto& ring = shared.windows;
+    // Another stage's windows lie elsewhere: all of them must be done with.
+    if (ring.stage != item.stage) {
+      ring.stage = item.stage, ring.next = 0, ring.window = params.windows[item.stage];
+      for (uint32_t i = 0; i < ring.window.buffers; ++i) ring.free_at[i] = state.count();
+    }
+    // In registers: the compiler would read constant memory again for every k-block, which takes longer than the arithmetic.
+    Window const window = ring.window;
+
+    typename C::Mainloop mainloop;
+    auto const views = mainloop.load_init(make_shape(kAnySize, kAnySize, kAnySize, kAnySize), at.mainloop);
+    auto const slice_b = at.mainloop.tma_load_b.get_slice(0);
+    Tensor const from_b = slice_b.partition_S(get<1>(views)(_, _, int(item.range.n), _, _));  // (TMA, TMA_N, TMA_K, k, tap)
+    Tensor ring_b = make_tensor(make_smem_ptr(shared.operands.smem_B.data()), typename C::Mainloop::SmemLayoutB{});
+    Tensor const to_b = slice_b.partition_D(ring_b);  // (TMA, TMA_N, TMA_K, stage)
+    constexpr uint32_t kFilterBytes = C::kTileN * C::kTileK * sizeof(typename C::Element);
+
+    bool const waits_b = params.stages[item.stage].produced & kProducedB;
+    uint32_t const begin = item.range.k_begin, end = item.range.k_end, window_bytes = window.bytes();
+    uint32_t const image = item.range.m / window.row_tiles;
+    int const first_row = int((item.range.m - image * window.row_tiles) * window.rows * window.stride_rows);
+    auto const next_buffer = [&](uint32_t buffer) { return buffer + 1 == window.buffers ? 0 : buffer + 1; };
+    uint32_t begun_row = 0;  // of the window of the last k-block begun, in its buffer
+
+    auto const copy_filter = [&](Tap const& tap, typename C::LoadState const& slot) {
+      copy(at.mainloop.tma_load_b.with(*pipeline.producer_get_barrier(slot)),
+           from_b(_, _, _, tap.channels, tap.index), to_b(_, _, _, slot.index()));
+    };
+    // Takes the ring stage and announces what is to come.
+    auto const announce = [&](Tap const& tap, typename C::LoadState const& slot, bool first) {
+      if (first) {
+        begun_row = ring.next * window.buffer_rows();
+        ring.next = next_buffer(ring.next);
+      }
+      ring.first_row[slot.index()] = begun_row + tap.shift;
+      shared.load.full_barrier_[slot.index()].arrive_and_expect_tx(first ? kFilterBytes + window_bytes : kFilterBytes);
+    };
+    auto const fill = [&](Tap const& tap, uint32_t k, typename C::LoadState const& slot, uint32_t& buffer) {
+      wait_multiplied<C>(shared, ring.free_at[buffer], slot.count());
+      ring.free_at[buffer] = slot.count() + min_u32(end - k, window.taps - tap.index);
+      char* const to = reinterpret_cast<char*>(shared.operands.smem_A.data()) + buffer * window.buffer_rows() * 128;
+      copy_window(at, window, pipeline.producer_get_barrier(slot), to, int(tap.channels * C::kTileK), first_row,
+                  int(image * window.images));
+      buffer = next_buffer(buffer);
+    };
+
+    // By ticket, the next item is asked for while the ring still holds enough of this one to hide the answer's latency.
+    uint32_t const ask_at = end - begin > 4 ? end - 4 : begin;
+    auto const done = [&](uint32_t k) {
+      if (k == ask_at && params.drawn) shared.more_work.arrive();
+    };
+    Tap begun(window, begin), ended = begun;
+    typename C::LoadState ahead = state;
+    uint32_t k = begin, ahead_k = begin, buffer = ring.next;
+    // Until all may be loaded: filters as far ahead as the ring has room, windows one by one.
+    bool all = ready.is_ready(end - begin - 1);
+    while (k < end && !(all && k == ahead_k)) {
+      if (!all && ahead_k < min_u32(end, waits_b ? k + 1 : k + C::kStages) &&
+          pipeline.producer_try_acquire(ahead) == cutlass::BarrierStatus::WaitDone) {
+        announce(begun, ahead, ahead_k == begin || begun.index == 0);
+        if (!waits_b) copy_filter(begun, ahead);
+        begun.advance(window), ++ahead, ++ahead_k;
+      }
+      all = all || ready.is_ready(end - begin - 1);
+      if (k == ahead_k || !(all || ready.is_ready(k - begin))) continue;
+      if (k == begin || ended.index == 0) fill(ended, k, state, buffer);
+      if (waits_b) copy_filter(ended, state);
+      done(k);
+      ended.advance(window), ++state, ++k;
+    }
+    // One thread does this for every k-block, so it is kept short.
+#pragma unroll 1
+    for (; k < end; ++k, ++state) {
+      bool const first = k == begin || begun.index == 0;
+      shared.load.empty_barrier_[state.index()].wait(state.phase());
+      announce(begun, state, first);
+      copy_filter(begun, state);
+      if (first) fill(begun, k, state, buffer);
+      done(k);
+      begun.advance(window);
+    }
+    ready.finish_tile(end - begin);
+  }
+
+ private:
+  CUSYNC_DEVICE static void copy_window(WindowTable const& at, Window const& window, uint64_t* barrier, char* to,
+                                        int channel, int row, int image) {
+    auto const hint = static_cast<uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL);
+    for (int r = 0; r < window.class_rows; ++r)
+      for (int s = 0; s < window.class_cols; ++s, to += window.class_slots * 128) {
+        cute::SM90_TMA_LOAD_4D::copy(&at.pixels, barrier, hint, to, channel, s - window.padding_cols,
+                                     row + r - window.padding_rows, image);
+        if (window.tail)
+          cute::SM90_TMA_LOAD_4D::copy(&at.zeros, barrier, hint, to + window.images * window.image_slots * 128, 0,
+                                       -int(window.tail), 0, 0);
+      }
+  }
+};
+
+struct WindowArithmetic {
+  /// All consumer threads; `first` is the ring stage of the first k-block.
+  template <class C, class Accumulators>
+  CUSYNC_DEVICE static void accumulate(typename C::Params const&, typename C::SharedStorage& shared,
+                                       typename C::LoadPipeline& loaded, typename C::LoadState const& first,
+                                       Accumulators& acc, int k_blocks, int thread) {
+    using namespace cute;
+    typename C::TiledMma mma;
+    auto const slice = mma.get_slice(__shfl_sync(~0u, thread / 128, 0) * 128);
+    Tensor const shared_a = make_tensor(make_smem_ptr(shared.operands.smem_A.data()), typename C::Mainloop::SmemLayoutA{});
+    Tensor const shared_b = make_tensor(make_smem_ptr(shared.operands.smem_B.data()), typename C::Mainloop::SmemLayoutB{});
+    Tensor const a = slice.partition_fragment_A(shared_a)(_, _, _, 0);  // (MMA, MMA_M, MMA_K)
+    Tensor const b = slice.partition_fragment_B(shared_b);              // (MMA, MMA_N, MMA_K, stage)
+    typename C::LoadState read = first, release = first;
+    mma.accumulate_ = GMMA::ScaleOut::Zero;
+    warpgroup_fence_operand(acc);
+#pragma unroll 1
+    for (int k = 0; k < k_blocks; ++k) {
+      loaded.consumer_wait(read);
+      // Rows of 128 bytes follow each other, and the swizzle goes by addresses: any row may be the first. In units of 16 bytes.
+      uint32_t const shift = shared.windows.first_row[read.index()] * (128 / 16);
+      Tensor const shifted = make_tensor(a.data() + shift, a.layout());
+      warpgroup_fence_operand(acc);
+      warpgroup_arrive();
+#pragma unroll
+      for (int i = 0; i < size<2>(a); ++i) {
+        cute::gemm(mma, shifted(_, _, i), b(_, _, i, read.index()), acc);
+        mma.accumulate_ = GMMA::ScaleOut::One;
+      }
+      warpgroup_commit_batch();
+      warpgroup_wait<1>();
+      warpgroup_fence_operand(acc);
+      if (k > 0) {
+        loaded.consumer_release(release);
+        ++release;
+      }
+      ++read;
+    }
+    warpgroup_wait<0>();
+    warpgroup_fence_operand(acc);
+    loaded.consumer_release(release);
+  }
+};
+
+}  // namespace cusync::kernels::sm90

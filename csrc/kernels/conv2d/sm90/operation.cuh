@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// out = act(conv(A, B) + bias) + residual over NHWC images.
+#pragma once
+#include "kernels/conv2d/sm90/load.cuh"
+#include "kernels/conv2d/sm90/store.cuh"
+#include "kernels/gemm/sm90/operation.cuh"
+
+namespace cusync::kernels::sm90 {
+
+/// A matrix product, but for what its tiles read and where their rows go.
+template <>
+struct Operation<CUSYNC_CONV2D> : Operation<CUSYNC_GEMM> {
+  static constexpr cusync_operation kOperation = CUSYNC_CONV2D;
+  using Load = WindowLoad;
+  using Arithmetic = WindowArithmetic;
+  using Store = PixelStore;
+};
+
+}  // namespace cusync::kernels::sm90

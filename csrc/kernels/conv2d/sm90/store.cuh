@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// From a convolution's slots to its pixels: only slots within the image have one.
+#pragma once
+#include "kernels/common/delays.cuh"
+#include "kernels/common/sm90/window.cuh"
+
+namespace cusync::kernels::sm90 {
+
+/// Where a slot of a tile lies in its images.
+struct Slot {
+  uint32_t image, row, col;
+
+  CUSYNC_DEVICE Slot(Window const& window, uint32_t slot) : image(slot / window.image_slots) {
+    uint32_t const in_image = slot - image * window.image_slots;
+    row = in_image / window.pitch, col = in_image - row * window.pitch;
+  }
+  CUSYNC_DEVICE void advance(Window const& window, uint32_t loaded_rows, uint32_t slots) {
+    for (col += slots; col >= window.pitch; col -= window.pitch) ++row;
+    for (; row >= loaded_rows; row -= loaded_rows) ++image;
+  }
+  /// Its pixel, counted from the tile's first one; ~0 where it has none.
+  CUSYNC_DEVICE uint32_t pixel(Window const& window) const {
+    bool const inside = col < window.width && row < window.rows && image < window.images;
+    return inside ? (image * window.rows + row) * window.width + col : ~0u;
+  }
+};
+
+/// The output pixels of a chunk of slots that begins at slot `slot` of a tile.
+struct PixelRows {
+  Window const& window;
+  uint32_t first, slot;  ///< the tile's first pixel; the chunk's first slot
+
+  CUSYNC_DEVICE uint32_t operator()(uint32_t row) const {
+    uint32_t const pixel = Slot(window, slot + row).pixel(window);
+    return pixel == ~0u ? pixel : first + pixel;
+  }
+  /// Whether the chunk may have any.
+  CUSYNC_DEVICE bool any(Stage const&) const { return slot < window.images * window.image_slots; }
+};
+
+/// Only rows that are pixels, by the threads of a store warp.
+struct PixelStore {
+  template <class C, class Item>
+  CUSYNC_DEVICE static PixelRows rows(typename C::Params const& params, Item const& item, uint32_t row) {
+    Window const& window = params.windows[item.stage];
+    return {window, item.range.m * window.tile_pixels(), row};
+  }
+
+  /// Sends one warpgroup's units of a tile to global memory; by a whole warp, whose leader has the ring.
+  template <class C, class Item, class Parts, class Ring>
+  CUSYNC_DEVICE static void send(typename C::Params const& params, Item const& item, Parts const& parts,
+                                 typename C::SharedStorage& shared, Ring& ring, uint32_t group, bool leader) {
+    using Element = typename C::Element;
+    constexpr uint32_t kPieces = 8;  // of 16 bytes, in a row of a unit
+    Stage const& stage = params.stages[item.stage];
+    Element* const out = static_cast<Element*>(params.table[item.stage].out);
+    uint32_t const lane = threadIdx.x % 32, from = __ffs(int(__ballot_sync(~0u, leader))) - 1, piece = lane % kPieces;
+#pragma unroll 1
+    for (uint32_t u = 0; u < C::kUnits; ++u) {
+      if (!parts.owns(u)) continue;
+      PixelRows const to = rows<C>(params, item, (u / C::kColUnits * C::kConsumerGroups + group) * C::kUnitRows);
+      uint32_t const col = item.range.n * C::kTileN + u % C::kColUnits * C::kUnitCols;
+      if (!to.any(stage) || col >= stage.columns) continue;
+      Window const& window = to.window;
+      uint32_t const loaded_rows = window.image_slots / window.pitch, rows_left = stage.m - min_u32(stage.m, to.first);
+      Slot slot(window, to.slot + lane / kPieces);
+      uint32_t index = 0;
+      if (leader) index = ring.wait();
+      index = __shfl_sync(~0u, index, int(from));
+      __syncwarp();  // what the leader has waited for is there for all
+      delay(params.coupling.delays, DelayAt::kStore, shared.epoch, item.stage, item.index, group * C::kUnits + u);
+      uint4 const* const buffer = reinterpret_cast<uint4 const*>(shared.staging[group][index]) + (lane / kPieces) * kPieces;
+      Element* const to_tile = out + uint64_t(to.first) * stage.columns + col + piece * 8;
+      bool const column = col + piece * 8 < stage.columns;
+      constexpr uint32_t kStep = 32 / kPieces, kBatch = 4;
+#pragma unroll 1
+      for (uint32_t row = 0; row < C::kUnitRows; row += kStep * kBatch) {
+        uint4 values[kBatch];
+        uint32_t pixels[kBatch];
+#pragma unroll
+        for (uint32_t i = 0; i < kBatch; ++i) {
+          uint32_t const at = row + i * kStep;
+          values[i] = buffer[at * kPieces + (piece ^ (at + lane / kPieces) % 8)];
+          pixels[i] = slot.pixel(window);
+          slot.advance(window, loaded_rows, kStep);
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < kBatch; ++i)
+          if (column && pixels[i] < rows_left)
+            *reinterpret_cast<uint4*>(to_tile + uint64_t(pixels[i]) * stage.columns) = values[i];
+      }
+      __syncwarp();
+      if (leader) ring.read();
+    }
+  }
+};
+
+}  // namespace cusync::kernels::sm90

@@ -1,0 +1,97 @@
+//! Convolutions on the fused executor on a GPU: every kernel for them, every way to hand out items, right to 2e-3 of the direct
+//! convolution on the host.
+
+use crate::common::{assert_runs_right, plan_of};
+use crate::fused::{WAYS, expected, hopper};
+use cusync::runtime::{ChainOverride, Overrides, shipped};
+use cusync_gen::check::Executor;
+use cusync_gen::device::{ChainKernel, Operation};
+use cusync_gen::graph::Element;
+use cusync_gen::schedule::{Hand, Part};
+
+/// Two convolutions, the first of 3 x 3 taps with a bias.
+fn convs((height, width): (u32, u32), images: u32, channels: u32, second: &str) -> String {
+    let (b, h, w, c) = (images, height, width, channels);
+    format!(
+        r#"Pipeline(name: "convs", dims: {{}}, stages: [
+            Conv2d(name: "first", input: "X({b},{h},{w},{c})", filter: "F1(3,3,{c},72)", padding: (1,1), bias: "c(72)", epilogue: Relu, out: "Y({b},{h},{w},72)"),
+            Conv2d(name: "second", input: "Y({b},{h},{w},72)", {second}),
+        ])"#
+    )
+}
+
+fn sources() -> Vec<String> {
+    vec![
+        convs(
+            (7, 7),
+            5,
+            512,
+            r#"filter: "F2(3,3,72,96)", padding: (1,1), epilogue: Relu, out: "Z(5,7,7,96)""#,
+        ),
+        convs((13, 13), 3, 8, r#"filter: "F2(1,1,72,64)", out: "Z(3,13,13,64)""#),
+        convs(
+            (14, 28),
+            1,
+            96,
+            r#"filter: "F2(3,3,72,64)", stride: (2,2), padding: (1,1), out: "Z(1,7,14,64)""#,
+        ),
+        convs(
+            (55, 20),
+            1,
+            64,
+            r#"filter: "F2(1,1,72,64)", stride: (2,2), bias: "b(64)", out: "Z(1,28,10,64)""#,
+        ),
+        convs(
+            (14, 14),
+            3,
+            72,
+            r#"filter: "F2(7,7,72,64)", padding: (3,3), residual: "R(3,14,14,64)", epilogue: Relu, out: "Z(3,14,14,64)""#,
+        ),
+    ]
+}
+
+#[test]
+fn convolutions_are_right_in_every_kernel_for_them() {
+    let Some(gpu) = hopper() else { return };
+    let (mut cut, mut ran) = (0, 0);
+    for source in sources() {
+        for element in [Element::F16, Element::Bf16] {
+            let overrides =
+                |chain| Overrides { element: Some(element), chain: Some(chain), ..Overrides::default() };
+            let first = plan_of(&gpu, &source, &overrides(WAYS[0]), Executor::Fused);
+            let (inputs, reference) = expected(&gpu, &first, 1, 12);
+            for kernel in ChainKernel::running([Operation::Conv2d].into_iter().collect()) {
+                let kernel = Some(((kernel.tile.0, kernel.tile.1), kernel.cluster));
+                for way in WAYS {
+                    let way = ChainOverride { kernel, ..way };
+                    let plan = plan_of(&gpu, &source, &overrides(way), Executor::Fused);
+                    let items = &plan.launch().lists().expect("a chain").sequence;
+                    cut += items.iter().filter(|i| i.part != Part::Whole).count();
+                    ran += 1;
+                    assert_runs_right(&gpu, &format!("{element:?} {way:?}"), &plan, &inputs, &reference);
+                }
+            }
+        }
+    }
+    assert!(ran > 0 && cut > 0, "{ran} plans ran, {cut} items were parts of tiles");
+}
+
+#[test]
+fn layers_of_resnet_and_vgg_are_right() {
+    let Some(gpu) = hopper() else { return };
+    for (name, hw, channels) in
+        [("resnet_layer", 56, 64), ("resnet_layer", 28, 128), ("vgg_layer", 14, 256), ("vgg_layer", 7, 512)]
+    {
+        for images in [1, 3] {
+            let dims = [("B", images), ("HW", hw), ("C", channels)].map(|(dim, size)| (dim.to_owned(), size));
+            for mode in [Hand::Fixed, Hand::Drawn] {
+                let chain = Some(ChainOverride { mode, ..ChainOverride::default() });
+                let overrides = Overrides { dims: dims.to_vec(), chain, ..Overrides::default() };
+                let plan = plan_of(&gpu, shipped(name).expect("it ships"), &overrides, Executor::Fused);
+                let (inputs, reference) = expected(&gpu, &plan, 1, 7);
+                let label = format!("{name} {hw} x {hw}, {channels} channels, {images} images, {mode:?}");
+                assert_runs_right(&gpu, &label, &plan, &inputs, &reference);
+            }
+        }
+    }
+}

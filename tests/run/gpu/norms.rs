@@ -1,0 +1,114 @@
+//! Row normalisation in chain kernels on a GPU: right to 2e-3 whatever is read and written around it, and the same bits in
+//! every run.
+
+use crate::common::{assert_right, pipeline, plan_of, quick};
+use crate::fused::{DYNAMIC, STATIC, WAYS, expected, hopper};
+use crate::fused_runs::bits;
+use cusync::runtime::{ChainOverride, Options, Overlap, Overrides, shipped};
+use cusync_gen::check::Executor;
+use cusync_gen::device::{ChainKernel, Operation};
+use cusync_gen::graph::Element;
+
+/// Rows that are an input, and rows that another stage stores; read by TMA as an operand, and by plain loads as a residual. No
+/// sum over a few hundred elements stands before another: an element of bf16 that rounds to its neighbour there would shift
+/// whole rows behind it.
+const BOTH: &str = r#"Pipeline(
+    name: "norms",
+    dims: { "M": 64, "H": 8192 },
+    stages: [
+        RmsNorm(name: "first", x: "X(M,H)", gain: "g(H)", out: "A(M,H)", epsilon: 1e-5),
+        Gemm(name: "narrow", a: "A(M,H)", b: "B(H,264)", out: "C(M,264)"),
+        Gemm(name: "wide", a: "U(M,264)", b: "D(264,H)", residual: "A(M,H)", out: "E(M,H)"),
+        LayerNorm(name: "second", x: "E(M,H)", gain: "h(H)", bias: "c(H)", out: "F(M,H)", epsilon: 1e-5),
+        Gemm(name: "last", a: "F(M,H)", b: "G(H,264)", out: "Z(M,264)"),
+    ],
+)"#;
+
+/// One plan with every kind of edge between runs, eager and as a graph, each on poisoned outputs; and all of them alike.
+fn assert_repeats(
+    source: &str,
+    (m, length): (u32, Option<u32>),
+    element: Element,
+    ways: impl IntoIterator<Item = ChainOverride>,
+) {
+    let Some(gpu) = hopper() else { return };
+    let dims = [("M", Some(m)), ("H", length)];
+    let dims: Vec<_> =
+        dims.into_iter().filter_map(|(name, size)| Some((name.into(), size?.into()))).collect();
+    let overrides = |way| Overrides {
+        dims: dims.clone(),
+        element: Some(element),
+        chain: Some(way),
+        ..Overrides::default()
+    };
+    let plan = |way| plan_of(&gpu, source, &overrides(way), Executor::Fused);
+    let (inputs, reference) = expected(&gpu, &plan(STATIC), 1, m);
+    for way in ways {
+        let plan = plan(way);
+        let mut first = None;
+        for overlap in [Overlap::Plain, Overlap::All] {
+            let label = format!("{} M = {m} {length:?} {element:?} {way:?} {overlap:?}", plan.graph().name);
+            let mut pipeline = pipeline(&gpu, &plan, &inputs, Options { overlap, ..Options::default() });
+            let mut all = || -> cusync::runtime::Result<()> {
+                let graph = pipeline.capture(Executor::Fused, &[0, 0, 0])?;
+                for repeat in 0..4 {
+                    pipeline.poison_outputs()?;
+                    if repeat % 2 == 0 {
+                        pipeline.run(Executor::Fused)?
+                    } else {
+                        pipeline.replay(&graph)?
+                    }
+                    let now = bits(&mut pipeline);
+                    assert!(
+                        *first.get_or_insert_with(|| now.clone()) == now,
+                        "{label}: run {repeat} differs"
+                    );
+                }
+                assert_right(&label, &reference.compare(&mut pipeline)?);
+                Ok(())
+            };
+            all().unwrap_or_else(|e| panic!("{label}: {e}"));
+        }
+    }
+}
+
+/// Rows that fit the registers, rows that do not, and rows that end within a thread's round.
+fn every_length(element: Element) {
+    let lengths = if quick() { vec![5120, 4104] } else { vec![8192, 5120, 4104, 16392, 8] };
+    for length in lengths {
+        for m in if quick() { vec![17, 512] } else { vec![1, 17, 64, 200, 512, 1000] } {
+            assert_repeats(BOTH, (m, Some(length)), element, [STATIC, DYNAMIC]);
+        }
+    }
+}
+
+#[test]
+fn rows_of_every_length_f16() {
+    every_length(Element::F16);
+}
+
+#[test]
+fn rows_of_every_length_bf16() {
+    every_length(Element::Bf16);
+}
+
+#[test]
+fn the_shipped_mlp() {
+    let source = shipped("llama65_norm_mlp").expect("it ships");
+    for m in [1, 200, 512] {
+        assert_repeats(source, (m, None), Element::F16, WAYS);
+    }
+}
+
+#[test]
+fn every_kernel_that_normalises() {
+    let kernels = ChainKernel::running([Operation::Norm].into_iter().collect());
+    let mut ran = 0;
+    for kernel in kernels {
+        let kernel = Some(((kernel.tile.0, kernel.tile.1), kernel.cluster));
+        let way = ChainOverride { kernel, ..STATIC };
+        assert_repeats(BOTH, (300, Some(1032)), Element::Bf16, [way]);
+        ran += 1;
+    }
+    assert!(ran > 0, "a chain kernel normalises");
+}
