@@ -63,6 +63,7 @@ pub struct RowCost {
     pub fixed_us: f64,
 }
 
+/// Estimates: nobody has measured items of rows alone.
 impl Default for RowCost {
     fn default() -> RowCost {
         RowCost { sm_gbs: 60.0, fixed_us: 2.5 }
