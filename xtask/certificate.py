@@ -303,6 +303,8 @@ class Certificate:
                     own, got, left, stored = [], {}, False, False
                     for e in self.events(s.number, tile, i):
                         left, stored = left or e[0] == GIVE, stored or e[0] == STORE
+                        late = e[0] in (LOAD, SHARED) and stored and e[1] in produced
+                        demand(not late or self.launch["kind"] != "shares", f"{name} loads after its store")
                         if e[0] in (LOAD, SHARED) and not stored:
                             if not left or s.operands[e[1]]["kind"] in EPILOGUE:
                                 got.setdefault(e[1], []).append(e[2])
@@ -609,7 +611,9 @@ class Certificate:
             return
         if self.how in ("streams", "programmatic", "host"):
             for e in self.edges:
-                demand(self.position[e["producer"]] < self.position[e["consumer"]], "a consumer is launched first")
+                if self.position[e["producer"]] > self.position[e["consumer"]]:
+                    demand(self.how != "host", "a consumer stands before its producer in the list")
+                    raise NotCovered("a consumer that is launched before its producer")
             for s in self.stages:
                 for tile in self.extent(s.number):
                     for i in range(self.count_of(s.number, tile)):

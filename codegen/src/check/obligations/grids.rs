@@ -262,6 +262,9 @@ fn kernel_shape_fault(stage: &Stage) -> Option<String> {
         return None;
     }
     let (m, n, k) = stage.mma_tile;
+    if m == 0 || n == 0 || k == 0 {
+        return Some(format!("`{}` has an MMA tile of {m} x {n} x {k}", stage.name));
+    }
     let out_tile = stage.op.rules().out_tile(stage.mma_tile);
     let tiled = matches!(stage.partition, Partition::Tiles { .. });
     let k_blocks = stage.op.rules().k_blocks(stage.k, stage.mma_tile);
@@ -271,7 +274,7 @@ fn kernel_shape_fault(stage: &Stage) -> Option<String> {
             stage.name
         ));
     }
-    if tiled && stage.out_tile() != out_tile || k == 0 || stage.k_blocks != k_blocks {
+    if tiled && stage.out_tile() != out_tile || stage.k_blocks != k_blocks {
         return Some(format!(
             "`{}` has output tiles of {:?} and {} k-blocks, and its MMA tile is {m} x {n} x {k}",
             stage.name,

@@ -94,11 +94,16 @@ fn of_shares(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
         let mut shares = grid_tiles(stage).filter(|tile| shares && !stage.writes(*tile).1.is_empty());
         shares.find_map(|tile| {
             let mut loads = vec![0; k_blocks as usize];
-            let (mut outside, mut stored) = (None, false);
+            let (mut outside, mut late, mut stored) = (None, None, false);
             p.events(d.consumer, tile, 0, &mut |event| match event {
                 Event::Store { .. } => stored = true,
                 Event::Load { operand, k_block } | Event::Multicast { operand, k_block, .. }
-                    if operand == d.operand && !stored =>
+                    if operand == d.operand && stored =>
+                {
+                    late = Some(k_block);
+                }
+                Event::Load { operand, k_block } | Event::Multicast { operand, k_block, .. }
+                    if operand == d.operand =>
                 {
                     match loads.get_mut(k_block as usize) {
                         Some(loads) => *loads += 1,
@@ -112,7 +117,7 @@ fn of_shares(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
                 (Some(k), _) => format!("loads k-block {k} of `{tensor}`, which has {k_blocks}"),
                 (None, Some(k)) if loads[k] == 0 => format!("never loads k-block {k} of `{tensor}`"),
                 (None, Some(k)) => format!("loads k-block {k} of `{tensor}` {} times", loads[k]),
-                (None, None) => return None,
+                (None, None) => format!("loads k-block {} of `{tensor}` after its store", late?),
             };
             Some(refute(c, p, d.consumer, tile, &fault))
         })

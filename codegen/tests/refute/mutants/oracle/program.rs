@@ -260,6 +260,10 @@ impl Builder<'_> {
                 Event::Warp { .. } => false,
                 _ => true,
             };
+            // What is brought when all has been added up is taken for a part of the next stage.
+            if !in_time && self.c.launch.shares().is_some() {
+                self.fault = Some(Violation::WrongSum);
+            }
             if let Event::Warp { warp: next } = event {
                 warp = next as usize;
                 loaders.resize(loaders.len().max(warp + 1), Vec::new());
