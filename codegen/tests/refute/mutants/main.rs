@@ -7,6 +7,7 @@
 //!
 //! with `CUSYNC_SEED` for other mutants than those of docs/results/mutants.md.
 
+mod agreement;
 mod general;
 mod lists;
 mod mutate;
