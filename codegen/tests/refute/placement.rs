@@ -14,7 +14,7 @@ fn fan(consumers: usize, kernels: &[(u32, Option<CtaResources>)]) -> Candidate {
     }
     let source =
         format!(r#"Pipeline(name: "fan", dims: {{ "M": 128, "N": 128, "K": 128 }}, stages: [{stages}])"#);
-    let graph = cusync_gen::spec::graph_with_tile(&source, (128, 128, 64)).expect("a sound spec");
+    let graph = cusync_gen::graph::graph_with_tile(&source, (128, 128, 64)).expect("a sound spec");
     let device = Profile { sms: 1, ..Profile::named("h200").expect("shipped").clone() };
     let mut c = Candidate::new(graph, device, How::Streams(StartGuarantee::None));
     assert_eq!(c.launch.kernels().len(), kernels.len());
