@@ -71,13 +71,14 @@ mod plan;
 mod program;
 mod report;
 
+pub use crate::executor::Executor;
 pub use axiom::Axiom;
 pub use candidate::{
     CacheContract, Candidate, EpochSource, KernelContract, Prediction, SlabContract, StoreCompletion,
 };
 pub use certificate::certificate;
 pub use generated::Generated;
-pub use launch::{CtaResources, Executor, How, Launch, StageLaunch, StartGuarantee};
+pub use launch::{CtaResources, How, Launch, StageLaunch, StartGuarantee};
 pub use numbers::EdgeNumbers;
 pub use parts::Place;
 pub use plan::{Choice, EdgeChoice, EdgePlan, Plan};

@@ -16,7 +16,7 @@
 use std::ops::Range;
 
 use super::{Hand, Item, MAX_STAGES, Part, Schedule};
-use crate::device::{DECODE_KERNELS, Profile};
+use crate::device::{DECODE_KERNELS, DecodeKernel, Operations, Profile};
 use crate::graph::{Attend, Graph, Op, OperandKind, PAGE, Partition, Stage, StageId, share_begin, share_of};
 use crate::sync::Tile;
 
@@ -163,14 +163,19 @@ fn rows_of(stage: &Stage, workers: u32) -> u32 {
     if stage.op.is_gated() { features * 2 } else { features }
 }
 
-/// The kernel's tokens for so many rows; `None` for more than any kernel takes.
-pub fn width_of(rows: u32) -> Option<u32> {
-    DECODE_KERNELS.iter().map(|kernel| kernel.width).filter(|width| rows <= *width).min()
+/// Tokens of the decode kernels that run these operations.
+pub fn widths(operations: Operations) -> impl Iterator<Item = u32> {
+    let runs = move |kernel: &&DecodeKernel| kernel.operations.contain(operations);
+    DECODE_KERNELS.iter().filter(runs).map(|kernel| kernel.width)
 }
 
-/// The most tokens that a decode kernel takes.
-pub fn most_tokens() -> u32 {
-    DECODE_KERNELS.iter().map(|kernel| kernel.width).max().unwrap_or(0)
+fn operations_of(graph: &Graph) -> Operations {
+    graph.stages.iter().filter_map(|stage| stage.op.operation()).collect()
+}
+
+/// The tokens of the kernel that runs a graph with so many rows; `None` for more than any of its kernels takes.
+pub fn width_of(graph: &Graph, rows: u32) -> Option<u32> {
+    widths(operations_of(graph)).filter(|width| rows <= *width).min()
 }
 
 /// Why `workers` workers of a decode kernel cannot run a graph; `None` when they can.
@@ -179,8 +184,9 @@ pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
         return Some(format!("{} stages; a decode kernel takes {MAX_STAGES}", graph.stages.len()));
     }
     for (s, stage) in graph.stages.iter().enumerate() {
-        if width_of(stage.m).is_none() {
-            let most = most_tokens();
+        // Where no kernel has all operations, the stage that is none of theirs is named.
+        let most = widths(operations_of(graph)).max();
+        if let Some(most) = most.filter(|most| stage.m > *most) {
             return Some(format!("`{}` has {} rows; a decode kernel takes {most}", stage.name, stage.m));
         }
         // Of activations, a worker adds only what it has written itself, or what nobody writes.
@@ -222,7 +228,7 @@ pub fn decode(graph: &Graph, device: &Profile) -> Result<(Graph, Decode), String
     if let Some(why) = unfit(graph, workers) {
         return Err(why);
     }
-    let width = graph.stages.first().and_then(|s| width_of(s.m)).unwrap_or_default();
+    let width = graph.stages.first().and_then(|s| width_of(graph, s.m)).unwrap_or_default();
     let graph = graph.clone().in_even_shares(workers);
     let predicted_us = spans(&graph, device).last().map_or(0.0, |(_, end)| *end);
     let work = Schedule { predicted_us, ..work(&graph, workers) };

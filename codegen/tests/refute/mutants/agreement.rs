@@ -41,6 +41,7 @@ impl Certificates {
     }
 
     /// The verdicts of the second checker; `None` where there is no Python.
+    #[allow(clippy::print_stdout)]
     fn judged(&self, file: &str) -> Option<Vec<String>> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
