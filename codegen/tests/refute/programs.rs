@@ -228,6 +228,11 @@ fn producers_out_of_order() {
             (d.producer, d.consumer) = (swap(d.producer), swap(d.consumer));
         }
         c.launch.kernels_mut().iter_mut().for_each(|k| k.stage = swap(k.stage));
+        // It is launched as before. Only which of two tensors in one memory is the older was the order's to say.
+        assert_eq!(judge(&c).refutations, [], "{:?}", c.launch);
+        let tensor = |name: &str| c.graph.tensors.iter().position(|t| t.name == name).expect("a tensor");
+        let (last, before) = (tensor("L"), tensor("Z"));
+        c.graph.tensors[last].alias = Some(TensorId(before));
         let refutation = check(c).expect_err("the graph lists a consumer first");
         assert!(refutation.message.contains("`down` stands before `up`, which it reads"), "{refutation}");
     }

@@ -65,7 +65,8 @@ pub(super) fn acyclic(c: &Candidate, scan: &Scan) -> Option<Refutation> {
     });
     cycle.or_else(|| {
         // Which of two tensors in one memory is the older follows from the order of their producers.
-        let late = c.graph.dependences.iter().position(|d| d.producer >= d.consumer)?;
+        let shared = c.graph.tensors.iter().any(|t| t.alias.is_some());
+        let late = c.graph.dependences.iter().position(|d| shared && d.producer >= d.consumer)?;
         let name = |s: StageId| &c.graph.stages[s.0].name;
         let d = &c.graph.dependences[late];
         let message = format!("`{}` stands before `{}`, which it reads", name(d.consumer), name(d.producer));
