@@ -113,7 +113,7 @@ pub(super) fn progress(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Optio
     let waits = Waits::of(c, scan);
     match how {
         // `cover` judges a serial chain in the wrong order; it cannot hang, having no waits.
-        How::Serial => None,
+        How::Serial | How::Library => None,
         How::Host => listed_late(c, &waits),
         How::Streams(_) | How::Programmatic => stands_still(c, p, &waits),
     }
