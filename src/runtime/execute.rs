@@ -153,7 +153,8 @@ impl Pipeline {
 
     /// What the report says, if a wait filled it.
     fn starved(&self) -> Option<Error> {
-        let record = self.shared.report.read()?;
+        let late = |record: &ffi::cusync_report| record.kind == ffi::CUSYNC_REPORT_LATE;
+        let record = self.shared.report.read().filter(late)?;
         let stages = &self.plan.graph().stages;
         let known = (record.edge as usize) < self.plan.edges().len();
         Some(Error::Starved {

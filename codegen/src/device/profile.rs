@@ -83,7 +83,7 @@ pub struct DecodeCost {
     pub launch_us: f64,
     /// End of a stage: sums, epilogue, post and hand-off, microseconds.
     pub stage_us: f64,
-    /// What it adds to the end of an attention that workers bring its parts together, microseconds.
+    /// Extra time at the end of an attention for combining the parts of its heads, microseconds.
     #[serde(default)]
     pub attend_us: f64,
 }

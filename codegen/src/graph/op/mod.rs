@@ -72,7 +72,7 @@ impl Op {
         }
     }
 
-    /// Whether it is a GEMM of whole matrices: what the kernels of `fused` and of few tokens run.
+    /// Whether it is a product of whole matrices: what decode kernels cut into even shares.
     pub fn is_gemm(&self) -> bool {
         self.rules().cost().gemm
     }
