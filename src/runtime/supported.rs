@@ -79,8 +79,8 @@ pub(super) fn allocate_outputs(plan: &Plan, device: &Device) -> Result<Vec<Optio
             )));
         }
         if outputs[owner].is_none() {
-            outputs[owner] =
-                Some(Arc::new(DeviceBuffer::new(device, elements(owner), &tensors[owner].name)?));
+            let memory = DeviceBuffer::new(device, elements(owner), &tensors[owner].name)?;
+            outputs[owner] = Some(Arc::new(memory.written_by_runs()));
         }
         outputs[index] = outputs[owner].clone();
     }
