@@ -425,7 +425,7 @@ impl Pipeline {
     }
 
     pub(super) fn operand(&self, set: usize, stage: &Stage, kind: OperandKind) -> Result<Tensor> {
-        let operand = stage.operands.iter().find(|o| o.kind == kind).ok_or_else(|| {
+        let operand = stage.operand(kind).ok_or_else(|| {
             Error::Unsupported(format!("stage {} has no operand of kind {kind:?}", stage.name))
         })?;
         self.memory(set, operand.tensor)
