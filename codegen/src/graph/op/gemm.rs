@@ -179,8 +179,9 @@ impl Rules for Gemm {
 
     fn in_library(&self, operands: &[Operand]) -> bool {
         let has = |kind| operands.iter().any(|operand| operand.kind == kind);
-        // Its epilogue adds what lies in the output before the activation, ours a residual behind it.
-        let late = has(OperandKind::Residual) && self.activation != Activation::Identity;
+        // Its epilogue adds what lies in the output before the activation.
+        let Epilogue { activation, residual_first } = self.epilogue;
+        let late = has(OperandKind::Residual) && activation != Activation::Identity && !residual_first;
         !late && !(self.gated && (has(OperandKind::Residual) || has(OperandKind::Bias)))
     }
 
