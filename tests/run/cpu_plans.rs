@@ -20,6 +20,8 @@ const SMALL: &[(&str, u64)] = &[
     // Images of 9 x 9 pixels, 72 channels: no tile ends with a row, no k-block with a tap.
     ("HW", 9),
     ("C", 72),
+    // Of bodies, whose first images have eight times as many pixels along.
+    ("L", 1),
     // Heads of 40 columns.
     ("E", 264),
     ("D", 40),
