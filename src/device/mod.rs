@@ -20,6 +20,7 @@ mod graph;
 mod kernel;
 mod memory;
 mod module;
+mod notes;
 mod pinned;
 mod repack;
 mod stage;
@@ -38,6 +39,7 @@ pub use kernel::{
 };
 pub use memory::{DeviceBuffer, Plain, Report};
 pub use module::{Arg, Function, KernelCall, Module, Shape};
+pub use notes::Notes;
 pub use pinned::{CopyCall, PinnedBuffer};
 pub use repack::RepackedWeights;
 pub use stage::{BoundStage, Role, Source};
