@@ -1,6 +1,6 @@
 //! Opening a GPU.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
@@ -17,6 +17,8 @@ pub struct Device {
 struct Inner {
     device: sys::CUdevice,
     context: sys::CUcontext,
+    /// Whether it is the primary context, retained here, or somebody else's.
+    retained: bool,
     name: String,
     sms: u32,
     capability: (u32, u32),
@@ -30,8 +32,29 @@ unsafe impl Sync for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: retained once in `open`. A failure leaves nothing to do.
-        unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
+        if self.retained {
+            // SAFETY: retained once in `open`. A failure leaves nothing to do.
+            unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
+        }
+    }
+}
+
+/// While it lives, a GPU's context is current on the thread. Then the one is current again that was current before; where
+/// none was, the GPU's stays.
+#[derive(Debug)]
+#[must_use = "the context is current for as long as this lives"]
+pub struct Entered {
+    before: sys::CUcontext,
+    /// Contexts are current on one thread.
+    thread: std::marker::PhantomData<*const ()>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if !self.before.is_null() {
+            // SAFETY: it was current on this thread, so whoever made it keeps it alive.
+            unsafe { sys::cuCtxSetCurrent(self.before) };
+        }
     }
 }
 
@@ -65,7 +88,7 @@ pub fn driver_version() -> Result<(u32, u32)> {
 }
 
 impl Device {
-    /// Opens GPU number `ordinal` and makes its primary context current.
+    /// Opens GPU number `ordinal` in its primary context, which CUDA's runtime and most libraries share.
     ///
     /// # Errors
     /// [`Error::NoDriver`] and [`Error::NoDevice`] when there is nothing to open.
@@ -77,6 +100,33 @@ impl Device {
         let (mut device, mut context) = (0, std::ptr::null_mut());
         // SAFETY: initialised, and the ordinal is in range.
         check("cuDeviceGet", unsafe { sys::cuDeviceGet(&mut device, ordinal as c_int) })?;
+        // SAFETY: a valid device; released in `Inner::drop`.
+        check("cuDevicePrimaryCtxRetain", unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, device) })?;
+        Device::of(device, context, true)
+    }
+
+    /// A GPU in a context that somebody else made and keeps: memory, streams and kernels are of that context.
+    ///
+    /// # Safety
+    /// `context` is a live `CUcontext`, and stays so for as long as this value, its clones and everything made with them.
+    ///
+    /// # Errors
+    /// There is no driver, or the context is not one.
+    pub unsafe fn from_context(context: *mut c_void) -> Result<Device> {
+        init()?;
+        let (mut device, mut before) = (0, std::ptr::null_mut());
+        // SAFETY: initialised; the caller vouches for the context, and the one that is current comes back at once.
+        unsafe {
+            check("cuCtxGetCurrent", sys::cuCtxGetCurrent(&mut before))?;
+            check("cuCtxSetCurrent", sys::cuCtxSetCurrent(context.cast()))?;
+            let found = check("cuCtxGetDevice", sys::cuCtxGetDevice(&mut device));
+            check("cuCtxSetCurrent", sys::cuCtxSetCurrent(before))?;
+            found?;
+        }
+        Device::of(device, context.cast(), false)
+    }
+
+    fn of(device: sys::CUdevice, context: sys::CUcontext, retained: bool) -> Result<Device> {
         let mut name = [0 as std::ffi::c_char; 128];
         // SAFETY: the driver writes at most 128 bytes, zero included.
         check("cuDeviceGetName", unsafe { sys::cuDeviceGetName(name.as_mut_ptr(), 128, device) })?;
@@ -91,18 +141,30 @@ impl Device {
         let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
         let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
         let shared_per_sm = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?;
-        // SAFETY: a valid device; released in `Inner::drop`.
-        check("cuDevicePrimaryCtxRetain", unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, device) })?;
-        let inner = Inner { device, context, name, sms, capability: (major, minor), shared_per_sm };
+        let inner = Inner { device, context, retained, name, sms, capability: (major, minor), shared_per_sm };
         let device = Device { inner: Arc::new(inner) };
-        device.enter()?;
+        drop(device.enter()?);
         Ok(device)
     }
 
-    /// Makes this GPU's context current on the calling thread. Every method of this layer does so itself.
-    pub fn enter(&self) -> Result<()> {
-        // SAFETY: the context is retained for as long as `self` lives.
-        check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.inner.context) })
+    /// Makes this GPU's context current on the calling thread until the answer is dropped. Every method of this layer does so
+    /// itself, so a foreign context that is current stays so for its owner.
+    pub fn enter(&self) -> Result<Entered> {
+        let mut before = std::ptr::null_mut();
+        // SAFETY: `before` outlives the call.
+        check("cuCtxGetCurrent", unsafe { sys::cuCtxGetCurrent(&mut before) })?;
+        if before == self.inner.context {
+            before = std::ptr::null_mut();
+        } else {
+            // SAFETY: the context is retained, or vouched for, for as long as `self` lives.
+            check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.inner.context) })?;
+        }
+        Ok(Entered { before, thread: std::marker::PhantomData })
+    }
+
+    /// The context, a `CUcontext`, for other libraries.
+    pub fn as_raw(&self) -> *mut c_void {
+        self.inner.context.cast()
     }
 
     /// The product name.
@@ -122,7 +184,7 @@ impl Device {
 
     /// Free and total device memory, bytes.
     pub fn memory(&self) -> Result<(u64, u64)> {
-        self.enter()?;
+        let _entered = self.enter()?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: a current context; both outlive the call.
         check("cuMemGetInfo", unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) })?;
@@ -131,7 +193,7 @@ impl Device {
 
     /// Waits for all work on the GPU. A kernel's fault shows here.
     pub fn synchronize(&self) -> Result<()> {
-        self.enter()?;
+        let _entered = self.enter()?;
         // SAFETY: a current context.
         check("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })
     }

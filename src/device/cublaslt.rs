@@ -168,7 +168,7 @@ impl CublasLt {
     /// # Errors
     /// [`Error::NoLibrary`] where cuBLASLt is not installed.
     pub fn new(device: &Device, stage: BoundStage) -> Result<CublasLt> {
-        device.enter()?;
+        let _entered = device.enter()?;
         // SAFETY: only looks for the library; cudarc would panic on the first call if it were absent.
         if !unsafe { sys::is_culib_present() } {
             return Err(Error::NoLibrary("cuBLASLt (libcublasLt.so.13)"));
@@ -228,7 +228,7 @@ impl CublasLt {
 
     /// Queues the product.
     pub fn launch(&mut self, stream: &Stream) -> Result<()> {
-        self.device.enter()?;
+        let _entered = self.device.enter()?;
         let (one, zero) = (1f32, 0f32);
         let (from_a, from_b, to) = self.stage.product()?;
         let [b, a, d] = self.product.layouts;

@@ -28,7 +28,7 @@ mod streamk;
 pub(crate) mod words;
 mod work;
 
-pub use context::{Device, driver_version, gpu_count};
+pub use context::{Device, Entered, driver_version, gpu_count};
 pub use cublaslt::CublasLt;
 pub use error::{Error, Result};
 pub use graph::{EdgeKind, Graph, Node, allocation};

@@ -18,7 +18,7 @@ pub struct Inputs {
 
 /// Values of a tensor.
 #[derive(Clone, Debug)]
-pub(super) enum Values {
+pub(crate) enum Values {
     /// Bits of the graph's element type.
     Bits(Arc<Vec<u16>>),
     /// Lengths or page numbers.
@@ -44,6 +44,18 @@ impl Inputs {
             Some(Values::Bits(Arc::new(random_bits(graph, length, amplitude, seed, id as u64))))
         });
         Inputs { tensors: tensors.collect() }
+    }
+
+    /// No values yet; a pipeline of them is refused.
+    pub(crate) fn none(graph: &Graph) -> Self {
+        Inputs { tensors: vec![None; graph.tensors.len()] }
+    }
+
+    /// States the values of a tensor, whose length and type the caller has checked.
+    pub(crate) fn put(&mut self, tensor: TensorId, values: Values) {
+        if let Some(old) = self.tensors.get_mut(tensor.0) {
+            *old = Some(values);
+        }
     }
 
     /// [`Inputs::random`], refused before anything is allocated when the machine cannot hold the pipeline's tensors.

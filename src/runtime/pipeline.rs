@@ -166,6 +166,24 @@ impl Pipeline {
         })
     }
 
+    /// Another pipeline of the same plan that shares inputs, weights and their packed forms, and has outputs, semaphores and
+    /// streams of its own: the two may run, and their graphs replay, at the same time.
+    ///
+    /// # Errors
+    /// Memory is short.
+    pub fn fork(&self) -> Result<Pipeline> {
+        let mut fork = Pipeline::with_options(&self.plan, &self.device, self.options)?;
+        let shared = |set: &Set| Set {
+            bound: set.bound.clone(),
+            integers: set.integers.clone(),
+            packed: set.packed.clone(),
+            repacked: set.repacked.clone(),
+            kernels: None,
+        };
+        fork.sets = self.sets.iter().map(shared).collect();
+        Ok(fork)
+    }
+
     /// The plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
