@@ -5,9 +5,9 @@
 use std::collections::HashMap;
 
 use cusync::device::Device;
+use cusync::inputs::Inputs;
 use cusync::reference::{Tolerance, compare, evaluate};
 use cusync::runtime::cpu::{CpuOptions, CpuPipeline};
-use cusync::runtime::inputs::Inputs;
 use cusync::runtime::{Overrides, RunOptions, plan_text, run_gpu, shipped};
 use cusync_gen::check::Executor;
 use cusync_gen::device::Profile;

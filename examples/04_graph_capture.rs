@@ -4,8 +4,8 @@
 //!     cargo run --release --example 04_graph_capture
 
 use cusync::device::Device;
+use cusync::inputs::Inputs;
 use cusync::runtime::cpu::{CpuOptions, CpuPipeline};
-use cusync::runtime::inputs::Inputs;
 use cusync::runtime::verify::Reference;
 use cusync::runtime::{InputSets, Overrides, Pipeline, plan_text, shipped};
 use cusync_gen::check::Executor;

@@ -3,8 +3,8 @@
 //!
 //!     cargo run --release --example 05_own_policy
 
+use cusync::inputs::Inputs;
 use cusync::runtime::cpu::{CpuOptions, CpuPipeline, Workers};
-use cusync::runtime::inputs::Inputs;
 use cusync::runtime::shipped;
 use cusync_gen::check::{Executor, check};
 use cusync_gen::choose;

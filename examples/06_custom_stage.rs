@@ -5,9 +5,9 @@
 
 use std::collections::HashMap;
 
+use cusync::inputs::Inputs;
 use cusync::reference::{CustomReference, Matrix, Tolerance, compare, evaluate};
 use cusync::runtime::cpu::{CpuOptions, CpuPipeline, Region, Workers};
-use cusync::runtime::inputs::Inputs;
 use cusync::runtime::{Overrides, plan_text};
 use cusync_gen::check::Executor;
 use cusync_gen::device::Profile;

@@ -5,8 +5,8 @@
 
 use cusync::device::{Device, kernels_of};
 use cusync::ffi::CUSYNC_FAMILY_CHAIN;
+use cusync::inputs::Inputs;
 use cusync::runtime::cpu::{CpuOptions, CpuPipeline};
-use cusync::runtime::inputs::Inputs;
 use cusync::runtime::verify::Reference;
 use cusync::runtime::{InputSets, Options, Overlap, Overrides, Pipeline, plan_text, shipped};
 use cusync_gen::check::{Executor, Plan};

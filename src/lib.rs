@@ -25,7 +25,10 @@
 
 pub mod bench;
 pub mod device;
+pub mod element;
 pub mod ffi;
+pub mod inputs;
+pub mod measure;
 pub mod programs;
 pub mod reference;
 pub mod runtime;

@@ -24,9 +24,9 @@ use cusync_gen::diagnostic::Diagnostic;
 use cusync_gen::graph::{DataType, Tensor, TensorId};
 
 use crate::device::{Device, DeviceBuffer, Stream};
+use crate::element::Bits;
+use crate::inputs::{Inputs, Values};
 use crate::runtime::cpu::{CpuError, CpuOptions, CpuPipeline};
-use crate::runtime::element::Bits;
-use crate::runtime::inputs::{Inputs, Values};
 use crate::runtime::{self, Options, Overrides, Pipeline, resolve_text};
 use crate::tune::{self, Cache};
 

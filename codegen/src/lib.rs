@@ -15,6 +15,7 @@ pub mod device;
 pub mod diagnostic;
 pub mod emit;
 pub mod graph;
+mod operand;
 pub mod schedule;
 pub mod simulate;
 pub mod spec;

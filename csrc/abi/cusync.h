@@ -149,7 +149,7 @@ typedef struct cusync_heads {
 /// elements (i, i + head_dim / 2) together. The new key and value are written behind the cached ones, and attended to with them.
 /// A sequence whose length is negative, or leaves no room, or any of whose pages up to the new token's is not in the pool, gets
 /// zeros and nothing is appended; the report says so, and the run is otherwise right. All attention stages of a kernel have the
-/// same LENGTHS and capacity. They post one slot for each key/value head, m times a run.
+/// same LENGTHS, capacity and kv_heads. They post one slot for each key/value head, m times a run.
 typedef struct cusync_stage {
   uint32_t operation;   ///< enum cusync_operation
   uint32_t activation;  ///< enum cusync_activation
@@ -342,10 +342,10 @@ typedef struct cusync_segment {
   uint32_t slab;   ///< where this part is left, if there are others
   uint32_t slab_of_part;  ///< where the one that adds up looks for this part
 } cusync_segment;
-/// The segments of worker `worker`, of `sequences` sequences with `lengths`; writes up to `capacity` and returns how many there
-/// are. `before`: scratch memory of sequences + 1 words.
+/// The segments of worker `worker`, of `sequences` sequences with `lengths`; writes up to `capacity`, in
+/// the order in which the worker takes them, and returns how many there are. `sums`: scratch memory of 2 * sequences + 2 words.
 uint32_t cusync_host_attention_segments(const int32_t* lengths, uint32_t sequences, uint32_t cache_capacity,
-                                        uint32_t kv_heads, uint32_t workers, uint32_t worker, uint32_t* before,
+                                        uint32_t kv_heads, uint32_t workers, uint32_t worker, uint32_t* sums,
                                         cusync_segment* segments, uint32_t capacity);
 void cusync_host_tile_at(const cusync_order* order, uint32_t i, uint32_t* m, uint32_t* n);
 

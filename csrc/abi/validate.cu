@@ -184,7 +184,7 @@ bool valid_shares(Request const& r) {
     cusync_stage const& stage = r.stages[s];
     if (stage.operation != CUSYNC_ATTEND) continue;
     if (!first) first = &stage;
-    if (stage.heads.capacity != first->heads.capacity) return false;
+    if (stage.heads.capacity != first->heads.capacity || stage.heads.kv_heads != first->heads.kv_heads) return false;
     if (data_of(stage, CUSYNC_OPERAND_LENGTHS) != data_of(*first, CUSYNC_OPERAND_LENGTHS)) return false;
     ++attentions;
   }

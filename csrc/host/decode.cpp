@@ -45,21 +45,27 @@ extern "C" uint32_t cusync_host_decode_order(uint32_t operation, uint32_t k, uin
 
 extern "C" uint32_t cusync_host_attention_segments(int32_t const* lengths, uint32_t sequences, uint32_t cache_capacity,
                                                    uint32_t kv_heads, uint32_t workers, uint32_t worker,
-                                                   uint32_t* before, cusync_segment* segments, uint32_t capacity) {
+                                                   uint32_t* sums, cusync_segment* segments, uint32_t capacity) {
   using namespace cusync::kernels::decode;
-  before[0] = 0;
-  for (uint32_t i = 0; i < sequences; ++i)
-    before[i + 1] = before[i] + units_of(checked_length(lengths[i], cache_capacity));
-  Units const units{before, sequences, kv_heads};
-  UnitShare const share = units.share(worker, workers);
+  auto const units_at = [&](uint32_t i) { return units_of(checked_length(lengths[i], cache_capacity)); };
+  uint32_t *const before = sums, *const runs = sums + sequences + 1;
+  before[0] = runs[0] = 0;
+  for (uint32_t i = 0; i < sequences; ++i) before[i + 1] = before[i] + units_at(i);
+  uint32_t const run = longest_run(before[sequences] * kv_heads, workers, [&](uint32_t most) {
+    uint32_t needed = 0;
+    for (uint32_t i = 0; i < sequences; ++i) needed += cusync::ceil_div(units_at(i), most);
+    return needed * kv_heads;
+  });
+  for (uint32_t i = 0; i < sequences; ++i) runs[i + 1] = runs[i] + (run ? cusync::ceil_div(units_at(i), run) : 0);
+  Units const units{before, runs, sequences, kv_heads, workers, run};
   uint32_t count = 0;
-  for (uint32_t unit = share.begin; unit < share.end; ++count) {
-    Segment const s = units.segment(unit, share.end);
-    Parts const parts = parts_of(units, s, workers);
+  for (Walk walk(units, worker); !walk.done(); ++count) {
+    Segment const s = walk.segment();
+    Parts const parts = parts_of(units, s);
     if (count < capacity)
       segments[count] = {s.sequence, s.head, s.begin, s.end, s.first, s.last, parts.count,
-                         slab_of(worker, s.begin, share.begin), parts.slab(worker - parts.first)};
-    unit = s.end;
+                         slab_of(worker, s.begin, walk.share().begin), parts.slab(worker - parts.first)};
+    walk.pass(s);
   }
   return count;
 }

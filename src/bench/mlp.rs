@@ -4,12 +4,11 @@ use std::time::{Duration, Instant};
 
 use cusync_gen::graph::Element;
 
-use super::ceiling::Ceilings;
-use super::measure::Regime;
 use super::point::Point;
 use super::record::MlpReport;
 use super::{Error, Result};
 use crate::device::Device;
+use crate::measure::{Ceilings, Regime};
 use crate::tune::Cache;
 
 /// The sizes of an MLP that are compared, tokens in flight.

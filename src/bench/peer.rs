@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use cusync_gen::graph::{Op, TensorId};
+use cusync_gen::graph::TensorId;
 
-use super::variant::GraphVariant;
 use super::{Error, Result};
 use crate::device::{BoundStage, CublasLt, Device, DeviceBuffer, Role, Stream, StreamK, helpers};
 use crate::ffi;
+use crate::measure::GraphVariant;
 use crate::runtime::verify::{Accuracy, Reference};
 use crate::runtime::{Pipeline, Tensor, element_code};
 
@@ -72,7 +72,7 @@ impl PeerChain {
         let mut outputs: Vec<(TensorId, Tensor)> = Vec::new();
         let mut products: Vec<Tensor> = Vec::new();
         for stage in &graph.stages {
-            let columns = if stage.op == Op::GatedGemm { 2 * stage.n } else { stage.n };
+            let columns = if stage.op.is_gated() { 2 * stage.n } else { stage.n };
             let new = |columns: u32| {
                 DeviceBuffer::new(device, stage.m as usize * columns as usize, &stage.name).map(Arc::new)
             };

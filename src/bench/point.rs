@@ -4,19 +4,17 @@ use std::time::Duration;
 
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::choose::Config;
+use cusync_gen::choose::space::{COMPARED, executors};
 use cusync_gen::device::Profile;
 use cusync_gen::graph::Element;
-use cusync_gen::sync::Policy;
 
-use super::ceiling::{Ceilings, Work};
-use super::measure::interleaved;
 use super::mlp::MlpArgs;
 use super::peer::{MakePeer, PeerChain, PeerGemm};
 use super::record::{MlpReport, Record, Role, ScheduleRecord};
 use super::sample::sample;
-use super::variant::{PipelineVariant, Variant};
 use super::{Error, Result, Summary, tune};
 use crate::device::{BoundStage, CublasLt, Device, StreamK};
+use crate::measure::{Ceilings, PipelineVariant, Variant, floor_us, interleaved};
 use crate::runtime::verify::{self, Accuracy, Reference};
 use crate::runtime::{
     InputSets, Options, Overlap, Overrides, Pipeline, executor_name, plan_text, resolve_text, shipped,
@@ -124,7 +122,7 @@ impl<'a> Point<'a> {
         let inputs = InputSets::random(leader.graph(), self.device, self.args.sets.max(1), self.m)?;
         let mut model = self.pipeline(&leader, &inputs, Options::default())?;
         let reference = Reference::new(&mut model, 0)?;
-        let floor_us = Work::of(leader.graph()).floor_us(self.ceilings.rested);
+        let floor_us = floor_us(leader.graph(), self.ceilings.rested);
         let rounds = GRAPH_US / (floor_us * self.args.sets.max(1) as f64);
         let rounds = (rounds.ceil() as usize).clamp(1, MAX_ROUNDS);
         let mut field = Field { entries: Vec::new(), variants: Vec::new(), inputs, reference, rounds };
@@ -206,15 +204,13 @@ impl<'a> Point<'a> {
 
     /// One kernel a stage, overlapping.
     fn add_overlapping(&self, field: &mut Field, leader: &Plan, report: &mut MlpReport) -> Result<()> {
-        let hopper = self.device.capability().0 >= 9;
         let leading = self.leading();
-        let executors: &[Executor] =
-            if hopper { &[Executor::Streams, Executor::Programmatic] } else { &[Executor::Streams] };
+        let overlapping = |e: &&Executor| matches!(e, Executor::Streams | Executor::Programmatic);
         let tile = |s: &cusync_gen::graph::Stage| (s.mma_tile.0, s.mma_tile.1);
         let tiles: Vec<_> = leader.graph().stages.iter().map(tile).collect();
-        for &executor in executors {
-            let policies = [("auto", None), ("tile", Some(Policy::Tile)), ("row", Some(Policy::Row))];
-            for (label, policy) in policies {
+        for &executor in executors(self.profile).iter().filter(overlapping) {
+            for policy in COMPARED {
+                let label = policy.as_ref().map_or("auto".into(), |p| p.to_string().to_lowercase());
                 let eager = format!("{} {label}", executor_name(executor));
                 let graph = format!("{eager} graph");
                 let eager_too = policy.is_none() || self.args.all_eager;
@@ -312,7 +308,6 @@ impl<'a> Point<'a> {
 
     fn measure(&self, mut field: Field, leader: &Plan, share: Option<f64>) -> Result<Vec<Record>> {
         let window = window(share, field.variants.len() * self.args.regimes.len().max(1));
-        let work = Work::of(leader.graph());
         let mut records = Vec::new();
         for &regime in &self.args.regimes {
             let times = interleaved(self.device, &mut field.variants, regime, self.args.samples, window)?;
@@ -345,7 +340,7 @@ impl<'a> Point<'a> {
                     schedule: entry.plan.as_ref().and_then(ScheduleRecord::of),
                     regime,
                     time,
-                    floor_us: work.floor_us(self.ceilings.of(regime)),
+                    floor_us: floor_us(leader.graph(), self.ceilings.of(regime)),
                     baseline: BASELINE.into(),
                     baseline_us,
                     speedup: baseline_us.map(|us| us / time.median_us),

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 
 use cusync_gen::check::{Executor, Plan, check};
-use cusync_gen::choose::space::{ORDERS, POLICIES, chains, executors};
+use cusync_gen::choose::space::{self, ORDERS, POLICIES, chains, executors};
 use cusync_gen::choose::{self, Config, EdgeConfig, Kernels, StageConfig};
 use cusync_gen::device::{Operations, Profile};
-use cusync_gen::graph::{Resolved, StageId};
+use cusync_gen::graph::{Dependence, Resolved, StageId};
 use cusync_gen::sync::WaitAt;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -118,19 +118,14 @@ fn stages(resolved: &Resolved, device: &Profile, executor: Executor, rng: &mut S
     let policy = POLICIES.choose(rng)?;
     // Late waits are the rule.
     let wait_at = if rng.random_ratio(1, 4) { WaitAt::Start } else { WaitAt::PerKBlock };
-    let mut edges = Vec::new();
-    for stage in &resolved.stages {
-        for read in &stage.reads {
-            let Some(producer) = resolved.tensors[read.tensor.0].producer else { continue };
-            edges.push(EdgeConfig {
-                from: resolved.stages[producer.0].name.value.clone(),
-                to: stage.name.value.clone(),
-                operand: read.kind,
-                policy: policy.clone(),
-                wait_at,
-            });
-        }
-    }
+    let edge = |d: Dependence| EdgeConfig {
+        from: resolved.stages[d.producer.0].name.value.clone(),
+        to: resolved.stages[d.consumer.0].name.value.clone(),
+        operand: resolved.stages[d.consumer.0].reads[d.operand].kind,
+        policy: policy.clone(),
+        wait_at,
+    };
+    let edges = space::dependences(resolved).map(edge).collect();
     let overlap = executor != Executor::Serial;
     Some(Config { executor, kernels: Kernels::Stages { stages, edges, overlap } })
 }

@@ -6,14 +6,12 @@ use cusync_gen::check::Executor;
 use cusync_gen::device::{Operations, Profile};
 use serde::Serialize;
 
-use super::ceiling::{Ceilings, Work};
-use super::measure::{Regime, interleaved};
 use super::mlp::MlpArgs;
 use super::point::{Point, right};
 use super::record::ScheduleRecord;
-use super::variant::{PipelineVariant, Variant};
 use super::{Error, Result, Summary};
 use crate::device::Device;
+use crate::measure::{Ceilings, PipelineVariant, Regime, Variant, floor_us, interleaved};
 use crate::runtime::verify::Reference;
 use crate::runtime::{InputSets, Options, Overrides};
 use cusync_gen::choose::space::chains;
@@ -95,7 +93,7 @@ fn size(
     let model = point.plan(Executor::Serial, Overrides::default())?;
     let inputs = InputSets::random(model.graph(), point.device, point.args.sets.max(1), m)?;
     let reference = Reference::new(&mut point.pipeline(&model, &inputs, Options::default())?, 0)?;
-    let floor_us = Work::of(model.graph()).floor_us(report.ceilings.rested);
+    let floor_us = floor_us(model.graph(), report.ceilings.rested);
     let sets = point.args.sets.max(1) as f64;
     for asked in chains(Operations::products()) {
         let label = format!("{name} M = {m} {asked:?} on {}", profile.name);

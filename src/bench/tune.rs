@@ -3,12 +3,11 @@
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::device::{KERNELS, Operations};
 
-use super::measure::quick;
 use super::point::{Field, Kind, Point};
 use super::record::{MlpReport, Role};
-use super::variant::{GraphVariant, PipelineVariant};
 use super::{Error, Result};
-use crate::device::{Kernel, Launch, Stream};
+use crate::device::{Kernel, LaunchAttributes, Stream};
+use crate::measure::{GraphVariant, PipelineVariant, quick};
 use crate::runtime::{InputSets, Options, Overlap, Overrides};
 use cusync_gen::choose::space::chains;
 
@@ -30,7 +29,7 @@ pub(super) fn serial_tiles(point: &Point<'_>, inputs: &InputSets) -> Result<Vec<
                 .map(|set| Ok(Kernel::new(point.device, pipeline.alone(set, stage)?)?))
                 .collect::<Result<Vec<_>>>()?;
             let stream = Stream::new(point.device)?;
-            let launch = Launch { stream: &stream, started: None, programmatic: false };
+            let launch = LaunchAttributes { stream: &stream, started: None, programmatic: false };
             let graph =
                 stream.capture(|| gemms.iter().try_for_each(|gemm| Ok::<_, Error>(gemm.launch(launch)?)))?;
             let mut variant = GraphVariant { graph, stream, _owner: gemms };

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use cusync::runtime::shipped;
-use cusync_gen::simulate::against::{Measured, Measurements, compare};
-use cusync_gen::simulate::comparison::{Comparison, Goal, Point, Row};
+use cusync_gen::choose::against::{Measured, Measurements, compare};
+use cusync_gen::choose::comparison::{Comparison, Goal, Point, Row};
 use serde::Serialize;
 
 use super::fault::Fault;

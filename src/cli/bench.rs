@@ -9,8 +9,8 @@ use cusync::bench::{
     bench_semaphores, bench_sweep,
 };
 use cusync::runtime::{SHIPPED, shipped};
+use cusync_gen::choose::against::{Measured, Measurements};
 use cusync_gen::graph::Element;
-use cusync_gen::simulate::against::{Measured, Measurements};
 
 use super::fault::Fault;
 use super::print::{Answer, Output, Page, json};

@@ -4,15 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 
 use clap::Args;
 use cusync::device;
+use cusync::element::Bits;
+use cusync::inputs::Inputs;
 use cusync::reference::{self, Tolerance, compare};
 use cusync::runtime::cpu::{CpuOptions, CpuPipeline};
-use cusync::runtime::element::Bits;
-use cusync::runtime::inputs::Inputs;
 use cusync::runtime::{Error, RunOptions, executor_name, run_gpu};
 use cusync::tune::{Machine, Origin};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::choose;
-use cusync_gen::graph::Op;
 use serde::Serialize;
 
 use super::check::dims;
@@ -252,7 +251,7 @@ fn on_host(request: &Request, progress: &Progress, note: Option<String>) -> Resu
     };
     let plan = proof.plan()?;
     let graph = plan.graph();
-    if let Some(stage) = graph.stages.iter().find(|s| s.op == Op::Custom) {
+    if let Some(stage) = graph.stages.iter().find(|s| s.op.is_custom()) {
         let message = format!("stage `{}` is Custom: its arithmetic is not in the spec", stage.name);
         return Err(Fault::input(message)
             .help("run it from Rust, with `CpuPipeline::custom` (examples/06_custom_stage.rs)"));

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use cusync::device;
+use cusync::element::Bits;
 use cusync::runtime::Overlap;
-use cusync::runtime::element::Bits;
 use cusync::tune::{self, Confirmed, Entry, Machine, Measure, Origin, Proposal, Store, Tried, asked_name};
 use cusync_gen::check::{Executor, check};
 use serde::Serialize;

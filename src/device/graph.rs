@@ -21,7 +21,7 @@ pub enum EdgeKind {
 
 /// A node of a [`Graph`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Node(usize);
+pub struct GraphNode(usize);
 
 /// A graph that is being built, or was captured.
 #[derive(Debug)]
@@ -82,9 +82,9 @@ impl Graph {
     pub fn add_kernel(
         &mut self,
         call: &KernelCall,
-        after: &[(Node, EdgeKind)],
+        after: &[(GraphNode, EdgeKind)],
         priority: Option<i32>,
-    ) -> Result<Node> {
+    ) -> Result<GraphNode> {
         let _entered = self.device.enter()?;
         let shape = call.shape();
         let mut raw = std::ptr::null_mut();
@@ -120,7 +120,7 @@ impl Graph {
     }
 
     /// Adds a copy.
-    pub fn add_copy(&mut self, call: &CopyCall, after: &[(Node, EdgeKind)]) -> Result<Node> {
+    pub fn add_copy(&mut self, call: &CopyCall, after: &[(GraphNode, EdgeKind)]) -> Result<GraphNode> {
         let _entered = self.device.enter()?;
         let (host, device) = call.ends();
         let (host_end, device_end) =
@@ -166,13 +166,18 @@ impl Graph {
         self.push(raw, false, after)
     }
 
-    fn push(&mut self, raw: sys::CUgraphNode, kernel: bool, after: &[(Node, EdgeKind)]) -> Result<Node> {
+    fn push(
+        &mut self,
+        raw: sys::CUgraphNode,
+        kernel: bool,
+        after: &[(GraphNode, EdgeKind)],
+    ) -> Result<GraphNode> {
         self.nodes.push(raw);
         self.kernels.push(kernel);
         if !after.is_empty() {
             let from: Vec<_> = after.iter().map(|(node, _)| self.nodes[node.0]).collect();
             let to = vec![raw; after.len()];
-            let edge = |(node, kind): &(Node, EdgeKind)| {
+            let edge = |(node, kind): &(GraphNode, EdgeKind)| {
                 // An edge from or to a copy is always a full one.
                 let early = *kind == EdgeKind::Programmatic && kernel && self.kernels[node.0];
                 let port = sys::CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC * u32::from(early);
@@ -195,7 +200,7 @@ impl Graph {
                 )
             })?;
         }
-        Ok(Node(self.nodes.len() - 1))
+        Ok(GraphNode(self.nodes.len() - 1))
     }
 
     /// Makes it ready to launch, and uploads it in the order of `stream`, so that the first launch does not.

@@ -82,7 +82,7 @@ pub fn attention_segments(
     kv_heads: u32,
     workers: u32,
 ) -> Vec<Vec<ffi::cusync_segment>> {
-    let mut before = vec![0; lengths.len() + 1];
+    let mut sums = vec![0; 2 * lengths.len() + 2];
     let mut segments = |worker: u32, room: &mut [ffi::cusync_segment]| {
         // SAFETY: arithmetic that reads as many lengths as there are sequences and writes no more than the capacity.
         unsafe {
@@ -93,7 +93,7 @@ pub fn attention_segments(
                 kv_heads,
                 workers,
                 worker,
-                before.as_mut_ptr(),
+                sums.as_mut_ptr(),
                 room.as_mut_ptr(),
                 room.len() as u32,
             )
@@ -203,38 +203,37 @@ mod tests {
         }
     }
 
-    /// Every unit has one owner, workers have as many as each other, a head's parts lie in slabs of their own where the one
+    /// Every unit has one owner, no worker has much more than others, a head's parts lie in slabs of their own where the one
     /// that adds them up looks, and each head is finished once: so many posts as there are sequences, whatever the lengths.
     fn judge_segments(lengths: &[i32], capacity: u32, heads: u32, workers: u32) {
         let what = format!("{lengths:?} of {capacity}, {heads} heads, {workers} workers");
         let units = |n: i32| if n < 0 || n >= capacity as i32 { 1 } else { n as u32 / 64 + 1 };
         let all: u32 = lengths.iter().map(|&n| heads * units(n)).sum();
-        let (mut next, mut counts, mut slabs) = (0, Vec::new(), std::collections::HashSet::new());
+        let (mut taken, mut most) = (vec![false; all as usize], 0);
+        let mut slabs = std::collections::HashSet::new();
         let mut parts = vec![Vec::new(); lengths.len() * heads as usize];
         for segments in attention_segments(lengths, capacity, heads, workers) {
-            let begin = next;
-            for s in segments {
-                assert!(
-                    s.begin == next && s.end > s.begin && s.first <= s.begin && s.end <= s.last,
-                    "{what}"
-                );
+            most = most.max(segments.iter().map(|s| s.end - s.begin).sum());
+            for (place, s) in segments.iter().enumerate() {
+                assert!(s.begin < s.end && s.first <= s.begin && s.end <= s.last, "{what}");
                 assert_eq!(s.last - s.first, units(lengths[s.sequence as usize]), "{what}");
-                if s.parts > 1 {
+                let again = |unit| std::mem::replace(&mut taken[unit as usize], true);
+                assert!(!(s.begin..s.end).any(again), "{what}");
+                let whole = (s.begin, s.end) == (s.first, s.last);
+                assert_eq!(s.parts > 1, !whole, "{what}");
+                if !whole {
                     assert!(s.slab < 2 * workers && slabs.insert(s.slab), "{what}: slab {}", s.slab);
                     assert_eq!(s.slab, s.slab_of_part, "{what}");
+                    assert!(place < 2, "{what}: parts come before what is whole");
                 }
                 parts[(s.sequence * heads + s.head) as usize].push(s.parts);
-                next = s.end;
             }
-            counts.push(next - begin);
         }
-        assert_eq!(next, all, "{what}");
+        assert!(taken.into_iter().all(|taken| taken), "{what}");
         for parts in parts {
             assert!(parts.iter().all(|&p| p as usize == parts.len()) && !parts.is_empty(), "{what}");
         }
-        let working: Vec<u32> = counts.into_iter().filter(|&c| c > 0).collect();
-        assert_eq!(working.len() as u32, workers.min(all.div_ceil(4)), "{what}");
-        assert!(working.iter().max() <= working.iter().min().map(|least| least + 1).as_ref(), "{what}");
+        assert!(most <= all.div_ceil(workers).max(5) * 3 / 2, "{what}: {most} units of {all}");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The policy code of `csrc/include/cusync`, compiled for the host, behind safe types.
 
-use cusync_gen::check::Plan;
+use cusync_gen::check::{EdgeNumbers, Plan};
 use cusync_gen::graph::StageId;
-use cusync_gen::sync::{EdgeNumbers, Order, Tile};
+use cusync_gen::sync::{Order, Tile};
 
 use super::words;
 use crate::ffi;

@@ -7,8 +7,8 @@ use super::context::Device;
 use super::error::{Error, Result, check_status};
 use super::memory::{DeviceBuffer, Report};
 use super::stage::BoundStage;
-use super::stream::Launch;
-use super::work::Work;
+use super::stream::LaunchAttributes;
+use super::work::{Slabs, Work, parts_of};
 use crate::ffi;
 
 /// Kernels compiled into this binary.
@@ -218,7 +218,7 @@ impl KernelArgs {
         for stage in &self.stages {
             let (workers, given) = (self.work.workers(), stage.laid_out_for());
             match &self.work {
-                Work::Shares { .. } if given == Some(workers) => {}
+                Work::Shares { .. } if given == Some(workers) || (stage.attends() && given.is_none()) => {}
                 Work::Order { .. } | Work::Lists { .. } if given.is_none() => {}
                 Work::Shares { .. } | Work::Order { .. } | Work::Lists { .. } => {
                     return refuse(format!("the weights of {} are laid out for other kernels", stage.name));
@@ -235,7 +235,14 @@ impl KernelArgs {
                 self.holds("flags of partial sums", slabs.flags.len(), 2 * count * ctas)?;
                 self.holds("ticket counters", usize::from(self.sync.tickets.is_some()), 1)?;
             }
-            Work::Shares { .. } => {}
+            Work::Shares { workers, slabs, .. } => {
+                let attentions = self.stages.iter().filter(|s| s.attends());
+                let wanted = parts_of(attentions.map(|s| (s.shape.0, s.heads.kv_heads)), *workers);
+                let have = |f: fn(&Slabs) -> usize| slabs.as_deref().map_or(0, f);
+                let floats = wanted.0 * ffi::CUSYNC_ATTEND_SLAB as usize;
+                self.holds("parts of heads", have(|s| s.sums.len()), floats)?;
+                self.holds("counters of parts", have(|s| s.flags.len()), wanted.1)?;
+            }
         }
         let ctas = self.work.workers() as usize * ctas_of(&self.id);
         self.holds("run counts", length(self.sync.epochs.as_ref().map(|e| e.len())), ctas)
@@ -320,7 +327,7 @@ impl Kernel {
 
     /// Queues the kernel. With a programmatic edge a chain or decode kernel streams weights while the kernel before it in the
     /// stream ends, and everything else waits for that kernel's memory.
-    pub fn launch(&self, launch: Launch<'_>) -> Result<()> {
+    pub fn launch(&self, launch: LaunchAttributes<'_>) -> Result<()> {
         let _entered = self.device.enter()?;
         let how = ffi::cusync_how {
             stream: launch.stream.pointer(),

@@ -225,6 +225,12 @@ impl Report {
         complete(record)
     }
 
+    /// Empties the record, when no kernel runs that might fill it.
+    pub fn clear(&self) {
+        // SAFETY: as above.
+        unsafe { self.host.write_volatile(ffi::cusync_report::default()) };
+    }
+
     /// The device address, for kernels.
     pub(crate) fn device_pointer(&self) -> *mut ffi::cusync_report {
         self.mapped as *mut ffi::cusync_report

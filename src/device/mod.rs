@@ -31,7 +31,7 @@ mod work;
 pub use context::{Device, Entered, driver_version, gpu_count};
 pub use cublaslt::CublasLt;
 pub use error::{Error, Result};
-pub use graph::{EdgeKind, Graph, Node, allocation};
+pub use graph::{EdgeKind, Graph, GraphNode, allocation};
 pub use kernel::{
     Delays, Deviations, Kernel, KernelArgs, Synchronisation, chain_id, compiled, ctas_of, decode_id, gemm_id,
     kernels, kernels_of, resident,
@@ -41,6 +41,6 @@ pub use module::{Arg, Function, KernelCall, Module, Shape};
 pub use pinned::{CopyCall, PinnedBuffer};
 pub use repack::RepackedWeights;
 pub use stage::{BoundStage, Role, Source};
-pub use stream::{Event, GraphExec, Launch, Stream};
+pub use stream::{Event, GraphExec, LaunchAttributes, Stream};
 pub use streamk::StreamK;
 pub use work::{DecodeTuning, Slabs, Work, WorkLists};

@@ -10,6 +10,9 @@ use crate::ffi;
 /// A tensor of 16-bit floats in device memory, kept as bits.
 type Values = Arc<DeviceBuffer<u16>>;
 
+/// Lengths or page numbers in device memory.
+type Integers = Arc<DeviceBuffer<i32>>;
+
 /// What an operand is to the operation that reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -21,6 +24,16 @@ pub enum Role {
     Bias,
     /// Matrix of M x N that is added last.
     Residual,
+    /// Cached keys.
+    Keys,
+    /// Cached values.
+    Values,
+    /// Cached tokens of each sequence.
+    Lengths,
+    /// Pages of each sequence.
+    Pages,
+    /// Cosines and sines of each position.
+    Rotary,
     /// Row of N that normalised rows are multiplied by.
     Gain,
 }
@@ -33,6 +46,11 @@ impl Role {
             Role::B => ffi::CUSYNC_OPERAND_B,
             Role::Bias => ffi::CUSYNC_OPERAND_BIAS,
             Role::Residual => ffi::CUSYNC_OPERAND_RESIDUAL,
+            Role::Keys => ffi::CUSYNC_OPERAND_KEYS,
+            Role::Values => ffi::CUSYNC_OPERAND_VALUES,
+            Role::Lengths => ffi::CUSYNC_OPERAND_LENGTHS,
+            Role::Pages => ffi::CUSYNC_OPERAND_PAGES,
+            Role::Rotary => ffi::CUSYNC_OPERAND_ROTARY,
             Role::Gain => ffi::CUSYNC_OPERAND_GAIN,
         }
     }
@@ -40,7 +58,9 @@ impl Role {
     /// When operations read it.
     fn read_at(self) -> u32 {
         match self {
-            Role::A | Role::B => ffi::CUSYNC_READ_IN_K_LOOP,
+            Role::A | Role::B | Role::Keys | Role::Values | Role::Lengths | Role::Pages | Role::Rotary => {
+                ffi::CUSYNC_READ_IN_K_LOOP
+            }
             Role::Bias | Role::Residual | Role::Gain => ffi::CUSYNC_READ_IN_EPILOGUE,
         }
     }
@@ -51,17 +71,19 @@ impl Role {
 pub enum Source {
     /// A row-major matrix.
     Matrix(Values),
+    /// Lengths or page numbers.
+    Integers(Integers),
     /// Weights in the order in which decode kernels stream them.
     Repacked(Arc<RepackedWeights>),
 }
 
 /// One stage: out = act(A B + bias) + residual, or out = silu(A Bg) * (A Bu), or a convolution of the images A with the filter B,
-/// or the rows of A normalised. Matrices are row-major.
+/// or the rows of A normalised, or attention. Matrices are row-major.
 #[derive(Clone, Debug)]
 pub struct BoundStage {
     /// The stage's name, for errors.
     pub name: String,
-    /// `CUSYNC_GEMM`, `CUSYNC_GATED_GEMM` or `CUSYNC_NORM`.
+    /// `CUSYNC_GEMM`, `CUSYNC_GATED_GEMM`, `CUSYNC_NORM` or `CUSYNC_ATTEND`.
     pub operation: u32,
     /// The images of a convolution; of the others the default.
     pub images: ffi::cusync_images,
@@ -83,6 +105,8 @@ pub struct BoundStage {
     pub waits: Vec<ffi::cusync_edge>,
     /// Outgoing edges.
     pub posts: Vec<ffi::cusync_policy>,
+    /// The heads of an attention; of other stages the default.
+    pub heads: ffi::cusync_heads,
 }
 
 impl BoundStage {
@@ -90,7 +114,7 @@ impl BoundStage {
     pub fn matrix(&self, role: Role) -> Option<&Values> {
         self.operands.iter().find_map(|(r, source)| match source {
             Source::Matrix(values) if *r == role => Some(values),
-            Source::Matrix(_) | Source::Repacked(_) => None,
+            Source::Matrix(_) | Source::Integers(_) | Source::Repacked(_) => None,
         })
     }
 
@@ -108,6 +132,29 @@ impl BoundStage {
     /// Whether gate and up are multiplied.
     pub fn gated(&self) -> bool {
         self.operation == ffi::CUSYNC_GATED_GEMM
+    }
+
+    /// Whether it attends.
+    pub fn attends(&self) -> bool {
+        self.operation == ffi::CUSYNC_ATTEND
+    }
+
+    /// Rows and columns of a matrix in a role.
+    fn size_of(&self, role: Role) -> (u32, u32) {
+        let (m, n, k) = self.shape;
+        let ffi::cusync_heads { kv_heads, head_dim, capacity, pages, .. } = self.heads;
+        match role {
+            Role::A if self.operation == ffi::CUSYNC_CONV2D => self.images_shape(),
+            Role::A => (m, k),
+            Role::B => (k, self.packed_columns()),
+            Role::Bias | Role::Gain => (1, n),
+            Role::Residual => (m, n),
+            Role::Keys | Role::Values if pages > 0 => (pages * ffi::CUSYNC_PAGE_TOKENS * kv_heads, head_dim),
+            Role::Keys | Role::Values => (m * capacity * kv_heads, head_dim),
+            Role::Lengths => (1, m),
+            Role::Pages => (m, capacity.div_ceil(ffi::CUSYNC_PAGE_TOKENS)),
+            Role::Rotary => (capacity, head_dim),
+        }
     }
 
     /// Columns of B as it lies in memory.
@@ -157,6 +204,7 @@ impl BoundStage {
             m,
             n,
             k: ffi::cusync_depth { first: k, step: 0, most: k },
+            heads: self.heads,
             out: self.out.pointer(),
             ..Default::default()
         };
@@ -164,15 +212,19 @@ impl BoundStage {
         self.fits("incoming edges", self.waits.len(), raw.waits.len())?;
         self.fits("outgoing edges", self.posts.len(), raw.posts.len())?;
         for (to, (role, source)) in raw.operands.iter_mut().zip(&self.operands) {
+            let (rows, columns) = self.size_of(*role);
             let data = match source {
+                // A table may have positions that no sequence reaches.
+                Source::Matrix(values)
+                    if *role == Role::Rotary && values.len() > (rows * columns) as usize =>
+                {
+                    values.pointer()
+                }
                 Source::Matrix(values) => {
-                    let (rows, columns) = match role {
-                        Role::A if self.operation == ffi::CUSYNC_CONV2D => self.images_shape(),
-                        Role::A => (m, k),
-                        Role::B => (k, self.packed_columns()),
-                        Role::Bias | Role::Gain => (1, n),
-                        Role::Residual => (m, n),
-                    };
+                    exact(&format!("{role:?}"), values.len(), rows, columns)?;
+                    values.pointer()
+                }
+                Source::Integers(values) => {
                     exact(&format!("{role:?}"), values.len(), rows, columns)?;
                     values.pointer()
                 }
@@ -218,7 +270,7 @@ impl BoundStage {
     pub(super) fn laid_out_for(&self) -> Option<u32> {
         self.operands.iter().find_map(|(_, source)| match source {
             Source::Repacked(weights) => Some(weights.workers()),
-            Source::Matrix(_) => None,
+            Source::Matrix(_) | Source::Integers(_) => None,
         })
     }
 
@@ -226,7 +278,7 @@ impl BoundStage {
     pub fn repacked_bytes(&self) -> usize {
         let bytes = |(_, source): &(Role, Source)| match source {
             Source::Repacked(weights) => weights.bytes(),
-            Source::Matrix(_) => 0,
+            Source::Matrix(_) | Source::Integers(_) => 0,
         };
         self.operands.iter().map(bytes).sum()
     }

@@ -246,7 +246,7 @@ impl GraphExec {
 
 /// How a stage's kernel is queued.
 #[derive(Clone, Copy, Debug)]
-pub struct Launch<'a> {
+pub struct LaunchAttributes<'a> {
     /// Where.
     pub stream: &'a Stream,
     /// Recorded when every CTA has begun; of [`Event::ordering`].

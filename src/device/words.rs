@@ -3,8 +3,9 @@
 
 use std::ptr::null;
 
+use cusync_gen::check::EdgeNumbers;
 use cusync_gen::graph::{Axis, OperandKind};
-use cusync_gen::sync::{EdgeNumbers, Order, SlotMap, WaitAt};
+use cusync_gen::sync::{Order, SlotMap, WaitAt};
 
 use crate::ffi;
 
@@ -63,9 +64,9 @@ pub(crate) fn edge(edge: &EdgeNumbers, tables: Option<(*const u32, *const u32)>)
     }
 }
 
-/// The slots of a stage's output of `n` columns in a decode kernel: one for every [`ffi::CUSYNC_COLUMN_TILE`].
-pub(crate) fn column_policy(n: u32, slot_base: u32) -> ffi::cusync_policy {
-    let count = n.div_ceil(ffi::CUSYNC_COLUMN_TILE);
+/// The slots of a stage's output in a decode kernel: one for every [`ffi::CUSYNC_COLUMN_TILE`] columns, or for every head of
+/// keys and values that it attends to.
+pub(crate) fn column_policy(count: u32, slot_base: u32) -> ffi::cusync_policy {
     ffi::cusync_policy {
         grid_m: 1,
         grid_n: count,
@@ -78,16 +79,16 @@ pub(crate) fn column_policy(n: u32, slot_base: u32) -> ffi::cusync_policy {
     }
 }
 
-/// Edge `id` of a decode kernel, from an output of m x n with these slots to operand A: k-block after k-block.
-pub(crate) fn column_edge(id: u32, (m, n): (u32, u32), slot_base: u32) -> ffi::cusync_edge {
+/// Edge `id` of a decode kernel, from an output of m x n with so many slots to operand A: k-block after k-block.
+pub(crate) fn column_edge(id: u32, (m, n): (u32, u32), slots: u32, slot_base: u32) -> ffi::cusync_edge {
     let (rows, columns) = (m as i32, ffi::CUSYNC_COLUMN_TILE as i32);
     ffi::cusync_edge {
-        policy: column_policy(n, slot_base),
+        policy: column_policy(slots, slot_base),
         id,
         operand: ffi::CUSYNC_OPERAND_A,
         wait_at: ffi::CUSYNC_WAIT_PER_K_BLOCK,
         tile_rows: m,
-        tile_cols: ffi::CUSYNC_COLUMN_TILE,
+        tile_cols: n.div_ceil(slots.max(1)).max(ffi::CUSYNC_COLUMN_TILE),
         tensor_rows: m,
         tensor_cols: n,
         k_blocks: n.div_ceil(ffi::CUSYNC_COLUMN_TILE),

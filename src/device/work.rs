@@ -32,6 +32,8 @@ pub enum Work {
         workers: u32,
         /// Sizes.
         tuning: DecodeTuning,
+        /// Where workers that share a head leave their parts; needed where a stage attends.
+        slabs: Option<Arc<Slabs>>,
     },
 }
 
@@ -62,9 +64,12 @@ impl Work {
                 slab_flags: slabs.flags.pointer().cast(),
                 ..Default::default()
             },
-            Work::Shares { tuning, .. } => ffi::cusync_work {
+            Work::Shares { tuning, slabs, .. } => ffi::cusync_work {
                 source: ffi::CUSYNC_SOURCE_SHARES,
                 workers,
+                slab_count: slabs.as_ref().map_or(0, |s| s.sums.len() as u32 / ffi::CUSYNC_ATTEND_SLAB),
+                slabs: slabs.as_ref().map_or(std::ptr::null_mut(), |s| s.sums.pointer().cast()),
+                slab_flags: slabs.as_ref().map_or(std::ptr::null_mut(), |s| s.flags.pointer().cast()),
                 tuning: ffi::cusync_tuning {
                     chunk_bytes: tuning.chunk_bytes,
                     ring_bytes: tuning.ring_bytes,
@@ -93,16 +98,34 @@ pub struct DecodeTuning {
     pub ahead_bytes: u32,
 }
 
-/// Partial sums of tiles that are cut along k.
+/// Partial sums of tiles that are cut along k, or of heads whose tokens several workers attend to.
 #[derive(Debug)]
 pub struct Slabs {
-    /// An MMA tile of float for each CTA of a worker and slab; never cleared.
+    /// An MMA tile of float for each CTA of a worker and slab, or what a group of heads leaves; never cleared.
     pub sums: DeviceBuffer<f32>,
-    /// Two words a slab and CTA, zeroed once.
+    /// Two words a slab and CTA, or a counter for each sequence and head; zeroed once.
     pub flags: DeviceBuffer<u32>,
 }
 
+/// Slabs and counters of attentions of so many sequences and heads of keys and values, in a decode kernel.
+pub(super) fn parts_of(attentions: impl Iterator<Item = (u32, u32)>, workers: u32) -> (usize, usize) {
+    attentions.fold((0, 0), |(slabs, counters), (sequences, heads)| {
+        (slabs + 2 * workers as usize, counters + sequences as usize * heads as usize)
+    })
+}
+
 impl Slabs {
+    /// Allocates them for a decode kernel of so many workers that attends: sequences, and heads of keys and values, of each
+    /// of its attentions.
+    pub fn of_attentions(device: &Device, attentions: &[(u32, u32)], workers: u32) -> Result<Slabs> {
+        let (slabs, counters) = parts_of(attentions.iter().copied(), workers);
+        let floats = slabs * ffi::CUSYNC_ATTEND_SLAB as usize;
+        Ok(Slabs {
+            sums: DeviceBuffer::new(device, floats, "parts of heads")?,
+            flags: DeviceBuffer::zeroed(device, counters, "counters of parts")?,
+        })
+    }
+
     /// Allocates `count` slabs for a chain kernel.
     pub fn new(device: &Device, id: &ffi::cusync_kernel_id, count: u32) -> Result<Slabs> {
         let (count, ctas) = (count as usize, ctas_of(id));

@@ -550,7 +550,7 @@ const _: () = {
     ["Offset of field: cusync_heads::capacity"][::std::mem::offset_of!(cusync_heads, capacity) - 12usize];
     ["Offset of field: cusync_heads::pages"][::std::mem::offset_of!(cusync_heads, pages) - 16usize];
 };
-#[doc = " One stage. CUSYNC_GEMM: out = act(A B + bias) + residual. CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B holds Bg\n and Bu interleaved by columns in groups of 8 (g0..g7 u0..u7 g8..g15 ...), so that its rows are 2 n long. A decode\n kernel reads B as cusync_repack leaves it. CUSYNC_CONV2D: the same as CUSYNC_GEMM, where A is pixels x channels (an NHWC\n tensor), B is (filter_rows * filter_cols * channels) x n, and the rows of `out` are output pixels. Its k-blocks are 64\n channels of one tap, channels outermost: block b has the channels from 64 * (b / taps) on, of tap b % taps. CUSYNC_NORM:\n out = (A - mean) / sqrt(variance + epsilon) * gain + bias, row by row, where A, like the output, is m x n. Its tiles have\n one k-block of n elements.\n\n CUSYNC_ATTEND, of decode kernels, makes one token of each of m sequences. Operand A is m x (query_heads + 2 kv_heads) *\n head_dim: queries, keys, values of all heads; k says its columns, n is query_heads * head_dim. KEYS and VALUES are\n (m, kv_heads, capacity, head_dim), or `pages` pages of (kv_heads, 64, head_dim), of which PAGES (m x capacity / 64, rounded\n up) says which are whose. LENGTHS are read when the kernel runs: sequence b has lengths[b] tokens in the cache. With ROTARY\n (capacity x head_dim; cosines of head_dim / 2 pairs, then sines) queries and the new key are rotated by that position,\n elements (i, i + head_dim / 2) together. The new key and value are written behind the cached ones, and attended to with them.\n A sequence whose length is negative, or leaves no room, or any of whose pages up to the new token's is not in the pool, gets\n zeros and nothing is appended; the report says so, and the run is otherwise right. All attention stages of a kernel have the\n same LENGTHS and capacity. They post one slot for each key/value head, m times a run."]
+#[doc = " One stage. CUSYNC_GEMM: out = act(A B + bias) + residual. CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B holds Bg\n and Bu interleaved by columns in groups of 8 (g0..g7 u0..u7 g8..g15 ...), so that its rows are 2 n long. A decode\n kernel reads B as cusync_repack leaves it. CUSYNC_CONV2D: the same as CUSYNC_GEMM, where A is pixels x channels (an NHWC\n tensor), B is (filter_rows * filter_cols * channels) x n, and the rows of `out` are output pixels. Its k-blocks are 64\n channels of one tap, channels outermost: block b has the channels from 64 * (b / taps) on, of tap b % taps. CUSYNC_NORM:\n out = (A - mean) / sqrt(variance + epsilon) * gain + bias, row by row, where A, like the output, is m x n. Its tiles have\n one k-block of n elements.\n\n CUSYNC_ATTEND, of decode kernels, makes one token of each of m sequences. Operand A is m x (query_heads + 2 kv_heads) *\n head_dim: queries, keys, values of all heads; k says its columns, n is query_heads * head_dim. KEYS and VALUES are\n (m, kv_heads, capacity, head_dim), or `pages` pages of (kv_heads, 64, head_dim), of which PAGES (m x capacity / 64, rounded\n up) says which are whose. LENGTHS are read when the kernel runs: sequence b has lengths[b] tokens in the cache. With ROTARY\n (capacity x head_dim; cosines of head_dim / 2 pairs, then sines) queries and the new key are rotated by that position,\n elements (i, i + head_dim / 2) together. The new key and value are written behind the cached ones, and attended to with them.\n A sequence whose length is negative, or leaves no room, or any of whose pages up to the new token's is not in the pool, gets\n zeros and nothing is appended; the report says so, and the run is otherwise right. All attention stages of a kernel have the\n same LENGTHS, capacity and kv_heads. They post one slot for each key/value head, m times a run."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]
 pub struct cusync_stage {
@@ -1021,7 +1021,7 @@ unsafe extern "C" {
     pub fn cusync_host_decode_lead(slots: u32, chunk_shift: u32, max_chunks: u32) -> u32;
     #[doc = " Workers that post the semaphore of 64-wide column tile `tile`."]
     pub fn cusync_host_decode_owners(n: u32, workers: u32, tile: u32) -> u32;
-    #[doc = " The segments of worker `worker`, of `sequences` sequences with `lengths`; writes up to `capacity` and returns how many there\n are. `before`: scratch memory of sequences + 1 words."]
+    #[doc = " The segments of worker `worker`, of `sequences` sequences with `lengths`; writes up to `capacity`, in\n the order in which the worker takes them, and returns how many there are. `sums`: scratch memory of 2 * sequences + 2 words."]
     pub fn cusync_host_attention_segments(
         lengths: *const i32,
         sequences: u32,
@@ -1029,7 +1029,7 @@ unsafe extern "C" {
         kv_heads: u32,
         workers: u32,
         worker: u32,
-        before: *mut u32,
+        sums: *mut u32,
         segments: *mut cusync_segment,
         capacity: u32,
     ) -> u32;

@@ -2,8 +2,10 @@
 
 use cusync_gen::graph::Element;
 
-use crate::runtime::element::Bits;
-use crate::runtime::verify::TOLERANCE;
+use crate::element::Bits;
+
+/// Bound of the relative L2 norm.
+pub const TOLERANCE: f64 = 2e-3;
 
 /// Distance of a result x from its reference y.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]

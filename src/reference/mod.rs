@@ -15,10 +15,10 @@ use std::collections::HashMap;
 use cusync_gen::graph::{Element, Graph, Op, OperandKind, Stage, TensorId};
 use rayon::prelude::*;
 
-pub use error::{Difference, Tolerance, compare};
+pub use error::{Difference, TOLERANCE, Tolerance, compare};
 
-use crate::runtime::element::Bits;
-use crate::runtime::inputs::Inputs;
+use crate::element::Bits;
+use crate::inputs::Inputs;
 
 /// A row-major float32 matrix.
 #[derive(Clone, Debug, PartialEq)]
@@ -132,7 +132,7 @@ pub fn evaluate(
         }
     }
     for stage in &graph.stages {
-        let mut result = match custom.get(&stage.name).filter(|_| stage.op == Op::Custom) {
+        let mut result = match custom.get(&stage.name).filter(|_| stage.op.is_custom()) {
             Some(form) => {
                 let reads = stage.operands.iter().map(|o| matrix(graph, inputs, &written, o.tensor));
                 form(&reads.collect::<Result<Vec<_>, _>>()?)

@@ -1,8 +1,8 @@
 //! From a plan's stages and a set's tensors to what kernels are given. Every stage of every kernel, peer and reference is
 //! described here, and nowhere else.
 
-use cusync_gen::graph::{Op, OperandKind, Stage, StageId};
-use cusync_gen::schedule::decode::{is_read, producer_of, slot_base};
+use cusync_gen::graph::{Attend, DataType, Op, OperandKind, Stage, StageId};
+use cusync_gen::schedule::decode::{is_read, producer_of, slot_base, slots_of};
 
 use super::desc::{activation_code, element_code};
 use super::error::{Error, Result};
@@ -70,7 +70,9 @@ impl Pipeline {
         let stage = |index: usize| match self.plan.launch().shares() {
             Some(_) => {
                 let edges = self.share_edges(index);
-                self.bind_stage(set, index, Some(self.repacked_weights(set, index)?), edges)
+                let weights = self.plan.graph().stages[index].op.is_gemm();
+                let weights = weights.then(|| self.repacked_weights(set, index)).transpose()?;
+                self.bind_stage(set, index, weights, edges)
             }
             None => {
                 let (waits, posts) = self.edges_of(index);
@@ -127,21 +129,26 @@ impl Pipeline {
                 OperandKind::Gain => Role::Gain,
                 // Both are in the weights already.
                 OperandKind::B | OperandKind::Up => continue,
-                OperandKind::Query
-                | OperandKind::Key
-                | OperandKind::Value
-                | OperandKind::CachedKeys
-                | OperandKind::CachedValues
-                | OperandKind::Lengths
-                | OperandKind::Pages
-                | OperandKind::Rotary
-                | OperandKind::Custom(_) => {
+                // All three are columns of one matrix.
+                OperandKind::Query => Role::A,
+                OperandKind::Key | OperandKind::Value => continue,
+                OperandKind::CachedKeys => Role::Keys,
+                OperandKind::CachedValues => Role::Values,
+                OperandKind::Lengths => Role::Lengths,
+                OperandKind::Pages => Role::Pages,
+                OperandKind::Rotary => Role::Rotary,
+                OperandKind::Custom(_) => {
                     let why = format!("stage {} reads {:?}, which no kernel does", stage.name, operand.kind);
                     return Err(Error::Unsupported(why));
                 }
             };
-            operands.push((role, Source::Matrix(self.memory(set, operand.tensor)?)));
+            let source = match graph.tensors[operand.tensor.0].data {
+                DataType::Element => Source::Matrix(self.memory(set, operand.tensor)?),
+                DataType::Int32 => Source::Integers(self.integers(set, operand.tensor)?),
+            };
+            operands.push((role, source));
         }
+        let (heads, k) = heads_of(stage);
         Ok(BoundStage {
             name: stage.name.clone(),
             operation,
@@ -150,7 +157,8 @@ impl Pipeline {
             norm: norm_of(stage),
             element: element_code(graph.element),
             index: index as u32,
-            shape: (stage.m, stage.n, stage.k),
+            shape: (stage.m, stage.n, k),
+            heads,
             operands,
             out: self.memory(set, stage.out)?,
             waits,
@@ -166,16 +174,16 @@ impl Pipeline {
         (waits.collect(), posts.collect())
     }
 
-    /// The edges of a stage of a decode kernel: a slot for every 64 columns of the output of whoever is read, and a wait
-    /// for operand A alone.
+    /// The edges of a stage of a decode kernel: slots of the output of whoever is read, and a wait for operand A alone.
     fn share_edges(&self, index: usize) -> Edges {
         let (graph, own) = (self.plan.graph(), StageId(index));
         let stage = &graph.stages[index];
         let wait = producer_of(graph, stage).map(|producer| {
             let made = &graph.stages[producer.0];
-            words::column_edge(self.edge_of_a(index, stage), (made.m, made.n), slot_base(graph, producer))
+            let (slots, base) = (slots_of(made), slot_base(graph, producer));
+            words::column_edge(self.edge_of_a(index, stage), (made.m, made.n), slots, base)
         });
-        let post = is_read(graph, own).then(|| words::column_policy(stage.n, slot_base(graph, own)));
+        let post = is_read(graph, own).then(|| words::column_policy(slots_of(stage), slot_base(graph, own)));
         (wait.into_iter().collect(), post.into_iter().collect())
     }
 
@@ -184,10 +192,26 @@ impl Pipeline {
         let edges = self.plan.edges();
         let found = edges.iter().position(|e| {
             let d = e.dependence();
-            d.consumer.0 == index && stage.operands[d.operand].kind == OperandKind::A
+            d.consumer.0 == index && stage.operands[d.operand].kind.is_activation()
         });
         found.unwrap_or(edges.len()) as u32
     }
+}
+
+/// The heads of an attention as the C ABI has them, the default for other stages; and how far a stage reduces, or how long the
+/// rows are that an attention reads.
+fn heads_of(stage: &Stage) -> (ffi::cusync_heads, u32) {
+    let Op::Attend(Attend { heads, cache, .. }) = &stage.op else {
+        return (ffi::cusync_heads::default(), stage.k);
+    };
+    let raw = ffi::cusync_heads {
+        query_heads: heads.query,
+        kv_heads: heads.kv,
+        head_dim: heads.dim,
+        capacity: cache.capacity,
+        pages: cache.pages.unwrap_or(0),
+    };
+    (raw, heads.columns())
 }
 
 /// The C ABI's numbers of a stage's operation and activation.
@@ -197,7 +221,8 @@ fn operation_code(stage: &Stage) -> Result<(u32, u32)> {
         Op::GatedGemm => Ok((ffi::CUSYNC_GATED_GEMM, ffi::CUSYNC_IDENTITY)),
         Op::Conv2d(conv) => Ok((ffi::CUSYNC_CONV2D, activation_code(conv.activation))),
         Op::Norm(_) => Ok((ffi::CUSYNC_NORM, ffi::CUSYNC_IDENTITY)),
-        Op::Attention(_) | Op::Attend(_) | Op::Custom => {
+        Op::Attend(_) => Ok((ffi::CUSYNC_ATTEND, ffi::CUSYNC_IDENTITY)),
+        Op::Attention(_) | Op::Custom => {
             let why = format!("stage {}: {} has no CUDA kernel yet", stage.name, stage.op.name());
             Err(Error::Unsupported(why))
         }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use cusync_gen::graph::{Op, OperandKind};
+use cusync_gen::graph::OperandKind;
 
 use super::error::{Error, Result};
 use super::pipeline::Pipeline;
@@ -73,8 +73,11 @@ impl Pipeline {
                 continue;
             }
             let stage = &self.plan.graph().stages[index];
+            if !stage.operands.iter().any(|o| is_weight(o.kind)) {
+                continue;
+            }
             let weights = self.operand(set, stage, OperandKind::B)?;
-            let up = (stage.op == Op::GatedGemm).then(|| self.operand(set, stage, OperandKind::Up));
+            let up = stage.op.is_gated().then(|| self.operand(set, stage, OperandKind::Up));
             let up = up.transpose()?;
             let size = (stage.k, stage.n);
             let repacked = RepackedWeights::new(&weights, up.as_deref(), size, workers, &self.main)?;

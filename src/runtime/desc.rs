@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use cusync_gen::check::EdgeNumbers;
 use cusync_gen::check::Plan;
 use cusync_gen::graph::{Activation, Element, StageId};
-use cusync_gen::sync::EdgeNumbers;
 
 use crate::device::{Device, DeviceBuffer, Result, words};
 use crate::ffi;

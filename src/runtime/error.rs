@@ -38,6 +38,18 @@ pub enum Error {
         /// The time limit, seconds.
         waited_s: f64,
     },
+    /// A sequence that a cache has no room for. All others of the run are right, and the pipeline may run on.
+    #[error(
+        "stage {stage}, sequence {sequence}: {fault}\n  help: its output is zero and nothing was appended; all other sequences are right"
+    )]
+    Cache {
+        /// The stage.
+        stage: String,
+        /// Which sequence, one of those that are wrong.
+        sequence: u32,
+        /// What is out of range.
+        fault: String,
+    },
     /// An earlier failure left semaphores in an unknown state.
     #[error(
         "this pipeline failed before and cannot run again: {0}\n  help: make a new pipeline; after a trapped kernel, start a new process"

@@ -22,12 +22,13 @@
 use std::sync::Arc;
 
 use cusync_gen::check::{Executor, How, Plan, StageLaunch, StartGuarantee};
-use cusync_gen::graph::{Dependence, StageId};
+use cusync_gen::graph::{Dependence, Op, Stage, StageId};
 
 use super::error::{Error, Result};
 use super::options::Overlap;
 use super::pipeline::{Kernels, Pipeline, Shared};
-use crate::device::{GraphExec, Launch, Stream};
+use crate::device::{GraphExec, LaunchAttributes, Stream};
+use crate::ffi;
 
 /// Runs captured into a CUDA graph. Holds a share of all the memory that it uses.
 #[derive(Debug)]
@@ -39,7 +40,7 @@ pub struct Captured {
 
 impl Kernels {
     /// Queues the one kernel of all stages.
-    pub(super) fn launch_fused(&self, launch: Launch<'_>) -> Result<()> {
+    pub(super) fn launch_fused(&self, launch: LaunchAttributes<'_>) -> Result<()> {
         match self {
             Kernels::One(kernel) => Ok(kernel.launch(launch)?),
             Kernels::Stages(_) => Err(Error::Unsupported("the stages have a kernel each".into())),
@@ -105,13 +106,36 @@ impl Pipeline {
         captured.graph.launch(&self.main).map_err(|e| self.poison(e.into()))
     }
 
-    /// Waits for everything queued, and turns a wait that timed out into the edge that it waited on.
+    /// Waits for everything queued, and turns a wait that timed out into the edge that it waited on. A sequence that has no
+    /// room for its token is an error too, of these runs alone.
     pub fn synchronize(&mut self) -> Result<()> {
         self.healthy()?;
         self.main.synchronize().map_err(|e| {
             let error = self.starved().unwrap_or(Error::Device(e));
             self.poison(error)
-        })
+        })?;
+        self.bad_sequence().map_or(Ok(()), Err)
+    }
+
+    /// A sequence that runs since the last look have left out. The next runs may report another.
+    fn bad_sequence(&self) -> Option<Error> {
+        let record = self.shared.report.read()?;
+        let attends = |s: &&Stage| matches!(s.op, Op::Attend(_));
+        let (sequence, have, want) = (record.tile_m, record.have as i32, record.want);
+        let fault = match record.kind {
+            ffi::CUSYNC_REPORT_BAD_LENGTH => {
+                let last = want.saturating_sub(1);
+                format!("its length is {have}, and the cache has room for a token behind 0 to {last}")
+            }
+            ffi::CUSYNC_REPORT_BAD_PAGE => {
+                format!("its page {} is number {have} of a pool of {want}", record.tile_n)
+            }
+            _ => return None,
+        };
+        self.shared.report.clear();
+        let stage =
+            self.plan.graph().stages.iter().find(attends).map_or_else(String::new, |s| s.name.clone());
+        Some(Error::Cache { stage, sequence, fault })
     }
 
     /// Whether an earlier failure forbids further runs.
@@ -169,7 +193,10 @@ impl Pipeline {
     ) -> Result<()> {
         let stages = match kernels {
             Kernels::Stages(stages) => stages,
-            one => return one.launch_fused(Launch { stream: main, started: None, programmatic }),
+            one => {
+                let launch = LaunchAttributes { stream: main, started: None, programmatic };
+                return one.launch_fused(launch);
+            }
         };
         let queue = queue(&self.plan, executor);
         let side_by_side = queue.iter().any(|queued| queued.stream > 0);
@@ -185,7 +212,7 @@ impl Pipeline {
             }
             let started = queued.announces.then_some(&self.started[queued.stage]);
             let gemm = kernel.tiled.as_ref().filter(|_| queued.tiled).unwrap_or(&kernel.serial);
-            gemm.launch(Launch { stream, started, programmatic: queued.programmatic })?;
+            gemm.launch(LaunchAttributes { stream, started, programmatic: queued.programmatic })?;
         }
         if side_by_side {
             for (stream, done) in self.side.iter().zip(&self.done) {

@@ -1,12 +1,9 @@
 //! Running plans: pipelines, executors, verification.
 
 pub mod cpu;
-pub mod element;
-pub mod inputs;
 pub mod verify;
 
 mod bind;
-mod cached;
 mod decode;
 mod desc;
 mod error;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cusync_gen::check::{Launch, Plan};
-use cusync_gen::graph::{DataType, Op, OperandKind, Stage, StageId, TensorId};
+use cusync_gen::graph::{DataType, OperandKind, Stage, StageId, TensorId};
 
 use super::desc::Descriptors;
 use super::error::{Error, Result};
@@ -273,7 +273,7 @@ impl Pipeline {
     /// Binds the gate and up weights of stage `name` already interleaved ([`helpers::pack_gated`]), in place of the
     /// two tensors. Call it after binding those, if at all.
     pub fn bind_packed(&mut self, set: usize, name: &str, packed: Tensor) -> Result<()> {
-        let found = self.plan.graph().stages.iter().position(|s| s.name == name && s.op == Op::GatedGemm);
+        let found = self.plan.graph().stages.iter().position(|s| s.name == name && s.op.is_gated());
         let Some(stage) = found else {
             return Err(Error::Unsupported(format!("{name} is not a gated stage of this pipeline")));
         };
@@ -387,7 +387,7 @@ impl Pipeline {
     /// Interleaves the gate and up weights of a set that are not yet.
     pub(super) fn pack(&mut self, set: usize) -> Result<()> {
         for (index, stage) in self.plan.graph().stages.iter().enumerate() {
-            if stage.op != Op::GatedGemm || self.sets[set].packed[index].is_some() {
+            if !stage.op.is_gated() || self.sets[set].packed[index].is_some() {
                 continue;
             }
             let gate = self.operand(set, stage, OperandKind::B)?;

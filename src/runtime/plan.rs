@@ -1,11 +1,11 @@
 //! From the text of a spec to a plan, with the few overrides that tests and benchmarks have.
 
 use cusync_gen::check::{Executor, Plan};
-use cusync_gen::choose;
 pub use cusync_gen::choose::ChainOverride;
+use cusync_gen::choose::{self, space};
 use cusync_gen::device::Profile;
 use cusync_gen::diagnostic::{Span, Spanned};
-use cusync_gen::graph::{Element, Resolved, StageId, StatedEdge, StatedTile};
+use cusync_gen::graph::{Element, Resolved, StatedTile};
 use cusync_gen::sync::Policy;
 
 use super::error::{Error, Result};
@@ -91,20 +91,7 @@ fn apply(resolved: &mut Resolved, overrides: &Overrides) {
     }
     let Some(policy) = &overrides.policy else { return };
     resolved.edges.clear();
-    for (consumer, stage) in resolved.stages.iter().enumerate() {
-        let mut producers: Vec<StageId> =
-            stage.reads.iter().filter_map(|read| resolved.tensors[read.tensor.0].producer).collect();
-        producers.sort_unstable();
-        producers.dedup();
-        resolved.edges.extend(producers.into_iter().map(|producer| StatedEdge {
-            span: nowhere,
-            producer,
-            consumer: StageId(consumer),
-            operand: None,
-            policy: Some(Spanned::new(policy.clone(), nowhere)),
-            wait_at: None,
-        }));
-    }
+    space::state_policy(resolved, policy);
 }
 
 #[cfg(test)]
@@ -128,7 +115,13 @@ mod tests {
         for (name, source) in SHIPPED {
             let resolved = resolve_text(source, name, &Overrides::default()).expect("valid");
             let kernels = resolved.without_kernel(profile, executor).is_none();
-            let executor = if kernels { executor } else { choose::usual_executor(&resolved, profile).0 };
+            // A decode kernel has its own policies.
+            let decodes = policy.is_some() && resolved.stages.iter().any(|s| !s.op.in_chain());
+            let executor = match kernels {
+                true => executor,
+                false if decodes => Executor::Cpu,
+                false => choose::usual_executor(&resolved, profile).0,
+            };
             let overrides =
                 Overrides { dims: rows(source, m), policy: policy.cloned(), ..Overrides::default() };
             let plan = plan_text(source, name, &overrides, profile, executor);

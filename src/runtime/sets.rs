@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use cusync_gen::graph::{Graph, Op, OperandKind, TensorId};
+use cusync_gen::graph::{Graph, OperandKind, TensorId};
 
-use super::cached;
 use super::desc::element_code;
 use super::error::{Error, Result};
-use super::inputs::{Values, weight_scale};
 use super::pipeline::{Integers, Pipeline, Tensor};
 use crate::device::{Device, DeviceBuffer, RepackedWeights, Stream, helpers};
+use crate::inputs::{Values, cached, weight_scale};
 
 /// Sets of inputs: each set has weights of its own, so that rotating among them keeps weights out of the L2
 /// cache, and caches of attention too; the other inputs (activations, biases, residuals, lengths) are common to all.
@@ -113,7 +112,7 @@ fn pack(
     stream: &Stream,
 ) -> Result<Vec<(String, Tensor)>> {
     let mut packed = Vec::new();
-    for stage in graph.stages.iter().filter(|s| s.op == Op::GatedGemm) {
+    for stage in graph.stages.iter().filter(|s| s.op.is_gated()) {
         let find = |kind| {
             let operand = stage.operands.iter().find(|o| o.kind == kind)?;
             let name = &graph.tensors[operand.tensor.0].name;

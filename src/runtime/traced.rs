@@ -4,7 +4,7 @@ use cusync_gen::schedule::{Hand, Item, Schedule};
 
 use super::error::{Error, Result};
 use super::pipeline::{Pipeline, Work};
-use crate::device::{self, DeviceBuffer, Launch, ctas_of};
+use crate::device::{self, DeviceBuffer, LaunchAttributes, ctas_of};
 use crate::ffi;
 
 /// When one CTA worked on one item: nanoseconds of the device's clock, as the CTA's arithmetic saw it.
@@ -45,7 +45,11 @@ pub fn trace_runs(pipelines: &mut [Pipeline]) -> Result<Vec<Vec<ItemTrace>>> {
     let sets = pipelines.iter().map(Pipeline::sets).min().unwrap_or(0);
     let launch = |set: usize| -> Result<()> {
         pipelines.iter().try_for_each(|pipeline| {
-            pipeline.kernels(set)?.launch_fused(Launch { stream, started: None, programmatic: false })
+            pipeline.kernels(set)?.launch_fused(LaunchAttributes {
+                stream,
+                started: None,
+                programmatic: false,
+            })
         })
     };
     let traces: Vec<_> = pipelines

@@ -17,14 +17,12 @@ use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
 
 use super::desc::element_code;
-use super::element::Bits;
 use super::error::{Error, Result};
 use super::pipeline::{Pipeline, Tensor};
 use crate::device::{DeviceBuffer, Role, Stream, helpers};
+use crate::element::Bits;
+pub use crate::reference::TOLERANCE;
 use crate::reference::{self, Matrix};
-
-/// Bound of the relative L2 norm.
-pub const TOLERANCE: f64 = 2e-3;
 
 /// Bound of the largest difference relative to the largest value.
 pub fn max_tolerance(element: Element) -> f64 {

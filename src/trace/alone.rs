@@ -1,6 +1,5 @@
 //! One stage of a pipeline as a pipeline of its own.
 
-use cusync_gen::check::Executor;
 use cusync_gen::graph::{Activation, Conv, Element, Graph, Op, OperandKind, Stage, TensorId};
 
 use crate::runtime::{Error, Result};
@@ -25,7 +24,7 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
         }
     };
     let kind = stage.op.name();
-    if !stage.op.has_kernel(90, Executor::Fused) {
+    if !stage.op.in_chain() {
         return Err(Error::Unsupported(format!("stage {} is {kind}", stage.name)));
     }
     let epilogue = match stage.op.activation() {
@@ -78,6 +77,8 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use cusync_gen::check::Executor;
+
     use super::*;
     use crate::runtime::{Overrides, SHIPPED, plan_text};
     use cusync_gen::device::Profile;
@@ -92,7 +93,7 @@ mod tests {
             let plan = plan_text(source, name, &overrides, device, Executor::Cpu).expect("it is proved");
             let graph = plan.graph();
             for stage in &graph.stages {
-                if !stage.op.has_kernel(90, Executor::Fused) {
+                if !stage.op.in_chain() {
                     let refused = spec(graph, stage).expect_err("no chain kernel runs it").to_string();
                     assert!(refused.contains(&stage.name) && refused.contains(stage.op.name()), "{refused}");
                     continue;

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use cusync_gen::check::{Candidate, Plan};
-use cusync_gen::graph::{Dependence, Graph, StageId, When};
-use cusync_gen::sync::{SlotMap, Tile, WaitAt, each_wait, waits_differ};
+use cusync_gen::graph::{Dependence, Graph, StageId, When, each_wait, waits_differ};
+use cusync_gen::sync::{SlotMap, Tile, WaitAt};
 
 use super::timeline::{Edge, Span};
 

@@ -8,10 +8,8 @@ use super::cache::{Entry, Tried, now};
 use super::error::{Error, Result};
 use super::key::{Key, Machine};
 use super::proposals::{Proposal, shortlist};
-use crate::bench::measure::interleaved;
-use crate::bench::variant::{PipelineVariant, Variant};
-use crate::bench::{self, Regime};
 use crate::device::Device;
+use crate::measure::{self, PipelineVariant, Regime, Variant, interleaved};
 use crate::runtime::verify::{Reference, worst};
 use crate::runtime::{InputSets, Options, Overlap, Pipeline, Summary};
 
@@ -125,7 +123,7 @@ fn ready(
     device: &Device,
     how: &Measure,
     bench: &mut Option<(InputSets, Reference)>,
-) -> bench::Result<Ready> {
+) -> measure::Result<Ready> {
     let executor = plan.executor();
     let overlap = if plan.launch().is_one_kernel() { how.overlap } else { Overlap::Plain };
     let options = Options { overlap, ..Options::default() };

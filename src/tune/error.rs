@@ -53,7 +53,7 @@ pub enum Error {
     Unsupported(String),
     /// A measurement failed.
     #[error(transparent)]
-    Bench(#[from] crate::bench::Error),
+    Bench(#[from] crate::measure::Error),
 }
 
 impl From<crate::runtime::Error> for Error {

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::device;
+use crate::element::Bits;
 use crate::runtime::Overlap;
-use crate::runtime::element::Bits;
 
 /// How serde writes the executor that was asked for: its name, or `any`.
 mod asked_text {

@@ -1,11 +1,11 @@
 //! Configurations worth measuring, by predicted time.
 
 use cusync_gen::check::{Candidate, Executor};
-use cusync_gen::choose::space::{POLICIES, SEARCHED, TileShape, chains, executors, uniform_tiles};
+use cusync_gen::choose::space::{self, POLICIES, SEARCHED, TileShape, chains, executors, uniform_tiles};
 use cusync_gen::choose::{self, Config};
 use cusync_gen::device::Profile;
 use cusync_gen::diagnostic::{Diagnostic, Spanned};
-use cusync_gen::graph::{Resolved, StageId, StatedEdge, StatedTile};
+use cusync_gen::graph::{Resolved, StageId, StatedTile};
 use cusync_gen::sync::Policy;
 
 /// Sets of tiles, of those that are predicted to be the fastest kernel after kernel, that overlapping is tried with.
@@ -212,7 +212,7 @@ impl Proposals {
             }
         }
         if let Some(policy) = policy {
-            stated.edges.extend(missing_edges(resolved, policy));
+            space::state_policy(&mut stated, policy);
         }
         // A shape that a stated table does not fit leaves the others.
         if let Ok(candidate) = choose::candidate(&stated, device, executor) {
@@ -230,29 +230,6 @@ impl Proposals {
             }
         }
     }
-}
-
-/// A policy for every dependence of which none is stated.
-fn missing_edges(resolved: &Resolved, policy: &Policy) -> Vec<StatedEdge> {
-    let mut edges = Vec::new();
-    for (consumer, stage) in resolved.stages.iter().enumerate() {
-        for (operand, read) in stage.reads.iter().enumerate() {
-            let Some(producer) = resolved.tensors[read.tensor.0].producer else { continue };
-            let dependence = cusync_gen::graph::Dependence { producer, consumer: StageId(consumer), operand };
-            if resolved.stated_edge(&dependence).is_none() {
-                let span = stage.name.span;
-                edges.push(StatedEdge {
-                    span,
-                    producer,
-                    consumer: StageId(consumer),
-                    operand: Some(read.kind),
-                    policy: Some(Spanned::new(policy.clone(), span)),
-                    wait_at: None,
-                });
-            }
-        }
-    }
-    edges
 }
 
 #[cfg(test)]

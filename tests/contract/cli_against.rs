@@ -63,7 +63,7 @@ fn predictions_are_held_against_a_record() {
     let goals = value["goals"].as_array().expect("a list");
     assert_eq!(
         goals.iter().map(|g| g["bound"].as_f64()).collect::<Vec<_>>(),
-        [Some(0.1), Some(0.9), Some(0.03)]
+        [Some(0.06), Some(0.92), Some(0.02)]
     );
     assert_eq!(
         (&goals[1]["have"], &goals[1]["met"]),
@@ -73,7 +73,7 @@ fn predictions_are_held_against_a_record() {
     assert_eq!(value["points"][0]["fastest"], "serial graph");
     let text = cusync(&["simulate", "--against", &file, "--executor", "serial"]);
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
-    assert!(text.contains("mean absolute error") && text.contains("goal at most 10.0 %"), "{text}");
+    assert!(text.contains("mean absolute error") && text.contains("goal at most 6.0 %"), "{text}");
     assert!(!text.contains("stated graph"), "{text}");
 }
 

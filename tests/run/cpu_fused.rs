@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use cusync::inputs::Inputs;
 use cusync::reference::{Tolerance, compare, evaluate};
 use cusync::runtime::cpu::{CpuError, CpuOptions, CpuPipeline};
-use cusync::runtime::inputs::Inputs;
 use cusync::runtime::{ChainOverride, Overrides, plan_text, shipped};
 use cusync_gen::check::{Candidate, EdgeChoice, Executor, Launch, Plan, check};
 use cusync_gen::device::{ChainKernel, Operation, Operations, Profile};

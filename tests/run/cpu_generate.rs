@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 
+use cusync::element::Bits;
+use cusync::inputs::Inputs;
 use cusync::reference::{Tolerance, compare, evaluate};
 use cusync::runtime::cpu::{CpuError, CpuOptions, CpuPipeline, Workers};
-use cusync::runtime::element::Bits;
-use cusync::runtime::inputs::Inputs;
 use cusync::runtime::{Overrides, plan_text};
 use cusync_gen::check::{Executor, Plan, check};
 use cusync_gen::choose;

@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
+use cusync::inputs::Inputs;
 use cusync::reference::{Tolerance, compare, evaluate};
 use cusync::runtime::cpu::{CpuError, CpuOptions, CpuPipeline, Workers};
-use cusync::runtime::inputs::Inputs;
 use cusync::runtime::{Overrides, SHIPPED, plan_text};
 use cusync_gen::check::{Candidate, Executor, How, Plan, StartGuarantee, check};
 use cusync_gen::device::Profile;

@@ -72,7 +72,7 @@ pub struct CacheContract {
     pub reads_wait: bool,
     /// The keys and values of the new token come from what the run computes, and never from the cache.
     pub new_from_run: bool,
-    /// Of the workers that have parts of a tile the last to come ends it, and what tells it so is counted with acquire and
+    /// The last to come of the workers that have parts of a tile ends it, and what tells it so is counted with acquire and
     /// release at device scope, behind a barrier over the threads that store a part.
     pub parts_ordered: bool,
     /// Whoever ends a tile sets its count back, so that the next run counts from nothing.

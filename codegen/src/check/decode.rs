@@ -20,7 +20,7 @@ pub(super) fn unfollowed(c: &Candidate, plan: &Decode) -> Option<Refutation> {
         let tiled = !stage.op.is_gemm() && matches!(stage.partition, Partition::Tiles { .. });
         let fault = if stage.partition != (Partition::Even { parts: workers }) && !tiled {
             format!("is cut into {} shares for {workers} workers", stage.grid.1)
-        } else if width_of(stage.m) != Some(plan.width) {
+        } else if width_of(graph, stage.m) != Some(plan.width) {
             format!("has {} rows, and the kernel is for {}", stage.m, plan.width)
         } else if producer_of(graph, stage).is_some_and(|p| p.0 >= s) {
             "reads what a later stage writes".into()

@@ -5,10 +5,10 @@ use std::ops::Range;
 use super::Candidate;
 use super::parts::{Parts, Place};
 use super::program::{Event, Strands, TileProgram, slice_k_blocks};
-use crate::graph::{Dependence, Graph, Operand, OperandKind, Partition, Stage, StageId, When};
+use crate::graph::{Dependence, Graph, Operand, OperandKind, Partition, Stage, StageId, WaitWalk, When};
 use crate::schedule::decode::{LOAD_WARPS, awaited, k_tiles, owners_of, posted_by, slot_of};
 use crate::schedule::{POST_WEIGHT, Part, units};
-use crate::sync::{SlotMap, Tile, WaitAt, WaitWalk};
+use crate::sync::{SlotMap, Tile, WaitAt};
 
 /// The program of the kernels in `csrc/kernels`, which follow `policy.hpp`.
 pub struct Generated<'a> {

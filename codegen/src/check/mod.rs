@@ -62,6 +62,7 @@ mod decode;
 pub mod fault;
 mod generated;
 mod launch;
+mod numbers;
 mod obligations;
 mod parts;
 mod plan;
@@ -73,6 +74,7 @@ pub use candidate::{
 };
 pub use generated::Generated;
 pub use launch::{Executor, How, Launch, StageLaunch, StartGuarantee};
+pub use numbers::EdgeNumbers;
 pub use parts::Place;
 pub use plan::{Choice, EdgeChoice, EdgePlan, Plan};
 pub use program::{Event, Strands, TileProgram, slice_k_blocks};

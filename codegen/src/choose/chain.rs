@@ -1,11 +1,12 @@
 //! The `fused` executor's choice: a chain kernel and a schedule for it.
 
-use crate::check::{Candidate, Choice, EdgeChoice, Executor, Launch, linearise};
+use super::space;
+use crate::check::{Candidate, Choice, EdgeChoice, Launch, linearise};
 use crate::device::{CHAIN_KERNELS, ChainKernel, Profile};
 use crate::diagnostic::Diagnostic;
-use crate::graph::{Dependence, Graph, Resolved, ResolvedStage, StageId};
+use crate::graph::{Dependence, Graph, Resolved, ResolvedStage, StageId, producers_of};
 use crate::schedule::{Chosen, Hand, Part, Schedule, Wanted, choose};
-use crate::sync::{Policy, Tile, WaitAt, producers_of};
+use crate::sync::{Policy, Tile, WaitAt};
 
 /// How a chain shall be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +105,7 @@ fn allowed(
         let message = format!("the fused executor has no kernels for {} (sm_{})", device.name, device.arch);
         return Err(Diagnostic::new("no-kernel", message).help("choose the streams executor there"));
     }
-    let runs = |s: &&ResolvedStage| s.custom.is_none() && s.op.has_kernel(device.arch, Executor::Fused);
+    let runs = |s: &&ResolvedStage| s.custom.is_none() && s.op.in_chain();
     if let Some(stage) = resolved.stages.iter().find(|s| !runs(s)) {
         let (kind, name) = (stage.op.name(), &stage.name.value);
         let message = format!("the fused executor does not run the {kind} stage `{name}`");
@@ -114,11 +115,7 @@ fn allowed(
         };
         return Err(Diagnostic::new("no-kernel", message).at(stage.name.span, why).help(help));
     }
-    let mut kernels: Vec<&ChainKernel> = ChainKernel::running(resolved.operations())
-        .filter(|k| asked.kernel.is_none_or(|wanted| wanted == ((k.tile.0, k.tile.1), k.cluster)))
-        // The CTAs of a cluster would each draw for themselves.
-        .filter(|k| asked.mode == Hand::Fixed || k.cluster == (1, 1))
-        .collect();
+    let mut kernels: Vec<&ChainKernel> = space::chain_kernels(resolved.operations(), asked).collect();
     if kernels.is_empty() {
         let message = format!("no chain kernel is as asked for: {asked:?}");
         return Err(Diagnostic::new("no-kernel", message));

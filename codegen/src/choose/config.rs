@@ -10,7 +10,7 @@ use super::{ChainOverride, candidate, chain, decode};
 use crate::check::{Candidate, Executor, Launch, Plan};
 use crate::device::Profile;
 use crate::diagnostic::{Diagnostic, Spanned};
-use crate::graph::{Dependence, Graph, Op, OperandKind, Resolved, Stage, StageId, StatedEdge, StatedTile};
+use crate::graph::{Dependence, Graph, OperandKind, Resolved, Stage, StageId, StatedEdge, StatedTile};
 use crate::schedule::Hand;
 use crate::sync::{Order, Policy, WaitAt};
 
@@ -209,7 +209,7 @@ fn state(resolved: &Resolved, stages: &[StageConfig], edges: &[EdgeConfig]) -> R
 
 impl StageConfig {
     fn of(stage: &Stage, order: &Order) -> StageConfig {
-        let tile = (stage.op != Op::Custom).then_some(stage.mma_tile);
+        let tile = (!stage.op.is_custom()).then_some(stage.mma_tile);
         StageConfig { stage: stage.name.clone(), tile, order: order.clone() }
     }
 }

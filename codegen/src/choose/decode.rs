@@ -1,10 +1,10 @@
 //! The `fused` executor's choice for few tokens: a decode kernel.
 
 use crate::check::{Candidate, Choice, Launch};
-use crate::device::Profile;
+use crate::device::{Operations, Profile};
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Op, PAGE, Resolved, StageId};
-use crate::schedule::decode::{COLUMN_TILE, decode as share_out, most_tokens};
+use crate::schedule::decode::{COLUMN_TILE, decode as share_out, widths};
 
 /// The tile of a GEMM before it is cut into shares; its depth is that of a k-block of the kernel.
 const NOMINAL_TILE: (u32, u32, u32) = (64, 128, 64);
@@ -18,7 +18,7 @@ pub fn decode(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagno
     let refuse = |why: String| {
         Diagnostic::new("no-kernel", format!("no decode kernel runs this chain: {why}")).help(format!(
             "it takes a chain of GEMMs with constant weights, attentions with caches, and at most {} rows",
-            most_tokens()
+            widths(resolved.operations()).max().or(widths(Operations::default()).max()).unwrap_or(0)
         ))
     };
     if device.arch != 90 {

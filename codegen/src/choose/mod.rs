@@ -3,7 +3,9 @@
 //! Whatever the spec states is kept. The rest is searched in two steps: tiles by the time of each stage alone (a few of
 //! the best for each), then orders and policies together by the simulated time of the whole chain.
 
+pub mod against;
 mod chain;
+pub mod comparison;
 mod config;
 mod decode;
 mod search;
@@ -14,7 +16,7 @@ pub use config::{Config, EdgeConfig, Kernels, StageConfig};
 pub use decode::decode;
 
 use crate::check::{Candidate, Choice, Executor, How, Plan, Prediction, StartGuarantee, check};
-use crate::device::Profile;
+use crate::device::{ChainKernel, Profile};
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Resolved, StageId};
 use crate::sync::{Order, Policy, WaitAt};
@@ -41,7 +43,10 @@ pub fn prove(resolved: &Resolved, candidate: Candidate) -> Result<Plan, Diagnost
 pub fn usual_executor(resolved: &Resolved, device: &Profile) -> (Executor, Option<String>) {
     let usual = if device.arch >= 90 { Executor::Programmatic } else { Executor::Streams };
     let Some((_, why)) = resolved.without_kernel(device, usual) else { return (usual, None) };
-    let fused = device.arch == 90 && resolved.without_kernel(device, Executor::Fused).is_none();
+    let chains = || ChainKernel::running(resolved.operations()).next().is_some();
+    let fused = device.arch == 90
+        && resolved.without_kernel(device, Executor::Fused).is_none()
+        && (chains() || decode(resolved, device).is_ok());
     let other = if fused { Executor::Fused } else { Executor::Cpu };
     (other, Some(format!("{why}: planned for the {} executor", other.name())))
 }
@@ -88,6 +93,10 @@ fn fused(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagnostic>
             better
         }
         (Ok(few), Err(_)) => few,
+        // Where no chain kernel has all operations, what a decode kernel lacks is the answer.
+        (Err(few), Err(_)) if ChainKernel::running(resolved.operations()).next().is_none() => {
+            return Err(few);
+        }
         (Err(_), many) => many?,
     };
     // A serial chain has its own tiles and kernels; where one is missing, there is none to compare with.

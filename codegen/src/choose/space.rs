@@ -4,7 +4,8 @@
 use super::ChainOverride;
 use crate::check::Executor;
 use crate::device::{ChainKernel, Operations, Profile};
-use crate::graph::{Dependence, Graph};
+use crate::diagnostic::Spanned;
+use crate::graph::{Dependence, Graph, Resolved, StageId, StatedEdge};
 use crate::schedule::Hand;
 use crate::sync::{Order, Policy};
 
@@ -38,6 +39,9 @@ pub const POLICIES: [Policy; 7] = [
 /// See [`POLICIES`].
 pub const SEARCHED: usize = 3;
 
+/// Policies of all edges that benchmarks set beside each other; `None` is what is chosen.
+pub const COMPARED: [Option<Policy>; 3] = [None, Some(Policy::Tile), Some(Policy::Row)];
+
 /// How the items of a chain kernel are handed out, and whether tiles may be cut along k. Tuning leaves out the last, which
 /// gains nothing over the one before.
 pub const STRATEGIES: [(Hand, bool); 4] =
@@ -69,14 +73,52 @@ pub fn uniform_tiles(shapes: &[Vec<TileShape>]) -> Vec<Vec<TileShape>> {
     every.filter_map(uniform).collect()
 }
 
+/// The chain kernels for these operations that overrides leave. The CTAs of a cluster cannot draw items: each would draw for
+/// itself.
+pub fn chain_kernels(
+    operations: Operations,
+    asked: ChainOverride,
+) -> impl Iterator<Item = &'static ChainKernel> {
+    ChainKernel::running(operations)
+        .filter(move |k| asked.kernel.is_none_or(|wanted| wanted == ((k.tile.0, k.tile.1), k.cluster)))
+        .filter(move |k| asked.mode == Hand::Fixed || k.cluster == (1, 1))
+}
+
 /// The ways to run these operations in a chain kernel that tuning tries: which one, how items are handed out, whether tiles may
 /// be cut.
 pub fn chains(operations: Operations) -> impl Iterator<Item = ChainOverride> {
-    ChainKernel::running(operations).flat_map(|kernel| {
-        // The CTAs of a cluster cannot draw items.
-        let alone = kernel.cluster == (1, 1);
+    ChainKernel::running(operations).flat_map(move |kernel| {
         let kernel = Some(((kernel.tile.0, kernel.tile.1), kernel.cluster));
-        let ways = STRATEGIES.into_iter().take(3).filter(move |(mode, _)| alone || *mode == Hand::Fixed);
+        let ways = STRATEGIES.into_iter().take(3);
         ways.map(move |(mode, splits)| ChainOverride { kernel, mode, splits })
+            .filter(move |asked| chain_kernels(operations, *asked).next().is_some())
     })
+}
+
+/// The dependences of a spec: every read of what a stage writes.
+pub fn dependences(resolved: &Resolved) -> impl Iterator<Item = Dependence> + '_ {
+    resolved.stages.iter().enumerate().flat_map(move |(consumer, stage)| {
+        stage.reads.iter().enumerate().filter_map(move |(operand, read)| {
+            let producer = resolved.tensors[read.tensor.0].producer?;
+            Some(Dependence { producer, consumer: StageId(consumer), operand })
+        })
+    })
+}
+
+/// States a policy for every dependence of which nothing is stated.
+pub fn state_policy(resolved: &mut Resolved, policy: &Policy) {
+    let missing = dependences(resolved).filter(|dependence| resolved.stated_edge(dependence).is_none());
+    let stated = missing.map(|Dependence { producer, consumer, operand }| {
+        let (stage, span) = (&resolved.stages[consumer.0], resolved.stages[consumer.0].name.span);
+        StatedEdge {
+            span,
+            producer,
+            consumer,
+            operand: Some(stage.reads[operand].kind),
+            policy: Some(Spanned::new(policy.clone(), span)),
+            wait_at: None,
+        }
+    });
+    let stated: Vec<StatedEdge> = stated.collect();
+    resolved.edges.extend(stated);
 }

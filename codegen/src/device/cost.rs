@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::L2Cost;
-use crate::graph::{Activation, Op};
+use super::{Activation, L2Cost};
 
 /// What the list scheduler of the `fused` executor reckons with. Sizes of tiles are those of one CTA; times that are said
 /// to be of an area are of a tile of 128 x 256 and scale with its area.
@@ -19,7 +18,8 @@ pub struct CostModel {
     pub rates: Vec<TileRate>,
     /// See [`CostModel::rates`]; its epilogue is of an area.
     pub other: TileRate,
-    /// Streaming read bandwidth of the device, TB/s.
+    /// Streaming read bandwidth, TB/s; 0 for the device's.
+    #[serde(default)]
     pub read_tbs: f64,
     /// The L2 cache.
     #[serde(default)]
@@ -103,19 +103,14 @@ impl CostModel {
         listed.copied().unwrap_or(TileRate { tile, cluster, epilogue_us, ..self.other })
     }
 
-    /// The epilogue of a stage's tiles, microseconds, where a tile shape has the times of `shape`.
-    pub fn epilogue_of(&self, op: &Op, shape: &TileRate) -> f64 {
+    /// From the last multiplication of a tile to the next item, microseconds, where the tile's shape has the times of `shape`.
+    pub fn epilogue_us(&self, activation: Activation, gated: bool, shape: &TileRate) -> f64 {
         // Summed from left to right: a rounding apart, ties between schedules fall otherwise.
-        let plain_us = match op.activation() {
+        let plain_us = match activation {
             Activation::GeluTanh => shape.epilogue_us + self.gelu_us * area(shape.tile),
             Activation::Identity | Activation::Relu => shape.epilogue_us,
         };
-        if op.is_gated() { plain_us + shape.gate_us + self.gate_us * area(shape.tile) } else { plain_us }
-    }
-
-    /// From the last multiplication of a tile to the next item, microseconds.
-    pub fn epilogue_us(&self, op: &Op, tile: (u32, u32), cluster: (u32, u32)) -> f64 {
-        self.epilogue_of(op, &self.tile_rate(tile, cluster))
+        if gated { plain_us + shape.gate_us + self.gate_us * area(shape.tile) } else { plain_us }
     }
 }
 

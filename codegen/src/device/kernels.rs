@@ -22,6 +22,28 @@ pub enum Operation {
     Attend = 5,
 }
 
+/// Element-wise function applied to a GEMM's sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Activation {
+    /// None.
+    Identity,
+    /// GELU, tanh form.
+    GeluTanh,
+    /// max(x, 0).
+    Relu,
+}
+
+impl Activation {
+    /// The activation as a part of a comment.
+    pub(crate) fn suffix(self) -> &'static str {
+        match self {
+            Activation::Identity => "",
+            Activation::GeluTanh => ", gelu",
+            Activation::Relu => ", relu",
+        }
+    }
+}
+
 /// The operations that one kernel shape runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Operations(u32);

@@ -72,7 +72,7 @@ pub struct Profile {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DecodeCost {
-    /// Streaming read bandwidth of the weights, TB/s.
+    /// Streaming read bandwidth of the weights, TB/s: bulk copies alone reach more than [`Profile::read_tbs`].
     pub read_tbs: f64,
     /// Rate at which all SMs together read activations, TB/s.
     pub l2_tbs: f64,
@@ -139,7 +139,8 @@ impl Profile {
 
     /// What the list scheduler of the `fused` executor reckons with on this device.
     pub fn cost_model(&self) -> CostModel {
-        self.fused.clone()
+        let read_tbs = if self.fused.read_tbs > 0.0 { self.fused.read_tbs } else { self.read_tbs };
+        CostModel { read_tbs, ..self.fused.clone() }
     }
 
     /// Reads a profile.
@@ -186,7 +187,6 @@ impl Profile {
             ("sm_tflops", self.sm_tflops),
             ("read_tbs", self.read_tbs),
             ("sm_tflops", c.sm_tflops),
-            ("read_tbs", c.read_tbs),
             ("read_tbs", self.decode.read_tbs),
             ("l2_tbs", self.decode.l2_tbs),
             ("sustained", self.sustained),
@@ -220,6 +220,7 @@ impl Profile {
             ("slab_write_us", c.slab_write_us),
             ("slab_read_us", c.slab_read_us),
             ("alone_tflops", c.alone_tflops),
+            ("read_tbs", c.read_tbs),
         ];
         let l2 = [&self.l2, &c.l2].into_iter().flat_map(|l2| {
             [("tbs", l2.tbs), ("keeps_mb", l2.keeps_mb), ("drawn", l2.drawn), ("ragged_ps", l2.ragged_ps)]

@@ -2,13 +2,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::*;
-use crate::check::{Candidate, How, check};
+use crate::check::{Candidate, EdgeNumbers, How, check};
 use crate::device::Profile;
 use crate::graph::{
     Activation, Axis, Dependence, Element, Footprint, Graph, Op, Operand, OperandKind, Partition, Stage,
     StageId, Tensor, TensorId,
 };
-use crate::sync::{EdgeNumbers, Order, Policy, Tile};
+use crate::sync::{Order, Policy, Tile};
 
 fn gemm_stage(name: &str, shape: (u32, u32, u32), reads: &[(OperandKind, usize)], out: usize) -> Stage {
     let (m, n, k) = shape;

@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::names::edge_names;
-use crate::check::Plan;
+use crate::check::{EdgeNumbers, Plan};
 use crate::graph::{Axis, Element, OperandKind, StageId, Tensor};
-use crate::sync::{EdgeNumbers, Order, SlotMap, WaitAt};
+use crate::sync::{Order, SlotMap, WaitAt};
 
 /// Largest slot or k-block count whose loop a `static_assert` unrolls; compilers bound constant evaluation.
 const MAX_ASSERTED: u32 = 4096;

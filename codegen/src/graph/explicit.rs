@@ -8,7 +8,7 @@ use super::resolved::{Read, Resolved, ResolvedStage};
 use super::stated::{operands_between, unknown_stage};
 use super::{Axis, Footprint, OperandKind, StageId};
 use crate::diagnostic::{Diagnostic, Span};
-use crate::spec::{Affine, DepSpec, Expr, Node, Spec, StageKind};
+use crate::spec::{Affine, DepSpec, Expr, ExprKind, Spec, StageKind};
 
 /// A dependence in the explicit form, dims fixed.
 #[derive(Clone, Debug)]
@@ -131,7 +131,7 @@ fn resolve_one(spec: &Spec, dims: &Dims, dep: &DepSpec) -> Result<ExplicitDep, D
 fn tile_variables<'s>(dep: &'s DepSpec, dims: &Dims) -> Result<Vec<&'s str>, Diagnostic> {
     let mut variables: Vec<&str> = Vec::new();
     for arg in &dep.tile.args {
-        let Node::Name(name) = &arg.node else {
+        let ExprKind::Name(name) = &arg.node else {
             return Err(Diagnostic::new("not-a-variable", "the consumer's tile takes plain variables")
                 .at(arg.span, "an expression")
                 .help("write `down(x, y)` here, and expressions of x and y in `on`"));

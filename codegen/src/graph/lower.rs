@@ -1,57 +1,73 @@
 //! From a spec to a resolved pipeline: dims become numbers, tensors get shapes, stages an order.
 
+use super::Graph;
 use super::dims::{Dims, Tensors};
 use super::explicit;
 use super::resolved::{Read, Resolved, ResolvedStage};
 use super::{StageId, Tensor, op, stated};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
-use crate::spec::{Spec, StageSpec};
+use crate::spec::{Spec, StageSpec, parse};
 
 /// `CUSYNC_MAX_WAITS` and `CUSYNC_MAX_POSTS`.
 const MAX_EDGES: usize = 4;
 /// Most stages of a pipeline.
 const MAX_STAGES: usize = 64;
 
-/// See [`Spec::resolve`].
-pub(crate) fn resolve(spec: &Spec, overrides: &[(String, u64)]) -> Result<Resolved, Diagnostic> {
-    let dims = Dims::new(spec, overrides)?;
-    check_names(spec)?;
-    let mut tensors = Tensors::default();
-    let mut stages = Vec::new();
-    for stage in &spec.stages {
-        stages.push(resolve_stage(stage, &dims, &mut tensors)?);
-    }
-    for (i, stage) in stages.iter().enumerate() {
-        tensors.set_producer(stage.out.value, StageId(i), stage.out.span)?;
-    }
-    let mut deps = explicit::resolve(spec, &dims)?;
-    explicit::add_reads(spec, &deps, &mut stages)?;
+impl Spec {
+    /// Fixes the dims, defaults replaced by `overrides`, and proves that stages, tensors and shapes fit together.
+    ///
+    /// # Errors
+    /// The first fault found, with its place.
+    pub fn resolve(&self, overrides: &[(String, u64)]) -> Result<Resolved, Diagnostic> {
+        let dims = Dims::new(self, overrides)?;
+        check_names(self)?;
+        let mut tensors = Tensors::default();
+        let mut stages = Vec::new();
+        for stage in &self.stages {
+            stages.push(resolve_stage(stage, &dims, &mut tensors)?);
+        }
+        for (i, stage) in stages.iter().enumerate() {
+            tensors.set_producer(stage.out.value, StageId(i), stage.out.span)?;
+        }
+        let mut deps = explicit::resolve(self, &dims)?;
+        explicit::add_reads(self, &deps, &mut stages)?;
 
-    let order = topological_order(&stages, &tensors.list)?;
-    let mut position = vec![StageId(0); order.len()];
-    order.iter().enumerate().for_each(|(new, &old)| position[old] = StageId(new));
-    let mut in_order: Vec<_> = stages.into_iter().map(Some).collect();
-    let mut resolved = Resolved {
-        name: spec.name.value.clone(),
-        element: spec.element,
-        stages: order.iter().filter_map(|&old| in_order[old].take()).collect(),
-        tensors: tensors.list,
-        edges: Vec::new(),
-        explicit: Vec::new(),
-        dims: dims.list,
-    };
-    for tensor in &mut resolved.tensors {
-        tensor.producer = tensor.producer.map(|stage| position[stage.0]);
+        let order = topological_order(&stages, &tensors.list)?;
+        let mut position = vec![StageId(0); order.len()];
+        order.iter().enumerate().for_each(|(new, &old)| position[old] = StageId(new));
+        let mut in_order: Vec<_> = stages.into_iter().map(Some).collect();
+        let mut resolved = Resolved {
+            name: self.name.value.clone(),
+            element: self.element,
+            stages: order.iter().filter_map(|&old| in_order[old].take()).collect(),
+            tensors: tensors.list,
+            edges: Vec::new(),
+            explicit: Vec::new(),
+            dims: dims.list,
+        };
+        for tensor in &mut resolved.tensors {
+            tensor.producer = tensor.producer.map(|stage| position[stage.0]);
+        }
+        for dep in &mut deps {
+            dep.consumer = position[dep.consumer.0];
+            dep.producer = position[dep.producer.0];
+        }
+        resolved.explicit = deps;
+        stated::apply(self, &mut resolved)?;
+        check_edges(&resolved)?;
+        explicit::check_pairs(&resolved)?;
+        Ok(resolved)
     }
-    for dep in &mut deps {
-        dep.consumer = position[dep.consumer.0];
-        dep.producer = position[dep.producer.0];
-    }
-    resolved.explicit = deps;
-    stated::apply(spec, &mut resolved)?;
-    check_edges(&resolved)?;
-    explicit::check_pairs(&resolved)?;
-    Ok(resolved)
+}
+
+/// Parses, resolves with default dims and builds the graph with the given tile for every GEMM: a short cut for tests
+/// and examples.
+///
+/// # Errors
+/// As [`parse`], [`Spec::resolve`] and [`Resolved::graph`].
+pub fn graph_with_tile(source: &str, tile: (u32, u32, u32)) -> Result<Graph, Diagnostic> {
+    let resolved = parse(source, "spec")?.resolve(&[])?;
+    resolved.graph(&vec![tile; resolved.stages.len()])
 }
 
 fn check_names(spec: &Spec) -> Result<(), Diagnostic> {

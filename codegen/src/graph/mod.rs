@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use crate::device::ChainKernel;
-use crate::sync::{Tile, TileBox};
+use crate::sync::Tile;
 
 mod canonical;
 mod compare;
@@ -19,26 +19,21 @@ mod op;
 mod partition;
 mod resolved;
 mod stated;
+mod waits;
 
+pub use crate::operand::{DataType, Element, OperandKind, When};
+pub use crate::spec::StatedTile;
 pub use fixture::gemm_chain;
-pub(crate) use lower::resolve;
-pub use op::{Activation, Attend, Attention, Cache, Conv, Heads, Norm, Op, OperandKind, PAGE, When, Window};
+pub use lower::graph_with_tile;
+pub use op::{Activation, Attend, Attention, Cache, Conv, Heads, Norm, Op, PAGE, Window};
 pub(crate) use op::{Bound, Cost, MmaTile, Tiles};
 pub(crate) use partition::share_of;
 pub use partition::{Partition, share_begin};
 pub use resolved::{
     CustomShape, MAX_FOOTPRINT_TILES, MAX_K_BLOCKS, MAX_TILES, Read, Resolved, ResolvedStage, StatedEdge,
-    StatedTile, TileAssignment,
+    TileAssignment,
 };
-
-/// Element type of tensors; accumulation is always float32.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Element {
-    /// IEEE half precision.
-    F16,
-    /// bfloat16.
-    Bf16,
-}
+pub use waits::{TileBox, WaitWalk, each_wait, producers_of, waits_differ};
 
 /// Index of a tensor in [`Graph::tensors`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -47,25 +42,6 @@ pub struct TensorId(pub usize);
 /// Index of a stage in [`Graph::stages`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StageId(pub usize);
-
-/// What the elements of a tensor are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DataType {
-    /// Numbers of the pipeline's element type.
-    Element,
-    /// Signed integers of 32 bits: lengths and page numbers.
-    Int32,
-}
-
-impl DataType {
-    /// Bytes of an element.
-    pub fn bytes(self) -> u64 {
-        match self {
-            DataType::Element => 2,
-            DataType::Int32 => 4,
-        }
-    }
-}
 
 /// A row-major matrix in device memory.
 #[derive(Clone, Debug)]
@@ -288,6 +264,19 @@ pub struct Graph {
 }
 
 impl Graph {
+    /// Multiplications and additions of all stages.
+    pub fn flop(&self) -> f64 {
+        let of = |s: &Stage| 2.0 * f64::from(s.m) * f64::from(s.n) * f64::from(s.k) * s.op.products();
+        self.stages.iter().map(of).sum()
+    }
+
+    /// Bytes of inputs and weights, and of results, each once: what is neither may stay in the L2 cache.
+    pub fn compulsory_bytes(&self) -> f64 {
+        let read = |i: usize| self.stages.iter().any(|s| s.operands.iter().any(|o| o.tensor.0 == i));
+        let outside = self.tensors.iter().enumerate().filter(|(i, t)| t.producer.is_none() || !read(*i));
+        outside.map(|(_, t)| t.bytes() as f64).sum()
+    }
+
     /// The MMA tile of one kernel for all stages: that of the first stage without tiles of its own, or, where there is none, of
     /// any chain kernel that runs them.
     pub fn kernel_tile(&self) -> MmaTile {

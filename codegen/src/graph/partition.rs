@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use super::TileBox;
 use super::{Axis, Graph, Operand, OperandKind};
-use crate::sync::{Tile, TileBox};
+use crate::sync::Tile;
 
 /// The parts of a stage's output. A part is named by its row and its column among the parts, as a [`Tile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -9,6 +9,7 @@ use super::{
 use crate::check::Executor;
 use crate::device::{KernelShape, Operations, Profile};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
+use crate::spec::StatedTile;
 use crate::sync::{Order, Policy, WaitAt};
 
 /// Most tiles of a stage: `check` enumerates them.
@@ -89,15 +90,6 @@ pub struct CustomShape {
     pub k_blocks: u32,
     /// Output elements of one tile.
     pub tile: (u32, u32),
-}
-
-/// A tile as a spec states it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StatedTile {
-    /// Rows and columns of the MMA tile.
-    pub tile: (u32, u32),
-    /// Length of a k-block, where stated.
-    pub k: Option<u32>,
 }
 
 /// What the spec states of the dependences between two stages.

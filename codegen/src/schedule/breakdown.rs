@@ -4,7 +4,7 @@ use super::Schedule;
 
 /// The predicted times of an item, microseconds. They follow each other without gaps, though waits and arithmetic may
 /// alternate.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ItemTime {
     /// From the start of the launch until the worker takes the item.
     pub begin_us: f64,

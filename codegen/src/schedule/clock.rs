@@ -1,5 +1,8 @@
 //! When tiles are done and items end, under a cost model.
 
+use std::ops::Range;
+
+use super::needs::Need;
 use super::problem::{ItemCost, Problem};
 
 /// A need with the time at which the last of its tiles can be used.
@@ -52,11 +55,15 @@ impl Clock {
         self.keys[stage][tile] = key;
     }
 
-    /// What stage `stage` waits for; its producers must be complete.
-    pub(super) fn readiness(&self, problem: &Problem, stage: usize, cost: &ItemCost) -> Readiness {
-        let shape = &problem.stages[stage];
-        let k_blocks = shape.k_blocks;
-        let classes = shape.needs.classes.iter().map(|needs| {
+    /// What tiles of these needs wait for; the tiles that they name must be complete.
+    pub(super) fn ready<'n>(
+        &self,
+        problem: &Problem,
+        needs: impl IntoIterator<Item = &'n Vec<Need>>,
+        k_blocks: u32,
+        cost: &ItemCost,
+    ) -> Readiness {
+        let of_class = |needs: &Vec<Need>| {
             let mut class = Class { needs: Vec::with_capacity(needs.len()), ..Class::default() };
             for need in needs {
                 let (producer, width) = (need.producer.0, problem.stages[need.producer.0].grid.1);
@@ -71,24 +78,19 @@ impl Clock {
                 }
                 class.whole_key = class.whole_key.max(key);
                 let seen = done + problem.cost.handoff_us;
-                if need.ks.start >= k_blocks {
+                let at_us = seen + cost.fill_us;
+                let Range { start: begin, end } = need.ks;
+                if begin >= k_blocks {
                     class.late_us = class.late_us.max(seen);
                 } else {
-                    let at_us = seen + cost.fill_us;
                     class.latest_us = class.latest_us.max(at_us);
-                    class.whole_us =
-                        class.whole_us.max(at_us + f64::from(k_blocks - need.ks.start) * cost.k_us);
+                    class.whole_us = class.whole_us.max(at_us + f64::from(k_blocks - begin) * cost.k_us);
                 }
-                class.needs.push(ReadyNeed {
-                    begin: need.ks.start,
-                    end: need.ks.end,
-                    at_us: seen + cost.fill_us,
-                    key,
-                });
+                class.needs.push(ReadyNeed { begin, end, at_us, key });
             }
             class
-        });
-        Readiness { classes: classes.collect(), k_blocks }
+        };
+        Readiness { classes: needs.into_iter().map(of_class).collect(), k_blocks }
     }
 }
 

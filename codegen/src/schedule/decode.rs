@@ -16,7 +16,7 @@
 use std::ops::Range;
 
 use super::{Hand, Item, MAX_STAGES, Part, Schedule};
-use crate::device::{DECODE_KERNELS, Profile};
+use crate::device::{DECODE_KERNELS, DecodeKernel, Operations, Profile};
 use crate::graph::{Attend, Graph, Op, OperandKind, PAGE, Partition, Stage, StageId, share_begin, share_of};
 use crate::sync::Tile;
 
@@ -137,17 +137,20 @@ fn unfit_attention(graph: &Graph, stage: StageId, workers: u32) -> Option<String
     let lengths = |stage: &Stage| {
         let Op::Attend(shape) = &stage.op else { return None };
         let lengths = stage.operands.iter().find(|o| o.kind == OperandKind::Lengths)?;
-        Some((lengths.tensor, shape.cache.capacity))
+        Some((lengths.tensor, shape.cache.capacity, shape.heads.kv))
     };
     let of = &graph.stages[stage.0];
     let Op::Attend(Attend { heads, cache, .. }) = &of.op else { return None };
-    let first = graph.stages.iter().find(|s| lengths(s).is_some())?;
-    if lengths(first) != lengths(of) {
-        return Some(format!("has other lengths, or another capacity, than `{}`", first.name));
-    }
     let producer = producer_of(graph, of).map(|p| &graph.stages[p.0]);
     if let Some(producer) = producer.filter(|p| lengths(p).is_some()) {
         return Some(format!("attends to what `{}` makes of its heads", producer.name));
+    }
+    let first = graph.stages.iter().find(|s| lengths(s).is_some())?;
+    if lengths(first) != lengths(of) {
+        return Some(format!(
+            "has other lengths, or another capacity or number of heads of keys and values, than `{}`",
+            first.name
+        ));
     }
     let units = u64::from(of.m) * u64::from(heads.kv) * u64::from(cache.capacity / PAGE + 1);
     let fits = (units + 1) * u64::from(workers) <= u64::from(u32::MAX);
@@ -160,14 +163,19 @@ fn rows_of(stage: &Stage, workers: u32) -> u32 {
     if stage.op.is_gated() { features * 2 } else { features }
 }
 
-/// The kernel's tokens for so many rows; `None` for more than any kernel takes.
-pub fn width_of(rows: u32) -> Option<u32> {
-    DECODE_KERNELS.iter().map(|kernel| kernel.width).filter(|width| rows <= *width).min()
+/// Tokens of the decode kernels that run these operations.
+pub fn widths(operations: Operations) -> impl Iterator<Item = u32> {
+    let runs = move |kernel: &&DecodeKernel| kernel.operations.contain(operations);
+    DECODE_KERNELS.iter().filter(runs).map(|kernel| kernel.width)
 }
 
-/// The most tokens that a decode kernel takes.
-pub fn most_tokens() -> u32 {
-    DECODE_KERNELS.iter().map(|kernel| kernel.width).max().unwrap_or(0)
+fn operations_of(graph: &Graph) -> Operations {
+    graph.stages.iter().filter_map(|stage| stage.op.operation()).collect()
+}
+
+/// The tokens of the kernel that runs a graph with so many rows; `None` for more than any of its kernels takes.
+pub fn width_of(graph: &Graph, rows: u32) -> Option<u32> {
+    widths(operations_of(graph)).filter(|width| rows <= *width).min()
 }
 
 /// Why `workers` workers of a decode kernel cannot run a graph; `None` when they can.
@@ -176,8 +184,9 @@ pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
         return Some(format!("{} stages; a decode kernel takes {MAX_STAGES}", graph.stages.len()));
     }
     for (s, stage) in graph.stages.iter().enumerate() {
-        if width_of(stage.m).is_none() {
-            let most = most_tokens();
+        // Where no kernel has all operations, the stage that is none of theirs is named.
+        let most = widths(operations_of(graph)).max();
+        if let Some(most) = most.filter(|most| stage.m > *most) {
             return Some(format!("`{}` has {} rows; a decode kernel takes {most}", stage.name, stage.m));
         }
         // Of activations, a worker adds only what it has written itself, or what nobody writes.
@@ -219,9 +228,10 @@ pub fn decode(graph: &Graph, device: &Profile) -> Result<(Graph, Decode), String
     if let Some(why) = unfit(graph, workers) {
         return Err(why);
     }
-    let width = graph.stages.first().and_then(|s| width_of(s.m)).unwrap_or_default();
+    let width = graph.stages.first().and_then(|s| width_of(graph, s.m)).unwrap_or_default();
     let graph = graph.clone().in_even_shares(workers);
-    let work = Schedule { predicted_us: predicted_us(&graph, device), ..work(&graph, workers) };
+    let predicted_us = spans(&graph, device).last().map_or(0.0, |(_, end)| *end);
+    let work = Schedule { predicted_us, ..work(&graph, workers) };
     Ok((graph, Decode { width, work }))
 }
 
@@ -244,25 +254,30 @@ pub fn work(graph: &Graph, workers: u32) -> Schedule {
     Schedule { cluster: (1, 1), mode: Hand::Fixed, sequence, lists, slabs: 0, predicted_us: 0.0 }
 }
 
-/// The launch and the stages one after the other.
-fn predicted_us(graph: &Graph, device: &Profile) -> f64 {
-    device.decode.launch_us + graph.stages.iter().map(|s| stage_us(graph, s, device)).sum::<f64>()
+/// Begin and end of each stage, microseconds: the stages follow each other after the launch.
+pub(crate) fn spans(graph: &Graph, device: &Profile) -> Vec<(f64, f64)> {
+    let mut end_us = device.decode.launch_us;
+    let span = |stage| {
+        let begin_us = end_us;
+        end_us += stage_us(graph, stage, device);
+        (begin_us, end_us)
+    };
+    graph.stages.iter().map(span).collect()
 }
 
 /// The time of a stage, microseconds: all SMs together read its constants, every SM reads all activations beside them, and
 /// the stage ends. Of an attention that is the cache with as many tokens as are expected, by whole units of a page's.
-pub(crate) fn stage_us(graph: &Graph, stage: &Stage, device: &Profile) -> f64 {
+fn stage_us(graph: &Graph, stage: &Stage, device: &Profile) -> f64 {
+    let cost = &device.decode;
     if let Op::Attend(Attend { heads, expected, .. }) = &stage.op {
         let tokens = f64::from(stage.m * heads.kv) * f64::from(expected.next_multiple_of(PAGE));
         let bytes = 2.0 * 2.0 * tokens * f64::from(heads.dim);
-        return bytes / (device.decode.read_tbs * 1e6) + device.decode.stage_us + device.decode.attend_us;
+        return bytes / (cost.read_tbs * 1e6) + cost.stage_us + cost.attend_us;
     }
-    let constant =
-        stage.operands.iter().filter(|o| o.kind != OperandKind::A).map(|o| &graph.tensors[o.tensor.0]);
-    let weights: f64 = constant.map(|t| 2.0 * f64::from(t.rows) * f64::from(t.cols)).sum();
+    let constants = stage.operands.iter().filter(|o| o.kind != OperandKind::A);
+    let weights: f64 = constants.map(|o| graph.tensors[o.tensor.0].bytes() as f64).sum();
     let activations = 2.0 * f64::from(stage.m) * f64::from(stage.k) * f64::from(device.sms);
-    let read_us = weights / (device.decode.read_tbs * 1e6) + activations / (device.decode.l2_tbs * 1e6);
-    read_us + device.decode.stage_us
+    weights / (cost.read_tbs * 1e6) + activations / (cost.l2_tbs * 1e6) + cost.stage_us
 }
 
 impl Decode {

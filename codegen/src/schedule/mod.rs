@@ -16,6 +16,7 @@ mod search;
 mod share;
 mod split;
 mod timing;
+mod workers;
 
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +27,7 @@ use problem::Problem;
 pub use breakdown::{Breakdown, ItemTime, Totals};
 pub use pick::{Chosen, Wanted, choose};
 pub use timing::time;
+pub(crate) use workers::Workers;
 
 /// How workers get their items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -149,6 +151,15 @@ fn handicap(cut_stages: usize) -> f64 {
 }
 
 impl Schedule {
+    /// The worker of each item of the sequence, where lists are followed or expected.
+    pub(crate) fn worker_of(&self) -> Vec<u32> {
+        let mut worker_of = vec![0; self.sequence.len()];
+        for (worker, list) in self.lists.iter().enumerate() {
+            list.iter().for_each(|i| worker_of[*i as usize] = worker as u32);
+        }
+        worker_of
+    }
+
     /// The predicted length as it is compared with that of other schedules.
     fn score_us(&self) -> f64 {
         let parts = self.sequence.iter().filter(|item| item.part != Part::Whole);

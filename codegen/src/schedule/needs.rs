@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use crate::graph::{Dependence, Graph, StageId, When};
-use crate::sync::{Tile, producers_of, waits_differ};
+use crate::graph::{Dependence, Graph, StageId, When, producers_of, waits_differ};
+use crate::sync::Tile;
 
 /// Producer tiles that k-blocks `ks` of a tile read.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,30 +1,13 @@
-//! List scheduling: whole tiles go to the worker that is free first.
+//! Items on workers: where each goes, when it ends, and what it is in the sequence. Schedules in the making and schedules that
+//! are there already are timed here, and nowhere else.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::clock::{Clock, Readiness};
 use super::problem::{ItemCost, Problem, TileAt};
+use super::workers::Workers;
 use super::{Item, ItemTime, Part};
 use crate::graph::StageId;
-
-/// A time in microseconds, ordered; never NaN here.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) struct Time(pub(super) f64);
-
-impl Eq for Time {}
-
-impl PartialOrd for Time {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Time {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.total_cmp(&other.0)
-    }
-}
 
 /// An item with its worker and its place in the sequence.
 #[derive(Clone, Copy, Debug)]
@@ -37,22 +20,24 @@ pub(super) struct Placed {
     pub(super) time: ItemTime,
 }
 
-/// Where and when an item is placed.
-pub(super) struct Place {
+/// What a worker that is free at `free` does of a tile.
+#[derive(Clone)]
+pub(super) struct Piece {
+    pub(super) ks: Range<u32>,
+    pub(super) part: Part,
     pub(super) worker: u32,
-    pub(super) key: f64,
-    pub(super) time: ItemTime,
+    pub(super) free: f64,
 }
 
 /// A schedule in the making. `placed` is in an order in which items come after those that they need.
 pub(super) struct Board<'a> {
     pub(super) problem: &'a Problem<'a>,
     pub(super) clock: Clock,
-    /// When each worker is free.
-    pub(super) free: Vec<f64>,
+    pub(super) workers: Workers,
     /// Empty where only the length is wanted.
     pub(super) placed: Vec<Placed>,
-    pub(super) slabs: u32,
+    /// When each slab can be read, and the key of its item.
+    slabs: Vec<(f64, f64)>,
     record: bool,
 }
 
@@ -63,104 +48,122 @@ pub(super) struct Current {
     pub(super) ready: Readiness,
 }
 
-impl Current {
-    /// The times of an item of `blocks` k-blocks: what is neither arithmetic nor a fixed cost is waiting.
-    pub(super) fn time(&self, begin_us: f64, blocks: u32, part: Part, end_us: f64) -> ItemTime {
-        let cost = &self.cost;
-        let math_us = f64::from(blocks) * cost.k_us;
-        let (fixed_us, split_us) = match part {
-            Part::Whole => (cost.epilogue_us, 0.0),
-            Part::Contribute { .. } => (0.0, cost.slab_write_us),
-            Part::Finish { slabs, .. } => (cost.epilogue_us, f64::from(slabs) * cost.slab_read_us),
-            // Of each of the slabs, and of the tile, a share.
-            Part::Share { parts, .. } => {
-                let (parts, others) = (f64::from(parts), f64::from(parts) - 1.0);
-                let slabs_us = (cost.slab_write_us + cost.slab_read_us) * others / parts;
-                (cost.epilogue_us / parts, slabs_us)
-            }
-        };
-        let wait_us = (end_us - begin_us - math_us - fixed_us - split_us).max(0.0);
-        ItemTime { begin_us, wait_us, math_us, fixed_us, split_us }
-    }
-}
-
 impl<'a> Board<'a> {
-    /// Nothing is placed yet. Items are kept if `record` is set.
-    pub(super) fn new(problem: &'a Problem<'a>, record: bool) -> Board<'a> {
+    /// Nothing is placed yet on so many workers. Items are kept if `record` is set.
+    pub(super) fn new(problem: &'a Problem<'a>, workers: usize, record: bool) -> Board<'a> {
         let items: usize = problem.stages.iter().map(|s| s.tiles() as usize).sum();
+        let begin_us = problem.cost.launch_us + problem.cost.fill_us;
         Board {
             problem,
             clock: Clock::new(problem),
-            free: vec![problem.cost.launch_us + problem.cost.fill_us; problem.workers as usize],
+            workers: Workers::new(workers, begin_us),
             placed: Vec::with_capacity(if record { items + items / 2 } else { 0 }),
-            slabs: 0,
+            slabs: Vec::new(),
             record,
         }
     }
 
     /// Begins a stage; its producers are placed.
     pub(super) fn stage(&self, stage: usize, cost: ItemCost) -> Current {
-        Current { stage, cost, ready: self.clock.readiness(self.problem, stage, &cost) }
+        let shape = &self.problem.stages[stage];
+        let ready = self.clock.ready(self.problem, &shape.needs.classes, shape.k_blocks, &cost);
+        Current { stage, cost, ready }
+    }
+
+    /// As [`Board::put`], of an item whose stage is not placed as a whole: of all tiles, only what this one reads has to be placed.
+    pub(super) fn put_alone(&mut self, item: &Item, cost: ItemCost, pieces: &[Piece]) -> f64 {
+        let shape = &self.problem.stages[item.stage.0];
+        let needs = &shape.needs.classes[shape.needs.class_of(item.m, item.n)];
+        let ready = self.clock.ready(self.problem, [needs], shape.k_blocks, &cost);
+        let tile = TileAt { index: item.m * shape.grid.1 + item.n, class: 0 };
+        self.put(&Current { stage: item.stage.0, cost, ready }, tile, pieces)
     }
 
     /// The length of the schedule so far: the last tile stored.
     pub(super) fn total_us(&self) -> f64 {
-        self.free.iter().copied().fold(0.0, f64::max) + self.problem.cost.post_us
+        self.workers.end() + self.problem.cost.post_us
+    }
+
+    /// Slabs so far.
+    pub(super) fn slabs(&self) -> u32 {
+        self.slabs.len() as u32
+    }
+
+    /// Takes more slabs; returns the first.
+    pub(super) fn take_slabs(&mut self, count: u32) -> u32 {
+        let first = self.slabs();
+        self.slabs.resize(self.slabs.len() + count as usize, (0.0, 0.0));
+        first
     }
 
     /// Places tiles, each on the worker that is free first.
     pub(super) fn place_whole(&mut self, now: &Current, tiles: &[TileAt]) {
-        // Ends mostly come in order, so a sorted queue beats a heap.
-        let mut queue: VecDeque<(Time, u32)> = self.by_free_time().into();
-        for &tile in tiles {
-            let Some((Time(free), worker)) = queue.pop_front() else { return };
-            let end = Time(self.put_whole(now, tile, worker, free));
-            self.free[worker as usize] = end.0;
-            if queue.back().is_none_or(|last| last.0 <= end) {
-                queue.push_back((end, worker));
-            } else {
-                queue.insert(queue.partition_point(|other| other.0 <= end), (end, worker));
-            }
+        let ks = 0..self.problem.stages[now.stage].k_blocks;
+        let mut workers = std::mem::take(&mut self.workers);
+        workers.hand_out(tiles, |tile, worker, free| {
+            self.put(now, *tile, &[Piece { ks: ks.clone(), part: Part::Whole, worker, free }])
+        });
+        self.workers = workers;
+    }
+
+    /// Puts a part of a tile on its worker, or all parts that share the tile on theirs; returns when these are free again.
+    pub(super) fn put(&mut self, now: &Current, tile: TileAt, pieces: &[Piece]) -> f64 {
+        let (class, cost, handoff_us) = (tile.class as usize, &now.cost, self.problem.cost.handoff_us);
+        let (mut end, mut finishes) = (0.0f64, false);
+        for Piece { ks, part, free, .. } in pieces {
+            let math_end = now.ready.math_end(class, ks.start, ks.end, *free, cost);
+            let left = match *part {
+                Part::Whole => math_end,
+                Part::Contribute { .. } => math_end + cost.beside(*part).write_us,
+                Part::Finish { first, slabs } => {
+                    let slabs = &self.slabs[first as usize..(first + slabs) as usize];
+                    slabs.iter().fold(math_end, |end, (seen, _)| end.max(*seen) + cost.slab_read_us)
+                }
+                Part::Share { .. } => math_end + cost.beside(*part).write_us + handoff_us,
+            };
+            (end, finishes) = (end.max(left), part.finishes());
         }
-    }
-
-    /// Workers with the times at which they are free, ascending.
-    pub(super) fn by_free_time(&self) -> Vec<(Time, u32)> {
-        let mut workers: Vec<(Time, u32)> =
-            self.free.iter().enumerate().map(|(w, at)| (Time(*at), w as u32)).collect();
-        workers.sort_unstable();
-        workers
-    }
-
-    /// Puts a whole tile on a worker that is free at `free`; returns when it is free again.
-    pub(super) fn put_whole(&mut self, now: &Current, tile: TileAt, worker: u32, free: f64) -> f64 {
-        let (class, k_blocks) = (tile.class as usize, self.problem.stages[now.stage].k_blocks);
-        let math_end = now.ready.math_end(class, 0, k_blocks, free, &now.cost);
-        let end = math_end.max(now.ready.late_us(class)) + now.cost.epilogue_us;
-        self.clock.complete(now.stage, tile.index as usize, end + self.problem.cost.post_us);
+        let Some(Piece { part, .. }) = pieces.first() else { return end };
+        let beside = cost.beside(*part);
+        if let Part::Share { .. } = part {
+            end += beside.read_us;
+        }
+        if finishes {
+            end = end.max(now.ready.late_us(class)) + beside.fixed_us;
+            self.clock.complete(now.stage, tile.index as usize, end + self.problem.cost.post_us);
+        }
+        if let Part::Contribute { slab } = part {
+            self.slabs[*slab as usize].0 = end + handoff_us;
+        }
         if self.record {
-            let key = free.max(now.ready.key(class, 0, k_blocks, true));
-            self.clock.set_key(now.stage, tile.index as usize, key);
-            let time = now.time(free, k_blocks, Part::Whole, end);
-            self.push(now, tile, 0..k_blocks, Part::Whole, Place { worker, key, time });
+            self.note(now, tile, pieces, end);
         }
         end
     }
 
-    /// Notes an item of the stage that is being placed.
-    pub(super) fn push(&mut self, now: &Current, tile: TileAt, ks: Range<u32>, part: Part, place: Place) {
-        if !self.record {
-            return;
+    /// Notes the items of a tile in the sequence.
+    fn note(&mut self, now: &Current, tile: TileAt, pieces: &[Piece], end: f64) {
+        // Of all parts the latest: so they follow each other in the sequence.
+        let mut key = 0.0f64;
+        for Piece { ks, part, free, .. } in pieces {
+            key = key.max(*free).max(now.ready.key(tile.class as usize, ks.start, ks.end, part.finishes()));
+            if let Part::Finish { first, slabs } = *part {
+                let slabs = &self.slabs[first as usize..(first + slabs) as usize];
+                key = slabs.iter().fold(key, |key, (_, of_slab)| key.max(*of_slab));
+            }
         }
         let width = self.problem.stages[now.stage].grid.1;
-        let item = Item {
-            stage: StageId(now.stage),
-            m: tile.index / width,
-            n: tile.index % width,
-            k_begin: ks.start,
-            k_end: ks.end,
-            part,
-        };
-        self.placed.push(Placed { item, worker: place.worker, key: place.key, time: place.time });
+        let (stage, m, n) = (StageId(now.stage), tile.index / width, tile.index % width);
+        for Piece { ks, part, worker, free } in pieces {
+            match part {
+                Part::Contribute { slab } => self.slabs[*slab as usize].1 = key,
+                Part::Whole | Part::Finish { .. } | Part::Share { .. } => {
+                    self.clock.set_key(now.stage, tile.index as usize, key);
+                }
+            }
+            let item = Item { stage, m, n, k_begin: ks.start, k_end: ks.end, part: *part };
+            let time = now.cost.time(*free, ks.end - ks.start, *part, end);
+            self.placed.push(Placed { item, worker: *worker, key, time });
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The graph as the scheduler sees it: grids of cluster tiles, needs, and what k-blocks and slabs cost.
 
 use super::needs::Needs;
-use super::{Hand, Request};
+use super::{Hand, ItemTime, Part, Request};
 use crate::device::{CostModel, Fetch, k_block_us};
 use crate::graph::{Graph, OperandKind, Stage, StageId};
 
@@ -73,7 +73,43 @@ pub(super) struct ItemCost {
     pub(super) slab_read_us: f64,
 }
 
+/// What a part of a tile costs beside its arithmetic, microseconds.
+pub(super) struct Beside {
+    /// Leaving sums for others.
+    pub(super) write_us: f64,
+    /// Adding the sums of others.
+    pub(super) read_us: f64,
+    /// Epilogue.
+    pub(super) fixed_us: f64,
+}
+
 impl ItemCost {
+    /// What a part of a tile costs beside its arithmetic.
+    pub(super) fn beside(&self, part: Part) -> Beside {
+        let of = |write, read, fixed| Beside {
+            write_us: write * self.slab_write_us,
+            read_us: read * self.slab_read_us,
+            fixed_us: fixed * self.epilogue_us,
+        };
+        match part {
+            Part::Whole => of(0.0, 0.0, 1.0),
+            Part::Contribute { .. } => of(1.0, 0.0, 0.0),
+            Part::Finish { slabs, .. } => of(0.0, f64::from(slabs), 1.0),
+            Part::Share { parts, .. } => {
+                let others = f64::from(parts - 1) / f64::from(parts);
+                of(others, others, 1.0 / f64::from(parts))
+            }
+        }
+    }
+
+    /// The times of an item of `blocks` k-blocks: what is neither arithmetic nor a fixed cost is waiting.
+    pub(super) fn time(&self, begin_us: f64, blocks: u32, part: Part, end_us: f64) -> ItemTime {
+        let Beside { write_us, read_us, fixed_us } = self.beside(part);
+        let (math_us, split_us) = (f64::from(blocks) * self.k_us, write_us + read_us);
+        let wait_us = (end_us - begin_us - math_us - fixed_us - split_us).max(0.0);
+        ItemTime { begin_us, wait_us, math_us, fixed_us, split_us }
+    }
+
     /// A whole tile that never waits.
     pub(super) fn whole_us(&self, k_blocks: u32) -> f64 {
         f64::from(k_blocks) * self.k_us + self.epilogue_us
@@ -196,7 +232,7 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
         row_bytes: product(stage.op.rows_loaded(rows_of(stage, tile_m)) * f64::from(cluster.0) * k_bytes),
         col_bytes: product(f64::from(tile_n * cluster.1) * k_bytes),
         units: if rows_bytes > 0.0 { 1 } else { super::units(stage.mma_tile).min(4) },
-        epilogue_us: cost.epilogue_us(&stage.op, (tile_m, tile_n), cluster),
+        epilogue_us: cost.epilogue_us(stage.op.activation(), stage.op.is_gated(), &shape),
         area: area / (128.0 * 256.0),
     }
 }

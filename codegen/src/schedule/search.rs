@@ -217,7 +217,7 @@ fn shares(problem: &Problem, stage: usize) -> impl Iterator<Item = Cutting> {
 /// Schedules by one strategy; keeps the items if `record` is set. The length is infinite where it is found to pass
 /// `limit_us` on the way.
 pub(super) fn attempt(problem: &Problem, strategy: &Strategy, limit_us: f64, record: bool) -> Attempt {
-    let mut board = Board::new(problem, record);
+    let mut board = Board::new(problem, problem.workers as usize, record);
     let mut in_time = true;
     for (stage, cutting) in strategy.cuttings.iter().enumerate() {
         let shape = &problem.stages[stage];
@@ -237,7 +237,7 @@ pub(super) fn attempt(problem: &Problem, strategy: &Strategy, limit_us: f64, rec
         let limit_us = if last { limit_us - problem.cost.post_us } else { f64::INFINITY };
         for tiles in tiles.chunks(tiles.len().div_ceil(groups.max(1) as usize).max(1)) {
             let whole_us = now.cost.whole_us(shape.k_blocks);
-            let whole = tiles_by_balance(&board.free, tiles.len(), whole_us)
+            let whole = tiles_by_balance(&board.workers.free, tiles.len(), whole_us)
                 .saturating_sub((waves * problem.workers) as usize);
             let (first, rest) = tiles.split_at(whole);
             board.place_whole(&now, first);
@@ -249,7 +249,7 @@ pub(super) fn attempt(problem: &Problem, strategy: &Strategy, limit_us: f64, rec
         }
     }
     let total_us = if in_time { board.total_us() } else { f64::INFINITY };
-    Attempt { total_us, placed: board.placed, slabs: board.slabs, strategy: strategy.clone() }
+    Attempt { total_us, slabs: board.slabs(), placed: board.placed, strategy: strategy.clone() }
 }
 
 /// Whole tiles that workers free at `free` can end before they all would end together.

@@ -6,8 +6,9 @@
 //! The deadline begins at the even share of the work and is raised by what did not fit, shared out evenly, until all does.
 
 use super::Part;
-use super::place::{Board, Current, Place, Time};
+use super::place::{Board, Current, Piece};
 use super::problem::TileAt;
+use super::workers::Time;
 
 /// Most deadlines tried.
 const TRIES: u32 = 24;
@@ -42,11 +43,11 @@ impl Board<'_> {
     /// Cuts the region's tiles; `false` when they do not fit or workers would end after `limit_us`, and then nothing has
     /// changed.
     pub(super) fn place_split(&mut self, now: &Current, region: &Region, limit_us: f64) -> bool {
-        let workers = self.by_free_time();
+        let workers = self.workers.by_free_time();
         let k_blocks = self.problem.stages[now.stage].k_blocks;
         let whole = now.cost.whole_us(k_blocks);
         let share = 1.0 / workers.len() as f64;
-        let free: f64 = self.free.iter().sum();
+        let free: f64 = self.workers.free.iter().sum();
         let mut low = (free + region.tiles.len() as f64 * whole) * share - 0.5 * region.ramp_us;
         let mut high = low;
         let fill = Fill { board: self, now, region, workers: &workers };
@@ -82,55 +83,36 @@ impl Board<'_> {
     /// Puts parts on the board: contributions first, then whole tiles, then the parts that finish.
     fn commit(&mut self, now: &Current, region: &Region, cuts: Vec<Cut>) {
         let k_blocks = self.problem.stages[now.stage].k_blocks;
-        // When the slab of each contribution can be read, by tile.
-        let mut slabs: Vec<Vec<(Time, usize)>> = vec![Vec::new(); region.tiles.len()];
-        let mut keys = vec![0.0f64; region.tiles.len()];
-        for (i, cut) in cuts.iter().enumerate().filter(|(_, cut)| !cut.finishes) {
-            let tile = region.tiles[cut.tile];
-            let class = tile.class as usize;
-            let end = now.ready.math_end(class, cut.k0, cut.k1, cut.free, &now.cost) + now.cost.slab_write_us;
-            self.free[cut.worker as usize] = end;
-            slabs[cut.tile].push((Time(end), i));
-        }
-        let mut first_slab = vec![0; region.tiles.len()];
-        for (tile, slabs) in slabs.iter_mut().enumerate() {
-            slabs.sort_unstable();
-            first_slab[tile] = self.slabs;
-            for (Time(end), i) in slabs.iter() {
-                let cut = cuts[*i];
-                let id = region.tiles[cut.tile];
-                let class = id.class as usize;
-                let key = cut.free.max(now.ready.key(class, cut.k0, cut.k1, false));
-                keys[tile] = keys[tile].max(key);
-                let part = Part::Contribute { slab: self.slabs };
-                self.slabs += 1;
-                let time = now.time(cut.free, cut.k1 - cut.k0, part, *end);
-                self.push(now, id, cut.k0..cut.k1, part, Place { worker: cut.worker, key, time });
-            }
+        // Contributions by tile and end: slabs are read in the order in which they come.
+        let end = |cut: &Cut| {
+            let class = region.tiles[cut.tile].class as usize;
+            Time(now.ready.math_end(class, cut.k0, cut.k1, cut.free, &now.cost))
+        };
+        let leaving = cuts.iter().enumerate().filter(|(_, cut)| !cut.finishes);
+        let mut leaving: Vec<_> = leaving.map(|(i, cut)| (cut.tile, end(cut), i)).collect();
+        leaving.sort_unstable();
+        // The first slab of each tile, and how many it has.
+        let mut slabs = vec![(0, 0); region.tiles.len()];
+        for (tile, _, i) in leaving {
+            let slab = self.take_slabs(1);
+            let (first, count) = &mut slabs[tile];
+            *first = slab - *count;
+            *count += 1;
+            self.put_cut(now, region, &cuts[i], Part::Contribute { slab });
         }
         let finishing = cuts.iter().filter(|cut| cut.finishes);
         let (whole, partial): (Vec<&Cut>, Vec<&Cut>) =
             finishing.partition(|cut| cut.k0 == 0 && cut.k1 == k_blocks);
-        for cut in whole {
-            let end = self.put_whole(now, region.tiles[cut.tile], cut.worker, cut.free);
-            self.free[cut.worker as usize] = end;
-        }
+        whole.into_iter().for_each(|cut| self.put_cut(now, region, cut, Part::Whole));
         for cut in partial {
-            let tile = region.tiles[cut.tile];
-            let class = tile.class as usize;
-            let mut end = now.ready.math_end(class, cut.k0, cut.k1, cut.free, &now.cost);
-            for (Time(at), _) in &slabs[cut.tile] {
-                end = end.max(*at + self.problem.cost.handoff_us) + now.cost.slab_read_us;
-            }
-            end = end.max(now.ready.late_us(class)) + now.cost.epilogue_us;
-            let key = cut.free.max(keys[cut.tile]).max(now.ready.key(class, cut.k0, cut.k1, true));
-            self.clock.complete(now.stage, tile.index as usize, end + self.problem.cost.post_us);
-            self.clock.set_key(now.stage, tile.index as usize, key);
-            self.free[cut.worker as usize] = end;
-            let part = Part::Finish { first: first_slab[cut.tile], slabs: slabs[cut.tile].len() as u32 };
-            let time = now.time(cut.free, cut.k1 - cut.k0, part, end);
-            self.push(now, tile, cut.k0..cut.k1, part, Place { worker: cut.worker, key, time });
+            let (first, slabs) = slabs[cut.tile];
+            self.put_cut(now, region, cut, Part::Finish { first, slabs });
         }
+    }
+
+    fn put_cut(&mut self, now: &Current, region: &Region, cut: &Cut, part: Part) {
+        let piece = Piece { ks: cut.k0..cut.k1, part, worker: cut.worker, free: cut.free };
+        self.workers.free[cut.worker as usize] = self.put(now, region.tiles[cut.tile], &[piece]);
     }
 }
 

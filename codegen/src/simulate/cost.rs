@@ -1,7 +1,7 @@
 //! What a tile costs when nothing makes it wait.
 
 use crate::device::{Fetch, KernelShape, Profile, k_block_us};
-use crate::graph::{Bound, Cost, Graph, OperandKind, Stage, StageId, Tensor};
+use crate::graph::{Bound, Cost, Graph, OperandKind, Stage, StageId};
 use crate::sync::{Order, Tile};
 
 /// The cost of a stage's tiles.
@@ -47,8 +47,7 @@ impl TileCost {
         let (slots, tiles) = (device.sms * per_sm, stage.tiles());
         let k_blocks = f64::from(stage.k_blocks.max(1));
         if stage.op.rules().cost().bound == Bound::Bytes {
-            let bytes = |t: &Tensor| 2.0 * f64::from(t.rows) * f64::from(t.cols);
-            let read: f64 = stage.operands.iter().map(|o| bytes(&graph.tensors[o.tensor.0])).sum();
+            let read: f64 = stage.operands.iter().map(|o| graph.tensors[o.tensor.0].bytes() as f64).sum();
             let out = 2.0 * f64::from(stage.m) * f64::from(stage.n);
             let stage_us = (read + out) / (device.read_tbs * 1e6);
             let loop_us = stage_us / f64::from(tiles.div_ceil(slots).max(1));
@@ -65,7 +64,12 @@ impl TileCost {
         TileCost {
             loop_us: k_us * k_blocks,
             last_us: last_us * k_blocks,
-            fixed_us: device.tile_us + device.fused.epilogue_of(&stage.op, &device.tile_rate((bm, bn))),
+            fixed_us: device.tile_us
+                + device.fused.epilogue_us(
+                    stage.op.activation(),
+                    stage.op.is_gated(),
+                    &device.tile_rate((bm, bn)),
+                ),
             prefetch_us: (ring_depth * k_us).min(k_us * k_blocks) * 0.5,
         }
     }
@@ -149,10 +153,7 @@ impl Busy<'_> {
         let (gm, gn) = (f64::from(stage.grid.0), f64::from(stage.grid.1));
         let bytes = |wanted: &dyn Fn(OperandKind) -> bool| -> f64 {
             let operands = stage.operands.iter().filter(|o| wanted(o.kind));
-            operands
-                .map(|o| &graph.tensors[o.tensor.0])
-                .map(|t| 2.0 * f64::from(t.rows) * f64::from(t.cols))
-                .sum()
+            operands.map(|o| graph.tensors[o.tensor.0].bytes() as f64).sum()
         };
         let out = 2.0 * f64::from(stage.m) * f64::from(stage.n);
         let (weights, activations) = if stage.op.rules().cost().bound != Bound::Kernel {

@@ -2,8 +2,8 @@
 
 use super::{TileRun, Timeline};
 use crate::check::Candidate;
-use crate::graph::{Graph, Stage, StageId};
-use crate::schedule::decode::{Decode, stage_us};
+use crate::graph::StageId;
+use crate::schedule::decode::{Decode, spans};
 use crate::schedule::{Breakdown, Request, Schedule, time};
 use crate::sync::Tile;
 
@@ -21,18 +21,17 @@ pub(super) fn chain(candidate: &Candidate, schedule: &Schedule) -> Timeline {
 }
 
 fn of(schedule: &Schedule, why: &Breakdown) -> Timeline {
-    let mut worker_of = vec![0; schedule.sequence.len()];
-    for (worker, list) in schedule.lists.iter().enumerate() {
-        list.iter().for_each(|i| worker_of[*i as usize] = worker as u32);
-    }
-    let runs = schedule.sequence.iter().zip(&why.items).zip(&worker_of).map(|((item, time), &sm)| TileRun {
-        stage: item.stage,
-        tile: Tile { m: item.m, n: item.n },
-        sm,
-        start: time.begin_us,
-        wait: time.wait_us,
-        end: time.end_us(),
-    });
+    let runs =
+        schedule.sequence.iter().zip(&why.items).zip(schedule.worker_of()).map(|((item, time), sm)| {
+            TileRun {
+                stage: item.stage,
+                tile: Tile { m: item.m, n: item.n },
+                sm,
+                start: time.begin_us,
+                wait: time.wait_us,
+                end: time.end_us(),
+            }
+        });
     Timeline {
         total_us: why.total_us,
         stages: why.stages.clone(),
@@ -44,34 +43,23 @@ fn of(schedule: &Schedule, why: &Breakdown) -> Timeline {
 /// One tile run an item: a worker's share of a stage, or each of its tiles. Weights of a stage are streamed while its
 /// activations are awaited, so a worker waits for the end of the stage before only.
 pub(super) fn decode(candidate: &Candidate, plan: &Decode) -> Timeline {
-    let (graph, device) = (&candidate.graph, &candidate.device);
-    let mut now = device.decode.launch_us;
-    let mut timeline =
-        Timeline { total_us: 0.0, stages: Vec::new(), tiles: Vec::new(), slots: plan.workers() };
-    for (s, stage) in graph.stages.iter().enumerate() {
-        let begin = now;
-        now += stage_us(graph, stage, device);
-        timeline.stages.push((begin, now));
+    let stages = spans(&candidate.graph, &candidate.device);
+    let mut tiles = Vec::new();
+    for (s, &(begin, end)) in stages.iter().enumerate() {
         for (sm, list) in (0..).zip(&plan.work.lists) {
             let items = list.iter().map(|item| &plan.work.sequence[*item as usize]);
             let mine: Vec<_> = items.filter(|item| item.stage == StageId(s)).collect();
-            let each = (now - begin) / mine.len().max(1) as f64;
-            timeline.tiles.extend(mine.iter().enumerate().map(|(at, item)| TileRun {
+            let each = (end - begin) / mine.len().max(1) as f64;
+            tiles.extend(mine.iter().enumerate().map(|(at, item)| TileRun {
                 stage: item.stage,
                 tile: Tile { m: item.m, n: item.n },
                 sm,
                 start: begin + at as f64 * each,
                 wait: 0.0,
-                end: if at + 1 == mine.len() { now } else { begin + (at + 1) as f64 * each },
+                end: if at + 1 == mine.len() { end } else { begin + (at + 1) as f64 * each },
             }));
         }
     }
-    timeline.total_us = now;
-    timeline
-}
-
-/// Multiplications and additions of all stages, in units of 1e12.
-pub(super) fn teraflops(graph: &Graph) -> f64 {
-    let of = |s: &Stage| 2.0 * f64::from(s.m) * f64::from(s.n) * f64::from(s.k) * s.op.products();
-    graph.stages.iter().map(of).sum::<f64>() * 1e-12
+    let total_us = stages.last().map_or(0.0, |(_, end)| *end);
+    Timeline { total_us, stages, tiles, slots: plan.workers() }
 }

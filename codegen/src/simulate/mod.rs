@@ -3,8 +3,6 @@
 //! It exists to choose and to explain, so it is built for speed: events are tiles, and inside a tile only the k-blocks
 //! at which a wait enters new slots. Its constants are in [`crate::device`], measured where a profile says so.
 
-pub mod against;
-pub mod comparison;
 mod cost;
 mod fused;
 mod sketch;
@@ -14,11 +12,9 @@ pub use cost::{TileCost, ctas_per_sm};
 pub use sketch::sketch;
 pub(crate) use waits::Waiting;
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use crate::check::{Candidate, How, Launch, Prediction, StageLaunch};
 use crate::graph::StageId;
+use crate::schedule::Workers;
 use crate::sync::Tile;
 
 /// One tile of a predicted run; times in microseconds from the start of the run.
@@ -66,24 +62,6 @@ pub struct Blocked {
     pub end: f64,
 }
 
-/// A time, ordered: times are never NaN here.
-#[derive(Clone, Copy, PartialEq)]
-struct Time(f64);
-
-impl Eq for Time {}
-
-impl PartialOrd for Time {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Time {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.total_cmp(&other.0)
-    }
-}
-
 /// Both times of a candidate: kernel after kernel, and as it stands.
 pub fn predict(candidate: &Candidate) -> Prediction {
     let serial_us = simulate_serial(candidate).total_us;
@@ -108,7 +86,7 @@ pub fn expected_us(candidate: &Candidate, conditions: Conditions) -> f64 {
     }
     if conditions.sustained {
         // The share of the time that the tensor cores are at work decides how far the clock falls.
-        let matrix_us = fused::teraflops(&candidate.graph) / device.tflops * 1e6;
+        let matrix_us = candidate.graph.flop() / (device.tflops * 1e6);
         let clock = 1.0 - (1.0 - device.sustained) * (matrix_us / total_us).min(1.0);
         total_us += matrix_us * (1.0 / clock - 1.0);
     }
@@ -163,7 +141,7 @@ fn kernels(
     let maps = waiting.map_or(&[][..], |w| &w.maps);
     let per_sm = launched.iter().map(|kernel| kernel.ctas_per_sm).max().unwrap_or(1).max(1);
     let slots = device.sms * per_sm;
-    let mut free: Vec<f64> = vec![0.0; slots as usize];
+    let mut workers = Workers::new(slots as usize, 0.0);
     // When each slot of each edge has all its posts.
     let mut ready: Vec<Vec<f64>> = maps.iter().map(|m| vec![0.0; m.slot_count as usize]).collect();
     let mut timeline = Timeline {
@@ -172,29 +150,25 @@ fn kernels(
         tiles: Vec::new(),
         slots,
     };
-    let mut queue: BinaryHeap<Reverse<(Time, u32)>> = BinaryHeap::new();
     for StageLaunch { stage: stage_id, order, .. } in launched {
         let stage_id = *stage_id;
         let stage = &graph.stages[stage_id.0];
         if serial {
             // The whole of the kernel before, then the boundary.
-            let end = free.iter().copied().fold(0.0, f64::max);
+            let end = workers.end();
             let boundary = if end > 0.0 { device.boundary_us } else { 0.0 };
-            free.fill(end + boundary);
+            workers = Workers::new(slots as usize, end + boundary);
         }
         let cost = TileCost::of(graph, stage, order, device, (per_sm, !serial));
-        queue.clear();
-        queue.extend(free.iter().enumerate().map(|(sm, at)| Reverse((Time(*at), sm as u32))));
         let mut opened = vec![false; slots as usize];
         let last_wave = stage.tiles() - stage.tiles() % slots;
         // The stages before this one have run.
         let before = ready.clone();
         let posted = waiting.map(|w| w.stages[stage_id.0].posted(&before, device));
-        for step in 0..stage.tiles() {
-            let Some(tile) = order.tile_at(stage.grid, step) else { break };
-            let Some(Reverse((Time(at), sm))) = queue.pop() else { break };
-            let start =
-                at + if std::mem::replace(&mut opened[sm as usize], true) { 0.0 } else { device.launch_us };
+        let tiles = (0..stage.tiles()).map_while(|step| Some((step, order.tile_at(stage.grid, step)?)));
+        workers.hand_out(tiles, |(step, tile), sm, free| {
+            let opens = !std::mem::replace(&mut opened[sm as usize], true);
+            let start = free + if opens { device.launch_us } else { 0.0 };
             let (end, wait) = match &posted {
                 None => {
                     let share = f64::from(stage.k_blocks_of(tile.m)) / f64::from(stage.k_blocks.max(1));
@@ -213,13 +187,12 @@ fn kernels(
                     *at = at.max(end);
                 }
             }
-            free[sm as usize] = end;
-            queue.push(Reverse((Time(end), sm)));
             let span = &mut timeline.stages[stage_id.0];
             *span = (span.0.min(start), span.1.max(end));
             timeline.tiles.push(TileRun { stage: stage_id, tile, sm, start, wait, end });
-        }
+            end
+        });
     }
-    timeline.total_us = free.iter().copied().fold(0.0, f64::max);
+    timeline.total_us = workers.end();
     timeline
 }

@@ -5,8 +5,8 @@ use std::ops::Range;
 use super::TileCost;
 use crate::check::Candidate;
 use crate::device::Profile;
-use crate::graph::{StageId, When};
-use crate::sync::{SlotMap, Tile, WaitAt, each_wait};
+use crate::graph::{StageId, When, each_wait};
+use crate::sync::{SlotMap, Tile, WaitAt};
 
 /// The waits of all stages under the policies of a candidate. Orders do not change them.
 pub(crate) struct Waiting {

@@ -11,13 +11,13 @@ const MAX_DEPTH: usize = 32;
 /// An expression as written.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Expr {
-    pub(crate) node: Node,
+    pub(crate) node: ExprKind,
     pub(crate) span: Span,
 }
 
 /// Its parts.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Node {
+pub(crate) enum ExprKind {
     Number(i64),
     Name(String),
     Negate(Box<Expr>),
@@ -60,7 +60,7 @@ pub(crate) enum Meaning {
 impl Expr {
     /// An integer literal outside a string.
     pub(crate) fn number(value: i64, span: Span) -> Self {
-        Expr { node: Node::Number(value), span }
+        Expr { node: ExprKind::Number(value), span }
     }
 
     /// The value; `meaning` explains names, and `known` lists them for messages.
@@ -70,8 +70,8 @@ impl Expr {
         known: &[&str],
     ) -> Result<Affine, Diagnostic> {
         match &self.node {
-            Node::Number(value) => Ok(Affine::constant(*value)),
-            Node::Name(name) => match meaning(name) {
+            ExprKind::Number(value) => Ok(Affine::constant(*value)),
+            ExprKind::Name(name) => match meaning(name) {
                 Some(Meaning::Constant(value)) => Ok(Affine::constant(value)),
                 Some(Meaning::Variable) => {
                     Ok(Affine { constant: 0, terms: [(name.clone(), 1)].into_iter().collect() })
@@ -82,11 +82,11 @@ impl Expr {
                     Err(super::ident::suggest(diagnostic, name, known))
                 }
             },
-            Node::Negate(inner) => {
+            ExprKind::Negate(inner) => {
                 let value = inner.affine(meaning, known)?;
                 self.fits(Affine::default().combine(&value, i64::checked_sub))
             }
-            Node::Binary(op, a, b) => {
+            ExprKind::Binary(op, a, b) => {
                 let (a, b) = (a.affine(meaning, known)?, b.affine(meaning, known)?);
                 self.apply(*op, &a, &b)
             }
@@ -326,11 +326,11 @@ impl Parser<'_> {
         if self.eat("-") {
             let inner = self.factor()?;
             let span = self.text.part(start, self.at);
-            return Ok(Expr { node: Node::Negate(Box::new(inner)), span });
+            return Ok(Expr { node: ExprKind::Negate(Box::new(inner)), span });
         }
         if let Some((name, span)) = self.word() {
             if name != "ceil_div" {
-                return Ok(Expr { node: Node::Name(name), span });
+                return Ok(Expr { node: ExprKind::Name(name), span });
             }
             let shape = "write `ceil_div(a, b)`";
             if !self.eat("(") {
@@ -367,7 +367,7 @@ impl Parser<'_> {
 
 fn binary(op: Op, a: Expr, b: Expr) -> Expr {
     let span = Span::new(a.span.start.min(b.span.start), a.span.end.max(b.span.end));
-    Expr { node: Node::Binary(op, Box::new(a), Box::new(b)), span }
+    Expr { node: ExprKind::Binary(op, Box::new(a), Box::new(b)), span }
 }
 
 #[cfg(test)]

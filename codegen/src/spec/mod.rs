@@ -11,12 +11,13 @@ mod read;
 pub mod ron_text;
 mod source;
 
-pub(crate) use expr::{Affine, Call, Expr, Meaning, Node};
+pub(crate) use expr::{Affine, Call, Expr, ExprKind, Meaning};
 pub(crate) use ident::suggest;
 pub(crate) use source::Text;
 
+use crate::device::Activation;
 use crate::diagnostic::{Diagnostic, Span, Spanned};
-use crate::graph::{Activation, Element, Graph, OperandKind, Resolved, StatedTile};
+use crate::operand::{Element, OperandKind};
 use crate::sync::{Order, Policy, WaitAt};
 
 /// Longest spec, bytes: a spec is a page.
@@ -60,14 +61,6 @@ impl Spec {
     pub fn dims(&self) -> impl Iterator<Item = (&str, i64)> {
         self.dims.iter().map(|(name, value)| (name.value.as_str(), value.value))
     }
-
-    /// Fixes the dims, defaults replaced by `overrides`, and proves that stages, tensors and shapes fit together.
-    ///
-    /// # Errors
-    /// The first fault found, with its place.
-    pub fn resolve(&self, overrides: &[(String, u64)]) -> Result<Resolved, Diagnostic> {
-        crate::graph::resolve(self, overrides)
-    }
 }
 
 /// Parses a spec. `origin` names the source in messages.
@@ -84,14 +77,13 @@ pub fn parse(source: &str, origin: &str) -> Result<Spec, Diagnostic> {
     read::pipeline(source, origin)
 }
 
-/// Parses, resolves with default dims and builds the graph with the given tile for every GEMM: a short cut for tests
-/// and examples.
-///
-/// # Errors
-/// As [`parse`], [`Spec::resolve`] and [`Resolved::graph`].
-pub fn graph_with_tile(source: &str, tile: (u32, u32, u32)) -> Result<Graph, Diagnostic> {
-    let resolved = parse(source, "spec")?.resolve(&[])?;
-    resolved.graph(&vec![tile; resolved.stages.len()])
+/// A tile as a spec states it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatedTile {
+    /// Rows and columns of the MMA tile.
+    pub tile: (u32, u32),
+    /// Length of a k-block, where stated.
+    pub k: Option<u32>,
 }
 
 /// A stage as written.

@@ -2,6 +2,7 @@
 
 use ron::value::RawValue;
 
+use super::StatedTile;
 use super::expr::{Expr, parse_call, parse_expr, parse_range};
 use super::source::{Source, Text};
 use super::{
@@ -9,8 +10,9 @@ use super::{
     TensorUse,
 };
 use super::{ident, raw};
+use crate::device::Activation;
 use crate::diagnostic::{Diagnostic, Spanned};
-use crate::graph::{Activation, Element, OperandKind, StatedTile};
+use crate::operand::{Element, OperandKind};
 use crate::sync::{Order, Policy};
 
 /// Names that mean tile coordinates inside footprints.

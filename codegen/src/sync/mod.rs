@@ -8,12 +8,10 @@
 mod numbers;
 mod order;
 mod policy;
-mod waits;
 
-pub use numbers::{EdgeNumbers, SlotMap};
+pub use numbers::SlotMap;
 pub use order::Order;
 pub use policy::{Policy, WaitAt};
-pub use waits::{TileBox, WaitWalk, each_wait, producers_of, waits_differ};
 
 use serde::{Deserialize, Serialize};
 

@@ -1,9 +1,7 @@
 //! Policies and edges as the plain numbers that devices see (`csrc/include/cusync/desc.h`): what the runtime and the `cpu`
 //! executor hand to C, and what a rendered header holds as constants.
 
-use super::{Policy, Tile, WaitAt};
-use crate::check::Plan;
-use crate::graph::{Axis, OperandKind};
+use super::{Policy, Tile};
 
 /// A policy on a grid (`cusync_policy`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,56 +81,5 @@ impl SlotMap {
             self.block.1.min(self.grid.1 - column * self.block.1)
         };
         rows * cols
-    }
-}
-
-/// An edge of a plan (`cusync_edge`).
-#[derive(Clone, Debug, PartialEq)]
-pub struct EdgeNumbers {
-    /// The producer's policy.
-    pub policy: SlotMap,
-    /// Index of the edge in the plan.
-    pub id: u32,
-    /// The consumer's operand.
-    pub operand: OperandKind,
-    /// Place of the wait.
-    pub wait_at: WaitAt,
-    /// Elements of the tensor that one producer tile writes: `tile_rows`, `tile_cols`.
-    pub tile: (u32, u32),
-    /// The tensor: `tensor_rows`, `tensor_cols`.
-    pub tensor: (u32, u32),
-    /// k-blocks of one consumer tile.
-    pub k_blocks: u32,
-    /// Rows read.
-    pub rows: Axis,
-    /// Columns read.
-    pub cols: Axis,
-}
-
-impl EdgeNumbers {
-    /// Edge number `edge` of a plan.
-    ///
-    /// # Panics
-    /// When `edge` is not an index into [`Plan::edges`].
-    pub fn of(plan: &Plan, edge: usize) -> Self {
-        let graph = plan.graph();
-        let planned = &plan.edges()[edge];
-        let dependence = planned.dependence();
-        let (producer, consumer) =
-            (&graph.stages[dependence.producer.0], &graph.stages[dependence.consumer.0]);
-        let operand = &consumer.operands[dependence.operand];
-        let tensor = &graph.tensors[operand.tensor.0];
-        let window = operand.window(planned.slots());
-        EdgeNumbers {
-            policy: planned.slots().clone(),
-            id: edge as u32,
-            operand: operand.kind,
-            wait_at: planned.wait_at(),
-            tile: producer.out_tile(),
-            tensor: (tensor.rows, tensor.cols),
-            k_blocks: consumer.k_blocks,
-            rows: window.rows,
-            cols: window.cols,
-        }
     }
 }

@@ -7,8 +7,9 @@ mod support;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use cusync_gen::check::EdgeNumbers;
 use cusync_gen::graph::{Axis, OperandKind};
-use cusync_gen::sync::{EdgeNumbers, Order, Policy, SlotMap, Tile, WaitAt};
+use cusync_gen::sync::{Order, Policy, SlotMap, Tile, WaitAt};
 use proptest::prelude::*;
 use support::*;
 

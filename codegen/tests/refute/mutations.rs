@@ -9,7 +9,7 @@ use cusync_gen::graph::{Graph, OperandKind, StageId, TensorId};
 use cusync_gen::sync::{Order, Policy, Tile, WaitAt};
 
 fn graph(source: &str, tile: (u32, u32, u32)) -> Graph {
-    cusync_gen::spec::graph_with_tile(source, tile).expect("a sound spec")
+    cusync_gen::graph::graph_with_tile(source, tile).expect("a sound spec")
 }
 
 fn mlp() -> Graph {
@@ -351,8 +351,8 @@ fn wait_mutants_for_the_device_are_refuted_for_cover() {
                 "the same seed, the same mutants"
             );
             // What the kernel is handed is wrong in the waits, and in nothing else.
-            let wrong = cusync_gen::sync::EdgeNumbers::of(&mutant.plan, mutant.edge);
-            let right = cusync_gen::sync::EdgeNumbers::of(&check(c.clone()).expect("sound"), mutant.edge);
+            let wrong = cusync_gen::check::EdgeNumbers::of(&mutant.plan, mutant.edge);
+            let right = cusync_gen::check::EdgeNumbers::of(&check(c.clone()).expect("sound"), mutant.edge);
             assert_ne!((wrong.rows, wrong.cols), (right.rows, right.cols));
             assert_eq!((wrong.policy, wrong.tensor, wrong.tile), (right.policy, right.tensor, right.tile));
         }

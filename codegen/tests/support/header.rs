@@ -2,9 +2,11 @@
 
 use std::fmt::Write as _;
 
+use cusync_gen::check::EdgeNumbers;
 use cusync_gen::check::Plan;
 use cusync_gen::emit;
-use cusync_gen::sync::{EdgeNumbers, Tile, WaitWalk};
+use cusync_gen::graph::WaitWalk;
+use cusync_gen::sync::Tile;
 
 use super::*;
 

@@ -11,8 +11,9 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use cusync_gen::check::EdgeNumbers;
 use cusync_gen::graph::{Axis, OperandKind};
-use cusync_gen::sync::{EdgeNumbers, Order, Tile, WaitAt};
+use cusync_gen::sync::{Order, Tile, WaitAt};
 
 /// The repository's root.
 pub(crate) fn root() -> PathBuf {

@@ -10,8 +10,8 @@ use super::point::Bench;
 use super::random::{SpinProgram, SpinRecording};
 use super::report::ChainRecord;
 use super::variant::Entry;
-use crate::bench::measure::{interleaved, quick};
 use crate::bench::{Error, Regime, Result, percentile};
+use crate::measure::{interleaved, quick};
 use crate::programs::Bound;
 use crate::runtime::Summary;
 

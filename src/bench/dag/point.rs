@@ -14,9 +14,9 @@ use super::profile::measure_durations;
 use super::report::{DagPoint, DagRecord};
 use super::suite::{Case, KESCO_A100, NAMES, Size};
 use super::variant::Entry;
-use crate::bench::measure::{interleaved, quick};
 use crate::bench::{Error, Regime, Result, percentile};
 use crate::device::{Device, Module, Stream};
+use crate::measure::{interleaved, quick};
 use crate::programs::Bound;
 use crate::runtime::Summary;
 

@@ -10,8 +10,8 @@ use cusync_dag::Form;
 use super::point::{Bench, runs_of};
 use super::report::Contest;
 use super::variant::Entry;
-use crate::bench::measure::paired;
 use crate::bench::{Regime, Result, percentile};
+use crate::measure::paired;
 
 /// How long one sustained visit lasts.
 const WINDOW: Duration = Duration::from_millis(2);

@@ -10,8 +10,8 @@ use super::point::Bench;
 use super::report::{GateRecord, TaskRecord};
 use super::suite::{Check, Size, case};
 use super::variant::Entry;
-use crate::bench::measure::interleaved;
 use crate::bench::{Error, Regime, Result};
+use crate::measure::interleaved;
 use crate::programs::{Bound, Executable};
 use crate::runtime::Summary;
 

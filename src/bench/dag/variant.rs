@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use cusync_dag::Form;
 
-use crate::bench::variant::Variant;
 use crate::bench::{Result, percentile};
 use crate::device::Stream;
+use crate::measure::Variant;
 use crate::programs::Executable;
 
 /// An executable with its name.

@@ -7,7 +7,7 @@ use super::attention::{Softmax, rotate};
 use super::error::CpuError;
 use super::memory::Box2;
 use super::tile::{Place, Scratch, Stop};
-use crate::runtime::cached::page_of;
+use crate::inputs::page_of;
 
 /// The keys and values of a sequence and head.
 pub(super) struct Cached<'a> {

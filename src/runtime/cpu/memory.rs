@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicI32, AtomicU16, Ordering};
 
 use cusync_gen::graph::{Element, Graph, TensorId};
 
+use super::ensure_memory;
 use super::error::CpuError;
-use crate::runtime::element::Bits;
-use crate::runtime::inputs::Inputs;
+use crate::element::Bits;
+use crate::inputs::Inputs;
 
 enum Storage {
     /// Never written: plain memory.
@@ -22,6 +23,17 @@ enum Storage {
     Alias(TensorId),
     /// Lengths or page numbers, which may change between runs.
     Integers(Vec<AtomicI32>),
+}
+
+impl Inputs {
+    /// [`Inputs::random`], refused before anything is allocated when the machine cannot hold the pipeline's tensors.
+    ///
+    /// # Errors
+    /// [`CpuError::NoMemory`].
+    pub fn checked_random(graph: &Graph, seed: u64) -> Result<Self, CpuError> {
+        ensure_memory(&format!("pipeline `{}`", graph.name), graph)?;
+        Ok(Inputs::random(graph, seed))
+    }
 }
 
 /// All tensors of a pipeline.

@@ -40,7 +40,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cusync_gen::check::Plan;
-use cusync_gen::graph::{DataType, Graph, Op, OperandKind, StageId, TensorId};
+use cusync_gen::graph::{DataType, Graph, OperandKind, StageId, TensorId};
 use cusync_gen::schedule::{POST_WEIGHT, Part};
 
 pub use custom::{CustomKernel, Region};
@@ -51,8 +51,8 @@ use self::semaphore::Semaphores;
 use self::slabs::Slabs;
 use self::tile::{Scratch, Stop};
 use self::work::Rota;
-use super::inputs::Inputs;
 use crate::device::host_policy::{HostEdge, HostOrder};
+use crate::inputs::Inputs;
 
 /// How workers are assigned to stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -176,7 +176,7 @@ impl CpuPipeline {
             }
         };
         let split = rota.lists.iter().flatten().find(|w| w.part != Part::Whole);
-        if let Some(work) = split.filter(|w| graph.stages[w.stage].op == Op::Custom) {
+        if let Some(work) = split.filter(|w| graph.stages[w.stage].op.is_custom()) {
             return Err(CpuError::SplitCustom(graph.stages[work.stage].name.clone()));
         }
         let lists = plan.launch().lists();
@@ -208,7 +208,7 @@ impl CpuPipeline {
     /// # Errors
     /// There is no custom stage of that name.
     pub fn custom(mut self, stage: &str, kernel: impl CustomKernel + 'static) -> Result<Self, CpuError> {
-        let found = self.graph.stages.iter().position(|s| s.name == stage && s.op == Op::Custom);
+        let found = self.graph.stages.iter().position(|s| s.name == stage && s.op.is_custom());
         let index = found.ok_or_else(|| CpuError::NoCustomStage(stage.into()))?;
         self.kernels[index] = Some(Arc::new(kernel));
         Ok(self)
@@ -221,7 +221,7 @@ impl CpuPipeline {
     /// The pipeline can be run again after an error.
     pub fn run(&mut self) -> Result<RunStats, CpuError> {
         let custom = self.graph.stages.iter().zip(&self.kernels);
-        if let Some((stage, _)) = custom.clone().find(|(s, k)| s.op == Op::Custom && k.is_none()) {
+        if let Some((stage, _)) = custom.clone().find(|(s, k)| s.op.is_custom() && k.is_none()) {
             return Err(CpuError::NoKernel(stage.name.clone()));
         }
         self.memory.reset();

@@ -9,11 +9,11 @@ use cusync_gen::schedule::Hand;
 use super::fit::WaveTimes;
 use super::timeline::ItemTimes;
 use super::{Calibration, ChainCosts, ChainTimes, KernelTimes, Sample};
-use crate::bench::measure::interleaved;
-use crate::bench::variant::{GraphVariant, PipelineVariant, Variant};
-use crate::bench::{self, Ceilings, Regime, bench_semaphores};
 use crate::device::{Device, DeviceBuffer, Stream, helpers, kernels_of};
 use crate::ffi;
+use crate::measure::{
+    self, Ceilings, GraphVariant, PipelineVariant, Regime, Variant, bench_semaphores, interleaved,
+};
 use crate::runtime::{
     ChainOverride, InputSets, ItemTrace, Options, Overlap, Overrides, Pipeline, percentile, plan_text,
     trace_runs,
@@ -103,7 +103,7 @@ pub fn calibrate(gpu: u32, progress: &mut dyn FnMut(&str)) -> Result<Calibration
 
 /// A kernel that was not built leaves the others.
 fn kept<T>(
-    measured: bench::Result<T>,
+    measured: measure::Result<T>,
     skipped: &mut Vec<String>,
     what: impl Fn() -> String,
 ) -> Result<Option<T>> {
@@ -137,13 +137,13 @@ impl Rig<'_> {
         (m, n, k): (u32, u32, u32),
         overrides: Overrides,
         how: Executor,
-    ) -> bench::Result<Plan> {
+    ) -> measure::Result<Plan> {
         let dims = [("M", m), ("N", n), ("K", k)];
         let dims = dims.map(|(name, value)| (name.to_owned(), u64::from(value))).to_vec();
         Ok(plan_text(text, "calibrate.ron", &Overrides { dims, ..overrides }, self.profile, how)?)
     }
 
-    fn pipeline(&self, plan: &Plan, options: Options) -> bench::Result<Pipeline> {
+    fn pipeline(&self, plan: &Plan, options: Options) -> measure::Result<Pipeline> {
         let mut pipeline = Pipeline::with_options(plan, self.device, options)?;
         InputSets::random(plan.graph(), self.device, 1, 3)?.bind(&mut pipeline)?;
         pipeline.prepare()?;
@@ -151,7 +151,7 @@ impl Rig<'_> {
     }
 
     /// One run among others of a graph, microseconds.
-    fn run_us(&self, plan: &Plan, options: Options) -> bench::Result<f64> {
+    fn run_us(&self, plan: &Plan, options: Options) -> measure::Result<f64> {
         let mut variants: Vec<Box<dyn Variant>> = Vec::new();
         for rounds in [1, LONG] {
             let pipeline = self.pipeline(plan, options)?;
@@ -161,32 +161,32 @@ impl Rig<'_> {
     }
 
     /// The median of the second variant less that of the first, by the runs that it has more.
-    fn per_run(&self, mut variants: Vec<Box<dyn Variant>>, more: usize) -> bench::Result<f64> {
+    fn per_run(&self, mut variants: Vec<Box<dyn Variant>>, more: usize) -> measure::Result<f64> {
         let mut times = interleaved(self.device, &mut variants, Regime::Rested, SAMPLES, Duration::ZERO)?;
         let [short, long] = [0, 1].map(|i| percentile(&mut times[i], 0.5));
         Ok((long - short).max(0.0) / more as f64)
     }
 
-    fn boundary(&self) -> bench::Result<f64> {
+    fn boundary(&self) -> measure::Result<f64> {
         const KERNELS: usize = 65;
         let mut variants: Vec<Box<dyn Variant>> = Vec::new();
         for count in [1, KERNELS] {
             let stream = Stream::new(self.device)?;
             let data = DeviceBuffer::<u16>::new(self.device, 64, "the boundary test")?;
             let fill = || helpers::fill_random(&data, ffi::CUSYNC_F16, 1.0, 1, &stream);
-            let graph = stream.capture(|| (0..count).try_for_each(|_| Ok::<_, bench::Error>(fill()?)))?;
+            let graph = stream.capture(|| (0..count).try_for_each(|_| Ok::<_, measure::Error>(fill()?)))?;
             variants.push(Box::new(GraphVariant { graph, stream, _owner: data }));
         }
         self.per_run(variants, KERNELS - 1)
     }
 
-    fn serial(&self, tile: (u32, u32, u32), (m, n): (u32, u32), k_blocks: u32) -> bench::Result<f64> {
+    fn serial(&self, tile: (u32, u32, u32), (m, n): (u32, u32), k_blocks: u32) -> measure::Result<f64> {
         let overrides = Overrides { tiles: Some(vec![(tile.0, tile.1)]), ..Overrides::default() };
         let plan = self.plan(PLAIN, (m, n, k_blocks * tile.2), overrides, Executor::Serial)?;
         self.run_us(&plan, Options::default())
     }
 
-    fn kernel(&self, tile: (u32, u32, u32)) -> bench::Result<KernelTimes> {
+    fn kernel(&self, tile: (u32, u32, u32)) -> measure::Result<KernelTimes> {
         let (rows, columns) = wave(self.profile.sms);
         let mut samples = Vec::new();
         for (waves, k_blocks) in SHAPES {
@@ -199,25 +199,31 @@ impl Rig<'_> {
     }
 
     /// Few CTAs, so that neither power nor bandwidth is short.
-    fn alone(&self, tile: (u32, u32, u32)) -> bench::Result<f64> {
+    fn alone(&self, tile: (u32, u32, u32)) -> measure::Result<f64> {
         const CTAS: u32 = 4;
         let (short, long) = (64, 256);
         let us = |k_blocks| self.serial(tile, (tile.0, tile.1 * CTAS), k_blocks);
         Ok(flop(tile) * f64::from(long - short) / (us(long)? - us(short)?).max(1e-3) * 1e-6)
     }
 
-    fn fused(&self, text: &str, size: (u32, u32, u32), kernel: Kernel, splits: bool) -> bench::Result<Plan> {
+    fn fused(
+        &self,
+        text: &str,
+        size: (u32, u32, u32),
+        kernel: ChainShape,
+        splits: bool,
+    ) -> measure::Result<Plan> {
         let chain = Some(ChainOverride { kernel: Some(kernel), mode: Hand::Fixed, splits });
         self.plan(text, size, Overrides { chain, ..Overrides::default() }, Executor::Fused)
     }
 
-    fn items(&self, plan: &Plan) -> bench::Result<Vec<ItemTrace>> {
+    fn items(&self, plan: &Plan) -> measure::Result<Vec<ItemTrace>> {
         let options = Options { trace: true, ..Options::default() };
         let mut pipelines = [self.pipeline(plan, options)?];
         Ok(trace_runs(&mut pipelines)?.into_iter().flatten().collect())
     }
 
-    fn chain_kernel(&self, kernel: &ChainKernel) -> bench::Result<ChainTimes> {
+    fn chain_kernel(&self, kernel: &ChainKernel) -> measure::Result<ChainTimes> {
         let (rows, columns) = wave(self.profile.resident_clusters(kernel.cluster.0 * kernel.cluster.1));
         let (m, n) = (rows * kernel.tile.0 * kernel.cluster.0, columns * kernel.tile.1 * kernel.cluster.1);
         let of = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
@@ -227,11 +233,11 @@ impl Rig<'_> {
         Ok(ChainTimes { tile: kernel.tile, cluster: kernel.cluster, times, sm_tflops })
     }
 
-    fn chain(&self, epilogue_us: Option<f64>) -> bench::Result<ChainCosts> {
+    fn chain(&self, epilogue_us: Option<f64>) -> measure::Result<ChainCosts> {
         let ((tile_m, tile_n), _) = CHAIN_KERNEL;
         let (rows, columns) = wave(self.profile.sms);
         let (m, n, k) = (rows * tile_m, columns * tile_n, 4096);
-        let times = |text, n, splits| -> bench::Result<ItemTimes> {
+        let times = |text, n, splits| -> measure::Result<ItemTimes> {
             let plan = self.fused(text, (m, n, k), CHAIN_KERNEL, splits)?;
             Ok(ItemTimes::of(&self.items(&plan)?))
         };
@@ -261,7 +267,7 @@ impl Rig<'_> {
     }
 }
 
-type Kernel = ((u32, u32), (u32, u32));
+type ChainShape = ((u32, u32), (u32, u32));
 
 fn flop((m, n, k): (u32, u32, u32)) -> f64 {
     2.0 * f64::from(m) * f64::from(n) * f64::from(k)

@@ -17,7 +17,7 @@ pub use timeline::ItemTimes;
 
 use serde::Serialize;
 
-use crate::bench::{Ceilings, SemaphoreCost};
+use crate::measure::{Ceilings, SemaphoreCost};
 
 /// A time of a kernel of whole waves.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

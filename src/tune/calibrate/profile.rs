@@ -52,7 +52,7 @@ impl Calibration {
         let fill_us = reference.and_then(|c| c.times.fill_us);
         set("fused.sm_tflops", &mut cost.sm_tflops, sm_tflops);
         set("fused.alone_tflops", &mut cost.alone_tflops, self.alone_tflops);
-        set("fused.read_tbs", &mut cost.read_tbs, Some(read_tbs));
+        cost.read_tbs = 0.0;
         set("fused.launch_us", &mut cost.launch_us, chain.launch_us);
         set("fused.fill_us", &mut cost.fill_us, fill_us);
         set("fused.gelu_us", &mut cost.gelu_us, of_area(chain.gelu_us));
@@ -103,7 +103,7 @@ fn rounded(value: f64) -> f64 {
 mod tests {
     use super::super::{ChainCosts, ChainTimes, ItemTimes, KernelTimes, Sample, WaveTimes};
     use super::*;
-    use crate::bench::{Ceiling, Ceilings, SemaphoreCost};
+    use crate::measure::{Ceiling, Ceilings, SemaphoreCost};
 
     fn calibration() -> Calibration {
         let rate = Ceiling { matrix_tflops: 800.0, read_tbs: 4.25 };

@@ -2,7 +2,7 @@
 
 use crate::common::{Gpu, gpu, quick};
 use crate::decode_rig::{Layer, Model, RUN, Rig, SKIP_WAITS, STARVE, STREAM_ONLY, gated, models, plain};
-use cusync::device::{DecodeTuning, Delays, Deviations, Kernel, Launch, kernels_of};
+use cusync::device::{DecodeTuning, Delays, Deviations, Kernel, LaunchAttributes, kernels_of};
 use cusync::ffi;
 
 /// Whether the kernels of this binary can be delayed.
@@ -126,7 +126,7 @@ fn replays_stay_right() {
         let chains = [1, 0].map(|set| rig.chain(set, DecodeTuning::default(), RUN));
         let graph = rig.stream.capture(|| -> cusync::device::Result<()> {
             for chain in chains.iter().chain(&chains) {
-                chain.launch(Launch { stream: &rig.stream, started: None, programmatic: true })?;
+                chain.launch(LaunchAttributes { stream: &rig.stream, started: None, programmatic: true })?;
             }
             Ok(())
         });

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use cusync::device::{
-    BoundStage, DecodeTuning, Delays, Deviations, Device, DeviceBuffer, Event, Kernel, KernelArgs, Launch,
-    RepackedWeights, Report, Role, Source, Stream, Synchronisation, Work, decode_id, helpers, kernels_of,
-    resident,
+    BoundStage, DecodeTuning, Delays, Deviations, Device, DeviceBuffer, Event, Kernel, KernelArgs,
+    LaunchAttributes, RepackedWeights, Report, Role, Source, Stream, Synchronisation, Work, decode_id,
+    helpers, kernels_of, resident,
 };
 use cusync::ffi;
 
@@ -203,6 +203,7 @@ impl Rig {
             out: self.tensors[i + 1].clone(),
             waits: Vec::new(),
             posts: Vec::new(),
+            heads: ffi::cusync_heads::default(),
         }
     }
 
@@ -217,7 +218,7 @@ impl Rig {
             name: self.model.name.into(),
             id: self.id,
             stages: (0..layers).map(stage).collect(),
-            work: Work::Shares { workers: self.workers, tuning },
+            work: Work::Shares { workers: self.workers, tuning, slabs: None },
             sync: Synchronisation { deviations, ..self.sync.clone() },
             tables: Vec::new(),
         }
@@ -246,7 +247,7 @@ impl Rig {
     }
 
     pub fn launch(&self, chain: &Kernel, programmatic: bool) {
-        let launch = Launch { stream: &self.stream, started: None, programmatic };
+        let launch = LaunchAttributes { stream: &self.stream, started: None, programmatic };
         chain.launch(launch).unwrap_or_else(|e| panic!("{} at M = {}: {e}", self.model.name, self.m));
     }
 
@@ -344,7 +345,7 @@ impl Rig {
         const LAUNCHES: usize = 20;
         let graph = self.stream.capture(|| -> cusync::device::Result<()> {
             for i in 0..LAUNCHES {
-                let launch = Launch { stream: &self.stream, started: None, programmatic };
+                let launch = LaunchAttributes { stream: &self.stream, started: None, programmatic };
                 chains[i % chains.len()].launch(launch)?;
             }
             Ok(())

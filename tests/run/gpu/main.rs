@@ -5,6 +5,7 @@
 
 #![allow(clippy::print_stdout)]
 
+mod attends;
 mod bench;
 mod calibrate;
 mod common;

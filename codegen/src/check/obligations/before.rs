@@ -20,7 +20,7 @@ use crate::schedule::{Hand, Part, Schedule};
 use crate::sync::Tile;
 
 /// A tile of a stage.
-pub(super) type Node = (StageId, Tile);
+pub(super) type TileNode = (StageId, Tile);
 
 /// A slot of an edge.
 pub(super) type Slot = (usize, u32);
@@ -48,9 +48,9 @@ pub(super) struct Before<'a> {
     items: Vec<(usize, usize, u32)>,
     /// Items of each cluster tile, in the order of their first k-blocks.
     of_tile: HashMap<(StageId, u32, u32), Vec<u32>>,
-    memo: HashMap<Node, Vec<Node>>,
+    memo: HashMap<TileNode, Vec<TileNode>>,
     /// The last tile that was asked for whether it may store, and all that is known to be done then.
-    stored: Option<(Node, HashSet<Node>)>,
+    stored: Option<(TileNode, HashSet<TileNode>)>,
 }
 
 impl<'a> Before<'a> {
@@ -135,7 +135,7 @@ impl<'a> Before<'a> {
     }
 
     /// The warp that makes a load; `None` where the epilogue makes it.
-    fn warp_of(&self, (stage, tile): Node, slice: u32, event: usize) -> Option<u32> {
+    fn warp_of(&self, (stage, tile): TileNode, slice: u32, event: usize) -> Option<u32> {
         let (mut at, mut warp) = (0, Some(0));
         self.p.events(stage, tile, slice, &mut |e| {
             at += 1;
@@ -147,7 +147,7 @@ impl<'a> Before<'a> {
     }
 
     /// The slots that a slice has waited for in full by then; `by`: those that one of the warps that load has.
-    fn waits(&self, (stage, tile): Node, slice: u32, until: Until, by: Option<u32>) -> Vec<Slot> {
+    fn waits(&self, (stage, tile): TileNode, slice: u32, until: Until, by: Option<u32>) -> Vec<Slot> {
         let mut slots = Vec::new();
         let (mut at, mut over, mut leaves, mut stores) = (0, false, None, false);
         let mut warp = Some(0);
@@ -180,7 +180,7 @@ impl<'a> Before<'a> {
     }
 
     /// The tiles that post slots.
-    fn posters(&self, slots: &[Slot]) -> Vec<Node> {
+    fn posters(&self, slots: &[Slot]) -> Vec<TileNode> {
         let of = |(edge, slot): &Slot| {
             let stage = self.c.graph.dependences[*edge].producer;
             let tiles = self.posters[*edge].get(slot).map_or(&[][..], |(_, tiles)| tiles);
@@ -189,12 +189,12 @@ impl<'a> Before<'a> {
         slots.iter().flat_map(of).collect()
     }
 
-    fn slices(&self, (stage, tile): Node) -> u32 {
+    fn slices(&self, (stage, tile): TileNode) -> u32 {
         self.p.slices(&self.c.graph, stage, tile)
     }
 
     /// The items of a tile, and which CTA of a worker computes it.
-    fn items_of(&self, (stage, tile): Node) -> (&[u32], u32) {
+    fn items_of(&self, (stage, tile): TileNode) -> (&[u32], u32) {
         let Some(schedule) = self.lists() else { return (&[], 0) };
         let (rows, cols) = schedule.cluster;
         let items = self.of_tile.get(&(stage, tile.m / rows, tile.n / cols));
@@ -202,7 +202,7 @@ impl<'a> Before<'a> {
     }
 
     /// The same CTA's tile of another item, and that item's number among those of the tile.
-    fn tile_of(&self, schedule: &Schedule, item: u32, cta: u32) -> (Node, u32) {
+    fn tile_of(&self, schedule: &Schedule, item: u32, cta: u32) -> (TileNode, u32) {
         let (rows, cols) = schedule.cluster;
         let at = &schedule.sequence[item as usize];
         let tile = Tile { m: at.m * rows + cta / cols, n: at.n * cols + cta % cols };
@@ -210,20 +210,22 @@ impl<'a> Before<'a> {
     }
 
     /// The tiles before an item in its list that were finished by one item, or `None` for those that were not.
-    fn earlier(&self, item: u32, cta: u32) -> Vec<Node> {
+    fn earlier(&self, item: u32, cta: u32) -> Vec<TileNode> {
         let Some(schedule) = self.lists() else { return Vec::new() };
         let (worker, place, _) = self.items[item as usize];
         let alone =
             |i: &&u32| matches!(schedule.sequence[**i as usize].part, Part::Whole | Part::Finish { .. });
         let settled = |i: &&u32| self.settled(item) && self.settled(**i);
         let before = schedule.lists[worker][..place].iter().filter(alone).filter(settled);
-        let (gm, gn) =
-            (|n: &Node| self.c.graph.stages[n.0.0].grid.0, |n: &Node| self.c.graph.stages[n.0.0].grid.1);
+        let (gm, gn) = (
+            |n: &TileNode| self.c.graph.stages[n.0.0].grid.0,
+            |n: &TileNode| self.c.graph.stages[n.0.0].grid.1,
+        );
         before.map(|i| self.tile_of(schedule, *i, cta).0).filter(|n| n.1.m < gm(n) && n.1.n < gn(n)).collect()
     }
 
     /// What is known to be done when a tile is, without what follows from that.
-    fn direct(&mut self, node: Node) -> Vec<Node> {
+    fn direct(&mut self, node: TileNode) -> Vec<TileNode> {
         if let Some(known) = self.memo.get(&node) {
             return known.clone();
         }
@@ -244,13 +246,13 @@ impl<'a> Before<'a> {
         known
     }
 
-    fn reaches(&mut self, open: Vec<Node>, target: Node) -> bool {
+    fn reaches(&mut self, open: Vec<TileNode>, target: TileNode) -> bool {
         self.known(open, Some(target)).contains(&target)
     }
 
     /// All that is known to be done when these are; not all of it if a target is among it.
-    fn known(&mut self, open: Vec<Node>, target: Option<Node>) -> HashSet<Node> {
-        let mut seen: HashSet<Node> = open.iter().copied().collect();
+    fn known(&mut self, open: Vec<TileNode>, target: Option<TileNode>) -> HashSet<TileNode> {
+        let mut seen: HashSet<TileNode> = open.iter().copied().collect();
         let mut open = open;
         while let Some(at) = open.pop() {
             if target == Some(at) {
@@ -267,7 +269,7 @@ impl<'a> Before<'a> {
 
     /// Whether `first` is known to be done when a slice of a tile makes the load that is its event number `event`: by its
     /// own waits, and by those that its worker's loads have been behind already.
-    pub(super) fn load(&mut self, first: Node, reader: Node, slice: u32, event: usize) -> bool {
+    pub(super) fn load(&mut self, first: TileNode, reader: TileNode, slice: u32, event: usize) -> bool {
         let warp = self.warp_of(reader, slice, event);
         let mut known = Vec::new();
         let mut slots = self.waits(reader, slice, Until::Event(event), warp);
@@ -292,7 +294,7 @@ impl<'a> Before<'a> {
     }
 
     /// Whether `first` is known to be done, or done with its reads, when a tile stores.
-    pub(super) fn store(&mut self, first: Node, writer: Node) -> bool {
+    pub(super) fn store(&mut self, first: TileNode, writer: TileNode) -> bool {
         if self.stored.as_ref().is_none_or(|(of, _)| *of != writer) {
             let open = self.before_store(writer);
             let known = self.known(open, None);
@@ -302,7 +304,7 @@ impl<'a> Before<'a> {
     }
 
     /// What is known to be done when a tile stores, without what follows from that.
-    fn before_store(&self, writer: Node) -> Vec<Node> {
+    fn before_store(&self, writer: TileNode) -> Vec<TileNode> {
         let mut slots = Vec::new();
         let (items, cta) = self.items_of(writer);
         let mut known = Vec::new();
@@ -322,7 +324,7 @@ impl<'a> Before<'a> {
         known
     }
 
-    fn stores(&self, (stage, tile): Node, slice: u32) -> bool {
+    fn stores(&self, (stage, tile): TileNode, slice: u32) -> bool {
         let mut stores = false;
         self.p.events(stage, tile, slice, &mut |event| stores |= matches!(event, Event::Store { .. }));
         stores

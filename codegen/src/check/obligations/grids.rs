@@ -3,7 +3,7 @@
 use super::scan::Scan;
 use super::{from, grid_tiles, slice_name, tile_name};
 use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
-use crate::graph::{Op, Partition, Stage, StageId};
+use crate::graph::{Partition, Stage, StageId};
 use crate::sync::{Order, Policy};
 
 /// Arrays that belong together have the same length; without that nothing else can be evaluated.
@@ -208,7 +208,7 @@ fn shape_fault(c: &Candidate, id: StageId, stage: &Stage) -> Option<Refutation> 
 
 /// The output tile and k-blocks follow from the operation and the MMA tile, but for a stage that states them.
 fn kernel_shape_fault(stage: &Stage) -> Option<String> {
-    if stage.op == Op::Custom {
+    if stage.op.is_custom() {
         return None;
     }
     let (m, n, k) = stage.mma_tile;

@@ -8,21 +8,21 @@ mod conv;
 mod custom;
 mod gemm;
 mod norm;
-mod operand;
 
 use std::ops::Range;
 
 pub use attention::{Attend, Attention, Cache, Heads, PAGE};
 pub use conv::{Conv, Window};
 pub use norm::Norm;
-pub use operand::{OperandKind, When};
 
 use super::dims::Dims;
 use super::resolved::{CustomShape, Read};
 use super::{Footprint, Operand, Stage, Tensor, TensorId};
 use crate::check::Executor;
-use crate::device::{ChainKernel, KernelShape, Operation};
+pub use crate::device::Activation;
+use crate::device::{ChainKernel, DECODE_KERNELS, KernelShape, Operation};
 use crate::diagnostic::{Diagnostic, Spanned};
+pub(crate) use crate::operand::OperandKind;
 use crate::spec::{StageKind, StageSpec};
 use crate::sync::{Policy, Tile};
 
@@ -82,6 +82,20 @@ impl Op {
         *self == Op::GatedGemm
     }
 
+    /// Whether its owner brings the kernel.
+    pub fn is_custom(&self) -> bool {
+        *self == Op::Custom
+    }
+
+    /// The cache that it reads earlier tokens from, where it has one.
+    pub fn cache(&self) -> Option<Cache> {
+        match self {
+            Op::Attend(shape) => Some(shape.cache),
+            Op::Attention(shape) => shape.cache,
+            Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Norm(_) | Op::Custom => None,
+        }
+    }
+
     /// The kind of stage, as a spec names it.
     pub fn name(&self) -> &'static str {
         self.rules().name()
@@ -97,11 +111,21 @@ impl Op {
         let Some(operation) = self.operation() else { return true };
         match executor {
             // A device without any of them is refused as a whole.
-            Executor::Fused => ChainKernel::running([operation].into_iter().collect()).next().is_some(),
+            Executor::Fused => {
+                let decodes = || DECODE_KERNELS.iter().any(|k| k.operations.contains(operation));
+                let odd = matches!(self, Op::Attend(attend) if !attend.has_kernel());
+                self.in_chain() || decodes() && !odd
+            }
             Executor::Cpu | Executor::Serial | Executor::Streams | Executor::Programmatic => {
                 KernelShape::built(arch, operation).next().is_some()
             }
         }
+    }
+
+    /// Whether a chain kernel runs it.
+    pub fn in_chain(&self) -> bool {
+        let runs = |operation| ChainKernel::running([operation].into_iter().collect()).next().is_some();
+        self.operation().is_some_and(runs)
     }
 
     /// Whether its tiles are those of the kernel that runs it, so that it may share a kernel with others of that tile; else
@@ -140,28 +164,6 @@ impl Op {
     /// Matrix products of an output tile and a k-block.
     pub fn products(&self) -> f64 {
         self.rules().cost().products
-    }
-}
-
-/// Element-wise function applied to a GEMM's sum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Activation {
-    /// None.
-    Identity,
-    /// GELU, tanh form.
-    GeluTanh,
-    /// max(x, 0).
-    Relu,
-}
-
-impl Activation {
-    /// The activation as a part of a comment.
-    fn suffix(self) -> &'static str {
-        match self {
-            Activation::Identity => "",
-            Activation::GeluTanh => ", gelu",
-            Activation::Relu => ", relu",
-        }
     }
 }
 

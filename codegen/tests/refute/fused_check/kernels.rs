@@ -134,7 +134,7 @@ fn produced_b() -> Candidate {
         GatedGemm(name: "right", a: "X(K,K)", gate: "G(K,K)", up: "U(K,K)", out: "R(K,K)"),
         Gemm(name: "join", a: "L(M,K)", b: "R(K,K)", out: "Z(M,K)"),
     ])"#;
-    let graph = cusync_gen::spec::graph_with_tile(source, TILE).expect("a sound spec");
+    let graph = cusync_gen::graph::graph_with_tile(source, TILE).expect("a sound spec");
     assert_eq!((graph.stages[0].out_tile(), graph.stages[1].grid), ((128, 64), (5, 4)));
     let schedule = dealt(&graph, (2, 1), 6, 2);
     scheduled(graph, schedule)
@@ -209,7 +209,7 @@ fn overlapping_runs() {
     let source = r#"Pipeline(name: "one", dims: { "M": 512 }, stages: [
         Gemm(name: "one", a: "X(M,M)", b: "W(M,M)", out: "Y(M,M)"),
     ])"#;
-    let graph = cusync_gen::spec::graph_with_tile(source, TILE).expect("a sound spec");
+    let graph = cusync_gen::graph::graph_with_tile(source, TILE).expect("a sound spec");
     let mut c = scheduled(graph.clone(), dealt(&graph, (1, 1), 4, 1));
     assert_eq!(judge(&c).refutations, []);
     c.contract.dependency_wait = false;

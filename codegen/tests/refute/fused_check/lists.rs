@@ -80,7 +80,7 @@ fn more_workers_than_fit() {
         Gemm(name: "up", a: "X(M,H)", b: "W1(H,I)", out: "Y(M,I)", epilogue: Gelu),
         Gemm(name: "down", a: "Y(M,I)", b: "W2(I,H)", out: "Z(M,H)"),
     ])"#;
-    let graph = cusync_gen::spec::graph_with_tile(source, TILE).expect("a sound spec");
+    let graph = cusync_gen::graph::graph_with_tile(source, TILE).expect("a sound spec");
     let c = scheduled(graph.clone(), dealt(&graph, (1, 1), 133, 0));
     refuted(
         &c,

@@ -23,7 +23,7 @@ fn mlp() -> Graph {
         Gemm(name: "up", a: "X(M,H)", b: "W1(H,I)", out: "Y(M,I)", epilogue: Gelu),
         Gemm(name: "down", a: "Y(M,I)", b: "W2(I,H)", out: "Z(M,H)"),
     ])"#;
-    cusync_gen::spec::graph_with_tile(source, TILE).expect("a sound spec")
+    cusync_gen::graph::graph_with_tile(source, TILE).expect("a sound spec")
 }
 
 /// Stages one after another, tiles by rows, dealt round to the workers; the last `cut` cluster tiles of each stage are

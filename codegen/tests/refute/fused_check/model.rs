@@ -1,8 +1,8 @@
 //! `progress` against a second, naive model, on lists that were shuffled at random.
 
 use super::*;
-use cusync_gen::graph::OperandKind;
-use cusync_gen::sync::producers_of;
+use cusync_gen::graph::{OperandKind, producers_of};
+
 use proptest::prelude::*;
 
 /// Three stages, the last of which reads the first two: as operand A, as operand B, and as residual.
@@ -13,7 +13,7 @@ fn diamond() -> Graph {
         Gemm(name: "join", a: "L(M,K)", b: "R(K,512)", residual: "Q(M,512)", out: "Z(M,512)"),
         Gemm(name: "last", a: "Z(M,512)", b: "T(512,512)", residual: "Z(M,512)", out: "E(M,512)"),
     ])"#;
-    cusync_gen::spec::graph_with_tile(source, TILE).expect("a sound spec")
+    cusync_gen::graph::graph_with_tile(source, TILE).expect("a sound spec")
 }
 
 /// Whether workers that follow the lists come to their ends, by looking at every head until none moves.

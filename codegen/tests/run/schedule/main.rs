@@ -4,9 +4,9 @@ mod replay;
 mod sound;
 
 use cusync_gen::device::{ChainKernel, CostModel, L2Cost, Operations, Profile, TileRate};
-use cusync_gen::graph::{Graph, gemm_chain};
+use cusync_gen::graph::{Graph, gemm_chain, producers_of};
 use cusync_gen::schedule::{Hand, Request, Wanted, build, choose, explain, floor_us};
-use cusync_gen::sync::{Tile, producers_of};
+use cusync_gen::sync::Tile;
 use proptest::prelude::*;
 use replay::{assert_times, replay};
 use sound::assert_sound;
@@ -139,8 +139,8 @@ fn row_by_row_us(graph: &Graph, workers: usize, cost: &CostModel) -> f64 {
                     }
                 }
             }
-            let shape = (stage.mma_tile.0, stage.mma_tile.1);
-            free[worker] = end + cost.epilogue_us(&stage.op, shape, (1, 1));
+            let shape = cost.tile_rate((stage.mma_tile.0, stage.mma_tile.1), (1, 1));
+            free[worker] = end + cost.epilogue_us(stage.op.activation(), stage.op.is_gated(), &shape);
             done[s][tile as usize] = free[worker] + cost.post_us;
         }
     }

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use cusync_gen::device::CostModel;
-use cusync_gen::graph::{Graph, OperandKind};
+use cusync_gen::graph::{Graph, OperandKind, producers_of};
 use cusync_gen::schedule::{Breakdown, Part, Schedule};
-use cusync_gen::sync::{Tile, producers_of};
+use cusync_gen::sync::Tile;
 
 /// Runs a schedule by a model of its own, k-block by k-block, with the times of k-blocks, fills, epilogues and slabs that
 /// the prediction has: the end of each item, and the length. Workers follow their lists, or take what comes next in the

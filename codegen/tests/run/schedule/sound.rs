@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use cusync_gen::graph::{Graph, OperandKind};
+use cusync_gen::graph::{Graph, OperandKind, producers_of};
 use cusync_gen::schedule::{Item, Part, Schedule};
-use cusync_gen::sync::{Tile, producers_of};
+use cusync_gen::sync::Tile;
 
 /// Panics unless the schedule computes every tile once, in an order in which needed items come first.
 pub(crate) fn assert_sound(graph: &Graph, schedule: &Schedule, workers: u32) {

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The warps that bring activations: each takes every fourth 64-wide tile, waits until all workers that compute it have
-// posted, and copies it, swizzled, into the second ring. cp.async and not TMA: TMA would queue behind the weights.
+// The warps that bring activations. A loader is a warp or a quarter of one: it takes every so many 64-wide tiles, as there are
+// loaders, waits until all workers that compute a tile have posted, and copies it, swizzled, into the second ring. cp.async and
+// not TMA: TMA would queue behind the weights.
 #pragma once
 #include "kernels/decode/sm90/attend_load.cuh"
 
 namespace cusync::kernels::decode {
 
-/// One warp's walk over tiles and slots.
-template <class AnyParams>
+/// The walk of one loader of `Lanes` lanes over tiles and slots. Loaders of a warp keep together.
+template <class AnyParams, uint32_t Lanes>
 class ActivationLoader {
  public:
+  static constexpr uint32_t kLoaders = kLoadThreads / Lanes;  ///< the slots are a multiple of them: each has its own
+
   CUSYNC_DEVICE ActivationLoader(AnyParams const& p, Shared const& shared, uint32_t warp, uint32_t width)
-      : p_(p), shared_(shared), width_(width), lane_(threadIdx.x % 32), slot_(warp), next_(warp),
-        epoch_(p.epochs[blockIdx.x]), segments_(p, shared, warp, epoch_) {}
+      : p_(p), shared_(shared), width_(width), lane_(threadIdx.x % Lanes),
+        slot_(warp * (32 / Lanes) + threadIdx.x % 32 / Lanes), next_(slot_), epoch_(p.epochs[blockIdx.x]),
+        segments_(p, shared, warp, epoch_) {}
 
   CUSYNC_DEVICE void run() {
 #pragma unroll 1
@@ -34,25 +38,30 @@ class ActivationLoader {
     uint32_t ready = stage.waits ? 0 : share.tiles;
     delay(p_.delays, DelayAt::kItem, epoch_, s, blockIdx.x, next_);
 #pragma unroll 1
-    for (; next_ < share.tiles; next_ += kLoadWarps) {
-      if (next_ >= ready) {
+    while (any(next_ < share.tiles)) {
+      if (any(next_ < share.tiles && next_ >= ready)) {
         ready = await(s, share);
         delay(p_.delays, DelayAt::kLoads, epoch_, s, blockIdx.x, next_);
       }
       if (p_.trace && lane_ == 0 && next_ == 0)
         p_.trace[blockIdx.x * p_.stage_count + s].ready = ptx::globaltimer();
       // Now and then a warp falls behind the three others, so that slots are filled out of order.
-      if (next_ / kLoadWarps % 4 == 3) delay(p_.delays, DelayAt::kLoads, epoch_, s, blockIdx.x, next_);
+      if (next_ / kLoaders % 4 == 3) delay(p_.delays, DelayAt::kLoads, epoch_, s, blockIdx.x, next_);
+      if (Lanes < 32 && next_ >= share.tiles) continue;  // others of the warp have one more
       copy(stage, share.tile(next_, stage.chunk_shift));
+      next_ += kLoaders;
     }
     next_ -= share.tiles;
   }
 
-  /// Waits for tile number `next_`; returns up to where this warp's tiles are known to be there. All lanes look, each at
+  /// Whether it holds for any loader of the warp.
+  CUSYNC_DEVICE static bool any(bool holds) { return Lanes == 32 ? holds : __any_sync(~0u, holds); }
+
+  /// Waits for tile number `next_`; returns up to where this loader's tiles are known to be there. All lanes look, each at
   /// another tile; when the first one is missing, one lane alone goes on looking.
   CUSYNC_DEVICE uint32_t await(uint32_t s, Share const& share) {
     Stage const& stage = p_.stages[s];
-    uint32_t const mine = next_ + lane_ * kLoadWarps;
+    uint32_t const mine = next_ + lane_ * kLoaders;
     bool const exists = mine < share.tiles;
     uint32_t const tile = exists ? share.tile(mine, stage.chunk_shift) : 0;
     uint32_t posts = owners_of_tile(tile, stage.produced_features, p_.workers.value), slot = tile;
@@ -62,14 +71,15 @@ class ActivationLoader {
     }
     uint32_t const want = exists ? wait_value(epoch_, posts) : 0;
     bool const there = !exists || reached(ptx::ld_acquire_gpu(stage.waits + stage.wait_base + slot), want);
-    uint32_t const missing = __ballot_sync(~0u, !there);
-    uint32_t known = missing ? next_ + (__ffs(int(missing)) - 1) * kLoadWarps : next_ + 32 * kLoadWarps;
+    uint32_t missing = __ballot_sync(~0u, !there);
+    if constexpr (Lanes < 32) missing = missing >> (threadIdx.x % 32 - lane_) & ((1u << Lanes) - 1);
+    uint32_t known = missing ? next_ + (__ffs(int(missing)) - 1) * kLoaders : next_ + Lanes * kLoaders;
     if (missing & 1) {
       if (lane_ == 0) {
         Watch const watch{p_.report, p_.timeout_ns, stage.index};
         wait_reached(stage.waits, stage.wait_base + slot, want, {stage.edge, 0, blockIdx.x, tile}, watch);
       }
-      known = next_ + kLoadWarps;
+      known = next_ + kLoaders;
     }
     __syncwarp();
     return known;
@@ -82,28 +92,29 @@ class ActivationLoader {
     uint32_t const piece = lane_ % 8, k = tile * kBlock + piece * 8;
     bool const inside = k < stage.k;
     auto const* from = static_cast<char const*>(stage.a) + (uint64_t(lane_ / 8) * stage.k + (inside ? k : 0)) * 2;
-    uint64_t const step = uint64_t(stage.k) * 8;  // four tokens, two bytes an element
+    constexpr uint32_t kTokens = Lanes / 8;  // at once
+    uint64_t const step = uint64_t(stage.k) * kTokens * 2;
 #pragma unroll 4
-    for (uint32_t token = lane_ / 8; token < p_.m; token += 4, from += step)
+    for (uint32_t token = lane_ / 8; token < p_.m; token += kTokens, from += step)
       ptx::cp_async_16_or_zero(to + token * kRowBytes + ((piece ^ (token % 8)) * 16), from, inside);
     ptx::cp_async_mbarrier_arrive_noinc(shared_.slot_full(slot_));
-    slot_ += kLoadWarps;
+    slot_ += kLoaders;
     if (slot_ >= p_.activation_slots) slot_ -= p_.activation_slots, parity_ ^= 1;
   }
 
   AnyParams const& p_;
   Shared const& shared_;
   uint32_t width_, lane_, slot_;
-  uint32_t next_;  ///< this warp's next tile of the stage, in order
+  uint32_t next_;  ///< this loader's next tile of the stage, in order
   uint32_t parity_ = 0, epoch_;
   SegmentLoaderOf<AnyParams> segments_;
 };
 
 /// What each warp of the four runs.
-template <class AnyParams>
+template <uint32_t Lanes, class AnyParams>
 CUSYNC_DEVICE void load_activations(AnyParams const& p, Shared const& shared, uint32_t warp, uint32_t width) {
   ptx::griddepcontrol_wait();
-  ActivationLoader<AnyParams> loader(p, shared, warp, width);
+  ActivationLoader<AnyParams, Lanes> loader(p, shared, warp, width);
   loader.run();
   // All four have read the epoch by now; only this CTA touches its word.
   ptx::bar_sync(2, kLoadThreads);

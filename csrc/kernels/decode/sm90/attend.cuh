@@ -165,11 +165,12 @@ class Attending {
 
   CUSYNC_DEVICE void run(RingPosition& ring) {
     Units const units = await_units(p_, shared_, attend_);
-    UnitShare const share = units.share(blockIdx.x, p_.workers.value);
-    uint32_t slot = 0;
+    uint32_t slot = 0, turn = 0;
+    Segment pending{};
+    bool is_pending = false, is_bad = false;
 #pragma unroll 1
-    for (uint32_t unit = share.begin; unit < share.end;) {
-      Segment const segment = units.segment(unit, share.end);
+    for (Walk walk(units, blockIdx.x); !walk.done();) {
+      Segment const segment = walk.segment();
       ptx::mbarrier_wait_parity_or_trap(own_.full + slot, phases_ >> slot & 1, p_.limit_ns);
       char const* const rows = segment_rows(p_, shared_, attend_, slot);
       uint32_t const append = own_.append[slot];
@@ -177,13 +178,12 @@ class Attending {
       char* last = nullptr;
       uint32_t last_barrier = 0;
 #pragma unroll 1
-      for (; unit < segment.end; ++unit) {
+      for (uint32_t unit = segment.begin; unit < segment.end; ++unit, ++turn) {
         ring.skip_for(stage_.chunk_bytes, p_.ring_bytes);
-        bool const mine = (unit - share.begin) % 2 == warp_ / 4;
         last = shared_.ring(ring.offset), last_barrier = ring.barrier;
-        if (mine) {
+        if (turn % 2 == warp_ / 4) {
           ptx::mbarrier_wait_parity_or_trap(shared_.chunk_full(ring.barrier), ring.parity, p_.limit_ns);
-          trace(unit == share.begin, &cusync_trace::loaded);
+          trace(turn == 0, &cusync_trace::loaded);
           if (append != kBadSequence) multiply(head, segment, unit, last, rows, append);
           __syncwarp();
           // The last one of a segment is needed once more.
@@ -191,11 +191,25 @@ class Attending {
         }
         ring.pass(stage_.chunk_bytes);
       }
-      trace(unit == share.end, &cusync_trace::math_end);
-      merge(head, units, segment, share, reinterpret_cast<float*>(last), last_barrier, slot, append == kBadSequence);
+      trace(true, &cusync_trace::math_end);
+      Merged const merged = merge(head, reinterpret_cast<float*>(last));
+      // By now it is known who was the last to leave a part of the head before.
+      if (is_pending) finish_if_last(units, pending, is_bad);
+      is_pending = !segment.whole(), is_bad = append == kBadSequence;
+      if (is_pending) {
+        pending = segment;
+        leave(merged, units, segment, slab_of(blockIdx.x, segment.begin, walk.share().begin));
+      } else {
+        finish(merged, segment, is_bad);
+      }
+      release(last_barrier, slot);
+      walk.pass(segment);
       phases_ ^= 1 << slot;
       slot = (slot + 1) % kSegmentSlots;
     }
+    if (!is_pending) return;
+    ptx::bar_sync(1, kMathThreads);
+    finish_if_last(units, pending, is_bad);
   }
 
  private:
@@ -244,104 +258,119 @@ class Attending {
       *reinterpret_cast<uint4*>(values + tile_offset(begin + i / (Dim / 8), i % (Dim / 8) * 8)) = uint4{};
   }
 
-  /// Adds up the warps' parts of a segment in `scratch`, its last chunk, frees what the segment held, and finishes the head:
-  /// alone, or as the last worker to have left a part.
-  CUSYNC_DEVICE void merge(Head<Element, Dim>& head, Units const& units, Segment const& segment, UnitShare const& share,
-                           float* scratch, uint32_t chunk, uint32_t slot, bool bad) const {
-    uint32_t const group = attend_.group;
-    uint32_t const query = threadIdx.x / (Dim / 4), column = threadIdx.x % (Dim / 4) * 4;  // of the sums that it adds up
+  /// Four columns of a query, of which a thread adds up what the eight warps, or several workers, have.
+  struct Merged {
+    float4 outputs;
+    float most, sum;
+  };
+  CUSYNC_DEVICE static uint32_t query() { return threadIdx.x / (Dim / 4); }  ///< past the group: the thread has none
+  CUSYNC_DEVICE static uint32_t column() { return threadIdx.x % (Dim / 4) * 4; }
+
+  /// Adds up the warps' parts of a segment in `scratch`, its last chunk.
+  CUSYNC_DEVICE Merged merge(Head<Element, Dim>& head, float* scratch) const {
     head.leave_sums(own_);
     ptx::bar_sync(1, kMathThreads);  // the last tile is read
-    head.leave_outputs(own_, scratch, group);
+    head.leave_outputs(own_, scratch, attend_.group);
     ptx::bar_sync(1, kMathThreads);
-    float4 outputs{};
-    float most = -INFINITY, sum = 0.f;
-    if (query < group) {
+    Merged all{{}, -INFINITY, 0.f};
+    if (query() < attend_.group) {
 #pragma unroll
-      for (uint32_t w = 0; w < kMathWarps; ++w) most = fmaxf(most, own_.most[w][query]);
+      for (uint32_t w = 0; w < kMathWarps; ++w) all.most = fmaxf(all.most, own_.most[w][query()]);
 #pragma unroll
       for (uint32_t w = 0; w < kMathWarps; ++w) {
-        float const* const from =
-            scratch + (w * group + query) * Dim + Head<Element, Dim>::scratch_column(column, query);
-        outputs = add(outputs, *reinterpret_cast<float4 const*>(from));
-        sum += own_.sum[w][query] * rescale(own_.most[w][query], most);
+        uint32_t const at = Head<Element, Dim>::scratch_column(column(), query());
+        float const* const from = scratch + (w * attend_.group + query()) * Dim + at;
+        all.outputs = add(all.outputs, *reinterpret_cast<float4 const*>(from));
+        all.sum += own_.sum[w][query()] * rescale(own_.most[w][query()], all.most);
       }
     }
-    // Bulk copies overwrite what was written here.
-    ptx::fence_proxy_async_shared_cta();
+    return all;
+  }
+
+  /// Frees what a merged segment held.
+  CUSYNC_DEVICE void release(uint32_t chunk, uint32_t slot) const {
+    ptx::fence_proxy_async_shared_cta();  // bulk copies overwrite what was written in the chunk
     ptx::mbarrier_arrive(own_.empty + slot);
     __syncwarp();
     if (lane_ == 0) ptx::mbarrier_arrive(shared_.chunk_empty(chunk));
-    bool finishes = segment.whole();
-    if (!finishes) {
-      uint32_t const workers = p_.workers.value;
-      Parts const parts = parts_of(units, segment, workers);
-      if (query < group) {
-        float* const slab = slab_at(slab_of(blockIdx.x, segment.begin, share.begin));
-        __stcg(reinterpret_cast<float4*>(slab + query * Dim + column), outputs);
-        if (column == 0) slab[group * Dim + query] = most, slab[group * (Dim + 1) + query] = sum;
-      }
-      finishes = last_to_arrive(segment, parts.count);
-      if (finishes && query < group) combine(parts, query, column, outputs, sum);
-    }
-    if (!finishes) return;
-    if (query < group) {
-      float const by = bad ? 0.f : 1.f / sum;
-      uint64_t const row = uint64_t(segment.sequence) * attend_.kv_heads * group;
-      auto* const out = static_cast<Element*>(stage_.d) + (row + segment.head * group + query) * Dim + column;
-      if (bad) outputs = float4{};
-      *reinterpret_cast<uint2*>(out) = make_uint2(Packed<Element>::of(outputs.x * by, outputs.y * by),
-                                                  Packed<Element>::of(outputs.z * by, outputs.w * by));
-    }
-    ptx::bar_sync(1, kMathThreads);
-    if (threadIdx.x == 0 && stage_.posts) {
-      if (CUSYNC_DELAYS && p_.delays.limit_ns)
-        delay(p_.delays, DelayAt::kPost, ptx::ld_acquire_gpu(p_.epochs + blockIdx.x), stage_.index, segment.sequence,
-              segment.head);
-      post(stage_.posts, segment.head);
-    }
   }
 
   CUSYNC_DEVICE float* slab_at(uint32_t slab) const { return attend_.slabs + uint64_t(slab) * CUSYNC_ATTEND_SLAB; }
 
-  /// Whether all other parts of the head are there. The counter goes back to 0 for the next run.
-  CUSYNC_DEVICE bool last_to_arrive(Segment const& segment, uint32_t parts) const {
-    ptx::bar_sync(1, kMathThreads);
-    if (threadIdx.x == 0) {
-      uint32_t* const arrived = attend_.arrived + segment.sequence * attend_.kv_heads + segment.head;
-      own_.finishes = ptx::atom_acq_rel_gpu_add(arrived, 1) + 1 == parts;
-      if (own_.finishes) *arrived = 0;
+  /// Leaves this worker's part of a head in a slab, and counts it. The counter goes back to 0 for the next run. Nobody waits
+  /// for the answer.
+  CUSYNC_DEVICE void leave(Merged const& part, Units const& units, Segment const& segment, uint32_t slab_number) const {
+    if (query() < attend_.group) {
+      float* const slab = slab_at(slab_number);
+      __stcg(reinterpret_cast<float4*>(slab + query() * Dim + column()), part.outputs);
+      if (column() == 0) {
+        slab[attend_.group * Dim + query()] = part.most;
+        slab[attend_.group * (Dim + 1) + query()] = part.sum;
+      }
     }
     ptx::bar_sync(1, kMathThreads);
-    return own_.finishes;
+    if (threadIdx.x != 0) return;
+    UnitShare const owners = units.owners(segment);
+    uint32_t* const arrived = attend_.arrived + segment.sequence * attend_.kv_heads + segment.head;
+    own_.finishes = ptx::atom_acq_rel_gpu_add(arrived, 1) + 1 == owners.end - owners.begin;
+    if (own_.finishes) *arrived = 0;
   }
 
-  /// Adds up the parts in the order of their workers, so that it does not matter who came last.
-  CUSYNC_DEVICE void combine(Parts const& parts, uint32_t query, uint32_t column, float4& outputs, float& sum) const {
-    constexpr uint32_t kAtOnce = 10;  // parts that are asked for before the first is looked at
-    float most = -INFINITY;
-    outputs = float4{}, sum = 0.f;
+  /// Finishes a head of which this worker has left a part, when all other parts are there. After a barrier behind `leave`.
+  CUSYNC_DEVICE void finish_if_last(Units const& units, Segment const& segment, bool bad) const {
+    if (!own_.finishes) return;
+    finish(combine(parts_of(units, segment)), segment, bad);
+  }
+
+  /// Adds up the parts in the order of their workers, so that it does not matter who came last. All threads, those without a
+  /// query for the last one: the lanes of a query look up the parts' maxima and sums for each other.
+  CUSYNC_DEVICE Merged combine(Parts const& parts) const {
+    constexpr uint32_t kAtOnce = 8;
+    uint32_t const mine = min_u32(query(), attend_.group - 1), place = lane_ % kAtOnce;
+    Merged all{{}, -INFINITY, 0.f};
 #pragma unroll 1
     for (uint32_t first = 0; first < parts.count; first += kAtOnce) {
+      float most = -INFINITY, sum = 0.f;
+      if (first + place < parts.count) {
+        float const* const slab = slab_at(parts.slab(first + place)) + attend_.group * Dim + mine;
+        most = __ldcg(slab), sum = __ldcg(slab + attend_.group);
+      }
       float4 others[kAtOnce];
-      float mosts[kAtOnce], sums[kAtOnce];
 #pragma unroll
       for (uint32_t i = 0; i < kAtOnce; ++i) {
-        // Behind the last part the last one again, to no effect.
-        float const* const slab = slab_at(parts.slab(min_u32(first + i, parts.count - 1)));
-        others[i] = __ldcg(reinterpret_cast<float4 const*>(slab + query * Dim + column));
-        mosts[i] = __ldcg(slab + attend_.group * Dim + query);
-        sums[i] = __ldcg(slab + attend_.group * (Dim + 1) + query);
+        others[i] = float4{};
+        if (first + i < parts.count)
+          others[i] = __ldcg(reinterpret_cast<float4 const*>(slab_at(parts.slab(first + i)) + mine * Dim + column()));
       }
+      float now = fmaxf(all.most, most);
 #pragma unroll
-      for (uint32_t i = 0; i < kAtOnce; ++i) {
-        if (first + i >= parts.count) break;
-        float const now = fmaxf(most, mosts[i]), own = rescale(most, now), its = rescale(mosts[i], now);
-        outputs = add(scaled(outputs, own), scaled(others[i], its));
-        sum = sum * own + sums[i] * its;
-        most = now;
-      }
+      for (uint32_t step = 1; step < kAtOnce; step *= 2) now = fmaxf(now, __shfl_xor_sync(~0u, now, step));
+      float const own = rescale(all.most, now), its = rescale(most, now);
+      sum *= its;
+#pragma unroll
+      for (uint32_t step = 1; step < kAtOnce; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
+      all.outputs = scaled(all.outputs, own), all.sum = all.sum * own + sum, all.most = now;
+#pragma unroll
+      for (uint32_t i = 0; i < kAtOnce; ++i)
+        all.outputs = add(all.outputs, scaled(others[i], __shfl_sync(~0u, its, lane_ / kAtOnce * kAtOnce + i)));
     }
+    return all;
+  }
+
+  /// Stores a head of a sequence, zeros of a bad one, and posts it.
+  CUSYNC_DEVICE void finish(Merged const& all, Segment const& segment, bool bad) const {
+    if (query() < attend_.group) {
+      float4 const outputs = bad ? float4{} : scaled(all.outputs, 1.f / all.sum);
+      uint64_t const row = (uint64_t(segment.sequence) * attend_.kv_heads + segment.head) * attend_.group + query();
+      *reinterpret_cast<uint2*>(static_cast<Element*>(stage_.d) + row * Dim + column()) = make_uint2(
+          Packed<Element>::of(outputs.x, outputs.y), Packed<Element>::of(outputs.z, outputs.w));
+    }
+    ptx::bar_sync(1, kMathThreads);
+    if (threadIdx.x != 0 || !stage_.posts) return;
+    if (CUSYNC_DELAYS && p_.delays.limit_ns)
+      delay(p_.delays, DelayAt::kPost, ptx::ld_acquire_gpu(p_.epochs + blockIdx.x), stage_.index, segment.sequence,
+            segment.head);
+    post(stage_.posts, segment.head);
   }
 
   AttendParams const& p_;

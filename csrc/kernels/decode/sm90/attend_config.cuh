@@ -57,7 +57,7 @@ struct AttendParams : Params {
 /// What lies in front of the segments' rows.
 struct AttendShared {
   uint64_t planned, full[kSegmentSlots], empty[kSegmentSlots];
-  uint32_t before[kMaxSequences + 1];  ///< Units::before
+  uint32_t before[kMaxSequences + 1], runs[kMaxSequences + 1], run;  ///< of Units
   uint32_t lengths[kMaxSequences];     ///< cached tokens, or kBadLength
   uint32_t append[kSegmentSlots];      ///< row of the new token in the cache, or kBadSequence
   uint32_t finishes;                   ///< whether this worker was the last to leave its part
@@ -94,7 +94,7 @@ CUSYNC_DEVICE char* segment_rows(AttendParams const& p, Shared const& shared, At
 CUSYNC_DEVICE Units await_units(AttendParams const& p, Shared const& shared, Attend const& attend) {
   AttendShared& own = attend_shared(p, shared);
   ptx::mbarrier_wait_parity_or_trap(&own.planned, 0, p.limit_ns);
-  return {own.before, p.m, attend.kv_heads};
+  return {own.before, own.runs, p.m, attend.kv_heads, p.workers.value, own.run};
 }
 
 /// Barriers. One thread, before the CTA's barrier. Every lane arrives for what it has itself written or read: that is what
@@ -108,33 +108,55 @@ CUSYNC_DEVICE void prepare_attend(AttendParams const& p, Shared const& shared) {
   }
 }
 
+/// Sums of `values` over this lane's sequences, lane and lane + 32, and all before them. The whole warp.
+CUSYNC_DEVICE void sum_up(uint32_t (&values)[2]) {
+  uint32_t const lane = threadIdx.x % 32;
+#pragma unroll
+  for (uint32_t i = 0; i < 2; ++i) {
+#pragma unroll
+    for (uint32_t step = 1; step < 32; step *= 2) {
+      uint32_t const other = __shfl_up_sync(~0u, values[i], step);
+      if (lane >= step) values[i] += other;
+    }
+  }
+  values[1] += __shfl_sync(~0u, values[0], 31);
+}
+
 /// Reads the lengths and sums up the units before each sequence. One warp, once a run.
 CUSYNC_DEVICE void plan_units(AttendParams const& p, Shared const& shared) {
   ptx::griddepcontrol_wait();
   AttendShared& own = attend_shared(p, shared);
-  uint32_t const lane = threadIdx.x % 32;
-  uint32_t before = 0;
-#pragma unroll 1
-  for (uint32_t first = 0; first < p.m; first += 32) {
-    uint32_t const sequence = first + lane;
-    uint32_t sum = 0;
-    if (sequence < p.m) {
-      int32_t const said = __ldcg(p.lengths + sequence);
-      uint32_t const length = checked_length(said, p.capacity);
-      if (length == kBadLength && blockIdx.x == 0)
-        report_only(p.report, CUSYNC_REPORT_BAD_LENGTH, sequence, 0, uint32_t(said), p.capacity);
-      own.lengths[sequence] = length;
-      sum = units_of(length);
-    }
+  uint32_t const lane = threadIdx.x % 32, heads = p.attends[0].kv_heads;
+  uint32_t units[2] = {};
 #pragma unroll
-    for (uint32_t step = 1; step < 32; step *= 2) {
-      uint32_t const other = __shfl_up_sync(~0u, sum, step);
-      if (lane >= step) sum += other;
-    }
-    if (sequence < p.m) own.before[sequence + 1] = before + sum;
-    before += __shfl_sync(~0u, sum, 31);
+  for (uint32_t i = 0; i < 2; ++i) {
+    uint32_t const sequence = i * 32 + lane;
+    if (sequence >= p.m) continue;
+    int32_t const said = __ldcg(p.lengths + sequence);
+    uint32_t const length = checked_length(said, p.capacity);
+    if (length == kBadLength && blockIdx.x == 0)
+      report_only(p.report, CUSYNC_REPORT_BAD_LENGTH, sequence, 0, uint32_t(said), p.capacity);
+    own.lengths[sequence] = length;
+    units[i] = units_of(length);
   }
-  if (lane == 0) own.before[0] = 0;
+  auto const put = [&](uint32_t* sums, uint32_t (&values)[2]) {
+    sum_up(values);
+    if (lane == 0) sums[0] = 0;
+    if (lane < p.m) sums[lane + 1] = values[0];
+    if (lane + 32 < p.m) sums[lane + 33] = values[1];
+    return __shfl_sync(~0u, values[1], 31);
+  };
+  auto const workers_of = [&](uint32_t most) { return ceil_div(units[0], most) + ceil_div(units[1], most); };
+  uint32_t sums[2] = {units[0], units[1]};
+  uint32_t const all = put(own.before, sums) * heads;
+  uint32_t const run = longest_run(all, p.workers.value, [&](uint32_t most) {
+    return __reduce_add_sync(~0u, workers_of(most)) * heads;
+  });
+  if (run) {
+    uint32_t workers[2] = {ceil_div(units[0], run), ceil_div(units[1], run)};
+    put(own.runs, workers);
+  }
+  if (lane == 0) own.run = run;
   ptx::mbarrier_arrive(&own.planned);
 }
 

@@ -26,13 +26,13 @@ CUSYNC_DEVICE void stream_cache(AttendParams const& p, Shared const& shared, uin
   ptx::griddepcontrol_wait();
   ptx::fence_proxy_async_global();
   Units const units = await_units(p, shared, attend);
-  UnitShare const share = units.share(blockIdx.x, p.workers.value);
   uint32_t const* const lengths = attend_shared(p, shared).lengths;
   uint32_t const bytes = stage.chunk_bytes;
-  uint32_t const ahead = share.begin + (stage.waits ? p.ring_bytes / bytes : 0);
+  uint32_t ahead = stage.waits ? p.ring_bytes / bytes : 0;
 #pragma unroll 1
-  for (uint32_t unit = share.begin; unit < share.end;) {
-    Segment const segment = units.segment(unit, share.end);
+  for (Walk walk(units, blockIdx.x); !walk.done();) {
+    Segment const segment = walk.segment();
+    uint32_t unit = segment.begin;
     uint32_t const length = lengths[segment.sequence] == kBadLength ? 0 : lengths[segment.sequence];
     uint32_t const loaded = segment.first + ceil_div(length, kUnitTokens);  // units from here on hold no cached tokens
     auto const page_at = [&](uint32_t u) {
@@ -43,7 +43,8 @@ CUSYNC_DEVICE void stream_cache(AttendParams const& p, Shared const& shared, uin
 #pragma unroll 1
     for (; unit < segment.end; ++unit) {
       uint32_t const after_next = page_at(unit + 2);
-      char* const place = ring.reserve(bytes, unit < ahead ? p.ahead_bytes : p.in_flight_bytes);
+      char* const place = ring.reserve(bytes, ahead ? p.ahead_bytes : p.in_flight_bytes);
+      if (ahead) --ahead;
       if (unit < loaded) {
         uint32_t const row = attend.pages ? (page * attend.kv_heads + segment.head) * kUnitTokens
                                           : first_row + (unit - segment.first) * kUnitTokens;
@@ -57,6 +58,7 @@ CUSYNC_DEVICE void stream_cache(AttendParams const& p, Shared const& shared, uin
       ring.pass(bytes);
       page = next, next = after_next;
     }
+    walk.pass(segment);
   }
 }
 
@@ -69,14 +71,13 @@ class SegmentLoader {
   CUSYNC_DEVICE void stage(uint32_t s) {
     if (slot_ >= kSegmentSlots) return;
     Units const units = await_units(p_, shared_, p_.attends[p_.attend_of[s] - 1]);
-    UnitShare const share = units.share(blockIdx.x, p_.workers.value);
     delay(p_.delays, DelayAt::kItem, epoch_, s, blockIdx.x, slot_);
     uint32_t number = 0;
 #pragma unroll 1
-    for (uint32_t unit = share.begin; unit < share.end; ++number) {
-      Segment const segment = units.segment(unit, share.end);
+    for (Walk walk(units, blockIdx.x); !walk.done(); ++number) {
+      Segment const segment = walk.segment();
       if (number % kSegmentSlots == slot_) load(s, segment, number == 0);
-      unit = segment.end;
+      walk.pass(segment);
     }
   }
 

@@ -24,6 +24,10 @@ inline constexpr uint32_t kThreads = kMathThreads + 32 + kLoadThreads;
 inline constexpr uint32_t kUnitBytes = 128 * 16;  ///< four floats of each thread of a warpgroup
 inline constexpr uint32_t kExchangeUnits = 4;  ///< units that a warpgroup hands to the other at a time
 
+/// Lanes that bring one tile of activations. Where stages are narrow and tokens few, the loaders' instructions are what their
+/// time goes into, so a warp brings four tiles at once.
+CUSYNC_HD constexpr uint32_t tile_lanes(bool attends, uint32_t width) { return attends && width <= 8 ? 8 : 32; }
+
 /// How many of `units` units a warpgroup hands over at a time.
 CUSYNC_HD constexpr uint32_t exchange_units(uint32_t units) { return min_u32(kExchangeUnits, ceil_div(units, 2)); }
 

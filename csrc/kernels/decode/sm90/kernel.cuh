@@ -18,11 +18,14 @@ CUSYNC_DEVICE void compute_part(AnyParams const& p, Shared const& shared, uint32
   // Kernels of products alone stay without the narrow loop: the stages of MLPs are wide.
   constexpr bool kNarrow = AnyParams::kAttends && Tiles == 1 && By == Sharing::kChunks;
   uint32_t const rows = p.stages[s].rows;
-  if (!kNarrow || !is_narrow(rows)) main_loop<kBatch>(sums, p, shared, s, group, at);
+  if (!kNarrow || !is_narrow(rows, Width)) main_loop<kBatch>(sums, p, shared, s, group, at);
   if constexpr (kNarrow) {
-    if (rows <= 16) narrow_loop<1>(sums, p, shared, s, group, at);
-    else if (rows <= 32) narrow_loop<2>(sums, p, shared, s, group, at);
-    else if (is_narrow(rows)) narrow_loop<3>(sums, p, shared, s, group, at);
+    if (rows <= 16) {
+      narrow_loop<1>(sums, p, shared, s, group, at);
+    } else if constexpr (narrow_tiles(Width) == 3) {
+      if (rows <= 32) narrow_loop<2>(sums, p, shared, s, group, at);
+      else if (rows <= 48) narrow_loop<3>(sums, p, shared, s, group, at);
+    }
   }
   if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * p.stage_count + s].math_end = ptx::globaltimer();
   if constexpr (By == Sharing::kChunks)
@@ -85,8 +88,7 @@ CUSYNC_DEVICE void drain(AnyParams const& p, Shared const& shared) {
     uint32_t chunks = shared.share(s).chunks;
     if constexpr (AnyParams::kAttends) {
       if (p.attend_of[s]) {
-        UnitShare const share =
-            await_units(p, shared, p.attends[p.attend_of[s] - 1]).share(blockIdx.x, p.workers.value);
+        UnitShare const share = await_units(p, shared, p.attends[p.attend_of[s] - 1]).share(blockIdx.x);
         chunks = share.end - share.begin;
       }
     }
@@ -102,7 +104,7 @@ CUSYNC_DEVICE void drain(AnyParams const& p, Shared const& shared) {
 
 /// Barriers and this CTA's shares. All threads.
 template <class AnyParams>
-CUSYNC_DEVICE void prepare(AnyParams const& p, Shared const& shared) {
+CUSYNC_DEVICE void prepare(AnyParams const& p, Shared const& shared, uint32_t tile_lanes) {
   if (threadIdx.x < p.stage_count)
     shared.share(threadIdx.x) = share_of(p.stages[threadIdx.x], blockIdx.x, p.workers);
   for (uint32_t i = threadIdx.x; i < kMaxChunks; i += kThreads) {
@@ -110,7 +112,7 @@ CUSYNC_DEVICE void prepare(AnyParams const& p, Shared const& shared) {
     ptx::mbarrier_init(shared.chunk_empty(i), kMathWarps);
   }
   for (uint32_t i = threadIdx.x; i < p.activation_slots; i += kThreads) {
-    ptx::mbarrier_init(shared.slot_full(i), 32);  // the lanes of the warp that copies it
+    ptx::mbarrier_init(shared.slot_full(i), tile_lanes);  // that copy it
     ptx::mbarrier_init(shared.slot_empty(i), kMathThreads);
   }
   if constexpr (AnyParams::kAttends) {
@@ -126,7 +128,8 @@ __global__ void __launch_bounds__(kThreads, 1) decode(AnyParams const __grid_con
   ptx::griddepcontrol_launch_dependents();
   Shared const shared{memory, p.shared};
   uint32_t const warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
-  prepare(p, shared);
+  constexpr uint32_t kTileLanes = tile_lanes(AnyParams::kAttends, Width);
+  prepare(p, shared, kTileLanes);
   if constexpr (AnyParams::kAttends) {
     if (warp == kPlanWarp) plan_units(p, shared);
   }
@@ -136,7 +139,7 @@ __global__ void __launch_bounds__(kThreads, 1) decode(AnyParams const __grid_con
   } else if (p.stream_only) {
     if (warp < kWeightWarp) drain(p, shared);
   } else if (warp > kWeightWarp) {
-    load_activations(p, shared, warp - kWeightWarp - 1, Width);
+    load_activations<kTileLanes>(p, shared, warp - kWeightWarp - 1, Width);
   } else {
     compute<Element, Width>(p, shared);
   }

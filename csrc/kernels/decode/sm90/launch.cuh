@@ -22,7 +22,7 @@ struct Defaults {
 
 constexpr Defaults defaults(uint32_t width, bool attends) {
   constexpr uint32_t kKiB = 1024;
-  if (width <= 16) return {attends ? 24u : width == 8 ? 12u : 16u, 32 * kKiB, 96 * kKiB, 96 * kKiB};
+  if (width <= 16) return {width > 8 ? 16u : attends ? 32u : 12u, 32 * kKiB, 96 * kKiB, 96 * kKiB};
   return {width == 32 ? 16u : 12u, 32 * kKiB, 96 * kKiB, 48 * kKiB};
 }
 
@@ -126,7 +126,7 @@ uint32_t exchange_bytes(AnyParams const& p, uint32_t width) {
   for (uint32_t s = 0; s < p.stage_count; ++s) {
     if (!takes_turns(p.stages[s].row_tiles, width)) continue;
     uint32_t crossing = 2 * exchange_units(p.stages[s].row_tiles * width / 8) * kUnitBytes;  // both directions
-    if (AnyParams::kAttends && is_narrow(p.stages[s].rows)) crossing = std::max(crossing, narrow_exchange_bytes(width));
+    if (AnyParams::kAttends && is_narrow(p.stages[s].rows, width)) crossing = std::max(crossing, narrow_exchange_bytes(width));
     most = std::max(crossing, most);
   }
   return most;
@@ -186,6 +186,7 @@ struct DecodeHost {
     p.stage_count = request.count, p.m = request.stages[0].m, p.workers = Divisor::of(request.work.workers);
     constexpr Defaults kOtherwise = defaults(Width, kAttends);
     p.activation_slots = or_default(tuning.activation_slots, kOtherwise.slots);
+    if (p.activation_slots % (kLoadThreads / tile_lanes(kAttends, Width))) return CUSYNC_ERROR_BAD_ARGUMENT;
     p.in_flight_bytes = or_default(tuning.in_flight_bytes, kOtherwise.in_flight);
     p.ahead_bytes = or_default(tuning.ahead_bytes, kOtherwise.ahead);
     p.stream_only = sync.test.stream_only;

@@ -10,9 +10,9 @@
 
 namespace cusync::kernels::decode {
 
-inline constexpr uint32_t kNarrowRows = 48;  ///< the most that this loop takes
-
-CUSYNC_HD constexpr bool is_narrow(uint32_t rows) { return rows <= kNarrowRows; }
+/// 16-row tiles that a warp has registers for.
+CUSYNC_HD constexpr uint32_t narrow_tiles(uint32_t width) { return width <= 32 ? 3 : 1; }
+CUSYNC_HD constexpr bool is_narrow(uint32_t rows, uint32_t width) { return rows <= narrow_tiles(width) * 16; }
 /// Shared memory through which the warps of both groups add up.
 CUSYNC_HD constexpr uint32_t narrow_exchange_bytes(uint32_t width) { return 2 * 4 * width / 8 * 32 * 16; }
 
@@ -25,33 +25,33 @@ CUSYNC_DEVICE void multiply_block(float (&sums)[Tiles][Width / 8][4], char const
   using Mma = typename Packed<Element>::Mma;
   uint32_t const lane = threadIdx.x % 32;
   uint32_t const phase = uint32_t(__cvta_generic_to_shared(weights)) / kRowBytes + lane % 16;
+  // With many tokens the sums leave registers for one step of 16 elements at a time; else two share a load of activations.
+  constexpr uint32_t kSteps = Width == 8 ? 2 : 1, kUnrolled = Width >= 32 ? 1 : 4 / kSteps;
+#pragma unroll kUnrolled
+  for (uint32_t k = 0; k < 4; k += kSteps) {
+    uint32_t b[kSteps == 2 ? 1 : Width / 16][4];  // two steps of 8 tokens, or one of 16
 #pragma unroll
-  for (uint32_t k = 0; k < 4; k += 2) {  // 16 elements a step, two steps at a time
-    uint32_t a[Tiles][2][4];
+    for (uint32_t j = 0; j < sizeof(b) / sizeof(b[0]); ++j) {
+      uint32_t const token = kSteps == 2 ? lane % 8 : j * 16 + lane / 16 * 8 + lane % 8;
+      uint32_t const piece = (2 * k + (kSteps == 2 ? lane / 8 : lane / 8 % 2)) ^ lane % 8;
+      char const* const from = activations + token * kRowBytes + piece * 16;
+      cute::SM75_U32x4_LDSM_N::copy(*reinterpret_cast<cute::uint128_t const*>(from), b[j][0], b[j][1], b[j][2], b[j][3]);
+    }
 #pragma unroll
-    for (int i = 0; i < Tiles; ++i)
+    for (uint32_t step = 0; step < kSteps; ++step)
 #pragma unroll
-      for (uint32_t step = 0; step < 2; ++step) {
+      for (int i = 0; i < Tiles; ++i) {
+        uint32_t a[4];
         uint32_t const piece = (2 * (k + step) + lane / 16) ^ phase % kPhases;
         char const* const from = weights + (i * 16 + lane % 16) * kRowBytes + piece * 16;
-        uint32_t(&to)[4] = a[i][step];
-        cute::SM75_U32x4_LDSM_N::copy(*reinterpret_cast<cute::uint128_t const*>(from), to[0], to[1], to[2], to[3]);
-      }
+        cute::SM75_U32x4_LDSM_N::copy(*reinterpret_cast<cute::uint128_t const*>(from), a[0], a[1], a[2], a[3]);
 #pragma unroll
-    for (int n = 0; n < Width / 8; ++n) {
-      uint32_t b[4];
-      uint32_t const piece = (2 * k + lane / 8) ^ lane % 8;
-      char const* const from = activations + (n * 8 + lane % 8) * kRowBytes + piece * 16;
-      cute::SM75_U32x4_LDSM_N::copy(*reinterpret_cast<cute::uint128_t const*>(from), b[0], b[1], b[2], b[3]);
-#pragma unroll
-      for (uint32_t step = 0; step < 2; ++step)
-#pragma unroll
-        for (int i = 0; i < Tiles; ++i) {
-          uint32_t const(&w)[4] = a[i][step];
+        for (int n = 0; n < Width / 8; ++n) {
           float(&s)[4] = sums[i][n];
-          Mma::fma(s[0], s[1], s[2], s[3], w[0], w[1], w[2], w[3], b[2 * step], b[2 * step + 1], s[0], s[1], s[2], s[3]);
+          uint32_t const* const two = kSteps == 2 ? b[0] + 2 * step : b[n / 2] + n % 2 * 2;
+          Mma::fma(s[0], s[1], s[2], s[3], a[0], a[1], a[2], a[3], two[0], two[1], s[0], s[1], s[2], s[3]);
         }
-    }
+      }
   }
 }
 

@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use super::{SlotMap, Tile, WaitAt};
-use crate::graph::{Axis, Dependence, Footprint, Graph, Partition, StageId, When};
+use super::{Axis, Dependence, Footprint, Graph, Partition, StageId, When};
+use crate::sync::{SlotMap, Tile, WaitAt};
 
 /// A box of producer tiles.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -234,8 +234,8 @@ impl SlotMap {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Policy;
     use super::*;
+    use crate::sync::Policy;
 
     #[test]
     fn the_slots_of_a_box_are_those_of_its_tiles() {

@@ -1,8 +1,34 @@
-//! The parts that operands play in their stages, and when they are read.
+//! What tensors hold, the parts that operands play in their stages, and when they are read.
 
 use serde::{Deserialize, Serialize};
 
-use crate::graph::DataType;
+/// Element type of tensors; accumulation is always float32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Element {
+    /// IEEE half precision.
+    F16,
+    /// bfloat16.
+    Bf16,
+}
+
+/// What the elements of a tensor are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DataType {
+    /// Numbers of the pipeline's element type.
+    Element,
+    /// Signed integers of 32 bits: lengths and page numbers.
+    Int32,
+}
+
+impl DataType {
+    /// Bytes of an element.
+    pub fn bytes(self) -> u64 {
+        match self {
+            DataType::Element => 2,
+            DataType::Int32 => 4,
+        }
+    }
+}
 
 /// The part that an operand plays in its stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -1,5 +1,7 @@
 //! The tensors that no stage writes, on the host.
 
+pub(crate) mod cached;
+
 use std::sync::Arc;
 
 use cusync_gen::graph::{Graph, OperandKind, Stage, TensorId};
@@ -7,8 +9,9 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rayon::prelude::*;
 
-use super::cpu::{CpuError, ensure_memory};
-use super::element::Bits;
+pub(crate) use cached::page_of;
+
+use crate::element::Bits;
 
 /// Values of a graph's inputs and weights, one entry a tensor, row-major. Shared, because weights are large.
 #[derive(Clone, Debug)]
@@ -36,7 +39,7 @@ impl Inputs {
             if tensor.producer.is_some() {
                 return None;
             }
-            if let Some(values) = super::cached::values(graph, TensorId(id), seed) {
+            if let Some(values) = cached::values(graph, TensorId(id), seed) {
                 return Some(values);
             }
             let amplitude = weight_scale(graph, TensorId(id)).unwrap_or(1.0);
@@ -56,15 +59,6 @@ impl Inputs {
         if let Some(old) = self.tensors.get_mut(tensor.0) {
             *old = Some(values);
         }
-    }
-
-    /// [`Inputs::random`], refused before anything is allocated when the machine cannot hold the pipeline's tensors.
-    ///
-    /// # Errors
-    /// [`CpuError::NoMemory`].
-    pub fn checked_random(graph: &Graph, seed: u64) -> Result<Self, CpuError> {
-        ensure_memory(&format!("pipeline `{}`", graph.name), graph)?;
-        Ok(Inputs::random(graph, seed))
     }
 
     /// The bits of a tensor; `None` for a tensor that a stage writes, or of integers.
@@ -110,7 +104,7 @@ impl Inputs {
 /// The largest magnitude of a weight's random values, for every executor; `None` for a tensor that is no weight, whose
 /// values go up to 1. With 3 / sqrt(K), sums of K products with such values have unit variance: no overflow in fp16, and no
 /// stretch of the activation functions is missed.
-pub(super) fn weight_scale(graph: &Graph, tensor: TensorId) -> Option<f32> {
+pub(crate) fn weight_scale(graph: &Graph, tensor: TensorId) -> Option<f32> {
     let weight = |kind| matches!(kind, OperandKind::B | OperandKind::Up);
     let reads = |stage: &&Stage| stage.operands.iter().any(|o| o.tensor == tensor && weight(o.kind));
     graph.stages.iter().find(reads).map(|stage| 3.0 / (stage.k.max(1) as f32).sqrt())

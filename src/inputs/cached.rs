@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use cusync_gen::graph::{Cache, Graph, Op, OperandKind, PAGE, Stage, TensorId};
+use cusync_gen::graph::{Cache, Graph, OperandKind, PAGE, TensorId};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 
-use super::element::Bits;
-use super::inputs::Values;
+use super::Values;
+use crate::element::Bits;
 
 /// Position p turns pair i by `p * BASE^(-2i / D)`, as published models have it.
 const BASE: f64 = 10000.0;
 
 /// The values of a tensor whose random bits would mean nothing; `None` for all others.
-pub(super) fn values(graph: &Graph, tensor: TensorId, seed: u64) -> Option<Values> {
+pub(crate) fn values(graph: &Graph, tensor: TensorId, seed: u64) -> Option<Values> {
     let (stage, kind) = graph.stages.iter().find_map(|stage| {
         let operand = stage.operands.iter().find(|o| o.tensor == tensor)?;
         Some((stage, operand.kind))
@@ -23,13 +23,13 @@ pub(super) fn values(graph: &Graph, tensor: TensorId, seed: u64) -> Option<Value
     let stream = seed ^ (tensor.0 as u64) << 48;
     match kind {
         OperandKind::Lengths => {
-            let capacity = cache_of(stage)?.capacity;
+            let capacity = stage.op.cache()?.capacity;
             let mut rng = SmallRng::seed_from_u64(stream);
             let length = |_| rng.random_range(0..capacity) as i32;
             Some(Values::Integers(Arc::new((0..shape.cols).map(length).collect())))
         }
         OperandKind::Pages => {
-            let pages = dealt(cache_of(stage)?.pages?, shape.rows * shape.cols, stream);
+            let pages = dealt(stage.op.cache()?.pages?, shape.rows * shape.cols, stream);
             Some(Values::Integers(Arc::new(pages)))
         }
         OperandKind::Rotary => {
@@ -53,15 +53,6 @@ pub(super) fn values(graph: &Graph, tensor: TensorId, seed: u64) -> Option<Value
     }
 }
 
-/// The cache of a stage.
-fn cache_of(stage: &Stage) -> Option<Cache> {
-    match &stage.op {
-        Op::Attend(shape) => Some(shape.cache),
-        Op::Attention(shape) => shape.cache,
-        Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Norm(_) | Op::Custom => None,
-    }
-}
-
 /// `count` pages of a pool in random order, none twice while there are enough.
 fn dealt(pool: u32, count: u32, seed: u64) -> Vec<i32> {
     let mut order: Vec<i32> = (0..pool as i32).collect();
@@ -82,7 +73,7 @@ fn turns(positions: usize, columns: usize) -> Vec<f32> {
 
 /// The page of a cache that token `at` of a sequence is on, out of a table of page numbers; the first of a cache without.
 /// `None` where it lies outside the pool.
-pub(super) fn page_of(cache: &Cache, table: Option<&[i32]>, at: u32) -> Option<u32> {
+pub(crate) fn page_of(cache: &Cache, table: Option<&[i32]>, at: u32) -> Option<u32> {
     let (Some(table), Some(pool)) = (table, cache.pages) else { return Some(0) };
     let page = u32::try_from(*table.get((at / PAGE) as usize)?).ok()?;
     (page < pool).then_some(page)

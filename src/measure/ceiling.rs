@@ -5,7 +5,7 @@ use std::time::Duration;
 use cusync_gen::check::Executor;
 use cusync_gen::graph::Graph;
 
-use super::measure::{Regime, interleaved};
+use super::turns::{Regime, interleaved};
 use super::variant::{GraphVariant, PipelineVariant, Variant};
 use super::{Error, Result, percentile};
 use crate::device::{CublasLt, Device, DeviceBuffer, Stream, helpers};
@@ -51,7 +51,7 @@ impl Ceilings {
         })?;
         let overrides = Overrides { tiles: Some(vec![TILE]), ..Overrides::default() };
         let plan = plan_text(RATE, "rate.ron", &overrides, &profile, Executor::Serial)?;
-        let work = Work::of(plan.graph());
+        let flop = plan.graph().flop();
         let mut pipeline = Pipeline::new(&plan, device)?;
         let inputs = InputSets::random(plan.graph(), device, 1, 7)?;
         inputs.bind(&mut pipeline)?;
@@ -75,7 +75,7 @@ impl Ceilings {
             let read_us = percentile(&mut times[0], 0.5);
             let matrix_us = times[1..].iter_mut().map(|t| percentile(t, 0.5)).fold(f64::INFINITY, f64::min);
             Ok(Ceiling {
-                matrix_tflops: work.flop / matrix_us * 1e-6,
+                matrix_tflops: flop / matrix_us * 1e-6,
                 read_tbs: READ_BYTES as f64 / read_us * 1e-6,
             })
         };
@@ -103,30 +103,7 @@ fn library(pipeline: &Pipeline, device: &Device) -> Result<Option<Box<dyn Varian
     Ok(Some(Box::new(GraphVariant { graph, stream, _owner: gemm })))
 }
 
-/// What a run of a graph cannot do without.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Work {
-    /// Floating-point operations of all stages' GEMMs.
-    pub(super) flop: f64,
-    /// Inputs and weights once, results once; intermediates may stay in the L2 cache.
-    pub(super) bytes: f64,
-}
-
-impl Work {
-    pub(super) fn of(graph: &Graph) -> Work {
-        let flop = |s: &cusync_gen::graph::Stage| {
-            2.0 * s.op.products() * f64::from(s.m) * f64::from(s.n) * f64::from(s.k)
-        };
-        let read = |i: usize| graph.stages.iter().any(|s| s.operands.iter().any(|o| o.tensor.0 == i));
-        let outside = graph.tensors.iter().enumerate().filter(|(i, t)| t.producer.is_none() || !read(*i));
-        Work {
-            flop: graph.stages.iter().map(flop).sum(),
-            bytes: outside.map(|(_, t)| 2.0 * f64::from(t.rows) * f64::from(t.cols)).sum(),
-        }
-    }
-
-    /// The least time, microseconds.
-    pub(super) fn floor_us(&self, ceiling: Ceiling) -> f64 {
-        (self.flop / ceiling.matrix_tflops).max(self.bytes / ceiling.read_tbs) * 1e-6
-    }
+/// The least time of a run of a graph, microseconds: its arithmetic, or its inputs, weights and results.
+pub(crate) fn floor_us(graph: &Graph, ceiling: Ceiling) -> f64 {
+    (graph.flop() / ceiling.matrix_tflops).max(graph.compulsory_bytes() / ceiling.read_tbs) * 1e-6
 }

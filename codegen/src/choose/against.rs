@@ -6,14 +6,14 @@
 
 use serde::Deserialize;
 
+use super::Config;
 use super::comparison::{Comparison, Row};
-use super::{Conditions, expected_us};
 use crate::check::Candidate;
-use crate::choose::Config;
 use crate::device::Profile;
 use crate::diagnostic::Diagnostic;
 use crate::graph::Resolved;
 use crate::schedule::Schedule;
+use crate::simulate::{Conditions, expected_us};
 
 /// The record of a benchmark.
 #[derive(Clone, Debug, Deserialize)]

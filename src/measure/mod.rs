@@ -1,0 +1,63 @@
+//! What is measured of a GPU, by benchmarks and by tuning: variants in turns, ceilings, and the cost of synchronisation.
+
+mod ceiling;
+mod semaphore;
+mod turns;
+mod variant;
+
+pub(crate) use ceiling::floor_us;
+pub use ceiling::{Ceiling, Ceilings};
+pub use semaphore::{SemaphoreCost, bench_semaphores};
+pub use turns::Regime;
+pub(crate) use turns::{interleaved, paired, quick};
+pub use variant::Variant;
+pub(crate) use variant::{GraphVariant, PipelineVariant};
+
+use crate::runtime::percentile;
+
+/// Result of a measurement.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a measurement stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The runtime reported an error.
+    #[error(transparent)]
+    Runtime(#[from] crate::runtime::Error),
+    /// The device layer reported an error.
+    #[error(transparent)]
+    Device(#[from] crate::device::Error),
+    /// Kernel-level scheduling reported an error.
+    #[error(transparent)]
+    Dag(#[from] crate::programs::Error),
+    /// A plan was refused.
+    #[error("{0}")]
+    Plan(String),
+    /// An argument makes no sense.
+    #[error("{0}")]
+    Argument(String),
+    /// A variant's results are wrong, so its time would mean nothing.
+    #[error("{variant} is wrong: relative error {l2:.2e} (L2), {max:.2e} (largest)")]
+    Wrong {
+        /// Name of the variant.
+        variant: String,
+        /// Relative L2 norm of the difference.
+        l2: f64,
+        /// Largest difference relative to the largest value.
+        max: f64,
+    },
+}
+
+impl Error {
+    /// Whether nothing can be run on the GPU after it.
+    pub(crate) fn is_fatal(&self) -> bool {
+        use crate::{device, runtime};
+        let device =
+            |e: &device::Error| matches!(e, device::Error::Driver { .. } | device::Error::Runtime { .. });
+        match self {
+            Error::Runtime(runtime::Error::Device(e)) | Error::Device(e) => device(e),
+            Error::Runtime(runtime::Error::Starved { .. } | runtime::Error::Poisoned(_)) => true,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Token generation in decode kernels on a GPU: right to 2e-3 for batches of any lengths, while the cache grows from run to run,
+//! eager and replayed, and the same bits in every run. A sequence without room is named, and the others are right.
+
+use std::sync::Arc;
+
+use crate::common::{Gpu, assert_right, pipeline, plan_of, quick};
+use crate::fused::{expected, hopper};
+use crate::fused_runs::bits;
+use cusync::device::DeviceBuffer;
+use cusync::runtime::verify::Reference;
+use cusync::runtime::{Error, Options, Overlap, Overrides, Pipeline, shipped};
+use cusync_gen::check::{Executor, Plan};
+use cusync_gen::graph::Element;
+
+const NAMES: [&str; 3] = ["gpt3_generate", "llama65_generate", "llama3_70b_generate"];
+const CAPACITY: u32 = 256;
+
+/// Groups of four queries on heads of 64 columns, in a paged cache.
+const PAGED: &str = r#"Pipeline(
+    name: "paged",
+    dims: { "B": 5, "S": 256, "E": 512, "HQ": 8, "HKV": 2, "D": 64, "N": 30 },
+    stages: [
+        Gemm(name: "qkv", a: "X(B,E)", b: "Wqkv(E,(HQ+2*HKV)*D)", out: "QKV(B,(HQ+2*HKV)*D)"),
+        Attention(
+            name: "attend", qkv: "QKV(B,(HQ+2*HKV)*D)", heads: "HQ", kv_heads: "HKV", rotary: "cs(S,D)",
+            cache: Cache(keys: "K(N,HKV,64,D)", values: "V(N,HKV,64,D)", lengths: "n(B)"),
+            pages: "P(B,S/64)", out: "A(B,HQ*D)",
+        ),
+        Gemm(name: "project", a: "A(B,HQ*D)", b: "Wo(HQ*D,E)", out: "Z(B,E)"),
+    ],
+)"#;
+
+fn plan(gpu: &Gpu, source: &str, batch: u32, element: Element) -> Plan {
+    let dims = vec![("B".into(), batch.into()), ("S".into(), CAPACITY.into())];
+    let overrides = Overrides { dims, element: Some(element), ..Overrides::default() };
+    plan_of(gpu, source, &overrides, Executor::Fused)
+}
+
+/// The lengths of a pipeline, in memory that kernels keep reading.
+fn lengths(gpu: &Gpu, pipeline: &mut Pipeline, values: &[i32]) -> Arc<DeviceBuffer<i32>> {
+    let buffer = Arc::new(DeviceBuffer::from_slice(&gpu.device, values, "lengths").expect("memory"));
+    pipeline.bind_integers("n", buffer.clone()).expect("the spec has lengths");
+    buffer
+}
+
+/// Lengths at the ends of units and of the cache, and others.
+fn ragged(batch: u32) -> Vec<i32> {
+    let edges = [0, 1, 63, 64, 65, 127, 200, 130];
+    (0..batch as usize).map(|i| (edges[i % 8] + 17 * (i / 8) as i32) % (CAPACITY as i32 - 30)).collect()
+}
+
+fn right(label: &str, pipeline: &mut Pipeline) {
+    let reference = Reference::new(pipeline, 0).unwrap_or_else(|e| panic!("{label}: the reference: {e}"));
+    assert_right(label, &reference.compare(pipeline).unwrap_or_else(|e| panic!("{label}: {e}")));
+}
+
+/// Runs while every sequence grows by a token, eager and replayed in turn; each is right, and its repetition has the same bits.
+fn grows(source: &str, batch: u32, element: Element, overlap: Overlap) {
+    let Some(gpu) = hopper() else { return };
+    let plan = plan(&gpu, source, batch, element);
+    let label = format!("{} B = {batch} {element:?} {overlap:?}", plan.graph().name);
+    let (inputs, _) = expected(&gpu, &plan, 1, batch);
+    let mut pipeline = pipeline(&gpu, &plan, &inputs, Options { overlap, ..Options::default() });
+    let mut now = ragged(batch);
+    let buffer = lengths(&gpu, &mut pipeline, &now);
+    let mut all = || -> cusync::runtime::Result<()> {
+        let graph = pipeline.capture(Executor::Fused, &[0])?;
+        for step in 0..if quick() { 4 } else { 12 } {
+            buffer.upload(&now)?;
+            let mut first = None;
+            for replayed in [step % 2 == 0, step % 2 == 1] {
+                pipeline.poison_outputs()?;
+                if replayed {
+                    pipeline.replay(&graph)?
+                } else {
+                    pipeline.run(Executor::Fused)?
+                }
+                let made = bits(&mut pipeline);
+                assert!(*first.get_or_insert_with(|| made.clone()) == made, "{label}: step {step} differs");
+            }
+            if step % 4 == 3 || step == 0 {
+                right(&format!("{label} step {step}"), &mut pipeline);
+            }
+            now.iter_mut().for_each(|n| *n += 1);
+        }
+        Ok(())
+    };
+    all().unwrap_or_else(|e| panic!("{label}: {e}"));
+}
+
+#[test]
+fn shipped_blocks_of_every_batch() {
+    for name in NAMES {
+        let source = shipped(name).expect("it ships");
+        for batch in if quick() { vec![1, 5] } else { vec![1, 4, 5, 32] } {
+            grows(source, batch, Element::F16, if batch % 2 == 1 { Overlap::All } else { Overlap::Plain });
+        }
+    }
+}
+
+#[test]
+fn bf16_is_refused_by_name() {
+    let Some(gpu) = hopper() else { return };
+    let plan = plan(&gpu, shipped(NAMES[2]).expect("it ships"), 4, Element::Bf16);
+    let refused = Pipeline::new(&plan, &gpu.device).expect_err("no kernel").to_string();
+    assert!(refused.contains("attend") && refused.contains("bf16"), "{refused}");
+}
+
+#[test]
+fn paged_caches_of_grouped_heads() {
+    for overlap in [Overlap::Plain, Overlap::All] {
+        grows(PAGED, 5, Element::F16, overlap);
+    }
+}
+
+#[test]
+fn a_sequence_without_room_is_named_and_the_others_are_right() {
+    let Some(gpu) = hopper() else { return };
+    let plan = plan(&gpu, PAGED, 5, Element::F16);
+    let (inputs, _) = expected(&gpu, &plan, 1, 3);
+    let mut pipeline = pipeline(&gpu, &plan, &inputs, Options::default());
+    let buffer = lengths(&gpu, &mut pipeline, &[70, 10, 0, 200, 5]);
+    let run = |pipeline: &mut Pipeline| {
+        pipeline.run(Executor::Fused).expect("it is queued");
+        pipeline.synchronize()
+    };
+    run(&mut pipeline).expect("all have room");
+    let sound = bits(&mut pipeline);
+    let columns = sound[1].len() / 5;
+    for bad in [-1, CAPACITY as i32] {
+        buffer.upload(&[70, 10, bad, 200, 5]).expect("the copy succeeds");
+        match run(&mut pipeline) {
+            Err(Error::Cache { sequence: 2, fault, .. }) => {
+                assert!(fault.contains(&bad.to_string()), "{fault}")
+            }
+            other => panic!("length {bad}: {other:?}"),
+        }
+        let made = bits(&mut pipeline);
+        assert!(made[1][2 * columns..3 * columns].iter().all(|x| *x == 0), "length {bad}: zeros");
+        for (at, (a, b)) in made[1].iter().zip(&sound[1]).enumerate() {
+            assert!(at / columns == 2 || a == b, "length {bad}: sequence {} changed", at / columns);
+        }
+    }
+    buffer.upload(&[70, 10, 0, 200, 5]).expect("the copy succeeds");
+    run(&mut pipeline).expect("the pipeline runs on");
+    assert!(bits(&mut pipeline) == sound, "and makes what it made");
+}
