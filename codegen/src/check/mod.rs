@@ -69,11 +69,12 @@ mod plan;
 mod program;
 mod report;
 
+pub use crate::executor::Executor;
 pub use candidate::{
     CacheContract, Candidate, EpochSource, KernelContract, Prediction, SlabContract, StoreCompletion,
 };
 pub use generated::Generated;
-pub use launch::{Executor, How, Launch, StageLaunch, StartGuarantee};
+pub use launch::{How, Launch, StageLaunch, StartGuarantee};
 pub use numbers::EdgeNumbers;
 pub use parts::Place;
 pub use plan::{Choice, EdgeChoice, EdgePlan, Plan};
