@@ -36,6 +36,8 @@ pub mod trace;
 pub mod tune;
 
 mod build;
+#[cfg(feature = "candle")]
+pub mod candle;
 mod session;
 
 pub use build::{PipelineBuilder, Stage};

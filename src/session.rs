@@ -23,7 +23,7 @@ use cusync_gen::device::Profile;
 use cusync_gen::diagnostic::Diagnostic;
 use cusync_gen::graph::{DataType, Tensor, TensorId};
 
-use crate::device::{Device, DeviceBuffer, Stream};
+use crate::device::{Device, DeviceBuffer, Plain, Stream};
 use crate::element::Bits;
 use crate::inputs::{Inputs, Values};
 use crate::runtime::cpu::{CpuError, CpuOptions, CpuPipeline};
@@ -239,25 +239,23 @@ impl Session {
     /// As [`Session::set_f32`].
     pub fn set_bits(&mut self, name: &str, bits: Vec<u16>) -> SessionResult<()> {
         let index = self.settable(name, bits.len(), DataType::Element)?;
-        if let Place::Gpu { pipeline, .. } = &mut self.place {
-            let buffer = DeviceBuffer::from_slice(pipeline.device(), &bits, name);
-            pipeline.bind(name, Arc::new(buffer.map_err(runtime::Error::from)?))?;
-            return Ok(());
+        match &mut self.place {
+            Place::Gpu { pipeline, .. } => pipeline.bind(name, upload(pipeline, &bits, name)?)?,
+            Place::Host { .. } => self.put(index, Values::Bits(Arc::new(bits))),
         }
-        self.put(index, Values::Bits(Arc::new(bits)));
         Ok(())
     }
 
-    /// Sets lengths or page numbers. Host only.
+    /// Sets lengths or page numbers.
     ///
     /// # Errors
-    /// There is no such input of integers, the length differs, or the session is on a GPU.
+    /// There is no such input of integers, or the length differs.
     pub fn set_integers(&mut self, name: &str, values: &[i32]) -> SessionResult<()> {
         let index = self.settable(name, values.len(), DataType::Int32)?;
-        if matches!(self.place, Place::Gpu { .. }) {
-            return Err(SessionError::Elsewhere("integers are set on the host only"));
+        match &mut self.place {
+            Place::Gpu { pipeline, .. } => pipeline.bind_integers(name, upload(pipeline, values, name)?)?,
+            Place::Host { .. } => self.put(index, Values::Integers(Arc::new(values.to_vec()))),
         }
-        self.put(index, Values::Integers(Arc::new(values.to_vec())));
         Ok(())
     }
 
@@ -292,13 +290,21 @@ impl Session {
         Ok(index)
     }
 
-    /// Binds device memory to an input or a weight: it is read in place, run after run.
+    /// Binds device memory to an input, a weight or a result ([`Session::outputs`]): it is read or written in place, run after
+    /// run.
     ///
     /// # Errors
-    /// There is no such input, the length differs, or the session is on the host.
+    /// There is no such tensor, the length differs, or the session is on the host.
     pub fn bind(&mut self, name: &str, buffer: Arc<DeviceBuffer<u16>>) -> SessionResult<()> {
-        self.settable(name, buffer.len(), DataType::Element)?;
         Ok(self.pipeline()?.bind(name, buffer)?)
+    }
+
+    /// [`Session::bind`] for lengths and page numbers.
+    ///
+    /// # Errors
+    /// As [`Session::bind`].
+    pub fn bind_integers(&mut self, name: &str, buffer: Arc<DeviceBuffer<i32>>) -> SessionResult<()> {
+        Ok(self.pipeline()?.bind_integers(name, buffer)?)
     }
 
     /// Runs once and waits for the end.
@@ -353,6 +359,11 @@ impl Session {
             }
         }
     }
+}
+
+/// Values in memory of the session's own.
+fn upload<T: Plain>(pipeline: &Pipeline, values: &[T], what: &str) -> runtime::Result<Arc<DeviceBuffer<T>>> {
+    Ok(Arc::new(DeviceBuffer::from_slice(pipeline.device(), values, what)?))
 }
 
 fn overrides(dims: &[(&str, u64)]) -> Overrides {

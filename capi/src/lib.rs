@@ -273,6 +273,25 @@ pub unsafe extern "C" fn cusync_pipeline_set_16(
     })
 }
 
+/// See the header.
+///
+/// # Safety
+/// The header's contract.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusync_pipeline_set_i32(
+    pipeline: *mut CPipeline,
+    tensor: *const c_char,
+    values: *const i32,
+    count: usize,
+) -> i32 {
+    call(|| {
+        // SAFETY: the caller vouches for all of these.
+        let (pipeline, tensor, values) =
+            unsafe { (opened_mut(pipeline)?, text(tensor, "tensor")?, slice(values, count, "values")?) };
+        Ok(pipeline.session.set_integers(tensor, values)?)
+    })
+}
+
 fn on_gpu(device: &Option<Device>) -> Result<&Device, Failure> {
     device.as_ref().ok_or_else(|| Failure::Failed("the pipeline runs on the host: use set and read".into()))
 }
@@ -294,6 +313,26 @@ pub unsafe extern "C" fn cusync_pipeline_bind(
         // SAFETY: the caller vouches for the memory, as the header asks.
         let buffer = unsafe { DeviceBuffer::borrow(on_gpu(&pipeline.device)?, device_memory, count) }?;
         Ok(pipeline.session.bind(tensor, Arc::new(buffer))?)
+    })
+}
+
+/// See the header.
+///
+/// # Safety
+/// The header's contract.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cusync_pipeline_bind_i32(
+    pipeline: *mut CPipeline,
+    tensor: *const c_char,
+    device_memory: *mut c_void,
+    count: usize,
+) -> i32 {
+    call(|| {
+        // SAFETY: the caller vouches for both.
+        let (pipeline, tensor) = unsafe { (opened_mut(pipeline)?, text(tensor, "tensor")?) };
+        // SAFETY: the caller vouches for the memory, as the header asks.
+        let buffer = unsafe { DeviceBuffer::borrow(on_gpu(&pipeline.device)?, device_memory, count) }?;
+        Ok(pipeline.session.bind_integers(tensor, Arc::new(buffer))?)
     })
 }
 

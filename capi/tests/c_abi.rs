@@ -88,6 +88,9 @@ int main() {
   float one = 1;
   good &= told(cusync_pipeline_set_f32(p, "A", &one, 1), CUSYNC_PIPELINE_FAILED, "192");
   good &= told(cusync_pipeline_bind(p, "A", &one, 1), CUSYNC_PIPELINE_FAILED, "host");
+  int32_t length = 1;
+  good &= told(cusync_pipeline_set_i32(p, "A", &length, 1), CUSYNC_PIPELINE_FAILED, "other type");
+  good &= told(cusync_pipeline_bind_i32(p, "A", &length, 1), CUSYNC_PIPELINE_FAILED, "host");
   good &= told(cusync_pipeline_run(nullptr, nullptr), CUSYNC_PIPELINE_ARGUMENT, "null");
   good &= std::strlen(cusync_pipeline_version()) > 0;
   cusync_pipeline_close(p);

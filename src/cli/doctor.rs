@@ -143,7 +143,7 @@ fn kernels() -> Finding {
             let build = if checkout() {
                 "cargo xtask setup && cargo build --release"
             } else {
-                "cusync setup && cargo install cusync --force, or CUSYNC_KERNELS=libcusync_kernels.so when building"
+                "cusync setup && cargo install cusync --force, or CUSYNC_KERNELS=libcusync_kernels.a when building"
             };
             Err(("none in this binary".into(), build))
         } else {

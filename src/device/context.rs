@@ -1,7 +1,7 @@
 //! Opening a GPU.
 
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
 
@@ -17,8 +17,8 @@ pub struct Device {
 struct Inner {
     device: sys::CUdevice,
     context: sys::CUcontext,
-    /// Whether it is the primary context, retained here, or somebody else's.
-    retained: bool,
+    /// Whose context it is.
+    owner: Owner,
     name: String,
     sms: u32,
     capability: (u32, u32),
@@ -32,12 +32,24 @@ unsafe impl Sync for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if self.retained {
+        if matches!(self.owner, Owner::Own) {
             // SAFETY: retained once in `open`. A failure leaves nothing to do.
             unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
         }
     }
 }
+
+/// Whose a handle is.
+#[derive(Debug)]
+pub(super) enum Owner {
+    /// Made here, and given back on drop.
+    Own,
+    /// Somebody else's; what keeps it alive, where that is known.
+    Lent { _keeper: Option<Keeper> },
+}
+
+/// A value of another library that keeps a handle alive.
+pub(super) type Keeper = Arc<dyn std::fmt::Debug + Send + Sync>;
 
 /// While it lives, a GPU's context is current on the thread. Then the one is current again that was current before; where
 /// none was, the GPU's stays.
@@ -58,10 +70,18 @@ impl Drop for Entered {
     }
 }
 
+/// Whether a library of NVIDIA's is there under one of its names. cudarc would panic on the first call of an absent one, and
+/// cannot be asked where another crate has it linked instead of loaded.
+pub(super) fn installed(names: &[&str]) -> bool {
+    // SAFETY: constructors of these libraries ask nothing of their callers.
+    names.iter().any(|name| unsafe { libloading::Library::new(*name) }.is_ok())
+}
+
 /// Loads and initialises the driver.
 fn init() -> Result<()> {
-    // SAFETY: only looks for the library; cudarc would panic on the first call if it were absent.
-    if !unsafe { sys::is_culib_present() } {
+    static PRESENT: LazyLock<bool> =
+        LazyLock::new(|| installed(&["libcuda.so", "libcuda.so.1", "nvcuda.dll"]));
+    if !*PRESENT {
         return Err(Error::NoDriver);
     }
     // SAFETY: the library is there.
@@ -102,7 +122,7 @@ impl Device {
         check("cuDeviceGet", unsafe { sys::cuDeviceGet(&mut device, ordinal as c_int) })?;
         // SAFETY: a valid device; released in `Inner::drop`.
         check("cuDevicePrimaryCtxRetain", unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, device) })?;
-        Device::of(device, context, true)
+        Device::of(device, context, Owner::Own)
     }
 
     /// A GPU in a context that somebody else made and keeps: memory, streams and kernels are of that context.
@@ -113,6 +133,13 @@ impl Device {
     /// # Errors
     /// There is no driver, or the context is not one.
     pub unsafe fn from_context(context: *mut c_void) -> Result<Device> {
+        // SAFETY: the caller vouches for it.
+        unsafe { Device::lent(context, None) }
+    }
+
+    /// # Safety
+    /// As [`Device::from_context`]; `keeper` may vouch for the context's life in the caller's place.
+    pub(super) unsafe fn lent(context: *mut c_void, keeper: Option<Keeper>) -> Result<Device> {
         init()?;
         let (mut device, mut before) = (0, std::ptr::null_mut());
         // SAFETY: initialised; the caller vouches for the context, and the one that is current comes back at once.
@@ -123,10 +150,10 @@ impl Device {
             check("cuCtxSetCurrent", sys::cuCtxSetCurrent(before))?;
             found?;
         }
-        Device::of(device, context.cast(), false)
+        Device::of(device, context.cast(), Owner::Lent { _keeper: keeper })
     }
 
-    fn of(device: sys::CUdevice, context: sys::CUcontext, retained: bool) -> Result<Device> {
+    fn of(device: sys::CUdevice, context: sys::CUcontext, owner: Owner) -> Result<Device> {
         let mut name = [0 as std::ffi::c_char; 128];
         // SAFETY: the driver writes at most 128 bytes, zero included.
         check("cuDeviceGetName", unsafe { sys::cuDeviceGetName(name.as_mut_ptr(), 128, device) })?;
@@ -141,7 +168,7 @@ impl Device {
         let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
         let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
         let shared_per_sm = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?;
-        let inner = Inner { device, context, retained, name, sms, capability: (major, minor), shared_per_sm };
+        let inner = Inner { device, context, owner, name, sms, capability: (major, minor), shared_per_sm };
         let device = Device { inner: Arc::new(inner) };
         drop(device.enter()?);
         Ok(device)

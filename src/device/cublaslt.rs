@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use cudarc::cublaslt::sys;
 
-use super::context::Device;
+use super::context::{Device, installed};
 use super::error::{Error, Result};
 use super::memory::DeviceBuffer;
 use super::stage::BoundStage;
@@ -169,8 +169,7 @@ impl CublasLt {
     /// [`Error::NoLibrary`] where cuBLASLt is not installed.
     pub fn new(device: &Device, stage: BoundStage) -> Result<CublasLt> {
         let _entered = device.enter()?;
-        // SAFETY: only looks for the library; cudarc would panic on the first call if it were absent.
-        if !unsafe { sys::is_culib_present() } {
+        if !installed(&["libcublasLt.so", "libcublasLt.so.13", "libcublasLt.so.12"]) {
             return Err(Error::NoLibrary("cuBLASLt (libcublasLt.so.13)"));
         }
         stage.product()?; // the sizes of the operands

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use cudarc::driver::sys;
 
-use super::context::Device;
+use super::context::{Device, Keeper, Owner};
 use super::error::{Error, Result, check};
 use super::stream::Stream;
 use crate::ffi;
@@ -37,14 +37,13 @@ pub struct DeviceBuffer<T: Plain> {
     device: Device,
     pointer: sys::CUdeviceptr,
     len: usize,
-    /// Whether it is somebody else's.
-    borrowed: bool,
+    owner: Owner,
     marker: PhantomData<T>,
 }
 
 impl<T: Plain> Drop for DeviceBuffer<T> {
     fn drop(&mut self) {
-        if self.borrowed {
+        if matches!(self.owner, Owner::Lent { .. }) {
             return;
         }
         if let Ok(_entered) = self.device.enter() {
@@ -72,7 +71,7 @@ impl<T: Plain> DeviceBuffer<T> {
             });
         }
         check("cuMemAlloc", result)?;
-        Ok(DeviceBuffer { device: device.clone(), pointer, len, borrowed: false, marker: PhantomData })
+        Ok(DeviceBuffer { device: device.clone(), pointer, len, owner: Owner::Own, marker: PhantomData })
     }
 
     /// Memory that somebody else allocated and frees: `len` values from `pointer` on. Nothing is copied, now or when it is bound.
@@ -85,13 +84,26 @@ impl<T: Plain> DeviceBuffer<T> {
     /// # Errors
     /// [`Error::BadArgument`]: the pointer is null, or not aligned to 16 bytes, which bulk copies need.
     pub unsafe fn borrow(device: &Device, pointer: *mut c_void, len: usize) -> Result<Self> {
+        // SAFETY: the caller vouches for it.
+        unsafe { Self::lent(device, pointer, len, None) }
+    }
+
+    /// # Safety
+    /// As [`DeviceBuffer::borrow`]; `keeper` may vouch for the memory's life in the caller's place.
+    pub(super) unsafe fn lent(
+        device: &Device,
+        pointer: *mut c_void,
+        len: usize,
+        keeper: Option<Keeper>,
+    ) -> Result<Self> {
         let pointer = pointer as sys::CUdeviceptr;
         if pointer == 0 || !pointer.is_multiple_of(16) {
             return Err(Error::BadArgument(format!(
                 "borrowed memory at {pointer:#x}, which is not aligned to 16 bytes"
             )));
         }
-        Ok(DeviceBuffer { device: device.clone(), pointer, len, borrowed: true, marker: PhantomData })
+        let owner = Owner::Lent { _keeper: keeper };
+        Ok(DeviceBuffer { device: device.clone(), pointer, len, owner, marker: PhantomData })
     }
 
     /// Allocates and zeroes, and waits until that is done.

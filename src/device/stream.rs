@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use cudarc::driver::sys;
 
-use super::context::Device;
+use super::context::{Device, Keeper, Owner};
 use super::error::{Result, check};
 
 /// A stream that does not synchronise with the default stream.
@@ -12,8 +12,7 @@ use super::error::{Result, check};
 pub struct Stream {
     device: Device,
     raw: sys::CUstream,
-    /// Whether it is somebody else's.
-    borrowed: bool,
+    owner: Owner,
 }
 
 // SAFETY: streams may be used from any thread; the context is made current before each call.
@@ -23,7 +22,7 @@ unsafe impl Sync for Stream {}
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if self.borrowed {
+        if matches!(self.owner, Owner::Lent { .. }) {
             return;
         }
         if let Ok(_entered) = self.device.enter() {
@@ -41,7 +40,7 @@ impl Stream {
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: a current context; `raw` outlives the call.
         check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut raw, flags) })?;
-        Ok(Stream { device: device.clone(), raw, borrowed: false })
+        Ok(Stream { device: device.clone(), raw, owner: Owner::Own })
     }
 
     /// A stream that somebody else made and destroys; a `CUstream` or `cudaStream_t`, null for the default stream.
@@ -49,7 +48,23 @@ impl Stream {
     /// # Safety
     /// It is a live stream of `device`'s context, and stays so for as long as this value.
     pub unsafe fn from_raw(device: &Device, raw: *mut c_void) -> Stream {
-        Stream { device: device.clone(), raw: raw.cast(), borrowed: true }
+        // SAFETY: the caller vouches for it.
+        unsafe { Stream::lent(device, raw, None) }
+    }
+
+    /// # Safety
+    /// As [`Stream::from_raw`]; `keeper` may vouch for the stream's life in the caller's place.
+    pub(super) unsafe fn lent(device: &Device, raw: *mut c_void, keeper: Option<Keeper>) -> Stream {
+        Stream { device: device.clone(), raw: raw.cast(), owner: Owner::Lent { _keeper: keeper } }
+    }
+
+    /// Whether what is queued becomes part of a graph instead of running.
+    pub fn is_capturing(&self) -> Result<bool> {
+        let _entered = self.device.enter()?;
+        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: a live stream; `status` outlives the call.
+        check("cuStreamIsCapturing", unsafe { sys::cuStreamIsCapturing(self.raw, &mut status) })?;
+        Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }
 
     /// The handle, a `CUstream`, for other libraries. It stays this value's.
@@ -115,7 +130,7 @@ impl Stream {
         check("cuStreamCreateWithPriority", unsafe {
             sys::cuStreamCreateWithPriority(&mut raw, flags, priority)
         })?;
-        Ok(Stream { device: device.clone(), raw, borrowed: false })
+        Ok(Stream { device: device.clone(), raw, owner: Owner::Own })
     }
 
     /// The least and the greatest priority; the greatest is the lower number.

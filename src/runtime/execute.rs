@@ -63,7 +63,8 @@ impl Pipeline {
         self.ready(executor)?;
         let kernels = self.kernels(set)?;
         let programmatic = self.options.overlap == Overlap::All;
-        self.enqueue(executor, &kernels, programmatic, &self.main).map_err(|e| self.poison(e))
+        let queue = || self.enqueue(executor, &kernels, programmatic, &self.main);
+        self.in_turn(&self.main, queue).map_err(|e| self.poison(e))
     }
 
     /// Queues one run of set 0 in the order of a stream of the caller's, which may be capturing: the run then becomes part of that
@@ -78,7 +79,8 @@ impl Pipeline {
         self.ready(executor)?;
         let kernels = self.kernels(0)?;
         let programmatic = self.options.overlap == Overlap::All;
-        self.enqueue(executor, &kernels, programmatic, stream).map_err(|e| self.poison(e))
+        let queue = || self.enqueue(executor, &kernels, programmatic, stream);
+        self.in_turn(stream, queue).map_err(|e| self.poison(e))
     }
 
     /// Captures one run of each named set, in order, into one graph.
@@ -103,7 +105,8 @@ impl Pipeline {
         if !Arc::ptr_eq(&self.shared, &captured.shared) {
             return Err(Error::Unsupported("the graph was captured from another pipeline".into()));
         }
-        captured.graph.launch(&self.main).map_err(|e| self.poison(e.into()))
+        let queue = || Ok(captured.graph.launch(&self.main)?);
+        self.in_turn(&self.main, queue).map_err(|e| self.poison(e))
     }
 
     /// Waits for everything queued, and turns a wait that timed out into the edge that it waited on. A sequence that has no

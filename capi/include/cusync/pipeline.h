@@ -50,9 +50,13 @@ int32_t cusync_pipeline_shape(const cusync_pipeline* pipeline, const char* tenso
 int32_t cusync_pipeline_set_f32(cusync_pipeline* pipeline, const char* tensor, const float* values, size_t count);
 /// The same from 16-bit floats of the element type.
 int32_t cusync_pipeline_set_16(cusync_pipeline* pipeline, const char* tensor, const uint16_t* bits, size_t count);
-/// Reads an input or a weight in place from now on: `count` 16-bit floats of device memory that the caller keeps, aligned to 16
-/// bytes. GPU only.
+/// The same for lengths and page numbers.
+int32_t cusync_pipeline_set_i32(cusync_pipeline* pipeline, const char* tensor, const int32_t* values, size_t count);
+/// Reads an input or a weight, or writes a result, in place from now on: `count` 16-bit floats of device memory that the caller
+/// keeps, aligned to 16 bytes. GPU only.
 int32_t cusync_pipeline_bind(cusync_pipeline* pipeline, const char* tensor, void* device_memory, size_t count);
+/// The same for lengths and page numbers, of 32 bits.
+int32_t cusync_pipeline_bind_i32(cusync_pipeline* pipeline, const char* tensor, void* device_memory, size_t count);
 /// The device memory of a tensor, for reading outputs in place. GPU only.
 int32_t cusync_pipeline_memory(cusync_pipeline* pipeline, const char* tensor, void** device_memory);
 /// Makes everything ready that would disturb a capture: call it once before runs are captured. Runs do it else.
