@@ -46,7 +46,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Prove that a pipeline can neither race nor hang, or refute it with a counterexample
-    Check(target::TargetArgs),
+    Check(check::CheckArgs),
     /// List the specs and programs that ship
     List,
     /// Print a spec or a program that ships
@@ -98,7 +98,7 @@ pub(crate) fn main() -> ExitCode {
 impl Command {
     fn run(self, output: &Output) -> Result<Box<dyn Answer>, Fault> {
         Ok(match self {
-            Command::Check(args) => Box::new(check::check(&args.resolve()?)?),
+            Command::Check(args) => Box::new(check::run(args)?),
             Command::List => Box::new(names::list()),
             Command::Show(args) => Box::new(names::show(&args)?),
             Command::Init(args) => Box::new(names::init(&args)?),

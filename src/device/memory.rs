@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::sys;
 
@@ -38,6 +39,8 @@ pub struct DeviceBuffer<T: Plain> {
     pointer: sys::CUdeviceptr,
     len: usize,
     owner: Owner,
+    /// Whether runs of a pipeline write it.
+    written: AtomicBool,
     marker: PhantomData<T>,
 }
 
@@ -71,7 +74,14 @@ impl<T: Plain> DeviceBuffer<T> {
             });
         }
         check("cuMemAlloc", result)?;
-        Ok(DeviceBuffer { device: device.clone(), pointer, len, owner: Owner::Own, marker: PhantomData })
+        Ok(DeviceBuffer {
+            device: device.clone(),
+            pointer,
+            len,
+            owner: Owner::Own,
+            written: AtomicBool::new(false),
+            marker: PhantomData,
+        })
     }
 
     /// Memory that somebody else allocated and frees: `len` values from `pointer` on. Nothing is copied, now or when it is bound.
@@ -103,7 +113,14 @@ impl<T: Plain> DeviceBuffer<T> {
             )));
         }
         let owner = Owner::Lent { _keeper: keeper };
-        Ok(DeviceBuffer { device: device.clone(), pointer, len, owner, marker: PhantomData })
+        Ok(DeviceBuffer {
+            device: device.clone(),
+            pointer,
+            len,
+            owner,
+            written: AtomicBool::new(false),
+            marker: PhantomData,
+        })
     }
 
     /// Allocates and zeroes, and waits until that is done.
@@ -140,6 +157,22 @@ impl<T: Plain> DeviceBuffer<T> {
     /// Size in bytes.
     pub fn bytes(&self) -> usize {
         self.len * size_of::<T>()
+    }
+
+    /// The addresses that it takes.
+    pub fn addresses(&self) -> std::ops::Range<usize> {
+        let begin = self.pointer as usize;
+        begin..begin + self.bytes()
+    }
+
+    /// Marks the buffer as one that runs of a pipeline write.
+    pub(crate) fn written_by_runs(&self) {
+        self.written.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether runs of a pipeline write it.
+    pub fn is_written(&self) -> bool {
+        self.written.load(Ordering::Relaxed)
     }
 
     /// The device address.

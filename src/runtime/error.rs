@@ -65,6 +65,9 @@ pub enum Error {
         /// The set of inputs.
         set: usize,
     },
+    /// Memory with which the proof would not hold.
+    #[error("{0}")]
+    Bound(String),
     /// A name that the pipeline does not know, or whose memory is its own affair.
     #[error("{0} is no input, weight or result of this pipeline\n  help: those are {1}")]
     NotBindable(String, String),

@@ -4,6 +4,7 @@ pub mod cpu;
 pub mod verify;
 
 mod bind;
+mod bound;
 mod decode;
 mod desc;
 mod error;

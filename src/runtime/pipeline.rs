@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cusync_gen::check::{Launch, Plan};
-use cusync_gen::graph::{DataType, OperandKind, Stage, StageId, TensorId};
+use cusync_gen::graph::{DataType, Graph, Operand, OperandKind, Stage, StageId, TensorId};
 
+use super::bound;
 use super::desc::Descriptors;
 use super::error::{Error, Result};
 use super::one::OneKernel;
@@ -81,6 +82,12 @@ pub(super) struct Set {
     /// Weights as a decode plan streams them, by stage.
     pub(super) repacked: Vec<Option<Arc<RepackedWeights>>>,
     pub(super) kernels: Option<Arc<Kernels>>,
+}
+
+/// Whether a tensor is loaded before a run waits for those before it: the weights of a product.
+fn constant(graph: &Graph, tensor: usize) -> bool {
+    let weight = |o: &Operand| o.tensor.0 == tensor && matches!(o.kind, OperandKind::B | OperandKind::Up);
+    graph.stages.iter().any(|s| s.operands.iter().any(weight))
 }
 
 /// A proved plan ready to run on one GPU.
@@ -254,6 +261,10 @@ impl Pipeline {
     pub fn bind_in(&mut self, set: usize, name: &str, tensor: Tensor) -> Result<()> {
         let index = self.bindable(name, DataType::Element, tensor.len())?;
         let graph = self.plan.graph();
+        self.may_bind(set, name, Some(index), constant(graph, index), &tensor)?;
+        if graph.tensors[index].producer.is_some() {
+            tensor.written_by_runs();
+        }
         // The old weights' packed forms go with them.
         let uses = |s: &Stage| s.operands.iter().any(|o| o.tensor.0 == index);
         let stale: Vec<usize> =
@@ -318,10 +329,38 @@ impl Pipeline {
         let Some(stage) = found else {
             return Err(Error::Unsupported(format!("{name} is not a gated stage of this pipeline")));
         };
+        self.may_bind(set, &format!("the packed weights of {name}"), None, true, &packed)?;
         let slot = self.set_mut(set)?;
         slot.packed[stage] = Some(packed);
         slot.kernels = None;
         Ok(())
+    }
+
+    /// Holds memory that is about to be bound against what was proved: see [`bound`].
+    fn may_bind(
+        &self,
+        set: usize,
+        name: &str,
+        index: Option<usize>,
+        constant: bool,
+        tensor: &Tensor,
+    ) -> Result<()> {
+        let tensors = &self.plan.graph().tensors;
+        let named = |list: &[Option<Tensor>]| -> Vec<bound::Known> {
+            let written = |i: usize| tensors[i].producer.is_some();
+            let some = list.iter().enumerate().filter(|(i, _)| Some(*i) != index);
+            some.filter_map(|(i, t)| Some((t.as_ref()?, i)))
+                .map(|(t, i)| bound::Known {
+                    name: tensors[i].name.clone(),
+                    bytes: t.addresses(),
+                    written: written(i),
+                })
+                .collect()
+        };
+        let mut known = named(&self.shared.outputs);
+        known.extend(named(self.sets.get(set).map_or(&[][..], |s| s.bound.as_slice())));
+        let new = bound::New { name, bytes: tensor.addresses(), constant, output: tensor.is_written() };
+        bound::conflict(&new, &known).map_or(Ok(()), |conflict| Err(Error::Bound(conflict)))
     }
 
     pub(super) fn set_mut(&mut self, set: usize) -> Result<&mut Set> {

@@ -77,8 +77,9 @@ pub(super) fn allocate_outputs(plan: &Plan, device: &Device) -> Result<Vec<Optio
             )));
         }
         if outputs[owner].is_none() {
-            outputs[owner] =
-                Some(Arc::new(DeviceBuffer::new(device, elements(owner), &tensors[owner].name)?));
+            let memory = DeviceBuffer::new(device, elements(owner), &tensors[owner].name)?;
+            memory.written_by_runs();
+            outputs[owner] = Some(Arc::new(memory));
         }
         outputs[index] = outputs[owner].clone();
     }

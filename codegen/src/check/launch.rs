@@ -68,6 +68,17 @@ impl How {
     }
 }
 
+/// What a CTA takes of an SM, beside one of the CTAs that an SM holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CtaResources {
+    /// Shared memory, what the driver reserves for itself included, bytes.
+    pub shared: u32,
+    /// Registers of all its threads.
+    pub registers: u32,
+    /// Threads.
+    pub threads: u32,
+}
+
 /// A stage with a kernel of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StageLaunch {
@@ -75,8 +86,10 @@ pub struct StageLaunch {
     pub stage: StageId,
     /// The order in which its tiles are started.
     pub order: Order,
-    /// CTAs that fit an SM at once.
+    /// CTAs that fit an SM at once when no other kernel has any there.
     pub ctas_per_sm: u32,
+    /// What one of them takes; `None` where only their number is known, and which kernels fit an SM together is not.
+    pub takes: Option<CtaResources>,
 }
 
 /// How a pipeline is launched.
@@ -98,7 +111,8 @@ pub enum Launch {
 impl Launch {
     /// A kernel a stage, in the order of the graph, with neutral choices: row-major orders and one CTA an SM.
     pub fn stages(graph: &Graph, how: How) -> Launch {
-        let neutral = |s| StageLaunch { stage: StageId(s), order: Order::RowMajor, ctas_per_sm: 1 };
+        let neutral =
+            |s| StageLaunch { stage: StageId(s), order: Order::RowMajor, ctas_per_sm: 1, takes: None };
         Launch::Stages { how, stages: (0..graph.stages.len()).map(neutral).collect() }
     }
 

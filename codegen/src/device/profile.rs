@@ -24,6 +24,12 @@ pub struct Profile {
     pub sms: u32,
     /// Shared memory that the CTAs of an SM can use together, bytes.
     pub shared_per_sm: u32,
+    /// Threads that the CTAs of an SM can have together.
+    #[serde(default = "sm_threads")]
+    pub threads_per_sm: u32,
+    /// CTAs that an SM holds at most.
+    #[serde(default = "sm_ctas")]
+    pub ctas_per_sm: u32,
     /// Dense fp16 rate with float32 accumulation in TFLOP/s: what a tile's main loop reaches, not the datasheet.
     pub tflops: f64,
     /// What one SM reaches alone, TFLOP/s: more than its share, because few busy SMs do not meet the power limit.
@@ -98,7 +104,20 @@ pub static DEVICES: LazyLock<Vec<Profile>> = LazyLock::new(|| {
     files.into_iter().filter_map(|text| Profile::from_ron(text).ok()).collect()
 });
 
+/// Threads of an SM of sm_80 and sm_90; parts in between state theirs.
+fn sm_threads() -> u32 {
+    2048
+}
+
+/// CTAs of an SM of sm_80 and sm_90.
+fn sm_ctas() -> u32 {
+    32
+}
+
 impl Profile {
+    /// Registers of an SM: the same on every part that kernels are built for.
+    pub const REGISTERS_PER_SM: u32 = 65536;
+
     /// Clusters of `ctas` CTAs, each of which fills an SM, that are resident at once while nothing else runs. A cluster
     /// lies inside one of the at most 8 GPCs of a Hopper GPU, whose sizes differ from part to part and are even: pairs
     /// always come out, of larger clusters this is the least.
@@ -266,7 +285,7 @@ mod tests {
             ("sms: 132", "sms: 0", 6, "between 1 and 4096"),
             ("sms: 132", "smz: 132", 6, "smz"),
             ("sms: 132", "sms: many", 6, "Expected integer"),
-            ("boundary_us: ", "boundary_us: -", 11, "cannot be negative"),
+            ("boundary_us: ", "boundary_us: -", 0, "cannot be negative"),
             ("host_tbs: ", "host_tbs: -", 0, "has to be more than 0"),
             ("interference: ", "interference: -", 0, "cannot be negative"),
         ] {
