@@ -200,6 +200,7 @@ pub unsafe extern "C" fn cusync_pipeline_executor(pipeline: *const CPipeline) ->
     let name: &'static CStr = match executor {
         Some(Executor::Cpu) => c"cpu",
         Some(Executor::Serial) => c"serial",
+        Some(Executor::Library) => c"library",
         Some(Executor::Streams) => c"streams",
         Some(Executor::Programmatic) => c"programmatic",
         Some(Executor::Fused) => c"fused",

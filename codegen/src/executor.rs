@@ -10,6 +10,8 @@ pub enum Executor {
     Cpu,
     /// One stream, kernel after kernel, no semaphores.
     Serial,
+    /// The same, with products of matrices by cuBLASLt where those are faster than ours.
+    Library,
     /// One stream a stage, released when every producer CTA has started.
     Streams,
     /// One stream, programmatic dependent launch with an early trigger.
@@ -20,14 +22,15 @@ pub enum Executor {
 
 impl Executor {
     /// The executors of a GPU.
-    pub const GPU: [Executor; 4] =
-        [Executor::Serial, Executor::Streams, Executor::Programmatic, Executor::Fused];
+    pub const GPU: [Executor; 5] =
+        [Executor::Serial, Executor::Library, Executor::Streams, Executor::Programmatic, Executor::Fused];
 
     /// The name, as the command line writes it.
     pub fn name(self) -> &'static str {
         match self {
             Executor::Cpu => "cpu",
             Executor::Serial => "serial",
+            Executor::Library => "library",
             Executor::Streams => "streams",
             Executor::Programmatic => "programmatic",
             Executor::Fused => "fused",

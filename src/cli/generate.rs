@@ -97,7 +97,7 @@ pub(crate) fn generate(args: GenerateArgs) -> Result<GenerateReport, Fault> {
 /// all the same, because that is what the rendered code is for.
 fn plan(target: &Target) -> Result<Plan, Fault> {
     let executor = match target.executor {
-        Some(one @ (Executor::Fused | Executor::Serial)) => {
+        Some(one @ (Executor::Fused | Executor::Serial | Executor::Library)) => {
             let what = if one == Executor::Fused { "one kernel with work lists" } else { "no waits" };
             let message = format!("the {} executor has {what}, which no header renders", one.name());
             return Err(

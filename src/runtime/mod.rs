@@ -9,6 +9,7 @@ mod decode;
 mod desc;
 mod error;
 mod execute;
+mod library;
 mod one;
 mod options;
 mod pipeline;

@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cusync_gen::check::{Launch, Plan};
+use cusync_gen::check::{How, Launch, Plan};
 use cusync_gen::graph::{DataType, Graph, Operand, OperandKind, Stage, StageId, TensorId};
 
 use super::bound;
 use super::desc::Descriptors;
 use super::error::{Error, Result};
+use super::library::{Faster, LibraryStage};
 use super::one::OneKernel;
 use super::options::Options;
 use super::outputs;
@@ -60,6 +61,8 @@ pub(super) struct StageKernels {
     pub(super) serial: Kernel,
     /// Ticket schedule, waits and posts; only where semaphores carry the dependences.
     pub(super) tiled: Option<Kernel>,
+    /// cuBLASLt in its place; only where the plan is for it and it is faster.
+    pub(super) library: Option<LibraryStage>,
 }
 
 /// The kernels of one set of inputs.
@@ -101,6 +104,8 @@ pub struct Pipeline {
     pub(super) options: Options,
     pub(super) shared: Arc<Shared>,
     pub(super) sets: Vec<Set>,
+    /// What computes each stage under the `library` executor; `None` as long as it is open.
+    pub(super) faster: Vec<Option<Faster>>,
     /// Carries every run from its beginning to its end, and stage 0.
     pub(super) main: Stream,
     /// The stream of stage i + 1, for the `streams` executor.
@@ -179,6 +184,7 @@ impl Pipeline {
             options,
             shared: Arc::new(shared),
             sets: Vec::new(),
+            faster: (0..stages).map(|_| None).collect(),
             poisoned: None,
             turn: Arc::new(Turn { done: Mutex::new(Event::ordering(device)?) }),
         })
@@ -430,8 +436,9 @@ impl Pipeline {
                     Kernels::One(Box::new(Kernel::new(&self.device, self.one_kernel(set, one)?)?))
                 }
                 Work::Stages { .. } => {
-                    let launched = self.plan.launch().kernels().iter();
-                    let kernels = launched.map(|kernel| self.stage_kernels(set, kernel.stage.0));
+                    let launched: Vec<usize> =
+                        self.plan.launch().kernels().iter().map(|kernel| kernel.stage.0).collect();
+                    let kernels = launched.into_iter().map(|stage| self.stage_kernels(set, stage));
                     Kernels::Stages(kernels.collect::<Result<_>>()?)
                 }
             };
@@ -441,7 +448,7 @@ impl Pipeline {
     }
 
     /// The kernels of stage `index`.
-    fn stage_kernels(&self, set: usize, index: usize) -> Result<StageKernels> {
+    fn stage_kernels(&mut self, set: usize, index: usize) -> Result<StageKernels> {
         let make = |args: Result<KernelArgs>| -> Result<Kernel> { Ok(Kernel::new(&self.device, args?)?) };
         let launch = self.plan.launch();
         let tiled = launch.has_semaphores().then(|| make(self.tiled(set, index))).transpose()?;
@@ -455,7 +462,10 @@ impl Pipeline {
                 )));
             }
         }
-        Ok(StageKernels { stage: index, serial: make(self.alone(set, index))?, tiled })
+        let serial = make(self.alone(set, index))?;
+        let by_library = launch.how() == Some(How::Library);
+        let library = if by_library { self.library_stage(set, index)? } else { None };
+        Ok(StageKernels { stage: index, serial, tiled, library })
     }
 
     pub(super) fn kernels(&self, set: usize) -> Result<Arc<Kernels>> {
@@ -481,7 +491,7 @@ impl Pipeline {
     }
 
     pub(super) fn operand(&self, set: usize, stage: &Stage, kind: OperandKind) -> Result<Tensor> {
-        let operand = stage.operands.iter().find(|o| o.kind == kind).ok_or_else(|| {
+        let operand = stage.operand(kind).ok_or_else(|| {
             Error::Unsupported(format!("stage {} has no operand of kind {kind:?}", stage.name))
         })?;
         self.memory(set, operand.tensor)

@@ -37,8 +37,8 @@ const char* cusync_pipeline_version(void);
 /// What went wrong in the last call of this thread that failed; valid until the next one fails.
 const char* cusync_pipeline_error(void);
 
-/// Plans and proves. `spec` is a page of RON, or the name of a spec that ships. `executor` is "serial", "streams", "programmatic",
-/// "fused" for GPU number `gpu`, "cpu" for host threads, or NULL: the best that is predicted for that GPU, or the host where
+/// Plans and proves. `spec` is a page of RON, or the name of a spec that ships. `executor` is "serial", "library", "streams",
+/// "programmatic", "fused" for GPU number `gpu`, "cpu" for host threads, or NULL: the best that is predicted for that GPU, or the host where
 /// there is no GPU or no kernel for a stage.
 int32_t cusync_pipeline_open(const char* spec, const cusync_dim* dims, size_t dim_count, const char* executor,
                              uint32_t gpu, cusync_pipeline** out);

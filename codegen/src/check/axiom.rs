@@ -95,7 +95,7 @@ impl Axiom {
         match launch {
             Launch::Stages { how, .. } => match how {
                 How::Host => vec![Program, Host],
-                How::Serial => vec![Program, KernelBoundary, Memory],
+                How::Serial | How::Library => vec![Program, KernelBoundary, Memory],
                 How::Streams(start) => {
                     let mut all = vec![Program, Practice, MemoryModel, Fairness];
                     match start {

@@ -184,7 +184,7 @@ fn launch(c: &Candidate) -> Value {
             });
             let how = match how {
                 How::Host => "host",
-                How::Serial => "serial",
+                How::Serial | How::Library => "serial",
                 How::Streams(StartGuarantee::AllProducersStarted) => "streams",
                 How::Streams(StartGuarantee::None) => "streams without a start guarantee",
                 How::Programmatic => "programmatic",

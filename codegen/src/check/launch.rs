@@ -18,6 +18,7 @@ impl Executor {
         match self {
             Executor::Cpu => Some(How::Host),
             Executor::Serial => Some(How::Serial),
+            Executor::Library => Some(How::Library),
             Executor::Streams => Some(How::STREAMS),
             Executor::Programmatic => Some(How::Programmatic),
             Executor::Fused => None,
@@ -41,6 +42,8 @@ pub enum How {
     Host,
     /// Kernel after kernel on one stream: kernel boundaries carry the dependences.
     Serial,
+    /// The same, with products by cuBLASLt where those are faster.
+    Library,
     /// A stream a stage; tile semaphores carry the dependences.
     Streams(StartGuarantee),
     /// One stream; a kernel may begin when every CTA of the one before has issued its trigger. Tile semaphores carry the
@@ -57,6 +60,7 @@ impl How {
         match self {
             How::Host => Executor::Cpu,
             How::Serial => Executor::Serial,
+            How::Library => Executor::Library,
             How::Streams(_) => Executor::Streams,
             How::Programmatic => Executor::Programmatic,
         }
@@ -64,7 +68,7 @@ impl How {
 
     /// Whether tile semaphores carry the dependences, so that dependent stages may overlap.
     pub fn overlaps(self) -> bool {
-        self != How::Serial
+        !matches!(self, How::Serial | How::Library)
     }
 }
 
@@ -125,12 +129,13 @@ impl Launch {
     }
 
     /// Whether `executor` may run it: the one that it is for; `serial`, which needs only stages in order; and where the
-    /// launch is a serial chain every other that launches stages on a GPU, because that is what those fall back to.
+    /// launch is a serial chain of our kernels every other that launches stages on a GPU, because that is what those fall back to.
     pub fn runs_as(&self, executor: Executor) -> bool {
         match self {
             Launch::Stages { how, .. } => match executor.how() {
                 Some(How::Host) => *how == How::Host,
                 Some(How::Serial) => true,
+                Some(How::Library) => *how == How::Library,
                 Some(How::Streams(_) | How::Programmatic) => {
                     *how == How::Serial || how.executor() == executor
                 }
@@ -191,7 +196,7 @@ impl Launch {
 
     /// Whether semaphores carry the dependences; a serial chain relies on kernel boundaries instead.
     pub fn has_semaphores(&self) -> bool {
-        self.how() != Some(How::Serial)
+        self.how().is_none_or(How::overlaps)
     }
 
     /// Whether a consumer's CTAs start only after every CTA of all its producers has started.

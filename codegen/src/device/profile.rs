@@ -70,6 +70,9 @@ pub struct Profile {
     pub fused: CostModel,
     /// Costs of its decode kernels.
     pub decode: DecodeCost,
+    /// What cuBLASLt takes; `None` where it was not measured, and then it is not chosen without being asked for.
+    #[serde(default)]
+    pub library: Option<LibraryCost>,
     /// Costs of kernel-level scheduling.
     pub programs: ProgramCost,
 }
@@ -86,9 +89,21 @@ pub struct DecodeCost {
     pub launch_us: f64,
     /// End of a stage: sums, epilogue, post and hand-off, microseconds.
     pub stage_us: f64,
-    /// What it adds to the end of an attention that workers bring its parts together, microseconds.
+    /// Extra time at the end of an attention for combining the parts of its heads, microseconds.
     #[serde(default)]
     pub attend_us: f64,
+}
+
+/// What products of matrices by cuBLASLt are reckoned with.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct LibraryCost {
+    /// From the launch to the first arithmetic and from the last to the end, microseconds.
+    pub launch_us: f64,
+    /// Rate of an SM, TFLOP/s.
+    pub sm_tflops: f64,
+    /// Streaming read bandwidth, TB/s.
+    pub read_tbs: f64,
 }
 
 /// The profiles that ship, the first of which rendered files are planned for.
@@ -212,8 +227,10 @@ impl Profile {
             ("host_tbs", self.programs.host_tbs),
             ("resident_kernels", self.programs.resident_kernels as f64),
         ];
+        let library = self.library.iter();
+        let library = library.flat_map(|l| [("sm_tflops", l.sm_tflops), ("read_tbs", l.read_tbs)]);
         let none = |(_, value): &(&str, f64)| !(value.is_finite() && *value > 0.0);
-        if let Some((field, value)) = positive.into_iter().chain(rates).find(none) {
+        if let Some((field, value)) = positive.into_iter().chain(rates).chain(library).find(none) {
             return Some((field, format!("is {value}; it has to be more than 0")));
         }
         let times = [
@@ -229,6 +246,7 @@ impl Profile {
             ("launch_us", self.decode.launch_us),
             ("stage_us", self.decode.stage_us),
             ("attend_us", self.decode.attend_us),
+            ("launch_us", self.library.map_or(0.0, |l| l.launch_us)),
             ("unhidden", c.unhidden),
             ("launch_us", c.launch_us),
             ("fill_us", c.fill_us),

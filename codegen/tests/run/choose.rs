@@ -243,6 +243,28 @@ fn overlap_is_chosen_only_where_it_gains() {
     assert!(stated.launch().has_semaphores(), "a stated policy is kept");
 }
 
+/// Medians of one H200, rested, microseconds (docs/results/fused_h200.md).
+#[test]
+fn products_of_the_library_are_predicted_and_chosen_only_where_its_times_are_known() {
+    let rested = Conditions { sustained: false, overlap: false };
+    for (source, m, measured) in
+        [(GPT3, 64, 82.7), (GPT3, 512, 217.7), (GPT3, 2048, 804.5), (LLAMA, 128, 44.9), (LLAMA, 768, 145.1)]
+    {
+        let resolved = shipped(source, m);
+        let c = choose::candidate(&resolved, h200(), Executor::Library).expect("a choice");
+        let us = expected_us(&c, rested);
+        assert!((us / measured - 1.0).abs() < 0.08, "{m}: {us} predicted, {measured} measured");
+        let plan = choose::plan(&resolved, h200(), Executor::Library).expect("proved");
+        assert!(plan.runs_as(Executor::Library) && plan.runs_as(Executor::Serial));
+        assert!(!plan.runs_as(Executor::Programmatic) && !plan.runs_as(Executor::Fused));
+        // It is never slower than our kernels one by one: each stage has the faster of both.
+        let predicted = c.predicted.expect("a prediction");
+        assert!(predicted.synchronised_us <= predicted.serial_us);
+    }
+    let offered = |name| choose::space::executors(Profile::named(name).expect("shipped"));
+    assert!(offered("h200").contains(&Executor::Library) && !offered("a100").contains(&Executor::Library));
+}
+
 #[test]
 fn few_tokens_get_a_decode_kernel() {
     for (m, few) in [(1, true), (37, true), (64, true), (65, false), (128, false), (512, false)] {

@@ -19,6 +19,7 @@ mod fused;
 mod fused_decode;
 mod fused_runs;
 mod helpers;
+mod library;
 mod mlp;
 mod norms;
 mod refuted;

@@ -133,7 +133,7 @@ pub(super) fn progress(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Optio
     let waits = Waits::of(c, scan);
     match how {
         // `cover` judges a serial chain in the wrong order; it cannot hang, having no waits.
-        How::Serial => None,
+        How::Serial | How::Library => None,
         How::Host => listed_late(c, &waits),
         How::Programmatic if c.device.arch < 90 => {
             let (device, arch) = (&c.device.name, c.device.arch);

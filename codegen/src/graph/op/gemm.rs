@@ -165,6 +165,13 @@ impl Rules for Gemm {
         })
     }
 
+    fn in_library(&self, operands: &[Operand]) -> bool {
+        let has = |kind| operands.iter().any(|operand| operand.kind == kind);
+        // Its epilogue adds what lies in the output before the activation, ours a residual behind it.
+        let late = has(OperandKind::Residual) && self.activation != Activation::Identity;
+        !late && !(self.gated && (has(OperandKind::Residual) || has(OperandKind::Bias)))
+    }
+
     fn cost(&self) -> Cost {
         Cost { gemm: true, products: if self.gated { 2.0 } else { 1.0 }, bound: Bound::Kernel }
     }

@@ -72,7 +72,7 @@ impl Op {
         }
     }
 
-    /// Whether it is a GEMM of whole matrices: what the kernels of `fused` and of few tokens run.
+    /// Whether it is a product of whole matrices: what decode kernels cut into even shares.
     pub fn is_gemm(&self) -> bool {
         self.rules().cost().gemm
     }
@@ -116,10 +116,17 @@ impl Op {
                 let odd = matches!(self, Op::Attend(attend) if !attend.has_kernel());
                 self.in_chain() || decodes() && !odd
             }
-            Executor::Cpu | Executor::Serial | Executor::Streams | Executor::Programmatic => {
-                KernelShape::built(arch, operation).next().is_some()
-            }
+            Executor::Cpu
+            | Executor::Serial
+            | Executor::Library
+            | Executor::Streams
+            | Executor::Programmatic => KernelShape::built(arch, operation).next().is_some(),
         }
+    }
+
+    /// Whether cuBLASLt computes it of these operands, but for the gating of a gated GEMM, which is a kernel of its own there.
+    pub fn in_library(&self, operands: &[Operand]) -> bool {
+        self.rules().in_library(operands)
     }
 
     /// Whether a chain kernel runs it.
@@ -272,6 +279,11 @@ pub(crate) trait Rules {
     /// See [`Op::unfit`].
     fn unfit(&self) -> Option<&'static str> {
         None
+    }
+
+    /// See [`Op::in_library`].
+    fn in_library(&self, _operands: &[Operand]) -> bool {
+        false
     }
 
     /// See [`Op::rows_loaded`].

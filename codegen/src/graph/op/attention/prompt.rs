@@ -17,7 +17,7 @@ use crate::sync::Policy;
 /// executor and predictions use these.
 const TILES: &[(u32, u32)] = &[(64, 64), (128, 64), (128, 128)];
 
-/// Most columns of a head: what the tensor memory of any kernel's accumulators bounds.
+/// Most columns of a head that specs may state.
 pub(super) const MAX_HEAD: u32 = 256;
 
 /// What it reaches of the matrix rate: published kernels, with causal masks and heads of 128 columns, on H100.

@@ -36,7 +36,7 @@ impl Machine<'_> {
                     *pending *= launches(self.c, s) as u32;
                 }
             }
-            Launch::Stages { how: How::Serial, .. } => self.spawn_stage(run, 0),
+            Launch::Stages { how: How::Serial | How::Library, .. } => self.spawn_stage(run, 0),
         }
         self.runs.push(state);
     }
