@@ -206,7 +206,7 @@ fn run_prints_one_plain_table_into_a_pipe() {
 
 #[test]
 fn simulate_predicts_every_executor_of_the_device() {
-    for (device, executors) in [("h200", 4), ("a100", 2)] {
+    for (device, executors) in [("h200", 5), ("a100", 2)] {
         let value = json(&cusync(&["simulate", "gpt3_mlp", "--device", device, "--json"]));
         let times = value["times"].as_array().expect("a list");
         assert_eq!(times.len(), executors);

@@ -42,10 +42,10 @@ fn the_list_is_complete_and_every_example_is_short() {
 #[test]
 fn every_example_runs() {
     for name in EXAMPLES {
-        let built = match name {
-            "09_cudarc" => cfg!(feature = "cudarc"),
-            "10_candle" => cfg!(feature = "candle"),
-            _ => true,
+        let (feature, built) = match name {
+            "09_cudarc" => (Some("cudarc"), cfg!(feature = "cudarc")),
+            "10_candle" => (Some("candle"), cfg!(feature = "candle")),
+            _ => (None, true),
         };
         if !built {
             println!(
@@ -56,8 +56,10 @@ fn every_example_runs() {
         let path = folder().join(name);
         if !path.exists() {
             // `cargo test --test examples` alone does not build them.
-            let status = Command::new(env!("CARGO")).args(["build", "--quiet", "--example", name]).status();
-            assert!(status.is_ok_and(|s| s.success()), "{name} does not build");
+            let mut build = Command::new(env!("CARGO"));
+            build.args(["build", "--quiet", "--example", name]);
+            build.args(feature.map(|feature| format!("--features={feature}")));
+            assert!(build.status().is_ok_and(|s| s.success()), "{name} does not build");
         }
         let output = Command::new(&path).output().unwrap_or_else(|e| panic!("{name} did not start: {e}"));
         let text = String::from_utf8_lossy(&output.stderr);
