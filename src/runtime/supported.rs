@@ -48,7 +48,7 @@ pub(super) fn runnable(plan: &Plan, stage: &Stage) -> Result<()> {
         Op::Attend(_) if plan.graph().element == Element::Bf16 => {
             return unsupported("attention with a cache runs in fp16 only; the cpu executor runs it in bf16");
         }
-        Op::Gemm { .. } | Op::Conv2d(_) | Op::Attention(_) | Op::Attend(_) | Op::Norm(_) => {}
+        Op::Gemm(_) | Op::Conv2d(_) | Op::Attention(_) | Op::Attend(_) | Op::Norm(_) | Op::Pool(_) => {}
     }
     if stage.split_k != 1 {
         return unsupported("split-K stages have no kernel");

@@ -73,9 +73,13 @@ pub fn posted_by(stage: &Stage, tile: Tile) -> Range<u32> {
 pub fn awaited(stage: &Stage, tile: Tile, kind: OperandKind, k: u32) -> Range<u32> {
     match &stage.op {
         Op::Attend(shape) => column_tiles(&shape.heads.columns_of(kind, tile.n)),
-        Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Attention(_) | Op::Norm(_) | Op::Custom => {
-            k..k + 1
-        }
+        Op::Gemm(_)
+        | Op::GatedGemm
+        | Op::Conv2d(_)
+        | Op::Attention(_)
+        | Op::Norm(_)
+        | Op::Pool(_)
+        | Op::Custom => k..k + 1,
     }
 }
 
@@ -126,8 +130,8 @@ pub fn is_read(graph: &Graph, stage: StageId) -> bool {
 /// Whether decode kernels have an operation.
 fn decodes(op: &Op) -> bool {
     match op {
-        Op::Gemm { .. } | Op::GatedGemm | Op::Attend(_) => true,
-        Op::Conv2d(_) | Op::Attention(_) | Op::Norm(_) | Op::Custom => false,
+        Op::Gemm(_) | Op::GatedGemm | Op::Attend(_) => true,
+        Op::Conv2d(_) | Op::Attention(_) | Op::Norm(_) | Op::Pool(_) | Op::Custom => false,
     }
 }
 
