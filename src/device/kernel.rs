@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::context::Device;
 use super::error::{Error, Result, check_status};
 use super::memory::{DeviceBuffer, Report};
+use super::notes::Notes;
 use super::stage::BoundStage;
 use super::stream::LaunchAttributes;
 use super::work::{Slabs, Work, parts_of};
@@ -87,7 +88,7 @@ fn describe(id: &ffi::cusync_kernel_id) -> String {
 
 /// Workers of a kernel, clusters of CTAs each, that are resident at once on a GPU.
 pub fn resident(device: &Device, id: &ffi::cusync_kernel_id) -> Result<u32> {
-    device.enter()?;
+    let _entered = device.enter()?;
     let mut workers = 0;
     // SAFETY: both outlive the call.
     let status = unsafe { ffi::cusync_resident(id, &mut workers) };
@@ -134,6 +135,8 @@ pub struct Synchronisation {
     pub report: Option<Arc<Report>>,
     /// Where each CTA notes the times of its items, or of its stages.
     pub trace: Option<Arc<DeviceBuffer<ffi::cusync_trace>>>,
+    /// Where each event is noted.
+    pub notes: Option<Arc<Notes>>,
     /// Limit of one wait; 0: one second.
     pub timeout_ns: u64,
     /// What to leave out, and what to be late with.
@@ -161,6 +164,7 @@ impl Synchronisation {
                 skip_waits: u32::from(skip_waits),
                 stream_only: u32::from(stream_only),
                 delays: ffi::cusync_delays { seed: delays.seed, limit_ns: delays.limit_ns },
+                notes: self.notes.as_ref().map_or_else(ffi::cusync_notes::default, |notes| notes.raw()),
             },
         }
     }
@@ -287,7 +291,7 @@ impl Kernel {
     /// When no such kernel was compiled, an item or a slot lies outside what it indexes, a buffer has another size than
     /// its shape says, or not all workers that wait for each other would be resident at once.
     pub fn new(device: &Device, mut args: KernelArgs) -> Result<Kernel> {
-        device.enter()?;
+        let _entered = device.enter()?;
         args.id.operations = args.stages.iter().fold(0, |set, stage| set | 1 << stage.operation.min(31));
         let info = compiled(&args.id)?;
         args.validate(&info)?;
@@ -328,7 +332,7 @@ impl Kernel {
     /// Queues the kernel. With a programmatic edge a chain or decode kernel streams weights while the kernel before it in the
     /// stream ends, and everything else waits for that kernel's memory.
     pub fn launch(&self, launch: LaunchAttributes<'_>) -> Result<()> {
-        self.device.enter()?;
+        let _entered = self.device.enter()?;
         let how = ffi::cusync_how {
             stream: launch.stream.pointer(),
             completion_event: launch.started.map_or(std::ptr::null_mut(), |e| e.pointer()),

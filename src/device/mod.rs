@@ -13,13 +13,18 @@ pub mod host_decode;
 pub mod host_gemm;
 pub mod host_policy;
 
+#[cfg(feature = "candle-cuda")]
+mod candle;
 mod context;
 mod cublaslt;
 mod error;
+#[cfg(feature = "cudarc")]
+mod foreign;
 mod graph;
 mod kernel;
 mod memory;
 mod module;
+mod notes;
 mod pinned;
 mod repack;
 mod stage;
@@ -28,7 +33,9 @@ mod streamk;
 pub(crate) mod words;
 mod work;
 
-pub use context::{Device, driver_version, gpu_count};
+#[cfg(feature = "candle-cuda")]
+pub(crate) use candle::{CandleEnds, of_candle};
+pub use context::{Device, Entered, driver_version, gpu_count};
 pub use cublaslt::CublasLt;
 pub use error::{Error, Result};
 pub use graph::{EdgeKind, Graph, GraphNode, allocation};
@@ -38,6 +45,7 @@ pub use kernel::{
 };
 pub use memory::{DeviceBuffer, Plain, Report};
 pub use module::{Arg, Function, KernelCall, Module, Shape};
+pub use notes::Notes;
 pub use pinned::{CopyCall, PinnedBuffer};
 pub use repack::RepackedWeights;
 pub use stage::{BoundStage, Role, Source};
