@@ -108,7 +108,8 @@ pub(crate) fn weight_scale(graph: &Graph, tensor: TensorId) -> Option<f32> {
     let reads = |stage: &&Stage| stage.operands.iter().any(|o| o.tensor == tensor && weight(o.kind));
     graph.stages.iter().find(reads).map(|stage| {
         let residual = stage.operands.iter().any(|o| o.kind == OperandKind::Residual);
-        if residual { 0.75 } else { 3.0 } / (stage.k.max(1) as f32).sqrt()
+        let scale = if residual { 0.75 } else { 3.0 };
+        scale / (stage.k.max(1) as f32).sqrt()
     })
 }
 
