@@ -272,7 +272,7 @@ fn nothing_is_passed_over_that_matters() {
 
 /// The shipped pipelines: at M = 4096 tokens, or as many pixels and more; or small.
 fn shipped(large: bool) -> Vec<(&'static str, Resolved)> {
-    const SPECS: [(&str, &str); 18] = [
+    const SPECS: [(&str, &str); 28] = [
         ("two_gemms", include_str!("../../../policies/two_gemms.ron")),
         ("chain3", include_str!("../../../policies/chain3.ron")),
         ("diamond", include_str!("../../../policies/diamond.ron")),
