@@ -121,8 +121,7 @@ impl Op {
             // A device without any of them is refused as a whole.
             Executor::Fused => {
                 let decodes = || DECODE_KERNELS.iter().any(|k| k.operations.contains(operation));
-                let odd = matches!(self, Op::Attend(attend) if !attend.has_kernel());
-                self.in_chain() || decodes() && !odd
+                self.in_chain() || decodes()
             }
             Executor::Cpu
             | Executor::Serial
