@@ -294,7 +294,7 @@ impl Model {
     fn count(&self, s: &State, tile: u8, group: usize) -> Result<State, String> {
         let same = |step: &Step| matches!(step, Step::Count(t) if u32::from(*t) % self.cta.counters == u32::from(tile) % self.cta.counters);
         let before: u32 = (0..GROUPS).map(|g| Self::past(&self.store, s.store[g], same)).sum();
-        if before % 2 == 0 {
+        if before.is_multiple_of(2) {
             return Ok(*s);
         }
         let counted = |step: &Step| *step == Step::Count(tile);
