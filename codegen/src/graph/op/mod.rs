@@ -245,6 +245,11 @@ pub(crate) trait Rules {
         k.div_ceil(tile.2)
     }
 
+    /// Places of the first operand that a tile looks at in a k-block: taps of a filter.
+    fn taps_of_k_block(&self, _tile: MmaTile) -> u32 {
+        1
+    }
+
     /// The elements of the reduction that a k-block adds up.
     fn elements(&self, stage: &Stage, k_block: u32) -> Range<u32> {
         At::along(k_block, stage.mma_tile.2, stage.k)
