@@ -85,8 +85,9 @@ bool valid_images(cusync_stage const& s) {
   return i.tile_pixels < image ? image % i.tile_pixels == 0 : i.tile_pixels % image == 0;
 }
 
-/// Rows are read and written 16 bytes at a time.
-bool valid_norm(cusync_stage const& s) {
+/// Rows are read and written 16 bytes at a time. A thread of a decode kernel holds its part of a row in registers.
+bool valid_norm(cusync_stage const& s, bool decode) {
+  if (decode && (s.norm.tile_rows != 1 || s.n > CUSYNC_MAX_NORMED)) return false;
   if (s.m == 0 || s.n == 0 || s.m > kMaxSize || s.n > kMaxSize || s.n % 8 || s.k.most != s.n) return false;
   if (s.norm.tile_rows == 0 || s.norm.centred > 1 || !(s.norm.epsilon > 0.f)) return false;
   if (!valid_operands(s, false) || !operand(s, CUSYNC_OPERAND_GAIN)) return false;
@@ -193,7 +194,7 @@ bool valid_shares(Request const& r) {
   return r.sync.epochs && aligned(r.sync.epochs, 4);
 }
 
-/// What a decode kernel asks of a stage beside: its column tiles are its slots, or its key/value heads, and only operand A is
+/// What a decode kernel asks of a stage beside: its column tiles are its slots, or its key/value heads, or it has one; and only operand A is
 /// waited for, from the earlier stage that posts these slots.
 bool valid_share(Request const& r, uint32_t index) {
   cusync_stage const& s = r.stages[index];
@@ -206,7 +207,9 @@ bool valid_share(Request const& r, uint32_t index) {
   if (uint64_t(s.n + 1) * workers >> 32) return false;
   if (uint64_t(ceil_div(s.k.most, r.kernel.tile_k)) * workers * workers >> 32) return false;
   if (s.wait_count > 1 || s.post_count > 1) return false;
-  if (!posts_by_tile(s, 1, attends ? s.heads.kv_heads : ceil_div(s.n, CUSYNC_COLUMN_TILE))) return false;
+  // A normalisation has tiles of one row, and attention a column of tiles a head.
+  bool const rows = s.operation == CUSYNC_NORM;
+  if (!posts_by_tile(s, 1, attends ? s.heads.kv_heads : rows ? 1 : ceil_div(s.n, CUSYNC_COLUMN_TILE))) return false;
   void const* const a = data_of(s, CUSYNC_OPERAND_A);
   if (a == s.out) return false;
   if (s.wait_count == 0) return true;
@@ -214,7 +217,7 @@ bool valid_share(Request const& r, uint32_t index) {
   for (uint32_t p = 0; p < index; ++p) {
     cusync_stage const& producer = r.stages[p];
     if (producer.post_count && producer.posts[0].slot_base == s.waits[0].policy.slot_base)
-      return producer.n == s.k.most && producer.out == a && !(attends && producer.operation == CUSYNC_ATTEND);
+      return producer.n == s.k.most && producer.out == a && !(attends && producer.operation > CUSYNC_GATED_GEMM);
   }
   return false;
 }
@@ -231,7 +234,7 @@ bool valid(Request const& r) {
     cusync_stage const& s = r.stages[i];
     bool sound = false;
     if (s.operation == CUSYNC_NORM)
-      sound = !decode && valid_norm(s);
+      sound = valid_norm(s, decode);
     else
       sound = s.operation == CUSYNC_ATTEND ? decode && valid_attention(s) : valid_product(s, decode);
     if (!sound || !valid_edges(s, r.kernel.tile_k)) return false;
