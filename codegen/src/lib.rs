@@ -14,6 +14,7 @@ pub mod columns;
 pub mod device;
 pub mod diagnostic;
 pub mod emit;
+mod executor;
 pub mod graph;
 mod operand;
 pub mod schedule;

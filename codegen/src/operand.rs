@@ -116,7 +116,7 @@ impl OperandKind {
         }
     }
 
-    /// Whether a decode kernel brings it as the tiles of columns are posted that it is made of.
+    /// Whether a decode kernel loads it tile by tile, as its column tiles are posted.
     pub fn is_activation(self) -> bool {
         matches!(self, OperandKind::A | OperandKind::Query | OperandKind::Key | OperandKind::Value)
     }

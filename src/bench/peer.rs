@@ -90,7 +90,7 @@ impl PeerChain {
                         stage.name
                     )));
                 }
-                let source = stage.operands.iter().find(|o| o.kind == cusync_gen::graph::OperandKind::A);
+                let source = stage.operand(cusync_gen::graph::OperandKind::A);
                 let own = source.and_then(|o| outputs.iter().find(|(t, _)| *t == o.tensor));
                 if let Some((_, own)) = own {
                     args.set(Role::A, own.clone());

@@ -132,6 +132,11 @@ impl<'a> Point<'a> {
             return self.measure(field, &leader, share);
         }
         self.add_serial(&mut field, &leader, report)?;
+        let library = "library graph";
+        let added = self.plan(Executor::Library, Overrides::default()).and_then(|plan| {
+            self.add(&mut field, Kind::graph(library, Role::Peer), &plan, Executor::Library)
+        });
+        self.note(library, added, report)?;
         self.add_overlapping(&mut field, &leader, report)?;
         if hopper {
             super::fused::add(self, &mut field, report)?;
@@ -205,10 +210,10 @@ impl<'a> Point<'a> {
     /// One kernel a stage, overlapping.
     fn add_overlapping(&self, field: &mut Field, leader: &Plan, report: &mut MlpReport) -> Result<()> {
         let leading = self.leading();
-        let overlapping = |e: &&Executor| matches!(e, Executor::Streams | Executor::Programmatic);
+        let overlapping = |e: &Executor| matches!(e, Executor::Streams | Executor::Programmatic);
         let tile = |s: &cusync_gen::graph::Stage| (s.mma_tile.0, s.mma_tile.1);
         let tiles: Vec<_> = leader.graph().stages.iter().map(tile).collect();
-        for &executor in executors(self.profile).iter().filter(overlapping) {
+        for executor in executors(self.profile).into_iter().filter(overlapping) {
             for policy in COMPARED {
                 let label = policy.as_ref().map_or("auto".into(), |p| p.to_string().to_lowercase());
                 let eager = format!("{} {label}", executor_name(executor));

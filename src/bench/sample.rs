@@ -61,12 +61,12 @@ pub(super) fn sample(resolved: &Resolved, device: &Profile, count: usize) -> Vec
         push((decode.clone(), Overlap::Plain));
         push((decode, Overlap::Captured));
     }
-    for &executor in executors(device) {
+    for executor in executors(device) {
         let chosen = choose::candidate(resolved, device, executor).map(|c| Config::of(&c));
         match chosen {
             // That is a serial launch.
             Ok(Config { kernels: Kernels::Stages { overlap: false, .. }, .. })
-                if executor != Executor::Serial => {}
+                if !matches!(executor, Executor::Serial | Executor::Library) => {}
             Ok(config) => push((config, Overlap::Plain)),
             Err(_) => {}
         }
@@ -79,7 +79,11 @@ pub(super) fn sample(resolved: &Resolved, device: &Profile, count: usize) -> Vec
         }
         let way = match executor {
             Executor::Fused => chain(&mut rng),
-            Executor::Cpu | Executor::Serial | Executor::Streams | Executor::Programmatic => {
+            Executor::Cpu
+            | Executor::Serial
+            | Executor::Library
+            | Executor::Streams
+            | Executor::Programmatic => {
                 stages(resolved, device, executor, &mut rng).map(|config| (config, Overlap::Plain))
             }
         };
@@ -152,7 +156,7 @@ mod tests {
             let again: Vec<String> = sample(&resolved, device, 14).iter().map(Way::name).collect();
             assert_eq!(names, again);
             for executor in executors(device) {
-                assert!(ways.iter().any(|w| w.config.executor == *executor), "{executor:?}: {names:?}");
+                assert!(ways.iter().any(|w| w.config.executor == executor), "{executor:?}: {names:?}");
             }
             let tiles: HashSet<_> = ways.iter().map(|w| w.plan.graph().stages[0].mma_tile).collect();
             assert!(tiles.len() >= 4, "{tiles:?}");

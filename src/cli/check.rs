@@ -1,9 +1,11 @@
 //! `cusync check`: proves a plan, or refutes it.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
+use clap::Args;
 use cusync::runtime::executor_name;
-use cusync_gen::check::Executor;
+use cusync_gen::check::{Executor, Generated, certificate};
 use cusync_gen::choose;
 use cusync_gen::device::Profile;
 use cusync_gen::graph::Graph;
@@ -15,9 +17,20 @@ use super::fault::Fault;
 use super::print::{Answer, Page, json};
 use super::prove::{Proof, resolve};
 use super::report::{
-    DecodeReport, ObligationReport, ScheduleReport, TimeReport, decode_line, schedule_line, title,
+    AxiomReport, DecodeReport, ObligationReport, ScheduleReport, TimeReport, axioms, decode_line,
+    schedule_line, title,
 };
-use super::target::Target;
+use super::target::{Target, TargetArgs};
+
+/// Arguments of `check`.
+#[derive(Args)]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Write what was judged, with witnesses, for a second checker (xtask/certificate.py)
+    #[arg(long, value_name = "FILE")]
+    certificate: Option<PathBuf>,
+}
 
 /// The verdict on a plan.
 #[derive(Serialize)]
@@ -28,6 +41,9 @@ pub(crate) struct CheckReport {
     pub(crate) device: String,
     pub(crate) executor: &'static str,
     pub(crate) obligations: Vec<ObligationReport>,
+    /// What the verdict rests on, where it is `proved`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) axioms: Vec<AxiomReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) schedule: Option<ScheduleReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,6 +77,10 @@ impl Answer for CheckReport {
             ["obligation", "verdict"],
             self.obligations.iter().map(|o| [o.id.to_owned(), o.verdict.to_owned()]),
         );
+        if !self.axioms.is_empty() {
+            page.line("proved, given:");
+            self.axioms.iter().for_each(|axiom| page.line(format!("  {}: {}", axiom.id, axiom.statement)));
+        }
         self.schedule.iter().for_each(|s| page.line(schedule_line(s)));
         self.decode.iter().for_each(|d| page.line(decode_line(d)));
         self.note.iter().for_each(|note| page.line(note));
@@ -82,25 +102,42 @@ pub(crate) fn dims(graph: &Graph) -> BTreeMap<String, u32> {
     graph.dims.iter().cloned().collect()
 }
 
-pub(crate) fn check(target: &Target) -> Result<CheckReport, Fault> {
+/// Runs the command.
+pub(crate) fn run(args: CheckArgs) -> Result<CheckReport, Fault> {
+    let target = args.target.resolve()?;
+    let (report, proof) = judged(&target)?;
+    if let Some(file) = args.certificate {
+        let candidate = proof.candidate();
+        let written = certificate(candidate, &Generated::new(candidate))
+            .map_err(|refutation| Fault::refuted(format!("there is nothing to certify: {refutation}")))?;
+        std::fs::write(&file, format!("{written}\n"))
+            .map_err(|e| Fault::input(format!("cannot write the certificate {}: {e}", file.display())))?;
+    }
+    Ok(report)
+}
+
+fn judged(target: &Target) -> Result<(CheckReport, Proof), Fault> {
     let (executor, note) = usual_executor(target)?;
-    let proof = Proof::of(target, executor)?;
+    let mut proof = Proof::of(target, executor)?;
     let graph = &proof.candidate().graph;
     let launch = &proof.candidate().launch;
     let schedule = schedule(graph, &target.device, launch.lists());
+    let axioms = if proof.proved() { axioms(launch) } else { Vec::new() };
     let decode = decode(graph, launch.shares());
-    Ok(CheckReport {
+    let report = CheckReport {
         verdict: if proof.proved() { "proved" } else { "refuted" },
         pipeline: graph.name.clone(),
         dims: dims(graph),
         device: target.device.name.clone(),
         executor: executor_name(executor),
-        obligations: proof.obligations,
+        obligations: std::mem::take(&mut proof.obligations),
+        axioms,
         schedule,
         decode,
         note,
-        refutations: proof.refutations,
-    })
+        refutations: std::mem::take(&mut proof.refutations),
+    };
+    Ok((report, proof))
 }
 
 /// A schedule in numbers.

@@ -43,7 +43,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Prove that a pipeline can neither race nor hang, or refute it with a counterexample
-    Check(target::TargetArgs),
+    Check(check::CheckArgs),
     /// Show tiles, dependences, policies, orders and launch mode, and why they were chosen
     Explain(target::TargetArgs),
     /// Render the C++ header and the Rust handle
@@ -82,7 +82,7 @@ pub(crate) fn main() -> ExitCode {
 impl Command {
     fn run(self, output: &Output) -> Result<Box<dyn Answer>, Fault> {
         Ok(match self {
-            Command::Check(args) => Box::new(check::check(&args.resolve()?)?),
+            Command::Check(args) => Box::new(check::run(args)?),
             Command::Explain(args) => Box::new(explain::explain(&args.resolve()?)?),
             Command::Gen(args) => Box::new(generate::generate(args)?),
             Command::Simulate(args) => simulate::simulate(args)?,

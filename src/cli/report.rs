@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use cusync_gen::check::{Axiom, Launch};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -10,6 +11,25 @@ pub(crate) struct ObligationReport {
     pub(crate) verdict: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) counterexample: Option<String>,
+}
+
+/// A premise that a proof rests on.
+#[derive(Serialize)]
+pub(crate) struct AxiomReport {
+    pub(crate) id: &'static str,
+    pub(crate) statement: &'static str,
+    /// The obligations that use it.
+    pub(crate) used_by: Vec<&'static str>,
+}
+
+/// What a proof of a launch rests on.
+pub(crate) fn axioms(launch: &Launch) -> Vec<AxiomReport> {
+    let report = |axiom: Axiom| AxiomReport {
+        id: axiom.id(),
+        statement: axiom.statement(),
+        used_by: axiom.used_by().iter().map(|o| o.id()).collect(),
+    };
+    Axiom::of(launch).into_iter().map(report).collect()
 }
 
 /// The work lists of the fused executor.

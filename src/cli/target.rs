@@ -45,6 +45,7 @@ pub(crate) struct PlanArgs {
 pub(crate) enum ExecutorArg {
     Cpu,
     Serial,
+    Library,
     Streams,
     Programmatic,
     Fused,
@@ -55,6 +56,7 @@ impl From<ExecutorArg> for Executor {
         match executor {
             ExecutorArg::Cpu => Executor::Cpu,
             ExecutorArg::Serial => Executor::Serial,
+            ExecutorArg::Library => Executor::Library,
             ExecutorArg::Streams => Executor::Streams,
             ExecutorArg::Programmatic => Executor::Programmatic,
             ExecutorArg::Fused => Executor::Fused,

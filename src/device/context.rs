@@ -20,7 +20,8 @@ struct Inner {
     name: String,
     sms: u32,
     capability: (u32, u32),
-    shared_per_sm: u32,
+    /// Shared memory, threads and CTAs of an SM.
+    per_sm: [u32; 3],
 }
 
 // SAFETY: a CUcontext may be used from any thread; `Device::enter` makes it current on the calling one.
@@ -90,10 +91,14 @@ impl Device {
         let sms = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
         let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
-        let shared_per_sm = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?;
+        let per_sm = [
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?,
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?,
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR)?,
+        ];
         // SAFETY: a valid device; released in `Inner::drop`.
         check("cuDevicePrimaryCtxRetain", unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, device) })?;
-        let inner = Inner { device, context, name, sms, capability: (major, minor), shared_per_sm };
+        let inner = Inner { device, context, name, sms, capability: (major, minor), per_sm };
         let device = Device { inner: Arc::new(inner) };
         device.enter()?;
         Ok(device)
@@ -137,7 +142,7 @@ impl Device {
     }
 
     /// The profile that plans for this GPU should be proved with: the shipped one of its name or, failing that, of
-    /// its kernel family, with this GPU's own SM count and shared memory. `None` below compute capability 8.0.
+    /// its kernel family, with this GPU's own SM count and what its SMs hold. `None` below compute capability 8.0.
     pub fn profile(&self) -> Option<cusync_gen::device::Profile> {
         use cusync_gen::device::DEVICES;
         let arch = match self.inner.capability.0 {
@@ -149,9 +154,13 @@ impl Device {
             d.arch == arch && self.inner.name.to_lowercase().replace(' ', "").contains(&d.name.to_lowercase())
         };
         let shipped = DEVICES.iter().find(named).or_else(|| DEVICES.iter().find(|d| d.arch == arch))?;
+        let [shared_per_sm, threads_per_sm, ctas_per_sm] = self.inner.per_sm;
+        let sms = self.inner.sms;
         Some(cusync_gen::device::Profile {
-            sms: self.inner.sms,
-            shared_per_sm: self.inner.shared_per_sm,
+            sms,
+            shared_per_sm,
+            threads_per_sm,
+            ctas_per_sm,
             ..shipped.clone()
         })
     }

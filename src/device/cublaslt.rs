@@ -1,4 +1,4 @@
-//! cuBLASLt, loaded when it is there: a peer of the benchmarks, never part of a pipeline.
+//! cuBLASLt, loaded when it is there: a peer of the benchmarks, and what the `library` executor runs.
 
 use std::ffi::{c_int, c_void};
 
@@ -7,7 +7,7 @@ use cudarc::cublaslt::sys;
 use super::context::Device;
 use super::error::{Error, Result};
 use super::memory::DeviceBuffer;
-use super::stage::BoundStage;
+use super::stage::{BoundStage, Role};
 use super::stream::{Event, Stream};
 use crate::ffi;
 
@@ -72,12 +72,21 @@ impl Product {
             other => return Err(Error::BadArgument(format!("cuBLASLt with elements of kind {other}"))),
         };
         let (compute, scale) = (sys::cublasComputeType_t::CUBLAS_COMPUTE_32F, sys::cudaDataType::CUDA_R_32F);
-        let epilogue = match stage.activation {
-            ffi::CUSYNC_GELU_TANH => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU,
-            ffi::CUSYNC_RELU => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_RELU,
-            ffi::CUSYNC_IDENTITY => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_DEFAULT,
-            other => return Err(Error::BadArgument(format!("cuBLASLt with activation {other}"))),
+        use sys::cublasLtEpilogue_t as Epilogue;
+        let bias = stage.matrix(Role::Bias);
+        let epilogue = match (stage.activation, bias.is_some()) {
+            (ffi::CUSYNC_GELU_TANH, false) => Epilogue::CUBLASLT_EPILOGUE_GELU,
+            (ffi::CUSYNC_GELU_TANH, true) => Epilogue::CUBLASLT_EPILOGUE_GELU_BIAS,
+            (ffi::CUSYNC_RELU, false) => Epilogue::CUBLASLT_EPILOGUE_RELU,
+            (ffi::CUSYNC_RELU, true) => Epilogue::CUBLASLT_EPILOGUE_RELU_BIAS,
+            (ffi::CUSYNC_IDENTITY, false) => Epilogue::CUBLASLT_EPILOGUE_DEFAULT,
+            (ffi::CUSYNC_IDENTITY, true) => Epilogue::CUBLASLT_EPILOGUE_BIAS,
+            (other, _) => return Err(Error::BadArgument(format!("cuBLASLt with activation {other}"))),
         };
+        if stage.activation != ffi::CUSYNC_IDENTITY && stage.matrix(Role::Residual).is_some() {
+            let why = format!("{}: cuBLASLt adds a residual before the activation", stage.name);
+            return Err(Error::BadArgument(why));
+        }
         let (m, n, k) = (u64::from(stage.shape.0), u64::from(stage.shape.1), u64::from(stage.shape.2));
         let workspace = WORKSPACE;
         let shapes = [(n, k, n), (k, m, k), (n, m, n)];
@@ -98,6 +107,18 @@ impl Product {
                     size_of_val(&epilogue),
                 ),
             )?;
+            if let Some(bias) = bias {
+                let pointer = bias.pointer();
+                check(
+                    "cublasLtMatmulDescSetAttribute",
+                    sys::cublasLtMatmulDescSetAttribute(
+                        product.desc,
+                        sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                        (&raw const pointer).cast::<c_void>(),
+                        size_of_val(&pointer),
+                    ),
+                )?;
+            }
             for (layout, (rows, columns, leading)) in product.layouts.iter_mut().zip(shapes) {
                 check(
                     "cublasLtMatrixLayoutCreate",
@@ -163,14 +184,14 @@ pub struct CublasLt {
 }
 
 impl CublasLt {
-    /// Makes a peer of a stage without bias and residual ready.
+    /// Makes a product ready; a residual only where there is no activation.
     ///
     /// # Errors
     /// [`Error::NoLibrary`] where cuBLASLt is not installed.
     pub fn new(device: &Device, stage: BoundStage) -> Result<CublasLt> {
         device.enter()?;
-        // SAFETY: only looks for the library; cudarc would panic on the first call if it were absent.
-        if !unsafe { sys::is_culib_present() } {
+        // cudarc would panic on the first call.
+        if !CublasLt::is_installed() {
             return Err(Error::NoLibrary("cuBLASLt (libcublasLt.so.13)"));
         }
         stage.product()?; // the sizes of the operands
@@ -183,6 +204,12 @@ impl CublasLt {
         let mut gemm = CublasLt { device: device.clone(), product, algorithm, workspace, stage };
         gemm.tune(&candidates)?;
         Ok(gemm)
+    }
+
+    /// Whether the library is there.
+    pub fn is_installed() -> bool {
+        // SAFETY: only looks for the library.
+        unsafe { sys::is_culib_present() }
     }
 
     /// The same product on other operands of the same shape, without tuning again.
@@ -227,10 +254,13 @@ impl CublasLt {
     }
 
     /// Queues the product.
-    pub fn launch(&mut self, stream: &Stream) -> Result<()> {
+    pub fn launch(&self, stream: &Stream) -> Result<()> {
         self.device.enter()?;
-        let (one, zero) = (1f32, 0f32);
         let (from_a, from_b, to) = self.stage.product()?;
+        // What is added before the activation: the residual of a stage without one.
+        let residual = self.stage.matrix(Role::Residual);
+        let (one, beta) = (1f32, if residual.is_some() { 1f32 } else { 0f32 });
+        let added = residual.unwrap_or(to);
         let [b, a, d] = self.product.layouts;
         // SAFETY: handles live, buffers of the sizes that the layouts say (checked by `BoundStage::product`), scalars read
         // on the host during the call.
@@ -243,8 +273,8 @@ impl CublasLt {
                 b,
                 from_a.pointer(),
                 a,
-                (&raw const zero).cast(),
-                to.pointer(),
+                (&raw const beta).cast(),
+                added.pointer(),
                 d,
                 to.pointer(),
                 d,

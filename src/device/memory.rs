@@ -37,6 +37,8 @@ pub struct DeviceBuffer<T: Plain> {
     device: Device,
     pointer: sys::CUdeviceptr,
     len: usize,
+    /// Whether it is the output of a pipeline.
+    written: bool,
     marker: PhantomData<T>,
 }
 
@@ -67,7 +69,7 @@ impl<T: Plain> DeviceBuffer<T> {
             });
         }
         check("cuMemAlloc", result)?;
-        Ok(DeviceBuffer { device: device.clone(), pointer, len, marker: PhantomData })
+        Ok(DeviceBuffer { device: device.clone(), pointer, len, written: false, marker: PhantomData })
     }
 
     /// Allocates and zeroes, and waits until that is done.
@@ -104,6 +106,23 @@ impl<T: Plain> DeviceBuffer<T> {
     /// Size in bytes.
     pub fn bytes(&self) -> usize {
         self.len * size_of::<T>()
+    }
+
+    /// The addresses that it takes.
+    pub fn addresses(&self) -> std::ops::Range<usize> {
+        let begin = self.pointer as usize;
+        begin..begin + self.bytes()
+    }
+
+    /// The buffer, marked as one that runs of a pipeline write.
+    pub(crate) fn written_by_runs(mut self) -> Self {
+        self.written = true;
+        self
+    }
+
+    /// Whether runs of a pipeline write it.
+    pub fn is_written(&self) -> bool {
+        self.written
     }
 
     /// The device address.

@@ -83,11 +83,11 @@ pub enum Source {
 pub struct BoundStage {
     /// The stage's name, for errors.
     pub name: String,
-    /// `CUSYNC_GEMM`, `CUSYNC_GATED_GEMM`, `CUSYNC_NORM` or `CUSYNC_ATTEND`.
+    /// `CUSYNC_GEMM`, `CUSYNC_GATED_GEMM`, `CUSYNC_CONV2D`, `CUSYNC_NORM` or `CUSYNC_ATTEND`.
     pub operation: u32,
-    /// The images of a convolution; of the others the default.
+    /// The images of a convolution; the default for other operations.
     pub images: ffi::cusync_images,
-    /// What a normalisation adds; of the others the default.
+    /// What a normalisation adds; the default for other operations.
     pub norm: ffi::cusync_norm,
     /// `CUSYNC_IDENTITY`, `CUSYNC_GELU_TANH` or `CUSYNC_RELU`.
     pub activation: u32,
@@ -105,7 +105,7 @@ pub struct BoundStage {
     pub waits: Vec<ffi::cusync_edge>,
     /// Outgoing edges.
     pub posts: Vec<ffi::cusync_policy>,
-    /// The heads of an attention; of other stages the default.
+    /// The heads of an attention; the default for other operations.
     pub heads: ffi::cusync_heads,
 }
 
@@ -140,20 +140,26 @@ impl BoundStage {
     }
 
     /// Rows and columns of a matrix in a role.
-    fn size_of(&self, role: Role) -> (u32, u32) {
+    fn size_of(&self, role: Role) -> (u64, u64) {
+        let wide = |(rows, columns): (u32, u32)| (u64::from(rows), u64::from(columns));
         let (m, n, k) = self.shape;
         let ffi::cusync_heads { kv_heads, head_dim, capacity, pages, .. } = self.heads;
         match role {
             Role::A if self.operation == ffi::CUSYNC_CONV2D => self.images_shape(),
-            Role::A => (m, k),
-            Role::B => (k, self.packed_columns()),
-            Role::Bias | Role::Gain => (1, n),
-            Role::Residual => (m, n),
-            Role::Keys | Role::Values if pages > 0 => (pages * ffi::CUSYNC_PAGE_TOKENS * kv_heads, head_dim),
-            Role::Keys | Role::Values => (m * capacity * kv_heads, head_dim),
-            Role::Lengths => (1, m),
-            Role::Pages => (m, capacity.div_ceil(ffi::CUSYNC_PAGE_TOKENS)),
-            Role::Rotary => (capacity, head_dim),
+            Role::A => wide((m, k)),
+            Role::B => wide((k, self.packed_columns())),
+            Role::Bias | Role::Gain => wide((1, n)),
+            Role::Residual => wide((m, n)),
+            Role::Keys | Role::Values => {
+                let tokens = match pages {
+                    0 => u64::from(m) * u64::from(capacity),
+                    pages => u64::from(pages) * u64::from(ffi::CUSYNC_PAGE_TOKENS),
+                };
+                (tokens.saturating_mul(kv_heads.into()), head_dim.into())
+            }
+            Role::Lengths => wide((1, m)),
+            Role::Pages => wide((m, capacity.div_ceil(ffi::CUSYNC_PAGE_TOKENS))),
+            Role::Rotary => wide((capacity, head_dim)),
         }
     }
 
@@ -187,14 +193,15 @@ impl BoundStage {
     /// The C form, after checking that every buffer has the size that the shape says.
     pub(super) fn raw(&self) -> Result<ffi::cusync_stage> {
         let (m, n, k) = self.shape;
-        let exact = |what: &str, have: usize, rows: u32, columns: u32| {
-            let want = rows as usize * columns as usize;
+        // What no memory holds is never the length of a buffer.
+        let exact = |what: &str, have: usize, rows: u64, columns: u64| {
+            let want = rows.saturating_mul(columns) as usize;
             if have == want {
                 return Ok(());
             }
             Err(Error::Length { what: format!("{what} of {}", self.name), have, want })
         };
-        exact("the output", self.out.len(), m, n)?;
+        exact("the output", self.out.len(), m.into(), n.into())?;
         let mut raw = ffi::cusync_stage {
             operation: self.operation,
             activation: self.activation,
@@ -216,7 +223,7 @@ impl BoundStage {
             let data = match source {
                 // A table may have positions that no sequence reaches.
                 Source::Matrix(values)
-                    if *role == Role::Rotary && values.len() > (rows * columns) as usize =>
+                    if *role == Role::Rotary && values.len() as u64 > rows.saturating_mul(columns) =>
                 {
                     values.pointer()
                 }
@@ -247,10 +254,11 @@ impl BoundStage {
     }
 
     /// Pixels and channels of a convolution's input.
-    fn images_shape(&self) -> (u32, u32) {
+    fn images_shape(&self) -> (u64, u64) {
         let i = &self.images;
-        let count = self.shape.0 / (i.out_height * i.out_width).max(1);
-        (count * i.height * i.width, i.channels)
+        let area = |height: u32, width: u32| u64::from(height) * u64::from(width);
+        let count = u64::from(self.shape.0) / area(i.out_height, i.out_width).max(1);
+        (count.saturating_mul(area(i.height, i.width)), i.channels.into())
     }
 
     fn fits(&self, what: &str, have: usize, most: usize) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cusync_gen::graph::{Cache, Graph, OperandKind, PAGE, TensorId};
+use cusync_gen::graph::{Graph, OperandKind, TensorId};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -71,14 +71,6 @@ fn turns(positions: usize, columns: usize) -> Vec<f32> {
     (0..positions).flat_map(row).collect()
 }
 
-/// The page of a cache that token `at` of a sequence is on, out of a table of page numbers; the first of a cache without.
-/// `None` where it lies outside the pool.
-pub(crate) fn page_of(cache: &Cache, table: Option<&[i32]>, at: u32) -> Option<u32> {
-    let (Some(table), Some(pool)) = (table, cache.pages) else { return Some(0) };
-    let page = u32::try_from(*table.get((at / PAGE) as usize)?).ok()?;
-    (page < pool).then_some(page)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,14 +88,5 @@ mod tests {
             (table[17] - (2.0f32 / 10.0).cos()).abs() < 1e-6,
             "the second of four pairs turns ten times slower"
         );
-    }
-
-    #[test]
-    fn a_token_is_on_the_page_of_its_64() {
-        let cache = Cache { capacity: 128, pages: Some(5) };
-        assert_eq!(page_of(&cache, Some(&[4, 5]), 63), Some(4));
-        assert_eq!(page_of(&cache, Some(&[4, 5]), 64), None, "outside the pool");
-        assert_eq!(page_of(&cache, Some(&[-1, 0]), 0), None);
-        assert_eq!(page_of(&Cache { pages: None, ..cache }, None, 100), Some(0));
     }
 }

@@ -9,8 +9,6 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rayon::prelude::*;
 
-pub(crate) use cached::page_of;
-
 use crate::element::Bits;
 
 /// Values of a graph's inputs and weights, one entry a tensor, row-major. Shared, because weights are large.

@@ -126,10 +126,7 @@ pub fn evaluate(
         written: &'a HashMap<TensorId, Matrix>,
         stage: &'a Stage,
     ) -> impl Fn(OperandKind) -> Result<Option<Matrix>, ReferenceError> + 'a {
-        move |kind| {
-            let operand = stage.operands.iter().find(|o| o.kind == kind);
-            operand.map(|o| matrix(graph, inputs, written, o.tensor)).transpose()
-        }
+        move |kind| stage.operand(kind).map(|o| matrix(graph, inputs, written, o.tensor)).transpose()
     }
     for stage in &graph.stages {
         let mut result = match custom.get(&stage.name).filter(|_| stage.op.is_custom()) {

@@ -65,6 +65,9 @@ pub enum Error {
         /// The set of inputs.
         set: usize,
     },
+    /// Memory with which the proof would not hold.
+    #[error("{0}")]
+    Bound(String),
     /// A name that the pipeline does not know, or that it allocates itself.
     #[error("{0} is not an input or a weight of this pipeline\n  help: its inputs are {1}")]
     NotAnInput(String, String),

@@ -5,6 +5,9 @@
 //! `serial`: one stream, kernel after kernel; no waits, no posts, static schedule. A plan that found overlap not worth its
 //! while is a serial chain under every executor.
 //!
+//! `library`: the same, but a product of matrices may be cuBLASLt's. When a pipeline is prepared, each stage is timed both ways, and the
+//! faster one stays. It is never counted as a result of ours.
+//!
 //! `streams`: every stage on its own stream. A consumer's stream waits for the launch-completion event of each of its
 //! producers, which is recorded when all their CTAs have begun. So when a consumer's CTA takes an SM, its producers
 //! are resident or done; and by induction over the topological order so are the producers' producers. At the
@@ -150,7 +153,8 @@ impl Pipeline {
 
     /// What the report says, if a wait filled it.
     fn starved(&self) -> Option<Error> {
-        let record = self.shared.report.read()?;
+        let late = |record: &ffi::cusync_report| record.kind == ffi::CUSYNC_REPORT_LATE;
+        let record = self.shared.report.read().filter(late)?;
         let stages = &self.plan.graph().stages;
         let known = (record.edge as usize) < self.plan.edges().len();
         Some(Error::Starved {
@@ -193,6 +197,10 @@ impl Pipeline {
                 stream.wait(&self.fork)?;
             }
             let started = queued.announces.then_some(&self.started[queued.stage]);
+            if let Some(stage) = kernel.library.as_ref().filter(|_| queued.library) {
+                stage.launch(stream)?;
+                continue;
+            }
             let gemm = kernel.tiled.as_ref().filter(|_| queued.tiled).unwrap_or(&kernel.serial);
             gemm.launch(LaunchAttributes { stream, started, programmatic: queued.programmatic })?;
         }
@@ -218,6 +226,8 @@ struct Queued {
     announces: bool,
     /// Whether it waits and posts.
     tiled: bool,
+    /// Whether cuBLASLt may compute it.
+    library: bool,
     /// Whether it may begin when the CTAs of the kernel before have issued their triggers.
     programmatic: bool,
 }
@@ -235,10 +245,12 @@ fn queue(plan: &Plan, executor: Executor) -> Vec<Queued> {
             after: Vec::new(),
             announces: false,
             tiled: true,
+            library: false,
             programmatic: false,
         };
         match how {
             None | Some(How::Host | How::Serial) => Queued { tiled: false, ..plain },
+            Some(How::Library) => Queued { tiled: false, library: true, ..plain },
             Some(How::Programmatic) => Queued { programmatic: place > 0, ..plain },
             Some(How::Streams(guarantee)) => {
                 let others = |own: fn(&Dependence) -> (StageId, StageId)| {

@@ -4,10 +4,12 @@ pub mod cpu;
 pub mod verify;
 
 mod bind;
+mod bound;
 mod decode;
 mod desc;
 mod error;
 mod execute;
+mod library;
 mod one;
 mod options;
 mod pipeline;

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use cusync_gen::check::{Launch, Plan};
-use cusync_gen::graph::{DataType, OperandKind, Stage, StageId, TensorId};
+use cusync_gen::check::{How, Launch, Plan};
+use cusync_gen::graph::{DataType, Graph, Operand, OperandKind, Stage, StageId, TensorId};
 
+use super::bound;
 use super::desc::Descriptors;
 use super::error::{Error, Result};
+use super::library::{Faster, LibraryStage};
 use super::one::OneKernel;
 use super::options::Options;
 use super::supported::{allocate_outputs, runnable, suits};
@@ -58,6 +60,8 @@ pub(super) struct StageKernels {
     pub(super) serial: Kernel,
     /// Ticket schedule, waits and posts; only where semaphores carry the dependences.
     pub(super) tiled: Option<Kernel>,
+    /// cuBLASLt in its place; only where the plan is for it and it is faster.
+    pub(super) library: Option<LibraryStage>,
 }
 
 /// The kernels of one set of inputs.
@@ -82,6 +86,12 @@ pub(super) struct Set {
     pub(super) kernels: Option<Arc<Kernels>>,
 }
 
+/// Whether a tensor is loaded before a run waits for those before it: the weights of a product.
+fn constant(graph: &Graph, tensor: usize) -> bool {
+    let weight = |o: &Operand| o.tensor.0 == tensor && matches!(o.kind, OperandKind::B | OperandKind::Up);
+    graph.stages.iter().any(|s| s.operands.iter().any(weight))
+}
+
 /// A proved plan ready to run on one GPU.
 ///
 /// Semaphores and ticket counters are zeroed here, once: they count on from run to run, on the device, so that a
@@ -93,6 +103,8 @@ pub struct Pipeline {
     pub(super) options: Options,
     pub(super) shared: Arc<Shared>,
     pub(super) sets: Vec<Set>,
+    /// What computes each stage under the `library` executor; `None` as long as it is open.
+    pub(super) faster: Vec<Option<Faster>>,
     /// Carries every run from its beginning to its end, and stage 0.
     pub(super) main: Stream,
     /// The stream of stage i + 1, for the `streams` executor.
@@ -162,6 +174,7 @@ impl Pipeline {
             options,
             shared: Arc::new(shared),
             sets: Vec::new(),
+            faster: (0..stages).map(|_| None).collect(),
             poisoned: None,
         })
     }
@@ -202,6 +215,7 @@ impl Pipeline {
     pub fn bind_in(&mut self, set: usize, name: &str, tensor: Tensor) -> Result<()> {
         let index = self.input(name, DataType::Element, tensor.len())?;
         let graph = self.plan.graph();
+        self.may_bind(set, name, Some(index), constant(graph, index), &tensor)?;
         // The old weights' packed forms go with them.
         let uses = |s: &Stage| s.operands.iter().any(|o| o.tensor.0 == index);
         let stale: Vec<usize> =
@@ -259,10 +273,33 @@ impl Pipeline {
         let Some(stage) = found else {
             return Err(Error::Unsupported(format!("{name} is not a gated stage of this pipeline")));
         };
+        self.may_bind(set, &format!("the packed weights of {name}"), None, true, &packed)?;
         let slot = self.set_mut(set)?;
         slot.packed[stage] = Some(packed);
         slot.kernels = None;
         Ok(())
+    }
+
+    /// Holds memory that is about to be bound against what was proved: see [`bound`].
+    fn may_bind(
+        &self,
+        set: usize,
+        name: &str,
+        index: Option<usize>,
+        constant: bool,
+        tensor: &Tensor,
+    ) -> Result<()> {
+        let tensors = &self.plan.graph().tensors;
+        let named = |list: &[Option<Tensor>], written| -> Vec<bound::Known> {
+            let some = list.iter().enumerate().filter(|(i, _)| Some(*i) != index);
+            some.filter_map(|(i, t)| Some((t.as_ref()?, i)))
+                .map(|(t, i)| bound::Known { name: tensors[i].name.clone(), bytes: t.addresses(), written })
+                .collect()
+        };
+        let mut known = named(&self.shared.outputs, true);
+        known.extend(named(self.sets.get(set).map_or(&[][..], |s| s.bound.as_slice()), false));
+        let new = bound::New { name, bytes: tensor.addresses(), constant, output: tensor.is_written() };
+        bound::conflict(&new, &known).map_or(Ok(()), |conflict| Err(Error::Bound(conflict)))
     }
 
     pub(super) fn set_mut(&mut self, set: usize) -> Result<&mut Set> {
@@ -333,8 +370,9 @@ impl Pipeline {
                     Kernels::One(Box::new(Kernel::new(&self.device, self.one_kernel(set, one)?)?))
                 }
                 Work::Stages { .. } => {
-                    let launched = self.plan.launch().kernels().iter();
-                    let kernels = launched.map(|kernel| self.stage_kernels(set, kernel.stage.0));
+                    let launched: Vec<usize> =
+                        self.plan.launch().kernels().iter().map(|kernel| kernel.stage.0).collect();
+                    let kernels = launched.into_iter().map(|stage| self.stage_kernels(set, stage));
                     Kernels::Stages(kernels.collect::<Result<_>>()?)
                 }
             };
@@ -344,7 +382,7 @@ impl Pipeline {
     }
 
     /// The kernels of stage `index`.
-    fn stage_kernels(&self, set: usize, index: usize) -> Result<StageKernels> {
+    fn stage_kernels(&mut self, set: usize, index: usize) -> Result<StageKernels> {
         let make = |args: Result<KernelArgs>| -> Result<Kernel> { Ok(Kernel::new(&self.device, args?)?) };
         let launch = self.plan.launch();
         let tiled = launch.has_semaphores().then(|| make(self.tiled(set, index))).transpose()?;
@@ -358,7 +396,10 @@ impl Pipeline {
                 )));
             }
         }
-        Ok(StageKernels { stage: index, serial: make(self.alone(set, index))?, tiled })
+        let serial = make(self.alone(set, index))?;
+        let by_library = launch.how() == Some(How::Library);
+        let library = if by_library { self.library_stage(set, index)? } else { None };
+        Ok(StageKernels { stage: index, serial, tiled, library })
     }
 
     pub(super) fn kernels(&self, set: usize) -> Result<Arc<Kernels>> {
@@ -384,7 +425,7 @@ impl Pipeline {
     }
 
     pub(super) fn operand(&self, set: usize, stage: &Stage, kind: OperandKind) -> Result<Tensor> {
-        let operand = stage.operands.iter().find(|o| o.kind == kind).ok_or_else(|| {
+        let operand = stage.operand(kind).ok_or_else(|| {
             Error::Unsupported(format!("stage {} has no operand of kind {kind:?}", stage.name))
         })?;
         self.memory(set, operand.tensor)

@@ -114,7 +114,7 @@ fn pack(
     let mut packed = Vec::new();
     for stage in graph.stages.iter().filter(|s| s.op.is_gated()) {
         let find = |kind| {
-            let operand = stage.operands.iter().find(|o| o.kind == kind)?;
+            let operand = stage.operand(kind)?;
             let name = &graph.tensors[operand.tensor.0].name;
             tensors.iter().find(|(n, _)| n == name).map(|(_, t)| t)
         };

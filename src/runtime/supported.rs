@@ -38,8 +38,7 @@ pub(super) fn runnable(plan: &Plan, stage: &Stage) -> Result<()> {
         Op::Custom => return unsupported("a custom stage runs in its owner's kernel, not in an executor"),
         Op::GatedGemm => {
             let produced = |kind| {
-                let operand = stage.operands.iter().find(|o| o.kind == kind);
-                operand.is_some_and(|o| plan.graph().tensors[o.tensor.0].producer.is_some())
+                stage.operand(kind).is_some_and(|o| plan.graph().tensors[o.tensor.0].producer.is_some())
             };
             if produced(OperandKind::B) || produced(OperandKind::Up) {
                 return unsupported(
@@ -79,8 +78,8 @@ pub(super) fn allocate_outputs(plan: &Plan, device: &Device) -> Result<Vec<Optio
             )));
         }
         if outputs[owner].is_none() {
-            outputs[owner] =
-                Some(Arc::new(DeviceBuffer::new(device, elements(owner), &tensors[owner].name)?));
+            let memory = DeviceBuffer::new(device, elements(owner), &tensors[owner].name)?;
+            outputs[owner] = Some(Arc::new(memory.written_by_runs()));
         }
         outputs[index] = outputs[owner].clone();
     }

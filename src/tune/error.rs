@@ -53,17 +53,17 @@ pub enum Error {
     Unsupported(String),
     /// A measurement failed.
     #[error(transparent)]
-    Bench(#[from] crate::measure::Error),
+    Measure(#[from] crate::measure::Error),
 }
 
 impl From<crate::runtime::Error> for Error {
     fn from(error: crate::runtime::Error) -> Self {
-        Error::Bench(error.into())
+        Error::Measure(error.into())
     }
 }
 
 impl From<crate::device::Error> for Error {
     fn from(error: crate::device::Error) -> Self {
-        Error::Bench(error.into())
+        Error::Measure(error.into())
     }
 }

@@ -49,9 +49,9 @@ pub fn decisions(resolved: &Resolved, candidate: &Candidate, asked: Executor) ->
 
 /// The executor: the others, each with its own best choice.
 fn executor(resolved: &Resolved, candidate: &Candidate, asked: Executor) -> Choice {
-    let others = executors(&candidate.device).iter().filter(|e| **e != asked);
+    let others = executors(&candidate.device).into_iter().filter(|e| *e != asked);
     let mut alternatives: Alternatives = others
-        .filter_map(|&e| {
+        .filter_map(|e| {
             let other = choose::candidate(resolved, &candidate.device, e).ok()?;
             Some((executor_name(e).into(), predicted_us(&other)?))
         })

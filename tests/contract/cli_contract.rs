@@ -94,30 +94,28 @@ fn a_stage_without_a_kernel_is_named_where_a_gpu_is_asked_for_and_runs_on_the_ho
 
 #[test]
 fn no_command_offers_a_gpu_what_no_kernel_runs() {
-    {
-        let (spec, stage) = ("gpt3_attention", "`attend`");
-        for command in [
-            &["simulate", spec][..],
-            &["simulate", spec, "--executor", "cpu"],
-            &["tune", spec],
-            &["trace", spec, "--simulate"],
-            &["check", spec, "--executor", "programmatic"],
-            &["explain", spec, "--executor", "serial", "--device", "a100"],
-        ] {
-            let output = cusync(command);
-            let text = String::from_utf8_lossy(&output.stderr);
-            assert_eq!(output.status.code(), Some(2), "{command:?}: {text}");
-            let says = [stage, "has no CUDA kernel for", "help"];
-            assert!(says.iter().all(|part| text.contains(part)), "{command:?}: {text}");
-        }
-        for command in ["check", "explain"] {
-            let output = cusync(&[command, spec, "--json"]);
-            let value = json(&output);
-            assert_eq!((output.status.code(), value["executor"].as_str()), (Some(0), Some("cpu")), "{value}");
-            let note = value["note"].as_str().expect("why not the GPU");
-            assert!(note.contains(stage) && note.contains("has no CUDA kernel for h200"), "{note}");
-            assert!(value["predicted"].is_null(), "{value}");
-        }
+    let (spec, stage) = ("gpt3_attention", "`attend`");
+    for command in [
+        &["simulate", spec][..],
+        &["simulate", spec, "--executor", "cpu"],
+        &["tune", spec],
+        &["trace", spec, "--simulate"],
+        &["check", spec, "--executor", "programmatic"],
+        &["explain", spec, "--executor", "serial", "--device", "a100"],
+    ] {
+        let output = cusync(command);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {text}");
+        let says = [stage, "has no CUDA kernel for", "help"];
+        assert!(says.iter().all(|part| text.contains(part)), "{command:?}: {text}");
+    }
+    for command in ["check", "explain"] {
+        let output = cusync(&[command, spec, "--json"]);
+        let value = json(&output);
+        assert_eq!((output.status.code(), value["executor"].as_str()), (Some(0), Some("cpu")), "{value}");
+        let note = value["note"].as_str().expect("why not the GPU");
+        assert!(note.contains(stage) && note.contains("has no CUDA kernel for h200"), "{note}");
+        assert!(value["predicted"].is_null(), "{value}");
     }
 }
 

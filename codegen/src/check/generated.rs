@@ -187,6 +187,21 @@ impl<'a> Generated<'a> {
     }
 }
 
+/// The units that an item stores of its tile, and the units of the tile.
+fn stored(stage: &Stage, part: Part) -> (Range<u32>, u32) {
+    let of = units(stage.mma_tile);
+    let units = match part {
+        // Unit u is of part u * parts / of.
+        Part::Share { parts, part, .. } => {
+            let begin = |p: u32| (p * of).div_ceil(parts.max(1));
+            begin(part)..begin(part + 1)
+        }
+        Part::Whole | Part::Finish { .. } => 0..of,
+        Part::Contribute { .. } => 0..0,
+    };
+    (units, of)
+}
+
 /// When a tile reads what a dependence is about.
 fn when(graph: &Graph, dependence: &Dependence) -> When {
     graph.stages[dependence.consumer.0].operands[dependence.operand].kind.when()
@@ -293,15 +308,7 @@ impl TileProgram for Generated<'_> {
             Part::Whole => {}
         }
         last.iter().filter_map(strand).for_each(|mut strand| strand.step(0, f));
-        let of = units(self.candidate.graph.stages[stage.0].mma_tile);
-        let units = match part {
-            // Unit u is of part u * parts / of.
-            Part::Share { parts, part, .. } => {
-                let begin = |p: u32| (p * of).div_ceil(parts.max(1));
-                begin(part)..begin(part + 1)
-            }
-            _ => 0..of,
-        };
+        let (units, of) = stored(&self.candidate.graph.stages[stage.0], part);
         f(Event::Store { units, of });
     }
 
@@ -359,6 +366,15 @@ impl Strands for Generated<'_> {
         let (a, b) = (self.sight_of(edge, shorter, 0)?, self.sight_of(edge, longer, 0)?);
         let end = a.ks.end;
         (end <= b.ks.end && Sight { ks: a.ks.start..b.ks.end, ..a } == b).then_some(end)
+    }
+
+    fn stores(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Range<u32>, u32)) {
+        if let Some((_, part)) = self.slice(stage, tile, slice).filter(|_| !self.idle(stage, tile))
+            && part.finishes()
+        {
+            let (units, of) = stored(&self.candidate.graph.stages[stage.0], part);
+            f(units, of);
+        }
     }
 
     fn period(&self) -> (u32, u32) {

@@ -5,51 +5,20 @@
 //! CTAs. Whoever has to know which of them it is asks the methods; to match on [`Launch`] is for the places that judge,
 //! choose, predict or run one.
 
-use serde::{Deserialize, Serialize};
-
 use super::KernelContract;
+use crate::executor::Executor;
 use crate::graph::{Graph, StageId};
 use crate::schedule::decode::Decode;
 use crate::schedule::{Hand, Schedule};
 use crate::sync::Order;
 
-/// The word by which a way to run a pipeline is asked for, and told in reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Executor {
-    /// Host threads, real atomics.
-    Cpu,
-    /// One stream, kernel after kernel, no semaphores.
-    Serial,
-    /// One stream a stage, released when every producer CTA has started.
-    Streams,
-    /// One stream, programmatic dependent launch with an early trigger.
-    Programmatic,
-    /// One persistent kernel for the whole chain.
-    Fused,
-}
-
 impl Executor {
-    /// The executors of a GPU.
-    pub const GPU: [Executor; 4] =
-        [Executor::Serial, Executor::Streams, Executor::Programmatic, Executor::Fused];
-
-    /// The name, as the command line writes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Executor::Cpu => "cpu",
-            Executor::Serial => "serial",
-            Executor::Streams => "streams",
-            Executor::Programmatic => "programmatic",
-            Executor::Fused => "fused",
-        }
-    }
-
     /// How it starts the stages; `None` for `fused`, which has one kernel for all of them.
     pub fn how(self) -> Option<How> {
         match self {
             Executor::Cpu => Some(How::Host),
             Executor::Serial => Some(How::Serial),
+            Executor::Library => Some(How::Library),
             Executor::Streams => Some(How::STREAMS),
             Executor::Programmatic => Some(How::Programmatic),
             Executor::Fused => None,
@@ -73,6 +42,8 @@ pub enum How {
     Host,
     /// Kernel after kernel on one stream: kernel boundaries carry the dependences.
     Serial,
+    /// The same, with products by cuBLASLt where those are faster.
+    Library,
     /// A stream a stage; tile semaphores carry the dependences.
     Streams(StartGuarantee),
     /// One stream; a kernel may begin when every CTA of the one before has issued its trigger. Tile semaphores carry the
@@ -89,6 +60,7 @@ impl How {
         match self {
             How::Host => Executor::Cpu,
             How::Serial => Executor::Serial,
+            How::Library => Executor::Library,
             How::Streams(_) => Executor::Streams,
             How::Programmatic => Executor::Programmatic,
         }
@@ -96,8 +68,19 @@ impl How {
 
     /// Whether tile semaphores carry the dependences, so that dependent stages may overlap.
     pub fn overlaps(self) -> bool {
-        self != How::Serial
+        !matches!(self, How::Serial | How::Library)
     }
+}
+
+/// What a CTA takes of an SM, beside one of the CTAs that an SM holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CtaResources {
+    /// Shared memory, what the driver reserves for itself included, bytes.
+    pub shared: u32,
+    /// Registers of all its threads.
+    pub registers: u32,
+    /// Threads.
+    pub threads: u32,
 }
 
 /// A stage with a kernel of its own.
@@ -107,8 +90,10 @@ pub struct StageLaunch {
     pub stage: StageId,
     /// The order in which its tiles are started.
     pub order: Order,
-    /// CTAs that fit an SM at once.
+    /// CTAs that fit an SM at once when no other kernel has any there.
     pub ctas_per_sm: u32,
+    /// What one of them takes; `None` where only their number is known, and which kernels fit an SM together is not.
+    pub takes: Option<CtaResources>,
 }
 
 /// How a pipeline is launched.
@@ -130,7 +115,8 @@ pub enum Launch {
 impl Launch {
     /// A kernel a stage, in the order of the graph, with neutral choices: row-major orders and one CTA an SM.
     pub fn stages(graph: &Graph, how: How) -> Launch {
-        let neutral = |s| StageLaunch { stage: StageId(s), order: Order::RowMajor, ctas_per_sm: 1 };
+        let neutral =
+            |s| StageLaunch { stage: StageId(s), order: Order::RowMajor, ctas_per_sm: 1, takes: None };
         Launch::Stages { how, stages: (0..graph.stages.len()).map(neutral).collect() }
     }
 
@@ -143,12 +129,13 @@ impl Launch {
     }
 
     /// Whether `executor` may run it: the one that it is for; `serial`, which needs only stages in order; and where the
-    /// launch is a serial chain every other that launches stages on a GPU, because that is what those fall back to.
+    /// launch is a serial chain of our kernels every other that launches stages on a GPU, because that is what those fall back to.
     pub fn runs_as(&self, executor: Executor) -> bool {
         match self {
             Launch::Stages { how, .. } => match executor.how() {
                 Some(How::Host) => *how == How::Host,
                 Some(How::Serial) => true,
+                Some(How::Library) => *how == How::Library,
                 Some(How::Streams(_) | How::Programmatic) => {
                     *how == How::Serial || how.executor() == executor
                 }
@@ -209,7 +196,7 @@ impl Launch {
 
     /// Whether semaphores carry the dependences; a serial chain relies on kernel boundaries instead.
     pub fn has_semaphores(&self) -> bool {
-        self.how() != Some(How::Serial)
+        self.how().is_none_or(How::overlaps)
     }
 
     /// Whether a consumer's CTAs start only after every CTA of all its producers has started.

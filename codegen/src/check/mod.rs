@@ -56,7 +56,9 @@
 //! *On the `cpu` executor*, workers draw from one list in launch order; the tile that is first in the list among the
 //! unfinished ones waits for earlier tiles only, which are finished, so it can run.
 
+mod axiom;
 mod candidate;
+mod certificate;
 mod decode;
 #[cfg(feature = "fault-injection")]
 pub mod fault;
@@ -69,11 +71,14 @@ mod plan;
 mod program;
 mod report;
 
+pub use crate::executor::Executor;
+pub use axiom::Axiom;
 pub use candidate::{
     CacheContract, Candidate, EpochSource, KernelContract, Prediction, SlabContract, StoreCompletion,
 };
+pub use certificate::certificate;
 pub use generated::Generated;
-pub use launch::{Executor, How, Launch, StageLaunch, StartGuarantee};
+pub use launch::{CtaResources, How, Launch, StageLaunch, StartGuarantee};
 pub use numbers::EdgeNumbers;
 pub use parts::Place;
 pub use plan::{Choice, EdgeChoice, EdgePlan, Plan};

@@ -117,6 +117,10 @@ pub trait Strands {
         None
     }
 
+    /// Calls `f` with the units, and the units of the tile, of each [`Event::Store`] among the events of a slice. Everything that
+    /// the slice loads and adds comes before.
+    fn stores(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Range<u32>, u32));
+
     /// Rows and columns between tiles that may be alike.
     fn period(&self) -> (u32, u32) {
         (1, 1)

@@ -86,7 +86,7 @@ fn place_of_wait(graph: &Graph, dependence: &Dependence) -> WaitAt {
     let read = |k| producers_of(graph, dependence, Tile { m: 0, n: 0 }, k);
     let (first, last) = (read(0), read(k_blocks.saturating_sub(1)));
     let many = first.m.len() * first.n.len() > 1;
-    // A window's k-blocks wait for the same rows of tiles, one lane after the other would look at all of them.
+    // Every k-block of a window waits for the same rows of tiles, and one lane would look at them one after the other.
     let halo = graph.stages[dependence.consumer.0].op.rules().has_halo();
     if many && (halo || (&first.m, &first.n) == (&last.m, &last.n)) {
         WaitAt::Start
@@ -103,7 +103,10 @@ fn allowed(
 ) -> Result<Vec<&'static ChainKernel>, Diagnostic> {
     if device.arch != 90 {
         let message = format!("the fused executor has no kernels for {} (sm_{})", device.name, device.arch);
-        return Err(Diagnostic::new("no-kernel", message).help("choose the streams executor there"));
+        return Err(Diagnostic::new("no-kernel", message).help(format!(
+            "the {} executor runs it there",
+            super::usual_executor(resolved, device).0.name()
+        )));
     }
     let runs = |s: &&ResolvedStage| s.custom.is_none() && s.op.in_chain();
     if let Some(stage) = resolved.stages.iter().find(|s| !runs(s)) {

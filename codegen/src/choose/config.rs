@@ -115,7 +115,8 @@ impl Config {
             }
             Kernels::Stages { stages, edges, overlap } if !fused && self.executor != Executor::Cpu => {
                 // Without overlap a chain is serial, whichever executor falls back to it.
-                let executor = if *overlap { self.executor } else { Executor::Serial };
+                let kept = *overlap || self.executor == Executor::Library;
+                let executor = if kept { self.executor } else { Executor::Serial };
                 candidate(&state(resolved, stages, edges)?, device, executor)
             }
             Kernels::Decode | Kernels::Chain { .. } | Kernels::Stages { .. } => {

@@ -48,9 +48,16 @@ pub const STRATEGIES: [(Hand, bool); 4] =
     [(Hand::Fixed, false), (Hand::Fixed, true), (Hand::Drawn, true), (Hand::Drawn, false)];
 
 /// The executors of a device.
-pub fn executors(device: &Profile) -> &'static [Executor] {
-    // Programmatic launch and the kernels of the fused executor need Hopper.
-    if device.arch >= 90 { &Executor::GPU } else { &Executor::GPU[..2] }
+pub fn executors(device: &Profile) -> Vec<Executor> {
+    let offered = |executor: &Executor| match executor {
+        Executor::Cpu => false,
+        Executor::Serial | Executor::Streams => true,
+        // Without its times nothing can be said of it before it is measured.
+        Executor::Library => device.library.is_some(),
+        // Programmatic launch and the kernels of the fused executor need Hopper.
+        Executor::Programmatic | Executor::Fused => device.arch >= 90,
+    };
+    Executor::GPU.into_iter().filter(offered).collect()
 }
 
 /// The policy that the consumer's operation has for what an edge brings it, beyond those of [`POLICIES`].

@@ -60,7 +60,7 @@ impl Operations {
     }
 
     /// Whether all of `others` are among them.
-    pub fn contain(self, others: Operations) -> bool {
+    pub fn contains_all(self, others: Operations) -> bool {
         self.0 & others.0 == others.0
     }
 
@@ -112,10 +112,10 @@ pub struct ChainKernel {
 impl ChainKernel {
     /// The chain kernels that run all of `operations`: of each shape the one that runs the fewest others.
     pub fn running(operations: Operations) -> impl Iterator<Item = &'static ChainKernel> {
-        let runs = move |k: &&ChainKernel| k.operations.contain(operations);
+        let runs = move |k: &&ChainKernel| k.operations.contains_all(operations);
         let shape = |k: &ChainKernel| (k.tile, k.cluster);
         let leaner = move |k: &ChainKernel, other: &ChainKernel| {
-            shape(k) == shape(other) && other.operations.contain(k.operations) && k != other
+            shape(k) == shape(other) && other.operations.contains_all(k.operations) && k != other
         };
         CHAIN_KERNELS
             .iter()
@@ -217,6 +217,21 @@ mod tests {
         let families = KERNELS.len() + CHAIN_KERNELS.len() + DECODE_KERNELS.len();
         assert_eq!(families, lines().count(), "a line is of none of the families");
         assert!(!KERNELS.is_empty() && !CHAIN_KERNELS.is_empty() && !DECODE_KERNELS.is_empty());
+    }
+
+    /// The kernels are looked for in the order of the table, so one that runs more would serve products in place of the lean one.
+    #[test]
+    fn kernels_that_run_fewer_operations_stand_first() {
+        for name in ["gemm", "chain", "decode"] {
+            let all: Vec<Instance> = family(name).collect();
+            for (at, later) in all.iter().enumerate() {
+                for earlier in &all[..at] {
+                    let shape = |i: &Instance| (i.arch, i.tile, i.ring, i.cluster);
+                    let fewer = earlier.operations.contains_all(later.operations);
+                    assert!(shape(earlier) != shape(later) || !fewer, "{name} {:?}", later.tile);
+                }
+            }
+        }
     }
 
     #[test]

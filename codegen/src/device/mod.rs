@@ -13,5 +13,5 @@ pub use kernels::{
     Operations,
 };
 pub use l2::{Fetch, L2Cost};
-pub use profile::{DEVICES, DecodeCost, Profile};
+pub use profile::{DEVICES, DecodeCost, LibraryCost, Profile};
 pub use programs::ProgramCost;

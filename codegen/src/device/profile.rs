@@ -24,6 +24,12 @@ pub struct Profile {
     pub sms: u32,
     /// Shared memory that the CTAs of an SM can use together, bytes.
     pub shared_per_sm: u32,
+    /// Threads that the CTAs of an SM can have together.
+    #[serde(default = "sm_threads")]
+    pub threads_per_sm: u32,
+    /// CTAs that an SM holds at most.
+    #[serde(default = "sm_ctas")]
+    pub ctas_per_sm: u32,
     /// Dense fp16 rate with float32 accumulation in TFLOP/s: what a tile's main loop reaches, not the datasheet.
     pub tflops: f64,
     /// What one SM reaches alone, TFLOP/s: more than its share, because few busy SMs do not meet the power limit.
@@ -64,6 +70,9 @@ pub struct Profile {
     pub fused: CostModel,
     /// Costs of its decode kernels.
     pub decode: DecodeCost,
+    /// What cuBLASLt takes; `None` where it was not measured, and then it is not chosen without being asked for.
+    #[serde(default)]
+    pub library: Option<LibraryCost>,
     /// Costs of kernel-level scheduling.
     pub programs: ProgramCost,
 }
@@ -80,9 +89,21 @@ pub struct DecodeCost {
     pub launch_us: f64,
     /// End of a stage: sums, epilogue, post and hand-off, microseconds.
     pub stage_us: f64,
-    /// What it adds to the end of an attention that workers bring its parts together, microseconds.
+    /// Extra time at the end of an attention for combining the parts of its heads, microseconds.
     #[serde(default)]
     pub attend_us: f64,
+}
+
+/// What products of matrices by cuBLASLt are reckoned with.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct LibraryCost {
+    /// From the launch to the first arithmetic and from the last to the end, microseconds.
+    pub launch_us: f64,
+    /// Rate of an SM, TFLOP/s.
+    pub sm_tflops: f64,
+    /// Streaming read bandwidth, TB/s.
+    pub read_tbs: f64,
 }
 
 /// The profiles that ship, the first of which rendered files are planned for.
@@ -98,7 +119,20 @@ pub static DEVICES: LazyLock<Vec<Profile>> = LazyLock::new(|| {
     files.into_iter().filter_map(|text| Profile::from_ron(text).ok()).collect()
 });
 
+/// Threads of an SM of sm_80 and sm_90; parts in between state theirs.
+fn sm_threads() -> u32 {
+    2048
+}
+
+/// CTAs of an SM of sm_80 and sm_90.
+fn sm_ctas() -> u32 {
+    32
+}
+
 impl Profile {
+    /// Registers of an SM: the same on every part that kernels are built for.
+    pub const REGISTERS_PER_SM: u32 = 65536;
+
     /// Clusters of `ctas` CTAs, each of which fills an SM, that are resident at once while nothing else runs. A cluster
     /// lies inside one of the at most 8 GPCs of a Hopper GPU, whose sizes differ from part to part and are even: pairs
     /// always come out, of larger clusters this is the least.
@@ -193,8 +227,10 @@ impl Profile {
             ("host_tbs", self.programs.host_tbs),
             ("resident_kernels", self.programs.resident_kernels as f64),
         ];
+        let library = self.library.iter();
+        let library = library.flat_map(|l| [("sm_tflops", l.sm_tflops), ("read_tbs", l.read_tbs)]);
         let none = |(_, value): &(&str, f64)| !(value.is_finite() && *value > 0.0);
-        if let Some((field, value)) = positive.into_iter().chain(rates).find(none) {
+        if let Some((field, value)) = positive.into_iter().chain(rates).chain(library).find(none) {
             return Some((field, format!("is {value}; it has to be more than 0")));
         }
         let times = [
@@ -210,6 +246,7 @@ impl Profile {
             ("launch_us", self.decode.launch_us),
             ("stage_us", self.decode.stage_us),
             ("attend_us", self.decode.attend_us),
+            ("launch_us", self.library.map_or(0.0, |l| l.launch_us)),
             ("unhidden", c.unhidden),
             ("launch_us", c.launch_us),
             ("fill_us", c.fill_us),
@@ -266,7 +303,7 @@ mod tests {
             ("sms: 132", "sms: 0", 6, "between 1 and 4096"),
             ("sms: 132", "smz: 132", 6, "smz"),
             ("sms: 132", "sms: many", 6, "Expected integer"),
-            ("boundary_us: ", "boundary_us: -", 11, "cannot be negative"),
+            ("boundary_us: ", "boundary_us: -", 0, "cannot be negative"),
             ("host_tbs: ", "host_tbs: -", 0, "has to be more than 0"),
             ("interference: ", "interference: -", 0, "cannot be negative"),
         ] {

@@ -187,6 +187,11 @@ impl Stage {
         self.grid.0 * self.grid.1
     }
 
+    /// The operand of a kind; `None` where the stage has none.
+    pub fn operand(&self, kind: OperandKind) -> Option<&Operand> {
+        self.operands.iter().find(|operand| operand.kind == kind)
+    }
+
     /// Rows and columns of the largest tile of the output.
     pub fn out_tile(&self) -> (u32, u32) {
         self.partition.largest((self.m, self.n))

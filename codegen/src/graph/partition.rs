@@ -24,6 +24,15 @@ pub enum Partition {
     },
 }
 
+impl std::fmt::Display for Partition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Partition::Tiles { rows, cols } => write!(f, "{rows} x {cols}"),
+            Partition::Even { parts } => write!(f, "one of {parts} even shares"),
+        }
+    }
+}
+
 /// Where share `part` of `parts` begins in `length` columns. The arithmetic mirrors `first_feature` in
 /// `csrc/kernels/decode/layout.h`.
 pub fn share_begin(length: u32, parts: u32, part: u32) -> u32 {

@@ -6,9 +6,9 @@ use super::{
     Dependence, Element, Footprint, Graph, MmaTile, Op, Operand, OperandKind, Partition, Stage, StageId,
     Tensor, TensorId, Tiles,
 };
-use crate::check::Executor;
 use crate::device::{KernelShape, Operations, Profile};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
+use crate::executor::Executor;
 use crate::spec::StatedTile;
 use crate::sync::{Order, Policy, WaitAt};
 

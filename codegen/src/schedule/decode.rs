@@ -136,7 +136,7 @@ fn unfit_attention(graph: &Graph, stage: StageId, workers: u32) -> Option<String
     // What is reckoned from lengths on the device is reckoned once, for all attentions of a kernel.
     let lengths = |stage: &Stage| {
         let Op::Attend(shape) = &stage.op else { return None };
-        let lengths = stage.operands.iter().find(|o| o.kind == OperandKind::Lengths)?;
+        let lengths = stage.operand(OperandKind::Lengths)?;
         Some((lengths.tensor, shape.cache.capacity, shape.heads.kv))
     };
     let of = &graph.stages[stage.0];
@@ -165,7 +165,7 @@ fn rows_of(stage: &Stage, workers: u32) -> u32 {
 
 /// Tokens of the decode kernels that run these operations.
 pub fn widths(operations: Operations) -> impl Iterator<Item = u32> {
-    let runs = move |kernel: &&DecodeKernel| kernel.operations.contain(operations);
+    let runs = move |kernel: &&DecodeKernel| kernel.operations.contains_all(operations);
     DECODE_KERNELS.iter().filter(runs).map(|kernel| kernel.width)
 }
 

@@ -106,7 +106,7 @@ pub const POST_WEIGHT: u32 = 12;
 /// counted once. Parts that share a tile take whole units.
 pub fn units(tile: (u32, u32, u32)) -> u32 {
     let warpgroups = if tile.0 >= 128 { 2 } else { 1 };
-    (tile.0 / (64 * warpgroups)).max(1) * (tile.1 / 64).max(1)
+    (tile.0 / (64 * warpgroups)).max(1).saturating_mul((tile.1 / 64).max(1))
 }
 
 /// k-blocks `k_begin .. k_end` of one cluster tile of a stage.

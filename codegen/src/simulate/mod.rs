@@ -5,6 +5,7 @@
 
 mod cost;
 mod fused;
+mod library;
 mod sketch;
 mod waits;
 
@@ -118,7 +119,10 @@ pub fn observe(candidate: &Candidate, blocked: &mut impl FnMut(Blocked)) -> Time
         Launch::Stages { how, stages } if how.overlaps() => {
             kernels(candidate, stages, Some(&Waiting::of(candidate)), blocked)
         }
-        Launch::Stages { stages, .. } => kernels(candidate, stages, None, blocked),
+        Launch::Stages { how, stages } => {
+            let serial = kernels(candidate, stages, None, blocked);
+            if *how == How::Library { library::chain(candidate, serial) } else { serial }
+        }
     }
 }
 

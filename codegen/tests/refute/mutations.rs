@@ -62,7 +62,7 @@ fn the_unchanged_plans_are_proved() {
     let policies = [Policy::Tile, Policy::Row, Policy::Batched { rows: 2, cols: 3 }, Policy::Strided(3)];
     for policy in policies {
         for wait_at in [WaitAt::PerKBlock, WaitAt::Start] {
-            for how in [How::Host, How::Serial, How::STREAMS, How::Programmatic] {
+            for how in [How::Host, How::Serial, How::Library, How::STREAMS, How::Programmatic] {
                 let mut c = with_policy(mlp(), policy.clone());
                 c.edges[0].wait_at = wait_at;
                 *c.launch.how_mut().expect("stages") = how;

@@ -157,8 +157,15 @@ impl TileProgram for Published<'_> {
 
     fn events(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Event)) {
         let row = self.row;
+        let ks = slice_k_blocks(&self.graph.stages[stage.0], slice);
+        let store = |f: &mut dyn FnMut(Event)| {
+            // A slice without k-blocks has no CTA.
+            if !ks.is_empty() {
+                f(Event::Store { units: 0..1, of: 1 });
+            }
+        };
         if stage == StageId(0) {
-            return; // gemm1 waits for nothing
+            return store(f); // gemm1 waits for nothing
         }
         let edges = self.graph.dependences.len();
         let producer_row = tile.m * row.tiles[1].0 / row.tiles[0].0;
@@ -173,12 +180,13 @@ impl TileProgram for Published<'_> {
                 }
             }
         };
-        for (i, k) in slice_k_blocks(&self.graph.stages[stage.0], slice).enumerate() {
+        for (i, k) in ks.clone().enumerate() {
             if i == 0 || (row.tile_sync && i as u32 >= row.stages[1] - 1) {
                 wait(f, k);
             }
             (0..edges).for_each(|operand| f(Event::Load { operand, k_block: k }));
         }
+        store(f);
     }
 }
 

@@ -131,6 +131,15 @@ fn every_shipped_spec_gets_a_proved_plan_on_every_device() {
                 for executor in [Executor::Cpu, Executor::Serial, Executor::Streams, Executor::Programmatic] {
                     let device = Profile::named(device).expect("shipped");
                     let plan = choose::plan(&shipped(source, m), device, executor);
+                    // Without programmatic launches there is only the serial chain that it falls back to.
+                    if executor == Executor::Programmatic
+                        && device.arch < 90
+                        && let Err(refused) = &plan
+                    {
+                        let text = refused.render(source, "spec", false);
+                        assert!(text.contains("programmatic launches begin with sm_90"), "{text}");
+                        continue;
+                    }
                     let plan = plan.unwrap_or_else(|d| panic!("{}", d.render(source, "spec", false)));
                     let predicted = plan.predicted().expect("the model chose");
                     assert!(predicted.synchronised_us > 0.0 && predicted.serial_us > 0.0);
@@ -232,6 +241,28 @@ fn overlap_is_chosen_only_where_it_gains() {
     }];
     let stated = choose::plan(&stated, h200(), Executor::Programmatic).expect("proved");
     assert!(stated.launch().has_semaphores(), "a stated policy is kept");
+}
+
+/// Medians of one H200, rested, microseconds (docs/results/fused_h200.md).
+#[test]
+fn products_of_the_library_are_predicted_and_chosen_only_where_its_times_are_known() {
+    let rested = Conditions { sustained: false, overlap: false };
+    for (source, m, measured) in
+        [(GPT3, 64, 82.7), (GPT3, 512, 217.7), (GPT3, 2048, 804.5), (LLAMA, 128, 44.9), (LLAMA, 768, 145.1)]
+    {
+        let resolved = shipped(source, m);
+        let c = choose::candidate(&resolved, h200(), Executor::Library).expect("a choice");
+        let us = expected_us(&c, rested);
+        assert!((us / measured - 1.0).abs() < 0.08, "{m}: {us} predicted, {measured} measured");
+        let plan = choose::plan(&resolved, h200(), Executor::Library).expect("proved");
+        assert!(plan.runs_as(Executor::Library) && plan.runs_as(Executor::Serial));
+        assert!(!plan.runs_as(Executor::Programmatic) && !plan.runs_as(Executor::Fused));
+        // It is never slower than our kernels one by one: each stage has the faster of both.
+        let predicted = c.predicted.expect("a prediction");
+        assert!(predicted.synchronised_us <= predicted.serial_us);
+    }
+    let offered = |name| choose::space::executors(Profile::named(name).expect("shipped"));
+    assert!(offered("h200").contains(&Executor::Library) && !offered("a100").contains(&Executor::Library));
 }
 
 #[test]

@@ -44,7 +44,10 @@ CUSYNC_DEVICE void order_reads() {
 CUSYNC_DEVICE void report_and_trap(Watch const& watch, WaitSite const& site, uint32_t slot, uint32_t have,
                                    uint32_t want) {
   if (cusync_report* r = watch.report) {
-    if (ptx::atom_acq_rel_sys_cas(&r->claimed, 0, 1) == 0) {
+    uint32_t was = ptx::atom_acq_rel_sys_cas(&r->claimed, 0, 1);
+    // What a run goes on after gives way to what ends it.
+    if (was == 2 && r->kind != CUSYNC_REPORT_LATE && ptx::atom_acq_rel_sys_cas(&r->claimed, 2, 1) == 2) was = 0;
+    if (was == 0) {
       r->kind = CUSYNC_REPORT_LATE;
       r->edge = site.edge;
       r->stage = watch.stage;

@@ -4,7 +4,7 @@ use cusync_gen::graph::{Attention, Cache, Heads, OperandKind, Stage};
 
 use super::CpuPipeline;
 use super::error::CpuError;
-use super::generate::{Cached, tensor_of};
+use super::generate::Cached;
 use super::memory::Box2;
 use super::tile::{Place, Scratch, Stop};
 use crate::device::host_gemm::{MatMut, MatRef, Threads, gemm_f32};
@@ -138,7 +138,7 @@ impl CpuPipeline {
             (OperandKind::CachedValues, load(at.row, at.rows, heads + kv_heads + shared)),
         ];
         for (kind, values) in &new {
-            let Some(id) = tensor_of(stage, *kind) else { continue };
+            let Some(id) = stage.operand(*kind).map(|o| o.tensor) else { continue };
             for (i, row) in values.chunks(dim).enumerate() {
                 match cached.row(at.row - begin + i) {
                     Some(to) => self.memory.store(id, Box2 { row: to, col: 0, rows: 1, cols: dim }, row),

@@ -198,7 +198,7 @@ impl CpuPipeline {
         let area = at.rows * at.cols;
         let Scratch { a, sum, .. } = scratch;
         let sum = &mut sum[..area];
-        let operand = |kind| stage.operands.iter().find(|o| o.kind == kind).map(|o| o.tensor);
+        let operand = |kind| stage.operand(kind).map(|o| o.tensor);
         if let Some(bias) = operand(OperandKind::Bias) {
             let line = sized(a, at.cols);
             self.memory.load(bias, Box2 { row: 0, col: at.col, rows: 1, cols: at.cols }, line);

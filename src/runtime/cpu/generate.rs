@@ -1,13 +1,12 @@
 //! A tile of token generation: the queries that share a head of keys and values, of one sequence, with all its tokens.
 
-use cusync_gen::graph::{Attend, Cache, Heads, OperandKind, PAGE, Stage, TensorId};
+use cusync_gen::graph::{Attend, Cache, Heads, OperandKind, PAGE, Stage};
 
 use super::CpuPipeline;
 use super::attention::{Softmax, rotate};
 use super::error::CpuError;
 use super::memory::Box2;
 use super::tile::{Place, Scratch, Stop};
-use crate::inputs::page_of;
 
 /// The keys and values of a sequence and head.
 pub(super) struct Cached<'a> {
@@ -26,11 +25,6 @@ impl Cached<'_> {
         let (sequence, head) = (self.sequence as u32, self.head as u32);
         Some(self.cache.row(self.heads, sequence, page, head, token as u32) as usize)
     }
-}
-
-/// The tensor of an operand.
-pub(super) fn tensor_of(stage: &Stage, kind: OperandKind) -> Option<TensorId> {
-    stage.operands.iter().find(|o| o.kind == kind).map(|o| o.tensor)
 }
 
 impl CpuPipeline {
@@ -52,8 +46,10 @@ impl CpuPipeline {
             head,
             table: self.table(stage, &shape.cache, sequence),
         };
-        let length =
-            tensor_of(stage, OperandKind::Lengths).map_or(0, |id| self.memory.integers(id, sequence, 1)[0]);
+        let length = stage
+            .operand(OperandKind::Lengths)
+            .map(|o| o.tensor)
+            .map_or(0, |id| self.memory.integers(id, sequence, 1)[0]);
         let made = match self.blocks(&cached, length) {
             Ok(blocks) => self.attend_to(place, shape, &cached, length as usize, &blocks),
             Err(fault) => {
@@ -68,7 +64,11 @@ impl CpuPipeline {
     /// A sequence's row of the table of pages.
     pub(super) fn table(&self, stage: &Stage, cache: &Cache, sequence: usize) -> Option<Vec<i32>> {
         let pages = (cache.capacity / PAGE) as usize;
-        Some(self.memory.integers(tensor_of(stage, OperandKind::Pages)?, sequence * pages, pages))
+        Some(self.memory.integers(
+            stage.operand(OperandKind::Pages).map(|o| o.tensor)?,
+            sequence * pages,
+            pages,
+        ))
     }
 
     /// First row and number of tokens of each run of up to a page of cached tokens, and of the new one.
@@ -107,7 +107,7 @@ impl CpuPipeline {
         let part = |kind: OperandKind| {
             let columns = shape.heads.columns_of(kind, head);
             let mut values = vec![0.0; columns.len()];
-            if let Some(id) = tensor_of(stage, kind) {
+            if let Some(id) = stage.operand(kind).map(|o| o.tensor) {
                 let at = Box2 { row: at.row, col: columns.start as usize, rows: 1, cols: columns.len() };
                 self.memory.load(id, at, &mut values);
             }
@@ -127,7 +127,7 @@ impl CpuPipeline {
             let [keys, values] = [0, 1].map(|of| {
                 let (kind, new) = &both[of];
                 let mut values = vec![0.0; tokens * dim];
-                let Some(id) = tensor_of(stage, *kind) else { return values };
+                let Some(id) = stage.operand(*kind).map(|o| o.tensor) else { return values };
                 let old = tokens - usize::from(last);
                 if old > 0 {
                     let at = Box2 { row, col: 0, rows: old, cols: dim };
@@ -149,9 +149,31 @@ impl CpuPipeline {
 
     /// Rows of the rotary table from a position on; `None` where there is none.
     pub(super) fn angles(&self, stage: &Stage, position: usize, rows: usize, dim: usize) -> Option<Vec<f32>> {
-        let id = tensor_of(stage, OperandKind::Rotary)?;
+        let id = stage.operand(OperandKind::Rotary).map(|o| o.tensor)?;
         let mut angles = vec![0.0; rows * dim];
         self.memory.load(id, Box2 { row: position, col: 0, rows, cols: dim }, &mut angles);
         Some(angles)
+    }
+}
+
+/// The page of a cache that token `at` of a sequence is on, out of a table of page numbers; the first of a cache without.
+/// `None` where it lies outside the pool.
+fn page_of(cache: &Cache, table: Option<&[i32]>, at: u32) -> Option<u32> {
+    let (Some(table), Some(pool)) = (table, cache.pages) else { return Some(0) };
+    let page = u32::try_from(*table.get((at / PAGE) as usize)?).ok()?;
+    (page < pool).then_some(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_on_the_page_of_its_64() {
+        let cache = Cache { capacity: 128, pages: Some(5) };
+        assert_eq!(page_of(&cache, Some(&[4, 5]), 63), Some(4));
+        assert_eq!(page_of(&cache, Some(&[4, 5]), 64), None, "outside the pool");
+        assert_eq!(page_of(&cache, Some(&[-1, 0]), 0), None);
+        assert_eq!(page_of(&Cache { pages: None, ..cache }, None, 100), Some(0));
     }
 }

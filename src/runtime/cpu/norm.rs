@@ -18,7 +18,7 @@ impl CpuPipeline {
         self.wait_for(place, work.k.start, &work.k, |_| true, scratch)?;
         let load = |kind: OperandKind, at: Box2, otherwise: f32| {
             let mut values = vec![otherwise; at.rows * at.cols];
-            if let Some(operand) = stage.operands.iter().find(|o| o.kind == kind) {
+            if let Some(operand) = stage.operand(kind) {
                 self.memory.load(operand.tensor, at, &mut values);
             }
             values

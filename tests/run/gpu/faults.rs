@@ -10,7 +10,7 @@ use crate::common::{Gpu, assert_right, dim, pipeline, plan, quick};
 use crate::fused::{DYNAMIC, STATIC, expected, fused, hopper};
 use crate::fused_decode::decode;
 use cusync::device::{Delays, DeviceBuffer, Stream, helpers};
-use cusync::runtime::{InputSets, Options, Pipeline, Result, element_code, shipped};
+use cusync::runtime::{InputSets, Options, Overrides, Pipeline, Result, element_code, shipped};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::Element;
 use half::slice::HalfFloatSliceExt;
@@ -222,6 +222,24 @@ fn coupled_kernels_survive_delays() {
             let plan = plan(&gpu, name, &dim("M", 256), executor);
             survives(&gpu, &format!("{name} M = 256 {executor:?}"), &plan, 300 + i as u32);
         }
+    }
+}
+
+/// What chain kernels compute beside products, and a decode kernel that attends.
+#[test]
+fn rows_images_and_heads_survive_delays() {
+    let Some(gpu) = delayed() else { return };
+    let cases: [(&str, &[(&str, u64)]); 4] = [
+        ("llama65_norm_mlp", &[("M", 64)]),
+        ("llama65_norm_mlp", &[("M", 200)]),
+        ("resnet_layer", &[("B", 2), ("HW", 28), ("C", 128)]),
+        ("llama3_70b_generate", &[("B", 5), ("S", 256)]),
+    ];
+    for (i, (name, dims)) in cases.into_iter().enumerate() {
+        let dims = dims.iter().map(|(dim, size)| ((*dim).to_owned(), *size)).collect();
+        let overrides = Overrides { dims, ..Overrides::default() };
+        let plan = plan(&gpu, name, &overrides, Executor::Fused);
+        survives(&gpu, &format!("{name} {:?}", overrides.dims), &plan, 400 + i as u32);
     }
 }
 

@@ -18,6 +18,7 @@ mod fused;
 mod fused_decode;
 mod fused_runs;
 mod helpers;
+mod library;
 mod mlp;
 mod norms;
 mod refuted;

@@ -5,6 +5,10 @@
 //! only contributes does after it has left its sums. In static lists, posts are made in the order of the list by one warp
 //! of each CTA, so a tile that is done says that those before it in its list are done.
 //!
+//! A bulk store is complete in global memory only when the warp that issued it has waited for that in full, which it does before
+//! it posts, for all that it has stored by then. A tile that nobody waits for is done with its loads when the next one of its
+//! list stores; its own stores are complete only when a later tile of the list posts.
+//!
 //! Which worker of a decode kernel ends a tile of an attention is not in its lists: lengths decide it on the device. So nothing
 //! is concluded from the place of such a tile in a list.
 //!
@@ -49,9 +53,19 @@ pub(super) struct Before<'a> {
     /// Items of each cluster tile, in the order of their first k-blocks.
     of_tile: HashMap<(StageId, u32, u32), Vec<u32>>,
     memo: HashMap<TileNode, Vec<TileNode>>,
-    /// The last tile that was asked for whether it may store, and all that is known to be done then.
-    stored: Option<(TileNode, HashSet<TileNode>)>,
+    /// The number of each stage's first tile, and its columns.
+    first: Vec<(usize, usize)>,
+    /// By the number of a tile, all that is known to be done when it is, where there are few enough tiles to keep that.
+    closures: Vec<Option<Tiles>>,
+    /// The last tile that was asked for whether it may store, over reads or over stores, and all that is known to be done then.
+    stored: Option<((TileNode, bool), Tiles)>,
 }
+
+/// A set of tiles of all stages, a bit each.
+type Tiles = Vec<u64>;
+
+/// Tiles beyond which no sets are kept: those of as many take 50 MB.
+const MAX_KEPT: usize = 20_000;
 
 impl<'a> Before<'a> {
     pub(super) fn new(c: &'a Candidate, p: &'a dyn TileProgram) -> Self {
@@ -76,8 +90,16 @@ impl<'a> Before<'a> {
             items: Vec::new(),
             of_tile: HashMap::new(),
             memo: HashMap::new(),
+            first: Vec::new(),
+            closures: Vec::new(),
             stored: None,
         };
+        let mut tiles = 0;
+        for stage in &c.graph.stages {
+            before.first.push((tiles, stage.grid.1 as usize));
+            tiles += stage.tiles() as usize;
+        }
+        before.closures = vec![None; tiles];
         if let Some(schedule) = before.lists() {
             before.items = vec![(0, 0, 0); schedule.sequence.len()];
             for (worker, list) in schedule.lists.iter().enumerate() {
@@ -293,18 +315,80 @@ impl<'a> Before<'a> {
         self.reaches(known, first)
     }
 
-    /// Whether `first` is known to be done, or done with its reads, when a tile stores.
-    pub(super) fn store(&mut self, first: TileNode, writer: TileNode) -> bool {
-        if self.stored.as_ref().is_none_or(|(of, _)| *of != writer) {
-            let open = self.before_store(writer);
-            let known = self.known(open, None);
-            self.stored = Some((writer, known));
-        }
-        self.stored.as_ref().is_some_and(|(_, known)| known.contains(&first))
+    fn number(&self, (stage, tile): TileNode) -> usize {
+        let (first, columns) = self.first[stage.0];
+        first + tile.m as usize * columns + tile.n as usize
     }
 
-    /// What is known to be done when a tile stores, without what follows from that.
-    fn before_store(&self, writer: TileNode) -> Vec<TileNode> {
+    fn node(&self, number: usize) -> TileNode {
+        let stage = self.first.partition_point(|(first, _)| *first <= number) - 1;
+        let (first, columns) = self.first[stage];
+        let at = number - first;
+        (StageId(stage), Tile { m: (at / columns) as u32, n: (at % columns) as u32 })
+    }
+
+    /// All that is known to be done when these are.
+    fn all(&mut self, open: &[TileNode]) -> Tiles {
+        let mut all = vec![0; self.closures.len().div_ceil(64)];
+        if self.closures.len() > MAX_KEPT {
+            for node in self.known(open.to_vec(), None) {
+                let number = self.number(node);
+                all[number / 64] |= 1 << (number % 64);
+            }
+            return all;
+        }
+        for node in open {
+            let number = self.number(*node);
+            self.close(number);
+            self.closures[number].iter().for_each(|more| unite(&mut all, more));
+        }
+        all
+    }
+
+    /// Keeps what is known to be done when a tile is. A tile that waits for itself, through others, is known for itself alone.
+    fn close(&mut self, root: usize) {
+        let mut under_way = HashSet::from([root]);
+        let mut path: Vec<(usize, Vec<usize>, usize)> = Vec::new();
+        let mut next = self.closures[root].is_none().then_some(root);
+        while let Some(node) = next.take() {
+            let direct = self.direct(self.node(node));
+            let mut direct: Vec<usize> = direct.into_iter().map(|n| self.number(n)).collect();
+            direct.sort_unstable();
+            direct.dedup();
+            path.push((node, direct, 0));
+            while let Some((node, direct, at)) = path.last_mut() {
+                if let Some(&before) = direct.get(*at) {
+                    *at += 1;
+                    if self.closures[before].is_none() && under_way.insert(before) {
+                        next = Some(before);
+                        break;
+                    }
+                    continue;
+                }
+                let mut all = vec![0; self.closures.len().div_ceil(64)];
+                for of in direct.iter().chain([&*node]) {
+                    all[of / 64] |= 1 << (of % 64);
+                    self.closures[*of].iter().for_each(|more| unite(&mut all, more));
+                }
+                self.closures[*node] = Some(all);
+                path.pop();
+            }
+        }
+    }
+
+    /// Whether, when a tile stores, `first` is known to be done with its reads or, where it `wrote`, with its stores.
+    pub(super) fn store(&mut self, first: TileNode, writer: TileNode, wrote: bool) -> bool {
+        if self.stored.as_ref().is_none_or(|(of, _)| *of != (writer, wrote)) {
+            let open = self.before_store(writer, wrote);
+            let known = self.all(&open);
+            self.stored = Some(((writer, wrote), known));
+        }
+        let number = self.number(first);
+        self.stored.as_ref().is_some_and(|(_, known)| known[number / 64] >> (number % 64) & 1 == 1)
+    }
+
+    /// What is known to be done when a tile stores, without what follows from that; `wrote`: stores too.
+    fn before_store(&self, writer: TileNode, wrote: bool) -> Vec<TileNode> {
         let mut slots = Vec::new();
         let (items, cta) = self.items_of(writer);
         let mut known = Vec::new();
@@ -317,11 +401,33 @@ impl<'a> Before<'a> {
             let until = if alone { Until::Store } else { Until::Sums };
             slots.extend(self.waits(writer, slice, until, None));
             if let (true, Some(item)) = (stores == [slice], items.get(slice as usize)) {
-                known.extend(self.earlier(*item, cta));
+                let mut earlier = self.earlier(*item, cta);
+                if wrote && self.c.contract.stores != StoreCompletion::Barrier {
+                    // What comes after the last post may still be on its way; what it waited for is there.
+                    for loose in earlier.drain(self.complete(&earlier)..) {
+                        for slice in 0..self.slices(loose) {
+                            slots.extend(self.waits(loose, slice, Until::Done, None));
+                        }
+                    }
+                }
+                known.extend(earlier);
             }
         }
         known.extend(self.posters(&slots));
         known
+    }
+
+    /// How many of the tiles before one in its list have all their stores complete: up to the last that posts and, where
+    /// posts are held back, has another behind it.
+    fn complete(&self, earlier: &[TileNode]) -> usize {
+        let posts = |(stage, tile): &TileNode| {
+            let of = self.c.graph.dependences.iter().enumerate().filter(|(_, d)| d.producer == *stage);
+            let mut some = false;
+            of.for_each(|(edge, _)| self.p.posts(edge, *tile, &mut |_, amount| some |= amount > 0));
+            some
+        };
+        let sure = earlier.len() - usize::from(self.c.contract.deferred_post && !earlier.is_empty());
+        earlier[..sure].iter().rposition(posts).map_or(0, |last| last + 1)
     }
 
     fn stores(&self, (stage, tile): TileNode, slice: u32) -> bool {
@@ -329,4 +435,8 @@ impl<'a> Before<'a> {
         self.p.events(stage, tile, slice, &mut |event| stores |= matches!(event, Event::Store { .. }));
         stores
     }
+}
+
+fn unite(all: &mut [u64], more: &[u64]) {
+    all.iter_mut().zip(more).for_each(|(all, more)| *all |= more);
 }

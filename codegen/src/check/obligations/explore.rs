@@ -1,13 +1,19 @@
 //! `progress` by exact exploration: every state that kernels coupled by semaphores can reach, where there are few.
 //!
 //! A state says which tickets of each stage have been drawn, which CTAs stand on which SM with which item, and how many
-//! are still to be placed. A CTA is placed where there is room, draws an item, ends it when all that it waits for has
+//! are still to be placed. A CTA is placed where there is room for it in shared memory, registers, threads and CTAs, draws an item, ends it when all that it waits for has
 //! been posted, and draws again until its stage has none left. SMs are alike, so states are kept sorted. An item that can
 //! end does so before anything else when its CTA then leaves: that only makes room, so nothing is lost.
+//!
+//! Of a kernel of which only the occupancy `o` is known, a CTA takes something between nothing and `1/o` of each resource.
+//! What may fit is tried, and a state stands still when nothing in it is sure to fit. So every state that real kernels of
+//! these occupancies can reach is among those that are looked at, and if one of those stands still, it is found.
 
 use std::collections::HashSet;
 
-use crate::check::{Candidate, Event, TileProgram};
+use super::launch::lcm;
+use crate::check::{Candidate, CtaResources, Event, StageLaunch, TileProgram};
+use crate::device::Profile;
 use crate::graph::StageId;
 
 /// Items, SMs and states beyond which nothing is explored.
@@ -49,8 +55,50 @@ struct Space<'a> {
     order: Vec<Vec<u8>>,
     stage: Vec<u8>,
     /// Room on an SM, and what a CTA of each stage takes of it.
-    room: u32,
-    takes: Vec<u32>,
+    room: Resources,
+    takes: Vec<Takes>,
+}
+
+/// Shared memory, registers, threads and CTAs, in a unit that makes all shares whole.
+type Resources = [u128; 4];
+
+/// What a CTA of a stage takes of an SM: something between `least` and `most`.
+struct Takes {
+    least: Resources,
+    most: Resources,
+    /// CTAs of the stage that an SM holds at most, where that is all that is known.
+    alone: Option<usize>,
+}
+
+/// What an SM of a device has, and what a CTA of each stage takes of it; `None` where occupancies are beyond reckoning.
+fn resources(c: &Candidate) -> Option<(Resources, Vec<Takes>)> {
+    let device = &c.device;
+    let [shared, threads, ctas] = [device.shared_per_sm, device.threads_per_sm, device.ctas_per_sm];
+    let whole = [shared, Profile::REGISTERS_PER_SM, threads, ctas].map(u128::from);
+    let kernels = || (0..c.graph.stages.len()).map(|s| c.launch.kernel(StageId(s)));
+    let known = |kernel: &StageLaunch| if kernel.takes.is_some() { 1 } else { kernel.ctas_per_sm.max(1) };
+    // In whole units a share of `1/o` is a whole number, too.
+    let unit = kernels().flatten().map(known).try_fold(1, |all: u128, of| lcm(all, u128::from(of)))?;
+    let scaled = |r: u128| r.checked_mul(unit);
+    let scale = |of: Resources| -> Option<Resources> {
+        Some([scaled(of[0])?, scaled(of[1])?, scaled(of[2])?, scaled(of[3])?])
+    };
+    let room = scale(whole)?;
+    let takes = kernels().map(|kernel| {
+        let kernel = kernel?;
+        Some(match kernel.takes {
+            Some(CtaResources { shared, registers, threads }) => {
+                let exact = scale([shared, registers, threads, 1].map(u128::from))?;
+                Takes { least: exact, most: exact, alone: None }
+            }
+            None => {
+                let share = |r: u128| r / u128::from(kernel.ctas_per_sm.max(1));
+                let most = [share(room[0]), share(room[1]), share(room[2]), unit];
+                Takes { least: [0, 0, 0, unit], most, alone: Some(kernel.ctas_per_sm as usize) }
+            }
+        })
+    });
+    Some((room, takes.collect::<Option<_>>()?))
 }
 
 /// Explores the states of a chain of kernels.
@@ -71,9 +119,9 @@ pub(super) fn explore(c: &Candidate, p: &dyn TileProgram) -> Explored {
         if seen.len() == MAX_STATES {
             return Explored::TooLarge;
         }
-        let next = space.moves(&state);
+        let (next, surely) = space.moves(&state);
         let busy = state.sms.iter().any(|sm| !sm.is_empty()) || state.pending.iter().any(|n| *n > 0);
-        if next.is_empty() && busy {
+        if !surely && busy {
             let mut holding = vec![0; space.order.len()];
             state.sms.iter().flatten().for_each(|i| holding[space.stage[*i as usize] as usize] += 1);
             return Explored::Stuck {
@@ -135,8 +183,7 @@ impl<'a> Space<'a> {
             Item { needs }
         };
         let items = tiles.iter().map(needs).collect();
-        let room = stages().map(|s| c.launch.ctas_per_sm(s)).product();
-        let takes = stages().map(|s| room / c.launch.ctas_per_sm(s)).collect();
+        let (room, takes) = resources(c)?;
         Some(Space { c, items, order, stage, room, takes })
     }
 
@@ -147,8 +194,12 @@ impl<'a> Space<'a> {
         state.sms.iter().flatten().fold(drawn, |mask, i| mask & !(1 << i))
     }
 
-    fn free(&self, sm: &[u8]) -> u32 {
-        self.room - sm.iter().map(|i| self.takes[self.stage[*i as usize] as usize]).sum::<u32>()
+    /// Whether a CTA of a stage fits beside those that an SM holds, when each takes what `of` says.
+    fn fits(&self, sm: &[u8], stage: usize, of: impl Fn(&Takes) -> &Resources) -> bool {
+        let stages = || sm.iter().map(|i| self.stage[*i as usize] as usize).chain([stage]);
+        let alone = self.takes[stage].alone;
+        (0..self.room.len()).all(|r| stages().map(|s| of(&self.takes[s])[r]).sum::<u128>() <= self.room[r])
+            && alone.is_none_or(|most| stages().filter(|s| *s == stage).count() <= most)
     }
 
     /// The item's CTA draws its stage's next item, or leaves; the items of an SM stay sorted.
@@ -197,9 +248,11 @@ impl<'a> Space<'a> {
                 .all(|d| position(d.producer.0) >= position(stage) || state.pending[d.producer.0] == 0)
     }
 
-    fn moves(&self, state: &State) -> Vec<State> {
-        let (mut next, ended) = (Vec::new(), self.ended(state));
-        for sm in 0..state.sms.len() {
+    /// The states that may come next, and whether one of them surely can.
+    fn moves(&self, state: &State) -> (Vec<State>, bool) {
+        let (mut next, ended, mut surely) = (Vec::new(), self.ended(state), false);
+        // The emptiest SM comes last and is tried first: waiting CTAs that have SMs to themselves close the most of them.
+        for sm in (0..state.sms.len()).rev() {
             // SMs that hold the same are one.
             if sm > 0 && state.sms[sm] == state.sms[sm - 1] {
                 continue;
@@ -209,13 +262,15 @@ impl<'a> Space<'a> {
                     let mut after = state.clone();
                     self.end(&mut after, sm, at);
                     next.push(after);
+                    surely = true;
                 }
             }
             for stage in 0..self.order.len() {
                 if state.pending[stage] > 0
-                    && self.free(&state.sms[sm]) >= self.takes[stage]
+                    && self.fits(&state.sms[sm], stage, |takes| &takes.least)
                     && self.may_start(state, stage)
                 {
+                    surely |= self.fits(&state.sms[sm], stage, |takes| &takes.most);
                     let mut after = state.clone();
                     after.pending[stage] -= 1;
                     self.draw(&mut after, sm, stage);
@@ -223,6 +278,6 @@ impl<'a> Space<'a> {
                 }
             }
         }
-        next
+        (next, surely)
     }
 }

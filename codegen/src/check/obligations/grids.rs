@@ -3,7 +3,7 @@
 use super::scan::Scan;
 use super::{from, grid_tiles, slice_name, tile_name};
 use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
-use crate::graph::{Partition, Stage, StageId};
+use crate::graph::{Dependence, MAX_FOOTPRINT_TILES, MAX_K_BLOCKS, MAX_TILES, Partition, Stage, StageId};
 use crate::sync::{Order, Policy};
 
 /// Arrays that belong together have the same length; without that nothing else can be evaluated.
@@ -56,6 +56,30 @@ fn outside(c: &Candidate) -> Option<String> {
         if tensor.producer.as_ref().is_some_and(no_stage) || tensor.alias.as_ref().is_some_and(no_tensor) {
             return Some(format!("`{}` has a producer or an alias that there is not", tensor.name));
         }
+        if let Some(stage) = tensor.producer.map(|s| &c.graph.stages[s.0])
+            && !std::ptr::eq(&c.graph.tensors[stage.out.0], tensor)
+        {
+            let other = &c.graph.tensors[stage.out.0].name;
+            return Some(format!(
+                "`{}` is said to be written by `{}`, which writes `{other}`",
+                tensor.name, stage.name
+            ));
+        }
+    }
+    for (id, stage) in c.graph.stages.iter().enumerate() {
+        let out = &c.graph.tensors[stage.out.0];
+        if out.producer != Some(StageId(id)) {
+            return Some(format!("`{}` writes `{}`, which names another producer", stage.name, out.name));
+        }
+        if (stage.m, stage.n) != (out.rows, out.cols) {
+            return Some(format!(
+                "`{}` computes {} x {} elements, and `{}` is {} x {}",
+                stage.name, stage.m, stage.n, out.name, out.rows, out.cols
+            ));
+        }
+        if let Some(fault) = grid_fault(stage, (out.rows, out.cols)) {
+            return Some(fault);
+        }
     }
     for (edge, d) in c.graph.dependences.iter().enumerate() {
         if no_stage(&d.producer)
@@ -64,9 +88,52 @@ fn outside(c: &Candidate) -> Option<String> {
         {
             return Some(format!("dependence {edge} names a stage or an operand that there is not"));
         }
+        let (writer, reader) = (&c.graph.stages[d.producer.0], &c.graph.stages[d.consumer.0]);
+        let same = |other: &Dependence| (other.consumer, other.operand) == (d.consumer, d.operand);
+        if c.graph.dependences[..edge].iter().any(same) {
+            let operand = d.operand;
+            return Some(format!(
+                "operand {operand} of `{}` is said to be written by two stages",
+                reader.name
+            ));
+        }
+        let tensor = &c.graph.tensors[reader.operands[d.operand].tensor.0];
+        if (tensor.rows, tensor.cols) != (writer.m, writer.n) {
+            return Some(format!(
+                "`{}` is said to read `{}`, {} x {}, of `{}`, which writes {} x {}",
+                reader.name, tensor.name, tensor.rows, tensor.cols, writer.name, writer.m, writer.n
+            ));
+        }
+    }
+    if let Some(d) = c.graph.dependences.iter().find(|d| c.graph.footprint_tiles(d) > MAX_FOOTPRINT_TILES) {
+        let (reader, writer) = (&c.graph.stages[d.consumer.0].name, &c.graph.stages[d.producer.0].name);
+        return Some(format!("the tiles of `{reader}` read too many tiles of `{writer}` to look at each"));
     }
     let kernel = c.launch.kernels().iter().find(|k| no_stage(&k.stage))?;
     Some(format!("stage {} is launched, and there are {stages}", kernel.stage.0))
+}
+
+/// A grid that does not cover an output of this size exactly, or that nobody can walk over.
+fn grid_fault(stage: &Stage, (rows, cols): (u32, u32)) -> Option<String> {
+    let (of, (gm, gn)) = (stage.partition, stage.grid);
+    let empty = matches!(
+        of,
+        Partition::Tiles { rows: 0, .. } | Partition::Tiles { cols: 0, .. } | Partition::Even { parts: 0 }
+    );
+    if empty || gm == 0 || gn == 0 || (gm, gn) != of.grid((rows, cols)) {
+        return Some(format!(
+            "`{}` has a grid of {gm} x {gn} tiles of {of}, and writes {rows} x {cols}",
+            stage.name
+        ));
+    }
+    let tiles = u64::from(gm) * u64::from(gn);
+    let each = u64::from(stage.k_blocks.max(stage.split_k).max(1));
+    (tiles > MAX_TILES || tiles.saturating_mul(each) > MAX_K_BLOCKS).then(|| {
+        format!(
+            "`{}` has {tiles} tiles of {} k-blocks in {} slices, too many to look at",
+            stage.name, stage.k_blocks, stage.split_k
+        )
+    })
 }
 
 /// Each stage is launched once, and each order is a bijection onto its grid.
@@ -170,26 +237,9 @@ pub(super) fn bounds(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<
     None
 }
 
-/// A grid that does not cover its output exactly, or a GEMM operand whose shape is not the stage's.
+/// A stage of another size than its output, or a GEMM operand whose shape is not the stage's.
 fn shape_fault(c: &Candidate, id: StageId, stage: &Stage) -> Option<Refutation> {
     let refute = |message: String| Some(Refutation::new(Obligation::Bounds, Subject::Stage(id), message));
-    let out = &c.graph.tensors[stage.out.0];
-    let (rows, cols) = stage.out_tile();
-    if rows == 0 || cols == 0 || stage.grid != stage.partition.grid((out.rows, out.cols)) {
-        return refute(format!(
-            "`{}` has a grid of {} x {} tiles of {rows} x {cols}, and `{}` is {} x {}",
-            stage.name, stage.grid.0, stage.grid.1, out.name, out.rows, out.cols
-        ));
-    }
-    if (stage.m, stage.n) != (out.rows, out.cols) {
-        return refute(format!(
-            "`{}` computes {} x {} elements, and `{}` is {} x {}",
-            stage.name, stage.m, stage.n, out.name, out.rows, out.cols
-        ));
-    }
-    if out.producer != Some(id) {
-        return refute(format!("`{}` writes `{}`, which names another producer", stage.name, out.name));
-    }
     if let Some(fault) = kernel_shape_fault(stage) {
         return refute(fault);
     }
@@ -212,6 +262,9 @@ fn kernel_shape_fault(stage: &Stage) -> Option<String> {
         return None;
     }
     let (m, n, k) = stage.mma_tile;
+    if m == 0 || n == 0 || k == 0 {
+        return Some(format!("`{}` has an MMA tile of {m} x {n} x {k}", stage.name));
+    }
     let out_tile = stage.op.rules().out_tile(stage.mma_tile);
     let tiled = matches!(stage.partition, Partition::Tiles { .. });
     let k_blocks = stage.op.rules().k_blocks(stage.k, stage.mma_tile);
@@ -221,7 +274,7 @@ fn kernel_shape_fault(stage: &Stage) -> Option<String> {
             stage.name
         ));
     }
-    if tiled && stage.out_tile() != out_tile || k == 0 || stage.k_blocks != k_blocks {
+    if tiled && stage.out_tile() != out_tile || stage.k_blocks != k_blocks {
         return Some(format!(
             "`{}` has output tiles of {:?} and {} k-blocks, and its MMA tile is {m} x {n} x {k}",
             stage.name,

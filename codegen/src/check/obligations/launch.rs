@@ -3,6 +3,7 @@
 use super::explore::{Explored, explore};
 use super::scan::Scan;
 use crate::check::{Candidate, How, Obligation, Refutation, StageLaunch, Subject, TileProgram};
+use crate::device::Profile;
 use crate::graph::StageId;
 
 /// Which stage waits for which: consumer, producer, and the edge. Dependences, and whatever else the tiles wait for.
@@ -49,7 +50,7 @@ impl Waits {
 pub(super) fn acyclic(c: &Candidate, scan: &Scan) -> Option<Refutation> {
     let mut producers = vec![Vec::new(); c.graph.stages.len()];
     Waits::of(c, scan).pairs.iter().for_each(|(consumer, producer, _)| producers[consumer.0].push(*producer));
-    (0..c.graph.stages.len()).map(StageId).find_map(|start| {
+    let cycle = (0..c.graph.stages.len()).map(StageId).find_map(|start| {
         let names: Vec<&str> =
             cycle(&producers, start)?.iter().map(|s| c.graph.stages[s.0].name.as_str()).collect();
         Some(
@@ -60,6 +61,18 @@ pub(super) fn acyclic(c: &Candidate, scan: &Scan) -> Option<Refutation> {
             )
             .fact(format!("through {}", names.join(" <- ")))
             .help("remove one of these dependences"),
+        )
+    });
+    cycle.or_else(|| {
+        // Which of two tensors in one memory is the older follows from the order of their producers.
+        let shared = c.graph.tensors.iter().any(|t| t.alias.is_some());
+        let late = c.graph.dependences.iter().position(|d| shared && d.producer >= d.consumer)?;
+        let name = |s: StageId| &c.graph.stages[s.0].name;
+        let d = &c.graph.dependences[late];
+        let message = format!("`{}` stands before `{}`, which it reads", name(d.consumer), name(d.producer));
+        Some(
+            Refutation::new(Obligation::Acyclic, Subject::Edge(late), message)
+                .help("list producers before consumers"),
         )
     })
 }
@@ -108,15 +121,47 @@ pub(super) fn progress(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Optio
         let message = format!("no CTA of `{}` fits an SM", name(*stage));
         return Some(Refutation::new(Obligation::Progress, Subject::Stage(*stage), message));
     }
+    if c.launch.on_gpu()
+        && let Some((kernel, most)) = overfull(c)
+    {
+        let (stage, stated) = (kernel.stage, kernel.ctas_per_sm);
+        let message = format!("{stated} CTAs of `{}` are said to fit an SM, and {most} do", name(stage));
+        return Some(Refutation::new(Obligation::Progress, Subject::Stage(stage), message));
+    }
     // Of one kernel the lists are judged instead.
     let how = c.launch.how()?;
     let waits = Waits::of(c, scan);
     match how {
         // `cover` judges a serial chain in the wrong order; it cannot hang, having no waits.
-        How::Serial => None,
+        How::Serial | How::Library => None,
         How::Host => listed_late(c, &waits),
+        How::Programmatic if c.device.arch < 90 => {
+            let (device, arch) = (&c.device.name, c.device.arch);
+            let message = format!("{device} is sm_{arch}, and programmatic launches begin with sm_90");
+            let refutation = Refutation::new(Obligation::Progress, Subject::Pipeline, message);
+            Some(
+                refutation
+                    .fact("without a trigger nothing says that every CTA of a producer has begun")
+                    .help("use streams"),
+            )
+        }
         How::Streams(_) | How::Programmatic => stands_still(c, p, &waits),
     }
+}
+
+/// A kernel of which fewer CTAs fit an SM than is stated, and how many do. Stated resources say so, else the device's limit.
+fn overfull(c: &Candidate) -> Option<(&StageLaunch, u32)> {
+    let device = &c.device;
+    c.launch.kernels().iter().find_map(|kernel| {
+        let fit = kernel.takes.map(|takes| {
+            let of = |has: u32, takes: u32| has.checked_div(takes).unwrap_or(u32::MAX);
+            of(device.shared_per_sm, takes.shared)
+                .min(of(Profile::REGISTERS_PER_SM, takes.registers))
+                .min(of(device.threads_per_sm, takes.threads))
+        });
+        let most = fit.unwrap_or(u32::MAX).min(device.ctas_per_sm);
+        (kernel.ctas_per_sm > most).then_some((kernel, most))
+    })
 }
 
 /// Whether a worker that draws tiles in launch order can wait for a tile that nobody has drawn.
@@ -176,7 +221,7 @@ pub(in crate::check) fn both_ways(c: &Candidate, p: &dyn TileProgram) -> (bool, 
 /// The placement in which waiting CTAs may leave `producer` no SM; `None` when they cannot. See docs/progress.md for why
 /// nothing stands still when this is `None` for every stage.
 fn starved(c: &Candidate, waits: &Waits, producer: StageId) -> Option<Refutation> {
-    let sms = u64::from(c.device.sms);
+    let sms = u128::from(c.device.sms);
     let before = waits.ancestors(producer);
     // Whoever waits for anything that is not done when all that `producer` needs is.
     let waiting: Vec<StageId> = (0..c.graph.stages.len())
@@ -184,13 +229,18 @@ fn starved(c: &Candidate, waits: &Waits, producer: StageId) -> Option<Refutation
         .filter(|s| *s != producer && !before.contains(s) && waits.pairs.iter().any(|(w, ..)| w == s))
         .collect();
     // Occupancies are per SM: 1/n of an SM a CTA. An SM is closed when what is left is less than the producer's share.
-    let per_sm = |s: StageId| u64::from(c.launch.ctas_per_sm(s).max(1));
-    let whole: u64 = (0..c.graph.stages.len()).fold(1, |all, s| lcm(all, per_sm(StageId(s))));
-    let share = |s: StageId| whole / per_sm(s);
-    let to_close = whole - share(producer) + 1;
-    let held: u64 = waiting.iter().map(|s| u64::from(ctas(c, *s)) * share(*s)).sum();
-    let count: u64 = waiting.iter().map(|s| u64::from(ctas(c, *s))).sum();
-    if count.min(held / to_close) < sms {
+    let per_sm = |s: StageId| u128::from(c.launch.ctas_per_sm(s).max(1));
+    let closed =
+        (0..c.graph.stages.len()).try_fold(1, |all, s| lcm(all, per_sm(StageId(s)))).and_then(|whole| {
+            let share = |s: StageId| whole / per_sm(s);
+            let held = waiting
+                .iter()
+                .try_fold(0u128, |sum, s| sum.checked_add(u128::from(ctas(c, *s)).checked_mul(share(*s))?))?;
+            Some(held / (whole - share(producer) + 1))
+        });
+    // Of occupancies that no arithmetic holds, each CTA counts as one that closes an SM.
+    let count: u128 = waiting.iter().map(|s| u128::from(ctas(c, *s))).sum();
+    if closed.unwrap_or(count).min(count) < sms {
         return None;
     }
     let of = |s: StageId| waits.pairs.iter().find(|(consumer, ..)| *consumer == s).map(|(.., edge)| *edge);
@@ -226,15 +276,16 @@ fn starved(c: &Candidate, waits: &Waits, producer: StageId) -> Option<Refutation
 }
 
 /// CTAs of a stage that can exist at once: one a tile and split-K slice.
-fn ctas(c: &Candidate, stage: StageId) -> u32 {
+fn ctas(c: &Candidate, stage: StageId) -> u64 {
     let stage = &c.graph.stages[stage.0];
-    stage.tiles() * stage.split_k.max(1)
+    u64::from(stage.tiles()) * u64::from(stage.split_k.max(1))
 }
 
-fn lcm(a: u64, b: u64) -> u64 {
+/// The least common multiple of two numbers above 0; `None` where it is too large.
+pub(super) fn lcm(a: u128, b: u128) -> Option<u128> {
     let (mut x, mut y) = (a, b);
     while y > 0 {
         (x, y) = (y, x % y);
     }
-    a / x * b
+    (a / x).checked_mul(b)
 }

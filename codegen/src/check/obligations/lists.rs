@@ -21,6 +21,14 @@ pub(super) fn progress(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation>
     })
 }
 
+/// The order in which the items of a schedule end when its lists are run; `None` where they stand still.
+pub(in crate::check) fn order_of_ends(c: &Candidate, p: &dyn TileProgram) -> Option<Vec<u32>> {
+    let schedule = c.launch.work()?;
+    let mut run = Run::new(c, p, schedule);
+    run.all();
+    (run.ended.len() == schedule.sequence.len()).then_some(run.ended)
+}
+
 /// An order of a schedule's sequence in which every item comes after all that it waits for, with as little moved as that
 /// takes; `None` when there is none. A schedule that was built for the tiles that are read needs it where a policy waits
 /// for more than those.

@@ -1,11 +1,91 @@
-//! `order` of what a share is the sum of: its warps bring the k-blocks in any order, each of them once.
+//! `order` of what a tile is the sum of: every k-block of what other stages write is loaded before the tile is stored. The
+//! warps of a share bring the k-blocks in any order, each of them once.
 
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+use super::scan::{At, Region, Scan};
 use super::{grid_tiles, slice_name, slice_subject};
 use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
 use crate::graph::{StageId, When};
+use crate::sync::Tile;
+
+/// Every k-block of what a stage writes is loaded by each tile that is made from it, in the slice that sums it up.
+pub(super) fn order(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<Refutation> {
+    let Some(((stage, tile), slice, edge, k_block)) = scan.unloaded else { return of_shares(c, p) };
+    let operand = c.graph.dependences[edge].operand;
+    let tensor = &c.graph.tensors[c.graph.stages[stage.0].operands[operand].tensor.0].name;
+    let subject = slice_subject(p, stage, tile, slice).unwrap_or(Subject::Edge(edge));
+    let name = slice_name(c, p, stage, tile, slice);
+    let message = format!("{name} stores what it has not loaded: k-block {k_block} of `{tensor}`");
+    let refutation = Refutation::new(Obligation::Order, subject, message);
+    Some(refutation.help(
+        "load every k-block of every operand that a stage writes before the sums are passed on or stored",
+    ))
+}
+
+/// The CTAs of a worker load slices for each other: the first k-block of `ks` of which they together do not bring all that
+/// one of them needs.
+pub(super) fn together(
+    c: &Candidate,
+    p: &dyn TileProgram,
+    (stage, tile): At,
+    slice: u32,
+    edge: usize,
+    ks: &Range<u32>,
+) -> Option<u32> {
+    let (of, operand) = (&c.graph.stages[stage.0], c.graph.dependences[edge].operand);
+    let tensor = &c.graph.tensors[of.operands[operand].tensor.0];
+    let (rows, cols) = c.launch.cluster();
+    let (m, n) = (tile.m / rows * rows, tile.n / cols * cols);
+    let mates = || (m..m + rows).flat_map(move |m| (n..n + cols).map(move |n| Tile { m, n }));
+    // What each brings for itself, and what all of them bring for each other.
+    let (mut own, mut shared) = (HashSet::new(), HashMap::<u32, Vec<Region>>::new());
+    for mate in mates() {
+        let mut note = |event| match event {
+            Event::Load { operand: o, k_block } if o == operand => {
+                own.insert((mate.m, mate.n, k_block));
+            }
+            Event::Multicast { operand: o, k_block, rows, cols } if o == operand => {
+                shared.entry(k_block).or_default().push((rows, cols));
+            }
+            _ => {}
+        };
+        match p.strands() {
+            Some(strands) => strands.strand(edge, mate, slice, 0, &mut note),
+            None => p.events(stage, mate, slice, &mut note),
+        }
+    }
+    let inside = |t: &Tile| t.m < of.grid.0 && t.n < of.grid.1;
+    let each = of.operands[operand].kind.when() == When::Each;
+    ks.clone().filter(|_| each).find(|k| {
+        let brought = shared.get(k).map_or(&[][..], Vec::as_slice);
+        mates().filter(inside).any(|mate| {
+            let mut missing = false;
+            of.reads(operand, tensor, (mate.m, mate.n), *k, &mut |rows, cols| {
+                missing |= !own.contains(&(mate.m, mate.n, *k)) && !covered(&(rows, cols), brought);
+            });
+            missing
+        })
+    })
+}
+
+/// Whether boxes that are as wide, or as tall, as an area leave nothing of it out.
+fn covered((rows, cols): &Region, boxes: &[Region]) -> bool {
+    let within =
+        |outer: &Range<u32>, inner: &Range<u32>| outer.start <= inner.start && inner.end <= outer.end;
+    let along = |whole: &Range<u32>, mut parts: Vec<&Range<u32>>| {
+        parts.sort_unstable_by_key(|part| part.start);
+        let reached = |at: u32, part: &&Range<u32>| if part.start <= at { at.max(part.end) } else { at };
+        parts.iter().fold(whole.start, reached) >= whole.end
+    };
+    let tall = boxes.iter().filter(|(r, _)| within(r, rows)).map(|(_, c)| c).collect();
+    let wide = boxes.iter().filter(|(_, c)| within(c, cols)).map(|(r, _)| r).collect();
+    along(cols, tall) || along(rows, wide)
+}
 
 /// Every k-block of what a stage writes is loaded once in each share.
-pub(super) fn order(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
+fn of_shares(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
     c.graph.dependences.iter().find_map(|d| {
         let stage = &c.graph.stages[d.consumer.0];
         let once = stage.operands[d.operand].kind.when() == When::Epilogue;
@@ -14,8 +94,14 @@ pub(super) fn order(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
         let mut shares = grid_tiles(stage).filter(|tile| shares && !stage.writes(*tile).1.is_empty());
         shares.find_map(|tile| {
             let mut loads = vec![0; k_blocks as usize];
-            let mut outside = None;
+            let (mut outside, mut late, mut stored) = (None, None, false);
             p.events(d.consumer, tile, 0, &mut |event| match event {
+                Event::Store { .. } => stored = true,
+                Event::Load { operand, k_block } | Event::Multicast { operand, k_block, .. }
+                    if operand == d.operand && stored =>
+                {
+                    late = Some(k_block);
+                }
                 Event::Load { operand, k_block } | Event::Multicast { operand, k_block, .. }
                     if operand == d.operand =>
                 {
@@ -31,20 +117,14 @@ pub(super) fn order(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
                 (Some(k), _) => format!("loads k-block {k} of `{tensor}`, which has {k_blocks}"),
                 (None, Some(k)) if loads[k] == 0 => format!("never loads k-block {k} of `{tensor}`"),
                 (None, Some(k)) => format!("loads k-block {k} of `{tensor}` {} times", loads[k]),
-                (None, None) => return None,
+                (None, None) => format!("loads k-block {} of `{tensor}` after its store", late?),
             };
             Some(refute(c, p, d.consumer, tile, &fault))
         })
     })
 }
 
-fn refute(
-    c: &Candidate,
-    p: &dyn TileProgram,
-    stage: StageId,
-    tile: crate::sync::Tile,
-    fault: &str,
-) -> Refutation {
+fn refute(c: &Candidate, p: &dyn TileProgram, stage: StageId, tile: Tile, fault: &str) -> Refutation {
     let subject = slice_subject(p, stage, tile, 0).unwrap_or(Subject::Stage(stage));
     Refutation::new(Obligation::Order, subject, format!("{} {fault}", slice_name(c, p, stage, tile, 0)))
         .help("a share is the sum of all k-blocks, each of them once")

@@ -96,12 +96,12 @@ fn overwritten_early(
     let met: Vec<Vec<Vec<Tile>>> =
         users.iter().map(|(u, o)| met_by(stage, &graph.stages[u.0], *o, b)).collect();
     for (number, tile) in grid_tiles(stage).enumerate() {
-        for ((user, _), met) in users.iter().zip(&met) {
+        for ((user, operand), met) in users.iter().zip(&met) {
             let user_stage = &graph.stages[user.0];
             for &other in &met[number] {
                 // A tile may overwrite what it has itself read: it stores after its last load.
                 let mut ordered = || match &mut order {
-                    Some(order) => order.store((*user, other), (writer, tile)),
+                    Some(order) => order.store((*user, other), (writer, tile), operand.is_none()),
                     None => c.launch.position(*user) < c.launch.position(writer),
                 };
                 if (*user, other) != (writer, tile) && !ordered() {

@@ -13,6 +13,7 @@ mod schedule;
 mod slabs;
 mod slots;
 mod state;
+mod stores;
 
 use super::{Candidate, Obligation, Refutation, TileProgram};
 
@@ -21,7 +22,7 @@ pub(super) fn well_formed(c: &Candidate) -> Option<Refutation> {
     grids::well_formed(c).or_else(|| schedule::well_formed(c))
 }
 
-pub(super) use lists::linear_extension;
+pub(super) use lists::{linear_extension, order_of_ends};
 pub(super) use scan::Scan;
 #[cfg(feature = "fault-injection")]
 pub(super) use {explore::Explored, launch::both_ways};
@@ -34,7 +35,9 @@ pub(super) fn judge(
     scan: &Scan,
 ) -> Option<Refutation> {
     match obligation {
-        Obligation::Order => grids::order(c).or_else(|| slabs::order(c, p)).or_else(|| loads::order(c, p)),
+        Obligation::Order => {
+            grids::order(c).or_else(|| stores::order(c, p, scan)).or_else(|| loads::order(c, p, scan))
+        }
         Obligation::Bounds => grids::bounds(c, p, scan),
         Obligation::Cover => slots::cover(c, p, scan).or_else(|| slabs::cover(c, p)),
         Obligation::Count => slots::count(c, p, scan),

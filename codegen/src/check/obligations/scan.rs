@@ -22,15 +22,18 @@
 //!   tile above has waited for: had that part a fault, the tile above would have it too, and comes first. So the k-blocks of
 //!   a column are judged once, and not once a tile.
 //!
+//! * Whether a strand loads each k-block that its tile is made from follows from the strand too, and is judged with it.
+//!
 //! The program's word on likeness is needed, not its arithmetic: a generated program compares all that a strand is made from,
 //! and nothing else reaches the function that makes it. A program that gives no word is judged tile by tile.
 
 use std::ops::Range;
 
-use super::extent_tiles;
 use super::posts::Posts;
-use crate::check::{Candidate, Event, Strands, TileProgram};
-use crate::graph::StageId;
+use super::{extent_tiles, loads};
+use crate::check::parts::Parts;
+use crate::check::{Candidate, Event, Strands, TileProgram, slice_k_blocks};
+use crate::graph::{Dependence, StageId, When};
 use crate::sync::Tile;
 
 /// A tile, in the order in which tiles are judged.
@@ -51,30 +54,58 @@ pub(in crate::check) struct Scan {
     pub(super) miscounted: Option<At>,
     /// The first tile with a load that its own waits do not cover.
     pub(super) uncovered: Option<At>,
+    /// The first tile that does not load a k-block of what it reads of another stage: tile, slice, edge, k-block.
+    pub(super) unloaded: Option<(At, u32, usize, u32)>,
     /// Stages that wait for edges of others, and those edges, ascending.
     pub(super) foreign: Vec<(StageId, usize)>,
+    /// Whether semaphores are waited for at all.
+    semaphores: bool,
+    /// The items of each tile of a chain kernel.
+    parts: Option<Parts>,
+}
+
+/// What the slice at hand has done so far.
+struct Seen {
+    waits: Marks,
+    /// By edge, the k-blocks that have been loaded in time.
+    loads: Marks,
+    /// Whether it has left its sums, and whether it has stored.
+    left: bool,
+    stored: bool,
+}
+
+impl Seen {
+    fn next(&mut self) {
+        self.waits.next();
+        self.loads.next();
+        (self.left, self.stored) = (false, false);
+    }
 }
 
 impl Scan {
     pub(in crate::check) fn of(c: &Candidate, p: &dyn TileProgram) -> Scan {
-        if !c.launch.has_semaphores() {
-            return Scan::default();
-        }
-        let edges = 0..c.graph.dependences.len();
-        let posts: Vec<Posts> = edges.map(|edge| Posts::of(c, p, edge)).collect();
+        let (edges, semaphores) = (c.graph.dependences.len(), c.launch.has_semaphores());
+        let posts: Vec<Posts> = (0..edges).filter(|_| semaphores).map(|edge| Posts::of(c, p, edge)).collect();
         let slots: Vec<u32> = c.slot_counts();
         let posts_outside =
             posts.iter().zip(&slots).any(|(posts, slots)| posts.totals.len() > *slots as usize);
-        let mut scan = Scan { posts, slots, posts_outside, ..Scan::default() };
-        let mut marks = Marks::of(&scan.posts);
+        let parts = c.launch.work().map(|schedule| Parts::of(&c.graph, schedule));
+        let mut scan = Scan { posts, slots, posts_outside, semaphores, parts, ..Scan::default() };
+        let k_blocks = |d: &Dependence| c.graph.stages[d.consumer.0].k_blocks.max(1) as usize;
+        let mut seen = Seen {
+            waits: Marks::of(&scan.posts),
+            loads: Marks::new(c.graph.dependences.iter().map(k_blocks)),
+            left: false,
+            stored: false,
+        };
         for stage in (0..c.graph.stages.len()).map(StageId) {
             let edges: Vec<usize> =
-                (0..scan.posts.len()).filter(|e| c.graph.dependences[*e].consumer == stage).collect();
+                (0..edges).filter(|e| c.graph.dependences[*e].consumer == stage).collect();
             match p.strands() {
                 Some(strands) => {
-                    edges.iter().for_each(|edge| scan.strands(c, (p, strands), stage, *edge, &mut marks));
+                    edges.iter().for_each(|edge| scan.strands(c, (p, strands), stage, *edge, &mut seen));
                 }
-                None => scan.tiles(c, p, stage, &edges, &mut marks),
+                None => scan.tiles(c, p, stage, &edges, &mut seen),
             }
         }
         scan
@@ -87,7 +118,7 @@ impl Scan {
         (p, strands): (&dyn TileProgram, &dyn Strands),
         stage: StageId,
         edge: usize,
-        marks: &mut Marks,
+        seen: &mut Seen,
     ) {
         let (by_m, by_n) = c.graph.stages[stage.0].reads_by(c.graph.dependences[edge].operand);
         let ((rows, cols), (gm, gn)) = (strands.period(), p.extent(&c.graph, stage));
@@ -106,13 +137,15 @@ impl Scan {
                 }
                 let grows = above.filter(|above| marked == Some(*above));
                 let grows = grows.and_then(|above| strands.grows(edge, above, tile));
-                for slice in 0..p.slices(&c.graph, stage, tile) {
+                for slice in 0..self.slices(c, p, (stage, tile)) {
                     if grows.is_none() {
-                        marks.next();
+                        seen.next();
                     }
-                    strands.strand(edge, tile, slice, grows.unwrap_or(0), &mut |event| {
-                        self.judge(c, (stage, tile), &[edge], event, marks);
+                    let from = grows.unwrap_or(0);
+                    strands.strand(edge, tile, slice, from, &mut |event| {
+                        self.judge(c, (stage, tile), &[edge], event, seen);
                     });
+                    self.complete(c, p, (stage, tile), (slice, from), &[edge], seen);
                 }
                 marked = Some(tile);
             }
@@ -126,26 +159,91 @@ impl Scan {
         p: &dyn TileProgram,
         stage: StageId,
         edges: &[usize],
-        marks: &mut Marks,
+        seen: &mut Seen,
     ) {
-        let mut others = vec![false; self.posts.len()];
+        let mut others = vec![false; c.graph.dependences.len()];
         for tile in extent_tiles(c, p, stage) {
-            for slice in 0..p.slices(&c.graph, stage, tile) {
-                marks.next();
+            for slice in 0..self.slices(c, p, (stage, tile)) {
+                seen.next();
                 p.events(stage, tile, slice, &mut |event| {
                     if let Event::Wait { edge, .. } = event {
                         others[edge] |= c.graph.dependences[edge].consumer != stage;
                     }
-                    self.judge(c, (stage, tile), edges, event, marks);
+                    self.judge(c, (stage, tile), edges, event, seen);
                 });
+                self.complete(c, p, (stage, tile), (slice, 0), edges, seen);
             }
         }
         let others = others.iter().enumerate().filter(|(_, waits)| **waits);
         self.foreign.extend(others.map(|(edge, _)| (stage, edge)));
     }
 
-    fn judge(&mut self, c: &Candidate, at: At, edges: &[usize], event: Event, marks: &mut Marks) {
+    /// Slices that a tile has, or should have.
+    pub(super) fn slices(&self, c: &Candidate, p: &dyn TileProgram, (stage, tile): At) -> u32 {
+        let should = match &self.parts {
+            Some(parts) => parts.count(stage, tile),
+            None => c.graph.stages[stage.0].split_k.max(1),
+        };
+        p.slices(&c.graph, stage, tile).max(should)
+    }
+
+    /// The k-blocks that a slice sums up, and whether it finishes its tile.
+    pub(super) fn sums(&self, c: &Candidate, (stage, tile): At, slice: u32) -> (Range<u32>, bool) {
+        match (&self.parts, c.launch.work()) {
+            (Some(parts), Some(schedule)) => parts.item(stage, tile, slice).map_or((0..0, false), |item| {
+                let item = &schedule.sequence[item as usize];
+                (item.k_begin..item.k_end, item.part.finishes())
+            }),
+            _ => {
+                let of = &c.graph.stages[stage.0];
+                let (ks, last) = (slice_k_blocks(of, slice), of.k_blocks_of(tile.m));
+                let ks = ks.start.min(last)..ks.end.min(last);
+                let some = !ks.is_empty();
+                (ks, some)
+            }
+        }
+    }
+
+    /// Notes it when a slice, from k-block `from` on, has not loaded all that it is made from of other stages. Shares have a
+    /// stricter rule of their own.
+    fn complete(
+        &mut self,
+        c: &Candidate,
+        p: &dyn TileProgram,
+        at: At,
+        (slice, from): (u32, u32),
+        edges: &[usize],
+        seen: &Seen,
+    ) {
+        let (stage, known) = (&c.graph.stages[at.0.0], self.unloaded.is_some_and(|(first, ..)| first <= at));
+        if known || edges.is_empty() || c.launch.shares().is_some() {
+            return;
+        }
+        let (ks, finishes) = self.sums(c, at, slice);
+        let inside = at.1.m < stage.grid.0 && at.1.n < stage.grid.1;
+        for &edge in edges {
+            let kind = stage.operands[c.graph.dependences[edge].operand].kind;
+            let has = |k: &u32| seen.loads.any(edge, &[*k]);
+            let missing = match kind.when() {
+                _ if !inside => None,
+                When::Each => (ks.start.max(from)..ks.end).find(|k| !has(k)),
+                When::First => (!ks.is_empty() && !ks.clone().any(|k| has(&k))).then_some(ks.start),
+                When::Epilogue => (finishes && !has(&0)).then_some(0),
+            };
+            let missing = missing.or_else(|| {
+                let shared = c.launch.cluster() != (1, 1) && kind.when() != When::Epilogue;
+                shared.then(|| loads::together(c, p, at, slice, edge, &ks)).flatten()
+            });
+            if let Some(k_block) = missing {
+                self.unloaded = Some((at, slice, edge, k_block));
+                return;
+            }
+        }
+    }
+
+    fn judge(&mut self, c: &Candidate, at: At, edges: &[usize], event: Event, seen: &mut Seen) {
         match event {
+            Event::Wait { .. } if !self.semaphores => {}
             Event::Wait { edge, slot, value } => {
                 let total = self.posts[edge].total(slot);
                 if slot >= self.slots[edge] {
@@ -155,10 +253,20 @@ impl Scan {
                     first(&mut self.miscounted, at);
                 }
                 if u64::from(value) >= total {
-                    marks.wait(edge, slot);
+                    seen.waits.set(edge, slot);
                 }
             }
-            Event::Load { .. } | Event::Multicast { .. } => {
+            Event::Load { operand, k_block } | Event::Multicast { operand, k_block, .. } => {
+                for &edge in edges.iter().filter(|e| c.graph.dependences[**e].operand == operand) {
+                    let kind = c.graph.stages[at.0.0].operands[operand].kind;
+                    // What comes later is in nothing that is stored.
+                    if !seen.stored && (!seen.left || kind.when() == When::Epilogue) {
+                        seen.loads.set(edge, k_block);
+                    }
+                }
+                if !self.semaphores {
+                    return;
+                }
                 // What is known of a stage that waits for nothing is `forgotten`'s to judge.
                 if edges.is_empty() || self.uncovered.is_some_and(|known| known <= at) {
                     return;
@@ -167,7 +275,7 @@ impl Scan {
                 regions(c, at.0, at.1, &event, &mut |operand, _, region| {
                     let of_operand = |e: &&usize| c.graph.dependences[**e].operand == operand;
                     for edge in edges.iter().filter(of_operand) {
-                        let done = |tile: Tile| marks.any(*edge, self.posts[*edge].of_tile(tile));
+                        let done = |tile: Tile| seen.waits.any(*edge, self.posts[*edge].of_tile(tile));
                         covered = covered && uncovered(c, *edge, &region, done).is_none();
                     }
                 });
@@ -176,8 +284,10 @@ impl Scan {
                 }
             }
             // It knows nothing of what other warps have waited for.
-            Event::Warp { .. } => marks.next(),
-            Event::Contribute { .. } | Event::Await { .. } | Event::Add { .. } | Event::Store { .. } => {}
+            Event::Warp { .. } => seen.waits.next(),
+            Event::Contribute { .. } => seen.left = true,
+            Event::Store { .. } => seen.stored = true,
+            Event::Await { .. } | Event::Add { .. } => {}
         }
     }
 }
@@ -186,16 +296,20 @@ fn first(known: &mut Option<At>, at: At) {
     *known = Some(known.map_or(at, |before| before.min(at)));
 }
 
-/// The slots that the slice at hand has waited for in full.
+/// What the slice at hand has done of each edge: the slots that it has waited for in full, or the k-blocks that it has loaded.
 pub(super) struct Marks {
-    /// The number of the last slice that did, for each slot of each edge.
+    /// The number of the last slice that did, by edge.
     slices: Vec<Vec<u32>>,
     slice: u32,
 }
 
 impl Marks {
     pub(super) fn of(posts: &[Posts]) -> Marks {
-        Marks { slices: posts.iter().map(|p| vec![0; p.totals.len()]).collect(), slice: 0 }
+        Marks::new(posts.iter().map(|p| p.totals.len()))
+    }
+
+    fn new(lengths: impl Iterator<Item = usize>) -> Marks {
+        Marks { slices: lengths.map(|length| vec![0; length]).collect(), slice: 0 }
     }
 
     /// Begins a slice.
@@ -209,16 +323,16 @@ impl Marks {
         }
     }
 
-    /// Notes a wait; one for a slot that nobody posts guarantees nothing.
-    pub(super) fn wait(&mut self, edge: usize, slot: u32) {
-        if let Some(mark) = self.slices[edge].get_mut(slot as usize) {
+    /// Notes a wait or a load; a wait for a slot that nobody posts guarantees nothing.
+    pub(super) fn set(&mut self, edge: usize, at: u32) {
+        if let Some(mark) = self.slices[edge].get_mut(at as usize) {
             *mark = self.slice;
         }
     }
 
-    /// Whether one of these slots of an edge has been waited for.
-    pub(super) fn any(&self, edge: usize, slots: &[u32]) -> bool {
-        slots.iter().any(|slot| self.slices[edge][*slot as usize] == self.slice)
+    /// Whether one of these has been done of an edge.
+    pub(super) fn any(&self, edge: usize, these: &[u32]) -> bool {
+        these.iter().any(|at| self.slices[edge][*at as usize] == self.slice)
     }
 }
 

@@ -86,7 +86,7 @@ impl View<'_> {
             };
             return refute(Subject::Stage(StageId(i)), format!("`{}` {fault}", stage.name));
         }
-        if rows == 0 || cols == 0 || self.schedule.lists.is_empty() {
+        if rows == 0 || cols == 0 || rows.saturating_mul(cols) > 16 || self.schedule.lists.is_empty() {
             let workers = self.schedule.lists.len();
             return refute(
                 Subject::Pipeline,

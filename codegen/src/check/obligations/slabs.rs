@@ -58,44 +58,6 @@ fn split_tiles(
     })
 }
 
-/// Whether a split tile's CTA has a tile: at the edge of a grid some CTAs of a cluster have none.
-fn inside(c: &Candidate, stage: StageId, tile: Tile) -> bool {
-    let (gm, gn) = c.graph.stages[stage.0].grid;
-    tile.m < gm && tile.n < gn
-}
-
-/// The items of a split tile together store each of its units once.
-pub(super) fn order(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
-    c.launch.lists()?;
-    split_tiles(c, p, |stage, tile, slices| {
-        if !inside(c, stage, tile) {
-            return None;
-        }
-        let mut stores: Vec<(Range<u32>, u32, u32)> = Vec::new();
-        for slice in 0..slices {
-            stores.extend(
-                Use::of(p, stage, tile, slice).stores.into_iter().map(|(units, of)| (units, of, slice)),
-            );
-        }
-        stores.sort_by_key(|(units, ..)| (units.start, units.end));
-        let mut done = 0;
-        for (units, of, slice) in &stores {
-            if units.start != done {
-                let fault = if units.start < done { "stores again" } else { "leaves nobody to store" };
-                let (from, to) = (done.min(units.start), done.max(units.start));
-                let fault = format!("{fault} units {from}..{to} of the {of} of its tile");
-                return Some(refute(c, p, Obligation::Order, (stage, tile, *slice), &fault));
-            }
-            done = units.end;
-        }
-        let (of, slice) = stores.last().map_or((1, 0), |(_, of, slice)| (*of, *slice));
-        (done != of).then(|| {
-            let fault = format!("is of a tile of {of} units of which only {done} are stored");
-            refute(c, p, Obligation::Order, (stage, tile, slice), &fault)
-        })
-    })
-}
-
 /// Whoever stores a part of a tile has added the sums of all other items of the tile, each behind its flag.
 pub(super) fn cover(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
     c.launch.lists()?;

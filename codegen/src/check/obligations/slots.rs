@@ -38,7 +38,7 @@ pub(super) fn cover(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<R
                 let mut events = 0;
                 p.events(consumer, tile, slice, &mut |event| match (&event, events += 1).0 {
                     Event::Wait { edge, slot, value } if u64::from(*value) >= posts[*edge].total(*slot) => {
-                        marks.wait(*edge, *slot);
+                        marks.set(*edge, *slot);
                     }
                     Event::Warp { .. } => marks.next(),
                     Event::Load { .. } | Event::Multicast { .. } if fault.is_none() => {

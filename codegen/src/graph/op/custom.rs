@@ -2,14 +2,13 @@
 
 use std::ops::Range;
 
-use super::{Activation, At, Bound, Constant, Cost, Lowered, MmaTile, Op, Rules, Stated, Tiles};
+use super::{At, Bound, Cost, Lowered, MmaTile, Op, Rules, Stated, Tiles};
 use crate::device::Operation;
 use crate::diagnostic::Diagnostic;
 use crate::graph::dims::Dims;
 use crate::graph::resolved::CustomShape;
-use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
+use crate::graph::{Axis, Footprint, Operand, OperandKind};
 use crate::spec::{CustomSpec, RangeSpec};
-use crate::sync::Policy;
 
 pub(super) struct Custom;
 
@@ -86,10 +85,6 @@ impl Rules for Custom {
         "custom".into()
     }
 
-    fn activation(&self) -> Activation {
-        Activation::Identity
-    }
-
     fn noun(&self) -> &'static str {
         "custom stage"
     }
@@ -102,24 +97,8 @@ impl Rules for Custom {
         true
     }
 
-    fn out_tile(&self, tile: MmaTile) -> (u32, u32) {
-        (tile.0, tile.1)
-    }
-
     fn unsplit(&self) -> Option<&'static str> {
         Some("is not a GEMM")
-    }
-
-    fn k_blocks(&self, k: u32, tile: MmaTile) -> u32 {
-        k.div_ceil(tile.2)
-    }
-
-    fn elements(&self, stage: &Stage, k_block: u32) -> Range<u32> {
-        At::along(k_block, stage.mma_tile.2, stage.k)
-    }
-
-    fn k_blocks_of(&self, stage: &Stage, _: u32) -> u32 {
-        stage.k_blocks
     }
 
     fn operand_shape(&self, _: OperandKind, _: (u32, u32, u32)) -> Option<(u32, u32)> {
@@ -138,18 +117,6 @@ impl Rules for Custom {
     fn reads(&self, at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {
         let (Footprint { rows, cols }, (m, n)) = (&at.operand.footprint, at.tile);
         f(rows.range(at.tensor.rows, m, n, at.k), cols.range(at.tensor.cols, m, n, at.k));
-    }
-
-    fn constant(&self, _: OperandKind) -> Option<Constant> {
-        None
-    }
-
-    fn has_halo(&self) -> bool {
-        false
-    }
-
-    fn policy(&self, _: &Operand, _: u32) -> Option<Policy> {
-        None
     }
 
     fn cost(&self) -> Cost {

@@ -5,8 +5,7 @@ use std::ops::Range;
 use super::{Activation, At, Bound, Constant, Cost, MmaTile, Rules, Stated, Tiles};
 use crate::device::Operation;
 use crate::diagnostic::Diagnostic;
-use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
-use crate::sync::Policy;
+use crate::graph::{Axis, Footprint, Operand, OperandKind};
 
 /// A GEMM.
 pub(super) struct Gemm {
@@ -140,22 +139,6 @@ impl Rules for Gemm {
         (tile.0, if self.gated { tile.1 / 2 } else { tile.1 })
     }
 
-    fn unsplit(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn k_blocks(&self, k: u32, tile: MmaTile) -> u32 {
-        k.div_ceil(tile.2)
-    }
-
-    fn elements(&self, stage: &Stage, k_block: u32) -> Range<u32> {
-        At::along(k_block, stage.mma_tile.2, stage.k)
-    }
-
-    fn k_blocks_of(&self, stage: &Stage, _: u32) -> u32 {
-        stage.k_blocks
-    }
-
     fn operand_shape(&self, kind: OperandKind, size: (u32, u32, u32)) -> Option<(u32, u32)> {
         operand_shape(kind, size)
     }
@@ -182,12 +165,11 @@ impl Rules for Gemm {
         })
     }
 
-    fn has_halo(&self) -> bool {
-        false
-    }
-
-    fn policy(&self, _: &Operand, _: u32) -> Option<Policy> {
-        None
+    fn in_library(&self, operands: &[Operand]) -> bool {
+        let has = |kind| operands.iter().any(|operand| operand.kind == kind);
+        // Its epilogue adds what lies in the output before the activation, ours a residual behind it.
+        let late = has(OperandKind::Residual) && self.activation != Activation::Identity;
+        !late && !(self.gated && (has(OperandKind::Residual) || has(OperandKind::Bias)))
     }
 
     fn cost(&self) -> Cost {

@@ -18,10 +18,10 @@ pub use norm::Norm;
 use super::dims::Dims;
 use super::resolved::{CustomShape, Read};
 use super::{Footprint, Operand, Stage, Tensor, TensorId};
-use crate::check::Executor;
 pub use crate::device::Activation;
 use crate::device::{ChainKernel, DECODE_KERNELS, KernelShape, Operation};
 use crate::diagnostic::{Diagnostic, Spanned};
+use crate::executor::Executor;
 pub(crate) use crate::operand::OperandKind;
 use crate::spec::{StageKind, StageSpec};
 use crate::sync::{Policy, Tile};
@@ -72,7 +72,7 @@ impl Op {
         }
     }
 
-    /// Whether it is a GEMM of whole matrices: what the kernels of `fused` and of few tokens run.
+    /// Whether it is a product of whole matrices: what decode kernels cut into even shares.
     pub fn is_gemm(&self) -> bool {
         self.rules().cost().gemm
     }
@@ -116,10 +116,17 @@ impl Op {
                 let odd = matches!(self, Op::Attend(attend) if !attend.has_kernel());
                 self.in_chain() || decodes() && !odd
             }
-            Executor::Cpu | Executor::Serial | Executor::Streams | Executor::Programmatic => {
-                KernelShape::built(arch, operation).next().is_some()
-            }
+            Executor::Cpu
+            | Executor::Serial
+            | Executor::Library
+            | Executor::Streams
+            | Executor::Programmatic => KernelShape::built(arch, operation).next().is_some(),
         }
+    }
+
+    /// Whether cuBLASLt computes it of these operands, but for the gating of a gated GEMM, which is a kernel of its own there.
+    pub fn in_library(&self, operands: &[Operand]) -> bool {
+        self.rules().in_library(operands)
     }
 
     /// Whether a chain kernel runs it.
@@ -136,24 +143,12 @@ impl Op {
 
     /// Why no chain kernel runs it in the tiles that it has, after the stage's name.
     pub fn unfit(&self) -> Option<&'static str> {
-        match self {
-            Op::Conv2d(conv) => {
-                conv.window.is_none().then_some("reads images of which no window fits a kernel's tile")
-            }
-            Op::Gemm { .. } | Op::GatedGemm | Op::Attention(_) | Op::Attend(_) | Op::Norm(_) | Op::Custom => {
-                None
-            }
-        }
+        self.rules().unfit()
     }
 
     /// Rows of the first operand that a k-block of a tile of `rows` rows brings.
     pub fn rows_loaded(&self, rows: u32) -> f64 {
-        match self {
-            Op::Conv2d(conv) => conv.pixels_a_k_block().unwrap_or(rows.into()),
-            Op::Gemm { .. } | Op::GatedGemm | Op::Attention(_) | Op::Attend(_) | Op::Norm(_) | Op::Custom => {
-                rows.into()
-            }
-        }
+        self.rules().rows_loaded(rows)
     }
 
     /// The activation of its epilogue.
@@ -202,8 +197,8 @@ pub(crate) enum Bound {
     Bytes,
 }
 
-/// What the graph layer, and the choice after it, must know of an operation. There are no defaults: an operation decides
-/// each.
+/// What the graph layer, and the choice after it, must know of an operation. A default is what is right for an
+/// operation that has no special case there; what an operation computes, reads and costs it has to say itself.
 pub(crate) trait Rules {
     /// The kind of stage, as a spec names it.
     fn name(&self) -> &'static str;
@@ -214,8 +209,10 @@ pub(crate) trait Rules {
     /// The operation and its parameters, as rendered files describe them.
     fn label(&self) -> String;
 
-    /// The activation of its epilogue, where it has one.
-    fn activation(&self) -> Activation;
+    /// The activation of its epilogue.
+    fn activation(&self) -> Activation {
+        Activation::Identity
+    }
 
     /// What a stage of it is called in messages.
     fn noun(&self) -> &'static str;
@@ -227,19 +224,29 @@ pub(crate) trait Rules {
     fn takes(&self, tile: MmaTile, n: u32) -> bool;
 
     /// Rows and columns of output of an MMA tile.
-    fn out_tile(&self, tile: MmaTile) -> (u32, u32);
+    fn out_tile(&self, tile: MmaTile) -> (u32, u32) {
+        (tile.0, tile.1)
+    }
 
     /// Why its tiles are not split along k, as `is not ...`; `None` when they may be.
-    fn unsplit(&self) -> Option<&'static str>;
+    fn unsplit(&self) -> Option<&'static str> {
+        None
+    }
 
     /// k-blocks of a reduction over `k` elements, for tiles of this MMA tile.
-    fn k_blocks(&self, k: u32, tile: MmaTile) -> u32;
+    fn k_blocks(&self, k: u32, tile: MmaTile) -> u32 {
+        k.div_ceil(tile.2)
+    }
 
     /// The elements of the reduction that a k-block adds up.
-    fn elements(&self, stage: &Stage, k_block: u32) -> Range<u32>;
+    fn elements(&self, stage: &Stage, k_block: u32) -> Range<u32> {
+        At::along(k_block, stage.mma_tile.2, stage.k)
+    }
 
     /// k-blocks of the tiles of row `m`.
-    fn k_blocks_of(&self, stage: &Stage, m: u32) -> u32;
+    fn k_blocks_of(&self, stage: &Stage, _m: u32) -> u32 {
+        stage.k_blocks
+    }
 
     /// The shape that an operand of a stage of (M, N, K) must have; `None` where it has no such operand, or any shape will do.
     fn operand_shape(&self, kind: OperandKind, size: (u32, u32, u32)) -> Option<(u32, u32)>;
@@ -255,13 +262,34 @@ pub(crate) trait Rules {
     fn reads(&self, at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>));
 
     /// Why no stage may write an operand; `None` where one may.
-    fn constant(&self, kind: OperandKind) -> Option<Constant>;
+    fn constant(&self, _kind: OperandKind) -> Option<Constant> {
+        None
+    }
 
     /// Whether operand A reads beyond the tile's own rows, as a filter does: what [`Policy::ConvHalo`] is for.
-    fn has_halo(&self) -> bool;
+    fn has_halo(&self) -> bool {
+        false
+    }
 
     /// A policy that suits an operand whose producer's tiles are `columns` wide, beside those that suit every one.
-    fn policy(&self, operand: &Operand, columns: u32) -> Option<Policy>;
+    fn policy(&self, _operand: &Operand, _columns: u32) -> Option<Policy> {
+        None
+    }
+
+    /// See [`Op::unfit`].
+    fn unfit(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// See [`Op::in_library`].
+    fn in_library(&self, _operands: &[Operand]) -> bool {
+        false
+    }
+
+    /// See [`Op::rows_loaded`].
+    fn rows_loaded(&self, rows: u32) -> f64 {
+        rows.into()
+    }
 
     fn cost(&self) -> Cost;
 }

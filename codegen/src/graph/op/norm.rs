@@ -5,12 +5,11 @@
 
 use std::ops::Range;
 
-use super::{Activation, At, Bound, Constant, Cost, MmaTile, Rules, Stated, Tiles};
+use super::{At, Bound, Constant, Cost, MmaTile, Rules, Stated, Tiles};
 use crate::device::Operation;
 use crate::diagnostic::Diagnostic;
-use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
+use crate::graph::{Axis, Footprint, Operand, OperandKind};
 use crate::spec::NormSpec;
-use crate::sync::Policy;
 
 /// Rows of a tile to choose from. Few make tiles for every worker of a small matrix; many make few waits for a large one.
 const ROWS: &[u32] = &[1, 2, 4, 8, 16, 32, 64];
@@ -72,10 +71,6 @@ impl Rules for Norm {
         format!("{kind} normalisation, epsilon {:e},", self.epsilon)
     }
 
-    fn activation(&self) -> Activation {
-        Activation::Identity
-    }
-
     fn noun(&self) -> &'static str {
         "normalisation"
     }
@@ -89,24 +84,8 @@ impl Rules for Norm {
         (tile.1, tile.2) == (n, n)
     }
 
-    fn out_tile(&self, tile: MmaTile) -> (u32, u32) {
-        (tile.0, tile.1)
-    }
-
     fn unsplit(&self) -> Option<&'static str> {
         Some("is not split along its rows")
-    }
-
-    fn k_blocks(&self, k: u32, tile: MmaTile) -> u32 {
-        k.div_ceil(tile.2)
-    }
-
-    fn elements(&self, stage: &Stage, k_block: u32) -> Range<u32> {
-        At::along(k_block, stage.mma_tile.2, stage.k)
-    }
-
-    fn k_blocks_of(&self, stage: &Stage, _: u32) -> u32 {
-        stage.k_blocks
     }
 
     fn operand_shape(&self, kind: OperandKind, (m, n, _): (u32, u32, u32)) -> Option<(u32, u32)> {
@@ -138,14 +117,6 @@ impl Rules for Norm {
             note: "a tile reads them once, without waiting",
             help: "make it an input of the pipeline, or use a Custom stage",
         })
-    }
-
-    fn has_halo(&self) -> bool {
-        false
-    }
-
-    fn policy(&self, _: &Operand, _: u32) -> Option<Policy> {
-        None
     }
 
     fn cost(&self) -> Cost {

@@ -3,10 +3,11 @@
 //! No mutant that goes wrong in some execution is accepted. A mutant that is refuted, and of which no execution is found
 //! that goes wrong, is a false alarm; there are few of them. The full number is run by
 //!
-//!     CUSYNC_MUTANTS=100000 cargo test --release -p cusync-gen --test mutants -- --nocapture
+//!     CUSYNC_MUTANTS=1000000 cargo test --release -p cusync-gen --test mutants no_unsafe -- --nocapture
 //!
 //! with `CUSYNC_SEED` for other mutants than those of docs/results/mutants.md.
 
+mod agreement;
 mod general;
 mod lists;
 mod mutate;
@@ -17,8 +18,10 @@ mod recorded;
 mod shape;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-use cusync_gen::check::{Obligation, judge, judge_program};
+use cusync_gen::check::{Candidate, Obligation, judge, judge_program};
 use cusync_gen::graph::{Graph, Op, Partition};
 use oracle::{Effort, Violation, violation};
 use rand::rngs::SmallRng;
@@ -88,6 +91,12 @@ impl Row {
     fn alarms(&self) -> u32 {
         self.alarms.values().sum()
     }
+
+    fn add(&mut self, other: Row) {
+        self.harmless += other.harmless;
+        self.caught += other.caught;
+        other.alarms.into_iter().for_each(|(obligation, n)| *self.alarms.entry(obligation).or_default() += n);
+    }
 }
 
 /// What a plan's stages are, as the table of results names it.
@@ -106,58 +115,104 @@ fn family(graph: &Graph) -> &'static str {
     }
 }
 
-#[test]
-fn no_unsafe_mutant_is_accepted_and_false_alarms_are_rare() {
-    let (count, seed) = (from_environment("CUSYNC_MUTANTS", 1000), from_environment("CUSYNC_SEED", 1));
-    let mut rng = SmallRng::seed_from_u64(seed);
-    let mut rows: BTreeMap<Kind, Row> = BTreeMap::new();
-    let mut families: BTreeMap<&str, Row> = BTreeMap::new();
-    let (mut done, mut accepted, mut plans, mut weaker) = (0, Vec::new(), 0, 0);
-    while done < count {
-        let base = plans::draw(&mut rng);
-        let number = plans;
-        plans += 1;
-        let report = judge(&base);
-        if !report.proved() {
-            weaker += 1;
-            continue;
+/// Mutants that are drawn from one seed: a larger number is drawn from the seeds that follow it, by as many threads as there are
+/// cores, and is the same for any number of them.
+const BLOCK: u64 = 10_000;
+
+/// What came of some mutants.
+#[derive(Default)]
+struct Sample {
+    done: u64,
+    plans: u64,
+    /// Plans that were drawn and not proved.
+    weaker: u64,
+    rows: BTreeMap<Kind, Row>,
+    families: BTreeMap<&'static str, Row>,
+    accepted: Vec<String>,
+}
+
+impl Sample {
+    fn draw(count: u64, seed: u64) -> Sample {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let mut all = Sample::default();
+        while all.done < count {
+            let base = plans::draw(&mut rng);
+            let number = all.plans + all.weaker;
+            if !judge(&base).proved() {
+                all.weaker += 1;
+                continue;
+            }
+            all.plans += 1;
+            all.mutants(&mut rng, &base, (seed, number));
         }
-        let recorded = Recorded::of(&base);
-        let found = violation(&base, &recorded, Effort { random: 4, seed: number });
-        if let Some(found) = found {
-            accepted.push(format!("plan {number} itself ({:?}): {found:?}", base.launch.executor()));
-            if std::env::var("CUSYNC_TELL").is_ok() {
+        all
+    }
+
+    /// Mutants of a plan, which is number `number` of a seed.
+    #[allow(clippy::print_stdout)]
+    fn mutants(&mut self, rng: &mut SmallRng, base: &Candidate, (seed, number): (u64, u64)) {
+        let tells = std::env::var("CUSYNC_TELL").is_ok();
+        let recorded = Recorded::of(base);
+        let executor = base.launch.executor();
+        if let Some(found) = violation(base, &recorded, Effort { random: 4, seed: number }) {
+            self.accepted.push(format!("plan {number} of seed {seed} itself ({executor:?}): {found:?}"));
+            if tells {
                 println!("PLAN {:?} {:?} {:?}", base.graph.stages, base.graph.tensors, base.edges);
             }
-            continue;
+            return;
         }
         for _ in 0..20 {
             let kind = Kind::ALL[rng.random_range(0..Kind::ALL.len())];
-            let Some(mutant) = mutate::mutate(&mut rng, &base, &recorded, kind) else { continue };
-            done += 1;
-            let outcome = outcome(&mutant, done);
-            rows.entry(kind).or_default().count(outcome);
-            families.entry(family(&base.graph)).or_default().count(outcome);
+            let Some(mutant) = mutate::mutate(rng, base, &recorded, kind) else { continue };
+            self.done += 1;
+            let outcome = outcome(&mutant, self.done);
+            self.rows.entry(kind).or_default().count(outcome);
+            self.families.entry(family(&base.graph)).or_default().count(outcome);
+            let which = format!("{kind:?}, mutant {} of seed {seed}, plan {number}", self.done);
             match outcome {
-                Outcome::FalseAlarm(_) if std::env::var("CUSYNC_TELL").is_ok() => {
+                Outcome::FalseAlarm(_) if tells => {
                     let report = judge_program(&mutant.candidate, &mutant.program);
-                    println!(
-                        "ALARM {kind:?} plan {number} mutant {done} {:?}: {}",
-                        mutant.candidate.launch.executor(),
-                        report.refutations[0]
-                    );
+                    println!("ALARM {which} ({executor:?}): {}", report.refutations[0]);
                 }
-                Outcome::Unsafe(found) => {
-                    accepted.push(format!(
-                        "{kind:?}, mutant {done} of plan {number} ({:?}): {found:?}",
-                        base.launch.executor()
-                    ));
-                }
-                _ => {}
+                Outcome::Unsafe(found) => self.accepted.push(format!("{which} ({executor:?}): {found:?}")),
+                Outcome::Harmless | Outcome::Caught(..) | Outcome::FalseAlarm(_) => {}
             }
         }
     }
-    println!("{done} mutants of {} plans ({weaker} more drawn and not proved), seed {seed}", plans - weaker);
+
+    fn add(&mut self, other: Sample) {
+        self.done += other.done;
+        self.plans += other.plans;
+        self.weaker += other.weaker;
+        self.accepted.extend(other.accepted);
+        other.rows.into_iter().for_each(|(kind, row)| self.rows.entry(kind).or_default().add(row));
+        other.families.into_iter().for_each(|(name, row)| self.families.entry(name).or_default().add(row));
+    }
+}
+
+#[test]
+fn no_unsafe_mutant_is_accepted_and_false_alarms_are_rare() {
+    let (count, seed) = (from_environment("CUSYNC_MUTANTS", 1000), from_environment("CUSYNC_SEED", 1));
+    let (next, all) = (AtomicU64::new(0), Mutex::new(Sample::default()));
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(count.div_ceil(BLOCK)) {
+            scope.spawn(|| {
+                loop {
+                    let block = next.fetch_add(1, Ordering::Relaxed);
+                    if block * BLOCK >= count {
+                        return;
+                    }
+                    let sample = Sample::draw(BLOCK.min(count - block * BLOCK), seed + block);
+                    all.lock().unwrap_or_else(PoisonError::into_inner).add(sample);
+                }
+            });
+        }
+    });
+    let Sample { done, plans, weaker, rows, families, accepted } =
+        all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    assert!(done >= count, "{done} of {count} mutants");
+    println!("{done} mutants of {plans} plans ({weaker} more drawn and not proved), seed {seed}");
     println!("\n{}\n{}", table("mutation", &rows), table("plans", &families));
     assert!(accepted.is_empty(), "{} unsafe mutants are accepted:\n{}", accepted.len(), accepted.join("\n"));
     let alarms: u32 = rows.values().map(Row::alarms).sum();

@@ -1,14 +1,16 @@
 //! Mutations: one change to a sound plan, of its events, or of what was chosen for it.
 
-use cusync_gen::check::{Candidate, EpochSource, Event, How, Launch, StartGuarantee, StoreCompletion};
-use cusync_gen::graph::StageId;
-use cusync_gen::sync::Order;
+use cusync_gen::check::{
+    Candidate, EdgeChoice, EpochSource, Event, How, Launch, StartGuarantee, StoreCompletion,
+};
+use cusync_gen::graph::{Dependence, StageId};
+use cusync_gen::sync::{Order, Policy, WaitAt};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::{IndexedRandom, IteratorRandom, SliceRandom};
 
 use super::recorded::Recorded;
-use super::{lists, shape};
+use super::{lists, plans, shape};
 
 macro_rules! kinds {
     ($($kind:ident),* $(,)?) => {
@@ -35,7 +37,13 @@ kinds! {
     PostAmount,
     DropLoad,
     RepeatLoad,
+    LateLoad,
     ChangeWarp,
+    DropStore,
+    RepeatStore,
+    EarlyStore,
+    ResizeStore,
+    PhantomProducer,
     RepeatTile,
     SwapTiles,
     ShrinkHalo,
@@ -132,6 +140,9 @@ pub(crate) fn mutate(
     let mut c = base.clone();
     let mut p = recorded.clone();
     let semaphores = c.launch.has_semaphores();
+    if matches!(kind, DropLoad | RepeatLoad | LateLoad | DropStore | RepeatStore | EarlyStore | ResizeStore) {
+        return change_work(rng, &mut p, kind).map(|()| Mutant::changed(c, p));
+    }
     let events = matches!(
         kind,
         DropWait
@@ -144,8 +155,6 @@ pub(crate) fn mutate(
             | RepeatPost
             | ShiftPost
             | PostAmount
-            | DropLoad
-            | RepeatLoad
             | ChangeWarp
     );
     if events {
@@ -189,6 +198,21 @@ pub(crate) fn mutate(
             }
             c.launch.kernel_mut(StageId(s))?.order = Order::Table(table);
         }
+        PhantomProducer => {
+            // Somebody else is said to write what is read, too.
+            let consumer = rng.random_range(1..c.graph.stages.len());
+            let producer = rng.random_range(0..consumer);
+            let operand = rng.random_range(0..c.graph.stages[consumer].operands.len());
+            let tensor = &c.graph.tensors[c.graph.stages[consumer].operands[operand].tensor.0];
+            let of = &c.graph.stages[producer];
+            let (producer, consumer) = (StageId(producer), StageId(consumer));
+            let known = c.graph.dependences.iter().any(|d| (d.consumer, d.operand) == (consumer, operand));
+            if known || (tensor.rows, tensor.cols) != (of.m, of.n) || c.launch.shares().is_some() {
+                return None;
+            }
+            c.graph.dependences.push(Dependence { producer, consumer, operand });
+            c.edges.push(EdgeChoice { policy: Policy::Tile, wait_at: WaitAt::PerKBlock });
+        }
         ForgetDependence => {
             if c.graph.dependences.is_empty() {
                 return None;
@@ -220,7 +244,7 @@ pub(crate) fn mutate(
         ShrinkSms => c.device.sms = rng.random_range(0..c.device.sms),
         Occupancy => {
             let stage = rng.random_range(0..c.graph.stages.len());
-            c.launch.kernel_mut(StageId(stage))?.ctas_per_sm = rng.random_range(1..6);
+            plans::occupy(rng, &base.device, c.launch.kernel_mut(StageId(stage))?, 1..6);
         }
         ReuseEarly => {
             let graph = &mut c.graph;
@@ -277,6 +301,43 @@ pub(crate) fn mutate(
     Some(Mutant::generated(c))
 }
 
+/// A change of what a slice loads or stores, by lot.
+fn change_work(rng: &mut SmallRng, p: &mut Recorded, kind: Kind) -> Option<()> {
+    let of_loads = matches!(kind, DropLoad | RepeatLoad | LateLoad);
+    let which = |event: &Event| match event {
+        Event::Load { .. } | Event::Multicast { .. } => of_loads,
+        Event::Store { .. } => !of_loads,
+        _ => false,
+    };
+    let all = p.all();
+    let with = all.into_iter().filter(|(s, t, i)| p.slices[*s][*t][*i].events.iter().any(which));
+    let (stage, tile, slice) = with.choose(rng)?;
+    let events = &mut p.slices[stage][tile][slice].events;
+    let at = (0..events.len()).filter(|i| which(&events[*i])).choose(rng)?;
+    match kind {
+        DropLoad | DropStore => drop(events.remove(at)),
+        RepeatLoad => events.insert(rng.random_range(at..=events.len()), events[at].clone()),
+        LateLoad => {
+            let load = events.remove(at);
+            events.push(load);
+        }
+        RepeatStore => events.push(events[at].clone()),
+        EarlyStore => {
+            let store = events.remove(at);
+            events.insert(rng.random_range(0..=at), store);
+        }
+        _ => {
+            let Event::Store { units, of } = &mut events[at] else { return None };
+            match rng.random_range(0..3) {
+                0 => *of += 1,
+                1 => units.end += 1,
+                _ => units.end = units.end.checked_sub(1)?,
+            }
+        }
+    }
+    Some(())
+}
+
 fn change_events(rng: &mut SmallRng, c: &Candidate, p: &mut Recorded, kind: Kind) -> Option<()> {
     let slots = c.slot_counts();
     // One on, one back, or anywhere; sometimes past the end.
@@ -314,16 +375,8 @@ fn change_events(rng: &mut SmallRng, c: &Candidate, p: &mut Recorded, kind: Kind
     let events = &mut p.slices[stage][tile][slice].events;
     let at = some_wait(rng, events)?;
     match kind {
-        // Only of shares it is said which k-blocks are brought, and by which warp.
-        DropLoad | RepeatLoad | ChangeWarp if c.launch.shares().is_none() => return None,
-        DropLoad | RepeatLoad => {
-            let load = (0..events.len()).filter(|i| matches!(events[*i], Event::Load { .. })).choose(rng)?;
-            if kind == DropLoad {
-                events.remove(load);
-            } else {
-                events.insert(rng.random_range(load..=events.len()), events[load].clone());
-            }
-        }
+        // Only of shares it is said which warp brings a k-block.
+        ChangeWarp if c.launch.shares().is_none() => return None,
         ChangeWarp => {
             let warps = (0..events.len()).filter(|i| matches!(events[*i], Event::Warp { .. }));
             let from = warps.choose(rng)?;

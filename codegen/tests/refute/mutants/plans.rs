@@ -1,6 +1,8 @@
 //! Small sound plans of every kind, drawn by lot.
 
-use cusync_gen::check::{Candidate, EdgeChoice, Executor, How, KernelContract, Launch, StartGuarantee};
+use cusync_gen::check::{
+    Candidate, CtaResources, EdgeChoice, Executor, How, KernelContract, Launch, StageLaunch, StartGuarantee,
+};
 use cusync_gen::device::Profile;
 use cusync_gen::graph::{Graph, StageId, TensorId};
 use cusync_gen::schedule::{Hand, Item, Part, Schedule, decode};
@@ -194,6 +196,25 @@ fn decode(rng: &mut SmallRng) -> Candidate {
     c
 }
 
+/// How many CTAs of a kernel fit an SM, by lot: the number alone, or what a CTA takes.
+pub(crate) fn occupy(
+    rng: &mut SmallRng,
+    device: &Profile,
+    kernel: &mut StageLaunch,
+    fit: std::ops::Range<u32>,
+) {
+    if rng.random() {
+        (kernel.ctas_per_sm, kernel.takes) = (rng.random_range(fit), None);
+        return;
+    }
+    let shared = rng.random_range(8..device.shared_per_sm / 1024 + 1) * 1024;
+    let threads = pick(rng, &[128, 256, 384]);
+    let registers = threads * pick(rng, &[64, 128, 168]);
+    let most = [device.shared_per_sm / shared, device.threads_per_sm / threads, 65536 / registers];
+    kernel.ctas_per_sm = most.into_iter().min().expect("three resources");
+    kernel.takes = Some(CtaResources { shared, registers, threads });
+}
+
 /// A plan that the list scheduler, or the automatic choice, could have made, but small.
 pub(crate) fn draw(rng: &mut SmallRng) -> Candidate {
     if rng.random_ratio(1, 8) {
@@ -255,7 +276,8 @@ pub(crate) fn draw(rng: &mut SmallRng) -> Candidate {
     for kernel in c.launch.kernels_mut() {
         kernel.order = order(rng, c.graph.stages[kernel.stage.0].grid);
     }
-    c.launch.kernels_mut().iter_mut().for_each(|kernel| kernel.ctas_per_sm = rng.random_range(1..4));
+    let device = c.device.clone();
+    c.launch.kernels_mut().iter_mut().for_each(|kernel| occupy(rng, &device, kernel, 1..4));
     match executor {
         Executor::Streams | Executor::Programmatic if rng.random_ratio(1, 3) => {
             *c.launch.how_mut().expect("stages") = How::Streams(StartGuarantee::None);

@@ -8,9 +8,8 @@ use std::ops::Range;
 
 use super::{Cache, Heads, PAGE, constant, in_qkv};
 use crate::device::Operation;
-use crate::graph::op::{Activation, At, Bound, Constant, Cost, MmaTile, Rules, Tiles};
+use crate::graph::op::{At, Bound, Constant, Cost, MmaTile, Rules, Tiles};
 use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
-use crate::sync::Policy;
 
 /// Attention of one new token a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -76,10 +75,6 @@ impl Rules for Attend {
         )
     }
 
-    fn activation(&self) -> Activation {
-        Activation::Identity
-    }
-
     fn noun(&self) -> &'static str {
         "attention"
     }
@@ -96,20 +91,8 @@ impl Rules for Attend {
         tile == self.tile()
     }
 
-    fn out_tile(&self, tile: MmaTile) -> (u32, u32) {
-        (tile.0, tile.1)
-    }
-
     fn unsplit(&self) -> Option<&'static str> {
         Some("is not split along its keys and values")
-    }
-
-    fn k_blocks(&self, k: u32, tile: MmaTile) -> u32 {
-        k.div_ceil(tile.2)
-    }
-
-    fn elements(&self, stage: &Stage, k_block: u32) -> Range<u32> {
-        At::along(k_block, stage.mma_tile.2, stage.k)
     }
 
     fn k_blocks_of(&self, _: &Stage, _: u32) -> u32 {
@@ -156,14 +139,6 @@ impl Rules for Attend {
 
     fn constant(&self, kind: OperandKind) -> Option<Constant> {
         constant(kind)
-    }
-
-    fn has_halo(&self) -> bool {
-        false
-    }
-
-    fn policy(&self, _: &Operand, _: u32) -> Option<Policy> {
-        None
     }
 
     fn cost(&self) -> Cost {

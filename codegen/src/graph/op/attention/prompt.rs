@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::{Cache, Heads, PAGE, constant, in_qkv};
 use crate::device::Operation;
 use crate::graph::fit::Fit;
-use crate::graph::op::{Activation, At, Bound, Constant, Cost, MmaTile, Rules, Tiles};
+use crate::graph::op::{At, Bound, Constant, Cost, MmaTile, Rules, Tiles};
 use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
 use crate::sync::Policy;
 
@@ -17,7 +17,7 @@ use crate::sync::Policy;
 /// executor and predictions use these.
 const TILES: &[(u32, u32)] = &[(64, 64), (128, 64), (128, 128)];
 
-/// Most columns of a head: what the tensor memory of any kernel's accumulators bounds.
+/// Most columns of a head that specs may state.
 pub(super) const MAX_HEAD: u32 = 256;
 
 /// What it reaches of the matrix rate: published kernels, with causal masks and heads of 128 columns, on H100.
@@ -114,10 +114,6 @@ impl Rules for Attention {
         format!("{causal}attention, {query} heads of {dim} columns, {kv} of keys and values,")
     }
 
-    fn activation(&self) -> Activation {
-        Activation::Identity
-    }
-
     fn noun(&self) -> &'static str {
         "attention"
     }
@@ -139,20 +135,8 @@ impl Rules for Attention {
         tile.1 == self.heads.dim && tile.0 > 0 && (self.sequences == 1 || self.tokens.is_multiple_of(tile.0))
     }
 
-    fn out_tile(&self, tile: MmaTile) -> (u32, u32) {
-        (tile.0, tile.1)
-    }
-
     fn unsplit(&self) -> Option<&'static str> {
         Some("is not split along its keys and values")
-    }
-
-    fn k_blocks(&self, k: u32, tile: MmaTile) -> u32 {
-        k.div_ceil(tile.2)
-    }
-
-    fn elements(&self, stage: &Stage, k_block: u32) -> Range<u32> {
-        At::along(k_block, stage.mma_tile.2, stage.k)
     }
 
     fn k_blocks_of(&self, stage: &Stage, m: u32) -> u32 {
@@ -198,10 +182,6 @@ impl Rules for Attention {
 
     fn constant(&self, kind: OperandKind) -> Option<Constant> {
         constant(kind)
-    }
-
-    fn has_halo(&self) -> bool {
-        false
     }
 
     /// Queries, keys and values of a head lie the heads' columns apart: their tiles share a slot where each head has keys of

@@ -5,7 +5,6 @@ mod place;
 mod worker;
 
 use cusync_gen::check::Candidate;
-use cusync_gen::graph::StageId;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -14,6 +13,7 @@ use super::Violation;
 use super::adversary::{Adversary, Phase};
 use super::effect::{Effects, Site};
 use super::program::{Op, Program};
+use super::room::{self, Room};
 
 /// Runs of an execution: the second starts from what the first leaves behind, the third from what that does.
 const RUNS: u32 = 3;
@@ -75,8 +75,8 @@ pub(super) struct Machine<'a> {
     runs: Vec<Run>,
     workers: Vec<Worker>,
     /// Room on each SM, and what a CTA of each stage takes of it.
-    room: Vec<u32>,
-    takes: Vec<u32>,
+    room: Vec<Room>,
+    takes: Vec<Room>,
     released: [bool; RUNS as usize],
     fault: Option<Violation>,
     /// Who has stores under way.
@@ -92,13 +92,11 @@ impl<'a> Machine<'a> {
     pub(super) fn new(c: &'a Candidate, program: &'a Program, adversary: Adversary) -> Self {
         let cluster = c.launch.cluster();
         let ctas = ((cluster.0 * cluster.1) as usize).max(1);
-        let per_sm = |s: usize| c.launch.ctas_per_sm(StageId(s));
-        let stages = 0..c.graph.stages.len();
-        let all: u32 = stages.clone().map(per_sm).product();
+        let mut rng = SmallRng::seed_from_u64(adversary.lot.unwrap_or(0));
         let (sms, whole, takes) = if c.launch.is_one_kernel() {
-            (c.device.resident_clusters(ctas as u32), 1, Vec::new())
+            (c.device.resident_clusters(ctas as u32), room::WORKER, Vec::new())
         } else {
-            (c.device.sms, all, stages.map(|s| all / per_sm(s)).collect())
+            (c.device.sms, room::of_sm(c), room::takes(c, adversary.lot.is_some().then_some(&mut rng)))
         };
         let shared = c.launch.kernels().iter().flat_map(|k| program.stages[k.stage.0].iter().copied());
         let shared = match c.launch.work() {
@@ -118,7 +116,7 @@ impl<'a> Machine<'a> {
             released: [false; RUNS as usize],
             fault: None,
             late: Vec::new(),
-            rng: SmallRng::seed_from_u64(adversary.lot.unwrap_or(0)),
+            rng,
             c,
             program,
             adversary,

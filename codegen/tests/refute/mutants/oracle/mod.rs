@@ -10,6 +10,7 @@ mod effect;
 mod machine;
 mod memory;
 mod program;
+mod room;
 mod shapes;
 
 use cusync_gen::check::{Candidate, TileProgram};

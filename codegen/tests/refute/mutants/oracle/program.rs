@@ -4,7 +4,7 @@ mod loads;
 mod order;
 
 use cusync_gen::check::{Candidate, Event, TileProgram};
-use cusync_gen::graph::{self, Dependence, StageId};
+use cusync_gen::graph::{self, Dependence, Graph, StageId};
 use cusync_gen::schedule::{Hand, Part};
 use cusync_gen::sync::Tile;
 
@@ -247,7 +247,8 @@ impl Builder<'_> {
         self.p.events(stage, tile, slice, &mut |event| events.push(event));
         let kind = |operand: usize| graph.stages[stage.0].operands[operand].kind;
         let mut loaded = Vec::new();
-        for event in events {
+        let in_time = in_time(graph, stage, &events);
+        for (event, in_time) in events.into_iter().zip(in_time) {
             late |= match &event {
                 Event::Wait { edge, .. } => {
                     let d = &graph.dependences[*edge];
@@ -259,6 +260,10 @@ impl Builder<'_> {
                 Event::Warp { .. } => false,
                 _ => true,
             };
+            // What is brought when all has been added up is taken for a part of the next stage.
+            if !in_time && self.c.launch.shares().is_some() {
+                self.fault = Some(Violation::WrongSum);
+            }
             if let Event::Warp { warp: next } = event {
                 warp = next as usize;
                 loaders.resize(loaders.len().max(warp + 1), Vec::new());
@@ -275,7 +280,7 @@ impl Builder<'_> {
                     let tensor = graph.stages[stage.0].operands[operand].tensor;
                     let areas = shapes::reads(graph, stage, operand, tile, k_block);
                     steps.extend(areas.iter().map(|area| Op::Load(self.layout.cells(tensor, area))));
-                    loaded.push((operand, k_block));
+                    loaded.extend(in_time.then_some((operand, k_block)));
                 }
                 // The region is the shapes' to say, not the program's.
                 Event::Multicast { operand, k_block, .. } => {
@@ -283,7 +288,7 @@ impl Builder<'_> {
                     steps.push(Op::Load(
                         self.layout.cells(graph.stages[stage.0].operands[operand].tensor, &area),
                     ));
-                    loaded.push((operand, k_block));
+                    loaded.extend(in_time.then_some((operand, k_block)));
                 }
                 Event::Contribute { slab } => steps.extend([Op::Leave { slab }, Op::SetFlag { slab }]),
                 Event::Await { slab } => steps.push(Op::SeeFlag { slab }),
@@ -307,6 +312,26 @@ impl Builder<'_> {
         }
         Cta { loaders, finisher, late: Vec::new(), tile: inside.then_some(number) }
     }
+}
+
+/// For each event whether what it loads can still be in what is passed on or stored.
+fn in_time(graph: &Graph, stage: StageId, events: &[Event]) -> Vec<bool> {
+    let (mut left, mut stored) = (false, false);
+    let mut judge = |event: &Event| {
+        (left, stored) = match event {
+            Event::Contribute { .. } => (true, stored),
+            Event::Store { .. } => (left, true),
+            _ => (left, stored),
+        };
+        match event {
+            Event::Load { operand, .. } | Event::Multicast { operand, .. } => {
+                let kind = graph.stages[stage.0].operands[*operand].kind;
+                !stored && (!left || shapes::in_epilogue(kind))
+            }
+            _ => true,
+        }
+    };
+    events.iter().map(&mut judge).collect()
 }
 
 /// Whether the shared counter hands items out.

@@ -9,6 +9,7 @@ use rand::seq::SliceRandom;
 
 use super::{At, Machine, Run, Source, Worker, launches};
 use crate::oracle::adversary::Fit;
+use crate::oracle::room::{self, Room};
 
 impl Machine<'_> {
     pub(super) fn launch(&mut self) {
@@ -35,7 +36,7 @@ impl Machine<'_> {
                     *pending *= launches(self.c, s) as u32;
                 }
             }
-            Launch::Stages { how: How::Serial, .. } => self.spawn_stage(run, 0),
+            Launch::Stages { how: How::Serial | How::Library, .. } => self.spawn_stage(run, 0),
         }
         self.runs.push(state);
     }
@@ -96,10 +97,10 @@ impl Machine<'_> {
         let mut placed = false;
         for run in 0..self.runs.len() {
             while let Some(list) = self.runs[run].lists.last().copied()
-                && let Some(sm) = self.fit(1)
+                && let Some(sm) = self.fit(&room::WORKER)
             {
                 self.runs[run].lists.pop();
-                self.room[sm] -= 1;
+                room::take(&mut self.room[sm], &room::WORKER);
                 let schedule = self.c.launch.work().expect("lists are of a schedule");
                 let (source, items) = match schedule.mode {
                     Hand::Fixed => (Source::List, schedule.lists[list].clone()),
@@ -117,12 +118,14 @@ impl Machine<'_> {
                 } else if self.adversary.consumers_first {
                     ready.reverse();
                 }
-                let Some((stage, sm)) = ready.into_iter().find_map(|s| Some((s, self.fit(self.takes[s])?)))
-                else {
+                let Some((stage, sm)) = ready.into_iter().find_map(|s| {
+                    let takes = self.takes[s];
+                    Some((s, self.fit(&takes)?))
+                }) else {
                     break;
                 };
                 self.runs[run].pending[stage] -= 1;
-                self.room[sm] -= self.takes[stage];
+                room::take(&mut self.room[sm], &self.takes[stage]);
                 self.spawn(run as u32 + 1, Source::Stage(stage), Vec::new(), Some(sm));
                 placed = true;
                 if self.adversary.lot.is_some() && self.rng.random_ratio(1, 4) {
@@ -133,8 +136,8 @@ impl Machine<'_> {
         placed
     }
 
-    fn fit(&mut self, takes: u32) -> Option<usize> {
-        let fits = |(_, room): &(usize, &u32)| **room >= takes;
+    fn fit(&mut self, takes: &Room) -> Option<usize> {
+        let fits = |(_, room): &(usize, &Room)| room::fits(room, takes);
         let all = || self.room.iter().enumerate().filter(fits);
         match self.adversary.fit {
             Fit::First => all().next().map(|(sm, _)| sm),

@@ -1,11 +1,13 @@
 //! How a worker goes on: what it draws, loads and finishes, and where it is held back.
 
+use cusync_gen::check::StoreCompletion;
 use rand::Rng;
 
 use super::{At, Machine, Source, Worker, launches};
 use crate::oracle::adversary::{Hold, Phase};
 use crate::oracle::effect::Site;
 use crate::oracle::program::Op;
+use crate::oracle::room;
 
 impl Machine<'_> {
     pub(super) fn held(&self, site: Site, phase: Phase) -> bool {
@@ -84,7 +86,8 @@ impl Machine<'_> {
         let done = |at: &[At]| at.iter().all(|a| a.item == w.items.len());
         if done(&w.loaders) && done(&w.finishers) && self.exhausted(w) {
             if let Some(sm) = w.sm {
-                self.room[sm] += if let Source::Stage(s) = w.source { self.takes[s] } else { 1 };
+                let takes = if let Source::Stage(s) = w.source { self.takes[s] } else { room::WORKER };
+                room::give(&mut self.room[sm], &takes);
             }
             self.workers[worker].ended = true;
             any = true;
@@ -129,7 +132,8 @@ impl Machine<'_> {
         {
             return false;
         }
-        if !std::mem::replace(&mut at.begun, true) && !steps.is_empty() {
+        let ends = !steps.is_empty() || !work.ctas[cta].late.is_empty();
+        if !std::mem::replace(&mut at.begun, true) && ends {
             self.fault = self.effects.begin_epilogue(site).err().or(self.fault);
         }
         match steps.get(at.step) {
@@ -152,6 +156,9 @@ impl Machine<'_> {
                         return true;
                     }
                 }
+                if matches!(op, Op::Post { .. }) {
+                    self.complete(worker, cta);
+                }
                 let goes = match op {
                     Op::NextUnderWay => self.next_under_way(worker, cta),
                     op => self.perform(op, site),
@@ -166,6 +173,24 @@ impl Machine<'_> {
         self.workers[worker].finishers[cta] = at;
         true
     }
+    /// A CTA that waits for its bulk stores before a post waits for all of them.
+    fn complete(&mut self, worker: usize, cta: usize) {
+        if self.c.contract.stores != StoreCompletion::BulkWait {
+            return;
+        }
+        let (w, program) = (&self.workers[worker], self.program);
+        let done = &w.items[..w.finishers[cta].item];
+        let own = |site: &Site| (site.run, site.cta) == (w.run, cta) && done.contains(&site.item);
+        let (own, others) = std::mem::take(&mut self.late).into_iter().partition(own);
+        self.late = others;
+        let own: Vec<Site> = own;
+        for site in own {
+            for op in &program.work[site.item as usize].ctas[site.cta].late {
+                self.perform(op, site);
+            }
+        }
+    }
+
     /// Whether the loads of the worker's next item are made, or there is none.
     fn next_under_way(&self, worker: usize, cta: usize) -> bool {
         let w = &self.workers[worker];

@@ -4,7 +4,7 @@ use cusync_gen::check::Event;
 use cusync_gen::graph::{OperandKind, StageId};
 use cusync_gen::sync::Tile;
 
-use super::Builder;
+use super::{Builder, in_time};
 use crate::oracle::{Violation, shapes};
 
 impl Builder<'_> {
@@ -79,11 +79,14 @@ impl Builder<'_> {
         };
         let mut loads = Vec::new();
         for tile in ctas() {
-            self.p.events(stage, tile, slice, &mut |event| {
+            let mut events = Vec::new();
+            self.p.events(stage, tile, slice, &mut |event| events.push(event));
+            let in_time = in_time(graph, stage, &events);
+            for (event, _) in events.iter().zip(in_time).filter(|(_, in_time)| *in_time) {
                 if let Event::Multicast { operand, k_block, .. } = event {
-                    loads.push((tile, operand, k_block));
+                    loads.push((tile, *operand, *k_block));
                 }
-            });
+            }
         }
         for (o, operand) in graph.stages[stage.0].operands.iter().enumerate() {
             if graph.tensors[operand.tensor.0].producer.is_none() || shapes::in_epilogue(operand.kind) {

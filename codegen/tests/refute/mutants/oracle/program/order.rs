@@ -7,7 +7,7 @@ use super::{Cta, Op};
 
 /// Adds the posts, and brings the steps into the worst order that the kernels' contract allows.
 pub(super) fn worst_order(c: &Candidate, mut cta: Cta, posts: Vec<Op>, inside: bool, slices: u32) -> Cta {
-    let contract = &c.contract;
+    let (contract, silent) = (&c.contract, posts.is_empty());
     let mut held = Vec::new();
     if contract.deferred_post && c.launch.work().is_some() && !posts.is_empty() {
         held.push(Op::NextUnderWay);
@@ -30,6 +30,11 @@ pub(super) fn worst_order(c: &Candidate, mut cta: Cta, posts: Vec<Op>, inside: b
         if loose { cta.late.extend(stores) } else { cta.finisher.extend(stores) }
     } else {
         cta.finisher.extend(posts);
+    }
+    // The bulk stores of a tile that nobody waits for are known to have left shared memory, and no more.
+    if !host && silent && c.launch.lists().is_some() && contract.stores == StoreCompletion::BulkWait {
+        let stores = take(&mut cta.finisher, |op| matches!(op, Op::Store { .. }));
+        cta.late.extend(stores);
     }
     if !host && (!contract.wait_acquires || contract.bulk_loads && !contract.proxy_fence) {
         for steps in cta.loaders.iter_mut().chain([&mut cta.finisher]) {

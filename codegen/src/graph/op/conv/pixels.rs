@@ -1,64 +1,17 @@
-//! Convolutions over NHWC images as implicit GEMMs: which input pixels lie under which output pixels.
-//!
-//! Images are matrices, one row a pixel: input pixel (image, h, w) is row `(image * H + h) * W + w`. M counts output
-//! pixels, N output channels, and k the filter: `k = (r * S + s) * C + c`.
+//! Which pixels lie under which: taps, windows, and the boxes around both.
 
 use std::ops::Range;
 
-use super::{Activation, At, Bound, Constant, Cost, MmaTile, Rules, Stated, Tiles, gemm};
-use crate::device::{ChainKernel, Operation};
-use crate::diagnostic::{Diagnostic, Span, Spanned};
+use super::{CHANNELS, Conv, Window, kernel_tiles};
 use crate::graph::fit::Fit;
-use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
-use crate::spec::{ConvSpec, Expr, TensorUse};
-use crate::sync::Policy;
-
-/// Tiles of pixels and channels, and the depth of a k-block, beside those of the kernels: what the `cpu` executor cuts a
-/// convolution into.
-const TILES: &[MmaTile] = &[(64, 256, 64), (128, 256, 64), (256, 128, 64)];
-
-/// Channels of a window.
-const CHANNELS: u32 = 64;
+use crate::graph::op::{At, MmaTile};
+use crate::graph::{Axis, Footprint};
 
 /// Room for a window, in pixels of a block of channels: what every kernel for convolutions has.
 const WINDOW_PIXELS: u32 = 512;
 
 /// Most pixels along an axis of a window: a copy of the TMA takes no more.
 const WINDOW_AXIS: u32 = 255;
-
-/// How a kernel cuts an image into tiles.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Window {
-    /// Rows of one output image of a tile: a number that divides its height.
-    pub rows: u32,
-    /// Images of a tile; more than one only where it has all their rows.
-    pub images: u32,
-    /// Rows of the MMA tile that a row of pixels takes.
-    pub pitch: u32,
-}
-
-/// The shape of a convolution. Pairs are (rows, columns) of images and filters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Conv {
-    /// Activation of the epilogue.
-    pub activation: Activation,
-    /// Images of the batch.
-    pub images: u32,
-    /// Pixels of an input image: H, W.
-    pub input: (u32, u32),
-    /// Input channels, C.
-    pub channels: u32,
-    /// Pixels of an output image: P, Q.
-    pub output: (u32, u32),
-    /// Filter taps: R, S.
-    pub filter: (u32, u32),
-    /// Input pixels between neighbouring output pixels.
-    pub stride: (u32, u32),
-    /// Pixels of zeros around an image.
-    pub padding: (u32, u32),
-    /// How its tiles read images, once they have a size; see [`Conv::tiled`].
-    pub window: Option<Window>,
-}
 
 impl Conv {
     /// The convolution in tiles of this size: with windows, unless no kernel has the tile or no window fits into it.
@@ -95,7 +48,7 @@ impl Conv {
     }
 
     /// Calls `f` with the input pixels in the window of the tile in row `m`, ascending: a range for each image.
-    fn pixels_in(&self, window: &Window, m: u32, f: &mut dyn FnMut(Range<u32>)) {
+    pub(super) fn pixels_in(&self, window: &Window, m: u32, f: &mut dyn FnMut(Range<u32>)) {
         let tiles = self.output.0 / window.rows;
         let (first, row) = (m / tiles * window.images, i64::from(m % tiles * window.rows * self.stride.0));
         let begin = (row - i64::from(self.padding.0)).clamp(0, self.input.0.into()) as u32;
@@ -118,7 +71,7 @@ impl Conv {
     }
 
     /// What tiles with windows read: pixels along M, and channels along the k-blocks.
-    fn window_footprint(&self, window: &Window) -> Option<Footprint> {
+    pub(super) fn window_footprint(&self, window: &Window) -> Option<Footprint> {
         let tile = window.rows * window.images * self.output.1;
         let per_tile = i64::from(window.rows * window.images * self.stride.0) * i64::from(self.input.1);
         let per_image = {
@@ -195,7 +148,7 @@ impl Conv {
     /// What the tiles of `tile_m` output pixels read of the input at k-blocks of `k` elements, as affine ranges: with the
     /// same rows at every k-block (the whole halo), and with rows that follow the filter. Both hold every pixel that is
     /// read; they are exact up to the steps of the filter's rows, and of strides that do not divide a tile.
-    fn footprints(&self, tile_m: u32, k: u32) -> Option<(Footprint, Footprint)> {
+    pub(super) fn footprints(&self, tile_m: u32, k: u32) -> Option<(Footprint, Footprint)> {
         let pixels = self.images * self.output.0 * self.output.1;
         let length = self.filter.0 * self.filter.1 * self.channels;
         let blocks = length.div_ceil(k);
@@ -227,259 +180,6 @@ impl Conv {
     }
 }
 
-/// The shape of a convolution, all of whose tensors agree with it.
-pub(super) fn lower(spec: &ConvSpec, stated: &Stated<'_>) -> Result<Conv, Diagnostic> {
-    let axes = |used: &TensorUse| -> Result<[u32; 4], Diagnostic> {
-        let mut sizes = [0; 4];
-        for (size, axis) in sizes.iter_mut().zip(&used.args) {
-            *size = stated.dims.size(axis, "an axis")?;
-        }
-        Ok(sizes)
-    };
-    let (input, filter) = (&stated.stage.reads[0].1, &stated.stage.reads[1].1);
-    let (
-        [images, height, width, channels],
-        [r, s, filter_channels, features],
-        [out_images, p, q, out_channels],
-    ) = (axes(input)?, axes(filter)?, axes(&stated.stage.out)?);
-    let fault = |code, message: String, at: Span, label: String, also: (Span, String), help: &str| {
-        Err(Diagnostic::new(code, message).at(at, label).also(also.0, also.1).help(help))
-    };
-    if filter_channels != channels {
-        return fault(
-            "shape-mismatch",
-            format!(
-                "the filter of `{}` has {filter_channels} input channels, its images {channels}",
-                stated.stage.name.value
-            ),
-            filter.span,
-            format!("{filter_channels} channels: the third axis"),
-            (input.span, format!("{channels} channels: the last axis")),
-            "a filter is (R, S, C, K), images are (B, H, W, C)",
-        );
-    }
-    if (out_images, out_channels) != (images, features) {
-        return fault(
-            "shape-mismatch",
-            format!(
-                "the output of `{}` must have {images} images of {features} channels",
-                stated.stage.name.value
-            ),
-            stated.stage.out.span,
-            format!("{out_images} images of {out_channels} channels"),
-            (filter.span, format!("{features} output channels: the last axis")),
-            "the output is (B, P, Q, K): as many images as the input, as many channels as the filter's last axis",
-        );
-    }
-    let pair = |given: &Option<Spanned<(Expr, Expr)>>, usual: u32, least: u32, what: &str| {
-        let Some(given) = given else { return Ok((usual, usual)) };
-        let number = |expr: &Expr| -> Result<u32, Diagnostic> {
-            let value = stated.dims.constant(expr)?;
-            u32::try_from(value).ok().filter(|v| (least..=1 << 16).contains(v)).ok_or_else(|| {
-                Diagnostic::new("size-range", format!("{what} is {value}"))
-                    .at(expr.span, format!("evaluates to {value}"))
-                    .help(format!("{what} is at least {least} and at most 65536"))
-            })
-        };
-        Ok((number(&given.value.0)?, number(&given.value.1)?))
-    };
-    let stride = pair(&spec.stride, 1, 1, "a stride")?;
-    let padding = pair(&spec.padding, 0, 0, "a padding")?;
-    // Filters and paddings are bounded, so that sums stay inside 32 bits.
-    let along = |length: u32, filter: u32, stride: u32, padding: u32| {
-        (u64::from(length) + 2 * u64::from(padding))
-            .checked_sub(filter.into())
-            .map(|rest| rest / u64::from(stride) + 1)
-    };
-    let (rows, cols) = (along(height, r, stride.0, padding.0), along(width, s, stride.1, padding.1));
-    let (Some(rows), Some(cols)) = (rows, cols) else {
-        return fault(
-            "shape-mismatch",
-            format!("the filter of `{}` is larger than its padded images", stated.stage.name.value),
-            filter.span,
-            format!("{r} x {s} taps"),
-            (
-                input.span,
-                format!("{height} x {width} pixels, {} and {} of padding a side", padding.0, padding.1),
-            ),
-            "use a smaller filter or more padding",
-        );
-    };
-    if (u64::from(p), u64::from(q)) != (rows, cols) {
-        return fault(
-            "shape-mismatch",
-            format!("the output images of `{}` have {rows} x {cols} pixels", stated.stage.name.value),
-            stated.stage.out.span,
-            format!("{p} x {q} here"),
-            (
-                input.span,
-                format!(
-                    "{height} x {width} pixels, {r} x {s} taps, stride {} x {}, padding {} x {}",
-                    stride.0, stride.1, padding.0, padding.1
-                ),
-            ),
-            "an axis of `n` pixels comes out with (n + 2*padding - filter) / stride + 1, rounded down",
-        );
-    }
-    stated.check_rows()?;
-    check_epilogue(stated)?;
-    Ok(Conv {
-        activation: spec.activation,
-        images,
-        input: (height, width),
-        channels,
-        output: (p, q),
-        filter: (r, s),
-        stride,
-        padding,
-        window: None,
-    })
-}
-
-/// Bias and residual of a convolution have the shapes of its GEMM.
-fn check_epilogue(stated: &Stated<'_>) -> Result<(), Diagnostic> {
-    let (m, n) = (stated.out().rows, stated.out().cols);
-    for (i, read) in stated.reads.iter().enumerate().skip(2) {
-        let tensor = stated.tensor(i);
-        let rows = if read.kind == OperandKind::Bias { 1 } else { m };
-        if (tensor.rows, tensor.cols) != (rows, n) {
-            let message = format!("`{}` must be {rows} x {n}", tensor.name);
-            return Err(Diagnostic::new("shape-mismatch", message)
-                .at(read.span, format!("{} x {} here", tensor.rows, tensor.cols))
-                .also(stated.out.span, format!("{m} pixels of {n} channels"))
-                .help("a bias has one element a channel, a residual the shape of the output"));
-        }
-    }
-    Ok(())
-}
-
-impl Rules for Conv {
-    fn name(&self) -> &'static str {
-        "Conv2d"
-    }
-
-    fn operation(&self) -> Option<Operation> {
-        Some(Operation::Conv2d)
-    }
-
-    fn label(&self) -> String {
-        let Conv { filter: (r, s), stride, padding, activation, .. } = self;
-        let (stride, padding) =
-            (format!("{} x {}", stride.0, stride.1), format!("{} x {}", padding.0, padding.1));
-        format!("{r} x {s} convolution, stride {stride}, padding {padding}{}", activation.suffix())
-    }
-
-    fn activation(&self) -> Activation {
-        self.activation
-    }
-
-    fn noun(&self) -> &'static str {
-        "convolution"
-    }
-
-    fn tiles(&self, _: u32) -> Tiles {
-        let list = kernel_tiles().chain(TILES.iter().copied()).collect();
-        Tiles::Own { list, meaning: "(pixels, channels, depth of a k-block)", of_kernel: true }
-    }
-
-    fn takes(&self, _: MmaTile, _: u32) -> bool {
-        true
-    }
-
-    fn out_tile(&self, tile: MmaTile) -> (u32, u32) {
-        let pixels = self.window.map(|w| w.rows * w.images * self.output.1);
-        (pixels.unwrap_or(tile.0), tile.1)
-    }
-
-    fn unsplit(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn k_blocks(&self, k: u32, tile: MmaTile) -> u32 {
-        let taps = self.filter.0 * self.filter.1;
-        self.window.map_or_else(|| k.div_ceil(tile.2), |_| self.channels.div_ceil(CHANNELS) * taps)
-    }
-
-    fn elements(&self, stage: &Stage, k_block: u32) -> Range<u32> {
-        if self.window.is_none() {
-            return At::along(k_block, stage.mma_tile.2, stage.k);
-        }
-        let taps = self.filter.0 * self.filter.1;
-        let (channels, tap) =
-            (At::along(k_block / taps, CHANNELS, self.channels), k_block % taps * self.channels);
-        tap + channels.start..tap + channels.end
-    }
-
-    fn k_blocks_of(&self, stage: &Stage, _: u32) -> u32 {
-        stage.k_blocks
-    }
-
-    fn operand_shape(&self, kind: OperandKind, size: (u32, u32, u32)) -> Option<(u32, u32)> {
-        match kind {
-            OperandKind::A => Some((self.images * self.input.0 * self.input.1, self.channels)),
-            other => gemm::operand_shape(other, size),
-        }
-    }
-
-    fn footprint(&self, kind: OperandKind, tile: MmaTile) -> Option<(Footprint, Option<Footprint>)> {
-        match (kind, self.window) {
-            (OperandKind::A, Some(window)) => {
-                // All rows of a window come at once: what follows the filter is the window.
-                self.window_footprint(&window).map(|whole| (whole, Some(whole)))
-            }
-            (OperandKind::A, None) => {
-                self.footprints(tile.0, tile.2).map(|(whole, sliding)| (whole, Some(sliding)))
-            }
-            (OperandKind::B, Some(_)) => {
-                let k = i32::try_from(self.filter.0 * self.filter.1 * self.channels).ok()?;
-                let columns = gemm::footprint(kind, self.out_tile(tile), tile.2)?;
-                Some((Footprint { rows: Axis { extent: k, ..Axis::default() }, ..columns }, None))
-            }
-            (other, _) => Some((gemm::footprint(other, self.out_tile(tile), tile.2)?, None)),
-        }
-    }
-
-    fn reads_by(&self, operand: &Operand) -> (bool, bool) {
-        gemm::reads_by(operand.kind)
-    }
-
-    fn reads(&self, at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {
-        if at.operand.kind != OperandKind::A {
-            return gemm::reads(at, f);
-        }
-        if let Some(window) = self.window {
-            let channels = At::along(at.k / (self.filter.0 * self.filter.1), CHANNELS, self.channels);
-            return self.pixels_in(&window, at.tile.0, &mut |rows| f(rows, channels.clone()));
-        }
-        let ks = at.stage.elements(at.k);
-        let pixels = At::along(at.tile.0, at.stage.out_tile().0, at.stage.m);
-        self.taps(ks, &mut |tap, channels| {
-            self.pixels_under(pixels.clone(), tap, &mut |rows| f(rows, channels.clone()));
-        });
-    }
-
-    fn constant(&self, _: OperandKind) -> Option<Constant> {
-        None
-    }
-
-    fn has_halo(&self) -> bool {
-        true
-    }
-
-    fn policy(&self, operand: &Operand, _: u32) -> Option<Policy> {
-        operand.sliding.map(|_| Policy::ConvHalo)
-    }
-
-    fn cost(&self) -> Cost {
-        Cost { gemm: false, products: 1.0, bound: Bound::Kernel }
-    }
-}
-
-/// Tiles of the kernels that run convolutions.
-fn kernel_tiles() -> impl Iterator<Item = MmaTile> {
-    ChainKernel::running([Operation::Conv2d].into_iter().collect()).map(|kernel| kernel.tile)
-}
-
 fn along_m((m, k, offset, extent): (i32, i32, i32, i32)) -> Axis {
     Axis { m, n: 0, k, offset, extent }
 }
@@ -498,6 +198,8 @@ fn inside(inputs: u32, outputs: u32, stride: u32, padding: u32, tap: u32) -> Ran
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Activation;
+    use crate::graph::op::Rules;
 
     fn conv(input: (u32, u32), filter: (u32, u32), stride: (u32, u32), padding: (u32, u32)) -> Conv {
         let out = |x: u32, f: u32, s: u32, p: u32| (x + 2 * p - f) / s + 1;

@@ -1,0 +1,117 @@
+//! What a verdict rests on and does not prove.
+
+use super::Obligation::{self, *};
+use super::{How, Launch, StartGuarantee};
+
+/// A premise of a proof: about the GPU, about other work on it, or about kernels and memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Axiom {
+    /// The kernels make the posts, waits, loads and stores that were judged, in that order.
+    Program,
+    /// The kernels fence and wait as their contract says.
+    Practice,
+    /// Release and acquire at device scope, proxy fences and full bulk waits order memory as the PTX manual says.
+    MemoryModel,
+    /// A CTA that holds an SM and can go on does, and one that fits an SM is placed there.
+    Fairness,
+    /// A launch-completion event comes only when every CTA of its kernel has begun.
+    LaunchEvents,
+    /// A programmatic launch begins only when every CTA of the kernel before has issued its trigger or ended.
+    Trigger,
+    /// No other work keeps the SMs for ever that the workers of the one kernel need.
+    Residency,
+    /// A kernel begins when those before it on its stream have ended, and sees all that they stored.
+    KernelBoundary,
+    /// `griddepcontrol.wait` returns when the runs before have ended, and all that they stored is seen.
+    GridDependency,
+    /// What is bound overlaps nothing that a stage writes, and nobody else writes it while a run reads it.
+    Memory,
+    /// Threads of the host go on, and its atomics order memory as the language says.
+    Host,
+}
+
+impl Axiom {
+    /// Its stable name.
+    pub fn id(self) -> &'static str {
+        match self {
+            Axiom::Program => "program",
+            Axiom::Practice => "practice",
+            Axiom::MemoryModel => "memory-model",
+            Axiom::Fairness => "fairness",
+            Axiom::LaunchEvents => "launch-events",
+            Axiom::Trigger => "trigger",
+            Axiom::Residency => "residency",
+            Axiom::KernelBoundary => "kernel-boundary",
+            Axiom::GridDependency => "grid-dependency",
+            Axiom::Memory => "memory",
+            Axiom::Host => "host",
+        }
+    }
+
+    /// The premise, in a sentence without a full stop.
+    pub fn statement(self) -> &'static str {
+        match self {
+            Axiom::Program => "the kernels post, wait, load and store what was judged, in that order",
+            Axiom::Practice => "the kernels fence and wait as their contract says",
+            Axiom::MemoryModel => {
+                "release, acquire, proxy fences and full bulk waits order memory as the PTX manual says"
+            }
+            Axiom::Fairness => "a CTA that can go on does, and one that fits an SM is placed there",
+            Axiom::LaunchEvents => {
+                "a launch-completion event comes only when every CTA of its kernel has begun (the vendor calls it best effort)"
+            }
+            Axiom::Trigger => {
+                "a programmatic launch begins only when every CTA of the kernel before has issued its trigger or ended"
+            }
+            Axiom::Residency => "no other work keeps the SMs for ever that the kernel's workers need",
+            Axiom::KernelBoundary => {
+                "a kernel begins when those before it on its stream have ended, and sees what they stored"
+            }
+            Axiom::GridDependency => {
+                "`griddepcontrol.wait` returns when the runs before have ended, and what they stored is seen"
+            }
+            Axiom::Memory => "what is bound overlaps no output, and nobody writes it while a run reads it",
+            Axiom::Host => "threads of the host go on, and atomics order memory as the language says",
+        }
+    }
+
+    /// The obligations whose proofs use it.
+    pub fn used_by(self) -> &'static [Obligation] {
+        match self {
+            Axiom::Program => &[Order, Bounds, Cover, Count, Acyclic, Progress, Reuse],
+            Axiom::Practice => &[Reuse, Replay, Visible],
+            Axiom::MemoryModel => &[Cover, Reuse, Visible],
+            Axiom::Fairness | Axiom::LaunchEvents | Axiom::Trigger | Axiom::Residency => &[Progress],
+            Axiom::KernelBoundary => &[Cover, Reuse, Replay],
+            Axiom::GridDependency => &[Reuse, Replay],
+            Axiom::Memory => &[Cover, Reuse, Replay],
+            Axiom::Host => &[Progress, Visible],
+        }
+    }
+
+    /// What a proof of a launch rests on.
+    pub fn of(launch: &Launch) -> Vec<Axiom> {
+        use Axiom::*;
+        match launch {
+            Launch::Stages { how, .. } => match how {
+                How::Host => vec![Program, Host],
+                How::Serial | How::Library => vec![Program, KernelBoundary, Memory],
+                How::Streams(start) => {
+                    let mut all = vec![Program, Practice, MemoryModel, Fairness];
+                    match start {
+                        StartGuarantee::AllProducersStarted => all.push(LaunchEvents),
+                        StartGuarantee::None => {}
+                    }
+                    all.extend([KernelBoundary, Memory]);
+                    all
+                }
+                How::Programmatic => {
+                    vec![Program, Practice, MemoryModel, Fairness, Trigger, KernelBoundary, Memory]
+                }
+            },
+            Launch::Lists(_) | Launch::Shares(_) => {
+                vec![Program, Practice, MemoryModel, Fairness, Residency, GridDependency, Memory]
+            }
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The ways to run a pipeline, by name.
+
+use serde::{Deserialize, Serialize};
+
+/// The word by which a way to run a pipeline is asked for, and told in reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Executor {
+    /// Host threads, real atomics.
+    Cpu,
+    /// One stream, kernel after kernel, no semaphores.
+    Serial,
+    /// The same, with products of matrices by cuBLASLt where those are faster than ours.
+    Library,
+    /// One stream a stage, released when every producer CTA has started.
+    Streams,
+    /// One stream, programmatic dependent launch with an early trigger.
+    Programmatic,
+    /// One persistent kernel for the whole chain.
+    Fused,
+}
+
+impl Executor {
+    /// The executors of a GPU.
+    pub const GPU: [Executor; 5] =
+        [Executor::Serial, Executor::Library, Executor::Streams, Executor::Programmatic, Executor::Fused];
+
+    /// The name, as the command line writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Executor::Cpu => "cpu",
+            Executor::Serial => "serial",
+            Executor::Library => "library",
+            Executor::Streams => "streams",
+            Executor::Programmatic => "programmatic",
+            Executor::Fused => "fused",
+        }
+    }
+}

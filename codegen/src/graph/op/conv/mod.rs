@@ -1,0 +1,179 @@
+//! Convolutions over NHWC images as implicit GEMMs: which input pixels lie under which output pixels.
+//!
+//! Images are matrices, one row a pixel: input pixel (image, h, w) is row `(image * H + h) * W + w`. M counts output
+//! pixels, N output channels, and k the filter: `k = (r * S + s) * C + c`.
+
+mod lower;
+mod pixels;
+
+use std::ops::Range;
+
+pub(in crate::graph::op) use lower::lower;
+
+use super::{Activation, At, Bound, Cost, MmaTile, Rules, Tiles, gemm};
+use crate::device::{ChainKernel, Operation};
+use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
+use crate::sync::Policy;
+
+/// Tiles of pixels and channels, and the depth of a k-block, beside those of the kernels: what the `cpu` executor cuts a
+/// convolution into.
+const TILES: &[MmaTile] = &[(64, 256, 64), (128, 256, 64), (256, 128, 64)];
+
+/// Channels of a window.
+const CHANNELS: u32 = 64;
+
+/// How a kernel cuts an image into tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Window {
+    /// Rows of one output image of a tile: a number that divides its height.
+    pub rows: u32,
+    /// Images of a tile; more than one only where it has all their rows.
+    pub images: u32,
+    /// Rows of the MMA tile that a row of pixels takes.
+    pub pitch: u32,
+}
+
+/// The shape of a convolution. Pairs are (rows, columns) of images and filters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Conv {
+    /// Activation of the epilogue.
+    pub activation: Activation,
+    /// Images of the batch.
+    pub images: u32,
+    /// Pixels of an input image: H, W.
+    pub input: (u32, u32),
+    /// Input channels, C.
+    pub channels: u32,
+    /// Pixels of an output image: P, Q.
+    pub output: (u32, u32),
+    /// Filter taps: R, S.
+    pub filter: (u32, u32),
+    /// Input pixels between neighbouring output pixels.
+    pub stride: (u32, u32),
+    /// Pixels of zeros around an image.
+    pub padding: (u32, u32),
+    /// How its tiles read images, once they have a size; see [`Conv::tiled`].
+    pub window: Option<Window>,
+}
+impl Rules for Conv {
+    fn name(&self) -> &'static str {
+        "Conv2d"
+    }
+
+    fn operation(&self) -> Option<Operation> {
+        Some(Operation::Conv2d)
+    }
+
+    fn label(&self) -> String {
+        let Conv { filter: (r, s), stride, padding, activation, .. } = self;
+        let (stride, padding) =
+            (format!("{} x {}", stride.0, stride.1), format!("{} x {}", padding.0, padding.1));
+        format!("{r} x {s} convolution, stride {stride}, padding {padding}{}", activation.suffix())
+    }
+
+    fn activation(&self) -> Activation {
+        self.activation
+    }
+
+    fn noun(&self) -> &'static str {
+        "convolution"
+    }
+
+    fn tiles(&self, _: u32) -> Tiles {
+        let list = kernel_tiles().chain(TILES.iter().copied()).collect();
+        Tiles::Own { list, meaning: "(pixels, channels, depth of a k-block)", of_kernel: true }
+    }
+
+    fn takes(&self, _: MmaTile, _: u32) -> bool {
+        true
+    }
+
+    fn out_tile(&self, tile: MmaTile) -> (u32, u32) {
+        let pixels = self.window.map(|w| w.rows * w.images * self.output.1);
+        (pixels.unwrap_or(tile.0), tile.1)
+    }
+
+    fn k_blocks(&self, k: u32, tile: MmaTile) -> u32 {
+        let taps = self.filter.0 * self.filter.1;
+        self.window.map_or_else(|| k.div_ceil(tile.2), |_| self.channels.div_ceil(CHANNELS) * taps)
+    }
+
+    fn elements(&self, stage: &Stage, k_block: u32) -> Range<u32> {
+        if self.window.is_none() {
+            return At::along(k_block, stage.mma_tile.2, stage.k);
+        }
+        let taps = self.filter.0 * self.filter.1;
+        let (channels, tap) =
+            (At::along(k_block / taps, CHANNELS, self.channels), k_block % taps * self.channels);
+        tap + channels.start..tap + channels.end
+    }
+
+    fn operand_shape(&self, kind: OperandKind, size: (u32, u32, u32)) -> Option<(u32, u32)> {
+        match kind {
+            OperandKind::A => Some((self.images * self.input.0 * self.input.1, self.channels)),
+            other => gemm::operand_shape(other, size),
+        }
+    }
+
+    fn footprint(&self, kind: OperandKind, tile: MmaTile) -> Option<(Footprint, Option<Footprint>)> {
+        match (kind, self.window) {
+            (OperandKind::A, Some(window)) => {
+                // All rows of a window come at once: what follows the filter is the window.
+                self.window_footprint(&window).map(|whole| (whole, Some(whole)))
+            }
+            (OperandKind::A, None) => {
+                self.footprints(tile.0, tile.2).map(|(whole, sliding)| (whole, Some(sliding)))
+            }
+            (OperandKind::B, Some(_)) => {
+                let k = i32::try_from(self.filter.0 * self.filter.1 * self.channels).ok()?;
+                let columns = gemm::footprint(kind, self.out_tile(tile), tile.2)?;
+                Some((Footprint { rows: Axis { extent: k, ..Axis::default() }, ..columns }, None))
+            }
+            (other, _) => Some((gemm::footprint(other, self.out_tile(tile), tile.2)?, None)),
+        }
+    }
+
+    fn reads_by(&self, operand: &Operand) -> (bool, bool) {
+        gemm::reads_by(operand.kind)
+    }
+
+    fn reads(&self, at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {
+        if at.operand.kind != OperandKind::A {
+            return gemm::reads(at, f);
+        }
+        if let Some(window) = self.window {
+            let channels = At::along(at.k / (self.filter.0 * self.filter.1), CHANNELS, self.channels);
+            return self.pixels_in(&window, at.tile.0, &mut |rows| f(rows, channels.clone()));
+        }
+        let ks = at.stage.elements(at.k);
+        let pixels = At::along(at.tile.0, at.stage.out_tile().0, at.stage.m);
+        self.taps(ks, &mut |tap, channels| {
+            self.pixels_under(pixels.clone(), tap, &mut |rows| f(rows, channels.clone()));
+        });
+    }
+
+    fn has_halo(&self) -> bool {
+        true
+    }
+
+    fn policy(&self, operand: &Operand, _: u32) -> Option<Policy> {
+        operand.sliding.map(|_| Policy::ConvHalo)
+    }
+
+    fn unfit(&self) -> Option<&'static str> {
+        self.window.is_none().then_some("reads images of which no window fits a kernel's tile")
+    }
+
+    fn rows_loaded(&self, rows: u32) -> f64 {
+        self.pixels_a_k_block().unwrap_or(rows.into())
+    }
+
+    fn cost(&self) -> Cost {
+        Cost { gemm: false, products: 1.0, bound: Bound::Kernel }
+    }
+}
+
+/// Tiles of the kernels that run convolutions.
+fn kernel_tiles() -> impl Iterator<Item = MmaTile> {
+    ChainKernel::running([Operation::Conv2d].into_iter().collect()).map(|kernel| kernel.tile)
+}

@@ -1,0 +1,62 @@
+//! Products of matrices by cuBLASLt, of which only sizes are known.
+
+use super::Timeline;
+use crate::check::Candidate;
+use crate::device::{LibraryCost, Profile};
+use crate::graph::Stage;
+
+/// Tiles of the library's kernels, output rows and columns.
+const TILES: [(u32, u32); 8] =
+    [(64, 64), (64, 128), (64, 256), (128, 64), (128, 128), (128, 192), (128, 256), (256, 128)];
+
+/// Bytes of an element.
+const ELEMENT: f64 = 2.0;
+
+/// The serial chain with each stage by the faster of our kernel and the library's, which has no tiles that anybody knows.
+pub(super) fn chain(candidate: &Candidate, mut serial: Timeline) -> Timeline {
+    let (graph, device) = (&candidate.graph, &candidate.device);
+    let Some(cost) = &device.library else { return serial };
+    let mut gained = 0.0;
+    let mut before = 0.0;
+    for kernel in candidate.launch.kernels() {
+        let stage = &graph.stages[kernel.stage.0];
+        let (begin, end) = serial.stages[kernel.stage.0];
+        let opened = if before > 0.0 { before + device.boundary_us } else { 0.0 };
+        let own = end - opened;
+        let by_library = stage.op.in_library(&stage.operands).then(|| stage_us(stage, cost, device));
+        let shift = |at: f64, by: f64| at - by;
+        let faster = by_library.filter(|us| *us < own);
+        serial.tiles.retain(|tile| tile.stage != kernel.stage || faster.is_none());
+        for tile in serial.tiles.iter_mut().filter(|tile| tile.stage == kernel.stage) {
+            (tile.start, tile.end) = (shift(tile.start, gained), shift(tile.end, gained));
+        }
+        let span = &mut serial.stages[kernel.stage.0];
+        *span = (shift(begin, gained), shift(end, gained));
+        if let Some(us) = faster {
+            *span = (opened - gained, opened - gained + us);
+            gained += own - us;
+        }
+        before = end;
+    }
+    serial.total_us -= gained;
+    serial
+}
+
+/// A stage's time: a product at the rate of its best tile or at the bandwidth, and the gating as a kernel of its own.
+fn stage_us(stage: &Stage, cost: &LibraryCost, device: &Profile) -> f64 {
+    let columns = if stage.op.is_gated() { 2 * stage.n } else { stage.n };
+    let (m, n, k) = (f64::from(stage.m), f64::from(columns), f64::from(stage.k));
+    let tile_us = |(rows, cols): (u32, u32)| {
+        let tiles = u64::from(stage.m.div_ceil(rows)) * u64::from(columns.div_ceil(cols));
+        let flop = 2.0 * f64::from(rows) * f64::from(cols) * k;
+        tiles.div_ceil(u64::from(device.sms.max(1))) as f64 * flop / (cost.sm_tflops * 1e6)
+    };
+    let arithmetic_us = TILES.into_iter().map(tile_us).fold(f64::INFINITY, f64::min);
+    let read_us = ELEMENT * (m * k + k * n + m * n) / (cost.read_tbs * 1e6);
+    let gate_us = if stage.op.is_gated() {
+        device.boundary_us + ELEMENT * 1.5 * m * n / (device.read_tbs * 1e6)
+    } else {
+        0.0
+    };
+    cost.launch_us + arithmetic_us.max(read_us) + gate_us
+}

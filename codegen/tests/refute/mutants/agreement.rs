@@ -1,0 +1,128 @@
+//! The second checker, `xtask/certificate.py`, agrees with `check` on every shipped spec, and on plans and mutants by lot.
+//!
+//!     CUSYNC_CERTIFICATES=10000 cargo test --release -p cusync-gen --test mutants agree -- --nocapture
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use cusync_gen::check::{Candidate, Executor, Generated, TileProgram, certificate, judge, judge_program};
+use cusync_gen::choose;
+use cusync_gen::device::Profile;
+use cusync_gen::spec;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::mutate::{Kind, mutate};
+use super::recorded::Recorded;
+use super::{from_environment, plans};
+
+/// What `check` says of the certificates in a file, one a line, and what each is called.
+#[derive(Default)]
+struct Certificates {
+    lines: String,
+    expected: Vec<(bool, String)>,
+    faulty: u32,
+}
+
+impl Certificates {
+    fn add(&mut self, c: &Candidate, p: &dyn TileProgram, proved: bool, name: String) {
+        match certificate(c, p) {
+            Ok(value) => {
+                writeln!(self.lines, "{value}").expect("a string takes all");
+                self.expected.push((proved, name));
+            }
+            // Nothing can be written down of arrays of the wrong length.
+            Err(refutation) => {
+                assert!(!proved, "{name} is proved: {refutation}");
+                self.faulty += 1;
+            }
+        }
+    }
+
+    /// The verdicts of the second checker; `None` where there is no Python.
+    #[allow(clippy::print_stdout)]
+    fn judged(&self, file: &str) -> Option<Vec<String>> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
+        std::fs::write(&file, &self.lines).expect("scratch folder");
+        let mut python = Command::new("python3");
+        let Ok(output) = python.arg("-B").arg(root.join("xtask/certificate.py")).arg(&file).output() else {
+            println!("skipped: no python3");
+            return None;
+        };
+        let (said, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let prefix = format!("{}: ", file.display());
+        let verdicts: Vec<String> = said.lines().map(|l| l.trim_start_matches(&prefix).into()).collect();
+        assert_eq!(verdicts.len(), self.expected.len(), "{told}");
+        Some(verdicts)
+    }
+}
+
+#[test]
+fn the_second_checker_accepts_every_shipped_spec() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies");
+    let mut all = Certificates::default();
+    let mut specs: Vec<_> =
+        std::fs::read_dir(folder).expect("policies").map(|e| e.expect("a file").path()).collect();
+    specs.retain(|path| path.extension().is_some_and(|e| e == "ron"));
+    specs.sort();
+    for path in &specs {
+        let text = std::fs::read_to_string(path).expect("a spec");
+        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        let resolved = spec::parse(&text, &name).and_then(|s| s.resolve(&[])).expect("a sound spec");
+        let mut some = false;
+        for executor in [Executor::Cpu].into_iter().chain(Executor::GPU) {
+            let device = Profile::named("h200").expect("shipped");
+            let Ok(c) = choose::candidate(&resolved, device, executor) else { continue };
+            some = true;
+            all.add(&c, &Generated::new(&c), judge(&c).proved(), format!("{name} for {}", executor.name()));
+        }
+        assert!(some, "{name} is planned for nothing");
+    }
+    let Some(verdicts) = all.judged("shipped.jsonl") else { return };
+    for ((proved, name), verdict) in all.expected.iter().zip(&verdicts) {
+        assert!(*proved && verdict == "accepted", "{name}: {verdict}");
+    }
+    println!("{} certificates of {} specs accepted", verdicts.len(), specs.len());
+}
+
+#[test]
+fn the_second_checker_agrees_on_plans_and_mutants() {
+    let (count, seed) = (from_environment("CUSYNC_CERTIFICATES", 400), from_environment("CUSYNC_SEED", 1));
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut all = Certificates::default();
+    while (all.expected.len() as u64) < count {
+        let base = plans::draw(&mut rng);
+        let recorded = Recorded::of(&base);
+        let number = all.expected.len();
+        all.add(&base, &recorded, judge_program(&base, &recorded).proved(), format!("plan {number}"));
+        for _ in 0..4 {
+            let kind = Kind::ALL[rng.random_range(0..Kind::ALL.len())];
+            let Some(mutant) = mutate(&mut rng, &base, &recorded, kind) else { continue };
+            let proved = judge_program(&mutant.candidate, &mutant.program).proved();
+            let name = format!("{kind:?} of plan {number}, {:?}", mutant.candidate.launch.executor());
+            all.add(&mutant.candidate, &mutant.program, proved, name);
+        }
+    }
+    let Some(verdicts) = all.judged(&format!("drawn_{seed}.jsonl")) else { return };
+    let (mut accepted, mut refused, mut open) = (0, 0, 0);
+    let mut differ = Vec::new();
+    for (at, ((proved, name), verdict)) in all.expected.iter().zip(&verdicts).enumerate() {
+        match (proved, verdict.as_str()) {
+            (true, "accepted") => accepted += 1,
+            (false, said) if said.starts_with("refused") => refused += 1,
+            (_, said) if said.starts_with("not covered") => open += 1,
+            _ => differ.push(format!(
+                "line {}: {name}: proved: {proved}, and the second checker: {verdict}",
+                at + 1
+            )),
+        }
+    }
+    let faulty = all.faulty;
+    println!(
+        "{accepted} accepted and {refused} refused by both, {faulty} not written, {open} not covered; seed {seed}"
+    );
+    assert!(differ.is_empty(), "{} differ:\n{}", differ.len(), differ.join("\n"));
+    assert!(accepted > 0 && refused > 0 && open < verdicts.len() / 4, "the sample shows nothing");
+}
