@@ -91,8 +91,7 @@ class Head {
       multiply(scores[k % 2], a, queries_[k][0], queries_[k][1]);
       if (kParts > 1 && attend.rotary) {
         char const* const lost = rows + lost_at(attend.group) + k * 32;
-        bool const some = ptx::lane_id() / 4 < attend.group;
-        multiply(scores[k % 2], a, some ? word(lost) : 0, some ? word(lost + 16) : 0);
+        multiply(scores[k % 2], a, word(lost), word(lost + 16));
       }
     }
     float weights[4];
@@ -174,10 +173,11 @@ class Head {
                               sums[2], sums[3]);
   }
 
-  /// Where a thread finds what rounding has taken from its query, in the rows of a segment: its first two elements.
+  /// Where a thread finds what rounding has taken from its query, or from the last one, in the rows of a segment: the first two
+  /// elements.
   CUSYNC_DEVICE static uint32_t lost_at(uint32_t group) {
-    uint32_t const lane = ptx::lane_id();
-    return (group + 3 + lane / 4) * segment_row(Dim) * 2 + lane % 4 * 4;
+    uint32_t const lane = ptx::lane_id(), query = min_u32(lane / 4, group - 1);
+    return (group + 3 + query) * segment_row(Dim) * 2 + lane % 4 * 4;
   }
 
   uint32_t queries_[kSteps][2];
@@ -189,9 +189,9 @@ class Head {
 template <class Element, uint32_t Dim>
 class Attending {
  public:
-  CUSYNC_DEVICE Attending(AttendParams const& p, Shared const& shared, uint32_t s, uint32_t& phases)
+  CUSYNC_DEVICE Attending(AttendParams const& p, Shared const& shared, uint32_t s)
       : p_(p), shared_(shared), own_(attend_shared(p, shared)), stage_(p.stages[s]),
-        attend_(p.attends[p.attend_of[s] - 1]), s_(s), phases_(phases), lane_(threadIdx.x % 32),
+        attend_(p.attends[p.attend_of[s] - 1]), s_(s), lane_(threadIdx.x % 32),
         warp_(__shfl_sync(~0u, threadIdx.x / 32, 0)) {}
 
   CUSYNC_DEVICE void run(RingPosition& ring) {
@@ -202,7 +202,7 @@ class Attending {
 #pragma unroll 1
     for (Walk walk(units, blockIdx.x); !walk.done();) {
       Segment const segment = walk.segment();
-      ptx::mbarrier_wait_parity_or_trap(own_.full + slot, phases_ >> slot & 1, p_.limit_ns);
+      ptx::mbarrier_wait_parity_or_trap(own_.full + slot, phases() >> slot & 1, p_.limit_ns);
       char* const rows = segment_rows(p_, shared_, attend_, slot);
       uint32_t const append = own_.append[slot];
       Head<Element, Dim> head(rows, attend_.group, attend_.rotary);
@@ -235,7 +235,9 @@ class Attending {
       }
       release(last_barrier, slot);
       walk.pass(segment);
-      phases_ ^= 1 << slot;
+      __syncwarp();
+      if (lane_ == 0) phases() ^= 1 << slot;
+      __syncwarp();
       slot = (slot + 1) % kSegmentSlots;
     }
     if (!is_pending) return;
@@ -244,6 +246,9 @@ class Attending {
   }
 
  private:
+  /// Of the segments' slots, a bit each: in shared memory, for they would keep a register from all other stages.
+  CUSYNC_DEVICE uint32_t volatile& phases() const { return own_.phases[warp_]; }
+
   CUSYNC_DEVICE void trace(bool now, unsigned long long cusync_trace::* what) const {
     if (p_.trace && threadIdx.x == 0 && now)
       p_.trace[blockIdx.x * p_.stage_count + s_].*what = ptx::globaltimer();
@@ -386,7 +391,7 @@ class Attending {
       all.outputs = scaled(all.outputs, own), all.sum = all.sum * own + sum, all.most = now;
 #pragma unroll
       for (uint32_t i = 0; i < kAtOnce; ++i)
-        all.outputs = add(all.outputs, scaled(others[i], __shfl_sync(~0u, its, lane_ / kAtOnce * kAtOnce + i)));
+        all.outputs = add(all.outputs, scaled(others[i], __shfl_sync(~0u, its, i, kAtOnce)));
     }
     return all;
   }
@@ -413,7 +418,6 @@ class Attending {
   Stage const& stage_;
   Attend const& attend_;
   uint32_t s_;
-  uint32_t& phases_;  ///< of the segments' slots, a bit each
   uint32_t lane_, warp_;
 };
 

@@ -70,13 +70,14 @@ struct AttendParams : Params {
 
 /// What lies in front of the segments' rows.
 struct AttendShared {
-  uint64_t planned, begun, row_done, full[kSegmentSlots], empty[kSegmentSlots];
+  uint64_t planned, begun, full[kSegmentSlots], empty[kSegmentSlots];
   uint32_t before[kMaxSequences + 1], runs[kMaxSequences + 1], run;  ///< of Units
   uint32_t lengths[kMaxSequences];     ///< cached tokens, or kBadLength
   uint32_t append[kSegmentSlots];      ///< row of the new token in the cache, or kBadSequence
   uint32_t epoch;                      ///< of this run, once `begun` says so
   uint32_t finishes;                   ///< whether this worker was the last to leave its part
   float most[kMathWarps][kMaxGroup], sum[kMathWarps][kMaxGroup];
+  uint32_t phases[kMathWarps];    ///< of Attending
   float row_sums[2][kMathWarps];  ///< of Normalising
 };
 
@@ -111,13 +112,6 @@ CUSYNC_DEVICE char* segment_rows(AttendParams const& p, Shared const& shared, At
          slot * attend.segment_bytes;
 }
 
-/// Whether the kernel's first stage normalises an input and this worker has a row of it. All workers wait for it, and what it loads
-/// would stand behind weights that are on their way, for microseconds: they come when it is done.
-CUSYNC_DEVICE bool begins_with_row(AttendParams const& p) {
-  bool const input = p.norms[0].epsilon > 0.f && !p.stages[0].waits;
-  return input && p.workers.divide(blockIdx.x * p.m) != p.workers.divide((blockIdx.x + 1) * p.m);
-}
-
 /// When the units are reckoned.
 CUSYNC_DEVICE Units await_units(AttendParams const& p, Shared const& shared, Attend const& attend) {
   AttendShared& own = attend_shared(p, shared);
@@ -131,7 +125,7 @@ CUSYNC_DEVICE void prepare_attend(AttendParams const& p, Shared const& shared) {
   AttendShared& own = attend_shared(p, shared);
   ptx::mbarrier_init(&own.planned, 32);
   ptx::mbarrier_init(&own.begun, 1);
-  ptx::mbarrier_init(&own.row_done, 1);
+  for (uint32_t& phases : own.phases) phases = 0;
   for (uint32_t i = 0; i < kSegmentSlots; ++i) {
     ptx::mbarrier_init(own.full + i, 33);  // the copying lanes, and the one that says where the new token goes
     ptx::mbarrier_init(own.empty + i, kMathThreads);

@@ -50,37 +50,24 @@ CUSYNC_DEVICE void compute_stage(AnyParams const& p, Shared const& shared, uint3
   }
 }
 
-/// Asks for what the epilogue will add. All math threads.
-CUSYNC_DEVICE void prefetch_residual(AttendParams const& p, Stage const& stage, Share const& share) {
-  if (!stage.residual || !share.count) return;
-  uint32_t const lines = share.count * 2 / 128 + 2;  // that a token's features may touch
-  for (uint32_t i = threadIdx.x; i < p.m * lines; i += kMathThreads) {
-    uint32_t const feature = min_u32(i % lines * 64, share.count - 1);
-    uint64_t const at = uint64_t(i / lines) * stage.features + share.first + feature;
-    ptx::prefetch_global_l2(static_cast<char const*>(stage.residual) + at * 2);
-  }
-}
-
 template <class Element, int Width, class AnyParams>
 CUSYNC_DEVICE void compute(AnyParams const& p, Shared const& shared) {
   ptx::griddepcontrol_wait();
   // Through a shuffle the compiler knows it to be the same in all lanes.
   uint32_t const group = __shfl_sync(~0u, threadIdx.x / 128, 0);
   MathPosition at;
-  [[maybe_unused]] uint32_t segment_phases = 0;
 #pragma unroll 1
   for (uint32_t s = 0; s < p.stage_count; ++s) {
     Stage const& stage = p.stages[s];
     Share const& share = shared.share(s);
     if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * p.stage_count + s].begin = ptx::globaltimer();
-    if constexpr (AnyParams::kAttends) prefetch_residual(p, stage, share);
     if (share.count) compute_stage<Element, Width>(p, shared, s, group, at);
     if constexpr (AnyParams::kAttends) {
       if (p.norms[s].epsilon > 0.f) Normalising<Element>(p, shared, s).run();
       if (p.attend_of[s] && p.attends[p.attend_of[s] - 1].head_dim == 64)
-        Attending<Element, 64>(p, shared, s, segment_phases).run(at.ring);
+        Attending<Element, 64>(p, shared, s).run(at.ring);
       else if (p.attend_of[s])
-        Attending<Element, 128>(p, shared, s, segment_phases).run(at.ring);
+        Attending<Element, 128>(p, shared, s).run(at.ring);
     }
     post_stage(p, stage, share);
     if (p.trace && threadIdx.x == 0) {
@@ -143,7 +130,6 @@ __global__ void __launch_bounds__(kThreads, 1) decode(AnyParams const __grid_con
   Shared const shared{memory, p.shared};
   uint32_t const warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
   constexpr uint32_t kTileLanes = tile_lanes(AnyParams::kAttends, Width);
-  if constexpr (AnyParams::kAttends) prefetch_norms(p);
   prepare(p, shared, kTileLanes);
   if constexpr (AnyParams::kAttends) {
     if (warp == kPlanWarp) plan_units(p, shared);

@@ -22,7 +22,7 @@ struct Defaults {
 
 constexpr Defaults defaults(uint32_t width, bool attends) {
   constexpr uint32_t kKiB = 1024;
-  if (width <= 16) return {width > 8 ? 16u : attends ? 32u : 12u, 32 * kKiB, 96 * kKiB, 96 * kKiB};
+  if (width <= 16) return {width > 8 ? 16u : attends ? 32u : 12u, 32 * kKiB, 96 * kKiB, (attends ? 32 : 96) * kKiB};
   return {width == 32 ? 16u : 12u, 32 * kKiB, 96 * kKiB, 48 * kKiB};
 }
 

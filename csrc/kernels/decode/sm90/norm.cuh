@@ -8,24 +8,6 @@
 
 namespace cusync::kernels::decode {
 
-/// Asks for what normalisations read of the pipeline's inputs: ahead of the weights, behind which it would stand for microseconds. All
-/// threads of all workers take a line each.
-CUSYNC_DEVICE void prefetch_norms(AttendParams const& p) {
-  uint32_t const me = blockIdx.x * kThreads + threadIdx.x, all = p.workers.value * kThreads;
-  auto const bring = [&](char const* from, uint64_t bytes) {
-    for (uint64_t line = me; from && line * 128 < bytes; line += all) ptx::prefetch_global_l2(from + line * 128);
-  };
-#pragma unroll 1
-  for (uint32_t s = 0; s < p.stage_count; ++s) {
-    if (!(p.norms[s].epsilon > 0.f)) continue;
-    Stage const& stage = p.stages[s];
-    uint64_t const row = stage.k * 2ull;
-    if (!stage.waits) bring(static_cast<char const*>(stage.a), p.m * row);
-    bring(p.norms[s].gain, row);
-    bring(p.norms[s].bias, row);
-  }
-}
-
 /// This worker's rows of a normalisation. All math threads.
 template <class Element>
 class Normalising {
@@ -38,9 +20,8 @@ class Normalising {
     uint32_t const end = p_.workers.divide((blockIdx.x + 1) * p_.m);
     if (row == end) return;
     if (stage_.waits) await();
-    bool begins = s_ == 0 && begins_with_row(p_);
 #pragma unroll 1
-    for (; row < end; ++row, begins = false) normalise(row, begins);
+    for (; row < end; ++row) normalise(row);
   }
 
  private:
@@ -95,7 +76,7 @@ class Normalising {
     if (p_.trace && threadIdx.x == 0) p_.trace[blockIdx.x * p_.stage_count + s_].*what = ptx::globaltimer();
   }
 
-  CUSYNC_DEVICE void normalise(uint32_t row, bool begins) const {
+  CUSYNC_DEVICE void normalise(uint32_t row) const {
     using P = Packed<Element>;
     trace(&cusync_trace::ready);
     uint64_t const at = uint64_t(row) * stage_.k * 2;
@@ -135,10 +116,9 @@ class Normalising {
       *reinterpret_cast<uint4*>(static_cast<char*>(stage_.d) + at + piece * 16) = y;
     });
     ptx::bar_sync(1, kMathThreads);
-    if (threadIdx.x != 0) return;
-    if (begins) ptx::mbarrier_arrive(&own_.row_done);
-    if (!stage_.posts) return;
-    if (CUSYNC_DELAYS && p_.delays.limit_ns) delay(p_.delays, DelayAt::kPost, own_.epoch, stage_.index, row, 0);
+    if (threadIdx.x != 0 || !stage_.posts) return;
+    if (CUSYNC_DELAYS && p_.delays.limit_ns)
+      delay(p_.delays, DelayAt::kPost, ptx::ld_acquire_gpu(p_.epochs + blockIdx.x), stage_.index, row, 0);
     post(stage_.posts, 0);
   }
 

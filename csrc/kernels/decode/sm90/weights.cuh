@@ -66,12 +66,6 @@ class WeightRing {
 template <class AnyParams>
 CUSYNC_DEVICE void stream_weights(AnyParams const& p, Shared const& shared) {
   WeightRing ring(p, shared);
-  if constexpr (AnyParams::kAttends) {
-    if (!p.stream_only && begins_with_row(p)) {
-      ptx::griddepcontrol_wait();
-      ptx::mbarrier_wait_parity_or_trap(&attend_shared(p, shared).row_done, 0, p.limit_ns);
-    }
-  }
 #pragma unroll 1
   for (uint32_t s = 0; s < p.stage_count; ++s) {
     Stage const& stage = p.stages[s];
