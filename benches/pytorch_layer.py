@@ -33,87 +33,86 @@ BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTEN
 
 
 class Layer:
-    """Weights and cache of one layer; `tokens` are in the cache already."""
+    """The sizes of a layer, and its arithmetic; weights and caches come as arguments, so that all sets share what is compiled."""
 
-    def __init__(self, name, batch, tokens, dtype, generator):
+    def __init__(self, name, tokens):
         self.width, self.heads, self.kv, self.inner, self.llama = LAYERS[name]
-        rows, width = (self.heads + 2 * self.kv) * DIM, self.width
-
-        def weight(n, k):
-            return uniform((n, k), 3.0 / math.sqrt(k), dtype, generator)
-
-        self.qkv, self.project = weight(rows, width), weight(width, self.heads * DIM)
-        self.up, self.down = weight(2 * self.inner if self.llama else self.inner, width), weight(width, self.inner)
-        self.gains = [uniform((width,), 1.0, dtype, generator) for _ in range(2)]
-        self.biases = [uniform((width,), 1.0, dtype, generator) for _ in range(2)]
-        self.cache = [uniform((batch, self.kv, tokens + 1, DIM), 1.0, dtype, generator) for _ in range(2)]
-        angles = tokens * 10000.0 ** (-torch.arange(DIM // 2, device="cuda") / (DIM // 2))
-        self.cos, self.sin = angles.cos().to(dtype), angles.sin().to(dtype)
         self.tokens = tokens
 
-    def norm(self, x, i):
+    def tensors(self, batch, dtype, generator):
+        """A set of weights, and a cache that has the tokens already."""
+        rows, width, up = (self.heads + 2 * self.kv) * DIM, self.width, self.inner * (2 if self.llama else 1)
+        made = {}
+        for name, n, k in [("qkv", rows, width), ("project", width, self.heads * DIM), ("up", up, width), ("down", width, self.inner)]:
+            made[name] = uniform((n, k), 3.0 / math.sqrt(k), dtype, generator)
+        for name in ("gain1", "bias1", "gain2", "bias2"):
+            made[name] = uniform((width,), 1.0, dtype, generator)
+        for name in ("keys", "values"):
+            made[name] = uniform((batch, self.kv, self.tokens + 1, DIM), 1.0, dtype, generator)
+        angles = self.tokens * 10000.0 ** (-torch.arange(DIM // 2, device="cuda") / (DIM // 2))
+        return {**made, "cos": angles.cos().to(dtype), "sin": angles.sin().to(dtype)}
+
+    def norm(self, x, gain, bias):
         if self.llama:
-            return F.rms_norm(x, (self.width,), self.gains[i], 1e-5)
-        return F.layer_norm(x, (self.width,), self.gains[i], self.biases[i], 1e-5)
+            return F.rms_norm(x, (self.width,), gain, 1e-5)
+        return F.layer_norm(x, (self.width,), gain, bias, 1e-5)
 
-    def rotated(self, x):
-        low, high = x.chunk(2, -1)
-        return torch.cat((low * self.cos - high * self.sin, high * self.cos + low * self.sin), -1)
+    def run(self, x, t):
+        def rotated(y):
+            low, high = y.chunk(2, -1)
+            return torch.cat((low * t["cos"] - high * t["sin"], high * t["cos"] + low * t["sin"]), -1)
 
-    def run(self, x):
         batch = x.shape[0]
-        product = F.linear(self.norm(x, 0), self.qkv).view(batch, -1, 1, DIM)
+        product = F.linear(self.norm(x, t["gain1"], t["bias1"]), t["qkv"]).view(batch, -1, 1, DIM)
         q, k, v = product.split([self.heads, self.kv, self.kv], 1)
         if self.llama:
-            q, k = self.rotated(q), self.rotated(k)
-        keys, values = self.cache
-        keys[:, :, self.tokens :] = k
-        values[:, :, self.tokens :] = v
-        if self.kv == 1:  # one head of keys and values: the group's queries are rows of one attention
-            mixed = F.scaled_dot_product_attention(q.transpose(1, 2), keys, values)
-        else:
-            mixed = F.scaled_dot_product_attention(q, keys, values)
-        h = x + F.linear(mixed.reshape(batch, -1), self.project)
-        inner = F.linear(self.norm(h, 1), self.up)
+            q, k = rotated(q), rotated(k)
+        t["keys"][:, :, self.tokens :] = k
+        t["values"][:, :, self.tokens :] = v
+        # Queries that share one head of keys and values are rows of one attention.
+        q = q.transpose(1, 2) if self.kv == 1 else q
+        mixed = F.scaled_dot_product_attention(q, t["keys"], t["values"])
+        h = x + F.linear(mixed.reshape(batch, -1), t["project"])
+        inner = F.linear(self.norm(h, t["gain2"], t["bias2"]), t["up"])
         if self.llama:
             gate, up = inner.chunk(2, -1)
             inner = F.silu(gate) * up
         else:
             inner = F.gelu(inner, approximate="tanh")
-        return h + F.linear(inner, self.down)
+        return h + F.linear(inner, t["down"])
 
 
-def capture(functions, x, runs):
-    """A graph of runs that take the functions in turn."""
+def capture(run, sets, x, runs):
+    """A graph of runs that take the sets in turn."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        for function in functions:
-            function(x)
+        for tensors in sets:
+            run(x, tensors)
     torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for run in range(runs):
-            functions[run % len(functions)](x)
+        for number in range(runs):
+            run(x, sets[number % len(sets)])
     for _ in range(2):
         graph.replay()
     torch.cuda.synchronize()
     return graph
 
 
-def compiled(layers, x):
-    """The layers compiled; an error where the result is another."""
-    functions = [torch.compile(layer.run, mode="max-autotune-no-cudagraphs", dynamic=False) for layer in layers]
-    want, got = layers[0].run(x).float(), functions[0](x).float()
+def compiled(layer, tensors, x):
+    """The layer compiled; an error where the result is another."""
+    run = torch.compile(layer.run, mode="max-autotune-no-cudagraphs", dynamic=False)
+    want, got = layer.run(x, tensors).float(), run(x, tensors).float()
     error = ((got - want).norm() / want.norm()).item()
     if not error < TOLERANCE:
         raise ValueError(f"relative error {error:.2e}")
-    return functions
+    return run
 
 
-def measured(functions, x, args):
-    graph = capture(functions, x, args.runs)
+def measured(run, sets, x, args):
+    graph = capture(run, sets, x, args.runs)
     times = [t / args.runs for t in rested(graph, WARM_SAMPLES + args.samples)[WARM_SAMPLES:]]
     return {"median_us": statistics.median(times), "p10_us": percentile(times, 0.1), "p90_us": percentile(times, 0.9)}
 
@@ -138,21 +137,22 @@ def main():
     with torch.inference_mode():
         for name in args.layer or list(LAYERS):
             for batch in map(int, args.batch.split(",")):
-                layers = [Layer(name, batch, args.tokens, dtype, generator) for _ in range(args.sets)]
-                x = uniform((batch, layers[0].width), 1.0, dtype, generator)
+                layer = Layer(name, args.tokens)
+                sets = [layer.tensors(batch, dtype, generator) for _ in range(args.sets)]
+                x = uniform((batch, layer.width), 1.0, dtype, generator)
                 ways = [(f"eager, {label}", backend, False) for label, backend in BACKENDS.items()]
                 ways += [("compiled", list(BACKENDS.values()), True)] if args.compile else []
                 for way, backend, compiles in ways:
                     try:
                         with sdpa_kernel(backend):
-                            functions = compiled(layers, x) if compiles else [layer.run for layer in layers]
-                            record = {"layer": name, "batch": batch, "way": way, **measured(functions, x, args)}
+                            run = compiled(layer, sets[0], x) if compiles else layer.run
+                            record = {"layer": name, "batch": batch, "way": way, **measured(run, sets, x, args)}
                     except Exception as fault:  # not every backend takes every shape
                         skipped.append(f"{name} B = {batch}, {way}: {str(fault).splitlines()[0] if str(fault) else repr(fault)}")
                         continue
                     records.append(record)
                     print(f"{name} B = {batch}, {way}: {record['median_us']:.1f} us", flush=True)
-                del layers
+                del sets
                 torch.cuda.empty_cache()
     report = {
         "device": torch.cuda.get_device_name(),

@@ -177,15 +177,15 @@ fn pages_of_a_pool_are_as_good_as_rows_of_ones_own() {
 
 #[test]
 fn layers_by_shares_are_right_run_after_run() {
-    for norm in ["RmsNorm", "LayerNorm"] {
+    for (norm, bias) in [("RmsNorm", ""), ("LayerNorm", r#"bias: "b(E)", "#)] {
         let source = format!(
             r#"Pipeline(name: "layer", dims: {{ "B": 3, "S": 200, "E": 264, "I": 136 }}, stages: [
-                {norm}(name: "first", x: "X(B,E)", gain: "g1(E)", out: "N1(B,E)", epsilon: 1e-5),
+                {norm}(name: "first", x: "X(B,E)", gain: "g1(E)", {bias}out: "N1(B,E)", epsilon: 1e-5),
                 Gemm(name: "qkv", a: "N1(B,E)", b: "Wqkv(E,512)", out: "QKV(B,512)"),
                 Attention(name: "attend", qkv: "QKV(B,512)", heads: 4, kv_heads: 2, rotary: "cs(S,64)",
                     cache: Cache(keys: "K(B,2,S,64)", values: "V(B,2,S,64)", lengths: "n(B)"), out: "A(B,256)"),
                 Gemm(name: "project", a: "A(B,256)", b: "Wo(256,E)", residual: "X(B,E)", out: "H(B,E)"),
-                {norm}(name: "second", x: "H(B,E)", gain: "g2(E)", out: "N2(B,E)", epsilon: 1e-5),
+                {norm}(name: "second", x: "H(B,E)", gain: "g2(E)", {bias}out: "N2(B,E)", epsilon: 1e-5),
                 GatedGemm(name: "gate_up", a: "N2(B,E)", gate: "Wg(E,I)", up: "Wu(E,I)", out: "Y(B,I)"),
                 Gemm(name: "down", a: "Y(B,I)", b: "Wd(I,E)", residual: "H(B,E)", out: "Z(B,E)"),
             ])"#

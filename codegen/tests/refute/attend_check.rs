@@ -166,14 +166,15 @@ fn a_chain_of_blocks_is_proved() {
 
 /// A layer of one kernel: norm, QKV, attention, projection, norm, MLP.
 fn layer(batch: u32, norm: &str, width: u32) -> String {
+    let bias = if norm == "LayerNorm" { r#"bias: "b(E)", "# } else { "" };
     format!(
         r#"Pipeline(name: "layer", dims: {{ "B": {batch}, "S": 1024, "E": {width}, "I": 1200 }}, stages: [
-            {norm}(name: "first", x: "X(B,E)", gain: "g1(E)", out: "N1(B,E)", epsilon: 1e-5),
+            {norm}(name: "first", x: "X(B,E)", gain: "g1(E)", {bias}out: "N1(B,E)", epsilon: 1e-5),
             Gemm(name: "qkv", a: "N1(B,E)", b: "Wqkv(E,1536)", out: "QKV(B,1536)"),
             Attention(name: "attend", qkv: "QKV(B,1536)", heads: 8, kv_heads: 2,
                 cache: Cache(keys: "K(B,2,S,128)", values: "V(B,2,S,128)", lengths: "n(B)"), out: "A(B,1024)"),
             Gemm(name: "project", a: "A(B,1024)", b: "Wo(1024,E)", residual: "X(B,E)", out: "H(B,E)"),
-            {norm}(name: "second", x: "H(B,E)", gain: "g2(E)", out: "N2(B,E)", epsilon: 1e-5),
+            {norm}(name: "second", x: "H(B,E)", gain: "g2(E)", {bias}out: "N2(B,E)", epsilon: 1e-5),
             GatedGemm(name: "gate_up", a: "N2(B,E)", gate: "Wg(E,I)", up: "Wu(E,I)", out: "Y(B,I)"),
             Gemm(name: "down", a: "Y(B,I)", b: "Wd(I,E)", residual: "H(B,E)", out: "Z(B,E)"),
         ])"#
