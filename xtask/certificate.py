@@ -52,6 +52,12 @@ class Stage:
             self.tile = (self.mma[0], self.mma[1] // 2)
         elif kind == "norm":
             self.tile = (self.mma[0], self.cols)
+        elif kind == "pool":
+            pixels, line = self.mma[0], self.op["output"][1]
+            image = self.op["output"][0] * line
+            rows_of_one = pixels % line == 0 and image % pixels == 0
+            demand(rows_of_one or pixels % image == 0, "neither rows of an image nor whole images")
+            self.tile = (pixels, self.cols)
         elif kind == "attend":
             query, kv, dim = self.op["heads"]
             self.tile = (1, query // kv * dim)
@@ -72,7 +78,7 @@ class Stage:
         if kind == "attention":
             length = self.op["tokens"]
             demand(self.rows == length * self.op["sequences"], f"{self.name}: rows that are no whole sequences")
-        known = {"custom": raw["k_blocks"], "norm": 1, "attend": 1}
+        known = {"custom": raw["k_blocks"], "norm": 1, "pool": 1, "attend": 1}
         if self.op.get("window"):
             # Blocks of 64 channels, and the taps of each.
             known[kind] = self.op["filter"][0] * self.op["filter"][1] * ceil(self.op["channels"], 64)
@@ -122,6 +128,8 @@ class Stage:
             return [(axis(of["rows"], tensor["rows"]), axis(of["cols"], tensor["cols"]))]
         if op == "norm":
             return [(rows if kind == "a" else (0, tensor["rows"]), (0, tensor["cols"]))]
+        if op == "pool":
+            return self.window(rows, (0, tensor["cols"]))
         if op in ("attention", "attend"):
             query, kv, d = self.op["heads"]
             group = query // kv

@@ -21,7 +21,7 @@ enum cusync_status {
 enum cusync_element { CUSYNC_F16 = 0, CUSYNC_BF16 = 1 };
 enum cusync_arch { CUSYNC_SM80 = 80, CUSYNC_SM90A = 90 };
 enum cusync_operation {
-  CUSYNC_GEMM = 0, CUSYNC_GATED_GEMM = 1, CUSYNC_CONV2D = 2, CUSYNC_NORM = 4, CUSYNC_ATTEND = 5
+  CUSYNC_GEMM = 0, CUSYNC_GATED_GEMM = 1, CUSYNC_CONV2D = 2, CUSYNC_NORM = 4, CUSYNC_ATTEND = 5, CUSYNC_POOL = 6
 };
 enum cusync_activation { CUSYNC_IDENTITY = 0, CUSYNC_GELU_TANH = 1, CUSYNC_RELU = 2 };
 
@@ -109,7 +109,7 @@ typedef struct cusync_depth {
   uint32_t first, step, most;
 } cusync_depth;
 
-/// The images of a convolution, and how it is cut into tiles.
+/// The images of a convolution or a pool, and how it is cut into tiles.
 typedef struct cusync_images {
   uint32_t height, width, channels;  ///< of an input image; `channels` is a multiple of 8
   uint32_t out_height, out_width;    ///< of an output image
@@ -117,6 +117,7 @@ typedef struct cusync_images {
   uint32_t stride_rows, stride_cols;
   uint32_t padding_rows, padding_cols;
   uint32_t tile_pixels;  ///< output pixels of a tile: rows of one image, a number that divides its height, or whole images
+  uint32_t mean;         ///< CUSYNC_POOL: 1: pixels are averaged, and there is no padding; 0: the greatest is taken
 } cusync_images;
 
 /// What a normalisation adds to a stage.
@@ -134,14 +135,16 @@ typedef struct cusync_heads {
   uint32_t pages;                  ///< of the pool; 0: the cache is contiguous
 } cusync_heads;
 
-/// One stage. CUSYNC_GEMM: out = act(A B + bias) + residual. CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B holds Bg
-/// and Bu interleaved by columns in groups of 8 (g0..g7 u0..u7 g8..g15 ...), so that its rows are 2 n long. A decode
-/// kernel reads B as cusync_repack leaves it. CUSYNC_CONV2D: the same as CUSYNC_GEMM, where A is pixels x channels (an NHWC
-/// tensor), B is (filter_rows * filter_cols * channels) x n, and the rows of `out` are output pixels. Its k-blocks are 64
-/// channels of one tap, channels outermost: block b has the channels from 64 * (b / taps) on, of tap b % taps. CUSYNC_NORM:
-/// out = (A - mean) / sqrt(variance + epsilon) * gain + bias, row by row, where A, like the output, is m x n. Its tiles have
-/// one k-block of n elements. In decode kernels they are of one row, of at most CUSYNC_MAX_NORMED elements, and post one slot, m
-/// times a run.
+/// One stage. CUSYNC_GEMM: out = act(A B + bias) + residual, or act(A B + bias + residual) where `residual_first` is 1.
+/// CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B holds Bg and Bu interleaved by columns in groups of 8 (g0..g7 u0..u7
+/// g8..g15 ...), so that its rows are 2 n long. A decode kernel reads B as cusync_repack leaves it. CUSYNC_CONV2D: the same
+/// as CUSYNC_GEMM, where A is pixels x channels (an NHWC tensor), B is (filter_rows * filter_cols * channels) x n, and the
+/// rows of `out` are output pixels. Its k-blocks are 64 channels of one tap, channels outermost: block b has the channels
+/// from 64 * (b / taps) on, of tap b % taps. CUSYNC_NORM: out = (A - mean) / sqrt(variance + epsilon) * gain + bias, row by
+/// row, where A, like the output, is m x n. Its tiles have one k-block of n elements. In decode kernels they are
+/// of one row, of at most CUSYNC_MAX_NORMED elements, and post one slot, m times a run. CUSYNC_POOL: each row of the output is
+/// the greatest or the mean of the rows of A, pixels x n, that lie under a filter's window; its tiles have all columns, and
+/// one k-block of as many elements as the window has pixels.
 ///
 /// CUSYNC_ATTEND, of decode kernels, makes one token of each of m sequences. Operand A is m x (query_heads + 2 kv_heads) *
 /// head_dim: queries, keys, values of all heads; k says its columns, n is query_heads * head_dim. KEYS and VALUES are
@@ -155,10 +158,11 @@ typedef struct cusync_heads {
 typedef struct cusync_stage {
   uint32_t operation;   ///< enum cusync_operation
   uint32_t activation;  ///< enum cusync_activation
+  uint32_t residual_first;  ///< 1: the residual is added before the activation; 0: after it, or there is none
   uint32_t index;       ///< of the stage in the plan, for reports
   uint32_t m, n;        ///< of `out`, also when gated
   cusync_depth k;
-  cusync_images images;  ///< CUSYNC_CONV2D; else zeros
+  cusync_images images;  ///< CUSYNC_CONV2D, CUSYNC_POOL; else zeros
   cusync_norm norm;      ///< CUSYNC_NORM; else zeros
   cusync_heads heads;    ///< CUSYNC_ATTEND; else zeros
   uint32_t operand_count, wait_count, post_count;

@@ -68,7 +68,7 @@ inline uint32_t packed_columns(cusync_stage const& stage) {
   return stage.operation == CUSYNC_GATED_GEMM ? 2 * stage.n : stage.n;
 }
 
-/// Rows of the output and columns of accumulators, or rows and columns of a normalisation, in one tile of a stage.
+/// Rows of the output and columns of accumulators, or of an operation on rows, in one tile of a stage.
 struct TileSize {
   uint32_t m, n;
 };
@@ -77,6 +77,7 @@ inline TileSize tile_of(cusync_stage const& stage, cusync_kernel_id const& id) {
   switch (stage.operation) {
     case CUSYNC_CONV2D: return {stage.images.tile_pixels, id.tile_n};
     case CUSYNC_NORM: return {stage.norm.tile_rows, stage.n};
+    case CUSYNC_POOL: return {stage.images.tile_pixels, stage.n};
     default: return {id.tile_m, id.tile_n};
   }
 }
@@ -86,7 +87,8 @@ inline uint32_t k_blocks_of(cusync_stage const& stage, uint32_t tile_k) {
   switch (stage.operation) {
     case CUSYNC_CONV2D:
       return ceil_div(stage.images.channels, tile_k) * stage.images.filter_rows * stage.images.filter_cols;
-    case CUSYNC_NORM: return 1;
+    case CUSYNC_NORM:
+    case CUSYNC_POOL: return 1;
     default: return ceil_div(stage.k.most, tile_k);
   }
 }

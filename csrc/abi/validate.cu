@@ -29,11 +29,11 @@ bool valid_order(cusync_order const& o, uint32_t grid_m, uint32_t grid_n) {
 /// When an operation reads an operand of a role; ~0: never.
 uint32_t read_at(uint32_t operation, uint32_t role) {
   bool const attends = operation == CUSYNC_ATTEND, normalises = operation == CUSYNC_NORM;
-  bool const product = !attends && !normalises;
+  bool const product = operation == CUSYNC_GEMM || operation == CUSYNC_GATED_GEMM || operation == CUSYNC_CONV2D;
   switch (role) {
     case CUSYNC_OPERAND_A: return CUSYNC_READ_IN_K_LOOP;
     case CUSYNC_OPERAND_B: return product ? CUSYNC_READ_IN_K_LOOP : ~0u;
-    case CUSYNC_OPERAND_BIAS: return attends ? ~0u : CUSYNC_READ_IN_EPILOGUE;
+    case CUSYNC_OPERAND_BIAS: return product || normalises ? CUSYNC_READ_IN_EPILOGUE : ~0u;
     case CUSYNC_OPERAND_RESIDUAL: return product ? CUSYNC_READ_IN_EPILOGUE : ~0u;
     case CUSYNC_OPERAND_GAIN: return normalises ? CUSYNC_READ_IN_EPILOGUE : ~0u;
     case CUSYNC_OPERAND_KEYS:
@@ -67,7 +67,7 @@ bool valid_operands(cusync_stage const& s, bool decode) {
   return operand(s, CUSYNC_OPERAND_A);
 }
 
-/// The images of a convolution: pixels as many as the rows, k as the filter, tiles of whole rows or whole images.
+/// The images of a convolution or a pool: pixels as many as the rows, tiles of whole rows or whole images.
 bool valid_images(cusync_stage const& s) {
   cusync_images const& i = s.images;
   for (uint32_t const size : {i.height, i.width, i.channels, i.out_height, i.out_width, i.filter_rows, i.filter_cols,
@@ -80,9 +80,19 @@ bool valid_images(cusync_stage const& s) {
   if (!fits(i.height, i.padding_rows, i.filter_rows, i.stride_rows, i.out_height)) return false;
   if (!fits(i.width, i.padding_cols, i.filter_cols, i.stride_cols, i.out_width)) return false;
   uint64_t const image = uint64_t(i.out_height) * i.out_width;
-  if (s.m % image || uint64_t(i.filter_rows) * i.filter_cols * i.channels != s.k.most) return false;
+  if (s.m % image) return false;
   if (i.tile_pixels % i.out_width) return false;
   return i.tile_pixels < image ? image % i.tile_pixels == 0 : i.tile_pixels % image == 0;
+}
+
+/// Its window has pixels wherever it lies, and what is averaged is all of it.
+bool valid_pool(cusync_stage const& s) {
+  cusync_images const& i = s.images;
+  if (s.m == 0 || s.m > kMaxSize || s.n != i.channels || !valid_images(s)) return false;
+  if (uint64_t(i.filter_rows) * i.filter_cols != s.k.most) return false;
+  if (i.padding_rows >= i.filter_rows || i.padding_cols >= i.filter_cols) return false;
+  if (i.mean > 1 || (i.mean && (i.padding_rows || i.padding_cols))) return false;
+  return valid_operands(s, false) && s.activation == CUSYNC_IDENTITY && !s.residual_first && s.out && aligned(s.out, 16);
 }
 
 /// Rows are read and written 16 bytes at a time. A thread of a decode kernel holds its part of a row in registers.
@@ -104,7 +114,11 @@ bool valid_product(cusync_stage const& s, bool decode) {
   if (!s.out || !aligned(s.out, decode ? 2 : 16)) return false;
   bool const gated = s.operation == CUSYNC_GATED_GEMM;
   bool const adds = operand(s, CUSYNC_OPERAND_BIAS) || operand(s, CUSYNC_OPERAND_RESIDUAL);
-  if (s.operation == CUSYNC_CONV2D && !valid_images(s)) return false;
+  if (s.operation == CUSYNC_CONV2D) {
+    cusync_images const& i = s.images;
+    if (i.mean || !valid_images(s) || uint64_t(i.filter_rows) * i.filter_cols * i.channels != k) return false;
+  }
+  if (s.residual_first > (operand(s, CUSYNC_OPERAND_RESIDUAL) ? 1 : 0)) return false;
   return s.activation <= CUSYNC_RELU && !(gated && (adds || s.activation != CUSYNC_IDENTITY));
 }
 
@@ -233,10 +247,12 @@ bool valid(Request const& r) {
   for (uint32_t i = 0; i < r.count; ++i) {
     cusync_stage const& s = r.stages[i];
     bool sound = false;
-    if (s.operation == CUSYNC_NORM)
-      sound = valid_norm(s, decode);
-    else
-      sound = s.operation == CUSYNC_ATTEND ? decode && valid_attention(s) : valid_product(s, decode);
+    switch (s.operation) {
+      case CUSYNC_NORM: sound = valid_norm(s, decode); break;
+      case CUSYNC_POOL: sound = !decode && valid_pool(s); break;
+      case CUSYNC_ATTEND: sound = decode && valid_attention(s); break;
+      default: sound = valid_product(s, decode);
+    }
     if (!sound || !valid_edges(s, r.kernel.tile_k)) return false;
     if (decode) continue;
     TileSize const tile = tile_of(s, id);
@@ -257,7 +273,7 @@ bool valid(Request const& r) {
 int32_t validate(Request const& r) {
   for (uint32_t i = 0; r.stages && i < r.count; ++i) {
     uint32_t const operation = r.stages[i].operation;
-    if (operation > CUSYNC_ATTEND) return CUSYNC_ERROR_BAD_ARGUMENT;
+    if (operation > CUSYNC_POOL) return CUSYNC_ERROR_BAD_ARGUMENT;
     if (!(r.kernel.id.operations >> operation & 1)) return CUSYNC_ERROR_NOT_BUILT;
   }
   if (!valid(r)) return CUSYNC_ERROR_BAD_ARGUMENT;

@@ -175,14 +175,14 @@ struct Gemm {
 };
 
 void single(uint32_t m, uint32_t n, uint32_t k, Tile tile, bool gated, uint32_t element, uint32_t activation,
-            bool bias, bool residual) {
+            bool bias, bool residual, bool residual_first = false) {
   uint32_t const columns = gated ? n / 2 : n;
   Tensor a(size_t(m) * k, element), b(size_t(k) * n, element), d(size_t(m) * columns, element), v(n, element),
       r(size_t(m) * columns, element);
   a.random(1.f, 1), b.random(1.f / std::sqrt(float(k)), 2), v.random(1.f, 3), r.random(1.f, 4), d.poison();
   Args args = gemm_args(m, n, k, tile, gated, element);
   args.operand(CUSYNC_OPERAND_A, a.data).operand(CUSYNC_OPERAND_B, b.data);
-  args.stage.out = d.data, args.stage.activation = activation;
+  args.stage.out = d.data, args.stage.activation = activation, args.stage.residual_first = residual_first;
   if (bias) args.operand(CUSYNC_OPERAND_BIAS, v.data);
   if (residual) args.operand(CUSYNC_OPERAND_RESIDUAL, r.data);
   Floats want(d.count);
@@ -193,7 +193,7 @@ void single(uint32_t m, uint32_t n, uint32_t k, Tile tile, bool gated, uint32_t 
   char name[128];
   std::snprintf(name, sizeof name, "gemm %ux%ux%u tile %ux%u %s%s act %u%s%s", m, n, k, tile.m, tile.n,
                 element == CUSYNC_F16 ? "f16" : "bf16", gated ? " gated" : "", activation, bias ? " bias" : "",
-                residual ? " residual" : "");
+                residual_first ? " residual first" : residual ? " residual" : "");
   judge(name, relative_error(d, want));
 }
 
@@ -450,6 +450,7 @@ int main(int argc, char** argv) {
       single(256, 512, 512, tile, false, element, CUSYNC_IDENTITY, false, false);
       single(1, 2752, 1000, tile, false, element, CUSYNC_GELU_TANH, true, false);
       single(37, 2752, 72, tile, false, element, CUSYNC_RELU, true, true);
+      single(300, 304, 1000, tile, false, element, CUSYNC_RELU, true, true, true);
       single(1000, 1096, 2752, tile, false, element, CUSYNC_IDENTITY, true, true);
       single(200, 5504, 1024, tile, true, element, CUSYNC_IDENTITY, false, false);
       single(1, 5504, 8, tile, true, element, CUSYNC_IDENTITY, false, false);

@@ -134,7 +134,7 @@ impl<'a> Point<'a> {
         self.add_serial(&mut field, &leader, report)?;
         let library = "library graph";
         let added = self.plan(Executor::Library, Overrides::default()).and_then(|plan| {
-            self.add(&mut field, Kind::graph(library, Role::Peer), &plan, Executor::Library)
+            self.add(&mut field, Kind::graph(library, Role::Library), &plan, Executor::Library)
         });
         self.note(library, added, report)?;
         self.add_overlapping(&mut field, &leader, report)?;

@@ -16,6 +16,8 @@ pub enum Role {
     Fused,
     /// Something else that a user could run: what it is compared with.
     Peer,
+    /// The best of a library's kernels and ours, stage by stage: what a user falls back to, and no result of ours.
+    Library,
     /// An explanation only: its results mean nothing, or nobody would run it so.
     Probe,
 }

@@ -57,7 +57,8 @@ pub(super) fn add_kept(point: &Point<'_>, field: &mut Field, report: &mut MlpRep
             let (role, options) = if plan.launch().is_one_kernel() {
                 (Role::Fused, Options { overlap: edges, ..Options::default() })
             } else {
-                (Role::Peer, Options::default())
+                let role = if executor == Executor::Library { Role::Library } else { Role::Peer };
+                (role, Options::default())
             };
             report.tuned.push(format!("{}: plan: {origin}", point.label(name)));
             point.add(field, Kind { options, ..Kind::graph(name, role) }, &plan, executor)

@@ -83,7 +83,8 @@ impl Product {
             (ffi::CUSYNC_IDENTITY, true) => Epilogue::CUBLASLT_EPILOGUE_BIAS,
             (other, _) => return Err(Error::BadArgument(format!("cuBLASLt with activation {other}"))),
         };
-        if stage.activation != ffi::CUSYNC_IDENTITY && stage.matrix(Role::Residual).is_some() {
+        let late = stage.activation != ffi::CUSYNC_IDENTITY && !stage.residual_first;
+        if late && stage.matrix(Role::Residual).is_some() {
             let why = format!("{}: cuBLASLt adds a residual before the activation", stage.name);
             return Err(Error::BadArgument(why));
         }
@@ -184,7 +185,7 @@ pub struct CublasLt {
 }
 
 impl CublasLt {
-    /// Makes a product ready; a residual only where there is no activation.
+    /// Makes a product ready; a residual only where no activation stands before it.
     ///
     /// # Errors
     /// [`Error::NoLibrary`] where cuBLASLt is not installed.
@@ -257,7 +258,7 @@ impl CublasLt {
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         self.device.enter()?;
         let (from_a, from_b, to) = self.stage.product()?;
-        // What is added before the activation: the residual of a stage without one.
+        // What is added before the activation: a residual that stands there, or that of a stage without one.
         let residual = self.stage.matrix(Role::Residual);
         let (one, beta) = (1f32, if residual.is_some() { 1f32 } else { 0f32 });
         let added = residual.unwrap_or(to);

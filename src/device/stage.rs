@@ -77,20 +77,22 @@ pub enum Source {
     Repacked(Arc<RepackedWeights>),
 }
 
-/// One stage: out = act(A B + bias) + residual, or out = silu(A Bg) * (A Bu), or a convolution of the images A with the filter B,
-/// or the rows of A normalised, or attention. Matrices are row-major.
+/// One stage: out = act(A B + bias) + residual or act(A B + bias + residual), or out = silu(A Bg) * (A Bu), or a convolution of the images A with the filter B,
+/// or a pool of them, or the rows of A normalised, or attention. Matrices are row-major.
 #[derive(Clone, Debug)]
 pub struct BoundStage {
     /// The stage's name, for errors.
     pub name: String,
-    /// `CUSYNC_GEMM`, `CUSYNC_GATED_GEMM`, `CUSYNC_CONV2D`, `CUSYNC_NORM` or `CUSYNC_ATTEND`.
+    /// `CUSYNC_GEMM`, `CUSYNC_GATED_GEMM`, `CUSYNC_CONV2D`, `CUSYNC_NORM`, `CUSYNC_ATTEND` or `CUSYNC_POOL`.
     pub operation: u32,
-    /// The images of a convolution; the default for other operations.
+    /// The images of a convolution or a pool; the default for other operations.
     pub images: ffi::cusync_images,
     /// What a normalisation adds; the default for other operations.
     pub norm: ffi::cusync_norm,
     /// `CUSYNC_IDENTITY`, `CUSYNC_GELU_TANH` or `CUSYNC_RELU`.
     pub activation: u32,
+    /// Whether the residual is added before the activation.
+    pub residual_first: bool,
     /// `CUSYNC_F16` or `CUSYNC_BF16`.
     pub element: u32,
     /// Index of the stage in its plan, for reports.
@@ -145,7 +147,7 @@ impl BoundStage {
         let (m, n, k) = self.shape;
         let ffi::cusync_heads { kv_heads, head_dim, capacity, pages, .. } = self.heads;
         match role {
-            Role::A if self.operation == ffi::CUSYNC_CONV2D => self.images_shape(),
+            Role::A if matches!(self.operation, ffi::CUSYNC_CONV2D | ffi::CUSYNC_POOL) => self.images_shape(),
             Role::A => wide((m, k)),
             Role::B => wide((k, self.packed_columns())),
             Role::Bias | Role::Gain => wide((1, n)),
@@ -177,6 +179,7 @@ impl BoundStage {
                 (i.tile_pixels.max(1), tile.1, blocks)
             }
             ffi::CUSYNC_NORM => (self.norm.tile_rows.max(1), self.shape.1, 1),
+            ffi::CUSYNC_POOL => (self.images.tile_pixels.max(1), self.shape.1, 1),
             _ => (tile.0, tile.1, self.shape.2.div_ceil(tile.2)),
         }
     }
@@ -205,6 +208,7 @@ impl BoundStage {
         let mut raw = ffi::cusync_stage {
             operation: self.operation,
             activation: self.activation,
+            residual_first: self.residual_first.into(),
             images: self.images,
             norm: self.norm,
             index: self.index,

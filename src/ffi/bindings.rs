@@ -249,6 +249,7 @@ pub const CUSYNC_GATED_GEMM: cusync_operation = 1;
 pub const CUSYNC_CONV2D: cusync_operation = 2;
 pub const CUSYNC_NORM: cusync_operation = 4;
 pub const CUSYNC_ATTEND: cusync_operation = 5;
+pub const CUSYNC_POOL: cusync_operation = 6;
 pub type cusync_operation = ::std::os::raw::c_uint;
 pub const CUSYNC_IDENTITY: cusync_activation = 0;
 pub const CUSYNC_GELU_TANH: cusync_activation = 1;
@@ -459,7 +460,7 @@ const _: () = {
     ["Offset of field: cusync_depth::step"][::std::mem::offset_of!(cusync_depth, step) - 4usize];
     ["Offset of field: cusync_depth::most"][::std::mem::offset_of!(cusync_depth, most) - 8usize];
 };
-#[doc = " The images of a convolution, and how it is cut into tiles."]
+#[doc = " The images of a convolution or a pool, and how it is cut into tiles."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_images {
@@ -481,10 +482,12 @@ pub struct cusync_images {
     pub padding_cols: u32,
     #[doc = "< output pixels of a tile: rows of one image, a number that divides its height, or whole images"]
     pub tile_pixels: u32,
+    #[doc = "< CUSYNC_POOL: 1: pixels are averaged, and there is no padding; 0: the greatest is taken"]
+    pub mean: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_images"][::std::mem::size_of::<cusync_images>() - 48usize];
+    ["Size of cusync_images"][::std::mem::size_of::<cusync_images>() - 52usize];
     ["Alignment of cusync_images"][::std::mem::align_of::<cusync_images>() - 4usize];
     ["Offset of field: cusync_images::height"][::std::mem::offset_of!(cusync_images, height) - 0usize];
     ["Offset of field: cusync_images::width"][::std::mem::offset_of!(cusync_images, width) - 4usize];
@@ -506,6 +509,7 @@ const _: () = {
         [::std::mem::offset_of!(cusync_images, padding_cols) - 40usize];
     ["Offset of field: cusync_images::tile_pixels"]
         [::std::mem::offset_of!(cusync_images, tile_pixels) - 44usize];
+    ["Offset of field: cusync_images::mean"][::std::mem::offset_of!(cusync_images, mean) - 48usize];
 };
 #[doc = " What a normalisation adds to a stage."]
 #[repr(C)]
@@ -552,7 +556,7 @@ const _: () = {
     ["Offset of field: cusync_heads::capacity"][::std::mem::offset_of!(cusync_heads, capacity) - 12usize];
     ["Offset of field: cusync_heads::pages"][::std::mem::offset_of!(cusync_heads, pages) - 16usize];
 };
-#[doc = " One stage. CUSYNC_GEMM: out = act(A B + bias) + residual. CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B holds Bg\n and Bu interleaved by columns in groups of 8 (g0..g7 u0..u7 g8..g15 ...), so that its rows are 2 n long. A decode\n kernel reads B as cusync_repack leaves it. CUSYNC_CONV2D: the same as CUSYNC_GEMM, where A is pixels x channels (an NHWC\n tensor), B is (filter_rows * filter_cols * channels) x n, and the rows of `out` are output pixels. Its k-blocks are 64\n channels of one tap, channels outermost: block b has the channels from 64 * (b / taps) on, of tap b % taps. CUSYNC_NORM:\n out = (A - mean) / sqrt(variance + epsilon) * gain + bias, row by row, where A, like the output, is m x n. Its tiles have\n one k-block of n elements. In decode kernels they are of one row, of at most CUSYNC_MAX_NORMED elements, and post one slot, m\n times a run.\n\n CUSYNC_ATTEND, of decode kernels, makes one token of each of m sequences. Operand A is m x (query_heads + 2 kv_heads) *\n head_dim: queries, keys, values of all heads; k says its columns, n is query_heads * head_dim. KEYS and VALUES are\n (m, kv_heads, capacity, head_dim), or `pages` pages of (kv_heads, 64, head_dim), of which PAGES (m x capacity / 64, rounded\n up) says which are whose. LENGTHS are read when the kernel runs: sequence b has lengths[b] tokens in the cache. With ROTARY\n (capacity x head_dim; cosines of head_dim / 2 pairs, then sines) queries and the new key are rotated by that position,\n elements (i, i + head_dim / 2) together. The new key and value are written behind the cached ones, and attended to with them.\n A sequence whose length is negative, or leaves no room, or any of whose pages up to the new token's is not in the pool, gets\n zeros and nothing is appended; the report says so, and the run is otherwise right. All attention stages of a kernel have the\n same LENGTHS, capacity and kv_heads. They post one slot for each key/value head, m times a run."]
+#[doc = " One stage. CUSYNC_GEMM: out = act(A B + bias) + residual, or act(A B + bias + residual) where `residual_first` is 1.\n CUSYNC_GATED_GEMM: out = silu(A Bg) * (A Bu), where B holds Bg and Bu interleaved by columns in groups of 8 (g0..g7 u0..u7\n g8..g15 ...), so that its rows are 2 n long. A decode kernel reads B as cusync_repack leaves it. CUSYNC_CONV2D: the same\n as CUSYNC_GEMM, where A is pixels x channels (an NHWC tensor), B is (filter_rows * filter_cols * channels) x n, and the\n rows of `out` are output pixels. Its k-blocks are 64 channels of one tap, channels outermost: block b has the channels\n from 64 * (b / taps) on, of tap b % taps. CUSYNC_NORM: out = (A - mean) / sqrt(variance + epsilon) * gain + bias, row by\n row, where A, like the output, is m x n. Its tiles have one k-block of n elements. In decode kernels they are\n of one row, of at most CUSYNC_MAX_NORMED elements, and post one slot, m times a run. CUSYNC_POOL: each row of the output is\n the greatest or the mean of the rows of A, pixels x n, that lie under a filter's window; its tiles have all columns, and\n one k-block of as many elements as the window has pixels.\n\n CUSYNC_ATTEND, of decode kernels, makes one token of each of m sequences. Operand A is m x (query_heads + 2 kv_heads) *\n head_dim: queries, keys, values of all heads; k says its columns, n is query_heads * head_dim. KEYS and VALUES are\n (m, kv_heads, capacity, head_dim), or `pages` pages of (kv_heads, 64, head_dim), of which PAGES (m x capacity / 64, rounded\n up) says which are whose. LENGTHS are read when the kernel runs: sequence b has lengths[b] tokens in the cache. With ROTARY\n (capacity x head_dim; cosines of head_dim / 2 pairs, then sines) queries and the new key are rotated by that position,\n elements (i, i + head_dim / 2) together. The new key and value are written behind the cached ones, and attended to with them.\n A sequence whose length is negative, or leaves no room, or any of whose pages up to the new token's is not in the pool, gets\n zeros and nothing is appended; the report says so, and the run is otherwise right. All attention stages of a kernel have the\n same LENGTHS, capacity and kv_heads. They post one slot for each key/value head, m times a run."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]
 pub struct cusync_stage {
@@ -560,6 +564,8 @@ pub struct cusync_stage {
     pub operation: u32,
     #[doc = "< enum cusync_activation"]
     pub activation: u32,
+    #[doc = "< 1: the residual is added before the activation; 0: after it, or there is none"]
+    pub residual_first: u32,
     #[doc = "< of the stage in the plan, for reports"]
     pub index: u32,
     #[doc = "< of `out`, also when gated"]
@@ -567,7 +573,7 @@ pub struct cusync_stage {
     #[doc = "< of `out`, also when gated"]
     pub n: u32,
     pub k: cusync_depth,
-    #[doc = "< CUSYNC_CONV2D; else zeros"]
+    #[doc = "< CUSYNC_CONV2D, CUSYNC_POOL; else zeros"]
     pub images: cusync_images,
     #[doc = "< CUSYNC_NORM; else zeros"]
     pub norm: cusync_norm,
@@ -585,27 +591,29 @@ pub struct cusync_stage {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_stage"][::std::mem::size_of::<cusync_stage>() - 904usize];
+    ["Size of cusync_stage"][::std::mem::size_of::<cusync_stage>() - 912usize];
     ["Alignment of cusync_stage"][::std::mem::align_of::<cusync_stage>() - 8usize];
     ["Offset of field: cusync_stage::operation"][::std::mem::offset_of!(cusync_stage, operation) - 0usize];
     ["Offset of field: cusync_stage::activation"][::std::mem::offset_of!(cusync_stage, activation) - 4usize];
-    ["Offset of field: cusync_stage::index"][::std::mem::offset_of!(cusync_stage, index) - 8usize];
-    ["Offset of field: cusync_stage::m"][::std::mem::offset_of!(cusync_stage, m) - 12usize];
-    ["Offset of field: cusync_stage::n"][::std::mem::offset_of!(cusync_stage, n) - 16usize];
-    ["Offset of field: cusync_stage::k"][::std::mem::offset_of!(cusync_stage, k) - 20usize];
-    ["Offset of field: cusync_stage::images"][::std::mem::offset_of!(cusync_stage, images) - 32usize];
-    ["Offset of field: cusync_stage::norm"][::std::mem::offset_of!(cusync_stage, norm) - 80usize];
-    ["Offset of field: cusync_stage::heads"][::std::mem::offset_of!(cusync_stage, heads) - 92usize];
+    ["Offset of field: cusync_stage::residual_first"]
+        [::std::mem::offset_of!(cusync_stage, residual_first) - 8usize];
+    ["Offset of field: cusync_stage::index"][::std::mem::offset_of!(cusync_stage, index) - 12usize];
+    ["Offset of field: cusync_stage::m"][::std::mem::offset_of!(cusync_stage, m) - 16usize];
+    ["Offset of field: cusync_stage::n"][::std::mem::offset_of!(cusync_stage, n) - 20usize];
+    ["Offset of field: cusync_stage::k"][::std::mem::offset_of!(cusync_stage, k) - 24usize];
+    ["Offset of field: cusync_stage::images"][::std::mem::offset_of!(cusync_stage, images) - 36usize];
+    ["Offset of field: cusync_stage::norm"][::std::mem::offset_of!(cusync_stage, norm) - 88usize];
+    ["Offset of field: cusync_stage::heads"][::std::mem::offset_of!(cusync_stage, heads) - 100usize];
     ["Offset of field: cusync_stage::operand_count"]
-        [::std::mem::offset_of!(cusync_stage, operand_count) - 112usize];
+        [::std::mem::offset_of!(cusync_stage, operand_count) - 120usize];
     ["Offset of field: cusync_stage::wait_count"]
-        [::std::mem::offset_of!(cusync_stage, wait_count) - 116usize];
+        [::std::mem::offset_of!(cusync_stage, wait_count) - 124usize];
     ["Offset of field: cusync_stage::post_count"]
-        [::std::mem::offset_of!(cusync_stage, post_count) - 120usize];
-    ["Offset of field: cusync_stage::operands"][::std::mem::offset_of!(cusync_stage, operands) - 128usize];
-    ["Offset of field: cusync_stage::out"][::std::mem::offset_of!(cusync_stage, out) - 224usize];
-    ["Offset of field: cusync_stage::waits"][::std::mem::offset_of!(cusync_stage, waits) - 232usize];
-    ["Offset of field: cusync_stage::posts"][::std::mem::offset_of!(cusync_stage, posts) - 712usize];
+        [::std::mem::offset_of!(cusync_stage, post_count) - 128usize];
+    ["Offset of field: cusync_stage::operands"][::std::mem::offset_of!(cusync_stage, operands) - 136usize];
+    ["Offset of field: cusync_stage::out"][::std::mem::offset_of!(cusync_stage, out) - 232usize];
+    ["Offset of field: cusync_stage::waits"][::std::mem::offset_of!(cusync_stage, waits) - 240usize];
+    ["Offset of field: cusync_stage::posts"][::std::mem::offset_of!(cusync_stage, posts) - 720usize];
 };
 impl Default for cusync_stage {
     fn default() -> Self {

@@ -39,20 +39,22 @@ pub(super) fn convolve(shape: &Conv, images: &Matrix, filter: &Matrix) -> Matrix
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cusync_gen::graph::Activation;
+    use cusync_gen::graph::{Activation, Sliding};
 
     #[test]
     fn a_convolution_by_hand() {
         // One image of 2 x 3 pixels with one channel, a 2 x 2 filter, one row of zeros above and below.
         let shape = Conv {
-            activation: Activation::Identity,
-            images: 1,
-            input: (2, 3),
+            epilogue: Activation::Identity.into(),
+            sliding: Sliding {
+                images: 1,
+                input: (2, 3),
+                output: (3, 2),
+                filter: (2, 2),
+                stride: (1, 1),
+                padding: (1, 0),
+            },
             channels: 1,
-            output: (3, 2),
-            filter: (2, 2),
-            stride: (1, 1),
-            padding: (1, 0),
             window: None,
         };
         let images = Matrix { rows: 6, cols: 1, data: vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0] };

@@ -1,26 +1,18 @@
 //! GEMMs, whole matrices at a time, sums in float32.
 
-use cusync_gen::graph::{Activation, OperandKind, Stage};
+use cusync_gen::graph::{Activation, Epilogue, OperandKind, Stage};
 use rayon::prelude::*;
 
 use super::{Matrix, ReferenceError, Value};
 use crate::device::host_gemm::{MatMut, MatRef, Threads, gemm_f32};
 
 /// A GEMM.
-pub(super) fn plain(
-    stage: &Stage,
-    activation: Activation,
-    value: &Value<'_>,
-) -> Result<Matrix, ReferenceError> {
-    finish(product(stage, value(OperandKind::A)?, value(OperandKind::B)?)?, activation, value)
+pub(super) fn plain(stage: &Stage, epilogue: Epilogue, value: &Value<'_>) -> Result<Matrix, ReferenceError> {
+    finish(product(stage, value(OperandKind::A)?, value(OperandKind::B)?)?, epilogue, value)
 }
 
-/// Bias, activation, residual.
-pub(super) fn finish(
-    mut d: Matrix,
-    activation: Activation,
-    value: &Value<'_>,
-) -> Result<Matrix, ReferenceError> {
+/// Bias, activation and residual.
+pub(super) fn finish(mut d: Matrix, epilogue: Epilogue, value: &Value<'_>) -> Result<Matrix, ReferenceError> {
     if let Some(bias) = value(OperandKind::Bias)? {
         d.data.par_chunks_mut(d.cols).for_each(|row| {
             for (x, b) in row.iter_mut().zip(&bias.data) {
@@ -28,7 +20,16 @@ pub(super) fn finish(
             }
         });
     }
-    match activation {
+    let residual = value(OperandKind::Residual)?;
+    let add = |d: &mut Matrix| {
+        if let Some(residual) = &residual {
+            d.data.par_iter_mut().zip(&residual.data).for_each(|(x, r)| *x += r);
+        }
+    };
+    if epilogue.residual_first {
+        add(&mut d);
+    }
+    match epilogue.activation {
         Activation::Identity => {}
         Activation::Relu => d.data.par_iter_mut().for_each(|x| *x = x.max(0.0)),
         // x sigmoid(2 u) is the same function as 0.5 x (1 + tanh u).
@@ -38,8 +39,8 @@ pub(super) fn finish(
             *x = (v / (1.0 + (-2.0 * u).exp())) as f32;
         }),
     }
-    if let Some(residual) = value(OperandKind::Residual)? {
-        d.data.par_iter_mut().zip(&residual.data).for_each(|(x, r)| *x += r);
+    if !epilogue.residual_first {
+        add(&mut d);
     }
     Ok(d)
 }

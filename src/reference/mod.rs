@@ -9,6 +9,7 @@ mod conv;
 mod error;
 mod gemm;
 mod norm;
+mod pool;
 
 use std::collections::HashMap;
 
@@ -60,11 +61,11 @@ pub(crate) type Value<'a> = dyn Fn(OperandKind) -> Result<Option<Matrix>, Refere
 pub(crate) fn apply(stage: &Stage, element: Element, value: &Value<'_>) -> Result<Matrix, ReferenceError> {
     let need = |kind| value(kind)?.ok_or_else(|| ReferenceError::Shape(stage.name.clone()));
     match &stage.op {
-        Op::Gemm { activation } => gemm::plain(stage, *activation, value),
+        Op::Gemm(epilogue) => gemm::plain(stage, *epilogue, value),
         Op::GatedGemm => gemm::gated(stage, value),
         Op::Conv2d(shape) => {
             let sums = conv::convolve(shape, &need(OperandKind::A)?, &need(OperandKind::B)?);
-            gemm::finish(sums, shape.activation, value)
+            gemm::finish(sums, shape.epilogue, value)
         }
         Op::Attention(shape) => with_reads(stage, value, |reads| attention::attend(shape, reads)),
         Op::Attend(shape) => with_reads(stage, value, |reads| attention::generate(shape, reads, element)),
@@ -73,6 +74,7 @@ pub(crate) fn apply(stage: &Stage, element: Element, value: &Value<'_>) -> Resul
                 (need(OperandKind::A)?, need(OperandKind::Gain)?, value(OperandKind::Bias)?);
             Ok(norm::normalise(shape, &x, &gain, bias.as_ref()))
         }
+        Op::Pool(shape) => Ok(pool::pool(shape, &need(OperandKind::A)?)),
         Op::Custom => Err(ReferenceError::NoCustom(stage.name.clone())),
     }
 }
@@ -89,7 +91,9 @@ pub(crate) fn changed(
     match &stage.op {
         Op::Attention(shape) => with_reads(stage, value, |reads| attention::filled(shape, reads, element)),
         Op::Attend(shape) => with_reads(stage, value, |reads| attention::appended(shape, reads, element)),
-        Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Norm(_) | Op::Custom => Ok(Vec::new()),
+        Op::Gemm(_) | Op::GatedGemm | Op::Conv2d(_) | Op::Norm(_) | Op::Pool(_) | Op::Custom => {
+            Ok(Vec::new())
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! From a plan's stages and a set's tensors to what kernels are given. Every stage of every kernel, peer and reference is
 //! described here, and nowhere else.
 
-use cusync_gen::graph::{Attend, DataType, Op, OperandKind, Stage, StageId};
+use cusync_gen::graph::{Activation, Attend, DataType, Epilogue, Op, OperandKind, Stage, StageId};
 use cusync_gen::schedule::decode::{is_read, producer_of, slot_base, slots_of};
 
 use super::desc::{activation_code, element_code};
@@ -119,7 +119,7 @@ impl Pipeline {
     ) -> Result<BoundStage> {
         let graph = self.plan.graph();
         let stage = &graph.stages[index];
-        let (operation, activation) = operation_code(stage)?;
+        let (operation, epilogue) = operation_code(stage)?;
         let mut operands: Vec<_> = weights.into_iter().map(|weights| (Role::B, weights)).collect();
         for operand in &stage.operands {
             let role = match operand.kind {
@@ -152,7 +152,8 @@ impl Pipeline {
         Ok(BoundStage {
             name: stage.name.clone(),
             operation,
-            activation,
+            activation: activation_code(epilogue.activation),
+            residual_first: epilogue.residual_first,
             images: images_of(stage),
             norm: norm_of(stage),
             element: element_code(graph.element),
@@ -216,14 +217,16 @@ fn heads_of(stage: &Stage) -> (ffi::cusync_heads, u32) {
     (raw, heads.columns())
 }
 
-/// The C ABI's numbers of a stage's operation and activation.
-fn operation_code(stage: &Stage) -> Result<(u32, u32)> {
+/// The C ABI's number of a stage's operation, and its epilogue.
+fn operation_code(stage: &Stage) -> Result<(u32, Epilogue)> {
+    let none = Epilogue::from(Activation::Identity);
     match &stage.op {
-        Op::Gemm { activation } => Ok((ffi::CUSYNC_GEMM, activation_code(*activation))),
-        Op::GatedGemm => Ok((ffi::CUSYNC_GATED_GEMM, ffi::CUSYNC_IDENTITY)),
-        Op::Conv2d(conv) => Ok((ffi::CUSYNC_CONV2D, activation_code(conv.activation))),
-        Op::Norm(_) => Ok((ffi::CUSYNC_NORM, ffi::CUSYNC_IDENTITY)),
-        Op::Attend(_) => Ok((ffi::CUSYNC_ATTEND, ffi::CUSYNC_IDENTITY)),
+        Op::Gemm(epilogue) => Ok((ffi::CUSYNC_GEMM, *epilogue)),
+        Op::GatedGemm => Ok((ffi::CUSYNC_GATED_GEMM, none)),
+        Op::Conv2d(conv) => Ok((ffi::CUSYNC_CONV2D, conv.epilogue)),
+        Op::Norm(_) => Ok((ffi::CUSYNC_NORM, none)),
+        Op::Pool(_) => Ok((ffi::CUSYNC_POOL, none)),
+        Op::Attend(_) => Ok((ffi::CUSYNC_ATTEND, none)),
         Op::Attention(_) | Op::Custom => {
             let why = format!("stage {}: {} has no CUDA kernel yet", stage.name, stage.op.name());
             Err(Error::Unsupported(why))
@@ -231,26 +234,29 @@ fn operation_code(stage: &Stage) -> Result<(u32, u32)> {
     }
 }
 
-/// The images of a convolution; of any other operation none.
+/// The images of a convolution or a pool; of any other operation none.
 fn images_of(stage: &Stage) -> ffi::cusync_images {
-    match &stage.op {
-        Op::Conv2d(conv) => ffi::cusync_images {
-            height: conv.input.0,
-            width: conv.input.1,
-            channels: conv.channels,
-            out_height: conv.output.0,
-            out_width: conv.output.1,
-            filter_rows: conv.filter.0,
-            filter_cols: conv.filter.1,
-            stride_rows: conv.stride.0,
-            stride_cols: conv.stride.1,
-            padding_rows: conv.padding.0,
-            padding_cols: conv.padding.1,
-            tile_pixels: stage.out_tile().0,
-        },
-        Op::Gemm { .. } | Op::GatedGemm | Op::Attention(_) | Op::Attend(_) | Op::Norm(_) | Op::Custom => {
-            Default::default()
+    let (of, channels, mean) = match &stage.op {
+        Op::Conv2d(conv) => (&conv.sliding, conv.channels, false),
+        Op::Pool(pool) => (&pool.sliding, stage.n, pool.mean),
+        Op::Gemm(_) | Op::GatedGemm | Op::Attention(_) | Op::Attend(_) | Op::Norm(_) | Op::Custom => {
+            return Default::default();
         }
+    };
+    ffi::cusync_images {
+        height: of.input.0,
+        width: of.input.1,
+        channels,
+        out_height: of.output.0,
+        out_width: of.output.1,
+        filter_rows: of.filter.0,
+        filter_cols: of.filter.1,
+        stride_rows: of.stride.0,
+        stride_cols: of.stride.1,
+        padding_rows: of.padding.0,
+        padding_cols: of.padding.1,
+        tile_pixels: stage.out_tile().0,
+        mean: mean.into(),
     }
 }
 
@@ -262,9 +268,13 @@ fn norm_of(stage: &Stage) -> ffi::cusync_norm {
             centred: u32::from(norm.centred),
             epsilon: norm.epsilon,
         },
-        Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Attention(_) | Op::Attend(_) | Op::Custom => {
-            Default::default()
-        }
+        Op::Gemm(_)
+        | Op::GatedGemm
+        | Op::Conv2d(_)
+        | Op::Attention(_)
+        | Op::Attend(_)
+        | Op::Pool(_)
+        | Op::Custom => Default::default(),
     }
 }
 
@@ -282,6 +292,7 @@ mod tests {
             (Operation::Conv2d, ffi::CUSYNC_CONV2D),
             (Operation::Norm, ffi::CUSYNC_NORM),
             (Operation::Attend, ffi::CUSYNC_ATTEND),
+            (Operation::Pool, ffi::CUSYNC_POOL),
         ];
         for (operation, number) in pairs {
             assert_eq!(operation as u32, number, "{operation:?}");

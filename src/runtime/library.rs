@@ -1,6 +1,7 @@
 //! Products of matrices by cuBLASLt, for the stages that it computes faster than our kernels.
 //!
-//! Such a stage is queued between kernel boundaries like any other of a serial chain, so nothing is left to prove of it.
+//! Where the library is not installed, our kernels run all stages. A stage of the library is queued between kernel boundaries like
+//! any other of a serial chain, so nothing is left to prove of it.
 
 use cusync_gen::graph::Stage;
 
@@ -77,6 +78,14 @@ impl LibraryStage {
 }
 
 impl Pipeline {
+    /// The stages that cuBLASLt computes under the `library` executor, once the pipeline is prepared.
+    pub fn by_library(&self) -> impl Iterator<Item = &str> {
+        let stages = self.plan.graph().stages.iter().zip(&self.faster);
+        stages
+            .filter(|(_, faster)| matches!(faster, Some(Faster::Library(_))))
+            .map(|(stage, _)| stage.name.as_str())
+    }
+
     /// A stage of a set by cuBLASLt, where that is faster or was found to be for another set; the runs that decide it write to
     /// memory of their own.
     pub(super) fn library_stage(&mut self, set: usize, index: usize) -> Result<Option<LibraryStage>> {
@@ -102,7 +111,8 @@ impl Pipeline {
     }
 
     fn compare(&self, alone: KernelArgs) -> Result<Faster> {
-        let Some(bound) = alone.stages.first().cloned() else { return Ok(Faster::Ours) };
+        let bound = alone.stages.first().filter(|_| CublasLt::is_installed()).cloned();
+        let Some(bound) = bound else { return Ok(Faster::Ours) };
         let theirs = match LibraryStage::new(self, bound, None) {
             Ok(stage) => stage,
             // A shape for which it has no algorithm.

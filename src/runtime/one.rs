@@ -72,9 +72,13 @@ impl OneKernel {
         let workers = decode.workers() as usize;
         let heads = |stage: &Stage| match &stage.op {
             Op::Attend(attend) => Some((stage.m, attend.heads.kv)),
-            Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Attention(_) | Op::Norm(_) | Op::Custom => {
-                None
-            }
+            Op::Gemm(_)
+            | Op::GatedGemm
+            | Op::Conv2d(_)
+            | Op::Attention(_)
+            | Op::Norm(_)
+            | Op::Pool(_)
+            | Op::Custom => None,
         };
         let attentions: Vec<(u32, u32)> = graph.stages.iter().filter_map(heads).collect();
         let slabs = (!attentions.is_empty())

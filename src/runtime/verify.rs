@@ -65,8 +65,8 @@ impl Reference {
         let mut outputs = Vec::new();
         for (index, stage) in graph.stages.iter().enumerate() {
             let result = match &stage.op {
-                Op::Gemm { .. } | Op::GatedGemm => on_gpu(pipeline, set, (index, stage), &rounded)?,
-                Op::Conv2d(_) | Op::Attention(_) | Op::Attend(_) | Op::Norm(_) => {
+                Op::Gemm(_) | Op::GatedGemm => on_gpu(pipeline, set, (index, stage), &rounded)?,
+                Op::Conv2d(_) | Op::Attention(_) | Op::Attend(_) | Op::Norm(_) | Op::Pool(_) => {
                     on_host(pipeline, set, stage, &rounded)?
                 }
                 Op::Custom => {

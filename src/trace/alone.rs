@@ -1,6 +1,6 @@
 //! One stage of a pipeline as a pipeline of its own.
 
-use cusync_gen::graph::{Activation, Conv, Element, Graph, Op, OperandKind, Stage, TensorId};
+use cusync_gen::graph::{Activation, Conv, Element, Graph, Op, OperandKind, Pool, Sliding, Stage, TensorId};
 
 use crate::runtime::{Error, Result};
 
@@ -17,6 +17,14 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
             (Op::Conv2d(c), Some(OperandKind::B)) => {
                 named(id, &[c.filter.0, c.filter.1, c.channels, of.cols])
             }
+            (Op::Pool(p), Some(OperandKind::A)) => {
+                let of = &p.sliding;
+                named(id, &[of.images, of.input.0, of.input.1, stage.n])
+            }
+            (Op::Pool(p), None) => {
+                let of = &p.sliding;
+                named(id, &[of.images, of.output.0, of.output.1, stage.n])
+            }
             (Op::Conv2d(c), None | Some(OperandKind::Residual)) => {
                 named(id, &[c.images, c.output.0, c.output.1, of.cols])
             }
@@ -32,13 +40,24 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
         Activation::GeluTanh => ", epilogue: Gelu",
         Activation::Relu => ", epilogue: Relu",
     };
+    let residual_first = match &stage.op {
+        Op::Gemm(epilogue) => epilogue.residual_first,
+        Op::Conv2d(conv) => conv.epilogue.residual_first,
+        Op::GatedGemm | Op::Attention(_) | Op::Attend(_) | Op::Norm(_) | Op::Pool(_) | Op::Custom => false,
+    };
+    let place = if residual_first { ", residual_at: BeforeActivation" } else { "" };
     let (left, right, parameters) = match &stage.op {
         Op::Norm(norm) => ("x", "b", format!(", epsilon: {:e}", norm.epsilon)),
-        Op::Conv2d(Conv { stride, padding, .. }) => {
-            ("input", "filter", format!(", stride: {stride:?}, padding: {padding:?}{epilogue}"))
+        Op::Pool(Pool { mean, sliding: Sliding { filter, stride, padding, .. } }) => {
+            let kind = if *mean { "Average" } else { "Max" };
+            let window = format!("window: {filter:?}, stride: {stride:?}, padding: {padding:?}");
+            ("input", "b", format!(", kind: {kind}, {window}"))
         }
-        Op::Gemm { .. } | Op::GatedGemm | Op::Attention(_) | Op::Attend(_) | Op::Custom => {
-            ("a", "b", epilogue.into())
+        Op::Conv2d(Conv { sliding: Sliding { stride, padding, .. }, .. }) => {
+            ("input", "filter", format!(", stride: {stride:?}, padding: {padding:?}{epilogue}{place}"))
+        }
+        Op::Gemm(_) | Op::GatedGemm | Op::Attention(_) | Op::Attend(_) | Op::Custom => {
+            ("a", "b", format!("{epilogue}{place}"))
         }
     };
     let gated = stage.operands.iter().any(|o| o.kind == OperandKind::Up);

@@ -229,7 +229,7 @@ mod tests {
     fn every_decision_of_launched_kernels_has_priced_alternatives() {
         let (c, decisions) = of("gpt3_mlp", 512, Executor::Programmatic);
         assert_eq!(find(&decisions, "executor").decision, "programmatic");
-        assert_eq!(find(&decisions, "executor").alternatives.len(), 3);
+        assert_eq!(find(&decisions, "executor").alternatives.len(), 4);
         let kinds = ["tile of ", "order of ", "policy of ", "wait of "];
         for kind in kinds {
             let of_kind: Vec<_> = decisions.iter().filter(|d| d.subject.starts_with(kind)).collect();

@@ -230,6 +230,35 @@ fn convolutions_are_right_in_the_windows_of_chain_kernels() {
     assert!(cut > 0, "some tile was cut");
 }
 
+/// A pool, a residual block with a stride and a shortcut, one without, and the mean of each image.
+const BLOCKS: &str = r#"Pipeline(name: "blocks", dims: {}, stages: [
+    Pool(name: "pool", input: "X(3,28,20,40)", kind: Max, window: (3,3), stride: (2,2), padding: (1,1), out: "P(3,14,10,40)"),
+    Conv2d(name: "first", input: "P(3,14,10,40)", filter: "F1(3,3,40,72)", stride: (2,2), padding: (1,1), epilogue: Relu, out: "A(3,7,5,72)"),
+    Conv2d(name: "shortcut", input: "P(3,14,10,40)", filter: "F0(1,1,40,72)", stride: (2,2), out: "S(3,7,5,72)"),
+    Conv2d(name: "second", input: "A(3,7,5,72)", filter: "F2(3,3,72,72)", padding: (1,1), bias: "b(72)", residual: "S(3,7,5,72)",
+        residual_at: BeforeActivation, epilogue: Relu, out: "B(3,7,5,72)"),
+    Conv2d(name: "third", input: "B(3,7,5,72)", filter: "F3(3,3,72,72)", padding: (1,1), epilogue: Relu, out: "C(3,7,5,72)"),
+    Conv2d(name: "fourth", input: "C(3,7,5,72)", filter: "F4(3,3,72,72)", padding: (1,1), residual: "B(3,7,5,72)",
+        residual_at: BeforeActivation, epilogue: Relu, out: "D(3,7,5,72)"),
+    Pool(name: "mean", input: "D(3,7,5,72)", kind: Average, out: "M(3,1,1,72)"),
+])"#;
+
+#[test]
+fn residual_blocks_and_pools_are_right_in_chain_kernels() {
+    for kernel in ChainKernel::running([Operation::Conv2d, Operation::Pool].into_iter().collect()) {
+        let shape = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
+        for (mode, splits) in [(Hand::Fixed, false), (Hand::Fixed, true), (Hand::Drawn, true)] {
+            let chain = Some(ChainOverride { kernel: Some(shape), mode, splits });
+            let overrides = Overrides { chain, ..Overrides::default() };
+            let label = format!("{shape:?} {mode:?} {splits}");
+            let plan = plan_text(BLOCKS, "blocks", &overrides, &small_gpu(6), Executor::Fused);
+            let plan = plan.unwrap_or_else(|e| panic!("{label}: {e}"));
+            assert_eq!(plan.edges().len(), 8, "{label}");
+            verify(&label, &plan);
+        }
+    }
+}
+
 #[test]
 fn parts_of_tiles_that_begin_inside_a_window_are_right() {
     let source = shipped("vgg_layer").expect("it ships");

@@ -95,6 +95,7 @@ fn convolutions_of_any_stride_and_padding_are_right() {
         r#"filter: "F2(1,1,72,64)", out: "Z(3,11,7,64)""#,
         r#"filter: "F2(2,5,72,64)", stride: (1,3), padding: (3,4), out: "Z(3,16,4,64)""#,
         r#"filter: "F2(7,7,72,64)", stride: (2,1), padding: (3,3), bias: "b(64)", residual: "R(3,6,7,64)", epilogue: Relu, out: "Z(3,6,7,64)""#,
+        r#"filter: "F2(3,3,72,64)", padding: (1,1), residual: "R(3,11,7,64)", residual_at: BeforeActivation, epilogue: Relu, out: "Z(3,11,7,64)""#,
     ] {
         let source = format!(
             r#"Pipeline(name: "convs", dims: {{}}, stages: [
@@ -113,11 +114,62 @@ fn a_residual_block_waits_for_its_images_and_its_shortcut() {
     let source = r#"Pipeline(name: "block", dims: {}, stages: [
         Conv2d(name: "shrink", input: "X(2,8,8,64)", filter: "F0(1,1,64,128)", stride: (2,2), out: "S(2,4,4,128)"),
         Conv2d(name: "first", input: "X(2,8,8,64)", filter: "F1(3,3,64,128)", stride: (2,2), padding: (1,1), epilogue: Relu, out: "Y(2,4,4,128)"),
-        Conv2d(name: "second", input: "Y(2,4,4,128)", filter: "F2(3,3,128,128)", padding: (1,1), residual: "S(2,4,4,128)", out: "Z(2,4,4,128)"),
+        Conv2d(name: "second", input: "Y(2,4,4,128)", filter: "F2(3,3,128,128)", padding: (1,1), residual: "S(2,4,4,128)",
+            residual_at: BeforeActivation, epilogue: Relu, out: "Z(2,4,4,128)"),
     ])"#;
     let plan = plan(source, 0, Element::Bf16, None);
     assert_eq!(plan.edges().len(), 2);
     verify(&plan, options(Workers::TeamPerStage), 2);
+}
+
+#[test]
+fn a_residual_may_stand_before_the_activation_and_is_not_what_it_is_behind_it() {
+    let block = |place: &str| {
+        let source = format!(
+            r#"Pipeline(name: "block", dims: {{}}, stages: [
+                Gemm(name: "up", a: "X(100,64)", b: "V(64,72)", out: "Y(100,72)"),
+                Gemm(name: "sum", a: "Y(100,72)", b: "W(72,136)", bias: "b(136)", residual: "R(100,136)",{place}
+                    epilogue: Relu, out: "Z(100,136)"),
+            ])"#
+        );
+        plan(&source, 0, Element::F16, None)
+    };
+    let (before, after) = (block("residual_at: BeforeActivation,"), block("residual_at: AfterActivation,"));
+    verify(&before, options(Workers::TeamPerStage), 2);
+    verify(&after, options(Workers::TeamPerStage), 2);
+    let inputs = Inputs::random(before.graph(), 7);
+    let least = |plan: &Plan| {
+        let values = &evaluate(plan.graph(), &inputs, &HashMap::new()).expect("all inputs are there")["Z"];
+        values.iter().copied().fold(f32::INFINITY, f32::min)
+    };
+    assert!(least(&before) == 0.0 && least(&after) < -0.5, "{} {}", least(&before), least(&after));
+    assert!(least(&block("")) < -0.5, "the default is behind the activation");
+}
+
+#[test]
+fn pools_are_right_between_convolutions_and_at_either_end() {
+    for (pool, (p, q)) in [
+        ("kind: Max, window: (2,2)", (5, 3)),
+        ("kind: Max, window: (3,3), stride: (2,2), padding: (1,1)", (6, 4)),
+        ("kind: Max, window: (3,2), stride: (1,3), padding: (2,0)", (13, 2)),
+        ("kind: Average, window: (2,3), stride: (1,1)", (10, 5)),
+        ("kind: Average", (1, 1)),
+    ] {
+        let source = format!(
+            r#"Pipeline(name: "pools", dims: {{}}, stages: [
+                Pool(name: "before", input: "X(3,22,14,40)", kind: Max, window: (2,2), out: "V(3,11,7,40)"),
+                Conv2d(name: "first", input: "V(3,11,7,40)", filter: "F1(3,3,40,72)", padding: (1,1), out: "Y(3,11,7,72)"),
+                Pool(name: "pool", input: "Y(3,11,7,72)", {pool}, out: "P(3,{p},{q},72)"),
+                Conv2d(name: "second", input: "P(3,{p},{q},72)", filter: "F2(3,3,72,64)", padding: (1,1), out: "Z(3,{p},{q},64)"),
+                Pool(name: "after", input: "Z(3,{p},{q},64)", kind: Average, out: "A(3,1,1,64)"),
+            ])"#
+        );
+        for element in [Element::F16, Element::Bf16] {
+            for policy in [None, Some(Policy::Tile), Some(Policy::Row)] {
+                verify(&plan(&source, 0, element, policy), options(Workers::TeamPerStage), 2);
+            }
+        }
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::{
     Candidate, EpochSource, Event, How, KernelContract, Launch, StartGuarantee, StoreCompletion, TileProgram,
 };
 use super::{Refutation, obligations};
-use crate::graph::{Axis, Heads, Op, Operand, Partition, Stage, StageId, When};
+use crate::graph::{Axis, Heads, Op, Operand, Partition, Pool, Stage, StageId, When};
 use crate::schedule::{Item, Part, Schedule};
 use crate::sync::Tile;
 
@@ -157,6 +157,10 @@ fn op(op: &Op) -> Value {
         }),
         Op::Attend(of) => json!({ "kind": "attend", "heads": heads(&of.heads) }),
         Op::Norm(_) => json!({ "kind": "norm" }),
+        Op::Pool(Pool { mean: _, sliding }) => json!({
+            "kind": "pool", "input": sliding.input, "output": sliding.output, "filter": sliding.filter,
+            "stride": sliding.stride, "padding": sliding.padding,
+        }),
         Op::Custom => json!({ "kind": "custom" }),
     }
 }

@@ -50,7 +50,13 @@ pub fn decode(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagno
     }];
     let attended = c.graph.stages.iter().filter_map(|stage| match &stage.op {
         Op::Attend(shape) => Some((stage, shape)),
-        Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Attention(_) | Op::Norm(_) | Op::Custom => None,
+        Op::Gemm(_)
+        | Op::GatedGemm
+        | Op::Conv2d(_)
+        | Op::Attention(_)
+        | Op::Norm(_)
+        | Op::Pool(_)
+        | Op::Custom => None,
     });
     let shared = attended.map(|(stage, shape)| Choice {
         subject: format!("shares of {}", stage.name),

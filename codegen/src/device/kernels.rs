@@ -20,6 +20,8 @@ pub enum Operation {
     Norm = 4,
     /// Attention of the next token of each sequence.
     Attend = 5,
+    /// A pool over images.
+    Pool = 6,
 }
 
 /// Element-wise function applied to a GEMM's sum.
@@ -41,6 +43,29 @@ impl Activation {
             Activation::GeluTanh => ", gelu",
             Activation::Relu => ", relu",
         }
+    }
+}
+
+/// What becomes of the sums of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Epilogue {
+    /// Applied to each sum and its bias.
+    pub activation: Activation,
+    /// Whether the residual is added before the activation: `act(sum + bias + residual)`, else `act(sum + bias) + residual`.
+    pub residual_first: bool,
+}
+
+impl From<Activation> for Epilogue {
+    fn from(activation: Activation) -> Self {
+        Epilogue { activation, residual_first: false }
+    }
+}
+
+impl Epilogue {
+    /// The epilogue as a part of a comment.
+    pub(crate) fn suffix(self) -> String {
+        let of = if self.residual_first { " of the sum with the residual" } else { "" };
+        format!("{}{of}", self.activation.suffix())
     }
 }
 
@@ -192,6 +217,7 @@ fn instance(line: &str) -> Option<Instance> {
         "attention" => Some(Operation::Attention),
         "norm" => Some(Operation::Norm),
         "attend" => Some(Operation::Attend),
+        "pool" => Some(Operation::Pool),
         _ => None,
     };
     let operations = words.map(operation).collect::<Option<Vec<_>>>()?;

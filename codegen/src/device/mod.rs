@@ -9,8 +9,8 @@ mod programs;
 pub(crate) use cost::k_block_us;
 pub use cost::{CostModel, RowCost, TileRate};
 pub use kernels::{
-    Activation, CHAIN_KERNELS, ChainKernel, DECODE_KERNELS, DecodeKernel, KERNELS, KernelShape, Operation,
-    Operations,
+    Activation, CHAIN_KERNELS, ChainKernel, DECODE_KERNELS, DecodeKernel, Epilogue, KERNELS, KernelShape,
+    Operation, Operations,
 };
 pub use l2::{Fetch, L2Cost};
 pub use profile::{DEVICES, DecodeCost, LibraryCost, Profile};

@@ -20,7 +20,7 @@ fn gemm_stage(name: &str, shape: (u32, u32, u32), reads: &[(OperandKind, usize)]
     };
     Stage {
         name: name.into(),
-        op: Op::Gemm { activation: Activation::GeluTanh },
+        op: Op::Gemm(Activation::GeluTanh.into()),
         m,
         n,
         k,

@@ -18,7 +18,7 @@ pub fn gemm_chain(name: &str, m: u32, widths: &[u32]) -> Resolved {
         let read = |kind, tensor| Read { kind, tensor, span: nowhere, footprint: None, tiles: None };
         stages.push(ResolvedStage {
             name: Spanned::new(format!("g{i}"), nowhere),
-            op: Op::Gemm { activation: Activation::Identity },
+            op: Op::Gemm(Activation::Identity.into()),
             m,
             n,
             k,

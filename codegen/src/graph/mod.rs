@@ -25,7 +25,9 @@ pub use crate::operand::{DataType, Element, OperandKind, When};
 pub use crate::spec::StatedTile;
 pub use fixture::gemm_chain;
 pub use lower::graph_with_tile;
-pub use op::{Activation, Attend, Attention, Cache, Conv, Heads, Norm, Op, PAGE, Window};
+pub use op::{
+    Activation, Attend, Attention, Cache, Conv, Epilogue, Heads, Norm, Op, PAGE, Pool, Sliding, Window,
+};
 pub(crate) use op::{Bound, Cost, MmaTile, Tiles};
 pub(crate) use partition::share_of;
 pub use partition::{Partition, share_begin};

@@ -215,9 +215,10 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
     let cluster_of = |d: &crate::graph::Dependence| {
         d.producer == id && graph.stages[d.consumer.0].operands[d.operand].kind == OperandKind::B
     };
-    // Every row is read and written once.
-    let rows_bytes =
-        if stage.op.has_kernel_tiles() { 0.0 } else { 2.0 * k_bytes * f64::from(rows_of(stage, tile_m)) };
+    // What such an operation reads and writes, it reads and writes once.
+    let rows = rows_of(stage, tile_m);
+    let moved = 2.0 * f64::from(stage.n) * (stage.op.rows_loaded(rows) + f64::from(rows));
+    let rows_bytes = if stage.op.has_kernel_tiles() { 0.0 } else { moved };
     let product = |of: f64| if rows_bytes > 0.0 { 0.0 } else { of };
     StageShape {
         grid: (stage.grid.0.div_ceil(cluster.0), stage.grid.1.div_ceil(cluster.1)),

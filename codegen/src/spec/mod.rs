@@ -15,7 +15,7 @@ pub(crate) use expr::{Affine, Call, Expr, ExprKind, Meaning};
 pub(crate) use ident::suggest;
 pub(crate) use source::Text;
 
-use crate::device::Activation;
+use crate::device::Epilogue;
 use crate::diagnostic::{Diagnostic, Span, Spanned};
 use crate::operand::{Element, OperandKind};
 use crate::sync::{Order, Policy, WaitAt};
@@ -99,18 +99,19 @@ pub(crate) struct StageSpec {
 /// The operation of a stage as written.
 #[derive(Clone, Debug)]
 pub(crate) enum StageKind {
-    Gemm(Activation),
+    Gemm(Epilogue),
     GatedGemm,
     Conv2d(Box<ConvSpec>),
     Attention(Box<AttentionSpec>),
     Norm(NormSpec),
+    Pool(Box<PoolSpec>),
     Custom(Box<CustomSpec>),
 }
 
 /// What a convolution states beside its tensors, each (rows, columns) of pixels.
 #[derive(Clone, Debug)]
 pub(crate) struct ConvSpec {
-    pub(crate) activation: Activation,
+    pub(crate) epilogue: Epilogue,
     pub(crate) stride: Option<Spanned<(Expr, Expr)>>,
     pub(crate) padding: Option<Spanned<(Expr, Expr)>>,
 }
@@ -129,6 +130,18 @@ pub(crate) struct AttentionSpec {
     pub(crate) cache: Option<Span>,
     /// Tokens of a sequence that times are predicted with.
     pub(crate) expected: Option<Expr>,
+}
+
+/// What a pool states beside its tensors, each (rows, columns) of pixels.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolSpec {
+    /// `Average`, else `Max`.
+    pub(crate) mean: bool,
+    /// The whole image when left out.
+    pub(crate) window: Option<Spanned<(Expr, Expr)>>,
+    /// That of the window when left out.
+    pub(crate) stride: Option<Spanned<(Expr, Expr)>>,
+    pub(crate) padding: Option<Spanned<(Expr, Expr)>>,
 }
 
 /// What a normalisation states beside its tensors.

@@ -42,6 +42,8 @@ pub(super) enum Stage<'a> {
         bias: Option<&'a RawValue>,
         #[serde(borrow, default)]
         residual: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        residual_at: Option<&'a RawValue>,
         #[serde(borrow)]
         out: &'a RawValue,
         #[serde(borrow, default)]
@@ -70,6 +72,8 @@ pub(super) enum Stage<'a> {
         bias: Option<&'a RawValue>,
         #[serde(borrow, default)]
         residual: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        residual_at: Option<&'a RawValue>,
         #[serde(borrow)]
         out: &'a RawValue,
         #[serde(borrow, default)]
@@ -128,6 +132,22 @@ pub(super) enum Stage<'a> {
         out: &'a RawValue,
         #[serde(borrow)]
         epsilon: &'a RawValue,
+    },
+    Pool {
+        #[serde(borrow)]
+        name: &'a RawValue,
+        #[serde(borrow)]
+        input: &'a RawValue,
+        #[serde(borrow)]
+        kind: &'a RawValue,
+        #[serde(borrow, default)]
+        window: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        stride: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        padding: Option<&'a RawValue>,
+        #[serde(borrow)]
+        out: &'a RawValue,
     },
     Custom {
         #[serde(borrow)]
@@ -206,4 +226,16 @@ pub(super) enum Epilogue {
     None,
     Gelu,
     Relu,
+}
+
+#[derive(Deserialize)]
+pub(super) enum PoolKind {
+    Max,
+    Average,
+}
+
+#[derive(Deserialize)]
+pub(super) enum ResidualAt {
+    BeforeActivation,
+    AfterActivation,
 }

@@ -6,11 +6,11 @@ use super::StatedTile;
 use super::expr::{Expr, parse_call, parse_expr, parse_range};
 use super::source::{Source, Text};
 use super::{
-    AttentionSpec, ConvSpec, CustomSpec, DepSpec, EdgeSpec, NormSpec, RangeSpec, Spec, StageKind, StageSpec,
-    TensorUse,
+    AttentionSpec, ConvSpec, CustomSpec, DepSpec, EdgeSpec, NormSpec, PoolSpec, RangeSpec, Spec, StageKind,
+    StageSpec, TensorUse,
 };
 use super::{ident, raw};
-use crate::device::Activation;
+use crate::device::{Activation, Epilogue};
 use crate::diagnostic::{Diagnostic, Spanned};
 use crate::operand::{Element, OperandKind};
 use crate::sync::{Order, Policy};
@@ -161,25 +161,42 @@ fn named_tensor<'a>(source: Source<'a>, raw: &'a RawValue, form: &str) -> Result
     Ok(call)
 }
 
-fn activation<'a>(source: Source<'a>, raw: Option<&'a RawValue>) -> Result<Activation, Diagnostic> {
-    Ok(match raw.map(|raw| source.parse(raw, "an epilogue")).transpose()? {
+/// The epilogue of a stage with or without a residual.
+fn epilogue<'a>(
+    source: Source<'a>,
+    raw: Option<&'a RawValue>,
+    residual: Option<&'a RawValue>,
+    residual_at: Option<&'a RawValue>,
+) -> Result<Epilogue, Diagnostic> {
+    let activation = match raw.map(|raw| source.parse(raw, "an epilogue")).transpose()? {
         None | Some(raw::Epilogue::None) => Activation::Identity,
         Some(raw::Epilogue::Gelu) => Activation::GeluTanh,
         Some(raw::Epilogue::Relu) => Activation::Relu,
-    })
+    };
+    let place = residual_at.map(|raw| source.parse(raw, "a place of the residual")).transpose()?;
+    if let Some(raw) = residual_at.filter(|_| residual.is_none()) {
+        return Err(Diagnostic::new("no-residual", "the place of a residual is stated, and no residual")
+            .at(source.span(raw), "nothing is added here")
+            .help("state the matrix that is added as `residual`, or leave `residual_at` out"));
+    }
+    let residual_first = match place {
+        Some(raw::ResidualAt::BeforeActivation) => true,
+        None | Some(raw::ResidualAt::AfterActivation) => false,
+    };
+    Ok(Epilogue { activation, residual_first })
 }
 
 fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnostic> {
-    let stage: raw::Stage =
-        source.parse(raw, "a stage: Gemm, GatedGemm, Conv2d, Attention, RmsNorm, LayerNorm or Custom")?;
+    let stage: raw::Stage = source
+        .parse(raw, "a stage: Gemm, GatedGemm, Conv2d, Attention, RmsNorm, LayerNorm, Pool or Custom")?;
     let named = |raw| -> Result<Text, Diagnostic> {
         let name = source.text(raw, "a name in quotes")?;
         ident::validate(&name, "stage")?;
         Ok(name)
     };
     match stage {
-        raw::Stage::Gemm { name, a, b, bias, residual, out, epilogue } => {
-            let activation = activation(source, epilogue)?;
+        raw::Stage::Gemm { name, a, b, bias, residual, residual_at, out, epilogue: stated } => {
+            let epilogue = epilogue(source, stated, residual, residual_at)?;
             let mut reads = vec![(OperandKind::A, tensor(source, a)?), (OperandKind::B, tensor(source, b)?)];
             if let Some(raw) = bias {
                 reads.push((OperandKind::Bias, tensor(source, raw)?));
@@ -188,7 +205,7 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
                 reads.push((OperandKind::Residual, tensor(source, raw)?));
             }
             let out = tensor(source, out)?;
-            Ok(StageSpec { name: named(name)?, kind: StageKind::Gemm(activation), reads, out })
+            Ok(StageSpec { name: named(name)?, kind: StageKind::Gemm(epilogue), reads, out })
         }
         raw::Stage::GatedGemm { name, a, gate, up, out } => {
             let reads = vec![
@@ -199,7 +216,18 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
             let out = tensor(source, out)?;
             Ok(StageSpec { name: named(name)?, kind: StageKind::GatedGemm, reads, out })
         }
-        raw::Stage::Conv2d { name, input, filter, bias, residual, out, stride, padding, epilogue } => {
+        raw::Stage::Conv2d {
+            name,
+            input,
+            filter,
+            bias,
+            residual,
+            residual_at,
+            out,
+            stride,
+            padding,
+            epilogue: stated,
+        } => {
             let mut reads = vec![
                 (OperandKind::A, volume(source, input, "X(B,H,W,C)")?),
                 (OperandKind::B, volume(source, filter, "F(R,S,C,K)")?),
@@ -212,7 +240,7 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
             }
             let pixels = |raw: Option<&'a RawValue>, what| raw.map(|raw| pair(source, raw, what)).transpose();
             let spec = ConvSpec {
-                activation: activation(source, epilogue)?,
+                epilogue: epilogue(source, stated, residual, residual_at)?,
                 stride: pixels(stride, "a stride (rows, columns)")?,
                 padding: pixels(padding, "a padding (rows, columns)")?,
             };
@@ -269,6 +297,18 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
             ];
             let kind = norm(source, true, epsilon)?;
             Ok(StageSpec { name: named(name)?, kind, reads, out: tensor(source, out)? })
+        }
+        raw::Stage::Pool { name, input, kind, window, stride, padding, out } => {
+            let pixels = |raw: Option<&'a RawValue>, what| raw.map(|raw| pair(source, raw, what)).transpose();
+            let spec = PoolSpec {
+                mean: matches!(source.parse(kind, "`Max` or `Average`")?, raw::PoolKind::Average),
+                window: pixels(window, "a window (rows, columns)")?,
+                stride: pixels(stride, "a stride (rows, columns)")?,
+                padding: pixels(padding, "a padding (rows, columns)")?,
+            };
+            let reads = vec![(OperandKind::A, volume(source, input, "X(B,H,W,C)")?)];
+            let out = volume(source, out, "Y(B,P,Q,C)")?;
+            Ok(StageSpec { name: named(name)?, kind: StageKind::Pool(Box::new(spec)), reads, out })
         }
         raw::Stage::Custom { name, grid, tile, k_blocks, reads, writes } => {
             let mut uses = Vec::new();

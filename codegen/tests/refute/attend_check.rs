@@ -205,7 +205,11 @@ fn layers_with_norms_are_proved_and_a_row_unawaited_is_refuted() {
     // One of the 32 column tiles of a row, for all rows and for one.
     for everywhere in [true, false] {
         let early = each(&c, |stage, tile, event| match event {
-            Event::Wait { edge, slot: 9, .. } if (stage, edge) == (4, of_row) && (everywhere || tile.m == 2) => None,
+            Event::Wait { edge, slot: 9, .. }
+                if (stage, edge) == (4, of_row) && (everywhere || tile.m == 2) =>
+            {
+                None
+            }
             other => Some(other),
         });
         let reader = format!("second({}, 0)", if everywhere { 0 } else { 2 });

@@ -151,6 +151,51 @@ fn a_policy_that_forgets_the_halo_is_refuted() {
     refuted(&late);
 }
 
+/// A convolution of 2 images of 12 x 10 pixels, a pool of 3 x 3 with stride 2, and a convolution of what it leaves.
+fn pooled(rows: u32) -> Graph {
+    let source = r#"Pipeline(name: "p", dims: {}, stages: [
+        Conv2d(name: "first", input: "X(2,12,10,64)", filter: "F1(3,3,64,64)", padding: (1,1), out: "Y(2,12,10,64)"),
+        Pool(name: "pool", input: "Y(2,12,10,64)", kind: Max, window: (3,3), stride: (2,2), padding: (1,1), out: "P(2,6,5,64)"),
+        Conv2d(name: "second", input: "P(2,6,5,64)", filter: "F2(3,3,64,64)", padding: (1,1), out: "Z(2,6,5,64)"),
+    ])"#;
+    graph(source, &[(40, 64, 64), (rows * 5, 64, 9), (40, 64, 64)])
+}
+
+#[test]
+fn pools_are_proved_in_every_tile_under_every_policy() {
+    // Rows of an image, whole images.
+    for rows in [1, 2, 3, 6, 12] {
+        for policy in [Policy::Tile, Policy::Row, Policy::Batched { rows: 2, cols: 1 }] {
+            for wait_at in EVERYWHERE {
+                let c = candidate(pooled(rows), &policy, wait_at);
+                assert_eq!(judge(&c).refutations, [], "{rows} {policy:?} {wait_at:?}");
+                let predicted = predict(&c);
+                assert!(predicted.serial_us > 0.0 && predicted.synchronised_us > 0.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_pool_that_forgets_its_halo_is_refuted() {
+    // Rows 4 and 5 of the second image: input rows 19 to 23, of which tile 4 has rows 16 to 19 and tile 5 the rest.
+    let c = candidate(pooled(2), &Policy::Tile, WaitAt::PerKBlock);
+    assert_eq!(waits(&c, 1, Tile { m: 5, n: 0 }), [(0, 4), (0, 5)]);
+    for (offset, extent) in [(0, 40), (0, 30), (-10, 40)] {
+        let mut narrow = candidate(pooled(2), &Policy::Tile, WaitAt::PerKBlock);
+        let rows = &mut narrow.graph.stages[1].operands[0].footprint.rows;
+        assert_eq!((rows.m, rows.offset, rows.extent), (40, -10, 50));
+        (rows.offset, rows.extent) = (offset, extent);
+        if (offset, extent) == (-10, 40) {
+            // A row less below is in the same tile of the producer as the row above it.
+            assert_eq!(judge(&narrow).refutations, []);
+            continue;
+        }
+        let text = refuted(&narrow);
+        assert!(text.contains("pool(") && text.contains("may read `Y` before first("), "{text}");
+    }
+}
+
 #[test]
 fn attention_is_proved_with_grouped_and_single_heads_at_ragged_lengths() {
     for (heads, kv_heads) in [(4, 4), (4, 2), (4, 1), (1, 1), (6, 2)] {

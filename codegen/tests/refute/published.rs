@@ -103,15 +103,7 @@ impl Row {
             element: Element::F16,
             tensors: vec![tensor("Y", self.m, inner * parts, Some(0)), tensor("Z", self.m, hidden, Some(1))],
             stages: vec![
-                stage(
-                    0,
-                    "gemm1",
-                    Op::Gemm { activation: Activation::Identity },
-                    inner * parts,
-                    hidden,
-                    vec![],
-                    0,
-                ),
+                stage(0, "gemm1", Op::Gemm(Activation::Identity.into()), inner * parts, hidden, vec![], 0),
                 stage(1, "gemm2", Op::Custom, hidden, inner, (0..parts).map(read).collect(), 1),
             ],
             dependences: (0..parts as usize)

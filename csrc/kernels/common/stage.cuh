@@ -19,6 +19,7 @@ struct Stage {
   uint8_t wait_count;       ///< Edges::waits[load_waits, wait_count) before the epilogue
   uint8_t post_count;
   uint8_t index;            ///< of the stage in the plan, for reports
+  uint8_t residual_first;   ///< whether the residual is added before the activation
 };
 
 inline constexpr uint8_t kProducedA = 1 << CUSYNC_OPERAND_A, kProducedB = 1 << CUSYNC_OPERAND_B;
@@ -56,6 +57,7 @@ inline Stage make_stage(cusync_stage const& from, cusync_test const& test, uint3
   s.m = from.m, s.columns = from.n;
   s.grid_m = ceil_div(from.m, tile_m), s.grid_n = ceil_div(packed_columns(from), tile_n);
   s.operation = uint8_t(from.operation), s.activation = uint8_t(from.activation), s.index = uint8_t(from.index);
+  s.residual_first = uint8_t(from.residual_first);
   edges = {};
   for (uint32_t const when : {CUSYNC_READ_IN_K_LOOP, CUSYNC_READ_IN_EPILOGUE}) {
     for (uint32_t i = 0; i < from.wait_count && !test.skip_waits; ++i) {

@@ -10,7 +10,7 @@ constexpr int kTile = 128, kDepth = 16, kThreads = 256;  // each thread: 8 x 8 o
 constexpr int kPitch = kTile + 4;                        // of A's transposed tile, against bank conflicts
 
 struct Problem {
-  uint32_t m, n, k, columns, activation, gated, round;
+  uint32_t m, n, k, columns, activation, residual_first, gated, round;
   void const *a, *b, *bias, *residual;
   float* d;
 };
@@ -76,8 +76,9 @@ __global__ void __launch_bounds__(kThreads) reference(Problem const p) {
         v = v / (1.f + expf(-v)) * other;
       } else {
         if (p.bias) v += to_float(static_cast<Element const*>(p.bias)[col]);
-        v = reference_activation(p.activation, v);
-        if (p.residual) v += to_float(static_cast<Element const*>(p.residual)[uint64_t(row) * p.columns + col]);
+        float r = 0.f;
+        if (p.residual) r = to_float(static_cast<Element const*>(p.residual)[uint64_t(row) * p.columns + col]);
+        v = p.residual_first ? reference_activation(p.activation, v + r) : reference_activation(p.activation, v) + r;
       }
       p.d[uint64_t(row) * p.columns + col] = p.round ? to_float(from_float<Element>(v)) : v;
     }
@@ -96,8 +97,9 @@ extern "C" int32_t cusync_reference_gemm(cusync_stage const* stage, uint32_t ele
   void const* const b = data_of(*stage, CUSYNC_OPERAND_B);
   uint32_t const m = stage->m, n = packed_columns(*stage), k = stage->k.most;
   if (!a || !b || m == 0 || n == 0 || k == 0 || k % 8 || stage->n % 8) return CUSYNC_ERROR_BAD_ARGUMENT;
-  Problem const problem{m, n, k, stage->n, stage->activation, stage->operation == CUSYNC_GATED_GEMM, round, a, b,
-                        data_of(*stage, CUSYNC_OPERAND_BIAS), data_of(*stage, CUSYNC_OPERAND_RESIDUAL), d};
+  Problem const problem{m, n, k, stage->n, stage->activation, stage->residual_first,
+                        stage->operation == CUSYNC_GATED_GEMM, round, a, b, data_of(*stage, CUSYNC_OPERAND_BIAS),
+                        data_of(*stage, CUSYNC_OPERAND_RESIDUAL), d};
   dim3 const grid((n + kTile - 1) / kTile, (m + kTile - 1) / kTile);
   return with_element(element, [&](auto* type) {
     reference<std::remove_pointer_t<decltype(type)>><<<grid, kThreads, 0, cudaStream_t(stream)>>>(problem);

@@ -17,7 +17,7 @@ impl CpuPipeline {
         let left = |id, at, ks, panel: &mut [f32]| self.gather(id, shape, at, ks, panel);
         let whole = self.sums(place, &left, scratch)?;
         if whole {
-            self.epilogue(place, shape.activation, scratch)?;
+            self.epilogue(place, shape.epilogue, scratch)?;
         }
         Ok(whole)
     }

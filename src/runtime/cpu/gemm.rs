@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use cusync_gen::graph::{Activation, OperandKind, TensorId, When};
+use cusync_gen::graph::{Activation, Epilogue, OperandKind, TensorId, When};
 use cusync_gen::schedule::Part;
 
 use super::CpuPipeline;
@@ -24,12 +24,12 @@ impl CpuPipeline {
     pub(super) fn gemm(
         &self,
         place: &mut Place<'_>,
-        activation: Activation,
+        epilogue: Epilogue,
         scratch: &mut Scratch,
     ) -> Result<bool, Stop> {
         let whole = self.sums(place, &|id, at, ks, panel| self.panel(id, at, ks, panel), scratch)?;
         if whole {
-            self.epilogue(place, activation, scratch)?;
+            self.epilogue(place, epilogue, scratch)?;
         }
         Ok(whole)
     }
@@ -182,11 +182,11 @@ impl CpuPipeline {
         Ok(())
     }
 
-    /// Bias, activation, residual; stores the tile.
+    /// Bias, activation and residual; stores the tile.
     pub(super) fn epilogue(
         &self,
         place: &Place<'_>,
-        activation: Activation,
+        epilogue: Epilogue,
         scratch: &mut Scratch,
     ) -> Result<(), Stop> {
         // A tile of few rows may have none for some of the parts that share it.
@@ -204,15 +204,24 @@ impl CpuPipeline {
             self.memory.load(bias, Box2 { row: 0, col: at.col, rows: 1, cols: at.cols }, line);
             sum.chunks_mut(at.cols).for_each(|row| row.iter_mut().zip(&*line).for_each(|(x, b)| *x += b));
         }
-        match activation {
+        let residual = operand(OperandKind::Residual).map(|residual| {
+            let other = sized(a, area);
+            self.memory.load(residual, *at, other);
+            &*other
+        });
+        let add = |sum: &mut [f32]| {
+            residual.into_iter().for_each(|other| sum.iter_mut().zip(other).for_each(|(x, r)| *x += r));
+        };
+        if epilogue.residual_first {
+            add(sum);
+        }
+        match epilogue.activation {
             Activation::Identity => {}
             Activation::GeluTanh => sum.iter_mut().for_each(|x| *x = gelu_tanh(*x)),
             Activation::Relu => sum.iter_mut().for_each(|x| *x = if *x < 0.0 { 0.0 } else { *x }),
         }
-        if let Some(residual) = operand(OperandKind::Residual) {
-            let other = sized(a, area);
-            self.memory.load(residual, *at, other);
-            sum.iter_mut().zip(&*other).for_each(|(x, r)| *x += r);
+        if !epilogue.residual_first {
+            add(sum);
         }
         self.memory.store(stage.out, *at, sum);
         Ok(())

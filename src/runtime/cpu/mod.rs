@@ -29,6 +29,7 @@ mod gemm;
 mod generate;
 mod memory;
 mod norm;
+mod pool;
 mod semaphore;
 mod slabs;
 mod tile;

@@ -55,12 +55,13 @@ impl CpuPipeline {
         let (stage, tile) = (&self.graph.stages[work.stage], work.tile);
         let mut place = Place { work, stage, tile, at: work.at };
         let finished = match &stage.op {
-            Op::Gemm { activation } => self.gemm(&mut place, *activation, scratch)?,
+            Op::Gemm(epilogue) => self.gemm(&mut place, *epilogue, scratch)?,
             Op::GatedGemm => self.gated_gemm(&mut place, scratch)?,
             Op::Conv2d(shape) => self.convolve(&mut place, shape, scratch)?,
             Op::Attention(shape) => self.attend(&place, shape, scratch).map(|()| true)?,
             Op::Attend(shape) => self.generate(&place, shape, scratch).map(|()| true)?,
             Op::Norm(shape) => self.normalise(&place, shape, scratch).map(|()| true)?,
+            Op::Pool(shape) => self.pool(&place, shape, scratch).map(|()| true)?,
             Op::Custom => self.custom_tile(&place, scratch).map(|()| true)?,
         };
         if finished {

@@ -194,6 +194,7 @@ impl Rig {
             name: format!("{} {i}", self.model.name),
             operation: if layer.gated { ffi::CUSYNC_GATED_GEMM } else { ffi::CUSYNC_GEMM },
             activation: layer.activation,
+            residual_first: false,
             images: ffi::cusync_images::default(),
             norm: ffi::cusync_norm::default(),
             element: self.element,

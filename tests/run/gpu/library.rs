@@ -49,6 +49,9 @@ fn products_of_the_library_are_right() {
                 let plan = plan_of(&gpu, source, &overrides, Executor::Library);
                 let (inputs, reference) = expected(&gpu, &plan, 1, *m as u32);
                 assert_runs_right(&gpu, &format!("{name} M = {m} {element:?}"), &plan, &inputs, &reference);
+                let mut again = pipeline(&gpu, &plan, &inputs, Options::default());
+                again.prepare().expect("memory");
+                assert!(again.by_library().all(|stage| stage != "late"), "cuBLASLt has no such epilogue");
             }
         }
     }

@@ -2,27 +2,39 @@
 
 use std::ops::Range;
 
-use super::{Activation, At, Bound, Constant, Cost, MmaTile, Rules, Stated, Tiles};
+use super::{Activation, At, Bound, Constant, Cost, Epilogue, MmaTile, Rules, Stated, Tiles};
 use crate::device::Operation;
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Axis, Footprint, Operand, OperandKind};
 
 /// A GEMM.
 pub(super) struct Gemm {
-    activation: Activation,
+    epilogue: Epilogue,
     /// Whether a tile multiplies by two weights, gate and up, whose columns stand side by side.
     gated: bool,
 }
 
-pub(super) const GATED: &Gemm = &Gemm { activation: Activation::Identity, gated: true };
+pub(super) const GATED: &Gemm = &Gemm { gated: true, ..Gemm::plain(Activation::Identity, false) };
 
-/// The GEMM with an activation.
-pub(super) fn plain(activation: Activation) -> &'static Gemm {
-    match activation {
-        Activation::Identity => &Gemm { activation: Activation::Identity, gated: false },
-        Activation::GeluTanh => &Gemm { activation: Activation::GeluTanh, gated: false },
-        Activation::Relu => &Gemm { activation: Activation::Relu, gated: false },
+impl Gemm {
+    const fn plain(activation: Activation, residual_first: bool) -> Gemm {
+        Gemm { epilogue: Epilogue { activation, residual_first }, gated: false }
     }
+
+    /// Without a residual before the activation, and with one.
+    const fn both(activation: Activation) -> [Gemm; 2] {
+        [Gemm::plain(activation, false), Gemm::plain(activation, true)]
+    }
+}
+
+/// The GEMM with an epilogue.
+pub(super) fn plain(epilogue: Epilogue) -> &'static Gemm {
+    let both: &'static [Gemm; 2] = match epilogue.activation {
+        Activation::Identity => &const { Gemm::both(Activation::Identity) },
+        Activation::GeluTanh => &const { Gemm::both(Activation::GeluTanh) },
+        Activation::Relu => &const { Gemm::both(Activation::Relu) },
+    };
+    &both[usize::from(epilogue.residual_first)]
 }
 
 /// The shapes of a GEMM's operands meet, and its rows are whole TMA granules. The length of its reduction.
@@ -116,11 +128,11 @@ impl Rules for Gemm {
     }
 
     fn label(&self) -> String {
-        if self.gated { "gated gemm".into() } else { format!("gemm{}", self.activation.suffix()) }
+        if self.gated { "gated gemm".into() } else { format!("gemm{}", self.epilogue.suffix()) }
     }
 
     fn activation(&self) -> Activation {
-        self.activation
+        self.epilogue.activation
     }
 
     fn noun(&self) -> &'static str {
@@ -167,8 +179,9 @@ impl Rules for Gemm {
 
     fn in_library(&self, operands: &[Operand]) -> bool {
         let has = |kind| operands.iter().any(|operand| operand.kind == kind);
-        // Its epilogue adds what lies in the output before the activation, ours a residual behind it.
-        let late = has(OperandKind::Residual) && self.activation != Activation::Identity;
+        // Its epilogue adds what lies in the output before the activation.
+        let Epilogue { activation, residual_first } = self.epilogue;
+        let late = has(OperandKind::Residual) && activation != Activation::Identity && !residual_first;
         !late && !(self.gated && (has(OperandKind::Residual) || has(OperandKind::Bias)))
     }
 

@@ -8,35 +8,36 @@ mod conv;
 mod custom;
 mod gemm;
 mod norm;
+mod pool;
+mod sliding;
 
 use std::ops::Range;
 
 pub use attention::{Attend, Attention, Cache, Heads, PAGE};
-pub use conv::{Conv, Window};
+pub use conv::Conv;
 pub use norm::Norm;
+pub use pool::Pool;
+pub use sliding::{Sliding, Window};
 
 use super::dims::Dims;
 use super::resolved::{CustomShape, Read};
 use super::{Footprint, Operand, Stage, Tensor, TensorId};
-pub use crate::device::Activation;
+pub use crate::device::{Activation, Epilogue};
 use crate::device::{ChainKernel, DECODE_KERNELS, KernelShape, Operation};
 use crate::diagnostic::{Diagnostic, Spanned};
 use crate::executor::Executor;
 pub(crate) use crate::operand::OperandKind;
-use crate::spec::{StageKind, StageSpec};
+use crate::spec::{StageKind, StageSpec, TensorUse};
 use crate::sync::{Policy, Tile};
 
 /// What a stage computes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
-    /// `out = act(a * b + bias) + residual`.
-    Gemm {
-        /// Activation of the epilogue.
-        activation: Activation,
-    },
+    /// `out = act(a * b + bias) + residual`, or with the residual before the activation.
+    Gemm(Epilogue),
     /// `out = silu(a * gate) * (a * up)`; gate and up columns interleaved in groups of 8.
     GatedGemm,
-    /// `out = act(conv(a, b) + bias) + residual` over NHWC images; b is the filter, R S C x K.
+    /// The same of `conv(a, b)` over NHWC images; b is the filter, R S C x K.
     Conv2d(Conv),
     /// Scaled dot-product attention of the whole sequences of a fused QKV matrix.
     Attention(Attention),
@@ -44,6 +45,8 @@ pub enum Op {
     Attend(Attend),
     /// Every row of a matrix brought to one scale.
     Norm(Norm),
+    /// The greatest or the mean of the pixels under a window, over NHWC images.
+    Pool(Pool),
     /// A user's own kernel, known by its footprints only.
     Custom,
 }
@@ -52,12 +55,13 @@ impl Op {
     /// Everything that this layer decides by the operation.
     pub(crate) fn rules(&self) -> &dyn Rules {
         match self {
-            Op::Gemm { activation } => gemm::plain(*activation),
+            Op::Gemm(epilogue) => gemm::plain(*epilogue),
             Op::GatedGemm => gemm::GATED,
             Op::Conv2d(conv) => conv,
             Op::Attention(attention) => attention,
             Op::Attend(attend) => attend,
             Op::Norm(norm) => norm,
+            Op::Pool(pool) => pool,
             Op::Custom => &custom::Custom,
         }
     }
@@ -66,9 +70,13 @@ impl Op {
     pub(crate) fn tiled(&self, tile: MmaTile) -> Op {
         match self {
             Op::Conv2d(conv) => Op::Conv2d(conv.tiled(tile)),
-            Op::Gemm { .. } | Op::GatedGemm | Op::Attention(_) | Op::Attend(_) | Op::Norm(_) | Op::Custom => {
-                self.clone()
-            }
+            Op::Gemm(_)
+            | Op::GatedGemm
+            | Op::Attention(_)
+            | Op::Attend(_)
+            | Op::Norm(_)
+            | Op::Pool(_)
+            | Op::Custom => self.clone(),
         }
     }
 
@@ -92,7 +100,7 @@ impl Op {
         match self {
             Op::Attend(shape) => Some(shape.cache),
             Op::Attention(shape) => shape.cache,
-            Op::Gemm { .. } | Op::GatedGemm | Op::Conv2d(_) | Op::Norm(_) | Op::Custom => None,
+            Op::Gemm(_) | Op::GatedGemm | Op::Conv2d(_) | Op::Norm(_) | Op::Pool(_) | Op::Custom => None,
         }
     }
 
@@ -362,10 +370,14 @@ pub(super) struct Lowered {
 /// An operation whose tensors agree with it.
 pub(super) fn lower(stated: &Stated<'_>) -> Result<Lowered, Diagnostic> {
     let (op, k) = match &stated.stage.kind {
-        StageKind::Gemm(activation) => (Op::Gemm { activation: *activation }, gemm::lower(stated)?),
+        StageKind::Gemm(epilogue) => (Op::Gemm(*epilogue), gemm::lower(stated)?),
         StageKind::GatedGemm => (Op::GatedGemm, gemm::lower(stated)?),
         StageKind::Conv2d(spec) => (Op::Conv2d(conv::lower(spec, stated)?), stated.tensor(1).rows),
         StageKind::Attention(spec) => attention::lower(spec, stated)?,
+        StageKind::Pool(spec) => {
+            let pool = pool::lower(spec, stated)?;
+            (Op::Pool(pool), pool.sliding.filter.0 * pool.sliding.filter.1)
+        }
         StageKind::Norm(spec) => (Op::Norm(norm::lower(spec, stated)?), stated.out().cols),
         StageKind::Custom(spec) => return custom::lower(spec, stated),
     };
@@ -379,6 +391,15 @@ impl Stated<'_> {
     /// The tensor of a read.
     fn tensor(&self, read: usize) -> &Tensor {
         &self.tensors[self.reads[read].tensor.0]
+    }
+
+    /// The four axes of a tensor as stated.
+    fn axes(&self, used: &TensorUse) -> Result<[u32; 4], Diagnostic> {
+        let mut sizes = [0; 4];
+        for (size, axis) in sizes.iter_mut().zip(&used.args) {
+            *size = self.dims.size(axis, "an axis")?;
+        }
+        Ok(sizes)
     }
 
     /// The tensor written.

@@ -1,4 +1,4 @@
-//! Small convolutions, attentions and normalisations, drawn by lot.
+//! Small convolutions, pools, attentions and normalisations, drawn by lot.
 
 use std::fmt::Write as _;
 
@@ -32,6 +32,15 @@ const FILTERS: &[Filter] = &[
     ((2, 3), (1, 1), (2, 1)),
     ((2, 2), (1, 1), (0, 0)),
     ((5, 2), (2, 1), (3, 0)),
+];
+
+/// Windows of pools: side by side, one over the other, and with gaps.
+const POOLS: &[Filter] = &[
+    ((2, 2), (2, 2), (0, 0)),
+    ((3, 3), (2, 2), (1, 1)),
+    ((3, 3), (1, 1), (1, 1)),
+    ((2, 3), (3, 1), (0, 2)),
+    ((4, 4), (1, 1), (0, 0)),
 ];
 
 /// Two or three convolutions, one after the other, of a batch of images that no tile has to itself.
@@ -70,6 +79,37 @@ pub(super) fn convolutions(rng: &mut SmallRng) -> Graph {
         tiles.push(if windows { (64, 64, 64) } else { flat });
     }
     graph("", &stages, &tiles)
+}
+
+/// A convolution, a pool of what comes of it, and a convolution of that.
+pub(super) fn pool(rng: &mut SmallRng) -> Graph {
+    let (images, height, width) = (rng.random_range(1..4), rng.random_range(4..13), rng.random_range(4..8));
+    let (channels, features) = (pick(rng, &[8, 16]), pick(rng, &[8, 24]));
+    let (out, (r, s), (down, right), (above, beside)) = {
+        let ((r, s), stride, padding) = pick(rng, POOLS);
+        let along = |length: u32, filter: u32, stride: u32, padding: u32| {
+            (length + 2 * padding - filter) / stride + 1
+        };
+        (
+            (along(height, r, stride.0, padding.0), along(width, s, stride.1, padding.1)),
+            (r, s),
+            stride,
+            padding,
+        )
+    };
+    let kind = if (above, beside) == (0, 0) && rng.random() { "Average" } else { "Max" };
+    let dims = format!(r#""B": {images}, "H": {height}, "W": {width}, "P": {}, "Q": {}"#, out.0, out.1);
+    let stages = format!(
+        r#"Conv2d(name: "first", input: "X(B,H,W,8)", filter: "F1(3,3,8,{channels})", padding: (1, 1), out: "Y(B,H,W,{channels})"),
+           Pool(name: "pool", input: "Y(B,H,W,{channels})", kind: {kind}, window: ({r}, {s}), stride: ({down}, {right}),
+               padding: ({above}, {beside}), out: "P0(B,P,Q,{channels})"),
+           Conv2d(name: "second", input: "P0(B,P,Q,{channels})", filter: "F2(3,3,{channels},{features})", padding: (1, 1),
+               out: "Z(B,P,Q,{features})"),"#
+    );
+    let flat = [(16, 16, 16), (8, 16, 32), (16, 8, 24), (64, 64, 64)];
+    let rows: Vec<u32> = (1..=out.0).filter(|rows| out.0.is_multiple_of(*rows)).chain([2 * out.0]).collect();
+    let pool = (pick(rng, &rows) * out.1, channels, r * s);
+    graph(&dims, &stages, &[pick(rng, &flat), pool, pick(rng, &flat)])
 }
 
 /// A prompt through its projections and an attention; heads have keys and values of their own, in groups, or all the same.

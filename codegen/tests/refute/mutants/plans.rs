@@ -236,7 +236,7 @@ pub(crate) fn draw(rng: &mut SmallRng) -> Candidate {
         let (stages, tile) = (pick(rng, GEMMS), pick(rng, &[(16, 16, 16), (32, 32, 16), (128, 128, 64)]));
         graph(rng, stages, Some(tile))
     } else {
-        match rng.random_range(0..12) {
+        match rng.random_range(0..13) {
             0..4 => {
                 let stages = pick(rng, GEMMS);
                 graph(rng, stages, None)
@@ -247,6 +247,7 @@ pub(crate) fn draw(rng: &mut SmallRng) -> Candidate {
             }
             6 | 7 => general::convolutions(rng),
             8 | 9 => general::attention(rng),
+            10 => general::pool(rng),
             _ => general::normalisation(rng),
         }
     };

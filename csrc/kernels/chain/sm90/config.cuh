@@ -41,8 +41,9 @@ template <class Element_, int TileM_, int TileN_, int Ring_, int ClusterM_, int 
 struct ChainConfig {
   using Operations = OperationSet<Operations_...>;
   static constexpr bool kConvolves = ((Operations_ == CUSYNC_CONV2D) || ...);
-  static_assert(!kConvolves || sizeof...(Operations_) == 1, "windows lie where the ring has operand A of other operations");
   using Products = typename OperationsThat<true, OperationSet<>, Operations_...>::type;
+  static_assert(!kConvolves || std::is_same_v<Products, OperationSet<CUSYNC_CONV2D>>,
+                "windows lie where the ring has operand A of other products");
   using RowOperations = typename OperationsThat<false, OperationSet<>, Operations_...>::type;
   static constexpr bool kRows = !std::is_same_v<RowOperations, OperationSet<>>;  ///< whether there are any
   using Element = Element_;

@@ -54,25 +54,30 @@ CUSYNC_DEVICE void finish_chunk(Stage const& stage, float* v, Rows const& rows, 
         v[4 * j] += b.x, v[4 * j + 1] += b.y, v[4 * j + 2] += b.x, v[4 * j + 3] += b.y;
       }
   }
-  if (stage.activation == CUSYNC_GELU_TANH) {
+  // Two steps, either of which may be the first: so there is one copy of each in the code.
+#pragma unroll 1
+  for (uint32_t step = 0; step < 2; ++step) {
+    if (step == stage.residual_first) {
+      if (stage.activation == CUSYNC_GELU_TANH) {
 #pragma unroll
-    for (int i = 0; i < 4 * groups; ++i) v[i] = gelu_tanh(v[i]);
-  } else if (stage.activation == CUSYNC_RELU) {
+        for (int i = 0; i < 4 * groups; ++i) v[i] = gelu_tanh(v[i]);
+      } else if (stage.activation == CUSYNC_RELU) {
 #pragma unroll
-    for (int i = 0; i < 4 * groups; ++i) v[i] = relu(v[i]);
-  }
-  if (stage.residual) {
+        for (int i = 0; i < 4 * groups; ++i) v[i] = relu(v[i]);
+      }
+    } else if (stage.residual) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      uint32_t const row = rows(at.row + 8 * half);
-      if (row < stage.m)
+      for (int half = 0; half < 2; ++half) {
+        uint32_t const row = rows(at.row + 8 * half);
+        if (row < stage.m)
 #pragma unroll
-        for (int j = 0; j < groups; ++j)
-          if (col0 + 8 * j < stage.columns) {
-            float2 const r =
-                load_pair<Element>(stage.residual, uint64_t(row) * stage.columns + col0 + 8 * j + at.col);
-            v[4 * j + 2 * half] += r.x, v[4 * j + 2 * half + 1] += r.y;
-          }
+          for (int j = 0; j < groups; ++j)
+            if (col0 + 8 * j < stage.columns) {
+              float2 const r =
+                  load_pair<Element>(stage.residual, uint64_t(row) * stage.columns + col0 + 8 * j + at.col);
+              v[4 * j + 2 * half] += r.x, v[4 * j + 2 * half + 1] += r.y;
+            }
+      }
     }
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// out = act(conv(A, B) + bias) + residual over NHWC images.
+// out = act(conv(A, B) + bias) + residual over NHWC images, or with the residual before the activation.
 #pragma once
 #include "kernels/conv2d/sm90/load.cuh"
 #include "kernels/conv2d/sm90/store.cuh"

@@ -37,6 +37,7 @@ CUSYNC_HD constexpr bool takes_turns(uint32_t row_tiles, uint32_t width) { retur
 /// One stage as the kernel sees it. Every warp turns to it once a run, so all of it lies in constant memory.
 struct Stage : Geometry {
   uint32_t activation;         ///< enum cusync_activation
+  uint32_t residual_first;     ///< whether the residual is added before it
   uint32_t index, edge;        ///< for reports
   uint32_t produced_features;  ///< of the stage that writes `a`
   uint32_t wait_base;          ///< its first slot

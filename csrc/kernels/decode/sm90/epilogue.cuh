@@ -108,10 +108,10 @@ class Epilogue {
       put(silu(v.x) * v.z, feature, token);
       put(silu(v.y) * v.w, feature, token + 1);
     } else {
-      put(activate(stage_.activation, v.x + float(bias.upper)), row, token);
-      put(activate(stage_.activation, v.y + float(bias.upper)), row, token + 1);
-      put(activate(stage_.activation, v.z + float(bias.lower)), row + 8, token);
-      put(activate(stage_.activation, v.w + float(bias.lower)), row + 8, token + 1);
+      put(v.x + float(bias.upper), row, token);
+      put(v.y + float(bias.upper), row, token + 1);
+      put(v.z + float(bias.lower), row + 8, token);
+      put(v.w + float(bias.lower), row + 8, token + 1);
     }
   }
 
@@ -123,10 +123,14 @@ class Epilogue {
     return row < 8 ? make_float4(v.x, v.y, x, y) : make_float4(v.x, v.y, z, w);
   }
 
+  /// A gated stage has neither activation nor residual.
   CUSYNC_DEVICE void put(float value, uint32_t feature, uint32_t token) const {
     if (feature >= share_.count || token >= p_.m) return;
     uint64_t const at = uint64_t(token) * stage_.features + share_.first + feature;
-    if (stage_.residual) value += float(static_cast<Element const*>(stage_.residual)[at]);
+    float const residual = stage_.residual ? float(static_cast<Element const*>(stage_.residual)[at]) : 0.f;
+    if (stage_.residual_first) value += residual;
+    value = activate(stage_.activation, value);
+    if (!stage_.residual_first) value += residual;
     static_cast<Element*>(stage_.d)[at] = Element(value);
   }
 

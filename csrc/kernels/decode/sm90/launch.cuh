@@ -51,7 +51,7 @@ inline bool plan_product(Stage& stage, cusync_stage const& from, Request const& 
                          uint32_t most_shift) {
   bool const gated = from.operation == CUSYNC_GATED_GEMM;
   static_cast<Geometry&>(stage) = geometry(from.k.most, from.n, gated, request.work.workers, chunk_bytes, most_shift);
-  stage.activation = from.activation;
+  stage.activation = from.activation, stage.residual_first = from.residual_first;
   stage.weights = data_as<char const>(from, CUSYNC_OPERAND_B);
   stage.bias = data_of(from, CUSYNC_OPERAND_BIAS), stage.residual = data_of(from, CUSYNC_OPERAND_RESIDUAL);
   plan_edges(stage, from, request);

@@ -45,11 +45,12 @@ CUSYNC_DEVICE void stage_plain(Stage const& stage, WorkItem const& item, Accumul
       for (int half = 0; half < 2; ++half) {
         uint32_t const row = get<0>(coordinates(2 * half, i, j));
         float2 v{acc(2 * half, i, j) + bias.x, acc(2 * half + 1, i, j) + bias.y};
+        float2 r{0.f, 0.f};
+        if (stage.residual && inside && row0 + row < stage.m)
+          r = load_pair<Element>(stage.residual, uint64_t(row0 + row) * stage.columns + col0 + col);
+        if (stage.residual_first) v.x += r.x, v.y += r.y;
         v.x = activate(stage.activation, v.x), v.y = activate(stage.activation, v.y);
-        if (stage.residual && inside && row0 + row < stage.m) {
-          float2 const r = load_pair<Element>(stage.residual, uint64_t(row0 + row) * stage.columns + col0 + col);
-          v.x += r.x, v.y += r.y;
-        }
+        if (!stage.residual_first) v.x += r.x, v.y += r.y;
         *reinterpret_cast<uint32_t*>(staged + row * C::kStagedRow + col) = pack<Element>(v);
       }
   }

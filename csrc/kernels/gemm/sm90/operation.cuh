@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// out = act(A B + bias) + residual
+// out = act(A B + bias) + residual, or with the residual before the activation.
 #pragma once
 #include "kernels/common/sm90/operation.cuh"
 #include "kernels/common/sm90/product.cuh"

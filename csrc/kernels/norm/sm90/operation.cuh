@@ -1,33 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Row normalisation in a chain kernel: out = (x - mean) / sqrt(variance + epsilon) * gain + bias, or without a mean. A tile is
 // a block of whole rows, from global memory to global memory; all consumer threads share each of them.
-//
-// What others see of it:
-//   before   Warp 1 has acquired what the rows wait for, or has waited for the kernel before, and has released that through
-//            the word `ready`. One consumer thread acquires the word, a barrier passes it on. The loads go to the L2
-//            (ld.global.cg), so no line that the L1 got before counts.
-//   after    The stores are ordinary ones, and TMA copies of other CTAs will read them. Each thread orders its own before
-//            accesses of the async proxy, then its warp arrives at a barrier of the staging ring, as it does with any finished
-//            unit. The store warp waits for that barrier, so its post, a release, covers the stores of all threads; whoever
-//            acquires the post orders its own TMA copies behind it by a proxy fence too.
 #pragma once
-#include "cutlass/array.h"
-#include "cutlass/numeric_conversion.h"
-#include "kernels/common/sm90/operation.cuh"
-#include "kernels/common/sm90/wait.cuh"
+#include "kernels/common/sm90/rows.cuh"
 
 namespace cusync::kernels::sm90 {
-
-/// The load warp copies nothing: it asks for the next item where items are drawn, and counts on.
-struct RowLoad {
-  template <class C, class Item, class Place>
-  CUSYNC_DEVICE static void load(typename C::Params const& params, typename C::SharedStorage& shared,
-                                 typename C::LoadPipeline&, typename C::LoadState&, Item const& item, ReadyReader& ready,
-                                 Place const&) {
-    if (params.drawn) shared.more_work.arrive();
-    ready.finish_tile(item.range.k_end - item.range.k_begin);
-  }
-};
 
 /// A normalisation's operands and numbers.
 struct NormTable {
@@ -72,10 +49,7 @@ struct Operation<CUSYNC_NORM> {
   template <class C>
   class Rows {
     using Element = typename C::Element;
-    static constexpr int kThreads = C::kConsumerThreads, kElements = 8;
-    /// Eight elements, 16 bytes.
-    using Vector = cutlass::AlignedArray<Element, kElements>;
-    using Floats = cutlass::Array<float, kElements>;
+    static constexpr int kThreads = C::kConsumerThreads, kElements = kRowElements;
     /// Vectors of a row that a thread keeps in registers: rows of up to 8192 elements are read once, by two warpgroups. What
     /// is longer is read again.
     static constexpr int kHeld = 4;
@@ -110,10 +84,6 @@ struct Operation<CUSYNC_NORM> {
       return static_cast<uint4 const*>(matrix) + uint64_t(row) * vectors_;
     }
 
-    CUSYNC_DEVICE static Floats widen(uint4 const& vector) {
-      return cutlass::NumericArrayConverter<float, Element, kElements>::convert(reinterpret_cast<Vector const&>(vector));
-    }
-
     CUSYNC_DEVICE void load(uint32_t row, uint4 (&to)[kHeld]) const {
       uint4 const* const from = row_of(table_.x, row);
 #pragma unroll
@@ -137,7 +107,7 @@ struct Operation<CUSYNC_NORM> {
       float mean = 0.f, squares = 0.f;
       if (table_.centred) {
         each(row, held, [&](uint4 const& vector, uint32_t) {
-          Floats const x = widen(vector);
+          RowFloats const x = widen<Element>(vector);
 #pragma unroll
           for (int e = 0; e < kElements; ++e) mean += x[e];
         });
@@ -145,7 +115,7 @@ struct Operation<CUSYNC_NORM> {
       }
       // From the mean, and not from two sums: their difference would lose what a large mean leaves of it.
       each(row, held, [&](uint4 const& vector, uint32_t) {
-        Floats const x = widen(vector);
+        RowFloats const x = widen<Element>(vector);
 #pragma unroll
         for (int e = 0; e < kElements; ++e) squares += (x[e] - mean) * (x[e] - mean);
       });
@@ -154,19 +124,16 @@ struct Operation<CUSYNC_NORM> {
       float const scale = rsqrtf(sum_of<kThreads>(squares, turn, thread_) * share + table_.epsilon);
       auto const to = const_cast<uint4*>(row_of(table_.out, row));
       each(row, held, [&](uint4 const& vector, uint32_t i) {
-        Floats x = widen(vector);
-        Floats const gain = widen(__ldg(static_cast<uint4 const*>(table_.gain) + i));
+        RowFloats x = widen<Element>(vector);
+        RowFloats const gain = widen<Element>(__ldg(static_cast<uint4 const*>(table_.gain) + i));
 #pragma unroll
         for (int e = 0; e < kElements; ++e) x[e] = (x[e] - mean) * scale * gain[e];
         if (table_.bias) {
-          Floats const bias = widen(__ldg(static_cast<uint4 const*>(table_.bias) + i));
+          RowFloats const bias = widen<Element>(__ldg(static_cast<uint4 const*>(table_.bias) + i));
 #pragma unroll
           for (int e = 0; e < kElements; ++e) x[e] += bias[e];
         }
-        Vector rounded;
-        static_cast<cutlass::Array<Element, kElements>&>(rounded) =
-            cutlass::NumericArrayConverter<Element, float, kElements>::convert(x);
-        to[i] = reinterpret_cast<uint4 const&>(rounded);
+        to[i] = narrow<Element>(x);
       });
     }
 

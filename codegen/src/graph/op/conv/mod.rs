@@ -6,11 +6,11 @@
 mod lower;
 mod pixels;
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 pub(in crate::graph::op) use lower::lower;
 
-use super::{Activation, At, Bound, Cost, MmaTile, Rules, Tiles, gemm};
+use super::{Activation, At, Bound, Cost, Epilogue, MmaTile, Rules, Sliding, Tiles, Window, gemm};
 use crate::device::{ChainKernel, Operation};
 use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
 use crate::sync::Policy;
@@ -22,39 +22,27 @@ const TILES: &[MmaTile] = &[(64, 256, 64), (128, 256, 64), (256, 128, 64)];
 /// Channels of a window.
 const CHANNELS: u32 = 64;
 
-/// How a kernel cuts an image into tiles.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Window {
-    /// Rows of one output image of a tile: a number that divides its height.
-    pub rows: u32,
-    /// Images of a tile; more than one only where it has all their rows.
-    pub images: u32,
-    /// Rows of the MMA tile that a row of pixels takes.
-    pub pitch: u32,
-}
-
-/// The shape of a convolution. Pairs are (rows, columns) of images and filters.
+/// The shape of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Conv {
-    /// Activation of the epilogue.
-    pub activation: Activation,
-    /// Images of the batch.
-    pub images: u32,
-    /// Pixels of an input image: H, W.
-    pub input: (u32, u32),
+    /// What becomes of its sums.
+    pub epilogue: Epilogue,
+    /// The filter over the images.
+    pub sliding: Sliding,
     /// Input channels, C.
     pub channels: u32,
-    /// Pixels of an output image: P, Q.
-    pub output: (u32, u32),
-    /// Filter taps: R, S.
-    pub filter: (u32, u32),
-    /// Input pixels between neighbouring output pixels.
-    pub stride: (u32, u32),
-    /// Pixels of zeros around an image.
-    pub padding: (u32, u32),
     /// How its tiles read images, once they have a size; see [`Conv::tiled`].
     pub window: Option<Window>,
 }
+
+impl Deref for Conv {
+    type Target = Sliding;
+
+    fn deref(&self) -> &Sliding {
+        &self.sliding
+    }
+}
+
 impl Rules for Conv {
     fn name(&self) -> &'static str {
         "Conv2d"
@@ -65,14 +53,14 @@ impl Rules for Conv {
     }
 
     fn label(&self) -> String {
-        let Conv { filter: (r, s), stride, padding, activation, .. } = self;
+        let Sliding { filter: (r, s), stride, padding, .. } = self.sliding;
         let (stride, padding) =
             (format!("{} x {}", stride.0, stride.1), format!("{} x {}", padding.0, padding.1));
-        format!("{r} x {s} convolution, stride {stride}, padding {padding}{}", activation.suffix())
+        format!("{r} x {s} convolution, stride {stride}, padding {padding}{}", self.epilogue.suffix())
     }
 
     fn activation(&self) -> Activation {
-        self.activation
+        self.epilogue.activation
     }
 
     fn noun(&self) -> &'static str {

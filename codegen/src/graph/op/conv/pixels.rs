@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use super::{CHANNELS, Conv, Window, kernel_tiles};
+use crate::graph::Footprint;
 use crate::graph::fit::Fit;
+use crate::graph::op::sliding::along_m;
 use crate::graph::op::{At, MmaTile};
-use crate::graph::{Axis, Footprint};
 
 /// Room for a window, in pixels of a block of channels: what every kernel for convolutions has.
 const WINDOW_PIXELS: u32 = 512;
@@ -47,20 +48,6 @@ impl Conv {
         Some(Window { rows, images, pitch })
     }
 
-    /// Calls `f` with the input pixels in the window of the tile in row `m`, ascending: a range for each image.
-    pub(super) fn pixels_in(&self, window: &Window, m: u32, f: &mut dyn FnMut(Range<u32>)) {
-        let tiles = self.output.0 / window.rows;
-        let (first, row) = (m / tiles * window.images, i64::from(m % tiles * window.rows * self.stride.0));
-        let begin = (row - i64::from(self.padding.0)).clamp(0, self.input.0.into()) as u32;
-        let end =
-            row + i64::from((window.rows - 1) * self.stride.0 + self.filter.0) - i64::from(self.padding.0);
-        let end = end.clamp(begin.into(), self.input.0.into()) as u32;
-        for image in first..self.images.min(first + window.images) {
-            let line = |h: u32| (image * self.input.0 + h) * self.input.1;
-            f(line(begin)..line(end));
-        }
-    }
-
     /// Input pixels that a k-block brings, on average: a window serves all taps.
     pub(crate) fn pixels_a_k_block(&self) -> Option<f64> {
         let window = self.window?;
@@ -72,22 +59,12 @@ impl Conv {
 
     /// What tiles with windows read: pixels along M, and channels along the k-blocks.
     pub(super) fn window_footprint(&self, window: &Window) -> Option<Footprint> {
-        let tile = window.rows * window.images * self.output.1;
-        let per_tile = i64::from(window.rows * window.images * self.stride.0) * i64::from(self.input.1);
-        let per_image = {
-            let (of, by) = (area(self.input), area(self.output));
-            i64::try_from((u64::from(tile) * of + by / 2) / by).ok()?
-        };
         let taps = self.filter.0 * self.filter.1;
-        let mut rows = Fit::new(&[(per_tile, 0), (per_image, 0)]);
-        let pixels = self.images * self.output.0 * self.output.1;
-        (0..pixels.div_ceil(tile))
-            .for_each(|m| self.pixels_in(window, m, &mut |range| rows.add(m, 0, &range)));
         let mut cols = Fit::new(&[(0, 0), (0, i64::from(CHANNELS / taps))]);
         for block in 0..self.channels.div_ceil(CHANNELS) * taps {
             cols.add(0, block, &At::along(block / taps, CHANNELS, self.channels));
         }
-        Some(Footprint { rows: along_m(rows.best()?), cols: along_m(cols.best()?) })
+        Some(Footprint { rows: self.rows_under(window)?, cols: along_m(cols.best()?) })
     }
 
     /// Calls `f` with the filter taps (r, s) that the elements `ks` of k belong to, and their channels.
@@ -101,62 +78,14 @@ impl Conv {
         }
     }
 
-    /// Calls `f` with the input pixels under tap (r, s) of the output pixels `pixels`, ascending: one range for each
-    /// output row, or for several whose input pixels adjoin. Pixels of the padding are nobody's. With a stride along
-    /// columns a range holds the pixels between, too.
-    pub fn pixels_under(&self, pixels: Range<u32>, tap: (u32, u32), f: &mut dyn FnMut(Range<u32>)) {
-        let mut open: Option<Range<u32>> = None;
-        for line in self.lines(&pixels) {
-            let Some(under) = self.line_under(line, &pixels, tap) else { continue };
-            match &mut open {
-                Some(range) if range.end == under.start => range.end = under.end,
-                _ => open.replace(under).into_iter().for_each(&mut *f),
-            }
-        }
-        open.into_iter().for_each(f);
-    }
-
-    /// From the first to the last of them.
-    fn bounds_under(&self, pixels: Range<u32>, tap: (u32, u32)) -> Option<Range<u32>> {
-        let first = self.lines(&pixels).find_map(|line| self.line_under(line, &pixels, tap))?;
-        let last = self.lines(&pixels).rev().find_map(|line| self.line_under(line, &pixels, tap))?;
-        Some(first.start..last.end)
-    }
-
-    /// Rows of output images, counted over the batch, that some pixels are of.
-    fn lines(&self, pixels: &Range<u32>) -> Range<u32> {
-        pixels.start / self.output.1..pixels.end.div_ceil(self.output.1)
-    }
-
-    /// The input pixels under a tap of those of `pixels` that are in row `line`.
-    fn line_under(&self, line: u32, pixels: &Range<u32>, tap: (u32, u32)) -> Option<Range<u32>> {
-        let rows = inside(self.input.0, self.output.0, self.stride.0, self.padding.0, tap.0);
-        let columns = inside(self.input.1, self.output.1, self.stride.1, self.padding.1, tap.1);
-        let (image, p) = (line / self.output.0, line % self.output.0);
-        let begin = line * self.output.1;
-        let first = columns.start.max(pixels.start.saturating_sub(begin));
-        let last = columns.end.min(pixels.end - begin);
-        if !rows.contains(&p) || first >= last {
-            return None;
-        }
-        let h = p * self.stride.0 + tap.0 - self.padding.0;
-        let w = |q: u32| q * self.stride.1 + tap.1 - self.padding.1;
-        let base = (image * self.input.0 + h) * self.input.1;
-        Some(base + w(first)..base + w(last - 1) + 1)
-    }
-
     /// What the tiles of `tile_m` output pixels read of the input at k-blocks of `k` elements, as affine ranges: with the
     /// same rows at every k-block (the whole halo), and with rows that follow the filter. Both hold every pixel that is
     /// read; they are exact up to the steps of the filter's rows, and of strides that do not divide a tile.
     pub(super) fn footprints(&self, tile_m: u32, k: u32) -> Option<(Footprint, Footprint)> {
-        let pixels = self.images * self.output.0 * self.output.1;
+        let pixels = self.pixels();
         let length = self.filter.0 * self.filter.1 * self.channels;
         let blocks = length.div_ceil(k);
-        let per_tile = {
-            let (of, by) = (area(self.input), area(self.output));
-            (u64::from(tile_m) * of + by / 2) / by
-        };
-        let per_tile = i64::try_from(per_tile).ok()?;
+        let per_tile = self.inputs_of(tile_m)?;
         // Rows move by W from one row of taps to the next, R times along the k-blocks.
         let travel = i64::from(self.input.1) * i64::from(self.filter.0) / i64::from(blocks);
         let mut whole = Fit::new(&[(per_tile, 0)]);
@@ -180,41 +109,29 @@ impl Conv {
     }
 }
 
-fn along_m((m, k, offset, extent): (i32, i32, i32, i32)) -> Axis {
-    Axis { m, n: 0, k, offset, extent }
-}
-
-fn area((rows, cols): (u32, u32)) -> u64 {
-    u64::from(rows) * u64::from(cols)
-}
-
-/// The output positions, `outputs` along an axis, whose input under a tap lies inside the image and not in the padding.
-fn inside(inputs: u32, outputs: u32, stride: u32, padding: u32, tap: u32) -> Range<u32> {
-    let begin = padding.saturating_sub(tap).div_ceil(stride);
-    let end = (inputs + padding).checked_sub(tap + 1).map_or(0, |last| last / stride + 1);
-    begin.min(outputs)..end.min(outputs)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::device::Activation;
-    use crate::graph::op::Rules;
+    use crate::graph::Axis;
+    use crate::graph::op::{Rules, Sliding};
 
     fn conv(input: (u32, u32), filter: (u32, u32), stride: (u32, u32), padding: (u32, u32)) -> Conv {
         let out = |x: u32, f: u32, s: u32, p: u32| (x + 2 * p - f) / s + 1;
         Conv {
-            activation: Activation::Relu,
-            images: 3,
-            input,
+            epilogue: Activation::Relu.into(),
             channels: 24,
-            output: (
-                out(input.0, filter.0, stride.0, padding.0),
-                out(input.1, filter.1, stride.1, padding.1),
-            ),
-            filter,
-            stride,
-            padding,
+            sliding: Sliding {
+                images: 3,
+                input,
+                output: (
+                    out(input.0, filter.0, stride.0, padding.0),
+                    out(input.1, filter.1, stride.1, padding.1),
+                ),
+                filter,
+                stride,
+                padding,
+            },
             window: None,
         }
     }
@@ -294,15 +211,20 @@ mod tests {
         }
     }
 
+    fn two_images(filter: (u32, u32), padding: (u32, u32)) -> Conv {
+        let one = conv((56, 56), filter, (1, 1), padding);
+        Conv { channels: 64, sliding: Sliding { images: 2, ..one.sliding }, ..one }
+    }
+
     #[test]
     fn a_same_convolution_reads_a_row_more_on_either_side() {
-        let c = Conv { channels: 64, images: 2, ..conv((56, 56), (3, 3), (1, 1), (1, 1)) };
+        let c = two_images((3, 3), (1, 1));
         let (whole, sliding) = c.footprints(128, 64).expect("small");
         assert_eq!(whole.rows, Axis { m: 128, n: 0, k: 0, offset: -57, extent: 128 + 2 * 57 });
         assert_eq!(whole.cols, Axis { extent: 64, ..Axis::default() });
         // From one row of taps to the next the window moves by 54 or 57 of 56 pixels.
         assert!(sliding.rows.k >= 18 && sliding.rows.extent < 128 + 57, "{sliding:?}");
-        let one = Conv { channels: 64, images: 2, ..conv((56, 56), (1, 1), (1, 1), (0, 0)) };
+        let one = two_images((1, 1), (0, 0));
         let (whole, sliding) = one.footprints(128, 32).expect("small");
         assert_eq!(whole.rows, Axis { m: 128, extent: 128, ..Axis::default() });
         assert_eq!((whole.cols, whole), (Axis { k: 32, extent: 32, ..Axis::default() }, sliding));
@@ -353,7 +275,8 @@ mod tests {
     #[test]
     fn windows_are_as_large_as_a_tile_allows() {
         let window = |hw, images, slots| {
-            Conv { images, ..conv((hw, hw), (3, 3), (1, 1), (1, 1)) }
+            let one = conv((hw, hw), (3, 3), (1, 1), (1, 1));
+            Conv { sliding: Sliding { images, ..one.sliding }, ..one }
                 .fit(slots)
                 .map(|w| (w.rows, w.images, w.pitch))
         };

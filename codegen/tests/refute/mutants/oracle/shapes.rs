@@ -4,7 +4,9 @@
 
 use std::ops::Range;
 
-use cusync_gen::graph::{Attention, Axis, Conv, Graph, Heads, Op, OperandKind, Partition, StageId, TensorId};
+use cusync_gen::graph::{
+    Attention, Axis, Conv, Graph, Heads, Op, OperandKind, Partition, Sliding, StageId, TensorId,
+};
 use cusync_gen::sync::Tile;
 
 /// Rows and columns of a tensor.
@@ -30,13 +32,19 @@ pub(crate) fn tile_size(graph: &Graph, stage: StageId) -> (u32, u32) {
         // Gate and up columns stand side by side in the accumulator.
         Op::GatedGemm => (stage.mma_tile.0, stage.mma_tile.1 / 2),
         // Whole rows of an image, or whole images.
-        Op::Conv2d(Conv { window: Some(window), output, .. }) => {
+        Op::Conv2d(Conv { window: Some(window), sliding: Sliding { output, .. }, .. }) => {
             assert!(output.0.is_multiple_of(window.rows) && (window.images == 1 || window.rows == output.0));
             (window.images * window.rows * output.1, stage.mma_tile.1)
         }
-        Op::Gemm { .. } | Op::Conv2d(_) | Op::Attention(_) => (stage.mma_tile.0, stage.mma_tile.1),
+        Op::Gemm(_) | Op::Conv2d(_) | Op::Attention(_) => (stage.mma_tile.0, stage.mma_tile.1),
         // A token, and the queries that share keys and values.
         Op::Attend(shape) => (1, shape.heads.query / shape.heads.kv * shape.heads.dim),
+        // Blocks of whole rows of pixels, or of whole images.
+        Op::Pool(shape) => {
+            let (rows, (p, q)) = (stage.mma_tile.0, shape.sliding.output);
+            assert!((p * q).is_multiple_of(rows) && rows.is_multiple_of(q) || rows.is_multiple_of(p * q));
+            (rows, graph.tensors[stage.out.0].cols)
+        }
         // Blocks of whole rows.
         Op::Norm(_) => (stage.mma_tile.0, graph.tensors[stage.out.0].cols),
         Op::Custom => stage.out_tile(),
@@ -65,7 +73,7 @@ pub(crate) fn grid(graph: &Graph, stage: StageId) -> (u32, u32) {
 pub(crate) fn most_k_blocks(graph: &Graph, stage: StageId) -> u32 {
     let of = &graph.stages[stage.0];
     let length = match &of.op {
-        Op::Gemm { .. } | Op::GatedGemm => of.k,
+        Op::Gemm(_) | Op::GatedGemm => of.k,
         // Blocks of 64 channels, and the taps of each.
         Op::Conv2d(shape) if shape.window.is_some() => {
             return shape.filter.0 * shape.filter.1 * shape.channels.div_ceil(64);
@@ -73,7 +81,7 @@ pub(crate) fn most_k_blocks(graph: &Graph, stage: StageId) -> u32 {
         Op::Conv2d(shape) => shape.filter.0 * shape.filter.1 * shape.channels,
         // Every token of the sequence is a query and has a key.
         Op::Attention(_) => graph.tensors[of.out.0].rows,
-        Op::Norm(_) | Op::Attend(_) => return 1,
+        Op::Norm(_) | Op::Pool(_) | Op::Attend(_) => return 1,
         Op::Custom => return of.k_blocks,
     };
     length.div_ceil(of.mma_tile.2)
@@ -170,6 +178,12 @@ pub(crate) fn reads(graph: &Graph, stage: StageId, operand: usize, tile: Tile, k
             (stated(&footprint.rows, tile, k, tensor.rows), stated(&footprint.cols, tile, k, tensor.cols))
         }
         // The mean and the scale of a row are over all of it.
+        (Op::Pool(shape), OperandKind::A) => {
+            // As a filter would read them.
+            let epilogue = cusync_gen::graph::Activation::Identity.into();
+            let filter = Conv { epilogue, sliding: shape.sliding, channels: 1, window: None };
+            return window_under(&filter, own_rows, 0..tensor.cols);
+        }
         (Op::Norm(_), OperandKind::A) => (own_rows, 0..tensor.cols),
         (Op::Norm(_), _) => (0..1, 0..tensor.cols),
         (_, OperandKind::A) => (own_rows, along(k, depth, tensor.cols)),
@@ -286,17 +300,10 @@ pub(crate) fn memory_of(graph: &Graph, mut tensor: TensorId) -> TensorId {
 /// Written out by hand: what a definition says must not be taken from the code that is held against it.
 #[test]
 fn reads_are_those_of_the_definitions() {
-    let shape = Conv {
-        activation: cusync_gen::graph::Activation::Identity,
-        images: 2,
-        input: (4, 4),
-        channels: 8,
-        output: (2, 2),
-        filter: (3, 3),
-        stride: (2, 2),
-        padding: (1, 1),
-        window: None,
-    };
+    let sliding =
+        Sliding { images: 2, input: (4, 4), output: (2, 2), filter: (3, 3), stride: (2, 2), padding: (1, 1) };
+    let shape =
+        Conv { epilogue: cusync_gen::graph::Activation::Identity.into(), sliding, channels: 8, window: None };
     // The first output pixel stands in a corner: of its first row of taps there is nothing, of its middle tap the pixel.
     assert_eq!(pixels_under(&shape, 0..1, 0..24), []);
     assert_eq!(pixels_under(&shape, 0..1, 32..40), [(0..1, 0..8)]);

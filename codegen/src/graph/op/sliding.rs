@@ -1,0 +1,213 @@
+//! A window that slides over NHWC images: which input pixels lie under which output pixels. What convolutions and pools have
+//! in common.
+
+use std::ops::Range;
+
+use super::Stated;
+use crate::diagnostic::{Diagnostic, Span, Spanned};
+use crate::graph::Axis;
+use crate::graph::fit::Fit;
+use crate::spec::Expr;
+
+/// Images, and a window that slides over them. Pairs are (rows, columns).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Sliding {
+    /// Images of the batch.
+    pub images: u32,
+    /// Pixels of an input image: H, W.
+    pub input: (u32, u32),
+    /// Pixels of an output image: P, Q.
+    pub output: (u32, u32),
+    /// Pixels of the window, the taps of a filter: R, S.
+    pub filter: (u32, u32),
+    /// Input pixels between neighbouring output pixels.
+    pub stride: (u32, u32),
+    /// Pixels of zeros, or of nothing, around an image.
+    pub padding: (u32, u32),
+}
+
+/// Whole rows of pixels: how tiles cut images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Window {
+    /// Rows of one output image of a tile: a number that divides its height.
+    pub rows: u32,
+    /// Images of a tile; more than one only where it has all their rows.
+    pub images: u32,
+    /// Rows of the MMA tile that a row of pixels takes.
+    pub pitch: u32,
+}
+
+/// The shape of a window as stated.
+pub(super) struct StatedWindow<'a> {
+    pub(super) filter: (u32, u32),
+    /// Where it is stated, and what it is called there.
+    pub(super) span: Span,
+    pub(super) noun: &'static str,
+    pub(super) stride: &'a Option<Spanned<(Expr, Expr)>>,
+    /// Where no stride is stated.
+    pub(super) usual_stride: (u32, u32),
+    pub(super) padding: &'a Option<Spanned<(Expr, Expr)>>,
+}
+
+/// A stated pair of numbers, each `least` at least.
+pub(super) fn pair(
+    stated: &Stated<'_>,
+    given: &Option<Spanned<(Expr, Expr)>>,
+    usual: (u32, u32),
+    (least, what): (u32, &str),
+) -> Result<(u32, u32), Diagnostic> {
+    let Some(given) = given else { return Ok(usual) };
+    let number = |expr: &Expr| -> Result<u32, Diagnostic> {
+        let value = stated.dims.constant(expr)?;
+        u32::try_from(value).ok().filter(|v| (least..=1 << 16).contains(v)).ok_or_else(|| {
+            Diagnostic::new("size-range", format!("{what} is {value}"))
+                .at(expr.span, format!("evaluates to {value}"))
+                .help(format!("{what} is at least {least} and at most 65536"))
+        })
+    };
+    Ok((number(&given.value.0)?, number(&given.value.1)?))
+}
+
+impl Sliding {
+    /// The window over the images that the stage reads first, all of which agree with the images that it writes.
+    pub(super) fn lower(
+        stated: &Stated<'_>,
+        (images, height, width): (u32, u32, u32),
+        (p, q): (u32, u32),
+        window: &StatedWindow<'_>,
+    ) -> Result<Sliding, Diagnostic> {
+        let StatedWindow { filter: (r, s), span, noun, .. } = *window;
+        let (input, name) = (&stated.stage.reads[0].1, &stated.stage.name.value);
+        let stride = pair(stated, window.stride, window.usual_stride, (1, "a stride"))?;
+        let padding = pair(stated, window.padding, (0, 0), (0, "a padding"))?;
+        let fault = |message: String, at: Span, label: String, also: String, help: &str| {
+            let diagnostic = Diagnostic::new("shape-mismatch", message).at(at, label);
+            Err(diagnostic.also(input.span, also).help(help))
+        };
+        // Windows and paddings are bounded, so that sums stay inside 32 bits.
+        let along = |length: u32, filter: u32, stride: u32, padding: u32| {
+            (u64::from(length) + 2 * u64::from(padding))
+                .checked_sub(filter.into())
+                .map(|rest| rest / u64::from(stride) + 1)
+        };
+        let (rows, cols) = (along(height, r, stride.0, padding.0), along(width, s, stride.1, padding.1));
+        let (Some(rows), Some(cols)) = (rows, cols) else {
+            return fault(
+                format!("the {noun} of `{name}` is larger than its padded images"),
+                span,
+                format!("{r} x {s} taps"),
+                format!("{height} x {width} pixels, {} and {} of padding a side", padding.0, padding.1),
+                &format!("use a smaller {noun} or more padding"),
+            );
+        };
+        if (u64::from(p), u64::from(q)) != (rows, cols) {
+            return fault(
+                format!("the output images of `{name}` have {rows} x {cols} pixels"),
+                stated.stage.out.span,
+                format!("{p} x {q} here"),
+                format!(
+                    "{height} x {width} pixels, {r} x {s} taps, stride {} x {}, padding {} x {}",
+                    stride.0, stride.1, padding.0, padding.1
+                ),
+                &format!(
+                    "an axis of `n` pixels comes out with (n + 2*padding - {noun}) / stride + 1, rounded down"
+                ),
+            );
+        }
+        Ok(Sliding { images, input: (height, width), output: (p, q), filter: (r, s), stride, padding })
+    }
+
+    /// Pixels of the output.
+    pub(super) fn pixels(&self) -> u32 {
+        self.images * self.output.0 * self.output.1
+    }
+
+    /// Input pixels of so many output pixels, if each had as many of its own.
+    pub(super) fn inputs_of(&self, pixels: u32) -> Option<i64> {
+        let (of, by) = (area(self.input), area(self.output));
+        i64::try_from((u64::from(pixels) * of + by / 2) / by).ok()
+    }
+
+    /// The input rows in the windows of the tiles of a cut, as an affine range along M.
+    pub(super) fn rows_under(&self, window: &Window) -> Option<Axis> {
+        let tile = window.rows * window.images * self.output.1;
+        let per_tile = i64::from(window.rows * window.images * self.stride.0) * i64::from(self.input.1);
+        let mut rows = Fit::new(&[(per_tile, 0), (self.inputs_of(tile)?, 0)]);
+        (0..self.pixels().div_ceil(tile))
+            .for_each(|m| self.pixels_in(window, m, &mut |range| rows.add(m, 0, &range)));
+        rows.best().map(along_m)
+    }
+
+    /// Calls `f` with the input pixels in the window of the tile in row `m`, ascending: a range for each image.
+    pub(super) fn pixels_in(&self, window: &Window, m: u32, f: &mut dyn FnMut(Range<u32>)) {
+        let tiles = self.output.0 / window.rows;
+        let (first, row) = (m / tiles * window.images, i64::from(m % tiles * window.rows * self.stride.0));
+        let begin = (row - i64::from(self.padding.0)).clamp(0, self.input.0.into()) as u32;
+        let end =
+            row + i64::from((window.rows - 1) * self.stride.0 + self.filter.0) - i64::from(self.padding.0);
+        let end = end.clamp(begin.into(), self.input.0.into()) as u32;
+        for image in first..self.images.min(first + window.images) {
+            let line = |h: u32| (image * self.input.0 + h) * self.input.1;
+            f(line(begin)..line(end));
+        }
+    }
+
+    /// Calls `f` with the input pixels under tap (r, s) of the output pixels `pixels`, ascending: one range for each
+    /// output row, or for several whose input pixels adjoin. Pixels of the padding are nobody's. With a stride along
+    /// columns a range holds the pixels between, too.
+    pub fn pixels_under(&self, pixels: Range<u32>, tap: (u32, u32), f: &mut dyn FnMut(Range<u32>)) {
+        let mut open: Option<Range<u32>> = None;
+        for line in self.lines(&pixels) {
+            let Some(under) = self.line_under(line, &pixels, tap) else { continue };
+            match &mut open {
+                Some(range) if range.end == under.start => range.end = under.end,
+                _ => open.replace(under).into_iter().for_each(&mut *f),
+            }
+        }
+        open.into_iter().for_each(f);
+    }
+
+    /// From the first to the last of them.
+    pub(super) fn bounds_under(&self, pixels: Range<u32>, tap: (u32, u32)) -> Option<Range<u32>> {
+        let first = self.lines(&pixels).find_map(|line| self.line_under(line, &pixels, tap))?;
+        let last = self.lines(&pixels).rev().find_map(|line| self.line_under(line, &pixels, tap))?;
+        Some(first.start..last.end)
+    }
+
+    /// Rows of output images, counted over the batch, that some pixels are of.
+    fn lines(&self, pixels: &Range<u32>) -> Range<u32> {
+        pixels.start / self.output.1..pixels.end.div_ceil(self.output.1)
+    }
+
+    /// The input pixels under a tap of those of `pixels` that are in row `line`.
+    fn line_under(&self, line: u32, pixels: &Range<u32>, tap: (u32, u32)) -> Option<Range<u32>> {
+        let rows = inside(self.input.0, self.output.0, self.stride.0, self.padding.0, tap.0);
+        let columns = inside(self.input.1, self.output.1, self.stride.1, self.padding.1, tap.1);
+        let (image, p) = (line / self.output.0, line % self.output.0);
+        let begin = line * self.output.1;
+        let first = columns.start.max(pixels.start.saturating_sub(begin));
+        let last = columns.end.min(pixels.end - begin);
+        if !rows.contains(&p) || first >= last {
+            return None;
+        }
+        let h = p * self.stride.0 + tap.0 - self.padding.0;
+        let w = |q: u32| q * self.stride.1 + tap.1 - self.padding.1;
+        let base = (image * self.input.0 + h) * self.input.1;
+        Some(base + w(first)..base + w(last - 1) + 1)
+    }
+}
+
+pub(super) fn along_m((m, k, offset, extent): (i32, i32, i32, i32)) -> Axis {
+    Axis { m, n: 0, k, offset, extent }
+}
+
+fn area((rows, cols): (u32, u32)) -> u64 {
+    u64::from(rows) * u64::from(cols)
+}
+
+/// The output positions, `outputs` along an axis, whose input under a tap lies inside the image and not in the padding.
+fn inside(inputs: u32, outputs: u32, stride: u32, padding: u32, tap: u32) -> Range<u32> {
+    let begin = padding.saturating_sub(tap).div_ceil(stride);
+    let end = (inputs + padding).checked_sub(tap + 1).map_or(0, |last| last / stride + 1);
+    begin.min(outputs)..end.min(outputs)
+}

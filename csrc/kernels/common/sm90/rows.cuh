@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What operations on rows have in common: a tile from global memory to global memory, by all consumer threads.
+//
+// What others see of it:
+//   before   Warp 1 has acquired what the rows wait for, or has waited for the kernel before, and has released that through
+//            the word `ready`. One consumer thread acquires the word, a barrier passes it on. The loads go to the L2
+//            (ld.global.cg), so no line that the L1 got before counts.
+//   after    The stores are ordinary ones, and TMA copies of other CTAs will read them. Each thread orders its own before
+//            accesses of the async proxy, then its warp arrives at a barrier of the staging ring, as it does with any finished
+//            unit. The store warp waits for that barrier, so its post, a release, covers the stores of all threads; whoever
+//            acquires the post orders its own TMA copies behind it by a proxy fence too.
+#pragma once
+#include "cutlass/array.h"
+#include "cutlass/numeric_conversion.h"
+#include "kernels/common/sm90/operation.cuh"
+#include "kernels/common/sm90/wait.cuh"
+
+namespace cusync::kernels::sm90 {
+
+/// The load warp copies nothing: it asks for the next item where items are drawn, and counts on.
+struct RowLoad {
+  template <class C, class Item, class Place>
+  CUSYNC_DEVICE static void load(typename C::Params const& params, typename C::SharedStorage& shared,
+                                 typename C::LoadPipeline&, typename C::LoadState&, Item const& item, ReadyReader& ready,
+                                 Place const&) {
+    if (params.drawn) shared.more_work.arrive();
+    ready.finish_tile(item.range.k_end - item.range.k_begin);
+  }
+};
+
+/// Elements that a thread reads and writes at a time, 16 bytes.
+inline constexpr int kRowElements = 8;
+using RowFloats = cutlass::Array<float, kRowElements>;
+template <class Element>
+using RowVector = cutlass::AlignedArray<Element, kRowElements>;
+
+template <class Element>
+CUSYNC_DEVICE RowFloats widen(uint4 const& vector) {
+  using Convert = cutlass::NumericArrayConverter<float, Element, kRowElements>;
+  return Convert::convert(reinterpret_cast<RowVector<Element> const&>(vector));
+}
+
+template <class Element>
+CUSYNC_DEVICE uint4 narrow(RowFloats const& values) {
+  RowVector<Element> rounded;
+  static_cast<cutlass::Array<Element, kRowElements>&>(rounded) =
+      cutlass::NumericArrayConverter<Element, float, kRowElements>::convert(values);
+  return reinterpret_cast<uint4 const&>(rounded);
+}
+
+}  // namespace cusync::kernels::sm90

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Pools over NHWC images in a chain kernel: each output pixel is the greatest of the pixels under its window, or their mean,
+// channel by channel. A tile is whole rows of pixels of one image, or whole images, with all their channels.
+#pragma once
+#include "kernels/common/sm90/rows.cuh"
+
+namespace cusync::kernels::sm90 {
+
+/// A pool's images and window.
+struct PoolTable {
+  void const* in;
+  void* out;
+  cusync_images images;
+};
+
+template <>
+struct Operation<CUSYNC_POOL> {
+  static constexpr cusync_operation kOperation = CUSYNC_POOL;
+  static constexpr bool kProduct = false;
+  using Load = RowLoad;
+  using Store = RowStore;
+  using Table = PoolTable;
+
+  static Table table(cusync_stage const& stage) { return {data_of(stage, CUSYNC_OPERAND_A), stage.out, stage.images}; }
+
+  template <class C>
+  class Rows {
+    using Element = typename C::Element;
+    /// Pixels of a window that are on their way to a thread at once.
+    static constexpr int kBatch = 8;
+
+   public:
+    CUSYNC_DEVICE Rows(typename C::Params const& params, uint32_t stage, uint32_t tile, int thread)
+        : table_(static_cast<typename C::template RowTable<kOperation> const&>(params.table[stage]).table),
+          vectors_(params.stages[stage].columns / kRowElements), thread_(thread) {
+      begin_ = tile * table_.images.tile_pixels;
+      end_ = min_u32(begin_ + table_.images.tile_pixels, params.stages[stage].m);
+    }
+
+    /// A thread makes eight channels of a pixel at a time.
+    CUSYNC_DEVICE void run(float*) {
+      uint32_t const count = (end_ - begin_) * vectors_;
+#pragma unroll 1
+      for (uint32_t i = thread_; i < count; i += C::kConsumerThreads) {
+        uint32_t const pixel = i / vectors_, vector = i - pixel * vectors_;
+        uint64_t const to = uint64_t(begin_ + pixel) * vectors_ + vector;
+        static_cast<uint4*>(table_.out)[to] = narrow<Element>(pool(begin_ + pixel, vector));
+      }
+      ptx::fence_proxy_async_global();
+    }
+
+   private:
+    /// Input positions under the window of an output position, along an axis.
+    struct Under {
+      uint32_t begin, end;
+
+      CUSYNC_DEVICE Under(uint32_t at, uint32_t stride, uint32_t filter, uint32_t padding, uint32_t length) {
+        uint32_t const first = at * stride;
+        begin = first > padding ? first - padding : 0;
+        end = min_u32(first + filter - padding, length);
+      }
+    };
+
+    CUSYNC_DEVICE RowFloats pool(uint32_t pixel, uint32_t vector) const {
+      cusync_images const& i = table_.images;
+      uint32_t const line = pixel / i.out_width, image = line / i.out_height;
+      Under const rows(line - image * i.out_height, i.stride_rows, i.filter_rows, i.padding_rows, i.height);
+      Under const cols(pixel - line * i.out_width, i.stride_cols, i.filter_cols, i.padding_cols, i.width);
+      uint32_t const count = (rows.end - rows.begin) * (cols.end - cols.begin);
+      uint4 const* const from = static_cast<uint4 const*>(table_.in) + vector;
+      uint64_t const first = uint64_t(image) * i.height;
+      RowFloats result;
+#pragma unroll
+      for (int e = 0; e < kRowElements; ++e) result[e] = i.mean ? 0.f : -INFINITY;
+      uint32_t row = rows.begin, col = cols.begin;
+#pragma unroll 1
+      for (uint32_t done = 0; done < count; done += kBatch) {
+        uint4 pixels[kBatch];
+#pragma unroll
+        for (int b = 0; b < kBatch; ++b)
+          if (done + b < count) {
+            pixels[b] = __ldcg(from + ((first + row) * i.width + col) * vectors_);
+            if (++col == cols.end) col = cols.begin, ++row;
+          }
+#pragma unroll
+        for (int b = 0; b < kBatch; ++b)
+          if (done + b < count) {
+            RowFloats const x = widen<Element>(pixels[b]);
+            // What is not a number stays so.
+#pragma unroll
+            for (int e = 0; e < kRowElements; ++e)
+              result[e] = i.mean ? result[e] + x[e] : result[e] >= x[e] || result[e] != result[e] ? result[e] : x[e];
+          }
+      }
+      if (i.mean)
+#pragma unroll
+        for (int e = 0; e < kRowElements; ++e) result[e] *= 1.f / float(count);
+      return result;
+    }
+
+    Table table_;
+    uint32_t vectors_, begin_, end_;
+    int thread_;
+  };
+};
+
+}  // namespace cusync::kernels::sm90
