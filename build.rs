@@ -1,17 +1,22 @@
 //! Compiles the host policy code always, and the CUDA kernels when a toolchain is there.
 //!
-//! Looks for nvcc in `NVCC`, `CUDA_HOME`, then `.toolchain` (made by `cargo xtask setup`). Without one, the C ABI is
-//! compiled from `csrc/nocuda.c`: the same functions, which answer "not built". Never uses the network and never asks
+//! Looks for nvcc in `NVCC`, `CUDA_HOME`, then where `cargo xtask setup` (`.toolchain`) and `cusync setup` (the user's data
+//! folder) put it. `CUSYNC_KERNELS=FILE` takes a prebuilt library of exactly this ABI instead. Without either, or without the
+//! feature `cuda`, the C ABI is compiled from `csrc/nocuda.c`: the same functions, which answer "not built". Never uses the network and never asks
 //! the driver. Objects live in `target/kernels` (`kernels-delays` with `CUSYNC_DELAYS=1`), shared by all profiles; nvcc's
 //! dependency files decide what is stale.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::time::SystemTime;
 use std::{env, fs};
+
+#[path = "build/prebuilt.rs"]
+mod prebuilt;
 
 /// nvcc takes up to 3 GB for one Hopper kernel, so no more than this many run at once.
 const MAX_NVCC: usize = 2;
@@ -27,7 +32,7 @@ struct Toolchain {
 
 fn main() {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"));
-    for var in ["NVCC", "CUDA_HOME", "CUTLASS_DIR", "CUSYNC_ARCHS", "CUSYNC_DELAYS"] {
+    for var in ["NVCC", "CUDA_HOME", "CUTLASS_DIR", "CUSYNC_ARCHS", "CUSYNC_DELAYS", "CUSYNC_KERNELS"] {
         println!("cargo:rerun-if-env-changed={var}");
     }
     if injects_delays() {
@@ -36,8 +41,11 @@ fn main() {
     println!("cargo:rerun-if-changed=csrc");
     // Cargo takes a file that is not there for one that has changed, and would build the crate anew every time.
     // `cargo xtask setup` touches this script when it has made the toolchain.
-    if root.join(".toolchain/.stamp").exists() {
-        println!("cargo:rerun-if-changed=.toolchain/.stamp");
+    for folder in toolchain_folders(&root) {
+        let stamp = folder.join(".stamp");
+        if stamp.exists() {
+            println!("cargo:rerun-if-changed={}", stamp.display());
+        }
     }
 
     let host = sources(&root.join("csrc/host"), "cpp");
@@ -51,7 +59,14 @@ fn main() {
             .compile("cusync_host");
     }
 
-    match find_toolchain(&root) {
+    let abi = prebuilt::abi(&root, env!("CARGO_PKG_VERSION")).unwrap_or_else(|why| panic!("{why}"));
+    println!("cargo:rustc-env=CUSYNC_ABI={abi}");
+    let cuda = env::var_os("CARGO_FEATURE_CUDA").is_some();
+    match env::var_os("CUSYNC_KERNELS").filter(|_| cuda) {
+        Some(file) => return take_prebuilt(&PathBuf::from(file), &abi),
+        None => build_version(&root, &abi),
+    }
+    match find_toolchain(&root).filter(|_| cuda) {
         Some(toolchain) => {
             build_kernels(&root, &toolchain);
             build_suite(&root, &toolchain);
@@ -68,6 +83,43 @@ fn main() {
             write_suite(&[]);
         }
     }
+}
+
+/// Where `cargo xtask setup` and `cusync setup` install the toolchain.
+fn toolchain_folders(root: &Path) -> Vec<PathBuf> {
+    let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/share"));
+    let data = env::var_os("XDG_DATA_HOME").map(PathBuf::from).or_else(home);
+    [Some(root.join(".toolchain")), data.map(|data| data.join("cusync/toolchain"))]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// Links a library that was made elsewhere, by `cargo xtask dist`.
+fn take_prebuilt(file: &Path, abi: &str) {
+    println!("cargo:rerun-if-changed={}", file.display());
+    let library = prebuilt::read(file, abi).unwrap_or_else(|why| panic!("{why}"));
+    let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR"));
+    fs::write(out.join("libcusync_kernels.a"), library).expect("the target folder is writable");
+    println!("cargo:rustc-link-search=native={}", out.display());
+    for lib in ["static=cusync_kernels", "dylib=stdc++", "dylib=dl", "dylib=rt", "dylib=pthread"] {
+        println!("cargo:rustc-link-lib={lib}");
+    }
+    println!("cargo:rustc-env=CUSYNC_BUILT_ARCHS=80;90a");
+    let suite = file.with_file_name("suite.fatbin");
+    let image = fs::read(&suite).unwrap_or_default();
+    if !image.is_empty() {
+        prebuilt::verify_sum(&suite, &image).unwrap_or_else(|why| panic!("{why}"));
+    }
+    write_suite(&image);
+}
+
+/// The ABI's name, an object of the library of kernels.
+fn build_version(root: &Path, abi: &str) {
+    cc::Build::new()
+        .file(root.join("csrc/abi/version.c"))
+        .define("CUSYNC_ABI", format!("\"{abi}\"").as_str())
+        .compile("cusync_version");
 }
 
 /// Architectures to build for, from `CUSYNC_ARCHS` (default `80;90a`).
@@ -89,7 +141,8 @@ fn architectures() -> Vec<String> {
 }
 
 fn find_toolchain(root: &Path) -> Option<Toolchain> {
-    let local = root.join(".toolchain");
+    let folders = toolchain_folders(root);
+    let local = folders.iter().find(|folder| folder.exists()).unwrap_or(&folders[0]).clone();
     let home = env::var_os("CUDA_HOME").map(PathBuf::from).unwrap_or_else(|| local.join("nvidia/cu13"));
     let nvcc = env::var_os("NVCC").map(PathBuf::from).unwrap_or_else(|| home.join("bin/nvcc"));
     let cutlass =
@@ -295,13 +348,17 @@ fn build_kernels(root: &Path, toolchain: &Toolchain) {
             stale.push(Job { source: source.path, object, flags });
         }
     }
+    let count = stale.len();
     let queue = Mutex::new(stale);
     std::thread::scope(|scope| {
         for _ in 0..concurrent_nvcc() {
             scope.spawn(|| {
                 loop {
-                    let job = queue.lock().expect("no nvcc thread panics while it holds the lock").pop();
-                    let Some(job) = job else { break };
+                    let mut queue = queue.lock().expect("no nvcc thread panics while it holds the lock");
+                    let job = queue.pop().map(|job| (job, queue.len()));
+                    drop(queue);
+                    let Some((job, left)) = job else { break };
+                    tell(&format!("cusync: kernel {} of {count}", count - left));
                     compile(&toolchain.nvcc, &job);
                 }
             });
@@ -323,6 +380,13 @@ fn build_kernels(root: &Path, toolchain: &Toolchain) {
     println!("cargo:rustc-env=CUSYNC_BUILT_ARCHS={}", archs.join(";"));
     println!("cargo:rustc-env=CUSYNC_KERNEL_OBJECTS={}", cache.display());
     remove_stale(&cache, &objects);
+}
+
+/// Tells a person at the terminal: Cargo keeps what build scripts print, and kernels take minutes.
+fn tell(line: &str) {
+    if let Ok(mut terminal) = fs::File::options().write(true).open("/dev/tty") {
+        let _ = writeln!(terminal, "{line}");
+    }
 }
 
 /// As many as cargo was told to use (`-j`), up to what memory allows.

@@ -12,8 +12,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let source = shipped("two_gemms").ok_or("the spec ships")?;
     let plan = plan_text(source, "two_gemms", &Overrides::default(), device, Executor::Programmatic)?;
 
-    let header = emit::header(&plan);
-    let handle = emit::handle(&plan);
+    let header = emit::header(&plan, "cargo run --example 02_render");
+    let handle = emit::handle(&plan, "cargo run --example 02_render");
     show(&header);
     show(&format!("and a Rust handle of {} lines", handle.lines().count()));
     Ok(())

@@ -129,8 +129,9 @@ pub struct Kernel {
     pub ctas_per_sm: u32,
     /// Bytes that it moves to and from device memory.
     pub traffic_bytes: u64,
-    /// Whether it was built for programmatic edges: it waits for the grids before it (`griddepcontrol.wait`) before it
-    /// touches what they write, and lets the next one start early.
+    /// Whether it was built for programmatic edges: every one of its threads that touches memory which earlier grids read or write
+    /// waits for those grids first (`griddepcontrol.wait`), before its first *write* too, because they may still be reading what
+    /// it overwrites. It may let the next one start early (`griddepcontrol.launch_dependents`). Nothing can check this.
     pub programmatic: bool,
     /// What each of its CTAs touches, of a kernel that can wait for tiles.
     pub tiles: Option<Tiles>,

@@ -6,9 +6,7 @@ use cusync_gen::spec::ron_text::{RonText, Slice, suggest};
 use ron::value::RawValue;
 use serde::Deserialize;
 
-use super::program::{
-    Access, AccessMode, Buffer, Direction, Kernel, LaunchConfig, Node, NodeWork, Program, ZoneId,
-};
+use super::program::{Access, AccessMode, Direction, Kernel, LaunchConfig, Node, NodeWork, Program, ZoneId};
 use super::read_tiles::tiles as tiles_of;
 
 /// Largest file, bytes.
@@ -102,7 +100,7 @@ pub fn parse(text: &str, overrides: &[(String, u64)], device: &Profile) -> Resul
     let mut reader =
         Reader { ron, dims, device, program: Program::new(ron.word(raw.name, "a name in quotes")?.value) };
     reader.buffers(Some(raw.buffers), true)?;
-    reader.buffers(raw.temporary, false)?;
+    let temporary = reader.buffers(raw.temporary, false)?;
     for (name, raw) in ron.map(raw.zones, "a map from zones to priorities")? {
         let priority: Spanned<i32> = ron.value(raw, "a priority: a whole number")?;
         reader.program.zone(name.value, priority.value);
@@ -116,6 +114,7 @@ pub fn parse(text: &str, overrides: &[(String, u64)], device: &Profile) -> Resul
     for raw in nodes {
         reader.node(raw)?;
     }
+    reader.written(&temporary)?;
     Ok(reader.program)
 }
 
@@ -173,7 +172,13 @@ impl<'a> Reader<'a> {
         Ok(number.value as u64)
     }
 
-    fn buffers(&mut self, raw: Option<&'a RawValue>, external: bool) -> Result<(), Diagnostic> {
+    /// Adds buffers; returns where each is stated.
+    fn buffers(
+        &mut self,
+        raw: Option<&'a RawValue>,
+        external: bool,
+    ) -> Result<Vec<Spanned<String>>, Diagnostic> {
+        let mut stated = Vec::new();
         for (name, raw) in self.ron.map(raw, "a map from buffers to bytes")? {
             let bytes = self.number(raw, "the size of the buffer", 1, 1 << 46)?;
             if self.program.buffers().iter().any(|b| b.name == name.value) {
@@ -184,12 +189,27 @@ impl<'a> Reader<'a> {
                 .at(name.span, "stated again")
                 .help("keep it either in `buffers` or in `temporary`"));
             }
-            let Buffer { name, bytes, external } = Buffer { name: name.value, bytes, external };
             if external {
-                self.program.buffer(name, bytes)
+                self.program.buffer(name.value.clone(), bytes)
             } else {
-                self.program.temporary(name, bytes)
+                self.program.temporary(name.value.clone(), bytes)
             };
+            stated.push(name);
+        }
+        Ok(stated)
+    }
+
+    /// A temporary buffer holds nothing until a node writes it.
+    fn written(&self, temporary: &[Spanned<String>]) -> Result<(), Diagnostic> {
+        let accesses = || self.program.nodes().iter().flat_map(|node| &node.accesses);
+        for Spanned { value: name, span } in temporary {
+            let own = |a: &&Access| self.program.buffers()[a.buffer.index()].name == *name;
+            let read = accesses().filter(own).any(|a| a.mode.reads());
+            if read && !accesses().filter(own).any(|a| a.mode.writes()) {
+                return Err(Diagnostic::new("never-written", format!("`{name}` is read and never written"))
+                    .at(*span, "temporary: it begins with nothing in it")
+                    .help("state who writes it, or move it to `buffers` if it is filled outside"));
+            }
         }
         Ok(())
     }
@@ -255,6 +275,11 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// A CTA may have the shared memory of an SM but for the 1 KiB that the driver keeps.
+    fn most_shared(&self) -> i64 {
+        i64::from(self.device.shared_per_sm) - 1024
+    }
+
     fn triple(&self, raw: Option<&'a RawValue>, what: &str, most: i64) -> Result<[u32; 3], Diagnostic> {
         let Some(raw) = raw else { return Ok([1, 1, 1]) };
         if !raw.trim().get_ron().starts_with('(') {
@@ -304,7 +329,8 @@ impl<'a> Reader<'a> {
                 let launch = LaunchConfig {
                     grid: self.triple(grid, "the grid", i64::from(i32::MAX))?,
                     block: if block.is_some() { self.triple(block, "the block", 1024)? } else { [256, 1, 1] },
-                    shared_bytes: shared.map_or(Ok(0), |raw| self.number(raw, "shared memory", 0, 1 << 20))?
+                    shared_bytes: shared
+                        .map_or(Ok(0), |raw| self.number(raw, "shared memory", 0, self.most_shared()))?
                         as u32,
                 };
                 if launch.threads() > 1024 {

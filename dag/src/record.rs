@@ -166,6 +166,7 @@ pub struct Recording {
     /// Contents of each buffer before the first run; zeros where `None`.
     initial: Vec<Option<Vec<u32>>>,
     zone: ZoneId,
+    programmatic: bool,
     /// Memory by its first address: its end and its buffer.
     memory: BTreeMap<u64, (u64, BufferId)>,
 }
@@ -178,6 +179,7 @@ impl Recording {
             nodes: Vec::new(),
             initial: Vec::new(),
             zone: ZoneId(0),
+            programmatic: false,
             memory: BTreeMap::new(),
         }
     }
@@ -287,7 +289,14 @@ impl Recording {
         Argument::Bytes { buffer, first: 0, bytes: bytes.end, mode: Some(mode), passed: true }
     }
 
-    /// Records a launch of a kernel that was built for programmatic edges, `us` microseconds long as far as is known.
+    /// Says that the kernels recorded from here on were built for programmatic edges, with the contract of [`Kernel::programmatic`].
+    /// Without it they get full edges only.
+    pub fn built_for_programmatic_edges(mut self) -> Recording {
+        self.programmatic = true;
+        self
+    }
+
+    /// Records a launch of a kernel, `us` microseconds long as far as is known.
     ///
     /// # Errors
     /// [`DagError`], from the program; so for every method here.
@@ -339,7 +348,7 @@ impl Recording {
         };
         let arguments: Vec<Argument> = arguments.iter().map(placed).collect::<Result<_, DagError>>()?;
         let accesses: Vec<Access> = arguments.iter().filter_map(Argument::access).collect();
-        let mut kernel = Kernel { programmatic: true, ..Kernel::new(launch, &accesses) };
+        let mut kernel = Kernel { programmatic: self.programmatic, ..Kernel::new(launch, &accesses) };
         change(&mut kernel);
         let recorded = Recorded::Kernel { function: function.into(), arguments };
         self.push(function, NodeWork::Kernel(kernel), accesses, us, recorded)

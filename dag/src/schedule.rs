@@ -28,7 +28,7 @@ const SHARED: f64 = 1.12;
 /// What is asked of a schedule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScheduleOptions {
-    /// Most streams of kernels, for every priority; `None`: as many as help.
+    /// Most streams of kernels, for every priority, and so most kernels at once; `None`: as many as help.
     pub streams: Option<usize>,
     /// Forms to choose from.
     pub forms: Vec<Form>,
@@ -140,7 +140,7 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule 
         full = limited(program, &gated, &order, most);
     }
     let mut why = vec![format!(
-        "{} dependences, {} of them not implied by others; {} nodes stand right after one that they depend on, {} waits remain",
+        "dependences: {}, of them not implied by others: {}; nodes right after one that they depend on: {}, waits that remain: {}",
         dependences.edges.len(),
         dependences.reduced.len(),
         gated.reduced.len() - full.waits.len().min(gated.reduced.len()),
@@ -167,7 +167,9 @@ pub fn schedule(program: &Program, options: &ScheduleOptions) -> KernelSchedule 
     };
     let mut best: Option<(Form, Simulation)> = None;
     let mut predictions = Vec::new();
-    for &form in Form::ALL.iter().filter(|form| options.forms.contains(form)) {
+    // Where streams are limited, only forms that are made of streams keep to the limit.
+    let limited = |form: &Form| options.streams.is_none() || form.edges != EdgeSource::Dependences;
+    for &form in Form::ALL.iter().filter(|form| options.forms.contains(form) && limited(form)) {
         let plan = distribution_of(form, &chosen, &written);
         let line = time(plan, form);
         let streams = if form.is_serial() { 1 } else { plan.streams() };

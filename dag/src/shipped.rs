@@ -1,15 +1,15 @@
 //! Programs that ship: the kernel-level suite.
 
-/// Name and text of every program that ships (`dags/`).
+/// Name and text of every program that ships (`dag/programs`).
 pub const SHIPPED: &[(&str, &str)] = &[
-    ("vec", include_str!("../../dags/vec.ron")),
-    ("bs", include_str!("../../dags/bs.ron")),
-    ("ml", include_str!("../../dags/ml.ron")),
-    ("hits", include_str!("../../dags/hits.ron")),
-    ("img", include_str!("../../dags/img.ron")),
-    ("dl", include_str!("../../dags/dl.ron")),
-    ("m1", include_str!("../../dags/m1.ron")),
-    ("m2", include_str!("../../dags/m2.ron")),
+    ("vec", include_str!("../programs/vec.ron")),
+    ("bs", include_str!("../programs/bs.ron")),
+    ("ml", include_str!("../programs/ml.ron")),
+    ("hits", include_str!("../programs/hits.ron")),
+    ("img", include_str!("../programs/img.ron")),
+    ("dl", include_str!("../programs/dl.ron")),
+    ("m1", include_str!("../programs/m1.ron")),
+    ("m2", include_str!("../programs/m2.ron")),
 ];
 
 /// The text of a program that ships.

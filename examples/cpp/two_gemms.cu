@@ -1,5 +1,6 @@
 // Two plain CUDA kernels that overlap tile by tile, with the policy that `cusync gen policies/two_gemms.ron` rendered.
-// nvcc -std=c++17 -arch=native -Icsrc/include -Ipolicies examples/cpp/two_gemms.cu -o two_gemms && ./two_gemms
+// CUDA=.toolchain/nvidia/cu13  # `cargo xtask setup`; or your own
+// $CUDA/bin/nvcc -std=c++17 -arch=native -Icsrc/include -Ipolicies examples/cpp/two_gemms.cu -L$CUDA/lib -o two_gemms && ./two_gemms
 #include <cmath>
 #include <cstdio>
 #include "cusync/cusync.hpp"
@@ -8,6 +9,11 @@
 using namespace cusync::plans::two_gemms;
 using Edge = edges::first_to_second;
 constexpr uint32_t M = stage_first::m, N = stage_first::n, K = stage_first::k;  // C = A B: M x N, then E = C D: M x K
+
+/// Ends the program where a call of CUDA fails.
+#define CHECK(call)                                                              \
+  if (cudaError_t const error = (call))                                          \
+  return std::printf("%s: %s\n", #call, cudaGetErrorString(error)), 1
 
 /// e[tile (m, n)] += a[:, k-range] b[k-range, :], by the whole CTA.
 __device__ void multiply_tile(float const* a, float const* b, float* e, uint32_t width, uint32_t depth, uint32_t m,
@@ -42,27 +48,31 @@ __global__ void second(float const* c, float const* d, float* e, cusync::WaitCon
 
 int main() {
   float *a, *b, *c, *d, *e;
-  for (float** x : {&a, &b, &c, &d, &e}) cudaMallocManaged(x, sizeof(float) * (M + N) * (N + K));
+  for (float** x : {&a, &b, &c, &d, &e}) CHECK(cudaMallocManaged(x, sizeof(float) * (M + N) * (N + K)));
   for (uint32_t i = 0; i < M * K; ++i) a[i] = float(i % 7) - 3;
   for (uint32_t i = 0; i < K * N; ++i) b[i] = float(i % 5) - 2, d[i] = float(i % 3) - 1;
   uint32_t* semaphores;
-  cudaMalloc(&semaphores, sizeof(uint32_t) * (slot_count + stage_second::tiles));
-  cudaMemset(semaphores, 0, sizeof(uint32_t) * (slot_count + stage_second::tiles));  // once: every run has its epoch
+  CHECK(cudaMalloc(&semaphores, sizeof(uint32_t) * (slot_count + stage_second::tiles)));
+  CHECK(cudaMemset(semaphores, 0, sizeof(uint32_t) * (slot_count + stage_second::tiles)));  // once: every run has its epoch
   uint32_t* const epochs = semaphores + slot_count;
   cusync_report* report;
-  cudaHostAlloc(&report, sizeof *report, cudaHostAllocMapped);
+  CHECK(cudaHostAlloc(&report, sizeof *report, cudaHostAllocMapped));
   *report = {};
   cusync::WaitContext const ctx{semaphores, 0, {report, 0, stage_second::index}};
   cudaStream_t streams[2];
-  for (cudaStream_t& s : streams) cudaStreamCreate(&s);
+  for (cudaStream_t& s : streams) CHECK(cudaStreamCreate(&s));
   cudaFuncAttributes loaded;  // both kernels must be loaded before one of them waits for the other
-  cudaFuncGetAttributes(&loaded, first), cudaFuncGetAttributes(&loaded, second);
+  CHECK(cudaFuncGetAttributes(&loaded, first));
+  CHECK(cudaFuncGetAttributes(&loaded, second));
   double worst = 0, row[N];  // a row of C
   for (int run = 0; run < 3; ++run) {
-    cudaMemset(c, 0, sizeof(float) * M * N), cudaMemset(e, 0, sizeof(float) * M * K), cudaDeviceSynchronize();
+    CHECK(cudaMemset(c, 0, sizeof(float) * M * N));
+    CHECK(cudaMemset(e, 0, sizeof(float) * M * K));
+    CHECK(cudaDeviceSynchronize());
     // Producers first; these few CTAs are resident together on any GPU, so waiting consumers starve nobody.
     first<<<stage_first::tiles, 256, 0, streams[0]>>>(a, b, c, semaphores);
     second<<<stage_second::tiles, 256, 0, streams[1]>>>(c, d, e, ctx, epochs);
+    CHECK(cudaGetLastError());
     if (cudaError_t const error = cudaDeviceSynchronize())
       return std::printf("%s: edge %u, tile (%u, %u), slot %u, have %u, want %u\n", cudaGetErrorString(error),
                          report->edge, report->tile_m, report->tile_n, report->slot, report->have, report->want);

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use cusync::runtime::shipped;
-use cusync_gen::check::Executor;
 use cusync_gen::choose::against::{Measured, Measurements, compare};
 use cusync_gen::choose::comparison::{Comparison, Goal, Point, Row};
 use serde::Serialize;
 
 use super::fault::Fault;
 use super::print::{Answer, Page, json};
-use super::source::Source;
+use super::report::signed_percent;
+use super::source::{SPECS, Source};
 use super::target::{PlanArgs, profile};
 
 /// What came of it; shares, not per cent.
@@ -42,7 +42,7 @@ impl Answer for AgainstReport {
             self.record, self.measured_on, self.device
         ));
         page.table(
-            ["pipeline", "M", "regime", "way", "measured us", "predicted us", "error %"],
+            ["pipeline", "M", "regime", "way", "measured us", "predicted us", "error"],
             self.rows.iter().map(row),
         );
         page.table(
@@ -59,7 +59,7 @@ impl Answer for AgainstReport {
             ],
             self.points.iter().map(point),
         );
-        page.table(["kind", "entries", "mean error %", "mean magnitude %"], self.kinds.iter().map(kind));
+        page.table(["kind", "entries", "mean error", "mean magnitude %"], self.kinds.iter().map(kind));
         for g in &self.goals {
             let line = goal(page, g);
             page.line(line);
@@ -96,7 +96,7 @@ pub(crate) struct GoalReport {
 
 /// Compares with a record; of it only one pipeline, only sizes with the plan's dims, and only ways of its executor.
 pub(crate) fn against(only: Option<String>, plan: PlanArgs, record: PathBuf) -> Result<AgainstReport, Fault> {
-    let source = only.as_deref().map(Source::find).transpose()?;
+    let source = only.as_deref().map(|file| Source::find(file, &SPECS)).transpose()?;
     let device = profile(&plan.device)?;
     let file = record.display().to_string();
     let text = std::fs::read_to_string(&record)
@@ -115,7 +115,7 @@ pub(crate) fn against(only: Option<String>, plan: PlanArgs, record: PathBuf) -> 
     };
     let mut comparison =
         compare(&measurements, &device, spec).map_err(|d| Fault::input(d.message).help(HELP))?;
-    if let Some(executor) = plan.executor.map(Executor::from) {
+    if let Some(executor) = plan.executor.stated() {
         comparison.rows.retain(|row| row.executor == executor.name());
     }
     if comparison.rows.is_empty() {
@@ -130,7 +130,7 @@ const HELP: &str = "`cusync bench mlp --spread 16 --save RECORD.json` makes a re
 fn pipeline(source: &Source) -> Result<String, Fault> {
     let spec = cusync_gen::spec::parse(&source.text, &source.origin);
     let resolved = spec.and_then(|spec| spec.resolve(&[]));
-    resolved.map(|r| r.name).map_err(|d| Fault::input(d.render(&source.text, &source.origin, false)))
+    resolved.map(|r| r.name).map_err(|d| source.refused(&d))
 }
 
 fn report(record: String, measured_on: String, device: String, comparison: Comparison) -> AgainstReport {
@@ -172,7 +172,7 @@ fn row(r: &Row) -> [String; 7] {
         r.variant.clone(),
         format!("{:.1}", r.measured_us),
         format!("{:.1}", r.predicted_us),
-        format!("{:+.1}", r.error() * 100.0),
+        signed_percent(r.error()),
     ]
 }
 
@@ -194,7 +194,7 @@ fn kind(k: &KindReport) -> [String; 4] {
     [
         k.kind.clone(),
         k.entries.to_string(),
-        format!("{:+.1}", k.mean_error * 100.0),
+        signed_percent(k.mean_error),
         format!("{:.1}", k.mean_magnitude * 100.0),
     ]
 }

@@ -9,6 +9,7 @@ use cusync::bench::{
     bench_semaphores, bench_sweep,
 };
 use cusync::runtime::{SHIPPED, shipped};
+use cusync_gen::choose::against::{Measured, Measurements};
 use cusync_gen::graph::Element;
 
 use super::fault::Fault;
@@ -136,6 +137,8 @@ pub(crate) enum BenchReport {
     Sweep(Box<SweepReport>),
     Dag(Box<DagReport>),
     Sync(SemaphoreCost),
+    /// The times of a record that keeps no more than predictions are compared with.
+    Times(Box<Measurements>),
 }
 
 impl Answer for BenchReport {
@@ -143,7 +146,7 @@ impl Answer for BenchReport {
         match self {
             BenchReport::Mlp(r) => r.wrong.is_empty() && r.fault.is_none(),
             BenchReport::Dag(r) => r.wrong.is_empty(),
-            BenchReport::Sweep(_) | BenchReport::Sync(_) => true,
+            BenchReport::Sweep(_) | BenchReport::Sync(_) | BenchReport::Times(_) => true,
         }
     }
 
@@ -153,6 +156,7 @@ impl Answer for BenchReport {
             BenchReport::Sweep(r) => json(&r.records),
             BenchReport::Dag(r) => json(r),
             BenchReport::Sync(r) => json(r),
+            BenchReport::Times(r) => json(&r.records.iter().map(time).collect::<Vec<_>>()),
         }
     }
 
@@ -182,8 +186,35 @@ impl Answer for BenchReport {
                 "wait {:.0} ns, post {:.0} ns, hand-off {:.0} ns (mean of {})",
                 r.wait_ns, r.post_ns, r.hand_off_ns, r.count
             )),
+            BenchReport::Times(r) => {
+                page.line(&r.device);
+                page.table(
+                    ["pipeline", "M", "regime", "variant", "median us"],
+                    r.records.iter().map(time).map(|t| {
+                        let m = t.dims.iter().find(|(name, _)| name == "M").map_or(0, |(_, m)| *m);
+                        let us = format!("{:.1}", t.median_us);
+                        [t.pipeline.clone(), m.to_string(), t.regime.clone(), t.variant.clone(), us]
+                    }),
+                );
+                page.line("the record keeps no more than `cusync simulate --against` compares with");
+            }
         }
     }
+}
+
+/// One time of such a record.
+#[derive(serde::Serialize)]
+struct Time<'a> {
+    pipeline: &'a String,
+    dims: &'a Vec<(String, u64)>,
+    variant: &'a String,
+    regime: &'a String,
+    median_us: f64,
+}
+
+fn time(m: &Measured) -> Time<'_> {
+    let Measured { pipeline, dims, variant, regime, median_us, .. } = m;
+    Time { pipeline, dims, variant, regime, median_us: *median_us }
 }
 
 /// Repetitions of a post or wait that one figure is the mean of.
@@ -191,10 +222,17 @@ const SEMAPHORE_COUNT: u32 = 10_000;
 
 pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fault> {
     let progress = Progress::start(output);
+    if matches!(args.suite, SuiteArg::Sync | SuiteArg::FusedSweep) && !args.from.is_empty() {
+        return Err(Fault::input("only the suites mlp and dag have reports that are read again")
+            .help("leave --from out"));
+    }
     match args.suite {
         SuiteArg::Sync => {
             progress.say("measuring semaphores");
             bench_semaphores(0, SEMAPHORE_COUNT).map(BenchReport::Sync).map_err(fault)
+        }
+        SuiteArg::Mlp if is_of_times(&args.from)? => {
+            Ok(BenchReport::Times(Box::new(saved(&args.from[0], &read(&args.from[0])?)?)))
         }
         SuiteArg::Mlp => mlp(args, &progress).map(|r| BenchReport::Mlp(Box::new(r))),
         SuiteArg::FusedSweep => {
@@ -202,6 +240,13 @@ pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fa
             let report = bench_sweep(&args.mlp()?, told).map_err(fault)?;
             save(args.save.as_deref(), &report)?;
             Ok(BenchReport::Sweep(Box::new(report)))
+        }
+        SuiteArg::Dag if !args.from.is_empty() => {
+            match &args.from[..] {
+                [file] => Ok(BenchReport::Dag(Box::new(saved(file, &read(file)?)?))),
+                _ => Err(Fault::input("reports of the kernel-level suite are not joined")
+                    .help("name one with --from")),
+            }
         }
         SuiteArg::Dag => {
             let mut unsaved = None;
@@ -244,14 +289,26 @@ fn mlp(args: &BenchArgs, progress: &Progress) -> Result<MlpReport, Fault> {
 fn earlier(files: &[PathBuf]) -> Result<MlpReport, Fault> {
     let mut all: Option<MlpReport> = None;
     for file in files {
-        let report: MlpReport = cusync_gen::columns::read(&read(file)?)
-            .map_err(|e| Fault::input(format!("{}: not a saved report: {e}", file.display())))?;
+        let report: MlpReport = saved(file, &read(file)?)?;
         match &mut all {
             Some(all) => all.absorb(report),
             None => all = Some(report),
         }
     }
     all.ok_or_else(|| Fault::input("no file to read"))
+}
+
+/// A report as `--save` wrote it.
+fn saved<T: serde::de::DeserializeOwned>(file: &Path, text: &str) -> Result<T, Fault> {
+    cusync_gen::columns::read(text)
+        .map_err(|e| Fault::input(format!("{}: not a saved report: {e}", file.display())))
+}
+
+/// Whether the one file that is named is a record of times and no whole report.
+fn is_of_times(files: &[PathBuf]) -> Result<bool, Fault> {
+    let [file] = files else { return Ok(false) };
+    let text = read(file)?;
+    Ok(saved::<MlpReport>(file, &text).is_err() && saved::<Measurements>(file, &text).is_ok())
 }
 
 fn read(file: &Path) -> Result<String, Fault> {

@@ -5,20 +5,19 @@ use std::path::PathBuf;
 
 use clap::Args;
 use cusync::runtime::executor_name;
-use cusync_gen::check::{Executor, Generated, certificate};
-use cusync_gen::choose;
+use cusync_gen::check::{Generated, certificate};
 use cusync_gen::device::Profile;
 use cusync_gen::graph::Graph;
 use cusync_gen::schedule::decode::{COLUMN_TILE, Decode, slots_of};
-use cusync_gen::schedule::{Breakdown, Part, Request, Schedule};
+use cusync_gen::schedule::{Breakdown, Part, Request, Schedule, time};
 use serde::Serialize;
 
 use super::fault::Fault;
 use super::print::{Answer, Page, json};
-use super::prove::{Proof, resolve};
+use super::prove::Proof;
 use super::report::{
-    AxiomReport, DecodeReport, ObligationReport, ScheduleReport, TimeReport, axioms, decode_line,
-    schedule_line, title,
+    AxiomReport, DecodeReport, ObligationReport, PredictionReport, ScheduleReport, TimeReport, axioms,
+    decode_line, prediction, schedule_line, title,
 };
 use super::target::{Target, TargetArgs};
 
@@ -48,7 +47,9 @@ pub(crate) struct CheckReport {
     pub(crate) schedule: Option<ScheduleReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) decode: Option<DecodeReport>,
-    /// Why it is planned for no executor of the device.
+    /// Null where the model does not know what every stage costs.
+    pub(crate) predicted: Option<PredictionReport>,
+    /// Why the device does not run it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<String>,
     /// Text for people, one for each refutation; not in JSON.
@@ -83,18 +84,10 @@ impl Answer for CheckReport {
         }
         self.schedule.iter().for_each(|s| page.line(schedule_line(s)));
         self.decode.iter().for_each(|d| page.line(decode_line(d)));
+        self.predicted.iter().for_each(|p| page.line(prediction(p)));
         self.note.iter().for_each(|note| page.line(note));
         self.refutations.iter().for_each(|refutation| page.line(refutation));
     }
-}
-
-/// The executor that a pipeline is planned for: the stated one, else the usual one, with the reason where it is not the
-/// device's.
-pub(crate) fn usual_executor(target: &Target) -> Result<(Executor, Option<String>), Fault> {
-    if let Some(stated) = target.executor {
-        return Ok((stated, None));
-    }
-    Ok(choose::usual_executor(&resolve(target)?, &target.device))
 }
 
 /// Dims by name.
@@ -117,8 +110,7 @@ pub(crate) fn run(args: CheckArgs) -> Result<CheckReport, Fault> {
 }
 
 fn judged(target: &Target) -> Result<(CheckReport, Proof), Fault> {
-    let (executor, note) = usual_executor(target)?;
-    let mut proof = Proof::of(target, executor)?;
+    let mut proof = Proof::of(target, target.executor)?;
     let graph = &proof.candidate().graph;
     let launch = &proof.candidate().launch;
     let schedule = schedule(graph, &target.device, launch.lists());
@@ -129,12 +121,13 @@ fn judged(target: &Target) -> Result<(CheckReport, Proof), Fault> {
         pipeline: graph.name.clone(),
         dims: dims(graph),
         device: target.device.name.clone(),
-        executor: executor_name(executor),
+        executor: executor_name(proof.executor),
         obligations: std::mem::take(&mut proof.obligations),
         axioms,
         schedule,
         decode,
-        note,
+        predicted: proof.predicted(),
+        note: proof.note.take(),
         refutations: std::mem::take(&mut proof.refutations),
     };
     Ok((report, proof))
@@ -148,6 +141,7 @@ pub(crate) fn schedule(
 ) -> Option<ScheduleReport> {
     let schedule = schedule?;
     let tile = graph.kernel_tile();
+    let mean = breakdown(graph, device, schedule).mean();
     let count = |of: &dyn Fn(&Part) -> bool| schedule.sequence.iter().filter(|i| of(&i.part)).count();
     Some(ScheduleReport {
         mode: schedule.mode.name(),
@@ -160,31 +154,26 @@ pub(crate) fn schedule(
         parts: count(&|part| *part != Part::Whole),
         slabs: schedule.slabs,
         predicted_us: schedule.predicted_us,
-        shares: breakdown(graph, device, schedule).map(|b| {
-            let mean = b.mean();
-            TimeReport {
-                math_us: mean.math_us,
-                fixed_us: mean.fixed_us,
-                wait_us: mean.wait_us,
-                split_us: mean.split_us,
-                idle_us: mean.idle_us,
-            }
+        shares: Some(TimeReport {
+            math_us: mean.math_us,
+            fixed_us: mean.fixed_us,
+            wait_us: mean.wait_us,
+            split_us: mean.split_us,
+            idle_us: mean.idle_us,
         }),
     })
 }
 
-/// Where the predicted time of a schedule goes; `None` for one that the scheduler would not make, such as one that was put
-/// into another order.
-pub(crate) fn breakdown(graph: &Graph, device: &Profile, schedule: &Schedule) -> Option<Breakdown> {
+/// Where the predicted time of a schedule goes.
+fn breakdown(graph: &Graph, device: &Profile, schedule: &Schedule) -> Breakdown {
     let request = Request {
         workers: schedule.lists.len() as u32,
         cluster: schedule.cluster,
         mode: schedule.mode,
-        splits: true,
+        splits: schedule.slabs > 0,
         cost: &device.cost_model(),
     };
-    let (made, breakdown) = cusync_gen::schedule::explain(graph, &request);
-    (made == *schedule).then_some(breakdown)
+    time(graph, &request, schedule)
 }
 
 /// A decode plan in numbers.

@@ -1,6 +1,6 @@
 //! `cusync doctor`: what this machine can do, and the command that mends each fault.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use cusync::device;
@@ -23,6 +23,15 @@ pub(crate) struct DoctorReport {
 }
 
 impl Answer for DoctorReport {
+    fn good(&self) -> bool {
+        self.findings.iter().all(|f| f.ok)
+    }
+
+    /// Something is missing, but nothing is wrong.
+    fn bad_status(&self) -> u8 {
+        2
+    }
+
     fn json(&self) -> serde_json::Result<String> {
         json(self)
     }
@@ -56,8 +65,7 @@ fn first_line(e: &device::Error) -> String {
 }
 
 fn driver() -> Finding {
-    let install =
-        "install NVIDIA's driver (sudo apt install nvidia-driver-580); without one, `--executor cpu` works";
+    let install = "install NVIDIA's driver (sudo apt install nvidia-driver-580); without one, `cusync run` uses the CPU";
     finding(
         "driver",
         match device::driver_version() {
@@ -72,7 +80,7 @@ fn driver() -> Finding {
 }
 
 fn gpus() -> Finding {
-    let fix = "check `nvidia-smi` and CUDA_VISIBLE_DEVICES; without a GPU, `--executor cpu` works";
+    let fix = "check `nvidia-smi` and CUDA_VISIBLE_DEVICES; without a GPU, `cusync run` uses the CPU";
     let list = device::gpu_count().and_then(|count| {
         (0..count)
             .map(|i| {
@@ -92,9 +100,19 @@ fn gpus() -> Finding {
     )
 }
 
-/// nvcc as the build looks for it: `NVCC`, `CUDA_HOME`, `.toolchain` of the current folder.
+/// How this binary was built: from a checkout, whose tasks are at hand, or from packed crates.
+fn checkout() -> bool {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("xtask/Cargo.toml").is_file()
+}
+
+/// nvcc as the build looks for it: `NVCC`, `CUDA_HOME`, then where `cargo xtask setup` and `cusync setup` put it.
 fn toolchain() -> Finding {
-    let home = std::env::var_os("CUDA_HOME").map_or_else(|| ".toolchain/nvidia/cu13".into(), PathBuf::from);
+    let folders = || {
+        let local = Path::new(env!("CARGO_MANIFEST_DIR")).join(".toolchain");
+        [Some(local), super::setup::usual()].into_iter().flatten()
+    };
+    let own = || folders().find(|f| f.exists()).or_else(|| folders().next()).unwrap_or_default();
+    let home = std::env::var_os("CUDA_HOME").map_or_else(|| own().join("nvidia/cu13"), PathBuf::from);
     let nvcc = std::env::var_os("NVCC").map_or_else(|| home.join("bin/nvcc"), PathBuf::from);
     let version = Command::new(&nvcc).arg("--version").output().ok().filter(|o| o.status.success());
     let release = version.and_then(|o| {
@@ -106,7 +124,8 @@ fn toolchain() -> Finding {
         match release {
             Some(release) => Ok(format!("nvcc {release} ({})", nvcc.display())),
             None => {
-                Err((format!("no nvcc at {}", nvcc.display()), "cargo xtask setup, or set CUDA_HOME or NVCC"))
+                let setup = if checkout() { "cargo xtask setup" } else { "cusync setup" };
+                Err((format!("no nvcc at {}", nvcc.display()), setup))
             }
         },
     )
@@ -121,7 +140,12 @@ fn kernels() -> Finding {
     finding(
         "kernels",
         if kernels.is_empty() {
-            Err(("none in this binary".into(), "cargo xtask setup && cargo build --release"))
+            let build = if checkout() {
+                "cargo xtask setup && cargo build --release"
+            } else {
+                "cusync setup && cargo install cusync --force, or CUSYNC_KERNELS=libcusync_kernels.a when building"
+            };
+            Err(("none in this binary".into(), build))
         } else {
             let names: Vec<_> = archs.iter().map(name).collect();
             Ok(format!("{} for {}", kernels.len(), names.join(", ")))

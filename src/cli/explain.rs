@@ -3,26 +3,26 @@
 use std::collections::BTreeMap;
 
 use cusync::runtime::executor_name;
-use cusync_gen::check::{Executor, Plan};
+use cusync_gen::check::Plan;
 use cusync_gen::graph::{Partition, StageId};
 use cusync_gen::schedule::decode::{COLUMN_TILE, slots_of};
 use cusync_gen::sync::WaitAt;
 use serde::Serialize;
 
-use super::check::{decode, dims, schedule, usual_executor};
+use super::check::{decode, dims, schedule};
 use super::fault::Fault;
 use super::print::{Answer, Page, json};
 use super::prove::Proof;
 use super::report::{
     DecodeReport, EdgeReport, PredictionReport, ScheduleReport, StageReport, TimeReport, decode_line,
-    prediction, schedule_line, title,
+    prediction, schedule_line, signed_percent, title,
 };
 use super::target::Target;
 
 pub(crate) fn explain(target: &Target) -> Result<ExplainReport, Fault> {
-    let (executor, note) = usual_executor(target)?;
-    let proof = Proof::of(target, executor)?;
-    let decisions = proof.decisions(executor);
+    let mut proof = Proof::of(target, target.executor)?;
+    let (executor, predicted, note) = (proof.executor, proof.predicted(), proof.note.take());
+    let decisions = proof.decisions();
     let plan = proof.plan()?;
     Ok(ExplainReport {
         pipeline: plan.graph().name.clone(),
@@ -44,7 +44,7 @@ pub(crate) fn explain(target: &Target) -> Result<ExplainReport, Fault> {
             .collect(),
         schedule: schedule(plan.graph(), plan.device(), plan.launch().lists()),
         decode: decode(plan.graph(), plan.launch().shares()),
-        predicted: predicted(&plan, executor),
+        predicted,
         note,
     })
 }
@@ -98,16 +98,6 @@ pub(crate) fn edges(plan: &Plan) -> Vec<EdgeReport> {
     plan.edges().iter().enumerate().map(of).collect()
 }
 
-/// The predicted times of a plan made for an executor, where a model made its choices.
-pub(crate) fn predicted(plan: &Plan, executor: Executor) -> Option<PredictionReport> {
-    plan.predicted().map(|p| PredictionReport {
-        device: plan.device().name.clone(),
-        executor: executor_name(executor),
-        serial_us: p.serial_us,
-        synchronised_us: p.synchronised_us,
-    })
-}
-
 #[derive(Serialize)]
 pub(crate) struct ChoiceReport {
     pub(crate) subject: String,
@@ -132,7 +122,7 @@ pub(crate) struct ExplainReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) decode: Option<DecodeReport>,
     pub(crate) predicted: Option<PredictionReport>,
-    /// Why it is planned for no executor of the device.
+    /// Why the device does not run it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<String>,
 }
@@ -163,13 +153,13 @@ impl Answer for ExplainReport {
             let stated = if c.stated { " (stated)" } else { "" };
             page.line(format!("{}: {}{stated}: {}", c.subject, c.decision, c.reason));
             for (other, us) in &c.alternatives {
-                let more = self.predicted.as_ref().map(|p| (us / p.synchronised_us - 1.0) * 100.0);
-                let more = more.map(|more| format!(" ({more:+.1} %)")).unwrap_or_default();
+                let more = self.predicted.as_ref().map(|p| us / p.synchronised_us - 1.0);
+                let more = more.map(|more| format!(" ({})", signed_percent(more))).unwrap_or_default();
                 page.line(format!("    {other}: {us:.1} us predicted{more}"));
             }
         }
         if let Some(p) = &self.predicted {
-            page.line(format!("predicted on {}: {}", p.device, prediction(p)));
+            page.line(prediction(p));
         }
     }
 }

@@ -1,9 +1,12 @@
 //! Why a command could not answer.
 
+use serde::Serialize;
+
 /// A refusal, ready to print: what is wrong and the way out.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Fault {
     /// One or more lines; without `error:` unless it is rendered already.
+    #[serde(rename = "error")]
     pub(crate) message: String,
     /// What to do, where the message does not say it.
     pub(crate) help: Option<String>,
@@ -31,24 +34,9 @@ impl Fault {
 
 /// The name nearest to `word`, when one is near: for "did you mean".
 pub(crate) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let near = names.map(|n| (edits(word, n), n)).filter(|(d, n)| *d <= 1 + n.len() / 4);
+    let near =
+        names.map(|n| (strsim::damerau_levenshtein(word, n), n)).filter(|(d, n)| *d <= 1 + n.len() / 4);
     near.min().map(|(_, n)| n)
-}
-
-/// The Levenshtein distance of two words.
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, &y) in b.iter().enumerate() {
-            let replace = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replace.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

@@ -3,13 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use cusync::runtime::{Overrides, plan_text};
+use cusync_gen::check::{Executor, Plan};
+use cusync_gen::emit;
+use cusync_gen::sync::Policy;
 use serde::Serialize;
 
-use super::check::usual_executor;
 use super::fault::Fault;
 use super::print::{Answer, Page, json};
-use super::prove::Proof;
-use super::target::TargetArgs;
+use super::prove::{Proof, cannot_run, own_kernels, resolve};
+use super::target::{Target, TargetArgs};
 
 #[derive(Args)]
 pub(crate) struct GenerateArgs {
@@ -18,12 +21,18 @@ pub(crate) struct GenerateArgs {
     /// Folder to write to
     #[arg(short, long, value_name = "DIR", default_value = ".")]
     output: PathBuf,
+    /// Also write the header-only library that the rendered header includes, into this folder
+    #[arg(long, value_name = "DIR")]
+    with_headers: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
 pub(crate) struct GenerateReport {
     pub(crate) pipeline: String,
+    pub(crate) executor: &'static str,
     pub(crate) files: Vec<String>,
+    /// Why the device does not run it by itself.
+    pub(crate) note: Option<String>,
 }
 
 impl Answer for GenerateReport {
@@ -33,24 +42,108 @@ impl Answer for GenerateReport {
 
     fn page(&self, page: &mut Page) {
         self.files.iter().for_each(|f| page.line(format!("wrote {f}")));
+        self.note.iter().for_each(|note| page.line(note));
     }
 }
 
+/// The files of `csrc/include/cusync`.
+pub(crate) const LIBRARY: &[(&str, &str)] = &[
+    ("README.md", include_str!("../../csrc/include/cusync/README.md")),
+    ("cusync.hpp", include_str!("../../csrc/include/cusync/cusync.hpp")),
+    ("desc.h", include_str!("../../csrc/include/cusync/desc.h")),
+    ("edge.cuh", include_str!("../../csrc/include/cusync/edge.cuh")),
+    ("edge.hpp", include_str!("../../csrc/include/cusync/edge.hpp")),
+    ("epoch.cuh", include_str!("../../csrc/include/cusync/epoch.cuh")),
+    ("fixed.hpp", include_str!("../../csrc/include/cusync/fixed.hpp")),
+    ("order.hpp", include_str!("../../csrc/include/cusync/order.hpp")),
+    ("policy.hpp", include_str!("../../csrc/include/cusync/policy.hpp")),
+    ("ptx.cuh", include_str!("../../csrc/include/cusync/ptx.cuh")),
+    ("semaphore.cuh", include_str!("../../csrc/include/cusync/semaphore.cuh")),
+    ("tile_sync.cuh", include_str!("../../csrc/include/cusync/tile_sync.cuh")),
+];
+
 pub(crate) fn generate(args: GenerateArgs) -> Result<GenerateReport, Fault> {
     let (target, dir) = (args.target.resolve()?, &args.output);
-    let plan = Proof::of(&target, usual_executor(&target)?.0)?.plan()?;
+    let resolved = resolve(&target)?;
+    let plan = plan(&target)?;
     let cannot = |path: &Path, e: std::io::Error| {
         Fault::input(format!("{} cannot be written: {e}", path.display()))
             .help("choose another folder with -o DIR")
     };
-    std::fs::create_dir_all(dir).map_err(|e| cannot(dir, e))?;
-    let name = plan.graph().name.clone();
     let mut files = Vec::new();
-    for (extension, text) in [("h", cusync_gen::emit::header(&plan)), ("rs", cusync_gen::emit::handle(&plan))]
-    {
-        let path = dir.join(format!("{name}.{extension}"));
+    let mut write = |dir: &Path, name: &str, text: &str| -> Result<(), Fault> {
+        std::fs::create_dir_all(dir).map_err(|e| cannot(dir, e))?;
+        let path = dir.join(name);
         std::fs::write(&path, text).map_err(|e| cannot(&path, e))?;
         files.push(path.display().to_string());
+        Ok(())
+    };
+    let (name, command) = (plan.graph().name.clone(), command());
+    write(dir, &format!("{name}.h"), &emit::header(&plan, &command))?;
+    write(dir, &format!("{name}.rs"), &emit::handle(&plan, &command))?;
+    for (header, text) in args.with_headers.iter().flat_map(|_| LIBRARY) {
+        let folder = args.with_headers.as_deref().unwrap_or(dir).join("cusync");
+        write(&folder, header, text)?;
     }
-    Ok(GenerateReport { pipeline: name, files })
+    Ok(GenerateReport {
+        pipeline: name,
+        executor: plan.launch().executor().name(),
+        files,
+        note: cannot_run(&resolved, &target),
+    })
+}
+
+/// What is rendered: kernels that wait for tiles. Where boundaries of kernels are predicted to be as good, tiles are waited for
+/// all the same, because that is what the rendered code is for.
+fn plan(target: &Target) -> Result<Plan, Fault> {
+    let executor = match target.executor {
+        Some(one @ (Executor::Fused | Executor::Serial | Executor::Library)) => {
+            let what = if one == Executor::Fused { "one kernel with work lists" } else { "no waits" };
+            let message = format!("the {} executor has {what}, which no header renders", one.name());
+            return Err(
+                Fault::input(message).help("choose streams, programmatic or cpu, or leave --executor out")
+            );
+        }
+        Some(other) => other,
+        None if resolve(target)?.without_kernel(&target.device, own_kernels(target)).is_some() => {
+            Executor::Cpu
+        }
+        None => own_kernels(target),
+    };
+    let proof = Proof::of(target, Some(executor))?;
+    let candidate = proof.candidate();
+    if candidate.launch.has_semaphores() || candidate.graph.dependences.is_empty() {
+        return proof.plan();
+    }
+    let source = &target.source;
+    let overrides =
+        Overrides { dims: target.dims.clone(), policy: Some(Policy::Row), ..Overrides::default() };
+    plan_text(&source.text, &source.origin, &overrides, &target.device, executor)
+        .map_err(|e| Fault::refuted(e.to_string()))
+}
+
+/// The command line, for whoever finds the files.
+fn command() -> String {
+    let word =
+        |word: String| if word.contains([' ', '"', '\'', '$', '`']) { format!("{word:?}") } else { word };
+    let words: Vec<String> = std::env::args().skip(1).map(word).collect();
+    format!("cusync {}", words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_is_whole() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("csrc/include/cusync");
+        let mut found: Vec<String> = std::fs::read_dir(folder)
+            .expect("the library is there")
+            .map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned())
+            .collect();
+        found.sort();
+        let mut listed: Vec<&str> = LIBRARY.iter().map(|(name, _)| *name).collect();
+        listed.sort_unstable();
+        assert_eq!(found, listed, "a header is missing from LIBRARY");
+    }
 }

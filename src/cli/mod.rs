@@ -9,22 +9,25 @@ mod doctor;
 mod explain;
 mod fault;
 mod generate;
+mod names;
 mod print;
 mod progress;
 mod prove;
 mod report;
 mod run;
 mod schedule;
+mod setup;
 mod simulate;
 mod source;
 mod target;
 mod timeline;
+mod toolchain;
 mod trace;
 mod tune;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use fault::Fault;
 use print::{Answer, Output};
@@ -44,6 +47,12 @@ struct Arguments {
 enum Command {
     /// Prove that a pipeline can neither race nor hang, or refute it with a counterexample
     Check(check::CheckArgs),
+    /// List the specs and programs that ship
+    List,
+    /// Print a spec or a program that ships
+    Show(names::ShowArgs),
+    /// Write a first spec to start from
+    Init(names::InitArgs),
     /// Show tiles, dependences, policies, orders and launch mode, and why they were chosen
     Explain(target::TargetArgs),
     /// Render the C++ header and the Rust handle
@@ -64,6 +73,13 @@ enum Command {
     Schedule(schedule::ScheduleArgs),
     /// Print driver, GPUs, toolchain and kernels, and for each fault the command that mends it
     Doctor,
+    /// Install the pinned CUDA toolchain that builds of the kernels look for (about 130 MB, with Python's pip)
+    Setup(setup::SetupArgs),
+    /// Print the completions of a shell, such as `cusync completions bash > /etc/bash_completion.d/cusync`
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
 }
 
 /// Runs the command that the process was started with.
@@ -75,7 +91,7 @@ pub(crate) fn main() -> ExitCode {
     let output = Output::new(json);
     match command.run(&output) {
         Ok(answer) => print::answer(answer.as_ref(), &output),
-        Err(fault) => print::fault(&fault),
+        Err(fault) => print::fault(&fault, json),
     }
 }
 
@@ -83,6 +99,9 @@ impl Command {
     fn run(self, output: &Output) -> Result<Box<dyn Answer>, Fault> {
         Ok(match self {
             Command::Check(args) => Box::new(check::run(args)?),
+            Command::List => Box::new(names::list()),
+            Command::Show(args) => Box::new(names::show(&args)?),
+            Command::Init(args) => Box::new(names::init(&args)?),
             Command::Explain(args) => Box::new(explain::explain(&args.resolve()?)?),
             Command::Gen(args) => Box::new(generate::generate(args)?),
             Command::Simulate(args) => simulate::simulate(args)?,
@@ -91,8 +110,10 @@ impl Command {
             Command::Bench(args) => Box::new(bench::bench(&args, output)?),
             Command::Trace(args) => Box::new(trace::trace(args, output)?),
             Command::Calibrate(args) => Box::new(calibrate::calibrate(&args, output)?),
-            Command::Schedule(args) => Box::new(schedule::schedule(&args, output)?),
+            Command::Schedule(args) => Box::new(schedule::schedule(&args)?),
             Command::Doctor => Box::new(doctor::doctor()),
+            Command::Setup(args) => Box::new(setup::setup(args, output)?),
+            Command::Completions { shell } => Box::new(names::completions(shell, &mut Arguments::command())),
         })
     }
 }

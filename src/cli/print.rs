@@ -15,6 +15,8 @@ pub(crate) struct Output {
     pub(crate) json: bool,
     /// Colours on standard output.
     pub(crate) color: bool,
+    /// Columns that tables may take; `None`: as many as they like.
+    pub(crate) width: Option<u16>,
     /// Progress on standard error.
     pub(crate) progress: bool,
 }
@@ -22,13 +24,27 @@ pub(crate) struct Output {
 impl Output {
     /// Colours and progress are for terminals only, and JSON has neither.
     pub(crate) fn new(json: bool) -> Output {
-        let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
+        let terminal = io::stdout().is_terminal();
+        // Shells that export the width mean it for pipes too.
+        let stated = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
         Output {
             json,
-            color: !plain && !json && io::stdout().is_terminal(),
+            color: !json && colored(terminal),
+            width: stated.or_else(|| terminal.then(|| Table::new().width()).flatten()),
             progress: !json && io::stderr().is_terminal(),
         }
     }
+}
+
+/// Whether a stream is coloured, by the usual variables.
+fn colored(terminal: bool) -> bool {
+    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    !set("NO_COLOR") && (terminal || set("CLICOLOR_FORCE"))
+}
+
+/// Whether diagnostics, which go to standard error, are coloured. Those inside JSON never are.
+pub(crate) fn colored_errors() -> bool {
+    colored(io::stderr().is_terminal()) && !std::env::args().any(|argument| argument == "--json")
 }
 
 /// What a command answers. The JSON forms are a stable contract: docs/json.md.
@@ -36,6 +52,11 @@ pub(crate) trait Answer {
     /// Whether the exit status is 0.
     fn good(&self) -> bool {
         true
+    }
+
+    /// The exit status where it is not good.
+    fn bad_status(&self) -> u8 {
+        1
     }
 
     fn json(&self) -> serde_json::Result<String>;
@@ -53,6 +74,7 @@ pub(crate) fn json(report: &impl Serialize) -> serde_json::Result<String> {
 pub(crate) struct Page {
     text: String,
     color: bool,
+    width: Option<u16>,
 }
 
 impl Page {
@@ -73,8 +95,11 @@ impl Page {
     pub(crate) fn wide_table(&mut self, header: &[&str], rows: Vec<Vec<String>>) {
         let mut table = Table::new();
         table.load_preset(presets::UTF8_FULL_CONDENSED);
-        table.set_content_arrangement(ContentArrangement::Disabled);
         table.force_no_tty();
+        match self.width {
+            Some(width) => table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width),
+            None => table.set_content_arrangement(ContentArrangement::Disabled),
+        };
         table.set_header(header.to_vec());
         table.add_rows(rows);
         self.line(table.to_string());
@@ -91,13 +116,13 @@ pub(crate) fn answer(answer: &dyn Answer, output: &Output) -> ExitCode {
     let text = if output.json {
         answer.json()
     } else {
-        let mut page = Page { text: String::new(), color: output.color };
+        let mut page = Page { text: String::new(), color: output.color, width: output.width };
         answer.page(&mut page);
         Ok(page.text)
     };
     let mut out = io::stdout().lock();
     let written = text.map_err(io::Error::from).and_then(|text| out.write_all(text.as_bytes()));
-    let status = if answer.good() { ExitCode::SUCCESS } else { ExitCode::from(1) };
+    let status = if answer.good() { ExitCode::SUCCESS } else { ExitCode::from(answer.bad_status()) };
     unless_lost(written.and_then(|()| out.flush()), status)
 }
 
@@ -111,15 +136,20 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
 fn unless_lost(written: io::Result<()>, status: ExitCode) -> ExitCode {
     match written {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            fault(&Fault::input(format!("the output cannot be written: {e}")))
+            fault(&Fault::input(format!("the output cannot be written: {e}")), false)
         }
         _ => status,
     }
 }
 
-/// Prints a refusal.
-pub(crate) fn fault(fault: &Fault) -> ExitCode {
-    let rendered = fault.message.starts_with("error");
+/// Prints a refusal, as JSON where the answer would have been JSON.
+pub(crate) fn fault(fault: &Fault, as_json: bool) -> ExitCode {
+    if let (true, Ok(text)) = (as_json, json(fault)) {
+        let _ = io::stderr().lock().write_all(text.as_bytes());
+        return ExitCode::from(fault.status);
+    }
+    // What is rendered says so itself, perhaps in colour.
+    let rendered = fault.message.starts_with("error") || fault.message.starts_with('\u{1b}');
     let mut text = if rendered { fault.message.clone() } else { format!("error: {}", fault.message) };
     if let Some(help) = &fault.help {
         text.push_str(&format!("\n  help: {help}"));

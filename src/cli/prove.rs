@@ -1,22 +1,31 @@
 //! Takes a spec to a verdict on every obligation.
 
 use cusync::runtime::Overlap;
-use cusync::tune::{Cache, Key, Machine, Origin, answer, decisions};
+use cusync::tune::{Cache, Key, Machine, Origin, answer, decisions, predicted, predicted_us};
 use cusync_gen::check::{Candidate, Choice, Executor, Obligation, Plan, Report, check, judge};
 use cusync_gen::choose;
-use cusync_gen::diagnostic::Diagnostic;
 use cusync_gen::graph::{Dependence, Resolved};
 use cusync_gen::spec;
 
 use super::fault::Fault;
-use super::report::ObligationReport;
+use super::print::colored_errors;
+use super::report::{ObligationReport, PredictionReport};
 use super::target::Target;
 
 /// The pipeline of a target at its dims.
 pub(crate) fn resolve(target: &Target) -> Result<Resolved, Fault> {
-    let (text, origin) = (&target.source.text, &target.source.origin);
-    let refused = |d: Diagnostic| Fault::input(d.render(text, origin, false));
-    spec::parse(text, origin).and_then(|spec| spec.resolve(&target.dims)).map_err(refused)
+    let source = &target.source;
+    let parsed = spec::parse(&source.text, &source.origin).and_then(|spec| spec.resolve(&target.dims));
+    parsed.map_err(|d| source.refused(&d))
+}
+
+/// Why the device does not run a spec by itself, if it does not.
+pub(crate) fn cannot_run(resolved: &Resolved, target: &Target) -> Option<String> {
+    let why = match choose::usual_executor(resolved, &target.device) {
+        (Executor::Cpu, why) => why,
+        _ => resolved.own_kernel().map(|(_, why)| why),
+    };
+    why.map(|why| format!("cannot run on {}: {why}", target.device.name))
 }
 
 /// A judged candidate.
@@ -24,6 +33,12 @@ pub(crate) struct Proof {
     resolved: Resolved,
     candidate: Candidate,
     report: Report,
+    /// The executor that it was chosen for.
+    pub(crate) executor: Executor,
+    /// Whether it is the best predicted of all that the device runs, and not what was asked for.
+    automatic: bool,
+    /// Why the device does not run it.
+    pub(crate) note: Option<String>,
     /// One for each of [`Obligation::ALL`], in that order.
     pub(crate) obligations: Vec<ObligationReport>,
     /// Refutations as they are shown to a person, pointing into the spec.
@@ -31,13 +46,23 @@ pub(crate) struct Proof {
 }
 
 impl Proof {
-    /// Judges a spec for an executor.
-    pub(crate) fn of(target: &Target, executor: Executor) -> Result<Proof, Fault> {
-        let (text, origin) = (&target.source.text, &target.source.origin);
-        let refused = |d: Diagnostic| Fault::input(d.render(text, origin, false));
+    /// Judges a spec for an executor, or for the best predicted of all that can run on the device: `cpu` where a stage has no
+    /// kernel there, and kernels launched one by one where one of them is the user's own.
+    pub(crate) fn of(target: &Target, executor: Option<Executor>) -> Result<Proof, Fault> {
         let resolved = resolve(target)?;
-        let candidate = choose::candidate(&resolved, &target.device, executor).map_err(refused)?;
-        Ok(Proof::judged(target, resolved, candidate))
+        let device = &target.device;
+        let stated = match executor {
+            None if choose::usual_executor(&resolved, device).0 == Executor::Cpu => Some(Executor::Cpu),
+            None if resolved.own_kernel().is_some() => Some(own_kernels(target)),
+            stated => stated,
+        };
+        let candidate = match stated {
+            Some(executor) => choose::candidate(&resolved, device, executor),
+            None => predicted(&resolved, device, None),
+        };
+        let candidate = candidate.map_err(|d| target.source.refused(&d))?;
+        let proof = Proof::judged(target, resolved, candidate, stated);
+        Ok(Proof { automatic: stated.is_none(), ..proof })
     }
 
     /// Judges a spec for an executor as a cache of tuned plans has it, or as is predicted where it does not; and which of
@@ -47,20 +72,19 @@ impl Proof {
         executor: Executor,
         (cache, machine): (&Cache, &Machine),
     ) -> Result<(Proof, Origin), Fault> {
-        let (text, origin) = (&target.source.text, &target.source.origin);
-        let refused = |d: Diagnostic| Fault::input(d.render(text, origin, false));
         let resolved = resolve(target)?;
         let key = Key::of(&resolved, machine, Some(executor), Overlap::Plain);
-        let found = answer(&resolved, &target.device, Some(executor), cache.get(&key)).map_err(refused)?;
-        Ok((Proof::judged(target, resolved, found.candidate), found.origin))
+        let found = answer(&resolved, &target.device, Some(executor), cache.get(&key));
+        let found = found.map_err(|d| target.source.refused(&d))?;
+        Ok((Proof::judged(target, resolved, found.candidate, Some(executor)), found.origin))
     }
 
-    fn judged(target: &Target, resolved: Resolved, candidate: Candidate) -> Proof {
+    fn judged(target: &Target, resolved: Resolved, candidate: Candidate, asked: Option<Executor>) -> Proof {
         let (text, origin) = (&target.source.text, &target.source.origin);
         let report = judge(&candidate);
         let render = |dependences: &[Dependence]| -> Vec<String> {
             let shown = report.refutations.iter().map(|r| r.to_diagnostic(&resolved, dependences));
-            shown.map(|d| d.render(text, origin, false)).collect()
+            shown.map(|d| d.render(text, origin, colored_errors())).collect()
         };
         let refutations = render(&candidate.graph.dependences);
         let obligations = Obligation::ALL
@@ -78,7 +102,9 @@ impl Proof {
                 }
             })
             .collect();
-        Proof { resolved, candidate, report, obligations, refutations }
+        let executor = asked.unwrap_or_else(|| candidate.launch.executor());
+        let note = cannot_run(&resolved, target);
+        Proof { resolved, candidate, report, executor, automatic: false, note, obligations, refutations }
     }
 
     /// Whether every obligation holds.
@@ -93,8 +119,27 @@ impl Proof {
 
     /// Every decision of a choice for the executor that was asked for, with its alternatives and what they are predicted to
     /// cost.
-    pub(crate) fn decisions(&self, asked: Executor) -> Vec<Choice> {
-        decisions(&self.resolved, &self.candidate, asked)
+    pub(crate) fn decisions(&self) -> Vec<Choice> {
+        decisions(&self.resolved, &self.candidate, self.executor)
+    }
+
+    /// The predicted times, where a GPU runs it and the model knows what every stage costs.
+    pub(crate) fn predicted(&self) -> Option<PredictionReport> {
+        if self.executor == Executor::Cpu {
+            return None;
+        }
+        if self.note.is_some() {
+            return None;
+        }
+        let us = predicted_us(&self.candidate)?;
+        Some(PredictionReport {
+            device: self.candidate.device.name.clone(),
+            executor: self.executor.name(),
+            kernel: self.candidate.launch.kind(),
+            best: self.automatic,
+            serial_us: self.candidate.predicted.map(|p| p.serial_us),
+            synchronised_us: us,
+        })
     }
 
     /// The plan, or the refutations as a fault.
@@ -103,4 +148,9 @@ impl Proof {
         check(self.candidate)
             .map_err(|r| Fault::refuted(if refutations.is_empty() { r.to_string() } else { refutations }))
     }
+}
+
+/// The usual executor of a device that launches kernels one by one: those of users can be among them.
+pub(crate) fn own_kernels(target: &Target) -> Executor {
+    if target.device.arch >= 90 { Executor::Programmatic } else { Executor::Streams }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cusync_gen::check::{Axiom, Launch};
+use cusync_gen::check::{Axiom, Executor, Launch};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -102,7 +102,12 @@ pub(crate) struct EdgeReport {
 pub(crate) struct PredictionReport {
     pub(crate) device: String,
     pub(crate) executor: &'static str,
-    pub(crate) serial_us: f64,
+    /// The kind of kernel or launch.
+    pub(crate) kernel: &'static str,
+    /// Whether it is the best predicted of all that the device runs.
+    pub(crate) best: bool,
+    /// The best serial chain; null where a stage has no kernel of its own.
+    pub(crate) serial_us: Option<f64>,
     pub(crate) synchronised_us: f64,
 }
 
@@ -139,12 +144,26 @@ pub(crate) fn decode_line(d: &DecodeReport) -> String {
     )
 }
 
+/// One line: `best: decode kernel, 72.0 us, 1.42x over serial launches`.
 pub(crate) fn prediction(p: &PredictionReport) -> String {
-    format!(
-        "{:.1} us serial, {:.1} us {} ({:.2}x)",
-        p.serial_us,
-        p.synchronised_us,
-        p.executor,
-        p.serial_us / p.synchronised_us
-    )
+    let word = if p.best { "best: " } else { "" };
+    if p.kernel == Executor::Serial.name() {
+        let why = if p.best { ": nothing else is predicted to be faster" } else { "" };
+        return format!("{word}serial launches, {:.1} us{why}", p.synchronised_us);
+    }
+    let over = p.serial_us.map(|us| format!(", {:.2}x over serial launches", us / p.synchronised_us));
+    format!("{word}{}, {:.1} us{}", p.kernel, p.synchronised_us, over.unwrap_or_default())
+}
+
+/// `1 wait`, `2 waits`.
+pub(crate) fn counted(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
+/// A share as per cent with its sign; what rounds to nothing is positive.
+pub(crate) fn signed_percent(share: f64) -> String {
+    let rounded = (share * 1000.0).round() / 10.0;
+    // Adding zero makes a negative zero positive.
+    format!("{:+.1} %", rounded + 0.0)
 }

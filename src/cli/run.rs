@@ -14,13 +14,15 @@ use cusync_gen::check::{Executor, Plan};
 use cusync_gen::choose;
 use serde::Serialize;
 
-use super::check::{dims, usual_executor};
-use super::explain::{edges, predicted, stages};
+use super::check::dims;
+use super::explain::{edges, stages};
 use super::fault::Fault;
 use super::print::{Answer, Output, Page, json};
 use super::progress::Progress;
 use super::prove::{Proof, resolve};
-use super::report::{EdgeReport, ObligationReport, PredictionReport, StageReport, prediction, title};
+use super::report::{
+    EdgeReport, ObligationReport, PredictionReport, StageReport, counted, prediction, title,
+};
 use super::target::{CacheArgs, Target, TargetArgs};
 use super::timeline;
 
@@ -125,7 +127,9 @@ impl Answer for RunReport {
         let time = match self.threads {
             Some(threads) => {
                 let blocked = self.waits_blocked.unwrap_or(0);
-                format!("{:.1} ms on {threads} threads, {blocked} waits had to spin", self.time_us / 1e3)
+                let waits = counted(blocked as usize, "wait");
+                let threads = counted(threads, "thread");
+                format!("{:.1} ms on {threads}, {waits} had to spin", self.time_us / 1e3)
             }
             None => format!("{:.1} us on {} ({})", self.time_us, self.device, self.executor),
         };
@@ -138,7 +142,7 @@ impl Answer for RunReport {
         );
         rows.push(["result".to_owned(), error]);
         if let Some(p) = &self.predicted {
-            rows.push([format!("{} (predicted)", p.device), prediction(p)]);
+            rows.push([format!("predicted on {}", p.device), prediction(p)]);
         }
         page.table(["", "cusync run"], rows);
         if !self.variants.is_empty() {
@@ -184,7 +188,7 @@ pub(crate) fn run(args: RunArgs, output: &Output) -> Result<RunReport, Fault> {
         && let Some((_, why)) = resolved.without_kernel(&target.device, executor)
     {
         // Whoever asked for an executor of the GPU gets an error; without that the host runs it.
-        return Proof::of(target, executor).and_then(|_| Err(Fault::input(why)));
+        return Proof::of(target, Some(executor)).and_then(|_| Err(Fault::input(why)));
     }
     if let (Executor::Cpu, why) = choose::usual_executor(&resolved, &target.device) {
         return on_host(request, &progress, why);
@@ -199,28 +203,35 @@ pub(crate) fn run(args: RunArgs, output: &Output) -> Result<RunReport, Fault> {
     }
 }
 
+/// What a run takes over from the proof of its plan.
+struct Proved {
+    executor: Executor,
+    obligations: Vec<ObligationReport>,
+    predicted: Option<PredictionReport>,
+}
+
 /// A report with everything that does not depend on where the plan runs.
-fn blank(plan: &Plan, executor: Executor, obligations: Vec<ObligationReport>) -> RunReport {
+fn blank(plan: &Plan, proved: Proved) -> RunReport {
     let graph = plan.graph();
     RunReport {
         pipeline: graph.name.clone(),
         dims: dims(graph),
         element: graph.element.name(),
         device: String::new(),
-        executor: executor_name(executor).into(),
+        executor: executor_name(proved.executor).into(),
         verified: false,
         max_rel_err: f64::INFINITY,
         rel_l2_err: f64::INFINITY,
         time_us: 0.0,
         plan: Origin::Predicted { refused: None }.to_string(),
-        obligations,
+        obligations: proved.obligations,
         stages: stages(plan),
         edges: edges(plan),
         outputs: Vec::new(),
         variants: Vec::new(),
         threads: None,
         waits_blocked: None,
-        predicted: predicted(plan, executor),
+        predicted: proved.predicted,
         note: None,
         timeline: Vec::new(),
     }
@@ -230,8 +241,14 @@ fn on_host(request: &Request, progress: &Progress, note: Option<String>) -> Resu
     progress.say("proving");
     // The schedule of a chain kernel runs on host threads too, one a CTA.
     let executor = request.target.executor.filter(|e| *e == Executor::Fused).unwrap_or(Executor::Cpu);
-    let mut proof = Proof::of(&request.target, executor)?;
+    let mut proof = Proof::of(&request.target, Some(executor))?;
     let obligations = std::mem::take(&mut proof.obligations);
+    // What the same pipeline would take on the GPU that was asked for.
+    let on_gpu = request.target.executor.filter(|e| *e != Executor::Cpu);
+    let predicted = match executor {
+        Executor::Fused => proof.predicted(),
+        _ => Proof::of(&request.target, on_gpu).ok().and_then(|gpu| gpu.predicted()),
+    };
     let plan = proof.plan()?;
     let graph = plan.graph();
     if let Some(stage) = graph.stages.iter().find(|s| s.op.is_custom()) {
@@ -239,19 +256,8 @@ fn on_host(request: &Request, progress: &Progress, note: Option<String>) -> Resu
         return Err(Fault::input(message)
             .help("run it from Rust, with `CpuPipeline::custom` (examples/06_custom_stage.rs)"));
     }
-    let mut report = blank(&plan, executor, obligations);
-    // What the same pipeline would take on the GPU that was asked for.
-    let gpu = Target {
-        source: super::source::Source {
-            text: request.target.source.text.clone(),
-            origin: request.target.source.origin.clone(),
-        },
-        dims: request.target.dims.clone(),
-        device: request.target.device.clone(),
-        executor: None,
-    };
-    let (usual, _) = usual_executor(&gpu)?;
-    report.predicted = Proof::of(&gpu, usual)?.plan().ok().and_then(|plan| predicted(&plan, usual));
+    // Host threads follow the work lists of a chain kernel too.
+    let mut report = blank(&plan, Proved { executor: Executor::Cpu, obligations, predicted });
     progress.say("making random inputs");
     let mut options = CpuOptions::default();
     options.threads = request.threads.unwrap_or(options.threads);
@@ -311,15 +317,7 @@ fn on_gpu(request: &Request, gpu: &device::Device, progress: &Progress) -> Resul
     let mut variants: Vec<VariantReport> = Vec::new();
     for executor in executors {
         progress.say(format!("{} on {}", executor_name(executor), gpu.name()));
-        let target = Target {
-            source: super::source::Source {
-                text: stated.source.text.clone(),
-                origin: stated.source.origin.clone(),
-            },
-            dims: stated.dims.clone(),
-            device: profile.clone(),
-            executor: Some(executor),
-        };
+        let target = Target { device: profile.clone(), executor: Some(executor), ..stated.clone() };
         let (mut proof, from) = match Proof::tuned(&target, executor, (&cache, &machine)) {
             Ok(found) => found,
             // What the spec states may leave no chain kernel; the others still run.
@@ -327,6 +325,7 @@ fn on_gpu(request: &Request, gpu: &device::Device, progress: &Progress) -> Resul
             Err(fault) => return Err(fault),
         };
         let obligations = std::mem::take(&mut proof.obligations);
+        let proved = Proved { executor, obligations, predicted: proof.predicted() };
         let plan = proof.plan()?;
         let seed = request.seed as u32;
         let options = RunOptions { seed, executor: Some(executor), ..RunOptions::default() };
@@ -348,7 +347,7 @@ fn on_gpu(request: &Request, gpu: &device::Device, progress: &Progress) -> Resul
         });
         // The report is of the fastest.
         if report.as_ref().is_none_or(|best| ran.time_us < best.time_us) {
-            let mut best = blank(&plan, executor, obligations);
+            let mut best = blank(&plan, proved);
             best.device = ran.device;
             (best.max_rel_err, best.rel_l2_err) = (ran.max_rel_err, ran.l2_rel_err);
             best.time_us = ran.time_us;

@@ -1,23 +1,24 @@
 //! `cusync schedule`: from serial code to concurrent kernels.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use clap::Args;
 use cusync_dag::{
-    Dependence, Dependences, Direction, Form, KernelSchedule, Lane, MAX_SOURCE, NodeId, Program, RefinedEdge,
-    SHIPPED, ScheduleOptions, allocate, parse, schedule as plan, shipped,
+    Dependence, Dependences, Direction, Form, KernelSchedule, Lane, LaunchPlan, NodeId, Program, RefinedEdge,
+    ScheduleOptions, allocate, parse, schedule as plan,
 };
 use cusync_gen::device::Profile;
 use serde::Serialize;
 
-use super::fault::{Fault, nearest};
-use super::print::{Answer, Output, Page, json};
+use super::fault::Fault;
+use super::print::{Answer, Page, json};
+use super::report::counted;
+use super::source::{PROGRAMS, Source};
 use super::target::{dim, profile};
 
 #[derive(Args)]
 pub(crate) struct ScheduleArgs {
-    /// A RON file, or the name of a program that ships
+    /// A RON file, `-` for standard input, or the name of a program that ships (`cusync list`)
     #[arg(value_name = "FILE")]
     file: String,
     /// Override the default of a dim; may be repeated
@@ -42,7 +43,7 @@ pub(crate) struct NodeReport {
     pub(crate) level: u32,
     pub(crate) stream: u32,
     pub(crate) priority: i32,
-    /// Ids of nodes on other streams.
+    /// Ids of the nodes that it waits for: of those on other streams, or, in a graph, of all.
     pub(crate) waits_for: Vec<u32>,
     /// Ids of nodes of higher priority that it does not depend on and waits for all the same.
     pub(crate) held_by: Vec<u32>,
@@ -131,11 +132,11 @@ pub(crate) struct ProgramReport {
     pub(crate) lanes: Vec<String>,
 }
 
-pub(crate) fn schedule(args: &ScheduleArgs, output: &Output) -> Result<ProgramReport, Fault> {
+pub(crate) fn schedule(args: &ScheduleArgs) -> Result<ProgramReport, Fault> {
     let device = profile(&args.device)?;
-    let (text, origin) = find(&args.file)?;
-    let program = parse(&text, &args.dims, &device)
-        .map_err(|d| Fault::input(d.render(&text, &origin, output.color)))?
+    let source = Source::find(&args.file, &PROGRAMS)?;
+    let program = parse(&source.text, &args.dims, &device)
+        .map_err(|d| source.refused(&d))?
         .repeat(args.repeat.into())
         .map_err(|e| Fault::input(e.to_string()))?;
     let streams = args.streams.map(usize::from);
@@ -145,23 +146,37 @@ pub(crate) fn schedule(args: &ScheduleArgs, output: &Output) -> Result<ProgramRe
 }
 
 fn report(program: &Program, schedule: &KernelSchedule, device: &Profile) -> ProgramReport {
-    let KernelSchedule { dependences, full, chosen, .. } = schedule;
+    let KernelSchedule { dependences, full, .. } = schedule;
     let copies = program.nodes().iter().filter(|n| n.kernel().is_none()).count();
     let name = |id: NodeId| program.node(id).name.clone();
     let memory = allocate(program, dependences);
     let gates = schedule.admission.as_ref().map_or(&[][..], |admission| &admission.gates);
-    let waits = |id: NodeId| full.waits.iter().filter(move |w| w.after == id).map(|w| w.before);
-    let node = |&id: &NodeId| NodeReport {
-        name: name(id),
-        id: id.0,
-        us: program.node(id).us,
-        level: schedule.times.level[id.index()],
-        stream: full.stream[id.index()],
-        priority: schedule.priority[id.index()],
-        waits_for: waits(id).filter(|b| !gates.contains(&(*b, id))).map(|b| b.0).collect(),
-        held_by: gates.iter().filter(|gate| gate.1 == id).map(|gate| gate.0.0).collect(),
-        start_us: schedule.timeline.start[id.index()],
-        end_us: schedule.timeline.end[id.index()],
+    // The plan that was chosen, in its own order.
+    let plan = schedule.plan(program, schedule.form);
+    let (order, waits): (Vec<usize>, Vec<(usize, usize)>) = match &plan {
+        LaunchPlan::Streams(plan) => (plan.order.iter().map(|(node, _)| *node).collect(), plan.waits.clone()),
+        LaunchPlan::Graph(plan) => {
+            (plan.order.clone(), plan.edges.iter().map(|(b, a, _)| (*b, *a)).collect())
+        }
+    };
+    let streams = schedule.distribution(schedule.form);
+    let node = |&index: &usize| {
+        let id = NodeId(index as u32);
+        let befores =
+            || waits.iter().filter(move |(_, after)| *after == index).map(|(b, _)| NodeId(*b as u32));
+        let held = |before: &NodeId| gates.contains(&(*before, id));
+        NodeReport {
+            name: name(id),
+            id: id.0,
+            us: program.node(id).us,
+            level: schedule.times.level[index],
+            stream: if schedule.form.is_serial() { 0 } else { streams.stream[index] },
+            priority: schedule.priority[index],
+            waits_for: befores().filter(|b| !held(b)).map(|b| b.0).collect(),
+            held_by: gates.iter().filter(|gate| gate.1 == id).map(|gate| gate.0.0).collect(),
+            start_us: schedule.timeline.start[index],
+            end_us: schedule.timeline.end[index],
+        }
     };
     ProgramReport {
         program: program.name().into(),
@@ -172,12 +187,12 @@ fn report(program: &Program, schedule: &KernelSchedule, device: &Profile) -> Pro
         reduced_edges: dependences.reduced.len(),
         streams: full.streams(),
         waits: full.waits.len(),
-        order: full.order.iter().map(|&id| name(id)).collect(),
+        order: order.iter().map(|&index| name(NodeId(index as u32))).collect(),
         critical_us: schedule.times.critical_us(),
         chosen: ChosenReport {
             form: schedule.form,
-            streams: if schedule.form.is_serial() { 1 } else { chosen.streams() },
-            waits: if schedule.form.is_serial() { 0 } else { chosen.waits.len() },
+            streams: if schedule.form.is_serial() { 1 } else { streams.streams() },
+            waits: waits.len(),
             predicted_us: schedule.predicted_us(),
         },
         forms: schedule
@@ -185,14 +200,18 @@ fn report(program: &Program, schedule: &KernelSchedule, device: &Profile) -> Pro
             .iter()
             .map(|p| FormReport { form: p.form, streams: p.streams, us: p.us, name: p.form.name() })
             .collect(),
-        nodes: full.order.iter().map(node).collect(),
+        nodes: order.iter().map(node).collect(),
         dependences: edges(dependences),
         refinement: refinement(schedule),
         buffer_bytes: program.buffers().iter().map(|b| b.bytes).sum(),
         allocated_bytes: memory.bytes(),
         why: schedule.why.clone(),
         source: device.programs.source.clone(),
-        lanes: full.lanes.iter().map(lane).collect(),
+        lanes: if schedule.form.is_serial() {
+            vec!["all".into()]
+        } else {
+            streams.lanes.iter().map(lane).collect()
+        },
     }
 }
 
@@ -239,36 +258,6 @@ fn edges(dependences: &Dependences) -> Vec<DependenceReport> {
     dependences.edges.iter().zip(reduced).map(report).collect()
 }
 
-/// The text of a program and where it came from.
-fn find(file: &str) -> Result<(String, String), Fault> {
-    if let Some(text) = shipped(file) {
-        return Ok((text.into(), format!("dags/{file}.ron")));
-    }
-    let path = Path::new(file);
-    match path.metadata() {
-        Ok(meta) if !meta.is_file() => {
-            Err(Fault::input(format!("{file} is not a file")).help("name a RON file"))
-        }
-        Ok(meta) if meta.len() > MAX_SOURCE as u64 => {
-            let message = format!("{file} has {} bytes: a program has at most {MAX_SOURCE}", meta.len());
-            Err(Fault::input(message).help("is it a program?"))
-        }
-        Ok(_) => match std::fs::read_to_string(path) {
-            Ok(text) => Ok((text, file.into())),
-            Err(e) => {
-                Err(Fault::input(format!("{file} cannot be read: {e}")).help("a program is UTF-8 text"))
-            }
-        },
-        Err(_) => {
-            let names: Vec<_> = SHIPPED.iter().map(|(name, _)| *name).collect();
-            let near = nearest(file, names.iter().copied()).map(|n| format!("did you mean `{n}`? "));
-            let ways = format!("give the path of a RON file, or one of {}", names.join(", "));
-            Err(Fault::input(format!("no program `{file}`: neither a file nor one that ships"))
-                .help(near.unwrap_or_default() + &ways))
-        }
-    }
-}
-
 impl Answer for ProgramReport {
     fn json(&self) -> serde_json::Result<String> {
         json(self)
@@ -298,16 +287,22 @@ impl Answer for ProgramReport {
             [mark, f.streams.to_string(), format!("{:.1}", f.us), over]
         };
         page.line(format!(
-            "{} on {}: {} kernels, {} copies, {} dependences, {} after reduction; {} streams, {} waits",
+            "{} on {}: {}, {} copies, {} dependences, {} after reduction; with all concurrency {}, {}",
             self.program,
             self.device,
-            self.kernels,
+            counted(self.kernels, "kernel"),
             self.copies,
             self.edges,
             self.reduced_edges,
-            self.streams,
-            self.waits
+            counted(self.streams, "stream"),
+            counted(self.waits, "wait")
         ));
+        let chosen = &self.chosen;
+        let name = self.forms.iter().find(|f| f.form == chosen.form).map_or("", |f| f.name);
+        let counts = (counted(chosen.streams, "stream"), counted(chosen.waits, "wait"));
+        let over = serial
+            .map_or(String::new(), |s| format!(", {:.2}x over serial launches", s / chosen.predicted_us));
+        page.line(format!("best: {name}, {:.1} us{over}; {}, {}", chosen.predicted_us, counts.0, counts.1));
         page.table(["node", "us", "stream", "waits for", "starts", "ends"], self.nodes.iter().map(node));
         page.table(["form", "streams", "predicted us", "over serial"], self.forms.iter().map(form));
         self.why.iter().for_each(|why| page.line(why));

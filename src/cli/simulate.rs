@@ -6,15 +6,14 @@ use std::path::PathBuf;
 use clap::Args;
 use cusync::runtime::executor_name;
 use cusync_gen::check::Executor;
-use cusync_gen::choose;
-use cusync_gen::simulate::{simulate as predict, simulate_serial};
+use cusync_gen::choose::space::executors;
+use cusync_gen::simulate::simulate as predict;
 use serde::Serialize;
 
 use super::against::against;
-use super::check::{breakdown, usual_executor};
 use super::fault::Fault;
 use super::print::{Answer, Page, json};
-use super::prove::{Proof, resolve};
+use super::prove::{Proof, cannot_run, resolve};
 use super::report::title;
 use super::target::{PlanArgs, TargetArgs};
 use super::trace;
@@ -45,6 +44,8 @@ pub(crate) struct PredictedStage {
 #[derive(Serialize)]
 pub(crate) struct PredictedTime {
     pub(crate) executor: &'static str,
+    /// The kind of kernel or launch.
+    pub(crate) kernel: &'static str,
     pub(crate) time_us: f64,
     /// Over `serial`, where that has a kernel for every stage.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,7 +60,10 @@ pub(crate) struct SimulateReport {
     pub(crate) device: String,
     /// Where the device's numbers come from.
     pub(crate) source: String,
+    /// The executor that was asked for, or `auto`: each executor's own choices.
     pub(crate) chosen_for: &'static str,
+    /// The executor with the least time.
+    pub(crate) best: Option<&'static str>,
     pub(crate) times: Vec<PredictedTime>,
 }
 
@@ -70,20 +74,21 @@ impl Answer for SimulateReport {
 
     fn page(&self, page: &mut Page) {
         page.line(format!(
-            "{} on {}, chosen for {}",
+            "{} on {}, each executor with its own choices",
             title(&self.pipeline, &self.dims),
-            self.device,
-            self.chosen_for
+            self.device
         ));
         let span = |t: &PredictedTime| -> String {
             let of = |s: &PredictedStage| format!("{} {:.1}-{:.1}", s.name, s.begin_us, s.end_us);
             t.stages.iter().map(of).collect::<Vec<_>>().join(", ")
         };
         page.table(
-            ["executor", "predicted us", "speed-up", "stages, begin-end us"],
+            ["executor", "runs", "predicted us", "speed-up", "stages, begin-end us"],
             self.times.iter().map(|t| {
+                let name = if self.best == Some(t.executor) { "(best)" } else { "" };
+                let name = format!("{} {name}", t.executor).trim_end().to_owned();
                 let speedup = t.speedup.map_or_else(|| "-".into(), |s| format!("{s:.2}x"));
-                [t.executor.into(), format!("{:.1}", t.time_us), speedup, span(t)]
+                [name, t.kernel.into(), format!("{:.1}", t.time_us), speedup, span(t)]
             }),
         );
         page.line(format!("profile: {}", self.source));
@@ -96,74 +101,54 @@ pub(crate) fn simulate(args: SimulateArgs) -> Result<Box<dyn Answer>, Fault> {
         return Ok(Box::new(against(file, plan, record)?));
     }
     let target = &TargetArgs { file: file.unwrap_or_default(), plan }.resolve()?;
-    let (chosen_for, _) = usual_executor(target)?;
     let resolved = resolve(target)?;
-    let runs = |executor: &Executor| resolved.without_kernel(&target.device, *executor).is_none();
-    if let (Executor::Cpu, Some(why)) = choose::usual_executor(&resolved, &target.device) {
-        return Err(Fault::input(format!("{why}, and there is nothing to predict"))
-            .help("`cusync run` runs it on the CPU; `cusync check` and `cusync explain` judge it"));
+    if let Some(why) = cannot_run(&resolved, target) {
+        return Err(Fault::input(format!("{why}, so there is nothing to predict"))
+            .help("`cusync check` and `cusync explain` judge it"));
     }
-    // A chain kernel has its own tiles; kernels launched one by one are predicted at those chosen for them.
-    let by_kernel = if chosen_for.how().is_some() { chosen_for } else { Executor::Programmatic };
-    let mut executors = vec![Executor::Serial, Executor::Streams];
-    if target.device.arch >= 90 {
-        executors.push(Executor::Programmatic);
-    }
-    executors.retain(runs);
-    if let Some(file) = &output {
-        trace::write(&trace::predictions(target, &executors)?, file)?;
-    }
-    let proof = if executors.is_empty() { None } else { Some(Proof::of(target, by_kernel)?) };
-    let candidate = proof.as_ref().map(Proof::candidate);
-    let serial_us = candidate.map(|candidate| simulate_serial(candidate).total_us);
-    let by_kernel = executors.into_iter().zip(std::iter::repeat(candidate).flatten());
-    let mut times: Vec<PredictedTime> = by_kernel
-        .map(|(executor, candidate)| {
-            let serial = executor == Executor::Serial;
-            let timeline = if serial { simulate_serial(candidate) } else { predict(candidate) };
-            let stages = candidate.graph.stages.iter().zip(&timeline.stages);
-            PredictedTime {
-                executor: executor_name(executor),
-                time_us: timeline.total_us,
-                speedup: serial_us.map(|us| us / timeline.total_us),
-                stages: stages
-                    .map(|(s, &(begin_us, end_us))| PredictedStage { name: s.name.clone(), begin_us, end_us })
-                    .collect(),
-            }
-        })
-        .collect();
-    match Proof::of(target, Executor::Fused) {
-        Ok(proof) => {
-            let fused = proof.candidate();
-            let time = fused.launch.predicted_us();
-            let spans = fused.launch.lists().and_then(|s| breakdown(&fused.graph, &target.device, s));
-            let spans = spans.map(|b| b.stages).unwrap_or_default();
-            let stages = fused.graph.stages.iter().zip(spans);
-            if let Some(time_us) = time.filter(|_| proof.proved()) {
-                times.push(PredictedTime {
-                    executor: executor_name(Executor::Fused),
-                    time_us,
-                    speedup: serial_us.map(|us| us / time_us),
-                    stages: stages
-                        .map(|(s, (begin_us, end_us))| PredictedStage {
-                            name: s.name.clone(),
-                            begin_us,
-                            end_us,
-                        })
-                        .collect(),
-                });
-            }
+    let chosen: Vec<Executor> = match target.executor {
+        None => executors(&target.device).to_vec(),
+        Some(Executor::Cpu) => return Err(trace::unpredicted()),
+        Some(Executor::Serial) => vec![Executor::Serial],
+        Some(stated) => vec![Executor::Serial, stated],
+    };
+    let mut proofs = Vec::new();
+    for executor in chosen {
+        match Proof::of(target, Some(executor)) {
+            Ok(proof) => proofs.push(proof),
+            // Not every chain and device has every kernel: that is an error only for a user who asked for them.
+            Err(fault) if target.executor == Some(executor) => return Err(fault),
+            Err(_) => {}
         }
-        // Not every chain and device has chain kernels: that is an error only for a user who asked for them.
-        Err(fault) if chosen_for == Executor::Fused => return Err(fault),
-        Err(_) => {}
     }
+    if let Some(file) = &output {
+        trace::write(&trace::timeline(&proofs)?, file)?;
+    }
+    let times: Vec<PredictedTime> = proofs.iter().filter_map(time).collect();
+    let best = times.iter().min_by(|a, b| a.time_us.total_cmp(&b.time_us)).map(|t| t.executor);
     Ok(Box::new(SimulateReport {
         pipeline: resolved.name.clone(),
         dims: resolved.dims.iter().cloned().collect(),
         device: target.device.name.clone(),
         source: target.device.source.clone(),
-        chosen_for: executor_name(chosen_for),
+        chosen_for: target.executor.map_or("auto", executor_name),
+        best,
         times,
     }))
+}
+
+/// What an executor's own choices are predicted to take.
+fn time(proof: &Proof) -> Option<PredictedTime> {
+    let (candidate, predicted) = (proof.candidate(), proof.predicted()?);
+    let spans = predict(candidate).stages;
+    let stages = candidate.graph.stages.iter().zip(spans);
+    Some(PredictedTime {
+        executor: executor_name(proof.executor),
+        kernel: predicted.kernel,
+        time_us: predicted.synchronised_us,
+        speedup: predicted.serial_us.map(|us| us / predicted.synchronised_us),
+        stages: stages
+            .map(|(s, (begin_us, end_us))| PredictedStage { name: s.name.clone(), begin_us, end_us })
+            .collect(),
+    })
 }

@@ -1,44 +1,118 @@
-//! Finding a spec: a path, or the name of one that ships.
+//! Finding a spec or a program: a path, `-` for standard input, or the name of one that ships.
 
+use std::io::Read;
 use std::path::Path;
 
-use cusync::runtime::{SHIPPED, shipped};
+use cusync_gen::diagnostic::Diagnostic;
 use cusync_gen::spec::MAX_SOURCE;
 
 use super::fault::{Fault, nearest};
+use super::print::colored_errors;
 
-/// A spec's text and where it came from.
+/// A text and where it came from.
+#[derive(Clone)]
 pub(crate) struct Source {
     pub(crate) text: String,
     pub(crate) origin: String,
 }
 
-impl Source {
-    /// The spec that `file` names.
-    pub(crate) fn find(file: &str) -> Result<Self, Fault> {
-        if let Some(text) = shipped(file) {
-            return Ok(Source { text: text.into(), origin: format!("policies/{file}.ron") });
+/// What a file may hold.
+pub(crate) struct Language {
+    /// Its word, such as `spec`.
+    pub(crate) word: &'static str,
+    /// The folder that holds those that ship.
+    folder: &'static str,
+    /// Those that ship: name and text.
+    pub(crate) shipped: &'static [(&'static str, &'static str)],
+    most: usize,
+    /// The command for the other language.
+    other: &'static str,
+}
+
+/// Pipelines.
+pub(crate) const SPECS: Language = Language {
+    word: "spec",
+    folder: "policies",
+    shipped: cusync::runtime::SHIPPED,
+    most: MAX_SOURCE,
+    other: "`cusync schedule`",
+};
+
+/// Programs of short kernels.
+pub(crate) const PROGRAMS: Language = Language {
+    word: "program",
+    folder: "dag/programs",
+    shipped: cusync_dag::SHIPPED,
+    most: cusync_dag::MAX_SOURCE,
+    other: "`cusync check`, `cusync run` and others",
+};
+
+impl Language {
+    fn other(&self) -> &'static Language {
+        if self.word == SPECS.word { &PROGRAMS } else { &SPECS }
+    }
+
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.shipped.iter().map(|(name, _)| *name)
+    }
+
+    fn text(&self, name: &str) -> Option<&'static str> {
+        self.shipped.iter().find(|(n, _)| *n == name).map(|(_, text)| *text)
+    }
+
+    fn unknown(&self, file: &str) -> Fault {
+        let (word, ways) = (self.word, self.names().collect::<Vec<_>>().join(", "));
+        let fault = Fault::input(format!("no {word} `{file}`: neither a file nor one that ships"));
+        if self.other().text(file).is_some() {
+            return fault.help(format!("`{file}` is a {}: {} takes it", self.other().word, self.other));
         }
-        let path = Path::new(file);
-        let length = match path.metadata() {
-            Ok(meta) if meta.is_file() => meta.len(),
-            Ok(_) => return Err(Fault::input(format!("{file} is not a file")).help("name a RON file")),
-            Err(_) => return Err(unknown(file)),
-        };
-        if length > MAX_SOURCE as u64 {
-            let message = format!("{file} has {length} bytes: a spec has at most {MAX_SOURCE}");
-            return Err(Fault::input(message).help("is it a spec?"));
-        }
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| Fault::input(format!("{file} cannot be read: {e}")).help("a spec is UTF-8 text"))?;
-        Ok(Source { text, origin: file.into() })
+        let near = nearest(file, self.names()).map(|n| format!("did you mean `{n}`? ")).unwrap_or_default();
+        fault.help(format!("{near}give the path of a RON file, `-` for standard input, or one of {ways}"))
     }
 }
 
-fn unknown(file: &str) -> Fault {
-    let names: Vec<_> = SHIPPED.iter().map(|(name, _)| *name).collect();
-    let near = nearest(file, names.iter().copied()).map(|n| format!("did you mean `{n}`? "));
-    let ways = format!("give the path of a RON file, or one of {}", names.join(", "));
-    Fault::input(format!("no spec `{file}`: neither a file nor a pipeline that ships"))
-        .help(near.unwrap_or_default() + &ways)
+impl Source {
+    /// The text that `file` names. A byte-order mark at its beginning is skipped.
+    pub(crate) fn find(file: &str, language: &Language) -> Result<Self, Fault> {
+        if let Some(text) = language.text(file) {
+            return Ok(Source { text: text.into(), origin: format!("{}/{file}.ron", language.folder) });
+        }
+        let (word, most) = (language.word, language.most);
+        let too_long = |length: u64| {
+            Fault::input(format!("{file} has {length} bytes or more: a {word} has at most {most}"))
+                .help(format!("is it a {word}?"))
+        };
+        let unreadable = |e: std::io::Error| {
+            Fault::input(format!("{file} cannot be read: {e}")).help(format!("a {word} is UTF-8 text"))
+        };
+        let mut text = String::new();
+        let origin = if file == "-" {
+            let mut limited = std::io::stdin().lock().take(most as u64 + 1);
+            limited.read_to_string(&mut text).map_err(unreadable)?;
+            "standard input"
+        } else {
+            let path = Path::new(file);
+            match path.metadata() {
+                Ok(meta) if !meta.is_file() => {
+                    return Err(Fault::input(format!("{file} is not a file")).help("name a RON file"));
+                }
+                Ok(meta) if meta.len() > most as u64 => return Err(too_long(meta.len())),
+                Ok(_) => text = std::fs::read_to_string(path).map_err(unreadable)?,
+                Err(_) => return Err(language.unknown(file)),
+            }
+            file
+        };
+        if text.len() > most {
+            return Err(too_long(text.len() as u64));
+        }
+        if text.starts_with('\u{feff}') {
+            text.remove(0);
+        }
+        Ok(Source { text, origin: origin.into() })
+    }
+
+    /// What is wrong with the text, rendered with its place.
+    pub(crate) fn refused(&self, diagnostic: &Diagnostic) -> Fault {
+        Fault::input(diagnostic.render(&self.text, &self.origin, colored_errors()))
+    }
 }

@@ -8,20 +8,21 @@ use cusync_gen::check::Executor;
 use cusync_gen::device::{DEVICES, Profile};
 
 use super::fault::{Fault, nearest};
-use super::source::Source;
+use super::source::{SPECS, Source};
 
 /// A spec with its dims, for a device.
+#[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) source: Source,
     pub(crate) dims: Vec<(String, u64)>,
     pub(crate) device: Profile,
-    /// `None`: whatever suits.
+    /// `None`: the best predicted that can run on the device.
     pub(crate) executor: Option<Executor>,
 }
 
 #[derive(Args)]
 pub(crate) struct TargetArgs {
-    /// A RON file, or the name of a pipeline that ships
+    /// A RON file, `-` for standard input, or the name of a pipeline that ships (`cusync list`)
     #[arg(value_name = "FILE")]
     pub(crate) file: String,
     #[command(flatten)]
@@ -36,13 +37,14 @@ pub(crate) struct PlanArgs {
     /// GPU to plan for: h200, h100, a100, l40s, rtx4090, or a RON file with a profile (see codegen/profiles)
     #[arg(long, value_name = "NAME or FILE", default_value = "h200")]
     pub(crate) device: String,
-    /// How to run the pipeline
-    #[arg(long, value_name = "NAME")]
-    pub(crate) executor: Option<ExecutorArg>,
+    /// How to run the pipeline; `auto`: the best predicted that can run on the device
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    pub(crate) executor: ExecutorArg,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum ExecutorArg {
+    Auto,
     Cpu,
     Serial,
     Library,
@@ -51,15 +53,17 @@ pub(crate) enum ExecutorArg {
     Fused,
 }
 
-impl From<ExecutorArg> for Executor {
-    fn from(executor: ExecutorArg) -> Executor {
-        match executor {
-            ExecutorArg::Cpu => Executor::Cpu,
-            ExecutorArg::Serial => Executor::Serial,
-            ExecutorArg::Library => Executor::Library,
-            ExecutorArg::Streams => Executor::Streams,
-            ExecutorArg::Programmatic => Executor::Programmatic,
-            ExecutorArg::Fused => Executor::Fused,
+impl ExecutorArg {
+    /// The executor; `None`: the best.
+    pub(crate) fn stated(self) -> Option<Executor> {
+        match self {
+            ExecutorArg::Auto => None,
+            ExecutorArg::Cpu => Some(Executor::Cpu),
+            ExecutorArg::Serial => Some(Executor::Serial),
+            ExecutorArg::Library => Some(Executor::Library),
+            ExecutorArg::Streams => Some(Executor::Streams),
+            ExecutorArg::Programmatic => Some(Executor::Programmatic),
+            ExecutorArg::Fused => Some(Executor::Fused),
         }
     }
 }
@@ -95,10 +99,10 @@ impl TargetArgs {
     pub(crate) fn resolve(self) -> Result<Target, Fault> {
         let TargetArgs { file, plan } = self;
         Ok(Target {
-            source: Source::find(&file)?,
+            source: Source::find(&file, &SPECS)?,
             dims: plan.dims,
             device: profile(&plan.device)?,
-            executor: plan.executor.map(Executor::from),
+            executor: plan.executor.stated(),
         })
     }
 }
@@ -122,7 +126,8 @@ pub(crate) fn profile(name: &str) -> Result<Profile, Fault> {
     if name.ends_with(".ron") {
         let text = std::fs::read_to_string(name)
             .map_err(|e| Fault::input(format!("cannot read the device profile {name}: {e}")))?;
-        return Profile::from_ron(&text).map_err(|d| Fault::input(d.render(&text, name, false)));
+        let source = Source { text, origin: name.into() };
+        return Profile::from_ron(&source.text).map_err(|d| source.refused(&d));
     }
     let names = || DEVICES.iter().map(|d| d.name.as_str());
     let near = nearest(name, names()).map(|n| format!("did you mean `{n}`? "));

@@ -5,16 +5,13 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use cusync::device::Device;
 use cusync::runtime::{Overrides, plan_text};
-use cusync::trace::{
-    Run, Timeline, TraceReport, events, page, simulated, simulated_chain, simulated_kernels,
-};
+use cusync::trace::{Timeline, TraceReport, events, page, simulated, simulated_run};
 use cusync_gen::check::Executor;
 
-use super::check::{breakdown, usual_executor};
 use super::fault::Fault;
 use super::print::{Answer, Output, Page, json};
 use super::progress::Progress;
-use super::prove::Proof;
+use super::prove::{Proof, cannot_run, own_kernels, resolve};
 use super::report::title;
 use super::target::{Target, TargetArgs};
 
@@ -60,7 +57,7 @@ impl Answer for TraceReport {
             self.device,
             self.kernel
         ));
-        page.line("microseconds of an average SM, from the first item's beginning to the last one's end:");
+        page.line("microseconds of an average SM, over the whole run:");
         let us = |us: f64| format!("{us:.1}");
         let mut rows = Vec::new();
         for run in &self.runs {
@@ -104,48 +101,42 @@ fn measure(target: &Target, seed: u64, decode: bool, output: &Output) -> Result<
     cusync::trace::trace(&plan, &profile, 0, SETS, seed as u32).map_err(|e| fault(&e))
 }
 
-/// Serial launches beside the executor that was asked for; without one, the one that is best where it can be predicted.
+/// Serial launches beside the executor that was asked for; without one, the one that is predicted to be best.
 fn predict(target: &Target) -> Result<TraceReport, Fault> {
-    let serial = Proof::of(target, Executor::Serial)?;
-    let mut timeline = simulated(serial.candidate());
-    timeline.runs.push(simulated_kernels(serial.candidate(), Executor::Serial));
-    let synchronised = match target.executor {
-        Some(Executor::Serial) => None,
-        Some(Executor::Fused) => Some(chain(target)?.ok_or_else(|| {
-            Fault::input("the model tells only the length of this plan, not where its time goes")
-                .help("ask for another executor, or for more rows: a decode kernel runs few")
-        })?),
-        Some(executor) => Some(kernels(target, executor)?),
-        None => Some(match chain(target) {
-            Ok(Some(run)) => run,
-            _ => kernels(target, usual_executor(target)?.0)?,
-        }),
-    };
-    timeline.runs.extend(synchronised);
-    Ok(TraceReport::of(timeline))
-}
-
-fn kernels(target: &Target, executor: Executor) -> Result<Run, Fault> {
-    Ok(simulated_kernels(Proof::of(target, executor)?.candidate(), executor))
-}
-
-/// The predicted run of a chain kernel; `None` where the fused executor has another.
-fn chain(target: &Target) -> Result<Option<Run>, Fault> {
-    let proof = Proof::of(target, Executor::Fused)?;
-    let candidate = proof.candidate();
-    let Some(schedule) = candidate.launch.lists() else { return Ok(None) };
-    let breakdown = breakdown(&candidate.graph, &target.device, schedule);
-    Ok(breakdown.map(|b| simulated_chain(candidate, schedule, &b)))
-}
-
-/// Every executor's predicted run, serial launches first.
-pub(crate) fn predictions(target: &Target, executors: &[Executor]) -> Result<Timeline, Fault> {
-    let by_kernel = Proof::of(target, Executor::Serial)?;
-    let mut timeline = simulated(by_kernel.candidate());
-    for &executor in executors {
-        timeline.runs.push(kernels(target, executor)?);
+    if target.executor == Some(Executor::Cpu) {
+        return Err(unpredicted());
     }
-    timeline.runs.extend(chain(target).ok().flatten());
+    if let Some(why) = cannot_run(&resolve(target)?, target) {
+        return Err(Fault::input(format!("{why}, so there is nothing to predict"))
+            .help("`cusync check` and `cusync explain` judge it"));
+    }
+    let mut proofs = Vec::new();
+    match Proof::of(target, Some(Executor::Serial)) {
+        Ok(serial) => proofs.push(serial),
+        Err(fault) if target.executor == Some(Executor::Serial) => return Err(fault),
+        // A stage that only a kernel for all stages runs.
+        Err(_) => {}
+    }
+    match Proof::of(target, target.executor)? {
+        other if other.executor != Executor::Serial => proofs.push(other),
+        // Where nothing is predicted to beat serial launches, the one that usually does stands beside them.
+        _ if target.executor.is_none() => proofs.push(Proof::of(target, Some(own_kernels(target)))?),
+        _ => {}
+    }
+    timeline(&proofs).map(TraceReport::of)
+}
+
+/// The model knows GPUs.
+pub(crate) fn unpredicted() -> Fault {
+    Fault::input("the model has no times of host threads")
+        .help("choose an executor of a GPU, or leave --executor out")
+}
+
+/// The predicted runs of choices for one pipeline.
+pub(crate) fn timeline(proofs: &[Proof]) -> Result<Timeline, Fault> {
+    let first = proofs.first().ok_or_else(|| Fault::input("there is nothing to predict"))?;
+    let mut timeline = simulated(first.candidate());
+    timeline.runs.extend(proofs.iter().map(|p| simulated_run(p.candidate(), p.executor)));
     Ok(timeline)
 }
 

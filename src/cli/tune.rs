@@ -9,12 +9,12 @@ use cusync::element::Bits;
 use cusync::runtime::Overlap;
 use cusync::tune::{self, Confirmed, Entry, Machine, Measure, Origin, Proposal, Store, Tried, asked_name};
 use cusync_gen::check::{Executor, check};
-use cusync_gen::diagnostic::Diagnostic;
 use serde::Serialize;
 
 use super::fault::Fault;
 use super::print::{Answer, Output, Page, json};
 use super::progress::Progress;
+use super::prove::resolve;
 use super::report::title;
 use super::target::{PlanArgs, Target, TargetArgs};
 
@@ -191,16 +191,18 @@ fn tune_spec(
     store: &Store,
     progress: &Progress,
 ) -> Result<SpecReport, Fault> {
-    let (text, origin) = (&target.source.text, &target.source.origin);
-    let refused = |d: Diagnostic| Fault::input(d.render(text, origin, false));
-    let parsed = cusync_gen::spec::parse(text, origin).map_err(refused)?;
-    let resolved = parsed.resolve(&target.dims).map_err(refused)?;
+    let resolved = resolve(target)?;
+    if let Some((_, why)) = resolved.own_kernel() {
+        return Err(Fault::input(format!("{why}, so there is nothing to compare"))
+            .help("`cusync check` and `cusync explain` judge it"));
+    }
     // A cache that cannot be read is an error before any time on a GPU is spent.
     store.load().map_err(fault)?;
     let gpu = gpu();
     let profile = gpu.as_ref().map_or(&target.device, |(_, profile)| profile);
     progress.say("predicting");
-    let proposals = tune::proposals(&resolved, profile, target.executor).map_err(refused)?;
+    let proposals = tune::proposals(&resolved, profile, target.executor);
+    let proposals = proposals.map_err(|d| target.source.refused(&d))?;
     let found = match &gpu {
         Err(_) => Confirmed::default(),
         Ok((device, _)) => {
@@ -371,7 +373,8 @@ fn spec_page(page: &mut Page, r: &SpecReport) {
     page.line(format!("plan: {}", r.plan));
     page.line(format!("    {}", r.chosen.name));
     if let (Some(first), Some(regret)) = (&r.first_choice, r.regret) {
-        let slower = format!("{:.1} % slower than the fastest", regret * 100.0);
+        // The fastest may be the first choice itself.
+        let slower = format!("{:.1} % slower than the fastest", regret.max(0.0) * 100.0);
         page.line(format!("without measurements: {}, {slower}", first.name));
     }
     r.cache.iter().for_each(|cache| page.line(format!("kept in {cache}")));

@@ -1,7 +1,7 @@
 //! Opening a GPU.
 
-use std::ffi::c_int;
-use std::sync::Arc;
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, LazyLock};
 
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
 
@@ -17,6 +17,8 @@ pub struct Device {
 struct Inner {
     device: sys::CUdevice,
     context: sys::CUcontext,
+    /// Whose context it is.
+    owner: Owner,
     name: String,
     sms: u32,
     capability: (u32, u32),
@@ -31,15 +33,56 @@ unsafe impl Sync for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: retained once in `open`. A failure leaves nothing to do.
-        unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
+        if matches!(self.owner, Owner::Own) {
+            // SAFETY: retained once in `open`. A failure leaves nothing to do.
+            unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
+        }
     }
+}
+
+/// Whose a handle is.
+#[derive(Debug)]
+pub(super) enum Owner {
+    /// Made here, and given back on drop.
+    Own,
+    /// Somebody else's; what keeps it alive, where that is known.
+    Lent { _keeper: Option<Keeper> },
+}
+
+/// A value of another library that keeps a handle alive.
+pub(super) type Keeper = Arc<dyn std::fmt::Debug + Send + Sync>;
+
+/// While it lives, a GPU's context is current on the thread. Then the one is current again that was current before; where
+/// none was, the GPU's stays.
+#[derive(Debug)]
+#[must_use = "the context is current for as long as this lives"]
+pub struct Entered {
+    before: sys::CUcontext,
+    /// Contexts are current on one thread.
+    thread: std::marker::PhantomData<*const ()>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if !self.before.is_null() {
+            // SAFETY: it was current on this thread, so whoever made it keeps it alive.
+            unsafe { sys::cuCtxSetCurrent(self.before) };
+        }
+    }
+}
+
+/// Whether a library of NVIDIA's is there under one of its names. cudarc would panic on the first call of an absent one, and
+/// cannot be asked where another crate has it linked instead of loaded.
+pub(super) fn installed(names: &[&str]) -> bool {
+    // SAFETY: constructors of these libraries ask nothing of their callers.
+    names.iter().any(|name| unsafe { libloading::Library::new(*name) }.is_ok())
 }
 
 /// Loads and initialises the driver.
 fn init() -> Result<()> {
-    // SAFETY: only looks for the library; cudarc would panic on the first call if it were absent.
-    if !unsafe { sys::is_culib_present() } {
+    static PRESENT: LazyLock<bool> =
+        LazyLock::new(|| installed(&["libcuda.so", "libcuda.so.1", "nvcuda.dll"]));
+    if !*PRESENT {
         return Err(Error::NoDriver);
     }
     // SAFETY: the library is there.
@@ -66,7 +109,7 @@ pub fn driver_version() -> Result<(u32, u32)> {
 }
 
 impl Device {
-    /// Opens GPU number `ordinal` and makes its primary context current.
+    /// Opens GPU number `ordinal` in its primary context, which CUDA's runtime and most libraries share.
     ///
     /// # Errors
     /// [`Error::NoDriver`] and [`Error::NoDevice`] when there is nothing to open.
@@ -78,6 +121,40 @@ impl Device {
         let (mut device, mut context) = (0, std::ptr::null_mut());
         // SAFETY: initialised, and the ordinal is in range.
         check("cuDeviceGet", unsafe { sys::cuDeviceGet(&mut device, ordinal as c_int) })?;
+        // SAFETY: a valid device; released in `Inner::drop`.
+        check("cuDevicePrimaryCtxRetain", unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, device) })?;
+        Device::of(device, context, Owner::Own)
+    }
+
+    /// A GPU in a context that somebody else made and keeps: memory, streams and kernels are of that context.
+    ///
+    /// # Safety
+    /// `context` is a live `CUcontext`, and stays so for as long as this value, its clones and everything made with them.
+    ///
+    /// # Errors
+    /// There is no driver, or the context is not one.
+    pub unsafe fn from_context(context: *mut c_void) -> Result<Device> {
+        // SAFETY: the caller vouches for it.
+        unsafe { Device::lent(context, None) }
+    }
+
+    /// # Safety
+    /// As [`Device::from_context`]; `keeper` may vouch for the context's life in the caller's place.
+    pub(super) unsafe fn lent(context: *mut c_void, keeper: Option<Keeper>) -> Result<Device> {
+        init()?;
+        let (mut device, mut before) = (0, std::ptr::null_mut());
+        // SAFETY: initialised; the caller vouches for the context, and the one that is current comes back at once.
+        unsafe {
+            check("cuCtxGetCurrent", sys::cuCtxGetCurrent(&mut before))?;
+            check("cuCtxSetCurrent", sys::cuCtxSetCurrent(context.cast()))?;
+            let found = check("cuCtxGetDevice", sys::cuCtxGetDevice(&mut device));
+            check("cuCtxSetCurrent", sys::cuCtxSetCurrent(before))?;
+            found?;
+        }
+        Device::of(device, context.cast(), Owner::Lent { _keeper: keeper })
+    }
+
+    fn of(device: sys::CUdevice, context: sys::CUcontext, owner: Owner) -> Result<Device> {
         let mut name = [0 as std::ffi::c_char; 128];
         // SAFETY: the driver writes at most 128 bytes, zero included.
         check("cuDeviceGetName", unsafe { sys::cuDeviceGetName(name.as_mut_ptr(), 128, device) })?;
@@ -96,18 +173,30 @@ impl Device {
             attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?,
             attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR)?,
         ];
-        // SAFETY: a valid device; released in `Inner::drop`.
-        check("cuDevicePrimaryCtxRetain", unsafe { sys::cuDevicePrimaryCtxRetain(&mut context, device) })?;
-        let inner = Inner { device, context, name, sms, capability: (major, minor), per_sm };
+        let inner = Inner { device, context, owner, name, sms, capability: (major, minor), per_sm };
         let device = Device { inner: Arc::new(inner) };
-        device.enter()?;
+        drop(device.enter()?);
         Ok(device)
     }
 
-    /// Makes this GPU's context current on the calling thread. Every method of this layer does so itself.
-    pub fn enter(&self) -> Result<()> {
-        // SAFETY: the context is retained for as long as `self` lives.
-        check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.inner.context) })
+    /// Makes this GPU's context current on the calling thread until the answer is dropped. Every method of this layer does so
+    /// itself, so a foreign context that is current stays so for its owner.
+    pub fn enter(&self) -> Result<Entered> {
+        let mut before = std::ptr::null_mut();
+        // SAFETY: `before` outlives the call.
+        check("cuCtxGetCurrent", unsafe { sys::cuCtxGetCurrent(&mut before) })?;
+        if before == self.inner.context {
+            before = std::ptr::null_mut();
+        } else {
+            // SAFETY: the context is retained, or vouched for, for as long as `self` lives.
+            check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.inner.context) })?;
+        }
+        Ok(Entered { before, thread: std::marker::PhantomData })
+    }
+
+    /// The context, a `CUcontext`, for other libraries.
+    pub fn as_raw(&self) -> *mut c_void {
+        self.inner.context.cast()
     }
 
     /// The product name.
@@ -127,7 +216,7 @@ impl Device {
 
     /// Free and total device memory, bytes.
     pub fn memory(&self) -> Result<(u64, u64)> {
-        self.enter()?;
+        let _entered = self.enter()?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: a current context; both outlive the call.
         check("cuMemGetInfo", unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) })?;
@@ -136,7 +225,7 @@ impl Device {
 
     /// Waits for all work on the GPU. A kernel's fault shows here.
     pub fn synchronize(&self) -> Result<()> {
-        self.enter()?;
+        let _entered = self.enter()?;
         // SAFETY: a current context.
         check("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })
     }

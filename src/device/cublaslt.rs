@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use cudarc::cublaslt::sys;
 
-use super::context::Device;
+use super::context::{Device, installed};
 use super::error::{Error, Result};
 use super::memory::DeviceBuffer;
 use super::stage::{BoundStage, Role};
@@ -35,8 +35,10 @@ struct Product {
     preference: sys::cublasLtMatmulPreference_t,
 }
 
-// SAFETY: cuBLASLt handles may be used from any thread, one at a time; `&mut` or creation guards every use.
+// SAFETY: cuBLASLt handles may be used from any thread.
 unsafe impl Send for Product {}
+// SAFETY: the library is thread-safe, and what it is described by is written at creation alone.
+unsafe impl Sync for Product {}
 
 impl Drop for Product {
     fn drop(&mut self) {
@@ -190,7 +192,7 @@ impl CublasLt {
     /// # Errors
     /// [`Error::NoLibrary`] where cuBLASLt is not installed.
     pub fn new(device: &Device, stage: BoundStage) -> Result<CublasLt> {
-        device.enter()?;
+        let _entered = device.enter()?;
         // cudarc would panic on the first call.
         if !CublasLt::is_installed() {
             return Err(Error::NoLibrary("cuBLASLt (libcublasLt.so.13)"));
@@ -209,8 +211,7 @@ impl CublasLt {
 
     /// Whether the library is there.
     pub fn is_installed() -> bool {
-        // SAFETY: only looks for the library.
-        unsafe { sys::is_culib_present() }
+        installed(&["libcublasLt.so", "libcublasLt.so.13", "libcublasLt.so.12"])
     }
 
     /// The same product on other operands of the same shape, without tuning again.
@@ -256,7 +257,7 @@ impl CublasLt {
 
     /// Queues the product.
     pub fn launch(&self, stream: &Stream) -> Result<()> {
-        self.device.enter()?;
+        let _entered = self.device.enter()?;
         let (from_a, from_b, to) = self.stage.product()?;
         // What is added before the activation: a residual that stands there, or that of a stage without one.
         let residual = self.stage.matrix(Role::Residual);

@@ -13,11 +13,13 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// libcuda is not on this machine.
-    #[error("no NVIDIA driver was found (libcuda.so.1)\n  help: install the driver, or use `--executor cpu`")]
+    #[error(
+        "no NVIDIA driver was found (libcuda.so.1)\n  help: install the driver; the cpu executor needs none"
+    )]
     NoDriver,
     /// The driver is there, a GPU is not.
     #[error(
-        "no usable GPU: {0}\n  help: check `nvidia-smi` and CUDA_VISIBLE_DEVICES, or use `--executor cpu`"
+        "no usable GPU: {0}\n  help: check `nvidia-smi` and CUDA_VISIBLE_DEVICES; the cpu executor needs none"
     )]
     NoDevice(String),
     /// A driver call failed.
@@ -32,7 +34,7 @@ pub enum Error {
     },
     /// This binary holds no kernel for a request.
     #[error(
-        "{0} needs kernels that this binary was not built with\n  help: run `cargo xtask setup`, build again, and see `cusync doctor`"
+        "{0} needs kernels that this binary was not built with\n  help: `cusync doctor` says which command builds them"
     )]
     NotBuilt(String),
     /// The kernel library refused an argument.

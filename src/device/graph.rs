@@ -38,7 +38,7 @@ unsafe impl Send for Graph {}
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        if !self.raw.is_null() && self.device.enter().is_ok() {
+        if let (false, Ok(_entered)) = (self.raw.is_null(), self.device.enter()) {
             // SAFETY: created or captured; instances do not need it.
             unsafe { sys::cuGraphDestroy(self.raw) };
         }
@@ -48,7 +48,7 @@ impl Drop for Graph {
 impl Graph {
     /// An empty graph.
     pub fn new(device: &Device) -> Result<Graph> {
-        device.enter()?;
+        let _entered = device.enter()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: a current context; `raw` outlives the call.
         check("cuGraphCreate", unsafe { sys::cuGraphCreate(&mut raw, 0) })?;
@@ -58,7 +58,7 @@ impl Graph {
     /// Captures what `work` queues on `stream`, without running it. The capture is ended also when `work` fails.
     pub fn captured(stream: &Stream, work: impl FnOnce() -> Result<()>) -> Result<Graph> {
         let device = stream.device();
-        device.enter()?;
+        let _entered = device.enter()?;
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: a live stream that is not capturing.
         check("cuStreamBeginCapture", unsafe { sys::cuStreamBeginCapture_v2(stream.raw(), mode) })?;
@@ -85,7 +85,7 @@ impl Graph {
         after: &[(GraphNode, EdgeKind)],
         priority: Option<i32>,
     ) -> Result<GraphNode> {
-        self.device.enter()?;
+        let _entered = self.device.enter()?;
         let shape = call.shape();
         let mut raw = std::ptr::null_mut();
         call.with_parameters(|parameters| {
@@ -121,7 +121,7 @@ impl Graph {
 
     /// Adds a copy.
     pub fn add_copy(&mut self, call: &CopyCall, after: &[(GraphNode, EdgeKind)]) -> Result<GraphNode> {
-        self.device.enter()?;
+        let _entered = self.device.enter()?;
         let (host, device) = call.ends();
         let (host_end, device_end) =
             (sys::CUmemorytype::CU_MEMORYTYPE_HOST, sys::CUmemorytype::CU_MEMORYTYPE_DEVICE);
@@ -205,7 +205,7 @@ impl Graph {
 
     /// Makes it ready to launch, and uploads it in the order of `stream`, so that the first launch does not.
     pub fn instantiate(&self, stream: &Stream) -> Result<GraphExec> {
-        self.device.enter()?;
+        let _entered = self.device.enter()?;
         let mut exec = std::ptr::null_mut();
         let flags = sys::CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0;
         // SAFETY: a complete graph.
@@ -232,7 +232,7 @@ impl Graph {
     /// # Errors
     /// [`Error::BadArgument`] when it has nodes other than kernels, whose access nobody has declared.
     pub fn kernel_calls(&self) -> Result<Vec<KernelCall>> {
-        self.device.enter()?;
+        let _entered = self.device.enter()?;
         self.nodes.iter().map(|&node| self.kernel_call(node)).collect()
     }
 
@@ -316,7 +316,7 @@ impl Graph {
 
 /// The allocation of device memory that an address lies in: its first address and its bytes. `None`: none does.
 pub fn allocation(device: &Device, address: u64) -> Result<Option<(u64, u64)>> {
-    device.enter()?;
+    let _entered = device.enter()?;
     let (mut base, mut bytes) = (0, 0);
     // SAFETY: a current context; both outlive the call, and any address may be asked for.
     let found = unsafe { sys::cuMemGetAddressRange_v2(&mut base, &mut bytes, address) };

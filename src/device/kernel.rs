@@ -87,7 +87,7 @@ fn describe(id: &ffi::cusync_kernel_id) -> String {
 
 /// Workers of a kernel, clusters of CTAs each, that are resident at once on a GPU.
 pub fn resident(device: &Device, id: &ffi::cusync_kernel_id) -> Result<u32> {
-    device.enter()?;
+    let _entered = device.enter()?;
     let mut workers = 0;
     // SAFETY: both outlive the call.
     let status = unsafe { ffi::cusync_resident(id, &mut workers) };
@@ -287,7 +287,7 @@ impl Kernel {
     /// When no such kernel was compiled, an item or a slot lies outside what it indexes, a buffer has another size than
     /// its shape says, or not all workers that wait for each other would be resident at once.
     pub fn new(device: &Device, mut args: KernelArgs) -> Result<Kernel> {
-        device.enter()?;
+        let _entered = device.enter()?;
         args.id.operations = args.stages.iter().fold(0, |set, stage| set | 1 << stage.operation.min(31));
         let info = compiled(&args.id)?;
         args.validate(&info)?;
@@ -328,7 +328,7 @@ impl Kernel {
     /// Queues the kernel. With a programmatic edge a chain or decode kernel streams weights while the kernel before it in the
     /// stream ends, and everything else waits for that kernel's memory.
     pub fn launch(&self, launch: LaunchAttributes<'_>) -> Result<()> {
-        self.device.enter()?;
+        let _entered = self.device.enter()?;
         let how = ffi::cusync_how {
             stream: launch.stream.pointer(),
             completion_event: launch.started.map_or(std::ptr::null_mut(), |e| e.pointer()),

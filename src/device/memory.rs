@@ -2,10 +2,11 @@
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::sys;
 
-use super::context::Device;
+use super::context::{Device, Keeper, Owner};
 use super::error::{Error, Result, check};
 use super::stream::Stream;
 use crate::ffi;
@@ -37,14 +38,18 @@ pub struct DeviceBuffer<T: Plain> {
     device: Device,
     pointer: sys::CUdeviceptr,
     len: usize,
-    /// Whether it is the output of a pipeline.
-    written: bool,
+    owner: Owner,
+    /// Whether runs of a pipeline write it.
+    written: AtomicBool,
     marker: PhantomData<T>,
 }
 
 impl<T: Plain> Drop for DeviceBuffer<T> {
     fn drop(&mut self) {
-        if self.device.enter().is_ok() {
+        if matches!(self.owner, Owner::Lent { .. }) {
+            return;
+        }
+        if let Ok(_entered) = self.device.enter() {
             // SAFETY: allocated in `new` in this context. After a fault of the context the call fails, and its
             // memory is gone anyway.
             unsafe { sys::cuMemFree_v2(self.pointer) };
@@ -55,7 +60,7 @@ impl<T: Plain> Drop for DeviceBuffer<T> {
 impl<T: Plain> DeviceBuffer<T> {
     /// Allocates without initialising; `what` names the buffer if memory runs out.
     pub fn new(device: &Device, len: usize, what: &str) -> Result<Self> {
-        device.enter()?;
+        let _entered = device.enter()?;
         let bytes = len.max(1).saturating_mul(size_of::<T>());
         let mut pointer = 0;
         // SAFETY: a current context; the pointer outlives the call.
@@ -69,7 +74,53 @@ impl<T: Plain> DeviceBuffer<T> {
             });
         }
         check("cuMemAlloc", result)?;
-        Ok(DeviceBuffer { device: device.clone(), pointer, len, written: false, marker: PhantomData })
+        Ok(DeviceBuffer {
+            device: device.clone(),
+            pointer,
+            len,
+            owner: Owner::Own,
+            written: AtomicBool::new(false),
+            marker: PhantomData,
+        })
+    }
+
+    /// Memory that somebody else allocated and frees: `len` values from `pointer` on. Nothing is copied, now or when it is bound.
+    ///
+    /// # Safety
+    /// For as long as the buffer, its clones in `Arc`s, pipelines that it is bound to and graphs captured from them live:
+    /// * `pointer` is device memory that `device`'s context can address, of at least `len` values, and stays allocated;
+    /// * whatever else writes it is ordered with the runs that read it, by stream order or events.
+    ///
+    /// # Errors
+    /// [`Error::BadArgument`]: the pointer is null, or not aligned to 16 bytes, which bulk copies need.
+    pub unsafe fn borrow(device: &Device, pointer: *mut c_void, len: usize) -> Result<Self> {
+        // SAFETY: the caller vouches for it.
+        unsafe { Self::lent(device, pointer, len, None) }
+    }
+
+    /// # Safety
+    /// As [`DeviceBuffer::borrow`]; `keeper` may vouch for the memory's life in the caller's place.
+    pub(super) unsafe fn lent(
+        device: &Device,
+        pointer: *mut c_void,
+        len: usize,
+        keeper: Option<Keeper>,
+    ) -> Result<Self> {
+        let pointer = pointer as sys::CUdeviceptr;
+        if pointer == 0 || !pointer.is_multiple_of(16) {
+            return Err(Error::BadArgument(format!(
+                "borrowed memory at {pointer:#x}, which is not aligned to 16 bytes"
+            )));
+        }
+        let owner = Owner::Lent { _keeper: keeper };
+        Ok(DeviceBuffer {
+            device: device.clone(),
+            pointer,
+            len,
+            owner,
+            written: AtomicBool::new(false),
+            marker: PhantomData,
+        })
     }
 
     /// Allocates and zeroes, and waits until that is done.
@@ -114,15 +165,14 @@ impl<T: Plain> DeviceBuffer<T> {
         begin..begin + self.bytes()
     }
 
-    /// The buffer, marked as one that runs of a pipeline write.
-    pub(crate) fn written_by_runs(mut self) -> Self {
-        self.written = true;
-        self
+    /// Marks the buffer as one that runs of a pipeline write.
+    pub(crate) fn written_by_runs(&self) {
+        self.written.store(true, Ordering::Relaxed);
     }
 
     /// Whether runs of a pipeline write it.
     pub fn is_written(&self) -> bool {
-        self.written
+        self.written.load(Ordering::Relaxed)
     }
 
     /// The device address.
@@ -133,7 +183,7 @@ impl<T: Plain> DeviceBuffer<T> {
     /// Copies from the host and waits, for the whole GPU. Other streams must not be using the buffer.
     pub fn upload(&self, data: &[T]) -> Result<()> {
         self.same_length("upload", data.len())?;
-        self.device.enter()?;
+        let _entered = self.device.enter()?;
         // SAFETY: both sides hold `bytes()` bytes of plain data.
         check("cuMemcpyHtoD", unsafe {
             sys::cuMemcpyHtoD_v2(self.pointer, data.as_ptr().cast(), self.bytes())
@@ -146,7 +196,7 @@ impl<T: Plain> DeviceBuffer<T> {
     /// Copies to the host and waits for the copy; the caller has waited for the writers.
     pub fn download(&self, data: &mut [T]) -> Result<()> {
         self.same_length("download", data.len())?;
-        self.device.enter()?;
+        let _entered = self.device.enter()?;
         // SAFETY: both sides hold `bytes()` bytes, and any bit pattern is a valid `T`.
         check("cuMemcpyDtoH", unsafe {
             sys::cuMemcpyDtoH_v2(data.as_mut_ptr().cast(), self.pointer, self.bytes())
@@ -156,7 +206,7 @@ impl<T: Plain> DeviceBuffer<T> {
     /// Fills with one byte, in the order of `stream`. 0xFF makes NaNs of every float format here: the poison that
     /// shows an output which was never written.
     pub fn fill_bytes(&self, byte: u8, stream: &Stream) -> Result<()> {
-        self.device.enter()?;
+        let _entered = self.device.enter()?;
         // SAFETY: the allocation holds `bytes()` bytes.
         check("cuMemsetD8Async", unsafe {
             sys::cuMemsetD8Async(self.pointer, byte, self.bytes(), stream.raw())
@@ -186,7 +236,7 @@ unsafe impl Sync for Report {}
 
 impl Drop for Report {
     fn drop(&mut self) {
-        if self.device.enter().is_ok() {
+        if let Ok(_entered) = self.device.enter() {
             // SAFETY: allocated in `new`; a failure leaves nothing to do.
             unsafe { sys::cuMemFreeHost(self.host.cast()) };
         }
@@ -196,7 +246,7 @@ impl Drop for Report {
 impl Report {
     /// Allocates an empty record that the GPU can write.
     pub fn new(device: &Device) -> Result<Report> {
-        device.enter()?;
+        let _entered = device.enter()?;
         let (mut host, mut mapped) = (std::ptr::null_mut(), 0);
         let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
         // SAFETY: a current context; the pointers outlive the calls, and the new memory is zeroed before use.

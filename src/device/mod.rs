@@ -13,9 +13,13 @@ pub mod host_decode;
 pub mod host_gemm;
 pub mod host_policy;
 
+#[cfg(feature = "candle-cuda")]
+mod candle;
 mod context;
 mod cublaslt;
 mod error;
+#[cfg(feature = "cudarc")]
+mod foreign;
 mod graph;
 mod kernel;
 mod memory;
@@ -28,7 +32,9 @@ mod streamk;
 pub(crate) mod words;
 mod work;
 
-pub use context::{Device, driver_version, gpu_count};
+#[cfg(feature = "candle-cuda")]
+pub(crate) use candle::{CandleEnds, of_candle};
+pub use context::{Device, Entered, driver_version, gpu_count};
 pub use cublaslt::CublasLt;
 pub use error::{Error, Result};
 pub use graph::{EdgeKind, Graph, GraphNode, allocation};

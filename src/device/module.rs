@@ -32,7 +32,7 @@ unsafe impl Sync for Loaded {}
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        if self.device.enter().is_ok() {
+        if let Ok(_entered) = self.device.enter() {
             // SAFETY: loaded in `Module::load`; every function holds this value, so none is left.
             unsafe { sys::cuModuleUnload(self.raw) };
         }
@@ -53,7 +53,7 @@ impl Module {
 
     /// Loads a cubin, a fatbin, or PTX that ends with a zero byte.
     pub fn load(device: &Device, image: &[u8]) -> Result<Module> {
-        device.enter()?;
+        let _entered = device.enter()?;
         let mut raw = std::ptr::null_mut();
         // The driver reads the image's length from its header, so it must not begin or end in the middle of a word.
         let words: Vec<u64> = image
@@ -71,7 +71,7 @@ impl Module {
 
     /// A kernel by its (unmangled) name. Its code is loaded at once, so that no first launch waits for it.
     pub fn function(&self, name: &str) -> Result<Function> {
-        self.inner.device.enter()?;
+        let _entered = self.inner.device.enter()?;
         let symbol = CString::new(name).map_err(|_| Error::BadArgument(format!("kernel `{name}`")))?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: a live module and a string that ends with a zero.
@@ -142,7 +142,7 @@ impl Function {
 
     /// CTAs of so many threads and so much dynamic shared memory that are resident on one SM.
     pub fn resident_per_sm(&self, threads: u32, shared_bytes: u32) -> Result<u32> {
-        self.device.enter()?;
+        let _entered = self.device.enter()?;
         let mut ctas = 0;
         // SAFETY: a live function; `ctas` outlives the call.
         check("cuOccupancyMaxActiveBlocksPerMultiprocessor", unsafe {
@@ -322,7 +322,7 @@ impl Stream {
     /// Queues a kernel. `programmatic`: it may begin to launch when every CTA of the kernel just before it in this
     /// stream has triggered or ended, so it must itself wait (`griddepcontrol.wait`) before it touches memory.
     pub fn launch(&self, call: &KernelCall, programmatic: bool) -> Result<()> {
-        self.device().enter()?;
+        let _entered = self.device().enter()?;
         let mut attribute = sys::CUlaunchAttribute {
             id: Attribute::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
             pad: [0; 4],

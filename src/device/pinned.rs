@@ -24,7 +24,7 @@ unsafe impl Sync for PinnedBuffer {}
 
 impl Drop for PinnedBuffer {
     fn drop(&mut self) {
-        if self.device.enter().is_ok() {
+        if let Ok(_entered) = self.device.enter() {
             // SAFETY: allocated in `new`; a failure leaves nothing to do.
             unsafe { sys::cuMemFreeHost(self.host.cast()) };
         }
@@ -34,7 +34,7 @@ impl Drop for PinnedBuffer {
 impl PinnedBuffer {
     /// Allocates `len` words of zero.
     pub fn new(device: &Device, len: usize) -> Result<PinnedBuffer> {
-        device.enter()?;
+        let _entered = device.enter()?;
         let mut host = std::ptr::null_mut();
         let bytes = len.max(1).saturating_mul(size_of::<u32>());
         // SAFETY: a current context; the pointer outlives the call.
@@ -129,7 +129,7 @@ impl CopyCall {
 impl Stream {
     /// Queues a copy.
     pub fn copy(&self, call: &CopyCall) -> Result<()> {
-        self.device().enter()?;
+        let _entered = self.device().enter()?;
         let (host, device) = call.ends();
         if call.to_device {
             // SAFETY: both ends hold `bytes` bytes and outlive the work, whose queuer keeps the call.

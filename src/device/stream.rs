@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use cudarc::driver::sys;
 
-use super::context::Device;
+use super::context::{Device, Keeper, Owner};
 use super::error::{Result, check};
 
 /// A stream that does not synchronise with the default stream.
@@ -12,6 +12,7 @@ use super::error::{Result, check};
 pub struct Stream {
     device: Device,
     raw: sys::CUstream,
+    owner: Owner,
 }
 
 // SAFETY: streams may be used from any thread; the context is made current before each call.
@@ -21,7 +22,10 @@ unsafe impl Sync for Stream {}
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if self.device.enter().is_ok() {
+        if matches!(self.owner, Owner::Lent { .. }) {
+            return;
+        }
+        if let Ok(_entered) = self.device.enter() {
             // SAFETY: created in `new`; work still queued runs to its end.
             unsafe { sys::cuStreamDestroy_v2(self.raw) };
         }
@@ -31,31 +35,60 @@ impl Drop for Stream {
 impl Stream {
     /// Makes a stream. Do so before any kernel spins: stream creation may synchronise.
     pub fn new(device: &Device) -> Result<Stream> {
-        device.enter()?;
+        let _entered = device.enter()?;
         let mut raw = std::ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: a current context; `raw` outlives the call.
         check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut raw, flags) })?;
-        Ok(Stream { device: device.clone(), raw })
+        Ok(Stream { device: device.clone(), raw, owner: Owner::Own })
+    }
+
+    /// A stream that somebody else made and destroys; a `CUstream` or `cudaStream_t`, null for the default stream.
+    ///
+    /// # Safety
+    /// It is a live stream of `device`'s context, and stays so for as long as this value.
+    pub unsafe fn from_raw(device: &Device, raw: *mut c_void) -> Stream {
+        // SAFETY: the caller vouches for it.
+        unsafe { Stream::lent(device, raw, None) }
+    }
+
+    /// # Safety
+    /// As [`Stream::from_raw`]; `keeper` may vouch for the stream's life in the caller's place.
+    pub(super) unsafe fn lent(device: &Device, raw: *mut c_void, keeper: Option<Keeper>) -> Stream {
+        Stream { device: device.clone(), raw: raw.cast(), owner: Owner::Lent { _keeper: keeper } }
+    }
+
+    /// Whether what is queued becomes part of a graph instead of running.
+    pub fn is_capturing(&self) -> Result<bool> {
+        let _entered = self.device.enter()?;
+        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: a live stream; `status` outlives the call.
+        check("cuStreamIsCapturing", unsafe { sys::cuStreamIsCapturing(self.raw, &mut status) })?;
+        Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+    }
+
+    /// The handle, a `CUstream`, for other libraries. It stays this value's.
+    pub fn as_raw(&self) -> *mut c_void {
+        self.raw.cast()
     }
 
     /// Waits for everything queued so far.
     pub fn synchronize(&self) -> Result<()> {
-        self.device.enter()?;
+        let _entered = self.device.enter()?;
         // SAFETY: a live stream.
         check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.raw) })
     }
 
     /// Records `event` after everything queued so far.
     pub fn record(&self, event: &Event) -> Result<()> {
-        self.device.enter()?;
+        let _entered = self.device.enter()?;
         // SAFETY: both live, of one context.
         check("cuEventRecord", unsafe { sys::cuEventRecord(event.raw, self.raw) })
     }
 
     /// Makes later work wait for the latest record of `event`.
     pub fn wait(&self, event: &Event) -> Result<()> {
-        self.device.enter()?;
+        let _entered = self.device.enter()?;
         // SAFETY: both live, of one context.
         check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(self.raw, event.raw, 0) })
     }
@@ -66,7 +99,7 @@ impl Stream {
         &self,
         work: impl FnOnce() -> std::result::Result<(), E>,
     ) -> std::result::Result<GraphExec, E> {
-        self.device.enter()?;
+        let _entered = self.device.enter()?;
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: a live stream that is not capturing.
         check("cuStreamBeginCapture", unsafe { sys::cuStreamBeginCapture_v2(self.raw, mode) })?;
@@ -90,19 +123,19 @@ impl Stream {
 
     /// Makes a stream of a priority: lower numbers first, within [`Stream::priorities`].
     pub fn with_priority(device: &Device, priority: i32) -> Result<Stream> {
-        device.enter()?;
+        let _entered = device.enter()?;
         let mut raw = std::ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: a current context; `raw` outlives the call. A priority out of range is clamped.
         check("cuStreamCreateWithPriority", unsafe {
             sys::cuStreamCreateWithPriority(&mut raw, flags, priority)
         })?;
-        Ok(Stream { device: device.clone(), raw })
+        Ok(Stream { device: device.clone(), raw, owner: Owner::Own })
     }
 
     /// The least and the greatest priority; the greatest is the lower number.
     pub fn priorities(device: &Device) -> Result<(i32, i32)> {
-        device.enter()?;
+        let _entered = device.enter()?;
         let (mut least, mut greatest) = (0, 0);
         // SAFETY: a current context; both outlive the call.
         check("cuCtxGetStreamPriorityRange", unsafe {
@@ -140,7 +173,7 @@ unsafe impl Sync for Event {}
 
 impl Drop for Event {
     fn drop(&mut self) {
-        if self.device.enter().is_ok() {
+        if let Ok(_entered) = self.device.enter() {
             // SAFETY: created in `with_flags`.
             unsafe { sys::cuEventDestroy_v2(self.raw) };
         }
@@ -159,7 +192,7 @@ impl Event {
     }
 
     fn with_flags(device: &Device, flags: u32) -> Result<Event> {
-        device.enter()?;
+        let _entered = device.enter()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: a current context; `raw` outlives the call.
         check("cuEventCreate", unsafe { sys::cuEventCreate(&mut raw, flags) })?;
@@ -168,14 +201,14 @@ impl Event {
 
     /// Waits until the event has happened.
     pub fn synchronize(&self) -> Result<()> {
-        self.device.enter()?;
+        let _entered = self.device.enter()?;
         // SAFETY: a live event.
         check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(self.raw) })
     }
 
     /// Microseconds from `start` to this one; both of [`Event::timing`], recorded and happened.
     pub fn us_since(&self, start: &Event) -> Result<f64> {
-        self.device.enter()?;
+        let _entered = self.device.enter()?;
         let mut ms = 0.0;
         // SAFETY: both live, of one context.
         check("cuEventElapsedTime", unsafe { sys::cuEventElapsedTime_v2(&mut ms, start.raw, self.raw) })?;
@@ -199,7 +232,7 @@ unsafe impl Send for GraphExec {}
 
 impl Drop for GraphExec {
     fn drop(&mut self) {
-        if self.device.enter().is_ok() {
+        if let Ok(_entered) = self.device.enter() {
             // SAFETY: instantiated in `Stream::capture`; a running instance is freed when it ends.
             unsafe { sys::cuGraphExecDestroy(self.raw) };
         }
@@ -213,14 +246,14 @@ impl GraphExec {
 
     /// Brings it to the GPU, in the order of `stream`, so that the first launch need not.
     pub fn upload(&self, stream: &Stream) -> Result<()> {
-        self.device.enter()?;
+        let _entered = self.device.enter()?;
         // SAFETY: both live.
         check("cuGraphUpload", unsafe { sys::cuGraphUpload(self.raw, stream.raw) })
     }
 
     /// Queues the graph on `stream`.
     pub fn launch(&self, stream: &Stream) -> Result<()> {
-        self.device.enter()?;
+        let _entered = self.device.enter()?;
         // SAFETY: both live.
         check("cuGraphLaunch", unsafe { sys::cuGraphLaunch(self.raw, stream.raw) })
     }

@@ -33,7 +33,7 @@ impl Drop for StreamK {
 impl StreamK {
     /// Makes the peer ready.
     pub fn new(device: &Device, stage: BoundStage) -> Result<StreamK> {
-        device.enter()?;
+        let _entered = device.enter()?;
         stage.product()?;
         let raw = stage.raw()?;
         let call = || format!("Stream-K peer of stage {}", stage.name);
@@ -57,7 +57,7 @@ impl StreamK {
 
     /// Queues the kernel, with whatever resets its workspace.
     pub fn launch(&mut self, stream: &Stream) -> Result<()> {
-        self.device.enter()?;
+        let _entered = self.device.enter()?;
         // SAFETY: handle and stream are live.
         let status = unsafe { ffi::cusync_streamk_launch(self.handle.as_ptr(), stream.pointer()) };
         check_status(|| format!("launch of the Stream-K peer of {}", self.stage.name), status)

@@ -47,6 +47,18 @@ impl Inputs {
         Inputs { tensors: tensors.collect() }
     }
 
+    /// No values yet; a pipeline of them is refused.
+    pub(crate) fn none(graph: &Graph) -> Self {
+        Inputs { tensors: vec![None; graph.tensors.len()] }
+    }
+
+    /// States the values of a tensor, whose length and type the caller has checked.
+    pub(crate) fn put(&mut self, tensor: TensorId, values: Values) {
+        if let Some(old) = self.tensors.get_mut(tensor.0) {
+            *old = Some(values);
+        }
+    }
+
     /// The bits of a tensor; `None` for a tensor that a stage writes, or of integers.
     pub fn bits(&self, tensor: TensorId) -> Option<&Arc<Vec<u16>>> {
         match self.tensors.get(tensor.0)?.as_ref()? {

@@ -39,7 +39,7 @@ pub type CustomReference<'a> = Box<dyn Fn(&[Matrix]) -> Matrix + 'a>;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReferenceError {
     /// An input was never given.
-    #[error("input `{0}` has no values\n  help: give it rows x cols of them with `Inputs::set`")]
+    #[error("input `{0}` has no values\n  help: give it rows x cols of them, with `Session::set_f32`")]
     NoInput(String),
     /// A custom stage without a whole-matrix form.
     #[error(

@@ -68,9 +68,9 @@ pub enum Error {
     /// Memory with which the proof would not hold.
     #[error("{0}")]
     Bound(String),
-    /// A name that the pipeline does not know, or that it allocates itself.
-    #[error("{0} is not an input or a weight of this pipeline\n  help: its inputs are {1}")]
-    NotAnInput(String, String),
+    /// A name that the pipeline does not know, or whose memory is its own affair.
+    #[error("{0} is no input, weight or result of this pipeline\n  help: those are {1}")]
+    NotBindable(String, String),
     /// A plan used with an executor that it was not proved for.
     #[error(
         "the plan was proved for `{proved:?}`, not for `{asked:?}`\n  help: check the spec for that executor and make a pipeline of that plan"

@@ -30,7 +30,7 @@ use cusync_gen::graph::{Dependence, Op, Stage, StageId};
 use super::error::{Error, Result};
 use super::options::Overlap;
 use super::pipeline::{Kernels, Pipeline, Shared};
-use crate::device::{GraphExec, LaunchAttributes};
+use crate::device::{GraphExec, LaunchAttributes, Stream};
 use crate::ffi;
 
 /// Runs captured into a CUDA graph. Holds a share of all the memory that it uses.
@@ -66,7 +66,24 @@ impl Pipeline {
         self.ready(executor)?;
         let kernels = self.kernels(set)?;
         let programmatic = self.options.overlap == Overlap::All;
-        self.enqueue(executor, &kernels, programmatic).map_err(|e| self.poison(e))
+        let queue = || self.enqueue(executor, &kernels, programmatic, &self.main);
+        self.in_turn(&self.main, queue).map_err(|e| self.poison(e))
+    }
+
+    /// Queues one run of set 0 in the order of a stream of the caller's, which may be capturing: the run then becomes part of that
+    /// capture, and the pipeline must outlive its graph. Call [`Pipeline::prepare`] before a capture begins.
+    ///
+    /// All runs of a pipeline, replays too, have to follow each other, by stream order or events: its semaphores count runs.
+    /// What runs side by side is a [`Pipeline::fork`].
+    ///
+    /// # Errors
+    /// As [`Pipeline::run_set`].
+    pub fn run_on(&mut self, executor: Executor, stream: &Stream) -> Result<()> {
+        self.ready(executor)?;
+        let kernels = self.kernels(0)?;
+        let programmatic = self.options.overlap == Overlap::All;
+        let queue = || self.enqueue(executor, &kernels, programmatic, stream);
+        self.in_turn(stream, queue).map_err(|e| self.poison(e))
     }
 
     /// Captures one run of each named set, in order, into one graph.
@@ -79,9 +96,9 @@ impl Pipeline {
             Overlap::All => true,
         };
         let each = || kernels.iter().enumerate();
-        let graph = self
-            .main
-            .capture(|| each().try_for_each(|(place, k)| self.enqueue(executor, k, programmatic(place))))?;
+        let graph = self.main.capture(|| {
+            each().try_for_each(|(place, k)| self.enqueue(executor, k, programmatic(place), &self.main))
+        })?;
         Ok(Captured { graph, shared: self.shared.clone(), _kernels: kernels })
     }
 
@@ -91,7 +108,8 @@ impl Pipeline {
         if !Arc::ptr_eq(&self.shared, &captured.shared) {
             return Err(Error::Unsupported("the graph was captured from another pipeline".into()));
         }
-        captured.graph.launch(&self.main).map_err(|e| self.poison(e.into()))
+        let queue = || Ok(captured.graph.launch(&self.main)?);
+        self.in_turn(&self.main, queue).map_err(|e| self.poison(e))
     }
 
     /// Waits for everything queued, and turns a wait that timed out into the edge that it waited on. A sequence that has no
@@ -172,25 +190,28 @@ impl Pipeline {
         })
     }
 
-    /// `programmatic` matters to the `fused` executor alone.
-    fn enqueue(&self, executor: Executor, kernels: &Kernels, programmatic: bool) -> Result<()> {
+    /// `programmatic` matters to the `fused` executor alone. `main` carries the run from its beginning to its end.
+    fn enqueue(
+        &self,
+        executor: Executor,
+        kernels: &Kernels,
+        programmatic: bool,
+        main: &Stream,
+    ) -> Result<()> {
         let stages = match kernels {
             Kernels::Stages(stages) => stages,
             one => {
-                return one.launch_fused(LaunchAttributes {
-                    stream: &self.main,
-                    started: None,
-                    programmatic,
-                });
+                let launch = LaunchAttributes { stream: main, started: None, programmatic };
+                return one.launch_fused(launch);
             }
         };
         let queue = queue(&self.plan, executor);
         let side_by_side = queue.iter().any(|queued| queued.stream > 0);
         if side_by_side {
-            self.main.record(&self.fork)?;
+            main.record(&self.fork)?;
         }
         for (queued, kernel) in queue.iter().zip(stages) {
-            let stream = if queued.stream == 0 { &self.main } else { &self.side[queued.stream - 1] };
+            let stream = if queued.stream == 0 { main } else { &self.side[queued.stream - 1] };
             // The start of a producer implies the fork: it waited for it, or lies on the main stream after it.
             queued.after.iter().try_for_each(|&producer| stream.wait(&self.started[producer]))?;
             if queued.stream > 0 && queued.after.is_empty() {
@@ -207,7 +228,7 @@ impl Pipeline {
         if side_by_side {
             for (stream, done) in self.side.iter().zip(&self.done) {
                 stream.record(done)?;
-                self.main.wait(done)?;
+                main.wait(done)?;
             }
         }
         Ok(())

@@ -25,7 +25,7 @@ pub(super) enum Faster {
     /// Our kernel.
     Ours,
     /// cuBLASLt, with the algorithm that was the fastest.
-    Library(CublasLt),
+    Library(Box<CublasLt>),
 }
 
 /// A stage by cuBLASLt.
@@ -129,7 +129,7 @@ impl Pipeline {
             least[0] = least[0].min(self.time(&mut launch_ours)?);
             least[1] = least[1].min(self.time(&mut launch_theirs)?);
         }
-        Ok(if least[1] < least[0] { Faster::Library(theirs.product) } else { Faster::Ours })
+        Ok(if least[1] < least[0] { Faster::Library(Box::new(theirs.product)) } else { Faster::Ours })
     }
 
     /// Microseconds of some runs in a row on the main stream.

@@ -1,6 +1,6 @@
 //! A plan with memory: semaphores, outputs, bound inputs and kernels ready to launch.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cusync_gen::check::{How, Launch, Plan};
 use cusync_gen::graph::{DataType, Graph, Operand, OperandKind, Stage, StageId, TensorId};
@@ -11,6 +11,7 @@ use super::error::{Error, Result};
 use super::library::{Faster, LibraryStage};
 use super::one::OneKernel;
 use super::options::Options;
+use super::outputs;
 use super::supported::{allocate_outputs, runnable, suits};
 use crate::device::{
     Device, DeviceBuffer, Event, Kernel, KernelArgs, RepackedWeights, Report, Stream, helpers,
@@ -115,6 +116,15 @@ pub struct Pipeline {
     /// Events that tell of each stage that it is done.
     pub(super) done: Vec<Event>,
     pub(super) poisoned: Option<String>,
+    /// The turn of whoever shares it, where two at once could take each other's SMs and wait for ever.
+    pub(super) turn: Arc<Turn>,
+}
+
+/// Orders the runs of a pipeline and of its forks, on whatever streams they are.
+#[derive(Debug)]
+pub(super) struct Turn {
+    /// The end of the last run.
+    done: Mutex<Event>,
 }
 
 impl Pipeline {
@@ -176,7 +186,48 @@ impl Pipeline {
             sets: Vec::new(),
             faster: (0..stages).map(|_| None).collect(),
             poisoned: None,
+            turn: Arc::new(Turn { done: Mutex::new(Event::ordering(device)?) }),
         })
+    }
+
+    /// Another pipeline of the same plan that shares inputs, weights and their packed forms, and has results, semaphores and
+    /// streams of its own: both may be queued, and their graphs replayed, side by side. Where the plan's proof needs all SMs for
+    /// one run, as one kernel of all stages does, runs and replays of the two take turns on the GPU; runs that somebody else
+    /// captures ([`Pipeline::run_on`]) are then ordered by whoever launches that graph. A cache that runs append to is an input: bind
+    /// another one to the fork. Waits for the GPU.
+    ///
+    /// # Errors
+    /// Memory is short.
+    pub fn fork(&self) -> Result<Pipeline> {
+        let mut fork = Pipeline::with_options(&self.plan, &self.device, self.options)?;
+        self.device.synchronize()?;
+        fork.turn = self.turn.clone();
+        let graph = self.plan.graph();
+        let input = |(tensor, bound): (&cusync_gen::graph::Tensor, &Option<Tensor>)| {
+            bound.clone().filter(|_| tensor.producer.is_none())
+        };
+        let shared = |set: &Set| Set {
+            bound: graph.tensors.iter().zip(&set.bound).map(input).collect(),
+            integers: set.integers.clone(),
+            packed: set.packed.clone(),
+            repacked: set.repacked.clone(),
+            kernels: None,
+        };
+        fork.sets = self.sets.iter().map(shared).collect();
+        Ok(fork)
+    }
+
+    /// Queues work of this pipeline on a stream: behind that of its forks, where two at once could stand still.
+    pub(super) fn in_turn(&self, stream: &Stream, queue: impl FnOnce() -> Result<()>) -> Result<()> {
+        let launch = self.plan.launch();
+        let forked = Arc::strong_count(&self.turn) > 1;
+        if !forked || !launch.has_semaphores() || launch.guarantees_starts() || stream.is_capturing()? {
+            return queue();
+        }
+        let done = self.turn.done.lock().unwrap_or_else(PoisonError::into_inner);
+        stream.wait(&done)?;
+        queue()?;
+        Ok(stream.record(&done)?)
     }
 
     /// The plan.
@@ -204,18 +255,22 @@ impl Pipeline {
         self.plan.graph().tensors.iter().filter(|t| t.producer.is_none()).map(|t| t.name.as_str())
     }
 
-    /// Binds an input or a weight in set 0.
+    /// Binds an input, a weight or a result in set 0.
     pub fn bind(&mut self, name: &str, tensor: Tensor) -> Result<()> {
         self.bind_in(0, name, tensor)
     }
 
-    /// Binds an input or a weight in a set. Sets are numbered from 0; naming the next one makes it. Gate and up
+    /// Binds an input, a weight or a result in a set. Sets are numbered from 0; naming the next one makes it. A result that
+    /// shares no memory with other tensors is written in place; unbound ones have memory of the pipeline's. Gate and up
     /// weights of a gated GEMM are interleaved when the set is first used, and all weights of a decode plan are laid out
     /// anew: bind them again after changing them.
     pub fn bind_in(&mut self, set: usize, name: &str, tensor: Tensor) -> Result<()> {
-        let index = self.input(name, DataType::Element, tensor.len())?;
+        let index = self.bindable(name, DataType::Element, tensor.len())?;
         let graph = self.plan.graph();
         self.may_bind(set, name, Some(index), constant(graph, index), &tensor)?;
+        if graph.tensors[index].producer.is_some() {
+            tensor.written_by_runs();
+        }
         // The old weights' packed forms go with them.
         let uses = |s: &Stage| s.operands.iter().any(|o| o.tensor.0 == index);
         let stale: Vec<usize> =
@@ -238,19 +293,26 @@ impl Pipeline {
     /// Binds lengths or page numbers in a set. Kernels read them in every run, so what is written to their memory between runs,
     /// in stream order, counts for the next; one that is out of range is found then.
     pub fn bind_integers_in(&mut self, set: usize, name: &str, tensor: Integers) -> Result<()> {
-        let index = self.input(name, DataType::Int32, tensor.len())?;
+        let index = self.bindable(name, DataType::Int32, tensor.len())?;
         let slot = self.set_mut(set)?;
         slot.integers[index] = Some(tensor);
         slot.kernels = None;
         Ok(())
     }
 
-    /// The input of that name, which takes `have` elements of this kind.
-    fn input(&self, name: &str, data: DataType, have: usize) -> Result<usize> {
-        let tensors = &self.plan.graph().tensors;
-        let Some(index) = tensors.iter().position(|t| t.name == name && t.producer.is_none()) else {
-            let known = self.inputs().collect::<Vec<_>>().join(", ");
-            return Err(Error::NotAnInput(name.into(), known));
+    /// The input or result of that name, which takes `have` elements of this kind.
+    fn bindable(&self, name: &str, data: DataType, have: usize) -> Result<usize> {
+        let graph = self.plan.graph();
+        let tensors = &graph.tensors;
+        let alone =
+            |id: TensorId| tensors[id.0].alias.is_none() && tensors.iter().all(|t| t.alias != Some(id));
+        let open = |i: usize| {
+            tensors[i].producer.is_none() || outputs(graph).any(|id| id == TensorId(i) && alone(id))
+        };
+        let Some(index) = tensors.iter().position(|t| t.name == name).filter(|&i| open(i)) else {
+            let known: Vec<_> =
+                (0..tensors.len()).filter(|&i| open(i)).map(|i| tensors[i].name.as_str()).collect();
+            return Err(Error::NotBindable(name.into(), known.join(", ")));
         };
         if tensors[index].data != data {
             let (is, with) = match tensors[index].data {
@@ -290,14 +352,19 @@ impl Pipeline {
         tensor: &Tensor,
     ) -> Result<()> {
         let tensors = &self.plan.graph().tensors;
-        let named = |list: &[Option<Tensor>], written| -> Vec<bound::Known> {
+        let named = |list: &[Option<Tensor>]| -> Vec<bound::Known> {
+            let written = |i: usize| tensors[i].producer.is_some();
             let some = list.iter().enumerate().filter(|(i, _)| Some(*i) != index);
             some.filter_map(|(i, t)| Some((t.as_ref()?, i)))
-                .map(|(t, i)| bound::Known { name: tensors[i].name.clone(), bytes: t.addresses(), written })
+                .map(|(t, i)| bound::Known {
+                    name: tensors[i].name.clone(),
+                    bytes: t.addresses(),
+                    written: written(i),
+                })
                 .collect()
         };
-        let mut known = named(&self.shared.outputs, true);
-        known.extend(named(self.sets.get(set).map_or(&[][..], |s| s.bound.as_slice()), false));
+        let mut known = named(&self.shared.outputs);
+        known.extend(named(self.sets.get(set).map_or(&[][..], |s| s.bound.as_slice())));
         let new = bound::New { name, bytes: tensor.addresses(), constant, output: tensor.is_written() };
         bound::conflict(&new, &known).map_or(Ok(()), |conflict| Err(Error::Bound(conflict)))
     }
@@ -330,9 +397,8 @@ impl Pipeline {
 
     pub(super) fn memory(&self, set: usize, tensor: TensorId) -> Result<Tensor> {
         let bound = self.sets.get(set).and_then(|s| s.bound[tensor.0].clone());
-        self.shared.outputs[tensor.0]
-            .clone()
-            .or(bound)
+        bound
+            .or_else(|| self.shared.outputs[tensor.0].clone())
             .ok_or_else(|| Error::Unbound { tensor: self.plan.graph().tensors[tensor.0].name.clone(), set })
     }
 

@@ -30,9 +30,7 @@ pub(super) fn runnable(plan: &Plan, stage: &Stage) -> Result<()> {
     let unsupported = |why: &str| Err(Error::Unsupported(format!("stage {}: {why}", stage.name)));
     if !stage.op.has_kernel(plan.device().arch, plan.launch().executor()) {
         let kind = stage.op.name();
-        return unsupported(&format!(
-            "{kind} has no CUDA kernel yet; the cpu executor runs it (`--executor cpu`)"
-        ));
+        return unsupported(&format!("{kind} has no CUDA kernel yet; the cpu executor runs it"));
     }
     match stage.op {
         Op::Custom => return unsupported("a custom stage runs in its owner's kernel, not in an executor"),
@@ -75,7 +73,8 @@ pub(super) fn allocate_outputs(plan: &Plan, device: &Device) -> Result<Vec<Optio
         }
         if outputs[owner].is_none() {
             let memory = DeviceBuffer::new(device, elements(owner), &tensors[owner].name)?;
-            outputs[owner] = Some(Arc::new(memory.written_by_runs()));
+            memory.written_by_runs();
+            outputs[owner] = Some(Arc::new(memory));
         }
         outputs[index] = outputs[owner].clone();
     }

@@ -62,6 +62,11 @@ pub(super) fn spans(
     (spans, parts)
 }
 
+fn run(name: &str, what: &str, sms: u32, spans: Vec<Span>) -> Run {
+    let length_us = spans.iter().map(Span::end_us).fold(0.0, f64::max);
+    Run { name: name.into(), what: what.into(), sms, length_us, spans }
+}
+
 /// A run of the stages' own kernels, one after the other.
 pub(super) fn serial(plan: &Plan, what: &str, notes: &[Vec<ItemTrace>], sms: u32) -> Run {
     let cluster = plan.launch().cluster();
@@ -69,7 +74,7 @@ pub(super) fn serial(plan: &Plan, what: &str, notes: &[Vec<ItemTrace>], sms: u32
     // Nothing waits for a stage: what passed is the way of the first loads.
     let first = spans.iter_mut().filter_map(|s| s.phases.first_mut());
     first.filter(|p| p.kind == Kind::Wait).for_each(|p| p.kind = Kind::Load);
-    Run { name: "serial".into(), what: what.into(), sms, spans }
+    run("serial", what, sms, spans)
 }
 
 /// A fused run, every wait with its cause: of those that the first k-block waits for, the edge whose post came last.
@@ -115,7 +120,7 @@ pub(super) fn fused(plan: &Plan, what: &str, notes: &[Vec<ItemTrace>], sms: u32)
             phase.kind = Kind::Load;
         }
     }
-    Run { name: "fused".into(), what: what.into(), sms, spans }
+    run("fused", what, sms, spans)
 }
 
 #[cfg(test)]
@@ -136,7 +141,7 @@ mod tests {
     }
 
     fn shares(notes: &[ItemTrace], sms: u32) -> Shares {
-        Shares::of(spans(&[notes.to_vec()], (1, 1), |_, s| s).0.iter(), sms)
+        Shares::of(spans(&[notes.to_vec()], (1, 1), |_, s| s).0.iter(), sms, None)
     }
 
     #[test]

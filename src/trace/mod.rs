@@ -23,7 +23,7 @@ use serde::Serialize;
 pub use chrome::events;
 pub use page::page;
 pub use shares::Shares;
-pub use simulated::{simulated, simulated_chain, simulated_kernels};
+pub use simulated::{simulated, simulated_run};
 pub use timeline::{Edge, Kind, Origin, Phase, Run, Span, Timeline, defect};
 
 use crate::device::Device;

@@ -19,13 +19,13 @@ pub struct Shares {
     pub wait_us: f64,
     /// The rest: before an SM's first item and after its last, between kernels, and SMs without items.
     pub idle_us: f64,
-    /// The time from the first item's beginning to the last one's end, over all SMs.
+    /// The length of the run; of a stage, the time from its first item's beginning to its last one's end, over all SMs.
     pub span_us: f64,
 }
 
 impl Shares {
-    /// Adds up the spans on a GPU of `sms` SMs; those of an SM do not overlap.
-    pub(super) fn of<'a>(spans: impl Iterator<Item = &'a Span>, sms: u32) -> Shares {
+    /// Adds up the spans on a GPU of `sms` SMs; those of an SM do not overlap. `length_us` is that of a whole run.
+    pub(super) fn of<'a>(spans: impl Iterator<Item = &'a Span>, sms: u32, length_us: Option<f64>) -> Shares {
         let (mut begin, mut end) = (f64::INFINITY, 0.0f64);
         let mut shares = Shares::default();
         let share = 1.0 / f64::from(sms.max(1));
@@ -41,7 +41,7 @@ impl Shares {
                 *sum += (phase.end_us - from) * share;
             }
         }
-        shares.span_us = (end - begin).max(0.0);
+        shares.span_us = length_us.unwrap_or(end - begin).max(0.0);
         let busy = shares.wait_us + shares.load_us + shares.math_us + shares.epilogue_us;
         shares.idle_us = shares.span_us - busy;
         shares

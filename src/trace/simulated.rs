@@ -1,9 +1,10 @@
 //! Timelines of the model.
 
-use cusync_gen::check::{Candidate, Executor};
+use cusync_gen::check::{Candidate, Executor, Launch};
 use cusync_gen::graph::StageId;
-use cusync_gen::schedule::{Breakdown, Part, Schedule};
-use cusync_gen::simulate::{Blocked, TileCost, observe};
+use cusync_gen::schedule::decode::Decode;
+use cusync_gen::schedule::{Part, Request, Schedule, time};
+use cusync_gen::simulate::{Blocked, TileCost, TileRun, observe, simulate};
 
 use super::cause::{Causes, Edges};
 use super::timeline::{Kind, Origin, Phase, Run, Span, Timeline};
@@ -23,8 +24,17 @@ pub fn simulated(candidate: &Candidate) -> Timeline {
     }
 }
 
-/// What the model expects of kernels that are launched stage by stage, as `executor` does.
-pub fn simulated_kernels(candidate: &Candidate, executor: Executor) -> Run {
+/// What the model expects of a candidate that was chosen for `executor`.
+pub fn simulated_run(candidate: &Candidate, executor: Executor) -> Run {
+    match &candidate.launch {
+        Launch::Stages { .. } => kernels(candidate, executor),
+        Launch::Lists(schedule) => chain(candidate, schedule),
+        Launch::Shares(decode) => shares(candidate, decode),
+    }
+}
+
+/// Kernels that are launched stage by stage.
+fn kernels(candidate: &Candidate, executor: Executor) -> Run {
     let graph = &candidate.graph;
     let edges = Edges::of_candidate(candidate);
     let mut blocked: Vec<Blocked> = Vec::new();
@@ -78,12 +88,42 @@ pub fn simulated_kernels(candidate: &Candidate, executor: Executor) -> Run {
     let tiles: Vec<String> =
         graph.stages.iter().map(|s| format!("{} {} x {}", s.name, s.mma_tile.0, s.mma_tile.1)).collect();
     let what = format!("a kernel a stage; tiles: {}", tiles.join(", "));
-    Run { name: executor_name(executor).into(), what, sms: timeline.slots, spans }
+    let length_us = timeline.total_us;
+    Run { name: executor_name(executor).into(), what, sms: timeline.slots, length_us, spans }
 }
 
-/// What the model expects of a chain kernel; `breakdown` is of `schedule`, which is the candidate's.
-pub fn simulated_chain(candidate: &Candidate, schedule: &Schedule, breakdown: &Breakdown) -> Run {
+/// A decode kernel: every worker has a share of each stage in turn, and streams weights all the time.
+fn shares(candidate: &Candidate, decode: &Decode) -> Run {
+    let timeline = simulate(candidate);
+    let span = |run: &TileRun| Span {
+        stage: run.stage.0,
+        tile: (run.tile.m, run.tile.n),
+        k: (0, candidate.graph.stages[run.stage.0].k_blocks),
+        part: None,
+        sm: run.sm,
+        begin_us: run.start,
+        phases: vec![Phase::plain(Kind::Math, run.end)],
+    };
+    Run {
+        name: executor_name(Executor::Fused).into(),
+        what: format!("one decode kernel, {} tokens wide", decode.width),
+        sms: candidate.device.sms.max(decode.workers()),
+        length_us: timeline.total_us,
+        spans: timeline.tiles.iter().map(span).collect(),
+    }
+}
+
+/// A chain kernel.
+fn chain(candidate: &Candidate, schedule: &Schedule) -> Run {
     let graph = &candidate.graph;
+    let request = Request {
+        workers: schedule.lists.len() as u32,
+        cluster: schedule.cluster,
+        mode: schedule.mode,
+        splits: schedule.slabs > 0,
+        cost: &candidate.device.cost_model(),
+    };
+    let breakdown = time(graph, &request, schedule);
     let edges = Edges::of_candidate(candidate);
     let fill_us = candidate.device.cost_model().fill_us;
     let (rows, cols) = schedule.cluster;
@@ -143,7 +183,7 @@ pub fn simulated_chain(candidate: &Candidate, schedule: &Schedule, breakdown: &B
     let tile = graph.kernel_tile();
     let what = format!("one chain kernel; {} x {} tiles, clusters of {rows} x {cols}", tile.0, tile.1);
     let sms = candidate.device.sms.max(schedule.lists.len() as u32 * rows * cols);
-    Run { name: executor_name(Executor::Fused).into(), what, sms, spans }
+    Run { name: executor_name(Executor::Fused).into(), what, sms, length_us: schedule.predicted_us, spans }
 }
 
 /// How long an item takes over what, microseconds.

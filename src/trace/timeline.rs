@@ -53,6 +53,8 @@ pub struct Run {
     pub what: String,
     /// SMs of the device; where several CTAs share an SM, each has a row of its own and counts as one.
     pub sms: u32,
+    /// From the launch to the end, microseconds; of a measured run to the end of its last span.
+    pub length_us: f64,
     /// Everything that was computed. Spans of one SM do not overlap.
     pub spans: Vec<Span>,
 }
@@ -138,14 +140,10 @@ impl Span {
 }
 
 impl Run {
-    /// The length of the timeline, from 0 to the end of the last span.
-    pub fn length_us(&self) -> f64 {
-        self.spans.iter().map(Span::end_us).fold(0.0, f64::max)
-    }
-
     /// Where the time of an average SM went; of one stage, or of all.
     pub fn shares(&self, stage: Option<usize>) -> Shares {
-        Shares::of(self.spans.iter().filter(|s| stage.is_none_or(|stage| s.stage == stage)), self.sms)
+        let spans = self.spans.iter().filter(|s| stage.is_none_or(|stage| s.stage == stage));
+        Shares::of(spans, self.sms, stage.is_none().then_some(self.length_us))
     }
 
     /// Time that an average SM waited because of each of `edges` edges, and at the end for partial sums, microseconds.

@@ -20,8 +20,9 @@ type Alternatives = Vec<(String, f64)>;
 /// price on.
 pub fn decisions(resolved: &Resolved, candidate: &Candidate, asked: Executor) -> Vec<Choice> {
     let mut choices = vec![executor(resolved, candidate, asked)];
-    if resolved.without_kernel(&candidate.device, candidate.launch.executor()).is_some() {
-        // The device runs nothing of it, so nothing has a price there.
+    let missing = resolved.without_kernel(&candidate.device, candidate.launch.executor());
+    if missing.is_some() || resolved.own_kernel().is_some() {
+        // The device runs nothing of it by itself, so nothing has a price there.
         choices.extend(candidate.choices.iter().cloned());
         return choices;
     }

@@ -191,7 +191,7 @@ fn a_schedule_is_run_on_the_cpu_where_there_is_no_gpu() {
     let output = cusync(&[&args[..], &["--executor", "fused"]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let value = json(&output);
-    assert_eq!((&value["executor"], &value["verified"]), (&"fused".into(), &true.into()));
+    assert_eq!((&value["executor"], &value["verified"]), (&"cpu".into(), &true.into()));
     assert!(value["note"].as_str().is_some_and(|n| n.contains("running on the CPU")));
 }
 
@@ -206,7 +206,7 @@ fn run_prints_one_plain_table_into_a_pipe() {
 
 #[test]
 fn simulate_predicts_every_executor_of_the_device() {
-    for (device, executors) in [("h200", 4), ("a100", 2)] {
+    for (device, executors) in [("h200", 5), ("a100", 2)] {
         let value = json(&cusync(&["simulate", "gpt3_mlp", "--device", device, "--json"]));
         let times = value["times"].as_array().expect("a list");
         assert_eq!(times.len(), executors);
@@ -240,7 +240,7 @@ fn a_fused_plan_tells_its_schedule() {
 
 #[test]
 fn explain_gen_and_doctor_answer() {
-    let explained = json(&cusync(&["explain", "chain3", "--json"]));
+    let explained = json(&cusync(&["explain", "chain3", "--executor", "programmatic", "--json"]));
     assert_eq!(explained["edges"][1]["policy"], "Batched(rows: 1, cols: 2)");
     let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("generated");
     let generated = cusync(&["gen", "two_gemms", "-o", &dir.display().to_string(), "--json"]);
@@ -249,7 +249,7 @@ fn explain_gen_and_doctor_answer() {
     assert!(header.contains("cusync"));
     assert_eq!(json(&generated)["files"].as_array().map(Vec::len), Some(2));
     let doctor = cusync(&["doctor", "--json"]);
-    assert_eq!(doctor.status.code(), Some(0));
+    assert!(matches!(doctor.status.code(), Some(0 | 2)));
     for finding in json(&doctor)["findings"].as_array().expect("a list") {
         assert_eq!(finding["ok"] == false, finding["fix"].is_string(), "a fault has a way out: {finding}");
     }
@@ -328,7 +328,7 @@ fn schedule_counts_edges_and_waits_of_a_program() {
     let text = cusync(&["schedule", "ml"]);
     assert!(
         String::from_utf8_lossy(&text.stdout)
-            .contains("12 dependences, 9 after reduction; 2 streams, 1 waits")
+            .contains("12 dependences, 9 after reduction; with all concurrency 2 streams, 1 wait\n")
     );
     for bad in [
         &["schedule", "imgg"][..],

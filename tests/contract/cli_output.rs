@@ -17,7 +17,7 @@ const COMMANDS: [&[&str]; 11] = [
     &["schedule", "vec"],
     &["tune", "--show", "--cache", "no such cache"],
     &["trace", "two_gemms", "--simulate"],
-    &["doctor"],
+    &["list"],
     &["check", "--help"],
     &["--help"],
     &["--version"],

@@ -183,7 +183,7 @@ fn calibrate_needs_a_gpu_and_says_so() {
         return;
     }
     let file = folder("calibrates").join("here.ron");
-    let output = cusync(&["calibrate", "-o", &text(&file), "--json"]);
+    let output = cusync(&["calibrate", "-o", &text(&file)]);
     let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{told}");
     assert!(told.contains("no NVIDIA driver") || told.contains("GPU"), "{told}");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use cusync::runtime::SHIPPED;
-use cusync::trace::{defect, simulated, simulated_kernels};
+use cusync::trace::{defect, simulated, simulated_run};
 use cusync_gen::check::Executor;
 use cusync_gen::choose;
 use cusync_gen::device::Profile;
@@ -228,7 +228,7 @@ fn predicted_timelines_have_no_defect() {
         for executor in [Executor::Serial, Executor::Streams, Executor::Programmatic] {
             let candidate = choose::candidate(&resolved, device, executor).expect("it can be planned");
             let mut timeline = simulated(&candidate);
-            timeline.runs.push(simulated_kernels(&candidate, executor));
+            timeline.runs.push(simulated_run(&candidate, executor));
             assert_eq!(defect(&timeline), None, "{name} {executor:?}");
             // A tile that the model computes is on the timeline once.
             let tiles: u32 = candidate.graph.stages.iter().map(|s| s.tiles()).sum();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The ladder.
-const EXAMPLES: [&str; 8] = [
+const EXAMPLES: [&str; 10] = [
     "01_check",
     "02_render",
     "03_run_mlp",
@@ -13,6 +13,8 @@ const EXAMPLES: [&str; 8] = [
     "06_custom_stage",
     "07_fused",
     "08_dag",
+    "09_cudarc",
+    "10_candle",
 ];
 
 /// Where cargo put the built examples: beside the binary of this package.
@@ -40,11 +42,24 @@ fn the_list_is_complete_and_every_example_is_short() {
 #[test]
 fn every_example_runs() {
     for name in EXAMPLES {
+        let (feature, built) = match name {
+            "09_cudarc" => (Some("cudarc"), cfg!(feature = "cudarc")),
+            "10_candle" => (Some("candle"), cfg!(feature = "candle")),
+            _ => (None, true),
+        };
+        if !built {
+            println!(
+                "skipped: {name} needs its feature: cargo test --features cudarc,candle --test examples"
+            );
+            continue;
+        }
         let path = folder().join(name);
         if !path.exists() {
             // `cargo test --test examples` alone does not build them.
-            let status = Command::new(env!("CARGO")).args(["build", "--quiet", "--example", name]).status();
-            assert!(status.is_ok_and(|s| s.success()), "{name} does not build");
+            let mut build = Command::new(env!("CARGO"));
+            build.args(["build", "--quiet", "--example", name]);
+            build.args(feature.map(|feature| format!("--features={feature}")));
+            assert!(build.status().is_ok_and(|s| s.success()), "{name} does not build");
         }
         let output = Command::new(&path).output().unwrap_or_else(|e| panic!("{name} did not start: {e}"));
         let text = String::from_utf8_lossy(&output.stderr);

@@ -1,8 +1,11 @@
-//! Repository tasks: `cargo xtask setup | run | test | bundle | render`.
+//! Repository tasks: `cargo xtask setup | run | test | bundle | render | dist`.
 
 mod bundle;
+mod dist;
 mod setup;
 mod test;
+#[path = "../../src/cli/toolchain.rs"]
+mod toolchain;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -36,6 +39,8 @@ enum Task {
     Bundle,
     /// Render policies/rendered and the FFI bindings again
     Render,
+    /// Make target/dist: a prebuilt library of kernels for CUSYNC_KERNELS, with checksums
+    Dist,
 }
 
 /// What a task returns: nothing, or the reason and the way out, ready to print.
@@ -49,6 +54,7 @@ fn main() -> ExitCode {
         Task::Test { args } => setup::setup(&root).and_then(|()| test::test(&root, &args)),
         Task::Bundle => setup::setup(&root).and_then(|()| bundle::bundle(&root)),
         Task::Render => render(&root),
+        Task::Dist => setup::setup(&root).and_then(|()| dist::dist(&root)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

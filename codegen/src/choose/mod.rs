@@ -67,8 +67,8 @@ pub fn candidate(resolved: &Resolved, device: &Profile, executor: Executor) -> R
     let Some(how) = executor.how() else { return fused(resolved, device) };
     let found = search::search(resolved, device, how)?;
     let mut best = found.best;
-    // Where no kernel exists, neither it nor anything else has a time on the device.
-    if missing.is_some() {
+    // Where no kernel exists, or one that only its owner knows, nothing has a time on the device.
+    if missing.is_some() || resolved.own_kernel().is_some() {
         best.predicted = None;
         best.choices = explain(resolved, &best, &search::Alternatives::default());
     } else {

@@ -1,7 +1,7 @@
 //! The search behind the automatic choice.
 
 use super::space::{GROUPS, POLICIES, SEARCHED, TileShape, special_policy, uniform_tiles};
-use crate::check::{Candidate, EdgeChoice, How};
+use crate::check::{Candidate, EdgeChoice, How, Prediction};
 use crate::device::Profile;
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Graph, OperandKind, Resolved, StageId};
@@ -43,14 +43,19 @@ const WORTH_OVERLAP_OF_ONE_WAVE: f64 = 1.10;
 /// The best candidate for a way to start kernels; for one that overlaps them on a GPU, the best serial chain where overlap gains
 /// nothing.
 pub(super) fn search(resolved: &Resolved, device: &Profile, how: How) -> Result<Found, Diagnostic> {
-    let found = search_tiles(resolved, device, how)?;
+    let mut found = search_tiles(resolved, device, how)?;
     let overlaps = found.best.launch.on_gpu() && how.overlaps();
     let stated = resolved.edges.iter().any(|e| e.policy.is_some() || e.wait_at.is_some());
-    if !overlaps || stated || found.best.graph.dependences.is_empty() {
+    if !overlaps || found.best.graph.dependences.is_empty() {
         return Ok(found);
     }
     let best = search_tiles(resolved, device, How::Serial)?.best;
     let (Some(with), Some(without)) = (found.best.predicted, best.predicted) else { return Ok(found) };
+    // Whatever overlaps is compared with the best serial chain, not with its own stages one after the other.
+    found.best.predicted = Some(Prediction { serial_us: without.serial_us, ..with });
+    if stated {
+        return Ok(found);
+    }
     let slots = |i: usize| device.sms * found.best.launch.ctas_per_sm(StageId(i));
     let one_wave = found.best.graph.stages.iter().enumerate().all(|(i, stage)| stage.tiles() <= slots(i));
     let worth = if one_wave { WORTH_OVERLAP_OF_ONE_WAVE } else { WORTH_OVERLAP };

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 /// The table itself.
-const INSTANCES: &str = include_str!("../../../csrc/abi/instances.txt");
+const INSTANCES: &str = include_str!("../../instances.txt");
 
 /// What a kernel of a stage computes; the numbers are those of `enum cusync_operation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -16,17 +16,17 @@ pub use rendered::rendered_plan;
 
 use crate::check::Plan;
 
-/// The C++ header of a plan: host and device, includes `cusync/cusync.hpp`.
-pub fn header(plan: &Plan) -> String {
-    render("header", plan)
+/// The C++ header of a plan: host and device, includes `cusync/cusync.hpp`. It names `command`, which makes it anew.
+pub fn header(plan: &Plan, command: &str) -> String {
+    render("header", plan, command)
 }
 
-/// The typed Rust handle of a plan: a module that depends on nothing.
-pub fn handle(plan: &Plan) -> String {
-    render("handle", plan)
+/// The typed Rust handle of a plan: a module that depends on nothing. It names `command`, which makes it anew.
+pub fn handle(plan: &Plan, command: &str) -> String {
+    render("handle", plan, command)
 }
 
-fn render(template: &'static str, plan: &Plan) -> String {
+fn render(template: &'static str, plan: &Plan, command: &str) -> String {
     let view = view::View::new(plan);
     let mut context = tera::Context::new();
     let numbers = match serde_json::to_value(&view) {
@@ -35,6 +35,9 @@ fn render(template: &'static str, plan: &Plan) -> String {
     };
     context.insert("stamp", &format!("{:016x}", fnv1a(numbers.to_string().as_bytes())));
     context.insert("version", env!("CARGO_PKG_VERSION"));
+    // In a comment of one line.
+    let printable = |c: char| if c.is_control() { ' ' } else { c };
+    context.insert("command", &command.chars().map(printable).collect::<String>());
     context.insert("plan", &numbers);
     template::render(template, &context)
 }

@@ -113,7 +113,7 @@ fn headers_compile() {
     let cxx = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
     for (i, plan) in plans().iter().enumerate() {
         let path = dir.join(format!("plan{i}.h"));
-        std::fs::write(&path, header(plan)).expect("written");
+        std::fs::write(&path, header(plan, "cargo test")).expect("written");
         let main = dir.join(format!("plan{i}.cpp"));
         std::fs::write(&main, format!("#include \"plan{i}.h\"\nint main() {{}}\n")).expect("written");
         let mut command = Command::new(&cxx);
@@ -123,7 +123,7 @@ fn headers_compile() {
                 command.arg(&include).arg(&main);
                 command
             },
-            &header(plan),
+            &header(plan, "cargo test"),
         );
     }
     std::fs::remove_dir_all(dir).expect("removed");
@@ -136,7 +136,7 @@ fn handles_compile_alone_and_warn_of_nothing() {
     plans[0].edges.clear();
     for (i, plan) in plans.iter().enumerate() {
         let path = dir.join(format!("handle{i}.rs"));
-        std::fs::write(&path, handle(plan)).expect("written");
+        std::fs::write(&path, handle(plan, "cargo test")).expect("written");
         let mut command = Command::new(std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into()));
         command.args([
             "--crate-type=lib",
@@ -146,7 +146,7 @@ fn handles_compile_alone_and_warn_of_nothing() {
             "-Wmissing-docs",
         ]);
         command.arg("--crate-name").arg(format!("handle{i}")).arg("--out-dir").arg(&dir).arg(&path);
-        check_compiles(command, &handle(plan));
+        check_compiles(command, &handle(plan, "cargo test"));
     }
     std::fs::remove_dir_all(dir).expect("removed");
 }
@@ -178,7 +178,7 @@ fn names_stay_apart_when_stage_names_look_like_edges() {
 #[test]
 fn the_stamp_follows_the_inputs() {
     let stamp = |plan: &Plan| {
-        let text = header(plan);
+        let text = header(plan, "cargo test");
         text.lines()
             .nth(1)
             .and_then(|l| l.split("inputs ").nth(1))

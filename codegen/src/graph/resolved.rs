@@ -157,6 +157,16 @@ impl Resolved {
         self.stages.iter().map(tile_of).collect()
     }
 
+    /// The first stage whose kernel is its owner's, and what follows from that, as a sentence: no model knows what it costs.
+    pub fn own_kernel(&self) -> Option<(StageId, String)> {
+        let stage = self.stages.iter().position(|stage| stage.op == Op::Custom)?;
+        let name = &self.stages[stage].name.value;
+        Some((
+            StageId(stage),
+            format!("stage `{name}`: Custom is your own kernel, of which nothing is known"),
+        ))
+    }
+
     /// The tiles that a stage can have on a device, never empty: the stated one, or those of every kernel that is built for
     /// the device's architecture. A stage that only the `cpu` executor runs has the tiles that it is cut into there, and a
     /// custom stage has exactly one.

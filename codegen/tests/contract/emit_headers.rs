@@ -101,7 +101,7 @@ fn plans_of_the_fused_executor() {
     let tiled = few.on_tiles();
     let slots: u32 = tiled.edges().iter().map(|e| e.slots().slot_count).sum();
     assert_eq!(slots, tiled.graph().stages[0].tiles());
-    assert!(cusync_gen::emit::header(&few).contains(&format!("slot_count = {slots};")));
+    assert!(cusync_gen::emit::header(&few, "cargo xtask render").contains(&format!("slot_count = {slots};")));
     check_header("few", &tiled);
     check(Candidate::new(tiled.graph().clone(), device.clone(), How::Serial)).expect("a serial chain");
 }

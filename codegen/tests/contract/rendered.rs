@@ -57,7 +57,10 @@ fn rendered_files_are_fresh() {
     let included = included();
     assert!(!included.is_empty(), "an example shows the use of a rendered header");
     for (name, source) in specs().into_iter().filter(|(name, _)| included.contains(name)) {
-        let (path, header) = (rendered_dir().join(format!("{name}.h")), emit::header(&plan(&name, &source)));
+        let (path, header) = (
+            rendered_dir().join(format!("{name}.h")),
+            emit::header(&plan(&name, &source), "cargo xtask render"),
+        );
         if std::env::var_os("CUSYNC_RENDER").is_some() {
             std::fs::create_dir_all(rendered_dir()).expect("policies/rendered");
             std::fs::write(&path, &header).expect("written");
@@ -85,7 +88,7 @@ fn render_to(name: &str) -> PathBuf {
     let dir = scratch(name);
     std::fs::create_dir_all(dir.join("rendered")).expect("created");
     for (name, source) in specs() {
-        let header = emit::header(&plan(&name, &source));
+        let header = emit::header(&plan(&name, &source), "cargo xtask render");
         std::fs::write(dir.join(format!("rendered/{name}.h")), header).expect("written");
     }
     dir
@@ -201,7 +204,7 @@ fn shipped_handles_compile_alone_and_agree_with_the_plan() {
     for (name, source) in specs() {
         let plan = plan(&name, &source);
         let dir = scratch(&format!("handle_{name}"));
-        std::fs::write(dir.join("handle.rs"), emit::handle(&plan)).expect("written");
+        std::fs::write(dir.join("handle.rs"), emit::handle(&plan, "cargo xtask render")).expect("written");
         std::fs::write(dir.join("main.rs"), HANDLE_DRIVER).expect("written");
         let program = dir.join("main");
         let mut command = Command::new(std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into()));

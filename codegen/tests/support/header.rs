@@ -71,7 +71,7 @@ fn expected_dump(plan: &Plan) -> String {
 pub fn check_header(name: &str, plan: &Plan) {
     let dir = scratch("rendered");
     let header = format!("{name}.h");
-    std::fs::write(dir.join(&header), emit::header(plan)).expect("written");
+    std::fs::write(dir.join(&header), emit::header(plan, "cargo xtask render")).expect("written");
     let (source, program) = (dir.join(format!("{name}.cpp")), dir.join(name));
     std::fs::write(&source, driver_source(plan, &header)).expect("written");
     let mut command = cxx();

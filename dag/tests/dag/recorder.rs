@@ -16,6 +16,7 @@ fn launches_become_nodes_with_their_accesses() {
     let mut code = Recording::new("vec");
     code.launch("square", config, 2.0, &[read(&x), write(&x1), 64.into()]).expect("good");
     code.launch("square", config, 2.0, &[read(&y), write(&y1), 64.into()]).expect("good");
+    let mut code = code.built_for_programmatic_edges();
     code.launch("reduce", config, 5.0, &[read(&x1), read(&y1), update(&sum)]).expect("good");
     assert_eq!(pairs(&code), [(0, 2), (1, 2)]);
     let program = code.program();
@@ -23,6 +24,8 @@ fn launches_become_nodes_with_their_accesses() {
     assert_eq!(program.nodes()[2].us, 5.0);
     let kernel = program.nodes()[2].kernel().expect("a kernel");
     assert_eq!((kernel.traffic_bytes, kernel.programmatic), (256 + 256 + 8, true));
+    let before = program.nodes()[1].kernel().expect("a kernel");
+    assert!(!before.programmatic, "only what is declared fit");
     let Recorded::Kernel { arguments, .. } = &code.recorded()[0] else { panic!("a kernel") };
     assert_eq!(arguments[2], Argument::U32(64));
     assert!(code.has_addresses());

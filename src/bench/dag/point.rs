@@ -223,7 +223,7 @@ impl Bench {
     fn saturated_us(&self, recording: &Recording) -> Result<f64> {
         let mut us = [0.0; 2];
         for (copies, us) in [1, COPIES].into_iter().zip(&mut us) {
-            let mut together = Recording::new("copies");
+            let mut together = Recording::new("copies").built_for_programmatic_edges();
             for _ in 0..copies {
                 together.append(recording, 0).map_err(fault)?;
             }

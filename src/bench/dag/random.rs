@@ -167,7 +167,7 @@ impl SpinProgram {
         stamped: bool,
         tiled: bool,
     ) -> Result<SpinRecording, DagError> {
-        let mut r = Recording::new(name);
+        let mut r = Recording::new(name).built_for_programmatic_edges();
         let arena = r.filled("arena", self.first_words());
         let delays = r.zeros("delays", self.kernels.len().max(1));
         let stamps = r.zeros("stamps", 4 * self.kernels.len().max(1));

@@ -227,18 +227,24 @@ pub struct DagReport {
     /// GPU.
     pub device: String,
     /// The suite and random programs.
+    #[serde(default)]
     pub points: Vec<DagPoint>,
     /// Chains of dependent kernels.
+    #[serde(default)]
     pub chains: Vec<ChainRecord>,
     /// Tasks with priorities.
+    #[serde(default)]
     pub tasks: Vec<TaskRecord>,
     /// Gates that were tried for them.
     #[serde(default)]
     pub gates: Vec<GateRecord>,
     /// Bit-exactness.
+    #[serde(default)]
     pub exact: Option<ExactRecord>,
     /// What was not measured, and why.
+    #[serde(default)]
     pub skipped: Vec<String>,
     /// Variants whose results were wrong: they were not timed.
+    #[serde(default)]
     pub wrong: Vec<String>,
 }

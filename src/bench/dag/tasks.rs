@@ -41,7 +41,7 @@ pub(super) struct Start {
 
 impl Start {
     pub(super) fn new(bench: &Bench) -> Result<Start> {
-        let mut r = Recording::new("start");
+        let mut r = Recording::new("start").built_for_programmatic_edges();
         let stamp = r.zeros("stamp", 2);
         r.launch("stamp", ONE, 1.5, &[r.write(stamp)]).map_err(fault)?;
         let bound = Bound::new(&r, &bench.device, &bench.module)?;
@@ -52,7 +52,7 @@ impl Start {
 
 impl Mix {
     pub(super) fn new(tasks: &[(&str, i32)]) -> Result<Mix> {
-        let mut r = Recording::new("mix");
+        let mut r = Recording::new("mix").built_for_programmatic_edges();
         let stamps = r.zeros("stamps", 2 * tasks.len());
         let stamp = |place: usize| Argument::words(stamps, 2 * place, 2, Some(AccessMode::Write));
         let mut checks = Vec::new();

@@ -27,7 +27,7 @@ pub enum CpuError {
         want: u32,
     },
     /// An input was never given, or has the wrong length.
-    #[error("input `{0}` has no values\n  help: give it rows x cols of them with `Inputs::set`")]
+    #[error("input `{0}` has no values\n  help: give it rows x cols of them, with `Session::set_f32`")]
     NoInput(String),
     /// No such tensor.
     #[error("the pipeline has no tensor `{0}`")]

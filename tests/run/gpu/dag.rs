@@ -280,7 +280,7 @@ fn a_captured_serial_stream_is_scheduled_anew() {
 #[test]
 fn tasks_of_different_priorities_are_right_together() {
     let Some(rig) = rig() else { return };
-    let mut together = Recording::new("together");
+    let mut together = Recording::new("together").built_for_programmatic_edges();
     let mut checks = Vec::new();
     for (name, priority) in [("IMG", 3), ("VEC", 2), ("HITS", 1)] {
         let case = suite_case(name);
@@ -310,7 +310,7 @@ fn gates_hold_under_injected_delays() {
         let programs = [SpinProgram::strands(seed, 12, 3, 3, 1..50), SpinProgram::tangle(seed, 10, 8, 3)];
         let recorded: Vec<_> =
             programs.iter().map(|p| p.record("task", 8.0, false).expect("a valid program")).collect();
-        let mut together = Recording::new("together");
+        let mut together = Recording::new("together").built_for_programmatic_edges();
         let mut places = Vec::new();
         for (task, priority) in recorded.iter().zip([2, 1]) {
             let first = together.append(&task.recording, priority).expect("a valid program");

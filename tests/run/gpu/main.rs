@@ -13,6 +13,7 @@ mod convolutions;
 mod dag;
 mod decode;
 mod decode_rig;
+mod embed;
 mod faults;
 mod fused;
 mod fused_decode;

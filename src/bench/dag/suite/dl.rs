@@ -10,7 +10,7 @@ const CHANNELS: [usize; 2] = [8, 16];
 pub(super) fn dl(n: usize) -> Result<Case, DagError> {
     let (half, quarter, eighth) = (n / 2, n / 4, n / 8);
     let features = CHANNELS[1] * eighth * eighth;
-    let mut r = Recording::new("DL");
+    let mut r = Recording::new("DL").built_for_programmatic_edges();
     let conv = |plane: usize, channels: usize| {
         let ctas = over(plane * plane).grid[0];
         LaunchConfig { grid: [ctas, channels as u32, 1], ..over(1) }

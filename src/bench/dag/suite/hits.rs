@@ -43,7 +43,7 @@ pub(super) fn hits(n: usize, iterations: usize) -> Result<Case, DagError> {
     let transposed = edges.iter().map(|&(a, b)| (b, a)).collect();
     let (forward, backward) = (Rows::of(n, edges), Rows::of(n, transposed));
 
-    let mut r = Recording::new("HITS");
+    let mut r = Recording::new("HITS").built_for_programmatic_edges();
     let matrix = |r: &mut Recording, rows: &Rows| -> [BufferId; 3] {
         let ones = vec![1.0; rows.column.len()];
         [

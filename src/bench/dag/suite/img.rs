@@ -12,7 +12,7 @@ const AMOUNT: f32 = 0.5;
 
 pub(super) fn img(n: usize) -> Result<Case, DagError> {
     let image = uniform(7, n * n, 0.0, 1.0);
-    let mut r = Recording::new("IMG");
+    let mut r = Recording::new("IMG").built_for_programmatic_edges();
     let source = r.floats("image", &image);
     let weights: Vec<Vec<f32>> = DIAMETERS.iter().zip(SIGMAS).map(|(&d, s)| gaussian(d, s)).collect();
     let kernels: Vec<_> = weights.iter().map(|w| r.floats("weights", w)).collect();

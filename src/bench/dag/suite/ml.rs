@@ -12,7 +12,7 @@ pub(super) fn ml(rows: usize) -> Result<Case, DagError> {
     let ridge = uniform(2, CLASSES * FEATURES, -0.1, 0.1);
     let intercepts = uniform(3, CLASSES, -1.0, 1.0);
     let bayes = uniform(4, CLASSES * FEATURES, -0.1, 0.1);
-    let mut r = Recording::new("ML");
+    let mut r = Recording::new("ML").built_for_programmatic_edges();
     let (data, ridge_w) = (r.floats("x", &x), r.floats("ridge", &ridge));
     let (offsets, bayes_w) = (r.floats("intercepts", &intercepts), r.floats("bayes", &bayes));
     let (z, r1) = (r.zeros("z", rows * FEATURES), r.zeros("r1", rows * CLASSES));

@@ -8,7 +8,7 @@ use super::{Case, Check, Want, hand, over, uniform};
 const KERNELS: usize = 10;
 
 pub(super) fn black_scholes(n: usize) -> Result<Case, DagError> {
-    let mut r = Recording::new("B&S");
+    let mut r = Recording::new("B&S").built_for_programmatic_edges();
     let mut checks = Vec::new();
     for kernel in 0..KERNELS {
         let spots: Vec<f64> = uniform(kernel as u64, n, 20.0, 120.0).into_iter().map(f64::from).collect();

@@ -15,7 +15,7 @@ pub(super) fn chains(
     columns: usize,
 ) -> Result<Case, DagError> {
     let words = rows * columns;
-    let mut r = Recording::new(name);
+    let mut r = Recording::new(name).built_for_programmatic_edges();
     let (n, columns_arg) = (Argument::U32(words as u32), Argument::U32(columns as u32));
     let gain = uniform(1, columns, 0.5, 1.5);
     let (gain_id, mut want) = (r.floats("gain", &gain), vec![0.0; words]);

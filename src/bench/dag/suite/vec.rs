@@ -6,7 +6,7 @@ use super::{Case, Check, Want, hand, moving, over, scratch_words, uniform};
 
 pub(super) fn vec(n: usize) -> Result<Case, DagError> {
     let (x, y) = (uniform(1, n, -1.0, 1.0), uniform(2, n, -2.0, 2.0));
-    let mut r = Recording::new("VEC");
+    let mut r = Recording::new("VEC").built_for_programmatic_edges();
     let inputs = [r.floats("x", &x), r.floats("y", &y)];
     let squares = [r.zeros("x1", n), r.zeros("y1", n)];
     let result = r.zeros("result", 1);

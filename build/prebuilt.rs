@@ -1,0 +1,65 @@
+//! What a prebuilt library of kernels (`CUSYNC_KERNELS`) is judged by. The build script and the tests include this file.
+
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+/// Stands before the ABI's name in a library (`csrc/abi/version.c`).
+const MARK: &[u8] = b"cusync-kernels-abi=";
+
+/// The name of the ABI that the files of a source tree state: the version, and a digest of what both sides must agree on.
+pub(crate) fn abi(root: &Path, version: &str) -> Result<String, String> {
+    let mut digest = Sha256::new();
+    for file in ["csrc/abi/cusync.h", "csrc/include/cusync/desc.h", "csrc/abi/instances.txt"] {
+        let path = root.join(file);
+        digest.update(std::fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?);
+    }
+    Ok(format!("{version}-{}", &hex(&digest.finalize())[..16]))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Reads a library, and refuses one that is damaged or of another ABI. Where a file `SHA256SUMS` stands beside it, the library
+/// must be in it.
+pub(crate) fn read(file: &Path, own: &str) -> Result<Vec<u8>, String> {
+    let name = file.display();
+    let bytes = std::fs::read(file).map_err(|e| {
+        format!("CUSYNC_KERNELS names {name}, which cannot be read: {e}. Unset it to build without")
+    })?;
+    verify_sum(file, &bytes)?;
+    let found =
+        bytes.windows(MARK.len()).position(|window| window == MARK).map(|at| &bytes[at + MARK.len()..]);
+    let found = found.and_then(|rest| rest.split(|&byte| byte == 0).next()).map(String::from_utf8_lossy);
+    match found {
+        None => Err(format!(
+            "CUSYNC_KERNELS names {name}, which is no library of cusync's kernels, or a damaged one: download it again"
+        )),
+        Some(have) if have != own => Err(format!(
+            "CUSYNC_KERNELS names {name}, which is of ABI {have}; this crate is of ABI {own}: take the library that was made \
+             for this version, or unset CUSYNC_KERNELS to build the kernels here"
+        )),
+        Some(_) => Ok(bytes),
+    }
+}
+
+/// Compares a file with the list of checksums beside it, where there is one.
+pub(crate) fn verify_sum(file: &Path, bytes: &[u8]) -> Result<(), String> {
+    let list = file.with_file_name("SHA256SUMS");
+    let Ok(sums) = std::fs::read_to_string(&list) else { return Ok(()) };
+    let name = file.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let line = sums.lines().find_map(|line| line.split_once("  ").filter(|(_, file)| *file == name));
+    let Some((want, _)) = line else {
+        return Err(format!("{} does not list {name}: download both again", list.display()));
+    };
+    let have = hex(&Sha256::digest(bytes));
+    if have == want {
+        return Ok(());
+    }
+    Err(format!(
+        "{} is damaged: its SHA-256 is {have}, and {} says {want}: download it again",
+        file.display(),
+        list.display()
+    ))
+}

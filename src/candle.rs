@@ -1,0 +1,116 @@
+//! Pipelines inside models of candle: its tensors, on the CPU, and with the feature `candle-cuda` on GPUs in place.
+//!
+//! ```
+//! use candle_core::{DType, Device, Tensor};
+//! use cusync::candle::CandlePipeline;
+//!
+//! let cpu = Device::Cpu;
+//! let spec = cusync::runtime::shipped("two_gemms").expect("it ships");
+//! let mut chain = CandlePipeline::open(spec, &[("M", 16), ("N", 32), ("K", 24)], &cpu)?;
+//! chain.bind("B", &Tensor::ones((24, 32), DType::F16, &cpu)?)?;
+//! chain.bind("D", &Tensor::ones((32, 24), DType::F16, &cpu)?)?;
+//! // Fewer rows than planned.
+//! let e = chain.forward("A", &Tensor::ones((5, 24), DType::F16, &cpu)?, "E")?;
+//! assert_eq!(e.dims(), [5, 24]);
+//! # Ok::<(), candle_core::Error>(())
+//! ```
+
+use candle_core::{DType, Device, Error, Result, Tensor};
+
+use crate::session::Session;
+
+/// A pipeline whose inputs, weights and results are tensors of candle, on one of its devices.
+pub struct CandlePipeline {
+    session: Session,
+    device: Device,
+    /// The input and the result of the last run on a GPU: their memory is bound.
+    #[cfg(feature = "candle-cuda")]
+    bound: Option<crate::device::CandleEnds>,
+}
+
+impl CandlePipeline {
+    /// Plans a spec, as text, for a device: host threads, or the best executor of a GPU.
+    ///
+    /// # Errors
+    /// The spec is refused, memory is short, or the device is neither the CPU nor, with the feature `candle-cuda`, a GPU of
+    /// NVIDIA's.
+    pub fn open(spec: &str, dims: &[(&str, u64)], device: &Device) -> Result<CandlePipeline> {
+        let session = match device {
+            Device::Cpu => Session::on_host(spec, dims).map_err(Error::wrap)?,
+            #[cfg(feature = "candle-cuda")]
+            Device::Cuda(gpu) => {
+                let gpu =
+                    crate::device::Device::from_cudarc(gpu.cuda_stream().context()).map_err(Error::wrap)?;
+                Session::on_gpu(spec, dims, &gpu, None, crate::runtime::Options::default())
+                    .map_err(Error::wrap)?
+            }
+            other => candle_core::bail!(
+                "cusync runs on the CPU, and on CUDA with the feature `candle-cuda`: not on {other:?}"
+            ),
+        };
+        Ok(CandlePipeline {
+            session,
+            device: device.clone(),
+            #[cfg(feature = "candle-cuda")]
+            bound: None,
+        })
+    }
+
+    /// The pipeline.
+    pub fn session(&mut self) -> &mut Session {
+        &mut self.session
+    }
+
+    /// Binds a weight, `(rows, columns)` as in the spec. On a GPU it is read in place, and has to be of the spec's element type
+    /// and contiguous; the weight of candle's `Linear` is the other way round: `weight.t()?.contiguous()?`.
+    ///
+    /// # Errors
+    /// There is no such tensor, or its shape differs.
+    pub fn bind(&mut self, name: &str, tensor: &Tensor) -> Result<()> {
+        let shape = self.session.shape(name).map_err(Error::wrap)?;
+        if tensor.dims2()? != shape {
+            candle_core::bail!("`{name}` is {shape:?}, and the tensor is {:?}", tensor.dims());
+        }
+        #[cfg(feature = "candle-cuda")]
+        if let Device::Cuda(gpu) = &self.device {
+            let device = self.session.pipeline().map_err(Error::wrap)?.device().clone();
+            let memory = crate::device::of_candle(&device, gpu, tensor)?;
+            return self.session.bind(name, memory).map_err(Error::wrap);
+        }
+        self.session.set_f32(name, &values(tensor)?).map_err(Error::wrap)
+    }
+
+    /// Runs it for the rows of `x`, which may be fewer than planned, and gives as many rows of a result.
+    ///
+    /// # Errors
+    /// A weight is missing, a shape differs, or the run went wrong.
+    pub fn forward(&mut self, input: &str, x: &Tensor, output: &str) -> Result<Tensor> {
+        let planned = self.session.shape(input).map_err(Error::wrap)?;
+        let result = self.session.shape(output).map_err(Error::wrap)?;
+        let (rows, cols) = x.dims2()?;
+        if rows > planned.0 || cols != planned.1 {
+            candle_core::bail!("`{input}` was planned as {planned:?}, and x is {:?}", x.dims());
+        }
+        #[cfg(feature = "candle-cuda")]
+        if let Device::Cuda(gpu) = &self.device {
+            let bound = match self.bound.take().filter(|ends| ends.are(input, output)) {
+                Some(bound) => bound,
+                None => crate::device::CandleEnds::bind(&mut self.session, gpu, x.dtype(), [input, output])?,
+            };
+            let z = bound.run(&mut self.session, x)?;
+            self.bound = Some(bound);
+            return Ok(z);
+        }
+        let mut padded = values(x)?;
+        padded.resize(planned.0 * planned.1, 0.0);
+        self.session.set_f32(input, &padded).map_err(Error::wrap)?;
+        self.session.run().map_err(Error::wrap)?;
+        let mut z = self.session.read_f32(output).map_err(Error::wrap)?;
+        z.truncate(rows * result.1);
+        Tensor::from_vec(z, (rows, result.1), &self.device)?.to_dtype(x.dtype())
+    }
+}
+
+fn values(tensor: &Tensor) -> Result<Vec<f32>> {
+    tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1()
+}

@@ -1,0 +1,428 @@
+//! A pipeline with its tensors by name, the same on a GPU and on the host.
+//!
+//! ```
+//! use cusync::prelude::*;
+//!
+//! let spec = cusync::runtime::shipped("two_gemms").ok_or(SessionError::NoSpec("two_gemms".into()))?;
+//! let mut session = Session::on_host(spec, &[("M", 16), ("N", 32), ("K", 24)])?;
+//! for input in session.inputs() {
+//!     let (rows, cols) = session.shape(&input)?;
+//!     session.set_f32(&input, &vec![0.5; rows * cols])?;
+//! }
+//! session.run()?;
+//! let e = session.read_f32("E")?;
+//! assert_eq!(e.len(), 16 * 24);
+//! # Ok::<(), SessionError>(())
+//! ```
+
+use std::sync::Arc;
+
+use cusync_gen::check::{Executor, Plan};
+use cusync_gen::choose;
+use cusync_gen::device::Profile;
+use cusync_gen::diagnostic::Diagnostic;
+use cusync_gen::graph::{DataType, Tensor, TensorId};
+
+use crate::device::{Device, DeviceBuffer, Plain, Stream};
+use crate::element::Bits;
+use crate::inputs::{Inputs, Values};
+use crate::runtime::cpu::{CpuError, CpuOptions, CpuPipeline};
+use crate::runtime::{self, Options, Overrides, Pipeline, resolve_text};
+use crate::tune::{self, Cache};
+
+/// What can go wrong with a session. Each says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The GPU's side.
+    #[error(transparent)]
+    Runtime(#[from] runtime::Error),
+    /// The host's side.
+    #[error(transparent)]
+    Host(#[from] CpuError),
+    /// The planner's side.
+    #[error(transparent)]
+    Plan(#[from] tune::Error),
+    /// No spec of this name ships.
+    #[error("no spec `{0}` ships\n  help: `cusync list` names those that do")]
+    NoSpec(String),
+    /// A name that no tensor has.
+    #[error("the pipeline has no tensor `{name}`\n  help: its tensors are {known}")]
+    NoTensor {
+        /// The name.
+        name: String,
+        /// All names.
+        known: String,
+    },
+    /// A tensor that a stage writes cannot be set.
+    #[error("`{0}` is written by a stage: it cannot be set")]
+    Produced(String),
+    /// Floats where integers belong, or the other way round.
+    #[error("`{0}` is of the other type: `set_f32` sets floats, `set_integers` lengths and page numbers")]
+    Type(String),
+    /// Values that are not a tensor's.
+    #[error("`{name}` has {want} values ({rows} x {cols}), not {have}")]
+    Length {
+        /// The tensor.
+        name: String,
+        /// Its rows.
+        rows: usize,
+        /// Its columns.
+        cols: usize,
+        /// How many it has.
+        want: usize,
+        /// How many were given.
+        have: usize,
+    },
+    /// Something that only one side has.
+    #[error("{0}")]
+    Elsewhere(&'static str),
+}
+
+/// Result of a session.
+pub type SessionResult<T> = Result<T, SessionError>;
+
+enum Place {
+    Host { inputs: Inputs, options: CpuOptions, pipeline: Option<Box<CpuPipeline>> },
+    Gpu { executor: Executor, pipeline: Box<Pipeline> },
+}
+
+/// A proved pipeline, ready to be given its inputs and to run, again and again.
+///
+/// The number of tokens may change from run to run, up to the rows of the plan, without planning or binding anew: rows of products and
+/// of normalisations do not touch each other, so whoever fills the first rows of bound memory has the first rows of the
+/// result, whatever stands behind them. A run takes the time of the whole plan; where that is too much, open one for fewer rows.
+pub struct Session {
+    plan: Plan,
+    place: Place,
+}
+
+impl Session {
+    /// Plans a spec, as text, for GPU 0 with the best executor that can be predicted, or tuned plans in the user's cache; for the
+    /// host where there is no GPU, or no kernel for a stage. `dims` override the spec's defaults.
+    ///
+    /// # Errors
+    /// The spec is refused; memory is short.
+    pub fn open(spec: &str, dims: &[(&str, u64)]) -> SessionResult<Session> {
+        let Ok(device) = Device::open(0) else { return Session::on_host(spec, dims) };
+        let resolved = resolve_text(spec, "spec", &overrides(dims))?;
+        let runs = |profile: &Profile| choose::usual_executor(&resolved, profile).0 != Executor::Cpu;
+        let profile = device.profile().filter(runs);
+        if profile.is_none() || crate::device::kernels().is_empty() {
+            return Session::on_host(spec, dims);
+        }
+        Session::on_gpu(spec, dims, &device, None, Options::default())
+    }
+
+    /// Plans a spec for host threads.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub fn on_host(spec: &str, dims: &[(&str, u64)]) -> SessionResult<Session> {
+        let resolved = resolve_text(spec, "spec", &overrides(dims))?;
+        let refused = |d: Diagnostic| runtime::Error::Refused(d.render(spec, "spec", false));
+        let none = || runtime::Error::Unsupported("no device profile ships".into());
+        let profile = cusync_gen::device::DEVICES.first().ok_or_else(none)?;
+        let plan = choose::plan(&resolved, profile, Executor::Cpu).map_err(refused)?;
+        Ok(Session::of_plan(plan, CpuOptions::default()))
+    }
+
+    /// Runs a plan on host threads.
+    pub fn of_plan(plan: Plan, options: CpuOptions) -> Session {
+        let inputs = Inputs::none(plan.graph());
+        Session { plan, place: Place::Host { inputs, options, pipeline: None } }
+    }
+
+    /// Plans a spec for a GPU; `executor`: `None` for the best of all.
+    ///
+    /// # Errors
+    /// As [`Session::open`], and of [`Pipeline::with_options`].
+    pub fn on_gpu(
+        spec: &str,
+        dims: &[(&str, u64)],
+        device: &Device,
+        executor: Option<Executor>,
+        options: Options,
+    ) -> SessionResult<Session> {
+        // Without a folder for caches, and with one that cannot be read, there is the prediction.
+        let cache = tune::Store::usual().and_then(|store| store.load()).unwrap_or_default();
+        Session::on_gpu_with(spec, dims, device, executor, options, &cache)
+    }
+
+    /// [`Session::on_gpu`], with a cache of tuned plans.
+    ///
+    /// # Errors
+    /// As [`Session::on_gpu`].
+    pub fn on_gpu_with(
+        spec: &str,
+        dims: &[(&str, u64)],
+        device: &Device,
+        executor: Option<Executor>,
+        options: Options,
+        cache: &Cache,
+    ) -> SessionResult<Session> {
+        let planned = tune::plan(spec, "spec", &overrides(dims), device, executor, &options, cache)?;
+        let pipeline = Box::new(Pipeline::with_options(&planned.plan, device, options)?);
+        let executor = executor.unwrap_or_else(|| planned.plan.executor());
+        Ok(Session { plan: planned.plan, place: Place::Gpu { executor, pipeline } })
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The executor that runs it.
+    pub fn executor(&self) -> Executor {
+        match &self.place {
+            Place::Host { .. } => Executor::Cpu,
+            Place::Gpu { executor, .. } => *executor,
+        }
+    }
+
+    /// The pipeline on the GPU, for what only it has: graphs, sets of inputs, streams.
+    ///
+    /// # Errors
+    /// The session is on the host.
+    pub fn pipeline(&mut self) -> SessionResult<&mut Pipeline> {
+        match &mut self.place {
+            Place::Gpu { pipeline, .. } => Ok(pipeline),
+            Place::Host { .. } => {
+                Err(SessionError::Elsewhere("the session is on the host: there is no GPU pipeline"))
+            }
+        }
+    }
+
+    /// Names of the tensors that no stage writes: they are to be set or bound.
+    pub fn inputs(&self) -> Vec<String> {
+        let tensors = &self.plan.graph().tensors;
+        tensors.iter().filter(|t| t.producer.is_none()).map(|t| t.name.clone()).collect()
+    }
+
+    /// Names of the tensors that are written and not read again.
+    pub fn outputs(&self) -> Vec<String> {
+        let graph = self.plan.graph();
+        runtime::outputs(graph).map(|id| graph.tensors[id.0].name.clone()).collect()
+    }
+
+    /// Rows and columns of a tensor.
+    ///
+    /// # Errors
+    /// There is no such tensor.
+    pub fn shape(&self, name: &str) -> SessionResult<(usize, usize)> {
+        self.find(name).map(|(_, t)| (t.rows as usize, t.cols as usize))
+    }
+
+    fn find(&self, name: &str) -> SessionResult<(usize, &Tensor)> {
+        let tensors = &self.plan.graph().tensors;
+        let found = tensors.iter().enumerate().find(|(_, t)| t.name == name);
+        found.ok_or_else(|| SessionError::NoTensor {
+            name: name.into(),
+            known: tensors.iter().map(|t| t.name.as_str()).collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// Sets an input or a weight, row-major, rounded to the pipeline's element type. On a GPU the values are copied into memory of
+    /// the session's own.
+    ///
+    /// # Errors
+    /// There is no such input, or the length differs.
+    pub fn set_f32(&mut self, name: &str, values: &[f32]) -> SessionResult<()> {
+        self.settable(name, values.len(), DataType::Element)?;
+        let mut bits = vec![0; values.len()];
+        self.plan.graph().element.round(values, &mut bits);
+        self.set_bits(name, bits)
+    }
+
+    /// [`Session::set_f32`] with bits of the element type.
+    ///
+    /// # Errors
+    /// As [`Session::set_f32`].
+    pub fn set_bits(&mut self, name: &str, bits: Vec<u16>) -> SessionResult<()> {
+        let index = self.settable(name, bits.len(), DataType::Element)?;
+        match &mut self.place {
+            Place::Gpu { pipeline, .. } => pipeline.bind(name, upload(pipeline, &bits, name)?)?,
+            Place::Host { .. } => self.put(index, Values::Bits(Arc::new(bits))),
+        }
+        Ok(())
+    }
+
+    /// Sets lengths or page numbers.
+    ///
+    /// # Errors
+    /// There is no such input of integers, or the length differs.
+    pub fn set_integers(&mut self, name: &str, values: &[i32]) -> SessionResult<()> {
+        let index = self.settable(name, values.len(), DataType::Int32)?;
+        match &mut self.place {
+            Place::Gpu { pipeline, .. } => pipeline.bind_integers(name, upload(pipeline, values, name)?)?,
+            Place::Host { .. } => self.put(index, Values::Integers(Arc::new(values.to_vec()))),
+        }
+        Ok(())
+    }
+
+    /// States values for the next run on the host, which starts from what the last one left of tensors that live on.
+    fn put(&mut self, index: usize, values: Values) {
+        let Place::Host { inputs, pipeline, .. } = &mut self.place else { return };
+        let graph = self.plan.graph();
+        if let Some(last) = pipeline.take() {
+            for (id, tensor) in graph.tensors.iter().enumerate().filter(|(_, t)| t.state) {
+                if let Ok(values) = last.tensor(&tensor.name) {
+                    let mut bits = vec![0; values.len()];
+                    graph.element.round(&values, &mut bits);
+                    inputs.put(TensorId(id), Values::Bits(Arc::new(bits)));
+                }
+            }
+        }
+        inputs.put(TensorId(index), values);
+    }
+
+    fn settable(&self, name: &str, have: usize, data: DataType) -> SessionResult<usize> {
+        let (index, tensor) = self.find(name)?;
+        if tensor.producer.is_some() {
+            return Err(SessionError::Produced(name.into()));
+        }
+        if tensor.data != data {
+            return Err(SessionError::Type(name.into()));
+        }
+        let (rows, cols) = (tensor.rows as usize, tensor.cols as usize);
+        if have != rows * cols {
+            return Err(SessionError::Length { name: name.into(), rows, cols, want: rows * cols, have });
+        }
+        Ok(index)
+    }
+
+    /// Binds device memory to an input, a weight or a result ([`Session::outputs`]): it is read or written in place, run after
+    /// run.
+    ///
+    /// # Errors
+    /// There is no such tensor, the length differs, or the session is on the host.
+    pub fn bind(&mut self, name: &str, buffer: Arc<DeviceBuffer<u16>>) -> SessionResult<()> {
+        Ok(self.pipeline()?.bind(name, buffer)?)
+    }
+
+    /// [`Session::bind`] for lengths and page numbers.
+    ///
+    /// # Errors
+    /// As [`Session::bind`].
+    pub fn bind_integers(&mut self, name: &str, buffer: Arc<DeviceBuffer<i32>>) -> SessionResult<()> {
+        Ok(self.pipeline()?.bind_integers(name, buffer)?)
+    }
+
+    /// Runs once and waits for the end.
+    ///
+    /// # Errors
+    /// An input has no values; a wait was never satisfied.
+    pub fn run(&mut self) -> SessionResult<()> {
+        match &mut self.place {
+            Place::Host { inputs, options, pipeline } => {
+                let ready = match pipeline.take() {
+                    Some(ready) => ready,
+                    None => Box::new(CpuPipeline::new(&self.plan, inputs, *options)?),
+                };
+                pipeline.insert(ready).run()?;
+            }
+            Place::Gpu { executor, pipeline } => {
+                pipeline.run(*executor)?;
+                pipeline.synchronize()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Queues a run in the order of a stream, which may be capturing, and returns before it is done.
+    ///
+    /// # Errors
+    /// As [`Session::run`]; the session is on the host.
+    pub fn run_on(&mut self, stream: &Stream) -> SessionResult<()> {
+        let executor = self.executor();
+        Ok(self.pipeline()?.run_on(executor, stream)?)
+    }
+
+    /// A tensor's values after the last run, row-major, widened to float32. Waits for everything that is queued on the GPU.
+    ///
+    /// # Errors
+    /// There is no such tensor, or nothing has run yet.
+    pub fn read_f32(&self, name: &str) -> SessionResult<Vec<f32>> {
+        let (_, tensor) = self.find(name)?;
+        match &self.place {
+            Place::Host { pipeline: Some(pipeline), .. } => Ok(pipeline.tensor(name)?),
+            Place::Host { pipeline: None, .. } => Err(SessionError::Elsewhere(
+                "nothing has run with these inputs yet\n  help: call `run` first",
+            )),
+            Place::Gpu { pipeline, .. } => {
+                pipeline.device().synchronize().map_err(runtime::Error::from)?;
+                let buffer = pipeline.tensor(0, name)?;
+                let mut bits = vec![0; tensor.rows as usize * tensor.cols as usize];
+                let mut values = vec![0.0; bits.len()];
+                buffer.download(&mut bits).map_err(runtime::Error::from)?;
+                self.plan.graph().element.widen(&bits, &mut values);
+                Ok(values)
+            }
+        }
+    }
+}
+
+/// Values in memory of the session's own.
+fn upload<T: Plain>(pipeline: &Pipeline, values: &[T], what: &str) -> runtime::Result<Arc<DeviceBuffer<T>>> {
+    Ok(Arc::new(DeviceBuffer::from_slice(pipeline.device(), values, what)?))
+}
+
+fn overrides(dims: &[(&str, u64)]) -> Overrides {
+    let dims = dims.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+    Overrides { dims, ..Overrides::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPEC: &str = r#"Pipeline(name: "p", dims: { "M": 16, "H": 32 }, stages: [
+        Gemm(name: "up", a: "X(M,H)", b: "W(H,H)", out: "Y(M,H)"),
+        Gemm(name: "down", a: "Y(M,H)", b: "V(H,H)", out: "Z(M,H)"),
+    ])"#;
+
+    #[test]
+    fn tensors_are_set_and_read_by_name_and_mistakes_are_errors() {
+        let mut session = Session::on_host(SPEC, &[("M", 8)]).expect("valid");
+        assert_eq!(
+            (session.inputs(), session.outputs()),
+            (["X", "W", "V"].map(String::from).to_vec(), vec!["Z".into()])
+        );
+        assert!(matches!(session.set_f32("Q", &[]), Err(SessionError::NoTensor { .. })));
+        assert!(matches!(session.set_f32("Y", &[]), Err(SessionError::Produced(_))));
+        assert!(matches!(session.set_f32("X", &[0.0]), Err(SessionError::Length { want: 256, have: 1, .. })));
+        assert!(matches!(session.read_f32("Z"), Err(SessionError::Elsewhere(_))));
+        assert!(matches!(session.run(), Err(SessionError::Host(CpuError::NoInput(_)))));
+        let identity: Vec<f32> = (0..32 * 32).map(|i| f32::from(u8::from(i / 32 == i % 32))).collect();
+        let x: Vec<f32> = (0..256).map(|i| (i % 17) as f32).collect();
+        session.set_f32("X", &x).expect("an input");
+        session.set_f32("W", &identity).expect("an input");
+        session.set_f32("V", &identity).expect("an input");
+        session.run().expect("right");
+        assert_eq!(session.read_f32("Z").expect("it ran"), x);
+        session.set_f32("X", &[2.0; 256]).expect("an input");
+        session.run().expect("again");
+        assert_eq!(session.read_f32("Z").expect("it ran"), vec![2.0; 256]);
+        assert!(session.pipeline().is_err());
+    }
+
+    #[test]
+    fn rows_that_are_not_in_use_touch_no_others() {
+        let mut session = Session::on_host(SPEC, &[("M", 24)]).expect("valid");
+        let weights: Vec<f32> = (0..32 * 32).map(|i| (i % 5) as f32 / 8.0).collect();
+        session.set_f32("W", &weights).expect("an input");
+        session.set_f32("V", &weights).expect("an input");
+        let tokens: Vec<f32> = (0..24 * 32).map(|i| (i % 7) as f32 / 8.0).collect();
+        session.set_f32("X", &tokens).expect("an input");
+        session.run().expect("right");
+        let all = session.read_f32("Z").expect("it ran");
+        for rows in [1, 9, 17] {
+            let mut few = tokens.clone();
+            few[rows * 32..].fill(f32::NAN);
+            session.set_f32("X", &few).expect("an input");
+            session.run().expect("right");
+            let found = session.read_f32("Z").expect("it ran");
+            assert_eq!(found[..rows * 32], all[..rows * 32], "{rows} rows");
+            assert!(found[rows * 32].is_nan(), "the rest is what the rest of the input makes of it");
+        }
+    }
+}

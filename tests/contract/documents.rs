@@ -1,0 +1,203 @@
+//! Documents that are generated are fresh, every link leads somewhere, and versions agree.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+/// Generated files have one writer: the test that keeps them fresh.
+fn fresh(path: &str, text: &str) {
+    if std::env::var_os("CUSYNC_RENDER").is_some() {
+        std::fs::write(root().join(path), text).expect("writable");
+        return;
+    }
+    assert!(
+        std::fs::read_to_string(root().join(path)).is_ok_and(|old| old == text),
+        "{path} is stale: run `cargo xtask render`"
+    );
+}
+
+const THIRD_PARTY: &str = "\
+# Third-party software
+
+What the released crates and binaries are built from, with its licences as each package states them. This file is generated: \
+`cargo xtask render` makes it anew, and a test keeps it fresh.
+
+## Inside binaries with kernels
+
+| component | version | licence |
+|---|---|---|
+| [CUTLASS](https://github.com/NVIDIA/cutlass) (headers, compiled into the kernels) | 4.2 | BSD-3-Clause, Copyright NVIDIA Corporation & Affiliates |
+| CUDA runtime (`libcudart_static`, linked) and device libraries | 13.0 | NVIDIA's CUDA Toolkit End User License Agreement, whose Attachment A lists what may be redistributed; both are in it |
+
+The NVIDIA driver, cuBLASLt and PyTorch are used where they are installed; nothing of them is distributed.
+
+## Rust crates
+
+";
+
+#[test]
+fn rendered_files_are_fresh() {
+    let output = Command::new(env!("CARGO"))
+        .current_dir(root())
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--offline",
+            "--locked",
+            "--filter-platform",
+            "x86_64-unknown-linux-gnu",
+        ])
+        .output()
+        .expect("cargo starts");
+    if !output.status.success() {
+        println!(
+            "skipped: cargo metadata needs the network here: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        return;
+    }
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let field =
+        |package: &Value, name: &str| package[name].as_str().unwrap_or("stated in its files").to_owned();
+    let list = |name: &str| metadata[name].as_array().cloned().unwrap_or_default();
+    let members: BTreeSet<String> =
+        list("workspace_members").iter().filter_map(|m| m.as_str().map(String::from)).collect();
+    // What is reached by normal dependencies from what is released; tests and build scripts are not inside binaries.
+    let nodes = metadata["resolve"]["nodes"].as_array().cloned().unwrap_or_default();
+    let mut reached: BTreeSet<String> = BTreeSet::new();
+    let mut open: Vec<String> = members.iter().filter(|m| !m.contains("xtask")).cloned().collect();
+    while let Some(id) = open.pop() {
+        if !reached.insert(id.clone()) {
+            continue;
+        }
+        let node = nodes.iter().find(|n| n["id"] == id.as_str());
+        for dependency in node.and_then(|n| n["deps"].as_array()).into_iter().flatten() {
+            let normal = |k: &Value| k["kind"].is_null();
+            if dependency["dep_kinds"].as_array().is_some_and(|kinds| kinds.iter().any(normal)) {
+                open.extend(dependency["pkg"].as_str().map(String::from));
+            }
+        }
+    }
+    let foreign = |p: &&Value| {
+        let id = p["id"].as_str().unwrap_or_default();
+        reached.contains(id) && !members.contains(id)
+    };
+    let mut rows: Vec<String> = list("packages")
+        .iter()
+        .filter(foreign)
+        .map(|p| {
+            format!(
+                "| {} | {} | {} |\n",
+                field(p, "name"),
+                field(p, "version"),
+                field(p, "license").replace('/', " OR ")
+            )
+        })
+        .collect();
+    rows.sort();
+    assert!(rows.len() > 30, "{rows:?}");
+    fresh(
+        "THIRD-PARTY.md",
+        &format!("{THIRD_PARTY}| crate | version | licence |\n|---|---|---|\n{}", rows.concat()),
+    );
+}
+
+/// Files of the checkout with this ending, without what is built or fetched.
+fn files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("readable").flatten() {
+        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+        if path.is_dir()
+            && !path.is_symlink()
+            && !name.starts_with('.')
+            && name != "target"
+            && name != "shared"
+        {
+            files(&path, extension, found);
+        } else if path.extension().is_some_and(|e| e == extension) {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let mut pages = Vec::new();
+    files(root(), "md", &mut pages);
+    assert!(pages.len() > 15, "{pages:?}");
+    let mut broken = Vec::new();
+    for page in &pages {
+        let text = std::fs::read_to_string(page).expect("UTF-8");
+        let folder = page.parent().expect("a file lies in a folder");
+        for rest in text.split("](").skip(1) {
+            let Some((link, _)) = rest.split_once(')') else { continue };
+            let path = link.split('#').next().unwrap_or_default();
+            let outside = ["http:", "https:", "mailto:"].iter().any(|scheme| link.starts_with(scheme));
+            // Links hold no spaces; brackets in code do.
+            if outside || path.is_empty() || path.contains([' ', '`', '"', '&', '*', ',']) {
+                continue;
+            }
+            if !folder.join(path).exists() {
+                broken.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn the_book_has_every_page() {
+    let summary = read("docs/SUMMARY.md");
+    let mut pages = Vec::new();
+    files(&root().join("docs"), "md", &mut pages);
+    for page in pages {
+        let place = page.strip_prefix(root().join("docs")).expect("inside").display().to_string();
+        assert!(
+            place == "SUMMARY.md" || summary.contains(&format!("]({place})")),
+            "docs/SUMMARY.md lacks {place}"
+        );
+    }
+    assert!(read("book.toml").contains("src = \"docs\""));
+}
+
+#[test]
+fn versions_agree() {
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(read("csrc/CMakeLists.txt").contains(&format!("project(cusync VERSION {version} ")));
+    assert!(read("CHANGELOG.md").contains(&format!("## {version}")));
+    let abi = |text: &str, before: &str| {
+        let rest = text.split(before).nth(1).unwrap_or_else(|| panic!("no {before}"));
+        rest.chars().take_while(char::is_ascii_digit).collect::<String>()
+    };
+    let header = abi(&read("capi/include/cusync/pipeline.h"), "CUSYNC_PIPELINE_ABI ");
+    assert_eq!(header, abi(&read("capi/src/lib.rs"), "const ABI: u32 = "), "the header and the library");
+    for manifest in ["capi/Cargo.toml", "dag/Cargo.toml", "Cargo.toml"] {
+        let text = read(manifest);
+        let stated = text.lines().filter(|l| l.starts_with("cusync") && l.contains("path ="));
+        stated.for_each(|l| {
+            assert!(l.contains(&format!("\"={version}\"")) || l.contains("features"), "{manifest}: {l}")
+        });
+    }
+}
+
+#[test]
+fn the_workflow_is_sound() {
+    let workflow = read(".github/workflows/ci.yml");
+    for step in ["cargo fmt", "cargo clippy", "cargo test", "cargo package", "timeout-minutes: 30"] {
+        assert!(workflow.contains(step), "the workflow lacks {step}");
+    }
+    match Command::new("actionlint").arg(root().join(".github/workflows/ci.yml")).output() {
+        Err(_) => println!("skipped: no actionlint"),
+        Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout)),
+    }
+}

@@ -1,0 +1,138 @@
+//! The packed crates, unpacked in an empty folder without the workspace: they build, and a program of ten lines runs a pipeline.
+//! It takes as long as a first build, so it is run by name:
+//!
+//!     cargo test --test packages -- --ignored
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Most bytes of a packed crate.
+const MOST: u64 = 2 << 20;
+const CRATES: [&str; 4] = ["cusync", "cusync-capi", "cusync-dag", "cusync-gen"];
+
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {text}");
+    format!("{}{text}", String::from_utf8_lossy(&output.stdout))
+}
+
+fn cargo(folder: &Path) -> Command {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo
+        .current_dir(folder)
+        .env("NVCC", "/none")
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        .env_remove("CARGO_TARGET_DIR");
+    cargo
+}
+
+/// Packs all crates; the folder that they were unpacked in.
+fn unpacked() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("the test's folder is writable");
+    run(cargo(Path::new(env!("CARGO_MANIFEST_DIR")))
+        .args([
+            "package",
+            "--workspace",
+            "--exclude",
+            "xtask",
+            "--no-verify",
+            "--allow-dirty",
+            "--target-dir",
+        ])
+        .arg(folder.join("packed")));
+    for name in CRATES {
+        let file = folder.join("packed/package").join(format!("{name}-{}.crate", env!("CARGO_PKG_VERSION")));
+        let bytes = std::fs::metadata(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display())).len();
+        assert!(bytes <= MOST, "{name} has {bytes} bytes");
+        run(Command::new("tar").arg("-xf").arg(&file).arg("-C").arg(&folder));
+        let own = folder.join(format!("{name}-{}", env!("CARGO_PKG_VERSION")));
+        for part in ["README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
+            assert!(own.join(part).is_file(), "{name} lacks {part}");
+        }
+        let manifest = std::fs::read_to_string(own.join("Cargo.toml")).expect("packed");
+        for field in ["repository", "documentation", "keywords", "license"] {
+            assert!(manifest.contains(field), "{name} states no {field}");
+        }
+    }
+    folder
+}
+
+const PROGRAM: &str = r#"
+use cusync::prelude::*;
+fn main() -> Result<(), SessionError> {
+    let mlp = PipelineBuilder::new("mlp").dim("M", 8)
+        .stage(Stage::gemm("up", "X(M,64)", "W1(64,128)", "Y(M,128)"))
+        .stage(Stage::gemm("down", "Y(M,128)", "W2(128,64)", "Z(M,64)"));
+    let mut session = Session::on_host(&mlp.text(), &[])?;
+    for (name, count) in [("X", 8 * 64), ("W1", 64 * 128), ("W2", 128 * 64)] {
+        session.set_f32(name, &vec![0.125; count])?;
+    }
+    session.run()?;
+    assert!(session.read_f32("Z")?.iter().all(|z| *z == 16.0));
+    Ok(())
+}
+"#;
+
+#[test]
+#[ignore = "a first build of everything: minutes"]
+fn packed_crates_build_and_run_outside_the_workspace() {
+    let folder = unpacked();
+    let user = folder.join("user");
+    std::fs::create_dir_all(user.join("src")).expect("writable");
+    let version = env!("CARGO_PKG_VERSION");
+    let patches: String =
+        CRATES.iter().map(|name| format!("{name} = {{ path = \"../{name}-{version}\" }}\n")).collect();
+    // The feature `cuda` is left out: nvcc is never looked for.
+    let manifest = format!(
+        "[package]\nname = \"user\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[dependencies]\n\
+         cusync = {{ version = \"{version}\", default-features = false }}\n\n[patch.crates-io]\n{patches}\n[workspace]\n"
+    );
+    std::fs::write(user.join("Cargo.toml"), manifest).expect("writable");
+    std::fs::write(user.join("src/main.rs"), PROGRAM).expect("writable");
+    // A neighbour's file in the target folder.
+    let neighbour = user.join("target/cusync-kernels/neighbour.o");
+    std::fs::create_dir_all(neighbour.parent().expect("a folder")).expect("writable");
+    std::fs::write(&neighbour, "not ours").expect("writable");
+    run(cargo(&user).args(["run", "--quiet"]));
+    let again = run(cargo(&user).arg("build"));
+    assert!(!again.contains("Compiling"), "a second build does nothing: {again}");
+    assert!(neighbour.exists(), "what is somebody else's is left");
+    // The first command of the README, from the crate.
+    let crate_folder = folder.join(format!("cusync-{version}"));
+    let first = run(cargo(&user)
+        .args(["run", "--quiet", "--target-dir"])
+        .arg(user.join("target"))
+        .arg("--manifest-path")
+        .arg(crate_folder.join("Cargo.toml"))
+        .args([
+            "--config",
+            &format!(
+                "patch.crates-io.cusync-gen.path='{}'",
+                folder.join(format!("cusync-gen-{version}")).display()
+            ),
+        ])
+        .args([
+            "--config",
+            &format!(
+                "patch.crates-io.cusync-dag.path='{}'",
+                folder.join(format!("cusync-dag-{version}")).display()
+            ),
+        ])
+        .args([
+            "--bin",
+            "cusync",
+            "--",
+            "run",
+            "llama65_mlp",
+            "--dim",
+            "M=8",
+            "--dim",
+            "H=1024",
+            "--dim",
+            "I=512",
+        ]));
+    assert!(first.contains("right: max relative error"), "{first}");
+}
