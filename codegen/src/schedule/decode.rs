@@ -193,11 +193,17 @@ pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
         if let Some(most) = most.filter(|most| stage.m > *most) {
             return Some(format!("`{}` has {} rows; a decode kernel takes {most}", stage.name, stage.m));
         }
-        // Of activations, a worker adds only what it has written itself, or what nobody writes.
+        // Of activations, a worker adds only what it has written itself, what nobody writes, and what it has waited for anyway.
         let activation = |kind: OperandKind| kind.is_activation() || kind == OperandKind::Residual;
         let constant =
             |o: &crate::graph::Operand| activation(o.kind) || graph.tensors[o.tensor.0].producer.is_none();
         let plain = |o: &crate::graph::Operand| o.kind != OperandKind::Bias;
+        let added = stage.operands.iter().find(|o| o.kind == OperandKind::Residual);
+        let added = added.and_then(|o| graph.tensors[o.tensor.0].producer);
+        let of_others = |p: &StageId| {
+            matches!(graph.stages[p.0].op, Op::Norm(_)) && producer_of(graph, stage) != Some(*p)
+        };
+        let others = added.filter(of_others);
         let rows = if stage.op.is_gemm() { rows_of(stage, workers) } else { 0 };
         let why = if !decodes(&stage.op) {
             format!("is {}", stage.op.name())
@@ -205,6 +211,8 @@ pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
             "states a split along k".into()
         } else if !stage.operands.iter().all(constant) {
             "has a weight or a bias that a stage writes".into()
+        } else if let Some(other) = others {
+            format!("adds rows of `{}`, which other workers make", graph.stages[other.0].name)
         } else if stage.op.is_gated() && !stage.operands.iter().all(plain) {
             "is gated and has a bias".into()
         } else if is_read(graph, StageId(s)) && stage.n % 8 != 0 {

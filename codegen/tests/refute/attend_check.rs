@@ -429,6 +429,17 @@ fn chains_that_no_decode_kernel_attends_in() {
         r#"qkv: "A(B,256)", heads: 2, kv_heads: 1, cache: Cache(keys: "K2(B,1,S,64)", values: "V2(B,1,S,64)", lengths: "n(B)"), out: "A2(B,128)""#,
     );
     assert!(why(&nested).contains("`again` attends to what `attend` makes, which is no product"));
+    // Rows of other workers: added where they are operand A too, and so awaited; else not.
+    let after = |residual: &str| layer(3, "RmsNorm", 1024).replace(r#"residual: "H(B,E)""#, residual);
+    let normalised = r#"residual: "N2(B,E)""#;
+    assert!(why(&after(normalised)).contains("`down` adds rows of `second`, which other workers make"));
+    let own = layer(3, "RmsNorm", 1024)
+        .replace(
+            r#"GatedGemm(name: "gate_up", a: "N2(B,E)", gate: "Wg(E,I)", up: "Wu(E,I)", out: "Y(B,I)")"#,
+            r#"Gemm(name: "up", a: "N2(B,E)", b: "Wu(E,E)", residual: "N2(B,E)", out: "Y(B,E)")"#,
+        )
+        .replace(r#"a: "Y(B,I)", b: "Wd(I,E)""#, r#"a: "Y(B,E)", b: "Wd(E,E)""#);
+    assert_eq!(judge(&planned(&own)).refutations, []);
     let wide = layer(3, "RmsNorm", 16392);
     assert!(why(&wide).contains("`first` normalises rows of 16392 elements; a decode kernel takes 16384"));
     let prompt = two(r#"qkv: "QKV2(B,768)", heads: 4, out: "A2(B,256)""#);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::common::{Gpu, assert_right, pipeline, plan_of, quick};
+use crate::common::{Gpu, assert_right, assert_runs_right, pipeline, plan_of, quick};
 use crate::fused::{expected, hopper};
 use crate::fused_runs::bits;
 use cusync::device::DeviceBuffer;
@@ -113,6 +113,20 @@ fn whole_layers_in_one_launch() {
         for batch in if quick() { vec![batches[0]] } else { batches.to_vec() } {
             grows(source, batch, Element::F16, if batch == 32 { Overlap::Plain } else { Overlap::All });
         }
+    }
+}
+
+#[test]
+fn norms_in_decode_kernels_that_attend_to_nothing() {
+    let Some(gpu) = hopper() else { return };
+    let source = shipped("llama65_norm_mlp").expect("it ships");
+    for (rows, element) in [(1, Element::F16), (5, Element::Bf16), (32, Element::F16)] {
+        let dims = vec![("M".into(), rows)];
+        let overrides = Overrides { dims, element: Some(element), ..Overrides::default() };
+        let plan = plan_of(&gpu, source, &overrides, Executor::Fused);
+        assert!(plan.launch().shares().is_some(), "{rows} rows are a decode kernel's");
+        let (inputs, reference) = expected(&gpu, &plan, 1, 7);
+        assert_runs_right(&gpu, &format!("{rows} rows {element:?}"), &plan, &inputs, &reference);
     }
 }
 
