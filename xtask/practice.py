@@ -6,11 +6,13 @@ barrier, posts release and looks acquire at device scope, a proxy fence lies bet
     python3 xtask/practice.py --mutants  does so for mutants of csrc, each of which must be caught; with words, those that contain one
 
 Compilers do not move what is volatile and clobbers memory past each other, so the order in the PTX is that of the machine code."""
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,22 +20,28 @@ TOOLS = ROOT / ".toolchain"
 
 # A small kernel of each family: what build.rs would make of a line of csrc/abi/instances.txt.
 KERNELS = {
-    "gemm": ("gemm/sm90", "gemm_sm90<CUSYNC_F16, 64, 128, 8, 1, 1, CUSYNC_GEMM>()"),
-    "chain": ("chain/sm90", "chain_sm90<CUSYNC_F16, 64, 256, 5, 1, 1, CUSYNC_GEMM>()"),
-    "decode": ("decode/sm90", "decode_sm90<CUSYNC_F16, 64, 8, 0, 1, 1, CUSYNC_GEMM>()"),
+    "gemm": "gemm_sm90<CUSYNC_F16, 64, 128, 8, 1, 1, CUSYNC_GEMM>",
+    "chain": "chain_sm90<CUSYNC_F16, 64, 256, 5, 1, 1, CUSYNC_GEMM>",
+    "norm": "chain_sm90<CUSYNC_F16, 128, 128, 6, 1, 1, CUSYNC_GEMM, CUSYNC_NORM>",
+    "conv": "chain_sm90<CUSYNC_F16, 64, 64, 13, 1, 1, CUSYNC_CONV2D>",
+    "decode": "decode_sm90<CUSYNC_F16, 64, 8, 0, 1, 1, CUSYNC_GEMM>",
+    "attend": "decode_sm90<CUSYNC_F16, 64, 8, 0, 1, 1, CUSYNC_GEMM, CUSYNC_ATTEND>",
 }
 
 
 def ptx_of(kernel, csrc):
     """The PTX of a kernel, from a copy of csrc."""
-    folder, call = KERNELS[kernel]
+    call = KERNELS[kernel]
+    operations = [word.lower() for word in re.findall(r"CUSYNC_(\w+)", call)[1:]]
+    headers = [f"kernels/{of}/sm90/operation.cuh" for of in operations]
+    headers = [header for header in headers if (csrc / header).exists()]
+    headers.append(f"kernels/{call.split('_')[0]}/sm90/launch.cuh")
     cutlass = TOOLS / "cutlass_library/source"
     with tempfile.TemporaryDirectory() as scratch:
         source, out = Path(scratch) / "kernel.cu", Path(scratch) / "kernel.ptx"
         source.write_text(
-            '#include "kernels/gemm/sm90/operation.cuh"\n' * (csrc / "kernels/gemm/sm90/operation.cuh").exists()
-            + f'#include "kernels/{folder}/launch.cuh"\n'
-            f"namespace cusync::kernels {{ KernelTable kernel() {{ return {call}; }} }}\n")
+            "".join(f'#include "{header}"\n' for header in headers)
+            + f"namespace cusync::kernels {{ KernelTable kernel() {{ return {call}(); }} }}\n")
         command = [TOOLS / "nvidia/cu13/bin/nvcc", "-ptx", "-std=c++17", "-O3", "--expt-relaxed-constexpr",
                    "--expt-extended-lambda", "-DNDEBUG", "-DCUTLASS_ENABLE_GDC_FOR_SM90=1", "-DCUSYNC_BUILD_SM90A=1",
                    "-arch=sm_90a", "-o", out, source]
@@ -120,23 +128,27 @@ def steps(body):
 
 
 # What may be so on some path.
-BULK, PLAIN, LOOKED = 1, 2, 4
+BULK, PLAIN, LOOKED, WIDE, EARLY = 1, 2, 4, 8, 16
 
 
-def after(step, facts):
+def after(step, facts, family):
     op = step.op
     if op.startswith("cp.async.bulk") and ".global.shared" in op or op.startswith("cp.reduce.async.bulk") and ".global" in op:
         facts |= BULK
     elif op == "cp.async.bulk.wait_group" and step.rest.strip() == "0" and not step.guarded:
         facts &= ~BULK
-    elif op.startswith("st.global"):
-        facts |= PLAIN
+    elif op.startswith("st.global") or re.match(r"st(\.v[24])?\.[bfsu]\d+$", op):  # without a space: wherever it points
+        facts |= PLAIN | (WIDE if ".v4" in op else 0)
+    elif op == "bar.warp.sync" and not step.guarded:
+        facts &= ~PLAIN if family == "conv" else ~0  # of a convolution one warp stores and posts
+    elif op == "griddepcontrol.wait" and not step.guarded:
+        facts &= ~EARLY
     elif (op.startswith("bar.sync") or op.startswith("barrier.sync") or op.startswith("barrier.cta.sync")) and not step.guarded:
-        facts &= ~PLAIN
+        facts &= ~(PLAIN | WIDE)
     elif op.startswith("ld.acquire.gpu.global"):
         facts |= LOOKED
     elif op in ("fence.proxy.async", "fence.proxy.async.global") and not step.guarded:
-        facts &= ~LOOKED
+        facts &= ~(LOOKED | WIDE)
     return facts
 
 
@@ -144,26 +156,37 @@ def practice(name, body, family):
     """What is wrong with an entry, as sentences; and how many posts and looks it makes."""
     list_ = steps(body)
     facts = [None] * len(list_)
-    open_ = [(0, 0)]
+    open_ = [(0, EARLY)]
     while open_:
         at, new = open_.pop()
         if facts[at] is not None and facts[at] | new == facts[at]:
             continue
         facts[at] = new | (facts[at] or 0)
-        out = after(list_[at], facts[at])
+        out = after(list_[at], facts[at], family)
         open_ += [(n, out) for n in list_[at].next]
     faults, posts, looks = [], 0, 0
     unfenced = []
-    words = {"flag": 0, "word": 0, "read": 0, "waits": 0}
+    words = {"flag": 0, "word": 0, "read": 0, "waits": 0, "count": 0}
     for step, known in zip(list_, facts):
         op = step.op
         if known is None:
             continue
-        adds = re.match(r"(red|atom)\.(?!.*shared)(.*)add\.u32$", op)
+        adds = re.match(r"red\.(?!.*shared)(.*)add\.u32$", op)
+        counts = re.match(r"atom\.(?!.*shared)(.*)add\.u32$", op)
         if adds:
             posts += 1
             if not re.match(r"red\.release\.gpu\.global\.add\.u32$", op):
                 faults.append(f"a post is `{op}`, no release at device scope")
+        if counts:
+            words["count"] += 1
+            if op != "atom.acq_rel.gpu.global.add.u32":
+                faults.append(f"parts of a tile are counted by `{op}`, no acquire and release at device scope")
+            if known & PLAIN:
+                faults.append("a count may overtake the part that it counts: no barrier lies between")
+        if re.match(r"mbarrier\.arrive\.", op) and family == "norm" and known & WIDE:
+            faults.append("rows may be posted before bulk copies can see them: no proxy fence lies between")
+        if family in ("decode", "attend") and known & EARLY and (adds or counts or op.startswith("ld.acquire.gpu")):
+            faults.append(f"`{op}` does not wait for the run before")
         if re.match(r"ld\.(relaxed|volatile|acquire)\.?.*u32", op) and ".sys" not in op and ".shared" not in op:
             looks += 1
             if op != "ld.acquire.gpu.global.u32":
@@ -172,7 +195,7 @@ def practice(name, body, family):
         if adds or shared_add:
             if known & BULK:
                 faults.append("a post may overtake a bulk store: no full wait lies between")
-            if known & PLAIN and not known & BULK and family == "decode":
+            if known & PLAIN and not known & BULK and family in ("decode", "attend", "conv"):
                 faults.append("a post may overtake stores: no barrier lies between")
         if shared_add and shared_add.group(1) != "acq_rel":
             faults.append(f"store warps count by `{op}`, which orders nothing")
@@ -203,7 +226,10 @@ def practice(name, body, family):
 NEEDS = {
     "gemm": {"posts": 1, "looks": 1, "word": 1, "read": 1},
     "chain": {"posts": 1, "looks": 1, "word": 1, "read": 1, "flag": 1, "waits": 1},
+    "norm": {"posts": 1, "looks": 1, "word": 1, "read": 2, "flag": 1, "waits": 1},
+    "conv": {"posts": 1, "looks": 1, "word": 1, "read": 1, "flag": 1, "waits": 1},
     "decode": {"posts": 1, "looks": 1, "waits": 1},
+    "attend": {"posts": 2, "looks": 2, "waits": 1, "count": 1},
 }
 
 
@@ -246,24 +272,41 @@ MUTANTS = [
     ("decode: a post is relaxed", PTX, "red.release.gpu.global.add", "red.relaxed.gpu.global.add", "decode"),
     ("decode: a look is relaxed", PTX, "ld.acquire.gpu.global.u32", "ld.relaxed.gpu.global.u32", "decode"),
     ("decode: nobody waits for the run before", PTX, '"griddepcontrol.wait;"', '""', "decode"),
+    ("decode: a loader does not wait for the run before", "kernels/decode/sm90/activations.cuh",
+     "  ptx::griddepcontrol_wait();\n  ActivationLoader", "  ActivationLoader", "decode"),
+    ("decode: no barrier before the posts", "kernels/decode/sm90/epilogue.cuh",
+     "  ptx::bar_sync(1, kMathThreads);\n  if (!stage.posts", "  if (!stage.posts", "decode"),
+    ("conv: no barrier before the post", "kernels/conv2d/sm90/store.cuh",
+     "      __syncwarp();\n      if (leader) ring.read();", "      if (leader) ring.read();", "conv"),
+    ("norm: no proxy fence behind the rows", "kernels/norm/sm90/operation.cuh", "      ptx::fence_proxy_async_global();\n", "",
+     "norm"),
+    ("attend: a count orders nothing", PTX, "atom.acq_rel.gpu.global.add.u32", "atom.relaxed.gpu.global.add.u32", "attend"),
+    ("attend: no barrier before the count", "kernels/decode/sm90/attend.cuh",
+     "    ptx::bar_sync(1, kMathThreads);\n    if (threadIdx.x != 0) return;\n    UnitShare", "    if (threadIdx.x != 0) return;\n    UnitShare",
+     "attend"),
 ]
+
+
+def mutant(name, file, old, new, kernel):
+    """What is wrong with a kernel after a change of csrc."""
+    with tempfile.TemporaryDirectory() as scratch:
+        csrc = Path(scratch) / "csrc"
+        shutil.copytree(ROOT / "csrc", csrc)
+        text = (csrc / file).read_text()
+        if old not in text:
+            raise SystemExit(f"{name}: {file} has no `{old}`")
+        (csrc / file).write_text(text.replace(old, new))
+        return judge(kernel, csrc)[0]
 
 
 def mutants(words):
     missed = 0
-    for name, file, old, new, kernel in MUTANTS:
-        if words and not any(word in name for word in words):
-            continue
-        with tempfile.TemporaryDirectory() as scratch:
-            csrc = Path(scratch) / "csrc"
-            shutil.copytree(ROOT / "csrc", csrc)
-            text = (csrc / file).read_text()
-            if old not in text:
-                raise SystemExit(f"{name}: {file} has no `{old}`")
-            (csrc / file).write_text(text.replace(old, new))
-            faults, _ = judge(kernel, csrc)
-        missed += not faults
-        print(f"{name}: {'caught: ' + faults[0] if faults else 'NOT CAUGHT'}", flush=True)
+    chosen = [m for m in MUTANTS if not words or any(word in m[0] for word in words)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for (name, *_), faults in zip(chosen, pool.map(lambda m: mutant(*m), chosen)):
+            missed += not faults
+            print(f"{name}: {'caught: ' + faults[0] if faults else 'NOT CAUGHT'}", flush=True)
+    print(f"{len(chosen) - missed} of {len(chosen)} mutants caught")
     return missed
 
 

@@ -46,6 +46,28 @@ typedef struct cusync_delays {
   uint32_t limit_ns;  ///< of one delay, at most CUSYNC_MAX_DELAY_NS; a sleep may take twice as long. 0: no delays
 } cusync_delays;
 
+/// What a kernel notes of itself, event by event, for the test that holds it against what was judged. Builds and kernels that have
+/// delays have notes, too.
+enum cusync_event {
+  CUSYNC_EVENT_WAIT = 0,   ///< at: slot; value: the posts that were seen
+  CUSYNC_EVENT_LOAD = 1,   ///< at: enum cusync_operand; value: k-block, or the warpgroup whose epilogue it is for
+  CUSYNC_EVENT_STORE = 2,  ///< at: unit; value: warpgroup
+  CUSYNC_EVENT_POST = 3,   ///< at: slot; value: the posts that it adds
+  CUSYNC_EVENT_GIVE = 4,   ///< at: slab; value: warpgroup
+  CUSYNC_EVENT_TAKE = 5,   ///< at: slab; value: warpgroup
+};
+typedef struct cusync_note {
+  uint32_t event;        ///< enum cusync_event
+  uint32_t stage, m, n;  ///< the tile; of a share, n: the worker
+  uint32_t item;         ///< the item's first k-block; of a tile of an attention in a decode kernel, the worker
+  uint32_t at, value;
+} cusync_note;
+typedef struct cusync_notes {
+  cusync_note* list;  ///< device
+  uint32_t* count;    ///< device: how many there are, those without a place included
+  uint32_t capacity;  ///< 0: none are taken
+} cusync_notes;
+
 /// ---- stages, work, synchronisation: what every kernel takes --------------------------------------------------------
 
 enum {
@@ -237,6 +259,7 @@ typedef struct cusync_test {
   uint32_t skip_waits;   ///< 1: no stage waits (timing only: results are then meaningless)
   uint32_t stream_only;  ///< 1: a decode kernel streams its weights and nothing else happens (the read limit)
   cusync_delays delays;
+  cusync_notes notes;
 } cusync_test;
 
 /// What couples a kernel's work, to itself from run to run and to other work. All of it is zeroed once, when the pipeline is

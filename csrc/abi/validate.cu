@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // What a request must hold before any kernel looks at it.
 #include "abi/kernel.h"
-#include "kernels/common/delays.cuh"
+#include "kernels/common/notes.cuh"
 
 namespace cusync::kernels {
 namespace {
@@ -163,6 +163,7 @@ bool valid_sync(Request const& r) {
   cusync_test const& test = r.sync.test;
   if (test.starve > 1 || test.skip_waits > 1 || test.stream_only > 1) return false;
   if (test.delays.limit_ns > CUSYNC_MAX_DELAY_NS) return false;
+  if (test.notes.capacity && (!test.notes.list || !test.notes.count)) return false;
   bool coupled = false;
   for (uint32_t s = 0; s < r.count; ++s) coupled |= r.stages[s].wait_count || r.stages[s].post_count;
   return !coupled || (r.sync.semaphores && aligned(r.sync.semaphores, 4));
@@ -277,7 +278,7 @@ int32_t validate(Request const& r) {
     if (!(r.kernel.id.operations >> operation & 1)) return CUSYNC_ERROR_NOT_BUILT;
   }
   if (!valid(r)) return CUSYNC_ERROR_BAD_ARGUMENT;
-  return has_delays(r.sync.test.delays) ? CUSYNC_OK : CUSYNC_ERROR_NOT_BUILT;
+  return has_delays(r.sync.test.delays) && has_notes(r.sync.test.notes) ? CUSYNC_OK : CUSYNC_ERROR_NOT_BUILT;
 }
 
 }  // namespace cusync::kernels

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::context::Device;
 use super::error::{Error, Result, check_status};
 use super::memory::{DeviceBuffer, Report};
+use super::notes::Notes;
 use super::stage::BoundStage;
 use super::stream::LaunchAttributes;
 use super::work::{Slabs, Work, parts_of};
@@ -134,6 +135,8 @@ pub struct Synchronisation {
     pub report: Option<Arc<Report>>,
     /// Where each CTA notes the times of its items, or of its stages.
     pub trace: Option<Arc<DeviceBuffer<ffi::cusync_trace>>>,
+    /// Where each event is noted.
+    pub notes: Option<Arc<Notes>>,
     /// Limit of one wait; 0: one second.
     pub timeout_ns: u64,
     /// What to leave out, and what to be late with.
@@ -161,6 +164,7 @@ impl Synchronisation {
                 skip_waits: u32::from(skip_waits),
                 stream_only: u32::from(stream_only),
                 delays: ffi::cusync_delays { seed: delays.seed, limit_ns: delays.limit_ns },
+                notes: self.notes.as_ref().map_or_else(ffi::cusync_notes::default, |notes| notes.raw()),
             },
         }
     }

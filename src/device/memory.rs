@@ -30,6 +30,8 @@ plain!(u8, u16, u32, u64, i32, f32, half::f16, half::bf16);
 unsafe impl Plain for ffi::cusync_item {}
 // SAFETY: as above.
 unsafe impl Plain for ffi::cusync_trace {}
+// SAFETY: as above.
+unsafe impl Plain for ffi::cusync_note {}
 
 /// `len` values of `T` in device memory, freed on drop. Tensors of 16-bit floats are `DeviceBuffer<u16>`: which
 /// of the two formats they hold is the pipeline's matter.
@@ -196,10 +198,18 @@ impl<T: Plain> DeviceBuffer<T> {
     /// Copies to the host and waits for the copy; the caller has waited for the writers.
     pub fn download(&self, data: &mut [T]) -> Result<()> {
         self.same_length("download", data.len())?;
+        self.download_first(data)
+    }
+
+    /// The same of as many of the first values as `data` takes.
+    pub fn download_first(&self, data: &mut [T]) -> Result<()> {
+        if data.len() > self.len {
+            self.same_length("download", data.len())?;
+        }
         let _entered = self.device.enter()?;
-        // SAFETY: both sides hold `bytes()` bytes, and any bit pattern is a valid `T`.
+        // SAFETY: both sides hold as many bytes, and any bit pattern is a valid `T`.
         check("cuMemcpyDtoH", unsafe {
-            sys::cuMemcpyDtoH_v2(data.as_mut_ptr().cast(), self.pointer, self.bytes())
+            sys::cuMemcpyDtoH_v2(data.as_mut_ptr().cast(), self.pointer, size_of_val(data))
         })
     }
 

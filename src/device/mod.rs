@@ -24,6 +24,7 @@ mod graph;
 mod kernel;
 mod memory;
 mod module;
+mod notes;
 mod pinned;
 mod repack;
 mod stage;
@@ -44,6 +45,7 @@ pub use kernel::{
 };
 pub use memory::{DeviceBuffer, Plain, Report};
 pub use module::{Arg, Function, KernelCall, Module, Shape};
+pub use notes::Notes;
 pub use pinned::{CopyCall, PinnedBuffer};
 pub use repack::RepackedWeights;
 pub use stage::{BoundStage, Role, Source};

@@ -303,6 +303,75 @@ const _: () = {
     ["Offset of field: cusync_delays::seed"][::std::mem::offset_of!(cusync_delays, seed) - 0usize];
     ["Offset of field: cusync_delays::limit_ns"][::std::mem::offset_of!(cusync_delays, limit_ns) - 4usize];
 };
+#[doc = "< at: slot; value: the posts that were seen"]
+pub const CUSYNC_EVENT_WAIT: cusync_event = 0;
+#[doc = "< at: enum cusync_operand; value: k-block, or the warpgroup whose epilogue it is for"]
+pub const CUSYNC_EVENT_LOAD: cusync_event = 1;
+#[doc = "< at: unit; value: warpgroup"]
+pub const CUSYNC_EVENT_STORE: cusync_event = 2;
+#[doc = "< at: slot; value: the posts that it adds"]
+pub const CUSYNC_EVENT_POST: cusync_event = 3;
+#[doc = "< at: slab; value: warpgroup"]
+pub const CUSYNC_EVENT_GIVE: cusync_event = 4;
+#[doc = "< at: slab; value: warpgroup"]
+pub const CUSYNC_EVENT_TAKE: cusync_event = 5;
+#[doc = " What a kernel notes of itself, event by event, for the test that holds it against what was judged. Builds and kernels that have\n delays have notes, too."]
+pub type cusync_event = ::std::os::raw::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_note {
+    #[doc = "< enum cusync_event"]
+    pub event: u32,
+    #[doc = "< the tile; of a share, n: the worker"]
+    pub stage: u32,
+    #[doc = "< the tile; of a share, n: the worker"]
+    pub m: u32,
+    #[doc = "< the tile; of a share, n: the worker"]
+    pub n: u32,
+    #[doc = "< the item's first k-block; of a tile of an attention in a decode kernel, the worker"]
+    pub item: u32,
+    pub at: u32,
+    pub value: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_note"][::std::mem::size_of::<cusync_note>() - 28usize];
+    ["Alignment of cusync_note"][::std::mem::align_of::<cusync_note>() - 4usize];
+    ["Offset of field: cusync_note::event"][::std::mem::offset_of!(cusync_note, event) - 0usize];
+    ["Offset of field: cusync_note::stage"][::std::mem::offset_of!(cusync_note, stage) - 4usize];
+    ["Offset of field: cusync_note::m"][::std::mem::offset_of!(cusync_note, m) - 8usize];
+    ["Offset of field: cusync_note::n"][::std::mem::offset_of!(cusync_note, n) - 12usize];
+    ["Offset of field: cusync_note::item"][::std::mem::offset_of!(cusync_note, item) - 16usize];
+    ["Offset of field: cusync_note::at"][::std::mem::offset_of!(cusync_note, at) - 20usize];
+    ["Offset of field: cusync_note::value"][::std::mem::offset_of!(cusync_note, value) - 24usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_notes {
+    #[doc = "< device"]
+    pub list: *mut cusync_note,
+    #[doc = "< device: how many there are, those without a place included"]
+    pub count: *mut u32,
+    #[doc = "< 0: none are taken"]
+    pub capacity: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_notes"][::std::mem::size_of::<cusync_notes>() - 24usize];
+    ["Alignment of cusync_notes"][::std::mem::align_of::<cusync_notes>() - 8usize];
+    ["Offset of field: cusync_notes::list"][::std::mem::offset_of!(cusync_notes, list) - 0usize];
+    ["Offset of field: cusync_notes::count"][::std::mem::offset_of!(cusync_notes, count) - 8usize];
+    ["Offset of field: cusync_notes::capacity"][::std::mem::offset_of!(cusync_notes, capacity) - 16usize];
+};
+impl Default for cusync_notes {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 #[doc = "< of one kernel"]
 pub const CUSYNC_MAX_STAGES: _bindgen_ty_2 = 64;
 #[doc = "< of a stage"]
@@ -757,7 +826,7 @@ impl Default for cusync_work {
 }
 #[doc = " How a kernel deviates from an ordinary run, for tests and measurements; zeros: in nothing."]
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_test {
     #[doc = "< 1: no stage posts"]
     pub starve: u32,
@@ -766,16 +835,27 @@ pub struct cusync_test {
     #[doc = "< 1: a decode kernel streams its weights and nothing else happens (the read limit)"]
     pub stream_only: u32,
     pub delays: cusync_delays,
+    pub notes: cusync_notes,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_test"][::std::mem::size_of::<cusync_test>() - 20usize];
-    ["Alignment of cusync_test"][::std::mem::align_of::<cusync_test>() - 4usize];
+    ["Size of cusync_test"][::std::mem::size_of::<cusync_test>() - 48usize];
+    ["Alignment of cusync_test"][::std::mem::align_of::<cusync_test>() - 8usize];
     ["Offset of field: cusync_test::starve"][::std::mem::offset_of!(cusync_test, starve) - 0usize];
     ["Offset of field: cusync_test::skip_waits"][::std::mem::offset_of!(cusync_test, skip_waits) - 4usize];
     ["Offset of field: cusync_test::stream_only"][::std::mem::offset_of!(cusync_test, stream_only) - 8usize];
     ["Offset of field: cusync_test::delays"][::std::mem::offset_of!(cusync_test, delays) - 12usize];
+    ["Offset of field: cusync_test::notes"][::std::mem::offset_of!(cusync_test, notes) - 24usize];
 };
+impl Default for cusync_test {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 #[doc = " What couples a kernel's work, to itself from run to run and to other work. All of it is zeroed once, when the pipeline is\n made, and counts on for ever: epochs come from here, never from the host."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
@@ -796,7 +876,7 @@ pub struct cusync_sync {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_sync"][::std::mem::size_of::<cusync_sync>() - 72usize];
+    ["Size of cusync_sync"][::std::mem::size_of::<cusync_sync>() - 96usize];
     ["Alignment of cusync_sync"][::std::mem::align_of::<cusync_sync>() - 8usize];
     ["Offset of field: cusync_sync::semaphores"][::std::mem::offset_of!(cusync_sync, semaphores) - 0usize];
     ["Offset of field: cusync_sync::epochs"][::std::mem::offset_of!(cusync_sync, epochs) - 8usize];

@@ -43,6 +43,7 @@ impl Pipeline {
                 semaphores: Some(semaphores.clone()),
                 tickets: Some((tickets.clone(), index)),
                 report: Some(self.shared.report.clone()),
+                notes: self.shared.notes.clone(),
                 timeout_ns: self.options.timeout_ns,
                 deviations: self.deviations(),
                 ..Synchronisation::default()
@@ -85,6 +86,7 @@ impl Pipeline {
             stages: stages.map(stage).collect::<Result<_>>()?,
             work: one.work.clone(),
             sync: Synchronisation {
+                notes: self.shared.notes.clone(),
                 timeout_ns: self.options.timeout_ns,
                 deviations: self.deviations(),
                 ..one.sync.clone()

@@ -123,6 +123,14 @@ impl Pipeline {
         self.bad_sequence().map_or(Ok(()), Err)
     }
 
+    /// What kernels have noted since the last call, when all runs are over: every event is behind those that it was ordered
+    /// behind. Nothing without [`super::Options::notes`].
+    pub fn take_notes(&mut self) -> Result<Vec<ffi::cusync_note>> {
+        self.synchronize()?;
+        let notes = self.shared.notes.as_ref().map(|notes| notes.take()).transpose()?;
+        Ok(notes.unwrap_or_default())
+    }
+
     /// A sequence that runs since the last look have left out. The next runs may report another.
     fn bad_sequence(&self) -> Option<Error> {
         let record = self.shared.report.read()?;

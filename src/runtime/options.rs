@@ -33,6 +33,9 @@ pub struct Options {
     pub trace: bool,
     /// Delays of pseudo-random length inside Hopper kernels: for tests of the waits and posts.
     pub delays: Delays,
+    /// Events of its runs that Hopper kernels may note before they are read: for the test that holds them against the plan. 0:
+    /// none. Like delays, notes need kernels that are built for them.
+    pub notes: usize,
 }
 
 impl Default for Options {
@@ -45,6 +48,7 @@ impl Default for Options {
             overlap: Overlap::Plain,
             trace: false,
             delays: Delays::default(),
+            notes: 0,
         }
     }
 }

@@ -14,7 +14,7 @@ use super::options::Options;
 use super::outputs;
 use super::supported::{allocate_outputs, runnable, suits};
 use crate::device::{
-    Device, DeviceBuffer, Event, Kernel, KernelArgs, RepackedWeights, Report, Stream, helpers,
+    Device, DeviceBuffer, Event, Kernel, KernelArgs, Notes, RepackedWeights, Report, Stream, helpers,
 };
 use crate::ffi;
 
@@ -30,6 +30,7 @@ pub(super) struct Shared {
     pub(super) descriptors: Descriptors,
     pub(super) report: Arc<Report>,
     pub(super) work: Work,
+    pub(super) notes: Option<Arc<Notes>>,
     /// The memory of each tensor that a stage writes; `None` for inputs and weights.
     pub(super) outputs: Vec<Option<Tensor>>,
 }
@@ -172,7 +173,9 @@ impl Pipeline {
             ));
         }
         let streams = plan.launch().kernels().len().max(1);
-        let shared = Shared { descriptors: Descriptors::new(plan, device)?, report, work, outputs };
+        let notes =
+            (options.notes > 0).then(|| Notes::new(device, options.notes).map(Arc::new)).transpose()?;
+        let shared = Shared { descriptors: Descriptors::new(plan, device)?, report, work, notes, outputs };
         Ok(Pipeline {
             main: Stream::new(device)?,
             side: (1..streams).map(|_| Stream::new(device)).collect::<std::result::Result<_, _>>()?,

@@ -336,11 +336,15 @@ impl ResolvedStage {
         let grid = partition.grid((self.m, self.n));
         let k_blocks = self.custom.map_or_else(|| rules.k_blocks(self.k, mma_tile), |c| c.k_blocks);
         let tiles = u64::from(grid.0) * u64::from(grid.1);
-        if tiles > MAX_TILES || tiles * u64::from(k_blocks) > MAX_K_BLOCKS {
-            let message = format!("`{}` has {tiles} tiles of {k_blocks} k-blocks", self.name.value);
+        let taps = rules.taps_of_k_block(mma_tile);
+        let steps = tiles.saturating_mul(u64::from(k_blocks)).saturating_mul(u64::from(taps));
+        if tiles > MAX_TILES || steps > MAX_K_BLOCKS {
+            let (of_taps, counted) =
+                if taps > 1 { (format!(" of {taps} taps"), "taps") } else { (String::new(), "k-blocks") };
+            let message = format!("`{}` has {tiles} tiles of {k_blocks} k-blocks{of_taps}", self.name.value);
             return Err(Diagnostic::new("grid-too-large", message)
                 .at(self.name.span, format!("{} x {} in tiles of {:?}", self.m, self.n, (rows, cols)))
-                .note(format!("at most {MAX_TILES} tiles and {MAX_K_BLOCKS} k-blocks can be checked"))
+                .note(format!("at most {MAX_TILES} tiles and {MAX_K_BLOCKS} {counted} can be checked"))
                 .help("use larger tiles or smaller dims"));
         }
         if self.split_k.value > k_blocks {

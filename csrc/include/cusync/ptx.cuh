@@ -45,6 +45,12 @@ CUSYNC_DEVICE void st_release_gpu(uint32_t* address, uint32_t value) {
 }
 
 /// Draws from a counter; orders nothing else.
+CUSYNC_DEVICE uint32_t atom_relaxed_gpu_add(uint32_t* address, uint32_t value) {
+  uint32_t before;
+  asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(address), "r"(value) : "memory");
+  return before;
+}
+
 CUSYNC_DEVICE unsigned long long atom_relaxed_gpu_add(unsigned long long* address, unsigned long long value) {
   unsigned long long old;
   asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(address), "l"(value) : "memory");

@@ -37,6 +37,7 @@ struct Coupling {
   unsigned long long timeout_ns;
   uint32_t post_weight;  ///< what a tile adds to its slot
   cusync_delays delays;
+  cusync_notes notes;
 };
 
 /// The tiles of one stage in an order: what a launch of its own works off.
@@ -74,7 +75,7 @@ inline Stage make_stage(cusync_stage const& from, cusync_test const& test, uint3
 }
 
 inline Coupling make_coupling(cusync_sync const& sync, uint32_t post_weight) {
-  return {sync.semaphores, sync.report, sync.timeout_ns, post_weight, sync.test.delays};
+  return {sync.semaphores, sync.report, sync.timeout_ns, post_weight, sync.test.delays, sync.test.notes};
 }
 
 inline OrderedTiles make_tiles(Request const& request) {

@@ -114,6 +114,32 @@ mod tests {
         assert!(reached(wait_value(last + 1, posts), wait_value(last, posts)));
     }
 
+    /// A run's wait passes behind its last post, and behind no earlier state of the slot, wherever the counter stands.
+    #[test]
+    fn a_wait_passes_with_the_last_post_of_its_run() {
+        let mut looks = 0u64;
+        for posts in (1..=132).chain([1056, 4095, 65_536, 1 << 20]) {
+            let near = |epoch: u32| (0..5).map(move |i| epoch.wrapping_sub(2).wrapping_add(i));
+            // Where the counter, half of it, or the epoch itself wraps.
+            let epochs = [0, (1 << 31) / posts, u32::MAX / posts, u32::MAX / 2, u32::MAX];
+            for epoch in epochs.into_iter().flat_map(near) {
+                let begin = epoch.wrapping_mul(posts);
+                let all = (0..=posts.min(300)).chain(posts.saturating_sub(300)..=posts);
+                for made in all {
+                    let have = begin.wrapping_add(made);
+                    assert_eq!(
+                        reached(have, wait_value(epoch, posts)),
+                        made == posts,
+                        "{made} of {posts} posts of run {epoch}"
+                    );
+                    assert!(reached(have, wait_value(epoch.wrapping_sub(1), posts)), "run {epoch}");
+                    looks += 2;
+                }
+            }
+        }
+        assert!(looks > 1_000_000, "{looks}");
+    }
+
     #[test]
     fn an_unmet_wait_ends_in_time_and_says_what_it_saw() {
         let slots = Semaphores::new(2, Duration::from_millis(20));

@@ -9,6 +9,7 @@ mod attends;
 mod bench;
 mod calibrate;
 mod common;
+mod conformance;
 mod convolutions;
 mod dag;
 mod decode;

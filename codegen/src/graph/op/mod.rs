@@ -121,8 +121,7 @@ impl Op {
             // A device without any of them is refused as a whole.
             Executor::Fused => {
                 let decodes = || DECODE_KERNELS.iter().any(|k| k.operations.contains(operation));
-                let odd = matches!(self, Op::Attend(attend) if !attend.has_kernel());
-                self.in_chain() || decodes() && !odd
+                self.in_chain() || decodes()
             }
             Executor::Cpu
             | Executor::Serial
@@ -244,6 +243,11 @@ pub(crate) trait Rules {
     /// k-blocks of a reduction over `k` elements, for tiles of this MMA tile.
     fn k_blocks(&self, k: u32, tile: MmaTile) -> u32 {
         k.div_ceil(tile.2)
+    }
+
+    /// Places of the first operand that a tile looks at in a k-block: taps of a filter.
+    fn taps_of_k_block(&self, _tile: MmaTile) -> u32 {
+        1
     }
 
     /// The elements of the reduction that a k-block adds up.

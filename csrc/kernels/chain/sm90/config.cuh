@@ -189,6 +189,12 @@ struct ChainConfig {
   static_assert(sizeof(Params) <= 4096, "kernel parameters, as the driver has always taken them");
 };
 
+/// What the events of an item are noted for.
+template <class Params>
+CUSYNC_DEVICE NoteOf note_of(Params const& params, Work const& item) {
+  return {params.stages[item.stage].index, item.range.m, item.range.n, item.range.k_begin};
+}
+
 /// This CTA's place in its cluster.
 template <class C>
 struct ClusterPlace {

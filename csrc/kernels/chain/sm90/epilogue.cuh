@@ -49,9 +49,9 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
   if (stage.wait_count > stage.load_waits) {
     // Bias or residual come from a stage. One thread of the warpgroup acquires for all of it.
     if (thread % 128 == 0) {
-      WaitContext const context = wait_context(params.coupling, stage.index, epoch);
+      TileRange const range{item.range.m, item.range.n, epoch, item.range.k_begin, item.range.k_end};
       for (uint32_t i = stage.load_waits; i < stage.wait_count; ++i)
-        wait_for_tile<ReadBy::kLoads>(params.table[item.stage].edges.waits[i], item.range.m, item.range.n, context);
+        wait_for_epilogue(params.coupling, params.table[item.stage].edges.waits[i], range, stage.index, group);
     }
     ptx::bar_sync(8 + group, 128);
   }
@@ -99,6 +99,8 @@ CUSYNC_DEVICE void run_rows(typename C::Params const& params, Work const& item, 
       while (!ready.is_ready(0)) ptx::nanosleep(20);
     ptx::bar_sync(kConsumerBarrier, C::kConsumerThreads);
     mark();
+    if (thread == 0 && params.stages[item.stage].load_waits)
+      note(params.coupling.notes, CUSYNC_EVENT_LOAD, note_of(params, item), CUSYNC_OPERAND_A, 0);
     rows.run(shared.row_sums);
     __syncwarp();
     if (thread % 32 == 0) staged.producer_commit(state);
@@ -191,6 +193,7 @@ struct MatrixStore {
         if (!to.any(stage) || unit.col >= stage.columns) return;
         typename C::Element* const buffer = shared.staging[group][ring.wait()];
         delay(params.coupling.delays, DelayAt::kStore, shared.epoch, item.stage, item.index, group * C::kUnits + u);
+        note(params.coupling.notes, CUSYNC_EVENT_STORE, note_of(params, item), u, group);
         using Map = typename C::template OutputMap<Found::kOperation>;
         store_unit<C, typename C::template LayoutOf<Found::kOperation>>(static_cast<Map const&>(at.outputs).store, stage,
                                                                        buffer, to.first, unit.col);
@@ -204,10 +207,11 @@ struct MatrixStore {
 struct RowStore {
   /// The one unit of a tile, which has no contents.
   template <class C>
-  CUSYNC_DEVICE static void send(typename C::Params const&, Work const&, Parts<C> const&, typename C::SharedStorage&,
-                                 StoreRing<C>& ring, uint32_t, bool leader) {
+  CUSYNC_DEVICE static void send(typename C::Params const& params, Work const& item, Parts<C> const&,
+                                 typename C::SharedStorage&, StoreRing<C>& ring, uint32_t group, bool leader) {
     if (!leader) return;
     ring.wait();
+    note(params.coupling.notes, CUSYNC_EVENT_STORE, note_of(params, item), 0, group);
     ring.read();
   }
 };
@@ -231,10 +235,15 @@ CUSYNC_DEVICE void post_item(typename C::Params const& params, Work const& item,
     if (ptx::atom_acq_rel_cta_shared_add(counter, 1) % 2 == 0) return;
   }
   delay(params.coupling.delays, DelayAt::kPost, shared.epoch, item.stage, item.index, group);
+  note(params.coupling.notes, CUSYNC_EVENT_POST, note_of(params, item), slot, parts.weight());
   post(params.coupling.semaphores, slot, parts.weight());
 #pragma unroll 1
-  for (uint32_t i = 1; i < stage.post_count; ++i)
+  for (uint32_t i = 1; i < stage.post_count; ++i) {
+    if (CUSYNC_DELAYS)
+      note(params.coupling.notes, CUSYNC_EVENT_POST, note_of(params, item),
+           slot_of(at.edges.posts[i], item.range.m, item.range.n), parts.weight());
     post_tile(at.edges.posts[i], params.coupling.semaphores, item.range.m, item.range.n, parts.weight());
+  }
 }
 
 }  // namespace cusync::kernels::sm90

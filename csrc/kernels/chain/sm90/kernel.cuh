@@ -98,7 +98,7 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
     if (item.inside) {
       Parts<C> const parts(item);
       Units<C> units(acc);
-      if (parts.gives()) give_sums<C>(params, parts, epoch, place.rank, units, thread);
+      if (parts.gives()) give_sums<C>(params, item, parts, epoch, place.rank, units, thread);
       if (parts.owns_any()) {
         if (parts.count) await_sums<C>(params, item, parts, epoch, place.rank, thread);
         finish_item<C>(params, item, parts, epoch, place.rank, units, shared, staged, staged_state, group,

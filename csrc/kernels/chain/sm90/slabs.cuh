@@ -87,7 +87,7 @@ struct Units {
 
 /// Leaves the sums that others finish; by all consumer threads, `thread` counted over both warpgroups.
 template <class C>
-CUSYNC_DEVICE void give_sums(typename C::Params const& params, Parts<C> const& parts, uint32_t epoch, uint32_t rank,
+CUSYNC_DEVICE void give_sums(typename C::Params const& params, Work const& item, Parts<C> const& parts, uint32_t epoch, uint32_t rank,
                              Units<C>& units, int thread) {
   uint32_t const slab = parts.first + parts.own, group = uint32_t(thread) / 128;
 #pragma unroll 1
@@ -100,7 +100,9 @@ CUSYNC_DEVICE void give_sums(typename C::Params const& params, Parts<C> const& p
       __stcg(to + i * C::kConsumerThreads, make_float4(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]));
   }
   ptx::bar_sync(8 + group, 128);
-  if (thread % 128 == 0) ptx::st_release_gpu(params.slab_flags + slab_flag<C>(slab, rank, group), epoch + 1);
+  if (thread % 128) return;
+  note(params.coupling.notes, CUSYNC_EVENT_GIVE, note_of(params, item), slab, group);
+  ptx::st_release_gpu(params.slab_flags + slab_flag<C>(slab, rank, group), epoch + 1);
 }
 
 /// Waits until every other part has left its sums; by all consumer threads.
@@ -110,10 +112,12 @@ CUSYNC_DEVICE void await_sums(typename C::Params const& params, Work const& item
   uint32_t const group = uint32_t(thread) / 128;
   // A lane for each slab.
   for (uint32_t s = thread % 128; s < parts.count; s += 128)
-    if (s != parts.own)
+    if (s != parts.own) {
       wait_reached(params.slab_flags, slab_flag<C>(parts.first + s, rank, group), epoch + 1,
                    {kSlabEdge, item.range.m, item.range.n, item.range.k_begin},
                    {params.coupling.report, params.coupling.timeout_ns, item.stage});
+      note(params.coupling.notes, CUSYNC_EVENT_TAKE, note_of(params, item), parts.first + s, group);
+    }
   ptx::bar_sync(8 + group, 128);
 }
 

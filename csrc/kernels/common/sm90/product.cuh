@@ -86,7 +86,10 @@ struct ProductLoad {
           begin_ahead();
         }
       }
+      NoteOf const of{params.stages[item.stage].index, item.range.m, item.range.n, begin};
+      note(params.coupling.notes, CUSYNC_EVENT_LOAD, of, CUSYNC_OPERAND_A, k);
       copy_a(k, state);
+      if (waits_b) note(params.coupling.notes, CUSYNC_EVENT_LOAD, of, CUSYNC_OPERAND_B, k);
       if (waits_b) copy_b(k, state);
       ++state;
       if (k == ask_at && params.drawn) shared.more_work.arrive();

@@ -4,7 +4,7 @@
 // the bulk copies that their own thread has in flight: in the load warp every wait, satisfied or not, drains the ring.
 #pragma once
 #include "cusync/edge.cuh"
-#include "kernels/common/delays.cuh"
+#include "kernels/common/notes.cuh"
 #include "kernels/common/stage.cuh"
 
 namespace cusync::kernels::sm90 {
@@ -27,6 +27,25 @@ struct LoadWaits {
   uint32_t count;
   uint32_t stage;  ///< of the plan, for reports
 };
+
+/// Notes the slots of a box, when all of them have been waited for.
+CUSYNC_DEVICE void note_box(Coupling const& coupling, cusync_edge const& edge, TileBox const& box, NoteOf const& of,
+                            uint32_t epoch) {
+#if CUSYNC_DELAYS
+  for_each_slot(edge.policy, box, [&](uint32_t slot, uint32_t posts) {
+    note(coupling.notes, CUSYNC_EVENT_WAIT, of, slot, wait_value(epoch, posts * coupling.post_weight));
+  });
+#endif
+}
+
+/// Waits for what an edge brings the epilogue of a warpgroup, by one thread of it.
+CUSYNC_DEVICE void wait_for_epilogue(Coupling const& coupling, cusync_edge const& edge, TileRange const& item,
+                                     uint32_t stage, uint32_t group) {
+  wait_for_tile<ReadBy::kLoads>(edge, item.m, item.n, wait_context(coupling, stage, item.epoch));
+  NoteOf const of{stage, item.m, item.n, item.k_begin};
+  note_box(coupling, edge, producers_of(edge, item.m, item.n, 0), of, item.epoch);
+  note(coupling.notes, CUSYNC_EVENT_LOAD, of, edge.operand, group);
+}
 
 /// What one lane still waits for before its k-block.
 struct Missing {
@@ -52,7 +71,8 @@ CUSYNC_DEVICE bool look(Coupling const& coupling, LoadWaits const& waits, TileRa
       }
       uint32_t const want = wait_value(item.epoch, posts * coupling.post_weight);
       uint32_t const have = ptx::ld_acquire_gpu(coupling.semaphores + slot);
-      if (reached(have, want)) return;
+      if (reached(have, want))
+        return note(coupling.notes, CUSYNC_EVENT_WAIT, {waits.stage, item.m, item.n, item.k_begin}, slot, have);
       all = false;
       missing.edge = edge.id, missing.slot = slot, missing.have = have, missing.want = want;
     });
@@ -67,9 +87,13 @@ CUSYNC_DEVICE void wait_for_tile_operands(Coupling const& coupling, LoadWaits co
   unsigned long long const limit = coupling.timeout_ns ? coupling.timeout_ns : kDefaultTimeoutNs;
   uint32_t const lane = threadIdx.x % 32;
   for (uint32_t i = 0; i < waits.count; ++i)
-    if (waits.edges[i].wait_at == CUSYNC_WAIT_AT_START)
+    if (waits.edges[i].wait_at == CUSYNC_WAIT_AT_START) {
       warp_wait_for_k_block<ReadBy::kTma>(waits.edges[i], item.m, item.n, item.k_begin, true, item.k_end,
                                           wait_context(coupling, waits.stage, item.epoch));
+      if (lane == 0)
+        note_box(coupling, waits.edges[i], wait_box(waits.edges[i], item.m, item.n, item.k_begin, true, item.k_end),
+                 {waits.stage, item.m, item.n, item.k_begin}, item.epoch);
+    }
 #pragma unroll 1
   for (uint32_t base = item.k_begin; base < item.k_end; base += 32) {
     uint32_t const k = base + lane, count = min_u32(32, item.k_end - base);
@@ -95,7 +119,10 @@ CUSYNC_DEVICE void wait_for_tile_operands(Coupling const& coupling, LoadWaits co
       if (pause < 128) pause *= 2;
       if (pending) {
         missing.have = ptx::ld_acquire_gpu(coupling.semaphores + missing.slot);
-        if (reached(missing.have, missing.want)) pending = missing.more && !look(coupling, waits, item, k, missing);
+        if (reached(missing.have, missing.want)) {
+          note(coupling.notes, CUSYNC_EVENT_WAIT, {waits.stage, item.m, item.n, item.k_begin}, missing.slot, missing.have);
+          pending = missing.more && !look(coupling, waits, item, k, missing);
+        }
       }
       // A look costs about a microsecond; the clock is read once in 64. The first lane that waits reports.
       if (looks % 64 == 0 && ptx::globaltimer() - begin > limit && lane == prefix && pending)

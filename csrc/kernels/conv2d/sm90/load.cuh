@@ -91,6 +91,13 @@ struct WindowLoad {
     auto const done = [&](uint32_t k) {
       if (k == ask_at && params.drawn) shared.more_work.arrive();
     };
+    auto const note_load = [&](uint32_t k) {
+      note(params.coupling.notes, CUSYNC_EVENT_LOAD, {params.stages[item.stage].index, item.range.m, item.range.n, begin},
+           CUSYNC_OPERAND_A, k);
+      if (waits_b)
+        note(params.coupling.notes, CUSYNC_EVENT_LOAD, {params.stages[item.stage].index, item.range.m, item.range.n, begin},
+             CUSYNC_OPERAND_B, k);
+    };
     Tap begun(window, begin), ended = begun;
     typename C::LoadState ahead = state;
     uint32_t k = begin, ahead_k = begin, buffer = ring.next;
@@ -105,6 +112,7 @@ struct WindowLoad {
       }
       all = all || ready.is_ready(end - begin - 1);
       if (k == ahead_k || !(all || ready.is_ready(k - begin))) continue;
+      note_load(k);
       if (k == begin || ended.index == 0) fill(ended, k, state, buffer);
       if (waits_b) copy_filter(ended, state);
       done(k);
@@ -116,6 +124,7 @@ struct WindowLoad {
       bool const first = k == begin || begun.index == 0;
       shared.load.empty_barrier_[state.index()].wait(state.phase());
       announce(begun, state, first);
+      note_load(k);
       copy_filter(begun, state);
       if (first) fill(begun, k, state, buffer);
       done(k);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // From a convolution's slots to its pixels: only slots within the image have one.
 #pragma once
-#include "kernels/common/delays.cuh"
+#include "kernels/common/notes.cuh"
 #include "kernels/common/sm90/window.cuh"
 
 namespace cusync::kernels::sm90 {
@@ -69,6 +69,8 @@ struct PixelStore {
       index = __shfl_sync(~0u, index, int(from));
       __syncwarp();  // what the leader has waited for is there for all
       delay(params.coupling.delays, DelayAt::kStore, shared.epoch, item.stage, item.index, group * C::kUnits + u);
+      if (leader)
+        note(params.coupling.notes, CUSYNC_EVENT_STORE, {stage.index, item.range.m, item.range.n, item.range.k_begin}, u, group);
       uint4 const* const buffer = reinterpret_cast<uint4 const*>(shared.staging[group][index]) + (lane / kPieces) * kPieces;
       Element* const to_tile = out + uint64_t(to.first) * stage.columns + col + piece * 8;
       bool const column = col + piece * 8 < stage.columns;

@@ -74,7 +74,10 @@ class ActivationLoader {
       if (produced.posts) posts = produced.posts, slot = tile / produced.tiles;
     }
     uint32_t const want = exists ? wait_value(epoch_, posts) : 0;
-    bool const there = !exists || reached(ptx::ld_acquire_gpu(stage.waits + stage.wait_base + slot), want);
+    uint32_t const have = exists ? ptx::ld_acquire_gpu(stage.waits + stage.wait_base + slot) : 0;
+    bool const there = !exists || reached(have, want);
+    NoteOf const of{stage.index, 0, blockIdx.x, 0};
+    if (exists && there) note(p_.notes, CUSYNC_EVENT_WAIT, of, slot, have);
     uint32_t missing = __ballot_sync(~0u, !there);
     if constexpr (Lanes < 32) missing = missing >> (threadIdx.x % 32 - lane_) & ((1u << Lanes) - 1);
     uint32_t known = missing ? next_ + (__ffs(int(missing)) - 1) * kLoaders : next_ + Lanes * kLoaders;
@@ -82,6 +85,7 @@ class ActivationLoader {
       if (lane_ == 0) {
         Watch const watch{p_.report, p_.timeout_ns, stage.index};
         wait_reached(stage.waits, stage.wait_base + slot, want, {stage.edge, 0, blockIdx.x, tile}, watch);
+        note(p_.notes, CUSYNC_EVENT_WAIT, of, slot, want);
       }
       known = next_ + kLoaders;
     }
@@ -92,6 +96,8 @@ class ActivationLoader {
   /// Tile `tile` of `a`: tokens by 64 elements, zeros past k.
   CUSYNC_DEVICE void copy(Stage const& stage, uint32_t tile) {
     ptx::mbarrier_wait_parity_or_trap(shared_.slot_empty(slot_), parity_ ^ 1, p_.limit_ns);
+    if (lane_ == 0 && stage.waits)
+      note(p_.notes, CUSYNC_EVENT_LOAD, {stage.index, 0, blockIdx.x, 0}, CUSYNC_OPERAND_A, tile);
     uint32_t const to = uint32_t(__cvta_generic_to_shared(shared_.slots() + slot_ * width_ * kRowBytes));
     uint32_t const piece = lane_ % 8, k = tile * kBlock + piece * 8;
     bool const inside = k < stage.k;

@@ -91,6 +91,8 @@ class SegmentLoader {
     if (row != kBadSequence) {
       if (stage.waits) await(stage, attend, segment);
       delay(p_.delays, DelayAt::kLoads, epoch_, stage.index, segment.sequence, segment.head);
+      if (lane_ == 0)
+        note(p_.notes, CUSYNC_EVENT_LOAD, {stage.index, segment.sequence, segment.head, blockIdx.x}, CUSYNC_OPERAND_A, 0);
       copy(stage, attend, segment, length);
     }
     if (p_.trace && lane_ == 0 && first)
@@ -135,6 +137,8 @@ class SegmentLoader {
       Watch const watch{p_.report, p_.timeout_ns, stage.index};
       wait_reached(stage.waits, stage.wait_base + tile, wait_value(epoch_, posts), {stage.edge, 0, blockIdx.x, tile},
                    watch);
+      note(p_.notes, CUSYNC_EVENT_WAIT, {stage.index, segment.sequence, segment.head, blockIdx.x}, tile,
+           wait_value(epoch_, posts));
     }
     __syncwarp();
   }

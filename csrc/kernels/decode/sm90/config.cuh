@@ -14,7 +14,7 @@
 #include "cusync/ptx.cuh"
 #include "cusync/semaphore.cuh"
 #include "kernels/decode/share.h"
-#include "kernels/common/delays.cuh"
+#include "kernels/common/notes.cuh"
 
 namespace cusync::kernels::decode {
 
@@ -71,6 +71,7 @@ struct Params {
   cusync_report* report;
   cusync_trace* trace;
   cusync_delays delays;
+  cusync_notes notes;
 };
 
 /// Where the next chunk lies. All parties walk the same way, so nothing is communicated but phases.

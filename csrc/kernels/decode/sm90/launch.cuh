@@ -201,7 +201,7 @@ struct DecodeHost {
     p.ahead_bytes = or_default(tuning.ahead_bytes, kOtherwise.ahead);
     p.stream_only = sync.test.stream_only;
     p.epochs = sync.epochs, p.timeout_ns = sync.timeout_ns, p.report = sync.report, p.trace = sync.trace;
-    p.delays = sync.test.delays;
+    p.delays = sync.test.delays, p.notes = sync.test.notes;
     p.limit_ns = 4 * (sync.timeout_ns ? sync.timeout_ns : kDefaultTimeoutNs);
     uint32_t const chunk_bytes = or_default(tuning.chunk_bytes, kOtherwise.chunk);
     // Of few rows, longer chunks: one thread issues them all. Both warpgroups' chunks and the next one's start have slots.

@@ -31,9 +31,8 @@ CUSYNC_DEVICE void stage_tile(typename C::Params const& params, WorkItem const& 
     // Bias or residual come from a stage. One thread of each warpgroup acquires for all of it.
     int const group = thread / 128;
     if (thread % 128 == 0) {
-      WaitContext const context = wait_context(params.coupling, stage.index, item.epoch);
       for (uint32_t i = stage.load_waits; i < stage.wait_count; ++i)
-        wait_for_tile<ReadBy::kLoads>(params.edges.waits[i], item.m, item.n, context);
+        wait_for_epilogue(params.coupling, params.edges.waits[i], {item.m, item.n, item.epoch, 0, 0}, stage.index, group);
     }
     ptx::bar_sync(8 + group, 128);
   }
@@ -84,6 +83,7 @@ CUSYNC_DEVICE void store_tile(typename C::Params const& params, WorkItem const& 
       if (!chunk_exists<C>(stage, item, row, col)) continue;
       staged.consumer_wait(state);
       delay(params.coupling.delays, DelayAt::kStore, item.epoch, stage.index, item.m, item.n);
+      note(params.coupling.notes, CUSYNC_EVENT_STORE, {stage.index, item.m, item.n, 0}, row * C::kColChunks + col, 0);
       Tensor const buffer =
           make_tensor(make_smem_ptr(shared.staging[state.index()]), typename C::ChunkLayout{});
       copy(params.store, slice.partition_S(buffer),
@@ -98,8 +98,12 @@ CUSYNC_DEVICE void store_tile(typename C::Params const& params, WorkItem const& 
     // The full wait, by the thread that issued the stores: only then are they in global memory.
     ptx::cp_async_bulk_wait_group<0>();
     delay(params.coupling.delays, DelayAt::kPost, item.epoch, stage.index, item.m, item.n);
-    for (uint32_t i = 0; i < stage.post_count; ++i)
+    for (uint32_t i = 0; i < stage.post_count; ++i) {
+      if (CUSYNC_DELAYS)
+        note(params.coupling.notes, CUSYNC_EVENT_POST, {stage.index, item.m, item.n, 0},
+             slot_of(params.edges.posts[i], item.m, item.n), 1);
       post_tile(params.edges.posts[i], params.coupling.semaphores, item.m, item.n);
+    }
   }
 }
 

@@ -67,7 +67,10 @@ CUSYNC_DEVICE void load_tile(typename C::Params const& params, typename C::Share
           begin_ahead();
         }
       }
+      NoteOf const of{stage.index, item.m, item.n, 0};
+      if (waits_a) note(params.coupling.notes, CUSYNC_EVENT_LOAD, of, CUSYNC_OPERAND_A, k);
       if (waits_a) copy_a(k, state);
+      if (waits_b) note(params.coupling.notes, CUSYNC_EVENT_LOAD, of, CUSYNC_OPERAND_B, k);
       if (waits_b) copy_b(k, state);
     }
     ++state;

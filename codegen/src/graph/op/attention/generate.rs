@@ -25,11 +25,6 @@ pub struct Attend {
 }
 
 impl Attend {
-    /// Whether decode kernels have its heads: of 64 or 128 columns, up to eight of queries to one of keys and values.
-    pub(crate) fn has_kernel(&self) -> bool {
-        matches!(self.heads.dim, 64 | 128) && self.heads.group() <= 8
-    }
-
     /// The one tile that it is cut into: a sequence and the query heads that share keys and values; all tokens.
     fn tile(&self) -> MmaTile {
         (1, self.heads.group() * self.heads.dim, self.cache.capacity)

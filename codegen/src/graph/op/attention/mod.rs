@@ -114,7 +114,7 @@ pub(super) fn lower(spec: &AttentionSpec, stated: &Stated<'_>) -> Result<(Op, u3
     // Without sequences, a cache makes every token the next of a sequence of its own.
     let generates = spec.cache.is_some() && sequences.is_none();
     if let Some(expected) = spec.expected.as_ref().filter(|_| !generates) {
-        return Err(Diagnostic::new("bad-cache", "a prompt has all its tokens")
+        return Err(Diagnostic::new("bad-cache", "`expected` is for token generation")
             .at(expected.span, "nothing to expect")
             .help("remove it: only a cache has as many tokens as a run finds in it"));
     }
@@ -231,7 +231,7 @@ impl Caching<'_> {
         let Some(at) = self.spec.cache else {
             return match pages {
                 Some((_, _, span)) => Err(Diagnostic::new("bad-cache", "pages need a cache")
-                    .at(span, "pages of what?")
+                    .at(span, "no `cache` is stated")
                     .help("state `cache: Cache(keys: \"K(N,HKV,64,D)\", values: ..., lengths: \"n(B)\")`")),
                 None => Ok(None),
             };

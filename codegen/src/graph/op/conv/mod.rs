@@ -86,6 +86,10 @@ impl Rules for Conv {
         self.window.map_or_else(|| k.div_ceil(tile.2), |_| self.channels.div_ceil(CHANNELS) * taps)
     }
 
+    fn taps_of_k_block(&self, tile: MmaTile) -> u32 {
+        self.window.map_or_else(|| tile.2.div_ceil(self.channels.max(1)), |_| 1)
+    }
+
     fn elements(&self, stage: &Stage, k_block: u32) -> Range<u32> {
         if self.window.is_none() {
             return At::along(k_block, stage.mma_tile.2, stage.k);

@@ -10,6 +10,8 @@ use std::collections::HashSet;
 
 use cusync::device::host_decode::turn_lead;
 
+use super::{Wait, wait};
+
 /// Warps that fill slots.
 const LOADERS: usize = 4;
 
@@ -58,24 +60,6 @@ enum Step {
     Tiles(u32, u32),
     /// Free the chunk.
     Free(u32),
-}
-
-/// What a wait for a parity does when the phase that it means has this number and so many phases are over.
-#[derive(PartialEq, Eq, Debug)]
-enum Wait {
-    Blocks,
-    Passes,
-    /// It passes and should not, or blocks though the phase is over.
-    Wrong,
-}
-
-fn wait(phase: u32, over: u32) -> Wait {
-    match (phase % 2 != over % 2, over == phase + 1) {
-        (true, true) => Wait::Passes,
-        (true, false) => Wait::Wrong,
-        (false, _) if over > phase => Wait::Wrong,
-        (false, _) => Wait::Blocks,
-    }
 }
 
 struct Model {

@@ -1,0 +1,405 @@
+//! The rings inside a CTA of a chain kernel, explored in every interleaving of its warps: no wait for a parity may pass in a phase
+//! that it was not meant for, no k-block is loaded before what it waits for is there, a tile is posted once and behind all of
+//! its stores, and nothing may stand still.
+//!
+//! The model is the protocol of `csrc/kernels/chain`, by its parties: warp 1 hands out items and says through one word how far
+//! operands may be loaded, in whatever order waits are met elsewhere; the load warp fills the ring of operands, whose copies
+//! arrive in any order; two warpgroups multiply, each at its own pace, and fill staging rings of their own; a store warp for each
+//! empties that, counts the tile, and posts it if it is the second. Barriers count phases without end here, so that a parity
+//! that says yes in the wrong phase is seen.
+
+use std::collections::HashSet;
+
+use super::{Wait, wait};
+
+const GROUPS: usize = 2;
+
+/// What an item is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A product of so many k-blocks, of which each warpgroup finishes so many units: none, if it only leaves sums to others.
+    Product { k_blocks: u8, units: u8 },
+    /// A block of rows: one word of the warp that waits, nothing in the ring of operands, one unit without contents.
+    Rows,
+}
+
+impl Kind {
+    /// k-blocks that the word counts.
+    fn counted(self) -> u8 {
+        match self {
+            Kind::Product { k_blocks, .. } => k_blocks,
+            Kind::Rows => 1,
+        }
+    }
+
+    fn units(self) -> u8 {
+        match self {
+            Kind::Product { units, .. } => units,
+            Kind::Rows => 1,
+        }
+    }
+}
+
+/// The items of a worker, and the sizes of its rings.
+#[derive(Clone, Debug)]
+struct Cta {
+    items: Vec<Kind>,
+    /// Places of the ring of items, of the ring of operands, and of a staging ring.
+    work: u32,
+    operands: u32,
+    staging: u32,
+    /// Stores that may read their buffer while the next is issued.
+    lag: u8,
+    /// Counters of stored tiles.
+    counters: u32,
+    /// By ticket: the next item is drawn when the load warp asks, so many k-blocks before the end of its present one.
+    drawn: Option<u8>,
+    /// What a broken kernel forgets.
+    broken: Option<Broken>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Broken {
+    /// The load warp does not count on where rows are normalised.
+    RowsAreNotCounted,
+    /// The word goes one k-block too far.
+    WordTooFar,
+    /// Store warps do not wait for a full buffer.
+    StagedUnseen,
+}
+
+/// Where each party stands, in its own list of steps; everything that barriers hold follows from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct State {
+    dispatch: u8,
+    load: u8,
+    math: [u8; GROUPS],
+    store: [u8; GROUPS],
+    /// k-blocks whose waits are met, those that have arrived, and the tiles that are posted.
+    met: u8,
+    here: u32,
+    posted: u32,
+}
+
+/// What a party does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Puts item i into its ring, when all readers have taken item i - work.
+    Publish(u8),
+    /// Says that so many k-blocks may be loaded, once the waits for them are met.
+    Word(u8),
+    /// Draws the next item when it is asked to.
+    Asked(u8),
+    /// Takes item i from its ring.
+    Take(u8),
+    /// Takes a place in the ring of operands for a k-block, the n-th of all that are loaded.
+    Acquire(u8),
+    /// Loads the n-th k-block, when the word has reached so many; what it waits for is number `met` of all that are waited for.
+    Load {
+        n: u8,
+        word: u8,
+        met: u8,
+    },
+    /// Asks for the next item.
+    Ask,
+    /// Waits for the n-th k-block, and multiplies it.
+    Multiply(u8),
+    /// Frees it.
+    Free(u8),
+    /// Waits for the word, as an operation on rows does.
+    Ready {
+        word: u8,
+        met: u8,
+    },
+    /// Takes a place in the staging ring for its n-th unit; then the unit is there.
+    Stage(u8),
+    Commit(u8),
+    /// Waits for the n-th unit, and sends it; frees it.
+    Send(u8),
+    Sent(u8),
+    /// Counts the t-th tile that is stored, and posts it if the other store warp has, too.
+    Count(u8),
+}
+
+struct Model {
+    cta: Cta,
+    dispatch: Vec<Step>,
+    load: Vec<Step>,
+    math: Vec<Step>,
+    store: Vec<Step>,
+    /// k-blocks that are waited for; tiles that are stored.
+    waits: u8,
+    tiles: u8,
+}
+
+impl Model {
+    fn new(cta: Cta) -> Model {
+        let (mut dispatch, mut load, mut math, mut store) = (vec![], vec![], vec![], vec![]);
+        // k-blocks that are waited for, that are loaded, that the load warp has counted; units.
+        let (mut met, mut n, mut counted, mut unit, mut tiles) = (0, 0, 0, 0, 0);
+        for (i, kind) in (0..).zip(&cta.items) {
+            dispatch.push(Step::Publish(i));
+            let reach = u8::from(cta.broken == Some(Broken::WordTooFar));
+            dispatch.extend((1..=kind.counted()).map(|k| Step::Word(met + k + reach)));
+            dispatch.extend(cta.drawn.map(|_| Step::Asked(i)));
+            load.push(Step::Take(i));
+            math.push(Step::Take(i));
+            store.push(Step::Take(i));
+            match *kind {
+                Kind::Product { k_blocks, .. } => {
+                    let ask = cta.drawn.map(|early| k_blocks.saturating_sub(early + 1));
+                    for k in 0..k_blocks {
+                        load.push(Step::Acquire(n + k));
+                        load.push(Step::Load { n: n + k, word: counted + k + 1, met: met + k + 1 });
+                        load.extend(ask.filter(|at| *at == k).map(|_| Step::Ask));
+                        math.push(Step::Multiply(n + k));
+                        // A k-block is freed when the one behind it is under way.
+                        math.extend((k > 0).then(|| Step::Free(n + k - 1)));
+                    }
+                    math.push(Step::Free(n + k_blocks - 1));
+                    n += k_blocks;
+                    counted += k_blocks;
+                }
+                Kind::Rows => {
+                    load.extend(cta.drawn.map(|_| Step::Ask));
+                    let ready = Step::Ready { word: met + 1, met: met + 1 };
+                    math.extend([Step::Stage(unit), ready, Step::Commit(unit)]);
+                    counted += u8::from(cta.broken != Some(Broken::RowsAreNotCounted));
+                }
+            }
+            let units = kind.units();
+            for u in 0..units {
+                if *kind != Kind::Rows {
+                    math.extend([Step::Stage(unit + u), Step::Commit(unit + u)]);
+                }
+                store.push(Step::Send(unit + u));
+                store.extend((u >= cta.lag).then(|| Step::Sent(unit + u - cta.lag)));
+            }
+            store.extend((units.saturating_sub(cta.lag)..units).map(|u| Step::Sent(unit + u)));
+            if units > 0 {
+                store.push(Step::Count(tiles));
+                tiles += 1;
+            }
+            unit += units;
+            met += kind.counted();
+        }
+        Model { cta, dispatch, load, math, store, waits: met, tiles }
+    }
+
+    fn parties<'a>(&'a self, s: &'a State) -> impl Iterator<Item = (&'a [Step], u8)> {
+        let one = [(&self.dispatch[..], s.dispatch), (&self.load[..], s.load)];
+        let groups = (0..GROUPS).flat_map(|g| [(&self.math[..], s.math[g]), (&self.store[..], s.store[g])]);
+        one.into_iter().chain(groups)
+    }
+
+    fn done(&self, s: &State) -> bool {
+        self.parties(s).all(|(steps, at)| usize::from(at) == steps.len())
+    }
+
+    /// How many of a party's steps so far `which` holds for.
+    fn past(steps: &[Step], at: u8, which: impl Fn(&Step) -> bool) -> u32 {
+        steps[..usize::from(at)].iter().filter(|step| which(step)).count() as u32
+    }
+
+    /// Phases of the ring of items that are over at a place: all readers have taken its item.
+    fn items_taken(&self, s: &State, place: u32) -> u32 {
+        let taken = |step: &Step| matches!(step, Step::Take(i) if u32::from(*i) % self.cta.work == place);
+        self.parties(s).skip(1).map(|(steps, at)| Self::past(steps, at, taken)).min().unwrap_or(0)
+    }
+
+    fn word(&self, s: &State) -> u8 {
+        let words = self.dispatch[..usize::from(s.dispatch)].iter().filter_map(|step| match step {
+            Step::Word(word) => Some(*word),
+            _ => None,
+        });
+        words.max().unwrap_or(0)
+    }
+
+    fn arrived(&self, s: &State, place: u32) -> u32 {
+        let of_place = |n: &u32| n % self.cta.operands == place && s.here >> n & 1 == 1;
+        (0..32).filter(of_place).count() as u32
+    }
+
+    fn freed(&self, s: &State, place: u32) -> u32 {
+        let free = |step: &Step| matches!(step, Step::Free(n) if u32::from(*n) % self.cta.operands == place);
+        (0..GROUPS).map(|g| Self::past(&self.math, s.math[g], free)).min().unwrap_or(0)
+    }
+
+    /// What one step of a party does: whether it may, and the state behind it. An error names what is wrong.
+    fn step(&self, s: &State, step: Step, group: usize) -> Result<Option<State>, String> {
+        let cta = &self.cta;
+        let next = *s;
+        // A wait for a phase of a barrier, of which so many are over.
+        let on = |what: &str, number: u8, phase: u32, over: u32| match wait(phase, over) {
+            Wait::Blocks => Ok(false),
+            Wait::Passes => Ok(true),
+            Wait::Wrong => Err(format!("{what} {number}: waits for phase {phase}, {over} are over")),
+        };
+        // Of a place that is taken again: it is free when the phase before is over.
+        let free = |what: &str, number: u8, places: u32, over: u32| {
+            let round = u32::from(number) / places;
+            if round == 0 { Ok(true) } else { on(what, number, round - 1, over) }
+        };
+        let goes = match step {
+            Step::Publish(i) => free("item", i, cta.work, self.items_taken(s, u32::from(i) % cta.work))?,
+            Step::Take(i) => {
+                let of_place = |step: &Step| matches!(step, Step::Publish(p) if (p % cta.work as u8) == i % cta.work as u8);
+                let published = Self::past(&self.dispatch, s.dispatch, of_place);
+                on("reader of item", i, u32::from(i) / cta.work, published)?
+            }
+            // The word of a broken kernel goes further than what is met.
+            Step::Word(word) => s.met >= word - u8::from(cta.broken == Some(Broken::WordTooFar)),
+            Step::Asked(i) => {
+                let asked = Self::past(&self.load, s.load, |step| *step == Step::Ask);
+                on("asked for the item behind", i, u32::from(i), asked)?
+            }
+            Step::Acquire(n) => free("k-block", n, cta.operands, self.freed(s, u32::from(n) % cta.operands))?,
+            Step::Load { word, met, .. } | Step::Ready { word, met } => {
+                let ready = self.word(s) >= word;
+                if ready && s.met < met {
+                    return Err(format!("{step:?} goes on though only {} waits are met", s.met));
+                }
+                ready
+            }
+            Step::Multiply(n) => {
+                let place = u32::from(n) % cta.operands;
+                on("arithmetic of k-block", n, u32::from(n) / cta.operands, self.arrived(s, place))?
+            }
+            Step::Stage(n) => {
+                let place = u32::from(n) % cta.staging;
+                let sent =
+                    |step: &Step| matches!(step, Step::Sent(m) if u32::from(*m) % cta.staging == place);
+                free("unit", n, cta.staging, Self::past(&self.store, s.store[group], sent))?
+            }
+            Step::Send(n) => {
+                let place = u32::from(n) % cta.staging;
+                let there =
+                    |step: &Step| matches!(step, Step::Commit(m) if u32::from(*m) % cta.staging == place);
+                let over = Self::past(&self.math, s.math[group], there);
+                let own = |step: &Step| *step == Step::Commit(n);
+                let goes = cta.broken == Some(Broken::StagedUnseen)
+                    || on("store of unit", n, u32::from(n) / cta.staging, over)?;
+                if goes && Self::past(&self.math, s.math[group], own) == 0 {
+                    return Err(format!("unit {n} is stored before it is there"));
+                }
+                goes
+            }
+            Step::Count(tile) => return self.count(s, tile, group).map(Some),
+            Step::Ask | Step::Free(_) | Step::Commit(_) | Step::Sent(_) => true,
+        };
+        Ok(goes.then_some(next))
+    }
+
+    /// A store warp adds to the counter of its tile; whoever finds it odd posts.
+    fn count(&self, s: &State, tile: u8, group: usize) -> Result<State, String> {
+        let same = |step: &Step| matches!(step, Step::Count(t) if u32::from(*t) % self.cta.counters == u32::from(tile) % self.cta.counters);
+        let before: u32 = (0..GROUPS).map(|g| Self::past(&self.store, s.store[g], same)).sum();
+        if before.is_multiple_of(2) {
+            return Ok(*s);
+        }
+        let counted = |step: &Step| *step == Step::Count(tile);
+        if Self::past(&self.store, s.store[1 - group], counted) == 0 {
+            return Err(format!("tile {tile} is posted, and one store warp has not stored it"));
+        }
+        Ok(State { posted: s.posted | 1 << tile, ..*s })
+    }
+
+    fn next(&self, s: &State, out: &mut Vec<State>) -> Result<(), String> {
+        if s.met < self.waits {
+            out.push(State { met: s.met + 1, ..*s });
+        }
+        // What is loaded arrives, in any order.
+        for step in &self.load[..usize::from(s.load)] {
+            if let Step::Load { n, .. } = step
+                && s.here >> n & 1 == 0
+            {
+                out.push(State { here: s.here | 1 << n, ..*s });
+            }
+        }
+        let mut advance = |steps: &[Step], at: u8, group: usize, on: fn(&mut State, usize)| {
+            if let Some(step) = steps.get(usize::from(at))
+                && let Some(mut next) = self.step(s, *step, group)?
+            {
+                on(&mut next, group);
+                out.push(next);
+            }
+            Ok::<(), String>(())
+        };
+        advance(&self.dispatch, s.dispatch, 0, |s, _| s.dispatch += 1)?;
+        advance(&self.load, s.load, 0, |s, _| s.load += 1)?;
+        for group in 0..GROUPS {
+            advance(&self.math, s.math[group], group, |s, g| s.math[g] += 1)?;
+            advance(&self.store, s.store[group], group, |s, g| s.store[g] += 1)?;
+        }
+        Ok(())
+    }
+
+    /// Visits every state that can be reached; how many there are, or what is wrong with one of them.
+    fn explore(&self) -> Result<usize, String> {
+        let mut seen = HashSet::from([State::default()]);
+        let mut open = vec![State::default()];
+        let mut next = Vec::new();
+        while let Some(state) = open.pop() {
+            self.next(&state, &mut next).map_err(|e| format!("{e} at {state:?} of {:?}", self.cta))?;
+            if next.is_empty() {
+                if !self.done(&state) {
+                    return Err(format!("stands still at {state:?} of {:?}", self.cta));
+                }
+                if state.posted.count_ones() != u32::from(self.tiles) {
+                    return Err(format!("tiles {:b} are posted, of {:?}", state.posted, self.cta));
+                }
+            }
+            open.extend(next.drain(..).filter(|n| seen.insert(*n)));
+        }
+        Ok(seen.len())
+    }
+}
+
+fn product(k_blocks: u8, units: u8) -> Kind {
+    Kind::Product { k_blocks, units }
+}
+
+/// A CTA with rings that are used again within a few items.
+fn cta(items: Vec<Kind>) -> Cta {
+    Cta { items, work: 2, operands: 2, staging: 2, lag: 1, counters: 4, drawn: None, broken: None }
+}
+
+#[test]
+fn no_wait_passes_in_the_wrong_phase_and_every_tile_is_posted_once() {
+    let all = [
+        cta(vec![product(2, 2), product(1, 1), product(2, 1)]),
+        cta(vec![product(1, 1), Kind::Rows, product(2, 2)]),
+        cta(vec![Kind::Rows, Kind::Rows, product(1, 1), Kind::Rows]),
+        cta(vec![product(2, 1), product(2, 0), product(1, 1), product(1, 0)]),
+        Cta { operands: 3, ..cta(vec![product(4, 1), product(1, 2)]) },
+        Cta { drawn: Some(1), ..cta(vec![product(2, 1), product(3, 1)]) },
+        Cta { drawn: Some(1), ..cta(vec![Kind::Rows, product(2, 1), Kind::Rows]) },
+        Cta { work: 1, counters: 2, ..cta(vec![product(1, 1); 4]) },
+    ];
+    let mut states = 0;
+    for cta in all {
+        states += Model::new(cta).explore().unwrap_or_else(|fault| panic!("{fault}"));
+    }
+    println!("{states} states");
+}
+
+/// The model finds what a broken kernel does.
+#[test]
+fn broken_rings_are_found() {
+    let items = || vec![product(1, 1), Kind::Rows, product(2, 1)];
+    let broken = |broken| Cta { broken: Some(broken), ..cta(items()) };
+    let cases = [
+        // The word of rows is not counted, so the next item's loads take it for their own.
+        (broken(Broken::RowsAreNotCounted), "goes on though only"),
+        (broken(Broken::WordTooFar), "goes on though only"),
+        (broken(Broken::StagedUnseen), "is stored before it is there"),
+        // Fewer counters than tiles by which one store warp leads the other.
+        (Cta { counters: 1, ..cta(vec![product(1, 1); 4]) }, "one store warp has not stored it"),
+        // Nobody asks for the second item before the first one's last k-block, which waits for room.
+        (Cta { lag: 2, ..cta(vec![product(1, 3)]) }, "stands still"),
+    ];
+    for (cta, says) in cases {
+        let fault = Model::new(cta.clone()).explore().expect_err("broken");
+        assert!(fault.contains(says), "{cta:?}: {fault}");
+    }
+}
