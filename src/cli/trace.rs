@@ -106,6 +106,12 @@ fn predict(target: &Target) -> Result<TraceReport, Fault> {
     if target.executor == Some(Executor::Cpu) {
         return Err(unpredicted());
     }
+    if target.executor == Some(Executor::Library) {
+        return Err(Fault::input(
+            "cuBLASLt's kernels have tiles that nobody else knows, so there is no timeline of them",
+        )
+        .help("`cusync simulate` has their times; --executor fused has a timeline"));
+    }
     if let Some(why) = cannot_run(&resolve(target)?, target) {
         return Err(Fault::input(format!("{why}, so there is nothing to predict"))
             .help("`cusync check` and `cusync explain` judge it"));
@@ -117,7 +123,12 @@ fn predict(target: &Target) -> Result<TraceReport, Fault> {
         // A stage that only a kernel for all stages runs.
         Err(_) => {}
     }
-    match Proof::of(target, target.executor)? {
+    let mut best = Proof::of(target, target.executor)?;
+    if best.executor == Executor::Library {
+        let fused = Proof::of(target, Some(Executor::Fused));
+        best = fused.or_else(|_| Proof::of(target, Some(own_kernels(target))))?;
+    }
+    match best {
         other if other.executor != Executor::Serial => proofs.push(other),
         // Where nothing is predicted to beat serial launches, the one that usually does stands beside them.
         _ if target.executor.is_none() => proofs.push(Proof::of(target, Some(own_kernels(target)))?),
@@ -132,11 +143,12 @@ pub(crate) fn unpredicted() -> Fault {
         .help("choose an executor of a GPU, or leave --executor out")
 }
 
-/// The predicted runs of choices for one pipeline.
+/// The predicted runs of choices for one pipeline; those of a library have no tiles to show.
 pub(crate) fn timeline(proofs: &[Proof]) -> Result<Timeline, Fault> {
     let first = proofs.first().ok_or_else(|| Fault::input("there is nothing to predict"))?;
     let mut timeline = simulated(first.candidate());
-    timeline.runs.extend(proofs.iter().map(|p| simulated_run(p.candidate(), p.executor)));
+    let shown = proofs.iter().filter(|p| p.executor != Executor::Library);
+    timeline.runs.extend(shown.map(|p| simulated_run(p.candidate(), p.executor)));
     Ok(timeline)
 }
 

