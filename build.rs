@@ -276,9 +276,10 @@ impl Source {
             cluster,
             enumerators.collect(),
         ];
-        // What tells an operation from another, where the family is built from operations.
+        // What tells an operation from another, where the family is built from operations, as all but decode kernels are.
         let includes: String = operations
             .iter()
+            .filter(|_| *family != "decode")
             .map(|o| format!("kernels/{o}/sm{arch}/operation.cuh"))
             .filter(|file| root.join("csrc").join(file).exists())
             .map(|file| format!("#include \"{file}\"\n"))

@@ -322,7 +322,8 @@ class Certificate:
                         kind, has = s.operands[o]["kind"], got.get(o, [])
                         if kind in EPILOGUE:
                             demand(not finishes or 0 in has, f"{name} does not load its {kind}")
-                        elif kind == "query":
+                            demand(len(has) < 2 or self.launch["kind"] != "shares", f"{name} loads its {kind} twice")
+                        elif kind == "query" and self.launch["kind"] != "shares":
                             demand(not len(ks) or any(k in ks for k in has), f"{name} does not load its queries")
                         elif self.launch["kind"] == "shares":
                             demand(sorted(has) == list(ks), f"{name} does not load each k-block once")
@@ -616,6 +617,7 @@ class Certificate:
 
     def progress(self):
         if self.how == "serial":
+            demand(self.device["sms"] > 0, "no SM")
             return
         if self.how in ("streams", "programmatic", "host"):
             for e in self.edges:

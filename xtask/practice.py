@@ -25,7 +25,7 @@ KERNELS = {
     "norm": "chain_sm90<CUSYNC_F16, 128, 128, 6, 1, 1, CUSYNC_GEMM, CUSYNC_NORM>",
     "conv": "chain_sm90<CUSYNC_F16, 64, 64, 13, 1, 1, CUSYNC_CONV2D>",
     "decode": "decode_sm90<CUSYNC_F16, 64, 8, 0, 1, 1, CUSYNC_GEMM>",
-    "attend": "decode_sm90<CUSYNC_F16, 64, 8, 0, 1, 1, CUSYNC_GEMM, CUSYNC_ATTEND>",
+    "attend": "decode_sm90<CUSYNC_F16, 64, 8, 0, 1, 1, CUSYNC_GEMM, CUSYNC_GATED_GEMM, CUSYNC_NORM, CUSYNC_ATTEND>",
 }
 
 

@@ -78,6 +78,7 @@ enum {
   CUSYNC_COLUMN_TILE = 64,     ///< columns of a product of a decode kernel that share a semaphore
   CUSYNC_PAGE_TOKENS = 64,     ///< of a paged cache
   CUSYNC_ATTEND_SLAB = 8 * (128 + 2),  ///< floats of a slab of a decode kernel that attends
+  CUSYNC_MAX_NORMED = 16384,   ///< elements of a row that a decode kernel normalises
   CUSYNC_TABLE_ALIGNMENT = 128,
 };
 
@@ -162,7 +163,8 @@ typedef struct cusync_heads {
 /// as CUSYNC_GEMM, where A is pixels x channels (an NHWC tensor), B is (filter_rows * filter_cols * channels) x n, and the
 /// rows of `out` are output pixels. Its k-blocks are 64 channels of one tap, channels outermost: block b has the channels
 /// from 64 * (b / taps) on, of tap b % taps. CUSYNC_NORM: out = (A - mean) / sqrt(variance + epsilon) * gain + bias, row by
-/// row, where A, like the output, is m x n. Its tiles have one k-block of n elements. CUSYNC_POOL: each row of the output is
+/// row, where A, like the output, is m x n. Its tiles have one k-block of n elements. In decode kernels they are
+/// of one row, of at most CUSYNC_MAX_NORMED elements, and post one slot, m times a run. CUSYNC_POOL: each row of the output is
 /// the greatest or the mean of the rows of A, pixels x n, that lie under a filter's window; its tiles have all columns, and
 /// one k-block of as many elements as the window has pixels.
 ///

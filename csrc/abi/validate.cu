@@ -95,8 +95,9 @@ bool valid_pool(cusync_stage const& s) {
   return valid_operands(s, false) && s.activation == CUSYNC_IDENTITY && !s.residual_first && s.out && aligned(s.out, 16);
 }
 
-/// Rows are read and written 16 bytes at a time.
-bool valid_norm(cusync_stage const& s) {
+/// Rows are read and written 16 bytes at a time. A thread of a decode kernel holds its part of a row in registers.
+bool valid_norm(cusync_stage const& s, bool decode) {
+  if (decode && (s.norm.tile_rows != 1 || s.n > CUSYNC_MAX_NORMED)) return false;
   if (s.m == 0 || s.n == 0 || s.m > kMaxSize || s.n > kMaxSize || s.n % 8 || s.k.most != s.n) return false;
   if (s.norm.tile_rows == 0 || s.norm.centred > 1 || !(s.norm.epsilon > 0.f)) return false;
   if (!valid_operands(s, false) || !operand(s, CUSYNC_OPERAND_GAIN)) return false;
@@ -208,7 +209,7 @@ bool valid_shares(Request const& r) {
   return r.sync.epochs && aligned(r.sync.epochs, 4);
 }
 
-/// What a decode kernel asks of a stage beside: its column tiles are its slots, or its key/value heads, and only operand A is
+/// What a decode kernel asks of a stage beside: its column tiles are its slots, or its key/value heads, or it has one; and only operand A is
 /// waited for, from the earlier stage that posts these slots.
 bool valid_share(Request const& r, uint32_t index) {
   cusync_stage const& s = r.stages[index];
@@ -221,7 +222,9 @@ bool valid_share(Request const& r, uint32_t index) {
   if (uint64_t(s.n + 1) * workers >> 32) return false;
   if (uint64_t(ceil_div(s.k.most, r.kernel.tile_k)) * workers * workers >> 32) return false;
   if (s.wait_count > 1 || s.post_count > 1) return false;
-  if (!posts_by_tile(s, 1, attends ? s.heads.kv_heads : ceil_div(s.n, CUSYNC_COLUMN_TILE))) return false;
+  // A normalisation has tiles of one row, and attention a column of tiles a head.
+  bool const rows = s.operation == CUSYNC_NORM;
+  if (!posts_by_tile(s, 1, attends ? s.heads.kv_heads : rows ? 1 : ceil_div(s.n, CUSYNC_COLUMN_TILE))) return false;
   void const* const a = data_of(s, CUSYNC_OPERAND_A);
   if (a == s.out) return false;
   if (s.wait_count == 0) return true;
@@ -229,7 +232,7 @@ bool valid_share(Request const& r, uint32_t index) {
   for (uint32_t p = 0; p < index; ++p) {
     cusync_stage const& producer = r.stages[p];
     if (producer.post_count && producer.posts[0].slot_base == s.waits[0].policy.slot_base)
-      return producer.n == s.k.most && producer.out == a && !(attends && producer.operation == CUSYNC_ATTEND);
+      return producer.n == s.k.most && producer.out == a && !(attends && producer.operation > CUSYNC_GATED_GEMM);
   }
   return false;
 }
@@ -246,7 +249,7 @@ bool valid(Request const& r) {
     cusync_stage const& s = r.stages[i];
     bool sound = false;
     switch (s.operation) {
-      case CUSYNC_NORM: sound = !decode && valid_norm(s); break;
+      case CUSYNC_NORM: sound = valid_norm(s, decode); break;
       case CUSYNC_POOL: sound = !decode && valid_pool(s); break;
       case CUSYNC_ATTEND: sound = decode && valid_attention(s); break;
       default: sound = valid_product(s, decode);

@@ -184,7 +184,9 @@ impl Pipeline {
         let wait = producer_of(graph, stage).map(|producer| {
             let made = &graph.stages[producer.0];
             let (slots, base) = (slots_of(made), slot_base(graph, producer));
-            words::column_edge(self.edge_of_a(index, stage), (made.m, made.n), slots, base)
+            let edge = words::column_edge(self.edge_of_a(index, stage), (made.m, made.n), slots, base);
+            let rows = matches!(stage.op, Op::Norm(_));
+            ffi::cusync_edge { k_blocks: if rows { stage.k_blocks } else { edge.k_blocks }, ..edge }
         });
         let post = is_read(graph, own).then(|| words::column_policy(slots_of(stage), slot_base(graph, own)));
         (wait.into_iter().collect(), post.into_iter().collect())

@@ -158,6 +158,7 @@ mod tests {
         assert_eq!(POST_WEIGHT, ffi::CUSYNC_POST_WEIGHT);
         assert_eq!(MAX_STAGES as u32, ffi::CUSYNC_MAX_STAGES);
         assert_eq!(decode::COLUMN_TILE, ffi::CUSYNC_COLUMN_TILE);
+        assert_eq!(decode::MAX_NORMED, ffi::CUSYNC_MAX_NORMED);
     }
 
     #[test]

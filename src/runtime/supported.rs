@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cusync_gen::check::Plan;
-use cusync_gen::graph::{Element, Op, OperandKind, Stage, TensorId};
+use cusync_gen::graph::{Op, OperandKind, Stage, TensorId};
 
 use super::error::{Error, Result};
 use super::pipeline::Tensor;
@@ -43,10 +43,6 @@ pub(super) fn runnable(plan: &Plan, stage: &Stage) -> Result<()> {
                     "gate and up weights are interleaved before the run, so no stage may produce them",
                 );
             }
-        }
-        // Its narrow loops in bf16 have not been shown right on a GPU.
-        Op::Attend(_) if plan.graph().element == Element::Bf16 => {
-            return unsupported("attention with a cache runs in fp16 only; the cpu executor runs it in bf16");
         }
         Op::Gemm(_) | Op::Conv2d(_) | Op::Attention(_) | Op::Attend(_) | Op::Norm(_) | Op::Pool(_) => {}
     }

@@ -36,9 +36,7 @@ impl Block {
 
     /// The same by a decode kernel's shares: a thread a CTA.
     fn shares(&self) -> Plan {
-        let resolved = spec::parse(&self.source(), "test").and_then(|s| s.resolve(&[])).expect("valid");
-        let small = Profile { sms: 7, ..Profile::named("h200").expect("the profile ships").clone() };
-        check(choose::decode(&resolved, &small).expect("a decode plan")).expect("proved")
+        shares(&self.source())
     }
 
     fn source(&self) -> String {
@@ -56,6 +54,13 @@ impl Block {
             ])"#
         )
     }
+}
+
+/// A decode plan of seven workers.
+fn shares(source: &str) -> Plan {
+    let resolved = spec::parse(source, "test").and_then(|s| s.resolve(&[])).expect("valid");
+    let small = Profile { sms: 7, ..Profile::named("h200").expect("the profile ships").clone() };
+    check(choose::decode(&resolved, &small).expect("a decode plan")).expect("proved")
 }
 
 fn plan(source: &str) -> Plan {
@@ -168,6 +173,25 @@ fn pages_of_a_pool_are_as_good_as_rows_of_ones_own() {
         pipeline.tensor("Z").expect("an output")
     };
     assert_eq!(out(&rows, &inputs), out(&paged, &other));
+}
+
+#[test]
+fn layers_by_shares_are_right_run_after_run() {
+    for (norm, bias) in [("RmsNorm", ""), ("LayerNorm", r#"bias: "b(E)", "#)] {
+        let source = format!(
+            r#"Pipeline(name: "layer", dims: {{ "B": 3, "S": 200, "E": 264, "I": 136 }}, stages: [
+                {norm}(name: "first", x: "X(B,E)", gain: "g1(E)", {bias}out: "N1(B,E)", epsilon: 1e-5),
+                Gemm(name: "qkv", a: "N1(B,E)", b: "Wqkv(E,512)", out: "QKV(B,512)"),
+                Attention(name: "attend", qkv: "QKV(B,512)", heads: 4, kv_heads: 2, rotary: "cs(S,64)",
+                    cache: Cache(keys: "K(B,2,S,64)", values: "V(B,2,S,64)", lengths: "n(B)"), out: "A(B,256)"),
+                Gemm(name: "project", a: "A(B,256)", b: "Wo(256,E)", residual: "X(B,E)", out: "H(B,E)"),
+                {norm}(name: "second", x: "H(B,E)", gain: "g2(E)", {bias}out: "N2(B,E)", epsilon: 1e-5),
+                GatedGemm(name: "gate_up", a: "N2(B,E)", gate: "Wg(E,I)", up: "Wu(E,I)", out: "Y(B,I)"),
+                Gemm(name: "down", a: "Y(B,I)", b: "Wd(I,E)", residual: "H(B,E)", out: "Z(B,E)"),
+            ])"#
+        );
+        grow(&shares(&source), &[[0, 62, 197], [1, 63, 198]].map(|n| n.to_vec()));
+    }
 }
 
 #[test]

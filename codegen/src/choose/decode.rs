@@ -17,7 +17,7 @@ const NOMINAL_TILE: (u32, u32, u32) = (64, 128, 64);
 pub fn decode(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagnostic> {
     let refuse = |why: String| {
         Diagnostic::new("no-kernel", format!("no decode kernel runs this chain: {why}")).help(format!(
-            "it takes a chain of GEMMs with constant weights, attentions with caches, and at most {} rows",
+            "it takes a chain of GEMMs with constant weights, attentions with caches, normalisations, and at most {} rows",
             widths(resolved.operations()).max().or(widths(Operations::default()).max()).unwrap_or(0)
         ))
     };

@@ -11,6 +11,8 @@
 //! lists them as they would be for equal lengths. Each tile is ended and posted once, whatever the lengths: a column of tiles is
 //! a slot, which has a post of each sequence.
 //!
+//! A normalisation is in tiles too, of a row each: its worker waits for the whole row. All rows share a slot.
+//!
 //! The arithmetic mirrors `csrc/kernels/decode/layout.h`, which kernels run.
 
 use std::ops::Range;
@@ -24,6 +26,9 @@ use crate::sync::Tile;
 pub const COLUMN_TILE: u32 = 64;
 /// Warps of a CTA that bring activations, a k-tile each in turn.
 pub(crate) const LOAD_WARPS: u32 = 4;
+
+/// Elements of a row that the threads of a worker have registers for, where they normalise it.
+pub const MAX_NORMED: u32 = 16384;
 
 /// 64-row tiles of weights that a worker may own in a stage: what the accumulators have registers for.
 const MAX_ROW_TILES: u32 = 4;
@@ -73,13 +78,8 @@ pub fn posted_by(stage: &Stage, tile: Tile) -> Range<u32> {
 pub fn awaited(stage: &Stage, tile: Tile, kind: OperandKind, k: u32) -> Range<u32> {
     match &stage.op {
         Op::Attend(shape) => column_tiles(&shape.heads.columns_of(kind, tile.n)),
-        Op::Gemm(_)
-        | Op::GatedGemm
-        | Op::Conv2d(_)
-        | Op::Attention(_)
-        | Op::Norm(_)
-        | Op::Pool(_)
-        | Op::Custom => k..k + 1,
+        Op::Norm(_) => column_tiles(&(0..stage.k)),
+        Op::Gemm(_) | Op::GatedGemm | Op::Conv2d(_) | Op::Attention(_) | Op::Pool(_) | Op::Custom => k..k + 1,
     }
 }
 
@@ -130,8 +130,8 @@ pub fn is_read(graph: &Graph, stage: StageId) -> bool {
 /// Whether decode kernels have an operation.
 fn decodes(op: &Op) -> bool {
     match op {
-        Op::Gemm(_) | Op::GatedGemm | Op::Attend(_) => true,
-        Op::Conv2d(_) | Op::Attention(_) | Op::Norm(_) | Op::Pool(_) | Op::Custom => false,
+        Op::Gemm(_) | Op::GatedGemm | Op::Attend(_) | Op::Norm(_) => true,
+        Op::Conv2d(_) | Op::Attention(_) | Op::Pool(_) | Op::Custom => false,
     }
 }
 
@@ -146,8 +146,8 @@ fn unfit_attention(graph: &Graph, stage: StageId, workers: u32) -> Option<String
     let of = &graph.stages[stage.0];
     let Op::Attend(Attend { heads, cache, .. }) = &of.op else { return None };
     let producer = producer_of(graph, of).map(|p| &graph.stages[p.0]);
-    if let Some(producer) = producer.filter(|p| lengths(p).is_some()) {
-        return Some(format!("attends to what `{}` makes of its heads", producer.name));
+    if let Some(producer) = producer.filter(|p| !p.op.is_gemm()) {
+        return Some(format!("attends to what `{}` makes, which is no product", producer.name));
     }
     let first = graph.stages.iter().find(|s| lengths(s).is_some())?;
     if lengths(first) != lengths(of) {
@@ -193,11 +193,17 @@ pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
         if let Some(most) = most.filter(|most| stage.m > *most) {
             return Some(format!("`{}` has {} rows; a decode kernel takes {most}", stage.name, stage.m));
         }
-        // Of activations, a worker adds only what it has written itself, or what nobody writes.
+        // Of activations, a worker adds only what it has written itself, what nobody writes, and what it has waited for anyway.
         let activation = |kind: OperandKind| kind.is_activation() || kind == OperandKind::Residual;
         let constant =
             |o: &crate::graph::Operand| activation(o.kind) || graph.tensors[o.tensor.0].producer.is_none();
         let plain = |o: &crate::graph::Operand| o.kind != OperandKind::Bias;
+        let added = stage.operands.iter().find(|o| o.kind == OperandKind::Residual);
+        let added = added.and_then(|o| graph.tensors[o.tensor.0].producer);
+        let of_others = |p: &StageId| {
+            matches!(graph.stages[p.0].op, Op::Norm(_)) && producer_of(graph, stage) != Some(*p)
+        };
+        let others = added.filter(of_others);
         let rows = if stage.op.is_gemm() { rows_of(stage, workers) } else { 0 };
         let why = if !decodes(&stage.op) {
             format!("is {}", stage.op.name())
@@ -205,6 +211,8 @@ pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
             "states a split along k".into()
         } else if !stage.operands.iter().all(constant) {
             "has a weight or a bias that a stage writes".into()
+        } else if let Some(other) = others {
+            format!("adds rows of `{}`, which other workers make", graph.stages[other.0].name)
         } else if stage.op.is_gated() && !stage.operands.iter().all(plain) {
             "is gated and has a bias".into()
         } else if is_read(graph, StageId(s)) && stage.n % 8 != 0 {
@@ -213,6 +221,8 @@ pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
             format!("has {} columns, too many for 32 bits of arithmetic", stage.n)
         } else if let Some(why) = unfit_attention(graph, StageId(s), workers) {
             why
+        } else if matches!(stage.op, Op::Norm(_)) && stage.n > MAX_NORMED {
+            format!("normalises rows of {} elements; a decode kernel takes {MAX_NORMED}", stage.n)
         } else if rows > 64 * MAX_ROW_TILES {
             format!("gives a worker {rows} rows of weights; it has room for {}", 64 * MAX_ROW_TILES)
         } else {
@@ -277,6 +287,10 @@ fn stage_us(graph: &Graph, stage: &Stage, device: &Profile) -> f64 {
         let tokens = f64::from(stage.m * heads.kv) * f64::from(expected.next_multiple_of(PAGE));
         let bytes = 2.0 * 2.0 * tokens * f64::from(heads.dim);
         return bytes / (cost.read_tbs * 1e6) + cost.stage_us + cost.attend_us;
+    }
+    // A row is read by one worker.
+    if matches!(stage.op, Op::Norm(_)) {
+        return cost.stage_us;
     }
     let constants = stage.operands.iter().filter(|o| o.kind != OperandKind::A);
     let weights: f64 = constants.map(|o| graph.tensors[o.tensor.0].bytes() as f64).sum();

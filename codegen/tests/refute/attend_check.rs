@@ -164,6 +164,82 @@ fn a_chain_of_blocks_is_proved() {
     assert_eq!(judge(&c).refutations, []);
 }
 
+/// A layer of one kernel: norm, QKV, attention, projection, norm, MLP.
+fn layer(batch: u32, norm: &str, width: u32) -> String {
+    let bias = if norm == "LayerNorm" { r#"bias: "b(E)", "# } else { "" };
+    format!(
+        r#"Pipeline(name: "layer", dims: {{ "B": {batch}, "S": 1024, "E": {width}, "I": 1200 }}, stages: [
+            {norm}(name: "first", x: "X(B,E)", gain: "g1(E)", {bias}out: "N1(B,E)", epsilon: 1e-5),
+            Gemm(name: "qkv", a: "N1(B,E)", b: "Wqkv(E,1536)", out: "QKV(B,1536)"),
+            Attention(name: "attend", qkv: "QKV(B,1536)", heads: 8, kv_heads: 2,
+                cache: Cache(keys: "K(B,2,S,128)", values: "V(B,2,S,128)", lengths: "n(B)"), out: "A(B,1024)"),
+            Gemm(name: "project", a: "A(B,1024)", b: "Wo(1024,E)", residual: "X(B,E)", out: "H(B,E)"),
+            {norm}(name: "second", x: "H(B,E)", gain: "g2(E)", {bias}out: "N2(B,E)", epsilon: 1e-5),
+            GatedGemm(name: "gate_up", a: "N2(B,E)", gate: "Wg(E,I)", up: "Wu(E,I)", out: "Y(B,I)"),
+            Gemm(name: "down", a: "Y(B,I)", b: "Wd(I,E)", residual: "H(B,E)", out: "Z(B,E)"),
+        ])"#
+    )
+}
+
+#[test]
+fn layers_with_norms_are_proved_and_a_row_unawaited_is_refuted() {
+    let (norms, readers) = ([0, 4], [1, 5]);
+    for norm in ["RmsNorm", "LayerNorm"] {
+        // Fewer rows than workers, and rows that end in half a column tile.
+        for (batch, width) in [(1, 2048), (5, 2080), (32, 1024)] {
+            let c = planned(&layer(batch, norm, width));
+            assert_eq!(judge(&c).refutations, [], "{norm} {batch} {width}");
+            for (norm, reader) in norms.into_iter().zip(readers) {
+                let stage = &c.graph.stages[norm];
+                assert_eq!((stage.grid, stage.k_blocks, slot_of(stage, width / 64 - 1)), ((batch, 1), 1, 0));
+                assert_eq!(owners_of(stage, width / 64 - 1), batch);
+                // Every row is of one worker.
+                let lists = &c.launch.shares().expect("a decode plan").work;
+                let rows = lists.sequence.iter().filter(|item| item.stage == StageId(norm)).count();
+                assert_eq!((rows as u32, reader), (batch, norm + 1));
+            }
+        }
+    }
+    let c = planned(&layer(5, "RmsNorm", 2048));
+    let (of_row, of_norm) = (edge(&c, 4, OperandKind::A), edge(&c, 5, OperandKind::A));
+    // One of the 32 column tiles of a row, for all rows and for one.
+    for everywhere in [true, false] {
+        let early = each(&c, |stage, tile, event| match event {
+            Event::Wait { edge, slot: 9, .. }
+                if (stage, edge) == (4, of_row) && (everywhere || tile.m == 2) =>
+            {
+                None
+            }
+            other => Some(other),
+        });
+        let reader = format!("second({}, 0)", if everywhere { 0 } else { 2 });
+        only(&early, Obligation::Cover, &[&reader, "may read `H` before share"]);
+    }
+    let unawaited = each(&c, |stage, tile, event| match event {
+        Event::Wait { edge, .. } if (stage, edge, tile.n) == (5, of_norm, 7) => None,
+        other => Some(other),
+    });
+    only(&unawaited, Obligation::Cover, &["share 7 of gate_up", "may read `N2` before second(0, 0)"]);
+    let fewer = each(&c, |stage, _, event| match event {
+        Event::Wait { edge, slot, value } if (stage, edge) == (5, of_norm) => {
+            Some(Event::Wait { edge, slot, value: value - 1 })
+        }
+        other => Some(other),
+    });
+    assert!(fewer.refutations.iter().any(|r| r.obligation == Obligation::Count), "{fewer:#?}");
+    let silent = posting(&c, |edge, tile, slot| (edge != of_norm || tile.m != 3).then_some(slot));
+    assert!(silent.refutations.iter().any(|r| r.obligation == Obligation::Count), "{silent:#?}");
+    // Which worker has a row is in the plan, and other work is refuted.
+    let mut moved = c.clone();
+    let work = &mut moved.launch.shares_mut().expect("a decode plan").work;
+    let of = |item: &u32| work.sequence[*item as usize].stage == StageId(4);
+    let from = work.lists.iter().position(|list| list.iter().any(of)).expect("somebody has a row");
+    let place = work.lists[from].iter().position(of).expect("it is there");
+    let item = work.lists[from].remove(place);
+    work.lists[from + 1].push(item);
+    assert!(judge(&moved).refutations.iter().any(|r| r.obligation == Obligation::Bounds));
+}
+
 #[test]
 fn a_head_or_the_new_token_unawaited_is_refuted() {
     let c = sound();
@@ -352,7 +428,20 @@ fn chains_that_no_decode_kernel_attends_in() {
     let nested = two(
         r#"qkv: "A(B,256)", heads: 2, kv_heads: 1, cache: Cache(keys: "K2(B,1,S,64)", values: "V2(B,1,S,64)", lengths: "n(B)"), out: "A2(B,128)""#,
     );
-    assert!(why(&nested).contains("`again` attends to what `attend` makes of its heads"));
+    assert!(why(&nested).contains("`again` attends to what `attend` makes, which is no product"));
+    // Rows of other workers: added where they are operand A too, and so awaited; else not.
+    let after = |residual: &str| layer(3, "RmsNorm", 1024).replace(r#"residual: "H(B,E)""#, residual);
+    let normalised = r#"residual: "N2(B,E)""#;
+    assert!(why(&after(normalised)).contains("`down` adds rows of `second`, which other workers make"));
+    let own = layer(3, "RmsNorm", 1024)
+        .replace(
+            r#"GatedGemm(name: "gate_up", a: "N2(B,E)", gate: "Wg(E,I)", up: "Wu(E,I)", out: "Y(B,I)")"#,
+            r#"Gemm(name: "up", a: "N2(B,E)", b: "Wu(E,E)", residual: "N2(B,E)", out: "Y(B,E)")"#,
+        )
+        .replace(r#"a: "Y(B,I)", b: "Wd(I,E)""#, r#"a: "Y(B,E)", b: "Wd(E,E)""#);
+    assert_eq!(judge(&planned(&own)).refutations, []);
+    let wide = layer(3, "RmsNorm", 16392);
+    assert!(why(&wide).contains("`first` normalises rows of 16392 elements; a decode kernel takes 16384"));
     let prompt = two(r#"qkv: "QKV2(B,768)", heads: 4, out: "A2(B,256)""#);
     assert!(why(&prompt).contains("`again` is Attention"));
     let long = source(32, (8, 8, 64), "").replace(r#""S": 1024"#, r#""S": 262144"#);

@@ -89,6 +89,13 @@ CUSYNC_DEVICE unsigned long long globaltimer() {
   return ns;
 }
 
+/// The lane, read anew each time: what is reckoned from it takes no register in between.
+CUSYNC_DEVICE uint32_t lane_id() {
+  uint32_t lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+
 CUSYNC_DEVICE uint32_t smid() {
   uint32_t sm;
   asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));

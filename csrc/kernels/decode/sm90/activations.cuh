@@ -16,7 +16,11 @@ class ActivationLoader {
   CUSYNC_DEVICE ActivationLoader(AnyParams const& p, Shared const& shared, uint32_t warp, uint32_t width)
       : p_(p), shared_(shared), width_(width), lane_(threadIdx.x % Lanes),
         slot_(warp * (32 / Lanes) + threadIdx.x % 32 / Lanes), next_(slot_), epoch_(p.epochs[blockIdx.x]),
-        segments_(p, shared, warp, epoch_) {}
+        segments_(p, shared, warp, epoch_) {
+    if constexpr (AnyParams::kAttends) {
+      if (warp == 0 && threadIdx.x % 32 == 0) attend_shared(p, shared).epoch = epoch_, ptx::mbarrier_arrive(&attend_shared(p, shared).begun);
+    }
+  }
 
   CUSYNC_DEVICE void run() {
 #pragma unroll 1

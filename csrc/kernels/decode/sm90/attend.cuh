@@ -11,13 +11,27 @@
 
 namespace cusync::kernels::decode {
 
-/// Rotates pairs (low, high), each two of them, by cosines and sines.
+/// Pairs (low, high), two of them.
+struct Pairs {
+  float2 low, high;
+};
+
+/// Pairs rotated by cosines and sines.
 template <class Element>
-CUSYNC_DEVICE void rotate(uint32_t& low, uint32_t& high, uint32_t cosines, uint32_t sines) {
+CUSYNC_DEVICE Pairs rotated(uint32_t low, uint32_t high, uint32_t cosines, uint32_t sines) {
   using P = Packed<Element>;
   float2 const a = P::values(low), b = P::values(high), c = P::values(cosines), s = P::values(sines);
-  low = P::of(a.x * c.x - b.x * s.x, a.y * c.y - b.y * s.y);
-  high = P::of(b.x * c.x + a.x * s.x, b.y * c.y + a.y * s.y);
+  return {make_float2(a.x * c.x - b.x * s.x, a.y * c.y - b.y * s.y),
+          make_float2(b.x * c.x + a.x * s.x, b.y * c.y + a.y * s.y)};
+}
+
+/// Takes two values out, rounded: what is left is what rounding has lost.
+template <class Element>
+CUSYNC_DEVICE uint32_t take_rounded(float2& values) {
+  uint32_t const two = Packed<Element>::of(values.x, values.y);
+  float2 const rounded = Packed<Element>::values(two);
+  values.x -= rounded.x, values.y -= rounded.y;
+  return two;
 }
 
 CUSYNC_DEVICE uint32_t word(char const* shared) { return *reinterpret_cast<uint32_t const*>(shared); }
@@ -34,11 +48,10 @@ template <class Element, uint32_t Dim>
 class Head {
  public:
   static constexpr uint32_t kSteps = Dim / 16;
-  /// Weights of 8 significant bits would cost as much precision as the outputs' own rounding, so what is lost is added.
-  static constexpr uint32_t kParts = std::is_same_v<Element, cutlass::bfloat16_t> ? 2 : 1;
+  static constexpr uint32_t kParts = decode::kParts<Element>;
 
-  /// Takes the queries of a group of heads from rows in shared memory, and rotates them.
-  CUSYNC_DEVICE Head(char const* rows, uint32_t group, bool rotary) {
+  /// Takes the queries of a group of heads from rows in shared memory, and rotates them. All math threads.
+  CUSYNC_DEVICE Head(char* rows, uint32_t group, bool rotary) {
     uint32_t const lane = threadIdx.x % 32, query = lane / 4, column = lane % 4 * 2;
     constexpr uint32_t kRow = segment_row(Dim) * 2;
 #pragma unroll
@@ -48,17 +61,26 @@ class Head {
         queries_[k][half] = query < group ? word(rows + query * kRow + (k * 16 + half * 8 + column) * 2) : 0;
     if (!rotary) return;
     char const* const table = rows + (group + 2) * kRow;
+    char* const lost = rows + lost_at(group);
 #pragma unroll
     for (uint32_t k = 0; k < kSteps / 2; ++k)
 #pragma unroll
       for (uint32_t half = 0; half < 2; ++half) {
         char const* const cosines = table + (k * 16 + half * 8 + column) * 2;
-        rotate<Element>(queries_[k][half], queries_[k + kSteps / 2][half], word(cosines), word(cosines + Dim));
+        uint32_t &low = queries_[k][half], &high = queries_[k + kSteps / 2][half];
+        Pairs left = rotated<Element>(low, high, word(cosines), word(cosines + Dim));
+        low = take_rounded<Element>(left.low), high = take_rounded<Element>(left.high);
+        if (kParts > 1 && threadIdx.x / 32 == 0 && query < group) {
+          *reinterpret_cast<uint32_t*>(lost + (k * 16 + half * 8) * 2) = take_rounded<Element>(left.low);
+          *reinterpret_cast<uint32_t*>(lost + (k * 16 + half * 8) * 2 + Dim) = take_rounded<Element>(left.high);
+        }
       }
+    if (kParts > 1) ptx::bar_sync(1, kMathThreads);
   }
 
-  /// Attends to the first `tokens`, up to 16, of those from `first` on.
-  CUSYNC_DEVICE void add(char const* keys, char const* values, uint32_t first, uint32_t tokens, float scale) {
+  /// Attends to the first `tokens`, up to 16, of those from `first` on. `rows` are the segment's.
+  CUSYNC_DEVICE void add(char const* keys, char const* values, uint32_t first, uint32_t tokens, Attend const& attend,
+                         char const* rows) {
     uint32_t const lane = threadIdx.x % 32;
     float scores[2][4] = {};
 #pragma unroll
@@ -67,12 +89,16 @@ class Head {
       char const* const from = keys + tile_offset(first + lane % 16, k * 16 + lane / 16 * 8);
       cute::SM75_U32x4_LDSM_N::copy(*reinterpret_cast<cute::uint128_t const*>(from), a[0], a[1], a[2], a[3]);
       multiply(scores[k % 2], a, queries_[k][0], queries_[k][1]);
+      if (kParts > 1 && attend.rotary) {
+        char const* const lost = rows + lost_at(attend.group) + k * 32;
+        multiply(scores[k % 2], a, word(lost), word(lost + 16));
+      }
     }
     float weights[4];
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) {
       bool const there = lane / 4 + i / 2 * 8 < tokens;
-      weights[i] = there ? (scores[0][i] + scores[1][i]) * scale : -INFINITY;
+      weights[i] = there ? (scores[0][i] + scores[1][i]) * attend.scale : -INFINITY;
     }
     float factor[2];
 #pragma unroll
@@ -89,14 +115,12 @@ class Head {
     }
     uint32_t turned[kParts][2];
 #pragma unroll
-    for (uint32_t part = 0; part < kParts; ++part)
+    for (uint32_t half = 0; half < 2; ++half) {
+      float2 left = make_float2(weights[half * 2], weights[half * 2 + 1]);
 #pragma unroll
-      for (uint32_t half = 0; half < 2; ++half) {
-        uint32_t const two = Packed<Element>::of(weights[half * 2], weights[half * 2 + 1]);
-        float2 const rounded = Packed<Element>::values(two);
-        weights[half * 2] -= rounded.x, weights[half * 2 + 1] -= rounded.y;
-        cute::SM75_U32x1_MOVM_T::copy(two, turned[part][half]);
-      }
+      for (uint32_t part = 0; part < kParts; ++part)
+        cute::SM75_U32x1_MOVM_T::copy(take_rounded<Element>(left), turned[part][half]);
+    }
 #pragma unroll
     for (uint32_t i = 0; i < kSteps; ++i) {
       uint32_t a[4];
@@ -149,6 +173,13 @@ class Head {
                               sums[2], sums[3]);
   }
 
+  /// Where a thread finds what rounding has taken from its query, or from the last one, in the rows of a segment: the first two
+  /// elements.
+  CUSYNC_DEVICE static uint32_t lost_at(uint32_t group) {
+    uint32_t const lane = ptx::lane_id(), query = min_u32(lane / 4, group - 1);
+    return (group + 3 + query) * segment_row(Dim) * 2 + lane % 4 * 4;
+  }
+
   uint32_t queries_[kSteps][2];
   float outputs_[kSteps][4] = {};
   float most_[2] = {-INFINITY, -INFINITY}, sum_[2] = {};
@@ -158,9 +189,9 @@ class Head {
 template <class Element, uint32_t Dim>
 class Attending {
  public:
-  CUSYNC_DEVICE Attending(AttendParams const& p, Shared const& shared, uint32_t s, uint32_t& phases)
+  CUSYNC_DEVICE Attending(AttendParams const& p, Shared const& shared, uint32_t s)
       : p_(p), shared_(shared), own_(attend_shared(p, shared)), stage_(p.stages[s]),
-        attend_(p.attends[p.attend_of[s] - 1]), s_(s), phases_(phases), lane_(threadIdx.x % 32),
+        attend_(p.attends[p.attend_of[s] - 1]), s_(s), lane_(threadIdx.x % 32),
         warp_(__shfl_sync(~0u, threadIdx.x / 32, 0)) {}
 
   CUSYNC_DEVICE void run(RingPosition& ring) {
@@ -171,8 +202,8 @@ class Attending {
 #pragma unroll 1
     for (Walk walk(units, blockIdx.x); !walk.done();) {
       Segment const segment = walk.segment();
-      ptx::mbarrier_wait_parity_or_trap(own_.full + slot, phases_ >> slot & 1, p_.limit_ns);
-      char const* const rows = segment_rows(p_, shared_, attend_, slot);
+      ptx::mbarrier_wait_parity_or_trap(own_.full + slot, phases() >> slot & 1, p_.limit_ns);
+      char* const rows = segment_rows(p_, shared_, attend_, slot);
       uint32_t const append = own_.append[slot];
       Head<Element, Dim> head(rows, attend_.group, attend_.rotary);
       char* last = nullptr;
@@ -204,7 +235,9 @@ class Attending {
       }
       release(last_barrier, slot);
       walk.pass(segment);
-      phases_ ^= 1 << slot;
+      __syncwarp();
+      if (lane_ == 0) phases() ^= 1 << slot;
+      __syncwarp();
       slot = (slot + 1) % kSegmentSlots;
     }
     if (!is_pending) return;
@@ -213,6 +246,9 @@ class Attending {
   }
 
  private:
+  /// Of the segments' slots, a bit each: in shared memory, for they would keep a register from all other stages.
+  CUSYNC_DEVICE uint32_t volatile& phases() const { return own_.phases[warp_]; }
+
   CUSYNC_DEVICE void trace(bool now, unsigned long long cusync_trace::* what) const {
     if (p_.trace && threadIdx.x == 0 && now)
       p_.trace[blockIdx.x * p_.stage_count + s_].*what = ptx::globaltimer();
@@ -230,7 +266,7 @@ class Attending {
       put_zeros(values, tokens, first + 16);
       __syncwarp();
     }
-    head.add(keys, values, first, tokens - first, attend_.scale);
+    head.add(keys, values, first, tokens - first, attend_, rows);
   }
 
   /// Writes the new token's key and value into their tiles and into the cache.
@@ -241,7 +277,10 @@ class Attending {
     char const* const key = rows + attend_.group * kRow + column * 2;
     char const *const value = key + kRow, *const cosines = value + kRow;
     uint32_t low = word(key), high = word(key + Dim);
-    if (attend_.rotary) rotate<Element>(low, high, word(cosines), word(cosines + Dim));
+    if (attend_.rotary) {
+      Pairs const turned = rotated<Element>(low, high, word(cosines), word(cosines + Dim));
+      low = Packed<Element>::of(turned.low.x, turned.low.y), high = Packed<Element>::of(turned.high.x, turned.high.y);
+    }
     auto const put = [&](char* tile, char* cache, uint32_t at, uint32_t two) {
       *reinterpret_cast<uint32_t*>(tile + tile_offset(token, at)) = two;
       *reinterpret_cast<uint32_t*>(cache + (uint64_t(append) * Dim + at) * 2) = two;
@@ -352,7 +391,7 @@ class Attending {
       all.outputs = scaled(all.outputs, own), all.sum = all.sum * own + sum, all.most = now;
 #pragma unroll
       for (uint32_t i = 0; i < kAtOnce; ++i)
-        all.outputs = add(all.outputs, scaled(others[i], __shfl_sync(~0u, its, lane_ / kAtOnce * kAtOnce + i)));
+        all.outputs = add(all.outputs, scaled(others[i], __shfl_sync(~0u, its, i, kAtOnce)));
     }
     return all;
   }
@@ -382,7 +421,6 @@ class Attending {
   Stage const& stage_;
   Attend const& attend_;
   uint32_t s_;
-  uint32_t& phases_;  ///< of the segments' slots, a bit each
   uint32_t lane_, warp_;
 };
 

@@ -11,6 +11,10 @@
 #pragma once
 #include <cuda.h>
 
+#include <type_traits>
+
+#include "cutlass/bfloat16.h"
+
 #include "kernels/decode/attend.h"
 #include "kernels/decode/sm90/config.cuh"
 
@@ -27,6 +31,7 @@ struct Attend {
   uint32_t kv_heads, group;     ///< group: query heads of a key/value head
   uint32_t head_dim;            ///< 64 or 128
   uint32_t pages, page_row;     ///< of the pool, 0: contiguous; of a sequence
+  uint32_t segment_bytes;
   float scale;                  ///< of scores, for powers of two
   int32_t const* page_table;
   char const* rotary;           ///< NULL: none
@@ -44,6 +49,14 @@ struct Produced {
   uint32_t posts;  ///< a run; 0: one slot a tile, a post by each owner
 };
 
+/// What a normalisation has beside its Stage.
+struct Normalised {
+  float epsilon;     ///< 0: the stage is none
+  uint32_t centred;  ///< 1: the mean of a row is taken away
+  char const* gain;
+  char const* bias;  ///< or NULL
+};
+
 struct AttendParams : Params {
   static constexpr bool kAttends = true;
   int32_t const* lengths;  ///< of all attention stages
@@ -52,23 +65,32 @@ struct AttendParams : Params {
   uint8_t attend_of[CUSYNC_MAX_STAGES];  ///< 1 + index of the stage's Attend; 0: a product
   Produced produced[CUSYNC_MAX_STAGES];
   Attend attends[kMaxAttends];
+  Normalised norms[CUSYNC_MAX_STAGES];
 };
 
 /// What lies in front of the segments' rows.
 struct AttendShared {
-  uint64_t planned, full[kSegmentSlots], empty[kSegmentSlots];
+  uint64_t planned, begun, full[kSegmentSlots], empty[kSegmentSlots];
   uint32_t before[kMaxSequences + 1], runs[kMaxSequences + 1], run;  ///< of Units
   uint32_t lengths[kMaxSequences];     ///< cached tokens, or kBadLength
   uint32_t append[kSegmentSlots];      ///< row of the new token in the cache, or kBadSequence
+  uint32_t epoch;                      ///< of this run, once `begun` says so
   uint32_t finishes;                   ///< whether this worker was the last to leave its part
   float most[kMathWarps][kMaxGroup], sum[kMathWarps][kMaxGroup];
+  uint32_t phases[kMathWarps];    ///< of Attending
+  float row_sums[2][kMathWarps];  ///< of Normalising
 };
 
 /// Elements of a row of a segment: padded, so that rows begin in different banks.
 CUSYNC_HD constexpr uint32_t segment_row(uint32_t head_dim) { return head_dim + 8; }
-/// Rows: queries, the new key, the new value, the rotary table's.
+/// In how many parts weights and rotated queries are multiplied. 8 significant bits would cost as much precision as the outputs'
+/// own rounding, so what is lost is added.
+template <class Element>
+inline constexpr uint32_t kParts = std::is_same_v<Element, cutlass::bfloat16_t> ? 2 : 1;
+/// Rows: queries, the new key, the new value, the rotary table's, and what rounding takes from rotated queries.
+template <class Element>
 CUSYNC_HD constexpr uint32_t segment_bytes(uint32_t group, uint32_t head_dim) {
-  return (group + 3) * segment_row(head_dim) * 2;
+  return (kParts<Element> * group + 3) * segment_row(head_dim) * 2;
 }
 CUSYNC_HD constexpr uint32_t attend_bytes(uint32_t segment) {
   return round_up(uint32_t(sizeof(AttendShared)), 16) + kSegmentSlots * segment;
@@ -87,7 +109,7 @@ CUSYNC_DEVICE AttendShared& attend_shared(AttendParams const& p, Shared const& s
 
 CUSYNC_DEVICE char* segment_rows(AttendParams const& p, Shared const& shared, Attend const& attend, uint32_t slot) {
   return shared.base + p.attend + round_up(uint32_t(sizeof(AttendShared)), 16) +
-         slot * segment_bytes(attend.group, attend.head_dim);
+         slot * attend.segment_bytes;
 }
 
 /// When the units are reckoned.
@@ -102,6 +124,8 @@ CUSYNC_DEVICE Units await_units(AttendParams const& p, Shared const& shared, Att
 CUSYNC_DEVICE void prepare_attend(AttendParams const& p, Shared const& shared) {
   AttendShared& own = attend_shared(p, shared);
   ptx::mbarrier_init(&own.planned, 32);
+  ptx::mbarrier_init(&own.begun, 1);
+  for (uint32_t& phases : own.phases) phases = 0;
   for (uint32_t i = 0; i < kSegmentSlots; ++i) {
     ptx::mbarrier_init(own.full + i, 33);  // the copying lanes, and the one that says where the new token goes
     ptx::mbarrier_init(own.empty + i, kMathThreads);
@@ -124,6 +148,7 @@ CUSYNC_DEVICE void sum_up(uint32_t (&values)[2]) {
 
 /// Reads the lengths and sums up the units before each sequence. One warp, once a run.
 CUSYNC_DEVICE void plan_units(AttendParams const& p, Shared const& shared) {
+  if (!p.lengths) return;
   ptx::griddepcontrol_wait();
   AttendShared& own = attend_shared(p, shared);
   uint32_t const lane = threadIdx.x % 32, heads = p.attends[0].kv_heads;

@@ -5,6 +5,7 @@
 #include "kernels/decode/sm90/attend.cuh"
 #include "kernels/decode/sm90/epilogue.cuh"
 #include "kernels/decode/sm90/narrow.cuh"
+#include "kernels/decode/sm90/norm.cuh"
 #include "kernels/decode/sm90/weights.cuh"
 
 namespace cusync::kernels::decode {
@@ -55,7 +56,6 @@ CUSYNC_DEVICE void compute(AnyParams const& p, Shared const& shared) {
   // Through a shuffle the compiler knows it to be the same in all lanes.
   uint32_t const group = __shfl_sync(~0u, threadIdx.x / 128, 0);
   MathPosition at;
-  [[maybe_unused]] uint32_t segment_phases = 0;
 #pragma unroll 1
   for (uint32_t s = 0; s < p.stage_count; ++s) {
     Stage const& stage = p.stages[s];
@@ -63,10 +63,11 @@ CUSYNC_DEVICE void compute(AnyParams const& p, Shared const& shared) {
     if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * p.stage_count + s].begin = ptx::globaltimer();
     if (share.count) compute_stage<Element, Width>(p, shared, s, group, at);
     if constexpr (AnyParams::kAttends) {
+      if (p.norms[s].epsilon > 0.f) Normalising<Element>(p, shared, s).run();
       if (p.attend_of[s] && p.attends[p.attend_of[s] - 1].head_dim == 64)
-        Attending<Element, 64>(p, shared, s, segment_phases).run(at.ring);
+        Attending<Element, 64>(p, shared, s).run(at.ring);
       else if (p.attend_of[s])
-        Attending<Element, 128>(p, shared, s, segment_phases).run(at.ring);
+        Attending<Element, 128>(p, shared, s).run(at.ring);
     }
     post_stage(p, stage, share);
     if (p.trace && threadIdx.x == 0) {

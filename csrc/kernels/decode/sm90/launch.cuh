@@ -22,7 +22,7 @@ struct Defaults {
 
 constexpr Defaults defaults(uint32_t width, bool attends) {
   constexpr uint32_t kKiB = 1024;
-  if (width <= 16) return {width > 8 ? 16u : attends ? 32u : 12u, 32 * kKiB, 96 * kKiB, 96 * kKiB};
+  if (width <= 16) return {width > 8 ? 16u : attends ? 32u : 12u, 32 * kKiB, 96 * kKiB, (attends ? 32 : 96) * kKiB};
   return {width == 32 ? 16u : 12u, 32 * kKiB, 96 * kKiB, 48 * kKiB};
 }
 
@@ -82,6 +82,7 @@ bool plan_attend(AttendParams& p, uint32_t s, uint32_t index, uint32_t counters,
   plan_edges(p.stages[s], from, request);
   attend.kv_heads = heads.kv_heads, attend.group = heads.query_heads / heads.kv_heads;
   attend.head_dim = heads.head_dim, attend.pages = heads.pages;
+  attend.segment_bytes = segment_bytes<Element>(attend.group, attend.head_dim);
   attend.page_row = ceil_div(heads.capacity, kUnitTokens);
   attend.scale = 1.4426950408889634f / std::sqrt(float(heads.head_dim));
   attend.page_table = data_as<int32_t const>(from, CUSYNC_OPERAND_PAGES);
@@ -95,7 +96,15 @@ bool plan_attend(AttendParams& p, uint32_t s, uint32_t index, uint32_t counters,
          map_tiles<Element>(attend.values, attend.value_rows, heads.head_dim, tokens * heads.kv_heads);
 }
 
-/// Fills in all attention stages, and how those that read them wait.
+/// Fills in a normalisation.
+inline void plan_norm(AttendParams& p, uint32_t s, cusync_stage const& from, Request const& request) {
+  p.stages[s].k = from.n, p.stages[s].chunk_bytes = kSwizzleBytes;
+  plan_edges(p.stages[s], from, request);
+  p.norms[s] = {from.norm.epsilon, from.norm.centred, data_as<char const>(from, CUSYNC_OPERAND_GAIN),
+                data_as<char const>(from, CUSYNC_OPERAND_BIAS)};
+}
+
+/// Fills in all attention stages, all normalisations, and how those that read them wait.
 template <class Element>
 bool plan_attends(AttendParams& p, Request const& request) {
   uint32_t count = 0, counters = 0, segment = 0;
@@ -107,13 +116,14 @@ bool plan_attends(AttendParams& p, Request const& request) {
         bool const read = maker.post_count && maker.posts[0].slot_base == from.waits[0].policy.slot_base;
         if (read && maker.operation == CUSYNC_ATTEND)
           p.produced[s] = {maker.n / maker.heads.kv_heads / kBlock, maker.m};
+        if (read && maker.operation == CUSYNC_NORM) p.produced[s] = {k_blocks(maker.n), maker.m};
       }
     }
+    if (from.operation == CUSYNC_NORM) plan_norm(p, s, from, request);
     if (from.operation != CUSYNC_ATTEND) continue;
     if (count == kMaxAttends || !plan_attend<Element>(p, s, count, counters, request)) return false;
     ++count, counters += p.m * from.heads.kv_heads;
-    uint32_t const bytes = segment_bytes(from.heads.query_heads / from.heads.kv_heads, from.heads.head_dim);
-    if (bytes > segment) segment = bytes;
+    segment = std::max(segment, p.attends[count - 1].segment_bytes);
   }
   p.attend_bytes = attend_bytes(segment);
   return true;
@@ -197,7 +207,7 @@ struct DecodeHost {
     // Of few rows, longer chunks: one thread issues them all. Both warpgroups' chunks and the next one's start have slots.
     uint32_t const most_shift = kAttends && p.activation_slots >= 24 ? 3 : 2;
     for (uint32_t s = 0; s < request.count; ++s) {
-      bool const product = request.stages[s].operation != CUSYNC_ATTEND;
+      bool const product = request.stages[s].operation <= CUSYNC_GATED_GEMM;
       if (product && !plan_product(p.stages[s], request.stages[s], request, chunk_bytes, most_shift))
         return CUSYNC_ERROR_NOT_BUILT;
     }

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// A normalisation in a decode kernel: its tiles are rows, a token each, and few. A worker's math threads wait for the whole row, keep it
+// in registers, sum it up and store it; workers without a row go on to what comes next, whose weights stream meanwhile.
+#pragma once
+#include "kernels/decode/sm90/attend_config.cuh"
+#include "kernels/decode/sm90/mma.cuh"
+#include "kernels/decode/sm90/packed.cuh"
+
+namespace cusync::kernels::decode {
+
+/// This worker's rows of a normalisation. All math threads.
+template <class Element>
+class Normalising {
+ public:
+  CUSYNC_DEVICE Normalising(AttendParams const& p, Shared const& shared, uint32_t s)
+      : p_(p), own_(attend_shared(p, shared)), stage_(p.stages[s]), norm_(p.norms[s]), s_(s), pieces_(stage_.k / 8) {}
+
+  CUSYNC_DEVICE void run() const {
+    uint32_t row = p_.workers.divide(blockIdx.x * p_.m);
+    uint32_t const end = p_.workers.divide((blockIdx.x + 1) * p_.m);
+    if (row == end) return;
+    if (stage_.waits) await();
+#pragma unroll 1
+    for (; row < end; ++row) normalise(row);
+  }
+
+ private:
+  static constexpr uint32_t kHeld = CUSYNC_MAX_NORMED / 8 / kMathThreads;  ///< 16-byte pieces of a row that a thread holds
+
+  /// Waits for all column tiles of the rows, a thread each.
+  CUSYNC_DEVICE void await() const {
+    ptx::mbarrier_wait_parity_or_trap(&own_.begun, 0, p_.limit_ns);
+    uint32_t const epoch = own_.epoch;
+    delay(p_.delays, DelayAt::kItem, epoch, s_, blockIdx.x, 0);
+    Produced const produced = p_.produced[s_];
+    Watch const watch{p_.report, p_.timeout_ns, stage_.index};
+    for (uint32_t tile = threadIdx.x; tile < k_blocks(stage_.k); tile += kMathThreads) {
+      uint32_t posts = owners_of_tile(tile, stage_.produced_features, p_.workers.value), slot = tile;
+      if (produced.posts) posts = produced.posts, slot = tile / produced.tiles;
+      wait_reached(stage_.waits, stage_.wait_base + slot, wait_value(epoch, posts), {stage_.edge, 0, blockIdx.x, tile}, watch);
+    }
+    delay(p_.delays, DelayAt::kLoads, epoch, s_, blockIdx.x, 0);
+    ptx::bar_sync(1, kMathThreads);
+  }
+
+  CUSYNC_DEVICE void load(char const* row, uint4 (&to)[kHeld]) const {
+#pragma unroll
+    for (uint32_t i = 0; i < kHeld; ++i) {
+      uint32_t const piece = threadIdx.x + i * kMathThreads;
+      to[i] = piece < pieces_ ? __ldcg(reinterpret_cast<uint4 const*>(row) + piece) : uint4{};
+    }
+  }
+
+  /// Calls f with the pairs of elements of each piece that the thread holds.
+  template <class F>
+  CUSYNC_DEVICE void each(F&& f) const {
+#pragma unroll
+    for (uint32_t i = 0; i < kHeld; ++i)
+      if (uint32_t const piece = threadIdx.x + i * kMathThreads; piece < pieces_) f(i, piece);
+  }
+
+  /// The sum over all threads, the same bits in each: `scratch` has a float for each warp, and is written again behind another
+  /// barrier.
+  CUSYNC_DEVICE static float sum_of(float value, float* scratch) {
+#pragma unroll
+    for (uint32_t step = 16; step; step /= 2) value += __shfl_xor_sync(~0u, value, step);
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
+    ptx::bar_sync(1, kMathThreads);
+    float sum = 0.f;
+#pragma unroll
+    for (uint32_t warp = 0; warp < kMathWarps; ++warp) sum += scratch[warp];
+    return sum;
+  }
+
+  CUSYNC_DEVICE void trace(unsigned long long cusync_trace::* what) const {
+    if (p_.trace && threadIdx.x == 0) p_.trace[blockIdx.x * p_.stage_count + s_].*what = ptx::globaltimer();
+  }
+
+  CUSYNC_DEVICE void normalise(uint32_t row) const {
+    using P = Packed<Element>;
+    trace(&cusync_trace::ready);
+    uint64_t const at = uint64_t(row) * stage_.k * 2;
+    uint4 x[kHeld];
+    load(static_cast<char const*>(stage_.a) + at, x);
+    auto const pairs = [](uint4 const& piece) { return reinterpret_cast<uint32_t const*>(&piece); };
+    float mean = 0.f, squares = 0.f;
+    if (norm_.centred) {
+      each([&](uint32_t i, uint32_t) {
+#pragma unroll
+        for (uint32_t j = 0; j < 4; ++j) {
+          float2 const two = P::values(pairs(x[i])[j]);
+          mean += two.x + two.y;
+        }
+      });
+      mean = sum_of(mean, own_.row_sums[0]) / float(stage_.k);
+    }
+    each([&](uint32_t i, uint32_t) {
+#pragma unroll
+      for (uint32_t j = 0; j < 4; ++j) {
+        float2 const two = P::values(pairs(x[i])[j]);
+        squares += (two.x - mean) * (two.x - mean) + (two.y - mean) * (two.y - mean);
+      }
+    });
+    trace(&cusync_trace::loaded);
+    float const scale = rsqrtf(sum_of(squares, own_.row_sums[1]) / float(stage_.k) + norm_.epsilon);
+    trace(&cusync_trace::math_end);
+    each([&](uint32_t i, uint32_t piece) {
+      uint4 const gain = __ldcg(reinterpret_cast<uint4 const*>(norm_.gain) + piece);
+      uint4 bias{}, y;
+      if (norm_.bias) bias = __ldcg(reinterpret_cast<uint4 const*>(norm_.bias) + piece);
+#pragma unroll
+      for (uint32_t j = 0; j < 4; ++j) {
+        float2 const two = P::values(pairs(x[i])[j]), g = P::values(pairs(gain)[j]), b = P::values(pairs(bias)[j]);
+        reinterpret_cast<uint32_t*>(&y)[j] = P::of((two.x - mean) * scale * g.x + b.x, (two.y - mean) * scale * g.y + b.y);
+      }
+      *reinterpret_cast<uint4*>(static_cast<char*>(stage_.d) + at + piece * 16) = y;
+    });
+    ptx::bar_sync(1, kMathThreads);
+    if (threadIdx.x != 0 || !stage_.posts) return;
+    if (CUSYNC_DELAYS && p_.delays.limit_ns)
+      delay(p_.delays, DelayAt::kPost, ptx::ld_acquire_gpu(p_.epochs + blockIdx.x), stage_.index, row, 0);
+    post(stage_.posts, 0);
+  }
+
+  AttendParams const& p_;
+  AttendShared& own_;
+  Stage const& stage_;
+  Normalised const& norm_;
+  uint32_t s_, pieces_;
+};
+
+}  // namespace cusync::kernels::decode
