@@ -30,7 +30,7 @@ pub(crate) enum Values {
 const STREAM: usize = 1 << 16;
 
 impl Inputs {
-    /// Uniform random values up to 1, of weights up to 3 / sqrt(K); the same seed gives the same values on every machine.
+    /// Uniform random values up to 1, of weights up to 3 / sqrt(K) or a quarter of it; the same seed gives the same values on every machine.
     /// Lengths of caches are random too, pages are dealt out to each sequence, and rotary tables are true ones.
     pub fn random(graph: &Graph, seed: u64) -> Self {
         let tensors = graph.tensors.iter().enumerate().map(|(id, tensor)| {
@@ -101,11 +101,16 @@ impl Inputs {
 
 /// The largest magnitude of a weight's random values, for every executor; `None` for a tensor that is no weight, whose
 /// values go up to 1. With 3 / sqrt(K), sums of K products with such values have unit variance: no overflow in fp16, and no
-/// stretch of the activation functions is missed.
+/// stretch of the activation functions is missed. What a residual is added to is a quarter of that: a stack of residual blocks
+/// would grow by as much in each.
 pub(crate) fn weight_scale(graph: &Graph, tensor: TensorId) -> Option<f32> {
     let weight = |kind| matches!(kind, OperandKind::B | OperandKind::Up);
     let reads = |stage: &&Stage| stage.operands.iter().any(|o| o.tensor == tensor && weight(o.kind));
-    graph.stages.iter().find(reads).map(|stage| 3.0 / (stage.k.max(1) as f32).sqrt())
+    graph.stages.iter().find(reads).map(|stage| {
+        let residual = stage.operands.iter().any(|o| o.kind == OperandKind::Residual);
+        let scale = if residual { 0.75 } else { 3.0 };
+        scale / (stage.k.max(1) as f32).sqrt()
+    })
 }
 
 fn random_bits(graph: &Graph, length: usize, amplitude: f32, seed: u64, tensor: u64) -> Vec<u16> {

@@ -34,6 +34,7 @@ struct Class {
 }
 
 /// Completion times of cluster tiles, by stage and row-major tile index.
+#[derive(Clone)]
 pub(super) struct Clock {
     done: Vec<Vec<f64>>,
     keys: Vec<Vec<f64>>,

@@ -144,10 +144,11 @@ pub struct Schedule {
     pub predicted_us: f64,
 }
 
-/// What lengths are multiplied by before they are compared, by the number of stages that have cut tiles: such a stage has to
-/// gain 2 %, for parts wait for each other, and workers do not keep as exactly to the prediction as that needs.
-fn handicap(cut_stages: usize) -> f64 {
-    1.0 + 0.02 * cut_stages as f64
+/// What lengths are multiplied by before they are compared, by the number of stages, and of those that have cut tiles. Such a
+/// stage has to gain 4 % of its share in the length, for parts wait for each other, and workers do not keep as exactly to the
+/// prediction as that needs.
+fn handicap(cut_stages: usize, stages: usize) -> f64 {
+    1.0 + 0.04 * cut_stages as f64 / stages.max(2) as f64
 }
 
 impl Schedule {
@@ -164,7 +165,8 @@ impl Schedule {
     fn score_us(&self) -> f64 {
         let parts = self.sequence.iter().filter(|item| item.part != Part::Whole);
         let cut: std::collections::BTreeSet<usize> = parts.map(|item| item.stage.0).collect();
-        self.predicted_us * handicap(cut.len())
+        let stages = self.sequence.iter().map(|item| item.stage.0 + 1).max().unwrap_or(0);
+        self.predicted_us * handicap(cut.len(), stages)
     }
 }
 

@@ -30,6 +30,7 @@ pub(super) struct Piece {
 }
 
 /// A schedule in the making. `placed` is in an order in which items come after those that they need.
+#[derive(Clone)]
 pub(super) struct Board<'a> {
     pub(super) problem: &'a Problem<'a>,
     pub(super) clock: Clock,

@@ -1,5 +1,7 @@
 //! Candidate strategies, and the best of them.
 
+use std::ops::Range;
+
 use super::place::{Board, Placed};
 use super::problem::{Problem, StageShape};
 use super::split::Region;
@@ -88,6 +90,8 @@ const fn balance(waves: u32, groups: u32, ramp_us: f64) -> Cutting {
 
 /// A stage of more waves than this, before the last, has little to gain by cuts.
 const MANY_WAVES: u32 = 4;
+/// Graphs of more stages are searched by kinds of stages: each attempt places all of them.
+const FEW_STAGES: usize = 4;
 /// Graphs of at most so many waves may do best without cuts in an order of their own.
 const FEW_WAVES: u32 = 8;
 
@@ -117,15 +121,35 @@ pub(super) fn search(problem: &Problem, splits: bool) -> Attempt {
         }
     }
     if splits {
-        // One stage after the other, from the last, which ends the schedule.
-        best.consider_stage(last);
-        for stage in (0..last).rev() {
-            best.consider_shares(stage);
-            best.consider_stage(stage);
+        // One stage after the other, from the last, which ends the schedule; of many those that are alike at once.
+        best.consider_stages(&[last]);
+        if last < FEW_STAGES {
+            for stage in (0..last).rev() {
+                best.consider_shares(stage);
+                best.consider_stages(&[stage]);
+            }
+        } else {
+            alike(problem).iter().rev().for_each(|stages| best.consider_stages(stages));
         }
-        best.consider_stage(last);
+        best.consider_stages(&[last]);
     }
     attempt(problem, &best.strategy, f64::INFINITY, true)
+}
+
+/// The stages but the last, those of one shape together, in the order of the first of each.
+fn alike(problem: &Problem) -> Vec<Vec<usize>> {
+    let shape = |stage: usize| {
+        let of = &problem.stages[stage];
+        (of.grid, of.k_blocks, of.may_cut())
+    };
+    let mut kinds: Vec<Vec<usize>> = Vec::new();
+    for stage in 0..problem.stages.len().saturating_sub(1) {
+        match kinds.iter_mut().find(|stages| shape(stages[0]) == shape(stage)) {
+            Some(stages) => stages.push(stage),
+            None => kinds.push(vec![stage]),
+        }
+    }
+    kinds
 }
 
 /// The best strategy so far.
@@ -134,20 +158,22 @@ struct Best<'a> {
     strategy: Strategy,
     /// Its length and what its cuts have to gain.
     score_us: f64,
+    /// The stages before one of them as it places them: what strategies that differ from there on begin with.
+    begun: Option<(usize, Board<'a>)>,
 }
 
 impl Strategy {
     /// What lengths are multiplied by for comparison.
     fn handicap(&self) -> f64 {
         let cut = self.cuttings.iter().filter(|c| **c != Cutting::None).count();
-        super::handicap(cut)
+        super::handicap(cut, self.cuttings.len())
     }
 }
 
 impl<'a> Best<'a> {
     fn new(problem: &'a Problem<'a>, strategy: Strategy) -> Best<'a> {
         let score_us = attempt(problem, &strategy, f64::INFINITY, false).total_us * strategy.handicap();
-        Best { problem, strategy, score_us }
+        Best { problem, strategy, score_us, begun: None }
     }
 
     fn consider(&mut self, strategy: Strategy) {
@@ -155,23 +181,42 @@ impl<'a> Best<'a> {
             return;
         }
         let handicap = strategy.handicap();
-        let score_us = attempt(self.problem, &strategy, self.score_us / handicap, false).total_us * handicap;
+        let limit_us = self.score_us / handicap;
+        let (first, mut board) = match &self.begun {
+            Some((first, board)) => (*first, board.clone()),
+            None => (0, Board::new(self.problem, self.problem.workers as usize, false)),
+        };
+        let in_time = place(&mut board, &strategy, first..strategy.cuttings.len(), limit_us);
+        let score_us = if in_time { board.total_us() * handicap } else { f64::INFINITY };
         if score_us < self.score_us {
             (self.strategy, self.score_us) = (strategy, score_us);
         }
     }
 
-    /// The same strategy with every cutting of one stage that may gain.
-    fn consider_stage(&mut self, stage: usize) {
-        for cutting in cuttings(self.problem, stage) {
-            self.consider_at(stage, cutting);
+    /// The same strategy with every cutting of some stages that may gain.
+    fn consider_stages(&mut self, stages: &[usize]) {
+        let Some(&first) = stages.first() else { return };
+        self.begin(first);
+        for cutting in cuttings(self.problem, first) {
+            let mut strategy = self.strategy.clone();
+            stages.iter().for_each(|stage| strategy.cuttings[*stage] = cutting);
+            self.consider(strategy);
         }
+        self.begun = None;
+    }
+
+    /// What comes does not differ before a stage.
+    fn begin(&mut self, stage: usize) {
+        let mut board = Board::new(self.problem, self.problem.workers as usize, false);
+        place(&mut board, &self.strategy, 0..stage, f64::INFINITY);
+        self.begun = Some((stage, board));
     }
 
     /// The same strategy with shared tiles in one stage, and whole or shared ones in the stage after it: workers that end
     /// together are best followed by others that do.
     fn consider_shares(&mut self, stage: usize) {
         let base = self.strategy.clone();
+        self.begin(stage);
         for first in shares(self.problem, stage) {
             for second in shares(self.problem, stage + 1).chain([Cutting::None]) {
                 let mut strategy = base.clone();
@@ -179,15 +224,7 @@ impl<'a> Best<'a> {
                 self.consider(strategy);
             }
         }
-    }
-
-    /// The same strategy with another cutting of one stage.
-    fn consider_at(&mut self, stage: usize, cutting: Cutting) {
-        let mut strategy = self.strategy.clone();
-        if let Some(of_stage) = strategy.cuttings.get_mut(stage) {
-            *of_stage = cutting;
-        }
-        self.consider(strategy);
+        self.begun = None;
     }
 }
 
@@ -218,9 +255,21 @@ fn shares(problem: &Problem, stage: usize) -> impl Iterator<Item = Cutting> {
 /// `limit_us` on the way.
 pub(super) fn attempt(problem: &Problem, strategy: &Strategy, limit_us: f64, record: bool) -> Attempt {
     let mut board = Board::new(problem, problem.workers as usize, record);
+    let in_time = place(&mut board, strategy, 0..strategy.cuttings.len(), limit_us);
+    let total_us = if in_time { board.total_us() } else { f64::INFINITY };
+    Attempt { total_us, slabs: board.slabs(), placed: board.placed, strategy: strategy.clone() }
+}
+
+/// Places some stages by one strategy, those before them being placed; `false` where the schedule is found to pass `limit_us`.
+fn place(board: &mut Board, strategy: &Strategy, stages: Range<usize>, limit_us: f64) -> bool {
+    let problem = board.problem;
     let mut in_time = true;
-    for (stage, cutting) in strategy.cuttings.iter().enumerate() {
-        let shape = &problem.stages[stage];
+    for stage in stages {
+        // Stages to come only add to it.
+        if board.total_us() > limit_us {
+            return false;
+        }
+        let (cutting, shape) = (&strategy.cuttings[stage], &problem.stages[stage]);
         let tiles = problem.order(stage, strategy.group);
         let cost = problem.item_cost(stage, strategy.group, *cutting != Cutting::None);
         let now = board.stage(stage, cost);
@@ -248,8 +297,7 @@ pub(super) fn attempt(problem: &Problem, strategy: &Strategy, limit_us: f64, rec
             board.place_whole(&now, rest);
         }
     }
-    let total_us = if in_time { board.total_us() } else { f64::INFINITY };
-    Attempt { total_us, slabs: board.slabs(), placed: board.placed, strategy: strategy.clone() }
+    in_time
 }
 
 /// Whole tiles that workers free at `free` can end before they all would end together.

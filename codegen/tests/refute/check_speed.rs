@@ -272,7 +272,7 @@ fn nothing_is_passed_over_that_matters() {
 
 /// The shipped pipelines: at M = 4096 tokens, or as many pixels and more; or small.
 fn shipped(large: bool) -> Vec<(&'static str, Resolved)> {
-    const SPECS: [(&str, &str); 18] = [
+    const SPECS: [(&str, &str); 28] = [
         ("two_gemms", include_str!("../../../policies/two_gemms.ron")),
         ("chain3", include_str!("../../../policies/chain3.ron")),
         ("diamond", include_str!("../../../policies/diamond.ron")),
@@ -291,6 +291,16 @@ fn shipped(large: bool) -> Vec<(&'static str, Resolved)> {
         ("llama65_norm_mlp", include_str!("../../../policies/llama65_norm_mlp.ron")),
         ("resnet_layer", include_str!("../../../policies/resnet_layer.ron")),
         ("vgg_layer", include_str!("../../../policies/vgg_layer.ron")),
+        ("resnet38_layer1", include_str!("../../../policies/resnet38_layer1.ron")),
+        ("resnet38_layer2", include_str!("../../../policies/resnet38_layer2.ron")),
+        ("resnet38_layer3", include_str!("../../../policies/resnet38_layer3.ron")),
+        ("resnet38_layer4", include_str!("../../../policies/resnet38_layer4.ron")),
+        ("resnet38_body", include_str!("../../../policies/resnet38_body.ron")),
+        ("vgg19_block1", include_str!("../../../policies/vgg19_block1.ron")),
+        ("vgg19_block2", include_str!("../../../policies/vgg19_block2.ron")),
+        ("vgg19_block3", include_str!("../../../policies/vgg19_block3.ron")),
+        ("vgg19_block4", include_str!("../../../policies/vgg19_block4.ron")),
+        ("vgg19_body", include_str!("../../../policies/vgg19_body.ron")),
     ];
     let resolve = |(name, source)| {
         let spec = cusync_gen::spec::parse(source, name).expect("a shipped spec");
@@ -476,6 +486,8 @@ fn peak_bytes() -> Option<u64> {
 fn every_shipped_pipeline_is_checked_in_less_than_50_ms_and_chosen_in_a_second() {
     let device = Profile::named("h200").expect("shipped");
     for (name, resolved) in shipped(true) {
+        // A body has up to 37 stages.
+        let (most_ms, chosen_s) = if name.ends_with("_body") { (200, 2) } else { (50, 1) };
         let mut worst: (Duration, String) = (Duration::ZERO, String::new());
         let mut judged = |c: &Candidate, what: String| {
             let time = verdict(c);
@@ -494,7 +506,7 @@ fn every_shipped_pipeline_is_checked_in_less_than_50_ms_and_chosen_in_a_second()
                 }
             });
             println!("{name}, {executor:?}, choice and verdict: {:.0} ms", ms(whole));
-            assert!(cfg!(debug_assertions) || whole.as_secs() < 1, "{name} {executor:?}: {whole:?}");
+            assert!(cfg!(debug_assertions) || whole.as_secs() < chosen_s, "{name} {executor:?}: {whole:?}");
             match choose::candidate(&resolved, device, executor) {
                 Ok(c) if c.launch.has_semaphores() => judged(&c, format!("{executor:?} as chosen")),
                 Ok(c) => judged(&c, format!("{executor:?} as chosen, kernel boundaries")),
@@ -516,8 +528,8 @@ fn every_shipped_pipeline_is_checked_in_less_than_50_ms_and_chosen_in_a_second()
             mean(|| assert_eq!(judge_program(&c, &Changed::new(&program, Some, false)).refutations, []));
         println!("{name}, overlapped Tile PerKBlock, each tile by itself: {:.2} ms", ms(each));
         println!("{name}: at most {:.2} ms, {}", ms(worst.0), worst.1);
-        assert!(cfg!(debug_assertions) || each.as_millis() < 50, "{name}: {each:?}");
-        assert!(cfg!(debug_assertions) || worst.0.as_millis() < 50, "{name}: {worst:?}");
+        assert!(cfg!(debug_assertions) || each.as_millis() < most_ms, "{name}: {each:?}");
+        assert!(cfg!(debug_assertions) || worst.0.as_millis() < most_ms, "{name}: {worst:?}");
     }
 }
 

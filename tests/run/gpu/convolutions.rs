@@ -76,8 +76,63 @@ fn convolutions_are_right_in_every_kernel_for_them() {
     assert!(ran > 0 && cut > 0, "{ran} plans ran, {cut} items were parts of tiles");
 }
 
+/// Pools with padding, without, side by side and over each other, means, and two residual blocks between them.
+const BLOCKS: &str = r#"Pipeline(name: "blocks", dims: { "B": 3 }, stages: [
+    Pool(name: "pool", input: "X(B,28,20,40)", kind: Max, window: (3,3), stride: (2,2), padding: (1,1), out: "P(B,14,10,40)"),
+    Conv2d(name: "first", input: "P(B,14,10,40)", filter: "F1(3,3,40,72)", stride: (2,2), padding: (1,1), epilogue: Relu, out: "A(B,7,5,72)"),
+    Conv2d(name: "shortcut", input: "P(B,14,10,40)", filter: "F0(1,1,40,72)", stride: (2,2), out: "S(B,7,5,72)"),
+    Conv2d(name: "second", input: "A(B,7,5,72)", filter: "F2(3,3,72,72)", padding: (1,1), bias: "b(72)", residual: "S(B,7,5,72)",
+        residual_at: BeforeActivation, epilogue: Relu, out: "Y(B,7,5,72)"),
+    Pool(name: "over", input: "Y(B,7,5,72)", kind: Max, window: (3,2), stride: (1,3), padding: (2,0), out: "O(B,9,2,72)"),
+    Pool(name: "apart", input: "Y(B,7,5,72)", kind: Average, window: (2,2), out: "Q(B,3,2,72)"),
+    Conv2d(name: "third", input: "Y(B,7,5,72)", filter: "F3(3,3,72,72)", padding: (1,1), epilogue: Relu, out: "C(B,7,5,72)"),
+    Conv2d(name: "fourth", input: "C(B,7,5,72)", filter: "F4(3,3,72,72)", padding: (1,1), residual: "Y(B,7,5,72)",
+        residual_at: BeforeActivation, epilogue: Gelu, out: "D(B,7,5,72)"),
+    Pool(name: "mean", input: "D(B,7,5,72)", kind: Average, out: "M(B,1,1,72)"),
+])"#;
+
 #[test]
-fn layers_of_resnet_and_vgg_are_right() {
+fn residual_blocks_and_pools_are_right_in_every_kernel_for_them() {
+    let Some(gpu) = hopper() else { return };
+    let mut ran = 0;
+    for (images, element) in [(3, Element::F16), (3, Element::Bf16), (40, Element::F16)] {
+        let overrides = |chain| Overrides {
+            dims: vec![("B".into(), images)],
+            element: Some(element),
+            chain: Some(chain),
+            ..Overrides::default()
+        };
+        let (inputs, reference) =
+            expected(&gpu, &plan_of(&gpu, BLOCKS, &overrides(WAYS[0]), Executor::Fused), 1, 12);
+        for kernel in ChainKernel::running([Operation::Conv2d, Operation::Pool].into_iter().collect()) {
+            let kernel = Some(((kernel.tile.0, kernel.tile.1), kernel.cluster));
+            for way in WAYS {
+                let way = ChainOverride { kernel, ..way };
+                let plan = plan_of(&gpu, BLOCKS, &overrides(way), Executor::Fused);
+                ran += 1;
+                assert_runs_right(&gpu, &format!("{images} {element:?} {way:?}"), &plan, &inputs, &reference);
+            }
+        }
+    }
+    assert!(ran > 0, "no kernel for pools");
+}
+
+#[test]
+fn layers_and_bodies_of_resnet_and_vgg_are_right() {
+    let Some(gpu) = hopper() else { return };
+    let bodies = ["resnet38_body", "vgg19_body"];
+    for name in ["resnet38_layer1", "resnet38_layer4", "vgg19_block2"].into_iter().chain(bodies) {
+        for images in [1, 5] {
+            let overrides = Overrides { dims: vec![("B".into(), images)], ..Overrides::default() };
+            let plan = plan_of(&gpu, shipped(name).expect("it ships"), &overrides, Executor::Fused);
+            let (inputs, reference) = expected(&gpu, &plan, 1, 7);
+            assert_runs_right(&gpu, &format!("{name}, {images} images"), &plan, &inputs, &reference);
+        }
+    }
+}
+
+#[test]
+fn chains_of_two_and_of_four_are_right() {
     let Some(gpu) = hopper() else { return };
     for (name, hw, channels) in
         [("resnet_layer", 56, 64), ("resnet_layer", 28, 128), ("vgg_layer", 14, 256), ("vgg_layer", 7, 512)]

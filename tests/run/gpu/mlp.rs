@@ -3,7 +3,7 @@
 use crate::common::{Gpu, assert_runs_right, dim, executors, gpu, pipeline, plan, plan_of, quick};
 use cusync::bench::SIZES;
 use cusync::runtime::verify::Reference;
-use cusync::runtime::{InputSets, Options, Overrides};
+use cusync::runtime::{ChainOverride, InputSets, Options, Overrides};
 use cusync_gen::check::Executor;
 use cusync_gen::device::KERNELS;
 use cusync_gen::graph::Element;
@@ -144,6 +144,53 @@ fn every_kernel() {
                     }
                 }
             }
+        }
+    }
+}
+
+/// A bias and a residual, which another stage makes, before the activation.
+const SUMS: &str = r#"Pipeline(
+    name: "sums",
+    dims: { "M": 64 },
+    stages: [
+        Gemm(name: "up", a: "X(M,520)", b: "V(520,264)", out: "Y(M,264)"),
+        Gemm(name: "sum", a: "Y(M,264)", b: "W(264,264)", bias: "b(264)", residual: "Y(M,264)", residual_at: BeforeActivation,
+            epilogue: Relu, out: "Z(M,264)"),
+        Gemm(name: "last", a: "Z(M,264)", b: "U(264,136)", residual: "R(M,136)", residual_at: BeforeActivation, epilogue: Gelu,
+            out: "A(M,136)"),
+    ],
+)"#;
+
+#[test]
+fn residuals_before_the_activation_are_right_on_every_executor() {
+    let Some(gpu) = gpu() else { return };
+    for (m, element) in [(8, Element::F16), (300, Element::F16), (300, Element::Bf16)] {
+        let tiles = Some(vec![(128, 128); 3]);
+        let overrides = Overrides { element: Some(element), tiles, ..dim("M", m) };
+        let serial = plan_of(&gpu, SUMS, &overrides, Executor::Serial);
+        let inputs = InputSets::random(serial.graph(), &gpu.device, 1, 5).expect("inputs fit");
+        let mut model = pipeline(&gpu, &serial, &inputs, Options::default());
+        let reference = Reference::new(&mut model, 0).expect("the reference runs");
+        let mut plans: Vec<_> =
+            executors(&gpu).into_iter().map(|e| plan_of(&gpu, SUMS, &overrides, e)).collect();
+        if gpu.device.capability().0 >= 9 {
+            let chain = Some(ChainOverride::default());
+            let automatic = Overrides { policy: None, ..overrides.clone() };
+            plans.push(plan_of(&gpu, SUMS, &Overrides { chain, ..automatic.clone() }, Executor::Fused));
+            if m <= 64 {
+                // The residual of the product in the middle is no input, which decode kernels need.
+                let source = SUMS.replace(r#"residual: "Y(M,264)""#, r#"residual: "T(M,264)""#);
+                let few = Overrides { decode: true, tiles: None, ..automatic };
+                let plan = plan_of(&gpu, &source, &few, Executor::Fused);
+                let inputs = InputSets::random(plan.graph(), &gpu.device, 1, 5).expect("inputs fit");
+                let mut model = pipeline(&gpu, &plan, &inputs, Options::default());
+                let reference = Reference::new(&mut model, 0).expect("the reference runs");
+                assert_runs_right(&gpu, &format!("decode, M = {m}"), &plan, &inputs, &reference);
+            }
+        }
+        for plan in &plans {
+            let label = format!("M = {m} {element:?} {:?}", plan.executor());
+            assert_runs_right(&gpu, &label, plan, &inputs, &reference);
         }
     }
 }
