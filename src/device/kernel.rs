@@ -7,7 +7,7 @@ use super::context::Device;
 use super::error::{Error, Result, check_status};
 use super::memory::{DeviceBuffer, Report};
 use super::notes::Notes;
-use super::stage::BoundStage;
+use super::stage::{BoundStage, Role};
 use super::stream::LaunchAttributes;
 use super::work::{Slabs, Work, parts_of};
 use crate::ffi;
@@ -221,8 +221,10 @@ impl KernelArgs {
         }
         for stage in &self.stages {
             let (workers, given) = (self.work.workers(), stage.laid_out_for());
+            // Attention and normalisations stream no weights.
+            let weights = stage.operands.iter().any(|(role, _)| *role == Role::B);
             match &self.work {
-                Work::Shares { .. } if given == Some(workers) || (stage.attends() && given.is_none()) => {}
+                Work::Shares { .. } if given == weights.then_some(workers) => {}
                 Work::Order { .. } | Work::Lists { .. } if given.is_none() => {}
                 Work::Shares { .. } | Work::Order { .. } | Work::Lists { .. } => {
                     return refuse(format!("the weights of {} are laid out for other kernels", stage.name));
