@@ -55,7 +55,7 @@ pub(super) struct Before<'a> {
     memo: HashMap<TileNode, Vec<TileNode>>,
     /// The number of each stage's first tile, and its columns.
     first: Vec<(usize, usize)>,
-    /// By the number of a tile, all that is known to be done when it is, where there are few enough tiles to keep that.
+    /// All that is known to be done when a tile is, by its number, where there are few enough tiles to keep that.
     closures: Vec<Option<Tiles>>,
     /// The last tile that was asked for whether it may store, over reads or over stores, and all that is known to be done then.
     stored: Option<((TileNode, bool), Tiles)>,

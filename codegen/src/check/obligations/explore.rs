@@ -5,7 +5,7 @@
 //! been posted, and draws again until its stage has none left. SMs are alike, so states are kept sorted. An item that can
 //! end does so before anything else when its CTA then leaves: that only makes room, so nothing is lost.
 //!
-//! Of a kernel of which only the occupancy `o` is known, a CTA takes something between nothing and `1/o` of each resource.
+//! A CTA of a kernel of which only the occupancy `o` is known takes something between nothing and `1/o` of each resource.
 //! What may fit is tried, and a state stands still when nothing in it is sure to fit. So every state that real kernels of
 //! these occupancies can reach is among those that are looked at, and if one of those stands still, it is found.
 

@@ -67,7 +67,7 @@ pub(in crate::check) struct Scan {
 /// What the slice at hand has done so far.
 struct Seen {
     waits: Marks,
-    /// By edge, the k-blocks that have been loaded in time.
+    /// The k-blocks that have been loaded in time, by edge.
     loads: Marks,
     /// Whether it has left its sums, and whether it has stored.
     left: bool,

@@ -246,7 +246,7 @@ class Attending {
   }
 
  private:
-  /// Of the segments' slots, a bit each: in shared memory, for they would keep a register from all other stages.
+  /// A bit for each slot of segments, in shared memory, for they would keep a register from all other stages.
   CUSYNC_DEVICE uint32_t volatile& phases() const { return own_.phases[warp_]; }
 
   CUSYNC_DEVICE void trace(bool now, unsigned long long cusync_trace::* what) const {
