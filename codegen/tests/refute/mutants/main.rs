@@ -158,7 +158,10 @@ impl Sample {
         if let Some(found) = violation(base, &recorded, Effort { random: 4, seed: number }) {
             self.accepted.push(format!("plan {number} of seed {seed} itself ({executor:?}): {found:?}"));
             if tells {
-                println!("PLAN {:?} {:?} {:?}", base.graph.stages, base.graph.tensors, base.edges);
+                println!(
+                    "PLAN {:?} {:?} {:?} {:?}",
+                    base.graph.stages, base.graph.tensors, base.edges, base.launch
+                );
             }
             return;
         }

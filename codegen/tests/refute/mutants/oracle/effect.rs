@@ -158,7 +158,8 @@ impl<'a> Effects<'a> {
 
     /// For a part that stores only some units of its tile: the tile's tag, and those units.
     fn sibling(&self, site: Site) -> Option<(Tag, u64)> {
-        self.program.work[site.item as usize].ctas[site.cta].finisher.iter().find_map(|op| match op {
+        let cta = &self.program.work[site.item as usize].ctas[site.cta];
+        cta.finisher.iter().chain(&cta.late).find_map(|op| match op {
             Op::Store { tile, units, all, .. } if units != all => {
                 Some((self.program.layout.tag(site.run, *tile), *units))
             }

@@ -278,8 +278,10 @@ impl Builder<'_> {
                 }
                 Event::Load { operand, k_block } => {
                     let tensor = graph.stages[stage.0].operands[operand].tensor;
+                    // What is brought behind all that is stored of it goes nowhere, whatever it is.
                     let areas = shapes::reads(graph, stage, operand, tile, k_block);
-                    steps.extend(areas.iter().map(|area| Op::Load(self.layout.cells(tensor, area))));
+                    let areas = areas.iter().filter(|_| in_time);
+                    steps.extend(areas.map(|area| Op::Load(self.layout.cells(tensor, area))));
                     loaded.extend(in_time.then_some((operand, k_block)));
                 }
                 // The region is the shapes' to say, not the program's.
