@@ -1,4 +1,14 @@
 //! 16-bit floats as bits.
+//!
+//! ```
+//! use cusync::codegen::graph::Element;
+//! use cusync::element::Bits;
+//!
+//! let (mut bits, mut wide) = ([0; 2], [0.0; 2]);
+//! Element::F16.round(&[1.5, 0.1], &mut bits);
+//! Element::F16.widen(&bits, &mut wide);
+//! assert_eq!(wide, [1.5, 0.099975586]);
+//! ```
 
 use cusync_gen::graph::Element;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};

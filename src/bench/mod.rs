@@ -8,6 +8,14 @@
 //! dropped. A sample is a graph of some runs of every weight set in rotation, equally many for every variant, its time
 //! divided by the number of runs; so weights never come from the L2 cache. The floor beside every time is max(FLOP / matrix rate, bytes / read bandwidth), both rates
 //! measured by the same process in the same regime.
+//!
+//! ```
+//! use cusync::bench::{SIZES, Summary};
+//!
+//! assert!(SIZES.contains(&512));
+//! let summary = Summary::of(&[3.0, 1.0, 2.0]);
+//! assert_eq!((summary.median_us, summary.samples), (2.0, 3));
+//! ```
 
 pub mod dag;
 mod digest;

@@ -5,6 +5,17 @@
 //! they make a stream wait for the last write of another stream, which is the very overlap that tile semaphores
 //! are for. Ordering is therefore the caller's: [`Stream`] and [`Event`] state it, handles only keep memory alive.
 //!
+//! ```no_run
+//! use cusync::device::{Device, DeviceBuffer, Stream};
+//!
+//! let device = Device::open(0)?;
+//! let buffer = DeviceBuffer::from_slice(&device, &[1u32, 2, 3], "three words")?;
+//! Stream::new(&device)?.synchronize()?;
+//! let mut words = [0; 3];
+//! buffer.download(&mut words)?;
+//! # Ok::<(), cusync::device::Error>(())
+//! ```
+//!
 //! The only modules with `unsafe` are this one's and [`crate::ffi`].
 #![allow(unsafe_code)]
 

@@ -3,6 +3,10 @@
 //! Without a CUDA toolchain at build time the same symbols come from `csrc/nocuda.c`, so nothing above this layer
 //! has to know. [`crate::device`] is the only caller of the kernel half; the `cusync_host_*` half is policy
 //! arithmetic compiled for the host.
+//!
+//! ```
+//! assert_eq!(cusync::ffi::CUSYNC_SM90A, 90);
+//! ```
 #![allow(
     unsafe_code,
     missing_docs,

@@ -1,4 +1,21 @@
 //! The tensors that no stage writes, on the host.
+//!
+//! ```
+//! use cusync::codegen::check::Executor;
+//! use cusync::codegen::device::Profile;
+//! use cusync::inputs::Inputs;
+//! use cusync::runtime::{Overrides, plan_text, shipped};
+//!
+//! let h200 = Profile::named("h200").expect("it ships");
+//! let plan = plan_text(shipped("two_gemms").expect("it ships"), "two_gemms", &Overrides::default(), h200, Executor::Cpu)?;
+//! let inputs = Inputs::random(plan.graph(), 1);
+//! let tensors = plan.graph().tensors.iter().enumerate();
+//! for (at, tensor) in tensors {
+//!     let values = inputs.bits(cusync::codegen::graph::TensorId(at));
+//!     assert_eq!(values.is_some(), tensor.producer.is_none());
+//! }
+//! # Ok::<(), cusync::runtime::Error>(())
+//! ```
 
 pub(crate) mod cached;
 

@@ -1,4 +1,13 @@
 //! What is measured of a GPU, by benchmarks and by tuning: variants in turns, ceilings, and the cost of synchronisation.
+//!
+//! ```no_run
+//! use cusync::device::Device;
+//! use cusync::measure::{Ceilings, Regime};
+//!
+//! let ceilings = Ceilings::measure(&Device::open(0)?)?;
+//! let _at_rest = ceilings.of(Regime::Rested);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod ceiling;
 mod semaphore;

@@ -2,6 +2,16 @@
 //!
 //! [`Bound`] gives a [`cusync_dag::Recording`] memory and kernels; [`Calls::adopt`] takes a captured stream instead. Either way
 //! there are [`Calls`], the work of each node, and they are launched as a [`cusync_dag::ProvedPlan`] says and not otherwise.
+//!
+//! ```no_run
+//! use cusync::dag::Recording;
+//! use cusync::device::{Device, Module};
+//! use cusync::programs::Bound;
+//!
+//! fn bind(code: &Recording, module: &Module) -> Result<Bound, Box<dyn std::error::Error>> {
+//!     Ok(Bound::new(code, &Device::open(0)?, module)?)
+//! }
+//! ```
 
 mod adopt;
 mod bind;

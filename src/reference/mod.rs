@@ -3,6 +3,23 @@
 //! Sums of GEMMs are float32, all others float64; each stage's result is rounded once to the pipeline's element type, as a stage that stores it
 //! would. It shares no arithmetic with the executors except the matrix product of the `gemm` crate, which a test here
 //! compares with three loops.
+//!
+//! ```
+//! use std::collections::HashMap;
+//!
+//! use cusync::codegen::check::Executor;
+//! use cusync::codegen::device::Profile;
+//! use cusync::inputs::Inputs;
+//! use cusync::reference::evaluate;
+//! use cusync::runtime::{Overrides, plan_text, shipped};
+//!
+//! let h200 = Profile::named("h200").expect("it ships");
+//! let small = Overrides { dims: vec![("M".into(), 8)], ..Overrides::default() };
+//! let plan = plan_text(shipped("two_gemms").expect("it ships"), "two_gemms", &small, h200, Executor::Cpu)?;
+//! let written = evaluate(plan.graph(), &Inputs::random(plan.graph(), 1), &HashMap::new())?;
+//! assert_eq!(written.len(), plan.graph().stages.len());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod attention;
 mod conv;

@@ -1,4 +1,16 @@
 //! Running plans: pipelines, executors, verification.
+//!
+//! ```
+//! use cusync::codegen::check::Executor;
+//! use cusync::codegen::device::Profile;
+//! use cusync::runtime::{Overrides, plan_text, shipped};
+//!
+//! let h200 = Profile::named("h200").expect("it ships");
+//! let spec = shipped("two_gemms").expect("it ships");
+//! let plan = plan_text(spec, "two_gemms", &Overrides::default(), h200, Executor::Fused)?;
+//! assert!(plan.runs_as(Executor::Fused) && !plan.runs_as(Executor::Streams));
+//! # Ok::<(), cusync::runtime::Error>(())
+//! ```
 
 pub mod cpu;
 pub mod verify;

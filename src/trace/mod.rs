@@ -5,6 +5,22 @@
 //! five kinds that add up to that span ([`Shares`]). In a real trace, *serial* is the same kernel (of the same tile and cluster,
 //! whole tiles only; or the decode kernel), one launch a stage, one stage after the other on one stream: the same arithmetic,
 //! kernel boundaries in place of semaphores.
+//!
+//! ```
+//! use cusync::codegen::check::Executor;
+//! use cusync::codegen::choose;
+//! use cusync::codegen::device::Profile;
+//! use cusync::runtime::{Overrides, resolve_text, shipped};
+//! use cusync::trace::{page, simulated, simulated_run};
+//!
+//! let h200 = Profile::named("h200").expect("it ships");
+//! let resolved = resolve_text(shipped("two_gemms").expect("it ships"), "two_gemms", &Overrides::default())?;
+//! let chosen = choose::candidate(&resolved, h200, Executor::Fused).expect("a kernel runs it");
+//! let mut timeline = simulated(&chosen);
+//! timeline.runs.push(simulated_run(&chosen, Executor::Fused));
+//! assert!(page(&timeline).starts_with("<!doctype html>"));
+//! # Ok::<(), cusync::runtime::Error>(())
+//! ```
 
 mod alone;
 mod cause;

@@ -5,6 +5,19 @@
 //! keyed by all that the answer depends on ([`Key`]), to be shipped and merged. An entry is a stated configuration
 //! ([`Config`]), not a plan: what is made of it is proved like any spec, so a wrong or stale cache cannot launch anything
 //! unproved.
+//!
+//! ```
+//! use cusync::codegen::device::Profile;
+//! use cusync::runtime::{Overrides, resolve_text, shipped};
+//! use cusync::tune::{first_choice, proposals};
+//!
+//! let h200 = Profile::named("h200").expect("it ships");
+//! let resolved = resolve_text(shipped("two_gemms").expect("it ships"), "two_gemms", &Overrides::default())?;
+//! let all = proposals(&resolved, h200, None).expect("kernels run it");
+//! let first = first_choice(&all).expect("something is chosen for each executor");
+//! assert!(all.iter().all(|other| !other.automatic || other.predicted_us >= first.predicted_us));
+//! # Ok::<(), cusync::runtime::Error>(())
+//! ```
 
 pub mod calibrate;
 
