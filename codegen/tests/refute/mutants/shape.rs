@@ -167,8 +167,9 @@ fn grow_consumer(rng: &mut SmallRng, base: &Candidate, recorded: &Recorded) -> O
     let mut c = base.clone();
     let StageId(at) = c.graph.dependences.choose(rng)?.consumer;
     let stage = &mut c.graph.stages[at];
-    // Tiles with windows have the size that fits.
-    let fits = matches!(&stage.op, Op::Conv2d(conv) if conv.window.is_some());
+    // Tiles with windows have the size that fits, and those of pools are whole rows or images.
+    let fits =
+        matches!(&stage.op, Op::Pool(_)) || matches!(&stage.op, Op::Conv2d(conv) if conv.window.is_some());
     if stage.grid.0 < 2 || stage.op == Op::Custom || fits {
         return None;
     }

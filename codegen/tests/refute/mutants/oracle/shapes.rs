@@ -42,7 +42,8 @@ pub(crate) fn tile_size(graph: &Graph, stage: StageId) -> (u32, u32) {
         // Blocks of whole rows of pixels, or of whole images.
         Op::Pool(shape) => {
             let (rows, (p, q)) = (stage.mma_tile.0, shape.sliding.output);
-            assert!((p * q).is_multiple_of(rows) && rows.is_multiple_of(q) || rows.is_multiple_of(p * q));
+            let whole = (p * q).is_multiple_of(rows) && rows.is_multiple_of(q) || rows.is_multiple_of(p * q);
+            assert!(whole, "tiles of {rows} pixels of images of {p} x {q}: {stage:?}");
             (rows, graph.tensors[stage.out.0].cols)
         }
         // Blocks of whole rows.
