@@ -66,7 +66,11 @@ fn the_best_that_can_run_is_the_default_and_every_command_gives_the_same_number(
         );
         let traced = json(&["trace", spec, "--dim", m, "--simulate", "--json"]);
         let run = traced["runs"].as_array().and_then(|r| r.last()).expect("runs");
-        assert!(near(&run["shares"]["span_us"]), "{spec}: {} {best}", run["shares"]);
+        // The tiles of a library are not known, so `fused` is shown in its place.
+        match predicted["executor"].as_str() {
+            Some("library") => assert_eq!(run["name"], "fused", "{spec}"),
+            _ => assert!(near(&run["shares"]["span_us"]), "{spec}: {} {best}", run["shares"]),
+        }
         assert!(
             near(&json(&["explain", spec, "--dim", m, "--json"])["predicted"]["synchronised_us"]),
             "{spec}"
