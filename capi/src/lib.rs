@@ -297,6 +297,24 @@ fn on_gpu(device: &Option<Device>) -> Result<&Device, Failure> {
     device.as_ref().ok_or_else(|| Failure::Failed("the pipeline runs on the host: use set and read".into()))
 }
 
+/// The pipeline, the tensor's name, and the caller's memory as a buffer.
+///
+/// # Safety
+/// The pointers are what the header asks for, and what they point to outlives the results.
+unsafe fn borrowed<'a, T: cusync::device::Plain>(
+    pipeline: *mut CPipeline,
+    tensor: *const c_char,
+    device_memory: *mut c_void,
+    count: usize,
+) -> Result<(&'a mut CPipeline, &'a str, Arc<DeviceBuffer<T>>), Failure> {
+    // SAFETY: the caller vouches for all of these.
+    unsafe {
+        let (pipeline, tensor) = (opened_mut(pipeline)?, text(tensor, "tensor")?);
+        let buffer = DeviceBuffer::borrow(on_gpu(&pipeline.device)?, device_memory, count)?;
+        Ok((pipeline, tensor, Arc::new(buffer)))
+    }
+}
+
 /// See the header.
 ///
 /// # Safety
@@ -309,11 +327,9 @@ pub unsafe extern "C" fn cusync_pipeline_bind(
     count: usize,
 ) -> i32 {
     call(|| {
-        // SAFETY: the caller vouches for both.
-        let (pipeline, tensor) = unsafe { (opened_mut(pipeline)?, text(tensor, "tensor")?) };
-        // SAFETY: the caller vouches for the memory, as the header asks.
-        let buffer = unsafe { DeviceBuffer::borrow(on_gpu(&pipeline.device)?, device_memory, count) }?;
-        Ok(pipeline.session.bind(tensor, Arc::new(buffer))?)
+        // SAFETY: the caller vouches for all of these, as the header asks.
+        let (pipeline, tensor, buffer) = unsafe { borrowed(pipeline, tensor, device_memory, count)? };
+        Ok(pipeline.session.bind(tensor, buffer)?)
     })
 }
 
@@ -329,11 +345,9 @@ pub unsafe extern "C" fn cusync_pipeline_bind_i32(
     count: usize,
 ) -> i32 {
     call(|| {
-        // SAFETY: the caller vouches for both.
-        let (pipeline, tensor) = unsafe { (opened_mut(pipeline)?, text(tensor, "tensor")?) };
-        // SAFETY: the caller vouches for the memory, as the header asks.
-        let buffer = unsafe { DeviceBuffer::borrow(on_gpu(&pipeline.device)?, device_memory, count) }?;
-        Ok(pipeline.session.bind_integers(tensor, Arc::new(buffer))?)
+        // SAFETY: the caller vouches for all of these, as the header asks.
+        let (pipeline, tensor, buffer) = unsafe { borrowed(pipeline, tensor, device_memory, count)? };
+        Ok(pipeline.session.bind_integers(tensor, buffer)?)
     })
 }
 

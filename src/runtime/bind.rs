@@ -206,7 +206,7 @@ impl Pipeline {
 /// The heads of an attention as the C ABI has them, the default for other stages; and how far a stage reduces, or how long the
 /// rows are that an attention reads.
 fn heads_of(stage: &Stage) -> (ffi::cusync_heads, u32) {
-    let Op::Attend(Attend { heads, cache, .. }) = &stage.op else {
+    let Some(Attend { heads, cache, .. }) = stage.op.attend() else {
         return (ffi::cusync_heads::default(), stage.k);
     };
     let raw = ffi::cusync_heads {

@@ -25,7 +25,7 @@
 use std::sync::Arc;
 
 use cusync_gen::check::{Executor, How, Plan, StageLaunch, StartGuarantee};
-use cusync_gen::graph::{Dependence, Op, Stage, StageId};
+use cusync_gen::graph::{Dependence, Stage, StageId};
 
 use super::error::{Error, Result};
 use super::options::Overlap;
@@ -134,7 +134,7 @@ impl Pipeline {
     /// A sequence that runs since the last look have left out. The next runs may report another.
     fn bad_sequence(&self) -> Option<Error> {
         let record = self.shared.report.read()?;
-        let attends = |s: &&Stage| matches!(s.op, Op::Attend(_));
+        let attends = |s: &&Stage| s.op.attend().is_some();
         let (sequence, have, want) = (record.tile_m, record.have as i32, record.want);
         let fault = match record.kind {
             ffi::CUSYNC_REPORT_BAD_LENGTH => {

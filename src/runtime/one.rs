@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cusync_gen::check::Plan;
 use cusync_gen::device::Operations;
-use cusync_gen::graph::{Op, Stage};
+use cusync_gen::graph::Stage;
 use cusync_gen::schedule::decode::Decode;
 use cusync_gen::schedule::{Hand, Item, Part, Schedule};
 
@@ -70,16 +70,7 @@ impl OneKernel {
     ) -> Result<OneKernel> {
         let graph = plan.graph();
         let workers = decode.workers() as usize;
-        let heads = |stage: &Stage| match &stage.op {
-            Op::Attend(attend) => Some((stage.m, attend.heads.kv)),
-            Op::Gemm(_)
-            | Op::GatedGemm
-            | Op::Conv2d(_)
-            | Op::Attention(_)
-            | Op::Norm(_)
-            | Op::Pool(_)
-            | Op::Custom => None,
-        };
+        let heads = |stage: &Stage| Some((stage.m, stage.op.attend()?.heads.kv));
         let attentions: Vec<(u32, u32)> = graph.stages.iter().filter_map(heads).collect();
         let slabs = (!attentions.is_empty())
             .then(|| Slabs::of_attentions(device, &attentions, decode.workers()).map(Arc::new));

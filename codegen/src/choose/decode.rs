@@ -3,7 +3,7 @@
 use crate::check::{Candidate, Choice, Launch};
 use crate::device::{Operations, Profile};
 use crate::diagnostic::Diagnostic;
-use crate::graph::{Op, PAGE, Resolved, StageId};
+use crate::graph::{PAGE, Resolved, StageId};
 use crate::schedule::decode::{COLUMN_TILE, decode as share_out, widths};
 
 /// The tile of a GEMM before it is cut into shares; its depth is that of a k-block of the kernel.
@@ -48,19 +48,10 @@ pub fn decode(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagno
         ),
         alternatives: Vec::new(),
     }];
-    let attended = c.graph.stages.iter().filter_map(|stage| match &stage.op {
-        Op::Attend(shape) => Some((stage, shape)),
-        Op::Gemm(_)
-        | Op::GatedGemm
-        | Op::Conv2d(_)
-        | Op::Attention(_)
-        | Op::Norm(_)
-        | Op::Pool(_)
-        | Op::Custom => None,
-    });
+    let attended = c.graph.stages.iter().filter_map(|stage| Some((stage, stage.op.attend()?)));
     let shared = attended.map(|(stage, shape)| Choice {
         subject: format!("shares of {}", stage.name),
-        decision: format!("units of {PAGE} tokens of a sequence and head, equal numbers for every CTA"),
+        decision: format!("units of {PAGE} tokens of a sequence and head, about as many for every CTA that has any"),
         stated: false,
         reason: format!(
             "lengths are read in every run, so ragged batches are balanced; times are predicted with {} tokens a sequence",

@@ -137,14 +137,14 @@ fn decodes(op: &Op) -> bool {
 
 /// Why a decode kernel cannot run an attention; `None` when it can, and for other stages.
 fn unfit_attention(graph: &Graph, stage: StageId, workers: u32) -> Option<String> {
-    // What is reckoned from lengths on the device is reckoned once, for all attentions of a kernel.
+    // Units are computed from the lengths once on the device, for all attentions of a kernel.
     let lengths = |stage: &Stage| {
-        let Op::Attend(shape) = &stage.op else { return None };
+        let shape = stage.op.attend()?;
         let lengths = stage.operand(OperandKind::Lengths)?;
         Some((lengths.tensor, shape.cache.capacity, shape.heads.kv))
     };
     let of = &graph.stages[stage.0];
-    let Op::Attend(Attend { heads, cache, .. }) = &of.op else { return None };
+    let Attend { heads, cache, .. } = of.op.attend()?;
     let producer = producer_of(graph, of).map(|p| &graph.stages[p.0]);
     if let Some(producer) = producer.filter(|p| !p.op.is_gemm()) {
         return Some(format!("attends to what `{}` makes, which is no product", producer.name));
@@ -283,7 +283,7 @@ pub(crate) fn spans(graph: &Graph, device: &Profile) -> Vec<(f64, f64)> {
 /// the stage ends. Of an attention that is the cache with as many tokens as are expected, by whole units of a page's.
 fn stage_us(graph: &Graph, stage: &Stage, device: &Profile) -> f64 {
     let cost = &device.decode;
-    if let Op::Attend(Attend { heads, expected, .. }) = &stage.op {
+    if let Some(Attend { heads, expected, .. }) = stage.op.attend() {
         let tokens = f64::from(stage.m * heads.kv) * f64::from(expected.next_multiple_of(PAGE));
         let bytes = 2.0 * 2.0 * tokens * f64::from(heads.dim);
         return bytes / (cost.read_tbs * 1e6) + cost.stage_us + cost.attend_us;

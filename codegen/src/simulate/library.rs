@@ -24,14 +24,13 @@ pub(super) fn chain(candidate: &Candidate, mut serial: Timeline) -> Timeline {
         let opened = if before > 0.0 { before + device.boundary_us } else { 0.0 };
         let own = end - opened;
         let by_library = stage.op.in_library(&stage.operands).then(|| stage_us(stage, cost, device));
-        let shift = |at: f64, by: f64| at - by;
         let faster = by_library.filter(|us| *us < own);
         serial.tiles.retain(|tile| tile.stage != kernel.stage || faster.is_none());
         for tile in serial.tiles.iter_mut().filter(|tile| tile.stage == kernel.stage) {
-            (tile.start, tile.end) = (shift(tile.start, gained), shift(tile.end, gained));
+            (tile.start, tile.end) = (tile.start - gained, tile.end - gained);
         }
         let span = &mut serial.stages[kernel.stage.0];
-        *span = (shift(begin, gained), shift(end, gained));
+        *span = (begin - gained, end - gained);
         if let Some(us) = faster {
             *span = (opened - gained, opened - gained + us);
             gained += own - us;

@@ -52,7 +52,7 @@ struct Cta {
     lag: u8,
     /// Counters of stored tiles.
     counters: u32,
-    /// By ticket: the next item is drawn when the load warp asks, so many k-blocks before the end of its present one.
+    /// How many k-blocks before the end of its present item the load warp draws the next one by ticket; `None` with lists.
     drawn: Option<u8>,
     /// What a broken kernel forgets.
     broken: Option<Broken>,

@@ -95,6 +95,20 @@ impl Op {
         *self == Op::Custom
     }
 
+    /// The attention of one more token of each sequence, where it is that.
+    pub fn attend(&self) -> Option<&Attend> {
+        match self {
+            Op::Attend(attend) => Some(attend),
+            Op::Gemm(_)
+            | Op::GatedGemm
+            | Op::Conv2d(_)
+            | Op::Attention(_)
+            | Op::Norm(_)
+            | Op::Pool(_)
+            | Op::Custom => None,
+        }
+    }
+
     /// The cache that it reads earlier tokens from, where it has one.
     pub fn cache(&self) -> Option<Cache> {
         match self {
