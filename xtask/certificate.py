@@ -275,7 +275,7 @@ class Certificate:
                     for i in parts:
                         demand(seq[i][3] == done < seq[i][4], f"{s.name}({m}, {n}): k-blocks twice, or left out")
                         done = seq[i][4]
-                    demand(done == s.most, f"{s.name}({m}, {n}): k-blocks left out")
+                    demand(done == s.k_blocks(m * cr), f"{s.name}({m}, {n}): k-blocks left out")
         held = sorted(i for items in self.launch["lists"] for i in items)
         demand(not self.static or held == list(range(len(seq))), "a list does not hold each item once")
 

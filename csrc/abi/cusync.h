@@ -21,7 +21,8 @@ enum cusync_status {
 enum cusync_element { CUSYNC_F16 = 0, CUSYNC_BF16 = 1 };
 enum cusync_arch { CUSYNC_SM80 = 80, CUSYNC_SM90A = 90 };
 enum cusync_operation {
-  CUSYNC_GEMM = 0, CUSYNC_GATED_GEMM = 1, CUSYNC_CONV2D = 2, CUSYNC_NORM = 4, CUSYNC_ATTEND = 5, CUSYNC_POOL = 6
+  CUSYNC_GEMM = 0, CUSYNC_GATED_GEMM = 1, CUSYNC_CONV2D = 2, CUSYNC_ATTENTION = 3, CUSYNC_NORM = 4, CUSYNC_ATTEND = 5,
+  CUSYNC_POOL = 6
 };
 enum cusync_activation { CUSYNC_IDENTITY = 0, CUSYNC_GELU_TANH = 1, CUSYNC_RELU = 2 };
 
@@ -77,6 +78,7 @@ enum {
   CUSYNC_MAX_POSTS = 4,        ///< outgoing edges of a stage
   CUSYNC_COLUMN_TILE = 64,     ///< columns of a product of a decode kernel that share a semaphore
   CUSYNC_PAGE_TOKENS = 64,     ///< of a paged cache
+  CUSYNC_PROMPT_TOKENS = 128,  ///< of a k-block of CUSYNC_ATTENTION
   CUSYNC_ATTEND_SLAB = 8 * (128 + 2),  ///< floats of a slab of a decode kernel that attends
   CUSYNC_MAX_NORMED = 16384,   ///< elements of a row that a decode kernel normalises
   CUSYNC_TABLE_ALIGNMENT = 128,
@@ -126,7 +128,8 @@ typedef struct cusync_operand {
 } cusync_operand;
 
 /// How far the tiles in row m of a stage's grid reduce: over min(first + m * step, most) elements of k. A product of
-/// matrices has one value for all rows: first = most = k, step = 0. Under a causal mask later rows reduce further.
+/// matrices has one value for all rows: first = most = k, step = 0. Under a causal mask later rows of a sequence reduce further;
+/// m counts the rows of a sequence then.
 typedef struct cusync_depth {
   uint32_t first, step, most;
 } cusync_depth;
@@ -149,9 +152,9 @@ typedef struct cusync_norm {
   float epsilon;       ///< added to the variance, or to the mean of the squares
 } cusync_norm;
 
-/// The heads of CUSYNC_ATTEND, and where their keys and values are kept.
+/// The heads of CUSYNC_ATTENTION and CUSYNC_ATTEND, and where their keys and values are kept.
 typedef struct cusync_heads {
-  uint32_t query_heads, kv_heads;  ///< at most 8 query heads share a key/value head
+  uint32_t query_heads, kv_heads;  ///< CUSYNC_ATTEND: at most 8 query heads share a key/value head
   uint32_t head_dim;               ///< 64 or 128
   uint32_t capacity;               ///< tokens of a sequence that the cache holds
   uint32_t pages;                  ///< of the pool; 0: the cache is contiguous
@@ -167,6 +170,12 @@ typedef struct cusync_heads {
 /// of one row, of at most CUSYNC_MAX_NORMED elements, and post one slot, m times a run. CUSYNC_POOL: each row of the output is
 /// the greatest or the mean of the rows of A, pixels x n, that lie under a filter's window; its tiles have all columns, and
 /// one k-block of as many elements as the window has pixels.
+///
+/// CUSYNC_ATTENTION, of chain kernels, is attention of whole sequences, each of k.most tokens, one after the other in the rows
+/// of operand A, m x (query_heads + 2 kv_heads) * head_dim: queries, keys, values of all heads. A tile is one head and
+/// CUSYNC_PROMPT_TOKENS tokens of a sequence, or the whole sequence where that is shorter; with several sequences these are the
+/// only lengths. Its k-blocks are CUSYNC_PROMPT_TOKENS keys and values. Where k.first = k.step, the rows of a tile, tokens see
+/// themselves and earlier ones; where k.first = k.most and k.step = 0, all of their sequence. `capacity` and `pages` are 0.
 ///
 /// CUSYNC_ATTEND, of decode kernels, makes one token of each of m sequences. Operand A is m x (query_heads + 2 kv_heads) *
 /// head_dim: queries, keys, values of all heads; k says its columns, n is query_heads * head_dim. KEYS and VALUES are
@@ -186,7 +195,7 @@ typedef struct cusync_stage {
   cusync_depth k;
   cusync_images images;  ///< CUSYNC_CONV2D, CUSYNC_POOL; else zeros
   cusync_norm norm;      ///< CUSYNC_NORM; else zeros
-  cusync_heads heads;    ///< CUSYNC_ATTEND; else zeros
+  cusync_heads heads;    ///< CUSYNC_ATTENTION, CUSYNC_ATTEND; else zeros
   uint32_t operand_count, wait_count, post_count;
   cusync_operand operands[CUSYNC_MAX_OPERANDS];
   void* out;            ///< m x n

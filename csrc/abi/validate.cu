@@ -122,20 +122,36 @@ bool valid_product(cusync_stage const& s, bool decode) {
   return s.activation <= CUSYNC_RELU && !(gated && (adds || s.activation != CUSYNC_IDENTITY));
 }
 
+/// Heads of a width that kernels have, and an output that has them all.
+bool valid_heads(cusync_stage const& s) {
+  cusync_heads const& h = s.heads;
+  if (!h.kv_heads || !h.query_heads || h.query_heads > 1024 || h.query_heads % h.kv_heads) return false;
+  if ((h.head_dim != 64 && h.head_dim != 128) || s.activation) return false;
+  return s.m != 0 && s.m <= kMaxSize && s.n == h.query_heads * h.head_dim && s.out && aligned(s.out, 16);
+}
+
+/// Whole sequences, of so many tokens that no tile has queries of two.
+bool valid_prompt(cusync_stage const& s, cusync_kernel_id const& id) {
+  if (!valid_heads(s)) return false;
+  uint32_t const tokens = s.k.most, rows = tile_of(s, id).m;
+  if (tokens == 0 || tokens > 1u << 22 || s.m % tokens || (s.m != tokens && tokens % rows)) return false;
+  bool const causal = s.k.first == rows && s.k.step == rows, full = s.k.first == tokens && s.k.step == 0;
+  return (causal || full) && s.heads.capacity == 0 && s.heads.pages == 0 && s.operand_count == 1 && valid_operands(s, false);
+}
+
 /// Sizes and operands of attention.
 bool valid_attention(cusync_stage const& s) {
   cusync_heads const& h = s.heads;
-  if (!h.kv_heads || !h.query_heads || h.query_heads > 1024 || h.query_heads % h.kv_heads) return false;
-  if (h.query_heads / h.kv_heads > 8 || (h.head_dim != 64 && h.head_dim != 128) || s.activation) return false;
+  if (!valid_heads(s) || h.query_heads / h.kv_heads > 8) return false;
   uint32_t const columns = (h.query_heads + 2 * h.kv_heads) * h.head_dim;
-  if (s.m == 0 || s.n != h.query_heads * h.head_dim || s.k.most != columns || s.k.first != columns || s.k.step) return false;
+  if (s.k.most != columns || s.k.first != columns || s.k.step) return false;
   // Rows of the cache, and units times workers, are numbers of 32 bits.
   uint64_t const sequence = ceil_div(h.capacity, CUSYNC_PAGE_TOKENS) * uint64_t(CUSYNC_PAGE_TOKENS) * h.kv_heads;
   if (!h.capacity || h.capacity > kMaxSize || s.m * sequence > kMaxSize) return false;
   if (uint64_t(h.pages) * h.kv_heads * CUSYNC_PAGE_TOKENS > kMaxSize) return false;
   if (!valid_operands(s, true) || (h.pages != 0) != (operand(s, CUSYNC_OPERAND_PAGES) != nullptr)) return false;
   bool const cached = operand(s, CUSYNC_OPERAND_KEYS) && operand(s, CUSYNC_OPERAND_VALUES);
-  return cached && operand(s, CUSYNC_OPERAND_LENGTHS) && s.out && aligned(s.out, 16);
+  return cached && operand(s, CUSYNC_OPERAND_LENGTHS);
 }
 
 /// Every edge feeds an operand that is there, and is waited for when that is read.
@@ -251,6 +267,7 @@ bool valid(Request const& r) {
     switch (s.operation) {
       case CUSYNC_NORM: sound = valid_norm(s, decode); break;
       case CUSYNC_POOL: sound = !decode && valid_pool(s); break;
+      case CUSYNC_ATTENTION: sound = !decode && valid_prompt(s, id); break;
       case CUSYNC_ATTEND: sound = decode && valid_attention(s); break;
       default: sound = valid_product(s, decode);
     }

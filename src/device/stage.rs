@@ -83,7 +83,8 @@ pub enum Source {
 pub struct BoundStage {
     /// The stage's name, for errors.
     pub name: String,
-    /// `CUSYNC_GEMM`, `CUSYNC_GATED_GEMM`, `CUSYNC_CONV2D`, `CUSYNC_NORM`, `CUSYNC_ATTEND` or `CUSYNC_POOL`.
+    /// `CUSYNC_GEMM`, `CUSYNC_GATED_GEMM`, `CUSYNC_CONV2D`, `CUSYNC_ATTENTION`, `CUSYNC_NORM`, `CUSYNC_ATTEND` or
+    /// `CUSYNC_POOL`.
     pub operation: u32,
     /// The images of a convolution or a pool; the default for other operations.
     pub images: ffi::cusync_images,
@@ -97,7 +98,7 @@ pub struct BoundStage {
     pub element: u32,
     /// Index of the stage in its plan, for reports.
     pub index: u32,
-    /// (M, N, K); N is that of the output, also when gated.
+    /// (M, N, K); N is that of the output, also when gated. K of an attention of whole sequences is the tokens of one.
     pub shape: (u32, u32, u32),
     /// Operands by role, each role once.
     pub operands: Vec<(Role, Source)>,
@@ -109,6 +110,8 @@ pub struct BoundStage {
     pub posts: Vec<ffi::cusync_policy>,
     /// The heads of an attention; the default for other operations.
     pub heads: ffi::cusync_heads,
+    /// Whether the tokens of an attention of whole sequences see earlier ones and themselves only.
+    pub causal: bool,
 }
 
 impl BoundStage {
@@ -145,8 +148,11 @@ impl BoundStage {
     fn size_of(&self, role: Role) -> (u64, u64) {
         let wide = |(rows, columns): (u32, u32)| (u64::from(rows), u64::from(columns));
         let (m, n, k) = self.shape;
-        let ffi::cusync_heads { kv_heads, head_dim, capacity, pages, .. } = self.heads;
+        let ffi::cusync_heads { query_heads, kv_heads, head_dim, capacity, pages } = self.heads;
         match role {
+            Role::A if self.operation == ffi::CUSYNC_ATTENTION => {
+                wide((m, (query_heads + 2 * kv_heads).saturating_mul(head_dim)))
+            }
             Role::A if matches!(self.operation, ffi::CUSYNC_CONV2D | ffi::CUSYNC_POOL) => self.images_shape(),
             Role::A => wide((m, k)),
             Role::B => wide((k, self.packed_columns())),
@@ -177,6 +183,10 @@ impl BoundStage {
                 let i = &self.images;
                 let blocks = i.channels.div_ceil(tile.2) * i.filter_rows * i.filter_cols;
                 (i.tile_pixels.max(1), tile.1, blocks)
+            }
+            ffi::CUSYNC_ATTENTION => {
+                let tokens = self.shape.2;
+                (tokens.clamp(1, tile.0), self.heads.head_dim.max(1), tokens.div_ceil(ffi::CUSYNC_PROMPT_TOKENS))
             }
             ffi::CUSYNC_NORM => (self.norm.tile_rows.max(1), self.shape.1, 1),
             ffi::CUSYNC_POOL => (self.images.tile_pixels.max(1), self.shape.1, 1),
@@ -214,7 +224,13 @@ impl BoundStage {
             index: self.index,
             m,
             n,
-            k: ffi::cusync_depth { first: k, step: 0, most: k },
+            k: match self.causal {
+                true => {
+                    let rows = k.min(ffi::CUSYNC_PROMPT_TOKENS);
+                    ffi::cusync_depth { first: rows, step: rows, most: k }
+                }
+                false => ffi::cusync_depth { first: k, step: 0, most: k },
+            },
             heads: self.heads,
             out: self.out.pointer(),
             ..Default::default()

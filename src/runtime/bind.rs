@@ -1,7 +1,9 @@
 //! From a plan's stages and a set's tensors to what kernels are given. Every stage of every kernel, peer and reference is
 //! described here, and nowhere else.
 
-use cusync_gen::graph::{Activation, Attend, DataType, Epilogue, Op, OperandKind, Stage, StageId};
+use cusync_gen::graph::{
+    Activation, Attend, Attention, DataType, Epilogue, Heads, Op, OperandKind, Stage, StageId,
+};
 use cusync_gen::schedule::decode::{is_read, producer_of, slot_base, slots_of};
 
 use super::desc::{activation_code, element_code};
@@ -151,6 +153,7 @@ impl Pipeline {
             operands.push((role, source));
         }
         let (heads, k) = heads_of(stage);
+        let causal = matches!(&stage.op, Op::Attention(attention) if attention.causal);
         Ok(BoundStage {
             name: stage.name.clone(),
             operation,
@@ -162,6 +165,7 @@ impl Pipeline {
             index: index as u32,
             shape: (stage.m, stage.n, k),
             heads,
+            causal,
             operands,
             out: self.memory(set, stage.out)?,
             waits,
@@ -204,19 +208,22 @@ impl Pipeline {
 }
 
 /// The heads of an attention as the C ABI has them, the default for other stages; and how far a stage reduces, or how long the
-/// rows are that an attention reads.
+/// rows are that an attention with a cache reads.
 fn heads_of(stage: &Stage) -> (ffi::cusync_heads, u32) {
-    let Some(Attend { heads, cache, .. }) = stage.op.attend() else {
-        return (ffi::cusync_heads::default(), stage.k);
-    };
-    let raw = ffi::cusync_heads {
+    let raw = |heads: &Heads, capacity, pages: Option<u32>| ffi::cusync_heads {
         query_heads: heads.query,
         kv_heads: heads.kv,
         head_dim: heads.dim,
-        capacity: cache.capacity,
-        pages: cache.pages.unwrap_or(0),
+        capacity,
+        pages: pages.unwrap_or(0),
     };
-    (raw, heads.columns())
+    match &stage.op {
+        Op::Attend(Attend { heads, cache, .. }) => (raw(heads, cache.capacity, cache.pages), heads.columns()),
+        Op::Attention(Attention { heads, .. }) => (raw(heads, 0, None), stage.k),
+        Op::Gemm(_) | Op::GatedGemm | Op::Conv2d(_) | Op::Norm(_) | Op::Pool(_) | Op::Custom => {
+            (ffi::cusync_heads::default(), stage.k)
+        }
+    }
 }
 
 /// The C ABI's number of a stage's operation, and its epilogue.
@@ -229,7 +236,8 @@ fn operation_code(stage: &Stage) -> Result<(u32, Epilogue)> {
         Op::Norm(_) => Ok((ffi::CUSYNC_NORM, none)),
         Op::Pool(_) => Ok((ffi::CUSYNC_POOL, none)),
         Op::Attend(_) => Ok((ffi::CUSYNC_ATTEND, none)),
-        Op::Attention(_) | Op::Custom => {
+        Op::Attention(_) => Ok((ffi::CUSYNC_ATTENTION, none)),
+        Op::Custom => {
             let why = format!("stage {}: {} has no CUDA kernel yet", stage.name, stage.op.name());
             Err(Error::Unsupported(why))
         }
@@ -292,6 +300,7 @@ mod tests {
             (Operation::Gemm, ffi::CUSYNC_GEMM),
             (Operation::GatedGemm, ffi::CUSYNC_GATED_GEMM),
             (Operation::Conv2d, ffi::CUSYNC_CONV2D),
+            (Operation::Attention, ffi::CUSYNC_ATTENTION),
             (Operation::Norm, ffi::CUSYNC_NORM),
             (Operation::Attend, ffi::CUSYNC_ATTEND),
             (Operation::Pool, ffi::CUSYNC_POOL),

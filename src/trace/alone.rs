@@ -1,6 +1,6 @@
 //! One stage of a pipeline as a pipeline of its own.
 
-use cusync_gen::graph::{Activation, Conv, Element, Graph, Op, OperandKind, Pool, Sliding, Stage, TensorId};
+use cusync_gen::graph::{Activation, Attention, Conv, Element, Graph, Op, OperandKind, Pool, Sliding, Stage, TensorId};
 
 use crate::runtime::{Error, Result};
 
@@ -56,7 +56,12 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
         Op::Conv2d(Conv { sliding: Sliding { stride, padding, .. }, .. }) => {
             ("input", "filter", format!(", stride: {stride:?}, padding: {padding:?}{epilogue}{place}"))
         }
-        Op::Gemm(_) | Op::GatedGemm | Op::Attention(_) | Op::Attend(_) | Op::Custom => {
+        Op::Attention(Attention { heads, causal, sequences, .. }) => {
+            let (query, kv) = (heads.query, heads.kv);
+            let of = format!(", heads: \"{query}\", kv_heads: \"{kv}\", sequences: \"{sequences}\"");
+            ("a", "b", format!("{of}, causal: {causal}"))
+        }
+        Op::Gemm(_) | Op::GatedGemm | Op::Attend(_) | Op::Custom => {
             ("a", "b", format!("{epilogue}{place}"))
         }
     };
@@ -71,8 +76,8 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
             OperandKind::Up => "up",
             OperandKind::Bias => "bias",
             OperandKind::Residual => "residual",
-            OperandKind::Query
-            | OperandKind::Key
+            OperandKind::Query => "qkv",
+            OperandKind::Key
             | OperandKind::Value
             | OperandKind::CachedKeys
             | OperandKind::CachedValues

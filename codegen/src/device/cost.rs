@@ -46,6 +46,9 @@ pub struct CostModel {
     /// Tiles of operations on rows.
     #[serde(default)]
     pub rows: RowCost,
+    /// Tiles of attention.
+    #[serde(default)]
+    pub attention: AttentionCost,
     /// Fewest k-blocks of a part of a split tile.
     pub min_part: u32,
     /// Most parts of a tile.
@@ -67,6 +70,32 @@ pub struct RowCost {
 impl Default for RowCost {
     fn default() -> RowCost {
         RowCost { sm_gbs: 60.0, fixed_us: 2.5 }
+    }
+}
+
+/// What a tile of an attention of whole sequences costs in a chain kernel: 128 queries of a head, in steps of 128 tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttentionCost {
+    /// What a step takes whatever the columns of a head are: powers of two and sums, microseconds.
+    pub softmax_us: f64,
+    /// What 64 columns of a head add to it: their part of both products, microseconds.
+    pub columns_us: f64,
+    /// What a tile takes beside: its queries on their way through registers, its outputs; microseconds.
+    pub fixed_us: f64,
+}
+
+/// What one H200 takes, with fp16.
+impl Default for AttentionCost {
+    fn default() -> AttentionCost {
+        AttentionCost { softmax_us: 1.25, columns_us: 0.24, fixed_us: 1.2 }
+    }
+}
+
+impl AttentionCost {
+    /// A step over heads of so many columns, microseconds.
+    pub(crate) fn step_us(&self, columns: u32) -> f64 {
+        self.softmax_us + self.columns_us * f64::from(columns.div_ceil(64))
     }
 }
 

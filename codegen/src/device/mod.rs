@@ -7,7 +7,7 @@ mod profile;
 mod programs;
 
 pub(crate) use cost::k_block_us;
-pub use cost::{CostModel, RowCost, TileRate};
+pub use cost::{AttentionCost, CostModel, RowCost, TileRate};
 pub use kernels::{
     Activation, CHAIN_KERNELS, ChainKernel, DECODE_KERNELS, DecodeKernel, Epilogue, KERNELS, KernelShape,
     Operation, Operations,

@@ -142,14 +142,17 @@ impl Resolved {
     }
 
     /// Tiles of all stages in one kernel with this MMA tile and so many workers. A stage whose tiles are not the kernel's has
-    /// the smallest of its own, or what is stated, with which every worker has at most one.
+    /// the smallest of its own that a kernel takes, or what is stated, with which every worker has at most one.
     pub fn tiles_in(&self, tile: MmaTile, workers: u32) -> Vec<MmaTile> {
         let tile_of = |stage: &ResolvedStage| match stage.op.rules().tiles(stage.n) {
             Tiles::Kernels(_) | Tiles::Own { of_kernel: true, .. } | Tiles::Stated => tile,
             Tiles::Own { list, .. } => {
                 let stated =
                     |t: &MmaTile| stage.stated_tile.as_ref().is_none_or(|s| s.value.tile == (t.0, t.1));
-                let list: Vec<MmaTile> = list.into_iter().filter(stated).collect();
+                let mut list: Vec<MmaTile> = list.into_iter().filter(stated).collect();
+                if list.iter().any(|t| stage.op.unfit(*t).is_none()) {
+                    list.retain(|t| stage.op.unfit(*t).is_none());
+                }
                 let few = |t: &&MmaTile| stage.m.div_ceil(t.0) * stage.n.div_ceil(t.1) <= workers;
                 list.iter().find(few).or(list.last()).copied().unwrap_or(tile)
             }

@@ -99,10 +99,11 @@ impl<'a> Board<'a> {
 
     /// Places tiles, each on the worker that is free first.
     pub(super) fn place_whole(&mut self, now: &Current, tiles: &[TileAt]) {
-        let ks = 0..self.problem.stages[now.stage].k_blocks;
+        let stage = &self.problem.stages[now.stage];
         let mut workers = std::mem::take(&mut self.workers);
         workers.hand_out(tiles, |tile, worker, free| {
-            self.put(now, *tile, &[Piece { ks: ks.clone(), part: Part::Whole, worker, free }])
+            let ks = 0..stage.depth(tile.index / stage.grid.1);
+            self.put(now, *tile, &[Piece { ks, part: Part::Whole, worker, free }])
         });
         self.workers = workers;
     }

@@ -2,14 +2,16 @@
 
 use super::needs::Needs;
 use super::{Hand, ItemTime, Part, Request};
-use crate::device::{CostModel, Fetch, k_block_us};
-use crate::graph::{Graph, OperandKind, Stage, StageId};
+use crate::device::{AttentionCost, CostModel, Fetch, k_block_us};
+use crate::graph::{Graph, Op, OperandKind, Stage, StageId};
 
 /// One stage.
 pub(super) struct StageShape {
     /// Grid of cluster tiles.
     pub(super) grid: (u32, u32),
     pub(super) k_blocks: u32,
+    /// k-blocks of the tiles of each row of the grid, where they are not all [`StageShape::k_blocks`].
+    depths: Vec<u32>,
     pub(super) needs: Needs,
     /// A consumer reads the output as its operand B, and so waits for whole columns.
     pub(super) by_columns: bool,
@@ -17,6 +19,8 @@ pub(super) struct StageShape {
     math_us: f64,
     /// Bytes that a cluster tile of an operation on rows reads and writes; 0 for products of matrices.
     rows_bytes: f64,
+    /// What a k-block of an attention takes, microseconds; 0 for other operations.
+    attention_us: f64,
     /// Rows of the output, and of an MMA tile.
     m: u32,
     height: u32,
@@ -35,7 +39,12 @@ pub(super) struct StageShape {
 impl StageShape {
     /// Whether a tile may be cut along k: one that has no k-blocks to share out is not.
     pub(super) fn may_cut(&self) -> bool {
-        self.rows_bytes == 0.0
+        self.rows_bytes == 0.0 && self.attention_us == 0.0
+    }
+
+    /// k-blocks of the tiles of a row of the grid.
+    pub(super) fn depth(&self, row: u32) -> u32 {
+        self.depths.get(row as usize).copied().unwrap_or(self.k_blocks)
     }
 
     /// Cluster tiles.
@@ -143,6 +152,11 @@ impl<'a> Problem<'a> {
             let epilogue_us = cost.rows.fixed_us;
             return ItemCost { k_us, fill_us, epilogue_us, slab_write_us: 0.0, slab_read_us: 0.0 };
         }
+        if s.attention_us > 0.0 {
+            let AttentionCost { fixed_us: epilogue_us, .. } = cost.attention;
+            let fill_us = cost.fill_us;
+            return ItemCost { k_us: s.attention_us, fill_us, epilogue_us, slab_write_us: 0.0, slab_read_us: 0.0 };
+        }
         let (gm, gn) = (f64::from(s.grid.0), f64::from(s.grid.1));
         let (along, across) = if s.by_columns { (gn, gm) } else { (gm, gn) };
         // Tiles in flight together: a block of `lines` x `others`, fetched once for all of them.
@@ -198,7 +212,9 @@ impl<'a> Problem<'a> {
                 let (gm, gn) = (f64::from(s.grid.0), f64::from(s.grid.1));
                 let once =
                     (gm * (s.row_bytes + s.rows_bytes) + gn * s.col_bytes) / (self.cost.read_tbs * 1e6);
-                f64::from(s.k_blocks) * (gm * gn * s.math_us / f64::from(self.workers)).max(once)
+                let blocks: u32 = (0..s.grid.0).map(|row| s.depth(row)).sum();
+                let attention = f64::from(blocks) * gn * s.attention_us / f64::from(self.workers);
+                attention + f64::from(s.k_blocks) * (gm * gn * s.math_us / f64::from(self.workers)).max(once)
             })
             .sum();
         work + self.cost.launch_us + self.cost.fill_us
@@ -218,21 +234,30 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
     // What such an operation reads and writes, it reads and writes once.
     let rows = rows_of(stage, tile_m);
     let moved = 2.0 * f64::from(stage.n) * (stage.op.rows_loaded(rows) + f64::from(rows));
-    let rows_bytes = if stage.op.has_kernel_tiles() { 0.0 } else { moved };
-    let product = |of: f64| if rows_bytes > 0.0 { 0.0 } else { of };
+    let attention_us = match &stage.op {
+        Op::Attention(of) => cost.attention.step_us(of.heads.dim),
+        Op::Gemm(_) | Op::GatedGemm | Op::Conv2d(_) | Op::Attend(_) | Op::Norm(_) | Op::Pool(_) | Op::Custom => 0.0,
+    };
+    let products = stage.op.has_kernel_tiles();
+    let rows_bytes = if products || attention_us > 0.0 { 0.0 } else { moved };
+    let product = |of: f64| if products { of } else { 0.0 };
+    let even = (0..stage.grid.0).all(|m| stage.k_blocks_of(m) == stage.k_blocks);
+    let depths = if even { Vec::new() } else { (0..stage.grid.0).map(|m| stage.k_blocks_of(m)).collect() };
     StageShape {
         grid: (stage.grid.0.div_ceil(cluster.0), stage.grid.1.div_ceil(cluster.1)),
         k_blocks: stage.k_blocks.max(1),
         needs: Needs::of(graph, id, cluster),
         by_columns: graph.dependences.iter().any(cluster_of),
         math_us: product(2.0 * area * f64::from(tile_k) / (rate * 1e6)),
+        depths,
         rows_bytes,
+        attention_us,
         m: stage.m,
         height: stage.op.rules().out_tile(stage.mma_tile).0,
         first_us: shape.first_us,
         row_bytes: product(stage.op.rows_loaded(rows_of(stage, tile_m)) * f64::from(cluster.0) * k_bytes),
         col_bytes: product(f64::from(tile_n * cluster.1) * k_bytes),
-        units: if rows_bytes > 0.0 { 1 } else { super::units(stage.mma_tile).min(4) },
+        units: if !products { 1 } else { super::units(stage.mma_tile).min(4) },
         epilogue_us: cost.epilogue_us(stage.op.activation(), stage.op.is_gated(), &shape),
         area: area / (128.0 * 256.0),
     }

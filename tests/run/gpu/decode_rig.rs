@@ -205,6 +205,7 @@ impl Rig {
             waits: Vec::new(),
             posts: Vec::new(),
             heads: ffi::cusync_heads::default(),
+            causal: false,
         }
     }
 

@@ -23,6 +23,7 @@ mod helpers;
 mod library;
 mod mlp;
 mod norms;
+mod prompts;
 mod refuted;
 mod replay;
 mod starved;

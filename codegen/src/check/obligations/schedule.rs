@@ -3,7 +3,7 @@
 use crate::check::parts::{Place, cluster_grid, describe, places};
 use crate::check::{Candidate, Obligation, Refutation, Subject};
 use crate::device::ChainKernel;
-use crate::graph::{Partition, StageId};
+use crate::graph::{Partition, Stage, StageId};
 use crate::schedule::decode::COLUMN_TILE;
 use crate::schedule::{Hand, Item, MAX_STAGES, POST_WEIGHT, Part, Schedule, units};
 
@@ -53,7 +53,7 @@ impl View<'_> {
         }
         let (rows, cols) = self.schedule.cluster;
         let mut operations = Vec::new();
-        let tiled = |s: &&crate::graph::Stage| s.op.has_kernel_tiles();
+        let tiled = |s: &&Stage| s.op.has_kernel_tiles();
         let first = graph.stages.iter().find(tiled);
         for (i, stage) in graph.stages.iter().enumerate() {
             operations.extend(stage.op.operation());
@@ -68,7 +68,7 @@ impl View<'_> {
                 format!(
                     "is {kind}; no chain kernel of {rows} x {cols} CTAs a worker runs it beside the stages before"
                 )
-            } else if let Some(why) = stage.op.unfit() {
+            } else if let Some(why) = stage.op.unfit(stage.mma_tile) {
                 why.into()
             } else if let Some(first) = other {
                 let (a, b) = (stage.mma_tile, first.mma_tile);
@@ -94,7 +94,7 @@ impl View<'_> {
             );
         }
         // The CTAs of a row share the rows of operand A, those of a column the columns of operand B.
-        let uneven = |s: &&crate::graph::Stage| {
+        let uneven = |s: &&Stage| {
             let (m, n) = s.out_tile();
             tiled(s) && (!m.is_multiple_of(cols) || !n.is_multiple_of(rows))
         };
@@ -170,8 +170,9 @@ impl View<'_> {
                 format!("is a part of a tile: {} has none", stage.op.name())
             } else if item.m >= rows || item.n >= cols {
                 format!("is outside the grid of {rows} x {cols}")
-            } else if item.k_begin >= item.k_end || item.k_end > stage.k_blocks {
-                format!("covers k-blocks {}..{} of {}", item.k_begin, item.k_end, stage.k_blocks)
+            } else if item.k_begin >= item.k_end || item.k_end > self.k_blocks(stage, item.m) {
+                let k_blocks = self.k_blocks(stage, item.m);
+                format!("covers k-blocks {}..{} of {k_blocks}", item.k_begin, item.k_end)
             } else if [item.m, item.n, item.k_begin, item.k_end].iter().any(|x| *x > u32::from(u16::MAX)) {
                 "has a coordinate or k-block that 16 bits do not hold".into()
             } else if slabs.end - slabs.start > u64::from(u8::MAX) {
@@ -236,7 +237,7 @@ impl View<'_> {
                         m,
                         n,
                         k_begin: 0,
-                        k_end: stage.k_blocks,
+                        k_end: self.k_blocks(stage, m),
                         part: Part::Whole,
                     };
                     let message = format!("no item computes {}", self.name(&whole));
@@ -245,7 +246,7 @@ impl View<'_> {
                             .help("a schedule computes each tile of each grid exactly once"),
                     );
                 }
-                if let Some(fault) = self.tile(parts, stage.k_blocks) {
+                if let Some(fault) = self.tile(parts, self.k_blocks(stage, m)) {
                     return Some(fault.help(
                         "the items of a tile cover each of its k-blocks exactly once, and one finishes it",
                     ));
@@ -253,6 +254,11 @@ impl View<'_> {
             }
         }
         None
+    }
+
+    /// k-blocks of the tiles in row `m` of the grid of cluster tiles.
+    fn k_blocks(&self, stage: &Stage, m: u32) -> u32 {
+        stage.k_blocks_of(m * self.schedule.cluster.0)
     }
 
     /// One tile's items, by their first k-block.

@@ -162,9 +162,9 @@ impl Op {
         matches!(self.rules().tiles(1), Tiles::Kernels(_) | Tiles::Own { of_kernel: true, .. })
     }
 
-    /// Why no chain kernel runs it in the tiles that it has, after the stage's name.
-    pub fn unfit(&self) -> Option<&'static str> {
-        self.rules().unfit()
+    /// Why no chain kernel runs it in tiles of this MMA tile, after the stage's name.
+    pub fn unfit(&self, tile: MmaTile) -> Option<&'static str> {
+        self.rules().unfit(tile)
     }
 
     /// Rows of the first operand that a k-block of a tile of `rows` rows brings.
@@ -303,7 +303,7 @@ pub(crate) trait Rules {
     }
 
     /// See [`Op::unfit`].
-    fn unfit(&self) -> Option<&'static str> {
+    fn unfit(&self, _tile: MmaTile) -> Option<&'static str> {
         None
     }
 

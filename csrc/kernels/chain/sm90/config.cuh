@@ -14,6 +14,7 @@
 #include "cutlass/gemm/collective/collective_builder.hpp"
 #include "cutlass/pipeline/pipeline.hpp"
 
+#include "kernels/attention/sm90/prompt.cuh"
 #include "kernels/common/sm90/operation.cuh"
 #include "kernels/common/sm90/wait.cuh"
 #include "kernels/common/sm90/window.cuh"
@@ -41,6 +42,7 @@ template <class Element_, int TileM_, int TileN_, int Ring_, int ClusterM_, int 
 struct ChainConfig {
   using Operations = OperationSet<Operations_...>;
   static constexpr bool kConvolves = ((Operations_ == CUSYNC_CONV2D) || ...);
+  static constexpr bool kAttends = ((Operations_ == CUSYNC_ATTENTION) || ...);
   using Products = typename OperationsThat<true, OperationSet<>, Operations_...>::type;
   static_assert(!kConvolves || std::is_same_v<Products, OperationSet<CUSYNC_CONV2D>>,
                 "windows lie where the ring has operand A of other products");
@@ -73,7 +75,7 @@ struct ChainConfig {
   static constexpr int kStageBytes = (kTileM + kTileN) * kTileK * int(sizeof(Element));
   static constexpr int kStages = (kSharedLimit - kBarrierReserve - kStagingBytes) / kStageBytes;
   static_assert(kStages == Ring_, "abi/instances.txt states the depth of the ring");
-  static_assert(!kConvolves || kClusterSize == 1, "windows are not shared by a cluster");
+  static_assert(!(kConvolves || kAttends) || kClusterSize == 1, "windows, keys and values are not shared by a cluster");
 
   using TileShape = cute::Shape<cute::Int<kTileM>, cute::Int<kTileN>, cute::Int<kTileK>>;
   using ClusterShape = cute::Shape<cute::Int<kClusterM>, cute::Int<kClusterN>, cute::_1>;
@@ -121,7 +123,7 @@ struct ChainConfig {
     cusync_edge waits[CUSYNC_MAX_WAITS];  ///< of the stage of warp 1's present item; its own
     uint32_t ready;                   ///< k-blocks, counted over all items, whose operands may be loaded
     uint32_t stored[2 * kWorkDepth];  ///< by tile, modulo: store warps that are done with it, counted for ever
-    std::conditional_t<kConvolves, WindowRing<kStages>, Nothing> windows;
+    PartIf<kConvolves, WindowRing<kStages>> windows;
     float row_sums[3 * kConsumerThreads / 32];  ///< scratch memory of operations on rows
   };
   static constexpr int kSharedBytes = int(sizeof(SharedStorage));
@@ -160,18 +162,24 @@ struct ChainConfig {
   /// What of a stage lies in device memory: tensor maps, which the TMA reads there by itself, and edges, which are read off
   /// the way of the arithmetic.
   struct alignas(CUSYNC_TABLE_ALIGNMENT) StageTable : RowTablesOf<RowOperations>,
-                                                      std::conditional_t<kConvolves, WindowTable, Nothing> {
+                                                      PartIf<kConvolves, WindowTable>,
+                                                      PartIf<kAttends, PromptTable> {
     typename Mainloop::Params mainloop;
     OutputMapsOf<Products> outputs;
     Edges edges;
   };
+
+  /// Whether a stage attends: its tensor maps are its own.
+  CUTLASS_HOST_DEVICE static bool is_attention(uint32_t operation) {
+    return kAttends && operation == CUSYNC_ATTENTION;
+  }
 
   /// Whether a stage works on rows, so that it has no tensor maps.
   CUTLASS_HOST_DEVICE static bool is_rows(uint32_t operation) {
     return ((!Operation<Operations_>::kProduct && operation == Operations_) || ...);
   }
 
-  struct Params : std::conditional_t<kConvolves, WindowParams, Nothing> {
+  struct Params : PartIf<kConvolves, WindowParams>, PartIf<kAttends, PromptParams> {
     Stage stages[CUSYNC_MAX_STAGES];
     StageTable const* table;  ///< device: one a stage
     uint32_t stage_count;
@@ -194,6 +202,13 @@ template <class Params>
 CUSYNC_DEVICE NoteOf note_of(Params const& params, Work const& item) {
   return {params.stages[item.stage].index, item.range.m, item.range.n, item.range.k_begin};
 }
+
+/// The staging buffers of a warpgroup, and the next of them that it fills.
+template <class C>
+struct Staging {
+  typename C::StagingPipeline& ring;
+  cutlass::PipelineState<C::kStagingDepth> const& next;
+};
 
 /// This CTA's place in its cluster.
 template <class C>

@@ -10,14 +10,18 @@
 
 namespace cusync::kernels::sm90 {
 
-/// Where unit `u` of a warpgroup's part of a tile begins: its row in the tile, its column in the output.
+/// Where unit `u` of a warpgroup's part of a tile of `columns` columns of accumulators begins: its row in the tile, its column in
+/// the output.
 template <class C>
 struct Unit {
   uint32_t row, col;
+  bool in_tile;
 
-  CUSYNC_DEVICE Unit(Work const& item, int column_shift, uint32_t group, int u)
+  CUSYNC_DEVICE Unit(Work const& item, uint32_t columns, int column_shift, uint32_t group, int u)
       : row((u / C::kColUnits * C::kConsumerGroups + group) * C::kUnitRows),
-        col((item.range.n * C::kTileN + u % C::kColUnits * C::kUnitCols) >> column_shift) {}
+        col((item.range.n * columns + u % C::kColUnits * C::kUnitCols) >> column_shift),
+        in_tile(u % C::kColUnits * C::kUnitCols < columns) {}
+  CUSYNC_DEVICE bool any(Stage const& stage) const { return in_tile && col < stage.columns; }
 };
 
 /// Puts a unit's words, 8 columns a word pair, into a staging buffer as TMA's swizzle of its row length expects them:
@@ -67,9 +71,9 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
     C::Products::visit(stage.operation, [&](auto found) {
       using Found = decltype(found);
       constexpr int pieces = 8 >> Found::kColumnShift;
-      Unit<C> const unit(item, Found::kColumnShift, group, int(u));
+      Unit<C> const unit(item, Found::Store::template columns<C>(params, item), Found::kColumnShift, group, int(u));
       auto const rows = Found::Store::template rows<C>(params, item, unit.row);
-      if (!rows.any(stage) || unit.col >= stage.columns) return;
+      if (!rows.any(stage) || !unit.any(stage)) return;
       uint32_t words[pieces][2];
       Found::template finish<Element>(stage, v, rows, unit.col, at, words);
       staged.producer_acquire(state);
@@ -168,6 +172,30 @@ CUSYNC_DEVICE void store_unit(Store const& store, Stage const& stage, typename C
   copy(store, slice.partition_S(from), to(_, _, _, int(row) / rows, int(col) / cols));
 }
 
+template <class C, class Item, class Parts, class Ring>
+CUSYNC_DEVICE void send_units(typename C::Params const& params, Item const& item, Parts const& parts,
+                              typename C::SharedStorage& shared, Ring& ring, uint32_t group, bool leader) {
+  if (!leader) return;
+  Stage const& stage = params.stages[item.stage];
+#pragma unroll 1
+  for (int u = 0; u < C::kUnits; ++u) {
+    if (!parts.owns(u)) continue;
+    C::Products::visit(stage.operation, [&](auto found) {
+      using Found = decltype(found);
+      using To = typename Found::Store;
+      Unit<C> const unit(item, To::template columns<C>(params, item), Found::kColumnShift, group, u);
+      auto const to = To::template rows<C>(params, item, unit.row);
+      if (!to.any(stage) || !unit.any(stage)) return;
+      typename C::Element* const buffer = shared.staging[group][ring.wait()];
+      delay(params.coupling.delays, DelayAt::kStore, shared.epoch, item.stage, item.index, group * C::kUnits + u);
+      note(params.coupling.notes, CUSYNC_EVENT_STORE, note_of(params, item), u, group);
+      To::template store<C, Found>(params, item, to, unit.col, buffer);
+      ring.issued();
+    });
+  }
+  ring.drain();
+}
+
 struct MatrixStore {
   /// The rows of a tile from row `row` on.
   template <class C>
@@ -175,32 +203,23 @@ struct MatrixStore {
     return {item.range.m * C::kTileM + row};
   }
 
-  /// Sends one warpgroup's units of a tile to global memory; by the leader of a warp. Both ends of the staging ring skip units
-  /// outside the output.
+  template <class C>
+  CUSYNC_DEVICE static uint32_t columns(typename C::Params const&, Work const&) {
+    return C::kTileN;
+  }
+
+  template <class C, class Found>
+  CUSYNC_DEVICE static void store(typename C::Params const& params, Work const& item, MatrixRows const& rows, uint32_t col,
+                                  typename C::Element* buffer) {
+    using Map = typename C::template OutputMap<Found::kOperation>;
+    store_unit<C, typename C::template LayoutOf<Found::kOperation>>(
+        static_cast<Map const&>(params.table[item.stage].outputs).store, params.stages[item.stage], buffer, rows.first, col);
+  }
+
   template <class C>
   CUSYNC_DEVICE static void send(typename C::Params const& params, Work const& item, Parts<C> const& parts,
                                  typename C::SharedStorage& shared, StoreRing<C>& ring, uint32_t group, bool leader) {
-    if (!leader) return;
-    typename C::StageTable const& at = params.table[item.stage];
-    Stage const& stage = params.stages[item.stage];
-#pragma unroll 1
-    for (int u = 0; u < C::kUnits; ++u) {
-      if (!parts.owns(u)) continue;
-      C::Products::visit(stage.operation, [&](auto found) {
-        using Found = decltype(found);
-        Unit<C> const unit(item, Found::kColumnShift, group, u);
-        MatrixRows const to = rows<C>(params, item, unit.row);
-        if (!to.any(stage) || unit.col >= stage.columns) return;
-        typename C::Element* const buffer = shared.staging[group][ring.wait()];
-        delay(params.coupling.delays, DelayAt::kStore, shared.epoch, item.stage, item.index, group * C::kUnits + u);
-        note(params.coupling.notes, CUSYNC_EVENT_STORE, note_of(params, item), u, group);
-        using Map = typename C::template OutputMap<Found::kOperation>;
-        store_unit<C, typename C::template LayoutOf<Found::kOperation>>(static_cast<Map const&>(at.outputs).store, stage,
-                                                                       buffer, to.first, unit.col);
-        ring.issued();
-      });
-    }
-    ring.drain();
+    send_units<C>(params, item, parts, shared, ring, group, leader);
   }
 };
 

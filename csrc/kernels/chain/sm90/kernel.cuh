@@ -72,7 +72,6 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
     if constexpr (C::kRows) thread = int(ptx::opaque(uint32_t(thread)));
     Marks const marks = marks_of<C>(params, item, cta, thread == 0);
     marks.set(&cusync_trace::begin);
-    int const k_blocks = int(item.range.k_end - item.range.k_begin);
     if constexpr (C::kRows) {
       if (C::is_rows(params.stages[item.stage].operation)) {
         if (item.inside)
@@ -91,9 +90,9 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
     __syncwarp();
     auto acc = cute::partition_fragment_C(mma, cute::take<0, 2>(typename C::TileShape{}));  // (MMA, MMA_M, MMA_N)
     C::Products::template visit_part<ArithmeticOf>(params.stages[item.stage].operation, [&](auto arithmetic) {
-      arithmetic.template accumulate<C>(params, shared, loaded, loaded_state, acc, k_blocks, thread);
+      arithmetic.template accumulate<C>(params, item, shared, loaded, loaded_state, Staging<C>{staged, staged_state}, acc,
+                                        thread);
     });
-    loaded_state.advance(k_blocks);
     marks.set(&cusync_trace::math_end);
     if (item.inside) {
       Parts<C> const parts(item);
@@ -123,6 +122,12 @@ CUSYNC_DEVICE void prefetch(typename C::Params const& params, int warp, bool lea
   for (uint32_t s = 0; s < params.stage_count; ++s) {
     uint32_t const operation = params.stages[s].operation;
     if (C::is_rows(operation)) continue;
+    if constexpr (C::kAttends)
+      if (C::is_attention(operation)) {
+        typename C::StageTable const& at = params.table[s];
+        cute::prefetch_tma_descriptor(reinterpret_cast<cute::TmaDescriptor const*>(warp == 0 ? &at.qkv : &at.out));
+        continue;
+      }
     if (warp == 0)
       C::Mainloop::prefetch_tma_descriptors(params.table[s].mainloop);
     else

@@ -4,6 +4,7 @@
 #include <memory>
 #include <new>
 
+#include "kernels/attention/sm90/host.h"
 #include "kernels/chain/sm90/kernel.cuh"
 #include "kernels/common/number.h"
 #include "kernels/common/sm90/host.h"
@@ -35,6 +36,12 @@ struct ChainHost {
       p.stages[s] = make_stage(stage, request.sync.test, tile.m, tile.n, table[s].edges);
       table[s].fill(stage);
       if (C::is_rows(stage.operation)) continue;
+      if constexpr (C::kAttends)
+        if (C::is_attention(stage.operation)) {
+          p.prompts[s] = make_prompt(stage);
+          if (!map_prompt<typename C::Element>(stage, table[s])) return status_of(cudaErrorInvalidValue);
+          continue;
+        }
       auto const map = [&](auto& store, auto const& layout) {
         store = map_output<C>(stage, layout);
         return encoded(store.get_tma_descriptor());

@@ -10,6 +10,12 @@ namespace cusync::kernels::sm90 {
 /// Barrier of all consumer threads; those of one warpgroup are 8 and 9.
 inline constexpr uint32_t kConsumerBarrier = 10;
 
+/// A part of a kernel's parameters, tables or shared memory that some kernels do not have.
+template <class Part>
+struct Without {};
+template <bool Has, class Part>
+using PartIf = std::conditional_t<Has, Part, Without<Part>>;
+
 /// An operation, for its enumerator; kernels/NAME/sm90/operation.cuh specialises it for operation NAME. It has
 ///
 ///   kOperation        its enumerator
@@ -34,6 +40,11 @@ struct Operation;
 
 /// Every row of a tile is one of the output, by TMA.
 struct MatrixStore;
+/// Sends one warpgroup's units of a tile to global memory by TMA; by the leader of a warp. Both ends of the staging ring skip
+/// units outside the output.
+template <class C, class Item, class Parts, class Ring>
+CUSYNC_DEVICE void send_units(typename C::Params const& params, Item const& item, Parts const& parts,
+                              typename C::SharedStorage& shared, Ring& ring, uint32_t group, bool leader);
 /// The threads that made the rows have stored them.
 struct RowStore;
 

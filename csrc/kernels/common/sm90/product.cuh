@@ -99,14 +99,16 @@ struct ProductLoad {
 };
 
 struct ProductArithmetic {
-  /// All consumer threads; `state` is the ring stage of the first k-block.
-  template <class C, class Accumulators>
-  CUSYNC_DEVICE static void accumulate(typename C::Params const& params, typename C::SharedStorage& shared,
-                                       typename C::LoadPipeline& loaded, typename C::LoadState const& state,
-                                       Accumulators& acc, int k_blocks, int thread) {
+  /// All consumer threads; `state` is the ring stage of the first k-block, and becomes that behind the last.
+  template <class C, class Item, class Staging, class Accumulators>
+  CUSYNC_DEVICE static void accumulate(typename C::Params const& params, Item const& item, typename C::SharedStorage& shared,
+                                       typename C::LoadPipeline& loaded, typename C::LoadState& state, Staging const&,
+                                       Accumulators& acc, int thread) {
+    int const k_blocks = int(item.range.k_end - item.range.k_begin);
     typename C::Mainloop mainloop;
     mainloop.mma(loaded, state, acc, k_blocks, thread, shared.operands, params.table->mainloop);
     mainloop.mma_tail(loaded, state, k_blocks);
+    state.advance(k_blocks);
   }
 };
 

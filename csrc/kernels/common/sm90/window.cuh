@@ -12,9 +12,6 @@
 
 namespace cusync::kernels::sm90 {
 
-/// In place of what a kernel does not have.
-struct Nothing {};
-
 /// What every tile of a convolution asks of its window. Small: it lies in constant memory for all stages.
 struct Window {
   uint8_t width, rows, images;  ///< of a tile's output: pixels of a row, rows of an image, images

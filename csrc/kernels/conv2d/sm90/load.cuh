@@ -149,19 +149,20 @@ struct WindowLoad {
 };
 
 struct WindowArithmetic {
-  /// All consumer threads; `first` is the ring stage of the first k-block.
-  template <class C, class Accumulators>
-  CUSYNC_DEVICE static void accumulate(typename C::Params const&, typename C::SharedStorage& shared,
-                                       typename C::LoadPipeline& loaded, typename C::LoadState const& first,
-                                       Accumulators& acc, int k_blocks, int thread) {
+  /// All consumer threads; `read` is the ring stage of the first k-block, and becomes that behind the last.
+  template <class C, class Item, class Staging, class Accumulators>
+  CUSYNC_DEVICE static void accumulate(typename C::Params const&, Item const& item, typename C::SharedStorage& shared,
+                                       typename C::LoadPipeline& loaded, typename C::LoadState& read, Staging const&,
+                                       Accumulators& acc, int thread) {
     using namespace cute;
+    int const k_blocks = int(item.range.k_end - item.range.k_begin);
     typename C::TiledMma mma;
     auto const slice = mma.get_slice(__shfl_sync(~0u, thread / 128, 0) * 128);
     Tensor const shared_a = make_tensor(make_smem_ptr(shared.operands.smem_A.data()), typename C::Mainloop::SmemLayoutA{});
     Tensor const shared_b = make_tensor(make_smem_ptr(shared.operands.smem_B.data()), typename C::Mainloop::SmemLayoutB{});
     Tensor const a = slice.partition_fragment_A(shared_a)(_, _, _, 0);  // (MMA, MMA_M, MMA_K)
     Tensor const b = slice.partition_fragment_B(shared_b);              // (MMA, MMA_N, MMA_K, stage)
-    typename C::LoadState read = first, release = first;
+    typename C::LoadState release = read;
     mma.accumulate_ = GMMA::ScaleOut::Zero;
     warpgroup_fence_operand(acc);
 #pragma unroll 1

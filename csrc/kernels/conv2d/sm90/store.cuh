@@ -46,6 +46,11 @@ struct PixelStore {
     return {window, item.range.m * window.tile_pixels(), row};
   }
 
+  template <class C, class Item>
+  CUSYNC_DEVICE static uint32_t columns(typename C::Params const&, Item const&) {
+    return C::kTileN;
+  }
+
   /// Sends one warpgroup's units of a tile to global memory; by a whole warp, whose leader has the ring.
   template <class C, class Item, class Parts, class Ring>
   CUSYNC_DEVICE static void send(typename C::Params const& params, Item const& item, Parts const& parts,

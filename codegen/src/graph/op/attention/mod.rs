@@ -19,8 +19,8 @@ use crate::spec::{AttentionSpec, TensorUse};
 
 /// Tokens of a page of a cache, and of what a kernel loads of one at a time.
 pub const PAGE: u32 = 64;
-/// Columns of a head that caches are made for.
-const CACHED_HEADS: [u32; 2] = [64, 128];
+/// Columns of a head that kernels and caches are made for.
+const KERNEL_HEADS: [u32; 2] = [64, 128];
 /// Most query heads that share a head of a cache: one side of the matrix product that a kernel forms of them.
 const MAX_GROUP: u32 = 8;
 
@@ -284,7 +284,7 @@ impl Caching<'_> {
     /// Heads that caches are made for, lengths where they are read and nowhere else.
     fn kinds(&self, at: Span) -> Result<(), Diagnostic> {
         let Heads { dim, kv, query } = self.heads;
-        if !CACHED_HEADS.contains(&dim) {
+        if !KERNEL_HEADS.contains(&dim) {
             return Err(Diagnostic::new("bad-cache", format!("a cache takes no heads of {dim} columns"))
                 .at(at, "a cache")
                 .also(self.stated.reads[0].span, format!("heads of {dim} columns"))

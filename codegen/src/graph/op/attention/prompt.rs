@@ -6,16 +6,19 @@
 
 use std::ops::Range;
 
-use super::{Cache, Heads, PAGE, constant, in_qkv};
+use super::{Cache, Heads, KERNEL_HEADS, PAGE, constant, in_qkv};
 use crate::device::Operation;
 use crate::graph::fit::Fit;
 use crate::graph::op::{At, Bound, Constant, Cost, MmaTile, Rules, Tiles};
 use crate::graph::{Axis, Footprint, Operand, OperandKind, Stage};
 use crate::sync::Policy;
 
-/// Queries of a tile and tokens of a step over its keys and values. There are no kernels of it yet; plans for the `cpu`
-/// executor and predictions use these.
-const TILES: &[(u32, u32)] = &[(64, 64), (128, 64), (128, 128)];
+/// Queries of a tile and tokens of a step over its keys and values. The last are those of chain kernels; plans for the `cpu`
+/// executor use the others, too.
+const TILES: &[(u32, u32)] = &[(64, 64), (128, 64), (KERNEL_TOKENS, KERNEL_TOKENS)];
+
+/// Queries of a tile of a chain kernel, and tokens of a step (`CUSYNC_PROMPT_TOKENS`).
+const KERNEL_TOKENS: u32 = 128;
 
 /// Most columns of a head that specs may state.
 pub(super) const MAX_HEAD: u32 = 256;
@@ -137,6 +140,18 @@ impl Rules for Attention {
 
     fn unsplit(&self) -> Option<&'static str> {
         Some("is not split along its keys and values")
+    }
+
+    fn unfit(&self, tile: MmaTile) -> Option<&'static str> {
+        if !KERNEL_HEADS.contains(&self.heads.dim) {
+            Some("has heads that are neither 64 nor 128 columns wide")
+        } else if self.rotary || self.cache.is_some() {
+            Some("rotates queries and keys, or fills a cache")
+        } else if (tile.0 != KERNEL_TOKENS && tile.0 != self.tokens.min(KERNEL_TOKENS)) || tile.2 != KERNEL_TOKENS {
+            Some("has sequences that are not cut into tiles of 128 tokens")
+        } else {
+            None
+        }
     }
 
     fn k_blocks_of(&self, stage: &Stage, m: u32) -> u32 {

@@ -152,7 +152,7 @@ impl Rules for Conv {
         operand.sliding.map(|_| Policy::ConvHalo)
     }
 
-    fn unfit(&self) -> Option<&'static str> {
+    fn unfit(&self, _: MmaTile) -> Option<&'static str> {
         self.window.is_none().then_some("reads images of which no window fits a kernel's tile")
     }
 

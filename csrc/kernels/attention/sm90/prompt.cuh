@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Attention of whole sequences, as the warps of a chain kernel see it. A tile is 128 queries of one head and one sequence, each
+// of its k-blocks 128 tokens. The ring has no parts A and B then: a stage is two halves of 128 tokens by 64 columns, rows of
+// 128 bytes under the 128-byte swizzle.
+//
+//   heads of 128 columns   a stage has the queries, the keys of a k-block, or its values
+//   heads of 64 columns    a stage has the queries, or keys and values of a k-block, a half each
+#pragma once
+#include <cuda.h>
+
+#include <type_traits>
+
+#include "cutlass/half.h"
+
+#include "kernels/common/stage.cuh"
+
+namespace cusync::kernels::sm90 {
+
+/// Queries of a tile, and tokens of a k-block.
+inline constexpr uint32_t kPromptTokens = CUSYNC_PROMPT_TOKENS;
+inline constexpr uint32_t kPromptHalfBytes = kPromptTokens * 128;
+
+/// Whether the scores of a k-block are multiplied before the weights of the one before.
+template <class C>
+inline constexpr bool prompt_ahead = std::is_same_v<typename C::Element, cutlass::half_t>;
+
+/// What every tile asks of its attention. Small: it lies in constant memory for all stages.
+struct Prompt {
+  uint32_t tokens;    ///< of a sequence
+  uint16_t tiles;     ///< of a sequence and head
+  uint8_t head_dim;   ///< 64 or 128
+  uint8_t causal;
+  uint32_t group;     ///< query heads that share keys and values
+};
+
+/// The part of a kernel's parameters.
+struct PromptParams {
+  Prompt prompts[CUSYNC_MAX_STAGES];
+};
+
+/// The part of a stage's table in device memory. Sequences are an axis of their own, so that copies end where they do.
+struct PromptTable {
+  CUtensorMap qkv, out;
+};
+
+/// Half `half` of ring stage `stage`.
+template <class C>
+CUSYNC_DEVICE char* prompt_half(typename C::SharedStorage& shared, uint32_t stage, uint32_t half) {
+  constexpr uint32_t a = C::kTileM * C::kTileK * 2, b = C::kTileN * C::kTileK * 2;
+  static_assert(a == kPromptHalfBytes && (b == a || b == 2 * a), "both halves lie in one ring stage");
+  char* const first = reinterpret_cast<char*>(shared.operands.smem_A.data());
+  char* const second = reinterpret_cast<char*>(shared.operands.smem_B.data());
+  if constexpr (b == a) return half ? second + stage * b : first + stage * a;
+  return second + stage * b + half * a;
+}
+
+/// A tile's place.
+struct PromptTile {
+  uint32_t sequence, row;  ///< the first query's token, counted within the sequence
+
+  CUSYNC_DEVICE PromptTile(Prompt const& prompt, uint32_t m)
+      : sequence(m / prompt.tiles), row((m - sequence * prompt.tiles) * kPromptTokens) {}
+};
+
+}  // namespace cusync::kernels::sm90
