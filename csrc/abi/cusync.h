@@ -175,7 +175,9 @@ typedef struct cusync_heads {
 /// of operand A, m x (query_heads + 2 kv_heads) * head_dim: queries, keys, values of all heads. A tile is one head and
 /// CUSYNC_PROMPT_TOKENS tokens of a sequence, or the whole sequence where that is shorter; with several sequences these are the
 /// only lengths. Its k-blocks are CUSYNC_PROMPT_TOKENS keys and values. Where k.first = k.step, the rows of a tile, tokens see
-/// themselves and earlier ones; where k.first = k.most and k.step = 0, all of their sequence. `capacity` and `pages` are 0.
+/// themselves and earlier ones; where k.first = k.most and k.step = 0, all of their sequence. With ROTARY (k.most x head_dim or
+/// longer) queries and keys are rotated by their position in the sequence. With KEYS and VALUES (sequences, kv_heads, capacity,
+/// head_dim) keys, rotated, and values are written there from row 0 on. `pages` is 0.
 ///
 /// CUSYNC_ATTEND, of decode kernels, makes one token of each of m sequences. Operand A is m x (query_heads + 2 kv_heads) *
 /// head_dim: queries, keys, values of all heads; k says its columns, n is query_heads * head_dim. KEYS and VALUES are

@@ -38,9 +38,9 @@ uint32_t read_at(uint32_t operation, uint32_t role) {
     case CUSYNC_OPERAND_GAIN: return normalises ? CUSYNC_READ_IN_EPILOGUE : ~0u;
     case CUSYNC_OPERAND_KEYS:
     case CUSYNC_OPERAND_VALUES:
+    case CUSYNC_OPERAND_ROTARY: return attends || operation == CUSYNC_ATTENTION ? CUSYNC_READ_IN_K_LOOP : ~0u;
     case CUSYNC_OPERAND_LENGTHS:
-    case CUSYNC_OPERAND_PAGES:
-    case CUSYNC_OPERAND_ROTARY: return attends ? CUSYNC_READ_IN_K_LOOP : ~0u;
+    case CUSYNC_OPERAND_PAGES: return attends ? CUSYNC_READ_IN_K_LOOP : ~0u;
     default: return ~0u;
   }
 }
@@ -136,7 +136,9 @@ bool valid_prompt(cusync_stage const& s, cusync_kernel_id const& id) {
   uint32_t const tokens = s.k.most, rows = tile_of(s, id).m;
   if (tokens == 0 || tokens > 1u << 22 || s.m % tokens || (s.m != tokens && tokens % rows)) return false;
   bool const causal = s.k.first == rows && s.k.step == rows, full = s.k.first == tokens && s.k.step == 0;
-  return (causal || full) && s.heads.capacity == 0 && s.heads.pages == 0 && s.operand_count == 1 && valid_operands(s, false);
+  bool const keys = operand(s, CUSYNC_OPERAND_KEYS), values = operand(s, CUSYNC_OPERAND_VALUES);
+  if (keys != values || s.heads.pages || (keys ? s.heads.capacity < tokens : s.heads.capacity != 0)) return false;
+  return (causal || full) && valid_operands(s, false);
 }
 
 /// Sizes and operands of attention.

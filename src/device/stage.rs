@@ -159,14 +159,16 @@ impl BoundStage {
             Role::Bias | Role::Gain => wide((1, n)),
             Role::Residual => wide((m, n)),
             Role::Keys | Role::Values => {
+                let sequences = if self.operation == ffi::CUSYNC_ATTENTION { m / k.max(1) } else { m };
                 let tokens = match pages {
-                    0 => u64::from(m) * u64::from(capacity),
+                    0 => u64::from(sequences) * u64::from(capacity),
                     pages => u64::from(pages) * u64::from(ffi::CUSYNC_PAGE_TOKENS),
                 };
                 (tokens.saturating_mul(kv_heads.into()), head_dim.into())
             }
             Role::Lengths => wide((1, m)),
             Role::Pages => wide((m, capacity.div_ceil(ffi::CUSYNC_PAGE_TOKENS))),
+            Role::Rotary if self.operation == ffi::CUSYNC_ATTENTION => wide((capacity.max(k), head_dim)),
             Role::Rotary => wide((capacity, head_dim)),
         }
     }
@@ -186,7 +188,11 @@ impl BoundStage {
             }
             ffi::CUSYNC_ATTENTION => {
                 let tokens = self.shape.2;
-                (tokens.clamp(1, tile.0), self.heads.head_dim.max(1), tokens.div_ceil(ffi::CUSYNC_PROMPT_TOKENS))
+                (
+                    tokens.clamp(1, tile.0),
+                    self.heads.head_dim.max(1),
+                    tokens.div_ceil(ffi::CUSYNC_PROMPT_TOKENS),
+                )
             }
             ffi::CUSYNC_NORM => (self.norm.tile_rows.max(1), self.shape.1, 1),
             ffi::CUSYNC_POOL => (self.images.tile_pixels.max(1), self.shape.1, 1),

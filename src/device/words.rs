@@ -35,14 +35,14 @@ pub(crate) fn edge(edge: &EdgeNumbers, tables: Option<(*const u32, *const u32)>)
         policy: policy(&edge.policy, tables),
         id: edge.id,
         operand: match edge.operand {
-            OperandKind::A => ffi::CUSYNC_OPERAND_A,
+            // Queries, keys and values are columns of one matrix.
+            OperandKind::A | OperandKind::Query | OperandKind::Key | OperandKind::Value => {
+                ffi::CUSYNC_OPERAND_A
+            }
             OperandKind::B | OperandKind::Up => ffi::CUSYNC_OPERAND_B,
             OperandKind::Bias => ffi::CUSYNC_OPERAND_BIAS,
             OperandKind::Residual => ffi::CUSYNC_OPERAND_RESIDUAL,
-            OperandKind::Query
-            | OperandKind::Key
-            | OperandKind::Value
-            | OperandKind::CachedKeys
+            OperandKind::CachedKeys
             | OperandKind::CachedValues
             | OperandKind::Lengths
             | OperandKind::Pages

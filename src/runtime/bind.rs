@@ -219,7 +219,9 @@ fn heads_of(stage: &Stage) -> (ffi::cusync_heads, u32) {
     };
     match &stage.op {
         Op::Attend(Attend { heads, cache, .. }) => (raw(heads, cache.capacity, cache.pages), heads.columns()),
-        Op::Attention(Attention { heads, .. }) => (raw(heads, 0, None), stage.k),
+        Op::Attention(Attention { heads, cache, .. }) => {
+            (raw(heads, cache.map_or(0, |cache| cache.capacity), None), stage.k)
+        }
         Op::Gemm(_) | Op::GatedGemm | Op::Conv2d(_) | Op::Norm(_) | Op::Pool(_) | Op::Custom => {
             (ffi::cusync_heads::default(), stage.k)
         }

@@ -1,6 +1,8 @@
 //! One stage of a pipeline as a pipeline of its own.
 
-use cusync_gen::graph::{Activation, Attention, Conv, Element, Graph, Op, OperandKind, Pool, Sliding, Stage, TensorId};
+use cusync_gen::graph::{
+    Activation, Attention, Conv, Element, Graph, Op, OperandKind, Pool, Sliding, Stage, TensorId,
+};
 
 use crate::runtime::{Error, Result};
 
@@ -61,9 +63,7 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
             let of = format!(", heads: \"{query}\", kv_heads: \"{kv}\", sequences: \"{sequences}\"");
             ("a", "b", format!("{of}, causal: {causal}"))
         }
-        Op::Gemm(_) | Op::GatedGemm | Op::Attend(_) | Op::Custom => {
-            ("a", "b", format!("{epilogue}{place}"))
-        }
+        Op::Gemm(_) | Op::GatedGemm | Op::Attend(_) | Op::Custom => ("a", "b", format!("{epilogue}{place}")),
     };
     let gated = stage.operands.iter().any(|o| o.kind == OperandKind::Up);
     let mut operands = String::new();

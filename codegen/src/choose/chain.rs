@@ -38,7 +38,11 @@ pub fn chain(resolved: &Resolved, device: &Profile, asked: ChainOverride) -> Res
     // One shape among several may be refused, such as by a stated table of slots.
     let graph = |tile| match resolved.graph(&resolved.tiles_in(tile, device.sms)) {
         Ok(graph) => {
-            let unfit = graph.stages.iter().zip(&resolved.stages).find_map(|(s, r)| Some((r, s.op.unfit(s.mma_tile)?)));
+            let unfit = graph
+                .stages
+                .iter()
+                .zip(&resolved.stages)
+                .find_map(|(s, r)| Some((r, s.op.unfit(s.mma_tile)?)));
             if let Some((stage, why)) = unfit {
                 refused.get_or_insert_with(|| without_fit(stage, why));
                 return None;

@@ -155,7 +155,13 @@ impl<'a> Problem<'a> {
         if s.attention_us > 0.0 {
             let AttentionCost { fixed_us: epilogue_us, .. } = cost.attention;
             let fill_us = cost.fill_us;
-            return ItemCost { k_us: s.attention_us, fill_us, epilogue_us, slab_write_us: 0.0, slab_read_us: 0.0 };
+            return ItemCost {
+                k_us: s.attention_us,
+                fill_us,
+                epilogue_us,
+                slab_write_us: 0.0,
+                slab_read_us: 0.0,
+            };
         }
         let (gm, gn) = (f64::from(s.grid.0), f64::from(s.grid.1));
         let (along, across) = if s.by_columns { (gn, gm) } else { (gm, gn) };
@@ -236,7 +242,13 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
     let moved = 2.0 * f64::from(stage.n) * (stage.op.rows_loaded(rows) + f64::from(rows));
     let attention_us = match &stage.op {
         Op::Attention(of) => cost.attention.step_us(of.heads.dim),
-        Op::Gemm(_) | Op::GatedGemm | Op::Conv2d(_) | Op::Attend(_) | Op::Norm(_) | Op::Pool(_) | Op::Custom => 0.0,
+        Op::Gemm(_)
+        | Op::GatedGemm
+        | Op::Conv2d(_)
+        | Op::Attend(_)
+        | Op::Norm(_)
+        | Op::Pool(_)
+        | Op::Custom => 0.0,
     };
     let products = stage.op.has_kernel_tiles();
     let rows_bytes = if products || attention_us > 0.0 { 0.0 } else { moved };

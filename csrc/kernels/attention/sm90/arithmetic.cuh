@@ -6,6 +6,7 @@
 #pragma once
 #include "cute/tensor.hpp"
 #include "kernels/attention/sm90/prompt.cuh"
+#include "kernels/attention/sm90/rows.cuh"
 #include "kernels/common/sm90/fragment.cuh"
 #include "kernels/common/sm90/operation.cuh"
 
@@ -98,20 +99,37 @@ struct PromptArithmetic {
     PromptTile const tile(prompt, item.range.m);
     uint32_t const steps = item.range.k_end - item.range.k_begin, group = uint32_t(__shfl_sync(~0u, thread / 128, 0));
     Fragment const at(thread % 128);
+    auto buffer = staging.next;
     uint32_t const first_row = tile.row + group * C::kUnitRows;
 
+    using Rows = HeadRows<Element, Dim>;
+    typename C::StageTable const& table = params.table[item.stage];
+    // The tile of a group's first head appends the keys and values of the tile's own tokens.
+    uint32_t const own = prompt.appends && item.range.n % prompt.group == 0 ? tile.row / kPromptTokens : ~0u;
+    auto const angles_of = [&](uint32_t token) {
+      return prompt.rotates ? static_cast<Element const*>(table.rotary) + uint64_t(token) * Dim : nullptr;
+    };
+    auto const cache_of = [&](int which) {
+      uint32_t const heads = params.stages[item.stage].grid_n / prompt.group;
+      uint64_t const row = uint64_t(tile.sequence * heads + item.range.n / prompt.group) * table.capacity + tile.row;
+      return static_cast<Element*>(table.cache[which]) + row * Dim;
+    };
+    auto const ring_rows = [&](State const& slot, uint32_t half) {
+      return Rows{prompt_half<C>(shared, slot.index(), half), prompt_half<C>(shared, slot.index(), 1)};
+    };
+
     // The staging buffers are free until the outputs are there: the queries make room in the ring.
-    char* queries[2];
-    auto buffer = staging.next;
+    Rows queries{};
     loaded.consumer_wait(read);
 #pragma unroll
     for (int half = 0; half < Dim / 64; ++half, ++buffer) {
       staging.ring.producer_acquire(buffer);
-      queries[half] = reinterpret_cast<char*>(shared.staging[group][buffer.index()]);
-      auto const from = reinterpret_cast<uint4 const*>(prompt_half<C>(shared, read.index(), half) + group * C::kUnitRows * 128);
-#pragma unroll
-      for (int i = thread % 128; i < C::kUnitRows * 8; i += 128) reinterpret_cast<uint4*>(queries[half])[i] = from[i];
+      (half ? queries.second : queries.first) = reinterpret_cast<char*>(shared.staging[group][buffer.index()]);
     }
+    Rows arrived = ring_rows(read, 0);
+    arrived.first += group * C::kUnitRows * 128, arrived.second += group * C::kUnitRows * 128;
+    pass_rows<C::kUnitRows, 128>(arrived, queries, angles_of(first_row), static_cast<Element*>(nullptr),
+                                 int(prompt.tokens) - int(first_row), thread % 128);
     ptx::fence_proxy_async_shared_cta();
     ptx::bar_sync(8 + group, 128);
     loaded.consumer_release(read);
@@ -129,7 +147,7 @@ struct PromptArithmetic {
       warpgroup_arrive();
 #pragma unroll
       for (int i = 0; i < Dim / 16; ++i) {
-        auto const a = descriptor_at(rows_descriptor(queries[i / 4], 16), i % 4 * 32);
+        auto const a = descriptor_at(rows_descriptor(i < 4 ? queries.first : queries.second, 16), i % 4 * 32);
         auto const b = descriptor_at(rows_descriptor(prompt_half<C>(shared, slot.index(), i / 4), 16), i % 4 * 32);
         of_scores.accumulate_ = i ? SM90::GMMA::ScaleOut::One : SM90::GMMA::ScaleOut::Zero;
         of_scores.call(scores, a, b, scores);
@@ -179,6 +197,16 @@ struct PromptArithmetic {
       for (int i = 0; i < kSums; ++i) sums(i) *= rescale[i / 2 % 2];
     };
     State keys = read, values = read;
+    // Both warpgroups read what each rotates a half of.
+    auto const pass_keys = [&](uint32_t k) {
+      if (!prompt.rotates && k != own) return;
+      uint32_t const begin = k * kPromptTokens;
+      Rows const rows = ring_rows(keys, 0);
+      pass_rows<kPromptTokens, C::kConsumerThreads>(rows, prompt.rotates ? rows : Rows{}, angles_of(begin),
+                                                    k == own ? cache_of(0) : nullptr, int(prompt.tokens - begin), thread);
+      ptx::fence_proxy_async_shared_cta();
+      ptx::bar_sync(kConsumerBarrier, C::kConsumerThreads);
+    };
     auto const next = [&](State& slot) {
       slot = read;
       loaded.consumer_wait(slot);
@@ -186,6 +214,7 @@ struct PromptArithmetic {
     };
     auto const weigh = [&](uint32_t k) {
       next(keys);
+      pass_keys(k);
       multiply_scores(keys);
       warpgroup_wait<0>();
       warpgroup_fence_operand(scores);
@@ -193,7 +222,13 @@ struct PromptArithmetic {
       mask(k);
       softmax.take(s, rescale, scale);
     };
-    auto const finish_weights = [&] {
+    auto const finish_weights = [&](uint32_t k) {
+      if (k == own) {
+        pass_rows<kPromptTokens, C::kConsumerThreads>(ring_rows(values, wide ? 0 : 1), Rows{},
+                                                      static_cast<Element const*>(nullptr), cache_of(1),
+                                                      int(prompt.tokens - k * kPromptTokens), thread);
+        ptx::bar_sync(8 + group, 128);
+      }
       warpgroup_wait<0>();
       warpgroup_fence_operand(sums);
       loaded.consumer_release(values);
@@ -205,6 +240,7 @@ struct PromptArithmetic {
 #pragma unroll 1
       for (uint32_t k = 1; k < steps; ++k) {
         next(keys);
+        pass_keys(k);
         multiply_scores(keys);
         if constexpr (wide) next(values);
         multiply_weights(values, k == 1);
@@ -213,14 +249,14 @@ struct PromptArithmetic {
         if constexpr (wide) loaded.consumer_release(keys);
         mask(k);
         softmax.take(s, rescale, scale);
-        finish_weights();
+        finish_weights(k - 1);
         if constexpr (!wide) values = keys;
         adjust();
         round();
       }
       if constexpr (wide) next(values);
       multiply_weights(values, steps == 1);
-      finish_weights();
+      finish_weights(steps - 1);
     } else {
 #pragma unroll 1
       for (uint32_t k = 0; k < steps; ++k) {
@@ -230,7 +266,7 @@ struct PromptArithmetic {
         values = keys;
         if constexpr (wide) next(values);
         multiply_weights(values, k == 0);
-        finish_weights();
+        finish_weights(k);
       }
     }
     float const share[2] = {softmax.share(0), softmax.share(1)};

@@ -8,15 +8,23 @@ namespace cusync::kernels::sm90 {
 
 inline Prompt make_prompt(cusync_stage const& stage) {
   cusync_heads const& h = stage.heads;
-  return {stage.k.most, uint16_t(ceil_div(stage.k.most, kPromptTokens)), uint8_t(h.head_dim), uint8_t(stage.k.step != 0),
-          h.query_heads / h.kv_heads};
+  return {stage.k.most,
+          uint16_t(ceil_div(stage.k.most, kPromptTokens)),
+          uint16_t(h.query_heads / h.kv_heads),
+          uint8_t(h.head_dim),
+          uint8_t(stage.k.step != 0),
+          uint8_t(operand(stage, CUSYNC_OPERAND_ROTARY) != nullptr),
+          uint8_t(operand(stage, CUSYNC_OPERAND_KEYS) != nullptr)};
 }
 
-/// The tensor maps of a valid stage; false when the driver refuses one.
+/// The table of a valid stage; false when the driver refuses a tensor map.
 template <class Element>
 bool map_prompt(cusync_stage const& stage, PromptTable& to) {
   auto const type = std::is_same_v<Element, cutlass::half_t> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   cusync_heads const& h = stage.heads;
+  to.rotary = data_of(stage, CUSYNC_OPERAND_ROTARY), to.capacity = h.capacity;
+  to.cache[0] = const_cast<void*>(data_of(stage, CUSYNC_OPERAND_KEYS));
+  to.cache[1] = const_cast<void*>(data_of(stage, CUSYNC_OPERAND_VALUES));
   auto const encode = [&](CUtensorMap& map, void const* data, uint64_t columns, cuuint32_t rows) {
     uint64_t const tokens = stage.k.most, row = columns * sizeof(Element);
     cuuint64_t const sizes[] = {columns, tokens, stage.m / tokens}, strides[] = {row, row * tokens};

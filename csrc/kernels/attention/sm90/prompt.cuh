@@ -28,9 +28,11 @@ inline constexpr bool prompt_ahead = std::is_same_v<typename C::Element, cutlass
 struct Prompt {
   uint32_t tokens;    ///< of a sequence
   uint16_t tiles;     ///< of a sequence and head
+  uint16_t group;     ///< query heads that share keys and values
   uint8_t head_dim;   ///< 64 or 128
   uint8_t causal;
-  uint32_t group;     ///< query heads that share keys and values
+  uint8_t rotates;    ///< queries and keys
+  uint8_t appends;    ///< keys and values, to a cache: the tile of the group's first head those of its own tokens
 };
 
 /// The part of a kernel's parameters.
@@ -41,6 +43,9 @@ struct PromptParams {
 /// The part of a stage's table in device memory. Sequences are an axis of their own, so that copies end where they do.
 struct PromptTable {
   CUtensorMap qkv, out;
+  void const* rotary;
+  void* cache[2];     ///< keys, values
+  uint32_t capacity;  ///< tokens of a sequence and head
 };
 
 /// Half `half` of ring stage `stage`.

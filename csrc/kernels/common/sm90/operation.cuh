@@ -86,13 +86,16 @@ struct OperationSet<First, Rest...> {
     }
   }
 
-  /// The same with one part of the operation, such as LoadOf. Where all of them have the same part there is no branch.
+  /// The same with one part of the operation, such as LoadOf. Where all of them, or the last of them, have the same part there
+  /// is no branch, and one copy of the code.
   template <template <cusync_operation> class Part, class F>
   CUSYNC_DEVICE static void visit_part(uint32_t operation, F&& f) {
     if constexpr ((std::is_same_v<Part<First>, Part<Rest>> && ...))
       f(Part<First>{});
+    else if (operation == First)
+      f(Part<First>{});
     else
-      visit(operation, [&](auto found) { f(Part<decltype(found)::kOperation>{}); });
+      OperationSet<Rest...>::template visit_part<Part>(operation, f);
   }
 };
 

@@ -145,9 +145,11 @@ impl Rules for Attention {
     fn unfit(&self, tile: MmaTile) -> Option<&'static str> {
         if !KERNEL_HEADS.contains(&self.heads.dim) {
             Some("has heads that are neither 64 nor 128 columns wide")
-        } else if self.rotary || self.cache.is_some() {
-            Some("rotates queries and keys, or fills a cache")
-        } else if (tile.0 != KERNEL_TOKENS && tile.0 != self.tokens.min(KERNEL_TOKENS)) || tile.2 != KERNEL_TOKENS {
+        } else if self.cache.is_some_and(|cache| cache.pages.is_some()) {
+            Some("fills the pages of a cache")
+        } else if (tile.0 != KERNEL_TOKENS && tile.0 != self.tokens.min(KERNEL_TOKENS))
+            || tile.2 != KERNEL_TOKENS
+        {
             Some("has sequences that are not cut into tiles of 128 tokens")
         } else {
             None
