@@ -73,21 +73,55 @@ struct PromptArithmetic {
   CUSYNC_DEVICE static void accumulate(typename C::Params const& params, Item const& item, typename C::SharedStorage& shared,
                                        typename C::LoadPipeline& loaded, typename C::LoadState& state, Staging const& staging,
                                        Accumulators& acc, int thread) {
-    if (params.prompts[item.stage].head_dim == 128)
-      attend<C, 128>(params, item, shared, loaded, state, staging, acc, thread);
-    else
-      attend<C, 64>(params, item, shared, loaded, state, staging, acc, thread);
+    Prompt const& prompt = params.prompts[item.stage];
+    if (prompt.head_dim == 128) {
+      if (prompt.rotates)
+        attend<C, 128, true>(params, item, shared, loaded, state, staging, acc, thread);
+      else
+        attend<C, 128, false>(params, item, shared, loaded, state, staging, acc, thread);
+      if (prompt.appends) append<C, 128>(params, item, thread);
+    } else {
+      if (prompt.rotates)
+        attend<C, 64, true>(params, item, shared, loaded, state, staging, acc, thread);
+      else
+        attend<C, 64, false>(params, item, shared, loaded, state, staging, acc, thread);
+      if (prompt.appends) append<C, 64>(params, item, thread);
+    }
   }
 
  private:
-  template <class C, int Dim, class Item, class Staging, class Accumulators>
+  /// The tile of a group's first head appends the keys and values of the tile's own tokens. All of them are in memory: they were
+  /// multiplied.
+  template <class C, int Dim, class Item>
+  CUSYNC_DEVICE static void append(typename C::Params const& params, Item const& item, int thread) {
+    using Element = typename C::Element;
+    Prompt const prompt = params.prompts[item.stage];
+    if (item.range.n % prompt.group) return;
+    PromptTable const& table = params.table[item.stage];
+    PromptTile const tile(prompt, item.range.m);
+    uint32_t const heads = params.stages[item.stage].grid_n / prompt.group, head = item.range.n / prompt.group;
+    uint32_t const first = (prompt.group * heads + head) * Dim, stride = (prompt.group + 2) * heads * Dim;
+    auto const tokens = static_cast<Element const*>(table.tokens) + (uint64_t(tile.sequence) * prompt.tokens + tile.row) * stride;
+    uint64_t const row = uint64_t(tile.sequence * heads + head) * table.capacity + tile.row;
+    auto const angles = prompt.rotates ? static_cast<Element const*>(table.rotary) + uint64_t(tile.row) * Dim : nullptr;
+    int const rows = int(min_u32(kPromptTokens, prompt.tokens - tile.row));
+#pragma unroll 1
+    for (int values = 0; values < 2; ++values)
+      append_rows<C::kConsumerThreads, Dim>(tokens + first + values * heads * Dim, stride,
+                                            static_cast<Element*>(table.cache[values]) + row * Dim, values ? nullptr : angles,
+                                            rows, thread);
+  }
+
+  template <class C, int Dim, bool Rotates, class Item, class Staging, class Accumulators>
   CUSYNC_DEVICE static void attend(typename C::Params const& params, Item const& item, typename C::SharedStorage& shared,
                                    typename C::LoadPipeline& loaded, typename C::LoadState& read, Staging const& staging,
                                    Accumulators& acc, int thread) {
     using namespace cute;
     using Element = typename C::Element;
     using State = typename C::LoadState;
-    using OfScores = MMA_Atom<decltype(SM90::GMMA::ss_op_selector<Element, Element, float, Shape<_64, _128, _16>,
+    // Rotated queries and keys are rounded once more, and bf16 would be too coarse for that.
+    using Factor = std::conditional_t<Rotates, cutlass::half_t, Element>;
+    using OfScores = MMA_Atom<decltype(SM90::GMMA::ss_op_selector<Factor, Factor, float, Shape<_64, _128, _16>,
                                                                    SM90::GMMA::Major::K, SM90::GMMA::Major::K>())>;
     using OfSums = MMA_Atom<decltype(SM90::GMMA::rs_op_selector<Element, Element, float, Shape<_64, Int<Dim>, _16>,
                                                                  SM90::GMMA::Major::K, SM90::GMMA::Major::MN>())>;
@@ -95,6 +129,8 @@ struct PromptArithmetic {
     constexpr int kScores = 64, kSums = Dim / 2;  // of a thread
     // What bf16 leaves of a weight is multiplied too: rounding weights costs as much as rounding the outputs, and more.
     constexpr int kParts = prompt_ahead<C> ? 1 : 2;
+    // What is rotated takes registers, too.
+    constexpr bool ahead = prompt_ahead<C> && !Rotates;
     Prompt const prompt = params.prompts[item.stage];
     PromptTile const tile(prompt, item.range.m);
     uint32_t const steps = item.range.k_end - item.range.k_begin, group = uint32_t(__shfl_sync(~0u, thread / 128, 0));
@@ -103,16 +139,8 @@ struct PromptArithmetic {
     uint32_t const first_row = tile.row + group * C::kUnitRows;
 
     using Rows = HeadRows<Element, Dim>;
-    typename C::StageTable const& table = params.table[item.stage];
-    // The tile of a group's first head appends the keys and values of the tile's own tokens.
-    uint32_t const own = prompt.appends && item.range.n % prompt.group == 0 ? tile.row / kPromptTokens : ~0u;
     auto const angles_of = [&](uint32_t token) {
-      return prompt.rotates ? static_cast<Element const*>(table.rotary) + uint64_t(token) * Dim : nullptr;
-    };
-    auto const cache_of = [&](int which) {
-      uint32_t const heads = params.stages[item.stage].grid_n / prompt.group;
-      uint64_t const row = uint64_t(tile.sequence * heads + item.range.n / prompt.group) * table.capacity + tile.row;
-      return static_cast<Element*>(table.cache[which]) + row * Dim;
+      return Rotates ? static_cast<Element const*>(params.table[item.stage].rotary) + uint64_t(token) * Dim : nullptr;
     };
     auto const ring_rows = [&](State const& slot, uint32_t half) {
       return Rows{prompt_half<C>(shared, slot.index(), half), prompt_half<C>(shared, slot.index(), 1)};
@@ -128,8 +156,7 @@ struct PromptArithmetic {
     }
     Rows arrived = ring_rows(read, 0);
     arrived.first += group * C::kUnitRows * 128, arrived.second += group * C::kUnitRows * 128;
-    pass_rows<C::kUnitRows, 128>(arrived, queries, angles_of(first_row), static_cast<Element*>(nullptr),
-                                 int(prompt.tokens) - int(first_row), thread % 128);
+    pass_rows<C::kUnitRows, 128>(arrived, queries, angles_of(first_row), int(prompt.tokens) - int(first_row), thread % 128);
     ptx::fence_proxy_async_shared_cta();
     ptx::bar_sync(8 + group, 128);
     loaded.consumer_release(read);
@@ -197,16 +224,6 @@ struct PromptArithmetic {
       for (int i = 0; i < kSums; ++i) sums(i) *= rescale[i / 2 % 2];
     };
     State keys = read, values = read;
-    // Both warpgroups read what each rotates a half of.
-    auto const pass_keys = [&](uint32_t k) {
-      if (!prompt.rotates && k != own) return;
-      uint32_t const begin = k * kPromptTokens;
-      Rows const rows = ring_rows(keys, 0);
-      pass_rows<kPromptTokens, C::kConsumerThreads>(rows, prompt.rotates ? rows : Rows{}, angles_of(begin),
-                                                    k == own ? cache_of(0) : nullptr, int(prompt.tokens - begin), thread);
-      ptx::fence_proxy_async_shared_cta();
-      ptx::bar_sync(kConsumerBarrier, C::kConsumerThreads);
-    };
     auto const next = [&](State& slot) {
       slot = read;
       loaded.consumer_wait(slot);
@@ -214,7 +231,14 @@ struct PromptArithmetic {
     };
     auto const weigh = [&](uint32_t k) {
       next(keys);
-      pass_keys(k);
+      if constexpr (Rotates) {
+        // Both warpgroups read what each rotates a half of.
+        Rows const rows = ring_rows(keys, 0);
+        uint32_t const begin = k * kPromptTokens;
+        pass_rows<kPromptTokens, C::kConsumerThreads>(rows, rows, angles_of(begin), int(prompt.tokens - begin), thread);
+        ptx::fence_proxy_async_shared_cta();
+        ptx::bar_sync(kConsumerBarrier, C::kConsumerThreads);
+      }
       multiply_scores(keys);
       warpgroup_wait<0>();
       warpgroup_fence_operand(scores);
@@ -222,25 +246,18 @@ struct PromptArithmetic {
       mask(k);
       softmax.take(s, rescale, scale);
     };
-    auto const finish_weights = [&](uint32_t k) {
-      if (k == own) {
-        pass_rows<kPromptTokens, C::kConsumerThreads>(ring_rows(values, wide ? 0 : 1), Rows{},
-                                                      static_cast<Element const*>(nullptr), cache_of(1),
-                                                      int(prompt.tokens - k * kPromptTokens), thread);
-        ptx::bar_sync(8 + group, 128);
-      }
+    auto const finish_weights = [&] {
       warpgroup_wait<0>();
       warpgroup_fence_operand(sums);
       loaded.consumer_release(values);
     };
-    if constexpr (prompt_ahead<C>) {
+    if constexpr (ahead) {
       weigh(0);
       round();
       if constexpr (!wide) values = keys;
 #pragma unroll 1
       for (uint32_t k = 1; k < steps; ++k) {
         next(keys);
-        pass_keys(k);
         multiply_scores(keys);
         if constexpr (wide) next(values);
         multiply_weights(values, k == 1);
@@ -249,14 +266,14 @@ struct PromptArithmetic {
         if constexpr (wide) loaded.consumer_release(keys);
         mask(k);
         softmax.take(s, rescale, scale);
-        finish_weights(k - 1);
+        finish_weights();
         if constexpr (!wide) values = keys;
         adjust();
         round();
       }
       if constexpr (wide) next(values);
       multiply_weights(values, steps == 1);
-      finish_weights(steps - 1);
+      finish_weights();
     } else {
 #pragma unroll 1
       for (uint32_t k = 0; k < steps; ++k) {
@@ -266,7 +283,7 @@ struct PromptArithmetic {
         values = keys;
         if constexpr (wide) next(values);
         multiply_weights(values, k == 0);
-        finish_weights(k);
+        finish_weights();
       }
     }
     float const share[2] = {softmax.share(0), softmax.share(1)};

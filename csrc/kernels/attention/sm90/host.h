@@ -22,7 +22,7 @@ template <class Element>
 bool map_prompt(cusync_stage const& stage, PromptTable& to) {
   auto const type = std::is_same_v<Element, cutlass::half_t> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   cusync_heads const& h = stage.heads;
-  to.rotary = data_of(stage, CUSYNC_OPERAND_ROTARY), to.capacity = h.capacity;
+  to.tokens = data_of(stage, CUSYNC_OPERAND_A), to.rotary = data_of(stage, CUSYNC_OPERAND_ROTARY), to.capacity = h.capacity;
   to.cache[0] = const_cast<void*>(data_of(stage, CUSYNC_OPERAND_KEYS));
   to.cache[1] = const_cast<void*>(data_of(stage, CUSYNC_OPERAND_VALUES));
   auto const encode = [&](CUtensorMap& map, void const* data, uint64_t columns, cuuint32_t rows) {

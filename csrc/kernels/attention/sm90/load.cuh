@@ -35,7 +35,7 @@ struct PromptLoad {
       if (dim == 128) bring(1, column + 64, token);
       ++state;
     };
-    constexpr uint32_t ahead = prompt_ahead<C> ? 1 : 0;
+    uint32_t const ahead = prompt_ahead<C> && !prompt.rotates;
     uint32_t const ask_at = steps > 2 ? steps - 2 : 0;
 #pragma unroll 1
     for (uint32_t k = 0; k < steps; ++k) {

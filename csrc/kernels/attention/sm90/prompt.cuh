@@ -20,7 +20,7 @@ namespace cusync::kernels::sm90 {
 inline constexpr uint32_t kPromptTokens = CUSYNC_PROMPT_TOKENS;
 inline constexpr uint32_t kPromptHalfBytes = kPromptTokens * 128;
 
-/// Whether the scores of a k-block are multiplied before the weights of the one before.
+/// Whether the scores of a k-block may be multiplied before the weights of the one before: not where weights have two parts.
 template <class C>
 inline constexpr bool prompt_ahead = std::is_same_v<typename C::Element, cutlass::half_t>;
 
@@ -43,7 +43,7 @@ struct PromptParams {
 /// The part of a stage's table in device memory. Sequences are an axis of their own, so that copies end where they do.
 struct PromptTable {
   CUtensorMap qkv, out;
-  void const* rotary;
+  void const *tokens, *rotary;
   void* cache[2];     ///< keys, values
   uint32_t capacity;  ///< tokens of a sequence and head
 };

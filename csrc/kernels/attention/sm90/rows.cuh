@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Queries, keys and values in shared memory, a token a row: rotated in place, and appended to a cache.
+// Queries and keys in shared memory, a token a row, on their way through registers; keys and values on theirs to a cache.
 #pragma once
 #include "kernels/attention/sm90/prompt.cuh"
 #include "kernels/common/sm90/rows.cuh"
@@ -23,37 +23,58 @@ struct HeadRows {
 
 /// Rotates eight pairs by the angles of a position, `angles` that of the first of them.
 template <class Element, int Dim>
-CUSYNC_DEVICE void rotate(uint4& low, uint4& high, Element const* angles) {
+CUSYNC_DEVICE void rotate(RowFloats& x, RowFloats& y, Element const* angles) {
   RowFloats const cosines = widen<Element>(__ldg(reinterpret_cast<uint4 const*>(angles)));
   RowFloats const sines = widen<Element>(__ldg(reinterpret_cast<uint4 const*>(angles + Dim / 2)));
-  RowFloats x = widen<Element>(low), y = widen<Element>(high);
 #pragma unroll
   for (int i = 0; i < kRowElements; ++i) {
     float const turned = x[i] * cosines[i] - y[i] * sines[i];
     y[i] = x[i] * sines[i] + y[i] * cosines[i];
     x[i] = turned;
   }
-  low = narrow<Element>(x), high = narrow<Element>(y);
 }
 
-/// Brings `Rows` rows from `from` to `to`, on the way rotated where `angles` are given, those of the first row's position, and
-/// copied to `cache`, the first row's place there, where that is given; by `Threads` threads. Only `valid` rows are a
-/// sequence's.
+/// Rounded to fp16, which has three bits more than bf16; what it does not reach becomes its greatest.
+CUSYNC_DEVICE uint4 narrow_to_half(RowFloats values) {
+  constexpr float most = 65504.f;
+#pragma unroll
+  for (int i = 0; i < kRowElements; ++i) values[i] = fminf(fmaxf(values[i], -most), most);
+  return narrow<cutlass::half_t>(values);
+}
+
+/// Brings `Rows` rows from `from` to `to`, by `Threads` threads. With `angles`, those of the first row's position, they are
+/// rotated on the way, and of fp16 then. Only `valid` rows are a sequence's; the others are zeros.
 template <int Rows, int Threads, class Element, int Dim>
 CUSYNC_DEVICE void pass_rows(HeadRows<Element, Dim> const& from, HeadRows<Element, Dim> const& to, Element const* angles,
-                             Element* cache, int valid, int thread) {
+                             int valid, int thread) {
   constexpr int pieces = HeadRows<Element, Dim>::kPieces;
 #pragma unroll
   for (int i = 0; i < Rows * pieces / Threads; ++i) {
     int const row = (i * Threads + thread) / pieces, piece = thread % pieces;
     uint4 low = *from.at(row, piece), high = *from.at(row, piece + pieces);
-    bool const real = row < valid;
-    if (angles && real) rotate<Element, Dim>(low, high, angles + uint64_t(row) * Dim + piece * kRowElements);
-    if (to.first) *to.at(row, piece) = low, *to.at(row, piece + pieces) = high;
-    if (cache && real) {
-      Element* const at = cache + uint64_t(row) * Dim + piece * kRowElements;
-      *reinterpret_cast<uint4*>(at) = low, *reinterpret_cast<uint4*>(at + Dim / 2) = high;
+    if (angles && row < valid) {
+      RowFloats x = widen<Element>(low), y = widen<Element>(high);
+      rotate<Element, Dim>(x, y, angles + uint64_t(row) * Dim + piece * kRowElements);
+      low = narrow_to_half(x), high = narrow_to_half(y);
     }
+    *to.at(row, piece) = low, *to.at(row, piece + pieces) = high;
+  }
+}
+
+/// Copies `rows` rows of a head, `stride` elements apart, to a cache, keys with their `angles` rotated; by `Threads` threads.
+template <int Threads, int Dim, class Element>
+CUSYNC_DEVICE void append_rows(Element const* from, uint64_t stride, Element* cache, Element const* angles, int rows, int thread) {
+  constexpr int pieces = HeadRows<Element, Dim>::kPieces;
+  int const at = thread % pieces * kRowElements;
+#pragma unroll 1
+  for (int row = thread / pieces; row < rows; row += Threads / pieces) {
+    Element const* const low = from + uint64_t(row) * stride + at;
+    RowFloats x = widen<Element>(__ldcg(reinterpret_cast<uint4 const*>(low)));
+    RowFloats y = widen<Element>(__ldcg(reinterpret_cast<uint4 const*>(low + Dim / 2)));
+    if (angles) rotate<Element, Dim>(x, y, angles + uint64_t(row) * Dim + at);
+    Element* const to = cache + uint64_t(row) * Dim + at;
+    *reinterpret_cast<uint4*>(to) = narrow<Element>(x);
+    *reinterpret_cast<uint4*>(to + Dim / 2) = narrow<Element>(y);
   }
 }
 
