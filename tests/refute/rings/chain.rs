@@ -41,13 +41,11 @@ impl Kind {
     }
 }
 
-/// Of a convolution: k-blocks that read one window, the windows that there is room for, and the k-blocks that threads of the load
-/// warp take places for at a time.
+/// Of a convolution: k-blocks that read one window, and the windows that there is room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Windows {
     taps: u8,
     buffers: usize,
-    lanes: u8,
 }
 
 /// The items of a worker, and the sizes of its rings.
@@ -167,11 +165,8 @@ impl Model {
                 Kind::Product { k_blocks, .. } => {
                     let ask = cta.drawn.map(|early| k_blocks.saturating_sub(early + 1));
                     for k in 0..k_blocks {
-                        let lanes = cta.windows.map_or(1, |w| w.lanes);
-                        if k % lanes == 0 {
-                            load.extend((k..k_blocks.min(k + lanes)).map(|k| Step::Acquire(n + k)));
-                        }
-                        if let Some(Windows { taps, buffers, .. }) = cta.windows.filter(|w| k % w.taps == 0) {
+                        load.push(Step::Acquire(n + k));
+                        if let Some(Windows { taps, buffers }) = cta.windows.filter(|w| k % w.taps == 0) {
                             let held = windows.len().checked_sub(buffers).map(|w| windows[w]);
                             load.extend(held.map(|last| Step::Overwrite { n: n + k, last }));
                             windows.push(n + k_blocks.min(k + taps) - 1);
@@ -411,11 +406,6 @@ fn cta(items: Vec<Kind>) -> Cta {
     }
 }
 
-/// A CTA that convolves: (k-blocks of a window, windows that there is room for, threads that load), places of the ring.
-fn windows((taps, buffers, lanes): (u8, usize, u8), operands: u32, items: Vec<Kind>) -> Cta {
-    Cta { operands, windows: Some(Windows { taps, buffers, lanes }), ..cta(items) }
-}
-
 #[test]
 fn no_wait_passes_in_the_wrong_phase_and_every_tile_is_posted_once() {
     let all = [
@@ -424,14 +414,14 @@ fn no_wait_passes_in_the_wrong_phase_and_every_tile_is_posted_once() {
         cta(vec![Kind::Rows, Kind::Rows, product(1, 1), Kind::Rows]),
         cta(vec![product(2, 1), product(2, 0), product(1, 1), product(1, 0)]),
         Cta { operands: 3, ..cta(vec![product(4, 1), product(1, 2)]) },
-        // Two windows of an item; one of each item, and room for one; windows of one k-block.
-        windows((2, 2, 1), 3, vec![product(4, 1), product(3, 1)]),
-        windows((2, 2, 1), 2, vec![product(5, 1)]),
-        windows((2, 1, 1), 3, vec![product(2, 1); 3]),
-        windows((2, 1, 2), 3, vec![product(2, 1); 3]),
-        windows((3, 2, 2), 3, vec![product(5, 1), product(3, 1)]),
-        windows((1, 2, 2), 3, vec![product(4, 1), product(3, 1)]),
-        windows((1, 3, 3), 4, vec![product(5, 1)]),
+        // Two windows of an item; one of each item, and room for one.
+        Cta {
+            operands: 3,
+            windows: Some(Windows { taps: 2, buffers: 2 }),
+            ..cta(vec![product(4, 1), product(3, 1)])
+        },
+        Cta { windows: Some(Windows { taps: 2, buffers: 2 }), ..cta(vec![product(5, 1)]) },
+        Cta { operands: 3, windows: Some(Windows { taps: 2, buffers: 1 }), ..cta(vec![product(2, 1); 3]) },
         Cta { drawn: Some(1), ..cta(vec![product(2, 1), product(3, 1)]) },
         Cta { drawn: Some(1), ..cta(vec![Kind::Rows, product(2, 1), Kind::Rows]) },
         Cta { work: 1, counters: 2, ..cta(vec![product(1, 1); 4]) },
@@ -456,9 +446,10 @@ fn broken_rings_are_found() {
         // Fewer counters than tiles by which one store warp leads the other.
         (Cta { counters: 1, ..cta(vec![product(1, 1); 4]) }, "one store warp has not stored it"),
         // A k-block is freed when the next is under way, which waits for the window, which waits for the k-block.
-        (windows((2, 1, 1), 3, vec![product(4, 1)]), "stands still"),
-        // As many threads as places: the last waits for a place that is freed behind the first one's k-block.
-        (windows((2, 2, 3), 3, vec![product(6, 1)]), "stands still"),
+        (
+            Cta { operands: 3, windows: Some(Windows { taps: 2, buffers: 1 }), ..cta(vec![product(4, 1)]) },
+            "stands still",
+        ),
         // Nobody asks for the second item before the first one's last k-block, which waits for room.
         (Cta { lag: 2, ..cta(vec![product(1, 3)]) }, "stands still"),
     ];

@@ -138,8 +138,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
   extern __shared__ __align__(1024) unsigned char memory[];
   auto& shared = *reinterpret_cast<typename C::SharedStorage*>(memory);
   int const warp = cutlass::canonical_warp_idx_sync();
-  // Windows are loaded by several threads, of which the first leads.
-  bool const leader = C::kConvolves ? threadIdx.x % 32 == 0 : ptx::elect_one();
+  bool const leader = ptx::elect_one();
   ClusterPlace<C> const place;
 
   // The next kernel's own wait is for the whole of this one, so it may start as soon as there is room for it.
@@ -203,9 +202,10 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
       auto state = cutlass::make_producer_start_state<LoadPipeline>();
       ReadyReader ready(&shared.ready);
       for (Work item = items.next(); item.valid; item = items.next()) {
-        C::Operations::template visit_part<LoadOf>(params.stages[item.stage].operation, [&](auto load) {
-          if (load.kWholeWarp || leader) load.template load<C>(params, shared, loaded, state, item, ready, place);
-        });
+        if (leader)
+          C::Operations::template visit_part<LoadOf>(params.stages[item.stage].operation, [&](auto load) {
+            load.template load<C>(params, shared, loaded, state, item, ready, place);
+          });
         __syncwarp();
       }
       // Other CTAs' consumers may still have to release ring stages of this one.

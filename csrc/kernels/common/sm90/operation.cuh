@@ -16,8 +16,7 @@ inline constexpr uint32_t kConsumerBarrier = 10;
 ///   kProduct          whether it multiplies: then it has
 ///
 ///   Load              what the load warp copies of an item: `Load::load<C>(...)` copies what no stage produces as soon as the
-///                     ring has room, and the rest behind the word of the warp that waits; kWholeWarp: by all of its threads,
-///                     else by one
+///                     ring has room, and the rest behind the word of the warp that waits
 ///   Arithmetic        from the ring to accumulators: `Arithmetic::accumulate<C>(...)`
 ///   kColumnShift      accumulator columns >> kColumnShift are columns of the output
 ///   finish<Element>(stage, v, rows, col, at, words)

@@ -27,7 +27,6 @@ struct Multicast {
 /// With multicast each CTA copies its slice of a shared operand to all CTAs that read it. A slice is part of the
 /// CTA's own tile, and the wait covers that tile, so it covers everything that the CTA copies for others.
 struct ProductLoad {
-  static constexpr bool kWholeWarp = false;
   template <class C, class Item, class Place>
   CUSYNC_DEVICE static void load(typename C::Params const& params, typename C::SharedStorage& shared,
                                  typename C::LoadPipeline& pipeline, typename C::LoadState& state, Item const& item,

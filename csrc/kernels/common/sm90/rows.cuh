@@ -19,7 +19,6 @@ namespace cusync::kernels::sm90 {
 
 /// The load warp copies nothing: it asks for the next item where items are drawn, and counts on.
 struct RowLoad {
-  static constexpr bool kWholeWarp = false;
   template <class C, class Item, class Place>
   CUSYNC_DEVICE static void load(typename C::Params const& params, typename C::SharedStorage& shared,
                                  typename C::LoadPipeline&, typename C::LoadState&, Item const& item, ReadyReader& ready,

@@ -31,29 +31,21 @@ struct Tap {
   }
 };
 
-/// Loads the k-range of one item; by the load warp. The ring's barrier of a k-block expects its filter block and, where the
-/// k-block is the first of its window, the window. One thread needs longer for a k-block than a small tile's arithmetic does, so
-/// where nothing is waited for, as many threads as kLanes take the k-blocks in turn.
+/// Loads the k-range of one item; by one thread. The ring's barrier of a k-block expects its filter block and, where the
+/// k-block is the first of its window, the window.
 struct WindowLoad {
-  static constexpr bool kWholeWarp = true;
-  static constexpr uint32_t kLanes = 4;
-
   template <class C, class Item, class Place>
   CUSYNC_DEVICE static void load(typename C::Params const& params, typename C::SharedStorage& shared,
                                  typename C::LoadPipeline& pipeline, typename C::LoadState& state, Item const& item,
                                  ReadyReader& ready, Place const&) {
     using namespace cute;
-    // A thread waits for a ring stage that is freed behind no k-block of its own turn.
-    static_assert(C::kStages > int(kLanes));
-    uint32_t const lane = threadIdx.x % 32;
     typename C::StageTable const& at = params.table[item.stage];
     auto& ring = shared.windows;
     // Another stage's windows lie elsewhere: all of them must be done with.
-    if (lane == 0 && ring.stage != item.stage) {
+    if (ring.stage != item.stage) {
       ring.stage = item.stage, ring.next = 0, ring.window = params.windows[item.stage];
       for (uint32_t i = 0; i < ring.window.buffers; ++i) ring.free_at[i] = state.count();
     }
-    __syncwarp();
     // In registers: the compiler would read constant memory again for every k-block, which takes longer than the arithmetic.
     Window const window = ring.window;
 
@@ -69,26 +61,29 @@ struct WindowLoad {
     uint32_t const begin = item.range.k_begin, end = item.range.k_end, window_bytes = window.bytes();
     uint32_t const image = item.range.m / window.row_tiles;
     int const first_row = int((item.range.m - image * window.row_tiles) * window.rows * window.stride_rows);
-    auto const within = [&](uint32_t buffer) {
-      while (buffer >= window.buffers) buffer -= window.buffers;
-      return buffer;
-    };
+    auto const next_buffer = [&](uint32_t buffer) { return buffer + 1 == window.buffers ? 0 : buffer + 1; };
+    uint32_t begun_row = 0;  // of the window of the last k-block begun, in its buffer
 
     auto const copy_filter = [&](Tap const& tap, typename C::LoadState const& slot) {
       copy(at.mainloop.tma_load_b.with(*pipeline.producer_get_barrier(slot)),
            from_b(_, _, _, tap.channels, tap.index), to_b(_, _, _, slot.index()));
     };
-    // With the ring stage taken: announces what is to come, a k-block of the window in `buffer`.
-    auto const announce = [&](Tap const& tap, typename C::LoadState const& slot, uint32_t buffer, bool first) {
-      ring.first_row[slot.index()] = buffer * window.buffer_rows() + tap.shift;
+    // Takes the ring stage and announces what is to come.
+    auto const announce = [&](Tap const& tap, typename C::LoadState const& slot, bool first) {
+      if (first) {
+        begun_row = ring.next * window.buffer_rows();
+        ring.next = next_buffer(ring.next);
+      }
+      ring.first_row[slot.index()] = begun_row + tap.shift;
       shared.load.full_barrier_[slot.index()].arrive_and_expect_tx(first ? kFilterBytes + window_bytes : kFilterBytes);
     };
-    auto const fill = [&](Tap const& tap, uint32_t k, typename C::LoadState const& slot, uint32_t buffer) {
+    auto const fill = [&](Tap const& tap, uint32_t k, typename C::LoadState const& slot, uint32_t& buffer) {
       wait_multiplied<C>(shared, ring.free_at[buffer], slot.count());
       ring.free_at[buffer] = slot.count() + min_u32(end - k, window.taps - tap.index);
       char* const to = reinterpret_cast<char*>(shared.operands.smem_A.data()) + buffer * window.buffer_rows() * 128;
       copy_window(at, window, pipeline.producer_get_barrier(slot), to, int(tap.channels * C::kTileK), first_row,
                   int(image * window.images));
+      buffer = next_buffer(buffer);
     };
 
     // By ticket, the next item is asked for while the ring still holds enough of this one to hide the answer's latency.
@@ -103,63 +98,38 @@ struct WindowLoad {
         note(params.coupling.notes, CUSYNC_EVENT_LOAD, {params.stages[item.stage].index, item.range.m, item.range.n, begin},
              CUSYNC_OPERAND_B, k);
     };
-    auto const begins_window = [&](uint32_t k, Tap const& tap) { return k == begin || tap.index == 0; };
-    uint32_t k = begin, next = ring.next;  // the buffer of the next window that is announced
-    if (lane == 0) {
-      // Until all may be loaded: filters as far ahead as the ring has room, windows one by one.
-      Tap begun(window, begin), ended = begun;
-      typename C::LoadState ahead = state, slot = state;
-      uint32_t ahead_k = begin, buffer = next;  // of the next window that is filled
-      bool all = ready.is_ready(end - begin - 1);
-      while (k < end && !(all && k == ahead_k)) {
-        if (!all && ahead_k < min_u32(end, waits_b ? k + 1 : k + C::kStages) &&
-            pipeline.producer_try_acquire(ahead) == cutlass::BarrierStatus::WaitDone) {
-          bool const first = begins_window(ahead_k, begun);
-          if (first) next = within(next + 1);
-          announce(begun, ahead, within(next + window.buffers - 1), first);
-          if (!waits_b) copy_filter(begun, ahead);
-          begun.advance(window), ++ahead, ++ahead_k;
-        }
-        all = all || ready.is_ready(end - begin - 1);
-        if (k == ahead_k || !(all || ready.is_ready(k - begin))) continue;
-        note_load(k);
-        if (begins_window(k, ended)) fill(ended, k, slot, buffer), buffer = within(buffer + 1);
-        if (waits_b) copy_filter(ended, slot);
-        done(k);
-        ended.advance(window), ++slot, ++k;
+    Tap begun(window, begin), ended = begun;
+    typename C::LoadState ahead = state;
+    uint32_t k = begin, ahead_k = begin, buffer = ring.next;
+    // Until all may be loaded: filters as far ahead as the ring has room, windows one by one.
+    bool all = ready.is_ready(end - begin - 1);
+    while (k < end && !(all && k == ahead_k)) {
+      if (!all && ahead_k < min_u32(end, waits_b ? k + 1 : k + C::kStages) &&
+          pipeline.producer_try_acquire(ahead) == cutlass::BarrierStatus::WaitDone) {
+        announce(begun, ahead, ahead_k == begin || begun.index == 0);
+        if (!waits_b) copy_filter(begun, ahead);
+        begun.advance(window), ++ahead, ++ahead_k;
       }
+      all = all || ready.is_ready(end - begin - 1);
+      if (k == ahead_k || !(all || ready.is_ready(k - begin))) continue;
+      note_load(k);
+      if (k == begin || ended.index == 0) fill(ended, k, state, buffer);
+      if (waits_b) copy_filter(ended, state);
+      done(k);
+      ended.advance(window), ++state, ++k;
     }
-    k = __shfl_sync(~0u, k, 0), next = __shfl_sync(~0u, next, 0);
-    Tap tap(window, k + lane);
-    typename C::LoadState slot = state;
-    slot.advance(k - begin + lane);
+    // One thread does this for every k-block, so it is kept short.
 #pragma unroll 1
-    for (; k < end; k += kLanes) {
-      uint32_t const mine = k + lane;
-      bool const live = lane < kLanes && mine < end, first = live && begins_window(mine, tap);
-      uint32_t const firsts = __ballot_sync(~0u, first);
-      uint32_t const buffer = within(next + window.buffers - 1 + __popc(firsts & ((2u << lane) - 1)));
-      if (CUSYNC_DELAYS)
-        for (uint32_t i = 0; i < kLanes; ++i, __syncwarp())
-          if (live && lane == i) note_load(mine);
-      if (live) {
-        shared.load.empty_barrier_[slot.index()].wait(slot.phase());
-        announce(tap, slot, buffer, first);
-        copy_filter(tap, slot);
-      }
-      // In turn: a window may have to wait for a k-block of one before it.
-      for (uint32_t left = firsts; left; left &= left - 1) {
-        if (lane + 1 == uint32_t(__ffs(int(left)))) fill(tap, mine, slot, buffer);
-        __syncwarp();
-      }
-      if (live) done(mine);
-      next = within(next + __popc(firsts));
-      for (uint32_t i = 0; i < kLanes; ++i) tap.advance(window);
-      slot.advance(kLanes);
+    for (; k < end; ++k, ++state) {
+      bool const first = k == begin || begun.index == 0;
+      shared.load.empty_barrier_[state.index()].wait(state.phase());
+      announce(begun, state, first);
+      note_load(k);
+      copy_filter(begun, state);
+      if (first) fill(begun, k, state, buffer);
+      done(k);
+      begun.advance(window);
     }
-    __syncwarp();
-    if (lane == 0) ring.next = next;
-    state.advance(end - begin);
     ready.finish_tile(end - begin);
   }
 
