@@ -97,7 +97,8 @@ fn packed_crates_build_run_and_install_outside_the_workspace() {
     std::fs::write(user.join("Cargo.toml"), manifest).expect("writable");
     std::fs::write(user.join("src/main.rs"), PROGRAM).expect("writable");
     // The versions that the workspace was tested with.
-    std::fs::copy(folder.join(format!("cusync-{version}/Cargo.lock")), user.join("Cargo.lock")).expect("packed");
+    std::fs::copy(folder.join(format!("cusync-{version}/Cargo.lock")), user.join("Cargo.lock"))
+        .expect("packed");
     // A neighbour's file in the target folder.
     let neighbour = user.join("target/cusync-kernels/neighbour.o");
     std::fs::create_dir_all(neighbour.parent().expect("a folder")).expect("writable");
