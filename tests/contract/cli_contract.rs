@@ -63,25 +63,26 @@ fn check_refutes_with_a_counterexample() {
     assert_eq!(run.status.code(), Some(1), "nothing refuted is run");
 }
 
+/// An attention whose heads are narrower than those of any kernel.
+const NARROW: &str = r#"Pipeline(name: "narrow", dims: { "M": 24, "HQ": 2, "HKV": 1 }, stages: [
+        Attention(name: "attend", qkv: "QKV(M,(HQ+2*HKV)*32)", heads: "HQ", kv_heads: "HKV", causal: true, out: "A(M,HQ*32)"),
+    ])"#;
+
 #[test]
 fn a_stage_without_a_kernel_is_named_where_a_gpu_is_asked_for_and_runs_on_the_host_otherwise() {
+    let file = spec("attend.ron", NARROW);
     for executor in ["serial", "streams", "programmatic", "fused"] {
-        // Chain kernels run convolutions.
-        let specs = [("gpt3_attention", "`attend`"), ("resnet_layer", "`first`")];
-        for (spec, stage) in specs.into_iter().take(if executor == "fused" { 1 } else { 2 }) {
+        // Chain kernels run convolutions, and attentions of wider heads.
+        let specs =
+            [(file.as_str(), "`attend`"), ("gpt3_attention", "`attend`"), ("resnet_layer", "`first`")];
+        for (spec, stage) in specs.into_iter().take(if executor == "fused" { 1 } else { 3 }) {
             let output = cusync(&["run", spec, "--executor", executor]);
             let text = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(2), "{text}");
-            let other = if spec == "resnet_layer" { "fused" } else { "cpu" };
+            let other = if spec == file { "cpu" } else { "fused" };
             assert!([stage, executor, other].iter().all(|part| text.contains(part)), "{text}");
         }
     }
-    let file = spec(
-        "attend.ron",
-        r#"Pipeline(name: "small", dims: { "M": 24, "HQ": 2, "HKV": 1 }, stages: [
-        Attention(name: "attend", qkv: "QKV(M,(HQ+2*HKV)*64)", heads: "HQ", kv_heads: "HKV", causal: true, out: "A(M,HQ*64)"),
-    ])"#,
-    );
     let output = cusync(&["run", &file, "--json"]);
     let value = json(&output);
     assert_eq!((output.status.code(), value["verified"].as_bool()), (Some(0), Some(true)), "{value}");
@@ -94,7 +95,8 @@ fn a_stage_without_a_kernel_is_named_where_a_gpu_is_asked_for_and_runs_on_the_ho
 
 #[test]
 fn no_command_offers_a_gpu_what_no_kernel_runs() {
-    let (spec, stage) = ("gpt3_attention", "`attend`");
+    let (file, stage) = (spec("unoffered.ron", NARROW), "`attend`");
+    let spec = file.as_str();
     for command in [
         &["simulate", spec][..],
         &["simulate", spec, "--executor", "cpu"],

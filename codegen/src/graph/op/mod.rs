@@ -150,10 +150,14 @@ impl Op {
         self.rules().in_library(operands)
     }
 
-    /// Whether a chain kernel runs it.
+    /// Whether a chain kernel runs it, in some of its tiles.
     pub fn in_chain(&self) -> bool {
         let runs = |operation| ChainKernel::running([operation].into_iter().collect()).next().is_some();
-        self.operation().is_some_and(runs)
+        let fits = match self.rules().tiles(1) {
+            Tiles::Own { list, of_kernel: false, .. } => list.iter().any(|tile| self.unfit(*tile).is_none()),
+            Tiles::Stated | Tiles::Kernels(_) | Tiles::Own { of_kernel: true, .. } => true,
+        };
+        fits && self.operation().is_some_and(runs)
     }
 
     /// Whether its tiles are those of the kernel that runs it, so that it may share a kernel with others of that tile; else
