@@ -170,10 +170,10 @@ mod tests {
                 let plan = |executor| {
                     plan_text(shipped(name).expect("ships"), name, &Overrides::default(), profile, executor)
                 };
-                // Chain kernels, of Hopper, run convolutions.
-                let chains = (name, device) == ("resnet_layer", "h200");
+                // Chain kernels, of Hopper, run convolutions and attentions.
+                let chains = device == "h200";
                 for executor in Executor::GPU {
-                    if name == "resnet_layer" && executor == Executor::Fused {
+                    if executor == Executor::Fused {
                         match plan(executor) {
                             Ok(plan) => assert!(chains && plan.launch().lists().is_some()),
                             Err(e) => {
@@ -187,7 +187,7 @@ mod tests {
                         true => [
                             stage,
                             "has a kernel for the fused executor only",
-                            "first",
+                            "cannot run",
                             "fused executor runs it",
                         ],
                         false => [stage, "has no CUDA kernel", device, "cpu executor"],
