@@ -348,8 +348,10 @@ int32_t cusync_compare(const void* x, const float* y, unsigned long long count, 
 int32_t cusync_reference_gemm(const cusync_stage* stage, uint32_t element, float* d, uint32_t round, void* stream);
 /// Interleaves gate and up (each k x n) into packed (k x 2n), groups of 8 columns.
 int32_t cusync_pack_gated(const void* gate, const void* up, void* packed, uint32_t k, uint32_t n, void* stream);
-/// silu(x[:, gate]) * x[:, up] for a packed m x 2n product: the separate activation kernel that peers need.
-int32_t cusync_gated_activation(const void* packed, void* d, uint32_t m, uint32_t n, uint32_t element, void* stream);
+/// silu(x[:, gate]) * x[:, up] for a packed m x 2n product, floats when `packed_bits` is 32, else of `element`: the
+/// separate activation kernel that libraries need.
+int32_t cusync_gated_activation(const void* packed, uint32_t packed_bits, void* d, uint32_t m, uint32_t n,
+                                uint32_t element, void* stream);
 /// d = act(x), element-wise, for peers without a fused epilogue.
 int32_t cusync_activation_kernel(const void* x, void* d, unsigned long long count, uint32_t activation,
                                  uint32_t element, void* stream);

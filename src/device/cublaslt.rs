@@ -6,6 +6,7 @@ use cudarc::cublaslt::sys;
 
 use super::context::{Device, installed};
 use super::error::{Error, Result};
+use super::helpers;
 use super::memory::DeviceBuffer;
 use super::stage::{BoundStage, Role};
 use super::stream::{Event, Stream};
@@ -61,7 +62,8 @@ impl Drop for Product {
 }
 
 impl Product {
-    fn new(stage: &BoundStage) -> Result<Product> {
+    /// The product of a stage, a gated one's before it is gated. `floats`: its results are left as such.
+    fn new(stage: &BoundStage, floats: bool) -> Result<Product> {
         let mut product = Product {
             handle: std::ptr::null_mut(),
             desc: std::ptr::null_mut(),
@@ -76,7 +78,8 @@ impl Product {
         let (compute, scale) = (sys::cublasComputeType_t::CUBLAS_COMPUTE_32F, sys::cudaDataType::CUDA_R_32F);
         use sys::cublasLtEpilogue_t as Epilogue;
         let bias = stage.matrix(Role::Bias);
-        let epilogue = match (stage.activation, bias.is_some()) {
+        let activation = if stage.gated() { ffi::CUSYNC_IDENTITY } else { stage.activation };
+        let epilogue = match (activation, bias.is_some()) {
             (ffi::CUSYNC_GELU_TANH, false) => Epilogue::CUBLASLT_EPILOGUE_GELU,
             (ffi::CUSYNC_GELU_TANH, true) => Epilogue::CUBLASLT_EPILOGUE_GELU_BIAS,
             (ffi::CUSYNC_RELU, false) => Epilogue::CUBLASLT_EPILOGUE_RELU,
@@ -85,14 +88,16 @@ impl Product {
             (ffi::CUSYNC_IDENTITY, true) => Epilogue::CUBLASLT_EPILOGUE_BIAS,
             (other, _) => return Err(Error::BadArgument(format!("cuBLASLt with activation {other}"))),
         };
-        let late = stage.activation != ffi::CUSYNC_IDENTITY && !stage.residual_first;
+        let late = activation != ffi::CUSYNC_IDENTITY && !stage.residual_first;
         if late && stage.matrix(Role::Residual).is_some() {
             let why = format!("{}: cuBLASLt adds a residual before the activation", stage.name);
             return Err(Error::BadArgument(why));
         }
-        let (m, n, k) = (u64::from(stage.shape.0), u64::from(stage.shape.1), u64::from(stage.shape.2));
+        let (m, n, k) =
+            (u64::from(stage.shape.0), u64::from(stage.packed_columns()), u64::from(stage.shape.2));
         let workspace = WORKSPACE;
-        let shapes = [(n, k, n), (k, m, k), (n, m, n)];
+        let result = if floats { sys::cudaDataType::CUDA_R_32F } else { element };
+        let shapes = [(element, n, k), (element, k, m), (result, n, m)];
         // SAFETY: every out-pointer outlives its call, attributes have the size stated, and what was created is
         // destroyed by `Product`'s drop also when a later call fails.
         unsafe {
@@ -122,10 +127,10 @@ impl Product {
                     ),
                 )?;
             }
-            for (layout, (rows, columns, leading)) in product.layouts.iter_mut().zip(shapes) {
+            for (layout, (element, rows, columns)) in product.layouts.iter_mut().zip(shapes) {
                 check(
                     "cublasLtMatrixLayoutCreate",
-                    sys::cublasLtMatrixLayoutCreate(layout, element, rows, columns, leading as i64),
+                    sys::cublasLtMatrixLayoutCreate(layout, element, rows, columns, rows as i64),
                 )?;
             }
             check(
@@ -175,8 +180,30 @@ impl Product {
     }
 }
 
-/// A GEMM by cuBLASLt, the activation fused: the fastest of the heuristic's first eight algorithms for the shape,
-/// found by timing them once.
+/// Gate and up of a gated stage, in turns of 8 columns, before they are multiplied.
+#[derive(Debug)]
+enum Packed {
+    Halves(DeviceBuffer<u16>),
+    /// Of bf16 stages: rounded to its 8 bits they would take results past the tolerance.
+    Floats(DeviceBuffer<f32>),
+}
+
+impl Packed {
+    fn new(device: &Device, stage: &BoundStage) -> Result<Option<Packed>> {
+        if !stage.gated() {
+            return Ok(None);
+        }
+        let len = stage.shape.0 as usize * stage.packed_columns() as usize;
+        let what = format!("the product of {}", stage.name);
+        Ok(Some(match stage.element {
+            ffi::CUSYNC_BF16 => Packed::Floats(DeviceBuffer::new(device, len, &what)?),
+            _ => Packed::Halves(DeviceBuffer::new(device, len, &what)?),
+        }))
+    }
+}
+
+/// A stage by cuBLASLt, the activation fused, or with a kernel of its own where the stage is gated: the fastest of the
+/// heuristic's first eight algorithms for the shape, found by timing them once.
 #[derive(Debug)]
 pub struct CublasLt {
     device: Device,
@@ -184,10 +211,11 @@ pub struct CublasLt {
     algorithm: sys::cublasLtMatmulAlgo_t,
     workspace: DeviceBuffer<u8>,
     stage: BoundStage,
+    packed: Option<Packed>,
 }
 
 impl CublasLt {
-    /// Makes a product ready; a residual only where no activation stands before it.
+    /// Makes a stage ready; a residual only where no activation stands before it.
     ///
     /// # Errors
     /// [`Error::NoLibrary`] where cuBLASLt is not installed.
@@ -198,13 +226,14 @@ impl CublasLt {
             return Err(Error::NoLibrary("cuBLASLt (libcublasLt.so.13)"));
         }
         stage.product()?; // the sizes of the operands
-        let product = Product::new(&stage)?;
+        let packed = Packed::new(device, &stage)?;
+        let product = Product::new(&stage, matches!(packed, Some(Packed::Floats(_))))?;
         let candidates = product.candidates()?;
         let Some(&algorithm) = candidates.first() else {
             return Err(Error::NotBuilt(format!("cuBLASLt: no algorithm for {:?}: it", stage.shape)));
         };
         let workspace = DeviceBuffer::zeroed(device, WORKSPACE, "the cuBLASLt workspace")?;
-        let mut gemm = CublasLt { device: device.clone(), product, algorithm, workspace, stage };
+        let mut gemm = CublasLt { device: device.clone(), product, algorithm, workspace, stage, packed };
         gemm.tune(&candidates)?;
         Ok(gemm)
     }
@@ -217,15 +246,15 @@ impl CublasLt {
     /// The same product on other operands of the same shape, without tuning again.
     pub fn like(&self, stage: BoundStage) -> Result<CublasLt> {
         stage.product()?;
-        if stage.shape != self.stage.shape
-            || stage.element != self.stage.element
-            || stage.activation != self.stage.activation
-        {
+        let alike = |s: &BoundStage| (s.operation, s.shape, s.element, s.activation);
+        if alike(&stage) != alike(&self.stage) {
             return Err(Error::BadArgument(format!("cuBLASLt product of {}", stage.name)));
         }
+        let packed = Packed::new(&self.device, &stage)?;
         Ok(CublasLt {
             device: self.device.clone(),
-            product: Product::new(&stage)?,
+            product: Product::new(&stage, matches!(packed, Some(Packed::Floats(_))))?,
+            packed,
             algorithm: self.algorithm,
             workspace: DeviceBuffer::zeroed(&self.device, WORKSPACE, "the cuBLASLt workspace")?,
             stage,
@@ -258,11 +287,16 @@ impl CublasLt {
     /// Queues the product.
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         let _entered = self.device.enter()?;
-        let (from_a, from_b, to) = self.stage.product()?;
+        let (from_a, from_b, out) = self.stage.product()?;
+        let to = match &self.packed {
+            None => out.pointer(),
+            Some(Packed::Halves(packed)) => packed.pointer(),
+            Some(Packed::Floats(packed)) => packed.pointer(),
+        };
         // What is added before the activation: a residual that stands there, or that of a stage without one.
         let residual = self.stage.matrix(Role::Residual);
         let (one, beta) = (1f32, if residual.is_some() { 1f32 } else { 0f32 });
-        let added = residual.unwrap_or(to);
+        let added = residual.map_or(to, |r| r.pointer());
         let [b, a, d] = self.product.layouts;
         // SAFETY: handles live, buffers of the sizes that the layouts say (checked by `BoundStage::product`), scalars read
         // on the host during the call.
@@ -276,16 +310,22 @@ impl CublasLt {
                 from_a.pointer(),
                 a,
                 (&raw const beta).cast(),
-                added.pointer(),
+                added,
                 d,
-                to.pointer(),
+                to,
                 d,
                 &self.algorithm,
                 self.workspace.pointer(),
                 WORKSPACE,
                 stream.pointer().cast(),
             )
-        })
+        })?;
+        let ((m, n, _), element) = (self.stage.shape, self.stage.element);
+        match &self.packed {
+            None => Ok(()),
+            Some(Packed::Halves(packed)) => helpers::gated_activation(packed, out, m, n, element, stream),
+            Some(Packed::Floats(packed)) => helpers::gated_activation(packed, out, m, n, element, stream),
+        }
     }
 
     /// What it computes.

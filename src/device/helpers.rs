@@ -1,7 +1,7 @@
 //! The kernel library's helpers of tests and benchmarks, each asynchronous on a stream.
 
 use super::error::{Error, Result, check_status};
-use super::memory::DeviceBuffer;
+use super::memory::{DeviceBuffer, Plain};
 use super::stage::BoundStage;
 use super::stream::Stream;
 use crate::ffi;
@@ -85,9 +85,9 @@ pub fn pack_gated(
     check_status(|| "packing of gate and up".into(), status)
 }
 
-/// silu(gate) * up of a packed M x 2N product into M x N.
-pub fn gated_activation(
-    packed: &DeviceBuffer<u16>,
+/// silu(gate) * up of a packed M x 2N product into M x N. The product has floats, or elements like the result's.
+pub fn gated_activation<T: Plain>(
+    packed: &DeviceBuffer<T>,
     d: &DeviceBuffer<u16>,
     m: u32,
     n: u32,
@@ -99,7 +99,8 @@ pub fn gated_activation(
     at_least("gated activation", d.len(), area)?;
     // SAFETY: both sizes were checked.
     let status = unsafe {
-        ffi::cusync_gated_activation(packed.pointer(), d.pointer(), m, n, element, stream.pointer())
+        let bits = 8 * size_of::<T>() as u32;
+        ffi::cusync_gated_activation(packed.pointer(), bits, d.pointer(), m, n, element, stream.pointer())
     };
     check_status(|| "gated activation".into(), status)
 }

@@ -1084,9 +1084,10 @@ unsafe extern "C" {
         n: u32,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
-    #[doc = " silu(x[:, gate]) * x[:, up] for a packed m x 2n product: the separate activation kernel that peers need."]
+    #[doc = " silu(x[:, gate]) * x[:, up] for a packed m x 2n product, floats when `packed_bits` is 32, else of `element`: the\n separate activation kernel that libraries need."]
     pub fn cusync_gated_activation(
         packed: *const ::std::os::raw::c_void,
+        packed_bits: u32,
         d: *mut ::std::os::raw::c_void,
         m: u32,
         n: u32,

@@ -6,12 +6,10 @@
 use cusync_gen::graph::Stage;
 
 use super::error::Result;
-use super::pipeline::{Pipeline, Tensor};
+use super::pipeline::Pipeline;
 use crate::device::{
-    BoundStage, CublasLt, DeviceBuffer, Event, Kernel, KernelArgs, LaunchAttributes, Stream,
+    CublasLt, DeviceBuffer, Error as DeviceError, Event, Kernel, KernelArgs, LaunchAttributes,
 };
-use crate::device::{Error as DeviceError, helpers};
-use crate::ffi;
 
 /// Runs of a stage that are timed together.
 const ROUNDS: usize = 5;
@@ -28,55 +26,6 @@ pub(super) enum Faster {
     Library(Box<CublasLt>),
 }
 
-/// A stage by cuBLASLt.
-#[derive(Debug)]
-pub(super) struct LibraryStage {
-    product: CublasLt,
-    gate: Option<Gate>,
-}
-
-/// The gating of a product whose columns are gate and up in turns.
-#[derive(Debug)]
-struct Gate {
-    packed: Tensor,
-    out: Tensor,
-    shape: (u32, u32),
-    element: u32,
-}
-
-impl LibraryStage {
-    /// `tuned`: a product of the same shape whose algorithm is known.
-    fn new(pipeline: &Pipeline, mut stage: BoundStage, tuned: Option<&CublasLt>) -> Result<LibraryStage> {
-        let device = pipeline.device();
-        let gate = stage.gated().then(|| -> Result<Gate> {
-            let (m, n, k) = stage.shape;
-            let columns = stage.packed_columns();
-            let what = format!("the product of {}", stage.name);
-            let packed =
-                std::sync::Arc::new(DeviceBuffer::new(device, m as usize * columns as usize, &what)?);
-            let out = std::mem::replace(&mut stage.out, packed.clone());
-            (stage.operation, stage.activation) = (ffi::CUSYNC_GEMM, ffi::CUSYNC_IDENTITY);
-            stage.shape = (m, columns, k);
-            Ok(Gate { packed, out, shape: (m, n), element: stage.element })
-        });
-        let gate = gate.transpose()?;
-        let product = match tuned {
-            Some(tuned) => tuned.like(stage)?,
-            None => CublasLt::new(device, stage)?,
-        };
-        Ok(LibraryStage { product, gate })
-    }
-
-    /// Queues it.
-    pub(super) fn launch(&self, stream: &Stream) -> Result<()> {
-        self.product.launch(stream)?;
-        if let Some(Gate { packed, out, shape: (m, n), element }) = &self.gate {
-            helpers::gated_activation(packed, out, *m, *n, *element, stream)?;
-        }
-        Ok(())
-    }
-}
-
 impl Pipeline {
     /// The stages that cuBLASLt computes under the `library` executor, once the pipeline is prepared.
     pub fn by_library(&self) -> impl Iterator<Item = &str> {
@@ -88,7 +37,7 @@ impl Pipeline {
 
     /// A stage of a set by cuBLASLt, where that is faster or was found to be for another set; the runs that decide it write to
     /// memory of their own.
-    pub(super) fn library_stage(&mut self, set: usize, index: usize) -> Result<Option<LibraryStage>> {
+    pub(super) fn library_stage(&mut self, set: usize, index: usize) -> Result<Option<CublasLt>> {
         let stage: &Stage = &self.plan.graph().stages[index];
         if !stage.op.in_library(&stage.operands) {
             return Ok(None);
@@ -102,10 +51,7 @@ impl Pipeline {
             self.faster[index] = Some(self.compare(alone)?);
         }
         match &self.faster[index] {
-            Some(Faster::Library(tuned)) => {
-                let stage = LibraryStage::new(self, self.bound_stage(set, index)?, Some(tuned))?;
-                Ok(Some(stage))
-            }
+            Some(Faster::Library(tuned)) => Ok(Some(tuned.like(self.bound_stage(set, index)?)?)),
             Some(Faster::Ours) | None => Ok(None),
         }
     }
@@ -113,23 +59,23 @@ impl Pipeline {
     fn compare(&self, alone: KernelArgs) -> Result<Faster> {
         let bound = alone.stages.first().filter(|_| CublasLt::is_installed()).cloned();
         let Some(bound) = bound else { return Ok(Faster::Ours) };
-        let theirs = match LibraryStage::new(self, bound, None) {
+        let theirs = match CublasLt::new(&self.device, bound) {
             Ok(stage) => stage,
             // A shape for which it has no algorithm.
-            Err(super::error::Error::Device(DeviceError::NotBuilt(_))) => return Ok(Faster::Ours),
-            Err(other) => return Err(other),
+            Err(DeviceError::NotBuilt(_)) => return Ok(Faster::Ours),
+            Err(other) => return Err(other.into()),
         };
         let ours = Kernel::new(&self.device, alone)?;
         let stream = &self.main;
         let mut launch_ours =
             || Ok(ours.launch(LaunchAttributes { stream, started: None, programmatic: false })?);
-        let mut launch_theirs = || theirs.launch(stream);
+        let mut launch_theirs = || Ok(theirs.launch(stream)?);
         let mut least = [f64::INFINITY; 2];
         for _ in 0..REPEATS {
             least[0] = least[0].min(self.time(&mut launch_ours)?);
             least[1] = least[1].min(self.time(&mut launch_theirs)?);
         }
-        Ok(if least[1] < least[0] { Faster::Library(Box::new(theirs.product)) } else { Faster::Ours })
+        Ok(if least[1] < least[0] { Faster::Library(Box::new(theirs)) } else { Faster::Ours })
     }
 
     /// Microseconds of some runs in a row on the main stream.

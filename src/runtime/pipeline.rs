@@ -9,13 +9,14 @@ use super::bound;
 use super::desc::Descriptors;
 use super::error::{Error, Result};
 use super::execute::Captured;
-use super::library::{Faster, LibraryStage};
+use super::library::Faster;
 use super::one::OneKernel;
 use super::options::Options;
 use super::outputs;
 use super::supported::{allocate_outputs, runnable, suits};
 use crate::device::{
-    Device, DeviceBuffer, Event, Kernel, KernelArgs, Notes, RepackedWeights, Report, Stream, helpers,
+    CublasLt, Device, DeviceBuffer, Event, Kernel, KernelArgs, Notes, RepackedWeights, Report, Stream,
+    helpers,
 };
 use crate::ffi;
 
@@ -69,7 +70,7 @@ pub(super) struct StageKernels {
     /// Ticket schedule, waits and posts; only where semaphores carry the dependences.
     pub(super) tiled: Option<Kernel>,
     /// cuBLASLt in its place; only where the plan is for it and it is faster.
-    pub(super) library: Option<LibraryStage>,
+    pub(super) library: Option<CublasLt>,
 }
 
 /// The kernels of one set of inputs.

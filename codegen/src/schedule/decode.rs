@@ -30,6 +30,9 @@ pub(crate) const LOAD_WARPS: u32 = 4;
 /// Elements of a row that the threads of a worker have registers for, where they normalise it.
 pub const MAX_NORMED: u32 = 16384;
 
+/// Attentions that a kernel has parameters for (`kMaxAttends`).
+const MAX_ATTENDS: usize = 16;
+
 /// 64-row tiles of weights that a worker may own in a stage: what the accumulators have registers for.
 const MAX_ROW_TILES: u32 = 4;
 
@@ -186,6 +189,10 @@ pub fn width_of(graph: &Graph, rows: u32) -> Option<u32> {
 pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
     if graph.stages.len() > MAX_STAGES {
         return Some(format!("{} stages; a decode kernel takes {MAX_STAGES}", graph.stages.len()));
+    }
+    let attends = graph.stages.iter().filter(|stage| stage.op.attend().is_some()).count();
+    if attends > MAX_ATTENDS {
+        return Some(format!("{attends} attentions; a decode kernel takes {MAX_ATTENDS}"));
     }
     for (s, stage) in graph.stages.iter().enumerate() {
         // Where no kernel has all operations, the stage that is none of theirs is named.

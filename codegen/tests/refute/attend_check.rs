@@ -429,6 +429,21 @@ fn chains_that_no_decode_kernel_attends_in() {
         r#"qkv: "A(B,256)", heads: 2, kv_heads: 1, cache: Cache(keys: "K2(B,1,S,64)", values: "V2(B,1,S,64)", lengths: "n(B)"), out: "A2(B,128)""#,
     );
     assert!(why(&nested).contains("`again` attends to what `attend` makes, which is no product"));
+    let many = |count: u32| {
+        let block = |i: u32| {
+            let shape =
+                r#"heads: 4, cache: Cache(keys: "K@(B,4,S,64)", values: "V@(B,4,S,64)", lengths: "n(B)")"#;
+            format!(
+                r#"Gemm(name: "qkv@", a: "A{i}(B,256)", b: "W@(256,768)", out: "QKV@(B,768)"),
+                Attention(name: "attend@", qkv: "QKV@(B,768)", {shape}, out: "A@(B,256)"),"#
+            )
+            .replace('@', &(i + 1).to_string())
+        };
+        let blocks: String = (0..count).map(block).collect();
+        format!(r#"Pipeline(name: "many", dims: {{ "B": 3, "S": 256 }}, stages: [{blocks}])"#)
+    };
+    assert_eq!(why(&many(16)), "");
+    assert!(why(&many(17)).contains("17 attentions; a decode kernel takes 16"));
     // Rows of other workers: added where they are operand A too, and so awaited; else not.
     let after = |residual: &str| layer(3, "RmsNorm", 1024).replace(r#"residual: "H(B,E)""#, residual);
     let normalised = r#"residual: "N2(B,E)""#;

@@ -8,6 +8,7 @@
 
 namespace cusync::kernels {
 
+__device__ inline float to_float(float x) { return x; }
 __device__ inline float to_float(__half x) { return __half2float(x); }
 __device__ inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
 
@@ -19,7 +20,7 @@ __device__ inline Element from_float(float x) {
     return __float2bfloat16_rn(x);
 }
 
-/// Eight elements, 16 bytes: one vector load.
+/// Eight elements, read and written 16 bytes at a time.
 template <class Element>
 struct alignas(16) Group {
   Element values[8];

@@ -6,10 +6,10 @@
 namespace cusync::kernels {
 namespace {
 
-template <class Element>
-__global__ void gated_activation(Group<Element> const* packed, Group<Element>* d, unsigned long long groups) {
+template <class From, class Element>
+__global__ void gated_activation(Group<From> const* packed, Group<Element>* d, unsigned long long groups) {
   for (auto i = first_index(); i < groups; i += index_stride()) {
-    Group<Element> const gate = packed[2 * i], up = packed[2 * i + 1];
+    Group<From> const gate = packed[2 * i], up = packed[2 * i + 1];
     Group<Element> out;
 #pragma unroll
     for (int j = 0; j < 8; ++j)
@@ -29,14 +29,21 @@ __global__ void elementwise(Element const* x, Element* d, unsigned long long cou
 
 using namespace cusync::kernels;
 
-extern "C" int32_t cusync_gated_activation(void const* packed, void* d, uint32_t m, uint32_t n, uint32_t element,
-                                           void* stream) {
+extern "C" int32_t cusync_gated_activation(void const* packed, uint32_t packed_bits, void* d, uint32_t m, uint32_t n,
+                                           uint32_t element, void* stream) {
   if (!packed || !d || n % 8 || !aligned16(packed) || !aligned16(d)) return CUSYNC_ERROR_BAD_ARGUMENT;
+  if (packed_bits != 16 && packed_bits != 32) return CUSYNC_ERROR_BAD_ARGUMENT;
   unsigned long long const groups = (unsigned long long)m * (n / 8);
   return with_element(element, [&](auto* type) {
-    using Vector = Group<std::remove_pointer_t<decltype(type)>>;
-    gated_activation<<<blocks_for(groups), kElementwiseThreads, 0, cudaStream_t(stream)>>>(
-        static_cast<Vector const*>(packed), static_cast<Vector*>(d), groups);
+    using Element = std::remove_pointer_t<decltype(type)>;
+    auto const launch = [&](auto const* from) {
+      gated_activation<<<blocks_for(groups), kElementwiseThreads, 0, cudaStream_t(stream)>>>(
+          from, static_cast<Group<Element>*>(d), groups);
+    };
+    if (packed_bits == 32)
+      launch(static_cast<Group<float> const*>(packed));
+    else
+      launch(static_cast<Group<Element> const*>(packed));
     return status_of(cudaGetLastError());
   });
 }

@@ -5,7 +5,8 @@
 //! The model is the protocol of `csrc/kernels/chain`, by its parties: warp 1 hands out items and says through one word how far
 //! operands may be loaded, in whatever order waits are met elsewhere; the load warp fills the ring of operands, whose copies
 //! arrive in any order; two warpgroups multiply, each at its own pace, and fill staging rings of their own; a store warp for each
-//! empties that, counts the tile, and posts it if it is the second. Barriers count phases without end here, so that a parity
+//! empties that, counts the tile, and posts it if it is the second. A convolution's window serves several k-blocks from a buffer
+//! of its own, which is filled again when the last of them is multiplied. Barriers count phases without end here, so that a parity
 //! that says yes in the wrong phase is seen.
 
 use std::collections::HashSet;
@@ -40,6 +41,13 @@ impl Kind {
     }
 }
 
+/// Of a convolution: k-blocks that read one window, and the windows that there is room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Windows {
+    taps: u8,
+    buffers: usize,
+}
+
 /// The items of a worker, and the sizes of its rings.
 #[derive(Clone, Debug)]
 struct Cta {
@@ -47,6 +55,7 @@ struct Cta {
     /// Places of the ring of items, of the ring of operands, and of a staging ring.
     work: u32,
     operands: u32,
+    windows: Option<Windows>,
     staging: u32,
     /// Stores that may read their buffer while the next is issued.
     lag: u8,
@@ -94,6 +103,11 @@ enum Step {
     Take(u8),
     /// Takes a place in the ring of operands for a k-block, the n-th of all that are loaded.
     Acquire(u8),
+    /// Before k-block n, waits until the k-block is multiplied that was the last of the window that lay in the buffer.
+    Overwrite {
+        n: u8,
+        last: u8,
+    },
     /// Loads the n-th k-block, when the word has reached so many; what it waits for is number `met` of all that are waited for.
     Load {
         n: u8,
@@ -137,6 +151,8 @@ impl Model {
         let (mut dispatch, mut load, mut math, mut store) = (vec![], vec![], vec![], vec![]);
         // k-blocks that are waited for, that are loaded, that the load warp has counted; units.
         let (mut met, mut n, mut counted, mut unit, mut tiles) = (0, 0, 0, 0, 0);
+        // Of each window so far, its last k-block.
+        let mut windows: Vec<u8> = vec![];
         for (i, kind) in (0..).zip(&cta.items) {
             dispatch.push(Step::Publish(i));
             let reach = u8::from(cta.broken == Some(Broken::WordTooFar));
@@ -150,6 +166,11 @@ impl Model {
                     let ask = cta.drawn.map(|early| k_blocks.saturating_sub(early + 1));
                     for k in 0..k_blocks {
                         load.push(Step::Acquire(n + k));
+                        if let Some(Windows { taps, buffers }) = cta.windows.filter(|w| k % w.taps == 0) {
+                            let held = windows.len().checked_sub(buffers).map(|w| windows[w]);
+                            load.extend(held.map(|last| Step::Overwrite { n: n + k, last }));
+                            windows.push(n + k_blocks.min(k + taps) - 1);
+                        }
                         load.push(Step::Load { n: n + k, word: counted + k + 1, met: met + k + 1 });
                         load.extend(ask.filter(|at| *at == k).map(|_| Step::Ask));
                         math.push(Step::Multiply(n + k));
@@ -254,6 +275,17 @@ impl Model {
                 on("asked for the item behind", i, u32::from(i), asked)?
             }
             Step::Acquire(n) => free("k-block", n, cta.operands, self.freed(s, u32::from(n) % cta.operands))?,
+            // What lies further back than the ring is deep, the place in the ring has been waited for.
+            Step::Overwrite { n, last } => {
+                let place = u32::from(last) % cta.operands;
+                u32::from(last) + cta.operands < u32::from(n)
+                    || on(
+                        "window over that of k-block",
+                        last,
+                        u32::from(last) / cta.operands,
+                        self.freed(s, place),
+                    )?
+            }
             Step::Load { word, met, .. } | Step::Ready { word, met } => {
                 let ready = self.word(s) >= word;
                 if ready && s.met < met {
@@ -361,7 +393,17 @@ fn product(k_blocks: u8, units: u8) -> Kind {
 
 /// A CTA with rings that are used again within a few items.
 fn cta(items: Vec<Kind>) -> Cta {
-    Cta { items, work: 2, operands: 2, staging: 2, lag: 1, counters: 4, drawn: None, broken: None }
+    Cta {
+        items,
+        work: 2,
+        operands: 2,
+        windows: None,
+        staging: 2,
+        lag: 1,
+        counters: 4,
+        drawn: None,
+        broken: None,
+    }
 }
 
 #[test]
@@ -372,6 +414,14 @@ fn no_wait_passes_in_the_wrong_phase_and_every_tile_is_posted_once() {
         cta(vec![Kind::Rows, Kind::Rows, product(1, 1), Kind::Rows]),
         cta(vec![product(2, 1), product(2, 0), product(1, 1), product(1, 0)]),
         Cta { operands: 3, ..cta(vec![product(4, 1), product(1, 2)]) },
+        // Two windows of an item; one of each item, and room for one.
+        Cta {
+            operands: 3,
+            windows: Some(Windows { taps: 2, buffers: 2 }),
+            ..cta(vec![product(4, 1), product(3, 1)])
+        },
+        Cta { windows: Some(Windows { taps: 2, buffers: 2 }), ..cta(vec![product(5, 1)]) },
+        Cta { operands: 3, windows: Some(Windows { taps: 2, buffers: 1 }), ..cta(vec![product(2, 1); 3]) },
         Cta { drawn: Some(1), ..cta(vec![product(2, 1), product(3, 1)]) },
         Cta { drawn: Some(1), ..cta(vec![Kind::Rows, product(2, 1), Kind::Rows]) },
         Cta { work: 1, counters: 2, ..cta(vec![product(1, 1); 4]) },
@@ -395,6 +445,11 @@ fn broken_rings_are_found() {
         (broken(Broken::StagedUnseen), "is stored before it is there"),
         // Fewer counters than tiles by which one store warp leads the other.
         (Cta { counters: 1, ..cta(vec![product(1, 1); 4]) }, "one store warp has not stored it"),
+        // A k-block is freed when the next is under way, which waits for the window, which waits for the k-block.
+        (
+            Cta { operands: 3, windows: Some(Windows { taps: 2, buffers: 1 }), ..cta(vec![product(4, 1)]) },
+            "stands still",
+        ),
         // Nobody asks for the second item before the first one's last k-block, which waits for room.
         (Cta { lag: 2, ..cta(vec![product(1, 3)]) }, "stands still"),
     ];

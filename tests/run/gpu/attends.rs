@@ -31,6 +31,24 @@ const PAGED: &str = r#"Pipeline(
     ],
 )"#;
 
+/// Groups of two queries of 64 columns, then of eight of 128, then of two again, over lengths of one batch.
+const UNLIKE: &str = r#"Pipeline(
+    name: "unlike",
+    dims: { "B": 5, "S": 256, "E": 512 },
+    stages: [
+        Gemm(name: "qkv1", a: "X(B,E)", b: "W1(E,512)", out: "QKV1(B,512)"),
+        Attention(name: "attend1", qkv: "QKV1(B,512)", heads: 4, kv_heads: 2, out: "A1(B,256)",
+            cache: Cache(keys: "K1(B,2,S,64)", values: "V1(B,2,S,64)", lengths: "n(B)")),
+        Gemm(name: "qkv2", a: "A1(B,256)", b: "W2(256,2560)", out: "QKV2(B,2560)"),
+        Attention(name: "attend2", qkv: "QKV2(B,2560)", heads: 16, kv_heads: 2, out: "A2(B,2048)",
+            cache: Cache(keys: "K2(B,2,S,128)", values: "V2(B,2,S,128)", lengths: "n(B)")),
+        Gemm(name: "qkv3", a: "A2(B,2048)", b: "W3(2048,512)", out: "QKV3(B,512)"),
+        Attention(name: "attend3", qkv: "QKV3(B,512)", heads: 4, kv_heads: 2, out: "A3(B,256)",
+            cache: Cache(keys: "K3(B,2,S,64)", values: "V3(B,2,S,64)", lengths: "n(B)")),
+        Gemm(name: "project", a: "A3(B,256)", b: "Wo(256,E)", out: "Z(B,E)"),
+    ],
+)"#;
+
 fn plan(gpu: &Gpu, source: &str, batch: u32, element: Element) -> Plan {
     let dims = vec![("B".into(), batch.into()), ("S".into(), CAPACITY.into())];
     let overrides = Overrides { dims, element: Some(element), ..Overrides::default() };
@@ -103,6 +121,13 @@ fn shipped_blocks_of_every_batch() {
 fn bf16_keeps_what_rounding_takes_from_queries_and_weights() {
     for (name, batch) in NAMES.into_iter().zip([5, 4, 32]) {
         grows(shipped(name).expect("it ships"), batch, Element::Bf16, Overlap::All);
+    }
+}
+
+#[test]
+fn attentions_of_unlike_heads_in_one_launch() {
+    for (batch, element) in [(5, Element::Bf16), (32, Element::F16)] {
+        grows(UNLIKE, batch, element, Overlap::All);
     }
 }
 

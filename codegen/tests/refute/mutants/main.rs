@@ -178,7 +178,17 @@ impl Sample {
                     let report = judge_program(&mutant.candidate, &mutant.program);
                     println!("ALARM {which} ({executor:?}): {}", report.refutations[0]);
                 }
-                Outcome::Unsafe(found) => self.accepted.push(format!("{which} ({executor:?}): {found:?}")),
+                Outcome::Unsafe(found) => {
+                    if tells {
+                        let Candidate { graph, edges, launch, .. } = &mutant.candidate;
+                        let (stages, tensors) = (&graph.stages, &graph.tensors);
+                        println!(
+                            "UNSAFE {which}: {stages:?} {tensors:?} {edges:?} {launch:?} {:?}",
+                            mutant.program
+                        );
+                    }
+                    self.accepted.push(format!("{which} ({executor:?}): {found:?}"));
+                }
                 Outcome::Harmless | Outcome::Caught(..) | Outcome::FalseAlarm(_) => {}
             }
         }

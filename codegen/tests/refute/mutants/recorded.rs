@@ -5,14 +5,14 @@ use cusync_gen::graph::{Graph, StageId};
 use cusync_gen::sync::Tile;
 
 /// A slice of a tile: its events, and where it stands in a schedule.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Slice {
     pub(crate) events: Vec<Event>,
     place: Option<Place>,
 }
 
 /// All posts and events of a plan.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Recorded {
     /// The slot and the amount of each producer tile's post to an edge.
     pub(crate) posts: Vec<Vec<Vec<(u32, u32)>>>,

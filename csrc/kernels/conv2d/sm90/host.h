@@ -29,6 +29,9 @@ inline bool make_window(cusync_stage const& stage, uint32_t tile_m, uint32_t are
   if (slots > tile_m || buffer > area || taps > 255 || i.padding_rows > 255 || i.padding_cols > 255) return false;
   if (i.stride_rows > 8 || i.stride_cols > 8 || row_tiles > 0xffff) return false;
   uint32_t const buffers = area / uint32_t(buffer);
+  // A k-block is freed when the next one is under way. So the first of a window would wait for ever for the last of the one
+  // before it, if both lay in one buffer: of the windows of an item at least two have room.
+  if (buffers < 2 && i.channels > 64) return false;
   to = {uint8_t(i.out_width),    uint8_t(rows),         uint8_t(images),      uint8_t(pitch),      uint8_t(i.filter_cols),
         uint8_t(taps),           uint8_t(i.stride_rows), uint8_t(i.stride_cols), uint8_t(i.padding_rows),
         uint8_t(i.padding_cols), uint8_t(class_rows),   uint8_t(class_cols),  uint8_t(tail),

@@ -20,7 +20,7 @@
 
 namespace cusync::kernels::decode {
 
-inline constexpr uint32_t kMaxAttends = 16;   ///< attention stages of one kernel
+inline constexpr uint32_t kMaxAttends = 16;   ///< attention stages of one kernel (MAX_ATTENDS)
 inline constexpr uint32_t kSegmentSlots = 2;  ///< segments whose queries are in shared memory
 inline constexpr uint32_t kPlanWarp = kMathWarps - 1;  ///< reckons the units of all sequences: it has nothing else to do yet
 inline constexpr uint32_t kBadSequence = ~0u;
@@ -31,7 +31,7 @@ struct Attend {
   uint32_t kv_heads, group;     ///< group: query heads of a key/value head
   uint32_t head_dim;            ///< 64 or 128
   uint32_t pages, page_row;     ///< of the pool, 0: contiguous; of a sequence
-  uint32_t segment_bytes;
+  uint32_t segment_bytes;       ///< of a slot, which has room for the largest of all attentions
   float scale;                  ///< of scores, for powers of two
   int32_t const* page_table;
   char const* rotary;           ///< NULL: none

@@ -82,7 +82,6 @@ bool plan_attend(AttendParams& p, uint32_t s, uint32_t index, uint32_t counters,
   plan_edges(p.stages[s], from, request);
   attend.kv_heads = heads.kv_heads, attend.group = heads.query_heads / heads.kv_heads;
   attend.head_dim = heads.head_dim, attend.pages = heads.pages;
-  attend.segment_bytes = segment_bytes<Element>(attend.group, attend.head_dim);
   attend.page_row = ceil_div(heads.capacity, kUnitTokens);
   attend.scale = 1.4426950408889634f / std::sqrt(float(heads.head_dim));
   attend.page_table = data_as<int32_t const>(from, CUSYNC_OPERAND_PAGES);
@@ -122,9 +121,12 @@ bool plan_attends(AttendParams& p, Request const& request) {
     if (from.operation == CUSYNC_NORM) plan_norm(p, s, from, request);
     if (from.operation != CUSYNC_ATTEND) continue;
     if (count == kMaxAttends || !plan_attend<Element>(p, s, count, counters, request)) return false;
-    ++count, counters += p.m * from.heads.kv_heads;
-    segment = std::max(segment, p.attends[count - 1].segment_bytes);
+    Attend const& attend = p.attends[count++];
+    counters += p.m * attend.kv_heads;
+    segment = std::max(segment, segment_bytes<Element>(attend.group, attend.head_dim));
   }
+  // A slot of segments passes from one attention to the next, so for all of them it begins at the same place.
+  for (uint32_t i = 0; i < count; ++i) p.attends[i].segment_bytes = segment;
   p.attend_bytes = attend_bytes(segment);
   return true;
 }

@@ -8,7 +8,7 @@ use crate::graph::fit::Fit;
 use crate::graph::op::sliding::along_m;
 use crate::graph::op::{At, MmaTile};
 
-/// Room for a window, in pixels of a block of channels: what every kernel for convolutions has.
+/// Room for windows, in pixels of a block of channels: what every kernel for convolutions has.
 const WINDOW_PIXELS: u32 = 512;
 
 /// Most pixels along an axis of a window: a copy of the TMA takes no more.
@@ -35,11 +35,13 @@ impl Conv {
             && [self.padding.0, self.padding.1, r.checked_mul(s)?].iter().all(|n| *n <= WINDOW_AXIS)
             && pitch.checked_mul(self.stride.1)? <= WINDOW_AXIS;
         let classes = self.stride.0.min(r) * self.stride.1.min(s);
+        // The kernels fill a window while they multiply the one before, so an item with several has room for two.
+        let room = WINDOW_PIXELS / self.channels.div_ceil(CHANNELS).min(2);
         let fits = |rows: u32, images: u32| {
             let loaded = rows + (r - 1) / self.stride.0;
             let pixels = (images * loaded * pitch + tail).next_multiple_of(8) * classes;
             let used = (images - 1) * loaded * pitch + (rows - 1) * pitch + q;
-            loaded * self.stride.0 <= WINDOW_AXIS && used <= slots && pixels <= WINDOW_PIXELS
+            loaded * self.stride.0 <= WINDOW_AXIS && used <= slots && pixels <= room
         };
         let rows =
             (1..=p.min(slots)).rev().filter(|rows| bounded && p % rows == 0).find(|rows| fits(*rows, 1))?;
@@ -292,6 +294,9 @@ mod tests {
         // A window for each parity of the taps.
         let down = conv((56, 56), (3, 3), (2, 2), (1, 1));
         assert_eq!(down.fit(64).map(|w| (w.rows, w.pitch)), Some((2, 29)));
+        // Two blocks of channels, so two of them.
+        let wide = Conv { channels: 72, ..down };
+        assert_eq!(wide.fit(64).map(|w| (w.rows, w.pitch)), Some((1, 29)));
         assert_eq!(conv((112, 112), (7, 7), (2, 2), (3, 3)).fit(64), None, "four windows are too large");
     }
 

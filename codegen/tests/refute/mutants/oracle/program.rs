@@ -287,9 +287,8 @@ impl Builder<'_> {
                 // The region is the shapes' to say, not the program's.
                 Event::Multicast { operand, k_block, .. } => {
                     let area = self.shared_area(stage, tile, operand, k_block, cluster);
-                    steps.push(Op::Load(
-                        self.layout.cells(graph.stages[stage.0].operands[operand].tensor, &area),
-                    ));
+                    let tensor = graph.stages[stage.0].operands[operand].tensor;
+                    steps.extend(in_time.then(|| Op::Load(self.layout.cells(tensor, &area))));
                     loaded.extend(in_time.then_some((operand, k_block)));
                 }
                 Event::Contribute { slab } => steps.extend([Op::Leave { slab }, Op::SetFlag { slab }]),
