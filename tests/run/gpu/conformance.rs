@@ -597,8 +597,10 @@ mod without_a_gpu {
                 let units = notes
                     .iter()
                     .filter(|n| n.event == gone.event && (n.stage, n.m, n.n) == (gone.stage, gone.m, gone.n));
+                // Queries, keys and values may wait for the same slot.
+                let alone = notes.iter().filter(|n| **n == gone).count() == 1;
                 // A tile at an edge of an output may have fewer units than others.
-                if gone.event != ffi::CUSYNC_EVENT_STORE || units.count() == 1 {
+                if alone && (gone.event != ffi::CUSYNC_EVENT_STORE || units.count() == 1) {
                     assert!(judged.deviation(0, &without).is_some(), "{label}: without {gone:?}");
                 }
                 // Waits look again and again, everything else is done once.
@@ -614,7 +616,10 @@ mod without_a_gpu {
                     assert!(judged.deviation(0, &early).is_some(), "{label}: before all posts {gone:?}");
                     let mut late = without;
                     late.push(gone);
-                    assert!(judged.deviation(0, &late).is_some(), "{label}: behind its loads {gone:?}");
+                    assert!(
+                        !alone || judged.deviation(0, &late).is_some(),
+                        "{label}: behind its loads {gone:?}"
+                    );
                     let mut old = notes.clone();
                     old[at].value -= 1;
                     assert!(judged.deviation(0, &old).is_some(), "{label}: with too few posts {gone:?}");

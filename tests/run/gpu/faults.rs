@@ -16,7 +16,9 @@ use crate::common::{Gpu, assert_right, dim, pipeline, plan, quick};
 use crate::fused::{DYNAMIC, STATIC, expected, fused, hopper};
 use crate::fused_decode::decode;
 use cusync::device::{Delays, DeviceBuffer, Stream, helpers};
-use cusync::runtime::{ChainOverride, InputSets, Options, Overrides, Pipeline, Result, element_code, shipped};
+use cusync::runtime::{
+    ChainOverride, InputSets, Options, Overrides, Pipeline, Result, element_code, shipped,
+};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::Element;
 use half::slice::HalfFloatSliceExt;
@@ -45,7 +47,8 @@ const TESTS: usize = 5;
 
 /// Runs of one test.
 fn runs() -> usize {
-    let stated = std::env::var("CUSYNC_RUNS").ok().map(|count| count.parse().expect("CUSYNC_RUNS is a number"));
+    let stated =
+        std::env::var("CUSYNC_RUNS").ok().map(|count| count.parse().expect("CUSYNC_RUNS is a number"));
     let all: usize = stated.unwrap_or(if quick() { 15_000 } else { 100_000 });
     all.div_ceil(TESTS)
 }
@@ -249,7 +252,11 @@ fn survive(gpu: &Gpu, cases: Vec<Case>) {
                 each(case.shared)
             );
             let side_by_side = case.pipelines.len() > 1;
-            assert!(side_by_side || case.alone > case.undelayed, "{}: the delays delayed nothing", case.label);
+            assert!(
+                side_by_side || case.alone > case.undelayed,
+                "{}: the delays delayed nothing",
+                case.label
+            );
         }
         println!("{done} runs with delays, 0 wrong, 0 stuck");
         Ok(())
