@@ -8,6 +8,7 @@ use cusync_gen::choose::comparison::{Comparison, Goal, Point, Row};
 use serde::Serialize;
 
 use super::fault::Fault;
+use super::files;
 use super::print::{Answer, Page, json};
 use super::report::signed_percent;
 use super::source::{SPECS, Source};
@@ -99,8 +100,7 @@ pub(crate) fn against(only: Option<String>, plan: PlanArgs, record: PathBuf) -> 
     let source = only.as_deref().map(|file| Source::find(file, &SPECS)).transpose()?;
     let device = profile(&plan.device)?;
     let file = record.display().to_string();
-    let text = std::fs::read_to_string(&record)
-        .map_err(|e| Fault::input(format!("{file} cannot be read: {e}")).help(HELP))?;
+    let text = files::read(&record).map_err(|fault| fault.help(HELP))?;
     let mut measurements: Measurements = cusync_gen::columns::read(&text)
         .map_err(|e| Fault::input(format!("{file} is no record of a benchmark: {e}")).help(HELP))?;
     let only = source.as_ref().map(pipeline).transpose()?;

@@ -13,6 +13,7 @@ use cusync_gen::choose::against::{Measured, Measurements};
 use cusync_gen::graph::Element;
 
 use super::fault::Fault;
+use super::files;
 use super::print::{Answer, Output, Page, json};
 use super::progress::Progress;
 use super::target::CacheArgs;
@@ -232,7 +233,7 @@ pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fa
             bench_semaphores(0, SEMAPHORE_COUNT).map(BenchReport::Sync).map_err(fault)
         }
         SuiteArg::Mlp if is_of_times(&args.from)? => {
-            Ok(BenchReport::Times(Box::new(saved(&args.from[0], &read(&args.from[0])?)?)))
+            Ok(BenchReport::Times(Box::new(saved(&args.from[0], &files::read(&args.from[0])?)?)))
         }
         SuiteArg::Mlp => mlp(args, &progress).map(|r| BenchReport::Mlp(Box::new(r))),
         SuiteArg::FusedSweep => {
@@ -243,7 +244,7 @@ pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fa
         }
         SuiteArg::Dag if !args.from.is_empty() => {
             match &args.from[..] {
-                [file] => Ok(BenchReport::Dag(Box::new(saved(file, &read(file)?)?))),
+                [file] => Ok(BenchReport::Dag(Box::new(saved(file, &files::read(file)?)?))),
                 _ => Err(Fault::input("reports of the kernel-level suite are not joined")
                     .help("name one with --from")),
             }
@@ -278,7 +279,7 @@ fn mlp(args: &BenchArgs, progress: &Progress) -> Result<MlpReport, Fault> {
         earlier(&args.from)?
     };
     for file in &args.pytorch {
-        let added = add_pytorch(&mut report, &read(file)?);
+        let added = add_pytorch(&mut report, &files::read(file)?);
         added.map_err(|e| Fault::input(format!("{}: {e}", file.display())))?;
     }
     save(args.save.as_deref(), &report)?;
@@ -289,7 +290,7 @@ fn mlp(args: &BenchArgs, progress: &Progress) -> Result<MlpReport, Fault> {
 fn earlier(files: &[PathBuf]) -> Result<MlpReport, Fault> {
     let mut all: Option<MlpReport> = None;
     for file in files {
-        let report: MlpReport = saved(file, &read(file)?)?;
+        let report: MlpReport = saved(file, &files::read(file)?)?;
         match &mut all {
             Some(all) => all.absorb(report),
             None => all = Some(report),
@@ -307,19 +308,15 @@ fn saved<T: serde::de::DeserializeOwned>(file: &Path, text: &str) -> Result<T, F
 /// Whether the one file that is named is a record of times and no whole report.
 fn is_of_times(files: &[PathBuf]) -> Result<bool, Fault> {
     let [file] = files else { return Ok(false) };
-    let text = read(file)?;
+    let text = files::read(file)?;
     Ok(saved::<MlpReport>(file, &text).is_err() && saved::<Measurements>(file, &text).is_ok())
-}
-
-fn read(file: &Path) -> Result<String, Fault> {
-    std::fs::read_to_string(file).map_err(|e| Fault::input(format!("{}: {e}", file.display())))
 }
 
 fn save(file: Option<&Path>, report: &impl serde::Serialize) -> Result<(), Fault> {
     let Some(file) = file else { return Ok(()) };
     let failed = |e: &dyn std::fmt::Display| Fault::input(format!("{}: {e}", file.display()));
     let text = cusync_gen::columns::write(report).map_err(|e| failed(&e))?;
-    std::fs::write(file, text).map_err(|e| failed(&e))
+    files::write(file, &text)
 }
 
 fn fault(error: bench::Error) -> Fault {

@@ -8,6 +8,7 @@ use cusync::tune::calibrate::{Calibration, ChainTimes, KernelTimes};
 use serde::Serialize;
 
 use super::fault::Fault;
+use super::files;
 use super::print::{Answer, Output, Page, json};
 use super::progress::Progress;
 
@@ -46,11 +47,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs, output: &Output) -> Result<Calibra
     let made = measured.profile(&base);
     let profile = made.profile.to_ron() + "\n";
     if let Some(file) = &args.output {
-        let failed = |e: std::io::Error| {
-            Fault::input(format!("{} cannot be written: {e}", file.display()))
-                .help("choose another file with -o")
-        };
-        std::fs::write(file, &profile).map_err(failed)?;
+        files::write(file, &profile)?;
     }
     Ok(CalibrateReport {
         measured,

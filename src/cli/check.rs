@@ -13,6 +13,7 @@ use cusync_gen::schedule::{Breakdown, Part, Request, Schedule, time};
 use serde::Serialize;
 
 use super::fault::Fault;
+use super::files;
 use super::print::{Answer, Page, json};
 use super::prove::Proof;
 use super::report::{
@@ -103,8 +104,7 @@ pub(crate) fn run(args: CheckArgs) -> Result<CheckReport, Fault> {
         let candidate = proof.candidate();
         let written = certificate(candidate, &Generated::new(candidate))
             .map_err(|refutation| Fault::refuted(format!("there is nothing to certify: {refutation}")))?;
-        std::fs::write(&file, format!("{written}\n"))
-            .map_err(|e| Fault::input(format!("cannot write the certificate {}: {e}", file.display())))?;
+        files::write(&file, &format!("{written}\n"))?;
     }
     Ok(report)
 }

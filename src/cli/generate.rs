@@ -10,6 +10,7 @@ use cusync_gen::sync::Policy;
 use serde::Serialize;
 
 use super::fault::Fault;
+use super::files;
 use super::print::{Answer, Page, json};
 use super::prove::{Proof, cannot_run, own_kernels, resolve};
 use super::target::{Target, TargetArgs};
@@ -66,15 +67,11 @@ pub(crate) fn generate(args: GenerateArgs) -> Result<GenerateReport, Fault> {
     let (target, dir) = (args.target.resolve()?, &args.output);
     let resolved = resolve(&target)?;
     let plan = plan(&target)?;
-    let cannot = |path: &Path, e: std::io::Error| {
-        Fault::input(format!("{} cannot be written: {e}", path.display()))
-            .help("choose another folder with -o DIR")
-    };
     let mut files = Vec::new();
     let mut write = |dir: &Path, name: &str, text: &str| -> Result<(), Fault> {
-        std::fs::create_dir_all(dir).map_err(|e| cannot(dir, e))?;
+        std::fs::create_dir_all(dir).map_err(|e| files::unwritten(dir, &e))?;
         let path = dir.join(name);
-        std::fs::write(&path, text).map_err(|e| cannot(&path, e))?;
+        files::write(&path, text)?;
         files.push(path.display().to_string());
         Ok(())
     };

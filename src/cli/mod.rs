@@ -8,6 +8,7 @@ mod check;
 mod doctor;
 mod explain;
 mod fault;
+mod files;
 mod generate;
 mod names;
 mod print;

@@ -8,6 +8,7 @@ use cusync_gen::device::Profile;
 use serde::Serialize;
 
 use super::fault::Fault;
+use super::files;
 use super::print::{Answer, Page, json};
 use super::report::counted;
 use super::source::{Language, PROGRAMS, SPECS, Source};
@@ -125,7 +126,7 @@ pub(crate) fn init(args: &InitArgs) -> Result<TextReport, Fault> {
         ErrorKind::AlreadyExists => {
             Fault::input(format!("{file} is there already")).help("name another file: `cusync init FILE`")
         }
-        _ => Fault::input(format!("{file} cannot be written: {e}")).help("name a file in a folder of yours"),
+        _ => files::unwritten(&args.file, &e),
     };
     let mut new = std::fs::File::create_new(&args.file).map_err(failed)?;
     std::io::Write::write_all(&mut new, FIRST.as_bytes()).map_err(failed)?;

@@ -1,6 +1,6 @@
 //! What a spec is planned for: the arguments that most commands share, and what they resolve to.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use cusync::tune::{Cache, Store};
@@ -8,6 +8,7 @@ use cusync_gen::check::Executor;
 use cusync_gen::device::{DEVICES, Profile};
 
 use super::fault::{Fault, nearest};
+use super::files;
 use super::source::{SPECS, Source};
 
 /// A spec with its dims, for a device.
@@ -124,8 +125,8 @@ pub(crate) fn profile(name: &str) -> Result<Profile, Fault> {
         return Ok(shipped.clone());
     }
     if name.ends_with(".ron") {
-        let text = std::fs::read_to_string(name)
-            .map_err(|e| Fault::input(format!("cannot read the device profile {name}: {e}")))?;
+        let text =
+            files::read(Path::new(name)).map_err(|fault| fault.help("it would be a device profile"))?;
         let source = Source { text, origin: name.into() };
         return Profile::from_ron(&source.text).map_err(|d| source.refused(&d));
     }

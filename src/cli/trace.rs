@@ -9,6 +9,7 @@ use cusync::trace::{Timeline, TraceReport, events, page, simulated, simulated_ru
 use cusync_gen::check::Executor;
 
 use super::fault::Fault;
+use super::files;
 use super::print::{Answer, Output, Page, json};
 use super::progress::Progress;
 use super::prove::{Proof, cannot_run, own_kernels, resolve};
@@ -158,9 +159,5 @@ pub(crate) fn write(timeline: &Timeline, file: &Path) -> Result<(), Fault> {
         Some("html") => page(timeline),
         _ => events(timeline).to_string(),
     };
-    let failed = |e: std::io::Error| {
-        Fault::input(format!("{}: {e}", file.display()))
-            .help("name a file in a folder that can be written to")
-    };
-    std::fs::write(file, text).map_err(failed)
+    files::write(file, &text)
 }

@@ -1,6 +1,6 @@
-//! float32 matrix products on the host: a safe face of the `gemm` crate's raw-pointer entry point.
+//! float32 matrix products on the host: a safe face of the raw-pointer entry point of the `gemm` crates.
 
-use gemm::Parallelism;
+use gemm_common::Parallelism;
 
 /// A row-major matrix of float32, rows `stride` elements apart.
 #[derive(Clone, Copy, Debug)]
@@ -66,23 +66,24 @@ pub fn gemm_f32(d: MatMut<'_>, a: MatRef<'_>, b: MatRef<'_>, accumulate: bool, t
         Threads::Caller => Parallelism::None,
         Threads::All => Parallelism::Rayon(0),
     };
+    // The entry point wants rows of `d` to be its columns, so it is given the transposed product.
     // SAFETY: each view's constructor proved that all its elements lie inside a live slice; `d` is borrowed
     // mutably, so it overlaps neither operand.
     unsafe {
-        gemm::gemm(
-            d.rows,
+        gemm_f32::gemm::f32::get_gemm_fn()(
             d.cols,
+            d.rows,
             a.cols,
             d.data.as_mut_ptr(),
-            1,
             d.stride as isize,
+            1,
             accumulate,
-            a.data.as_ptr(),
-            1,
-            a.stride as isize,
             b.data.as_ptr(),
-            1,
             b.stride as isize,
+            1,
+            a.data.as_ptr(),
+            a.stride as isize,
+            1,
             1.0,
             1.0,
             false,

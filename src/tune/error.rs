@@ -11,7 +11,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The cache cannot be read or written.
-    #[error("{}: {why}", path.display())]
+    #[error(
+        "{}: the cache of tuned plans cannot be read or written: {why}\n  help: make it accessible and see that the disk is not full, or name another with --cache FILE",
+        path.display()
+    )]
     File {
         /// The file that was read or written.
         path: PathBuf,

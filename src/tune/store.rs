@@ -5,13 +5,16 @@
 //! entries. What cannot be read is never replaced.
 
 use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
 
 use super::cache::{Cache, Fault};
 use super::error::{Error, Result};
+
+/// Most bytes of a cache.
+const MOST: u64 = 64 << 20;
 
 /// A cache in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,8 +47,10 @@ impl Store {
     /// # Errors
     /// [`Error::Corrupt`], [`Error::Version`], or the file cannot be read.
     pub fn load(&self) -> Result<Cache> {
-        let text = match fs::read(&self.path) {
-            Ok(bytes) => String::from_utf8(bytes).map_err(|e| self.corrupt(e.to_string()))?,
+        let mut bytes = Vec::new();
+        let text = match File::open(&self.path).and_then(|file| file.take(MOST + 1).read_to_end(&mut bytes)) {
+            Ok(_) if bytes.len() as u64 > MOST => return Err(self.corrupt("it has more than 64 MiB".into())),
+            Ok(_) => String::from_utf8(bytes).map_err(|e| self.corrupt(e.to_string()))?,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Cache::default()),
             Err(e) => return Err(self.fault(e)),
         };

@@ -288,19 +288,6 @@ fn the_toolchain_that_is_there_is_left() {
 }
 
 #[test]
-fn a_cache_that_cannot_be_written_is_an_error_that_says_so() {
-    let dir = folder("cache");
-    let empty = dir.join("empty.json");
-    std::fs::write(&empty, r#"{ "format": "cusync tuned plans", "version": 2, "entries": [] }"#)
-        .expect("writable");
-    let output =
-        cusync(&["tune", "--merge", &empty.display().to_string(), "--cache", "/proc/cusync/tuned.json"]);
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{text}");
-    assert!(text.contains("/proc/cusync"), "{text}");
-}
-
-#[test]
 fn every_record_that_ships_is_read() {
     let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/results");
     let mut read = 0;

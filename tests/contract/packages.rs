@@ -1,7 +1,5 @@
-//! The packed crates, unpacked in an empty folder without the workspace: they build, and a program of ten lines runs a pipeline.
-//! It takes as long as a first build, so it is run by name:
-//!
-//!     cargo test --test packages -- --ignored
+//! The packed crates, unpacked in an empty folder without the workspace: they build, a program of ten lines runs a pipeline, and
+//! the command installs.
 
 use std::path::Path;
 use std::process::Command;
@@ -23,8 +21,7 @@ fn cargo(folder: &Path) -> Command {
     let mut cargo = Command::new(env!("CARGO"));
     cargo
         .current_dir(folder)
-        .env("NVCC", "/none")
-        .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        .envs([("NVCC", "/none"), ("CARGO_PROFILE_DEV_DEBUG", "0"), ("CARGO_PROFILE_DEV_OPT_LEVEL", "0")])
         .env_remove("CARGO_TARGET_DIR");
     cargo
 }
@@ -78,22 +75,30 @@ fn main() -> Result<(), SessionError> {
 "#;
 
 #[test]
-#[ignore = "a first build of everything: minutes"]
-fn packed_crates_build_and_run_outside_the_workspace() {
+fn packed_crates_build_run_and_install_outside_the_workspace() {
     let place = unpacked();
     let folder = place.path();
     let user = folder.join("user");
     std::fs::create_dir_all(user.join("src")).expect("writable");
     let version = env!("CARGO_PKG_VERSION");
-    let patches: String =
-        CRATES.iter().map(|name| format!("{name} = {{ path = \"../{name}-{version}\" }}\n")).collect();
+    // What the registry will answer.
+    let registry = folder.join(".cargo/config.toml");
+    std::fs::create_dir_all(registry.parent().expect("a folder")).expect("writable");
+    let patches = CRATES.map(|name| {
+        let path = folder.join(format!("{name}-{version}"));
+        format!("{name} = {{ path = \"{}\" }}\n", path.display())
+    });
+    std::fs::write(registry, format!("[patch.crates-io]\n{}", patches.concat())).expect("writable");
     // The feature `cuda` is left out: nvcc is never looked for.
     let manifest = format!(
         "[package]\nname = \"user\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[dependencies]\n\
-         cusync = {{ version = \"{version}\", default-features = false }}\n\n[patch.crates-io]\n{patches}\n[workspace]\n"
+         cusync = {{ version = \"{version}\", default-features = false }}\n"
     );
     std::fs::write(user.join("Cargo.toml"), manifest).expect("writable");
     std::fs::write(user.join("src/main.rs"), PROGRAM).expect("writable");
+    // The versions that the workspace was tested with.
+    std::fs::copy(folder.join(format!("cusync-{version}/Cargo.lock")), user.join("Cargo.lock"))
+        .expect("packed");
     // A neighbour's file in the target folder.
     let neighbour = user.join("target/cusync-kernels/neighbour.o");
     std::fs::create_dir_all(neighbour.parent().expect("a folder")).expect("writable");
@@ -101,40 +106,27 @@ fn packed_crates_build_and_run_outside_the_workspace() {
     run(cargo(&user).args(["run", "--quiet"]));
     let again = run(cargo(&user).arg("build"));
     assert!(!again.contains("Compiling"), "a second build does nothing: {again}");
+
+    // The first commands of the README, with the crate in the place of the checkout.
+    run(cargo(folder)
+        .args(["install", "--quiet", "--debug", "--path"])
+        .arg(folder.join(format!("cusync-{version}")))
+        .arg("--root")
+        .arg(folder)
+        .arg("--target-dir")
+        .arg(user.join("target")));
     assert!(neighbour.exists(), "what is somebody else's is left");
-    // The first command of the README, from the crate.
-    let crate_folder = folder.join(format!("cusync-{version}"));
-    let first = run(cargo(&user)
-        .args(["run", "--quiet", "--target-dir"])
-        .arg(user.join("target"))
-        .arg("--manifest-path")
-        .arg(crate_folder.join("Cargo.toml"))
-        .args([
-            "--config",
-            &format!(
-                "patch.crates-io.cusync-gen.path='{}'",
-                folder.join(format!("cusync-gen-{version}")).display()
-            ),
-        ])
-        .args([
-            "--config",
-            &format!(
-                "patch.crates-io.cusync-dag.path='{}'",
-                folder.join(format!("cusync-dag-{version}")).display()
-            ),
-        ])
-        .args([
-            "--bin",
-            "cusync",
-            "--",
-            "run",
-            "llama65_mlp",
-            "--dim",
-            "M=8",
-            "--dim",
-            "H=1024",
-            "--dim",
-            "I=512",
-        ]));
+    let installed = || {
+        let mut command = Command::new(folder.join("bin/cusync"));
+        command.current_dir(&user).env("XDG_DATA_HOME", folder.join("data"));
+        command
+    };
+    let small =
+        ["run", "llama65_mlp", "--dim", "M=8", "--dim", "H=1024", "--dim", "I=512", "--executor", "cpu"];
+    let first = run(installed().args(small));
     assert!(first.contains("right: max relative error"), "{first}");
+    // What is missing comes with the command that a user of the crate has.
+    let doctor = installed().arg("doctor").output().expect("it was installed");
+    let text = String::from_utf8_lossy(&doctor.stdout);
+    assert!(text.contains("cusync setup") && !text.contains("xtask"), "{text}");
 }

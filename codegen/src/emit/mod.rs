@@ -28,18 +28,19 @@ pub fn handle(plan: &Plan, command: &str) -> String {
 
 fn render(template: &'static str, plan: &Plan, command: &str) -> String {
     let view = view::View::new(plan);
-    let mut context = tera::Context::new();
     let numbers = match serde_json::to_value(&view) {
         Ok(value) => value,
         Err(error) => unreachable!("a view is strings and numbers: {error}"),
     };
-    context.insert("stamp", &format!("{:016x}", fnv1a(numbers.to_string().as_bytes())));
-    context.insert("version", env!("CARGO_PKG_VERSION"));
     // In a comment of one line.
     let printable = |c: char| if c.is_control() { ' ' } else { c };
-    context.insert("command", &command.chars().map(printable).collect::<String>());
-    context.insert("plan", &numbers);
-    template::render(template, &context)
+    let context = minijinja::context! {
+        stamp => format!("{:016x}", fnv1a(numbers.to_string().as_bytes())),
+        version => env!("CARGO_PKG_VERSION"),
+        command => command.chars().map(printable).collect::<String>(),
+        plan => minijinja::value::Serde(&numbers),
+    };
+    template::render(template, context)
 }
 
 /// FNV-1a, 64 bits: names the inputs of a rendered file, no protection against intent.

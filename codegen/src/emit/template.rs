@@ -1,51 +1,34 @@
-//! The embedded templates. Tera's own delimiters are pairs of braces, which C++ and Rust are full of, so the files
-//! under `templates/` write `<$ value $>`, `<% statement %>` and `<# comment #>`, translated here.
+//! The embedded templates. Jinja's own delimiters are pairs of braces, which C++ and Rust are full of, so the files
+//! under `templates/` write `<$ value $>`, `<% statement %>` and `<# comment #>`.
 
 use std::sync::LazyLock;
 
-use tera::{Context, Tera};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::{Environment, Error, UndefinedBehavior, Value};
 
-const HEADER: &str = include_str!("../../templates/header.h.tera");
-const HANDLE: &str = include_str!("../../templates/handle.rs.tera");
+const HEADER: &str = include_str!("../../templates/header.h.jinja");
+const HANDLE: &str = include_str!("../../templates/handle.rs.jinja");
 
-/// Our delimiters and Tera's; then the brace, which Tera must print and never join with what follows.
-const TOKENS: [(&str, &str); 7] =
-    [("<$", "{{"), ("$>", "}}"), ("<%", "{%"), ("%>", "%}"), ("<#", "{#"), ("#>", "#}"), ("{", "{{ '{' }}")];
-
-/// A template text in Tera's delimiters.
-fn translate(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 64);
-    let mut rest = text;
-    while let Some(c) = rest.chars().next() {
-        if let Some((ours, tera)) = TOKENS.iter().find(|(ours, _)| rest.starts_with(ours)) {
-            out.push_str(tera);
-            rest = &rest[ours.len()..];
-        } else {
-            out.push(c);
-            rest = &rest[c.len_utf8()..];
-        }
-    }
-    out
+fn environment() -> Result<Environment<'static>, Error> {
+    let mut templates = Environment::new();
+    let mut syntax = SyntaxConfig::builder();
+    syntax.block_delimiters("<%", "%>").variable_delimiters("<$", "$>").comment_delimiters("<#", "#>");
+    templates.set_syntax(syntax.keep_trailing_newline(true).build()?);
+    templates.set_undefined_behavior(UndefinedBehavior::Strict);
+    templates.add_template("header", HEADER)?;
+    templates.add_template("handle", HANDLE)?;
+    Ok(templates)
 }
 
-static TEMPLATES: LazyLock<Tera> = LazyLock::new(|| {
-    let mut tera = Tera::default();
-    tera.autoescape_on(Vec::new());
-    for (name, text) in [("header", HEADER), ("handle", HANDLE)] {
-        // The text is part of the program: a fault in it fails every test of this module.
-        if let Err(error) = tera.add_raw_template(name, &translate(text)) {
-            unreachable!("template {name}: {error:?}");
-        }
-    }
-    tera
-});
-
 /// Renders an embedded template.
-pub(super) fn render(name: &'static str, context: &Context) -> String {
-    match TEMPLATES.render(name, context) {
-        Ok(text) => text,
-        Err(error) => unreachable!("template {name}: {error:?}"),
-    }
+pub(super) fn render(name: &'static str, context: Value) -> String {
+    static TEMPLATES: LazyLock<Result<Environment<'static>, Error>> = LazyLock::new(environment);
+    let templates = TEMPLATES.as_ref().map_err(|error| error.to_string());
+    let rendered = templates.and_then(|templates| {
+        templates.get_template(name).and_then(|t| t.render(context)).map_err(|error| format!("{error:#}"))
+    });
+    // The text is part of the program: a fault in it fails every test of this module.
+    rendered.unwrap_or_else(|error| unreachable!("template {name}: {error}"))
 }
 
 #[cfg(test)]
@@ -54,11 +37,10 @@ mod tests {
 
     #[test]
     fn delimiters_do_not_collide_with_braces() {
-        let mut tera = Tera::default();
         let text = "a{{1, 2}, {<$ x $>}}; {% {# <% if x == 3 %>three<% endif %><# unseen #> }} %} $(y)";
-        tera.add_raw_template("t", &translate(text)).expect("valid");
-        let mut context = Context::new();
-        context.insert("x", &3);
-        assert_eq!(tera.render("t", &context).expect("renders"), "a{{1, 2}, {3}}; {% {# three }} %} $(y)");
+        let rendered = environment()
+            .and_then(|templates| templates.render_str(text, minijinja::context! { x => 3 }))
+            .expect("renders");
+        assert_eq!(rendered, "a{{1, 2}, {3}}; {% {# three }} %} $(y)");
     }
 }

@@ -1,0 +1,186 @@
+//! How the build script compiles kernels, with a compiler that only writes down when it was called.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The build script of this crate, as cargo has built it last.
+fn script() -> PathBuf {
+    let builds = Path::new(env!("OUT_DIR")).ancestors().nth(2).expect("OUT_DIR is build/NAME/out");
+    let scripts = std::fs::read_dir(builds).expect("readable").flatten();
+    let scripts = scripts
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("cusync-"))
+        .map(|entry| entry.path().join("build-script-build"));
+    let built = |path: &PathBuf| path.metadata().and_then(|meta| meta.modified()).ok();
+    scripts.filter(|path| path.exists()).max_by_key(built).expect("cargo has run the build script")
+}
+
+/// A compiler that notes when it begins and ends, and leaves an empty object with its dependency file. Where a file `fails` lies
+/// beside it, it ends as compilers do on a full disk.
+const NVCC: &str = r#"#!/bin/sh
+here=$(dirname "$0")
+while [ $# -gt 0 ]; do
+  case "$1" in -MF) deps=$2; shift;; -o) out=$2; shift;; -c) source=$2; shift;; esac
+  shift
+done
+[ -n "$source" ] && echo "begin $source" >> "$here/log"
+[ -e "$here/fails" ] && { sleep 0.2; echo "error: cannot write $out: No space left on device" >&2; exit 1; }
+[ -n "$source" ] && sleep 0.05
+: > "$out"
+[ -n "$source" ] && echo "$out: $source" > "$deps" && echo "end $source" >> "$here/log"
+exit 0
+"#;
+
+/// A target folder and a toolchain of its own.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernel_build").join(name);
+        let _ = std::fs::remove_dir_all(&root);
+        let place = Place(root);
+        let files = [
+            ("cuda/bin/nvcc", NVCC),
+            ("cuda/lib64/libcudart_static.a", ""),
+            ("cutlass/include/cutlass/cutlass.h", ""),
+            ("target/debug/build/cusync-0/out/here", ""),
+        ];
+        for (file, text) in files {
+            let path = place.0.join(file);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("writable");
+            std::fs::write(&path, text).expect("writable");
+        }
+        let runs = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(place.0.join("cuda/bin/nvcc"), runs).expect("ours");
+        place
+    }
+
+    /// The build script as cargo runs it under `-j jobs`, in a terminal where that is wished.
+    fn build(&self, jobs: usize, terminal: bool) -> Output {
+        let mut command = match terminal {
+            true => Command::new("script"),
+            false => Command::new(script()),
+        };
+        if terminal {
+            command.args(["--quiet", "--return", "--command"]).arg(script()).arg("/dev/null");
+        }
+        command
+            .env("CARGO_MANIFEST_DIR", env!("CARGO_MANIFEST_DIR"))
+            .env("OUT_DIR", self.0.join("target/debug/build/cusync-0/out"))
+            .env("CUDA_HOME", self.0.join("cuda"))
+            .env("CUTLASS_DIR", self.0.join("cutlass"))
+            .env("NUM_JOBS", jobs.to_string())
+            .env("CARGO_FEATURE_CUDA", "1");
+        for name in ["TARGET", "HOST"] {
+            command.env(name, "x86_64-unknown-linux-gnu");
+        }
+        for (name, value) in [("OPT_LEVEL", "0"), ("DEBUG", "false"), ("PROFILE", "debug")] {
+            command.env(name, value);
+        }
+        for name in ["NVCC", "CUSYNC_ARCHS", "CUSYNC_DELAYS", "CUSYNC_KERNELS"] {
+            command.env_remove(name);
+        }
+        command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"))
+    }
+
+    /// What the compiler noted since the last call of this.
+    fn log(&self) -> Vec<String> {
+        let file = self.0.join("cuda/bin/log");
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        let _ = std::fs::remove_file(file);
+        text.lines().map(String::from).collect()
+    }
+
+    fn objects(&self) -> PathBuf {
+        self.0.join("target/cusync-kernels")
+    }
+}
+
+fn built(output: &Output) {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn refusal(output: &Output) -> String {
+    assert!(!output.status.success(), "it should have failed");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Most compilers at once.
+fn at_once(log: &[String]) -> usize {
+    let (mut now, mut most) = (0, 0);
+    for line in log {
+        if line.starts_with("begin") {
+            now += 1;
+            most = most.max(now);
+        } else {
+            now -= 1;
+        }
+    }
+    most
+}
+
+#[test]
+fn as_many_compilers_run_at_once_as_cargo_was_told() {
+    let one = Place::new("one");
+    built(&one.build(1, false));
+    let log = one.log();
+    assert!(at_once(&log) == 1 && log.len() > 30, "{log:?}");
+    let two = Place::new("two");
+    built(&two.build(2, false));
+    let log = two.log();
+    // One, where there is no memory for two.
+    assert!((1..=2).contains(&at_once(&log)), "{log:?}");
+}
+
+#[test]
+fn progress_is_visible_in_a_terminal() {
+    let place = Place::new("terminal");
+    let output = place.build(2, true);
+    built(&output);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let count = place.log().iter().filter(|line| line.starts_with("begin")).count();
+    for number in 1..=count {
+        assert!(text.contains(&format!("cusync: compiling kernels, {number} of {count}")), "{text}");
+    }
+}
+
+#[test]
+fn what_is_fresh_is_not_compiled_again_and_neighbours_are_left() {
+    let place = Place::new("fresh");
+    built(&place.build(2, false));
+    let first = place.log();
+    let neighbour = place.objects().join("neighbour.o");
+    std::fs::write(&neighbour, "not ours").expect("writable");
+    // What an earlier run left of a source that is gone.
+    let gone = place.objects().join("gone-0.o");
+    std::fs::write(&gone, "").expect("writable");
+    let manifest = place.objects().join("objects.txt");
+    let listed = std::fs::read_to_string(&manifest).expect("a list");
+    std::fs::write(&manifest, format!("{listed}gone-0.o\n")).expect("writable");
+    built(&place.build(2, false));
+    assert_eq!(place.log(), Vec::<String>::new(), "nothing is compiled again");
+    assert!(neighbour.exists() && !gone.exists());
+    // An object that is lost is made again, and nothing else.
+    let lost = listed.lines().next().expect("an object");
+    std::fs::remove_file(place.objects().join(lost)).expect("there");
+    built(&place.build(2, false));
+    assert_eq!(place.log().len(), 2);
+    assert!(first.len() > 30, "{first:?}");
+}
+
+#[test]
+fn a_full_disk_ends_a_build_at_once_and_says_what_to_do() {
+    let place = Place::new("full");
+    std::fs::write(place.0.join("cuda/bin/fails"), "").expect("writable");
+    let text = refusal(&place.build(2, false));
+    assert!(text.contains("No space left on device") && text.contains("free space"), "{text}");
+    assert!(place.log().len() <= 2, "the others are not begun");
+    // The target folder's own files.
+    let place = Place::new("full_out");
+    let image = place.0.join("target/debug/build/cusync-0/out/suite.fatbin");
+    std::os::unix::fs::symlink("/dev/full", image).expect("a link");
+    std::fs::write(place.0.join("cuda/bin/nvcc"), NVCC.replace(": > \"$out\"", "echo object > \"$out\""))
+        .expect("writable");
+    let text = refusal(&place.build(2, false));
+    assert!(text.contains("suite.fatbin cannot be written") && text.contains("free space"), "{text}");
+}
