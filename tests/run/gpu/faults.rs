@@ -319,13 +319,14 @@ fn rows_images_and_heads_survive_delays() {
         ("resnet_layer", &[("B", 2), ("HW", 28), ("C", 128)]),
         ("llama3_70b_generate", &[("B", 5), ("S", 256)]),
     ];
-    let of = |(i, (name, dims)): (usize, (&str, &[(&str, u64)]))| {
+    let mut all = Vec::new();
+    for (i, (name, dims)) in cases.into_iter().enumerate() {
         let dims = dims.iter().map(|(dim, size)| ((*dim).to_owned(), *size)).collect();
         let overrides = Overrides { dims, ..Overrides::default() };
         let plan = plan(&gpu, name, &overrides, Executor::Fused);
-        case(format!("{name} {:?}", overrides.dims), plan, 400 + i as u32)
-    };
-    survive(&gpu, cases.into_iter().enumerate().map(of).collect());
+        all.push(case(format!("{name} {:?}", overrides.dims), plan, 400 + i as u32));
+    }
+    survive(&gpu, all);
 }
 
 /// A pipeline and its fork, each on a stream of its own: kernels that are coupled lie side by side, others take turns.

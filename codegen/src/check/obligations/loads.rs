@@ -46,11 +46,9 @@ pub(super) fn together(
             Event::Load { operand: o, k_block } if o == operand => {
                 own.insert((mate.m, mate.n, k_block));
             }
-            Event::Multicast { operand: o, k_block, rows, cols } if o == operand => {
-                // Of other k-blocks this slice is not the sum.
-                if ks.contains(&k_block) {
-                    shared[(k_block - ks.start) as usize].push((rows, cols));
-                }
+            // Of other k-blocks this slice is not the sum.
+            Event::Multicast { operand: o, k_block, rows, cols } if o == operand && ks.contains(&k_block) => {
+                shared[(k_block - ks.start) as usize].push((rows, cols));
             }
             _ => {}
         };
