@@ -42,7 +42,7 @@ struct ChainHost {
       if (!map_operands<C>(stage, table[s].mainloop) || !table[s].outputs.encode(map))
         return status_of(cudaErrorInvalidValue);
       if constexpr (C::kConvolves) {
-        if (!make_window(stage, C::kTileM, C::kStages * C::kTileM, p.windows[s])) return CUSYNC_ERROR_BAD_ARGUMENT;
+        if (!make_window(stage.images, C::kTileM, C::kStages * C::kTileM, p.windows[s])) return CUSYNC_ERROR_BAD_ARGUMENT;
         if (!map_windows<typename C::Element>(stage, p.windows[s], table[s])) return status_of(cudaErrorInvalidValue);
       }
     }

@@ -1,0 +1,89 @@
+//! The windows that the compiler chooses for convolutions, against the arithmetic of the kernels, compiled for the host.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use cusync_gen::device::{ChainKernel, Operation};
+use cusync_gen::graph::{Activation, Conv, Sliding};
+use support::*;
+
+/// A convolution of square filters, where an output is left of it.
+fn conv(
+    images: u32,
+    input: (u32, u32),
+    channels: u32,
+    (filter, stride, padding): (u32, u32, u32),
+) -> Option<Conv> {
+    let out = |x: u32| Some((x + 2 * padding).checked_sub(filter)? / stride + 1);
+    let output = (out(input.0)?, out(input.1)?);
+    let both = |x: u32| (x, x);
+    let sliding =
+        Sliding { images, input, output, filter: both(filter), stride: both(stride), padding: both(padding) };
+    Some(Conv { epilogue: Activation::Relu.into(), sliding, channels, window: None })
+}
+
+fn all() -> impl Iterator<Item = Conv> {
+    let sizes = [(7, 7), (13, 13), (14, 14), (14, 28), (28, 28), (55, 20), (56, 56), (112, 112), (3, 200)];
+    let filters =
+        [(1, 1, 0), (1, 2, 0), (3, 1, 1), (3, 2, 1), (3, 1, 0), (5, 1, 4), (7, 2, 3), (7, 1, 3), (3, 3, 1)];
+    sizes.into_iter().flat_map(move |size| {
+        filters.into_iter().flat_map(move |filter| {
+            [1, 3, 8].into_iter().flat_map(move |images| {
+                [8, 64, 72, 256].into_iter().filter_map(move |channels| conv(images, size, channels, filter))
+            })
+        })
+    })
+}
+
+#[test]
+fn kernels_take_every_window_that_is_chosen_and_double_it_where_an_item_has_several() {
+    let program = scratch("windows").join("driver");
+    let mut command = cxx();
+    command.arg(root().join("codegen/tests/support/windows.cpp")).arg("-o").arg(&program);
+    compile(command);
+    let (mut asked, mut chosen) = (String::new(), Vec::new());
+    for kernel in ChainKernel::running([Operation::Conv2d].into_iter().collect()) {
+        let (slots, area) = (kernel.tile.0, kernel.tile.0 * kernel.stages);
+        for conv in all() {
+            let Some(window) = conv.tiled(kernel.tile).window else { continue };
+            let Sliding { input, output, filter, stride, padding, .. } = conv.sliding;
+            let pixels = window.rows * window.images * output.1;
+            let numbers = [
+                input.0,
+                input.1,
+                conv.channels,
+                output.0,
+                output.1,
+                filter.0,
+                filter.1,
+                stride.0,
+                stride.1,
+                padding.0,
+                padding.1,
+                pixels,
+                slots,
+                area,
+            ];
+            asked += &(numbers.map(|n| n.to_string()).join(" ") + "\n");
+            chosen.push((conv, window));
+        }
+    }
+    let mut child =
+        Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the driver runs");
+    child.stdin.take().expect("piped").write_all(asked.as_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    let lines = String::from_utf8(output.stdout).expect("text");
+    assert_eq!(lines.lines().count(), chosen.len());
+    assert!(chosen.len() > 1000, "{} windows", chosen.len());
+    for ((conv, window), line) in chosen.iter().zip(lines.lines()) {
+        let numbers: Vec<u32> = line.split(' ').map(|n| n.parse().expect("a number")).collect();
+        let [rows, images, pitch, buffers] = numbers[..] else {
+            panic!("no kernel takes {window:?} of {conv:?}")
+        };
+        assert_eq!((rows, images, pitch), (window.rows, window.images, window.pitch), "{conv:?}");
+        assert!(buffers >= conv.channels.div_ceil(64).min(2), "{buffers} windows of {conv:?}");
+    }
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The window of a convolution: the input pixels under the output pixels of a tile, 64 channels at a time, as they lie in
+// shared memory. A row of 128 bytes is a pixel; rows of pixels follow each other `pitch` apart, zeros of the padding among
+// them. The tile's own rows, its slots, have the same pitch, so that output slot m reads under tap (r, s) the window's row
+// m + r * pitch + s: a tap is a shift of the whole operand. Columns of slots beyond the image's width have no pixel.
+//
+// With a stride there is a window for each remainder of the taps by the stride, a class, which holds each stride-th pixel.
+//
+// Host and device. The compiler chooses tiles by the same arithmetic (codegen/src/graph/op/conv/pixels.rs), which a test compares.
+#pragma once
+#include <initializer_list>
+
+#include "abi/cusync.h"
+#include "cusync/policy.hpp"
+
+namespace cusync::kernels::sm90 {
+
+/// What every tile of a convolution asks of its window. Small: it lies in constant memory for all stages.
+struct Window {
+  uint8_t width, rows, images;  ///< of a tile's output: pixels of a row, rows of an image, images
+  uint8_t pitch;                ///< slots, and rows of 128 bytes, from one row of pixels to the next
+  uint8_t filter_cols, taps;
+  uint8_t stride_rows, stride_cols;
+  uint8_t padding_rows, padding_cols;
+  uint8_t class_rows, class_cols;  ///< windows of a channel block
+  uint8_t tail;                    ///< zero pixels behind a window: the last row's padding
+  uint8_t buffers;                 ///< windows that fit into shared memory
+  uint16_t row_tiles;              ///< tiles of one image, 1 where a tile has whole images
+  uint16_t image_slots;            ///< from one image of a tile to the next
+  uint16_t class_slots;            ///< 128-byte rows from one class to the next
+
+  CUSYNC_HD uint32_t buffer_rows() const { return class_rows * class_cols * uint32_t(class_slots); }
+  /// What the copies of one window bring.
+  CUSYNC_HD uint32_t bytes() const { return class_rows * class_cols * (images * uint32_t(image_slots) + tail) * 128; }
+  CUSYNC_HD uint32_t tile_pixels() const { return uint32_t(images) * rows * width; }
+};
+
+/// The windows of a valid convolution in a kernel with tiles of `tile_m` slots and `area` rows of 128 bytes for windows; false where
+/// they do not fit.
+inline bool make_window(cusync_images const& i, uint32_t tile_m, uint32_t area, Window& to) {
+  uint32_t const rows = i.tile_pixels / i.out_width < i.out_height ? i.tile_pixels / i.out_width : i.out_height;
+  uint32_t const images = i.tile_pixels / (rows * i.out_width);
+  uint32_t const class_rows = i.stride_rows < i.filter_rows ? i.stride_rows : i.filter_rows;
+  uint32_t const class_cols = i.stride_cols < i.filter_cols ? i.stride_cols : i.filter_cols;
+  // Without a stride the padding behind a row is the padding before the next one.
+  bool const shares = i.stride_cols == 1 && i.padding_cols < i.filter_cols;
+  uint32_t const pitch = shares ? i.width + i.padding_cols : i.out_width + (i.filter_cols - 1) / i.stride_cols;
+  uint32_t const tail = shares ? i.padding_cols : 0;
+  uint32_t const window_rows = rows + (i.filter_rows - 1) / i.stride_rows;
+  // A copy brings at most 256 pixels along an axis, those that a stride leaves out counted too.
+  for (uint64_t const size : {uint64_t(pitch) * i.stride_cols, uint64_t(window_rows) * i.stride_rows, uint64_t(images)})
+    if (size > 255) return false;
+  uint64_t const taps = uint64_t(i.filter_rows) * i.filter_cols, image_slots = uint64_t(window_rows) * pitch;
+  uint64_t const class_slots = (images * image_slots + tail + 7) / 8 * 8, buffer = class_slots * class_rows * class_cols;
+  uint64_t const slots = (images - 1) * image_slots + (rows - 1) * pitch + i.out_width;
+  uint32_t const row_tiles = i.out_height / rows;
+  if (slots > tile_m || buffer > area || taps > 255 || i.padding_rows > 255 || i.padding_cols > 255) return false;
+  if (i.stride_rows > 8 || i.stride_cols > 8 || row_tiles > 0xffff) return false;
+  uint32_t const buffers = area / uint32_t(buffer);
+  // A k-block is freed when the next one is under way. So the first of a window would wait for ever for the last of the one
+  // before it, if both lay in one buffer: of the windows of an item at least two have room.
+  if (buffers < 2 && i.channels > 64) return false;
+  to = {uint8_t(i.out_width),    uint8_t(rows),         uint8_t(images),      uint8_t(pitch),      uint8_t(i.filter_cols),
+        uint8_t(taps),           uint8_t(i.stride_rows), uint8_t(i.stride_cols), uint8_t(i.padding_rows),
+        uint8_t(i.padding_cols), uint8_t(class_rows),   uint8_t(class_cols),  uint8_t(tail),
+        uint8_t(buffers < 4 ? buffers : 4), uint16_t(row_tiles), uint16_t(image_slots), uint16_t(class_slots)};
+  return true;
+}
+
+}  // namespace cusync::kernels::sm90
