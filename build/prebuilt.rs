@@ -1,4 +1,4 @@
-//! What a prebuilt library of kernels (`CUSYNC_KERNELS`) is judged by. The build script and the tests include this file.
+//! What a prebuilt library of kernels (`CUSYNC_KERNELS`) is judged by. The build script, xtask and a test include this file.
 
 use std::path::Path;
 
@@ -19,6 +19,11 @@ pub(crate) fn abi(root: &Path, version: &str) -> Result<String, String> {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A checksum, as `SHA256SUMS` lists it.
+pub(crate) fn sum(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
 }
 
 /// Reads a library, and refuses one that is damaged or of another ABI. Where a file `SHA256SUMS` stands beside it, the library
@@ -53,7 +58,7 @@ pub(crate) fn verify_sum(file: &Path, bytes: &[u8]) -> Result<(), String> {
     let Some((want, _)) = line else {
         return Err(format!("{} does not list {name}: download both again", list.display()));
     };
-    let have = hex(&Sha256::digest(bytes));
+    let have = sum(bytes);
     if have == want {
         return Ok(());
     }

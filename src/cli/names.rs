@@ -87,10 +87,14 @@ fn sizes(dims: impl Iterator<Item = (String, u64)>) -> String {
 
 fn pipeline(name: &str, text: &str) -> Option<String> {
     let resolved = cusync_gen::spec::parse(text, name).and_then(|spec| spec.resolve(&[])).ok()?;
-    let stages: Vec<_> = resolved.stages.iter().map(|s| s.op.name()).collect();
+    // `Pool, 33 Conv2d, Pool`: what follows its like is counted.
+    let stages = resolved.stages.chunk_by(|a, b| a.op.name() == b.op.name()).map(|alike| match alike {
+        [one] => one.op.name().to_owned(),
+        several => format!("{} {}", several.len(), several[0].op.name()),
+    });
     Some(format!(
         "{}; {}",
-        stages.join(", "),
+        stages.collect::<Vec<_>>().join(", "),
         sizes(resolved.dims.iter().map(|(n, v)| (n.clone(), u64::from(*v))))
     ))
 }

@@ -190,6 +190,26 @@ fn versions_agree() {
     }
 }
 
+/// A test runs what the README calls `cusync`; the commands of cargo are run by the script of continuous integration, and by the
+/// test of packed crates.
+#[test]
+fn the_readme_is_short_and_its_commands_of_cargo_are_run() {
+    let readme = read("README.md");
+    assert!(readme.len() <= 5100 && readme.lines().count() <= 92, "{} bytes", readme.len());
+    let ci = read(".ci/run");
+    let commands = readme.lines().filter(|line| line.starts_with("cargo "));
+    let mut count = 0;
+    for line in commands {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        count += 1;
+        match line {
+            "cargo install --path ." => assert!(read("tests/contract/packages.rs").contains("\"install\"")),
+            _ => assert!(ci.lines().any(|l| l.trim() == line), ".ci/run lacks {line}"),
+        }
+    }
+    assert_eq!(count, 3);
+}
+
 #[test]
 fn the_workflow_is_sound() {
     let workflow = read(".github/workflows/ci.yml");

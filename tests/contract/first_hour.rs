@@ -307,31 +307,60 @@ fn every_record_that_ships_is_read() {
     assert!(read >= 3, "only {read} records");
 }
 
-/// The commands of the README's table, as far as they need no GPU and write nothing but where they are told to.
+/// The commands of the README's table, where they need no GPU; the others run, or say what is missing. Nothing is written but where
+/// they are told to.
 #[test]
 fn the_commands_of_the_readme_run() {
     let readme =
         std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).expect("text");
     let dir = folder("readme");
+    let gpu = cusync::device::Device::open(0).is_ok();
     let mut ran = Vec::new();
     for line in readme.lines().filter_map(|line| line.strip_prefix("cusync ")) {
         let line = line.split('#').next().unwrap_or_default();
         let mut words: Vec<&str> = line.split_whitespace().collect();
         let Some(&name) = words.first() else { continue };
         match name {
-            "bench" | "calibrate" | "doctor" => continue,
-            // Measured only where there is a GPU; and the host takes long for whole models.
-            "trace" => words.push("--simulate"),
-            "tune" => words.extend(["--cache", "tuned.json"]),
-            "run" => words.extend(["--executor", "cpu", "--dim", "H=256", "--dim", "I=512"]),
-            _ => {}
+            // They take minutes where there is a GPU, and are tested there.
+            "bench" | "calibrate" if gpu => {}
+            "bench" | "calibrate" => {
+                refused(&words, &["no NVIDIA driver", "cusync doctor"]);
+                assert!(!dir.join("here.ron").exists());
+            }
+            "doctor" => {
+                let output = cusync(&words);
+                let text = String::from_utf8_lossy(&output.stdout);
+                assert!(text.contains("cpu executor") && output.status.code() != Some(1), "{text}");
+            }
+            _ => {
+                match name {
+                    // Measured only where there is a GPU; and the host takes long for whole models.
+                    "trace" => words.push("--simulate"),
+                    "tune" => words.extend(["--cache", "tuned.json"]),
+                    "run" => words.extend(["--executor", "cpu", "--dim", "H=256", "--dim", "I=512"]),
+                    _ => {}
+                }
+                // `gen` is shown with a file of the reader's own, which `init` has written.
+                let output = command(&words).current_dir(&dir).output().expect("the binary starts");
+                assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+            }
         }
-        let output = command(&words).current_dir(&dir).output().expect("the binary starts");
-        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-        // `gen` is shown with a file of the reader's own, which `init` has written.
         ran.push(name.to_owned());
     }
-    for name in ["init", "check", "explain", "gen", "run", "tune", "trace", "schedule"] {
+    let all = [
+        "init",
+        "check",
+        "explain",
+        "gen",
+        "run",
+        "bench",
+        "tune",
+        "calibrate",
+        "trace",
+        "schedule",
+        "doctor",
+    ];
+    for name in all {
         assert!(ran.iter().any(|r| r == name), "the README does not show {name}: {ran:?}");
     }
 }

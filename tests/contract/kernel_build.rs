@@ -1,4 +1,5 @@
-//! How the build script compiles kernels, with a compiler that only writes down when it was called.
+//! How the build script compiles kernels, with a compiler that only writes down when it was called, and what it does with a library
+//! that was made elsewhere.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -57,6 +58,11 @@ impl Place {
 
     /// The build script as cargo runs it under `-j jobs`, in a terminal where that is wished.
     fn build(&self, jobs: usize, terminal: bool) -> Output {
+        let mut command = self.command(jobs, terminal);
+        command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"))
+    }
+
+    fn command(&self, jobs: usize, terminal: bool) -> Command {
         let mut command = match terminal {
             true => Command::new("script"),
             false => Command::new(script()),
@@ -80,7 +86,7 @@ impl Place {
         for name in ["NVCC", "CUSYNC_ARCHS", "CUSYNC_DELAYS", "CUSYNC_KERNELS"] {
             command.env_remove(name);
         }
-        command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"))
+        command
     }
 
     /// What the compiler noted since the last call of this.
@@ -183,4 +189,45 @@ fn a_full_disk_ends_a_build_at_once_and_says_what_to_do() {
         .expect("writable");
     let text = refusal(&place.build(2, false));
     assert!(text.contains("suite.fatbin cannot be written") && text.contains("free space"), "{text}");
+}
+
+#[test]
+fn a_prebuilt_library_is_linked_or_refused_with_a_way_out() {
+    let place = Place::new("prebuilt");
+    let file = place.0.join("libcusync_kernels.a");
+    let take = || {
+        let mut command = place.command(1, false);
+        command.env("CUSYNC_KERNELS", &file).output().expect("it starts")
+    };
+    let library = |abi: &str| {
+        std::fs::write(&file, format!("!<arch>\ncusync-kernels-abi={abi}\0 objects")).expect("writable");
+    };
+    // The ABI of this source tree is what the script names when it refuses another.
+    library("0.0.1-0123456789abcdef");
+    let text = refusal(&take());
+    let own = text.split("this crate is of ABI ").nth(1).and_then(|rest| rest.split(':').next());
+    let own = own.unwrap_or_else(|| panic!("{text}"));
+    assert!(own.starts_with(env!("CARGO_PKG_VERSION")) && text.contains("0.0.1-0123456789abcdef"), "{text}");
+    assert!(text.contains("unset CUSYNC_KERNELS"), "{text}");
+
+    library(own);
+    let output = take();
+    built(&output);
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(told.contains("rustc-link-lib=static=cusync_kernels"), "{told}");
+    assert!(told.contains("rustc-env=CUSYNC_BUILT_ARCHS=80;90a"), "{told}");
+    assert!(place.0.join("target/debug/build/cusync-0/out/libcusync_kernels.a").exists());
+    assert!(place.log().is_empty(), "no compiler ran");
+
+    // Another byte than the list of checksums was made for.
+    std::fs::write(place.0.join("SHA256SUMS"), format!("{}  libcusync_kernels.a\n", "0".repeat(64)))
+        .expect("writable");
+    let text = refusal(&take());
+    assert!(text.contains("is damaged") && text.contains("download it again"), "{text}");
+    // Half of it, and nothing of it.
+    std::fs::remove_file(place.0.join("SHA256SUMS")).expect("there");
+    std::fs::write(&file, "!<arch>\n").expect("writable");
+    assert!(refusal(&take()).contains("download it again"));
+    std::fs::remove_file(&file).expect("there");
+    assert!(refusal(&take()).contains("cannot be read"));
 }

@@ -59,6 +59,9 @@ fn a_damaged_download_is_refused() {
         flipped.contains("damaged") && flipped.contains(&sum) && flipped.contains("download"),
         "{flipped}"
     );
+    let right = prebuilt::sum(&std::fs::read(&file).expect("there"));
+    std::fs::write(dir.join("SHA256SUMS"), format!("{right}  libcusync_kernels.a\n")).expect("writable");
+    assert!(prebuilt::read(&file, &own()).is_ok());
     std::fs::write(dir.join("SHA256SUMS"), "").expect("writable");
     assert!(prebuilt::read(&file, &own()).is_err_and(|e| e.contains("does not list")));
 }

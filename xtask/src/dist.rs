@@ -5,12 +5,15 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::{Outcome, cargo, spawn};
+use crate::{Outcome, cargo, prebuilt, spawn};
 
 /// Builds the kernels and leaves them in `target/dist`, with what they are linked with, and checksums.
 pub(crate) fn dist(root: &Path) -> Outcome {
+    // Who takes the library believes that it has all of them.
+    if std::env::var_os("CUSYNC_ARCHS").is_some() {
+        return Err("a prebuilt library has the kernels of all architectures: unset CUSYNC_ARCHS".into());
+    }
     cargo(root, ["build", "--release", "--bin", "cusync"])?;
-    let failed = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
     let build = root.join("target/release/build");
     let folders = fs::read_dir(&build).map_err(|e| failed(&build, e))?.flatten();
     let built = folders.map(|f| f.path().join("out")).filter(|f| f.join("libcusync_kernels.a").exists());
@@ -22,29 +25,42 @@ pub(crate) fn dist(root: &Path) -> Outcome {
     let runtime =
         ["lib64", "lib", "targets/x86_64-linux/lib"].map(|l| home.join(l).join("libcudart_static.a"));
     let runtime = runtime.iter().find(|f| f.exists()).ok_or("no CUDA toolchain: run `cargo xtask setup`")?;
-    if fs::metadata(out.join("suite.fatbin")).map_or(0, |m| m.len()) == 0 {
+    let dist = root.join("target/dist");
+    assemble(&out, runtime, &dist)?;
+    // What was made is what a build takes.
+    let abi = prebuilt::abi(root, env!("CARGO_PKG_VERSION"))?;
+    prebuilt::read(&dist.join(LIBRARY), &abi)?;
+    println!("target/dist: CUSYNC_KERNELS={LIBRARY} takes it, SHA256SUMS and {SUITE} beside it; ABI {abi}");
+    Ok(())
+}
+
+const LIBRARY: &str = "libcusync_kernels.a";
+const SUITE: &str = "suite.fatbin";
+
+fn failed(path: &Path, e: std::io::Error) -> String {
+    format!("{}: {e}", path.display())
+}
+
+/// Puts what a build left in `out`, and the CUDA runtime, into the folder `dist`.
+fn assemble(out: &Path, runtime: &Path, dist: &Path) -> Outcome {
+    let image = out.join(SUITE);
+    if fs::metadata(&image).map_or(0, |m| m.len()) == 0 {
         return Err("the build has no kernels: run `cargo xtask setup`, and do not set NVCC".into());
     }
-    let dist = root.join("target/dist");
-    let _ = fs::remove_dir_all(&dist);
-    fs::create_dir_all(&dist).map_err(|e| failed(&dist, e))?;
-    merge(
-        &dist.join("libcusync_kernels.a"),
-        &[&out.join("libcusync_kernels.a"), &out.join("libcusync_version.a"), runtime],
-    )?;
-    let suite = dist.join("suite.fatbin");
-    fs::copy(out.join("suite.fatbin"), &suite).map_err(|e| failed(&suite, e))?;
-    let sums = Command::new("sha256sum")
-        .current_dir(&dist)
-        .args(["libcusync_kernels.a", "suite.fatbin"])
-        .output()
-        .map_err(|e| format!("sha256sum: {e}"))?;
+    if dist.exists() {
+        fs::remove_dir_all(dist).map_err(|e| failed(dist, e))?;
+    }
+    fs::create_dir_all(dist).map_err(|e| failed(dist, e))?;
+    merge(&dist.join(LIBRARY), &[&out.join(LIBRARY), &out.join("libcusync_version.a"), runtime])?;
+    fs::copy(&image, dist.join(SUITE)).map_err(|e| failed(&image, e))?;
+    let sums = [LIBRARY, SUITE].map(|name| {
+        let file = dist.join(name);
+        let bytes = fs::read(&file).map_err(|e| failed(&file, e))?;
+        Ok(format!("{}  {name}\n", prebuilt::sum(&bytes)))
+    });
+    let sums = sums.into_iter().collect::<Result<String, String>>()?;
     let list = dist.join("SHA256SUMS");
-    fs::write(&list, sums.stdout).map_err(|e| failed(&list, e))?;
-    println!(
-        "target/dist: CUSYNC_KERNELS=libcusync_kernels.a takes it, SHA256SUMS and suite.fatbin beside it"
-    );
-    Ok(())
+    fs::write(&list, sums).map_err(|e| failed(&list, e))
 }
 
 /// One archive of several.
@@ -62,4 +78,77 @@ fn merge(into: &Path, from: &[&Path]) -> Outcome {
         return Err(format!("ar ended with {status}"));
     }
     spawn(Command::new("ranlib").arg(into))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ABI: &str = "9.9.9-0123456789abcdef";
+
+    /// A build's folder and a CUDA runtime, of small objects that C compiles to; the version is compiled as the build does.
+    fn build(name: &str) -> (PathBuf, PathBuf) {
+        let folder = std::env::temp_dir().join(format!("cusync-dist-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        let out = folder.join("out");
+        fs::create_dir_all(&out).expect("writable");
+        let version = Path::new(env!("CARGO_MANIFEST_DIR")).join("../csrc/abi/version.c");
+        fs::write(folder.join("kernels.c"), "int kernels(void) { return 1; }\n").expect("writable");
+        fs::write(folder.join("runtime.c"), "int runtime(void) { return 2; }\n").expect("writable");
+        let sources = [
+            (folder.join("kernels.c"), out.join(LIBRARY)),
+            (version, out.join("libcusync_version.a")),
+            (folder.join("runtime.c"), folder.join("libcudart_static.a")),
+        ];
+        for (source, library) in sources {
+            let object = library.with_extension("o");
+            let define = format!("-DCUSYNC_ABI=\"{ABI}\"");
+            spawn(Command::new("cc").arg("-c").arg(define).arg(&source).arg("-o").arg(&object))
+                .expect("compiles");
+            spawn(Command::new("ar").arg("crs").arg(&library).arg(&object)).expect("archives");
+        }
+        fs::write(out.join(SUITE), "an image").expect("writable");
+        (folder.clone(), out)
+    }
+
+    #[test]
+    fn what_is_assembled_is_taken_until_it_is_damaged() {
+        let (folder, out) = build("taken");
+        let dist = folder.join("dist");
+        assemble(&out, &folder.join("libcudart_static.a"), &dist).expect("assembled");
+        let library = dist.join(LIBRARY);
+        assert!(prebuilt::read(&library, ABI).is_ok());
+        // All three are in it, and `sha256sum` agrees with the list.
+        let symbols = Command::new("nm").arg(&library).output().expect("nm starts").stdout;
+        let symbols = String::from_utf8_lossy(&symbols).into_owned();
+        assert!(["T kernels", "T runtime"].iter().all(|name| symbols.contains(name)), "{symbols}");
+        spawn(Command::new("sha256sum").arg("--quiet").arg("-c").arg("SHA256SUMS").current_dir(&dist))
+            .expect("right");
+        // Another ABI is refused with both names.
+        let other = prebuilt::read(&library, "0.0.1-feedfeedfeedfeed").expect_err("another ABI");
+        assert!(other.contains(ABI) && other.contains("0.0.1-feedfeedfeedfeed"), "{other}");
+        // A byte of a download, in the library or the image, is enough.
+        for name in [LIBRARY, SUITE] {
+            let file = dist.join(name);
+            let whole = fs::read(&file).expect("there");
+            let mut damaged = whole.clone();
+            *damaged.last_mut().expect("not empty") ^= 1;
+            fs::write(&file, &damaged).expect("writable");
+            let refused = prebuilt::verify_sum(&file, &damaged).expect_err("damaged");
+            assert!(refused.contains("damaged") && refused.contains("download it again"), "{refused}");
+            fs::write(&file, &whole).expect("writable");
+        }
+        // Made again, over the old one.
+        assemble(&out, &folder.join("libcudart_static.a"), &dist).expect("assembled");
+        fs::remove_dir_all(folder).expect("ours");
+    }
+
+    #[test]
+    fn a_build_without_kernels_is_not_packed() {
+        let (folder, out) = build("none");
+        fs::write(out.join(SUITE), "").expect("writable");
+        let refused = assemble(&out, &folder.join("libcudart_static.a"), &folder.join("dist"));
+        assert!(refused.is_err_and(|why| why.contains("no kernels")) && !folder.join("dist").exists());
+        fs::remove_dir_all(folder).expect("ours");
+    }
 }

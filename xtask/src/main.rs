@@ -2,6 +2,8 @@
 
 mod bundle;
 mod dist;
+#[path = "../../build/prebuilt.rs"]
+mod prebuilt;
 mod setup;
 mod test;
 #[path = "../../src/cli/toolchain.rs"]

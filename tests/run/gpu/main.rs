@@ -26,6 +26,7 @@ mod norms;
 mod prompts;
 mod refuted;
 mod replay;
+mod starts;
 mod starved;
 mod trace_cost;
 mod tune;
