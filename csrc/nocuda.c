@@ -30,6 +30,11 @@ int32_t cusync_launch(const cusync_kernel* kernel, const cusync_how* how) {
 
 void cusync_destroy(cusync_kernel* kernel) { (void)kernel; }
 
+int32_t cusync_wait_for_start(const cusync_gate* gate, void* stream) {
+  (void)gate, (void)stream;
+  return CUSYNC_ERROR_NOT_BUILT;
+}
+
 int32_t cusync_streamk_create(const cusync_stage* stage, uint32_t element, void* workspace,
                               unsigned long long* workspace_bytes, cusync_streamk** out) {
   (void)stage, (void)element, (void)workspace, (void)workspace_bytes;

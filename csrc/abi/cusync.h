@@ -279,13 +279,14 @@ typedef struct cusync_sync {
 /// A kernel with its stages, ready to launch: tensor maps encoded, attributes set, module loaded.
 typedef struct cusync_kernel cusync_kernel;
 
-/// How to launch. `completion_event` (a CUevent, or NULL) is recorded when every CTA has begun: the start guarantee that a
-/// concurrently launched consumer needs. `programmatic` allows the launch to begin when every CTA of the kernel before it
+/// How to launch. `started_event` (a CUevent, or NULL) is what a concurrently launched consumer's stream waits for. Of kernels for
+/// sm_90a it is recorded when every CTA has issued its early trigger or has ended; of kernels for sm_80 nothing guarantees when, and a
+/// gate has to follow. `programmatic` allows the launch to begin when every CTA of the kernel before it
 /// in the stream has issued its early trigger; a chain or decode kernel then streams weights, and everything else waits
 /// for that kernel's memory. Kernels for sm_80 do not offer it and are launched ordinarily.
 typedef struct cusync_how {
   void* stream;
-  void* completion_event;
+  void* started_event;
   uint32_t programmatic;
 } cusync_how;
 
@@ -304,6 +305,19 @@ int32_t cusync_create(const cusync_kernel_id* id, const cusync_stage* stages, ui
                       const cusync_sync* sync, void* table, cusync_kernel** out);
 int32_t cusync_launch(const cusync_kernel* kernel, const cusync_how* how);
 void cusync_destroy(cusync_kernel* kernel);
+
+/// What a gate waits for: that in its run a kernel with a ticket schedule has drawn all of its tiles, which CTAs with an SM then
+/// have. Gate and kernel run once each in every run of a pipeline.
+typedef struct cusync_gate {
+  unsigned long long* tickets;  ///< device: the kernel's counter
+  unsigned long long* runs;     ///< device: a word of the gate's own, zeroed once
+  uint32_t tiles, workers;      ///< of a launch of the kernel
+  uint32_t edge, stage;         ///< for the report: the edge to the waiting stage, and that stage
+  cusync_report* report;        ///< device pointer of a pinned host record, or NULL
+  unsigned long long timeout_ns;  ///< of one wait; four times that without a draw ends the gate. 0: the default of 1 s
+} cusync_gate;
+/// Holds back what follows on `stream`. One thread of one SM waits, without shared memory.
+int32_t cusync_wait_for_start(const cusync_gate* gate, void* stream);
 
 /// ---- what surrounds them --------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The five functions of the C ABI that every kernel is reached by.
-#include "abi/kernel.h"
+#include "kernels/common/host.h"
 
 namespace cusync::kernels {
 
@@ -44,6 +44,33 @@ Kernel const* find(cusync_kernel_id const& id) {
 }
 
 }  // namespace
+
+int32_t launch(Code const& code, uint32_t workers, cusync_how const& how, void const* params) {
+  cudaLaunchAttribute attributes[3]{};
+  cudaLaunchConfig_t config = configure(code, workers, attributes);
+  config.stream = static_cast<cudaStream_t>(how.stream);
+  if (how.programmatic && code.arch == CUSYNC_SM90A) {
+    cudaLaunchAttribute& a = attributes[config.numAttrs++];
+    a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    a.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (how.started_event) {
+    cudaLaunchAttribute& a = attributes[config.numAttrs++];
+    cudaEvent_t const event = static_cast<cudaEvent_t>(how.started_event);
+    if (code.arch == CUSYNC_SM90A) {
+      // The vendor's guarantee: not before every CTA has issued its trigger or ended. Of the event of a launch's completion it says
+      // that it is best effort.
+      a.id = cudaLaunchAttributeProgrammaticEvent;
+      a.val.programmaticEvent.event = event;
+    } else {
+      a.id = cudaLaunchAttributeLaunchCompletionEvent;
+      a.val.launchCompletionEvent.event = event;
+    }
+  }
+  void* arguments[] = {const_cast<void*>(params)};
+  return status_of(cudaLaunchKernelExC(&config, code.kernel, arguments));
+}
+
 }  // namespace cusync::kernels
 
 using namespace cusync::kernels;

@@ -22,8 +22,9 @@ bool valid_policy(cusync_policy const& p) {
 bool valid_order(cusync_order const& o, uint32_t grid_m, uint32_t grid_n) {
   if (o.kind > CUSYNC_ORDER_TABLE || o.grid_m != grid_m || o.grid_n != grid_n) return false;
   if (o.kind == CUSYNC_ORDER_TABLE) return o.table != nullptr;
-  bool const grouped = o.kind == CUSYNC_ORDER_GROUPED_ROWS || o.kind == CUSYNC_ORDER_GROUPED_COLUMNS;
-  return !grouped || o.group > 0;
+  bool const rows = o.kind == CUSYNC_ORDER_GROUPED_ROWS, grouped = rows || o.kind == CUSYNC_ORDER_GROUPED_COLUMNS;
+  // A group's tiles are counted in 32 bits.
+  return !grouped || (o.group > 0 && uint64_t(o.group) * (rows ? grid_n : grid_m) <= UINT32_MAX);
 }
 
 /// When an operation reads an operand of a role; ~0: never.

@@ -23,13 +23,13 @@ pub(crate) struct AxiomReport {
 }
 
 /// What a proof of a launch rests on.
-pub(crate) fn axioms(launch: &Launch) -> Vec<AxiomReport> {
+pub(crate) fn axioms(launch: &Launch, arch: u32) -> Vec<AxiomReport> {
     let report = |axiom: Axiom| AxiomReport {
         id: axiom.id(),
         statement: axiom.statement(),
         used_by: axiom.used_by().iter().map(|o| o.id()).collect(),
     };
-    Axiom::of(launch).into_iter().map(report).collect()
+    Axiom::of(launch, arch).into_iter().map(report).collect()
 }
 
 /// The work lists of the fused executor.

@@ -8,7 +8,7 @@ use super::error::{Error, Result, check_status};
 use super::memory::{DeviceBuffer, Report};
 use super::notes::Notes;
 use super::stage::{BoundStage, Role};
-use super::stream::LaunchAttributes;
+use super::stream::{LaunchAttributes, Stream};
 use super::work::{Slabs, Work, parts_of};
 use crate::ffi;
 
@@ -337,12 +337,48 @@ impl Kernel {
         let _entered = self.device.enter()?;
         let how = ffi::cusync_how {
             stream: launch.stream.pointer(),
-            completion_event: launch.started.map_or(std::ptr::null_mut(), |e| e.pointer()),
+            started_event: launch.started.map_or(std::ptr::null_mut(), |e| e.pointer()),
             programmatic: u32::from(launch.programmatic),
         };
         // SAFETY: the handle is live, and so are stream and event.
         let status = unsafe { ffi::cusync_launch(self.handle.as_ptr(), &how) };
         check_status(|| format!("launch of {}", self.args.name), status)
+    }
+
+    /// Holds a consumer's stream back until every tile of this kernel has been drawn, once in each run of both: what a kernel for sm_80
+    /// needs in place of a trigger. `runs` are words of such gates, zeroed once, of which `place` is this one's; `edge` leads from
+    /// this kernel's stage to `stage`, as a report would say.
+    pub fn hold_back(
+        &self,
+        stream: &Stream,
+        runs: &DeviceBuffer<u64>,
+        place: usize,
+        (edge, stage): (u32, u32),
+    ) -> Result<()> {
+        let _entered = self.device.enter()?;
+        let (Work::Order { order, drawn: true }, Some((tickets, own))) =
+            (&self.args.work, &self.args.sync.tickets)
+        else {
+            return Err(Error::BadArgument(format!("{} draws no tickets", self.args.name)));
+        };
+        if place >= runs.len() {
+            let what = "words of gates".into();
+            return Err(Error::Length { what, have: runs.len(), want: place + 1 });
+        }
+        let word = |of: &DeviceBuffer<u64>, at: usize| of.pointer().cast::<u64>().wrapping_add(at).cast();
+        let gate = ffi::cusync_gate {
+            tickets: word(tickets, *own),
+            runs: word(runs, place),
+            tiles: order.grid_m * order.grid_n,
+            workers: self.grid.0,
+            edge,
+            stage,
+            report: self.args.sync.report.as_ref().map_or(std::ptr::null_mut(), |r| r.device_pointer()),
+            timeout_ns: self.args.sync.timeout_ns,
+        };
+        // SAFETY: both words lie in live buffers, and the stream is live; the request is copied.
+        let status = unsafe { ffi::cusync_wait_for_start(&gate, stream.pointer()) };
+        check_status(|| format!("gate behind {}", self.args.name), status)
     }
 
     /// CTAs of a launch, and CTAs that fit an SM at once.

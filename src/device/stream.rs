@@ -181,7 +181,7 @@ impl Drop for Event {
 }
 
 impl Event {
-    /// For ordering only; what a launch-completion event must be.
+    /// For ordering only; what the event of a start must be.
     pub fn ordering(device: &Device) -> Result<Event> {
         Self::with_flags(device, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32)
     }
@@ -264,7 +264,8 @@ impl GraphExec {
 pub struct LaunchAttributes<'a> {
     /// Where.
     pub stream: &'a Stream,
-    /// Recorded when every CTA has begun; of [`Event::ordering`].
+    /// Recorded when every CTA has issued its trigger or ended; of [`Event::ordering`]. Of kernels for sm_80 nothing guarantees when:
+    /// [`Kernel::hold_back`](super::Kernel::hold_back) has to follow.
     pub started: Option<&'a Event>,
     /// Whether the kernel may begin when every CTA of the one before it in the stream has issued its trigger.
     pub programmatic: bool,

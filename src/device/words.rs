@@ -109,7 +109,7 @@ pub(crate) fn order(order: &Order, grid: (u32, u32), table: Option<*const u32>) 
         },
         grid_m: grid.0,
         grid_n: grid.1,
-        group: order.group(),
+        group: order.group_on(grid),
         table: table.unwrap_or(null()),
     }
 }

@@ -901,12 +901,12 @@ impl Default for cusync_sync {
 pub struct cusync_kernel {
     _unused: [u8; 0],
 }
-#[doc = " How to launch. `completion_event` (a CUevent, or NULL) is recorded when every CTA has begun: the start guarantee that a\n concurrently launched consumer needs. `programmatic` allows the launch to begin when every CTA of the kernel before it\n in the stream has issued its early trigger; a chain or decode kernel then streams weights, and everything else waits\n for that kernel's memory. Kernels for sm_80 do not offer it and are launched ordinarily."]
+#[doc = " How to launch. `started_event` (a CUevent, or NULL) is what a concurrently launched consumer's stream waits for. Of kernels for\n sm_90a it is recorded when every CTA has issued its early trigger or has ended; of kernels for sm_80 nothing guarantees when, and a\n gate has to follow. `programmatic` allows the launch to begin when every CTA of the kernel before it\n in the stream has issued its early trigger; a chain or decode kernel then streams weights, and everything else waits\n for that kernel's memory. Kernels for sm_80 do not offer it and are launched ordinarily."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_how {
     pub stream: *mut ::std::os::raw::c_void,
-    pub completion_event: *mut ::std::os::raw::c_void,
+    pub started_event: *mut ::std::os::raw::c_void,
     pub programmatic: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -914,11 +914,54 @@ const _: () = {
     ["Size of cusync_how"][::std::mem::size_of::<cusync_how>() - 24usize];
     ["Alignment of cusync_how"][::std::mem::align_of::<cusync_how>() - 8usize];
     ["Offset of field: cusync_how::stream"][::std::mem::offset_of!(cusync_how, stream) - 0usize];
-    ["Offset of field: cusync_how::completion_event"]
-        [::std::mem::offset_of!(cusync_how, completion_event) - 8usize];
+    ["Offset of field: cusync_how::started_event"]
+        [::std::mem::offset_of!(cusync_how, started_event) - 8usize];
     ["Offset of field: cusync_how::programmatic"][::std::mem::offset_of!(cusync_how, programmatic) - 16usize];
 };
 impl Default for cusync_how {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[doc = " What a gate waits for: that in its run a kernel with a ticket schedule has drawn all of its tiles, which CTAs with an SM then\n have. Gate and kernel run once each in every run of a pipeline."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_gate {
+    #[doc = "< device: the kernel's counter"]
+    pub tickets: *mut ::std::os::raw::c_ulonglong,
+    #[doc = "< device: a word of the gate's own, zeroed once"]
+    pub runs: *mut ::std::os::raw::c_ulonglong,
+    #[doc = "< of a launch of the kernel"]
+    pub tiles: u32,
+    #[doc = "< of a launch of the kernel"]
+    pub workers: u32,
+    #[doc = "< for the report: the edge to the waiting stage, and that stage"]
+    pub edge: u32,
+    #[doc = "< for the report: the edge to the waiting stage, and that stage"]
+    pub stage: u32,
+    #[doc = "< device pointer of a pinned host record, or NULL"]
+    pub report: *mut cusync_report,
+    #[doc = "< of one wait; four times that without a draw ends the gate. 0: the default of 1 s"]
+    pub timeout_ns: ::std::os::raw::c_ulonglong,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_gate"][::std::mem::size_of::<cusync_gate>() - 48usize];
+    ["Alignment of cusync_gate"][::std::mem::align_of::<cusync_gate>() - 8usize];
+    ["Offset of field: cusync_gate::tickets"][::std::mem::offset_of!(cusync_gate, tickets) - 0usize];
+    ["Offset of field: cusync_gate::runs"][::std::mem::offset_of!(cusync_gate, runs) - 8usize];
+    ["Offset of field: cusync_gate::tiles"][::std::mem::offset_of!(cusync_gate, tiles) - 16usize];
+    ["Offset of field: cusync_gate::workers"][::std::mem::offset_of!(cusync_gate, workers) - 20usize];
+    ["Offset of field: cusync_gate::edge"][::std::mem::offset_of!(cusync_gate, edge) - 24usize];
+    ["Offset of field: cusync_gate::stage"][::std::mem::offset_of!(cusync_gate, stage) - 28usize];
+    ["Offset of field: cusync_gate::report"][::std::mem::offset_of!(cusync_gate, report) - 32usize];
+    ["Offset of field: cusync_gate::timeout_ns"][::std::mem::offset_of!(cusync_gate, timeout_ns) - 40usize];
+};
+impl Default for cusync_gate {
     fn default() -> Self {
         let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
         unsafe {
@@ -982,6 +1025,8 @@ unsafe extern "C" {
     ) -> i32;
     pub fn cusync_launch(kernel: *const cusync_kernel, how: *const cusync_how) -> i32;
     pub fn cusync_destroy(kernel: *mut cusync_kernel);
+    #[doc = " Holds back what follows on `stream`. One thread of one SM waits, without shared memory."]
+    pub fn cusync_wait_for_start(gate: *const cusync_gate, stream: *mut ::std::os::raw::c_void) -> i32;
     #[doc = " Bytes of a stage's weights as cusync_repack leaves them: `n` columns of its output, gated or not, k rounded up to 64."]
     pub fn cusync_repacked_bytes(operation: u32, k: u32, n: u32) -> ::std::os::raw::c_ulonglong;
     #[doc = " Lays out the k x n row-major `weights` (of a gated stage: the gate's, and `up` the other; else `up` is NULL) for decode\n kernels of `workers` workers into `out`, in the order in which each streams its share, asynchronously on `stream`."]

@@ -39,7 +39,7 @@ impl Pipeline {
         let (waits, posts) = self.edges_of(index);
         let stage = BoundStage { waits, posts, ..self.bound_stage(set, index)? };
         let sync = match &self.shared.work {
-            Work::Stages { semaphores, tickets } => Synchronisation {
+            Work::Stages { semaphores, tickets, .. } => Synchronisation {
                 semaphores: Some(semaphores.clone()),
                 tickets: Some((tickets.clone(), index)),
                 report: Some(self.shared.report.clone()),

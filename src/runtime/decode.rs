@@ -32,7 +32,7 @@ impl Pipeline {
         };
         let slot = self.set_mut(set)?;
         slot.repacked[stage] = Some(weights);
-        slot.kernels = None;
+        slot.changed();
         Ok(())
     }
 

@@ -8,10 +8,12 @@
 //! `library`: the same, but a product of matrices may be cuBLASLt's. When a pipeline is prepared, each stage is timed both ways, and the
 //! faster one stays. It is never counted as a result of ours.
 //!
-//! `streams`: every stage on its own stream. A consumer's stream waits for the launch-completion event of each of its
-//! producers, which is recorded when all their CTAs have begun. So when a consumer's CTA takes an SM, its producers
+//! `streams`: every stage on its own stream. A consumer's stream waits for an event of each of its producers, which is recorded
+//! when all their CTAs have issued their triggers, the first thing that a CTA does. So when a consumer's CTA takes an SM, its producers
 //! are resident or done; and by induction over the topological order so are the producers' producers. At the
-//! end every stream is joined into the first, so a run's end is a full boundary.
+//! end every stream is joined into the first, so a run's end is a full boundary. A run is always queued as a graph, in which these events
+//! are edges. Kernels for sm_80 have no trigger: the event of their
+//! launch's completion is only a hint, behind which a gate of one thread waits until all tiles of the producer have been drawn.
 //!
 //! `programmatic`: one stream in topological order, every kernel but the first launched programmatically: it may
 //! begin when every CTA of the kernel just before it has issued its trigger, which is the first thing a CTA does.
@@ -29,7 +31,7 @@ use cusync_gen::graph::{Dependence, Stage, StageId};
 
 use super::error::{Error, Result};
 use super::options::Overlap;
-use super::pipeline::{Kernels, Pipeline, Shared};
+use super::pipeline::{Kernels, Pipeline, Shared, StageKernels, Work};
 use crate::device::{GraphExec, LaunchAttributes, Stream};
 use crate::ffi;
 
@@ -64,10 +66,8 @@ impl Pipeline {
     /// is poisoned, and later calls say so.
     pub fn run_set(&mut self, executor: Executor, set: usize) -> Result<()> {
         self.ready(executor)?;
-        let kernels = self.kernels(set)?;
-        let programmatic = self.options.overlap == Overlap::All;
-        let queue = || self.enqueue(executor, &kernels, programmatic, &self.main);
-        self.in_turn(&self.main, queue).map_err(|e| self.poison(e))
+        self.make_graph(executor, set)?;
+        self.in_turn(&self.main, || self.queue_run(executor, set, &self.main)).map_err(|e| self.poison(e))
     }
 
     /// Queues one run of set 0 in the order of a stream of the caller's, which may be capturing: the run then becomes part of that
@@ -80,10 +80,28 @@ impl Pipeline {
     /// As [`Pipeline::run_set`].
     pub fn run_on(&mut self, executor: Executor, stream: &Stream) -> Result<()> {
         self.ready(executor)?;
-        let kernels = self.kernels(0)?;
-        let programmatic = self.options.overlap == Overlap::All;
-        let queue = || self.enqueue(executor, &kernels, programmatic, stream);
-        self.in_turn(stream, queue).map_err(|e| self.poison(e))
+        if !stream.is_capturing()? {
+            self.make_graph(executor, 0)?;
+        }
+        self.in_turn(stream, || self.queue_run(executor, 0, stream)).map_err(|e| self.poison(e))
+    }
+
+    /// Captures a run of kernels on several streams. Queued one by one, an event that waits for triggers would come when its kernel
+    /// ends: nothing would overlap.
+    fn make_graph(&mut self, executor: Executor, set: usize) -> Result<()> {
+        if side_by_side(&self.plan, executor) && self.sets.get(set).is_some_and(|s| s.graph.is_none()) {
+            self.sets[set].graph = Some(self.capture(executor, &[set])?);
+        }
+        Ok(())
+    }
+
+    /// Queues one run on a stream: as a graph where kernels lie side by side, unless it becomes part of another graph.
+    fn queue_run(&self, executor: Executor, set: usize, stream: &Stream) -> Result<()> {
+        let kernels = self.kernels(set)?;
+        match self.sets[set].graph.as_ref().filter(|_| side_by_side(&self.plan, executor)) {
+            Some(captured) if !stream.is_capturing()? => Ok(captured.graph.launch(stream)?),
+            _ => self.enqueue(executor, &kernels, self.options.overlap == Overlap::All, stream),
+        }
     }
 
     /// Captures one run of each named set, in order, into one graph.
@@ -221,7 +239,12 @@ impl Pipeline {
         for (queued, kernel) in queue.iter().zip(stages) {
             let stream = if queued.stream == 0 { main } else { &self.side[queued.stream - 1] };
             // The start of a producer implies the fork: it waited for it, or lies on the main stream after it.
-            queued.after.iter().try_for_each(|&producer| stream.wait(&self.started[producer]))?;
+            for &producer in &queued.after {
+                stream.wait(&self.started[producer])?;
+            }
+            if self.plan.launch().has_gates(self.plan.device().arch) {
+                self.hold_back(stages, queued, stream)?;
+            }
             if queued.stream > 0 && queued.after.is_empty() {
                 stream.wait(&self.fork)?;
             }
@@ -237,6 +260,25 @@ impl Pipeline {
             for (stream, done) in self.side.iter().zip(&self.done) {
                 stream.record(done)?;
                 main.wait(done)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Queues the gates of a stage: behind each of its producers' starts, one that makes sure of it.
+    fn hold_back(&self, stages: &[StageKernels], queued: &Queued, stream: &Stream) -> Result<()> {
+        let Work::Stages { gates, .. } = &self.shared.work else { return Ok(()) };
+        for (edge, e) in self.plan.edges().iter().enumerate() {
+            let d = e.dependence();
+            let first = self.plan.edges()[..edge].iter().all(|before| {
+                (before.dependence().producer, before.dependence().consumer) != (d.producer, d.consumer)
+            });
+            if d.consumer.0 != queued.stage || !queued.after.contains(&d.producer.0) || !first {
+                continue;
+            }
+            let producer = stages.iter().find(|s| s.stage == d.producer.0).and_then(|s| s.tiled.as_ref());
+            if let Some(kernel) = producer {
+                kernel.hold_back(stream, gates, edge, (edge as u32, queued.stage as u32))?;
             }
         }
         Ok(())
@@ -259,6 +301,12 @@ struct Queued {
     library: bool,
     /// Whether it may begin when the CTAs of the kernel before have issued their triggers.
     programmatic: bool,
+}
+
+/// Whether an executor queues a plan's kernels on several streams.
+fn side_by_side(plan: &Plan, executor: Executor) -> bool {
+    let streams = matches!(plan.launch().how(), Some(How::Streams(_)));
+    streams && executor != Executor::Serial && plan.launch().kernels().len() > 1
 }
 
 /// What an executor queues of a plan with a kernel a stage: the launches that were proved, in their order.

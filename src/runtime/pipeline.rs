@@ -8,6 +8,7 @@ use cusync_gen::graph::{DataType, Graph, Operand, OperandKind, Stage, StageId, T
 use super::bound;
 use super::desc::Descriptors;
 use super::error::{Error, Result};
+use super::execute::Captured;
 use super::library::Faster;
 use super::one::OneKernel;
 use super::options::Options;
@@ -40,7 +41,12 @@ pub(super) struct Shared {
 #[derive(Debug)]
 pub(super) enum Work {
     /// A kernel a stage draws the tiles of its order.
-    Stages { semaphores: Arc<DeviceBuffer<u32>>, tickets: Arc<DeviceBuffer<u64>> },
+    Stages {
+        semaphores: Arc<DeviceBuffer<u32>>,
+        tickets: Arc<DeviceBuffer<u64>>,
+        /// Runs that the gate of each edge has seen, where there are gates.
+        gates: DeviceBuffer<u64>,
+    },
     /// One kernel follows lists, or knows its shares.
     One(Box<OneKernel>),
 }
@@ -87,6 +93,15 @@ pub(super) struct Set {
     /// Weights as a decode plan streams them, by stage.
     pub(super) repacked: Vec<Option<Arc<RepackedWeights>>>,
     pub(super) kernels: Option<Arc<Kernels>>,
+    /// One run, where kernels lie on several streams: of events between streams only a graph makes edges that a trigger meets.
+    pub(super) graph: Option<Captured>,
+}
+
+impl Set {
+    /// Something else was bound.
+    pub(super) fn changed(&mut self) {
+        (self.kernels, self.graph) = (None, None);
+    }
 }
 
 /// Whether a tensor is loaded before a run waits for those before it: the weights of a product.
@@ -113,7 +128,7 @@ pub struct Pipeline {
     /// The stream of stage i + 1, for the `streams` executor.
     pub(super) side: Vec<Stream>,
     pub(super) fork: Event,
-    /// Events that tell of each stage that all its CTAs have begun.
+    /// Events that tell of each stage that all its CTAs have begun: surely, or where gates follow, most likely.
     pub(super) started: Vec<Event>,
     /// Events that tell of each stage that it is done.
     pub(super) done: Vec<Event>,
@@ -158,6 +173,7 @@ impl Pipeline {
                     "semaphores",
                 )?),
                 tickets: Arc::new(DeviceBuffer::zeroed(device, stages, "ticket counters")?),
+                gates: DeviceBuffer::zeroed(device, plan.edges().len().max(1), "words of gates")?,
             },
             Launch::Lists(schedule) => {
                 let one = OneKernel::chain(plan, schedule, device, report.clone(), options.trace);
@@ -215,7 +231,7 @@ impl Pipeline {
             integers: set.integers.clone(),
             packed: set.packed.clone(),
             repacked: set.repacked.clone(),
-            kernels: None,
+            ..Set::default()
         };
         fork.sets = self.sets.iter().map(shared).collect();
         Ok(fork)
@@ -225,7 +241,9 @@ impl Pipeline {
     pub(super) fn in_turn(&self, stream: &Stream, queue: impl FnOnce() -> Result<()>) -> Result<()> {
         let launch = self.plan.launch();
         let forked = Arc::strong_count(&self.turn) > 1;
-        if !forked || !launch.has_semaphores() || launch.guarantees_starts() || stream.is_capturing()? {
+        // Gates of several runs at once could be more than the proof has counted.
+        let anyhow = launch.guarantees_starts() && !launch.has_gates(self.plan.device().arch);
+        if !forked || !launch.has_semaphores() || anyhow || stream.is_capturing()? {
             return queue();
         }
         let done = self.turn.done.lock().unwrap_or_else(PoisonError::into_inner);
@@ -281,7 +299,7 @@ impl Pipeline {
             graph.stages.iter().enumerate().filter(|(_, s)| uses(s)).map(|(i, _)| i).collect();
         let slot = self.set_mut(set)?;
         slot.bound[index] = Some(tensor);
-        slot.kernels = None;
+        slot.changed();
         for stage in stale {
             slot.packed[stage] = None;
             slot.repacked[stage] = None;
@@ -300,7 +318,7 @@ impl Pipeline {
         let index = self.bindable(name, DataType::Int32, tensor.len())?;
         let slot = self.set_mut(set)?;
         slot.integers[index] = Some(tensor);
-        slot.kernels = None;
+        slot.changed();
         Ok(())
     }
 
@@ -342,7 +360,7 @@ impl Pipeline {
         self.may_bind(set, &format!("the packed weights of {name}"), None, true, &packed)?;
         let slot = self.set_mut(set)?;
         slot.packed[stage] = Some(packed);
-        slot.kernels = None;
+        slot.changed();
         Ok(())
     }
 
@@ -385,7 +403,7 @@ impl Pipeline {
                 integers: vec![None; tensors],
                 packed: vec![None; stages],
                 repacked: vec![None; stages],
-                kernels: None,
+                ..Set::default()
             });
         }
         Ok(&mut self.sets[set])

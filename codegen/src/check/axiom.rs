@@ -14,9 +14,7 @@ pub enum Axiom {
     MemoryModel,
     /// A CTA that holds an SM and can go on does, and one that fits an SM is placed there.
     Fairness,
-    /// A launch-completion event comes only when every CTA of its kernel has begun.
-    LaunchEvents,
-    /// A programmatic launch begins only when every CTA of the kernel before has issued its trigger or ended.
+    /// What waits for a kernel's trigger begins only when every CTA of that kernel has issued it or ended.
     Trigger,
     /// No other work keeps the SMs for ever that the workers of the one kernel need.
     Residency,
@@ -38,7 +36,6 @@ impl Axiom {
             Axiom::Practice => "practice",
             Axiom::MemoryModel => "memory-model",
             Axiom::Fairness => "fairness",
-            Axiom::LaunchEvents => "launch-events",
             Axiom::Trigger => "trigger",
             Axiom::Residency => "residency",
             Axiom::KernelBoundary => "kernel-boundary",
@@ -57,11 +54,8 @@ impl Axiom {
                 "release, acquire, proxy fences and full bulk waits order memory as the PTX manual says"
             }
             Axiom::Fairness => "a CTA that can go on does, and one that fits an SM is placed there",
-            Axiom::LaunchEvents => {
-                "a launch-completion event comes only when every CTA of its kernel has begun (the vendor calls it best effort)"
-            }
             Axiom::Trigger => {
-                "a programmatic launch begins only when every CTA of the kernel before has issued its trigger or ended"
+                "what waits for a kernel's trigger begins only when every CTA of that kernel has issued it or ended"
             }
             Axiom::Residency => "no other work keeps the SMs for ever that the kernel's workers need",
             Axiom::KernelBoundary => {
@@ -81,16 +75,16 @@ impl Axiom {
             Axiom::Program => &[Order, Bounds, Cover, Count, Acyclic, Progress, Reuse],
             Axiom::Practice => &[Reuse, Replay, Visible],
             Axiom::MemoryModel => &[Cover, Reuse, Visible],
-            Axiom::Fairness | Axiom::LaunchEvents | Axiom::Trigger | Axiom::Residency => &[Progress],
-            Axiom::KernelBoundary => &[Cover, Reuse, Replay],
+            Axiom::Fairness | Axiom::Trigger | Axiom::Residency => &[Progress],
+            Axiom::KernelBoundary => &[Cover, Progress, Reuse, Replay],
             Axiom::GridDependency => &[Reuse, Replay],
             Axiom::Memory => &[Cover, Reuse, Replay],
             Axiom::Host => &[Progress, Visible],
         }
     }
 
-    /// What a proof of a launch rests on.
-    pub fn of(launch: &Launch) -> Vec<Axiom> {
+    /// What a proof of a launch on a GPU of this architecture rests on.
+    pub fn of(launch: &Launch, arch: u32) -> Vec<Axiom> {
         use Axiom::*;
         match launch {
             Launch::Stages { how, .. } => match how {
@@ -99,7 +93,9 @@ impl Axiom {
                 How::Streams(start) => {
                     let mut all = vec![Program, Practice, MemoryModel, Fairness];
                     match start {
-                        StartGuarantee::AllProducersStarted => all.push(LaunchEvents),
+                        // A gate's thread waits, and the kernel behind it on its stream begins when it has ended.
+                        StartGuarantee::AllProducersStarted if launch.has_gates(arch) => {}
+                        StartGuarantee::AllProducersStarted => all.push(Trigger),
                         StartGuarantee::None => {}
                     }
                     all.extend([KernelBoundary, Memory]);

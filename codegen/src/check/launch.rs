@@ -204,6 +204,12 @@ impl Launch {
         matches!(self.how(), Some(How::Programmatic | How::Streams(StartGuarantee::AllProducersStarted)))
     }
 
+    /// Whether the start guarantee is made by gates: one before each consumer's kernel, a thread on an SM that waits until all tiles of
+    /// a producer have been drawn. Kernels for sm_90 have triggers instead.
+    pub fn has_gates(&self, arch: u32) -> bool {
+        self.how() == Some(How::STREAMS) && arch < 90
+    }
+
     /// What keeps consumers from taking the SMs that producers still need, in words.
     pub fn start(&self) -> &'static str {
         match self {

@@ -125,7 +125,9 @@ fn search_tiles(resolved: &Resolved, device: &Profile, how: How) -> Result<Found
 /// Tiles worth simulating together: every choice among the best of each stage, and one shape for all stages.
 fn combinations(mut kept: Vec<Vec<TileShape>>, candidates: &[Vec<TileShape>]) -> Vec<Vec<TileShape>> {
     kept.iter_mut().for_each(|shapes| shapes.truncate(TILES_KEPT));
-    if kept.iter().map(Vec::len).product::<usize>() > COMBINATIONS {
+    // Of many stages there are more than any number holds.
+    let count = kept.iter().try_fold(1usize, |all, shapes| all.checked_mul(shapes.len()));
+    if count.is_none_or(|count| count > COMBINATIONS) {
         kept.iter_mut().for_each(|shapes| shapes.truncate(1));
     }
     let mut all: Vec<Vec<TileShape>> = vec![Vec::new()];

@@ -150,7 +150,7 @@ fn stage_view(plan: &Plan, index: usize) -> StageView {
             Order::GroupedColumns(_) => "CUSYNC_ORDER_GROUPED_COLUMNS",
             Order::Table(_) => "CUSYNC_ORDER_TABLE",
         },
-        order_group: order.group(),
+        order_group: order.group_on(stage.grid),
         order_table: order.table(stage.grid).map(|tiles| table(&tiles)),
     }
 }

@@ -60,20 +60,29 @@ impl Order {
         }
     }
 
+    /// Rows or columns of a group on a grid: a group is never longer than what it groups, nor empty.
+    pub fn group_on(&self, (gm, gn): (u32, u32)) -> u32 {
+        match self {
+            Order::GroupedRows(group) => (*group).clamp(1, gm.max(1)),
+            Order::GroupedColumns(group) => (*group).clamp(1, gn.max(1)),
+            Order::RowMajor | Order::ColumnMajor | Order::Table(_) => 1,
+        }
+    }
+
     /// Tile number `i` on a grid, `0 <= i < grid.0 * grid.1`; `None` past the end of a table.
     pub fn tile_at(&self, grid: (u32, u32), i: u32) -> Option<Tile> {
-        let (gm, gn) = grid;
+        let ((gm, gn), group) = (grid, self.group_on(grid));
         Some(match self {
             Order::RowMajor => Tile { m: i / gn, n: i % gn },
             Order::ColumnMajor => Tile { m: i % gm, n: i / gm },
-            Order::GroupedRows(group) => {
+            Order::GroupedRows(_) => {
                 let (g, j) = (i / (group * gn), i % (group * gn));
-                let rows = (*group).min(gm - g * group);
+                let rows = group.min(gm - g * group);
                 Tile { m: g * group + j % rows, n: j / rows }
             }
-            Order::GroupedColumns(group) => {
+            Order::GroupedColumns(_) => {
                 let (g, j) = (i / (group * gm), i % (group * gm));
-                let cols = (*group).min(gn - g * group);
+                let cols = group.min(gn - g * group);
                 Tile { m: j / cols, n: g * group + j % cols }
             }
             Order::Table(tiles) => *tiles.get(i as usize)?,

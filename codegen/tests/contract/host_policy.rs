@@ -137,3 +137,16 @@ fn a_gemm_k_loop_looks_no_more_often_than_it_waits() {
         assert!(text.contains(&format!("looks 1 1 0 = {waits}\n")), "{policy:?}");
     }
 }
+
+/// Counters wrap, slots are numbered up to the last number, and grids have up to 2^32 - 1 tiles: the arithmetic is that of integers
+/// which never wrap.
+#[test]
+fn the_arithmetic_is_that_of_wide_integers() {
+    let program = scratch("wide_arithmetic").join("wide");
+    let mut command = cxx();
+    command.arg(root().join("codegen/tests/support/wide.cpp")).arg("-o").arg(&program);
+    compile(command);
+    let text = run(&program, "");
+    let compared = text.split(' ').next().and_then(|count| count.parse::<u64>().ok());
+    assert!(compared.is_some_and(|count| count > 1_000_000), "{text}");
+}

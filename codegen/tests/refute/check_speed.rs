@@ -270,38 +270,40 @@ fn nothing_is_passed_over_that_matters() {
     assert!(proved > 50 && refuted > 50, "{proved} proved, {refuted} refuted");
 }
 
+/// What ships.
+const SPECS: [(&str, &str); 28] = [
+    ("two_gemms", include_str!("../../../policies/two_gemms.ron")),
+    ("chain3", include_str!("../../../policies/chain3.ron")),
+    ("diamond", include_str!("../../../policies/diamond.ron")),
+    ("gpt3_mlp", include_str!("../../../policies/gpt3_mlp.ron")),
+    ("llama65_mlp", include_str!("../../../policies/llama65_mlp.ron")),
+    ("llama3_70b_mlp", include_str!("../../../policies/llama3_70b_mlp.ron")),
+    ("gpt3_attention", include_str!("../../../policies/gpt3_attention.ron")),
+    ("llama65_attention", include_str!("../../../policies/llama65_attention.ron")),
+    ("llama3_70b_attention", include_str!("../../../policies/llama3_70b_attention.ron")),
+    ("gpt3_generate", include_str!("../../../policies/gpt3_generate.ron")),
+    ("llama65_generate", include_str!("../../../policies/llama65_generate.ron")),
+    ("llama3_70b_generate", include_str!("../../../policies/llama3_70b_generate.ron")),
+    ("gpt3_layer", include_str!("../../../policies/gpt3_layer.ron")),
+    ("llama65_layer", include_str!("../../../policies/llama65_layer.ron")),
+    ("llama3_70b_layer", include_str!("../../../policies/llama3_70b_layer.ron")),
+    ("llama65_norm_mlp", include_str!("../../../policies/llama65_norm_mlp.ron")),
+    ("resnet_layer", include_str!("../../../policies/resnet_layer.ron")),
+    ("vgg_layer", include_str!("../../../policies/vgg_layer.ron")),
+    ("resnet38_layer1", include_str!("../../../policies/resnet38_layer1.ron")),
+    ("resnet38_layer2", include_str!("../../../policies/resnet38_layer2.ron")),
+    ("resnet38_layer3", include_str!("../../../policies/resnet38_layer3.ron")),
+    ("resnet38_layer4", include_str!("../../../policies/resnet38_layer4.ron")),
+    ("resnet38_body", include_str!("../../../policies/resnet38_body.ron")),
+    ("vgg19_block1", include_str!("../../../policies/vgg19_block1.ron")),
+    ("vgg19_block2", include_str!("../../../policies/vgg19_block2.ron")),
+    ("vgg19_block3", include_str!("../../../policies/vgg19_block3.ron")),
+    ("vgg19_block4", include_str!("../../../policies/vgg19_block4.ron")),
+    ("vgg19_body", include_str!("../../../policies/vgg19_body.ron")),
+];
+
 /// The shipped pipelines: at M = 4096 tokens, or as many pixels and more; or small.
 fn shipped(large: bool) -> Vec<(&'static str, Resolved)> {
-    const SPECS: [(&str, &str); 28] = [
-        ("two_gemms", include_str!("../../../policies/two_gemms.ron")),
-        ("chain3", include_str!("../../../policies/chain3.ron")),
-        ("diamond", include_str!("../../../policies/diamond.ron")),
-        ("gpt3_mlp", include_str!("../../../policies/gpt3_mlp.ron")),
-        ("llama65_mlp", include_str!("../../../policies/llama65_mlp.ron")),
-        ("llama3_70b_mlp", include_str!("../../../policies/llama3_70b_mlp.ron")),
-        ("gpt3_attention", include_str!("../../../policies/gpt3_attention.ron")),
-        ("llama65_attention", include_str!("../../../policies/llama65_attention.ron")),
-        ("llama3_70b_attention", include_str!("../../../policies/llama3_70b_attention.ron")),
-        ("gpt3_generate", include_str!("../../../policies/gpt3_generate.ron")),
-        ("llama65_generate", include_str!("../../../policies/llama65_generate.ron")),
-        ("llama3_70b_generate", include_str!("../../../policies/llama3_70b_generate.ron")),
-        ("gpt3_layer", include_str!("../../../policies/gpt3_layer.ron")),
-        ("llama65_layer", include_str!("../../../policies/llama65_layer.ron")),
-        ("llama3_70b_layer", include_str!("../../../policies/llama3_70b_layer.ron")),
-        ("llama65_norm_mlp", include_str!("../../../policies/llama65_norm_mlp.ron")),
-        ("resnet_layer", include_str!("../../../policies/resnet_layer.ron")),
-        ("vgg_layer", include_str!("../../../policies/vgg_layer.ron")),
-        ("resnet38_layer1", include_str!("../../../policies/resnet38_layer1.ron")),
-        ("resnet38_layer2", include_str!("../../../policies/resnet38_layer2.ron")),
-        ("resnet38_layer3", include_str!("../../../policies/resnet38_layer3.ron")),
-        ("resnet38_layer4", include_str!("../../../policies/resnet38_layer4.ron")),
-        ("resnet38_body", include_str!("../../../policies/resnet38_body.ron")),
-        ("vgg19_block1", include_str!("../../../policies/vgg19_block1.ron")),
-        ("vgg19_block2", include_str!("../../../policies/vgg19_block2.ron")),
-        ("vgg19_block3", include_str!("../../../policies/vgg19_block3.ron")),
-        ("vgg19_block4", include_str!("../../../policies/vgg19_block4.ron")),
-        ("vgg19_body", include_str!("../../../policies/vgg19_body.ron")),
-    ];
     let resolve = |(name, source)| {
         let spec = cusync_gen::spec::parse(source, name).expect("a shipped spec");
         let size = |dim: &str| match (dim, large) {
@@ -531,6 +533,77 @@ fn every_shipped_pipeline_is_checked_in_less_than_50_ms_and_chosen_in_a_second()
         assert!(cfg!(debug_assertions) || each.as_millis() < most_ms, "{name}: {each:?}");
         assert!(cfg!(debug_assertions) || worst.0.as_millis() < most_ms, "{name}: {worst:?}");
     }
+}
+
+/// The dims at which pipelines of a kind are compared with others' times.
+fn workloads(name: &str) -> Vec<Vec<(String, u64)>> {
+    const TOKENS: [u64; 18] =
+        [1, 8, 32, 37, 64, 128, 200, 256, 512, 768, 1000, 1024, 1280, 1536, 1792, 2048, 3072, 4096];
+    const IMAGES: [u64; 9] = [1, 4, 8, 12, 16, 20, 24, 28, 32];
+    let dim = |name: &str, size: u64| (name.to_owned(), size);
+    let generates = |b| [512, 2048].map(|s| vec![dim("B", b), dim("S", s)]);
+    match name {
+        _ if name.ends_with("_attention") => [512, 1024, 2048].map(|s| vec![dim("S", s)]).into(),
+        _ if ["_generate", "gpt3_layer", "llama65_layer", "llama3_70b_layer"]
+            .iter()
+            .any(|e| name.ends_with(e)) =>
+        {
+            [1, 4, 32].into_iter().flat_map(generates).collect()
+        }
+        _ if name.starts_with("resnet") || name.starts_with("vgg") => {
+            IMAGES.map(|b| vec![dim("B", b)]).into()
+        }
+        _ => TOKENS.map(|m| vec![dim("M", m)]).into(),
+    }
+}
+
+/// The least of a few runs: other work on the machine only ever adds.
+fn least(f: impl Fn()) -> Duration {
+    let one = |_| {
+        let begin = now();
+        f();
+        now() - begin
+    };
+    (0..5).map(one).min().expect("five runs")
+}
+
+#[test]
+#[ignore = "times the checker; means something in a release build"]
+fn every_workload_is_judged_in_10_ms_and_64_stages_in_100() {
+    let device = Profile::named("h200").expect("shipped");
+    let executors =
+        [Executor::Cpu, Executor::Serial, Executor::Streams, Executor::Programmatic, Executor::Fused];
+    let mut late = Vec::new();
+    let (mut judged, mut longest) = (0, Duration::ZERO);
+    let mut time = |what: String, resolved: &Resolved, executor, most_ms| {
+        let Ok(c) = choose::candidate(resolved, device, executor) else { return };
+        let took = least(|| assert_eq!(judge(&c).refutations, []));
+        (judged, longest) = (judged + 1, longest.max(took));
+        if took > Duration::from_millis(most_ms) / 2 {
+            println!("{what}, {executor:?}: {:.1} ms", ms(took));
+        }
+        if took > Duration::from_millis(most_ms) {
+            late.push(format!("{what}, {executor:?}: {took:?}"));
+        }
+    };
+    for (name, source) in SPECS {
+        let spec = cusync_gen::spec::parse(source, name).expect("a shipped spec");
+        for dims in workloads(name) {
+            let resolved = spec.resolve(&dims).expect("sound");
+            let bodies = if name.ends_with("_body") { 100 } else { 10 };
+            for executor in executors {
+                time(format!("{name} {dims:?}"), &resolved, executor, bodies);
+            }
+        }
+    }
+    for (m, width) in [(8, 8192), (256, 4096), (4096, 1024)] {
+        let resolved = gemm_chain("64 stages", m, &[width; 65]);
+        for executor in executors {
+            time(format!("64 stages of {m} x {width}"), &resolved, executor, 100);
+        }
+    }
+    println!("{judged} plans, at most {:.1} ms", ms(longest));
+    assert!(cfg!(debug_assertions) || late.is_empty(), "{late:#?}");
 }
 
 #[test]

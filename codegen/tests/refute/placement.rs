@@ -1,7 +1,9 @@
 //! Which CTAs fit an SM together decides whether kernels without a start guarantee can stand still.
 
 use cusync_gen::check::fault::progress_ways;
-use cusync_gen::check::{Candidate, CtaResources, Generated, How, Obligation, StartGuarantee, judge};
+use cusync_gen::check::{
+    Axiom, Candidate, CtaResources, Generated, How, Launch, Obligation, StartGuarantee, judge,
+};
 use cusync_gen::device::Profile;
 
 /// One producer, stages that read what it writes and, from the fifth on, what the first of these writes: a CTA each, launched
@@ -80,4 +82,31 @@ fn more_ctas_than_fit_are_refuted() {
     let report = judge(&c);
     let text = report.refutation(Obligation::Progress).expect("refuted").to_string();
     assert!(text.contains("33 CTAs of `c0` are said to fit an SM, and 32 do"), "{text}");
+}
+
+/// A gate is a thread on an SM that waits: where there is one for each SM, no room may be left for what they wait for.
+#[test]
+fn gates_leave_an_sm_free() {
+    let gated = |arch, sms| {
+        let mut c = fan(3, &[(1, None); 4]);
+        *c.launch.how_mut().expect("stages") = How::STREAMS;
+        (c.device.arch, c.device.sms) = (arch, sms);
+        c.contract = c.launch.contract(arch);
+        judge(&c).refutation(Obligation::Progress).map(|refutation| refutation.to_string())
+    };
+    assert_eq!(gated(80, 4), None);
+    let told = gated(80, 3).expect("three consumers have gates");
+    assert!(told.contains("3 gates can take each of 3 SMs"), "{told}");
+    // Triggers need no SM.
+    assert_eq!(gated(90, 1), None);
+}
+
+#[test]
+fn a_start_guarantee_rests_on_triggers_or_on_gates() {
+    let trigger = |launch: &Launch, arch| Axiom::of(launch, arch).contains(&Axiom::Trigger);
+    let mut c = fan(3, &[(1, None); 4]);
+    assert!(!trigger(&c.launch, 90) && !c.launch.has_gates(80), "no guarantee is asked for");
+    *c.launch.how_mut().expect("stages") = How::STREAMS;
+    assert!(trigger(&c.launch, 90) && !c.launch.has_gates(90));
+    assert!(!trigger(&c.launch, 80) && c.launch.has_gates(80));
 }

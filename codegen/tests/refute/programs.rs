@@ -9,7 +9,7 @@ use cusync_gen::check::{
 use cusync_gen::device::Profile;
 use cusync_gen::graph::{Graph, Partition, StageId, TensorId};
 use cusync_gen::schedule::{Hand, Item, Part, Schedule};
-use cusync_gen::sync::{Policy, Tile};
+use cusync_gen::sync::{Order, Policy, Tile};
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -47,6 +47,18 @@ fn lists(graph: &Graph, cluster: (u32, u32)) -> Schedule {
     let items = 0..sequence.len() as u32;
     let lists = (0..4).map(|w| items.clone().filter(|i| i % 4 == w).collect()).collect();
     Schedule { cluster, mode: Hand::Fixed, sequence, lists, slabs: 1, predicted_us: 0.0 }
+}
+
+/// Groups of more tiles than there are leave an order a bijection, and overflow nothing; groups of none are refuted.
+#[test]
+fn groups_that_no_grid_has() {
+    for group in [0, 1, 3, 1 << 31, u32::MAX] {
+        for order in [Order::GroupedRows(group), Order::GroupedColumns(group)] {
+            let mut c = Candidate::new(mlp(), h200(), How::STREAMS);
+            c.launch.kernels_mut().iter_mut().for_each(|kernel| kernel.order = order.clone());
+            assert_eq!(judge(&c).proved(), group > 0, "{order:?}");
+        }
+    }
 }
 
 /// A sound plan for every way of launching.

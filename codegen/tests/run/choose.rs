@@ -31,6 +31,16 @@ fn predicted(source: &str, m: u64, tile: (u32, u32, u32), policy: Policy) -> Pre
     Prediction { serial_us: expected_us(&c, loaded), synchronised_us }
 }
 
+/// Of many stages there are more combinations of tiles than any number holds.
+#[test]
+fn sixty_four_stages_are_chosen_for() {
+    let resolved = cusync_gen::graph::gemm_chain("long", 256, &[1024; 65]);
+    for executor in [Executor::Streams, Executor::Fused] {
+        let c = choose::candidate(&resolved, h200(), executor).expect("chosen");
+        assert_eq!(judge(&c).refutations, [], "{executor:?}");
+    }
+}
+
 /// Medians of one H200 under load, microseconds, from csrc/tests/smoke.cu: serial, and synchronised by rows.
 /// What a schedule of any of the shipped specs must be: proved for every size and mode, with and without splits.
 #[test]

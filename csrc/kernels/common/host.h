@@ -59,24 +59,7 @@ inline cudaLaunchConfig_t configure(Code const& code, uint32_t workers, cudaLaun
 }
 
 /// Enqueues one run.
-inline int32_t launch(Code const& code, uint32_t workers, cusync_how const& how, void const* params) {
-  cudaLaunchAttribute attributes[3];
-  cudaLaunchConfig_t config = configure(code, workers, attributes);
-  config.stream = static_cast<cudaStream_t>(how.stream);
-  if (how.programmatic && code.arch == CUSYNC_SM90A) {
-    cudaLaunchAttribute& a = attributes[config.numAttrs++];
-    a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    a.val.programmaticStreamSerializationAllowed = 1;
-  }
-  if (how.completion_event) {
-    cudaLaunchAttribute& a = attributes[config.numAttrs++];
-    a.id = cudaLaunchAttributeLaunchCompletionEvent;
-    a.val.launchCompletionEvent.event = static_cast<cudaEvent_t>(how.completion_event);
-    a.val.launchCompletionEvent.flags = 0;
-  }
-  void* arguments[] = {const_cast<void*>(params)};
-  return status_of(cudaLaunchKernelExC(&config, code.kernel, arguments));
-}
+int32_t launch(Code const& code, uint32_t workers, cusync_how const& how, void const* params);
 
 /// Workers that are resident at once. Loads the module and allows the most shared memory that any launch of the kernel has,
 /// `limit` bytes: loading it lazily, at a launch beside a kernel that spins, could wait for that kernel.

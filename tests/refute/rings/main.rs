@@ -1,7 +1,8 @@
-//! The protocols inside a CTA, explored in every interleaving of its warps.
+//! The protocols inside a CTA, explored in every interleaving of its warps, and the words between CTAs in every order of memory.
 
 mod chain;
 mod decode;
+mod memory;
 
 /// What a wait for a parity does when the phase that it means has this number and so many phases are over.
 #[derive(PartialEq, Eq, Debug)]

@@ -1,8 +1,14 @@
 //! Runs with delays injected at items, loads, stores and posts, and with another kernel that takes SMs away: tiles become ready
 //! in another order each time, and every result is the same to the bit.
 //!
-//! The kernels must be built with `CUSYNC_DELAYS=1`, as in `CUSYNC_DELAYS=1 cargo xtask bundle`. Each case runs 10 000 times, or 500 times with `CUSYNC_GPU_QUICK=1`. Every run begins with NaNs in every tensor that a
-//! stage writes, so reading too early cannot go unnoticed, and is compared as a whole on the device.
+//! The kernels must be built with `CUSYNC_DELAYS=1`, as in `CUSYNC_DELAYS=1 cargo xtask bundle`. Every run begins with NaNs in every tensor that a
+//! stage writes, so reading too early cannot go unnoticed, and is compared as a whole on the device. All cases together run
+//! 100 000 times, 15 000 times with `CUSYNC_GPU_QUICK=1`, or as often as `CUSYNC_RUNS` says:
+//!
+//!     CUSYNC_RUNS=1000000 gpu_tests faults
+//!
+//! Half of the runs are beside a kernel that takes SMs away, and some cases are two pipelines side by side on two streams. Of a test's
+//! cases each gets the same time, so short ones run more often.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +16,9 @@ use crate::common::{Gpu, assert_right, dim, pipeline, plan, quick};
 use crate::fused::{DYNAMIC, STATIC, expected, fused, hopper};
 use crate::fused_decode::decode;
 use cusync::device::{Delays, DeviceBuffer, Stream, helpers};
-use cusync::runtime::{InputSets, Options, Overrides, Pipeline, Result, element_code, shipped};
+use cusync::runtime::{
+    ChainOverride, InputSets, Options, Overrides, Pipeline, Result, element_code, shipped,
+};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::Element;
 use half::slice::HalfFloatSliceExt;
@@ -34,8 +42,15 @@ pub(crate) fn delays(seed: u32) -> Delays {
     Delays { seed, limit_ns: LIMIT_NS }
 }
 
+/// Tests that share the runs.
+const TESTS: usize = 5;
+
+/// Runs of one test.
 fn runs() -> usize {
-    if quick() { 500 } else { 10_000 }
+    let stated =
+        std::env::var("CUSYNC_RUNS").ok().map(|count| count.parse().expect("CUSYNC_RUNS is a number"));
+    let all: usize = stated.unwrap_or(if quick() { 15_000 } else { 100_000 });
+    all.div_ceil(TESTS)
 }
 
 /// What a first, undelayed run left, and the differences of later runs from it.
@@ -122,72 +137,135 @@ impl Neighbour {
     }
 }
 
-/// Queues runs `range`, every other one as a graph, each on poisoned outputs and compared.
+/// Queues runs of one or more pipelines, `count` of each, every other one as a graph, each on poisoned outputs and compared.
 fn repeat(
-    pipeline: &mut Pipeline,
-    expected: &Expected,
+    pipelines: &mut [(Pipeline, Expected)],
     neighbour: Option<&Neighbour>,
     count: usize,
 ) -> Result<Duration> {
-    let executor = pipeline.plan().executor();
-    let graph = pipeline.capture(executor, &[0])?;
+    let graph = |(pipeline, _): &mut (Pipeline, Expected)| pipeline.capture(pipeline.plan().executor(), &[0]);
+    let graphs = pipelines.iter_mut().map(graph).collect::<Result<Vec<_>>>()?;
     let began = Instant::now();
     for run in 0..count {
         // Not before every run: one that finds all SMs free is another order again.
         if let Some(neighbour) = neighbour.filter(|_| run % 3 != 0) {
             neighbour.run()?;
         }
-        pipeline.poison_outputs()?;
-        if run % 2 == 0 {
-            pipeline.run(executor)?
-        } else {
-            pipeline.replay(&graph)?
+        for ((pipeline, expected), graph) in pipelines.iter_mut().zip(&graphs) {
+            pipeline.poison_outputs()?;
+            if run % 2 == 0 {
+                pipeline.run(pipeline.plan().executor())?
+            } else {
+                pipeline.replay(graph)?
+            }
+            expected.compare(pipeline)?;
         }
-        expected.compare(pipeline)?;
     }
-    pipeline.synchronize()?;
+    pipelines.iter_mut().try_for_each(|(pipeline, _)| pipeline.synchronize())?;
     Ok(began.elapsed())
 }
 
-/// One case: right without delays, and the same with them, in as many runs as asked for.
-fn survives(gpu: &Gpu, label: &str, plan: &Plan, seed: u32) {
-    let (inputs, reference) = expected(gpu, plan, 1, seed);
-    let attempt = || -> Result<()> {
-        let mut plain = pipeline(gpu, plan, &inputs, Options::default());
+/// A plan whose runs are to be right whatever is late.
+struct Case {
+    label: String,
+    plan: Plan,
+    seed: u32,
+    /// Pipelines that are queued side by side, each on a stream of its own.
+    beside: usize,
+}
+
+/// A case with its pipelines, and what has been seen of it.
+struct Delayed {
+    label: String,
+    pipelines: Vec<(Pipeline, Expected)>,
+    undelayed: Duration,
+    rounds: usize,
+    took: Duration,
+    /// The shortest round alone, and the longest beside another kernel.
+    alone: Duration,
+    shared: Duration,
+}
+
+impl Delayed {
+    /// Right without delays, and the same in a round of runs.
+    fn new(gpu: &Gpu, case: Case) -> Result<Delayed> {
+        let Case { label, plan, seed, beside } = case;
+        let (inputs, reference) = expected(gpu, &plan, 1, seed);
+        let mut plain = pipeline(gpu, &plan, &inputs, Options::default());
         plain.prepare()?;
         plain.poison_outputs()?;
         plain.run(plan.executor())?;
-        assert_right(label, &reference.compare(&mut plain)?);
-        let expected = Expected::new(&mut plain)?;
-        let undelayed = repeat(&mut plain, &expected, None, ROUND)?;
-        assert!(expected.same(&mut plain)?, "{label}: runs without delays differ");
+        assert_right(&label, &reference.compare(&mut plain)?);
+        let values = (0..=beside).map(|_| Expected::new(&mut plain)).collect::<Result<Vec<_>>>()?;
+        let mut values = values.into_iter();
+        let mut plain = values.next().map(|expected| [(plain, expected)]).expect("one and more");
+        let undelayed = repeat(&mut plain, None, ROUND)?;
+        let [(pipeline_of_plain, expected_of_plain)] = &mut plain;
+        assert!(expected_of_plain.same(pipeline_of_plain)?, "{label}: runs without delays differ");
 
         let options = Options { delays: delays(seed), ..Options::default() };
-        let mut delayed = pipeline(gpu, plan, &inputs, options);
-        let neighbour = Neighbour::new(gpu)?;
-        let (mut done, mut alone, mut shared) = (0, Duration::MAX, Duration::ZERO);
-        while done < runs() {
-            // Rounds with a neighbour and without.
-            let beside = (done / ROUND % 2 == 1).then_some(&neighbour);
-            let took = repeat(&mut delayed, &expected, beside, ROUND)?;
-            match beside {
-                None => alone = alone.min(took),
-                Some(_) => shared = shared.max(took),
-            }
-            done += ROUND;
-            assert!(expected.same(&mut delayed)?, "{label}: one of runs {} to {done} differs", done - ROUND);
+        let mut first = pipeline(gpu, &plan, &inputs, options);
+        first.prepare()?;
+        let mut all = (1..beside).map(|_| first.fork()).collect::<Result<Vec<_>>>()?;
+        all.insert(0, first);
+        let pipelines = all.into_iter().zip(values).collect();
+        let (alone, shared, took) = (Duration::MAX, Duration::ZERO, Duration::ZERO);
+        Ok(Delayed { label, pipelines, undelayed, rounds: 0, took, alone, shared })
+    }
+
+    /// Another round, with a neighbour every other time; how many runs that were.
+    fn round(&mut self, neighbour: &Neighbour) -> Result<usize> {
+        let beside = (self.rounds % 2 == 1).then_some(neighbour);
+        let took = repeat(&mut self.pipelines, beside, ROUND)?;
+        match beside {
+            None => self.alone = self.alone.min(took),
+            Some(_) => self.shared = self.shared.max(took),
         }
-        let each = |round: Duration| round.as_secs_f64() * 1e6 / ROUND as f64;
-        println!(
-            "{label}: {done} runs with delays, none differs; {:.0} us a run without, {:.0} us with, {:.0} us beside another kernel",
-            each(undelayed),
-            each(alone),
-            each(shared)
-        );
-        assert!(alone > undelayed, "{label}: the delays delayed nothing");
+        (self.rounds, self.took) = (self.rounds + 1, self.took + took);
+        for (place, (pipeline, expected)) in self.pipelines.iter_mut().enumerate() {
+            let (label, rounds) = (&self.label, self.rounds);
+            assert!(expected.same(pipeline)?, "{label}: a run of round {rounds} differs, pipeline {place}");
+        }
+        Ok(ROUND * self.pipelines.len())
+    }
+}
+
+/// Runs the cases of a test as often as asked for, none of them less than two rounds.
+fn survive(gpu: &Gpu, cases: Vec<Case>) {
+    let attempt = || -> Result<()> {
+        let neighbour = Neighbour::new(gpu)?;
+        let mut all = cases.into_iter().map(|case| Delayed::new(gpu, case)).collect::<Result<Vec<_>>>()?;
+        let mut done = 0;
+        while done < runs() || all.iter().any(|case| case.rounds < 2) {
+            let next = all.iter_mut().min_by_key(|case| (case.rounds >= 2, case.took));
+            done += next.expect("there are cases").round(&neighbour)?;
+        }
+        for case in &all {
+            let runs = ROUND * case.pipelines.len();
+            let each = |round: Duration| round.as_secs_f64() * 1e6 / runs as f64;
+            let undelayed = case.undelayed.as_secs_f64() * 1e6 / ROUND as f64;
+            println!(
+                "{}: {} runs with delays, none differs; {undelayed:.0} us a run without, {:.0} us with, {:.0} us beside another kernel",
+                case.label,
+                case.rounds * runs,
+                each(case.alone),
+                each(case.shared)
+            );
+            let side_by_side = case.pipelines.len() > 1;
+            assert!(
+                side_by_side || case.alone > case.undelayed,
+                "{}: the delays delayed nothing",
+                case.label
+            );
+        }
+        println!("{done} runs with delays, 0 wrong, 0 stuck");
         Ok(())
     };
-    attempt().unwrap_or_else(|e| panic!("{label}: {e}"));
+    attempt().unwrap_or_else(|e| panic!("{e}"));
+}
+
+fn case(label: String, plan: Plan, seed: u32) -> Case {
+    Case { label, plan, seed, beside: 1 }
 }
 
 const PIPELINES: [&str; 3] = ["two_gemms", "gpt3_mlp", "llama65_mlp"];
@@ -195,34 +273,40 @@ const PIPELINES: [&str; 3] = ["two_gemms", "gpt3_mlp", "llama65_mlp"];
 #[test]
 fn chains_survive_delays() {
     let Some(gpu) = delayed() else { return };
+    let mut cases = Vec::new();
     for (i, name) in PIPELINES.into_iter().enumerate() {
         for (m, way) in [(64, STATIC), (256, STATIC), (256, DYNAMIC)] {
             let plan = fused(&gpu, name, m, way);
-            survives(&gpu, &format!("{name} M = {m} {:?}", way.mode), &plan, 100 + i as u32);
+            cases.push(case(format!("{name} M = {m} {:?}", way.mode), plan, 100 + i as u32));
         }
     }
+    survive(&gpu, cases);
 }
 
 #[test]
 fn decode_chains_survive_delays() {
     let Some(gpu) = delayed() else { return };
+    let mut cases = Vec::new();
     for (i, name) in PIPELINES.into_iter().enumerate() {
         for m in [8, 64] {
             let plan = decode(&gpu, shipped(name).expect("it ships"), m, Element::F16);
-            survives(&gpu, &format!("{name} M = {m} decode"), &plan, 200 + i as u32);
+            cases.push(case(format!("{name} M = {m} decode"), plan, 200 + i as u32));
         }
     }
+    survive(&gpu, cases);
 }
 
 #[test]
 fn coupled_kernels_survive_delays() {
     let Some(gpu) = delayed() else { return };
+    let mut cases = Vec::new();
     for (i, name) in PIPELINES.into_iter().enumerate() {
         for executor in [Executor::Streams, Executor::Programmatic] {
             let plan = plan(&gpu, name, &dim("M", 256), executor);
-            survives(&gpu, &format!("{name} M = 256 {executor:?}"), &plan, 300 + i as u32);
+            cases.push(case(format!("{name} M = 256 {executor:?}"), plan, 300 + i as u32));
         }
     }
+    survive(&gpu, cases);
 }
 
 /// What chain kernels compute beside products, and a decode kernel that attends.
@@ -235,12 +319,37 @@ fn rows_images_and_heads_survive_delays() {
         ("resnet_layer", &[("B", 2), ("HW", 28), ("C", 128)]),
         ("llama3_70b_generate", &[("B", 5), ("S", 256)]),
     ];
+    let mut all = Vec::new();
     for (i, (name, dims)) in cases.into_iter().enumerate() {
         let dims = dims.iter().map(|(dim, size)| ((*dim).to_owned(), *size)).collect();
         let overrides = Overrides { dims, ..Overrides::default() };
         let plan = plan(&gpu, name, &overrides, Executor::Fused);
-        survives(&gpu, &format!("{name} {:?}", overrides.dims), &plan, 400 + i as u32);
+        all.push(case(format!("{name} {:?}", overrides.dims), plan, 400 + i as u32));
     }
+    survive(&gpu, all);
+}
+
+/// A pipeline and its fork, each on a stream of its own: kernels that are coupled lie side by side, others take turns.
+#[test]
+fn pipelines_side_by_side_survive_delays() {
+    let Some(gpu) = delayed() else { return };
+    let coupled = |name, executor| (plan(&gpu, name, &dim("M", 256), executor), format!("{executor:?}"));
+    let one = |name, m, way: ChainOverride| (fused(&gpu, name, m, way), format!("{:?}", way.mode));
+    let few = decode(&gpu, shipped("two_gemms").expect("it ships"), 8, Element::F16);
+    let plans = [
+        coupled("two_gemms", Executor::Streams),
+        coupled("llama65_mlp", Executor::Streams),
+        coupled("two_gemms", Executor::Programmatic),
+        coupled("llama65_mlp", Executor::Programmatic),
+        one("two_gemms", 256, STATIC),
+        one("two_gemms", 256, DYNAMIC),
+        (few, "decode".into()),
+    ];
+    let of = |(i, (plan, way)): (usize, (Plan, String))| {
+        let label = format!("two of {} {way} side by side", plan.graph().name);
+        Case { label, plan, seed: 500 + i as u32, beside: 2 }
+    };
+    survive(&gpu, plans.into_iter().enumerate().map(of).collect());
 }
 
 /// The check above can fail: without waits, the same delays make consumers read what is not there yet.
@@ -260,9 +369,10 @@ fn without_waits_delays_are_noticed() {
             plain.run(plan.executor())?;
             let expected = Expected::new(&mut plain)?;
             let options = Options { delays: delays(9), skip_waits: true, ..Options::default() };
-            let mut careless = pipeline(&gpu, plan, &inputs, options);
-            repeat(&mut careless, &expected, None, 50)?;
-            expected.same(&mut careless)
+            let mut careless = [(pipeline(&gpu, plan, &inputs, options), expected)];
+            repeat(&mut careless, None, 50)?;
+            let [(careless, expected)] = &mut careless;
+            expected.same(careless)
         };
         let same = attempt().unwrap_or_else(|e| panic!("{label}: {e}"));
         assert!(!same, "{label}: 50 runs without waits are right all the same");

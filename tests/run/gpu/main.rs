@@ -25,6 +25,7 @@ mod mlp;
 mod norms;
 mod refuted;
 mod replay;
+mod starts;
 mod starved;
 mod trace_cost;
 mod tune;

@@ -145,8 +145,28 @@ pub(super) fn progress(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Optio
                     .help("use streams"),
             )
         }
-        How::Streams(_) | How::Programmatic => stands_still(c, p, &waits),
+        How::Streams(_) | How::Programmatic => crowded_by_gates(c).or_else(|| stands_still(c, p, &waits)),
     }
+}
+
+/// Whether the gates of a launch can lie on all SMs at once, so that there is room for nothing else.
+fn crowded_by_gates(c: &Candidate) -> Option<Refutation> {
+    if !c.launch.has_gates(c.device.arch) {
+        return None;
+    }
+    let behind = |s: StageId| {
+        let before = |producer| c.launch.position(producer) < c.launch.position(s);
+        c.graph.dependences.iter().any(|d| d.consumer == s && before(d.producer))
+    };
+    // On a stream one gate waits behind the other.
+    let gated: Vec<StageId> = (0..c.graph.stages.len()).map(StageId).filter(|s| behind(*s)).collect();
+    let (last, sms) = (*gated.last()?, c.device.sms);
+    (gated.len() as u64 >= u64::from(sms)).then(|| {
+        let message = format!("{} gates can take each of {sms} SMs", gated.len());
+        Refutation::new(Obligation::Progress, Subject::Stage(last), message)
+            .fact("each consumer's kernel has a gate before it, a thread on an SM that waits for its producers to begin")
+            .help("use the serial executor, or cut the pipeline in two")
+    })
 }
 
 /// A kernel of which fewer CTAs fit an SM than is stated, and how many do. Stated resources say so, else the device's limit.

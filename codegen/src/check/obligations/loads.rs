@@ -1,7 +1,7 @@
 //! `order` of what a tile is the sum of: every k-block of what other stages write is loaded before the tile is stored. The
 //! warps of a share bring the k-blocks in any order, each of them once.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ops::Range;
 
 use super::scan::{At, Region, Scan};
@@ -40,14 +40,15 @@ pub(super) fn together(
     let (m, n) = (tile.m / rows * rows, tile.n / cols * cols);
     let mates = || (m..m + rows).flat_map(move |m| (n..n + cols).map(move |n| Tile { m, n }));
     // What each brings for itself, and what all of them bring for each other.
-    let (mut own, mut shared) = (HashSet::new(), HashMap::<u32, Vec<Region>>::new());
+    let (mut own, mut shared) = (HashSet::new(), vec![Vec::<Region>::new(); ks.len()]);
     for mate in mates() {
         let mut note = |event| match event {
             Event::Load { operand: o, k_block } if o == operand => {
                 own.insert((mate.m, mate.n, k_block));
             }
-            Event::Multicast { operand: o, k_block, rows, cols } if o == operand => {
-                shared.entry(k_block).or_default().push((rows, cols));
+            // Of other k-blocks this slice is not the sum.
+            Event::Multicast { operand: o, k_block, rows, cols } if o == operand && ks.contains(&k_block) => {
+                shared[(k_block - ks.start) as usize].push((rows, cols));
             }
             _ => {}
         };
@@ -59,7 +60,7 @@ pub(super) fn together(
     let inside = |t: &Tile| t.m < of.grid.0 && t.n < of.grid.1;
     let each = of.operands[operand].kind.when() == When::Each;
     ks.clone().filter(|_| each).find(|k| {
-        let brought = shared.get(k).map_or(&[][..], Vec::as_slice);
+        let brought = shared[(k - ks.start) as usize].as_slice();
         mates().filter(inside).any(|mate| {
             let mut missing = false;
             of.reads(operand, tensor, (mate.m, mate.n), *k, &mut |rows, cols| {

@@ -62,6 +62,17 @@ pub(in crate::check) struct Scan {
     semaphores: bool,
     /// The items of each tile of a chain kernel.
     parts: Option<Parts>,
+    /// Of shares, by edge and k-block: the region that was loaded last, and the slots that all of it needs where each tile in it
+    /// posts one. All shares load the same k-blocks, of as many rows of a normalisation as there are tokens.
+    needed: Vec<Vec<Option<Needed>>>,
+}
+
+/// A region that loads read, and the slots whose waits together say that all of it is done; `None` where some tile in it posts
+/// several, any of which says so, or none.
+#[derive(Clone)]
+struct Needed {
+    region: Region,
+    slots: Option<Vec<u32>>,
 }
 
 /// What the slice at hand has done so far.
@@ -90,7 +101,8 @@ impl Scan {
         let posts_outside =
             posts.iter().zip(&slots).any(|(posts, slots)| posts.totals.len() > *slots as usize);
         let parts = c.launch.work().map(|schedule| Parts::of(&c.graph, schedule));
-        let mut scan = Scan { posts, slots, posts_outside, semaphores, parts, ..Scan::default() };
+        let needed = vec![Vec::new(); if c.launch.shares().is_some() { edges } else { 0 }];
+        let mut scan = Scan { posts, slots, posts_outside, semaphores, parts, needed, ..Scan::default() };
         let k_blocks = |d: &Dependence| c.graph.stages[d.consumer.0].k_blocks.max(1) as usize;
         let mut seen = Seen {
             waits: Marks::of(&scan.posts),
@@ -272,11 +284,20 @@ impl Scan {
                     return;
                 }
                 let mut covered = true;
-                regions(c, at.0, at.1, &event, &mut |operand, _, region| {
+                regions(c, at.0, at.1, &event, &mut |operand, k_block, region| {
                     let of_operand = |e: &&usize| c.graph.dependences[**e].operand == operand;
                     for edge in edges.iter().filter(of_operand) {
-                        let done = |tile: Tile| seen.waits.any(*edge, self.posts[*edge].of_tile(tile));
-                        covered = covered && uncovered(c, *edge, &region, done).is_none();
+                        let posts = &self.posts[*edge];
+                        let needed = self.needed.get_mut(*edge);
+                        covered = covered
+                            && match needed.and_then(|of| needed_slots(c, *edge, posts, of, k_block, &region))
+                            {
+                                Some(slots) => slots.iter().all(|slot| seen.waits.any(*edge, &[*slot])),
+                                None => {
+                                    let done = |tile: Tile| seen.waits.any(*edge, posts.of_tile(tile));
+                                    uncovered(c, *edge, &region, done).is_none()
+                                }
+                            };
                     }
                 });
                 if !covered {
@@ -290,6 +311,37 @@ impl Scan {
             Event::Await { .. } | Event::Add { .. } => {}
         }
     }
+}
+
+/// The slots that a region needs, looked up where the k-block was of that region the last time.
+fn needed_slots<'a>(
+    c: &Candidate,
+    edge: usize,
+    posts: &Posts,
+    known: &'a mut Vec<Option<Needed>>,
+    k_block: u32,
+    region: &Region,
+) -> Option<&'a [u32]> {
+    let (at, consumer) = (k_block as usize, c.graph.dependences[edge].consumer);
+    // Whoever loads what is not there is refuted elsewhere.
+    if k_block >= c.graph.stages[consumer.0].k_blocks.max(1) {
+        return None;
+    }
+    if known.len() <= at {
+        known.resize(at + 1, None);
+    }
+    if known[at].as_ref().is_none_or(|needed| needed.region != *region) {
+        let producer = &c.graph.stages[c.graph.dependences[edge].producer.0];
+        let one = |tile| if let [slot] = posts.of_tile(tile) { Some(*slot) } else { None };
+        let slots: Option<Vec<u32>> = producer.writers(&region.0, &region.1).map(one).collect();
+        let slots = slots.map(|mut slots| {
+            slots.sort_unstable();
+            slots.dedup();
+            slots
+        });
+        known[at] = Some(Needed { region: region.clone(), slots });
+    }
+    known[at].as_ref()?.slots.as_deref()
 }
 
 fn first(known: &mut Option<At>, at: At) {

@@ -19,7 +19,7 @@ class Normalising {
     uint32_t row = p_.workers.divide(blockIdx.x * p_.m);
     uint32_t const end = p_.workers.divide((blockIdx.x + 1) * p_.m);
     if (row == end) return;
-    if (stage_.waits) await();
+    if (stage_.waits) await(row, end);
 #pragma unroll 1
     for (; row < end; ++row) normalise(row);
   }
@@ -27,8 +27,10 @@ class Normalising {
  private:
   static constexpr uint32_t kHeld = CUSYNC_MAX_NORMED / 8 / kMathThreads;  ///< 16-byte pieces of a row that a thread holds
 
-  /// Waits for all column tiles of the rows, a thread each.
-  CUSYNC_DEVICE void await() const {
+  CUSYNC_DEVICE NoteOf note_of(uint32_t row) const { return {stage_.index, row, 0, 0}; }
+
+  /// Waits for all column tiles of rows [row, end), a thread each.
+  CUSYNC_DEVICE void await(uint32_t row, uint32_t end) const {
     ptx::mbarrier_wait_parity_or_trap(&own_.begun, 0, p_.limit_ns);
     uint32_t const epoch = own_.epoch;
     delay(p_.delays, DelayAt::kItem, epoch, s_, blockIdx.x, 0);
@@ -38,6 +40,8 @@ class Normalising {
       uint32_t posts = owners_of_tile(tile, stage_.produced_features, p_.workers.value), slot = tile;
       if (produced.posts) posts = produced.posts, slot = tile / produced.tiles;
       wait_reached(stage_.waits, stage_.wait_base + slot, wait_value(epoch, posts), {stage_.edge, 0, blockIdx.x, tile}, watch);
+      if (CUSYNC_DELAYS)
+        for (uint32_t r = row; r < end; ++r) note(p_.notes, CUSYNC_EVENT_WAIT, note_of(r), slot, wait_value(epoch, posts));
     }
     delay(p_.delays, DelayAt::kLoads, epoch, s_, blockIdx.x, 0);
     ptx::bar_sync(1, kMathThreads);
@@ -81,6 +85,7 @@ class Normalising {
     trace(&cusync_trace::ready);
     uint64_t const at = uint64_t(row) * stage_.k * 2;
     uint4 x[kHeld];
+    if (threadIdx.x == 0 && stage_.waits) note(p_.notes, CUSYNC_EVENT_LOAD, note_of(row), CUSYNC_OPERAND_A, 0);
     load(static_cast<char const*>(stage_.a) + at, x);
     auto const pairs = [](uint4 const& piece) { return reinterpret_cast<uint32_t const*>(&piece); };
     float mean = 0.f, squares = 0.f;
@@ -115,10 +120,12 @@ class Normalising {
       }
       *reinterpret_cast<uint4*>(static_cast<char*>(stage_.d) + at + piece * 16) = y;
     });
+    if (threadIdx.x == 0) note(p_.notes, CUSYNC_EVENT_STORE, note_of(row), 0, 0);
     ptx::bar_sync(1, kMathThreads);
     if (threadIdx.x != 0 || !stage_.posts) return;
     if (CUSYNC_DELAYS && p_.delays.limit_ns)
       delay(p_.delays, DelayAt::kPost, ptx::ld_acquire_gpu(p_.epochs + blockIdx.x), stage_.index, row, 0);
+    note(p_.notes, CUSYNC_EVENT_POST, note_of(row), 0, 1);
     post(stage_.posts, 0);
   }
 

@@ -1,0 +1,74 @@
+//! What keeps consumers off the SMs that producers still need: gates, where kernels have no triggers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::common::{assert_runs_right, gpu, pipeline};
+use crate::fused::expected;
+use cusync::device::{DeviceBuffer, Event, Kernel, LaunchAttributes, Report, Stream, Work};
+use cusync::runtime::{InputSets, Options, Overrides, Result, plan_text, shipped};
+use cusync_gen::check::{Executor, Plan};
+use cusync_gen::sync::Policy;
+
+/// The plan of a shipped spec for kernels of sm_80, which every later GPU runs too.
+fn older(gpu: &crate::common::Gpu, name: &str, m: u64) -> Plan {
+    let mut profile = gpu.device.profile().expect("checked when the GPU was opened");
+    profile.arch = 80;
+    let dims = vec![("M".into(), m)];
+    let overrides = Overrides { dims, policy: Some(Policy::Row), ..Overrides::default() };
+    let source = shipped(name).expect("it ships");
+    plan_text(source, "test.ron", &overrides, &profile, Executor::Streams).unwrap_or_else(|e| panic!("{e}"))
+}
+
+#[test]
+fn streams_of_kernels_for_sm80_are_right() {
+    let Some(gpu) = gpu() else { return };
+    for (name, m) in [("two_gemms", 256), ("diamond", 512), ("llama65_mlp", 200)] {
+        let plan = older(&gpu, name, m);
+        assert!(plan.launch().has_gates(plan.device().arch) && plan.launch().has_semaphores());
+        let (inputs, reference) = expected(&gpu, &plan, 1, 51);
+        assert_runs_right(&gpu, &format!("{name} M = {m} sm_80"), &plan, &inputs, &reference);
+    }
+}
+
+/// A gate on a stream of its own, in front of a kernel that is launched later: what follows the gate comes behind that launch, in
+/// the second run as in the first, though the counter stands where the first run left it.
+#[test]
+fn a_gate_waits_for_the_draws_of_its_run() {
+    let Some(gpu) = gpu() else { return };
+    let plan = older(&gpu, "two_gemms", 256);
+    let inputs = InputSets::random(plan.graph(), &gpu.device, 1, 52).expect("inputs fit");
+    let pipeline = pipeline(&gpu, &plan, &inputs, Options::default());
+    let attempt = || -> Result<()> {
+        let mut args = pipeline.alone(0, 0)?;
+        let Work::Order { order, .. } = args.work else { panic!("a kernel of a stage has an order") };
+        args.work = Work::Order { order, drawn: true };
+        let tickets = Arc::new(DeviceBuffer::zeroed(&gpu.device, 1, "a counter")?);
+        args.sync.tickets = Some((tickets.clone(), 0));
+        args.sync.report = Some(Arc::new(Report::new(&gpu.device)?));
+        let kernel = Kernel::new(&gpu.device, args)?;
+        let runs = DeviceBuffer::zeroed(&gpu.device, 1, "words of gates")?;
+        let (behind, before) = (Stream::new(&gpu.device)?, Stream::new(&gpu.device)?);
+        let event = || Event::timing(&gpu.device);
+        let (begun, passed, launched) = (event()?, event()?, event()?);
+        for run in 1..=3u64 {
+            behind.record(&begun)?;
+            kernel.hold_back(&behind, &runs, 0, (0, 1))?;
+            behind.record(&passed)?;
+            std::thread::sleep(Duration::from_millis(20));
+            before.record(&launched)?;
+            kernel.launch(LaunchAttributes { stream: &before, started: None, programmatic: false })?;
+            behind.synchronize()?;
+            before.synchronize()?;
+            let (after, waited) = (passed.us_since(&launched)?, passed.us_since(&begun)?);
+            println!("run {run}: {waited:.0} us behind the gate, {after:.1} us after the launch");
+            assert!(after > 0.0 && waited > 10_000.0, "run {run}: {waited} us, {after} us after the launch");
+            let (tiles, workers) = (u64::from(order.grid_m * order.grid_n), u64::from(kernel.grid().0));
+            let mut drawn = [0];
+            tickets.download(&mut drawn)?;
+            assert_eq!(drawn[0], run * (tiles + workers), "tickets of {run} runs");
+        }
+        Ok(())
+    };
+    attempt().unwrap_or_else(|e| panic!("{e}"));
+}
