@@ -330,6 +330,19 @@ impl TileProgram for Generated<'_> {
         Some(parts.place(parts.item(stage, tile, slice)?))
     }
 
+    fn stores(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Range<u32>, u32)) {
+        if self.candidate.launch.shares().is_some() {
+            let some = !self.candidate.graph.stages[stage.0].writes(tile).1.is_empty();
+            return (0..u32::from(some)).for_each(|_| f(0..1, 1));
+        }
+        if let Some((_, part)) = self.slice(stage, tile, slice).filter(|_| !self.idle(stage, tile))
+            && part.finishes()
+        {
+            let (units, of) = stored(&self.candidate.graph.stages[stage.0], part);
+            f(units, of);
+        }
+    }
+
     fn strands(&self) -> Option<&dyn Strands> {
         // The strands of a share are spread over its warps.
         self.candidate.launch.shares().is_none().then_some(self as &dyn Strands)
@@ -366,15 +379,6 @@ impl Strands for Generated<'_> {
         let (a, b) = (self.sight_of(edge, shorter, 0)?, self.sight_of(edge, longer, 0)?);
         let end = a.ks.end;
         (end <= b.ks.end && Sight { ks: a.ks.start..b.ks.end, ..a } == b).then_some(end)
-    }
-
-    fn stores(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Range<u32>, u32)) {
-        if let Some((_, part)) = self.slice(stage, tile, slice).filter(|_| !self.idle(stage, tile))
-            && part.finishes()
-        {
-            let (units, of) = stored(&self.candidate.graph.stages[stage.0], part);
-            f(units, of);
-        }
     }
 
     fn period(&self) -> (u32, u32) {

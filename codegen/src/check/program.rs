@@ -93,6 +93,15 @@ pub trait TileProgram {
         None
     }
 
+    /// Calls `f` with the units, and the units of the tile, of each [`Event::Store`] among the events of a slice.
+    fn stores(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Range<u32>, u32)) {
+        self.events(stage, tile, slice, &mut |event| {
+            if let Event::Store { units, of } = event {
+                f(units, of);
+            }
+        });
+    }
+
     /// The same events edge by edge, of a program that promises what [`Strands`] does; of any other every tile is judged
     /// by itself.
     fn strands(&self) -> Option<&dyn Strands> {
@@ -101,7 +110,8 @@ pub trait TileProgram {
 }
 
 /// A program whose waits and loads fall into strands that do not depend on each other, one for each dependence of a
-/// stage: the waits for that edge's slots and the loads of its operand. There are no other waits, and no other loads.
+/// stage: the waits for that edge's slots and the loads of its operand. There are no other waits, and no other loads. Everything
+/// that a slice loads and adds comes before its stores.
 pub trait Strands {
     /// Calls `f` with the events of a strand in a slice of a tile, from k-block `from` on: those among
     /// [`TileProgram::events`], in their order.
@@ -116,10 +126,6 @@ pub trait Strands {
     fn grows(&self, _edge: usize, _shorter: Tile, _longer: Tile) -> Option<u32> {
         None
     }
-
-    /// Calls `f` with the units, and the units of the tile, of each [`Event::Store`] among the events of a slice. Everything that
-    /// the slice loads and adds comes before.
-    fn stores(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Range<u32>, u32));
 
     /// Rows and columns between tiles that may be alike.
     fn period(&self) -> (u32, u32) {

@@ -67,6 +67,14 @@ impl<F: Fn(Event) -> Option<Event>> TileProgram for Changed<'_, F> {
         self.program.place(stage, tile, slice)
     }
 
+    fn stores(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(std::ops::Range<u32>, u32)) {
+        self.program.stores(stage, tile, slice, &mut |units, of| {
+            if let Some(Event::Store { units, of }) = (self.change)(Event::Store { units, of }) {
+                f(units, of);
+            }
+        });
+    }
+
     fn strands(&self) -> Option<&dyn Strands> {
         self.program.strands().filter(|_| self.tells)?;
         Some(self)
@@ -84,14 +92,6 @@ impl<F: Fn(Event) -> Option<Event>> Strands for Changed<'_, F> {
 
     fn grows(&self, edge: usize, shorter: Tile, longer: Tile) -> Option<u32> {
         self.program.grows(edge, shorter, longer)
-    }
-
-    fn stores(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(std::ops::Range<u32>, u32)) {
-        self.program.stores(stage, tile, slice, &mut |units, of| {
-            if let Some(Event::Store { units, of }) = (self.change)(Event::Store { units, of }) {
-                f(units, of);
-            }
-        });
     }
 
     fn period(&self) -> (u32, u32) {
@@ -153,6 +153,19 @@ fn of_edge(
 /// What a generated program says of its strands is so.
 fn strands_are_as_they_say(c: &Candidate) {
     let program = Generated::new(c);
+    for stage in (0..c.graph.stages.len()).map(StageId) {
+        for tile in tiles(&program, &c.graph, stage) {
+            for slice in 0..program.slices(&c.graph, stage, tile) {
+                let (mut told, mut found) = (Vec::new(), Vec::new());
+                program.stores(stage, tile, slice, &mut |units, of| told.push((units, of)));
+                program.events(stage, tile, slice, &mut |event| match event {
+                    Event::Store { units, of } => found.push((units, of)),
+                    _ => assert!(found.is_empty(), "something behind a store of {c:?}"),
+                });
+                assert_eq!(told, found, "stores of {tile:?} of stage {stage:?} of {c:?}");
+            }
+        }
+    }
     if program.strands().is_none() {
         return;
     }
@@ -557,14 +570,15 @@ fn workloads(name: &str) -> Vec<Vec<(String, u64)>> {
     }
 }
 
-/// The least of a few runs: other work on the machine only ever adds.
+/// The least of a few runs by the clock on the wall: other work on the machine only ever adds, and the time of a thread comes in ticks
+/// that are as long as some of these runs.
 fn least(f: impl Fn()) -> Duration {
     let one = |_| {
-        let begin = now();
+        let begin = Instant::now();
         f();
-        now() - begin
+        begin.elapsed()
     };
-    (0..5).map(one).min().expect("five runs")
+    (0..7).map(one).min().expect("seven runs")
 }
 
 #[test]
@@ -608,21 +622,34 @@ fn every_workload_is_judged_in_10_ms_and_64_stages_in_100() {
 
 #[test]
 #[ignore = "times the checker; means something in a release build"]
-fn attention_of_32768_tokens_is_chosen_and_checked_in_less_than_300_ms() {
-    let source = include_str!("../../../policies/llama65_attention.ron");
-    let spec = cusync_gen::spec::parse(source, "llama65_attention").expect("a shipped spec");
-    let resolved = spec.resolve(&[(String::from("S"), 32768)]).expect("sound");
+fn attention_of_long_prompts_is_chosen_and_checked_in_time_and_100_mb() {
     let device = Profile::named("h200").expect("shipped");
-    let time = verdict(&long_attention(32768));
-    println!("verdict: {:.0} ms", ms(time));
-    let whole = mean(|| {
-        let c = choose::candidate(&resolved, device, Executor::Cpu).expect("a choice");
-        assert_eq!(judge(&c).refutations, []);
-    });
-    let peak = peak_bytes();
-    println!("choice and verdict: {:.0} ms, {:?} MiB", ms(whole), peak.map(|b| b >> 20));
-    assert!(cfg!(debug_assertions) || whole.as_millis() < 300, "{whole:?}");
-    assert!(peak.is_none_or(|bytes| bytes < 100_000_000), "{peak:?} bytes");
+    println!(
+        "verdict of 32768 tokens: {:.0} ms",
+        ms(least(|| assert!(judge(&long_attention(32768)).proved())))
+    );
+    // The second took 12 s and 2 GB once.
+    let mut late = Vec::new();
+    for (name, tokens, most_ms) in [("llama65_attention", 32_768, 300), ("gpt3_attention", 131_072, 2000)] {
+        let (_, source) = SPECS.iter().find(|(ships, _)| *ships == name).expect("it ships");
+        let spec = cusync_gen::spec::parse(source, name).expect("a shipped spec");
+        let resolved = spec.resolve(&[(String::from("S"), tokens)]).expect("sound");
+        let whole = least(|| {
+            let c = choose::candidate(&resolved, device, Executor::Cpu).expect("a choice");
+            assert_eq!(judge(&c).refutations, []);
+        });
+        let peak = peak_bytes();
+        println!(
+            "{name}, {tokens} tokens: choice and verdict {:.0} ms, {:?} MiB",
+            ms(whole),
+            peak.map(|b| b >> 20)
+        );
+        if whole > Duration::from_millis(most_ms) {
+            late.push(format!("{name}: {whole:?}"));
+        }
+        assert!(peak.is_none_or(|bytes| bytes < 100_000_000), "{name}: {peak:?} bytes");
+    }
+    assert!(cfg!(debug_assertions) || late.is_empty(), "{late:?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 
 mod attends;
 mod bench;
+mod bound;
 mod calibrate;
 mod common;
 mod conformance;

@@ -432,7 +432,7 @@ impl<'a> Before<'a> {
 
     fn stores(&self, (stage, tile): TileNode, slice: u32) -> bool {
         let mut stores = false;
-        self.p.events(stage, tile, slice, &mut |event| stores |= matches!(event, Event::Store { .. }));
+        self.p.stores(stage, tile, slice, &mut |_, _| stores = true);
         stores
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::scan::Scan;
 use super::{grid_tiles, slice_name, slice_subject};
-use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
+use crate::check::{Candidate, Obligation, Refutation, Subject, TileProgram};
 use crate::graph::StageId;
 use crate::sync::Tile;
 
@@ -36,18 +36,10 @@ fn each(
     f: &mut dyn FnMut(Range<u32>, u32),
 ) -> u32 {
     let mut count = 0;
-    match p.strands() {
-        Some(strands) => strands.stores(stage, tile, slice, &mut |units, of| {
-            count += 1;
-            f(units, of);
-        }),
-        None => p.events(stage, tile, slice, &mut |event| {
-            if let Event::Store { units, of } = event {
-                count += 1;
-                f(units, of);
-            }
-        }),
-    }
+    p.stores(stage, tile, slice, &mut |units, of| {
+        count += 1;
+        f(units, of);
+    });
     count
 }
 

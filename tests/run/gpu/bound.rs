@@ -1,0 +1,58 @@
+//! Memory that is bound, held against what was proved, with buffers of a GPU.
+
+use std::sync::Arc;
+
+use crate::common::{Gpu, gpu, plan};
+use cusync::device::DeviceBuffer;
+use cusync::runtime::{Error, Overrides, Pipeline, Tensor};
+use cusync_gen::check::Executor;
+
+/// A pipeline whose tensors, A B -> C and C D -> E, are all of one size.
+fn two_gemms(gpu: &Gpu) -> Pipeline {
+    let overrides = Overrides { dims: vec![("M".into(), 512)], ..Overrides::default() };
+    let plan = plan(gpu, "two_gemms", &overrides, Executor::Serial);
+    Pipeline::new(&plan, &gpu.device).expect("memory")
+}
+
+fn buffer(gpu: &Gpu) -> Tensor {
+    Arc::new(DeviceBuffer::zeroed(&gpu.device, 512 * 512, "a tensor").expect("memory"))
+}
+
+fn refused(pipeline: &mut Pipeline, name: &str, tensor: &Tensor, why: &str) {
+    match pipeline.bind(name, tensor.clone()) {
+        Err(Error::Bound(told)) => assert!(told.contains(why), "{name}: {told}"),
+        other => panic!("{name} is bound: {other:?}"),
+    }
+}
+
+#[test]
+fn memory_that_the_proof_does_not_know_is_refused() {
+    let Some(gpu) = gpu() else { return };
+    let mut one = two_gemms(&gpu);
+    let between = one.tensor(0, "C").expect("the pipeline's own");
+    refused(&mut one, "A", &between, "C is there");
+    refused(&mut one, "D", &between, "C is there");
+
+    let result = buffer(&gpu);
+    one.bind("E", result.clone()).expect("a result of its own");
+    refused(&mut one, "A", &result, "E is there");
+
+    let input = buffer(&gpu);
+    one.bind("A", input.clone()).expect("an input of its own");
+    refused(&mut one, "B", &input, "A is there");
+    // What overlaps by a row is no other memory.
+    let whole = Arc::new(DeviceBuffer::<u16>::zeroed(&gpu.device, 513 * 512, "more").expect("memory"));
+    // SAFETY: a part of live memory, whose owner outlives it.
+    #[allow(unsafe_code)]
+    let part = |row: usize| unsafe {
+        let at = whole.pointer().cast::<u16>().wrapping_add(row * 512).cast();
+        Arc::new(DeviceBuffer::borrow(&gpu.device, at, 512 * 512).expect("aligned"))
+    };
+    one.bind("B", part(0)).expect("memory of its own");
+    refused(&mut one, "D", &part(1), "B is there");
+
+    // The result of one run is an activation of another, and not its weight.
+    let mut other = two_gemms(&gpu);
+    refused(&mut other, "B", &result, "another run writes");
+    other.bind("A", result).expect("an activation is read behind the wait for the run before");
+}
