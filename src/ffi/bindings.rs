@@ -516,7 +516,7 @@ impl Default for cusync_operand {
         }
     }
 }
-#[doc = " How far the tiles in row m of a stage's grid reduce: over min(first + m * step, most) elements of k. A product of\n matrices has one value for all rows: first = most = k, step = 0. Under a causal mask later rows reduce further."]
+#[doc = " How far the tiles in row m of a stage's grid reduce: over min(first + m * step, most) elements of k. A product of\n matrices has one value for all rows: first = most = k, step = 0. Under a causal mask later rows of a sequence reduce further;\n m counts the rows of a sequence then."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_depth {
@@ -602,13 +602,13 @@ const _: () = {
     ["Offset of field: cusync_norm::centred"][::std::mem::offset_of!(cusync_norm, centred) - 4usize];
     ["Offset of field: cusync_norm::epsilon"][::std::mem::offset_of!(cusync_norm, epsilon) - 8usize];
 };
-#[doc = " The heads of CUSYNC_ATTEND, and where their keys and values are kept."]
+#[doc = " The heads of CUSYNC_ATTENTION and CUSYNC_ATTEND, and where their keys and values are kept."]
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct cusync_heads {
-    #[doc = "< at most 8 query heads share a key/value head"]
+    #[doc = "< CUSYNC_ATTEND: at most 8 query heads share a key/value head"]
     pub query_heads: u32,
-    #[doc = "< at most 8 query heads share a key/value head"]
+    #[doc = "< CUSYNC_ATTEND: at most 8 query heads share a key/value head"]
     pub kv_heads: u32,
     #[doc = "< 64 or 128"]
     pub head_dim: u32,
@@ -649,7 +649,7 @@ pub struct cusync_stage {
     pub images: cusync_images,
     #[doc = "< CUSYNC_NORM; else zeros"]
     pub norm: cusync_norm,
-    #[doc = "< CUSYNC_ATTEND; else zeros"]
+    #[doc = "< CUSYNC_ATTENTION, CUSYNC_ATTEND; else zeros"]
     pub heads: cusync_heads,
     pub operand_count: u32,
     pub wait_count: u32,
