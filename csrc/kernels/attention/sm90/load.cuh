@@ -46,7 +46,7 @@ struct PromptLoad {
       if (k == 0) bring_head(item.range.n * dim, tile.row);
       if (dim == 128) {
         bring_head(keys, k * kPromptTokens);
-        if (k >= ahead) bring_head(values, (k - ahead) * kPromptTokens);
+        if (k + 1 > ahead) bring_head(values, (k - ahead) * kPromptTokens);
       } else {
         take(2);
         bring(0, keys, k * kPromptTokens);

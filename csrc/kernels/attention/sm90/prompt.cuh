@@ -10,6 +10,7 @@
 
 #include <type_traits>
 
+#include "cusync/ptx.cuh"
 #include "cutlass/half.h"
 
 #include "kernels/common/stage.cuh"
