@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The arithmetic of an attention: out = softmax(Q K^T / sqrt(dim)) V with a running maximum and sum, 64 queries a warpgroup.
-// Scores and outputs are accumulators; weights are rounded in registers, where they are operand A of the second product. In fp16
-// the scores of a k-block are multiplied beside the weights of the one before; in bf16 weights have two parts, which take the
-// registers that this needs.
+// Scores and outputs are accumulators; weights are rounded in registers, where they are operand A of the second product. To
+// multiply the scores of a k-block beside the weights of the one before takes more registers than there are.
 #pragma once
 #include "cute/tensor.hpp"
 #include "kernels/attention/sm90/prompt.cuh"
@@ -128,9 +127,7 @@ struct PromptArithmetic {
     constexpr bool wide = Dim == 128;
     constexpr int kScores = 64, kSums = Dim / 2;  // of a thread
     // What bf16 leaves of a weight is multiplied too: rounding weights costs as much as rounding the outputs, and more.
-    constexpr int kParts = prompt_ahead<C> ? 1 : 2;
-    // What is rotated takes registers, too.
-    constexpr bool ahead = prompt_ahead<C> && !Rotates;
+    constexpr int kParts = std::is_same_v<Element, cutlass::half_t> ? 1 : 2;
     Prompt const prompt = params.prompts[item.stage];
     PromptTile const tile(prompt, item.range.m);
     uint32_t const steps = item.range.k_end - item.range.k_begin, group = uint32_t(__shfl_sync(~0u, thread / 128, 0));
@@ -251,40 +248,15 @@ struct PromptArithmetic {
       warpgroup_fence_operand(sums);
       loaded.consumer_release(values);
     };
-    if constexpr (ahead) {
-      weigh(0);
+#pragma unroll 1
+    for (uint32_t k = 0; k < steps; ++k) {
+      weigh(k);
+      if (k > 0) adjust();
       round();
-      if constexpr (!wide) values = keys;
-#pragma unroll 1
-      for (uint32_t k = 1; k < steps; ++k) {
-        next(keys);
-        multiply_scores(keys);
-        if constexpr (wide) next(values);
-        multiply_weights(values, k == 1);
-        warpgroup_wait<1>();
-        warpgroup_fence_operand(scores);
-        if constexpr (wide) loaded.consumer_release(keys);
-        mask(k);
-        softmax.take(s, rescale, scale);
-        finish_weights();
-        if constexpr (!wide) values = keys;
-        adjust();
-        round();
-      }
+      values = keys;
       if constexpr (wide) next(values);
-      multiply_weights(values, steps == 1);
+      multiply_weights(values, k == 0);
       finish_weights();
-    } else {
-#pragma unroll 1
-      for (uint32_t k = 0; k < steps; ++k) {
-        weigh(k);
-        if (k > 0) adjust();
-        round();
-        values = keys;
-        if constexpr (wide) next(values);
-        multiply_weights(values, k == 0);
-        finish_weights();
-      }
     }
     float const share[2] = {softmax.share(0), softmax.share(1)};
 #pragma unroll

@@ -35,7 +35,6 @@ struct PromptLoad {
       if (dim == 128) bring(1, column + 64, token);
       ++state;
     };
-    uint32_t const ahead = prompt_ahead<C> && !prompt.rotates;
     uint32_t const ask_at = steps > 2 ? steps - 2 : 0;
 #pragma unroll 1
     for (uint32_t k = 0; k < steps; ++k) {
@@ -46,7 +45,7 @@ struct PromptLoad {
       if (k == 0) bring_head(item.range.n * dim, tile.row);
       if (dim == 128) {
         bring_head(keys, k * kPromptTokens);
-        if (k + 1 > ahead) bring_head(values, (k - ahead) * kPromptTokens);
+        bring_head(values, k * kPromptTokens);
       } else {
         take(2);
         bring(0, keys, k * kPromptTokens);
@@ -55,7 +54,6 @@ struct PromptLoad {
       }
       if (k == ask_at && params.drawn) shared.more_work.arrive();
     }
-    if (ahead && dim == 128) bring_head(values, (steps - 1) * kPromptTokens);
     ready.finish_tile(steps);
   }
 };

@@ -21,10 +21,6 @@ namespace cusync::kernels::sm90 {
 inline constexpr uint32_t kPromptTokens = CUSYNC_PROMPT_TOKENS;
 inline constexpr uint32_t kPromptHalfBytes = kPromptTokens * 128;
 
-/// Whether the scores of a k-block may be multiplied before the weights of the one before: not where weights have two parts.
-template <class C>
-inline constexpr bool prompt_ahead = std::is_same_v<typename C::Element, cutlass::half_t>;
-
 /// What every tile asks of its attention. Small: it lies in constant memory for all stages.
 struct Prompt {
   uint32_t tokens;    ///< of a sequence
