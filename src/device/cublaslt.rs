@@ -184,7 +184,7 @@ impl Product {
 #[derive(Debug)]
 enum Packed {
     Halves(DeviceBuffer<u16>),
-    /// Of bf16 stages: rounded to its 8 bits they would take results past the tolerance.
+    /// What bf16 stages have: factors rounded to its 8 bits would take results past the tolerance.
     Floats(DeviceBuffer<f32>),
 }
 

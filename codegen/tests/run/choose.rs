@@ -31,7 +31,7 @@ fn predicted(source: &str, m: u64, tile: (u32, u32, u32), policy: Policy) -> Pre
     Prediction { serial_us: expected_us(&c, loaded), synchronised_us }
 }
 
-/// Of many stages there are more combinations of tiles than any number holds.
+/// Many stages have more combinations of tiles than any number holds.
 #[test]
 fn sixty_four_stages_are_chosen_for() {
     let resolved = cusync_gen::graph::gemm_chain("long", 256, &[1024; 65]);

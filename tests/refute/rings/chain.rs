@@ -41,7 +41,7 @@ impl Kind {
     }
 }
 
-/// Of a convolution: k-blocks that read one window, and the windows that there is room for.
+/// How a convolution loads: the k-blocks that read one window, and the windows that there is room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Windows {
     taps: u8,

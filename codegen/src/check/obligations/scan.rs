@@ -62,7 +62,7 @@ pub(in crate::check) struct Scan {
     semaphores: bool,
     /// The items of each tile of a chain kernel.
     parts: Option<Parts>,
-    /// Of shares, by edge and k-block: the region that was loaded last, and the slots that all of it needs where each tile in it
+    /// What shares need, by edge and k-block: the region that was loaded last, and the slots that all of it needs where each tile in it
     /// posts one. All shares load the same k-blocks, of as many rows of a normalisation as there are tokens.
     needed: Vec<Vec<Option<Needed>>>,
 }
