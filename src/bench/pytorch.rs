@@ -59,6 +59,7 @@ pub fn add_pytorch(report: &mut MlpReport, text: &str) -> Result<()> {
             schedule: None,
             time: best.time,
             speedup: like.baseline_us.map(|us| us / best.time.median_us),
+            clock_mhz: None,
             max_rel_err: None,
             ..like.clone()
         });
