@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::Regime;
 use super::record::{Record, Role, overlap_name};
+use super::suite::{Size, size_text};
 use super::target::{Best, Verdict, best, geometric_mean, verdicts};
 
 /// One size in one regime.
@@ -13,8 +14,8 @@ use super::target::{Best, Verdict, best, geometric_mean, verdicts};
 pub struct Line {
     /// Name of the pipeline.
     pub pipeline: String,
-    /// Tokens in flight.
-    pub m: u32,
+    /// Its size.
+    pub size: Size,
     /// Whether the GPU rested between samples.
     pub regime: Regime,
     /// The least time, microseconds.
@@ -36,7 +37,7 @@ pub struct Line {
 pub struct Mean {
     /// Name of the pipeline.
     pub pipeline: String,
-    /// The range of sizes, such as `M <= 128`.
+    /// The range of sizes, such as `M <= 128`; of pipelines without a dim M always all.
     pub sizes: &'static str,
     /// Whether the GPU rested between samples.
     pub regime: Regime,
@@ -68,9 +69,9 @@ const REGIMES: [Regime; 2] = [Regime::Rested, Regime::Sustained];
 impl Digest {
     /// Condenses the records of a benchmark.
     pub fn of(records: &[Record]) -> Digest {
-        let mut points: Vec<(&str, u32)> = Vec::new();
+        let mut points: Vec<(&str, Size)> = Vec::new();
         for record in records {
-            let point = (record.pipeline.as_str(), record.m().unwrap_or(0));
+            let point = (record.pipeline.as_str(), record.size());
             if !points.contains(&point) {
                 points.push(point);
             }
@@ -81,17 +82,21 @@ impl Digest {
                 pipelines.push(p)
             }
         });
-        points.sort_by_key(|&(p, m)| (pipelines.iter().position(|q| *q == p), m));
+        points.sort_by_key(|(p, size)| (pipelines.iter().position(|q| q == p), size.clone()));
         let lines: Vec<Line> = REGIMES
             .iter()
-            .flat_map(|&regime| points.iter().filter_map(move |&(p, m)| line(records, p, m, regime)))
+            .flat_map(|&regime| points.iter().filter_map(move |(p, size)| line(records, p, size, regime)))
             .collect();
         let mut means = Vec::new();
         for regime in REGIMES {
             for pipeline in &pipelines {
                 let of = |least: u32, most: u32| -> Vec<f64> {
                     let here = lines.iter().filter(|l| l.pipeline == *pipeline && l.regime == regime);
-                    here.filter(|l| (least..=most).contains(&l.m)).filter_map(|l| l.ratio).collect()
+                    let within = |l: &&Line| match &l.size[..] {
+                        [(name, m)] if name == "M" => (least..=most).contains(m),
+                        _ => (least, most) == (0, u32::MAX),
+                    };
+                    here.filter(within).filter_map(|l| l.ratio).collect()
                 };
                 means.extend(RANGES.iter().filter_map(|&(sizes, from, to)| {
                     let ratios = of(from, to);
@@ -117,7 +122,7 @@ impl Digest {
                 &mut page,
                 [
                     "pipeline",
-                    "M",
+                    "size",
                     "floor",
                     "fused",
                     "variant",
@@ -128,7 +133,7 @@ impl Digest {
                     "of floor",
                 ],
             );
-            row(&mut page, ["---", "---:", "---:", "---:", "---", "---", "---", "---:", "---:", "---:"]);
+            row(&mut page, ["---", "---", "---:", "---:", "---", "---", "---", "---:", "---:", "---:"]);
             for l in lines() {
                 let us = |best: &Option<Best>| best.as_ref().map_or("-".into(), |b| format!("{:.1}", b.us));
                 let name = |best: &Option<Best>| best.as_ref().map_or("-".into(), |b| b.variant.clone());
@@ -137,7 +142,7 @@ impl Digest {
                     &mut page,
                     [
                         l.pipeline.clone(),
-                        l.m.to_string(),
+                        size_text(&l.size),
                         format!("{:.1}", l.floor_us),
                         us(&l.fused),
                         name(&l.fused),
@@ -178,15 +183,15 @@ impl Digest {
             return;
         }
         page.push('\n');
-        row(page, ["missed", "pipeline", "M", "regime", "joint", "want", "have"]);
-        row(page, ["---", "---", "---:", "---", "---", "---:", "---:"]);
+        row(page, ["missed", "pipeline", "size", "regime", "joint", "want", "have"]);
+        row(page, ["---", "---", "---", "---", "---", "---:", "---:"]);
         for v in missed {
             row(
                 page,
                 [
                     v.target.to_owned(),
                     if v.pipeline.is_empty() { "all".into() } else { v.pipeline.clone() },
-                    v.m.map_or("mean".into(), |m| m.to_string()),
+                    v.size.clone().unwrap_or_else(|| "mean".into()),
                     format!("{:?}", v.regime).to_lowercase(),
                     v.overlap.map_or("any", overlap_name).into(),
                     format!("{:.2}", v.want),
@@ -197,19 +202,16 @@ impl Digest {
     }
 }
 
-fn line(records: &[Record], pipeline: &str, m: u32, regime: Regime) -> Option<Line> {
-    let here = || {
-        records
-            .iter()
-            .filter(move |r| r.pipeline == pipeline && r.m().unwrap_or(0) == m && r.regime == regime)
-    };
+fn line(records: &[Record], pipeline: &str, size: &Size, regime: Regime) -> Option<Line> {
+    let here =
+        || records.iter().filter(move |r| r.pipeline == pipeline && r.regime == regime && r.size() == *size);
     let floor_us = here().next()?.floor_us;
     let fused = best(here().filter(|r| r.role == Role::Fused));
     let peer = best(here().filter(|r| r.role == Role::Peer));
     let ran = fused.as_ref().and_then(|f| here().find(|r| r.variant == f.variant)?.schedule.clone());
     Some(Line {
         pipeline: pipeline.into(),
-        m,
+        size: size.clone(),
         regime,
         floor_us,
         schedule: ran
@@ -247,7 +249,7 @@ mod tests {
             record("gpt3_mlp", 256, rested, "serial graph", Role::Peer, 84.0),
             record("gpt3_mlp", 256, sustained, "fused graph", Role::Fused, 80.0),
         ]);
-        let sizes: Vec<_> = digest.lines.iter().map(|l| (l.m, l.regime)).collect();
+        let sizes: Vec<_> = digest.lines.iter().map(|l| (l.size[0].1, l.regime)).collect();
         assert_eq!(sizes, [(256, rested), (512, rested), (256, sustained)]);
         let large = &digest.lines[1];
         assert_eq!(large.peer.as_ref().expect("a peer").variant, "cublaslt graph");
@@ -256,7 +258,8 @@ mod tests {
         let all = digest.means.iter().find(|m| m.sizes == "all").expect("a mean");
         assert_eq!((all.count, all.least), (2, 84.0 / 80.0));
         let page = digest.markdown();
-        let missed = "| middle sizes, over the best peer | gpt3_mlp | 256 | rested | any | 1.10 | 1.050 |";
+        let missed =
+            "| middle sizes, over the best peer | gpt3_mlp | M = 256 | rested | any | 1.10 | 1.050 |";
         assert!(page.contains(missed), "{page}");
         assert!(page.contains("1 of 2 checks met"), "{page}");
     }

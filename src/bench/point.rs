@@ -8,11 +8,11 @@ use cusync_gen::choose::space::{COMPARED, executors};
 use cusync_gen::device::Profile;
 use cusync_gen::graph::Element;
 
-use super::mlp::MlpArgs;
 use super::peer::{MakePeer, PeerChain, PeerGemm};
-use super::record::{MlpReport, Record, Role, ScheduleRecord};
+use super::record::{Record, Role, ScheduleRecord, SuiteReport};
 use super::sample::sample;
-use super::{Error, Result, Summary, tune};
+use super::suite::{Size, SuiteArgs, size_text};
+use super::{Error, Result, Summary, ragged, tune};
 use crate::device::{BoundStage, CublasLt, Device, StreamK};
 use crate::measure::{Ceilings, PipelineVariant, Variant, floor_us, interleaved};
 use crate::runtime::verify::{self, Accuracy, Reference};
@@ -29,12 +29,12 @@ const GRAPH_US: f64 = 1500.0;
 const MAX_ROUNDS: usize = 5;
 
 pub(super) struct Point<'a> {
-    pub(super) args: &'a MlpArgs,
+    pub(super) args: &'a SuiteArgs,
     pub(super) device: &'a Device,
     pub(super) profile: &'a Profile,
     ceilings: &'a Ceilings,
-    name: &'a str,
-    pub(super) m: u32,
+    pub(super) name: &'a str,
+    pub(super) size: &'a Size,
 }
 
 /// A variant with what its record says of it.
@@ -70,28 +70,32 @@ pub(super) struct Field {
     entries: Vec<Entry>,
     variants: Vec<Box<dyn Variant>>,
     pub(super) inputs: InputSets,
-    reference: Reference,
+    pub(super) reference: Reference,
     /// Runs of each weight set in one sample.
     rounds: usize,
 }
 
 impl<'a> Point<'a> {
     pub(super) fn new(
-        args: &'a MlpArgs,
+        args: &'a SuiteArgs,
         device: &'a Device,
         profile: &'a Profile,
         ceilings: &'a Ceilings,
-        name: &'a str,
-        m: u32,
+        (name, size): (&'a str, &'a Size),
     ) -> Self {
-        Point { args, device, profile, ceilings, name, m }
+        Point { args, device, profile, ceilings, name, size }
+    }
+
+    /// The seed of its random inputs.
+    pub(super) fn seed(&self) -> u32 {
+        self.size.iter().map(|(_, value)| *value).sum()
     }
 
     /// The spec, and overrides of its size and element type.
     fn spec(&self, overrides: Overrides) -> Result<(&'static str, Overrides)> {
         let source = shipped(self.name)
             .ok_or_else(|| Error::Argument(format!("{} is not a pipeline that ships", self.name)))?;
-        let dims = vec![("M".into(), u64::from(self.m))];
+        let dims = self.size.iter().map(|(name, value)| (name.clone(), u64::from(*value))).collect();
         Ok((source, Overrides { dims, element: Some(self.args.element), ..overrides }))
     }
 
@@ -112,14 +116,17 @@ impl<'a> Point<'a> {
 
     /// This size in words.
     pub(super) fn label(&self, variant: &str) -> String {
-        format!("{} M = {} {variant}", self.name, self.m)
+        format!("{} {}: {variant}", self.name, size_text(self.size))
     }
 
     /// Measures every variant. What cannot be run, and what is wrong, goes to the report.
-    pub(super) fn run(&self, share: Option<f64>, report: &mut MlpReport) -> Result<Vec<Record>> {
+    pub(super) fn run(&self, share: Option<f64>, report: &mut SuiteReport) -> Result<Vec<Record>> {
         let hopper = self.device.capability().0 >= 9;
-        let leader = self.plan(self.leading(), Overrides::default())?;
-        let inputs = InputSets::random(leader.graph(), self.device, self.args.sets.max(1), self.m)?;
+        let by_stage = self.plan(self.leading(), Overrides::default());
+        // Where a stage has no kernel of its own there are only kernels for all stages.
+        let leader = by_stage.or_else(|e| self.plan(Executor::Fused, Overrides::default()).map_err(|_| e))?;
+        let mut inputs = InputSets::random(leader.graph(), self.device, self.args.sets.max(1), self.seed())?;
+        ragged::fill(leader.graph(), self.device, &mut inputs)?;
         let mut model = self.pipeline(&leader, &inputs, Options::default())?;
         let reference = Reference::new(&mut model, 0)?;
         let floor_us = floor_us(leader.graph(), self.ceilings.rested);
@@ -131,18 +138,26 @@ impl<'a> Point<'a> {
             self.add_spread(&mut field, count, report)?;
             return self.measure(field, &leader, share);
         }
-        self.add_serial(&mut field, &leader, report)?;
-        let library = "library graph";
-        let added = self.plan(Executor::Library, Overrides::default()).and_then(|plan| {
-            self.add(&mut field, Kind::graph(library, Role::Library), &plan, Executor::Library)
-        });
-        self.note(library, added, report)?;
-        self.add_overlapping(&mut field, &leader, report)?;
-        if hopper {
+        if !leader.launch().is_one_kernel() {
+            self.add_serial(&mut field, &leader, report)?;
+            let library = "library graph";
+            let added = self.plan(Executor::Library, Overrides::default()).and_then(|plan| {
+                self.add(&mut field, Kind::graph(library, Role::Library), &plan, Executor::Library)
+            });
+            self.note(library, added, report)?;
+            self.add_overlapping(&mut field, &leader, report)?;
+        }
+        if hopper && leader.launch().shares().is_none() {
             super::fused::add(self, &mut field, report)?;
+        }
+        if hopper && leader.graph().stages.iter().all(|s| s.m <= super::fused::MOST_TOKENS) {
             super::fused::add_decode(self, &mut field, report)?;
+            ragged::add(self, &mut field, report)?;
         }
         tune::add_kept(self, &mut field, report)?;
+        if leader.launch().is_one_kernel() {
+            return self.measure(field, &leader, share);
+        }
         let mut streamk: Box<MakeGemm> = Box::new(|device, args| Ok(Box::new(StreamK::new(device, args)?)));
         let mut cublaslt = cublaslt();
         for (name, make) in [("stream-k graph", &mut streamk), ("cublaslt graph", &mut cublaslt)] {
@@ -158,7 +173,7 @@ impl<'a> Point<'a> {
     }
 
     /// Turns the failure of one variant into a line of the report. Faults of the GPU stay faults: nothing runs after them.
-    pub(super) fn note(&self, variant: &str, outcome: Result<()>, report: &mut MlpReport) -> Result<()> {
+    pub(super) fn note(&self, variant: &str, outcome: Result<()>, report: &mut SuiteReport) -> Result<()> {
         let line = |e: &Error| format!("{}: {e}", self.label(variant));
         match outcome {
             Ok(()) => {}
@@ -169,7 +184,7 @@ impl<'a> Point<'a> {
         Ok(())
     }
 
-    fn add_serial(&self, field: &mut Field, leader: &Plan, report: &mut MlpReport) -> Result<()> {
+    fn add_serial(&self, field: &mut Field, leader: &Plan, report: &mut SuiteReport) -> Result<()> {
         let serial = Executor::Serial;
         for as_graph in [true, false] {
             let (name, role) = if as_graph { (BASELINE, Role::Peer) } else { ("serial", Role::Probe) };
@@ -193,7 +208,7 @@ impl<'a> Point<'a> {
     }
 
     /// A sample of all ways.
-    fn add_spread(&self, field: &mut Field, count: usize, report: &mut MlpReport) -> Result<()> {
+    fn add_spread(&self, field: &mut Field, count: usize, report: &mut SuiteReport) -> Result<()> {
         let (source, overrides) = self.spec(Overrides::default())?;
         let resolved = resolve_text(source, self.name, &overrides)?;
         for way in sample(&resolved, self.profile, count) {
@@ -208,7 +223,7 @@ impl<'a> Point<'a> {
     }
 
     /// One kernel a stage, overlapping.
-    fn add_overlapping(&self, field: &mut Field, leader: &Plan, report: &mut MlpReport) -> Result<()> {
+    fn add_overlapping(&self, field: &mut Field, leader: &Plan, report: &mut SuiteReport) -> Result<()> {
         let leading = self.leading();
         let overlapping = |e: &Executor| matches!(e, Executor::Streams | Executor::Programmatic);
         let tile = |s: &cusync_gen::graph::Stage| (s.mma_tile.0, s.mma_tile.1);

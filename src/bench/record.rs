@@ -6,6 +6,7 @@ use cusync_gen::device::Profile;
 use cusync_gen::schedule::Part;
 use serde::{Deserialize, Serialize};
 
+use super::suite::{Size, size_dims};
 use super::{Ceilings, Regime, Summary};
 
 /// What a variant's time is good for.
@@ -149,15 +150,25 @@ pub struct Record {
 }
 
 impl Record {
-    /// Tokens in flight.
-    pub fn m(&self) -> Option<u32> {
-        self.dims.iter().find(|(name, _)| name == "M").map(|(_, m)| *m)
+    /// The values of the dims that make the pipeline's sizes, in the order of their names.
+    pub fn size(&self) -> Size {
+        let names = size_dims(&self.pipeline);
+        let mut size: Size =
+            self.dims.iter().filter(|(name, _)| names.contains(&name.as_str())).cloned().collect();
+        size.sort();
+        size
+    }
+
+    /// Whether both are of one size of a pipeline, in one regime.
+    pub(super) fn is_beside(&self, other: &Record) -> bool {
+        (self.pipeline == other.pipeline && self.element == other.element)
+            && (self.regime == other.regime && self.size() == other.size())
     }
 }
 
 /// The whole benchmark.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct MlpReport {
+pub struct SuiteReport {
     /// Name of the GPU.
     pub device: String,
     /// What schedules were made with.
@@ -178,11 +189,11 @@ pub struct MlpReport {
     pub fault: Option<String>,
 }
 
-impl MlpReport {
+impl SuiteReport {
     /// Adds the records of another run of the benchmark on the same kind of GPU; where both measured the same, the
     /// other's count.
-    pub fn absorb(&mut self, other: MlpReport) {
-        let key = |r: &Record| (r.pipeline.clone(), r.element.clone(), r.m(), r.variant.clone(), r.regime);
+    pub fn absorb(&mut self, other: SuiteReport) {
+        let key = |r: &Record| (r.pipeline.clone(), r.element.clone(), r.size(), r.variant.clone(), r.regime);
         let newer: std::collections::HashSet<_> = other.records.iter().map(key).collect();
         self.records.retain(|r| !newer.contains(&key(r)));
         self.records.extend(other.records);

@@ -1,18 +1,21 @@
-//! Whether records reach the goals of the fused executor, which are in `goals.ron`.
-
-use std::sync::LazyLock;
+//! Whether records reach the goals of the fused executor, which are in `suites.ron`.
 
 use serde::{Deserialize, Serialize};
 
 use super::Regime;
 use super::pytorch;
 use super::record::{Record, Role};
+use super::suite::{SUITES, Size, Sizes, Suite, size_text};
 
 /// What is divided by the fused time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 enum Over {
     /// The least time of a kernel that streams the weights and does no arithmetic, its runs joined in the same way.
     Stream,
+    /// That and some microseconds.
+    StreamPlus(f64),
+    /// Of a batch of sequences of unlike lengths: the time of an even one that reads as much.
+    Even,
     /// The floor, for each way of joining runs.
     Floor,
     /// PyTorch in a CUDA graph.
@@ -33,21 +36,25 @@ enum Least {
 /// A goal, in each regime.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Goal {
+pub(super) struct Goal {
     name: String,
     /// Pipelines with their sizes.
-    points: Vec<(String, Vec<u32>)>,
+    points: Vec<(Vec<String>, Sizes)>,
     over: Over,
     least: Vec<Least>,
 }
 
+impl Goal {
+    fn points(&self) -> impl Iterator<Item = (&str, Size)> {
+        self.points.iter().flat_map(|(names, sizes)| {
+            let all = sizes.all(&[]);
+            names.iter().flat_map(move |name| all.clone().into_iter().map(move |size| (name.as_str(), size)))
+        })
+    }
+}
+
 /// Sizes that are multiples of no tile.
 pub const RAGGED: [u32; 3] = [37, 200, 1000];
-
-static GOALS: LazyLock<Vec<Goal>> = LazyLock::new(|| match ron::from_str(include_str!("goals.ron")) {
-    Ok(goals) => goals,
-    Err(error) => unreachable!("goals.ron, which a test reads: {error}"),
-});
 
 /// One check of a goal.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -57,7 +64,7 @@ pub struct Verdict {
     /// Pipeline; empty for a mean over several.
     pub pipeline: String,
     /// Size; `None` for a mean.
-    pub m: Option<u32>,
+    pub size: Option<String>,
     /// Whether the GPU rested between samples.
     pub regime: Regime,
     /// How runs are joined, where the goal asks for both.
@@ -93,19 +100,27 @@ pub(super) fn best<'a>(records: impl Iterator<Item = &'a Record>) -> Option<Best
 /// The quotient of one size; `None` where one of the two was not measured.
 fn quotient(
     records: &[Record],
-    (pipeline, m): (&str, u32),
+    (pipeline, size): (&str, &Size),
     regime: Regime,
     overlap: Option<bool>,
     over: Over,
 ) -> Option<f64> {
     let here =
-        || records.iter().filter(move |r| r.pipeline == pipeline && r.m() == Some(m) && r.regime == regime);
+        || records.iter().filter(move |r| r.pipeline == pipeline && r.regime == regime && r.size() == *size);
     let joined = |r: &&Record| overlap.is_none_or(|overlap| r.overlap == overlap);
-    let fused = best(here().filter(|r| r.role == Role::Fused).filter(joined))?.us;
+    let named = |begin: &'static str| here().filter(move |r| r.variant.starts_with(begin)).filter(joined);
+    let fused = match over {
+        Over::Even => best(named(RAGGED_LENGTHS))?.us,
+        Over::Stream | Over::StreamPlus(_) | Over::Floor | Over::Pytorch | Over::BestPeer => {
+            best(here().filter(|r| r.role == Role::Fused).filter(joined))?.us
+        }
+    };
     let other = match over {
-        Over::Stream => best(here().filter(|r| r.variant.starts_with(STREAM)).filter(joined))?.us,
+        Over::Even => best(named(EVEN_LENGTHS))?.us,
+        Over::StreamPlus(more) => best(named(STREAM))?.us + more,
+        Over::Stream => best(named(STREAM))?.us,
         Over::Floor => here().map(|r| r.floor_us).next()?,
-        Over::Pytorch => best(here().filter(|r| r.variant == pytorch::VARIANT))?.us,
+        Over::Pytorch => best(here().filter(|r| r.variant.starts_with(pytorch::VARIANT)))?.us,
         Over::BestPeer => best(here().filter(|r| r.role == Role::Peer))?.us,
     };
     Some(other / fused)
@@ -114,42 +129,51 @@ fn quotient(
 /// What the names of streaming-read probes begin with.
 pub(super) const STREAM: &str = "stream limit";
 
+/// The same of decode kernels on caches of unlike lengths, and of the lengths' mean.
+pub(super) const RAGGED_LENGTHS: &str = "decode ragged";
+pub(super) const EVEN_LENGTHS: &str = "decode even";
+
 /// The geometric mean; `None` of no numbers.
 pub(super) fn geometric_mean(values: &[f64]) -> Option<f64> {
     let logs: f64 = values.iter().map(|v| v.ln()).sum();
     (!values.is_empty()).then(|| (logs / values.len() as f64).exp())
 }
 
-/// Judges every goal, in every regime.
+/// Judges every goal of the suites whose pipelines were measured, in every regime.
 pub(super) fn verdicts(records: &[Record]) -> Vec<Verdict> {
     let mut list = Vec::new();
-    for goal in GOALS.iter() {
+    let measured = |suite: &&Suite| {
+        let mut names = suite.points.iter().flat_map(|(names, _)| names);
+        names.any(|name| records.iter().any(|r| r.pipeline == *name))
+    };
+    for goal in SUITES.values().filter(measured).flat_map(|suite| &suite.goals) {
         let overlaps: &[Option<bool>] = match goal.over {
-            Over::Stream | Over::Floor => &[Some(false), Some(true)],
-            Over::Pytorch | Over::BestPeer => &[None],
+            Over::Stream | Over::StreamPlus(_) | Over::Floor => &[Some(false), Some(true)],
+            Over::Pytorch | Over::BestPeer | Over::Even => &[None],
         };
-        let points = || goal.points.iter().flat_map(|(p, sizes)| sizes.iter().map(move |&m| (p.as_str(), m)));
         let each = goal.least.iter().flat_map(|least| {
             let regimes = [Regime::Rested, Regime::Sustained].into_iter();
             regimes.flat_map(move |regime| overlaps.iter().map(move |&overlap| (*least, regime, overlap)))
         });
         for (least, regime, overlap) in each {
-            let one = |want, pipeline: &str, m, have| Verdict {
+            let one = |want, pipeline: &str, size: Option<&Size>, have| Verdict {
                 target: &goal.name,
                 pipeline: pipeline.into(),
-                m,
+                size: size.map(|size| size_text(size)),
                 regime,
                 overlap,
                 want,
                 have,
             };
-            let of = |point| quotient(records, point, regime, overlap, goal.over);
+            let of = |(p, size): &(&str, Size)| quotient(records, (*p, size), regime, overlap, goal.over);
             match least {
-                Least::Each(want) => list.extend(points().map(|(p, m)| one(want, p, Some(m), of((p, m))))),
+                Least::Each(want) => {
+                    list.extend(goal.points().map(|at| one(want, at.0, Some(&at.1), of(&at))));
+                }
                 Least::Mean(want) => {
-                    let all: Option<Vec<f64>> = points().map(of).collect();
+                    let all: Option<Vec<f64>> = goal.points().map(|at| of(&at)).collect();
                     let name = match &goal.points[..] {
-                        [(only, _)] => only.as_str(),
+                        [(only, _)] if only.len() == 1 => only[0].as_str(),
                         _ => "",
                     };
                     list.push(one(want, name, None, all.and_then(|all| geometric_mean(&all))));
@@ -162,7 +186,7 @@ pub(super) fn verdicts(records: &[Record]) -> Vec<Verdict> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::{Ceiling, Ceilings, MlpReport, Summary};
+    use super::super::{Ceiling, Ceilings, SuiteReport, Summary};
     use super::*;
 
     const GPT3: &str = "gpt3_mlp";
@@ -171,11 +195,22 @@ pub(super) mod tests {
 
     #[test]
     fn goals_are_of_pipelines_that_ship_and_sizes_that_are_measured() {
-        assert_eq!(GOALS.iter().map(|g| g.least.len()).sum::<usize>(), 14);
-        for (pipeline, sizes) in GOALS.iter().flat_map(|g| &g.points) {
-            assert!(crate::runtime::shipped(pipeline).is_some(), "{pipeline}");
-            let usual = |m: &u32| super::super::SIZES.contains(m) || RAGGED.contains(m);
-            assert!(!sizes.is_empty() && sizes.iter().all(usual), "{pipeline}: {sizes:?}");
+        for (name, suite) in SUITES.iter() {
+            let checks: usize = suite.goals.iter().map(|g| g.least.len()).sum();
+            assert_eq!(
+                Some(checks),
+                [("mlp", 14), ("attention", 6), ("layer", 4)]
+                    .iter()
+                    .find(|(n, _)| n == name)
+                    .map(|(_, n)| *n)
+            );
+            let measured = super::super::points(name, &[], &[]);
+            for (pipeline, size) in suite.goals.iter().flat_map(Goal::points) {
+                assert!(crate::runtime::shipped(pipeline).is_some(), "{pipeline}");
+                let ragged = size.iter().any(|(dim, m)| dim == "M" && RAGGED.contains(m));
+                let usual = measured.iter().any(|(p, s)| p == pipeline && *s == size);
+                assert!(usual || ragged, "{pipeline}: {size:?}");
+            }
         }
     }
 
@@ -210,9 +245,9 @@ pub(super) mod tests {
     }
 
     /// A report of records.
-    pub(in crate::bench) fn report(records: Vec<Record>) -> MlpReport {
+    pub(in crate::bench) fn report(records: Vec<Record>) -> SuiteReport {
         let ceiling = Ceiling { matrix_tflops: 790.0, read_tbs: 4.3 };
-        MlpReport {
+        SuiteReport {
             device: "H200".into(),
             profile: None,
             ceilings: Ceilings { rested: ceiling, sustained: ceiling },
@@ -225,8 +260,9 @@ pub(super) mod tests {
     }
 
     fn find<'a>(list: &'a [Verdict], name: &str, pipeline: &str, m: Option<u32>) -> Vec<&'a Verdict> {
+        let size = m.map(|m| format!("M = {m}"));
         list.iter()
-            .filter(|v| v.target.contains(name) && v.pipeline == pipeline && v.m == m)
+            .filter(|v| v.target.contains(name) && v.pipeline == pipeline && v.size == size)
             .filter(|v| v.regime == Regime::Rested)
             .collect()
     }

@@ -4,7 +4,7 @@ use cusync_gen::check::{Executor, Plan};
 use cusync_gen::device::{KERNELS, Operations};
 
 use super::point::{Field, Kind, Point};
-use super::record::{MlpReport, Role};
+use super::record::{Role, SuiteReport};
 use super::{Error, Result};
 use crate::device::{Kernel, LaunchAttributes, Stream};
 use crate::measure::{GraphVariant, PipelineVariant, quick};
@@ -43,7 +43,7 @@ pub(super) fn serial_tiles(point: &Point<'_>, inputs: &InputSets) -> Result<Vec<
 }
 
 /// Adds the plans of the cache of tuned plans that are of this size.
-pub(super) fn add_kept(point: &Point<'_>, field: &mut Field, report: &mut MlpReport) -> Result<()> {
+pub(super) fn add_kept(point: &Point<'_>, field: &mut Field, report: &mut SuiteReport) -> Result<()> {
     if point.args.tuned.entries().next().is_none() {
         return Ok(());
     }

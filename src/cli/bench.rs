@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use cusync::bench::dag::{DagArgs, DagReport, bench_dag, tables};
 use cusync::bench::{
-    self, Ceilings, Digest, MlpArgs, MlpReport, Regime, SemaphoreCost, SweepReport, add_pytorch, bench_mlp,
-    bench_semaphores, bench_sweep,
+    self, Ceilings, Digest, Regime, SemaphoreCost, Size, SuiteArgs, SuiteReport, SweepReport, add_pytorch,
+    bench_semaphores, bench_suite, bench_sweep, points, size_text,
 };
 use cusync::runtime::{SHIPPED, shipped};
 use cusync_gen::choose::against::{Measured, Measurements};
@@ -28,9 +28,12 @@ pub(crate) struct BenchArgs {
     /// Measure only these pipelines
     #[arg(long, value_name = "NAME")]
     pipeline: Vec<String>,
-    /// Measure only these sizes
+    /// Measure only these sizes; the same as --dim M=
     #[arg(long = "m", value_name = "M", value_delimiter = ',')]
     sizes: Vec<u32>,
+    /// Measure only these values of a dim, such as B=1,8; may be repeated
+    #[arg(long = "dim", value_name = "NAME=VALUES", value_parser = values)]
+    dims: Vec<(String, Values)>,
     /// Use bfloat16 instead of fp16
     #[arg(long)]
     bf16: bool,
@@ -57,7 +60,7 @@ pub(crate) struct BenchArgs {
     /// Measure nothing, and report what `--save` wrote; may be repeated
     #[arg(long, value_name = "FILE")]
     from: Vec<PathBuf>,
-    /// Add the times that benches/pytorch_mlp.py wrote; may be repeated
+    /// Add the times that a script of benches/ wrote; may be repeated
     #[arg(long, value_name = "FILE")]
     pytorch: Vec<PathBuf>,
     /// Write the report to this file, as JSON in columns (docs/json.md)
@@ -69,6 +72,10 @@ pub(crate) struct BenchArgs {
 enum SuiteArg {
     /// The MLP layers
     Mlp,
+    /// Attention blocks, generating tokens and of prompts
+    Attention,
+    /// Whole transformer layers
+    Layer,
     /// The MLP layers on every chain kernel, to compare the cost model with
     FusedSweep,
     /// Kernel-level scheduling: the suite, chains, tasks with priorities, random programs
@@ -92,6 +99,30 @@ impl From<RegimeArg> for Regime {
     }
 }
 
+/// Values of a dim.
+#[derive(Clone)]
+struct Values(Vec<u32>);
+
+/// What `--dim` states.
+fn values(text: &str) -> Result<(String, Values), String> {
+    let bad = || format!("`{text}` is not a name and values: write B=1,8");
+    let (name, list) = text.split_once('=').ok_or_else(bad)?;
+    let list: Result<Vec<u32>, _> = list.split(',').map(str::parse).collect();
+    Ok((name.into(), Values(list.map_err(|_| bad())?)))
+}
+
+impl SuiteArg {
+    /// The word that it is known by, of a suite of pipelines.
+    fn suite(self) -> Option<&'static str> {
+        match self {
+            SuiteArg::Mlp | SuiteArg::FusedSweep => Some("mlp"),
+            SuiteArg::Attention => Some("attention"),
+            SuiteArg::Layer => Some("layer"),
+            SuiteArg::Dag | SuiteArg::Sync => None,
+        }
+    }
+}
+
 impl BenchArgs {
     fn regimes(&self) -> Option<Vec<Regime>> {
         self.regime.map(|regime| vec![regime.into()])
@@ -109,16 +140,30 @@ impl BenchArgs {
         }
     }
 
-    fn mlp(&self) -> Result<MlpArgs, Fault> {
+    fn suite(&self, suite: &str) -> Result<SuiteArgs, Fault> {
         if let Some(name) = self.pipeline.iter().find(|name| shipped(name).is_none()) {
             let names: Vec<_> = SHIPPED.iter().map(|(name, _)| *name).collect();
             let fault = Fault::input(format!("no pipeline `{name}` ships"));
             return Err(fault.help(format!("one of {}", names.join(", "))));
         }
-        let usual = MlpArgs::default();
-        Ok(MlpArgs {
-            pipelines: if self.pipeline.is_empty() { usual.pipelines } else { self.pipeline.clone() },
-            sizes: if self.sizes.is_empty() { usual.sizes } else { self.sizes.clone() },
+        let mut given: Vec<_> = self.dims.iter().map(|(name, v)| (name.clone(), v.0.clone())).collect();
+        if !self.sizes.is_empty() {
+            given.push(("M".into(), self.sizes.clone()));
+        }
+        let points = points(suite, &self.pipeline, &given);
+        if let Some((dim, _)) =
+            given.iter().find(|(dim, _)| !points.iter().any(|(_, s)| s.iter().any(|(n, _)| n == dim)))
+        {
+            let dims = points.first().map(|(_, s)| s.iter().map(|(n, _)| n.as_str()).collect::<Vec<_>>());
+            let help = format!(
+                "the sizes of these pipelines are values of {}",
+                dims.unwrap_or_default().join(" and ")
+            );
+            return Err(Fault::input(format!("no size of these pipelines has a dim `{dim}`")).help(help));
+        }
+        let usual = SuiteArgs::default();
+        Ok(SuiteArgs {
+            points,
             element: if self.bf16 { Element::Bf16 } else { usual.element },
             regimes: self.regimes().unwrap_or(usual.regimes),
             seconds: self.seconds,
@@ -134,7 +179,7 @@ impl BenchArgs {
 
 /// A benchmark's records.
 pub(crate) enum BenchReport {
-    Mlp(Box<MlpReport>),
+    Suite(Box<SuiteReport>),
     Sweep(Box<SweepReport>),
     Dag(Box<DagReport>),
     Sync(SemaphoreCost),
@@ -145,7 +190,7 @@ pub(crate) enum BenchReport {
 impl Answer for BenchReport {
     fn good(&self) -> bool {
         match self {
-            BenchReport::Mlp(r) => r.wrong.is_empty() && r.fault.is_none(),
+            BenchReport::Suite(r) => r.wrong.is_empty() && r.fault.is_none(),
             BenchReport::Dag(r) => r.wrong.is_empty(),
             BenchReport::Sweep(_) | BenchReport::Sync(_) | BenchReport::Times(_) => true,
         }
@@ -153,7 +198,7 @@ impl Answer for BenchReport {
 
     fn json(&self) -> serde_json::Result<String> {
         match self {
-            BenchReport::Mlp(r) => json(&r.records),
+            BenchReport::Suite(r) => json(&r.records),
             BenchReport::Sweep(r) => json(&r.records),
             BenchReport::Dag(r) => json(r),
             BenchReport::Sync(r) => json(r),
@@ -163,7 +208,7 @@ impl Answer for BenchReport {
 
     fn page(&self, page: &mut Page) {
         match self {
-            BenchReport::Mlp(r) => {
+            BenchReport::Suite(r) => {
                 ceilings(page, &r.device, &r.ceilings);
                 let (header, rows) = cusync::bench::rows(&r.records);
                 page.wide_table(&header, rows);
@@ -224,8 +269,8 @@ const SEMAPHORE_COUNT: u32 = 10_000;
 pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fault> {
     let progress = Progress::start(output);
     if matches!(args.suite, SuiteArg::Sync | SuiteArg::FusedSweep) && !args.from.is_empty() {
-        return Err(Fault::input("only the suites mlp and dag have reports that are read again")
-            .help("leave --from out"));
+        let fault = Fault::input("the suites sync and fused-sweep have no reports that are read again");
+        return Err(fault.help("leave --from out"));
     }
     match args.suite {
         SuiteArg::Sync => {
@@ -235,10 +280,12 @@ pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fa
         SuiteArg::Mlp if is_of_times(&args.from)? => {
             Ok(BenchReport::Times(Box::new(saved(&args.from[0], &files::read(&args.from[0])?)?)))
         }
-        SuiteArg::Mlp => mlp(args, &progress).map(|r| BenchReport::Mlp(Box::new(r))),
+        SuiteArg::Mlp | SuiteArg::Attention | SuiteArg::Layer => {
+            suite(args, &progress).map(|r| BenchReport::Suite(Box::new(r)))
+        }
         SuiteArg::FusedSweep => {
-            let told = &mut |name: &str, m| progress.say(format!("{name} M = {m}"));
-            let report = bench_sweep(&args.mlp()?, told).map_err(fault)?;
+            let told = &mut |name: &str, size: &Size| progress.say(format!("{name} {}", size_text(size)));
+            let report = bench_sweep(&args.suite("mlp")?, told).map_err(fault)?;
             save(args.save.as_deref(), &report)?;
             Ok(BenchReport::Sweep(Box::new(report)))
         }
@@ -262,13 +309,14 @@ pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fa
     }
 }
 
-fn mlp(args: &BenchArgs, progress: &Progress) -> Result<MlpReport, Fault> {
+fn suite(args: &BenchArgs, progress: &Progress) -> Result<SuiteReport, Fault> {
     let mut report = if args.from.is_empty() {
         let mut unsaved = None;
-        let what = MlpArgs { tuned: args.cache.load()?, ..args.mlp()? };
-        let report = bench_mlp(&what, &mut |news| match news {
-            bench::Progress::Begin(name, m, done, all) => {
-                progress.say(format!("{name} M = {m} ({} of {all})", done + 1));
+        let name = args.suite.suite().unwrap_or_default();
+        let what = SuiteArgs { tuned: args.cache.load()?, ..args.suite(name)? };
+        let report = bench_suite(&what, &mut |news| match news {
+            bench::Progress::Begin(name, size, done, all) => {
+                progress.say(format!("{name} {} ({} of {all})", size_text(size), done + 1));
             }
             // A benchmark that is cut short leaves the sizes that were done.
             bench::Progress::Done(report) => unsaved = save(args.save.as_deref(), report).err(),
@@ -287,10 +335,10 @@ fn mlp(args: &BenchArgs, progress: &Progress) -> Result<MlpReport, Fault> {
 }
 
 /// The reports of earlier runs, as one.
-fn earlier(files: &[PathBuf]) -> Result<MlpReport, Fault> {
-    let mut all: Option<MlpReport> = None;
+fn earlier(files: &[PathBuf]) -> Result<SuiteReport, Fault> {
+    let mut all: Option<SuiteReport> = None;
     for file in files {
-        let report: MlpReport = saved(file, &files::read(file)?)?;
+        let report: SuiteReport = saved(file, &files::read(file)?)?;
         match &mut all {
             Some(all) => all.absorb(report),
             None => all = Some(report),
@@ -309,7 +357,7 @@ fn saved<T: serde::de::DeserializeOwned>(file: &Path, text: &str) -> Result<T, F
 fn is_of_times(files: &[PathBuf]) -> Result<bool, Fault> {
     let [file] = files else { return Ok(false) };
     let text = files::read(file)?;
-    Ok(saved::<MlpReport>(file, &text).is_err() && saved::<Measurements>(file, &text).is_ok())
+    Ok(saved::<SuiteReport>(file, &text).is_err() && saved::<Measurements>(file, &text).is_ok())
 }
 
 fn save(file: Option<&Path>, report: &impl serde::Serialize) -> Result<(), Fault> {
@@ -336,7 +384,7 @@ fn ceilings(page: &mut Page, device: &str, c: &Ceilings) {
 fn sweep(page: &mut Page, r: &SweepReport) {
     let header = [
         "pipeline",
-        "M",
+        "size",
         "tile",
         "cluster",
         "mode",
@@ -354,7 +402,7 @@ fn sweep(page: &mut Page, r: &SweepReport) {
             let s = &r.schedule;
             [
                 r.pipeline.clone(),
-                r.m.to_string(),
+                size_text(&r.size),
                 s.tile.clone(),
                 s.cluster.clone(),
                 s.mode.clone(),

@@ -289,7 +289,8 @@ fn saved_benchmarks_are_joined_and_judged_without_a_gpu() {
     let output = cusync(&args);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    let line = "| gpt3_mlp | 512 | 60.0 | 100.0 | fused graph |  | pytorch graph | 108.0 | 1.080 | 0.600 |";
+    let line =
+        "| gpt3_mlp | M = 512 | 60.0 | 100.0 | fused graph |  | pytorch graph | 108.0 | 1.080 | 0.600 |";
     assert!(text.contains(line), "{text}");
     assert!(text.contains("0 of 1 checks met"), "1.08 is below the goal of this size: {text}");
     let joined: Value =

@@ -1,20 +1,21 @@
 //! The benchmark's records hold together.
 
 use crate::common::gpu;
-use cusync::bench::{MlpArgs, Regime, bench_mlp, rows};
+use cusync::bench::{Regime, SuiteArgs, bench_suite, rows};
 
 #[test]
 fn a_small_benchmark_has_baselines_and_floors() {
     // Only asks whether there is one; the benchmark opens it itself.
     let Some(_gpu) = gpu() else { return };
-    let args = MlpArgs {
-        pipelines: vec!["two_gemms".into(), "gpt3_mlp".into(), "llama65_mlp".into()],
-        sizes: vec![64],
+    let args = SuiteArgs {
+        points: ["two_gemms", "gpt3_mlp", "llama65_mlp"]
+            .map(|name| (name.into(), vec![("M".into(), 64)]))
+            .to_vec(),
         seconds: Some(30.0),
-        ..MlpArgs::default()
+        ..SuiteArgs::default()
     };
     let mut sizes = 0;
-    let report = bench_mlp(&args, &mut |_| sizes += 1).unwrap_or_else(|e| panic!("{e}"));
+    let report = bench_suite(&args, &mut |_| sizes += 1).unwrap_or_else(|e| panic!("{e}"));
     println!("not measured: {:?}", report.skipped);
     assert!(sizes > 0, "progress is told");
     assert!(report.ceilings.sustained.matrix_tflops > 1.0, "{:?}", report.ceilings);

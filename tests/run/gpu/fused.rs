@@ -46,7 +46,7 @@ pub(crate) fn expected(gpu: &Gpu, plan: &Plan, sets: usize, seed: u32) -> (Input
 }
 
 fn sizes() -> Vec<u32> {
-    if quick() { vec![1, 37, 200, 512] } else { SIZES.into_iter().chain(RAGGED).collect() }
+    if quick() { vec![1, 37, 200, 512] } else { SIZES.iter().copied().chain(RAGGED).collect() }
 }
 
 /// One pipeline at every size, in every way.
