@@ -1,8 +1,10 @@
-//! PyTorch's times, measured by `benches/pytorch_mlp.py` beside the benchmark.
+//! PyTorch's times, measured by `benches/pytorch_mlp.py` and `pytorch_conv.py` beside the benchmark.
+
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::record::{MlpReport, Record, Role};
+use super::record::{LayerReport, Record, Role, Size};
 use super::{Error, Regime, Result, Summary};
 
 /// Name of the variant.
@@ -18,7 +20,8 @@ struct File {
 #[derive(Deserialize)]
 struct Entry {
     pipeline: String,
-    m: u32,
+    /// As the spec calls them; all that the script states.
+    dims: BTreeMap<String, u32>,
     element: String,
     layout: String,
     regime: Regime,
@@ -30,21 +33,19 @@ struct Entry {
 ///
 /// # Errors
 /// The text is not what the script writes.
-pub fn add_pytorch(report: &mut MlpReport, text: &str) -> Result<()> {
-    let file: File = serde_json::from_str(text)
-        .map_err(|e| Error::Argument(format!("not a file of benches/pytorch_mlp.py: {e}")))?;
+pub fn add_pytorch(report: &mut LayerReport, text: &str) -> Result<()> {
+    let file: File = serde_json::from_str(text).map_err(|e| {
+        Error::Argument(format!("not a file of benches/pytorch_mlp.py or pytorch_conv.py: {e}"))
+    })?;
     let mut added: Vec<Record> = Vec::new();
     for like in report.records.iter().filter(|r| r.variant != VARIANT) {
-        let same = |r: &Record| {
-            (r.pipeline == like.pipeline && r.element == like.element)
-                && (r.regime == like.regime && r.m() == like.m())
-        };
-        if added.iter().any(same) {
+        if added.iter().any(|r| r.beside(like)) {
             continue;
         }
         let of_size = file.records.iter().filter(|e| {
+            let dims: Size = e.dims.clone().into_iter().collect();
             (e.pipeline == like.pipeline && e.element == like.element)
-                && (e.regime == like.regime && Some(e.m) == like.m())
+                && (e.regime == like.regime && like.has(&dims))
         });
         let Some(best) = of_size.min_by(|a, b| a.time.median_us.total_cmp(&b.time.median_us)) else {
             continue;
@@ -64,11 +65,7 @@ pub fn add_pytorch(report: &mut MlpReport, text: &str) -> Result<()> {
         });
     }
     // What this file measured again is replaced; what other files brought stays.
-    let again = |r: &Record| {
-        added.iter().any(|a| {
-            (a.pipeline == r.pipeline && a.element == r.element) && (a.regime == r.regime && a.m() == r.m())
-        })
-    };
+    let again = |r: &Record| added.iter().any(|a| a.beside(r));
     report.records.retain(|r| r.variant != VARIANT || !again(r));
     report.records.extend(added);
     report.skipped.extend(file.skipped.into_iter().map(|s| format!("pytorch: {s}")));
@@ -81,11 +78,11 @@ mod tests {
     use super::*;
 
     const TEXT: &str = r#"{ "torch": "2.11", "records": [
-        { "pipeline": "gpt3_mlp", "m": 8, "element": "f16", "layout": "KxN", "activation": "gelu", "regime": "rested",
+        { "pipeline": "gpt3_mlp", "dims": { "M": 8 }, "element": "f16", "layout": "KxN", "activation": "gelu", "regime": "rested",
           "median_us": 90.0, "p10_us": 89.0, "p90_us": 91.0, "samples": 15, "rel_l2_err": 4e-4 },
-        { "pipeline": "gpt3_mlp", "m": 8, "element": "f16", "layout": "NxK", "activation": "gelu", "regime": "rested",
+        { "pipeline": "gpt3_mlp", "dims": { "M": 8 }, "element": "f16", "layout": "NxK", "activation": "gelu", "regime": "rested",
           "median_us": 86.0, "p10_us": 85.0, "p90_us": 87.0, "samples": 15, "rel_l2_err": 4e-4 },
-        { "pipeline": "gpt3_mlp", "m": 64, "element": "f16", "layout": "NxK", "activation": "gelu", "regime": "rested",
+        { "pipeline": "gpt3_mlp", "dims": { "M": 64 }, "element": "f16", "layout": "NxK", "activation": "gelu", "regime": "rested",
           "median_us": 95.0, "p10_us": 85.0, "p90_us": 97.0, "samples": 15, "rel_l2_err": 4e-4 }
     ], "skipped": ["x"] }"#;
 
@@ -100,7 +97,10 @@ mod tests {
         add_pytorch(&mut all, TEXT).expect("the script's form");
         let peers: Vec<_> = all.records.iter().filter(|r| r.variant == VARIANT).collect();
         assert_eq!(peers.len(), 1, "one size in one regime was measured by both");
-        assert_eq!((peers[0].time.median_us, peers[0].m(), peers[0].role), (86.0, Some(8), Role::Peer));
+        assert_eq!(
+            (peers[0].time.median_us, peers[0].size(), peers[0].role),
+            (86.0, vec![("M".to_owned(), 8)], Role::Peer)
+        );
         // Another file's sizes come beside these.
         all.records.push(record("llama65_mlp", 8, Regime::Rested, "fused graph", Role::Fused, 40.0));
         add_pytorch(&mut all, &TEXT.replace("gpt3_mlp", "llama65_mlp")).expect("the script's form");

@@ -1,11 +1,11 @@
-//! The MLP benchmark: the fused executor and every other against the serial pipeline and other people's kernels.
+//! The benchmark of layers: the fused executor and every other against the serial pipeline and other people's kernels.
 
 use std::time::{Duration, Instant};
 
 use cusync_gen::graph::Element;
 
 use super::point::Point;
-use super::record::MlpReport;
+use super::record::{LayerReport, Size, size_text};
 use super::{Error, Result};
 use crate::device::Device;
 use crate::measure::{Ceilings, Regime};
@@ -14,15 +14,57 @@ use crate::tune::Cache;
 /// The sizes of an MLP that are compared, tokens in flight.
 pub const SIZES: [u32; 16] = [1, 8, 16, 32, 64, 128, 256, 512, 768, 1024, 1280, 1536, 1792, 2048, 3072, 4096];
 
+/// The sizes of a chain of convolutions that are compared, images.
+pub const BATCHES: [u32; 9] = [1, 4, 8, 12, 16, 20, 24, 28, 32];
+
+/// The same of the bodies of networks.
+const BODY_BATCHES: [u32; 3] = [1, 8, 32];
+
+/// The MLPs that are compared.
+const MLPS: [&str; 3] = ["gpt3_mlp", "llama65_mlp", "llama3_70b_mlp"];
+
+/// Chains of two and of four 3 x 3 convolutions, at each (pixels along an image, channels).
+const CHAINS: [&str; 2] = ["resnet_layer", "vgg_layer"];
+const SHAPES: [(u32, u32); 4] = [(56, 64), (28, 128), (14, 256), (7, 512)];
+
+const BODIES: [&str; 2] = ["resnet38_body", "vgg19_body"];
+
+/// A pipeline with the dims of its size.
+pub type LayerPoint = (String, Size);
+
+/// MLPs at sizes; empty: the usual ones.
+pub fn mlps(pipelines: &[String], sizes: &[u32]) -> Vec<LayerPoint> {
+    let names = if pipelines.is_empty() { MLPS.map(str::to_owned).to_vec() } else { pipelines.to_vec() };
+    let sizes = if sizes.is_empty() { &SIZES } else { sizes };
+    let size = |m: &u32| vec![("M".to_owned(), *m)];
+    names.iter().flat_map(|name| sizes.iter().map(move |m| (name.clone(), size(m)))).collect()
+}
+
+/// Chains of convolutions and bodies of networks at numbers of images; empty: the usual ones.
+pub fn convolutions(pipelines: &[String], batches: &[u32]) -> Vec<LayerPoint> {
+    let wanted = |name: &str| pipelines.is_empty() || pipelines.iter().any(|p| p == name);
+    let or = |usual: &[u32]| if batches.is_empty() { usual.to_vec() } else { batches.to_vec() };
+    let dims = |list: &[(&str, u32)]| list.iter().map(|(dim, value)| ((*dim).to_owned(), *value)).collect();
+    let mut points: Vec<LayerPoint> = Vec::new();
+    for name in CHAINS.into_iter().filter(|name| wanted(name)) {
+        for (hw, c) in SHAPES {
+            let of = |b: u32| (name.to_owned(), dims(&[("B", b), ("HW", hw), ("C", c)]));
+            points.extend(or(&BATCHES).into_iter().map(of));
+        }
+    }
+    for name in BODIES.into_iter().filter(|name| wanted(name)) {
+        points.extend(or(&BODY_BATCHES).into_iter().map(|b| (name.to_owned(), dims(&[("B", b)]))));
+    }
+    points
+}
+
 /// What to measure.
 #[derive(Clone, Debug)]
-pub struct MlpArgs {
+pub struct LayerArgs {
     /// Number of the GPU.
     pub gpu: u32,
-    /// Shipped pipelines with a dim M.
-    pub pipelines: Vec<String>,
-    /// Values of M.
-    pub sizes: Vec<u32>,
+    /// Shipped pipelines with the dims of a size.
+    pub points: Vec<LayerPoint>,
     /// The element type of all tensors.
     pub element: Element,
     /// The regimes that are measured.
@@ -48,12 +90,11 @@ pub struct MlpArgs {
     pub tuned: Cache,
 }
 
-impl Default for MlpArgs {
+impl Default for LayerArgs {
     fn default() -> Self {
-        MlpArgs {
+        LayerArgs {
             gpu: 0,
-            pipelines: vec!["gpt3_mlp".into(), "llama65_mlp".into(), "llama3_70b_mlp".into()],
-            sizes: SIZES.to_vec(),
+            points: mlps(&[], &[]),
             element: Element::F16,
             regimes: vec![Regime::Rested, Regime::Sustained],
             seconds: None,
@@ -69,7 +110,7 @@ impl Default for MlpArgs {
     }
 }
 
-impl MlpArgs {
+impl LayerArgs {
     /// Whether a variant is to be measured.
     pub(super) fn wants(&self, variant: &str) -> bool {
         let named = |list: &[String]| list.iter().any(|word| variant.contains(word.as_str()));
@@ -80,22 +121,22 @@ impl MlpArgs {
 /// News while the benchmark runs.
 #[derive(Debug)]
 pub enum Progress<'a> {
-    /// A size begins: (pipeline, M, number of sizes done, number of all).
-    Begin(&'a str, u32, usize, usize),
+    /// A size begins: (pipeline, dims, number of sizes done, number of all).
+    Begin(&'a str, &'a Size, usize, usize),
     /// A size is done: the report so far.
-    Done(&'a MlpReport),
+    Done(&'a LayerReport),
 }
 
 /// Runs the benchmark. Every variant is verified before it is timed; one that is wrong is named and not timed. A
 /// fault of the GPU ends the benchmark and is named in the report, so that what was measured before is kept.
-pub fn bench_mlp(args: &MlpArgs, progress: &mut dyn FnMut(Progress<'_>)) -> Result<MlpReport> {
+pub fn bench_layers(args: &LayerArgs, progress: &mut dyn FnMut(Progress<'_>)) -> Result<LayerReport> {
     let began = Instant::now();
     let device = Device::open(args.gpu)?;
     let profile = device
         .profile()
         .ok_or_else(|| Error::Argument(format!("{} is older than compute capability 8.0", device.name())))?;
     let ceilings = Ceilings::measure(&device)?;
-    let mut report = MlpReport {
+    let mut report = LayerReport {
         device: device.name().into(),
         profile: Some(profile.clone()),
         ceilings,
@@ -105,19 +146,18 @@ pub fn bench_mlp(args: &MlpArgs, progress: &mut dyn FnMut(Progress<'_>)) -> Resu
         wrong: Vec::new(),
         fault: None,
     };
-    let points: Vec<(&str, u32)> =
-        args.pipelines.iter().flat_map(|p| args.sizes.iter().map(move |&m| (p.as_str(), m))).collect();
     let mut slowest = Duration::ZERO;
-    for (done, &(name, m)) in points.iter().enumerate() {
+    let points = &args.points;
+    for (done, (name, size)) in points.iter().enumerate() {
         let left = args.seconds.map(|s| s - began.elapsed().as_secs_f64());
         if left.is_some_and(|left| left < slowest.as_secs_f64()) {
-            report.skipped.push(format!("{name} M = {m}: the time limit"));
+            report.skipped.push(format!("{name} {}: the time limit", size_text(size)));
             continue;
         }
-        progress(Progress::Begin(name, m, done, points.len()));
+        progress(Progress::Begin(name, size, done, points.len()));
         let started = Instant::now();
         let share = left.map(|left| left / (points.len() - done) as f64);
-        let point = Point::new(args, &device, &profile, &ceilings, name, m);
+        let point = Point::new(args, &device, &profile, &ceilings, name, size);
         match point.run(share, &mut report) {
             Ok(records) => {
                 report.records.extend(records);
@@ -126,7 +166,7 @@ pub fn bench_mlp(args: &MlpArgs, progress: &mut dyn FnMut(Progress<'_>)) -> Resu
             // Without a single record there is nothing to keep.
             Err(e) if report.records.is_empty() => return Err(e),
             Err(e) => {
-                report.fault = Some(format!("{name} M = {m}: {e}"));
+                report.fault = Some(format!("{name} {}: {e}", size_text(size)));
                 break;
             }
         }
@@ -140,16 +180,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn points_are_of_pipelines_that_ship_with_these_dims() {
+        let all = [mlps(&[], &[]), convolutions(&[], &[])].concat();
+        assert_eq!(all.len(), 3 * 16 + 2 * 4 * 9 + 2 * 3);
+        for (name, size) in all {
+            let spec = cusync_gen::spec::parse(crate::runtime::shipped(&name).expect("it ships"), &name);
+            let spec = spec.expect("well-formed");
+            assert!(
+                size.iter().all(|(dim, _)| spec.dims().any(|(known, _)| known == dim)),
+                "{name} {size:?}"
+            );
+        }
+        let few = convolutions(&["vgg19_body".into()], &[3]);
+        assert_eq!(few, [("vgg19_body".to_owned(), vec![("B".to_owned(), 3)])]);
+    }
+
+    #[test]
     fn variants_are_chosen_by_parts_of_their_names() {
         let words = |list: &[&str]| list.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
-        let args = MlpArgs {
+        let args = LayerArgs {
             only: words(&["fused", "cublaslt"]),
             without: words(&["without waits"]),
-            ..MlpArgs::default()
+            ..LayerArgs::default()
         };
         let wanted = ["fused graph", "fused edges graph", "cublaslt graph"];
         assert!(wanted.iter().all(|v| args.wants(v)));
         assert!(["serial graph", "fused without waits graph"].iter().all(|v| !args.wants(v)));
-        assert!(MlpArgs::default().wants("serial graph"));
+        assert!(LayerArgs::default().wants("serial graph"));
     }
 }
