@@ -5,8 +5,7 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::Regime;
-use super::record::{Record, Role, overlap_name};
-use super::suite::{Size, size_text};
+use super::record::{Record, Role, Size, overlap_name, size_text};
 use super::target::{Best, Verdict, best, geometric_mean, verdicts};
 
 /// One size in one regime.
@@ -37,7 +36,7 @@ pub struct Line {
 pub struct Mean {
     /// Name of the pipeline.
     pub pipeline: String,
-    /// The range of sizes, such as `M <= 128`; of pipelines without a dim M always all.
+    /// The range of sizes, such as `M <= 128`.
     pub sizes: &'static str,
     /// Whether the GPU rested between samples.
     pub regime: Regime,
@@ -60,9 +59,16 @@ pub struct Digest {
     pub verdicts: Vec<Verdict>,
 }
 
-/// Ranges of sizes that means are taken over: name, least and largest.
-const RANGES: [(&str, u32, u32); 4] =
-    [("M <= 128", 0, 128), ("128 < M <= 512", 129, 512), ("M > 512", 513, u32::MAX), ("all", 0, u32::MAX)];
+/// Ranges of sizes that means are taken over: name, dim, least and largest.
+const RANGES: [(&str, &str, u32, u32); 7] = [
+    ("M <= 128", "M", 0, 128),
+    ("128 < M <= 512", "M", 129, 512),
+    ("M > 512", "M", 513, u32::MAX),
+    ("all", "M", 0, u32::MAX),
+    ("B <= 8", "B", 0, 8),
+    ("B > 8", "B", 9, u32::MAX),
+    ("all", "B", 0, u32::MAX),
+];
 
 const REGIMES: [Regime; 2] = [Regime::Rested, Regime::Sustained];
 
@@ -82,7 +88,9 @@ impl Digest {
                 pipelines.push(p)
             }
         });
-        points.sort_by_key(|(p, size)| (pipelines.iter().position(|q| q == p), size.clone()));
+        // By the last dim first: images of one shape stand together.
+        let by = |size: &Size| -> Vec<u32> { size.iter().rev().map(|(_, value)| *value).collect() };
+        points.sort_by_key(|(p, size)| (pipelines.iter().position(|q| q == p), by(size)));
         let lines: Vec<Line> = REGIMES
             .iter()
             .flat_map(|&regime| points.iter().filter_map(move |(p, size)| line(records, p, size, regime)))
@@ -90,16 +98,14 @@ impl Digest {
         let mut means = Vec::new();
         for regime in REGIMES {
             for pipeline in &pipelines {
-                let of = |least: u32, most: u32| -> Vec<f64> {
+                let of = |dim: &str, least: u32, most: u32| -> Vec<f64> {
                     let here = lines.iter().filter(|l| l.pipeline == *pipeline && l.regime == regime);
-                    let within = |l: &&Line| match &l.size[..] {
-                        [(name, m)] if name == "M" => (least..=most).contains(m),
-                        _ => (least, most) == (0, u32::MAX),
-                    };
-                    here.filter(within).filter_map(|l| l.ratio).collect()
+                    let inside =
+                        |l: &&Line| l.size.iter().any(|(d, v)| d == dim && (least..=most).contains(v));
+                    here.filter(inside).filter_map(|l| l.ratio).collect()
                 };
-                means.extend(RANGES.iter().filter_map(|&(sizes, from, to)| {
-                    let ratios = of(from, to);
+                means.extend(RANGES.iter().filter_map(|&(sizes, dim, from, to)| {
+                    let ratios = of(dim, from, to);
                     let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
                     let (pipeline, count) = ((*pipeline).to_owned(), ratios.len());
                     geometric_mean(&ratios).map(|ratio| Mean { pipeline, sizes, regime, count, ratio, least })
@@ -133,7 +139,7 @@ impl Digest {
                     "of floor",
                 ],
             );
-            row(&mut page, ["---", "---", "---:", "---:", "---", "---", "---", "---:", "---:", "---:"]);
+            row(&mut page, ["---", "---:", "---:", "---:", "---", "---", "---", "---:", "---:", "---:"]);
             for l in lines() {
                 let us = |best: &Option<Best>| best.as_ref().map_or("-".into(), |b| format!("{:.1}", b.us));
                 let name = |best: &Option<Best>| best.as_ref().map_or("-".into(), |b| b.variant.clone());
@@ -184,14 +190,14 @@ impl Digest {
         }
         page.push('\n');
         row(page, ["missed", "pipeline", "size", "regime", "joint", "want", "have"]);
-        row(page, ["---", "---", "---", "---", "---", "---:", "---:"]);
+        row(page, ["---", "---", "---:", "---", "---", "---:", "---:"]);
         for v in missed {
             row(
                 page,
                 [
                     v.target.to_owned(),
                     if v.pipeline.is_empty() { "all".into() } else { v.pipeline.clone() },
-                    v.size.clone().unwrap_or_else(|| "mean".into()),
+                    v.size.as_ref().map_or("mean".into(), |size| size_text(size)),
                     format!("{:?}", v.regime).to_lowercase(),
                     v.overlap.map_or("any", overlap_name).into(),
                     format!("{:.2}", v.want),
@@ -204,7 +210,7 @@ impl Digest {
 
 fn line(records: &[Record], pipeline: &str, size: &Size, regime: Regime) -> Option<Line> {
     let here =
-        || records.iter().filter(move |r| r.pipeline == pipeline && r.regime == regime && r.size() == *size);
+        || records.iter().filter(move |r| r.pipeline == pipeline && r.size() == *size && r.regime == regime);
     let floor_us = here().next()?.floor_us;
     let fused = best(here().filter(|r| r.role == Role::Fused));
     let peer = best(here().filter(|r| r.role == Role::Peer));
@@ -258,8 +264,7 @@ mod tests {
         let all = digest.means.iter().find(|m| m.sizes == "all").expect("a mean");
         assert_eq!((all.count, all.least), (2, 84.0 / 80.0));
         let page = digest.markdown();
-        let missed =
-            "| middle sizes, over the best peer | gpt3_mlp | M = 256 | rested | any | 1.10 | 1.050 |";
+        let missed = "| middle sizes, over the best peer | gpt3_mlp | 256 | rested | any | 1.10 | 1.050 |";
         assert!(page.contains(missed), "{page}");
         assert!(page.contains("1 of 2 checks met"), "{page}");
     }

@@ -1,4 +1,4 @@
-//! Measurements: suites of pipelines against their baselines, and the cost of synchronisation.
+//! Measurements: the layer benchmarks against their baselines, and the cost of synchronisation.
 //!
 //! Everything here returns values; printing is the command line's.
 //!
@@ -20,13 +20,13 @@
 pub mod dag;
 mod digest;
 mod fused;
+mod layers;
 mod peer;
 mod point;
 mod pytorch;
 mod ragged;
 mod record;
 mod sample;
-mod suite;
 mod sweep;
 mod table;
 mod target;
@@ -37,10 +37,12 @@ pub use crate::measure::{
 };
 pub use crate::runtime::{Summary, percentile};
 pub use digest::{Digest, Line, Mean};
+pub use layers::{
+    BATCHES, LayerArgs, LayerPoint, Progress, SIZES, attentions, bench_layers, convolutions, mlps,
+};
 pub use peer::{PeerChain, PeerGemm};
 pub use pytorch::add_pytorch;
-pub use record::{Record, Role, ScheduleRecord, SuiteReport};
-pub use suite::{Progress, SIZES, Size, SuiteArgs, bench_suite, points, size_text};
+pub use record::{LayerReport, Record, Role, ScheduleRecord, Size, size_text};
 pub use sweep::{SweepRecord, SweepReport, bench_sweep};
 pub use table::rows;
 pub use target::{Best, RAGGED, Verdict};

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::record::{Record, Role, SuiteReport};
-use super::suite::Size;
+use super::record::{LayerReport, Record, Role, Size};
 use super::{Error, Regime, Result, Summary};
 
-/// What the names of the variants begin with.
-pub(super) const VARIANT: &str = "pytorch";
+/// Name of the variant, and what the names begin with where there are several.
+pub(super) const VARIANT: &str = "pytorch graph";
+pub(super) const VARIANTS: &str = "pytorch";
 
 #[derive(Deserialize)]
 struct File {
@@ -21,15 +21,12 @@ struct File {
 #[derive(Deserialize)]
 struct Entry {
     pipeline: String,
-    /// Of an MLP.
-    m: Option<u32>,
-    /// Of any other pipeline, by the dims of its size.
-    #[serde(default)]
+    /// As the spec calls them; all that the script states.
     dims: BTreeMap<String, u32>,
     element: String,
-    /// How an MLP's weights are stored.
+    /// How weights or pixels are stored.
     layout: Option<String>,
-    /// How others are run: `eager` or `compiled`, and by which attention.
+    /// How a layer is run: `eager` or `compiled`, and with which attention.
     way: Option<String>,
     regime: Regime,
     #[serde(flatten)]
@@ -37,33 +34,29 @@ struct Entry {
 }
 
 impl Entry {
-    fn size(&self) -> Size {
-        let m = self.m.map(|m| ("M".to_owned(), m));
-        self.dims.clone().into_iter().chain(m).collect()
-    }
-
-    /// The variant's name: `pytorch graph`, or with the word that its way begins with.
+    /// The variant's name: with the word that its way begins with, if it has one.
     fn variant(&self) -> String {
         let word = self.way.as_deref().and_then(|way| way.split(',').next());
-        word.map_or_else(|| format!("{VARIANT} graph"), |word| format!("{VARIANT} {word} graph"))
+        word.map_or_else(|| VARIANT.into(), |word| format!("{VARIANTS} {word} graph"))
     }
 
     fn is_of(&self, record: &Record) -> bool {
+        let dims: Size = self.dims.clone().into_iter().collect();
         (self.pipeline == record.pipeline && self.element == record.element)
-            && (self.regime == record.regime && self.size() == record.size())
+            && (self.regime == record.regime && record.has(&dims))
     }
 }
 
-/// Adds a record to every size and regime that both measured: the fastest of PyTorch's weight layouts, and of its kinds of attention
+/// Adds a record to every size and regime that both measured: the faster of PyTorch's weight layouts, and of its kinds of attention
 /// eager and compiled.
 ///
 /// # Errors
 /// The text is not what the script writes.
-pub fn add_pytorch(report: &mut SuiteReport, text: &str) -> Result<()> {
+pub fn add_pytorch(report: &mut LayerReport, text: &str) -> Result<()> {
     let file: File = serde_json::from_str(text)
         .map_err(|e| Error::Argument(format!("not a file of a script of benches: {e}")))?;
     let mut added: Vec<Record> = Vec::new();
-    let ours = |r: &&Record| !r.variant.starts_with(VARIANT);
+    let ours = |r: &&Record| !r.variant.starts_with(VARIANTS);
     for entry in &file.records {
         let Some(like) = report.records.iter().filter(ours).find(|r| entry.is_of(r)) else { continue };
         let record = Record {
@@ -79,14 +72,14 @@ pub fn add_pytorch(report: &mut SuiteReport, text: &str) -> Result<()> {
             max_rel_err: None,
             ..like.clone()
         };
-        match added.iter_mut().find(|r| r.variant == record.variant && r.is_beside(&record)) {
+        match added.iter_mut().find(|r| r.variant == record.variant && r.beside(&record)) {
             Some(best) if record.time.median_us < best.time.median_us => *best = record,
             Some(_) => {}
             None => added.push(record),
         }
     }
     // What this file measured again is replaced; what other files brought stays.
-    report.records.retain(|r| !added.iter().any(|a| a.variant == r.variant && a.is_beside(r)));
+    report.records.retain(|r| !added.iter().any(|a| a.variant == r.variant && a.beside(r)));
     report.records.extend(added);
     report.skipped.extend(file.skipped.into_iter().map(|s| format!("pytorch: {s}")));
     Ok(())
@@ -98,11 +91,11 @@ mod tests {
     use super::*;
 
     const TEXT: &str = r#"{ "torch": "2.11", "records": [
-        { "pipeline": "gpt3_mlp", "m": 8, "element": "f16", "layout": "KxN", "activation": "gelu", "regime": "rested",
+        { "pipeline": "gpt3_mlp", "dims": { "M": 8 }, "element": "f16", "layout": "KxN", "activation": "gelu", "regime": "rested",
           "median_us": 90.0, "p10_us": 89.0, "p90_us": 91.0, "samples": 15, "rel_l2_err": 4e-4 },
-        { "pipeline": "gpt3_mlp", "m": 8, "element": "f16", "layout": "NxK", "activation": "gelu", "regime": "rested",
+        { "pipeline": "gpt3_mlp", "dims": { "M": 8 }, "element": "f16", "layout": "NxK", "activation": "gelu", "regime": "rested",
           "median_us": 86.0, "p10_us": 85.0, "p90_us": 87.0, "samples": 15, "rel_l2_err": 4e-4 },
-        { "pipeline": "gpt3_mlp", "m": 64, "element": "f16", "layout": "NxK", "activation": "gelu", "regime": "rested",
+        { "pipeline": "gpt3_mlp", "dims": { "M": 64 }, "element": "f16", "layout": "NxK", "activation": "gelu", "regime": "rested",
           "median_us": 95.0, "p10_us": 85.0, "p90_us": 97.0, "samples": 15, "rel_l2_err": 4e-4 }
     ], "skipped": ["x"] }"#;
 
@@ -115,16 +108,16 @@ mod tests {
         add_pytorch(&mut all, TEXT).expect("the script's form");
         // Reading the same file again changes nothing.
         add_pytorch(&mut all, TEXT).expect("the script's form");
-        let peers: Vec<_> = all.records.iter().filter(|r| r.variant.starts_with(VARIANT)).collect();
+        let peers: Vec<_> = all.records.iter().filter(|r| r.variant == VARIANT).collect();
         assert_eq!(peers.len(), 1, "one size in one regime was measured by both");
         assert_eq!(
-            (peers[0].time.median_us, &peers[0].size()[..], peers[0].role),
-            (86.0, &[("M".to_owned(), 8)][..], Role::Peer)
+            (peers[0].time.median_us, peers[0].size(), peers[0].role),
+            (86.0, vec![("M".to_owned(), 8)], Role::Peer)
         );
         // Another file's sizes come beside these.
         all.records.push(record("llama65_mlp", 8, Regime::Rested, "fused graph", Role::Fused, 40.0));
         add_pytorch(&mut all, &TEXT.replace("gpt3_mlp", "llama65_mlp")).expect("the script's form");
-        assert_eq!(all.records.iter().filter(|r| r.variant.starts_with(VARIANT)).count(), 2);
+        assert_eq!(all.records.iter().filter(|r| r.variant == VARIANT).count(), 2);
         assert!(add_pytorch(&mut all, "[]").is_err());
         // Eager and compiled are two variants, each at its best.
         let layer = |way: &str, us: f64| {

@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng};
 
 use super::Result;
 use super::point::{Field, Kind, Point};
-use super::record::{Role, SuiteReport};
+use super::record::{LayerReport, Role};
 use super::target::{EVEN_LENGTHS, RAGGED_LENGTHS};
 use crate::device::{Device, DeviceBuffer};
 use crate::runtime::verify::Reference;
@@ -51,7 +51,7 @@ fn unlike(count: u32, capacity: u32, seed: u32) -> [Vec<i32>; 2] {
 }
 
 /// Adds the decode kernel on a batch of lengths drawn from 64 to what the cache has room for, and on one of their mean.
-pub(super) fn add(point: &Point<'_>, field: &mut Field, report: &mut SuiteReport) -> Result<()> {
+pub(super) fn add(point: &Point<'_>, field: &mut Field, report: &mut LayerReport) -> Result<()> {
     let wanted = [RAGGED_LENGTHS, EVEN_LENGTHS].map(|name| format!("{name} graph"));
     if !wanted.iter().any(|name| point.args.wants(name)) {
         return Ok(());

@@ -3,13 +3,12 @@
 use std::time::Instant;
 
 use cusync_gen::check::Executor;
-use cusync_gen::device::{Operations, Profile};
+use cusync_gen::device::Profile;
 use serde::Serialize;
 
+use super::layers::LayerArgs;
 use super::point::{Point, right};
-use super::record::ScheduleRecord;
-use super::suite::Size;
-use super::suite::SuiteArgs;
+use super::record::{ScheduleRecord, Size};
 use super::{Error, Result, Summary};
 use crate::device::Device;
 use crate::measure::{Ceilings, PipelineVariant, Regime, Variant, floor_us, interleaved};
@@ -25,8 +24,8 @@ const SAMPLES: usize = 5;
 pub struct SweepRecord {
     /// Name of the pipeline.
     pub pipeline: String,
-    /// The pipeline's size.
-    pub size: Size,
+    /// Its dims.
+    pub dims: Size,
     /// What was run.
     pub schedule: ScheduleRecord,
     /// Whether tiles might be cut along k.
@@ -56,7 +55,7 @@ pub struct SweepReport {
 }
 
 /// Times every configuration; the variants in `args` are not used. Calls `progress` with every size.
-pub fn bench_sweep(args: &SuiteArgs, progress: &mut dyn FnMut(&str, &Size)) -> Result<SweepReport> {
+pub fn bench_sweep(args: &LayerArgs, progress: &mut dyn FnMut(&str, &Size)) -> Result<SweepReport> {
     let began = Instant::now();
     let device = Device::open(args.gpu)?;
     let profile = device
@@ -65,15 +64,15 @@ pub fn bench_sweep(args: &SuiteArgs, progress: &mut dyn FnMut(&str, &Size)) -> R
     let ceilings = Ceilings::measure(&device)?;
     let (records, skipped) = (Vec::new(), Vec::new());
     let mut report = SweepReport { device: device.name().into(), ceilings, records, skipped };
-    for (name, size) in &args.points {
-        progress(name, size);
-        let point = Point::new(args, &device, &profile, &ceilings, (name, size));
-        let outcome = all_kernels(&point, &profile, &began, &mut report);
+    for (name, dims) in &args.points {
+        progress(name, dims);
+        let point = Point::new(args, &device, &profile, &ceilings, name, dims);
+        let outcome = size(&point, &profile, &began, &mut report);
         if let Err(e) = outcome {
             if e.is_fatal() && report.records.is_empty() {
                 return Err(e);
             }
-            report.skipped.push(point.label(&e.to_string()));
+            report.skipped.push(format!("{}: {e}", point.label("")));
             if e.is_fatal() {
                 return Ok(report);
             }
@@ -82,18 +81,13 @@ pub fn bench_sweep(args: &SuiteArgs, progress: &mut dyn FnMut(&str, &Size)) -> R
     Ok(report)
 }
 
-fn all_kernels(
-    point: &Point<'_>,
-    profile: &Profile,
-    began: &Instant,
-    report: &mut SweepReport,
-) -> Result<()> {
+fn size(point: &Point<'_>, profile: &Profile, began: &Instant, report: &mut SweepReport) -> Result<()> {
     let model = point.plan(Executor::Serial, Overrides::default())?;
     let inputs = InputSets::random(model.graph(), point.device, point.args.sets.max(1), point.seed())?;
     let reference = Reference::new(&mut point.pipeline(&model, &inputs, Options::default())?, 0)?;
     let floor_us = floor_us(model.graph(), report.ceilings.rested);
     let sets = point.args.sets.max(1) as f64;
-    for asked in chains(Operations::products()) {
+    for asked in chains(point.operations()?) {
         let label = point.label(&format!("{asked:?} on {}", profile.name));
         if point.args.seconds.is_some_and(|s| began.elapsed().as_secs_f64() > s) {
             report.skipped.push(format!("{label}: the time limit"));
@@ -119,8 +113,8 @@ fn all_kernels(
             let times = interleaved(point.device, &mut variants, Regime::Rested, SAMPLES, no_window)?;
             let of = |i: usize| Summary::of(&times[i].iter().map(|t| t / sets).collect::<Vec<_>>());
             Ok(SweepRecord {
-                pipeline: point.name.into(),
-                size: point.size.clone(),
+                pipeline: model.graph().name.clone(),
+                dims: model.graph().dims.clone(),
                 schedule,
                 splits: asked.splits,
                 time: of(0),

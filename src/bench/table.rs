@@ -1,7 +1,6 @@
 //! Records as table rows: a time beside its baseline and its floor.
 
-use super::record::Record;
-use super::suite::size_text;
+use super::record::{Record, size_text};
 
 /// Header and rows of one line a record, ready for any table printer. Times in microseconds.
 pub fn rows(records: &[Record]) -> (Vec<&'static str>, Vec<Vec<String>>) {
@@ -12,7 +11,7 @@ pub fn rows(records: &[Record]) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let row = |r: &Record| {
         vec![
             r.pipeline.clone(),
-            size_text(&r.size()),
+            size_text(&r.dims),
             format!("{:?}", r.regime).to_lowercase(),
             r.variant.clone(),
             r.schedule.as_ref().map_or_else(|| r.tiles.join(" "), |s| format!("{} by {}", s.tile, s.cluster)),

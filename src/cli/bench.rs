@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use cusync::bench::dag::{DagArgs, DagReport, bench_dag, tables};
 use cusync::bench::{
-    self, Ceilings, Digest, Regime, SemaphoreCost, Size, SuiteArgs, SuiteReport, SweepReport, add_pytorch,
-    bench_semaphores, bench_suite, bench_sweep, points, size_text,
+    self, Ceilings, Digest, LayerArgs, LayerReport, Record, Regime, SemaphoreCost, Size, SweepReport,
+    add_pytorch, attentions, bench_layers, bench_semaphores, bench_sweep, convolutions, mlps, size_text,
 };
 use cusync::runtime::{SHIPPED, shipped};
 use cusync_gen::choose::against::{Measured, Measurements};
@@ -28,12 +28,12 @@ pub(crate) struct BenchArgs {
     /// Measure only these pipelines
     #[arg(long, value_name = "NAME")]
     pipeline: Vec<String>,
-    /// Measure only these sizes; the same as --dim M=
-    #[arg(long = "m", value_name = "M", value_delimiter = ',')]
+    /// Measure only these sizes: tokens of an MLP, images of a convolution, sequences that generate
+    #[arg(long = "m", visible_alias = "b", value_name = "M", value_delimiter = ',')]
     sizes: Vec<u32>,
-    /// Measure only these values of a dim, such as B=1,8; may be repeated
-    #[arg(long = "dim", value_name = "NAME=VALUES", value_parser = values)]
-    dims: Vec<(String, Values)>,
+    /// Measure only these tokens of a prompt or in a cache
+    #[arg(long = "s", value_name = "S", value_delimiter = ',')]
+    tokens: Vec<u32>,
     /// Use bfloat16 instead of fp16
     #[arg(long)]
     bf16: bool,
@@ -72,9 +72,11 @@ pub(crate) struct BenchArgs {
 enum SuiteArg {
     /// The MLP layers
     Mlp,
+    /// Chains of convolutions, and the bodies of ResNet-38 and VGG-19
+    Conv,
     /// Attention blocks, generating tokens and of prompts
     Attention,
-    /// Whole transformer layers
+    /// Whole transformer layers, generating tokens and of prompts
     Layer,
     /// The MLP layers on every chain kernel, to compare the cost model with
     FusedSweep,
@@ -99,30 +101,6 @@ impl From<RegimeArg> for Regime {
     }
 }
 
-/// Values of a dim.
-#[derive(Clone)]
-struct Values(Vec<u32>);
-
-/// What `--dim` states.
-fn values(text: &str) -> Result<(String, Values), String> {
-    let bad = || format!("`{text}` is not a name and values: write B=1,8");
-    let (name, list) = text.split_once('=').ok_or_else(bad)?;
-    let list: Result<Vec<u32>, _> = list.split(',').map(str::parse).collect();
-    Ok((name.into(), Values(list.map_err(|_| bad())?)))
-}
-
-impl SuiteArg {
-    /// The word that it is known by, of a suite of pipelines.
-    fn suite(self) -> Option<&'static str> {
-        match self {
-            SuiteArg::Mlp | SuiteArg::FusedSweep => Some("mlp"),
-            SuiteArg::Attention => Some("attention"),
-            SuiteArg::Layer => Some("layer"),
-            SuiteArg::Dag | SuiteArg::Sync => None,
-        }
-    }
-}
-
 impl BenchArgs {
     fn regimes(&self) -> Option<Vec<Regime>> {
         self.regime.map(|regime| vec![regime.into()])
@@ -140,30 +118,22 @@ impl BenchArgs {
         }
     }
 
-    fn suite(&self, suite: &str) -> Result<SuiteArgs, Fault> {
+    fn layers(&self) -> Result<LayerArgs, Fault> {
         if let Some(name) = self.pipeline.iter().find(|name| shipped(name).is_none()) {
             let names: Vec<_> = SHIPPED.iter().map(|(name, _)| *name).collect();
             let fault = Fault::input(format!("no pipeline `{name}` ships"));
             return Err(fault.help(format!("one of {}", names.join(", "))));
         }
-        let mut given: Vec<_> = self.dims.iter().map(|(name, v)| (name.clone(), v.0.clone())).collect();
-        if !self.sizes.is_empty() {
-            given.push(("M".into(), self.sizes.clone()));
-        }
-        let points = points(suite, &self.pipeline, &given);
-        if let Some((dim, _)) =
-            given.iter().find(|(dim, _)| !points.iter().any(|(_, s)| s.iter().any(|(n, _)| n == dim)))
-        {
-            let dims = points.first().map(|(_, s)| s.iter().map(|(n, _)| n.as_str()).collect::<Vec<_>>());
-            let help = format!(
-                "the sizes of these pipelines are values of {}",
-                dims.unwrap_or_default().join(" and ")
-            );
-            return Err(Fault::input(format!("no size of these pipelines has a dim `{dim}`")).help(help));
-        }
-        let usual = SuiteArgs::default();
-        Ok(SuiteArgs {
-            points,
+        let usual = LayerArgs::default();
+        Ok(LayerArgs {
+            points: match self.suite {
+                SuiteArg::Conv => convolutions(&self.pipeline, &self.sizes),
+                SuiteArg::Attention => attentions(false, &self.pipeline, &self.sizes, &self.tokens),
+                SuiteArg::Layer => attentions(true, &self.pipeline, &self.sizes, &self.tokens),
+                SuiteArg::Mlp | SuiteArg::FusedSweep | SuiteArg::Dag | SuiteArg::Sync => {
+                    mlps(&self.pipeline, &self.sizes)
+                }
+            },
             element: if self.bf16 { Element::Bf16 } else { usual.element },
             regimes: self.regimes().unwrap_or(usual.regimes),
             seconds: self.seconds,
@@ -179,7 +149,7 @@ impl BenchArgs {
 
 /// A benchmark's records.
 pub(crate) enum BenchReport {
-    Suite(Box<SuiteReport>),
+    Layers(Box<LayerReport>),
     Sweep(Box<SweepReport>),
     Dag(Box<DagReport>),
     Sync(SemaphoreCost),
@@ -190,7 +160,7 @@ pub(crate) enum BenchReport {
 impl Answer for BenchReport {
     fn good(&self) -> bool {
         match self {
-            BenchReport::Suite(r) => r.wrong.is_empty() && r.fault.is_none(),
+            BenchReport::Layers(r) => r.wrong.is_empty() && r.fault.is_none(),
             BenchReport::Dag(r) => r.wrong.is_empty(),
             BenchReport::Sweep(_) | BenchReport::Sync(_) | BenchReport::Times(_) => true,
         }
@@ -198,7 +168,7 @@ impl Answer for BenchReport {
 
     fn json(&self) -> serde_json::Result<String> {
         match self {
-            BenchReport::Suite(r) => json(&r.records),
+            BenchReport::Layers(r) => json(&r.records),
             BenchReport::Sweep(r) => json(&r.records),
             BenchReport::Dag(r) => json(r),
             BenchReport::Sync(r) => json(r),
@@ -208,12 +178,13 @@ impl Answer for BenchReport {
 
     fn page(&self, page: &mut Page) {
         match self {
-            BenchReport::Suite(r) => {
+            BenchReport::Layers(r) => {
                 ceilings(page, &r.device, &r.ceilings);
                 let (header, rows) = cusync::bench::rows(&r.records);
                 page.wide_table(&header, rows);
                 // A sample of all ways has no peers to be judged against.
-                if r.records.iter().any(|r| r.baseline_us.is_some()) {
+                let judged = |r: &Record| r.baseline_us.is_some() || r.variant.starts_with("decode");
+                if r.records.iter().any(judged) {
                     page.line("");
                     page.line(Digest::of(&r.records).markdown());
                 }
@@ -235,11 +206,10 @@ impl Answer for BenchReport {
             BenchReport::Times(r) => {
                 page.line(&r.device);
                 page.table(
-                    ["pipeline", "M", "regime", "variant", "median us"],
+                    ["pipeline", "size", "regime", "variant", "median us"],
                     r.records.iter().map(time).map(|t| {
-                        let m = t.dims.iter().find(|(name, _)| name == "M").map_or(0, |(_, m)| *m);
                         let us = format!("{:.1}", t.median_us);
-                        [t.pipeline.clone(), m.to_string(), t.regime.clone(), t.variant.clone(), us]
+                        [t.pipeline.clone(), size_text(t.dims), t.regime.clone(), t.variant.clone(), us]
                     }),
                 );
                 page.line("the record keeps no more than `cusync simulate --against` compares with");
@@ -269,23 +239,25 @@ const SEMAPHORE_COUNT: u32 = 10_000;
 pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fault> {
     let progress = Progress::start(output);
     if matches!(args.suite, SuiteArg::Sync | SuiteArg::FusedSweep) && !args.from.is_empty() {
-        let fault = Fault::input("the suites sync and fused-sweep have no reports that are read again");
-        return Err(fault.help("leave --from out"));
+        return Err(Fault::input("the suites sync and fused-sweep have no reports that are read again")
+            .help("leave --from out"));
     }
     match args.suite {
         SuiteArg::Sync => {
             progress.say("measuring semaphores");
             bench_semaphores(0, SEMAPHORE_COUNT).map(BenchReport::Sync).map_err(fault)
         }
-        SuiteArg::Mlp if is_of_times(&args.from)? => {
+        SuiteArg::Mlp | SuiteArg::Conv | SuiteArg::Attention | SuiteArg::Layer
+            if is_of_times(&args.from)? =>
+        {
             Ok(BenchReport::Times(Box::new(saved(&args.from[0], &files::read(&args.from[0])?)?)))
         }
-        SuiteArg::Mlp | SuiteArg::Attention | SuiteArg::Layer => {
-            suite(args, &progress).map(|r| BenchReport::Suite(Box::new(r)))
+        SuiteArg::Mlp | SuiteArg::Conv | SuiteArg::Attention | SuiteArg::Layer => {
+            layers(args, &progress).map(|r| BenchReport::Layers(Box::new(r)))
         }
         SuiteArg::FusedSweep => {
             let told = &mut |name: &str, size: &Size| progress.say(format!("{name} {}", size_text(size)));
-            let report = bench_sweep(&args.suite("mlp")?, told).map_err(fault)?;
+            let report = bench_sweep(&args.layers()?, told).map_err(fault)?;
             save(args.save.as_deref(), &report)?;
             Ok(BenchReport::Sweep(Box::new(report)))
         }
@@ -309,12 +281,11 @@ pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fa
     }
 }
 
-fn suite(args: &BenchArgs, progress: &Progress) -> Result<SuiteReport, Fault> {
+fn layers(args: &BenchArgs, progress: &Progress) -> Result<LayerReport, Fault> {
     let mut report = if args.from.is_empty() {
         let mut unsaved = None;
-        let name = args.suite.suite().unwrap_or_default();
-        let what = SuiteArgs { tuned: args.cache.load()?, ..args.suite(name)? };
-        let report = bench_suite(&what, &mut |news| match news {
+        let what = LayerArgs { tuned: args.cache.load()?, ..args.layers()? };
+        let report = bench_layers(&what, &mut |news| match news {
             bench::Progress::Begin(name, size, done, all) => {
                 progress.say(format!("{name} {} ({} of {all})", size_text(size), done + 1));
             }
@@ -335,10 +306,10 @@ fn suite(args: &BenchArgs, progress: &Progress) -> Result<SuiteReport, Fault> {
 }
 
 /// The reports of earlier runs, as one.
-fn earlier(files: &[PathBuf]) -> Result<SuiteReport, Fault> {
-    let mut all: Option<SuiteReport> = None;
+fn earlier(files: &[PathBuf]) -> Result<LayerReport, Fault> {
+    let mut all: Option<LayerReport> = None;
     for file in files {
-        let report: SuiteReport = saved(file, &files::read(file)?)?;
+        let report: LayerReport = saved(file, &files::read(file)?)?;
         match &mut all {
             Some(all) => all.absorb(report),
             None => all = Some(report),
@@ -357,7 +328,7 @@ fn saved<T: serde::de::DeserializeOwned>(file: &Path, text: &str) -> Result<T, F
 fn is_of_times(files: &[PathBuf]) -> Result<bool, Fault> {
     let [file] = files else { return Ok(false) };
     let text = files::read(file)?;
-    Ok(saved::<SuiteReport>(file, &text).is_err() && saved::<Measurements>(file, &text).is_ok())
+    Ok(saved::<LayerReport>(file, &text).is_err() && saved::<Measurements>(file, &text).is_ok())
 }
 
 fn save(file: Option<&Path>, report: &impl serde::Serialize) -> Result<(), Fault> {
@@ -402,7 +373,7 @@ fn sweep(page: &mut Page, r: &SweepReport) {
             let s = &r.schedule;
             [
                 r.pipeline.clone(),
-                size_text(&r.size),
+                size_text(&r.dims),
                 s.tile.clone(),
                 s.cluster.clone(),
                 s.mode.clone(),

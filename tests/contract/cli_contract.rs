@@ -281,7 +281,7 @@ fn saved_benchmarks_are_joined_and_judged_without_a_gpu() {
     let (old, new) = (saved("old.json", 512, 125.0, &[]), saved("new.json", 512, 100.0, &[]));
     let pytorch = spec(
         "pytorch.json",
-        r#"{ "records": [{ "pipeline": "gpt3_mlp", "m": 512, "element": "f16", "layout": "NxK", "regime": "rested",
+        r#"{ "records": [{ "pipeline": "gpt3_mlp", "dims": { "M": 512 }, "element": "f16", "layout": "NxK", "regime": "rested",
              "median_us": 108.0, "p10_us": 107.0, "p90_us": 109.0, "samples": 15 }] }"#,
     );
     let all = spec("all.json", "");

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::common::{Gpu, dim, pipeline, plan, plan_of, quick};
 use crate::faults::{delayed, delays};
-use crate::fused::{DYNAMIC, STATIC, fused};
+use crate::fused::{DYNAMIC, STATIC, fused, of_images};
 use crate::fused_decode::decode;
 use cusync::ffi::{self, cusync_note as Note};
 use cusync::runtime::{ChainOverride, InputSets, Options, Overrides, shipped};
@@ -467,6 +467,10 @@ fn chains_do_what_was_judged() {
     plans.push(("gpt3_mlp in pairs".into(), fused(&gpu, "gpt3_mlp", 512, paired)));
     plans.push(("operands".into(), chain(&gpu, OPERANDS, STATIC)));
     plans.push(("resnet_layer".into(), chain(&gpu, shipped("resnet_layer").expect("it ships"), STATIC)));
+    // Windows under a stride, a shortcut's, and those behind a pool.
+    for (name, images, way) in [("resnet38_layer3", 2, STATIC), ("vgg19_block4", 3, DYNAMIC)] {
+        plans.push((name.into(), of_images(&gpu, name, images, way)));
+    }
     all_conform(&gpu, &plans);
 }
 

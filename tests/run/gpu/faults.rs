@@ -313,10 +313,12 @@ fn coupled_kernels_survive_delays() {
 #[test]
 fn rows_images_and_heads_survive_delays() {
     let Some(gpu) = delayed() else { return };
-    let cases: [(&str, &[(&str, u64)]); 4] = [
+    let cases: [(&str, &[(&str, u64)]); 6] = [
         ("llama65_norm_mlp", &[("M", 64)]),
         ("llama65_norm_mlp", &[("M", 200)]),
         ("resnet_layer", &[("B", 2), ("HW", 28), ("C", 128)]),
+        ("resnet38_layer4", &[("B", 3)]),
+        ("vgg19_block3", &[("B", 2)]),
         ("llama3_70b_generate", &[("B", 5), ("S", 256)]),
     ];
     let mut all = Vec::new();

@@ -14,7 +14,7 @@ fn sizes() -> Vec<u32> {
     if quick() {
         return vec![1, 37, 200, 512];
     }
-    let mut sizes = SIZES.clone();
+    let mut sizes = SIZES.to_vec();
     sizes.extend([37, 200, 1000]);
     sizes
 }

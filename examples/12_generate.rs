@@ -2,7 +2,7 @@
 //! many tokens the cache has when it runs, so it serves every step. Then all tokens go through the layer at once, as a
 //! prompt, and the rows have to be the same.
 //!
-//!     cargo run --release --example 11_generate
+//!     cargo run --release --example 12_generate
 #![allow(clippy::print_stdout)]
 
 use std::sync::Arc;
