@@ -40,10 +40,8 @@ fn open(name: &str, dims: &[(&str, u64)]) -> Result<Session, Box<dyn std::error:
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words = noise(WORDS * WIDTH, 1 << 40, 1.0);
     let mut layer = open("llama65_layer", &[&DIMS[..], &[("B", 1)]].concat())?;
+    let (executor, mut graph) = (layer.executor(), None);
     layer.set_f32("X", &[0.0; WIDTH])?;
-    layer.set_integers("n", &[0])?;
-    let executor = layer.executor();
-    let mut graph = None;
     if let Ok(pipeline) = layer.pipeline() {
         let lengths = Arc::new(DeviceBuffer::from_slice(pipeline.device(), &[0i32], "lengths")?);
         pipeline.bind_integers("n", lengths.clone())?;
@@ -63,12 +61,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             layer.set_integers("n", &[token])?;
             layer.run()?;
         }
-        read.extend_from_slice(x);
         let out = layer.read_f32("Z")?;
-        // The word that is most like what came out, but the one that went in.
+        read.extend_from_slice(x);
+        // The word that is most like what came out.
         let like = |w: &usize| words[w * WIDTH..].iter().zip(&out).map(|(a, b)| a * b).sum::<f32>();
-        let others = (0..WORDS).filter(|w| *w != word);
-        word = others.max_by(|a, b| like(a).total_cmp(&like(b))).unwrap_or(0);
+        word = (0..WORDS).max_by(|a, b| like(a).total_cmp(&like(b))).unwrap_or(0);
         made.extend(out);
     }
     let mut prompt = open("llama65_prompt_layer", &DIMS)?;
