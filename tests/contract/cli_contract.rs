@@ -75,7 +75,9 @@ fn a_stage_without_a_kernel_is_named_where_a_gpu_is_asked_for_and_runs_on_the_ho
         // Chain kernels run convolutions, and attentions of wider heads, at once or stage by stage.
         let specs =
             [(file.as_str(), "`attend`"), ("gpt3_attention", "`attend`"), ("resnet_layer", "`first`")];
-        for (spec, stage) in specs.into_iter().take(if ["serial", "fused"].contains(&executor) { 1 } else { 3 }) {
+        for (spec, stage) in
+            specs.into_iter().take(if ["serial", "fused"].contains(&executor) { 1 } else { 3 })
+        {
             let output = cusync(&["run", spec, "--executor", executor]);
             let text = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(2), "{text}");
