@@ -1,47 +1,54 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Chains of convolutions and the bodies of ResNet-38 and VGG-19 in PyTorch: channels-last fp16, cuDNN in benchmark mode, a
-convolution and its ReLU (and residual) in one call, everything in one CUDA graph. The peer of `cusync run NAME`.
+"""Chains of convolutions and the bodies of ResNet-38 and VGG-19 in PyTorch: a peer for `cusync bench conv --pytorch FILE.json`.
 
-    python3 benches/pytorch_conv.py [--batches 1,8,32] [--seconds 0.2]
-
-Prints a line of JSON for each point: microseconds a run, the median of graphs of 20 runs.
+Needs python3 and torch with CUDA, nothing else. Channels-last, cuDNN in benchmark mode, a convolution with its bias of zeros and ReLU (and
+residual) in one call, everything in one CUDA graph. Method as in pytorch_mlp.py: sets of filters and images in rotation, rested and
+sustained. Every result is compared with float32 first.
 """
-
 import argparse
 import json
 import statistics
+import sys
 import time
 
 import torch
+import torch.nn.functional as F
 
-RUNS = 20
+from pytorch_mlp import RESTED_SAMPLES, WARM_SAMPLES, percentile, rested, sustained
 
-
-def filters(rows, channels, features):
-    scale = (rows * rows * channels) ** -0.5
-    filter = torch.randn(features, channels, rows, rows, device="cuda", dtype=torch.float16) * scale
-    return filter.to(memory_format=torch.channels_last), torch.zeros(features, device="cuda", dtype=torch.float16)
+BATCHES = [1, 4, 8, 12, 16, 20, 24, 28, 32]
+BODY_BATCHES = [1, 8, 32]
+SHAPES = [(56, 64), (28, 128), (14, 256), (7, 512)]
+CHAINS = {"resnet_layer": 2, "vgg_layer": 4}
+TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 8e-2}  # of bodies; cuDNN's Winograd algorithms round more than sums do
 
 
 class Conv:
     """A convolution whose output is as large as its input, or half as large along each side."""
 
-    def __init__(self, rows, channels, features, stride=1):
-        self.filter, self.bias = filters(rows, channels, features)
+    def __init__(self, dtype, rows, channels, features, stride=1):
+        scale = (2 / (rows * rows * channels)) ** 0.5
+        filter = torch.randn(features, channels, rows, rows, device="cuda") * scale
+        self.filter = filter.to(dtype).to(memory_format=torch.channels_last)
+        self.bias = torch.zeros(features, device="cuda", dtype=dtype)
         self.stride, self.padding = [stride, stride], [rows // 2, rows // 2]
 
     def __call__(self, x, residual=None, relu=True):
+        if x.dtype == torch.float32:
+            y = F.conv2d(x, self.filter.float(), None, self.stride, self.padding)
+            y = y if residual is None else y + residual
+            return F.relu(y) if relu else y
         rest = (self.stride, self.padding, [1, 1], 1)
         if residual is not None:
             return torch.cudnn_convolution_add_relu(x, self.filter, residual, 1.0, self.bias, *rest)
         if relu:
             return torch.cudnn_convolution_relu(x, self.filter, self.bias, *rest)
-        return torch.nn.functional.conv2d(x, self.filter, None, self.stride, self.padding)
+        return F.conv2d(x, self.filter, None, self.stride, self.padding)
 
 
-def chain(channels, length):
-    convs = [Conv(3, channels, channels) for _ in range(length)]
+def chain(dtype, channels, length):
+    convs = [Conv(dtype, 3, channels, channels) for _ in range(length)]
 
     def run(x):
         for conv in convs:
@@ -51,14 +58,14 @@ def chain(channels, length):
     return run
 
 
-def blocks(count, channels, features):
+def blocks(dtype, count, channels, features):
     """Basic blocks; the first with stride 2 and a shortcut where the channels change."""
     made = []
     for i in range(count):
         down = i == 0 and channels != features
         into = channels if i == 0 else features
-        shortcut = Conv(1, into, features, 2) if down else None
-        made.append((Conv(3, into, features, 2 if down else 1), shortcut, Conv(3, features, features)))
+        shortcut = Conv(dtype, 1, into, features, 2) if down else None
+        made.append((Conv(dtype, 3, into, features, 2 if down else 1), shortcut, Conv(dtype, 3, features, features)))
 
     def run(x):
         for first, shortcut, second in made:
@@ -69,85 +76,147 @@ def blocks(count, channels, features):
     return run
 
 
-def resnet38():
-    layers = [blocks(3, 64, 64), blocks(4, 64, 128), blocks(6, 128, 256), blocks(3, 256, 512)]
+def resnet38(dtype):
+    layers = [blocks(dtype, 3, 64, 64)] + [blocks(dtype, n, 32 << i, 64 << i) for i, n in ((1, 4), (2, 6), (3, 3))]
 
     def run(x):
-        x = torch.nn.functional.max_pool2d(x, 3, 2, 1)
+        x = F.max_pool2d(x, 3, 2, 1)
         for layer in layers:
             x = layer(x)
-        return torch.nn.functional.adaptive_avg_pool2d(x, 1)
+        return F.adaptive_avg_pool2d(x, 1)
 
     return run
 
 
-def vgg19():
+def vgg19(dtype):
     made, channels = [], 64
     for i, length in enumerate([2, 2, 4, 4]):
         features = 64 << i
-        made.append([Conv(3, channels if j == 0 else features, features) for j in range(length)])
+        made.append([Conv(dtype, 3, channels if j == 0 else features, features) for j in range(length)])
         channels = features
 
     def run(x):
         for i, block in enumerate(made):
-            x = torch.nn.functional.max_pool2d(x, 2) if i else x
+            x = F.max_pool2d(x, 2) if i else x
             for conv in block:
                 x = conv(x)
-        return torch.nn.functional.adaptive_avg_pool2d(x, 1)
+        return F.adaptive_avg_pool2d(x, 1)
 
     return run
 
 
-def images(batch, channels, size):
-    x = torch.randn(batch, channels, size, size, device="cuda", dtype=torch.float16)
-    return x.to(memory_format=torch.channels_last)
+def images(dtype, batch, channels, size):
+    x = torch.rand(batch, channels, size, size, device="cuda") * 2 - 1
+    return x.to(dtype).to(memory_format=torch.channels_last)
 
 
-def measure(run, x, seconds):
-    """Microseconds a run."""
+def capture(sets, runs):
+    """A graph of so many runs of the sets in rotation."""
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        for _ in range(3):
-            run(x)
+        for run, x in sets:
+            for _ in range(2):
+                run(x)
+    torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for _ in range(RUNS):
+        for i in range(runs):
+            run, x = sets[i % len(sets)]
             run(x)
-    graph.replay()
-    torch.cuda.synchronize()
-    times, until = [], time.monotonic() + seconds
-    while time.monotonic() < until or len(times) < 12:
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
+    for _ in range(2):
         graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) * 1000 / RUNS)
-    return statistics.median(times)
+    torch.cuda.synchronize()
+    return graph
 
 
-def points(batches):
-    for batch in batches:
-        yield "resnet38_body", batch, 64, 112, resnet38
-        yield "vgg19_body", batch, 64, 56, vgg19
-    for batch in batches:
-        for channels, size in [(64, 56), (128, 28), (256, 14), (512, 7)]:
-            for name, length in [("chain of 2", 2), ("chain of 4", 4)]:
-                yield name, batch, channels, size, lambda c=channels, n=length: chain(c, n)
+def points(pipelines, batches):
+    """Pipeline, dims, (images, channels, pixels), what makes it."""
+    for batch in batches or BATCHES:
+        for name, length in CHAINS.items():
+            for size, channels in SHAPES:
+                dims = {"B": batch, "HW": size, "C": channels}
+                yield name, dims, (batch, channels, size), lambda d, c=channels, n=length: chain(d, c, n)
+    for batch in batches or BODY_BATCHES:
+        yield "resnet38_body", {"B": batch}, (batch, 64, 112), resnet38
+        yield "vgg19_body", {"B": batch}, (batch, 64, 56), vgg19
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--batches", default="1,8,32")
-    parser.add_argument("--seconds", type=float, default=0.1)
-    given = parser.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("output", help="JSON file to write")
+    parser.add_argument("--pipeline", action="append", help="only these")
+    parser.add_argument("--b", default="", help="images, comma-separated")
+    parser.add_argument("--bf16", action="store_true", help="bfloat16 in place of fp16")
+    parser.add_argument("--sets", type=int, default=4, help="sets of filters and images in rotation")
+    parser.add_argument("--runs", type=int, default=20, help="runs of a graph")
+    parser.add_argument("--seconds", type=float, default=55.0, help="stop after so many seconds")
+    args = parser.parse_args()
+
+    began = time.perf_counter()
     torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = False
+    torch.manual_seed(1)
+    dtype = torch.bfloat16 if args.bf16 else torch.float16
+    batches = [int(b) for b in args.b.split(",") if b]
+    todo = [p for p in points(args.pipeline, batches) if not args.pipeline or p[0] in args.pipeline]
+    records, skipped = [], []
     with torch.inference_mode():
-        for name, batch, channels, size, make in points([int(b) for b in given.batches.split(",")]):
-            us = measure(make(), images(batch, channels, size), given.seconds)
-            print(json.dumps({"name": name, "b": batch, "c": channels, "hw": size, "us": round(us, 2)}), flush=True)
+        for place, (name, dims, shape, make) in enumerate(todo):
+            left = args.seconds - (time.perf_counter() - began)
+            if left < 0.3:
+                skipped.append(f"{name} {dims}: the time limit")
+                continue
+            share = left / (len(todo) - place)
+            try:
+                sets = [(make(dtype), images(dtype, *shape)) for _ in range(args.sets)]
+                run, x = sets[0]
+                few = x[:1]
+                want, got = run(few.float()), run(few).float()
+                error = ((got - want).norm() / want.norm()).item()
+                if not error < TOLERANCE[dtype]:
+                    raise ValueError(f"relative error {error:.2e}")
+                graph = capture(sets, args.runs)
+                measured = {
+                    "rested": rested(graph, WARM_SAMPLES + RESTED_SAMPLES)[WARM_SAMPLES:],
+                    "sustained": sustained(graph, min(0.25, max(0.02, 0.3 * share))),
+                }
+            except Exception as fault:  # one size must not cost the others
+                skipped.append(f"{name} {dims}: {fault}")
+                continue
+            for regime, times in measured.items():
+                times = [t / args.runs for t in times]
+                records.append({
+                    "pipeline": name,
+                    "dims": dims,
+                    "element": "bf16" if args.bf16 else "f16",
+                    "layout": "channels-last",
+                    "regime": regime,
+                    "median_us": statistics.median(times),
+                    "p10_us": percentile(times, 0.1),
+                    "p90_us": percentile(times, 0.9),
+                    "samples": len(times),
+                    "rel_l2_err": error,
+                })
+            del graph, sets, run, x
+    report = {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "cudnn": torch.backends.cudnn.version(),
+        "sets": args.sets,
+        "runs": args.runs,
+        "seconds": time.perf_counter() - began,
+        "records": records,
+        "skipped": skipped,
+    }
+    with open(args.output, "w", encoding="utf-8") as out:
+        json.dump(report, out, indent=1)
+    print(f"{len(records)} records, {len(skipped)} skipped, {report['seconds']:.1f} s -> {args.output}")
+    for line in skipped:
+        print("not measured:", line)
+    return 0 if records else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -210,7 +210,7 @@ def main():
                         times = [t / args.runs for t in times]
                         records.append({
                             "pipeline": name,
-                            "m": m,
+                            "dims": {"M": m},
                             "element": "bf16" if args.bf16 else "f16",
                             "layout": layout,
                             "activation": label,

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::Regime;
-use super::record::{Record, Role, overlap_name};
+use super::record::{Record, Role, Size, overlap_name, size_text};
 use super::target::{Best, Verdict, best, geometric_mean, verdicts};
 
 /// One size in one regime.
@@ -13,8 +13,8 @@ use super::target::{Best, Verdict, best, geometric_mean, verdicts};
 pub struct Line {
     /// Name of the pipeline.
     pub pipeline: String,
-    /// Tokens in flight.
-    pub m: u32,
+    /// Its size.
+    pub size: Size,
     /// Whether the GPU rested between samples.
     pub regime: Regime,
     /// The least time, microseconds.
@@ -59,18 +59,25 @@ pub struct Digest {
     pub verdicts: Vec<Verdict>,
 }
 
-/// Ranges of sizes that means are taken over: name, least and largest.
-const RANGES: [(&str, u32, u32); 4] =
-    [("M <= 128", 0, 128), ("128 < M <= 512", 129, 512), ("M > 512", 513, u32::MAX), ("all", 0, u32::MAX)];
+/// Ranges of sizes that means are taken over: name, dim, least and largest.
+const RANGES: [(&str, &str, u32, u32); 7] = [
+    ("M <= 128", "M", 0, 128),
+    ("128 < M <= 512", "M", 129, 512),
+    ("M > 512", "M", 513, u32::MAX),
+    ("all", "M", 0, u32::MAX),
+    ("B <= 8", "B", 0, 8),
+    ("B > 8", "B", 9, u32::MAX),
+    ("all", "B", 0, u32::MAX),
+];
 
 const REGIMES: [Regime; 2] = [Regime::Rested, Regime::Sustained];
 
 impl Digest {
     /// Condenses the records of a benchmark.
     pub fn of(records: &[Record]) -> Digest {
-        let mut points: Vec<(&str, u32)> = Vec::new();
+        let mut points: Vec<(&str, Size)> = Vec::new();
         for record in records {
-            let point = (record.pipeline.as_str(), record.m().unwrap_or(0));
+            let point = (record.pipeline.as_str(), record.size());
             if !points.contains(&point) {
                 points.push(point);
             }
@@ -81,20 +88,24 @@ impl Digest {
                 pipelines.push(p)
             }
         });
-        points.sort_by_key(|&(p, m)| (pipelines.iter().position(|q| *q == p), m));
+        // By the last dim first: images of one shape stand together.
+        let by = |size: &Size| -> Vec<u32> { size.iter().rev().map(|(_, value)| *value).collect() };
+        points.sort_by_key(|(p, size)| (pipelines.iter().position(|q| q == p), by(size)));
         let lines: Vec<Line> = REGIMES
             .iter()
-            .flat_map(|&regime| points.iter().filter_map(move |&(p, m)| line(records, p, m, regime)))
+            .flat_map(|&regime| points.iter().filter_map(move |(p, size)| line(records, p, size, regime)))
             .collect();
         let mut means = Vec::new();
         for regime in REGIMES {
             for pipeline in &pipelines {
-                let of = |least: u32, most: u32| -> Vec<f64> {
+                let of = |dim: &str, least: u32, most: u32| -> Vec<f64> {
                     let here = lines.iter().filter(|l| l.pipeline == *pipeline && l.regime == regime);
-                    here.filter(|l| (least..=most).contains(&l.m)).filter_map(|l| l.ratio).collect()
+                    let inside =
+                        |l: &&Line| l.size.iter().any(|(d, v)| d == dim && (least..=most).contains(v));
+                    here.filter(inside).filter_map(|l| l.ratio).collect()
                 };
-                means.extend(RANGES.iter().filter_map(|&(sizes, from, to)| {
-                    let ratios = of(from, to);
+                means.extend(RANGES.iter().filter_map(|&(sizes, dim, from, to)| {
+                    let ratios = of(dim, from, to);
                     let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
                     let (pipeline, count) = ((*pipeline).to_owned(), ratios.len());
                     geometric_mean(&ratios).map(|ratio| Mean { pipeline, sizes, regime, count, ratio, least })
@@ -117,7 +128,7 @@ impl Digest {
                 &mut page,
                 [
                     "pipeline",
-                    "M",
+                    "size",
                     "floor",
                     "fused",
                     "variant",
@@ -137,7 +148,7 @@ impl Digest {
                     &mut page,
                     [
                         l.pipeline.clone(),
-                        l.m.to_string(),
+                        size_text(&l.size),
                         format!("{:.1}", l.floor_us),
                         us(&l.fused),
                         name(&l.fused),
@@ -178,7 +189,7 @@ impl Digest {
             return;
         }
         page.push('\n');
-        row(page, ["missed", "pipeline", "M", "regime", "joint", "want", "have"]);
+        row(page, ["missed", "pipeline", "size", "regime", "joint", "want", "have"]);
         row(page, ["---", "---", "---:", "---", "---", "---:", "---:"]);
         for v in missed {
             row(
@@ -186,7 +197,7 @@ impl Digest {
                 [
                     v.target.to_owned(),
                     if v.pipeline.is_empty() { "all".into() } else { v.pipeline.clone() },
-                    v.m.map_or("mean".into(), |m| m.to_string()),
+                    v.size.as_ref().map_or("mean".into(), |size| size_text(size)),
                     format!("{:?}", v.regime).to_lowercase(),
                     v.overlap.map_or("any", overlap_name).into(),
                     format!("{:.2}", v.want),
@@ -197,19 +208,16 @@ impl Digest {
     }
 }
 
-fn line(records: &[Record], pipeline: &str, m: u32, regime: Regime) -> Option<Line> {
-    let here = || {
-        records
-            .iter()
-            .filter(move |r| r.pipeline == pipeline && r.m().unwrap_or(0) == m && r.regime == regime)
-    };
+fn line(records: &[Record], pipeline: &str, size: &Size, regime: Regime) -> Option<Line> {
+    let here =
+        || records.iter().filter(move |r| r.pipeline == pipeline && r.size() == *size && r.regime == regime);
     let floor_us = here().next()?.floor_us;
     let fused = best(here().filter(|r| r.role == Role::Fused));
     let peer = best(here().filter(|r| r.role == Role::Peer));
     let ran = fused.as_ref().and_then(|f| here().find(|r| r.variant == f.variant)?.schedule.clone());
     Some(Line {
         pipeline: pipeline.into(),
-        m,
+        size: size.clone(),
         regime,
         floor_us,
         schedule: ran
@@ -247,7 +255,7 @@ mod tests {
             record("gpt3_mlp", 256, rested, "serial graph", Role::Peer, 84.0),
             record("gpt3_mlp", 256, sustained, "fused graph", Role::Fused, 80.0),
         ]);
-        let sizes: Vec<_> = digest.lines.iter().map(|l| (l.m, l.regime)).collect();
+        let sizes: Vec<_> = digest.lines.iter().map(|l| (l.size[0].1, l.regime)).collect();
         assert_eq!(sizes, [(256, rested), (512, rested), (256, sustained)]);
         let large = &digest.lines[1];
         assert_eq!(large.peer.as_ref().expect("a peer").variant, "cublaslt graph");

@@ -4,13 +4,13 @@ use cusync_gen::check::{Executor, Plan};
 use cusync_gen::schedule::Hand;
 
 use super::point::{Field, Kind, Point};
-use super::record::{MlpReport, Role};
+use super::record::{LayerReport, Role};
 use super::{Result, tune};
 use crate::runtime::{ChainOverride, Options, Overlap, Overrides};
 
 /// Adds what is wanted of: the automatic choice, static and dynamic, with programmatic edges, without cut tiles, without
 /// waits; and the fastest of all schedules, where tuning is asked for.
-pub(super) fn add(point: &Point<'_>, field: &mut Field, report: &mut MlpReport) -> Result<()> {
+pub(super) fn add(point: &Point<'_>, field: &mut Field, report: &mut LayerReport) -> Result<()> {
     let edges = Options { overlap: Overlap::Captured, ..Options::default() };
     let without = Options { skip_waits: true, ..Options::default() };
     let (fixed, drawn) = (Hand::Fixed, Hand::Drawn);
@@ -45,8 +45,8 @@ pub(super) fn add(point: &Point<'_>, field: &mut Field, report: &mut MlpReport) 
 const MOST_TOKENS: u32 = 64;
 
 /// Adds the decode kernel, and what reading the weights alone takes, with either kind of edge.
-pub(super) fn add_decode(point: &Point<'_>, field: &mut Field, report: &mut MlpReport) -> Result<()> {
-    if point.m > MOST_TOKENS {
+pub(super) fn add_decode(point: &Point<'_>, field: &mut Field, report: &mut LayerReport) -> Result<()> {
+    if point.size.iter().any(|(dim, tokens)| dim == "M" && *tokens > MOST_TOKENS) {
         return Ok(());
     }
     let plain = Options::default();

@@ -20,10 +20,11 @@
 pub mod dag;
 mod digest;
 mod fused;
-mod mlp;
+mod layers;
 mod peer;
 mod point;
 mod pytorch;
+mod ragged;
 mod record;
 mod sample;
 mod sweep;
@@ -36,10 +37,12 @@ pub use crate::measure::{
 };
 pub use crate::runtime::{Summary, percentile};
 pub use digest::{Digest, Line, Mean};
-pub use mlp::{MlpArgs, Progress, SIZES, bench_mlp};
+pub use layers::{
+    BATCHES, LayerArgs, LayerPoint, Progress, SIZES, attentions, bench_layers, convolutions, mlps,
+};
 pub use peer::{PeerChain, PeerGemm};
 pub use pytorch::add_pytorch;
-pub use record::{MlpReport, Record, Role, ScheduleRecord};
+pub use record::{LayerReport, Record, Role, ScheduleRecord, Size, size_text};
 pub use sweep::{SweepRecord, SweepReport, bench_sweep};
 pub use table::rows;
 pub use target::{Best, RAGGED, Verdict};

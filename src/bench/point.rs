@@ -5,14 +5,14 @@ use std::time::Duration;
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::choose::Config;
 use cusync_gen::choose::space::{COMPARED, executors};
-use cusync_gen::device::Profile;
-use cusync_gen::graph::Element;
+use cusync_gen::device::{Operations, Profile};
+use cusync_gen::graph::{Element, Resolved};
 
-use super::mlp::MlpArgs;
+use super::layers::LayerArgs;
 use super::peer::{MakePeer, PeerChain, PeerGemm};
-use super::record::{MlpReport, Record, Role, ScheduleRecord};
+use super::record::{LayerReport, Record, Role, ScheduleRecord, Size, size_text};
 use super::sample::sample;
-use super::{Error, Result, Summary, tune};
+use super::{Error, Result, Summary, ragged, tune};
 use crate::device::{BoundStage, CublasLt, Device, StreamK};
 use crate::measure::{Ceilings, PipelineVariant, Variant, clocks_mhz, floor_us, interleaved};
 use crate::runtime::verify::{self, Accuracy, Reference};
@@ -24,17 +24,17 @@ use crate::tune::Origin;
 /// The variant that others are compared with.
 const BASELINE: &str = "serial graph";
 
-/// Length of a graph that is worth its launch, microseconds, and the most often that it runs a weight set.
+/// Length of a graph that is worth its launch, microseconds, and the most runs in it.
 const GRAPH_US: f64 = 1500.0;
-const MAX_ROUNDS: usize = 5;
+const MAX_RUNS: usize = 20;
 
 pub(super) struct Point<'a> {
-    pub(super) args: &'a MlpArgs,
+    pub(super) args: &'a LayerArgs,
     pub(super) device: &'a Device,
     pub(super) profile: &'a Profile,
     ceilings: &'a Ceilings,
     name: &'a str,
-    pub(super) m: u32,
+    pub(super) size: &'a Size,
 }
 
 /// A variant with what its record says of it.
@@ -70,28 +70,28 @@ pub(super) struct Field {
     entries: Vec<Entry>,
     variants: Vec<Box<dyn Variant>>,
     pub(super) inputs: InputSets,
-    reference: Reference,
+    pub(super) reference: Reference,
     /// Runs of each weight set in one sample.
     rounds: usize,
 }
 
 impl<'a> Point<'a> {
     pub(super) fn new(
-        args: &'a MlpArgs,
+        args: &'a LayerArgs,
         device: &'a Device,
         profile: &'a Profile,
         ceilings: &'a Ceilings,
         name: &'a str,
-        m: u32,
+        size: &'a Size,
     ) -> Self {
-        Point { args, device, profile, ceilings, name, m }
+        Point { args, device, profile, ceilings, name, size }
     }
 
     /// The spec, and overrides of its size and element type.
     fn spec(&self, overrides: Overrides) -> Result<(&'static str, Overrides)> {
         let source = shipped(self.name)
             .ok_or_else(|| Error::Argument(format!("{} is not a pipeline that ships", self.name)))?;
-        let dims = vec![("M".into(), u64::from(self.m))];
+        let dims = self.size.iter().map(|(dim, value)| (dim.clone(), u64::from(*value))).collect();
         Ok((source, Overrides { dims, element: Some(self.args.element), ..overrides }))
     }
 
@@ -110,25 +110,61 @@ impl<'a> Point<'a> {
         Ok(matches!(found.origin, Origin::Tuned { .. }).then_some((found.plan, found.origin)))
     }
 
+    /// The seed of this size's inputs.
+    pub(super) fn seed(&self) -> u32 {
+        self.size.iter().fold(0, |seed, (_, value)| seed ^ value)
+    }
+
+    fn resolved(&self) -> Result<Resolved> {
+        let (source, overrides) = self.spec(Overrides::default())?;
+        Ok(resolve_text(source, self.name, &overrides)?)
+    }
+
+    /// What a kernel for all stages must run.
+    pub(super) fn operations(&self) -> Result<Operations> {
+        Ok(self.resolved()?.operations())
+    }
+
+    /// Whether each stage has a kernel of its own; else a chain kernel runs all of them.
+    fn has_own_kernels(&self) -> Result<bool> {
+        Ok(self.resolved()?.without_kernel(self.profile, Executor::Streams).is_none())
+    }
+
     /// This size in words.
     pub(super) fn label(&self, variant: &str) -> String {
-        format!("{} M = {} {variant}", self.name, self.m)
+        format!("{} {} {variant}", self.name, size_text(self.size))
     }
 
     /// Measures every variant. What cannot be run, and what is wrong, goes to the report.
-    pub(super) fn run(&self, share: Option<f64>, report: &mut MlpReport) -> Result<Vec<Record>> {
+    pub(super) fn run(&self, share: Option<f64>, report: &mut LayerReport) -> Result<Vec<Record>> {
         let hopper = self.device.capability().0 >= 9;
-        let leader = self.plan(self.leading(), Overrides::default())?;
-        let inputs = InputSets::random(leader.graph(), self.device, self.args.sets.max(1), self.m)?;
+        let own_kernels = self.has_own_kernels()?;
+        let leading = if own_kernels { self.leading() } else { Executor::Fused };
+        let leader = self.plan(leading, Overrides::default())?;
+        let mut inputs = InputSets::random(leader.graph(), self.device, self.args.sets.max(1), self.seed())?;
+        ragged::fill(leader.graph(), self.device, &mut inputs)?;
         let mut model = self.pipeline(&leader, &inputs, Options::default())?;
         let reference = Reference::new(&mut model, 0)?;
         let floor_us = floor_us(leader.graph(), self.ceilings.rested);
         let rounds = GRAPH_US / (floor_us * self.args.sets.max(1) as f64);
-        let rounds = (rounds.ceil() as usize).clamp(1, MAX_ROUNDS);
+        let rounds = (rounds.ceil() as usize).clamp(1, (MAX_RUNS / self.args.sets.max(1)).max(1));
         let mut field = Field { entries: Vec::new(), variants: Vec::new(), inputs, reference, rounds };
 
         if let Some(count) = self.args.spread {
             self.add_spread(&mut field, count, report)?;
+            return self.measure(field, &leader, share);
+        }
+        if leader.launch().shares().is_some() {
+            super::fused::add_decode(self, &mut field, report)?;
+            ragged::add(self, &mut field, report)?;
+            tune::add_kept(self, &mut field, report)?;
+            return self.measure(field, &leader, share);
+        }
+        if !own_kernels {
+            let added = self.add(&mut field, Kind::graph(BASELINE, Role::Peer), &leader, Executor::Serial);
+            self.note(BASELINE, added, report)?;
+            super::fused::add(self, &mut field, report)?;
+            tune::add_kept(self, &mut field, report)?;
             return self.measure(field, &leader, share);
         }
         self.add_serial(&mut field, &leader, report)?;
@@ -158,7 +194,7 @@ impl<'a> Point<'a> {
     }
 
     /// Turns the failure of one variant into a line of the report. Faults of the GPU stay faults: nothing runs after them.
-    pub(super) fn note(&self, variant: &str, outcome: Result<()>, report: &mut MlpReport) -> Result<()> {
+    pub(super) fn note(&self, variant: &str, outcome: Result<()>, report: &mut LayerReport) -> Result<()> {
         let line = |e: &Error| format!("{}: {e}", self.label(variant));
         match outcome {
             Ok(()) => {}
@@ -169,7 +205,7 @@ impl<'a> Point<'a> {
         Ok(())
     }
 
-    fn add_serial(&self, field: &mut Field, leader: &Plan, report: &mut MlpReport) -> Result<()> {
+    fn add_serial(&self, field: &mut Field, leader: &Plan, report: &mut LayerReport) -> Result<()> {
         let serial = Executor::Serial;
         for as_graph in [true, false] {
             let (name, role) = if as_graph { (BASELINE, Role::Peer) } else { ("serial", Role::Probe) };
@@ -193,9 +229,8 @@ impl<'a> Point<'a> {
     }
 
     /// A sample of all ways.
-    fn add_spread(&self, field: &mut Field, count: usize, report: &mut MlpReport) -> Result<()> {
-        let (source, overrides) = self.spec(Overrides::default())?;
-        let resolved = resolve_text(source, self.name, &overrides)?;
+    fn add_spread(&self, field: &mut Field, count: usize, report: &mut LayerReport) -> Result<()> {
+        let resolved = self.resolved()?;
         for way in sample(&resolved, self.profile, count) {
             let name = way.name();
             let role = if way.config.executor == Executor::Fused { Role::Fused } else { Role::Peer };
@@ -208,7 +243,7 @@ impl<'a> Point<'a> {
     }
 
     /// One kernel a stage, overlapping.
-    fn add_overlapping(&self, field: &mut Field, leader: &Plan, report: &mut MlpReport) -> Result<()> {
+    fn add_overlapping(&self, field: &mut Field, leader: &Plan, report: &mut LayerReport) -> Result<()> {
         let leading = self.leading();
         let overlapping = |e: &Executor| matches!(e, Executor::Streams | Executor::Programmatic);
         let tile = |s: &cusync_gen::graph::Stage| (s.mma_tile.0, s.mma_tile.1);
@@ -286,7 +321,9 @@ impl<'a> Point<'a> {
         let variant = PipelineVariant::new(pipeline, executor, kind.as_graph, field.rounds)?;
         field.variants.push(Box::new(variant));
         let overlap = kind.options.overlap != Overlap::Plain;
-        let config = kind.config.cloned().or_else(|| Some(Config::of_plan(plan, executor)));
+        // A chain kernel stage by stage is no way that can be stated.
+        let stated = plan.launch().lists().is_none() || executor == Executor::Fused;
+        let config = kind.config.cloned().or_else(|| stated.then(|| Config::of_plan(plan, executor)));
         let (name, plan) = (kind.name.into(), Some(plan.clone()));
         field.entries.push(Entry { name, role: kind.role, overlap, plan, config, max_rel_err });
         Ok(())

@@ -152,15 +152,42 @@ pub struct Record {
 }
 
 impl Record {
-    /// Tokens in flight.
-    pub fn m(&self) -> Option<u32> {
-        self.dims.iter().find(|(name, _)| name == "M").map(|(_, m)| *m)
+    /// Those of its dims that benchmarks vary.
+    pub fn size(&self) -> Size {
+        self.dims.iter().filter(|(name, _)| VARIED.contains(&name.as_str())).cloned().collect()
+    }
+
+    /// Whether these are among its dims.
+    pub fn has(&self, size: &[(String, u32)]) -> bool {
+        size.iter().all(|dim| self.dims.contains(dim))
+    }
+
+    /// Whether another record is of the same size of the same pipeline, in the same regime.
+    pub(super) fn beside(&self, other: &Record) -> bool {
+        (self.pipeline == other.pipeline && self.element == other.element)
+            && (self.regime == other.regime && self.size() == other.size())
+    }
+}
+
+/// A size: dims with their values, in the spec's order.
+pub type Size = Vec<(String, u32)>;
+
+/// The dims that tell sizes apart: tokens of an MLP; images, their pixels along each side and their channels; sequences, and the
+/// tokens of a prompt or those that a cache has room for.
+const VARIED: [&str; 5] = ["M", "B", "HW", "C", "S"];
+
+/// A size in words: of its dims those that are varied, such as `512` or `B=8 HW=56 C=64`.
+pub fn size_text<T: std::fmt::Display>(dims: &[(String, T)]) -> String {
+    let varied: Vec<_> = dims.iter().filter(|(name, _)| VARIED.contains(&name.as_str())).collect();
+    match varied[..] {
+        [(name, tokens)] if name == "M" => tokens.to_string(),
+        _ => varied.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" "),
     }
 }
 
 /// The whole benchmark.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct MlpReport {
+pub struct LayerReport {
     /// Name of the GPU.
     pub device: String,
     /// What schedules were made with.
@@ -181,11 +208,11 @@ pub struct MlpReport {
     pub fault: Option<String>,
 }
 
-impl MlpReport {
+impl LayerReport {
     /// Adds the records of another run of the benchmark on the same kind of GPU; where both measured the same, the
     /// other's count.
-    pub fn absorb(&mut self, other: MlpReport) {
-        let key = |r: &Record| (r.pipeline.clone(), r.element.clone(), r.m(), r.variant.clone(), r.regime);
+    pub fn absorb(&mut self, other: LayerReport) {
+        let key = |r: &Record| (r.pipeline.clone(), r.element.clone(), r.size(), r.variant.clone(), r.regime);
         let newer: std::collections::HashSet<_> = other.records.iter().map(key).collect();
         self.records.retain(|r| !newer.contains(&key(r)));
         self.records.extend(other.records);

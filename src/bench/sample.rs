@@ -71,6 +71,8 @@ pub(super) fn sample(resolved: &Resolved, device: &Profile, count: usize) -> Vec
             Err(_) => {}
         }
     }
+    let own_kernels = resolved.without_kernel(device, Executor::Streams).is_none();
+    let operations = if own_kernels { Operations::products() } else { resolved.operations() };
     let mut rng = StdRng::seed_from_u64(seed(resolved));
     for turn in 0..DRAWS * count {
         let executor = TURNS[turn % TURNS.len()];
@@ -78,7 +80,7 @@ pub(super) fn sample(resolved: &Resolved, device: &Profile, count: usize) -> Vec
             continue;
         }
         let way = match executor {
-            Executor::Fused => chain(&mut rng),
+            Executor::Fused => chain(operations, &mut rng),
             Executor::Cpu
             | Executor::Serial
             | Executor::Library
@@ -103,8 +105,8 @@ fn seed(resolved: &Resolved) -> u64 {
     digest.iter().take(8).fold(0, |seed, byte| seed << 8 | u64::from(*byte))
 }
 
-fn chain(rng: &mut StdRng) -> Option<(Config, Overlap)> {
-    let overrides: Vec<_> = chains(Operations::products()).collect();
+fn chain(operations: Operations, rng: &mut StdRng) -> Option<(Config, Overlap)> {
+    let overrides: Vec<_> = chains(operations).collect();
     let asked = overrides.choose(rng)?;
     let overlap = if rng.random() { Overlap::Captured } else { Overlap::Plain };
     Some((Config::chain(asked.kernel?, asked.mode, asked.splits), overlap))

@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use cusync_gen::check::Executor;
-use cusync_gen::device::{Operations, Profile};
+use cusync_gen::device::Profile;
 use serde::Serialize;
 
-use super::mlp::MlpArgs;
+use super::layers::LayerArgs;
 use super::point::{Point, right};
-use super::record::ScheduleRecord;
+use super::record::{ScheduleRecord, Size};
 use super::{Error, Result, Summary};
 use crate::device::Device;
 use crate::measure::{Ceilings, PipelineVariant, Regime, Variant, floor_us, interleaved};
@@ -24,8 +24,8 @@ const SAMPLES: usize = 5;
 pub struct SweepRecord {
     /// Name of the pipeline.
     pub pipeline: String,
-    /// Tokens in flight.
-    pub m: u32,
+    /// Its dims.
+    pub dims: Size,
     /// What was run.
     pub schedule: ScheduleRecord,
     /// Whether tiles might be cut along k.
@@ -55,7 +55,7 @@ pub struct SweepReport {
 }
 
 /// Times every configuration; the variants in `args` are not used. Calls `progress` with every size.
-pub fn bench_sweep(args: &MlpArgs, progress: &mut dyn FnMut(&str, u32)) -> Result<SweepReport> {
+pub fn bench_sweep(args: &LayerArgs, progress: &mut dyn FnMut(&str, &Size)) -> Result<SweepReport> {
     let began = Instant::now();
     let device = Device::open(args.gpu)?;
     let profile = device
@@ -64,39 +64,31 @@ pub fn bench_sweep(args: &MlpArgs, progress: &mut dyn FnMut(&str, u32)) -> Resul
     let ceilings = Ceilings::measure(&device)?;
     let (records, skipped) = (Vec::new(), Vec::new());
     let mut report = SweepReport { device: device.name().into(), ceilings, records, skipped };
-    for name in &args.pipelines {
-        for &m in &args.sizes {
-            progress(name, m);
-            let point = Point::new(args, &device, &profile, &ceilings, name, m);
-            let outcome = size(&point, (name, m), &profile, &began, &mut report);
-            if let Err(e) = outcome {
-                if e.is_fatal() && report.records.is_empty() {
-                    return Err(e);
-                }
-                report.skipped.push(format!("{name} M = {m}: {e}"));
-                if e.is_fatal() {
-                    return Ok(report);
-                }
+    for (name, dims) in &args.points {
+        progress(name, dims);
+        let point = Point::new(args, &device, &profile, &ceilings, name, dims);
+        let outcome = size(&point, &profile, &began, &mut report);
+        if let Err(e) = outcome {
+            if e.is_fatal() && report.records.is_empty() {
+                return Err(e);
+            }
+            report.skipped.push(format!("{}: {e}", point.label("")));
+            if e.is_fatal() {
+                return Ok(report);
             }
         }
     }
     Ok(report)
 }
 
-fn size(
-    point: &Point<'_>,
-    (name, m): (&str, u32),
-    profile: &Profile,
-    began: &Instant,
-    report: &mut SweepReport,
-) -> Result<()> {
+fn size(point: &Point<'_>, profile: &Profile, began: &Instant, report: &mut SweepReport) -> Result<()> {
     let model = point.plan(Executor::Serial, Overrides::default())?;
-    let inputs = InputSets::random(model.graph(), point.device, point.args.sets.max(1), m)?;
+    let inputs = InputSets::random(model.graph(), point.device, point.args.sets.max(1), point.seed())?;
     let reference = Reference::new(&mut point.pipeline(&model, &inputs, Options::default())?, 0)?;
     let floor_us = floor_us(model.graph(), report.ceilings.rested);
     let sets = point.args.sets.max(1) as f64;
-    for asked in chains(Operations::products()) {
-        let label = format!("{name} M = {m} {asked:?} on {}", profile.name);
+    for asked in chains(point.operations()?) {
+        let label = point.label(&format!("{asked:?} on {}", profile.name));
         if point.args.seconds.is_some_and(|s| began.elapsed().as_secs_f64() > s) {
             report.skipped.push(format!("{label}: the time limit"));
             continue;
@@ -121,8 +113,8 @@ fn size(
             let times = interleaved(point.device, &mut variants, Regime::Rested, SAMPLES, no_window)?;
             let of = |i: usize| Summary::of(&times[i].iter().map(|t| t / sets).collect::<Vec<_>>());
             Ok(SweepRecord {
-                pipeline: name.into(),
-                m,
+                pipeline: model.graph().name.clone(),
+                dims: model.graph().dims.clone(),
                 schedule,
                 splits: asked.splits,
                 time: of(0),

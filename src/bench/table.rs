@@ -1,17 +1,17 @@
 //! Records as table rows: a time beside its baseline and its floor.
 
-use super::record::Record;
+use super::record::{Record, size_text};
 
 /// Header and rows of one line a record, ready for any table printer. Times in microseconds.
 pub fn rows(records: &[Record]) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let header = vec![
-        "pipeline", "M", "regime", "variant", "tiles", "median", "p10", "p90", "MHz", "baseline", "speed-up",
-        "floor", "of floor",
+        "pipeline", "size", "regime", "variant", "tiles", "median", "p10", "p90", "MHz", "baseline",
+        "speed-up", "floor", "of floor",
     ];
     let row = |r: &Record| {
         vec![
             r.pipeline.clone(),
-            r.m().map_or_else(String::new, |m| m.to_string()),
+            size_text(&r.dims),
             format!("{:?}", r.regime).to_lowercase(),
             r.variant.clone(),
             r.schedule.as_ref().map_or_else(|| r.tiles.join(" "), |s| format!("{} by {}", s.tile, s.cluster)),

@@ -1,15 +1,16 @@
 //! Whether records reach the goals of the fused executor, which are in `goals.ron`.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
 use super::Regime;
 use super::pytorch;
-use super::record::{Record, Role};
+use super::record::{Record, Role, Size};
 
 /// What is divided by the fused time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 enum Over {
     /// The least time of a kernel that streams the weights and does no arithmetic, its runs joined in the same way.
     Stream,
@@ -19,6 +20,12 @@ enum Over {
     Pytorch,
     /// The best of all peers.
     BestPeer,
+    /// A time in microseconds.
+    Time(f64),
+    /// That of a kernel that only streams, its runs joined in the same way, and some microseconds.
+    StreamPlus(f64),
+    /// Of a batch of sequences of unlike lengths: the time of an even one that reads as much.
+    Even,
 }
 
 /// The least that a quotient must be, and where.
@@ -30,13 +37,34 @@ enum Least {
     Mean(f64),
 }
 
+/// Sizes of a pipeline.
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sizes {
+    of: String,
+    /// Dims that are the same for all of them.
+    #[serde(default)]
+    with: BTreeMap<String, u32>,
+    /// The dim that differs, with its values.
+    at: (String, Vec<u32>),
+}
+
+impl Sizes {
+    /// Each size.
+    fn each(&self) -> impl Iterator<Item = (&str, Size)> {
+        let fixed = || self.with.iter().map(|(dim, value)| (dim.clone(), *value));
+        let one = move |value: &u32| fixed().chain([(self.at.0.clone(), *value)]).collect();
+        self.at.1.iter().map(move |value| (self.of.as_str(), one(value)))
+    }
+}
+
 /// A goal, in each regime.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Goal {
     name: String,
-    /// Pipelines with their sizes.
-    points: Vec<(String, Vec<u32>)>,
+    /// Where.
+    points: Vec<Sizes>,
     over: Over,
     least: Vec<Least>,
 }
@@ -57,7 +85,7 @@ pub struct Verdict {
     /// Pipeline; empty for a mean over several.
     pub pipeline: String,
     /// Size; `None` for a mean.
-    pub m: Option<u32>,
+    pub size: Option<Size>,
     /// Whether the GPU rested between samples.
     pub regime: Regime,
     /// How runs are joined, where the goal asks for both.
@@ -93,20 +121,29 @@ pub(super) fn best<'a>(records: impl Iterator<Item = &'a Record>) -> Option<Best
 /// The quotient of one size; `None` where one of the two was not measured.
 fn quotient(
     records: &[Record],
-    (pipeline, m): (&str, u32),
+    (pipeline, size): &(&str, Size),
     regime: Regime,
     overlap: Option<bool>,
     over: Over,
 ) -> Option<f64> {
     let here =
-        || records.iter().filter(move |r| r.pipeline == pipeline && r.m() == Some(m) && r.regime == regime);
+        || records.iter().filter(move |r| r.pipeline == *pipeline && r.has(size) && r.regime == regime);
     let joined = |r: &&Record| overlap.is_none_or(|overlap| r.overlap == overlap);
-    let fused = best(here().filter(|r| r.role == Role::Fused).filter(joined))?.us;
+    let named = |begin: &'static str| best(here().filter(|r| r.variant.starts_with(begin)).filter(joined));
+    let fused = match over {
+        Over::Even => named(RAGGED_LENGTHS)?.us,
+        Over::Stream | Over::StreamPlus(_) | Over::Floor | Over::Pytorch | Over::BestPeer | Over::Time(_) => {
+            best(here().filter(|r| r.role == Role::Fused).filter(joined))?.us
+        }
+    };
     let other = match over {
-        Over::Stream => best(here().filter(|r| r.variant.starts_with(STREAM)).filter(joined))?.us,
+        Over::Stream => named(STREAM)?.us,
+        Over::StreamPlus(more) => named(STREAM)?.us + more,
+        Over::Even => named(EVEN_LENGTHS)?.us,
         Over::Floor => here().map(|r| r.floor_us).next()?,
-        Over::Pytorch => best(here().filter(|r| r.variant == pytorch::VARIANT))?.us,
+        Over::Pytorch => named(pytorch::VARIANTS)?.us,
         Over::BestPeer => best(here().filter(|r| r.role == Role::Peer))?.us,
+        Over::Time(us) => us,
     };
     Some(other / fused)
 }
@@ -114,42 +151,50 @@ fn quotient(
 /// What the names of streaming-read probes begin with.
 pub(super) const STREAM: &str = "stream limit";
 
+/// What the names of decode kernels begin with on caches of unlike lengths, and of the mean of those.
+pub(super) const RAGGED_LENGTHS: &str = "decode ragged";
+pub(super) const EVEN_LENGTHS: &str = "decode even";
+
 /// The geometric mean; `None` of no numbers.
 pub(super) fn geometric_mean(values: &[f64]) -> Option<f64> {
     let logs: f64 = values.iter().map(|v| v.ln()).sum();
     (!values.is_empty()).then(|| (logs / values.len() as f64).exp())
 }
 
-/// Judges every goal, in every regime.
+/// Judges every goal of a pipeline that was measured, in every regime.
 pub(super) fn verdicts(records: &[Record]) -> Vec<Verdict> {
     let mut list = Vec::new();
-    for goal in GOALS.iter() {
+    let measured = |goal: &&Goal| goal.points.iter().any(|p| records.iter().any(|r| r.pipeline == p.of));
+    for goal in GOALS.iter().filter(measured) {
         let overlaps: &[Option<bool>] = match goal.over {
-            Over::Stream | Over::Floor => &[Some(false), Some(true)],
-            Over::Pytorch | Over::BestPeer => &[None],
+            Over::Stream | Over::StreamPlus(_) | Over::Floor => &[Some(false), Some(true)],
+            Over::Pytorch | Over::BestPeer | Over::Time(_) | Over::Even => &[None],
         };
-        let points = || goal.points.iter().flat_map(|(p, sizes)| sizes.iter().map(move |&m| (p.as_str(), m)));
+        let points = || goal.points.iter().flat_map(Sizes::each);
         let each = goal.least.iter().flat_map(|least| {
             let regimes = [Regime::Rested, Regime::Sustained].into_iter();
             regimes.flat_map(move |regime| overlaps.iter().map(move |&overlap| (*least, regime, overlap)))
         });
         for (least, regime, overlap) in each {
-            let one = |want, pipeline: &str, m, have| Verdict {
+            let one = |want, pipeline: &str, size, have| Verdict {
                 target: &goal.name,
                 pipeline: pipeline.into(),
-                m,
+                size,
                 regime,
                 overlap,
                 want,
                 have,
             };
-            let of = |point| quotient(records, point, regime, overlap, goal.over);
+            let of = |point: &(&str, Size)| quotient(records, point, regime, overlap, goal.over);
             match least {
-                Least::Each(want) => list.extend(points().map(|(p, m)| one(want, p, Some(m), of((p, m))))),
+                Least::Each(want) => list.extend(points().map(|point| {
+                    let have = of(&point);
+                    one(want, point.0, Some(point.1), have)
+                })),
                 Least::Mean(want) => {
-                    let all: Option<Vec<f64>> = points().map(of).collect();
+                    let all: Option<Vec<f64>> = points().map(|point| of(&point)).collect();
                     let name = match &goal.points[..] {
-                        [(only, _)] => only.as_str(),
+                        [only] => only.of.as_str(),
                         _ => "",
                     };
                     list.push(one(want, name, None, all.and_then(|all| geometric_mean(&all))));
@@ -162,7 +207,7 @@ pub(super) fn verdicts(records: &[Record]) -> Vec<Verdict> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::{Ceiling, Ceilings, MlpReport, Summary};
+    use super::super::{Ceiling, Ceilings, LayerReport, Summary};
     use super::*;
 
     const GPT3: &str = "gpt3_mlp";
@@ -171,12 +216,18 @@ pub(super) mod tests {
 
     #[test]
     fn goals_are_of_pipelines_that_ship_and_sizes_that_are_measured() {
-        assert_eq!(GOALS.iter().map(|g| g.least.len()).sum::<usize>(), 14);
-        for (pipeline, sizes) in GOALS.iter().flat_map(|g| &g.points) {
+        assert_eq!(GOALS.iter().map(|g| g.least.len()).sum::<usize>(), 35);
+        let attention = [false, true].map(|layers| super::super::attentions(layers, &[], &[], &[])).concat();
+        let measured =
+            [super::super::mlps(&[], &[]), super::super::convolutions(&[], &[]), attention].concat();
+        for (pipeline, size) in GOALS.iter().flat_map(|g| &g.points).flat_map(Sizes::each) {
             assert!(crate::runtime::shipped(pipeline).is_some(), "{pipeline}");
-            let usual = |m: &u32| super::super::SIZES.contains(m) || RAGGED.contains(m);
-            assert!(!sizes.is_empty() && sizes.iter().all(usual), "{pipeline}: {sizes:?}");
+            let usual =
+                |(name, all): &(String, Size)| name == pipeline && size.iter().all(|d| all.contains(d));
+            let ragged = matches!(&size[..], [(dim, m)] if dim == "M" && RAGGED.contains(m));
+            assert!(ragged || measured.iter().any(usual), "{pipeline}: {size:?}");
         }
+        assert!(GOALS.iter().flat_map(|g| &g.points).all(|p| p.each().next().is_some()));
     }
 
     /// A record with a time.
@@ -211,9 +262,9 @@ pub(super) mod tests {
     }
 
     /// A report of records.
-    pub(in crate::bench) fn report(records: Vec<Record>) -> MlpReport {
+    pub(in crate::bench) fn report(records: Vec<Record>) -> LayerReport {
         let ceiling = Ceiling { matrix_tflops: 790.0, read_tbs: 4.3 };
-        MlpReport {
+        LayerReport {
             device: "H200".into(),
             profile: None,
             ceilings: Ceilings { rested: ceiling, sustained: ceiling },
@@ -226,8 +277,9 @@ pub(super) mod tests {
     }
 
     fn find<'a>(list: &'a [Verdict], name: &str, pipeline: &str, m: Option<u32>) -> Vec<&'a Verdict> {
+        let size = m.map(|m| vec![("M".to_owned(), m)]);
         list.iter()
-            .filter(|v| v.target.contains(name) && v.pipeline == pipeline && v.m == m)
+            .filter(|v| v.target.contains(name) && v.pipeline == pipeline && v.size == size)
             .filter(|v| v.regime == Regime::Rested)
             .collect()
     }
@@ -267,6 +319,50 @@ pub(super) mod tests {
         let have: Vec<_> = of.iter().map(|v| (v.overlap, v.have.expect("measured"), v.met())).collect();
         assert_eq!(have[0], (Some(false), 33.0 / 36.0, true));
         assert_eq!(have[1], (Some(true), 31.0 / 35.0, false));
+    }
+
+    #[test]
+    fn a_chain_of_convolutions_is_judged_by_pytorch_and_by_a_time() {
+        let of = |variant, role, us| Record {
+            dims: [("B", 8), ("HW", 56), ("C", 64)].map(|(dim, value)| (dim.to_owned(), value)).to_vec(),
+            ..record("resnet_layer", 0, Regime::Rested, variant, role, us)
+        };
+        let records = [
+            of("fused graph", Role::Fused, 20.0),
+            of("fused edges graph", Role::Fused, 16.0),
+            of("serial graph", Role::Peer, 15.0),
+            of(pytorch::VARIANT, Role::Peer, 20.0),
+        ];
+        let judged = verdicts(&records);
+        let have: Vec<_> = judged.iter().filter_map(|v| Some((v.size.clone()?, v.have?, v.met()))).collect();
+        // In the order of the quotients' goals: each row over PyTorch, then the time that is stated for it.
+        let size = [("C", 64), ("HW", 56), ("B", 8)].map(|(dim, value)| (dim.to_owned(), value)).to_vec();
+        assert_eq!(have, [(size.clone(), 20.0 / 16.0, true), (size, 13.0 / 16.0, false)]);
+        assert!(judged.iter().all(|v| v.pipeline.is_empty() || !v.pipeline.ends_with("mlp")));
+    }
+
+    #[test]
+    fn generation_is_judged_by_its_stream_and_ragged_batches_by_even_ones() {
+        let of = |b, variant: &str, role, us| Record {
+            dims: vec![("B".to_owned(), b), ("S".to_owned(), 2049)],
+            ..record("llama65_generate", 0, Regime::Rested, variant, role, us)
+        };
+        let records = [
+            of(4, "decode graph", Role::Fused, 40.0),
+            of(4, "stream limit graph", Role::Probe, 29.0),
+            of(4, "pytorch eager graph", Role::Peer, 44.0),
+            of(32, "decode graph", Role::Fused, 100.0),
+            of(32, "decode ragged graph", Role::Probe, 60.0),
+            of(32, "decode even graph", Role::Probe, 57.0),
+        ];
+        let judged = verdicts(&records);
+        let have = |name: &str| -> Vec<_> {
+            let of = judged.iter().filter(|v| v.target.contains(name) && v.size.is_some());
+            of.filter_map(|v| Some((v.have?, v.met()))).collect()
+        };
+        assert_eq!(have("streaming"), [(38.0 / 40.0, false)]);
+        assert_eq!(have("ragged"), [(0.95, true)]);
+        assert_eq!(have("peer"), [(1.1, true)]);
     }
 
     #[test]

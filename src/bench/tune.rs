@@ -1,10 +1,10 @@
 //! Short measurements that pick among configurations, so that both sides of a comparison are at their best.
 
 use cusync_gen::check::{Executor, Plan};
-use cusync_gen::device::{KERNELS, Operations};
+use cusync_gen::device::KERNELS;
 
 use super::point::{Field, Kind, Point};
-use super::record::{MlpReport, Role};
+use super::record::{LayerReport, Role};
 use super::{Error, Result};
 use crate::device::{Kernel, LaunchAttributes, Stream};
 use crate::measure::{GraphVariant, PipelineVariant, quick};
@@ -43,7 +43,7 @@ pub(super) fn serial_tiles(point: &Point<'_>, inputs: &InputSets) -> Result<Vec<
 }
 
 /// Adds the plans of the cache of tuned plans that are of this size.
-pub(super) fn add_kept(point: &Point<'_>, field: &mut Field, report: &mut MlpReport) -> Result<()> {
+pub(super) fn add_kept(point: &Point<'_>, field: &mut Field, report: &mut LayerReport) -> Result<()> {
     if point.args.tuned.entries().next().is_none() {
         return Ok(());
     }
@@ -72,7 +72,7 @@ pub(super) fn add_kept(point: &Point<'_>, field: &mut Field, report: &mut MlpRep
 pub(super) fn chain(point: &Point<'_>, inputs: &InputSets) -> Result<Plan> {
     let mut best: Option<(f64, Plan)> = None;
     let mut refused = None;
-    for asked in chains(Operations::products()) {
+    for asked in chains(point.operations()?) {
         let one = || -> Result<(f64, Plan)> {
             let plan =
                 point.plan(Executor::Fused, Overrides { chain: Some(asked), ..Overrides::default() })?;

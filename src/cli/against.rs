@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use cusync::bench::size_text;
 use cusync::runtime::shipped;
 use cusync_gen::choose::against::{Measured, Measurements, compare};
 use cusync_gen::choose::comparison::{Comparison, Goal, Point, Row};
@@ -43,13 +44,13 @@ impl Answer for AgainstReport {
             self.record, self.measured_on, self.device
         ));
         page.table(
-            ["pipeline", "M", "regime", "way", "measured us", "predicted us", "error"],
+            ["pipeline", "size", "regime", "way", "measured us", "predicted us", "error"],
             self.rows.iter().map(row),
         );
         page.table(
             [
                 "pipeline",
-                "M",
+                "size",
                 "regime",
                 "ways",
                 "error %",
@@ -124,7 +125,7 @@ pub(crate) fn against(only: Option<String>, plan: PlanArgs, record: PathBuf) -> 
     Ok(report(file, measurements.device, device.name, comparison))
 }
 
-const HELP: &str = "`cusync bench mlp --spread 16 --save RECORD.json` makes a record; FILE, --dim and --executor choose among it";
+const HELP: &str = "`cusync bench mlp --spread 16 --save RECORD.json` makes a record, `bench conv` too; FILE, --dim and --executor choose among it";
 
 /// The name that the measurements of a spec have.
 fn pipeline(source: &Source) -> Result<String, Fault> {
@@ -156,10 +157,6 @@ fn report(record: String, measured_on: String, device: String, comparison: Compa
     }
 }
 
-fn size(dims: &[(String, u64)]) -> String {
-    dims.iter().find(|(name, _)| name == "M").map_or_else(String::new, |(_, m)| m.to_string())
-}
-
 fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
@@ -167,7 +164,7 @@ fn percent(share: f64) -> String {
 fn row(r: &Row) -> [String; 7] {
     [
         r.pipeline.clone(),
-        size(&r.dims),
+        size_text(&r.dims),
         r.regime.clone(),
         r.variant.clone(),
         format!("{:.1}", r.measured_us),
@@ -179,7 +176,7 @@ fn row(r: &Row) -> [String; 7] {
 fn point(p: &Point) -> [String; 9] {
     [
         p.pipeline.clone(),
-        size(&p.dims),
+        size_text(&p.dims),
         p.regime.clone(),
         p.ways.to_string(),
         format!("{:.1}", p.mean_error * 100.0),

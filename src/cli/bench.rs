@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use cusync::bench::dag::{DagArgs, DagReport, bench_dag, tables};
 use cusync::bench::{
-    self, Ceilings, Digest, MlpArgs, MlpReport, Regime, SemaphoreCost, SweepReport, add_pytorch, bench_mlp,
-    bench_semaphores, bench_sweep,
+    self, Ceilings, Digest, LayerArgs, LayerReport, Record, Regime, SemaphoreCost, Size, SweepReport,
+    add_pytorch, attentions, bench_layers, bench_semaphores, bench_sweep, convolutions, mlps, size_text,
 };
 use cusync::runtime::{SHIPPED, shipped};
 use cusync_gen::choose::against::{Measured, Measurements};
@@ -28,9 +28,12 @@ pub(crate) struct BenchArgs {
     /// Measure only these pipelines
     #[arg(long, value_name = "NAME")]
     pipeline: Vec<String>,
-    /// Measure only these sizes
-    #[arg(long = "m", value_name = "M", value_delimiter = ',')]
+    /// Measure only these sizes: tokens of an MLP, images of a convolution, sequences that generate
+    #[arg(long = "m", visible_alias = "b", value_name = "M", value_delimiter = ',')]
     sizes: Vec<u32>,
+    /// Measure only these tokens of a prompt or in a cache
+    #[arg(long = "s", value_name = "S", value_delimiter = ',')]
+    tokens: Vec<u32>,
     /// Use bfloat16 instead of fp16
     #[arg(long)]
     bf16: bool,
@@ -57,7 +60,7 @@ pub(crate) struct BenchArgs {
     /// Measure nothing, and report what `--save` wrote; may be repeated
     #[arg(long, value_name = "FILE")]
     from: Vec<PathBuf>,
-    /// Add the times that benches/pytorch_mlp.py wrote; may be repeated
+    /// Add the times that a script of benches/ wrote; may be repeated
     #[arg(long, value_name = "FILE")]
     pytorch: Vec<PathBuf>,
     /// Write the report to this file, as JSON in columns (docs/json.md)
@@ -69,6 +72,12 @@ pub(crate) struct BenchArgs {
 enum SuiteArg {
     /// The MLP layers
     Mlp,
+    /// Chains of convolutions, and the bodies of ResNet-38 and VGG-19
+    Conv,
+    /// Attention blocks, generating tokens and of prompts
+    Attention,
+    /// Whole transformer layers, generating tokens and of prompts
+    Layer,
     /// The MLP layers on every chain kernel, to compare the cost model with
     FusedSweep,
     /// Kernel-level scheduling: the suite, chains, tasks with priorities, random programs
@@ -109,16 +118,22 @@ impl BenchArgs {
         }
     }
 
-    fn mlp(&self) -> Result<MlpArgs, Fault> {
+    fn layers(&self) -> Result<LayerArgs, Fault> {
         if let Some(name) = self.pipeline.iter().find(|name| shipped(name).is_none()) {
             let names: Vec<_> = SHIPPED.iter().map(|(name, _)| *name).collect();
             let fault = Fault::input(format!("no pipeline `{name}` ships"));
             return Err(fault.help(format!("one of {}", names.join(", "))));
         }
-        let usual = MlpArgs::default();
-        Ok(MlpArgs {
-            pipelines: if self.pipeline.is_empty() { usual.pipelines } else { self.pipeline.clone() },
-            sizes: if self.sizes.is_empty() { usual.sizes } else { self.sizes.clone() },
+        let usual = LayerArgs::default();
+        Ok(LayerArgs {
+            points: match self.suite {
+                SuiteArg::Conv => convolutions(&self.pipeline, &self.sizes),
+                SuiteArg::Attention => attentions(false, &self.pipeline, &self.sizes, &self.tokens),
+                SuiteArg::Layer => attentions(true, &self.pipeline, &self.sizes, &self.tokens),
+                SuiteArg::Mlp | SuiteArg::FusedSweep | SuiteArg::Dag | SuiteArg::Sync => {
+                    mlps(&self.pipeline, &self.sizes)
+                }
+            },
             element: if self.bf16 { Element::Bf16 } else { usual.element },
             regimes: self.regimes().unwrap_or(usual.regimes),
             seconds: self.seconds,
@@ -134,7 +149,7 @@ impl BenchArgs {
 
 /// A benchmark's records.
 pub(crate) enum BenchReport {
-    Mlp(Box<MlpReport>),
+    Layers(Box<LayerReport>),
     Sweep(Box<SweepReport>),
     Dag(Box<DagReport>),
     Sync(SemaphoreCost),
@@ -145,7 +160,7 @@ pub(crate) enum BenchReport {
 impl Answer for BenchReport {
     fn good(&self) -> bool {
         match self {
-            BenchReport::Mlp(r) => r.wrong.is_empty() && r.fault.is_none(),
+            BenchReport::Layers(r) => r.wrong.is_empty() && r.fault.is_none(),
             BenchReport::Dag(r) => r.wrong.is_empty(),
             BenchReport::Sweep(_) | BenchReport::Sync(_) | BenchReport::Times(_) => true,
         }
@@ -153,7 +168,7 @@ impl Answer for BenchReport {
 
     fn json(&self) -> serde_json::Result<String> {
         match self {
-            BenchReport::Mlp(r) => json(&r.records),
+            BenchReport::Layers(r) => json(&r.records),
             BenchReport::Sweep(r) => json(&r.records),
             BenchReport::Dag(r) => json(r),
             BenchReport::Sync(r) => json(r),
@@ -163,12 +178,13 @@ impl Answer for BenchReport {
 
     fn page(&self, page: &mut Page) {
         match self {
-            BenchReport::Mlp(r) => {
+            BenchReport::Layers(r) => {
                 ceilings(page, &r.device, &r.ceilings);
                 let (header, rows) = cusync::bench::rows(&r.records);
                 page.wide_table(&header, rows);
                 // A sample of all ways has no peers to be judged against.
-                if r.records.iter().any(|r| r.baseline_us.is_some()) {
+                let judged = |r: &Record| r.baseline_us.is_some() || r.variant.starts_with("decode");
+                if r.records.iter().any(judged) {
                     page.line("");
                     page.line(Digest::of(&r.records).markdown());
                 }
@@ -190,11 +206,10 @@ impl Answer for BenchReport {
             BenchReport::Times(r) => {
                 page.line(&r.device);
                 page.table(
-                    ["pipeline", "M", "regime", "variant", "median us"],
+                    ["pipeline", "size", "regime", "variant", "median us"],
                     r.records.iter().map(time).map(|t| {
-                        let m = t.dims.iter().find(|(name, _)| name == "M").map_or(0, |(_, m)| *m);
                         let us = format!("{:.1}", t.median_us);
-                        [t.pipeline.clone(), m.to_string(), t.regime.clone(), t.variant.clone(), us]
+                        [t.pipeline.clone(), size_text(t.dims), t.regime.clone(), t.variant.clone(), us]
                     }),
                 );
                 page.line("the record keeps no more than `cusync simulate --against` compares with");
@@ -224,7 +239,7 @@ const SEMAPHORE_COUNT: u32 = 10_000;
 pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fault> {
     let progress = Progress::start(output);
     if matches!(args.suite, SuiteArg::Sync | SuiteArg::FusedSweep) && !args.from.is_empty() {
-        return Err(Fault::input("only the suites mlp and dag have reports that are read again")
+        return Err(Fault::input("the suites sync and fused-sweep have no reports that are read again")
             .help("leave --from out"));
     }
     match args.suite {
@@ -232,13 +247,17 @@ pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fa
             progress.say("measuring semaphores");
             bench_semaphores(0, SEMAPHORE_COUNT).map(BenchReport::Sync).map_err(fault)
         }
-        SuiteArg::Mlp if is_of_times(&args.from)? => {
+        SuiteArg::Mlp | SuiteArg::Conv | SuiteArg::Attention | SuiteArg::Layer
+            if is_of_times(&args.from)? =>
+        {
             Ok(BenchReport::Times(Box::new(saved(&args.from[0], &files::read(&args.from[0])?)?)))
         }
-        SuiteArg::Mlp => mlp(args, &progress).map(|r| BenchReport::Mlp(Box::new(r))),
+        SuiteArg::Mlp | SuiteArg::Conv | SuiteArg::Attention | SuiteArg::Layer => {
+            layers(args, &progress).map(|r| BenchReport::Layers(Box::new(r)))
+        }
         SuiteArg::FusedSweep => {
-            let told = &mut |name: &str, m| progress.say(format!("{name} M = {m}"));
-            let report = bench_sweep(&args.mlp()?, told).map_err(fault)?;
+            let told = &mut |name: &str, size: &Size| progress.say(format!("{name} {}", size_text(size)));
+            let report = bench_sweep(&args.layers()?, told).map_err(fault)?;
             save(args.save.as_deref(), &report)?;
             Ok(BenchReport::Sweep(Box::new(report)))
         }
@@ -262,13 +281,13 @@ pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fa
     }
 }
 
-fn mlp(args: &BenchArgs, progress: &Progress) -> Result<MlpReport, Fault> {
+fn layers(args: &BenchArgs, progress: &Progress) -> Result<LayerReport, Fault> {
     let mut report = if args.from.is_empty() {
         let mut unsaved = None;
-        let what = MlpArgs { tuned: args.cache.load()?, ..args.mlp()? };
-        let report = bench_mlp(&what, &mut |news| match news {
-            bench::Progress::Begin(name, m, done, all) => {
-                progress.say(format!("{name} M = {m} ({} of {all})", done + 1));
+        let what = LayerArgs { tuned: args.cache.load()?, ..args.layers()? };
+        let report = bench_layers(&what, &mut |news| match news {
+            bench::Progress::Begin(name, size, done, all) => {
+                progress.say(format!("{name} {} ({} of {all})", size_text(size), done + 1));
             }
             // A benchmark that is cut short leaves the sizes that were done.
             bench::Progress::Done(report) => unsaved = save(args.save.as_deref(), report).err(),
@@ -287,10 +306,10 @@ fn mlp(args: &BenchArgs, progress: &Progress) -> Result<MlpReport, Fault> {
 }
 
 /// The reports of earlier runs, as one.
-fn earlier(files: &[PathBuf]) -> Result<MlpReport, Fault> {
-    let mut all: Option<MlpReport> = None;
+fn earlier(files: &[PathBuf]) -> Result<LayerReport, Fault> {
+    let mut all: Option<LayerReport> = None;
     for file in files {
-        let report: MlpReport = saved(file, &files::read(file)?)?;
+        let report: LayerReport = saved(file, &files::read(file)?)?;
         match &mut all {
             Some(all) => all.absorb(report),
             None => all = Some(report),
@@ -309,7 +328,7 @@ fn saved<T: serde::de::DeserializeOwned>(file: &Path, text: &str) -> Result<T, F
 fn is_of_times(files: &[PathBuf]) -> Result<bool, Fault> {
     let [file] = files else { return Ok(false) };
     let text = files::read(file)?;
-    Ok(saved::<MlpReport>(file, &text).is_err() && saved::<Measurements>(file, &text).is_ok())
+    Ok(saved::<LayerReport>(file, &text).is_err() && saved::<Measurements>(file, &text).is_ok())
 }
 
 fn save(file: Option<&Path>, report: &impl serde::Serialize) -> Result<(), Fault> {
@@ -336,7 +355,7 @@ fn ceilings(page: &mut Page, device: &str, c: &Ceilings) {
 fn sweep(page: &mut Page, r: &SweepReport) {
     let header = [
         "pipeline",
-        "M",
+        "size",
         "tile",
         "cluster",
         "mode",
@@ -354,7 +373,7 @@ fn sweep(page: &mut Page, r: &SweepReport) {
             let s = &r.schedule;
             [
                 r.pipeline.clone(),
-                r.m.to_string(),
+                size_text(&r.dims),
                 s.tile.clone(),
                 s.cluster.clone(),
                 s.mode.clone(),

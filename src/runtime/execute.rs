@@ -3,7 +3,8 @@
 //! What is launched, and in which order, is the [`cusync_gen::check::Launch`] that was proved.
 //!
 //! `serial`: one stream, kernel after kernel; no waits, no posts, static schedule. A plan that found overlap not worth its
-//! while is a serial chain under every executor.
+//! while is a serial chain under every executor. Of a chain kernel's plan it launches that kernel once a stage, with the items of the
+//! stage: waits and posts stay, and what they wait for is there.
 //!
 //! `library`: the same, but a product of matrices may be cuBLASLt's. When a pipeline is prepared, each stage is timed both ways, and the
 //! faster one stays. It is never counted as a result of ours.
@@ -44,10 +45,14 @@ pub struct Captured {
 }
 
 impl Kernels {
-    /// Queues the one kernel of all stages.
+    /// Queues the one kernel of all stages, or its launches one after the other.
     pub(super) fn launch_fused(&self, launch: LaunchAttributes<'_>) -> Result<()> {
         match self {
             Kernels::One(kernel) => Ok(kernel.launch(launch)?),
+            Kernels::InTurn(stages) => {
+                let plain = LaunchAttributes { programmatic: false, ..launch };
+                Ok(stages.iter().try_for_each(|kernel| kernel.launch(plain))?)
+            }
             Kernels::Stages(_) => Err(Error::Unsupported("the stages have a kernel each".into())),
         }
     }
@@ -97,7 +102,7 @@ impl Pipeline {
 
     /// Queues one run on a stream: as a graph where kernels lie side by side, unless it becomes part of another graph.
     fn queue_run(&self, executor: Executor, set: usize, stream: &Stream) -> Result<()> {
-        let kernels = self.kernels(set)?;
+        let kernels = self.kernels(executor, set)?;
         match self.sets[set].graph.as_ref().filter(|_| side_by_side(&self.plan, executor)) {
             Some(captured) if !stream.is_capturing()? => Ok(captured.graph.launch(stream)?),
             _ => self.enqueue(executor, &kernels, self.options.overlap == Overlap::All, stream),
@@ -107,7 +112,7 @@ impl Pipeline {
     /// Captures one run of each named set, in order, into one graph.
     pub fn capture(&mut self, executor: Executor, sets: &[usize]) -> Result<Captured> {
         self.ready(executor)?;
-        let kernels = sets.iter().map(|&s| self.kernels(s)).collect::<Result<Vec<_>>>()?;
+        let kernels = sets.iter().map(|&s| self.kernels(executor, s)).collect::<Result<Vec<_>>>()?;
         let programmatic = |place| match self.options.overlap {
             Overlap::Plain => false,
             Overlap::Captured => place > 0,
@@ -187,7 +192,7 @@ impl Pipeline {
         if !self.plan.runs_as(executor) {
             return Err(Error::NotProved { proved: self.plan.executor(), asked: executor });
         }
-        self.prepare()
+        self.prepare_for(executor)
     }
 
     fn poison(&mut self, error: Error) -> Error {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cusync_gen::check::Plan;
 use cusync_gen::device::Operations;
-use cusync_gen::graph::Stage;
+use cusync_gen::graph::{Stage, StageId};
 use cusync_gen::schedule::decode::Decode;
 use cusync_gen::schedule::{Hand, Item, Part, Schedule};
 
@@ -43,21 +43,39 @@ impl OneKernel {
                 stage.name, stage.mma_tile.2, kernel.tile_k
             )));
         }
-        let items = schedule.sequence.iter().map(raw_item).collect::<Result<Vec<_>>>()?;
-        let workers = schedule.lists.len();
-        let lists = match schedule.mode {
-            Hand::Drawn => WorkLists::drawn(device, workers, &items)?,
-            Hand::Fixed => {
-                let list = |list: &Vec<u32>| list.iter().map(|&i| items[i as usize]).collect();
-                WorkLists::per_worker(device, &schedule.lists.iter().map(list).collect::<Vec<_>>())?
-            }
-        };
-        let ctas = workers * ctas_of(&id);
+        let lists = lists_of(schedule, device, None)?;
+        let ctas = schedule.lists.len() * ctas_of(&id);
         let records = traced.then(|| ctas * lists.length() as usize);
         let slabs = Arc::new(Slabs::new(device, &id, schedule.slabs)?);
         let mut sync = counters(plan, device, report, ctas, records)?;
         sync.tickets = Some((Arc::new(DeviceBuffer::zeroed(device, 1, "the ticket counter")?), 0));
         Ok(OneKernel { id, work: Work::Lists { lists: Arc::new(lists), slabs }, sync })
+    }
+
+    /// The same kernel once a stage, in the order of the graph: each launch has the items of its stage, so kernel boundaries
+    /// carry the dependences, and every wait for another stage finds what it waits for. Each launch counts its own runs, once a run, so what
+    /// it counts is the number of the run for all of them. Semaphores and slabs are not those of [`OneKernel::chain`], whose runs are counted apart.
+    pub(super) fn stage_by_stage(
+        plan: &Plan,
+        schedule: &Schedule,
+        device: &Device,
+        report: &Arc<Report>,
+    ) -> Result<Vec<OneKernel>> {
+        let mut launches: Vec<OneKernel> = Vec::new();
+        for stage in 0..plan.graph().stages.len() {
+            let mut one = OneKernel::chain(plan, schedule, device, report.clone(), false)?;
+            let lists = Arc::new(lists_of(schedule, device, Some(StageId(stage)))?);
+            if let Work::Lists { lists: of_all, slabs } = &mut one.work {
+                *of_all = lists;
+                if let Some(OneKernel { work: Work::Lists { slabs: first, .. }, sync, .. }) = launches.first()
+                {
+                    *slabs = first.clone();
+                    one.sync.semaphores = sync.semaphores.clone();
+                }
+            }
+            launches.push(one);
+        }
+        Ok(launches)
     }
 
     /// A decode kernel whose workers have equal shares.
@@ -84,6 +102,21 @@ impl OneKernel {
             sync: counters(plan, device, report, workers, traced.then(|| workers * graph.stages.len()))?,
         })
     }
+}
+
+/// The lists of a schedule; of one stage, where only that is launched.
+fn lists_of(schedule: &Schedule, device: &Device, only: Option<StageId>) -> Result<WorkLists> {
+    let launched = |item: &&Item| only.is_none_or(|stage| item.stage == stage);
+    let raw = |items: &mut dyn Iterator<Item = &Item>| -> Result<Vec<_>> {
+        items.filter(launched).map(raw_item).collect()
+    };
+    Ok(match schedule.mode {
+        Hand::Drawn => WorkLists::drawn(device, schedule.lists.len(), &raw(&mut schedule.sequence.iter())?)?,
+        Hand::Fixed => {
+            let items = |list: &Vec<u32>| raw(&mut list.iter().map(|&i| &schedule.sequence[i as usize]));
+            WorkLists::per_worker(device, &schedule.lists.iter().map(items).collect::<Result<Vec<_>>>()?)?
+        }
+    })
 }
 
 /// Semaphores and run counts, and as many trace records as are asked for.
@@ -141,7 +174,6 @@ fn raw_item(item: &Item) -> Result<ffi::cusync_item> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cusync_gen::graph::StageId;
 
     #[test]
     fn check_reckons_with_the_kernels_numbers() {

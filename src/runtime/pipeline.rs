@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cusync_gen::check::{How, Launch, Plan};
+use cusync_gen::check::{Executor, How, Launch, Plan};
 use cusync_gen::graph::{DataType, Graph, Operand, OperandKind, Stage, StageId, TensorId};
 
 use super::bound;
@@ -80,6 +80,8 @@ pub(super) enum Kernels {
     Stages(Vec<StageKernels>),
     /// One for all stages.
     One(Box<Kernel>),
+    /// The one for all stages, launched once for each of them.
+    InTurn(Vec<Kernel>),
 }
 
 /// Inputs and weights bound together: pipelines may hold several, and rotate among them at no cost.
@@ -93,6 +95,8 @@ pub(super) struct Set {
     /// Weights as a decode plan streams them, by stage.
     pub(super) repacked: Vec<Option<Arc<RepackedWeights>>>,
     pub(super) kernels: Option<Arc<Kernels>>,
+    /// What the `serial` executor launches of a chain kernel's plan.
+    pub(super) in_turn: Option<Arc<Kernels>>,
     /// One run, where kernels lie on several streams: of events between streams only a graph makes edges that a trigger meets.
     pub(super) graph: Option<Captured>,
 }
@@ -100,7 +104,7 @@ pub(super) struct Set {
 impl Set {
     /// Something else was bound.
     pub(super) fn changed(&mut self) {
-        (self.kernels, self.graph) = (None, None);
+        (self.kernels, self.in_turn, self.graph) = (None, None, None);
     }
 }
 
@@ -121,6 +125,8 @@ pub struct Pipeline {
     pub(super) options: Options,
     pub(super) shared: Arc<Shared>,
     pub(super) sets: Vec<Set>,
+    /// The launches of a chain kernel stage by stage; made for the first serial run.
+    stages_in_turn: Vec<OneKernel>,
     /// What computes each stage under the `library` executor; `None` as long as it is open.
     pub(super) faster: Vec<Option<Faster>>,
     /// Carries every run from its beginning to its end, and stage 0.
@@ -204,6 +210,7 @@ impl Pipeline {
             options,
             shared: Arc::new(shared),
             sets: Vec::new(),
+            stages_in_turn: Vec::new(),
             faster: (0..stages).map(|_| None).collect(),
             poisoned: None,
             turn: Arc::new(Turn { done: Mutex::new(Event::ordering(device)?) }),
@@ -469,6 +476,26 @@ impl Pipeline {
         Ok(())
     }
 
+    /// [`Pipeline::prepare`] for one executor: a chain kernel has launches of its own for `serial`.
+    pub(super) fn prepare_for(&mut self, executor: Executor) -> Result<()> {
+        self.prepare()?;
+        let (Executor::Serial, Launch::Lists(schedule)) = (executor, self.plan.launch()) else {
+            return Ok(());
+        };
+        if self.stages_in_turn.is_empty() {
+            let report = &self.shared.report;
+            self.stages_in_turn = OneKernel::stage_by_stage(&self.plan, schedule, &self.device, report)?;
+        }
+        for set in 0..self.sets.len() {
+            if self.sets[set].in_turn.is_none() {
+                let kernel = |one| Ok(Kernel::new(&self.device, self.one_kernel(set, one)?)?);
+                let kernels = self.stages_in_turn.iter().map(kernel).collect::<Result<_>>()?;
+                self.sets[set].in_turn = Some(Arc::new(Kernels::InTurn(kernels)));
+            }
+        }
+        Ok(())
+    }
+
     /// The kernels of stage `index`.
     fn stage_kernels(&mut self, set: usize, index: usize) -> Result<StageKernels> {
         let make = |args: Result<KernelArgs>| -> Result<Kernel> { Ok(Kernel::new(&self.device, args?)?) };
@@ -490,8 +517,11 @@ impl Pipeline {
         Ok(StageKernels { stage: index, serial, tiled, library })
     }
 
-    pub(super) fn kernels(&self, set: usize) -> Result<Arc<Kernels>> {
-        let kernels = self.sets.get(set).and_then(|s| s.kernels.clone());
+    /// What an executor launches.
+    pub(super) fn kernels(&self, executor: Executor, set: usize) -> Result<Arc<Kernels>> {
+        let in_turn = executor == Executor::Serial && self.plan.launch().lists().is_some();
+        let of = |s: &Set| if in_turn { s.in_turn.clone() } else { s.kernels.clone() };
+        let kernels = self.sets.get(set).and_then(of);
         kernels.ok_or_else(|| Error::Unsupported(format!("there is no set {set} of inputs")))
     }
 

@@ -40,6 +40,9 @@ pub const SHIPPED: &[(&str, &str)] = &[
     ("gpt3_layer", include_str!("../../policies/gpt3_layer.ron")),
     ("llama65_layer", include_str!("../../policies/llama65_layer.ron")),
     ("llama3_70b_layer", include_str!("../../policies/llama3_70b_layer.ron")),
+    ("gpt3_prompt_layer", include_str!("../../policies/gpt3_prompt_layer.ron")),
+    ("llama65_prompt_layer", include_str!("../../policies/llama65_prompt_layer.ron")),
+    ("llama3_70b_prompt_layer", include_str!("../../policies/llama3_70b_prompt_layer.ron")),
 ];
 
 /// The text of a shipped spec.
@@ -180,6 +183,11 @@ mod tests {
                                 assert!(!chains && e.to_string().contains("no kernels for a100"), "{e}")
                             }
                         }
+                        continue;
+                    }
+                    if chains && executor == Executor::Serial {
+                        let plan = plan(executor).expect("the chain kernel, stage by stage");
+                        assert!(plan.launch().lists().is_some() && plan.runs_as(executor), "{name}");
                         continue;
                     }
                     let Err(Error::Refused(text)) = plan(executor) else { panic!("{name} {executor:?}") };

@@ -1,5 +1,6 @@
 //! Runs of fused plans that note when each item began and ended.
 
+use cusync_gen::check::Executor;
 use cusync_gen::schedule::{Hand, Item, Schedule};
 
 use super::error::{Error, Result};
@@ -45,7 +46,7 @@ pub fn trace_runs(pipelines: &mut [Pipeline]) -> Result<Vec<Vec<ItemTrace>>> {
     let sets = pipelines.iter().map(Pipeline::sets).min().unwrap_or(0);
     let launch = |set: usize| -> Result<()> {
         pipelines.iter().try_for_each(|pipeline| {
-            pipeline.kernels(set)?.launch_fused(LaunchAttributes {
+            pipeline.kernels(Executor::Fused, set)?.launch_fused(LaunchAttributes {
                 stream,
                 started: None,
                 programmatic: false,

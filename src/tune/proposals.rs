@@ -1,7 +1,7 @@
 //! Configurations worth measuring, by predicted time.
 
 use cusync_gen::check::{Candidate, Executor};
-use cusync_gen::choose::space::{self, POLICIES, SEARCHED, TileShape, chains, executors, uniform_tiles};
+use cusync_gen::choose::space::{self, POLICIES, SEARCHED, TileShape, chains, planning, uniform_tiles};
 use cusync_gen::choose::{self, Config};
 use cusync_gen::device::Profile;
 use cusync_gen::diagnostic::{Diagnostic, Spanned};
@@ -50,7 +50,7 @@ pub fn predicted(
     }
     let mut best: Option<(f64, Candidate)> = None;
     let mut refused = None;
-    for executor in executors(device) {
+    for executor in planning(resolved, device) {
         match choose::candidate(resolved, device, executor) {
             Ok(c) => {
                 let us = predicted_us(&c).unwrap_or(f64::INFINITY);
@@ -78,7 +78,7 @@ pub fn proposals(
 ) -> Result<Vec<Proposal>, Diagnostic> {
     let mut all = Proposals::default();
     let mut refused = None;
-    for executor in executor.map_or_else(|| executors(device), |one| vec![one]) {
+    for executor in executor.map_or_else(|| planning(resolved, device), |one| vec![one]) {
         match choose::candidate(resolved, device, executor) {
             Ok(automatic) => all.automatic(executor, automatic),
             Err(diagnostic) => {
@@ -252,7 +252,7 @@ mod tests {
                 let serial = !p.candidate.launch.has_semaphores();
                 assert!(serial || p.config.executor == p.candidate.launch.executor());
             }
-            for executor in executors(device) {
+            for executor in planning(&resolved, device) {
                 let automatic = choose::candidate(&resolved, device, executor).expect("a choice");
                 let config = Config { executor, ..Config::of(&automatic) };
                 assert!(all.iter().any(|p| p.config == config), "{name} {executor:?}");

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The ladder.
-const EXAMPLES: [&str; 10] = [
+const EXAMPLES: [&str; 12] = [
     "01_check",
     "02_render",
     "03_run_mlp",
@@ -15,6 +15,8 @@ const EXAMPLES: [&str; 10] = [
     "08_dag",
     "09_cudarc",
     "10_candle",
+    "11_convolutions",
+    "12_generate",
 ];
 
 /// Where cargo put the built examples: beside the binary of this package.

@@ -128,8 +128,9 @@ impl Launch {
         }
     }
 
-    /// Whether `executor` may run it: the one that it is for; `serial`, which needs only stages in order; and where the
-    /// launch is a serial chain of our kernels every other that launches stages on a GPU, because that is what those fall back to.
+    /// Whether `executor` may run it: the one that it is for; `serial`, which needs only stages in order and launches a chain
+    /// kernel once a stage, with the items of that stage in each list; and where the launch is a serial chain of our kernels every
+    /// other that launches stages on a GPU, because that is what those fall back to.
     pub fn runs_as(&self, executor: Executor) -> bool {
         match self {
             Launch::Stages { how, .. } => match executor.how() {
@@ -141,7 +142,8 @@ impl Launch {
                 }
                 None => false,
             },
-            Launch::Lists(_) | Launch::Shares(_) => executor == Executor::Fused,
+            Launch::Lists(_) => matches!(executor, Executor::Fused | Executor::Serial),
+            Launch::Shares(_) => executor == Executor::Fused,
         }
     }
 

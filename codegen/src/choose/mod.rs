@@ -64,7 +64,15 @@ pub fn candidate(resolved: &Resolved, device: &Profile, executor: Executor) -> R
             .at(resolved.stages[stage.0].name.span, "no kernel of it runs this stage")
             .help(format!("the {0} executor runs it: leave --executor out, or choose {0}", usual.name())));
     }
-    let Some(how) = executor.how() else { return fused(resolved, device) };
+    let own_kernels = |e| resolved.without_kernel(device, e).is_none();
+    let how = match executor.how() {
+        None => return fused(resolved, device),
+        // No stage by stage of kernels of their own: of the one for all stages.
+        Some(How::Serial) if !own_kernels(Executor::Streams) => {
+            return chain(resolved, device, ChainOverride::default());
+        }
+        Some(how) => how,
+    };
     let found = search::search(resolved, device, how)?;
     let mut best = found.best;
     // Where no kernel exists, or one that only its owner knows, nothing has a time on the device.
@@ -100,7 +108,7 @@ fn fused(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagnostic>
         (Err(_), many) => many?,
     };
     // A serial chain has its own tiles and kernels; where one is missing, there is none to compare with.
-    let serial = match resolved.without_kernel(device, Executor::Serial) {
+    let serial = match resolved.without_kernel(device, Executor::Streams) {
         None => search::search(resolved, device, How::Serial).ok().and_then(|found| found.best.predicted),
         Some(_) => None,
     };

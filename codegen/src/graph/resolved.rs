@@ -6,7 +6,7 @@ use super::{
     Dependence, Element, Footprint, Graph, MmaTile, Op, Operand, OperandKind, Partition, Stage, StageId,
     Tensor, TensorId, Tiles,
 };
-use crate::device::{KernelShape, Operations, Profile};
+use crate::device::{ChainKernel, KernelShape, Operations, Profile};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
 use crate::executor::Executor;
 use crate::spec::StatedTile;
@@ -124,8 +124,11 @@ impl Resolved {
     }
 
     /// The first stage that no kernel of an executor runs on a device, and why, as a sentence; `None` where every stage has
-    /// one.
+    /// one. `serial` launches a chain kernel stage by stage where a stage has no kernel of its own.
     pub fn without_kernel(&self, device: &Profile, executor: Executor) -> Option<(StageId, String)> {
+        if executor == Executor::Serial && device.arch == 90 && self.in_one_chain_kernel() {
+            return None;
+        }
         let stage = self.stages.iter().position(|stage| !stage.op.has_kernel(device.arch, executor))?;
         let (op, name) = (&self.stages[stage].op, &self.stages[stage].name.value);
         let why = if device.arch == 90 && op.has_kernel(device.arch, Executor::Fused) {
@@ -134,6 +137,12 @@ impl Resolved {
             format!("{} has no CUDA kernel for {} yet", op.name(), device.name)
         };
         Some((StageId(stage), format!("stage `{name}`: {why}")))
+    }
+
+    /// Whether some chain kernel runs all stages.
+    pub fn in_one_chain_kernel(&self) -> bool {
+        self.stages.iter().all(|stage| stage.op.in_chain())
+            && ChainKernel::running(self.operations()).next().is_some()
     }
 
     /// What a kernel for all stages must run.

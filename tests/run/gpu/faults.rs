@@ -313,11 +313,16 @@ fn coupled_kernels_survive_delays() {
 #[test]
 fn rows_images_and_heads_survive_delays() {
     let Some(gpu) = delayed() else { return };
-    let cases: [(&str, &[(&str, u64)]); 4] = [
+    let cases: [(&str, &[(&str, u64)]); 9] = [
         ("llama65_norm_mlp", &[("M", 64)]),
         ("llama65_norm_mlp", &[("M", 200)]),
         ("resnet_layer", &[("B", 2), ("HW", 28), ("C", 128)]),
+        ("resnet38_layer4", &[("B", 3)]),
+        ("vgg19_block3", &[("B", 2)]),
         ("llama3_70b_generate", &[("B", 5), ("S", 256)]),
+        ("gpt3_attention", &[("S", 300), ("E", 1024)]),
+        ("llama3_70b_attention", &[("S", 512), ("E", 1024)]),
+        ("llama65_prompt_layer", &[("S", 200), ("E", 1024), ("I", 704)]),
     ];
     let mut all = Vec::new();
     for (i, (name, dims)) in cases.into_iter().enumerate() {

@@ -37,6 +37,12 @@ pub(crate) fn fused(gpu: &Gpu, name: &str, m: u32, chain: ChainOverride) -> Plan
     plan_of(gpu, shipped(name).expect("it ships"), &at(m, None, chain), Executor::Fused)
 }
 
+/// A layer or body of convolutions.
+pub(crate) fn of_images(gpu: &Gpu, name: &str, images: u32, chain: ChainOverride) -> Plan {
+    let overrides = Overrides { dims: vec![("B".into(), images.into())], ..at(0, None, chain) };
+    plan_of(gpu, shipped(name).expect("it ships"), &overrides, Executor::Fused)
+}
+
 /// Inputs of a graph, and what it should make of set 0.
 pub(crate) fn expected(gpu: &Gpu, plan: &Plan, sets: usize, seed: u32) -> (InputSets, Reference) {
     let inputs = InputSets::random(plan.graph(), &gpu.device, sets, seed).expect("inputs fit");

@@ -1,11 +1,13 @@
 //! The fused executor on a GPU over many runs: it stays right, repeats to the bit, runs beside itself, tells when it did what, and a
 //! starved edge ends in an error that names it.
 
-use crate::common::{assert_right, pipeline};
-use crate::fused::{DYNAMIC, STATIC, WAYS, expected, fused, hopper};
+use crate::caches::Caches;
+use crate::common::{Gpu, assert_right, pipeline};
+use crate::fused::{DYNAMIC, STATIC, WAYS, expected, fused, hopper, of_images};
 use crate::fused_decode::decode;
-use cusync::runtime::{InputSets, Options, Overlap, Pipeline, shipped};
-use cusync_gen::check::Executor;
+use crate::prompts::prompt_layer;
+use cusync::runtime::{ChainOverride, InputSets, Options, Overlap, Pipeline, shipped};
+use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::Element;
 
 const LAUNCHES: usize = 10_000;
@@ -15,13 +17,16 @@ const LAUNCHES: usize = 10_000;
 fn ten_thousand_launches_stay_right() {
     let Some(gpu) = hopper() else { return };
     let cases = [
-        ("gpt3_mlp", 64, STATIC, Overlap::Captured),
-        ("llama65_mlp", 200, DYNAMIC, Overlap::Captured),
-        ("two_gemms", 512, STATIC, Overlap::All),
-        ("diamond", 200, DYNAMIC, Overlap::Plain),
+        (fused(&gpu, "gpt3_mlp", 64, STATIC), Overlap::Captured),
+        (fused(&gpu, "llama65_mlp", 200, DYNAMIC), Overlap::Captured),
+        (fused(&gpu, "two_gemms", 512, STATIC), Overlap::All),
+        (fused(&gpu, "diamond", 200, DYNAMIC), Overlap::Plain),
+        (of_images(&gpu, "resnet_layer", 1, STATIC), Overlap::Captured),
+        (of_images(&gpu, "resnet38_layer4", 2, STATIC), Overlap::All),
+        (of_images(&gpu, "vgg19_block3", 3, DYNAMIC), Overlap::Captured),
     ];
-    for (name, m, way, edges) in cases {
-        let plan = fused(&gpu, name, m, way);
+    for (plan, edges) in cases {
+        let name = format!("{} {}", plan.graph().name, plan.launch().kind());
         let (inputs, reference) = expected(&gpu, &plan, 3, 21);
         let mut pipeline = pipeline(&gpu, &plan, &inputs, Options { overlap: edges, ..Options::default() });
         let mut all = || -> cusync::runtime::Result<()> {
@@ -51,7 +56,7 @@ fn ten_thousand_launches_stay_right() {
                 }
                 rounds += 1;
                 if check {
-                    let label = format!("{name} {way:?} {edges:?} after {launches} launches");
+                    let label = format!("{name} {edges:?} after {launches} launches");
                     assert_right(&label, &reference.compare(&mut pipeline)?);
                     checked += 1;
                 }
@@ -60,7 +65,41 @@ fn ten_thousand_launches_stay_right() {
             assert!(checked >= 10, "{checked} of {rounds} rounds were compared");
             Ok(())
         };
-        all().unwrap_or_else(|e| panic!("{name} {way:?}: {e}"));
+        all().unwrap_or_else(|e| panic!("{name} {edges:?}: {e}"));
+    }
+}
+
+/// A chain kernel stage by stage, between runs of all of it at once: each counts its own runs, eager or replayed.
+#[test]
+fn serial_runs_of_a_chain_kernel_are_right_between_the_others() {
+    let Some(gpu) = hopper() else { return };
+    let plans = [
+        of_images(&gpu, "resnet_layer", 1, STATIC),
+        of_images(&gpu, "resnet38_layer2", 3, STATIC),
+        of_images(&gpu, "vgg19_block4", 2, DYNAMIC),
+        fused(&gpu, "llama65_norm_mlp", 200, STATIC),
+        prompt_layer(&gpu, "llama65_prompt_layer", 200, Element::F16, STATIC),
+    ];
+    for plan in plans {
+        let name = format!("{} {}", plan.graph().name, plan.launch().kind());
+        let (inputs, reference) = expected(&gpu, &plan, 2, 4);
+        let mut pipeline = pipeline(&gpu, &plan, &inputs, Options::default());
+        let mut all = || -> cusync::runtime::Result<()> {
+            let serial = pipeline.capture(Executor::Serial, &[1, 0])?;
+            let fused = pipeline.capture(Executor::Fused, &[1, 0])?;
+            for round in 0..20 {
+                pipeline.poison_outputs()?;
+                match round % 4 {
+                    0 => pipeline.run(Executor::Serial)?,
+                    1 => pipeline.replay(&serial)?,
+                    2 => pipeline.replay(&fused)?,
+                    _ => pipeline.run(Executor::Fused)?,
+                }
+                assert_right(&format!("{name} round {round}"), &reference.compare(&mut pipeline)?);
+            }
+            Ok(())
+        };
+        all().unwrap_or_else(|e| panic!("{name}: {e}"));
     }
 }
 
@@ -79,14 +118,55 @@ pub(crate) fn bits(pipeline: &mut Pipeline) -> Vec<Vec<u16>> {
         .collect()
 }
 
+/// Runs a plan with every kind of edge between runs, eager and as a graph, each on poisoned outputs: all have the same bits. `judge` looks
+/// at the last of each kind, beside what the caches were before.
+pub(crate) fn assert_repeats(
+    gpu: &Gpu,
+    label: &str,
+    (plan, inputs): (&Plan, &InputSets),
+    judge: &mut dyn FnMut(&str, &mut Pipeline, &Caches),
+) {
+    let mut first = None;
+    for overlap in [Overlap::Plain, Overlap::All] {
+        let label = format!("{label} {overlap:?}");
+        let mut pipeline = pipeline(gpu, plan, inputs, Options { overlap, ..Options::default() });
+        let mut all = || -> cusync::runtime::Result<()> {
+            let caches = Caches::of(&pipeline);
+            let graph = pipeline.capture(Executor::Fused, &[0, 0, 0])?;
+            for repeat in 0..4 {
+                pipeline.poison_outputs()?;
+                if repeat % 2 == 0 {
+                    pipeline.run(Executor::Fused)?
+                } else {
+                    pipeline.replay(&graph)?
+                }
+                let now = bits(&mut pipeline);
+                assert!(*first.get_or_insert_with(|| now.clone()) == now, "{label}: run {repeat} differs");
+            }
+            judge(&label, &mut pipeline, &caches);
+            Ok(())
+        };
+        all().unwrap_or_else(|e| panic!("{label}: {e}"));
+    }
+}
+
 /// Each element of a result is summed in an order that the schedule fixes, whoever comes first: also in parts, which are added in
 /// the order of their slabs.
 #[test]
 fn results_repeat_to_the_bit() {
     let Some(gpu) = hopper() else { return };
-    for (name, m) in [("gpt3_mlp", 200), ("llama65_mlp", 512), ("diamond", 512)] {
+    type Planned = fn(&Gpu, &str, u32, ChainOverride) -> Plan;
+    let cases: [(&str, u32, Planned); 6] = [
+        ("gpt3_mlp", 200, fused),
+        ("llama65_mlp", 512, fused),
+        ("diamond", 512, fused),
+        ("resnet_layer", 1, of_images),
+        ("resnet38_layer3", 2, of_images),
+        ("vgg19_block4", 8, of_images),
+    ];
+    for (name, size, planned) in cases {
         for way in WAYS {
-            let plan = fused(&gpu, name, m, way);
+            let plan = planned(&gpu, name, size, way);
             let inputs = InputSets::random(plan.graph(), &gpu.device, 1, 5).expect("inputs fit");
             let options = Options { overlap: Overlap::Captured, ..Options::default() };
             let mut pipeline = pipeline(&gpu, &plan, &inputs, options);
@@ -102,7 +182,7 @@ fn results_repeat_to_the_bit() {
                 let now = bits(&mut pipeline);
                 match &first {
                     None => first = Some(now),
-                    Some(first) => assert!(*first == now, "{name} M = {m} {way:?}: run {repeat} differs"),
+                    Some(first) => assert!(*first == now, "{name} {size} {way:?}: run {repeat} differs"),
                 }
             }
         }
@@ -172,6 +252,7 @@ fn starved_child() {
     let gpu = hopper().expect("the parent saw a GPU");
     let plan = match role.as_str() {
         "dynamic" => fused(&gpu, "two_gemms", 512, DYNAMIC),
+        "images" => of_images(&gpu, "resnet_layer", 2, STATIC),
         "decode" => decode(&gpu, shipped("two_gemms").expect("it ships"), 8, Element::F16),
         _ => fused(&gpu, "two_gemms", 512, STATIC),
     };
@@ -193,7 +274,9 @@ fn a_starved_edge_is_named_in_time() {
     if hopper().is_none() {
         return;
     }
-    for role in ["static", "dynamic", "decode"] {
+    for role in ["static", "dynamic", "decode", "images"] {
+        // The second convolution waits for rows above and below its own.
+        let tensor = if role == "images" { "Y" } else { "C" };
         let this = std::env::current_exe().expect("this binary has a path");
         let child = std::process::Command::new(this)
             .args(["--exact", "fused_runs::starved_child", "--nocapture", "--test-threads=1"])
@@ -202,6 +285,7 @@ fn a_starved_edge_is_named_in_time() {
             .expect("the child starts");
         let (out, err) = (String::from_utf8_lossy(&child.stdout), String::from_utf8_lossy(&child.stderr));
         assert!(child.status.success(), "{role}: {}\n{out}{err}", child.status);
-        assert!(out.contains("edge first -> second (C): second tile"), "{role}:\n{out}{err}");
+        let named = format!("edge first -> second ({tensor}): second tile");
+        assert!(out.contains(&named), "{role}:\n{out}{err}");
     }
 }

@@ -1,0 +1,60 @@
+//! A residual block of ResNet behind a pool, in one launch: tiles of a convolution wait for the rows of pixels around their own, not
+//! for all images. On a Hopper GPU, eager and as a graph; without one, the same work lists on host threads.
+//!
+//!     cargo run --release --example 11_convolutions
+
+use std::collections::HashMap;
+
+use cusync::device::{Device, kernels_of};
+use cusync::ffi::CUSYNC_FAMILY_CHAIN;
+use cusync::inputs::Inputs;
+use cusync::reference::{Tolerance, compare, evaluate};
+use cusync::runtime::cpu::{CpuOptions, CpuPipeline};
+use cusync::runtime::{Overrides, RunOptions, plan_text, run_gpu};
+use cusync_gen::check::{Executor, Plan};
+use cusync_gen::device::Profile;
+
+const BLOCK: &str = r#"Pipeline(name: "block", dims: { "B": 2, "C": 64 }, stages: [
+    Pool(name: "pool", input: "X(B,28,28,C)", kind: Max, window: (3,3), stride: (2,2), padding: (1,1), out: "P(B,14,14,C)"),
+    Conv2d(name: "first", input: "P(B,14,14,C)", filter: "F1(3,3,C,2*C)", stride: (2,2), padding: (1,1), epilogue: Relu, out: "A(B,7,7,2*C)"),
+    Conv2d(name: "shortcut", input: "P(B,14,14,C)", filter: "F0(1,1,C,2*C)", stride: (2,2), out: "S(B,7,7,2*C)"),
+    Conv2d(name: "second", input: "A(B,7,7,2*C)", filter: "F2(3,3,2*C,2*C)", padding: (1,1), residual: "S(B,7,7,2*C)",
+        residual_at: BeforeActivation, epilogue: Relu, out: "Y(B,7,7,2*C)"),
+])"#;
+
+fn on_gpu(plan: &Plan) -> Result<bool, Box<dyn std::error::Error>> {
+    // The block in one launch, then the same kernel stage by stage.
+    let mut right = true;
+    for executor in [Executor::Fused, Executor::Serial] {
+        let report = run_gpu(plan, RunOptions { executor: Some(executor), ..RunOptions::default() })?;
+        show(&format!("{}, {}: {:.1} us", report.device, report.executor, report.time_us));
+        right &= report.verified;
+    }
+    Ok(right)
+}
+
+fn on_host(plan: &Plan) -> Result<bool, Box<dyn std::error::Error>> {
+    let inputs = Inputs::checked_random(plan.graph(), 1)?;
+    let mut pipeline = CpuPipeline::new(plan, &inputs, CpuOptions::default())?;
+    let stats = pipeline.run()?;
+    let difference = compare(&pipeline.tensor("Y")?, &evaluate(plan.graph(), &inputs, &HashMap::new())?["Y"]);
+    show(&format!("{} waits had to spin, {difference:?}", stats.blocked.waits));
+    Ok(Tolerance::of(plan.graph().element).holds(&difference))
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let gpu =
+        Device::open(0).ok().filter(|g| g.capability().0 == 9 && !kernels_of(CUSYNC_FAMILY_CHAIN).is_empty());
+    let profile = match &gpu {
+        Some(gpu) => gpu.profile().ok_or("a Hopper GPU has a profile")?,
+        None => Profile::named("h200").ok_or("the profile ships")?.clone(),
+    };
+    let plan = plan_text(BLOCK, "block.ron", &Overrides::default(), &profile, Executor::Fused)?;
+    let right = if gpu.is_some() { on_gpu(&plan)? } else { on_host(&plan)? };
+    if right { Ok(()) } else { Err("wrong result".into()) }
+}
+
+#[allow(clippy::print_stdout)]
+fn show(line: &str) {
+    println!("{line}");
+}
