@@ -25,7 +25,7 @@ pub struct CandlePipeline {
     device: Device,
     /// The input and the result of the last run on a GPU: their memory is bound.
     #[cfg(feature = "candle-cuda")]
-    bound: Option<crate::device::CandleEnds>,
+    bound: Option<gpu::Ends>,
 }
 
 impl CandlePipeline {
@@ -95,7 +95,7 @@ impl CandlePipeline {
         if let Device::Cuda(gpu) = &self.device {
             let bound = match self.bound.take().filter(|ends| ends.are(input, output)) {
                 Some(bound) => bound,
-                None => crate::device::CandleEnds::bind(&mut self.session, gpu, x.dtype(), [input, output])?,
+                None => gpu::Ends::bind(&mut self.session, gpu, x.dtype(), [input, output])?,
             };
             let z = bound.run(&mut self.session, x)?;
             self.bound = Some(bound);
@@ -113,4 +113,53 @@ impl CandlePipeline {
 
 fn values(tensor: &Tensor) -> Result<Vec<f32>> {
     tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1()
+}
+
+#[cfg(feature = "candle-cuda")]
+mod gpu {
+    use candle_core::{CudaDevice, DType, Device, Error, Result, Tensor};
+
+    use crate::device::{Stream, of_candle};
+    use crate::session::Session;
+
+    /// The ends of a chain: tensors of the planned size whose memory is bound.
+    pub(super) struct Ends {
+        names: [String; 2],
+        x: Tensor,
+        z: Tensor,
+        stream: Stream,
+    }
+
+    impl Ends {
+        /// Makes the tensors and binds them.
+        pub(super) fn bind(
+            session: &mut Session,
+            gpu: &CudaDevice,
+            dtype: DType,
+            names: [&str; 2],
+        ) -> Result<Self> {
+            let place = Device::Cuda(gpu.clone());
+            let device = session.pipeline().map_err(Error::wrap)?.device().clone();
+            let mut end = |name: &str| -> Result<Tensor> {
+                let tensor = Tensor::zeros(session.shape(name).map_err(Error::wrap)?, dtype, &place)?;
+                session.bind(name, of_candle(&device, gpu, &tensor)?).map_err(Error::wrap)?;
+                Ok(tensor)
+            };
+            let (x, z) = (end(names[0])?, end(names[1])?);
+            let stream = Stream::from_cudarc(&device, &gpu.cuda_stream()).map_err(Error::wrap)?;
+            Ok(Ends { names: names.map(String::from), x, z, stream })
+        }
+
+        pub(super) fn are(&self, input: &str, output: &str) -> bool {
+            self.names == [input, output]
+        }
+
+        /// Copies `x` in, queues a run on candle's stream, and copies as many rows of the result out.
+        pub(super) fn run(&self, session: &mut Session, x: &Tensor) -> Result<Tensor> {
+            let rows = x.dims2()?.0;
+            self.x.slice_set(&x.contiguous()?, 0, 0)?;
+            session.run_on(&self.stream).map_err(Error::wrap)?;
+            self.z.narrow(0, 0, rows)?.force_contiguous()
+        }
+    }
 }

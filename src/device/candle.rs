@@ -8,8 +8,6 @@ use cudarc::driver::DevicePtr;
 
 use super::context::Device;
 use super::memory::DeviceBuffer;
-use super::stream::Stream;
-use crate::session::Session;
 
 /// The memory of a contiguous tensor of 16-bit floats, which stays candle's.
 ///
@@ -39,45 +37,4 @@ pub(crate) fn of_candle(
     let memory =
         unsafe { DeviceBuffer::lent(device, pointer, tensor.elem_count(), Some(Arc::new(tensor.clone()))) };
     memory.map(Arc::new).map_err(Error::wrap)
-}
-
-/// The ends of a chain: tensors of the planned size whose memory is bound.
-pub(crate) struct CandleEnds {
-    names: [String; 2],
-    x: Tensor,
-    z: Tensor,
-    stream: Stream,
-}
-
-impl CandleEnds {
-    /// Makes the tensors and binds them.
-    pub(crate) fn bind(
-        session: &mut Session,
-        gpu: &CudaDevice,
-        dtype: DType,
-        names: [&str; 2],
-    ) -> Result<Self> {
-        let place = candle_core::Device::Cuda(gpu.clone());
-        let device = session.pipeline().map_err(Error::wrap)?.device().clone();
-        let mut end = |name: &str| -> Result<Tensor> {
-            let tensor = Tensor::zeros(session.shape(name).map_err(Error::wrap)?, dtype, &place)?;
-            session.bind(name, of_candle(&device, gpu, &tensor)?).map_err(Error::wrap)?;
-            Ok(tensor)
-        };
-        let (x, z) = (end(names[0])?, end(names[1])?);
-        let stream = Stream::from_cudarc(&device, &gpu.cuda_stream()).map_err(Error::wrap)?;
-        Ok(CandleEnds { names: names.map(String::from), x, z, stream })
-    }
-
-    pub(crate) fn are(&self, input: &str, output: &str) -> bool {
-        self.names == [input, output]
-    }
-
-    /// Copies `x` in, queues a run on candle's stream, and copies as many rows of the result out.
-    pub(crate) fn run(&self, session: &mut Session, x: &Tensor) -> Result<Tensor> {
-        let rows = x.dims2()?.0;
-        self.x.slice_set(&x.contiguous()?, 0, 0)?;
-        session.run_on(&self.stream).map_err(Error::wrap)?;
-        self.z.narrow(0, 0, rows)?.force_contiguous()
-    }
 }

@@ -45,7 +45,7 @@ pub(crate) mod words;
 mod work;
 
 #[cfg(feature = "candle-cuda")]
-pub(crate) use candle::{CandleEnds, of_candle};
+pub(crate) use candle::of_candle;
 pub use context::{Device, Entered, driver_version, gpu_count};
 pub use cublaslt::CublasLt;
 pub use error::{Error, Result};
