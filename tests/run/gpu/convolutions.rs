@@ -1,9 +1,10 @@
 //! Convolutions on the fused executor on a GPU: every kernel for them, every way to hand out items, right to 2e-3 of the direct
 //! convolution on the host.
 
-use crate::common::{assert_runs_right, plan_of};
-use crate::fused::{WAYS, expected, hopper};
-use cusync::runtime::{ChainOverride, Overrides, shipped};
+use crate::common::{assert_right, assert_runs_right, pipeline, plan_of};
+use crate::fused::{DYNAMIC, STATIC, WAYS, expected, hopper, of_images};
+use crate::fused_runs::{repeats_to_the_bit, starves, ten_thousand_launches};
+use cusync::runtime::{ChainOverride, Options, Overlap, Overrides, shipped};
 use cusync_gen::check::Executor;
 use cusync_gen::device::{ChainKernel, Operation};
 use cusync_gen::graph::Element;
@@ -148,5 +149,67 @@ fn chains_of_two_and_of_four_are_right() {
                 assert_runs_right(&gpu, &label, &plan, &inputs, &reference);
             }
         }
+    }
+}
+
+#[test]
+fn ten_thousand_launches_stay_right() {
+    let Some(gpu) = hopper() else { return };
+    for (name, images, way, edges) in [
+        ("resnet_layer", 1, STATIC, Overlap::Captured),
+        ("resnet38_layer4", 2, STATIC, Overlap::All),
+        ("vgg19_block3", 3, DYNAMIC, Overlap::Captured),
+    ] {
+        ten_thousand_launches(&gpu, &of_images(&gpu, name, images, way), edges);
+    }
+}
+
+#[test]
+fn results_repeat_to_the_bit() {
+    let Some(gpu) = hopper() else { return };
+    for (name, images) in [("resnet_layer", 1), ("resnet38_layer3", 2), ("vgg19_block4", 8)] {
+        for way in WAYS {
+            repeats_to_the_bit(&gpu, &of_images(&gpu, name, images, way));
+        }
+    }
+}
+
+/// The second convolution waits for rows above and below its own.
+#[test]
+fn a_starved_halo_is_named_in_time() {
+    if hopper().is_some() {
+        starves("images", "edge first -> second (Y): second tile");
+    }
+}
+
+/// A chain kernel stage by stage, between runs of all of it at once: each counts its own runs, eager or replayed.
+#[test]
+fn serial_runs_are_right_between_the_others() {
+    let Some(gpu) = hopper() else { return };
+    let plans = [
+        of_images(&gpu, "resnet_layer", 1, STATIC),
+        of_images(&gpu, "resnet38_layer2", 3, STATIC),
+        of_images(&gpu, "vgg19_block4", 2, DYNAMIC),
+    ];
+    for plan in plans {
+        let name = format!("{} {}", plan.graph().name, plan.launch().kind());
+        let (inputs, reference) = expected(&gpu, &plan, 2, 4);
+        let mut pipeline = pipeline(&gpu, &plan, &inputs, Options::default());
+        let mut all = || -> cusync::runtime::Result<()> {
+            let serial = pipeline.capture(Executor::Serial, &[1, 0])?;
+            let fused = pipeline.capture(Executor::Fused, &[1, 0])?;
+            for round in 0..20 {
+                pipeline.poison_outputs()?;
+                match round % 4 {
+                    0 => pipeline.run(Executor::Serial)?,
+                    1 => pipeline.replay(&serial)?,
+                    2 => pipeline.replay(&fused)?,
+                    _ => pipeline.run(Executor::Fused)?,
+                }
+                assert_right(&format!("{name} round {round}"), &reference.compare(&mut pipeline)?);
+            }
+            Ok(())
+        };
+        all().unwrap_or_else(|e| panic!("{name}: {e}"));
     }
 }

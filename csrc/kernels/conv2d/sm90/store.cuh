@@ -38,7 +38,8 @@ struct PixelRows {
   CUSYNC_DEVICE bool any(Stage const&) const { return slot < window.images * window.image_slots; }
 };
 
-/// Only rows that are pixels, by the threads of a store warp.
+/// Only rows that are pixels, by the consumer threads: each warp sends the 16 rows that it has made. Staging buffers turn fragments into
+/// rows of 128 bytes, and their ring tells a store warp when a tile is written.
 struct PixelStore {
   template <class C, class Item>
   CUSYNC_DEVICE static PixelRows rows(typename C::Params const& params, Item const& item, uint32_t row) {
@@ -51,53 +52,58 @@ struct PixelStore {
     return C::kTileN;
   }
 
-  /// Sends one warpgroup's units of a tile to global memory; by a whole warp, whose leader has the ring.
+  /// Sends a staged unit to global memory; by a warpgroup, each of whose warps has staged its rows.
+  template <class C, class Item>
+  CUSYNC_DEVICE static void write(typename C::Params const& params, Item const& item, PixelRows const& to, uint32_t col,
+                                  typename C::Element const* staged, uint32_t epoch, uint32_t group, uint32_t unit,
+                                  int thread) {
+    constexpr uint32_t kPieces = 8;  // of 16 bytes, in a row of a unit
+    constexpr uint32_t kRows = 16, kStep = 32 / kPieces, kBatch = kRows / kStep;
+    static_assert(C::kUnitRows == 4 * kRows && C::kUnitCols * sizeof(typename C::Element) == 16 * kPieces);
+    Stage const& stage = params.stages[item.stage];
+    Window const window = to.window;  // in registers
+    uint32_t const lane = uint32_t(thread) % 32, piece = lane % kPieces, row = uint32_t(thread) / 32 * kRows + lane / kPieces;
+    uint32_t const loaded_rows = window.image_slots / window.pitch, rows_left = stage.m - min_u32(stage.m, to.first);
+    uint4 const* const buffer = reinterpret_cast<uint4 const*>(staged);
+    auto* const to_tile = static_cast<typename C::Element*>(params.table[item.stage].out) + uint64_t(to.first) * stage.columns + col + piece * 8;
+    bool const column = col + piece * 8 < stage.columns;
+    Slot slot(window, to.slot + row);
+    uint32_t pixels[kBatch];
+#pragma unroll
+    for (uint32_t i = 0; i < kBatch; ++i) {
+      pixels[i] = slot.pixel(window);
+      slot.advance(window, loaded_rows, kStep);
+    }
+    __syncwarp();
+    delay(params.coupling.delays, DelayAt::kStore, epoch, item.stage, item.index, group * C::kUnits + unit);
+    if (thread == 0)
+      note(params.coupling.notes, CUSYNC_EVENT_STORE, {stage.index, item.range.m, item.range.n, item.range.k_begin}, unit, group);
+    uint4 values[kBatch];
+#pragma unroll
+    for (uint32_t i = 0; i < kBatch; ++i) {
+      uint32_t const at = row + i * kStep;
+      values[i] = buffer[at * kPieces + (piece ^ at % 8)];
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kBatch; ++i)
+      if (column && pixels[i] < rows_left)
+        *reinterpret_cast<uint4*>(to_tile + uint64_t(pixels[i]) * stage.columns) = values[i];
+  }
+
+  /// Follows one warpgroup through its units of a tile; by a whole warp, whose leader has the ring.
   template <class C, class Item, class Parts, class Ring>
   CUSYNC_DEVICE static void send(typename C::Params const& params, Item const& item, Parts const& parts,
-                                 typename C::SharedStorage& shared, Ring& ring, uint32_t group, bool leader) {
-    using Element = typename C::Element;
-    constexpr uint32_t kPieces = 8;  // of 16 bytes, in a row of a unit
+                                 typename C::SharedStorage&, Ring& ring, uint32_t group, bool leader) {
+    if (!leader) return;
     Stage const& stage = params.stages[item.stage];
-    Element* const out = static_cast<Element*>(params.table[item.stage].out);
-    uint32_t const lane = threadIdx.x % 32, from = __ffs(int(__ballot_sync(~0u, leader))) - 1, piece = lane % kPieces;
 #pragma unroll 1
     for (uint32_t u = 0; u < C::kUnits; ++u) {
       if (!parts.owns(u)) continue;
       PixelRows const to = rows<C>(params, item, (u / C::kColUnits * C::kConsumerGroups + group) * C::kUnitRows);
       uint32_t const col = item.range.n * C::kTileN + u % C::kColUnits * C::kUnitCols;
       if (!to.any(stage) || col >= stage.columns) continue;
-      Window const& window = to.window;
-      uint32_t const loaded_rows = window.image_slots / window.pitch, rows_left = stage.m - min_u32(stage.m, to.first);
-      Slot slot(window, to.slot + lane / kPieces);
-      uint32_t index = 0;
-      if (leader) index = ring.wait();
-      index = __shfl_sync(~0u, index, int(from));
-      __syncwarp();  // what the leader has waited for is there for all
-      delay(params.coupling.delays, DelayAt::kStore, shared.epoch, item.stage, item.index, group * C::kUnits + u);
-      if (leader)
-        note(params.coupling.notes, CUSYNC_EVENT_STORE, {stage.index, item.range.m, item.range.n, item.range.k_begin}, u, group);
-      uint4 const* const buffer = reinterpret_cast<uint4 const*>(shared.staging[group][index]) + (lane / kPieces) * kPieces;
-      Element* const to_tile = out + uint64_t(to.first) * stage.columns + col + piece * 8;
-      bool const column = col + piece * 8 < stage.columns;
-      constexpr uint32_t kStep = 32 / kPieces, kBatch = 4;
-#pragma unroll 1
-      for (uint32_t row = 0; row < C::kUnitRows; row += kStep * kBatch) {
-        uint4 values[kBatch];
-        uint32_t pixels[kBatch];
-#pragma unroll
-        for (uint32_t i = 0; i < kBatch; ++i) {
-          uint32_t const at = row + i * kStep;
-          values[i] = buffer[at * kPieces + (piece ^ (at + lane / kPieces) % 8)];
-          pixels[i] = slot.pixel(window);
-          slot.advance(window, loaded_rows, kStep);
-        }
-#pragma unroll
-        for (uint32_t i = 0; i < kBatch; ++i)
-          if (column && pixels[i] < rows_left)
-            *reinterpret_cast<uint4*>(to_tile + uint64_t(pixels[i]) * stage.columns) = values[i];
-      }
-      __syncwarp();
-      if (leader) ring.read();
+      ring.wait();
+      ring.read();
     }
   }
 };
