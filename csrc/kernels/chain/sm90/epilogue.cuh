@@ -79,8 +79,9 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
       staged.producer_acquire(state);
       write_unit<pieces>(shared.staging[group][state.index()], at, words);
       if constexpr (C::kConvolves)
-        Found::Store::template write<C>(params, item, rows, unit.col, shared.staging[group][state.index()], epoch, group, u,
-                                        thread % 128);
+        if (rows.window.at_once)
+          Found::Store::template write<C>(params, item, rows, unit.col, shared.staging[group][state.index()], epoch, group,
+                                          u, thread % 128);
       staged_one = true;
     });
     if (!staged_one) continue;
