@@ -157,12 +157,19 @@ bool valid_attention(cusync_stage const& s) {
   return cached && operand(s, CUSYNC_OPERAND_LENGTHS);
 }
 
+/// Whether kernels wait for an operand that another stage produces. Gains, caches and tables come from the user alone.
+bool awaited(uint32_t operation, uint32_t role) {
+  bool const product = operation == CUSYNC_GEMM || operation == CUSYNC_GATED_GEMM || operation == CUSYNC_CONV2D;
+  return role == CUSYNC_OPERAND_A || (product && read_at(operation, role) != ~0u);
+}
+
 /// Every edge feeds an operand that is there, and is waited for when that is read.
 bool valid_edges(cusync_stage const& s, uint32_t tile_k) {
   if (s.wait_count > CUSYNC_MAX_WAITS || s.post_count > CUSYNC_MAX_POSTS) return false;
   for (uint32_t i = 0; i < s.wait_count; ++i) {
     cusync_edge const& e = s.waits[i];
     if (!valid_policy(e.policy) || e.wait_at > CUSYNC_WAIT_AT_START || !operand(s, e.operand)) return false;
+    if (!awaited(s.operation, e.operand)) return false;
     if (!e.tile_rows || !e.tile_cols || !e.tensor_rows || !e.tensor_cols) return false;
     if (e.k_blocks != k_blocks_of(s, tile_k)) return false;
   }

@@ -216,8 +216,5 @@ fn the_workflow_is_sound() {
     for step in ["cargo fmt", "cargo clippy", "cargo test", "cargo package", "timeout-minutes: 30"] {
         assert!(workflow.contains(step), "the workflow lacks {step}");
     }
-    match Command::new("actionlint").arg(root().join(".github/workflows/ci.yml")).output() {
-        Err(_) => println!("skipped: no actionlint"),
-        Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout)),
-    }
+    assert!(read(".ci/run").contains("xtask/actionlint.mjs"), "nothing judges the workflow");
 }

@@ -68,7 +68,7 @@ pub(super) fn search(resolved: &Resolved, device: &Profile, how: How) -> Result<
 }
 
 fn search_tiles(resolved: &Resolved, device: &Profile, how: How) -> Result<Found, Diagnostic> {
-    let mut alternatives = Alternatives::default();
+    let mut tiles: Vec<Vec<(String, f64)>> = Vec::new();
     let mut kept: Vec<Vec<TileShape>> = Vec::new();
     let candidates: Vec<Vec<TileShape>> = (0..resolved.stages.len())
         .map(|i| resolved.kernel_candidates(StageId(i), device))
@@ -77,9 +77,9 @@ fn search_tiles(resolved: &Resolved, device: &Profile, how: How) -> Result<Found
     for (i, shapes) in candidates.iter().enumerate() {
         let mut timed: Vec<(f64, TileShape)> = Vec::new();
         for &shape in shapes {
-            let mut tiles = first.clone();
-            tiles[i] = shape;
-            match resolved.graph(&tiles) {
+            let mut tried = first.clone();
+            tried[i] = shape;
+            match resolved.graph(&tried) {
                 Ok(graph) => timed.push((stage_us(&graph, device, StageId(i)), shape)),
                 // One shape among several may be refused, such as by a stated table; a single one explains itself.
                 Err(refused) if shapes.len() == 1 => return Err(refused),
@@ -87,17 +87,15 @@ fn search_tiles(resolved: &Resolved, device: &Profile, how: How) -> Result<Found
             }
         }
         timed.sort_by(|a, b| a.0.total_cmp(&b.0));
-        alternatives
-            .tiles
-            .push(timed.iter().skip(1).map(|(us, t)| (format!("{} x {}", t.0, t.1), *us)).collect());
+        tiles.push(timed.iter().skip(1).map(|(us, t)| (format!("{} x {}", t.0, t.1), *us)).collect());
         let shapes: Vec<TileShape> = timed.into_iter().map(|(_, shape)| shape).collect();
         kept.push(if shapes.is_empty() { vec![first[i]] } else { shapes });
     }
     let combinations = combinations(kept, &candidates);
     let only = combinations.len() == 1;
-    let mut best: Option<(f64, Candidate)> = None;
-    for tiles in combinations {
-        let graph = match resolved.graph(&tiles) {
+    let mut best: Option<(f64, Candidate, Alternatives)> = None;
+    for combination in combinations {
+        let graph = match resolved.graph(&combination) {
             Ok(graph) => graph,
             Err(refused) if only => return Err(refused),
             Err(_) => continue,
@@ -106,20 +104,20 @@ fn search_tiles(resolved: &Resolved, device: &Profile, how: How) -> Result<Found
         for kernel in c.launch.kernels_mut() {
             kernel.ctas_per_sm = ctas_per_sm(device, &c.graph.stages[kernel.stage.0]);
         }
-        let us = settle(resolved, &mut c, &mut Alternatives::default());
-        if best.as_ref().is_none_or(|(best_us, _)| us < best_us * WORTH) {
-            best = Some((us, c));
+        let mut others = Alternatives::default();
+        let us = settle(resolved, &mut c, &mut others);
+        if best.as_ref().is_none_or(|(best_us, ..)| us < best_us * WORTH) {
+            best = Some((us, c, others));
         }
     }
-    let Some((_, mut best)) = best else {
+    let Some((_, mut best, others)) = best else {
         return Err(resolved.graph(&first).err().unwrap_or_else(|| {
             Diagnostic::new("no-tiles", "no combination of tiles fits the stated tables")
                 .help("state the tiles that the tables were written for")
         }));
     };
-    settle(resolved, &mut best, &mut alternatives);
     best.predicted = Some(predict(&best));
-    Ok(Found { best, alternatives })
+    Ok(Found { best, alternatives: Alternatives { tiles, ..others } })
 }
 
 /// Tiles worth simulating together: every choice among the best of each stage, and one shape for all stages.

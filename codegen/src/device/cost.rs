@@ -44,10 +44,8 @@ pub struct CostModel {
     /// Reading and adding a slab, microseconds of an area.
     pub slab_read_us: f64,
     /// Tiles of operations on rows.
-    #[serde(default)]
     pub rows: RowCost,
     /// Tiles of attention.
-    #[serde(default)]
     pub attention: AttentionCost,
     /// Fewest k-blocks of a part of a split tile.
     pub min_part: u32,
@@ -66,13 +64,6 @@ pub struct RowCost {
     pub fixed_us: f64,
 }
 
-/// Estimates: nobody has measured items of rows alone.
-impl Default for RowCost {
-    fn default() -> RowCost {
-        RowCost { sm_gbs: 60.0, fixed_us: 2.5 }
-    }
-}
-
 /// What a tile of an attention of whole sequences costs in a chain kernel: 128 queries of a head, in steps of 128 tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -83,13 +74,6 @@ pub struct AttentionCost {
     pub columns_us: f64,
     /// What a tile takes beside: its queries on their way through registers, its outputs; microseconds.
     pub fixed_us: f64,
-}
-
-/// What one H200 takes, with fp16.
-impl Default for AttentionCost {
-    fn default() -> AttentionCost {
-        AttentionCost { softmax_us: 1.25, columns_us: 0.24, fixed_us: 1.2 }
-    }
 }
 
 impl AttentionCost {
