@@ -1,31 +1,35 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Transformer layers in PyTorch, generating the next token of each of B sequences, as CUDA graphs: a peer for policies/*_layer.ron.
+"""Attention blocks and transformer layers in PyTorch, as CUDA graphs: a peer for `cusync bench attention --pytorch FILE.json` and `bench layer`.
 
-Needs python3 and torch with CUDA, nothing else. A layer is norm, QKV, rotary embedding (LLaMA), append to the cache, attention, projection,
-residual, norm, MLP, residual, with the sizes of one of eight GPUs in tensor parallelism. Method as in pytorch_mlp.py: several sets of
-weights and caches in rotation, a graph of `--runs` runs, an idle time of 3 ms before each sample. Eager layers run with each backend
-of scaled_dot_product_attention that takes the shapes, and the fastest is told; `--compile` adds torch.compile(max-autotune). The
-compiled layer is compared with the eager one first.
+Needs python3 and torch with CUDA, nothing else; sizes are those of one of eight GPUs in tensor parallelism. `*_generate` makes the next token of
+each of B sequences: QKV, attention over a cache, projection; `*_attention` does it for a prompt, causal. Neither has norms, rotation or
+an append. `*_layer` and `*_prompt_layer` have all of it: norm, QKV, rotary embedding (LLaMA), append to the cache, attention,
+projection, residual, norm, MLP, residual. Method as in pytorch_mlp.py: several sets of weights and caches in rotation, a graph of `--runs` runs,
+an idle time of 3 ms before each sample, or (sustained) back to back for a window. Eager runs are made with each backend of
+scaled_dot_product_attention that takes the shapes; `--compile` adds torch.compile(max-autotune). What is compiled is compared with eager first.
 """
 import argparse
 import json
 import math
 import statistics
 import sys
+import time
 
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from pytorch_mlp import percentile, rested, uniform
+from pytorch_mlp import percentile, rested, sustained, uniform
 
-# name: (hidden width, query heads, key/value heads, inner width, LLaMA)
-LAYERS = {
-    "gpt3_layer": (12288, 12, 12, 6144, False),
-    "llama65_layer": (8192, 8, 8, 2752, True),
-    "llama3_70b_layer": (8192, 8, 1, 3584, True),
+# model: (hidden width, query heads, key/value heads, inner width, LLaMA)
+MODELS = {
+    "gpt3": (12288, 12, 12, 6144, False),
+    "llama65": (8192, 8, 8, 2752, True),
+    "llama3_70b": (8192, 8, 1, 3584, True),
 }
+# kind: (a prompt, a whole layer)
+KINDS = {"generate": (False, False), "attention": (True, False), "layer": (False, True), "prompt_layer": (True, True)}
 DIM = 128
 WARM_SAMPLES = 3
 TOLERANCE = 1e-2
@@ -33,23 +37,30 @@ BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTEN
 
 
 class Layer:
-    """The sizes of a layer, and its arithmetic; weights and caches come as arguments, so that all sets share what is compiled."""
+    """The sizes of a block or layer, and its arithmetic; weights and caches come as arguments, so that all sets share what is compiled."""
 
-    def __init__(self, name, tokens):
-        self.width, self.heads, self.kv, self.inner, self.llama = LAYERS[name]
-        self.tokens = tokens
+    def __init__(self, model, kind, batch, tokens):
+        self.width, self.heads, self.kv, self.inner, self.llama = MODELS[model]
+        self.prompt, self.whole = KINDS[kind]
+        self.pipeline, self.batch, self.tokens = f"{model}_{kind}", batch, tokens
+        # Rows of activations, and the first of them in the cache.
+        self.rows, self.first = (tokens, 0) if self.prompt else (batch, tokens)
+        self.dims = {"S": tokens} if self.prompt else {"B": batch, "S": tokens + 1}
 
-    def tensors(self, batch, dtype, generator):
+    def tensors(self, dtype, generator):
         """A set of weights, and a cache that has the tokens already."""
         rows, width, up = (self.heads + 2 * self.kv) * DIM, self.width, self.inner * (2 if self.llama else 1)
         made = {}
-        for name, n, k in [("qkv", rows, width), ("project", width, self.heads * DIM), ("up", up, width), ("down", width, self.inner)]:
+        matrices = [("qkv", rows, width), ("project", width, self.heads * DIM)]
+        matrices += [("up", up, width), ("down", width, self.inner)] if self.whole else []
+        for name, n, k in matrices:
             made[name] = uniform((n, k), 3.0 / math.sqrt(k), dtype, generator)
         for name in ("gain1", "bias1", "gain2", "bias2"):
             made[name] = uniform((width,), 1.0, dtype, generator)
         for name in ("keys", "values"):
-            made[name] = uniform((batch, self.kv, self.tokens + 1, DIM), 1.0, dtype, generator)
-        angles = self.tokens * 10000.0 ** (-torch.arange(DIM // 2, device="cuda") / (DIM // 2))
+            made[name] = uniform((self.batch, self.kv, self.tokens + 1, DIM), 1.0, dtype, generator)
+        positions = torch.arange(self.first, self.first + (self.tokens if self.prompt else 1), device="cuda")[:, None]
+        angles = positions * 10000.0 ** (-torch.arange(DIM // 2, device="cuda") / (DIM // 2))
         return {**made, "cos": angles.cos().to(dtype), "sin": angles.sin().to(dtype)}
 
     def norm(self, x, gain, bias):
@@ -57,22 +68,35 @@ class Layer:
             return F.rms_norm(x, (self.width,), gain, 1e-5)
         return F.layer_norm(x, (self.width,), gain, bias, 1e-5)
 
-    def run(self, x, t):
+    def attend(self, x, t):
+        """QKV, attention, projection; the rotation and the append of whole layers."""
+
         def rotated(y):
             low, high = y.chunk(2, -1)
             return torch.cat((low * t["cos"] - high * t["sin"], high * t["cos"] + low * t["sin"]), -1)
 
-        batch = x.shape[0]
-        product = F.linear(self.norm(x, t["gain1"], t["bias1"]), t["qkv"]).view(batch, -1, 1, DIM)
+        product = F.linear(x, t["qkv"]).view(self.batch, -1, self.heads + 2 * self.kv, DIM).transpose(1, 2)
         q, k, v = product.split([self.heads, self.kv, self.kv], 1)
-        if self.llama:
+        if self.llama and self.whole:
             q, k = rotated(q), rotated(k)
-        t["keys"][:, :, self.tokens :] = k
-        t["values"][:, :, self.tokens :] = v
-        # Queries that share one head of keys and values are rows of one attention.
-        q = q.transpose(1, 2) if self.kv == 1 else q
-        mixed = F.scaled_dot_product_attention(q, t["keys"], t["values"])
-        h = x + F.linear(mixed.reshape(batch, -1), t["project"])
+        last = self.first + k.shape[2]
+        if self.whole:
+            t["keys"][:, :, self.first : last] = k
+            t["values"][:, :, self.first : last] = v
+        if self.prompt:
+            shape = (self.batch, self.heads, self.tokens, DIM)
+            k, v = (k.expand(shape), v.expand(shape)) if self.kv == 1 else (k, v)
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+        else:
+            # Queries that share one head of keys and values are rows of one attention.
+            q = q.transpose(1, 2) if self.kv == 1 else q
+            mixed = F.scaled_dot_product_attention(q, t["keys"], t["values"])
+        return F.linear(mixed.reshape(x.shape[0], -1), t["project"])
+
+    def run(self, x, t):
+        if not self.whole:
+            return self.attend(x, t)
+        h = x + self.attend(self.norm(x, t["gain1"], t["bias1"]), t)
         inner = F.linear(self.norm(h, t["gain2"], t["bias2"]), t["up"])
         if self.llama:
             gate, up = inner.chunk(2, -1)
@@ -112,56 +136,75 @@ def compiled(layer, tensors, x):
 
 
 def measured(run, sets, x, args):
+    """Times by regime."""
     graph = capture(run, sets, x, args.runs)
-    times = [t / args.runs for t in rested(graph, WARM_SAMPLES + args.samples)[WARM_SAMPLES:]]
-    return {"median_us": statistics.median(times), "p10_us": percentile(times, 0.1), "p90_us": percentile(times, 0.9)}
+    found = {}
+    for regime in args.regime.split(","):
+        if regime == "rested":
+            times = rested(graph, WARM_SAMPLES + args.samples)[WARM_SAMPLES:]
+        else:
+            times = sustained(graph, 0.1)
+        times = [t / args.runs for t in times]
+        quantiles = {"median_us": statistics.median(times), "p10_us": percentile(times, 0.1), "p90_us": percentile(times, 0.9)}
+        found[regime] = {**quantiles, "samples": len(times)}
+    return found
+
+
+def points(args):
+    """Blocks and layers at their sizes."""
+    batches, tokens = ([int(n) for n in text.split(",")] for text in (args.batch, args.tokens))
+    for kind in args.kind or list(KINDS):
+        for model in args.model or list(MODELS):
+            for batch in [1] if KINDS[kind][0] else batches:
+                yield from (Layer(model, kind, batch, n) for n in tokens)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("output", help="JSON file to write")
-    parser.add_argument("--layer", action="append", choices=sorted(LAYERS), help="only these")
-    parser.add_argument("--batch", default="1,8,32", help="sequences, comma-separated")
-    parser.add_argument("--tokens", type=int, default=2048, help="tokens of each sequence in the cache")
+    parser.add_argument("--kind", action="append", choices=list(KINDS), help="only these")
+    parser.add_argument("--model", action="append", choices=list(MODELS), help="only these")
+    parser.add_argument("--batch", default="1,8,32", help="sequences that generate a token, comma-separated")
+    parser.add_argument("--tokens", default="2048", help="tokens of a prompt, or of each sequence in the cache, comma-separated")
     parser.add_argument("--compile", action="store_true", help="torch.compile(max-autotune) too, which takes minutes")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 in place of fp16")
-    parser.add_argument("--sets", type=int, default=3, help="sets of weights and caches in rotation")
+    parser.add_argument("--regime", default="rested,sustained", help="comma-separated")
+    parser.add_argument("--sets", type=int, default=4, help="sets of weights and caches in rotation")
     parser.add_argument("--runs", type=int, default=12, help="runs of a graph")
     parser.add_argument("--samples", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=600.0, help="stop after so many seconds")
     args = parser.parse_args()
 
+    began = time.perf_counter()
     dtype = torch.bfloat16 if args.bf16 else torch.float16
     generator = torch.Generator(device="cuda")
     generator.manual_seed(1)
     records, skipped = [], []
     with torch.inference_mode():
-        for name in args.layer or list(LAYERS):
-            for batch in map(int, args.batch.split(",")):
-                layer = Layer(name, args.tokens)
-                sets = [layer.tensors(batch, dtype, generator) for _ in range(args.sets)]
-                x = uniform((batch, layer.width), 1.0, dtype, generator)
-                ways = [(f"eager, {label}", backend, False) for label, backend in BACKENDS.items()]
-                ways += [("compiled", list(BACKENDS.values()), True)] if args.compile else []
-                for way, backend, compiles in ways:
-                    try:
-                        with sdpa_kernel(backend):
-                            run = compiled(layer, sets[0], x) if compiles else layer.run
-                            record = {"layer": name, "batch": batch, "way": way, **measured(run, sets, x, args)}
-                    except Exception as fault:  # not every backend takes every shape
-                        skipped.append(f"{name} B = {batch}, {way}: {str(fault).splitlines()[0] if str(fault) else repr(fault)}")
-                        continue
-                    records.append(record)
-                    print(f"{name} B = {batch}, {way}: {record['median_us']:.1f} us", flush=True)
-                del sets
-                torch.cuda.empty_cache()
-    report = {
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "tokens": args.tokens,
-        "element": "bf16" if args.bf16 else "f16",
-        "records": records,
-        "skipped": skipped,
-    }
+        for layer in points(args):
+            label = f"{layer.pipeline} {layer.dims}"
+            if time.perf_counter() - began > args.seconds:
+                skipped.append(f"{label}: the time limit")
+                continue
+            sets = [layer.tensors(dtype, generator) for _ in range(args.sets)]
+            x = uniform((layer.rows, layer.width), 1.0, dtype, generator)
+            ways = [(f"eager, {name}", backend, False) for name, backend in BACKENDS.items()]
+            ways += [("compiled", list(BACKENDS.values()), True)] if args.compile else []
+            for way, backend, compiles in ways:
+                try:
+                    with sdpa_kernel(backend):
+                        run = compiled(layer, sets[0], x) if compiles else layer.run
+                        times = measured(run, sets, x, args)
+                except Exception as fault:  # not every backend takes every shape
+                    skipped.append(f"{label}, {way}: {str(fault).splitlines()[0] if str(fault) else repr(fault)}")
+                    continue
+                element = "bf16" if args.bf16 else "f16"
+                of = {"pipeline": layer.pipeline, "dims": layer.dims, "element": element, "way": way}
+                records += [{**of, "regime": regime, **found} for regime, found in times.items()]
+                print(f"{label}, {way}: " + ", ".join(f"{f['median_us']:.1f} us {r}" for r, f in times.items()), flush=True)
+            del sets
+            torch.cuda.empty_cache()
+    report = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "records": records, "skipped": skipped}
     with open(args.output, "w", encoding="utf-8") as out:
         json.dump(report, out, indent=1)
     print(f"{len(records)} records, {len(skipped)} skipped -> {args.output}")

@@ -29,6 +29,19 @@ const SHAPES: [(u32, u32); 4] = [(56, 64), (28, 128), (14, 256), (7, 512)];
 
 const BODIES: [&str; 2] = ["resnet38_body", "vgg19_body"];
 
+/// Attention blocks that generate a token of each of B sequences, whose caches have room for S tokens and have one less; and such of
+/// prompts of S tokens.
+const GENERATE: [&str; 3] = ["gpt3_generate", "llama65_generate", "llama3_70b_generate"];
+const CACHES: [(u32, u32); 4] = [(1, 513), (1, 2049), (4, 2049), (32, 2049)];
+const PROMPTS: [&str; 3] = ["gpt3_attention", "llama65_attention", "llama3_70b_attention"];
+const PROMPT_TOKENS: [u32; 3] = [512, 1024, 2048];
+
+/// The same of whole transformer layers.
+const LAYERS: [&str; 3] = ["gpt3_layer", "llama65_layer", "llama3_70b_layer"];
+const LAYER_CACHES: [(u32, u32); 3] = [(1, 2049), (8, 2049), (32, 2049)];
+const PROMPT_LAYERS: [&str; 3] = ["gpt3_prompt_layer", "llama65_prompt_layer", "llama3_70b_prompt_layer"];
+const LAYER_TOKENS: [u32; 2] = [512, 2048];
+
 /// A pipeline with the dims of its size.
 pub type LayerPoint = (String, Size);
 
@@ -56,6 +69,33 @@ pub fn convolutions(pipelines: &[String], batches: &[u32]) -> Vec<LayerPoint> {
         points.extend(or(&BODY_BATCHES).into_iter().map(|b| (name.to_owned(), dims(&[("B", b)]))));
     }
     points
+}
+
+/// Attention blocks, or whole transformer layers, generating at numbers of sequences and of prompts at numbers of tokens; empty: the
+/// usual ones.
+pub fn attentions(layers: bool, pipelines: &[String], batches: &[u32], tokens: &[u32]) -> Vec<LayerPoint> {
+    let (generating, caches, prompts, lengths) = match layers {
+        true => (LAYERS, &LAYER_CACHES[..], PROMPT_LAYERS, &LAYER_TOKENS[..]),
+        false => (GENERATE, &CACHES[..], PROMPTS, &PROMPT_TOKENS[..]),
+    };
+    let wanted = |name: &&str| pipelines.is_empty() || pipelines.iter().any(|p| p == name);
+    let dim = |name: &str, value: u32| (name.to_owned(), value);
+    let capacities = || tokens.iter().map(|t| t + 1);
+    let mut cached: Vec<(u32, u32)> = match (batches, tokens) {
+        ([], []) => caches.to_vec(),
+        ([], _) => caches.iter().flat_map(|&(b, _)| capacities().map(move |s| (b, s))).collect(),
+        (_, []) => batches.iter().flat_map(|&b| caches.iter().map(move |&(_, s)| (b, s))).collect(),
+        _ => batches.iter().flat_map(|&b| capacities().map(move |s| (b, s))).collect(),
+    };
+    cached.sort_unstable();
+    cached.dedup();
+    let lengths = if tokens.is_empty() { lengths } else { tokens };
+    let of_cache = |name: &str, &(b, s): &(u32, u32)| (name.to_owned(), vec![dim("B", b), dim("S", s)]);
+    let generating = generating.into_iter().filter(wanted);
+    let generating = generating.flat_map(|name| cached.iter().map(move |at| of_cache(name, at)));
+    let prompts = prompts.into_iter().filter(wanted);
+    let prompts = prompts.flat_map(|name| lengths.iter().map(move |&s| (name.to_owned(), vec![dim("S", s)])));
+    generating.chain(prompts).collect()
 }
 
 /// What to measure.
@@ -181,8 +221,9 @@ mod tests {
 
     #[test]
     fn points_are_of_pipelines_that_ship_with_these_dims() {
-        let all = [mlps(&[], &[]), convolutions(&[], &[])].concat();
-        assert_eq!(all.len(), 3 * 16 + 2 * 4 * 9 + 2 * 3);
+        let attention = [false, true].map(|layers| attentions(layers, &[], &[], &[])).concat();
+        let all = [mlps(&[], &[]), convolutions(&[], &[]), attention].concat();
+        assert_eq!(all.len(), 3 * 16 + 2 * 4 * 9 + 2 * 3 + 3 * (4 + 3) + 3 * (3 + 2));
         for (name, size) in all {
             let spec = cusync_gen::spec::parse(crate::runtime::shipped(&name).expect("it ships"), &name);
             let spec = spec.expect("well-formed");
@@ -193,6 +234,8 @@ mod tests {
         }
         let few = convolutions(&["vgg19_body".into()], &[3]);
         assert_eq!(few, [("vgg19_body".to_owned(), vec![("B".to_owned(), 3)])]);
+        let few = attentions(false, &["llama65_generate".into()], &[2], &[100]);
+        assert_eq!(few, [("llama65_generate".to_owned(), vec![("B".to_owned(), 2), ("S".to_owned(), 101)])]);
     }
 
     #[test]

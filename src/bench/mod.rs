@@ -24,6 +24,7 @@ mod layers;
 mod peer;
 mod point;
 mod pytorch;
+mod ragged;
 mod record;
 mod sample;
 mod sweep;
@@ -36,7 +37,9 @@ pub use crate::measure::{
 };
 pub use crate::runtime::{Summary, percentile};
 pub use digest::{Digest, Line, Mean};
-pub use layers::{BATCHES, LayerArgs, LayerPoint, Progress, SIZES, bench_layers, convolutions, mlps};
+pub use layers::{
+    BATCHES, LayerArgs, LayerPoint, Progress, SIZES, attentions, bench_layers, convolutions, mlps,
+};
 pub use peer::{PeerChain, PeerGemm};
 pub use pytorch::add_pytorch;
 pub use record::{LayerReport, Record, Role, ScheduleRecord, Size, size_text};

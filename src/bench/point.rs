@@ -12,7 +12,7 @@ use super::layers::LayerArgs;
 use super::peer::{MakePeer, PeerChain, PeerGemm};
 use super::record::{LayerReport, Record, Role, ScheduleRecord, Size, size_text};
 use super::sample::sample;
-use super::{Error, Result, Summary, tune};
+use super::{Error, Result, Summary, ragged, tune};
 use crate::device::{BoundStage, CublasLt, Device, StreamK};
 use crate::measure::{Ceilings, PipelineVariant, Variant, floor_us, interleaved};
 use crate::runtime::verify::{self, Accuracy, Reference};
@@ -70,7 +70,7 @@ pub(super) struct Field {
     entries: Vec<Entry>,
     variants: Vec<Box<dyn Variant>>,
     pub(super) inputs: InputSets,
-    reference: Reference,
+    pub(super) reference: Reference,
     /// Runs of each weight set in one sample.
     rounds: usize,
 }
@@ -141,7 +141,8 @@ impl<'a> Point<'a> {
         let own_kernels = self.has_own_kernels()?;
         let leading = if own_kernels { self.leading() } else { Executor::Fused };
         let leader = self.plan(leading, Overrides::default())?;
-        let inputs = InputSets::random(leader.graph(), self.device, self.args.sets.max(1), self.seed())?;
+        let mut inputs = InputSets::random(leader.graph(), self.device, self.args.sets.max(1), self.seed())?;
+        ragged::fill(leader.graph(), self.device, &mut inputs)?;
         let mut model = self.pipeline(&leader, &inputs, Options::default())?;
         let reference = Reference::new(&mut model, 0)?;
         let floor_us = floor_us(leader.graph(), self.ceilings.rested);
@@ -151,6 +152,12 @@ impl<'a> Point<'a> {
 
         if let Some(count) = self.args.spread {
             self.add_spread(&mut field, count, report)?;
+            return self.measure(field, &leader, share);
+        }
+        if leader.launch().shares().is_some() {
+            super::fused::add_decode(self, &mut field, report)?;
+            ragged::add(self, &mut field, report)?;
+            tune::add_kept(self, &mut field, report)?;
             return self.measure(field, &leader, share);
         }
         if !own_kernels {

@@ -169,8 +169,9 @@ impl Record {
 /// A size: dims with their values, in the spec's order.
 pub type Size = Vec<(String, u32)>;
 
-/// The dims that tell sizes apart: tokens of an MLP; images, their pixels along each side and their channels.
-const VARIED: [&str; 4] = ["M", "B", "HW", "C"];
+/// The dims that tell sizes apart: tokens of an MLP; images, their pixels along each side and their channels; sequences, and the
+/// tokens of a prompt or those that a cache has room for.
+const VARIED: [&str; 5] = ["M", "B", "HW", "C", "S"];
 
 /// A size in words: of its dims those that are varied, such as `512` or `B=8 HW=56 C=64`.
 pub fn size_text<T: std::fmt::Display>(dims: &[(String, T)]) -> String {

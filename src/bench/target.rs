@@ -22,6 +22,10 @@ enum Over {
     BestPeer,
     /// A time in microseconds.
     Time(f64),
+    /// That of a kernel that only streams, its runs joined in the same way, and some microseconds.
+    StreamPlus(f64),
+    /// Of a batch of sequences of unlike lengths: the time of an even one that reads as much.
+    Even,
 }
 
 /// The least that a quotient must be, and where.
@@ -125,11 +129,19 @@ fn quotient(
     let here =
         || records.iter().filter(move |r| r.pipeline == *pipeline && r.has(size) && r.regime == regime);
     let joined = |r: &&Record| overlap.is_none_or(|overlap| r.overlap == overlap);
-    let fused = best(here().filter(|r| r.role == Role::Fused).filter(joined))?.us;
+    let named = |begin: &'static str| best(here().filter(|r| r.variant.starts_with(begin)).filter(joined));
+    let fused = match over {
+        Over::Even => named(RAGGED_LENGTHS)?.us,
+        Over::Stream | Over::StreamPlus(_) | Over::Floor | Over::Pytorch | Over::BestPeer | Over::Time(_) => {
+            best(here().filter(|r| r.role == Role::Fused).filter(joined))?.us
+        }
+    };
     let other = match over {
-        Over::Stream => best(here().filter(|r| r.variant.starts_with(STREAM)).filter(joined))?.us,
+        Over::Stream => named(STREAM)?.us,
+        Over::StreamPlus(more) => named(STREAM)?.us + more,
+        Over::Even => named(EVEN_LENGTHS)?.us,
         Over::Floor => here().map(|r| r.floor_us).next()?,
-        Over::Pytorch => best(here().filter(|r| r.variant == pytorch::VARIANT))?.us,
+        Over::Pytorch => named(pytorch::VARIANTS)?.us,
         Over::BestPeer => best(here().filter(|r| r.role == Role::Peer))?.us,
         Over::Time(us) => us,
     };
@@ -138,6 +150,10 @@ fn quotient(
 
 /// What the names of streaming-read probes begin with.
 pub(super) const STREAM: &str = "stream limit";
+
+/// What the names of decode kernels begin with on caches of unlike lengths, and of the mean of those.
+pub(super) const RAGGED_LENGTHS: &str = "decode ragged";
+pub(super) const EVEN_LENGTHS: &str = "decode even";
 
 /// The geometric mean; `None` of no numbers.
 pub(super) fn geometric_mean(values: &[f64]) -> Option<f64> {
@@ -151,8 +167,8 @@ pub(super) fn verdicts(records: &[Record]) -> Vec<Verdict> {
     let measured = |goal: &&Goal| goal.points.iter().any(|p| records.iter().any(|r| r.pipeline == p.of));
     for goal in GOALS.iter().filter(measured) {
         let overlaps: &[Option<bool>] = match goal.over {
-            Over::Stream | Over::Floor => &[Some(false), Some(true)],
-            Over::Pytorch | Over::BestPeer | Over::Time(_) => &[None],
+            Over::Stream | Over::StreamPlus(_) | Over::Floor => &[Some(false), Some(true)],
+            Over::Pytorch | Over::BestPeer | Over::Time(_) | Over::Even => &[None],
         };
         let points = || goal.points.iter().flat_map(Sizes::each);
         let each = goal.least.iter().flat_map(|least| {
@@ -200,8 +216,10 @@ pub(super) mod tests {
 
     #[test]
     fn goals_are_of_pipelines_that_ship_and_sizes_that_are_measured() {
-        assert_eq!(GOALS.iter().map(|g| g.least.len()).sum::<usize>(), 25);
-        let measured = [super::super::mlps(&[], &[]), super::super::convolutions(&[], &[])].concat();
+        assert_eq!(GOALS.iter().map(|g| g.least.len()).sum::<usize>(), 35);
+        let attention = [false, true].map(|layers| super::super::attentions(layers, &[], &[], &[])).concat();
+        let measured =
+            [super::super::mlps(&[], &[]), super::super::convolutions(&[], &[]), attention].concat();
         for (pipeline, size) in GOALS.iter().flat_map(|g| &g.points).flat_map(Sizes::each) {
             assert!(crate::runtime::shipped(pipeline).is_some(), "{pipeline}");
             let usual =
@@ -320,6 +338,30 @@ pub(super) mod tests {
         let size = [("C", 64), ("HW", 56), ("B", 8)].map(|(dim, value)| (dim.to_owned(), value)).to_vec();
         assert_eq!(have, [(size.clone(), 20.0 / 16.0, true), (size, 13.0 / 16.0, false)]);
         assert!(judged.iter().all(|v| v.pipeline.is_empty() || !v.pipeline.ends_with("mlp")));
+    }
+
+    #[test]
+    fn generation_is_judged_by_its_stream_and_ragged_batches_by_even_ones() {
+        let of = |b, variant: &str, role, us| Record {
+            dims: vec![("B".to_owned(), b), ("S".to_owned(), 2049)],
+            ..record("llama65_generate", 0, Regime::Rested, variant, role, us)
+        };
+        let records = [
+            of(4, "decode graph", Role::Fused, 40.0),
+            of(4, "stream limit graph", Role::Probe, 29.0),
+            of(4, "pytorch eager graph", Role::Peer, 44.0),
+            of(32, "decode graph", Role::Fused, 100.0),
+            of(32, "decode ragged graph", Role::Probe, 60.0),
+            of(32, "decode even graph", Role::Probe, 57.0),
+        ];
+        let judged = verdicts(&records);
+        let have = |name: &str| -> Vec<_> {
+            let of = judged.iter().filter(|v| v.target.contains(name) && v.size.is_some());
+            of.filter_map(|v| Some((v.have?, v.met()))).collect()
+        };
+        assert_eq!(have("streaming"), [(38.0 / 40.0, false)]);
+        assert_eq!(have("ragged"), [(0.95, true)]);
+        assert_eq!(have("peer"), [(1.1, true)]);
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use cusync::bench::dag::{DagArgs, DagReport, bench_dag, tables};
 use cusync::bench::{
-    self, Ceilings, Digest, LayerArgs, LayerReport, Regime, SemaphoreCost, Size, SweepReport, add_pytorch,
-    bench_layers, bench_semaphores, bench_sweep, convolutions, mlps, size_text,
+    self, Ceilings, Digest, LayerArgs, LayerReport, Record, Regime, SemaphoreCost, Size, SweepReport,
+    add_pytorch, attentions, bench_layers, bench_semaphores, bench_sweep, convolutions, mlps, size_text,
 };
 use cusync::runtime::{SHIPPED, shipped};
 use cusync_gen::choose::against::{Measured, Measurements};
@@ -28,9 +28,12 @@ pub(crate) struct BenchArgs {
     /// Measure only these pipelines
     #[arg(long, value_name = "NAME")]
     pipeline: Vec<String>,
-    /// Measure only these sizes: tokens of an MLP, images of a convolution
+    /// Measure only these sizes: tokens of an MLP, images of a convolution, sequences that generate
     #[arg(long = "m", visible_alias = "b", value_name = "M", value_delimiter = ',')]
     sizes: Vec<u32>,
+    /// Measure only these tokens of a prompt or in a cache
+    #[arg(long = "s", value_name = "S", value_delimiter = ',')]
+    tokens: Vec<u32>,
     /// Use bfloat16 instead of fp16
     #[arg(long)]
     bf16: bool,
@@ -57,7 +60,7 @@ pub(crate) struct BenchArgs {
     /// Measure nothing, and report what `--save` wrote; may be repeated
     #[arg(long, value_name = "FILE")]
     from: Vec<PathBuf>,
-    /// Add the times that benches/pytorch_mlp.py or pytorch_conv.py wrote; may be repeated
+    /// Add the times that a script of benches/ wrote; may be repeated
     #[arg(long, value_name = "FILE")]
     pytorch: Vec<PathBuf>,
     /// Write the report to this file, as JSON in columns (docs/json.md)
@@ -71,6 +74,10 @@ enum SuiteArg {
     Mlp,
     /// Chains of convolutions, and the bodies of ResNet-38 and VGG-19
     Conv,
+    /// Attention blocks, generating tokens and of prompts
+    Attention,
+    /// Whole transformer layers, generating tokens and of prompts
+    Layer,
     /// The MLP layers on every chain kernel, to compare the cost model with
     FusedSweep,
     /// Kernel-level scheduling: the suite, chains, tasks with priorities, random programs
@@ -121,6 +128,8 @@ impl BenchArgs {
         Ok(LayerArgs {
             points: match self.suite {
                 SuiteArg::Conv => convolutions(&self.pipeline, &self.sizes),
+                SuiteArg::Attention => attentions(false, &self.pipeline, &self.sizes, &self.tokens),
+                SuiteArg::Layer => attentions(true, &self.pipeline, &self.sizes, &self.tokens),
                 SuiteArg::Mlp | SuiteArg::FusedSweep | SuiteArg::Dag | SuiteArg::Sync => {
                     mlps(&self.pipeline, &self.sizes)
                 }
@@ -174,7 +183,8 @@ impl Answer for BenchReport {
                 let (header, rows) = cusync::bench::rows(&r.records);
                 page.wide_table(&header, rows);
                 // A sample of all ways has no peers to be judged against.
-                if r.records.iter().any(|r| r.baseline_us.is_some()) {
+                let judged = |r: &Record| r.baseline_us.is_some() || r.variant.starts_with("decode");
+                if r.records.iter().any(judged) {
                     page.line("");
                     page.line(Digest::of(&r.records).markdown());
                 }
@@ -229,7 +239,7 @@ const SEMAPHORE_COUNT: u32 = 10_000;
 pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fault> {
     let progress = Progress::start(output);
     if matches!(args.suite, SuiteArg::Sync | SuiteArg::FusedSweep) && !args.from.is_empty() {
-        return Err(Fault::input("only the suites mlp, conv and dag have reports that are read again")
+        return Err(Fault::input("the suites sync and fused-sweep have no reports that are read again")
             .help("leave --from out"));
     }
     match args.suite {
@@ -237,10 +247,14 @@ pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fa
             progress.say("measuring semaphores");
             bench_semaphores(0, SEMAPHORE_COUNT).map(BenchReport::Sync).map_err(fault)
         }
-        SuiteArg::Mlp | SuiteArg::Conv if is_of_times(&args.from)? => {
+        SuiteArg::Mlp | SuiteArg::Conv | SuiteArg::Attention | SuiteArg::Layer
+            if is_of_times(&args.from)? =>
+        {
             Ok(BenchReport::Times(Box::new(saved(&args.from[0], &files::read(&args.from[0])?)?)))
         }
-        SuiteArg::Mlp | SuiteArg::Conv => layers(args, &progress).map(|r| BenchReport::Layers(Box::new(r))),
+        SuiteArg::Mlp | SuiteArg::Conv | SuiteArg::Attention | SuiteArg::Layer => {
+            layers(args, &progress).map(|r| BenchReport::Layers(Box::new(r)))
+        }
         SuiteArg::FusedSweep => {
             let told = &mut |name: &str, size: &Size| progress.say(format!("{name} {}", size_text(size)));
             let report = bench_sweep(&args.layers()?, told).map_err(fault)?;

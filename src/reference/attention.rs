@@ -78,8 +78,11 @@ fn mix(query: &[f64], tokens: &[Token]) -> Vec<f32> {
     let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
     let total: f64 = weights.iter().sum();
-    let column = |d: usize| weights.iter().zip(tokens).map(|(w, [_, value])| w * value[d]).sum::<f64>();
-    (0..query.len()).map(|d| (column(d) / total) as f32).collect()
+    let mut sums = vec![0.0; query.len()];
+    for (weight, [_, value]) in weights.iter().zip(tokens) {
+        sums.iter_mut().zip(value).for_each(|(sum, value)| *sum += weight * value);
+    }
+    sums.into_iter().map(|sum| (sum / total) as f32).collect()
 }
 
 /// Every query of a prompt with the tokens of its sequence.
@@ -99,7 +102,7 @@ pub(super) fn attend(shape: &Attention, reads: &Reads<'_>) -> Matrix {
             };
             let tokens: Vec<Token> = (0..each).map(token).collect();
             let group = heads / kv_heads;
-            let queries = (0..each).flat_map(|i| (kv * group..(kv + 1) * group).map(move |head| (i, head)));
+            let queries = (0..each * group).into_par_iter().map(|at| (at / group, kv * group + at % group));
             let mixed = queries.map(|(i, head)| {
                 let seen = if shape.causal { i + 1 } else { each };
                 let query = reads.rotated(first + i, head, dim, i);

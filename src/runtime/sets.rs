@@ -12,12 +12,12 @@ use crate::inputs::{Values, cached, weight_scale};
 
 /// Sets of inputs: each set has weights of its own, so that rotating among them keeps weights out of the L2
 /// cache, and caches of attention too; the other inputs (activations, biases, residuals, lengths) are common to all.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct InputSets {
     sets: Vec<Set>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Set {
     tensors: Vec<(String, Tensor)>,
     /// Lengths and pages of caches.
@@ -68,6 +68,12 @@ impl InputSets {
         }
         stream.synchronize()?;
         Ok(InputSets { sets: made })
+    }
+
+    /// Replaces lengths or page numbers in every set.
+    pub fn put_integers(&mut self, name: &str, values: &Integers) {
+        let named = self.sets.iter_mut().flat_map(|set| &mut set.integers).filter(|(n, _)| n == name);
+        named.for_each(|(_, old)| *old = values.clone());
     }
 
     /// Binds every set to a pipeline of the same graph. What a decode plan lays out anew is kept and shared from then on:

@@ -30,6 +30,10 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
             (Op::Conv2d(c), None | Some(OperandKind::Residual)) => {
                 named(id, &[c.images, c.output.0, c.output.1, of.cols])
             }
+            (Op::Attention(a), Some(OperandKind::CachedKeys | OperandKind::CachedValues)) => {
+                let capacity = a.cache.map_or(0, |cache| cache.capacity);
+                named(id, &[a.sequences, a.heads.kv, capacity, a.heads.dim])
+            }
             _ => named(id, &[of.rows, of.cols]),
         }
     };
@@ -61,7 +65,10 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
         Op::Attention(Attention { heads, causal, sequences, .. }) => {
             let (query, kv) = (heads.query, heads.kv);
             let of = format!(", heads: \"{query}\", kv_heads: \"{kv}\", sequences: \"{sequences}\"");
-            ("a", "b", format!("{of}, causal: {causal}"))
+            let operand = |kind| stage.operand(kind).map(|o| tensor(o.tensor, Some(kind)));
+            let (keys, values) = (operand(OperandKind::CachedKeys), operand(OperandKind::CachedValues));
+            let cache = keys.zip(values).map(|(k, v)| format!(", cache: Cache(keys: {k}, values: {v})"));
+            ("a", "b", format!("{of}, causal: {causal}{}", cache.unwrap_or_default()))
         }
         Op::Gemm(_) | Op::GatedGemm | Op::Attend(_) | Op::Custom => ("a", "b", format!("{epilogue}{place}")),
     };
@@ -77,13 +84,13 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
             OperandKind::Bias => "bias",
             OperandKind::Residual => "residual",
             OperandKind::Query => "qkv",
+            OperandKind::Rotary => "rotary",
             OperandKind::Key
             | OperandKind::Value
             | OperandKind::CachedKeys
             | OperandKind::CachedValues
             | OperandKind::Lengths
             | OperandKind::Pages
-            | OperandKind::Rotary
             | OperandKind::Custom(_) => continue,
         };
         operands.push_str(&format!("{field}: {}, ", tensor(operand.tensor, Some(operand.kind))));

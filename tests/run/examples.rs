@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The ladder.
-const EXAMPLES: [&str; 11] = [
+const EXAMPLES: [&str; 12] = [
     "01_check",
     "02_render",
     "03_run_mlp",
@@ -16,6 +16,7 @@ const EXAMPLES: [&str; 11] = [
     "09_cudarc",
     "10_candle",
     "11_convolutions",
+    "12_generate",
 ];
 
 /// Where cargo put the built examples: beside the binary of this package.

@@ -3,14 +3,16 @@
 
 use std::sync::Arc;
 
+use crate::caches::Caches;
 use crate::common::{Gpu, assert_right, assert_runs_right, pipeline, plan_of, quick};
 use crate::fused::{expected, hopper};
 use crate::fused_runs::bits;
 use cusync::device::DeviceBuffer;
+use cusync::inputs::Inputs;
 use cusync::runtime::verify::Reference;
 use cusync::runtime::{Error, Options, Overlap, Overrides, Pipeline, shipped};
 use cusync_gen::check::{Executor, Plan};
-use cusync_gen::graph::Element;
+use cusync_gen::graph::{Element, TensorId};
 
 const NAMES: [&str; 3] = ["gpt3_generate", "llama65_generate", "llama3_70b_generate"];
 const LAYERS: [&str; 3] = ["gpt3_layer", "llama65_layer", "llama3_70b_layer"];
@@ -79,6 +81,10 @@ fn grows(source: &str, batch: u32, element: Element, overlap: Overlap) {
     let plan = plan(&gpu, source, batch, element);
     let label = format!("{} B = {batch} {element:?} {overlap:?}", plan.graph().name);
     let (inputs, _) = expected(&gpu, &plan, 1, batch);
+    // Inputs on the host are the same, of one seed.
+    let tensors = plan.graph().tensors.iter();
+    let table = tensors.enumerate().find(|(_, t)| t.name == "P").map(|(id, _)| TensorId(id));
+    let pages = table.and_then(|id| Inputs::random(plan.graph(), batch.into()).integers(id).cloned());
     let mut pipeline = pipeline(&gpu, &plan, &inputs, Options { overlap, ..Options::default() });
     let mut now = ragged(batch);
     let buffer = lengths(&gpu, &mut pipeline, &now);
@@ -86,6 +92,8 @@ fn grows(source: &str, batch: u32, element: Element, overlap: Overlap) {
         let graph = pipeline.capture(Executor::Fused, &[0])?;
         for step in 0..if quick() { 4 } else { 12 } {
             buffer.upload(&now)?;
+            let look = step % 4 == 3 || step == 0;
+            let caches = look.then(|| Caches::of(&pipeline));
             let mut first = None;
             for replayed in [step % 2 == 0, step % 2 == 1] {
                 pipeline.poison_outputs()?;
@@ -97,14 +105,53 @@ fn grows(source: &str, batch: u32, element: Element, overlap: Overlap) {
                 let made = bits(&mut pipeline);
                 assert!(*first.get_or_insert_with(|| made.clone()) == made, "{label}: step {step} differs");
             }
-            if step % 4 == 3 || step == 0 {
-                right(&format!("{label} step {step}"), &mut pipeline);
+            if let Some(caches) = caches {
+                let label = format!("{label} step {step}");
+                caches.assert_appended(&label, &pipeline, &now, pages.as_deref().map(Vec::as_slice));
+                right(&label, &mut pipeline);
             }
             now.iter_mut().for_each(|n| *n += 1);
         }
         Ok(())
     };
     all().unwrap_or_else(|e| panic!("{label}: {e}"));
+}
+
+/// From an empty cache to a full one, a replay or a launch a token.
+#[test]
+fn a_thousand_tokens_of_a_growing_cache() {
+    let Some(gpu) = hopper() else { return };
+    let dims = vec![("B".into(), 4), ("S".into(), 1064)];
+    let overrides = Overrides { dims, ..Overrides::default() };
+    let plan = plan_of(&gpu, shipped(NAMES[2]).expect("it ships"), &overrides, Executor::Fused);
+    let (inputs, _) = expected(&gpu, &plan, 1, 9);
+    let options = Options { overlap: Overlap::All, ..Options::default() };
+    let mut pipeline = pipeline(&gpu, &plan, &inputs, options);
+    let mut now = vec![0, 1, 40, 64];
+    let buffer = lengths(&gpu, &mut pipeline, &now);
+    let mut all = || -> cusync::runtime::Result<()> {
+        let graph = pipeline.capture(Executor::Fused, &[0])?;
+        for step in 0..1000 {
+            let caches = (step % 250 == 249).then(|| Caches::of(&pipeline));
+            buffer.upload(&now)?;
+            if caches.is_some() {
+                pipeline.poison_outputs()?;
+            }
+            if step % 7 == 3 {
+                pipeline.run(Executor::Fused)?
+            } else {
+                pipeline.replay(&graph)?
+            }
+            pipeline.synchronize()?;
+            if let Some(caches) = caches {
+                caches.assert_appended(&format!("token {step}"), &pipeline, &now, None);
+                right(&format!("token {step}"), &mut pipeline);
+            }
+            now.iter_mut().for_each(|n| *n += 1);
+        }
+        Ok(())
+    };
+    all().unwrap_or_else(|e| panic!("{e}"));
 }
 
 #[test]

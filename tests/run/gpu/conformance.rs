@@ -10,6 +10,7 @@ use crate::common::{Gpu, dim, pipeline, plan, plan_of, quick};
 use crate::faults::{delayed, delays};
 use crate::fused::{DYNAMIC, STATIC, fused, of_images};
 use crate::fused_decode::decode;
+use crate::prompts::prompt_layer;
 use cusync::ffi::{self, cusync_note as Note};
 use cusync::runtime::{ChainOverride, InputSets, Options, Overrides, shipped};
 use cusync_gen::check::{Candidate, EdgeChoice, Event, Executor, Generated, Plan, TileProgram};
@@ -148,7 +149,7 @@ impl<'a> Judged<'a> {
             Event::Add { .. } | Event::Warp { .. } => {}
         });
         // Queries, keys and values come together.
-        if shares && of.loads.iter().any(|(load, _)| *load == of.loads[0].0) {
+        if of.loads.iter().any(|(load, _)| *load == of.loads[0].0) {
             let mut together: Vec<((u32, u32), Vec<u32>)> = Vec::new();
             for (load, waits) in std::mem::take(&mut of.loads) {
                 match together.iter_mut().find(|(other, _)| *other == load) {
@@ -466,6 +467,11 @@ fn chains_do_what_was_judged() {
     let paired = ChainOverride { kernel: Some(((128, 128), (2, 1))), ..STATIC };
     plans.push(("gpt3_mlp in pairs".into(), fused(&gpu, "gpt3_mlp", 512, paired)));
     plans.push(("operands".into(), chain(&gpu, OPERANDS, STATIC)));
+    for (name, tokens, way) in
+        [("llama65_prompt_layer", 300, STATIC), ("llama3_70b_prompt_layer", 200, DYNAMIC)]
+    {
+        plans.push((name.into(), prompt_layer(&gpu, name, tokens, Element::F16, way)));
+    }
     all_conform(&gpu, &plans);
 }
 

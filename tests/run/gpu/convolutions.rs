@@ -1,10 +1,10 @@
 //! Convolutions on the fused executor on a GPU: every kernel for them, every way to hand out items, right to 2e-3 of the direct
 //! convolution on the host.
 
-use crate::common::{assert_right, assert_runs_right, pipeline, plan_of};
+use crate::common::{assert_runs_right, plan_of};
 use crate::fused::{DYNAMIC, STATIC, WAYS, expected, hopper, of_images};
-use crate::fused_runs::{repeats_to_the_bit, starves, ten_thousand_launches};
-use cusync::runtime::{ChainOverride, Options, Overlap, Overrides, shipped};
+use crate::fused_runs::{repeats_to_the_bit, serial_between_others, starves, ten_thousand_launches};
+use cusync::runtime::{ChainOverride, Overlap, Overrides, shipped};
 use cusync_gen::check::Executor;
 use cusync_gen::device::{ChainKernel, Operation};
 use cusync_gen::graph::Element;
@@ -182,34 +182,14 @@ fn a_starved_halo_is_named_in_time() {
     }
 }
 
-/// A chain kernel stage by stage, between runs of all of it at once: each counts its own runs, eager or replayed.
 #[test]
 fn serial_runs_are_right_between_the_others() {
     let Some(gpu) = hopper() else { return };
-    let plans = [
+    for plan in [
         of_images(&gpu, "resnet_layer", 1, STATIC),
         of_images(&gpu, "resnet38_layer2", 3, STATIC),
         of_images(&gpu, "vgg19_block4", 2, DYNAMIC),
-    ];
-    for plan in plans {
-        let name = format!("{} {}", plan.graph().name, plan.launch().kind());
-        let (inputs, reference) = expected(&gpu, &plan, 2, 4);
-        let mut pipeline = pipeline(&gpu, &plan, &inputs, Options::default());
-        let mut all = || -> cusync::runtime::Result<()> {
-            let serial = pipeline.capture(Executor::Serial, &[1, 0])?;
-            let fused = pipeline.capture(Executor::Fused, &[1, 0])?;
-            for round in 0..20 {
-                pipeline.poison_outputs()?;
-                match round % 4 {
-                    0 => pipeline.run(Executor::Serial)?,
-                    1 => pipeline.replay(&serial)?,
-                    2 => pipeline.replay(&fused)?,
-                    _ => pipeline.run(Executor::Fused)?,
-                }
-                assert_right(&format!("{name} round {round}"), &reference.compare(&mut pipeline)?);
-            }
-            Ok(())
-        };
-        all().unwrap_or_else(|e| panic!("{name}: {e}"));
+    ] {
+        serial_between_others(&gpu, &plan);
     }
 }

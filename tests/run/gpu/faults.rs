@@ -309,9 +309,12 @@ fn coupled_kernels_survive_delays() {
     survive(&gpu, cases);
 }
 
+/// A shipped spec with dims.
+type Sized<'a> = (&'a str, &'a [(&'a str, u64)]);
+
 /// Each shipped spec at its dims.
-fn shipped_cases(gpu: &Gpu, cases: &[(&str, &[(&str, u64)])], seed: u32) -> Vec<Case> {
-    let one = |(i, (name, dims)): (usize, &(&str, &[(&str, u64)]))| {
+fn shipped_cases(gpu: &Gpu, cases: &[Sized<'_>], seed: u32) -> Vec<Case> {
+    let one = |(i, (name, dims)): (usize, &Sized<'_>)| {
         let dims = dims.iter().map(|(dim, size)| ((*dim).to_owned(), *size)).collect();
         let overrides = Overrides { dims, ..Overrides::default() };
         let plan = plan(gpu, name, &overrides, Executor::Fused);
@@ -324,10 +327,13 @@ fn shipped_cases(gpu: &Gpu, cases: &[(&str, &[(&str, u64)])], seed: u32) -> Vec<
 #[test]
 fn rows_and_heads_survive_delays() {
     let Some(gpu) = delayed() else { return };
-    let cases: [(&str, &[(&str, u64)]); 3] = [
+    let cases: [(&str, &[(&str, u64)]); 6] = [
         ("llama65_norm_mlp", &[("M", 64)]),
         ("llama65_norm_mlp", &[("M", 200)]),
         ("llama3_70b_generate", &[("B", 5), ("S", 256)]),
+        ("gpt3_attention", &[("S", 300), ("E", 1024)]),
+        ("llama3_70b_attention", &[("S", 512), ("E", 1024)]),
+        ("llama65_prompt_layer", &[("S", 200), ("E", 1024), ("I", 704)]),
     ];
     survive(&gpu, shipped_cases(&gpu, &cases, 400));
 }

@@ -1,9 +1,11 @@
 //! The fused executor on a GPU over many runs: it stays right, repeats to the bit, runs beside itself, tells when it did what, and a
 //! starved edge ends in an error that names it.
 
+use crate::caches::Caches;
 use crate::common::{Gpu, assert_right, pipeline};
 use crate::fused::{DYNAMIC, STATIC, WAYS, expected, fused, hopper, of_images};
 use crate::fused_decode::decode;
+use crate::prompts::prompt_layer;
 use cusync::runtime::{InputSets, Options, Overlap, Pipeline, shipped};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::Element;
@@ -67,6 +69,40 @@ fn ten_thousand_launches_stay_right() {
     }
 }
 
+/// A chain kernel stage by stage, between runs of all of it at once: each counts its own runs, eager or replayed.
+pub(crate) fn serial_between_others(gpu: &Gpu, plan: &Plan) {
+    let name = format!("{} {}", plan.graph().name, plan.launch().kind());
+    let (inputs, reference) = expected(gpu, plan, 2, 4);
+    let mut pipeline = pipeline(gpu, plan, &inputs, Options::default());
+    let mut all = || -> cusync::runtime::Result<()> {
+        let serial = pipeline.capture(Executor::Serial, &[1, 0])?;
+        let fused = pipeline.capture(Executor::Fused, &[1, 0])?;
+        for round in 0..20 {
+            pipeline.poison_outputs()?;
+            match round % 4 {
+                0 => pipeline.run(Executor::Serial)?,
+                1 => pipeline.replay(&serial)?,
+                2 => pipeline.replay(&fused)?,
+                _ => pipeline.run(Executor::Fused)?,
+            }
+            assert_right(&format!("{name} round {round}"), &reference.compare(&mut pipeline)?);
+        }
+        Ok(())
+    };
+    all().unwrap_or_else(|e| panic!("{name}: {e}"));
+}
+
+#[test]
+fn serial_runs_of_a_chain_kernel_are_right_between_the_others() {
+    let Some(gpu) = hopper() else { return };
+    for plan in [
+        fused(&gpu, "llama65_norm_mlp", 200, STATIC),
+        prompt_layer(&gpu, "llama65_prompt_layer", 200, Element::F16, STATIC),
+    ] {
+        serial_between_others(&gpu, &plan);
+    }
+}
+
 /// The bits of every tensor that a stage writes, after the work queued so far.
 pub(crate) fn bits(pipeline: &mut Pipeline) -> Vec<Vec<u16>> {
     pipeline.synchronize().unwrap_or_else(|e| panic!("{e}"));
@@ -80,6 +116,38 @@ pub(crate) fn bits(pipeline: &mut Pipeline) -> Vec<Vec<u16>> {
             host
         })
         .collect()
+}
+
+/// Runs a plan with every kind of edge between runs, eager and as a graph, each on poisoned outputs: all have the same bits. `judge` looks
+/// at the last of each kind, beside what the caches were before.
+pub(crate) fn assert_repeats(
+    gpu: &Gpu,
+    label: &str,
+    (plan, inputs): (&Plan, &InputSets),
+    judge: &mut dyn FnMut(&str, &mut Pipeline, &Caches),
+) {
+    let mut first = None;
+    for overlap in [Overlap::Plain, Overlap::All] {
+        let label = format!("{label} {overlap:?}");
+        let mut pipeline = pipeline(gpu, plan, inputs, Options { overlap, ..Options::default() });
+        let mut all = || -> cusync::runtime::Result<()> {
+            let caches = Caches::of(&pipeline);
+            let graph = pipeline.capture(Executor::Fused, &[0, 0, 0])?;
+            for repeat in 0..4 {
+                pipeline.poison_outputs()?;
+                if repeat % 2 == 0 {
+                    pipeline.run(Executor::Fused)?
+                } else {
+                    pipeline.replay(&graph)?
+                }
+                let now = bits(&mut pipeline);
+                assert!(*first.get_or_insert_with(|| now.clone()) == now, "{label}: run {repeat} differs");
+            }
+            judge(&label, &mut pipeline, &caches);
+            Ok(())
+        };
+        all().unwrap_or_else(|e| panic!("{label}: {e}"));
+    }
 }
 
 /// Each element of a result is summed in an order that the schedule fixes, whoever comes first: also in parts, which are added in

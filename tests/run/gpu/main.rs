@@ -8,6 +8,7 @@
 mod attends;
 mod bench;
 mod bound;
+mod caches;
 mod calibrate;
 mod common;
 mod conformance;

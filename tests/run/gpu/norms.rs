@@ -1,10 +1,10 @@
 //! Row normalisation in chain kernels on a GPU: right to 2e-3 whatever is read and written around it, and the same bits in
 //! every run.
 
-use crate::common::{assert_right, pipeline, plan_of, quick};
+use crate::common::{assert_right, plan_of, quick};
 use crate::fused::{DYNAMIC, STATIC, WAYS, expected, hopper};
-use crate::fused_runs::bits;
-use cusync::runtime::{ChainOverride, Options, Overlap, Overrides, shipped};
+use crate::fused_runs::assert_repeats as repeats;
+use cusync::runtime::{ChainOverride, Overrides, shipped};
 use cusync_gen::check::Executor;
 use cusync_gen::device::{ChainKernel, Operation};
 use cusync_gen::graph::Element;
@@ -45,30 +45,10 @@ fn assert_repeats(
     let (inputs, reference) = expected(&gpu, &plan(STATIC), 1, m);
     for way in ways {
         let plan = plan(way);
-        let mut first = None;
-        for overlap in [Overlap::Plain, Overlap::All] {
-            let label = format!("{} M = {m} {length:?} {element:?} {way:?} {overlap:?}", plan.graph().name);
-            let mut pipeline = pipeline(&gpu, &plan, &inputs, Options { overlap, ..Options::default() });
-            let mut all = || -> cusync::runtime::Result<()> {
-                let graph = pipeline.capture(Executor::Fused, &[0, 0, 0])?;
-                for repeat in 0..4 {
-                    pipeline.poison_outputs()?;
-                    if repeat % 2 == 0 {
-                        pipeline.run(Executor::Fused)?
-                    } else {
-                        pipeline.replay(&graph)?
-                    }
-                    let now = bits(&mut pipeline);
-                    assert!(
-                        *first.get_or_insert_with(|| now.clone()) == now,
-                        "{label}: run {repeat} differs"
-                    );
-                }
-                assert_right(&label, &reference.compare(&mut pipeline)?);
-                Ok(())
-            };
-            all().unwrap_or_else(|e| panic!("{label}: {e}"));
-        }
+        let label = format!("{} M = {m} {length:?} {element:?} {way:?}", plan.graph().name);
+        repeats(&gpu, &label, (&plan, &inputs), &mut |label, pipeline, _| {
+            assert_right(label, &reference.compare(pipeline).unwrap_or_else(|e| panic!("{label}: {e}")));
+        });
     }
 }
 
