@@ -472,6 +472,13 @@ fn chains_do_what_was_judged() {
     for (name, images, way) in [("resnet38_layer3", 2, STATIC), ("vgg19_block4", 3, DYNAMIC)] {
         plans.push((name.into(), of_images(&gpu, name, images, way)));
     }
+    all_conform(&gpu, &plans);
+}
+
+#[test]
+fn prompts_do_what_was_judged() {
+    let Some(gpu) = delayed() else { return };
+    let mut plans: Vec<(String, Plan)> = Vec::new();
     for (name, tokens, way) in
         [("llama65_prompt_layer", 300, STATIC), ("llama3_70b_prompt_layer", 200, DYNAMIC)]
     {
