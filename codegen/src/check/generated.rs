@@ -6,7 +6,7 @@ use super::Candidate;
 use super::parts::{Parts, Place};
 use super::program::{Event, Strands, TileProgram, slice_k_blocks};
 use crate::graph::{Dependence, Graph, Operand, OperandKind, Partition, Stage, StageId, WaitWalk, When};
-use crate::schedule::decode::{LOAD_WARPS, awaited, k_tiles, owners_of, posted_by, slot_of};
+use crate::schedule::decode::{COLUMN_TILE, LOAD_WARPS, awaited, k_tiles, owners_of, posted_by, slot_of};
 use crate::schedule::{POST_WEIGHT, Part, units};
 use crate::sync::{SlotMap, Tile, WaitAt};
 
@@ -20,6 +20,8 @@ pub struct Generated<'a> {
     by: Vec<(bool, bool)>,
     /// The items of each tile of a chain kernel.
     parts: Option<Parts>,
+    /// What the shares of a decode kernel wait for, by edge and column tile: a slot, and its posts of a run.
+    awaited: Vec<Vec<(u32, u32)>>,
 }
 
 /// All that the events of an edge in a slice follow from. Two slices of one sight do the same.
@@ -52,19 +54,33 @@ impl Strand<'_> {
         if !self.sight.ks.contains(&k) {
             return;
         }
+        self.wait(k, f);
         let Dependence { consumer, operand, .. } = self.graph.dependences[self.edge];
+        let Sight { tile, share, idle, .. } = &self.sight;
+        if share.0 > 1 {
+            f(multicast(self.graph, operand, &self.graph.stages[consumer.0], *tile, k, *share));
+        } else if !idle {
+            f(Event::Load { operand, k_block: k });
+        }
+    }
+
+    /// All that is waited for, from the first k-block on.
+    fn waits(&mut self, f: &mut dyn FnMut(Event)) {
+        for k in self.sight.ks.clone() {
+            self.wait(k, f);
+            if self.waits.settled() {
+                return;
+            }
+        }
+    }
+
+    fn wait(&mut self, k: u32, f: &mut dyn FnMut(Event)) {
         let (edge, slots, weight) = (self.edge, self.slots, self.weight);
         let tiles = self.waits.at(k);
         if !tiles.is_empty() {
             slots.each_covering(&tiles, &mut |slot| {
                 f(Event::Wait { edge, slot, value: slots.posts_of(slot) * weight });
             });
-        }
-        let Sight { tile, share, idle, .. } = &self.sight;
-        if share.0 > 1 {
-            f(multicast(self.graph, operand, &self.graph.stages[consumer.0], *tile, k, *share));
-        } else if !idle {
-            f(Event::Load { operand, k_block: k });
         }
     }
 }
@@ -86,7 +102,14 @@ impl<'a> Generated<'a> {
             (waits.0 || reads.0, waits.1 || reads.1)
         });
         let by = by.collect();
-        Generated { candidate, slots, edges, by, parts }
+        let awaited = graph.dependences.iter().filter(|_| candidate.launch.shares().is_some()).map(|d| {
+            let made = &graph.stages[d.producer.0];
+            (0..made.n.div_ceil(COLUMN_TILE))
+                .map(|tile| (slot_of(made, tile), owners_of(made, tile)))
+                .collect()
+        });
+        let awaited = awaited.collect();
+        Generated { candidate, slots, edges, by, parts, awaited }
     }
 
     fn cluster(&self) -> (u32, u32) {
@@ -120,10 +143,10 @@ impl<'a> Generated<'a> {
         }
         let (main, last) = &self.edges[stage.0];
         let load = |edge: usize, k_block: u32, f: &mut dyn FnMut(Event)| {
-            let Dependence { producer, operand, .. } = graph.dependences[edge];
-            let made = &graph.stages[producer.0];
+            let operand = graph.dependences[edge].operand;
             for columns in awaited(of, tile, of.operands[operand].kind, k_block) {
-                f(Event::Wait { edge, slot: slot_of(made, columns), value: owners_of(made, columns) });
+                let (slot, value) = self.awaited[edge][columns as usize];
+                f(Event::Wait { edge, slot, value });
             }
             f(Event::Load { operand, k_block });
         };
@@ -145,6 +168,39 @@ impl<'a> Generated<'a> {
         }
         last.iter().for_each(|edge| f(Event::Load { operand: graph.dependences[*edge].operand, k_block: 0 }));
         f(Event::Store { units: 0..1, of: 1 });
+    }
+
+    /// What a slice does when its k-blocks are summed up.
+    fn epilogue(
+        &self,
+        stage: StageId,
+        tile: Tile,
+        (ks, part): (&Range<u32>, Part),
+        f: &mut dyn FnMut(Event),
+    ) {
+        if self.idle(stage, tile) {
+            return;
+        }
+        let add = |slab: u32, f: &mut dyn FnMut(Event)| {
+            f(Event::Await { slab });
+            f(Event::Add { slab });
+        };
+        match part {
+            Part::Contribute { slab } => return f(Event::Contribute { slab }),
+            Part::Finish { first, slabs } => (0..slabs).for_each(|s| add(first.saturating_add(s), f)),
+            Part::Share { first, parts, part } => {
+                f(Event::Contribute { slab: first.saturating_add(part) });
+                (0..parts).filter(|p| *p != part).for_each(|p| add(first.saturating_add(p), f));
+            }
+            Part::Whole => {}
+        }
+        for &edge in &self.edges[stage.0].1 {
+            if let Some(sight) = self.sight(edge, tile, ks, part) {
+                self.strand_of(edge, sight).step(0, f);
+            }
+        }
+        let (units, of) = stored(&self.candidate.graph.stages[stage.0], part);
+        f(Event::Store { units, of });
     }
 
     /// Whether a tile is outside its grid: its CTA fills up a cluster.
@@ -283,35 +339,31 @@ impl TileProgram for Generated<'_> {
             return self.share(stage, tile, f);
         }
         let Some((ks, part)) = self.slice(stage, tile, slice) else { return };
-        let (main, last) = &self.edges[stage.0];
         let strand = |edge: &usize| Some(self.strand_of(*edge, self.sight(*edge, tile, &ks, part)?));
-        let mut strands: Vec<Strand> = main.iter().filter_map(strand).collect();
+        let mut strands: Vec<Strand> = self.edges[stage.0].0.iter().filter_map(strand).collect();
         if !strands.is_empty() {
             for k in ks.clone() {
                 strands.iter_mut().for_each(|strand| strand.step(k, f));
             }
         }
-        if self.idle(stage, tile) {
-            return;
-        }
-        let add = |slab: u32, f: &mut dyn FnMut(Event)| {
-            f(Event::Await { slab });
-            f(Event::Add { slab });
-        };
-        match part {
-            Part::Contribute { slab } => return f(Event::Contribute { slab }),
-            Part::Finish { first, slabs } => (0..slabs).for_each(|s| add(first.saturating_add(s), f)),
-            Part::Share { first, parts, part } => {
-                f(Event::Contribute { slab: first.saturating_add(part) });
-                (0..parts).filter(|p| *p != part).for_each(|p| add(first.saturating_add(p), f));
-            }
-            Part::Whole => {}
-        }
-        last.iter().filter_map(strand).for_each(|mut strand| strand.step(0, f));
-        let (units, of) = stored(&self.candidate.graph.stages[stage.0], part);
-        f(Event::Store { units, of });
+        self.epilogue(stage, tile, (&ks, part), f);
     }
 
+    fn holds(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Event)) {
+        let f = &mut |event| {
+            if matches!(event, Event::Wait { .. } | Event::Contribute { .. } | Event::Await { .. }) {
+                f(event);
+            }
+        };
+        if self.candidate.launch.shares().is_some() {
+            return self.share(stage, tile, f);
+        }
+        let Some((ks, part)) = self.slice(stage, tile, slice) else { return };
+        let sight = |edge: &usize| Some((*edge, self.sight(*edge, tile, &ks, part)?));
+        let sights = self.edges[stage.0].0.iter().filter_map(sight);
+        sights.for_each(|(edge, sight)| self.strand_of(edge, sight).waits(f));
+        self.epilogue(stage, tile, (&ks, part), f);
+    }
     fn extent(&self, graph: &Graph, stage: StageId) -> (u32, u32) {
         let (m, n) = graph.stages[stage.0].grid;
         let (rows, cols) = self.cluster();

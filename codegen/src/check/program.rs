@@ -102,6 +102,16 @@ pub trait TileProgram {
         });
     }
 
+    /// Calls `f` with the waits, contributions and awaited slabs among the events of a slice. Between two contributions they come
+    /// in any order, and what has been waited for may be left out.
+    fn holds(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Event)) {
+        self.events(stage, tile, slice, &mut |event| {
+            if matches!(event, Event::Wait { .. } | Event::Contribute { .. } | Event::Await { .. }) {
+                f(event);
+            }
+        });
+    }
+
     /// The same events edge by edge, of a program that promises what [`Strands`] does; of any other every tile is judged
     /// by itself.
     fn strands(&self) -> Option<&dyn Strands> {

@@ -211,6 +211,18 @@ impl Stage {
         met.tiles().filter(move |tile| !partition.area(size, *tile).1.is_empty())
     }
 
+    /// An area of the output, widened to all that the tiles in it write.
+    pub(crate) fn around(&self, (rows, cols): &(Range<u32>, Range<u32>)) -> (Range<u32>, Range<u32>) {
+        if rows.is_empty() || cols.is_empty() {
+            return (0..0, 0..0);
+        }
+        let (partition, size) = (self.partition, (self.m, self.n));
+        let met = partition.meeting(size, rows, cols);
+        let first = partition.area(size, Tile { m: met.m.start, n: met.n.start });
+        let last = partition.area(size, Tile { m: met.m.end - 1, n: met.n.end - 1 });
+        (first.0.start..last.0.end, first.1.start..last.1.end)
+    }
+
     /// The elements of the reduction that a k-block adds up.
     pub fn elements(&self, k_block: u32) -> Range<u32> {
         self.op.rules().elements(self, k_block)

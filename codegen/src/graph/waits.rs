@@ -131,6 +131,13 @@ impl<'a> WaitWalk<'a> {
         }
     }
 
+    /// Whether the k-blocks behind the one that was asked for last wait for no other slots.
+    pub(crate) fn settled(&self) -> bool {
+        let one_column = self.slots.table.is_none() && self.slots.slots_n == 1;
+        let fixed = self.boxes.rows.k == 0 && (self.boxes.cols.k == 0 || one_column);
+        self.at == WaitAt::Start || fixed && !self.before.is_empty()
+    }
+
     /// The producer tiles to wait for just before the dependent load of k-block `k`; empty when nothing new is needed. The
     /// k-blocks are asked for one after the other.
     pub fn at(&mut self, k: u32) -> TileBox {

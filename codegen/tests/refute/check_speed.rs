@@ -11,6 +11,7 @@ mod general;
 mod plans;
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -163,6 +164,24 @@ fn strands_are_as_they_say(c: &Candidate) {
                     _ => assert!(found.is_empty(), "something behind a store of {c:?}"),
                 });
                 assert_eq!(told, found, "stores of {tile:?} of stage {stage:?} of {c:?}");
+                let holds = |told: bool| {
+                    // What is awaited, and what is given, in turn.
+                    let (mut needs, mut all) = (BTreeSet::new(), Vec::new());
+                    let mut note = |event: Event| match event {
+                        Event::Wait { .. } | Event::Await { .. } => {
+                            needs.insert(format!("{event:?}"));
+                        }
+                        Event::Contribute { slab } => all.push((std::mem::take(&mut needs), slab)),
+                        _ => {}
+                    };
+                    if told {
+                        program.holds(stage, tile, slice, &mut note);
+                    } else {
+                        program.events(stage, tile, slice, &mut note);
+                    }
+                    (all, needs)
+                };
+                assert_eq!(holds(true), holds(false), "{tile:?} of stage {stage:?} of {c:?}");
             }
         }
     }

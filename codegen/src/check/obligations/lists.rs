@@ -270,7 +270,7 @@ impl<'a> Run<'a> {
         let (mut needs, mut given, mut then) = (Vec::new(), Vec::new(), Vec::new());
         for (tile, cta) in self.ctas(item) {
             let gave = given.len();
-            self.p.events(stage, tile, slice, &mut |event| {
+            self.p.holds(stage, tile, slice, &mut |event| {
                 let need = match event {
                     Event::Wait { edge, slot, value } => (Word::Slot(self.bases[edge] + slot), value),
                     Event::Await { slab } => (Word::Flag(slab, cta), 1),
@@ -285,7 +285,8 @@ impl<'a> Run<'a> {
             });
         }
         for needs in [&mut needs, &mut then] {
-            needs.sort_unstable();
+            // A few ascending runs, which this sort finds.
+            needs.sort();
             needs.dedup();
             // The last is looked at first; a list then stops at what it would meet first.
             needs.reverse();

@@ -1,7 +1,6 @@
 //! `order` of what a tile is the sum of: every k-block of what other stages write is loaded before the tile is stored. The
 //! warps of a share bring the k-blocks in any order, each of them once.
 
-use std::collections::HashSet;
 use std::ops::Range;
 
 use super::scan::{At, Region, Scan};
@@ -12,7 +11,9 @@ use crate::sync::Tile;
 
 /// Every k-block of what a stage writes is loaded by each tile that is made from it, in the slice that sums it up.
 pub(super) fn order(c: &Candidate, p: &dyn TileProgram, scan: &Scan) -> Option<Refutation> {
-    let Some(((stage, tile), slice, edge, k_block)) = scan.unloaded else { return of_shares(c, p) };
+    let Some(((stage, tile), slice, edge, k_block)) = scan.unloaded else {
+        return scan.unshared.then(|| of_shares(c, p)).flatten();
+    };
     let operand = c.graph.dependences[edge].operand;
     let tensor = &c.graph.tensors[c.graph.stages[stage.0].operands[operand].tensor.0].name;
     let subject = slice_subject(p, stage, tile, slice).unwrap_or(Subject::Edge(edge));
@@ -40,15 +41,12 @@ pub(super) fn together(
     let (m, n) = (tile.m / rows * rows, tile.n / cols * cols);
     let mates = || (m..m + rows).flat_map(move |m| (n..n + cols).map(move |n| Tile { m, n }));
     // What each brings for itself, and what all of them bring for each other.
-    let (mut own, mut shared) = (HashSet::new(), vec![Vec::<Region>::new(); ks.len()]);
+    let (mut own, mut shared) = (Vec::<(Tile, u32)>::new(), Vec::<(u32, Region)>::new());
     for mate in mates() {
         let mut note = |event| match event {
-            Event::Load { operand: o, k_block } if o == operand => {
-                own.insert((mate.m, mate.n, k_block));
-            }
-            // Of other k-blocks this slice is not the sum.
-            Event::Multicast { operand: o, k_block, rows, cols } if o == operand && ks.contains(&k_block) => {
-                shared[(k_block - ks.start) as usize].push((rows, cols));
+            Event::Load { operand: o, k_block } if o == operand => own.push((mate, k_block)),
+            Event::Multicast { operand: o, k_block, rows, cols } if o == operand => {
+                shared.push((k_block, (rows, cols)));
             }
             _ => {}
         };
@@ -57,14 +55,20 @@ pub(super) fn together(
             None => p.events(stage, mate, slice, &mut note),
         }
     }
+    own.sort_unstable_by_key(|(tile, k)| (tile.m, tile.n, *k));
+    let loads = |tile: &Tile, k: u32| {
+        own.binary_search_by_key(&(tile.m, tile.n, k), |(tile, k)| (tile.m, tile.n, *k)).is_ok()
+    };
+    shared.sort_by_key(|(k, _)| *k);
     let inside = |t: &Tile| t.m < of.grid.0 && t.n < of.grid.1;
     let each = of.operands[operand].kind.when() == When::Each;
     ks.clone().filter(|_| each).find(|k| {
-        let brought = shared[(k - ks.start) as usize].as_slice();
+        let from = |k: u32| shared.partition_point(|(other, _)| *other < k);
+        let brought = &shared[from(*k)..from(k + 1)];
         mates().filter(inside).any(|mate| {
             let mut missing = false;
             of.reads(operand, tensor, (mate.m, mate.n), *k, &mut |rows, cols| {
-                missing |= !own.contains(&(mate.m, mate.n, *k)) && !covered(&(rows, cols), brought);
+                missing |= !loads(&mate, *k) && !covered(&(rows, cols), brought);
             });
             missing
         })
@@ -72,27 +76,38 @@ pub(super) fn together(
 }
 
 /// Whether boxes that are as wide, or as tall, as an area leave nothing of it out.
-fn covered((rows, cols): &Region, boxes: &[Region]) -> bool {
+fn covered((rows, cols): &Region, boxes: &[(u32, Region)]) -> bool {
     let within =
         |outer: &Range<u32>, inner: &Range<u32>| outer.start <= inner.start && inner.end <= outer.end;
-    let along = |whole: &Range<u32>, mut parts: Vec<&Range<u32>>| {
-        parts.sort_unstable_by_key(|part| part.start);
-        let reached = |at: u32, part: &&Range<u32>| if part.start <= at { at.max(part.end) } else { at };
-        parts.iter().fold(whole.start, reached) >= whole.end
+    let along = |whole: &Range<u32>, part: &dyn Fn(&Region) -> Option<Range<u32>>| {
+        let mut reached = whole.start;
+        let further = |at: u32| {
+            let parts = boxes.iter().filter_map(|(_, region)| part(region));
+            parts.filter(|part| part.start <= at && at < part.end).map(|part| part.end).max()
+        };
+        while reached < whole.end {
+            let Some(end) = further(reached) else { return false };
+            reached = end;
+        }
+        true
     };
-    let tall = boxes.iter().filter(|(r, _)| within(r, rows)).map(|(_, c)| c).collect();
-    let wide = boxes.iter().filter(|(_, c)| within(c, cols)).map(|(r, _)| r).collect();
-    along(cols, tall) || along(rows, wide)
+    along(cols, &|(r, c)| within(r, rows).then(|| c.clone()))
+        || along(rows, &|(r, c)| within(c, cols).then(|| r.clone()))
+}
+
+/// The k-blocks of what a dependence is about.
+pub(super) fn k_blocks(c: &Candidate, edge: usize) -> u32 {
+    let d = &c.graph.dependences[edge];
+    let stage = &c.graph.stages[d.consumer.0];
+    if stage.operands[d.operand].kind.when() == When::Epilogue { 1 } else { stage.k_blocks }
 }
 
 /// Every k-block of what a stage writes is loaded once in each share.
 fn of_shares(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
-    c.graph.dependences.iter().find_map(|d| {
+    c.graph.dependences.iter().enumerate().find_map(|(edge, d)| {
         let stage = &c.graph.stages[d.consumer.0];
-        let once = stage.operands[d.operand].kind.when() == When::Epilogue;
-        let shares = c.launch.shares().is_some();
-        let k_blocks = if once { 1 } else { stage.k_blocks };
-        let mut shares = grid_tiles(stage).filter(|tile| shares && !stage.writes(*tile).1.is_empty());
+        let k_blocks = k_blocks(c, edge);
+        let mut shares = grid_tiles(stage).filter(|tile| !stage.writes(*tile).1.is_empty());
         shares.find_map(|tile| {
             let mut loads = vec![0; k_blocks as usize];
             let (mut outside, mut late, mut stored) = (None, None, false);

@@ -62,15 +62,16 @@ pub(in crate::check) struct Scan {
     semaphores: bool,
     /// The items of each tile of a chain kernel.
     parts: Option<Parts>,
-    /// What shares need, by edge and k-block: the region that was loaded last, and the slots that all of it needs where each tile in it
-    /// posts one. All shares load the same k-blocks, of as many rows of a normalisation as there are tokens.
-    needed: Vec<Vec<Option<Needed>>>,
+    /// What is enough for shares to wait for, by edge and k-block: all of them load the same k-blocks, of as many rows of a
+    /// normalisation as there are tokens.
+    enough: Vec<Vec<Option<Enough>>>,
+    /// Whether a share may not load each k-block of what other stages write once, before it stores.
+    pub(super) unshared: bool,
 }
 
-/// A region that loads read, and the slots whose waits together say that all of it is done; `None` where some tile in it posts
-/// several, any of which says so, or none.
-#[derive(Clone)]
-struct Needed {
+/// The region that was loaded last, and slots whose waits together say that all of it is done. Others may say so too, where a
+/// tile posts several. `None` where a tile posts none.
+struct Enough {
     region: Region,
     slots: Option<Vec<u32>>,
 }
@@ -80,6 +81,11 @@ struct Seen {
     waits: Marks,
     /// The k-blocks that have been loaded in time, by edge.
     loads: Marks,
+    /// How many loads there were, and whether one was of a k-block that there is not, or was made before, or came behind a store.
+    loaded: usize,
+    amiss: bool,
+    /// An edge, and a region all of whose tiles are done by what has been waited for. Most loads read what lies in it.
+    done: Option<(usize, Region)>,
     /// Whether it has left its sums, and whether it has stored.
     left: bool,
     stored: bool,
@@ -89,7 +95,8 @@ impl Seen {
     fn next(&mut self) {
         self.waits.next();
         self.loads.next();
-        (self.left, self.stored) = (false, false);
+        self.done = None;
+        (self.loaded, self.amiss, self.left, self.stored) = (0, false, false, false);
     }
 }
 
@@ -101,12 +108,19 @@ impl Scan {
         let posts_outside =
             posts.iter().zip(&slots).any(|(posts, slots)| posts.totals.len() > *slots as usize);
         let parts = c.launch.work().map(|schedule| Parts::of(&c.graph, schedule));
-        let needed = vec![Vec::new(); if c.launch.shares().is_some() { edges } else { 0 }];
-        let mut scan = Scan { posts, slots, posts_outside, semaphores, parts, needed, ..Scan::default() };
+        let shared = c.launch.shares().is_some();
+        let enough = (0..edges).filter(|_| shared).map(|_| Vec::new()).collect();
+        // What a share loads is counted over all its edges.
+        let unshared = shared && p.strands().is_some();
+        let mut scan =
+            Scan { posts, slots, posts_outside, semaphores, parts, enough, unshared, ..Scan::default() };
         let k_blocks = |d: &Dependence| c.graph.stages[d.consumer.0].k_blocks.max(1) as usize;
         let mut seen = Seen {
             waits: Marks::of(&scan.posts),
             loads: Marks::new(c.graph.dependences.iter().map(k_blocks)),
+            loaded: 0,
+            amiss: false,
+            done: None,
             left: false,
             stored: false,
         };
@@ -228,7 +242,14 @@ impl Scan {
         seen: &Seen,
     ) {
         let (stage, known) = (&c.graph.stages[at.0.0], self.unloaded.is_some_and(|(first, ..)| first <= at));
-        if known || edges.is_empty() || c.launch.shares().is_some() {
+        if c.launch.shares().is_some() {
+            let loads = |edge: &usize| loads::k_blocks(c, *edge) as usize;
+            let all: usize = edges.iter().map(loads).sum();
+            let stores = slice == 0 && !stage.writes(at.1).1.is_empty();
+            self.unshared |= stores && (seen.amiss || seen.loaded != all);
+            return;
+        }
+        if known || edges.is_empty() {
             return;
         }
         let (ks, finishes) = self.sums(c, at, slice);
@@ -271,6 +292,9 @@ impl Scan {
             Event::Load { operand, k_block } | Event::Multicast { operand, k_block, .. } => {
                 for &edge in edges.iter().filter(|e| c.graph.dependences[**e].operand == operand) {
                     let kind = c.graph.stages[at.0.0].operands[operand].kind;
+                    let outside = || k_block >= loads::k_blocks(c, edge);
+                    seen.amiss |= seen.stored || outside() || seen.loads.any(edge, &[k_block]);
+                    seen.loaded += 1;
                     // What comes later is in nothing that is stored.
                     if !seen.stored && (!seen.left || kind.when() == When::Epilogue) {
                         seen.loads.set(edge, k_block);
@@ -287,17 +311,7 @@ impl Scan {
                 regions(c, at.0, at.1, &event, &mut |operand, k_block, region| {
                     let of_operand = |e: &&usize| c.graph.dependences[**e].operand == operand;
                     for edge in edges.iter().filter(of_operand) {
-                        let posts = &self.posts[*edge];
-                        let needed = self.needed.get_mut(*edge);
-                        covered = covered
-                            && match needed.and_then(|of| needed_slots(c, *edge, posts, of, k_block, &region))
-                            {
-                                Some(slots) => slots.iter().all(|slot| seen.waits.any(*edge, &[*slot])),
-                                None => {
-                                    let done = |tile: Tile| seen.waits.any(*edge, posts.of_tile(tile));
-                                    uncovered(c, *edge, &region, done).is_none()
-                                }
-                            };
+                        covered = covered && self.covers(c, *edge, k_block, &region, seen);
                     }
                 });
                 if !covered {
@@ -305,41 +319,77 @@ impl Scan {
                 }
             }
             // It knows nothing of what other warps have waited for.
-            Event::Warp { .. } => seen.waits.next(),
+            Event::Warp { .. } => {
+                seen.waits.next();
+                seen.done = None;
+            }
             Event::Contribute { .. } => seen.left = true,
             Event::Store { .. } => seen.stored = true,
             Event::Await { .. } | Event::Add { .. } => {}
         }
     }
+
+    /// Whether all tiles that write into a region are done by what has been waited for.
+    fn covers(&mut self, c: &Candidate, edge: usize, k_block: u32, region: &Region, seen: &mut Seen) -> bool {
+        let holds =
+            |outer: &Range<u32>, inner: &Range<u32>| outer.start <= inner.start && inner.end <= outer.end;
+        if let Some((of, (rows, cols))) = &seen.done
+            && *of == edge
+            && holds(rows, &region.0)
+            && holds(cols, &region.1)
+        {
+            return true;
+        }
+        let (posts, waits) = (&self.posts[edge], &seen.waits);
+        let enough =
+            self.enough.get_mut(edge).and_then(|known| enough(c, edge, posts, known, k_block, region));
+        if enough.is_some_and(|slots| slots.iter().all(|slot| waits.any(edge, &[*slot]))) {
+            return true;
+        }
+        if uncovered(c, edge, region, |tile| waits.any(edge, posts.of_tile(tile))).is_some() {
+            return false;
+        }
+        let (mut rows, cols) = c.graph.stages[c.graph.dependences[edge].producer.0].around(region);
+        if let Some((of, (before, same))) = &seen.done
+            && (*of, same) == (edge, &cols)
+            && before.start <= rows.end
+            && rows.start <= before.end
+        {
+            rows = before.start.min(rows.start)..before.end.max(rows.end);
+        }
+        seen.done = Some((edge, (rows, cols)));
+        true
+    }
 }
 
-/// The slots that a region needs, looked up where the k-block was of that region the last time.
-fn needed_slots<'a>(
+/// Slots whose waits are enough for a region, looked up where the k-block was of that region the last time.
+fn enough<'a>(
     c: &Candidate,
     edge: usize,
     posts: &Posts,
-    known: &'a mut Vec<Option<Needed>>,
+    known: &'a mut Vec<Option<Enough>>,
     k_block: u32,
     region: &Region,
 ) -> Option<&'a [u32]> {
-    let (at, consumer) = (k_block as usize, c.graph.dependences[edge].consumer);
     // Whoever loads what is not there is refuted elsewhere.
-    if k_block >= c.graph.stages[consumer.0].k_blocks.max(1) {
+    if k_block >= loads::k_blocks(c, edge) {
         return None;
     }
+    let at = k_block as usize;
     if known.len() <= at {
-        known.resize(at + 1, None);
+        known.resize_with(at + 1, || None);
     }
-    if known[at].as_ref().is_none_or(|needed| needed.region != *region) {
+    if known[at].as_ref().is_none_or(|enough| enough.region != *region) {
         let producer = &c.graph.stages[c.graph.dependences[edge].producer.0];
-        let one = |tile| if let [slot] = posts.of_tile(tile) { Some(*slot) } else { None };
-        let slots: Option<Vec<u32>> = producer.writers(&region.0, &region.1).map(one).collect();
-        let slots = slots.map(|mut slots| {
-            slots.sort_unstable();
-            slots.dedup();
-            slots
-        });
-        known[at] = Some(Needed { region: region.clone(), slots });
+        let posted: Vec<&[u32]> = producer.writers(&region.0, &region.1).map(|t| posts.of_tile(t)).collect();
+        // Tiles that meet at a slot need no other.
+        let of_all = |slot: &&u32| posted.iter().all(|slots| slots.contains(slot));
+        let one = posted.first().and_then(|slots| slots.iter().find(of_all));
+        let slots = match one {
+            Some(slot) => Some(vec![*slot]),
+            None => posted.iter().map(|slots| slots.first().copied()).collect(),
+        };
+        known[at] = Some(Enough { region: region.clone(), slots });
     }
     known[at].as_ref()?.slots.as_deref()
 }

@@ -165,8 +165,8 @@ impl View<'_> {
                 Part::Share { first, parts, .. } => u64::from(first)..u64::from(first) + u64::from(parts),
             };
             let most = units(stage.mma_tile);
-            let own_tiles = !stage.op.has_kernel_tiles() && self.c.launch.shares().is_none();
-            let fault = if own_tiles && item.part != Part::Whole {
+            let own_tiles = || !stage.op.has_kernel_tiles() && self.c.launch.shares().is_none();
+            let fault = if item.part != Part::Whole && own_tiles() {
                 format!("is a part of a tile: {} has none", stage.op.name())
             } else if item.m >= rows || item.n >= cols {
                 format!("is outside the grid of {rows} x {cols}")

@@ -157,8 +157,9 @@ impl Sliding {
     /// columns a range holds the pixels between, too.
     pub fn pixels_under(&self, pixels: Range<u32>, tap: (u32, u32), f: &mut dyn FnMut(Range<u32>)) {
         let mut open: Option<Range<u32>> = None;
+        let inside = self.inside(tap);
         for line in self.lines(&pixels) {
-            let Some(under) = self.line_under(line, &pixels, tap) else { continue };
+            let Some(under) = self.line_under(line, &pixels, tap, &inside) else { continue };
             match &mut open {
                 Some(range) if range.end == under.start => range.end = under.end,
                 _ => open.replace(under).into_iter().for_each(&mut *f),
@@ -169,9 +170,9 @@ impl Sliding {
 
     /// From the first to the last of them.
     pub(super) fn bounds_under(&self, pixels: Range<u32>, tap: (u32, u32)) -> Option<Range<u32>> {
-        let first = self.lines(&pixels).find_map(|line| self.line_under(line, &pixels, tap))?;
-        let last = self.lines(&pixels).rev().find_map(|line| self.line_under(line, &pixels, tap))?;
-        Some(first.start..last.end)
+        let inside = self.inside(tap);
+        let under = |line| self.line_under(line, &pixels, tap, &inside);
+        Some(self.lines(&pixels).find_map(under)?.start..self.lines(&pixels).rev().find_map(under)?.end)
     }
 
     /// Rows of output images, counted over the batch, that some pixels are of.
@@ -179,10 +180,20 @@ impl Sliding {
         pixels.start / self.output.1..pixels.end.div_ceil(self.output.1)
     }
 
-    /// The input pixels under a tap of those of `pixels` that are in row `line`.
-    fn line_under(&self, line: u32, pixels: &Range<u32>, tap: (u32, u32)) -> Option<Range<u32>> {
+    /// The rows and columns of an output image whose input under a tap is in the image.
+    fn inside(&self, tap: (u32, u32)) -> (Range<u32>, Range<u32>) {
         let rows = inside(self.input.0, self.output.0, self.stride.0, self.padding.0, tap.0);
-        let columns = inside(self.input.1, self.output.1, self.stride.1, self.padding.1, tap.1);
+        (rows, inside(self.input.1, self.output.1, self.stride.1, self.padding.1, tap.1))
+    }
+
+    /// The input pixels under a tap of those of `pixels` that are in row `line`; which are inside, see [`Sliding::inside`].
+    fn line_under(
+        &self,
+        line: u32,
+        pixels: &Range<u32>,
+        tap: (u32, u32),
+        (rows, columns): &(Range<u32>, Range<u32>),
+    ) -> Option<Range<u32>> {
         let (image, p) = (line / self.output.0, line % self.output.0);
         let begin = line * self.output.1;
         let first = columns.start.max(pixels.start.saturating_sub(begin));
