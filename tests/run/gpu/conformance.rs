@@ -467,6 +467,13 @@ fn chains_do_what_was_judged() {
     let paired = ChainOverride { kernel: Some(((128, 128), (2, 1))), ..STATIC };
     plans.push(("gpt3_mlp in pairs".into(), fused(&gpu, "gpt3_mlp", 512, paired)));
     plans.push(("operands".into(), chain(&gpu, OPERANDS, STATIC)));
+    all_conform(&gpu, &plans);
+}
+
+#[test]
+fn prompts_do_what_was_judged() {
+    let Some(gpu) = delayed() else { return };
+    let mut plans: Vec<(String, Plan)> = Vec::new();
     for (name, tokens, way) in
         [("llama65_prompt_layer", 300, STATIC), ("llama3_70b_prompt_layer", 200, DYNAMIC)]
     {
