@@ -30,6 +30,13 @@ MODELS = {
 }
 # kind: (a prompt, a whole layer)
 KINDS = {"generate": (False, False), "attention": (True, False), "layer": (False, True), "prompt_layer": (True, True)}
+# kind: (sequences, tokens) as in src/bench/layers.rs
+USUAL = {
+    "generate": [(1, 512), (1, 2048), (4, 2048), (32, 2048)],
+    "attention": [(1, 512), (1, 1024), (1, 2048)],
+    "layer": [(1, 2048), (8, 2048), (32, 2048)],
+    "prompt_layer": [(1, 512), (1, 2048)],
+}
 DIM = 128
 WARM_SAMPLES = 3
 TOLERANCE = 1e-2
@@ -152,11 +159,12 @@ def measured(run, sets, x, args):
 
 def points(args):
     """Blocks and layers at their sizes."""
-    batches, tokens = ([int(n) for n in text.split(",")] for text in (args.batch, args.tokens))
+    wanted = [[int(n) for n in text.split(",")] if text else [] for text in (args.batch, args.tokens)]
     for kind in args.kind or list(KINDS):
+        batches, tokens = (given or sorted({size[i] for size in USUAL[kind]}) for i, given in enumerate(wanted))
+        sizes = [(b, n) for b in ([1] if KINDS[kind][0] else batches) for n in tokens] if any(wanted) else USUAL[kind]
         for model in args.model or list(MODELS):
-            for batch in [1] if KINDS[kind][0] else batches:
-                yield from (Layer(model, kind, batch, n) for n in tokens)
+            yield from (Layer(model, kind, *size) for size in sizes)
 
 
 def main():
@@ -164,8 +172,8 @@ def main():
     parser.add_argument("output", help="JSON file to write")
     parser.add_argument("--kind", action="append", choices=list(KINDS), help="only these")
     parser.add_argument("--model", action="append", choices=list(MODELS), help="only these")
-    parser.add_argument("--batch", default="1,8,32", help="sequences that generate a token, comma-separated")
-    parser.add_argument("--tokens", default="2048", help="tokens of a prompt, or of each sequence in the cache, comma-separated")
+    parser.add_argument("--batch", help="sequences that generate a token, comma-separated")
+    parser.add_argument("--tokens", help="tokens of a prompt, or of each sequence in the cache, comma-separated")
     parser.add_argument("--compile", action="store_true", help="torch.compile(max-autotune) too, which takes minutes")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 in place of fp16")
     parser.add_argument("--regime", default="rested,sustained", help="comma-separated")

@@ -93,6 +93,11 @@ int32_t cusync_measure_semaphores(uint32_t* scratch, uint32_t count, float* out,
   return CUSYNC_ERROR_NOT_BUILT;
 }
 
+int32_t cusync_read_clocks(unsigned long long* out, uint32_t sms, void* stream) {
+  (void)out, (void)sms, (void)stream;
+  return CUSYNC_ERROR_NOT_BUILT;
+}
+
 int32_t cusync_repack(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers, const void* weights, const void* up,
                       void* out, void* stream) {
   (void)operation, (void)k, (void)n, (void)workers, (void)weights, (void)up, (void)out, (void)stream;

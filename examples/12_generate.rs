@@ -63,9 +63,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         let out = layer.read_f32("Z")?;
         read.extend_from_slice(x);
-        // The word that is most like what came out.
+        // The word that is most like what came out, but the one that went in.
         let like = |w: &usize| words[w * WIDTH..].iter().zip(&out).map(|(a, b)| a * b).sum::<f32>();
-        word = (0..WORDS).max_by(|a, b| like(a).total_cmp(&like(b))).unwrap_or(0);
+        word = (0..WORDS).filter(|w| *w != word).max_by(|a, b| like(a).total_cmp(&like(b))).unwrap_or(0);
         made.extend(out);
     }
     let mut prompt = open("llama65_prompt_layer", &DIMS)?;

@@ -288,7 +288,7 @@ MUTANTS = [
     ("decode: no barrier before the posts", "kernels/decode/sm90/epilogue.cuh",
      "  ptx::bar_sync(1, kMathThreads);\n  if (!stage.posts", "  if (!stage.posts", "decode"),
     ("conv: no barrier before the post", "kernels/conv2d/sm90/store.cuh",
-     "      __syncwarp();\n      if (leader) ring.read();", "      if (leader) ring.read();", "conv"),
+     "        __syncwarp();\n      }\n      if (leader) ring.read();", "      }\n      if (leader) ring.read();", "conv"),
     ("norm: no proxy fence behind the rows", "kernels/norm/sm90/operation.cuh", "      ptx::fence_proxy_async_global();\n", "",
      "norm"),
     ("prompt: `.read` before the post", CHAIN, FULL, READ, "prompt"),

@@ -370,6 +370,9 @@ int32_t cusync_activation_kernel(const void* x, void* d, unsigned long long coun
 /// nanoseconds each into out[0] (wait), out[1] (post), out[2] (one hand-off between two SMs).
 int32_t cusync_stream_read(const void* data, unsigned long long bytes, void* sink, void* stream);
 int32_t cusync_measure_semaphores(uint32_t* scratch, uint32_t count, float* out, void* stream);
+/// What every SM's clock and the global timer (nanoseconds) show now: out[2 * sm] and out[2 * sm + 1], for SMs below `sms`. Two
+/// readings on both sides of some work give the mean clock that it ran at; an SM that no CTA came to keeps what it had.
+int32_t cusync_read_clocks(unsigned long long* out, uint32_t sms, void* stream);
 
 /// Host-compiled policy arithmetic, the same code that kernels run: what the cpu executor calls.
 uint32_t cusync_host_slot_of(const cusync_policy* policy, uint32_t m, uint32_t n);

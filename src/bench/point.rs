@@ -14,7 +14,7 @@ use super::record::{LayerReport, Record, Role, ScheduleRecord, Size, size_text};
 use super::sample::sample;
 use super::{Error, Result, Summary, ragged, tune};
 use crate::device::{BoundStage, CublasLt, Device, StreamK};
-use crate::measure::{Ceilings, PipelineVariant, Variant, floor_us, interleaved};
+use crate::measure::{Ceilings, PipelineVariant, Variant, clocks_mhz, floor_us, interleaved};
 use crate::runtime::verify::{self, Accuracy, Reference};
 use crate::runtime::{
     InputSets, Options, Overlap, Overrides, Pipeline, executor_name, plan_text, resolve_text, shipped,
@@ -353,6 +353,7 @@ impl<'a> Point<'a> {
         let mut records = Vec::new();
         for &regime in &self.args.regimes {
             let times = interleaved(self.device, &mut field.variants, regime, self.args.samples, window)?;
+            let clocks = clocks_mhz(self.device, &mut field.variants, regime, window)?;
             let runs = (self.args.sets.max(1) * field.rounds) as f64;
             let summaries: Vec<Summary> = times
                 .iter()
@@ -360,7 +361,7 @@ impl<'a> Point<'a> {
                 .collect();
             let named = |name: &str| field.entries.iter().position(|e| e.name == name);
             let baseline_us = named(BASELINE).map(|i| summaries[i].median_us);
-            for (entry, time) in field.entries.iter().zip(summaries) {
+            for ((entry, time), clock) in field.entries.iter().zip(summaries).zip(clocks) {
                 let graph = entry.plan.as_ref().map(Plan::graph);
                 let tiles = graph.map_or_else(Vec::new, |g| {
                     g.stages.iter().map(|s| format!("{}x{}", s.mma_tile.0, s.mma_tile.1)).collect()
@@ -382,6 +383,7 @@ impl<'a> Point<'a> {
                     schedule: entry.plan.as_ref().and_then(ScheduleRecord::of),
                     regime,
                     time,
+                    clock_mhz: Some(clock),
                     floor_us: floor_us(leader.graph(), self.ceilings.of(regime)),
                     baseline: BASELINE.into(),
                     baseline_us,

@@ -69,6 +69,7 @@ pub fn add_pytorch(report: &mut LayerReport, text: &str) -> Result<()> {
             schedule: None,
             time: entry.time,
             speedup: like.baseline_us.map(|us| us / entry.time.median_us),
+            clock_mhz: None,
             max_rel_err: None,
             ..like.clone()
         };

@@ -135,6 +135,9 @@ pub struct Record {
     /// Time of one run.
     #[serde(flatten)]
     pub time: Summary,
+    /// Mean clock of the SMs while it runs, MHz; `None` for variants of another process, and in records of before it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_mhz: Option<f64>,
     /// The least time of this size, microseconds.
     pub floor_us: f64,
     /// Name of the baseline variant.

@@ -5,8 +5,8 @@ use super::record::{Record, size_text};
 /// Header and rows of one line a record, ready for any table printer. Times in microseconds.
 pub fn rows(records: &[Record]) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let header = vec![
-        "pipeline", "size", "regime", "variant", "tiles", "median", "p10", "p90", "baseline", "speed-up",
-        "floor", "of floor",
+        "pipeline", "size", "regime", "variant", "tiles", "median", "p10", "p90", "MHz", "baseline",
+        "speed-up", "floor", "of floor",
     ];
     let row = |r: &Record| {
         vec![
@@ -18,6 +18,7 @@ pub fn rows(records: &[Record]) -> (Vec<&'static str>, Vec<Vec<String>>) {
             format!("{:.1}", r.time.median_us),
             format!("{:.1}", r.time.p10_us),
             format!("{:.1}", r.time.p90_us),
+            r.clock_mhz.map_or_else(|| "-".into(), |mhz| format!("{mhz:.0}")),
             r.baseline_us.map_or_else(|| "-".into(), |us| format!("{} {us:.1}", r.baseline)),
             r.speedup.map_or_else(|| "-".into(), |s| format!("{s:.3}")),
             format!("{:.1}", r.floor_us),

@@ -256,6 +256,7 @@ pub(super) mod tests {
             baseline: "serial graph".into(),
             baseline_us: Some(100.0),
             speedup: Some(100.0 / us),
+            clock_mhz: None,
             max_rel_err: Some(1e-4),
         }
     }

@@ -138,6 +138,16 @@ pub fn stream_read(data: &DeviceBuffer<u16>, sink: &DeviceBuffer<u32>, stream: &
     check_status(|| "read test".into(), status)
 }
 
+/// What the clock of every SM and the global timer (nanoseconds) show when the stream comes to it, SM by SM, into `out`: two values
+/// an SM.
+pub fn read_clocks(out: &DeviceBuffer<u64>, stream: &Stream) -> Result<()> {
+    at_least("clocks of all SMs", out.len(), 2)?;
+    // SAFETY: an SM beyond half of the buffer writes nothing.
+    let status =
+        unsafe { ffi::cusync_read_clocks(out.pointer().cast(), (out.len() / 2) as u32, stream.pointer()) };
+    check_status(|| "reading of clocks".into(), status)
+}
+
 /// Repeats one satisfied wait, one post and one hand-off between two SMs `count` times each; nanoseconds each into
 /// `out[0..3]`. `scratch` holds 1024 zeroed words.
 pub fn measure_semaphores(

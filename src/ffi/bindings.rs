@@ -1119,6 +1119,12 @@ unsafe extern "C" {
         out: *mut f32,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
+    #[doc = " What every SM's clock and the global timer (nanoseconds) show now: out[2 * sm] and out[2 * sm + 1], for SMs below `sms`. Two\n readings on both sides of some work give the mean clock that it ran at; an SM that no CTA came to keeps what it had."]
+    pub fn cusync_read_clocks(
+        out: *mut ::std::os::raw::c_ulonglong,
+        sms: u32,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
     #[doc = " Host-compiled policy arithmetic, the same code that kernels run: what the cpu executor calls."]
     pub fn cusync_host_slot_of(policy: *const cusync_policy, m: u32, n: u32) -> u32;
     pub fn cusync_host_posts_of(policy: *const cusync_policy, slot: u32) -> u32;

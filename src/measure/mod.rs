@@ -10,12 +10,14 @@
 //! ```
 
 mod ceiling;
+mod clock;
 mod semaphore;
 mod turns;
 mod variant;
 
 pub(crate) use ceiling::floor_us;
 pub use ceiling::{Ceiling, Ceilings};
+pub(crate) use clock::clocks_mhz;
 pub use semaphore::{SemaphoreCost, bench_semaphores};
 pub use turns::Regime;
 pub(crate) use turns::{interleaved, paired, quick};

@@ -21,7 +21,7 @@ pub enum Regime {
 }
 
 /// Idle time before a rested sample.
-const REST: Duration = Duration::from_millis(3);
+pub(super) const REST: Duration = Duration::from_millis(3);
 
 /// Times of each variant, microseconds a sample, in the order of `variants`; `None` where a variant is absent.
 ///
@@ -120,13 +120,17 @@ fn rested(variant: &mut dyn Variant, events: &[Event]) -> Result<Vec<f64>> {
     Ok(vec![events[1].us_since(&events[0])?])
 }
 
-fn sustained(variant: &mut dyn Variant, events: &[Event], window: Duration) -> Result<Vec<f64>> {
-    // One sample says how many fill the window.
+/// How many samples fill a window, by the time of one.
+pub(super) fn filling(variant: &mut dyn Variant, window: Duration) -> Result<usize> {
     let begin = Instant::now();
     variant.enqueue()?;
     variant.synchronize()?;
     let one = begin.elapsed().max(Duration::from_micros(1));
-    let count = (window.as_secs_f64() / one.as_secs_f64()).ceil().clamp(5.0, MAX_SAMPLES as f64) as usize;
+    Ok((window.as_secs_f64() / one.as_secs_f64()).ceil().clamp(5.0, MAX_SAMPLES as f64) as usize)
+}
+
+fn sustained(variant: &mut dyn Variant, events: &[Event], window: Duration) -> Result<Vec<f64>> {
+    let count = filling(variant, window)?;
     variant.stream().record(&events[0])?;
     for event in &events[1..=count] {
         variant.enqueue()?;

@@ -131,7 +131,7 @@ impl Kernels {
     fn of(graph: &Graph, launch: &Launch, edges: Vec<(&Policy, WaitAt)>) -> Kernels {
         match launch {
             Launch::Lists(schedule) => Kernels::Chain {
-                tile: graph.stages.first().map_or((0, 0), |s| (s.mma_tile.0, s.mma_tile.1)),
+                tile: (graph.kernel_tile().0, graph.kernel_tile().1),
                 cluster: schedule.cluster,
                 mode: schedule.mode,
                 splits: true,

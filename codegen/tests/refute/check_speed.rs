@@ -521,7 +521,11 @@ fn every_shipped_pipeline_is_checked_in_less_than_50_ms_and_chosen_in_a_second()
     let device = Profile::named("h200").expect("shipped");
     for (name, resolved) in shipped(true) {
         // A body has up to 37 stages.
-        let (most_ms, chosen_s) = if name.ends_with("_body") { (200, 2) } else { (50, 1) };
+        let (most_ms, chosen_ms) = match name {
+            _ if name.ends_with("_body") => (200, 2000),
+            _ if name.starts_with("resnet") || name.starts_with("vgg") => (50, 200),
+            _ => (50, 1000),
+        };
         let mut worst: (Duration, String) = (Duration::ZERO, String::new());
         let mut judged = |c: &Candidate, what: String| {
             let time = verdict(c);
@@ -540,7 +544,9 @@ fn every_shipped_pipeline_is_checked_in_less_than_50_ms_and_chosen_in_a_second()
                 }
             });
             println!("{name}, {executor:?}, choice and verdict: {:.0} ms", ms(whole));
-            assert!(cfg!(debug_assertions) || whole.as_secs() < chosen_s, "{name} {executor:?}: {whole:?}");
+            // Host threads are planned for with every tile that any GPU has.
+            let most = if executor == Executor::Cpu { chosen_ms.max(1000) } else { chosen_ms };
+            assert!(cfg!(debug_assertions) || whole.as_millis() < most, "{name} {executor:?}: {whole:?}");
             match choose::candidate(&resolved, device, executor) {
                 Ok(c) if c.launch.has_semaphores() => judged(&c, format!("{executor:?} as chosen")),
                 Ok(c) => judged(&c, format!("{executor:?} as chosen, kernel boundaries")),

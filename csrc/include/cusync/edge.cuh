@@ -55,6 +55,25 @@ CUSYNC_DEVICE void warp_wait_for_k_block(cusync_edge const& e, uint32_t m, uint3
   __syncwarp();
 }
 
+/// The same for boxes of up to 32 slots mostly: each lane first finds its slot and then all look at once. In the function above a
+/// lane's loop is inside the walk over the slots, whose lanes come together again behind each.
+template <ReadBy By>
+CUSYNC_DEVICE void warp_wait_side_by_side(cusync_edge const& e, uint32_t m, uint32_t n, uint32_t k, bool first,
+                                          uint32_t k_end, WaitContext const& ctx) {
+  TileBox const box = wait_box(e, m, n, k, first, k_end);
+  if (box.empty()) return;  // the same in every lane
+  uint32_t i = 0, lane = threadIdx.x % 32, own = 0, want = 0;
+  bool waits = false;
+  for_each_slot(e.policy, box, [&](uint32_t slot, uint32_t posts) {
+    if (i++ % 32 != lane) return;
+    if (waits) wait_reached(ctx.semaphores, own, want, {e.id, m, n, k}, ctx.watch);
+    own = slot, want = wait_value(ctx.epoch, posts * ctx.post_weight), waits = true;
+  });
+  if (waits) wait_reached(ctx.semaphores, own, want, {e.id, m, n, k}, ctx.watch);
+  order_reads<By>();
+  __syncwarp();
+}
+
 /// Waits of one edge along the k-loop of one work item, by one thread. Between two waits a k-block costs one
 /// comparison instead of the index arithmetic.
 struct KWaits {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The two ceilings behind every floor: streaming reads, and what one wait, one post and one hand-off cost.
+// The two ceilings behind every floor: streaming reads, and what one wait, one post and one hand-off cost; and the clocks of all SMs.
 #include "cusync/semaphore.cuh"
 #include "abi/kernel.h"
 
@@ -57,6 +57,13 @@ __global__ void measure_semaphores(uint32_t* scratch, uint32_t count, float* out
   out[2] = float(ptx::globaltimer() - begin) * each * 0.5f;
 }
 
+__global__ void read_clocks(unsigned long long* out, uint32_t sms) {
+  uint32_t const sm = ptx::smid();
+  if (sm >= sms) return;
+  out[2 * sm] = clock64();
+  out[2 * sm + 1] = ptx::globaltimer();
+}
+
 }  // namespace
 }  // namespace cusync::kernels
 
@@ -78,5 +85,11 @@ extern "C" int32_t cusync_measure_semaphores(uint32_t* scratch, uint32_t count, 
   cudaError_t const error = cudaMemsetAsync(scratch, 0, kWords * sizeof(uint32_t), cudaStream_t(stream));
   if (error) return status_of(error);
   measure_semaphores<<<2, 1, 0, cudaStream_t(stream)>>>(scratch, count, out);
+  return status_of(cudaGetLastError());
+}
+
+extern "C" int32_t cusync_read_clocks(unsigned long long* out, uint32_t sms, void* stream) {
+  if (!out || sms == 0) return CUSYNC_ERROR_BAD_ARGUMENT;
+  read_clocks<<<sms, 1, 0, cudaStream_t(stream)>>>(out, sms);
   return status_of(cudaGetLastError());
 }

@@ -47,11 +47,13 @@ impl Kind {
     }
 }
 
-/// How a convolution loads: the k-blocks that read one window, and the windows that there is room for.
+/// How a convolution loads: the k-blocks that read one window, the windows that there is room for, and the k-blocks whose filters
+/// come by one copy where they can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Windows {
     taps: u8,
     buffers: usize,
+    group: u8,
 }
 
 /// The items of a worker, and the sizes of its rings.
@@ -87,6 +89,8 @@ enum Broken {
     RotatedAlone,
     /// Keys are freed before they are multiplied.
     KeysFreedEarly,
+    /// One copy for a group of k-blocks goes when the first of their places is free.
+    GroupWaitsForFirst,
 }
 
 /// Where each party stands, in its own list of steps; everything that barriers hold follows from it.
@@ -115,6 +119,17 @@ enum Step {
     Take(u8),
     /// Takes a place in the ring of operands for a k-block, the n-th of all that are loaded.
     Acquire(u8),
+    /// Takes the places of several k-blocks when one of them, the last, is free.
+    AcquireAll {
+        first: u8,
+        last: u8,
+        waits_for: u8,
+    },
+    /// The n-th k-block, whose filter the copy for k-block `with` brings: its barrier waits for no bytes.
+    Follow {
+        n: u8,
+        with: u8,
+    },
     /// Before k-block n, waits until the k-block is multiplied that was the last of the window that lay in the buffer.
     Overwrite {
         n: u8,
@@ -152,6 +167,18 @@ enum Step {
     Count(u8),
 }
 
+impl Cta {
+    /// K-blocks behind the k-th of an item, the n-th of all, that one copy brings with it: of the same window, in places that follow
+    /// each other.
+    fn followers(&self, k: u8, k_blocks: u8, n: u8) -> u8 {
+        let Some(Windows { taps, group, .. }) = self.windows else { return 0 };
+        let fits = k % taps + group <= taps
+            && k + group <= k_blocks
+            && u32::from(n) % self.operands + u32::from(group) <= self.operands;
+        if fits { group - 1 } else { 0 }
+    }
+}
+
 struct Model {
     cta: Cta,
     dispatch: Vec<Step>,
@@ -181,18 +208,40 @@ impl Model {
             match *kind {
                 Kind::Product { k_blocks, .. } => {
                     let ask = cta.drawn.map(|early| k_blocks.saturating_sub(early + 1));
+                    let mut left = 0;
                     for k in 0..k_blocks {
-                        load.push(Step::Acquire(n + k));
-                        if let Some(Windows { taps, buffers }) = cta.windows.filter(|w| k % w.taps == 0) {
+                        // The place of a k-block in a group that began before it.
+                        let follows = left > 0;
+                        left = if follows { left - 1 } else { cta.followers(k, k_blocks, n + k) };
+                        let group = if follows { 0 } else { left };
+                        math.push(Step::Multiply(n + k));
+                        // A k-block is freed when the one behind it is under way.
+                        math.extend((k > 0).then(|| Step::Free(n + k - 1)));
+                        if follows {
+                            let with = load.iter().rev().find_map(|step| match step {
+                                Step::Load { n, .. } => Some(*n),
+                                _ => None,
+                            });
+                            load.extend(with.map(|with| Step::Follow { n: n + k, with }));
+                            load.extend(ask.filter(|at| *at == k).map(|_| Step::Ask));
+                            continue;
+                        }
+                        let (first, last) = (n + k, n + k + group);
+                        let early = cta.broken == Some(Broken::GroupWaitsForFirst);
+                        load.push(match group {
+                            0 => Step::Acquire(first),
+                            _ => {
+                                Step::AcquireAll { first, last, waits_for: if early { first } else { last } }
+                            }
+                        });
+                        if let Some(Windows { taps, buffers, .. }) = cta.windows.filter(|w| k % w.taps == 0) {
                             let held = windows.len().checked_sub(buffers).map(|w| windows[w]);
                             load.extend(held.map(|last| Step::Overwrite { n: n + k, last }));
                             windows.push(n + k_blocks.min(k + taps) - 1);
                         }
-                        load.push(Step::Load { n: n + k, word: counted + k + 1, met: met + k + 1 });
+                        let all = k + group + 1;
+                        load.push(Step::Load { n: n + k, word: counted + all, met: met + all });
                         load.extend(ask.filter(|at| *at == k).map(|_| Step::Ask));
-                        math.push(Step::Multiply(n + k));
-                        // A k-block is freed when the one behind it is under way.
-                        math.extend((k > 0).then(|| Step::Free(n + k - 1)));
                     }
                     math.push(Step::Free(n + k_blocks - 1));
                     n += k_blocks;
@@ -326,6 +375,16 @@ impl Model {
                 on("asked for the item behind", i, u32::from(i), asked)?
             }
             Step::Acquire(n) => free("k-block", n, cta.operands, self.freed(s, u32::from(n) % cta.operands))?,
+            Step::AcquireAll { first, last, waits_for } => {
+                let freed = |n: u8| self.freed(s, u32::from(n) % cta.operands);
+                let goes = free("k-blocks to", waits_for, cta.operands, freed(waits_for))?;
+                let taken = |n: &u8| freed(*n) < u32::from(*n) / cta.operands;
+                if let Some(n) = (first..=last).find(taken).filter(|_| goes) {
+                    return Err(format!("the place of k-block {n} is filled before it is free"));
+                }
+                goes
+            }
+            Step::Follow { n, .. } => return Ok(Some(State { here: s.here | 1 << n, ..*s })),
             // What lies further back than the ring is deep, the place in the ring has been waited for.
             Step::Overwrite { n, last } => {
                 let place = u32::from(last) % cta.operands;
@@ -346,7 +405,13 @@ impl Model {
             }
             Step::Multiply(n) => {
                 let place = u32::from(n) % cta.operands;
-                on("arithmetic of k-block", n, u32::from(n) / cta.operands, self.arrived(s, place))?
+                let goes =
+                    on("arithmetic of k-block", n, u32::from(n) / cta.operands, self.arrived(s, place))?;
+                let missing = |step: &Step| matches!(step, Step::Follow { n: of, with } if *of == n && s.here >> with & 1 == 0);
+                if goes && self.load.iter().any(missing) {
+                    return Err(format!("k-block {n} is read before the copy that brings it"));
+                }
+                goes
             }
             Step::Stage(n) => {
                 let place = u32::from(n) % cta.staging;
@@ -483,11 +548,32 @@ fn no_wait_passes_in_the_wrong_phase_and_every_tile_is_posted_once() {
         // Two windows of an item; one of each item, and room for one.
         Cta {
             operands: 3,
-            windows: Some(Windows { taps: 2, buffers: 2 }),
+            windows: Some(Windows { taps: 2, buffers: 2, group: 1 }),
             ..cta(vec![product(4, 1), product(3, 1)])
         },
-        Cta { windows: Some(Windows { taps: 2, buffers: 2 }), ..cta(vec![product(5, 1)]) },
-        Cta { operands: 3, windows: Some(Windows { taps: 2, buffers: 1 }), ..cta(vec![product(2, 1); 3]) },
+        Cta { windows: Some(Windows { taps: 2, buffers: 2, group: 1 }), ..cta(vec![product(5, 1)]) },
+        Cta {
+            operands: 3,
+            windows: Some(Windows { taps: 2, buffers: 1, group: 1 }),
+            ..cta(vec![product(2, 1); 3])
+        },
+        // Groups, some of which do not fit before the end of the ring, of the window or of the item.
+        Cta {
+            operands: 4,
+            windows: Some(Windows { taps: 2, buffers: 2, group: 2 }),
+            ..cta(vec![product(5, 1), product(2, 1)])
+        },
+        Cta {
+            operands: 5,
+            windows: Some(Windows { taps: 3, buffers: 2, group: 3 }),
+            ..cta(vec![product(6, 1), product(3, 1)])
+        },
+        Cta {
+            operands: 5,
+            windows: Some(Windows { taps: 3, buffers: 2, group: 3 }),
+            drawn: Some(1),
+            ..cta(vec![product(4, 1), product(3, 1)])
+        },
         Cta { drawn: Some(1), ..cta(vec![product(2, 1), product(3, 1)]) },
         Cta { drawn: Some(1), ..cta(vec![Kind::Rows, product(2, 1), Kind::Rows]) },
         Cta { work: 1, counters: 2, ..cta(vec![product(1, 1); 4]) },
@@ -528,8 +614,22 @@ fn broken_rings_are_found() {
         (Cta { counters: 1, ..cta(vec![product(1, 1); 4]) }, "one store warp has not stored it"),
         // A k-block is freed when the next is under way, which waits for the window, which waits for the k-block.
         (
-            Cta { operands: 3, windows: Some(Windows { taps: 2, buffers: 1 }), ..cta(vec![product(4, 1)]) },
+            Cta {
+                operands: 3,
+                windows: Some(Windows { taps: 2, buffers: 1, group: 1 }),
+                ..cta(vec![product(4, 1)])
+            },
             "stands still",
+        ),
+        // A copy for two k-blocks into places of which the second is still read.
+        (
+            Cta {
+                operands: 4,
+                windows: Some(Windows { taps: 2, buffers: 2, group: 2 }),
+                broken: Some(Broken::GroupWaitsForFirst),
+                ..cta(vec![product(6, 1)])
+            },
+            "filled before it is free",
         ),
         // Nobody asks for the second item before the first one's last k-block, which waits for room.
         (Cta { lag: 2, ..cta(vec![product(1, 3)]) }, "stands still"),

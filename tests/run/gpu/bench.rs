@@ -24,6 +24,7 @@ fn a_small_benchmark_has_baselines_and_floors() {
                 report.records.iter().filter(|r| r.pipeline == name && r.regime == regime).collect();
             assert!(of.len() >= 6, "{name} {regime:?}: {} variants", of.len());
             for r in of {
+                assert!(r.clock_mhz.is_some_and(|mhz| (300.0..2500.0).contains(&mhz)), "{r:?}");
                 assert!(r.time.p10_us <= r.time.median_us && r.time.median_us <= r.time.p90_us, "{r:?}");
                 assert!(
                     r.time.samples > 0 && r.baseline_us.is_some_and(|us| us > 0.0) && r.floor_us > 0.0,

@@ -467,16 +467,27 @@ fn chains_do_what_was_judged() {
     let paired = ChainOverride { kernel: Some(((128, 128), (2, 1))), ..STATIC };
     plans.push(("gpt3_mlp in pairs".into(), fused(&gpu, "gpt3_mlp", 512, paired)));
     plans.push(("operands".into(), chain(&gpu, OPERANDS, STATIC)));
-    plans.push(("resnet_layer".into(), chain(&gpu, shipped("resnet_layer").expect("it ships"), STATIC)));
-    // Windows under a stride, a shortcut's, and those behind a pool.
-    for (name, images, way) in [("resnet38_layer3", 2, STATIC), ("vgg19_block4", 3, DYNAMIC)] {
-        plans.push((name.into(), of_images(&gpu, name, images, way)));
-    }
+    all_conform(&gpu, &plans);
+}
+
+#[test]
+fn prompts_do_what_was_judged() {
+    let Some(gpu) = delayed() else { return };
+    let mut plans: Vec<(String, Plan)> = Vec::new();
     for (name, tokens, way) in
         [("llama65_prompt_layer", 300, STATIC), ("llama3_70b_prompt_layer", 200, DYNAMIC)]
     {
         plans.push((name.into(), prompt_layer(&gpu, name, tokens, Element::F16, way)));
     }
+    all_conform(&gpu, &plans);
+}
+
+/// Windows, also under a stride, of a shortcut, and behind a pool.
+#[test]
+fn convolutions_do_what_was_judged() {
+    let Some(gpu) = delayed() else { return };
+    let plans = [("resnet_layer", 8, STATIC), ("resnet38_layer3", 2, STATIC), ("vgg19_block4", 3, DYNAMIC)]
+        .map(|(name, images, way)| (name.to_owned(), of_images(&gpu, name, images, way)));
     all_conform(&gpu, &plans);
 }
 

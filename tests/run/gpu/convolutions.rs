@@ -2,8 +2,9 @@
 //! convolution on the host.
 
 use crate::common::{assert_runs_right, plan_of};
-use crate::fused::{WAYS, expected, hopper};
-use cusync::runtime::{ChainOverride, Overrides, shipped};
+use crate::fused::{DYNAMIC, STATIC, WAYS, expected, hopper, of_images};
+use crate::fused_runs::{repeats_to_the_bit, serial_between_others, starves, ten_thousand_launches};
+use cusync::runtime::{ChainOverride, Overlap, Overrides, shipped};
 use cusync_gen::check::Executor;
 use cusync_gen::device::{ChainKernel, Operation};
 use cusync_gen::graph::Element;
@@ -148,5 +149,47 @@ fn chains_of_two_and_of_four_are_right() {
                 assert_runs_right(&gpu, &label, &plan, &inputs, &reference);
             }
         }
+    }
+}
+
+#[test]
+fn ten_thousand_launches_stay_right() {
+    let Some(gpu) = hopper() else { return };
+    for (name, images, way, edges) in [
+        ("resnet_layer", 1, STATIC, Overlap::Captured),
+        ("resnet38_layer4", 2, STATIC, Overlap::All),
+        ("vgg19_block3", 3, DYNAMIC, Overlap::Captured),
+    ] {
+        ten_thousand_launches(&gpu, &of_images(&gpu, name, images, way), edges);
+    }
+}
+
+#[test]
+fn results_repeat_to_the_bit() {
+    let Some(gpu) = hopper() else { return };
+    for (name, images) in [("resnet_layer", 1), ("resnet38_layer3", 2), ("vgg19_block4", 8)] {
+        for way in WAYS {
+            repeats_to_the_bit(&gpu, &of_images(&gpu, name, images, way));
+        }
+    }
+}
+
+/// The second convolution waits for rows above and below its own.
+#[test]
+fn a_starved_halo_is_named_in_time() {
+    if hopper().is_some() {
+        starves("images", "edge first -> second (Y): second tile");
+    }
+}
+
+#[test]
+fn serial_runs_are_right_between_the_others() {
+    let Some(gpu) = hopper() else { return };
+    for plan in [
+        of_images(&gpu, "resnet_layer", 1, STATIC),
+        of_images(&gpu, "resnet38_layer2", 3, STATIC),
+        of_images(&gpu, "vgg19_block4", 2, DYNAMIC),
+    ] {
+        serial_between_others(&gpu, &plan);
     }
 }

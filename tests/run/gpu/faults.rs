@@ -43,7 +43,7 @@ pub(crate) fn delays(seed: u32) -> Delays {
 }
 
 /// Tests that share the runs.
-const TESTS: usize = 5;
+const TESTS: usize = 6;
 
 /// Runs of one test.
 fn runs() -> usize {
@@ -309,29 +309,45 @@ fn coupled_kernels_survive_delays() {
     survive(&gpu, cases);
 }
 
-/// What chain kernels compute beside products, and a decode kernel that attends.
+/// A shipped spec with dims.
+type Sized<'a> = (&'a str, &'a [(&'a str, u64)]);
+
+/// Each shipped spec at its dims.
+fn shipped_cases(gpu: &Gpu, cases: &[Sized<'_>], seed: u32) -> Vec<Case> {
+    let one = |(i, (name, dims)): (usize, &Sized<'_>)| {
+        let dims = dims.iter().map(|(dim, size)| ((*dim).to_owned(), *size)).collect();
+        let overrides = Overrides { dims, ..Overrides::default() };
+        let plan = plan(gpu, name, &overrides, Executor::Fused);
+        case(format!("{name} {:?}", overrides.dims), plan, seed + i as u32)
+    };
+    cases.iter().enumerate().map(one).collect()
+}
+
+/// What a chain kernel computes on rows beside products, and a decode kernel that attends.
 #[test]
-fn rows_images_and_heads_survive_delays() {
+fn rows_and_heads_survive_delays() {
     let Some(gpu) = delayed() else { return };
-    let cases: [(&str, &[(&str, u64)]); 9] = [
+    let cases: [(&str, &[(&str, u64)]); 6] = [
         ("llama65_norm_mlp", &[("M", 64)]),
         ("llama65_norm_mlp", &[("M", 200)]),
-        ("resnet_layer", &[("B", 2), ("HW", 28), ("C", 128)]),
-        ("resnet38_layer4", &[("B", 3)]),
-        ("vgg19_block3", &[("B", 2)]),
         ("llama3_70b_generate", &[("B", 5), ("S", 256)]),
         ("gpt3_attention", &[("S", 300), ("E", 1024)]),
         ("llama3_70b_attention", &[("S", 512), ("E", 1024)]),
         ("llama65_prompt_layer", &[("S", 200), ("E", 1024), ("I", 704)]),
     ];
-    let mut all = Vec::new();
-    for (i, (name, dims)) in cases.into_iter().enumerate() {
-        let dims = dims.iter().map(|(dim, size)| ((*dim).to_owned(), *size)).collect();
-        let overrides = Overrides { dims, ..Overrides::default() };
-        let plan = plan(&gpu, name, &overrides, Executor::Fused);
-        all.push(case(format!("{name} {:?}", overrides.dims), plan, 400 + i as u32));
-    }
-    survive(&gpu, all);
+    survive(&gpu, shipped_cases(&gpu, &cases, 400));
+}
+
+/// Convolutions with strides, shortcuts and residuals, and pools between them.
+#[test]
+fn images_survive_delays() {
+    let Some(gpu) = delayed() else { return };
+    let cases: [(&str, &[(&str, u64)]); 3] = [
+        ("resnet_layer", &[("B", 2), ("HW", 28), ("C", 128)]),
+        ("resnet38_layer4", &[("B", 3)]),
+        ("vgg19_block3", &[("B", 2)]),
+    ];
+    survive(&gpu, shipped_cases(&gpu, &cases, 450));
 }
 
 /// A pipeline and its fork, each on a stream of its own: kernels that are coupled lie side by side, others take turns.

@@ -6,100 +6,100 @@ use crate::common::{Gpu, assert_right, pipeline};
 use crate::fused::{DYNAMIC, STATIC, WAYS, expected, fused, hopper, of_images};
 use crate::fused_decode::decode;
 use crate::prompts::prompt_layer;
-use cusync::runtime::{ChainOverride, InputSets, Options, Overlap, Pipeline, shipped};
+use cusync::runtime::{InputSets, Options, Overlap, Pipeline, shipped};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::Element;
 
 const LAUNCHES: usize = 10_000;
 
-/// Eager runs and graphs of many runs in turn, over several weight sets, with every kind of edge between runs.
+/// Eager runs and graphs of many runs in turn, over several weight sets, with a kind of edge between runs.
+pub(crate) fn ten_thousand_launches(gpu: &Gpu, plan: &Plan, edges: Overlap) {
+    let name = format!("{} {}", plan.graph().name, plan.launch().kind());
+    let (inputs, reference) = expected(gpu, plan, 3, 21);
+    let mut pipeline = pipeline(gpu, plan, &inputs, Options { overlap: edges, ..Options::default() });
+    let mut all = || -> cusync::runtime::Result<()> {
+        // Every kind ends with set 0.
+        let many = pipeline.capture(Executor::Fused, &[1, 2, 0, 2, 1, 0, 1, 2, 1, 0])?;
+        let two = pipeline.capture(Executor::Fused, &[2, 0])?;
+        let (mut launches, mut rounds, mut checked) = (0, 0, 0);
+        while launches < LAUNCHES {
+            let check = rounds % 100 == 99;
+            if check {
+                pipeline.poison_outputs()?;
+            }
+            match rounds % 5 {
+                0 | 3 => {
+                    pipeline.replay(&many)?;
+                    launches += 10;
+                }
+                1 => {
+                    pipeline.replay(&two)?;
+                    launches += 2;
+                }
+                _ => {
+                    pipeline.run_set(Executor::Fused, 1)?;
+                    pipeline.run(Executor::Fused)?;
+                    launches += 2;
+                }
+            }
+            rounds += 1;
+            if check {
+                let label = format!("{name} {edges:?} after {launches} launches");
+                assert_right(&label, &reference.compare(&mut pipeline)?);
+                checked += 1;
+            }
+        }
+        pipeline.synchronize()?;
+        assert!(checked >= 10, "{checked} of {rounds} rounds were compared");
+        Ok(())
+    };
+    all().unwrap_or_else(|e| panic!("{name} {edges:?}: {e}"));
+}
+
 #[test]
 fn ten_thousand_launches_stay_right() {
     let Some(gpu) = hopper() else { return };
-    let cases = [
-        (fused(&gpu, "gpt3_mlp", 64, STATIC), Overlap::Captured),
-        (fused(&gpu, "llama65_mlp", 200, DYNAMIC), Overlap::Captured),
-        (fused(&gpu, "two_gemms", 512, STATIC), Overlap::All),
-        (fused(&gpu, "diamond", 200, DYNAMIC), Overlap::Plain),
-        (of_images(&gpu, "resnet_layer", 1, STATIC), Overlap::Captured),
-        (of_images(&gpu, "resnet38_layer4", 2, STATIC), Overlap::All),
-        (of_images(&gpu, "vgg19_block3", 3, DYNAMIC), Overlap::Captured),
-    ];
-    for (plan, edges) in cases {
-        let name = format!("{} {}", plan.graph().name, plan.launch().kind());
-        let (inputs, reference) = expected(&gpu, &plan, 3, 21);
-        let mut pipeline = pipeline(&gpu, &plan, &inputs, Options { overlap: edges, ..Options::default() });
-        let mut all = || -> cusync::runtime::Result<()> {
-            // Every kind ends with set 0.
-            let many = pipeline.capture(Executor::Fused, &[1, 2, 0, 2, 1, 0, 1, 2, 1, 0])?;
-            let two = pipeline.capture(Executor::Fused, &[2, 0])?;
-            let (mut launches, mut rounds, mut checked) = (0, 0, 0);
-            while launches < LAUNCHES {
-                let check = rounds % 100 == 99;
-                if check {
-                    pipeline.poison_outputs()?;
-                }
-                match rounds % 5 {
-                    0 | 3 => {
-                        pipeline.replay(&many)?;
-                        launches += 10;
-                    }
-                    1 => {
-                        pipeline.replay(&two)?;
-                        launches += 2;
-                    }
-                    _ => {
-                        pipeline.run_set(Executor::Fused, 1)?;
-                        pipeline.run(Executor::Fused)?;
-                        launches += 2;
-                    }
-                }
-                rounds += 1;
-                if check {
-                    let label = format!("{name} {edges:?} after {launches} launches");
-                    assert_right(&label, &reference.compare(&mut pipeline)?);
-                    checked += 1;
-                }
-            }
-            pipeline.synchronize()?;
-            assert!(checked >= 10, "{checked} of {rounds} rounds were compared");
-            Ok(())
-        };
-        all().unwrap_or_else(|e| panic!("{name} {edges:?}: {e}"));
+    for (name, m, way, edges) in [
+        ("gpt3_mlp", 64, STATIC, Overlap::Captured),
+        ("llama65_mlp", 200, DYNAMIC, Overlap::Captured),
+        ("two_gemms", 512, STATIC, Overlap::All),
+        ("diamond", 200, DYNAMIC, Overlap::Plain),
+    ] {
+        ten_thousand_launches(&gpu, &fused(&gpu, name, m, way), edges);
     }
 }
 
 /// A chain kernel stage by stage, between runs of all of it at once: each counts its own runs, eager or replayed.
+pub(crate) fn serial_between_others(gpu: &Gpu, plan: &Plan) {
+    let name = format!("{} {}", plan.graph().name, plan.launch().kind());
+    let (inputs, reference) = expected(gpu, plan, 2, 4);
+    let mut pipeline = pipeline(gpu, plan, &inputs, Options::default());
+    let mut all = || -> cusync::runtime::Result<()> {
+        let serial = pipeline.capture(Executor::Serial, &[1, 0])?;
+        let fused = pipeline.capture(Executor::Fused, &[1, 0])?;
+        for round in 0..20 {
+            pipeline.poison_outputs()?;
+            match round % 4 {
+                0 => pipeline.run(Executor::Serial)?,
+                1 => pipeline.replay(&serial)?,
+                2 => pipeline.replay(&fused)?,
+                _ => pipeline.run(Executor::Fused)?,
+            }
+            assert_right(&format!("{name} round {round}"), &reference.compare(&mut pipeline)?);
+        }
+        Ok(())
+    };
+    all().unwrap_or_else(|e| panic!("{name}: {e}"));
+}
+
 #[test]
 fn serial_runs_of_a_chain_kernel_are_right_between_the_others() {
     let Some(gpu) = hopper() else { return };
-    let plans = [
-        of_images(&gpu, "resnet_layer", 1, STATIC),
-        of_images(&gpu, "resnet38_layer2", 3, STATIC),
-        of_images(&gpu, "vgg19_block4", 2, DYNAMIC),
+    for plan in [
         fused(&gpu, "llama65_norm_mlp", 200, STATIC),
         prompt_layer(&gpu, "llama65_prompt_layer", 200, Element::F16, STATIC),
-    ];
-    for plan in plans {
-        let name = format!("{} {}", plan.graph().name, plan.launch().kind());
-        let (inputs, reference) = expected(&gpu, &plan, 2, 4);
-        let mut pipeline = pipeline(&gpu, &plan, &inputs, Options::default());
-        let mut all = || -> cusync::runtime::Result<()> {
-            let serial = pipeline.capture(Executor::Serial, &[1, 0])?;
-            let fused = pipeline.capture(Executor::Fused, &[1, 0])?;
-            for round in 0..20 {
-                pipeline.poison_outputs()?;
-                match round % 4 {
-                    0 => pipeline.run(Executor::Serial)?,
-                    1 => pipeline.replay(&serial)?,
-                    2 => pipeline.replay(&fused)?,
-                    _ => pipeline.run(Executor::Fused)?,
-                }
-                assert_right(&format!("{name} round {round}"), &reference.compare(&mut pipeline)?);
-            }
-            Ok(())
-        };
-        all().unwrap_or_else(|e| panic!("{name}: {e}"));
+    ] {
+        serial_between_others(&gpu, &plan);
     }
 }
 
@@ -152,39 +152,34 @@ pub(crate) fn assert_repeats(
 
 /// Each element of a result is summed in an order that the schedule fixes, whoever comes first: also in parts, which are added in
 /// the order of their slabs.
+pub(crate) fn repeats_to_the_bit(gpu: &Gpu, plan: &Plan) {
+    let name = format!("{} {:?} {}", plan.graph().name, plan.graph().dims, plan.launch().kind());
+    let inputs = InputSets::random(plan.graph(), &gpu.device, 1, 5).expect("inputs fit");
+    let options = Options { overlap: Overlap::Captured, ..Options::default() };
+    let mut pipeline = pipeline(gpu, plan, &inputs, options);
+    let graph = pipeline.capture(Executor::Fused, &[0, 0, 0]).unwrap_or_else(|e| panic!("{e}"));
+    let mut first: Option<Vec<Vec<u16>>> = None;
+    for repeat in 0..40 {
+        pipeline.poison_outputs().unwrap_or_else(|e| panic!("{e}"));
+        let ran = match repeat % 2 {
+            0 => pipeline.run(Executor::Fused),
+            _ => pipeline.replay(&graph),
+        };
+        ran.unwrap_or_else(|e| panic!("{name}: {e}"));
+        let now = bits(&mut pipeline);
+        match &first {
+            None => first = Some(now),
+            Some(first) => assert!(*first == now, "{name}: run {repeat} differs"),
+        }
+    }
+}
+
 #[test]
 fn results_repeat_to_the_bit() {
     let Some(gpu) = hopper() else { return };
-    type Planned = fn(&Gpu, &str, u32, ChainOverride) -> Plan;
-    let cases: [(&str, u32, Planned); 6] = [
-        ("gpt3_mlp", 200, fused),
-        ("llama65_mlp", 512, fused),
-        ("diamond", 512, fused),
-        ("resnet_layer", 1, of_images),
-        ("resnet38_layer3", 2, of_images),
-        ("vgg19_block4", 8, of_images),
-    ];
-    for (name, size, planned) in cases {
+    for (name, m) in [("gpt3_mlp", 200), ("llama65_mlp", 512), ("diamond", 512)] {
         for way in WAYS {
-            let plan = planned(&gpu, name, size, way);
-            let inputs = InputSets::random(plan.graph(), &gpu.device, 1, 5).expect("inputs fit");
-            let options = Options { overlap: Overlap::Captured, ..Options::default() };
-            let mut pipeline = pipeline(&gpu, &plan, &inputs, options);
-            let graph = pipeline.capture(Executor::Fused, &[0, 0, 0]).unwrap_or_else(|e| panic!("{e}"));
-            let mut first: Option<Vec<Vec<u16>>> = None;
-            for repeat in 0..40 {
-                pipeline.poison_outputs().unwrap_or_else(|e| panic!("{e}"));
-                let ran = match repeat % 2 {
-                    0 => pipeline.run(Executor::Fused),
-                    _ => pipeline.replay(&graph),
-                };
-                ran.unwrap_or_else(|e| panic!("{name} {way:?}: {e}"));
-                let now = bits(&mut pipeline);
-                match &first {
-                    None => first = Some(now),
-                    Some(first) => assert!(*first == now, "{name} {size} {way:?}: run {repeat} differs"),
-                }
-            }
+            repeats_to_the_bit(&gpu, &fused(&gpu, name, m, way));
         }
     }
 }
@@ -269,23 +264,25 @@ fn starved_child() {
     assert!(pipeline.is_poisoned());
 }
 
+/// Starves in a child, whose error must name the edge.
+pub(crate) fn starves(role: &str, edge: &str) {
+    let this = std::env::current_exe().expect("this binary has a path");
+    let child = std::process::Command::new(this)
+        .args(["--exact", "fused_runs::starved_child", "--nocapture", "--test-threads=1"])
+        .env(ROLE, role)
+        .output()
+        .expect("the child starts");
+    let (out, err) = (String::from_utf8_lossy(&child.stdout), String::from_utf8_lossy(&child.stderr));
+    assert!(child.status.success(), "{role}: {}\n{out}{err}", child.status);
+    assert!(out.contains(edge), "{role}:\n{out}{err}");
+}
+
 #[test]
 fn a_starved_edge_is_named_in_time() {
     if hopper().is_none() {
         return;
     }
-    for role in ["static", "dynamic", "decode", "images"] {
-        // The second convolution waits for rows above and below its own.
-        let tensor = if role == "images" { "Y" } else { "C" };
-        let this = std::env::current_exe().expect("this binary has a path");
-        let child = std::process::Command::new(this)
-            .args(["--exact", "fused_runs::starved_child", "--nocapture", "--test-threads=1"])
-            .env(ROLE, role)
-            .output()
-            .expect("the child starts");
-        let (out, err) = (String::from_utf8_lossy(&child.stdout), String::from_utf8_lossy(&child.stderr));
-        assert!(child.status.success(), "{role}: {}\n{out}{err}", child.status);
-        let named = format!("edge first -> second ({tensor}): second tile");
-        assert!(out.contains(&named), "{role}:\n{out}{err}");
+    for role in ["static", "dynamic", "decode"] {
+        starves(role, "edge first -> second (C): second tile");
     }
 }

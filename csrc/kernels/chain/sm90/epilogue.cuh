@@ -78,10 +78,14 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
       Found::template finish<Element>(stage, v, rows, unit.col, at, words);
       staged.producer_acquire(state);
       write_unit<pieces>(shared.staging[group][state.index()], at, words);
+      if constexpr (C::kConvolves)
+        if (rows.window.at_once)
+          Found::Store::template write<C>(params, item, rows, unit.col, shared.staging[group][state.index()], epoch, group,
+                                          u, thread % 128);
       staged_one = true;
     });
     if (!staged_one) continue;
-    ptx::fence_proxy_async_shared_cta();
+    if constexpr (!C::kConvolves) ptx::fence_proxy_async_shared_cta();
     __syncwarp();
     if (thread % 32 == 0) staged.producer_commit(state);
     ++state;

@@ -82,17 +82,31 @@ CUSYNC_DEVICE bool look(Coupling const& coupling, LoadWaits const& waits, TileRa
 
 /// Waits for the k-blocks of one tile's range in order, 32 at a time, a lane each; by a whole warp. `done` counts the
 /// k-blocks of the ranges before this one; the word becomes done + i + 1 when the range's k-blocks 0 to i may be loaded.
+/// `AtStart`: edges are mostly waited for at the start of a tile.
+template <bool AtStart = false>
 CUSYNC_DEVICE void wait_for_tile_operands(Coupling const& coupling, LoadWaits const& waits, TileRange const& item,
                                           uint32_t* ready, uint32_t done) {
   unsigned long long const limit = coupling.timeout_ns ? coupling.timeout_ns : kDefaultTimeoutNs;
   uint32_t const lane = threadIdx.x % 32;
+  bool along_k = false;
   for (uint32_t i = 0; i < waits.count; ++i)
     if (waits.edges[i].wait_at == CUSYNC_WAIT_AT_START) {
-      warp_wait_for_k_block<ReadBy::kTma>(waits.edges[i], item.m, item.n, item.k_begin, true, item.k_end,
-                                          wait_context(coupling, waits.stage, item.epoch));
+      auto const context = wait_context(coupling, waits.stage, item.epoch);
+      if constexpr (AtStart)
+        warp_wait_side_by_side<ReadBy::kTma>(waits.edges[i], item.m, item.n, item.k_begin, true, item.k_end, context);
+      else
+        warp_wait_for_k_block<ReadBy::kTma>(waits.edges[i], item.m, item.n, item.k_begin, true, item.k_end, context);
       if (lane == 0)
         note_box(coupling, waits.edges[i], wait_box(waits.edges[i], item.m, item.n, item.k_begin, true, item.k_end),
                  {waits.stage, item.m, item.n, item.k_begin}, item.epoch);
+    } else {
+      along_k = true;
+    }
+  if constexpr (AtStart)
+    if (!along_k) {
+      delay(coupling.delays, DelayAt::kLoads, item.epoch, waits.stage, item.m, item.n);
+      if (lane == 0) ptx::atom_release_cta_shared_exch(ready, done + item.k_end - item.k_begin);
+      return;
     }
 #pragma unroll 1
   for (uint32_t base = item.k_begin; base < item.k_end; base += 32) {

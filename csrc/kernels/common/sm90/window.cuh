@@ -14,9 +14,12 @@ struct WindowParams {
   Window windows[CUSYNC_MAX_STAGES];
 };
 
+/// Taps whose filter blocks one copy brings, where the window says so: their ring stages follow each other.
+inline constexpr uint32_t kFilterGroup = 3;
+
 /// The part of a stage's table in device memory.
 struct WindowTable {
-  CUtensorMap pixels, zeros;
+  CUtensorMap pixels, zeros, filters;
   void* out;
 };
 

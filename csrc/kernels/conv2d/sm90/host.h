@@ -6,9 +6,15 @@
 
 namespace cusync::kernels::sm90 {
 
-/// The tensor maps of a stage's windows; false when the driver refuses one.
-template <class Element>
+/// Whether one copy may bring the blocks of several taps: then blocks of 64 features must not reach beyond a row of the filter.
+inline bool groups_filters(cusync_stage const& stage, Window const& window) {
+  return window.taps % kFilterGroup == 0 && stage.n % 64 == 0;
+}
+
+/// The tensor maps of a stage's windows and filter groups; false when the driver refuses one.
+template <class C>
 bool map_windows(cusync_stage const& stage, Window const& window, WindowTable& to) {
+  using Element = typename C::Element;
   cusync_images const& i = stage.images;
   auto const type = std::is_same_v<Element, cutlass::half_t> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   uint64_t const images = stage.m / (uint64_t(i.out_height) * i.out_width), row = uint64_t(i.width) * i.channels * sizeof(Element);
@@ -20,6 +26,18 @@ bool map_windows(cusync_stage const& stage, Window const& window, WindowTable& t
                CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
   };
+  if (window.filter_group > 1) {
+    // As the ring's stages lie: 64 features, channels, blocks of features, taps.
+    cuuint64_t const row_bytes = uint64_t(stage.n) * sizeof(Element);
+    cuuint64_t const filter_sizes[] = {64, i.channels, stage.n / 64, window.taps};
+    cuuint64_t const filter_strides[] = {row_bytes, 64 * sizeof(Element), row_bytes * i.channels};
+    cuuint32_t const box[] = {64, C::kTileK, C::kTileN / 64, kFilterGroup}, steps[] = {1, 1, 1, 1};
+    if (CUTLASS_CUDA_DRIVER_WRAPPER_CALL(cuTensorMapEncodeTiled)(
+            &to.filters, type, 4, const_cast<void*>(data_of(stage, CUSYNC_OPERAND_B)), filter_sizes, filter_strides, box, steps,
+            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
+      return false;
+  }
   cuuint32_t const rows = window.image_slots / window.pitch;
   to.out = stage.out;
   // As many elements as the stride leaves of the box.

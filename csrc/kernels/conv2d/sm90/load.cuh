@@ -69,13 +69,13 @@ struct WindowLoad {
            from_b(_, _, _, tap.channels, tap.index), to_b(_, _, _, slot.index()));
     };
     // Takes the ring stage and announces what is to come.
-    auto const announce = [&](Tap const& tap, typename C::LoadState const& slot, bool first) {
+    auto const announce = [&](Tap const& tap, typename C::LoadState const& slot, bool first, uint32_t blocks = 1) {
       if (first) {
         begun_row = ring.next * window.buffer_rows();
         ring.next = next_buffer(ring.next);
       }
       ring.first_row[slot.index()] = begun_row + tap.shift;
-      shared.load.full_barrier_[slot.index()].arrive_and_expect_tx(first ? kFilterBytes + window_bytes : kFilterBytes);
+      shared.load.full_barrier_[slot.index()].arrive_and_expect_tx(blocks * kFilterBytes + (first ? window_bytes : 0));
     };
     auto const fill = [&](Tap const& tap, uint32_t k, typename C::LoadState const& slot, uint32_t& buffer) {
       wait_multiplied<C>(shared, ring.free_at[buffer], slot.count());
@@ -118,17 +118,36 @@ struct WindowLoad {
       done(k);
       ended.advance(window), ++state, ++k;
     }
-    // One thread does this for every k-block, so it is kept short.
+    // One thread does this for every k-block, so it is kept short: where it can be, one copy brings the filter blocks of a group
+    // of taps, announced with the first of them. The others' barriers wait for no bytes, for whoever reads them has waited for the first.
 #pragma unroll 1
-    for (; k < end; ++k, ++state) {
+    while (k < end) {
       bool const first = k == begin || begun.index == 0;
-      shared.load.empty_barrier_[state.index()].wait(state.phase());
-      announce(begun, state, first);
+      uint32_t const slot = state.index();
+      bool const group = window.filter_group > 1 && begun.index + kFilterGroup <= window.taps && k + kFilterGroup <= end &&
+                         slot + kFilterGroup <= C::kStages;
+      // Ring stages are given back in their order, so the last of a group stands for all of it.
+      shared.load.empty_barrier_[group ? slot + kFilterGroup - 1 : slot].wait(state.phase());
+      announce(begun, state, first, group ? kFilterGroup : 1);
       note_load(k);
-      copy_filter(begun, state);
+      if (group)
+        SM90_TMA_LOAD_4D::copy(&at.filters, pipeline.producer_get_barrier(state), static_cast<uint64_t>(TMA::CacheHintSm90::EVICT_NORMAL),
+                               raw_pointer_cast(ring_b(_, _, slot).data()), 0, int(begun.channels * C::kTileK),
+                               int(item.range.n * (C::kTileN / 64)), int(begun.index));
+      else
+        copy_filter(begun, state);
       if (first) fill(begun, k, state, buffer);
       done(k);
-      begun.advance(window);
+      begun.advance(window), ++k, ++state;
+      if (!group) continue;
+#pragma unroll
+      for (uint32_t i = 1; i < kFilterGroup; ++i) {
+        ring.first_row[slot + i] = begun_row + begun.shift;
+        shared.load.full_barrier_[slot + i].arrive();
+        note_load(k);
+        done(k);
+        begun.advance(window), ++k, ++state;
+      }
     }
     ready.finish_tile(end - begin);
   }

@@ -38,7 +38,8 @@ struct PixelRows {
   CUSYNC_DEVICE bool any(Stage const&) const { return slot < window.images * window.image_slots; }
 };
 
-/// Only rows that are pixels, by the threads of a store warp.
+/// Only rows that are pixels. Where a worker has no other tile of the stage, each warp that has made 16 rows sends them, which is sooner done
+/// than by one warp; else a store warp, while the others go on.
 struct PixelStore {
   template <class C, class Item>
   CUSYNC_DEVICE static PixelRows rows(typename C::Params const& params, Item const& item, uint32_t row) {
@@ -51,54 +52,98 @@ struct PixelStore {
     return C::kTileN;
   }
 
-  /// Sends one warpgroup's units of a tile to global memory; by a whole warp, whose leader has the ring.
+  /// Sends a staged unit to global memory; by a warpgroup, each of whose warps has staged its rows.
+  template <class C, class Item>
+  CUSYNC_DEVICE static void write(typename C::Params const& params, Item const& item, PixelRows const& to, uint32_t col,
+                                  typename C::Element const* staged, uint32_t epoch, uint32_t group, uint32_t unit,
+                                  int thread) {
+    static_assert(C::kUnitRows == 4 * kBatchRows);
+    Window const window = to.window;  // in registers
+    uint32_t const lane = uint32_t(thread) % 32, row = uint32_t(thread) / 32 * kBatchRows;
+    Slot slot(window, to.slot + row + lane / kPieces);
+    uint32_t pixels[kBatch];
+    find<C>(window, slot, pixels);
+    __syncwarp();
+    mark<C>(params, item, epoch, group, unit, thread == 0);
+    copy<C>(params, item, to, col, staged, row, lane, pixels);
+  }
+
+  /// Sends one warpgroup's units of a tile to global memory, or follows the warpgroup that does so itself; by a whole warp, whose
+  /// leader has the ring.
   template <class C, class Item, class Parts, class Ring>
   CUSYNC_DEVICE static void send(typename C::Params const& params, Item const& item, Parts const& parts,
                                  typename C::SharedStorage& shared, Ring& ring, uint32_t group, bool leader) {
-    using Element = typename C::Element;
-    constexpr uint32_t kPieces = 8;  // of 16 bytes, in a row of a unit
     Stage const& stage = params.stages[item.stage];
-    Element* const out = static_cast<Element*>(params.table[item.stage].out);
-    uint32_t const lane = threadIdx.x % 32, from = __ffs(int(__ballot_sync(~0u, leader))) - 1, piece = lane % kPieces;
+    uint32_t const lane = threadIdx.x % 32, from = __ffs(int(__ballot_sync(~0u, leader))) - 1;
 #pragma unroll 1
     for (uint32_t u = 0; u < C::kUnits; ++u) {
       if (!parts.owns(u)) continue;
       PixelRows const to = rows<C>(params, item, (u / C::kColUnits * C::kConsumerGroups + group) * C::kUnitRows);
       uint32_t const col = item.range.n * C::kTileN + u % C::kColUnits * C::kUnitCols;
       if (!to.any(stage) || col >= stage.columns) continue;
-      Window const& window = to.window;
-      uint32_t const loaded_rows = window.image_slots / window.pitch, rows_left = stage.m - min_u32(stage.m, to.first);
-      Slot slot(window, to.slot + lane / kPieces);
       uint32_t index = 0;
       if (leader) index = ring.wait();
-      index = __shfl_sync(~0u, index, int(from));
-      __syncwarp();  // what the leader has waited for is there for all
-      delay(params.coupling.delays, DelayAt::kStore, shared.epoch, item.stage, item.index, group * C::kUnits + u);
-      if (leader)
-        note(params.coupling.notes, CUSYNC_EVENT_STORE, {stage.index, item.range.m, item.range.n, item.range.k_begin}, u, group);
-      uint4 const* const buffer = reinterpret_cast<uint4 const*>(shared.staging[group][index]) + (lane / kPieces) * kPieces;
-      Element* const to_tile = out + uint64_t(to.first) * stage.columns + col + piece * 8;
-      bool const column = col + piece * 8 < stage.columns;
-      constexpr uint32_t kStep = 32 / kPieces, kBatch = 4;
+      if (!to.window.at_once) {
+        Window const window = to.window;
+        Slot slot(window, to.slot + lane / kPieces);
+        index = __shfl_sync(~0u, index, int(from));
+        __syncwarp();  // what the leader has waited for is there for all
+        mark<C>(params, item, shared.epoch, group, u, leader);
 #pragma unroll 1
-      for (uint32_t row = 0; row < C::kUnitRows; row += kStep * kBatch) {
-        uint4 values[kBatch];
-        uint32_t pixels[kBatch];
-#pragma unroll
-        for (uint32_t i = 0; i < kBatch; ++i) {
-          uint32_t const at = row + i * kStep;
-          values[i] = buffer[at * kPieces + (piece ^ (at + lane / kPieces) % 8)];
-          pixels[i] = slot.pixel(window);
-          slot.advance(window, loaded_rows, kStep);
+        for (uint32_t row = 0; row < C::kUnitRows; row += kBatchRows) {
+          uint32_t pixels[kBatch];
+          find<C>(window, slot, pixels);
+          copy<C>(params, item, to, col, shared.staging[group][index], row, lane, pixels);
         }
-#pragma unroll
-        for (uint32_t i = 0; i < kBatch; ++i)
-          if (column && pixels[i] < rows_left)
-            *reinterpret_cast<uint4*>(to_tile + uint64_t(pixels[i]) * stage.columns) = values[i];
+        __syncwarp();
       }
-      __syncwarp();
       if (leader) ring.read();
     }
+  }
+
+ private:
+  static constexpr uint32_t kPieces = 8;  ///< of 16 bytes, in a row of a unit
+  static constexpr uint32_t kBatchRows = 16, kStep = 32 / kPieces, kBatch = kBatchRows / kStep;
+
+  /// The pixels of a lane's rows of a batch; `slot` becomes that of its first row in the next one.
+  template <class C>
+  CUSYNC_DEVICE static void find(Window const& window, Slot& slot, uint32_t (&pixels)[kBatch]) {
+    uint32_t const loaded_rows = window.image_slots / window.pitch;
+#pragma unroll
+    for (uint32_t i = 0; i < kBatch; ++i) {
+      pixels[i] = slot.pixel(window);
+      slot.advance(window, loaded_rows, kStep);
+    }
+  }
+
+  template <class C, class Item>
+  CUSYNC_DEVICE static void mark(typename C::Params const& params, Item const& item, uint32_t epoch, uint32_t group,
+                                 uint32_t unit, bool notes) {
+    delay(params.coupling.delays, DelayAt::kStore, epoch, item.stage, item.index, group * C::kUnits + unit);
+    if (notes) note(params.coupling.notes, CUSYNC_EVENT_STORE, note_of(params, item), unit, group);
+  }
+
+  /// 16 rows of a unit, from row `row` on, by a warp.
+  template <class C, class Item>
+  CUSYNC_DEVICE static void copy(typename C::Params const& params, Item const& item, PixelRows const& to, uint32_t col,
+                                 typename C::Element const* staged, uint32_t row, uint32_t lane,
+                                 uint32_t const (&pixels)[kBatch]) {
+    static_assert(C::kUnitCols * sizeof(typename C::Element) == 16 * kPieces);
+    Stage const& stage = params.stages[item.stage];
+    uint32_t const piece = lane % kPieces, rows_left = stage.m - min_u32(stage.m, to.first);
+    uint4 const* const buffer = reinterpret_cast<uint4 const*>(staged);
+    auto* const to_tile = static_cast<typename C::Element*>(params.table[item.stage].out) +
+                          uint64_t(to.first) * stage.columns + col + piece * 8;
+    uint4 values[kBatch];
+#pragma unroll
+    for (uint32_t i = 0; i < kBatch; ++i) {
+      uint32_t const at = row + lane / kPieces + i * kStep;
+      values[i] = buffer[at * kPieces + (piece ^ at % 8)];
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kBatch; ++i)
+      if (col + piece * 8 < stage.columns && pixels[i] < rows_left)
+        *reinterpret_cast<uint4*>(to_tile + uint64_t(pixels[i]) * stage.columns) = values[i];
   }
 };
 
