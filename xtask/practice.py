@@ -20,10 +20,12 @@ TOOLS = ROOT / ".toolchain"
 
 # A small kernel of each family: what build.rs would make of a line of csrc/abi/instances.txt.
 KERNELS = {
+    "ampere": "gemm_sm80<CUSYNC_F16, 64, 128, 4, 1, 1, CUSYNC_GEMM>",
     "gemm": "gemm_sm90<CUSYNC_F16, 64, 128, 8, 1, 1, CUSYNC_GEMM>",
     "chain": "chain_sm90<CUSYNC_F16, 64, 256, 5, 1, 1, CUSYNC_GEMM>",
     "norm": "chain_sm90<CUSYNC_F16, 128, 128, 6, 1, 1, CUSYNC_GEMM, CUSYNC_NORM>",
     "conv": "chain_sm90<CUSYNC_F16, 64, 64, 13, 1, 1, CUSYNC_CONV2D>",
+    "prompt": "chain_sm90<CUSYNC_F16, 128, 128, 6, 1, 1, CUSYNC_ATTENTION, CUSYNC_GEMM>",
     "decode": "decode_sm90<CUSYNC_F16, 64, 8, 0, 1, 1, CUSYNC_GEMM>",
     "attend": "decode_sm90<CUSYNC_F16, 64, 8, 0, 1, 1, CUSYNC_GEMM, CUSYNC_GATED_GEMM, CUSYNC_NORM, CUSYNC_ATTEND>",
 }
@@ -33,9 +35,10 @@ def ptx_of(kernel, csrc):
     """The PTX of a kernel, from a copy of csrc."""
     call = KERNELS[kernel]
     operations = [word.lower() for word in re.findall(r"CUSYNC_(\w+)", call)[1:]]
-    headers = [f"kernels/{of}/sm90/operation.cuh" for of in operations]
+    family, arch = re.match(r"(\w+)_(sm\d+)", call).groups()
+    headers = [f"kernels/{of}/{arch}/operation.cuh" for of in operations]
     headers = [header for header in headers if (csrc / header).exists()]
-    headers.append(f"kernels/{call.split('_')[0]}/sm90/launch.cuh")
+    headers.append(f"kernels/{family}/{arch}/launch.cuh")
     cutlass = TOOLS / "cutlass_library/source"
     with tempfile.TemporaryDirectory() as scratch:
         source, out = Path(scratch) / "kernel.cu", Path(scratch) / "kernel.ptx"
@@ -43,8 +46,9 @@ def ptx_of(kernel, csrc):
             "".join(f'#include "{header}"\n' for header in headers)
             + f"namespace cusync::kernels {{ KernelTable kernel() {{ return {call}(); }} }}\n")
         command = [TOOLS / "nvidia/cu13/bin/nvcc", "-ptx", "-std=c++17", "-O3", "--expt-relaxed-constexpr",
-                   "--expt-extended-lambda", "-DNDEBUG", "-DCUTLASS_ENABLE_GDC_FOR_SM90=1", "-DCUSYNC_BUILD_SM90A=1",
-                   "-arch=sm_90a", "-o", out, source]
+                   "--expt-extended-lambda", "-DNDEBUG", "-DCUTLASS_ENABLE_GDC_FOR_SM90=1",
+                   *(["-DCUSYNC_BUILD_SM90A=1", "-arch=sm_90a"] if arch == "sm90" else ["-DCUSYNC_BUILD_SM80=1", "-arch=sm_80"]),
+                   "-o", out, source]
         for include in (csrc, csrc / "include", cutlass / "include", cutlass / "tools/util/include"):
             command += ["-I", include]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
@@ -145,6 +149,7 @@ def after(step, facts, family):
         facts &= ~EARLY
     elif (op.startswith("bar.sync") or op.startswith("barrier.sync") or op.startswith("barrier.cta.sync")) and not step.guarded:
         facts &= ~(PLAIN | WIDE)
+        facts &= ~LOOKED if family == "ampere" else ~0  # its loads are the threads' own
     elif op.startswith("ld.acquire.gpu.global"):
         facts |= LOOKED
     elif op in ("fence.proxy.async", "fence.proxy.async.global") and not step.guarded:
@@ -166,7 +171,7 @@ def practice(name, body, family):
         open_ += [(n, out) for n in list_[at].next]
     faults, posts, looks = [], 0, 0
     unfenced = []
-    words = {"flag": 0, "word": 0, "read": 0, "waits": 0, "count": 0}
+    words = {"flag": 0, "word": 0, "read": 0, "waits": 0, "count": 0, "copies": 0}
     for step, known in zip(list_, facts):
         op = step.op
         if known is None:
@@ -195,7 +200,7 @@ def practice(name, body, family):
         if adds or shared_add:
             if known & BULK:
                 faults.append("a post may overtake a bulk store: no full wait lies between")
-            if known & PLAIN and not known & BULK and family in ("decode", "attend", "conv"):
+            if known & PLAIN and not known & BULK and family in ("ampere", "decode", "attend", "conv"):
                 faults.append("a post may overtake stores: no barrier lies between")
         if shared_add and shared_add.group(1) != "acq_rel":
             faults.append(f"store warps count by `{op}`, which orders nothing")
@@ -214,6 +219,10 @@ def practice(name, body, family):
             words["read"] += 1
             if ".acquire." not in op:
                 faults.append(f"the word that lets loads go on is read by `{op}`, no acquire")
+        if re.match(r"cp\.async\.c[ag]\.shared", op) and family == "ampere":
+            words["copies"] += 1
+            if known & LOOKED:
+                faults.append("copies may overtake another thread's look: no barrier lies between")
         if op == "griddepcontrol.wait":
             words["waits"] += 1
     # Of several places that set the word, those for tiles without waits are behind looks for others; paths do not tell.
@@ -224,10 +233,12 @@ def practice(name, body, family):
 
 # At least so many of each, in the entry of a family that has the most of them.
 NEEDS = {
+    "ampere": {"posts": 1, "looks": 1, "copies": 1},
     "gemm": {"posts": 1, "looks": 1, "word": 1, "read": 1},
     "chain": {"posts": 1, "looks": 1, "word": 1, "read": 1, "flag": 1, "waits": 1},
     "norm": {"posts": 1, "looks": 1, "word": 1, "read": 2, "flag": 1, "waits": 1},
     "conv": {"posts": 1, "looks": 1, "word": 1, "read": 1, "flag": 1, "waits": 1},
+    "prompt": {"posts": 1, "looks": 1, "word": 1, "read": 1, "flag": 1, "waits": 1},
     "decode": {"posts": 1, "looks": 1, "waits": 1},
     "attend": {"posts": 2, "looks": 2, "waits": 1, "count": 1},
 }
@@ -280,6 +291,10 @@ MUTANTS = [
      "        __syncwarp();\n      }\n      if (leader) ring.read();", "      }\n      if (leader) ring.read();", "conv"),
     ("norm: no proxy fence behind the rows", "kernels/norm/sm90/operation.cuh", "      ptx::fence_proxy_async_global();\n", "",
      "norm"),
+    ("prompt: `.read` before the post", CHAIN, FULL, READ, "prompt"),
+    ("ampere: no barrier before the post", "kernels/gemm/sm80/kernel.cuh", "    __syncthreads();  // all of the tile is stored\n", "", "ampere"),
+    ("ampere: no barrier behind a look", "kernels/gemm/sm80/wait.cuh", "    }\n    __syncthreads();\n", "    }\n", "ampere"),
+    ("ampere: a post is relaxed", PTX, "red.release.gpu.global.add", "red.relaxed.gpu.global.add", "ampere"),
     ("attend: a count orders nothing", PTX, "atom.acq_rel.gpu.global.add.u32", "atom.relaxed.gpu.global.add.u32", "attend"),
     ("attend: no barrier before the count", "kernels/decode/sm90/attend.cuh",
      "    ptx::bar_sync(1, kMathThreads);\n    if (threadIdx.x != 0) return;\n    UnitShare", "    if (threadIdx.x != 0) return;\n    UnitShare",

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cusync_gen::device::{DEVICES, Profile};
-use cusync_gen::graph::{Graph, OperandKind, Resolved, StageId};
+use cusync_gen::graph::{Graph, Op, OperandKind, Resolved, StageId};
 use cusync_gen::spec;
 
 fn shipped() -> Vec<PathBuf> {
@@ -26,8 +26,13 @@ fn resolve(text: &str, overrides: &[(&str, u64)]) -> Resolved {
 }
 
 fn graph(resolved: &Resolved, text: &str, device: &Profile) -> Graph {
+    // The first tile; of a normalisation the one with the most rows, for a product reads all of those in each k-block.
+    let first = |i: usize, tiles: Vec<(u32, u32, u32)>| match resolved.stages[i].op {
+        Op::Norm(_) => tiles.into_iter().max().expect("a tile"),
+        _ => tiles[0],
+    };
     let tiles: Vec<_> = (0..resolved.stages.len())
-        .map(|i| resolved.kernel_candidates(StageId(i), device).map(|tiles| tiles[0]))
+        .map(|i| resolved.kernel_candidates(StageId(i), device).map(|tiles| first(i, tiles)))
         .collect::<Result<_, _>>()
         .unwrap_or_else(|diagnostic| panic!("{}", diagnostic.render(text, "test.ron", false)));
     resolved

@@ -5,7 +5,8 @@
 //! The model is the protocol of `csrc/kernels/chain`, by its parties: warp 1 hands out items and says through one word how far
 //! operands may be loaded, in whatever order waits are met elsewhere; the load warp fills the ring of operands, whose copies
 //! arrive in any order; two warpgroups multiply, each at its own pace, and fill staging rings of their own; a store warp for each
-//! empties that, counts the tile, and posts it if it is the second. A convolution's window serves several k-blocks from a buffer
+//! empties that, counts the tile, and posts it if it is the second. An attention takes the ring as it is: queries make room at once,
+//! in the staging ring, and keys that are rotated lie in their place until both warpgroups have rotated their half. A convolution's window serves several k-blocks from a buffer
 //! of its own, which is filled again when the last of them is multiplied. Barriers count phases without end here, so that a parity
 //! that says yes in the wrong phase is seen.
 
@@ -20,6 +21,9 @@ const GROUPS: usize = 2;
 enum Kind {
     /// A product of so many k-blocks, of which each warpgroup finishes so many units: none, if it only leaves sums to others.
     Product { k_blocks: u8, units: u8 },
+    /// An attention of so many steps: a place of the ring for the queries, then for each step one for keys and one for values, or
+    /// one for both. The units of the outputs make room for the queries first. `rotates`: warpgroups rotate a half of the keys each.
+    Attention { steps: u8, wide: bool, rotates: bool },
     /// A block of rows: one word of the warp that waits, nothing in the ring of operands, one unit without contents.
     Rows,
 }
@@ -29,6 +33,7 @@ impl Kind {
     fn counted(self) -> u8 {
         match self {
             Kind::Product { k_blocks, .. } => k_blocks,
+            Kind::Attention { steps, .. } => steps,
             Kind::Rows => 1,
         }
     }
@@ -36,6 +41,7 @@ impl Kind {
     fn units(self) -> u8 {
         match self {
             Kind::Product { units, .. } => units,
+            Kind::Attention { wide, .. } => 1 + u8::from(wide),
             Kind::Rows => 1,
         }
     }
@@ -77,6 +83,12 @@ enum Broken {
     WordTooFar,
     /// Store warps do not wait for a full buffer.
     StagedUnseen,
+    /// Queries keep their place in the ring to the end of an item.
+    QueriesStay,
+    /// Warpgroups do not meet behind the keys that they rotate.
+    RotatedAlone,
+    /// Keys are freed before they are multiplied.
+    KeysFreedEarly,
     /// One copy for a group of k-blocks goes when the first of their places is free.
     GroupWaitsForFirst,
 }
@@ -135,6 +147,11 @@ enum Step {
     Multiply(u8),
     /// Frees it.
     Free(u8),
+    /// Rotates a half of the n-th k-block, in its place; then meets the other warpgroup, which rotates the other half.
+    Rotate(u8),
+    Meet(u8),
+    /// Multiplies what both have rotated.
+    Rotated(u8),
     /// Waits for the word, as an operation on rows does.
     Ready {
         word: u8,
@@ -230,6 +247,40 @@ impl Model {
                     n += k_blocks;
                     counted += k_blocks;
                 }
+                Kind::Attention { steps, wide, rotates } => {
+                    // The place in the ring of each step's keys and, where they have one of their own, of its values.
+                    let a_step = 1 + u8::from(wide);
+                    let places = |k: u8| n + 1 + k * a_step..n + 1 + (k + 1) * a_step;
+                    for k in 0..steps {
+                        let first = if k == 0 { n } else { places(k).start };
+                        for at in first..places(k).end {
+                            load.push(Step::Acquire(at));
+                            load.push(Step::Load { n: at, word: counted + k + 1, met: met + k + 1 });
+                        }
+                        let asks = k == steps.saturating_sub(2);
+                        load.extend(cta.drawn.filter(|_| asks).map(|_| Step::Ask));
+                    }
+                    math.push(Step::Multiply(n));
+                    math.extend((unit..unit + kind.units()).map(Step::Stage));
+                    let stays = cta.broken == Some(Broken::QueriesStay);
+                    math.extend((!stays).then_some(Step::Free(n)));
+                    for at in (0..steps).flat_map(places) {
+                        let keys = !wide || (at - n) % 2 == 1;
+                        let early = wide && keys && cta.broken == Some(Broken::KeysFreedEarly);
+                        math.extend(early.then_some(Step::Free(at)));
+                        math.push(Step::Multiply(at));
+                        if rotates && keys {
+                            math.push(Step::Rotate(at));
+                            math.extend((cta.broken != Some(Broken::RotatedAlone)).then_some(Step::Meet(at)));
+                            math.push(Step::Rotated(at));
+                        }
+                        math.extend((!early).then_some(Step::Free(at)));
+                    }
+                    math.extend(stays.then_some(Step::Free(n)));
+                    math.extend((unit..unit + kind.units()).map(Step::Commit));
+                    n += 1 + steps * a_step;
+                    counted += steps;
+                }
                 Kind::Rows => {
                     load.extend(cta.drawn.map(|_| Step::Ask));
                     let ready = Step::Ready { word: met + 1, met: met + 1 };
@@ -239,7 +290,7 @@ impl Model {
             }
             let units = kind.units();
             for u in 0..units {
-                if *kind != Kind::Rows {
+                if matches!(kind, Kind::Product { .. }) {
                     math.extend([Step::Stage(unit + u), Step::Commit(unit + u)]);
                 }
                 store.push(Step::Send(unit + u));
@@ -381,8 +432,19 @@ impl Model {
                 }
                 goes
             }
+            Step::Meet(n) => {
+                // The other stands there too, or is past it.
+                let other = &self.math[..=usize::from(s.math[1 - group]).min(self.math.len() - 1)];
+                other.contains(&Step::Meet(n))
+            }
+            Step::Rotated(n) => {
+                if Self::past(&self.math, s.math[1 - group], |step| *step == Step::Rotate(n)) == 0 {
+                    return Err(format!("keys {n} are multiplied, and half of them is not rotated"));
+                }
+                true
+            }
             Step::Count(tile) => return self.count(s, tile, group).map(Some),
-            Step::Ask | Step::Free(_) | Step::Commit(_) | Step::Sent(_) => true,
+            Step::Ask | Step::Free(_) | Step::Rotate(_) | Step::Commit(_) | Step::Sent(_) => true,
         };
         Ok(goes.then_some(next))
     }
@@ -456,6 +518,10 @@ fn product(k_blocks: u8, units: u8) -> Kind {
     Kind::Product { k_blocks, units }
 }
 
+fn attention(steps: u8, wide: bool, rotates: bool) -> Kind {
+    Kind::Attention { steps, wide, rotates }
+}
+
 /// A CTA with rings that are used again within a few items.
 fn cta(items: Vec<Kind>) -> Cta {
     Cta {
@@ -511,6 +577,12 @@ fn no_wait_passes_in_the_wrong_phase_and_every_tile_is_posted_once() {
         Cta { drawn: Some(1), ..cta(vec![product(2, 1), product(3, 1)]) },
         Cta { drawn: Some(1), ..cta(vec![Kind::Rows, product(2, 1), Kind::Rows]) },
         Cta { work: 1, counters: 2, ..cta(vec![product(1, 1); 4]) },
+        cta(vec![attention(2, true, true), product(1, 1), attention(1, false, true)]),
+        cta(vec![product(2, 2), attention(1, true, false), attention(2, false, false)]),
+        Cta { operands: 3, ..cta(vec![attention(2, true, true), attention(1, true, true)]) },
+        Cta { drawn: Some(1), ..cta(vec![attention(3, false, true), Kind::Rows, attention(1, true, false)]) },
+        // Queries leave the ring before anything else is read of it, so even a single place is enough.
+        Cta { operands: 1, lag: 0, ..cta(vec![attention(2, true, false), attention(1, false, true)]) },
     ];
     let mut states = 0;
     for cta in all {
@@ -529,6 +601,15 @@ fn broken_rings_are_found() {
         (broken(Broken::RowsAreNotCounted), "goes on though only"),
         (broken(Broken::WordTooFar), "goes on though only"),
         (broken(Broken::StagedUnseen), "is stored before it is there"),
+        (
+            Cta { operands: 1, broken: Some(Broken::QueriesStay), ..cta(vec![attention(1, true, false)]) },
+            "stands still",
+        ),
+        (
+            Cta { broken: Some(Broken::RotatedAlone), ..cta(vec![attention(1, true, true)]) },
+            "half of them is not rotated",
+        ),
+        (Cta { broken: Some(Broken::KeysFreedEarly), ..cta(vec![attention(3, true, false)]) }, "are over"),
         // Fewer counters than tiles by which one store warp leads the other.
         (Cta { counters: 1, ..cta(vec![product(1, 1); 4]) }, "one store warp has not stored it"),
         // A k-block is freed when the next is under way, which waits for the window, which waits for the k-block.

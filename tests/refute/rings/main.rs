@@ -1,5 +1,6 @@
 //! The protocols inside a CTA, explored in every interleaving of its warps, and the words between CTAs in every order of memory.
 
+mod attend;
 mod chain;
 mod decode;
 mod memory;
