@@ -143,8 +143,9 @@ struct WindowLoad {
 #pragma unroll
       for (uint32_t i = 1; i < kFilterGroup; ++i) {
         ring.first_row[slot + i] = begun_row + begun.shift;
-        shared.load.full_barrier_[slot + i].arrive();
+        // Before the barrier that it may complete, so that notes are in the order of what they tell.
         note_load(k);
+        shared.load.full_barrier_[slot + i].arrive();
         done(k);
         begun.advance(window), ++k, ++state;
       }
