@@ -24,7 +24,7 @@ enum Over {
     Time(f64),
     /// That of a kernel that only streams, its runs joined in the same way, and some microseconds.
     StreamPlus(f64),
-    /// Of a batch of sequences of unlike lengths: the time of an even one that reads as much.
+    /// The time of an even batch that reads as much, where the one that is judged has sequences of unlike lengths.
     Even,
 }
 
