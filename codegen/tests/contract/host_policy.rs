@@ -1,17 +1,14 @@
 //! The C++ policy arithmetic, compiled for the host, against the Rust model, on random policies, orders, grids and
 //! footprints, at every tile and k-block.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use crate::support::*;
 use cusync_gen::check::EdgeNumbers;
 use cusync_gen::graph::{Axis, OperandKind};
 use cusync_gen::sync::{Order, Policy, SlotMap, Tile, WaitAt};
 use proptest::prelude::*;
-use support::*;
 
 fn driver() -> &'static PathBuf {
     static DRIVER: OnceLock<PathBuf> = OnceLock::new();
