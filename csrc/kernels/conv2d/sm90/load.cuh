@@ -181,12 +181,12 @@ struct WindowArithmetic {
     typename C::LoadState release = read;
     mma.accumulate_ = GMMA::ScaleOut::Zero;
     warpgroup_fence_operand(acc);
+    loaded.consumer_wait(read);
+    uint32_t first_row = shared.windows.first_row[read.index()];
 #pragma unroll 1
     for (int k = 0; k < k_blocks; ++k) {
-      loaded.consumer_wait(read);
       // Rows of 128 bytes follow each other, and the swizzle goes by addresses: any row may be the first. In units of 16 bytes.
-      uint32_t const shift = shared.windows.first_row[read.index()] * (128 / 16);
-      Tensor const shifted = make_tensor(a.data() + shift, a.layout());
+      Tensor const shifted = make_tensor(a.data() + first_row * (128 / 16), a.layout());
       warpgroup_fence_operand(acc);
       warpgroup_arrive();
 #pragma unroll
@@ -195,13 +195,20 @@ struct WindowArithmetic {
         mma.accumulate_ = GMMA::ScaleOut::One;
       }
       warpgroup_commit_batch();
+      ++read;
+      // The next k-block is looked at while this one is multiplied: the look, and what it finds, would be in the way of its products.
+      bool const more = k + 1 < k_blocks, there = more && loaded.consumer_try_wait(read) == cutlass::BarrierStatus::WaitDone;
+      if (there) first_row = shared.windows.first_row[read.index()];
       warpgroup_wait<1>();
       warpgroup_fence_operand(acc);
       if (k > 0) {
         loaded.consumer_release(release);
         ++release;
       }
-      ++read;
+      if (more && !there) {
+        loaded.consumer_wait(read);
+        first_row = shared.windows.first_row[read.index()];
+      }
     }
     warpgroup_wait<0>();
     warpgroup_fence_operand(acc);
