@@ -225,7 +225,9 @@ fn instances(root: &Path, archs: &[String], folder: &Path) -> Vec<Source> {
     let by_tile = |like: &[Line]| {
         let mut like: Vec<&Line> = like.iter().collect();
         like.sort_by_key(|line| &line.sizes[..2]);
-        like.chunks(lines_a_source(like[0].arch)).map(|lines| Source::generated(root, lines, folder)).collect::<Vec<_>>()
+        like.chunks(lines_a_source(like[0].arch))
+            .map(|lines| Source::generated(root, lines, folder))
+            .collect::<Vec<_>>()
     };
     lines.chunk_by(|a, b| a.is_like(b)).flat_map(by_tile).collect()
 }
