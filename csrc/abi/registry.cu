@@ -46,13 +46,18 @@ Kernel const* find(cusync_kernel_id const& id) {
 }  // namespace
 
 int32_t launch(Code const& code, uint32_t workers, cusync_how const& how, void const* params) {
-  cudaLaunchAttribute attributes[3]{};
+  cudaLaunchAttribute attributes[4]{};
   cudaLaunchConfig_t config = configure(code, workers, attributes);
   config.stream = static_cast<cudaStream_t>(how.stream);
   if (how.programmatic && code.arch == CUSYNC_SM90A) {
     cudaLaunchAttribute& a = attributes[config.numAttrs++];
     a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     a.val.programmaticStreamSerializationAllowed = 1;
+  } else if (code.together) {
+    // Other work cannot keep some of the SMs while our workers spin on the rest. With a programmatic edge this costs 2 us.
+    cudaLaunchAttribute& a = attributes[config.numAttrs++];
+    a.id = cudaLaunchAttributeCooperative;
+    a.val.cooperative = 1;
   }
   if (how.started_event) {
     cudaLaunchAttribute& a = attributes[config.numAttrs++];

@@ -1,7 +1,7 @@
 //! Prebuilt libraries of kernels: one of this ABI is taken, any other is refused with a way out.
 
 #[path = "../../build/prebuilt.rs"]
-mod prebuilt;
+mod judge;
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 fn own() -> String {
-    prebuilt::abi(Path::new(env!("CARGO_MANIFEST_DIR")), env!("CARGO_PKG_VERSION"))
+    judge::abi(Path::new(env!("CARGO_MANIFEST_DIR")), env!("CARGO_PKG_VERSION"))
         .expect("the sources are there")
 }
 
@@ -28,14 +28,14 @@ fn library(folder: &Path, abi: &str) -> PathBuf {
 #[test]
 fn a_library_of_this_abi_is_taken() {
     let file = library(&folder("good"), &own());
-    assert!(prebuilt::read(&file, &own()).is_ok_and(|bytes| bytes.len() > 5000));
+    assert!(judge::read(&file, &own()).is_ok_and(|bytes| bytes.len() > 5000));
     assert!(own().starts_with(env!("CARGO_PKG_VERSION")));
 }
 
 #[test]
 fn a_library_of_another_abi_is_refused_with_both_names() {
     let file = library(&folder("other"), "0.0.9-0123456789abcdef");
-    let refused = prebuilt::read(&file, &own()).expect_err("another ABI");
+    let refused = judge::read(&file, &own()).expect_err("another ABI");
     assert!(refused.contains("0.0.9-0123456789abcdef") && refused.contains(&own()), "{refused}");
     assert!(refused.contains("unset CUSYNC_KERNELS"), "{refused}");
 }
@@ -44,24 +44,24 @@ fn a_library_of_another_abi_is_refused_with_both_names() {
 fn a_damaged_download_is_refused() {
     let dir = folder("damaged");
     let file = library(&dir, &own());
-    let missing = prebuilt::read(&dir.join("nothing.a"), &own()).expect_err("no file");
+    let missing = judge::read(&dir.join("nothing.a"), &own()).expect_err("no file");
     assert!(missing.contains("cannot be read"), "{missing}");
     // Half of it.
     std::fs::write(&file, "!<arch>\nxxxx").expect("writable");
-    let cut = prebuilt::read(&file, &own()).expect_err("no mark");
+    let cut = judge::read(&file, &own()).expect_err("no mark");
     assert!(cut.contains("download it again"), "{cut}");
     // A byte of it.
     let file = library(&dir, &own());
     let sum = "5".repeat(64);
     std::fs::write(dir.join("SHA256SUMS"), format!("{sum}  libcusync_kernels.a\n")).expect("writable");
-    let flipped = prebuilt::read(&file, &own()).expect_err("another sum");
+    let flipped = judge::read(&file, &own()).expect_err("another sum");
     assert!(
         flipped.contains("damaged") && flipped.contains(&sum) && flipped.contains("download"),
         "{flipped}"
     );
-    let right = prebuilt::sum(&std::fs::read(&file).expect("there"));
+    let right = judge::sum(&std::fs::read(&file).expect("there"));
     std::fs::write(dir.join("SHA256SUMS"), format!("{right}  libcusync_kernels.a\n")).expect("writable");
-    assert!(prebuilt::read(&file, &own()).is_ok());
+    assert!(judge::read(&file, &own()).is_ok());
     std::fs::write(dir.join("SHA256SUMS"), "").expect("writable");
-    assert!(prebuilt::read(&file, &own()).is_err_and(|e| e.contains("does not list")));
+    assert!(judge::read(&file, &own()).is_err_and(|e| e.contains("does not list")));
 }

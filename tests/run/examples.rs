@@ -52,13 +52,13 @@ fn every_example_runs() {
         };
         if !built {
             println!(
-                "skipped: {name} needs its feature: cargo test --features cudarc,candle --test examples"
+                "skipped: {name} needs its feature: cargo test --features cudarc,candle --test run examples"
             );
             continue;
         }
         let path = folder().join(name);
         if !path.exists() {
-            // `cargo test --test examples` alone does not build them.
+            // `cargo test --test run` alone does not build them.
             let mut build = Command::new(env!("CARGO"));
             build.args(["build", "--quiet", "--example", name]);
             build.args(feature.map(|feature| format!("--features={feature}")));

@@ -89,9 +89,13 @@ fn render(root: &Path) -> Outcome {
         "test",
         "--quiet",
         "--workspace",
+        "--test",
+        "contract",
+        "--test",
+        "ffi_fresh",
         "--",
         "--exact",
-        "rendered_files_are_fresh",
+        "rendered::rendered_files_are_fresh",
         "bindings_are_fresh",
     ]))
 }

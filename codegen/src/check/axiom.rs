@@ -16,7 +16,8 @@ pub enum Axiom {
     Fairness,
     /// What waits for a kernel's trigger begins only when every CTA of that kernel has issued it or ended.
     Trigger,
-    /// No other work keeps the SMs for ever that the workers of the one kernel need.
+    /// No other work keeps the SMs for ever that the workers of the one kernel need, where a programmatic edge lets it begin
+    /// before all of them are free. Launches without such edges are cooperative.
     Residency,
     /// A kernel begins when those before it on its stream have ended, and sees all that they stored.
     KernelBoundary,
@@ -57,7 +58,9 @@ impl Axiom {
             Axiom::Trigger => {
                 "what waits for a kernel's trigger begins only when every CTA of that kernel has issued it or ended"
             }
-            Axiom::Residency => "no other work keeps the SMs for ever that the kernel's workers need",
+            Axiom::Residency => {
+                "no other work keeps the SMs for ever that the workers of a programmatic launch need"
+            }
             Axiom::KernelBoundary => {
                 "a kernel begins when those before it on its stream have ended, and sees what they stored"
             }

@@ -1,11 +1,8 @@
 //! The device library with nvcc: its own tests compile, and run where a GPU is. And its rule about inline assembly.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 use std::path::{Path, PathBuf};
 
-use support::*;
+use crate::support::*;
 
 #[test]
 fn device_library_tests() {

@@ -1,14 +1,11 @@
 //! Headers of every kind of policy, place of the wait, and tile order, on ragged grids, against the model at every tile
 //! and k-block; each is compiled by the host compiler with its static assertions.
 
-#[path = "../support/mod.rs"]
-mod support;
-
+use crate::support::header::check_header;
 use cusync_gen::check::{Candidate, EdgeChoice, Executor, How, Plan, check};
 use cusync_gen::device::Profile;
 use cusync_gen::spec;
 use cusync_gen::sync::{Order, Policy, Tile, WaitAt};
-use support::header::check_header;
 
 /// Two edges join `up` and `down`, one is read along k and one once; `side` joins by operand B.
 const SPEC: &str = r#"Pipeline(

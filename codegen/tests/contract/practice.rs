@@ -3,17 +3,14 @@
 //!
 //!     python3 xtask/practice.py --mutants
 
-#[path = "../support/mod.rs"]
-mod support;
-
 use std::process::Command;
 
 /// What the reader says; `None` where it cannot run.
 #[allow(clippy::print_stdout)]
 fn read(arguments: &[&str]) -> Option<(bool, String)> {
-    support::nvcc()?;
+    crate::support::nvcc()?;
     let mut python = Command::new("python3");
-    python.arg("-B").arg(support::root().join("xtask/practice.py")).args(arguments);
+    python.arg("-B").arg(crate::support::root().join("xtask/practice.py")).args(arguments);
     let Ok(output) = python.output() else {
         println!("skipped: no python3");
         return None;

@@ -1,18 +1,15 @@
 //! What is rendered of the shipped specs: accepted by the compilers that will see it, and right at every tile and k-block.
 //! `policies/rendered` holds what examples include, and is fresh.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::support::header::check_header;
+use crate::support::*;
 use cusync_gen::check::Plan;
 use cusync_gen::emit;
-use support::header::check_header;
-use support::*;
 
 /// Names and sources of the shipped specs.
 fn specs() -> Vec<(String, String)> {

@@ -1,14 +1,11 @@
 //! The windows that the compiler chooses for convolutions, against the arithmetic of the kernels, compiled for the host.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+use crate::support::*;
 use cusync_gen::device::{ChainKernel, Operation};
 use cusync_gen::graph::{Activation, Conv, Sliding};
-use support::*;
 
 /// A convolution of square filters, where an output is left of it.
 fn conv(

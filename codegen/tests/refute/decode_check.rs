@@ -1,11 +1,9 @@
 //! Decode plans: sound ones are proved, mutants are refuted for the right reason.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 use std::io::Write as _;
 use std::process::Stdio;
 
+use crate::support::{compile, cxx, root, scratch};
 use cusync_gen::check::{
     Candidate, EpochSource, Event, Executor, Generated, How, Launch, Obligation, Place, Report,
     StoreCompletion, TileProgram, check, judge, judge_program,
@@ -15,7 +13,6 @@ use cusync_gen::device::Profile;
 use cusync_gen::graph::{Graph, Resolved, StageId, share_begin};
 use cusync_gen::schedule::decode::{COLUMN_TILE, Decode, owners_of_tile, slot_base};
 use cusync_gen::sync::Tile;
-use support::{compile, cxx, root, scratch};
 
 const GPT3: &str = include_str!("../../../policies/gpt3_mlp.ron");
 const LLAMA: &str = include_str!("../../../policies/llama65_mlp.ron");

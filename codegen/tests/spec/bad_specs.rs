@@ -1,5 +1,5 @@
 //! Every file of `bad_specs/` must be refused, with the message that stands beside it.
-//! After a change of wording: `INSTA_UPDATE=always cargo test -p cusync-gen --test bad_specs`, then read the diff.
+//! After a change of wording: `INSTA_UPDATE=always cargo test -p cusync-gen --test spec bad_specs`, then read the diff.
 
 use std::fs;
 use std::path::Path;

@@ -45,6 +45,17 @@ static void counters() {
       }
 }
 
+/// All distances of two counters, each from another place: of two words only the difference counts, so these are all pairs.
+static void distances() {
+  uint32_t distance = 0, base = 0;
+  do {
+    base += 0x9e3779b9u;
+    bool const is = reached(base + distance, base);
+    if (is != (distance < 0x80000000u)) same("reached", is, !is, base, distance);
+  } while (++distance);
+  compared += 1ull << 32;
+}
+
 static Wide wide_slot(cusync_policy const& p, Wide m, Wide n) {
   return Wide(p.slot_base) + m / p.block_m * p.slots_n + (p.stride_n ? n % p.stride_n : n / p.block_n);
 }
@@ -140,6 +151,6 @@ static void footprints() {
 }
 
 int main() {
-  counters(), small_grids(), large_grids(), footprints();
+  counters(), distances(), small_grids(), large_grids(), footprints();
   std::printf("%llu results are those of wide integers\n", compared);
 }

@@ -41,6 +41,7 @@ struct Code {
   void const* kernel;
   uint32_t arch, threads, shared_bytes;
   uint32_t cluster_m = 1, cluster_n = 1;
+  bool together = false;  ///< Workers wait for each other, so all of them must be on SMs at once.
 };
 
 /// A launch of `workers` clusters; `attributes` has room for three.

@@ -1,11 +1,15 @@
-//! What keeps consumers off the SMs that producers still need: gates, where kernels have no triggers.
+//! What keeps consumers off the SMs that producers still need: gates, where kernels have no triggers; and what keeps workers from
+//! waiting for others that have no SM.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::common::{assert_runs_right, gpu, pipeline};
-use crate::fused::expected;
-use cusync::device::{DeviceBuffer, Event, Kernel, LaunchAttributes, Report, Stream, Work};
+use crate::common::{assert_runs_right, gpu, pipeline, plan};
+use crate::faults::Expected;
+use crate::fused::{expected, hopper};
+use cusync::device::{
+    Arg, DeviceBuffer, Event, Kernel, KernelCall, LaunchAttributes, Module, Report, Shape, Stream, Work,
+};
 use cusync::runtime::{InputSets, Options, Overrides, Result, plan_text, shipped};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::sync::Policy;
@@ -71,4 +75,43 @@ fn a_gate_waits_for_the_draws_of_its_run() {
         Ok(())
     };
     attempt().unwrap_or_else(|e| panic!("{e}"));
+}
+
+/// Workers that wait for each other begin together: another kernel that keeps 16 SMs, for longer than a wait may last, delays a plain
+/// launch and does no more.
+#[test]
+fn work_that_keeps_some_sms_delays_a_plain_launch() {
+    const KEPT_NS: u32 = 50_000_000;
+    let Some(gpu) = hopper() else { return };
+    let attempt = |m: u64| -> Result<()> {
+        let overrides = Overrides { dims: vec![("M".into(), m)], ..Overrides::default() };
+        let plan = plan(&gpu, "llama65_mlp", &overrides, Executor::Fused);
+        let inputs = InputSets::random(plan.graph(), &gpu.device, 1, 53)?;
+        let options = Options { timeout_ns: 5_000_000, ..Options::default() };
+        let mut pipeline = pipeline(&gpu, &plan, &inputs, options);
+        pipeline.run(Executor::Fused)?;
+        let expected = Expected::new(&mut pipeline)?;
+        let delay = Arc::new(DeviceBuffer::from_slice(&gpu.device, &[KEPT_NS], "a delay")?);
+        let mut args = vec![Arg::Null; 6];
+        args.extend([0u32; 6].map(Arg::U32));
+        args.extend([Arg::Words(delay, 0), Arg::Null]);
+        let shape = Shape { grid: [48, 1, 1], block: [1024, 1, 1], shared_bytes: 0 };
+        let keeper = KernelCall::new(&Module::suite(&gpu.device)?.function("spin")?, shape, &args)?;
+        let beside = Stream::new(&gpu.device)?;
+        pipeline.poison_outputs()?;
+        pipeline.synchronize()?;
+        beside.launch(&keeper, false)?;
+        std::thread::sleep(Duration::from_millis(5));
+        let began = Instant::now();
+        pipeline.run(Executor::Fused)?;
+        expected.compare(&pipeline)?;
+        assert!(expected.same(&mut pipeline)?, "M = {m}: another result");
+        let took = began.elapsed();
+        println!("M = {m}: {took:?} beside a kernel that keeps 16 SMs for {} ms", KEPT_NS / 1_000_000);
+        assert!(took > Duration::from_millis(20), "M = {m}: the other kernel kept no SM that was needed");
+        Ok(beside.synchronize()?)
+    };
+    for m in [8, 512] {
+        attempt(m).unwrap_or_else(|e| panic!("M = {m}: {e}"));
+    }
 }

@@ -16,7 +16,7 @@ template <class C, uint32_t Operations>
 struct ChainHost {
   static Code code() {
     return {reinterpret_cast<void const*>(chain<C>), CUSYNC_SM90A,          uint32_t(C::kThreads),
-            uint32_t(C::kSharedBytes),               uint32_t(C::kClusterM), uint32_t(C::kClusterN)};
+            uint32_t(C::kSharedBytes),               uint32_t(C::kClusterM), uint32_t(C::kClusterN), true};
   }
 
   static uint32_t registers() { return registers_of(code().kernel, CUSYNC_SM90A); }

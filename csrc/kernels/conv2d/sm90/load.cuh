@@ -77,9 +77,15 @@ struct WindowLoad {
       ring.first_row[slot.index()] = begun_row + tap.shift;
       shared.load.full_barrier_[slot.index()].arrive_and_expect_tx(blocks * kFilterBytes + (first ? window_bytes : 0));
     };
+    auto const note_load = [&](uint32_t k, uint32_t operand) {
+      note(params.coupling.notes, CUSYNC_EVENT_LOAD, {params.stages[item.stage].index, item.range.m, item.range.n, begin}, operand, k);
+    };
     auto const fill = [&](Tap const& tap, uint32_t k, typename C::LoadState const& slot, uint32_t& buffer) {
+      uint32_t const blocks = min_u32(end - k, window.taps - tap.index);
       wait_multiplied<C>(shared, ring.free_at[buffer], slot.count());
-      ring.free_at[buffer] = slot.count() + min_u32(end - k, window.taps - tap.index);
+      ring.free_at[buffer] = slot.count() + blocks;
+      // The window is operand A of all its k-blocks, whose filter blocks may be there already.
+      for (uint32_t i = 0; i < blocks; ++i) note_load(k + i, CUSYNC_OPERAND_A);
       char* const to = reinterpret_cast<char*>(shared.operands.smem_A.data()) + buffer * window.buffer_rows() * 128;
       copy_window(at, window, pipeline.producer_get_barrier(slot), to, int(tap.channels * C::kTileK), first_row,
                   int(image * window.images));
@@ -90,13 +96,6 @@ struct WindowLoad {
     uint32_t const ask_at = end - begin > 4 ? end - 4 : begin;
     auto const done = [&](uint32_t k) {
       if (k == ask_at && params.drawn) shared.more_work.arrive();
-    };
-    auto const note_load = [&](uint32_t k) {
-      note(params.coupling.notes, CUSYNC_EVENT_LOAD, {params.stages[item.stage].index, item.range.m, item.range.n, begin},
-           CUSYNC_OPERAND_A, k);
-      if (waits_b)
-        note(params.coupling.notes, CUSYNC_EVENT_LOAD, {params.stages[item.stage].index, item.range.m, item.range.n, begin},
-             CUSYNC_OPERAND_B, k);
     };
     Tap begun(window, begin), ended = begun;
     typename C::LoadState ahead = state;
@@ -112,9 +111,8 @@ struct WindowLoad {
       }
       all = all || ready.is_ready(end - begin - 1);
       if (k == ahead_k || !(all || ready.is_ready(k - begin))) continue;
-      note_load(k);
       if (k == begin || ended.index == 0) fill(ended, k, state, buffer);
-      if (waits_b) copy_filter(ended, state);
+      if (waits_b) note_load(k, CUSYNC_OPERAND_B), copy_filter(ended, state);
       done(k);
       ended.advance(window), ++state, ++k;
     }
@@ -129,7 +127,7 @@ struct WindowLoad {
       // Ring stages are given back in their order, so the last of a group stands for all of it.
       shared.load.empty_barrier_[group ? slot + kFilterGroup - 1 : slot].wait(state.phase());
       announce(begun, state, first, group ? kFilterGroup : 1);
-      note_load(k);
+      for (uint32_t i = 0; waits_b && i < (group ? kFilterGroup : 1); ++i) note_load(k + i, CUSYNC_OPERAND_B);
       if (group)
         SM90_TMA_LOAD_4D::copy(&at.filters, pipeline.producer_get_barrier(state), static_cast<uint64_t>(TMA::CacheHintSm90::EVICT_NORMAL),
                                raw_pointer_cast(ring_b(_, _, slot).data()), 0, int(begun.channels * C::kTileK),
@@ -143,8 +141,6 @@ struct WindowLoad {
 #pragma unroll
       for (uint32_t i = 1; i < kFilterGroup; ++i) {
         ring.first_row[slot + i] = begun_row + begun.shift;
-        // Before the barrier that it may complete, so that notes are in the order of what they tell.
-        note_load(k);
         shared.load.full_barrier_[slot + i].arrive();
         done(k);
         begun.advance(window), ++k, ++state;
@@ -185,12 +181,12 @@ struct WindowArithmetic {
     typename C::LoadState release = read;
     mma.accumulate_ = GMMA::ScaleOut::Zero;
     warpgroup_fence_operand(acc);
+    loaded.consumer_wait(read);
+    uint32_t first_row = shared.windows.first_row[read.index()];
 #pragma unroll 1
     for (int k = 0; k < k_blocks; ++k) {
-      loaded.consumer_wait(read);
       // Rows of 128 bytes follow each other, and the swizzle goes by addresses: any row may be the first. In units of 16 bytes.
-      uint32_t const shift = shared.windows.first_row[read.index()] * (128 / 16);
-      Tensor const shifted = make_tensor(a.data() + shift, a.layout());
+      Tensor const shifted = make_tensor(a.data() + first_row * (128 / 16), a.layout());
       warpgroup_fence_operand(acc);
       warpgroup_arrive();
 #pragma unroll
@@ -199,13 +195,20 @@ struct WindowArithmetic {
         mma.accumulate_ = GMMA::ScaleOut::One;
       }
       warpgroup_commit_batch();
+      ++read;
+      // The next k-block is looked at while this one is multiplied: the look, and what it finds, would be in the way of its products.
+      bool const more = k + 1 < k_blocks, there = more && loaded.consumer_try_wait(read) == cutlass::BarrierStatus::WaitDone;
+      if (there) first_row = shared.windows.first_row[read.index()];
       warpgroup_wait<1>();
       warpgroup_fence_operand(acc);
       if (k > 0) {
         loaded.consumer_release(release);
         ++release;
       }
-      ++read;
+      if (more && !there) {
+        loaded.consumer_wait(read);
+        first_row = shared.windows.first_row[read.index()];
+      }
     }
     warpgroup_wait<0>();
     warpgroup_fence_operand(acc);

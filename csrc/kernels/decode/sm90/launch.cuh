@@ -204,7 +204,7 @@ struct DecodeHost {
 
   template <class KernelParams = LaunchParams>
   static Code code(uint32_t shared_bytes) {
-    return {reinterpret_cast<void const*>(decode<Element, Width, KernelParams>), CUSYNC_SM90A, kThreads, shared_bytes};
+    return {reinterpret_cast<void const*>(decode<Element, Width, KernelParams>), CUSYNC_SM90A, kThreads, shared_bytes, 1, 1, true};
   }
 
   static uint32_t registers() { return registers_of(code(0).kernel, CUSYNC_SM90A); }

@@ -259,7 +259,7 @@ proptest! {
     }
 }
 
-/// Release only: `cargo test --release -p cusync-gen --test schedule -- --ignored --nocapture`.
+/// Release only: `cargo test --release -p cusync-gen --test run schedule -- --ignored --nocapture`.
 #[test]
 #[ignore = "times the scheduler; means something in a release build"]
 fn a_schedule_takes_less_than_a_millisecond() {

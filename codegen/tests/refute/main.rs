@@ -1,0 +1,12 @@
+//! What is wrong is refused.
+
+mod attend_check;
+mod decode_check;
+mod fused_check;
+mod general;
+mod mutations;
+mod placement;
+mod programs;
+mod published;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,5 @@
+//! What is chosen, and how long it is predicted to take.
+
+mod choose;
+mod prediction;
+mod schedule;

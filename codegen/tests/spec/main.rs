@@ -1,0 +1,6 @@
+//! A page of RON becomes a plan, or a diagnostic.
+
+mod bad_specs;
+mod config;
+mod spec;
+mod spec_fuzz;

@@ -1,0 +1,15 @@
+//! What others rely on: the command, files, packages, documents and builds.
+
+mod cli_against;
+mod cli_contract;
+mod cli_output;
+mod cli_tune;
+mod cmake_package;
+mod documents;
+mod first_hour;
+mod gpu_absent;
+mod kernel_build;
+mod kernels_compiled;
+mod packages;
+mod prebuilt;
+mod timelines;

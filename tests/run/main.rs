@@ -1,0 +1,7 @@
+//! What is chosen runs, and its results are right.
+
+mod cpu_fused;
+mod cpu_generate;
+mod cpu_plans;
+mod dag_replay;
+mod examples;
