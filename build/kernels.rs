@@ -13,7 +13,7 @@ use std::{env, fs};
 use crate::Toolchain;
 
 /// What nvcc takes for one source, in bytes.
-const NVCC_MEMORY: u64 = 7 << 29;
+const NVCC_MEMORY: u64 = 4 << 30;
 
 /// How many lines of the table of kernels are compiled together, those of one tile first. Most of a compilation for Hopper is reading
 /// headers and instantiating layouts, which kernels of one source share: the four lines of chain kernels with tiles of 128 x 128 take
@@ -116,7 +116,7 @@ struct Source {
 }
 
 impl Source {
-    /// A file under `csrc`: csrc/kernels/streamk/sm90/f16.cu -> streamk_sm90_f16, for 90a.
+    /// A file under `csrc`: csrc/kernels/streamk/sm90/kernel.cu -> streamk_sm90_kernel, for 90a.
     fn written(root: &Path, path: PathBuf) -> Source {
         let csrc = root.join("csrc");
         let place = path.strip_prefix(&csrc).expect("sources lie in csrc");

@@ -188,7 +188,8 @@ def practice(name, body, family):
                 faults.append(f"parts of a tile are counted by `{op}`, no acquire and release at device scope")
             if known & PLAIN:
                 faults.append("a count may overtake the part that it counts: no barrier lies between")
-        if re.match(r"mbarrier\.arrive\.", op) and family == "norm" and known & WIDE:
+        # A ring stage is given back by an arrival that could be another CTA's; no post follows from it.
+        if re.match(r"mbarrier\.arrive\.(?!.*cluster)", op) and family == "norm" and known & WIDE:
             faults.append("rows may be posted before bulk copies can see them: no proxy fence lies between")
         if family in ("decode", "attend") and known & EARLY and (adds or counts or op.startswith("ld.acquire.gpu")):
             faults.append(f"`{op}` does not wait for the run before")
@@ -219,6 +220,8 @@ def practice(name, body, family):
             words["read"] += 1
             if ".acquire." not in op:
                 faults.append(f"the word that lets loads go on is read by `{op}`, no acquire")
+        if op.startswith("cp.async.bulk") and ".shared::cluster.global" in op and known & LOOKED:
+            faults.append("a bulk copy may read old data: no proxy fence lies between its thread's look and it")
         if re.match(r"cp\.async\.c[ag]\.shared", op) and family == "ampere":
             words["copies"] += 1
             if known & LOOKED:
@@ -278,6 +281,8 @@ MUTANTS = [
     ("chain: `.read` before the post", CHAIN, FULL, READ, "chain"),
     ("chain: no wait before the post", CHAIN, FULL, "", "chain"),
     ("chain: one store may be pending", CHAIN, FULL, "ptx::cp_async_bulk_wait_group<1>();", "chain"),
+    ("chain: a residual is brought without a proxy fence", CHAIN, "await_in_epilogue<C, ReadBy::kTma", "await_in_epilogue<C, ReadBy::kLoads",
+     "chain"),
     ("chain: a flag is relaxed", PTX, "st.release.gpu.global.u32", "st.relaxed.gpu.global.u32", "chain"),
     ("chain: nobody waits for the run before", PTX, '"griddepcontrol.wait;"', '""', "chain"),
     ("decode: a post is relaxed", PTX, "red.release.gpu.global.add", "red.relaxed.gpu.global.add", "decode"),

@@ -96,6 +96,7 @@ fn render(root: &Path) -> Outcome {
         "--",
         "--exact",
         "rendered::rendered_files_are_fresh",
+        "documents::rendered_files_are_fresh",
         "bindings_are_fresh",
     ]))
 }

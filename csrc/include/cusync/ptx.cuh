@@ -310,6 +310,16 @@ CUSYNC_DEVICE void cp_async_bulk_shared_evict_first(void* shared, void const* gl
       : "memory");
 }
 
+/// 16 bytes of shared memory in one load, which compilers take apart where only parts are used at a time.
+CUSYNC_DEVICE uint4 ld_shared_v4(void const* shared) {
+  uint4 v;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(uint32_t(__cvta_generic_to_shared(shared)))
+               : "memory");
+  return v;
+}
+
 /// Brings the line of an address in global memory to the L2; returns at once.
 CUSYNC_DEVICE void prefetch_global_l2(void const* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address) : "memory");

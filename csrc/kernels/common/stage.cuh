@@ -23,6 +23,7 @@ struct Stage {
 };
 
 inline constexpr uint8_t kProducedA = 1 << CUSYNC_OPERAND_A, kProducedB = 1 << CUSYNC_OPERAND_B;
+inline constexpr uint8_t kProducedBias = 1 << CUSYNC_OPERAND_BIAS, kProducedResidual = 1 << CUSYNC_OPERAND_RESIDUAL;
 
 /// What the warps ask that wait and post.
 struct Edges {

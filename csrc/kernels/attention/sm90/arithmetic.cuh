@@ -136,9 +136,16 @@ struct PromptArithmetic {
     uint32_t const first_row = tile.row + group * C::kUnitRows;
 
     using Rows = HeadRows<Element, Dim>;
-    auto const angles_of = [&](uint32_t token) {
-      return Rotates ? static_cast<Element const*>(params.table[item.stage].rotary) + uint64_t(token) * Dim : nullptr;
-    };
+    // Read once; angles are asked for before their rows are waited for.
+    auto const rotary = Rotates ? static_cast<Element const*>(params.table[item.stage].rotary) : nullptr;
+    // Places in rows are reckoned where they are needed: kept, they would be too many for the registers.
+    using OfQueries = RowPieces<C::kUnitRows, 128, Element, Dim>;
+    using OfKeys = RowPieces<kPromptTokens, C::kConsumerThreads, Element, Dim>;
+    static_assert(OfQueries::kCount == OfKeys::kCount);
+    OfQueries const of_queries{thread % 128};
+    auto const of_keys = [&] { return OfKeys{int(ptx::opaque(uint32_t(thread)))}; };
+    Angles<Element, Dim> angles[OfKeys::kCount];
+    if constexpr (Rotates) of_queries.load(angles, rotary, first_row, prompt.tokens);
     auto const ring_rows = [&](State const& slot, uint32_t half) {
       return Rows{prompt_half<C>(shared, slot.index(), half), prompt_half<C>(shared, slot.index(), 1)};
     };
@@ -153,7 +160,12 @@ struct PromptArithmetic {
     }
     Rows arrived = ring_rows(read, 0);
     arrived.first += group * C::kUnitRows * 128, arrived.second += group * C::kUnitRows * 128;
-    pass_rows<C::kUnitRows, 128>(arrived, queries, angles_of(first_row), int(prompt.tokens) - int(first_row), thread % 128);
+    if constexpr (Rotates) {
+      of_queries.rotate(arrived, queries, angles);
+      of_keys().load(angles, rotary, 0, prompt.tokens);
+    } else {
+      of_queries.copy(arrived, queries);
+    }
     ptx::fence_proxy_async_shared_cta();
     ptx::bar_sync(8 + group, 128);
     loaded.consumer_release(read);
@@ -231,8 +243,7 @@ struct PromptArithmetic {
       if constexpr (Rotates) {
         // Both warpgroups read what each rotates a half of.
         Rows const rows = ring_rows(keys, 0);
-        uint32_t const begin = k * kPromptTokens;
-        pass_rows<kPromptTokens, C::kConsumerThreads>(rows, rows, angles_of(begin), int(prompt.tokens - begin), thread);
+        of_keys().rotate(rows, rows, angles);
         ptx::fence_proxy_async_shared_cta();
         ptx::bar_sync(kConsumerBarrier, C::kConsumerThreads);
       }
@@ -256,6 +267,8 @@ struct PromptArithmetic {
       values = keys;
       if constexpr (wide) next(values);
       multiply_weights(values, k == 0);
+      // Those of the last step are asked for in vain.
+      if constexpr (Rotates) of_keys().load(angles, rotary, (k + 1) * kPromptTokens, prompt.tokens);
       finish_weights();
     }
     float const share[2] = {softmax.share(0), softmax.share(1)};

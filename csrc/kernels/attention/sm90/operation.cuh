@@ -16,8 +16,8 @@ struct Operation<CUSYNC_ATTENTION> {
   using Store = SequenceStore;
   static constexpr int kColumnShift = 0;
 
-  template <class Element, int Groups, class Rows>
-  CUSYNC_DEVICE static void finish(Stage const&, float* v, Rows const&, uint32_t, Fragment const&,
+  template <class Element, int Groups, class Residual>
+  CUSYNC_DEVICE static void finish(Stage const&, float* v, uint32_t, Fragment const&, Residual const&,
                                    uint32_t (&words)[Groups][2]) {
 #pragma unroll
     for (int i = 0; i < 2 * Groups; ++i) words[i / 2][i % 2] = pack<Element>(v[2 * i], v[2 * i + 1]);

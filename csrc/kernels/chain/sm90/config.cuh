@@ -43,6 +43,8 @@ struct ChainConfig {
   using Operations = OperationSet<Operations_...>;
   static constexpr bool kConvolves = ((Operations_ == CUSYNC_CONV2D) || ...);
   static constexpr bool kAttends = ((Operations_ == CUSYNC_ATTENTION) || ...);
+  /// Whether store warps bring the residual of a unit to its staging buffer. Those of pixels do not lie in rows.
+  static constexpr bool kBringsResiduals = !kConvolves;
   using Products = typename OperationsThat<true, OperationSet<>, Operations_...>::type;
   static_assert(!kConvolves || std::is_same_v<Products, OperationSet<CUSYNC_CONV2D>>,
                 "windows lie where the ring has operand A of other products");
@@ -110,7 +112,13 @@ struct ChainConfig {
       cute::SM90_TMA_STORE{},
       cute::make_tensor(static_cast<Element*>(nullptr), cute::Shape<int, int>{}, OutputStride{}), Layout{}));
 
-  struct SharedStorage {
+  /// Of each warpgroup and staging buffer: a phase for each unit, complete when its residual has arrived or, at the latest when it is
+  /// sent, that it has none. So the phase is that of the staging ring.
+  struct Residuals {
+    cutlass::arch::ClusterTransactionBarrier brought[kConsumerGroups][kStagingDepth];
+  };
+
+  struct SharedStorage : PartIf<kBringsResiduals, Residuals> {
     alignas(1024) typename Mainloop::TensorStorage operands;
     alignas(1024) Element staging[kConsumerGroups][kStagingDepth][kUnitElements];
     alignas(16) typename Mainloop::PipelineStorage load;
@@ -161,7 +169,11 @@ struct ChainConfig {
 
   /// What of a stage lies in device memory: tensor maps, which the TMA reads there by itself, and edges, which are read off
   /// the way of the arithmetic.
-  struct alignas(CUSYNC_TABLE_ALIGNMENT) StageTable : RowTablesOf<RowOperations>,
+  struct ResidualMap {
+    CUtensorMap residual;  ///< a unit at a time
+  };
+  struct alignas(CUSYNC_TABLE_ALIGNMENT) StageTable : PartIf<kBringsResiduals, ResidualMap>,
+                                                      RowTablesOf<RowOperations>,
                                                       PartIf<kConvolves, WindowTable>,
                                                       PartIf<kAttends, PromptTable> {
     typename Mainloop::Params mainloop;

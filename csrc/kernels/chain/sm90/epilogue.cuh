@@ -24,20 +24,26 @@ struct Unit {
   CUSYNC_DEVICE bool any(Stage const& stage) const { return in_tile && col < stage.columns; }
 };
 
-/// Puts a unit's words, 8 columns a word pair, into a staging buffer as TMA's swizzle of its row length expects them:
-/// 16-byte piece j of row r lies at piece j ^ (r % 8) of 8 where rows have 128 bytes, at j ^ (r / 2 % 4) of 4 where they
-/// have 64. The 32 words of a warp fall into 32 different banks.
+/// Puts a unit's words, 8 columns a word pair, into a staging buffer.
 template <int Pieces, class Element>
 CUSYNC_DEVICE void write_unit(Element* buffer, Fragment const& at, uint32_t const (&words)[Pieces][2]) {
   uint32_t* const to = reinterpret_cast<uint32_t*>(buffer);
 #pragma unroll
   for (int j = 0; j < Pieces; ++j)
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      int const row = at.row + 8 * half;
-      int const piece = Pieces == 8 ? j ^ (row % 8) : j ^ (row / 2 % 4);
-      to[row * (4 * Pieces) + piece * 4 + at.col / 2] = words[j][half];
-    }
+    for (int half = 0; half < 2; ++half) to[chunk_word<Pieces>(at, j, half)] = words[j][half];
+}
+
+/// Waits for those of the operands `Roles` that stages produce and an epilogue reads; by one thread.
+template <class C, ReadBy By, uint32_t Roles>
+CUSYNC_DEVICE void await_in_epilogue(typename C::Params const& params, Work const& item, uint32_t epoch, uint32_t group) {
+  Stage const& stage = params.stages[item.stage];
+  TileRange const range{item.range.m, item.range.n, epoch, item.range.k_begin, item.range.k_end};
+#pragma unroll 1
+  for (uint32_t i = stage.load_waits; i < stage.wait_count; ++i) {
+    cusync_edge const& edge = params.table[item.stage].edges.waits[i];
+    if (Roles >> edge.operand & 1) wait_for_epilogue<By>(params.coupling, edge, range, stage.index, group);
+  }
 }
 
 /// Finishes the units of a tile that this part owns, by the threads of one consumer warpgroup; `thread` counts over
@@ -50,13 +56,11 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
   using Element = typename C::Element;
   Stage const& stage = params.stages[item.stage];
 
-  if (stage.wait_count > stage.load_waits) {
-    // Bias or residual come from a stage. One thread of the warpgroup acquires for all of it.
-    if (thread % 128 == 0) {
-      TileRange const range{item.range.m, item.range.n, epoch, item.range.k_begin, item.range.k_end};
-      for (uint32_t i = stage.load_waits; i < stage.wait_count; ++i)
-        wait_for_epilogue(params.coupling, params.table[item.stage].edges.waits[i], range, stage.index, group);
-    }
+  // What the store warp brings it waits for itself.
+  constexpr uint32_t kAwaited = kProducedBias | (C::kBringsResiduals ? 0 : kProducedResidual);
+  if (stage.produced & kAwaited) {
+    // One thread of the warpgroup acquires for all of it.
+    if (thread % 128 == 0) await_in_epilogue<C, ReadBy::kLoads, kAwaited>(params, item, epoch, group);
     ptx::bar_sync(8 + group, 128);
   }
 
@@ -75,13 +79,22 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
       auto const rows = Found::Store::template rows<C>(params, item, unit.row);
       if (!rows.any(stage) || !unit.any(stage)) return;
       uint32_t words[pieces][2];
-      Found::template finish<Element>(stage, v, rows, unit.col, at, words);
+      Element* const buffer = shared.staging[group][state.index()];
+      if constexpr (C::kBringsResiduals) {
+        if (stage.residual) {
+          staged.producer_acquire(state);
+          shared.brought[group][state.index()].wait(state.phase() ^ 1);
+        }
+        Found::template finish<Element>(stage, v, unit.col, at, StagedResidual<Element>{buffer, at}, words);
+      } else {
+        using Rows = std::remove_const_t<decltype(rows)>;
+        Found::template finish<Element>(stage, v, unit.col, at, GlobalResidual<Element, Rows>{stage, rows, unit.col, at}, words);
+      }
       staged.producer_acquire(state);
-      write_unit<pieces>(shared.staging[group][state.index()], at, words);
+      write_unit<pieces>(buffer, at, words);
       if constexpr (C::kConvolves)
         if (rows.window.at_once)
-          Found::Store::template write<C>(params, item, rows, unit.col, shared.staging[group][state.index()], epoch, group,
-                                          u, thread % 128);
+          Found::Store::template write<C>(params, item, rows, unit.col, buffer, epoch, group, u, thread % 128);
       staged_one = true;
     });
     if (!staged_one) continue;
@@ -96,20 +109,14 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
 /// warp that its warpgroup has. `mark` is called when the operands may be read.
 template <class C, class Mark>
 CUSYNC_DEVICE void run_rows(typename C::Params const& params, Work const& item, typename C::SharedStorage& shared,
+                            typename C::LoadPipeline& loaded, typename C::LoadState& loaded_state,
                             typename C::StagingPipeline& staged,
                             cutlass::PipelineState<C::kStagingDepth>& state, uint32_t group, int thread, Mark&& mark) {
   C::RowOperations::visit(params.stages[item.stage].operation, [&](auto found) {
-    typename decltype(found)::template Rows<C> rows(params, item.stage, item.range.m, thread);
-    staged.producer_acquire(state);
-    // The word says when, for a stage that waits for nothing too: it is behind the wait for the kernel before.
-    ReadyReader ready(&shared.ready, item.done);
-    if (thread == 0)
-      while (!ready.is_ready(0)) ptx::nanosleep(20);
-    ptx::bar_sync(kConsumerBarrier, C::kConsumerThreads);
-    mark();
-    if (thread == 0 && params.stages[item.stage].load_waits)
-      note(params.coupling.notes, CUSYNC_EVENT_LOAD, note_of(params, item), CUSYNC_OPERAND_A, 0);
-    rows.run(shared.row_sums);
+    typename decltype(found)::template Rows<C> rows(params, item, thread);
+    // Their staging buffers, too, are free for what the rows need.
+    for (auto buffer = state; buffer.count() < state.count() + C::kStagingDepth; ++buffer) staged.producer_acquire(buffer);
+    rows.run(params, item, shared, loaded, loaded_state, mark);
     __syncwarp();
     if (thread % 32 == 0) staged.producer_commit(state);
     ++state;
@@ -122,6 +129,13 @@ template <class C>
 class StoreRing {
  public:
   CUSYNC_DEVICE StoreRing(typename C::StagingPipeline& staged) : staged_(staged) {}
+
+  /// The index of the next buffer that has been told of no residual, for the unit behind those that have.
+  CUSYNC_DEVICE uint32_t begin() {
+    uint32_t const index = begun_.index();
+    ++begun_;
+    return index;
+  }
 
   /// The index of the next full buffer.
   CUSYNC_DEVICE uint32_t wait() {
@@ -158,7 +172,7 @@ class StoreRing {
     --pending_;
   }
   typename C::StagingPipeline& staged_;
-  cutlass::PipelineState<C::kStagingDepth> full_, free_;
+  cutlass::PipelineState<C::kStagingDepth> full_, free_, begun_;
   int pending_ = 0;
 };
 
@@ -176,27 +190,63 @@ CUSYNC_DEVICE void store_unit(Store const& store, Stage const& stage, typename C
   copy(store, slice.partition_S(from), to(_, _, _, int(row) / rows, int(col) / cols));
 }
 
+/// Waits until a residual may be read: behind all that the item's loads wait for, since an epilogue is.
+template <class C>
+CUSYNC_DEVICE void await_residual(typename C::Params const& params, Work const& item, typename C::SharedStorage& shared,
+                                  uint32_t group) {
+  ReadyReader ready(&shared.ready, item.done);
+  while (!ready.is_ready(item.range.k_end - item.range.k_begin - 1)) ptx::nanosleep(20);
+  if (!(params.stages[item.stage].produced & kProducedResidual)) return;
+  shared.epoch_known.wait(0);
+  await_in_epilogue<C, ReadBy::kTma, kProducedResidual>(params, item, shared.epoch, group);
+}
+
+/// Brings the residual of a warpgroup's next unit, at (row, col) of the output, to the buffer where the unit will be.
+template <class C>
+CUSYNC_DEVICE void bring_residual(typename C::Params const& params, Work const& item, typename C::SharedStorage& shared,
+                                  StoreRing<C>& ring, uint32_t group, uint32_t row, uint32_t col) {
+  if constexpr (C::kBringsResiduals) {
+    uint32_t const index = ring.begin();
+    auto& brought = shared.brought[group][index];
+    ring.drain();  // what the buffer had is sent
+    brought.arrive_and_expect_tx(C::kUnitElements * sizeof(typename C::Element));
+    cute::SM90_TMA_LOAD_2D::copy(&params.table[item.stage].residual, reinterpret_cast<uint64_t*>(&brought),
+                                 static_cast<uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL), shared.staging[group][index],
+                                 int(col), int(row));
+  }
+}
+
 template <class C, class Item, class Parts, class Ring>
 CUSYNC_DEVICE void send_units(typename C::Params const& params, Item const& item, Parts const& parts,
                               typename C::SharedStorage& shared, Ring& ring, uint32_t group, bool leader) {
   if (!leader) return;
   Stage const& stage = params.stages[item.stage];
+  // As many residuals are brought before a unit is sent as there are buffers.
+  int const ahead = C::kBringsResiduals && stage.residual ? C::kStagingDepth : 0;
+  if (ahead) await_residual<C>(params, item, shared, group);
 #pragma unroll 1
-  for (int u = 0; u < C::kUnits; ++u) {
-    if (!parts.owns(u)) continue;
-    C::Products::visit(stage.operation, [&](auto found) {
-      using Found = decltype(found);
-      using To = typename Found::Store;
-      Unit<C> const unit(item, To::template columns<C>(params, item), Found::kColumnShift, group, u);
-      auto const to = To::template rows<C>(params, item, unit.row);
-      if (!to.any(stage) || !unit.any(stage)) return;
-      typename C::Element* const buffer = shared.staging[group][ring.wait()];
-      delay(params.coupling.delays, DelayAt::kStore, shared.epoch, item.stage, item.index, group * C::kUnits + u);
-      note(params.coupling.notes, CUSYNC_EVENT_STORE, note_of(params, item), u, group);
-      To::template store<C, Found>(params, item, to, unit.col, buffer);
-      ring.issued();
-    });
-  }
+  for (int step = 0; step < C::kUnits + ahead; ++step)
+#pragma unroll 1
+    for (int sends = 1; sends >= (ahead ? 0 : 1); --sends) {
+      int const u = step - sends * ahead;
+      if (u < 0 || u >= C::kUnits || !parts.owns(u)) continue;
+      C::Products::visit(stage.operation, [&](auto found) {
+        using Found = decltype(found);
+        using To = typename Found::Store;
+        Unit<C> const unit(item, To::template columns<C>(params, item), Found::kColumnShift, group, u);
+        auto const to = To::template rows<C>(params, item, unit.row);
+        if (!to.any(stage) || !unit.any(stage)) return;
+        if (!sends) return bring_residual<C>(params, item, shared, ring, group, to.first, unit.col);
+        uint32_t const index = ring.wait();
+        if constexpr (C::kBringsResiduals)
+          if (!ahead) shared.brought[group][ring.begin()].arrive();
+        typename C::Element* const buffer = shared.staging[group][index];
+        delay(params.coupling.delays, DelayAt::kStore, shared.epoch, item.stage, item.index, group * C::kUnits + u);
+        note(params.coupling.notes, CUSYNC_EVENT_STORE, note_of(params, item), u, group);
+        To::template store<C, Found>(params, item, to, unit.col, buffer);
+        ring.issued();
+      });
+    }
   ring.drain();
 }
 
@@ -231,9 +281,10 @@ struct RowStore {
   /// The one unit of a tile, which has no contents.
   template <class C>
   CUSYNC_DEVICE static void send(typename C::Params const& params, Work const& item, Parts<C> const&,
-                                 typename C::SharedStorage&, StoreRing<C>& ring, uint32_t group, bool leader) {
+                                 typename C::SharedStorage& shared, StoreRing<C>& ring, uint32_t group, bool leader) {
     if (!leader) return;
     ring.wait();
+    if constexpr (C::kBringsResiduals) shared.brought[group][ring.begin()].arrive();
     note(params.coupling.notes, CUSYNC_EVENT_STORE, note_of(params, item), 0, group);
     ring.read();
   }

@@ -75,9 +75,8 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
     if constexpr (C::kRows) {
       if (C::is_rows(params.stages[item.stage].operation)) {
         if (item.inside)
-          run_rows<C>(params, item, shared, staged, staged_state, group, thread,
+          run_rows<C>(params, item, shared, loaded, loaded_state, staged, staged_state, group, thread,
                       [&] { marks.set(&cusync_trace::loaded); });
-        // Nothing of it is in the ring.
         marks.set(&cusync_trace::math_end);
         marks.set(&cusync_trace::end);
         continue;
@@ -130,11 +129,15 @@ CUSYNC_DEVICE void prefetch(typename C::Params const& params, int warp, bool lea
       }
     if (warp == 0)
       C::Mainloop::prefetch_tma_descriptors(params.table[s].mainloop);
-    else
+    else {
       C::Products::visit(operation, [&](auto found) {
         using Map = typename C::template OutputMap<decltype(found)::kOperation>;
         cute::prefetch_tma_descriptor(static_cast<Map const&>(params.table[s].outputs).store.get_tma_descriptor());
       });
+      if constexpr (C::kBringsResiduals)
+        if (params.stages[s].residual)
+          cute::prefetch_tma_descriptor(reinterpret_cast<cute::TmaDescriptor const*>(&params.table[s].residual));
+    }
   }
 }
 
@@ -185,6 +188,10 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
         storage.full_barrier_[i].init(4);
         storage.empty_barrier_[i].init(1);
       }
+  if constexpr (C::kBringsResiduals)
+    if (warp == 0 && leader)
+      for (auto& of_group : shared.brought)
+        for (auto& barrier : of_group) barrier.init(1);
   uint32_t const group = warp >= 4 ? uint32_t(warp) / 4 - 1 : uint32_t(warp) % C::kConsumerGroups;
   StagingPipeline staged(shared.staged[group], staged_params, cute::false_type{});
   cutlass::arch::fence_barrier_init();

@@ -48,7 +48,11 @@ struct ChainHost {
       };
       if (!map_operands<C>(stage, table[s].mainloop) || !table[s].outputs.encode(map))
         return status_of(cudaErrorInvalidValue);
-      if constexpr (C::kConvolves) {
+      if constexpr (C::kBringsResiduals) {
+        void const* const residual = p.stages[s].residual;
+        if (residual && !map_box<typename C::Element, 2>(table[s].residual, residual, {stage.n, stage.m}, {64, C::kUnitRows}))
+          return status_of(cudaErrorInvalidValue);
+      } else {
         if (!make_window(stage.images, C::kTileM, C::kStages * C::kTileM, p.windows[s])) return CUSYNC_ERROR_BAD_ARGUMENT;
         if (groups_filters(stage, p.windows[s])) p.windows[s].filter_group = kFilterGroup;
         // What follows this stage is more often waited for by other workers than by this one.

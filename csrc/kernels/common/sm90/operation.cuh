@@ -25,7 +25,7 @@ using PartIf = std::conditional_t<Has, Part, Without<Part>>;
 ///                     ring has room, and the rest behind the word of the warp that waits
 ///   Arithmetic        from the ring to accumulators: `Arithmetic::accumulate<C>(...)`
 ///   kColumnShift      accumulator columns >> kColumnShift are columns of the output
-///   finish<Element>(stage, v, rows, col, at, words)
+///   finish<Element>(stage, v, col, at, residual, words)
 ///                     from accumulators to the output's words, 8 columns a pair, in registers
 ///   Store             which rows of the output the rows of a tile are, and how a finished unit gets there, in chain kernels
 ///
@@ -33,7 +33,7 @@ using PartIf = std::conditional_t<Has, Part, Without<Part>>;
 ///
 ///   Load              what the load warp does instead
 ///   Table             what its stages keep in device memory; `table(stage)` fills it
-///   Rows<C>           one tile, by all consumer threads: made before the operands may be read, `run` after
+///   Rows<C>           one tile, by all consumer threads: made before the operands may be read; `run` waits for them
 ///   Store             RowStore
 template <cusync_operation>
 struct Operation;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What operations on rows have in common: a tile from global memory to global memory, by all consumer threads.
+// What operations on rows have in common: all consumer threads make a tile, and store it to global memory themselves.
 //
 // What others see of it:
 //   before   Warp 1 has acquired what the rows wait for, or has waited for the kernel before, and has released that through
-//            the word `ready`. One consumer thread acquires the word, a barrier passes it on. The loads go to the L2
-//            (ld.global.cg), so no line that the L1 got before counts.
+//            the word `ready`. Then the load warp brings rows through the ring; or (`await_rows`) one consumer thread acquires the
+//            word, a barrier passes it on, and the loads go to the L2 (ld.global.cg), so no line that the L1 got before counts.
 //   after    The stores are ordinary ones, and TMA copies of other CTAs will read them. Each thread orders its own before
 //            accesses of the async proxy, then its warp arrives at a barrier of the staging ring, as it does with any finished
 //            unit. The store warp waits for that barrier, so its post, a release, covers the stores of all threads; whoever
@@ -17,7 +17,7 @@
 
 namespace cusync::kernels::sm90 {
 
-/// The load warp copies nothing: it asks for the next item where items are drawn, and counts on.
+/// Where the load warp copies nothing: it asks for the next item where items are drawn, and counts on.
 struct RowLoad {
   template <class C, class Item, class Place>
   CUSYNC_DEVICE static void load(typename C::Params const& params, typename C::SharedStorage& shared,
@@ -27,6 +27,19 @@ struct RowLoad {
     ready.finish_tile(item.range.k_end - item.range.k_begin);
   }
 };
+
+/// Waits until a tile's rows may be read where they lie; by all consumer threads. The word says when, for a stage that waits for
+/// nothing too: it is behind the wait for the kernel before.
+template <class C, class Item>
+CUSYNC_DEVICE void await_rows(typename C::Params const& params, Item const& item, typename C::SharedStorage& shared, int thread) {
+  ReadyReader ready(&shared.ready, item.done);
+  if (thread == 0)
+    while (!ready.is_ready(0)) ptx::nanosleep(20);
+  ptx::bar_sync(kConsumerBarrier, C::kConsumerThreads);
+  if (thread == 0 && params.stages[item.stage].load_waits)
+    note(params.coupling.notes, CUSYNC_EVENT_LOAD,
+         {params.stages[item.stage].index, item.range.m, item.range.n, item.range.k_begin}, CUSYNC_OPERAND_A, 0);
+}
 
 /// Elements that a thread reads and writes at a time, 16 bytes.
 inline constexpr int kRowElements = 8;

@@ -38,10 +38,11 @@ CUSYNC_DEVICE void note_box(Coupling const& coupling, cusync_edge const& edge, T
 #endif
 }
 
-/// Waits for what an edge brings the epilogue of a warpgroup, by one thread of it.
+/// Waits for what an edge brings the epilogue of a warpgroup, by one thread.
+template <ReadBy By>
 CUSYNC_DEVICE void wait_for_epilogue(Coupling const& coupling, cusync_edge const& edge, TileRange const& item,
                                      uint32_t stage, uint32_t group) {
-  wait_for_tile<ReadBy::kLoads>(edge, item.m, item.n, wait_context(coupling, stage, item.epoch));
+  wait_for_tile<By>(edge, item.m, item.n, wait_context(coupling, stage, item.epoch));
   NoteOf const of{stage, item.m, item.n, item.k_begin};
   note_box(coupling, edge, producers_of(edge, item.m, item.n, 0), of, item.epoch);
   note(coupling.notes, CUSYNC_EVENT_LOAD, of, edge.operand, group);

@@ -16,8 +16,8 @@ struct Operation<CUSYNC_GATED_GEMM> {
   using Store = MatrixStore;
   static constexpr int kColumnShift = 1;
 
-  template <class Element, int Groups, class Rows>
-  CUSYNC_DEVICE static void finish(Stage const&, float* v, Rows const&, uint32_t, Fragment const&,
+  template <class Element, int Groups, class Residual>
+  CUSYNC_DEVICE static void finish(Stage const&, float* v, uint32_t, Fragment const&, Residual const&,
                                    uint32_t (&words)[Groups][2]) {
 #pragma unroll
     for (int j = 0; j < Groups; ++j)

@@ -32,7 +32,7 @@ CUSYNC_DEVICE void stage_tile(typename C::Params const& params, WorkItem const& 
     int const group = thread / 128;
     if (thread % 128 == 0) {
       for (uint32_t i = stage.load_waits; i < stage.wait_count; ++i)
-        wait_for_epilogue(params.coupling, params.edges.waits[i], {item.m, item.n, item.epoch, 0, 0}, stage.index, group);
+        wait_for_epilogue<ReadBy::kLoads>(params.coupling, params.edges.waits[i], {item.m, item.n, item.epoch, 0, 0}, stage.index, group);
     }
     ptx::bar_sync(8 + group, 128);
   }
@@ -45,18 +45,18 @@ CUSYNC_DEVICE void stage_tile(typename C::Params const& params, WorkItem const& 
       float* const v = &acc(row * per_row_chunk + col * (32 << C::kColumnShift));
       constexpr int groups = C::kChunkCols / 8;
       uint32_t words[groups][2];
-      Operation<C::kOperation>::template finish<Element>(stage, v, MatrixRows{item.m * C::kTileM + row * C::kChunkRows},
-                                                         item.n * C::kOutN + col * C::kChunkCols, at, words);
+      MatrixRows const rows{item.m * C::kTileM + row * C::kChunkRows};
+      uint32_t const first = item.n * C::kOutN + col * C::kChunkCols;
+      Operation<C::kOperation>::template finish<Element>(stage, v, first, at,
+                                                         GlobalResidual<Element, MatrixRows>{stage, rows, first, at}, words);
 
       staged.producer_acquire(state);
-      // The 128-byte swizzle moves 16-byte unit j of row r to unit j ^ (r % 8): the 32 words of a warp fall into 32
-      // different banks.
       uint32_t* const buffer = reinterpret_cast<uint32_t*>(shared.staging[state.index()]);
 #pragma unroll
       for (int j = 0; j < groups; ++j)
 #pragma unroll
         for (int half = 0; half < 2; ++half)
-          buffer[(at.row + 8 * half) * 32 + ((j ^ (at.row % 8)) * 4) + at.col / 2] = words[j][half];
+          buffer[chunk_word<groups>(at, j, half)] = words[j][half];
       ptx::fence_proxy_async_shared_cta();
       __syncwarp();
       if (thread % 32 == 0) staged.producer_commit(state);

@@ -15,10 +15,10 @@ struct Operation<CUSYNC_GEMM> {
   using Store = MatrixStore;
   static constexpr int kColumnShift = 0;
 
-  template <class Element, int Groups, class Rows>
-  CUSYNC_DEVICE static void finish(Stage const& stage, float* v, Rows const& rows, uint32_t col, Fragment const& at,
+  template <class Element, int Groups, class Residual>
+  CUSYNC_DEVICE static void finish(Stage const& stage, float* v, uint32_t col, Fragment const& at, Residual const& residual,
                                    uint32_t (&words)[Groups][2]) {
-    finish_chunk<Element, 8 * Groups>(stage, v, rows, col, at);
+    finish_chunk<Element, 8 * Groups>(stage, v, col, at, residual);
 #pragma unroll
     for (int j = 0; j < Groups; ++j)
 #pragma unroll

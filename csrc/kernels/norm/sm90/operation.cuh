@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Row normalisation in a chain kernel: out = (x - mean) / sqrt(variance + epsilon) * gain + bias, or without a mean. A tile is
-// a block of whole rows, from global memory to global memory; all consumer threads share each of them.
+// a block of whole rows; all consumer threads share each of them. Rows come through the ring, so that as many of them are on
+// their way as it holds, and go to global memory as ordinary stores.
 #pragma once
+#include "cute/arch/copy_sm90_tma.hpp"
 #include "kernels/common/sm90/rows.cuh"
 
 namespace cusync::kernels::sm90 {
@@ -14,6 +16,26 @@ struct NormTable {
   void* out;
   uint32_t tile_rows, centred;
   float epsilon;
+};
+
+/// How the rows of a stage lie in the ring: some in one ring stage where they are short, so that copies are not too small, and of
+/// rows that are longer than a ring stage only the beginning. A ring stage begins with its part of operand A and goes on with that of B.
+template <class C>
+struct RowRing {
+  static constexpr uint32_t kFirst = C::kTileM * C::kTileK * sizeof(typename C::Element),
+                            kBytes = kFirst + C::kTileN * C::kTileK * sizeof(typename C::Element);
+  uint32_t row_bytes, rows;  ///< of a row what the ring has; rows of a ring stage
+
+  CUSYNC_DEVICE explicit RowRing(uint32_t columns)
+      : row_bytes(min_u32(columns * sizeof(typename C::Element), kBytes)),
+        rows(row_bytes < kFirst ? kFirst / row_bytes : 1) {}
+
+  /// Where byte `at` of ring stage `stage` lies.
+  CUSYNC_DEVICE static char* byte(typename C::SharedStorage& shared, uint32_t stage, uint32_t at) {
+    char* const a = reinterpret_cast<char*>(shared.operands.smem_A.data()) + stage * kFirst;
+    char* const b = reinterpret_cast<char*>(shared.operands.smem_B.data()) + stage * (kBytes - kFirst);
+    return at < kFirst ? a + at : b + (at - kFirst);
+  }
 };
 
 /// The sum over `Threads` threads of a value of each, the same bits in every thread and in every run: lanes by a butterfly,
@@ -31,11 +53,42 @@ CUSYNC_DEVICE float sum_of(float value, float* scratch, int thread) {
   return sum;
 }
 
+/// Copies a tile's rows to the ring.
+struct NormLoad {
+  template <class C, class Item, class Place>
+  CUSYNC_DEVICE static void load(typename C::Params const& params, typename C::SharedStorage& shared,
+                                 typename C::LoadPipeline& pipeline, typename C::LoadState& state, Item const& item,
+                                 ReadyReader& ready, Place const&) {
+    Stage const& stage = params.stages[item.stage];
+    NormTable const& table = static_cast<typename C::template RowTable<CUSYNC_NORM> const&>(params.table[item.stage]).table;
+    RowRing<C> const ring(stage.columns);
+    uint32_t const end = min_u32((item.range.m + 1) * table.tile_rows, stage.m);
+    uint64_t const stride = uint64_t(stage.columns) * sizeof(typename C::Element);
+    while (!ready.is_ready(0)) {
+    }
+    note(params.coupling.notes, CUSYNC_EVENT_LOAD, {stage.index, item.range.m, item.range.n, item.range.k_begin},
+         CUSYNC_OPERAND_A, 0);
+#pragma unroll 1
+    for (uint32_t row = item.range.m * table.tile_rows; row < end; row += ring.rows, ++state) {
+      char const* const from = static_cast<char const*>(table.x) + row * stride;
+      uint32_t const bytes = min_u32(ring.rows, end - row) * ring.row_bytes, first = min_u32(bytes, RowRing<C>::kFirst);
+      shared.load.empty_barrier_[state.index()].wait(state.phase());
+      shared.load.full_barrier_[state.index()].arrive_and_expect_tx(bytes);
+      auto* const barrier = pipeline.producer_get_barrier(state);
+      cute::SM90_BULK_COPY_G2S::copy(from, barrier, RowRing<C>::byte(shared, state.index(), 0), int(first));
+      if (bytes > first)
+        cute::SM90_BULK_COPY_G2S::copy(from + first, barrier, RowRing<C>::byte(shared, state.index(), first), int(bytes - first));
+    }
+    if (params.drawn) shared.more_work.arrive();
+    ready.finish_tile(item.range.k_end - item.range.k_begin);
+  }
+};
+
 template <>
 struct Operation<CUSYNC_NORM> {
   static constexpr cusync_operation kOperation = CUSYNC_NORM;
   static constexpr bool kProduct = false;
-  using Load = RowLoad;
+  using Load = NormLoad;
   using Store = RowStore;
   using Table = NormTable;
 
@@ -50,63 +103,84 @@ struct Operation<CUSYNC_NORM> {
   class Rows {
     using Element = typename C::Element;
     static constexpr int kThreads = C::kConsumerThreads, kElements = kRowElements;
-    /// Vectors of a row that a thread keeps in registers: rows of up to 8192 elements are read once, by two warpgroups. What
-    /// is longer is read again.
-    static constexpr int kHeld = 4;
+    static constexpr uint32_t kBytes = kElements * sizeof(Element);  ///< of a vector
+    /// Vectors of the gain and the bias that a thread keeps from row to row, in its warpgroup's staging buffers, which have no
+    /// outputs then. The L1 would not: the looks of the warp that waits for the next item throw out what it holds.
+    static constexpr uint32_t kKept = C::kStagingDepth * C::kUnitElements / kElements / 128;
 
    public:
-    CUSYNC_DEVICE Rows(typename C::Params const& params, uint32_t stage, uint32_t tile, int thread)
-        : table_(static_cast<typename C::template RowTable<kOperation> const&>(params.table[stage]).table),
-          vectors_(params.stages[stage].columns / kElements), thread_(thread) {
-      begin_ = tile * table_.tile_rows;
-      end_ = min_u32((tile + 1) * table_.tile_rows, params.stages[stage].m);
+    template <class Item>
+    CUSYNC_DEVICE Rows(typename C::Params const& params, Item const& item, int thread)
+        : table_(static_cast<typename C::template RowTable<kOperation> const&>(params.table[item.stage]).table),
+          vectors_(params.stages[item.stage].columns / kElements), thread_(thread) {
+      begin_ = item.range.m * table_.tile_rows;
+      end_ = min_u32(begin_ + table_.tile_rows, params.stages[item.stage].m);
     }
 
-    /// `scratch`: three floats a warp. A row is loaded while the one before it is summed up.
-    CUSYNC_DEVICE void run(float* scratch) {
-      uint4 next[kHeld];
-      if (begin_ < end_) load(begin_, next);
+    /// `mark` is called when the first rows are there.
+    template <class Item, class Mark>
+    CUSYNC_DEVICE void run(typename C::Params const& params, Item const& item, typename C::SharedStorage& shared,
+                           typename C::LoadPipeline& loaded, typename C::LoadState& state, Mark&& mark) {
+      keep(shared);
+      RowRing<C> const ring(params.stages[item.stage].columns);
 #pragma unroll 1
-      for (uint32_t row = begin_; row < end_; ++row) {
-        uint4 held[kHeld];
-#pragma unroll
-        for (int i = 0; i < kHeld; ++i) held[i] = next[i];
-        if (row + 1 < end_) load(row + 1, next);
-        normalise(row, held, scratch);
+      for (uint32_t row = begin_, next = 0; row < end_; ++row) {
+        if (next == 0) loaded.consumer_wait(state);
+        if (row == begin_) mark();
+        normalise({shared, uint32_t(state.index()), next * ring.row_bytes, ring.row_bytes / kBytes, row});
+        if (++next == ring.rows || row + 1 == end_) {
+          loaded.consumer_release(state);
+          ++state, next = 0;
+        }
       }
       ptx::fence_proxy_async_global();
+      ptx::fence_proxy_async_shared_cta();  // what is kept, before bulk copies bring residuals there
     }
 
    private:
-    /// Number of the i-th vector of the thread in a row.
-    CUSYNC_DEVICE uint32_t at(int i) const { return uint32_t(thread_ + i * kThreads); }
+    /// A row, and where the ring has how many vectors of it. They are read there as often as they are needed: in registers they
+    /// would take those of products.
+    struct Row {
+      typename C::SharedStorage& shared;
+      uint32_t slot, first, vectors, number;
+    };
     CUSYNC_DEVICE uint4 const* row_of(void const* matrix, uint32_t row) const {
       return static_cast<uint4 const*>(matrix) + uint64_t(row) * vectors_;
     }
 
-    CUSYNC_DEVICE void load(uint32_t row, uint4 (&to)[kHeld]) const {
-      uint4 const* const from = row_of(table_.x, row);
-#pragma unroll
-      for (int i = 0; i < kHeld; ++i)
-        if (at(i) < vectors_) to[i] = __ldcg(from + at(i));
+    /// Where the thread keeps vector j, which nobody else reads.
+    CUSYNC_DEVICE uint4* kept(typename C::SharedStorage& shared, uint32_t j) const {
+      return reinterpret_cast<uint4*>(shared.staging[thread_ / 128][0]) + j * 128 + thread_ % 128;
+    }
+
+    CUSYNC_DEVICE void keep(typename C::SharedStorage& shared) const {
+      uint32_t const some = table_.bias ? kKept / 2 : kKept;
+#pragma unroll 4
+      for (uint32_t j = 0; j < kKept; ++j) {
+        uint32_t const i = thread_ + j % some * kThreads;
+        void const* const from = j < some ? table_.gain : table_.bias;
+        if (i < vectors_) *kept(shared, j) = __ldg(static_cast<uint4 const*>(from) + i);
+      }
     }
 
     /// Calls f(vector, its number) with every vector of the thread in a row.
     template <class F>
-    CUSYNC_DEVICE void each(uint32_t row, uint4 const (&held)[kHeld], F&& f) const {
-#pragma unroll
-      for (int i = 0; i < kHeld; ++i)
-        if (at(i) < vectors_) f(held[i], at(i));
-      uint4 const* const from = row_of(table_.x, row);
+    CUSYNC_DEVICE void each(Row const& row, F&& f) const {
+      uint32_t i = uint32_t(thread_);
+#pragma unroll 4
+      for (; i < row.vectors; i += kThreads)
+        f(ptx::ld_shared_v4(RowRing<C>::byte(row.shared, row.slot, row.first + i * kBytes)), i);
+      uint4 const* const from = row_of(table_.x, row.number);
 #pragma unroll 1
-      for (uint32_t i = at(kHeld); i < vectors_; i += kThreads) f(__ldcg(from + i), i);
+      for (; i < vectors_; i += kThreads) f(__ldcg(from + i), i);
     }
 
-    CUSYNC_DEVICE void normalise(uint32_t row, uint4 const (&held)[kHeld], float* scratch) const {
+    CUSYNC_DEVICE void normalise(Row const& row) const {
+      float* const scratch = row.shared.row_sums;
       float const share = 1.f / float(vectors_ * kElements);
       float mean = 0.f, squares = 0.f;
       if (table_.centred) {
-        each(row, held, [&](uint4 const& vector, uint32_t) {
+        each(row, [&](uint4 const& vector, uint32_t) {
           RowFloats const x = widen<Element>(vector);
 #pragma unroll
           for (int e = 0; e < kElements; ++e) mean += x[e];
@@ -114,22 +188,27 @@ struct Operation<CUSYNC_NORM> {
         mean = sum_of<kThreads>(mean, scratch, thread_) * share;
       }
       // From the mean, and not from two sums: their difference would lose what a large mean leaves of it.
-      each(row, held, [&](uint4 const& vector, uint32_t) {
+      each(row, [&](uint4 const& vector, uint32_t) {
         RowFloats const x = widen<Element>(vector);
 #pragma unroll
         for (int e = 0; e < kElements; ++e) squares += (x[e] - mean) * (x[e] - mean);
       });
       // Rows that are not centred have no other sum between, so rows take turns.
-      float* const turn = scratch + kThreads / 32 * (1 + row % 2);
+      float* const turn = scratch + kThreads / 32 * (1 + row.number % 2);
       float const scale = rsqrtf(sum_of<kThreads>(squares, turn, thread_) * share + table_.epsilon);
-      auto const to = const_cast<uint4*>(row_of(table_.out, row));
-      each(row, held, [&](uint4 const& vector, uint32_t i) {
+      auto const to = const_cast<uint4*>(row_of(table_.out, row.number));
+      uint32_t const some = table_.bias ? kKept / 2 : kKept;
+      auto const factor = [&](void const* all, uint32_t i, uint32_t first) {
+        uint32_t const j = i / kThreads;
+        return widen<Element>(j < some ? ptx::ld_shared_v4(kept(row.shared, first + j)) : __ldg(static_cast<uint4 const*>(all) + i));
+      };
+      each(row, [&](uint4 const& vector, uint32_t i) {
         RowFloats x = widen<Element>(vector);
-        RowFloats const gain = widen<Element>(__ldg(static_cast<uint4 const*>(table_.gain) + i));
+        RowFloats const gain = factor(table_.gain, i, 0);
 #pragma unroll
         for (int e = 0; e < kElements; ++e) x[e] = (x[e] - mean) * scale * gain[e];
         if (table_.bias) {
-          RowFloats const bias = widen<Element>(__ldg(static_cast<uint4 const*>(table_.bias) + i));
+          RowFloats const bias = factor(table_.bias, i, some);
 #pragma unroll
           for (int e = 0; e < kElements; ++e) x[e] += bias[e];
         }

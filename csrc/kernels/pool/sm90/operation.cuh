@@ -30,15 +30,20 @@ struct Operation<CUSYNC_POOL> {
     static constexpr int kBatch = 8;
 
    public:
-    CUSYNC_DEVICE Rows(typename C::Params const& params, uint32_t stage, uint32_t tile, int thread)
-        : table_(static_cast<typename C::template RowTable<kOperation> const&>(params.table[stage]).table),
-          vectors_(params.stages[stage].columns / kRowElements), thread_(thread) {
-      begin_ = tile * table_.images.tile_pixels;
-      end_ = min_u32(begin_ + table_.images.tile_pixels, params.stages[stage].m);
+    template <class Item>
+    CUSYNC_DEVICE Rows(typename C::Params const& params, Item const& item, int thread)
+        : table_(static_cast<typename C::template RowTable<kOperation> const&>(params.table[item.stage]).table),
+          vectors_(params.stages[item.stage].columns / kRowElements), thread_(thread) {
+      begin_ = item.range.m * table_.images.tile_pixels;
+      end_ = min_u32(begin_ + table_.images.tile_pixels, params.stages[item.stage].m);
     }
 
-    /// A thread makes eight channels of a pixel at a time.
-    CUSYNC_DEVICE void run(float*) {
+    /// A thread makes eight channels of a pixel at a time. `mark` is called when the pixels may be read.
+    template <class Item, class Mark>
+    CUSYNC_DEVICE void run(typename C::Params const& params, Item const& item, typename C::SharedStorage& shared,
+                           typename C::LoadPipeline&, typename C::LoadState&, Mark&& mark) {
+      await_rows<C>(params, item, shared, thread_);
+      mark();
       uint32_t const count = (end_ - begin_) * vectors_;
 #pragma unroll 1
       for (uint32_t i = thread_; i < count; i += C::kConsumerThreads) {

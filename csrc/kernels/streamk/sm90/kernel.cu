@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+// One source for both element types: most of its compilation is what they share.
 #include "kernels/streamk/sm90/kernel.cuh"
 
 int32_t cusync::kernels::streamk_f16(cusync_stage const& stage, void* workspace, unsigned long long* bytes,
                                      cusync_streamk** out) {
   return streamk::create_any<cutlass::half_t>(stage, workspace, bytes, out);
+}
+
+int32_t cusync::kernels::streamk_bf16(cusync_stage const& stage, void* workspace, unsigned long long* bytes,
+                                     cusync_streamk** out) {
+  return streamk::create_any<cutlass::bfloat16_t>(stage, workspace, bytes, out);
 }
