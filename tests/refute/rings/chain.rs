@@ -5,7 +5,7 @@
 //! The model is the protocol of `csrc/kernels/chain`, by its parties: warp 1 hands out items and says through one word how far
 //! operands may be loaded, in whatever order waits are met elsewhere; the load warp fills the ring of operands, whose copies
 //! arrive in any order; two warpgroups multiply, each at its own pace, and fill staging rings of their own; a store warp for each
-//! empties that, counts the tile, and posts it if it is the second. An attention takes the ring as it is: queries make room at once,
+//! empties that, counts the tile, and posts it if it is the second; a residual it brings to a unit's place before the unit is made. An attention takes the ring as it is: queries make room at once,
 //! in the staging ring, and keys that are rotated lie in their place until both warpgroups have rotated their half. A convolution's window serves several k-blocks from a buffer
 //! of its own, which is filled again when the last of them is multiplied. Barriers count phases without end here, so that a parity
 //! that says yes in the wrong phase is seen.
@@ -19,13 +19,15 @@ const GROUPS: usize = 2;
 /// What an item is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A product of so many k-blocks, of which each warpgroup finishes so many units: none, if it only leaves sums to others.
-    Product { k_blocks: u8, units: u8 },
+    /// A product of so many k-blocks, of which each warpgroup finishes so many units: none, if it only leaves sums to others. `adds`:
+    /// store warps bring a residual to the place of each unit first.
+    Product { k_blocks: u8, units: u8, adds: bool },
     /// An attention of so many steps: a place of the ring for the queries, then for each step one for keys and one for values, or
     /// one for both. The units of the outputs make room for the queries first. `rotates`: warpgroups rotate a half of the keys each.
     Attention { steps: u8, wide: bool, rotates: bool },
-    /// A block of rows: one word of the warp that waits, nothing in the ring of operands, one unit without contents.
-    Rows,
+    /// A block of rows: one word of the warp that waits, so many places of the ring of operands or none, and one unit without contents.
+    /// What rows of the ring need lies in all places of the staging ring.
+    Rows { loads: u8 },
 }
 
 impl Kind {
@@ -34,7 +36,7 @@ impl Kind {
         match self {
             Kind::Product { k_blocks, .. } => k_blocks,
             Kind::Attention { steps, .. } => steps,
-            Kind::Rows => 1,
+            Kind::Rows { .. } => 1,
         }
     }
 
@@ -42,7 +44,7 @@ impl Kind {
         match self {
             Kind::Product { units, .. } => units,
             Kind::Attention { wide, .. } => 1 + u8::from(wide),
-            Kind::Rows => 1,
+            Kind::Rows { .. } => 1,
         }
     }
 }
@@ -77,12 +79,16 @@ struct Cta {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Broken {
-    /// The load warp does not count on where rows are normalised.
+    /// The load warp does not count on behind rows.
     RowsAreNotCounted,
     /// The word goes one k-block too far.
     WordTooFar,
     /// Store warps do not wait for a full buffer.
     StagedUnseen,
+    /// They do not say of a unit that it has no residual.
+    NothingIsNotTold,
+    /// They bring the next residual before its place is read.
+    BroughtEarly,
     /// Queries keep their place in the ring to the end of an item.
     QueriesStay,
     /// Warpgroups do not meet behind the keys that they rotate.
@@ -160,6 +166,10 @@ enum Step {
     /// Takes a place in the staging ring for its n-th unit; then the unit is there.
     Stage(u8),
     Commit(u8),
+    /// Brings the residual of the n-th unit to its place, or says that it has none; waits for it.
+    Bring(u8),
+    Tell(u8),
+    Add(u8),
     /// Waits for the n-th unit, and sends it; frees it.
     Send(u8),
     Sent(u8),
@@ -281,22 +291,52 @@ impl Model {
                     n += 1 + steps * a_step;
                     counted += steps;
                 }
-                Kind::Rows => {
+                Kind::Rows { loads } => {
+                    math.push(Step::Stage(unit));
+                    for at in n..n + loads {
+                        load.extend([
+                            Step::Acquire(at),
+                            Step::Load { n: at, word: counted + 1, met: met + 1 },
+                        ]);
+                        // Another unit's place, for the time of the item.
+                        math.extend((at == n).then_some(Step::Stage(unit + 1)));
+                        math.extend([Step::Multiply(at), Step::Free(at)]);
+                    }
+                    n += loads;
                     load.extend(cta.drawn.map(|_| Step::Ask));
-                    let ready = Step::Ready { word: met + 1, met: met + 1 };
-                    math.extend([Step::Stage(unit), ready, Step::Commit(unit)]);
+                    math.extend((loads == 0).then_some(Step::Ready { word: met + 1, met: met + 1 }));
+                    math.push(Step::Commit(unit));
                     counted += u8::from(cta.broken != Some(Broken::RowsAreNotCounted));
                 }
             }
             let units = kind.units();
-            for u in 0..units {
-                if matches!(kind, Kind::Product { .. }) {
-                    math.extend([Step::Stage(unit + u), Step::Commit(unit + u)]);
-                }
-                store.push(Step::Send(unit + u));
-                store.extend((u >= cta.lag).then(|| Step::Sent(unit + u - cta.lag)));
+            let adds = matches!(kind, Kind::Product { adds: true, .. });
+            let ahead = if adds { units.min(cta.staging as u8) } else { 0 };
+            if ahead > 0 {
+                let word = met + kind.counted();
+                store.push(Step::Ready { word, met: word });
+                store.extend((unit..unit + ahead).map(Step::Bring));
             }
-            store.extend((units.saturating_sub(cta.lag)..units).map(|u| Step::Sent(unit + u)));
+            let mut sent = unit;
+            for u in unit..unit + units {
+                if matches!(kind, Kind::Product { .. }) {
+                    math.push(Step::Stage(u));
+                    math.extend(adds.then_some(Step::Add(u)));
+                    math.push(Step::Commit(u));
+                }
+                store.push(Step::Send(u));
+                let told = !adds && cta.broken != Some(Broken::NothingIsNotTold);
+                store.extend(told.then_some(Step::Tell(u)));
+                let brings = Some(u + ahead).filter(|next| adds && *next < unit + units);
+                let early = cta.broken == Some(Broken::BroughtEarly);
+                store.extend(brings.filter(|_| early).map(Step::Bring));
+                // Behind the last, and before a residual, all that was sent is read.
+                let all = u + 1 == unit + units || brings.is_some();
+                let read = if all { u + 1 } else { (u + 1).saturating_sub(cta.lag) };
+                store.extend((sent..read).map(Step::Sent));
+                sent = sent.max(read);
+                store.extend(brings.filter(|_| !early).map(Step::Bring));
+            }
             if units > 0 {
                 store.push(Step::Count(tiles));
                 tiles += 1;
@@ -443,8 +483,28 @@ impl Model {
                 }
                 true
             }
+            Step::Bring(n) => {
+                let before = n.checked_sub(cta.staging as u8);
+                let read = |m: u8| Self::past(&self.store, s.store[group], |step| *step == Step::Sent(m)) > 0;
+                if before.is_some_and(|m| !read(m)) {
+                    return Err(format!("the residual of unit {n} is brought over a unit that is not sent"));
+                }
+                true
+            }
+            Step::Add(n) => {
+                let place = u32::from(n) % cta.staging;
+                let told = |step: &Step| matches!(step, Step::Bring(m) | Step::Tell(m) if u32::from(*m) % cta.staging == place);
+                let over = Self::past(&self.store, s.store[group], told);
+                let goes = on("residual of unit", n, u32::from(n) / cta.staging, over)?;
+                if goes && Self::past(&self.store, s.store[group], |step| *step == Step::Bring(n)) == 0 {
+                    return Err(format!("unit {n} is made before its residual is there"));
+                }
+                goes
+            }
             Step::Count(tile) => return self.count(s, tile, group).map(Some),
-            Step::Ask | Step::Free(_) | Step::Rotate(_) | Step::Commit(_) | Step::Sent(_) => true,
+            Step::Ask | Step::Tell(_) | Step::Free(_) | Step::Rotate(_) | Step::Commit(_) | Step::Sent(_) => {
+                true
+            }
         };
         Ok(goes.then_some(next))
     }
@@ -514,8 +574,15 @@ impl Model {
     }
 }
 
+/// Rows where they lie.
+const ROWS: Kind = Kind::Rows { loads: 0 };
+
 fn product(k_blocks: u8, units: u8) -> Kind {
-    Kind::Product { k_blocks, units }
+    Kind::Product { k_blocks, units, adds: false }
+}
+
+fn with_residual(k_blocks: u8, units: u8) -> Kind {
+    Kind::Product { k_blocks, units, adds: true }
 }
 
 fn attention(steps: u8, wide: bool, rotates: bool) -> Kind {
@@ -541,8 +608,8 @@ fn cta(items: Vec<Kind>) -> Cta {
 fn no_wait_passes_in_the_wrong_phase_and_every_tile_is_posted_once() {
     let all = [
         cta(vec![product(2, 2), product(1, 1), product(2, 1)]),
-        cta(vec![product(1, 1), Kind::Rows, product(2, 2)]),
-        cta(vec![Kind::Rows, Kind::Rows, product(1, 1), Kind::Rows]),
+        cta(vec![product(1, 1), ROWS, product(2, 2)]),
+        cta(vec![ROWS, ROWS, product(1, 1), ROWS]),
         cta(vec![product(2, 1), product(2, 0), product(1, 1), product(1, 0)]),
         Cta { operands: 3, ..cta(vec![product(4, 1), product(1, 2)]) },
         // Two windows of an item; one of each item, and room for one.
@@ -575,12 +642,23 @@ fn no_wait_passes_in_the_wrong_phase_and_every_tile_is_posted_once() {
             ..cta(vec![product(4, 1), product(3, 1)])
         },
         Cta { drawn: Some(1), ..cta(vec![product(2, 1), product(3, 1)]) },
-        Cta { drawn: Some(1), ..cta(vec![Kind::Rows, product(2, 1), Kind::Rows]) },
+        Cta { drawn: Some(1), ..cta(vec![ROWS, product(2, 1), ROWS]) },
         Cta { work: 1, counters: 2, ..cta(vec![product(1, 1); 4]) },
         cta(vec![attention(2, true, true), product(1, 1), attention(1, false, true)]),
         cta(vec![product(2, 2), attention(1, true, false), attention(2, false, false)]),
         Cta { operands: 3, ..cta(vec![attention(2, true, true), attention(1, true, true)]) },
-        Cta { drawn: Some(1), ..cta(vec![attention(3, false, true), Kind::Rows, attention(1, true, false)]) },
+        Cta { drawn: Some(1), ..cta(vec![attention(3, false, true), ROWS, attention(1, true, false)]) },
+        // Residuals, behind units that have none and before them; more of them than places.
+        cta(vec![product(1, 1), with_residual(1, 2), product(1, 1)]),
+        cta(vec![with_residual(1, 3), with_residual(1, 1)]),
+        cta(vec![with_residual(2, 0), with_residual(1, 1), ROWS, with_residual(1, 1)]),
+        cta(vec![attention(1, true, false), with_residual(1, 2), attention(1, false, false)]),
+        // Rows through the ring.
+        cta(vec![Kind::Rows { loads: 3 }, product(1, 1), Kind::Rows { loads: 1 }]),
+        Cta {
+            drawn: Some(1),
+            ..cta(vec![with_residual(1, 1), Kind::Rows { loads: 2 }, with_residual(1, 2)])
+        },
         // Queries leave the ring before anything else is read of it, so even a single place is enough.
         Cta { operands: 1, lag: 0, ..cta(vec![attention(2, true, false), attention(1, false, true)]) },
     ];
@@ -594,13 +672,24 @@ fn no_wait_passes_in_the_wrong_phase_and_every_tile_is_posted_once() {
 /// The model finds what a broken kernel does.
 #[test]
 fn broken_rings_are_found() {
-    let items = || vec![product(1, 1), Kind::Rows, product(2, 1)];
+    let items = || vec![product(1, 1), ROWS, product(2, 1)];
     let broken = |broken| Cta { broken: Some(broken), ..cta(items()) };
     let cases = [
         // The word of rows is not counted, so the next item's loads take it for their own.
         (broken(Broken::RowsAreNotCounted), "goes on though only"),
         (broken(Broken::WordTooFar), "goes on though only"),
         (broken(Broken::StagedUnseen), "is stored before it is there"),
+        (
+            Cta {
+                broken: Some(Broken::NothingIsNotTold),
+                ..cta(vec![product(1, 2), with_residual(1, 1), with_residual(1, 1)])
+            },
+            "stands still",
+        ),
+        (
+            Cta { broken: Some(Broken::BroughtEarly), ..cta(vec![with_residual(1, 3)]) },
+            "over a unit that is not sent",
+        ),
         (
             Cta { operands: 1, broken: Some(Broken::QueriesStay), ..cta(vec![attention(1, true, false)]) },
             "stands still",
