@@ -204,6 +204,7 @@ pub unsafe extern "C" fn cusync_pipeline_executor(pipeline: *const CPipeline) ->
         Some(Executor::Streams) => c"streams",
         Some(Executor::Programmatic) => c"programmatic",
         Some(Executor::Fused) => c"fused",
+        Some(Executor::Copilot) => c"copilot",
         None => c"",
     };
     name.as_ptr()

@@ -18,10 +18,12 @@ pub enum Executor {
     Programmatic,
     /// One persistent kernel for the whole chain.
     Fused,
+    /// That kernel, of few tokens, which keeps running and takes job after job from the host.
+    Copilot,
 }
 
 impl Executor {
-    /// The executors of a GPU.
+    /// The executors of a GPU that run a plan once, as often as they are asked. `copilot` runs jobs instead.
     pub const GPU: [Executor; 5] =
         [Executor::Serial, Executor::Library, Executor::Streams, Executor::Programmatic, Executor::Fused];
 
@@ -34,6 +36,7 @@ impl Executor {
             Executor::Streams => "streams",
             Executor::Programmatic => "programmatic",
             Executor::Fused => "fused",
+            Executor::Copilot => "copilot",
         }
     }
 }

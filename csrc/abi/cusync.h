@@ -246,6 +246,39 @@ typedef struct cusync_tuning {
   uint32_t ahead_bytes;       ///< the same while the ring fills with weights of a stage that still waits
 } cusync_tuning;
 
+enum {
+  CUSYNC_COMMANDS = 16,    ///< that a host may be ahead of a session's kernel
+  CUSYNC_MAX_BOUND = 512,  ///< sets times stages of a session
+};
+
+/// Pinned host memory through which a host and the kernel of a session speak. Command number q, from 1, lies in
+/// commands[q % CUSYNC_COMMANDS] as q << 32 | next << 20 | set << 8 | m: a run of the stages with the tensors of a set, for the first m
+/// rows. `next` announces the set of the job after, whose weights then may come in early; 0xfff, or a wrong one, announces nothing. m =
+/// 0 ends the launch. A command is one store, which releases, and is written when the one that lay there is over.
+typedef struct cusync_mailbox {
+  unsigned long long commands[CUSYNC_COMMANDS];  ///< the host writes
+  uint32_t ended;                                ///< the kernel writes: number of the last job that is over
+  uint32_t left;                                 ///< the kernel writes: launches that have left; they take no command any more
+} cusync_mailbox;
+
+/// Device memory, zeroed once, by which the workers of a session's kernel hand commands on. What one waits for does not share a
+/// line with what others write.
+typedef struct cusync_relay {
+  unsigned long long commands[CUSYNC_COMMANDS];
+  uint32_t ended, apart[31];  ///< number of the last job that is over
+  uint32_t arrived;           ///< workers that have finished the present one
+} cusync_relay;
+
+/// A session: a decode kernel that runs job after job, as a host asks for them, and leaves when it has been asked for none for a
+/// while. Its launches follow each other.
+typedef struct cusync_jobs {
+  cusync_mailbox* mailbox;  ///< as the device addresses it
+  cusync_relay* relay;      ///< device
+  uint32_t* launches;       ///< device, zeroed once: a word for each worker
+  uint32_t sets;            ///< of tensors: cusync_create takes the stages set after set, alike but for pointers. 0: no session
+  uint32_t idle_ns;         ///< without a command after which a launch leaves, 1 to 10^9
+} cusync_jobs;
+
 /// Who computes what.
 typedef struct cusync_work {
   uint32_t source;         ///< enum cusync_source
@@ -262,6 +295,7 @@ typedef struct cusync_work {
   /// Device, zeroed once: 2 * slab_count * cluster_m * cluster_n. Of a decode kernel m * kv_heads for each attention stage
   uint32_t* slab_flags;
   cusync_tuning tuning;    ///< of shares
+  cusync_jobs jobs;        ///< of shares, of products alone, in kernels for 8 and 64 tokens
 } cusync_work;
 
 /// How a kernel deviates from an ordinary run, for tests and measurements; zeros: in nothing.
@@ -305,7 +339,7 @@ typedef struct cusync_how {
 uint32_t cusync_kernels(cusync_kernel_info* out, uint32_t capacity);
 /// Workers of a kernel that are resident at once on the current device.
 int32_t cusync_resident(const cusync_kernel_id* id, uint32_t* workers);
-/// Makes the kernel `id` ready for `count` stages, producers before consumers. `table` is device memory of the caller's,
+/// Makes the kernel `id` ready for `count` stages, producers before consumers; of a session, for as many of each set. `table` is device memory of the caller's,
 /// count * table_bytes of the kernel's info, aligned to CUSYNC_TABLE_ALIGNMENT (NULL where that is 0). This call fills it and
 /// returns when it is filled; it must outlive the kernel and belongs to it alone. Everything else is copied or only pointed
 /// to. Must run before any kernel of the pipeline spins.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // What a request must hold before any kernel looks at it.
 #include "abi/kernel.h"
+#include "cusync/semaphore.cuh"
 #include "kernels/common/notes.cuh"
 
 namespace cusync::kernels {
@@ -263,6 +264,29 @@ bool valid_share(Request const& r, uint32_t index) {
   return false;
 }
 
+/// Whether two sets of a session differ in nothing but pointers.
+bool alike(cusync_stage const& x, cusync_stage const& y) {
+  bool const sizes = x.operation == y.operation && x.m == y.m && x.n == y.n && x.k.most == y.k.most;
+  bool const epilogue = x.activation == y.activation && x.residual_first == y.residual_first;
+  bool const slots = x.wait_count == y.wait_count && x.post_count == y.post_count &&
+                     (!x.wait_count || x.waits[0].policy.slot_base == y.waits[0].policy.slot_base) &&
+                     (!x.post_count || x.posts[0].slot_base == y.posts[0].slot_base);
+  return sizes && epilogue && slots && x.operand_count == y.operand_count;
+}
+
+/// What a session needs beside; nothing else has a mailbox.
+bool valid_jobs(Request const& r) {
+  cusync_jobs const& jobs = r.work.jobs;
+  if (!jobs.sets) return !jobs.mailbox && !jobs.relay;
+  if (r.kernel.id.family != CUSYNC_FAMILY_DECODE || r.sync.test.stream_only) return false;
+  if (jobs.sets > CUSYNC_MAX_BOUND || jobs.sets * r.count > CUSYNC_MAX_BOUND) return false;
+  if (!jobs.idle_ns || jobs.idle_ns > kDefaultTimeoutNs) return false;
+  for (uint32_t i = r.count; i < jobs.sets * r.count; ++i)
+    if (!alike(r.stages[i], r.stages[i % r.count])) return false;
+  bool const memory = jobs.mailbox && aligned(jobs.mailbox, 8) && jobs.relay && aligned(jobs.relay, 8);
+  return memory && jobs.launches && aligned(jobs.launches, 4);
+}
+
 bool valid_table(Request const& r) {
   return !r.kernel.table_bytes || (r.table && aligned(r.table, CUSYNC_TABLE_ALIGNMENT));
 }
@@ -304,7 +328,9 @@ int32_t validate(Request const& r) {
     if (operation > CUSYNC_POOL) return CUSYNC_ERROR_BAD_ARGUMENT;
     if (!(r.kernel.id.operations >> operation & 1)) return CUSYNC_ERROR_NOT_BUILT;
   }
-  if (!valid(r)) return CUSYNC_ERROR_BAD_ARGUMENT;
+  if (!valid(r) || !valid_jobs(r)) return CUSYNC_ERROR_BAD_ARGUMENT;
+  for (uint32_t set = 1; set < r.work.jobs.sets; ++set)
+    if (!valid({r.kernel, r.stages + set * r.count, r.count, r.work, r.sync, r.table})) return CUSYNC_ERROR_BAD_ARGUMENT;
   return has_delays(r.sync.test.delays) && has_notes(r.sync.test.notes) ? CUSYNC_OK : CUSYNC_ERROR_NOT_BUILT;
 }
 

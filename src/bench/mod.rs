@@ -17,6 +17,7 @@
 //! assert_eq!((summary.median_us, summary.samples), (2.0, 3));
 //! ```
 
+pub mod copilot;
 pub mod dag;
 mod digest;
 mod fused;

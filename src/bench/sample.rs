@@ -85,7 +85,8 @@ pub(super) fn sample(resolved: &Resolved, device: &Profile, count: usize) -> Vec
             | Executor::Serial
             | Executor::Library
             | Executor::Streams
-            | Executor::Programmatic => {
+            | Executor::Programmatic
+            | Executor::Copilot => {
                 stages(resolved, device, executor, &mut rng).map(|config| (config, Overlap::Plain))
             }
         };

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use cusync::bench::copilot::{CopilotArgs, CopilotReport, bench_copilot};
 use cusync::bench::dag::{DagArgs, DagReport, bench_dag, tables};
 use cusync::bench::{
     self, Ceilings, Digest, LayerArgs, LayerReport, Record, Regime, SemaphoreCost, Size, SweepReport,
@@ -52,6 +53,18 @@ pub(crate) struct BenchArgs {
     /// Also measure the fastest of all chain kernels, modes and ways of cutting
     #[arg(long)]
     tune: bool,
+    /// Jobs of each latency of sessions
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Jobs of sessions that are held against `fused` bit for bit
+    #[arg(long, value_name = "N")]
+    exact: Option<usize>,
+    /// SMs that sessions leave free
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    free_sms: u32,
+    /// Delays inside the kernels of sessions, nanoseconds at most; only kernels built with CUSYNC_DELAYS have any
+    #[arg(long, value_name = "NS", default_value_t = 0)]
+    delays_ns: u32,
     /// Instead of the usual variants, measure a sample of N ways to run each size, to compare predictions with
     #[arg(long, value_name = "N", conflicts_with = "tune", value_parser = clap::value_parser!(u16).range(4..=64))]
     spread: Option<u16>,
@@ -82,6 +95,8 @@ enum SuiteArg {
     FusedSweep,
     /// Kernel-level scheduling: the suite, chains, tasks with priorities, random programs
     Dag,
+    /// Sessions: jobs handed to a kernel that keeps running, against graphs and launches
+    Copilot,
     /// One post, one wait, one hand-off
     Sync,
 }
@@ -104,6 +119,18 @@ impl From<RegimeArg> for Regime {
 impl BenchArgs {
     fn regimes(&self) -> Option<Vec<Regime>> {
         self.regime.map(|regime| vec![regime.into()])
+    }
+
+    fn copilot(&self) -> CopilotArgs {
+        let usual = CopilotArgs::default();
+        CopilotArgs {
+            jobs: self.jobs.unwrap_or(usual.jobs),
+            exact: self.exact.unwrap_or(usual.exact),
+            free_sms: self.free_sms,
+            delays_ns: self.delays_ns,
+            only: self.only.clone(),
+            ..usual
+        }
     }
 
     /// The arguments that the kernel-level benchmark shares with the others.
@@ -130,7 +157,7 @@ impl BenchArgs {
                 SuiteArg::Conv => convolutions(&self.pipeline, &self.sizes),
                 SuiteArg::Attention => attentions(false, &self.pipeline, &self.sizes, &self.tokens),
                 SuiteArg::Layer => attentions(true, &self.pipeline, &self.sizes, &self.tokens),
-                SuiteArg::Mlp | SuiteArg::FusedSweep | SuiteArg::Dag | SuiteArg::Sync => {
+                SuiteArg::Mlp | SuiteArg::FusedSweep | SuiteArg::Dag | SuiteArg::Copilot | SuiteArg::Sync => {
                     mlps(&self.pipeline, &self.sizes)
                 }
             },
@@ -152,6 +179,7 @@ pub(crate) enum BenchReport {
     Layers(Box<LayerReport>),
     Sweep(Box<SweepReport>),
     Dag(Box<DagReport>),
+    Copilot(Box<CopilotReport>),
     Sync(SemaphoreCost),
     /// The times of a record that keeps no more than predictions are compared with.
     Times(Box<Measurements>),
@@ -162,6 +190,7 @@ impl Answer for BenchReport {
         match self {
             BenchReport::Layers(r) => r.wrong.is_empty() && r.fault.is_none(),
             BenchReport::Dag(r) => r.wrong.is_empty(),
+            BenchReport::Copilot(r) => r.exact.iter().all(|e| e.wrong == 0),
             BenchReport::Sweep(_) | BenchReport::Sync(_) | BenchReport::Times(_) => true,
         }
     }
@@ -171,6 +200,7 @@ impl Answer for BenchReport {
             BenchReport::Layers(r) => json(&r.records),
             BenchReport::Sweep(r) => json(&r.records),
             BenchReport::Dag(r) => json(r),
+            BenchReport::Copilot(r) => json(r),
             BenchReport::Sync(r) => json(r),
             BenchReport::Times(r) => json(&r.records.iter().map(time).collect::<Vec<_>>()),
         }
@@ -199,6 +229,7 @@ impl Answer for BenchReport {
                 r.skipped.iter().for_each(|s| page.line(format!("not measured: {s}")));
             }
             BenchReport::Dag(r) => dag(page, r),
+            BenchReport::Copilot(r) => copilot(page, r),
             BenchReport::Sync(r) => page.line(format!(
                 "wait {:.0} ns, post {:.0} ns, hand-off {:.0} ns (mean of {})",
                 r.wait_ns, r.post_ns, r.hand_off_ns, r.count
@@ -238,9 +269,13 @@ const SEMAPHORE_COUNT: u32 = 10_000;
 
 pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fault> {
     let progress = Progress::start(output);
-    if matches!(args.suite, SuiteArg::Sync | SuiteArg::FusedSweep) && !args.from.is_empty() {
-        return Err(Fault::input("the suites sync and fused-sweep have no reports that are read again")
-            .help("leave --from out"));
+    if matches!(args.suite, SuiteArg::Sync | SuiteArg::FusedSweep | SuiteArg::Copilot)
+        && !args.from.is_empty()
+    {
+        return Err(Fault::input(
+            "the suites sync, copilot and fused-sweep have no reports that are read again",
+        )
+        .help("leave --from out"));
     }
     match args.suite {
         SuiteArg::Sync => {
@@ -260,6 +295,11 @@ pub(crate) fn bench(args: &BenchArgs, output: &Output) -> Result<BenchReport, Fa
             let report = bench_sweep(&args.layers()?, told).map_err(fault)?;
             save(args.save.as_deref(), &report)?;
             Ok(BenchReport::Sweep(Box::new(report)))
+        }
+        SuiteArg::Copilot => {
+            let report = bench_copilot(&args.copilot(), &mut |part| progress.say(part)).map_err(fault)?;
+            save(args.save.as_deref(), &report)?;
+            Ok(BenchReport::Copilot(Box::new(report)))
         }
         SuiteArg::Dag if !args.from.is_empty() => {
             match &args.from[..] {
@@ -409,4 +449,51 @@ fn dag(page: &mut Page, r: &DagReport) {
     }
     r.skipped.iter().for_each(|s| page.line(format!("not measured: {s}")));
     r.wrong.iter().for_each(|s| page.line(format!("WRONG: {s}")));
+}
+
+fn copilot(page: &mut Page, r: &CopilotReport) {
+    page.line(&r.device);
+    for e in &r.exact {
+        let (jobs, wrong, launches) = (e.jobs, e.wrong, e.launches);
+        page.line(format!(
+            "{}: {jobs} jobs of 1 to 64 rows, {wrong} not bit-equal to fused, {launches} launches",
+            e.pipeline
+        ));
+    }
+    let us = |us: f64| format!("{us:.1}");
+    let times =
+        |t: &cusync::bench::copilot::JobTimes| [us(t.p50_us), us(t.p10_us), us(t.p99_us), us(t.max_us)];
+    for l in &r.latency {
+        page.line(format!("{} M={}: the kernel in a graph {:.1} us", l.pipeline, l.m, l.kernel_us));
+        page.table(
+            ["decision to end", "p50 us", "p10", "p99", "max", "less the kernel", "p99 less it"],
+            l.ways.iter().map(|(way, t)| {
+                let [p50, p10, p99, max] = times(t);
+                [way.clone(), p50, p10, p99, max, us(t.p50_us - l.kernel_us), us(t.p99_us - l.kernel_us)]
+            }),
+        );
+    }
+    if !r.rows.is_empty() {
+        page.line("llama65_mlp, M of 1 to 64 drawn anew for each job");
+        page.table(
+            ["way", "p50 us", "p10", "p99", "max", "set-up ms", "MiB"],
+            r.rows.iter().map(|w| {
+                let [p50, p10, p99, max] = times(&w.times);
+                [w.way.clone(), p50, p10, p99, max, us(w.setup_ms), us(w.bytes as f64 / f64::from(1 << 20))]
+            }),
+        );
+    }
+    for a in &r.ahead {
+        let (ahead, job, replay) = (a.ahead, a.us, a.replay_us);
+        page.line(format!(
+            "{}: {ahead} jobs ahead {job:.1} us a job, replays back to back {replay:.1} us",
+            a.pipeline
+        ));
+    }
+    if let Some(s) = &r.stopped {
+        page.line(format!(
+            "host stopped: GPU idle within {:.0} us; kernel stopped: {}",
+            s.idle_after_us, s.unfinished
+        ));
+    }
 }

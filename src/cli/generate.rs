@@ -94,8 +94,8 @@ pub(crate) fn generate(args: GenerateArgs) -> Result<GenerateReport, Fault> {
 /// all the same, because that is what the rendered code is for.
 fn plan(target: &Target) -> Result<Plan, Fault> {
     let executor = match target.executor {
-        Some(one @ (Executor::Fused | Executor::Serial | Executor::Library)) => {
-            let what = if one == Executor::Fused { "one kernel with work lists" } else { "no waits" };
+        Some(one @ (Executor::Fused | Executor::Copilot | Executor::Serial | Executor::Library)) => {
+            let what = if one.how().is_none() { "one kernel for all stages" } else { "no waits" };
             let message = format!("the {} executor has {what}, which no header renders", one.name());
             return Err(
                 Fault::input(message).help("choose streams, programmatic or cpu, or leave --executor out")

@@ -1,12 +1,14 @@
 //! `cusync run`: on the GPU where there is one, else on the host.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
 
 use clap::Args;
 use cusync::device;
 use cusync::element::Bits;
 use cusync::inputs::Inputs;
 use cusync::reference::{self, Tolerance, compare};
+use cusync::runtime::copilot::{Session, Settings};
 use cusync::runtime::cpu::{CpuOptions, CpuPipeline};
 use cusync::runtime::{Error, RunOptions, executor_name, run_gpu};
 use cusync::tune::{Machine, Origin};
@@ -195,7 +197,7 @@ pub(crate) fn run(args: RunArgs, output: &Output) -> Result<RunReport, Fault> {
     }
     match device::Device::open(0) {
         Ok(gpu) => on_gpu(request, &gpu, &progress),
-        Err(e) if matches!(target.executor, None | Some(Executor::Fused)) => {
+        Err(e) if target.executor.is_none_or(|e| e.how().is_none()) => {
             let first = e.to_string().lines().next().unwrap_or("no GPU").to_owned();
             on_host(request, &progress, Some(format!("{first}: running on the CPU")))
         }
@@ -240,13 +242,13 @@ fn blank(plan: &Plan, proved: Proved) -> RunReport {
 fn on_host(request: &Request, progress: &Progress, note: Option<String>) -> Result<RunReport, Fault> {
     progress.say("proving");
     // The schedule of a chain kernel runs on host threads too, one a CTA.
-    let executor = request.target.executor.filter(|e| *e == Executor::Fused).unwrap_or(Executor::Cpu);
+    let executor = request.target.executor.filter(|e| e.how().is_none()).unwrap_or(Executor::Cpu);
     let mut proof = Proof::of(&request.target, Some(executor))?;
     let obligations = std::mem::take(&mut proof.obligations);
     // What the same pipeline would take on the GPU that was asked for.
     let on_gpu = request.target.executor.filter(|e| *e != Executor::Cpu);
     let predicted = match executor {
-        Executor::Fused => proof.predicted(),
+        Executor::Fused | Executor::Copilot => proof.predicted(),
         _ => Proof::of(&request.target, on_gpu).ok().and_then(|gpu| gpu.predicted()),
     };
     let plan = proof.plan()?;
@@ -263,13 +265,23 @@ fn on_host(request: &Request, progress: &Progress, note: Option<String>) -> Resu
     options.threads = request.threads.unwrap_or(options.threads);
     let fault = |e: &dyn std::fmt::Display| Fault::input(e.to_string());
     let inputs = Inputs::checked_random(graph, request.seed).map_err(|e| fault(&e))?;
-    let mut pipeline = CpuPipeline::new(&plan, &inputs, options).map_err(|e| fault(&e))?;
     progress.say("running on the CPU");
-    let stats = pipeline.run().map_err(|e| Fault::refuted(e.to_string()))?;
+    let outputs = if executor == Executor::Copilot {
+        as_job(&plan, inputs.clone(), options, &mut report)?
+    } else {
+        let mut pipeline = CpuPipeline::new(&plan, &inputs, options).map_err(|e| fault(&e))?;
+        let stats = pipeline.run().map_err(|e| Fault::refuted(e.to_string()))?;
+        report.time_us = stats.time.as_secs_f64() * 1e6;
+        report.threads = Some(stats.threads);
+        report.waits_blocked = Some(stats.blocked.waits);
+        let names: Vec<&str> = graph.stages.iter().map(|s| s.name.as_str()).collect();
+        report.timeline = timeline::stages(&stats.tiles, &names, stats.threads, stats.time);
+        pipeline.outputs()
+    };
     progress.say("computing the reference");
     let expected = reference::evaluate(graph, &inputs, &HashMap::new()).map_err(|e| fault(&e))?;
     let tolerance = Tolerance::of(graph.element);
-    for (tensor, values) in pipeline.outputs() {
+    for (tensor, values) in outputs {
         let difference = expected.get(&tensor).map(|y| compare(&values, y)).unwrap_or_default();
         report.outputs.push(OutputReport {
             verified: expected.contains_key(&tensor) && tolerance.holds(&difference),
@@ -282,14 +294,34 @@ fn on_host(request: &Request, progress: &Progress, note: Option<String>) -> Resu
     let worst = |of: fn(&OutputReport) -> f64| report.outputs.iter().map(of).fold(0.0, f64::max);
     (report.max_rel_err, report.rel_l2_err) = (worst(|o| o.max_rel_err), worst(|o| o.rel_l2_err));
     report.verified = !report.outputs.is_empty() && report.outputs.iter().all(|o| o.verified);
-    report.time_us = stats.time.as_secs_f64() * 1e6;
-    report.threads = Some(stats.threads);
-    report.waits_blocked = Some(stats.blocked.waits);
     report.device = "host".into();
     report.note = note;
-    let names: Vec<&str> = graph.stages.iter().map(|s| s.name.as_str()).collect();
-    report.timeline = timeline::stages(&stats.tiles, &names, stats.threads, stats.time);
     Ok(report)
+}
+
+/// A session on the host with one job, of all rows.
+fn as_job(
+    plan: &Plan,
+    inputs: Inputs,
+    options: CpuOptions,
+    report: &mut RunReport,
+) -> Result<HashMap<String, Vec<f32>>, Fault> {
+    let job = || -> cusync::runtime::Result<_> {
+        let graph = plan.graph();
+        let mut session = Session::on_host(plan, &[inputs], options, Settings::default())?;
+        let begin = Instant::now();
+        let submitted = session.submit(0, graph.stages.iter().map(|s| s.m).min().unwrap_or(0))?;
+        session.wait(submitted)?;
+        report.time_us = begin.elapsed().as_secs_f64() * 1e6;
+        let names = cusync::runtime::outputs(graph).map(|id| graph.tensors[id.0].name.clone());
+        let outputs = names.map(|name| Ok((name.clone(), session.read_f32(0, &name)?)));
+        let outputs = outputs.collect::<cusync::runtime::Result<_>>()?;
+        session.close()?;
+        Ok(outputs)
+    };
+    let outputs = job().map_err(|e| Fault::refuted(e.to_string()))?;
+    report.threads = plan.launch().shares().map(|shares| shares.workers() as usize);
+    Ok(outputs)
 }
 
 fn on_gpu(request: &Request, gpu: &device::Device, progress: &Progress) -> Result<RunReport, Fault> {

@@ -52,6 +52,7 @@ pub(crate) enum ExecutorArg {
     Streams,
     Programmatic,
     Fused,
+    Copilot,
 }
 
 impl ExecutorArg {
@@ -65,6 +66,7 @@ impl ExecutorArg {
             ExecutorArg::Streams => Some(Executor::Streams),
             ExecutorArg::Programmatic => Some(Executor::Programmatic),
             ExecutorArg::Fused => Some(Executor::Fused),
+            ExecutorArg::Copilot => Some(Executor::Copilot),
         }
     }
 }

@@ -177,7 +177,7 @@ pub struct KernelArgs {
     pub name: String,
     /// Which kernel; the operations are those of the stages, whatever is said here.
     pub id: ffi::cusync_kernel_id,
-    /// Producers before consumers.
+    /// Producers before consumers; of a session, all of a set after all of the set before.
     pub stages: Vec<BoundStage>,
     /// Who computes what.
     pub work: Work,
@@ -194,7 +194,7 @@ impl KernelArgs {
         match &self.work {
             Work::Order { .. } => 0,
             Work::Lists { lists, .. } => ctas * lists.length() as usize,
-            Work::Shares { .. } => ctas * self.stages.len(),
+            Work::Shares { .. } => ctas * self.stages.len() / self.work.sets(),
         }
     }
 
@@ -207,8 +207,9 @@ impl KernelArgs {
     fn validate(&self, info: &ffi::cusync_kernel_info) -> Result<()> {
         let refuse = |why: String| Err(Error::BadArgument(format!("{}: {why}", self.name)));
         let most = info.stages as usize;
-        if self.stages.is_empty() || self.stages.len() > most {
-            return refuse(format!("{} stages, the kernel takes 1 to {most}", self.stages.len()));
+        let (all, sets) = (self.stages.len(), self.work.sets());
+        if all == 0 || sets == 0 || all % sets != 0 || all / sets > most {
+            return refuse(format!("{all} stages of {sets} sets, the kernel takes 1 to {most} a set"));
         }
         let length = |len: Option<usize>| len.unwrap_or(0);
         let slots = self.stages.iter().map(BoundStage::slots).max().unwrap_or(0);
@@ -241,7 +242,17 @@ impl KernelArgs {
                 self.holds("flags of partial sums", slabs.flags.len(), 2 * count * ctas)?;
                 self.holds("ticket counters", usize::from(self.sync.tickets.is_some()), 1)?;
             }
-            Work::Shares { workers, slabs, .. } => {
+            Work::Shares { workers, slabs, jobs, .. } => {
+                if let Some(jobs) = jobs {
+                    self.holds("launches of workers", jobs.workers(), *workers as usize)?;
+                    let most = ffi::CUSYNC_MAX_BOUND as usize;
+                    if all > most {
+                        let sets = most / (all / sets);
+                        return refuse(format!(
+                            "{all} stages of all sets: a session takes {sets} sets of these"
+                        ));
+                    }
+                }
                 let attentions = self.stages.iter().filter(|s| s.attends());
                 let wanted = parts_of(attentions.map(|s| (s.shape.0, s.heads.kv_heads)), *workers);
                 let have = |f: fn(&Slabs) -> usize| slabs.as_deref().map_or(0, f);
@@ -307,7 +318,7 @@ impl Kernel {
         }
         let stages = args.stages.iter().map(BoundStage::raw).collect::<Result<Vec<_>>>()?;
         let (work, sync) = (args.work.raw(), args.sync.raw());
-        let bytes = stages.len() * info.table_bytes as usize;
+        let bytes = stages.len() / args.work.sets() * info.table_bytes as usize;
         let table = DeviceBuffer::<u8>::new(device, bytes.max(1), "the table of stages")?;
         let table_pointer = if bytes == 0 { std::ptr::null_mut() } else { table.pointer() };
         let mut handle = std::ptr::null_mut();
@@ -315,7 +326,7 @@ impl Kernel {
         // call, which copies it; items and slots were checked against what they index; the table has the size that the
         // library asked for and lives as long as the handle.
         let status = unsafe {
-            let count = stages.len() as u32;
+            let count = (stages.len() / args.work.sets()) as u32;
             ffi::cusync_create(&args.id, stages.as_ptr(), count, &work, &sync, table_pointer, &mut handle)
         };
         let call = || format!("{} ({})", args.name, describe(&args.id));

@@ -74,6 +74,27 @@ impl PinnedBuffer {
         (0..self.len).map(|index| unsafe { self.host.add(index).read_volatile() }).collect()
     }
 
+    /// One word, which the device may be writing.
+    pub fn word(&self, index: usize) -> Option<u32> {
+        // SAFETY: inside the allocation.
+        (index < self.len).then(|| unsafe { self.host.add(index).read_volatile() })
+    }
+
+    /// Sets one word, which no device is writing.
+    pub fn set_word(&self, index: usize, value: u32) -> Result<()> {
+        self.inside(index)?;
+        // SAFETY: inside the allocation.
+        unsafe { self.host.add(index).write_volatile(value) };
+        Ok(())
+    }
+
+    fn inside(&self, index: usize) -> Result<()> {
+        if index < self.len {
+            return Ok(());
+        }
+        Err(Error::Length { what: "pinned memory".into(), have: self.len, want: index + 1 })
+    }
+
     pub(super) fn pointer(&self) -> *mut u32 {
         self.host
     }
@@ -127,6 +148,15 @@ impl CopyCall {
 }
 
 impl Stream {
+    /// Writes one word of host memory when everything queued before is over. `to` outlives that.
+    pub fn write_word(&self, to: &PinnedBuffer, index: usize, value: u32) -> Result<()> {
+        let _entered = self.device().enter()?;
+        to.inside(index)?;
+        let address = to.pointer().wrapping_add(index) as sys::CUdeviceptr;
+        // SAFETY: page-locked memory has one address for host and device, and the word lies in it.
+        check("cuStreamWriteValue32", unsafe { sys::cuStreamWriteValue32_v2(self.raw(), address, value, 0) })
+    }
+
     /// Queues a copy.
     pub fn copy(&self, call: &CopyCall) -> Result<()> {
         let _entered = self.device().enter()?;

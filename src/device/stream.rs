@@ -79,6 +79,16 @@ impl Stream {
         check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.raw) })
     }
 
+    /// Whether everything queued so far is over.
+    pub fn is_idle(&self) -> Result<bool> {
+        let _entered = self.device.enter()?;
+        // SAFETY: a live stream.
+        match unsafe { sys::cuStreamQuery(self.raw) } {
+            sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            other => check("cuStreamQuery", other).map(|()| true),
+        }
+    }
+
     /// Records `event` after everything queued so far.
     pub fn record(&self, event: &Event) -> Result<()> {
         let _entered = self.device.enter()?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::context::Device;
 use super::error::{Error, Result};
 use super::kernel::ctas_of;
+use super::mailbox::JobLine;
 use super::memory::DeviceBuffer;
 use super::stage::BoundStage;
 use crate::ffi;
@@ -34,6 +35,8 @@ pub enum Work {
         tuning: DecodeTuning,
         /// Where workers that share a head leave their parts; needed where a stage attends.
         slabs: Option<Arc<Slabs>>,
+        /// By what it takes job after job; `None`: a launch is a run.
+        jobs: Option<Arc<JobLine>>,
     },
 }
 
@@ -44,6 +47,14 @@ impl Work {
             Work::Order { .. } => 0,
             Work::Lists { lists, .. } => lists.workers(),
             Work::Shares { workers, .. } => *workers,
+        }
+    }
+
+    /// Sets of tensors that a kernel is given, each all of its stages.
+    pub(super) fn sets(&self) -> usize {
+        match self {
+            Work::Shares { jobs: Some(jobs), .. } => jobs.sets() as usize,
+            Work::Order { .. } | Work::Lists { .. } | Work::Shares { jobs: None, .. } => 1,
         }
     }
 
@@ -64,7 +75,7 @@ impl Work {
                 slab_flags: slabs.flags.pointer().cast(),
                 ..Default::default()
             },
-            Work::Shares { tuning, slabs, .. } => ffi::cusync_work {
+            Work::Shares { tuning, slabs, jobs, .. } => ffi::cusync_work {
                 source: ffi::CUSYNC_SOURCE_SHARES,
                 workers,
                 slab_count: slabs.as_ref().map_or(0, |s| s.sums.len() as u32 / ffi::CUSYNC_ATTEND_SLAB),
@@ -77,6 +88,7 @@ impl Work {
                     in_flight_bytes: tuning.in_flight_bytes,
                     ahead_bytes: tuning.ahead_bytes,
                 },
+                jobs: jobs.as_ref().map_or_else(ffi::cusync_jobs::default, |jobs| jobs.raw()),
                 ..Default::default()
             },
         }

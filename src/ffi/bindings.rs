@@ -783,6 +783,85 @@ const _: () = {
     ["Offset of field: cusync_tuning::ahead_bytes"]
         [::std::mem::offset_of!(cusync_tuning, ahead_bytes) - 16usize];
 };
+#[doc = "< that a host may be ahead of a session's kernel"]
+pub const CUSYNC_COMMANDS: _bindgen_ty_4 = 16;
+#[doc = "< sets times stages of a session"]
+pub const CUSYNC_MAX_BOUND: _bindgen_ty_4 = 512;
+pub type _bindgen_ty_4 = ::std::os::raw::c_uint;
+#[doc = " Pinned host memory through which a host and the kernel of a session speak. Command number q, from 1, lies in\n commands[q % CUSYNC_COMMANDS] as q << 32 | next << 20 | set << 8 | m: a run of the stages with the tensors of a set, for the first m\n rows. `next` announces the set of the job after, whose weights then may come in early; 0xfff, or a wrong one, announces nothing. m =\n 0 ends the launch. A command is one store, which releases, and is written when the one that lay there is over."]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_mailbox {
+    #[doc = "< the host writes"]
+    pub commands: [::std::os::raw::c_ulonglong; 16usize],
+    #[doc = "< the kernel writes: number of the last job that is over"]
+    pub ended: u32,
+    #[doc = "< the kernel writes: launches that have left; they take no command any more"]
+    pub left: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_mailbox"][::std::mem::size_of::<cusync_mailbox>() - 136usize];
+    ["Alignment of cusync_mailbox"][::std::mem::align_of::<cusync_mailbox>() - 8usize];
+    ["Offset of field: cusync_mailbox::commands"][::std::mem::offset_of!(cusync_mailbox, commands) - 0usize];
+    ["Offset of field: cusync_mailbox::ended"][::std::mem::offset_of!(cusync_mailbox, ended) - 128usize];
+    ["Offset of field: cusync_mailbox::left"][::std::mem::offset_of!(cusync_mailbox, left) - 132usize];
+};
+#[doc = " Device memory, zeroed once, by which the workers of a session's kernel hand commands on. What one waits for does not share a\n line with what others write."]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_relay {
+    pub commands: [::std::os::raw::c_ulonglong; 16usize],
+    #[doc = "< number of the last job that is over"]
+    pub ended: u32,
+    #[doc = "< number of the last job that is over"]
+    pub apart: [u32; 31usize],
+    #[doc = "< workers that have finished the present one"]
+    pub arrived: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_relay"][::std::mem::size_of::<cusync_relay>() - 264usize];
+    ["Alignment of cusync_relay"][::std::mem::align_of::<cusync_relay>() - 8usize];
+    ["Offset of field: cusync_relay::commands"][::std::mem::offset_of!(cusync_relay, commands) - 0usize];
+    ["Offset of field: cusync_relay::ended"][::std::mem::offset_of!(cusync_relay, ended) - 128usize];
+    ["Offset of field: cusync_relay::apart"][::std::mem::offset_of!(cusync_relay, apart) - 132usize];
+    ["Offset of field: cusync_relay::arrived"][::std::mem::offset_of!(cusync_relay, arrived) - 256usize];
+};
+#[doc = " A session: a decode kernel that runs job after job, as a host asks for them, and leaves when it has been asked for none for a\n while. Its launches follow each other."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_jobs {
+    #[doc = "< as the device addresses it"]
+    pub mailbox: *mut cusync_mailbox,
+    #[doc = "< device"]
+    pub relay: *mut cusync_relay,
+    #[doc = "< device, zeroed once: a word for each worker"]
+    pub launches: *mut u32,
+    #[doc = "< of tensors: cusync_create takes the stages set after set, alike but for pointers. 0: no session"]
+    pub sets: u32,
+    #[doc = "< without a command after which a launch leaves, 1 to 10^9"]
+    pub idle_ns: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_jobs"][::std::mem::size_of::<cusync_jobs>() - 32usize];
+    ["Alignment of cusync_jobs"][::std::mem::align_of::<cusync_jobs>() - 8usize];
+    ["Offset of field: cusync_jobs::mailbox"][::std::mem::offset_of!(cusync_jobs, mailbox) - 0usize];
+    ["Offset of field: cusync_jobs::relay"][::std::mem::offset_of!(cusync_jobs, relay) - 8usize];
+    ["Offset of field: cusync_jobs::launches"][::std::mem::offset_of!(cusync_jobs, launches) - 16usize];
+    ["Offset of field: cusync_jobs::sets"][::std::mem::offset_of!(cusync_jobs, sets) - 24usize];
+    ["Offset of field: cusync_jobs::idle_ns"][::std::mem::offset_of!(cusync_jobs, idle_ns) - 28usize];
+};
+impl Default for cusync_jobs {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 #[doc = " Who computes what."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
@@ -803,10 +882,12 @@ pub struct cusync_work {
     pub slab_flags: *mut u32,
     #[doc = "< of shares"]
     pub tuning: cusync_tuning,
+    #[doc = "< of shares, of products alone, in kernels for 8 and 64 tokens"]
+    pub jobs: cusync_jobs,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_work"][::std::mem::size_of::<cusync_work>() - 88usize];
+    ["Size of cusync_work"][::std::mem::size_of::<cusync_work>() - 120usize];
     ["Alignment of cusync_work"][::std::mem::align_of::<cusync_work>() - 8usize];
     ["Offset of field: cusync_work::source"][::std::mem::offset_of!(cusync_work, source) - 0usize];
     ["Offset of field: cusync_work::workers"][::std::mem::offset_of!(cusync_work, workers) - 4usize];
@@ -817,6 +898,7 @@ const _: () = {
     ["Offset of field: cusync_work::slabs"][::std::mem::offset_of!(cusync_work, slabs) - 48usize];
     ["Offset of field: cusync_work::slab_flags"][::std::mem::offset_of!(cusync_work, slab_flags) - 56usize];
     ["Offset of field: cusync_work::tuning"][::std::mem::offset_of!(cusync_work, tuning) - 64usize];
+    ["Offset of field: cusync_work::jobs"][::std::mem::offset_of!(cusync_work, jobs) - 88usize];
 };
 impl Default for cusync_work {
     fn default() -> Self {
@@ -1016,7 +1098,7 @@ unsafe extern "C" {
     pub fn cusync_kernels(out: *mut cusync_kernel_info, capacity: u32) -> u32;
     #[doc = " Workers of a kernel that are resident at once on the current device."]
     pub fn cusync_resident(id: *const cusync_kernel_id, workers: *mut u32) -> i32;
-    #[doc = " Makes the kernel `id` ready for `count` stages, producers before consumers. `table` is device memory of the caller's,\n count * table_bytes of the kernel's info, aligned to CUSYNC_TABLE_ALIGNMENT (NULL where that is 0). This call fills it and\n returns when it is filled; it must outlive the kernel and belongs to it alone. Everything else is copied or only pointed\n to. Must run before any kernel of the pipeline spins.\n\n CUSYNC_ERROR_NOT_BUILT: there is no such kernel for this GPU, a stage's operation is not among the kernel's, or a worker\n of a decode kernel would own more rows than it has accumulators for."]
+    #[doc = " Makes the kernel `id` ready for `count` stages, producers before consumers; of a session, for as many of each set. `table` is device memory of the caller's,\n count * table_bytes of the kernel's info, aligned to CUSYNC_TABLE_ALIGNMENT (NULL where that is 0). This call fills it and\n returns when it is filled; it must outlive the kernel and belongs to it alone. Everything else is copied or only pointed\n to. Must run before any kernel of the pipeline spins.\n\n CUSYNC_ERROR_NOT_BUILT: there is no such kernel for this GPU, a stage's operation is not among the kernel's, or a worker\n of a decode kernel would own more rows than it has accumulators for."]
     pub fn cusync_create(
         id: *const cusync_kernel_id,
         stages: *const cusync_stage,

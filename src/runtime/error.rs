@@ -91,6 +91,21 @@ pub enum Error {
         /// What is there.
         gpu: String,
     },
+    /// Jobs of a session that will not be over.
+    #[error(
+        "jobs {first} to {last} of this session were submitted and are not over: {why}\n  help: what jobs before them wrote is right; open a new session for these, in a new process after a trapped kernel"
+    )]
+    Unfinished {
+        /// The first of them.
+        first: u32,
+        /// The last that was submitted.
+        last: u32,
+        /// What went wrong.
+        why: String,
+    },
+    /// From host threads.
+    #[error(transparent)]
+    Host(#[from] super::cpu::CpuError),
     /// A spec that was refused, rendered with place and way out.
     #[error("{0}")]
     Refused(String),

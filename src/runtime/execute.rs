@@ -180,7 +180,7 @@ impl Pipeline {
         self.poisoned.is_some()
     }
 
-    fn healthy(&self) -> Result<()> {
+    pub(super) fn healthy(&self) -> Result<()> {
         self.poisoned.clone().map_or(Ok(()), |why| Err(Error::Poisoned(why)))
     }
 
@@ -188,6 +188,10 @@ impl Pipeline {
         self.healthy()?;
         if executor == Executor::Cpu {
             return Err(Error::Unsupported("the cpu executor does not run on a GPU pipeline".into()));
+        }
+        if executor == Executor::Copilot {
+            let why = "the copilot executor runs jobs, not plans once\n  help: open a session (`runtime::copilot::Session`)";
+            return Err(Error::Unsupported(why.into()));
         }
         if !self.plan.runs_as(executor) {
             return Err(Error::NotProved { proved: self.plan.executor(), asked: executor });

@@ -12,6 +12,7 @@
 //! # Ok::<(), cusync::runtime::Error>(())
 //! ```
 
+pub mod copilot;
 pub mod cpu;
 pub mod verify;
 

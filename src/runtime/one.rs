@@ -98,6 +98,7 @@ impl OneKernel {
                 workers: decode.workers(),
                 tuning: DecodeTuning::default(),
                 slabs: slabs.transpose()?,
+                jobs: None,
             },
             sync: counters(plan, device, report, workers, traced.then(|| workers * graph.stages.len()))?,
         })

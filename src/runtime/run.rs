@@ -1,7 +1,10 @@
 //! One pipeline run from beginning to end on a GPU: random inputs, verification, timing.
 
+use std::time::Instant;
+
 use cusync_gen::check::{Executor, Plan};
 
+use super::copilot::{Session, Settings};
 use super::error::{Result, executor_name};
 use super::options::Options;
 use super::pipeline::{Kernels, Pipeline};
@@ -59,7 +62,8 @@ pub struct RunReport {
     pub grids: Vec<(u32, u32)>,
 }
 
-/// Runs a plan on a GPU with random inputs, verifies an eager run and a graph replay, and times replays.
+/// Runs a plan on a GPU with random inputs, verifies an eager run and a graph replay, and times replays. Under `copilot` runs are jobs
+/// of a session, timed as the host sees them.
 pub fn run_gpu(plan: &Plan, options: RunOptions) -> Result<RunReport> {
     let device = Device::open(options.gpu)?;
     let executor = options.executor.unwrap_or(plan.executor());
@@ -67,6 +71,9 @@ pub fn run_gpu(plan: &Plan, options: RunOptions) -> Result<RunReport> {
     let inputs = InputSets::random(plan.graph(), &device, options.sets.max(1), options.seed)?;
     inputs.bind(&mut pipeline)?;
     let reference = Reference::new(&mut pipeline, 0)?;
+    if executor == Executor::Copilot {
+        return run_jobs(&mut pipeline, &reference, options);
+    }
 
     pipeline.poison_outputs()?;
     pipeline.run(executor)?;
@@ -118,5 +125,51 @@ pub fn run_gpu(plan: &Plan, options: RunOptions) -> Result<RunReport> {
         p10_us: super::stats::percentile(&mut times, 0.1),
         p90_us: super::stats::percentile(&mut times, 0.9),
         grids,
+    })
+}
+
+/// Jobs of a session, of all rows: one that is verified when the next one overwrites it, and those that are timed from `submit` until
+/// the host sees the end.
+fn run_jobs(pipeline: &mut Pipeline, reference: &Reference, options: RunOptions) -> Result<RunReport> {
+    const JOBS: usize = 20;
+    let rows = pipeline.plan().graph().stages.iter().map(|s| s.m).min().unwrap_or(0);
+    let mut times = Vec::new();
+    let mut outputs = Vec::new();
+    for verified in [true, false] {
+        pipeline.poison_outputs()?;
+        pipeline.synchronize()?;
+        let (sets, samples) = (pipeline.sets(), options.samples.max(1));
+        let mut session = Session::open(pipeline, Settings::default())?;
+        for job in 0..if verified { 1 } else { samples * JOBS + 1 } {
+            let begin = Instant::now();
+            let submitted = session.submit(job % sets, rows)?;
+            session.wait(submitted)?;
+            // The first one launches the kernel.
+            if job > 0 {
+                times.push(begin.elapsed().as_secs_f64() * 1e6);
+            }
+        }
+        if !verified {
+            let last = session.submit(0, rows)?;
+            session.wait(last)?;
+        }
+        session.close()?;
+        outputs.push(reference.compare(pipeline)?);
+    }
+    let (l2_rel_err, max_rel_err) = verify::worst(&outputs.concat());
+    let all = outputs.concat();
+    let workers = pipeline.plan().launch().shares().map_or(0, |shares| shares.workers());
+    Ok(RunReport {
+        pipeline: pipeline.plan().graph().name.clone(),
+        executor: executor_name(Executor::Copilot).into(),
+        device: pipeline.device().name().into(),
+        verified: !all.is_empty() && all.iter().all(|a| a.verified),
+        max_rel_err,
+        l2_rel_err,
+        outputs: outputs.swap_remove(0),
+        time_us: super::stats::percentile(&mut times, 0.5),
+        p10_us: super::stats::percentile(&mut times, 0.1),
+        p90_us: super::stats::percentile(&mut times, 0.9),
+        grids: vec![(workers, 1); pipeline.plan().graph().stages.len()],
     })
 }

@@ -94,7 +94,7 @@ pub fn proposals(
                     .for_each(|tiles| all.stages(resolved, device, executor, tiles, None));
             }
             // The library's tiles are its own, and ours those of the automatic choice.
-            Executor::Cpu | Executor::Library => {}
+            Executor::Cpu | Executor::Library | Executor::Copilot => {}
             Executor::Streams | Executor::Programmatic => {
                 let mut serial = Proposals::default();
                 for tiles in tile_sets(resolved, device) {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The ladder.
-const EXAMPLES: [&str; 12] = [
+const EXAMPLES: [&str; 13] = [
     "01_check",
     "02_render",
     "03_run_mlp",
@@ -17,6 +17,7 @@ const EXAMPLES: [&str; 12] = [
     "10_candle",
     "11_convolutions",
     "12_generate",
+    "13_copilot",
 ];
 
 /// Where cargo put the built examples: beside the binary of this package.

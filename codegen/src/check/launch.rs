@@ -13,7 +13,7 @@ use crate::schedule::{Hand, Schedule};
 use crate::sync::Order;
 
 impl Executor {
-    /// How it starts the stages; `None` for `fused`, which has one kernel for all of them.
+    /// How it starts the stages; `None` for `fused` and `copilot`, which have one kernel for all of them.
     pub fn how(self) -> Option<How> {
         match self {
             Executor::Cpu => Some(How::Host),
@@ -21,7 +21,7 @@ impl Executor {
             Executor::Library => Some(How::Library),
             Executor::Streams => Some(How::STREAMS),
             Executor::Programmatic => Some(How::Programmatic),
-            Executor::Fused => None,
+            Executor::Fused | Executor::Copilot => None,
         }
     }
 }
@@ -143,7 +143,7 @@ impl Launch {
                 None => false,
             },
             Launch::Lists(_) => matches!(executor, Executor::Fused | Executor::Serial),
-            Launch::Shares(_) => executor == Executor::Fused,
+            Launch::Shares(_) => matches!(executor, Executor::Fused | Executor::Copilot),
         }
     }
 

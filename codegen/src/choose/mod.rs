@@ -66,6 +66,7 @@ pub fn candidate(resolved: &Resolved, device: &Profile, executor: Executor) -> R
     }
     let own_kernels = |e| resolved.without_kernel(device, e).is_none();
     let how = match executor.how() {
+        None if executor == Executor::Copilot => return decode(resolved, device),
         None => return fused(resolved, device),
         // No stage by stage of kernels of their own: of the one for all stages.
         Some(How::Serial) if !own_kernels(Executor::Streams) => {

@@ -50,7 +50,8 @@ pub const STRATEGIES: [(Hand, bool); 4] =
 /// The executors of a device.
 pub fn executors(device: &Profile) -> Vec<Executor> {
     let offered = |executor: &Executor| match executor {
-        Executor::Cpu => false,
+        // What runs jobs is not compared with what runs a plan once.
+        Executor::Cpu | Executor::Copilot => false,
         Executor::Serial | Executor::Streams => true,
         // Without its times nothing can be said of it before it is measured.
         Executor::Library => device.library.is_some(),

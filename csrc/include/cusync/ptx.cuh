@@ -26,6 +26,12 @@ CUSYNC_DEVICE uint32_t ld_acquire_gpu(uint32_t const* address) {
   return value;
 }
 
+CUSYNC_DEVICE unsigned long long ld_acquire_gpu(unsigned long long const* address) {
+  unsigned long long value;
+  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
+  return value;
+}
+
 /// Adds without reading back; earlier writes of this thread, and those it has synchronised with, come first.
 CUSYNC_DEVICE void red_release_gpu_add(uint32_t* address, uint32_t value) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
@@ -44,6 +50,10 @@ CUSYNC_DEVICE void st_release_gpu(uint32_t* address, uint32_t value) {
   asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
 
+CUSYNC_DEVICE void st_release_gpu(unsigned long long* address, unsigned long long value) {
+  asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+}
+
 /// Draws from a counter; orders nothing else.
 CUSYNC_DEVICE uint32_t atom_relaxed_gpu_add(uint32_t* address, uint32_t value) {
   uint32_t before;
@@ -57,11 +67,17 @@ CUSYNC_DEVICE unsigned long long atom_relaxed_gpu_add(unsigned long long* addres
   return old;
 }
 
-// ---- the report in host memory: system scope ------------------------------------------------------------------
+// ---- the report and the mailbox in host memory: system scope ---------------------------------------------------
 
 CUSYNC_DEVICE uint32_t ld_acquire_sys(uint32_t const* address) {
   uint32_t value;
   asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+  return value;
+}
+
+CUSYNC_DEVICE unsigned long long ld_acquire_sys(unsigned long long const* address) {
+  unsigned long long value;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
   return value;
 }
 
@@ -209,6 +225,21 @@ CUSYNC_DEVICE void mbarrier_init(uint64_t* barrier, uint32_t arrivals) {
 
 /// Makes initialised barriers visible to the async proxy; a barrier of the CTA must follow for its other threads.
 CUSYNC_DEVICE void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+/// Whether the phase of this parity is complete.
+CUSYNC_DEVICE bool mbarrier_test_parity(uint64_t* barrier, uint32_t parity) {
+  uint32_t passed;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n"
+      "}"
+      : "=r"(passed)
+      : "r"(uint32_t(__cvta_generic_to_shared(barrier))), "r"(parity)
+      : "memory");
+  return passed != 0;
+}
 
 /// Waits until the phase of this parity is complete; after `limit_ns` it ends the kernel. The loop is in the assembly,
 /// where the compiler does not see a divergent branch: beside one it would serialise WGMMA instructions.

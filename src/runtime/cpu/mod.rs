@@ -146,6 +146,8 @@ pub struct CpuPipeline {
     /// What a tile adds to its slot: parts that share a tile add a share each.
     post_weight: u32,
     options: CpuOptions,
+    /// Rows that the present run computes; those behind them stay poison.
+    rows: usize,
     /// Runs so far: slots are never cleared between them.
     epoch: u32,
     /// The first sequence of the run that a cache has no room for.
@@ -199,6 +201,7 @@ impl CpuPipeline {
             post_weight: if lists.is_some() { POST_WEIGHT } else { 1 },
             graph,
             options,
+            rows: usize::MAX,
             epoch: 0,
             fault: Mutex::new(None),
         })
@@ -221,6 +224,12 @@ impl CpuPipeline {
     /// A wait was never satisfied, a custom stage has no kernel, a cache has no room for a sequence, or a worker panicked.
     /// The pipeline can be run again after an error.
     pub fn run(&mut self) -> Result<RunStats, CpuError> {
+        self.run_rows(u32::MAX)
+    }
+
+    /// [`CpuPipeline::run`] for the first `rows` rows of all tensors: the rest of what is written stays poison.
+    pub(super) fn run_rows(&mut self, rows: u32) -> Result<RunStats, CpuError> {
+        self.rows = rows as usize;
         let custom = self.graph.stages.iter().zip(&self.kernels);
         if let Some((stage, _)) = custom.clone().find(|(s, k)| s.op.is_custom() && k.is_none()) {
             return Err(CpuError::NoKernel(stage.name.clone()));

@@ -53,7 +53,8 @@ impl CpuPipeline {
     /// Computes a tile and posts it, or leaves its part of the sums in a slab.
     pub(super) fn run_work(&self, work: &Work, scratch: &mut Scratch) -> Result<(), Stop> {
         let (stage, tile) = (&self.graph.stages[work.stage], work.tile);
-        let mut place = Place { work, stage, tile, at: work.at };
+        let at = Box2 { rows: work.at.rows.min(self.rows.saturating_sub(work.at.row)), ..work.at };
+        let mut place = Place { work, stage, tile, at };
         let finished = match &stage.op {
             Op::Gemm(epilogue) => self.gemm(&mut place, *epilogue, scratch)?,
             Op::GatedGemm => self.gated_gemm(&mut place, scratch)?,

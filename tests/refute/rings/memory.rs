@@ -299,3 +299,166 @@ fn tickets_of_two_runs() {
         Some(())
     }));
 }
+
+/// A session's command: from the host to the relay, and from there to another worker, which reads what the host wrote before.
+#[test]
+fn a_command_brings_what_was_written_before_it() {
+    needs_each_order([Release, Acquire, Release, Acquire], |[post, find, hand_on, follow]| {
+        holds(move || {
+            let input = Arc::new(Data::default());
+            let [mailbox, relay] = [(); 2].map(|()| Arc::new(AtomicU32::new(0)));
+            let (found, handed) = (mailbox.clone(), relay.clone());
+            spawn(move || {
+                wait_reached(&found, 1, find)?;
+                handed.store(1, hand_on);
+                Some(())
+            });
+            let theirs = input.clone();
+            thread::spawn(move || {
+                theirs.store();
+                mailbox.store(1, post);
+            });
+            wait_reached(&relay, 1, follow)?;
+            input.load();
+            Some(())
+        })
+    });
+}
+
+/// The end of a session's job: the last of two workers to finish tells the host, which reads what both have written.
+#[test]
+fn the_last_worker_tells_the_host_of_the_end() {
+    needs_each_order([AcqRel, Release, Acquire], |[count, end, see]| {
+        holds(move || {
+            let outputs = Arc::new([Data::default(), Data::default()]);
+            let [arrived, ended] = [(); 2].map(|()| Arc::new(AtomicU32::new(0)));
+            for worker in 0..2 {
+                let (outputs, arrived, ended) = (outputs.clone(), arrived.clone(), ended.clone());
+                thread::spawn(move || {
+                    outputs[worker].store();
+                    if arrived.fetch_add(1, count) == 1 {
+                        ended.store(1, end);
+                    }
+                });
+            }
+            wait_reached(&ended, 1, see)?;
+            outputs.iter().for_each(Data::load);
+            Some(())
+        })
+    });
+}
+
+/// An intermediate tensor of a session, in two jobs: the second one's producer waits until the first is over on all workers. A
+/// producer that goes on when it is ready itself overwrites what is still read.
+fn two_jobs([post, look, count, end, behind]: [Ordering; 5], waits: bool) -> bool {
+    holds(move || {
+        let tensor = Arc::new(Data::default());
+        let [slot, arrived, ended] = [(); 3].map(|()| Arc::new(AtomicU32::new(0)));
+        let arrive = move |arrived: &AtomicU32, ended: &AtomicU32| {
+            if arrived.fetch_add(1, count) == 1 {
+                arrived.store(0, Relaxed);
+                ended.store(1, end);
+            }
+        };
+        let (theirs, posted, came, over) = (tensor.clone(), slot.clone(), arrived.clone(), ended.clone());
+        let consumer = spawn(move || {
+            wait_reached(&posted, 1, look)?;
+            theirs.load();
+            arrive(&came, &over);
+            Some(())
+        });
+        tensor.store();
+        slot.fetch_add(1, post);
+        arrive(&arrived, &ended);
+        if waits {
+            wait_reached(&ended, 1, behind)?;
+            assert_eq!(arrived.load(Relaxed), 0, "the next job counts from nothing");
+        }
+        tensor.store();
+        consumer.join().expect("it ends");
+        Some(())
+    })
+}
+
+#[test]
+fn a_job_begins_when_the_one_before_is_over() {
+    let sound = [Release, Acquire, AcqRel, Release, Acquire];
+    needs_each_order(sound, |orders| two_jobs(orders, true));
+    assert!(!two_jobs(sound, false), "a job overtakes the one before");
+}
+
+/// One launch of a session's kernel: it goes on behind `over`, the device's own word, looks once for a command, and leaves. What
+/// it says of the end of a job and of its leaving are the two words that the host reads. Returns whether it had work.
+fn launch(
+    words: &[AtomicU32; 3],
+    over: &AtomicU32,
+    output: &Data,
+    number: u32,
+    orders: [Ordering; 2],
+) -> bool {
+    let [command, ended, left] = words;
+    let next = over.load(Relaxed) + 1;
+    let works = command.load(Acquire) == next;
+    if works {
+        output.store();
+        over.store(next, Relaxed);
+        ended.store(next, orders[0]);
+    }
+    left.store(number, orders[1]);
+    works
+}
+
+/// A host posts a command just when the kernel may be leaving, and launches it again where it has left without the job; launches
+/// follow each other in a stream. Every job runs, none twice, and no launch is in vain but the first.
+fn leaving([end, leave, see_left]: [Ordering; 3], ended_first: bool) -> bool {
+    holds(move || {
+        let words = Arc::new([(); 3].map(|()| AtomicU32::new(0)));
+        let (over, output) = (Arc::new(AtomicU32::new(0)), Arc::new(Data::default()));
+        let (theirs, device, out) = (words.clone(), over.clone(), output.clone());
+        let running = thread::spawn(move || {
+            launch(&theirs, &device, &out, 1, [end, leave]);
+        });
+        words[0].store(1, Release);
+        let early = ended_first && words[1].load(Acquire) == 1;
+        let has_left = words[2].load(see_left) == 1;
+        let ended = if ended_first { early } else { words[1].load(Acquire) == 1 };
+        if ended {
+            output.load();
+        } else if has_left {
+            running.join().expect("it ends");
+            assert!(launch(&words, &over, &output, 2, [end, leave]), "a launch without work");
+        } else {
+            return None;
+        }
+        assert_eq!(over.load(Relaxed), 1, "the job ran");
+        Some(())
+    })
+}
+
+#[test]
+fn a_command_that_meets_a_leaving_kernel_is_neither_lost_nor_run_twice() {
+    needs_each_order([Release, Release, Acquire], |orders| leaving(orders, false));
+    assert!(!leaving([Release, Release, Acquire], true), "the end is looked for before the leaving");
+}
+
+/// A worker of the second launch polls where the first launch's farewell still lies, of the same number as the next command.
+fn farewell(numbered: bool) -> bool {
+    const STOP: u32 = 100;
+    holds(move || {
+        let relay = Arc::new(AtomicU32::new(0));
+        relay.store(STOP + 1, Release); // the first launch has left
+        let handed = relay.clone();
+        let hands_on = thread::spawn(move || handed.store(1, Release));
+        let seen = relay.load(Acquire);
+        hands_on.join().expect("it ends");
+        let leaves = seen >= STOP && (!numbered || seen == STOP + 2);
+        assert!(!leaves, "a worker leaves and the others wait for it");
+        (seen == 1).then_some(())
+    })
+}
+
+#[test]
+fn a_farewell_is_of_one_launch() {
+    assert!(farewell(true));
+    assert!(!farewell(false), "without the number of the launch");
+}

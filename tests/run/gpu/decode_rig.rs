@@ -220,7 +220,7 @@ impl Rig {
             name: self.model.name.into(),
             id: self.id,
             stages: (0..layers).map(stage).collect(),
-            work: Work::Shares { workers: self.workers, tuning, slabs: None },
+            work: Work::Shares { workers: self.workers, tuning, slabs: None, jobs: None },
             sync: Synchronisation { deviations, ..self.sync.clone() },
             tables: Vec::new(),
         }

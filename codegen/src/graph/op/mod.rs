@@ -137,6 +137,8 @@ impl Op {
                 let decodes = || DECODE_KERNELS.iter().any(|k| k.operations.contains(operation));
                 self.in_chain() || decodes()
             }
+            // Sessions are of decode kernels for products alone.
+            Executor::Copilot => self.is_gemm() && arch == 90,
             Executor::Cpu
             | Executor::Serial
             | Executor::Library

@@ -4,6 +4,7 @@
 // not TMA: TMA would queue behind the weights.
 #pragma once
 #include "kernels/decode/sm90/attend_load.cuh"
+#include "kernels/decode/sm90/jobs.cuh"
 
 namespace cusync::kernels::decode {
 
@@ -22,7 +23,8 @@ class ActivationLoader {
     }
   }
 
-  CUSYNC_DEVICE void run() {
+  CUSYNC_DEVICE void run(Run<AnyParams> const& of) {
+    run_ = of;
 #pragma unroll 1
     for (uint32_t s = 0; s < p_.stage_count; ++s) {
       Share const share = shared_.share(s);
@@ -31,6 +33,7 @@ class ActivationLoader {
         if (p_.attend_of[s]) segments_.stage(s);
       }
     }
+    ++epoch_;
   }
 
   CUSYNC_DEVICE uint32_t epoch() const { return epoch_; }
@@ -52,7 +55,7 @@ class ActivationLoader {
       // Now and then a warp falls behind the three others, so that slots are filled out of order.
       if (next_ / kLoaders % 4 == 3) delay(p_.delays, DelayAt::kLoads, epoch_, s, blockIdx.x, next_);
       if (Lanes < 32 && next_ >= share.tiles) continue;  // others of the warp have one more
-      copy(stage, share.tile(next_, stage.chunk_shift));
+      copy(s, share.tile(next_, stage.chunk_shift));
       next_ += kLoaders;
     }
     next_ -= share.tiles;
@@ -94,18 +97,19 @@ class ActivationLoader {
   }
 
   /// Tile `tile` of `a`: tokens by 64 elements, zeros past k.
-  CUSYNC_DEVICE void copy(Stage const& stage, uint32_t tile) {
+  CUSYNC_DEVICE void copy(uint32_t s, uint32_t tile) {
+    Stage const& stage = p_.stages[s];
     ptx::mbarrier_wait_parity_or_trap(shared_.slot_empty(slot_), parity_ ^ 1, p_.limit_ns);
     if (lane_ == 0 && stage.waits)
       note(p_.notes, CUSYNC_EVENT_LOAD, {stage.index, 0, blockIdx.x, 0}, CUSYNC_OPERAND_A, tile);
     uint32_t const to = uint32_t(__cvta_generic_to_shared(shared_.slots() + slot_ * width_ * kRowBytes));
     uint32_t const piece = lane_ % 8, k = tile * kBlock + piece * 8;
     bool const inside = k < stage.k;
-    auto const* from = static_cast<char const*>(stage.a) + (uint64_t(lane_ / 8) * stage.k + (inside ? k : 0)) * 2;
+    auto const* from = static_cast<char const*>(run_.tensors(p_, s).a) + (uint64_t(lane_ / 8) * stage.k + (inside ? k : 0)) * 2;
     constexpr uint32_t kTokens = Lanes / 8;  // at once
     uint64_t const step = uint64_t(stage.k) * kTokens * 2;
 #pragma unroll 4
-    for (uint32_t token = lane_ / 8; token < p_.m; token += kTokens, from += step)
+    for (uint32_t token = lane_ / 8; token < run_.m(p_); token += kTokens, from += step)
       ptx::cp_async_16_or_zero(to + token * kRowBytes + ((piece ^ (token % 8)) * 16), from, inside);
     ptx::cp_async_mbarrier_arrive_noinc(shared_.slot_full(slot_));
     slot_ += kLoaders;
@@ -117,6 +121,7 @@ class ActivationLoader {
   uint32_t width_, lane_, slot_;
   uint32_t next_;  ///< this loader's next tile of the stage, in order
   uint32_t parity_ = 0, epoch_;
+  Run<AnyParams> run_{};
   SegmentLoaderOf<AnyParams> segments_;
 };
 
@@ -125,10 +130,16 @@ template <uint32_t Lanes, class AnyParams>
 CUSYNC_DEVICE void load_activations(AnyParams const& p, Shared const& shared, uint32_t warp, uint32_t width) {
   ptx::griddepcontrol_wait();
   ActivationLoader<AnyParams, Lanes> loader(p, shared, warp, width);
-  loader.run();
+  if constexpr (AnyParams::kSession) {
+    Jobs jobs(p, shared);
+#pragma unroll 1
+    while (jobs.next_behind_the_last(warp)) loader.run(jobs.run());
+  } else {
+    loader.run(Run<AnyParams>{});
+  }
   // All four have read the epoch by now; only this CTA touches its word.
   ptx::bar_sync(2, kLoadThreads);
-  if (warp == 0 && threadIdx.x % 32 == 0) p.epochs[blockIdx.x] = loader.epoch() + 1;
+  if (warp == 0 && threadIdx.x % 32 == 0) p.epochs[blockIdx.x] = loader.epoch();
 }
 
 }  // namespace cusync::kernels::decode

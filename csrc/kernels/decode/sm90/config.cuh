@@ -34,15 +34,8 @@ CUSYNC_HD constexpr uint32_t exchange_units(uint32_t units) { return min_u32(kEx
 /// Whether a warpgroup has registers for the sums of all row tiles: then warpgroups take chunks in turn.
 CUSYNC_HD constexpr bool takes_turns(uint32_t row_tiles, uint32_t width) { return row_tiles * width <= 128; }
 
-/// One stage as the kernel sees it. Every warp turns to it once a run, so all of it lies in constant memory.
-struct Stage : Geometry {
-  uint32_t activation;         ///< enum cusync_activation
-  uint32_t residual_first;     ///< whether the residual is added before it
-  uint32_t index, edge;        ///< for reports
-  uint32_t produced_features;  ///< of the stage that writes `a`
-  uint32_t wait_base;          ///< its first slot
-  uint32_t const* waits;       ///< all slots; NULL: `a` is an input, or waits are skipped
-  uint32_t* posts;             ///< this stage's first slot; NULL: nobody waits
+/// The memory that a stage reads and writes, but for what it is coupled by.
+struct Tensors {
   char const* weights;
   void const* a;
   void const* bias;
@@ -50,13 +43,27 @@ struct Stage : Geometry {
   void* d;
 };
 
+/// What a stage does, and what couples it to others.
+struct Coupled : Geometry {
+  uint32_t activation;         ///< enum cusync_activation
+  uint32_t residual_first;     ///< whether the residual is added before it
+  uint32_t index, edge;        ///< for reports
+  uint32_t produced_features;  ///< of the stage that writes `a`
+  uint32_t wait_base;          ///< its first slot
+  uint32_t const* waits;       ///< all slots; NULL: `a` is an input, or waits are skipped
+  uint32_t* posts;             ///< this stage's first slot; NULL: nobody waits
+};
+
+/// One stage as the kernel sees it. Every warp turns to it once a run, so all of it lies in constant memory.
+struct Stage : Coupled, Tensors {};
+
 /// Offsets into shared memory.
 struct SharedPlan {
   uint32_t ring, activations, exchange, barriers, shares, bytes;
 };
 
 struct Params {
-  static constexpr bool kAttends = false;
+  static constexpr bool kAttends = false, kSession = false;
   Stage stages[CUSYNC_MAX_STAGES];
   SharedPlan shared;
   uint32_t stage_count, m;

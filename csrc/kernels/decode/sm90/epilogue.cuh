@@ -16,10 +16,12 @@ class Epilogue {
   using Sum = Sums<Element, Width, Tiles, By>;
   static constexpr uint32_t kBlocks = Width / 8, kUnits = Tiles * kBlocks;  ///< units of a row tile, and all
 
-  CUSYNC_DEVICE Epilogue(Params const& p, Shared const& shared, uint32_t s, uint32_t group)
-      : p_(p), stage_(p.stages[s]), share_(shared.share(s)), shared_(shared), group_(group) {
+  /// Of `m` tokens.
+  CUSYNC_DEVICE Epilogue(Stage const& stage, Tensors const& tensors, uint32_t m, Shared const& shared, uint32_t s,
+                         uint32_t group)
+      : stage_(stage), tensors_(tensors), m_(m), share_(shared.share(s)), shared_(shared), group_(group) {
     // Asked for before the main loop and not looked at before its end, so that nothing waits for it.
-    Element const* const from = static_cast<Element const*>(stage_.bias);
+    Element const* const from = static_cast<Element const*>(tensors_.bias);
     auto const bias = [&](uint32_t feature) {
       return from && feature < share_.count ? from[share_.first + feature] : Element(0.f);
     };
@@ -125,17 +127,18 @@ class Epilogue {
 
   /// A gated stage has neither activation nor residual.
   CUSYNC_DEVICE void put(float value, uint32_t feature, uint32_t token) const {
-    if (feature >= share_.count || token >= p_.m) return;
+    if (feature >= share_.count || token >= m_) return;
     uint64_t const at = uint64_t(token) * stage_.features + share_.first + feature;
-    float const residual = stage_.residual ? float(static_cast<Element const*>(stage_.residual)[at]) : 0.f;
+    float const residual = tensors_.residual ? float(static_cast<Element const*>(tensors_.residual)[at]) : 0.f;
     if (stage_.residual_first) value += residual;
     value = activate(stage_.activation, value);
     if (!stage_.residual_first) value += residual;
-    static_cast<Element*>(stage_.d)[at] = Element(value);
+    static_cast<Element*>(tensors_.d)[at] = Element(value);
   }
 
-  Params const& p_;
   Stage const& stage_;
+  Tensors const& tensors_;
+  uint32_t m_;
   Share const& share_;
   Shared const& shared_;
   uint32_t group_;

@@ -12,9 +12,10 @@ namespace cusync::kernels::decode {
 
 /// A warpgroup's part of stage `s`: `Tiles` tiles of rows.
 template <class Element, int Width, int Tiles, Sharing By, class AnyParams>
-CUSYNC_DEVICE void compute_part(AnyParams const& p, Shared const& shared, uint32_t s, uint32_t group, MathPosition& at) {
+CUSYNC_DEVICE void compute_part(AnyParams const& p, Shared const& shared, Run<AnyParams> const& run, uint32_t s,
+                                uint32_t group, MathPosition& at) {
   constexpr int kBatch = Tiles > 2 ? 1 : 2;  // k-blocks between two waits for the tensor cores
-  Epilogue<Element, Width, Tiles, By> const epilogue(p, shared, s, group);
+  Epilogue<Element, Width, Tiles, By> const epilogue(p.stages[s], run.tensors(p, s), run.m(p), shared, s, group);
   Sums<Element, Width, Tiles, By> sums;
   // Kernels of products alone stay without the narrow loop: the stages of MLPs are wide.
   constexpr bool kNarrow = AnyParams::kAttends && Tiles == 1 && By == Sharing::kChunks;
@@ -36,32 +37,31 @@ CUSYNC_DEVICE void compute_part(AnyParams const& p, Shared const& shared, uint32
 }
 
 template <class Element, int Width, class AnyParams>
-CUSYNC_DEVICE void compute_stage(AnyParams const& p, Shared const& shared, uint32_t s, uint32_t group, MathPosition& at) {
+CUSYNC_DEVICE void compute_stage(AnyParams const& p, Shared const& shared, Run<AnyParams> const& run, uint32_t s,
+                                 uint32_t group, MathPosition& at) {
   uint32_t const tiles = p.stages[s].row_tiles;
-  if (tiles == 1) return compute_part<Element, Width, 1, Sharing::kChunks>(p, shared, s, group, at);
-  if (tiles == 2) return compute_part<Element, Width, 2, Sharing::kChunks>(p, shared, s, group, at);
+  if (tiles == 1) return compute_part<Element, Width, 1, Sharing::kChunks>(p, shared, run, s, group, at);
+  if (tiles == 2) return compute_part<Element, Width, 2, Sharing::kChunks>(p, shared, run, s, group, at);
   if constexpr (takes_turns(kMaxRowTiles, Width)) {
-    if (tiles == 3) return compute_part<Element, Width, 3, Sharing::kChunks>(p, shared, s, group, at);
-    return compute_part<Element, Width, 4, Sharing::kChunks>(p, shared, s, group, at);
+    if (tiles == 3) return compute_part<Element, Width, 3, Sharing::kChunks>(p, shared, run, s, group, at);
+    return compute_part<Element, Width, 4, Sharing::kChunks>(p, shared, run, s, group, at);
   } else {
     static_assert(takes_turns(2, Width));
-    if (tiles == 3 && group == 1) return compute_part<Element, Width, 1, Sharing::kRowTiles>(p, shared, s, group, at);
-    return compute_part<Element, Width, 2, Sharing::kRowTiles>(p, shared, s, group, at);
+    if (tiles == 3 && group == 1) return compute_part<Element, Width, 1, Sharing::kRowTiles>(p, shared, run, s, group, at);
+    return compute_part<Element, Width, 2, Sharing::kRowTiles>(p, shared, run, s, group, at);
   }
 }
 
+/// One run.
 template <class Element, int Width, class AnyParams>
-CUSYNC_DEVICE void compute(AnyParams const& p, Shared const& shared) {
-  ptx::griddepcontrol_wait();
-  // Through a shuffle the compiler knows it to be the same in all lanes.
-  uint32_t const group = __shfl_sync(~0u, threadIdx.x / 128, 0);
-  MathPosition at;
+CUSYNC_DEVICE void compute_run(AnyParams const& p, Shared const& shared, Run<AnyParams> const& run, uint32_t group,
+                               MathPosition& at) {
 #pragma unroll 1
   for (uint32_t s = 0; s < p.stage_count; ++s) {
     Stage const& stage = p.stages[s];
     Share const& share = shared.share(s);
     if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * p.stage_count + s].begin = ptx::globaltimer();
-    if (share.count) compute_stage<Element, Width>(p, shared, s, group, at);
+    if (share.count) compute_stage<Element, Width>(p, shared, run, s, group, at);
     if constexpr (AnyParams::kAttends) {
       if (p.norms[s].epsilon > 0.f) Normalising<Element>(p, shared, s).run();
       if (p.attend_of[s] && p.attends[p.attend_of[s] - 1].head_dim == 64)
@@ -76,6 +76,25 @@ CUSYNC_DEVICE void compute(AnyParams const& p, Shared const& shared) {
       trace.sm = ptx::smid();
       trace.item = s;
     }
+  }
+}
+
+template <class Element, int Width, class AnyParams>
+CUSYNC_DEVICE void compute(AnyParams const& p, Shared const& shared) {
+  ptx::griddepcontrol_wait();
+  // Through a shuffle the compiler knows it to be the same in all lanes.
+  uint32_t const group = __shfl_sync(~0u, threadIdx.x / 128, 0);
+  MathPosition at;
+  if constexpr (AnyParams::kSession) {
+    Jobs jobs(p, shared);
+#pragma unroll 1
+    while (jobs.next()) {
+      jobs.skip(shared, at.ring);
+      compute_run<Element, Width>(p, shared, jobs.run(), group, at);
+      jobs.end();
+    }
+  } else {
+    compute_run<Element, Width>(p, shared, Run<AnyParams>{}, group, at);
   }
 }
 
@@ -118,6 +137,9 @@ CUSYNC_DEVICE void prepare(AnyParams const& p, Shared const& shared, uint32_t ti
   }
   if constexpr (AnyParams::kAttends) {
     if (threadIdx.x == 0) prepare_attend(p, shared);
+  }
+  if constexpr (AnyParams::kSession) {
+    if (threadIdx.x == 0) prepare_jobs(p, shared);
   }
   ptx::fence_mbarrier_init();
   __syncthreads();

@@ -46,14 +46,27 @@ inline void plan_edges(Stage& stage, cusync_stage const& from, Request const& re
   if (from.post_count && !sync.test.starve) stage.posts = sync.semaphores + from.posts[0].slot_base;
 }
 
+/// What a product reads and writes.
+inline Tensors tensors_of(cusync_stage const& from) {
+  return {data_as<char const>(from, CUSYNC_OPERAND_B), data_of(from, CUSYNC_OPERAND_A), data_of(from, CUSYNC_OPERAND_BIAS),
+          data_of(from, CUSYNC_OPERAND_RESIDUAL), from.out};
+}
+
+/// Fills in what all jobs share, and the tensors of each set.
+inline void plan_session(SessionParams& p, Request const& request) {
+  p.jobs = request.work.jobs;
+  // The others wait as long as the relay waits for the host.
+  p.limit_ns += p.jobs.idle_ns;
+  for (uint32_t i = 0; i < request.count * p.jobs.sets; ++i) p.sets[i] = tensors_of(request.stages[i]);
+}
+
 /// Fills in a product; false when a worker would own more rows than the kernel has accumulators for.
 inline bool plan_product(Stage& stage, cusync_stage const& from, Request const& request, uint32_t chunk_bytes,
                          uint32_t most_shift) {
   bool const gated = from.operation == CUSYNC_GATED_GEMM;
   static_cast<Geometry&>(stage) = geometry(from.k.most, from.n, gated, request.work.workers, chunk_bytes, most_shift);
   stage.activation = from.activation, stage.residual_first = from.residual_first;
-  stage.weights = data_as<char const>(from, CUSYNC_OPERAND_B);
-  stage.bias = data_of(from, CUSYNC_OPERAND_BIAS), stage.residual = data_of(from, CUSYNC_OPERAND_RESIDUAL);
+  static_cast<Tensors&>(stage) = tensors_of(from);
   plan_edges(stage, from, request);
   return stage.row_tiles <= kMaxRowTiles;
 }
@@ -159,6 +172,7 @@ bool plan_shared(AnyParams& p, cusync_tuning const& tuning, uint32_t width) {
   uint32_t const barriers = Shared::barriers(p.activation_slots) * 8, shares = Shared::share_bytes(p.stage_count);
   uint32_t rest = round_up(slots + exchange + barriers + shares, 16);
   if constexpr (AnyParams::kAttends) rest += p.attend_bytes;
+  if constexpr (AnyParams::kSession) rest += sizeof(JobSlot);
   if (rest >= kSharedLimit || rest < reach) return false;
   uint32_t ring = (kSharedLimit - rest) / kSwizzleBytes * kSwizzleBytes;
   if (tuning.ring_bytes) ring = min_u32(ring, tuning.ring_bytes / kSwizzleBytes * kSwizzleBytes);
@@ -174,14 +188,21 @@ bool plan_shared(AnyParams& p, cusync_tuning const& tuning, uint32_t width) {
     p.attend = round_up(p.shared.bytes, 16);
     p.shared.bytes = p.attend + p.attend_bytes;
   }
+  if constexpr (AnyParams::kSession) {
+    p.slot = round_up(p.shared.bytes, 16);
+    p.shared.bytes = p.slot + sizeof(JobSlot);
+  }
   return true;
 }
 
 template <class Element, int Width, uint32_t Operations>
 struct DecodeHost {
   static constexpr bool kAttends = Operations >> CUSYNC_ATTEND & 1;
-  using KernelParams = std::conditional_t<kAttends, AttendParams, Params>;
+  /// Sessions have a kernel for few tokens and one for all numbers: two more in each library, and between them little is lost.
+  static constexpr bool kSessions = !kAttends && (Width == 8 || Width == 64);
+  using LaunchParams = std::conditional_t<kAttends, AttendParams, Params>;
 
+  template <class KernelParams = LaunchParams>
   static Code code(uint32_t shared_bytes) {
     return {reinterpret_cast<void const*>(decode<Element, Width, KernelParams>), CUSYNC_SM90A, kThreads, shared_bytes, 1, 1, true};
   }
@@ -191,6 +212,13 @@ struct DecodeHost {
   static int32_t resident(uint32_t* workers) { return kernels::resident(code(kSharedLimit), kSharedLimit, workers); }
 
   static int32_t create(Request const& request, cusync_kernel** out) {
+    if (!request.work.jobs.sets) return create_as<LaunchParams>(request, out);
+    if constexpr (kSessions) return create_as<SessionParams>(request, out);
+    return CUSYNC_ERROR_NOT_BUILT;
+  }
+
+  template <class KernelParams>
+  static int32_t create_as(Request const& request, cusync_kernel** out) {
     if (int32_t const status = require(CUSYNC_SM90A); status != CUSYNC_OK) return status;
     cusync_tuning const& tuning = request.work.tuning;
     cusync_sync const& sync = request.sync;
@@ -216,15 +244,16 @@ struct DecodeHost {
     if constexpr (kAttends) {
       if (!plan_attends<Element>(p, request)) return CUSYNC_ERROR_BAD_ARGUMENT;
     }
+    if constexpr (KernelParams::kSession) plan_session(p, request);
     if (!plan_shared(p, tuning, Width)) return CUSYNC_ERROR_BAD_ARGUMENT;
 
     // Chains of one kernel share the limit, so it is the most that any of them asks for.
     uint32_t most = 0;
-    int32_t const status = kernels::resident(code(p.shared.bytes), kSharedLimit, &most);
+    int32_t const status = kernels::resident(code<KernelParams>(p.shared.bytes), kSharedLimit, &most);
     if (status != CUSYNC_OK) return status;
     // Workers wait for each other, so all must be resident.
     if (request.work.workers > most) return CUSYNC_ERROR_BAD_ARGUMENT;
-    return ready(code(p.shared.bytes), request.work.workers, p, out);
+    return ready(code<KernelParams>(p.shared.bytes), request.work.workers, p, out);
   }
 
   static Kernel kernel() {

@@ -3,6 +3,7 @@
 // while its activations are still being computed.
 #pragma once
 #include "kernels/decode/sm90/attend_load.cuh"
+#include "kernels/decode/sm90/jobs.cuh"
 
 namespace cusync::kernels::decode {
 
@@ -29,6 +30,28 @@ class WeightRing {
     in_flight_ += bytes;
     shared_.note(at_.barrier) = {bytes, taken};
     return shared_.ring(at_.offset);
+  }
+
+  /// Whether `reserve` would not wait.
+  CUSYNC_DEVICE bool has_room(uint32_t bytes, uint32_t limit) {
+    while (in_flight_ && in_flight_ + bytes > limit) {
+      if (!ptx::mbarrier_test_parity(shared_.chunk_full(arrived_ % kMaxChunks), arrived_ / kMaxChunks % 2)) return false;
+      in_flight_ -= shared_.note(arrived_ % kMaxChunks).bytes;
+      ++arrived_;
+    }
+    RingPosition at = at_;
+    uint32_t const taken = at.skip_for(bytes, p_.ring_bytes) + bytes;
+    while (used_ + taken > p_.ring_bytes || issued_ - freed_ == kMaxChunks) {
+      if (!ptx::mbarrier_test_parity(shared_.chunk_empty(freed_ % kMaxChunks), freed_ / kMaxChunks % 2)) return false;
+      free_oldest();
+    }
+    return true;
+  }
+
+  /// Waits for all that is on its way.
+  CUSYNC_DEVICE void settle() {
+    for (; arrived_ != issued_; ++arrived_)
+      ptx::mbarrier_wait_parity_or_trap(shared_.chunk_full(arrived_ % kMaxChunks), arrived_ / kMaxChunks % 2, p_.limit_ns);
   }
 
   /// The barrier of the chunk just reserved.
@@ -62,21 +85,21 @@ class WeightRing {
   uint32_t used_ = 0, in_flight_ = 0;              ///< bytes
 };
 
-/// What the one thread that streams weights runs.
+/// One run's weights, from chunk `first` of stage `s` on.
 template <class AnyParams>
-CUSYNC_DEVICE void stream_weights(AnyParams const& p, Shared const& shared) {
-  WeightRing ring(p, shared);
+CUSYNC_DEVICE void stream_run(AnyParams const& p, Shared const& shared, WeightRing& ring, Run<AnyParams> const& run,
+                              uint32_t s = 0, uint32_t first = 0) {
 #pragma unroll 1
-  for (uint32_t s = 0; s < p.stage_count; ++s) {
+  for (; s < p.stage_count; ++s, first = 0) {
     Stage const& stage = p.stages[s];
     Share const share = shared.share(s);
-    char const* const weights = stage.weights + share.offset;
+    char const* const weights = run.tensors(p, s).weights + share.offset;
     uint32_t const bytes = stage.chunk_bytes, shift = stage.chunk_shift;
     // While the ring is first filled for a stage that waits.
     uint32_t const ahead = stage.waits ? p.ring_bytes / bytes : 0;
     uint32_t const ahead_bytes = p.ahead_bytes, in_flight_bytes = p.in_flight_bytes;
 #pragma unroll 1
-    for (uint32_t i = 0; i < share.chunks; ++i) {
+    for (uint32_t i = first; i < share.chunks; ++i) {
       char* const place = ring.reserve(bytes, i < ahead ? ahead_bytes : in_flight_bytes);
       uint32_t const size = share.blocks_of(i, 1u << shift) * share.rows * kRowBytes, from = share.rows_before(i, shift);
       ptx::mbarrier_arrive_expect_tx(ring.full(), size);
@@ -87,6 +110,59 @@ CUSYNC_DEVICE void stream_weights(AnyParams const& p, Shared const& shared) {
     if constexpr (AnyParams::kAttends) {
       if (p.attend_of[s]) stream_cache(p, shared, s, ring);
     }
+  }
+}
+
+/// The weights of one job after the other, and those of the next one before it is asked for, where the host has announced its set.
+CUSYNC_DEVICE void stream_jobs(SessionParams const& p, Shared const& shared) {
+  WeightRing ring(p, shared);
+  Commands commands(p, shared);
+  ChunkWalk at(p, shared);
+  // The chunk at which the walk stands, of a set, if there is room.
+  auto const issue = [&](uint32_t set) {
+    Stage const& stage = p.stages[at.s];
+    Share const& share = shared.share(at.s);
+    uint32_t const bytes = stage.chunk_bytes, shift = stage.chunk_shift;
+    uint32_t const limit = stage.waits && at.i < p.ring_bytes / bytes ? p.ahead_bytes : p.in_flight_bytes;
+    if (!ring.has_room(bytes, limit)) return false;
+    char* const place = ring.reserve(bytes, limit);
+    uint32_t const size = share.blocks_of(at.i, 1u << shift) * share.rows * kRowBytes, from = share.rows_before(at.i, shift);
+    ptx::mbarrier_arrive_expect_tx(ring.full(), size);
+    ptx::cp_async_bulk_shared_evict_first(place + from % kPhases * kRowBytes,
+                                          p.sets[set * p.stage_count + at.s].weights + share.offset + uint64_t(from) * kRowBytes,
+                                          size, ring.full());
+    ring.pass(bytes);
+    at.pass();
+    return true;
+  };
+  for (;;) {
+    uint32_t const announced = commands.announced();
+    uint32_t early = 0;
+    commands.begin();
+    at.restart();
+    do {
+      while (announced != kNoSet && at.is_in_run() && issue(announced)) ++early;
+    } while (!commands.found());
+    Job const& job = commands.job();
+    if (job.m == 0) break;
+    bool const right = announced == job.set;
+    commands.hand(right ? 0 : early);
+    if (!right) at.restart();
+    stream_run(p, shared, ring, Run<SessionParams>{job}, at.s, at.i);
+  }
+  // Nothing may arrive in the memory of a CTA that has gone.
+  ring.settle();
+  commands.leave();
+}
+
+/// What the one thread that streams weights runs.
+template <class AnyParams>
+CUSYNC_DEVICE void stream_weights(AnyParams const& p, Shared const& shared) {
+  if constexpr (AnyParams::kSession) {
+    stream_jobs(p, shared);
+  } else {
+    WeightRing ring(p, shared);
+    stream_run(p, shared, ring, Run<AnyParams>{});
   }
 }
 

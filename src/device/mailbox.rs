@@ -1,0 +1,210 @@
+//! Where a host and the kernel of a session speak: commands one way, ends of jobs the other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use cudarc::driver::sys;
+
+use super::context::Device;
+use super::error::{Result, check};
+use super::memory::DeviceBuffer;
+use crate::ffi;
+
+/// Commands that a host may be ahead of the kernel.
+pub const COMMANDS: u32 = ffi::CUSYNC_COMMANDS;
+
+/// The words of a mailbox. The host writes commands, each in one store, and whoever runs jobs writes the rest.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Words {
+    commands: [AtomicU64; COMMANDS as usize],
+    ended: AtomicU32,
+    left: AtomicU32,
+}
+
+const _: () = assert!(size_of::<Words>() == size_of::<ffi::cusync_mailbox>());
+const _: () = assert!(align_of::<Words>() == align_of::<ffi::cusync_mailbox>());
+
+/// What a host asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Number of the job, from 1.
+    pub sequence: u32,
+    /// Which tensors; below [`ffi::CUSYNC_MAX_BOUND`].
+    pub set: u16,
+    /// The set of the job after, where it is known: its weights may come in early.
+    pub next: Option<u16>,
+    /// The first rows that are computed; 0: the launch ends.
+    pub m: u8,
+}
+
+/// No set is announced; sets have 12 bits.
+const NO_SET: u16 = 0xfff;
+
+impl Command {
+    fn pack(self) -> u64 {
+        let next = self.next.unwrap_or(NO_SET) & NO_SET;
+        let set = self.set & NO_SET;
+        u64::from(self.sequence) << 32 | u64::from(next) << 20 | u64::from(set) << 8 | u64::from(self.m)
+    }
+
+    fn unpack(word: u64) -> Command {
+        let set = |shift: u32| (word >> shift) as u16 & NO_SET;
+        let next = Some(set(20)).filter(|next| *next != NO_SET);
+        Command { sequence: (word >> 32) as u32, set: set(8), next, m: word as u8 }
+    }
+}
+
+impl Words {
+    fn place(&self, sequence: u32) -> &AtomicU64 {
+        &self.commands[(sequence % COMMANDS) as usize]
+    }
+
+    /// Hands over a command and all that was written before it. The one that lay in its place is over.
+    pub fn post(&self, command: Command) {
+        self.place(command.sequence).store(command.pack(), Ordering::Release);
+    }
+
+    /// The command of that number, if it is there.
+    pub fn command(&self, sequence: u32) -> Option<Command> {
+        let command = Command::unpack(self.place(sequence).load(Ordering::Acquire));
+        (command.sequence == sequence).then_some(command)
+    }
+
+    /// Number of the last job that is over; what it wrote can be read.
+    pub fn ended(&self) -> u32 {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Says that a job is over.
+    pub fn end(&self, sequence: u32) {
+        self.ended.store(sequence, Ordering::Release);
+    }
+
+    /// Launches that have left: they take no command any more.
+    pub fn left(&self) -> u32 {
+        self.left.load(Ordering::Acquire)
+    }
+
+    /// Says that launch number `launch`, from 1, takes no command any more.
+    pub fn leave(&self, launch: u32) {
+        self.left.store(launch, Ordering::Release);
+    }
+}
+
+/// A mailbox in page-locked memory that the GPU reads and writes.
+#[derive(Debug)]
+struct Mailbox {
+    device: Device,
+    host: *mut Words,
+    mapped: sys::CUdeviceptr,
+}
+
+// SAFETY: all accesses are atomic.
+unsafe impl Send for Mailbox {}
+// SAFETY: as above.
+unsafe impl Sync for Mailbox {}
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        if let Ok(_entered) = self.device.enter() {
+            // SAFETY: allocated in `new`; a failure leaves nothing to do.
+            unsafe { sys::cuMemFreeHost(self.host.cast()) };
+        }
+    }
+}
+
+impl Mailbox {
+    fn new(device: &Device) -> Result<Mailbox> {
+        let _entered = device.enter()?;
+        let (mut host, mut mapped) = (std::ptr::null_mut(), 0);
+        let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
+        // SAFETY: a current context; the pointer outlives the call, and the new memory is initialised before use.
+        unsafe {
+            check("cuMemHostAlloc", sys::cuMemHostAlloc(&mut host, size_of::<Words>(), flags))?;
+            host.cast::<Words>().write(Words::default());
+        }
+        let mut mailbox = Mailbox { device: device.clone(), host: host.cast(), mapped: 0 };
+        // SAFETY: `host` was allocated with DEVICEMAP.
+        check("cuMemHostGetDevicePointer", unsafe {
+            sys::cuMemHostGetDevicePointer_v2(&mut mapped, host, 0)
+        })?;
+        mailbox.mapped = mapped;
+        Ok(mailbox)
+    }
+}
+
+/// What a session's kernel takes its jobs by: the mailbox, and the device memory in which workers hand commands on.
+#[derive(Debug)]
+pub struct JobLine {
+    mailbox: Mailbox,
+    /// A `cusync_relay`.
+    relay: DeviceBuffer<u32>,
+    launches: DeviceBuffer<u32>,
+    sets: u32,
+    idle_ns: u32,
+}
+
+impl JobLine {
+    /// For a kernel of so many workers and sets of tensors, which leaves when it has had no command for `idle_ns`.
+    pub fn new(device: &Device, workers: u32, sets: u32, idle_ns: u32) -> Result<Arc<JobLine>> {
+        let words = size_of::<ffi::cusync_relay>() / size_of::<u32>();
+        Ok(Arc::new(JobLine {
+            mailbox: Mailbox::new(device)?,
+            relay: DeviceBuffer::zeroed(device, words, "the relay of commands")?,
+            launches: DeviceBuffer::zeroed(device, workers as usize, "launches of a session")?,
+            sets,
+            idle_ns,
+        }))
+    }
+
+    /// The words that the kernel shares with the host.
+    pub fn words(&self) -> &Words {
+        // SAFETY: initialised in `new`, freed with `self`; only atomics are in it.
+        unsafe { &*self.mailbox.host }
+    }
+
+    /// Sets of tensors.
+    pub fn sets(&self) -> u32 {
+        self.sets
+    }
+
+    /// Words of workers.
+    pub(super) fn workers(&self) -> usize {
+        self.launches.len()
+    }
+
+    pub(super) fn raw(&self) -> ffi::cusync_jobs {
+        ffi::cusync_jobs {
+            mailbox: self.mailbox.mapped as *mut ffi::cusync_mailbox,
+            relay: self.relay.pointer().cast(),
+            launches: self.launches.pointer().cast(),
+            sets: self.sets,
+            idle_ns: self.idle_ns,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_found_by_its_number_alone() {
+        let words = Words::default();
+        assert_eq!(words.command(1), None);
+        let command = |sequence, set, m| Command { sequence, set, next: None, m };
+        words.post(command(1, 3, 64));
+        assert_eq!(words.command(1), Some(command(1, 3, 64)));
+        let announced = Command { next: Some(511), ..command(2, 511, 1) };
+        words.post(announced);
+        assert_eq!(words.command(2), Some(announced));
+        // The one that lay in a place before is not taken for the next.
+        assert_eq!(words.command(1 + COMMANDS), None);
+        words.post(command(u32::MAX, 0, u8::MAX));
+        assert_eq!(words.command(u32::MAX), Some(command(u32::MAX, 0, u8::MAX)));
+        // Numbers wrap.
+        words.post(command(0, 0, 0));
+        assert_eq!(words.command(0), Some(command(0, 0, 0)));
+    }
+}

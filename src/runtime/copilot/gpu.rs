@@ -1,0 +1,75 @@
+//! The kernel of a session on a GPU.
+
+use std::sync::Arc;
+
+use super::Runner;
+use crate::device::{self, JobLine, Kernel, KernelArgs, LaunchAttributes, Words};
+use crate::runtime::error::{Error, Result};
+use crate::runtime::pipeline::{Pipeline, Work};
+
+/// Tokens of the kernels that take jobs.
+const FEW: u32 = 8;
+const MOST: u32 = 64;
+
+pub(super) struct Gpu<'a> {
+    pipeline: &'a mut Pipeline,
+    kernel: Kernel,
+    line: Arc<JobLine>,
+}
+
+impl<'a> Gpu<'a> {
+    pub(super) fn new(pipeline: &'a mut Pipeline, idle_ns: u32) -> Result<Gpu<'a>> {
+        pipeline.healthy()?;
+        pipeline.prepare()?;
+        let Work::One(one) = &pipeline.shared.work else {
+            return Err(Error::Unsupported("a session needs one kernel for all stages".into()));
+        };
+        let sets = (0..pipeline.sets()).map(|set| pipeline.one_kernel(set, one));
+        let sets = sets.collect::<Result<Vec<KernelArgs>>>()?;
+        let count = sets.len() as u32;
+        let line = JobLine::new(&pipeline.device, one.work.workers(), count, idle_ns)?;
+        let mut sets = sets.into_iter();
+        let mut args = sets.next().ok_or_else(|| Error::Unsupported("a session without a set".into()))?;
+        args.stages.extend(sets.flat_map(|set| set.stages));
+        args.id.width = if args.id.width <= FEW { FEW } else { MOST };
+        if let device::Work::Shares { jobs, .. } = &mut args.work {
+            *jobs = Some(line.clone());
+        }
+        let kernel = Kernel::new(&pipeline.device, args)?;
+        Ok(Gpu { pipeline, kernel, line })
+    }
+}
+
+impl Runner for Gpu<'_> {
+    fn words(&self) -> &Words {
+        self.line.words()
+    }
+
+    fn launch(&mut self, _: u32) -> Result<()> {
+        // The kernel numbers its launches as the host does: each leaves once, and the next one comes behind it in the stream.
+        let launch = LaunchAttributes { stream: &self.pipeline.main, started: None, programmatic: false };
+        self.pipeline.in_turn(&self.pipeline.main, || Ok(self.kernel.launch(launch)?))
+    }
+
+    fn check(&mut self) -> Result<()> {
+        match self.pipeline.main.is_idle() {
+            Ok(_) => Ok(()),
+            // Says which wait it was.
+            Err(_) => self.pipeline.synchronize(),
+        }
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.pipeline.synchronize()
+    }
+
+    fn read_f32(&self, set: usize, name: &str) -> Result<Vec<f32>> {
+        use crate::element::Bits;
+        let tensor = self.pipeline.tensor(set, name)?;
+        let mut bits = vec![0; tensor.len()];
+        let mut values = vec![0.0; bits.len()];
+        tensor.download(&mut bits)?;
+        self.pipeline.plan.graph().element.widen(&bits, &mut values);
+        Ok(values)
+    }
+}

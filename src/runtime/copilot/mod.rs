@@ -1,0 +1,474 @@
+//! The `copilot` executor: a kernel that keeps running, and a host that hands it job after job.
+//!
+//! A job is a run of a decode plan with the tensors of one set, for the first `m` rows. The host writes a command into page-locked
+//! memory, the kernel's relay finds it there, and the last CTA to finish writes the job's number back: neither a launch nor a
+//! graph is in between. So a host that decides after each job what comes next pays a round trip over PCIe, and one session serves
+//! all numbers of rows and all sets.
+//!
+//! Jobs follow each other: one begins when the one before is over on all workers, as one run of `fused` does. So semaphores,
+//! epochs and intermediate tensors mean to them what they mean to runs, and what `check` proves of runs that follow each other holds for
+//! jobs; only weights of the next job, which nothing writes, are loaded early. Without a command for [`Settings::idle`]
+//! the kernel ends by itself, and says so; whoever then submits, polls or waits launches it again.
+//!
+//! On the host the same words of memory stand between the caller and a thread that runs jobs:
+//!
+//! ```
+//! use cusync::codegen::check::Executor;
+//! use cusync::codegen::device::Profile;
+//! use cusync::inputs::Inputs;
+//! use cusync::runtime::copilot::{Session, Settings};
+//! use cusync::runtime::cpu::CpuOptions;
+//! use cusync::runtime::{Overrides, plan_text};
+//!
+//! let spec = r#"Pipeline(name: "p", dims: { "M": 16, "H": 64 }, stages: [
+//!     Gemm(name: "up", a: "X(M,H)", b: "W(H,H)", out: "Y(M,H)"),
+//!     Gemm(name: "down", a: "Y(M,H)", b: "V(H,H)", out: "Z(M,H)"),
+//! ])"#;
+//! let h200 = Profile::named("h200").expect("it ships");
+//! let few = cusync::codegen::device::Profile { sms: 4, ..h200.clone() };
+//! let plan = plan_text(spec, "spec", &Overrides::default(), &few, Executor::Copilot)?;
+//! let sets = [Inputs::random(plan.graph(), 1), Inputs::random(plan.graph(), 2)];
+//! let mut session = Session::on_host(&plan, &sets, CpuOptions::default(), Settings::default())?;
+//! for m in [16, 1, 7] {
+//!     let job = session.submit(1, m)?;
+//!     session.wait(job)?;
+//! }
+//! let z = session.read_f32(1, "Z")?;
+//! assert!(z[..7 * 64].iter().all(|x| x.is_finite()) && z[7 * 64].is_nan());
+//! session.close()?;
+//! # Ok::<(), cusync::runtime::Error>(())
+//! ```
+
+mod gpu;
+mod host;
+
+use std::time::{Duration, Instant};
+
+use cusync_gen::check::Plan;
+use cusync_gen::graph::Graph;
+
+use super::cpu::CpuOptions;
+use super::error::{Error, Result};
+use super::pipeline::Pipeline;
+use crate::device::{COMMANDS, Command, Words};
+use crate::inputs::Inputs;
+
+/// How long a session waits, either way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How long the kernel looks for a command before it ends, 1 ns to 1 s. A host that stops, or a call that waits for an idle GPU,
+    /// costs so much.
+    pub idle: Duration,
+    /// How long [`Session::wait`] waits for a job.
+    pub patience: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { idle: Duration::from_millis(1), patience: Duration::from_secs(10) }
+    }
+}
+
+/// A job of a session, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Job(u32);
+
+impl Job {
+    /// The number; a session's first job is 1.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// What runs the jobs of a session, launch after launch.
+trait Runner {
+    /// The words that it shares with the host.
+    fn words(&self) -> &Words;
+    /// Starts launch number `launch`, which goes on behind the last job that is over. The one before has left.
+    fn launch(&mut self, launch: u32) -> Result<()>;
+    /// Whether it is still whole.
+    fn check(&mut self) -> Result<()>;
+    /// Waits until the last launch is over.
+    fn finish(&mut self) -> Result<()>;
+    /// A tensor of a set, widened.
+    fn read_f32(&self, set: usize, name: &str) -> Result<Vec<f32>>;
+}
+
+/// Between two looks at whether the kernel is whole.
+const CHECK_EVERY: Duration = Duration::from_millis(2);
+
+/// A kernel, or a thread, that takes jobs until it is closed. Nothing else runs the pipeline meanwhile.
+pub struct Session<'a> {
+    runner: Box<dyn Runner + 'a>,
+    sets: usize,
+    rows: u32,
+    settings: Settings,
+    submitted: u32,
+    launches: u32,
+    checked: Instant,
+    closed: bool,
+}
+
+impl std::fmt::Debug for Session<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Session of {} sets, {} jobs submitted", self.sets, self.submitted)
+    }
+}
+
+/// Whether number `have` is `want` or later; numbers wrap.
+fn reached(have: u32, want: u32) -> bool {
+    have.wrapping_sub(want) as i32 >= 0
+}
+
+impl<'a> Session<'a> {
+    /// Opens a session on a GPU, for all sets of a pipeline. The first job launches the kernel.
+    ///
+    /// # Errors
+    /// The plan is none of a decode kernel for products; there are more sets than the kernel has parameters for; memory is short.
+    pub fn open(pipeline: &'a mut Pipeline, settings: Settings) -> Result<Session<'a>> {
+        let (sets, rows) = (pipeline.sets().max(1), rows_of(pipeline.plan())?);
+        Session::of(Box::new(gpu::Gpu::new(pipeline, idle_ns(settings)?)?), sets, rows, settings)
+    }
+
+    /// Opens a session on the host: a thread of its own runs the jobs, on as many threads as the plan has workers. A set's values are
+    /// those of its inputs.
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub fn on_host(
+        plan: &Plan,
+        sets: &[Inputs],
+        options: CpuOptions,
+        settings: Settings,
+    ) -> Result<Session<'static>> {
+        let rows = rows_of(plan)?;
+        idle_ns(settings)?;
+        let host = host::Host::new(plan, sets, options, settings.idle)?;
+        Session::of(Box::new(host), sets.len(), rows, settings)
+    }
+
+    fn of(runner: Box<dyn Runner + 'a>, sets: usize, rows: u32, settings: Settings) -> Result<Session<'a>> {
+        let checked = Instant::now();
+        Ok(Session { runner, sets, rows, settings, submitted: 0, launches: 0, checked, closed: false })
+    }
+
+    /// Hands over a job: a run with the tensors of `set`, for the first `m` rows. What the host, or copies that it has waited for, wrote before is
+    /// seen by the job. Returns at once, unless the kernel is [`COMMANDS`] jobs behind.
+    ///
+    /// # Errors
+    /// There is no such set, or it has not so many rows; the session failed.
+    pub fn submit(&mut self, set: usize, m: u32) -> Result<Job> {
+        // With one set there is no other to come.
+        self.hand_over(set, m, (self.sets == 1).then_some(set))
+    }
+
+    /// [`Session::submit`], which also announces the set of the job after, where the host knows it: on a GPU the first of its weights then
+    /// come in before that job is submitted. A wrong announcement costs what was loaded for it.
+    ///
+    /// # Errors
+    /// As [`Session::submit`].
+    pub fn submit_announcing(&mut self, set: usize, m: u32, next: usize) -> Result<Job> {
+        self.hand_over(set, m, Some(next))
+    }
+
+    fn hand_over(&mut self, set: usize, m: u32, next: Option<usize>) -> Result<Job> {
+        let unknown = |set: &usize| *set >= self.sets;
+        if let Some(set) = [Some(set), next].into_iter().flatten().find(unknown) {
+            let help = "bind the set before the session is opened";
+            let known = self.sets;
+            return Err(Error::Unsupported(format!(
+                "a job with set {set}: this session has {known} sets, numbered from 0\n  help: {help}"
+            )));
+        }
+        if m == 0 || m > self.rows {
+            let rows = self.rows;
+            return Err(Error::Unsupported(format!(
+                "a job of {m} rows: the plan of this session has {rows}, and a job 1 to {rows} of them\n  help: plan for as many rows as the largest job has, at most 64"
+            )));
+        }
+        if self.unfinished() >= COMMANDS {
+            self.wait(Job(self.submitted.wrapping_sub(COMMANDS - 1)))?;
+        }
+        self.submitted = self.submitted.wrapping_add(1);
+        // All fit: there are at most CUSYNC_MAX_BOUND sets, and 64 rows.
+        let next = next.map(|next| next as u16);
+        let command = Command { sequence: self.submitted, set: set as u16, next, m: m as u8 };
+        self.runner.words().post(command);
+        self.keep_running()?;
+        Ok(Job(self.submitted))
+    }
+
+    /// Whether a job is over; what it wrote can then be read. Launches the kernel again where it has left before it saw the job.
+    ///
+    /// # Errors
+    /// The kernel failed; which jobs are not over is said.
+    pub fn poll(&mut self, job: Job) -> Result<bool> {
+        if reached(self.runner.words().ended(), job.0) {
+            return Ok(true);
+        }
+        self.keep_running()?;
+        if self.checked.elapsed() > CHECK_EVERY {
+            self.checked = Instant::now();
+            self.runner.check().map_err(|e| self.stopped(&e.to_string()))?;
+        }
+        Ok(reached(self.runner.words().ended(), job.0))
+    }
+
+    /// Polls until a job is over.
+    ///
+    /// # Errors
+    /// As [`Session::poll`]; it takes longer than [`Settings::patience`].
+    pub fn wait(&mut self, job: Job) -> Result<()> {
+        let begin = Instant::now();
+        loop {
+            for _ in 0..64 {
+                if self.poll(job)? {
+                    return Ok(());
+                }
+                std::hint::spin_loop();
+            }
+            if begin.elapsed() > self.settings.patience {
+                let limit = self.settings.patience.as_secs_f64();
+                return Err(self.stopped(&format!("waited {limit} s for job {}", job.0)));
+            }
+        }
+    }
+
+    /// Jobs that were submitted and are not over.
+    pub fn unfinished(&self) -> u32 {
+        self.submitted.wrapping_sub(self.runner.words().ended())
+    }
+
+    /// How often the kernel was launched: more than once where it ended for want of work.
+    pub fn launches(&self) -> u32 {
+        self.launches
+    }
+
+    /// A tensor of a set, row-major, widened to float32. Wait for the job that writes it first; of a result, rows behind those of the
+    /// job are what they were.
+    ///
+    /// # Errors
+    /// There is no such tensor.
+    pub fn read_f32(&self, set: usize, name: &str) -> Result<Vec<f32>> {
+        self.runner.read_f32(set, name)
+    }
+
+    /// Waits for all jobs, ends the kernel and returns when it has ended.
+    ///
+    /// # Errors
+    /// Jobs are not over within [`Settings::patience`]; they are named.
+    pub fn close(mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.closed, true) {
+            return Ok(());
+        }
+        if self.unfinished() > 0 {
+            self.wait(Job(self.submitted))?;
+        }
+        if self.runner.words().left() != self.launches {
+            let sequence = self.submitted.wrapping_add(1);
+            self.runner.words().post(Command { sequence, set: 0, next: None, m: 0 });
+        }
+        self.runner.finish()
+    }
+
+    /// Launches the kernel where it has left and a job is not over. What it took before it left is over by then, and a launch that
+    /// says that it has left looks at no command any more: so none is lost, and none runs twice.
+    fn keep_running(&mut self) -> Result<()> {
+        // In this order: a kernel ends its last job before it leaves.
+        if self.runner.words().left() == self.launches && self.unfinished() > 0 {
+            self.launches = self.launches.wrapping_add(1);
+            self.runner.launch(self.launches)?;
+        }
+        Ok(())
+    }
+
+    /// The session will not get on.
+    fn stopped(&mut self, why: &str) -> Error {
+        self.closed = true;
+        let first = self.runner.words().ended().wrapping_add(1);
+        Error::Unfinished { first, last: self.submitted, why: why.into() }
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        // An error here has been told, or nobody asked for it.
+        let _ = self.end();
+    }
+}
+
+fn idle_ns(settings: Settings) -> Result<u32> {
+    let ns = settings.idle.as_nanos();
+    let refused = || {
+        Error::Unsupported(format!(
+            "a session that waits {ns} ns for a command\n  help: choose 1 ns to 1 s; the default is 1 ms"
+        ))
+    };
+    u32::try_from(ns).ok().filter(|ns| (1..=1_000_000_000).contains(ns)).ok_or_else(refused)
+}
+
+/// Rows of a plan that a session can run.
+fn rows_of(plan: &Plan) -> Result<u32> {
+    let graph: &Graph = plan.graph();
+    let refuse = |why: String| {
+        Err(Error::Unsupported(format!(
+            "`{}` cannot be run as a session: {why}\n  help: plan it with `--executor copilot`, for 64 rows at most",
+            graph.name
+        )))
+    };
+    if let Some(stage) = graph.stages.iter().find(|s| !s.op.is_gemm()) {
+        return refuse(format!("stage {} is {}, and sessions are of products", stage.name, stage.op.name()));
+    }
+    if plan.launch().shares().is_none() {
+        return refuse("its plan is none of a decode kernel".into());
+    }
+    Ok(graph.stages.iter().map(|s| s.m).min().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use cusync_gen::check::Executor;
+    use cusync_gen::device::Profile;
+
+    use super::*;
+    use crate::runtime::cpu::CpuPipeline;
+    use crate::runtime::{Overrides, plan_text};
+
+    const SPEC: &str = r#"Pipeline(name: "p", dims: { "M": 24, "H": 72 }, stages: [
+        GatedGemm(name: "up", a: "X(M,H)", gate: "W(H,H)", up: "U(H,H)", out: "Y(M,H)"),
+        Gemm(name: "down", a: "Y(M,H)", b: "V(H,H)", residual: "X(M,H)", out: "Z(M,H)"),
+    ])"#;
+    const COLS: usize = 72;
+
+    /// A plan of three workers, and two sets of values.
+    fn planned() -> (Plan, [Inputs; 2]) {
+        let h200 = Profile::named("h200").expect("it ships");
+        let few = Profile { sms: 3, ..h200.clone() };
+        let plan = plan_text(SPEC, "p", &Overrides::default(), &few, Executor::Copilot).expect("planned");
+        let sets = [1, 2].map(|seed| Inputs::random(plan.graph(), seed));
+        (plan, sets)
+    }
+
+    fn results(plan: &Plan, sets: &[Inputs]) -> Vec<Vec<f32>> {
+        let one = |inputs: &Inputs| {
+            let mut pipeline = CpuPipeline::new(plan, inputs, CpuOptions::default()).expect("made");
+            pipeline.run().expect("right");
+            pipeline.tensor("Z").expect("a result")
+        };
+        sets.iter().map(one).collect()
+    }
+
+    fn open(plan: &Plan, sets: &[Inputs], idle: Duration) -> Session<'static> {
+        let settings = Settings { idle, ..Settings::default() };
+        Session::on_host(plan, sets, CpuOptions::default(), settings).expect("opened")
+    }
+
+    #[test]
+    fn jobs_have_their_rows_and_sets_and_touch_no_others() {
+        let (plan, sets) = planned();
+        let want = results(&plan, &sets);
+        let mut session = open(&plan, &sets, Duration::from_millis(1));
+        for (number, m) in [24, 1, 7, 23, 2, 16].into_iter().enumerate() {
+            let set = number % 2;
+            let job = session.submit(set, m).expect("taken");
+            assert_eq!(job.number() as usize, number + 1);
+            session.wait(job).expect("over");
+            let z = session.read_f32(set, "Z").expect("a result");
+            let rows = m as usize * COLS;
+            assert_eq!(z[..rows], want[set][..rows], "{m} rows of set {set}");
+            assert!(z[rows..].iter().all(|x| x.is_nan()), "rows behind the job's were written");
+        }
+        session.close().expect("all over");
+    }
+
+    #[test]
+    fn a_launch_leaves_without_work_and_the_next_job_launches_again() {
+        let (plan, sets) = planned();
+        let want = results(&plan, &sets);
+        let mut session = open(&plan, &sets, Duration::from_micros(50));
+        for round in 0..40 {
+            let job = session.submit(round % 2, 3).expect("taken");
+            session.wait(job).expect("over");
+            let z = session.read_f32(round % 2, "Z").expect("a result");
+            assert_eq!(z[..3 * COLS], want[round % 2][..3 * COLS]);
+            // About when it leaves.
+            std::thread::sleep(Duration::from_micros(round as u64 * 5));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(session.runner.words().left(), session.launches(), "nobody asked: it has left by itself");
+        assert!((1..=40).contains(&session.launches()));
+        session.close().expect("all over");
+    }
+
+    #[test]
+    fn a_host_may_be_ahead_by_as_many_jobs_as_there_are_places() {
+        let (plan, sets) = planned();
+        let mut session = open(&plan, &sets, Duration::from_millis(1));
+        let jobs: Vec<_> = (0..3 * COMMANDS).map(|i| session.submit(0, 1 + i % 24).expect("taken")).collect();
+        assert!(session.unfinished() <= COMMANDS);
+        for job in jobs.iter().rev() {
+            session.wait(*job).expect("over");
+        }
+        assert_eq!(session.unfinished(), 0);
+        session.close().expect("all over");
+    }
+
+    #[test]
+    fn mistakes_are_errors_that_say_what_to_do() {
+        let (plan, sets) = planned();
+        let mut session = open(&plan, &sets, Duration::from_millis(1));
+        let of = |e: Error| e.to_string();
+        assert!(
+            of(session.submit(2, 1).expect_err("no set"))
+                .starts_with("a job with set 2: this session has 2 sets")
+        );
+        for m in [0, 25] {
+            let text = of(session.submit(0, m).expect_err("no rows"));
+            assert!(text.contains("the plan of this session has 24") && text.contains("help"), "{text}");
+        }
+        assert_eq!(session.launches(), 0, "nothing was launched for them");
+        session.close().expect("nothing to do");
+        for idle in [Duration::ZERO, Duration::from_secs(2)] {
+            let settings = Settings { idle, ..Settings::default() };
+            let refused = Session::on_host(&plan, &sets, CpuOptions::default(), settings).err().map(of);
+            assert!(refused.is_some_and(|text| text.contains("choose 1 ns to 1 s")));
+        }
+        let h200 = Profile::named("h200").expect("it ships");
+        let lists = plan_text(SPEC, "p", &Overrides::default(), h200, Executor::Serial).expect("planned");
+        let refused =
+            Session::on_host(&lists, &sets, CpuOptions::default(), Settings::default()).err().map(of);
+        assert!(refused.is_some_and(|text| text.contains("--executor copilot")));
+    }
+
+    #[test]
+    fn a_session_that_stands_still_says_which_jobs_are_not_over() {
+        let (plan, sets) = planned();
+        let options =
+            CpuOptions { starve: Some(0), timeout: Duration::from_millis(20), ..CpuOptions::default() };
+        let mut session = Session::on_host(&plan, &sets, options, Settings::default()).expect("opened");
+        session.submit(0, 1).expect("taken");
+        let last = session.submit(1, 2).expect("taken");
+        let text = session.wait(last).expect_err("starved").to_string();
+        assert!(text.starts_with("jobs 1 to 2 of this session were submitted and are not over"), "{text}");
+        assert!(text.contains("up -> down (Y)"), "{text}");
+    }
+
+    #[test]
+    fn a_host_that_stops_leaves_nothing_running() {
+        let (plan, sets) = planned();
+        let mut session = open(&plan, &sets, Duration::from_millis(1));
+        let job = session.submit(0, 24).expect("taken");
+        let begin = Instant::now();
+        // It neither polls nor submits from here on.
+        while session.runner.words().left() == 0 && begin.elapsed() < Duration::from_secs(10) {
+            std::thread::yield_now();
+        }
+        assert_eq!((session.runner.words().left(), session.unfinished()), (1, 0));
+        assert!(session.poll(job).expect("over"));
+        session.close().expect("all over");
+    }
+}
