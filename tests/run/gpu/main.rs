@@ -28,6 +28,7 @@ mod norms;
 mod prompts;
 mod refuted;
 mod replay;
+mod sessions;
 mod starts;
 mod starved;
 mod trace_cost;

@@ -1,0 +1,77 @@
+//! Sessions on a GPU: jobs of any number of rows and any set have the bits of `fused` runs, also behind a kernel that has left, and write
+//! no other row.
+
+use std::time::Duration;
+
+use crate::common::{Gpu, pipeline, plan_of};
+use crate::fused::hopper;
+use cusync::runtime::copilot::{Session, Settings};
+use cusync::runtime::{InputSets, Options, Overrides, Pipeline, Result};
+use cusync_gen::check::Executor;
+
+const SPEC: &str = r#"Pipeline(name: "p", dims: { "M": 64, "H": 512 }, stages: [
+    GatedGemm(name: "up", a: "X(M,H)", gate: "G(H,2*H)", up: "U(H,2*H)", out: "Y(M,2*H)"),
+    Gemm(name: "down", a: "Y(M,2*H)", b: "V(2*H,H)", out: "Z(M,H)"),
+])"#;
+const SETS: usize = 2;
+const COLUMNS: usize = 512;
+
+fn jobs(gpu: &Gpu, rows: usize) -> Result<()> {
+    let overrides = Overrides { dims: vec![("M".into(), rows as u64)], ..Overrides::default() };
+    let plan = plan_of(gpu, SPEC, &overrides, Executor::Copilot);
+    let inputs = InputSets::random(plan.graph(), &gpu.device, SETS, 61)?;
+    let mut pipeline = pipeline(gpu, &plan, &inputs, Options::default());
+    // One tensor for all sets.
+    let out = pipeline.tensor(0, "Z")?;
+    let bits = |pipeline: &mut Pipeline| -> Result<Vec<u16>> {
+        pipeline.synchronize()?;
+        let mut bits = vec![0; out.len()];
+        out.download(&mut bits)?;
+        Ok(bits)
+    };
+    let mut right = Vec::new();
+    for set in 0..SETS {
+        pipeline.run_set(Executor::Fused, set)?;
+        right.push(bits(&mut pipeline)?);
+    }
+    assert_ne!(right[0], right[1]);
+    pipeline.poison_outputs()?;
+    let mut expected = bits(&mut pipeline)?;
+    let mut session = Session::open(&mut pipeline, Settings::default())?;
+    let mut have = vec![0; out.len()];
+    for number in 0..400 {
+        let (set, m) = (number % 3 % SETS, 1 + number * 7 % rows);
+        let job = if number % 2 == 0 {
+            session.submit(set, m as u32)?
+        } else {
+            session.submit_announcing(set, m as u32, number % 5 % SETS)?
+        };
+        session.wait(job)?;
+        // Rows behind the job's are what they were.
+        expected[..m * COLUMNS].copy_from_slice(&right[set][..m * COLUMNS]);
+        out.download(&mut have)?;
+        let rows_of = |bits: &[u16]| bits.chunks(COLUMNS).map(<[u16]>::to_vec).collect::<Vec<_>>();
+        let wrong = rows_of(&have).iter().zip(rows_of(&expected)).position(|(have, want)| *have != want);
+        assert_eq!(wrong, None, "job {number} of {m} of {rows} rows, set {set}: the first wrong row");
+        if number % 50 == 0 {
+            std::thread::sleep(Duration::from_millis(3));
+        }
+    }
+    let launches = session.launches();
+    assert!(launches > 1, "the kernel left in between");
+    println!("{rows} rows: 400 jobs, {launches} launches");
+    assert!(session.submit(SETS, 1).is_err() && session.submit(0, rows as u32 + 1).is_err());
+    session.close()?;
+    // The pipeline runs as before.
+    pipeline.run_set(Executor::Fused, 1)?;
+    assert!(bits(&mut pipeline)? == right[1], "a run behind the session");
+    Ok(())
+}
+
+#[test]
+fn jobs_have_the_bits_of_runs() {
+    let Some(gpu) = hopper() else { return };
+    for rows in [8, 64] {
+        jobs(&gpu, rows).unwrap_or_else(|e| panic!("{rows} rows: {e}"));
+    }
+}
