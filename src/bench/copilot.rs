@@ -84,7 +84,7 @@ pub struct ExactJobs {
     pub pipeline: String,
     /// Jobs.
     pub jobs: usize,
-    /// Of them with a bit that differs.
+    /// How many of them had a bit that differs.
     pub wrong: usize,
     /// Launches of the kernel.
     pub launches: u32,

@@ -35,7 +35,7 @@ pub enum Work {
         tuning: DecodeTuning,
         /// Where workers that share a head leave their parts; needed where a stage attends.
         slabs: Option<Arc<Slabs>>,
-        /// By what it takes job after job; `None`: a launch is a run.
+        /// What it takes its jobs from, one after the other; `None`: a launch is a run.
         jobs: Option<Arc<JobLine>>,
     },
 }

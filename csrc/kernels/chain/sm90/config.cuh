@@ -112,8 +112,8 @@ struct ChainConfig {
       cute::SM90_TMA_STORE{},
       cute::make_tensor(static_cast<Element*>(nullptr), cute::Shape<int, int>{}, OutputStride{}), Layout{}));
 
-  /// Of each warpgroup and staging buffer: a phase for each unit, complete when its residual has arrived or, at the latest when it is
-  /// sent, that it has none. So the phase is that of the staging ring.
+  /// For each warpgroup and staging buffer a barrier with a phase for each unit. The phase is complete when the unit's residual has arrived, or
+  /// when it is known, at the latest as the unit is sent, that it has none. So the phase is that of the staging ring.
   struct Residuals {
     cutlass::arch::ClusterTransactionBarrier brought[kConsumerGroups][kStagingDepth];
   };

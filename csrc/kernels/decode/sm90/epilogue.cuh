@@ -16,7 +16,7 @@ class Epilogue {
   using Sum = Sums<Element, Width, Tiles, By>;
   static constexpr uint32_t kBlocks = Width / 8, kUnits = Tiles * kBlocks;  ///< units of a row tile, and all
 
-  /// Of `m` tokens.
+  /// The epilogue of a run of `m` tokens.
   CUSYNC_DEVICE Epilogue(Stage const& stage, Tensors const& tensors, uint32_t m, Shared const& shared, uint32_t s,
                          uint32_t group)
       : stage_(stage), tensors_(tensors), m_(m), share_(shared.share(s)), shared_(shared), group_(group) {
