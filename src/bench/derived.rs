@@ -18,12 +18,14 @@ pub fn source_of(name: &str) -> Option<Cow<'static, str>> {
     if let Some(text) = shipped(name) {
         return Some(Cow::Borrowed(text));
     }
-    let of = |end: &str, base: &str| Some(Page::read(shipped(&format!("{}{base}", name.strip_suffix(end)?))?));
+    let of =
+        |end: &str, base: &str| Some(Page::read(shipped(&format!("{}{base}", name.strip_suffix(end)?))?));
     let page = if let Some(page) = of("_block", "_layer") {
         let end = page.stages.iter().position(|s| s.contains("\"project\""))?;
         Page { stages: page.stages[..=end].to_vec(), ..page }
     } else if let Some(page) = of("_layers", "_layer") {
-        let stages = (1..=LAYERS).flat_map(|layer| page.stages.iter().map(move |stage| in_layer(stage, layer)));
+        let stages =
+            (1..=LAYERS).flat_map(|layer| page.stages.iter().map(move |stage| in_layer(stage, layer)));
         Page { stages: stages.collect(), ..page }
     } else {
         let page = of("_attend", "_attention")?;
@@ -86,7 +88,9 @@ mod tests {
 
     fn resolved(name: &str) -> Resolved {
         let text = source_of(name).expect("it is derived");
-        parse(&text, name).and_then(|spec| spec.resolve(&[])).unwrap_or_else(|e| panic!("{name}: {e}\n{text}"))
+        parse(&text, name)
+            .and_then(|spec| spec.resolve(&[]))
+            .unwrap_or_else(|e| panic!("{name}: {e}\n{text}"))
     }
 
     #[test]
@@ -104,7 +108,11 @@ mod tests {
                 };
                 let ((one, within), (all, dependences)) = (inputs(&layer), inputs(&layers));
                 let shared = 1 + usize::from(model != "gpt3") + usize::from(kind.is_empty());
-                assert_eq!(all, LAYERS * (one - shared) + shared, "the input, the table and the lengths are shared");
+                assert_eq!(
+                    all,
+                    LAYERS * (one - shared) + shared,
+                    "the input, the table and the lengths are shared"
+                );
                 assert!(dependences > LAYERS * within, "layers depend on the ones before");
             }
             assert_eq!(resolved(&format!("{model}_attend")).stages.len(), 1);

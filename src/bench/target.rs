@@ -143,9 +143,7 @@ fn quotient(
         | Over::Pytorch
         | Over::BestPeer
         | Over::SingleLayers
-        | Over::Time(_) => {
-            best(here().filter(|r| r.role == Role::Fused).filter(joined))?.us
-        }
+        | Over::Time(_) => best(here().filter(|r| r.role == Role::Fused).filter(joined))?.us,
     };
     let other = match over {
         Over::Stream => named(STREAM)?.us,

@@ -7,7 +7,8 @@ use cusync::bench::copilot::{CopilotArgs, CopilotReport, bench_copilot};
 use cusync::bench::dag::{DagArgs, DagReport, bench_dag, tables};
 use cusync::bench::{
     self, Ceilings, Digest, LayerArgs, LayerReport, Record, Regime, SemaphoreCost, Size, SweepReport,
-    add_pytorch, attentions, bench_layers, bench_semaphores, bench_sweep, convolutions, mlps, size_text, source_of,
+    add_pytorch, attentions, bench_layers, bench_semaphores, bench_sweep, convolutions, mlps, size_text,
+    source_of,
 };
 use cusync::runtime::SHIPPED;
 use cusync_gen::choose::against::{Measured, Measurements};
@@ -87,9 +88,9 @@ enum SuiteArg {
     Mlp,
     /// Chains of convolutions, and the bodies of ResNet-38 and VGG-19
     Conv,
-    /// Attention blocks, generating tokens and of prompts
+    /// Attention blocks, alone and with norm, rotation and residual, generating tokens and of prompts; attention alone
     Attention,
-    /// Whole transformer layers, generating tokens and of prompts
+    /// Whole transformer layers and rows of four, generating tokens and of prompts
     Layer,
     /// The MLP layers on every chain kernel, to compare the cost model with
     FusedSweep,
