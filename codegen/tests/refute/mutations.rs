@@ -3,7 +3,7 @@
 use crate::changed::{mutated, only};
 use cusync_gen::check::{
     Candidate, EdgeChoice, EpochSource, Event, How, Obligation, Report, StartGuarantee, StoreCompletion,
-    TileProgram, check, judge,
+    check, judge,
 };
 use cusync_gen::device::Profile;
 use cusync_gen::graph::{Graph, OperandKind, StageId, TensorId};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::changed::mutated;
-use cusync_gen::check::{Candidate, Event, How, Launch, Obligation, TileProgram, check, judge};
+use cusync_gen::check::{Candidate, Event, How, Launch, Obligation, check, judge};
 use cusync_gen::device::Profile;
 use cusync_gen::graph::{Graph, Partition, StageId, TensorId};
 use cusync_gen::schedule::{Hand, Item, Part, Schedule};

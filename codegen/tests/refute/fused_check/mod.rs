@@ -7,7 +7,7 @@ mod shares;
 mod tiles;
 
 use crate::changed::{mutated, only, posting};
-use cusync_gen::check::{Candidate, Event, Launch, Obligation, Report, TileProgram, judge, linearise};
+use cusync_gen::check::{Candidate, Event, Launch, Obligation, Report, judge, linearise};
 use cusync_gen::device::Profile;
 use cusync_gen::graph::{Graph, StageId};
 use cusync_gen::schedule::{Hand, Item, Part, Schedule};
