@@ -99,9 +99,10 @@ CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::Shared
     }
     if (!next.valid) break;
     next.range.epoch = epoch;
+    // Tiles of images and of rows are many to a wait.
     if (waits)
-      wait_for_tile_operands<C::kConvolves>(params.coupling, {shared.waits, stage.load_waits, stage.index}, next.range,
-                                            &shared.ready, done);
+      wait_for_tile_operands<C::kConvolves || C::kRows>(params.coupling, {shared.waits, stage.load_waits, stage.index},
+                                                        next.range, &shared.ready, done);
     __syncwarp();
     if (params.trace && lane == 0)
       params.trace[size_t(cta) * params.list_length + index].ready = ptx::globaltimer();
