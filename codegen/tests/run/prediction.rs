@@ -8,13 +8,7 @@ use cusync_gen::device::Profile;
 const FITTED: [u64; 8] = [1, 16, 64, 256, 768, 1280, 1792, 3072];
 
 fn spec(name: &str) -> Option<String> {
-    let text = match name {
-        "gpt3_mlp" => include_str!("../../../policies/gpt3_mlp.ron"),
-        "llama65_mlp" => include_str!("../../../policies/llama65_mlp.ron"),
-        "llama3_70b_mlp" => include_str!("../../../policies/llama3_70b_mlp.ron"),
-        _ => return None,
-    };
-    Some(text.into())
+    std::fs::read_to_string(format!("{}/../policies/{name}.ron", env!("CARGO_MANIFEST_DIR"))).ok()
 }
 
 /// The shipped profile, or the one in the file that `CUSYNC_PROFILE` names: how it is fitted.
@@ -102,5 +96,28 @@ fn predictions_are_near_what_was_measured_after_them() {
     if shipped() {
         assert_eq!((c.rows.len(), c.other_schedules), (1536, 0));
         assert!(c.goals().iter().all(Goal::met), "{error} {rank} {regret}");
+    }
+}
+
+/// Blocks and layers with attention, in chain and decode kernels: what their terms were fitted to.
+#[test]
+fn predictions_of_attention_are_near_what_they_were_fitted_to() {
+    let text = include_str!("../../../docs/results/layers_h200.json");
+    let mut measurements: Measurements = cusync_gen::columns::read(text).expect("records");
+    // The others are parts of these, or several.
+    measurements.records.retain(|r| spec(&r.pipeline).is_some());
+    let c = compare(&measurements, &profile(), spec).unwrap_or_else(|d| panic!("{}", d.message));
+    let mut kinds: Vec<&str> = c.rows.iter().map(|row| row.pipeline.as_str()).collect();
+    kinds.dedup();
+    for name in &kinds {
+        let rows: Vec<f64> =
+            c.rows.iter().filter(|r| r.pipeline == *name).map(|r| r.error() * 100.0).collect();
+        println!("{name}: {rows:.0?}");
+    }
+    let error = c.mean_error();
+    println!("{} compared, mean error {:.1} %", c.rows.len(), error * 100.0);
+    if shipped() {
+        assert_eq!((kinds.len(), c.other_schedules), (12, 0));
+        assert!(error <= 0.15, "{error}");
     }
 }
