@@ -8,9 +8,6 @@ use cusync::runtime::{ChainOverride, Options, Overlap, Overrides, shipped};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::{Element, Op};
 
-/// Two heads a tile of QKV.
-const WIDE: ChainOverride = ChainOverride { kernel: Some(((128, 256), (1, 1))), ..STATIC };
-
 const NAMES: [&str; 3] = ["gpt3_attention", "llama65_attention", "llama3_70b_attention"];
 
 /// Sequences of one tile and of several, groups of four heads of 64 columns that see all of their sequence.
@@ -83,7 +80,7 @@ fn shipped_blocks(element: Element) {
     for name in NAMES {
         let source = shipped(name).expect("it ships");
         for tokens in if quick() { vec![100, 512] } else { vec![1, 17, 100, 512, 777, 2048] } {
-            for way in [STATIC, UNCUT, DYNAMIC, WIDE] {
+            for way in [STATIC, UNCUT, DYNAMIC] {
                 block(source, &[("S", tokens), ("E", 1024)], element, way);
             }
         }
@@ -104,7 +101,7 @@ fn prompts_of_shipped_blocks_in_bf16() {
 fn prompts_of_several_sequences() {
     for tokens in if quick() { vec![17, 256] } else { vec![1, 17, 100, 128, 256, 1024] } {
         for element in [Element::F16, Element::Bf16] {
-            for way in [STATIC, DYNAMIC, WIDE] {
+            for way in [STATIC, DYNAMIC] {
                 block(SEQUENCES, &[("S", tokens)], element, way);
             }
         }
@@ -115,7 +112,7 @@ fn prompts_of_several_sequences() {
 fn prompts_that_fill_a_cache() {
     for tokens in if quick() { vec![17, 256] } else { vec![1, 17, 100, 128, 256] } {
         for element in [Element::F16, Element::Bf16] {
-            for way in [STATIC, DYNAMIC, WIDE] {
+            for way in [STATIC, DYNAMIC] {
                 block(CACHED, &[("S", tokens)], element, way);
             }
         }
@@ -129,8 +126,7 @@ fn whole_layers_of_prompts() {
     let Some(gpu) = hopper() else { return };
     for name in ["gpt3_prompt_layer", "llama65_prompt_layer", "llama3_70b_prompt_layer"] {
         for tokens in if quick() { vec![17, 512] } else { vec![1, 17, 100, 512, 2048] } {
-            let ways = [(Element::F16, STATIC), (Element::Bf16, STATIC), (Element::F16, DYNAMIC)];
-            for (element, way) in [&ways[..], &[(Element::F16, WIDE), (Element::Bf16, WIDE)]].concat() {
+            for (element, way) in [(Element::F16, STATIC), (Element::Bf16, STATIC), (Element::F16, DYNAMIC)] {
                 let plan = prompt_layer(&gpu, name, tokens, element, way);
                 assert_repeats(&format!("{name} S = {tokens} {element:?} {way:?}"), &gpu, &plan, 1e-2);
             }
