@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use cudarc::driver::sys;
-
 use super::context::Device;
-use super::error::{Result, check};
+use super::error::Result;
 use super::memory::DeviceBuffer;
+use super::pinned::PinnedBuffer;
 use crate::ffi;
 
 /// Commands that a host may be ahead of the kernel.
@@ -92,52 +91,11 @@ impl Words {
     }
 }
 
-/// A mailbox in page-locked memory that the GPU reads and writes.
-#[derive(Debug)]
-struct Mailbox {
-    device: Device,
-    host: *mut Words,
-    mapped: sys::CUdeviceptr,
-}
-
-// SAFETY: all accesses are atomic.
-unsafe impl Send for Mailbox {}
-// SAFETY: as above.
-unsafe impl Sync for Mailbox {}
-
-impl Drop for Mailbox {
-    fn drop(&mut self) {
-        if let Ok(_entered) = self.device.enter() {
-            // SAFETY: allocated in `new`; a failure leaves nothing to do.
-            unsafe { sys::cuMemFreeHost(self.host.cast()) };
-        }
-    }
-}
-
-impl Mailbox {
-    fn new(device: &Device) -> Result<Mailbox> {
-        let _entered = device.enter()?;
-        let (mut host, mut mapped) = (std::ptr::null_mut(), 0);
-        let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
-        // SAFETY: a current context; the pointer outlives the call, and the new memory is initialised before use.
-        unsafe {
-            check("cuMemHostAlloc", sys::cuMemHostAlloc(&mut host, size_of::<Words>(), flags))?;
-            host.cast::<Words>().write(Words::default());
-        }
-        let mut mailbox = Mailbox { device: device.clone(), host: host.cast(), mapped: 0 };
-        // SAFETY: `host` was allocated with DEVICEMAP.
-        check("cuMemHostGetDevicePointer", unsafe {
-            sys::cuMemHostGetDevicePointer_v2(&mut mapped, host, 0)
-        })?;
-        mailbox.mapped = mapped;
-        Ok(mailbox)
-    }
-}
-
 /// What a session's kernel takes its jobs by: the mailbox, and the device memory in which workers hand commands on.
 #[derive(Debug)]
 pub struct JobLine {
-    mailbox: Mailbox,
+    /// [`Words`].
+    mailbox: PinnedBuffer,
     /// A `cusync_relay`.
     relay: DeviceBuffer<u32>,
     launches: DeviceBuffer<u32>,
@@ -150,7 +108,7 @@ impl JobLine {
     pub fn new(device: &Device, workers: u32, sets: u32, idle_ns: u32) -> Result<Arc<JobLine>> {
         let words = size_of::<ffi::cusync_relay>() / size_of::<u32>();
         Ok(Arc::new(JobLine {
-            mailbox: Mailbox::new(device)?,
+            mailbox: PinnedBuffer::new(device, size_of::<Words>() / size_of::<u32>())?,
             relay: DeviceBuffer::zeroed(device, words, "the relay of commands")?,
             launches: DeviceBuffer::zeroed(device, workers as usize, "launches of a session")?,
             sets,
@@ -160,8 +118,8 @@ impl JobLine {
 
     /// The words that the kernel shares with the host.
     pub fn words(&self) -> &Words {
-        // SAFETY: initialised in `new`, freed with `self`; only atomics are in it.
-        unsafe { &*self.mailbox.host }
+        // SAFETY: so many words of zero, which are valid, aligned to a page and freed with `self`; only atomics are in it.
+        unsafe { &*self.mailbox.pointer().cast() }
     }
 
     /// Sets of tensors.
@@ -176,7 +134,7 @@ impl JobLine {
 
     pub(super) fn raw(&self) -> ffi::cusync_jobs {
         ffi::cusync_jobs {
-            mailbox: self.mailbox.mapped as *mut ffi::cusync_mailbox,
+            mailbox: self.mailbox.pointer().cast(),
             relay: self.relay.pointer().cast(),
             launches: self.launches.pointer().cast(),
             sets: self.sets,

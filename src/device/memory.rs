@@ -8,6 +8,7 @@ use cudarc::driver::sys;
 
 use super::context::{Device, Keeper, Owner};
 use super::error::{Error, Result, check};
+use super::pinned::PinnedBuffer;
 use super::stream::Stream;
 use crate::ffi;
 
@@ -233,62 +234,32 @@ impl<T: Plain> DeviceBuffer<T> {
 
 /// The record that a wait which timed out fills: pinned host memory that kernels write, and that outlives the trap.
 #[derive(Debug)]
-pub struct Report {
-    device: Device,
-    host: *mut ffi::cusync_report,
-    mapped: sys::CUdeviceptr,
-}
-
-// SAFETY: the record is read only through `read`, volatile, and written by the GPU.
-unsafe impl Send for Report {}
-// SAFETY: as above.
-unsafe impl Sync for Report {}
-
-impl Drop for Report {
-    fn drop(&mut self) {
-        if let Ok(_entered) = self.device.enter() {
-            // SAFETY: allocated in `new`; a failure leaves nothing to do.
-            unsafe { sys::cuMemFreeHost(self.host.cast()) };
-        }
-    }
-}
+pub struct Report(PinnedBuffer);
 
 impl Report {
     /// Allocates an empty record that the GPU can write.
     pub fn new(device: &Device) -> Result<Report> {
-        let _entered = device.enter()?;
-        let (mut host, mut mapped) = (std::ptr::null_mut(), 0);
-        let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
-        // SAFETY: a current context; the pointers outlive the calls, and the new memory is zeroed before use.
-        unsafe {
-            check("cuMemHostAlloc", sys::cuMemHostAlloc(&mut host, size_of::<ffi::cusync_report>(), flags))?;
-            host.cast::<ffi::cusync_report>().write(ffi::cusync_report::default());
-        }
-        let mut report = Report { device: device.clone(), host: host.cast(), mapped: 0 };
-        // SAFETY: `host` was allocated with DEVICEMAP.
-        check("cuMemHostGetDevicePointer", unsafe {
-            sys::cuMemHostGetDevicePointer_v2(&mut mapped, host, 0)
-        })?;
-        report.mapped = mapped;
+        let report = Report(PinnedBuffer::new(device, size_of::<ffi::cusync_report>() / size_of::<u32>())?);
+        report.clear();
         Ok(report)
     }
 
     /// The record, when a wait has filled it. One that is half written tells nothing.
     pub fn read(&self) -> Option<ffi::cusync_report> {
         // SAFETY: valid for as long as `self`; volatile because the GPU writes it.
-        let record = unsafe { self.host.read_volatile() };
+        let record = unsafe { self.device_pointer().read_volatile() };
         complete(record)
     }
 
     /// Empties the record, when no kernel runs that might fill it.
     pub fn clear(&self) {
         // SAFETY: as above.
-        unsafe { self.host.write_volatile(ffi::cusync_report::default()) };
+        unsafe { self.device_pointer().write_volatile(ffi::cusync_report::default()) };
     }
 
-    /// The device address, for kernels.
+    /// Its address, for kernels and for the host.
     pub(crate) fn device_pointer(&self) -> *mut ffi::cusync_report {
-        self.mapped as *mut ffi::cusync_report
+        self.0.pointer().cast()
     }
 }
 

@@ -9,7 +9,8 @@ use super::error::{Error, Result, check};
 use super::memory::DeviceBuffer;
 use super::stream::Stream;
 
-/// Page-locked host memory of so many 32-bit words, which copy engines read and write while the host goes on.
+/// Page-locked host memory of so many 32-bit words, which copy engines and kernels read and write while the host goes on. With unified
+/// addressing, which every 64-bit system has, both sides reach it at one address.
 #[derive(Debug)]
 pub struct PinnedBuffer {
     device: Device,
@@ -95,6 +96,7 @@ impl PinnedBuffer {
         Err(Error::Length { what: "pinned memory".into(), have: self.len, want: index + 1 })
     }
 
+    /// The first word, for host and device.
     pub(super) fn pointer(&self) -> *mut u32 {
         self.host
     }
@@ -153,7 +155,7 @@ impl Stream {
         let _entered = self.device().enter()?;
         to.inside(index)?;
         let address = to.pointer().wrapping_add(index) as sys::CUdeviceptr;
-        // SAFETY: page-locked memory has one address for host and device, and the word lies in it.
+        // SAFETY: the word lies in the memory.
         check("cuStreamWriteValue32", unsafe { sys::cuStreamWriteValue32_v2(self.raw(), address, value, 0) })
     }
 

@@ -82,11 +82,23 @@ impl Parts {
         self.cluster
     }
 
+    /// The number of a cluster tile of a stage; `None` beside the grid.
+    pub(super) fn number(&self, stage: StageId, (m, n): (u32, u32)) -> Option<usize> {
+        let cols = self.stages[stage.0].0;
+        (n < cols).then(|| m as usize * cols as usize + n as usize)
+    }
+
     /// The items of the cluster tile that `tile` is in.
     pub(super) fn items(&self, stage: StageId, tile: Tile) -> &[u32] {
-        let (cols, tiles) = &self.stages[stage.0];
-        let (m, n) = (tile.m / self.cluster.0, tile.n / self.cluster.1);
-        tiles.get((m * cols + n) as usize).map_or(&[], Vec::as_slice)
+        let tiles = &self.stages[stage.0].1;
+        let number = self.number(stage, (tile.m / self.cluster.0, tile.n / self.cluster.1));
+        number.and_then(|number| tiles.get(number)).map_or(&[], Vec::as_slice)
+    }
+
+    /// How many items each cluster tile of each stage has.
+    pub(super) fn counts(&self) -> Vec<Vec<u32>> {
+        let of = |(_, tiles): &(u32, Vec<Vec<u32>>)| tiles.iter().map(|items| items.len() as u32).collect();
+        self.stages.iter().map(of).collect()
     }
 
     pub(super) fn item(&self, stage: StageId, tile: Tile, slice: u32) -> Option<u32> {

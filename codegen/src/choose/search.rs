@@ -5,7 +5,7 @@ use crate::check::{Candidate, EdgeChoice, How, Prediction};
 use crate::device::Profile;
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Graph, OperandKind, Resolved, StageId};
-use crate::simulate::{TileCost, Waiting, ctas_per_sm, predict, simulate_kernels};
+use crate::simulate::{TileCost, Waiting, ctas_per_sm, least_us, predict, simulate_kernels};
 use crate::sync::{Order, Policy, WaitAt};
 
 /// Tiles kept for each stage after judging it alone.
@@ -105,7 +105,8 @@ fn search_tiles(resolved: &Resolved, device: &Profile, how: How) -> Result<Found
             kernel.ctas_per_sm = ctas_per_sm(device, &c.graph.stages[kernel.stage.0]);
         }
         let mut others = Alternatives::default();
-        let us = settle(resolved, &mut c, &mut others);
+        let bar = best.as_ref().map_or(f64::INFINITY, |(best_us, ..)| best_us * WORTH);
+        let us = settle(resolved, &mut c, bar, &mut others);
         if best.as_ref().is_none_or(|(best_us, ..)| us < best_us * WORTH) {
             best = Some((us, c, others));
         }
@@ -150,8 +151,8 @@ fn stage_us(graph: &Graph, device: &Profile, stage: StageId) -> f64 {
     f64::from(s.tiles() / slots) * (cost.loop_us + cost.fixed_us) + last_us
 }
 
-/// Picks orders, policies and waits for fixed tiles; returns the predicted time.
-fn settle(resolved: &Resolved, c: &mut Candidate, alternatives: &mut Alternatives) -> f64 {
+/// Picks orders, policies and waits for fixed tiles; returns the predicted time. Where none can take less than `bar`, none is looked at.
+fn settle(resolved: &Resolved, c: &mut Candidate, bar: f64, alternatives: &mut Alternatives) -> f64 {
     for (choice, dependence) in c.edges.iter_mut().zip(&c.graph.dependences) {
         let stated = resolved.stated_edge(dependence).and_then(|s| s.wait_at.as_ref());
         choice.wait_at = stated.map_or(WaitAt::PerKBlock, |w| w.value);
@@ -160,14 +161,24 @@ fn settle(resolved: &Resolved, c: &mut Candidate, alternatives: &mut Alternative
     let mut best: Option<(f64, Candidate)> = None;
     // By policy: orders do not change what is waited for.
     let mut waiting: Vec<Waiting> = Vec::new();
-    for rows in GROUPS {
+    let ordered = GROUPS.map(|rows| {
         let mut with_order = c.clone();
         set_orders(resolved, &mut with_order, rows);
+        (rows, least_us(&with_order), with_order)
+    });
+    if ordered.iter().all(|(_, least_us, _)| *least_us >= bar) {
+        return f64::INFINITY;
+    }
+    for (rows, least_us, with_order) in ordered {
         for (number, policy) in policies(&c.graph).into_iter().enumerate() {
             let mut trial = with_order.clone();
             set_policies(resolved, &mut trial, &policy);
             if waiting.len() == number && overlaps {
                 waiting.push(Waiting::of(&trial));
+            }
+            let shown = rows == 1 || policy == Policy::Row;
+            if !shown && best.as_ref().is_some_and(|(best_us, _)| least_us >= best_us * WORTH) {
+                continue;
             }
             let us = simulate_kernels(&trial, waiting.get(number)).total_us;
             if rows == 1 {

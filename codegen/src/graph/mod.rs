@@ -264,6 +264,11 @@ impl Stage {
         let at = op::At { stage: self, operand: &self.operands[operand], tensor, tile, k };
         self.op.rules().reads(&at, f);
     }
+
+    /// The k-blocks, `k` among them, at which a tile reads of an operand what it reads at `k`.
+    pub(crate) fn reads_again(&self, operand: usize, k: u32) -> Range<u32> {
+        self.op.rules().reads_again(&self.operands[operand], k)
+    }
 }
 
 /// A dependence: `consumer` reads, through operand number `operand`, a tensor that `producer` writes.

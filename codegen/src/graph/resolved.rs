@@ -171,7 +171,7 @@ impl Resolved {
 
     /// The first stage whose kernel is its owner's, and what follows from that, as a sentence: no model knows what it costs.
     pub fn own_kernel(&self) -> Option<(StageId, String)> {
-        let stage = self.stages.iter().position(|stage| stage.op == Op::Custom)?;
+        let stage = self.stages.iter().position(|stage| stage.custom.is_some())?;
         let name = &self.stages[stage].name.value;
         Some((
             StageId(stage),

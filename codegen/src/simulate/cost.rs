@@ -4,6 +4,9 @@ use crate::device::{Fetch, KernelShape, Profile, k_block_us};
 use crate::graph::{Bound, Cost, Graph, OperandKind, Stage, StageId};
 use crate::sync::{Order, Tile};
 
+/// How much shorter or longer than its cost the main loop of a tile may be.
+const SPREAD: f64 = 0.01;
+
 /// The cost of a stage's tiles.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TileCost {
@@ -74,7 +77,7 @@ impl TileCost {
         }
     }
 
-    /// Time of one tile, whose main loop is `share` of the longest. Tiles of a wave do not end together on a real GPU: a fixed, reproducible spread of +-1 % keeps the
+    /// Time of one tile, whose main loop is `share` of the longest. Tiles of a wave do not end together on a real GPU: a fixed, reproducible [`SPREAD`] keeps the
     /// model from crediting policies with a coincidence. `last`: in the last wave of a stage that has the GPU to itself.
     pub fn tile_us(&self, stage: StageId, tile: Tile, share: f64, last: bool) -> f64 {
         let mut x = (stage.0 as u32 + 1).wrapping_mul(0x9e37_79b9)
@@ -83,9 +86,14 @@ impl TileCost {
         x ^= x >> 15;
         x = x.wrapping_mul(0x2c1b_3c6d);
         x ^= x >> 12;
-        let spread = f64::from(x & 0xffff) / 65535.0 * 0.02 - 0.01;
+        let spread = f64::from(x & 0xffff) / 65535.0 * (2.0 * SPREAD) - SPREAD;
         let loop_us = if last { self.last_us } else { self.loop_us };
         loop_us * share * (1.0 + spread) + self.fixed_us
+    }
+
+    /// What no such tile goes below.
+    pub(super) fn least_us(&self, share: f64) -> f64 {
+        self.loop_us.min(self.last_us) * share * (1.0 - SPREAD) + self.fixed_us
     }
 }
 

@@ -145,6 +145,23 @@ pub(crate) fn simulate_kernels(candidate: &Candidate, waiting: Option<&Waiting>)
     kernels(candidate, candidate.launch.kernels(), waiting, &mut |_| {})
 }
 
+/// What no run of these kernels goes below: the time that tiles take when none of them waits, spread evenly over all slots.
+pub(crate) fn least_us(candidate: &Candidate) -> f64 {
+    let (graph, device) = (&candidate.graph, &candidate.device);
+    let launched = candidate.launch.kernels();
+    let per_sm = launched.iter().map(|kernel| kernel.ctas_per_sm).max().unwrap_or(1).max(1);
+    let of = |StageLaunch { stage, order, .. }: &StageLaunch| {
+        let stage = &graph.stages[stage.0];
+        let cost = TileCost::of(graph, stage, order, device, (per_sm, candidate.launch.has_semaphores()));
+        let row = |m| {
+            f64::from(stage.grid.1)
+                * cost.least_us(f64::from(stage.k_blocks_of(m)) / f64::from(stage.k_blocks.max(1)))
+        };
+        (0..stage.grid.0).map(row).sum::<f64>()
+    };
+    launched.iter().map(of).sum::<f64>() / f64::from(device.sms * per_sm)
+}
+
 /// Runs kernels one by one; without `waiting`, each after the whole of the one before.
 fn kernels(
     candidate: &Candidate,

@@ -1,13 +1,11 @@
 //! Decode plans with attention: sound ones are proved, whatever shares heads; what forgets a head, the new token, a part or a
 //! growing cache is refuted for the right reason.
 
-use cusync_gen::check::{
-    CacheContract, Candidate, Event, Generated, Obligation, Place, Report, TileProgram, check, judge,
-    judge_program,
-};
+use crate::changed::{each, only, posting};
+use cusync_gen::check::{CacheContract, Candidate, Event, Obligation, Report, check, judge};
 use cusync_gen::choose;
 use cusync_gen::device::Profile;
-use cusync_gen::graph::{Graph, OperandKind, StageId, TensorId};
+use cusync_gen::graph::{OperandKind, StageId, TensorId};
 use cusync_gen::schedule::decode::{owners_of, slot_base, slot_of};
 use cusync_gen::simulate::simulate;
 use cusync_gen::spec;
@@ -40,48 +38,11 @@ fn sound() -> Candidate {
     planned(&source(5, (8, 2, 128), ""))
 }
 
-#[track_caller]
-fn only(report: &Report, obligation: Obligation, says: &[&str]) {
-    let found: Vec<_> = report.refutations.iter().map(|r| r.obligation).collect();
-    assert_eq!(found, [obligation], "{:#?}", report.refutations);
-    let text = report.refutations[0].to_string();
-    says.iter().for_each(|part| assert!(text.contains(part), "`{part}` is not in\n{text}"));
-}
-
-/// What ours does, but for a change to the events of a stage, or to its posts.
-struct Mutant<'a, E, P>(Generated<'a>, E, P);
-
-impl<E, P> TileProgram for Mutant<'_, E, P>
-where
-    E: Fn(usize, Tile, Event) -> Option<Event>,
-    P: Fn(usize, Tile, u32) -> Option<u32>,
-{
-    fn posts(&self, edge: usize, tile: Tile, f: &mut dyn FnMut(u32, u32)) {
-        self.0.posts(edge, tile, &mut |slot, amount| {
-            if let Some(slot) = (self.2)(edge, tile, slot) {
-                f(slot, amount);
-            }
-        });
-    }
-    fn events(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Event)) {
-        self.0.events(stage, tile, slice, &mut |event| {
-            (self.1)(stage.0, tile, event).into_iter().for_each(&mut *f)
-        });
-    }
-    fn slices(&self, graph: &Graph, stage: StageId, tile: Tile) -> u32 {
-        self.0.slices(graph, stage, tile)
-    }
-    fn place(&self, stage: StageId, tile: Tile, slice: u32) -> Option<Place> {
-        self.0.place(stage, tile, slice)
-    }
-}
-
-fn each(c: &Candidate, change: impl Fn(usize, Tile, Event) -> Option<Event>) -> Report {
-    judge_program(c, &Mutant(Generated::new(c), change, |_, _, slot| Some(slot)))
-}
-
-fn posting(c: &Candidate, change: impl Fn(usize, Tile, u32) -> Option<u32>) -> Report {
-    judge_program(c, &Mutant(Generated::new(c), |_, _, event| Some(event), change))
+/// With other slots in the place of those that a tile posts to, or none.
+fn slots(c: &Candidate, change: impl Fn(usize, Tile, u32) -> Option<u32>) -> Report {
+    posting(c, |edge, tile, posts| {
+        posts.into_iter().filter_map(|(slot, amount)| Some((change(edge, tile, slot)?, amount))).collect()
+    })
 }
 
 /// The edge through which a stage reads an operand.
@@ -227,7 +188,7 @@ fn layers_with_norms_are_proved_and_a_row_unawaited_is_refuted() {
         other => Some(other),
     });
     assert!(fewer.refutations.iter().any(|r| r.obligation == Obligation::Count), "{fewer:#?}");
-    let silent = posting(&c, |edge, tile, slot| (edge != of_norm || tile.m != 3).then_some(slot));
+    let silent = slots(&c, |edge, tile, slot| (edge != of_norm || tile.m != 3).then_some(slot));
     assert!(silent.refutations.iter().any(|r| r.obligation == Obligation::Count), "{silent:#?}");
     // Which worker has a row is in the plan, and other work is refuted.
     let mut moved = c.clone();
@@ -302,9 +263,9 @@ fn a_consumer_that_waits_for_too_few_sequences_or_heads_is_refuted() {
     });
     only(&head, Obligation::Cover, &["of project may read `A` before attend(0, 1) has written it"]);
     // A tile that posts nothing, twice, or another head: what the law of the shares forbids.
-    let silent = posting(&c, |edge, tile, slot| (edge != of || tile != Tile { m: 2, n: 1 }).then_some(slot));
+    let silent = slots(&c, |edge, tile, slot| (edge != of || tile != Tile { m: 2, n: 1 }).then_some(slot));
     assert!(silent.refutations.iter().any(|r| r.obligation == Obligation::Count), "{silent:#?}");
-    let elsewhere = posting(&c, |edge, tile, slot| Some(if edge == of && tile.m == 2 { 0 } else { slot }));
+    let elsewhere = slots(&c, |edge, tile, slot| Some(if edge == of && tile.m == 2 { 0 } else { slot }));
     assert!(elsewhere.refutations.iter().any(|r| r.obligation == Obligation::Count), "{elsewhere:#?}");
 }
 

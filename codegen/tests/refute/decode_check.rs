@@ -3,14 +3,15 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
+use crate::changed::{each, mutated, only, posting};
 use crate::support::{compile, cxx, root, scratch};
 use cusync_gen::check::{
-    Candidate, EpochSource, Event, Executor, Generated, How, Launch, Obligation, Place, Report,
-    StoreCompletion, TileProgram, check, judge, judge_program,
+    Candidate, EpochSource, Event, Executor, Generated, How, Launch, Obligation, StoreCompletion,
+    TileProgram, check, judge, judge_program,
 };
 use cusync_gen::choose;
 use cusync_gen::device::Profile;
-use cusync_gen::graph::{Graph, Resolved, StageId, share_begin};
+use cusync_gen::graph::{Resolved, StageId, share_begin};
 use cusync_gen::schedule::decode::{COLUMN_TILE, Decode, owners_of_tile, slot_base};
 use cusync_gen::sync::Tile;
 
@@ -38,57 +39,8 @@ fn edit(change: impl FnOnce(&mut Decode)) -> Candidate {
 }
 
 #[track_caller]
-fn only(report: &Report, obligation: Obligation, says: &[&str]) {
-    let found: Vec<_> = report.refutations.iter().map(|r| r.obligation).collect();
-    assert_eq!(found, [obligation], "{:#?}", report.refutations);
-    let text = report.refutations[0].to_string();
-    says.iter().for_each(|part| assert!(text.contains(part), "`{part}` is not in\n{text}"));
-}
-
-#[track_caller]
 fn refuted(c: &Candidate, obligation: Obligation, says: &[&str]) {
     only(&judge(c), obligation, says);
-}
-
-type Events = dyn Fn(usize, u32, Vec<Event>) -> Vec<Event>;
-type Posts = dyn Fn(u32, Vec<(u32, u32)>) -> Vec<(u32, u32)>;
-
-/// A kernel that does what ours does, but for a change to the events of a stage's share, or to its posts.
-struct Mutant<'a>(Generated<'a>, Box<Events>, Box<Posts>);
-
-impl TileProgram for Mutant<'_> {
-    fn posts(&self, edge: usize, tile: Tile, f: &mut dyn FnMut(u32, u32)) {
-        let mut posts = Vec::new();
-        self.0.posts(edge, tile, &mut |slot, amount| posts.push((slot, amount)));
-        (self.2)(tile.n, posts).into_iter().for_each(|(slot, amount)| f(slot, amount));
-    }
-    fn events(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Event)) {
-        let mut events = Vec::new();
-        self.0.events(stage, tile, slice, &mut |e| events.push(e));
-        (self.1)(stage.0, tile.n, events).into_iter().for_each(f);
-    }
-    fn slices(&self, graph: &Graph, stage: StageId, tile: Tile) -> u32 {
-        self.0.slices(graph, stage, tile)
-    }
-    fn place(&self, stage: StageId, tile: Tile, slice: u32) -> Option<Place> {
-        self.0.place(stage, tile, slice)
-    }
-}
-
-fn mutated(c: &Candidate, change: impl Fn(usize, u32, Vec<Event>) -> Vec<Event> + 'static) -> Report {
-    judge_program(c, &Mutant(Generated::new(c), Box::new(change), Box::new(|_, posts| posts)))
-}
-
-/// Like [`mutated`], event by event: another in its place, or none.
-fn each(c: &Candidate, change: impl Fn(usize, u32, Event) -> Option<Event> + 'static) -> Report {
-    mutated(c, move |stage, worker, events| {
-        events.into_iter().filter_map(|e| change(stage, worker, e)).collect()
-    })
-}
-
-/// A kernel whose workers post otherwise.
-fn posting(c: &Candidate, change: impl Fn(u32, Vec<(u32, u32)>) -> Vec<(u32, u32)> + 'static) -> Report {
-    judge_program(c, &Mutant(Generated::new(c), Box::new(|_, _, events| events), Box::new(change)))
 }
 
 #[test]
@@ -285,7 +237,7 @@ fn a_residual_is_the_ctas_own_work() {
     let residual = 2;
     // One column more than its own.
     let stage = c.graph.stages[1].clone();
-    let other = each(&c, move |s, worker, e| match e {
+    let other = each(&c, |s, Tile { n: worker, .. }, e| match e {
         Event::Load { operand, k_block } if s == 1 && operand == residual => {
             let (rows, cols) = stage.writes(Tile { m: 0, n: worker });
             Some(Event::Multicast { operand, k_block, rows, cols: cols.start..(cols.end + 1).min(2048) })
@@ -327,10 +279,10 @@ fn a_k_block_that_is_brought_twice_or_never() {
         }
     };
     let skipped = of(9, 17);
-    let lost = each(&c, move |stage, worker, e| (!skipped(stage, worker, &e)).then_some(e));
+    let lost = each(&c, |stage, Tile { n: worker, .. }, e| (!skipped(stage, worker, &e)).then_some(e));
     only(&lost, Obligation::Order, &["share 9 of down (item 1 of worker 9) never loads k-block 17 of"]);
     let repeated = of(131, 42);
-    let twice = mutated(&c, move |stage, worker, events| {
+    let twice = mutated(&c, |StageId(stage), Tile { n: worker, .. }, _, events| {
         let again = events.iter().find(|e| repeated(stage, worker, e)).cloned();
         events.into_iter().chain(again).collect()
     });
@@ -344,7 +296,7 @@ fn a_k_block_that_is_brought_twice_or_never() {
 #[test]
 fn a_post_that_is_missing() {
     // A share that meets two column tiles posts only the first of them.
-    let report = posting(&sound(), |_, posts| posts.into_iter().take(1).collect());
+    let report = posting(&sound(), |_, _, posts| posts.into_iter().take(1).collect());
     // k-tile 4 is loaded by a warp that never looks at slot 3, the one that CTA 12 does post.
     let found: Vec<_> = report.refutations.iter().map(|r| r.obligation).collect();
     assert_eq!(found, [Obligation::Cover, Obligation::Count]);
@@ -366,7 +318,7 @@ fn c_slots(cta: u32) -> (u32, Option<u32>) {
 fn a_wait_value_that_forgets_the_shares_at_the_edges() {
     // A column tile of 64 holds three whole shares of 20 or 21, and parts of others.
     let waiting_for = |c: &Candidate, change: fn(u32, u32) -> u32| {
-        each(c, move |_, _, e| match e {
+        each(c, |_, _, e| match e {
             Event::Wait { edge, slot, value } => Some(Event::Wait { edge, slot, value: change(slot, value) }),
             other => Some(other),
         })
@@ -389,7 +341,7 @@ fn a_wait_value_that_forgets_the_shares_at_the_edges() {
 #[test]
 fn a_k_tile_loaded_before_its_wait() {
     let c = sound();
-    let late = mutated(&c, |_, _, mut events| {
+    let late = mutated(&c, |_, _, _, mut events| {
         // Each load changes places with the wait before it.
         for at in 1..events.len() {
             if matches!((&events[at - 1], &events[at]), (Event::Wait { .. }, Event::Load { .. })) {
@@ -411,7 +363,7 @@ fn a_k_tile_loaded_before_its_wait() {
     let says =
         ["at k-block 0", "columns 0..128", "before share 4 of gate_up has written it", "columns 83..104"];
     only(&wide, Obligation::Cover, &says);
-    let unguarded = each(&c, |_, worker, e| {
+    let unguarded = each(&c, |_, Tile { n: worker, .. }, e| {
         let dropped = worker == 7 && matches!(e, Event::Wait { slot: 42, .. });
         (!dropped).then_some(e)
     });
@@ -419,7 +371,7 @@ fn a_k_tile_loaded_before_its_wait() {
         ["share 7 of down may read", "at k-block 42", "columns 2688..2752", "is of item 1 of worker 7"];
     only(&unguarded, Obligation::Cover, &says);
     // A wait that another warp makes guards nothing.
-    let elsewhere = mutated(&c, |_, _, mut events| {
+    let elsewhere = mutated(&c, |_, _, _, mut events| {
         if let Some(at) = events.iter().position(|e| matches!(e, Event::Wait { slot: 5, .. })) {
             let wait = events.remove(at);
             let other = if at < events.len() / 2 { events.len() - 1 } else { 1 };
@@ -449,7 +401,7 @@ fn ctas_that_are_not_resident() {
 fn a_cta_that_waits_for_itself() {
     let c = sound();
     // The first stage's CTAs wait for a tile that is posted in the same stage by CTAs that wait for theirs.
-    let round = mutated(&c, |stage, worker, mut events| {
+    let round = mutated(&c, |StageId(stage), Tile { n: worker, .. }, _, mut events| {
         if stage == 0 {
             let (slot, _) = c_slots((worker + 66) % 132);
             events.insert(0, Event::Wait { edge: 0, slot, value: 1 });
@@ -468,7 +420,7 @@ fn a_cta_that_waits_for_itself() {
 
 #[test]
 fn slots_outside_their_array() {
-    let report = posting(&sound(), |worker, posts| {
+    let report = posting(&sound(), |_, Tile { n: worker, .. }, posts| {
         posts.into_iter().chain((worker == 131).then_some((43, 1))).collect()
     });
     only(

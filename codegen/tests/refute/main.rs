@@ -1,6 +1,7 @@
 //! What is wrong is refused.
 
 mod attend_check;
+mod changed;
 mod decode_check;
 mod fused_check;
 mod general;

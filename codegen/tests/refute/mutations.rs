@@ -1,8 +1,9 @@
 //! Mutants of a sound plan, each refuted for the right reason.
 
+use crate::changed::{mutated, only};
 use cusync_gen::check::{
-    Candidate, EdgeChoice, EpochSource, Event, Generated, How, Obligation, Report, StartGuarantee,
-    StoreCompletion, TileProgram, check, judge, judge_program,
+    Candidate, EdgeChoice, EpochSource, Event, How, Obligation, Report, StartGuarantee, StoreCompletion,
+    check, judge,
 };
 use cusync_gen::device::Profile;
 use cusync_gen::graph::{Graph, OperandKind, StageId, TensorId};
@@ -30,31 +31,13 @@ fn with_policy(graph: Graph, policy: Policy) -> Candidate {
     c
 }
 
-/// The candidate as it is, but its events pass through a filter that knows what went before.
-struct Mutant<'a, F: Fn(Event, &mut dyn FnMut(Event))> {
-    base: Generated<'a>,
-    change: F,
-}
-
-impl<F: Fn(Event, &mut dyn FnMut(Event))> TileProgram for Mutant<'_, F> {
-    fn posts(&self, edge: usize, tile: Tile, f: &mut dyn FnMut(u32, u32)) {
-        self.base.posts(edge, tile, f);
-    }
-    fn events(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Event)) {
-        self.base.events(stage, tile, slice, &mut |event| (self.change)(event, f));
-    }
-}
-
-fn mutated(c: &Candidate, change: impl Fn(Event, &mut dyn FnMut(Event))) -> Report {
-    judge_program(c, &Mutant { base: Generated::new(c), change })
-}
-
-/// Only this obligation is refuted.
-#[track_caller]
-fn refuted(report: &Report, obligation: Obligation) -> String {
-    let found: Vec<_> = report.refutations.iter().map(|r| r.obligation).collect();
-    assert_eq!(found, [obligation], "{:?}", report.refutations);
-    report.refutations[0].to_string()
+/// Events of a slice pass through a filter that knows what went before.
+fn filtered(c: &Candidate, change: impl Fn(Event, &mut dyn FnMut(Event))) -> Report {
+    mutated(c, |_, _, _, events| {
+        let mut passed = Vec::new();
+        events.into_iter().for_each(|event| change(event, &mut |event| passed.push(event)));
+        passed
+    })
 }
 
 #[test]
@@ -79,7 +62,7 @@ fn a_wait_one_k_block_late() {
     let c = with_policy(mlp(), Policy::Tile);
     // Each load changes places with the wait before it.
     let held = std::cell::RefCell::new(None);
-    let report = mutated(&c, |event, f| match event {
+    let report = filtered(&c, |event, f| match event {
         Event::Wait { .. } => {
             held.replace(Some(event));
         }
@@ -90,7 +73,7 @@ fn a_wait_one_k_block_late() {
             }
         }
     });
-    let text = refuted(&report, Obligation::Cover);
+    let text = only(&report, Obligation::Cover, &[]);
     assert!(text.starts_with("cover: down(0, 0) may read `Y` before up(0, 0) has written it"), "{text}");
 }
 
@@ -105,18 +88,18 @@ fn a_missing_row() {
     let graph = resolved.graph(&[(128, 256, 64), (256, 128, 64)]).expect("sound");
     let c = with_policy(graph, Policy::Row);
     assert_eq!(judge(&c).refutations, []);
-    let report = mutated(&c, |event, f| match event {
+    let report = filtered(&c, |event, f| match event {
         Event::Wait { slot, .. } if slot % 2 == 1 => {}
         other => f(other),
     });
-    let text = refuted(&report, Obligation::Cover);
+    let text = only(&report, Obligation::Cover, &[]);
     assert!(text.contains("down(0, 0) may read `Y` before up(1, 0) has written it"), "{text}");
 }
 
 #[test]
 fn a_short_count() {
     let c = with_policy(mlp(), Policy::Row);
-    let report = mutated(&c, |event, f| match event {
+    let report = filtered(&c, |event, f| match event {
         Event::Wait { edge, slot, value } => f(Event::Wait { edge, slot, value: value - 1 }),
         other => f(other),
     });
@@ -132,11 +115,11 @@ fn a_short_count() {
 #[test]
 fn a_count_that_is_never_reached() {
     let c = with_policy(mlp(), Policy::Row);
-    let report = mutated(&c, |event, f| match event {
+    let report = filtered(&c, |event, f| match event {
         Event::Wait { edge, slot, value } => f(Event::Wait { edge, slot, value: value + 1 }),
         other => f(other),
     });
-    assert!(refuted(&report, Obligation::Count).contains("the wait never ends"));
+    only(&report, Obligation::Count, &["the wait never ends"]);
 }
 
 #[test]
@@ -150,11 +133,11 @@ fn operand_b_never_waited_for() {
     assert_eq!(judge(&c).refutations, []);
     let b = c.graph.dependences.iter().position(|d| d.producer == StageId(1)).expect("an edge");
     assert_eq!(c.graph.stages[2].operands[c.graph.dependences[b].operand].kind, OperandKind::B);
-    let report = mutated(&c, |event, f| match event {
+    let report = filtered(&c, |event, f| match event {
         Event::Wait { edge, .. } if edge == b => {}
         other => f(other),
     });
-    assert!(refuted(&report, Obligation::Cover).contains("may read `R` before right(0, 0)"));
+    only(&report, Obligation::Cover, &["may read `R` before right(0, 0)"]);
 }
 
 #[test]
@@ -162,7 +145,7 @@ fn a_consumer_started_first() {
     let mut c = with_policy(mlp(), Policy::Row);
     c.device.sms = 16; // the consumer's 16 tiles fill it
     c.launch.kernels_mut().reverse();
-    let text = refuted(&judge(&c), Obligation::Progress);
+    let text = only(&judge(&c), Obligation::Progress, &[]);
     assert!(text.contains("waiting CTAs can take every SM before `up` has started"), "{text}");
     assert!(text.contains("16 of `down`; SMs: 16"), "{text}");
     // One SM more and a producer always finds room, whatever comes first.
@@ -176,7 +159,7 @@ fn no_start_guarantee_and_a_full_gpu() {
     *c.launch.how_mut().expect("stages") = How::Streams(StartGuarantee::None);
     assert_eq!(judge(&c).refutations, [], "16 consumer CTAs on 132 SMs");
     c.device.sms = 12;
-    refuted(&judge(&c), Obligation::Progress);
+    only(&judge(&c), Obligation::Progress, &[]);
 }
 
 #[test]
@@ -184,7 +167,7 @@ fn graph_replay_with_a_baked_epoch() {
     let mut c = with_policy(mlp(), Policy::Row);
     c.contract.epoch = EpochSource::LaunchParameter;
     assert!(
-        refuted(&judge(&c), Obligation::Replay)
+        only(&judge(&c), Obligation::Replay, &[])
             .contains("second replay `down` still waits for the first run")
     );
     c.contract.graph_replay = false;
@@ -197,24 +180,24 @@ fn an_order_that_repeats_a_tile() {
     let mut tiles: Vec<Tile> = (0..16).map(|i| Tile { m: i / 4, n: i % 4 }).collect();
     tiles[5] = tiles[4];
     c.launch.kernels_mut()[0].order = Order::Table(tiles);
-    assert!(refuted(&judge(&c), Obligation::Order).contains("up(1, 0) is started twice"));
+    only(&judge(&c), Obligation::Order, &["up(1, 0) is started twice"]);
 }
 
 #[test]
 fn a_post_after_the_read_form_of_the_bulk_wait() {
     let mut c = with_policy(mlp(), Policy::Row);
     c.contract.stores = StoreCompletion::BulkWaitRead;
-    refuted(&judge(&c), Obligation::Visible);
+    only(&judge(&c), Obligation::Visible, &[]);
     c.contract.stores = StoreCompletion::BulkWait;
     c.contract.proxy_fence = false;
-    refuted(&judge(&c), Obligation::Visible);
+    only(&judge(&c), Obligation::Visible, &[]);
 }
 
 #[test]
 fn plain_stores_where_a_slot_has_many_posts() {
     let mut c = with_policy(mlp(), Policy::Row);
     c.contract.plain_store_posts = true;
-    refuted(&judge(&c), Obligation::Count);
+    only(&judge(&c), Obligation::Count, &[]);
     c.edges[0].policy = Policy::Tile;
     assert_eq!(judge(&c).refutations, []);
 }
@@ -223,7 +206,7 @@ fn plain_stores_where_a_slot_has_many_posts() {
 fn overlapping_runs() {
     let mut c = with_policy(mlp(), Policy::Row);
     c.contract.full_run_boundary = false;
-    assert!(refuted(&judge(&c), Obligation::Reuse).contains("the next run's up(0, 0) may overwrite `Y`"));
+    only(&judge(&c), Obligation::Reuse, &["the next run's up(0, 0) may overwrite `Y`"]);
 }
 
 /// Three equal stages, where the last output may take the memory of the first.
@@ -264,7 +247,7 @@ fn a_buffer_is_taken_over_only_behind_its_readers() {
     let (r, p) = (named(&graph, "R"), named(&graph, "P"));
     graph.tensors[r].alias = Some(TensorId(p));
     let mut c = with_policy(graph, Policy::Row);
-    let text = refuted(&judge(&c), Obligation::Reuse);
+    let text = only(&judge(&c), Obligation::Reuse, &[]);
     assert!(text.contains("three(0, 0) may overwrite `P` before two(1, 0) is done with it"), "{text}");
     *c.launch.how_mut().expect("stages") = How::Serial;
     assert_eq!(judge(&c).refutations, [], "stream order is enough");
@@ -278,7 +261,7 @@ fn an_input_that_is_overwritten_cannot_be_replayed() {
     let (r, x) = (named(&graph, "R"), named(&graph, "X"));
     graph.tensors[r].alias = Some(TensorId(x));
     assert!(
-        refuted(&judge(&with_policy(graph, Policy::Row)), Obligation::Replay)
+        only(&judge(&with_policy(graph, Policy::Row)), Obligation::Replay, &[])
             .contains("overwrites the input `X`")
     );
 }
@@ -300,7 +283,7 @@ fn a_serial_chain_out_of_order() {
     let mut c = candidate(mlp());
     *c.launch.how_mut().expect("stages") = How::Serial;
     c.launch.kernels_mut().reverse();
-    refuted(&judge(&c), Obligation::Cover);
+    only(&judge(&c), Obligation::Cover, &[]);
 }
 
 #[test]
@@ -310,13 +293,13 @@ fn kernel_boundaries_carry_dependences_only_in_launch_order() {
     c.device.sms = 1; // nothing waits, so nothing can starve
     assert_eq!(judge(&c).refutations, []);
     c.launch.kernels_mut().reverse();
-    refuted(&judge(&c), Obligation::Cover);
+    only(&judge(&c), Obligation::Cover, &[]);
 }
 
 #[test]
 fn a_policy_table_of_the_wrong_length() {
     let c = with_policy(mlp(), Policy::Table(vec![0; 3]));
-    assert!(refuted(&judge(&c), Obligation::Bounds).contains("a table of 3 slots for 16 tiles"));
+    only(&judge(&c), Obligation::Bounds, &["a table of 3 slots for 16 tiles"]);
 }
 
 #[test]

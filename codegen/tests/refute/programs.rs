@@ -2,10 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use cusync_gen::check::{
-    Candidate, Event, Generated, How, Launch, Obligation, Place, Report, TileProgram, check, judge,
-    judge_program,
-};
+use crate::changed::mutated;
+use cusync_gen::check::{Candidate, Event, How, Launch, Obligation, check, judge};
 use cusync_gen::device::Profile;
 use cusync_gen::graph::{Graph, Partition, StageId, TensorId};
 use cusync_gen::schedule::{Hand, Item, Part, Schedule};
@@ -77,41 +75,11 @@ fn candidates() -> Vec<Candidate> {
     all
 }
 
-/// A candidate's own events, all of which pass through a change. The program gives no word on tiles that are alike.
-struct Changed<'a, F> {
-    base: Generated<'a>,
-    change: F,
-}
-
-impl<F: Fn(StageId, Tile, u32, Vec<Event>) -> Vec<Event>> TileProgram for Changed<'_, F> {
-    fn posts(&self, edge: usize, tile: Tile, f: &mut dyn FnMut(u32, u32)) {
-        self.base.posts(edge, tile, f);
-    }
-    fn events(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Event)) {
-        let mut events = Vec::new();
-        self.base.events(stage, tile, slice, &mut |event| events.push(event));
-        (self.change)(stage, tile, slice, events).into_iter().for_each(f);
-    }
-    fn extent(&self, graph: &Graph, stage: StageId) -> (u32, u32) {
-        self.base.extent(graph, stage)
-    }
-    fn slices(&self, graph: &Graph, stage: StageId, tile: Tile) -> u32 {
-        self.base.slices(graph, stage, tile)
-    }
-    fn place(&self, stage: StageId, tile: Tile, slice: u32) -> Option<Place> {
-        self.base.place(stage, tile, slice)
-    }
-}
-
-fn changed(c: &Candidate, change: impl Fn(StageId, Tile, u32, Vec<Event>) -> Vec<Event>) -> Report {
-    judge_program(c, &Changed { base: Generated::new(c), change })
-}
-
 /// The change is refuted for `order` on every launch, and with these words.
 fn refuted(says: &str, change: impl Fn(StageId, Tile, u32, Vec<Event>) -> Vec<Event> + Copy) {
     for c in candidates() {
-        assert_eq!(changed(&c, |_, _, _, events| events).refutations, [], "{:?}", c.launch);
-        let report = changed(&c, change);
+        assert_eq!(mutated(&c, |_, _, _, events| events).refutations, [], "{:?}", c.launch);
+        let report = mutated(&c, change);
         let order =
             report.refutation(Obligation::Order).unwrap_or_else(|| panic!("proved: {says}, {:?}", c.launch));
         assert!(order.message.contains(says), "{order}");
@@ -192,7 +160,7 @@ fn a_cluster_that_does_not_bring_all_that_its_ctas_need() {
     clusters.retain(|c| c.launch.cluster() == (1, 2));
     assert_eq!(clusters.len(), 1);
     for c in clusters {
-        let report = changed(&c, |_, _, _, mut events| {
+        let report = mutated(&c, |_, _, _, mut events| {
             for event in &mut events {
                 if let Event::Multicast { rows, cols, .. } = event {
                     // Half of its share.

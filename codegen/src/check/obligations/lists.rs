@@ -4,7 +4,6 @@ use std::collections::{HashMap, HashSet};
 
 use crate::check::parts::{Parts, Place, describe};
 use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
-use crate::graph::StageId;
 use crate::schedule::{Hand, Item, Schedule};
 use crate::sync::Tile;
 
@@ -151,8 +150,10 @@ struct Run<'a> {
     lists: Vec<Vec<u32>>,
     /// The place of each worker's next item in its list, and how far that is.
     heads: Vec<(usize, Option<Progress>)>,
-    /// Items of each cluster tile that have not ended.
-    left: HashMap<(StageId, u32, u32), usize>,
+    /// Items of each cluster tile that have not ended, by stage.
+    left: Vec<Vec<u32>>,
+    /// The edges from each stage.
+    edges: Vec<Vec<usize>>,
     /// The item whose posts each worker holds back.
     held: Vec<Option<u32>>,
     /// First slot of each edge.
@@ -167,6 +168,8 @@ struct Run<'a> {
     awake: Vec<usize>,
     /// Items in the order in which they ended.
     ended: Vec<u32>,
+    /// Room for the posts of a tile.
+    posts: Vec<Need>,
 }
 
 impl<'a> Run<'a> {
@@ -194,14 +197,20 @@ impl<'a> Run<'a> {
             }
         }
         let workers = lists.len();
+        let parts = Parts::of(&c.graph, schedule);
+        let mut edges = vec![Vec::new(); c.graph.stages.len()];
+        for (edge, dependence) in c.graph.dependences.iter().enumerate() {
+            edges[dependence.producer.0].push(edge);
+        }
         Run {
             c,
             p,
             schedule,
-            parts: Parts::of(&c.graph, schedule),
+            left: parts.counts(),
+            edges,
+            parts,
             lists,
             heads: (0..workers).map(|_| (0, None)).collect(),
-            left: HashMap::new(),
             held: vec![None; workers],
             bases,
             slots,
@@ -209,6 +218,7 @@ impl<'a> Run<'a> {
             sleeping: HashMap::new(),
             awake: (0..workers).rev().collect(),
             ended: Vec::new(),
+            posts: Vec::new(),
         }
     }
 
@@ -304,32 +314,30 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The slots that a tile posts, by all CTAs of the cluster.
-    fn posts(&self, item: u32) -> Vec<Need> {
+    /// The posts of a tile, by all CTAs of the cluster.
+    fn each_post(&self, item: u32, f: &mut dyn FnMut(Word, u32)) {
         let stage = self.schedule.sequence[item as usize].stage;
         let (gm, gn) = self.c.graph.stages[stage.0].grid;
-        let mut posts = Vec::new();
         for (tile, _) in self.ctas(item).filter(|(t, _)| t.m < gm && t.n < gn) {
-            for (edge, _) in self.c.graph.dependences.iter().enumerate().filter(|(_, d)| d.producer == stage)
-            {
-                self.p.posts(edge, tile, &mut |slot, amount| {
-                    posts.push((Word::Slot(self.bases[edge] + slot), amount));
-                });
+            for &edge in &self.edges[stage.0] {
+                self.p.posts(edge, tile, &mut |slot, amount| f(Word::Slot(self.bases[edge] + slot), amount));
             }
         }
-        posts
     }
 
     /// Notes the end of an item. The last part of a tile to end makes what the tile posts complete: a wait is for all of
     /// it, so what others had posted of it before makes no difference.
     fn post(&mut self, item: u32) {
         let Item { stage, m, n, .. } = self.schedule.sequence[item as usize];
-        let (rows, cols) = self.schedule.cluster;
-        let parts = self.parts.count(stage, Tile { m: m * rows, n: n * cols }) as usize;
-        let left = self.left.entry((stage, m, n)).or_insert(parts);
+        let left = self.parts.number(stage, (m, n)).and_then(|tile| self.left[stage.0].get_mut(tile));
+        // Items outside their grid are `bounds`'s to refute.
+        let Some(left) = left else { return };
         *left = left.saturating_sub(1);
         if *left == 0 {
-            self.posts(item).into_iter().for_each(|(word, amount)| self.tell(word, amount));
+            let mut posts = std::mem::take(&mut self.posts);
+            self.each_post(item, &mut |word, amount| posts.push((word, amount)));
+            posts.drain(..).for_each(|(word, amount)| self.tell(word, amount));
+            self.posts = posts;
         }
     }
 
@@ -359,8 +367,9 @@ impl<'a> Run<'a> {
     fn provider(&self, word: Word) -> Option<(usize, usize)> {
         let gives = |item: u32| match word {
             Word::Slot(_) => {
-                self.schedule.sequence[item as usize].part.finishes()
-                    && self.posts(item).iter().any(|(other, _)| *other == word)
+                let mut posted = false;
+                self.each_post(item, &mut |other, _| posted |= other == word);
+                self.schedule.sequence[item as usize].part.finishes() && posted
             }
             Word::Flag(..) => self.begin(item).then.is_some_and(|(given, _)| given.contains(&word)),
         };

@@ -86,6 +86,8 @@ struct Seen {
     amiss: bool,
     /// An edge, and a region all of whose tiles are done by what has been waited for. Most loads read what lies in it.
     done: Option<(usize, Region)>,
+    /// A tile, an operand and k-blocks whose loads are known to be covered, as they read the same.
+    covered: Option<(Tile, usize, Range<u32>)>,
     /// Whether it has left its sums, and whether it has stored.
     left: bool,
     stored: bool,
@@ -95,7 +97,7 @@ impl Seen {
     fn next(&mut self) {
         self.waits.next();
         self.loads.next();
-        self.done = None;
+        (self.done, self.covered) = (None, None);
         (self.loaded, self.amiss, self.left, self.stored) = (0, false, false, false);
     }
 }
@@ -121,6 +123,7 @@ impl Scan {
             loaded: 0,
             amiss: false,
             done: None,
+            covered: None,
             left: false,
             stored: false,
         };
@@ -307,6 +310,12 @@ impl Scan {
                 if edges.is_empty() || self.uncovered.is_some_and(|known| known <= at) {
                     return;
                 }
+                let again = |(tile, of, ks): &(Tile, usize, Range<u32>)| {
+                    (*tile, *of) == (at.1, operand) && ks.contains(&k_block)
+                };
+                if seen.covered.as_ref().is_some_and(again) {
+                    return;
+                }
                 let mut covered = true;
                 regions(c, at.0, at.1, &event, &mut |operand, k_block, region| {
                     let of_operand = |e: &&usize| c.graph.dependences[**e].operand == operand;
@@ -316,12 +325,15 @@ impl Scan {
                 });
                 if !covered {
                     first(&mut self.uncovered, at);
+                } else if let Event::Load { .. } = event {
+                    let ks = c.graph.stages[at.0.0].reads_again(operand, k_block);
+                    seen.covered = Some((at.1, operand, ks));
                 }
             }
             // It knows nothing of what other warps have waited for.
             Event::Warp { .. } => {
                 seen.waits.next();
-                seen.done = None;
+                (seen.done, seen.covered) = (None, None);
             }
             Event::Contribute { .. } => seen.left = true,
             Event::Store { .. } => seen.stored = true,

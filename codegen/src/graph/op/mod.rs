@@ -293,6 +293,11 @@ pub(crate) trait Rules {
     /// See [`Stage::reads`].
     fn reads(&self, at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>));
 
+    /// See [`Stage::reads_again`].
+    fn reads_again(&self, _operand: &Operand, k: u32) -> Range<u32> {
+        k..k + 1
+    }
+
     /// Why no stage may write an operand; `None` where one may.
     fn constant(&self, _kind: OperandKind) -> Option<Constant> {
         None

@@ -179,7 +179,7 @@ fn a_coarser_policy_may_need_another_order() {
         assert_eq!(judge(&c).refutations, [], "{mode:?}");
         // One slot for all of `up`: the first row waits for the last.
         c.edges[0].policy = cusync_gen::sync::Policy::Batched { rows: 4, cols: 8 };
-        let text = only(&judge(&c), Obligation::Progress);
+        let text = only(&judge(&c), Obligation::Progress, &[]);
         assert!(text.contains("down(0, 0), waits for up(1, 0)"), "{text}");
         let before = c.launch.lists().cloned();
         linearise(&mut c);

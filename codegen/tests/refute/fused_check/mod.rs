@@ -6,10 +6,8 @@ mod model;
 mod shares;
 mod tiles;
 
-use cusync_gen::check::{
-    Candidate, Event, Generated, Launch, Obligation, Place, Report, TileProgram, judge, judge_program,
-    linearise,
-};
+use crate::changed::{mutated, only, posting};
+use cusync_gen::check::{Candidate, Event, Launch, Obligation, Report, judge, linearise};
 use cusync_gen::device::Profile;
 use cusync_gen::graph::{Graph, StageId};
 use cusync_gen::schedule::{Hand, Item, Part, Schedule};
@@ -87,56 +85,13 @@ fn remove(schedule: &mut Schedule, index: usize) {
     }
 }
 
-/// Only this obligation is refuted; the counterexample as text.
-#[track_caller]
-fn only(report: &Report, obligation: Obligation) -> String {
-    let found: Vec<_> = report.refutations.iter().map(|r| r.obligation).collect();
-    assert_eq!(found, [obligation], "{:#?}", report.refutations);
-    report.refutations[0].to_string()
-}
-
 /// Refuted for this reason alone, and the text says all of these.
 #[track_caller]
 fn refuted(c: &Candidate, obligation: Obligation, says: &[&str]) {
-    let text = only(&judge(c), obligation);
-    for part in says {
-        assert!(text.contains(part), "`{part}` is not in\n{text}");
-    }
+    only(&judge(c), obligation, says);
 }
 
-type Change = dyn Fn(StageId, Tile, u32, Vec<Event>) -> Vec<Event>;
-
-/// A kernel that does what ours does, but for a change to the events of each slice.
-struct Mutant<'a> {
-    base: Generated<'a>,
-    change: Box<Change>,
-    posts: u32,
-}
-
-impl TileProgram for Mutant<'_> {
-    fn posts(&self, edge: usize, tile: Tile, f: &mut dyn FnMut(u32, u32)) {
-        (0..self.posts).for_each(|_| self.base.posts(edge, tile, f));
-    }
-    fn events(&self, stage: StageId, tile: Tile, slice: u32, f: &mut dyn FnMut(Event)) {
-        let mut events = Vec::new();
-        self.base.events(stage, tile, slice, &mut |e| events.push(e));
-        (self.change)(stage, tile, slice, events).into_iter().for_each(f);
-    }
-    fn extent(&self, graph: &Graph, stage: StageId) -> (u32, u32) {
-        self.base.extent(graph, stage)
-    }
-    fn slices(&self, graph: &Graph, stage: StageId, tile: Tile) -> u32 {
-        self.base.slices(graph, stage, tile)
-    }
-    fn place(&self, stage: StageId, tile: Tile, slice: u32) -> Option<Place> {
-        self.base.place(stage, tile, slice)
-    }
-}
-
-fn mutated(c: &Candidate, change: impl Fn(StageId, Tile, u32, Vec<Event>) -> Vec<Event> + 'static) -> Report {
-    judge_program(c, &Mutant { base: Generated::new(c), change: Box::new(change), posts: 1 })
-}
-
-fn posting(c: &Candidate, posts: u32) -> Report {
-    judge_program(c, &Mutant { base: Generated::new(c), change: Box::new(|_, _, _, e| e), posts })
+/// Each tile posts so many times what ours does.
+fn repeating(c: &Candidate, times: usize) -> Report {
+    posting(c, |_, _, posts| posts.repeat(times))
 }

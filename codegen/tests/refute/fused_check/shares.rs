@@ -169,7 +169,7 @@ fn a_share_that_is_finished_too_early() {
     let never = mutated(&c, |_, _, slice, events| {
         events.into_iter().filter(|e| slice == 0 || !matches!(e, Event::Add { .. })).collect()
     });
-    let text = only(&never, Obligation::Cover);
+    let text = only(&never, Obligation::Cover, &[]);
     assert!(
         text.contains("up(3, 2) (item 6 of worker 3) finishes without slab 0, the sums of up(3, 2)"),
         "{text}"
@@ -181,7 +181,7 @@ fn a_share_that_is_finished_too_early() {
         }
         events
     });
-    assert!(only(&late, Obligation::Cover).contains("finishes without slab"));
+    only(&late, Obligation::Cover, &["finishes without slab"]);
 }
 
 #[test]
@@ -196,8 +196,8 @@ fn units_that_two_parts_store_or_none() {
             events.into_iter().map(change).collect()
         }
     };
-    let text = only(&mutated(&c, stored(0..2)), Obligation::Order);
+    let text = only(&mutated(&c, stored(0..2)), Obligation::Order, &[]);
     assert!(text.contains("stores again units 0..1 of the 2 of its tile"), "{text}");
-    let text = only(&mutated(&c, stored(1..1)), Obligation::Order);
+    let text = only(&mutated(&c, stored(1..1)), Obligation::Order, &[]);
     assert!(text.contains("is of a tile of 2 units of which only 1 are stored"), "{text}");
 }

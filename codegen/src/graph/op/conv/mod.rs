@@ -144,6 +144,13 @@ impl Rules for Conv {
         });
     }
 
+    fn reads_again(&self, operand: &Operand, k: u32) -> Range<u32> {
+        // A window serves all taps of its channels.
+        let taps = self.filter.0 * self.filter.1;
+        let shared = operand.kind == OperandKind::A && self.window.is_some();
+        if shared { k / taps * taps..(k / taps + 1) * taps } else { k..k + 1 }
+    }
+
     fn has_halo(&self) -> bool {
         true
     }
