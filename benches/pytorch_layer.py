@@ -4,8 +4,8 @@
 
 Needs python3 and torch with CUDA, nothing else; sizes are those of one of eight GPUs in tensor parallelism. `*_generate` makes the next token of
 each of B sequences: QKV, attention over a cache, projection; `*_attention` does it for a prompt, causal. Neither has norms, rotation or
-an append. `*_layer` and `*_prompt_layer` have all of it: norm, QKV, rotary embedding (LLaMA), append to the cache, attention,
-projection, residual, norm, MLP, residual. Method as in pytorch_mlp.py: several sets of weights and caches in rotation, a graph of `--runs` runs,
+an append. `*_block` and `*_prompt_block` have them: norm, QKV, rotary embedding (LLaMA), append to the cache, attention, projection,
+residual. `*_layer` and `*_prompt_layer` go on with norm, MLP, residual. `*_attend` is the attention of a prompt alone. Method as in pytorch_mlp.py: several sets of weights and caches in rotation, a graph of `--runs` runs,
 an idle time of 3 ms before each sample, or (sustained) back to back for a window. Eager runs are made with each backend of
 scaled_dot_product_attention that takes the shapes; `--compile` adds torch.compile(max-autotune). What is compiled is compared with eager first.
 """
@@ -28,12 +28,24 @@ MODELS = {
     "llama65": (8192, 8, 8, 2752, True),
     "llama3_70b": (8192, 8, 1, 3584, True),
 }
-# kind: (a prompt, a whole layer)
-KINDS = {"generate": (False, False), "attention": (True, False), "layer": (False, True), "prompt_layer": (True, True)}
+# kind: (a prompt, how much of a layer)
+ALONE, PLAIN, FULL, LAYER = range(4)
+KINDS = {
+    "generate": (False, PLAIN),
+    "block": (False, FULL),
+    "attention": (True, PLAIN),
+    "prompt_block": (True, FULL),
+    "attend": (True, ALONE),
+    "layer": (False, LAYER),
+    "prompt_layer": (True, LAYER),
+}
 # kind: (sequences, tokens) as in src/bench/layers.rs
 USUAL = {
     "generate": [(1, 512), (1, 2048), (4, 2048), (32, 2048)],
+    "block": [(1, 512), (1, 2048), (4, 2048), (32, 2048)],
     "attention": [(1, 512), (1, 1024), (1, 2048)],
+    "prompt_block": [(1, 512), (1, 1024), (1, 2048)],
+    "attend": [(1, 2048)],
     "layer": [(1, 2048), (8, 2048), (32, 2048)],
     "prompt_layer": [(1, 512), (1, 2048)],
 }
@@ -48,8 +60,9 @@ class Layer:
 
     def __init__(self, model, kind, batch, tokens):
         self.width, self.heads, self.kv, self.inner, self.llama = MODELS[model]
-        self.prompt, self.whole = KINDS[kind]
+        self.prompt, self.part = KINDS[kind]
         self.pipeline, self.batch, self.tokens = f"{model}_{kind}", batch, tokens
+        self.columns = (self.heads + 2 * self.kv) * DIM if self.part == ALONE else self.width  # of the input
         # Rows of activations, and the first of them in the cache.
         self.rows, self.first = (tokens, 0) if self.prompt else (batch, tokens)
         self.dims = {"S": tokens} if self.prompt else {"B": batch, "S": tokens + 1}
@@ -58,8 +71,8 @@ class Layer:
         """A set of weights, and a cache that has the tokens already."""
         rows, width, up = (self.heads + 2 * self.kv) * DIM, self.width, self.inner * (2 if self.llama else 1)
         made = {}
-        matrices = [("qkv", rows, width), ("project", width, self.heads * DIM)]
-        matrices += [("up", up, width), ("down", width, self.inner)] if self.whole else []
+        matrices = [("qkv", rows, width), ("project", width, self.heads * DIM)] if self.part > ALONE else []
+        matrices += [("up", up, width), ("down", width, self.inner)] if self.part == LAYER else []
         for name, n, k in matrices:
             made[name] = uniform((n, k), 3.0 / math.sqrt(k), dtype, generator)
         for name in ("gain1", "bias1", "gain2", "bias2"):
@@ -76,18 +89,18 @@ class Layer:
         return F.layer_norm(x, (self.width,), gain, bias, 1e-5)
 
     def attend(self, x, t):
-        """QKV, attention, projection; the rotation and the append of whole layers."""
+        """QKV, attention, projection; the rotation and the append of full blocks and layers."""
 
         def rotated(y):
             low, high = y.chunk(2, -1)
             return torch.cat((low * t["cos"] - high * t["sin"], high * t["cos"] + low * t["sin"]), -1)
 
-        product = F.linear(x, t["qkv"]).view(self.batch, -1, self.heads + 2 * self.kv, DIM).transpose(1, 2)
+        product = (F.linear(x, t["qkv"]) if self.part > ALONE else x).view(self.batch, -1, self.heads + 2 * self.kv, DIM).transpose(1, 2)
         q, k, v = product.split([self.heads, self.kv, self.kv], 1)
-        if self.llama and self.whole:
+        if self.llama and self.part >= FULL:
             q, k = rotated(q), rotated(k)
         last = self.first + k.shape[2]
-        if self.whole:
+        if self.part >= FULL:
             t["keys"][:, :, self.first : last] = k
             t["values"][:, :, self.first : last] = v
         if self.prompt:
@@ -98,12 +111,15 @@ class Layer:
             # Queries that share one head of keys and values are rows of one attention.
             q = q.transpose(1, 2) if self.kv == 1 else q
             mixed = F.scaled_dot_product_attention(q, t["keys"], t["values"])
-        return F.linear(mixed.reshape(x.shape[0], -1), t["project"])
+        mixed = mixed.reshape(x.shape[0], -1)
+        return F.linear(mixed, t["project"]) if self.part > ALONE else mixed
 
     def run(self, x, t):
-        if not self.whole:
+        if self.part < FULL:
             return self.attend(x, t)
         h = x + self.attend(self.norm(x, t["gain1"], t["bias1"]), t)
+        if self.part == FULL:
+            return h
         inner = F.linear(self.norm(h, t["gain2"], t["bias2"]), t["up"])
         if self.llama:
             gate, up = inner.chunk(2, -1)
@@ -195,7 +211,7 @@ def main():
                 skipped.append(f"{label}: the time limit")
                 continue
             sets = [layer.tensors(dtype, generator) for _ in range(args.sets)]
-            x = uniform((layer.rows, layer.width), 1.0, dtype, generator)
+            x = uniform((layer.rows, layer.columns), 1.0, dtype, generator)
             ways = [(f"eager, {name}", backend, False) for name, backend in BACKENDS.items()]
             ways += [("compiled", list(BACKENDS.values()), True)] if args.compile else []
             for way, backend, compiles in ways:

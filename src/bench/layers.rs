@@ -29,18 +29,27 @@ const SHAPES: [(u32, u32); 4] = [(56, 64), (28, 128), (14, 256), (7, 512)];
 
 const BODIES: [&str; 2] = ["resnet38_body", "vgg19_body"];
 
-/// Attention blocks that generate a token of each of B sequences, whose caches have room for S tokens and have one less; and such of
-/// prompts of S tokens.
-const GENERATE: [&str; 3] = ["gpt3_generate", "llama65_generate", "llama3_70b_generate"];
-const CACHES: [(u32, u32); 4] = [(1, 513), (1, 2049), (4, 2049), (32, 2049)];
-const PROMPTS: [&str; 3] = ["gpt3_attention", "llama65_attention", "llama3_70b_attention"];
-const PROMPT_TOKENS: [u32; 3] = [512, 1024, 2048];
+const MODELS: [&str; 3] = ["gpt3", "llama65", "llama3_70b"];
 
+/// Sequences that generate a token each, whose caches have room for so many tokens and have one less; and tokens of a prompt.
+const CACHES: [(u32, u32); 4] = [(1, 513), (1, 2049), (4, 2049), (32, 2049)];
+const PROMPT_TOKENS: [u32; 3] = [512, 1024, 2048];
 /// The same of whole transformer layers.
-const LAYERS: [&str; 3] = ["gpt3_layer", "llama65_layer", "llama3_70b_layer"];
 const LAYER_CACHES: [(u32, u32); 3] = [(1, 2049), (8, 2049), (32, 2049)];
-const PROMPT_LAYERS: [&str; 3] = ["gpt3_prompt_layer", "llama65_prompt_layer", "llama3_70b_prompt_layer"];
 const LAYER_TOKENS: [u32; 2] = [512, 2048];
+
+/// What is measured of a model, by the end of the pipeline's name: where a token is generated, and where a prompt is read.
+type Kinds = (&'static [&'static str], &'static [(u32, u32)], &'static [(&'static str, &'static [u32])]);
+const BLOCKS: Kinds = (
+    &["generate", "block"],
+    &CACHES,
+    &[("attention", &PROMPT_TOKENS), ("prompt_block", &PROMPT_TOKENS), ("attend", &[2048])],
+);
+const WHOLE_LAYERS: Kinds = (
+    &["layer", "layers"],
+    &LAYER_CACHES,
+    &[("prompt_layer", &LAYER_TOKENS), ("prompt_layers", &LAYER_TOKENS)],
+);
 
 /// A pipeline with the dims of its size.
 pub type LayerPoint = (String, Size);
@@ -74,11 +83,7 @@ pub fn convolutions(pipelines: &[String], batches: &[u32]) -> Vec<LayerPoint> {
 /// Attention blocks, or whole transformer layers, generating at numbers of sequences and of prompts at numbers of tokens; empty: the
 /// usual ones.
 pub fn attentions(layers: bool, pipelines: &[String], batches: &[u32], tokens: &[u32]) -> Vec<LayerPoint> {
-    let (generating, caches, prompts, lengths) = match layers {
-        true => (LAYERS, &LAYER_CACHES[..], PROMPT_LAYERS, &LAYER_TOKENS[..]),
-        false => (GENERATE, &CACHES[..], PROMPTS, &PROMPT_TOKENS[..]),
-    };
-    let wanted = |name: &&str| pipelines.is_empty() || pipelines.iter().any(|p| p == name);
+    let (generating, caches, prompts) = if layers { WHOLE_LAYERS } else { BLOCKS };
     let dim = |name: &str, value: u32| (name.to_owned(), value);
     let capacities = || tokens.iter().map(|t| t + 1);
     let mut cached: Vec<(u32, u32)> = match (batches, tokens) {
@@ -89,13 +94,21 @@ pub fn attentions(layers: bool, pipelines: &[String], batches: &[u32], tokens: &
     };
     cached.sort_unstable();
     cached.dedup();
-    let lengths = if tokens.is_empty() { lengths } else { tokens };
-    let of_cache = |name: &str, &(b, s): &(u32, u32)| (name.to_owned(), vec![dim("B", b), dim("S", s)]);
-    let generating = generating.into_iter().filter(wanted);
-    let generating = generating.flat_map(|name| cached.iter().map(move |at| of_cache(name, at)));
-    let prompts = prompts.into_iter().filter(wanted);
-    let prompts = prompts.flat_map(|name| lengths.iter().map(move |&s| (name.to_owned(), vec![dim("S", s)])));
-    generating.chain(prompts).collect()
+    let of_cache = |&(b, s): &(u32, u32)| vec![dim("B", b), dim("S", s)];
+    let generating = generating.iter().map(|kind| (*kind, cached.iter().map(of_cache).collect::<Vec<_>>()));
+    let of_prompts = |&(kind, usual): &(&'static str, &[u32])| {
+        let lengths = if tokens.is_empty() { usual } else { tokens };
+        (kind, lengths.iter().map(|&s| vec![dim("S", s)]).collect())
+    };
+    let mut points = Vec::new();
+    for (kind, sizes) in generating.chain(prompts.iter().map(of_prompts)) {
+        for name in MODELS.map(|model| format!("{model}_{kind}")) {
+            if pipelines.is_empty() || pipelines.contains(&name) {
+                points.extend(sizes.iter().map(|size| (name.clone(), size.clone())));
+            }
+        }
+    }
+    points
 }
 
 /// What to measure.
@@ -103,7 +116,7 @@ pub fn attentions(layers: bool, pipelines: &[String], batches: &[u32], tokens: &
 pub struct LayerArgs {
     /// Number of the GPU.
     pub gpu: u32,
-    /// Shipped pipelines with the dims of a size.
+    /// Pipelines with the dims of a size.
     pub points: Vec<LayerPoint>,
     /// The element type of all tensors.
     pub element: Element,
@@ -220,12 +233,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn points_are_of_pipelines_that_ship_with_these_dims() {
+    fn points_are_of_pipelines_with_these_dims() {
         let attention = [false, true].map(|layers| attentions(layers, &[], &[], &[])).concat();
         let all = [mlps(&[], &[]), convolutions(&[], &[]), attention].concat();
-        assert_eq!(all.len(), 3 * 16 + 2 * 4 * 9 + 2 * 3 + 3 * (4 + 3) + 3 * (3 + 2));
+        assert_eq!(all.len(), 3 * 16 + 2 * 4 * 9 + 2 * 3 + 3 * (2 * (4 + 3) + 1) + 3 * 2 * (3 + 2));
         for (name, size) in all {
-            let spec = cusync_gen::spec::parse(crate::runtime::shipped(&name).expect("it ships"), &name);
+            let source = super::super::source_of(&name).expect("it ships, or is a part of what does");
+            let spec = cusync_gen::spec::parse(&source, &name);
             let spec = spec.expect("well-formed");
             assert!(
                 size.iter().all(|(dim, _)| spec.dims().any(|(known, _)| known == dim)),

@@ -19,6 +19,7 @@
 
 pub mod copilot;
 pub mod dag;
+mod derived;
 mod digest;
 mod fused;
 mod layers;
@@ -37,6 +38,7 @@ pub use crate::measure::{
     Ceiling, Ceilings, Error, Regime, Result, SemaphoreCost, Variant, bench_semaphores,
 };
 pub use crate::runtime::{Summary, percentile};
+pub use derived::source_of;
 pub use digest::{Digest, Line, Mean};
 pub use layers::{
     BATCHES, LayerArgs, LayerPoint, Progress, SIZES, attentions, bench_layers, convolutions, mlps,

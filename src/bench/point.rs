@@ -1,5 +1,6 @@
 //! One size of one pipeline: its variants, made and verified, then timed against each other.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use cusync_gen::check::{Executor, Plan};
@@ -8,6 +9,7 @@ use cusync_gen::choose::space::{COMPARED, executors};
 use cusync_gen::device::{Operations, Profile};
 use cusync_gen::graph::{Element, Resolved};
 
+use super::derived::source_of;
 use super::layers::LayerArgs;
 use super::peer::{MakePeer, PeerChain, PeerGemm};
 use super::record::{LayerReport, Record, Role, ScheduleRecord, Size, size_text};
@@ -17,7 +19,7 @@ use crate::device::{BoundStage, CublasLt, Device, StreamK};
 use crate::measure::{Ceilings, PipelineVariant, Variant, clocks_mhz, floor_us, interleaved};
 use crate::runtime::verify::{self, Accuracy, Reference};
 use crate::runtime::{
-    InputSets, Options, Overlap, Overrides, Pipeline, executor_name, plan_text, resolve_text, shipped,
+    InputSets, Options, Overlap, Overrides, Pipeline, executor_name, plan_text, resolve_text,
 };
 use crate::tune::Origin;
 
@@ -88,9 +90,9 @@ impl<'a> Point<'a> {
     }
 
     /// The spec, and overrides of its size and element type.
-    fn spec(&self, overrides: Overrides) -> Result<(&'static str, Overrides)> {
-        let source = shipped(self.name)
-            .ok_or_else(|| Error::Argument(format!("{} is not a pipeline that ships", self.name)))?;
+    fn spec(&self, overrides: Overrides) -> Result<(Cow<'static, str>, Overrides)> {
+        let source = source_of(self.name)
+            .ok_or_else(|| Error::Argument(format!("{} is not a pipeline that is measured", self.name)))?;
         let dims = self.size.iter().map(|(dim, value)| (dim.clone(), u64::from(*value))).collect();
         Ok((source, Overrides { dims, element: Some(self.args.element), ..overrides }))
     }
@@ -98,14 +100,14 @@ impl<'a> Point<'a> {
     /// A plan of this size.
     pub(super) fn plan(&self, executor: Executor, overrides: Overrides) -> Result<Plan> {
         let (source, overrides) = self.spec(overrides)?;
-        Ok(plan_text(source, self.name, &overrides, self.profile, executor)?)
+        Ok(plan_text(&source, self.name, &overrides, self.profile, executor)?)
     }
 
     /// The tuned plan of this size with runs joined in a way; `None` where none was kept, or what was kept is refused.
     pub(super) fn kept(&self, overlap: Overlap) -> Result<Option<(Plan, Origin)>> {
         let (source, overrides) = self.spec(Overrides::default())?;
         let (options, tuned) = (Options { overlap, ..Options::default() }, &self.args.tuned);
-        let found = crate::tune::plan(source, self.name, &overrides, self.device, None, &options, tuned);
+        let found = crate::tune::plan(&source, self.name, &overrides, self.device, None, &options, tuned);
         let found = found.map_err(|e| Error::Plan(e.to_string()))?;
         Ok(matches!(found.origin, Origin::Tuned { .. }).then_some((found.plan, found.origin)))
     }
@@ -117,7 +119,7 @@ impl<'a> Point<'a> {
 
     fn resolved(&self) -> Result<Resolved> {
         let (source, overrides) = self.spec(Overrides::default())?;
-        Ok(resolve_text(source, self.name, &overrides)?)
+        Ok(resolve_text(&source, self.name, &overrides)?)
     }
 
     /// What a kernel for all stages must run.

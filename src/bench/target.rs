@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use serde::{Deserialize, Serialize};
 
 use super::Regime;
+use super::derived::LAYERS;
 use super::pytorch;
 use super::record::{Record, Role, Size};
 
@@ -24,6 +25,8 @@ enum Over {
     Time(f64),
     /// That of a kernel that only streams, its runs joined in the same way, and some microseconds.
     StreamPlus(f64),
+    /// The time of as many launches of the pipeline's one layer as it has layers.
+    SingleLayers,
     /// The time of an even batch that reads as much, where the one that is judged has sequences of unlike lengths.
     Even,
 }
@@ -126,15 +129,21 @@ fn quotient(
     overlap: Option<bool>,
     over: Over,
 ) -> Option<f64> {
-    let here =
-        || records.iter().filter(move |r| r.pipeline == *pipeline && r.has(size) && r.regime == regime);
+    let at = |pipeline| {
+        records.iter().filter(move |r: &&Record| r.pipeline == pipeline && r.has(size) && r.regime == regime)
+    };
+    let here = || at(*pipeline);
     let joined = |r: &&Record| overlap.is_none_or(|overlap| r.overlap == overlap);
     let named = |begin: &'static str| best(here().filter(|r| r.variant.starts_with(begin)).filter(joined));
     let fused = match over {
         Over::Even => named(RAGGED_LENGTHS)?.us,
-        Over::Stream | Over::StreamPlus(_) | Over::Floor | Over::Pytorch | Over::BestPeer | Over::Time(_) => {
-            best(here().filter(|r| r.role == Role::Fused).filter(joined))?.us
-        }
+        Over::Stream
+        | Over::StreamPlus(_)
+        | Over::Floor
+        | Over::Pytorch
+        | Over::BestPeer
+        | Over::SingleLayers
+        | Over::Time(_) => best(here().filter(|r| r.role == Role::Fused).filter(joined))?.us,
     };
     let other = match over {
         Over::Stream => named(STREAM)?.us,
@@ -143,6 +152,10 @@ fn quotient(
         Over::Floor => here().map(|r| r.floor_us).next()?,
         Over::Pytorch => named(pytorch::VARIANTS)?.us,
         Over::BestPeer => best(here().filter(|r| r.role == Role::Peer))?.us,
+        Over::SingleLayers => {
+            let single = at(pipeline.strip_suffix('s')?).filter(|r| r.role == Role::Fused);
+            best(single)?.us * LAYERS as f64
+        }
         Over::Time(us) => us,
     };
     Some(other / fused)
@@ -168,7 +181,7 @@ pub(super) fn verdicts(records: &[Record]) -> Vec<Verdict> {
     for goal in GOALS.iter().filter(measured) {
         let overlaps: &[Option<bool>] = match goal.over {
             Over::Stream | Over::StreamPlus(_) | Over::Floor => &[Some(false), Some(true)],
-            Over::Pytorch | Over::BestPeer | Over::Time(_) | Over::Even => &[None],
+            Over::Pytorch | Over::BestPeer | Over::Time(_) | Over::SingleLayers | Over::Even => &[None],
         };
         let points = || goal.points.iter().flat_map(Sizes::each);
         let each = goal.least.iter().flat_map(|least| {
@@ -215,13 +228,13 @@ pub(super) mod tests {
     const MANY: [u32; 8] = [768, 1024, 1280, 1536, 1792, 2048, 3072, 4096];
 
     #[test]
-    fn goals_are_of_pipelines_that_ship_and_sizes_that_are_measured() {
-        assert_eq!(GOALS.iter().map(|g| g.least.len()).sum::<usize>(), 35);
+    fn goals_are_of_pipelines_and_sizes_that_are_measured() {
+        assert_eq!(GOALS.iter().map(|g| g.least.len()).sum::<usize>(), 42);
         let attention = [false, true].map(|layers| super::super::attentions(layers, &[], &[], &[])).concat();
         let measured =
             [super::super::mlps(&[], &[]), super::super::convolutions(&[], &[]), attention].concat();
         for (pipeline, size) in GOALS.iter().flat_map(|g| &g.points).flat_map(Sizes::each) {
-            assert!(crate::runtime::shipped(pipeline).is_some(), "{pipeline}");
+            assert!(super::super::source_of(pipeline).is_some(), "{pipeline}");
             let usual =
                 |(name, all): &(String, Size)| name == pipeline && size.iter().all(|d| all.contains(d));
             let ragged = matches!(&size[..], [(dim, m)] if dim == "M" && RAGGED.contains(m));
@@ -354,6 +367,8 @@ pub(super) mod tests {
             of(32, "decode graph", Role::Fused, 100.0),
             of(32, "decode ragged graph", Role::Probe, 60.0),
             of(32, "decode even graph", Role::Probe, 57.0),
+            Record { pipeline: "llama65_layer".into(), ..of(8, "decode graph", Role::Fused, 90.0) },
+            Record { pipeline: "llama65_layers".into(), ..of(8, "decode edges graph", Role::Fused, 320.0) },
         ];
         let judged = verdicts(&records);
         let have = |name: &str| -> Vec<_> {
@@ -363,6 +378,7 @@ pub(super) mod tests {
         assert_eq!(have("streaming"), [(38.0 / 40.0, false)]);
         assert_eq!(have("ragged"), [(0.95, true)]);
         assert_eq!(have("peer"), [(1.1, true)]);
+        assert_eq!(have("four layers"), [(90.0 * 4.0 / 320.0, true)]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use cusync::bench::size_text;
-use cusync::runtime::shipped;
+use cusync::bench::source_of;
 use cusync_gen::choose::against::{Measured, Measurements, compare};
 use cusync_gen::choose::comparison::{Comparison, Goal, Point, Row};
 use serde::Serialize;
@@ -112,7 +112,7 @@ pub(crate) fn against(only: Option<String>, plan: PlanArgs, record: PathBuf) -> 
     measurements.records.retain(wanted);
     let spec = |name: &str| match &source {
         Some(source) => Some(source.text.clone()),
-        None => shipped(name).map(str::to_owned),
+        None => source_of(name).map(Into::into),
     };
     let mut comparison =
         compare(&measurements, &device, spec).map_err(|d| Fault::input(d.message).help(HELP))?;

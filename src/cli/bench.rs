@@ -8,8 +8,9 @@ use cusync::bench::dag::{DagArgs, DagReport, bench_dag, tables};
 use cusync::bench::{
     self, Ceilings, Digest, LayerArgs, LayerReport, Record, Regime, SemaphoreCost, Size, SweepReport,
     add_pytorch, attentions, bench_layers, bench_semaphores, bench_sweep, convolutions, mlps, size_text,
+    source_of,
 };
-use cusync::runtime::{SHIPPED, shipped};
+use cusync::runtime::SHIPPED;
 use cusync_gen::choose::against::{Measured, Measurements};
 use cusync_gen::graph::Element;
 
@@ -87,9 +88,9 @@ enum SuiteArg {
     Mlp,
     /// Chains of convolutions, and the bodies of ResNet-38 and VGG-19
     Conv,
-    /// Attention blocks, generating tokens and of prompts
+    /// Attention blocks, alone and with norm, rotation and residual, generating tokens and of prompts; attention alone
     Attention,
-    /// Whole transformer layers, generating tokens and of prompts
+    /// Whole transformer layers and rows of four, generating tokens and of prompts
     Layer,
     /// The MLP layers on every chain kernel, to compare the cost model with
     FusedSweep,
@@ -146,7 +147,7 @@ impl BenchArgs {
     }
 
     fn layers(&self) -> Result<LayerArgs, Fault> {
-        if let Some(name) = self.pipeline.iter().find(|name| shipped(name).is_none()) {
+        if let Some(name) = self.pipeline.iter().find(|name| source_of(name).is_none()) {
             let names: Vec<_> = SHIPPED.iter().map(|(name, _)| *name).collect();
             let fault = Fault::input(format!("no pipeline `{name}` ships"));
             return Err(fault.help(format!("one of {}", names.join(", "))));

@@ -35,6 +35,9 @@ pub struct CostModel {
     pub gelu_us: f64,
     /// What a gated activation adds to an epilogue, microseconds of an area.
     pub gate_us: f64,
+    /// What a residual adds to an epilogue, microseconds of an area.
+    #[serde(default)]
+    pub residual_us: f64,
     /// From the end of an epilogue until the tile is stored and posted, microseconds; the worker goes on meanwhile.
     pub post_us: f64,
     /// From a post until its waiter goes on, microseconds.
@@ -74,12 +77,24 @@ pub struct AttentionCost {
     pub columns_us: f64,
     /// What a tile takes beside: its queries on their way through registers, its outputs; microseconds.
     pub fixed_us: f64,
+    /// What rotating 64 columns of the keys of a step adds to it, microseconds.
+    #[serde(default)]
+    pub rotate_us: f64,
+    /// What a tile takes to append the keys and values of its own tokens, microseconds.
+    #[serde(default)]
+    pub append_us: f64,
 }
 
 impl AttentionCost {
-    /// A step over heads of so many columns, microseconds.
-    pub(crate) fn step_us(&self, columns: u32) -> f64 {
-        self.softmax_us + self.columns_us * f64::from(columns.div_ceil(64))
+    /// A step over heads of so many columns, microseconds; whether keys are rotated.
+    pub(crate) fn step_us(&self, columns: u32, rotates: bool) -> f64 {
+        let of_columns = self.columns_us + if rotates { self.rotate_us } else { 0.0 };
+        self.softmax_us + of_columns * f64::from(columns.div_ceil(64))
+    }
+
+    /// What a tile takes beside its steps, microseconds; `appends`: the share of tiles that append.
+    pub(crate) fn tile_us(&self, appends: f64) -> f64 {
+        self.fixed_us + self.append_us * appends
     }
 }
 
@@ -116,14 +131,18 @@ impl CostModel {
         listed.copied().unwrap_or(TileRate { tile, cluster, epilogue_us, ..self.other })
     }
 
-    /// From the last multiplication of a tile to the next item, microseconds, where the tile's shape has the times of `shape`.
-    pub fn epilogue_us(&self, activation: Activation, gated: bool, shape: &TileRate) -> f64 {
+    /// From the last multiplication of a tile to the next item, microseconds, where the tile's shape has the times of `shape`; whether the
+    /// activation is gated, and whether a residual is added.
+    pub fn epilogue_us(&self, activation: Activation, (gated, adds): (bool, bool), shape: &TileRate) -> f64 {
         // Summed from left to right: a rounding apart, ties between schedules fall otherwise.
-        let plain_us = match activation {
+        let mut us = match activation {
             Activation::GeluTanh => shape.epilogue_us + self.gelu_us * area(shape.tile),
             Activation::Identity | Activation::Relu => shape.epilogue_us,
         };
-        if gated { plain_us + shape.gate_us + self.gate_us * area(shape.tile) } else { plain_us }
+        if gated {
+            us = us + shape.gate_us + self.gate_us * area(shape.tile);
+        }
+        if adds { us + self.residual_us * area(shape.tile) } else { us }
     }
 }
 

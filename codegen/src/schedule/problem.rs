@@ -2,7 +2,7 @@
 
 use super::needs::Needs;
 use super::{Hand, ItemTime, Part, Request};
-use crate::device::{AttentionCost, CostModel, Fetch, k_block_us};
+use crate::device::{CostModel, Fetch, k_block_us};
 use crate::graph::{Graph, Op, OperandKind, Stage, StageId};
 
 /// One stage.
@@ -153,12 +153,11 @@ impl<'a> Problem<'a> {
             return ItemCost { k_us, fill_us, epilogue_us, slab_write_us: 0.0, slab_read_us: 0.0 };
         }
         if s.attention_us > 0.0 {
-            let AttentionCost { fixed_us: epilogue_us, .. } = cost.attention;
             let fill_us = cost.fill_us;
             return ItemCost {
                 k_us: s.attention_us,
                 fill_us,
-                epilogue_us,
+                epilogue_us: s.epilogue_us,
                 slab_write_us: 0.0,
                 slab_read_us: 0.0,
             };
@@ -240,8 +239,10 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
     // What such an operation reads and writes, it reads and writes once.
     let rows = rows_of(stage, tile_m);
     let moved = 2.0 * f64::from(stage.n) * (stage.op.rows_loaded(rows) + f64::from(rows));
+    // Convolutions' rates are those of chains that have residuals.
+    let adds = matches!(stage.op, Op::Gemm(_)) && stage.operand(OperandKind::Residual).is_some();
     let attention_us = match &stage.op {
-        Op::Attention(of) => cost.attention.step_us(of.heads.dim),
+        Op::Attention(of) => cost.attention.step_us(of.heads.dim, of.rotary),
         Op::Gemm(_)
         | Op::GatedGemm
         | Op::Conv2d(_)
@@ -249,6 +250,19 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
         | Op::Norm(_)
         | Op::Pool(_)
         | Op::Custom => 0.0,
+    };
+    // One query head of a group appends the keys and values that the group shares.
+    let epilogue_us = match &stage.op {
+        Op::Attention(of) => {
+            cost.attention.tile_us(of.cache.map_or(0.0, |_| 1.0 / f64::from(of.heads.group())))
+        }
+        Op::Gemm(_)
+        | Op::GatedGemm
+        | Op::Conv2d(_)
+        | Op::Attend(_)
+        | Op::Norm(_)
+        | Op::Pool(_)
+        | Op::Custom => cost.epilogue_us(stage.op.activation(), (stage.op.is_gated(), adds), &shape),
     };
     let products = stage.op.has_kernel_tiles();
     let rows_bytes = if products || attention_us > 0.0 { 0.0 } else { moved };
@@ -270,7 +284,7 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
         row_bytes: product(stage.op.rows_loaded(rows_of(stage, tile_m)) * f64::from(cluster.0) * k_bytes),
         col_bytes: product(f64::from(tile_n * cluster.1) * k_bytes),
         units: if !products { 1 } else { super::units(stage.mma_tile).min(4) },
-        epilogue_us: cost.epilogue_us(stage.op.activation(), stage.op.is_gated(), &shape),
+        epilogue_us,
         area: area / (128.0 * 256.0),
     }
 }

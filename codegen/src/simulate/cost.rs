@@ -70,7 +70,7 @@ impl TileCost {
             fixed_us: device.tile_us
                 + device.fused.epilogue_us(
                     stage.op.activation(),
-                    stage.op.is_gated(),
+                    (stage.op.is_gated(), false),
                     &device.tile_rate((bm, bn)),
                 ),
             prefetch_us: (ring_depth * k_us).min(k_us * k_blocks) * 0.5,

@@ -11,11 +11,11 @@
 #pragma once
 #include "cute/tensor.hpp"
 #include "cutlass/arch/barrier.h"
-#include "cutlass/gemm/collective/collective_builder.hpp"
 #include "cutlass/pipeline/pipeline.hpp"
 
 #include "kernels/attention/sm90/prompt.cuh"
 #include "kernels/common/sm90/operation.cuh"
+#include "kernels/common/sm90/ring.cuh"
 #include "kernels/common/sm90/wait.cuh"
 #include "kernels/common/sm90/window.cuh"
 #include "kernels/common/stage.cuh"
@@ -54,7 +54,7 @@ struct ChainConfig {
   static constexpr int kTileM = TileM_, kTileN = TileN_, kTileK = 64;
   static constexpr int kClusterM = ClusterM_, kClusterN = ClusterN_, kClusterSize = kClusterM * kClusterN;
 
-  static constexpr int kConsumerGroups = kTileM >= 128 ? 2 : 1;
+  static constexpr int kConsumerGroups = consumer_groups(kTileM);
   static constexpr int kConsumerThreads = 128 * kConsumerGroups;
   static constexpr int kThreads = 128 + kConsumerThreads;
   /// With two consumer warpgroups. Windows take more to load, and tiles of pixels have fewer accumulators.
@@ -79,18 +79,11 @@ struct ChainConfig {
   static_assert(kStages == Ring_, "abi/instances.txt states the depth of the ring");
   static_assert(!(kConvolves || kAttends) || kClusterSize == 1, "windows, keys and values are not shared by a cluster");
 
-  using TileShape = cute::Shape<cute::Int<kTileM>, cute::Int<kTileN>, cute::Int<kTileK>>;
-  using ClusterShape = cute::Shape<cute::Int<kClusterM>, cute::Int<kClusterN>, cute::_1>;
-  using KernelSchedule = cute::conditional_t<kConsumerGroups == 2, cutlass::gemm::KernelTmaWarpSpecializedCooperative,
-                                             cutlass::gemm::KernelTmaWarpSpecialized>;
-  using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
-      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp,            //
-      Element, cutlass::layout::RowMajor, 8,                          // A: M x K
-      Element, cutlass::layout::RowMajor, 8,                          // B: K x N
-      float, TileShape, ClusterShape, cutlass::gemm::collective::StageCount<kStages>,
-      KernelSchedule>::CollectiveOp;
+  using Multiplies = sm90::Multiplies<Element, kTileM, kTileN, kClusterM, kClusterN, kStages>;
+  using TileShape = typename Multiplies::TileShape;
+  using ClusterShape = typename Multiplies::ClusterShape;
+  using Mainloop = typename Multiplies::Mainloop;
   using TiledMma = typename Mainloop::TiledMma;
-  static_assert(cute::size(TiledMma{}) == kConsumerThreads);
 
   using LoadPipeline = typename Mainloop::MainloopPipeline;
   using LoadState = typename Mainloop::PipelineState;

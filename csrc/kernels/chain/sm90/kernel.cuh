@@ -10,28 +10,6 @@
 
 namespace cusync::kernels::sm90 {
 
-/// The other warps' end of the ring of items. A whole converged warp calls `next`.
-template <class C>
-class ItemReader {
- public:
-  CUSYNC_DEVICE ItemReader(typename C::SharedStorage const& shared, typename C::WorkPipeline& work)
-      : shared_(shared), work_(work) {}
-
-  CUSYNC_DEVICE Work next() {
-    work_.consumer_wait(state_);
-    Work const item = shared_.items[state_.index()];
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) work_.consumer_release(state_);
-    ++state_;
-    return item;
-  }
-
- private:
-  typename C::SharedStorage const& shared_;
-  typename C::WorkPipeline& work_;
-  cutlass::PipelineState<C::kWorkDepth> state_;
-};
-
 /// The marks of one item, by the first consumer thread, where a trace is asked for.
 class Marks {
  public:
@@ -61,7 +39,7 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
   int thread = int(threadIdx.x) - 128;
   uint32_t const group = uint32_t(cutlass::canonical_warp_group_idx()) - 1;
   uint32_t const cta = worker_index<C>() * C::kClusterSize + place.rank;
-  ItemReader<C> items(shared, work);
+  WorkReader<C> items(shared, work);
   typename C::LoadState loaded_state;
   auto staged_state = cutlass::make_producer_start_state<typename C::StagingPipeline>();
   typename C::TiledMma mma;
@@ -210,7 +188,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
     if (warp == 1) {
       dispatch<C>(params, shared, work);
     } else if (warp == 0) {
-      ItemReader<C> items(shared, work);
+      WorkReader<C> items(shared, work);
       auto state = cutlass::make_producer_start_state<LoadPipeline>();
       ReadyReader ready(&shared.ready);
       for (Work item = items.next(); item.valid; item = items.next()) {
@@ -224,7 +202,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
       if constexpr (C::kClusterSize > 1)
         if (leader) loaded.producer_tail(state);
     } else if (warp - 2 < C::kConsumerGroups) {
-      ItemReader<C> items(shared, work);
+      WorkReader<C> items(shared, work);
       StoreRing<C> ring(staged);
       uint32_t tiles = 0;
       for (Work item = items.next(); item.valid; item = items.next()) {

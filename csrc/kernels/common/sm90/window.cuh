@@ -26,7 +26,7 @@ struct WindowTable {
 /// The part of shared memory. Windows lie where the ring has operand A of matrix products.
 template <int Stages>
 struct WindowRing {
-  uint32_t first_row[Stages];  ///< by ring stage: the window's row that slot 0 of the tile reads
+  uint32_t first_row[Stages];  ///< by ring stage, where a window's first k-block has it: the row that the window begins at
   /// The load warp's own: by buffer, the k-block that must be multiplied before the buffer is free, counted over all items.
   uint32_t free_at[Stages];
   uint32_t stage;  ///< whose windows they are

@@ -10,24 +10,35 @@ namespace cusync::kernels::sm90 {
 /// A k-block of a convolution: a tap of a channel block. It goes from one to the next without divisions or multiplications: one
 /// thread does so for every k-block, beside the copies.
 struct Tap {
-  uint32_t channels, index, row, col;
-  uint32_t shift;  ///< the row of the window that it shifts operand A to
+  uint32_t channels, index;
 
-  CUSYNC_DEVICE Tap(Window const& window, uint32_t k) : channels(k / window.taps), index(k - channels * window.taps) {
-    row = index / window.filter_cols, col = index - row * window.filter_cols;
-    find_shift(window);
+  CUSYNC_DEVICE Tap(uint32_t taps, uint32_t k) : channels(k / taps), index(k - channels * taps) {}
+  CUSYNC_DEVICE void advance(uint32_t taps) {
+    if (++index == taps) index = 0, ++channels;
   }
-  CUSYNC_DEVICE void advance(Window const& window) {
-    ++index, ++col, ++shift;
-    if (col == window.filter_cols) col = 0, ++row, shift += window.pitch - window.filter_cols;
-    if (index == window.taps) index = row = shift = 0, ++channels;
-    if (window.class_rows * window.class_cols > 1) find_shift(window);
+};
+
+/// The row of a window that a tap shifts operand A to.
+struct Shift {
+  uint32_t index, col, row, rows;
+
+  CUSYNC_DEVICE Shift(Window const& window, uint32_t k) : index(k % window.taps) {
+    row = index / window.filter_cols, col = index - row * window.filter_cols;
+    find(window);
+  }
+  /// By taps of one row of the filter.
+  template <bool Strided>
+  CUSYNC_DEVICE void advance(Window const& window, uint32_t taps) {
+    index += taps, col += taps, rows += taps;
+    if (col == window.filter_cols) col = 0, ++row, rows += window.pitch - window.filter_cols;
+    if (index == window.taps) index = row = rows = 0;
+    if (Strided && window.class_rows * window.class_cols > 1) find(window);
   }
 
  private:
-  CUSYNC_DEVICE void find_shift(Window const& w) {
+  CUSYNC_DEVICE void find(Window const& w) {
     uint32_t const of_rows = row % w.class_rows, of_cols = col % w.class_cols;
-    shift = (of_rows * w.class_cols + of_cols) * w.class_slots + row / w.class_rows * w.pitch + col / w.class_cols;
+    rows = (of_rows * w.class_cols + of_cols) * w.class_slots + row / w.class_rows * w.pitch + col / w.class_cols;
   }
 };
 
@@ -62,19 +73,17 @@ struct WindowLoad {
     uint32_t const image = item.range.m / window.row_tiles;
     int const first_row = int((item.range.m - image * window.row_tiles) * window.rows * window.stride_rows);
     auto const next_buffer = [&](uint32_t buffer) { return buffer + 1 == window.buffers ? 0 : buffer + 1; };
-    uint32_t begun_row = 0;  // of the window of the last k-block begun, in its buffer
 
     auto const copy_filter = [&](Tap const& tap, typename C::LoadState const& slot) {
       copy(at.mainloop.tma_load_b.with(*pipeline.producer_get_barrier(slot)),
            from_b(_, _, _, tap.channels, tap.index), to_b(_, _, _, slot.index()));
     };
     // Takes the ring stage and announces what is to come.
-    auto const announce = [&](Tap const& tap, typename C::LoadState const& slot, bool first, uint32_t blocks = 1) {
+    auto const announce = [&](typename C::LoadState const& slot, bool first, uint32_t blocks = 1) {
       if (first) {
-        begun_row = ring.next * window.buffer_rows();
+        ring.first_row[slot.index()] = ring.next * window.buffer_rows();
         ring.next = next_buffer(ring.next);
       }
-      ring.first_row[slot.index()] = begun_row + tap.shift;
       shared.load.full_barrier_[slot.index()].arrive_and_expect_tx(blocks * kFilterBytes + (first ? window_bytes : 0));
     };
     auto const note_load = [&](uint32_t k, uint32_t operand) {
@@ -97,7 +106,7 @@ struct WindowLoad {
     auto const done = [&](uint32_t k) {
       if (k == ask_at && params.drawn) shared.more_work.arrive();
     };
-    Tap begun(window, begin), ended = begun;
+    Tap begun(window.taps, begin), ended = begun;
     typename C::LoadState ahead = state;
     uint32_t k = begin, ahead_k = begin, buffer = ring.next;
     // Until all may be loaded: filters as far ahead as the ring has room, windows one by one.
@@ -105,16 +114,16 @@ struct WindowLoad {
     while (k < end && !(all && k == ahead_k)) {
       if (!all && ahead_k < min_u32(end, waits_b ? k + 1 : k + C::kStages) &&
           pipeline.producer_try_acquire(ahead) == cutlass::BarrierStatus::WaitDone) {
-        announce(begun, ahead, ahead_k == begin || begun.index == 0);
+        announce(ahead, ahead_k == begin || begun.index == 0);
         if (!waits_b) copy_filter(begun, ahead);
-        begun.advance(window), ++ahead, ++ahead_k;
+        begun.advance(window.taps), ++ahead, ++ahead_k;
       }
       all = all || ready.is_ready(end - begin - 1);
       if (k == ahead_k || !(all || ready.is_ready(k - begin))) continue;
       if (k == begin || ended.index == 0) fill(ended, k, state, buffer);
       if (waits_b) note_load(k, CUSYNC_OPERAND_B), copy_filter(ended, state);
       done(k);
-      ended.advance(window), ++state, ++k;
+      ended.advance(window.taps), ++state, ++k;
     }
     // One thread does this for every k-block, so it is kept short: where it can be, one copy brings the filter blocks of a group
     // of taps, announced with the first of them. The others' barriers wait for no bytes, for whoever reads them has waited for the first.
@@ -126,7 +135,7 @@ struct WindowLoad {
                          slot + kFilterGroup <= C::kStages;
       // Ring stages are given back in their order, so the last of a group stands for all of it.
       shared.load.empty_barrier_[group ? slot + kFilterGroup - 1 : slot].wait(state.phase());
-      announce(begun, state, first, group ? kFilterGroup : 1);
+      announce(state, first, group ? kFilterGroup : 1);
       for (uint32_t i = 0; waits_b && i < (group ? kFilterGroup : 1); ++i) note_load(k + i, CUSYNC_OPERAND_B);
       if (group)
         SM90_TMA_LOAD_4D::copy(&at.filters, pipeline.producer_get_barrier(state), static_cast<uint64_t>(TMA::CacheHintSm90::EVICT_NORMAL),
@@ -136,14 +145,13 @@ struct WindowLoad {
         copy_filter(begun, state);
       if (first) fill(begun, k, state, buffer);
       done(k);
-      begun.advance(window), ++k, ++state;
+      begun.advance(window.taps), ++k, ++state;
       if (!group) continue;
 #pragma unroll
       for (uint32_t i = 1; i < kFilterGroup; ++i) {
-        ring.first_row[slot + i] = begun_row + begun.shift;
         shared.load.full_barrier_[slot + i].arrive();
         done(k);
-        begun.advance(window), ++k, ++state;
+        begun.advance(window.taps), ++k, ++state;
       }
     }
     ready.finish_tile(end - begin);
@@ -164,55 +172,102 @@ struct WindowLoad {
   }
 };
 
+/// Products of windows and filter blocks. The tensor cores multiply a k-block of 64 x 64 in 130 cycles, in which a warp gets through some
+/// 30 instructions that wait for each other; a jump takes 20 to 50 cycles, a look at a barrier as many. So where tiles are narrow and the
+/// ring is deep, three k-blocks that are there are multiplied in one go, without jumps, and looked for while the ones before are multiplied.
 struct WindowArithmetic {
   /// All consumer threads; `read` is the ring stage of the first k-block, and becomes that behind the last.
   template <class C, class Item, class Staging, class Accumulators>
-  CUSYNC_DEVICE static void accumulate(typename C::Params const&, Item const& item, typename C::SharedStorage& shared,
+  CUSYNC_DEVICE static void accumulate(typename C::Params const& params, Item const& item, typename C::SharedStorage& shared,
                                        typename C::LoadPipeline& loaded, typename C::LoadState& read, Staging const&,
                                        Accumulators& acc, int thread) {
     using namespace cute;
-    int const k_blocks = int(item.range.k_end - item.range.k_begin);
+    Window const window = params.windows[item.stage];
     typename C::TiledMma mma;
     auto const slice = mma.get_slice(__shfl_sync(~0u, thread / 128, 0) * 128);
     Tensor const shared_a = make_tensor(make_smem_ptr(shared.operands.smem_A.data()), typename C::Mainloop::SmemLayoutA{});
     Tensor const shared_b = make_tensor(make_smem_ptr(shared.operands.smem_B.data()), typename C::Mainloop::SmemLayoutB{});
     Tensor const a = slice.partition_fragment_A(shared_a)(_, _, _, 0);  // (MMA, MMA_M, MMA_K)
     Tensor const b = slice.partition_fragment_B(shared_b);              // (MMA, MMA_N, MMA_K, stage)
+    // Descriptors are in registers that a warp shares, and are reckoned there from what the compiler knows that it shares.
+    auto const descriptor = [](auto const& like, uint32_t low) {
+      auto to = like.data();
+      to.desc_.reg32_[0] = low;
+      return make_tensor(to, like.layout());
+    };
     typename C::LoadState release = read;
-    mma.accumulate_ = GMMA::ScaleOut::Zero;
-    warpgroup_fence_operand(acc);
-    loaded.consumer_wait(read);
-    uint32_t first_row = shared.windows.first_row[read.index()];
-#pragma unroll 1
-    for (int k = 0; k < k_blocks; ++k) {
-      // Rows of 128 bytes follow each other, and the swizzle goes by addresses: any row may be the first. In units of 16 bytes.
-      Tensor const shifted = make_tensor(a.data() + first_row * (128 / 16), a.layout());
-      warpgroup_fence_operand(acc);
-      warpgroup_arrive();
-#pragma unroll
-      for (int i = 0; i < size<2>(a); ++i) {
-        cute::gemm(mma, shifted(_, _, i), b(_, _, i, read.index()), acc);
-        mma.accumulate_ = GMMA::ScaleOut::One;
-      }
-      warpgroup_commit_batch();
-      ++read;
-      // The next k-block is looked at while this one is multiplied: the look, and what it finds, would be in the way of its products.
-      bool const more = k + 1 < k_blocks, there = more && loaded.consumer_try_wait(read) == cutlass::BarrierStatus::WaitDone;
-      if (there) first_row = shared.windows.first_row[read.index()];
-      warpgroup_wait<1>();
-      warpgroup_fence_operand(acc);
-      if (k > 0) {
+    bool held = false;  // whether a k-block is multiplied whose ring stage is yet to be given back
+    auto const give_back = [&] {
+      if (held) {
         loaded.consumer_release(release);
         ++release;
       }
-      if (more && !there) {
-        loaded.consumer_wait(read);
-        first_row = shared.windows.first_row[read.index()];
+      held = false;
+    };
+    constexpr uint32_t kTogether = C::kStages >= 2 * kFilterGroup + 2 ? kFilterGroup : 1;
+    bool there = false;  // whether the next kTogether k-blocks are known to be
+    auto const look = [&] {
+      if constexpr (kTogether > 1) {
+        bool all = true;
+        typename C::LoadState ahead = read;
+        // A test does not suspend the warp, as trying to wait does. Behind an item's last k-block it is of the next item.
+#pragma unroll
+        for (uint32_t i = 0; i < kTogether; ++i, ++ahead) all &= loaded.consumer_test_wait(ahead) == cutlass::BarrierStatus::WaitDone;
+        there = __all_sync(~0u, all);
       }
+    };
+    mma.accumulate_ = GMMA::ScaleOut::Zero;
+    warpgroup_fence_operand(acc);
+    Shift shift(window, item.range.k_begin);
+    uint32_t first_row = 0;  // of the present window
+    // The next `Blocks` k-blocks, taps of one row of the filter, that are there.
+    auto const multiply = [&](auto blocks, bool first) __attribute__((always_inline)) {
+      constexpr uint32_t kBlocks = decltype(blocks)::value;
+      if (first) first_row = shared.windows.first_row[read.index()];
+      // Rows of 128 bytes follow each other, and the swizzle goes by addresses: any row may be the first. In units of 16 bytes.
+      uint32_t const of_a = __shfl_sync(~0u, a.data().desc_.reg32_[0] + (first_row + shift.rows) * (128 / 16), 0);
+      uint32_t of_b[kBlocks];
+#pragma unroll
+      for (uint32_t i = 0; i < kBlocks; ++i, ++read) of_b[i] = __shfl_sync(~0u, b(_, _, _, read.index()).data().desc_.reg32_[0], 0);
+#pragma unroll
+      for (uint32_t i = 0; i < kBlocks; ++i) {
+        warpgroup_fence_operand(acc);
+        warpgroup_arrive();
+        Tensor const shifted = descriptor(a, of_a + i * (128 / 16));
+        Tensor const filter = descriptor(b(_, _, _, 0), of_b[i]);
+#pragma unroll
+        for (int j = 0; j < size<2>(a); ++j) {
+          cute::gemm(mma, shifted(_, _, j), filter(_, _, j), acc);
+          mma.accumulate_ = GMMA::ScaleOut::One;
+        }
+        warpgroup_commit_batch();
+        if (i + 1 == kBlocks) look(), shift.advance<kBlocks == 1>(window, kBlocks);
+        warpgroup_wait<1>();
+        warpgroup_fence_operand(acc);
+        give_back();
+        held = true;
+      }
+    };
+    bool const in_rows = window.class_rows * window.class_cols == 1 && window.filter_cols % kTogether == 0;
+#pragma unroll 1
+    for (uint32_t k = item.range.k_begin, end = item.range.k_end; k < end;) {
+      bool const first = k == item.range.k_begin || shift.index == 0;
+      if constexpr (kTogether > 1)
+        if (in_rows && shift.col % kTogether == 0 && end - k >= kTogether) {
+          if (!there) loaded.consumer_wait(read), look();
+          if (there) {
+            multiply(std::integral_constant<uint32_t, kTogether>{}, first);
+            k += kTogether;
+            continue;
+          }
+        }
+      loaded.consumer_wait(read);
+      multiply(std::integral_constant<uint32_t, 1>{}, first);
+      ++k;
     }
     warpgroup_wait<0>();
     warpgroup_fence_operand(acc);
-    loaded.consumer_release(release);
+    give_back();
   }
 };
 

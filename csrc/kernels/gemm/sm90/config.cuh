@@ -6,10 +6,10 @@
 #pragma once
 #include "cute/tensor.hpp"
 #include "cutlass/arch/barrier.h"
-#include "cutlass/gemm/collective/collective_builder.hpp"
 #include "cutlass/pipeline/pipeline.hpp"
 
 #include "kernels/common/sm90/operation.cuh"
+#include "kernels/common/sm90/ring.cuh"
 #include "kernels/common/stage.cuh"
 
 #ifndef CUTLASS_ENABLE_GDC_FOR_SM90
@@ -31,7 +31,7 @@ struct Config {
   static constexpr int kColumnShift = Operation<kOperation>::kColumnShift;
   static constexpr int kOutN = kTileN >> kColumnShift;  ///< columns of an output tile
 
-  static constexpr int kConsumerGroups = kTileM >= 128 ? 2 : 1;
+  static constexpr int kConsumerGroups = consumer_groups(kTileM);
   static constexpr int kConsumerThreads = 128 * kConsumerGroups;
   static constexpr int kThreads = 128 + kConsumerThreads;
   static constexpr int kProducerRegisters = 72, kConsumerRegisters = 216;  ///< with two consumer warpgroups
@@ -49,18 +49,11 @@ struct Config {
   static constexpr int kStages = (kSharedLimit - kBarrierReserve - kStagingBytes) / kStageBytes;
   static_assert(kStages == Ring_, "abi/instances.txt states the depth of the ring");
 
-  using TileShape = cute::Shape<cute::Int<kTileM>, cute::Int<kTileN>, cute::Int<kTileK>>;
-  using ClusterShape = cute::Shape<cute::_1, cute::_1, cute::_1>;
-  using KernelSchedule = cute::conditional_t<kConsumerGroups == 2, cutlass::gemm::KernelTmaWarpSpecializedCooperative,
-                                             cutlass::gemm::KernelTmaWarpSpecialized>;
-  using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
-      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp,            //
-      Element, cutlass::layout::RowMajor, 8,                          // A: M x K
-      Element, cutlass::layout::RowMajor, 8,                          // B: K x N
-      float, TileShape, ClusterShape, cutlass::gemm::collective::StageCount<kStages>,
-      KernelSchedule>::CollectiveOp;
+  using Multiplies = sm90::Multiplies<Element, kTileM, kTileN, 1, 1, kStages>;
+  using TileShape = typename Multiplies::TileShape;
+  using ClusterShape = typename Multiplies::ClusterShape;
+  using Mainloop = typename Multiplies::Mainloop;
   using TiledMma = typename Mainloop::TiledMma;
-  static_assert(cute::size(TiledMma{}) == kConsumerThreads);
 
   using LoadPipeline = typename Mainloop::MainloopPipeline;
   using LoadState = typename Mainloop::PipelineState;

@@ -54,26 +54,4 @@ CUSYNC_DEVICE void distribute_work(typename C::Params const& params, typename C:
   }
 }
 
-/// The other warps' end of the ring. A whole converged warp calls `next`.
-template <class C>
-class WorkReader {
- public:
-  CUSYNC_DEVICE WorkReader(typename C::SharedStorage const& shared, typename C::WorkPipeline& work)
-      : shared_(shared), work_(work) {}
-
-  CUSYNC_DEVICE WorkItem next() {
-    work_.consumer_wait(state_);
-    WorkItem const item = shared_.items[state_.index()];
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) work_.consumer_release(state_);
-    ++state_;
-    return item;
-  }
-
- private:
-  typename C::SharedStorage const& shared_;
-  typename C::WorkPipeline& work_;
-  cutlass::PipelineState<C::kWorkDepth> state_;
-};
-
 }  // namespace cusync::kernels::sm90

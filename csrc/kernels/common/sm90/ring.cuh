@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What Hopper kernels that follow work from a ring have in common: the main loop that multiplies, and the ring's far end.
+#pragma once
+#include "cute/tensor.hpp"
+#include "cutlass/gemm/collective/collective_builder.hpp"
+#include "cutlass/pipeline/pipeline.hpp"
+
+#include "cusync/ptx.cuh"
+
+namespace cusync::kernels::sm90 {
+
+/// Warpgroups that multiply a tile of so many rows.
+constexpr int consumer_groups(int rows) { return rows >= 128 ? 2 : 1; }
+
+/// CUTLASS's main loop for tiles of TileM x TileN x 64, with so many stages of operands.
+template <class Element, int TileM, int TileN, int ClusterM, int ClusterN, int Stages>
+struct Multiplies {
+  static constexpr int kGroups = consumer_groups(TileM);
+  using TileShape = cute::Shape<cute::Int<TileM>, cute::Int<TileN>, cute::_64>;
+  using ClusterShape = cute::Shape<cute::Int<ClusterM>, cute::Int<ClusterN>, cute::_1>;
+  using Schedule = cute::conditional_t<kGroups == 2, cutlass::gemm::KernelTmaWarpSpecializedCooperative,
+                                       cutlass::gemm::KernelTmaWarpSpecialized>;
+  using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp,            //
+      Element, cutlass::layout::RowMajor, 8,                          // A: M x K
+      Element, cutlass::layout::RowMajor, 8,                          // B: K x N
+      float, TileShape, ClusterShape, cutlass::gemm::collective::StageCount<Stages>, Schedule>::CollectiveOp;
+  static_assert(cute::size(typename Mainloop::TiledMma{}) == 128 * kGroups);
+};
+
+/// The other warps' end of the ring of work. A whole converged warp calls `next`.
+template <class C>
+class WorkReader {
+ public:
+  CUSYNC_DEVICE WorkReader(typename C::SharedStorage const& shared, typename C::WorkPipeline& work)
+      : shared_(shared), work_(work) {}
+
+  CUSYNC_DEVICE auto next() {
+    work_.consumer_wait(state_);
+    auto const item = shared_.items[state_.index()];
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) work_.consumer_release(state_);
+    ++state_;
+    return item;
+  }
+
+ private:
+  typename C::SharedStorage const& shared_;
+  typename C::WorkPipeline& work_;
+  cutlass::PipelineState<C::kWorkDepth> state_;
+};
+
+}  // namespace cusync::kernels::sm90
