@@ -60,7 +60,7 @@ fn main() -> Result<()> {
         let largest = |t: &Tensor| t.abs()?.flatten_all()?.max(0)?.to_scalar::<f32>();
         let error = largest(&(found - &expected)?)? / largest(&expected)?;
         show(&format!("{tokens} tokens, {}: largest error {error:.1e}", fused.0.session().executor().name()));
-        if error.is_nan() || error > 5e-3 {
+        if error.is_nan() || error > 2e-3 {
             candle_core::bail!("wrong result");
         }
     }

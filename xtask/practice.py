@@ -343,11 +343,12 @@ def main(arguments):
     if arguments and arguments[0] == "--mutants":
         return mutants(arguments[1:]) > 0
     bad = False
-    for kernel in arguments or KERNELS:
-        faults, counts = judge(kernel, ROOT / "csrc")
-        bad |= bool(faults)
-        told = ", ".join(f"{n} {what}" for what, n in counts.items() if n)
-        print(f"{kernel}: {'; '.join(faults) if faults else 'as its contract says'} ({told})", flush=True)
+    chosen = arguments or list(KERNELS)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for kernel, (faults, counts) in zip(chosen, pool.map(lambda k: judge(k, ROOT / "csrc"), chosen)):
+            bad |= bool(faults)
+            told = ", ".join(f"{n} {what}" for what, n in counts.items() if n)
+            print(f"{kernel}: {'; '.join(faults) if faults else 'as its contract says'} ({told})", flush=True)
     return bad
 
 

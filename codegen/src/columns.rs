@@ -4,6 +4,14 @@
 //! `config.executor`, and is a list with a value for each row, or `{"values": [...], "rows": [...]}` (distinct values, and the
 //! index of each row's), or `{"every": value}`. Lists of objects inside rows become tables too. A field that is null is left
 //! out. Numbers of a table keep six significant digits, which is more than any measurement has.
+//!
+//! ```
+//! let record = serde_json::json!({ "entries": [{ "m": 1, "time": 9.5 }, { "m": 8, "time": 9.75 }] });
+//! let text = cusync_gen::columns::write(&record)?;
+//! assert!(text.contains("columns") && text.matches("time").count() == 1);
+//! assert_eq!(cusync_gen::columns::read::<serde_json::Value>(&text)?, record);
+//! # Ok::<(), serde_json::Error>(())
+//! ```
 
 use std::collections::HashMap;
 

@@ -1,4 +1,13 @@
 //! Errors that point into a spec.
+//!
+//! ```
+//! use cusync_gen::diagnostic::{Diagnostic, Span};
+//!
+//! let refused = Diagnostic::new("no-such-dim", "`N` is no dim").at(Span::new(2, 3), "here").help("dims: M");
+//! assert_eq!(refused.line_column("X(N)"), Some((1, 3)));
+//! let text = refused.render("X(N)", "my.ron", false);
+//! assert!(text.contains("my.ron:1:3") && text.contains("help: dims: M"));
+//! ```
 
 use std::fmt;
 use std::ops::Range;

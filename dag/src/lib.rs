@@ -5,6 +5,20 @@
 //! [`limited`] put nodes on streams with the fewest waits, [`simulate`] predicts every way of running the result, and
 //! [`schedule`] does all of it and chooses. What is launched is a [`LaunchPlan`] or a [`Refinement`] that was proved. Nothing
 //! here knows of a GPU's driver.
+//!
+//! ```
+//! use cusync_dag::{ScheduleOptions, parse, schedule};
+//!
+//! let text = r#"Dag(name: "two", buffers: { "x": 4096, "y": 4096, "z": 4096 }, nodes: [
+//!     Kernel(name: "one", reads: "x", writes: "y", us: 20.0),
+//!     Kernel(name: "other", reads: "x", writes: "z", us: 20.0),
+//! ])"#;
+//! let options = ScheduleOptions::default();
+//! let found = schedule(&parse(text, &[], &options.device)?, &options);
+//! // Neither waits for the other.
+//! assert!(found.predicted_us() < 40.0);
+//! # Ok::<(), cusync_gen::diagnostic::Diagnostic>(())
+//! ```
 
 mod admit;
 mod allocate;

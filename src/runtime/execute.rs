@@ -85,7 +85,8 @@ impl Pipeline {
     /// As [`Pipeline::run_set`].
     pub fn run_on(&mut self, executor: Executor, stream: &Stream) -> Result<()> {
         self.ready(executor)?;
-        if !stream.is_capturing()? {
+        // Whether a stream captures is the driver's to tell, which takes time.
+        if side_by_side(&self.plan, executor) && !stream.is_capturing()? {
             self.make_graph(executor, 0)?;
         }
         self.in_turn(stream, || self.queue_run(executor, 0, stream)).map_err(|e| self.poison(e))

@@ -155,6 +155,40 @@ fn every_link_leads_somewhere() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
+/// Whoever sees a time of a model is told how much of it that is.
+#[test]
+fn pages_with_models_tell_that_they_are_shards() {
+    let mut pages = vec![root().join("README.md")];
+    files(&root().join("docs/results"), "md", &mut pages);
+    let mut count = 0;
+    for page in pages {
+        let text = std::fs::read_to_string(&page).expect("listed");
+        if ["llama65", "gpt3", "LLaMA", "GPT-3"].iter().any(|model| text.contains(model)) {
+            count += 1;
+            let told = text.contains("tensor-parallel shard") || text.contains("8-way tensor parallelism");
+            assert!(told, "{} does not tell that its models are one of 8 shards", page.display());
+        }
+    }
+    assert!(count >= 8, "only {count} pages name a model");
+}
+
+/// `cargo test --doc` runs what they show.
+#[test]
+fn the_pages_of_crates_and_public_modules_show_code() {
+    let mut count = 0;
+    for folder in ["src", "codegen/src", "dag/src"] {
+        let lib = read(&format!("{folder}/lib.rs"));
+        let modules = lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
+        for name in modules.chain(["lib"]) {
+            let places = [format!("{folder}/{name}.rs"), format!("{folder}/{name}/mod.rs")];
+            let place = places.iter().find(|place| root().join(place).exists()).expect("a module has a file");
+            assert!(read(place).contains("//! ```\n"), "{place} shows no code");
+            count += 1;
+        }
+    }
+    assert!(count >= 24, "only {count} modules");
+}
+
 #[test]
 fn the_book_has_every_page() {
     let summary = read("docs/SUMMARY.md");

@@ -55,6 +55,20 @@
 //!
 //! *On the `cpu` executor*, workers draw from one list in launch order; the tile that is first in the list among the
 //! unfinished ones waits for earlier tiles only, which are finished, so it can run.
+//!
+//! ```
+//! use cusync_gen::check::{Candidate, How, check};
+//! use cusync_gen::{device::Profile, graph::gemm_chain, sync::Policy};
+//!
+//! let graph = gemm_chain("chain", 256, &[512, 512, 512]).graph(&[(128, 128, 64); 2])?;
+//! let h200 = Profile::named("h200").expect("it ships");
+//! let mut candidate = Candidate::new(graph, h200.clone(), How::Programmatic);
+//! assert!(check(candidate.clone()).is_ok_and(|plan| *plan.edges()[0].policy() == Policy::Row));
+//! // Nobody would wait.
+//! candidate.edges.clear();
+//! assert!(check(candidate).is_err());
+//! # Ok::<(), cusync_gen::diagnostic::Diagnostic>(())
+//! ```
 
 mod axiom;
 mod candidate;

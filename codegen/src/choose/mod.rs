@@ -2,6 +2,20 @@
 //!
 //! Whatever the spec states is kept. The rest is searched in two steps: tiles by the time of each stage alone (a few of
 //! the best for each), then orders and policies together by the simulated time of the whole chain.
+//!
+//! ```
+//! use cusync_gen::check::Executor;
+//! use cusync_gen::{choose, device::Profile, graph::gemm_chain};
+//!
+//! let h200 = Profile::named("h200").expect("it ships");
+//! let chain = gemm_chain("chain", 8, &[1024, 1024, 1024]);
+//! let (best, _) = choose::usual_executor(&chain, h200);
+//! let plan = choose::plan(&chain, h200, best)?;
+//! let serial = choose::plan(&chain, h200, Executor::Serial)?;
+//! let us = |plan: &cusync_gen::check::Plan| plan.predicted().map(|times| times.synchronised_us);
+//! assert!(us(&plan) <= us(&serial));
+//! # Ok::<(), cusync_gen::diagnostic::Diagnostic>(())
+//! ```
 
 pub mod against;
 mod chain;

@@ -1,4 +1,12 @@
 //! What a plan has to know of a GPU: its profile, and the kernels that are built for it.
+//!
+//! ```
+//! use cusync_gen::device::{DEVICES, Profile};
+//!
+//! let h200 = Profile::named("H200").expect("it ships");
+//! assert_eq!((h200.sms, h200.arch), (132, 90));
+//! assert!(DEVICES.iter().any(|profile| profile.name == h200.name));
+//! ```
 
 mod cost;
 mod kernels;

@@ -2,6 +2,18 @@
 //!
 //! Only a [`Plan`] can be rendered, so nothing unproved is, and rendering cannot fail. Both files hold types and
 //! numbers; the logic they instantiate is the hand-written library under `csrc/include/cusync`.
+//!
+//! ```
+//! use cusync_gen::check::Executor;
+//! use cusync_gen::{choose, device::Profile, emit, graph::gemm_chain};
+//!
+//! let h200 = Profile::named("h200").expect("it ships");
+//! let plan = choose::plan(&gemm_chain("chain", 512, &[512, 512, 512]), h200, Executor::Streams)?;
+//! let header = emit::header(&plan, "cusync gen chain.ron");
+//! assert!(header.contains("cusync gen chain.ron") && header.contains("namespace"));
+//! assert!(emit::handle(&plan, "cusync gen chain.ron").contains("pub const"));
+//! # Ok::<(), cusync_gen::diagnostic::Diagnostic>(())
+//! ```
 
 mod names;
 mod rendered;

@@ -2,6 +2,18 @@
 //!
 //! Everything here has been validated by [`crate::spec::Spec::resolve`] and [`Resolved::graph`]: dims are positive
 //! and bounded, shapes meet, names are identifiers, the stage graph is acyclic and stored in topological order.
+//!
+//! ```
+//! use cusync_gen::graph::gemm_chain;
+//! use cusync_gen::sync::Tile;
+//!
+//! let graph = gemm_chain("chain", 200, &[64, 256, 128]).graph(&[(128, 128, 64); 2])?;
+//! assert_eq!(graph.stages.iter().map(|stage| stage.tiles()).collect::<Vec<_>>(), [4, 2]);
+//! // The last tile writes the rows that are left.
+//! assert_eq!(graph.stages[1].writes(Tile { m: 1, n: 0 }), (128..200, 0..128));
+//! assert_eq!(graph.dependences.len(), 1);
+//! # Ok::<(), cusync_gen::diagnostic::Diagnostic>(())
+//! ```
 
 use std::ops::Range;
 

@@ -2,6 +2,19 @@
 //!
 //! It exists to choose and to explain, so it is built for speed: events are tiles, and inside a tile only the k-blocks
 //! at which a wait enters new slots. Its constants are in [`crate::device`], measured where a profile says so.
+//!
+//! ```
+//! use cusync_gen::check::{Candidate, How};
+//! use cusync_gen::{device::Profile, graph::gemm_chain, simulate};
+//!
+//! let graph = gemm_chain("chain", 512, &[1024, 1024, 1024]).graph(&[(128, 128, 64); 2])?;
+//! let h200 = Profile::named("h200").expect("it ships");
+//! let candidate = Candidate::new(graph, h200.clone(), How::Programmatic);
+//! let times = simulate::predict(&candidate);
+//! assert!(times.synchronised_us < times.serial_us);
+//! assert_eq!(simulate::simulate(&candidate).total_us, times.synchronised_us);
+//! # Ok::<(), cusync_gen::diagnostic::Diagnostic>(())
+//! ```
 
 mod cost;
 mod fused;

@@ -3,6 +3,18 @@
 //! A spec names stages over tensors. Shapes and the footprints of custom stages may be expressions over the dims
 //! (`"M"`, `"2*I"`, `"ceil_div(M, 128)"`). [`Spec::resolve`] fixes the dims and proves that the shapes meet; the
 //! result, [`crate::graph::Resolved`], waits only for a tile of each stage.
+//!
+//! ```
+//! let text = r#"Pipeline(name: "one", dims: { "M": 64 }, stages: [
+//!     Gemm(name: "up", a: "X(M,512)", b: "W(256,512)", out: "Y(M,512)"),
+//! ])"#;
+//! let spec = cusync_gen::spec::parse(text, "one.ron")?;
+//! assert_eq!(spec.dims().collect::<Vec<_>>(), [("M", 64)]);
+//! // The rows of W are to be the columns of X.
+//! let refused = spec.resolve(&[]).expect_err("shapes meet or are refused");
+//! assert_eq!(refused.line_column(text).map(|(line, _)| line), Some(2));
+//! # Ok::<(), cusync_gen::diagnostic::Diagnostic>(())
+//! ```
 
 mod expr;
 mod ident;

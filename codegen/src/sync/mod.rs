@@ -4,6 +4,14 @@
 //! Policies, orders and places of waits have one type each and one notation, serde's: a spec states them in it, and so do
 //! stated configurations, the cache of tuned plans and records of measurements. The arithmetic mirrors
 //! `csrc/include/cusync/policy.hpp` and `order.hpp`, which kernels run; the tests compare the two at every tile.
+//!
+//! ```
+//! use cusync_gen::sync::{Policy, Tile};
+//!
+//! let slots = Policy::Batched { rows: 2, cols: 1 }.on((4, 3));
+//! assert_eq!(slots.slot_of(Tile { m: 0, n: 0 }), slots.slot_of(Tile { m: 1, n: 0 }));
+//! assert_eq!(slots.posts_of(slots.slot_of(Tile { m: 3, n: 2 })), 2);
+//! ```
 
 mod numbers;
 mod order;

@@ -27,8 +27,23 @@ __device__ Group<Element> load_group(Element const* base, uint32_t row, uint32_t
   return *reinterpret_cast<Group<Element> const*>(base + uint64_t(row) * cols + col);
 }
 
+// Ends an output: the sum, or where its thread's neighbour has the other half of a gated one, both sums. Not inlined: a
+// thread ends 64, and compilers would copy the functions of float into each.
 template <class Element>
-__global__ void __launch_bounds__(kThreads) reference(Problem const p) {
+__device__ __noinline__ void finish(Problem const& p, uint32_t row, uint32_t col, float v, float up) {
+  if (p.gated) {
+    v = v / (1.f + expf(-v)) * up;
+  } else {
+    if (p.bias) v += to_float(static_cast<Element const*>(p.bias)[col]);
+    float r = 0.f;
+    if (p.residual) r = to_float(static_cast<Element const*>(p.residual)[uint64_t(row) * p.columns + col]);
+    v = p.residual_first ? reference_activation(p.activation, v + r) : reference_activation(p.activation, v) + r;
+  }
+  p.d[uint64_t(row) * p.columns + col] = p.round ? to_float(from_float<Element>(v)) : v;
+}
+
+template <class Element>
+__global__ void __launch_bounds__(kThreads) reference(__grid_constant__ Problem const p) {
   __shared__ float a_tile[kDepth][kPitch];  // transposed: (k, m)
   __shared__ float b_tile[kDepth][kTile];   // (k, n)
   auto const* a = static_cast<Element const*>(p.a);
@@ -70,17 +85,7 @@ __global__ void __launch_bounds__(kThreads) reference(Problem const p) {
       uint32_t const packed = col0 + tx * 8 + j;
       uint32_t const col = p.gated ? packed / 16 * 8 + j : packed;
       bool const writes = row < p.m && packed < p.n && !(p.gated && tx % 2);
-      if (!writes) continue;
-      float v = acc[i][j];
-      if (p.gated) {
-        v = v / (1.f + expf(-v)) * other;
-      } else {
-        if (p.bias) v += to_float(static_cast<Element const*>(p.bias)[col]);
-        float r = 0.f;
-        if (p.residual) r = to_float(static_cast<Element const*>(p.residual)[uint64_t(row) * p.columns + col]);
-        v = p.residual_first ? reference_activation(p.activation, v + r) : reference_activation(p.activation, v) + r;
-      }
-      p.d[uint64_t(row) * p.columns + col] = p.round ? to_float(from_float<Element>(v)) : v;
+      if (writes) finish<Element>(p, row, col, acc[i][j], other);
     }
   }
 }

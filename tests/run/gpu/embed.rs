@@ -148,25 +148,29 @@ fn fewer_tokens_than_planned_need_no_new_plan() {
         let mut given = vec![0; x.len()];
         x.download(&mut given).expect("copied");
         let mut tokens = given.clone();
-        let mut times = Vec::new();
+        let (mut same, mut other) = (Vec::new(), Vec::new());
         for m in [48, 17, 1].into_iter().cycle().take(30) {
-            // NaNs, so that a row that is touched by another shows. There is nothing to plan, bind or capture anew: the time is
-            // that of queueing a run on an idle GPU.
+            // NaNs, so that a row that is touched by another shows. The second run has the rows of the first.
             tokens.copy_from_slice(&given);
             tokens[m * x.len() / 64..].fill(0xffff);
-            x.upload(&tokens).expect("copied");
-            let begin = Instant::now();
-            pipeline.run(executor).expect("queued");
-            times.push(begin.elapsed().as_secs_f64() * 1e6);
-            let found = outputs(&mut pipeline);
-            assert_eq!(found[..m * all.len() / 64], all[..m * all.len() / 64], "{executor:?} {m} rows");
+            for times in [&mut other, &mut same] {
+                x.upload(&tokens).expect("copied");
+                let begin = Instant::now();
+                pipeline.run(executor).expect("queued");
+                times.push(begin.elapsed().as_secs_f64() * 1e6);
+                let found = outputs(&mut pipeline);
+                assert_eq!(found[..m * all.len() / 64], all[..m * all.len() / 64], "{executor:?} {m} rows");
+            }
         }
-        times.sort_by(f64::total_cmp);
-        let (median, most) = (times[times.len() / 2], times[times.len() - 1]);
+        let [same, other] = [same, other].map(|mut times| {
+            times.sort_by(f64::total_cmp);
+            times[times.len() / 2]
+        });
         println!(
-            "{executor:?}: the first run with another M: median {median:.1} us of the host, at most {most:.1}"
+            "{executor:?}: host time of a run behind a copy: {same:.1} us, with another M {other:.1} us"
         );
-        assert!(median <= 20.0, "{executor:?}: median {median:.1} us");
+        // There is nothing to plan, bind or capture anew, so another M costs far less than the 20 us that it may.
+        assert!(other - same <= 5.0, "{executor:?}: {other:.1} us, and {same:.1} with the same M");
     }
 }
 
