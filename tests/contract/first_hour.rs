@@ -287,6 +287,62 @@ fn the_toolchain_that_is_there_is_left() {
     );
 }
 
+/// Mistakes of every kind with every command, and a cache that cannot be: what their errors advise, the command has.
+#[test]
+fn no_command_advises_an_option_that_it_lacks() {
+    let spoilt = folder("advice").join("cache");
+    std::fs::write(&spoilt, "a file where a folder belongs").expect("writable");
+    let planned = ["check", "explain", "simulate", "gen", "trace", "tune", "run"];
+    let mistakes: [&[&str]; 8] = [
+        &["no_such_spec"],
+        &["gpt3_mlp", "--dim", "Q=1"],
+        &["gpt3_mlp", "--dim", "M=0"],
+        &["gpt3_mlp", "--executor", "no_such_executor"],
+        &["gpt3_mlp", "--executor", "copilot"],
+        &["vgg19_block1", "--executor", "streams"],
+        &["gpt3_mlp", "--device", "no_such_device"],
+        &["gpt3_mlp", "--executer", "fused"],
+    ];
+    let mut lines: Vec<Vec<&str>> =
+        planned.iter().flat_map(|name| mistakes.iter().map(move |rest| [&[*name], *rest].concat())).collect();
+    // Without a GPU the host would run these.
+    lines.retain(|line| line[0] != "run" || !["copilot", "streams"].contains(line.last().expect("words")));
+    lines.extend([
+        vec!["bench", "mlp", "--from", "no_such.json"],
+        vec!["bench", "no_such_suite"],
+        vec!["simulate", "--against", "no_such.json"],
+        vec!["schedule", "no_such_program"],
+        vec!["schedule", "hits", "--streams", "0"],
+        vec!["show", "no_such_spec"],
+        vec!["setup", "--into", "/dev/null"],
+        vec!["calibrate", "--seconds"],
+    ]);
+    let mut advised = 0;
+    for line in lines {
+        let output = command(&line)
+            .env("XDG_CACHE_HOME", &spoilt)
+            .current_dir(folder("advice_out"))
+            .output()
+            .expect("the binary starts");
+        let text = String::from_utf8_lossy(&output.stderr);
+        for advice in text.lines().filter(|l| l.contains("help:") || l.contains("similar")) {
+            // What stands in quotes may be a line of another command.
+            for part in advice.split('`') {
+                let name =
+                    part.strip_prefix("cusync ").and_then(|rest| rest.split(' ').next()).unwrap_or(line[0]);
+                let help = cusync(&[name, "--help"]);
+                let help = String::from_utf8_lossy(&help.stdout);
+                let words = part.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
+                for option in words.filter(|word| word.starts_with("--") && word.len() > 2) {
+                    advised += 1;
+                    assert!(help.contains(option), "{line:?}: `{name}` has no {option}: {text}");
+                }
+            }
+        }
+    }
+    assert!(advised > 5, "only {advised} options are advised");
+}
+
 #[test]
 fn every_record_that_ships_is_read() {
     let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/results");
