@@ -169,7 +169,8 @@ fn fewer_tokens_than_planned_need_no_new_plan() {
         println!(
             "{executor:?}: host time of a run behind a copy: {same:.1} us, with another M {other:.1} us"
         );
-        // There is nothing to plan, bind or capture anew, so another M costs far less than the 20 us that it may.
+        assert!(other <= 20.0, "{executor:?}: {other:.1} us");
+        // There is nothing to plan, bind or capture anew.
         assert!(other - same <= 5.0, "{executor:?}: {other:.1} us, and {same:.1} with the same M");
     }
 }
