@@ -86,7 +86,9 @@ struct Seen {
     amiss: bool,
     /// An edge, and a region all of whose tiles are done by what has been waited for. Most loads read what lies in it.
     done: Option<(usize, Region)>,
-    /// A tile, an operand and k-blocks whose loads are known to be covered, as they read the same.
+    /// Whether a tile of the stage reads the same at several k-blocks.
+    repeats: bool,
+    /// Where it does, a tile, an operand and k-blocks whose loads are known to be covered, as they read the same.
     covered: Option<(Tile, usize, Range<u32>)>,
     /// Whether it has left its sums, and whether it has stored.
     left: bool,
@@ -123,6 +125,7 @@ impl Scan {
             loaded: 0,
             amiss: false,
             done: None,
+            repeats: false,
             covered: None,
             left: false,
             stored: false,
@@ -130,6 +133,8 @@ impl Scan {
         for stage in (0..c.graph.stages.len()).map(StageId) {
             let edges: Vec<usize> =
                 (0..edges).filter(|e| c.graph.dependences[*e].consumer == stage).collect();
+            let of = &c.graph.stages[stage.0];
+            seen.repeats = (0..of.operands.len()).any(|operand| of.reads_again(operand, 0).len() > 1);
             match p.strands() {
                 Some(strands) => {
                     edges.iter().for_each(|edge| scan.strands(c, (p, strands), stage, *edge, &mut seen));
@@ -325,7 +330,7 @@ impl Scan {
                 });
                 if !covered {
                     first(&mut self.uncovered, at);
-                } else if let Event::Load { .. } = event {
+                } else if seen.repeats && matches!(event, Event::Load { .. }) {
                     let ks = c.graph.stages[at.0.0].reads_again(operand, k_block);
                     seen.covered = Some((at.1, operand, ks));
                 }
