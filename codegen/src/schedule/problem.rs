@@ -241,20 +241,11 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
     let moved = 2.0 * f64::from(stage.n) * (stage.op.rows_loaded(rows) + f64::from(rows));
     // Convolutions' rates are those of chains that have residuals.
     let adds = matches!(stage.op, Op::Gemm(_)) && stage.operand(OperandKind::Residual).is_some();
-    let attention_us = match &stage.op {
-        Op::Attention(of) => cost.attention.step_us(of.heads.dim, of.rotary),
-        Op::Gemm(_)
-        | Op::GatedGemm
-        | Op::Conv2d(_)
-        | Op::Attend(_)
-        | Op::Norm(_)
-        | Op::Pool(_)
-        | Op::Custom => 0.0,
-    };
-    // One query head of a group appends the keys and values that the group shares.
-    let epilogue_us = match &stage.op {
+    let (attention_us, epilogue_us) = match &stage.op {
         Op::Attention(of) => {
-            cost.attention.tile_us(of.cache.map_or(0.0, |_| 1.0 / f64::from(of.heads.group())))
+            // One query head of a group appends the keys and values that the group shares.
+            let appends = of.cache.map_or(0.0, |_| 1.0 / f64::from(of.heads.group()));
+            (cost.attention.step_us(of.heads.dim, of.rotary), cost.attention.tile_us(appends))
         }
         Op::Gemm(_)
         | Op::GatedGemm
@@ -262,7 +253,7 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
         | Op::Attend(_)
         | Op::Norm(_)
         | Op::Pool(_)
-        | Op::Custom => cost.epilogue_us(stage.op.activation(), (stage.op.is_gated(), adds), &shape),
+        | Op::Custom => (0.0, cost.epilogue_us(stage.op.activation(), (stage.op.is_gated(), adds), &shape)),
     };
     let products = stage.op.has_kernel_tiles();
     let rows_bytes = if products || attention_us > 0.0 { 0.0 } else { moved };
