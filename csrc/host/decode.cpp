@@ -27,7 +27,7 @@ extern "C" uint32_t cusync_host_decode_order(uint32_t operation, uint32_t k, uin
                                              uint32_t* blocks, uint32_t capacity) {
   using namespace cusync::kernels::decode;
   Geometry const stage = geometry(k, n, operation == CUSYNC_GATED_GEMM, workers, chunk_bytes);
-  Share const share = share_of(stage, worker, Divisor::of(workers));
+  Share const share = share_of(stage, worker, Divisor::of(workers), kFewTokens);
   uint32_t count = 0;
   auto const put = [&](uint32_t block) {
     if (count < capacity) blocks[count] = block;

@@ -155,7 +155,7 @@ impl<'a> Generated<'a> {
                 for warp in 0..LOAD_WARPS {
                     f(Event::Warp { warp });
                     for &edge in main {
-                        k_tiles(of.k_blocks, parts, tile.n, warp).for_each(|k| load(edge, k, f));
+                        k_tiles(of, parts, tile.n, warp).for_each(|k| load(edge, k, f));
                     }
                 }
             }

@@ -91,12 +91,15 @@ pub fn slot_base(graph: &Graph, stage: StageId) -> u32 {
     graph.stages[..stage.0].iter().map(slots_of).sum()
 }
 
-/// Workers that begin at the same k-tile.
+/// Workers that begin at the same k-tile, where rows are few.
 const NEIGHBOURS: u32 = 16;
+/// Of more rows than these all workers begin with the first k-tile (`kFewTokens`).
+const FEW_ROWS: u32 = 32;
 
-/// The k-tiles that one of the warps of a worker brings, in order. Groups of neighbours begin at different ones and go around.
-pub(crate) fn k_tiles(tiles: u32, workers: u32, worker: u32, warp: u32) -> impl Iterator<Item = u32> {
-    let start = share_begin(tiles, workers, worker / NEIGHBOURS * NEIGHBOURS);
+/// The k-tiles of a stage that one of the warps of a worker brings, in order. Groups of neighbours begin at different ones and go around.
+pub(crate) fn k_tiles(stage: &Stage, workers: u32, worker: u32, warp: u32) -> impl Iterator<Item = u32> {
+    let (tiles, group) = (stage.k_blocks, worker / NEIGHBOURS * NEIGHBOURS);
+    let start = if stage.m > FEW_ROWS { 0 } else { share_begin(tiles, workers, group) };
     (warp..tiles).step_by(LOAD_WARPS as usize).map(move |number| (start + number) % tiles)
 }
 

@@ -95,19 +95,22 @@ CUSYNC_HD constexpr uint32_t first_of(Geometry const& stage, uint32_t worker, Di
   return worker * stage.share + workers.divide(worker * stage.spare);
 }
 
-/// Workers that begin at the same k-block: about as many as share a path to the L2, which reads once what they ask for together.
+/// Workers that begin at the same k-block, of a run of few tokens: about as many as share a path to the L2, which reads once what they ask
+/// for together.
 inline constexpr uint32_t kNeighbours = 16;
+/// Of more tokens than these all workers begin at the first k-block: their activations are more than weights, and are read once for all.
+inline constexpr uint32_t kFewTokens = 32;
 
-/// Groups of neighbours begin at different k-blocks, near those that they have themselves produced: these are there first, and
-/// the SMs do not all ask for the same activations at once.
-CUSYNC_HD constexpr Share share_of(Geometry const& stage, uint32_t worker, Divisor workers) {
+/// What a worker does in runs of up to `tokens` tokens. Groups of neighbours begin at different k-blocks, near those that they have
+/// themselves produced: these are there first, and the SMs do not all ask for the same activations at once.
+CUSYNC_HD constexpr Share share_of(Geometry const& stage, uint32_t worker, Divisor workers, uint32_t tokens) {
   Share s{};
   uint32_t const shift = stage.chunk_shift;
   s.first = first_of(stage, worker, workers);
   s.count = first_of(stage, worker + 1, workers) - s.first;
   uint32_t const all = ((stage.blocks - 1) >> shift) + 1;
   s.chunks = s.count ? all : 0;
-  s.start = workers.divide(worker / kNeighbours * kNeighbours * s.chunks);
+  s.start = tokens > kFewTokens ? 0 : workers.divide(worker / kNeighbours * kNeighbours * s.chunks);
   s.short_blocks = stage.blocks - ((all - 1) << shift);
   bool const has_short = s.chunks && s.short_blocks >> shift == 0;
   s.short_at = has_short ? s.chunks - 1 - s.start : ~0u;

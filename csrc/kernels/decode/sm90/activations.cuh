@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The warps that bring activations. A loader is a warp or a quarter of one: it takes every so many 64-wide tiles, as there are
-// loaders, waits until all workers that compute a tile have posted, and copies it, swizzled, into the second ring. cp.async and
-// not TMA: TMA would queue behind the weights.
+// loaders, waits until all workers that compute a tile have posted, and copies it, swizzled, into the second ring: of few tokens by
+// cp.async, which does not queue behind the weights, of more by TMA, which takes one thread's instruction a tile.
 #pragma once
 #include "kernels/decode/sm90/attend_load.cuh"
 #include "kernels/decode/sm90/jobs.cuh"
@@ -48,6 +48,7 @@ class ActivationLoader {
     while (any(next_ < share.tiles)) {
       if (any(next_ < share.tiles && next_ >= ready)) {
         ready = await(s, share);
+        if constexpr (AnyParams::kMaps) ptx::fence_proxy_async_global();
         delay(p_.delays, DelayAt::kLoads, epoch_, s, blockIdx.x, next_);
       }
       if (p_.trace && lane_ == 0 && next_ == 0)
@@ -102,6 +103,14 @@ class ActivationLoader {
     ptx::mbarrier_wait_parity_or_trap(shared_.slot_empty(slot_), parity_ ^ 1, p_.limit_ns);
     if (lane_ == 0 && stage.waits)
       note(p_.notes, CUSYNC_EVENT_LOAD, {stage.index, 0, blockIdx.x, 0}, CUSYNC_OPERAND_A, tile);
+    if constexpr (AnyParams::kMaps) {
+      if (lane_ == 0) {
+        ptx::mbarrier_arrive_expect_tx(shared_.slot_full(slot_), p_.m * kRowBytes);
+        cute::SM90_TMA_LOAD_2D::copy(&p_.activations[s], shared_.slot_full(slot_), uint64_t(cute::TMA::CacheHintSm90::EVICT_NORMAL),
+                                     shared_.slots() + slot_ * width_ * kRowBytes, int32_t(tile * kBlock), 0);
+      }
+      return pass();
+    }
     uint32_t const to = uint32_t(__cvta_generic_to_shared(shared_.slots() + slot_ * width_ * kRowBytes));
     uint32_t const piece = lane_ % 8, k = tile * kBlock + piece * 8;
     bool const inside = k < stage.k;
@@ -112,6 +121,10 @@ class ActivationLoader {
     for (uint32_t token = lane_ / 8; token < run_.m(p_); token += kTokens, from += step)
       ptx::cp_async_16_or_zero(to + token * kRowBytes + ((piece ^ (token % 8)) * 16), from, inside);
     ptx::cp_async_mbarrier_arrive_noinc(shared_.slot_full(slot_));
+    pass();
+  }
+
+  CUSYNC_DEVICE void pass() {
     slot_ += kLoaders;
     if (slot_ >= p_.activation_slots) slot_ -= p_.activation_slots, parity_ ^= 1;
   }
@@ -130,6 +143,8 @@ template <uint32_t Lanes, class AnyParams>
 CUSYNC_DEVICE void load_activations(AnyParams const& p, Shared const& shared, uint32_t warp, uint32_t width) {
   ptx::griddepcontrol_wait();
   ActivationLoader<AnyParams, Lanes> loader(p, shared, warp, width);
+  // Activations that are inputs may be of the kernel before this one.
+  if constexpr (AnyParams::kMaps) ptx::fence_proxy_async_global();
   if constexpr (AnyParams::kSession) {
     Jobs jobs(p, shared);
 #pragma unroll 1

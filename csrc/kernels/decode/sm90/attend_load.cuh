@@ -170,7 +170,7 @@ class SegmentLoader {
 
 /// What stands in its place where nothing attends.
 struct NoSegments {
-  CUSYNC_DEVICE NoSegments(Params const&, Shared const&, uint32_t, uint32_t) {}
+  CUSYNC_DEVICE NoSegments(Common const&, Shared const&, uint32_t, uint32_t) {}
 };
 
 template <class AnyParams>

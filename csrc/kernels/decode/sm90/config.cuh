@@ -11,6 +11,8 @@
 // The two warpgroups take chunks in turn and add their sums at the end. Where one could not hold all sums, each warpgroup
 // has every other tile of 64 rows instead and sees every chunk.
 #pragma once
+#include <cuda.h>
+
 #include "cusync/ptx.cuh"
 #include "cusync/semaphore.cuh"
 #include "kernels/decode/share.h"
@@ -62,9 +64,9 @@ struct SharedPlan {
   uint32_t ring, activations, exchange, barriers, shares, bytes;
 };
 
-struct Params {
-  static constexpr bool kAttends = false, kSession = false;
-  Stage stages[CUSYNC_MAX_STAGES];
+/// What a launch is given, but for its stages.
+struct Common {
+  static constexpr bool kAttends = false, kSession = false, kMaps = false;
   SharedPlan shared;
   uint32_t stage_count, m;
   Divisor workers;
@@ -79,6 +81,23 @@ struct Params {
   cusync_trace* trace;
   cusync_delays delays;
   cusync_notes notes;
+};
+
+/// Parameters of a kernel of products. All that are declared are copied at every launch, which costs the host 0.15 us for each KB and as much
+/// again until the kernel begins, so chains of few stages have kernels with room for few.
+template <uint32_t MostStages>
+struct ParamsOf : Common {
+  static constexpr uint32_t kMostStages = MostStages;
+  Stage stages[MostStages];
+};
+
+using Params = ParamsOf<CUSYNC_MAX_STAGES>;
+using ShortParams = ParamsOf<8>;
+
+/// With what the TMA reads the stages' activations by.
+struct MappedParams : ShortParams {
+  static constexpr bool kMaps = true;
+  CUtensorMap activations[kMostStages];
 };
 
 /// Where the next chunk lies. All parties walk the same way, so nothing is communicated but phases.

@@ -146,7 +146,7 @@ class Epilogue {
 };
 
 /// After all stores of the stage: one post to every 64-wide column tile that this worker owns some of. All math threads.
-CUSYNC_DEVICE void post_stage(Params const& p, Stage const& stage, Share const& share) {
+CUSYNC_DEVICE void post_stage(Common const& p, Stage const& stage, Share const& share) {
   // Also keeps the next stage from overwriting the exchange buffer while it is read.
   if (threadIdx.x == 0 && share.count) note(p.notes, CUSYNC_EVENT_STORE, {stage.index, 0, blockIdx.x, 0}, 0, 0);
   ptx::bar_sync(1, kMathThreads);

@@ -126,13 +126,13 @@ CUSYNC_DEVICE void drain(AnyParams const& p, Shared const& shared) {
 template <class AnyParams>
 CUSYNC_DEVICE void prepare(AnyParams const& p, Shared const& shared, uint32_t tile_lanes) {
   if (threadIdx.x < p.stage_count)
-    shared.share(threadIdx.x) = share_of(p.stages[threadIdx.x], blockIdx.x, p.workers);
+    shared.share(threadIdx.x) = share_of(p.stages[threadIdx.x], blockIdx.x, p.workers, p.m);
   for (uint32_t i = threadIdx.x; i < kMaxChunks; i += kThreads) {
     ptx::mbarrier_init(shared.chunk_full(i), 1);
     ptx::mbarrier_init(shared.chunk_empty(i), kMathWarps);
   }
   for (uint32_t i = threadIdx.x; i < p.activation_slots; i += kThreads) {
-    ptx::mbarrier_init(shared.slot_full(i), tile_lanes);  // that copy it
+    ptx::mbarrier_init(shared.slot_full(i), AnyParams::kMaps ? 1 : tile_lanes);  // that copy it
     ptx::mbarrier_init(shared.slot_empty(i), kMathThreads);
   }
   if constexpr (AnyParams::kAttends) {

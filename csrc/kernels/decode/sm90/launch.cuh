@@ -83,6 +83,18 @@ bool map_tiles(CUtensorMap& map, void* data, uint32_t head_dim, uint64_t rows) {
              CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
+/// A map of a stage's activations, whose boxes are 64 columns of all tokens.
+template <class Element>
+bool map_activations(CUtensorMap& map, Stage const& stage, uint32_t tokens) {
+  constexpr bool kHalf = kElementOf<Element> == CUSYNC_F16;
+  cuuint64_t const sizes[] = {stage.k, tokens}, strides[] = {stage.k * 2ull};
+  cuuint32_t const box[] = {kBlock, tokens}, steps[] = {1, 1};
+  return CUTLASS_CUDA_DRIVER_WRAPPER_CALL(cuTensorMapEncodeTiled)(
+             &map, kHalf ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(stage.a), sizes,
+             strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
 /// Fills in an attention stage, the `index`-th of the kernel; `counters`: those of the ones before.
 template <class Element>
 bool plan_attend(AttendParams& p, uint32_t s, uint32_t index, uint32_t counters, Request const& request) {
@@ -200,6 +212,8 @@ struct DecodeHost {
   static constexpr bool kAttends = Operations >> CUSYNC_ATTEND & 1;
   /// Sessions have a kernel for few tokens and one for all numbers: two more in each library, and between them little is lost.
   static constexpr bool kSessions = !kAttends && (Width == 8 || Width == 64);
+  /// Of more than 32 tokens activations are as many bytes as weights, and come by TMA.
+  static constexpr bool kMaps = !kAttends && Width > 32;
   using LaunchParams = std::conditional_t<kAttends, AttendParams, Params>;
 
   template <class KernelParams = LaunchParams>
@@ -212,9 +226,16 @@ struct DecodeHost {
   static int32_t resident(uint32_t* workers) { return kernels::resident(code(kSharedLimit), kSharedLimit, workers); }
 
   static int32_t create(Request const& request, cusync_kernel** out) {
-    if (!request.work.jobs.sets) return create_as<LaunchParams>(request, out);
-    if constexpr (kSessions) return create_as<SessionParams>(request, out);
-    return CUSYNC_ERROR_NOT_BUILT;
+    if (request.work.jobs.sets) {
+      if constexpr (kSessions) return create_as<SessionParams>(request, out);
+      return CUSYNC_ERROR_NOT_BUILT;
+    }
+    if constexpr (kMaps) {
+      if (request.count <= MappedParams::kMostStages) return create_as<MappedParams>(request, out);
+    } else if constexpr (!kAttends) {
+      if (request.count <= ShortParams::kMostStages) return create_as<ShortParams>(request, out);
+    }
+    return create_as<LaunchParams>(request, out);
   }
 
   template <class KernelParams>
@@ -243,6 +264,10 @@ struct DecodeHost {
     }
     if constexpr (kAttends) {
       if (!plan_attends<Element>(p, request)) return CUSYNC_ERROR_BAD_ARGUMENT;
+    }
+    if constexpr (KernelParams::kMaps) {
+      for (uint32_t s = 0; s < p.stage_count; ++s)
+        if (!map_activations<Element>(p.activations[s], p.stages[s], p.m)) return CUSYNC_ERROR_BAD_ARGUMENT;
     }
     if constexpr (KernelParams::kSession) plan_session(p, request);
     if (!plan_shared(p, tuning, Width)) return CUSYNC_ERROR_BAD_ARGUMENT;

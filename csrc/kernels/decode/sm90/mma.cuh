@@ -74,8 +74,8 @@ struct Sums {
   }
 
   /// Adds `Blocks` k-blocks: weights at `weights`, `block_bytes` apart, activations in the slots from `at` on.
-  template <int Blocks>
-  CUSYNC_DEVICE void multiply(Params const& p, Shared const& shared, uint32_t group, char const* weights,
+  template <int Blocks, class AnyParams>
+  CUSYNC_DEVICE void multiply(AnyParams const& p, Shared const& shared, uint32_t group, char const* weights,
                               uint32_t block_bytes, SlotPosition& at) {
     constexpr uint64_t kStep = 32 >> 4, kTile = 64 * kRowBytes >> 4;  // 16 elements of k, 64 rows
     uint64_t activations[Blocks];
@@ -87,8 +87,8 @@ struct Sums {
       activations[b] = descriptor(shared.slots() + at.slot * (Width * kRowBytes));
       at.pass(1, p.activation_slots);
     }
-    // The tiles were written by other threads' cp.async; WGMMA reads through the async proxy.
-    ptx::fence_proxy_async_shared_cta();
+    // Tiles that were written by other threads' cp.async: WGMMA reads through the async proxy.
+    if constexpr (!AnyParams::kMaps) ptx::fence_proxy_async_shared_cta();
     __syncwarp();
     uint64_t const first = descriptor(weights);
     uint64_t const block = block_bytes >> 4;
@@ -130,8 +130,8 @@ struct MathPosition {
 };
 
 /// This warpgroup's part of a stage. Multiplies k-blocks of a chunk `Batch` at a time.
-template <int Batch, class Element, int Width, int Tiles, Sharing By>
-CUSYNC_DEVICE void main_loop(Sums<Element, Width, Tiles, By>& sums, Params const& p, Shared const& shared, uint32_t s,
+template <int Batch, class Element, int Width, int Tiles, Sharing By, class AnyParams>
+CUSYNC_DEVICE void main_loop(Sums<Element, Width, Tiles, By>& sums, AnyParams const& p, Shared const& shared, uint32_t s,
                              uint32_t group, MathPosition& at) {
   Stage const& stage = p.stages[s];
   Share const share = shared.share(s);

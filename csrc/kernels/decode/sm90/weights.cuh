@@ -12,7 +12,7 @@ namespace cusync::kernels::decode {
 /// cycles that a chunk takes to arrive, so what each chunk takes is noted in shared memory and not reckoned again.
 class WeightRing {
  public:
-  CUSYNC_DEVICE WeightRing(Params const& p, Shared const& shared) : p_(p), shared_(shared) {}
+  CUSYNC_DEVICE WeightRing(Common const& p, Shared const& shared) : p_(p), shared_(shared) {}
 
   /// Makes room for a chunk of `bytes` with at most `limit` bytes in flight, itself included (or it alone), and returns
   /// its place.
@@ -78,7 +78,7 @@ class WeightRing {
     ++freed_;
   }
 
-  Params const& p_;
+  Common const& p_;
   Shared const& shared_;
   RingPosition at_;
   uint32_t issued_ = 0, arrived_ = 0, freed_ = 0;  ///< chunks
