@@ -212,6 +212,7 @@ enum cusync_source {
   CUSYNC_SOURCE_LISTS = 2,    ///< a list of items for each worker
   CUSYNC_SOURCE_DRAWN = 3,    ///< one list of items, by a device counter
   CUSYNC_SOURCE_SHARES = 4,   ///< an equal share of every stage's columns
+  CUSYNC_SOURCE_MAIL = 5,     ///< one list of items, of which a host or a worker sends each to a worker
 };
 
 enum {
@@ -279,14 +280,36 @@ typedef struct cusync_jobs {
   uint32_t idle_ns;         ///< without a command after which a launch leaves, 1 to 10^9
 } cusync_jobs;
 
+enum {
+  CUSYNC_MAIL = 8,            ///< words of a worker's mailbox
+  CUSYNC_NO_ITEM = 0xfffff,   ///< in place of an item: the launch ends for the worker
+  CUSYNC_NUMBERED = 0x1000,   ///< the numbers of words wrap here
+};
+
+/// Mailboxes of the workers of a chain kernel, from which they take items first in, first out. Word number q of worker w, from 1, lies in
+/// words[w * CUSYNC_MAIL + q % CUSYNC_MAIL] as (q % CUSYNC_NUMBERED) << 52 | item << 32 | epoch, where `item` is its place in the list. It is one
+/// store, which releases, made when what lay there is done. The first three are memory of a host that sends words, pinned and as the device
+/// addresses it, or device memory where the kernel has a scheduler; all is zeroed once. Launches follow each other. With idle_ns a launch
+/// goes on until its workers have had no word for so long, and takes epochs as they come; words that it leaves are the next one's.
+/// Without, worker 0 takes none and sends all items to the others in the order of the list, as one run, and ends the launch.
+typedef struct cusync_mail {
+  unsigned long long* words;  ///< CUSYNC_MAIL for each worker
+  uint32_t* done;             ///< for each worker: number of the last word that it has done
+  uint32_t* here;             ///< for each worker: launches that it has begun
+  uint32_t* left;             ///< one word beside them: launches that have left; they take no word any more
+  uint32_t* awake;            ///< device, two words: workers that are here and have work, of launches in turn
+  uint32_t idle_ns;           ///< 1 to 10^9; 0: worker 0 is a scheduler
+  uint32_t ahead;             ///< most words, done ones apart, that a scheduler sends a worker; below CUSYNC_MAIL
+} cusync_mail;
+
 /// Who computes what.
 typedef struct cusync_work {
   uint32_t source;         ///< enum cusync_source
   uint32_t workers;        ///< of the grid. With lists, drawn items or shares all of them must be resident at once; with an
                            ///< order 0 takes as many as are resident, or as there are tiles
   cusync_order order;      ///< of the one stage
-  const cusync_item* items;  ///< device: `workers` lists of `length`, each ended by a CUSYNC_END_OF_LIST; drawn: one list of
-                             ///< `length` items, without
+  const cusync_item* items;  ///< device: `workers` lists of `length`, each ended by a CUSYNC_END_OF_LIST; drawn or by mail: one
+                             ///< list of `length` items, without
   uint32_t length;
   uint32_t slab_count;
   /// Device, never cleared: slab_count * cluster_m * cluster_n * tile_m * tile_n. Of a decode kernel 2 * workers slabs of
@@ -296,6 +319,7 @@ typedef struct cusync_work {
   uint32_t* slab_flags;
   cusync_tuning tuning;    ///< of shares
   cusync_jobs jobs;        ///< of shares, of products alone, in kernels for 8 and 64 tokens
+  cusync_mail mail;        ///< of CUSYNC_SOURCE_MAIL: whole tiles of products, in kernels with tiles of 128 x 128 and 128 x 256
 } cusync_work;
 
 /// How a kernel deviates from an ordinary run, for tests and measurements; zeros: in nothing.
@@ -316,7 +340,7 @@ typedef struct cusync_sync {
   /// ticket / (T + W) is the epoch. Needed by tickets, by drawn items, and by an ordered stage that waits or posts.
   unsigned long long* tickets;
   cusync_report* report;  ///< device pointer of a pinned host record, or NULL
-  cusync_trace* trace;    ///< device, or NULL. Lists, drawn: CTAs * length records; shares: CTAs * stages
+  cusync_trace* trace;    ///< device, or NULL. Lists, drawn, mail: CTAs * length records; shares: CTAs * stages
   unsigned long long timeout_ns;  ///< of one wait; 0: the default of 1 s
   cusync_test test;
 } cusync_sync;

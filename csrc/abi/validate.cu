@@ -206,12 +206,22 @@ bool valid_order_work(Request const& r, uint32_t grid_m, uint32_t grid_n) {
   return valid_order(w.order, grid_m, grid_n) && (!draws || has_tickets(r.sync));
 }
 
+/// Mailboxes, and what one list of them needs: items are named by 20 bits, and nobody leaves sums for others.
+bool valid_mail(cusync_work const& w) {
+  cusync_mail const& mail = w.mail;
+  if (w.source != CUSYNC_SOURCE_MAIL) return !mail.words;
+  bool const memory = mail.words && aligned(mail.words, 8) && mail.done && aligned(mail.done, 4) && mail.here && aligned(mail.here, 4);
+  bool const leaves = mail.left && aligned(mail.left, 4) && mail.awake && aligned(mail.awake, 4) && mail.idle_ns <= kDefaultTimeoutNs;
+  bool const sends = mail.ahead && mail.ahead < CUSYNC_MAIL && w.workers > 1 && w.workers <= 256;
+  return memory && (mail.idle_ns ? leaves : sends) && w.length < CUSYNC_NO_ITEM && !w.slab_count;
+}
+
 bool valid_lists(Request const& r) {
   cusync_work const& w = r.work;
-  bool const drawn = w.source == CUSYNC_SOURCE_DRAWN;
-  if (w.source != CUSYNC_SOURCE_LISTS && !drawn) return false;
+  bool const one = w.source == CUSYNC_SOURCE_DRAWN || w.source == CUSYNC_SOURCE_MAIL;
+  if ((w.source != CUSYNC_SOURCE_LISTS && !one) || !valid_mail(w)) return false;
   // A cluster draws no items: each of its CTAs would draw one of its own.
-  if (drawn && r.kernel.id.cluster_m * r.kernel.id.cluster_n != 1) return false;
+  if (one && r.kernel.id.cluster_m * r.kernel.id.cluster_n != 1) return false;
   bool const lists = w.items && aligned(w.items, 16) && w.length && w.workers && w.workers <= 1u << 16;
   bool const slabs = w.slab_count == 0 || (w.slabs && aligned(w.slabs, 16) && w.slab_flags && aligned(w.slab_flags, 4));
   return lists && slabs && r.sync.epochs && aligned(r.sync.epochs, 4) && has_tickets(r.sync);

@@ -15,6 +15,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
+use super::handing::{HandedOut, HostCost, Taker, exact_items, handed_out};
 use super::{Error, Result, percentile};
 use crate::device::{Device, DeviceBuffer, Event, GraphExec, PinnedBuffer, Stream};
 use crate::runtime::copilot::{Session, Settings};
@@ -33,7 +34,7 @@ pub struct CopilotArgs {
     pub free_sms: u32,
     /// Delays inside kernels that are built for them, nanoseconds at most.
     pub delays_ns: u32,
-    /// Only parts whose name contains one of these: `exact`, `latency`, `rows`, `ahead`, `stopped`; empty: all.
+    /// Only parts whose name contains one of these: `exact`, `latency`, `items`, `handed`, `rows`, `ahead`, `stopped`; empty: all.
     pub only: Vec<String>,
 }
 
@@ -68,7 +69,7 @@ pub struct JobTimes {
 }
 
 impl JobTimes {
-    fn of(mut us: Vec<f64>) -> JobTimes {
+    pub(super) fn of(mut us: Vec<f64>) -> JobTimes {
         let mut histogram = BTreeMap::new();
         us.iter().for_each(|us| *histogram.entry(*us as u32).or_default() += 1);
         let mut at = |part| percentile(&mut us, part);
@@ -153,6 +154,10 @@ pub struct CopilotReport {
     pub ahead: Vec<JobsAhead>,
     /// A host that stops.
     pub stopped: Option<StoppedHost>,
+    /// Items of one chain kernel, handed out in four ways.
+    pub handed: Vec<HandedOut>,
+    /// What handing them out costs a host.
+    pub host: Option<HostCost>,
 }
 
 /// Two products of 512 x 512: the end is there before a launch would be.
@@ -247,8 +252,9 @@ fn result_of(pipeline: &Pipeline) -> Result<Tensor> {
     Ok(pipeline.tensor(0, &name)?)
 }
 
-/// Runs jobs of random sets and rows, and looks at every bit of the rows of each, and at one behind them.
-fn exact(bench: &mut Bench<'_>, jobs: usize, delays_ns: u32) -> Result<ExactJobs> {
+/// Runs jobs of random sets and rows, and looks at every bit of the rows of each, and at one behind them. With `taken` another kernel has
+/// SMs whenever the session's has left, so that the next launch waits for them.
+fn exact(bench: &mut Bench<'_>, jobs: usize, delays_ns: u32, taken: bool) -> Result<ExactJobs> {
     let delays = crate::device::Delays { seed: 1, limit_ns: delays_ns };
     let mut pipeline = bench.pipeline(Options { delays, ..Options::default() })?;
     let out = result_of(&pipeline)?;
@@ -265,6 +271,7 @@ fn exact(bench: &mut Bench<'_>, jobs: usize, delays_ns: u32) -> Result<ExactJobs
     let (mut wrong, mut last) = (0, SETS);
     let mut have = vec![0u16; out.len()];
     let mut behind = want[SETS - 1].clone();
+    let taker = if taken { Some(Taker::new(bench.device, 300.0)?) } else { None };
     let mut session = Session::open(&mut pipeline, Settings::default())?;
     for _ in 0..jobs {
         // Another set than before: what is not written differs from what should be there.
@@ -285,11 +292,13 @@ fn exact(bench: &mut Bench<'_>, jobs: usize, delays_ns: u32) -> Result<ExactJobs
         // Now and then the kernel leaves in between.
         if rng.random_ratio(1, 500) {
             std::thread::sleep(Duration::from_micros(rng.random_range(900..1200)));
+            taker.as_ref().map_or(Ok(()), Taker::take)?;
         }
     }
     let launches = session.launches();
     session.close()?;
-    Ok(ExactJobs { pipeline: bench.name.into(), jobs, wrong, launches })
+    let beside = if taken { ", SMs taken" } else { "" };
+    Ok(ExactJobs { pipeline: format!("{}{beside}", bench.name), jobs, wrong, launches })
 }
 
 /// A run, and a word that is set behind it.
@@ -573,7 +582,9 @@ pub fn bench_copilot(args: &CopilotArgs, told: &mut dyn FnMut(&str)) -> Result<C
     for (bench, share) in [(&mut small, 1), (&mut middle, 4), (&mut llama, 20)] {
         if wanted("exact") {
             told(&format!("exact, {}", bench.name));
-            report.exact.push(exact(bench, args.exact / share, args.delays_ns)?);
+            for taken in [false, true] {
+                report.exact.push(exact(bench, args.exact / share, args.delays_ns, taken)?);
+            }
         }
         for m in [1, 8, 32] {
             if wanted("latency") {
@@ -589,6 +600,16 @@ pub fn bench_copilot(args: &CopilotArgs, told: &mut dyn FnMut(&str)) -> Result<C
             told(&format!("ahead, {}", bench.name));
             report.ahead.push(ahead(bench, args.jobs)?);
         }
+    }
+    for taken in [false, true] {
+        if wanted("items") {
+            told("items, held against fused");
+            report.exact.push(exact_items(&device, args.exact, args.delays_ns, taken)?);
+        }
+    }
+    if wanted("handed") {
+        let (handed, host) = handed_out(&device, args.jobs.min(200), told)?;
+        (report.handed, report.host) = (handed, Some(host));
     }
     if wanted("rows") {
         told("rows, llama65_mlp");

@@ -22,6 +22,7 @@ pub mod dag;
 mod derived;
 mod digest;
 mod fused;
+mod handing;
 mod layers;
 mod peer;
 mod point;
@@ -40,6 +41,7 @@ pub use crate::measure::{
 pub use crate::runtime::{Summary, percentile};
 pub use derived::source_of;
 pub use digest::{Digest, Line, Mean};
+pub use handing::{HandedOut, HostCost};
 pub use layers::{
     BATCHES, LayerArgs, LayerPoint, Progress, SIZES, attentions, bench_layers, convolutions, mlps,
 };

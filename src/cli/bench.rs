@@ -457,9 +457,35 @@ fn copilot(page: &mut Page, r: &CopilotReport) {
     for e in &r.exact {
         let (jobs, wrong, launches) = (e.jobs, e.wrong, e.launches);
         page.line(format!(
-            "{}: {jobs} jobs of 1 to 64 rows, {wrong} not bit-equal to fused, {launches} launches",
+            "{}: {jobs} jobs, {wrong} not bit-equal to fused, {launches} launches",
             e.pipeline
         ));
+    }
+    for case in r.handed.chunk_by(|a, b| a.case == b.case) {
+        page.line(format!("{}: {} items", case[0].case, case[0].items));
+        let one = |h: &cusync::bench::HandedOut| {
+            let us = [h.times.p50_us, h.times.p10_us, h.times.p99_us, h.span_us].map(|us| format!("{us:.1}"));
+            let [p50, p10, p99, span] = us;
+            let [gap, gap_p90, _] = h.gap_ns.map(|ns| format!("{ns:.0}"));
+            [h.way.clone(), p50, p10, p99, span, gap, gap_p90, format!("{:.1}", h.waits_us)]
+        };
+        page.table(
+            [
+                "items by",
+                "p50 us",
+                "p10",
+                "p99",
+                "first begin to last end",
+                "gap ns",
+                "gap p90",
+                "waits inside us",
+            ],
+            case.iter().map(one),
+        );
+    }
+    if let Some(host) = &r.host {
+        let (ledger, look) = (host.ledger_ns, host.look_ns);
+        page.line(format!("the ledger takes {ledger:.0} ns an item, a look at all workers {look:.0} ns"));
     }
     let us = |us: f64| format!("{us:.1}");
     let times =

@@ -234,7 +234,13 @@ impl KernelArgs {
         }
         match &self.work {
             Work::Order { .. } => return Ok(()),
-            Work::Lists { lists, slabs } => {
+            Work::Lists { lists, slabs, mail } => {
+                if let Some(mail) = mail {
+                    self.holds("mailboxes", mail.workers() as usize, lists.workers() as usize)?;
+                    if !lists.suit_mail() {
+                        return refuse("mailboxes are for one list of whole tiles".into());
+                    }
+                }
                 lists.suit(&self.name, &self.stages, info)?;
                 let (count, ctas) = (lists.slabs() as usize, ctas_of(&self.id));
                 let floats = ctas * self.id.tile_m as usize * self.id.tile_n as usize;

@@ -196,6 +196,17 @@ impl<T: Plain> DeviceBuffer<T> {
         self.device.synchronize()
     }
 
+    /// Copies from the host behind what `stream` has, and waits for that alone: a kernel that keeps running goes on.
+    pub fn upload_on(&self, data: &[T], stream: &Stream) -> Result<()> {
+        self.same_length("upload", data.len())?;
+        let _entered = self.device.enter()?;
+        // SAFETY: both sides hold `bytes()` bytes of plain data, and the copy is over when this returns.
+        check("cuMemcpyHtoDAsync", unsafe {
+            sys::cuMemcpyHtoDAsync_v2(self.pointer, data.as_ptr().cast(), self.bytes(), stream.raw())
+        })?;
+        stream.synchronize()
+    }
+
     /// Copies to the host and waits for the copy; the caller has waited for the writers.
     pub fn download(&self, data: &mut [T]) -> Result<()> {
         self.same_length("download", data.len())?;

@@ -33,6 +33,7 @@ mod error;
 mod foreign;
 mod graph;
 mod kernel;
+mod mail;
 mod mailbox;
 mod memory;
 mod module;
@@ -55,6 +56,7 @@ pub use kernel::{
     Delays, Deviations, Kernel, KernelArgs, Synchronisation, chain_id, compiled, ctas_of, decode_id, gemm_id,
     kernels, kernels_of, resident,
 };
+pub use mail::{Boxes, HostMail, Letter, MAIL, MailLine};
 pub use mailbox::{COMMANDS, Command, JobLine, Words};
 pub use memory::{DeviceBuffer, Plain, Report};
 pub use module::{Arg, Function, KernelCall, Module, Shape};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::context::Device;
 use super::error::{Error, Result};
 use super::kernel::ctas_of;
+use super::mail::MailLine;
 use super::mailbox::JobLine;
 use super::memory::DeviceBuffer;
 use super::stage::BoundStage;
@@ -26,6 +27,8 @@ pub enum Work {
         lists: Arc<WorkLists>,
         /// Where parts of a tile leave their sums for each other.
         slabs: Arc<Slabs>,
+        /// By what items of one list come to workers; `None`: workers follow their lists, or draw.
+        mail: Option<Arc<MailLine>>,
     },
     /// An equal share of every stage's columns for each worker.
     Shares {
@@ -65,8 +68,13 @@ impl Work {
                 let source = if *drawn { ffi::CUSYNC_SOURCE_TICKETS } else { ffi::CUSYNC_SOURCE_ORDER };
                 ffi::cusync_work { source, workers, order: *order, ..Default::default() }
             }
-            Work::Lists { lists, slabs } => ffi::cusync_work {
-                source: if lists.drawn { ffi::CUSYNC_SOURCE_DRAWN } else { ffi::CUSYNC_SOURCE_LISTS },
+            Work::Lists { lists, slabs, mail } => ffi::cusync_work {
+                source: match mail {
+                    Some(_) => ffi::CUSYNC_SOURCE_MAIL,
+                    None if lists.drawn => ffi::CUSYNC_SOURCE_DRAWN,
+                    None => ffi::CUSYNC_SOURCE_LISTS,
+                },
+                mail: mail.as_ref().map_or_else(ffi::cusync_mail::default, |mail| mail.raw()),
                 workers,
                 items: lists.items.pointer().cast_const().cast(),
                 length: lists.length,
@@ -200,6 +208,12 @@ impl WorkLists {
     /// Workers.
     pub fn workers(&self) -> u32 {
         self.workers
+    }
+
+    /// Whether they are one list of whole tiles, which mailboxes need.
+    pub(super) fn suit_mail(&self) -> bool {
+        let whole = |i: &ffi::cusync_item| u32::from(i.role) == ffi::CUSYNC_WHOLE_TILE;
+        self.drawn && self.valid.iter().all(whole)
     }
 
     /// Items of a list, the padding counted.

@@ -706,6 +706,8 @@ pub const CUSYNC_SOURCE_LISTS: cusync_source = 2;
 pub const CUSYNC_SOURCE_DRAWN: cusync_source = 3;
 #[doc = "< an equal share of every stage's columns"]
 pub const CUSYNC_SOURCE_SHARES: cusync_source = 4;
+#[doc = "< one list of items, of which a host or a worker sends each to a worker"]
+pub const CUSYNC_SOURCE_MAIL: cusync_source = 5;
 #[doc = " How work reaches workers."]
 pub type cusync_source = ::std::os::raw::c_uint;
 #[doc = "< cusync_item.role: no item"]
@@ -862,6 +864,53 @@ impl Default for cusync_jobs {
         }
     }
 }
+#[doc = "< words of a worker's mailbox"]
+pub const CUSYNC_MAIL: _bindgen_ty_5 = 8;
+#[doc = "< in place of an item: the launch ends for the worker"]
+pub const CUSYNC_NO_ITEM: _bindgen_ty_5 = 1048575;
+#[doc = "< the numbers of words wrap here"]
+pub const CUSYNC_NUMBERED: _bindgen_ty_5 = 4096;
+pub type _bindgen_ty_5 = ::std::os::raw::c_uint;
+#[doc = " Mailboxes of the workers of a chain kernel, from which they take items first in, first out. Word number q of worker w, from 1, lies in\n words[w * CUSYNC_MAIL + q % CUSYNC_MAIL] as (q % CUSYNC_NUMBERED) << 52 | item << 32 | epoch, where `item` is its place in the list. It is one\n store, which releases, made when what lay there is done. The first three are memory of a host that sends words, pinned and as the device\n addresses it, or device memory where the kernel has a scheduler; all is zeroed once. Launches follow each other. With idle_ns a launch\n goes on until its workers have had no word for so long, and takes epochs as they come; words that it leaves are the next one's.\n Without, worker 0 takes none and sends all items to the others in the order of the list, as one run, and ends the launch."]
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_mail {
+    #[doc = "< CUSYNC_MAIL for each worker"]
+    pub words: *mut ::std::os::raw::c_ulonglong,
+    #[doc = "< for each worker: number of the last word that it has done"]
+    pub done: *mut u32,
+    #[doc = "< for each worker: launches that it has begun"]
+    pub here: *mut u32,
+    #[doc = "< one word beside them: launches that have left; they take no word any more"]
+    pub left: *mut u32,
+    #[doc = "< device, two words: workers that are here and have work, of launches in turn"]
+    pub awake: *mut u32,
+    #[doc = "< 1 to 10^9; 0: worker 0 is a scheduler"]
+    pub idle_ns: u32,
+    #[doc = "< most words, done ones apart, that a scheduler sends a worker; below CUSYNC_MAIL"]
+    pub ahead: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_mail"][::std::mem::size_of::<cusync_mail>() - 48usize];
+    ["Alignment of cusync_mail"][::std::mem::align_of::<cusync_mail>() - 8usize];
+    ["Offset of field: cusync_mail::words"][::std::mem::offset_of!(cusync_mail, words) - 0usize];
+    ["Offset of field: cusync_mail::done"][::std::mem::offset_of!(cusync_mail, done) - 8usize];
+    ["Offset of field: cusync_mail::here"][::std::mem::offset_of!(cusync_mail, here) - 16usize];
+    ["Offset of field: cusync_mail::left"][::std::mem::offset_of!(cusync_mail, left) - 24usize];
+    ["Offset of field: cusync_mail::awake"][::std::mem::offset_of!(cusync_mail, awake) - 32usize];
+    ["Offset of field: cusync_mail::idle_ns"][::std::mem::offset_of!(cusync_mail, idle_ns) - 40usize];
+    ["Offset of field: cusync_mail::ahead"][::std::mem::offset_of!(cusync_mail, ahead) - 44usize];
+};
+impl Default for cusync_mail {
+    fn default() -> Self {
+        let mut s = ::std::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::std::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 #[doc = " Who computes what."]
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
@@ -872,7 +921,7 @@ pub struct cusync_work {
     pub workers: u32,
     #[doc = "< of the one stage"]
     pub order: cusync_order,
-    #[doc = "< device: `workers` lists of `length`, each ended by a CUSYNC_END_OF_LIST; drawn: one list of\n< `length` items, without"]
+    #[doc = "< device: `workers` lists of `length`, each ended by a CUSYNC_END_OF_LIST; drawn or by mail: one\n< list of `length` items, without"]
     pub items: *const cusync_item,
     pub length: u32,
     pub slab_count: u32,
@@ -884,10 +933,12 @@ pub struct cusync_work {
     pub tuning: cusync_tuning,
     #[doc = "< of shares, of products alone, in kernels for 8 and 64 tokens"]
     pub jobs: cusync_jobs,
+    #[doc = "< of CUSYNC_SOURCE_MAIL: whole tiles of products, in kernels with tiles of 128 x 128 and 128 x 256"]
+    pub mail: cusync_mail,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of cusync_work"][::std::mem::size_of::<cusync_work>() - 120usize];
+    ["Size of cusync_work"][::std::mem::size_of::<cusync_work>() - 168usize];
     ["Alignment of cusync_work"][::std::mem::align_of::<cusync_work>() - 8usize];
     ["Offset of field: cusync_work::source"][::std::mem::offset_of!(cusync_work, source) - 0usize];
     ["Offset of field: cusync_work::workers"][::std::mem::offset_of!(cusync_work, workers) - 4usize];
@@ -899,6 +950,7 @@ const _: () = {
     ["Offset of field: cusync_work::slab_flags"][::std::mem::offset_of!(cusync_work, slab_flags) - 56usize];
     ["Offset of field: cusync_work::tuning"][::std::mem::offset_of!(cusync_work, tuning) - 64usize];
     ["Offset of field: cusync_work::jobs"][::std::mem::offset_of!(cusync_work, jobs) - 88usize];
+    ["Offset of field: cusync_work::mail"][::std::mem::offset_of!(cusync_work, mail) - 120usize];
 };
 impl Default for cusync_work {
     fn default() -> Self {
@@ -953,7 +1005,7 @@ pub struct cusync_sync {
     pub tickets: *mut ::std::os::raw::c_ulonglong,
     #[doc = "< device pointer of a pinned host record, or NULL"]
     pub report: *mut cusync_report,
-    #[doc = "< device, or NULL. Lists, drawn: CTAs * length records; shares: CTAs * stages"]
+    #[doc = "< device, or NULL. Lists, drawn, mail: CTAs * length records; shares: CTAs * stages"]
     pub trace: *mut cusync_trace,
     #[doc = "< of one wait; 0: the default of 1 s"]
     pub timeout_ns: ::std::os::raw::c_ulonglong,

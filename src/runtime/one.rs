@@ -49,7 +49,7 @@ impl OneKernel {
         let slabs = Arc::new(Slabs::new(device, &id, schedule.slabs)?);
         let mut sync = counters(plan, device, report, ctas, records)?;
         sync.tickets = Some((Arc::new(DeviceBuffer::zeroed(device, 1, "the ticket counter")?), 0));
-        Ok(OneKernel { id, work: Work::Lists { lists: Arc::new(lists), slabs }, sync })
+        Ok(OneKernel { id, work: Work::Lists { lists: Arc::new(lists), slabs, mail: None }, sync })
     }
 
     /// The same kernel once a stage, in the order of the graph: each launch has the items of its stage, so kernel boundaries
@@ -65,7 +65,7 @@ impl OneKernel {
         for stage in 0..plan.graph().stages.len() {
             let mut one = OneKernel::chain(plan, schedule, device, report.clone(), false)?;
             let lists = Arc::new(lists_of(schedule, device, Some(StageId(stage)))?);
-            if let Work::Lists { lists: of_all, slabs } = &mut one.work {
+            if let Work::Lists { lists: of_all, slabs, .. } = &mut one.work {
                 *of_all = lists;
                 if let Some(OneKernel { work: Work::Lists { slabs: first, .. }, sync, .. }) = launches.first()
                 {

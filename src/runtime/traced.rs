@@ -70,6 +70,21 @@ pub fn trace_runs(pipelines: &mut [Pipeline]) -> Result<Vec<Vec<ItemTrace>>> {
     pipelines.iter().zip(&traces).map(|(pipeline, trace)| read(pipeline, trace)).collect()
 }
 
+impl Pipeline {
+    /// What was noted of each item when it ran last, since this was called before. Nothing may run.
+    ///
+    /// # Errors
+    /// The pipeline was made without [`super::Options::trace`].
+    pub fn take_trace(&self) -> Result<Vec<ItemTrace>> {
+        let none = || Error::Unsupported("only pipelines made with `trace` note their times".into());
+        let trace = self.shared.work.trace().ok_or_else(none)?;
+        let items = read(self, trace)?;
+        trace.fill_bytes(0, &self.main)?;
+        self.main.synchronize()?;
+        Ok(items)
+    }
+}
+
 /// The records of a pipeline's last run.
 fn read(pipeline: &Pipeline, trace: &DeviceBuffer<ffi::cusync_trace>) -> Result<Vec<ItemTrace>> {
     let mut records = vec![ffi::cusync_trace::default(); trace.len()];

@@ -78,6 +78,7 @@ mod decode;
 pub mod fault;
 mod generated;
 mod launch;
+mod ledger;
 mod numbers;
 mod obligations;
 mod parts;
@@ -93,6 +94,7 @@ pub use candidate::{
 pub use certificate::certificate;
 pub use generated::Generated;
 pub use launch::{CtaResources, How, Launch, StageLaunch, StartGuarantee};
+pub use ledger::{Entry, Ledger};
 pub use numbers::EdgeNumbers;
 pub use parts::Place;
 pub use plan::{Choice, EdgeChoice, EdgePlan, Plan};

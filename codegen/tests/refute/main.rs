@@ -5,6 +5,7 @@ mod changed;
 mod decode_check;
 mod fused_check;
 mod general;
+mod ledger;
 mod mutations;
 mod placement;
 mod programs;

@@ -64,12 +64,17 @@ impl Runner for Gpu<'_> {
     }
 
     fn read_f32(&self, set: usize, name: &str) -> Result<Vec<f32>> {
-        use crate::element::Bits;
-        let tensor = self.pipeline.tensor(set, name)?;
-        let mut bits = vec![0; tensor.len()];
-        let mut values = vec![0.0; bits.len()];
-        tensor.download(&mut bits)?;
-        self.pipeline.plan.graph().element.widen(&bits, &mut values);
-        Ok(values)
+        widened(self.pipeline, set, name)
     }
+}
+
+/// A tensor of a set as floats, when what wrote it is over.
+pub(super) fn widened(pipeline: &Pipeline, set: usize, name: &str) -> Result<Vec<f32>> {
+    use crate::element::Bits;
+    let tensor = pipeline.tensor(set, name)?;
+    let mut bits = vec![0; tensor.len()];
+    let mut values = vec![0.0; bits.len()];
+    tensor.download(&mut bits)?;
+    pipeline.plan.graph().element.widen(&bits, &mut values);
+    Ok(values)
 }

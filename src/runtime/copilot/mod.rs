@@ -41,6 +41,7 @@
 
 mod gpu;
 mod host;
+mod items;
 
 use std::time::{Duration, Instant};
 
@@ -52,6 +53,8 @@ use super::error::{Error, Result};
 use super::pipeline::Pipeline;
 use crate::device::{COMMANDS, Command, Words};
 use crate::inputs::Inputs;
+
+pub use items::{Handing, Items, Scheduled, Sent};
 
 /// How long a session waits, either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

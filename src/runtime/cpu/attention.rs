@@ -92,7 +92,7 @@ impl CpuPipeline {
         shape: &Attention,
         scratch: &mut Scratch,
     ) -> Result<(), Stop> {
-        let Place { work, stage, tile, at } = place;
+        let Place { work, stage, tile, at, .. } = place;
         let Heads { query, kv, dim } = shape.heads;
         let (dim, step, tokens) = (dim as usize, stage.mma_tile.2 as usize, shape.tokens as usize);
         let qkv = stage.operands[0].tensor;

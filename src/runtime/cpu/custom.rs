@@ -46,7 +46,7 @@ impl<F: Fn(Tile, u32, &[Region], &mut Region) + Send + Sync> CustomKernel for F 
 impl CpuPipeline {
     /// Computes and stores a tile with its owner's kernel.
     pub(super) fn custom_tile(&self, place: &Place<'_>, scratch: &mut Scratch) -> Result<(), Stop> {
-        let Place { work, stage, tile, at } = place;
+        let Place { work, stage, tile, at, .. } = place;
         let Some(kernel) = &self.kernels[work.stage] else {
             return Err(Stop::Failed(CpuError::NoKernel(stage.name.clone())));
         };

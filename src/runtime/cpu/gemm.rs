@@ -107,7 +107,7 @@ impl CpuPipeline {
     ) -> Result<(), Stop> {
         let (cta, area) = (place.work.cta, place.at.rows * place.at.cols);
         for slab in slabs {
-            let (flag, want) = (self.slabs.flag(slab, cta), wait_value(self.epoch, 1));
+            let (flag, want) = (self.slabs.flag(slab, cta), wait_value(place.epoch, 1));
             let since = Instant::now();
             let spun = self.semaphores.wait(flag, want).map_err(|unmet| match unmet {
                 Unmet::Aborted => Stop::Aborted,

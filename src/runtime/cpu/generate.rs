@@ -36,7 +36,7 @@ impl CpuPipeline {
         shape: &Attend,
         scratch: &mut Scratch,
     ) -> Result<(), Stop> {
-        let Place { work, stage, tile, at } = place;
+        let Place { work, stage, tile, at, .. } = place;
         self.wait_for(place, work.k.start, &work.k, |_| true, scratch)?;
         let (sequence, head) = (tile.m as usize, tile.n as usize);
         let cached = Cached {

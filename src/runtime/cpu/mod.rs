@@ -265,7 +265,7 @@ impl CpuPipeline {
                     break;
                 }
                 let begin = start.elapsed();
-                let work = std::panic::AssertUnwindSafe(|| self.run_work(item, &mut scratch));
+                let work = std::panic::AssertUnwindSafe(|| self.run_work(item, self.epoch, &mut scratch));
                 let error = match std::panic::catch_unwind(work) {
                     Ok(Ok(())) => {
                         let stage = item.stage;
@@ -301,6 +301,30 @@ impl CpuPipeline {
         }
         stats.tiles.sort_by_key(|t| t.end);
         Ok(stats)
+    }
+
+    /// A worker's hands: whoever has them computes items of a plan whose items are drawn, each of the run of that number. Outputs are
+    /// not poisoned, and an item waits for those that it needs.
+    pub(super) fn hands(&self) -> impl FnMut(u32, u32) -> Result<(), CpuError> + '_ {
+        let mut scratch = Scratch::default();
+        move |item, epoch| {
+            let none = || CpuError::Panicked(format!("no item {item}"));
+            let work = self.rota.lists.first().and_then(|list| list.get(item as usize)).ok_or_else(none)?;
+            let run = std::panic::AssertUnwindSafe(|| self.run_work(work, epoch, &mut scratch));
+            let error = match std::panic::catch_unwind(run) {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(Stop::Aborted)) => CpuError::Panicked("another worker failed".into()),
+                Ok(Err(Stop::Failed(error))) => error,
+                Err(payload) => CpuError::Panicked(panic_text(payload.as_ref())),
+            };
+            self.semaphores.abort();
+            Err(error)
+        }
+    }
+
+    /// Fills every output with NaNs.
+    pub(super) fn poison(&mut self) {
+        self.memory.reset();
     }
 
     /// A tensor's values after the last run, row-major, widened to float32.

@@ -37,6 +37,8 @@ pub(super) struct Scratch {
 /// A tile of a stage, in elements of its output.
 pub(super) struct Place<'a> {
     pub(super) work: &'a Work,
+    /// Number of the run.
+    pub(super) epoch: u32,
     pub(super) stage: &'a Stage,
     pub(super) tile: Tile,
     pub(super) at: Box2,
@@ -50,11 +52,11 @@ pub(super) fn sized(buffer: &mut Vec<f32>, length: usize) -> &mut [f32] {
 }
 
 impl CpuPipeline {
-    /// Computes a tile and posts it, or leaves its part of the sums in a slab.
-    pub(super) fn run_work(&self, work: &Work, scratch: &mut Scratch) -> Result<(), Stop> {
+    /// Computes a tile of a run and posts it, or leaves its part of the sums in a slab.
+    pub(super) fn run_work(&self, work: &Work, epoch: u32, scratch: &mut Scratch) -> Result<(), Stop> {
         let (stage, tile) = (&self.graph.stages[work.stage], work.tile);
         let at = Box2 { rows: work.at.rows.min(self.rows.saturating_sub(work.at.row)), ..work.at };
-        let mut place = Place { work, stage, tile, at };
+        let mut place = Place { work, epoch, stage, tile, at };
         let finished = match &stage.op {
             Op::Gemm(epilogue) => self.gemm(&mut place, *epilogue, scratch)?,
             Op::GatedGemm => self.gated_gemm(&mut place, scratch)?,
@@ -126,7 +128,7 @@ impl CpuPipeline {
                 true => column_waits(&self.graph, place, incoming.kind, k, &mut scratch.waits),
             }
             for wait in &scratch.waits {
-                let want = wait_value(self.epoch, wait.posts * self.post_weight);
+                let want = wait_value(place.epoch, wait.posts * self.post_weight);
                 if self.semaphores.ready(wait.slot, want) {
                     continue;
                 }

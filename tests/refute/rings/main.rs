@@ -3,6 +3,7 @@
 mod attend;
 mod chain;
 mod decode;
+mod mail;
 mod memory;
 
 /// What a wait for a parity does when the phase that it means has this number and so many phases are over.

@@ -17,14 +17,14 @@ use loom::thread;
 
 /// Memory whose readers and writers have to be ordered.
 #[derive(Debug, Default)]
-struct Data(UnsafeCell<()>);
+pub(super) struct Data(UnsafeCell<()>);
 
 impl Data {
-    fn store(&self) {
+    pub(super) fn store(&self) {
         self.0.with_mut(|_| ());
     }
 
-    fn load(&self) {
+    pub(super) fn load(&self) {
         self.0.with(|_| ());
     }
 }
@@ -34,7 +34,7 @@ fn reached(have: u32, want: u32) -> bool {
     have.wrapping_sub(want) as i32 >= 0
 }
 
-fn wait_reached(word: &AtomicU32, want: u32, look: Ordering) -> Option<()> {
+pub(super) fn wait_reached(word: &AtomicU32, want: u32, look: Ordering) -> Option<()> {
     reached(word.load(look), want).then_some(())
 }
 
@@ -61,7 +61,7 @@ impl Phases {
 }
 
 /// Whether a model has no execution that goes wrong. Some of them have to come to their ends: `None` is one that gave up.
-fn holds(model: impl Fn() -> Option<()> + Sync + Send + 'static) -> bool {
+pub(super) fn holds(model: impl Fn() -> Option<()> + Sync + Send + 'static) -> bool {
     let ends = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let counted = ends.clone();
     let run = std::panic::AssertUnwindSafe(|| {
@@ -76,14 +76,14 @@ fn holds(model: impl Fn() -> Option<()> + Sync + Send + 'static) -> bool {
 }
 
 /// A thread that may give up.
-fn spawn(party: impl FnOnce() -> Option<()> + 'static) -> thread::JoinHandle<()> {
+pub(super) fn spawn(party: impl FnOnce() -> Option<()> + 'static) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         party();
     })
 }
 
 /// A model holds with the orders of the kernels, and not with any one of them relaxed.
-fn needs_each_order<const N: usize>(sound: [Ordering; N], model: impl Fn([Ordering; N]) -> bool) {
+pub(super) fn needs_each_order<const N: usize>(sound: [Ordering; N], model: impl Fn([Ordering; N]) -> bool) {
     assert!(model(sound), "the kernels' own orders {sound:?}");
     for place in 0..N {
         let mut weak = sound;

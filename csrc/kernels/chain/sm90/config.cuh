@@ -50,6 +50,7 @@ struct ChainConfig {
                 "windows lie where the ring has operand A of other products");
   using RowOperations = typename OperationsThat<false, OperationSet<>, Operations_...>::type;
   static constexpr bool kRows = !std::is_same_v<RowOperations, OperationSet<>>;  ///< whether there are any
+  static constexpr bool kMailed = false;  ///< whether items come by mail, each with its epoch
   using Element = Element_;
   static constexpr int kTileM = TileM_, kTileN = TileN_, kTileK = 64;
   static constexpr int kClusterM = ClusterM_, kClusterN = ClusterN_, kClusterSize = kClusterM * kClusterN;
@@ -201,6 +202,23 @@ struct ChainConfig {
   };
   static_assert(sizeof(Params) <= 4096, "kernel parameters, as the driver has always taken them");
 };
+
+/// The same kernel with mailboxes in place of lists: an instance of its own, so that others are what they were.
+template <class C>
+struct Mailed : C {
+  static constexpr bool kMailed = true;
+  struct Params : C::Params {
+    cusync_mail mail;
+  };
+  static_assert(sizeof(Params) <= 4096 && C::kClusterSize == 1 && !C::kRows && !C::kConvolves);
+};
+
+/// The number of an item's run; `of_launch` is that of all items of a launch that is one.
+template <class C>
+CUSYNC_DEVICE uint32_t epoch_of(Work const& item, uint32_t of_launch) {
+  if constexpr (C::kMailed) return item.range.epoch;
+  return of_launch;
+}
 
 /// What the events of an item are noted for.
 template <class Params>

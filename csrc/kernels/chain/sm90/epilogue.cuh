@@ -198,7 +198,7 @@ CUSYNC_DEVICE void await_residual(typename C::Params const& params, Work const& 
   while (!ready.is_ready(item.range.k_end - item.range.k_begin - 1)) ptx::nanosleep(20);
   if (!(params.stages[item.stage].produced & kProducedResidual)) return;
   shared.epoch_known.wait(0);
-  await_in_epilogue<C, ReadBy::kTma, kProducedResidual>(params, item, shared.epoch, group);
+  await_in_epilogue<C, ReadBy::kTma, kProducedResidual>(params, item, epoch_of<C>(item, shared.epoch), group);
 }
 
 /// Brings the residual of a warpgroup's next unit, at (row, col) of the output, to the buffer where the unit will be.
@@ -241,7 +241,7 @@ CUSYNC_DEVICE void send_units(typename C::Params const& params, Item const& item
         if constexpr (C::kBringsResiduals)
           if (!ahead) shared.brought[group][ring.begin()].arrive();
         typename C::Element* const buffer = shared.staging[group][index];
-        delay(params.coupling.delays, DelayAt::kStore, shared.epoch, item.stage, item.index, group * C::kUnits + u);
+        delay(params.coupling.delays, DelayAt::kStore, epoch_of<C>(item, shared.epoch), item.stage, item.index, group * C::kUnits + u);
         note(params.coupling.notes, CUSYNC_EVENT_STORE, note_of(params, item), u, group);
         To::template store<C, Found>(params, item, to, unit.col, buffer);
         ring.issued();
@@ -290,16 +290,22 @@ struct RowStore {
   }
 };
 
+/// Tells whoever sends words that this worker has done its word of that number.
+template <class C>
+CUSYNC_DEVICE void tell_done(typename C::Params const& params, uint32_t number) {
+  if constexpr (C::kMailed) ptx::st_release_sys(params.mail.done + blockIdx.x, number);
+}
+
 /// Posts a tile whose units one warpgroup's store warp has sent, when the other's has sent its own; by the thread that issued
-/// the stores, or is ordered behind them. `tile` counts the tiles of this CTA that were stored before.
+/// the stores, or is ordered behind them. `tile` counts the tiles of this CTA that were stored before; by mail, its words.
 template <class C>
 CUSYNC_DEVICE void post_item(typename C::Params const& params, Work const& item, Parts<C> const& parts,
                              typename C::SharedStorage& shared, uint32_t group, uint32_t tile) {
   typename C::StageTable const& at = params.table[item.stage];
   Stage const& stage = params.stages[item.stage];
-  if (!stage.post_count) return;
+  if (!C::kMailed && !stage.post_count) return;
   // The first policy, and mostly the only one, is read in device memory while the stores complete.
-  uint32_t const slot = slot_of(at.edges.posts[0], item.range.m, item.range.n);
+  uint32_t const slot = C::kMailed && !stage.post_count ? 0 : slot_of(at.edges.posts[0], item.range.m, item.range.n);
   // The full wait, by the thread that issued the stores: only then are they in global memory. The store warps add to one
   // counter of the tile; whoever is last has seen the other's stores complete, and its release covers them. A counter is
   // used again eight tiles later, further than the ring of items lets one warp lead the other.
@@ -308,7 +314,9 @@ CUSYNC_DEVICE void post_item(typename C::Params const& params, Work const& item,
     uint32_t* const counter = shared.stored + tile % (2 * C::kWorkDepth);
     if (ptx::atom_acq_rel_cta_shared_add(counter, 1) % 2 == 0) return;
   }
-  delay(params.coupling.delays, DelayAt::kPost, shared.epoch, item.stage, item.index, group);
+  // Whoever sends words hears of each, in their order, behind its posts.
+  if (C::kMailed && !stage.post_count) return tell_done<C>(params, tile + 1);
+  delay(params.coupling.delays, DelayAt::kPost, epoch_of<C>(item, shared.epoch), item.stage, item.index, group);
   note(params.coupling.notes, CUSYNC_EVENT_POST, note_of(params, item), slot, parts.weight());
   post(params.coupling.semaphores, slot, parts.weight());
 #pragma unroll 1
@@ -318,6 +326,7 @@ CUSYNC_DEVICE void post_item(typename C::Params const& params, Work const& item,
            slot_of(at.edges.posts[i], item.range.m, item.range.n), parts.weight());
     post_tile(at.edges.posts[i], params.coupling.semaphores, item.range.m, item.range.n, parts.weight());
   }
+  tell_done<C>(params, tile + 1);
 }
 
 }  // namespace cusync::kernels::sm90

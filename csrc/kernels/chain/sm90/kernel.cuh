@@ -5,6 +5,7 @@
 #include "cutlass/arch/reg_reconfig.h"
 #include "kernels/chain/sm90/config.cuh"
 #include "kernels/chain/sm90/epilogue.cuh"
+#include "kernels/chain/sm90/mail.cuh"
 #include "kernels/chain/sm90/slabs.cuh"
 #include "kernels/chain/sm90/work.cuh"
 
@@ -44,8 +45,9 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
   auto staged_state = cutlass::make_producer_start_state<typename C::StagingPipeline>();
   typename C::TiledMma mma;
   shared.epoch_known.wait(0);
-  uint32_t const epoch = shared.epoch;
+  uint32_t const of_launch = shared.epoch;
   for (Work item = items.next(); item.valid; item = items.next()) {
+    uint32_t const epoch = epoch_of<C>(item, of_launch);
     // Else places that follow from it would be kept in registers from item to item, for both kinds of work.
     if constexpr (C::kRows) thread = int(ptx::opaque(uint32_t(thread)));
     Marks const marks = marks_of<C>(params, item, cta, thread == 0);
@@ -90,7 +92,7 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
 template <class C>
 CUSYNC_DEVICE void prefetch(typename C::Params const& params, int warp, bool leader) {
   if (warp == 1) {
-    if (leader && !params.drawn) ptx::prefetch_global_l2(params.items + size_t(worker_index<C>()) * params.list_length);
+    if (leader && !params.drawn) ptx::prefetch_global_l2(params.items + (C::kMailed ? 0 : size_t(worker_index<C>()) * params.list_length));
     constexpr uint32_t kLine = 128, kLines = sizeof(typename C::StageTable) / kLine;
     for (uint32_t i = threadIdx.x % 32; i < params.stage_count * kLines; i += 32)
       ptx::prefetch_global_l2(reinterpret_cast<char const*>(params.table) + i * kLine);
@@ -129,6 +131,11 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
 
   // The next kernel's own wait is for the whole of this one, so it may start as soon as there is room for it.
   if (threadIdx.x == 0) ptx::griddepcontrol_launch_dependents();
+  if constexpr (C::kMailed)
+    if (blockIdx.x == 0 && !params.mail.idle_ns) {
+      if (warp == 0) send_all<C>(params);
+      return;
+    }
 
   // What the first items need comes from memory while the barriers are made: nobody else has read it for this run.
   prefetch<C>(params, warp, leader);
@@ -204,7 +211,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
     } else if (warp - 2 < C::kConsumerGroups) {
       WorkReader<C> items(shared, work);
       StoreRing<C> ring(staged);
-      uint32_t tiles = 0;
+      uint32_t tiles = words_before<C>(params);
       for (Work item = items.next(); item.valid; item = items.next()) {
         Parts<C> const parts(item);
         if (!item.inside || !parts.owns_any()) continue;

@@ -12,19 +12,31 @@
 
 namespace cusync::kernels::sm90 {
 
-template <class C, uint32_t Operations>
+template <class OfLists, uint32_t Operations>
 struct ChainHost {
+  /// Mailboxes have kernels for two shapes: two more in each library, for whatever has mailboxes chooses its tiles for that.
+  static constexpr bool kMail = OfLists::kClusterSize == 1 && !OfLists::kRows && !OfLists::kConvolves && OfLists::kTileM == 128 &&
+                                (OfLists::kTileN == 128 || OfLists::kTileN == 256);
+
+  template <class C = OfLists>
   static Code code() {
     return {reinterpret_cast<void const*>(chain<C>), CUSYNC_SM90A,          uint32_t(C::kThreads),
             uint32_t(C::kSharedBytes),               uint32_t(C::kClusterM), uint32_t(C::kClusterN), true};
   }
 
   static uint32_t registers() { return registers_of(code().kernel, CUSYNC_SM90A); }
-  static int32_t resident(uint32_t* workers) { return kernels::resident(code(), C::kSharedBytes, workers); }
+  static int32_t resident(uint32_t* workers) { return kernels::resident(code(), OfLists::kSharedBytes, workers); }
 
   static int32_t create(Request const& request, cusync_kernel** out) {
+    if (request.work.source != CUSYNC_SOURCE_MAIL) return create_as<OfLists>(request, out);
+    if constexpr (kMail) return create_as<Mailed<OfLists>>(request, out);
+    return CUSYNC_ERROR_NOT_BUILT;
+  }
+
+  template <class C>
+  static int32_t create_as(Request const& request, cusync_kernel** out) {
     uint32_t most = 0;
-    if (int32_t const status = resident(&most); status != CUSYNC_OK) return status;
+    if (int32_t const status = kernels::resident(code<C>(), C::kSharedBytes, &most); status != CUSYNC_OK) return status;
     // A worker that is not resident could be waited for for ever.
     if (request.work.workers > most) return CUSYNC_ERROR_BAD_ARGUMENT;
     typename C::Params p{};
@@ -70,11 +82,13 @@ struct ChainHost {
     p.slabs = reinterpret_cast<float4*>(work.slabs), p.slab_flags = work.slab_flags;
     p.epochs = request.sync.epochs, p.tickets = request.sync.tickets, p.trace = request.sync.trace;
     p.coupling = make_coupling(request.sync, CUSYNC_POST_WEIGHT);
-    return ready(code(), work.workers, p, out);
+    if constexpr (C::kMailed) p.mail = work.mail;
+    return ready(code<C>(), work.workers, p, out);
   }
 
   static Kernel kernel() {
     cusync_kernel_info info{};
+    using C = OfLists;
     info.id = {CUSYNC_FAMILY_CHAIN, CUSYNC_SM90A, Operations,   kElementOf<typename C::Element>, C::kTileM,
                C::kTileN,           C::kClusterM, C::kClusterN, 0};
     info.tile_k = C::kTileK, info.ring = C::kStages, info.stages = CUSYNC_MAX_STAGES;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Warp 1 of a chain kernel: hands the items of the worker's list to the other warps, and tells the load warp through
-// one word in shared memory how far the operands of each item may be loaded.
+// Warp 1 of a chain kernel: hands the items of the worker's list, or of its mailbox, to the other warps, and tells the load
+// warp through one word in shared memory how far the operands of each item may be loaded.
 #pragma once
 #include "cusync/epoch.cuh"
-#include "kernels/chain/sm90/config.cuh"
+#include "kernels/chain/sm90/mail.cuh"
 
 namespace cusync::kernels::sm90 {
 
-/// The worker's items: its own list, or the next of the common list by ticket. One warp; all lanes see the same.
-template <class C>
+/// The worker's items: its own list, or the next of the common list by ticket, or by mail. One warp; all lanes see the same.
+template <class C, bool Mailed = C::kMailed>
 class ItemSource {
  public:
   CUSYNC_DEVICE explicit ItemSource(typename C::Params const& params)
@@ -16,8 +16,8 @@ class ItemSource {
     if (!params.drawn) list_ += size_t(worker_index<C>()) * params.list_length;
   }
 
-  /// `index` is the item's place in its list.
-  CUSYNC_DEVICE cusync_item next(uint32_t& index) {
+  /// `index` is the item's place in its list. Its epoch is that of all, unless it came by mail.
+  CUSYNC_DEVICE cusync_item next(uint32_t& index, uint32_t&) {
     if (!params_.drawn) {
       index = next_++;
     } else {
@@ -35,6 +35,12 @@ class ItemSource {
   cusync_item const* list_;
   TicketSchedule tickets_;
   uint32_t next_ = 0;
+};
+
+template <class C>
+class ItemSource<C, true> : public Mailbox<C> {
+ public:
+  using Mailbox<C>::Mailbox;
 };
 
 /// Brings a stage's waits to where an acquire does not throw them out of a cache. A whole warp, the only reader.
@@ -59,15 +65,18 @@ CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::Shared
   ItemSource<C> source(params);
   uint32_t done = 0, asked = 0, epoch = 0;
   uint32_t held = CUSYNC_MAX_STAGES;  // the stage whose edges are in shared memory
-  bool first = true;
+  bool first = !C::kMailed;
+  if constexpr (C::kMailed)
+    if (lane == 0) shared.epoch_known.arrive();  // each item brings its own
   while (true) {
     uint32_t index = 0;
     // Tickets order runs against each other, so the first is drawn behind the kernel before. Lists are constant.
     if (first && params.drawn) ptx::griddepcontrol_wait();
-    cusync_item const item = source.next(index);
+    cusync_item const item = source.next(index, epoch);
     Stage const& stage = params.stages[item.stage];
     Work next{};
-    next.range = {item.m * C::kClusterM + place.i, item.n * C::kClusterN + place.j, 0, item.k_begin, item.k_end};
+    uint32_t const mailed = C::kMailed ? epoch : 0;
+    next.range = {item.m * C::kClusterM + place.i, item.n * C::kClusterN + place.j, mailed, item.k_begin, item.k_end};
     next.stage = item.stage, next.role = item.role, next.slab = item.slab, next.slabs = item.slabs, next.part = item.part;
     next.valid = item.role != CUSYNC_END_OF_LIST, next.index = index, next.done = done;
     next.inside = next.range.m < stage.grid_m && next.range.n < stage.grid_n;
@@ -114,7 +123,7 @@ CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::Shared
     }
   }
   // Every CTA has its own word, and only the next run reads it again.
-  if (lane == 0) params.epochs[cta] = epoch + 1;
+  if (!C::kMailed && lane == 0) params.epochs[cta] = epoch + 1;
 }
 
 }  // namespace cusync::kernels::sm90

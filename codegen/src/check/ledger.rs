@@ -1,0 +1,303 @@
+//! The ledger of a host that hands out the items of a chain kernel while it runs.
+//!
+//! A plan whose items are drawn has one list of them, in an order in which each comes after all that it needs, and nothing of its proof rests
+//! on that order or on who draws what, except that it cannot stand still. A host that decides anew which item goes to which worker keeps that by
+//! a rule of its own: *an item is numbered only after all items that it waits for, and goes to the end of one worker's mailbox in the order
+//! of the numbers.* Then the least number that is not done has all that it needs, what lies before it in its mailbox has lesser numbers
+//! and is done, and a worker that has been sent something is resident until it has done it: so it can always run. The host is never stuck
+//! either: of the items of a job, the first of the list that has no number can have one. An [`Entry`] is what only this ledger makes.
+//!
+//! A *kind* is what can be asked for by itself: stages that read or write what others of them write. No two kinds share a tensor that
+//! is written, nor a slot. A job is a run of one kind; its next begins when the one before was seen to be done, like launches that
+//! follow each other, and its epoch is the number of jobs of its kind before. So the semaphores are what they are to runs of a plan with the stages
+//! of that kind alone, and jobs of several kinds overlap.
+
+use super::generated::Generated;
+use super::parts::Place;
+use super::plan::EdgeChoice;
+use super::program::{Event, TileProgram};
+use super::{Candidate, Launch, Obligation, Plan, Refutation, Subject};
+use crate::graph::{Graph, StageId};
+use crate::schedule::{Hand, Part};
+use crate::sync::Tile;
+
+/// An item that may be sent: its needs have numbers before its own.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Entry {
+    number: u64,
+    item: u32,
+    epoch: u32,
+}
+
+impl Entry {
+    /// Its number, from 0.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+    /// Its place in the plan's sequence.
+    pub fn item(&self) -> u32 {
+        self.item
+    }
+    /// The number of its job among those of its kind.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+}
+
+/// Where an item is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Of no job yet, or of one that has not reached it.
+    Open,
+    Numbered,
+    Done,
+}
+
+#[derive(Debug)]
+struct Kind {
+    items: Vec<u32>,
+    /// Its words among all.
+    words: Vec<u32>,
+    /// Jobs that have begun.
+    jobs: u32,
+    /// Items of the present job that are not done; 0: there is none.
+    left: usize,
+}
+
+/// See the head of the module.
+#[derive(Debug)]
+pub struct Ledger {
+    stages: Vec<StageId>,
+    /// For each item the words that it waits for, with the posts that each must have had.
+    needs: Vec<Vec<(u32, u32)>>,
+    gives: Vec<Vec<(u32, u32)>>,
+    kind_of: Vec<usize>,
+    kinds: Vec<Kind>,
+    /// Posts to each word by items of the present job that have numbers.
+    posted: Vec<u32>,
+    states: Vec<State>,
+    numbered: u64,
+}
+
+impl Ledger {
+    /// The ledger of a plan whose items are whole tiles, drawn from one list.
+    ///
+    /// # Errors
+    /// The plan has no such list.
+    pub fn of(plan: &Plan) -> Result<Ledger, Refutation> {
+        let refuse = |why: &str| {
+            let refutation = Refutation::new(Obligation::Progress, Subject::Pipeline, why);
+            Err(refutation.help("plan for a chain kernel whose workers draw whole tiles"))
+        };
+        let Launch::Lists(schedule) = plan.launch() else {
+            return refuse("a host can hand out the items of a chain kernel, and this plan has none");
+        };
+        if schedule.mode != Hand::Drawn {
+            return refuse(
+                "the proof of static lists rests on who has which item, and a host would decide that anew",
+            );
+        }
+        if schedule.sequence.iter().any(|item| item.part != Part::Whole) {
+            return refuse("parts of a tile wait for each other, and a host hands out whole tiles");
+        }
+        let candidate = candidate_of(plan);
+        let program = Generated::new(&candidate);
+        let mut bases = Vec::new();
+        let mut words = 0;
+        for count in candidate.slot_counts() {
+            bases.push(words);
+            words += count;
+        }
+        let graph = plan.graph();
+        let (mut needs, mut gives) = (Vec::new(), Vec::new());
+        for item in &schedule.sequence {
+            // Drawn items are of single CTAs.
+            let tile = Tile { m: item.m, n: item.n };
+            let mut waits = Vec::new();
+            program.holds(item.stage, tile, 0, &mut |event| {
+                if let Event::Wait { edge, slot, value } = event {
+                    waits.push((bases[edge] + slot, value));
+                }
+            });
+            waits.sort_unstable_by(|a, b| (a.0, b.1).cmp(&(b.0, a.1)));
+            waits.dedup_by_key(|(word, _)| *word);
+            needs.push(waits);
+            let mut posts = Vec::new();
+            let of = |edge: &usize| graph.dependences[*edge].producer == item.stage;
+            for edge in (0..graph.dependences.len()).filter(of) {
+                program.posts(edge, tile, &mut |slot, amount| posts.push((bases[edge] + slot, amount)));
+            }
+            gives.push(posts);
+        }
+        let of_stage = kinds_of(graph);
+        let kind_of: Vec<usize> = schedule.sequence.iter().map(|item| of_stage[item.stage.0]).collect();
+        let count = of_stage.iter().max().map_or(0, |last| last + 1);
+        let kinds = (0..count).map(|kind| {
+            let items: Vec<u32> =
+                (0..kind_of.len() as u32).filter(|i| kind_of[*i as usize] == kind).collect();
+            let mut words: Vec<u32> =
+                items.iter().flat_map(|i| gives[*i as usize].iter().map(|(word, _)| *word)).collect();
+            words.sort_unstable();
+            words.dedup();
+            Kind { items, words, jobs: 0, left: 0 }
+        });
+        let kinds = kinds.collect();
+        Ok(Ledger {
+            stages: schedule.sequence.iter().map(|item| item.stage).collect(),
+            states: vec![State::Done; kind_of.len()],
+            posted: vec![0; words as usize],
+            kinds,
+            needs,
+            gives,
+            kind_of,
+            numbered: 0,
+        })
+    }
+
+    /// Kinds of jobs, in the order of their first stages.
+    pub fn kinds(&self) -> usize {
+        self.kinds.len()
+    }
+
+    /// The items of a kind in an order in which they can be numbered.
+    pub fn items(&self, kind: usize) -> &[u32] {
+        self.kinds.get(kind).map_or(&[], |kind| &kind.items)
+    }
+
+    /// The kind of an item.
+    pub fn kind_of(&self, item: u32) -> Option<usize> {
+        self.kind_of.get(item as usize).copied()
+    }
+
+    /// Whether the last job of a kind, if there was one, is done.
+    pub fn is_idle(&self, kind: usize) -> bool {
+        self.kinds.get(kind).is_some_and(|kind| kind.left == 0)
+    }
+
+    /// Begins the next job of a kind, and returns its epoch.
+    ///
+    /// # Errors
+    /// There is no such kind, or its last job is not done: its memory and its semaphores are still in use.
+    pub fn begin(&mut self, kind: usize) -> Result<u32, Refutation> {
+        let about = |obligation, text: String| Err(Refutation::new(obligation, Subject::Pipeline, text));
+        let Some(of) = self.kinds.get_mut(kind) else {
+            return about(Obligation::Order, format!("no kind {kind} of jobs"));
+        };
+        if of.left > 0 {
+            let left = of.left;
+            return about(
+                Obligation::Reuse,
+                format!("{left} items of the job of kind {kind} before it are not done"),
+            );
+        }
+        of.left = of.items.len();
+        of.jobs = of.jobs.wrapping_add(1);
+        of.words.iter().for_each(|word| self.posted[*word as usize] = 0);
+        of.items.iter().for_each(|item| self.states[*item as usize] = State::Open);
+        Ok(of.jobs.wrapping_sub(1))
+    }
+
+    /// Whether an item could be numbered now.
+    pub fn is_ready(&self, item: u32) -> bool {
+        self.states.get(item as usize) == Some(&State::Open) && self.missing(item).is_none()
+    }
+
+    /// Gives an item of a job under way the next number.
+    ///
+    /// # Errors
+    /// It has one, or no job is under way that it is of, or something that it waits for has none.
+    pub fn number(&mut self, item: u32) -> Result<Entry, Refutation> {
+        let at = item as usize;
+        let Some(state) = self.states.get(at).copied() else {
+            let text = format!("item {item}, of {}", self.states.len());
+            return Err(Refutation::new(Obligation::Bounds, Subject::Pipeline, text));
+        };
+        let subject = Subject::Item { stage: self.stages[at], place: Place { worker: None, index: item } };
+        match state {
+            State::Open => {}
+            State::Numbered => {
+                return Err(Refutation::new(
+                    Obligation::Order,
+                    subject,
+                    "it has been handed out in this job",
+                ));
+            }
+            State::Done => {
+                return Err(Refutation::new(Obligation::Order, subject, "no job that it is of is under way"));
+            }
+        }
+        if let Some((word, have, want)) = self.missing(item) {
+            let text = "it would be handed out before what it waits for";
+            let fact = format!("word {word} has {have} of {want} posts by items that have been handed out");
+            let help = "hand out the items of a job in the order of the list";
+            return Err(Refutation::new(Obligation::Progress, subject, text).fact(fact).help(help));
+        }
+        for &(word, amount) in &self.gives[at] {
+            self.posted[word as usize] += amount;
+        }
+        self.states[at] = State::Numbered;
+        let number = self.numbered;
+        self.numbered += 1;
+        Ok(Entry { number, item, epoch: self.kinds[self.kind_of[at]].jobs.wrapping_sub(1) })
+    }
+
+    /// Notes that an item was seen to be done; true: so is its job.
+    ///
+    /// # Errors
+    /// It had no number.
+    pub fn done(&mut self, item: u32) -> Result<bool, Refutation> {
+        if self.states.get(item as usize) != Some(&State::Numbered) {
+            let text = format!("item {item} is done, which was never handed out");
+            return Err(Refutation::new(Obligation::Order, Subject::Pipeline, text));
+        }
+        self.states[item as usize] = State::Done;
+        let kind = &mut self.kinds[self.kind_of[item as usize]];
+        kind.left -= 1;
+        Ok(kind.left == 0)
+    }
+
+    /// A word that an item waits for and that what has numbers does not fill: the word, its posts, and those it takes.
+    fn missing(&self, item: u32) -> Option<(u32, u32, u32)> {
+        let short = |(word, want): &&(u32, u32)| self.posted[*word as usize] < *want;
+        let (word, want) = *self.needs[item as usize].iter().find(short)?;
+        Some((word, self.posted[word as usize], want))
+    }
+}
+
+/// What was judged, as it was before.
+fn candidate_of(plan: &Plan) -> Candidate {
+    let edge = |e: &super::EdgePlan| EdgeChoice { policy: e.policy.clone(), wait_at: e.wait_at };
+    let edges = plan.edges.iter().map(edge).collect();
+    Candidate { edges, ..Candidate::launched(plan.graph.clone(), plan.device.clone(), plan.launch.clone()) }
+}
+
+/// A number for each stage; those of a kind have the same. Tensors that share memory count as one.
+fn kinds_of(graph: &Graph) -> Vec<usize> {
+    let root = |mut tensor: usize| {
+        while let Some(of) = graph.tensors[tensor].alias {
+            tensor = of.0;
+        }
+        tensor
+    };
+    let mut kind: Vec<usize> = (0..graph.stages.len()).collect();
+    let written: Vec<usize> = (0..graph.tensors.len())
+        .filter(|t| graph.tensors[*t].producer.is_some() || graph.tensors[*t].state)
+        .collect();
+    for tensor in written {
+        let touches = |stage: usize| {
+            let writes = graph
+                .tensors
+                .iter()
+                .enumerate()
+                .any(|(t, of)| root(t) == root(tensor) && of.producer == Some(StageId(stage)));
+            writes || graph.stages[stage].operands.iter().any(|o| root(o.tensor.0) == root(tensor))
+        };
+        let together: Vec<usize> = (0..kind.len()).filter(|s| touches(*s)).map(|s| kind[s]).collect();
+        let Some(first) = together.iter().min().copied() else { continue };
+        kind.iter_mut().filter(|of| together.contains(of)).for_each(|of| *of = first);
+    }
+    let mut names: Vec<usize> = kind.clone();
+    names.sort_unstable();
+    names.dedup();
+    kind.iter().map(|of| names.binary_search(of).unwrap_or(0)).collect()
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Mailboxes: a worker of a chain kernel takes its items from a small ring of words of its own, which a host fills while the kernel
+// runs, or worker 0, which then does nothing else. A word names an item of the one list that was judged, and its run. What
+// may be sent when is decided by whoever sends; here every word is done, in the order of its number.
+//
+// A launch that a host feeds ends when no worker has had a word for a while. No worker leaves by itself, since an item of another could
+// wait for one that lies in its mailbox: a worker that has done all it took falls asleep, a word wakes it, and only when all are asleep is
+// the launch closed, by one atomic word, after which nobody wakes. What then lies in a mailbox is the next launch's.
+#pragma once
+#include "cusync/semaphore.cuh"
+#include "kernels/chain/sm90/config.cuh"
+
+namespace cusync::kernels::sm90 {
+
+/// Words that this worker had done before this launch; for a warp that has not waited for the one before.
+template <class C>
+CUSYNC_DEVICE uint32_t words_before(typename C::Params const& params) {
+  if constexpr (C::kMailed) {
+    ptx::griddepcontrol_wait();
+    return ptx::ld_acquire_sys(params.mail.done + blockIdx.x);
+  }
+  return 0;
+}
+
+/// Where word `number` of a worker lies, and how one is made.
+CUSYNC_DEVICE unsigned long long* word_at(cusync_mail const& mail, uint32_t worker, uint32_t number) {
+  return mail.words + worker * CUSYNC_MAIL + number % CUSYNC_MAIL;
+}
+CUSYNC_DEVICE unsigned long long word_of(uint32_t number, uint32_t item, uint32_t epoch) {
+  return (unsigned long long)(number % CUSYNC_NUMBERED) << 52 | (unsigned long long)(item) << 32 | epoch;
+}
+
+/// The worker's end of its mailbox; one warp, all lanes see the same.
+template <class C>
+class Mailbox {
+ public:
+  CUSYNC_DEVICE explicit Mailbox(typename C::Params const& params) : params_(params) {
+    // Launches follow each other.
+    ptx::griddepcontrol_wait();
+    if (threadIdx.x % 32) return;
+    cusync_mail const& mail = params.mail;
+    taken_ = ptx::ld_acquire_sys(mail.done + blockIdx.x);
+    launch_ = ptx::ld_acquire_sys(mail.here + blockIdx.x) + 1;
+    if (mail.idle_ns) {
+      if (blockIdx.x == 0) ptx::st_release_gpu(mail.awake + (launch_ + 1) % 2, 0);  // the next launch's
+      closed_ = wake();
+    }
+    ptx::st_release_sys(mail.here + blockIdx.x, launch_);
+  }
+
+  /// The next item, with its place in the list and its epoch; none where the launch ends for this worker.
+  CUSYNC_DEVICE cusync_item next(uint32_t& index, uint32_t& epoch) {
+    unsigned long long word = 0;
+    if (threadIdx.x % 32 == 0) word = take();
+    word = __shfl_sync(~0u, word, 0);
+    index = uint32_t(word >> 32) & CUSYNC_NO_ITEM, epoch = uint32_t(word);
+    if (index == CUSYNC_NO_ITEM) return cusync_item{};
+    ptx::fence_proxy_async_global();  // what the sender had seen is loaded by TMA
+    uint4 const words = __ldg(reinterpret_cast<uint4 const*>(params_.items + index));
+    return reinterpret_cast<cusync_item const&>(words);
+  }
+
+ private:
+  static constexpr uint32_t kClosed = 1u << 31;
+  static constexpr unsigned long long kEnd = (unsigned long long)(CUSYNC_NO_ITEM) << 32;
+
+  CUSYNC_DEVICE uint32_t* awake() const { return params_.mail.awake + launch_ % 2; }
+
+  /// Whether it was too late.
+  CUSYNC_DEVICE bool wake() { return ptx::atom_acq_rel_gpu_add(awake(), 1) & kClosed; }
+
+  /// Waits for the next word.
+  CUSYNC_DEVICE unsigned long long take() {
+    cusync_mail const& mail = params_.mail;
+    uint32_t const number = taken_ + 1, idle = mail.idle_ns;
+    unsigned long long const limit = 4 * (params_.coupling.timeout_ns ? params_.coupling.timeout_ns : kDefaultTimeoutNs);
+    unsigned long long const begin = ptx::globaltimer();
+    bool asleep = false;
+    while (!closed_) {
+      unsigned long long const word = ptx::ld_acquire_sys(word_at(mail, blockIdx.x, number));
+      if (uint32_t(word >> 52) == number % CUSYNC_NUMBERED) {
+        if (asleep && wake()) break;  // it stays there
+        taken_ = number;
+        if ((uint32_t(word >> 32) & CUSYNC_NO_ITEM) == CUSYNC_NO_ITEM) end();
+        return word;
+      }
+      unsigned long long const waited = ptx::globaltimer() - begin;
+      if (!idle) {
+        if (waited > limit)
+          report_and_trap({params_.coupling.report, params_.coupling.timeout_ns, 0}, {~0u, 0, blockIdx.x, 0}, number, taken_, number);
+      } else if (!asleep) {
+        if (waited > idle / 2 && ptx::ld_acquire_sys(mail.done + blockIdx.x) == taken_) {
+          ptx::atom_acq_rel_gpu_add(awake(), ~0u);
+          asleep = true;
+        }
+      } else {
+        uint32_t const others = ptx::ld_acquire_gpu(awake());
+        closed_ = others & kClosed;
+        if (others == 0 && waited > idle && ptx::atom_acq_rel_sys_cas(awake(), 0, kClosed) == 0) {
+          ptx::st_release_sys(mail.left, launch_);
+          closed_ = true;
+        }
+      }
+      ptx::nanosleep(100);
+    }
+    closed_ = true;
+    return kEnd;
+  }
+
+  /// A word that ends the launch is done behind all others.
+  CUSYNC_DEVICE void end() {
+    uint32_t* const done = params_.mail.done + blockIdx.x;
+    while (ptx::ld_acquire_sys(done) != taken_ - 1) ptx::nanosleep(100);
+    ptx::st_release_sys(done, taken_);
+    closed_ = true;
+  }
+
+  typename C::Params const& params_;
+  uint32_t taken_ = 0, launch_ = 0;
+  bool closed_ = false;
+};
+
+/// Worker 0 where it is the scheduler: sends all items in the order of the list, each to a worker that is here and has room, and then
+/// each the end of the launch. It is the first to get an SM. One warp; a lane has every 32nd worker.
+template <class C>
+CUSYNC_DEVICE void send_all(typename C::Params const& params) {
+  constexpr uint32_t kOfLane = 8;
+  cusync_mail const& mail = params.mail;
+  uint32_t const lane = threadIdx.x % 32, first = 1 + lane;
+  ptx::griddepcontrol_wait();
+  // A launch is a run.
+  uint32_t const run = ptx::ld_acquire_gpu(mail.here), launch = run + 1;
+  uint32_t sent[kOfLane];
+#pragma unroll
+  for (uint32_t i = 0; i < kOfLane; ++i) {
+    uint32_t const worker = first + 32 * i;
+    sent[i] = worker < params.workers ? ptx::ld_acquire_gpu(mail.done + worker) : 0;
+  }
+  unsigned long long const limit = 4 * (params.coupling.timeout_ns ? params.coupling.timeout_ns : kDefaultTimeoutNs);
+  unsigned long long last = ptx::globaltimer();
+  for (uint32_t next = 0; next < params.list_length;) {
+    uint32_t done[kOfLane];
+    bool here[kOfLane];
+#pragma unroll
+    for (uint32_t i = 0; i < kOfLane; ++i) {
+      uint32_t const worker = first + 32 * i;
+      here[i] = worker < params.workers && ptx::ld_relaxed_gpu(mail.here + worker) == launch;
+      done[i] = worker < params.workers ? ptx::ld_relaxed_gpu(mail.done + worker) : 0;
+    }
+    uint32_t const before = next;
+    // First to those that have least, so that the first items are one for each worker.
+#pragma unroll 1
+    for (uint32_t room = 1; room <= mail.ahead; ++room)
+#pragma unroll
+      for (uint32_t i = 0; i < kOfLane; ++i) {
+        bool const takes = here[i] && sent[i] - done[i] < room;
+        uint32_t const takers = __ballot_sync(~0u, takes);
+        uint32_t const item = next + __popc(takers & ((1u << lane) - 1));
+        if (takes && item < params.list_length) {
+          ++sent[i];
+          ptx::st_release_gpu(word_at(mail, first + 32 * i, sent[i]), word_of(sent[i], item, run));
+        }
+        next = min_u32(next + __popc(takers), params.list_length);
+      }
+    unsigned long long const now = ptx::globaltimer();
+    if (next != before) last = now;
+    if (now - last > limit)
+      report_and_trap({params.coupling.report, params.coupling.timeout_ns, 0}, {~0u, 0, 0, 0}, next, next, params.list_length);
+  }
+#pragma unroll
+  for (uint32_t i = 0; i < kOfLane; ++i) {
+    uint32_t const worker = first + 32 * i;
+    if (worker < params.workers) ptx::st_release_gpu(word_at(mail, worker, sent[i] + 1), word_of(sent[i] + 1, CUSYNC_NO_ITEM, run));
+  }
+  if (lane == 0) ptx::st_release_gpu(mail.here, launch);
+}
+
+}  // namespace cusync::kernels::sm90

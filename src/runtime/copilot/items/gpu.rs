@@ -1,0 +1,114 @@
+//! The chain kernel with mailboxes: filled by this host, or by worker 0.
+
+use std::sync::Arc;
+
+use super::super::gpu::widened;
+use super::{Handing, Taker, ledger_of};
+use crate::device::{self, Boxes, DeviceBuffer, Kernel, LaunchAttributes, MailLine, Stream};
+use crate::runtime::error::{Error, Result};
+use crate::runtime::pipeline::{Pipeline, Work};
+use crate::runtime::traced::ItemTrace;
+
+/// The kernel of a pipeline with mailboxes, and counters of its own.
+fn mailed(
+    pipeline: &mut Pipeline,
+    line: impl FnOnce(u32) -> Result<Arc<MailLine>>,
+) -> Result<(Kernel, Arc<MailLine>)> {
+    pipeline.healthy()?;
+    pipeline.prepare()?;
+    let Work::One(one) = &pipeline.shared.work else {
+        return Err(Error::Unsupported("mailboxes need one kernel for all stages".into()));
+    };
+    let mut args = pipeline.one_kernel(0, one)?;
+    let line = line(args.work.workers())?;
+    if let device::Work::Lists { mail, .. } = &mut args.work {
+        *mail = Some(line.clone());
+    }
+    // Epochs come with words, or count launches of this kernel; other runs of the pipeline have others.
+    let slots = pipeline.plan.slot_count().max(1) as usize;
+    args.sync.semaphores = Some(Arc::new(DeviceBuffer::zeroed(&pipeline.device, slots, "semaphores")?));
+    Ok((Kernel::new(&pipeline.device, args)?, line))
+}
+
+pub(super) struct Gpu<'a> {
+    pipeline: &'a mut Pipeline,
+    kernel: Kernel,
+    line: Arc<MailLine>,
+    beside: bool,
+}
+
+impl<'a> Gpu<'a> {
+    pub(super) fn new(pipeline: &'a mut Pipeline, idle_ns: u32, beside: bool) -> Result<Gpu<'a>> {
+        let device = pipeline.device.clone();
+        let (kernel, line) = mailed(pipeline, |workers| Ok(MailLine::from_host(&device, workers, idle_ns)?))?;
+        Ok(Gpu { pipeline, kernel, line, beside })
+    }
+}
+
+impl Taker for Gpu<'_> {
+    fn boxes(&self) -> Result<Boxes<'_>> {
+        self.line.boxes().ok_or_else(|| Error::Unsupported("mailboxes that a host cannot reach".into()))
+    }
+
+    fn launch(&mut self, _: u32) -> Result<()> {
+        // The kernel numbers its launches as the host does: each leaves once, and the next one comes behind it in the stream.
+        let launch =
+            LaunchAttributes { stream: &self.pipeline.main, started: None, programmatic: self.beside };
+        self.pipeline.in_turn(&self.pipeline.main, || Ok(self.kernel.launch(launch)?))
+    }
+
+    fn check(&mut self) -> Result<()> {
+        match self.pipeline.main.is_idle() {
+            Ok(_) => Ok(()),
+            // Says which wait it was.
+            Err(_) => self.pipeline.synchronize(),
+        }
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.pipeline.synchronize()
+    }
+
+    fn read_f32(&self, name: &str) -> Result<Vec<f32>> {
+        widened(self.pipeline, 0, name)
+    }
+
+    fn take_trace(&mut self) -> Result<Vec<ItemTrace>> {
+        self.pipeline.synchronize()?;
+        self.pipeline.take_trace()
+    }
+}
+
+/// The same kernel with a scheduler of its own: worker 0, which hands out the items of each run in the order of the list.
+#[derive(Debug)]
+pub struct Scheduled<'a> {
+    pipeline: &'a mut Pipeline,
+    kernel: Kernel,
+}
+
+impl<'a> Scheduled<'a> {
+    /// For the first set of a pipeline, with up to `ahead` items for each other worker, 1 to 7.
+    ///
+    /// # Errors
+    /// As [`Items::open`](super::Items::open); there is one worker.
+    pub fn new(pipeline: &'a mut Pipeline, ahead: u32) -> Result<Scheduled<'a>> {
+        ledger_of(pipeline.plan(), Handing { ahead, ..Handing::default() })?;
+        let device = pipeline.device.clone();
+        let (kernel, _) = mailed(pipeline, |workers| Ok(MailLine::from_scheduler(&device, workers, ahead)?))?;
+        Ok(Scheduled { pipeline, kernel })
+    }
+
+    /// Queues a run; with `beside` it begins with the SMs that it gets.
+    ///
+    /// # Errors
+    /// The launch failed.
+    pub fn run_on(&self, stream: &Stream, beside: bool) -> Result<()> {
+        let launch = LaunchAttributes { stream, started: None, programmatic: beside };
+        self.pipeline.in_turn(stream, || Ok(self.kernel.launch(launch)?))
+    }
+
+    /// The pipeline.
+    pub fn pipeline(&self) -> &Pipeline {
+        self.pipeline
+    }
+}

@@ -1,0 +1,144 @@
+//! Threads in place of the kernel's workers, with the same words between them and the host.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::Taker;
+use crate::device::{Boxes, HostMail};
+use crate::runtime::cpu::{CpuError, CpuPipeline};
+use crate::runtime::error::{Error, Result};
+use crate::runtime::traced::ItemTrace;
+
+/// What threads of a launch share.
+struct Shared {
+    mail: HostMail,
+    pipeline: CpuPipeline,
+    /// Workers that are here and have work, of launches in turn; see `csrc/kernels/chain/sm90/mail.cuh`.
+    awake: [AtomicU32; 2],
+    failed: AtomicBool,
+    why: Mutex<Option<CpuError>>,
+    idle: Duration,
+}
+
+pub(super) struct Host {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    workers: usize,
+}
+
+/// No worker wakes any more.
+const CLOSED: u32 = 1 << 31;
+
+impl Host {
+    pub(super) fn new(mut pipeline: CpuPipeline, workers: usize, idle: Duration) -> Host {
+        pipeline.poison();
+        let shared = Shared {
+            mail: HostMail::new(workers),
+            pipeline,
+            awake: Default::default(),
+            failed: AtomicBool::new(false),
+            why: Mutex::new(None),
+            idle,
+        };
+        Host { shared: Arc::new(shared), threads: Vec::new(), workers }
+    }
+
+    fn error(&self) -> Result<()> {
+        let mut why = self.shared.why.lock().unwrap_or_else(PoisonError::into_inner);
+        why.take().map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    fn join(&mut self) -> Result<()> {
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+        self.error()
+    }
+}
+
+impl Shared {
+    /// One launch of one worker: item after item, until all workers sleep.
+    fn run(&self, worker: usize, launch: u32) {
+        let Some(boxes) = self.mail.boxes() else { return };
+        let awake = &self.awake[launch as usize % 2];
+        if worker == 0 {
+            self.awake[(launch as usize + 1) % 2].store(0, Ordering::Release);
+        }
+        let wake = || awake.fetch_add(1, Ordering::AcqRel) & CLOSED != 0;
+        let closed = wake();
+        boxes.arrive(worker, launch);
+        if closed {
+            return;
+        }
+        let mut hands = self.pipeline.hands();
+        let mut number = boxes.done(worker);
+        let (mut begin, mut asleep) = (Instant::now(), false);
+        while !self.failed.load(Ordering::Relaxed) {
+            let next = number.wrapping_add(1);
+            if let Some(letter) = boxes.take(worker, next) {
+                if asleep && wake() {
+                    return;
+                }
+                let ran = letter.item.map(|item| hands(item, letter.epoch));
+                if let Some(Err(error)) = ran {
+                    self.why.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                    self.failed.store(true, Ordering::Relaxed);
+                    return;
+                }
+                number = next;
+                boxes.tell_done(worker, number);
+                if letter.item.is_none() {
+                    return;
+                }
+                (begin, asleep) = (Instant::now(), false);
+            } else if !asleep {
+                if begin.elapsed() > self.idle / 2 {
+                    awake.fetch_sub(1, Ordering::AcqRel);
+                    asleep = true;
+                }
+            } else {
+                let others = awake.load(Ordering::Acquire);
+                if others & CLOSED != 0 {
+                    return;
+                }
+                let close = || awake.compare_exchange(0, CLOSED, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+                if others == 0 && begin.elapsed() > self.idle && close() {
+                    boxes.leave(launch);
+                    return;
+                }
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Taker for Host {
+    fn boxes(&self) -> Result<Boxes<'_>> {
+        self.shared.mail.boxes().ok_or_else(|| Error::Unsupported("mailboxes of no workers".into()))
+    }
+
+    fn launch(&mut self, launch: u32) -> Result<()> {
+        self.join()?;
+        for worker in 0..self.workers {
+            let shared = self.shared.clone();
+            self.threads.push(std::thread::spawn(move || shared.run(worker, launch)));
+        }
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<()> {
+        self.error()
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.join()
+    }
+
+    fn read_f32(&self, name: &str) -> Result<Vec<f32>> {
+        Ok(self.shared.pipeline.tensor(name)?)
+    }
+
+    fn take_trace(&mut self) -> Result<Vec<ItemTrace>> {
+        Err(Error::Unsupported("threads note no times of items".into()))
+    }
+}
