@@ -251,6 +251,7 @@ pub const CUSYNC_ATTENTION: cusync_operation = 3;
 pub const CUSYNC_NORM: cusync_operation = 4;
 pub const CUSYNC_ATTEND: cusync_operation = 5;
 pub const CUSYNC_POOL: cusync_operation = 6;
+pub const CUSYNC_ROTATED_GEMM: cusync_operation = 7;
 pub type cusync_operation = ::std::os::raw::c_uint;
 pub const CUSYNC_IDENTITY: cusync_activation = 0;
 pub const CUSYNC_GELU_TANH: cusync_activation = 1;

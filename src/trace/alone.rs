@@ -1,7 +1,7 @@
 //! One stage of a pipeline as a pipeline of its own.
 
 use cusync_gen::graph::{
-    Activation, Attention, Conv, Element, Graph, Op, OperandKind, Pool, Sliding, Stage, TensorId,
+    Activation, Attention, Conv, Element, Graph, Op, OperandKind, Pool, Rotated, Sliding, Stage, TensorId,
 };
 
 use crate::runtime::{Error, Result};
@@ -49,7 +49,13 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
     let residual_first = match &stage.op {
         Op::Gemm(epilogue) => epilogue.residual_first,
         Op::Conv2d(conv) => conv.epilogue.residual_first,
-        Op::GatedGemm | Op::Attention(_) | Op::Attend(_) | Op::Norm(_) | Op::Pool(_) | Op::Custom => false,
+        Op::GatedGemm
+        | Op::RotatedGemm(_)
+        | Op::Attention(_)
+        | Op::Attend(_)
+        | Op::Norm(_)
+        | Op::Pool(_)
+        | Op::Custom => false,
     };
     let place = if residual_first { ", residual_at: BeforeActivation" } else { "" };
     let (left, right, parameters) = match &stage.op {
@@ -69,6 +75,10 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
             let (keys, values) = (operand(OperandKind::CachedKeys), operand(OperandKind::CachedValues));
             let cache = keys.zip(values).map(|(k, v)| format!(", cache: Cache(keys: {k}, values: {v})"));
             ("a", "b", format!("{of}, causal: {causal}{}", cache.unwrap_or_default()))
+        }
+        Op::RotatedGemm(Rotated { heads, tokens }) => {
+            let (query, kv, sequences) = (heads.query, heads.kv, stage.m / tokens);
+            ("a", "b", format!(", heads: \"{query}\", kv_heads: \"{kv}\", sequences: \"{sequences}\""))
         }
         Op::Gemm(_) | Op::GatedGemm | Op::Attend(_) | Op::Custom => ("a", "b", format!("{epilogue}{place}")),
     };

@@ -43,6 +43,8 @@ struct ChainConfig {
   using Operations = OperationSet<Operations_...>;
   static constexpr bool kConvolves = ((Operations_ == CUSYNC_CONV2D) || ...);
   static constexpr bool kAttends = ((Operations_ == CUSYNC_ATTENTION) || ...);
+  static constexpr bool kRotates = ((Operations_ == CUSYNC_ROTATED_GEMM) || ...);
+  static_assert(kAttends || !kRotates, "angles are a part of what attention adds to the parameters");
   /// Whether store warps bring the residual of a unit to its staging buffer. Those of pixels do not lie in rows.
   static constexpr bool kBringsResiduals = !kConvolves;
   using Products = typename OperationsThat<true, OperationSet<>, Operations_...>::type;
