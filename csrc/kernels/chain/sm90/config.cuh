@@ -59,8 +59,11 @@ struct ChainConfig {
   static constexpr int kConsumerGroups = consumer_groups(kTileM);
   static constexpr int kConsumerThreads = 128 * kConsumerGroups;
   static constexpr int kThreads = 128 + kConsumerThreads;
-  /// With two consumer warpgroups. Windows take more to load, and tiles of pixels have fewer accumulators.
-  static constexpr int kProducerRegisters = kConvolves ? 104 : 72, kConsumerRegisters = kConvolves ? 200 : 216;
+  /// With two consumer warpgroups. Windows take more to load, and tiles of pixels have fewer accumulators. Attention beside 128
+  /// accumulators of a product takes more to multiply.
+  static constexpr bool kLean = kAttends && kTileN > 128;
+  static constexpr int kProducerRegisters = kConvolves ? 104 : kLean ? 56 : 72;
+  static constexpr int kConsumerRegisters = kConvolves ? 200 : kLean ? 224 : 216;
   static constexpr int kAccumulators = kTileM * kTileN / kConsumerThreads;  ///< of a thread
 
   // A warpgroup's part of a tile is finished in units of one WGMMA row block by 64 accumulator columns, and each leaves by

@@ -37,6 +37,44 @@ class ItemSource {
   uint32_t next_ = 0;
 };
 
+/// The same for warps that have few registers: what can be read again is not kept, and the run's first ticket is reckoned once, before
+/// the first item.
+template <class C>
+class LeanItemSource {
+ public:
+  CUSYNC_DEVICE explicit LeanItemSource(typename C::Params const& params) : params_(params) {
+    if (!params.drawn) return;
+    // Tickets order runs against each other, so the first is drawn behind the kernel before.
+    ptx::griddepcontrol_wait();
+    if (threadIdx.x % 32 == 0) {
+      unsigned long long const ticket = ptx::atom_relaxed_gpu_add(params.tickets, 1), run = uint64_t(params.list_length) + params.workers;
+      drawn_ = uint32_t(ticket % run), first_ = uint32_t(ticket) - drawn_;
+    }
+  }
+
+  /// `index` is the item's place in its list.
+  CUSYNC_DEVICE cusync_item next(uint32_t& index) {
+    if (!params_.drawn) {
+      index = drawn_++;
+    } else {
+      index = __shfl_sync(~0u, drawn_, 0);
+      if (index >= params_.list_length) return cusync_item{};
+    }
+    size_t const list = params_.drawn ? 0 : size_t(worker_index<C>()) * params_.list_length;
+    uint4 const words = __ldg(reinterpret_cast<uint4 const*>(params_.items + list + index));
+    return reinterpret_cast<cusync_item const&>(words);
+  }
+
+  /// Draws the ticket of the next item, where items are drawn.
+  CUSYNC_DEVICE void draw() {
+    if (threadIdx.x % 32 == 0) drawn_ = uint32_t(ptx::atom_relaxed_gpu_add(params_.tickets, 1)) - first_;
+  }
+
+ private:
+  typename C::Params const& params_;
+  uint32_t drawn_ = 0, first_ = 0;
+};
+
 /// Brings a stage's waits to where an acquire does not throw them out of a cache. A whole warp, the only reader.
 CUSYNC_DEVICE void copy_waits(Edges const& from, cusync_edge* to) {
   constexpr uint32_t kPieces = sizeof(from.waits) / sizeof(uint2);
@@ -56,14 +94,14 @@ CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::Shared
   uint32_t const lane = threadIdx.x % 32;
   uint32_t const cta = worker_index<C>() * C::kClusterSize + place.rank;
   auto state = cutlass::make_producer_start_state<typename C::WorkPipeline>();
-  ItemSource<C> source(params);
+  std::conditional_t<C::kLean, LeanItemSource<C>, ItemSource<C>> source(params);
   uint32_t done = 0, asked = 0, epoch = 0;
   uint32_t held = CUSYNC_MAX_STAGES;  // the stage whose edges are in shared memory
   bool first = true;
   while (true) {
     uint32_t index = 0;
     // Tickets order runs against each other, so the first is drawn behind the kernel before. Lists are constant.
-    if (first && params.drawn) ptx::griddepcontrol_wait();
+    if (!C::kLean && first && params.drawn) ptx::griddepcontrol_wait();
     cusync_item const item = source.next(index);
     Stage const& stage = params.stages[item.stage];
     Work next{};
@@ -111,6 +149,7 @@ CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::Shared
       // A ticket drawn before this tile is nearly done would be missing where a worker is idle.
       shared.more_work.wait(asked);
       asked ^= 1;
+      if constexpr (C::kLean) source.draw();
     }
   }
   // Every CTA has its own word, and only the next run reads it again.
