@@ -73,7 +73,8 @@ impl InputSets {
     /// Lets every sequence have as many tokens in its cache as times are predicted with, less the new one.
     pub fn fill_caches(&mut self, graph: &Graph, device: &Device) -> Result<()> {
         for stage in &graph.stages {
-            let (Some(attend), Some(operand)) = (stage.op.attend(), stage.operand(OperandKind::Lengths)) else {
+            let (Some(attend), Some(operand)) = (stage.op.attend(), stage.operand(OperandKind::Lengths))
+            else {
                 continue;
             };
             let name = &graph.tensors[operand.tensor.0].name;

@@ -186,7 +186,11 @@ fn rotated(
     element.widen(&bits, &mut table.data);
     let mut result = reference::attention::rotate(shape, qkv, &table);
     reference::round(element, &mut result.data);
-    Ok(DeviceBuffer::from_slice(pipeline.device(), &result.data, &format!("the reference of {}", stage.name))?)
+    Ok(DeviceBuffer::from_slice(
+        pipeline.device(),
+        &result.data,
+        &format!("the reference of {}", stage.name),
+    )?)
 }
 
 /// The result of any other operation, from its definition on the host.

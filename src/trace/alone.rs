@@ -1,7 +1,8 @@
 //! One stage of a pipeline as a pipeline of its own.
 
 use cusync_gen::graph::{
-    Activation, Attend, Attention, Conv, Element, Graph, Op, OperandKind, PAGE, Pool, Rotated, Sliding, Stage, TensorId,
+    Activation, Attend, Attention, Conv, Element, Graph, Op, OperandKind, PAGE, Pool, Rotated, Sliding,
+    Stage, TensorId,
 };
 
 use cusync_gen::check::Executor;
@@ -159,8 +160,13 @@ mod tests {
                 }
                 let text = spec(graph, stage).expect("a kernel runs it");
                 let decode = stage.op.attend().is_some();
-                let single =
-                    plan_text(&text, name, &Overrides { decode, ..Overrides::default() }, device, Executor::Fused);
+                let single = plan_text(
+                    &text,
+                    name,
+                    &Overrides { decode, ..Overrides::default() },
+                    device,
+                    Executor::Fused,
+                );
                 let single = single.unwrap_or_else(|e| panic!("{text}{e}"));
                 let alone = &single.graph().stages[0];
                 assert_eq!(single.graph().stages.len(), 1);

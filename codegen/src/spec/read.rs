@@ -6,8 +6,8 @@ use super::StatedTile;
 use super::expr::{Expr, parse_call, parse_expr, parse_range};
 use super::source::{Source, Text};
 use super::{
-    AttentionSpec, HeadsSpec, ConvSpec, CustomSpec, DepSpec, EdgeSpec, NormSpec, PoolSpec, RangeSpec, Spec, StageKind,
-    StageSpec, TensorUse,
+    AttentionSpec, ConvSpec, CustomSpec, DepSpec, EdgeSpec, HeadsSpec, NormSpec, PoolSpec, RangeSpec, Spec,
+    StageKind, StageSpec, TensorUse,
 };
 use super::{ident, raw};
 use crate::device::{Activation, Epilogue};
@@ -200,8 +200,10 @@ fn heads_spec<'a>(
 }
 
 fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnostic> {
-    let stage: raw::Stage = source
-        .parse(raw, "a stage: Gemm, GatedGemm, RotatedGemm, Conv2d, Attention, RmsNorm, LayerNorm, Pool or Custom")?;
+    let stage: raw::Stage = source.parse(
+        raw,
+        "a stage: Gemm, GatedGemm, RotatedGemm, Conv2d, Attention, RmsNorm, LayerNorm, Pool or Custom",
+    )?;
     let named = |raw| -> Result<Text, Diagnostic> {
         let name = source.text(raw, "a name in quotes")?;
         ident::validate(&name, "stage")?;

@@ -186,7 +186,10 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
   } else {
     if constexpr (C::kConsumerGroups == 2) cutlass::arch::warpgroup_reg_dealloc<C::kProducerRegisters>();
     if (warp == 1) {
-      dispatch<C>(params, shared, work);
+      if constexpr (C::kLean)
+        dispatch_lean<C>(params, shared, work);
+      else
+        dispatch<C>(params, shared, work);
     } else if (warp == 0) {
       WorkReader<C> items(shared, work);
       auto state = cutlass::make_producer_start_state<LoadPipeline>();
