@@ -73,7 +73,7 @@ class LeanItemSource {
 
  private:
   typename C::Params const& params_;
-  uint32_t first_ = 0;  ///< ticket of the run, in the first lane
+  uint32_t first_;  ///< ticket of the run, in the first lane where items are drawn
 };
 
 /// Brings a stage's waits to where an acquire does not throw them out of a cache. A whole warp, the only reader.
