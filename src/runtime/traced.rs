@@ -157,7 +157,8 @@ mod tests {
         // A decode kernel: a record a stage, whatever the lists hold; the second worker did something of a stage that is not in its list.
         let ran = |end| ffi::cusync_trace { math_end: end, end: 9, ..Default::default() };
         let notes = [ran(5), ran(0), ran(0), ran(6)];
-        let seen_of: Vec<_> = shares(&schedule, 2, &notes).iter().map(|t| (t.worker, t.item.stage.0)).collect();
+        let seen_of: Vec<_> =
+            shares(&schedule, 2, &notes).iter().map(|t| (t.worker, t.item.stage.0)).collect();
         assert_eq!(seen_of, [(0, 0), (1, 1)]);
         schedule.mode = Hand::Drawn;
         assert_eq!(seen(&schedule), [(0, 1, 0), (0, 1, 1), (1, 0, 0)]);
