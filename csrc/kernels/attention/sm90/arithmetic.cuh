@@ -232,7 +232,7 @@ struct PromptArithmetic {
     float const share[2] = {softmax.share(0), softmax.share(1)};
 #pragma unroll
     for (int i = 0; i < kSums; ++i) sums(i) *= share[i / 2 % 2];
-    // A head is narrower than the tile of a product. What is never written would be kept from item to item, all through the steps.
+    // A head may be narrower than the tile of a product: what is behind it is not stored.
 #pragma unroll
     for (int i = kSums; i < C::kAccumulators; ++i) acc(i) = 0.f;
     // All of the warpgroup are done with the queries: outputs take their place.
