@@ -1,7 +1,8 @@
 //! Attention over the sequences of a prompt: which parts of the fused QKV matrix a tile reads.
 //!
 //! Tile (m, h) of the output is a block of queries of head h and of one sequence; its k-blocks are steps over the keys
-//! and values of that sequence, of the head that `group` query heads share. With a cache the tiles of the first of these heads append the keys and values of their own tokens.
+//! and values of that sequence, of the head that `group` query heads share. With a cache the tiles of the first of these
+//! heads append the keys and values of their own tokens.
 
 use std::ops::Range;
 
