@@ -22,7 +22,7 @@ enum cusync_element { CUSYNC_F16 = 0, CUSYNC_BF16 = 1 };
 enum cusync_arch { CUSYNC_SM80 = 80, CUSYNC_SM90A = 90 };
 enum cusync_operation {
   CUSYNC_GEMM = 0, CUSYNC_GATED_GEMM = 1, CUSYNC_CONV2D = 2, CUSYNC_ATTENTION = 3, CUSYNC_NORM = 4, CUSYNC_ATTEND = 5,
-  CUSYNC_POOL = 6
+  CUSYNC_POOL = 6, CUSYNC_ROTATED_GEMM = 7
 };
 enum cusync_activation { CUSYNC_IDENTITY = 0, CUSYNC_GELU_TANH = 1, CUSYNC_RELU = 2 };
 
@@ -152,11 +152,11 @@ typedef struct cusync_norm {
   float epsilon;       ///< added to the variance, or to the mean of the squares
 } cusync_norm;
 
-/// The heads of CUSYNC_ATTENTION and CUSYNC_ATTEND, and where their keys and values are kept.
+/// The heads of CUSYNC_ATTENTION, CUSYNC_ATTEND and CUSYNC_ROTATED_GEMM, and where their keys and values are kept.
 typedef struct cusync_heads {
   uint32_t query_heads, kv_heads;  ///< CUSYNC_ATTEND: at most 8 query heads share a key/value head
   uint32_t head_dim;               ///< 64 or 128
-  uint32_t capacity;               ///< tokens of a sequence that the cache holds
+  uint32_t capacity;               ///< tokens of a sequence that the cache holds; CUSYNC_ROTATED_GEMM: tokens of a sequence
   uint32_t pages;                  ///< of the pool; 0: the cache is contiguous
 } cusync_heads;
 
@@ -175,9 +175,13 @@ typedef struct cusync_heads {
 /// of operand A, m x (query_heads + 2 kv_heads) * head_dim: queries, keys, values of all heads. A tile is one head and
 /// CUSYNC_PROMPT_TOKENS tokens of a sequence, or the whole sequence where that is shorter; with several sequences these are the
 /// only lengths. Its k-blocks are CUSYNC_PROMPT_TOKENS keys and values. Where k.first = k.step, the rows of a tile, tokens see
-/// themselves and earlier ones; where k.first = k.most and k.step = 0, all of their sequence. With ROTARY (k.most x head_dim or
-/// longer) queries and keys are rotated by their position in the sequence. With KEYS and VALUES (sequences, kv_heads, capacity,
-/// head_dim) keys, rotated, and values are written there from row 0 on. `pages` is 0.
+/// themselves and earlier ones; where k.first = k.most and k.step = 0, all of their sequence. With KEYS and
+/// VALUES (sequences, kv_heads, capacity, head_dim) keys and values are written there from row 0 on. `pages` is 0.
+///
+/// CUSYNC_ROTATED_GEMM, of chain kernels that attend, makes that operand A: out = A B + bias, where n is (query_heads + 2 kv_heads) *
+/// head_dim, and queries and keys are rotated before they are rounded: row r by position r % capacity of ROTARY (capacity x head_dim or
+/// longer; cosines of head_dim / 2 pairs, then sines), elements (i, i + head_dim / 2) of a head together. Its tiles are shared by at
+/// most half as many parts as they have units, for both elements of a pair are of one part.
 ///
 /// CUSYNC_ATTEND, of decode kernels, makes one token of each of m sequences. Operand A is m x (query_heads + 2 kv_heads) *
 /// head_dim: queries, keys, values of all heads; k says its columns, n is query_heads * head_dim. KEYS and VALUES are

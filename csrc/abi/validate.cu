@@ -28,19 +28,24 @@ bool valid_order(cusync_order const& o, uint32_t grid_m, uint32_t grid_n) {
   return !grouped || (o.group > 0 && uint64_t(o.group) * (rows ? grid_n : grid_m) <= UINT32_MAX);
 }
 
+/// Whether it multiplies A by B.
+bool is_product(uint32_t operation) {
+  return operation == CUSYNC_GEMM || operation == CUSYNC_GATED_GEMM || operation == CUSYNC_CONV2D || operation == CUSYNC_ROTATED_GEMM;
+}
+
 /// When an operation reads an operand of a role; ~0: never.
 uint32_t read_at(uint32_t operation, uint32_t role) {
-  bool const attends = operation == CUSYNC_ATTEND, normalises = operation == CUSYNC_NORM;
-  bool const product = operation == CUSYNC_GEMM || operation == CUSYNC_GATED_GEMM || operation == CUSYNC_CONV2D;
+  bool const attends = operation == CUSYNC_ATTEND, normalises = operation == CUSYNC_NORM, product = is_product(operation);
   switch (role) {
     case CUSYNC_OPERAND_A: return CUSYNC_READ_IN_K_LOOP;
     case CUSYNC_OPERAND_B: return product ? CUSYNC_READ_IN_K_LOOP : ~0u;
     case CUSYNC_OPERAND_BIAS: return product || normalises ? CUSYNC_READ_IN_EPILOGUE : ~0u;
-    case CUSYNC_OPERAND_RESIDUAL: return product ? CUSYNC_READ_IN_EPILOGUE : ~0u;
+    case CUSYNC_OPERAND_RESIDUAL: return product && operation != CUSYNC_ROTATED_GEMM ? CUSYNC_READ_IN_EPILOGUE : ~0u;
     case CUSYNC_OPERAND_GAIN: return normalises ? CUSYNC_READ_IN_EPILOGUE : ~0u;
     case CUSYNC_OPERAND_KEYS:
-    case CUSYNC_OPERAND_VALUES:
-    case CUSYNC_OPERAND_ROTARY: return attends || operation == CUSYNC_ATTENTION ? CUSYNC_READ_IN_K_LOOP : ~0u;
+    case CUSYNC_OPERAND_VALUES: return attends || operation == CUSYNC_ATTENTION ? CUSYNC_READ_IN_K_LOOP : ~0u;
+    case CUSYNC_OPERAND_ROTARY:
+      return attends ? CUSYNC_READ_IN_K_LOOP : operation == CUSYNC_ROTATED_GEMM ? CUSYNC_READ_IN_EPILOGUE : ~0u;
     case CUSYNC_OPERAND_LENGTHS:
     case CUSYNC_OPERAND_PAGES: return attends ? CUSYNC_READ_IN_K_LOOP : ~0u;
     default: return ~0u;
@@ -124,17 +129,30 @@ bool valid_product(cusync_stage const& s, bool decode) {
   return s.activation <= CUSYNC_RELU && !(gated && (adds || s.activation != CUSYNC_IDENTITY));
 }
 
-/// Heads of a width that kernels have, and an output that has them all.
+/// Heads of a width that kernels have.
 bool valid_heads(cusync_stage const& s) {
   cusync_heads const& h = s.heads;
   if (!h.kv_heads || !h.query_heads || h.query_heads > 1024 || h.query_heads % h.kv_heads) return false;
-  if ((h.head_dim != 64 && h.head_dim != 128) || s.activation) return false;
+  return (h.head_dim == 64 || h.head_dim == 128) && !s.activation;
+}
+
+/// A product whose output has the heads of an attention, and angles for each token of its sequences.
+bool valid_rotated(cusync_stage const& s) {
+  cusync_heads const& h = s.heads;
+  if (!valid_heads(s) || !valid_product(s, false) || !operand(s, CUSYNC_OPERAND_ROTARY)) return false;
+  return s.n == (h.query_heads + 2 * h.kv_heads) * h.head_dim && h.capacity && s.m % h.capacity == 0;
+}
+
+/// An output that has all heads.
+bool valid_outputs(cusync_stage const& s) {
+  cusync_heads const& h = s.heads;
+  if (!valid_heads(s)) return false;
   return s.m != 0 && s.m <= kMaxSize && s.n == h.query_heads * h.head_dim && s.out && aligned(s.out, 16);
 }
 
 /// Whole sequences, of so many tokens that no tile has queries of two.
 bool valid_prompt(cusync_stage const& s, cusync_kernel_id const& id) {
-  if (!valid_heads(s)) return false;
+  if (!valid_outputs(s)) return false;
   uint32_t const tokens = s.k.most, rows = tile_of(s, id).m;
   if (tokens == 0 || tokens > 1u << 22 || s.m % tokens || (s.m != tokens && tokens % rows)) return false;
   bool const causal = s.k.first == rows && s.k.step == rows, full = s.k.first == tokens && s.k.step == 0;
@@ -146,7 +164,7 @@ bool valid_prompt(cusync_stage const& s, cusync_kernel_id const& id) {
 /// Sizes and operands of attention.
 bool valid_attention(cusync_stage const& s) {
   cusync_heads const& h = s.heads;
-  if (!valid_heads(s) || h.query_heads / h.kv_heads > 8) return false;
+  if (!valid_outputs(s) || h.query_heads / h.kv_heads > 8) return false;
   uint32_t const columns = (h.query_heads + 2 * h.kv_heads) * h.head_dim;
   if (s.k.most != columns || s.k.first != columns || s.k.step) return false;
   // Rows of the cache, and units times workers, are numbers of 32 bits.
@@ -160,8 +178,7 @@ bool valid_attention(cusync_stage const& s) {
 
 /// Whether kernels wait for an operand that another stage produces. Gains, caches and tables come from the user alone.
 bool awaited(uint32_t operation, uint32_t role) {
-  bool const product = operation == CUSYNC_GEMM || operation == CUSYNC_GATED_GEMM || operation == CUSYNC_CONV2D;
-  return role == CUSYNC_OPERAND_A || (product && read_at(operation, role) != ~0u);
+  return role == CUSYNC_OPERAND_A || (is_product(operation) && role != CUSYNC_OPERAND_ROTARY && read_at(operation, role) != ~0u);
 }
 
 /// Every edge feeds an operand that is there, and is waited for when that is read.
@@ -313,6 +330,7 @@ bool valid(Request const& r) {
       case CUSYNC_POOL: sound = !decode && valid_pool(s); break;
       case CUSYNC_ATTENTION: sound = !decode && valid_prompt(s, id); break;
       case CUSYNC_ATTEND: sound = decode && valid_attention(s); break;
+      case CUSYNC_ROTATED_GEMM: sound = !decode && valid_rotated(s); break;
       default: sound = valid_product(s, decode);
     }
     if (!sound || !valid_edges(s, r.kernel.tile_k)) return false;
@@ -335,7 +353,7 @@ bool valid(Request const& r) {
 int32_t validate(Request const& r) {
   for (uint32_t i = 0; r.stages && i < r.count; ++i) {
     uint32_t const operation = r.stages[i].operation;
-    if (operation > CUSYNC_POOL) return CUSYNC_ERROR_BAD_ARGUMENT;
+    if (operation > CUSYNC_ROTATED_GEMM) return CUSYNC_ERROR_BAD_ARGUMENT;
     if (!(r.kernel.id.operations >> operation & 1)) return CUSYNC_ERROR_NOT_BUILT;
   }
   if (!valid(r) || !valid_jobs(r)) return CUSYNC_ERROR_BAD_ARGUMENT;

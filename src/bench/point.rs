@@ -144,7 +144,7 @@ impl<'a> Point<'a> {
         let leading = if own_kernels { self.leading() } else { Executor::Fused };
         let leader = self.plan(leading, Overrides::default())?;
         let mut inputs = InputSets::random(leader.graph(), self.device, self.args.sets.max(1), self.seed())?;
-        ragged::fill(leader.graph(), self.device, &mut inputs)?;
+        inputs.fill_caches(leader.graph(), self.device)?;
         let mut model = self.pipeline(&leader, &inputs, Options::default())?;
         let reference = Reference::new(&mut model, 0)?;
         let floor_us = floor_us(leader.graph(), self.ceilings.rested);

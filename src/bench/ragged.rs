@@ -1,4 +1,4 @@
-//! Lengths of caches: full ones, and batches whose sequences are of unlike lengths beside even ones.
+//! Batches whose sequences are of unlike lengths beside even ones.
 
 use std::sync::Arc;
 
@@ -31,14 +31,6 @@ fn lengths(graph: &Graph) -> impl Iterator<Item = (String, u32, u32)> {
 
 fn put(device: &Device, inputs: &mut InputSets, name: &str, values: &[i32]) -> Result<()> {
     inputs.put_integers(name, &Arc::new(DeviceBuffer::from_slice(device, values, name)?));
-    Ok(())
-}
-
-/// Every sequence has room for one more token.
-pub(super) fn fill(graph: &Graph, device: &Device, inputs: &mut InputSets) -> Result<()> {
-    for (name, sequences, capacity) in lengths(graph) {
-        put(device, inputs, &name, &vec![capacity as i32 - 1; sequences as usize])?;
-    }
     Ok(())
 }
 

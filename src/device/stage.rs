@@ -55,9 +55,10 @@ impl Role {
         }
     }
 
-    /// When operations read it.
-    fn read_at(self) -> u32 {
+    /// When an operation reads it.
+    fn read_at(self, operation: u32) -> u32 {
         match self {
+            Role::Rotary if operation == ffi::CUSYNC_ROTATED_GEMM => ffi::CUSYNC_READ_IN_EPILOGUE,
             Role::A | Role::B | Role::Keys | Role::Values | Role::Lengths | Role::Pages | Role::Rotary => {
                 ffi::CUSYNC_READ_IN_K_LOOP
             }
@@ -83,8 +84,8 @@ pub enum Source {
 pub struct BoundStage {
     /// The stage's name, for errors.
     pub name: String,
-    /// `CUSYNC_GEMM`, `CUSYNC_GATED_GEMM`, `CUSYNC_CONV2D`, `CUSYNC_ATTENTION`, `CUSYNC_NORM`, `CUSYNC_ATTEND` or
-    /// `CUSYNC_POOL`.
+    /// `CUSYNC_GEMM`, `CUSYNC_GATED_GEMM`, `CUSYNC_CONV2D`, `CUSYNC_ATTENTION`, `CUSYNC_NORM`, `CUSYNC_ATTEND`,
+    /// `CUSYNC_POOL` or `CUSYNC_ROTATED_GEMM`.
     pub operation: u32,
     /// The images of a convolution or a pool; the default for other operations.
     pub images: ffi::cusync_images,
@@ -168,7 +169,6 @@ impl BoundStage {
             }
             Role::Lengths => wide((1, m)),
             Role::Pages => wide((m, capacity.div_ceil(ffi::CUSYNC_PAGE_TOKENS))),
-            Role::Rotary if self.operation == ffi::CUSYNC_ATTENTION => wide((capacity.max(k), head_dim)),
             Role::Rotary => wide((capacity, head_dim)),
         }
     }
@@ -269,7 +269,7 @@ impl BoundStage {
                     return Err(Error::BadArgument(why));
                 }
             };
-            *to = ffi::cusync_operand { data, role: role.code(), read_at: role.read_at() };
+            *to = ffi::cusync_operand { data, role: role.code(), read_at: role.read_at(self.operation) };
         }
         raw.operand_count = self.operands.len() as u32;
         raw.wait_count = self.waits.len() as u32;

@@ -1,6 +1,6 @@
 //! Attention from its definition, query by query, in float64.
 
-use cusync_gen::graph::{Attend, Attention, Cache, Element, Heads, OperandKind, PAGE};
+use cusync_gen::graph::{Attend, Attention, Cache, Element, Heads, OperandKind, PAGE, Rotated};
 use rayon::prelude::*;
 
 use super::{Matrix, round};
@@ -64,6 +64,20 @@ impl Reads<'_> {
         let tokens = if fits { length as usize } else { return None };
         (0..=tokens).map(|at| self.row(&shape.heads, &shape.cache, sequence, head, at)).collect()
     }
+}
+
+/// Queries and keys rotated, each row by the position of its token.
+pub(crate) fn rotate(shape: &Rotated, qkv: Matrix, table: &Matrix) -> Matrix {
+    let dim = shape.heads.dim as usize;
+    let reads = Reads { qkv: &qkv, cache: None, lengths: None, pages: None, rotary: Some(table) };
+    let mut data = qkv.data.clone();
+    data.par_chunks_mut(qkv.cols).enumerate().for_each(|(token, row)| {
+        let position = token % shape.tokens as usize;
+        for (head, out) in row[..shape.columns() as usize].chunks_mut(dim).enumerate() {
+            out.iter_mut().zip(reads.rotated(token, head, dim, position)).for_each(|(x, y)| *x = y as f32);
+        }
+    });
+    Matrix { data, ..qkv }
 }
 
 /// softmax(q K^T / sqrt(d)) V of one query.

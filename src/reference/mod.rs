@@ -21,7 +21,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod attention;
+pub(crate) mod attention;
 mod conv;
 mod error;
 mod gemm;
@@ -30,7 +30,7 @@ mod pool;
 
 use std::collections::HashMap;
 
-use cusync_gen::graph::{Element, Graph, Op, OperandKind, Stage, TensorId};
+use cusync_gen::graph::{Activation, Element, Graph, Op, OperandKind, Stage, TensorId};
 use rayon::prelude::*;
 
 pub use error::{Difference, TOLERANCE, Tolerance, compare};
@@ -80,6 +80,10 @@ pub(crate) fn apply(stage: &Stage, element: Element, value: &Value<'_>) -> Resul
     match &stage.op {
         Op::Gemm(epilogue) => gemm::plain(stage, *epilogue, value),
         Op::GatedGemm => gemm::gated(stage, value),
+        Op::RotatedGemm(shape) => {
+            let sums = gemm::plain(stage, Activation::Identity.into(), value)?;
+            Ok(attention::rotate(shape, sums, &need(OperandKind::Rotary)?))
+        }
         Op::Conv2d(shape) => {
             let sums = conv::convolve(shape, &need(OperandKind::A)?, &need(OperandKind::B)?);
             gemm::finish(sums, shape.epilogue, value)
@@ -108,9 +112,13 @@ pub(crate) fn changed(
     match &stage.op {
         Op::Attention(shape) => with_reads(stage, value, |reads| attention::filled(shape, reads, element)),
         Op::Attend(shape) => with_reads(stage, value, |reads| attention::appended(shape, reads, element)),
-        Op::Gemm(_) | Op::GatedGemm | Op::Conv2d(_) | Op::Norm(_) | Op::Pool(_) | Op::Custom => {
-            Ok(Vec::new())
-        }
+        Op::Gemm(_)
+        | Op::GatedGemm
+        | Op::RotatedGemm(_)
+        | Op::Conv2d(_)
+        | Op::Norm(_)
+        | Op::Pool(_)
+        | Op::Custom => Ok(Vec::new()),
     }
 }
 
@@ -197,7 +205,7 @@ fn matrix(
 }
 
 /// Rounds through the element type.
-fn round(element: Element, values: &mut [f32]) {
+pub(crate) fn round(element: Element, values: &mut [f32]) {
     values.par_chunks_mut(1 << 12).for_each(|chunk| {
         let mut bits = vec![0; chunk.len()];
         element.round(chunk, &mut bits);

@@ -2,7 +2,7 @@
 //! described here, and nowhere else.
 
 use cusync_gen::graph::{
-    Activation, Attend, Attention, DataType, Epilogue, Heads, Op, OperandKind, Stage, StageId,
+    Activation, Attend, Attention, DataType, Epilogue, Heads, Op, OperandKind, Rotated, Stage, StageId,
 };
 use cusync_gen::schedule::decode::{is_read, producer_of, slot_base, slots_of};
 
@@ -222,6 +222,7 @@ fn heads_of(stage: &Stage) -> (ffi::cusync_heads, u32) {
         Op::Attention(Attention { heads, cache, .. }) => {
             (raw(heads, cache.map_or(0, |cache| cache.capacity), None), stage.k)
         }
+        Op::RotatedGemm(Rotated { heads, tokens }) => (raw(heads, *tokens, None), stage.k),
         Op::Gemm(_) | Op::GatedGemm | Op::Conv2d(_) | Op::Norm(_) | Op::Pool(_) | Op::Custom => {
             (ffi::cusync_heads::default(), stage.k)
         }
@@ -234,6 +235,7 @@ fn operation_code(stage: &Stage) -> Result<(u32, Epilogue)> {
     match &stage.op {
         Op::Gemm(epilogue) => Ok((ffi::CUSYNC_GEMM, *epilogue)),
         Op::GatedGemm => Ok((ffi::CUSYNC_GATED_GEMM, none)),
+        Op::RotatedGemm(_) => Ok((ffi::CUSYNC_ROTATED_GEMM, none)),
         Op::Conv2d(conv) => Ok((ffi::CUSYNC_CONV2D, conv.epilogue)),
         Op::Norm(_) => Ok((ffi::CUSYNC_NORM, none)),
         Op::Pool(_) => Ok((ffi::CUSYNC_POOL, none)),
@@ -251,7 +253,13 @@ fn images_of(stage: &Stage) -> ffi::cusync_images {
     let (of, channels, mean) = match &stage.op {
         Op::Conv2d(conv) => (&conv.sliding, conv.channels, false),
         Op::Pool(pool) => (&pool.sliding, stage.n, pool.mean),
-        Op::Gemm(_) | Op::GatedGemm | Op::Attention(_) | Op::Attend(_) | Op::Norm(_) | Op::Custom => {
+        Op::Gemm(_)
+        | Op::GatedGemm
+        | Op::RotatedGemm(_)
+        | Op::Attention(_)
+        | Op::Attend(_)
+        | Op::Norm(_)
+        | Op::Custom => {
             return Default::default();
         }
     };
@@ -282,6 +290,7 @@ fn norm_of(stage: &Stage) -> ffi::cusync_norm {
         },
         Op::Gemm(_)
         | Op::GatedGemm
+        | Op::RotatedGemm(_)
         | Op::Conv2d(_)
         | Op::Attention(_)
         | Op::Attend(_)
@@ -306,6 +315,7 @@ mod tests {
             (Operation::Norm, ffi::CUSYNC_NORM),
             (Operation::Attend, ffi::CUSYNC_ATTEND),
             (Operation::Pool, ffi::CUSYNC_POOL),
+            (Operation::RotatedGemm, ffi::CUSYNC_ROTATED_GEMM),
         ];
         for (operation, number) in pairs {
             assert_eq!(operation as u32, number, "{operation:?}");

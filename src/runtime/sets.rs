@@ -70,6 +70,20 @@ impl InputSets {
         Ok(InputSets { sets: made })
     }
 
+    /// Lets every sequence have as many tokens in its cache as times are predicted with, less the new one.
+    pub fn fill_caches(&mut self, graph: &Graph, device: &Device) -> Result<()> {
+        for stage in &graph.stages {
+            let (Some(attend), Some(operand)) = (stage.op.attend(), stage.operand(OperandKind::Lengths))
+            else {
+                continue;
+            };
+            let name = &graph.tensors[operand.tensor.0].name;
+            let lengths = vec![attend.expected.max(1) as i32 - 1; stage.m as usize];
+            self.put_integers(name, &Arc::new(DeviceBuffer::from_slice(device, &lengths, name)?));
+        }
+        Ok(())
+    }
+
     /// Replaces lengths or page numbers in every set.
     pub fn put_integers(&mut self, name: &str, values: &Integers) {
         let named = self.sets.iter_mut().flat_map(|set| &mut set.integers).filter(|(n, _)| n == name);

@@ -45,7 +45,13 @@ pub(super) fn runnable(plan: &Plan, stage: &Stage) -> Result<()> {
                 );
             }
         }
-        Op::Gemm(_) | Op::Conv2d(_) | Op::Attention(_) | Op::Attend(_) | Op::Norm(_) | Op::Pool(_) => {}
+        Op::Gemm(_)
+        | Op::RotatedGemm(_)
+        | Op::Conv2d(_)
+        | Op::Attention(_)
+        | Op::Attend(_)
+        | Op::Norm(_)
+        | Op::Pool(_) => {}
     }
     if stage.split_k != 1 {
         return unsupported("split-K stages have no kernel");

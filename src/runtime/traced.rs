@@ -1,7 +1,8 @@
 //! Runs of fused plans that note when each item began and ended.
 
 use cusync_gen::check::Executor;
-use cusync_gen::schedule::{Hand, Item, Schedule};
+use cusync_gen::graph::StageId;
+use cusync_gen::schedule::{Hand, Item, Part, Schedule};
 
 use super::error::{Error, Result};
 use super::pipeline::{Pipeline, Work};
@@ -94,7 +95,10 @@ fn read(pipeline: &Pipeline, trace: &DeviceBuffer<ffi::cusync_trace>) -> Result<
     let (ctas, length) = match &one.work {
         device::Work::Order { .. } => return Ok(Vec::new()),
         device::Work::Lists { lists, .. } => (ctas_of(&one.id), lists.length() as usize),
-        device::Work::Shares { .. } => (1, plan.graph().stages.len()),
+        device::Work::Shares { .. } => {
+            let stages = plan.graph().stages.len();
+            return Ok(plan.launch().work().map_or_else(Vec::new, |work| shares(work, stages, &records)));
+        }
     };
     Ok(plan.launch().work().map_or_else(Vec::new, |work| items(work, ctas, length, &records)))
 }
@@ -104,6 +108,22 @@ fn joined(worker: u32, cta: u32, item: Item, r: &ffi::cusync_trace) -> Option<It
     let ffi::cusync_trace { begin, ready, loaded, math_end, end, sm, .. } = *r;
     let trace = ItemTrace { worker, cta, sm, item, begin, ready, loaded, math_end, end };
     (r.end != 0).then_some(trace)
+}
+
+/// What each worker of a decode kernel noted of each stage. Who attends to which tokens is found out at run time, so a worker may have
+/// worked at a stage of which it has no item; one that did nothing has noted no end of its arithmetic.
+fn shares(work: &Schedule, stages: usize, records: &[ffi::cusync_trace]) -> Vec<ItemTrace> {
+    let one = |worker: usize, stage: usize, r: &ffi::cusync_trace| {
+        let planned = work.lists.get(worker).into_iter().flatten().map(|i| work.sequence[*i as usize]);
+        let (n, part) = (worker as u32, Part::Whole);
+        let any = Item { stage: StageId(stage), m: 0, n, k_begin: 0, k_end: 1, part };
+        let item = planned.into_iter().find(|item| item.stage.0 == stage).unwrap_or(any);
+        joined(worker as u32, 0, item, r).filter(|t| t.math_end != 0)
+    };
+    let of_worker = |(worker, list): (usize, &[ffi::cusync_trace])| -> Vec<ItemTrace> {
+        list.iter().enumerate().filter_map(|(stage, r)| one(worker, stage, r)).collect()
+    };
+    records.chunks(stages.max(1)).enumerate().flat_map(of_worker).collect()
 }
 
 /// Joins records with the items that they are of. A record that was not written is zero.
@@ -128,9 +148,6 @@ const REPLAYS: usize = 5;
 
 #[cfg(test)]
 mod tests {
-    use cusync_gen::graph::StageId;
-    use cusync_gen::schedule::Part;
-
     use super::*;
 
     #[test]
@@ -152,6 +169,12 @@ mod tests {
             items(schedule, 2, 3, &records).iter().map(|t| (t.worker, t.cta, t.item.m)).collect()
         };
         assert_eq!(seen(&schedule), [(0, 1, 0), (0, 1, 2), (1, 0, 1)]);
+        // A decode kernel: a record a stage, whatever the lists hold; the second worker did something of a stage that is not in its list.
+        let ran = |end| ffi::cusync_trace { math_end: end, end: 9, ..Default::default() };
+        let notes = [ran(5), ran(0), ran(0), ran(6)];
+        let seen_of: Vec<_> =
+            shares(&schedule, 2, &notes).iter().map(|t| (t.worker, t.item.stage.0)).collect();
+        assert_eq!(seen_of, [(0, 0), (1, 1)]);
         schedule.mode = Hand::Drawn;
         assert_eq!(seen(&schedule), [(0, 1, 0), (0, 1, 1), (1, 0, 0)]);
     }

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use cusync_gen::graph::{DataType, Element, Graph, Op, OperandKind, Stage, TensorId};
+use cusync_gen::graph::{DataType, Element, Graph, Op, OperandKind, Rotated, Stage, TensorId};
 use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
 
@@ -21,6 +21,7 @@ use super::error::{Error, Result};
 use super::pipeline::{Pipeline, Tensor};
 use crate::device::{DeviceBuffer, Role, Stream, helpers};
 use crate::element::Bits;
+use crate::ffi;
 pub use crate::reference::TOLERANCE;
 use crate::reference::{self, Matrix};
 
@@ -65,7 +66,11 @@ impl Reference {
         let mut outputs = Vec::new();
         for (index, stage) in graph.stages.iter().enumerate() {
             let result = match &stage.op {
-                Op::Gemm(_) | Op::GatedGemm => on_gpu(pipeline, set, (index, stage), &rounded)?,
+                Op::Gemm(_) | Op::GatedGemm => on_gpu(pipeline, set, (index, stage), true, &rounded)?,
+                Op::RotatedGemm(shape) => {
+                    let sums = on_gpu(pipeline, set, (index, stage), false, &rounded)?;
+                    rotated(pipeline, set, stage, shape, sums)?
+                }
                 Op::Conv2d(_) | Op::Attention(_) | Op::Attend(_) | Op::Norm(_) | Op::Pool(_) => {
                     on_host(pipeline, set, stage, &rounded)?
                 }
@@ -118,14 +123,18 @@ impl Reference {
     }
 }
 
-/// The result of a GEMM, by plain CUDA cores: `rounded` are the reference's own results, by tensor.
+/// The result of a GEMM, before any rotation, by plain CUDA cores: `rounded` are the reference's own results, by tensor.
 fn on_gpu(
     pipeline: &mut Pipeline,
     set: usize,
     (index, stage): (usize, &Stage),
+    rounds: bool,
     rounded: &[Option<Tensor>],
 ) -> Result<DeviceBuffer<f32>> {
     let mut bound = pipeline.bound_stage(set, index)?;
+    if let Op::RotatedGemm(_) = stage.op {
+        bound.operation = ffi::CUSYNC_GEMM;
+    }
     for operand in &stage.operands {
         let Some(own) = rounded[operand.tensor.0].clone() else { continue };
         let role = match operand.kind {
@@ -150,8 +159,38 @@ fn on_gpu(
     }
     let len = stage.m as usize * stage.n as usize;
     let result = DeviceBuffer::new(pipeline.device(), len, &format!("the reference of {}", stage.name))?;
-    helpers::reference_gemm(&bound, &result, true, pipeline.stream())?;
+    helpers::reference_gemm(&bound, &result, rounds, pipeline.stream())?;
     Ok(result)
+}
+
+/// Queries and keys of a product rotated on the host, and all of it rounded.
+fn rotated(
+    pipeline: &mut Pipeline,
+    set: usize,
+    stage: &Stage,
+    shape: &Rotated,
+    sums: DeviceBuffer<f32>,
+) -> Result<DeviceBuffer<f32>> {
+    pipeline.synchronize()?;
+    let element = pipeline.plan().graph().element;
+    let mut qkv = Matrix { rows: stage.m as usize, cols: stage.n as usize, data: vec![0.0; sums.len()] };
+    sums.download(&mut qkv.data)?;
+    let Some(angles) = stage.operand(OperandKind::Rotary) else {
+        return Err(Error::Unsupported(format!("stage {} has no angles", stage.name)));
+    };
+    let table = pipeline.memory(set, angles.tensor)?;
+    let (rows, cols) = (table.len() / shape.heads.dim as usize, shape.heads.dim as usize);
+    let mut bits = vec![0u16; table.len()];
+    table.download(&mut bits)?;
+    let mut table = Matrix { rows, cols, data: vec![0.0; bits.len()] };
+    element.widen(&bits, &mut table.data);
+    let mut result = reference::attention::rotate(shape, qkv, &table);
+    reference::round(element, &mut result.data);
+    Ok(DeviceBuffer::from_slice(
+        pipeline.device(),
+        &result.data,
+        &format!("the reference of {}", stage.name),
+    )?)
 }
 
 /// The result of any other operation, from its definition on the host.

@@ -1,8 +1,11 @@
 //! One stage of a pipeline as a pipeline of its own.
 
 use cusync_gen::graph::{
-    Activation, Attention, Conv, Element, Graph, Op, OperandKind, Pool, Sliding, Stage, TensorId,
+    Activation, Attend, Attention, Conv, Element, Graph, Op, OperandKind, PAGE, Pool, Rotated, Sliding,
+    Stage, TensorId,
 };
+
+use cusync_gen::check::Executor;
 
 use crate::runtime::{Error, Result};
 
@@ -34,11 +37,16 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
                 let capacity = a.cache.map_or(0, |cache| cache.capacity);
                 named(id, &[a.sequences, a.heads.kv, capacity, a.heads.dim])
             }
+            (Op::Attend(a), Some(OperandKind::CachedKeys | OperandKind::CachedValues)) => {
+                let (first, tokens) = a.cache.pages.map_or((stage.m, a.cache.capacity), |pool| (pool, PAGE));
+                named(id, &[first, a.heads.kv, tokens, a.heads.dim])
+            }
+            (_, Some(OperandKind::Lengths)) => named(id, &[of.cols]),
             _ => named(id, &[of.rows, of.cols]),
         }
     };
     let kind = stage.op.name();
-    if !stage.op.in_chain() {
+    if !stage.op.has_kernel(90, Executor::Fused) {
         return Err(Error::Unsupported(format!("stage {} is {kind}", stage.name)));
     }
     let epilogue = match stage.op.activation() {
@@ -49,7 +57,13 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
     let residual_first = match &stage.op {
         Op::Gemm(epilogue) => epilogue.residual_first,
         Op::Conv2d(conv) => conv.epilogue.residual_first,
-        Op::GatedGemm | Op::Attention(_) | Op::Attend(_) | Op::Norm(_) | Op::Pool(_) | Op::Custom => false,
+        Op::GatedGemm
+        | Op::RotatedGemm(_)
+        | Op::Attention(_)
+        | Op::Attend(_)
+        | Op::Norm(_)
+        | Op::Pool(_)
+        | Op::Custom => false,
     };
     let place = if residual_first { ", residual_at: BeforeActivation" } else { "" };
     let (left, right, parameters) = match &stage.op {
@@ -70,7 +84,24 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
             let cache = keys.zip(values).map(|(k, v)| format!(", cache: Cache(keys: {k}, values: {v})"));
             ("a", "b", format!("{of}, causal: {causal}{}", cache.unwrap_or_default()))
         }
-        Op::Gemm(_) | Op::GatedGemm | Op::Attend(_) | Op::Custom => ("a", "b", format!("{epilogue}{place}")),
+        Op::RotatedGemm(Rotated { heads, tokens }) => {
+            let (query, kv, sequences) = (heads.query, heads.kv, stage.m / tokens);
+            ("a", "b", format!(", heads: \"{query}\", kv_heads: \"{kv}\", sequences: \"{sequences}\""))
+        }
+        Op::Attend(Attend { heads, expected, .. }) => {
+            let (query, kv) = (heads.query, heads.kv);
+            let operand = |kind| stage.operand(kind).map(|o| tensor(o.tensor, Some(kind)));
+            let cache = [
+                ("keys", OperandKind::CachedKeys),
+                ("values", OperandKind::CachedValues),
+                ("lengths", OperandKind::Lengths),
+            ];
+            let cache = cache.map(|(name, kind)| format!("{name}: {}", operand(kind).unwrap_or_default()));
+            let pages = operand(OperandKind::Pages).map(|pages| format!(", pages: {pages}"));
+            let of = format!(", heads: \"{query}\", kv_heads: \"{kv}\", expected: \"{expected}\"");
+            ("a", "b", format!("{of}, cache: Cache({}){}", cache.join(", "), pages.unwrap_or_default()))
+        }
+        Op::Gemm(_) | Op::GatedGemm | Op::Custom => ("a", "b", format!("{epilogue}{place}")),
     };
     let gated = stage.operands.iter().any(|o| o.kind == OperandKind::Up);
     let mut operands = String::new();
@@ -108,8 +139,6 @@ pub(super) fn spec(graph: &Graph, stage: &Stage) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use cusync_gen::check::Executor;
-
     use super::*;
     use crate::runtime::{Overrides, SHIPPED, plan_text};
     use cusync_gen::device::Profile;
@@ -124,13 +153,20 @@ mod tests {
             let plan = plan_text(source, name, &overrides, device, Executor::Cpu).expect("it is proved");
             let graph = plan.graph();
             for stage in &graph.stages {
-                if !stage.op.in_chain() {
-                    let refused = spec(graph, stage).expect_err("no chain kernel runs it").to_string();
+                if !stage.op.has_kernel(90, Executor::Fused) {
+                    let refused = spec(graph, stage).expect_err("no kernel runs it").to_string();
                     assert!(refused.contains(&stage.name) && refused.contains(stage.op.name()), "{refused}");
                     continue;
                 }
-                let text = spec(graph, stage).expect("a chain kernel runs it");
-                let single = plan_text(&text, name, &Overrides::default(), device, Executor::Fused);
+                let text = spec(graph, stage).expect("a kernel runs it");
+                let decode = stage.op.attend().is_some();
+                let single = plan_text(
+                    &text,
+                    name,
+                    &Overrides { decode, ..Overrides::default() },
+                    device,
+                    Executor::Fused,
+                );
                 let single = single.unwrap_or_else(|e| panic!("{text}{e}"));
                 let alone = &single.graph().stages[0];
                 assert_eq!(single.graph().stages.len(), 1);

@@ -160,6 +160,8 @@ pub fn trace(plan: &Plan, profile: &Profile, gpu: u32, sets: usize, seed: u32) -
 fn ready(plan: &Plan, device: &Device, sets: usize, seed: u32) -> Result<Pipeline> {
     let options = Options { trace: true, ..Options::default() };
     let mut pipeline = Pipeline::with_options(plan, device, options)?;
-    InputSets::random(plan.graph(), device, sets.max(1), seed)?.bind(&mut pipeline)?;
+    let mut inputs = InputSets::random(plan.graph(), device, sets.max(1), seed)?;
+    inputs.fill_caches(plan.graph(), device)?;
+    inputs.bind(&mut pipeline)?;
     Ok(pipeline)
 }

@@ -52,7 +52,7 @@ fn cut_everything(graph: &Graph, cluster: (u32, u32), mode: Hand, join: Join) ->
     let (mut sequence, mut slabs) = (Vec::new(), 0);
     for (index, stage) in graph.stages.iter().enumerate() {
         let grid = (stage.grid.0.div_ceil(cluster.0), stage.grid.1.div_ceil(cluster.1));
-        let most = if join == Join::Share { units(stage.mma_tile) } else { 3 };
+        let most = if join == Join::Share { units(stage) } else { 3 };
         let parts = most.min(3).min(stage.k_blocks);
         for tile in 0..grid.0 * grid.1 {
             let edge = |part: u32| part * stage.k_blocks / parts;

@@ -256,14 +256,28 @@ fn prompts_of_many_sequences_are_right_and_fill_a_cache() {
     for (heads, sequences, tokens, causal) in
         [((4, 2), 3, 64, true), ((4, 4), 2, 100, false), ((2, 1), 5, 17, true), ((8, 1), 2, 128, true)]
     {
-        for cache in ["", r#"cache: Cache(keys: "K(B,HKV,192,D)", values: "V(B,HKV,192,D)"), "#] {
+        // Rotated where they are made, or wherever they are read.
+        let ways = [(0, true), (192, true), (192, false)];
+        for (capacity, made) in ways {
+            let cache = match capacity {
+                0 => "",
+                _ => r#"cache: Cache(keys: "K(B,HKV,192,D)", values: "V(B,HKV,192,D)"), "#,
+            };
             let rows = if cache.is_empty() { "S" } else { "192" };
             let (query, kv) = heads;
+            let angles = format!(r#"rotary: "cs({rows},D)", "#);
+            let (kind, of, own) = match made {
+                true => {
+                    ("RotatedGemm", format!(r#"heads: "HQ", kv_heads: "HKV", sequences: "B", {angles}"#), "")
+                }
+                false => ("Gemm", String::new(), angles.as_str()),
+            };
             let source = format!(
                 r#"Pipeline(name: "prompts", dims: {{ "B": {sequences}, "S": {tokens}, "HQ": {query}, "HKV": {kv}, "D": 64 }}, stages: [
-                    Gemm(name: "qkv", a: "X(B*S,264)", b: "Wqkv(264,(HQ+2*HKV)*D)", out: "QKV(B*S,(HQ+2*HKV)*D)"),
+                    {kind}(name: "qkv", a: "X(B*S,264)", b: "Wqkv(264,(HQ+2*HKV)*D)", bias: "c((HQ+2*HKV)*D)", {of}
+                        out: "QKV(B*S,(HQ+2*HKV)*D)"),
                     Attention(name: "attend", qkv: "QKV(B*S,(HQ+2*HKV)*D)", heads: "HQ", kv_heads: "HKV", causal: {causal},
-                        sequences: "B", rotary: "cs({rows},D)", {cache}out: "A(B*S,HQ*D)"),
+                        sequences: "B", {own}{cache}out: "A(B*S,HQ*D)"),
                     Gemm(name: "project", a: "A(B*S,HQ*D)", b: "Wo(HQ*D,264)", out: "Z(B*S,264)"),
                 ])"#
             );

@@ -146,6 +146,8 @@ fn stage(stage: &Stage) -> Value {
 fn op(op: &Op) -> Value {
     match op {
         Op::Gemm { .. } => json!({ "kind": "gemm" }),
+        // Nobody waits for angles.
+        Op::RotatedGemm(_) => json!({ "kind": "gemm" }),
         Op::GatedGemm => json!({ "kind": "gated_gemm" }),
         Op::Conv2d(conv) => json!({
             "kind": "conv2d", "input": conv.input, "channels": conv.channels, "output": conv.output, "filter": conv.filter,

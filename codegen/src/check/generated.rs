@@ -245,7 +245,7 @@ impl<'a> Generated<'a> {
 
 /// The units that an item stores of its tile, and the units of the tile.
 fn stored(stage: &Stage, part: Part) -> (Range<u32>, u32) {
-    let of = units(stage.mma_tile);
+    let of = units(stage);
     let units = match part {
         // Unit u is of part u * parts / of.
         Part::Share { parts, part, .. } => {

@@ -77,7 +77,7 @@ pub struct AttentionCost {
     pub columns_us: f64,
     /// What a tile takes beside: its queries on their way through registers, its outputs; microseconds.
     pub fixed_us: f64,
-    /// What rotating 64 columns of the keys of a step adds to it, microseconds.
+    /// What rotating 128 columns of a tile adds to the epilogue of a product whose queries and keys are rotated, microseconds.
     #[serde(default)]
     pub rotate_us: f64,
     /// What a tile takes to append the keys and values of its own tokens, microseconds.
@@ -86,10 +86,9 @@ pub struct AttentionCost {
 }
 
 impl AttentionCost {
-    /// A step over heads of so many columns, microseconds; whether keys are rotated.
-    pub(crate) fn step_us(&self, columns: u32, rotates: bool) -> f64 {
-        let of_columns = self.columns_us + if rotates { self.rotate_us } else { 0.0 };
-        self.softmax_us + of_columns * f64::from(columns.div_ceil(64))
+    /// A step over heads of so many columns, microseconds.
+    pub(crate) fn step_us(&self, columns: u32) -> f64 {
+        self.softmax_us + self.columns_us * f64::from(columns.div_ceil(64))
     }
 
     /// What a tile takes beside its steps, microseconds; `appends`: the share of tiles that append.

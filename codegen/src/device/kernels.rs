@@ -22,6 +22,8 @@ pub enum Operation {
     Attend = 5,
     /// A pool over images.
     Pool = 6,
+    /// A matrix product that makes queries, keys and values, and rotates queries and keys.
+    RotatedGemm = 7,
 }
 
 /// Element-wise function applied to a GEMM's sum.
@@ -218,6 +220,7 @@ fn instance(line: &str) -> Option<Instance> {
         "norm" => Some(Operation::Norm),
         "attend" => Some(Operation::Attend),
         "pool" => Some(Operation::Pool),
+        "rotated_gemm" => Some(Operation::RotatedGemm),
         _ => None,
     };
     let operations = words.map(operation).collect::<Option<Vec<_>>>()?;

@@ -82,7 +82,13 @@ pub fn awaited(stage: &Stage, tile: Tile, kind: OperandKind, k: u32) -> Range<u3
     match &stage.op {
         Op::Attend(shape) => column_tiles(&shape.heads.columns_of(kind, tile.n)),
         Op::Norm(_) => column_tiles(&(0..stage.k)),
-        Op::Gemm(_) | Op::GatedGemm | Op::Conv2d(_) | Op::Attention(_) | Op::Pool(_) | Op::Custom => k..k + 1,
+        Op::Gemm(_)
+        | Op::GatedGemm
+        | Op::RotatedGemm(_)
+        | Op::Conv2d(_)
+        | Op::Attention(_)
+        | Op::Pool(_)
+        | Op::Custom => k..k + 1,
     }
 }
 
@@ -137,7 +143,7 @@ pub fn is_read(graph: &Graph, stage: StageId) -> bool {
 fn decodes(op: &Op) -> bool {
     match op {
         Op::Gemm(_) | Op::GatedGemm | Op::Attend(_) | Op::Norm(_) => true,
-        Op::Conv2d(_) | Op::Attention(_) | Op::Pool(_) | Op::Custom => false,
+        Op::RotatedGemm(_) | Op::Conv2d(_) | Op::Attention(_) | Op::Pool(_) | Op::Custom => false,
     }
 }
 

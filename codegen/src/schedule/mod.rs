@@ -35,7 +35,7 @@ mod workers;
 use serde::{Deserialize, Serialize};
 
 use crate::device::CostModel;
-use crate::graph::{Graph, StageId};
+use crate::graph::{Graph, Op, Stage, StageId};
 use problem::Problem;
 
 pub use breakdown::{Breakdown, ItemTime, Totals};
@@ -116,11 +116,13 @@ pub const MAX_STAGES: usize = 64;
 /// (`CUSYNC_POST_WEIGHT`): divisible by any number of parts up to four.
 pub const POST_WEIGHT: u32 = 12;
 
-/// The units in which a chain kernel finishes an MMA tile: blocks of 64 x 64, those of both warpgroups side by side
-/// counted once. Parts that share a tile take whole units.
-pub fn units(tile: (u32, u32, u32)) -> u32 {
+/// The units in which a chain kernel finishes a tile of a stage: blocks of 64 x 64, those of both warpgroups side by side counted once.
+/// Parts that share a tile take whole units; of a head that is rotated, both halves.
+pub fn units(stage: &Stage) -> u32 {
+    let tile = stage.mma_tile;
     let warpgroups = if tile.0 >= 128 { 2 } else { 1 };
-    (tile.0 / (64 * warpgroups)).max(1).saturating_mul((tile.1 / 64).max(1))
+    let columns = if let Op::RotatedGemm(_) = stage.op { 128 } else { 64 };
+    (tile.0 / (64 * warpgroups)).max(1).saturating_mul((tile.1 / columns).max(1))
 }
 
 /// k-blocks `k_begin .. k_end` of one cluster tile of a stage.

@@ -245,15 +245,20 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
         Op::Attention(of) => {
             // One query head of a group appends the keys and values that the group shares.
             let appends = of.cache.map_or(0.0, |_| 1.0 / f64::from(of.heads.group()));
-            (cost.attention.step_us(of.heads.dim, of.rotary), cost.attention.tile_us(appends))
+            (cost.attention.step_us(of.heads.dim), cost.attention.tile_us(appends))
         }
         Op::Gemm(_)
         | Op::GatedGemm
+        | Op::RotatedGemm(_)
         | Op::Conv2d(_)
         | Op::Attend(_)
         | Op::Norm(_)
         | Op::Pool(_)
-        | Op::Custom => (0.0, cost.epilogue_us(stage.op.activation(), (stage.op.is_gated(), adds), &shape)),
+        | Op::Custom => {
+            let rotates = matches!(stage.op, Op::RotatedGemm(_));
+            let turns_us = if rotates { cost.attention.rotate_us * f64::from(tile_n) / 128.0 } else { 0.0 };
+            (0.0, turns_us + cost.epilogue_us(stage.op.activation(), (stage.op.is_gated(), adds), &shape))
+        }
     };
     let products = stage.op.has_kernel_tiles();
     let rows_bytes = if products || attention_us > 0.0 { 0.0 } else { moved };
@@ -274,7 +279,7 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
         first_us: shape.first_us,
         row_bytes: product(stage.op.rows_loaded(rows_of(stage, tile_m)) * f64::from(cluster.0) * k_bytes),
         col_bytes: product(f64::from(tile_n * cluster.1) * k_bytes),
-        units: if !products { 1 } else { super::units(stage.mma_tile).min(4) },
+        units: if !products { 1 } else { super::units(stage).min(4) },
         epilogue_us,
         area: area / (128.0 * 256.0),
     }

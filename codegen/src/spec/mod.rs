@@ -113,6 +113,7 @@ pub(crate) struct StageSpec {
 pub(crate) enum StageKind {
     Gemm(Epilogue),
     GatedGemm,
+    Rotated(HeadsSpec),
     Conv2d(Box<ConvSpec>),
     Attention(Box<AttentionSpec>),
     Norm(NormSpec),
@@ -128,16 +129,22 @@ pub(crate) struct ConvSpec {
     pub(crate) padding: Option<Spanned<(Expr, Expr)>>,
 }
 
-/// What an attention states beside its tensors.
+/// The heads and sequences of a matrix of queries, keys and values.
 #[derive(Clone, Debug)]
-pub(crate) struct AttentionSpec {
+pub(crate) struct HeadsSpec {
     pub(crate) heads: Expr,
     /// As many as heads when left out.
     pub(crate) kv_heads: Option<Expr>,
-    /// True when left out.
-    pub(crate) causal: Option<Spanned<bool>>,
     /// Sequences of a prompt: one when left out.
     pub(crate) sequences: Option<Expr>,
+}
+
+/// What an attention states beside its tensors.
+#[derive(Clone, Debug)]
+pub(crate) struct AttentionSpec {
+    pub(crate) of: HeadsSpec,
+    /// True when left out.
+    pub(crate) causal: Option<Spanned<bool>>,
     /// Where the cache is stated.
     pub(crate) cache: Option<Span>,
     /// Tokens of a sequence that times are predicted with.

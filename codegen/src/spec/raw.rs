@@ -49,6 +49,26 @@ pub(super) enum Stage<'a> {
         #[serde(borrow, default)]
         epilogue: Option<&'a RawValue>,
     },
+    RotatedGemm {
+        #[serde(borrow)]
+        name: &'a RawValue,
+        #[serde(borrow)]
+        a: &'a RawValue,
+        #[serde(borrow)]
+        b: &'a RawValue,
+        #[serde(borrow, default)]
+        bias: Option<&'a RawValue>,
+        #[serde(borrow)]
+        heads: &'a RawValue,
+        #[serde(borrow, default)]
+        kv_heads: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        sequences: Option<&'a RawValue>,
+        #[serde(borrow)]
+        rotary: &'a RawValue,
+        #[serde(borrow)]
+        out: &'a RawValue,
+    },
     GatedGemm {
         #[serde(borrow)]
         name: &'a RawValue,

@@ -6,8 +6,8 @@ use super::StatedTile;
 use super::expr::{Expr, parse_call, parse_expr, parse_range};
 use super::source::{Source, Text};
 use super::{
-    AttentionSpec, ConvSpec, CustomSpec, DepSpec, EdgeSpec, NormSpec, PoolSpec, RangeSpec, Spec, StageKind,
-    StageSpec, TensorUse,
+    AttentionSpec, ConvSpec, CustomSpec, DepSpec, EdgeSpec, HeadsSpec, NormSpec, PoolSpec, RangeSpec, Spec,
+    StageKind, StageSpec, TensorUse,
 };
 use super::{ident, raw};
 use crate::device::{Activation, Epilogue};
@@ -186,9 +186,24 @@ fn epilogue<'a>(
     Ok(Epilogue { activation, residual_first })
 }
 
+fn heads_spec<'a>(
+    source: Source<'a>,
+    heads: &'a RawValue,
+    kv_heads: Option<&'a RawValue>,
+    sequences: Option<&'a RawValue>,
+) -> Result<HeadsSpec, Diagnostic> {
+    Ok(HeadsSpec {
+        heads: expr(source, heads)?,
+        kv_heads: kv_heads.map(|raw| expr(source, raw)).transpose()?,
+        sequences: sequences.map(|raw| expr(source, raw)).transpose()?,
+    })
+}
+
 fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnostic> {
-    let stage: raw::Stage = source
-        .parse(raw, "a stage: Gemm, GatedGemm, Conv2d, Attention, RmsNorm, LayerNorm, Pool or Custom")?;
+    let stage: raw::Stage = source.parse(
+        raw,
+        "a stage: Gemm, GatedGemm, RotatedGemm, Conv2d, Attention, RmsNorm, LayerNorm, Pool or Custom",
+    )?;
     let named = |raw| -> Result<Text, Diagnostic> {
         let name = source.text(raw, "a name in quotes")?;
         ident::validate(&name, "stage")?;
@@ -206,6 +221,15 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
             }
             let out = tensor(source, out)?;
             Ok(StageSpec { name: named(name)?, kind: StageKind::Gemm(epilogue), reads, out })
+        }
+        raw::Stage::RotatedGemm { name, a, b, bias, heads, kv_heads, sequences, rotary, out } => {
+            let mut reads = vec![(OperandKind::A, tensor(source, a)?), (OperandKind::B, tensor(source, b)?)];
+            if let Some(raw) = bias {
+                reads.push((OperandKind::Bias, tensor(source, raw)?));
+            }
+            reads.push((OperandKind::Rotary, tensor(source, rotary)?));
+            let kind = StageKind::Rotated(heads_spec(source, heads, kv_heads, sequences)?);
+            Ok(StageSpec { name: named(name)?, kind, reads, out: tensor(source, out)? })
         }
         raw::Stage::GatedGemm { name, a, gate, up, out } => {
             let reads = vec![
@@ -273,10 +297,8 @@ fn stage<'a>(source: Source<'a>, raw: &'a RawValue) -> Result<StageSpec, Diagnos
                 }
             }
             let spec = AttentionSpec {
-                heads: expr(source, heads)?,
-                kv_heads: kv_heads.map(|raw| expr(source, raw)).transpose()?,
+                of: heads_spec(source, heads, kv_heads, sequences)?,
                 causal: causal.map(|raw| source.spanned(raw, "`true` or `false`")).transpose()?,
-                sequences: sequences.map(|raw| expr(source, raw)).transpose()?,
                 cache: stated.map(|raw| source.span(raw)),
                 expected: expected.map(|raw| expr(source, raw)).transpose()?,
             };

@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
-use cusync_gen::graph::{Activation, Epilogue, OperandKind, TensorId, When};
+use cusync_gen::graph::{Activation, Epilogue, OperandKind, Rotated, Stage, TensorId, When};
 use cusync_gen::schedule::Part;
 
 use super::CpuPipeline;
+use super::attention::rotate;
 use super::error::CpuError;
 use super::memory::Box2;
 use super::semaphore::{Unmet, wait_value};
@@ -42,6 +43,30 @@ impl CpuPipeline {
             let Scratch { sum, sum_up, .. } = scratch;
             sum[..area].iter_mut().zip(&sum_up[..area]).for_each(|(g, u)| *g = silu(*g) * u);
             self.memory.store(place.stage.out, place.at, &sum[..area]);
+        }
+        Ok(whole)
+    }
+
+    /// The same of a GEMM whose heads are rotated before they are rounded; a tile has whole heads.
+    pub(super) fn rotated_gemm(
+        &self,
+        place: &mut Place<'_>,
+        shape: &Rotated,
+        scratch: &mut Scratch,
+    ) -> Result<bool, Stop> {
+        let whole = self.sums(place, &|id, at, ks, panel| self.panel(id, at, ks, panel), scratch)?;
+        if whole && place.at.rows > 0 {
+            self.wait_for(place, 0, &(0..1), |kind| kind.when() == When::Epilogue, scratch)?;
+            let Place { stage, at, .. } = place;
+            self.add_bias(stage, *at, scratch);
+            let (dim, tokens) = (shape.heads.dim as usize, shape.tokens as usize);
+            let turned = (shape.columns() as usize).saturating_sub(at.col).min(at.cols);
+            let sum = &mut scratch.sum[..at.rows * at.cols];
+            for (i, row) in sum.chunks_mut(at.cols).enumerate() {
+                let angles = self.angles(stage, (at.row + i) % tokens, 1, dim).unwrap_or_default();
+                rotate(&mut row[..turned], dim, |_| &angles);
+            }
+            self.memory.store(stage.out, *at, sum);
         }
         Ok(whole)
     }
@@ -182,6 +207,16 @@ impl CpuPipeline {
         Ok(())
     }
 
+    /// Adds the bias, where there is one, to the sums of a tile.
+    fn add_bias(&self, stage: &Stage, at: Box2, scratch: &mut Scratch) {
+        let Some(bias) = stage.operand(OperandKind::Bias) else { return };
+        let Scratch { a, sum, .. } = scratch;
+        let line = sized(a, at.cols);
+        self.memory.load(bias.tensor, Box2 { row: 0, col: at.col, rows: 1, cols: at.cols }, line);
+        let rows = sum[..at.rows * at.cols].chunks_mut(at.cols);
+        rows.for_each(|row| row.iter_mut().zip(&*line).for_each(|(x, b)| *x += b));
+    }
+
     /// Bias, activation and residual; stores the tile.
     pub(super) fn epilogue(
         &self,
@@ -195,18 +230,13 @@ impl CpuPipeline {
         }
         self.wait_for(place, 0, &(0..1), |kind| kind.when() == When::Epilogue, scratch)?;
         let Place { stage, at, .. } = place;
+        self.add_bias(stage, *at, scratch);
         let area = at.rows * at.cols;
         let Scratch { a, sum, .. } = scratch;
         let sum = &mut sum[..area];
-        let operand = |kind| stage.operand(kind).map(|o| o.tensor);
-        if let Some(bias) = operand(OperandKind::Bias) {
-            let line = sized(a, at.cols);
-            self.memory.load(bias, Box2 { row: 0, col: at.col, rows: 1, cols: at.cols }, line);
-            sum.chunks_mut(at.cols).for_each(|row| row.iter_mut().zip(&*line).for_each(|(x, b)| *x += b));
-        }
-        let residual = operand(OperandKind::Residual).map(|residual| {
+        let residual = stage.operand(OperandKind::Residual).map(|residual| {
             let other = sized(a, area);
-            self.memory.load(residual, *at, other);
+            self.memory.load(residual.tensor, *at, other);
             &*other
         });
         let add = |sum: &mut [f32]| {

@@ -6,7 +6,7 @@
 //! operands may be loaded, in whatever order waits are met elsewhere; the load warp fills the ring of operands, whose copies
 //! arrive in any order; two warpgroups multiply, each at its own pace, and fill staging rings of their own; a store warp for each
 //! empties that, counts the tile, and posts it if it is the second; a residual it brings to a unit's place before the unit is made. An attention takes the ring as it is: queries make room at once,
-//! in the staging ring, and keys that are rotated lie in their place until both warpgroups have rotated their half. A convolution's window serves several k-blocks from a buffer
+//! in the staging ring. A convolution's window serves several k-blocks from a buffer
 //! of its own, which is filled again when the last of them is multiplied. Barriers count phases without end here, so that a parity
 //! that says yes in the wrong phase is seen.
 
@@ -23,8 +23,8 @@ enum Kind {
     /// store warps bring a residual to the place of each unit first.
     Product { k_blocks: u8, units: u8, adds: bool },
     /// An attention of so many steps: a place of the ring for the queries, then for each step one for keys and one for values, or
-    /// one for both. The units of the outputs make room for the queries first. `rotates`: warpgroups rotate a half of the keys each.
-    Attention { steps: u8, wide: bool, rotates: bool },
+    /// one for both. The units of the outputs make room for the queries first.
+    Attention { steps: u8, wide: bool },
     /// A block of rows: one word of the warp that waits, so many places of the ring of operands or none, and one unit without contents.
     /// What rows of the ring need lies in all places of the staging ring.
     Rows { loads: u8 },
@@ -91,8 +91,6 @@ enum Broken {
     BroughtEarly,
     /// Queries keep their place in the ring to the end of an item.
     QueriesStay,
-    /// Warpgroups do not meet behind the keys that they rotate.
-    RotatedAlone,
     /// Keys are freed before they are multiplied.
     KeysFreedEarly,
     /// One copy for a group of k-blocks goes when the first of their places is free.
@@ -153,11 +151,6 @@ enum Step {
     Multiply(u8),
     /// Frees it.
     Free(u8),
-    /// Rotates a half of the n-th k-block, in its place; then meets the other warpgroup, which rotates the other half.
-    Rotate(u8),
-    Meet(u8),
-    /// Multiplies what both have rotated.
-    Rotated(u8),
     /// Waits for the word, as an operation on rows does.
     Ready {
         word: u8,
@@ -257,7 +250,7 @@ impl Model {
                     n += k_blocks;
                     counted += k_blocks;
                 }
-                Kind::Attention { steps, wide, rotates } => {
+                Kind::Attention { steps, wide } => {
                     // The place in the ring of each step's keys and, where they have one of their own, of its values.
                     let a_step = 1 + u8::from(wide);
                     let places = |k: u8| n + 1 + k * a_step..n + 1 + (k + 1) * a_step;
@@ -279,11 +272,6 @@ impl Model {
                         let early = wide && keys && cta.broken == Some(Broken::KeysFreedEarly);
                         math.extend(early.then_some(Step::Free(at)));
                         math.push(Step::Multiply(at));
-                        if rotates && keys {
-                            math.push(Step::Rotate(at));
-                            math.extend((cta.broken != Some(Broken::RotatedAlone)).then_some(Step::Meet(at)));
-                            math.push(Step::Rotated(at));
-                        }
                         math.extend((!early).then_some(Step::Free(at)));
                     }
                     math.extend(stays.then_some(Step::Free(n)));
@@ -472,17 +460,6 @@ impl Model {
                 }
                 goes
             }
-            Step::Meet(n) => {
-                // The other stands there too, or is past it.
-                let other = &self.math[..=usize::from(s.math[1 - group]).min(self.math.len() - 1)];
-                other.contains(&Step::Meet(n))
-            }
-            Step::Rotated(n) => {
-                if Self::past(&self.math, s.math[1 - group], |step| *step == Step::Rotate(n)) == 0 {
-                    return Err(format!("keys {n} are multiplied, and half of them is not rotated"));
-                }
-                true
-            }
             Step::Bring(n) => {
                 let before = n.checked_sub(cta.staging as u8);
                 let read = |m: u8| Self::past(&self.store, s.store[group], |step| *step == Step::Sent(m)) > 0;
@@ -502,9 +479,7 @@ impl Model {
                 goes
             }
             Step::Count(tile) => return self.count(s, tile, group).map(Some),
-            Step::Ask | Step::Tell(_) | Step::Free(_) | Step::Rotate(_) | Step::Commit(_) | Step::Sent(_) => {
-                true
-            }
+            Step::Ask | Step::Tell(_) | Step::Free(_) | Step::Commit(_) | Step::Sent(_) => true,
         };
         Ok(goes.then_some(next))
     }
@@ -585,8 +560,8 @@ fn with_residual(k_blocks: u8, units: u8) -> Kind {
     Kind::Product { k_blocks, units, adds: true }
 }
 
-fn attention(steps: u8, wide: bool, rotates: bool) -> Kind {
-    Kind::Attention { steps, wide, rotates }
+fn attention(steps: u8, wide: bool) -> Kind {
+    Kind::Attention { steps, wide }
 }
 
 /// A CTA with rings that are used again within a few items.
@@ -644,15 +619,15 @@ fn no_wait_passes_in_the_wrong_phase_and_every_tile_is_posted_once() {
         Cta { drawn: Some(1), ..cta(vec![product(2, 1), product(3, 1)]) },
         Cta { drawn: Some(1), ..cta(vec![ROWS, product(2, 1), ROWS]) },
         Cta { work: 1, counters: 2, ..cta(vec![product(1, 1); 4]) },
-        cta(vec![attention(2, true, true), product(1, 1), attention(1, false, true)]),
-        cta(vec![product(2, 2), attention(1, true, false), attention(2, false, false)]),
-        Cta { operands: 3, ..cta(vec![attention(2, true, true), attention(1, true, true)]) },
-        Cta { drawn: Some(1), ..cta(vec![attention(3, false, true), ROWS, attention(1, true, false)]) },
+        cta(vec![attention(2, true), product(1, 1), attention(1, false)]),
+        cta(vec![product(2, 2), attention(1, true), attention(2, false)]),
+        Cta { operands: 3, ..cta(vec![attention(2, true), attention(1, true)]) },
+        Cta { drawn: Some(1), ..cta(vec![attention(3, false), ROWS, attention(1, true)]) },
         // Residuals, behind units that have none and before them; more of them than places.
         cta(vec![product(1, 1), with_residual(1, 2), product(1, 1)]),
         cta(vec![with_residual(1, 3), with_residual(1, 1)]),
         cta(vec![with_residual(2, 0), with_residual(1, 1), ROWS, with_residual(1, 1)]),
-        cta(vec![attention(1, true, false), with_residual(1, 2), attention(1, false, false)]),
+        cta(vec![attention(1, true), with_residual(1, 2), attention(1, false)]),
         // Rows through the ring.
         cta(vec![Kind::Rows { loads: 3 }, product(1, 1), Kind::Rows { loads: 1 }]),
         Cta {
@@ -660,7 +635,7 @@ fn no_wait_passes_in_the_wrong_phase_and_every_tile_is_posted_once() {
             ..cta(vec![with_residual(1, 1), Kind::Rows { loads: 2 }, with_residual(1, 2)])
         },
         // Queries leave the ring before anything else is read of it, so even a single place is enough.
-        Cta { operands: 1, lag: 0, ..cta(vec![attention(2, true, false), attention(1, false, true)]) },
+        Cta { operands: 1, lag: 0, ..cta(vec![attention(2, true), attention(1, false)]) },
     ];
     let mut states = 0;
     for cta in all {
@@ -691,14 +666,10 @@ fn broken_rings_are_found() {
             "over a unit that is not sent",
         ),
         (
-            Cta { operands: 1, broken: Some(Broken::QueriesStay), ..cta(vec![attention(1, true, false)]) },
+            Cta { operands: 1, broken: Some(Broken::QueriesStay), ..cta(vec![attention(1, true)]) },
             "stands still",
         ),
-        (
-            Cta { broken: Some(Broken::RotatedAlone), ..cta(vec![attention(1, true, true)]) },
-            "half of them is not rotated",
-        ),
-        (Cta { broken: Some(Broken::KeysFreedEarly), ..cta(vec![attention(3, true, false)]) }, "are over"),
+        (Cta { broken: Some(Broken::KeysFreedEarly), ..cta(vec![attention(3, true)]) }, "are over"),
         // Fewer counters than tiles by which one store warp leads the other.
         (Cta { counters: 1, ..cta(vec![product(1, 1); 4]) }, "one store warp has not stored it"),
         // A k-block is freed when the next is under way, which waits for the window, which waits for the k-block.

@@ -8,6 +8,9 @@ use cusync::runtime::{ChainOverride, Options, Overlap, Overrides, shipped};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::{Element, Op};
 
+/// Two heads a tile of QKV.
+const WIDE: ChainOverride = ChainOverride { kernel: Some(((128, 256), (1, 1))), ..STATIC };
+
 const NAMES: [&str; 3] = ["gpt3_attention", "llama65_attention", "llama3_70b_attention"];
 
 /// Sequences of one tile and of several, groups of four heads of 64 columns that see all of their sequence.
@@ -29,9 +32,12 @@ const CACHED: &str = r#"Pipeline(
     name: "cached",
     dims: { "B": 3, "S": 128, "C": 300, "E": 512, "HQ": 8, "HKV": 2, "D": 128 },
     stages: [
-        Gemm(name: "qkv", a: "X(B*S,E)", b: "Wqkv(E,(HQ+2*HKV)*D)", out: "QKV(B*S,(HQ+2*HKV)*D)"),
+        RotatedGemm(
+            name: "qkv", a: "X(B*S,E)", b: "Wqkv(E,(HQ+2*HKV)*D)", bias: "bias((HQ+2*HKV)*D)", heads: "HQ", kv_heads: "HKV",
+            sequences: "B", rotary: "cs(C,D)", out: "QKV(B*S,(HQ+2*HKV)*D)",
+        ),
         Attention(
-            name: "attend", qkv: "QKV(B*S,(HQ+2*HKV)*D)", heads: "HQ", kv_heads: "HKV", sequences: "B", rotary: "cs(C,D)",
+            name: "attend", qkv: "QKV(B*S,(HQ+2*HKV)*D)", heads: "HQ", kv_heads: "HKV", sequences: "B",
             cache: Cache(keys: "K(B,HKV,C,D)", values: "V(B,HKV,C,D)"), out: "A(B*S,HQ*D)",
         ),
         Gemm(name: "project", a: "A(B*S,HQ*D)", b: "Wo(HQ*D,E)", out: "Z(B*S,E)"),
@@ -80,7 +86,7 @@ fn shipped_blocks(element: Element) {
     for name in NAMES {
         let source = shipped(name).expect("it ships");
         for tokens in if quick() { vec![100, 512] } else { vec![1, 17, 100, 512, 777, 2048] } {
-            for way in [STATIC, UNCUT, DYNAMIC] {
+            for way in [STATIC, UNCUT, DYNAMIC, WIDE] {
                 block(source, &[("S", tokens), ("E", 1024)], element, way);
             }
         }
@@ -101,7 +107,7 @@ fn prompts_of_shipped_blocks_in_bf16() {
 fn prompts_of_several_sequences() {
     for tokens in if quick() { vec![17, 256] } else { vec![1, 17, 100, 128, 256, 1024] } {
         for element in [Element::F16, Element::Bf16] {
-            for way in [STATIC, DYNAMIC] {
+            for way in [STATIC, DYNAMIC, WIDE] {
                 block(SEQUENCES, &[("S", tokens)], element, way);
             }
         }
@@ -112,7 +118,7 @@ fn prompts_of_several_sequences() {
 fn prompts_that_fill_a_cache() {
     for tokens in if quick() { vec![17, 256] } else { vec![1, 17, 100, 128, 256] } {
         for element in [Element::F16, Element::Bf16] {
-            for way in [STATIC, DYNAMIC] {
+            for way in [STATIC, DYNAMIC, WIDE] {
                 block(CACHED, &[("S", tokens)], element, way);
             }
         }
@@ -126,7 +132,8 @@ fn whole_layers_of_prompts() {
     let Some(gpu) = hopper() else { return };
     for name in ["gpt3_prompt_layer", "llama65_prompt_layer", "llama3_70b_prompt_layer"] {
         for tokens in if quick() { vec![17, 512] } else { vec![1, 17, 100, 512, 2048] } {
-            for (element, way) in [(Element::F16, STATIC), (Element::Bf16, STATIC), (Element::F16, DYNAMIC)] {
+            let ways = [(Element::F16, STATIC), (Element::Bf16, STATIC), (Element::F16, DYNAMIC)];
+            for (element, way) in [&ways[..], &[(Element::F16, WIDE), (Element::Bf16, WIDE)]].concat() {
                 let plan = prompt_layer(&gpu, name, tokens, element, way);
                 assert_repeats(&format!("{name} S = {tokens} {element:?} {way:?}"), &gpu, &plan, 1e-2);
             }

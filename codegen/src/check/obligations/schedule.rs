@@ -164,7 +164,7 @@ impl View<'_> {
                 Part::Finish { first, slabs } => u64::from(first)..u64::from(first) + u64::from(slabs),
                 Part::Share { first, parts, .. } => u64::from(first)..u64::from(first) + u64::from(parts),
             };
-            let most = units(stage.mma_tile);
+            let most = units(stage);
             let own_tiles = || !stage.op.has_kernel_tiles() && self.c.launch.shares().is_none();
             let fault = if item.part != Part::Whole && own_tiles() {
                 format!("is a part of a tile: {} has none", stage.op.name())

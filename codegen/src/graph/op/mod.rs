@@ -13,7 +13,7 @@ mod sliding;
 
 use std::ops::Range;
 
-pub use attention::{Attend, Attention, Cache, Heads, PAGE};
+pub use attention::{Attend, Attention, Cache, Heads, PAGE, Rotated};
 pub use conv::Conv;
 pub use norm::Norm;
 pub use pool::Pool;
@@ -37,7 +37,9 @@ pub enum Op {
     Gemm(Epilogue),
     /// `out = silu(a * gate) * (a * up)`; gate and up columns interleaved in groups of 8.
     GatedGemm,
-    /// The same of `conv(a, b)` over NHWC images; b is the filter, R S C x K.
+    /// `out = a * b + bias`, the queries, keys and values of a prompt, of which queries and keys are rotated.
+    RotatedGemm(Rotated),
+    /// The same as a GEMM of `conv(a, b)` over NHWC images; b is the filter, R S C x K.
     Conv2d(Conv),
     /// Scaled dot-product attention of the whole sequences of a fused QKV matrix.
     Attention(Attention),
@@ -57,6 +59,7 @@ impl Op {
         match self {
             Op::Gemm(epilogue) => gemm::plain(*epilogue),
             Op::GatedGemm => gemm::GATED,
+            Op::RotatedGemm(rotated) => rotated,
             Op::Conv2d(conv) => conv,
             Op::Attention(attention) => attention,
             Op::Attend(attend) => attend,
@@ -72,6 +75,7 @@ impl Op {
             Op::Conv2d(conv) => Op::Conv2d(conv.tiled(tile)),
             Op::Gemm(_)
             | Op::GatedGemm
+            | Op::RotatedGemm(_)
             | Op::Attention(_)
             | Op::Attend(_)
             | Op::Norm(_)
@@ -101,6 +105,7 @@ impl Op {
             Op::Attend(attend) => Some(attend),
             Op::Gemm(_)
             | Op::GatedGemm
+            | Op::RotatedGemm(_)
             | Op::Conv2d(_)
             | Op::Attention(_)
             | Op::Norm(_)
@@ -114,7 +119,13 @@ impl Op {
         match self {
             Op::Attend(shape) => Some(shape.cache),
             Op::Attention(shape) => shape.cache,
-            Op::Gemm(_) | Op::GatedGemm | Op::Conv2d(_) | Op::Norm(_) | Op::Pool(_) | Op::Custom => None,
+            Op::Gemm(_)
+            | Op::GatedGemm
+            | Op::RotatedGemm(_)
+            | Op::Conv2d(_)
+            | Op::Norm(_)
+            | Op::Pool(_)
+            | Op::Custom => None,
         }
     }
 
@@ -401,6 +412,7 @@ pub(super) fn lower(stated: &Stated<'_>) -> Result<Lowered, Diagnostic> {
     let (op, k) = match &stated.stage.kind {
         StageKind::Gemm(epilogue) => (Op::Gemm(*epilogue), gemm::lower(stated)?),
         StageKind::GatedGemm => (Op::GatedGemm, gemm::lower(stated)?),
+        StageKind::Rotated(spec) => attention::lower_rotated(spec, stated)?,
         StageKind::Conv2d(spec) => (Op::Conv2d(conv::lower(spec, stated)?), stated.tensor(1).rows),
         StageKind::Attention(spec) => attention::lower(spec, stated)?,
         StageKind::Pool(spec) => {

@@ -122,7 +122,7 @@ fn share_memory(graph: &mut Graph) {
 fn schedule(rng: &mut SmallRng, graph: &Graph, cluster: (u32, u32), workers: u32, mode: Hand) -> Schedule {
     let mut lists = vec![Vec::new(); workers as usize];
     let (mut sequence, mut slabs) = (Vec::new(), 0);
-    let most = cusync_gen::schedule::units(graph.stages[0].mma_tile).min(2);
+    let most = cusync_gen::schedule::units(&graph.stages[0]).min(2);
     for (s, stage) in graph.stages.iter().enumerate() {
         let (rows, cols) = (stage.grid.0.div_ceil(cluster.0), stage.grid.1.div_ceil(cluster.1));
         let mut tiles: Vec<(u32, u32)> = (0..rows).flat_map(|m| (0..cols).map(move |n| (m, n))).collect();

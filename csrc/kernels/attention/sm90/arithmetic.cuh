@@ -74,16 +74,10 @@ struct PromptArithmetic {
                                        Accumulators& acc, int thread) {
     Prompt const& prompt = params.prompts[item.stage];
     if (prompt.head_dim == 128) {
-      if (prompt.rotates)
-        attend<C, 128, true>(params, item, shared, loaded, state, staging, acc, thread);
-      else
-        attend<C, 128, false>(params, item, shared, loaded, state, staging, acc, thread);
+      attend<C, 128>(params, item, shared, loaded, state, staging, acc, thread);
       if (prompt.appends) append<C, 128>(params, item, thread);
     } else {
-      if (prompt.rotates)
-        attend<C, 64, true>(params, item, shared, loaded, state, staging, acc, thread);
-      else
-        attend<C, 64, false>(params, item, shared, loaded, state, staging, acc, thread);
+      attend<C, 64>(params, item, shared, loaded, state, staging, acc, thread);
       if (prompt.appends) append<C, 64>(params, item, thread);
     }
   }
@@ -102,25 +96,21 @@ struct PromptArithmetic {
     uint32_t const first = (prompt.group * heads + head) * Dim, stride = (prompt.group + 2) * heads * Dim;
     auto const tokens = static_cast<Element const*>(table.tokens) + (uint64_t(tile.sequence) * prompt.tokens + tile.row) * stride;
     uint64_t const row = uint64_t(tile.sequence * heads + head) * table.capacity + tile.row;
-    auto const angles = prompt.rotates ? static_cast<Element const*>(table.rotary) + uint64_t(tile.row) * Dim : nullptr;
     int const rows = int(min_u32(kPromptTokens, prompt.tokens - tile.row));
 #pragma unroll 1
     for (int values = 0; values < 2; ++values)
       append_rows<C::kConsumerThreads, Dim>(tokens + first + values * heads * Dim, stride,
-                                            static_cast<Element*>(table.cache[values]) + row * Dim, values ? nullptr : angles,
-                                            rows, thread);
+                                            static_cast<Element*>(table.cache[values]) + row * Dim, rows, thread);
   }
 
-  template <class C, int Dim, bool Rotates, class Item, class Staging, class Accumulators>
+  template <class C, int Dim, class Item, class Staging, class Accumulators>
   CUSYNC_DEVICE static void attend(typename C::Params const& params, Item const& item, typename C::SharedStorage& shared,
                                    typename C::LoadPipeline& loaded, typename C::LoadState& read, Staging const& staging,
                                    Accumulators& acc, int thread) {
     using namespace cute;
     using Element = typename C::Element;
     using State = typename C::LoadState;
-    // Rotated queries and keys are rounded once more, and bf16 would be too coarse for that.
-    using Factor = std::conditional_t<Rotates, cutlass::half_t, Element>;
-    using OfScores = MMA_Atom<decltype(SM90::GMMA::ss_op_selector<Factor, Factor, float, Shape<_64, _128, _16>,
+    using OfScores = MMA_Atom<decltype(SM90::GMMA::ss_op_selector<Element, Element, float, Shape<_64, _128, _16>,
                                                                    SM90::GMMA::Major::K, SM90::GMMA::Major::K>())>;
     using OfSums = MMA_Atom<decltype(SM90::GMMA::rs_op_selector<Element, Element, float, Shape<_64, Int<Dim>, _16>,
                                                                  SM90::GMMA::Major::K, SM90::GMMA::Major::MN>())>;
@@ -135,20 +125,7 @@ struct PromptArithmetic {
     auto buffer = staging.next;
     uint32_t const first_row = tile.row + group * C::kUnitRows;
 
-    using Rows = HeadRows<Element, Dim>;
-    // Read once; angles are asked for before their rows are waited for.
-    auto const rotary = Rotates ? static_cast<Element const*>(params.table[item.stage].rotary) : nullptr;
-    // Places in rows are reckoned where they are needed: kept, they would be too many for the registers.
-    using OfQueries = RowPieces<C::kUnitRows, 128, Element, Dim>;
-    using OfKeys = RowPieces<kPromptTokens, C::kConsumerThreads, Element, Dim>;
-    static_assert(OfQueries::kCount == OfKeys::kCount);
-    OfQueries const of_queries{thread % 128};
-    auto const of_keys = [&] { return OfKeys{int(ptx::opaque(uint32_t(thread)))}; };
-    Angles<Element, Dim> angles[OfKeys::kCount];
-    if constexpr (Rotates) of_queries.load(angles, rotary, first_row, prompt.tokens);
-    auto const ring_rows = [&](State const& slot, uint32_t half) {
-      return Rows{prompt_half<C>(shared, slot.index(), half), prompt_half<C>(shared, slot.index(), 1)};
-    };
+    using Rows = HeadRows<Dim>;
 
     // The staging buffers are free until the outputs are there: the queries make room in the ring.
     Rows queries{};
@@ -158,14 +135,9 @@ struct PromptArithmetic {
       staging.ring.producer_acquire(buffer);
       (half ? queries.second : queries.first) = reinterpret_cast<char*>(shared.staging[group][buffer.index()]);
     }
-    Rows arrived = ring_rows(read, 0);
+    Rows arrived{prompt_half<C>(shared, read.index(), 0), prompt_half<C>(shared, read.index(), 1)};
     arrived.first += group * C::kUnitRows * 128, arrived.second += group * C::kUnitRows * 128;
-    if constexpr (Rotates) {
-      of_queries.rotate(arrived, queries, angles);
-      of_keys().load(angles, rotary, 0, prompt.tokens);
-    } else {
-      of_queries.copy(arrived, queries);
-    }
+    copy_rows<C::kUnitRows>(arrived, queries, thread % 128);
     ptx::fence_proxy_async_shared_cta();
     ptx::bar_sync(8 + group, 128);
     loaded.consumer_release(read);
@@ -179,11 +151,14 @@ struct PromptArithmetic {
     OfSums of_sums;
 
     auto const multiply_scores = [&](State const& slot) {
+      // Else the descriptors of all parts of the queries would be kept in registers from step to step.
+      GmmaDescriptor of_queries[2] = {rows_descriptor(queries.first, 16), rows_descriptor(queries.second, 16)};
+      of_queries[0].reg32_[0] = ptx::opaque(of_queries[0].reg32_[0]), of_queries[1].reg32_[0] = ptx::opaque(of_queries[1].reg32_[0]);
       warpgroup_fence_operand(scores);
       warpgroup_arrive();
 #pragma unroll
       for (int i = 0; i < Dim / 16; ++i) {
-        auto const a = descriptor_at(rows_descriptor(i < 4 ? queries.first : queries.second, 16), i % 4 * 32);
+        auto const a = descriptor_at(of_queries[i / 4], i % 4 * 32);
         auto const b = descriptor_at(rows_descriptor(prompt_half<C>(shared, slot.index(), i / 4), 16), i % 4 * 32);
         of_scores.accumulate_ = i ? SM90::GMMA::ScaleOut::One : SM90::GMMA::ScaleOut::Zero;
         of_scores.call(scores, a, b, scores);
@@ -232,48 +207,34 @@ struct PromptArithmetic {
 #pragma unroll
       for (int i = 0; i < kSums; ++i) sums(i) *= rescale[i / 2 % 2];
     };
-    State keys = read, values = read;
-    auto const next = [&](State& slot) {
-      slot = read;
-      loaded.consumer_wait(slot);
+    // Keys and values follow each other in the ring, or lie in one stage of it.
+    auto const leave = [&] {
+      loaded.consumer_release(read);
       ++read;
-    };
-    auto const weigh = [&](uint32_t k) {
-      next(keys);
-      if constexpr (Rotates) {
-        // Both warpgroups read what each rotates a half of.
-        Rows const rows = ring_rows(keys, 0);
-        of_keys().rotate(rows, rows, angles);
-        ptx::fence_proxy_async_shared_cta();
-        ptx::bar_sync(kConsumerBarrier, C::kConsumerThreads);
-      }
-      multiply_scores(keys);
-      warpgroup_wait<0>();
-      warpgroup_fence_operand(scores);
-      if constexpr (wide) loaded.consumer_release(keys);
-      mask(k);
-      softmax.take(s, rescale, scale);
-    };
-    auto const finish_weights = [&] {
-      warpgroup_wait<0>();
-      warpgroup_fence_operand(sums);
-      loaded.consumer_release(values);
     };
 #pragma unroll 1
     for (uint32_t k = 0; k < steps; ++k) {
-      weigh(k);
+      loaded.consumer_wait(read);
+      multiply_scores(read);
+      warpgroup_wait<0>();
+      warpgroup_fence_operand(scores);
+      if constexpr (wide) leave();
+      mask(k);
+      softmax.take(s, rescale, scale);
       if (k > 0) adjust();
       round();
-      values = keys;
-      if constexpr (wide) next(values);
-      multiply_weights(values, k == 0);
-      // Those of the last step are asked for in vain.
-      if constexpr (Rotates) of_keys().load(angles, rotary, (k + 1) * kPromptTokens, prompt.tokens);
-      finish_weights();
+      if constexpr (wide) loaded.consumer_wait(read);
+      multiply_weights(read, k == 0);
+      warpgroup_wait<0>();
+      warpgroup_fence_operand(sums);
+      leave();
     }
     float const share[2] = {softmax.share(0), softmax.share(1)};
 #pragma unroll
     for (int i = 0; i < kSums; ++i) sums(i) *= share[i / 2 % 2];
+    // A head may be narrower than the tile of a product: what is behind it is not stored.
+#pragma unroll
+    for (int i = kSums; i < C::kAccumulators; ++i) acc(i) = 0.f;
     // All of the warpgroup are done with the queries: outputs take their place.
     ptx::bar_sync(8 + group, 128);
   }

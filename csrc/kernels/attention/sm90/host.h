@@ -13,15 +13,19 @@ inline Prompt make_prompt(cusync_stage const& stage) {
           uint16_t(h.query_heads / h.kv_heads),
           uint8_t(h.head_dim),
           uint8_t(stage.k.step != 0),
-          uint8_t(operand(stage, CUSYNC_OPERAND_ROTARY) != nullptr),
           uint8_t(operand(stage, CUSYNC_OPERAND_KEYS) != nullptr)};
+}
+
+inline Rotation make_rotation(cusync_stage const& stage) {
+  cusync_heads const& h = stage.heads;
+  return {data_of(stage, CUSYNC_OPERAND_ROTARY), h.capacity, uint16_t(h.query_heads + h.kv_heads), uint8_t(h.head_dim)};
 }
 
 /// The table of a valid stage; false when the driver refuses a tensor map.
 template <class Element>
 bool map_prompt(cusync_stage const& stage, PromptTable& to) {
   cusync_heads const& h = stage.heads;
-  to.tokens = data_of(stage, CUSYNC_OPERAND_A), to.rotary = data_of(stage, CUSYNC_OPERAND_ROTARY), to.capacity = h.capacity;
+  to.tokens = data_of(stage, CUSYNC_OPERAND_A), to.capacity = h.capacity;
   to.cache[0] = const_cast<void*>(data_of(stage, CUSYNC_OPERAND_KEYS));
   to.cache[1] = const_cast<void*>(data_of(stage, CUSYNC_OPERAND_VALUES));
   uint64_t const tokens = stage.k.most, sequences = stage.m / tokens;

@@ -22,25 +22,36 @@ inline constexpr uint32_t kPromptTokens = CUSYNC_PROMPT_TOKENS;
 inline constexpr uint32_t kPromptHalfBytes = kPromptTokens * 128;
 
 /// What every tile asks of its attention. Small: it lies in constant memory for all stages.
-struct Prompt {
+struct alignas(16) Prompt {
   uint32_t tokens;    ///< of a sequence
   uint16_t tiles;     ///< of a sequence and head
   uint16_t group;     ///< query heads that share keys and values
   uint8_t head_dim;   ///< 64 or 128
   uint8_t causal;
-  uint8_t rotates;    ///< queries and keys
   uint8_t appends;    ///< keys and values, to a cache: the tile of the group's first head those of its own tokens
+};
+
+/// What every tile asks of the rotation of the queries and keys that it makes.
+struct alignas(16) Rotation {
+  void const* angles;  ///< a row a position: cosines, then sines
+  uint32_t tokens;     ///< of a sequence
+  uint16_t heads;      ///< that are rotated: those of queries and keys
+  uint8_t head_dim;    ///< 64 or 128
 };
 
 /// The part of a kernel's parameters.
 struct PromptParams {
-  Prompt prompts[CUSYNC_MAX_STAGES];
+  union {
+    Prompt prompts[CUSYNC_MAX_STAGES];       ///< of stages that attend
+    Rotation rotations[CUSYNC_MAX_STAGES];   ///< of stages that rotate what they make
+  };
+  static_assert(sizeof(Prompt) == sizeof(Rotation), "those of other stages lie elsewhere");
 };
 
 /// The part of a stage's table in device memory. Sequences are an axis of their own, so that copies end where they do.
 struct PromptTable {
   CUtensorMap qkv, out;
-  void const *tokens, *rotary;
+  void const* tokens;
   void* cache[2];     ///< keys, values
   uint32_t capacity;  ///< tokens of a sequence and head
 };

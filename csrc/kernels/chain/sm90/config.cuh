@@ -43,6 +43,8 @@ struct ChainConfig {
   using Operations = OperationSet<Operations_...>;
   static constexpr bool kConvolves = ((Operations_ == CUSYNC_CONV2D) || ...);
   static constexpr bool kAttends = ((Operations_ == CUSYNC_ATTENTION) || ...);
+  static constexpr bool kRotates = ((Operations_ == CUSYNC_ROTATED_GEMM) || ...);
+  static_assert(kAttends || !kRotates, "angles are a part of what attention adds to the parameters");
   /// Whether store warps bring the residual of a unit to its staging buffer. Those of pixels do not lie in rows.
   static constexpr bool kBringsResiduals = !kConvolves;
   using Products = typename OperationsThat<true, OperationSet<>, Operations_...>::type;
@@ -58,8 +60,11 @@ struct ChainConfig {
   static constexpr int kConsumerGroups = consumer_groups(kTileM);
   static constexpr int kConsumerThreads = 128 * kConsumerGroups;
   static constexpr int kThreads = 128 + kConsumerThreads;
-  /// With two consumer warpgroups. Windows take more to load, and tiles of pixels have fewer accumulators.
-  static constexpr int kProducerRegisters = kConvolves ? 104 : 72, kConsumerRegisters = kConvolves ? 200 : 216;
+  /// With two consumer warpgroups. Windows take more to load, and tiles of pixels have fewer accumulators. Attention beside 128
+  /// accumulators of a product takes more to multiply.
+  static constexpr bool kLean = kAttends && kTileN > 128;
+  static constexpr int kProducerRegisters = kConvolves ? 104 : kLean ? 56 : 72;
+  static constexpr int kConsumerRegisters = kConvolves ? 200 : kLean ? 224 : 216;
   static constexpr int kAccumulators = kTileM * kTileN / kConsumerThreads;  ///< of a thread
 
   // A warpgroup's part of a tile is finished in units of one WGMMA row block by 64 accumulator columns, and each leaves by

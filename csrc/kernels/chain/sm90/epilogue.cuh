@@ -70,7 +70,16 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
     float* const v = units.current();
     // Beside operations on rows the places of a unit's values are too many for the registers that the loop leaves.
     Fragment const at(int(C::kRows ? ptx::opaque(uint32_t(thread)) : uint32_t(thread)) % 128);
-    add_sums<C>(params, parts, rank, u, v, thread);
+    if constexpr (C::kRotates) {
+      auto const add = [&](uint32_t unit, float* sums) { add_sums<C>(params, parts, rank, unit, sums, thread); };
+      using Turns = Operation<C::kRotates ? CUSYNC_ROTATED_GEMM : CUSYNC_GEMM>;
+      if (stage.operation == CUSYNC_ROTATED_GEMM)
+        Turns::template turn<C>(params, item, at, u, group, units, add);
+      else
+        add(u, v);
+    } else {
+      add_sums<C>(params, parts, rank, u, v, thread);
+    }
     bool staged_one = false;
     C::Products::visit(stage.operation, [&](auto found) {
       using Found = decltype(found);

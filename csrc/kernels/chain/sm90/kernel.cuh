@@ -33,6 +33,13 @@ CUSYNC_DEVICE Marks marks_of(typename C::Params const& params, Work const& item,
   return Marks(record);
 }
 
+/// Lets an item's bytes share registers until they are asked for.
+CUSYNC_DEVICE void hold_together(Work& item) {
+  uint32_t word = item.role | item.slabs << 8 | item.part << 16 | uint32_t(item.inside) << 24;
+  word = ptx::opaque(word);
+  item.role = uint8_t(word), item.slabs = uint8_t(word >> 8), item.part = uint8_t(word >> 16), item.inside = uint8_t(word >> 24);
+}
+
 template <class C>
 CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::SharedStorage& shared,
                                  typename C::LoadPipeline& loaded, typename C::WorkPipeline& work,
@@ -43,28 +50,38 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
   WorkReader<C> items(shared, work);
   typename C::LoadState loaded_state;
   auto staged_state = cutlass::make_producer_start_state<typename C::StagingPipeline>();
+  uint32_t staged_count = 0;
   typename C::TiledMma mma;
   shared.epoch_known.wait(0);
   uint32_t const of_launch = shared.epoch;
   for (Work item = items.next(); item.valid; item = items.next()) {
-    uint32_t const epoch = epoch_of<C>(item, of_launch);
+    // Beside attention in wide tiles what is asked once an item is read again, and bytes stay in their words.
+    if constexpr (C::kLean) {
+      hold_together(item);
+      staged_state = of_count<C::kStagingDepth>(staged_count, 1);
+    }
+    auto const leave = [&] {
+      if constexpr (C::kLean) staged_count = staged_state.count();
+    };
     // Else places that follow from it would be kept in registers from item to item, for both kinds of work.
     if constexpr (C::kRows) thread = int(ptx::opaque(uint32_t(thread)));
-    Marks const marks = marks_of<C>(params, item, cta, thread == 0);
-    marks.set(&cusync_trace::begin);
+    Marks const kept = marks_of<C>(params, item, cta, thread == 0);
+    auto const marks = [&] { return C::kLean ? marks_of<C>(params, item, cta, ptx::opaque(threadIdx.x) == 128) : kept; };
+    marks().set(&cusync_trace::begin);
     if constexpr (C::kRows) {
       if (C::is_rows(params.stages[item.stage].operation)) {
         if (item.inside)
           run_rows<C>(params, item, shared, loaded, loaded_state, staged, staged_state, group, thread,
-                      [&] { marks.set(&cusync_trace::loaded); });
-        marks.set(&cusync_trace::math_end);
-        marks.set(&cusync_trace::end);
+                      [&] { marks().set(&cusync_trace::loaded); });
+        marks().set(&cusync_trace::math_end);
+        marks().set(&cusync_trace::end);
+        leave();
         continue;
       }
     }
-    if (marks.wanted()) {
+    if (marks().wanted()) {
       loaded.consumer_wait(loaded_state);
-      marks.set(&cusync_trace::loaded);
+      marks().set(&cusync_trace::loaded);
     }
     __syncwarp();
     auto acc = cute::partition_fragment_C(mma, cute::take<0, 2>(typename C::TileShape{}));  // (MMA, MMA_M, MMA_N)
@@ -72,10 +89,12 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
       arithmetic.template accumulate<C>(params, item, shared, loaded, loaded_state, Staging<C>{staged, staged_state}, acc,
                                         thread);
     });
-    marks.set(&cusync_trace::math_end);
+    marks().set(&cusync_trace::math_end);
+    if constexpr (C::kLean) staged_state = of_count<C::kStagingDepth>(ptx::opaque(staged_count), 1);
     if (item.inside) {
       Parts<C> const parts(item);
       Units<C> units(acc);
+      uint32_t const epoch = C::kLean ? shared.epoch : epoch_of<C>(item, of_launch);
       if (parts.gives()) give_sums<C>(params, item, parts, epoch, place.rank, units, thread);
       if (parts.owns_any()) {
         if (parts.count) await_sums<C>(params, item, parts, epoch, place.rank, thread);
@@ -83,7 +102,8 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
                        thread);
       }
     }
-    marks.set(&cusync_trace::end);
+    marks().set(&cusync_trace::end);
+    leave();
   }
 }
 
@@ -193,7 +213,10 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
   } else {
     if constexpr (C::kConsumerGroups == 2) cutlass::arch::warpgroup_reg_dealloc<C::kProducerRegisters>();
     if (warp == 1) {
-      dispatch<C>(params, shared, work);
+      if constexpr (C::kLean)
+        dispatch_lean<C>(params, shared, work);
+      else
+        dispatch<C>(params, shared, work);
     } else if (warp == 0) {
       WorkReader<C> items(shared, work);
       auto state = cutlass::make_producer_start_state<LoadPipeline>();

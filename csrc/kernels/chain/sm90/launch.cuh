@@ -54,6 +54,8 @@ struct ChainHost {
           if (!map_prompt<typename C::Element>(stage, table[s])) return status_of(cudaErrorInvalidValue);
           continue;
         }
+      if constexpr (C::kRotates)
+        if (stage.operation == CUSYNC_ROTATED_GEMM) p.rotations[s] = make_rotation(stage);
       auto const map = [&](auto& store, auto const& layout) {
         store = map_output<C>(stage, layout);
         return encoded(store.get_tma_descriptor());

@@ -43,6 +43,45 @@ class ItemSource<C, true> : public Mailbox<C> {
   using Mailbox<C>::Mailbox;
 };
 
+/// The same for a warp that has few registers: the run's first ticket is reckoned once, before the first item, and what can be read
+/// again is not kept.
+template <class C>
+class LeanItemSource {
+ public:
+  CUSYNC_DEVICE explicit LeanItemSource(typename C::Params const& params) : params_(params) {}
+
+  /// The place of the first item in its list.
+  CUSYNC_DEVICE uint32_t begin() {
+    if (!params_.drawn) return 0;
+    // Tickets order runs against each other, so the first is drawn behind the kernel before.
+    ptx::griddepcontrol_wait();
+    uint32_t index = 0;
+    if (threadIdx.x % 32 == 0) {
+      unsigned long long const ticket = ptx::atom_relaxed_gpu_add(params_.tickets, 1);
+      index = uint32_t(ticket % (uint64_t(params_.list_length) + params_.workers)), first_ = uint32_t(ticket) - index;
+    }
+    return __shfl_sync(~0u, index, 0);
+  }
+
+  /// That of the item behind the one at `index`, where items are drawn.
+  CUSYNC_DEVICE uint32_t draw() {
+    uint32_t index = 0;
+    if (threadIdx.x % 32 == 0) index = uint32_t(ptx::atom_relaxed_gpu_add(params_.tickets, 1)) - first_;
+    return __shfl_sync(~0u, index, 0);
+  }
+
+  CUSYNC_DEVICE cusync_item at(uint32_t index) const {
+    if (params_.drawn && index >= params_.list_length) return cusync_item{};
+    uint32_t const worker = params_.drawn ? 0 : ptx::opaque(worker_index<C>());
+    uint4 const words = __ldg(reinterpret_cast<uint4 const*>(params_.items + size_t(worker) * params_.list_length + index));
+    return reinterpret_cast<cusync_item const&>(words);
+  }
+
+ private:
+  typename C::Params const& params_;
+  uint32_t first_;  ///< ticket of the run, in the first lane where items are drawn
+};
+
 /// Brings a stage's waits to where an acquire does not throw them out of a cache. A whole warp, the only reader.
 CUSYNC_DEVICE void copy_waits(Edges const& from, cusync_edge* to) {
   constexpr uint32_t kPieces = sizeof(from.waits) / sizeof(uint2);
@@ -124,6 +163,72 @@ CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::Shared
   }
   // Every CTA has its own word, and only the next run reads it again.
   if (!C::kMailed && lane == 0) params.epochs[cta] = epoch + 1;
+}
+
+/// The same by a warp with few registers. What an item has told the other warps is read again where it lies, behind the wait for its
+/// operands: nobody writes there before the next item but one.
+template <class C>
+CUSYNC_DEVICE void dispatch_lean(typename C::Params const& params, typename C::SharedStorage& shared,
+                                 typename C::WorkPipeline& work) {
+  auto const lane = [] { return ptx::opaque(threadIdx.x) % 32; };
+  auto state = cutlass::make_producer_start_state<typename C::WorkPipeline>();
+  auto const cta = [] { return ptx::opaque(blockIdx.x); };
+  LeanItemSource<C> source(params);
+  uint32_t index = source.begin();
+  for (bool first = true;; first = false) {
+    work.producer_acquire(state);
+    Work& item = shared.items[state.index()];
+    Work const& before = shared.items[(state.index() + C::kWorkDepth - 1) % C::kWorkDepth];
+    {
+      cusync_item const from = source.at(index);
+      Stage const& stage = params.stages[from.stage];
+      Work next{};
+      next.range = {from.m, from.n, 0, from.k_begin, from.k_end};
+      next.stage = from.stage, next.role = from.role, next.slab = from.slab, next.slabs = from.slabs, next.part = from.part;
+      next.valid = from.role != CUSYNC_END_OF_LIST, next.index = index;
+      next.inside = from.m < stage.grid_m && from.n < stage.grid_n;
+      if (!first) next.done = before.done + before.range.k_end - before.range.k_begin;
+      // Before the wait for the kernel before: the load warp may begin with the weights of the first item meanwhile.
+      __syncwarp();
+      if (lane() == 0) item = next;
+      __syncwarp();
+      if (lane() == 0) work.producer_commit(state);
+    }
+    ++state;
+    bool const waits = item.valid && params.stages[item.stage].load_waits;
+    if (waits && (first || item.stage != before.stage)) copy_waits(params.table[item.stage].edges, shared.waits);
+    if (first && !params.drawn) ptx::griddepcontrol_wait();
+    if (CUSYNC_DELAYS && params.coupling.delays.limit_ns)
+      delay(params.coupling.delays, DelayAt::kItem, first ? __ldcg(params.epochs + cta()) : shared.epoch, item.stage, cta(),
+            item.index);
+    if (item.valid && !waits && lane() == 0)
+      ptx::atom_release_cta_shared_exch(&shared.ready, item.done + item.range.k_end - item.range.k_begin);
+    if (first && lane() == 0) {
+      // After the first operands are on their way: reading the epoch takes as long as loading them.
+      shared.epoch = __ldcg(params.epochs + cta());  // past the L1 cache, which may be older than the kernel before
+      shared.epoch_known.arrive();
+    }
+    __syncwarp();
+    if (!item.valid) break;
+    if (waits) {
+      TileRange range = item.range;
+      range.epoch = shared.epoch;
+      wait_for_tile_operands<C::kConvolves || C::kRows>(
+          params.coupling, {shared.waits, params.stages[item.stage].load_waits, params.stages[item.stage].index}, range, &shared.ready,
+          item.done);
+    }
+    __syncwarp();
+    if (params.trace && lane() == 0)
+      params.trace[size_t(cta()) * params.list_length + item.index].ready = ptx::globaltimer();
+    index = item.index + 1;
+    if (params.drawn) {
+      // A ticket drawn before this tile is nearly done would be missing where a worker is idle.
+      shared.more_work.wait((state.index() + 1) % 2);
+      index = source.draw();
+    }
+  }
+  // Every CTA has its own word, and only the next run reads it again.
+  if (lane() == 0) params.epochs[cta()] = shared.epoch + 1;
 }
 
 }  // namespace cusync::kernels::sm90

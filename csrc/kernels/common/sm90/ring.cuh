@@ -28,6 +28,12 @@ struct Multiplies {
   static_assert(cute::size(typename Mainloop::TiledMma{}) == 128 * kGroups);
 };
 
+/// The state of a ring that has been stepped `count` times from its start in phase `first`.
+template <int Depth>
+CUSYNC_DEVICE cutlass::PipelineState<Depth> of_count(uint32_t count, uint32_t first) {
+  return {int(count % Depth), first ^ count / Depth % 2, count};
+}
+
 /// The other warps' end of the ring of work. A whole converged warp calls `next`.
 template <class C>
 class WorkReader {
@@ -36,11 +42,13 @@ class WorkReader {
       : shared_(shared), work_(work) {}
 
   CUSYNC_DEVICE auto next() {
+    // Where registers are few, one number is kept of the state's three.
+    if constexpr (C::kLean) state_ = of_count<C::kWorkDepth>(count_++, 0);
     work_.consumer_wait(state_);
     auto const item = shared_.items[state_.index()];
     __syncwarp();
     if (threadIdx.x % 32 == 0) work_.consumer_release(state_);
-    ++state_;
+    if constexpr (!C::kLean) ++state_;
     return item;
   }
 
@@ -48,6 +56,7 @@ class WorkReader {
   typename C::SharedStorage const& shared_;
   typename C::WorkPipeline& work_;
   cutlass::PipelineState<C::kWorkDepth> state_;
+  uint32_t count_ = 0;
 };
 
 }  // namespace cusync::kernels::sm90

@@ -33,6 +33,7 @@ struct Config {
 
   static constexpr int kConsumerGroups = consumer_groups(kTileM);
   static constexpr int kConsumerThreads = 128 * kConsumerGroups;
+  static constexpr bool kLean = false;  ///< whether registers are few
   static constexpr int kThreads = 128 + kConsumerThreads;
   static constexpr int kProducerRegisters = 72, kConsumerRegisters = 216;  ///< with two consumer warpgroups
 

@@ -6,16 +6,18 @@
 
 mod generate;
 mod prompt;
+mod rotated;
 
 use std::ops::Range;
 
 pub use generate::Attend;
 pub use prompt::Attention;
+pub use rotated::Rotated;
 
-use super::{Constant, Op, Stated};
+use super::{Constant, Op, Stated, gemm};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::graph::{OperandKind, Tensor};
-use crate::spec::{AttentionSpec, TensorUse};
+use crate::spec::{AttentionSpec, HeadsSpec, TensorUse};
 
 /// Tokens of a page of a cache, and of what a kernel loads of one at a time.
 pub const PAGE: u32 = 64;
@@ -96,21 +98,10 @@ fn constant(kind: OperandKind) -> Option<Constant> {
 
 /// An attention, all of whose tensors agree with it, and the length of its reduction.
 pub(super) fn lower(spec: &AttentionSpec, stated: &Stated<'_>) -> Result<(Op, u32), Diagnostic> {
-    let heads = heads(spec, stated)?;
+    let heads = heads(&spec.of, stated, (stated.tensor(0), stated.reads[0].span))?;
+    outputs(stated, heads)?;
     let tokens = stated.tensor(0).rows;
-    let sequences =
-        spec.sequences.as_ref().map(|e| stated.dims.size(e, "the number of sequences")).transpose()?;
-    if let (Some(sequences), Some(at)) = (sequences, &spec.sequences)
-        && !tokens.is_multiple_of(sequences)
-    {
-        let message = format!("{tokens} tokens are not {sequences} sequences of one length");
-        return Err(Diagnostic::new("bad-sequences", message)
-            .at(at.span, format!("{sequences} sequences"))
-            .also(stated.reads[0].span, format!("{tokens} tokens"))
-            .help(
-                "the rows of QKV are the tokens of the first sequence, then of the next; all have as many",
-            ));
-    }
+    let sequences = sequences(&spec.of, stated, tokens)?;
     // Without sequences, a cache makes every token the next of a sequence of its own.
     let generates = spec.cache.is_some() && sequences.is_none();
     if let Some(expected) = spec.expected.as_ref().filter(|_| !generates) {
@@ -135,49 +126,86 @@ pub(super) fn lower(spec: &AttentionSpec, stated: &Stated<'_>) -> Result<(Op, u3
     })
 }
 
-/// The heads, with which QKV and the output agree.
-fn heads(spec: &AttentionSpec, stated: &Stated<'_>) -> Result<Heads, Diagnostic> {
+/// A product whose queries and keys are rotated, and the length of its reduction.
+pub(super) fn lower_rotated(spec: &HeadsSpec, stated: &Stated<'_>) -> Result<(Op, u32), Diagnostic> {
+    let k = gemm::lower(stated)?;
+    let heads = heads(spec, stated, (stated.out(), stated.out.span))?;
+    if !KERNEL_HEADS.contains(&heads.dim) {
+        let message = format!("heads of {} columns are not rotated", heads.dim);
+        return Err(Diagnostic::new("bad-heads", message)
+            .at(stated.out.span, format!("heads of {} columns", heads.dim))
+            .help("heads have 64 or 128 columns"));
+    }
+    let rows = stated.out().rows;
+    let tokens = rows / sequences(spec, stated, rows)?.unwrap_or(1);
+    rotary(stated, heads, tokens)?;
+    Ok((Op::RotatedGemm(Rotated { heads, tokens }), k))
+}
+
+/// The sequences that `tokens` tokens are stated to be of.
+fn sequences(spec: &HeadsSpec, stated: &Stated<'_>, tokens: u32) -> Result<Option<u32>, Diagnostic> {
+    let Some(at) = &spec.sequences else { return Ok(None) };
+    let sequences = stated.dims.size(at, "the number of sequences")?;
+    if tokens.is_multiple_of(sequences) {
+        return Ok(Some(sequences));
+    }
+    let message = format!("{tokens} tokens are not {sequences} sequences of one length");
+    Err(Diagnostic::new("bad-sequences", message)
+        .at(at.span, format!("{sequences} sequences"))
+        .also(stated.reads[0].span, format!("{tokens} tokens"))
+        .help("the rows of QKV are the tokens of the first sequence, then of the next; all have as many"))
+}
+
+/// The heads, with which QKV agrees, stated at `at`.
+fn heads(spec: &HeadsSpec, stated: &Stated<'_>, (qkv, at): (&Tensor, Span)) -> Result<Heads, Diagnostic> {
     let query = stated.dims.size(&spec.heads, "the number of heads")?;
     let kv = match &spec.kv_heads {
         Some(kv_heads) => stated.dims.size(kv_heads, "the number of key and value heads")?,
         None => query,
     };
     if !query.is_multiple_of(kv) {
-        let at = spec.kv_heads.as_ref().map_or(spec.heads.span, |e| e.span);
+        let stated = spec.kv_heads.as_ref().map_or(spec.heads.span, |e| e.span);
         return Err(Diagnostic::new(
             "bad-heads",
             format!("{query} heads cannot share {kv} keys and values evenly"),
         )
-        .at(at, format!("{kv} key and value heads"))
+        .at(stated, format!("{kv} key and value heads"))
         .also(spec.heads.span, format!("{query} query heads"))
         .help("the number of key and value heads divides the number of heads"));
     }
-    let (qkv, out) = (stated.tensor(0), stated.out());
     let slices = u64::from(query) + 2 * u64::from(kv);
     let dim = u64::from(qkv.cols) / slices;
     if dim == 0 || dim * slices != u64::from(qkv.cols) {
         let message = format!("the columns of `{}` are not {slices} heads", qkv.name);
         return Err(Diagnostic::new("bad-heads", message)
-            .at(stated.reads[0].span, format!("{} columns", qkv.cols))
+            .at(at, format!("{} columns", qkv.cols))
             .also(spec.heads.span, format!("{query} of queries, {kv} of keys, {kv} of values"))
             .help("QKV has (heads + 2 * kv_heads) * D columns: queries, then keys, then values"));
-    }
-    if (out.rows, u64::from(out.cols)) != (qkv.rows, u64::from(query) * dim) {
-        let message = format!("`{}` must be {} x {}", out.name, qkv.rows, u64::from(query) * dim);
-        return Err(Diagnostic::new("shape-mismatch", message)
-            .at(stated.out.span, format!("{} x {} here", out.rows, out.cols))
-            .also(stated.reads[0].span, format!("{} tokens, {slices} heads of {dim} columns", qkv.rows))
-            .help("the output has a row a token, and heads * D columns"));
     }
     if dim > u64::from(prompt::MAX_HEAD) || dim % 8 != 0 {
         return Err(Diagnostic::new(
             "bad-heads",
             format!("a head of `{}` has {dim} columns", stated.stage.name.value),
         )
-        .at(stated.reads[0].span, format!("{} columns in {slices} heads", qkv.cols))
+        .at(at, format!("{} columns in {slices} heads", qkv.cols))
         .help(format!("a head has a multiple of 8 columns (16 bytes), {} at most", prompt::MAX_HEAD)));
     }
     Ok(Heads { query, kv, dim: dim as u32 })
+}
+
+/// The output has a row a token, and all heads.
+fn outputs(stated: &Stated<'_>, heads: Heads) -> Result<(), Diagnostic> {
+    let (qkv, out) = (stated.tensor(0), stated.out());
+    let columns = u64::from(heads.query) * u64::from(heads.dim);
+    if (out.rows, u64::from(out.cols)) == (qkv.rows, columns) {
+        return Ok(());
+    }
+    let slices = heads.query + 2 * heads.kv;
+    let message = format!("`{}` must be {} x {columns}", out.name, qkv.rows);
+    Err(Diagnostic::new("shape-mismatch", message)
+        .at(stated.out.span, format!("{} x {} here", out.rows, out.cols))
+        .also(stated.reads[0].span, format!("{} tokens, {slices} heads of {} columns", qkv.rows, heads.dim))
+        .help("the output has a row a token, and heads * D columns"))
 }
 
 /// The tokens that times are predicted with: those stated, or a full cache.
@@ -292,7 +320,7 @@ impl Caching<'_> {
         }
         if self.heads.group() > MAX_GROUP {
             let message = format!("{} query heads share a head of the cache", self.heads.group());
-            let span = self.spec.kv_heads.as_ref().map_or(self.spec.heads.span, |e| e.span);
+            let span = self.spec.of.kv_heads.as_ref().map_or(self.spec.of.heads.span, |e| e.span);
             return Err(Diagnostic::new("bad-cache", message)
                 .at(span, format!("{query} heads of queries, {kv} of keys and values"))
                 .help(format!("with a cache, at most {MAX_GROUP} query heads share keys and values")));

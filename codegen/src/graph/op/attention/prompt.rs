@@ -1,8 +1,8 @@
 //! Attention over the sequences of a prompt: which parts of the fused QKV matrix a tile reads.
 //!
 //! Tile (m, h) of the output is a block of queries of head h and of one sequence; its k-blocks are steps over the keys
-//! and values of that sequence, of the head that `group` query heads share. Queries and keys are rotated as they are read, and
-//! with a cache the tiles of the first of these heads append the keys and values of their own tokens.
+//! and values of that sequence, of the head that `group` query heads share. With a cache the tiles of the first of these
+//! heads append the keys and values of their own tokens.
 
 use std::ops::Range;
 
@@ -143,7 +143,9 @@ impl Rules for Attention {
     }
 
     fn unfit(&self, tile: MmaTile) -> Option<&'static str> {
-        if !KERNEL_HEADS.contains(&self.heads.dim) {
+        if self.rotary {
+            Some("rotates what it reads: state a RotatedGemm where queries and keys are made")
+        } else if !KERNEL_HEADS.contains(&self.heads.dim) {
             Some("has heads that are neither 64 nor 128 columns wide")
         } else if self.cache.is_some_and(|cache| cache.pages.is_some()) {
             Some("fills the pages of a cache")

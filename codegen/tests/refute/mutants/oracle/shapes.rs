@@ -36,7 +36,9 @@ pub(crate) fn tile_size(graph: &Graph, stage: StageId) -> (u32, u32) {
             assert!(output.0.is_multiple_of(window.rows) && (window.images == 1 || window.rows == output.0));
             (window.images * window.rows * output.1, stage.mma_tile.1)
         }
-        Op::Gemm(_) | Op::Conv2d(_) | Op::Attention(_) => (stage.mma_tile.0, stage.mma_tile.1),
+        Op::Gemm(_) | Op::RotatedGemm(_) | Op::Conv2d(_) | Op::Attention(_) => {
+            (stage.mma_tile.0, stage.mma_tile.1)
+        }
         // A token, and the queries that share keys and values.
         Op::Attend(shape) => (1, shape.heads.query / shape.heads.kv * shape.heads.dim),
         // Blocks of whole rows of pixels, or of whole images.
@@ -74,7 +76,7 @@ pub(crate) fn grid(graph: &Graph, stage: StageId) -> (u32, u32) {
 pub(crate) fn most_k_blocks(graph: &Graph, stage: StageId) -> u32 {
     let of = &graph.stages[stage.0];
     let length = match &of.op {
-        Op::Gemm(_) | Op::GatedGemm => of.k,
+        Op::Gemm(_) | Op::GatedGemm | Op::RotatedGemm(_) => of.k,
         // Blocks of 64 channels, and the taps of each.
         Op::Conv2d(shape) if shape.window.is_some() => {
             return shape.filter.0 * shape.filter.1 * shape.channels.div_ceil(64);

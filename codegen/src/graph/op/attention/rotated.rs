@@ -1,0 +1,98 @@
+//! The product that makes the queries, keys and values of a prompt, queries and keys rotated by their position before they are rounded:
+//! once a token, where an attention that rotates what it reads does it once for each block of queries.
+
+use std::ops::Range;
+
+use super::{Heads, KERNEL_HEADS};
+use crate::device::Operation;
+use crate::graph::op::{At, Bound, Constant, Cost, MmaTile, Rules, Tiles, gemm};
+use crate::graph::{Axis, Footprint, Operand, OperandKind};
+
+/// A GEMM whose output has the heads of an attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rotated {
+    /// The heads of the attention.
+    pub heads: Heads,
+    /// Tokens of each of its sequences: row r is of position r modulo this.
+    pub tokens: u32,
+}
+
+impl Rotated {
+    /// Columns that are rotated: those of queries and keys.
+    pub fn columns(&self) -> u32 {
+        (self.heads.query + self.heads.kv) * self.heads.dim
+    }
+
+    /// Whether tiles of a width end with heads, so that each has both elements of its pairs.
+    fn whole(&self, columns: u32) -> bool {
+        columns.is_multiple_of(self.heads.dim)
+    }
+}
+
+impl Rules for Rotated {
+    fn name(&self) -> &'static str {
+        "RotatedGemm"
+    }
+
+    fn operation(&self) -> Option<Operation> {
+        Some(Operation::RotatedGemm)
+    }
+
+    fn label(&self) -> String {
+        let Heads { query, kv, dim } = self.heads;
+        format!("gemm, {query} heads of queries and {kv} of keys, {dim} columns each, rotated")
+    }
+
+    fn noun(&self) -> &'static str {
+        "GEMM"
+    }
+
+    fn tiles(&self, _: u32) -> Tiles {
+        // Those of products; no kernel of one stage rotates.
+        Tiles::Kernels(Operation::Gemm)
+    }
+
+    fn takes(&self, tile: MmaTile, _: u32) -> bool {
+        self.whole(tile.1)
+    }
+
+    fn unfit(&self, tile: MmaTile) -> Option<&'static str> {
+        debug_assert!(KERNEL_HEADS.contains(&self.heads.dim));
+        (!self.whole(tile.1)).then_some("has heads that its tiles cut")
+    }
+
+    fn operand_shape(&self, kind: OperandKind, size: (u32, u32, u32)) -> Option<(u32, u32)> {
+        gemm::operand_shape(kind, size)
+    }
+
+    fn footprint(&self, kind: OperandKind, tile: MmaTile) -> Option<(Footprint, Option<Footprint>)> {
+        if kind == OperandKind::Rotary {
+            // An input, which nobody waits for: any part of it.
+            let all = Axis { extent: i32::MAX, ..Axis::default() };
+            return Some((Footprint { rows: all, cols: all }, None));
+        }
+        Some((gemm::footprint(kind, (tile.0, tile.1), tile.2)?, None))
+    }
+
+    fn reads_by(&self, operand: &Operand) -> (bool, bool) {
+        match operand.kind {
+            OperandKind::Rotary => (false, false),
+            kind => gemm::reads_by(kind),
+        }
+    }
+
+    fn reads(&self, at: &At<'_>, f: &mut dyn FnMut(Range<u32>, Range<u32>)) {
+        match at.operand.kind {
+            OperandKind::Rotary => f(0..at.tensor.rows, 0..at.tensor.cols),
+            _ => gemm::reads(at, f),
+        }
+    }
+
+    fn constant(&self, kind: OperandKind) -> Option<Constant> {
+        super::constant(kind).filter(|_| kind == OperandKind::Rotary)
+    }
+
+    fn cost(&self) -> Cost {
+        Cost { gemm: true, products: 1.0, bound: Bound::Kernel }
+    }
+}
