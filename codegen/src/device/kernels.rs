@@ -137,7 +137,7 @@ pub struct ChainKernel {
 /// Warpgroups of a kernel for convolutions that multiplies with pixels on WGMMA's N side, up to 128 of them in a product; 0 for other tiles
 /// (`kTurned` of `csrc/kernels/chain/sm90/config.cuh`).
 pub fn turned_groups(tile: (u32, u32, u32)) -> u32 {
-    if tile.1 == 64 { tile.0 / 128 } else { 0 }
+    if (tile.0, tile.1) == (256, 64) { 2 } else { 0 }
 }
 
 impl ChainKernel {

@@ -34,7 +34,7 @@ mod workers;
 
 use serde::{Deserialize, Serialize};
 
-use crate::device::{CostModel, turned_groups};
+use crate::device::CostModel;
 use crate::graph::{Graph, StageId};
 use problem::Problem;
 
@@ -119,9 +119,6 @@ pub const POST_WEIGHT: u32 = 12;
 /// The units in which a chain kernel finishes an MMA tile: blocks of 64 x 64, those of both warpgroups side by side
 /// counted once. Parts that share a tile take whole units.
 pub fn units(tile: (u32, u32, u32)) -> u32 {
-    if turned_groups(tile) > 0 {
-        return 2; // of 64 channels by 64 pixels
-    }
     let warpgroups = if tile.0 >= 128 { 2 } else { 1 };
     (tile.0 / (64 * warpgroups)).max(1).saturating_mul((tile.1 / 64).max(1))
 }

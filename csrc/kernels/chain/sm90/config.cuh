@@ -54,9 +54,9 @@ struct ChainConfig {
   static constexpr int kTileM = TileM_, kTileN = TileN_, kTileK = 64;
   static constexpr int kClusterM = ClusterM_, kClusterN = ClusterN_, kClusterSize = kClusterM * kClusterN;
 
-  /// Whether channels stand on WGMMA's M side, and 128 slots a warpgroup on its N side: where tiles have few channels, the products of a
-  /// k-block then take longer than the instructions around them.
-  static constexpr bool kTurned = kConvolves && kTileN == 64 && kTileM >= 128;
+  /// Whether channels stand on WGMMA's M side, and up to 128 slots a warpgroup on its N side: the products of a k-block then take longer than
+  /// the instructions around them, and its filter block serves twice as many pixels.
+  static constexpr bool kTurned = kConvolves && kTileN == 64 && kTileM == 256;
   static constexpr int kConsumerGroups = kTurned ? kTileM / 128 : consumer_groups(kTileM);
   static constexpr int kConsumerThreads = 128 * kConsumerGroups;
   static constexpr int kThreads = 128 + kConsumerThreads;

@@ -267,7 +267,7 @@ mod tests {
             conv((13, 13), (1, 1), (1, 1), (0, 0)),
             conv((33, 20), (3, 3), (1, 1), (0, 0)),
         ];
-        let tiles = [((64, 64, 64), 512), ((128, 128, 64), 512), ((128, 64, 64), 768), ((256, 64, 64), 768)];
+        let tiles = [((64, 64, 64), 512), ((128, 128, 64), 512), ((256, 64, 64), 768)];
         for (c, (tile, room)) in shapes().into_iter().chain(larger).flat_map(|c| tiles.map(|tile| (c, tile)))
         {
             let window = c.fit(tile, room).expect("a window fits");
@@ -324,6 +324,25 @@ mod tests {
             None,
             "four windows are too large"
         );
+    }
+
+    #[test]
+    fn products_with_pixels_on_the_n_side_leave_few_slots_empty() {
+        let tile = (256, 64, 64);
+        let product = |hw, images| {
+            let one = conv((hw, hw), (3, 3), (1, 1), (1, 1));
+            let c = Conv { sliding: Sliding { images, ..one.sliding }, ..one };
+            let window = c.fit(tile, 768).expect("a window fits");
+            (window.rows, window.images, c.product(tile, &window))
+        };
+        assert_eq!(product(56, 8), (4, 1, Some(240)), "two rows a warpgroup");
+        assert_eq!(product(28, 8), (7, 1, Some(208)), "cut within a row");
+        assert_eq!(product(14, 8), (14, 1, Some(208)), "half an image");
+        assert_eq!(product(7, 8), (7, 4, Some(256)), "two images");
+        assert_eq!(product(7, 1), (7, 1, Some(112)));
+        let c = conv((56, 56), (3, 3), (1, 1), (1, 1));
+        let window = Window { rows: 8, images: 1, pitch: 57 };
+        assert_eq!(c.product(tile, &window), None, "four rows are too many");
     }
 
     #[test]
