@@ -25,6 +25,7 @@ KERNELS = {
     "chain": "chain_sm90<CUSYNC_F16, 64, 256, 5, 1, 1, CUSYNC_GEMM>",
     "norm": "chain_sm90<CUSYNC_F16, 128, 128, 6, 1, 1, CUSYNC_GEMM, CUSYNC_NORM>",
     "conv": "chain_sm90<CUSYNC_F16, 64, 64, 13, 1, 1, CUSYNC_CONV2D>",
+    "turned": "chain_sm90<CUSYNC_F16, 256, 64, 12, 1, 1, CUSYNC_CONV2D>",
     "prompt": "chain_sm90<CUSYNC_F16, 128, 128, 6, 1, 1, CUSYNC_ATTENTION, CUSYNC_GEMM>",
     "decode": "decode_sm90<CUSYNC_F16, 64, 64, 0, 1, 1, CUSYNC_GEMM>",
     "attend": "decode_sm90<CUSYNC_F16, 64, 8, 0, 1, 1, CUSYNC_GEMM, CUSYNC_GATED_GEMM, CUSYNC_NORM, CUSYNC_ATTEND>",
@@ -144,7 +145,7 @@ def after(step, facts, family):
     elif op.startswith("st.global") or re.match(r"st(\.v[24])?\.[bfsu]\d+$", op):  # without a space: wherever it points
         facts |= PLAIN | (WIDE if ".v4" in op else 0)
     elif op == "bar.warp.sync" and not step.guarded:
-        facts &= ~PLAIN if family == "conv" else ~0  # of a convolution one warp stores and posts
+        facts &= ~PLAIN if family in ("conv", "turned") else ~0  # of a convolution one warp stores and posts
     elif op == "griddepcontrol.wait" and not step.guarded:
         facts &= ~EARLY
     elif (op.startswith("bar.sync") or op.startswith("barrier.sync") or op.startswith("barrier.cta.sync")) and not step.guarded:
@@ -201,7 +202,7 @@ def practice(name, body, family):
         if adds or shared_add:
             if known & BULK:
                 faults.append("a post may overtake a bulk store: no full wait lies between")
-            if known & PLAIN and not known & BULK and family in ("ampere", "decode", "attend", "conv"):
+            if known & PLAIN and not known & BULK and family in ("ampere", "decode", "attend", "conv", "turned"):
                 faults.append("a post may overtake stores: no barrier lies between")
         if shared_add and shared_add.group(1) != "acq_rel":
             faults.append(f"store warps count by `{op}`, which orders nothing")
@@ -243,6 +244,7 @@ NEEDS = {
     "chain": {"posts": 1, "looks": 1, "word": 1, "read": 1, "flag": 1, "waits": 1},
     "norm": {"posts": 1, "looks": 1, "word": 1, "read": 2, "flag": 1, "waits": 1},
     "conv": {"posts": 1, "looks": 1, "word": 1, "read": 1, "flag": 1, "waits": 1},
+    "turned": {"posts": 1, "looks": 1, "word": 1, "read": 1, "flag": 1, "waits": 1},
     "prompt": {"posts": 1, "looks": 1, "word": 1, "read": 1, "flag": 1, "waits": 1},
     "decode": {"posts": 1, "looks": 1, "waits": 1, "count": 1, "flag": 1},
     "attend": {"posts": 2, "looks": 2, "waits": 1, "count": 1},

@@ -136,7 +136,18 @@ pub struct ChainKernel {
     pub operations: Operations,
 }
 
+/// Warpgroups of a kernel for convolutions that multiplies with pixels on WGMMA's N side, up to 128 of them in a product; 0 for other tiles
+/// (`kTurned` of `csrc/kernels/chain/sm90/config.cuh`).
+pub fn turned_groups(tile: (u32, u32, u32)) -> u32 {
+    if (tile.0, tile.1) == (256, 64) { 2 } else { 0 }
+}
+
 impl ChainKernel {
+    /// Room for windows of a kernel for convolutions, in pixels of 64 channels.
+    pub fn window_pixels(&self) -> u32 {
+        self.stages * if turned_groups(self.tile) > 0 { 64 } else { self.tile.0 }
+    }
+
     /// The chain kernels that run all of `operations`: of each shape the one that runs the fewest others.
     pub fn running(operations: Operations) -> impl Iterator<Item = &'static ChainKernel> {
         let runs = move |k: &&ChainKernel| k.operations.contains_all(operations);

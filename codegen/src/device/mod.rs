@@ -18,7 +18,7 @@ pub(crate) use cost::k_block_us;
 pub use cost::{AttentionCost, CostModel, RowCost, TileRate};
 pub use kernels::{
     Activation, CHAIN_KERNELS, ChainKernel, DECODE_KERNELS, DecodeKernel, Epilogue, KERNELS, KernelShape,
-    Operation, Operations,
+    Operation, Operations, turned_groups,
 };
 pub use l2::{Fetch, L2Cost};
 pub use profile::{DEVICES, DecodeCost, LibraryCost, Profile};

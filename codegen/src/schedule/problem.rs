@@ -232,6 +232,7 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
     let shape = cost.tile_rate((tile_m, tile_n), cluster);
     let rate = cost.sm_tflops * shape.rate;
     let area = f64::from(tile_m) * f64::from(tile_n);
+    let multiplied = f64::from(stage.op.rows_multiplied(stage.mma_tile)) * f64::from(tile_n);
     let k_bytes = 2.0 * f64::from(tile_k);
     let cluster_of = |d: &crate::graph::Dependence| {
         d.producer == id && graph.stages[d.consumer.0].operands[d.operand].kind == OperandKind::B
@@ -270,7 +271,7 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
         k_blocks: stage.k_blocks.max(1),
         needs: Needs::of(graph, id, cluster),
         by_columns: graph.dependences.iter().any(cluster_of),
-        math_us: product(2.0 * area * f64::from(tile_k) / (rate * 1e6)),
+        math_us: product(2.0 * multiplied * f64::from(tile_k) / (rate * 1e6)),
         depths,
         rows_bytes,
         attention_us,

@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use crate::support::*;
-use cusync_gen::device::{ChainKernel, Operation};
-use cusync_gen::graph::{Activation, Conv, Sliding};
+use cusync_gen::device::{ChainKernel, Operation, turned_groups};
+use cusync_gen::graph::{Activation, Conv, Op, Sliding};
 
 /// A convolution of square filters, where an output is left of it.
 fn conv(
@@ -43,7 +43,7 @@ fn kernels_take_every_window_that_is_chosen_and_double_it_where_an_item_has_seve
     compile(command);
     let (mut asked, mut chosen) = (String::new(), Vec::new());
     for kernel in ChainKernel::running([Operation::Conv2d].into_iter().collect()) {
-        let (slots, area) = (kernel.tile.0, kernel.tile.0 * kernel.stages);
+        let (slots, area) = (kernel.tile.0, kernel.window_pixels());
         for conv in all() {
             let Some(window) = conv.tiled(kernel.tile).window else { continue };
             let Sliding { input, output, filter, stride, padding, .. } = conv.sliding;
@@ -63,9 +63,14 @@ fn kernels_take_every_window_that_is_chosen_and_double_it_where_an_item_has_seve
                 pixels,
                 slots,
                 area,
+                turned_groups(kernel.tile),
             ];
             asked += &(numbers.map(|n| n.to_string()).join(" ") + "\n");
-            chosen.push((conv, window));
+            chosen.push((
+                conv,
+                window,
+                Op::Conv2d(Conv { window: Some(window), ..conv }).rows_multiplied(kernel.tile),
+            ));
         }
     }
     let mut child =
@@ -75,12 +80,13 @@ fn kernels_take_every_window_that_is_chosen_and_double_it_where_an_item_has_seve
     let lines = String::from_utf8(output.stdout).expect("text");
     assert_eq!(lines.lines().count(), chosen.len());
     assert!(chosen.len() > 1000, "{} windows", chosen.len());
-    for ((conv, window), line) in chosen.iter().zip(lines.lines()) {
+    for ((conv, window, multiplied), line) in chosen.iter().zip(lines.lines()) {
         let numbers: Vec<u32> = line.split(' ').map(|n| n.parse().expect("a number")).collect();
-        let [rows, images, pitch, buffers] = numbers[..] else {
+        let [rows, images, pitch, buffers, slots] = numbers[..] else {
             panic!("no kernel takes {window:?} of {conv:?}")
         };
         assert_eq!((rows, images, pitch), (window.rows, window.images, window.pitch), "{conv:?}");
+        assert_eq!(slots, *multiplied, "{conv:?} {window:?}");
         assert!(buffers >= conv.channels.div_ceil(64).min(2), "{buffers} windows of {conv:?}");
     }
 }

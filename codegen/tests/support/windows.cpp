@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Reads a convolution, the pixels of a tile, and a kernel's slots and room; prints the window, or 0 where none fits.
+// Reads a convolution, the pixels of a tile, and a kernel's slots, room, and warpgroups where it is turned; prints the window and the slots that are multiplied, or 0 where
+// none fits.
 #include <cstdio>
 
 #include "kernels/conv2d/window.h"
@@ -7,13 +8,13 @@
 int main() {
   using namespace cusync::kernels::sm90;
   cusync_images i{};
-  unsigned slots, area;
-  while (std::scanf("%u %u %u %u %u %u %u %u %u %u %u %u %u %u", &i.height, &i.width, &i.channels, &i.out_height, &i.out_width,
+  unsigned slots, area, groups;
+  while (std::scanf("%u %u %u %u %u %u %u %u %u %u %u %u %u %u %u", &i.height, &i.width, &i.channels, &i.out_height, &i.out_width,
                     &i.filter_rows, &i.filter_cols, &i.stride_rows, &i.stride_cols, &i.padding_rows, &i.padding_cols,
-                    &i.tile_pixels, &slots, &area) == 14) {
+                    &i.tile_pixels, &slots, &area, &groups) == 15) {
     Window w{};
-    if (make_window(i, slots, area, w))
-      std::printf("%u %u %u %u\n", w.rows, w.images, w.pitch, w.buffers);
+    if (make_window(i, slots, area, groups, w))
+      std::printf("%u %u %u %u %u\n", w.rows, w.images, w.pitch, w.buffers, groups ? groups * w.multiplied() : slots);
     else
       std::printf("0\n");
   }

@@ -15,18 +15,23 @@
 
 namespace cusync::kernels::sm90 {
 
+/// Where the slots of a tile are cut for the products of a turned kernel.
+enum Cut : uint8_t { kCutSlots, kCutRows, kCutImages };
+
 /// What every tile of a convolution asks of its window. Small: it lies in constant memory for all stages.
 struct Window {
   uint8_t width, rows, images;  ///< of a tile's output: pixels of a row, rows of an image, images
   uint8_t pitch;                ///< slots, and rows of 128 bytes, from one row of pixels to the next
   uint8_t filter_cols, taps;
-  uint8_t stride_rows, stride_cols;
+  uint8_t stride_rows : 4, stride_cols : 4;
   uint8_t padding_rows, padding_cols;
   uint8_t class_rows, class_cols;  ///< windows of a channel block
   uint8_t tail;                    ///< zero pixels behind a window: the last row's padding
   uint8_t buffers : 4;             ///< windows that fit into shared memory
   uint8_t filter_group : 3;        ///< taps whose filter blocks one copy may bring
   uint8_t at_once : 1;             ///< whether the threads that make a tile store it, and no store warp while they go on
+  uint8_t eighths : 6;             ///< of a turned kernel, below: slots of a product, over 8
+  uint8_t cut : 2;                 ///< enum Cut
   uint16_t row_tiles;              ///< tiles of one image, 1 where a tile has whole images
   uint16_t image_slots;            ///< from one image of a tile to the next
   uint16_t class_slots;            ///< 128-byte rows from one class to the next
@@ -35,11 +40,37 @@ struct Window {
   /// What the copies of one window bring.
   CUSYNC_HD uint32_t bytes() const { return class_rows * class_cols * (images * uint32_t(image_slots) + tail) * 128; }
   CUSYNC_HD uint32_t tile_pixels() const { return uint32_t(images) * rows * width; }
+  /// Slots from the first of some images, and of some of their rows, to the last.
+  CUSYNC_HD uint32_t span(uint32_t of_images, uint32_t of_rows) const {
+    return (of_images - 1) * image_slots + (of_rows - 1) * pitch + width;
+  }
+  /// Slots that a product of one of `groups` warpgroups begins at behind the one before, and slots that it multiplies.
+  CUSYNC_HD uint32_t step(uint32_t groups) const {
+    return cut == kCutSlots ? multiplied() : cut == kCutRows ? rows / groups * pitch : images / groups * image_slots;
+  }
+  CUSYNC_HD uint32_t multiplied() const { return eighths * 8u; }
 };
 
+/// Slots that a turned kernel's products may have.
+inline constexpr uint32_t kProductSlots[] = {56, 104, 120, 128};
+
+/// In a turned kernel slots stand on WGMMA's N side. Each of `groups` warpgroups has a product: cuts the slots of a tile so that the fewest
+/// are multiplied; false where a product would have too many.
+inline bool cut_slots(Window& to, uint32_t groups) {
+  uint32_t fewest = ~0u;
+  auto const offer = [&](uint32_t slots, uint8_t cut) {
+    for (uint32_t const product : kProductSlots)
+      if (slots <= product && product < fewest) fewest = product, to.eighths = uint8_t(product / 8), to.cut = cut;
+  };
+  offer((to.span(to.images, to.rows) + groups - 1) / groups, kCutSlots);
+  if (to.images == 1 && to.rows % groups == 0) offer(to.span(1, to.rows / groups), kCutRows);
+  if (to.images % groups == 0) offer(to.span(to.images / groups, to.rows), kCutImages);
+  return fewest != ~0u;
+}
+
 /// The windows of a valid convolution in a kernel with tiles of `tile_m` slots and `area` rows of 128 bytes for windows; false where
-/// they do not fit.
-inline bool make_window(cusync_images const& i, uint32_t tile_m, uint32_t area, Window& to) {
+/// they do not fit. `turned`: warpgroups of a turned kernel, 0 of others.
+inline bool make_window(cusync_images const& i, uint32_t tile_m, uint32_t area, uint32_t turned, Window& to) {
   uint32_t const rows = i.tile_pixels / i.out_width < i.out_height ? i.tile_pixels / i.out_width : i.out_height;
   uint32_t const images = i.tile_pixels / (rows * i.out_width);
   uint32_t const class_rows = i.stride_rows < i.filter_rows ? i.stride_rows : i.filter_rows;
@@ -56,17 +87,17 @@ inline bool make_window(cusync_images const& i, uint32_t tile_m, uint32_t area, 
   uint64_t const class_slots = (images * image_slots + tail + 7) / 8 * 8, buffer = class_slots * class_rows * class_cols;
   uint64_t const slots = (images - 1) * image_slots + (rows - 1) * pitch + i.out_width;
   uint32_t const row_tiles = i.out_height / rows;
-  if (slots > tile_m || buffer > area || taps > 255 || i.padding_rows > 255 || i.padding_cols > 255) return false;
+  if ((!turned && slots > tile_m) || buffer > area || taps > 255 || i.padding_rows > 255 || i.padding_cols > 255) return false;
   if (i.stride_rows > 8 || i.stride_cols > 8 || row_tiles > 0xffff) return false;
   uint32_t const buffers = area / uint32_t(buffer);
   // A k-block is freed when the next one is under way. So the first of a window would wait for ever for the last of the one
   // before it, if both lay in one buffer: of the windows of an item at least two have room.
   if (buffers < 2 && i.channels > 64) return false;
   to = {uint8_t(i.out_width),    uint8_t(rows),         uint8_t(images),      uint8_t(pitch),      uint8_t(i.filter_cols),
-        uint8_t(taps),           uint8_t(i.stride_rows), uint8_t(i.stride_cols), uint8_t(i.padding_rows),
+        uint8_t(taps),           uint8_t(i.stride_rows & 15), uint8_t(i.stride_cols & 15), uint8_t(i.padding_rows),
         uint8_t(i.padding_cols), uint8_t(class_rows),   uint8_t(class_cols),  uint8_t(tail),
-        uint8_t(buffers < 4 ? buffers : 4), 1, 0, uint16_t(row_tiles), uint16_t(image_slots), uint16_t(class_slots)};
-  return true;
+        uint8_t(buffers < 4 ? buffers : 4), 1, 0, 0, 0, uint16_t(row_tiles), uint16_t(image_slots), uint16_t(class_slots)};
+  return !turned || cut_slots(to, turned);
 }
 
 }  // namespace cusync::kernels::sm90

@@ -184,6 +184,11 @@ impl Op {
         self.rules().unfit(tile)
     }
 
+    /// Rows of an MMA tile that kernels multiply.
+    pub fn rows_multiplied(&self, tile: MmaTile) -> u32 {
+        self.rules().rows_multiplied(tile)
+    }
+
     /// Rows of the first operand that a k-block of a tile of `rows` rows brings.
     pub fn rows_loaded(&self, rows: u32) -> f64 {
         self.rules().rows_loaded(rows)
@@ -332,6 +337,11 @@ pub(crate) trait Rules {
     /// See [`Op::in_library`].
     fn in_library(&self, _operands: &[Operand]) -> bool {
         false
+    }
+
+    /// See [`Op::rows_multiplied`].
+    fn rows_multiplied(&self, tile: MmaTile) -> u32 {
+        tile.0
     }
 
     /// See [`Op::rows_loaded`].

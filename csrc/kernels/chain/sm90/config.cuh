@@ -57,7 +57,10 @@ struct ChainConfig {
   static constexpr int kTileM = TileM_, kTileN = TileN_, kTileK = 64;
   static constexpr int kClusterM = ClusterM_, kClusterN = ClusterN_, kClusterSize = kClusterM * kClusterN;
 
-  static constexpr int kConsumerGroups = consumer_groups(kTileM);
+  /// Whether channels stand on WGMMA's M side, and up to 128 slots a warpgroup on its N side: the products of a k-block then take longer than
+  /// the instructions around them, and its filter block serves twice as many pixels.
+  static constexpr bool kTurned = kConvolves && kTileN == 64 && kTileM == 256;
+  static constexpr int kConsumerGroups = kTurned ? kTileM / 128 : consumer_groups(kTileM);
   static constexpr int kConsumerThreads = 128 * kConsumerGroups;
   static constexpr int kThreads = 128 + kConsumerThreads;
   /// With two consumer warpgroups. Windows take more to load, and tiles of pixels have fewer accumulators. Attention beside 128
@@ -80,16 +83,27 @@ struct ChainConfig {
   // As many ring stages as fit beside the staging buffers.
   static constexpr int kSharedLimit = 227 * 1024, kBarrierReserve = 1024;
   static constexpr int kStagingBytes = kConsumerGroups * kStagingDepth * kUnitElements * int(sizeof(Element));
-  static constexpr int kStageBytes = (kTileM + kTileN) * kTileK * int(sizeof(Element));
-  static constexpr int kStages = (kSharedLimit - kBarrierReserve - kStagingBytes) / kStageBytes;
+  // Beside a filter block of a turned kernel there is room for 64 pixels of windows; and its ring has whole groups of filters.
+  static constexpr int kRingRows = kTurned ? 64 : kTileM, kRingGroup = kTurned ? int(kFilterGroup) : 1;
+  static constexpr int kStageBytes = (kRingRows + kTileN) * kTileK * int(sizeof(Element));
+  static constexpr int kStages = (kSharedLimit - kBarrierReserve - kStagingBytes) / kStageBytes / kRingGroup * kRingGroup;
+  static constexpr int kWindowRows = kStages * kRingRows;  ///< of 128 bytes
   static_assert(kStages == Ring_, "abi/instances.txt states the depth of the ring");
   static_assert(!(kConvolves || kAttends) || kClusterSize == 1, "windows, keys and values are not shared by a cluster");
 
-  using Multiplies = sm90::Multiplies<Element, kTileM, kTileN, kClusterM, kClusterN, kStages>;
+  using Multiplies = sm90::Multiplies<Element, kRingRows, kTileN, kClusterM, kClusterN, kStages>;
   using TileShape = typename Multiplies::TileShape;
   using ClusterShape = typename Multiplies::ClusterShape;
   using Mainloop = typename Multiplies::Mainloop;
   using TiledMma = typename Mainloop::TiledMma;
+
+  /// A thread's sums of a tile.
+  CUSYNC_DEVICE static auto accumulators(TiledMma const& mma) {
+    if constexpr (kTurned)
+      return cute::make_tensor<float>(cute::Int<kAccumulators>{});
+    else
+      return cute::partition_fragment_C(mma, cute::take<0, 2>(TileShape{}));  // (MMA, MMA_M, MMA_N)
+  }
 
   using LoadPipeline = typename Mainloop::MainloopPipeline;
   using LoadState = typename Mainloop::PipelineState;

@@ -18,7 +18,7 @@ struct Unit {
   bool in_tile;
 
   CUSYNC_DEVICE Unit(Work const& item, uint32_t columns, int column_shift, uint32_t group, int u)
-      : row((u / C::kColUnits * C::kConsumerGroups + group) * C::kUnitRows),
+      : row(row_of_unit<C>(group, u)),
         col((item.range.n * columns + u % C::kColUnits * C::kUnitCols) >> column_shift),
         in_tile(u % C::kColUnits * C::kUnitCols < columns) {}
   CUSYNC_DEVICE bool any(Stage const& stage) const { return in_tile && col < stage.columns; }
@@ -89,7 +89,16 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
       if (!rows.any(stage) || !unit.any(stage)) return;
       uint32_t words[pieces][2];
       Element* const buffer = shared.staging[group][state.index()];
-      if constexpr (C::kBringsResiduals) {
+      if constexpr (C::kTurned) {
+        staged.producer_acquire(state);
+        Found::Store::template finish<C>(stage, rows, unit.col, v, at, buffer, group, thread % 128);
+        if (rows.window.at_once) {
+          ptx::bar_sync(8 + group, 128);  // each warp has staged 16 columns of all rows
+          Found::Store::template write<C>(params, item, rows, unit.col, buffer, epoch, group, u, thread % 128);
+        }
+        staged_one = true;
+        return;
+      } else if constexpr (C::kBringsResiduals) {
         if (stage.residual) {
           staged.producer_acquire(state);
           shared.brought[group][state.index()].wait(state.phase() ^ 1);

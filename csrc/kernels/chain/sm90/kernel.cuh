@@ -84,7 +84,7 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
       marks().set(&cusync_trace::loaded);
     }
     __syncwarp();
-    auto acc = cute::partition_fragment_C(mma, cute::take<0, 2>(typename C::TileShape{}));  // (MMA, MMA_M, MMA_N)
+    auto acc = C::accumulators(mma);
     C::Products::template visit_part<ArithmeticOf>(params.stages[item.stage].operation, [&](auto arithmetic) __attribute__((always_inline)) {
       arithmetic.template accumulate<C>(params, item, shared, loaded, loaded_state, Staging<C>{staged, staged_state}, acc,
                                         thread);

@@ -67,7 +67,7 @@ struct ChainHost {
         if (residual && !map_box<typename C::Element, 2>(table[s].residual, residual, {stage.n, stage.m}, {64, C::kUnitRows}))
           return status_of(cudaErrorInvalidValue);
       } else {
-        if (!make_window(stage.images, C::kTileM, C::kStages * C::kTileM, p.windows[s])) return CUSYNC_ERROR_BAD_ARGUMENT;
+        if (!make_window(stage.images, C::kTileM, C::kWindowRows, C::kTurned ? C::kConsumerGroups : 0, p.windows[s])) return CUSYNC_ERROR_BAD_ARGUMENT;
         if (groups_filters(stage, p.windows[s])) p.windows[s].filter_group = kFilterGroup;
         // What follows this stage is more often waited for by other workers than by this one.
         p.windows[s].at_once = uint64_t(p.stages[s].grid_m) * p.stages[s].grid_n <= request.work.workers;

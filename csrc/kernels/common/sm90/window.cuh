@@ -34,6 +34,12 @@ struct WindowRing {
   uint32_t next;   ///< buffer
 };
 
+/// The row in its tile that unit `u` of a warpgroup's part begins at.
+template <class C>
+CUSYNC_DEVICE uint32_t row_of_unit(uint32_t group, int u) {
+  return (C::kTurned ? group * C::kUnits + u : u / C::kColUnits * C::kConsumerGroups + group) * C::kUnitRows;
+}
+
 /// Waits until k-block `free_at` - 1, counted over all items, is multiplied. `now` is the k-block that is loaded, and none after
 /// it is complete.
 template <class C>

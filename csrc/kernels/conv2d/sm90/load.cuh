@@ -4,6 +4,7 @@
 #pragma once
 #include "kernels/common/sm90/product.cuh"
 #include "kernels/common/sm90/window.cuh"
+#include "kernels/conv2d/sm90/turned.cuh"
 
 namespace cusync::kernels::sm90 {
 
@@ -181,6 +182,16 @@ struct WindowArithmetic {
   CUSYNC_DEVICE static void accumulate(typename C::Params const& params, Item const& item, typename C::SharedStorage& shared,
                                        typename C::LoadPipeline& loaded, typename C::LoadState& read, Staging const&,
                                        Accumulators& acc, int thread) {
+    if constexpr (C::kTurned)
+      TurnedArithmetic::accumulate<C, Shift>(params, item, shared, loaded, read, acc, thread);
+    else
+      multiply<C>(params, item, shared, loaded, read, acc, thread);
+  }
+
+ private:
+  template <class C, class Item, class Accumulators>
+  CUSYNC_DEVICE static void multiply(typename C::Params const& params, Item const& item, typename C::SharedStorage& shared,
+                                     typename C::LoadPipeline& loaded, typename C::LoadState& read, Accumulators& acc, int thread) {
     using namespace cute;
     Window const window = params.windows[item.stage];
     typename C::TiledMma mma;

@@ -3,6 +3,7 @@
 #pragma once
 #include "kernels/common/notes.cuh"
 #include "kernels/common/sm90/window.cuh"
+#include "kernels/conv2d/sm90/turned.cuh"
 
 namespace cusync::kernels::sm90 {
 
@@ -29,13 +30,14 @@ struct Slot {
 struct PixelRows {
   Window const& window;
   uint32_t first, slot;  ///< the tile's first pixel; the chunk's first slot
+  uint32_t count;        ///< slots of the chunk
 
   CUSYNC_DEVICE uint32_t operator()(uint32_t row) const {
-    uint32_t const pixel = Slot(window, slot + row).pixel(window);
+    uint32_t const pixel = row < count ? Slot(window, slot + row).pixel(window) : ~0u;
     return pixel == ~0u ? pixel : first + pixel;
   }
   /// Whether the chunk may have any.
-  CUSYNC_DEVICE bool any(Stage const&) const { return slot < window.images * window.image_slots; }
+  CUSYNC_DEVICE bool any(Stage const&) const { return count && slot < window.images * window.image_slots; }
 };
 
 /// Only rows that are pixels. Where a worker has no other tile of the stage, each warp that has made 16 rows sends them, which is sooner done
@@ -44,12 +46,25 @@ struct PixelStore {
   template <class C, class Item>
   CUSYNC_DEVICE static PixelRows rows(typename C::Params const& params, Item const& item, uint32_t row) {
     Window const& window = params.windows[item.stage];
-    return {window, item.range.m * window.tile_pixels(), row};
+    uint32_t const first = item.range.m * window.tile_pixels();
+    if constexpr (C::kTurned) {
+      TurnedUnit const unit(window, C::kConsumerGroups, row / C::kUnitRows);
+      return {window, first, unit.slot, unit.count};
+    } else {
+      return {window, first, row, C::kUnitRows};
+    }
   }
 
   template <class C, class Item>
   CUSYNC_DEVICE static uint32_t columns(typename C::Params const&, Item const&) {
     return C::kTileN;
+  }
+
+  /// In a turned kernel, from a unit's sums to its staging buffer; by a warpgroup.
+  template <class C>
+  CUSYNC_DEVICE static void finish(Stage const& stage, PixelRows const& rows, uint32_t col, float* v, Fragment const& at,
+                                   typename C::Element* buffer, uint32_t group, int thread) {
+    finish_turned<typename C::Element>(stage, rows, col, v, at, buffer, group, thread);
   }
 
   /// Sends a staged unit to global memory; by a warpgroup, each of whose warps has staged its rows.
@@ -62,7 +77,7 @@ struct PixelStore {
     uint32_t const lane = uint32_t(thread) % 32, row = uint32_t(thread) / 32 * kBatchRows;
     Slot slot(window, to.slot + row + lane / kPieces);
     uint32_t pixels[kBatch];
-    find<C>(window, slot, pixels);
+    find<C>(window, slot, row + lane / kPieces, to.count, pixels);
     __syncwarp();
     mark<C>(params, item, epoch, group, unit, thread == 0);
     copy<C>(params, item, to, col, staged, row, lane, pixels);
@@ -78,7 +93,7 @@ struct PixelStore {
 #pragma unroll 1
     for (uint32_t u = 0; u < C::kUnits; ++u) {
       if (!parts.owns(u)) continue;
-      PixelRows const to = rows<C>(params, item, (u / C::kColUnits * C::kConsumerGroups + group) * C::kUnitRows);
+      PixelRows const to = rows<C>(params, item, row_of_unit<C>(group, int(u)));
       uint32_t const col = item.range.n * C::kTileN + u % C::kColUnits * C::kUnitCols;
       if (!to.any(stage) || col >= stage.columns) continue;
       uint32_t index = 0;
@@ -92,7 +107,7 @@ struct PixelStore {
 #pragma unroll 1
         for (uint32_t row = 0; row < C::kUnitRows; row += kBatchRows) {
           uint32_t pixels[kBatch];
-          find<C>(window, slot, pixels);
+          find<C>(window, slot, row + lane / kPieces, to.count, pixels);
           copy<C>(params, item, to, col, shared.staging[group][index], row, lane, pixels);
         }
         __syncwarp();
@@ -105,13 +120,14 @@ struct PixelStore {
   static constexpr uint32_t kPieces = 8;  ///< of 16 bytes, in a row of a unit
   static constexpr uint32_t kBatchRows = 16, kStep = 32 / kPieces, kBatch = kBatchRows / kStep;
 
-  /// The pixels of a lane's rows of a batch; `slot` becomes that of its first row in the next one.
+  /// The pixels of a lane's rows of a batch, the first of which is row `row` of a chunk of `count`; `slot` becomes that of its first row in
+  /// the next one.
   template <class C>
-  CUSYNC_DEVICE static void find(Window const& window, Slot& slot, uint32_t (&pixels)[kBatch]) {
+  CUSYNC_DEVICE static void find(Window const& window, Slot& slot, uint32_t row, uint32_t count, uint32_t (&pixels)[kBatch]) {
     uint32_t const loaded_rows = window.image_slots / window.pitch;
 #pragma unroll
     for (uint32_t i = 0; i < kBatch; ++i) {
-      pixels[i] = slot.pixel(window);
+      pixels[i] = row + i * kStep < count ? slot.pixel(window) : ~0u;
       slot.advance(window, loaded_rows, kStep);
     }
   }

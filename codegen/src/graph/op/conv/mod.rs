@@ -19,6 +19,9 @@ use crate::sync::Policy;
 /// convolution into.
 const TILES: &[MmaTile] = &[(64, 256, 64), (128, 256, 64), (256, 128, 64)];
 
+/// Slots that products with pixels on WGMMA's N side have (`kProductSlots` of `csrc/kernels/conv2d/window.h`).
+const PRODUCT_SLOTS: [u32; 4] = [56, 104, 120, 128];
+
 /// Channels of a window.
 const CHANNELS: u32 = 64;
 
@@ -68,7 +71,7 @@ impl Rules for Conv {
     }
 
     fn tiles(&self, _: u32) -> Tiles {
-        let list = kernel_tiles().chain(TILES.iter().copied()).collect();
+        let list = kernels().map(|kernel| kernel.tile).chain(TILES.iter().copied()).collect();
         Tiles::Own { list, meaning: "(pixels, channels, depth of a k-block)", of_kernel: true }
     }
 
@@ -163,6 +166,10 @@ impl Rules for Conv {
         self.window.is_none().then_some("reads images of which no window fits a kernel's tile")
     }
 
+    fn rows_multiplied(&self, tile: MmaTile) -> u32 {
+        self.window.and_then(|window| self.product(tile, &window)).unwrap_or(tile.0)
+    }
+
     fn rows_loaded(&self, rows: u32) -> f64 {
         self.pixels_a_k_block().unwrap_or(rows.into())
     }
@@ -172,7 +179,7 @@ impl Rules for Conv {
     }
 }
 
-/// Tiles of the kernels that run convolutions.
-fn kernel_tiles() -> impl Iterator<Item = MmaTile> {
-    ChainKernel::running([Operation::Conv2d].into_iter().collect()).map(|kernel| kernel.tile)
+/// The kernels that run convolutions.
+fn kernels() -> impl Iterator<Item = &'static ChainKernel> {
+    ChainKernel::running([Operation::Conv2d].into_iter().collect())
 }

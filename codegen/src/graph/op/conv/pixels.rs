@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 
-use super::{CHANNELS, Conv, Window, kernel_tiles};
+use super::{CHANNELS, Conv, PRODUCT_SLOTS, Window, kernels};
+use crate::device::{ChainKernel, turned_groups};
 use crate::graph::Footprint;
 use crate::graph::fit::Fit;
 use crate::graph::op::sliding::along_m;
 use crate::graph::op::{At, MmaTile};
 
-/// Room for windows, in pixels of a block of channels: what every kernel for convolutions has.
+/// Room for windows, in pixels of a block of channels: what every kernel for convolutions has that multiplies with pixels on WGMMA's M side.
 const WINDOW_PIXELS: u32 = 512;
 
 /// Most pixels along an axis of a window: a copy of the TMA takes no more.
@@ -17,12 +18,31 @@ const WINDOW_AXIS: u32 = 255;
 impl Conv {
     /// The convolution in tiles of this size: with windows, unless no kernel has the tile or no window fits into it.
     pub fn tiled(&self, tile: MmaTile) -> Conv {
-        let built = kernel_tiles().any(|of_kernel| of_kernel == tile);
-        Conv { window: built.then(|| self.fit(tile.0)).flatten(), ..*self }
+        let kernel = kernels().find(|kernel| kernel.tile == tile);
+        let room = |kernel: &ChainKernel| {
+            if turned_groups(tile) > 0 { kernel.window_pixels() } else { WINDOW_PIXELS }
+        };
+        Conv { window: kernel.and_then(|kernel| self.fit(tile, room(kernel))), ..*self }
     }
 
-    /// The largest window whose output pixels fit into `slots` rows of an MMA tile.
-    fn fit(&self, slots: u32) -> Option<Window> {
+    /// Rows of the MMA tile that are multiplied for a window's pixels: where pixels stand on WGMMA's N side, the least of what each warpgroup
+    /// could be given (`cut_slots` of `csrc/kernels/conv2d/window.h`). None where they do not fit.
+    pub(super) fn product(&self, tile: MmaTile, window: &Window) -> Option<u32> {
+        let Window { rows, images, pitch } = *window;
+        let image = (rows + (self.filter.0 - 1) / self.stride.0) * pitch;
+        let span = |images: u32, rows: u32| (images - 1) * image + (rows - 1) * pitch + self.output.1;
+        let (all, groups) = (span(images, rows), turned_groups(tile));
+        if groups == 0 {
+            return (all <= tile.0).then_some(tile.0);
+        }
+        let of_rows = (images == 1 && rows.is_multiple_of(groups)).then(|| span(1, rows / groups));
+        let of_images = images.is_multiple_of(groups).then(|| span(images / groups, rows));
+        let least = [Some(all.div_ceil(groups)), of_rows, of_images].into_iter().flatten().min()?;
+        PRODUCT_SLOTS.iter().find(|slots| least <= **slots).map(|slots| slots * groups)
+    }
+
+    /// The largest window whose output pixels fit into the rows of an MMA tile, and twice into room for so many.
+    fn fit(&self, tile: MmaTile, room: u32) -> Option<Window> {
         let ((r, s), (p, q)) = (self.filter, self.output);
         // Without a stride the padding behind a row of pixels is the padding before the next one.
         let shared = self.stride.1 == 1 && self.padding.1 < s;
@@ -36,16 +56,16 @@ impl Conv {
             && pitch.checked_mul(self.stride.1)? <= WINDOW_AXIS;
         let classes = self.stride.0.min(r) * self.stride.1.min(s);
         // The kernels fill a window while they multiply the one before, so an item with several has room for two.
-        let room = WINDOW_PIXELS / self.channels.div_ceil(CHANNELS).min(2);
+        let room = room / self.channels.div_ceil(CHANNELS).min(2);
         let fits = |rows: u32, images: u32| {
             let loaded = rows + (r - 1) / self.stride.0;
             let pixels = (images * loaded * pitch + tail).next_multiple_of(8) * classes;
-            let used = (images - 1) * loaded * pitch + (rows - 1) * pitch + q;
-            loaded * self.stride.0 <= WINDOW_AXIS && used <= slots && pixels <= room
+            let fits = self.product(tile, &Window { rows, images, pitch }).is_some();
+            loaded * self.stride.0 <= WINDOW_AXIS && fits && pixels <= room
         };
         let rows =
-            (1..=p.min(slots)).rev().filter(|rows| bounded && p % rows == 0).find(|rows| fits(*rows, 1))?;
-        let most = if rows == p { self.images.min(slots) } else { 1 };
+            (1..=p.min(tile.0)).rev().filter(|rows| bounded && p % rows == 0).find(|rows| fits(*rows, 1))?;
+        let most = if rows == p { self.images.min(tile.0) } else { 1 };
         let images = (1..=most).rev().find(|images| fits(rows, *images))?;
         Some(Window { rows, images, pitch })
     }
@@ -247,8 +267,10 @@ mod tests {
             conv((13, 13), (1, 1), (1, 1), (0, 0)),
             conv((33, 20), (3, 3), (1, 1), (0, 0)),
         ];
-        for (c, slots) in shapes().into_iter().chain(larger).flat_map(|c| [(c, 64), (c, 128)]) {
-            let window = c.fit(slots).expect("a window fits");
+        let tiles = [((64, 64, 64), 512), ((128, 128, 64), 512), ((256, 64, 64), 768)];
+        for (c, (tile, room)) in shapes().into_iter().chain(larger).flat_map(|c| tiles.map(|tile| (c, tile)))
+        {
+            let window = c.fit(tile, room).expect("a window fits");
             assert!(c.output.0.is_multiple_of(window.rows), "{c:?} {window:?}");
             assert!(window.images == 1 || window.rows == c.output.0, "{c:?} {window:?}");
             let whole = c.window_footprint(&window).expect("small");
@@ -279,7 +301,7 @@ mod tests {
         let window = |hw, images, slots| {
             let one = conv((hw, hw), (3, 3), (1, 1), (1, 1));
             Conv { sliding: Sliding { images, ..one.sliding }, ..one }
-                .fit(slots)
+                .fit((slots, 128, 64), WINDOW_PIXELS)
                 .map(|w| (w.rows, w.images, w.pitch))
         };
         assert_eq!(window(56, 8, 64), Some((1, 1, 57)));
@@ -293,11 +315,34 @@ mod tests {
         assert_eq!(window(224, 1, 128), None, "a row does not fit");
         // A window for each parity of the taps.
         let down = conv((56, 56), (3, 3), (2, 2), (1, 1));
-        assert_eq!(down.fit(64).map(|w| (w.rows, w.pitch)), Some((2, 29)));
+        assert_eq!(down.fit((64, 64, 64), WINDOW_PIXELS).map(|w| (w.rows, w.pitch)), Some((2, 29)));
         // Two blocks of channels, so two of them.
         let wide = Conv { channels: 72, ..down };
-        assert_eq!(wide.fit(64).map(|w| (w.rows, w.pitch)), Some((1, 29)));
-        assert_eq!(conv((112, 112), (7, 7), (2, 2), (3, 3)).fit(64), None, "four windows are too large");
+        assert_eq!(wide.fit((64, 64, 64), WINDOW_PIXELS).map(|w| (w.rows, w.pitch)), Some((1, 29)));
+        assert_eq!(
+            conv((112, 112), (7, 7), (2, 2), (3, 3)).fit((64, 64, 64), WINDOW_PIXELS),
+            None,
+            "four windows are too large"
+        );
+    }
+
+    #[test]
+    fn products_with_pixels_on_the_n_side_leave_few_slots_empty() {
+        let tile = (256, 64, 64);
+        let product = |hw, images| {
+            let one = conv((hw, hw), (3, 3), (1, 1), (1, 1));
+            let c = Conv { sliding: Sliding { images, ..one.sliding }, ..one };
+            let window = c.fit(tile, 768).expect("a window fits");
+            (window.rows, window.images, c.product(tile, &window))
+        };
+        assert_eq!(product(56, 8), (4, 1, Some(240)), "two rows a warpgroup");
+        assert_eq!(product(28, 8), (7, 1, Some(208)), "cut within a row");
+        assert_eq!(product(14, 8), (14, 1, Some(208)), "half an image");
+        assert_eq!(product(7, 8), (7, 4, Some(256)), "two images");
+        assert_eq!(product(7, 1), (7, 1, Some(112)));
+        let c = conv((56, 56), (3, 3), (1, 1), (1, 1));
+        let window = Window { rows: 8, images: 1, pitch: 57 };
+        assert_eq!(c.product(tile, &window), None, "four rows are too many");
     }
 
     #[test]
