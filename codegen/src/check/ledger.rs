@@ -5,7 +5,7 @@
 //! a rule of its own: *an item is numbered only after all items that it waits for, and goes to the end of one worker's mailbox in the order
 //! of the numbers.* Then the least number that is not done has all that it needs, what lies before it in its mailbox has lesser numbers
 //! and is done, and a worker that has been sent something is resident until it has done it: so it can always run. The host is never stuck
-//! either: of the items of a job, the first of the list that has no number can have one. An [`Entry`] is what only this ledger makes.
+//! either: of the items of a job, the first of the list that has no number can have one. An [`NumberedItem`] is what only this ledger makes.
 //!
 //! A *kind* is what can be asked for by itself: stages that read or write what others of them write. No two kinds share a tensor that
 //! is written, nor a slot. A job is a run of one kind; its next begins when the one before was seen to be done, like launches that
@@ -23,13 +23,13 @@ use crate::sync::Tile;
 
 /// An item that may be sent: its needs have numbers before its own.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct NumberedItem {
     number: u64,
     item: u32,
     epoch: u32,
 }
 
-impl Entry {
+impl NumberedItem {
     /// Its number, from 0.
     pub fn number(&self) -> u64 {
         self.number
@@ -206,7 +206,7 @@ impl Ledger {
     ///
     /// # Errors
     /// It has one, or no job is under way that it is of, or something that it waits for has none.
-    pub fn number(&mut self, item: u32) -> Result<Entry, Refutation> {
+    pub fn number(&mut self, item: u32) -> Result<NumberedItem, Refutation> {
         let at = item as usize;
         let Some(state) = self.states.get(at).copied() else {
             let text = format!("item {item}, of {}", self.states.len());
@@ -238,7 +238,7 @@ impl Ledger {
         self.states[at] = State::Numbered;
         let number = self.numbered;
         self.numbered += 1;
-        Ok(Entry { number, item, epoch: self.kinds[self.kind_of[at]].jobs.wrapping_sub(1) })
+        Ok(NumberedItem { number, item, epoch: self.kinds[self.kind_of[at]].jobs.wrapping_sub(1) })
     }
 
     /// Notes that an item was seen to be done; true: so is its job.

@@ -94,7 +94,7 @@ pub use candidate::{
 pub use certificate::certificate;
 pub use generated::Generated;
 pub use launch::{CtaResources, How, Launch, StageLaunch, StartGuarantee};
-pub use ledger::{Entry, Ledger};
+pub use ledger::{Ledger, NumberedItem};
 pub use numbers::EdgeNumbers;
 pub use parts::Place;
 pub use plan::{Choice, EdgeChoice, EdgePlan, Plan};
