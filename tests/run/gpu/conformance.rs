@@ -14,7 +14,7 @@ use crate::prompts::prompt_layer;
 use cusync::ffi::{self, cusync_note as Note};
 use cusync::runtime::{ChainOverride, InputSets, Options, Overrides, shipped};
 use cusync_gen::check::{Candidate, EdgeChoice, Event, Executor, Generated, Plan, TileProgram};
-use cusync_gen::graph::{Element, OperandKind, Partition, StageId};
+use cusync_gen::graph::{Element, Op, OperandKind, Partition, StageId};
 use cusync_gen::schedule::Hand;
 use cusync_gen::sync::Tile;
 
@@ -145,7 +145,11 @@ impl<'a> Judged<'a> {
             }
             Event::Contribute { slab } => of.gives.push(slab),
             Event::Await { slab } => of.takes.push(slab),
-            Event::Store { units, .. } => of.units = units,
+            Event::Store { units, .. } => {
+                // A kernel counts blocks of 64 columns; a unit of a stage that rotates has two.
+                let blocks = if let Op::RotatedGemm(_) = graph.stages[stage].op { 2 } else { 1 };
+                of.units = units.start * blocks..units.end * blocks;
+            }
             Event::Add { .. } | Event::Warp { .. } => {}
         });
         // Queries, keys and values come together.
