@@ -32,13 +32,6 @@ CUSYNC_DEVICE unsigned long long ld_acquire_gpu(unsigned long long const* addres
   return value;
 }
 
-/// Orders nothing: for words that say how much there is room for.
-CUSYNC_DEVICE uint32_t ld_relaxed_gpu(uint32_t const* address) {
-  uint32_t value;
-  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
-  return value;
-}
-
 /// Adds without reading back; earlier writes of this thread, and those it has synchronised with, come first.
 CUSYNC_DEVICE void red_release_gpu_add(uint32_t* address, uint32_t value) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");

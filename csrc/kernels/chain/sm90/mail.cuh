@@ -144,8 +144,8 @@ CUSYNC_DEVICE void send_all(typename C::Params const& params) {
 #pragma unroll
     for (uint32_t i = 0; i < kOfLane; ++i) {
       uint32_t const worker = first + 32 * i;
-      here[i] = worker < params.workers && ptx::ld_relaxed_gpu(mail.here + worker) == launch;
-      done[i] = worker < params.workers ? ptx::ld_relaxed_gpu(mail.done + worker) : 0;
+      here[i] = worker < params.workers && ptx::ld_acquire_gpu(mail.here + worker) == launch;
+      done[i] = worker < params.workers ? ptx::ld_acquire_gpu(mail.done + worker) : 0;
     }
     uint32_t const before = next;
     // First to those that have least, so that the first items are one for each worker.
