@@ -26,6 +26,9 @@ use crate::runtime::{
     resolve_text, shipped,
 };
 
+/// What queues a run on a stream.
+type Queue<'a> = dyn Fn(&Stream) -> Result<()> + 'a;
+
 /// Items that a worker has at most where a host or a scheduler hands them out.
 const AHEAD: u32 = 2;
 /// Jobs between two changes of who runs them.
@@ -302,7 +305,7 @@ fn four_ways(
         let run_fixed = |s: &Stream| Ok(fixed.borrow_mut().run_on(Executor::Fused, s)?);
         let run_drawn = |s: &Stream| Ok(drawn.borrow_mut().run_on(Executor::Fused, s)?);
         let run_scheduled = |s: &Stream| Ok(scheduled.run_on(s, beside)?);
-        let runs: [&dyn Fn(&Stream) -> Result<()>; 3] = [&run_fixed, &run_drawn, &run_scheduled];
+        let runs: [&Queue<'_>; 3] = [&run_fixed, &run_drawn, &run_scheduled];
         let launched = runs.map(|run| Launched::new(device, !beside, run));
         let [first, second, third] = launched;
         let launched = [first?, second?, third?];

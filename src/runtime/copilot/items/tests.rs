@@ -108,11 +108,11 @@ fn a_job_that_goes_first_overtakes_what_is_not_handed_out() {
 fn mistakes_are_errors_that_say_what_to_do() {
     let inputs = Inputs::random(planned(Hand::Drawn).graph(), 1);
     let on = |plan: &Plan, handing| Items::on_host(plan, &inputs, CpuOptions::default(), handing);
-    let text = on(&planned(Hand::Fixed), Handing::default()).err().expect("lists").to_string();
+    let text = on(&planned(Hand::Fixed), Handing::default()).expect_err("lists").to_string();
     assert!(text.contains("static lists") && text.contains("help: "), "{text}");
     for ahead in [0, 8] {
         let handing = Handing { ahead, ..Handing::default() };
-        let text = on(&planned(Hand::Drawn), handing).err().expect("no such depth").to_string();
+        let text = on(&planned(Hand::Drawn), handing).expect_err("no such depth").to_string();
         assert!(text.contains("choose 1 to 7"), "{text}");
     }
     let mut items = open(&planned(Hand::Drawn), &inputs, Duration::from_millis(1));
