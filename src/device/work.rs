@@ -27,7 +27,7 @@ pub enum Work {
         lists: Arc<WorkLists>,
         /// Where parts of a tile leave their sums for each other.
         slabs: Arc<Slabs>,
-        /// By what items of one list come to workers; `None`: workers follow their lists, or draw.
+        /// Who sends the items of one list to workers; `None`: workers follow their lists, or draw.
         mail: Option<Arc<MailLine>>,
     },
     /// An equal share of every stage's columns for each worker.

@@ -47,7 +47,7 @@ impl NumberedItem {
 /// Where an item is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Of no job yet, or of one that has not reached it.
+    /// It belongs to no job yet, or to one that has not reached it.
     Open,
     Numbered,
     Done,

@@ -99,7 +99,7 @@ pub fn slot_base(graph: &Graph, stage: StageId) -> u32 {
 
 /// Workers that begin at the same k-tile, where rows are few.
 const NEIGHBOURS: u32 = 16;
-/// Of more rows than these all workers begin with the first k-tile (`kFewTokens`).
+/// Where a stage has more rows than these, all workers begin with the first k-tile (`kFewTokens`).
 const FEW_ROWS: u32 = 32;
 
 /// The k-tiles of a stage that one of the warps of a worker brings, in order. Groups of neighbours begin at different ones and go around.

@@ -98,7 +98,7 @@ CUSYNC_HD constexpr uint32_t first_of(Geometry const& stage, uint32_t worker, Di
 /// Workers that begin at the same k-block, of a run of few tokens: about as many as share a path to the L2, which reads once what they ask
 /// for together.
 inline constexpr uint32_t kNeighbours = 16;
-/// Of more tokens than these all workers begin at the first k-block: their activations are more than weights, and are read once for all.
+/// In runs of more tokens than these all workers begin at the first k-block: their activations are more than weights, and are read once for all.
 inline constexpr uint32_t kFewTokens = 32;
 
 /// What a worker does in runs of up to `tokens` tokens. Groups of neighbours begin at different k-blocks, near those that they have

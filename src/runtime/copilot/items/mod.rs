@@ -130,7 +130,7 @@ pub struct Items<'a> {
     /// Jobs that wait for the one before of their kind: number, kind, whether it goes first.
     waiting: VecDeque<(u32, usize, bool)>,
     active: Vec<Active>,
-    /// Of each kind, the number of the job under way.
+    /// The number of the job under way, for each kind.
     running: Vec<Option<u32>>,
     submitted: u32,
     launches: u32,
