@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use cusync::runtime::executor_name;
 use cusync_gen::check::Plan;
-use cusync_gen::graph::{Partition, StageId};
+use cusync_gen::emit::StageView;
+use cusync_gen::graph::Partition;
 use cusync_gen::schedule::decode::{COLUMN_TILE, slots_of};
 use cusync_gen::sync::WaitAt;
 use serde::Serialize;
@@ -14,8 +15,8 @@ use super::fault::Fault;
 use super::print::{Answer, Page, json};
 use super::prove::Proof;
 use super::report::{
-    DecodeReport, EdgeReport, PredictionReport, ScheduleReport, StageReport, TimeReport, decode_line,
-    prediction, schedule_line, signed_percent, title,
+    DecodeReport, EdgeReport, PredictionReport, ScheduleReport, TimeReport, decode_line, prediction,
+    schedule_line, signed_percent, title,
 };
 use super::target::Target;
 
@@ -50,21 +51,8 @@ pub(crate) fn explain(target: &Target) -> Result<ExplainReport, Fault> {
 }
 
 /// A plan's stages.
-pub(crate) fn stages(plan: &Plan) -> Vec<StageReport> {
-    let of = |(index, s): (usize, &cusync_gen::graph::Stage)| StageReport {
-        name: s.name.clone(),
-        shape: [s.m, s.n, s.k],
-        tile: [s.mma_tile.0, s.mma_tile.1, s.mma_tile.2],
-        grid: [s.grid.0, s.grid.1],
-        tiles: s.tiles(),
-        k_blocks: s.k_blocks,
-        waves: f64::from(s.tiles()) / f64::from(plan.device().sms),
-        order: match plan.launch().kernel(StageId(index)) {
-            Some(kernel) => kernel.order.to_string(),
-            None => "by schedule".into(),
-        },
-    };
-    plan.graph().stages.iter().enumerate().map(of).collect()
+pub(crate) fn stages(plan: &Plan) -> Vec<StageView> {
+    StageView::of(plan.graph(), plan.launch(), plan.device())
 }
 
 /// A plan's edges.
@@ -114,7 +102,7 @@ pub(crate) struct ExplainReport {
     pub(crate) device: String,
     pub(crate) executor: &'static str,
     pub(crate) start: String,
-    pub(crate) stages: Vec<StageReport>,
+    pub(crate) stages: Vec<StageView>,
     pub(crate) edges: Vec<EdgeReport>,
     pub(crate) choices: Vec<ChoiceReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -164,13 +152,13 @@ impl Answer for ExplainReport {
     }
 }
 
-fn stage_row(s: &StageReport) -> [String; 6] {
-    let [m, n, k] = s.shape;
+fn stage_row(s: &StageView) -> [String; 6] {
+    let (m, n, k) = s.shape;
     [
         s.name.clone(),
         format!("{m} x {n} x {k}"),
-        format!("{} x {} x {}", s.tile[0], s.tile[1], s.tile[2]),
-        format!("{} x {} = {}", s.grid[0], s.grid[1], s.tiles),
+        format!("{} x {} x {}", s.tile.0, s.tile.1, s.tile.2),
+        format!("{} x {} = {}", s.grid.0, s.grid.1, s.tiles),
         format!("{:.2}", s.waves),
         s.order.clone(),
     ]

@@ -78,18 +78,6 @@ pub(crate) struct DecodeReport {
 }
 
 #[derive(Serialize)]
-pub(crate) struct StageReport {
-    pub(crate) name: String,
-    pub(crate) shape: [u32; 3],
-    pub(crate) tile: [u32; 3],
-    pub(crate) grid: [u32; 2],
-    pub(crate) tiles: u32,
-    pub(crate) k_blocks: u32,
-    pub(crate) waves: f64,
-    pub(crate) order: String,
-}
-
-#[derive(Serialize)]
 pub(crate) struct EdgeReport {
     pub(crate) name: String,
     pub(crate) operand: String,

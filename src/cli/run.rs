@@ -14,6 +14,7 @@ use cusync::runtime::{Error, RunOptions, executor_name, run_gpu};
 use cusync::tune::{Machine, Origin};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::choose;
+use cusync_gen::emit::StageView;
 use serde::Serialize;
 
 use super::check::dims;
@@ -22,9 +23,7 @@ use super::fault::Fault;
 use super::print::{Answer, Output, Page, json};
 use super::progress::Progress;
 use super::prove::{Proof, resolve};
-use super::report::{
-    EdgeReport, ObligationReport, PredictionReport, StageReport, counted, prediction, title,
-};
+use super::report::{EdgeReport, ObligationReport, PredictionReport, counted, prediction, title};
 use super::target::{CacheArgs, Target, TargetArgs};
 use super::timeline;
 
@@ -87,7 +86,7 @@ pub(crate) struct RunReport {
     /// Where its choices come from: `predicted`, or when and where it was tuned.
     pub(crate) plan: String,
     pub(crate) obligations: Vec<ObligationReport>,
-    pub(crate) stages: Vec<StageReport>,
+    pub(crate) stages: Vec<StageView>,
     pub(crate) edges: Vec<EdgeReport>,
     pub(crate) outputs: Vec<OutputReport>,
     /// Executors side by side; empty on the host.
@@ -115,8 +114,7 @@ impl Answer for RunReport {
         if let Some(note) = &self.note {
             page.line(note);
         }
-        let tiles =
-            |s: &StageReport| format!("{}: {} tiles of {} x {}", s.name, s.tiles, s.tile[0], s.tile[1]);
+        let tiles = |s: &StageView| format!("{}: {} tiles of {} x {}", s.name, s.tiles, s.tile.0, s.tile.1);
         let mut rows = vec![
             ["pipeline".to_owned(), format!("{}, {}", title(&self.pipeline, &self.dims), self.element)],
             ["stages".to_owned(), self.stages.iter().map(tiles).collect::<Vec<_>>().join("\n")],

@@ -7,6 +7,8 @@ use clap::Args;
 use cusync::runtime::executor_name;
 use cusync_gen::check::Executor;
 use cusync_gen::choose::space::planning;
+use cusync_gen::device::Profile;
+use cusync_gen::emit::StageView;
 use cusync_gen::simulate::simulate as predict;
 use serde::Serialize;
 
@@ -33,14 +35,6 @@ pub(crate) struct SimulateArgs {
     against: Option<PathBuf>,
 }
 
-/// When a stage's first tile begins and its last ends, as predicted.
-#[derive(Serialize)]
-pub(crate) struct PredictedStage {
-    pub(crate) name: String,
-    pub(crate) begin_us: f64,
-    pub(crate) end_us: f64,
-}
-
 #[derive(Serialize)]
 pub(crate) struct PredictedTime {
     pub(crate) executor: &'static str,
@@ -50,7 +44,7 @@ pub(crate) struct PredictedTime {
     /// Over `serial`, where that has a kernel for every stage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) speedup: Option<f64>,
-    pub(crate) stages: Vec<PredictedStage>,
+    pub(crate) stages: Vec<StageView>,
 }
 
 #[derive(Serialize)]
@@ -79,8 +73,8 @@ impl Answer for SimulateReport {
             self.device
         ));
         let span = |t: &PredictedTime| -> String {
-            let of = |s: &PredictedStage| format!("{} {:.1}-{:.1}", s.name, s.begin_us, s.end_us);
-            t.stages.iter().map(of).collect::<Vec<_>>().join(", ")
+            let of = |s: &StageView| Some(format!("{} {:.1}-{:.1}", s.name, s.begin_us?, s.end_us?));
+            t.stages.iter().filter_map(of).collect::<Vec<_>>().join(", ")
         };
         page.table(
             ["executor", "runs", "predicted us", "speed-up", "stages, begin-end us"],
@@ -129,7 +123,7 @@ pub(crate) fn simulate(args: SimulateArgs) -> Result<Box<dyn Answer>, Fault> {
     if let Some(file) = &output {
         trace::write(&trace::timeline(&proofs)?, file)?;
     }
-    let times: Vec<PredictedTime> = proofs.iter().filter_map(time).collect();
+    let times: Vec<PredictedTime> = proofs.iter().filter_map(|proof| time(proof, &target.device)).collect();
     let best = times.iter().min_by(|a, b| a.time_us.total_cmp(&b.time_us)).map(|t| t.executor);
     Ok(Box::new(SimulateReport {
         pipeline: resolved.name.clone(),
@@ -143,17 +137,17 @@ pub(crate) fn simulate(args: SimulateArgs) -> Result<Box<dyn Answer>, Fault> {
 }
 
 /// What an executor's own choices are predicted to take.
-fn time(proof: &Proof) -> Option<PredictedTime> {
+fn time(proof: &Proof, device: &Profile) -> Option<PredictedTime> {
     let (candidate, predicted) = (proof.candidate(), proof.predicted()?);
-    let spans = predict(candidate).stages;
-    let stages = candidate.graph.stages.iter().zip(spans);
+    let mut stages = StageView::of(&candidate.graph, &candidate.launch, device);
+    for (stage, (begin_us, end_us)) in stages.iter_mut().zip(predict(candidate).stages) {
+        (stage.begin_us, stage.end_us) = (Some(begin_us), Some(end_us));
+    }
     Some(PredictedTime {
         executor: executor_name(proof.executor),
         kernel: predicted.kernel,
         time_us: predicted.synchronised_us,
         speedup: predicted.serial_us.map(|us| us / predicted.synchronised_us),
-        stages: stages
-            .map(|(s, (begin_us, end_us))| PredictedStage { name: s.name.clone(), begin_us, end_us })
-            .collect(),
+        stages,
     })
 }

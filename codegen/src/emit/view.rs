@@ -1,10 +1,11 @@
-//! What the templates see of a plan: strings and numbers, ready to print.
+//! What templates, and people who ask for JSON, see of a plan: strings and numbers, ready to print.
 
 use serde::Serialize;
 
 use super::names::edge_names;
-use crate::check::{EdgeNumbers, Plan};
-use crate::graph::{Axis, Element, OperandKind, StageId, Tensor};
+use crate::check::{EdgeNumbers, Launch, Plan};
+use crate::device::Profile;
+use crate::graph::{Axis, Element, Graph, OperandKind, Stage, StageId, Tensor, TensorId};
 use crate::sync::{Order, SlotMap, WaitAt};
 
 /// Largest slot or k-block count whose loop a `static_assert` unrolls; compilers bound constant evaluation.
@@ -21,6 +22,8 @@ pub(super) struct View {
     dims: Vec<(String, u32)>,
     tensors: Vec<TensorView>,
     stages: Vec<StageView>,
+    /// Of the stages' tiles, in their order.
+    orders: Vec<OrderView>,
     edges: Vec<EdgeView>,
 }
 
@@ -33,25 +36,50 @@ struct TensorView {
     alias: Option<String>,
 }
 
+/// A stage as its plan runs it.
 #[derive(Serialize)]
-struct StageView {
-    name: String,
-    index: usize,
-    op: String,
-    m: u32,
-    n: u32,
-    k: u32,
-    mma_tile: (u32, u32, u32),
-    out_tile: (u32, u32),
-    grid: (u32, u32),
-    k_blocks: u32,
-    split_k: u32,
-    out: String,
-    reads: Vec<(String, String)>,
-    order: String,
-    order_kind: &'static str,
-    order_group: u32,
-    order_table: Option<Table>,
+pub struct StageView {
+    /// Its name.
+    pub name: String,
+    /// The operation, such as `GeLU GEMM`.
+    pub op: String,
+    /// The tensor written.
+    pub out: String,
+    /// Operands and tensors read.
+    pub reads: Vec<(String, String)>,
+    /// Rows and columns of the output, and the length of the reduction.
+    pub shape: (u32, u32, u32),
+    /// The MMA tile.
+    pub tile: (u32, u32, u32),
+    /// Rows and columns of the output's largest tile.
+    pub out_tile: (u32, u32),
+    /// Tiles along M and N.
+    pub grid: (u32, u32),
+    /// Tiles in all.
+    pub tiles: u32,
+    /// k-blocks of one tile.
+    pub k_blocks: u32,
+    /// CTAs that share one tile along k; 1: none.
+    pub split_k: u32,
+    /// Tiles for each SM.
+    pub waves: f64,
+    /// The order of its tiles; `by schedule` where one kernel runs all stages.
+    pub order: String,
+    /// When its first tile begins, microseconds, where that was predicted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub begin_us: Option<f64>,
+    /// When its last tile ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end_us: Option<f64>,
+}
+
+/// A tile order as devices see it.
+#[derive(Serialize)]
+struct OrderView {
+    text: String,
+    kind: &'static str,
+    group: u32,
+    table: Option<Table>,
 }
 
 #[derive(Serialize)]
@@ -117,41 +145,54 @@ impl View {
             slot_count: plan.edges().iter().map(|e| e.slots().slot_count).sum(),
             dims: graph.dims.clone(),
             tensors: graph.tensors.iter().map(tensor).collect(),
-            stages: (0..graph.stages.len()).map(|i| stage_view(plan, i)).collect(),
+            stages: StageView::of(graph, plan.launch(), plan.device()),
+            orders: (graph.stages.iter().enumerate())
+                .map(|(i, stage)| order_view(plan.launch().order(StageId(i)), stage.grid))
+                .collect(),
             edges: names.into_iter().enumerate().map(|(i, name)| edge_view(plan, i, name)).collect(),
         }
     }
 }
 
-fn stage_view(plan: &Plan, index: usize) -> StageView {
-    let graph = plan.graph();
-    let stage = &graph.stages[index];
-    let order = plan.launch().order(StageId(index));
-    let tensor_name = |id: crate::graph::TensorId| graph.tensors[id.0].name.clone();
-    StageView {
-        name: stage.name.clone(),
-        index,
-        op: stage.op.rules().label(),
-        m: stage.m,
-        n: stage.n,
-        k: stage.k,
-        mma_tile: stage.mma_tile,
-        out_tile: stage.out_tile(),
-        grid: stage.grid,
-        k_blocks: stage.k_blocks,
-        split_k: stage.split_k,
-        out: tensor_name(stage.out),
-        reads: stage.operands.iter().map(|o| (o.kind.word(), tensor_name(o.tensor))).collect(),
-        order: order.to_string(),
-        order_kind: match order {
+impl StageView {
+    /// The stages of a graph, launched in this way on a device.
+    pub fn of(graph: &Graph, launch: &Launch, device: &Profile) -> Vec<StageView> {
+        let tensor_name = |id: TensorId| graph.tensors[id.0].name.clone();
+        let view = |(index, stage): (usize, &Stage)| StageView {
+            name: stage.name.clone(),
+            op: stage.op.rules().label(),
+            out: tensor_name(stage.out),
+            reads: stage.operands.iter().map(|o| (o.kind.word(), tensor_name(o.tensor))).collect(),
+            shape: (stage.m, stage.n, stage.k),
+            tile: stage.mma_tile,
+            out_tile: stage.out_tile(),
+            grid: stage.grid,
+            tiles: stage.tiles(),
+            k_blocks: stage.k_blocks,
+            split_k: stage.split_k,
+            waves: f64::from(stage.tiles()) / f64::from(device.sms),
+            order: launch
+                .kernel(StageId(index))
+                .map_or("by schedule".into(), |kernel| kernel.order.to_string()),
+            begin_us: None,
+            end_us: None,
+        };
+        graph.stages.iter().enumerate().map(view).collect()
+    }
+}
+
+fn order_view(order: &Order, grid: (u32, u32)) -> OrderView {
+    OrderView {
+        text: order.to_string(),
+        kind: match order {
             Order::RowMajor => "CUSYNC_ORDER_ROW_MAJOR",
             Order::ColumnMajor => "CUSYNC_ORDER_COLUMN_MAJOR",
             Order::GroupedRows(_) => "CUSYNC_ORDER_GROUPED_ROWS",
             Order::GroupedColumns(_) => "CUSYNC_ORDER_GROUPED_COLUMNS",
             Order::Table(_) => "CUSYNC_ORDER_TABLE",
         },
-        order_group: order.group_on(stage.grid),
-        order_table: order.table(stage.grid).map(|tiles| table(&tiles)),
+        group: order.group_on(grid),
+        table: order.table(grid).map(|tiles| table(&tiles)),
     }
 }
 
