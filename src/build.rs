@@ -53,6 +53,55 @@ impl Stage {
         self.fields.push((field.into(), value.to_string()));
         self
     }
+
+    /// What kind of stage it is, as `docs/spec.md` names them.
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// The fields as a page states them, the name among them.
+    pub fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.fields.iter().map(|(field, value)| (field.as_str(), value.as_str()))
+    }
+
+    /// The same stage with other values in its fields.
+    pub fn map(&self, value: impl Fn(&str, &str) -> String) -> Stage {
+        let fields = self.fields().map(|(field, old)| (field.to_owned(), value(field, old)));
+        Stage { kind: self.kind.clone(), fields: fields.collect() }
+    }
+
+    /// `Kind(field: value, ...)`.
+    fn read(text: &str) -> Option<Stage> {
+        let (kind, fields) = text.split_once('(')?;
+        let fields = parts(fields.strip_suffix(')')?).into_iter().map(pair).collect();
+        Some(Stage { kind: kind.trim().into(), fields })
+    }
+}
+
+/// What stands in a list between commas outside of quotes and brackets.
+fn parts(list: &str) -> Vec<&str> {
+    let (mut depth, mut quoted, mut begin, mut found) = (0, false, 0, Vec::new());
+    for (at, c) in list.char_indices() {
+        match c {
+            '"' => quoted = !quoted,
+            _ if quoted => {}
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth -= 1,
+            ',' if depth == 0 => {
+                found.push(&list[begin..at]);
+                begin = at + 1;
+            }
+            _ => {}
+        }
+    }
+    found.push(&list[begin..]);
+    found.into_iter().map(str::trim).filter(|part| !part.is_empty()).collect()
+}
+
+/// `name: value`.
+fn pair(text: &str) -> (String, String) {
+    let (name, value) = text.split_once(':').unwrap_or((text, ""));
+    (name.trim().into(), value.trim().into())
 }
 
 /// A pipeline under construction.
@@ -88,6 +137,43 @@ impl PipelineBuilder {
         self
     }
 
+    /// A pipeline that ships, to make others of its stages; `None` of one that states more than its element, dims and stages, such as
+    /// policies or tiles.
+    pub fn shipped(name: &str) -> Option<PipelineBuilder> {
+        let text = crate::runtime::shipped(name)?;
+        let page: String = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+        let mut built = PipelineBuilder::new(name);
+        for (field, value) in
+            parts(page.trim().strip_prefix("Pipeline(")?.strip_suffix(')')?).into_iter().map(pair)
+        {
+            let list = |open, close| Some(parts(value.strip_prefix(open)?.strip_suffix(close)?));
+            match (field.as_str(), value.as_str()) {
+                ("name", _) | ("element", "F16") => {}
+                ("element", "Bf16") => built.element = Element::Bf16,
+                ("dims", _) => {
+                    for (dim, default) in list('{', '}')?.into_iter().map(pair) {
+                        built = built.dim(dim.trim_matches('"'), default.parse().ok()?);
+                    }
+                }
+                ("stages", _) => {
+                    built.stages = list('[', ']')?.into_iter().map(Stage::read).collect::<Option<_>>()?;
+                }
+                _ => return None,
+            }
+        }
+        Some(built)
+    }
+
+    /// Its stages, in order.
+    pub fn stages(&self) -> &[Stage] {
+        &self.stages
+    }
+
+    /// Other stages in place of its own, and another name.
+    pub fn with_stages(self, name: &str, stages: Vec<Stage>) -> PipelineBuilder {
+        PipelineBuilder { name: name.into(), stages, ..self }
+    }
+
     /// The page of RON.
     pub fn text(&self) -> String {
         let element = match self.element {
@@ -112,6 +198,31 @@ impl PipelineBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The stages, without where on their page they stand.
+    fn without_places(pipeline: &cusync_gen::graph::Resolved) -> String {
+        let text = format!("{:?}", pipeline.stages);
+        let mut pieces = text.split("Span {");
+        let first = pieces.next().unwrap_or_default().to_owned();
+        pieces.fold(first, |all, piece| all + piece.split_once('}').expect("a place ends").1)
+    }
+
+    #[test]
+    fn what_ships_is_read_as_it_is_parsed() {
+        let mut read = 0;
+        for (name, text) in crate::runtime::SHIPPED {
+            let Some(built) = PipelineBuilder::shipped(name) else { continue };
+            let resolved = |text: &str| {
+                let resolved = cusync_gen::spec::parse(text, name).and_then(|spec| spec.resolve(&[]));
+                resolved.unwrap_or_else(|e| panic!("{name}: {e}"))
+            };
+            let (built, shipped) = (resolved(&built.text()), resolved(text));
+            assert_eq!(without_places(&built), without_places(&shipped));
+            assert_eq!((built.name, built.element), (shipped.name, shipped.element));
+            read += 1;
+        }
+        assert!(read >= 12, "attention blocks, layers and MLPs state nothing but dims and stages");
+    }
 
     #[test]
     fn what_is_built_is_read_like_a_file_and_refused_like_one() {

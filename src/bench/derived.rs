@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use crate::build::{PipelineBuilder, Stage};
 use crate::runtime::shipped;
 
 /// Layers of a `_layers` pipeline.
@@ -18,65 +19,41 @@ pub fn source_of(name: &str) -> Option<Cow<'static, str>> {
     if let Some(text) = shipped(name) {
         return Some(Cow::Borrowed(text));
     }
-    let of =
-        |end: &str, base: &str| Some(Page::read(shipped(&format!("{}{base}", name.strip_suffix(end)?))?));
-    let page = if let Some(page) = of("_block", "_layer") {
-        let end = page.stages.iter().position(|s| s.contains("\"project\""))?;
-        Page { stages: page.stages[..=end].to_vec(), ..page }
+    let of = |end: &str, base: &str| PipelineBuilder::shipped(&format!("{}{base}", name.strip_suffix(end)?));
+    let (page, stages) = if let Some(page) = of("_block", "_layer") {
+        let is_projection = |stage: &Stage| stage.fields().any(|field| field == ("name", "\"project\""));
+        let end = page.stages().iter().position(is_projection)?;
+        let stages = page.stages()[..=end].to_vec();
+        (page, stages)
     } else if let Some(page) = of("_layers", "_layer") {
-        let stages =
-            (1..=LAYERS).flat_map(|layer| page.stages.iter().map(move |stage| in_layer(stage, layer)));
-        Page { stages: stages.collect(), ..page }
+        let in_layers =
+            (1..=LAYERS).flat_map(|layer| page.stages().iter().map(move |stage| in_layer(stage, layer)));
+        let stages = in_layers.collect();
+        (page, stages)
     } else {
         let page = of("_attend", "_attention")?;
-        let stages = page.stages.iter().filter(|s| s.trim_start().starts_with("Attention("));
-        Page { stages: stages.cloned().collect(), ..page }
+        let stages = page.stages().iter().filter(|stage| stage.kind() == "Attention").cloned().collect();
+        (page, stages)
     };
-    Some(Cow::Owned(page.text(name)))
-}
-
-/// The text of a spec that ships: what stands before its stages, without the name, and each stage.
-struct Page {
-    dims: String,
-    stages: Vec<String>,
-}
-
-impl Page {
-    fn read(text: &str) -> Page {
-        let begins = |line: &str| line.starts_with("        ") && line[8..].starts_with(char::is_uppercase);
-        let mut page = Page { dims: String::new(), stages: Vec::new() };
-        for line in text.lines() {
-            if line.trim_start().starts_with("dims:") {
-                page.dims = line.into();
-            } else if begins(line) {
-                page.stages.push(line.into());
-            } else if let Some(stage) = page.stages.last_mut().filter(|_| line.starts_with("        ")) {
-                *stage = format!("{stage}\n{line}");
-            }
-        }
-        page
-    }
-
-    fn text(&self, name: &str) -> String {
-        let (dims, stages) = (&self.dims, self.stages.join("\n"));
-        format!("Pipeline(\n    name: {name:?},\n{dims}\n    stages: [\n{stages}\n    ],\n)\n")
-    }
+    Some(Cow::Owned(page.with_stages(name, stages).text()))
 }
 
 /// A stage as one of layer `layer`: its name and its tensors are the layer's own, but for what all layers share; what it reads as the first
 /// layer's input is the output of the layer before.
-fn in_layer(stage: &str, layer: usize) -> String {
+fn in_layer(stage: &Stage, layer: usize) -> Stage {
+    // Every second part of a value split by quotes stood in them: a tensor, or the name of a dim.
     let rename = |(at, quoted): (usize, &str)| match quoted.split_once('(') {
-        // Every second part of a text split by quotes stood in them: tensors, and in the first place the stage's name.
         _ if at % 2 == 0 => quoted.to_owned(),
         Some(("cs" | "n", _)) => quoted.to_owned(),
         Some(("X", shape)) if layer == 1 => format!("X({shape}"),
         Some(("X", shape)) => format!("Z{}({shape}", layer - 1),
-        Some((tensor, shape)) if !tensor.is_empty() => format!("{tensor}{layer}({shape}"),
-        _ if at == 1 => format!("{quoted}{layer}"),
-        _ => quoted.to_owned(),
+        Some((tensor, shape)) => format!("{tensor}{layer}({shape}"),
+        None => quoted.to_owned(),
     };
-    stage.split('"').enumerate().map(rename).collect::<Vec<_>>().join("\"")
+    stage.map(|field, value| match field {
+        "name" => format!("{:?}", format!("{}{layer}", value.trim_matches('"'))),
+        _ => value.split('"').enumerate().map(rename).collect::<Vec<_>>().join("\""),
+    })
 }
 
 #[cfg(test)]

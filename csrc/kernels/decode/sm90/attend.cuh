@@ -186,10 +186,10 @@ class Head {
 };
 
 /// This worker's part of an attention stage. All math threads.
-template <class Element, uint32_t Dim>
+template <class Element, uint32_t Dim, class AnyParams>
 class Attending {
  public:
-  CUSYNC_DEVICE Attending(AttendParams const& p, Shared const& shared, uint32_t s)
+  CUSYNC_DEVICE Attending(AnyParams const& p, Shared const& shared, uint32_t s)
       : p_(p), shared_(shared), own_(attend_shared(p, shared)), stage_(p.stages[s]),
         attend_(p.attends[p.attend_of[s] - 1]), s_(s), lane_(threadIdx.x % 32),
         warp_(__shfl_sync(~0u, threadIdx.x / 32, 0)) {}
@@ -415,7 +415,7 @@ class Attending {
     post(stage_.posts, segment.head);
   }
 
-  AttendParams const& p_;
+  AnyParams const& p_;
   Shared const& shared_;
   AttendShared& own_;
   Stage const& stage_;

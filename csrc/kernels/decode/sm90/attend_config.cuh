@@ -57,16 +57,22 @@ struct Normalised {
   char const* bias;  ///< or NULL
 };
 
-struct AttendParams : Params {
+/// Parameters of a kernel that attends and normalises, beside those of its products.
+template <uint32_t MostStages, uint32_t MostAttends>
+struct AttendParamsOf : ParamsOf<MostStages> {
   static constexpr bool kAttends = true;
+  static constexpr uint32_t kMostAttends = MostAttends;
   int32_t const* lengths;  ///< of all attention stages
   uint32_t capacity;
   uint32_t attend, attend_bytes;         ///< offset of AttendShared in shared memory, and its size with the segments' rows
-  uint8_t attend_of[CUSYNC_MAX_STAGES];  ///< 1 + index of the stage's Attend; 0: a product
-  Produced produced[CUSYNC_MAX_STAGES];
-  Attend attends[kMaxAttends];
-  Normalised norms[CUSYNC_MAX_STAGES];
+  uint8_t attend_of[MostStages];  ///< 1 + index of the stage's Attend; 0: a product
+  Produced produced[MostStages];
+  Attend attends[MostAttends];
+  Normalised norms[MostStages];
 };
+
+using AttendParams = AttendParamsOf<CUSYNC_MAX_STAGES, kMaxAttends>;
+using ShortAttendParams = AttendParamsOf<ShortParams::kMostStages, 1>;
 
 /// What lies in front of the segments' rows.
 struct AttendShared {
@@ -103,17 +109,20 @@ CUSYNC_HD constexpr uint32_t tile_offset(uint32_t token, uint32_t column) {
          column % 8 * 2;
 }
 
-CUSYNC_DEVICE AttendShared& attend_shared(AttendParams const& p, Shared const& shared) {
+template <class AnyParams>
+CUSYNC_DEVICE AttendShared& attend_shared(AnyParams const& p, Shared const& shared) {
   return *reinterpret_cast<AttendShared*>(shared.base + p.attend);
 }
 
-CUSYNC_DEVICE char* segment_rows(AttendParams const& p, Shared const& shared, Attend const& attend, uint32_t slot) {
+template <class AnyParams>
+CUSYNC_DEVICE char* segment_rows(AnyParams const& p, Shared const& shared, Attend const& attend, uint32_t slot) {
   return shared.base + p.attend + round_up(uint32_t(sizeof(AttendShared)), 16) +
          slot * attend.segment_bytes;
 }
 
 /// When the units are reckoned.
-CUSYNC_DEVICE Units await_units(AttendParams const& p, Shared const& shared, Attend const& attend) {
+template <class AnyParams>
+CUSYNC_DEVICE Units await_units(AnyParams const& p, Shared const& shared, Attend const& attend) {
   AttendShared& own = attend_shared(p, shared);
   ptx::mbarrier_wait_parity_or_trap(&own.planned, 0, p.limit_ns);
   return {own.before, own.runs, p.m, attend.kv_heads, p.workers.value, own.run};
@@ -121,7 +130,8 @@ CUSYNC_DEVICE Units await_units(AttendParams const& p, Shared const& shared, Att
 
 /// Barriers. One thread, before the CTA's barrier. Every lane arrives for what it has itself written or read: that is what
 /// checkers of races follow.
-CUSYNC_DEVICE void prepare_attend(AttendParams const& p, Shared const& shared) {
+template <class AnyParams>
+CUSYNC_DEVICE void prepare_attend(AnyParams const& p, Shared const& shared) {
   AttendShared& own = attend_shared(p, shared);
   ptx::mbarrier_init(&own.planned, 32);
   ptx::mbarrier_init(&own.begun, 1);
@@ -147,7 +157,8 @@ CUSYNC_DEVICE void sum_up(uint32_t (&values)[2]) {
 }
 
 /// Reads the lengths and sums up the units before each sequence. One warp, once a run.
-CUSYNC_DEVICE void plan_units(AttendParams const& p, Shared const& shared) {
+template <class AnyParams>
+CUSYNC_DEVICE void plan_units(AnyParams const& p, Shared const& shared) {
   if (!p.lengths) return;
   ptx::griddepcontrol_wait();
   AttendShared& own = attend_shared(p, shared);

@@ -18,8 +18,8 @@ CUSYNC_DEVICE uint32_t page_of(Attend const& attend, uint32_t sequence, uint32_t
 }
 
 /// Streams this worker's units. They were written by earlier runs, so they wait for none of this one's stages.
-template <class Ring>
-CUSYNC_DEVICE void stream_cache(AttendParams const& p, Shared const& shared, uint32_t s, Ring& ring) {
+template <class AnyParams, class Ring>
+CUSYNC_DEVICE void stream_cache(AnyParams const& p, Shared const& shared, uint32_t s, Ring& ring) {
   Stage const& stage = p.stages[s];
   Attend const& attend = p.attends[p.attend_of[s] - 1];
   // The last rows and the lengths may be of the kernel before this one.
@@ -63,9 +63,10 @@ CUSYNC_DEVICE void stream_cache(AttendParams const& p, Shared const& shared, uin
 }
 
 /// One warp's walk over segments: every kSegmentSlots-th of each attention stage, into a slot of its own.
+template <class AnyParams>
 class SegmentLoader {
  public:
-  CUSYNC_DEVICE SegmentLoader(AttendParams const& p, Shared const& shared, uint32_t warp, uint32_t epoch)
+  CUSYNC_DEVICE SegmentLoader(AnyParams const& p, Shared const& shared, uint32_t warp, uint32_t epoch)
       : p_(p), shared_(shared), own_(attend_shared(p, shared)), slot_(warp), lane_(threadIdx.x % 32), epoch_(epoch) {}
 
   CUSYNC_DEVICE void stage(uint32_t s) {
@@ -161,7 +162,7 @@ class SegmentLoader {
     }
   }
 
-  AttendParams const& p_;
+  AnyParams const& p_;
   Shared const& shared_;
   AttendShared& own_;
   uint32_t slot_, lane_, epoch_;
@@ -174,6 +175,6 @@ struct NoSegments {
 };
 
 template <class AnyParams>
-using SegmentLoaderOf = std::conditional_t<AnyParams::kAttends, SegmentLoader, NoSegments>;
+using SegmentLoaderOf = std::conditional_t<AnyParams::kAttends, SegmentLoader<AnyParams>, NoSegments>;
 
 }  // namespace cusync::kernels::decode

@@ -63,11 +63,11 @@ CUSYNC_DEVICE void compute_run(AnyParams const& p, Shared const& shared, Run<Any
     if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * p.stage_count + s].begin = ptx::globaltimer();
     if (share.count) compute_stage<Element, Width>(p, shared, run, s, group, at);
     if constexpr (AnyParams::kAttends) {
-      if (p.norms[s].epsilon > 0.f) Normalising<Element>(p, shared, s).run();
+      if (p.norms[s].epsilon > 0.f) Normalising<Element, AnyParams>(p, shared, s).run();
       if (p.attend_of[s] && p.attends[p.attend_of[s] - 1].head_dim == 64)
-        Attending<Element, 64>(p, shared, s).run(at.ring);
+        Attending<Element, 64, AnyParams>(p, shared, s).run(at.ring);
       else if (p.attend_of[s])
-        Attending<Element, 128>(p, shared, s).run(at.ring);
+        Attending<Element, 128, AnyParams>(p, shared, s).run(at.ring);
     }
     post_stage(p, stage, share);
     if (p.trace && threadIdx.x == 0) {

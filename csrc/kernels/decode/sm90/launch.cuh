@@ -96,8 +96,8 @@ bool map_activations(CUtensorMap& map, Stage const& stage, uint32_t tokens) {
 }
 
 /// Fills in an attention stage, the `index`-th of the kernel; `counters`: those of the ones before.
-template <class Element>
-bool plan_attend(AttendParams& p, uint32_t s, uint32_t index, uint32_t counters, Request const& request) {
+template <class Element, class AnyParams>
+bool plan_attend(AnyParams& p, uint32_t s, uint32_t index, uint32_t counters, Request const& request) {
   cusync_stage const& from = request.stages[s];
   cusync_heads const& heads = from.heads;
   Attend& attend = p.attends[index];
@@ -121,16 +121,22 @@ bool plan_attend(AttendParams& p, uint32_t s, uint32_t index, uint32_t counters,
 }
 
 /// Fills in a normalisation.
-inline void plan_norm(AttendParams& p, uint32_t s, cusync_stage const& from, Request const& request) {
+template <class AnyParams>
+void plan_norm(AnyParams& p, uint32_t s, cusync_stage const& from, Request const& request) {
   p.stages[s].k = from.n, p.stages[s].chunk_bytes = kSwizzleBytes;
   plan_edges(p.stages[s], from, request);
   p.norms[s] = {from.norm.epsilon, from.norm.centred, data_as<char const>(from, CUSYNC_OPERAND_GAIN),
                 data_as<char const>(from, CUSYNC_OPERAND_BIAS)};
 }
 
+inline uint32_t attentions(Request const& request) {
+  auto const attends = [](cusync_stage const& stage) { return stage.operation == CUSYNC_ATTEND; };
+  return uint32_t(std::count_if(request.stages, request.stages + request.count, attends));
+}
+
 /// Fills in all attention stages, all normalisations, and how those that read them wait.
-template <class Element>
-bool plan_attends(AttendParams& p, Request const& request) {
+template <class Element, class AnyParams>
+bool plan_attends(AnyParams& p, Request const& request) {
   uint32_t count = 0, counters = 0, segment = 0;
   for (uint32_t s = 0; s < request.count; ++s) {
     cusync_stage const& from = request.stages[s];
@@ -145,7 +151,7 @@ bool plan_attends(AttendParams& p, Request const& request) {
     }
     if (from.operation == CUSYNC_NORM) plan_norm(p, s, from, request);
     if (from.operation != CUSYNC_ATTEND) continue;
-    if (count == kMaxAttends || !plan_attend<Element>(p, s, count, counters, request)) return false;
+    if (count == AnyParams::kMostAttends || !plan_attend<Element>(p, s, count, counters, request)) return false;
     Attend const& attend = p.attends[count++];
     counters += p.m * attend.kv_heads;
     segment = std::max(segment, segment_bytes<Element>(attend.group, attend.head_dim));
@@ -215,6 +221,8 @@ struct DecodeHost {
   /// Of more than 32 tokens activations are as many bytes as weights, and come by TMA.
   static constexpr bool kMaps = !kAttends && Width > 32;
   using LaunchParams = std::conditional_t<kAttends, AttendParams, Params>;
+  /// Of chains of few stages.
+  using FewParams = std::conditional_t<kAttends, ShortAttendParams, std::conditional_t<kMaps, MappedParams, ShortParams>>;
 
   template <class KernelParams = LaunchParams>
   static Code code(uint32_t shared_bytes) {
@@ -230,12 +238,8 @@ struct DecodeHost {
       if constexpr (kSessions) return create_as<SessionParams>(request, out);
       return CUSYNC_ERROR_NOT_BUILT;
     }
-    if constexpr (kMaps) {
-      if (request.count <= MappedParams::kMostStages) return create_as<MappedParams>(request, out);
-    } else if constexpr (!kAttends) {
-      if (request.count <= ShortParams::kMostStages) return create_as<ShortParams>(request, out);
-    }
-    return create_as<LaunchParams>(request, out);
+    bool const is_short = request.count <= ShortParams::kMostStages && attentions(request) <= ShortAttendParams::kMostAttends;
+    return is_short ? create_as<FewParams>(request, out) : create_as<LaunchParams>(request, out);
   }
 
   template <class KernelParams>

@@ -93,8 +93,8 @@ CUSYNC_DEVICE void gather_sums(Sums<Element, Width, 1, Sharing::kChunks>& to, fl
 
 /// This warpgroup's part of a stage. It turns to the next chunk as a whole, so that chunks and slots change hands as they do
 /// between groups that use WGMMA.
-template <int Tiles, class Element, int Width>
-CUSYNC_DEVICE void narrow_loop(Sums<Element, Width, 1, Sharing::kChunks>& to, Params const& p, Shared const& shared,
+template <int Tiles, class Element, int Width, class AnyParams>
+CUSYNC_DEVICE void narrow_loop(Sums<Element, Width, 1, Sharing::kChunks>& to, AnyParams const& p, Shared const& shared,
                                uint32_t s, uint32_t group, MathPosition& at) {
   Stage const& stage = p.stages[s];
   Share const share = shared.share(s);

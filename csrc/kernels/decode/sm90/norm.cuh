@@ -9,10 +9,10 @@
 namespace cusync::kernels::decode {
 
 /// This worker's rows of a normalisation. All math threads.
-template <class Element>
+template <class Element, class AnyParams>
 class Normalising {
  public:
-  CUSYNC_DEVICE Normalising(AttendParams const& p, Shared const& shared, uint32_t s)
+  CUSYNC_DEVICE Normalising(AnyParams const& p, Shared const& shared, uint32_t s)
       : p_(p), own_(attend_shared(p, shared)), stage_(p.stages[s]), norm_(p.norms[s]), s_(s), pieces_(stage_.k / 8) {}
 
   CUSYNC_DEVICE void run() const {
@@ -129,7 +129,7 @@ class Normalising {
     post(stage_.posts, 0);
   }
 
-  AttendParams const& p_;
+  AnyParams const& p_;
   AttendShared& own_;
   Stage const& stage_;
   Normalised const& norm_;
