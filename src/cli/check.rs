@@ -171,7 +171,7 @@ fn breakdown(graph: &Graph, device: &Profile, schedule: &Schedule) -> Breakdown 
         cluster: schedule.cluster,
         mode: schedule.mode,
         splits: schedule.slabs > 0,
-        cost: &device.cost_model(),
+        cost: &device.cost_model(graph.operations()),
     };
     time(graph, &request, schedule)
 }

@@ -220,7 +220,7 @@ mod tests {
             let source = shipped(name).expect("it ships");
             let plan = plan_text(source, name, &overrides, device, Executor::Fused).expect("it is proved");
             let schedule = plan.launch().lists().expect("a chain kernel");
-            let cost = device.cost_model();
+            let cost = device.cost_model(plan.graph().operations());
             let request = Request {
                 workers: schedule.lists.len() as u32,
                 cluster: schedule.cluster,

@@ -116,16 +116,17 @@ fn shares(candidate: &Candidate, decode: &Decode) -> Run {
 /// A chain kernel.
 fn chain(candidate: &Candidate, schedule: &Schedule) -> Run {
     let graph = &candidate.graph;
+    let cost = candidate.device.cost_model(graph.operations());
     let request = Request {
         workers: schedule.lists.len() as u32,
         cluster: schedule.cluster,
         mode: schedule.mode,
         splits: schedule.slabs > 0,
-        cost: &candidate.device.cost_model(),
+        cost: &cost,
     };
     let breakdown = time(graph, &request, schedule);
     let edges = Edges::of_candidate(candidate);
-    let fill_us = candidate.device.cost_model().fill_us;
+    let fill_us = cost.fill_us;
     let (rows, cols) = schedule.cluster;
     let mut spans = Vec::new();
     let mut parts = Vec::new();

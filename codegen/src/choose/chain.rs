@@ -1,10 +1,12 @@
 //! The `fused` executor's choice: a chain kernel and a schedule for it.
 
+use std::collections::BTreeMap;
+
 use super::space;
 use crate::check::{Candidate, Choice, EdgeChoice, Launch, linearise};
 use crate::device::{CHAIN_KERNELS, ChainKernel, Profile};
 use crate::diagnostic::Diagnostic;
-use crate::graph::{Dependence, Graph, Resolved, ResolvedStage, StageId, producers_of};
+use crate::graph::{Conv, Dependence, Graph, Op, Resolved, ResolvedStage, StageId, producers_of};
 use crate::schedule::{Chosen, Hand, Part, Schedule, Wanted, choose};
 use crate::sync::{Policy, Tile, WaitAt};
 
@@ -32,7 +34,7 @@ impl Default for ChainOverride {
 /// A Custom stage, a stated tile that no chain kernel has, or a device without chain kernels.
 pub fn chain(resolved: &Resolved, device: &Profile, asked: ChainOverride) -> Result<Candidate, Diagnostic> {
     let kernels = allowed(resolved, device, asked)?;
-    let cost = device.cost_model();
+    let cost = device.cost_model(resolved.operations());
     let wanted = Wanted { device, mode: asked.mode, splits: asked.splits, cost: &cost };
     let mut refused = None;
     // One shape among several may be refused, such as by a stated table of slots.
@@ -72,7 +74,7 @@ pub fn chain(resolved: &Resolved, device: &Profile, asked: ChainOverride) -> Res
     if best.edges.iter().any(|e| e.policy != Policy::Tile) {
         linearise(&mut best);
     }
-    best.choices = [choices, policies(resolved, &best)].concat();
+    best.choices = [choices, cuts(&best), policies(resolved, &best)].concat();
     Ok(best)
 }
 
@@ -190,6 +192,46 @@ fn made(chosen: &Chosen) -> Vec<Choice> {
         alternatives: Vec::new(),
     };
     vec![kernel, schedule]
+}
+
+/// How tiles read images, and which tiles several workers add up.
+fn cuts(c: &Candidate) -> Vec<Choice> {
+    let Some(schedule) = c.launch.lists() else { return Vec::new() };
+    let mut choices = Vec::new();
+    let mut add = |subject: String, decision: String, reason: String| {
+        choices.push(Choice { subject, decision, stated: false, reason, alternatives: Vec::new() });
+    };
+    for (index, stage) in c.graph.stages.iter().enumerate() {
+        if let Op::Conv2d(Conv { window: Some(window), sliding, .. }) = &stage.op {
+            let (kept, slots) = (stage.out_tile().0, stage.op.rows_multiplied(stage.mma_tile));
+            let loaded = stage.op.rows_loaded(kept) * f64::from(sliding.filter.0 * sliding.filter.1);
+            let of = match window.images {
+                1 => format!("{} of the {} rows of an image", window.rows, sliding.output.0),
+                images => format!("{images} images"),
+            };
+            let waste = 100.0 * (1.0 - f64::from(kept) / f64::from(slots));
+            let reason = format!(
+                "{kept} of {slots} slots that are multiplied are pixels of the output, {waste:.1} % are waste; {loaded} pixels of 64 channels serve {} taps",
+                sliding.filter.0 * sliding.filter.1
+            );
+            add(format!("window of {}", stage.name), of, reason);
+        }
+        let mut parts: BTreeMap<(u32, u32), u32> = BTreeMap::new();
+        let of_stage =
+            schedule.sequence.iter().filter(|item| item.stage.0 == index && item.part != Part::Whole);
+        of_stage.for_each(|item| *parts.entry((item.m, item.n)).or_default() += 1);
+        if let (Some(least), Some(most)) = (parts.values().min(), parts.values().max()) {
+            let each = if least == most { format!("{most}") } else { format!("{least} to {most}") };
+            let decision = format!("{} of {} tiles in {each}", parts.len(), stage.tiles());
+            let reason = format!(
+                "a tile has {} k-blocks, and {} workers share the stage",
+                stage.k_blocks,
+                schedule.lists.len()
+            );
+            add(format!("parts of {}", stage.name), decision, reason);
+        }
+    }
+    choices
 }
 
 /// The policies.

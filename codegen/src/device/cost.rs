@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Activation, L2Cost};
+use super::{Activation, L2Cost, Operation, Operations};
 
 /// What the list scheduler of the `fused` executor reckons with. Sizes of tiles are those of one CTA; times that are said
 /// to be of an area are of a tile of 128 x 256 and scale with its area.
@@ -54,6 +54,23 @@ pub struct CostModel {
     pub min_part: u32,
     /// Most parts of a tile.
     pub max_parts: u32,
+    /// What is different in kernels for convolutions; without, nothing is.
+    #[serde(default)]
+    pub windows: Option<WindowCost>,
+}
+
+/// What a chain kernel for convolutions has of its own: windows in place of operand A, no GEMM beside them. The fields stand for those of
+/// [`CostModel`] with the same names.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "CostModel says what they are")]
+pub struct WindowCost {
+    pub rates: Vec<TileRate>,
+    pub launch_us: f64,
+    pub fill_us: f64,
+    pub post_us: f64,
+    pub slab_write_us: f64,
+    pub slab_read_us: f64,
 }
 
 /// What a tile of an operation on rows costs in a chain kernel: its elements go from the L2 cache or memory to the registers
@@ -118,6 +135,19 @@ pub struct TileRate {
 }
 
 impl CostModel {
+    /// The model of the kernels that have these operations.
+    pub(super) fn of(self, operations: Operations) -> CostModel {
+        match self.windows {
+            Some(WindowCost { rates, launch_us, fill_us, post_us, slab_write_us, slab_read_us })
+                if operations.contains(Operation::Conv2d) =>
+            {
+                let windows = None;
+                CostModel { rates, launch_us, fill_us, post_us, slab_write_us, slab_read_us, windows, ..self }
+            }
+            _ => self,
+        }
+    }
+
     /// Dense rate of an SM of a worker while `busy` of `workers` are at work, TFLOP/s.
     pub fn rate_of(&self, busy: f64, workers: f64) -> f64 {
         (self.sm_tflops * workers / busy.max(1.0)).min(self.alone_tflops.max(self.sm_tflops))

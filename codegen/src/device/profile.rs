@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CostModel, L2Cost, ProgramCost, TileRate};
+use super::{CostModel, L2Cost, Operations, ProgramCost, TileRate};
 use crate::diagnostic::{Diagnostic, Span};
 
 /// A device profile: the numbers that choices, `progress` and predictions rest on. Shipped ones are the files of
@@ -171,10 +171,10 @@ impl Profile {
         }
     }
 
-    /// What the list scheduler of the `fused` executor reckons with on this device.
-    pub fn cost_model(&self) -> CostModel {
+    /// What the list scheduler of the `fused` executor reckons with on this device, for a kernel that runs these operations.
+    pub fn cost_model(&self, operations: Operations) -> CostModel {
         let read_tbs = if self.fused.read_tbs > 0.0 { self.fused.read_tbs } else { self.read_tbs };
-        CostModel { read_tbs, ..self.fused.clone() }
+        CostModel { read_tbs, ..self.fused.clone().of(operations) }
     }
 
     /// Reads a profile.
@@ -215,7 +215,10 @@ impl Profile {
             return Some(("sms", format!("is {}; it has to be between 1 and 4096", self.sms)));
         }
         let c = &self.fused;
-        let rates = c.rates.iter().chain([&c.other]).chain(&self.rates).map(|r| ("rate", r.rate));
+        let windows = || c.windows.iter();
+        let rates =
+            || c.rates.iter().chain([&c.other]).chain(&self.rates).chain(windows().flat_map(|w| &w.rates));
+        let positive_rates = rates().map(|r| ("rate", r.rate));
         let positive = [
             ("tflops", self.tflops),
             ("sm_tflops", self.sm_tflops),
@@ -230,7 +233,7 @@ impl Profile {
         let library = self.library.iter();
         let library = library.flat_map(|l| [("sm_tflops", l.sm_tflops), ("read_tbs", l.read_tbs)]);
         let none = |(_, value): &(&str, f64)| !(value.is_finite() && *value > 0.0);
-        if let Some((field, value)) = positive.into_iter().chain(rates).chain(library).find(none) {
+        if let Some((field, value)) = positive.into_iter().chain(positive_rates).chain(library).find(none) {
             return Some((field, format!("is {value}; it has to be more than 0")));
         }
         let times = [
@@ -265,12 +268,22 @@ impl Profile {
         let l2 = [&self.l2, &c.l2].into_iter().flat_map(|l2| {
             [("tbs", l2.tbs), ("keeps_mb", l2.keeps_mb), ("drawn", l2.drawn), ("ragged_ps", l2.ragged_ps)]
         });
-        let epilogues =
-            c.rates.iter().chain([&c.other]).chain(&self.rates).flat_map(|r| {
-                [("epilogue_us", r.epilogue_us), ("gate_us", r.gate_us), ("first_us", r.first_us)]
-            });
+        let epilogues = rates()
+            .flat_map(|r| [("epilogue_us", r.epilogue_us), ("gate_us", r.gate_us), ("first_us", r.first_us)]);
+        let of_windows = windows().flat_map(|w| {
+            let slabs = [("slab_write_us", w.slab_write_us), ("slab_read_us", w.slab_read_us)];
+            [("launch_us", w.launch_us), ("fill_us", w.fill_us), ("post_us", w.post_us)]
+                .into_iter()
+                .chain(slabs)
+        });
         let negative = |(_, value): &(&str, f64)| !(value.is_finite() && *value >= 0.0);
-        let found = times.into_iter().chain(epilogues).chain(l2).chain(self.programs.times()).find(negative);
+        let found = times
+            .into_iter()
+            .chain(epilogues)
+            .chain(of_windows)
+            .chain(l2)
+            .chain(self.programs.times())
+            .find(negative);
         found.map(|(field, value)| (field, format!("is {value}; it cannot be negative")))
     }
 }

@@ -17,7 +17,7 @@
 
 use std::ops::Range;
 
-use crate::device::ChainKernel;
+use crate::device::{ChainKernel, Operations};
 use crate::sync::Tile;
 
 mod canonical;
@@ -318,8 +318,12 @@ impl Graph {
     /// any chain kernel that runs them.
     pub fn kernel_tile(&self) -> MmaTile {
         let tiled = self.stages.iter().find(|s| s.op.has_kernel_tiles()).map(|s| s.mma_tile);
-        let operations = self.stages.iter().filter_map(|s| s.op.operation()).collect();
-        tiled.or_else(|| ChainKernel::running(operations).next().map(|k| k.tile)).unwrap_or_default()
+        tiled.or_else(|| ChainKernel::running(self.operations()).next().map(|k| k.tile)).unwrap_or_default()
+    }
+
+    /// What a kernel for all stages must run.
+    pub fn operations(&self) -> Operations {
+        self.stages.iter().filter_map(|stage| stage.op.operation()).collect()
     }
 
     /// Producer tiles that the footprint of a dependence meets, summed over all tiles and k-blocks of the consumer and

@@ -185,13 +185,9 @@ pub fn widths(operations: Operations) -> impl Iterator<Item = u32> {
     DECODE_KERNELS.iter().filter(runs).map(|kernel| kernel.width)
 }
 
-fn operations_of(graph: &Graph) -> Operations {
-    graph.stages.iter().filter_map(|stage| stage.op.operation()).collect()
-}
-
 /// The tokens of the kernel that runs a graph with so many rows; `None` for more than any of its kernels takes.
 pub fn width_of(graph: &Graph, rows: u32) -> Option<u32> {
-    widths(operations_of(graph)).filter(|width| rows <= *width).min()
+    widths(graph.operations()).filter(|width| rows <= *width).min()
 }
 
 /// Why `workers` workers of a decode kernel cannot run a graph; `None` when they can.
@@ -205,7 +201,7 @@ pub fn unfit(graph: &Graph, workers: u32) -> Option<String> {
     }
     for (s, stage) in graph.stages.iter().enumerate() {
         // Where no kernel has all operations, the stage that is none of theirs is named.
-        let most = widths(operations_of(graph)).max();
+        let most = widths(graph.operations()).max();
         if let Some(most) = most.filter(|most| stage.m > *most) {
             return Some(format!("`{}` has {} rows; a decode kernel takes {most}", stage.name, stage.m));
         }

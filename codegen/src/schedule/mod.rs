@@ -4,13 +4,13 @@
 //! put together, and that the lists cannot stop; whoever made it.
 //!
 //! ```
-//! use cusync_gen::device::Profile;
+//! use cusync_gen::device::{Operations, Profile};
 //! use cusync_gen::graph::gemm_chain;
 //! use cusync_gen::schedule::{Hand, Request, build};
 //!
 //! let graph = gemm_chain("chain", 512, &[512, 1024, 512]).graph(&[(128, 128, 64); 2])?;
 //! let h200 = Profile::named("h200").expect("it ships");
-//! let cost = h200.cost_model();
+//! let cost = h200.cost_model(Operations::products());
 //! let request = Request { workers: 132, cluster: (1, 1), mode: Hand::Fixed, splits: false, cost: &cost };
 //! let schedule = build(&graph, &request);
 //! assert_eq!((schedule.sequence.len(), schedule.slabs), (32 + 16, 0));

@@ -9,7 +9,7 @@ use crate::sync::Tile;
 
 /// One tile run an item: workers are what `sm` and `slots` count, and a tile that is cut has a run for each part.
 pub(super) fn chain(candidate: &Candidate, schedule: &Schedule) -> Timeline {
-    let cost = candidate.device.cost_model();
+    let cost = candidate.device.cost_model(candidate.graph.operations());
     let request = Request {
         workers: schedule.lists.len() as u32,
         cluster: schedule.cluster,

@@ -41,6 +41,36 @@ fn sixty_four_stages_are_chosen_for() {
     }
 }
 
+/// Windows, what of a tile is multiplied in vain, and parts are named, with the numbers of the plan that is chosen.
+#[test]
+fn what_a_convolution_reads_wastes_and_shares_is_explained() {
+    let source = include_str!("../../../policies/resnet_layer.ron");
+    let choices = |images, hw, channels| {
+        let dims = [("B", images), ("HW", hw), ("C", channels)].map(|(dim, size)| (dim.to_owned(), size));
+        let spec =
+            cusync_gen::spec::parse(source, "shipped").and_then(|s| s.resolve(&dims)).expect("shipped");
+        let plan = choose::plan(&spec, h200(), Executor::Fused).expect("proved");
+        let of = |subject: &str| {
+            let choice = plan.choices().iter().find(|c| c.subject == subject);
+            choice.map(|c| format!("{}: {}", c.decision, c.reason))
+        };
+        (of("window of second"), of("parts of second"))
+    };
+    let (window, parts) = choices(1, 56, 64);
+    assert_eq!(
+        window.as_deref(),
+        Some(
+            "1 of the 56 rows of an image: 56 of 64 slots that are multiplied are pixels of the output, \
+             12.5 % are waste; 171 pixels of 64 channels serve 9 taps"
+        )
+    );
+    assert_eq!(parts, None, "no tile is cut");
+    let (window, parts) = choices(1, 7, 512);
+    assert!(window.is_some_and(|text| text.contains("49 of 64") && text.contains("23.4 % are waste")));
+    let parts = parts.expect("few tiles of many k-blocks are cut");
+    assert!(parts.starts_with("8 of 8 tiles in ") && parts.contains("72 k-blocks"), "{parts}");
+}
+
 /// Medians of one H200 under load, microseconds, from csrc/tests/smoke.cu: serial, and synchronised by rows.
 /// What a schedule of any of the shipped specs must be: proved for every size and mode, with and without splits.
 #[test]

@@ -99,6 +99,18 @@ fn predictions_are_near_what_was_measured_after_them() {
     }
 }
 
+/// Chains of two and of four convolutions, up to six ways each, whatever is predicted of them.
+#[test]
+fn predictions_of_convolutions_are_near_what_they_were_fitted_to() {
+    let c = compared(include_str!("../../../docs/results/conv_h200.json"), |_| true);
+    let (text, [error, _, regret]) = figures("convolutions", &c);
+    println!("{text}");
+    if shipped() {
+        assert_eq!((c.rows.len(), c.other_schedules), (143, 0));
+        assert!(error <= 0.15 && regret <= 0.05, "{error} {regret}");
+    }
+}
+
 /// Blocks and layers with attention, in chain and decode kernels: what their terms were fitted to.
 #[test]
 fn predictions_of_attention_are_near_what_they_were_fitted_to() {

@@ -30,7 +30,7 @@ const COLUMNS: &str = r#"Pipeline(
 
 /// Constants of the scheduler's tests: like an H200's, but of the simplest kind, whatever profiles come to say.
 fn cost() -> CostModel {
-    let shipped = Profile::named("h200").expect("shipped").cost_model();
+    let shipped = Profile::named("h200").expect("shipped").cost_model(Operations::products());
     let rate = |tile, cluster, rate, epilogue_us| TileRate {
         tile,
         cluster,
