@@ -211,27 +211,32 @@ fn cuts(c: &Candidate) -> Vec<Choice> {
             };
             let waste = 100.0 * (1.0 - f64::from(kept) / f64::from(slots));
             let reason = format!(
-                "{kept} of {slots} slots that are multiplied are pixels of the output, {waste:.1} % are waste; {loaded} pixels of 64 channels serve {} taps",
+                "{kept} of {slots} slots that are multiplied are pixels of the output, {waste:.1} % are waste; {loaded:.0} pixels of 64 channels serve {} taps",
                 sliding.filter.0 * sliding.filter.1
             );
             add(format!("window of {}", stage.name), of, reason);
         }
-        let mut parts: BTreeMap<(u32, u32), u32> = BTreeMap::new();
-        let of_stage =
-            schedule.sequence.iter().filter(|item| item.stage.0 == index && item.part != Part::Whole);
-        of_stage.for_each(|item| *parts.entry((item.m, item.n)).or_default() += 1);
-        if let (Some(least), Some(most)) = (parts.values().min(), parts.values().max()) {
-            let each = if least == most { format!("{most}") } else { format!("{least} to {most}") };
-            let decision = format!("{} of {} tiles in {each}", parts.len(), stage.tiles());
-            let reason = format!(
-                "a tile has {} k-blocks, and {} workers share the stage",
-                stage.k_blocks,
-                schedule.lists.len()
-            );
+        // By cluster tile, the k-blocks of each part.
+        let mut tiles: BTreeMap<(u32, u32), Vec<u32>> = BTreeMap::new();
+        let cut = schedule.sequence.iter().filter(|item| item.stage.0 == index && item.part != Part::Whole);
+        cut.for_each(|item| tiles.entry((item.m, item.n)).or_default().push(item.k_end - item.k_begin));
+        let parts = tiles.values().map(|parts| parts.len() as u32);
+        if let Some(parts) = span(parts) {
+            let (rows, cols) = schedule.cluster;
+            let all = stage.grid.0.div_ceil(rows) * stage.grid.1.div_ceil(cols);
+            let blocks = span(tiles.values().flatten().copied()).unwrap_or_default();
+            let decision = format!("{} of {all} tiles in {parts}", tiles.len());
+            let reason = format!("a part multiplies {blocks} of a tile's {} k-blocks", stage.k_blocks);
             add(format!("parts of {}", stage.name), decision, reason);
         }
     }
     choices
+}
+
+/// `8`, or `3 to 8`.
+fn span(numbers: impl Iterator<Item = u32> + Clone) -> Option<String> {
+    let (least, most) = (numbers.clone().min()?, numbers.max()?);
+    Some(if least == most { most.to_string() } else { format!("{least} to {most}") })
 }
 
 /// The policies.
