@@ -12,12 +12,19 @@
 
 namespace cusync::kernels::sm90 {
 
+/// What this worker has come to when a launch ends, in place of an epoch: words that it has done, and launches. The host's memory says the same,
+/// and is far away.
+template <class C>
+CUSYNC_DEVICE uint32_t* kept(typename C::Params const& params) {
+  return params.epochs + 2 * blockIdx.x;
+}
+
 /// Words that this worker had done before this launch; for a warp that has not waited for the one before.
 template <class C>
 CUSYNC_DEVICE uint32_t words_before(typename C::Params const& params) {
   if constexpr (C::kMailed) {
     ptx::griddepcontrol_wait();
-    return ptx::ld_acquire_sys(params.mail.done + blockIdx.x);
+    return __ldcg(kept<C>(params));
   }
   return 0;
 }
@@ -39,8 +46,8 @@ class Mailbox {
     ptx::griddepcontrol_wait();
     if (threadIdx.x % 32) return;
     cusync_mail const& mail = params.mail;
-    taken_ = ptx::ld_acquire_sys(mail.done + blockIdx.x);
-    launch_ = ptx::ld_acquire_sys(mail.here + blockIdx.x) + 1;
+    taken_ = __ldcg(kept<C>(params));
+    launch_ = __ldcg(kept<C>(params) + 1) + 1;
     if (mail.idle_ns) {
       if (blockIdx.x == 0) ptx::st_release_gpu(mail.awake + (launch_ + 1) % 2, 0);  // the next launch's
       closed_ = wake();
@@ -58,6 +65,11 @@ class Mailbox {
     ptx::fence_proxy_async_global();  // what the sender had seen is loaded by TMA
     uint4 const words = __ldg(reinterpret_cast<uint4 const*>(params_.items + index));
     return reinterpret_cast<cusync_item const&>(words);
+  }
+
+  /// Keeps for the next launch what this one has come to; one thread, the last that is done with it.
+  CUSYNC_DEVICE void leave() const {
+    kept<C>(params_)[0] = taken_, kept<C>(params_)[1] = launch_;
   }
 
  private:

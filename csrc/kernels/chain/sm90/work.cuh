@@ -155,12 +155,15 @@ CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::Shared
     if (params.trace && lane == 0)
       params.trace[size_t(cta) * params.list_length + index].ready = ptx::globaltimer();
     done += count;
-    if (params.drawn) {
-      // A ticket drawn before this tile is nearly done would be missing where a worker is idle.
+    if (C::kMailed || params.drawn) {
+      // A ticket drawn before this tile is nearly done would be missing where a worker is idle. All workers looking for their next
+      // word all the time would keep each other's looks waiting.
       shared.more_work.wait(asked);
       asked ^= 1;
     }
   }
+  if constexpr (C::kMailed)
+    if (lane == 0) source.leave();
   // Every CTA has its own word, and only the next run reads it again.
   if (!C::kMailed && lane == 0) params.epochs[cta] = epoch + 1;
 }

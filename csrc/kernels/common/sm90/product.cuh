@@ -68,8 +68,9 @@ struct ProductLoad {
       ++ahead, ++ahead_state;
     };
 
-    // By ticket, the next item is asked for while the ring still holds enough of this one to hide the answer's latency.
-    uint32_t const ask_at = end - begin > 4 ? end - 4 : begin;
+    // By ticket or by mail, the next item is asked for while the ring still holds enough of this one to hide the answer's latency.
+    constexpr uint32_t kAhead = C::kMailed ? 12 : 4;
+    uint32_t const ask_at = end - begin > kAhead ? end - kAhead : begin;
 #pragma unroll 1
     for (uint32_t k = begin; k < end; ++k) {
       if (ahead == k) {
@@ -92,7 +93,7 @@ struct ProductLoad {
       if (waits_b) note(params.coupling.notes, CUSYNC_EVENT_LOAD, of, CUSYNC_OPERAND_B, k);
       if (waits_b) copy_b(k, state);
       ++state;
-      if (k == ask_at && params.drawn) shared.more_work.arrive();
+      if (k == ask_at && (C::kMailed || params.drawn)) shared.more_work.arrive();
     }
     ready.finish_tile(end - begin);
   }

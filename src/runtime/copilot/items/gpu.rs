@@ -20,13 +20,17 @@ fn mailed(
         return Err(Error::Unsupported("mailboxes need one kernel for all stages".into()));
     };
     let mut args = pipeline.one_kernel(0, one)?;
-    let line = line(args.work.workers())?;
+    let workers = args.work.workers();
+    let line = line(workers)?;
     if let device::Work::Lists { mail, .. } = &mut args.work {
         *mail = Some(line.clone());
     }
     // Epochs come with words, or count launches of this kernel; other runs of the pipeline have others.
     let slots = pipeline.plan.slot_count().max(1) as usize;
     args.sync.semaphores = Some(Arc::new(DeviceBuffer::zeroed(&pipeline.device, slots, "semaphores")?));
+    let kept = 2 * workers as usize;
+    args.sync.epochs =
+        Some(Arc::new(DeviceBuffer::zeroed(&pipeline.device, kept, "what workers have come to")?));
     Ok((Kernel::new(&pipeline.device, args)?, line))
 }
 
