@@ -16,6 +16,7 @@ use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
 use super::handing::{HandedOut, HostCost, Taker, exact_items, handed_out};
+use super::kinds::{TwoKinds, two_kinds};
 use super::{Error, Result, percentile};
 use crate::device::{Device, DeviceBuffer, Event, GraphExec, PinnedBuffer, Stream};
 use crate::runtime::copilot::{Session, Settings};
@@ -34,7 +35,8 @@ pub struct CopilotArgs {
     pub free_sms: u32,
     /// Delays inside kernels that are built for them, nanoseconds at most.
     pub delays_ns: u32,
-    /// Only parts whose name contains one of these: `exact`, `latency`, `items`, `handed`, `rows`, `ahead`, `stopped`; empty: all.
+    /// Only parts whose name contains one of these: `exact`, `latency`, `items`, `handed`, `kinds`, `rows`, `ahead`,
+    /// `stopped`; empty: all.
     pub only: Vec<String>,
 }
 
@@ -156,6 +158,8 @@ pub struct CopilotReport {
     pub stopped: Option<StoppedHost>,
     /// Items of one chain kernel, handed out in four ways.
     pub handed: Vec<HandedOut>,
+    /// Long jobs, and short ones that come at random.
+    pub kinds: Vec<TwoKinds>,
     /// What handing them out costs a host.
     pub host: Option<HostCost>,
 }
@@ -610,6 +614,9 @@ pub fn bench_copilot(args: &CopilotArgs, told: &mut dyn FnMut(&str)) -> Result<C
     if wanted("handed") {
         let (handed, host) = handed_out(&device, args.jobs.min(200), told)?;
         (report.handed, report.host) = (handed, Some(host));
+    }
+    if wanted("kinds") {
+        report.kinds = two_kinds(&device, told)?;
     }
     if wanted("rows") {
         told("rows, llama65_mlp");

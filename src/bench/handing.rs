@@ -20,11 +20,12 @@ use super::{Error, Result, percentile};
 use crate::device::{
     Arg, Delays, Device, DeviceBuffer, GraphExec, KernelCall, Module, PinnedBuffer, Shape, Stream,
 };
-use crate::runtime::copilot::{Handing, Items, Scheduled};
+use crate::runtime::copilot::{Handing, Items, Notes, Scheduled};
 use crate::runtime::{
     self, ChainOverride, InputSets, ItemTrace, Options, Overlap, Overrides, Pipeline, plan_text,
     resolve_text, shipped,
 };
+use crate::trace::{joined, shift};
 
 /// What queues a run on a stream.
 type Queue<'a> = dyn Fn(&Stream) -> Result<()> + 'a;
@@ -55,6 +56,9 @@ pub struct HandedOut {
     pub waits_us: f64,
     /// Items.
     pub items: usize,
+    /// Where a host hands out and has to launch: from its decision until the launch was queued, its first word was written and the first item
+    /// began, microseconds, medians.
+    pub begins_us: Option<[f64; 3]>,
 }
 
 /// What it costs a host to number an item and to write its word, nanoseconds each.
@@ -67,7 +71,7 @@ pub struct HostCost {
 }
 
 /// Tiles and how they are handed out; products are never cut along k, so results agree to the bit.
-fn chain(mode: Hand, tile: (u32, u32)) -> ChainOverride {
+pub(super) fn chain(mode: Hand, tile: (u32, u32)) -> ChainOverride {
     ChainOverride { kernel: Some((tile, (1, 1))), mode, splits: false }
 }
 
@@ -270,6 +274,21 @@ fn spans(mut items: Vec<ItemTrace>) -> (f64, Vec<f64>, f64, usize) {
     (last.saturating_sub(first) as f64 / 1e3, gaps, waits as f64 / 1e3 / workers as f64, items.len())
 }
 
+/// Of the first job of a launch: until the call came back, until the first word, until the first item began, microseconds since it was submitted.
+fn begins(plan: &Plan, notes: &Notes, records: &[ItemTrace]) -> Option<[f64; 3]> {
+    let pairs = joined(plan, notes, records);
+    let ns = |time: Duration| time.as_nanos() as i64;
+    let (shift, _) = shift(
+        pairs.iter().map(|(sent, item)| (ns(sent.at), item.begin as i64)),
+        pairs.iter().map(|(sent, item)| (item.end as i64, ns(sent.seen))),
+    )?;
+    let from = ns(notes.jobs.iter().map(|job| job.at).min()?);
+    let launched = ns(notes.launches.last()?.1);
+    let word = pairs.iter().map(|(sent, _)| ns(sent.at)).min()?;
+    let item = pairs.iter().map(|(_, item)| item.begin as i64 + shift).min()?;
+    Some([launched, word, item].map(|at| (at - from) as f64 * 1e-3))
+}
+
 /// The four ways of one case, in turns.
 fn four_ways(
     device: &Device,
@@ -295,6 +314,7 @@ fn four_ways(
     let mut gaps: [Vec<f64>; 4] = Default::default();
     let mut waits_us: [Vec<f64>; 4] = Default::default();
     let mut items = [0; 4];
+    let mut begun: [Vec<f64>; 3] = Default::default();
     for trace in [false, true] {
         let fixed = std::cell::RefCell::new(made(&plans.fixed, trace)?);
         let drawn = std::cell::RefCell::new(made(&plans.drawn, trace)?);
@@ -329,6 +349,9 @@ fn four_ways(
                         taker.stream.synchronize()?;
                         taker.take()?;
                     }
+                    if trace {
+                        session.take_notes();
+                    }
                     let begin = Instant::now();
                     match launched.get(way) {
                         Some(launched) => launched.job(runs[way])?,
@@ -347,6 +370,13 @@ fn four_ways(
                             _ => session.take_trace()?,
                         };
                         if round > 0 && turn > 0 {
+                            if way == 3 {
+                                let us = begins(&plans.drawn, &session.take_notes(), &records);
+                                begun
+                                    .iter_mut()
+                                    .zip(us.into_iter().flatten())
+                                    .for_each(|(all, us)| all.push(us));
+                            }
                             let (span, between, waited, count) = spans(records);
                             waits_us[way].push(waited);
                             span_us[way].push(span);
@@ -373,6 +403,8 @@ fn four_ways(
             gap_ns: [percentile(&mut gaps[way], 0.5), percentile(&mut gaps[way], 0.9), mean],
             waits_us: percentile(&mut waits_us[way], 0.5),
             items: items[way],
+            begins_us: (way == 3 && !begun[0].is_empty())
+                .then(|| std::array::from_fn(|at| percentile(&mut begun[at], 0.5))),
         });
     }
     Ok(found)

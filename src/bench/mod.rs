@@ -23,6 +23,7 @@ mod derived;
 mod digest;
 mod fused;
 mod handing;
+mod kinds;
 mod layers;
 mod peer;
 mod point;
@@ -42,6 +43,7 @@ pub use crate::runtime::{Summary, percentile};
 pub use derived::source_of;
 pub use digest::{Digest, Line, Mean};
 pub use handing::{HandedOut, HostCost};
+pub use kinds::TwoKinds;
 pub use layers::{
     BATCHES, LayerArgs, LayerPoint, Progress, SIZES, attentions, bench_layers, convolutions, mlps,
 };

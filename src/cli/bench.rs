@@ -482,10 +482,29 @@ fn copilot(page: &mut Page, r: &CopilotReport) {
             ],
             case.iter().map(one),
         );
+        for [launched, word, item] in case.iter().filter_map(|h| h.begins_us) {
+            page.line(format!(
+                "with a launch, from the decision: it is queued after {launched:.1} us, the first word is written after {word:.1}, \
+                 the first item begins after {item:.1}"
+            ));
+        }
     }
     if let Some(host) = &r.host {
         let (ledger, look) = (host.ledger_ns, host.look_ns);
         page.line(format!("the ledger takes {ledger:.0} ns an item, a look at all workers {look:.0} ns"));
+    }
+    if !r.kinds.is_empty() {
+        let rates =
+            |rates: &[f64]| rates.iter().map(|rate| format!("{rate:.0}")).collect::<Vec<_>>().join(", ");
+        page.table(
+            ["short jobs", "p50 us", "p10", "p99", "max", "jobs", "long jobs a second", "without short ones"],
+            r.kinds.iter().map(|k| {
+                let us = [k.short.p50_us, k.short.p10_us, k.short.p99_us, k.short.max_us];
+                let [p50, p10, p99, max] = us.map(|us| format!("{us:.1}"));
+                let jobs = k.short.jobs.to_string();
+                [k.way.clone(), p50, p10, p99, max, jobs, rates(&k.long_rates), rates(&k.alone_rates)]
+            }),
+        );
     }
     let us = |us: f64| format!("{us:.1}");
     let times =

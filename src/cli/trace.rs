@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use cusync::device::Device;
-use cusync::runtime::{Overrides, plan_text};
+use cusync::device::{Device, kernels};
+use cusync::runtime::{ChainOverride, Overrides, plan_text};
 use cusync::trace::{Timeline, TraceReport, events, page, simulated, simulated_run};
 use cusync_gen::check::Executor;
+use cusync_gen::device::Profile;
+use cusync_gen::schedule::Hand;
 
 use super::fault::Fault;
 use super::files;
@@ -29,7 +31,8 @@ pub(crate) struct TraceArgs {
     /// Trace the decode kernel, for few tokens, instead of a chain kernel
     #[arg(long)]
     decode: bool,
-    /// Predict the timeline instead of running; serial launches stand beside --executor
+    /// Predict the timeline instead of running; serial launches stand beside --executor. Without it `--executor copilot` traces a
+    /// session, and all others the kernel of `fused`
     #[arg(long, conflicts_with_all = ["seed", "decode"])]
     simulate: bool,
     /// Write the timeline: to a page (.html) or for Perfetto and chrome://tracing (.json)
@@ -78,8 +81,11 @@ impl Answer for TraceReport {
 
 pub(crate) fn trace(args: TraceArgs, output: &Output) -> Result<TraceReport, Fault> {
     let target = args.target.resolve()?;
-    let report =
-        if args.simulate { predict(&target)? } else { measure(&target, args.seed, args.decode, output)? };
+    let report = match target.executor {
+        _ if args.simulate => predict(&target)?,
+        Some(Executor::Copilot) => session(&target, args.seed, output)?,
+        _ => measure(&target, args.seed, args.decode, output)?,
+    };
     if let Some(file) = &args.output {
         write(&report.timeline, file)?;
     }
@@ -101,6 +107,28 @@ fn measure(target: &Target, seed: u64, decode: bool, output: &Output) -> Result<
     progress.say(format!("tracing {} on {}", plan.graph().name, gpu.name()));
     cusync::trace::trace(&plan, &profile, 0, SETS, seed as u32).map_err(|e| fault(&e))
 }
+
+/// A session: of a decode kernel where one runs the plan, else of the items of a chain kernel. Without a GPU threads of this host take them.
+fn session(target: &Target, seed: u64, output: &Output) -> Result<TraceReport, Fault> {
+    let fault = |e: &dyn std::fmt::Display| Fault::input(e.to_string());
+    let gpu = Device::open(0).ok().filter(|gpu| gpu.profile().is_some() && !kernels().is_empty());
+    let profile = gpu.as_ref().and_then(Device::profile);
+    let profile = profile.unwrap_or_else(|| Profile { sms: THREADS, ..target.device.clone() });
+    let source = &target.source;
+    let chain = ChainOverride { kernel: Some(((128, 128), (1, 1))), mode: Hand::Drawn, splits: false };
+    let planned = |chain, executor| {
+        let overrides = Overrides { dims: target.dims.clone(), chain, ..Overrides::default() };
+        plan_text(&source.text, &source.origin, &overrides, &profile, executor)
+    };
+    let plan = planned(None, Executor::Copilot).or_else(|_| planned(Some(chain), Executor::Fused));
+    let plan = plan.map_err(|e| fault(&e))?;
+    let on = gpu.as_ref().map_or("threads of this host", Device::name);
+    Progress::start(output).say(format!("tracing a session of {} on {on}", plan.graph().name));
+    cusync::trace::trace_session(&plan, gpu.as_ref(), seed as u32).map_err(|e| fault(&e))
+}
+
+/// Workers that threads of this host are.
+const THREADS: u32 = 4;
 
 /// Serial launches beside the executor that was asked for; without one, the one that is predicted to be best.
 fn predict(target: &Target) -> Result<TraceReport, Fault> {

@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::timeline::{Kind, Run, Span, Timeline};
+use super::timeline::{HostRow, Kind, Run, Span, Timeline};
 
 /// An object with a process for each run and a thread for each SM. A slice is a tile, the slices in it are its phases, and an
-/// arrow (a flow) leads from the slice whose post ended a wait to the end of that wait. Times in microseconds, whole
+/// arrow (a flow) leads from the slice whose post ended a wait to the end of that wait. A session's host has a thread for its jobs, one for its
+/// launches and one for its words, and an arrow leads from a word to the tile that it was sent for. Times in microseconds, whole
 /// nanoseconds, from the start of each run.
 pub fn events(timeline: &Timeline) -> Value {
     let mut events = Vec::new();
@@ -33,6 +34,7 @@ pub fn events(timeline: &Timeline) -> Value {
             slices(&mut events, timeline, span, pid);
             arrows(&mut events, run, span, pid, &mut flows);
         }
+        host(&mut events, run, pid, &mut flows);
     }
     json!({
         "displayTimeUnit": "ns",
@@ -45,6 +47,11 @@ pub fn events(timeline: &Timeline) -> Value {
 fn process(run: usize) -> usize {
     (run + 1) * 100_000
 }
+
+/// The first thread of a host: behind all SMs.
+const HOST: usize = 90_000;
+/// How wide a word is drawn.
+const WORD_NS: i64 = 50;
 
 /// Thread 0 is special to some readers.
 fn thread(sm: u32) -> u32 {
@@ -82,6 +89,49 @@ fn slices(events: &mut Vec<Value>, timeline: &Timeline, span: &Span, pid: usize)
             (kind, _) => (kind.name().to_owned(), json!({})),
         };
         slice(name, phase.kind.name(), begin, phase.end_us, args);
+    }
+}
+
+/// The threads of a host behind those of SMs. What overlaps in a row has more threads of its own.
+fn host(events: &mut Vec<Value>, run: &Run, pid: usize, flows: &mut u64) {
+    for (place, row) in HostRow::ALL.into_iter().enumerate() {
+        let mut busy: Vec<i64> = Vec::new();
+        for event in run.host.iter().filter(|event| event.row == row) {
+            let begin = ns(event.begin_us);
+            // A word is written at once; what counts is when it is taken, and that is the arrow's end.
+            let end = if row == HostRow::Word { begin + WORD_NS } else { ns(event.end_us).max(begin + 1) };
+            let free = busy.iter().position(|until| *until <= begin);
+            let lane = free.unwrap_or(busy.len());
+            let tid = HOST + 100 * place + lane;
+            match free {
+                Some(lane) => busy[lane] = end,
+                None => {
+                    busy.push(end);
+                    let name = format!("host: {}", row.name());
+                    events.push(json!({ "ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": { "name": name } }));
+                    events.push(json!({
+                        "ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": { "sort_index": tid }
+                    }));
+                }
+            }
+            let span = event.span.and_then(|span| run.spans.get(span));
+            let lies = span.map(|span| us((ns(span.begin_us) - begin).max(0)));
+            events.push(json!({
+                "ph": "X", "pid": pid, "tid": tid, "cat": row.name(), "name": event.what, "ts": us(begin), "dur": us(end - begin),
+                "args": { "end seen": us(ns(event.end_us)), "in the mailbox, us": lies }
+            }));
+            let Some(span) = span else { continue };
+            *flows += 1;
+            let flow = |kind: &str, tid: usize, at: i64| {
+                let ts = us(at);
+                json!({ "ph": kind, "pid": pid, "tid": tid, "ts": ts, "id": *flows, "cat": "mail", "name": "word to tile" })
+            };
+            events.push(flow("s", tid, begin));
+            // Clocks agree to within a microsecond.
+            let mut to = flow("f", thread(span.sm) as usize, ns(span.begin_us).max(begin));
+            to["bp"] = "e".into();
+            events.push(to);
+        }
     }
 }
 

@@ -64,7 +64,7 @@ pub(super) fn spans(
 
 fn run(name: &str, what: &str, sms: u32, spans: Vec<Span>) -> Run {
     let length_us = spans.iter().map(Span::end_us).fold(0.0, f64::max);
-    Run { name: name.into(), what: what.into(), sms, length_us, spans }
+    Run { name: name.into(), what: what.into(), sms, length_us, spans, host: Vec::new() }
 }
 
 /// A run of the stages' own kernels, one after the other.

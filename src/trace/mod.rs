@@ -25,6 +25,7 @@
 mod alone;
 mod cause;
 mod chrome;
+mod handed;
 mod measured;
 mod page;
 mod shares;
@@ -37,14 +38,18 @@ use cusync_gen::schedule::Hand;
 use serde::Serialize;
 
 pub use chrome::events;
+pub use handed::{joined, shift};
 pub use page::page;
 pub use shares::Shares;
 pub use simulated::{simulated, simulated_run};
-pub use timeline::{Edge, Kind, Origin, Phase, Run, Span, Timeline, defect};
+pub use timeline::{Edge, HostEvent, HostRow, Kind, Origin, Phase, Run, Span, Timeline, defect};
 
 use crate::device::Device;
+use crate::inputs::Inputs;
+use crate::runtime::copilot::{Handing, Items, Notes, Session, Settings};
+use crate::runtime::cpu::CpuOptions;
 use crate::runtime::{
-    ChainOverride, Error, InputSets, Options, Overrides, Pipeline, Result, plan_text, trace_runs,
+    ChainOverride, Error, InputSets, ItemTrace, Options, Overrides, Pipeline, Result, plan_text, trace_runs,
 };
 use cause::Edges;
 
@@ -156,6 +161,93 @@ pub fn trace(plan: &Plan, profile: &Profile, gpu: u32, sets: usize, seed: u32) -
         runs,
     }))
 }
+
+/// Traces a session of a plan: a job of a decode kernel, or one of each kind whose items a host hands out. On a GPU beside the same kernel in one
+/// launch; without one threads take the jobs.
+///
+/// # Errors
+/// As [`Session::open`] or [`Items::open`].
+pub fn trace_session(plan: &Plan, gpu: Option<&Device>, seed: u32) -> Result<TraceReport> {
+    let graph = plan.graph();
+    let (kernel, workers) = match plan.launch() {
+        Launch::Shares(decode) => (format!("decode kernel of {} tokens", decode.width), decode.workers()),
+        launch => {
+            let (m, n, _) = graph.kernel_tile();
+            (format!("{m} x {n} tiles"), launch.work().map_or(0, |work| work.lists.len() as u32))
+        }
+    };
+    let mut runs = Vec::new();
+    let of_jobs = |mut session: Session<'_>| -> Result<(Notes, Vec<ItemTrace>)> {
+        let rows = graph.stages.iter().map(|stage| stage.m).min().unwrap_or(1);
+        for number in 0..WARM + 1 {
+            if number == WARM {
+                session.take_notes();
+            }
+            let job = session.submit(0, rows)?;
+            session.wait(job)?;
+        }
+        let (notes, items) = (session.take_notes(), session.take_trace()?);
+        session.close()?;
+        Ok((notes, items))
+    };
+    let of_items = |mut session: Items<'_>| -> Result<(Notes, Vec<ItemTrace>)> {
+        for number in 0..WARM + 1 {
+            if number == WARM {
+                session.take_notes();
+            }
+            let jobs = (0..session.kinds()).map(|kind| session.submit(kind)).collect::<Result<Vec<_>>>()?;
+            jobs.into_iter().try_for_each(|job| session.wait(job))?;
+        }
+        let (notes, items) = (session.take_notes(), session.take_trace()?);
+        session.close()?;
+        Ok((notes, items))
+    };
+    let decodes = plan.launch().shares().is_some();
+    let (sms, device, (notes, items)) = match gpu {
+        Some(device) => {
+            let mut pipelines = [ready(plan, device, 1, seed)?];
+            let alone = trace_runs(&mut pipelines)?;
+            runs.push(measured::fused(plan, &format!("one launch; {kernel}"), &alone, device.sms()));
+            let [pipeline] = &mut pipelines;
+            pipeline.take_trace()?;
+            let noted = match decodes {
+                true => of_jobs(Session::open(pipeline, Settings::default())?)?,
+                false => of_items(Items::open(pipeline, Handing::default())?)?,
+            };
+            (device.sms(), device.name().to_owned(), noted)
+        }
+        None => {
+            let inputs = Inputs::random(graph, u64::from(seed));
+            let options = CpuOptions::default();
+            let noted = match decodes {
+                true => of_jobs(Session::on_host(plan, &[inputs], options, Settings::default())?)?,
+                false => of_items(Items::on_host(plan, &inputs, options, Handing::default())?)?,
+            };
+            (workers, "threads of this host".to_owned(), noted)
+        }
+    };
+    let what = format!("a session; {kernel}");
+    // A worker's note of an item stays where another had it in a later job.
+    let items = match decodes {
+        true => items,
+        false => handed::joined(plan, &notes, &items).into_iter().map(|(_, item)| *item).collect(),
+    };
+    let run =
+        Run { name: "copilot".into(), ..measured::fused(plan, &what, std::slice::from_ref(&items), sms) };
+    runs.push(handed::beside_host(run, plan, &notes, &items));
+    Ok(TraceReport::of(Timeline {
+        pipeline: graph.name.clone(),
+        dims: graph.dims.clone(),
+        device,
+        origin: Origin::Measured,
+        stages: graph.stages.iter().map(|s| s.name.clone()).collect(),
+        edges: Edges::names(graph),
+        runs,
+    }))
+}
+
+/// Jobs before the one that is shown: clocks and caches are then where a running session has them.
+const WARM: usize = 20;
 
 fn ready(plan: &Plan, device: &Device, sets: usize, seed: u32) -> Result<Pipeline> {
     let options = Options { trace: true, ..Options::default() };

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::timeline::{Kind, Run, Timeline};
+use super::timeline::{HostRow, Kind, Run, Timeline};
 
 const TEMPLATE: &str = include_str!("page.html");
 
@@ -51,6 +51,11 @@ fn of_run(timeline: &Timeline, run: &Run) -> Value {
             "end": phases().map(|p| ns(p.end_us)).collect::<Vec<_>>(),
             "edge": phases().map(|p| index(p.edge)).collect::<Vec<_>>(),
             "from": phases().map(|p| index(p.from)).collect::<Vec<_>>(),
-        }
+        },
+        "host": run.host.iter().map(|event| {
+            let row = HostRow::ALL.iter().position(|row| *row == event.row);
+            json!([row, event.what, ns(event.begin_us), ns(event.end_us), index(event.span)])
+        }).collect::<Vec<_>>(),
+        "host_rows": HostRow::ALL.map(HostRow::name),
     })
 }

@@ -89,7 +89,14 @@ fn kernels(candidate: &Candidate, executor: Executor) -> Run {
         graph.stages.iter().map(|s| format!("{} {} x {}", s.name, s.mma_tile.0, s.mma_tile.1)).collect();
     let what = format!("a kernel a stage; tiles: {}", tiles.join(", "));
     let length_us = timeline.total_us;
-    Run { name: executor_name(executor).into(), what, sms: timeline.slots, length_us, spans }
+    Run {
+        name: executor_name(executor).into(),
+        what,
+        sms: timeline.slots,
+        length_us,
+        spans,
+        host: Vec::new(),
+    }
 }
 
 /// A decode kernel: every worker has a share of each stage in turn, and streams weights all the time.
@@ -110,6 +117,7 @@ fn shares(candidate: &Candidate, decode: &Decode) -> Run {
         sms: candidate.device.sms.max(decode.workers()),
         length_us: timeline.total_us,
         spans: timeline.tiles.iter().map(span).collect(),
+        host: Vec::new(),
     }
 }
 
@@ -184,7 +192,8 @@ fn chain(candidate: &Candidate, schedule: &Schedule) -> Run {
     let tile = graph.kernel_tile();
     let what = format!("one chain kernel; {} x {} tiles, clusters of {rows} x {cols}", tile.0, tile.1);
     let sms = candidate.device.sms.max(schedule.lists.len() as u32 * rows * cols);
-    Run { name: executor_name(Executor::Fused).into(), what, sms, length_us: schedule.predicted_us, spans }
+    let (name, length_us) = (executor_name(Executor::Fused).into(), schedule.predicted_us);
+    Run { name, what, sms, length_us, spans, host: Vec::new() }
 }
 
 /// How long an item takes over what, microseconds.

@@ -57,6 +57,48 @@ pub struct Run {
     pub length_us: f64,
     /// Everything that was computed. Spans of one SM do not overlap.
     pub spans: Vec<Span>,
+    /// Of a session, what the host did, in the order of its beginnings.
+    pub host: Vec<HostEvent>,
+}
+
+/// Something that a host did for a session, and when it saw the end of it; microseconds from the start of the run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostEvent {
+    /// Kind of it.
+    pub row: HostRow,
+    /// What it was, in words.
+    pub what: String,
+    /// When the host handed it over.
+    pub begin_us: f64,
+    /// When it saw the end; of a launch, when the call came back.
+    pub end_us: f64,
+    /// Of a word the span that it was sent for, as an index into [`Run::spans`].
+    pub span: Option<usize>,
+}
+
+/// Kinds of what a host does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostRow {
+    /// A job, from when it was submitted.
+    Job,
+    /// A call that launches the kernel.
+    Launch,
+    /// A word in a worker's mailbox.
+    Word,
+}
+
+impl HostRow {
+    /// All, in the order in which they are shown.
+    pub const ALL: [HostRow; 3] = [HostRow::Job, HostRow::Launch, HostRow::Word];
+
+    /// Its name in the plural.
+    pub fn name(self) -> &'static str {
+        match self {
+            HostRow::Job => "jobs",
+            HostRow::Launch => "launches",
+            HostRow::Word => "words",
+        }
+    }
 }
 
 /// One tile, or a part of one, on one SM; microseconds from the start of the run.
@@ -182,6 +224,15 @@ pub fn defect(timeline: &Timeline) -> Option<String> {
                 }
             }
             by_sm.entry(span.sm).or_default().push(span);
+        }
+        let early = run.host.iter().find_map(|event| {
+            let of = event.span.map(|span| run.spans.get(span));
+            let backwards = event.end_us < event.begin_us || event.begin_us < 0.0;
+            let stray = event.row == HostRow::Word && of.flatten().is_none();
+            (backwards || stray).then(|| format!("{}: {} has no end or no span", run.name, event.what))
+        });
+        if early.is_some() {
+            return early;
         }
         by_sm.iter_mut().find_map(|(sm, list)| {
             list.sort_by(|a, b| a.begin_us.total_cmp(&b.begin_us));

@@ -249,3 +249,102 @@ fn a_name_that_says_no_format_is_refused() {
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains(".html"));
 }
+
+/// A session that threads of the host take: items of a chain kernel, and a job of a decode kernel.
+const SESSIONS: [&[&str]; 2] = [
+    &["trace", "SPEC", "--executor", "copilot"],
+    &["trace", "SPEC", "--executor", "copilot", "--dim", "M=24"],
+];
+
+/// Two kinds of stages, which would take a decode kernel where they have few rows.
+const TWO: &str = r#"Pipeline(name: "two", dims: { "M": 300, "H": 192 }, stages: [
+    Gemm(name: "up", a: "X(M,H)", b: "W(H,H)", out: "Y(M,H)", epilogue: Gelu),
+    Gemm(name: "down", a: "Y(M,H)", b: "V(H,H)", out: "Z(M,H)"),
+])"#;
+
+fn traced(file: &str, args: &[&str]) -> String {
+    let spec = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{file}.ron"));
+    std::fs::write(&spec, TWO).expect("a file");
+    let spec = spec.display().to_string();
+    let args: Vec<&str> = args.iter().map(|arg| if *arg == "SPEC" { spec.as_str() } else { arg }).collect();
+    written(file, &args)
+}
+
+#[test]
+fn a_session_shows_jobs_and_the_word_of_every_tile() {
+    for (case, tiles) in SESSIONS.into_iter().zip([2 * 3 * 2, 0]) {
+        let value: Value = serde_json::from_str(&traced("session.json", case)).expect("JSON");
+        let events = value["traceEvents"].as_array().expect("a list");
+        let of = |category: &str| {
+            events.iter().filter(|e| e["cat"] == category && e["ph"] == "X").collect::<Vec<_>>()
+        };
+        let (jobs, words, spans) = (of("jobs"), of("words"), of("tile"));
+        assert_eq!((jobs.len(), words.len()), (1, tiles), "{case:?}");
+        let end = |e: &Value| ns(&e["ts"]) + ns(&e["dur"]);
+        // All that was done lies between the submission and the sight of the end. Clocks are one, and are told to be so to a microsecond.
+        let slack = 1000;
+        assert!(!spans.is_empty());
+        for span in &spans {
+            assert!(
+                ns(&span["ts"]) + slack >= ns(&jobs[0]["ts"]) && end(span) <= end(jobs[0]) + slack,
+                "{case:?}: {span}"
+            );
+        }
+        // No two words at a time: one host writes them.
+        let mut times: Vec<i64> = words.iter().map(|word| ns(&word["ts"])).collect();
+        times.sort_unstable();
+        times.dedup();
+        assert_eq!(times.len(), tiles, "{case:?}");
+        let ends = |kind: &str| {
+            let of = |e: &&Value| e["cat"] == "mail" && e["ph"] == kind;
+            events
+                .iter()
+                .filter(of)
+                .map(|e| (e["id"].as_u64().expect("an id"), e))
+                .collect::<BTreeMap<_, _>>()
+        };
+        let (from, to) = (ends("s"), ends("f"));
+        assert_eq!((from.len(), to.len()), (tiles, tiles), "{case:?}: each word has an arrow to its tile");
+        for (id, word) in from {
+            let tile = to[&id];
+            let lies = |outer: &&&Value| {
+                track(outer) == track(tile)
+                    && ns(&outer["ts"]) <= ns(&tile["ts"])
+                    && ns(&tile["ts"]) < end(outer)
+            };
+            assert!(ns(&word["ts"]) <= ns(&tile["ts"]), "{case:?}: taken before it was written");
+            assert_eq!(spans.iter().filter(lies).count(), 1, "{case:?}: arrow {id} ends in no tile: {tile}");
+        }
+        // Threads of the host are none of the SMs'.
+        let sms: Vec<Track> = spans.iter().map(|e| track(e)).collect();
+        assert!(jobs.iter().chain(&words).all(|e| !sms.contains(&track(e))), "{case:?}");
+    }
+}
+
+#[test]
+fn a_page_of_a_session_has_what_the_host_did() {
+    for (case, tiles) in SESSIONS.into_iter().zip([2 * 3 * 2, 0]) {
+        let data = data(&traced("session.html", case));
+        let run = data["runs"].as_array().expect("runs").last().expect("a session");
+        assert_eq!(run["name"], "copilot");
+        let rows: Vec<&str> =
+            run["host_rows"].as_array().expect("rows").iter().filter_map(Value::as_str).collect();
+        assert_eq!(rows, ["jobs", "launches", "words"]);
+        let spans = run["spans"]["stage"].as_array().expect("spans").len() as i64;
+        let (mut seen, mut before) = (Vec::new(), 0);
+        for event in run["host"].as_array().expect("what the host did") {
+            let [row, begin, end, span] = [0, 2, 3, 4].map(|at| event[at].as_i64().expect("a number"));
+            assert!(before <= begin && begin <= end, "{case:?}: {event}");
+            assert_eq!(
+                row == 2,
+                (0..spans).contains(&span),
+                "{case:?}: a word is of a span, and nothing else is: {event}"
+            );
+            before = begin;
+            seen.extend((row == 2).then_some(span));
+        }
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), tiles, "{case:?}: every span has its word");
+    }
+}

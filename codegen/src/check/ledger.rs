@@ -164,6 +164,16 @@ impl Ledger {
         self.kinds.get(kind).map_or(&[], |kind| &kind.items)
     }
 
+    /// Stages that items may be of.
+    pub fn stages(&self) -> usize {
+        self.stages.iter().map(|stage| stage.0 + 1).max().unwrap_or(0)
+    }
+
+    /// The stage of an item.
+    pub fn stage_of(&self, item: u32) -> usize {
+        self.stages.get(item as usize).map_or(0, |stage| stage.0)
+    }
+
     /// The kind of an item.
     pub fn kind_of(&self, item: u32) -> Option<usize> {
         self.kind_of.get(item as usize).copied()

@@ -6,6 +6,7 @@ use super::Runner;
 use crate::device::{self, JobLine, Kernel, KernelArgs, LaunchAttributes, Words};
 use crate::runtime::error::{Error, Result};
 use crate::runtime::pipeline::{Pipeline, Work};
+use crate::runtime::traced::ItemTrace;
 
 /// Tokens of the kernels that take jobs.
 const FEW: u32 = 8;
@@ -65,6 +66,11 @@ impl Runner for Gpu<'_> {
 
     fn read_f32(&self, set: usize, name: &str) -> Result<Vec<f32>> {
         widened(self.pipeline, set, name)
+    }
+
+    fn take_trace(&mut self) -> Result<Vec<ItemTrace>> {
+        self.pipeline.synchronize()?;
+        self.pipeline.take_trace()
     }
 }
 

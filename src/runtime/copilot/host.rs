@@ -5,18 +5,24 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cusync_gen::check::Plan;
+use cusync_gen::schedule::Item;
 
 use super::Runner;
 use crate::device::{Command, Words};
 use crate::inputs::Inputs;
 use crate::runtime::cpu::{CpuError, CpuOptions, CpuPipeline};
 use crate::runtime::error::{Error, Result};
+use crate::runtime::traced::ItemTrace;
 
 /// What a launch shares with the session.
 struct Shared {
     words: Words,
     sets: Vec<Mutex<CpuPipeline>>,
+    opened: Instant,
     idle: Duration,
+    /// The last job's last item.
+    last: Option<Item>,
+    ran: Mutex<Option<ItemTrace>>,
 }
 
 pub(super) struct Host {
@@ -25,10 +31,17 @@ pub(super) struct Host {
 }
 
 impl Host {
-    pub(super) fn new(plan: &Plan, sets: &[Inputs], options: CpuOptions, idle: Duration) -> Result<Host> {
+    pub(super) fn new(
+        plan: &Plan,
+        sets: &[Inputs],
+        options: CpuOptions,
+        (opened, idle): (Instant, Duration),
+    ) -> Result<Host> {
         let set = |inputs| CpuPipeline::new(plan, inputs, options).map(Mutex::new).map_err(Error::from);
         let sets = sets.iter().map(set).collect::<Result<_>>()?;
-        Ok(Host { shared: Arc::new(Shared { words: Words::default(), sets, idle }), launch: None })
+        let last = plan.launch().work().and_then(|work| work.sequence.last().copied());
+        let shared = Shared { words: Words::default(), sets, opened, idle, last, ran: Mutex::default() };
+        Ok(Host { shared: Arc::new(shared), launch: None })
     }
 
     /// Waits for the launch to end.
@@ -44,12 +57,30 @@ impl Shared {
     fn run(&self, launch: u32) -> std::result::Result<(), CpuError> {
         while let Some(job) = self.next() {
             let mut set = self.sets[usize::from(job.set)].lock().unwrap_or_else(PoisonError::into_inner);
+            let begin = self.opened.elapsed().as_nanos() as u64;
             set.run_rows(job.m.into())?;
             drop(set);
+            self.note(begin);
             self.words.end(job.sequence);
         }
         self.words.leave(launch);
         Ok(())
+    }
+
+    fn note(&self, begin: u64) {
+        let end = self.opened.elapsed().as_nanos() as u64;
+        let trace = |item| ItemTrace {
+            worker: 0,
+            cta: 0,
+            sm: 0,
+            item,
+            begin,
+            ready: begin,
+            loaded: begin,
+            math_end: end,
+            end,
+        };
+        *self.ran.lock().unwrap_or_else(PoisonError::into_inner) = self.last.map(trace);
     }
 
     fn next(&self) -> Option<Command> {
@@ -93,5 +124,9 @@ impl Runner for Host {
         let none = || Error::Unsupported(format!("this session has no set {set}"));
         let set = self.shared.sets.get(set).ok_or_else(none)?;
         Ok(set.lock().unwrap_or_else(PoisonError::into_inner).tensor(name)?)
+    }
+
+    fn take_trace(&mut self) -> Result<Vec<ItemTrace>> {
+        Ok(self.shared.ran.lock().unwrap_or_else(PoisonError::into_inner).take().into_iter().collect())
     }
 }

@@ -42,6 +42,7 @@
 mod gpu;
 mod host;
 mod items;
+mod notes;
 
 use std::time::{Duration, Instant};
 
@@ -51,10 +52,14 @@ use cusync_gen::graph::Graph;
 use super::cpu::CpuOptions;
 use super::error::{Error, Result};
 use super::pipeline::Pipeline;
+use super::traced::ItemTrace;
 use crate::device::{COMMANDS, Command, Words};
 use crate::inputs::Inputs;
 
-pub use items::{Handing, Items, Scheduled, Sent};
+pub use items::{Handing, Items, Scheduled};
+pub use notes::{JobNote, Notes, Sent};
+
+use notes::Noting;
 
 /// How long a session waits, either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +100,7 @@ trait Runner {
     fn finish(&mut self) -> Result<()>;
     /// A tensor of a set, widened.
     fn read_f32(&self, set: usize, name: &str) -> Result<Vec<f32>>;
+    fn take_trace(&mut self) -> Result<Vec<ItemTrace>>;
 }
 
 /// Between two looks at whether the kernel is whole.
@@ -109,6 +115,7 @@ pub struct Session<'a> {
     submitted: u32,
     launches: u32,
     checked: Instant,
+    noting: Noting,
     closed: bool,
 }
 
@@ -130,7 +137,8 @@ impl<'a> Session<'a> {
     /// The plan is none of a decode kernel for products; there are more sets than the kernel has parameters for; memory is short.
     pub fn open(pipeline: &'a mut Pipeline, settings: Settings) -> Result<Session<'a>> {
         let (sets, rows) = (pipeline.sets().max(1), rows_of(pipeline.plan())?);
-        Session::of(Box::new(gpu::Gpu::new(pipeline, idle_ns(settings)?)?), sets, rows, settings)
+        let gpu = gpu::Gpu::new(pipeline, idle_ns(settings)?)?;
+        Session::of(Box::new(gpu), sets, rows, settings, Instant::now())
     }
 
     /// Opens a session on the host: a thread of its own runs the jobs, on as many threads as the plan has workers. A set's values are
@@ -146,13 +154,30 @@ impl<'a> Session<'a> {
     ) -> Result<Session<'static>> {
         let rows = rows_of(plan)?;
         idle_ns(settings)?;
-        let host = host::Host::new(plan, sets, options, settings.idle)?;
-        Session::of(Box::new(host), sets.len(), rows, settings)
+        let opened = Instant::now();
+        let host = host::Host::new(plan, sets, options, (opened, settings.idle))?;
+        Session::of(Box::new(host), sets.len(), rows, settings, opened)
     }
 
-    fn of(runner: Box<dyn Runner + 'a>, sets: usize, rows: u32, settings: Settings) -> Result<Session<'a>> {
-        let checked = Instant::now();
-        Ok(Session { runner, sets, rows, settings, submitted: 0, launches: 0, checked, closed: false })
+    fn of(
+        runner: Box<dyn Runner + 'a>,
+        sets: usize,
+        rows: u32,
+        settings: Settings,
+        checked: Instant,
+    ) -> Result<Session<'a>> {
+        let noting = Noting::new(checked);
+        Ok(Session {
+            runner,
+            sets,
+            rows,
+            settings,
+            submitted: 0,
+            launches: 0,
+            checked,
+            noting,
+            closed: false,
+        })
     }
 
     /// Hands over a job: a run with the tensors of `set`, for the first `m` rows. What the host, or copies that it has waited for, wrote before is
@@ -196,6 +221,7 @@ impl<'a> Session<'a> {
         // All fit: there are at most CUSYNC_MAX_BOUND sets, and 64 rows.
         let next = next.map(|next| next as u16);
         let command = Command { sequence: self.submitted, set: set as u16, next, m: m as u8 };
+        self.noting.submitted(self.submitted, set, Some(m));
         self.runner.words().post(command);
         self.keep_running()?;
         Ok(Job(self.submitted))
@@ -206,7 +232,7 @@ impl<'a> Session<'a> {
     /// # Errors
     /// The kernel failed; which jobs are not over is said.
     pub fn poll(&mut self, job: Job) -> Result<bool> {
-        if reached(self.runner.words().ended(), job.0) {
+        if self.is_over(job) {
             return Ok(true);
         }
         self.keep_running()?;
@@ -214,7 +240,16 @@ impl<'a> Session<'a> {
             self.checked = Instant::now();
             self.runner.check().map_err(|e| self.stopped(&e.to_string()))?;
         }
-        Ok(reached(self.runner.words().ended(), job.0))
+        Ok(self.is_over(job))
+    }
+
+    fn is_over(&mut self, job: Job) -> bool {
+        let ended = self.runner.words().ended();
+        let over = reached(ended, job.0);
+        if over {
+            self.noting.seen(|number| reached(ended, number));
+        }
+        over
     }
 
     /// Polls until a job is over.
@@ -245,6 +280,20 @@ impl<'a> Session<'a> {
     /// How often the kernel was launched: more than once where it ended for want of work.
     pub fn launches(&self) -> u32 {
         self.launches
+    }
+
+    /// Notes launches and jobs from now on; returns what was noted since it was called last.
+    pub fn take_notes(&mut self) -> Notes {
+        self.noting.take()
+    }
+
+    /// What was noted of the last job, when the kernel has left: by a pipeline made with [`super::Options::trace`], on the GPU's clock, each
+    /// worker's share of each stage; by a thread, in nanoseconds since the session was opened, the job as a whole.
+    ///
+    /// # Errors
+    /// As [`Pipeline::take_trace`].
+    pub fn take_trace(&mut self) -> Result<Vec<ItemTrace>> {
+        self.runner.take_trace()
     }
 
     /// A tensor of a set, row-major, widened to float32. Wait for the job that writes it first; of a result, rows behind those of the
@@ -284,7 +333,9 @@ impl<'a> Session<'a> {
         // In this order: a kernel ends its last job before it leaves.
         if self.runner.words().left() == self.launches && self.unfinished() > 0 {
             self.launches = self.launches.wrapping_add(1);
+            let begin = self.noting.now();
             self.runner.launch(self.launches)?;
+            self.noting.launched(begin);
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use crate::common::{Gpu, assert_right, dim, pipeline, plan, quick};
 use crate::fused::{DYNAMIC, STATIC, expected, fused, hopper};
 use crate::fused_decode::decode;
+use cusync::bench::copilot::{CopilotArgs, bench_copilot};
 use cusync::device::{Delays, DeviceBuffer, Stream, helpers};
 use cusync::runtime::{
     ChainOverride, InputSets, Options, Overrides, Pipeline, Result, element_code, shipped,
@@ -43,7 +44,7 @@ pub(crate) fn delays(seed: u32) -> Delays {
 }
 
 /// Tests that share the runs.
-const TESTS: usize = 6;
+const TESTS: usize = 7;
 
 /// Runs of one test.
 fn runs() -> usize {
@@ -371,6 +372,28 @@ fn pipelines_side_by_side_survive_delays() {
         Case { label, plan, seed: 500 + i as u32, beside: 2 }
     };
     survive(&gpu, plans.into_iter().enumerate().map(of).collect());
+}
+
+/// Jobs that a host hands over: items of a chain kernel and whole jobs of decode kernels, alone and beside a kernel that takes SMs whenever the
+/// session's has left. Shorter delays: with the long ones a job takes so long that few would run.
+#[test]
+fn sessions_survive_delays() {
+    let Some(_gpu) = delayed() else { return };
+    let only = ["items", "exact"].map(String::from).to_vec();
+    let args =
+        CopilotArgs { exact: runs().div_ceil(4), delays_ns: LIMIT_NS / 10, only, ..CopilotArgs::default() };
+    let report = bench_copilot(&args, &mut |_| {}).unwrap_or_else(|e| panic!("{e}"));
+    for of in &report.exact {
+        println!(
+            "{}: {} jobs with delays, {} differ, {} launches",
+            of.pipeline, of.jobs, of.wrong, of.launches
+        );
+        assert!(of.wrong == 0 && of.launches > 0, "{}: {} of {} jobs differ", of.pipeline, of.wrong, of.jobs);
+    }
+    assert_eq!(report.exact.len(), 8, "two kinds of items, three pipelines, with SMs taken and without");
+    let done: usize = report.exact.iter().map(|of| of.jobs).sum();
+    assert!(done >= runs(), "only {done} jobs");
+    println!("{done} runs with delays, 0 wrong, 0 stuck");
 }
 
 /// The check above can fail: without waits, the same delays make consumers read what is not there yet.

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use crate::common::{Gpu, pipeline, plan_of};
 use crate::fused::hopper;
+use cusync::bench::copilot::{CopilotArgs, bench_copilot};
 use cusync::runtime::copilot::{Session, Settings};
-use cusync::runtime::{InputSets, Options, Overrides, Pipeline, Result};
+use cusync::runtime::{ChainOverride, InputSets, Options, Overrides, Pipeline, Result};
+use cusync::trace::{HostRow, defect, trace_session};
 use cusync_gen::check::Executor;
+use cusync_gen::schedule::Hand;
 
 const SPEC: &str = r#"Pipeline(name: "p", dims: { "M": 64, "H": 512 }, stages: [
     GatedGemm(name: "up", a: "X(M,H)", gate: "G(H,2*H)", up: "U(H,2*H)", out: "Y(M,2*H)"),
@@ -68,10 +71,53 @@ fn jobs(gpu: &Gpu, rows: usize) -> Result<()> {
     Ok(())
 }
 
+/// Items of a chain kernel, two kinds with common weights under way at once, either first, alone and beside a kernel that takes SMs.
+#[test]
+fn handed_items_have_the_bits_of_runs() {
+    let Some(_gpu) = hopper() else { return };
+    let args = CopilotArgs { exact: 2000, only: vec!["items".into()], ..CopilotArgs::default() };
+    let report = bench_copilot(&args, &mut |_| {}).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(report.exact.len(), 2, "alone, and with SMs taken");
+    for of in &report.exact {
+        println!("{}: {} jobs, {} launches", of.pipeline, of.jobs, of.launches);
+        assert!(of.wrong == 0 && of.jobs == 2000, "{}: {} of {} jobs differ", of.pipeline, of.wrong, of.jobs);
+    }
+}
+
+/// Rows that leave a warpgroup of the last tiles without any, and a job of a decode kernel.
+#[test]
+fn a_trace_of_a_session_has_a_word_for_every_tile() {
+    let Some(gpu) = hopper() else { return };
+    let drawn = ChainOverride { kernel: Some(((128, 128), (1, 1))), mode: Hand::Drawn, splits: false };
+    let overrides = Overrides { dims: vec![("M".into(), 320)], chain: Some(drawn), ..Overrides::default() };
+    let plan = plan_of(&gpu, SPEC, &overrides, Executor::Fused);
+    let report = trace_session(&plan, Some(&gpu.device), 3).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(defect(&report.timeline), None);
+    let run = report.timeline.runs.last().expect("a session");
+    let words = run.host.iter().filter(|event| event.row == HostRow::Word);
+    let mut spans: Vec<usize> = words.clone().filter_map(|word| word.span).collect();
+    spans.sort_unstable();
+    assert_eq!(spans, (0..run.spans.len()).collect::<Vec<_>>());
+    // Clocks agree to within the time that a word takes at least.
+    for word in words {
+        let span = &run.spans[word.span.expect("a tile")];
+        assert!(
+            span.begin_us > word.begin_us - 3.0 && span.end_us() < word.end_us + 3.0,
+            "{word:?} {span:?}"
+        );
+    }
+    let few = Overrides { dims: vec![("M".into(), 8)], ..Overrides::default() };
+    let plan = plan_of(&gpu, SPEC, &few, Executor::Copilot);
+    let report = trace_session(&plan, Some(&gpu.device), 3).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(defect(&report.timeline), None);
+    let run = report.timeline.runs.last().expect("a session");
+    assert_eq!(run.host.iter().filter(|event| event.row == HostRow::Job).count(), 1);
+}
+
 #[test]
 fn jobs_have_the_bits_of_runs() {
     let Some(gpu) = hopper() else { return };
-    for rows in [8, 64] {
+    for rows in [8, 32, 64] {
         jobs(&gpu, rows).unwrap_or_else(|e| panic!("{rows} rows: {e}"));
     }
 }

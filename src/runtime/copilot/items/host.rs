@@ -1,9 +1,13 @@
 //! Threads in place of the kernel's workers, with the same words between them and the host.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use cusync_gen::check::Plan;
+use cusync_gen::schedule::Item;
 
 use super::Taker;
 use crate::device::{Boxes, HostMail};
@@ -19,7 +23,11 @@ struct Shared {
     awake: [AtomicU32; 2],
     failed: AtomicBool,
     why: Mutex<Option<CpuError>>,
+    opened: Instant,
     idle: Duration,
+    /// The plan's items, and when each ran last.
+    sequence: Vec<Item>,
+    ran: Mutex<BTreeMap<u32, ItemTrace>>,
 }
 
 pub(super) struct Host {
@@ -32,7 +40,12 @@ pub(super) struct Host {
 const CLOSED: u32 = 1 << 31;
 
 impl Host {
-    pub(super) fn new(mut pipeline: CpuPipeline, workers: usize, idle: Duration) -> Host {
+    pub(super) fn new(
+        mut pipeline: CpuPipeline,
+        plan: &Plan,
+        workers: usize,
+        (opened, idle): (Instant, Duration),
+    ) -> Host {
         pipeline.poison();
         let shared = Shared {
             mail: HostMail::new(workers),
@@ -40,7 +53,10 @@ impl Host {
             awake: Default::default(),
             failed: AtomicBool::new(false),
             why: Mutex::new(None),
+            opened,
             idle,
+            sequence: plan.launch().work().map_or_else(Vec::new, |work| work.sequence.clone()),
+            ran: Mutex::default(),
         };
         Host { shared: Arc::new(shared), threads: Vec::new(), workers }
     }
@@ -57,6 +73,19 @@ impl Host {
 }
 
 impl Shared {
+    fn now_ns(&self) -> u64 {
+        self.opened.elapsed().as_nanos() as u64
+    }
+
+    /// A thread knows when it began and ended an item, and not what it did between.
+    fn note(&self, worker: usize, index: u32, begin: u64) {
+        let Some(item) = self.sequence.get(index as usize).copied() else { return };
+        let (worker, end) = (worker as u32, self.now_ns());
+        let [ready, loaded, math_end] = [begin, begin, end];
+        let trace = ItemTrace { worker, cta: 0, sm: worker, item, begin, ready, loaded, math_end, end };
+        self.ran.lock().unwrap_or_else(PoisonError::into_inner).insert(index, trace);
+    }
+
     /// One launch of one worker: item after item, until all workers sleep.
     fn run(&self, worker: usize, launch: u32) {
         let Some(boxes) = self.mail.boxes() else { return };
@@ -79,7 +108,11 @@ impl Shared {
                 if asleep && wake() {
                     return;
                 }
+                let begin_ns = self.now_ns();
                 let ran = letter.item.map(|item| hands(item, letter.epoch));
+                if let Some(item) = letter.item {
+                    self.note(worker, item, begin_ns);
+                }
                 if let Some(Err(error)) = ran {
                     self.why.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                     self.failed.store(true, Ordering::Relaxed);
@@ -139,6 +172,7 @@ impl Taker for Host {
     }
 
     fn take_trace(&mut self) -> Result<Vec<ItemTrace>> {
-        Err(Error::Unsupported("threads note no times of items".into()))
+        let mut ran = self.shared.ran.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(std::mem::take(&mut *ran).into_values().collect())
     }
 }

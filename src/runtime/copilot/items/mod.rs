@@ -43,6 +43,7 @@ use std::time::{Duration, Instant};
 
 use cusync_gen::check::{Ledger, Plan, Refutation};
 
+use super::notes::{Notes, Noting, Sent};
 use super::{CHECK_EVERY, Job, Settings, idle_ns};
 use crate::device::{Boxes, Letter, MAIL};
 use crate::inputs::Inputs;
@@ -62,6 +63,10 @@ pub struct Handing {
     pub patience: Duration,
     /// Items that a worker has at most, the one that it computes included; 1 to 7.
     pub ahead: u32,
+    /// How long before a worker is expected to have none its next item is sent; `None`: as soon as there is room. What is sent early is
+    /// settled before it is known whether a job comes that goes first; what is sent late is missed, and a host sees ends of items late
+    /// when many come at once.
+    pub lead: Option<Duration>,
     /// The kernel begins with the SMs that it gets, beside others; else when it gets all.
     pub beside: bool,
 }
@@ -69,23 +74,8 @@ pub struct Handing {
 impl Default for Handing {
     fn default() -> Handing {
         let Settings { idle, patience } = Settings::default();
-        Handing { idle, patience, ahead: 2, beside: false }
+        Handing { idle, patience, ahead: 2, lead: None, beside: false }
     }
-}
-
-/// One hand-out, for traces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sent {
-    /// When the word was written, since the session was opened.
-    pub at: Duration,
-    /// When the host saw that the item was done.
-    pub seen: Duration,
-    /// Whose mailbox.
-    pub worker: u32,
-    /// Which item of the plan's sequence.
-    pub item: u32,
-    /// Number of the run of its kind.
-    pub epoch: u32,
 }
 
 /// What takes items, launch after launch.
@@ -106,10 +96,36 @@ trait Taker {
 struct Worker {
     /// Number of its last word.
     sent: u32,
-    /// Items of its words that are not done, and what to note of them.
-    items: VecDeque<(u32, u32, Duration)>,
+    /// Items of its words that are not done.
+    items: VecDeque<Out>,
+    /// When it turned to the first of them, as far as the host knows.
+    turned: Duration,
+    /// When it is expected to have none.
+    until: Duration,
     /// Whether it has begun the present launch.
     here: bool,
+}
+
+/// An item that a worker has.
+#[derive(Clone, Copy, Debug)]
+struct Out {
+    item: u32,
+    epoch: u32,
+    at: Duration,
+}
+
+/// How long the items of a stage take, as the host sees it. More often too little than too much: what it sees late is what it did not look at.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace(Duration);
+
+impl Pace {
+    fn learn(&mut self, took: Duration) {
+        let Pace(usual) = *self;
+        self.0 = match took < usual || usual.is_zero() {
+            true => (usual + took) / if usual.is_zero() { 1 } else { 2 },
+            false => usual + (took - usual) / 16,
+        };
+    }
 }
 
 /// A job under way.
@@ -134,9 +150,10 @@ pub struct Items<'a> {
     running: Vec<Option<u32>>,
     submitted: u32,
     launches: u32,
-    opened: Instant,
     checked: Instant,
-    sent: Option<Vec<Sent>>,
+    noting: Noting,
+    /// Of each stage.
+    paces: Vec<Pace>,
     closed: bool,
 }
 
@@ -155,7 +172,7 @@ impl<'a> Items<'a> {
         let ledger = ledger_of(pipeline.plan(), handing)?;
         let idle_ns = idle_ns(Settings { idle: handing.idle, patience: handing.patience })?;
         let gpu = gpu::Gpu::new(pipeline, idle_ns, handing.beside)?;
-        Items::of(Box::new(gpu), ledger, handing)
+        Items::of(Box::new(gpu), ledger, handing, Instant::now())
     }
 
     /// Opens a session on the host: threads take the items, one for each of the plan's workers.
@@ -170,13 +187,19 @@ impl<'a> Items<'a> {
     ) -> Result<Items<'static>> {
         let ledger = ledger_of(plan, handing)?;
         let workers = plan.launch().work().map_or(0, |work| work.lists.len());
-        let host = host::Host::new(CpuPipeline::new(plan, inputs, options)?, workers, handing.idle);
-        Items::of(Box::new(host), ledger, handing)
+        let opened = Instant::now();
+        let host =
+            host::Host::new(CpuPipeline::new(plan, inputs, options)?, plan, workers, (opened, handing.idle));
+        Items::of(Box::new(host), ledger, handing, opened)
     }
 
-    fn of(taker: Box<dyn Taker + 'a>, ledger: Ledger, handing: Handing) -> Result<Items<'a>> {
+    fn of(
+        taker: Box<dyn Taker + 'a>,
+        ledger: Ledger,
+        handing: Handing,
+        opened: Instant,
+    ) -> Result<Items<'a>> {
         let workers = taker.boxes()?.workers();
-        let now = Instant::now();
         Ok(Items {
             taker,
             handing,
@@ -184,12 +207,12 @@ impl<'a> Items<'a> {
             waiting: VecDeque::new(),
             active: Vec::new(),
             running: vec![None; ledger.kinds()],
+            paces: vec![Pace::default(); ledger.stages()],
             ledger,
             submitted: 0,
             launches: 0,
-            opened: now,
-            checked: now,
-            sent: None,
+            checked: opened,
+            noting: Noting::new(opened),
             closed: false,
         })
     }
@@ -224,6 +247,7 @@ impl<'a> Items<'a> {
             )));
         }
         self.submitted = self.submitted.wrapping_add(1);
+        self.noting.submitted(self.submitted, kind, None);
         self.waiting.push_back((self.submitted, kind, first));
         self.pump()?;
         Ok(Job(self.submitted))
@@ -273,15 +297,16 @@ impl<'a> Items<'a> {
         self.launches
     }
 
-    /// Notes every hand-out from now on; returns those since it was called last.
-    pub fn take_sent(&mut self) -> Vec<Sent> {
-        self.sent.replace(Vec::new()).unwrap_or_default()
+    /// Notes all that is handed out from now on; returns what was noted since it was called last.
+    pub fn take_notes(&mut self) -> Notes {
+        self.noting.take()
     }
 
-    /// What a pipeline made with [`crate::runtime::Options::trace`] noted of its items, when the kernel has left.
+    /// What was noted of each item when it ran last, when the kernel has left: by a pipeline made with [`crate::runtime::Options::trace`], on
+    /// the GPU's clock, or by threads, in nanoseconds since the session was opened.
     ///
     /// # Errors
-    /// As [`Pipeline::take_trace`]; the session is on the host.
+    /// As [`Pipeline::take_trace`].
     pub fn take_trace(&mut self) -> Result<Vec<ItemTrace>> {
         self.taker.take_trace()
     }
@@ -327,37 +352,54 @@ impl<'a> Items<'a> {
     fn pump(&mut self) -> Result<()> {
         // Before what is done: a kernel has done all that it took when it leaves, and what it did not take is the next one's.
         let gone = self.taker.boxes()?.left() == self.launches;
-        self.look()?;
+        let now = self.noting.now();
+        self.look(now)?;
         self.begin()?;
         if !gone {
-            return self.hand_out();
+            return self.hand_out(now);
         }
         if self.unfinished() > 0 {
             self.launches = self.launches.wrapping_add(1);
             // Those of the next launch say so themselves: some may get no SM for a while.
             self.workers.iter_mut().for_each(|worker| worker.here = false);
+            let begin = self.noting.now();
             self.taker.launch(self.launches)?;
+            self.noting.launched(begin);
         }
         Ok(())
     }
 
     /// Notes what workers have done.
-    fn look(&mut self) -> Result<()> {
+    fn look(&mut self, now: Duration) -> Result<()> {
         let boxes = self.taker.boxes()?;
+        let mut over = false;
         for (at, worker) in self.workers.iter_mut().enumerate().filter(|(_, worker)| !worker.items.is_empty())
         {
             let left = worker.sent.wrapping_sub(boxes.done(at)) as usize;
+            // Of several at once it is not known how long each took.
+            let one = worker.items.len() == left + 1;
             while worker.items.len() > left {
-                let Some((item, epoch, sent)) = worker.items.pop_front() else { break };
-                if let Some(list) = &mut self.sent {
-                    let seen = self.opened.elapsed();
-                    list.push(Sent { at: sent, seen, worker: at as u32, item, epoch });
+                let Some(Out { item, epoch, at: sent }) = worker.items.pop_front() else { break };
+                if one {
+                    self.paces[self.ledger.stage_of(item)].learn(now.saturating_sub(worker.turned));
                 }
+                worker.turned = now;
+                let pace = |out: &Out| self.paces[self.ledger.stage_of(out.item)].0;
+                worker.until = now + worker.items.iter().map(pace).sum::<Duration>();
+                self.noting.sent(Sent { at: sent, seen: now, worker: at as u32, item, epoch });
                 if self.ledger.done(item).map_err(refused)? {
                     let kind = self.ledger.kind_of(item).unwrap_or(0);
                     self.running[kind] = None;
+                    over = true;
                 }
             }
+        }
+        if over {
+            let open = |number: u32| {
+                self.waiting.iter().any(|(other, ..)| *other == number)
+                    || self.running.contains(&Some(number))
+            };
+            self.noting.seen(|number| !open(number));
         }
         Ok(())
     }
@@ -380,16 +422,20 @@ impl<'a> Items<'a> {
         Ok(())
     }
 
-    /// Gives workers that are here and have room the next items, first those that have least.
-    fn hand_out(&mut self) -> Result<()> {
+    /// Gives workers that are here and have room, and will soon have nothing, the next items, first those that have least.
+    fn hand_out(&mut self, now: Duration) -> Result<()> {
         if self.active.is_empty() {
             return Ok(());
         }
         let boxes = self.taker.boxes()?;
+        let soon = self.handing.lead.map(|lead| now + lead);
         for room in 1..=self.handing.ahead as usize {
             for (at, worker) in
                 self.workers.iter_mut().enumerate().filter(|(_, worker)| worker.items.len() < room)
             {
+                if !worker.items.is_empty() && soon.is_some_and(|soon| worker.until > soon) {
+                    continue;
+                }
                 let Some(job) = self.active.first_mut() else { return Ok(()) };
                 if !worker.here {
                     worker.here = boxes.here(at) == self.launches;
@@ -402,8 +448,12 @@ impl<'a> Items<'a> {
                 job.next += 1;
                 let entry = self.ledger.number(item).map_err(refused)?;
                 worker.sent = worker.sent.wrapping_add(1);
-                let sent = if self.sent.is_some() { self.opened.elapsed() } else { Duration::ZERO };
-                worker.items.push_back((item, entry.epoch(), sent));
+                if worker.items.is_empty() {
+                    (worker.turned, worker.until) = (now, now);
+                }
+                worker.until += self.paces[self.ledger.stage_of(item)].0;
+                let out = Out { item, epoch: entry.epoch(), at: self.noting.stamp(now) };
+                worker.items.push_back(out);
                 boxes.post(at, worker.sent, Letter { item: Some(entry.item()), epoch: entry.epoch() });
                 if last {
                     self.active.remove(0);

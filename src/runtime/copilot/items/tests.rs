@@ -41,7 +41,7 @@ fn jobs_of_both_kinds_overlap_and_are_right() {
     let want = results(&plan, &inputs);
     let mut items = open(&plan, &inputs, Duration::from_millis(1));
     assert_eq!(items.kinds(), 2);
-    items.take_sent();
+    items.take_notes();
     for round in 0..6 {
         let long = [items.submit(LONG).expect("taken"), items.submit(LONG).expect("taken")];
         let short = items.submit_first(SHORT).expect("taken");
@@ -51,7 +51,8 @@ fn jobs_of_both_kinds_overlap_and_are_right() {
         assert_eq!(items.read_f32("Z").expect("a result"), want[0], "round {round}");
     }
     assert_eq!(items.unfinished(), 0);
-    let sent = items.take_sent();
+    let notes = items.take_notes();
+    let sent = notes.sent;
     let tiles = [2 * 3 * 2, 2 * 2];
     assert_eq!(sent.len(), 6 * (2 * tiles[0] + tiles[1]), "every item once a job");
     let epochs = |item: u32| sent.iter().filter(|s| s.item == item).map(|s| s.epoch).collect::<Vec<_>>();
@@ -90,12 +91,12 @@ fn a_job_that_goes_first_overtakes_what_is_not_handed_out() {
     let plan = planned(Hand::Drawn);
     let inputs = Inputs::random(plan.graph(), 3);
     let mut items = open(&plan, &inputs, Duration::from_millis(5));
-    items.take_sent();
+    items.take_notes();
     let long = items.submit(LONG).expect("taken");
     let short = items.submit_first(SHORT).expect("taken");
     items.wait(long).expect("over");
     items.wait(short).expect("over");
-    let mut sent = items.take_sent();
+    let mut sent = items.take_notes().sent;
     sent.sort_by_key(|s| s.at);
     let kinds: Vec<_> = sent.iter().map(|s| items.ledger.kind_of(s.item).expect("known")).collect();
     let last_short = kinds.iter().rposition(|kind| *kind == SHORT).expect("some");
@@ -133,4 +134,35 @@ fn a_session_that_stands_still_says_which_jobs_are_not_over() {
     assert_eq!((job.number(), last.number()), (1, 2));
     assert!(text.starts_with("jobs 1 to 2 of this session were submitted and are not over"), "{text}");
     assert!(text.contains("up -> down (Y)"), "{text}");
+}
+
+#[test]
+fn what_a_stage_takes_is_learnt_at_once_and_forgotten_slowly() {
+    let us = Duration::from_micros;
+    let mut pace = Pace::default();
+    for (took, want) in [(80, 80), (40, 60), (76, 61), (1, 31)] {
+        pace.learn(us(took));
+        assert_eq!(pace.0, us(want), "behind {took} us");
+    }
+}
+
+/// Words that are sent late give the same results, whenever they come.
+#[test]
+fn results_are_the_same_however_late_words_are_sent() {
+    let plan = planned(Hand::Drawn);
+    let inputs = Inputs::random(plan.graph(), 4);
+    let want = results(&plan, &inputs);
+    for lead in [Duration::ZERO, Duration::from_micros(50), Duration::from_secs(1)] {
+        let handing = Handing { lead: Some(lead), ..Handing::default() };
+        let mut items = Items::on_host(&plan, &inputs, CpuOptions::default(), handing).expect("opened");
+        for _ in 0..4 {
+            let long = items.submit(LONG).expect("taken");
+            let short = items.submit_first(SHORT).expect("taken");
+            items.wait(long).expect("over");
+            items.wait(short).expect("over");
+        }
+        assert_eq!(items.read_f32("Z").expect("a result"), want[0], "{lead:?}");
+        assert_eq!(items.read_f32("ZS").expect("a result"), want[1], "{lead:?}");
+        items.close().expect("all over");
+    }
 }
