@@ -151,6 +151,60 @@ fn a_policy_that_forgets_the_halo_is_refuted() {
     refuted(&late);
 }
 
+/// A convolution from 64 channels to `channels`, and one with a stride of two over the 14 x 10 pixels of each of its 3 images.
+fn strided(channels: u32) -> Graph {
+    let source = format!(
+        r#"Pipeline(name: "s", dims: {{ "C": {channels} }}, stages: [
+        Conv2d(name: "first", input: "X(3,14,10,64)", filter: "F1(3,3,64,C)", padding: (1,1), out: "Y(3,14,10,C)"),
+        Conv2d(name: "second", input: "Y(3,14,10,C)", filter: "F2(3,3,C,64)", stride: (2,2), padding: (1,1), out: "Z(3,7,5,64)"),
+    ])"#
+    );
+    // Tiles are rows of pixels.
+    graph(&source, &[(10, 64, 64), (5, 64, 64)])
+}
+
+#[test]
+fn a_convolution_that_waits_for_another_image_is_refuted() {
+    for policy in [Policy::Tile, Policy::Row, Policy::ConvHalo] {
+        for (graph, image) in [(convs(SAME), 140), (strided(64), 140)] {
+            for by in [-image, image] {
+                let mut c = candidate(graph.clone(), &policy, WaitAt::PerKBlock);
+                let operand = &mut c.graph.stages[1].operands[0];
+                operand.footprint.rows.offset += by;
+                if let Some(sliding) = &mut operand.sliding {
+                    sliding.rows.offset += by;
+                }
+                let text = refuted(&c);
+                assert!(text.contains("may read `Y` before first("), "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_convolution_that_leaves_a_block_of_channels_or_a_parity_unawaited_is_refuted() {
+    let refutes = |c: &Candidate, drop: &dyn Fn(u32) -> bool, what: &str| {
+        let wrong = Without { base: Generated::new(c), drop: |_, slot| drop(slot) };
+        let report = judge_program(c, &wrong);
+        let text = report.refutation(Obligation::Cover).expect(what).to_string();
+        assert!(text.contains("second(") && text.contains("may read `Y` before first("), "{what}: {text}");
+    };
+    // Slots of a row of pixels: one for each block of 64 channels.
+    let c = candidate(strided(128), &Policy::Tile, WaitAt::PerKBlock);
+    assert_eq!(c.graph.stages[0].grid, (42, 2));
+    let mut rows: Vec<u32> = waits(&c, 1, Tile { m: 2, n: 0 }).into_iter().map(|(_, slot)| slot).collect();
+    rows.sort_unstable();
+    assert_eq!(rows, [6, 7, 8, 9, 10, 11], "rows 3, 4 and 5 of the first image, both blocks");
+    for block in 0..2 {
+        refutes(&c, &|slot| slot % 2 == block, "a block of channels");
+    }
+    // Under a stride of two the taps of an odd and of an even distance read other rows.
+    let c = candidate(strided(64), &Policy::Tile, WaitAt::PerKBlock);
+    for parity in 0..2 {
+        refutes(&c, &|slot| slot % 2 == parity, "a parity");
+    }
+}
+
 /// A convolution of 2 images of 12 x 10 pixels, a pool of 3 x 3 with stride 2, and a convolution of what it leaves.
 fn pooled(rows: u32) -> Graph {
     let source = r#"Pipeline(name: "p", dims: {}, stages: [
