@@ -13,7 +13,7 @@ use super::files;
 use super::print::{Answer, Page, json};
 use super::report::signed_percent;
 use super::source::{SPECS, Source};
-use super::target::{PlanArgs, profile};
+use super::target::PlanArgs;
 
 /// What came of it; shares, not per cent.
 #[derive(Serialize)]
@@ -99,7 +99,7 @@ pub(crate) struct GoalReport {
 /// Compares with a record; of it only one pipeline, only sizes with the plan's dims, and only ways of its executor.
 pub(crate) fn against(only: Option<String>, plan: PlanArgs, record: PathBuf) -> Result<AgainstReport, Fault> {
     let source = only.as_deref().map(|file| Source::find(file, &SPECS)).transpose()?;
-    let device = profile(&plan.device)?;
+    let device = plan.device()?;
     let file = record.display().to_string();
     let text = files::read(&record).map_err(|fault| fault.help(HELP))?;
     let mut measurements: Measurements = cusync_gen::columns::read(&text)

@@ -328,6 +328,7 @@ fn on_gpu(request: &Request, gpu: &device::Device, progress: &Progress) -> Resul
         Fault::input(format!("{} is older than compute capability 8.0", gpu.name()))
             .help("use --executor cpu")
     })?;
+    let profile = stated.device_on(profile)?;
     let cache = request.cache.load()?;
     let machine = Machine::of(gpu).map_err(|e| Fault::input(e.to_string()))?;
     let hopper = profile.arch >= 90;

@@ -17,6 +17,8 @@ pub(crate) struct Target {
     pub(crate) source: Source,
     pub(crate) dims: Vec<(String, u64)>,
     pub(crate) device: Profile,
+    /// Whether somebody asked for that device.
+    pub(crate) device_stated: bool,
     /// `None`: the best predicted that can run on the device.
     pub(crate) executor: Option<Executor>,
 }
@@ -35,9 +37,10 @@ pub(crate) struct PlanArgs {
     /// Override the default of a dim; may be repeated
     #[arg(long = "dim", value_name = "NAME=VALUE", value_parser = dim)]
     pub(crate) dims: Vec<(String, u64)>,
-    /// GPU to plan for: h200, h100, a100, l40s, rtx4090, or a RON file with a profile (see codegen/profiles)
-    #[arg(long, value_name = "NAME or FILE", default_value = "h200")]
-    pub(crate) device: String,
+    /// GPU to plan for: h200, h100, a100, l40s, rtx4090, or a RON file with a profile (see codegen/profiles) [default: the GPU that
+    /// runs it, else h200]
+    #[arg(long, value_name = "NAME or FILE")]
+    device: Option<String>,
     /// How to run the pipeline; `auto`: the best predicted that can run on the device
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub(crate) executor: ExecutorArg,
@@ -103,10 +106,43 @@ impl TargetArgs {
         let TargetArgs { file, plan } = self;
         Ok(Target {
             source: Source::find(&file, &SPECS)?,
-            dims: plan.dims,
-            device: profile(&plan.device)?,
+            dims: plan.dims.clone(),
+            device: plan.device()?,
+            device_stated: plan.device.is_some(),
             executor: plan.executor.stated(),
         })
+    }
+}
+
+impl PlanArgs {
+    /// The profile that is asked for.
+    pub(crate) fn device(&self) -> Result<Profile, Fault> {
+        profile(self.device.as_deref().unwrap_or("h200"))
+    }
+}
+
+impl Target {
+    /// The profile to plan for where a GPU runs the plan: that GPU's own, or the one that was asked for. A plan for another GPU runs where
+    /// its kernels do and as many CTAs are resident as it counts on: so some SMs of a GPU can be left to others.
+    pub(crate) fn device_on(&self, own: Profile) -> Result<Profile, Fault> {
+        let stated = &self.device;
+        if !self.device_stated {
+            return Ok(own);
+        }
+        let help = "leave --device out, or ask for the cpu executor";
+        if stated.arch > own.arch {
+            let message =
+                format!("{} runs no kernels for {}, whose architecture is newer", own.name, stated.name);
+            return Err(Fault::input(message).help(help));
+        }
+        if stated.sms > own.sms {
+            let message = format!(
+                "{} has {} SMs, and a plan for {} counts on {}",
+                own.name, own.sms, stated.name, stated.sms
+            );
+            return Err(Fault::input(message).help(help));
+        }
+        Ok(stated.clone())
     }
 }
 
@@ -137,4 +173,35 @@ pub(crate) fn profile(name: &str) -> Result<Profile, Fault> {
     let all = names().collect::<Vec<_>>().join(", ");
     Err(Fault::input(format!("no device profile `{name}`"))
         .help(near.unwrap_or_default() + "profiles: " + &all + ", or a file that ends in .ron"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_for_another_gpu_runs_where_its_kernels_and_workers_do() {
+        let device = |name: &str| profile(name).expect("it ships");
+        let stated = |device: Profile, device_stated| Target {
+            source: Source { text: String::new(), origin: String::new() },
+            dims: Vec::new(),
+            device,
+            device_stated,
+            executor: None,
+        };
+        let own = || device("h200");
+        assert_eq!(stated(device("a100"), false).device_on(own()).expect("the GPU's own").name, "h200");
+        assert_eq!(stated(device("a100"), true).device_on(own()).expect("older kernels run").name, "a100");
+        let fewer = Profile { sms: 116, ..own() };
+        assert_eq!(stated(fewer, true).device_on(own()).expect("16 SMs are left free").sms, 116);
+        let says = |stated: Target, own: Profile| match stated.device_on(own) {
+            Ok(found) => panic!("planned for {}", found.name),
+            Err(fault) => fault.message,
+        };
+        assert!(says(stated(own(), true), device("a100")).contains("runs no kernels for h200"));
+        assert!(
+            says(stated(Profile { sms: 133, ..own() }, true), own())
+                .contains("has 132 SMs, and a plan for h200 counts on 133")
+        );
+    }
 }

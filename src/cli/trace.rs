@@ -100,6 +100,7 @@ fn measure(target: &Target, seed: u64, decode: bool, output: &Output) -> Result<
         Fault::input(format!("{} is older than compute capability 8.0", gpu.name()))
             .help("use a Hopper GPU, or --simulate")
     })?;
+    let profile = target.device_on(profile)?;
     let source = &target.source;
     let overrides = Overrides { dims: target.dims.clone(), decode, ..Overrides::default() };
     let plan = plan_text(&source.text, &source.origin, &overrides, &profile, Executor::Fused);
@@ -112,8 +113,10 @@ fn measure(target: &Target, seed: u64, decode: bool, output: &Output) -> Result<
 fn session(target: &Target, seed: u64, output: &Output) -> Result<TraceReport, Fault> {
     let fault = |e: &dyn std::fmt::Display| Fault::input(e.to_string());
     let gpu = Device::open(0).ok().filter(|gpu| gpu.profile().is_some() && !kernels().is_empty());
-    let profile = gpu.as_ref().and_then(Device::profile);
-    let profile = profile.unwrap_or_else(|| Profile { sms: THREADS, ..target.device.clone() });
+    let profile = match gpu.as_ref().and_then(Device::profile) {
+        Some(own) => target.device_on(own)?,
+        None => Profile { sms: THREADS, ..target.device.clone() },
+    };
     let source = &target.source;
     let chain = ChainOverride { kernel: Some(((128, 128), (1, 1))), mode: Hand::Drawn, splits: false };
     let planned = |chain, executor| {

@@ -198,7 +198,7 @@ fn tune_spec(
     }
     // A cache that cannot be read is an error before any time on a GPU is spent.
     store.load().map_err(fault)?;
-    let gpu = gpu();
+    let gpu = gpu(target);
     let profile = gpu.as_ref().map_or(&target.device, |(_, profile)| profile);
     progress.say("predicting");
     let proposals = tune::proposals(&resolved, profile, target.executor);
@@ -266,12 +266,15 @@ fn tune_spec(
 
 const DOCTOR: &str = "`cusync doctor` says what is missing";
 
-/// The GPU and its profile, or why nothing is measured.
-fn gpu() -> Result<(device::Device, cusync_gen::device::Profile), String> {
+/// The GPU and its profile, or why nothing is measured. What is kept is for this GPU, so nothing is measured for another one.
+fn gpu(target: &Target) -> Result<(device::Device, cusync_gen::device::Profile), String> {
     let first = |e: device::Error| e.to_string().lines().next().unwrap_or("no GPU").to_owned();
     let gpu = device::Device::open(0).map_err(|e| format!("{}: the choice is the prediction", first(e)))?;
     let old = || format!("{} is older than compute capability 8.0: the choice is the prediction", gpu.name());
     let profile = gpu.profile().ok_or_else(old)?;
+    if target.device_stated && target.device != profile {
+        return Err(format!("--device {} is not this GPU: the choice is the prediction", target.device.name));
+    }
     if device::kernels().is_empty() {
         return Err("this binary was built without kernels: the choice is the prediction".into());
     }
