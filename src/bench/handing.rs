@@ -20,7 +20,7 @@ use super::{Error, Result, percentile};
 use crate::device::{
     Arg, Delays, Device, DeviceBuffer, GraphExec, KernelCall, Module, PinnedBuffer, Shape, Stream,
 };
-use crate::runtime::copilot::{Handing, Items, Notes, Scheduled};
+use crate::runtime::copilot::{Handing, Items, Scheduled, SessionNotes};
 use crate::runtime::{
     self, ChainOverride, InputSets, ItemTrace, Options, Overlap, Overrides, Pipeline, plan_text,
     resolve_text, shipped,
@@ -274,8 +274,8 @@ fn spans(mut items: Vec<ItemTrace>) -> (f64, Vec<f64>, f64, usize) {
     (last.saturating_sub(first) as f64 / 1e3, gaps, waits as f64 / 1e3 / workers as f64, items.len())
 }
 
-/// Of the first job of a launch: until the call came back, until the first word, until the first item began, microseconds since it was submitted.
-fn begins(plan: &Plan, notes: &Notes, records: &[ItemTrace]) -> Option<[f64; 3]> {
+/// How long the first job of a launch took, in microseconds since it was submitted, until the call came back, the first word was written, and the first item began.
+fn begins(plan: &Plan, notes: &SessionNotes, records: &[ItemTrace]) -> Option<[f64; 3]> {
     let pairs = joined(plan, notes, records);
     let ns = |time: Duration| time.as_nanos() as i64;
     let (shift, _) = shift(

@@ -6,10 +6,14 @@ use cusync_gen::check::Plan;
 
 use super::timeline::{HostEvent, HostRow, Run};
 use crate::runtime::ItemTrace;
-use crate::runtime::copilot::{Notes, Sent};
+use crate::runtime::copilot::{Sent, SessionNotes};
 
 /// Words with what the worker noted of the item that each was sent for. Of several runs of an item only the last has been noted.
-pub fn joined<'a>(plan: &Plan, notes: &'a Notes, items: &'a [ItemTrace]) -> Vec<(&'a Sent, &'a ItemTrace)> {
+pub fn joined<'a>(
+    plan: &Plan,
+    notes: &'a SessionNotes,
+    items: &'a [ItemTrace],
+) -> Vec<(&'a Sent, &'a ItemTrace)> {
     let sequence = plan.launch().work().map_or(&[][..], |work| &work.sequence);
     let mut last: HashMap<(u32, u32), &Sent> = HashMap::new();
     for sent in &notes.sent {
@@ -38,7 +42,7 @@ pub fn shift(
 
 /// A run of a session: `run` has the spans of what its workers noted, and gets what the host handed over. Its zero is then the first thing that the
 /// host did. A session of jobs has no words for single items; its last job is the one of which spans are known.
-pub(super) fn beside_host(mut run: Run, plan: &Plan, notes: &Notes, items: &[ItemTrace]) -> Run {
+pub(super) fn beside_host(mut run: Run, plan: &Plan, notes: &SessionNotes, items: &[ItemTrace]) -> Run {
     let ns = |time: &std::time::Duration| time.as_nanos() as i64;
     let pairs = joined(plan, notes, items);
     let first = items.iter().map(|t| t.begin).min().unwrap_or(0) as i64;

@@ -46,7 +46,7 @@ pub use timeline::{Edge, HostEvent, HostRow, Kind, Origin, Phase, Run, Span, Tim
 
 use crate::device::Device;
 use crate::inputs::Inputs;
-use crate::runtime::copilot::{Handing, Items, Notes, Session, Settings};
+use crate::runtime::copilot::{Handing, Items, Session, SessionNotes, Settings};
 use crate::runtime::cpu::CpuOptions;
 use crate::runtime::{
     ChainOverride, Error, InputSets, ItemTrace, Options, Overrides, Pipeline, Result, plan_text, trace_runs,
@@ -177,7 +177,7 @@ pub fn trace_session(plan: &Plan, gpu: Option<&Device>, seed: u32) -> Result<Tra
         }
     };
     let mut runs = Vec::new();
-    let of_jobs = |mut session: Session<'_>| -> Result<(Notes, Vec<ItemTrace>)> {
+    let of_jobs = |mut session: Session<'_>| -> Result<(SessionNotes, Vec<ItemTrace>)> {
         let rows = graph.stages.iter().map(|stage| stage.m).min().unwrap_or(1);
         for number in 0..WARM + 1 {
             if number == WARM {
@@ -190,7 +190,7 @@ pub fn trace_session(plan: &Plan, gpu: Option<&Device>, seed: u32) -> Result<Tra
         session.close()?;
         Ok((notes, items))
     };
-    let of_items = |mut session: Items<'_>| -> Result<(Notes, Vec<ItemTrace>)> {
+    let of_items = |mut session: Items<'_>| -> Result<(SessionNotes, Vec<ItemTrace>)> {
         for number in 0..WARM + 1 {
             if number == WARM {
                 session.take_notes();

@@ -57,7 +57,7 @@ pub struct Run {
     pub length_us: f64,
     /// Everything that was computed. Spans of one SM do not overlap.
     pub spans: Vec<Span>,
-    /// Of a session, what the host did, in the order of its beginnings.
+    /// What the host of a session did, in the order in which it began; empty for other runs.
     pub host: Vec<HostEvent>,
 }
 
@@ -72,7 +72,7 @@ pub struct HostEvent {
     pub begin_us: f64,
     /// When it saw the end; of a launch, when the call came back.
     pub end_us: f64,
-    /// Of a word the span that it was sent for, as an index into [`Run::spans`].
+    /// The span that a word was sent for, as an index into [`Run::spans`].
     pub span: Option<usize>,
 }
 

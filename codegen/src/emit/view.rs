@@ -22,7 +22,7 @@ pub(super) struct View {
     dims: Vec<(String, u32)>,
     tensors: Vec<TensorView>,
     stages: Vec<StageView>,
-    /// Of the stages' tiles, in their order.
+    /// The tile order of each stage.
     orders: Vec<OrderView>,
     edges: Vec<EdgeView>,
 }

@@ -57,7 +57,7 @@ use crate::device::{COMMANDS, Command, Words};
 use crate::inputs::Inputs;
 
 pub use items::{Handing, Items, Scheduled};
-pub use notes::{JobNote, Notes, Sent};
+pub use notes::{JobNote, Sent, SessionNotes};
 
 use notes::Noting;
 
@@ -283,7 +283,7 @@ impl<'a> Session<'a> {
     }
 
     /// Notes launches and jobs from now on; returns what was noted since it was called last.
-    pub fn take_notes(&mut self) -> Notes {
+    pub fn take_notes(&mut self) -> SessionNotes {
         self.noting.take()
     }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// What a session did since its notes were asked for last. Times count from when it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Notes {
+pub struct SessionNotes {
     /// Calls that launched the kernel, from begin to end.
     pub launches: Vec<(Duration, Duration)>,
     /// Jobs that are over.
@@ -47,7 +47,7 @@ pub struct Sent {
 #[derive(Debug)]
 pub(super) struct Noting {
     opened: Instant,
-    notes: Option<Notes>,
+    notes: Option<SessionNotes>,
     /// Jobs that are not over.
     open: Vec<JobNote>,
 }
@@ -66,8 +66,8 @@ impl Noting {
         if self.notes.is_some() { self.now() } else { about }
     }
 
-    pub(super) fn take(&mut self) -> Notes {
-        self.notes.replace(Notes::default()).unwrap_or_default()
+    pub(super) fn take(&mut self) -> SessionNotes {
+        self.notes.replace(SessionNotes::default()).unwrap_or_default()
     }
 
     pub(super) fn launched(&mut self, begin: Duration) {

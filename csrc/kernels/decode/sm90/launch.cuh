@@ -218,10 +218,10 @@ struct DecodeHost {
   static constexpr bool kAttends = Operations >> CUSYNC_ATTEND & 1;
   /// Sessions have a kernel for few tokens and one for all numbers: two more in each library, and between them little is lost.
   static constexpr bool kSessions = !kAttends && (Width == 8 || Width == 64);
-  /// Of more than 32 tokens activations are as many bytes as weights, and come by TMA.
+  /// Above 32 tokens activations are as many bytes as weights, so they come by TMA.
   static constexpr bool kMaps = !kAttends && Width > 32;
   using LaunchParams = std::conditional_t<kAttends, AttendParams, Params>;
-  /// Of chains of few stages.
+  /// The parameters of chains of few stages.
   using FewParams = std::conditional_t<kAttends, ShortAttendParams, std::conditional_t<kMaps, MappedParams, ShortParams>>;
 
   template <class KernelParams = LaunchParams>

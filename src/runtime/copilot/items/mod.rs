@@ -43,7 +43,7 @@ use std::time::{Duration, Instant};
 
 use cusync_gen::check::{Ledger, Plan, Refutation};
 
-use super::notes::{Notes, Noting, Sent};
+use super::notes::{Noting, Sent, SessionNotes};
 use super::{CHECK_EVERY, Job, Settings, idle_ns};
 use crate::device::{Boxes, Letter, MAIL};
 use crate::inputs::Inputs;
@@ -152,7 +152,7 @@ pub struct Items<'a> {
     launches: u32,
     checked: Instant,
     noting: Noting,
-    /// Of each stage.
+    /// How long the items of each stage take.
     paces: Vec<Pace>,
     closed: bool,
 }
@@ -298,7 +298,7 @@ impl<'a> Items<'a> {
     }
 
     /// Notes all that is handed out from now on; returns what was noted since it was called last.
-    pub fn take_notes(&mut self) -> Notes {
+    pub fn take_notes(&mut self) -> SessionNotes {
         self.noting.take()
     }
 
