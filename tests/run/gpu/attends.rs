@@ -188,6 +188,32 @@ fn whole_layers_in_one_launch() {
     }
 }
 
+/// What goes wrong in one run of some dozens, such as a slot that is filled or freed once too often.
+#[test]
+fn layers_of_32_sequences_run_again_and_again() {
+    let Some(gpu) = hopper() else { return };
+    for (name, overlap) in LAYERS.into_iter().zip([Overlap::All, Overlap::Plain, Overlap::All]) {
+        let plan = plan(&gpu, shipped(name).expect("it ships"), 32, Element::F16);
+        let (inputs, _) = expected(&gpu, &plan, 1, 32);
+        let mut pipeline = pipeline(&gpu, &plan, &inputs, Options { overlap, ..Options::default() });
+        let _lengths = lengths(&gpu, &mut pipeline, &ragged(32));
+        let mut all = || -> cusync::runtime::Result<()> {
+            let graph = pipeline.capture(Executor::Fused, &[0; 20])?;
+            pipeline.poison_outputs()?;
+            pipeline.run(Executor::Fused)?;
+            let first = bits(&mut pipeline);
+            right(name, &mut pipeline);
+            for round in 0..if quick() { 20 } else { 200 } {
+                pipeline.poison_outputs()?;
+                pipeline.replay(&graph)?;
+                assert!(bits(&mut pipeline) == first, "{name}: round {round} differs");
+            }
+            Ok(())
+        };
+        all().unwrap_or_else(|e| panic!("{name}: {e}"));
+    }
+}
+
 #[test]
 fn norms_in_decode_kernels_that_attend_to_nothing() {
     let Some(gpu) = hopper() else { return };
