@@ -2,6 +2,7 @@
 //! ragged lengths, rotation, a cache that grows from run to run, and sequences that it has no room for.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 use cusync::element::Bits;
 use cusync::inputs::Inputs;
@@ -108,6 +109,46 @@ fn tokens_of_a_growing_cache_are_right_run_after_run() {
     for heads in [(4, 4, 64), (4, 2, 128), (8, 1, 64), (8, 1, 128)] {
         for (rotary, element) in [(true, "F16"), (true, "Bf16"), (false, "F16")] {
             grow(&Block { heads, rotary, element, ..BLOCK }.plan(), &ragged);
+        }
+    }
+}
+
+/// Four layers in one launch: as wide as they are it takes less than 100 ms a layer to prove them, and small ones are right.
+#[test]
+fn four_layers_in_one_launch_are_proved_and_right() {
+    let h200 = Profile::named("h200").expect("the profile ships");
+    for model in ["gpt3", "llama65", "llama3_70b"] {
+        let name = format!("{model}_layers");
+        let source = cusync::bench::source_of(&name).expect("it is derived");
+        let spec = spec::parse(&source, &name).expect("valid");
+        let resolved = |dims: &[(&str, u64)]| {
+            let dims: Vec<_> = dims.iter().map(|&(dim, size)| (dim.to_owned(), size)).collect();
+            spec.resolve(&dims).expect("it resolves")
+        };
+        for batch in [1, 8, 32] {
+            let schedule =
+                choose::decode(&resolved(&[("B", batch), ("S", 2049)]), h200).expect("a decode plan");
+            let begin = Instant::now();
+            let plan = check(schedule).expect("proved");
+            let ms = begin.elapsed().as_secs_f64() * 1e3;
+            println!("{name} B = {batch}: proved in {ms:.1} ms");
+            assert_eq!(plan.graph().stages.len(), 28);
+            assert!(ms < 400.0, "{name} B = {batch}: {ms:.1} ms");
+        }
+        let heads = if model == "llama3_70b" { 1 } else { 2 };
+        let small =
+            resolved(&[("B", 3), ("S", 96), ("E", 192), ("HQ", 2), ("HKV", heads), ("D", 64), ("I", 160)]);
+        let few = Profile { sms: 7, ..h200.clone() };
+        let plan = check(choose::decode(&small, &few).expect("a decode plan")).expect("proved");
+        let graph = plan.graph();
+        let mut inputs = Inputs::random(graph, 7);
+        assert!(inputs.set_integers(id(graph, "n"), vec![0, 63, 95]));
+        let mut pipeline = pipeline(&plan, &inputs);
+        pipeline.run().expect("it runs");
+        let expected = evaluate(graph, &inputs, &HashMap::new()).expect("all inputs are there");
+        for name in ["Z4", "K1", "V1", "K4", "V4"] {
+            let difference = compare(&pipeline.tensor(name).expect("it is there"), &expected[name]);
+            assert!(difference.rel_l2 < 1e-2, "{model} {name}: {difference:?}");
         }
     }
 }
