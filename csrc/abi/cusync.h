@@ -319,7 +319,7 @@ typedef struct cusync_work {
   /// Device, never cleared: slab_count * cluster_m * cluster_n * tile_m * tile_n. Of a decode kernel 2 * workers slabs of
   /// CUSYNC_ATTEND_SLAB for each attention stage
   float* slabs;
-  /// Device, zeroed once: 2 * slab_count * cluster_m * cluster_n. Of a decode kernel m * kv_heads for each attention stage
+  /// Device, zeroed once: 3 * slab_count * cluster_m * cluster_n. Of a decode kernel m * kv_heads for each attention stage
   uint32_t* slab_flags;
   cusync_tuning tuning;    ///< of shares
   cusync_jobs jobs;        ///< of shares, of products alone, in kernels for 8 and 64 tokens

@@ -245,7 +245,7 @@ impl KernelArgs {
                 let (count, ctas) = (lists.slabs() as usize, ctas_of(&self.id));
                 let floats = ctas * self.id.tile_m as usize * self.id.tile_n as usize;
                 self.holds("partial sums", slabs.sums.len(), count * floats)?;
-                self.holds("flags of partial sums", slabs.flags.len(), 2 * count * ctas)?;
+                self.holds("flags of partial sums", slabs.flags.len(), 3 * count * ctas)?;
                 self.holds("ticket counters", usize::from(self.sync.tickets.is_some()), 1)?;
             }
             Work::Shares { workers, slabs, jobs, .. } => {

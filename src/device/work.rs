@@ -152,7 +152,7 @@ impl Slabs {
         let floats = count * ctas * id.tile_m as usize * id.tile_n as usize;
         Ok(Slabs {
             sums: DeviceBuffer::new(device, floats, "partial sums")?,
-            flags: DeviceBuffer::zeroed(device, 2 * count * ctas, "flags of partial sums")?,
+            flags: DeviceBuffer::zeroed(device, 3 * count * ctas, "flags of partial sums")?,
         })
     }
 }

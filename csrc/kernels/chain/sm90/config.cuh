@@ -3,11 +3,11 @@
 // following a list of items. The rings between the warps, shared memory, parameters.
 //
 //   warpgroup 0:  warp 0 loads A and B, warp 1 hands out items and waits for their operands, warps 2 and 3 each store
-//                 and post for one consumer warpgroup
-//   warpgroup 1 (and 2): multiply, add partial sums of split tiles, then the epilogue in registers
+//                 and post for one consumer warpgroup; of three, warp 3 does so for the second and then for the third
+//   warpgroup 1 (to 3): multiply, add partial sums of split tiles, then the epilogue in registers
 //
-// The two consumer warpgroups share nothing but the operand ring, so one runs ahead of the other by up to the ring's
-// depth, and its epilogue hides under the other's arithmetic.
+// Consumer warpgroups share nothing but the operand ring, so one runs ahead of the others by up to the ring's
+// depth, and its epilogue hides under their arithmetic.
 #pragma once
 #include "cute/tensor.hpp"
 #include "cutlass/arch/barrier.h"
@@ -63,11 +63,13 @@ struct ChainConfig {
   static constexpr int kConsumerGroups = kTurned ? kTileM / 128 : consumer_groups(kTileM);
   static constexpr int kConsumerThreads = 128 * kConsumerGroups;
   static constexpr int kThreads = 128 + kConsumerThreads;
-  /// With two consumer warpgroups. Windows take more to load, and tiles of pixels have fewer accumulators. Attention beside 128
-  /// accumulators of a product takes more to multiply.
-  static constexpr bool kLean = kAttends && kTileN > 128;
-  static constexpr int kProducerRegisters = kConvolves ? 104 : kLean ? 56 : 72;
-  static constexpr int kConsumerRegisters = kConvolves ? 200 : kLean ? 224 : 216;
+  static constexpr bool kThreeGroups = kConsumerGroups == 3;
+  static constexpr int kStoreWarps = kConsumerGroups > 1 ? 2 : 1;
+  /// With two or three consumer warpgroups. Windows take more to load, and tiles of pixels have fewer accumulators. Attention beside
+  /// 128 accumulators of a product takes more to multiply. Three warpgroups leave each thread 144 registers, for 96 accumulators.
+  static constexpr bool kLean = (kAttends && kTileN > 128) || kThreeGroups;
+  static constexpr int kProducerRegisters = kConvolves ? 104 : kLean && !kThreeGroups ? 56 : 72;
+  static constexpr int kConsumerRegisters = kConvolves ? 200 : kThreeGroups ? 144 : kLean ? 224 : 216;
   static constexpr int kAccumulators = kTileM * kTileN / kConsumerThreads;  ///< of a thread
 
   // A warpgroup's part of a tile is finished in units of one WGMMA row block by 64 accumulator columns, and each leaves by

@@ -68,8 +68,8 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
   for (uint32_t u = 0; u < C::kUnits; ++u, units.rotate()) {
     if (!parts.owns(u)) continue;
     float* const v = units.current();
-    // Beside operations on rows the places of a unit's values are too many for the registers that the loop leaves.
-    Fragment const at(int(C::kRows ? ptx::opaque(uint32_t(thread)) : uint32_t(thread)) % 128);
+    // Beside operations on rows, and with three warpgroups, the places of a unit's values are too many for the registers that the loop leaves.
+    Fragment const at(int(C::kRows || C::kThreeGroups ? ptx::opaque(uint32_t(thread)) : uint32_t(thread)) % 128);
     if constexpr (C::kRotates) {
       auto const add = [&](uint32_t unit, float* sums) { add_sums<C>(params, parts, rank, unit, sums, thread); };
       using Turns = Operation<C::kRotates ? CUSYNC_ROTATED_GEMM : CUSYNC_GEMM>;
@@ -328,9 +328,9 @@ CUSYNC_DEVICE void post_item(typename C::Params const& params, Work const& item,
   // counter of the tile; whoever is last has seen the other's stores complete, and its release covers them. A counter is
   // used again eight tiles later, further than the ring of items lets one warp lead the other.
   ptx::cp_async_bulk_wait_group<0>();
-  if constexpr (C::kConsumerGroups == 2) {
+  if constexpr (C::kConsumerGroups > 1) {
     uint32_t* const counter = shared.stored + tile % (2 * C::kWorkDepth);
-    if (ptx::atom_acq_rel_cta_shared_add(counter, 1) % 2 == 0) return;
+    if (ptx::atom_acq_rel_cta_shared_add(counter, 1) % C::kConsumerGroups != C::kConsumerGroups - 1) return;  // not the last
   }
   // Whoever sends words hears of each, in their order, behind its posts.
   if (C::kMailed && !stage.post_count) return tell_done<C>(params, tile + 1);

@@ -172,13 +172,13 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
   load_params.is_leader = warp == 0 && leader;
   load_params.num_consumers = C::kConsumerThreads;
   load_params.transaction_bytes = C::Mainloop::TmaTransactionBytes;
-  LoadPipeline loaded(shared.load, load_params, typename C::ClusterShape{});
+  LoadPipeline loaded(shared.load, load_params, typename C::ClusterShape{}, cute::true_type{}, cute::bool_constant<!C::kThreeGroups>{});
 
   using WorkPipeline = typename C::WorkPipeline;
   typename WorkPipeline::Params work_params;
   work_params.role = warp == 1 ? WorkPipeline::ThreadCategory::Producer : WorkPipeline::ThreadCategory::Consumer;
   work_params.producer_arv_count = 1;
-  work_params.consumer_arv_count = 1 + C::kConsumerGroups + C::kConsumerThreads / 32;  // load, store, consumer warps
+  work_params.consumer_arv_count = 1 + C::kStoreWarps + C::kConsumerThreads / 32;  // load, store, consumer warps
   WorkPipeline work(shared.work, work_params);
 
   using StagingPipeline = typename C::StagingPipeline;
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
     if (warp == 0 && leader)
       for (auto& of_group : shared.brought)
         for (auto& barrier : of_group) barrier.init(1);
-  uint32_t const group = warp >= 4 ? uint32_t(warp) / 4 - 1 : uint32_t(warp) % C::kConsumerGroups;
+  uint32_t const group = warp >= 4 ? uint32_t(warp) / 4 - 1 : uint32_t(warp) % C::kStoreWarps;
   StagingPipeline staged(shared.staged[group], staged_params, cute::false_type{});
   cutlass::arch::fence_barrier_init();
   if constexpr (C::kClusterSize > 1) {
@@ -208,10 +208,16 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
   __syncthreads();
 
   if (warp >= 4) {
-    if constexpr (C::kConsumerGroups == 2) cutlass::arch::warpgroup_reg_alloc<C::kConsumerRegisters>();
-    consume_items<C>(params, shared, loaded, work, staged, place);
+    if constexpr (C::kConsumerGroups > 1) cutlass::arch::warpgroup_reg_alloc<C::kConsumerRegisters>();
+    if constexpr (C::kThreeGroups) {
+      // To whom a thread gives ring stages back is found out here, or it would be kept where producers leave registers.
+      LoadPipeline ours(shared.load, load_params, typename C::ClusterShape{}, cute::false_type{}, cute::true_type{});
+      consume_items<C>(params, shared, ours, work, staged, place);
+    } else {
+      consume_items<C>(params, shared, loaded, work, staged, place);
+    }
   } else {
-    if constexpr (C::kConsumerGroups == 2) cutlass::arch::warpgroup_reg_dealloc<C::kProducerRegisters>();
+    if constexpr (C::kConsumerGroups > 1) cutlass::arch::warpgroup_reg_dealloc<C::kProducerRegisters>();
     if (warp == 1) {
       if constexpr (C::kLean)
         dispatch_lean<C>(params, shared, work);
@@ -231,17 +237,24 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
       // Other CTAs' consumers may still have to release ring stages of this one.
       if constexpr (C::kClusterSize > 1)
         if (leader) loaded.producer_tail(state);
-    } else if (warp - 2 < C::kConsumerGroups) {
+    } else if (warp - 2 < C::kStoreWarps) {
       WorkReader<C> items(shared, work);
       StoreRing<C> ring(staged);
+      StagingPipeline staged_last(shared.staged[C::kConsumerGroups - 1], staged_params, cute::false_type{});
+      StoreRing<C> last(staged_last);
       uint32_t tiles = words_before<C>(params);
       for (Work item = items.next(); item.valid; item = items.next()) {
         Parts<C> const parts(item);
         if (!item.inside || !parts.owns_any()) continue;
-        C::Operations::template visit_part<StoreOf>(params.stages[item.stage].operation, [&](auto store) {
-          store.template send<C>(params, item, parts, shared, ring, group, leader);
-        });
-        if (leader) post_item<C>(params, item, parts, shared, group, tiles);
+        auto const send = [&](StoreRing<C>& of_group, uint32_t index) {
+          C::Operations::template visit_part<StoreOf>(params.stages[item.stage].operation, [&](auto store) {
+            store.template send<C>(params, item, parts, shared, of_group, index, leader);
+          });
+          if (leader) post_item<C>(params, item, parts, shared, index, tiles);
+        };
+        send(ring, group);
+        if constexpr (C::kThreeGroups)
+          if (warp == 3) send(last, 2);
         ++tiles;
         __syncwarp();
       }

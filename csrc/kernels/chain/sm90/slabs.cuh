@@ -44,7 +44,7 @@ struct Parts {
 /// Each warpgroup of each CTA of a cluster has a flag of its own for each slab.
 template <class C>
 CUSYNC_DEVICE uint32_t slab_flag(uint32_t slab, uint32_t rank, uint32_t group) {
-  return (slab * C::kClusterSize + rank) * 2 + group;
+  return (slab * C::kClusterSize + rank) * (C::kConsumerGroups == 3 ? 3 : 2) + group;
 }
 
 /// The thread's first four values of a unit; the next four lie C::kConsumerThreads float4 further, so that a warp's

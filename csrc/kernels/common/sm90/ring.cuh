@@ -10,7 +10,7 @@
 namespace cusync::kernels::sm90 {
 
 /// Warpgroups that multiply a tile of so many rows.
-constexpr int consumer_groups(int rows) { return rows >= 128 ? 2 : 1; }
+constexpr int consumer_groups(int rows) { return rows == 192 ? 3 : rows >= 128 ? 2 : 1; }
 
 /// CUTLASS's main loop for tiles of TileM x TileN x 64, with so many stages of operands.
 template <class Element, int TileM, int TileN, int ClusterM, int ClusterN, int Stages>
@@ -18,13 +18,31 @@ struct Multiplies {
   static constexpr int kGroups = consumer_groups(TileM);
   using TileShape = cute::Shape<cute::Int<TileM>, cute::Int<TileN>, cute::_64>;
   using ClusterShape = cute::Shape<cute::Int<ClusterM>, cute::Int<ClusterN>, cute::_1>;
-  using Schedule = cute::conditional_t<kGroups == 2, cutlass::gemm::KernelTmaWarpSpecializedCooperative,
+  using Schedule = cute::conditional_t<(kGroups > 1), cutlass::gemm::KernelTmaWarpSpecializedCooperative,
                                        cutlass::gemm::KernelTmaWarpSpecialized>;
-  using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
-      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp,            //
-      Element, cutlass::layout::RowMajor, 8,                          // A: M x K
-      Element, cutlass::layout::RowMajor, 8,                          // B: K x N
-      float, TileShape, ClusterShape, cutlass::gemm::collective::StageCount<Stages>, Schedule>::CollectiveOp;
+  /// CUTLASS's builder knows one and two warpgroups along the rows.
+  template <int Groups, class = void>
+  struct Loop : cutlass::gemm::collective::CollectiveBuilder<
+                    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp,            //
+                    Element, cutlass::layout::RowMajor, 8,                          // A: M x K
+                    Element, cutlass::layout::RowMajor, 8,                          // B: K x N
+                    float, TileShape, ClusterShape, cutlass::gemm::collective::StageCount<Stages>, Schedule> {};
+  /// With three the same loop is put together here.
+  template <class Any>
+  struct Loop<3, Any> {
+    static constexpr auto kA = cute::GMMA::Major::K, kB = cute::GMMA::Major::MN;
+    using CollectiveOp = cutlass::gemm::collective::CollectiveMma<
+        cutlass::gemm::MainloopSm90TmaGmmaWarpSpecialized<Stages, ClusterShape, Schedule>, TileShape,  //
+        Element, cutlass::gemm::TagToStrideA_t<cutlass::layout::RowMajor>,                             //
+        Element, cutlass::gemm::TagToStrideB_t<cutlass::layout::RowMajor>,
+        decltype(cute::make_tiled_mma(cute::GMMA::ss_op_selector<Element, Element, float, TileShape, kA, kB>(),
+                                      cute::Layout<cute::Shape<cute::_3, cute::_1, cute::_1>>{})),
+        decltype(cutlass::gemm::collective::detail::sm90_cluster_shape_to_tma_atom(cute::Int<ClusterN>{})),
+        decltype(cutlass::gemm::collective::detail::ss_smem_selector<kA, Element, cute::Int<TileM>, cute::_64>()), void, cute::identity,
+        decltype(cutlass::gemm::collective::detail::sm90_cluster_shape_to_tma_atom(cute::Int<ClusterM>{})),
+        decltype(cutlass::gemm::collective::detail::ss_smem_selector<kB, Element, cute::Int<TileN>, cute::_64>()), void, cute::identity>;
+  };
+  using Mainloop = typename Loop<kGroups>::CollectiveOp;
   static_assert(cute::size(typename Mainloop::TiledMma{}) == 128 * kGroups);
 };
 
