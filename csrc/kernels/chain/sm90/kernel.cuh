@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
   } else {
     if constexpr (C::kConsumerGroups > 1) cutlass::arch::warpgroup_reg_dealloc<C::kProducerRegisters>();
     if (warp == 1) {
-      if constexpr (C::kLean)
+      if constexpr (C::kLean && C::kClusterSize == 1)
         dispatch_lean<C>(params, shared, work);
       else
         dispatch<C>(params, shared, work);
