@@ -120,7 +120,11 @@ pub const POST_WEIGHT: u32 = 12;
 /// Parts that share a tile take whole units; of a head that is rotated, both halves.
 pub fn units(stage: &Stage) -> u32 {
     let tile = stage.mma_tile;
-    let warpgroups = if tile.0 == 192 { 3 } else if tile.0 >= 128 { 2 } else { 1 };
+    let warpgroups = match tile.0 {
+        192 => 3,
+        128.. => 2,
+        _ => 1,
+    };
     let columns = if let Op::RotatedGemm(_) = stage.op { 128 } else { 64 };
     (tile.0 / (64 * warpgroups)).max(1).saturating_mul((tile.1 / columns).max(1))
 }

@@ -39,7 +39,13 @@ fn sound_shares_are_proved() {
         Gemm(name: "one", a: "X(M,1024)", b: "W(1024,M)", bias: "b(M)", out: "Y(M,M)"),
         Gemm(name: "two", a: "Y(M,M)", b: "V(M,M)", residual: "Y(M,M)", out: "Z(M,M)"),
     ])"#;
-    for (tile, parts) in [((128, 256, 64), 4), ((128, 192, 64), 3), ((192, 192, 64), 3), ((256, 128, 64), 4), ((64, 256, 64), 3)] {
+    for (tile, parts) in [
+        ((128, 256, 64), 4),
+        ((128, 192, 64), 3),
+        ((192, 192, 64), 3),
+        ((256, 128, 64), 4),
+        ((64, 256, 64), 3),
+    ] {
         let graph = cusync_gen::graph::graph_with_tile(source, tile).expect("a sound spec");
         let mut schedule = dealt(&graph, (1, 1), parts, 0);
         let whole = std::mem::take(&mut schedule.sequence);

@@ -3,7 +3,7 @@
 // following a list of items. The rings between the warps, shared memory, parameters.
 //
 //   warpgroup 0:  warp 0 loads A and B, warp 1 hands out items and waits for their operands, warps 2 and 3 each store
-//                 and post for one consumer warpgroup; of three, warp 3 does so for the second and then for the third
+//                 and post for one consumer warpgroup; where there are three, warp 3 serves the second and then the third
 //   warpgroup 1 (to 3): multiply, add partial sums of split tiles, then the epilogue in registers
 //
 // Consumer warpgroups share nothing but the operand ring, so one runs ahead of the others by up to the ring's

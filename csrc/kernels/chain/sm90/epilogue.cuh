@@ -68,8 +68,10 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
   for (uint32_t u = 0; u < C::kUnits; ++u, units.rotate()) {
     if (!parts.owns(u)) continue;
     float* const v = units.current();
-    // Beside operations on rows, and with three warpgroups, the places of a unit's values are too many for the registers that the loop leaves.
-    Fragment const at(int(C::kRows || C::kThreeGroups ? ptx::opaque(uint32_t(thread)) : uint32_t(thread)) % 128);
+    // Beside operations on rows, and with three warpgroups, the places of a unit's values are too many for the registers that the
+    // loop leaves.
+    constexpr bool few_registers = C::kRows || C::kThreeGroups;
+    Fragment const at(int(few_registers ? ptx::opaque(uint32_t(thread)) : uint32_t(thread)) % 128);
     if constexpr (C::kRotates) {
       auto const add = [&](uint32_t unit, float* sums) { add_sums<C>(params, parts, rank, unit, sums, thread); };
       using Turns = Operation<C::kRotates ? CUSYNC_ROTATED_GEMM : CUSYNC_GEMM>;
