@@ -9,8 +9,7 @@ use crate::runtime::pipeline::{Pipeline, Work};
 use crate::runtime::traced::ItemTrace;
 
 /// Tokens of the kernels that take jobs.
-const FEW: u32 = 8;
-const MOST: u32 = 64;
+const WIDTHS: [u32; 3] = [8, 32, 64];
 
 pub(super) struct Gpu<'a> {
     pipeline: &'a mut Pipeline,
@@ -32,7 +31,8 @@ impl<'a> Gpu<'a> {
         let mut sets = sets.into_iter();
         let mut args = sets.next().ok_or_else(|| Error::Unsupported("a session without a set".into()))?;
         args.stages.extend(sets.flat_map(|set| set.stages));
-        args.id.width = if args.id.width <= FEW { FEW } else { MOST };
+        let of_plan = args.id.width;
+        args.id.width = WIDTHS.into_iter().find(|width| *width >= of_plan).unwrap_or(of_plan);
         if let device::Work::Shares { jobs, .. } = &mut args.work {
             *jobs = Some(line.clone());
         }

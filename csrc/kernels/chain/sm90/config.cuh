@@ -141,7 +141,7 @@ struct ChainConfig {
     alignas(16) typename StagingPipeline::SharedStorage staged[kConsumerGroups];
     alignas(16) cutlass::arch::ClusterBarrier more_work;  ///< the load warp asks for the next item
     cutlass::arch::ClusterBarrier epoch_known;
-    uint32_t epoch;
+    uint32_t epoch;  ///< by mail: how many words this worker had before the launch
     Work items[kWorkDepth];
     cusync_edge waits[CUSYNC_MAX_WAITS];  ///< of the stage of warp 1's present item; its own
     uint32_t ready;                   ///< k-blocks, counted over all items, whose operands may be loaded

@@ -242,7 +242,7 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
       StoreRing<C> ring(staged);
       StagingPipeline staged_last(shared.staged[C::kConsumerGroups - 1], staged_params, cute::false_type{});
       StoreRing<C> last(staged_last);
-      uint32_t tiles = words_before<C>(params);
+      uint32_t tiles = words_before<C>(shared);
       for (Work item = items.next(); item.valid; item = items.next()) {
         Parts<C> const parts(item);
         if (!item.inside || !parts.owns_any()) continue;

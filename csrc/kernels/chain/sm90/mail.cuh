@@ -13,18 +13,18 @@
 namespace cusync::kernels::sm90 {
 
 /// What this worker has come to when a launch ends, in place of an epoch: words that it has done, and launches. The host's memory says the same,
-/// and is far away.
+/// and is far away. One thread reads and writes it.
 template <class C>
 CUSYNC_DEVICE uint32_t* kept(typename C::Params const& params) {
   return params.epochs + 2 * blockIdx.x;
 }
 
-/// Words that this worker had done before this launch; for a warp that has not waited for the one before.
+/// Words that this worker had done before this launch, as that thread tells the other warps.
 template <class C>
-CUSYNC_DEVICE uint32_t words_before(typename C::Params const& params) {
+CUSYNC_DEVICE uint32_t words_before(typename C::SharedStorage& shared) {
   if constexpr (C::kMailed) {
-    ptx::griddepcontrol_wait();
-    return __ldcg(kept<C>(params));
+    shared.epoch_known.wait(0);
+    return shared.epoch;
   }
   return 0;
 }
@@ -66,6 +66,9 @@ class Mailbox {
     uint4 const words = __ldg(reinterpret_cast<uint4 const*>(params_.items + index));
     return reinterpret_cast<cusync_item const&>(words);
   }
+
+  /// The words before this launch, until the first is taken; in lane 0.
+  CUSYNC_DEVICE uint32_t before() const { return taken_; }
 
   /// Keeps for the next launch what this one has come to; one thread, the last that is done with it.
   CUSYNC_DEVICE void leave() const {

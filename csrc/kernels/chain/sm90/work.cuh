@@ -105,8 +105,9 @@ CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::Shared
   uint32_t done = 0, asked = 0, epoch = 0;
   uint32_t held = CUSYNC_MAX_STAGES;  // the stage whose edges are in shared memory
   bool first = !C::kMailed;
+  // Each item brings its own epoch; what is said here is how many words there were before.
   if constexpr (C::kMailed)
-    if (lane == 0) shared.epoch_known.arrive();  // each item brings its own
+    if (lane == 0) shared.epoch = source.before(), shared.epoch_known.arrive();
   while (true) {
     uint32_t index = 0;
     // Tickets order runs against each other, so the first is drawn behind the kernel before. Lists are constant.

@@ -117,8 +117,9 @@ class ActivationLoader {
     auto const* from = static_cast<char const*>(run_.tensors(p_, s).a) + (uint64_t(lane_ / 8) * stage.k + (inside ? k : 0)) * 2;
     constexpr uint32_t kTokens = Lanes / 8;  // at once
     uint64_t const step = uint64_t(stage.k) * kTokens * 2;
+    uint32_t const tokens = run_.m(p_);
 #pragma unroll 4
-    for (uint32_t token = lane_ / 8; token < run_.m(p_); token += kTokens, from += step)
+    for (uint32_t token = lane_ / 8; token < tokens; token += kTokens, from += step)
       ptx::cp_async_16_or_zero(to + token * kRowBytes + ((piece ^ (token % 8)) * 16), from, inside);
     ptx::cp_async_mbarrier_arrive_noinc(shared_.slot_full(slot_));
     pass();

@@ -16,18 +16,27 @@ class Epilogue {
   using Sum = Sums<Element, Width, Tiles, By>;
   static constexpr uint32_t kBlocks = Width / 8, kUnits = Tiles * kBlocks;  ///< units of a row tile, and all
 
+  /// The biases of a thread's rows.
+  struct Biases {
+    Element upper[Tiles], lower[Tiles];  ///< of its two rows in each row tile
+  };
+
+  /// Asked for before the main loop and not looked at before its end, so that nothing waits for them.
+  CUSYNC_DEVICE static Biases biases(Tensors const& tensors, Share const& share, uint32_t group) {
+    Element const* const from = static_cast<Element const*>(tensors.bias);
+    auto const bias = [&](uint32_t feature) {
+      return from && feature < share.count ? from[share.first + feature] : Element(0.f);
+    };
+    Biases found;
+#pragma unroll
+    for (int i = 0; i < Tiles; ++i) found.upper[i] = bias(row(i, group)), found.lower[i] = bias(row(i, group) + 8);
+    return found;
+  }
+
   /// The epilogue of a run of `m` tokens.
   CUSYNC_DEVICE Epilogue(Stage const& stage, Tensors const& tensors, uint32_t m, Shared const& shared, uint32_t s,
-                         uint32_t group)
-      : stage_(stage), tensors_(tensors), m_(m), share_(shared.share(s)), shared_(shared), group_(group) {
-    // Asked for before the main loop and not looked at before its end, so that nothing waits for it.
-    Element const* const from = static_cast<Element const*>(tensors_.bias);
-    auto const bias = [&](uint32_t feature) {
-      return from && feature < share_.count ? from[share_.first + feature] : Element(0.f);
-    };
-#pragma unroll
-    for (int i = 0; i < Tiles; ++i) bias_[i] = {bias(row(i)), bias(row(i) + 8)};
-  }
+                         uint32_t group, Biases const& biases)
+      : stage_(stage), tensors_(tensors), m_(m), share_(shared.share(s)), shared_(shared), group_(group), biases_(biases) {}
 
   /// Each warpgroup has the whole sums of its rows.
   CUSYNC_DEVICE void finish_alone(Sum const& sums) const {
@@ -36,7 +45,7 @@ class Epilogue {
 #pragma unroll
       for (uint32_t b = 0; b < kBlocks; ++b) {
         float const* const v = &sums.v[i][b * 4];
-        store(make_float4(v[0], v[1], v[2], v[3]), row(i), b, bias_[i]);
+        store(make_float4(v[0], v[1], v[2], v[3]), row(i, group_), b, bias(i));
       }
   }
 
@@ -61,8 +70,9 @@ class Epilogue {
 
  private:
   struct Bias {
-    Element upper, lower;  ///< of the thread's two rows in a row tile
+    Element upper, lower;
   };
+  CUSYNC_DEVICE Bias bias(uint32_t i) const { return {biases_.upper[i], biases_.lower[i]}; }
 
   /// Two neighbouring units of which one party keeps one and gives the other away.
   struct Pair {
@@ -83,17 +93,17 @@ class Epilogue {
     Pair p;
     p.kept = party ? unit(odd) : unit(even);
     p.given = party ? unit(even) : unit(odd);
-    p.row = row(party ? odd_tile : even / kBlocks);
+    p.row = row(party ? odd_tile : even / kBlocks, group_);
     p.block = party ? odd % kBlocks : even % kBlocks;
-    p.bias = party ? bias_[odd_tile] : bias_[even / kBlocks];
+    p.bias = party ? bias(odd_tile) : bias(even / kBlocks);
     p.has_kept = kept < kUnits;
     p.has_given = (kept ^ 1) < kUnits;
     return p;
   }
 
   /// The thread's row in its i-th row tile; the other one is 8 below.
-  CUSYNC_DEVICE uint32_t row(uint32_t i) const {
-    return Sum::row_tile(i, group_) * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+  CUSYNC_DEVICE static uint32_t row(uint32_t i, uint32_t group) {
+    return Sum::row_tile(i, group) * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
   }
 
   CUSYNC_DEVICE void add_and_store(Pair const& pair, float4 other) const {
@@ -142,7 +152,7 @@ class Epilogue {
   Share const& share_;
   Shared const& shared_;
   uint32_t group_;
-  Bias bias_[Tiles];
+  Biases const& biases_;
 };
 
 /// After all stores of the stage: one post to every 64-wide column tile that this worker owns some of. All math threads.

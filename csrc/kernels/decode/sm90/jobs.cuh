@@ -7,7 +7,8 @@
 // are runs that follow each other, and semaphores, epochs and intermediate tensors mean to them what they mean to launches.
 // A host that knows the set of the job after announces it; its first weights then come in while the host decides.
 //
-// In a CTA the weight thread hands a job to all other warps by one slot of shared memory. The last worker to finish a job tells
+// In a CTA the weight thread hands jobs to all other warps by two slots of shared memory, where they read what they need of a job as
+// long as they run it: registers are what kernels of many tokens are short of. The last worker to finish a job tells
 // device and host. Without work for a while the relay says that this launch leaves, and what it says to workers carries the
 // number of the launch, so that a later launch does not take it for its own.
 #pragma once
@@ -20,24 +21,36 @@ struct Job {
   uint32_t sequence, set, m;
 };
 
-/// The slot by which a CTA's weight thread hands a job to its other warps.
+/// A slot by which a CTA's weight thread hands a job to its other warps.
 struct JobSlot {
-  uint64_t full, empty;  ///< barriers: of one arrival, and of one of each other warp
+  uint64_t full, empty;  ///< barriers: of one arrival, and of one of each other warp that has run the job
   Job job;
   uint32_t wasted;  ///< chunks in the ring of weights that are not the job's
+};
+
+/// The two, used in turn, and where each warp is: the number of its job in this launch, modulo 4, which would be a register more. Its lowest bit is the
+/// slot, the other one the parity of the slot's barriers.
+struct JobSlots {
+  JobSlot of[2];
+  uint32_t present[kThreads / 32];
+
+  static constexpr uint32_t kNone = 7;  ///< before the first
+  CUSYNC_DEVICE static uint32_t behind(uint32_t number) { return (number + 1) % 4; }
+  CUSYNC_DEVICE uint32_t& mine() { return present[threadIdx.x / 32]; }
+  CUSYNC_DEVICE JobSlot& slot() { return of[mine() % 2]; }
 };
 
 inline constexpr uint32_t kNoSet = 0xfff;  ///< nothing is announced
 
 struct SessionParams : Params {
   static constexpr bool kSession = true;
-  uint32_t slot;  ///< offset of the JobSlot into shared memory
+  uint32_t slots;  ///< offset of the JobSlots into shared memory
   cusync_jobs jobs;
   Tensors sets[CUSYNC_MAX_BOUND];  ///< set by set, stage by stage
 };
 
-CUSYNC_DEVICE JobSlot& job_slot(SessionParams const& p, Shared const& shared) {
-  return *reinterpret_cast<JobSlot*>(shared.base + p.slot);
+CUSYNC_DEVICE JobSlots& job_slots(SessionParams const& p, Shared const& shared) {
+  return *reinterpret_cast<JobSlots*>(shared.base + p.slots);
 }
 
 /// What a run reads and writes: of a launch what its parameters say, of a job its set's tensors.
@@ -49,18 +62,21 @@ struct Run {
 
 template <>
 struct Run<SessionParams> {
-  Job job;
+  Shared const* shared;
   CUSYNC_DEVICE Tensors const& tensors(SessionParams const& p, uint32_t s) const {
-    return p.sets[job.set * p.stage_count + s];
+    return p.sets[job_slots(p, *shared).slot().job.set * p.stage_count + s];
   }
-  CUSYNC_DEVICE uint32_t m(SessionParams const&) const { return job.m; }
+  CUSYNC_DEVICE uint32_t m(SessionParams const& p) const { return job_slots(p, *shared).slot().job.m; }
 };
 
 /// One thread.
 CUSYNC_DEVICE void prepare_jobs(SessionParams const& p, Shared const& shared) {
-  JobSlot& slot = job_slot(p, shared);
-  ptx::mbarrier_init(&slot.full, 1);
-  ptx::mbarrier_init(&slot.empty, kMathWarps + kLoadWarps);
+  JobSlots& slots = job_slots(p, shared);
+  for (JobSlot& slot : slots.of) {
+    ptx::mbarrier_init(&slot.full, 1);
+    ptx::mbarrier_init(&slot.empty, kMathWarps + kLoadWarps);
+  }
+  for (uint32_t& present : slots.present) present = JobSlots::kNone;
 }
 
 /// The chunks of a run in the order in which they are streamed.
@@ -83,7 +99,7 @@ struct ChunkWalk {
 /// Jobs as the weight thread gets them.
 class Commands {
  public:
-  CUSYNC_DEVICE Commands(SessionParams const& p, Shared const& shared) : p_(p), slot_(job_slot(p, shared)) {
+  CUSYNC_DEVICE Commands(SessionParams const& p, Shared const& shared) : p_(p), shared_(shared) {
     // Launches of a session follow each other, and no job ends without this CTA.
     ptx::griddepcontrol_wait();
     job_.sequence = ptx::ld_acquire_gpu(&p.jobs.relay->ended);
@@ -138,60 +154,69 @@ class Commands {
     p_.jobs.launches[blockIdx.x] = launch_;
   }
 
+  /// The job that was handed last.
+  CUSYNC_DEVICE Run<SessionParams> run() const { return {&shared_}; }
+
   /// Hands the job to the CTA's warps, with the number of chunks that they have to let go: those of an announcement that was wrong.
   CUSYNC_DEVICE void hand(uint32_t wasted) {
-    ptx::mbarrier_wait_parity_or_trap(&slot_.empty, parity_ ^ 1, p_.limit_ns);  // they have read the one before
-    parity_ ^= 1;
-    slot_.job = job_, slot_.wasted = wasted;
-    ptx::mbarrier_arrive(&slot_.full);
+    JobSlots& slots = job_slots(p_, shared_);
+    uint32_t const number = slots.mine() = JobSlots::behind(slots.mine());
+    JobSlot& slot = slots.slot();
+    ptx::mbarrier_wait_parity_or_trap(&slot.empty, number / 2 ^ 1, p_.limit_ns);  // they have run the one before the last
+    slot.job = job_, slot.wasted = wasted;
+    ptx::mbarrier_arrive(&slot.full);
   }
 
  private:
   static constexpr uint32_t kMaskM = 0xff, kMaskLaunch = 0xffffff;
 
   SessionParams const& p_;
-  JobSlot& slot_;
+  Shared const& shared_;
   Job job_{};
   unsigned long long begin_ = 0;
-  uint32_t launch_, announced_ = kNoSet, parity_ = 0;
+  uint32_t launch_, announced_ = kNoSet;
 };
 
 /// Jobs as the other warps walk them, each for itself.
 class Jobs {
  public:
-  CUSYNC_DEVICE Jobs(SessionParams const& p, Shared const& shared) : p_(p), slot_(job_slot(p, shared)) {}
+  CUSYNC_DEVICE Jobs(SessionParams const& p, Shared const& shared) : p_(p), shared_(shared) {}
 
-  /// Waits for the next job; false: this launch ends. Whole warps.
+  /// Waits for the next job; false: this launch ends. Whole warps, which have run the one before.
   CUSYNC_DEVICE bool next() {
-    ptx::mbarrier_wait_parity_or_trap(&slot_.full, parity_, p_.limit_ns);
-    parity_ ^= 1;
-    run_.job = slot_.job, wasted_ = slot_.wasted;
+    JobSlots& slots = job_slots(p_, shared_);
+    uint32_t const last = slots.mine(), next = JobSlots::behind(last);
     __syncwarp();
-    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&slot_.empty);
-    return run_.job.m != 0;
+    if (threadIdx.x % 32 == 0) {
+      if (last != JobSlots::kNone) ptx::mbarrier_arrive(&slots.slot().empty);
+      slots.mine() = next;
+    }
+    __syncwarp();
+    ptx::mbarrier_wait_parity_or_trap(&slots.slot().full, next / 2, p_.limit_ns);
+    return slot().job.m != 0;
   }
 
   /// The same, once the job before is over on all workers, as a launch begins when the one before has ended. The warps that bring
   /// activations, `warp` of them: nothing is stored before what they bring. They look while nothing else is to be done.
   CUSYNC_DEVICE bool next_behind_the_last(uint32_t warp) {
-    if (run_.job.m) {
+    if (job_slots(p_, shared_).mine() != JobSlots::kNone) {
       Watch const watch{p_.report, p_.timeout_ns, 0};
       if (warp == 0 && threadIdx.x % 32 == 0)
-        wait_reached(&p_.jobs.relay->ended, 0, run_.job.sequence, {~0u, 0, blockIdx.x, 0}, watch);
+        wait_reached(&p_.jobs.relay->ended, 0, slot().job.sequence, {~0u, 0, blockIdx.x, 0}, watch);
       ptx::bar_sync(2, kLoadThreads);
     }
     return next();
   }
 
   /// Math warps let go of what was streamed for another set.
-  CUSYNC_DEVICE void skip(Shared const& shared, RingPosition& at) const {
-    ChunkWalk walk(p_, shared);
+  CUSYNC_DEVICE void skip(RingPosition& at) const {
+    ChunkWalk walk(p_, shared_);
 #pragma unroll 1
-    for (uint32_t i = 0; i < wasted_; ++i, walk.pass()) {
+    for (uint32_t i = 0; i < slot().wasted; ++i, walk.pass()) {
       uint32_t const bytes = p_.stages[walk.s].chunk_bytes;
       at.skip_for(bytes, p_.ring_bytes);
-      ptx::mbarrier_wait_parity_or_trap(shared.chunk_full(at.barrier), at.parity, p_.limit_ns);
-      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared.chunk_empty(at.barrier));
+      ptx::mbarrier_wait_parity_or_trap(shared_.chunk_full(at.barrier), at.parity, p_.limit_ns);
+      if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(shared_.chunk_empty(at.barrier));
       at.pass(bytes);
     }
   }
@@ -202,18 +227,18 @@ class Jobs {
     if (threadIdx.x != 0) return;
     cusync_relay* const relay = p_.jobs.relay;
     if (ptx::atom_acq_rel_gpu_add(&relay->arrived, 1) + 1 != p_.workers.value) return;
-    ptx::st_release_sys(&p_.jobs.mailbox->ended, run_.job.sequence);
+    ptx::st_release_sys(&p_.jobs.mailbox->ended, slot().job.sequence);
     ptx::st_release_gpu(&relay->arrived, 0);  // nobody arrives again before `ended` says so
-    ptx::st_release_gpu(&relay->ended, run_.job.sequence);
+    ptx::st_release_gpu(&relay->ended, slot().job.sequence);
   }
 
-  CUSYNC_DEVICE Run<SessionParams> const& run() const { return run_; }
+  CUSYNC_DEVICE Run<SessionParams> run() const { return {&shared_}; }
 
  private:
+  CUSYNC_DEVICE JobSlot& slot() const { return job_slots(p_, shared_).slot(); }
+
   SessionParams const& p_;
-  JobSlot& slot_;
-  Run<SessionParams> run_{};
-  uint32_t parity_ = 0, wasted_ = 0;
+  Shared const& shared_;
 };
 
 }  // namespace cusync::kernels::decode

@@ -15,7 +15,8 @@ template <class Element, int Width, int Tiles, Sharing By, class AnyParams>
 CUSYNC_DEVICE void compute_part(AnyParams const& p, Shared const& shared, Run<AnyParams> const& run, uint32_t s,
                                 uint32_t group, MathPosition& at) {
   constexpr int kBatch = Tiles > 2 ? 1 : 2;  // k-blocks between two waits for the tensor cores
-  Epilogue<Element, Width, Tiles, By> const epilogue(p.stages[s], run.tensors(p, s), run.m(p), shared, s, group);
+  using Epilogue = decode::Epilogue<Element, Width, Tiles, By>;
+  auto const biases = Epilogue::biases(run.tensors(p, s), shared.share(s), group);
   Sums<Element, Width, Tiles, By> sums;
   // Kernels of products alone stay without the narrow loop: the stages of MLPs are wide.
   constexpr bool kNarrow = AnyParams::kAttends && Tiles == 1 && By == Sharing::kChunks;
@@ -30,6 +31,8 @@ CUSYNC_DEVICE void compute_part(AnyParams const& p, Shared const& shared, Run<An
     }
   }
   if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * p.stage_count + s].math_end = ptx::globaltimer();
+  // Made behind the loop: what it keeps of a job would be registers in it.
+  Epilogue const epilogue(p.stages[s], run.tensors(p, s), run.m(p), shared, s, group, biases);
   if constexpr (By == Sharing::kChunks)
     epilogue.finish_with_warpgroup(sums);
   else
@@ -89,7 +92,7 @@ CUSYNC_DEVICE void compute(AnyParams const& p, Shared const& shared) {
     Jobs jobs(p, shared);
 #pragma unroll 1
     while (jobs.next()) {
-      jobs.skip(shared, at.ring);
+      jobs.skip(at.ring);
       compute_run<Element, Width>(p, shared, jobs.run(), group, at);
       jobs.end();
     }

@@ -190,7 +190,7 @@ bool plan_shared(AnyParams& p, cusync_tuning const& tuning, uint32_t width) {
   uint32_t const barriers = Shared::barriers(p.activation_slots) * 8, shares = Shared::share_bytes(p.stage_count);
   uint32_t rest = round_up(slots + exchange + barriers + shares, 16);
   if constexpr (AnyParams::kAttends) rest += p.attend_bytes;
-  if constexpr (AnyParams::kSession) rest += sizeof(JobSlot);
+  if constexpr (AnyParams::kSession) rest += sizeof(JobSlots);
   if (rest >= kSharedLimit || rest < reach) return false;
   uint32_t ring = (kSharedLimit - rest) / kSwizzleBytes * kSwizzleBytes;
   if (tuning.ring_bytes) ring = min_u32(ring, tuning.ring_bytes / kSwizzleBytes * kSwizzleBytes);
@@ -207,8 +207,8 @@ bool plan_shared(AnyParams& p, cusync_tuning const& tuning, uint32_t width) {
     p.shared.bytes = p.attend + p.attend_bytes;
   }
   if constexpr (AnyParams::kSession) {
-    p.slot = round_up(p.shared.bytes, 16);
-    p.shared.bytes = p.slot + sizeof(JobSlot);
+    p.slots = round_up(p.shared.bytes, 16);
+    p.shared.bytes = p.slots + sizeof(JobSlots);
   }
   return true;
 }
@@ -216,8 +216,8 @@ bool plan_shared(AnyParams& p, cusync_tuning const& tuning, uint32_t width) {
 template <class Element, int Width, uint32_t Operations>
 struct DecodeHost {
   static constexpr bool kAttends = Operations >> CUSYNC_ATTEND & 1;
-  /// Sessions have a kernel for few tokens and one for all numbers: two more in each library, and between them little is lost.
-  static constexpr bool kSessions = !kAttends && (Width == 8 || Width == 64);
+  /// Sessions have no kernel for 16 tokens: that for 32 loses little there.
+  static constexpr bool kSessions = !kAttends && Width != 16;
   /// Above 32 tokens activations are as many bytes as weights, so they come by TMA.
   static constexpr bool kMaps = !kAttends && Width > 32;
   using LaunchParams = std::conditional_t<kAttends, AttendParams, Params>;

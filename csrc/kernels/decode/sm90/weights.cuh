@@ -148,7 +148,7 @@ CUSYNC_DEVICE void stream_jobs(SessionParams const& p, Shared const& shared) {
     bool const right = announced == job.set;
     commands.hand(right ? 0 : early);
     if (!right) at.restart();
-    stream_run(p, shared, ring, Run<SessionParams>{job}, at.s, at.i);
+    stream_run(p, shared, ring, commands.run(), at.s, at.i);
   }
   // Nothing may arrive in the memory of a CTA that has gone.
   ring.settle();
