@@ -75,6 +75,8 @@ pub struct Ledger {
     kinds: Vec<Kind>,
     /// Posts to each word by items of the present job that have numbers.
     posted: Vec<u32>,
+    /// The same by items that are done.
+    filled: Vec<u32>,
     states: Vec<State>,
     numbered: u64,
 }
@@ -146,6 +148,7 @@ impl Ledger {
             stages: schedule.sequence.iter().map(|item| item.stage).collect(),
             states: vec![State::Done; kind_of.len()],
             posted: vec![0; words as usize],
+            filled: vec![0; words as usize],
             kinds,
             needs,
             gives,
@@ -202,7 +205,9 @@ impl Ledger {
         }
         of.left = of.items.len();
         of.jobs = of.jobs.wrapping_add(1);
-        of.words.iter().for_each(|word| self.posted[*word as usize] = 0);
+        for word in &of.words {
+            (self.posted[*word as usize], self.filled[*word as usize]) = (0, 0);
+        }
         of.items.iter().for_each(|item| self.states[*item as usize] = State::Open);
         Ok(of.jobs.wrapping_sub(1))
     }
@@ -210,6 +215,14 @@ impl Ledger {
     /// Whether an item could be numbered now.
     pub fn is_ready(&self, item: u32) -> bool {
         self.states.get(item as usize) == Some(&State::Open) && self.missing(item).is_none()
+    }
+
+    /// How many of the words that an item waits for, in their order, have all their posts by items that are done, where `from` of them are known to;
+    /// and how many there are. With all of them it computes as soon as its worker turns to it.
+    pub fn fed(&self, item: u32, from: usize) -> (usize, usize) {
+        let needs = self.needs.get(item as usize).map_or(&[][..], Vec::as_slice);
+        let full = |(word, want): &&(u32, u32)| self.filled[*word as usize] >= *want;
+        (from + needs.iter().skip(from).take_while(full).count(), needs.len())
     }
 
     /// Gives an item of a job under way the next number.
@@ -261,6 +274,9 @@ impl Ledger {
             return Err(Refutation::new(Obligation::Order, Subject::Pipeline, text));
         }
         self.states[item as usize] = State::Done;
+        for &(word, amount) in &self.gives[item as usize] {
+            self.filled[word as usize] += amount;
+        }
         let kind = &mut self.kinds[self.kind_of[item as usize]];
         kind.left -= 1;
         Ok(kind.left == 0)

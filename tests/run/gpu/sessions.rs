@@ -1,11 +1,12 @@
 //! Sessions on a GPU: jobs of any number of rows and any set have the bits of `fused` runs, also behind a kernel that has left, and write
 //! no other row.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::{Gpu, pipeline, plan_of};
 use crate::fused::hopper;
 use cusync::bench::copilot::{CopilotArgs, bench_copilot};
+use cusync::device::DeviceBuffer;
 use cusync::runtime::copilot::{Session, Settings};
 use cusync::runtime::{ChainOverride, InputSets, Options, Overrides, Pipeline, Result};
 use cusync::trace::{HostRow, defect, trace_session};
@@ -69,6 +70,29 @@ fn jobs(gpu: &Gpu, rows: usize) -> Result<()> {
     pipeline.run_set(Executor::Fused, 1)?;
     assert!(bits(&mut pipeline)? == right[1], "a run behind the session");
     Ok(())
+}
+
+/// A call that waits for an idle GPU waits for a session's limit, and the session goes on behind it.
+#[test]
+fn memory_allocated_elsewhere_waits_for_the_limit_and_no_more() {
+    let Some(gpu) = hopper() else { return };
+    let overrides = Overrides { dims: vec![("M".into(), 8)], ..Overrides::default() };
+    let plan = plan_of(&gpu, SPEC, &overrides, Executor::Copilot);
+    let inputs = InputSets::random(plan.graph(), &gpu.device, SETS, 61).expect("made");
+    let mut pipeline = pipeline(&gpu, &plan, &inputs, Options::default());
+    let idle = Duration::from_millis(20);
+    let mut session = Session::open(&mut pipeline, Settings { idle, ..Settings::default() }).expect("opened");
+    for round in 1..=3 {
+        let job = session.submit(0, 8).expect("taken");
+        session.wait(job).expect("over");
+        let begin = Instant::now();
+        drop(DeviceBuffer::<u32>::zeroed(&gpu.device, 1 << 20, "memory elsewhere").expect("allocated"));
+        let waited = begin.elapsed();
+        println!("round {round}: {:.1} ms", waited.as_secs_f64() * 1e3);
+        assert!(waited < 2 * idle, "{waited:?}");
+        assert_eq!(session.launches(), round);
+    }
+    session.close().expect("all over");
 }
 
 /// Items of a chain kernel, two kinds with common weights under way at once, either first, alone and beside a kernel that takes SMs.

@@ -63,9 +63,9 @@ pub struct Handing {
     pub patience: Duration,
     /// Items that a worker has at most, the one that it computes included; 1 to 7.
     pub ahead: u32,
-    /// How long before a worker is expected to have none its next item is sent; `None`: as soon as there is room. What is sent early is
-    /// settled before it is known whether a job comes that goes first; what is sent late is missed, and a host sees ends of items late
-    /// when many come at once.
+    /// How long before a worker is expected to have none its next item is sent, and not before what its last one waits for is done; `None`: as soon as
+    /// there is room. What is sent early is settled before it is known which worker will be free first, or whether a job comes that goes first; what
+    /// is sent late is missed, and a host sees ends of items late when many come at once.
     pub lead: Option<Duration>,
     /// The kernel begins with the SMs that it gets, beside others; else when it gets all.
     pub beside: bool,
@@ -74,7 +74,7 @@ pub struct Handing {
 impl Default for Handing {
     fn default() -> Handing {
         let Settings { idle, patience } = Settings::default();
-        Handing { idle, patience, ahead: 2, lead: None, beside: false }
+        Handing { idle, patience, ahead: 2, lead: Some(Duration::from_micros(32)), beside: false }
     }
 }
 
@@ -98,10 +98,11 @@ struct Worker {
     sent: u32,
     /// Items of its words that are not done.
     items: VecDeque<Out>,
-    /// When it turned to the first of them, as far as the host knows.
-    turned: Duration,
-    /// When it is expected to have none.
-    until: Duration,
+    /// Since when it can compute the first of them, as far as the host knows: it has turned to it, and what that waits for is done. And when it is then
+    /// expected to have none.
+    since: Option<(Duration, Duration)>,
+    /// How many of the words that the first waits for are known to be full.
+    fed: usize,
     /// Whether it has begun the present launch.
     here: bool,
 }
@@ -112,6 +113,19 @@ struct Out {
     item: u32,
     epoch: u32,
     at: Duration,
+}
+
+impl Worker {
+    /// Notes whether it can compute its first item, where that is not known.
+    fn note_fed(&mut self, ledger: &Ledger, paces: &[Pace], now: Duration) {
+        let Some(first) = self.items.front().filter(|_| self.since.is_none()) else { return };
+        let (fed, of) = ledger.fed(first.item, self.fed);
+        self.fed = fed;
+        if fed == of {
+            let takes = self.items.iter().map(|out| paces[ledger.stage_of(out.item)].0).sum::<Duration>();
+            self.since = Some((now, now + takes));
+        }
+    }
 }
 
 /// How long the items of a stage take, as the host sees it. More often too little than too much: what it sees late is what it did not look at.
@@ -380,12 +394,10 @@ impl<'a> Items<'a> {
             let one = worker.items.len() == left + 1;
             while worker.items.len() > left {
                 let Some(Out { item, epoch, at: sent }) = worker.items.pop_front() else { break };
-                if one {
-                    self.paces[self.ledger.stage_of(item)].learn(now.saturating_sub(worker.turned));
+                if let Some((since, _)) = worker.since.take().filter(|_| one) {
+                    self.paces[self.ledger.stage_of(item)].learn(now.saturating_sub(since));
                 }
-                worker.turned = now;
-                let pace = |out: &Out| self.paces[self.ledger.stage_of(out.item)].0;
-                worker.until = now + worker.items.iter().map(pace).sum::<Duration>();
+                worker.fed = 0;
                 self.noting.sent(Sent { at: sent, seen: now, worker: at as u32, item, epoch });
                 if self.ledger.done(item).map_err(refused)? {
                     let kind = self.ledger.kind_of(item).unwrap_or(0);
@@ -428,13 +440,16 @@ impl<'a> Items<'a> {
             return Ok(());
         }
         let boxes = self.taker.boxes()?;
-        let soon = self.handing.lead.map(|lead| now + lead);
         for room in 1..=self.handing.ahead as usize {
             for (at, worker) in
                 self.workers.iter_mut().enumerate().filter(|(_, worker)| worker.items.len() < room)
             {
-                if !worker.items.is_empty() && soon.is_some_and(|soon| worker.until > soon) {
-                    continue;
+                if let Some(lead) = self.handing.lead.filter(|_| !worker.items.is_empty()) {
+                    worker.note_fed(&self.ledger, &self.paces, now);
+                    // One that waits for others may wait long, and what is sent behind it waits with it.
+                    if worker.since.is_none_or(|(_, until)| until > now + lead) {
+                        continue;
+                    }
                 }
                 let Some(job) = self.active.first_mut() else { return Ok(()) };
                 if !worker.here {
@@ -448,11 +463,10 @@ impl<'a> Items<'a> {
                 job.next += 1;
                 let entry = self.ledger.number(item).map_err(refused)?;
                 worker.sent = worker.sent.wrapping_add(1);
-                if worker.items.is_empty() {
-                    (worker.turned, worker.until) = (now, now);
-                }
-                worker.until += self.paces[self.ledger.stage_of(item)].0;
                 let out = Out { item, epoch: entry.epoch(), at: self.noting.stamp(now) };
+                if let Some((_, until)) = &mut worker.since {
+                    *until += self.paces[self.ledger.stage_of(item)].0;
+                }
                 worker.items.push_back(out);
                 boxes.post(at, worker.sent, Letter { item: Some(entry.item()), epoch: entry.epoch() });
                 if last {
