@@ -22,8 +22,6 @@ pub mod dag;
 mod derived;
 mod digest;
 mod fused;
-mod handing;
-mod kinds;
 mod layers;
 mod peer;
 mod point;
@@ -42,8 +40,6 @@ pub use crate::measure::{
 pub use crate::runtime::{Summary, percentile};
 pub use derived::source_of;
 pub use digest::{Digest, Line, Mean};
-pub use handing::{HandedOut, HostCost};
-pub use kinds::TwoKinds;
 pub use layers::{
     BATCHES, LayerArgs, LayerPoint, Progress, SIZES, attentions, bench_layers, convolutions, mlps,
 };

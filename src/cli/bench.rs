@@ -463,7 +463,7 @@ fn copilot(page: &mut Page, r: &CopilotReport) {
     }
     for case in r.handed.chunk_by(|a, b| a.case == b.case) {
         page.line(format!("{}: {} items", case[0].case, case[0].items));
-        let one = |h: &cusync::bench::HandedOut| {
+        let one = |h: &cusync::bench::copilot::HandedOut| {
             let us = [h.times.p50_us, h.times.p10_us, h.times.p99_us, h.span_us].map(|us| format!("{us:.1}"));
             let [p50, p10, p99, span] = us;
             let [gap, gap_p90, _] = h.gap_ns.map(|ns| format!("{ns:.0}"));
@@ -538,8 +538,8 @@ fn copilot(page: &mut Page, r: &CopilotReport) {
     }
     if let Some(s) = &r.stopped {
         page.line(format!(
-            "host stopped: GPU idle within {:.0} us; kernel stopped: {}",
-            s.idle_after_us, s.unfinished
+            "host stopped: GPU idle within {:.0} us, memory allocated and freed elsewhere within {:.0}; kernel stopped: {}",
+            s.idle_after_us, s.memory_us, s.unfinished
         ));
     }
 }

@@ -19,6 +19,8 @@ pub(crate) struct Target {
     pub(crate) device: Profile,
     /// Whether somebody asked for that device.
     pub(crate) device_stated: bool,
+    /// SMs that a plan for the GPU that runs it leaves free; `device` has so many fewer already.
+    pub(crate) free_sms: u32,
     /// `None`: the best predicted that can run on the device.
     pub(crate) executor: Option<Executor>,
 }
@@ -41,6 +43,9 @@ pub(crate) struct PlanArgs {
     /// runs it, else h200]
     #[arg(long, value_name = "NAME or FILE")]
     device: Option<String>,
+    /// SMs to leave free for others, such as kernels that run beside a session: the plan counts on so many fewer
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    free_sms: u32,
     /// How to run the pipeline; `auto`: the best predicted that can run on the device
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub(crate) executor: ExecutorArg,
@@ -109,16 +114,27 @@ impl TargetArgs {
             dims: plan.dims.clone(),
             device: plan.device()?,
             device_stated: plan.device.is_some(),
+            free_sms: plan.free_sms,
             executor: plan.executor.stated(),
         })
     }
 }
 
 impl PlanArgs {
-    /// The profile that is asked for.
+    /// The profile that is asked for, less the SMs that are to be left free.
     pub(crate) fn device(&self) -> Result<Profile, Fault> {
-        profile(self.device.as_deref().unwrap_or("h200"))
+        without(profile(self.device.as_deref().unwrap_or("h200"))?, self.free_sms)
     }
+}
+
+/// The profile of a GPU of which so many SMs are left free.
+fn without(whole: Profile, free_sms: u32) -> Result<Profile, Fault> {
+    if free_sms >= whole.sms {
+        let message =
+            format!("{free_sms} SMs are to be left free of the {} that {} has", whole.sms, whole.name);
+        return Err(Fault::input(message).help("leave at least one to the plan"));
+    }
+    Ok(Profile { sms: whole.sms - free_sms, ..whole })
 }
 
 impl Target {
@@ -127,7 +143,7 @@ impl Target {
     pub(crate) fn device_on(&self, own: Profile) -> Result<Profile, Fault> {
         let stated = &self.device;
         if !self.device_stated {
-            return Ok(own);
+            return without(own, self.free_sms);
         }
         let help = "leave --device out, or ask for the cpu executor";
         if stated.arch > own.arch {
@@ -187,6 +203,7 @@ mod tests {
             dims: Vec::new(),
             device,
             device_stated,
+            free_sms: 0,
             executor: None,
         };
         let own = || device("h200");
@@ -194,11 +211,14 @@ mod tests {
         assert_eq!(stated(device("a100"), true).device_on(own()).expect("older kernels run").name, "a100");
         let fewer = Profile { sms: 116, ..own() };
         assert_eq!(stated(fewer, true).device_on(own()).expect("16 SMs are left free").sms, 116);
+        let free = |free_sms| Target { free_sms, ..stated(own(), false) };
+        assert_eq!(free(16).device_on(own()).expect("16 SMs are left free").sms, 116);
         let says = |stated: Target, own: Profile| match stated.device_on(own) {
             Ok(found) => panic!("planned for {}", found.name),
             Err(fault) => fault.message,
         };
         assert!(says(stated(own(), true), device("a100")).contains("runs no kernels for h200"));
+        assert!(says(free(132), own()).contains("132 SMs are to be left free of the 132 that h200 has"));
         assert!(
             says(stated(Profile { sms: 133, ..own() }, true), own())
                 .contains("has 132 SMs, and a plan for h200 counts on 133")

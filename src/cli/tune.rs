@@ -275,6 +275,12 @@ fn gpu(target: &Target) -> Result<(device::Device, cusync_gen::device::Profile),
     if target.device_stated && target.device != profile {
         return Err(format!("--device {} is not this GPU: the choice is the prediction", target.device.name));
     }
+    if target.free_sms > 0 {
+        return Err(
+            "a tuned plan has all SMs of its GPU, and some are to be left free: the choice is the prediction"
+                .into(),
+        );
+    }
     if device::kernels().is_empty() {
         return Err("this binary was built without kernels: the choice is the prediction".into());
     }

@@ -12,12 +12,13 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-use super::copilot::JobTimes;
-use super::handing::chain;
-use super::{Error, Result};
-use crate::device::{Device, GraphExec, PinnedBuffer, Stream};
+use super::super::{Error, Result};
+use super::cases::chain;
+use super::turns::{Flagged, JobTimes};
+use super::{chains_of, llama};
+use crate::device::{Device, Stream};
 use crate::runtime::copilot::{Handing, Items, Job};
-use crate::runtime::{InputSets, Overrides, Pipeline, plan_text, shipped};
+use crate::runtime::{InputSets, Overrides, Pipeline, plan_text};
 
 /// Rows of a long job, of one of its parts, and of a short one.
 const LONG: u64 = 2048;
@@ -26,7 +27,7 @@ const SHORT: u64 = 8;
 /// Mean time between two short jobs.
 const EVERY_US: f64 = 2000.0;
 /// How late words are sent where a short job is not to wait behind them.
-const LEAD: Duration = Duration::from_micros(8);
+const LATE: Option<Duration> = Some(Duration::from_micros(8));
 /// How long a way is measured at a time, and how often.
 const LENGTH: Duration = Duration::from_millis(1000);
 const TURNS: usize = 2;
@@ -68,18 +69,13 @@ trait Runs {
     fn is_over(&mut self, place: usize) -> Result<bool>;
 }
 
-/// Graphs that end in a word, each with its stream.
-struct Graphs(Vec<(Arc<Stream>, PinnedBuffer, GraphExec)>);
-
-impl Runs for Graphs {
+impl Runs for Vec<Flagged> {
     fn begin(&mut self, place: usize) -> Result<()> {
-        let (stream, flag, graph) = &self.0[place];
-        flag.set_word(0, 0)?;
-        Ok(graph.launch(stream)?)
+        self[place].restart()
     }
 
     fn is_over(&mut self, place: usize) -> Result<bool> {
-        Ok(self.0[place].1.word(0) == Some(1))
+        Ok(self[place].is_over())
     }
 }
 
@@ -147,15 +143,13 @@ fn measure(runs: &mut dyn Runs, with_short: bool, length: Duration, seed: u64) -
 }
 
 fn of_rows(m: u64, profile: &Profile) -> Result<Plan> {
-    let llama = shipped("llama65_mlp").ok_or_else(|| Error::Argument("llama65_mlp ships no more".into()))?;
     let overrides = Overrides { dims: vec![("M".into(), m)], ..Overrides::default() };
-    Ok(plan_text(llama, "llama65_mlp", &overrides, profile, Executor::Fused)?)
+    Ok(plan_text(llama()?, "llama65_mlp", &overrides, profile, Executor::Fused)?)
 }
 
 /// All ways, in turns.
 pub(super) fn two_kinds(device: &Device, told: &mut dyn FnMut(&str)) -> Result<Vec<TwoKinds>> {
-    let none = || Error::Argument(format!("{} has no chain kernels", device.name()));
-    let profile = device.profile().filter(|p| p.arch == 90).ok_or_else(none)?;
+    let profile = chains_of(device)?;
     let (low, high) = Stream::priorities(device)?;
     let pipeline = |m: u64| -> Result<Pipeline> {
         let plan = of_rows(m, &profile)?;
@@ -165,7 +159,7 @@ pub(super) fn two_kinds(device: &Device, told: &mut dyn FnMut(&str)) -> Result<V
         Ok(pipeline)
     };
     let mut pipelines = [pipeline(LONG)?, pipeline(PART)?, pipeline(SHORT)?];
-    let mut graphs = |parts: bool, apart: bool| -> Result<Graphs> {
+    let mut graphs = |parts: bool, apart: bool| -> Result<Vec<Flagged>> {
         let long = Arc::new(Stream::with_priority(device, low)?);
         let short = if apart { Arc::new(Stream::with_priority(device, high)?) } else { long.clone() };
         let mut made = Vec::new();
@@ -175,30 +169,25 @@ pub(super) fn two_kinds(device: &Device, told: &mut dyn FnMut(&str)) -> Result<V
                 (0, true) => (&long, 1, LONG / PART),
                 _ => (&short, 2, 1),
             };
-            let flag = PinnedBuffer::new(device, 1)?;
-            let graph = stream.capture::<Error>(|| {
-                for _ in 0..times {
-                    pipelines[at].run_on(Executor::Fused, stream)?;
-                }
-                Ok(stream.write_word(&flag, 0, 1)?)
-            })?;
-            graph.upload(stream)?;
-            stream.synchronize()?;
-            made.push((stream.clone(), flag, graph));
+            let mut runs = |stream: &Stream| -> Result<()> {
+                (0..times).try_for_each(|_| Ok(pipelines[at].run_on(Executor::Fused, stream)?))
+            };
+            made.push(Flagged::captured(device, stream.clone(), &mut runs)?);
         }
-        Ok(Graphs(made))
+        Ok(made)
     };
     let names = ["one stream", "two streams, priorities", "two streams, long jobs in parts"];
     let mut handed = Vec::new();
-    let (narrow, wide) = ((128, 128), (128, 256));
-    let orders = [
-        ("in order", false, None),
-        ("short first", true, None),
-        ("short first, words late", true, Some(LEAD)),
+    let usual = Handing::default().lead;
+    // Tiles, whether short jobs go first, and how late words are sent.
+    let settings = [
+        ("in order", (128, 128), false, usual),
+        ("short first", (128, 128), true, usual),
+        ("short first, words late", (128, 128), true, LATE),
+        ("short first", (128, 256), true, usual),
+        ("short first, words late", (128, 256), true, LATE),
     ];
-    for (tile, (order, first, lead)) in
-        orders.map(|order| (narrow, order)).into_iter().chain([(wide, orders[2])])
-    {
+    for (order, tile, first, lead) in settings {
         let overrides = Overrides { chain: Some(chain(Hand::Drawn, tile)), ..Overrides::default() };
         let plan = plan_text(&both(), "both", &overrides, &profile, Executor::Fused)?;
         let mut pipeline = Pipeline::new(&plan, device)?;
