@@ -167,9 +167,12 @@ mod tests {
 
     #[test]
     fn a_stage_without_a_kernel_gets_no_launch_on_a_gpu() {
-        for device in ["h200", "a100"] {
+        for (device, specs) in [
+            ("h200", [("resnet_layer", "`first`"), ("llama65_attention", "`attend`")]),
+            ("a100", [("vgg19_body", "`pool2`"), ("llama65_attention", "`attend`")]),
+        ] {
             let profile = Profile::named(device).expect("the profile ships");
-            for (name, stage) in [("resnet_layer", "`first`"), ("llama65_attention", "`attend`")] {
+            for (name, stage) in specs {
                 let plan = |executor| {
                     plan_text(shipped(name).expect("ships"), name, &Overrides::default(), profile, executor)
                 };
@@ -207,6 +210,26 @@ mod tests {
                 let priced = host.choices().iter().any(|c| !c.alternatives.is_empty());
                 assert!(!priced, "{name}: {:?}", host.choices());
             }
+        }
+    }
+
+    /// Those of sm_80 take the tiles of windows, so images of which no window fits are refused by name.
+    #[test]
+    fn convolutions_have_kernels_of_their_own_on_ampere() {
+        let profile = Profile::named("a100").expect("the profile ships");
+        let plan = |hw, executor| {
+            let dims = vec![("B".into(), 2), ("HW".into(), hw)];
+            let overrides = Overrides { dims, ..Overrides::default() };
+            plan_text(shipped("resnet_layer").expect("ships"), "resnet_layer", &overrides, profile, executor)
+        };
+        for executor in [Executor::Serial, Executor::Streams] {
+            let small = plan(56, executor).unwrap_or_else(|e| panic!("{executor:?}: {e}"));
+            assert!(small.runs_as(executor) && small.predicted().is_some());
+            let tiles: Vec<_> = small.graph().stages.iter().map(|s| s.mma_tile).collect();
+            assert!(tiles.iter().all(|t| [(64, 64, 64), (128, 64, 64)].contains(t)), "{tiles:?}");
+            let Err(Error::Refused(text)) = plan(224, executor) else { panic!("{executor:?}") };
+            let says = ["Conv2d stage `first`", executor.name(), "no window fits", "--executor cpu"];
+            assert!(says.iter().all(|part| text.contains(part)), "{text}");
         }
     }
 

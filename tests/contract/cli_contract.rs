@@ -124,7 +124,7 @@ fn no_command_offers_a_gpu_what_no_kernel_runs() {
 }
 
 #[test]
-fn convolutions_go_to_the_fused_executor_and_to_none_with_a_kernel_a_stage() {
+fn convolutions_go_to_the_fused_executor_on_hopper_and_have_kernels_of_their_own_on_ampere() {
     for command in [
         &["check", "resnet_layer", "--executor", "programmatic"][..],
         &["explain", "vgg_layer", "--executor", "streams"],
@@ -142,7 +142,7 @@ fn convolutions_go_to_the_fused_executor_and_to_none_with_a_kernel_a_stage() {
         "{value}"
     );
     let a100 = json(&cusync(&["check", "resnet_layer", "--device", "a100", "--json"]));
-    assert_eq!(a100["executor"].as_str(), Some("cpu"), "{a100}");
+    assert_eq!(a100["executor"].as_str(), Some("streams"), "{a100}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::space;
-use crate::check::{Candidate, Choice, EdgeChoice, Launch, linearise};
+use crate::check::{Candidate, Choice, EdgeChoice, Executor, Launch, linearise};
 use crate::device::{CHAIN_KERNELS, ChainKernel, Profile};
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Conv, Dependence, Graph, Op, Resolved, ResolvedStage, StageId, producers_of};
@@ -46,7 +46,7 @@ pub fn chain(resolved: &Resolved, device: &Profile, asked: ChainOverride) -> Res
                 .zip(&resolved.stages)
                 .find_map(|(s, r)| Some((r, s.op.unfit(s.mma_tile)?)));
             if let Some((stage, why)) = unfit {
-                refused.get_or_insert_with(|| without_fit(stage, why));
+                refused.get_or_insert_with(|| without_fit(stage, Executor::Fused, why));
                 return None;
             }
             Some(graph)
@@ -78,10 +78,10 @@ pub fn chain(resolved: &Resolved, device: &Profile, asked: ChainOverride) -> Res
     Ok(best)
 }
 
-/// A stage that chain kernels would run if its tiles were others.
-fn without_fit(stage: &ResolvedStage, why: &str) -> Diagnostic {
-    let (kind, name) = (stage.op.name(), &stage.name.value);
-    Diagnostic::new("no-kernel", format!("the fused executor does not run the {kind} stage `{name}`"))
+/// A stage that an executor's kernels would run if its tiles were others.
+pub(super) fn without_fit(stage: &ResolvedStage, executor: Executor, why: &str) -> Diagnostic {
+    let (executor, kind, name) = (executor.name(), stage.op.name(), &stage.name.value);
+    Diagnostic::new("no-kernel", format!("the {executor} executor does not run the {kind} stage `{name}`"))
         .at(stage.name.span, why)
         .help("run it with `--executor cpu`")
 }

@@ -1,5 +1,6 @@
 //! The search behind the automatic choice.
 
+use super::chain::without_fit;
 use super::space::{GROUPS, POLICIES, SEARCHED, TileShape, special_policy, uniform_tiles};
 use crate::check::{Candidate, EdgeChoice, How, Prediction};
 use crate::device::Profile;
@@ -71,7 +72,7 @@ fn search_tiles(resolved: &Resolved, device: &Profile, how: How) -> Result<Found
     let mut tiles: Vec<Vec<(String, f64)>> = Vec::new();
     let mut kept: Vec<Vec<TileShape>> = Vec::new();
     let candidates: Vec<Vec<TileShape>> = (0..resolved.stages.len())
-        .map(|i| resolved.kernel_candidates(StageId(i), device))
+        .map(|i| fitting(resolved, StageId(i), device, how))
         .collect::<Result<_, _>>()?;
     let first: Vec<TileShape> = candidates.iter().map(|c| c[0]).collect();
     for (i, shapes) in candidates.iter().enumerate() {
@@ -119,6 +120,24 @@ fn search_tiles(resolved: &Resolved, device: &Profile, how: How) -> Result<Found
     };
     best.predicted = Some(predict(&best));
     Ok(Found { best, alternatives: Alternatives { tiles, ..others } })
+}
+
+/// The tiles of a stage that its kernels can run; host threads run any.
+fn fitting(
+    resolved: &Resolved,
+    id: StageId,
+    device: &Profile,
+    how: How,
+) -> Result<Vec<TileShape>, Diagnostic> {
+    let (mut tiles, stage) = (resolved.kernel_candidates(id, device)?, &resolved.stages[id.0]);
+    let unfit = |tile: &TileShape| stage.op.tiled(*tile).unfit(*tile).filter(|_| how != How::Host);
+    match tiles.iter().map(unfit).collect::<Option<Vec<_>>>() {
+        Some(whys) => Err(without_fit(stage, how.executor(), whys[0])),
+        None => {
+            tiles.retain(|tile| unfit(tile).is_none());
+            Ok(tiles)
+        }
+    }
 }
 
 /// Tiles worth simulating together: every choice among the best of each stage, and one shape for all stages.

@@ -179,9 +179,9 @@ impl Resolved {
         ))
     }
 
-    /// The tiles that a stage can have on a device, never empty: the stated one, or those of every kernel that is built for
-    /// the device's architecture. A stage that only the `cpu` executor runs has the tiles that it is cut into there, and a
-    /// custom stage has exactly one.
+    /// The tiles that a stage can have on a device, never empty: the stated one, or those of every kernel of its own that is built for
+    /// the device's architecture. A stage without one has the tiles of chain kernels and those that the `cpu` executor cuts it into, and
+    /// a custom stage has exactly one.
     ///
     /// # Errors
     /// The stated tile is not one of them.
@@ -197,7 +197,16 @@ impl Resolved {
                 return Ok(vec![(tile.0, tile.1, 1)]);
             }
             Tiles::Kernels(of) => (KernelShape::built(device.arch, of).map(|k| k.tile).collect(), None),
-            Tiles::Own { list, meaning, .. } => (list, Some(meaning)),
+            Tiles::Own { mut list, meaning, .. } => {
+                let of_device = |t: &MmaTile| {
+                    let operation = stage.op.operation().into_iter();
+                    operation.flat_map(|of| KernelShape::built(device.arch, of)).any(|k| k.tile == *t)
+                };
+                if list.iter().any(of_device) {
+                    list.retain(of_device);
+                }
+                (list, Some(meaning))
+            }
         };
         let Some(stated) = &stage.stated_tile else {
             if built.is_empty() {

@@ -4,11 +4,12 @@
 use crate::common::{assert_runs_right, plan_of};
 use crate::fused::{DYNAMIC, STATIC, WAYS, expected, hopper, of_images};
 use crate::fused_runs::{repeats_to_the_bit, serial_between_others, starves, ten_thousand_launches};
-use cusync::runtime::{ChainOverride, Overlap, Overrides, shipped};
+use cusync::runtime::{ChainOverride, Overlap, Overrides, plan_text, shipped};
 use cusync_gen::check::Executor;
 use cusync_gen::device::{ChainKernel, Operation};
 use cusync_gen::graph::Element;
 use cusync_gen::schedule::{Hand, Part};
+use cusync_gen::sync::Policy;
 
 /// Two convolutions, the first of 3 x 3 taps with a bias.
 fn convs((height, width): (u32, u32), images: u32, channels: u32, second: &str) -> String {
@@ -191,5 +192,39 @@ fn serial_runs_are_right_between_the_others() {
         of_images(&gpu, "vgg19_block4", 2, DYNAMIC),
     ] {
         serial_between_others(&gpu, &plan);
+    }
+}
+
+/// Kernels of a stage each for sm_80, compiled for this GPU: stage by stage, and behind tile semaphores.
+#[test]
+fn kernels_for_sm80_are_right() {
+    let Some(gpu) = hopper() else { return };
+    let mut profile = gpu.device.profile().expect("checked when the GPU was opened");
+    profile.arch = 80;
+    let residual = r#"filter: "F2(3,3,72,64)", padding: (1,1), bias: "b(64)", residual: "R(9,7,7,64)",
+        residual_at: BeforeActivation, epilogue: Gelu, out: "Z(9,7,7,64)""#;
+    for source in sources().into_iter().chain([convs((7, 7), 9, 64, residual)]) {
+        for element in [Element::F16, Element::Bf16] {
+            let mut known = None;
+            for (executor, tile) in [
+                (Executor::Serial, (64, 64)),
+                (Executor::Serial, (128, 64)),
+                (Executor::Streams, (64, 64)),
+                (Executor::Streams, (128, 64)),
+            ] {
+                let overrides = Overrides {
+                    element: Some(element),
+                    tiles: Some(vec![tile; 2]),
+                    policy: Some(Policy::Row),
+                    ..Overrides::default()
+                };
+                let plan = plan_text(&source, "test.ron", &overrides, &profile, executor);
+                let plan = plan.unwrap_or_else(|e| panic!("{executor:?} {tile:?}: {e}"));
+                assert_eq!(plan.launch().has_semaphores(), executor == Executor::Streams);
+                let (inputs, reference) = known.get_or_insert_with(|| expected(&gpu, &plan, 1, 12));
+                let label = format!("sm_80 {element:?} {executor:?} {tile:?}");
+                assert_runs_right(&gpu, &label, &plan, inputs, reference);
+            }
+        }
     }
 }

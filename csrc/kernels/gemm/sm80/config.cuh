@@ -11,11 +11,38 @@
 
 namespace cusync::kernels::sm80 {
 
-template <class Element_, int TileM_, int TileN_, int Ring_, bool Gated_>
+/// What a kernel with the types `C` is given.
+template <class C>
+struct Params {
+  typename C::Operands operands;
+  void* d;
+  uint32_t tile_rows;  ///< of the output that a tile has: its first rows
+  Stage stage;
+  Edges edges;
+  Coupling coupling;
+  OrderedTiles tiles;
+};
+
+template <class C>
+struct SharedStorage {
+  union {
+    alignas(128) typename C::SharedOperands operands;
+    alignas(128) uint16_t staged[C::kTileM * C::kStagedRow];  ///< the finished tile, once the operands are used up
+  };
+  // Here and not in registers, of which the main loop needs all.
+  WorkSource source;    ///< thread 0's
+  WorkItem item;        ///< the present tile
+  uint32_t next_wait;   ///< the next k-block to wait before
+};
+
+/// The types of an operation's kernel: of products these, others specialise it.
+template <cusync_operation Operation, class Element_, int TileM_, int TileN_, int Ring_>
 struct Config {
+  static_assert(Operation == CUSYNC_GEMM || Operation == CUSYNC_GATED_GEMM);
   using Element = Element_;
+  static constexpr cusync_operation kOperation = Operation;
   static constexpr int kTileM = TileM_, kTileN = TileN_, kTileK = 32;
-  static constexpr bool kGated = Gated_;
+  static constexpr bool kGated = Operation == CUSYNC_GATED_GEMM;
   static constexpr int kOutN = kGated ? kTileN / 2 : kTileN;  ///< columns of an output tile
   static constexpr int kWarpsM = 2, kWarpsN = kTileN / 64;
   static constexpr int kThreads = 32 * kWarpsM * kWarpsN;
@@ -62,28 +89,22 @@ struct Config {
   // Rows of the staged output are 16 bytes apart in banks: the words that a warp writes fall into 32 banks.
   static constexpr int kStagedRow = kOutN + 8;
 
-  struct SharedStorage {
-    union {
-      alignas(128) typename Mainloop::SharedStorage operands;
-      alignas(128) uint16_t staged[kTileM * kStagedRow];  ///< the finished tile, once the operands are used up
-    };
-    // Here and not in registers, of which the main loop needs all.
-    WorkSource source;    ///< thread 0's
-    WorkItem item;        ///< the present tile
-    uint32_t next_wait;   ///< the next k-block to wait before
-  };
-  static constexpr int kSharedBytes = int(sizeof(SharedStorage));
-  static_assert(kSharedBytes <= 99 * 1024, "the limit of compute capability 8.6 and 8.9");
+  using SharedOperands = typename Mainloop::SharedStorage;
 
-  struct Params {
-    typename Mainloop::Arguments operands;
-    void* d;
+  struct Operands {
+    typename Mainloop::Arguments of;
     uint32_t n, k;  ///< n: columns of B
-    Stage stage;
-    Edges edges;
-    Coupling coupling;
-    OrderedTiles tiles;
   };
+
+  static Operands operands_of(cusync_stage const& stage) {
+    Operands operands;
+    operands.n = packed_columns(stage), operands.k = stage.k.most;
+    operands.of.ptr_A = static_cast<Element const*>(data_of(stage, CUSYNC_OPERAND_A));
+    operands.of.ptr_B = static_cast<Element const*>(data_of(stage, CUSYNC_OPERAND_B));
+    operands.of.dA = StrideA{int64_t(operands.k), {}, 0};
+    operands.of.dB = StrideB{{}, int64_t(operands.n), 0};
+    return operands;
+  }
 };
 
 }  // namespace cusync::kernels::sm80

@@ -8,6 +8,11 @@
 
 namespace cusync::kernels::sm80 {
 
+/// The rows of the output that a tile has.
+struct Rows {
+  uint32_t first, count;
+};
+
 /// Two neighbouring elements as one 32-bit word.
 template <class Element>
 CUSYNC_DEVICE uint32_t pack(float2 v) {
@@ -26,13 +31,13 @@ CUSYNC_DEVICE float2 load_pair(void const* base, uint64_t element) {
 
 /// Finishes a plain GEMM's accumulators and writes them to the staging buffer.
 template <class C, class Accumulators>
-CUSYNC_DEVICE void stage_plain(Stage const& stage, WorkItem const& item, Accumulators const& acc, uint16_t* staged,
-                               int thread) {
+CUSYNC_DEVICE void stage_plain(Stage const& stage, WorkItem const& item, Rows rows, Accumulators const& acc,
+                               uint16_t* staged, int thread) {
   using namespace cute;
   using Element = typename C::Element;
   auto const coordinates = typename C::TiledMma{}.get_slice(thread).partition_C(
       make_identity_tensor(take<0, 2>(typename C::TileShape{})));  // ((2, 2), MMA_M, MMA_N) -> (row, column)
-  uint32_t const row0 = item.m * C::kTileM, col0 = item.n * C::kTileN;
+  uint32_t const col0 = item.n * C::kTileN;
 #pragma unroll
   for (int j = 0; j < size<2>(acc); ++j) {
     uint32_t const col = get<1>(coordinates(0, 0, j));
@@ -46,8 +51,8 @@ CUSYNC_DEVICE void stage_plain(Stage const& stage, WorkItem const& item, Accumul
         uint32_t const row = get<0>(coordinates(2 * half, i, j));
         float2 v{acc(2 * half, i, j) + bias.x, acc(2 * half + 1, i, j) + bias.y};
         float2 r{0.f, 0.f};
-        if (stage.residual && inside && row0 + row < stage.m)
-          r = load_pair<Element>(stage.residual, uint64_t(row0 + row) * stage.columns + col0 + col);
+        if (stage.residual && inside && row < rows.count)
+          r = load_pair<Element>(stage.residual, uint64_t(rows.first + row) * stage.columns + col0 + col);
         if (stage.residual_first) v.x += r.x, v.y += r.y;
         v.x = activate(stage.activation, v.x), v.y = activate(stage.activation, v.y);
         if (!stage.residual_first) v.x += r.x, v.y += r.y;
@@ -79,15 +84,15 @@ CUSYNC_DEVICE void stage_gated(Accumulators const& acc, uint16_t* staged, int th
 
 /// Copies the staging buffer to the output, rows and columns outside it left out.
 template <class C>
-CUSYNC_DEVICE void store_staged(Stage const& stage, WorkItem const& item, uint16_t const* staged, void* d,
+CUSYNC_DEVICE void store_staged(Stage const& stage, WorkItem const& item, Rows rows, uint16_t const* staged, void* d,
                                 int thread) {
   constexpr uint32_t vectors = C::kOutN / 8;  // of a row
-  uint32_t const row0 = item.m * C::kTileM, col0 = item.n * C::kOutN;
+  uint32_t const col0 = item.n * C::kOutN;
 #pragma unroll 4
   for (uint32_t i = thread; i < C::kTileM * vectors; i += C::kThreads) {
     uint32_t const row = i / vectors, col = i % vectors * 8;
-    if (row0 + row < stage.m && col0 + col < stage.columns)
-      *reinterpret_cast<uint4*>(static_cast<uint16_t*>(d) + uint64_t(row0 + row) * stage.columns + col0 + col) =
+    if (row < rows.count && col0 + col < stage.columns)
+      *reinterpret_cast<uint4*>(static_cast<uint16_t*>(d) + uint64_t(rows.first + row) * stage.columns + col0 + col) =
           *reinterpret_cast<uint4 const*>(staged + row * C::kStagedRow + col);
   }
 }

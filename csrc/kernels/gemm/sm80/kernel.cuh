@@ -8,31 +8,31 @@
 
 namespace cusync::kernels::sm80 {
 
-/// The main loop of one tile.
+/// The main loop of one tile of a product of matrices. Other operations overload it for their types.
 template <class C, class Accumulators>
-CUSYNC_DEVICE void multiply(typename C::Params const& params, typename C::SharedStorage& shared, WorkItem const& item,
-                            int thread, Accumulators& acc) {
+CUSYNC_DEVICE void multiply(Params<C> const& params, SharedStorage<C>& shared, WorkItem const& item, int thread,
+                            Accumulators& acc) {
   using namespace cute;
   Stage const& stage = params.stage;
-  int const m = int(stage.m), n = int(params.n), k = int(params.k);
+  int const m = int(stage.m), n = int(params.operands.n), k = int(params.operands.k);
   auto const shape = typename C::TileShape{};
-  Tensor const a = make_tensor(make_gmem_ptr(params.operands.ptr_A), make_shape(m, k, 1), params.operands.dA);
-  Tensor const b = make_tensor(make_gmem_ptr(params.operands.ptr_B), make_shape(n, k, 1), params.operands.dB);
+  Tensor const a = make_tensor(make_gmem_ptr(params.operands.of.ptr_A), make_shape(m, k, 1), params.operands.of.dA);
+  Tensor const b = make_tensor(make_gmem_ptr(params.operands.of.ptr_B), make_shape(n, k, 1), params.operands.of.dB);
   Tensor const tile_a = local_tile(a(_, _, 0), shape, make_coord(int(item.m), 0, _), Step<_1, X, _1>{});  // (BM, BK, k)
   Tensor const tile_b = local_tile(b(_, _, 0), shape, make_coord(0, int(item.n), _), Step<X, _1, _1>{});  // (BN, BK, k)
   auto const residue = make_tuple(m - int(item.m) * C::kTileM, n - int(item.n) * C::kTileN,
                                   k - int(params.tiles.k_blocks) * C::kTileK);
   clear(acc);
-  WaitingKBlocks<typename C::Params> const blocks(params, item, &shared.next_wait);
+  WaitingKBlocks<Params<C>> const blocks(params, item, &shared.next_wait);
   typename C::Mainloop mainloop;
   mainloop(acc, tile_a, tile_b, acc, blocks, int(params.tiles.k_blocks), residue, thread,
            reinterpret_cast<char*>(&shared.operands));
 }
 
 template <class C>
-__global__ void __launch_bounds__(C::kThreads, 1) gemm(CUTE_GRID_CONSTANT typename C::Params const params) {
+__global__ void __launch_bounds__(C::kThreads, 1) gemm(CUTE_GRID_CONSTANT Params<C> const params) {
   extern __shared__ __align__(128) unsigned char memory[];
-  auto& shared = *reinterpret_cast<typename C::SharedStorage*>(memory);
+  auto& shared = *reinterpret_cast<SharedStorage<C>*>(memory);
   Stage const& stage = params.stage;
   if (threadIdx.x == 0) {
     shared.source.begin(params.tiles);
@@ -45,18 +45,20 @@ __global__ void __launch_bounds__(C::kThreads, 1) gemm(CUTE_GRID_CONSTANT typena
     // `valid` is 1, which the compiler cannot know: the thread's addresses are then worked out anew for each tile
     // and do not occupy registers across all of them.
     int const thread = int(threadIdx.x + item.valid - 1);
-    multiply<C>(params, shared, item, thread, acc);
+    multiply(params, shared, item, thread, acc);
 
     // Drawn here, late: a ticket taken earlier would be missing where a CTA is idle.
     WorkItem next{};
     if (threadIdx.x == 0) next = shared.source.next(params.tiles);
     wait_for_epilogue_operands(params, item);
+    uint32_t const row0 = item.m * params.tile_rows;
+    Rows const rows{row0, min_u32(stage.m - row0, params.tile_rows)};
     if constexpr (C::kGated)
       stage_gated<C>(acc, shared.staged, thread);
     else
-      stage_plain<C>(stage, item, acc, shared.staged, thread);
+      stage_plain<C>(stage, item, rows, acc, shared.staged, thread);
     __syncthreads();
-    store_staged<C>(stage, item, shared.staged, params.d, thread);
+    store_staged<C>(stage, item, rows, shared.staged, params.d, thread);
     __syncthreads();  // all of the tile is stored
     if (threadIdx.x == 0) {
       for (uint32_t i = 0; i < stage.post_count; ++i)

@@ -8,38 +8,39 @@ namespace cusync::kernels::sm80 {
 
 template <class C>
 struct GemmHost {
+  static constexpr int kSharedBytes = int(sizeof(SharedStorage<C>));
+  static_assert(kSharedBytes <= 99 * 1024, "the limit of compute capability 8.6 and 8.9");
+
   static Code code() {
-    return {reinterpret_cast<void const*>(gemm<C>), CUSYNC_SM80, uint32_t(C::kThreads), uint32_t(C::kSharedBytes)};
+    return {reinterpret_cast<void const*>(gemm<C>), CUSYNC_SM80, uint32_t(C::kThreads), uint32_t(kSharedBytes)};
   }
 
   static uint32_t registers() { return registers_of(code().kernel, CUSYNC_SM80); }
   /// On a newer GPU this compiles the kernel.
-  static int32_t resident(uint32_t* workers) { return kernels::resident(code(), C::kSharedBytes, workers); }
+  static int32_t resident(uint32_t* workers) { return kernels::resident(code(), kSharedBytes, workers); }
 
   static int32_t create(Request const& request, cusync_kernel** out) {
     uint32_t slots = 0;
     if (int32_t const status = resident(&slots); status != CUSYNC_OK) return status;
-    using Element = typename C::Element;
-    typename C::Params params;
     cusync_stage const& stage = request.stages[0];
-    params.stage = make_stage(stage, request.sync.test, C::kTileM, C::kTileN, params.edges);
+    TileSize const tile = tile_of(stage, request.kernel.id);
+    Params<C> params;
+    params.operands = C::operands_of(stage);
+    params.stage = make_stage(stage, request.sync.test, tile.m, tile.n, params.edges);
     params.coupling = make_coupling(request.sync, 1);
     params.tiles = make_tiles(request);
-    params.n = packed_columns(stage), params.k = stage.k.most;
-    params.operands.ptr_A = static_cast<Element const*>(data_of(stage, CUSYNC_OPERAND_A));
-    params.operands.ptr_B = static_cast<Element const*>(data_of(stage, CUSYNC_OPERAND_B));
-    params.operands.dA = typename C::StrideA{int64_t(params.k), {}, 0};
-    params.operands.dB = typename C::StrideB{{}, int64_t(params.n), 0};
+    params.tiles.k_blocks = k_blocks_of(stage, C::kTileK);
+    params.tile_rows = tile.m;
     params.d = stage.out;
     return ready(code(), request.work.workers ? request.work.workers : min_u32(params.tiles.tiles, slots), params, out);
   }
 
   static Kernel kernel() {
     cusync_kernel_info info{};
-    info.id = {CUSYNC_FAMILY_GEMM, CUSYNC_SM80, 1u << (C::kGated ? CUSYNC_GATED_GEMM : CUSYNC_GEMM),
+    info.id = {CUSYNC_FAMILY_GEMM, CUSYNC_SM80, 1u << C::kOperation,
                kElementOf<typename C::Element>, C::kTileM, C::kTileN, 1, 1, 0};
     info.tile_k = C::kTileK, info.ring = C::kStages, info.stages = 1;
-    info.threads = C::kThreads, info.shared_bytes = C::kSharedBytes;
+    info.threads = C::kThreads, info.shared_bytes = kSharedBytes;
     return {info, registers, resident, create};
   }
 };
@@ -53,7 +54,7 @@ template <cusync_element Element, int TileM, int TileN, int Ring, int ClusterM, 
 KernelTable gemm_sm80() {
   static_assert(ClusterM == 1 && ClusterN == 1);
   static Kernel const table[] = {
-      sm80::GemmHost<sm80::Config<Number<Element>, TileM, TileN, Ring, Operations == CUSYNC_GATED_GEMM>>::kernel()...};
+      sm80::GemmHost<sm80::Config<Operations, Number<Element>, TileM, TileN, Ring>>::kernel()...};
   return {table, sizeof...(Operations)};
 }
 
