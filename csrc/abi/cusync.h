@@ -226,7 +226,7 @@ enum {
   CUSYNC_FINISH = 3,           ///< adds slabs slab ... slab + slabs - 1 to its own sums, then finishes the tile
   CUSYNC_SHARE = 4,            ///< part `part` of `slabs` parts, each of which finishes its own columns: leaves the sums
                                ///< of the others' columns in slab `slab + part`, adds theirs of its own
-  CUSYNC_POST_WEIGHT = 12,     ///< what a tile adds to its slot, shared evenly among the parts that finish it
+  CUSYNC_POST_WEIGHT = 48,     ///< what a tile adds to its slot, shared evenly among the parts that finish it
 };
 
 /// One piece of work of a worker (a cluster of CTAs): k-blocks [k_begin, k_end) of a tile of a stage. `m` and `n` count

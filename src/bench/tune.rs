@@ -1,7 +1,7 @@
 //! Short measurements that pick among configurations, so that both sides of a comparison are at their best.
 
 use cusync_gen::check::{Executor, Plan};
-use cusync_gen::device::KERNELS;
+use cusync_gen::device::{KernelShape, Operation};
 
 use super::point::{Field, Kind, Point};
 use super::record::{LayerReport, Role};
@@ -17,7 +17,7 @@ const SAMPLES: usize = 3;
 /// The tile of each stage at which its kernel alone is the fastest.
 pub(super) fn serial_tiles(point: &Point<'_>, inputs: &InputSets) -> Result<Vec<(u32, u32)>> {
     let mut best: Vec<(f64, (u32, u32))> = Vec::new();
-    for kernel in KERNELS.iter().filter(|k| k.arch == point.profile.arch) {
+    for kernel in KernelShape::built(point.profile.arch, Operation::Gemm) {
         let tile = (kernel.tile.0, kernel.tile.1);
         let stages = point.plan(Executor::Serial, Overrides::default())?.graph().stages.len();
         let overrides = Overrides { tiles: Some(vec![tile; stages]), ..Overrides::default() };

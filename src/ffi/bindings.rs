@@ -722,7 +722,7 @@ pub const CUSYNC_FINISH: _bindgen_ty_3 = 3;
 #[doc = "< part `part` of `slabs` parts, each of which finishes its own columns: leaves the sums\n< of the others' columns in slab `slab + part`, adds theirs of its own"]
 pub const CUSYNC_SHARE: _bindgen_ty_3 = 4;
 #[doc = "< what a tile adds to its slot, shared evenly among the parts that finish it"]
-pub const CUSYNC_POST_WEIGHT: _bindgen_ty_3 = 12;
+pub const CUSYNC_POST_WEIGHT: _bindgen_ty_3 = 48;
 pub type _bindgen_ty_3 = ::std::os::raw::c_uint;
 #[doc = " One piece of work of a worker (a cluster of CTAs): k-blocks [k_begin, k_end) of a tile of a stage. `m` and `n` count\n cluster tiles: CTA (i, j) of the cluster computes tile (m * cluster_m + i, n * cluster_n + j) of the stage's grid,\n or nothing where that lies outside."]
 #[repr(C)]
@@ -928,7 +928,7 @@ pub struct cusync_work {
     pub slab_count: u32,
     #[doc = " Device, never cleared: slab_count * cluster_m * cluster_n * tile_m * tile_n. Of a decode kernel 2 * workers slabs of\n CUSYNC_ATTEND_SLAB for each attention stage"]
     pub slabs: *mut f32,
-    #[doc = " Device, zeroed once: 2 * slab_count * cluster_m * cluster_n. Of a decode kernel m * kv_heads for each attention stage"]
+    #[doc = " Device, zeroed once: 3 * slab_count * cluster_m * cluster_n. Of a decode kernel m * kv_heads for each attention stage"]
     pub slab_flags: *mut u32,
     #[doc = "< of shares"]
     pub tuning: cusync_tuning,

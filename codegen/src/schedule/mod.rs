@@ -113,12 +113,18 @@ impl Part {
 pub const MAX_STAGES: usize = 64;
 
 /// What a tile of a chain kernel adds to its slot, shared out evenly among the parts that finish it
-/// (`CUSYNC_POST_WEIGHT`): divisible by any number of parts up to four.
-pub const POST_WEIGHT: u32 = 12;
+/// (`CUSYNC_POST_WEIGHT`): divisible by any number of parts up to four, and by 6, 8, 12 and 16.
+pub const POST_WEIGHT: u32 = 48;
 
 /// The units in which a chain kernel finishes a tile of a stage: blocks of 64 x 64, those of both warpgroups side by side counted once.
-/// Parts that share a tile take whole units; of a head that is rotated, both halves.
+/// Parts that share a tile take whole units; of a head that is rotated, both halves; of the smallest tile of pixels, sixteenths of a block.
 pub fn units(stage: &Stage) -> u32 {
+    let sixteenths = matches!(stage.op, Op::Conv2d(_)) && (stage.mma_tile.0, stage.mma_tile.1) == (64, 64);
+    blocks(stage).saturating_mul(if sixteenths { 16 } else { 1 })
+}
+
+/// The blocks of 64 x 64 of a tile that a warpgroup finishes one after the other, and the two of a head that is rotated at once.
+fn blocks(stage: &Stage) -> u32 {
     let tile = stage.mma_tile;
     let warpgroups = match tile.0 {
         192 => 3,
@@ -127,6 +133,11 @@ pub fn units(stage: &Stage) -> u32 {
     };
     let columns = if let Op::RotatedGemm(_) = stage.op { 128 } else { 64 };
     (tile.0 / (64 * warpgroups)).max(1).saturating_mul((tile.1 / columns).max(1))
+}
+
+/// Whether so many parts can share a tile of `units` units evenly.
+pub(crate) fn may_share(parts: u32, units: u32) -> bool {
+    (1..=units).contains(&parts) && POST_WEIGHT.is_multiple_of(parts)
 }
 
 /// k-blocks `k_begin .. k_end` of one cluster tile of a stage.

@@ -5,6 +5,9 @@ use super::{Hand, ItemTime, Part, Request};
 use crate::device::{CostModel, Fetch, k_block_us};
 use crate::graph::{Graph, Op, OperandKind, Stage, StageId};
 
+/// Most parts that a tile is shared by.
+const MOST_PARTS: u32 = 16;
+
 /// One stage.
 pub(super) struct StageShape {
     /// Grid of cluster tiles.
@@ -29,8 +32,10 @@ pub(super) struct StageShape {
     /// Bytes of a k-block of a row and of a column of cluster tiles.
     row_bytes: f64,
     col_bytes: f64,
-    /// Most parts that can share a tile.
+    /// Units of a tile that parts can share.
     pub(super) units: u32,
+    /// Blocks of a tile that a warpgroup finishes one after the other.
+    blocks: u32,
     epilogue_us: f64,
     /// Area of a CTA's MMA tile over 128 x 256.
     area: f64,
@@ -40,6 +45,11 @@ impl StageShape {
     /// Whether a tile may be cut along k: one that has no k-blocks to share out is not.
     pub(super) fn may_cut(&self) -> bool {
         self.rows_bytes == 0.0 && self.attention_us == 0.0
+    }
+
+    /// Whether parts that share a tile finish whole blocks.
+    pub(super) fn whole_units(&self) -> bool {
+        self.units <= self.blocks
     }
 
     /// k-blocks of the tiles of a row of the grid.
@@ -80,6 +90,8 @@ pub(super) struct ItemCost {
     pub(super) epilogue_us: f64,
     pub(super) slab_write_us: f64,
     pub(super) slab_read_us: f64,
+    /// Least part of an epilogue that a part of a tile takes: it finishes what is its share of a block all at once.
+    least: f64,
 }
 
 /// What a part of a tile costs beside its arithmetic, microseconds.
@@ -106,7 +118,7 @@ impl ItemCost {
             Part::Finish { slabs, .. } => of(0.0, f64::from(slabs), 1.0),
             Part::Share { parts, .. } => {
                 let others = f64::from(parts - 1) / f64::from(parts);
-                of(others, others, 1.0 / f64::from(parts))
+                of(others, others, self.least.max(1.0 / f64::from(parts)))
             }
         }
     }
@@ -150,7 +162,14 @@ impl<'a> Problem<'a> {
             // Its loads wait for the item, so there is nothing to fill; a tile is never cut.
             let fill_us = 0.0;
             let epilogue_us = cost.rows.fixed_us;
-            return ItemCost { k_us, fill_us, epilogue_us, slab_write_us: 0.0, slab_read_us: 0.0 };
+            return ItemCost {
+                k_us,
+                fill_us,
+                epilogue_us,
+                slab_write_us: 0.0,
+                slab_read_us: 0.0,
+                least: 1.0,
+            };
         }
         if s.attention_us > 0.0 {
             let fill_us = cost.fill_us;
@@ -160,6 +179,7 @@ impl<'a> Problem<'a> {
                 epilogue_us: s.epilogue_us,
                 slab_write_us: 0.0,
                 slab_read_us: 0.0,
+                least: 1.0,
             };
         }
         let (gm, gn) = (f64::from(s.grid.0), f64::from(s.grid.1));
@@ -188,6 +208,7 @@ impl<'a> Problem<'a> {
             epilogue_us: s.epilogue_us,
             slab_write_us: cost.slab_write_us * s.area,
             slab_read_us: cost.slab_read_us * s.area,
+            least: 1.0 / f64::from(s.blocks),
         }
     }
 
@@ -280,7 +301,8 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
         first_us: shape.first_us,
         row_bytes: product(stage.op.rows_loaded(rows_of(stage, tile_m)) * f64::from(cluster.0) * k_bytes),
         col_bytes: product(f64::from(tile_n * cluster.1) * k_bytes),
-        units: if !products { 1 } else { super::units(stage).min(4) },
+        units: if !products { 1 } else { super::units(stage).min(MOST_PARTS) },
+        blocks: super::blocks(stage),
         epilogue_us,
         area: area / (128.0 * 256.0),
     }

@@ -246,9 +246,13 @@ fn cuttings(problem: &Problem, stage: usize) -> Vec<Cutting> {
 
 /// The ways to share the tiles of a stage: where all have room at once.
 fn shares(problem: &Problem, stage: usize) -> impl Iterator<Item = Cutting> {
-    let (tiles, workers) = (problem.stages[stage].tiles(), problem.workers);
-    let most = if problem.may_share { problem.stages[stage].units } else { 0 };
-    (2..=most).filter(move |parts| tiles * parts <= workers).map(Cutting::Share)
+    let shape = &problem.stages[stage];
+    let (tiles, most) = (shape.tiles(), if problem.may_share { shape.units } else { 0 });
+    // Where parts finish less than a block each, the other half of the workers should have the next stage: with all of them at it, they lose.
+    let room = if shape.whole_units() { problem.workers } else { problem.workers / 2 };
+    (2..=most)
+        .filter(move |parts| super::may_share(*parts, most) && tiles * parts <= room)
+        .map(Cutting::Share)
 }
 
 /// Schedules by one strategy; keeps the items if `record` is set. The length is infinite where it is found to pass

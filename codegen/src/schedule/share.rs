@@ -12,7 +12,7 @@ impl Board<'_> {
         let (stage, limits) = (&self.problem.stages[now.stage], self.problem.cost);
         let (k_blocks, count) = (stage.k_blocks, parts as usize);
         let few = tiles.len() * count > self.workers.free.len() || k_blocks < parts * limits.min_part.max(1);
-        if parts < 2 || parts > stage.units || few {
+        if parts < 2 || !super::may_share(parts, stage.units) || few {
             return false;
         }
         let workers = self.workers.by_free_time();

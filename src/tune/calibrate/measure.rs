@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cusync_gen::check::{Executor, Plan};
-use cusync_gen::device::{ChainKernel, KERNELS, Operations, Profile};
+use cusync_gen::device::{ChainKernel, KernelShape, Operation, Operations, Profile};
 use cusync_gen::schedule::Hand;
 
 use super::fit::WaveTimes;
@@ -62,7 +62,7 @@ pub fn calibrate(gpu: u32, progress: &mut dyn FnMut(&str)) -> Result<Calibration
     let boundary_us = rig.boundary()?;
     let mut skipped = Vec::new();
     let mut kernels = Vec::new();
-    for kernel in KERNELS.iter().filter(|k| k.arch == profile.arch) {
+    for kernel in KernelShape::built(profile.arch, Operation::Gemm) {
         progress(&format!("the kernel of {} x {}", kernel.tile.0, kernel.tile.1));
         let measured = rig.kernel(kernel.tile);
         kernels.extend(kept(measured, &mut skipped, || format!("kernel {:?}", kernel.tile))?);
@@ -289,7 +289,7 @@ mod tests {
         for name in ["h200", "a100"] {
             let profile = Profile::named(name).expect("the profile ships");
             let (rows, columns) = wave(profile.sms);
-            for kernel in KERNELS.iter().filter(|k| k.arch == profile.arch) {
+            for kernel in KernelShape::built(profile.arch, Operation::Gemm) {
                 let (tm, tn, tk) = kernel.tile;
                 let overrides = Overrides { tiles: Some(vec![(tm, tn)]), ..Overrides::default() };
                 for (waves, k_blocks) in SHAPES {

@@ -1,7 +1,7 @@
 //! Convolutions on the fused executor on a GPU: every kernel for them, every way to hand out items, right to 2e-3 of the direct
 //! convolution on the host.
 
-use crate::common::{assert_runs_right, plan_of};
+use crate::common::{assert_runs_right, plan_of, quick};
 use crate::fused::{DYNAMIC, STATIC, WAYS, expected, hopper, of_images};
 use crate::fused_runs::{repeats_to_the_bit, serial_between_others, starves, ten_thousand_launches};
 use cusync::runtime::{ChainOverride, Overlap, Overrides, plan_text, shipped};
@@ -76,6 +76,62 @@ fn convolutions_are_right_in_every_kernel_for_them() {
         }
     }
     assert!(ran > 0 && cut > 0, "{ran} plans ran, {cut} items were parts of tiles");
+}
+
+/// All sizes of images, channels, taps and strides with each other; number types, executors, ways to hand out items, biases and places of
+/// residuals in turn.
+#[test]
+fn every_shape_is_right() {
+    let Some(gpu) = hopper() else { return };
+    let mut shapes = Vec::new();
+    for (height, width) in [(7, 7), (13, 13), (55, 55), (56, 56), (14, 28), (20, 9)] {
+        for (images, channels) in [1, 3, 5].into_iter().flat_map(|b| [8, 64, 72, 96].map(|c| (b, c))) {
+            for (taps, stride) in [1, 3, 7].into_iter().flat_map(|taps| [1, 2].map(|stride| (taps, stride))) {
+                shapes.push((height, width, images, channels, taps, stride));
+            }
+        }
+    }
+    for (case, (h, w, b, c, taps, stride)) in shapes.into_iter().enumerate() {
+        if quick() && case % 7 != 0 {
+            continue;
+        }
+        let turn = case + case / 6 + case / 24;
+        let ((p, q), half) = (((h - 1) / stride + 1, (w - 1) / stride + 1), taps / 2);
+        let second = [1, 3][turn / 2 % 2];
+        let bias = ["", r#"bias: "c(64)", "#][turn % 2];
+        let residual = match turn % 3 {
+            0 => String::new(),
+            1 => format!(r#"residual: "R({b},{p},{q},64)", "#),
+            _ => format!(r#"residual: "R({b},{p},{q},64)", residual_at: BeforeActivation, "#),
+        };
+        let source = format!(
+            r#"Pipeline(name: "shape", dims: {{}}, stages: [
+                Conv2d(name: "first", input: "X({b},{h},{w},{c})", filter: "F1({taps},{taps},{c},72)", stride: ({stride},{stride}),
+                    padding: ({half},{half}), epilogue: Relu, out: "Y({b},{p},{q},72)"),
+                Conv2d(name: "second", input: "Y({b},{p},{q},72)", filter: "F2({second},{second},72,64)",
+                    padding: ({pad},{pad}), {bias}{residual}epilogue: Relu, out: "Z({b},{p},{q},64)"),
+            ])"#,
+            pad = second / 2,
+        );
+        let element = [Element::F16, Element::Bf16][turn / 3 % 2];
+        let executor = if turn % 5 == 0 { Executor::Serial } else { Executor::Fused };
+        let chain = (executor == Executor::Fused).then_some(WAYS[turn % WAYS.len()]);
+        let overrides = Overrides { element: Some(element), chain, ..Overrides::default() };
+        // Two windows of that many pixels do not fit into shared memory.
+        if taps == 7 && w >= 55 && c > 64 {
+            let profile = gpu.device.profile().expect("checked when the GPU was opened");
+            let refused = plan_text(&source, "test.ron", &overrides, &profile, executor).map(|_| "a plan");
+            let text = refused.expect_err("no tile has room for it").to_string();
+            assert!(text.contains("`first`") && text.contains("no window fits"), "{text}");
+            continue;
+        }
+        let plan = plan_of(&gpu, &source, &overrides, executor);
+        let (inputs, reference) = expected(&gpu, &plan, 1, case as u32);
+        let label = format!(
+            "{b} x {h} x {w} x {c}, {taps} x {taps} taps, stride {stride}, {element:?} {executor:?} {chain:?}"
+        );
+        assert_runs_right(&gpu, &label, &plan, &inputs, &reference);
+    }
 }
 
 /// Pools with padding, without, side by side and over each other, means, and two residual blocks between them.

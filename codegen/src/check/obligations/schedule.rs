@@ -5,7 +5,7 @@ use crate::check::{Candidate, Obligation, Refutation, Subject};
 use crate::device::ChainKernel;
 use crate::graph::{Partition, Stage, StageId};
 use crate::schedule::decode::COLUMN_TILE;
-use crate::schedule::{Hand, Item, MAX_STAGES, POST_WEIGHT, Part, Schedule, units};
+use crate::schedule::{Hand, Item, MAX_STAGES, Part, Schedule, may_share, units};
 
 /// Incoming, and outgoing, edges of one of them (`CUSYNC_MAX_WAITS`, `CUSYNC_MAX_POSTS`).
 const MAX_EDGES: usize = 4;
@@ -178,7 +178,7 @@ impl View<'_> {
             } else if slabs.end - slabs.start > u64::from(u8::MAX) {
                 format!("adds {} slabs, and 8 bits count them", slabs.end - slabs.start)
             } else if let Part::Share { parts, part, .. } = item.part
-                && (parts > most || !POST_WEIGHT.is_multiple_of(parts.max(1)) || part >= parts)
+                && (!may_share(parts, most) || part >= parts)
             {
                 format!("is part {part} of {parts} that share a tile of {most} units")
             } else if !slabs.is_empty() && slabs.end > u64::from(self.schedule.slabs) {

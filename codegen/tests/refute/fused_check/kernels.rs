@@ -119,8 +119,8 @@ fn every_part_posts() {
         "a wait that ends at the first of two posts covers nothing"
     );
     let text = report.refutations[1].to_string();
-    assert!(text.contains("down(0, 0) (item 5 of worker 4) waits for 12 posts to slot 0"), "{text}");
-    assert!(text.contains("which gets 24 a run"), "{text}");
+    assert!(text.contains("down(0, 0) (item 5 of worker 4) waits for 48 posts to slot 0"), "{text}");
+    assert!(text.contains("which gets 96 a run"), "{text}");
     // A finisher that forgets its post.
     let report = repeating(&sound(), 0);
     assert!(

@@ -34,6 +34,7 @@ struct alignas(16) Work {
   uint8_t role, slabs, part;
   uint8_t valid;   ///< 0: the end
   uint8_t inside;  ///< whether the tile lies in the stage's grid; a cluster's edge may stick out
+  uint8_t share_begin, share_end;  ///< what the item finishes of a unit that has several shares
   uint32_t index;  ///< in the list, for the trace
   uint32_t done;   ///< k-blocks of the items before: an operation on rows reads SharedStorage::ready itself
 };
@@ -78,7 +79,9 @@ struct ChainConfig {
   static constexpr int kRowUnits = kTileM / (kUnitRows * kConsumerGroups), kColUnits = kTileN / kUnitCols;
   static constexpr int kUnits = kRowUnits * kColUnits;
   static_assert(kRowUnits * kUnitRows * kConsumerGroups == kTileM && kColUnits * kUnitCols == kTileN);
-  static_assert(kUnits <= 4, "CUSYNC_POST_WEIGHT is shared by up to 4 parts");
+  static_assert(kUnits <= 4, "CUSYNC_POST_WEIGHT is shared by up to 4 parts of a product of matrices");
+  /// What parts that share a tile take of a unit: all of it, or in the smallest tile of pixels 16 shares of 8 columns and every other 8 rows.
+  static constexpr uint32_t kUnitShares = kConvolves && kTileM == 64 && kTileN == 64 ? 16 : 1, kShares = kUnits * kUnitShares;
   static constexpr int kStagingDepth = 2;
   static constexpr int kUnitElements = kUnitRows * kUnitCols;
 

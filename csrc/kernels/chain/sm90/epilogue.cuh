@@ -96,7 +96,7 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
         Found::Store::template finish<C>(stage, rows, unit.col, v, at, buffer, group, thread % 128);
         if (rows.window.at_once) {
           ptx::bar_sync(8 + group, 128);  // each warp has staged 16 columns of all rows
-          Found::Store::template write<C>(params, item, rows, unit.col, buffer, epoch, group, u, thread % 128);
+          Found::Store::template write<C>(params, item, parts, rows, unit.col, buffer, epoch, group, u, thread % 128);
         }
         staged_one = true;
         return;
@@ -114,7 +114,7 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
       write_unit<pieces>(buffer, at, words);
       if constexpr (C::kConvolves)
         if (rows.window.at_once)
-          Found::Store::template write<C>(params, item, rows, unit.col, buffer, epoch, group, u, thread % 128);
+          Found::Store::template write<C>(params, item, parts, rows, unit.col, buffer, epoch, group, u, thread % 128);
       staged_one = true;
     });
     if (!staged_one) continue;

@@ -97,7 +97,10 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
       uint32_t const epoch = C::kLean ? shared.epoch : epoch_of<C>(item, of_launch);
       if (parts.gives()) give_sums<C>(params, item, parts, epoch, place.rank, units, thread);
       if (parts.owns_any()) {
-        if (parts.count) await_sums<C>(params, item, parts, epoch, place.rank, thread);
+        if (parts.count) {
+          await_sums<C>(params, item, parts, epoch, place.rank, thread);
+          add_together<C>(params, parts, units, thread);
+        }
         finish_item<C>(params, item, parts, epoch, place.rank, units, shared, staged, staged_state, group,
                        thread);
       }

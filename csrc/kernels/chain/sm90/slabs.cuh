@@ -18,26 +18,39 @@ struct Parts {
   uint32_t first, count;  ///< slabs of the other parts, and perhaps its own
   uint32_t own;           ///< its slab, counted from `first`; `count` when it writes none
   bool shares, finishes;
+  uint32_t begin, end;  ///< of what it finishes, in shares, where a unit has several
 
   CUSYNC_DEVICE explicit Parts(Work const& item)
       : first(item.slab), count(item.role == CUSYNC_WHOLE_TILE || item.role == CUSYNC_CONTRIBUTE ? 0 : item.slabs),
         own(item.role == CUSYNC_SHARE ? item.part : item.role == CUSYNC_CONTRIBUTE ? 0 : count),
-        shares(item.role == CUSYNC_SHARE), finishes(item.role != CUSYNC_CONTRIBUTE) {}
+        shares(item.role == CUSYNC_SHARE), finishes(item.role != CUSYNC_CONTRIBUTE), begin(item.share_begin), end(item.share_end) {}
 
-  /// Whether this part finishes unit u. Parts that share a tile take units in turn.
-  CUSYNC_DEVICE bool owns(uint32_t unit) const { return shares ? unit * count / C::kUnits == own : finishes; }
+  /// Whether this part finishes unit u, or some of it. Parts that share a tile take units in turn.
+  CUSYNC_DEVICE bool owns(uint32_t unit) const {
+    if constexpr (C::kUnitShares > 1) return finishes;
+    return shares ? unit * count / C::kUnits == own : finishes;
+  }
+  /// Whether it finishes a share of the one unit that has several: 8 columns, `piece`, and of each 16 rows the first or the second 8.
+  CUSYNC_DEVICE bool owns_share(uint32_t row, uint32_t piece) const {
+    uint32_t const share = piece * 2 + row / 8 % 2;
+    return begin <= share && share < end;
+  }
+  /// Whether nobody else finishes anything of 8 columns.
+  CUSYNC_DEVICE bool owns_columns(uint32_t piece) const { return begin <= 2 * piece && 2 * piece + 2 <= end; }
   /// Whether it finishes any; others only contribute.
   CUSYNC_DEVICE bool owns_any() const {
-    if (!shares) return finishes;
+    if (C::kUnitShares > 1 || !shares) return finishes;
     bool any = false;
     for (uint32_t u = 0; u < C::kUnits; ++u) any |= owns(u);
     return any;
   }
+  /// Whether several parts' sums are on their way together: one part's at a time would be more round trips.
+  CUSYNC_DEVICE bool adds_together() const { return C::kUnitShares > 1 && shares && count > 2; }
   /// Whether some of its sums are for another part to finish.
   CUSYNC_DEVICE bool gives() const { return shares || !finishes; }
   /// What it adds to the tile's slot.
   CUSYNC_DEVICE uint32_t weight() const {
-    return shares ? CUSYNC_POST_WEIGHT / min_u32(count, C::kUnits) : CUSYNC_POST_WEIGHT;
+    return shares ? CUSYNC_POST_WEIGHT / min_u32(count, C::kShares) : CUSYNC_POST_WEIGHT;
   }
 };
 
@@ -92,12 +105,12 @@ CUSYNC_DEVICE void give_sums(typename C::Params const& params, Work const& item,
   uint32_t const slab = parts.first + parts.own, group = uint32_t(thread) / 128;
 #pragma unroll 1
   for (uint32_t u = 0; u < C::kUnits; ++u, units.rotate()) {
-    if (parts.owns(u)) continue;
+    if (C::kUnitShares == 1 && parts.owns(u)) continue;
     float4* const to = slab_unit<C>(params.slabs, slab, rank, u, thread);
     float const* const v = units.current();
 #pragma unroll
     for (int i = 0; i < C::kUnitAccumulators / 4; ++i)
-      __stcg(to + i * C::kConsumerThreads, make_float4(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]));
+      if (C::kUnitShares == 1 || !parts.owns_columns(i)) __stcg(to + i * C::kConsumerThreads, make_float4(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]));
   }
   ptx::bar_sync(8 + group, 128);
   if (thread % 128) return;
@@ -121,10 +134,49 @@ CUSYNC_DEVICE void await_sums(typename C::Params const& params, Work const& item
   ptx::bar_sync(8 + group, 128);
 }
 
+/// Adds the other parts' sums to what this one finishes of `v`, the accumulators of the one unit, `Pieces` times 8 columns by `Slabs` slabs
+/// on their way together.
+template <class C, int Pieces, int Slabs>
+CUSYNC_DEVICE void add_pieces(typename C::Params const& params, Parts<C> const& parts, float* v, int thread) {
+  uint32_t const last = (parts.end + 1) / 2;
+#pragma unroll 1
+  for (uint32_t piece = parts.begin / 2; piece < last; piece += Pieces) {
+    float4 sums[Pieces] = {};
+#pragma unroll
+    for (uint32_t i = 0; i < C::kUnitAccumulators / 4; ++i)
+#pragma unroll
+      for (uint32_t j = 0; j < Pieces; ++j)
+        if (i == piece + j) sums[j] = make_float4(v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]);
+#pragma unroll 1
+    for (uint32_t s = 0; s < parts.count; s += Slabs) {
+      float4 values[Slabs][Pieces];
+#pragma unroll
+      for (uint32_t i = 0; i < Slabs; ++i)
+#pragma unroll
+        for (uint32_t j = 0; j < Pieces; ++j) {
+          bool const given = s + i < parts.count && s + i != parts.own && piece + j < last;
+          float4 const* const from = slab_unit<C>(params.slabs, parts.first + s + i, 0, 0, thread);
+          values[i][j] = given ? __ldcg(from + (piece + j) * C::kConsumerThreads) : float4{};
+        }
+#pragma unroll
+      for (uint32_t i = 0; i < Slabs; ++i)
+#pragma unroll
+        for (uint32_t j = 0; j < Pieces; ++j)
+          sums[j].x += values[i][j].x, sums[j].y += values[i][j].y, sums[j].z += values[i][j].z, sums[j].w += values[i][j].w;
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < C::kUnitAccumulators / 4; ++i)
+#pragma unroll
+      for (uint32_t j = 0; j < Pieces; ++j)
+        if (i == piece + j) v[4 * i] = sums[j].x, v[4 * i + 1] = sums[j].y, v[4 * i + 2] = sums[j].z, v[4 * i + 3] = sums[j].w;
+  }
+}
+
 /// Adds the other parts' sums of one unit to `v`, its accumulators.
 template <class C>
 CUSYNC_DEVICE void add_sums(typename C::Params const& params, Parts<C> const& parts, uint32_t rank, uint32_t unit,
                             float* v, int thread) {
+  if (parts.adds_together()) return;
 #pragma unroll 1
   for (uint32_t s = 0; s < parts.count; ++s) {
     if (s == parts.own) continue;
@@ -142,6 +194,18 @@ CUSYNC_DEVICE void add_sums(typename C::Params const& params, Parts<C> const& pa
         to[0] += values[i].x, to[1] += values[i].y, to[2] += values[i].z, to[3] += values[i].w;
       }
     }
+  }
+}
+
+/// Adds the other parts' sums where several of them are on their way together.
+template <class C>
+CUSYNC_DEVICE void add_together(typename C::Params const& params, Parts<C> const& parts, Units<C>& units, int thread) {
+  if constexpr (C::kUnitShares > 1) {
+    if (!parts.adds_together()) return;
+    if (parts.count > 4)
+      add_pieces<C, 1, 8>(params, parts, units.current(), thread);
+    else
+      add_pieces<C, 2, 4>(params, parts, units.current(), thread);
   }
 }
 

@@ -92,6 +92,17 @@ CUSYNC_DEVICE void copy_waits(Edges const& from, cusync_edge* to) {
   __syncwarp();
 }
 
+/// Writes down which shares of its tile an item finishes. Share s is of part s * parts / kShares.
+template <class C>
+CUSYNC_DEVICE void deal_shares(Work& item) {
+  if (item.role == CUSYNC_SHARE) {
+    auto const first_of = [&](uint32_t part) { return uint8_t((part * C::kShares + item.slabs - 1) / item.slabs); };
+    item.share_begin = first_of(item.part), item.share_end = first_of(item.part + 1u);
+  } else if (item.role != CUSYNC_CONTRIBUTE) {
+    item.share_end = C::kShares;
+  }
+}
+
 /// Runs until the list is spent; a whole warp. Everything that a run reads or writes beside weights is behind the one
 /// griddepcontrol_wait here: operands are loaded only after `ready` says so, and every store follows from a load.
 template <class C>
@@ -120,6 +131,7 @@ CUSYNC_DEVICE void dispatch(typename C::Params const& params, typename C::Shared
     next.stage = item.stage, next.role = item.role, next.slab = item.slab, next.slabs = item.slabs, next.part = item.part;
     next.valid = item.role != CUSYNC_END_OF_LIST, next.index = index, next.done = done;
     next.inside = next.range.m < stage.grid_m && next.range.n < stage.grid_n;
+    if constexpr (C::kUnitShares > 1) deal_shares<C>(next);
 
     // Before the wait for the kernel before: the load warp may begin with the weights of the first item meanwhile.
     work.producer_acquire(state);

@@ -68,8 +68,8 @@ struct PixelStore {
   }
 
   /// Sends a staged unit to global memory; by a warpgroup, each of whose warps has staged its rows.
-  template <class C, class Item>
-  CUSYNC_DEVICE static void write(typename C::Params const& params, Item const& item, PixelRows const& to, uint32_t col,
+  template <class C, class Item, class Parts>
+  CUSYNC_DEVICE static void write(typename C::Params const& params, Item const& item, Parts const& parts, PixelRows const& to, uint32_t col,
                                   typename C::Element const* staged, uint32_t epoch, uint32_t group, uint32_t unit,
                                   int thread) {
     static_assert(C::kUnitRows == 4 * kBatchRows);
@@ -78,8 +78,9 @@ struct PixelStore {
     Slot slot(window, to.slot + row + lane / kPieces);
     uint32_t pixels[kBatch];
     find<C>(window, slot, row + lane / kPieces, to.count, pixels);
+    keep<C>(parts, row, lane, pixels);
     __syncwarp();
-    mark<C>(params, item, epoch, group, unit, thread == 0);
+    mark<C>(params, item, parts, epoch, group, unit, thread == 0);
     copy<C>(params, item, to, col, staged, row, lane, pixels);
   }
 
@@ -103,11 +104,12 @@ struct PixelStore {
         Slot slot(window, to.slot + lane / kPieces);
         index = __shfl_sync(~0u, index, int(from));
         __syncwarp();  // what the leader has waited for is there for all
-        mark<C>(params, item, shared.epoch, group, u, leader);
+        mark<C>(params, item, parts, shared.epoch, group, u, leader);
 #pragma unroll 1
         for (uint32_t row = 0; row < C::kUnitRows; row += kBatchRows) {
           uint32_t pixels[kBatch];
           find<C>(window, slot, row + lane / kPieces, to.count, pixels);
+          keep<C>(parts, row, lane, pixels);
           copy<C>(params, item, to, col, shared.staging[group][index], row, lane, pixels);
         }
         __syncwarp();
@@ -132,11 +134,20 @@ struct PixelStore {
     }
   }
 
-  template <class C, class Item>
-  CUSYNC_DEVICE static void mark(typename C::Params const& params, Item const& item, uint32_t epoch, uint32_t group,
+  /// Leaves out what other parts finish of a lane's pieces.
+  template <class C, class Parts>
+  CUSYNC_DEVICE static void keep(Parts const& parts, uint32_t row, uint32_t lane, uint32_t (&pixels)[kBatch]) {
+    if (C::kUnitShares == 1 || !parts.shares) return;
+#pragma unroll
+    for (uint32_t i = 0; i < kBatch; ++i)
+      if (!parts.owns_share(row + lane / kPieces + i * kStep, lane % kPieces)) pixels[i] = ~0u;
+  }
+
+  template <class C, class Item, class Parts>
+  CUSYNC_DEVICE static void mark(typename C::Params const& params, Item const& item, Parts const& parts, uint32_t epoch, uint32_t group,
                                  uint32_t unit, bool notes) {
     delay(params.coupling.delays, DelayAt::kStore, epoch, item.stage, item.index, group * C::kUnits + unit);
-    if (notes) note(params.coupling.notes, CUSYNC_EVENT_STORE, note_of(params, item), unit, group);
+    if (notes) note(params.coupling.notes, CUSYNC_EVENT_STORE, note_of(params, item), C::kUnitShares > 1 ? parts.begin : unit, group);
   }
 
   /// 16 rows of a unit, from row `row` on, by a warp.
