@@ -63,7 +63,7 @@ pub(super) fn exact(bench: &mut Bench<'_>, jobs: usize, delays_ns: u32, taken: b
         let set = (0..SETS).map(|_| rng.random_range(0..SETS)).find(|set| *set != last).unwrap_or(0);
         last = set;
         let m = rng.random_range(1..=ROWS);
-        // Of the announcements some turn out right.
+        // Some announcements turn out right, others wrong.
         let job = match rng.random_range(0..SETS) {
             0 => session.submit(set, m)?,
             next => session.submit_announcing(set, m, (set + next) % SETS)?,

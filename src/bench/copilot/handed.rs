@@ -59,7 +59,7 @@ pub struct HostCost {
     pub look_ns: f64,
 }
 
-/// Of each item the last run: a worker's note of an item that another has run since is still there.
+/// Keeps the last run of each item: a worker's note of an item that another has run since is still there.
 fn latest(items: Vec<ItemTrace>) -> Vec<ItemTrace> {
     let mut last: HashMap<_, ItemTrace> = HashMap::new();
     for item in items {

@@ -221,7 +221,7 @@ pub(super) fn latency(bench: &mut Bench<'_>, m: u32, jobs: usize, busy: bool) ->
     let kernel_us = other.kernel_us(bench.device)?;
     // The host's turns of the others would make it leave; that is not what is measured.
     let settings = Settings { idle: Duration::from_millis(20), ..Settings::default() };
-    // Of as many rows as the graphs; the second set is there so that nothing is announced by itself.
+    // It has as many rows as the graphs; the second set is there so that nothing is announced by itself.
     let mut own = bench.of_rows(m, &pipeline)?;
     bench.add_set(&mut own, &pipeline)?;
     let mut session = Session::open(&mut own, settings)?;
