@@ -139,7 +139,7 @@ fn the_library_holds_the_table_of_instances() {
     };
     for shape in KERNELS.iter() {
         let id = gemm_id(shape.arch, 0, (shape.tile.0, shape.tile.1));
-        for operation in [ffi::CUSYNC_GEMM, ffi::CUSYNC_GATED_GEMM] {
+        for operation in [ffi::CUSYNC_GEMM, ffi::CUSYNC_GATED_GEMM, ffi::CUSYNC_CONV2D] {
             let operations = shape.operations.bits() & 1 << operation;
             if operations != 0 {
                 expect(ffi::cusync_kernel_id { operations, ..id }, shape.arch, shape.tile.2, shape.stages);
