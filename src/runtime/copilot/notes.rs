@@ -61,7 +61,7 @@ impl Noting {
         self.opened.elapsed()
     }
 
-    /// What time a word has: its own where somebody will look at it.
+    /// What time a word is sent or seen: its own where somebody will look at it.
     pub(super) fn stamp(&self, about: Duration) -> Duration {
         if self.notes.is_some() { self.now() } else { about }
     }

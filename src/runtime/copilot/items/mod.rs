@@ -398,7 +398,9 @@ impl<'a> Items<'a> {
                     self.paces[self.ledger.stage_of(item)].learn(now.saturating_sub(since));
                 }
                 worker.fed = 0;
-                self.noting.sent(Sent { at: sent, seen: now, worker: at as u32, item, epoch });
+                // After the look: its item had ended by then.
+                let seen = self.noting.stamp(now);
+                self.noting.sent(Sent { at: sent, seen, worker: at as u32, item, epoch });
                 if self.ledger.done(item).map_err(refused)? {
                     let kind = self.ledger.kind_of(item).unwrap_or(0);
                     self.running[kind] = None;
