@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::super::{Error, Result};
 use super::cases::{TWO, planned};
 use super::sessions::{Bench, ROWS, SETS};
-use super::taker::Taker;
+use super::taker::SmTaker;
 use super::{IDLE, chains_of};
 use crate::device::{Delays, Device, Stream};
 use crate::runtime::copilot::{Handing, Items, Session, Settings};
@@ -56,7 +56,7 @@ pub(super) fn exact(bench: &mut Bench<'_>, jobs: usize, delays_ns: u32, taken: b
     let (mut wrong, mut last) = (0, SETS);
     let mut have = vec![0u16; out.len()];
     let mut behind = want[SETS - 1].clone();
-    let taker = if taken { Some(Taker::new(bench.device, 300.0)?) } else { None };
+    let taker = if taken { Some(SmTaker::new(bench.device, 300.0)?) } else { None };
     let mut session = Session::open(&mut pipeline, Settings::default())?;
     for _ in 0..jobs {
         // Another set than before: what is not written differs from what should be there.
@@ -77,7 +77,7 @@ pub(super) fn exact(bench: &mut Bench<'_>, jobs: usize, delays_ns: u32, taken: b
         // Now and then the kernel leaves in between.
         if rng.random_ratio(1, 500) {
             std::thread::sleep(Duration::from_micros(rng.random_range(900..1200)));
-            taker.as_ref().map_or(Ok(()), Taker::take)?;
+            taker.as_ref().map_or(Ok(()), SmTaker::take)?;
         }
     }
     let launches = session.launches();
@@ -126,7 +126,7 @@ pub(super) fn exact_items(device: &Device, jobs: usize, delays_ns: u32, taken: b
     for [input, output] in names {
         tensors.push((tensor(&pipeline, input)?, tensor(&pipeline, output)?));
     }
-    let taker = if taken { Some(Taker::new(device, 300.0)?) } else { None };
+    let taker = if taken { Some(SmTaker::new(device, 300.0)?) } else { None };
     let handing = Handing { idle: IDLE, beside: taken, ..Handing::default() };
     let stream = Stream::new(device)?;
     let mut session = Items::open(&mut pipeline, handing)?;
@@ -147,7 +147,7 @@ pub(super) fn exact_items(device: &Device, jobs: usize, delays_ns: u32, taken: b
         }
         if rng.random_ratio(1, 500) {
             std::thread::sleep(IDLE * 3);
-            taker.as_ref().map_or(Ok(()), Taker::take)?;
+            taker.as_ref().map_or(Ok(()), SmTaker::take)?;
         }
     }
     let launches = session.launches();

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::super::{Error, Result, percentile};
 use super::cases::{Plans, even, uneven, zipf};
-use super::taker::{TAKEN, Taker};
-use super::turns::{Contest, Flagged, JobTimes, Turns};
+use super::taker::{SmTaker, TAKEN};
+use super::turns::{Flagged, JobTimes, Turns, Ways};
 use super::{IDLE, chains_of, llama};
 use crate::device::{Device, Stream};
 use crate::runtime::copilot::{Handing, Items, Scheduled, SessionNotes};
@@ -107,7 +107,7 @@ struct FourWays<'a> {
     scheduled: Scheduled<'a>,
     session: Items<'a>,
     flagged: [Flagged; PILOT],
-    taker: Option<&'a Taker>,
+    taker: Option<&'a SmTaker>,
 }
 
 /// Jobs of all kinds.
@@ -117,7 +117,7 @@ fn hand_out(session: &mut Items<'_>) -> Result<()> {
     submitted.into_iter().try_for_each(|job| Ok(session.wait(job)?))
 }
 
-impl Contest for FourWays<'_> {
+impl Ways for FourWays<'_> {
     fn before(&mut self) -> Result<()> {
         let Some(taker) = self.taker else { return Ok(()) };
         // A host's kernel that is there would not give way; the others find the GPU as it does.
@@ -160,7 +160,7 @@ impl FourWays<'_> {
 fn with_ways<T>(
     device: &Device,
     plans: &Plans,
-    (taker, trace): (Option<&Taker>, bool),
+    (taker, trace): (Option<&SmTaker>, bool),
     measure: impl FnOnce(&mut FourWays<'_>) -> Result<T>,
 ) -> Result<T> {
     let beside = taker.is_some();
@@ -243,7 +243,7 @@ fn four_ways(
     taken_us: Option<f64>,
 ) -> Result<Vec<HandedOut>> {
     const TURN: usize = 10;
-    let taker = taken_us.map(|us| Taker::new(device, us)).transpose()?;
+    let taker = taken_us.map(|us| SmTaker::new(device, us)).transpose()?;
     let turns = Turns { rounds: jobs.div_ceil(TURN), jobs: TURN, untimed: 2 };
     let times = with_ways(device, plans, (taker.as_ref(), false), |ways| turns.timed(WAYS.len(), ways))?;
     let traced = with_ways(device, plans, (taker.as_ref(), true), |ways| traced(ways, &plans.drawn))?;

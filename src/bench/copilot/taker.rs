@@ -10,12 +10,12 @@ use crate::device::{Arg, Device, DeviceBuffer, KernelCall, Module, Shape, Stream
 pub(super) const TAKEN: u32 = 16;
 
 /// A kernel of so many CTAs, each on an SM of its own for about so long.
-pub(super) struct Taker {
+pub(super) struct SmTaker {
     call: KernelCall,
     stream: Stream,
 }
 
-impl Taker {
+impl SmTaker {
     const THREADS: u32 = 1024;
 
     fn call(device: &Device, rounds: u32) -> Result<KernelCall> {
@@ -44,7 +44,7 @@ impl Taker {
         Ok(KernelCall::new(&function, shape, &args)?)
     }
 
-    pub(super) fn new(device: &Device, us: f64) -> Result<Taker> {
+    pub(super) fn new(device: &Device, us: f64) -> Result<SmTaker> {
         let stream = Stream::new(device)?;
         let timed = |rounds: u32| -> Result<f64> {
             let call = Self::call(device, rounds)?;
@@ -57,7 +57,7 @@ impl Taker {
         };
         let (few, many) = (timed(1000)?, timed(101_000)?);
         let rounds = us / ((many - few) / 100_000.0).max(1e-6);
-        Ok(Taker { call: Self::call(device, rounds as u32)?, stream })
+        Ok(SmTaker { call: Self::call(device, rounds as u32)?, stream })
     }
 
     /// Waits until it has given them back.

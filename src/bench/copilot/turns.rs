@@ -37,7 +37,7 @@ impl JobTimes {
 }
 
 /// What is run in several ways.
-pub(super) trait Contest {
+pub(super) trait Ways {
     /// What is nobody's time, before each job.
     fn before(&mut self) -> Result<()> {
         Ok(())
@@ -50,7 +50,7 @@ pub(super) trait Contest {
     fn after(&mut self, _way: usize) {}
 }
 
-impl<F: FnMut(usize) -> Result<()>> Contest for F {
+impl<F: FnMut(usize) -> Result<()>> Ways for F {
     fn job(&mut self, way: usize) -> Result<()> {
         self(way)
     }
@@ -67,7 +67,7 @@ pub(super) struct Turns {
 
 impl Turns {
     /// Calls `one` for each job, with its way and whether it is timed, in one order of the ways and then in the other.
-    pub(super) fn each<C: Contest>(
+    pub(super) fn each<C: Ways>(
         self,
         ways: usize,
         contest: &mut C,
@@ -87,7 +87,7 @@ impl Turns {
     }
 
     /// Microseconds of the jobs of each way.
-    pub(super) fn timed<C: Contest>(self, ways: usize, contest: &mut C) -> Result<Vec<Vec<f64>>> {
+    pub(super) fn timed<C: Ways>(self, ways: usize, contest: &mut C) -> Result<Vec<Vec<f64>>> {
         let mut times = vec![Vec::with_capacity(self.rounds * self.jobs); ways];
         self.each(ways, contest, &mut |contest, way, counts| {
             let begin = Instant::now();
@@ -183,7 +183,7 @@ mod tests {
         after: Vec<usize>,
     }
 
-    impl Contest for Noted {
+    impl Ways for Noted {
         fn before(&mut self) -> Result<()> {
             self.before += 1;
             Ok(())
