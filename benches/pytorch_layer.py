@@ -7,20 +7,23 @@ each of B sequences: QKV, attention over a cache, projection; `*_attention` does
 an append. `*_block` and `*_prompt_block` have them: norm, QKV, rotary embedding (LLaMA), append to the cache, attention, projection,
 residual. `*_layer` and `*_prompt_layer` go on with norm, MLP, residual. `*_attend` is the attention of a prompt alone. Method as in pytorch_mlp.py: several sets of weights and caches in rotation, a graph of `--runs` runs,
 an idle time of 3 ms before each sample, or (sustained) back to back for a window. Eager runs are made with each backend of
-scaled_dot_product_attention that takes the shapes; `--compile` adds torch.compile(max-autotune). What is compiled is compared with eager first.
+scaled_dot_product_attention that takes the shapes; `--compile` adds torch.compile(max-autotune). `--cusync libcusync_c.so` adds this project's pipelines, through its C API,
+on the same tensors, stream and GPU. All ways of a size take turns, there and back. What is compiled, and what cusync makes where both make the same, is compared with eager first.
 """
 import argparse
+import ctypes
 import json
 import math
 import statistics
 import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from pytorch_mlp import percentile, rested, sustained, uniform
+from pytorch_mlp import REST_S, percentile, rested, sustained, uniform
 
 # model: (hidden width, query heads, key/value heads, inner width, LLaMA)
 MODELS = {
@@ -59,6 +62,7 @@ class Layer:
     """The sizes of a block or layer, and its arithmetic; weights and caches come as arguments, so that all sets share what is compiled."""
 
     def __init__(self, model, kind, batch, tokens):
+        self.model = model
         self.width, self.heads, self.kv, self.inner, self.llama = MODELS[model]
         self.prompt, self.part = KINDS[kind]
         self.pipeline, self.batch, self.tokens = f"{model}_{kind}", batch, tokens
@@ -78,7 +82,7 @@ class Layer:
         for name in ("gain1", "bias1", "gain2", "bias2"):
             made[name] = uniform((width,), 1.0, dtype, generator)
         for name in ("keys", "values"):
-            made[name] = uniform((self.batch, self.kv, self.tokens + 1, DIM), 1.0, dtype, generator)
+            made[name] = uniform((self.batch, self.kv, self.dims["S"], DIM), 1.0, dtype, generator)
         positions = torch.arange(self.first, self.first + (self.tokens if self.prompt else 1), device="cuda")[:, None]
         angles = positions * 10000.0 ** (-torch.arange(DIM // 2, device="cuda") / (DIM // 2))
         return {**made, "cos": angles.cos().to(dtype), "sin": angles.sin().to(dtype)}
@@ -129,6 +133,98 @@ class Layer:
         return h + F.linear(inner, t["down"])
 
 
+class Library:
+    """The C API of cusync (capi/include/cusync/pipeline.h)."""
+
+    def __init__(self, path):
+        self.functions = ctypes.CDLL(path)
+        self.functions.cusync_pipeline_error.restype = ctypes.c_char_p
+        self.functions.cusync_pipeline_executor.restype = ctypes.c_char_p
+
+    def call(self, name, *arguments):
+        if getattr(self.functions, f"cusync_pipeline_{name}")(*arguments):
+            raise RuntimeError(self.functions.cusync_pipeline_error().decode())
+
+
+class Dim(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("value", ctypes.c_uint64)]
+
+
+class Pipeline:
+    """A pipeline of cusync that reads one set of a layer's tensors. Weights are bound transposed, K x N, as its specs have them."""
+
+    def __init__(self, library, layer, t, x):
+        self.library, self.handle, self.kept = library, ctypes.c_void_p(), []
+        page = page_of(layer, x.dtype)
+        dims = (Dim * len(layer.dims))(*(Dim(name.encode(), value) for name, value in layer.dims.items()))
+        library.call("open", page.encode(), dims, len(dims), None, x.device.index, ctypes.byref(self.handle))
+        self.executor = library.functions.cusync_pipeline_executor(self.handle).decode()
+        self.out = torch.empty_like(x) if layer.part > ALONE else x.new_empty(x.shape[0], layer.heads * DIM)
+        bound = {"X": x, "Z": self.out}
+        if layer.part == ALONE:
+            bound = {"QKV": x, "A": self.out}
+        else:
+            bound |= {"Wqkv": t["qkv"].t(), "Wo": t["project"].t()}
+        if layer.part >= FULL:
+            bound |= {f"{tensor}{i}": t[f"{name}{i}"] for tensor, name in (("g", "gain"), ("b", "bias")) for i in (1, 2)}
+        if layer.part == FULL:
+            bound["H"] = bound.pop("Z")
+        if layer.part == LAYER:
+            up = t["up"].t()
+            bound |= {"W1": up, "W2": t["down"].t(), "Wg": up[:, : layer.inner], "Wu": up[:, layer.inner :], "Wd": t["down"].t()}
+        table = torch.cat((t["cos"], t["sin"]), -1)
+        if not layer.prompt:
+            table = table.expand(layer.dims["S"], DIM)  # only the row of the token's position is read
+        bound |= {"K": t["keys"], "V": t["values"], "cs": table}
+        for name, tensor in bound.items():
+            if f'"{name}(' in page:
+                self.bind("bind", name, tensor)
+        if '"n(' in page:
+            self.bind("bind_i32", "n", torch.full((layer.batch,), layer.tokens, dtype=torch.int32, device="cuda"))
+        library.call("prepare", self.handle)
+
+    def bind(self, function, name, tensor):
+        kept = tensor.contiguous()
+        self.kept.append(kept)
+        memory = ctypes.c_void_p(kept.data_ptr())
+        self.library.call(function, self.handle, name.encode(), memory, ctypes.c_size_t(kept.numel()))
+
+    def run(self):
+        self.library.call("run", self.handle, ctypes.c_void_p(torch.cuda.current_stream().cuda_stream))
+
+    def close(self):
+        self.library.functions.cusync_pipeline_close(self.handle)
+
+
+def page_of(layer, dtype):
+    """The spec that ships, of the same element; of a full block, the layer's up to the projection; alone, the attention."""
+    kind = layer.pipeline.removeprefix(layer.model + "_")
+    of = {"block": "layer", "prompt_block": "prompt_layer", "attend": "attention"}.get(kind, kind)
+    page = (Path(__file__).parents[1] / "policies" / f"{layer.model}_{of}.ron").read_text(encoding="utf-8")
+    page = page.replace("    element: Bf16,\n", "").replace("    stages: [\n", f"    element: {'Bf16' if dtype == torch.bfloat16 else 'F16'},\n    stages: [\n")
+    lines = page.splitlines(keepends=True)
+    if layer.part == FULL:
+        end = next(i for i, line in enumerate(lines) if '"before_mlp"' in line)
+        lines = lines[:end] + ["    ],\n", ")\n"]
+    if layer.part == ALONE:
+        lines = [line for line in lines if "Gemm(" not in line]
+    return "".join(lines)
+
+
+def ours(library, layer, sets, x):
+    """Pipelines of cusync, one a set; an error where one makes something else than eager PyTorch does."""
+    made = [Pipeline(library, layer, tensors, x) for tensors in sets]
+    # Plain blocks of generation leave the new token's rotation and place in the cache to us alone.
+    if layer.prompt or layer.part >= FULL:
+        want = layer.run(x, sets[0]).float()
+        made[0].run()
+        torch.cuda.synchronize()
+        error = ((made[0].out.float() - want).norm() / want.norm()).item()
+        if not error < TOLERANCE:
+            raise ValueError(f"relative error {error:.2e}")
+    return made
+
+
 def capture(run, sets, x, runs):
     """A graph of runs that take the sets in turn."""
     side = torch.cuda.Stream()
@@ -158,19 +254,35 @@ def compiled(layer, tensors, x):
     return run
 
 
-def measured(run, sets, x, args):
-    """Times by regime."""
-    graph = capture(run, sets, x, args.runs)
-    found = {}
+def measured(graphs, args):
+    """Times of each way by regime. The ways take turns, there and back."""
+    found = {way: {} for way in graphs}
     for regime in args.regime.split(","):
-        if regime == "rested":
-            times = rested(graph, WARM_SAMPLES + args.samples)[WARM_SAMPLES:]
-        else:
-            times = sustained(graph, 0.1)
-        times = [t / args.runs for t in times]
-        quantiles = {"median_us": statistics.median(times), "p10_us": percentile(times, 0.1), "p90_us": percentile(times, 0.9)}
-        found[regime] = {**quantiles, "samples": len(times)}
+        times = {way: [] for way in graphs}
+        for turn in range(2 * args.turns):
+            for way in reversed(graphs) if turn % 2 else graphs:
+                if regime == "rested":
+                    times[way] += rested(graphs[way], WARM_SAMPLES + args.samples)[WARM_SAMPLES:]
+                else:
+                    times[way] += sustained(graphs[way], 0.05)
+        for way, graph in graphs.items():
+            of = [t / args.runs for t in times[way]]
+            quantiles = {"median_us": statistics.median(of), "p10_us": percentile(of, 0.1), "p90_us": percentile(of, 0.9)}
+            found[way][regime] = {**quantiles, "samples": len(of), "clock_mhz": clock(graph, regime == "rested")}
     return found
+
+
+def clock(graph, is_rested):
+    """The clock of the SMs while the graph runs; None where the driver's library for such questions is not there."""
+    time.sleep(REST_S if is_rested else 0)
+    for _ in range(4 if is_rested else 40):
+        graph.replay()
+    try:
+        return torch.cuda.clock_rate()
+    except Exception:  # the module that asks is not part of torch
+        return None
+    finally:
+        torch.cuda.synchronize()
 
 
 def points(args):
@@ -191,11 +303,13 @@ def main():
     parser.add_argument("--batch", help="sequences that generate a token, comma-separated")
     parser.add_argument("--tokens", help="tokens of a prompt, or of each sequence in the cache, comma-separated")
     parser.add_argument("--compile", action="store_true", help="torch.compile(max-autotune) too, which takes minutes")
+    parser.add_argument("--cusync", metavar="LIBRARY", help="libcusync_c.so, with libcusync_kernels.so beside it: measure its pipelines too")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 in place of fp16")
     parser.add_argument("--regime", default="rested,sustained", help="comma-separated")
     parser.add_argument("--sets", type=int, default=4, help="sets of weights and caches in rotation")
     parser.add_argument("--runs", type=int, default=12, help="runs of a graph")
-    parser.add_argument("--samples", type=int, default=15)
+    parser.add_argument("--samples", type=int, default=8, help="of a way in each of its turns, rested")
+    parser.add_argument("--turns", type=int, default=1, help="of each way, there and back")
     parser.add_argument("--seconds", type=float, default=600.0, help="stop after so many seconds")
     args = parser.parse_args()
 
@@ -203,7 +317,8 @@ def main():
     dtype = torch.bfloat16 if args.bf16 else torch.float16
     generator = torch.Generator(device="cuda")
     generator.manual_seed(1)
-    records, skipped = [], []
+    library = Library(args.cusync) if args.cusync else None
+    records, own, skipped = [], [], []
     with torch.inference_mode():
         for layer in points(args):
             label = f"{layer.pipeline} {layer.dims}"
@@ -212,23 +327,34 @@ def main():
                 continue
             sets = [layer.tensors(dtype, generator) for _ in range(args.sets)]
             x = uniform((layer.rows, layer.columns), 1.0, dtype, generator)
-            ways = [(f"eager, {name}", backend, False) for name, backend in BACKENDS.items()]
-            ways += [("compiled", list(BACKENDS.values()), True)] if args.compile else []
-            for way, backend, compiles in ways:
+            ways = [(f"eager, {name}", backend) for name, backend in BACKENDS.items()]
+            ways = ([("cusync", None)] if library else []) + ways + ([("compiled", list(BACKENDS.values()))] if args.compile else [])
+            graphs, pipelines = {}, []
+            for way, backend in ways:
+                since = time.perf_counter()
                 try:
+                    if way == "cusync":
+                        pipelines = ours(library, layer, sets, x)
+                        graphs[f"cusync, {pipelines[0].executor}"] = capture(lambda _, pipeline: pipeline.run(), pipelines, x, args.runs)
+                        continue
                     with sdpa_kernel(backend):
-                        run = compiled(layer, sets[0], x) if compiles else layer.run
-                        times = measured(run, sets, x, args)
+                        run = compiled(layer, sets[0], x) if way == "compiled" else layer.run
+                        graphs[way] = capture(run, sets, x, args.runs)
                 except Exception as fault:  # not every backend takes every shape
                     skipped.append(f"{label}, {way}: {str(fault).splitlines()[0] if str(fault) else repr(fault)}")
-                    continue
-                element = "bf16" if args.bf16 else "f16"
+                if way == "compiled":
+                    print(f"{label}, {way}: {time.perf_counter() - since:.1f} s to compile", flush=True)
+            element = "bf16" if args.bf16 else "f16"
+            for way, times in measured(graphs, args).items():
                 of = {"pipeline": layer.pipeline, "dims": layer.dims, "element": element, "way": way}
-                records += [{**of, "regime": regime, **found} for regime, found in times.items()]
-                print(f"{label}, {way}: " + ", ".join(f"{f['median_us']:.1f} us {r}" for r, f in times.items()), flush=True)
-            del sets
+                (own if way.startswith("cusync") else records).extend({**of, "regime": regime, **found} for regime, found in times.items())
+                print(f"{label}, {way}: " + ", ".join(f"{f['median_us']:.1f} us {r} ({f['clock_mhz']} MHz)" for r, f in times.items()), flush=True)
+            graphs.clear()
+            for pipeline in pipelines:
+                pipeline.close()
+            del sets, pipelines
             torch.cuda.empty_cache()
-    report = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "records": records, "skipped": skipped}
+    report = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "records": records, "cusync": own, "skipped": skipped}
     with open(args.output, "w", encoding="utf-8") as out:
         json.dump(report, out, indent=1)
     print(f"{len(records)} records, {len(skipped)} skipped -> {args.output}")
