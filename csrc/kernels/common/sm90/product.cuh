@@ -60,40 +60,48 @@ struct ProductLoad {
 
     bool const waits_b = params.stages[item.stage].produced & kProducedB;
     uint32_t const begin = item.range.k_begin, end = item.range.k_end;
-    // k-blocks [k, ahead) have their ring stage and the operand that needs no wait.
-    uint32_t ahead = begin;
-    typename C::LoadState ahead_state = state;
-    auto const begin_ahead = [&] {
-      if (!waits_b) copy_b(ahead, ahead_state);
-      ++ahead, ++ahead_state;
-    };
-
     // By ticket or by mail, the next item is asked for while the ring still holds enough of this one to hide the answer's latency.
     constexpr uint32_t kAhead = C::kMailed ? 12 : 4;
-    uint32_t const ask_at = end - begin > kAhead ? end - kAhead : begin;
+    uint32_t const ask_at = !C::kMailed && !params.drawn ? end : end - begin > kAhead ? end - kAhead : begin;
+    NoteOf const of{params.stages[item.stage].index, item.range.m, item.range.n, begin};
+    auto const loaded = [&](uint32_t k) {
+      note(params.coupling.notes, CUSYNC_EVENT_LOAD, of, CUSYNC_OPERAND_A, k);
+      if (waits_b) note(params.coupling.notes, CUSYNC_EVENT_LOAD, of, CUSYNC_OPERAND_B, k);
+      ++state;
+      if (k == ask_at) shared.more_work.arrive();
+    };
+    uint32_t k = begin;
 #pragma unroll 1
-    for (uint32_t k = begin; k < end; ++k) {
-      if (ahead == k) {
-        pipeline.producer_acquire(ahead_state);
-        begin_ahead();
+    while (k < end) {
+      // Where nothing is waited for, both operands of a k-block come together: of narrow tiles the instructions of this thread are the limit.
+      uint32_t const known = begin + ready.known(k - begin, end - begin);
+#pragma unroll 1
+      for (; k < known; ++k) {
+        pipeline.producer_acquire(state);
+        copy_b(k, state);
+        copy_a(k, state);
+        loaded(k);
       }
-      // A ring stage further ahead than this is freed only by a k-block that has yet to be loaded.
-      uint32_t const limit = waits_b ? 0 : min_u32(end, k + C::kStages);
-      while (!ready.is_ready(k - begin)) {
+      // Else k-blocks [k, ahead) get their ring stage and the operand that needs no wait. A ring stage beyond `limit` is freed only by
+      // a k-block that has yet to be loaded.
+      uint32_t ahead = k;
+      typename C::LoadState ahead_state = state;
+      uint32_t const limit = waits_b ? k : min_u32(end, k + C::kStages);
+      while (k < end && !ready.is_ready(k - begin)) {
         if (ahead >= limit) continue;
         auto const token = pipeline.producer_try_acquire(ahead_state);
         if (token == cutlass::BarrierStatus::WaitDone) {
           pipeline.producer_acquire(ahead_state, token);
-          begin_ahead();
+          copy_b(ahead, ahead_state);
+          ++ahead, ++ahead_state;
         }
       }
-      NoteOf const of{params.stages[item.stage].index, item.range.m, item.range.n, begin};
-      note(params.coupling.notes, CUSYNC_EVENT_LOAD, of, CUSYNC_OPERAND_A, k);
-      copy_a(k, state);
-      if (waits_b) note(params.coupling.notes, CUSYNC_EVENT_LOAD, of, CUSYNC_OPERAND_B, k);
-      if (waits_b) copy_b(k, state);
-      ++state;
-      if (k == ask_at && (C::kMailed || params.drawn)) shared.more_work.arrive();
+#pragma unroll 1
+      for (; k < ahead; ++k) {
+        while (!ready.is_ready(k - begin)) {}
+        copy_a(k, state);
+        loaded(k);
+      }
     }
     ready.finish_tile(end - begin);
   }

@@ -160,6 +160,9 @@ class ReadyReader {
     return reached(seen_, need);
   }
 
+  /// How many of the present tile's `all` k-blocks may be loaded, as far as was seen; the word is read only where k-block k is not among them.
+  CUSYNC_DEVICE uint32_t known(uint32_t k, uint32_t all) { return is_ready(k) ? min_u32(seen_ - done_, all) : k; }
+
   CUSYNC_DEVICE void finish_tile(uint32_t k_blocks) { done_ += k_blocks; }
 
  private:
