@@ -21,6 +21,50 @@ struct Multicast {
   }
 };
 
+/// Fills ring stages with k-blocks [begin, end) of one tile; by one thread. `both` copies both operands of a k-block. Where it is not known yet
+/// that the awaited ones may be read, `early` copies what no stage produces, `has_early` tells that there is such an operand, and `late` copies
+/// the rest. `loaded` is called behind each k-block. `waits`: whether any operand is awaited.
+///
+/// In narrow tiles this thread's instructions are what limits a kernel, so what waits for nothing has a loop to itself.
+template <int Stages, class Pipeline, class State, class Both, class Early, class Late, class Loaded>
+CUSYNC_DEVICE void load_k_blocks(Pipeline& pipeline, State& state, uint32_t begin, uint32_t end, ReadyReader& ready, bool waits,
+                                 bool has_early, Both const& both, Early const& early, Late const& late, Loaded const& loaded) {
+  // k-blocks [k, ahead) have their ring stage and what comes early.
+  uint32_t k = begin, ahead = begin;
+  State ahead_state = state;
+#pragma unroll 1
+  while (k < end) {
+    if (ahead == k) {
+      uint32_t const known = waits ? begin + ready.known(k - begin, end - begin) : end;
+#pragma unroll 1
+      for (; k < known; ++k) {
+        pipeline.producer_acquire(state);
+        both(k, state);
+        ++state;
+        loaded(k);
+      }
+      if (k == end) return;
+      ahead = k, ahead_state = state;
+    }
+    // A ring stage further ahead than this is freed only by a k-block that has yet to be loaded.
+    uint32_t const limit = has_early ? min_u32(end, k + Stages) : k;
+    while (!ready.is_ready(k - begin)) {
+      if (ahead >= limit) continue;
+      auto const token = pipeline.producer_try_acquire(ahead_state);
+      if (token == cutlass::BarrierStatus::WaitDone) {
+        pipeline.producer_acquire(ahead_state, token);
+        early(ahead, ahead_state);
+        ++ahead, ++ahead_state;
+      }
+    }
+    if (ahead == k) continue;
+    late(k, state);
+    ++state;
+    loaded(k);
+    ++k;
+  }
+}
+
 /// Loads the k-range of one item; by one thread. The ring's transaction barrier of a k-block expects the bytes of both
 /// operands, so weights can be copied while activations are still waited for: when these arrive, the ring is full.
 ///
@@ -64,45 +108,19 @@ struct ProductLoad {
     constexpr uint32_t kAhead = C::kMailed ? 12 : 4;
     uint32_t const ask_at = !C::kMailed && !params.drawn ? end : end - begin > kAhead ? end - kAhead : begin;
     NoteOf const of{params.stages[item.stage].index, item.range.m, item.range.n, begin};
-    auto const loaded = [&](uint32_t k) {
-      note(params.coupling.notes, CUSYNC_EVENT_LOAD, of, CUSYNC_OPERAND_A, k);
-      if (waits_b) note(params.coupling.notes, CUSYNC_EVENT_LOAD, of, CUSYNC_OPERAND_B, k);
-      ++state;
-      if (k == ask_at) shared.more_work.arrive();
-    };
-    uint32_t k = begin;
-#pragma unroll 1
-    while (k < end) {
-      // Where nothing is waited for, both operands of a k-block come together: of narrow tiles the instructions of this thread are the limit.
-      uint32_t const known = begin + ready.known(k - begin, end - begin);
-#pragma unroll 1
-      for (; k < known; ++k) {
-        pipeline.producer_acquire(state);
-        copy_b(k, state);
-        copy_a(k, state);
-        loaded(k);
-      }
-      // Else k-blocks [k, ahead) get their ring stage and the operand that needs no wait. A ring stage beyond `limit` is freed only by
-      // a k-block that has yet to be loaded.
-      uint32_t ahead = k;
-      typename C::LoadState ahead_state = state;
-      uint32_t const limit = waits_b ? k : min_u32(end, k + C::kStages);
-      while (k < end && !ready.is_ready(k - begin)) {
-        if (ahead >= limit) continue;
-        auto const token = pipeline.producer_try_acquire(ahead_state);
-        if (token == cutlass::BarrierStatus::WaitDone) {
-          pipeline.producer_acquire(ahead_state, token);
-          copy_b(ahead, ahead_state);
-          ++ahead, ++ahead_state;
-        }
-      }
-#pragma unroll 1
-      for (; k < ahead; ++k) {
-        while (!ready.is_ready(k - begin)) {}
-        copy_a(k, state);
-        loaded(k);
-      }
-    }
+    load_k_blocks<C::kStages>(
+        pipeline, state, begin, end, ready, true, !waits_b,
+        [&](uint32_t k, auto const& slot) { copy_b(k, slot), copy_a(k, slot); },
+        [&](uint32_t k, auto const& slot) { copy_b(k, slot); },
+        [&](uint32_t k, auto const& slot) {
+          copy_a(k, slot);
+          if (waits_b) copy_b(k, slot);
+        },
+        [&](uint32_t k) {
+          note(params.coupling.notes, CUSYNC_EVENT_LOAD, of, CUSYNC_OPERAND_A, k);
+          if (waits_b) note(params.coupling.notes, CUSYNC_EVENT_LOAD, of, CUSYNC_OPERAND_B, k);
+          if (k == ask_at) shared.more_work.arrive();
+        });
     ready.finish_tile(end - begin);
   }
 };

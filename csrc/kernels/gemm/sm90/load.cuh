@@ -3,7 +3,7 @@
 // after the wait warp's word that the k-block is ready; weights run ahead of it.
 #pragma once
 #include "kernels/gemm/sm90/config.cuh"
-#include "kernels/common/sm90/wait.cuh"
+#include "kernels/common/sm90/product.cuh"
 
 namespace cusync::kernels::sm90 {
 
@@ -39,43 +39,25 @@ CUSYNC_DEVICE void load_tile(typename C::Params const& params, typename C::Share
 
   bool const waits_a = stage.produced & kProducedA, waits_b = stage.produced & kProducedB;
   uint32_t const k_blocks = params.tiles.k_blocks;
-  // k-blocks [k, ahead) have their ring stage and the operands that need no wait.
-  uint32_t ahead = 0;
-  typename C::LoadState ahead_state = state;
-  auto const begin_ahead = [&] {
-    if (!waits_a) copy_a(ahead, ahead_state);
-    if (!waits_b) copy_b(ahead, ahead_state);
-    ++ahead, ++ahead_state;
-  };
-
   // The next item is asked for while the ring still holds enough of this tile to hide the answer's latency.
   uint32_t const ask_at = k_blocks > 4 ? k_blocks - 4 : 0;
-#pragma unroll 1
-  for (uint32_t k = 0; k < k_blocks; ++k) {
-    if (ahead == k) {
-      pipeline.producer_acquire(ahead_state);
-      begin_ahead();
-    }
-    if (waits_a || waits_b) {
-      // A ring stage further ahead than this is freed only by a k-block that has yet to be loaded.
-      uint32_t const limit = waits_a && waits_b ? 0 : min_u32(k_blocks, k + C::kStages);
-      while (!ready.is_ready(k)) {
-        if (ahead >= limit) continue;
-        auto const token = pipeline.producer_try_acquire(ahead_state);
-        if (token == cutlass::BarrierStatus::WaitDone) {
-          pipeline.producer_acquire(ahead_state, token);
-          begin_ahead();
-        }
-      }
-      NoteOf const of{stage.index, item.m, item.n, 0};
-      if (waits_a) note(params.coupling.notes, CUSYNC_EVENT_LOAD, of, CUSYNC_OPERAND_A, k);
-      if (waits_a) copy_a(k, state);
-      if (waits_b) note(params.coupling.notes, CUSYNC_EVENT_LOAD, of, CUSYNC_OPERAND_B, k);
-      if (waits_b) copy_b(k, state);
-    }
-    ++state;
-    if (k == ask_at) shared.more_work.arrive();
-  }
+  NoteOf const of{stage.index, item.m, item.n, 0};
+  load_k_blocks<C::kStages>(
+      pipeline, state, 0, k_blocks, ready, waits_a || waits_b, !(waits_a && waits_b),
+      [&](uint32_t k, auto const& at) { copy_b(k, at), copy_a(k, at); },
+      [&](uint32_t k, auto const& at) {
+        if (!waits_a) copy_a(k, at);
+        if (!waits_b) copy_b(k, at);
+      },
+      [&](uint32_t k, auto const& at) {
+        if (waits_a) copy_a(k, at);
+        if (waits_b) copy_b(k, at);
+      },
+      [&](uint32_t k) {
+        if (waits_a) note(params.coupling.notes, CUSYNC_EVENT_LOAD, of, CUSYNC_OPERAND_A, k);
+        if (waits_b) note(params.coupling.notes, CUSYNC_EVENT_LOAD, of, CUSYNC_OPERAND_B, k);
+        if (k == ask_at) shared.more_work.arrive();
+      });
   ready.finish_tile(k_blocks);
 }
 
