@@ -172,7 +172,7 @@ fn explain_prices_every_decision_by_the_whole_chain() {
         }
     }
     // Where a kernel without clusters is chosen: the CTAs of a cluster cannot draw.
-    let page = cusync(&["explain", "gpt3_mlp", "--dim", "M=128", "--executor", "fused"]);
+    let page = cusync(&["explain", "gpt3_mlp", "--dim", "M=100", "--executor", "fused"]);
     let page = String::from_utf8_lossy(&page.stdout);
     assert!(page.contains("executor: fused: ") && page.contains(" %)"), "{page}");
     assert!(page.contains("drawn from a counter, whole tiles only"), "{page}");
