@@ -29,7 +29,6 @@ struct Window {
   uint8_t tail;                    ///< zero pixels behind a window: the last row's padding
   uint8_t buffers : 4;             ///< windows that fit into shared memory
   uint8_t filter_group : 3;        ///< taps whose filter blocks one copy may bring
-  uint8_t at_once : 1;             ///< whether the threads that make a tile store it, and no store warp while they go on
   uint8_t eighths : 6;             ///< of a turned kernel, below: slots of a product, over 8
   uint8_t cut : 2;                 ///< enum Cut
   uint16_t row_tiles;              ///< tiles of one image, 1 where a tile has whole images
@@ -96,7 +95,7 @@ inline bool make_window(cusync_images const& i, uint32_t tile_m, uint32_t area, 
   to = {uint8_t(i.out_width),    uint8_t(rows),         uint8_t(images),      uint8_t(pitch),      uint8_t(i.filter_cols),
         uint8_t(taps),           uint8_t(i.stride_rows & 15), uint8_t(i.stride_cols & 15), uint8_t(i.padding_rows),
         uint8_t(i.padding_cols), uint8_t(class_rows),   uint8_t(class_cols),  uint8_t(tail),
-        uint8_t(buffers < 4 ? buffers : 4), 1, 0, 0, 0, uint16_t(row_tiles), uint16_t(image_slots), uint16_t(class_slots)};
+        uint8_t(buffers < 4 ? buffers : 4), 1, 0, 0, uint16_t(row_tiles), uint16_t(image_slots), uint16_t(class_slots)};
   return !turned || cut_slots(to, turned);
 }
 

@@ -64,6 +64,18 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
     ptx::bar_sync(8 + group, 128);
   }
 
+  if constexpr (C::kConvolves)
+    Operation<C::kConvolves ? CUSYNC_CONV2D : CUSYNC_GEMM>::Store::template find<C>(params, item, shared, group, thread % 128);
+  if constexpr (C::kTurned) {
+    if (parts.count)
+#pragma unroll 1
+      for (uint32_t u = 0; u < C::kUnits; ++u, units.rotate())
+        if (parts.owns(u)) add_sums<C>(params, parts, rank, u, units.current(), thread);
+    using To = typename Operation<C::kTurned ? CUSYNC_CONV2D : CUSYNC_GEMM>::Store;
+    To::template finish<C>(params, item, parts, epoch, units, shared, staged, state, group, thread % 128);
+    return;
+  }
+
 #pragma unroll 1
   for (uint32_t u = 0; u < C::kUnits; ++u, units.rotate()) {
     if (!parts.owns(u)) continue;
@@ -87,20 +99,16 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
       using Found = decltype(found);
       constexpr int pieces = 8 >> Found::kColumnShift;
       Unit<C> const unit(item, Found::Store::template columns<C>(params, item), Found::kColumnShift, group, int(u));
-      auto const rows = Found::Store::template rows<C>(params, item, unit.row);
+      auto const rows = [&] {
+        if constexpr (C::kConvolves)
+          return Found::Store::template rows<C>(params, item, unit.row, shared);
+        else
+          return Found::Store::template rows<C>(params, item, unit.row);
+      }();
       if (!rows.any(stage) || !unit.any(stage)) return;
       uint32_t words[pieces][2];
       Element* const buffer = shared.staging[group][state.index()];
-      if constexpr (C::kTurned) {
-        staged.producer_acquire(state);
-        Found::Store::template finish<C>(stage, rows, unit.col, v, at, buffer, group, thread % 128);
-        if (rows.window.at_once) {
-          ptx::bar_sync(8 + group, 128);  // each warp has staged 16 columns of all rows
-          Found::Store::template write<C>(params, item, parts, rows, unit.col, buffer, epoch, group, u, thread % 128);
-        }
-        staged_one = true;
-        return;
-      } else if constexpr (C::kBringsResiduals) {
+      if constexpr (C::kBringsResiduals) {
         if (stage.residual) {
           staged.producer_acquire(state);
           shared.brought[group][state.index()].wait(state.phase() ^ 1);
@@ -112,9 +120,10 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
       }
       staged.producer_acquire(state);
       write_unit<pieces>(buffer, at, words);
-      if constexpr (C::kConvolves)
-        if (rows.window.at_once)
-          Found::Store::template write<C>(params, item, parts, rows, unit.col, buffer, epoch, group, u, thread % 128);
+      if constexpr (C::kConvolves) {
+        __syncwarp();
+        Found::Store::template write<C>(params, item, parts, rows, unit.col, buffer, epoch, group, u, thread % 128);
+      }
       staged_one = true;
     });
     if (!staged_one) continue;

@@ -167,7 +167,10 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
     shared.epoch_known.init(1);
     shared.ready = 0;
     for (uint32_t& counter : shared.stored) counter = 0;
-    if constexpr (C::kConvolves) shared.windows.stage = CUSYNC_MAX_STAGES;
+    if constexpr (C::kConvolves) {
+      shared.windows.stage = CUSYNC_MAX_STAGES;
+      for (uint8_t& stage : shared.windows.pixels_of) stage = CUSYNC_MAX_STAGES;
+    }
   }
   using LoadPipeline = typename C::LoadPipeline;
   typename LoadPipeline::Params load_params;

@@ -69,8 +69,6 @@ struct ChainHost {
       } else {
         if (!make_window(stage.images, C::kTileM, C::kWindowRows, C::kTurned ? C::kConsumerGroups : 0, p.windows[s])) return CUSYNC_ERROR_BAD_ARGUMENT;
         if (groups_filters(stage, p.windows[s])) p.windows[s].filter_group = kFilterGroup;
-        // What follows this stage is more often waited for by other workers than by this one.
-        p.windows[s].at_once = uint64_t(p.stages[s].grid_m) * p.stages[s].grid_n <= request.work.workers;
         if (!map_windows<C>(stage, p.windows[s], table[s])) return status_of(cudaErrorInvalidValue);
       }
     }

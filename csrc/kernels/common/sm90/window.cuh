@@ -23,6 +23,9 @@ struct WindowTable {
   void* out;
 };
 
+/// Slots of the largest tile; what says that a slot has no pixel.
+inline constexpr uint32_t kMostSlots = 256, kNoPixel = 0xffff;
+
 /// The part of shared memory. Windows lie where the ring has operand A of matrix products.
 template <int Stages>
 struct WindowRing {
@@ -32,6 +35,11 @@ struct WindowRing {
   uint32_t stage;  ///< whose windows they are
   Window window;
   uint32_t next;   ///< buffer
+  /// The consumers' own, each warp's what it needs to send its rows: the stage that the rest is of, its output, and by row of a tile the pixel,
+  /// counted from the tile's first one, kNoPixel where it has none.
+  uint8_t pixels_of[kMostSlots / 32];
+  void* out[kMostSlots / 32];
+  uint16_t pixels[kMostSlots];
 };
 
 /// The row in its tile that unit `u` of a warpgroup's part begins at.

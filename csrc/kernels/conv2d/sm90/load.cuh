@@ -23,8 +23,9 @@ struct Tap {
 struct Shift {
   uint32_t index, col, row, rows;
 
-  CUSYNC_DEVICE Shift(Window const& window, uint32_t k) : index(k % window.taps) {
-    row = index / window.filter_cols, col = index - row * window.filter_cols;
+  CUSYNC_DEVICE Shift(Window const& window, uint32_t k) : index(0), col(0), row(0), rows(0) {
+    if (!k) return;
+    index = k % window.taps, row = index / window.filter_cols, col = index - row * window.filter_cols;
     find(window);
   }
   /// By taps of one row of the filter.

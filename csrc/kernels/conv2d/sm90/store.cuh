@@ -7,52 +7,37 @@
 
 namespace cusync::kernels::sm90 {
 
-/// Where a slot of a tile lies in its images.
-struct Slot {
-  uint32_t image, row, col;
+/// The pixel of a slot, counted from the first one of its tile; kNoPixel where it has none. Quotients of small numbers, which floats have right:
+/// divisions of integers take three times as long.
+CUSYNC_DEVICE uint16_t pixel_of(Window const& window, uint32_t slot) {
+  auto const over = [](uint32_t n, uint32_t by) { return uint32_t((float(n) + 0.5f) * ptx::rcp_approx_ftz(float(by))); };
+  uint32_t const image = over(slot, window.image_slots), in_image = slot - image * window.image_slots;
+  uint32_t const row = over(in_image, window.pitch), col = in_image - row * window.pitch;
+  bool const inside = col < window.width && row < window.rows && image < window.images;
+  return uint16_t(inside ? (image * window.rows + row) * window.width + col : kNoPixel);
+}
 
-  CUSYNC_DEVICE Slot(Window const& window, uint32_t slot) : image(slot / window.image_slots) {
-    uint32_t const in_image = slot - image * window.image_slots;
-    row = in_image / window.pitch, col = in_image - row * window.pitch;
-  }
-  CUSYNC_DEVICE void advance(Window const& window, uint32_t loaded_rows, uint32_t slots) {
-    for (col += slots; col >= window.pitch; col -= window.pitch) ++row;
-    for (; row >= loaded_rows; row -= loaded_rows) ++image;
-  }
-  /// Its pixel, counted from the tile's first one; ~0 where it has none.
-  CUSYNC_DEVICE uint32_t pixel(Window const& window) const {
-    bool const inside = col < window.width && row < window.rows && image < window.images;
-    return inside ? (image * window.rows + row) * window.width + col : ~0u;
-  }
-};
-
-/// The output pixels of a chunk of slots that begins at slot `slot` of a tile.
+/// The output pixels of a unit's rows, which are slots of a tile.
 struct PixelRows {
-  Window const& window;
-  uint32_t first, slot;  ///< the tile's first pixel; the chunk's first slot
-  uint32_t count;        ///< slots of the chunk
+  uint16_t const* pixels;  ///< of each row, where a consumer asks
+  uint32_t first;          ///< the tile's first pixel
+  bool some;               ///< whether any row may have one
+  void* const* out;        ///< of each consumer warp, the stage's output
 
-  CUSYNC_DEVICE uint32_t operator()(uint32_t row) const {
-    uint32_t const pixel = row < count ? Slot(window, slot + row).pixel(window) : ~0u;
-    return pixel == ~0u ? pixel : first + pixel;
-  }
-  /// Whether the chunk may have any.
-  CUSYNC_DEVICE bool any(Stage const&) const { return count && slot < window.images * window.image_slots; }
+  CUSYNC_DEVICE uint32_t operator()(uint32_t row) const { return pixels[row] == kNoPixel ? ~0u : first + pixels[row]; }
+  CUSYNC_DEVICE bool any(Stage const&) const { return some; }
 };
 
-/// Only rows that are pixels. Where a worker has no other tile of the stage, each warp that has made 16 rows sends them, which is sooner done
-/// than by one warp; else a store warp, while the others go on.
+/// Only rows that are pixels, and by the warps that make them: a store warp for each warpgroup took as long for a tile as the arithmetic. It
+/// only posts.
 struct PixelStore {
   template <class C, class Item>
-  CUSYNC_DEVICE static PixelRows rows(typename C::Params const& params, Item const& item, uint32_t row) {
+  CUSYNC_DEVICE static PixelRows rows(typename C::Params const& params, Item const& item, uint32_t row,
+                                      typename C::SharedStorage const& shared) {
     Window const& window = params.windows[item.stage];
-    uint32_t const first = item.range.m * window.tile_pixels();
-    if constexpr (C::kTurned) {
-      TurnedUnit const unit(window, C::kConsumerGroups, row / C::kUnitRows);
-      return {window, first, unit.slot, unit.count};
-    } else {
-      return {window, first, row, C::kUnitRows};
-    }
+    TurnedUnit const unit = slots<C>(window, row);
+    return {shared.windows.pixels + row, item.range.m * window.tile_pixels(),
+            unit.count && unit.slot < window.images * window.image_slots, shared.windows.out};
   }
 
   template <class C, class Item>
@@ -60,61 +45,119 @@ struct PixelStore {
     return C::kTileN;
   }
 
-  /// In a turned kernel, from a unit's sums to its staging buffer; by a warpgroup.
-  template <class C>
-  CUSYNC_DEVICE static void finish(Stage const& stage, PixelRows const& rows, uint32_t col, float* v, Fragment const& at,
-                                   typename C::Element* buffer, uint32_t group, int thread) {
-    finish_turned<typename C::Element>(stage, rows, col, v, at, buffer, group, thread);
+  /// Finds where the rows that a warp sends belong, which all tiles of a stage have alike: to read or reckon it for each would take a tile as
+  /// long as 64 channels of its products. By a warpgroup.
+  template <class C, class Item>
+  CUSYNC_DEVICE static void find(typename C::Params const& params, Item const& item, typename C::SharedStorage& shared, uint32_t group,
+                                 int thread) {
+    uint32_t const lane = uint32_t(thread) % 32, warp = uint32_t(thread) / 32;
+    uint8_t& found = shared.windows.pixels_of[4 * group + warp];
+    if (found == item.stage) return;
+    Window const window = params.windows[item.stage];
+    static_assert(C::kRowUnits * kBatchRows <= 32 && C::kUnitRows == 4 * kBatchRows);
+    if (lane < C::kRowUnits * kBatchRows) {
+      uint32_t const in_unit = warp * kBatchRows + lane % kBatchRows, row = row_of_unit<C>(group, int(lane / kBatchRows * C::kColUnits));
+      TurnedUnit const unit = slots<C>(window, row);
+      shared.windows.pixels[row + in_unit] = in_unit < unit.count ? pixel_of(window, unit.slot + in_unit) : uint16_t(kNoPixel);
+    }
+    __syncwarp();
+    if (lane == 0) found = uint8_t(item.stage), shared.windows.out[4 * group + warp] = params.table[item.stage].out;
+    __syncwarp();
   }
 
-  /// Sends a staged unit to global memory; by a warpgroup, each of whose warps has staged its rows.
+  /// In a turned kernel, from the sums of the units that this part owns to global memory; by a warpgroup.
+  template <class C, class Item, class Parts, class Sums>
+  CUSYNC_DEVICE static void finish(typename C::Params const& params, Item const& item, Parts const& parts, uint32_t epoch, Sums& sums,
+                                   typename C::SharedStorage& shared, typename C::StagingPipeline& staged,
+                                   cutlass::PipelineState<C::kStagingDepth>& state, uint32_t group, int thread) {
+    using Element = typename C::Element;
+    static_assert(C::kUnits <= C::kStagingDepth && C::kColUnits == 1);
+    Stage const& stage = params.stages[item.stage];
+    Fragment const at(thread);
+    uint32_t const col = item.range.n * C::kTileN, lane = uint32_t(thread) % 32;
+    bool mine[C::kUnits];
+    Element* buffers[C::kUnits];
+    auto next = state;
+    auto const each = [&](auto&& f) {
+#pragma unroll
+      for (uint32_t u = 0; u < C::kUnits; ++u)
+        if (mine[u]) f(u, rows<C>(params, item, row_of_unit<C>(group, int(u)), shared), buffers[u]);
+    };
+#pragma unroll
+    for (uint32_t u = 0; u < C::kUnits; ++u) {
+      mine[u] = parts.owns(u) && rows<C>(params, item, row_of_unit<C>(group, int(u)), shared).any(stage);
+      if (!mine[u]) continue;
+      staged.producer_acquire(next);
+      buffers[u] = shared.staging[group][next.index()];
+      ++next;
+    }
+    if (stage.residual) {
+      each([&](uint32_t, PixelRows const& to, Element* buffer) {
+        uint32_t const piece = lane % kPieces, channel = col + piece * 8;
+#pragma unroll
+        for (uint32_t i = 0; i < kBatch; ++i) {
+          uint32_t const row = row_of(thread, i), pixel = to(row);
+          uint4 values{};
+          if (pixel < stage.m && channel < stage.columns)
+            values = *reinterpret_cast<uint4 const*>(static_cast<Element const*>(stage.residual) + uint64_t(pixel) * stage.columns + channel);
+          reinterpret_cast<uint4*>(buffer)[row * kPieces + (piece ^ row % 8)] = values;
+        }
+      });
+      ptx::bar_sync(8 + group, 128);
+    }
+#pragma unroll
+    for (uint32_t u = 0; u < C::kUnits; ++u)
+      if (mine[u]) finish_turned<Element>(stage, col, sums.values[u], at, buffers[u]);
+    ptx::bar_sync(8 + group, 128);  // each warp has staged 16 columns of all rows
+    each([&](uint32_t u, PixelRows const& to, Element* buffer) {
+      write<C>(params, item, parts, to, col, buffer, epoch, group, u, thread);
+    });
+    __syncwarp();
+    each([&](uint32_t, PixelRows const&, Element*) {
+      if (lane == 0) staged.producer_commit(state);
+      ++state;
+    });
+  }
+
+  /// Sends a staged unit to global memory; by a warpgroup, each of whose warps sends 16 rows that are staged.
   template <class C, class Item, class Parts>
   CUSYNC_DEVICE static void write(typename C::Params const& params, Item const& item, Parts const& parts, PixelRows const& to, uint32_t col,
-                                  typename C::Element const* staged, uint32_t epoch, uint32_t group, uint32_t unit,
-                                  int thread) {
-    static_assert(C::kUnitRows == 4 * kBatchRows);
-    Window const window = to.window;  // in registers
-    uint32_t const lane = uint32_t(thread) % 32, row = uint32_t(thread) / 32 * kBatchRows;
-    Slot slot(window, to.slot + row + lane / kPieces);
+                                  typename C::Element const* staged, uint32_t epoch, uint32_t group, uint32_t unit, int thread) {
+    static_assert(C::kUnitCols * sizeof(typename C::Element) == 16 * kPieces);
+    delay(params.coupling.delays, DelayAt::kStore, epoch, item.stage, item.index, group * C::kUnits + unit);
+    if (thread == 0) note(params.coupling.notes, CUSYNC_EVENT_STORE, note_of(params, item), C::kUnitShares > 1 ? parts.begin : unit, group);
+    Stage const& stage = params.stages[item.stage];
+    uint32_t const piece = uint32_t(thread) % kPieces, channel = col + piece * 8;
+    uint32_t const rows_left = channel < stage.columns ? min_u32(stage.m - min_u32(stage.m, to.first), kNoPixel) : 0;
+    uint4 const* const buffer = reinterpret_cast<uint4 const*>(staged);
+    auto* const to_tile = static_cast<typename C::Element*>(to.out[4 * group + uint32_t(thread) / 32]) + uint64_t(to.first) * stage.columns + channel;
+    uint4 values[kBatch];
     uint32_t pixels[kBatch];
-    find<C>(window, slot, row + lane / kPieces, to.count, pixels);
-    keep<C>(parts, row, lane, pixels);
-    __syncwarp();
-    mark<C>(params, item, parts, epoch, group, unit, thread == 0);
-    copy<C>(params, item, to, col, staged, row, lane, pixels);
+#pragma unroll
+    for (uint32_t i = 0; i < kBatch; ++i) {
+      uint32_t const row = row_of(thread, i);
+      values[i] = buffer[row * kPieces + (piece ^ row % 8)], pixels[i] = to.pixels[row];
+      // What other parts finish.
+      if (C::kUnitShares > 1 && parts.shares && !parts.owns_share(row, piece)) pixels[i] = kNoPixel;
+    }
+    // In one instruction each: of plain stores the compiler makes four, and a tile waits for them.
+#pragma unroll
+    for (uint32_t i = 0; i < kBatch; ++i)
+      if (pixels[i] < rows_left) __stwb(reinterpret_cast<uint4*>(to_tile + uint64_t(pixels[i]) * stage.columns), values[i]);
   }
 
-  /// Sends one warpgroup's units of a tile to global memory, or follows the warpgroup that does so itself; by a whole warp, whose
-  /// leader has the ring.
+  /// Follows a warpgroup that has sent its units of a tile, for whoever posts it.
   template <class C, class Item, class Parts, class Ring>
   CUSYNC_DEVICE static void send(typename C::Params const& params, Item const& item, Parts const& parts,
                                  typename C::SharedStorage& shared, Ring& ring, uint32_t group, bool leader) {
+    if (!leader) return;
     Stage const& stage = params.stages[item.stage];
-    uint32_t const lane = threadIdx.x % 32, from = __ffs(int(__ballot_sync(~0u, leader))) - 1;
 #pragma unroll 1
     for (uint32_t u = 0; u < C::kUnits; ++u) {
-      if (!parts.owns(u)) continue;
-      PixelRows const to = rows<C>(params, item, row_of_unit<C>(group, int(u)));
-      uint32_t const col = item.range.n * C::kTileN + u % C::kColUnits * C::kUnitCols;
-      if (!to.any(stage) || col >= stage.columns) continue;
-      uint32_t index = 0;
-      if (leader) index = ring.wait();
-      if (!to.window.at_once) {
-        Window const window = to.window;
-        Slot slot(window, to.slot + lane / kPieces);
-        index = __shfl_sync(~0u, index, int(from));
-        __syncwarp();  // what the leader has waited for is there for all
-        mark<C>(params, item, parts, shared.epoch, group, u, leader);
-#pragma unroll 1
-        for (uint32_t row = 0; row < C::kUnitRows; row += kBatchRows) {
-          uint32_t pixels[kBatch];
-          find<C>(window, slot, row + lane / kPieces, to.count, pixels);
-          keep<C>(parts, row, lane, pixels);
-          copy<C>(params, item, to, col, shared.staging[group][index], row, lane, pixels);
-        }
-        __syncwarp();
-      }
-      if (leader) ring.read();
+      if (!parts.owns(u) || !rows<C>(params, item, row_of_unit<C>(group, int(u)), shared).any(stage)) continue;
+      if (item.range.n * C::kTileN + u % C::kColUnits * C::kUnitCols >= stage.columns) continue;
+      ring.wait();
+      ring.read();
     }
   }
 
@@ -122,55 +165,18 @@ struct PixelStore {
   static constexpr uint32_t kPieces = 8;  ///< of 16 bytes, in a row of a unit
   static constexpr uint32_t kBatchRows = 16, kStep = 32 / kPieces, kBatch = kBatchRows / kStep;
 
-  /// The pixels of a lane's rows of a batch, the first of which is row `row` of a chunk of `count`; `slot` becomes that of its first row in
-  /// the next one.
+  /// The rows of a unit that a thread sends its piece of.
+  CUSYNC_DEVICE static uint32_t row_of(int thread, uint32_t i) {
+    return uint32_t(thread) / 32 * kBatchRows + uint32_t(thread) % 32 / kPieces + i * kStep;
+  }
+
+  /// The slots of the unit at row `row` of a tile.
   template <class C>
-  CUSYNC_DEVICE static void find(Window const& window, Slot& slot, uint32_t row, uint32_t count, uint32_t (&pixels)[kBatch]) {
-    uint32_t const loaded_rows = window.image_slots / window.pitch;
-#pragma unroll
-    for (uint32_t i = 0; i < kBatch; ++i) {
-      pixels[i] = row + i * kStep < count ? slot.pixel(window) : ~0u;
-      slot.advance(window, loaded_rows, kStep);
-    }
-  }
-
-  /// Leaves out what other parts finish of a lane's pieces.
-  template <class C, class Parts>
-  CUSYNC_DEVICE static void keep(Parts const& parts, uint32_t row, uint32_t lane, uint32_t (&pixels)[kBatch]) {
-    if (C::kUnitShares == 1 || !parts.shares) return;
-#pragma unroll
-    for (uint32_t i = 0; i < kBatch; ++i)
-      if (!parts.owns_share(row + lane / kPieces + i * kStep, lane % kPieces)) pixels[i] = ~0u;
-  }
-
-  template <class C, class Item, class Parts>
-  CUSYNC_DEVICE static void mark(typename C::Params const& params, Item const& item, Parts const& parts, uint32_t epoch, uint32_t group,
-                                 uint32_t unit, bool notes) {
-    delay(params.coupling.delays, DelayAt::kStore, epoch, item.stage, item.index, group * C::kUnits + unit);
-    if (notes) note(params.coupling.notes, CUSYNC_EVENT_STORE, note_of(params, item), C::kUnitShares > 1 ? parts.begin : unit, group);
-  }
-
-  /// 16 rows of a unit, from row `row` on, by a warp.
-  template <class C, class Item>
-  CUSYNC_DEVICE static void copy(typename C::Params const& params, Item const& item, PixelRows const& to, uint32_t col,
-                                 typename C::Element const* staged, uint32_t row, uint32_t lane,
-                                 uint32_t const (&pixels)[kBatch]) {
-    static_assert(C::kUnitCols * sizeof(typename C::Element) == 16 * kPieces);
-    Stage const& stage = params.stages[item.stage];
-    uint32_t const piece = lane % kPieces, rows_left = stage.m - min_u32(stage.m, to.first);
-    uint4 const* const buffer = reinterpret_cast<uint4 const*>(staged);
-    auto* const to_tile = static_cast<typename C::Element*>(params.table[item.stage].out) +
-                          uint64_t(to.first) * stage.columns + col + piece * 8;
-    uint4 values[kBatch];
-#pragma unroll
-    for (uint32_t i = 0; i < kBatch; ++i) {
-      uint32_t const at = row + lane / kPieces + i * kStep;
-      values[i] = buffer[at * kPieces + (piece ^ at % 8)];
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < kBatch; ++i)
-      if (col + piece * 8 < stage.columns && pixels[i] < rows_left)
-        *reinterpret_cast<uint4*>(to_tile + uint64_t(pixels[i]) * stage.columns) = values[i];
+  CUSYNC_DEVICE static TurnedUnit slots(Window const& window, uint32_t row) {
+    if constexpr (C::kTurned)
+      return {window, C::kConsumerGroups, row / C::kUnitRows};
+    else
+      return {row, C::kUnitRows};
   }
 };
 

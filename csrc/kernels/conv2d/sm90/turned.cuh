@@ -4,6 +4,9 @@
 // images leave few of them empty (kernels/conv2d/window.h cuts tiles into products). A thread's sums are then channels by pixels; they are
 // transposed on their way to shared memory.
 #pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include <utility>
 
 #include "cute/arch/copy_sm75.hpp"
@@ -38,6 +41,7 @@ CUSYNC_TURNED(cutlass::bfloat16_t, 128, MMA_64x128x16_F32BF16BF16_SS)
 struct TurnedUnit {
   uint32_t slot, count;
 
+  CUSYNC_DEVICE TurnedUnit(uint32_t slot, uint32_t count) : slot(slot), count(count) {}
   /// Of `groups` warpgroups, two units each, the `index`-th.
   CUSYNC_DEVICE TurnedUnit(Window const& window, uint32_t groups, uint32_t index) {
     uint32_t const begin = index % 2 * 64, step = window.step(groups);
@@ -156,24 +160,22 @@ struct TransposedResidual {
   }
 };
 
-/// Bias, activation and residual of a unit of 64 channels by 64 slots, which then lies in `buffer` as pixels of 64 channels; by a warpgroup.
-/// A warp has 16 channels of all slots: v[4 * j + 2 * h] and the next are channel at.row + 8 * h of slots 8 * j + at.col and the next.
-template <class Element, class Rows>
-CUSYNC_DEVICE void finish_turned(Stage const& stage, Rows const& rows, uint32_t col, float* v, Fragment const& at, Element* buffer,
-                                 uint32_t group, int thread) {
-  constexpr int kSlots = 64, kPieces = 8;
-  if (stage.residual) {
-    uint32_t const own = uint32_t(thread) % kPieces;
-#pragma unroll
-    for (int i = 0; i < kSlots / 16; ++i) {
-      uint32_t const slot = 16 * i + uint32_t(thread) / kPieces, pixel = rows(slot), channel = col + own * 8;
-      uint4 values{};
-      if (pixel < stage.m && channel < stage.columns)
-        values = *reinterpret_cast<uint4 const*>(static_cast<Element const*>(stage.residual) + uint64_t(pixel) * stage.columns + channel);
-      reinterpret_cast<uint4*>(buffer)[slot * kPieces + (own ^ slot % 8)] = values;
-    }
-    ptx::bar_sync(8 + group, 128);
-  }
+/// The greater of two neighbouring elements and 0; what is not a number stays so.
+CUSYNC_DEVICE uint32_t relu_pair(uint32_t word, cutlass::half_t) {
+  __half2 const y = __hmax2_nan(reinterpret_cast<__half2 const&>(word), __half2{});
+  return reinterpret_cast<uint32_t const&>(y);
+}
+CUSYNC_DEVICE uint32_t relu_pair(uint32_t word, cutlass::bfloat16_t) {
+  __nv_bfloat162 const y = __hmax2_nan(reinterpret_cast<__nv_bfloat162 const&>(word), __nv_bfloat162{});
+  return reinterpret_cast<uint32_t const&>(y);
+}
+
+/// Bias, activation and residual of a unit of 64 channels by 64 slots, which then lies in `buffer` as pixels of 64 channels, where the residual
+/// was; by a warpgroup. A warp has 16 channels of all slots: v[4 * j + 2 * h] and the next are channel at.row + 8 * h of slots 8 * j + at.col and
+/// the next.
+template <class Element>
+CUSYNC_DEVICE void finish_turned(Stage const& stage, uint32_t col, float* v, Fragment const& at, Element* buffer) {
+  constexpr int kSlots = 64;
   if (stage.bias) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -183,14 +185,21 @@ CUSYNC_DEVICE void finish_turned(Stage const& stage, Rows const& rows, uint32_t 
       for (int j = 0; j < kSlots / 8; ++j) v[4 * j + 2 * half] += bias, v[4 * j + 2 * half + 1] += bias;
     }
   }
-  Stage rest = stage;
-  rest.bias = nullptr;
-  finish_chunk<Element, kSlots>(rest, v, col, at, TransposedResidual<Element>{buffer, at});
+  // A rounded number is negative where the number is: half of the instructions.
+  bool const rounded_first = !stage.residual && stage.activation == CUSYNC_RELU;
+  if (!rounded_first) {
+    Stage rest = stage;
+    rest.bias = nullptr;
+    finish_chunk<Element, kSlots>(rest, v, col, at, TransposedResidual<Element>{buffer, at});
+  }
 #pragma unroll
   for (int slots = 0; slots < kSlots / 16; ++slots) {
     uint32_t words[4];
 #pragma unroll
     for (int w = 0; w < 4; ++w) words[w] = pack<Element>(v[8 * slots + 2 * w], v[8 * slots + 2 * w + 1]);
+    if (rounded_first)
+#pragma unroll
+      for (int w = 0; w < 4; ++w) words[w] = relu_pair(words[w], Element{});
     cute::SM90_U16x8_STSM_T::copy(words[0], words[1], words[2], words[3], transposed(buffer, at, slots));
   }
 }
