@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The layout arithmetic of the decode kernels, compiled for the host: what callers size buffers by, and tests check.
+#include "host/decode.h"
+
 #include "abi/cusync.h"
 #include "kernels/decode/attend.h"
 #include "kernels/decode/share.h"
@@ -41,6 +43,20 @@ extern "C" uint32_t cusync_host_decode_order(uint32_t operation, uint32_t k, uin
     for (uint32_t i = 0; i < share.tiles; ++i) put(share.tile(i, stage.chunk_shift));
   }
   return count;
+}
+
+extern "C" uint32_t cusync_host_decode_in_pairs(uint32_t operation, uint32_t k, uint32_t n, uint32_t workers, uint32_t width) {
+  return cusync::kernels::decode::in_pairs(k, n, operation == CUSYNC_GATED_GEMM, workers, width);
+}
+
+extern "C" uint32_t cusync_host_decode_pair(uint32_t k, uint32_t n, uint32_t workers, uint32_t chunk_bytes, uint32_t worker,
+                                            cusync_pair_share* out, uint32_t* blocks, uint32_t capacity) {
+  using namespace cusync::kernels::decode;
+  Geometry const stage = geometry(k, n, false, workers, chunk_bytes, 3, true);
+  Share const share = share_of(stage, worker, Divisor::of(workers), kFewTokens, true);
+  *out = {share.first, share.count, share.rows, share.lead, share.chunks, share.offset};
+  for (uint32_t i = 0; i < share.tiles && i < capacity; ++i) blocks[i] = share.begin + share.tile(i, stage.chunk_shift);
+  return share.tiles;
 }
 
 extern "C" uint32_t cusync_host_attention_segments(int32_t const* lengths, uint32_t sequences, uint32_t cache_capacity,

@@ -62,6 +62,30 @@ impl WeightLayout {
     }
 }
 
+/// Whether neighbouring workers of the kernel of `width` tokens that attends do a product together, as kernels reckon it.
+pub fn in_pairs(gated: bool, (k, n): (u32, u32), workers: u32, width: u32) -> bool {
+    let operation = if gated { ffi::CUSYNC_GATED_GEMM } else { ffi::CUSYNC_GEMM };
+    // SAFETY: arithmetic only.
+    unsafe { ffi::cusync_host_decode_in_pairs(operation, k, n, workers, width) != 0 }
+}
+
+/// A worker's share of a stage that pairs do together, and its k-blocks in the order in which it multiplies them.
+pub fn pair_share(
+    (k, n): (u32, u32),
+    workers: u32,
+    chunk_bytes: u32,
+    worker: u32,
+) -> (ffi::cusync_pair_share, Vec<u32>) {
+    let (mut share, mut blocks) = (ffi::cusync_pair_share::default(), vec![0; k.div_ceil(64) as usize]);
+    // SAFETY: arithmetic that writes one share, and no more k-blocks than the capacity.
+    let count = unsafe {
+        let room = (blocks.as_mut_ptr(), blocks.len() as u32);
+        ffi::cusync_host_decode_pair(k, n, workers, chunk_bytes, worker, &raw mut share, room.0, room.1)
+    };
+    blocks.truncate(count as usize);
+    (share, blocks)
+}
+
 /// Workers that post the semaphore of 64-wide column tile `tile` of `n` columns.
 pub fn owners(n: u32, workers: u32, tile: u32) -> u32 {
     // SAFETY: arithmetic only.
@@ -198,6 +222,61 @@ mod tests {
                             assert_eq!(weights, want, "{layout:?} worker {worker}");
                         }
                     }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn plan_and_kernel_agree_on_pairs() {
+        use cusync_gen::schedule::decode;
+        for k in [64, 4032, 4033, 4096, 8192, 12288] {
+            for n in [64, 131, 132, 1280, 3072, 3168, 3169, 4608, 8192] {
+                for workers in [1, 2, 66, 131, 132] {
+                    for (gated, width) in [(false, 32), (true, 32), (false, 8), (false, 16), (false, 64)] {
+                        let (own, of) =
+                            (in_pairs(gated, (k, n), workers, width), (k, n, gated, workers, width));
+                        assert_eq!(own, decode::in_pairs((k, n), gated, workers, width), "{of:?}");
+                    }
+                }
+            }
+        }
+        assert!(in_pairs(false, (8192, 1280), 132, 32) && in_pairs(false, (8192, 3072), 132, 32));
+    }
+
+    /// The law of pairs: each has the k-blocks that the other has not, for the rows of both, whose weights lie as a worker's of half as many
+    /// would; its own rows are the features that it has without pairs, so it posts what it would.
+    #[test]
+    fn a_pair_has_each_k_block_once_and_each_row_in_both() {
+        for (k, n, workers) in
+            [(8192, 1280, 132), (8192, 3072, 132), (4104, 133, 132), (4160, 500, 22), (12288, 47, 2)]
+        {
+            for chunk_bytes in [1, 12 << 10, 32 << 10] {
+                let layout = WeightLayout { gated: false, k, n, workers: workers / 2 };
+                for pair in 0..workers / 2 {
+                    let mut all = Vec::new();
+                    let mut taken = 0;
+                    for worker in [2 * pair, 2 * pair + 1] {
+                        let (share, blocks) = pair_share((k, n), workers, chunk_bytes, worker);
+                        let own = share_begin(n, workers, worker)..share_begin(n, workers, worker + 1);
+                        let both = share_begin(n, workers, 2 * pair)..share_begin(n, workers, 2 * pair + 2);
+                        assert_eq!(share.first..share.first + share.count, own);
+                        assert_eq!((share.rows, share.lead), (both.end - both.start, own.start - both.start));
+                        // The copy of its first k-blocks begins at row 0 of the swizzle.
+                        let first = blocks.iter().min().copied().expect("each has some");
+                        assert_eq!(
+                            layout.offset(both.start, false, first * 64),
+                            share.offset,
+                            "{k} x {n}, worker {worker}"
+                        );
+                        assert!(share.offset.is_multiple_of(1024) || first * share.rows % 8 == 0);
+                        assert!(share.chunks > 0 && share.chunks <= blocks.len() as u32);
+                        taken += blocks.len();
+                        all.extend(blocks);
+                    }
+                    all.sort_unstable();
+                    assert_eq!(taken, all.len());
+                    assert_eq!(all, (0..k.div_ceil(64)).collect::<Vec<_>>(), "{k} x {n}, pair {pair}");
                 }
             }
         }

@@ -3,6 +3,8 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use cusync_gen::schedule::decode::in_pairs;
+
 use super::context::Device;
 use super::error::{Error, Result, check_status};
 use super::memory::{DeviceBuffer, Report};
@@ -222,6 +224,12 @@ impl KernelArgs {
         }
         for stage in &self.stages {
             let (workers, given) = (self.work.workers(), stage.laid_out_for());
+            let (operation, (_, n, k)) = (stage.operation, stage.shape);
+            let attends =
+                self.stages.iter().any(|s| [ffi::CUSYNC_ATTEND, ffi::CUSYNC_NORM].contains(&s.operation));
+            let paired =
+                attends && in_pairs((k, n), operation == ffi::CUSYNC_GATED_GEMM, workers, self.id.width);
+            let workers = if paired { workers / 2 } else { workers };
             // Attention and normalisations stream no weights.
             let weights = stage.operands.iter().any(|(role, _)| *role == Role::B);
             match &self.work {

@@ -1,4 +1,4 @@
-// Made by bindgen from csrc/abi/cusync.h; `cargo xtask render` makes it anew.
+// Made by bindgen from csrc/abi/cusync.h and csrc/host/decode.h; `cargo xtask render` makes it anew.
 
 #[doc = " Maps the tiles of a producer's grid to semaphore slots.\n\n slot(m, n) = slot_base + (m / block_m) * slots_n + column(n), where\n column(n)  = stride_n == 0 ? n / block_n : n % stride_n.\n\n Tile: block 1 x 1. Row: block 1 x grid_n. Batched: block r x c. Strided: stride_n > 0, block_n unused (1).\n With `table` set (a user's own policy), slot(m, n) = slot_base + table[m * grid_n + n] and the number of\n posts to slot i is table_posts[i - slot_base]."]
 #[repr(C)]
@@ -1146,6 +1146,35 @@ const _: () = {
     ["Offset of field: cusync_segment::slab_of_part"]
         [::std::mem::offset_of!(cusync_segment, slab_of_part) - 32usize];
 };
+#[doc = " A worker's share of a stage that pairs of workers do together."]
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct cusync_pair_share {
+    #[doc = "< its features"]
+    pub first: u32,
+    #[doc = "< its features"]
+    pub count: u32,
+    #[doc = "< of the pair, and those before its own"]
+    pub rows: u32,
+    #[doc = "< of the pair, and those before its own"]
+    pub lead: u32,
+    pub chunks: u32,
+    #[doc = "< of its weights, bytes"]
+    pub offset: ::std::os::raw::c_ulonglong,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of cusync_pair_share"][::std::mem::size_of::<cusync_pair_share>() - 32usize];
+    ["Alignment of cusync_pair_share"][::std::mem::align_of::<cusync_pair_share>() - 8usize];
+    ["Offset of field: cusync_pair_share::first"][::std::mem::offset_of!(cusync_pair_share, first) - 0usize];
+    ["Offset of field: cusync_pair_share::count"][::std::mem::offset_of!(cusync_pair_share, count) - 4usize];
+    ["Offset of field: cusync_pair_share::rows"][::std::mem::offset_of!(cusync_pair_share, rows) - 8usize];
+    ["Offset of field: cusync_pair_share::lead"][::std::mem::offset_of!(cusync_pair_share, lead) - 12usize];
+    ["Offset of field: cusync_pair_share::chunks"]
+        [::std::mem::offset_of!(cusync_pair_share, chunks) - 16usize];
+    ["Offset of field: cusync_pair_share::offset"]
+        [::std::mem::offset_of!(cusync_pair_share, offset) - 24usize];
+};
 unsafe extern "C" {
     #[doc = " Number of compiled kernels; fills up to `capacity` entries."]
     pub fn cusync_kernels(out: *mut cusync_kernel_info, capacity: u32) -> u32;
@@ -1314,4 +1343,17 @@ unsafe extern "C" {
         capacity: u32,
     ) -> u32;
     pub fn cusync_host_tile_at(order: *const cusync_order, i: u32, m: *mut u32, n: *mut u32);
+    #[doc = " Whether pairs of workers do a product together in a kernel that attends, for `width` tokens."]
+    pub fn cusync_host_decode_in_pairs(operation: u32, k: u32, n: u32, workers: u32, width: u32) -> u32;
+    #[doc = " The share of worker `worker`; writes up to `capacity` of its k-blocks, in the order in which it multiplies them, and returns how many there are."]
+    pub fn cusync_host_decode_pair(
+        k: u32,
+        n: u32,
+        workers: u32,
+        chunk_bytes: u32,
+        worker: u32,
+        share: *mut cusync_pair_share,
+        blocks: *mut u32,
+        capacity: u32,
+    ) -> u32;
 }

@@ -1,4 +1,4 @@
-//! `src/ffi/bindings.rs` is what bindgen makes of `csrc/abi/cusync.h` today.
+//! `src/ffi/bindings.rs` is what bindgen makes of `csrc/abi/cusync.h` and `csrc/host/decode.h` today.
 //!
 //! With `CUSYNC_RENDER=1` (what `cargo xtask render` sets) the file is rewritten instead of compared.
 
@@ -26,6 +26,7 @@ fn generate() -> String {
     let csrc = root().join("csrc");
     let mut builder = bindgen::Builder::default()
         .header(csrc.join("abi/cusync.h").to_string_lossy())
+        .header(csrc.join("host/decode.h").to_string_lossy())
         .clang_arg(format!("-I{}", csrc.join("include").display()))
         .clang_args(compiler_include().map(|dir| format!("-isystem{dir}")))
         .allowlist_item("(cusync|CUSYNC)_.*")
@@ -36,9 +37,10 @@ fn generate() -> String {
         .merge_extern_blocks(true)
         .disable_header_comment()
         .rustfmt_configuration_file(Some(root().join("rustfmt.toml")));
-    builder =
-        builder.raw_line("// Made by bindgen from csrc/abi/cusync.h; `cargo xtask render` makes it anew.");
-    builder.generate().expect("csrc/abi/cusync.h does not parse as C").to_string()
+    builder = builder.raw_line(
+        "// Made by bindgen from csrc/abi/cusync.h and csrc/host/decode.h; `cargo xtask render` makes it anew.",
+    );
+    builder.generate().expect("a header does not parse as C").to_string()
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::Candidate;
 use super::parts::{Parts, Place};
 use super::program::{Event, Strands, TileProgram, slice_k_blocks};
 use crate::graph::{Dependence, Graph, Operand, OperandKind, Partition, Stage, StageId, WaitWalk, When};
-use crate::schedule::decode::{COLUMN_TILE, LOAD_WARPS, awaited, k_tiles, owners_of, posted_by, slot_of};
+use crate::schedule::decode::{COLUMN_TILE, awaited, is_in_pairs, k_tiles, owners_of, posted_by, slot_of};
 use crate::schedule::{POST_WEIGHT, Part, units};
 use crate::sync::{SlotMap, Tile, WaitAt};
 
@@ -134,7 +134,8 @@ impl<'a> Generated<'a> {
 
     /// What a CTA of a decode kernel does of its share: warps that bring the activations, each k-tile when all who own some
     /// of its columns have posted; then the epilogue. What that reads of stages is the CTA's own work. Of a tile of an
-    /// attention a warp brings the queries, one the keys and one the values.
+    /// attention a warp brings the queries, one the keys and one the values. What a pair of CTAs does together, the warps of both do
+    /// for each of their shares; then each leaves sums for the other, and awaits the other's.
     fn share(&self, stage: StageId, tile: Tile, f: &mut dyn FnMut(Event)) {
         let graph = &self.candidate.graph;
         let of = &graph.stages[stage.0];
@@ -152,11 +153,18 @@ impl<'a> Generated<'a> {
         };
         match of.partition {
             Partition::Even { parts } => {
-                for warp in 0..LOAD_WARPS {
+                let paired = is_in_pairs(graph, of, parts);
+                let workers = [tile.n, tile.n ^ 1].into_iter().take(1 + usize::from(paired));
+                for (warp, tiles) in (0..).zip(workers.flat_map(|w| k_tiles(graph, of, parts, w))) {
                     f(Event::Warp { warp });
                     for &edge in main {
-                        k_tiles(of, parts, tile.n, warp).for_each(|k| load(edge, k, f));
+                        tiles.iter().for_each(|k| load(edge, *k, f));
                     }
+                }
+                if paired {
+                    let slab = |worker| stage.0 as u32 * parts + worker;
+                    f(Event::Contribute { slab: slab(tile.n) });
+                    f(Event::Await { slab: slab(tile.n ^ 1) });
                 }
             }
             Partition::Tiles { .. } => {

@@ -13,12 +13,15 @@
 //!
 //! A normalisation is in tiles too, of a row each: its worker waits for the whole row. All rows share a slot.
 //!
-//! The arithmetic mirrors `csrc/kernels/decode/layout.h`, which kernels run.
+//! Neighbouring workers do a stage of few rows and many tokens in pairs ([`in_pairs`]): each has half of the k-tiles of both shares,
+//! and they exchange sums before either stores. So a share is still stored and posted by its own worker, when all of its k-tiles are there.
+//!
+//! The arithmetic mirrors `csrc/kernels/decode/layout.h` and `share.h`, which kernels run.
 
 use std::ops::Range;
 
 use super::{Hand, Item, MAX_STAGES, Part, Schedule};
-use crate::device::{DECODE_KERNELS, DecodeKernel, Operations, Profile};
+use crate::device::{DECODE_KERNELS, DecodeKernel, Operation, Operations, Profile};
 use crate::graph::{Attend, Graph, Op, OperandKind, PAGE, Partition, Stage, StageId, share_begin, share_of};
 use crate::sync::Tile;
 
@@ -102,11 +105,48 @@ const NEIGHBOURS: u32 = 16;
 /// Where a stage has more rows than these, all workers begin with the first k-tile (`kFewTokens`).
 const FEW_ROWS: u32 = 32;
 
-/// The k-tiles of a stage that one of the warps of a worker brings, in order. Groups of neighbours begin at different ones and go around.
-pub(crate) fn k_tiles(stage: &Stage, workers: u32, worker: u32, warp: u32) -> impl Iterator<Item = u32> {
-    let (tiles, group) = (stage.k_blocks, worker / NEIGHBOURS * NEIGHBOURS);
+/// Rows of a pair's weights that a warp has registers for the sums of (`kPairRows`).
+const PAIR_ROWS: u32 = 48;
+/// k-tiles of a stage from which on half of them are worth an exchange of sums (`kPairBlocks`).
+const PAIR_TILES: u32 = 64;
+/// Tokens of the kernel whose stages may be in pairs (`kPairWidth`).
+const PAIR_WIDTH: u32 = 32;
+/// The k-tiles of an even worker are a multiple of these (`kPhases`).
+const PAIR_STEP: u32 = 8;
+
+/// Whether neighbouring workers of the kernel of so many tokens do a product of `k` by `n` together, as kernels reckon it. Only kernels
+/// that attend do that.
+pub fn in_pairs((k, n): (u32, u32), gated: bool, workers: u32, width: u32) -> bool {
+    let (even, fits) = (workers.is_multiple_of(2), |n: u32| n.div_ceil(workers / 2) <= PAIR_ROWS);
+    width == PAIR_WIDTH && !gated && even && n >= workers && fits(n) && k.div_ceil(COLUMN_TILE) >= PAIR_TILES
+}
+
+/// Whether a stage of a graph is done in pairs.
+pub fn is_in_pairs(graph: &Graph, stage: &Stage, workers: u32) -> bool {
+    let operations = graph.operations();
+    let attends = operations.contains(Operation::Attend) || operations.contains(Operation::Norm);
+    let width = width_of(graph, stage.m).unwrap_or_default();
+    attends && stage.op.is_gemm() && in_pairs((stage.k, stage.n), stage.op.is_gated(), workers, width)
+}
+
+/// The k-tiles of a stage that a worker has: of a pair, one half each.
+fn k_tiles_of(graph: &Graph, stage: &Stage, workers: u32, worker: u32) -> Range<u32> {
+    let (all, half) = (stage.k_blocks, stage.k_blocks.div_ceil(2).next_multiple_of(PAIR_STEP));
+    match (is_in_pairs(graph, stage, workers), worker.is_multiple_of(2)) {
+        (false, _) => 0..all,
+        (true, true) => 0..half,
+        (true, false) => half..all,
+    }
+}
+
+/// The k-tiles of a stage that each of the warps of a worker brings, in order. Groups of neighbours begin at different ones and go around.
+pub(crate) fn k_tiles(graph: &Graph, stage: &Stage, workers: u32, worker: u32) -> Vec<Vec<u32>> {
+    let (of, group) = (k_tiles_of(graph, stage, workers, worker), worker / NEIGHBOURS * NEIGHBOURS);
+    let tiles = of.end - of.start;
     let start = if stage.m > FEW_ROWS { 0 } else { share_begin(tiles, workers, group) };
-    (warp..tiles).step_by(LOAD_WARPS as usize).map(move |number| (start + number) % tiles)
+    let of_warp =
+        |warp| (warp..tiles).step_by(LOAD_WARPS as usize).map(|number| of.start + (start + number) % tiles);
+    (0..LOAD_WARPS).map(|warp| of_warp(warp).collect()).collect()
 }
 
 /// Workers that own some of the columns of a column tile, from the ends of the tile alone, as kernels count them.
@@ -291,8 +331,8 @@ pub(crate) fn spans(graph: &Graph, device: &Profile) -> Vec<(f64, f64)> {
     graph.stages.iter().map(span).collect()
 }
 
-/// The time of a stage, microseconds: all SMs together read its constants, every SM reads all activations beside them, and
-/// the stage ends. Of an attention that is the cache with as many tokens as are expected, by whole units of a page's.
+/// The time of a stage, microseconds: all SMs together read its constants, every SM reads all activations beside them, or half of
+/// them where pairs do it, and the stage ends. Of an attention that is the cache with as many tokens as are expected, by whole units of a page's.
 fn stage_us(graph: &Graph, stage: &Stage, device: &Profile) -> f64 {
     let cost = &device.decode;
     if let Some(Attend { heads, expected, .. }) = stage.op.attend() {
@@ -306,7 +346,8 @@ fn stage_us(graph: &Graph, stage: &Stage, device: &Profile) -> f64 {
     }
     let constants = stage.operands.iter().filter(|o| o.kind != OperandKind::A);
     let weights: f64 = constants.map(|o| graph.tensors[o.tensor.0].bytes() as f64).sum();
-    let activations = 2.0 * f64::from(stage.m) * f64::from(stage.k) * f64::from(device.sms);
+    let each = if is_in_pairs(graph, stage, device.sms) { 0.5 } else { 1.0 };
+    let activations = each * 2.0 * f64::from(stage.m) * f64::from(stage.k) * f64::from(device.sms);
     weights / (cost.read_tbs * 1e6) + activations / (cost.l2_tbs * 1e6) + cost.stage_us
 }
 

@@ -32,6 +32,25 @@ struct Divisor {
   }
 };
 
+/// Rows of weights, of both workers of a pair, that a warp has registers for the sums of: three tiles of 16.
+inline constexpr uint32_t kPairRows = 48;
+/// k-blocks of a stage from which on half of them are worth an exchange of sums.
+inline constexpr uint32_t kPairBlocks = 64;
+/// Tokens of the kernel whose stages may be in pairs: with fewer, a worker's weights take longer than its activations.
+inline constexpr uint32_t kPairWidth = 32;
+
+/// Whether neighbouring workers, (0, 1), (2, 3) and so on, do a stage together, in kernels that attend: each multiplies the rows of both by
+/// its half of the k-blocks, and sends the other the sums of the other's rows. So each reads half of the activations, which take most of the
+/// time of a stage of few rows and many tokens. Who owns, stores and posts which features is as without pairs. Weights lie as those of
+/// half as many workers.
+CUSYNC_HD constexpr bool in_pairs(uint32_t k, uint32_t features, bool gated, uint32_t workers, uint32_t width) {
+  return width == kPairWidth && !gated && workers % 2 == 0 && features >= workers && ceil_div(features, workers / 2) <= kPairRows &&
+         k_blocks(k) >= kPairBlocks;
+}
+
+/// k-blocks of the even worker of a pair. Whole chunks of any size, and a worker's first row has phase 0.
+CUSYNC_HD constexpr uint32_t even_blocks(uint32_t blocks) { return round_up(ceil_div(blocks, 2), kPhases); }
+
 /// Sizes of a stage that all workers have in common.
 struct Geometry {
   uint32_t k, features, blocks, gated;
@@ -44,8 +63,8 @@ struct Geometry {
 
 /// Chunks of one, two or four k-blocks (of up to 1 << most_shift): as many as fit into `chunk_bytes`.
 constexpr Geometry geometry(uint32_t k, uint32_t features, bool gated, uint32_t workers, uint32_t chunk_bytes,
-                            uint32_t most_shift = 2) {
-  uint32_t const rows = stored_rows(ceil_div(features, workers), gated), fit = chunk_bytes / (rows * kRowBytes);
+                            uint32_t most_shift = 2, bool paired = false) {
+  uint32_t const rows = stored_rows(ceil_div(features, paired ? workers / 2 : workers), gated), fit = chunk_bytes / (rows * kRowBytes);
   Geometry g{};
   g.k = k, g.features = features, g.blocks = k_blocks(k), g.gated = gated;
   g.share = features / workers, g.spare = features % workers;
@@ -63,8 +82,10 @@ struct Share {
   uint32_t start;         ///< the chunk that it begins with
   uint32_t short_at;      ///< place in its order of the chunk with fewer k-blocks, the last one along k; ~0: not here
   uint32_t short_blocks;  ///< k-blocks of that chunk
-  uint32_t rows;          ///< of its worker in each k-block
-  uint64_t offset;        ///< of its worker's weights
+  uint32_t rows;          ///< of its worker in each k-block; of both of a pair
+  uint64_t offset;        ///< of its worker's weights; of its half of the pair's
+  uint32_t begin;         ///< k-blocks of the pair before its half; 0 without pairs
+  uint32_t lead;          ///< rows of the pair before its own; 0 without pairs
 
   /// Number along k of the i-th chunk.
   CUSYNC_HD constexpr uint32_t chunk(uint32_t i) const {
@@ -103,20 +124,28 @@ inline constexpr uint32_t kFewTokens = 32;
 
 /// What a worker does in runs of up to `tokens` tokens. Groups of neighbours begin at different k-blocks, near those that they have
 /// themselves produced: these are there first, and the SMs do not all ask for the same activations at once.
-CUSYNC_HD constexpr Share share_of(Geometry const& stage, uint32_t worker, Divisor workers, uint32_t tokens) {
+CUSYNC_HD constexpr Share share_of(Geometry const& stage, uint32_t worker, Divisor workers, uint32_t tokens,
+                                   bool paired = false) {
   Share s{};
   uint32_t const shift = stage.chunk_shift;
   s.first = first_of(stage, worker, workers);
   s.count = first_of(stage, worker + 1, workers) - s.first;
-  uint32_t const all = ((stage.blocks - 1) >> shift) + 1;
+  uint32_t blocks = stage.blocks, pair = s.first;
+  if (paired) {
+    uint32_t const half = even_blocks(blocks);
+    if (worker % 2) pair = first_of(stage, worker - 1, workers), s.begin = half;
+    s.lead = s.first - pair;
+    blocks = worker % 2 ? blocks - half : half;
+  }
+  uint32_t const all = ((blocks - 1) >> shift) + 1;
   s.chunks = s.count ? all : 0;
   s.start = tokens > kFewTokens ? 0 : workers.divide(worker / kNeighbours * kNeighbours * s.chunks);
-  s.short_blocks = stage.blocks - ((all - 1) << shift);
+  s.short_blocks = blocks - ((all - 1) << shift);
   bool const has_short = s.chunks && s.short_blocks >> shift == 0;
   s.short_at = has_short ? s.chunks - 1 - s.start : ~0u;
   s.tiles = (s.chunks << shift) - (has_short ? (1u << shift) - s.short_blocks : 0);
-  s.rows = stored_rows(s.count, stage.gated);
-  s.offset = uint64_t(stored_rows(s.first, stage.gated)) * stage.blocks * kRowBytes;
+  s.rows = stored_rows(paired ? first_of(stage, worker / 2 * 2 + 2, workers) - pair : s.count, stage.gated);
+  s.offset = (uint64_t(stored_rows(pair, stage.gated)) * stage.blocks + s.begin * s.rows) * kRowBytes;
   return s;
 }
 

@@ -260,3 +260,59 @@ fn warpgroups_that_run_freely_read_early() {
         assert!(fault.starts_with("tile "), "{fault}");
     }
 }
+
+/// Pairs of workers that send each other sums, stage after stage, into `buffers` buffers in turn: every order of their steps and of the
+/// arrival of what is sent. `None`: no buffer is written before it is read, no wait passes in a wrong phase, and both end; else what goes wrong.
+fn exchange_fails(stages: u32, buffers: u32) -> Option<&'static str> {
+    /// Stages that each worker has sent, awaited and read, and those of which its sums have come in at the other.
+    type Worker = [u32; 4];
+    let (mut seen, mut open) = (HashSet::new(), vec![[Worker::default(); 2]]);
+    while let Some(state) = open.pop() {
+        if !seen.insert(state) {
+            continue;
+        }
+        let known = open.len();
+        let mut ended = true;
+        for me in 0..2 {
+            let ([sent, awaited, read, landed], other) = (state[me], state[1 - me]);
+            let mut next = |step: usize| {
+                let mut after = state;
+                after[me][step] += 1;
+                open.push(after);
+            };
+            ended &= read == stages && landed == stages;
+            // What is on its way arrives at any time, in any order of buffers: the oldest of each is enough, for a buffer's come in order.
+            if landed < sent {
+                if landed >= other[2] + buffers {
+                    return Some("sums are written over others that are not read");
+                }
+                next(3);
+            }
+            // A worker sends a stage's sums, awaits the other's, reads them, and goes on.
+            if sent < stages && sent == read {
+                next(0);
+            } else if awaited < sent {
+                let over = (other[3] + buffers - 1 - awaited % buffers) / buffers;
+                match wait(awaited / buffers, over) {
+                    Wait::Passes => next(1),
+                    Wait::Blocks => {}
+                    Wait::Wrong => return Some("a wait passes in a phase of another stage"),
+                }
+            } else if read < awaited {
+                next(2);
+            }
+        }
+        if open.len() == known && !ended {
+            return Some("they stand still");
+        }
+    }
+    None
+}
+
+#[test]
+fn pairs_need_two_buffers_and_no_more() {
+    for stages in 1..6 {
+        assert_eq!(exchange_fails(stages, 2), None, "{stages} stages");
+    }
+    assert_eq!(exchange_fails(2, 1), Some("sums are written over others that are not read"));
+}

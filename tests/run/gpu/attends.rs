@@ -13,6 +13,7 @@ use cusync::runtime::verify::Reference;
 use cusync::runtime::{Error, Options, Overlap, Overrides, Pipeline, shipped};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::{Element, TensorId};
+use cusync_gen::schedule::decode::is_in_pairs;
 
 const NAMES: [&str; 3] = ["gpt3_generate", "llama65_generate", "llama3_70b_generate"];
 const LAYERS: [&str; 3] = ["gpt3_layer", "llama65_layer", "llama3_70b_layer"];
@@ -185,6 +186,37 @@ fn whole_layers_in_one_launch() {
         for batch in if quick() { vec![batches[0]] } else { batches.to_vec() } {
             grows(source, batch, Element::F16, if batch == 32 { Overlap::Plain } else { Overlap::All });
         }
+    }
+}
+
+/// QKV's products of a shipped block, and of four small ones after the other, so that both buffers of sums are used again.
+#[test]
+fn pairs_of_workers_exchange_sums() {
+    let Some(gpu) = hopper() else { return };
+    let block = |i: u32| {
+        let (read, made) = (if i == 1 { "X".into() } else { format!("Z{}", i - 1) }, format!("Z{i}"));
+        format!(
+            r#"Gemm(name: "qkv{i}", a: "{read}(B,E)", b: "W{i}(E,512)", bias: "b{i}(512)", out: "QKV{i}(B,512)"),
+            Attention(name: "attend{i}", qkv: "QKV{i}(B,512)", heads: 4, kv_heads: 2, out: "A{i}(B,256)",
+                cache: Cache(keys: "K{i}(B,2,S,64)", values: "V{i}(B,2,S,64)", lengths: "n(B)")),
+            Gemm(name: "project{i}", a: "A{i}(B,256)", b: "Wo{i}(256,E)", out: "{made}(B,E)"),"#
+        )
+    };
+    let stages: String = (1..=4).map(block).collect();
+    let four =
+        format!(r#"Pipeline(name: "four", dims: {{ "B": 32, "S": 256, "E": 4096 }}, stages: [{stages}])"#);
+    let shipped = shipped(NAMES[2]).expect("it ships");
+    for (source, batch, element, pairs) in [
+        (&*four, 32, Element::F16, 4),
+        (&*four, 17, Element::Bf16, 4),
+        (shipped, 32, Element::F16, 1),
+        (shipped, 8, Element::F16, 0),
+    ] {
+        let plan = plan(&gpu, source, batch, element);
+        let workers = plan.launch().shares().expect("it is a decode kernel's").workers();
+        let paired = plan.graph().stages.iter().filter(|stage| is_in_pairs(plan.graph(), stage, workers));
+        assert_eq!(paired.count(), pairs, "{} B = {batch}", plan.graph().name);
+        grows(source, batch, element, Overlap::All);
     }
 }
 

@@ -56,10 +56,15 @@ class ActivationLoader {
       // Now and then a warp falls behind the three others, so that slots are filled out of order.
       if (next_ / kLoaders % 4 == 3) delay(p_.delays, DelayAt::kLoads, epoch_, s, blockIdx.x, next_);
       if (Lanes < 32 && next_ >= share.tiles) continue;  // others of the warp have one more
-      copy(s, share.tile(next_, stage.chunk_shift));
+      copy(s, tile_of(share, next_, stage.chunk_shift));
       next_ += kLoaders;
     }
     next_ -= share.tiles;
+  }
+
+  /// Its i-th tile.
+  CUSYNC_DEVICE static uint32_t tile_of(Share const& share, uint32_t i, uint32_t shift) {
+    return share.tile(i, shift) + (AnyParams::kAttends ? share.begin : 0);
   }
 
   /// Whether it holds for any loader of the warp.
@@ -71,7 +76,7 @@ class ActivationLoader {
     Stage const& stage = p_.stages[s];
     uint32_t const mine = next_ + lane_ * kLoaders;
     bool const exists = mine < share.tiles;
-    uint32_t const tile = exists ? share.tile(mine, stage.chunk_shift) : 0;
+    uint32_t const tile = exists ? tile_of(share, mine, stage.chunk_shift) : 0;
     uint32_t posts = owners_of_tile(tile, stage.produced_features, p_.workers.value), slot = tile;
     if constexpr (AnyParams::kAttends) {
       Produced const produced = p_.produced[s];

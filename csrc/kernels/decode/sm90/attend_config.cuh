@@ -69,6 +69,9 @@ struct AttendParamsOf : ParamsOf<MostStages> {
   Produced produced[MostStages];
   Attend attends[MostAttends];
   Normalised norms[MostStages];
+  uint32_t pairs;               ///< stages that are done in pairs; with any, clusters are pairs
+  uint8_t pair_of[MostStages];  ///< 1 + such stages before this one; 0: this one is not
+  uint32_t pair, pair_bytes;    ///< offset in shared memory of the sums that a neighbour sends, and room for those of a stage, twice
 };
 
 using AttendParams = AttendParamsOf<CUSYNC_MAX_STAGES, kMaxAttends>;
@@ -85,6 +88,7 @@ struct AttendShared {
   float most[kMathWarps][kMaxGroup], sum[kMathWarps][kMaxGroup];
   uint32_t phases[kMathWarps];    ///< of Attending
   float row_sums[2][kMathWarps];  ///< of Normalising
+  uint64_t paired[2];             ///< the neighbour's sums are there, of stages in turn
 };
 
 /// Elements of a row of a segment: padded, so that rows begin in different banks.
@@ -136,6 +140,7 @@ CUSYNC_DEVICE void prepare_attend(AnyParams const& p, Shared const& shared) {
   ptx::mbarrier_init(&own.planned, 32);
   ptx::mbarrier_init(&own.begun, 1);
   for (uint32_t& phases : own.phases) phases = 0;
+  for (uint64_t& paired : own.paired) ptx::mbarrier_init(&paired, 1);
   for (uint32_t i = 0; i < kSegmentSlots; ++i) {
     ptx::mbarrier_init(own.full + i, 33);  // the copying lanes, and the one that says where the new token goes
     ptx::mbarrier_init(own.empty + i, kMathThreads);

@@ -5,10 +5,28 @@
 // (r, t), (r, t + 1), (r + 8, t), (r + 8, t + 1). The same thread number holds the same part everywhere, so units change
 // hands without being rearranged.
 #pragma once
+#include "cute/arch/cluster_sm90.hpp"
+
 #include "kernels/common/activation.cuh"
 #include "kernels/decode/sm90/mma.cuh"
 
 namespace cusync::kernels::decode {
+
+/// The other worker of a pair. Stages take two buffers in turns: who sends for the stage after the next has had the neighbour's sums of the
+/// next, which that sent when it had read the buffer.
+struct Neighbour {
+  char* sums;       ///< where this worker's come in, row by row of all tokens; in the neighbour's memory at the same place
+  uint64_t* there;  ///< full when all of them have
+  uint32_t parity, rank;
+  unsigned long long limit_ns;
+
+  /// Sends two sums to place `at`, and counts their bytes there.
+  CUSYNC_DEVICE void send(uint32_t at, float x, float y) const {
+    uint32_t const to = cute::cast_smem_ptr_to_uint(sums) + at * 4, barrier = cute::cast_smem_ptr_to_uint(there);
+    cute::store_shared_remote(__float_as_uint(x), to, barrier, rank);
+    cute::store_shared_remote(__float_as_uint(y), to + 4, barrier, rank);
+  }
+};
 
 template <class Element, int Width, int Tiles, Sharing By>
 class Epilogue {
@@ -21,15 +39,15 @@ class Epilogue {
     Element upper[Tiles], lower[Tiles];  ///< of its two rows in each row tile
   };
 
-  /// Asked for before the main loop and not looked at before its end, so that nothing waits for them.
-  CUSYNC_DEVICE static Biases biases(Tensors const& tensors, Share const& share, uint32_t group) {
+  /// Asked for before the main loop and not looked at before its end, so that nothing waits for them. `lead`: rows before the worker's own.
+  CUSYNC_DEVICE static Biases biases(Tensors const& tensors, Share const& share, uint32_t group, uint32_t lead) {
     Element const* const from = static_cast<Element const*>(tensors.bias);
     auto const bias = [&](uint32_t feature) {
       return from && feature < share.count ? from[share.first + feature] : Element(0.f);
     };
     Biases found;
 #pragma unroll
-    for (int i = 0; i < Tiles; ++i) found.upper[i] = bias(row(i, group)), found.lower[i] = bias(row(i, group) + 8);
+    for (int i = 0; i < Tiles; ++i) found.upper[i] = bias(row(i, group) - lead), found.lower[i] = bias(row(i, group) + 8 - lead);
     return found;
   }
 
@@ -65,6 +83,49 @@ class Epilogue {
 #pragma unroll
       for (uint32_t i = 0; i < kGiven; ++i)
         if (Pair const pair = pair_of(sums, first / 2 + i, group_); pair.has_kept) add_and_store(pair, taken[i * 128]);
+    }
+  }
+
+  /// The neighbour has other k-blocks of the same rows: each sends the other the sums of its rows, and finishes its own.
+  CUSYNC_DEVICE void finish_with_neighbour(Sum const& sums, Neighbour const& neighbour) const {
+    constexpr uint32_t kGiven = exchange_units(kUnits), kKept = ceil_div(kUnits, 2);
+    static_assert(Tiles == 1 && ceil_div(kKept, kGiven) == 1, "one exchange with the other warpgroup");
+    if (threadIdx.x == 0) ptx::mbarrier_arrive_expect_tx(neighbour.there, share_.count * Width * 4);
+    uint32_t const thread = threadIdx.x % 128;
+    float4* const given = shared_.exchange() + (1 - group_) * kGiven * 128 + thread;
+    float4 const* const taken = shared_.exchange() + group_ * kGiven * 128 + thread;
+#pragma unroll
+    for (uint32_t i = 0; i < kGiven; ++i)
+      if (Pair const pair = pair_of(sums, i, group_); pair.has_given) given[i * 128] = pair.given;
+    ptx::bar_sync(1, kMathThreads);
+    float4 all[kKept];
+#pragma unroll
+    for (uint32_t i = 0; i < kKept; ++i) {
+      float4 const kept = pair_of(sums, i, group_).kept, more = taken[i * 128];
+      all[i] = make_float4(kept.x + more.x, kept.y + more.y, kept.z + more.z, kept.w + more.w);
+    }
+    uint32_t const upper = row(0, group_), token = threadIdx.x % 4 * 2;
+    uint32_t const its_first = share_.lead ? 0 : share_.count, its_count = share_.rows - share_.count;
+#pragma unroll
+    for (uint32_t i = 0; i < kKept; ++i) {
+      uint32_t const block = 2 * i + group_, at = block * 8 + token;
+      if (block >= kUnits) continue;
+      if (upper - its_first < its_count) neighbour.send((upper - its_first) * Width + at, all[i].x, all[i].y);
+      if (upper + 8 - its_first < its_count) neighbour.send((upper + 8 - its_first) * Width + at, all[i].z, all[i].w);
+    }
+    ptx::mbarrier_wait_parity_or_trap(neighbour.there, neighbour.parity, neighbour.limit_ns);
+    uint32_t const mine = upper - share_.lead;
+#pragma unroll
+    for (uint32_t i = 0; i < kKept; ++i) {
+      uint32_t const block = 2 * i + group_, at = block * 8 + token;
+      auto const finish = [&](uint32_t feature, float x, float y, Element bias) {
+        if (block >= kUnits || feature >= share_.count) return;
+        float2 const more = *reinterpret_cast<float2 const*>(neighbour.sums + (feature * Width + at) * 4);
+        put(x + more.x + float(bias), feature, at);
+        put(y + more.y + float(bias), feature, at + 1);
+      };
+      finish(mine, all[i].x, all[i].y, biases_.upper[0]);
+      finish(mine + 8, all[i].z, all[i].w, biases_.lower[0]);
     }
   }
 

@@ -16,10 +16,10 @@ CUSYNC_DEVICE void compute_part(AnyParams const& p, Shared const& shared, Run<An
                                 uint32_t group, MathPosition& at) {
   constexpr int kBatch = Tiles > 2 ? 1 : 2;  // k-blocks between two waits for the tensor cores
   using Epilogue = decode::Epilogue<Element, Width, Tiles, By>;
-  auto const biases = Epilogue::biases(run.tensors(p, s), shared.share(s), group);
-  Sums<Element, Width, Tiles, By> sums;
   // Kernels of products alone stay without the narrow loop: the stages of MLPs are wide.
   constexpr bool kNarrow = AnyParams::kAttends && Tiles == 1 && By == Sharing::kChunks;
+  auto const biases = Epilogue::biases(run.tensors(p, s), shared.share(s), group, kNarrow ? shared.share(s).lead : 0);
+  Sums<Element, Width, Tiles, By> sums;
   uint32_t const rows = p.stages[s].rows;
   if (!kNarrow || !is_narrow(rows, Width)) main_loop<kBatch>(sums, p, shared, s, group, at);
   if constexpr (kNarrow) {
@@ -33,6 +33,14 @@ CUSYNC_DEVICE void compute_part(AnyParams const& p, Shared const& shared, Run<An
   if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * p.stage_count + s].math_end = ptx::globaltimer();
   // Made behind the loop: what it keeps of a job would be registers in it.
   Epilogue const epilogue(p.stages[s], run.tensors(p, s), run.m(p), shared, s, group, biases);
+  if constexpr (kNarrow) {
+    if (p.pair_of[s]) {
+      uint32_t const number = p.pair_of[s] - 1u, turn = number % 2;
+      Neighbour const neighbour{shared.base + p.pair + turn * p.pair_bytes, attend_shared(p, shared).paired + turn, number / 2 % 2,
+                                blockIdx.x % 2 ^ 1, p.limit_ns};
+      return epilogue.finish_with_neighbour(sums, neighbour);
+    }
+  }
   if constexpr (By == Sharing::kChunks)
     epilogue.finish_with_warpgroup(sums);
   else
@@ -128,8 +136,10 @@ CUSYNC_DEVICE void drain(AnyParams const& p, Shared const& shared) {
 /// Barriers and this CTA's shares. All threads.
 template <class AnyParams>
 CUSYNC_DEVICE void prepare(AnyParams const& p, Shared const& shared, uint32_t tile_lanes) {
+  bool paired = false;
+  if constexpr (AnyParams::kAttends) paired = threadIdx.x < p.stage_count && p.pair_of[threadIdx.x];
   if (threadIdx.x < p.stage_count)
-    shared.share(threadIdx.x) = share_of(p.stages[threadIdx.x], blockIdx.x, p.workers, p.m);
+    shared.share(threadIdx.x) = share_of(p.stages[threadIdx.x], blockIdx.x, p.workers, p.m, paired);
   for (uint32_t i = threadIdx.x; i < kMaxChunks; i += kThreads) {
     ptx::mbarrier_init(shared.chunk_full(i), 1);
     ptx::mbarrier_init(shared.chunk_empty(i), kMathWarps);
@@ -146,6 +156,9 @@ CUSYNC_DEVICE void prepare(AnyParams const& p, Shared const& shared, uint32_t ti
   }
   ptx::fence_mbarrier_init();
   __syncthreads();
+  if constexpr (AnyParams::kAttends) {
+    if (p.pairs) cute::cluster_sync();  // a neighbour's barriers are there before anything is sent
+  }
 }
 
 template <class Element, int Width, class AnyParams>
@@ -168,6 +181,11 @@ __global__ void __launch_bounds__(kThreads, 1) decode(AnyParams const __grid_con
     load_activations<kTileLanes>(p, shared, warp - kWeightWarp - 1, Width);
   } else {
     compute<Element, Width>(p, shared);
+  }
+  if constexpr (AnyParams::kAttends) {
+    // Nothing is sent to a CTA that has gone.
+    __syncwarp();
+    if (p.pairs) cute::cluster_sync();
   }
 }
 

@@ -60,15 +60,26 @@ inline void plan_session(SessionParams& p, Request const& request) {
   for (uint32_t i = 0; i < request.count * p.jobs.sets; ++i) p.sets[i] = tensors_of(request.stages[i]);
 }
 
-/// Fills in a product; false when a worker would own more rows than the kernel has accumulators for.
+/// Fills in a product, which is done in pairs or not; false when a worker would own more rows than the kernel has accumulators for.
 inline bool plan_product(Stage& stage, cusync_stage const& from, Request const& request, uint32_t chunk_bytes,
-                         uint32_t most_shift) {
+                         uint32_t most_shift, bool paired) {
   bool const gated = from.operation == CUSYNC_GATED_GEMM;
-  static_cast<Geometry&>(stage) = geometry(from.k.most, from.n, gated, request.work.workers, chunk_bytes, most_shift);
+  static_cast<Geometry&>(stage) = geometry(from.k.most, from.n, gated, request.work.workers, chunk_bytes, most_shift, paired);
   stage.activation = from.activation, stage.residual_first = from.residual_first;
   static_cast<Tensors&>(stage) = tensors_of(from);
   plan_edges(stage, from, request);
   return stage.row_tiles <= kMaxRowTiles;
+}
+
+/// Whether a product is done in pairs, and the room that this takes.
+template <class AnyParams>
+bool plan_pairs(AnyParams& p, uint32_t s, cusync_stage const& from, uint32_t width) {
+  static_assert(is_narrow(kPairRows, kPairWidth));
+  uint32_t const workers = p.workers.value;
+  if (!in_pairs(from.k.most, from.n, from.operation == CUSYNC_GATED_GEMM, workers, width)) return false;
+  p.pair_of[s] = uint8_t(++p.pairs);
+  p.pair_bytes = std::max(p.pair_bytes, round_up(ceil_div(from.n, workers) * width * 4, 16));
+  return true;
 }
 
 /// A map of `rows` tokens' keys or values, whose boxes are tiles of 64 tokens, 64 columns after 64 columns.
@@ -189,7 +200,7 @@ bool plan_shared(AnyParams& p, cusync_tuning const& tuning, uint32_t width) {
   uint32_t const slots = p.activation_slots * width * kRowBytes, exchange = exchange_bytes(p, width);
   uint32_t const barriers = Shared::barriers(p.activation_slots) * 8, shares = Shared::share_bytes(p.stage_count);
   uint32_t rest = round_up(slots + exchange + barriers + shares, 16);
-  if constexpr (AnyParams::kAttends) rest += p.attend_bytes;
+  if constexpr (AnyParams::kAttends) rest += p.attend_bytes + 2 * p.pair_bytes;
   if constexpr (AnyParams::kSession) rest += sizeof(JobSlots);
   if (rest >= kSharedLimit || rest < reach) return false;
   uint32_t ring = (kSharedLimit - rest) / kSwizzleBytes * kSwizzleBytes;
@@ -205,6 +216,7 @@ bool plan_shared(AnyParams& p, cusync_tuning const& tuning, uint32_t width) {
   if constexpr (AnyParams::kAttends) {
     p.attend = round_up(p.shared.bytes, 16);
     p.shared.bytes = p.attend + p.attend_bytes;
+    p.pair = p.shared.bytes, p.shared.bytes += 2 * p.pair_bytes;
   }
   if constexpr (AnyParams::kSession) {
     p.slots = round_up(p.shared.bytes, 16);
@@ -225,8 +237,8 @@ struct DecodeHost {
   using FewParams = std::conditional_t<kAttends, ShortAttendParams, std::conditional_t<kMaps, MappedParams, ShortParams>>;
 
   template <class KernelParams = LaunchParams>
-  static Code code(uint32_t shared_bytes) {
-    return {reinterpret_cast<void const*>(decode<Element, Width, KernelParams>), CUSYNC_SM90A, kThreads, shared_bytes, 1, 1, true};
+  static Code code(uint32_t shared_bytes, uint32_t cluster = 1) {
+    return {reinterpret_cast<void const*>(decode<Element, Width, KernelParams>), CUSYNC_SM90A, kThreads, shared_bytes, cluster, 1, true};
   }
 
   static uint32_t registers() { return registers_of(code(0).kernel, CUSYNC_SM90A); }
@@ -263,7 +275,9 @@ struct DecodeHost {
     uint32_t const most_shift = kAttends && p.activation_slots >= 24 ? 3 : 2;
     for (uint32_t s = 0; s < request.count; ++s) {
       bool const product = request.stages[s].operation <= CUSYNC_GATED_GEMM;
-      if (product && !plan_product(p.stages[s], request.stages[s], request, chunk_bytes, most_shift))
+      bool paired = false;
+      if constexpr (kAttends) paired = product && plan_pairs(p, s, request.stages[s], Width);
+      if (product && !plan_product(p.stages[s], request.stages[s], request, chunk_bytes, most_shift, paired))
         return CUSYNC_ERROR_NOT_BUILT;
     }
     if constexpr (kAttends) {
@@ -278,11 +292,13 @@ struct DecodeHost {
 
     // Chains of one kernel share the limit, so it is the most that any of them asks for.
     uint32_t most = 0;
-    int32_t const status = kernels::resident(code<KernelParams>(p.shared.bytes), kSharedLimit, &most);
+    uint32_t cluster = 1;
+    if constexpr (kAttends) cluster = p.pairs ? 2 : 1;
+    int32_t const status = kernels::resident(code<KernelParams>(p.shared.bytes, cluster), kSharedLimit, &most);
     if (status != CUSYNC_OK) return status;
     // Workers wait for each other, so all must be resident.
-    if (request.work.workers > most) return CUSYNC_ERROR_BAD_ARGUMENT;
-    return ready(code<KernelParams>(p.shared.bytes), request.work.workers, p, out);
+    if (request.work.workers / cluster > most) return CUSYNC_ERROR_BAD_ARGUMENT;
+    return ready(code<KernelParams>(p.shared.bytes, cluster), request.work.workers / cluster, p, out);
   }
 
   static Kernel kernel() {
