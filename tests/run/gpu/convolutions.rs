@@ -234,9 +234,8 @@ fn results_repeat_to_the_bit() {
 /// The second convolution waits for rows above and below its own.
 #[test]
 fn a_starved_halo_is_named_in_time() {
-    if hopper().is_some() {
-        starves("images", "edge first -> second (Y): second tile");
-    }
+    let Some(gpu) = hopper() else { return };
+    starves(&gpu, "images", "edge first -> second (Y): second tile");
 }
 
 #[test]
