@@ -1,12 +1,12 @@
 //! Decode plans with attention: sound ones are proved, whatever shares heads; what forgets a head, the new token, a part or a
 //! growing cache is refuted for the right reason.
 
-use crate::changed::{each, only, posting};
+use crate::changed::{each, mutated, only, posting};
 use cusync_gen::check::{CacheContract, Candidate, Event, Obligation, Report, check, judge};
 use cusync_gen::choose;
 use cusync_gen::device::Profile;
 use cusync_gen::graph::{OperandKind, StageId, TensorId};
-use cusync_gen::schedule::decode::{owners_of, slot_base, slot_of};
+use cusync_gen::schedule::decode::{is_in_pairs, owners_of, slot_base, slot_of};
 use cusync_gen::simulate::simulate;
 use cusync_gen::spec;
 use cusync_gen::sync::Tile;
@@ -199,6 +199,90 @@ fn layers_with_norms_are_proved_and_a_row_unawaited_is_refuted() {
     let item = work.lists[from].remove(place);
     work.lists[from + 1].push(item);
     assert!(judge(&moved).refutations.iter().any(|r| r.obligation == Obligation::Bounds));
+}
+
+/// The events of the warps that bring a worker's own half of the k-tiles of a share, or the other half, with a change. Warps of the share's
+/// own worker come first, then as many of the other's.
+fn of_half(events: Vec<Event>, others: bool, change: impl Fn(Event) -> Option<Event>) -> Vec<Event> {
+    let warps = events.iter().filter(|event| matches!(event, Event::Warp { .. })).count() as u32;
+    let (mut here, mut changed) = (false, Vec::new());
+    for event in events {
+        match &event {
+            Event::Warp { warp } => here = (*warp >= warps / 2) == others,
+            Event::Wait { .. } | Event::Load { .. } => {}
+            _ => here = false,
+        }
+        changed.extend(if here { change(event) } else { Some(event) });
+    }
+    changed
+}
+
+#[test]
+fn half_of_what_a_pair_of_workers_awaits_is_not_enough() {
+    let c = planned(&layer(32, "RmsNorm", 8192));
+    assert_eq!(judge(&c).refutations, []);
+    let paired: Vec<usize> =
+        (0..7).filter(|s| is_in_pairs(&c.graph, &c.graph.stages[*s], c.device.sms)).collect();
+    assert_eq!(paired, [1], "QKV has 128 k-tiles and 1536 columns");
+    // Of one share, or of all: the waits of one worker's warps for the rows that a norm makes.
+    for (others, everywhere) in [(true, true), (true, false), (false, true), (false, false)] {
+        let is = |stage: StageId, tile: Tile| stage.0 == 1 && (everywhere || tile.n == 7);
+        let early = mutated(&c, |stage, tile, _, events| {
+            let wait = |event| (!matches!(event, Event::Wait { .. })).then_some(event);
+            if is(stage, tile) { of_half(events, others, wait) } else { events }
+        });
+        let share = format!("share {} of qkv", if everywhere { 0 } else { 7 });
+        only(&early, Obligation::Cover, &[&share, "may read `N1` before first(0, 0)"]);
+        let lost = mutated(&c, |stage, tile, _, events| {
+            let load = |event| (!matches!(event, Event::Load { .. })).then_some(event);
+            if is(stage, tile) { of_half(events, others, load) } else { events }
+        });
+        only(&lost, Obligation::Order, &[&share, "never loads k-block"]);
+    }
+    // What share 7 awaits of share 6: nothing, another pair's sums, its own, or when it is stored.
+    let slab = |n: u32| c.device.sms + n;
+    let report = |change: &dyn Fn(Vec<Event>) -> Vec<Event>| {
+        mutated(
+            &c,
+            |stage, tile, _, events| if (stage.0, tile.n) == (1, 7) { change(events) } else { events },
+        )
+    };
+    let instead = |to: u32| {
+        report(&|events| {
+            let other = |e| if e == (Event::Await { slab: slab(6) }) { Event::Await { slab: to } } else { e };
+            events.into_iter().map(other).collect()
+        })
+    };
+    let never = report(&|events| events.into_iter().filter(|e| !matches!(e, Event::Await { .. })).collect());
+    let late = report(&|mut events| {
+        let at = events.iter().position(|e| matches!(e, Event::Await { .. })).expect("it awaits");
+        let wait = events.remove(at);
+        events.push(wait);
+        events
+    });
+    for unawaited in [never, instead(slab(8)), instead(slab(7)), late] {
+        let says = ["share 7 of qkv", "may be stored without the sums of share 6 of qkv", "in slab 138"];
+        only(&unawaited, Obligation::Cover, &says);
+    }
+    // A share that leaves nothing, or in the slab of another: who waits for it never ends, or has another's sums.
+    let silent =
+        report(&|events| events.into_iter().filter(|e| !matches!(e, Event::Contribute { .. })).collect());
+    assert!(silent.refutations.iter().any(|r| r.obligation == Obligation::Cover), "{silent:#?}");
+    let twice = report(&|events| {
+        let elsewhere =
+            |e| if matches!(e, Event::Contribute { .. }) { Event::Contribute { slab: slab(9) } } else { e };
+        events.into_iter().map(elsewhere).collect()
+    });
+    assert!(twice.refutations.iter().any(|r| r.obligation == Obligation::Cover), "{twice:#?}");
+    // Both wait before they leave anything.
+    let stuck = mutated(&c, |stage, _, _, mut events| {
+        let at = events.iter().position(|e| matches!(e, Event::Contribute { .. }));
+        if let Some(at) = at.filter(|_| stage.0 == 1) {
+            events.swap(at, at + 1);
+        }
+        events
+    });
+    only(&stuck, Obligation::Progress, &["share", "qkv"]);
 }
 
 #[test]

@@ -5,13 +5,16 @@ use std::ops::Range;
 
 use super::{extent_tiles, slice_name, slice_subject};
 use crate::check::{Candidate, Event, Obligation, Refutation, Subject, TileProgram};
-use crate::graph::StageId;
+use crate::graph::{Partition, StageId};
+use crate::schedule::decode::is_in_pairs;
 use crate::sync::Tile;
 
 /// What one CTA of an item does with slabs.
 #[derive(Default)]
 struct Use {
     contributes: Vec<u32>,
+    /// Slabs that are awaited before the first store.
+    awaits: Vec<u32>,
     /// Slab, and whether its flag had been awaited.
     adds: Vec<(u32, bool)>,
     /// Units of the tile that it stores, after its additions, and units of a tile.
@@ -21,13 +24,14 @@ struct Use {
 impl Use {
     fn of(p: &dyn TileProgram, stage: StageId, tile: Tile, slice: u32) -> Use {
         let mut all = Use::default();
-        let mut awaited = Vec::new();
         p.events(stage, tile, slice, &mut |event| match event {
             Event::Contribute { slab } => all.contributes.push(slab),
-            Event::Await { slab } => awaited.push(slab),
+            // What is awaited after the store is of no use to it.
+            Event::Await { .. } if !all.stores.is_empty() => {}
+            Event::Await { slab } => all.awaits.push(slab),
             // What is added after the store is not in it.
             Event::Add { .. } if !all.stores.is_empty() => {}
-            Event::Add { slab } => all.adds.push((slab, awaited.contains(&slab))),
+            Event::Add { slab } => all.adds.push((slab, all.awaits.contains(&slab))),
             Event::Store { units, of } => all.stores.push((units, of)),
             Event::Wait { .. } | Event::Load { .. } | Event::Multicast { .. } | Event::Warp { .. } => {}
         });
@@ -58,8 +62,12 @@ fn split_tiles(
     })
 }
 
-/// Whoever stores a part of a tile has added the sums of all other items of the tile, each behind its flag.
+/// Whoever stores a part of a tile has added the sums of all other items of the tile, each behind its flag. In a decode kernel whoever
+/// stores a share that a pair of workers makes has awaited the other's sums.
 pub(super) fn cover(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
+    if c.launch.shares().is_some() {
+        return pairs(c, p);
+    }
     c.launch.lists()?;
     split_tiles(c, p, |stage, tile, slices| {
         let uses: Vec<Use> = (0..slices).map(|slice| Use::of(p, stage, tile, slice)).collect();
@@ -105,6 +113,37 @@ pub(super) fn cover(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
             }
         }
         None
+    })
+}
+
+/// Each share of a pair leaves sums for the other's, in a slab of its own, and is stored behind those that the other leaves.
+fn pairs(c: &Candidate, p: &dyn TileProgram) -> Option<Refutation> {
+    c.graph.stages.iter().enumerate().find_map(|(s, of)| {
+        let stage = StageId(s);
+        let Partition::Even { parts } = of.partition else { return None };
+        if !is_in_pairs(&c.graph, of, parts) {
+            return None;
+        }
+        let uses: Vec<Use> = (0..parts).map(|n| Use::of(p, stage, Tile { m: 0, n }, 0)).collect();
+        (0..parts).zip(&uses).find_map(|(n, own)| {
+            let (tile, other) = (Tile { m: 0, n }, Tile { m: 0, n: n ^ 1 });
+            let fault = |fault: String| Some(refute(c, p, Obligation::Cover, (stage, tile, 0), &fault));
+            let name = slice_name(c, p, stage, other, 0);
+            let [left] = uses[other.n as usize].contributes[..] else {
+                return fault(format!(
+                    "is half of a pair with {name}, which does not leave its sums in one slab"
+                ));
+            };
+            let writers = uses.iter().filter(|of| of.contributes.contains(&left)).count();
+            if writers > 1 {
+                return fault(format!("awaits slab {left}, which {writers} shares write"));
+            }
+            if !own.awaits.contains(&left) {
+                return fault(format!("may be stored without the sums of {name}, which are in slab {left}"))
+                    .map(|r| r.help("await them before the share is stored"));
+            }
+            None
+        })
     })
 }
 

@@ -39,8 +39,8 @@ struct RowRing {
 };
 
 /// The sum over `Threads` threads of a value of each, the same bits in every thread and in every run: lanes by a butterfly,
-/// then warps in order. `scratch` holds a float for each warp. Sums take two of them in turn: whoever writes to one has
-/// passed the barrier of the other, which nobody reaches before he has read the first.
+/// then warps in order. `scratch` holds a float for each warp. Sums of an item take two of them in turn: whoever writes to one has
+/// passed the barrier of the other, which nobody reaches before he has read the first. Behind an item is a barrier of its own.
 template <int Threads>
 CUSYNC_DEVICE float sum_of(float value, float* scratch, int thread) {
 #pragma unroll
@@ -135,6 +135,9 @@ struct Operation<CUSYNC_NORM> {
       }
       ptx::fence_proxy_async_global();
       ptx::fence_proxy_async_shared_cta();  // what is kept, before bulk copies bring residuals there
+      // A warp may be items ahead of another where nothing else holds it back: its next sums, its queries or its outputs would lie where
+      // the slower one still reads the sums of this item's last row, or what it keeps.
+      ptx::bar_sync(kConsumerBarrier, kThreads);
     }
 
    private:
