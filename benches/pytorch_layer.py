@@ -181,6 +181,7 @@ class Pipeline:
                 self.bind("bind", name, tensor)
         if '"n(' in page:
             self.bind("bind_i32", "n", torch.full((layer.batch,), layer.tokens, dtype=torch.int32, device="cuda"))
+        torch.cuda.synchronize()  # weights are laid out anew on a stream of the library's, and the copies above are on another
         library.call("prepare", self.handle)
 
     def bind(self, function, name, tensor):

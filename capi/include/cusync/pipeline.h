@@ -59,7 +59,8 @@ int32_t cusync_pipeline_bind(cusync_pipeline* pipeline, const char* tensor, void
 int32_t cusync_pipeline_bind_i32(cusync_pipeline* pipeline, const char* tensor, void* device_memory, size_t count);
 /// The device memory of a tensor, for reading outputs in place. GPU only.
 int32_t cusync_pipeline_memory(cusync_pipeline* pipeline, const char* tensor, void** device_memory);
-/// Makes everything ready that would disturb a capture: call it once before runs are captured. Runs do it else.
+/// Makes everything ready that would disturb a capture: call it once before runs are captured. Runs do it else. Weights that are laid out
+/// anew are read here, in the order of none of the caller's streams: what writes them has to be over.
 int32_t cusync_pipeline_prepare(cusync_pipeline* pipeline);
 /// Queues a run in the order of `stream`, a cudaStream_t which may be capturing, and returns. On the host the run is over when the
 /// call returns, and `stream` is ignored. Runs of a pipeline have to follow each other.

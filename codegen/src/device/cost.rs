@@ -85,7 +85,7 @@ pub struct RowCost {
 }
 
 /// What a tile of an attention of whole sequences costs in a chain kernel: 128 queries of a head, in steps of 128 tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttentionCost {
     /// What a step takes whatever the columns of a head are: powers of two and sums, microseconds.
@@ -100,6 +100,9 @@ pub struct AttentionCost {
     /// What a tile takes to append the keys and values of its own tokens, microseconds.
     #[serde(default)]
     pub append_us: f64,
+    /// Products beside an attention: shapes that have other rates there than in [`CostModel::rates`].
+    #[serde(default)]
+    pub rates: Vec<TileRate>,
 }
 
 impl AttentionCost {
@@ -143,6 +146,14 @@ impl CostModel {
             {
                 let windows = None;
                 CostModel { rates, launch_us, fill_us, post_us, slab_write_us, slab_read_us, windows, ..self }
+            }
+            _ if operations.contains(Operation::Attention) => {
+                let beside = |of: &TileRate| {
+                    let own =
+                        self.attention.rates.iter().find(|r| (r.tile, r.cluster) == (of.tile, of.cluster));
+                    *own.unwrap_or(of)
+                };
+                CostModel { rates: self.rates.iter().map(beside).collect(), ..self }
             }
             _ => self,
         }

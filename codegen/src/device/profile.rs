@@ -216,8 +216,14 @@ impl Profile {
         }
         let c = &self.fused;
         let windows = || c.windows.iter();
-        let rates =
-            || c.rates.iter().chain([&c.other]).chain(&self.rates).chain(windows().flat_map(|w| &w.rates));
+        let rates = || {
+            c.rates
+                .iter()
+                .chain([&c.other])
+                .chain(&self.rates)
+                .chain(windows().flat_map(|w| &w.rates))
+                .chain(&c.attention.rates)
+        };
         let positive_rates = rates().map(|r| ("rate", r.rate));
         let positive = [
             ("tflops", self.tflops),
