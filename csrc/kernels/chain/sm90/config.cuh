@@ -88,8 +88,8 @@ struct ChainConfig {
   // As many ring stages as fit beside the staging buffers.
   static constexpr int kSharedLimit = 227 * 1024, kBarrierReserve = 1024;
   static constexpr int kStagingBytes = kConsumerGroups * kStagingDepth * kUnitElements * int(sizeof(Element));
-  // Beside a filter block of a turned kernel there is room for 64 pixels of windows; and its ring has whole groups of filters.
-  static constexpr int kRingRows = kTurned ? 64 : kTileM, kRingGroup = kTurned ? int(kFilterGroup) : 1;
+  // Beside a filter block there is room for 64 pixels of windows; and where blocks are narrow, the ring has whole groups of them.
+  static constexpr int kRingRows = kConvolves ? 64 : kTileM, kRingGroup = kConvolves && kTileN == 64 ? int(kFilterGroup) : 1;
   static constexpr int kStageBytes = (kRingRows + kTileN) * kTileK * int(sizeof(Element));
   static constexpr int kStages = (kSharedLimit - kBarrierReserve - kStagingBytes) / kStageBytes / kRingGroup * kRingGroup;
   static constexpr int kWindowRows = kStages * kRingRows;  ///< of 128 bytes
@@ -97,10 +97,13 @@ struct ChainConfig {
   static_assert(!(kConvolves || kAttends) || kClusterSize == 1, "windows, keys and values are not shared by a cluster");
 
   using Multiplies = sm90::Multiplies<Element, kRingRows, kTileN, kClusterM, kClusterN, kStages>;
-  using TileShape = typename Multiplies::TileShape;
   using ClusterShape = typename Multiplies::ClusterShape;
   using Mainloop = typename Multiplies::Mainloop;
-  using TiledMma = typename Mainloop::TiledMma;
+  /// What multiplies. A window begins anywhere, so its operand A has no place in the ring, but the layout of one that had.
+  using Shifted = sm90::Multiplies<Element, kTurned ? kRingRows : kTileM, kTileN, kClusterM, kClusterN, kStages>;
+  using TileShape = typename Shifted::TileShape;
+  using TiledMma = typename Shifted::Mainloop::TiledMma;
+  using ShiftedLayout = typename Shifted::Mainloop::SmemLayoutA;
 
   /// A thread's sums of a tile.
   CUSYNC_DEVICE static auto accumulators(TiledMma const& mma) {

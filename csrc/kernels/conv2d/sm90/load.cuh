@@ -14,8 +14,9 @@ struct Tap {
   uint32_t channels, index;
 
   CUSYNC_DEVICE Tap(uint32_t taps, uint32_t k) : channels(k / taps), index(k - channels * taps) {}
-  CUSYNC_DEVICE void advance(uint32_t taps) {
-    if (++index == taps) index = 0, ++channels;
+  /// By no more than what is left of the block.
+  CUSYNC_DEVICE void advance(uint32_t taps, uint32_t by = 1) {
+    if ((index += by) == taps) index = 0, ++channels;
   }
 };
 
@@ -76,86 +77,118 @@ struct WindowLoad {
     int const first_row = int((item.range.m - image * window.row_tiles) * window.rows * window.stride_rows);
     auto const next_buffer = [&](uint32_t buffer) { return buffer + 1 == window.buffers ? 0 : buffer + 1; };
 
-    auto const copy_filter = [&](Tap const& tap, typename C::LoadState const& slot) {
-      copy(at.mainloop.tma_load_b.with(*pipeline.producer_get_barrier(slot)),
-           from_b(_, _, _, tap.channels, tap.index), to_b(_, _, _, slot.index()));
+    auto const copy_filter = [&](Tap const& tap, uint32_t slot, uint64_t* barrier) {
+      copy(at.mainloop.tma_load_b.with(*barrier),
+           from_b(_, _, _, tap.channels, tap.index), to_b(_, _, _, slot));
     };
-    // Takes the ring stage and announces what is to come.
-    auto const announce = [&](typename C::LoadState const& slot, bool first, uint32_t blocks = 1) {
-      if (first) {
-        ring.first_row[slot.index()] = ring.next * window.buffer_rows();
-        ring.next = next_buffer(ring.next);
-      }
-      shared.load.full_barrier_[slot.index()].arrive_and_expect_tx(blocks * kFilterBytes + (first ? window_bytes : 0));
-    };
+    auto const left = [&](Tap const& tap, uint32_t k) { return min_u32(end - k, window.taps - tap.index); };
+    uint32_t next = ring.next, buffer = next;  // to be announced, to be filled
     auto const note_load = [&](uint32_t k, uint32_t operand) {
       note(params.coupling.notes, CUSYNC_EVENT_LOAD, {params.stages[item.stage].index, item.range.m, item.range.n, begin}, operand, k);
     };
-    auto const fill = [&](Tap const& tap, uint32_t k, typename C::LoadState const& slot, uint32_t& buffer) {
-      uint32_t const blocks = min_u32(end - k, window.taps - tap.index);
+    // The window of `blocks` k-blocks from k on, whose filter blocks may be there already: operand A of all of them.
+    auto const fill = [&](uint32_t channels, uint32_t k, uint32_t blocks, typename C::LoadState const& slot) {
       wait_multiplied<C>(shared, ring.free_at[buffer], slot.count());
       ring.free_at[buffer] = slot.count() + blocks;
-      // The window is operand A of all its k-blocks, whose filter blocks may be there already.
       for (uint32_t i = 0; i < blocks; ++i) note_load(k + i, CUSYNC_OPERAND_A);
       char* const to = reinterpret_cast<char*>(shared.operands.smem_A.data()) + buffer * window.buffer_rows() * 128;
-      copy_window(at, window, pipeline.producer_get_barrier(slot), to, int(tap.channels * C::kTileK), first_row,
+      copy_window(at, window, pipeline.producer_get_barrier(slot), to, int(channels * C::kTileK), first_row,
                   int(image * window.images));
       buffer = next_buffer(buffer);
     };
 
     // By ticket, the next item is asked for while the ring still holds enough of this one to hide the answer's latency.
-    uint32_t const ask_at = end - begin > 4 ? end - 4 : begin;
-    auto const done = [&](uint32_t k) {
-      if (k == ask_at && params.drawn) shared.more_work.arrive();
+    uint32_t const ask_at = !params.drawn ? end : end - begin > 4 ? end - 4 : begin;
+    // Behind k-blocks [k, k + blocks).
+    auto const done = [&](uint32_t k, uint32_t blocks) {
+      if (ask_at - k < blocks) shared.more_work.arrive();
     };
     Tap begun(window.taps, begin), ended = begun;
     typename C::LoadState ahead = state;
-    uint32_t k = begin, ahead_k = begin, buffer = ring.next;
+    uint32_t k = begin, ahead_k = begin;
     // Until all may be loaded: filters as far ahead as the ring has room, windows one by one.
     bool all = ready.is_ready(end - begin - 1);
-    while (k < end && !(all && k == ahead_k)) {
-      if (!all && ahead_k < min_u32(end, waits_b ? k + 1 : k + C::kStages) &&
+    while (!all && k < end) {
+      if (ahead_k < min_u32(end, waits_b ? k + 1 : k + C::kStages) &&
           pipeline.producer_try_acquire(ahead) == cutlass::BarrierStatus::WaitDone) {
-        announce(ahead, ahead_k == begin || begun.index == 0);
-        if (!waits_b) copy_filter(begun, ahead);
+        // The window's place is known by the first k-block that it serves.
+        bool const first = ahead_k == begin || begun.index == 0;
+        if (first) ring.first_row[ahead.index()] = next * window.buffer_rows(), next = next_buffer(next);
+        shared.load.full_barrier_[ahead.index()].arrive_and_expect_tx(kFilterBytes + (first ? window_bytes : 0));
+        if (!waits_b) copy_filter(begun, ahead.index(), pipeline.producer_get_barrier(ahead));
         begun.advance(window.taps), ++ahead, ++ahead_k;
       }
-      all = all || ready.is_ready(end - begin - 1);
-      if (k == ahead_k || !(all || ready.is_ready(k - begin))) continue;
-      if (k == begin || ended.index == 0) fill(ended, k, state, buffer);
-      if (waits_b) note_load(k, CUSYNC_OPERAND_B), copy_filter(ended, state);
-      done(k);
+      all = ready.is_ready(end - begin - 1);
+      if (all || k == ahead_k || !ready.is_ready(k - begin)) continue;
+      if (k == begin || ended.index == 0) fill(ended.channels, k, left(ended, k), state);
+      if (waits_b) note_load(k, CUSYNC_OPERAND_B), copy_filter(ended, state.index(), pipeline.producer_get_barrier(state));
+      done(k, 1);
       ended.advance(window.taps), ++state, ++k;
     }
-    // One thread does this for every k-block, so it is kept short: where it can be, one copy brings the filter blocks of a group
+    // What the filters that are there wait for, so at most a ring of them: one step a window.
+#pragma unroll 1
+    while (k < ahead_k) {
+      uint32_t const blocks = min_u32(ahead_k - k, window.taps - ended.index);
+      if (waits_b) note_load(k, CUSYNC_OPERAND_B), copy_filter(ended, state.index(), pipeline.producer_get_barrier(state));
+      if (k == begin || ended.index == 0) fill(ended.channels, k, left(ended, k), state);
+      done(k, blocks);
+      ended.advance(window.taps, blocks), state.advance(blocks), k += blocks;
+    }
+    // One thread does this for every k-block, so it is kept short: where it can be, one wait and one copy bring the filter blocks of a group
     // of taps, announced with the first of them. The others' barriers wait for no bytes, for whoever reads them has waited for the first.
+    constexpr uint32_t kStages = C::kStages;
+    uint32_t slot = state.index(), phase = state.phase();
+    uint32_t const before = state.count() - k;  // k-blocks of other items
+    auto const barrier_of = [&](uint32_t of) { return reinterpret_cast<uint64_t*>(&shared.load.full_barrier_[of]); };
 #pragma unroll 1
     while (k < end) {
-      bool const first = k == begin || begun.index == 0;
-      uint32_t const slot = state.index();
-      bool const group = window.filter_group > 1 && begun.index + kFilterGroup <= window.taps && k + kFilterGroup <= end &&
-                         slot + kFilterGroup <= C::kStages;
-      // Ring stages are given back in their order, so the last of a group stands for all of it.
-      shared.load.empty_barrier_[group ? slot + kFilterGroup - 1 : slot].wait(state.phase());
-      announce(state, first, group ? kFilterGroup : 1);
-      for (uint32_t i = 0; waits_b && i < (group ? kFilterGroup : 1); ++i) note_load(k + i, CUSYNC_OPERAND_B);
-      if (group)
-        SM90_TMA_LOAD_4D::copy(&at.filters, pipeline.producer_get_barrier(state), static_cast<uint64_t>(TMA::CacheHintSm90::EVICT_NORMAL),
-                               raw_pointer_cast(ring_b(_, _, slot).data()), 0, int(begun.channels * C::kTileK),
-                               int(item.range.n * (C::kTileN / 64)), int(begun.index));
-      else
-        copy_filter(begun, state);
-      if (first) fill(begun, k, state, buffer);
-      done(k);
-      begun.advance(window.taps), ++k, ++state;
-      if (!group) continue;
-#pragma unroll
-      for (uint32_t i = 1; i < kFilterGroup; ++i) {
-        shared.load.full_barrier_[slot + i].arrive();
-        done(k);
-        begun.advance(window.taps), ++k, ++state;
+      uint32_t rest = left(begun, k);  // k-blocks of the window
+      if (k == begin || begun.index == 0) {
+        shared.load.empty_barrier_[slot].wait(phase);
+        ring.first_row[slot] = buffer * window.buffer_rows();
+        shared.load.full_barrier_[slot].expect_transaction(window_bytes);
+        fill(begun.channels, k, rest, {int(slot), phase, before + k});
       }
+      for (uint32_t i = 0; waits_b && i < rest; ++i) note_load(k + i, CUSYNC_OPERAND_B);
+      done(k, rest);
+      k += rest;
+      // Ring stages are given back in their order, so the last of a group stands for all of it.
+#pragma unroll 1
+      for (; window.filter_group > 1 && rest >= kFilterGroup; rest -= kFilterGroup) {
+        static_assert(kFilterGroup == 3);
+        uint32_t const second = slot + 1 < kStages ? slot + 1 : 0;
+        uint32_t const last = second + 1 < kStages ? second + 1 : 0, last_phase = last < slot ? phase ^ 1 : phase;
+        shared.load.empty_barrier_[last].wait(last_phase);
+        shared.load.full_barrier_[slot].arrive_and_expect_tx(kFilterGroup * kFilterBytes);
+        if (last > slot) {
+          SM90_TMA_LOAD_4D::copy(&at.filters, barrier_of(slot), static_cast<uint64_t>(TMA::CacheHintSm90::EVICT_NORMAL),
+                                 raw_pointer_cast(ring_b(_, _, slot).data()), 0, int(begun.channels * C::kTileK),
+                                 int(item.range.n * (C::kTileN / 64)), int(begun.index));
+        } else {
+          // Around the ring's end: one by one.
+          Tap tap = begun;
+#pragma unroll 1
+          for (uint32_t to = slot;; to = to == slot ? second : last, ++tap.index) {
+            copy_filter(tap, to, barrier_of(slot));
+            if (to == last) break;
+          }
+        }
+        shared.load.full_barrier_[second].arrive();
+        shared.load.full_barrier_[last].arrive();
+        begun.index += kFilterGroup;
+        slot = last + 1 < kStages ? last + 1 : 0, phase = slot ? last_phase : last_phase ^ 1;
+      }
+#pragma unroll 1
+      for (; rest; --rest, ++begun.index) {
+        shared.load.empty_barrier_[slot].wait(phase);
+        shared.load.full_barrier_[slot].arrive_and_expect_tx(kFilterBytes);
+        copy_filter(begun, slot, barrier_of(slot));
+        slot = slot + 1 < kStages ? slot + 1 : 0, phase = slot ? phase : phase ^ 1;
+      }
+      begun.index = 0, ++begun.channels;
     }
+    ring.next = buffer;
+    state = {int(slot), phase, before + end};
     ready.finish_tile(end - begin);
   }
 
@@ -163,7 +196,9 @@ struct WindowLoad {
   CUSYNC_DEVICE static void copy_window(WindowTable const& at, Window const& window, uint64_t* barrier, char* to,
                                         int channel, int row, int image) {
     auto const hint = static_cast<uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL);
+#pragma unroll 1
     for (int r = 0; r < window.class_rows; ++r)
+#pragma unroll 1
       for (int s = 0; s < window.class_cols; ++s, to += window.class_slots * 128) {
         cute::SM90_TMA_LOAD_4D::copy(&at.pixels, barrier, hint, to, channel, s - window.padding_cols,
                                      row + r - window.padding_rows, image);
@@ -197,7 +232,7 @@ struct WindowArithmetic {
     Window const window = params.windows[item.stage];
     typename C::TiledMma mma;
     auto const slice = mma.get_slice(__shfl_sync(~0u, thread / 128, 0) * 128);
-    Tensor const shared_a = make_tensor(make_smem_ptr(shared.operands.smem_A.data()), typename C::Mainloop::SmemLayoutA{});
+    Tensor const shared_a = make_tensor(make_smem_ptr(shared.operands.smem_A.data()), typename C::ShiftedLayout{});
     Tensor const shared_b = make_tensor(make_smem_ptr(shared.operands.smem_B.data()), typename C::Mainloop::SmemLayoutB{});
     Tensor const a = slice.partition_fragment_A(shared_a)(_, _, _, 0);  // (MMA, MMA_M, MMA_K)
     Tensor const b = slice.partition_fragment_B(shared_b);              // (MMA, MMA_N, MMA_K, stage)
