@@ -646,6 +646,42 @@ fn every_workload_is_judged_in_10_ms_and_64_stages_in_100() {
 
 #[test]
 #[ignore = "times the checker; means something in a release build"]
+fn every_batch_of_convolutions_is_chosen_in_200_ms_and_checked_in_50() {
+    let device = Profile::named("h200").expect("shipped");
+    let mut late = Vec::new();
+    for (name, source) in SPECS.iter().filter(|(name, _)| name.starts_with("resnet") || name.starts_with("vgg")) {
+        let spec = cusync_gen::spec::parse(source, name).expect("a shipped spec");
+        let (chosen_ms, judged_ms) = if name.ends_with("_body") { (2000, 200) } else { (200, 50) };
+        let mut longest = [(Duration::ZERO, String::new()), (Duration::ZERO, String::new())];
+        for dims in workloads(name) {
+            let resolved = spec.resolve(&dims).expect("sound");
+            let choice = || choose::candidate(&resolved, device, Executor::Fused).expect("a choice");
+            let candidate = choice();
+            let times = [
+                least(|| assert!(!choice().graph.stages.is_empty())),
+                least(|| assert_eq!(judge(&candidate).refutations, [])),
+            ];
+            for ((most, took), limit) in longest.iter_mut().zip(times).zip([chosen_ms, judged_ms]) {
+                if took > most.0 {
+                    *most = (took, format!("{dims:?}"));
+                }
+                if took > Duration::from_millis(limit) {
+                    late.push(format!("{name} {dims:?}: {took:?}"));
+                }
+            }
+        }
+        let [(chosen, chosen_of), (judged, judged_of)] = longest;
+        println!(
+            "{name}: chosen in at most {:.0} ms, {chosen_of}; judged in {:.1} ms, {judged_of}",
+            ms(chosen),
+            ms(judged)
+        );
+    }
+    assert!(cfg!(debug_assertions) || late.is_empty(), "{late:#?}");
+}
+
+#[test]
+#[ignore = "times the checker; means something in a release build"]
 fn attention_of_long_prompts_is_chosen_and_checked_in_time_and_100_mb() {
     let device = Profile::named("h200").expect("shipped");
     println!(
