@@ -29,6 +29,8 @@ struct Class {
     whole_key: f64,
     /// When the last need of a k-block is there.
     latest_us: f64,
+    /// Before this no k-block can be multiplied: when the first need is there, if every k-block has one.
+    first_us: f64,
     /// When the epilogue's reads are there.
     late_us: f64,
 }
@@ -66,6 +68,7 @@ impl Clock {
     ) -> Readiness {
         let of_class = |needs: &Vec<Need>| {
             let mut class = Class { needs: Vec::with_capacity(needs.len()), ..Class::default() };
+            let (mut first_us, mut covered) = (f64::INFINITY, 0);
             for need in needs {
                 let (producer, width) = (need.producer.0, problem.stages[need.producer.0].grid.1);
                 let (mut done, mut key) = (0.0f64, 0.0f64);
@@ -85,10 +88,13 @@ impl Clock {
                     class.late_us = class.late_us.max(seen);
                 } else {
                     class.latest_us = class.latest_us.max(at_us);
+                    first_us = first_us.min(at_us);
+                    covered = if begin <= covered { end.max(covered) } else { covered };
                     class.whole_us = class.whole_us.max(at_us + f64::from(k_blocks - begin) * cost.k_us);
                 }
                 class.needs.push(ReadyNeed { begin, end, at_us, key });
             }
+            class.first_us = if covered >= k_blocks { first_us } else { 0.0 };
             class
         };
         Readiness { classes: needs.into_iter().map(of_class).collect(), k_blocks }
@@ -128,10 +134,14 @@ impl Readiness {
         used.fold(0.0, |key, need| key.max(need.key))
     }
 
+    /// No fewer than the k-blocks of a part whose arithmetic ends by `deadline`, whichever they are.
+    pub(super) fn room_by(&self, class: usize, free: f64, deadline: f64, cost: &ItemCost) -> u32 {
+        blocks_in(deadline - free.max(self.classes[class].first_us), cost).min(self.k_blocks)
+    }
+
     /// Most k-blocks just before `k1` whose arithmetic ends by `deadline` on a worker that is free at `free`.
     pub(super) fn blocks_by(&self, class: usize, k1: u32, free: f64, deadline: f64, cost: &ItemCost) -> u32 {
-        // The cast rounds down and turns what is negative into 0.
-        let blocks = |us: f64| (us / cost.k_us + 1e-9) as u32;
+        let blocks = |us: f64| blocks_in(us, cost);
         let most = blocks(deadline - free).min(k1);
         let class = &self.classes[class];
         if class.latest_us + f64::from(most) * cost.k_us <= deadline {
@@ -143,4 +153,9 @@ impl Readiness {
             if within >= k1 - need.begin { most } else { most.min(within.max(k1.saturating_sub(need.end))) }
         })
     }
+}
+
+/// The k-blocks that fit into a time. The cast rounds down and turns what is negative into 0.
+fn blocks_in(us: f64, cost: &ItemCost) -> u32 {
+    (us / cost.k_us + 1e-9) as u32
 }

@@ -181,13 +181,25 @@ impl Fill<'_> {
         let limits = self.board.problem.cost;
         let min_part = limits.min_part.max(1);
         let begun = cuts.len();
+        // No less than what the parts in the next gaps may have: most numbers of parts are passed over by it.
+        let mut room = 0;
         'slabs: for slabs in 1..limits.max_parts.max(1) {
+            let next = at.index + slabs as usize;
+            if let Some(gap) = self.gap(next) {
+                // Its turn to be read is the same with whatever comes behind it.
+                let turn = deadline - cost.epilogue_us - f64::from(slabs) * cost.slab_read_us + 1e-6;
+                let by = turn.min(self.deadline(next, first)) - limits.handoff_us - cost.slab_write_us;
+                room += ready.room_by(class, gap.free, by, cost);
+            }
             let math_by = deadline - cost.epilogue_us - f64::from(slabs) * cost.slab_read_us;
             let mine = ready
                 .blocks_by(class, k_blocks, at.free, math_by, cost)
                 .min(k_blocks.saturating_sub(min_part));
             if mine < min_part {
                 return None;
+            }
+            if mine + room < k_blocks {
+                continue;
             }
             cuts.truncate(begun);
             cuts.push(cut(at, k_blocks - mine, k_blocks, true));
