@@ -143,9 +143,9 @@ pub fn turned_groups(tile: (u32, u32, u32)) -> u32 {
 }
 
 impl ChainKernel {
-    /// Room for windows of a kernel for convolutions, in pixels of 64 channels.
+    /// Room for windows of a kernel for convolutions, in pixels of 64 channels: 64 beside each filter block of its ring.
     pub fn window_pixels(&self) -> u32 {
-        self.stages * if turned_groups(self.tile) > 0 { 64 } else { self.tile.0 }
+        self.stages * 64
     }
 
     /// The chain kernels that run all of `operations`: of each shape the one that runs the fewest others.
