@@ -649,7 +649,9 @@ fn every_workload_is_judged_in_10_ms_and_64_stages_in_100() {
 fn every_batch_of_convolutions_is_chosen_in_200_ms_and_checked_in_50() {
     let device = Profile::named("h200").expect("shipped");
     let mut late = Vec::new();
-    for (name, source) in SPECS.iter().filter(|(name, _)| name.starts_with("resnet") || name.starts_with("vgg")) {
+    for (name, source) in
+        SPECS.iter().filter(|(name, _)| name.starts_with("resnet") || name.starts_with("vgg"))
+    {
         let spec = cusync_gen::spec::parse(source, name).expect("a shipped spec");
         let (chosen_ms, judged_ms) = if name.ends_with("_body") { (2000, 200) } else { (200, 50) };
         let mut longest = [(Duration::ZERO, String::new()), (Duration::ZERO, String::new())];
