@@ -190,10 +190,11 @@ struct ChainConfig {
 
   /// What of a stage lies in device memory: tensor maps, which the TMA reads there by itself, and edges, which are read off
   /// the way of the arithmetic.
-  struct ResidualMap {
-    CUtensorMap residual;  ///< a unit at a time
+  struct MatrixMaps {
+    CUtensorMap residual;   ///< a unit at a time
+    CUtensorMap last_rows;  ///< operand A of the last row of tiles, where that has fewer rows than a tile
   };
-  struct alignas(CUSYNC_TABLE_ALIGNMENT) StageTable : PartIf<kBringsResiduals, ResidualMap>,
+  struct alignas(CUSYNC_TABLE_ALIGNMENT) StageTable : PartIf<!kConvolves, MatrixMaps>,
                                                       RowTablesOf<RowOperations>,
                                                       PartIf<kConvolves, WindowTable>,
                                                       PartIf<kAttends, PromptTable> {

@@ -40,6 +40,25 @@ CUSYNC_DEVICE void hold_together(Work& item) {
   item.role = uint8_t(word), item.slabs = uint8_t(word >> 8), item.part = uint8_t(word >> 16), item.inside = uint8_t(word >> 24);
 }
 
+/// Makes zeros of the rows of operand A that no item of this CTA loads. Sums of theirs are not stored, but products of what happens to lie there
+/// draw power, and the clock gives way: 2 % of the time of wide tiles. By the consumer threads, while the first loads are under way.
+template <class C>
+CUSYNC_DEVICE void clear_unread_rows(typename C::Params const& params, typename C::SharedStorage& shared, ClusterPlace<C> const& place) {
+  uint32_t rows = 0;
+  for (uint32_t s = 0; s < params.stage_count; ++s) {
+    Stage const& stage = params.stages[s];
+    if (stage.grid_m > C::kClusterM || C::is_rows(stage.operation) || C::is_attention(stage.operation)) return;
+    uint32_t const first = place.i * C::kTileM, read = first < stage.m ? min_u32(stage.m - first, C::kTileM) : 0;
+    if (read > rows) rows = read;
+  }
+  constexpr uint32_t kRow = C::kTileK * sizeof(typename C::Element) / sizeof(uint4);
+  uint4* const ring = reinterpret_cast<uint4*>(shared.operands.smem_A.data());
+  for (uint32_t slot = 0; slot < C::kStages; ++slot)
+    for (uint32_t i = rows * kRow + threadIdx.x - 128; i < C::kTileM * kRow; i += C::kConsumerThreads)
+      ring[slot * C::kTileM * kRow + i] = uint4{};
+  cutlass::arch::fence_view_async_shared();
+}
+
 template <class C>
 CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::SharedStorage& shared,
                                  typename C::LoadPipeline& loaded, typename C::WorkPipeline& work,
@@ -52,6 +71,7 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
   auto staged_state = cutlass::make_producer_start_state<typename C::StagingPipeline>();
   uint32_t staged_count = 0;
   typename C::TiledMma mma;
+  if constexpr (!C::kConvolves) clear_unread_rows<C>(params, shared, place);
   shared.epoch_known.wait(0);
   uint32_t const of_launch = shared.epoch;
   for (Work item = items.next(); item.valid; item = items.next()) {
@@ -130,9 +150,12 @@ CUSYNC_DEVICE void prefetch(typename C::Params const& params, int warp, bool lea
         cute::prefetch_tma_descriptor(reinterpret_cast<cute::TmaDescriptor const*>(warp == 0 ? &at.qkv : &at.out));
         continue;
       }
-    if (warp == 0)
+    if (warp == 0) {
       C::Mainloop::prefetch_tma_descriptors(params.table[s].mainloop);
-    else {
+      if constexpr (!C::kConvolves)
+        if (params.stages[s].m % C::kTileM)
+          cute::prefetch_tma_descriptor(reinterpret_cast<cute::TmaDescriptor const*>(&params.table[s].last_rows));
+    } else {
       C::Products::visit(operation, [&](auto found) {
         using Map = typename C::template OutputMap<decltype(found)::kOperation>;
         cute::prefetch_tma_descriptor(static_cast<Map const&>(params.table[s].outputs).store.get_tma_descriptor());

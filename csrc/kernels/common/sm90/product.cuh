@@ -9,18 +9,6 @@
 
 namespace cusync::kernels::sm90 {
 
-/// The CTAs of the cluster that read the same tile of A (those of one row) and of B (of one column).
-template <class C>
-struct Multicast {
-  uint16_t a = 0, b = 0;
-
-  template <class Place>
-  CUSYNC_DEVICE explicit Multicast(Place const& place) {
-    for (int j = 0; j < C::kClusterN; ++j) a |= uint16_t(1u << (place.i + j * C::kClusterM));
-    for (int i = 0; i < C::kClusterM; ++i) b |= uint16_t(1u << (i + place.j * C::kClusterM));
-  }
-};
-
 /// Fills ring stages with k-blocks [begin, end) of one tile; by one thread. `both` copies both operands of a k-block. Where it is not known yet
 /// that the awaited ones may be read, `early` copies what no stage produces, `has_early` tells that there is such an operand, and `late` copies
 /// the rest. `loaded` is called behind each k-block. `waits`: whether any operand is awaited.
@@ -68,7 +56,7 @@ CUSYNC_DEVICE void load_k_blocks(Pipeline& pipeline, State& state, uint32_t begi
 /// Loads the k-range of one item; by one thread. The ring's transaction barrier of a k-block expects the bytes of both
 /// operands, so weights can be copied while activations are still waited for: when these arrive, the ring is full.
 ///
-/// With multicast each CTA copies its slice of a shared operand to all CTAs that read it. A slice is part of the
+/// With multicast each CTA of a cluster copies its slice of operand B to all of them. A slice is part of the
 /// CTA's own tile, and the wait covers that tile, so it covers everything that the CTA copies for others.
 struct ProductLoad {
   template <class C, class Item, class Place>
@@ -78,27 +66,36 @@ struct ProductLoad {
     using namespace cute;
     typename C::StageTable const& at = params.table[item.stage];
     typename C::Mainloop mainloop;
-    Multicast<C> const masks(place);
     auto const shape = make_shape(kAnySize, kAnySize, kAnySize, 1);
     auto const views = mainloop.load_init(shape, at.mainloop);
-    auto const slice_a = at.mainloop.tma_load_a.get_slice(int(place.j));
     auto const slice_b = at.mainloop.tma_load_b.get_slice(int(place.i));
-    Tensor const from_a = slice_a.partition_S(get<0>(views)(_, _, int(item.range.m), _, 0));  // (TMA, TMA_M, TMA_K, k)
     Tensor const from_b = slice_b.partition_S(get<1>(views)(_, _, int(item.range.n), _, 0));  // (TMA, TMA_N, TMA_K, k)
-    Tensor ring_a = make_tensor(make_smem_ptr(shared.operands.smem_A.data()), typename C::Mainloop::SmemLayoutA{});
     Tensor ring_b = make_tensor(make_smem_ptr(shared.operands.smem_B.data()), typename C::Mainloop::SmemLayoutB{});
-    Tensor const to_a = slice_a.partition_D(ring_a);  // (TMA, TMA_M, TMA_K, stage)
     Tensor const to_b = slice_b.partition_D(ring_b);  // (TMA, TMA_N, TMA_K, stage)
 
+    // A tile of operand A is one box of rows of 128 bytes. Rows that are not there take the TMA longer than others, so the last row of tiles has
+    // a box of its own, and a tile outside the grid has none. What the barrier expects of their bytes is taken back; what they left of older
+    // tiles makes sums that are not stored.
+    static_assert(C::kClusterN == 1, "no two CTAs of a cluster read the same rows");
+    constexpr uint32_t kRowBytes = C::kTileK * sizeof(typename C::Element);
+    uint32_t const first_row = item.range.m * C::kTileM, all_rows = params.stages[item.stage].m;
+    uint32_t const rows = first_row < all_rows ? min_u32(all_rows - first_row, C::kTileM) : 0;
+    uint32_t const missing = (C::kTileM - rows) * kRowBytes;
+    void const* const map_a = missing ? static_cast<void const*>(&at.last_rows) : at.mainloop.tma_load_a.get_tma_descriptor();
     auto const copy_a = [&](uint32_t k, typename C::LoadState const& slot) {
-      copy(at.mainloop.tma_load_a.with(*pipeline.producer_get_barrier(slot), masks.a), from_a(_, _, _, k),
-           to_a(_, _, _, slot.index()));
+      auto* const barrier = pipeline.producer_get_barrier(slot);
+      if (missing) cutlass::arch::ClusterTransactionBarrier::complete_transaction(barrier, place.rank, missing);
+      if (rows)
+        SM90_TMA_LOAD_3D::copy(map_a, barrier, uint64_t(TMA::CacheHintSm90::EVICT_NORMAL),
+                               shared.operands.smem_A.data() + slot.index() * C::kTileM * C::kTileK, int(k) * C::kTileK, int(first_row), 0);
     };
     // What one row of workers reads is read once: in the L2 it would only take the place of activations.
     auto const keep = params.stages[item.stage].grid_m <= C::kClusterM ? TMA::CacheHintSm90::EVICT_FIRST
                                                                        : TMA::CacheHintSm90::EVICT_NORMAL;
+    // All CTAs of a cluster read the same columns.
+    constexpr uint16_t kEveryone = (1u << C::kClusterM) - 1;
     auto const copy_b = [&](uint32_t k, typename C::LoadState const& slot) {
-      copy(at.mainloop.tma_load_b.with(*pipeline.producer_get_barrier(slot), masks.b, keep), from_b(_, _, _, k),
+      copy(at.mainloop.tma_load_b.with(*pipeline.producer_get_barrier(slot), kEveryone, keep), from_b(_, _, _, k),
            to_b(_, _, _, slot.index()));
     };
 
