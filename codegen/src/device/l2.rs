@@ -17,10 +17,12 @@ pub struct L2Cost {
     #[serde(default)]
     pub drawn: f64,
     /// What a row of a tile that lies past the end of its tensor adds to a k-block for each CTA that reads the same
-    /// activations, beyond `uncrowded` of them, where there is next to nothing of the tile; picoseconds. Fewer rows are fewer
-    /// lines, and all ask for those: with `lines` rows of the tile it adds nothing.
+    /// activations, beyond `uncrowded` of them, where there is next to nothing of the tile; picoseconds. With `lines` rows of
+    /// the tile it adds nothing. Kernels whose copies leave such rows out have none of it.
+    #[serde(default)]
     pub ragged_ps: f64,
     /// See `ragged_ps`.
+    #[serde(default)]
     pub uncrowded: u32,
     /// See `ragged_ps`.
     #[serde(default)]

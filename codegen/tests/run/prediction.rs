@@ -72,7 +72,7 @@ fn predictions_are_near_what_they_were_not_fitted_to() {
     let (text, [error, rank, regret]) = figures("held out", &c);
     println!("{text}");
     if shipped() {
-        assert_eq!((c.rows.len(), c.other_schedules), (768, 0));
+        assert_eq!((c.rows.len(), c.other_schedules), (704, 0));
         assert!(c.goals().iter().all(Goal::met), "{error} {rank} {regret}");
     }
 }
@@ -83,7 +83,7 @@ fn predictions_are_near_what_they_were_fitted_to() {
     let (text, [error, rank, regret]) = figures("fitted", &c);
     println!("{text}");
     if shipped() {
-        assert_eq!((c.rows.len(), c.other_schedules), (768, 0));
+        assert_eq!((c.rows.len(), c.other_schedules), (684, 0));
         assert!(c.goals().iter().all(Goal::met), "{error} {rank} {regret}");
     }
 }
@@ -94,7 +94,7 @@ fn predictions_are_near_what_was_measured_after_them() {
     let (text, [error, rank, regret]) = figures("forecast", &c);
     println!("{text}");
     if shipped() {
-        assert_eq!((c.rows.len(), c.other_schedules), (1536, 0));
+        assert_eq!((c.rows.len(), c.other_schedules), (1388, 0));
         assert!(c.goals().iter().all(Goal::met), "{error} {rank} {regret}");
     }
 }
