@@ -24,7 +24,7 @@ KERNELS = {
     "gemm": "gemm_sm90<CUSYNC_F16, 64, 128, 8, 1, 1, CUSYNC_GEMM>",
     "chain": "chain_sm90<CUSYNC_F16, 64, 256, 5, 1, 1, CUSYNC_GEMM>",
     "norm": "chain_sm90<CUSYNC_F16, 128, 128, 6, 1, 1, CUSYNC_GEMM, CUSYNC_NORM>",
-    "conv": "chain_sm90<CUSYNC_F16, 64, 64, 13, 1, 1, CUSYNC_CONV2D>",
+    "conv": "chain_sm90<CUSYNC_F16, 64, 64, 12, 1, 1, CUSYNC_CONV2D>",
     "turned": "chain_sm90<CUSYNC_F16, 256, 64, 12, 1, 1, CUSYNC_CONV2D>",
     "prompt": "chain_sm90<CUSYNC_F16, 128, 128, 6, 1, 1, CUSYNC_ATTENTION, CUSYNC_GEMM>",
     "decode": "decode_sm90<CUSYNC_F16, 64, 64, 0, 1, 1, CUSYNC_GEMM>",
