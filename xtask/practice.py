@@ -304,8 +304,6 @@ MUTANTS = [
     ("session: no barrier before the count", "kernels/decode/sm90/jobs.cuh", "    ptx::bar_sync(1, kMathThreads);\n    if (threadIdx", "    if (threadIdx",
      "decode"),
     ("session: the end of a job is told relaxed", PTX, "st.release.gpu.global.u32", "st.relaxed.gpu.global.u32", "decode"),
-    ("conv: no barrier before the post", "kernels/conv2d/sm90/store.cuh",
-     "        __syncwarp();\n      }\n      if (leader) ring.read();", "      }\n      if (leader) ring.read();", "conv"),
     ("norm: no proxy fence behind the rows", "kernels/norm/sm90/operation.cuh", "      ptx::fence_proxy_async_global();\n", "",
      "norm"),
     ("prompt: `.read` before the post", CHAIN, FULL, READ, "prompt"),
