@@ -104,6 +104,9 @@ pub struct LibraryCost {
     pub sm_tflops: f64,
     /// Streaming read bandwidth, TB/s.
     pub read_tbs: f64,
+    /// The most that one SM reads, GB/s: it counts where few tiles leave SMs without one. `None`: no limit.
+    #[serde(default)]
+    pub sm_read_gbs: Option<f64>,
 }
 
 /// The profiles that ship, the first of which rendered files are planned for.

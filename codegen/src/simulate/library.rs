@@ -41,21 +41,25 @@ pub(super) fn chain(candidate: &Candidate, mut serial: Timeline) -> Timeline {
     serial
 }
 
-/// A stage's time: a product at the rate of its best tile or at the bandwidth, and the gating as a kernel of its own.
+/// A stage's time: a product by its best tile, at the rate of the SMs that have one or at what they read, and the gating as a
+/// kernel of its own.
 fn stage_us(stage: &Stage, cost: &LibraryCost, device: &Profile) -> f64 {
     let columns = if stage.op.is_gated() { 2 * stage.n } else { stage.n };
     let (m, n, k) = (f64::from(stage.m), f64::from(columns), f64::from(stage.k));
+    let bytes = ELEMENT * (m * k + k * n + m * n);
+    let sms = u64::from(device.sms.max(1));
     let tile_us = |(rows, cols): (u32, u32)| {
         let tiles = u64::from(stage.m.div_ceil(rows)) * u64::from(columns.div_ceil(cols));
         let flop = 2.0 * f64::from(rows) * f64::from(cols) * k;
-        tiles.div_ceil(u64::from(device.sms.max(1))) as f64 * flop / (cost.sm_tflops * 1e6)
+        let arithmetic_us = tiles.div_ceil(sms) as f64 * flop / (cost.sm_tflops * 1e6);
+        let most_tbs = cost.sm_read_gbs.map_or(f64::INFINITY, |gbs| tiles.min(sms) as f64 * gbs * 1e-3);
+        arithmetic_us.max(bytes / (cost.read_tbs.min(most_tbs) * 1e6))
     };
-    let arithmetic_us = TILES.into_iter().map(tile_us).fold(f64::INFINITY, f64::min);
-    let read_us = ELEMENT * (m * k + k * n + m * n) / (cost.read_tbs * 1e6);
+    let product_us = TILES.into_iter().map(tile_us).fold(f64::INFINITY, f64::min);
     let gate_us = if stage.op.is_gated() {
         device.boundary_us + ELEMENT * 1.5 * m * n / (device.read_tbs * 1e6)
     } else {
         0.0
     };
-    cost.launch_us + arithmetic_us.max(read_us) + gate_us
+    cost.launch_us + product_us + gate_us
 }
