@@ -9,7 +9,7 @@ use super::error::{Error, Result};
 use super::helpers;
 use super::memory::DeviceBuffer;
 use super::stage::{BoundStage, Role};
-use super::stream::{Event, Stream};
+use super::stream::Stream;
 use crate::ffi;
 
 /// Workspace that algorithms may use, the size that NVIDIA recommends on Hopper.
@@ -268,43 +268,24 @@ impl CublasLt {
         })
     }
 
-    /// Takes the fastest candidate. All of them take turns, so that a clock that drifts favours none, and the fastest take more.
+    /// Takes the fastest candidate; the fastest take more turns than the others.
     fn tune(&mut self, candidates: &[sys::cublasLtMatmulAlgo_t]) -> Result<()> {
         let stream = Stream::new(&self.device)?;
-        let least = self.least_us(candidates, TURNS, &stream)?;
+        let mut timed = |candidates: &[sys::cublasLtMatmulAlgo_t], turns| {
+            stream.least_us((candidates.len(), turns, TIMED), |index| {
+                self.algorithm = candidates[index];
+                self.launch(&stream)
+            })
+        };
+        let least = timed(candidates, TURNS)?;
         let near = NEAR * least.iter().copied().fold(f64::INFINITY, f64::min);
         let kept: Vec<_> =
             candidates.iter().zip(least).filter(|(_, us)| *us <= near).map(|(c, _)| *c).collect();
-        let least = self.least_us(&kept, TURNS_OF_NEAR, &stream)?;
+        let least = timed(&kept, TURNS_OF_NEAR)?;
         if let Some((&fastest, _)) = kept.iter().zip(&least).min_by(|a, b| a.1.total_cmp(b.1)) {
             self.algorithm = fastest;
         }
         Ok(())
-    }
-
-    /// The least microseconds that each candidate took in so many turns.
-    fn least_us(
-        &mut self,
-        candidates: &[sys::cublasLtMatmulAlgo_t],
-        turns: usize,
-        stream: &Stream,
-    ) -> Result<Vec<f64>> {
-        let (begin, end) = (Event::timing(&self.device)?, Event::timing(&self.device)?);
-        let mut least = vec![f64::INFINITY; candidates.len()];
-        for _ in 0..turns {
-            for (&candidate, least) in candidates.iter().zip(&mut least) {
-                self.algorithm = candidate;
-                self.launch(stream)?;
-                stream.record(&begin)?;
-                for _ in 0..TIMED {
-                    self.launch(stream)?;
-                }
-                stream.record(&end)?;
-                stream.synchronize()?;
-                *least = least.min(end.us_since(&begin)?);
-            }
-        }
-        Ok(least)
     }
 
     /// Queues the product.

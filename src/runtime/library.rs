@@ -7,15 +7,11 @@ use cusync_gen::graph::Stage;
 
 use super::error::Result;
 use super::pipeline::Pipeline;
-use crate::device::{
-    CublasLt, DeviceBuffer, Error as DeviceError, Event, Kernel, KernelArgs, LaunchAttributes,
-};
+use crate::device::{CublasLt, DeviceBuffer, Error as DeviceError, Kernel, KernelArgs, LaunchAttributes};
 
-/// Runs of a stage that are timed together.
+/// Runs of a stage that are timed together, and how often; the least counts.
 const ROUNDS: usize = 5;
-
-/// Times of a stage's kernel that are compared; the least counts.
-const REPEATS: usize = 3;
+const TURNS: usize = 6;
 
 /// What computes a stage under the `library` executor. It is decided once for a pipeline, by the first set of inputs.
 #[derive(Debug)]
@@ -67,27 +63,10 @@ impl Pipeline {
         };
         let ours = Kernel::new(&self.device, alone)?;
         let stream = &self.main;
-        let mut launch_ours =
-            || Ok(ours.launch(LaunchAttributes { stream, started: None, programmatic: false })?);
-        let mut launch_theirs = || Ok(theirs.launch(stream)?);
-        let mut least = [f64::INFINITY; 2];
-        for _ in 0..REPEATS {
-            least[0] = least[0].min(self.time(&mut launch_ours)?);
-            least[1] = least[1].min(self.time(&mut launch_theirs)?);
-        }
+        let least = stream.least_us((2, TURNS, ROUNDS), |which| match which {
+            0 => ours.launch(LaunchAttributes { stream, started: None, programmatic: false }),
+            _ => theirs.launch(stream),
+        })?;
         Ok(if least[1] < least[0] { Faster::Library(Box::new(theirs)) } else { Faster::Ours })
-    }
-
-    /// Microseconds of some runs in a row on the main stream.
-    fn time(&self, run: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
-        let (begin, end) = (Event::timing(&self.device)?, Event::timing(&self.device)?);
-        run()?;
-        self.main.record(&begin)?;
-        for _ in 0..ROUNDS {
-            run()?;
-        }
-        self.main.record(&end)?;
-        self.main.synchronize()?;
-        Ok(end.us_since(&begin)?)
     }
 }
