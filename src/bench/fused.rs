@@ -1,6 +1,7 @@
 //! The variants of the `fused` executor.
 
 use cusync_gen::check::{Executor, Plan};
+use cusync_gen::choose::{Config, Kernels};
 use cusync_gen::schedule::Hand;
 
 use super::point::{Field, Kind, Point};
@@ -25,8 +26,15 @@ pub(super) fn add(point: &Point<'_>, field: &mut Field, report: &mut LayerReport
         if !point.args.wants(name) {
             continue;
         }
-        let kind = Kind { options, ..Kind::graph(name, role) };
-        let added = automatic(point, mode, splits).and_then(|p| point.add(field, kind, &p, Executor::Fused));
+        let added = automatic(point, mode, splits).and_then(|plan| {
+            let mut config = Config::of_plan(&plan, Executor::Fused);
+            // A plan without cut tiles does not say whether it might have had some.
+            if let Kernels::Chain { splits: stated, .. } = &mut config.kernels {
+                *stated = splits;
+            }
+            let kind = Kind { options, config: Some(&config), ..Kind::graph(name, role) };
+            point.add(field, kind, &plan, Executor::Fused)
+        });
         point.note(name, added, report)?;
     }
     for (name, options) in [("fused tuned graph", Options::default()), ("fused tuned edges graph", edges)] {

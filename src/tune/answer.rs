@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn an_entry_is_taken_proved_and_told() {
         let resolved = resolved("gpt3_mlp", 512);
-        let config = Config::chain(((128, 128), (1, 1)), Hand::Drawn, false);
+        let config = Config::chain(((128, 128), (1, 1)), Hand::Drawn, true);
         let entry = entry(&resolved, None, config.clone());
         let found = answer(&resolved, h200(), None, Some(&entry)).expect("it fits");
         assert_eq!(found.origin.to_string(), "tuned 2026-11-21 on NVIDIA H200, 3 candidates");

@@ -11,7 +11,7 @@ use crate::check::{Candidate, Executor, Launch, Plan};
 use crate::device::Profile;
 use crate::diagnostic::{Diagnostic, Spanned};
 use crate::graph::{Dependence, Graph, OperandKind, Resolved, Stage, StageId, StatedEdge, StatedTile};
-use crate::schedule::{Hand, Part};
+use crate::schedule::Hand;
 use crate::sync::{Order, Policy, WaitAt};
 
 /// A configuration of a pipeline.
@@ -134,7 +134,7 @@ impl Kernels {
                 tile: (graph.kernel_tile().0, graph.kernel_tile().1),
                 cluster: schedule.cluster,
                 mode: schedule.mode,
-                splits: schedule.sequence.iter().any(|item| item.part != Part::Whole),
+                splits: true,
             },
             Launch::Shares(_) => Kernels::Decode,
             Launch::Stages { how, .. } => Kernels::Stages {
