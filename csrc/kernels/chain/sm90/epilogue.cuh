@@ -56,8 +56,8 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
   using Element = typename C::Element;
   Stage const& stage = params.stages[item.stage];
 
-  // What the store warp brings it waits for itself.
-  constexpr uint32_t kAwaited = kProducedBias | (C::kBringsResiduals ? 0 : kProducedResidual);
+  // Who brings a residual waits for it.
+  constexpr uint32_t kAwaited = kProducedBias;
   if (stage.produced & kAwaited) {
     // One thread of the warpgroup acquires for all of it.
     if (thread % 128 == 0) await_in_epilogue<C, ReadBy::kLoads, kAwaited>(params, item, epoch, group);
@@ -115,8 +115,12 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
         }
         Found::template finish<Element>(stage, v, unit.col, at, StagedResidual<Element>{buffer, at}, words);
       } else {
-        using Rows = std::remove_const_t<decltype(rows)>;
-        Found::template finish<Element>(stage, v, unit.col, at, GlobalResidual<Element, Rows>{stage, rows, unit.col, at}, words);
+        if (stage.residual) {
+          cute::cp_async_wait<0>();
+          __syncwarp();
+        }
+        Found::template finish<Element>(stage, v, unit.col, at, StagedResidual<Element>{buffer, at}, words);
+        __syncwarp();
       }
       staged.producer_acquire(state);
       write_unit<pieces>(buffer, at, words);

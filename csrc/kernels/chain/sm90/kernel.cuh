@@ -99,6 +99,13 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
         continue;
       }
     }
+    if constexpr (C::kConvolves) {
+      Parts<C> const parts(item);
+      if (params.stages[item.stage].residual && item.inside && parts.owns_any())
+        Operation<C::kConvolves ? CUSYNC_CONV2D : CUSYNC_GEMM>::Store::template bring<C>(
+            params, item, parts, shared, staged, staged_state, group, thread % 128,
+            [&] { await_in_epilogue<C, ReadBy::kLoads, kProducedResidual>(params, item, of_launch, group); });
+    }
     if (marks().wanted()) {
       loaded.consumer_wait(loaded_state);
       marks().set(&cusync_trace::loaded);

@@ -2,6 +2,8 @@
 // From a convolution's slots to its pixels: only slots within the image have one.
 #pragma once
 #include "kernels/common/notes.cuh"
+#include "cute/arch/copy_sm80.hpp"
+#include "kernels/common/sm90/wait.cuh"
 #include "kernels/common/sm90/window.cuh"
 #include "kernels/conv2d/sm90/turned.cuh"
 
@@ -65,6 +67,43 @@ struct PixelStore {
     __syncwarp();
   }
 
+  /// Begins to bring the residual of the units that this part owns to the buffers where they will be, while the item is multiplied; by a
+  /// warpgroup. Its loads wait for as much, but for the tiles that the residual comes from.
+  template <class C, class Item, class Parts, class Await>
+  CUSYNC_DEVICE static void bring(typename C::Params const& params, Item const& item, Parts const& parts, typename C::SharedStorage& shared,
+                                  typename C::StagingPipeline& staged, cutlass::PipelineState<C::kStagingDepth> next, uint32_t group,
+                                  int thread, Await&& await) {
+    using Element = typename C::Element;
+    static_assert(C::kUnits <= C::kStagingDepth);
+    Stage const& stage = params.stages[item.stage];
+    if (thread == 0) {
+      ReadyReader ready(&shared.ready, item.done);
+      while (!ready.is_ready(0)) ptx::nanosleep(20);
+      await();
+    }
+    find<C>(params, item, shared, group, thread);
+    ptx::bar_sync(8 + group, 128);
+    uint32_t const piece = uint32_t(thread) % kPieces;
+#pragma unroll 1
+    for (uint32_t u = 0; u < C::kUnits; ++u) {
+      uint32_t const row_begin = row_of_unit<C>(group, int(u));
+      uint32_t const col = item.range.n * C::kTileN + u % C::kColUnits * C::kUnitCols, channel = col + piece * 8;
+      PixelRows const to = rows<C>(params, item, row_begin, shared);
+      if (!parts.owns(u) || !to.any(stage) || col >= stage.columns) continue;
+      staged.producer_acquire(next);
+      uint4* const buffer = reinterpret_cast<uint4*>(shared.staging[group][next.index()]);
+#pragma unroll
+      for (uint32_t i = 0; i < kBatch; ++i) {
+        uint32_t const row = row_of(thread, i), pixel = to(row);
+        if (pixel < stage.m && channel < stage.columns)
+          cute::SM80_CP_ASYNC_CACHEGLOBAL<uint4>::copy(
+              *reinterpret_cast<uint4 const*>(static_cast<Element const*>(stage.residual) + uint64_t(pixel) * stage.columns + channel),
+              buffer[row * kPieces + (piece ^ row % 8)]);
+      }
+      ++next;
+    }
+  }
+
   /// In a turned kernel, from the sums of the units that this part owns to global memory; by a warpgroup.
   template <class C, class Item, class Parts, class Sums>
   CUSYNC_DEVICE static void finish(typename C::Params const& params, Item const& item, Parts const& parts, uint32_t epoch, Sums& sums,
@@ -92,17 +131,7 @@ struct PixelStore {
       ++next;
     }
     if (stage.residual) {
-      each([&](uint32_t, PixelRows const& to, Element* buffer) {
-        uint32_t const piece = lane % kPieces, channel = col + piece * 8;
-#pragma unroll
-        for (uint32_t i = 0; i < kBatch; ++i) {
-          uint32_t const row = row_of(thread, i), pixel = to(row);
-          uint4 values{};
-          if (pixel < stage.m && channel < stage.columns)
-            values = *reinterpret_cast<uint4 const*>(static_cast<Element const*>(stage.residual) + uint64_t(pixel) * stage.columns + channel);
-          reinterpret_cast<uint4*>(buffer)[row * kPieces + (piece ^ row % 8)] = values;
-        }
-      });
+      cute::cp_async_wait<0>();
       ptx::bar_sync(8 + group, 128);
     }
 #pragma unroll

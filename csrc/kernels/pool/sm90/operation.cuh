@@ -2,6 +2,9 @@
 // Pools over NHWC images in a chain kernel: each output pixel is the greatest of the pixels under its window, or their mean,
 // channel by channel. A tile is whole rows of pixels of one image, or whole images, with all their channels.
 #pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include "kernels/common/sm90/rows.cuh"
 
 namespace cusync::kernels::sm90 {
@@ -45,6 +48,13 @@ struct Operation<CUSYNC_POOL> {
       await_rows<C>(params, item, shared, thread_);
       mark();
       uint32_t const count = (end_ - begin_) * vectors_;
+      cusync_images const& images = table_.images;
+      bool const most = !images.mean && images.filter_rows == images.filter_cols;
+      if (most && images.filter_rows == 3)
+        greatest<3>(count);
+      else if (most && images.filter_rows == 2)
+        greatest<2>(count);
+      else
 #pragma unroll 1
       for (uint32_t i = thread_; i < count; i += C::kConsumerThreads) {
         uint32_t const pixel = i / vectors_, vector = i - pixel * vectors_;
@@ -65,6 +75,49 @@ struct Operation<CUSYNC_POOL> {
         end = min_u32(first + filter - padding, length);
       }
     };
+
+    CUSYNC_DEVICE static __half2 greater(__half2 x, __half2 y) { return __hmax2_nan(x, y); }
+    CUSYNC_DEVICE static __nv_bfloat162 greater(__nv_bfloat162 x, __nv_bfloat162 y) { return __hmax2_nan(x, y); }
+
+    /// Windows of Filter x Filter, two output pixels at a time, all of whose pixels are on their way together. At an image's edge one of those
+    /// that are there stands for one that is not.
+    template <int Filter>
+    CUSYNC_DEVICE void greatest(uint32_t count) const {
+      using Pair = std::conditional_t<std::is_same_v<Element, cutlass::half_t>, __half2, __nv_bfloat162>;
+      constexpr int kTogether = 2, kWindow = Filter * Filter;
+      cusync_images const& i = table_.images;
+#pragma unroll 1
+      for (uint32_t begin = thread_; begin < count; begin += kTogether * C::kConsumerThreads) {
+        uint4 pixels[kTogether][kWindow];
+        uint64_t to[kTogether];
+#pragma unroll
+        for (int t = 0; t < kTogether; ++t) {
+          uint32_t const at = min_u32(begin + t * C::kConsumerThreads, count - 1), in_tile = at / vectors_, vector = at - in_tile * vectors_;
+          uint32_t const pixel = begin_ + in_tile, line = pixel / i.out_width, image = line / i.out_height;
+          to[t] = uint64_t(pixel) * vectors_ + vector;
+          Under const rows(line - image * i.out_height, i.stride_rows, i.filter_rows, i.padding_rows, i.height);
+          Under const cols(pixel - line * i.out_width, i.stride_cols, i.filter_cols, i.padding_cols, i.width);
+          uint4 const* const from = static_cast<uint4 const*>(table_.in) + uint64_t(image) * i.height * i.width * vectors_ + vector;
+#pragma unroll
+          for (int r = 0; r < Filter; ++r)
+#pragma unroll
+            for (int s = 0; s < Filter; ++s) {
+              uint32_t const row = min_u32(rows.begin + r, rows.end - 1), col = min_u32(cols.begin + s, cols.end - 1);
+              pixels[t][r * Filter + s] = __ldcg(from + (row * i.width + col) * vectors_);
+            }
+        }
+#pragma unroll
+        for (int t = 0; t < kTogether; ++t) {
+          uint4 result = pixels[t][0];
+          Pair* const greatest = reinterpret_cast<Pair*>(&result);
+#pragma unroll
+          for (int p = 1; p < kWindow; ++p)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) greatest[e] = greater(greatest[e], reinterpret_cast<Pair const*>(&pixels[t][p])[e]);
+          if (begin + t * C::kConsumerThreads < count) static_cast<uint4*>(table_.out)[to[t]] = result;
+        }
+      }
+    }
 
     CUSYNC_DEVICE RowFloats pool(uint32_t pixel, uint32_t vector) const {
       cusync_images const& i = table_.images;
