@@ -10,6 +10,8 @@ use cusync_gen::schedule::decode::{is_in_pairs, owners_of, slot_base, slot_of};
 use cusync_gen::simulate::simulate;
 use cusync_gen::spec;
 use cusync_gen::sync::Tile;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 
 const QKV: usize = 0;
 const ATTEND: usize = 1;
@@ -283,6 +285,57 @@ fn half_of_what_a_pair_of_workers_awaits_is_not_enough() {
         events
     });
     only(&stuck, Obligation::Progress, &["share", "qkv"]);
+}
+
+/// One event of one share of a pair is lost or elsewhere, or all that one of its warps awaits is lost or too little, drawn by lot.
+#[test]
+fn no_event_of_a_pair_of_workers_is_one_too_many() {
+    let c = planned(&layer(32, "RmsNorm", 8192));
+    let (qkv, sms) = (StageId(1), c.device.sms);
+    let mut rng = SmallRng::seed_from_u64(12);
+    let mut drawn = [0; 4];
+    for round in 0..64 {
+        let share = rng.random_range(0..c.graph.stages[qkv.0].tiles());
+        let elsewhere = sms + (share + rng.random_range(2..sms - 2)) % sms;
+        let (lot, kind, lose) = (rng.random_range(0..usize::MAX), round % 4, rng.random_bool(0.5));
+        let report = mutated(&c, |stage, tile, _, mut events| {
+            if (stage, tile.n) != (qkv, share) {
+                return events;
+            }
+            let of_kind = |event: &Event| match event {
+                Event::Warp { .. } => kind == 0,
+                Event::Load { .. } => kind == 1,
+                Event::Await { .. } => kind == 2,
+                Event::Contribute { .. } => kind == 3,
+                _ => false,
+            };
+            let places: Vec<usize> = (0..events.len()).filter(|i| of_kind(&events[*i])).collect();
+            let at = places[lot % places.len()];
+            match &mut events[at] {
+                Event::Warp { .. } => {
+                    let loads = |event: &Event| matches!(event, Event::Wait { .. } | Event::Load { .. });
+                    let end =
+                        events[at + 1..].iter().position(|e| !loads(e)).map_or(events.len(), |n| at + 1 + n);
+                    let of_warp = events.splice(at + 1..end, []).collect::<Vec<_>>();
+                    let changed = of_warp.into_iter().filter_map(|event| match event {
+                        Event::Wait { .. } if lose => None,
+                        Event::Wait { edge, slot, value } => {
+                            Some(Event::Wait { edge, slot, value: value - 1 })
+                        }
+                        other => Some(other),
+                    });
+                    let changed: Vec<Event> = changed.collect();
+                    events.splice(at + 1..at + 1, changed);
+                }
+                Event::Await { slab } | Event::Contribute { slab } if !lose => *slab = elsewhere,
+                _ => drop(events.remove(at)),
+            }
+            events
+        });
+        drawn[kind] += 1;
+        assert!(!report.refutations.is_empty(), "share {share}, kind {kind}, lot {lot}, lost {lose}");
+    }
+    assert_eq!(drawn, [16; 4]);
 }
 
 #[test]
