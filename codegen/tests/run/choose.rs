@@ -283,13 +283,19 @@ fn overlap_is_chosen_only_where_it_gains() {
     assert!(stated.launch().has_semaphores(), "a stated policy is kept");
 }
 
-/// Medians of one H200, rested, microseconds (docs/results/fused_h200.md).
+/// Medians of one H200, rested, microseconds (docs/results/mlp_h200.json).
 #[test]
 fn products_of_the_library_are_predicted_and_chosen_only_where_its_times_are_known() {
     let rested = Conditions { sustained: false, overlap: false };
-    for (source, m, measured) in
-        [(GPT3, 64, 82.7), (GPT3, 512, 217.7), (GPT3, 2048, 804.5), (LLAMA, 128, 44.9), (LLAMA, 768, 145.1)]
-    {
+    // At 64 tokens LLaMA's first product leaves SMs without a tile.
+    for (source, m, measured) in [
+        (GPT3, 64, 80.9),
+        (GPT3, 512, 212.3),
+        (GPT3, 2048, 818.2),
+        (LLAMA, 64, 44.4),
+        (LLAMA, 128, 44.4),
+        (LLAMA, 768, 139.2),
+    ] {
         let resolved = shipped(source, m);
         let c = choose::candidate(&resolved, h200(), Executor::Library).expect("a choice");
         let us = expected_us(&c, rested);
