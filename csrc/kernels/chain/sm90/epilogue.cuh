@@ -132,8 +132,7 @@ CUSYNC_DEVICE void finish_item(typename C::Params const& params, Work const& ite
     });
     if (!staged_one) continue;
     if constexpr (!C::kConvolves) ptx::fence_proxy_async_shared_cta();
-    __syncwarp();
-    if (thread % 32 == 0) staged.producer_commit(state);
+    staged.producer_commit(state);
     ++state;
   }
 }
@@ -150,8 +149,7 @@ CUSYNC_DEVICE void run_rows(typename C::Params const& params, Work const& item, 
     // Their staging buffers, too, are free for what the rows need.
     for (auto buffer = state; buffer.count() < state.count() + C::kStagingDepth; ++buffer) staged.producer_acquire(buffer);
     rows.run(params, item, shared, loaded, loaded_state, mark);
-    __syncwarp();
-    if (thread % 32 == 0) staged.producer_commit(state);
+    staged.producer_commit(state);
     ++state;
   });
 }

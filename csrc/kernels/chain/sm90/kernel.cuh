@@ -214,19 +214,19 @@ __global__ void __launch_bounds__(C::kThreads, 1) chain(CUTE_GRID_CONSTANT typen
   typename WorkPipeline::Params work_params;
   work_params.role = warp == 1 ? WorkPipeline::ThreadCategory::Producer : WorkPipeline::ThreadCategory::Consumer;
   work_params.producer_arv_count = 1;
-  work_params.consumer_arv_count = 1 + C::kStoreWarps + C::kConsumerThreads / 32;  // load, store, consumer warps
+  work_params.consumer_arv_count = 32 * (1 + C::kStoreWarps) + C::kConsumerThreads;  // load, store, consumer warps
   WorkPipeline work(shared.work, work_params);
 
   using StagingPipeline = typename C::StagingPipeline;
   typename StagingPipeline::Params staged_params;
   staged_params.role =
       warp >= 4 ? StagingPipeline::ThreadCategory::Producer : StagingPipeline::ThreadCategory::Consumer;
-  staged_params.producer_arv_count = 4;
+  staged_params.producer_arv_count = 128;
   // One object for each thread, of its warpgroup's ring: choosing between two objects would put both into memory.
   if (warp == 0 && leader)
     for (auto& storage : shared.staged)
       for (int i = 0; i < C::kStagingDepth; ++i) {
-        storage.full_barrier_[i].init(4);
+        storage.full_barrier_[i].init(staged_params.producer_arv_count);
         storage.empty_barrier_[i].init(1);
       }
   if constexpr (C::kBringsResiduals)

@@ -52,7 +52,8 @@ CUSYNC_DEVICE cutlass::PipelineState<Depth> of_count(uint32_t count, uint32_t fi
   return {int(count % Depth), first ^ count / Depth % 2, count};
 }
 
-/// The other warps' end of the ring of work. A whole converged warp calls `next`.
+/// The other warps' end of the ring of work. A whole converged warp calls `next`, and each lane gives the item back for itself: one that
+/// did so for its warp would be as right, but checkers of races do not follow it.
 template <class C>
 class WorkReader {
  public:
@@ -64,8 +65,7 @@ class WorkReader {
     if constexpr (C::kLean) state_ = of_count<C::kWorkDepth>(count_++, 0);
     work_.consumer_wait(state_);
     auto const item = shared_.items[state_.index()];
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) work_.consumer_release(state_);
+    work_.consumer_release(state_);
     if constexpr (!C::kLean) ++state_;
     return item;
   }

@@ -113,7 +113,7 @@ struct PixelStore {
     static_assert(C::kUnits <= C::kStagingDepth && C::kColUnits == 1);
     Stage const& stage = params.stages[item.stage];
     Fragment const at(thread);
-    uint32_t const col = item.range.n * C::kTileN, lane = uint32_t(thread) % 32;
+    uint32_t const col = item.range.n * C::kTileN;
     bool mine[C::kUnits];
     Element* buffers[C::kUnits];
     auto next = state;
@@ -141,9 +141,8 @@ struct PixelStore {
     each([&](uint32_t u, PixelRows const& to, Element* buffer) {
       write<C>(params, item, parts, to, col, buffer, epoch, group, u, thread);
     });
-    __syncwarp();
     each([&](uint32_t, PixelRows const&, Element*) {
-      if (lane == 0) staged.producer_commit(state);
+      staged.producer_commit(state);
       ++state;
     });
   }

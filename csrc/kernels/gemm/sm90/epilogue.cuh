@@ -58,8 +58,7 @@ CUSYNC_DEVICE void stage_tile(typename C::Params const& params, WorkItem const& 
         for (int half = 0; half < 2; ++half)
           buffer[chunk_word<groups>(at, j, half)] = words[j][half];
       ptx::fence_proxy_async_shared_cta();
-      __syncwarp();
-      if (thread % 32 == 0) staged.producer_commit(state);
+      staged.producer_commit(state);
       ++state;
     }
 }

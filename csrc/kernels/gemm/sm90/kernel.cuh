@@ -58,14 +58,14 @@ __global__ void __launch_bounds__(C::kThreads, 1) gemm(CUTE_GRID_CONSTANT typena
   typename WorkPipeline::Params work_params;
   work_params.role =
       warp == 1 ? WorkPipeline::ThreadCategory::Producer : WorkPipeline::ThreadCategory::Consumer;
-  work_params.consumer_arv_count = 3 + C::kConsumerThreads / 32;  // load, store, wait and consumer warps
+  work_params.consumer_arv_count = 3 * 32 + C::kConsumerThreads;  // load, store, wait and consumer warps
   WorkPipeline work(shared.work, work_params);
 
   using StagingPipeline = typename C::StagingPipeline;
   typename StagingPipeline::Params staged_params;
   staged_params.role =
       warp >= 4 ? StagingPipeline::ThreadCategory::Producer : StagingPipeline::ThreadCategory::Consumer;
-  staged_params.producer_arv_count = C::kConsumerThreads / 32;
+  staged_params.producer_arv_count = C::kConsumerThreads;
   StagingPipeline staged(shared.staged, staged_params);
   cutlass::arch::fence_barrier_init();
   __syncthreads();
