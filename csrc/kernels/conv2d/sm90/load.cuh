@@ -20,28 +20,42 @@ struct Tap {
   }
 };
 
-/// The row of a window that a tap shifts operand A to.
+/// The row of a window that a tap shifts operand A to. It too goes on without divisions: the warps that multiply take longer for two of
+/// them than the tensor cores for a k-block.
 struct Shift {
   uint32_t index, col, row, rows;
 
-  CUSYNC_DEVICE Shift(Window const& window, uint32_t k) : index(0), col(0), row(0), rows(0) {
+  CUSYNC_DEVICE Shift(Window const& window, uint32_t k) : index(0), col(0), row(0), rows(0), of_col(0), of_row(0), line(0) {
     if (!k) return;
     index = k % window.taps, row = index / window.filter_cols, col = index - row * window.filter_cols;
-    find(window);
+    of_row = row % window.class_rows, of_col = col % window.class_cols;
+    line = of_row * window.class_cols * window.class_slots + row / window.class_rows * window.pitch;
+    rows = line + of_col * window.class_slots + col / window.class_cols;
   }
-  /// By taps of one row of the filter.
+  /// By taps of one row of the filter; by one, where there is a window for each class of taps.
   template <bool Strided>
   CUSYNC_DEVICE void advance(Window const& window, uint32_t taps) {
+    if (Strided && window.class_rows * window.class_cols > 1) return step(window);
     index += taps, col += taps, rows += taps;
     if (col == window.filter_cols) col = 0, ++row, rows += window.pitch - window.filter_cols;
     if (index == window.taps) index = row = rows = 0;
-    if (Strided && window.class_rows * window.class_cols > 1) find(window);
   }
 
  private:
-  CUSYNC_DEVICE void find(Window const& w) {
-    uint32_t const of_rows = row % w.class_rows, of_cols = col % w.class_cols;
-    rows = (of_rows * w.class_cols + of_cols) * w.class_slots + row / w.class_rows * w.pitch + col / w.class_cols;
+  uint32_t of_col, of_row;  ///< the tap's class
+  uint32_t line;            ///< `rows` of the first tap of its row
+
+  /// The next tap is of the next class, or of the first one and a pixel, or a row of pixels, further.
+  CUSYNC_DEVICE void step(Window const& w) {
+    ++index, ++col;
+    rows += w.class_slots;
+    if (++of_col == w.class_cols) of_col = 0, rows += 1 - w.class_cols * w.class_slots;
+    if (col != w.filter_cols) return;
+    uint32_t const across = w.class_cols * w.class_slots;
+    col = of_col = 0, ++row, line += across;
+    if (++of_row == w.class_rows) of_row = 0, line += w.pitch - w.class_rows * across;
+    if (index == w.taps) index = row = of_row = line = 0;
+    rows = line;
   }
 };
 
