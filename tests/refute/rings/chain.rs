@@ -5,7 +5,8 @@
 //! The model is the protocol of `csrc/kernels/chain`, by its parties: warp 1 hands out items and says through one word how far
 //! operands may be loaded, in whatever order waits are met elsewhere; the load warp fills the ring of operands, whose copies
 //! arrive in any order; two warpgroups multiply, each at its own pace, and fill staging rings of their own; a store warp for each
-//! empties that, counts the tile, and posts it if it is the second; a residual it brings to a unit's place before the unit is made. An attention takes the ring as it is: queries make room at once,
+//! empties that, counts the tile, and posts it if it is the second; a residual it brings to a unit's place before the unit is made, but
+//! for convolutions, where the warpgroup does so before it multiplies. An attention takes the ring as it is: queries make room at once,
 //! in the staging ring. A convolution's window serves several k-blocks from a buffer
 //! of its own, which is filled again when the last of them is multiplied. Barriers count phases without end here, so that a parity
 //! that says yes in the wrong phase is seen.
@@ -19,15 +20,23 @@ const GROUPS: usize = 2;
 /// What an item is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A product of so many k-blocks, of which each warpgroup finishes so many units: none, if it only leaves sums to others. `adds`:
-    /// store warps bring a residual to the place of each unit first.
-    Product { k_blocks: u8, units: u8, adds: bool },
+    /// A product of so many k-blocks, of which each warpgroup finishes so many units: none, if it only leaves sums to others.
+    Product { k_blocks: u8, units: u8, residual: Residual },
     /// An attention of so many steps: a place of the ring for the queries, then for each step one for keys and one for values, or
     /// one for both. The units of the outputs make room for the queries first.
     Attention { steps: u8, wide: bool },
     /// A block of rows: one word of the warp that waits, so many places of the ring of operands or none, and one unit without contents.
     /// What rows of the ring need lies in all places of the staging ring.
     Rows { loads: u8 },
+}
+
+/// Who brings a residual to the place of each unit before the unit is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Residual {
+    Nobody,
+    StoreWarps,
+    /// The warpgroup itself, before it multiplies.
+    Warpgroups,
 }
 
 impl Kind {
@@ -87,7 +96,7 @@ enum Broken {
     StagedUnseen,
     /// They do not say of a unit that it has no residual.
     NothingIsNotTold,
-    /// They bring the next residual before its place is read.
+    /// Whoever brings a residual does so before its place is read.
     BroughtEarly,
     /// Queries keep their place in the ring to the end of an item.
     QueriesStay,
@@ -209,7 +218,14 @@ impl Model {
             math.push(Step::Take(i));
             store.push(Step::Take(i));
             match *kind {
-                Kind::Product { k_blocks, .. } => {
+                Kind::Product { k_blocks, units, residual } => {
+                    if residual == Residual::Warpgroups && units > 0 {
+                        math.push(Step::Ready { word: counted + 1, met: met + 1 });
+                        for u in unit..unit + units {
+                            math.extend((cta.broken != Some(Broken::BroughtEarly)).then_some(Step::Stage(u)));
+                            math.push(Step::Bring(u));
+                        }
+                    }
                     let ask = cta.drawn.map(|early| k_blocks.saturating_sub(early + 1));
                     let mut left = 0;
                     for k in 0..k_blocks {
@@ -298,7 +314,7 @@ impl Model {
                 }
             }
             let units = kind.units();
-            let adds = matches!(kind, Kind::Product { adds: true, .. });
+            let adds = matches!(kind, Kind::Product { residual: Residual::StoreWarps, .. });
             let ahead = if adds { units.min(cta.staging as u8) } else { 0 };
             if ahead > 0 {
                 let word = met + kind.counted();
@@ -553,11 +569,15 @@ impl Model {
 const ROWS: Kind = Kind::Rows { loads: 0 };
 
 fn product(k_blocks: u8, units: u8) -> Kind {
-    Kind::Product { k_blocks, units, adds: false }
+    Kind::Product { k_blocks, units, residual: Residual::Nobody }
 }
 
 fn with_residual(k_blocks: u8, units: u8) -> Kind {
-    Kind::Product { k_blocks, units, adds: true }
+    Kind::Product { k_blocks, units, residual: Residual::StoreWarps }
+}
+
+fn with_own_residual(k_blocks: u8, units: u8) -> Kind {
+    Kind::Product { k_blocks, units, residual: Residual::Warpgroups }
 }
 
 fn attention(steps: u8, wide: bool) -> Kind {
@@ -628,6 +648,14 @@ fn no_wait_passes_in_the_wrong_phase_and_every_tile_is_posted_once() {
         cta(vec![with_residual(1, 3), with_residual(1, 1)]),
         cta(vec![with_residual(2, 0), with_residual(1, 1), ROWS, with_residual(1, 1)]),
         cta(vec![attention(1, true), with_residual(1, 2), attention(1, false)]),
+        // The same brought by the warpgroups, as many as there are places; beside windows, and with nothing to bring.
+        cta(vec![product(1, 1), with_own_residual(2, 2), product(1, 1), with_own_residual(1, 1)]),
+        cta(vec![with_own_residual(1, 2), with_own_residual(2, 0), ROWS, with_own_residual(1, 2)]),
+        Cta {
+            operands: 3,
+            windows: Some(Windows { taps: 2, buffers: 2, group: 1 }),
+            ..cta(vec![with_own_residual(3, 1), with_own_residual(2, 1)])
+        },
         // Rows through the ring.
         cta(vec![Kind::Rows { loads: 3 }, product(1, 1), Kind::Rows { loads: 1 }]),
         Cta {
@@ -665,6 +693,12 @@ fn broken_rings_are_found() {
             Cta { broken: Some(Broken::BroughtEarly), ..cta(vec![with_residual(1, 3)]) },
             "over a unit that is not sent",
         ),
+        (
+            Cta { broken: Some(Broken::BroughtEarly), ..cta(vec![product(1, 2), with_own_residual(1, 1)]) },
+            "over a unit that is not sent",
+        ),
+        // More units than places: the second round waits for units that are made behind it.
+        (cta(vec![with_own_residual(1, 3)]), "stands still"),
         (
             Cta { operands: 1, broken: Some(Broken::QueriesStay), ..cta(vec![attention(1, true)]) },
             "stands still",
