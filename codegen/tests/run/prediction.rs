@@ -141,7 +141,7 @@ fn predictions_of_attention_are_near_what_they_were_fitted_to() {
     }
 }
 
-/// MLPs of 64 to 4096 tokens by our kernels and by cuBLASLt: what is picked without measuring.
+/// MLPs of 1 to 4096 tokens by every executor and by cuBLASLt: what is picked without measuring.
 #[test]
 fn the_forecast_with_the_library_among_the_offers_loses_little() {
     let c = compared(include_str!("../../../docs/results/mlp_h200.json"), |_| true);
@@ -149,7 +149,7 @@ fn the_forecast_with_the_library_among_the_offers_loses_little() {
     println!("{text}");
     if shipped() {
         let worst = c.by_point().iter().map(|point| point.regret).fold(0.0, f64::max);
-        assert_eq!((c.by_point().len(), c.other_schedules), (36, 0));
+        assert_eq!((c.by_point().len(), c.other_schedules), (57, 0));
         assert!(error <= 0.06 && regret <= 0.03 && worst <= 0.08, "{error} {regret} {worst}");
     }
 }
