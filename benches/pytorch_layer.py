@@ -153,11 +153,12 @@ class Dim(ctypes.Structure):
 class Pipeline:
     """A pipeline of cusync that reads one set of a layer's tensors. Weights are bound transposed, K x N, as its specs have them."""
 
-    def __init__(self, library, layer, t, x):
+    def __init__(self, library, layer, t, x, executor):
         self.library, self.handle, self.kept = library, ctypes.c_void_p(), []
         page = page_of(layer, x.dtype)
         dims = (Dim * len(layer.dims))(*(Dim(name.encode(), value) for name, value in layer.dims.items()))
-        library.call("open", page.encode(), dims, len(dims), None, x.device.index, ctypes.byref(self.handle))
+        wanted = None if executor == "auto" else executor.encode()
+        library.call("open", page.encode(), dims, len(dims), wanted, x.device.index, ctypes.byref(self.handle))
         self.executor = library.functions.cusync_pipeline_executor(self.handle).decode()
         self.out = torch.empty_like(x) if layer.part > ALONE else x.new_empty(x.shape[0], layer.heads * DIM)
         bound = {"X": x, "Z": self.out}
@@ -212,9 +213,9 @@ def page_of(layer, dtype):
     return "".join(lines)
 
 
-def ours(library, layer, sets, x):
+def ours(library, layer, sets, x, executor):
     """Pipelines of cusync, one a set; an error where one makes something else than eager PyTorch does."""
-    made = [Pipeline(library, layer, tensors, x) for tensors in sets]
+    made = [Pipeline(library, layer, tensors, x, executor) for tensors in sets]
     # Plain blocks of generation leave the new token's rotation and place in the cache to us alone.
     if layer.prompt or layer.part >= FULL:
         want = layer.run(x, sets[0]).float()
@@ -305,6 +306,7 @@ def main():
     parser.add_argument("--tokens", help="tokens of a prompt, or of each sequence in the cache, comma-separated")
     parser.add_argument("--compile", action="store_true", help="torch.compile(max-autotune) too, which takes minutes")
     parser.add_argument("--cusync", metavar="LIBRARY", help="libcusync_c.so, with libcusync_kernels.so beside it: measure its pipelines too")
+    parser.add_argument("--executor", default="auto", help="what runs cusync's pipelines, comma-separated, such as auto,serial")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 in place of fp16")
     parser.add_argument("--regime", default="rested,sustained", help="comma-separated")
     parser.add_argument("--sets", type=int, default=4, help="sets of weights and caches in rotation")
@@ -329,14 +331,15 @@ def main():
             sets = [layer.tensors(dtype, generator) for _ in range(args.sets)]
             x = uniform((layer.rows, layer.columns), 1.0, dtype, generator)
             ways = [(f"eager, {name}", backend) for name, backend in BACKENDS.items()]
-            ways = ([("cusync", None)] if library else []) + ways + ([("compiled", list(BACKENDS.values()))] if args.compile else [])
+            ways = ([(f"cusync, {name}", name) for name in args.executor.split(",")] if library else []) + ways + ([("compiled", list(BACKENDS.values()))] if args.compile else [])
             graphs, pipelines = {}, []
-            for way, backend in ways:
+            for way, backend in ways:  # of cusync: its executor
                 since = time.perf_counter()
                 try:
-                    if way == "cusync":
-                        pipelines = ours(library, layer, sets, x)
-                        graphs[f"cusync, {pipelines[0].executor}"] = capture(lambda _, pipeline: pipeline.run(), pipelines, x, args.runs)
+                    if way.startswith("cusync"):
+                        made = ours(library, layer, sets, x, backend)
+                        pipelines += made
+                        graphs[f"cusync, {made[0].executor}"] = capture(lambda _, pipeline: pipeline.run(), made, x, args.runs)
                         continue
                     with sdpa_kernel(backend):
                         run = compiled(layer, sets[0], x) if way == "compiled" else layer.run
