@@ -11,7 +11,7 @@ use cusync::inputs::Inputs;
 use cusync::reference::{Tolerance, compare, evaluate};
 use cusync::runtime::cpu::{CpuOptions, CpuPipeline};
 use cusync::runtime::{Overrides, RunOptions, plan_text, run_gpu};
-use cusync_gen::check::{Executor, Plan};
+use cusync_gen::check::Executor;
 use cusync_gen::device::Profile;
 
 const BLOCK: &str = r#"Pipeline(name: "block", dims: { "B": 2, "C": 64 }, stages: [
@@ -22,18 +22,20 @@ const BLOCK: &str = r#"Pipeline(name: "block", dims: { "B": 2, "C": 64 }, stages
         residual_at: BeforeActivation, epilogue: Relu, out: "Y(B,7,7,2*C)"),
 ])"#;
 
-fn on_gpu(plan: &Plan) -> Result<bool, Box<dyn std::error::Error>> {
-    // The block in one launch, then the same kernel stage by stage.
+fn on_gpu(profile: &Profile) -> Result<bool, Box<dyn std::error::Error>> {
+    // The block in one launch, then a kernel a stage.
     let mut right = true;
     for executor in [Executor::Fused, Executor::Serial] {
-        let report = run_gpu(plan, RunOptions { executor: Some(executor), ..RunOptions::default() })?;
+        let plan = plan_text(BLOCK, "block.ron", &Overrides::default(), profile, executor)?;
+        let report = run_gpu(&plan, RunOptions::default())?;
         show(&format!("{}, {}: {:.1} us", report.device, report.executor, report.time_us));
         right &= report.verified;
     }
     Ok(right)
 }
 
-fn on_host(plan: &Plan) -> Result<bool, Box<dyn std::error::Error>> {
+fn on_host(profile: &Profile) -> Result<bool, Box<dyn std::error::Error>> {
+    let plan = &plan_text(BLOCK, "block.ron", &Overrides::default(), profile, Executor::Fused)?;
     let inputs = Inputs::checked_random(plan.graph(), 1)?;
     let mut pipeline = CpuPipeline::new(plan, &inputs, CpuOptions::default())?;
     let stats = pipeline.run()?;
@@ -49,8 +51,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some(gpu) => gpu.profile().ok_or("a Hopper GPU has a profile")?,
         None => Profile::named("h200").ok_or("the profile ships")?.clone(),
     };
-    let plan = plan_text(BLOCK, "block.ron", &Overrides::default(), &profile, Executor::Fused)?;
-    let right = if gpu.is_some() { on_gpu(&plan)? } else { on_host(&plan)? };
+    let right = if gpu.is_some() { on_gpu(&profile)? } else { on_host(&profile)? };
     if right { Ok(()) } else { Err("wrong result".into()) }
 }
 

@@ -163,8 +163,7 @@ impl<'a> Point<'a> {
             return self.measure(field, &leader, share);
         }
         if !own_kernels {
-            let added = self.add(&mut field, Kind::graph(BASELINE, Role::Peer), &leader, Executor::Serial);
-            self.note(BASELINE, added, report)?;
+            self.add_in_turn(&mut field, report)?;
             super::fused::add(self, &mut field, report)?;
             tune::add_kept(self, &mut field, report)?;
             return self.measure(field, &leader, share);
@@ -228,6 +227,30 @@ impl<'a> Point<'a> {
             self.add(field, Kind::graph(best, Role::Peer), &plan, serial)
         });
         self.note(best, added, report)
+    }
+
+    /// A chain kernel a stage: as predicted and, where tuning is asked for, the fastest for each stage alone.
+    fn add_in_turn(&self, field: &mut Field, report: &mut LayerReport) -> Result<()> {
+        let serial = Executor::Serial;
+        let edges = Options { overlap: Overlap::Captured, ..Options::default() };
+        for (name, tuned, options) in [
+            (BASELINE, false, Options::default()),
+            ("serial edges graph", false, edges),
+            ("serial tuned graph", true, Options::default()),
+            ("serial tuned edges graph", true, edges),
+        ] {
+            if !self.args.wants(name) || tuned && !self.args.tune {
+                continue;
+            }
+            let plan = match tuned {
+                true => tune::in_turn(self, &self.resolved()?),
+                false => self.plan(serial, Overrides::default()),
+            };
+            let kind = Kind { options, ..Kind::graph(name, Role::Peer) };
+            let added = plan.and_then(|plan| self.add(field, kind, &plan, serial));
+            self.note(name, added, report)?;
+        }
+        Ok(())
     }
 
     /// A sample of all ways.
@@ -323,9 +346,7 @@ impl<'a> Point<'a> {
         let variant = PipelineVariant::new(pipeline, executor, kind.as_graph, field.rounds)?;
         field.variants.push(Box::new(variant));
         let overlap = kind.options.overlap != Overlap::Plain;
-        // A chain kernel stage by stage is no way that can be stated.
-        let stated = plan.launch().lists().is_none() || executor == Executor::Fused;
-        let config = kind.config.cloned().or_else(|| stated.then(|| Config::of_plan(plan, executor)));
+        let config = kind.config.cloned().or_else(|| Some(Config::of_plan(plan, executor)));
         let (name, plan) = (kind.name.into(), Some(plan.clone()));
         field.entries.push(Entry { name, role: kind.role, overlap, plan, config, max_rel_err });
         Ok(())

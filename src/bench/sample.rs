@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use cusync_gen::check::{Executor, Plan, check};
 use cusync_gen::choose::space::{self, ORDERS, POLICIES, chains, executors};
-use cusync_gen::choose::{self, Config, EdgeConfig, Kernels, StageConfig};
+use cusync_gen::choose::{self, ChainConfig, ChainOverride, Config, EdgeConfig, Kernels, StageConfig};
 use cusync_gen::device::{Operations, Profile};
 use cusync_gen::graph::{Dependence, Resolved, StageId};
 use cusync_gen::sync::WaitAt;
@@ -81,6 +81,9 @@ pub(super) fn sample(resolved: &Resolved, device: &Profile, count: usize) -> Vec
         }
         let way = match executor {
             Executor::Fused => chain(operations, &mut rng),
+            Executor::Serial if !own_kernels => {
+                in_turn(resolved, device, &mut rng).map(|config| (config, Overlap::Plain))
+            }
             Executor::Cpu
             | Executor::Serial
             | Executor::Library
@@ -111,6 +114,22 @@ fn chain(operations: Operations, rng: &mut StdRng) -> Option<(Config, Overlap)> 
     let asked = overrides.choose(rng)?;
     let overlap = if rng.random() { Overlap::Captured } else { Overlap::Plain };
     Some((Config::chain(asked.kernel?, asked.mode, asked.splits), overlap))
+}
+
+/// A chain kernel a stage.
+fn in_turn(resolved: &Resolved, device: &Profile, rng: &mut StdRng) -> Option<Config> {
+    let mut stages = Vec::new();
+    for (i, stage) in resolved.stages.iter().enumerate() {
+        let overrides: Vec<_> = chains(stage.op.operation().into_iter().collect()).collect();
+        let ChainOverride { kernel, mode, splits } = *overrides.choose(rng)?;
+        let (mut tile, cluster) = kernel?;
+        if !stage.op.has_kernel_tiles() {
+            let own = *resolved.kernel_candidates(StageId(i), device).ok()?.choose(rng)?;
+            tile = (own.0, own.1);
+        }
+        stages.push(ChainConfig { stage: stage.name.value.clone(), tile, cluster, mode, splits });
+    }
+    Some(Config { executor: Executor::Serial, kernels: Kernels::InTurn { stages } })
 }
 
 fn stages(resolved: &Resolved, device: &Profile, executor: Executor, rng: &mut StdRng) -> Option<Config> {

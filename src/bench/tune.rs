@@ -1,7 +1,8 @@
 //! Short measurements that pick among configurations, so that both sides of a comparison are at their best.
 
-use cusync_gen::check::{Executor, Plan};
+use cusync_gen::check::{Executor, Plan, check};
 use cusync_gen::device::{KernelShape, Operation};
+use cusync_gen::graph::Resolved;
 
 use super::point::{Field, Kind, Point};
 use super::record::{LayerReport, Role};
@@ -9,6 +10,7 @@ use super::{Error, Result};
 use crate::device::{Kernel, LaunchAttributes, Stream};
 use crate::measure::{GraphVariant, PipelineVariant, quick};
 use crate::runtime::{InputSets, Options, Overlap, Overrides};
+use crate::tune::Measure;
 use cusync_gen::choose::space::chains;
 
 /// Samples of one configuration.
@@ -54,12 +56,14 @@ pub(super) fn add_kept(point: &Point<'_>, field: &mut Field, report: &mut LayerR
         let added = point.kept(edges).and_then(|kept| {
             let Some((plan, origin)) = kept else { return Ok(()) };
             let executor = plan.executor();
-            let (role, options) = if plan.launch().is_one_kernel() {
-                (Role::Fused, Options { overlap: edges, ..Options::default() })
-            } else {
-                let role = if executor == Executor::Library { Role::Library } else { Role::Peer };
-                (role, Options::default())
+            let role = match executor {
+                _ if plan.launch().is_one_kernel() => Role::Fused,
+                Executor::Library => Role::Library,
+                _ => Role::Peer,
             };
+            let chains = plan.launch().is_one_kernel() || plan.launch().is_in_turn();
+            let overlap = if chains { edges } else { Overlap::Plain };
+            let options = Options { overlap, ..Options::default() };
             report.tuned.push(format!("{}: plan: {origin}", point.label(name)));
             point.add(field, Kind { options, ..Kind::graph(name, role) }, &plan, executor)
         });
@@ -90,4 +94,13 @@ pub(super) fn chain(point: &Point<'_>, inputs: &InputSets) -> Result<Plan> {
     }
     let nothing = || Error::Argument("there is no chain kernel".into());
     best.map(|(_, plan)| plan).ok_or_else(|| refused.unwrap_or_else(nothing))
+}
+
+/// What `serial` launches with the kernel of each stage that is the fastest for it alone.
+pub(super) fn in_turn(point: &Point<'_>, resolved: &Resolved) -> Result<Plan> {
+    let (mut found, how) = (Vec::new(), Measure::default());
+    let text = |e: &dyn std::fmt::Display| Error::Plan(e.to_string());
+    crate::tune::in_turn(&mut found, resolved, point.device, &how, &mut |_| {}).map_err(|e| text(&e))?;
+    let found = found.pop().ok_or_else(|| Error::Argument("no stage has a chain kernel".into()))?;
+    check(found.candidate).map_err(|e| text(&e))
 }

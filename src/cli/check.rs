@@ -27,7 +27,8 @@ use super::target::{Target, TargetArgs};
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     target: TargetArgs,
-    /// Write what was judged, with witnesses, for a second checker (xtask/certificate.py)
+    /// Write what was judged, with witnesses, for a second checker (xtask/certificate.py); a line for each chain kernel that runs
+    /// one stage, too
     #[arg(long, value_name = "FILE")]
     certificate: Option<PathBuf>,
 }
@@ -102,9 +103,13 @@ pub(crate) fn run(args: CheckArgs) -> Result<CheckReport, Fault> {
     let (report, proof) = judged(&target)?;
     if let Some(file) = args.certificate {
         let candidate = proof.candidate();
-        let written = certificate(candidate, &Generated::new(candidate))
-            .map_err(|refutation| Fault::refuted(format!("there is nothing to certify: {refutation}")))?;
-        files::write(&file, &format!("{written}\n"))?;
+        let mut lines = String::new();
+        for of in std::iter::once(candidate.clone()).chain(candidate.alone().map(|(_, alone)| alone)) {
+            let written = certificate(&of, &Generated::new(&of))
+                .map_err(|refutation| Fault::refuted(format!("there is nothing to certify: {refutation}")))?;
+            lines += &format!("{written}\n");
+        }
+        files::write(&file, &lines)?;
     }
     Ok(report)
 }

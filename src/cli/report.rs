@@ -139,7 +139,10 @@ pub(crate) fn prediction(p: &PredictionReport) -> String {
         let why = if p.best { ": nothing else is predicted to be faster" } else { "" };
         return format!("{word}serial launches, {:.1} us{why}", p.synchronised_us);
     }
-    let over = p.serial_us.map(|us| format!(", {:.2}x over serial launches", us / p.synchronised_us));
+    let over = p
+        .serial_us
+        .filter(|us| *us != p.synchronised_us)
+        .map(|us| format!(", {:.2}x over serial launches", us / p.synchronised_us));
     format!("{word}{}, {:.1} us{}", p.kernel, p.synchronised_us, over.unwrap_or_default())
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use cusync::runtime::executor_name;
 use cusync_gen::check::Executor;
-use cusync_gen::choose::space::planning;
+use cusync_gen::choose::space::executors;
 use cusync_gen::device::Profile;
 use cusync_gen::emit::StageView;
 use cusync_gen::simulate::simulate as predict;
@@ -100,15 +100,10 @@ pub(crate) fn simulate(args: SimulateArgs) -> Result<Box<dyn Answer>, Fault> {
         return Err(Fault::input(format!("{why}, so there is nothing to predict"))
             .help("`cusync check` and `cusync explain` judge it"));
     }
-    let planned = planning(&resolved, &target.device);
+    let planned = executors(&target.device);
     let chosen: Vec<Executor> = match target.executor {
         None => planned,
         Some(Executor::Cpu) => return Err(trace::unpredicted()),
-        Some(Executor::Serial) if !planned.contains(&Executor::Serial) => {
-            let why =
-                "serial launches the kernel of the fused executor stage by stage, which no model prices";
-            return Err(Fault::input(why).help("leave --executor out, or choose fused"));
-        }
         Some(stated) => planned.into_iter().filter(|e| [Executor::Serial, stated].contains(e)).collect(),
     };
     let mut proofs = Vec::new();

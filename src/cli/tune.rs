@@ -202,11 +202,15 @@ fn tune_spec(
     let profile = gpu.as_ref().map_or(&target.device, |(_, profile)| profile);
     progress.say("predicting");
     let proposals = tune::proposals(&resolved, profile, target.executor);
-    let proposals = proposals.map_err(|d| target.source.refused(&d))?;
+    let mut proposals = proposals.map_err(|d| target.source.refused(&d))?;
     let found = match &gpu {
         Err(_) => Confirmed::default(),
         Ok((device, _)) => {
             let told = &mut |name: &str| progress.say(format!("measuring {name}"));
+            if target.executor.is_none_or(|asked| asked == Executor::Serial) {
+                tune::in_turn(&mut proposals, &resolved, device, how, told)
+                    .map_err(|e| fault(e).help(DOCTOR))?;
+            }
             tune::confirm(&proposals, device, how, told).map_err(|e| fault(e).help(DOCTOR))?
         }
     };

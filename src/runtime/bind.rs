@@ -33,7 +33,12 @@ impl Pipeline {
     /// Arguments of the kernel of stage `index` alone, coupled to nothing.
     pub fn alone(&self, set: usize, index: usize) -> Result<KernelArgs> {
         let stage = self.bound_stage(set, index)?;
-        Ok(self.ordered(index, stage, false, Synchronisation::default()))
+        Ok(match &self.shared.work {
+            Work::Stages { chains, .. } if let Some(one) = &chains[index] => {
+                self.whole(format!("stage {}", stage.name), one, vec![stage])
+            }
+            _ => self.ordered(index, stage, false, Synchronisation::default()),
+        })
     }
 
     /// Arguments of the kernel of stage `index`, coupled by semaphores.
@@ -82,10 +87,16 @@ impl Pipeline {
                 Ok(BoundStage { waits, posts, ..self.bound_stage(set, index)? })
             }
         };
-        Ok(KernelArgs {
-            name: self.plan.graph().name.clone(),
+        let stages = stages.map(stage).collect::<Result<_>>()?;
+        Ok(self.whole(self.plan.graph().name.clone(), one, stages))
+    }
+
+    /// Arguments of a kernel that runs these stages.
+    fn whole(&self, name: String, one: &OneKernel, stages: Vec<BoundStage>) -> KernelArgs {
+        KernelArgs {
+            name,
             id: one.id,
-            stages: stages.map(stage).collect::<Result<_>>()?,
+            stages,
             work: one.work.clone(),
             sync: Synchronisation {
                 notes: self.shared.notes.clone(),
@@ -94,7 +105,7 @@ impl Pipeline {
                 ..one.sync.clone()
             },
             tables: self.shared.descriptors.tables.clone(),
-        })
+        }
     }
 
     fn deviations(&self) -> Deviations {

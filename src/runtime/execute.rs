@@ -3,8 +3,9 @@
 //! What is launched, and in which order, is the [`cusync_gen::check::Launch`] that was proved.
 //!
 //! `serial`: one stream, kernel after kernel; no waits, no posts, static schedule. A plan that found overlap not worth its
-//! while is a serial chain under every executor. Of a chain kernel's plan it launches that kernel once a stage, with the items of the
-//! stage: waits and posts stay, and what they wait for is there.
+//! while is a serial chain under every executor. Where a stage has no kernel of its own, each stage is launched by the chain kernel
+//! that is best for it alone; workers of such a launch wait for each other's partial sums, and for no other stage. Where [`Overlap`]
+//! allows programmatic edges, they join these launches too: a chain kernel loads weights, then waits for the end of the kernel before.
 //!
 //! `library`: the same, but a product of matrices may be cuBLASLt's. When a pipeline is prepared, each stage is timed both ways, and the
 //! faster one stays. It is never counted as a result of ours.
@@ -45,14 +46,10 @@ pub struct Captured {
 }
 
 impl Kernels {
-    /// Queues the one kernel of all stages, or its launches one after the other.
+    /// Queues the one kernel of all stages.
     pub(super) fn launch_fused(&self, launch: LaunchAttributes<'_>) -> Result<()> {
         match self {
             Kernels::One(kernel) => Ok(kernel.launch(launch)?),
-            Kernels::InTurn(stages) => {
-                let plain = LaunchAttributes { programmatic: false, ..launch };
-                Ok(stages.iter().try_for_each(|kernel| kernel.launch(plain))?)
-            }
             Kernels::Stages(_) => Err(Error::Unsupported("the stages have a kernel each".into())),
         }
     }
@@ -103,25 +100,28 @@ impl Pipeline {
 
     /// Queues one run on a stream: as a graph where kernels lie side by side, unless it becomes part of another graph.
     fn queue_run(&self, executor: Executor, set: usize, stream: &Stream) -> Result<()> {
-        let kernels = self.kernels(executor, set)?;
+        let kernels = self.kernels(set)?;
         match self.sets[set].graph.as_ref().filter(|_| side_by_side(&self.plan, executor)) {
             Some(captured) if !stream.is_capturing()? => Ok(captured.graph.launch(stream)?),
-            _ => self.enqueue(executor, &kernels, self.options.overlap == Overlap::All, stream),
+            _ => {
+                let early = self.options.overlap == Overlap::All;
+                self.enqueue(executor, &kernels, (early, early), stream)
+            }
         }
     }
 
     /// Captures one run of each named set, in order, into one graph.
     pub fn capture(&mut self, executor: Executor, sets: &[usize]) -> Result<Captured> {
         self.ready(executor)?;
-        let kernels = sets.iter().map(|&s| self.kernels(executor, s)).collect::<Result<Vec<_>>>()?;
-        let programmatic = |place| match self.options.overlap {
-            Overlap::Plain => false,
-            Overlap::Captured => place > 0,
-            Overlap::All => true,
+        let kernels = sets.iter().map(|&s| self.kernels(s)).collect::<Result<Vec<_>>>()?;
+        let early = |place| match self.options.overlap {
+            Overlap::Plain => (false, false),
+            Overlap::Captured => (place > 0, true),
+            Overlap::All => (true, true),
         };
         let each = || kernels.iter().enumerate();
         let graph = self.main.capture(|| {
-            each().try_for_each(|(place, k)| self.enqueue(executor, k, programmatic(place), &self.main))
+            each().try_for_each(|(place, k)| self.enqueue(executor, k, early(place), &self.main))
         })?;
         Ok(Captured { graph, shared: self.shared.clone(), _kernels: kernels })
     }
@@ -197,7 +197,7 @@ impl Pipeline {
         if !self.plan.runs_as(executor) {
             return Err(Error::NotProved { proved: self.plan.executor(), asked: executor });
         }
-        self.prepare_for(executor)
+        self.prepare()
     }
 
     fn poison(&mut self, error: Error) -> Error {
@@ -226,17 +226,19 @@ impl Pipeline {
         })
     }
 
-    /// `programmatic` matters to the `fused` executor alone. `main` carries the run from its beginning to its end.
+    /// `early`: whether chain and decode kernels may begin while the run before ends, and while a launch of this run does. `main`
+    /// carries the run from its beginning to its end.
     fn enqueue(
         &self,
         executor: Executor,
         kernels: &Kernels,
-        programmatic: bool,
+        early: (bool, bool),
         main: &Stream,
     ) -> Result<()> {
         let stages = match kernels {
             Kernels::Stages(stages) => stages,
             one => {
+                let programmatic = early.0;
                 let launch = LaunchAttributes { stream: main, started: None, programmatic };
                 return one.launch_fused(launch);
             }
@@ -246,7 +248,7 @@ impl Pipeline {
         if side_by_side {
             main.record(&self.fork)?;
         }
-        for (queued, kernel) in queue.iter().zip(stages) {
+        for (place, (queued, kernel)) in queue.iter().zip(stages).enumerate() {
             let stream = if queued.stream == 0 { main } else { &self.side[queued.stream - 1] };
             // The start of a producer implies the fork: it waited for it, or lies on the main stream after it.
             for &producer in &queued.after {
@@ -264,7 +266,8 @@ impl Pipeline {
                 continue;
             }
             let gemm = kernel.tiled.as_ref().filter(|_| queued.tiled).unwrap_or(&kernel.serial);
-            gemm.launch(LaunchAttributes { stream, started, programmatic: queued.programmatic })?;
+            let early = queued.early && if place > 0 { early.1 } else { early.0 };
+            gemm.launch(LaunchAttributes { stream, started, programmatic: queued.programmatic || early })?;
         }
         if side_by_side {
             for (stream, done) in self.side.iter().zip(&self.done) {
@@ -311,6 +314,8 @@ struct Queued {
     library: bool,
     /// Whether it may begin when the CTAs of the kernel before have issued their triggers.
     programmatic: bool,
+    /// Whether it may, where [`Overlap`] allows it: it waits for the end of the kernel before.
+    early: bool,
 }
 
 /// Whether an executor queues a plan's kernels on several streams.
@@ -334,6 +339,7 @@ fn queue(plan: &Plan, executor: Executor) -> Vec<Queued> {
             tiled: true,
             library: false,
             programmatic: false,
+            early: plan.may_begin_early(stage),
         };
         match how {
             None | Some(How::Host | How::Serial) => Queued { tiled: false, ..plain },

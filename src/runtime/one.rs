@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use cusync_gen::check::Plan;
-use cusync_gen::device::Operations;
-use cusync_gen::graph::{Stage, StageId};
+use cusync_gen::graph::{Graph, Stage};
 use cusync_gen::schedule::decode::Decode;
 use cusync_gen::schedule::{Hand, Item, Part, Schedule};
 
@@ -25,17 +24,17 @@ pub(super) struct OneKernel {
 }
 
 impl OneKernel {
-    /// A chain kernel that follows a schedule's lists.
+    /// A chain kernel that follows a schedule's lists, for all stages of a graph, whose semaphores have so many slots.
     pub(super) fn chain(
-        plan: &Plan,
+        graph: &Graph,
+        slots: u32,
         schedule: &Schedule,
         device: &Device,
         report: Arc<Report>,
         traced: bool,
     ) -> Result<OneKernel> {
-        let id = kernel_of(plan, schedule);
+        let id = kernel_of(graph, schedule);
         let kernel = compiled(&id)?;
-        let graph = plan.graph();
         let tiled = |s: &&Stage| s.op.has_kernel_tiles();
         if let Some(stage) = graph.stages.iter().filter(tiled).find(|s| s.mma_tile.2 != kernel.tile_k) {
             return Err(Error::Unsupported(format!(
@@ -43,39 +42,13 @@ impl OneKernel {
                 stage.name, stage.mma_tile.2, kernel.tile_k
             )));
         }
-        let lists = lists_of(schedule, device, None)?;
+        let lists = lists_of(schedule, device)?;
         let ctas = schedule.lists.len() * ctas_of(&id);
         let records = traced.then(|| ctas * lists.length() as usize);
         let slabs = Arc::new(Slabs::new(device, &id, schedule.slabs)?);
-        let mut sync = counters(plan, device, report, ctas, records)?;
+        let mut sync = counters(slots, device, report, ctas, records)?;
         sync.tickets = Some((Arc::new(DeviceBuffer::zeroed(device, 1, "the ticket counter")?), 0));
         Ok(OneKernel { id, work: Work::Lists { lists: Arc::new(lists), slabs, mail: None }, sync })
-    }
-
-    /// The same kernel once a stage, in the order of the graph: each launch has the items of its stage, so kernel boundaries
-    /// carry the dependences, and every wait for another stage finds what it waits for. Each launch counts its own runs, once a run, so what
-    /// it counts is the number of the run for all of them. Semaphores and slabs are not those of [`OneKernel::chain`], whose runs are counted apart.
-    pub(super) fn stage_by_stage(
-        plan: &Plan,
-        schedule: &Schedule,
-        device: &Device,
-        report: &Arc<Report>,
-    ) -> Result<Vec<OneKernel>> {
-        let mut launches: Vec<OneKernel> = Vec::new();
-        for stage in 0..plan.graph().stages.len() {
-            let mut one = OneKernel::chain(plan, schedule, device, report.clone(), false)?;
-            let lists = Arc::new(lists_of(schedule, device, Some(StageId(stage)))?);
-            if let Work::Lists { lists: of_all, slabs, .. } = &mut one.work {
-                *of_all = lists;
-                if let Some(OneKernel { work: Work::Lists { slabs: first, .. }, sync, .. }) = launches.first()
-                {
-                    *slabs = first.clone();
-                    one.sync.semaphores = sync.semaphores.clone();
-                }
-            }
-            launches.push(one);
-        }
-        Ok(launches)
     }
 
     /// A decode kernel whose workers have equal shares.
@@ -100,17 +73,20 @@ impl OneKernel {
                 slabs: slabs.transpose()?,
                 jobs: None,
             },
-            sync: counters(plan, device, report, workers, traced.then(|| workers * graph.stages.len()))?,
+            sync: counters(
+                plan.slot_count(),
+                device,
+                report,
+                workers,
+                traced.then(|| workers * graph.stages.len()),
+            )?,
         })
     }
 }
 
-/// The lists of a schedule; of one stage, where only that is launched.
-fn lists_of(schedule: &Schedule, device: &Device, only: Option<StageId>) -> Result<WorkLists> {
-    let launched = |item: &&Item| only.is_none_or(|stage| item.stage == stage);
-    let raw = |items: &mut dyn Iterator<Item = &Item>| -> Result<Vec<_>> {
-        items.filter(launched).map(raw_item).collect()
-    };
+/// The lists of a schedule.
+fn lists_of(schedule: &Schedule, device: &Device) -> Result<WorkLists> {
+    let raw = |items: &mut dyn Iterator<Item = &Item>| -> Result<Vec<_>> { items.map(raw_item).collect() };
     Ok(match schedule.mode {
         Hand::Drawn => WorkLists::drawn(device, schedule.lists.len(), &raw(&mut schedule.sequence.iter())?)?,
         Hand::Fixed => {
@@ -122,7 +98,7 @@ fn lists_of(schedule: &Schedule, device: &Device, only: Option<StageId>) -> Resu
 
 /// Semaphores and run counts, and as many trace records as are asked for.
 fn counters(
-    plan: &Plan,
+    slots: u32,
     device: &Device,
     report: Arc<Report>,
     ctas: usize,
@@ -131,7 +107,7 @@ fn counters(
     let words = |count: usize, what: &str| DeviceBuffer::zeroed(device, count, what).map(Arc::new);
     let trace = records.map(|count| DeviceBuffer::zeroed(device, count, "trace records")).transpose()?;
     Ok(Synchronisation {
-        semaphores: Some(words(plan.slot_count().max(1) as usize, "semaphores")?),
+        semaphores: Some(words(slots.max(1) as usize, "semaphores")?),
         epochs: Some(words(ctas, "run counts")?),
         report: Some(report),
         trace: trace.map(Arc::new),
@@ -139,13 +115,11 @@ fn counters(
     })
 }
 
-/// The kernel that a chain plan's tiles and clusters ask for.
-fn kernel_of(plan: &Plan, schedule: &Schedule) -> ffi::cusync_kernel_id {
-    let graph = plan.graph();
-    let operations: Operations = graph.stages.iter().filter_map(|s| s.op.operation()).collect();
+/// The kernel that the tiles of a graph and the clusters of its schedule ask for.
+fn kernel_of(graph: &Graph, schedule: &Schedule) -> ffi::cusync_kernel_id {
     let (m, n, _) = graph.kernel_tile();
     let id = chain_id(element_code(graph.element), (m, n), schedule.cluster);
-    ffi::cusync_kernel_id { operations: operations.bits(), ..id }
+    ffi::cusync_kernel_id { operations: graph.operations().bits(), ..id }
 }
 
 /// An item in the form that kernels read.
@@ -174,6 +148,8 @@ fn raw_item(item: &Item) -> Result<ffi::cusync_item> {
 
 #[cfg(test)]
 mod tests {
+    use cusync_gen::graph::StageId;
+
     use super::*;
 
     #[test]

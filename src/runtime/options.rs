@@ -2,7 +2,8 @@
 
 use crate::device::Delays;
 
-/// Which launches of the `fused` executor may begin while the kernel before them ends. Weights then stream early, and
+/// Which launches of the `fused` executor, and of chain kernels that `serial` launches a stage each, may begin while the kernel before
+/// them ends. Weights then stream early, and
 /// everything else waits for that kernel's memory: so the kernels before must not write the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -10,7 +11,7 @@ pub enum Overlap {
     /// None.
     #[default]
     Plain,
-    /// Those of a captured graph that follow another run of it: nothing can write their weights.
+    /// Those of a captured graph that follow another of it: nothing can write their weights.
     Captured,
     /// All, eager ones too. Whoever asks for it writes no weights in stream order.
     All,
@@ -27,7 +28,7 @@ pub struct Options {
     pub stream_only: bool,
     /// Leaves the posts without effect, so that every consumer starves: for the test of the time limit.
     pub starve: bool,
-    /// Programmatic launches of the `fused` executor.
+    /// Programmatic launches of chain and decode kernels.
     pub overlap: Overlap,
     /// Lets the `fused` executor note when each of its items began and ended.
     pub trace: bool,

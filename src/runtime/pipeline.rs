@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cusync_gen::check::{Executor, How, Launch, Plan};
+use cusync_gen::check::{How, Launch, Plan};
 use cusync_gen::graph::{DataType, Graph, Operand, OperandKind, Stage, StageId, TensorId};
 
 use super::bound;
@@ -11,7 +11,7 @@ use super::error::{Error, Result};
 use super::execute::Captured;
 use super::library::Faster;
 use super::one::OneKernel;
-use super::options::Options;
+use super::options::{Options, Overlap};
 use super::outputs;
 use super::supported::{allocate_outputs, runnable, suits};
 use crate::device::{
@@ -46,6 +46,8 @@ pub(super) enum Work {
         tickets: Arc<DeviceBuffer<u64>>,
         /// Runs that the gate of each edge has seen, where there are gates.
         gates: DeviceBuffer<u64>,
+        /// The chain kernel of each stage that has one to itself.
+        chains: Vec<Option<OneKernel>>,
     },
     /// One kernel follows lists, or knows its shares.
     One(Box<OneKernel>),
@@ -80,8 +82,6 @@ pub(super) enum Kernels {
     Stages(Vec<StageKernels>),
     /// One for all stages.
     One(Box<Kernel>),
-    /// The one for all stages, launched once for each of them.
-    InTurn(Vec<Kernel>),
 }
 
 /// Inputs and weights bound together: pipelines may hold several, and rotate among them at no cost.
@@ -95,8 +95,6 @@ pub(super) struct Set {
     /// Weights as a decode plan streams them, by stage.
     pub(super) repacked: Vec<Option<Arc<RepackedWeights>>>,
     pub(super) kernels: Option<Arc<Kernels>>,
-    /// What the `serial` executor launches of a chain kernel's plan.
-    pub(super) in_turn: Option<Arc<Kernels>>,
     /// One run, where kernels lie on several streams: of events between streams only a graph makes edges that a trigger meets.
     pub(super) graph: Option<Captured>,
 }
@@ -104,8 +102,20 @@ pub(super) struct Set {
 impl Set {
     /// Something else was bound.
     pub(super) fn changed(&mut self) {
-        (self.kernels, self.in_turn, self.graph) = (None, None, None);
+        (self.kernels, self.graph) = (None, None);
     }
+}
+
+/// The chain kernels that run one stage each.
+fn chains(plan: &Plan, device: &Device, report: &Arc<Report>) -> Result<Vec<Option<OneKernel>>> {
+    let one = |stage| {
+        let schedule = plan.launch().kernel(stage).and_then(|kernel| kernel.lists.as_ref());
+        let kernel = |schedule| {
+            OneKernel::chain(&plan.graph().only(stage), 0, schedule, device, report.clone(), false)
+        };
+        schedule.map(kernel).transpose()
+    };
+    (0..plan.graph().stages.len()).map(|stage| one(StageId(stage))).collect()
 }
 
 /// Whether a tensor is loaded before a run waits for those before it: the weights of a product.
@@ -125,8 +135,6 @@ pub struct Pipeline {
     pub(super) options: Options,
     pub(super) shared: Arc<Shared>,
     pub(super) sets: Vec<Set>,
-    /// The launches of a chain kernel stage by stage; made for the first serial run.
-    stages_in_turn: Vec<OneKernel>,
     /// What computes each stage under the `library` executor; `None` as long as it is open.
     pub(super) faster: Vec<Option<Faster>>,
     /// Carries every run from its beginning to its end, and stage 0.
@@ -180,9 +188,11 @@ impl Pipeline {
                 )?),
                 tickets: Arc::new(DeviceBuffer::zeroed(device, stages, "ticket counters")?),
                 gates: DeviceBuffer::zeroed(device, plan.edges().len().max(1), "words of gates")?,
+                chains: chains(plan, device, &report)?,
             },
             Launch::Lists(schedule) => {
-                let one = OneKernel::chain(plan, schedule, device, report.clone(), options.trace);
+                let (traced, slots) = (options.trace, plan.slot_count());
+                let one = OneKernel::chain(plan.graph(), slots, schedule, device, report.clone(), traced);
                 Work::One(Box::new(one?))
             }
             Launch::Shares(decode) => {
@@ -210,7 +220,6 @@ impl Pipeline {
             options,
             shared: Arc::new(shared),
             sets: Vec::new(),
-            stages_in_turn: Vec::new(),
             faster: (0..stages).map(|_| None).collect(),
             poisoned: None,
             turn: Arc::new(Turn { done: Mutex::new(Event::ordering(device)?) }),
@@ -250,7 +259,9 @@ impl Pipeline {
         let forked = Arc::strong_count(&self.turn) > 1;
         // Gates of several runs at once could be more than the proof has counted.
         let anyhow = launch.guarantees_starts() && !launch.has_gates(self.plan.device().arch);
-        if !forked || !launch.has_semaphores() || anyhow || stream.is_capturing()? {
+        let couples =
+            launch.has_semaphores() || launch.is_in_turn() && self.options.overlap != Overlap::Plain;
+        if !forked || !couples || anyhow || stream.is_capturing()? {
             return queue();
         }
         let done = self.turn.done.lock().unwrap_or_else(PoisonError::into_inner);
@@ -476,26 +487,6 @@ impl Pipeline {
         Ok(())
     }
 
-    /// [`Pipeline::prepare`] for one executor: a chain kernel has launches of its own for `serial`.
-    pub(super) fn prepare_for(&mut self, executor: Executor) -> Result<()> {
-        self.prepare()?;
-        let (Executor::Serial, Launch::Lists(schedule)) = (executor, self.plan.launch()) else {
-            return Ok(());
-        };
-        if self.stages_in_turn.is_empty() {
-            let report = &self.shared.report;
-            self.stages_in_turn = OneKernel::stage_by_stage(&self.plan, schedule, &self.device, report)?;
-        }
-        for set in 0..self.sets.len() {
-            if self.sets[set].in_turn.is_none() {
-                let kernel = |one| Ok(Kernel::new(&self.device, self.one_kernel(set, one)?)?);
-                let kernels = self.stages_in_turn.iter().map(kernel).collect::<Result<_>>()?;
-                self.sets[set].in_turn = Some(Arc::new(Kernels::InTurn(kernels)));
-            }
-        }
-        Ok(())
-    }
-
     /// The kernels of stage `index`.
     fn stage_kernels(&mut self, set: usize, index: usize) -> Result<StageKernels> {
         let make = |args: Result<KernelArgs>| -> Result<Kernel> { Ok(Kernel::new(&self.device, args?)?) };
@@ -518,10 +509,8 @@ impl Pipeline {
     }
 
     /// What an executor launches.
-    pub(super) fn kernels(&self, executor: Executor, set: usize) -> Result<Arc<Kernels>> {
-        let in_turn = executor == Executor::Serial && self.plan.launch().lists().is_some();
-        let of = |s: &Set| if in_turn { s.in_turn.clone() } else { s.kernels.clone() };
-        let kernels = self.sets.get(set).and_then(of);
+    pub(super) fn kernels(&self, set: usize) -> Result<Arc<Kernels>> {
+        let kernels = self.sets.get(set).and_then(|s| s.kernels.clone());
         kernels.ok_or_else(|| Error::Unsupported(format!("there is no set {set} of inputs")))
     }
 

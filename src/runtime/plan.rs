@@ -189,8 +189,9 @@ mod tests {
                         continue;
                     }
                     if chains && executor == Executor::Serial {
-                        let plan = plan(executor).expect("the chain kernel, stage by stage");
-                        assert!(plan.launch().lists().is_some() && plan.runs_as(executor), "{name}");
+                        let plan = plan(executor).expect("a chain kernel a stage");
+                        assert!(plan.launch().kernels().iter().all(|k| k.lists.is_some()), "{name}");
+                        assert!(plan.runs_as(executor) && plan.predicted().is_some(), "{name}");
                         continue;
                     }
                     let Err(Error::Refused(text)) = plan(executor) else { panic!("{name} {executor:?}") };

@@ -10,7 +10,7 @@ use super::options::Options;
 use super::pipeline::{Kernels, Pipeline};
 use super::sets::InputSets;
 use super::verify::{self, Accuracy, Reference};
-use crate::device::{Device, Event, Kernel};
+use crate::device::{Device, Event};
 
 /// What [`run_gpu`] does.
 #[derive(Clone, Copy, Debug)]
@@ -100,10 +100,9 @@ pub fn run_gpu(plan: &Plan, options: RunOptions) -> Result<RunReport> {
     }
     let all = [outputs.clone(), replayed].concat();
     let (l2_rel_err, max_rel_err) = verify::worst(&all);
-    let kernels = pipeline.kernels(executor, 0)?;
+    let kernels = pipeline.kernels(0)?;
     let grids = match &*kernels {
         Kernels::One(kernel) => vec![kernel.grid(); plan.graph().stages.len()],
-        Kernels::InTurn(stages) => stages.iter().map(Kernel::grid).collect(),
         Kernels::Stages(stages) => {
             let mut grids = vec![(0, 0); stages.len()];
             for kernel in stages {

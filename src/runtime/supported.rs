@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cusync_gen::check::Plan;
+use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::{Op, OperandKind, Stage, TensorId};
 
 use super::error::{Error, Result};
@@ -29,7 +29,10 @@ pub(super) fn suits(plan: &Plan, device: &Device) -> Result<()> {
 /// Whether the built-in kernels run a stage.
 pub(super) fn runnable(plan: &Plan, stage: &Stage) -> Result<()> {
     let unsupported = |why: &str| Err(Error::Unsupported(format!("stage {}: {why}", stage.name)));
-    if !stage.op.has_kernel(plan.device().arch, plan.launch().executor()) {
+    let launch = plan.launch();
+    // One that a chain kernel has to itself is what `fused` has kernels for.
+    let executor = if launch.is_in_turn() { Executor::Fused } else { launch.executor() };
+    if !stage.op.has_kernel(plan.device().arch, executor) {
         let kind = stage.op.name();
         return unsupported(&format!("{kind} has no CUDA kernel yet; the cpu executor runs it"));
     }
@@ -90,7 +93,6 @@ pub(super) fn allocate_outputs(plan: &Plan, device: &Device) -> Result<Vec<Optio
 
 #[cfg(test)]
 mod tests {
-    use cusync_gen::check::Executor;
     use cusync_gen::device::Profile;
 
     use super::*;

@@ -1,6 +1,5 @@
 //! Runs of fused plans that note when each item began and ended.
 
-use cusync_gen::check::Executor;
 use cusync_gen::graph::StageId;
 use cusync_gen::schedule::{Hand, Item, Part, Schedule};
 
@@ -47,7 +46,7 @@ pub fn trace_runs(pipelines: &mut [Pipeline]) -> Result<Vec<Vec<ItemTrace>>> {
     let sets = pipelines.iter().map(Pipeline::sets).min().unwrap_or(0);
     let launch = |set: usize| -> Result<()> {
         pipelines.iter().try_for_each(|pipeline| {
-            pipeline.kernels(Executor::Fused, set)?.launch_fused(LaunchAttributes {
+            pipeline.kernels(set)?.launch_fused(LaunchAttributes {
                 stream,
                 started: None,
                 programmatic: false,

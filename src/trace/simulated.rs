@@ -27,6 +27,7 @@ pub fn simulated(candidate: &Candidate) -> Timeline {
 /// What the model expects of a candidate that was chosen for `executor`.
 pub fn simulated_run(candidate: &Candidate, executor: Executor) -> Run {
     match &candidate.launch {
+        launch if launch.is_in_turn() => in_turn(candidate),
         Launch::Stages { .. } => kernels(candidate, executor),
         Launch::Lists(schedule) => chain(candidate, schedule),
         Launch::Shares(decode) => shares(candidate, decode),
@@ -94,6 +95,39 @@ fn kernels(candidate: &Candidate, executor: Executor) -> Run {
         what,
         sms: timeline.slots,
         length_us,
+        spans,
+        host: Vec::new(),
+    }
+}
+
+/// Chain kernels that run a stage each, one after the other.
+fn in_turn(candidate: &Candidate) -> Run {
+    let (sms, boundary_us) = (candidate.device.sms, candidate.device.boundary_us);
+    let (mut spans, mut tiles, mut now) = (Vec::new(), Vec::new(), 0.0);
+    for (stage, alone) in candidate.alone() {
+        let Launch::Lists(schedule) = &alone.launch else { continue };
+        let (run, before) = (chain(&alone, schedule), spans.len());
+        let begin_us = if before > 0 { now + boundary_us } else { now };
+        let later = |phase: Phase| Phase {
+            end_us: begin_us + phase.end_us,
+            from: phase.from.map(|span| before + span),
+            ..phase
+        };
+        spans.extend(run.spans.into_iter().map(|span| Span {
+            stage: stage.0,
+            begin_us: begin_us + span.begin_us,
+            phases: span.phases.into_iter().map(later).collect(),
+            ..span
+        }));
+        let ((m, n, _), (rows, cols)) = (alone.graph.kernel_tile(), schedule.cluster);
+        tiles.push(format!("{} {m} x {n} by {rows} x {cols}", alone.graph.stages[0].name));
+        now = begin_us + run.length_us;
+    }
+    Run {
+        name: executor_name(Executor::Serial).into(),
+        what: format!("a chain kernel a stage; tiles and clusters: {}", tiles.join(", ")),
+        sms,
+        length_us: now,
         spans,
         host: Vec::new(),
     }

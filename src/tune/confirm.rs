@@ -125,7 +125,8 @@ fn ready(
     bench: &mut Option<(InputSets, Reference)>,
 ) -> measure::Result<Ready> {
     let executor = plan.executor();
-    let overlap = if plan.launch().is_one_kernel() { how.overlap } else { Overlap::Plain };
+    let chains = plan.launch().is_one_kernel() || plan.launch().is_in_turn();
+    let overlap = if chains { how.overlap } else { Overlap::Plain };
     let options = Options { overlap, ..Options::default() };
     let mut pipeline = Pipeline::with_options(plan, device, options)?;
     if let Some((inputs, _)) = bench {

@@ -1,8 +1,10 @@
 //! Configurations worth measuring, by predicted time.
 
 use cusync_gen::check::{Candidate, Executor};
-use cusync_gen::choose::space::{self, POLICIES, SEARCHED, TileShape, chains, planning, uniform_tiles};
-use cusync_gen::choose::{self, Config};
+use cusync_gen::choose::space::{
+    self, POLICIES, SEARCHED, STRATEGIES, TileShape, chains, executors, uniform_tiles,
+};
+use cusync_gen::choose::{self, ChainOverride, Config, Kernels};
 use cusync_gen::device::Profile;
 use cusync_gen::diagnostic::{Diagnostic, Spanned};
 use cusync_gen::graph::{Resolved, StageId, StatedTile};
@@ -20,14 +22,16 @@ pub struct Proposal {
     pub predicted_us: f64,
     /// Whether it is what is chosen automatically for its executor.
     pub automatic: bool,
+    /// Whether measurements have chosen its kernels already, stage by stage: then no prediction says whether it is worth a look.
+    pub measured: bool,
     /// Not proved yet.
     pub candidate: Candidate,
 }
 
 impl Proposal {
-    fn of(config: Config, automatic: bool, candidate: Candidate) -> Option<Proposal> {
+    pub(super) fn of(config: Config, automatic: bool, candidate: Candidate) -> Option<Proposal> {
         let predicted_us = predicted_us(&candidate)?;
-        Some(Proposal { config, predicted_us, automatic, candidate })
+        Some(Proposal { config, predicted_us, automatic, measured: false, candidate })
     }
 }
 
@@ -50,7 +54,7 @@ pub fn predicted(
     }
     let mut best: Option<(f64, Candidate)> = None;
     let mut refused = None;
-    for executor in planning(resolved, device) {
+    for executor in executors(device) {
         match choose::candidate(resolved, device, executor) {
             Ok(c) => {
                 let us = predicted_us(&c).unwrap_or(f64::INFINITY);
@@ -78,7 +82,7 @@ pub fn proposals(
 ) -> Result<Vec<Proposal>, Diagnostic> {
     let mut all = Proposals::default();
     let mut refused = None;
-    for executor in executor.map_or_else(|| planning(resolved, device), |one| vec![one]) {
+    for executor in executor.map_or_else(|| executors(device), |one| vec![one]) {
         match choose::candidate(resolved, device, executor) {
             Ok(automatic) => all.automatic(executor, automatic),
             Err(diagnostic) => {
@@ -88,6 +92,9 @@ pub fn proposals(
         }
         match executor {
             Executor::Fused => all.fused(resolved, device),
+            Executor::Serial if resolved.without_kernel(device, Executor::Streams).is_some() => {
+                all.in_turn(resolved, device);
+            }
             Executor::Serial => {
                 tile_sets(resolved, device)
                     .iter()
@@ -122,18 +129,20 @@ pub fn first_choice(proposals: &[Proposal]) -> Option<&Proposal> {
     proposals.iter().find(|p| p.automatic)
 }
 
-/// The `count` best of proposals in order. Among them are the first choice, so that its worth is known, and the best of each
-/// executor: the model knows less of the differences between executors than of those within one.
+/// The `count` best of proposals in order. Among them are the first choice, so that its worth is known, what measurements have
+/// chosen stage by stage, and the best of each executor: the model knows less of the differences between executors than of those within one.
 pub fn shortlist(proposals: &[Proposal], count: usize) -> Vec<Proposal> {
     let mut taken: Vec<usize> = Vec::new();
     let first = proposals.iter().position(|p| p.automatic);
     for executor in Executor::GPU {
         taken.extend(proposals.iter().position(|p| p.config.executor == executor));
     }
+    let kept = |index: &usize| Some(*index) == first || proposals[*index].measured;
     taken.sort_unstable();
-    taken.retain(|&index| Some(index) != first);
-    taken.truncate(count.max(1) - usize::from(first.is_some()));
-    taken.extend(first);
+    taken.retain(|index| !kept(index));
+    let kept: Vec<usize> = (0..proposals.len()).filter(kept).take(count.max(1)).collect();
+    taken.truncate(count.max(1) - kept.len());
+    taken.extend(kept);
     for index in 0..proposals.len() {
         if taken.len() < count && !taken.contains(&index) {
             taken.push(index);
@@ -217,6 +226,19 @@ impl Proposals {
         }
     }
 
+    /// A chain kernel a stage, all of them in one way.
+    fn in_turn(&mut self, resolved: &Resolved, device: &Profile) {
+        for (mode, splits) in STRATEGIES.into_iter().take(3) {
+            let asked = ChainOverride { kernel: None, mode, splits };
+            let Ok(candidate) = choose::in_turn(resolved, device, |_| asked) else { continue };
+            let mut config = Config::of(&candidate);
+            if let Kernels::InTurn { stages } = &mut config.kernels {
+                stages.iter_mut().for_each(|stage| stage.splits = splits);
+            }
+            self.push(config, candidate);
+        }
+    }
+
     fn fused(&mut self, resolved: &Resolved, device: &Profile) {
         if let Ok(candidate) = choose::decode(resolved, device) {
             self.push(Config::of(&candidate), candidate);
@@ -252,7 +274,7 @@ mod tests {
                 let serial = !p.candidate.launch.has_semaphores();
                 assert!(serial || p.config.executor == p.candidate.launch.executor());
             }
-            for executor in planning(&resolved, device) {
+            for executor in executors(device) {
                 let automatic = choose::candidate(&resolved, device, executor).expect("a choice");
                 let config = Config { executor, ..Config::of(&automatic) };
                 assert!(all.iter().any(|p| p.config == config), "{name} {executor:?}");

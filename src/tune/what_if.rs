@@ -2,7 +2,7 @@
 
 use cusync_gen::check::{Candidate, Choice, Executor, Launch};
 use cusync_gen::choose;
-use cusync_gen::choose::space::{ORDERS, POLICIES, STRATEGIES, planning, special_policy};
+use cusync_gen::choose::space::{ORDERS, POLICIES, STRATEGIES, executors, special_policy};
 use cusync_gen::graph::{Resolved, StageId};
 use cusync_gen::schedule::{Hand, Schedule};
 use cusync_gen::simulate::{ctas_per_sm, simulate, simulate_serial};
@@ -50,7 +50,7 @@ pub fn decisions(resolved: &Resolved, candidate: &Candidate, asked: Executor) ->
 
 /// The executor: the others, each with its own best choice.
 fn executor(resolved: &Resolved, candidate: &Candidate, asked: Executor) -> Choice {
-    let others = planning(resolved, &candidate.device).into_iter().filter(|e| *e != asked);
+    let others = executors(&candidate.device).into_iter().filter(|e| *e != asked);
     let mut alternatives: Alternatives = others
         .filter_map(|e| {
             let other = choose::candidate(resolved, &candidate.device, e).ok()?;

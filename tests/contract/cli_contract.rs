@@ -72,7 +72,7 @@ const NARROW: &str = r#"Pipeline(name: "narrow", dims: { "M": 24, "HQ": 2, "HKV"
 fn a_stage_without_a_kernel_is_named_where_a_gpu_is_asked_for_and_runs_on_the_host_otherwise() {
     let file = spec("attend.ron", NARROW);
     for executor in ["serial", "streams", "programmatic", "fused"] {
-        // Chain kernels run convolutions, and attentions of wider heads, at once or stage by stage.
+        // Chain kernels run convolutions, and attentions of wider heads, at once or a kernel a stage.
         let specs =
             [(file.as_str(), "`attend`"), ("gpt3_attention", "`attend`"), ("resnet_layer", "`first`")];
         for (spec, stage) in

@@ -421,7 +421,7 @@ fn a_kernel_of_products_alone_runs_no_normalisation() {
     plan(((128, 128), (1, 1))).expect("this one does");
     let refused = plan(((256, 128), (1, 1))).expect_err("this one does not").to_string();
     assert!(refused.contains("no chain kernel is as asked for"), "{refused}");
-    // The same kernel stage by stage; the others would need a kernel for each stage.
+    // A chain kernel a stage; the others would need a kernel of each stage's own.
     plan_text(NORMS, "norms", &Overrides::default(), &small_gpu(6), Executor::Serial)
         .expect("one stage a launch");
     for executor in [Executor::Streams, Executor::Programmatic] {

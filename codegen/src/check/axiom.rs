@@ -92,6 +92,17 @@ impl Axiom {
         match launch {
             Launch::Stages { how, .. } => match how {
                 How::Host => vec![Program, Host],
+                // Workers of a chain kernel pass sums to each other.
+                How::Serial if launch.is_in_turn() => vec![
+                    Program,
+                    Practice,
+                    MemoryModel,
+                    Fairness,
+                    Residency,
+                    KernelBoundary,
+                    GridDependency,
+                    Memory,
+                ],
                 How::Serial | How::Library => vec![Program, KernelBoundary, Memory],
                 How::Streams(start) => {
                     let mut all = vec![Program, Practice, MemoryModel, Fairness];

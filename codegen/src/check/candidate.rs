@@ -2,7 +2,7 @@
 
 use super::{Choice, EdgeChoice, How, Launch};
 use crate::device::Profile;
-use crate::graph::{Dependence, Graph};
+use crate::graph::{Dependence, Graph, StageId};
 use crate::schedule::decode::slots_of;
 use crate::sync::{Policy, SlotMap, WaitAt};
 
@@ -188,6 +188,14 @@ impl Candidate {
             device,
             launch,
         }
+    }
+
+    /// The launches of chain kernels that run one stage each, as the candidates that they are by themselves.
+    pub fn alone(&self) -> impl Iterator<Item = (StageId, Candidate)> + '_ {
+        self.launch.kernels().iter().filter_map(|kernel| {
+            let (graph, launch) = (self.graph.only(kernel.stage), Launch::Lists(kernel.lists.clone()?));
+            Some((kernel.stage, Candidate::launched(graph, self.device.clone(), launch)))
+        })
     }
 
     /// The policies as numbers, one map a dependence, each with the slots after those of the one before.

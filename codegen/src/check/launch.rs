@@ -94,12 +94,22 @@ pub struct StageLaunch {
     pub ctas_per_sm: u32,
     /// What one of them takes; `None` where only their number is known, and which kernels fit an SM together is not.
     pub takes: Option<CtaResources>,
+    /// The work of a chain kernel that runs the stage as the only one of its graph ([`Graph::only`]); `None`: a kernel of the
+    /// stage's own runs it, in its order.
+    pub lists: Option<Schedule>,
+}
+
+impl StageLaunch {
+    /// A launch with neutral choices: a row-major order and one CTA an SM.
+    pub fn neutral(stage: StageId) -> StageLaunch {
+        StageLaunch { stage, order: Order::RowMajor, ctas_per_sm: 1, takes: None, lists: None }
+    }
 }
 
 /// How a pipeline is launched.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Launch {
-    /// A kernel a stage.
+    /// A kernel a stage, or of a serial chain a chain kernel that runs it alone.
     Stages {
         /// How they are started.
         how: How,
@@ -113,11 +123,10 @@ pub enum Launch {
 }
 
 impl Launch {
-    /// A kernel a stage, in the order of the graph, with neutral choices: row-major orders and one CTA an SM.
+    /// A kernel a stage, in the order of the graph, with the choices of [`StageLaunch::neutral`].
     pub fn stages(graph: &Graph, how: How) -> Launch {
-        let neutral =
-            |s| StageLaunch { stage: StageId(s), order: Order::RowMajor, ctas_per_sm: 1, takes: None };
-        Launch::Stages { how, stages: (0..graph.stages.len()).map(neutral).collect() }
+        let stages = (0..graph.stages.len()).map(|s| StageLaunch::neutral(StageId(s)));
+        Launch::Stages { how, stages: stages.collect() }
     }
 
     /// The executor that runs it.
@@ -128,9 +137,9 @@ impl Launch {
         }
     }
 
-    /// Whether `executor` may run it: the one that it is for; `serial`, which needs only stages in order and launches a chain
-    /// kernel once a stage, with the items of that stage in each list; and where the launch is a serial chain of our kernels every
-    /// other that launches stages on a GPU, because that is what those fall back to.
+    /// Whether `executor` may run it: the one that it is for; where stages have a kernel each `serial`, which needs only their
+    /// order; and where the launch is a serial chain of our kernels every other that launches stages on a GPU, because that is
+    /// what those fall back to.
     pub fn runs_as(&self, executor: Executor) -> bool {
         match self {
             Launch::Stages { how, .. } => match executor.how() {
@@ -142,7 +151,7 @@ impl Launch {
                 }
                 None => false,
             },
-            Launch::Lists(_) => matches!(executor, Executor::Fused | Executor::Serial),
+            Launch::Lists(_) => executor == Executor::Fused,
             Launch::Shares(_) => matches!(executor, Executor::Fused | Executor::Copilot),
         }
     }
@@ -150,6 +159,7 @@ impl Launch {
     /// Who runs it and with which kernels, as tables of predictions tell kinds apart.
     pub fn kind(&self) -> &'static str {
         match self {
+            Launch::Stages { .. } if self.is_in_turn() => "chain kernels, one a stage",
             Launch::Stages { how, .. } => how.executor().name(),
             Launch::Shares(_) => "decode kernel",
             Launch::Lists(schedule) => match (schedule.mode, schedule.slabs) {
@@ -177,14 +187,20 @@ impl Launch {
         }
     }
 
-    /// Whether one kernel runs all stages: then the next run may begin while this one ends.
+    /// Whether one kernel runs all stages.
     pub fn is_one_kernel(&self) -> bool {
         self.how().is_none()
+    }
+
+    /// Whether chain kernels run a stage each, one after the other.
+    pub fn is_in_turn(&self) -> bool {
+        self.kernels().iter().any(|kernel| kernel.lists.is_some())
     }
 
     /// What the kernels that run it promise.
     pub fn contract(&self, arch: u32) -> KernelContract {
         match self {
+            Launch::Stages { .. } if self.is_in_turn() => KernelContract::of_chain_kernels(arch),
             Launch::Stages { .. } => KernelContract::of_kernels(arch),
             Launch::Lists(_) => KernelContract::of_chain_kernels(arch),
             Launch::Shares(_) => KernelContract::of_decode_kernels(arch),

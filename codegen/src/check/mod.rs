@@ -53,6 +53,9 @@
 //! early, but only those that workers of this one have given back, whose lists have ended; the workers that remain are
 //! resident.
 //!
+//! *Chain kernels that run a stage each*, one after the other, are judged twice: each as the chain kernel of a graph that has its
+//! stage alone, and all of them as kernels that follow each other. No launch waits for what another does, but for its end.
+//!
 //! *On the `cpu` executor*, workers draw from one list in launch order; the tile that is first in the list among the
 //! unfinished ones waits for earlier tiles only, which are finished, so it can run.
 //!
@@ -146,8 +149,13 @@ pub fn judge_program(candidate: &Candidate, program: &dyn TileProgram) -> Report
 
 fn judge_well_formed(candidate: &Candidate, program: &dyn TileProgram) -> Report {
     let scan = obligations::Scan::of(candidate, program);
-    let judge = |o: &Obligation| obligations::judge(*o, candidate, program, &scan);
-    Report { refutations: Obligation::ALL.iter().filter_map(judge).collect(), complete: true }
+    let of_all = |o: &Obligation| obligations::judge(*o, candidate, program, &scan);
+    let mut report =
+        Report { refutations: Obligation::ALL.iter().filter_map(of_all).collect(), complete: true };
+    for (stage, alone) in candidate.alone() {
+        report.add(stage, judge(&alone));
+    }
+    report
 }
 
 /// Proves a candidate.

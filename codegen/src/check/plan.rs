@@ -2,7 +2,7 @@
 
 use super::{Candidate, Executor, How, Launch, Prediction};
 use crate::device::Profile;
-use crate::graph::{Dependence, Graph, Stage};
+use crate::graph::{Dependence, Graph, Operand, OperandKind, Stage, StageId};
 use crate::schedule::decode::slots_of;
 use crate::sync::{Policy, SlotMap, WaitAt};
 
@@ -93,6 +93,14 @@ impl Plan {
         let launched = |stage| self.launch.position(stage);
         let in_order = |d: &Dependence| launched(d.producer) < launched(d.consumer);
         self.launch.runs_as(executor) && (!serial || self.graph.dependences.iter().all(in_order))
+    }
+    /// Whether the launch of a stage may begin while the one before it ends: a chain kernel that has the stage to itself loads nothing
+    /// but its weights before all before it has ended, and these must be nobody's output.
+    pub fn may_begin_early(&self, stage: StageId) -> bool {
+        let weight = |o: &&Operand| matches!(o.kind, OperandKind::B | OperandKind::Up);
+        let mut weights = self.graph.stages[stage.0].operands.iter().filter(weight);
+        let chain = self.launch.kernel(stage).is_some_and(|kernel| kernel.lists.is_some());
+        chain && weights.all(|o| self.graph.tensors[o.tensor.0].producer.is_none())
     }
     /// Edges; the index is the edge's id in reports.
     pub fn edges(&self) -> &[EdgePlan] {

@@ -169,6 +169,21 @@ pub struct Report {
 }
 
 impl Report {
+    /// Adds the verdict on a stage of the pipeline that was judged as the only one of its graph.
+    pub(super) fn add(&mut self, stage: StageId, alone: Report) {
+        self.complete &= alone.complete;
+        for refutation in alone.refutations {
+            let subject = match refutation.subject {
+                Subject::Item { place, .. } => Subject::Item { stage, place },
+                Subject::Pipeline | Subject::Stage(_) | Subject::Edge(_) => Subject::Stage(stage),
+            };
+            if self.refutation(refutation.obligation).is_none() {
+                self.refutations.push(Refutation { subject, ..refutation });
+            }
+        }
+        self.refutations.sort_by_key(|refutation| refutation.obligation);
+    }
+
     /// Whether everything is proved.
     pub fn proved(&self) -> bool {
         self.complete && self.refutations.is_empty()

@@ -62,20 +62,26 @@ pub fn chain(resolved: &Resolved, device: &Profile, asked: ChainOverride) -> Res
     let choices = made(&chosen);
     let launch = Launch::Lists(chosen.schedule);
     let mut best = Candidate::launched(chosen.graph, device.clone(), launch);
-    for (choice, dependence) in best.edges.iter_mut().zip(&best.graph.dependences) {
-        let stated = resolved.stated_edge(dependence);
-        *choice = EdgeChoice {
-            policy: stated.and_then(|s| s.policy.as_ref()).map_or(Policy::Tile, |p| p.value.clone()),
-            wait_at: stated
-                .and_then(|s| s.wait_at.as_ref())
-                .map_or_else(|| place_of_wait(&best.graph, dependence), |w| w.value),
-        };
-    }
+    best.edges = edge_choices(resolved, &best);
     if best.edges.iter().any(|e| e.policy != Policy::Tile) {
         linearise(&mut best);
     }
     best.choices = [choices, cuts(&best), policies(resolved, &best)].concat();
     Ok(best)
+}
+
+/// The policy and the place of the wait of each edge, as stated, else a slot a tile.
+pub(super) fn edge_choices(resolved: &Resolved, c: &Candidate) -> Vec<EdgeChoice> {
+    let of = |dependence| {
+        let stated = resolved.stated_edge(dependence);
+        EdgeChoice {
+            policy: stated.and_then(|s| s.policy.as_ref()).map_or(Policy::Tile, |p| p.value.clone()),
+            wait_at: stated
+                .and_then(|s| s.wait_at.as_ref())
+                .map_or_else(|| place_of_wait(&c.graph, dependence), |w| w.value),
+        }
+    };
+    c.graph.dependences.iter().map(of).collect()
 }
 
 /// A stage that an executor's kernels would run if its tiles were others.

@@ -6,12 +6,12 @@
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{ChainOverride, candidate, chain, decode};
-use crate::check::{Candidate, Executor, Launch, Plan};
+use super::{ChainOverride, candidate, chain, decode, in_turn};
+use crate::check::{Candidate, Executor, Launch, Plan, StageLaunch};
 use crate::device::Profile;
 use crate::diagnostic::{Diagnostic, Spanned};
 use crate::graph::{Dependence, Graph, OperandKind, Resolved, Stage, StageId, StatedEdge, StatedTile};
-use crate::schedule::Hand;
+use crate::schedule::{Hand, Schedule};
 use crate::sync::{Order, Policy, WaitAt};
 
 /// A configuration of a pipeline.
@@ -49,6 +49,11 @@ pub enum Kernels {
         /// Whether tiles may be cut along k.
         splits: bool,
     },
+    /// A chain kernel a stage, one after the other.
+    InTurn {
+        /// Stages, producers before consumers.
+        stages: Vec<ChainConfig>,
+    },
     /// One decode kernel for all of them.
     Decode,
 }
@@ -63,6 +68,22 @@ pub struct StageConfig {
     pub tile: Option<(u32, u32, u32)>,
     /// Its tile order.
     pub order: Order,
+}
+
+/// A stage with a chain kernel of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChainConfig {
+    /// Its name.
+    pub stage: String,
+    /// Rows and columns of the MMA tile; of a stage whose tiles are not the kernel's, rows and columns of those.
+    pub tile: (u32, u32),
+    /// CTAs of a worker along M and N.
+    pub cluster: (u32, u32),
+    /// How items are handed out.
+    pub mode: Hand,
+    /// Whether tiles may be cut along k.
+    pub splits: bool,
 }
 
 /// One dependence.
@@ -113,13 +134,30 @@ impl Config {
                 let asked = ChainOverride { kernel: Some((*tile, *cluster)), mode: *mode, splits: *splits };
                 chain(resolved, device, asked)
             }
+            Kernels::InTurn { stages } if self.executor == Executor::Serial => {
+                same_stages(resolved, stages.iter().map(|s| s.stage.as_str()))?;
+                let mut stated = resolved.clone();
+                for (config, stage) in stages.iter().zip(&mut stated.stages) {
+                    let tile = StatedTile { tile: config.tile, k: None };
+                    stage.stated_tile = Some(Spanned::new(tile, stage.name.span));
+                }
+                in_turn(&stated, device, |stage| {
+                    let ChainConfig { tile, cluster, mode, splits, .. } = stages[stage.0];
+                    let kernel = resolved.stages[stage.0].op.has_kernel_tiles().then_some((tile, cluster));
+                    ChainOverride { kernel, mode, splits }
+                })
+            }
             Kernels::Stages { stages, edges, overlap } if !fused && self.executor != Executor::Cpu => {
+                // Chain kernels are stated as such, also those that run a stage each.
+                if let Some((_, why)) = resolved.without_kernel(device, Executor::Streams) {
+                    return Err(unfit(why));
+                }
                 // Without overlap a chain is serial, whichever executor falls back to it.
                 let kept = *overlap || self.executor == Executor::Library;
                 let executor = if kept { self.executor } else { Executor::Serial };
                 candidate(&state(resolved, stages, edges)?, device, executor)
             }
-            Kernels::Decode | Kernels::Chain { .. } | Kernels::Stages { .. } => {
+            Kernels::Decode | Kernels::Chain { .. } | Kernels::InTurn { .. } | Kernels::Stages { .. } => {
                 Err(unfit(format!("the {} executor does not run such kernels: {self}", self.executor.name())))
             }
         }
@@ -137,6 +175,12 @@ impl Kernels {
                 splits: true,
             },
             Launch::Shares(_) => Kernels::Decode,
+            Launch::Stages { stages, .. } if launch.is_in_turn() => {
+                let of = |kernel: &StageLaunch| {
+                    Some(ChainConfig::of(&graph.stages[kernel.stage.0], kernel.lists.as_ref()?))
+                };
+                Kernels::InTurn { stages: stages.iter().filter_map(of).collect() }
+            }
             Launch::Stages { how, .. } => Kernels::Stages {
                 stages: (0..graph.stages.len())
                     .map(|s| StageConfig::of(&graph.stages[s], launch.order(StageId(s))))
@@ -156,16 +200,21 @@ impl Kernels {
     }
 }
 
+/// Whether a configuration is of the stages of the spec.
+fn same_stages<'a>(resolved: &Resolved, have: impl Iterator<Item = &'a str>) -> Result<(), Diagnostic> {
+    let have: Vec<&str> = have.collect();
+    let want: Vec<&str> = resolved.stages.iter().map(|s| s.name.value.as_str()).collect();
+    if have == want {
+        return Ok(());
+    }
+    Err(unfit(format!("it is of stages {}, the spec has {}", have.join(", "), want.join(", "))))
+}
+
 /// The spec with tiles, orders, policies and waits stated.
 fn state(resolved: &Resolved, stages: &[StageConfig], edges: &[EdgeConfig]) -> Result<Resolved, Diagnostic> {
+    same_stages(resolved, stages.iter().map(|s| s.stage.as_str()))?;
     let mut stated = resolved.clone();
     let names = || resolved.stages.iter().map(|s| s.name.value.as_str());
-    if !names().eq(stages.iter().map(|s| s.stage.as_str())) {
-        let have: Vec<&str> = stages.iter().map(|s| s.stage.as_str()).collect();
-        let want: Vec<&str> = names().collect();
-        let message = format!("it is of stages {}, the spec has {}", have.join(", "), want.join(", "));
-        return Err(unfit(message));
-    }
     for (config, stage) in stages.iter().zip(&mut stated.stages) {
         let span = stage.name.span;
         if let (Some((m, n, k)), None) = (config.tile, stage.custom) {
@@ -215,6 +264,13 @@ impl StageConfig {
     }
 }
 
+impl ChainConfig {
+    fn of(stage: &Stage, schedule: &Schedule) -> ChainConfig {
+        let ((m, n, _), cluster, mode) = (stage.mma_tile, schedule.cluster, schedule.mode);
+        ChainConfig { stage: stage.name.clone(), tile: (m, n), cluster, mode, splits: true }
+    }
+}
+
 fn of_a_gpu<'d, D: Deserializer<'d>>(from: D) -> Result<Executor, D::Error> {
     match Executor::deserialize(from)? {
         Executor::Cpu => Err(D::Error::custom("no executor `cpu` on a GPU")),
@@ -240,6 +296,17 @@ impl std::fmt::Display for Config {
                 }
                 let mode = mode.name();
                 write!(f, ", {mode}, {}", if *splits { "cut along k" } else { "whole tiles" })
+            }
+            Kernels::InTurn { stages } => {
+                let stage = |s: &ChainConfig| {
+                    let ((m, n), (rows, cols), mode) = (s.tile, s.cluster, s.mode.name());
+                    let cluster =
+                        if s.cluster == (1, 1) { String::new() } else { format!(" by {rows} x {cols}") };
+                    let cut = if s.splits { "" } else { ", whole" };
+                    format!("{} {m} x {n}{cluster} {mode}{cut}", s.stage)
+                };
+                let stages = stages.iter().map(stage).collect::<Vec<_>>();
+                write!(f, "{}; a chain kernel a stage", stages.join(", "))
             }
             Kernels::Stages { stages, edges, overlap } => {
                 let stage = |s: &StageConfig| {

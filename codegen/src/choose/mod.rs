@@ -22,12 +22,14 @@ mod chain;
 pub mod comparison;
 mod config;
 mod decode;
+mod in_turn;
 mod search;
 pub mod space;
 
 pub use chain::{ChainOverride, chain};
-pub use config::{Config, EdgeConfig, Kernels, StageConfig};
+pub use config::{ChainConfig, Config, EdgeConfig, Kernels, StageConfig};
 pub use decode::decode;
+pub use in_turn::in_turn;
 
 use crate::check::{Candidate, Choice, Executor, How, Plan, Prediction, StartGuarantee, check};
 use crate::device::{ChainKernel, Profile};
@@ -82,9 +84,8 @@ pub fn candidate(resolved: &Resolved, device: &Profile, executor: Executor) -> R
     let how = match executor.how() {
         None if executor == Executor::Copilot => return decode(resolved, device),
         None => return fused(resolved, device),
-        // No stage by stage of kernels of their own: of the one for all stages.
         Some(How::Serial) if !own_kernels(Executor::Streams) => {
-            return chain(resolved, device, ChainOverride::default());
+            return in_turn(resolved, device, |_| ChainOverride::default());
         }
         Some(how) => how,
     };
@@ -123,10 +124,7 @@ fn fused(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagnostic>
         (Err(_), many) => many?,
     };
     // A serial chain has its own tiles and kernels; where one is missing, there is none to compare with.
-    let serial = match resolved.without_kernel(device, Executor::Streams) {
-        None => search::search(resolved, device, How::Serial).ok().and_then(|found| found.best.predicted),
-        Some(_) => None,
-    };
+    let serial = candidate(resolved, device, Executor::Serial).ok().and_then(|serial| serial.predicted);
     best.predicted =
         serial.zip(us(&best)).map(|(p, us)| Prediction { serial_us: p.serial_us, synchronised_us: us });
     Ok(best)

@@ -61,12 +61,6 @@ pub fn executors(device: &Profile) -> Vec<Executor> {
     Executor::GPU.into_iter().filter(offered).collect()
 }
 
-/// Those of them that plan a spec in a way of their own: where a stage has no kernel of its own, `serial` runs what `fused` plans.
-pub fn planning(resolved: &Resolved, device: &Profile) -> Vec<Executor> {
-    let own_kernels = resolved.without_kernel(device, Executor::Streams).is_none();
-    executors(device).into_iter().filter(|e| *e != Executor::Serial || own_kernels).collect()
-}
-
 /// The policy that the consumer's operation has for what an edge brings it, beyond those of [`POLICIES`].
 pub fn special_policy(graph: &Graph, dependence: &Dependence) -> Option<Policy> {
     let consumer = &graph.stages[dependence.consumer.0];

@@ -321,6 +321,23 @@ impl Graph {
         tiled.or_else(|| ChainKernel::running(self.operations()).next().map(|k| k.tile)).unwrap_or_default()
     }
 
+    /// One of its stages as a graph of its own: what others write is an input.
+    pub fn only(&self, stage: StageId) -> Graph {
+        let mut one = self.stages[stage.0].clone();
+        let reads = one.operands.iter().map(|operand| operand.tensor);
+        let used = Used::of(&self.tensors, reads.chain([one.out]));
+        one.operands.iter_mut().for_each(|operand| operand.tensor = used.number(operand.tensor));
+        one.out = used.number(one.out);
+        Graph {
+            name: self.name.clone(),
+            element: self.element,
+            tensors: used.tensors(&self.tensors, stage),
+            stages: vec![one],
+            dependences: Vec::new(),
+            dims: self.dims.clone(),
+        }
+    }
+
     /// What a kernel for all stages must run.
     pub fn operations(&self) -> Operations {
         self.stages.iter().filter_map(|stage| stage.op.operation()).collect()
@@ -340,5 +357,35 @@ impl Graph {
         let met = along(&footprint.rows, producer.out_tile().0, producer.grid.0)
             * along(&footprint.cols, producer.out_tile().1, producer.grid.1);
         u128::from(consumer.tiles()) * u128::from(consumer.k_blocks) * met
+    }
+}
+
+/// The tensors of a stage that stands alone: those that it uses, and those whose memory they share.
+struct Used(Vec<TensorId>);
+
+impl Used {
+    fn of(tensors: &[Tensor], uses: impl Iterator<Item = TensorId>) -> Used {
+        // Each once: whether aliases go round in a circle is not for here to say.
+        let owner = |id: &TensorId| tensors[id.0].alias;
+        let owners = |first| std::iter::successors(Some(first), owner).take(tensors.len());
+        let mut used: Vec<TensorId> = uses.flat_map(owners).collect();
+        used.sort_unstable();
+        used.dedup();
+        Used(used)
+    }
+
+    /// The new number of one of them.
+    fn number(&self, tensor: TensorId) -> TensorId {
+        TensorId(self.0.partition_point(|used| *used < tensor))
+    }
+
+    /// They, where stage 0 is what `only` was, and nobody else writes.
+    fn tensors(&self, all: &[Tensor], only: StageId) -> Vec<Tensor> {
+        let tensor = |id: &TensorId| Tensor {
+            producer: all[id.0].producer.filter(|stage| *stage == only).map(|_| StageId(0)),
+            alias: all[id.0].alias.map(|owner| self.number(owner)),
+            ..all[id.0].clone()
+        };
+        self.0.iter().map(tensor).collect()
     }
 }

@@ -4,9 +4,9 @@ use super::compare;
 use super::explicit::{self, ExplicitDep};
 use super::{
     Dependence, Element, Footprint, Graph, MmaTile, Op, Operand, OperandKind, Partition, Stage, StageId,
-    Tensor, TensorId, Tiles,
+    Tensor, TensorId, Tiles, Used,
 };
-use crate::device::{ChainKernel, KernelShape, Operations, Profile};
+use crate::device::{KernelShape, Operations, Profile};
 use crate::diagnostic::{Diagnostic, Span, Spanned};
 use crate::executor::Executor;
 use crate::spec::StatedTile;
@@ -124,9 +124,9 @@ impl Resolved {
     }
 
     /// The first stage that no kernel of an executor runs on a device, and why, as a sentence; `None` where every stage has
-    /// one. `serial` launches a chain kernel stage by stage where a stage has no kernel of its own.
+    /// one. `serial` launches a chain kernel a stage where a stage has no kernel of its own.
     pub fn without_kernel(&self, device: &Profile, executor: Executor) -> Option<(StageId, String)> {
-        if executor == Executor::Serial && device.arch == 90 && self.in_one_chain_kernel() {
+        if executor == Executor::Serial && device.arch == 90 && self.stages.iter().all(|s| s.op.in_chain()) {
             return None;
         }
         let stage = self.stages.iter().position(|stage| !stage.op.has_kernel(device.arch, executor))?;
@@ -139,10 +139,21 @@ impl Resolved {
         Some((StageId(stage), format!("stage `{name}`: {why}")))
     }
 
-    /// Whether some chain kernel runs all stages.
-    pub fn in_one_chain_kernel(&self) -> bool {
-        self.stages.iter().all(|stage| stage.op.in_chain())
-            && ChainKernel::running(self.operations()).next().is_some()
+    /// One of its stages as a pipeline of its own: what others write is an input.
+    pub fn only(&self, stage: StageId) -> Resolved {
+        let mut one = self.stages[stage.0].clone();
+        let used = Used::of(&self.tensors, one.reads.iter().map(|read| read.tensor).chain([one.out.value]));
+        one.reads.iter_mut().for_each(|read| read.tensor = used.number(read.tensor));
+        one.out.value = used.number(one.out.value);
+        Resolved {
+            name: self.name.clone(),
+            element: self.element,
+            dims: self.dims.clone(),
+            tensors: used.tensors(&self.tensors, stage),
+            stages: vec![one],
+            edges: Vec::new(),
+            explicit: Vec::new(),
+        }
     }
 
     /// What a kernel for all stages must run.

@@ -2,14 +2,15 @@
 
 use super::{TileRun, Timeline};
 use crate::check::Candidate;
-use crate::graph::StageId;
+use crate::device::Profile;
+use crate::graph::{Graph, StageId};
 use crate::schedule::decode::{Decode, spans};
 use crate::schedule::{Breakdown, Request, Schedule, time};
 use crate::sync::Tile;
 
 /// One tile run an item: workers are what `sm` and `slots` count, and a tile that is cut has a run for each part.
-pub(super) fn chain(candidate: &Candidate, schedule: &Schedule) -> Timeline {
-    let cost = candidate.device.cost_model(candidate.graph.operations());
+pub(super) fn chain(graph: &Graph, device: &Profile, schedule: &Schedule) -> Timeline {
+    let cost = device.cost_model(graph.operations());
     let request = Request {
         workers: schedule.lists.len() as u32,
         cluster: schedule.cluster,
@@ -17,7 +18,7 @@ pub(super) fn chain(candidate: &Candidate, schedule: &Schedule) -> Timeline {
         splits: schedule.slabs > 0,
         cost: &cost,
     };
-    of(schedule, &time(&candidate.graph, &request, schedule))
+    of(schedule, &time(graph, &request, schedule))
 }
 
 fn of(schedule: &Schedule, why: &Breakdown) -> Timeline {

@@ -127,7 +127,7 @@ pub fn simulate_serial(candidate: &Candidate) -> Timeline {
 /// in the order of time.
 pub fn observe(candidate: &Candidate, blocked: &mut impl FnMut(Blocked)) -> Timeline {
     match &candidate.launch {
-        Launch::Lists(schedule) => fused::chain(candidate, schedule),
+        Launch::Lists(schedule) => fused::chain(&candidate.graph, &candidate.device, schedule),
         Launch::Shares(decode) => fused::decode(candidate, decode),
         Launch::Stages { how, stages } if how.overlaps() => {
             kernels(candidate, stages, Some(&Waiting::of(candidate)), blocked)
@@ -184,7 +184,7 @@ fn kernels(
         tiles: Vec::new(),
         slots,
     };
-    for StageLaunch { stage: stage_id, order, .. } in launched {
+    for StageLaunch { stage: stage_id, order, lists, .. } in launched {
         let stage_id = *stage_id;
         let stage = &graph.stages[stage_id.0];
         if serial {
@@ -192,6 +192,20 @@ fn kernels(
             let end = workers.end();
             let boundary = if end > 0.0 { device.boundary_us } else { 0.0 };
             workers = Workers::new(slots as usize, end + boundary);
+        }
+        if let Some(schedule) = lists {
+            let begin = workers.end();
+            let alone = fused::chain(&graph.only(stage_id), device, schedule);
+            workers = Workers::new(slots as usize, begin + alone.total_us);
+            timeline.stages[stage_id.0] = (begin + alone.stages[0].0, begin + alone.stages[0].1);
+            let later = |run: TileRun| TileRun {
+                stage: stage_id,
+                start: begin + run.start,
+                end: begin + run.end,
+                ..run
+            };
+            timeline.tiles.extend(alone.tiles.into_iter().map(later));
+            continue;
         }
         let cost = TileCost::of(graph, stage, order, device, (per_sm, !serial));
         let mut opened = vec![false; slots as usize];

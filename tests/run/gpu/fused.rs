@@ -211,11 +211,9 @@ fn other_executors_are_refused() {
     let plan = fused(&gpu, "two_gemms", 64, STATIC);
     let inputs = InputSets::random(plan.graph(), &gpu.device, 1, 9).expect("inputs fit");
     let mut pipeline = pipeline(&gpu, &plan, &inputs, Options::default());
-    for executor in [Executor::Streams, Executor::Programmatic, Executor::Cpu] {
+    for executor in [Executor::Serial, Executor::Streams, Executor::Programmatic, Executor::Cpu] {
         assert!(pipeline.run(executor).is_err(), "{executor:?} runs no fused plan");
     }
-    // The same kernel stage by stage.
-    pipeline.run(Executor::Serial).expect("the lists of a chain kernel can be run a stage at a time");
     pipeline.run(Executor::Fused).expect("a refusal leaves the pipeline as it was");
     pipeline.synchronize().expect("it ends");
 }

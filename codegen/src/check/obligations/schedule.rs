@@ -1,7 +1,7 @@
 //! `bounds` and `order` of a schedule: what the chain kernel can be handed, and every k-block of every tile once.
 
 use crate::check::parts::{Place, cluster_grid, describe, places};
-use crate::check::{Candidate, Obligation, Refutation, Subject};
+use crate::check::{Candidate, How, Obligation, Refutation, StageLaunch, Subject};
 use crate::device::ChainKernel;
 use crate::graph::{Partition, Stage, StageId};
 use crate::schedule::decode::COLUMN_TILE;
@@ -12,6 +12,15 @@ const MAX_EDGES: usize = 4;
 
 /// The fault without which nothing else about the schedule can be evaluated.
 pub(in crate::check) fn well_formed(c: &Candidate) -> Option<Refutation> {
+    let lists = |kernel: &&StageLaunch| kernel.lists.is_some();
+    if let (Some(kernel), false) =
+        (c.launch.kernels().iter().find(lists), c.launch.how() == Some(How::Serial))
+    {
+        let name = &c.graph.stages[kernel.stage.0].name;
+        let message = format!("`{name}` has a chain kernel of its own, which waits for no other stage");
+        let refutation = Refutation::new(Obligation::Bounds, Subject::Stage(kernel.stage), message);
+        return Some(refutation.help("launch the stages one after the other: serial"));
+    }
     let schedule = c.launch.work()?;
     let view = View { c, schedule, places: places(schedule) };
     let stages = if c.launch.shares().is_some() { view.shares() } else { view.stages() };

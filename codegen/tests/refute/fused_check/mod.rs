@@ -1,5 +1,6 @@
 //! Mutants of sound schedules of the fused executor, each refuted for the right reason.
 
+mod in_turn;
 mod kernels;
 mod lists;
 mod model;

@@ -1,0 +1,48 @@
+//! The `serial` executor's choice where a stage has no kernel of its own: a chain kernel a stage, each for the operation of its
+//! stage alone, with the tile, the cluster and the lists that are best for that stage.
+
+use super::chain::{chain, edge_choices};
+use super::{ChainOverride, Choice};
+use crate::check::{Candidate, How, Launch, Prediction, StageLaunch};
+use crate::device::Profile;
+use crate::diagnostic::Diagnostic;
+use crate::graph::{Resolved, StageId};
+use crate::simulate::simulate;
+
+/// A chain kernel a stage, launched one after the other, each as [`chain`] chooses it for its stage alone. `asked`: of each stage.
+///
+/// # Errors
+/// Those of [`chain`], of the first stage that has one.
+pub fn in_turn(
+    resolved: &Resolved,
+    device: &Profile,
+    asked: impl Fn(StageId) -> ChainOverride,
+) -> Result<Candidate, Diagnostic> {
+    let (mut tiles, mut stages, mut choices) = (Vec::new(), Vec::new(), Vec::new());
+    for (stage, name) in resolved.stages.iter().enumerate().map(|(s, stage)| (StageId(s), &stage.name.value))
+    {
+        let alone = chain(&resolved.only(stage), device, asked(stage))?;
+        tiles.push(alone.graph.stages[0].mma_tile);
+        let of_all = |choice: Choice| match choice.subject.as_str() {
+            "chain kernel" | "schedule" => {
+                Choice { subject: format!("{} of {name}", choice.subject), ..choice }
+            }
+            _ => choice,
+        };
+        choices.extend(alone.choices.into_iter().map(of_all));
+        let Launch::Lists(schedule) = alone.launch else { continue };
+        stages.push(StageLaunch { lists: Some(schedule), ..StageLaunch::neutral(stage) });
+    }
+    let launch = Launch::Stages { how: How::Serial, stages };
+    let mut c = Candidate { choices, ..Candidate::launched(resolved.graph(&tiles)?, device.clone(), launch) };
+    c.edges = edge_choices(resolved, &c);
+    let us = simulate(&c).total_us;
+    // Of the whole, like those of other choices.
+    let own = c.launch.kernels().iter().filter_map(|kernel| Some(kernel.lists.as_ref()?.predicted_us));
+    let kernels = c.choices.iter_mut().filter(|choice| choice.subject.starts_with("chain kernel of "));
+    for (choice, own_us) in kernels.zip(own) {
+        choice.alternatives.iter_mut().for_each(|(_, other_us)| *other_us += us - own_us);
+    }
+    c.predicted = Some(Prediction { serial_us: us, synchronised_us: us });
+    Ok(c)
+}

@@ -1,0 +1,150 @@
+//! A chain kernel a stage, launched one after the other: each is proved as the kernel that it is, and the order by its boundaries.
+
+use super::{Schedule, dealt, items_of, only, remove};
+use cusync_gen::check::{Candidate, Executor, How, Launch, Obligation, StageLaunch, Subject, check, judge};
+use cusync_gen::choose::{self, ChainOverride};
+use cusync_gen::device::Profile;
+use cusync_gen::graph::StageId;
+use cusync_gen::schedule::Part;
+use cusync_gen::spec;
+
+/// Two stages with tiles and clusters of their own, four cut tiles each.
+fn sound() -> Candidate {
+    let source = r#"Pipeline(name: "mlp", dims: { "M": 512, "H": 1024, "I": 1024 }, stages: [
+        Gemm(name: "up", a: "X(M,H)", b: "W1(H,I)", out: "Y(M,I)", epilogue: Gelu),
+        Gemm(name: "down", a: "Y(M,I)", b: "W2(I,H)", out: "Z(M,H)"),
+    ])"#;
+    let resolved = spec::parse(source, "spec").and_then(|s| s.resolve(&[])).expect("a sound spec");
+    let graph = resolved.graph(&[(128, 256, 64), (128, 128, 64)]).expect("both are built");
+    let lists = |stage, cluster, workers| {
+        let lists = Some(dealt(&graph.only(StageId(stage)), cluster, workers, 4));
+        StageLaunch { lists, ..StageLaunch::neutral(StageId(stage)) }
+    };
+    let launch = Launch::Stages { how: How::Serial, stages: vec![lists(0, (2, 1), 5), lists(1, (1, 1), 8)] };
+    Candidate::launched(graph, Profile::named("h200").expect("shipped").clone(), launch)
+}
+
+fn edit(stage: usize, change: impl FnOnce(&mut Schedule)) -> Candidate {
+    let mut c = sound();
+    change(c.launch.kernels_mut()[stage].lists.as_mut().expect("lists"));
+    c
+}
+
+#[test]
+fn each_launch_is_proved_and_serial_alone_runs_them() {
+    let plan = check(sound()).expect("proved");
+    assert!(plan.runs_as(Executor::Serial) && !plan.runs_as(Executor::Fused));
+    for (stage, alone) in sound().alone() {
+        assert_eq!(alone.graph.stages[0].name, sound().graph.stages[stage.0].name);
+        assert_eq!(judge(&alone).refutations, []);
+    }
+}
+
+#[test]
+fn a_tile_that_no_item_of_the_launch_computes() {
+    let c = edit(1, |schedule| remove(schedule, 0));
+    let report = judge(&c);
+    assert_eq!(
+        report.refutations[0].subject,
+        Subject::Stage(StageId(1)),
+        "it is told of the pipeline's stage"
+    );
+    only(&report, Obligation::Order, &["no item computes down(0, 0)"]);
+}
+
+#[test]
+fn a_part_that_nobody_adds() {
+    let c = edit(0, |schedule| {
+        let finisher = items_of(schedule, 0, 1, 3).pop().expect("it is cut");
+        let Part::Finish { first, .. } = schedule.sequence[finisher].part else { panic!("it finishes") };
+        schedule.sequence[finisher].part = Part::Finish { first, slabs: 1 };
+    });
+    only(&judge(&c), Obligation::Cover, &["up(", "finishes without slab"]);
+}
+
+#[test]
+fn workers_that_wait_for_each_other() {
+    let c = edit(1, |schedule| {
+        let finisher = items_of(schedule, 0, 3, 7).pop().expect("it is cut") as u32;
+        // One worker finishes the tile before it leaves the first part's sums.
+        schedule
+            .lists
+            .iter_mut()
+            .for_each(|list| list.retain(|item| *item + 2 < finisher || *item > finisher));
+        schedule.lists[0].extend([finisher, finisher - 2, finisher - 1]);
+    });
+    only(&judge(&c), Obligation::Progress, &["down(3, 7)", "waits for ever"]);
+}
+
+#[test]
+fn a_stage_before_its_producer() {
+    let mut c = sound();
+    c.launch.kernels_mut().reverse();
+    only(&judge(&c), Obligation::Cover, &["`down` is launched before `up`, which writes what it reads"]);
+}
+
+#[test]
+fn lists_of_another_grid() {
+    let mut c = sound();
+    let kernels = c.launch.kernels_mut();
+    kernels[1].lists = kernels[0].lists.clone();
+    only(&judge(&c), Obligation::Order, &["no item computes"]);
+}
+
+#[test]
+fn launches_that_do_not_follow_each_other() {
+    for how in [How::STREAMS, How::Programmatic, How::Library, How::Host] {
+        let mut c = sound();
+        c.launch.how_mut().into_iter().for_each(|of| *of = how);
+        only(
+            &judge(&c),
+            Obligation::Bounds,
+            &["`up` has a chain kernel of its own", "waits for no other stage"],
+        );
+    }
+}
+
+/// What is chosen for `serial` where a stage has no kernel of its own: products by kernels of products alone, rows and attention by
+/// those that have them, and the model's time is what the launches take by themselves.
+#[test]
+fn a_layer_for_prompts_gets_the_best_kernel_of_each_stage() {
+    let h200 = Profile::named("h200").expect("shipped");
+    let file = format!("{}/../policies/gpt3_prompt_layer.ron", env!("CARGO_MANIFEST_DIR"));
+    let source = std::fs::read_to_string(&file).expect("it ships");
+    let layer = spec::parse(&source, "layer").and_then(|s| s.resolve(&[("S".into(), 512)])).expect("sound");
+    let c = choose::candidate(&layer, h200, Executor::Serial).expect("a choice");
+    let best = |stage: StageId| choose::plan(&layer.only(stage), h200, Executor::Fused).expect("proved");
+    let mut us = -h200.boundary_us;
+    for (stage, alone) in c.alone() {
+        let plan = best(stage);
+        assert_eq!(plan.launch(), &alone.launch, "{}", alone.graph.stages[0].name);
+        assert_eq!(format!("{:?}", plan.graph()), format!("{:?}", alone.graph));
+        us += plan.launch().predicted_us().expect("it is priced") + h200.boundary_us;
+    }
+    let predicted = c.predicted.expect("it is priced").synchronised_us;
+    assert!((predicted / us - 1.0).abs() < 1e-6, "{predicted} {us}");
+    assert_eq!(c.alone().count(), layer.stages.len());
+    assert!(c.alone().any(|(_, alone)| alone.launch.cluster() != (1, 1)), "clusters of products alone");
+    check(c).expect("proved");
+}
+
+/// All that a chain kernel loads before it waits for the end of the kernel before it are weights.
+#[test]
+fn a_launch_may_begin_early_where_nobody_writes_its_weights() {
+    let source = r#"Pipeline(name: "square", dims: { "M": 256 }, stages: [
+        Gemm(name: "left", a: "X(M,M)", b: "W0(M,M)", out: "L(M,M)"),
+        Gemm(name: "right", a: "X(M,M)", b: "W1(M,M)", out: "R(M,M)"),
+        Gemm(name: "join", a: "L(M,M)", b: "R(M,M)", out: "Z(M,M)"),
+    ])"#;
+    let resolved = spec::parse(source, "spec").and_then(|s| s.resolve(&[])).expect("a sound spec");
+    let h200 = Profile::named("h200").expect("shipped");
+    let mut c = choose::in_turn(&resolved, h200, |_| ChainOverride::default()).expect("a choice");
+    let early = |c: &Candidate| {
+        let plan = check(c.clone()).expect("proved");
+        [0, 1, 2].map(|stage| plan.may_begin_early(StageId(stage)))
+    };
+    assert_eq!(early(&c), [true, true, false]);
+    // Kernels of the stages' own are behind the end of the one before.
+    c.launch.kernels_mut().iter_mut().for_each(|kernel| kernel.lists = None);
+    assert_eq!(early(&c), [false; 3]);
+}

@@ -1,0 +1,55 @@
+//! A chain kernel a stage, each measured by itself: what follows its neighbours on a stream takes as long as it does alone.
+
+use cusync_gen::check::Executor;
+use cusync_gen::choose::{self, Config, Kernels};
+use cusync_gen::graph::{Resolved, StageId};
+
+use super::answer::profile;
+use super::confirm::{Measure, confirm};
+use super::error::Result;
+use super::proposals::{Proposal, proposals};
+use crate::device::Device;
+use crate::runtime::Overlap;
+
+/// Proposes what `serial` would launch with the kernel of each stage that is the fastest for it alone; nothing where it launches no
+/// chain kernels. Calls `progress` with each that begins.
+///
+/// # Errors
+/// Those of [`confirm`].
+pub fn in_turn(
+    all: &mut Vec<Proposal>,
+    resolved: &Resolved,
+    device: &Device,
+    how: &Measure,
+    progress: &mut dyn FnMut(&str),
+) -> Result<()> {
+    let profile = profile(device)?;
+    let how = Measure { overlap: Overlap::Plain, ..*how };
+    let Ok(automatic) = choose::candidate(resolved, &profile, Executor::Serial) else { return Ok(()) };
+    let mut config = Config::of(&automatic);
+    let Kernels::InTurn { stages } = &mut config.kernels else { return Ok(()) };
+    for (index, stage) in stages.iter_mut().enumerate() {
+        let alone = resolved.only(StageId(index));
+        let Ok(mut ways) = proposals(&alone, &profile, Some(Executor::Fused)) else { continue };
+        ways.retain(|way| matches!(way.config.kernels, Kernels::Chain { .. }));
+        let told = &mut |name: &str| progress(&format!("{}: {name}", stage.stage));
+        let found = confirm(&ways, device, &how, told)?;
+        if let Some(Kernels::Chain { tile, cluster, mode, splits }) =
+            found.tried.first().map(|best| &best.config.kernels)
+        {
+            (stage.cluster, stage.mode, stage.splits) = (*cluster, *mode, *splits);
+            if alone.stages[0].op.has_kernel_tiles() {
+                stage.tile = *tile;
+            }
+        }
+    }
+    match all.iter_mut().find(|known| known.config == config) {
+        Some(known) => known.measured = true,
+        None => {
+            let candidate = config.candidate(resolved, &profile).ok();
+            let new = candidate.and_then(|candidate| Proposal::of(config, false, candidate));
+            all.extend(new.map(|new| Proposal { measured: true, ..new }));
+        }
+    }
+    Ok(())
+}
