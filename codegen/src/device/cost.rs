@@ -103,6 +103,15 @@ pub struct AttentionCost {
     /// Products beside an attention: shapes that have other rates there than in [`CostModel::rates`].
     #[serde(default)]
     pub rates: Vec<TileRate>,
+    /// Share of these rates that products keep in one launch with an attention, where weights are read again and the clock is lower.
+    /// Schedules are priced with it, and made without: lists that reckon with it are no better.
+    #[serde(default = "all")]
+    pub kept: f64,
+}
+
+/// Nothing is lost.
+fn all() -> f64 {
+    1.0
 }
 
 impl AttentionCost {
@@ -139,7 +148,10 @@ pub struct TileRate {
 
 impl CostModel {
     /// The model of the kernels that have these operations.
-    pub(super) fn of(self, operations: Operations) -> CostModel {
+    pub(super) fn of(mut self, operations: Operations) -> CostModel {
+        if !operations.contains(Operation::Attention) {
+            self.attention.kept = all();
+        }
         match self.windows {
             Some(WindowCost { rates, launch_us, fill_us, post_us, slab_write_us, slab_read_us })
                 if operations.contains(Operation::Conv2d) =>
@@ -156,6 +168,17 @@ impl CostModel {
                 CostModel { rates: self.rates.iter().map(beside).collect(), ..self }
             }
             _ => self,
+        }
+    }
+
+    /// What a schedule is priced with, where it was made with this.
+    pub(crate) fn priced(&self) -> CostModel {
+        let kept = self.attention.kept;
+        let rate = |of: &TileRate| TileRate { rate: of.rate * kept, ..*of };
+        CostModel {
+            rates: self.rates.iter().map(rate).collect(),
+            attention: AttentionCost { kept: all(), ..self.attention.clone() },
+            ..self.clone()
         }
     }
 

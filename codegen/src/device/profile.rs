@@ -229,6 +229,7 @@ impl Profile {
         };
         let positive_rates = rates().map(|r| ("rate", r.rate));
         let positive = [
+            ("kept", c.attention.kept),
             ("tflops", self.tflops),
             ("sm_tflops", self.sm_tflops),
             ("read_tbs", self.read_tbs),

@@ -230,7 +230,7 @@ pub fn explain(graph: &Graph, request: &Request) -> (Schedule, Breakdown) {
     placed.sort_by(|a, b| a.key.total_cmp(&b.key));
     let mut lists = vec![Vec::new(); problem.workers as usize];
     placed.iter().enumerate().for_each(|(i, p)| lists[p.worker as usize].push(i as u32));
-    let schedule = Schedule {
+    let mut schedule = Schedule {
         cluster: request.cluster,
         mode: request.mode,
         sequence: placed.iter().map(|p| p.item).collect(),
@@ -238,8 +238,14 @@ pub fn explain(graph: &Graph, request: &Request) -> (Schedule, Breakdown) {
         slabs: found.slabs,
         predicted_us: found.total_us,
     };
+    let strategy = found.strategy.to_string();
+    if request.cost.attention.kept < 1.0 {
+        let priced = Breakdown { strategy, ..time(graph, request, &schedule) };
+        schedule.predicted_us = priced.total_us;
+        return (schedule, priced);
+    }
     let items = placed.iter().map(|p| p.time).collect();
-    let breakdown = Breakdown::of(&schedule, items, problem.floor_us(), found.strategy.to_string());
+    let breakdown = Breakdown::of(&schedule, items, problem.floor_us(), strategy);
     (schedule, breakdown)
 }
 

@@ -10,7 +10,8 @@ use crate::graph::Graph;
 /// Times every item of a schedule: in the order of its sequence, each on the worker whose list it is in or, where items are
 /// drawn, on the one that is free first. The items must be in an order in which they come after what they need.
 pub fn time(graph: &Graph, request: &Request, schedule: &Schedule) -> Breakdown {
-    let problem = Problem::new(graph, request);
+    let cost = request.cost.priced();
+    let problem = Problem::new(graph, &Request { cost: &cost, ..*request });
     let costs: Vec<ItemCost> = (0..problem.stages.len()).map(|s| item_cost(&problem, schedule, s)).collect();
     let mut board = Board::new(&problem, schedule.lists.len().max(1), true);
     board.take_slabs(schedule.slabs);

@@ -87,7 +87,7 @@ pub fn predict(candidate: &Candidate) -> Prediction {
 pub struct Conditions {
     /// Back to back for long, so that the power limit lowers the clock; else after a rest.
     pub sustained: bool,
-    /// A run begins while the one before ends (programmatic edges between the runs of a graph).
+    /// A run of chain or decode kernels, or a launch of it, begins while the one before ends (programmatic edges inside a graph).
     pub overlap: bool,
 }
 
@@ -95,8 +95,11 @@ pub struct Conditions {
 pub fn expected_us(candidate: &Candidate, conditions: Conditions) -> f64 {
     let device = &candidate.device;
     let mut total_us = simulate(candidate).total_us;
-    if !(candidate.launch.is_one_kernel() && conditions.overlap) {
+    let chains = candidate.launch.is_one_kernel() || candidate.launch.is_in_turn();
+    if !(chains && conditions.overlap) {
         total_us += device.boundary_us;
+    } else if let Some(others) = candidate.launch.kernels().len().checked_sub(1) {
+        total_us -= others as f64 * device.boundary_us;
     }
     if conditions.sustained {
         // The share of the time that the tensor cores are at work decides how far the clock falls.

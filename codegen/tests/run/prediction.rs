@@ -126,7 +126,7 @@ fn predictions_of_attention_are_near_what_they_were_fitted_to() {
             c.rows.iter().filter(|r| r.pipeline == *name).map(|r| r.error() * 100.0).collect();
         println!("{name}: {rows:.0?}");
     }
-    // Prompts are there by tiles of 128 x 128 and of 128 x 256, so what the choice between them loses is known.
+    // Prompts are there by tiles of 128 x 128 and of 128 x 256, layers by a launch a stage too, so what the choice loses is known.
     let error = c.mean_error();
     let lost = c.by_point().iter().map(|p| p.regret).fold(0.0, f64::max);
     println!(
@@ -136,8 +136,8 @@ fn predictions_of_attention_are_near_what_they_were_fitted_to() {
         lost * 100.0
     );
     if shipped() {
-        assert_eq!((c.rows.len(), c.other_schedules), (72, 0));
-        assert!(error <= 0.15 && lost <= 0.05, "{error} {lost}");
+        assert_eq!((c.rows.len(), c.other_schedules), (84, 0));
+        assert!(error <= 0.08 && lost <= 0.05, "{error} {lost}");
     }
 }
 
