@@ -165,7 +165,8 @@ typedef struct cusync_heads {
 /// g8..g15 ...), so that its rows are 2 n long. A decode kernel reads B as cusync_repack leaves it. CUSYNC_CONV2D: the same
 /// as CUSYNC_GEMM, where A is pixels x channels (an NHWC tensor), B is (filter_rows * filter_cols * channels) x n, and the
 /// rows of `out` are output pixels. Its k-blocks are 64 channels of one tap, channels outermost: block b has the channels
-/// from 64 * (b / taps) on, of tap b % taps. CUSYNC_NORM: out = (A - mean) / sqrt(variance + epsilon) * gain + bias, row by
+/// from 64 * (b / taps) on, of tap b % taps, where taps are ordered by what the strides leave of row and column, then by both.
+/// CUSYNC_NORM: out = (A - mean) / sqrt(variance + epsilon) * gain + bias, row by
 /// row, where A, like the output, is m x n. Its tiles have one k-block of n elements. In decode kernels they are
 /// of one row, of at most CUSYNC_MAX_NORMED elements, and post one slot, m times a run. CUSYNC_POOL: each row of the output is
 /// the greatest or the mean of the rows of A, pixels x n, that lie under a filter's window; its tiles have all columns, and

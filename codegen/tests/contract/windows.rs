@@ -87,6 +87,8 @@ fn kernels_take_every_window_that_is_chosen_and_double_it_where_an_item_has_seve
         };
         assert_eq!((rows, images, pitch), (window.rows, window.images, window.pitch), "{conv:?}");
         assert_eq!(slots, *multiplied, "{conv:?} {window:?}");
-        assert!(buffers >= conv.channels.div_ceil(64).min(2), "{buffers} windows of {conv:?}");
+        let Sliding { filter, stride, .. } = conv.sliding;
+        let windows = conv.channels.div_ceil(64) * stride.0.min(filter.0) * stride.1.min(filter.1);
+        assert!(buffers >= windows.min(2), "{buffers} windows of {conv:?}");
     }
 }

@@ -4,7 +4,8 @@
 // them. The tile's own rows, its slots, have the same pitch, so that output slot m reads under tap (r, s) the window's row
 // m + r * pitch + s: a tap is a shift of the whole operand. Columns of slots beyond the image's width have no pixel.
 //
-// With a stride there is a window for each remainder of the taps by the stride, a class, which holds each stride-th pixel.
+// With a stride there is a window for each remainder of the taps by the stride, a class, which holds each stride-th pixel. It is
+// loaded when its taps' turn comes: k-blocks are ordered by channels, then by class, then by tap.
 //
 // Host and device. The compiler chooses tiles by the same arithmetic (codegen/src/graph/op/conv/pixels.rs), which a test compares.
 #pragma once
@@ -25,7 +26,7 @@ struct Window {
   uint8_t filter_cols, taps;
   uint8_t stride_rows : 4, stride_cols : 4;
   uint8_t padding_rows, padding_cols;
-  uint8_t class_rows, class_cols;  ///< windows of a channel block
+  uint8_t class_rows, class_cols;  ///< classes: windows of a channel block
   uint8_t tail;                    ///< zero pixels behind a window: the last row's padding
   uint8_t buffers : 4;             ///< windows that fit into shared memory
   uint8_t filter_group : 3;        ///< taps whose filter blocks one copy may bring
@@ -33,11 +34,11 @@ struct Window {
   uint8_t cut : 2;                 ///< enum Cut
   uint16_t row_tiles;              ///< tiles of one image, 1 where a tile has whole images
   uint16_t image_slots;            ///< from one image of a tile to the next
-  uint16_t class_slots;            ///< 128-byte rows from one class to the next
+  uint16_t buffer_rows;            ///< 128-byte rows from one window to the next
 
-  CUSYNC_HD uint32_t buffer_rows() const { return class_rows * class_cols * uint32_t(class_slots); }
+  CUSYNC_HD uint32_t classes() const { return class_rows * class_cols; }
   /// What the copies of one window bring.
-  CUSYNC_HD uint32_t bytes() const { return class_rows * class_cols * (images * uint32_t(image_slots) + tail) * 128; }
+  CUSYNC_HD uint32_t bytes() const { return (images * uint32_t(image_slots) + tail) * 128; }
   CUSYNC_HD uint32_t tile_pixels() const { return uint32_t(images) * rows * width; }
   /// Slots from the first of some images, and of some of their rows, to the last.
   CUSYNC_HD uint32_t span(uint32_t of_images, uint32_t of_rows) const {
@@ -83,7 +84,7 @@ inline bool make_window(cusync_images const& i, uint32_t tile_m, uint32_t area, 
   for (uint64_t const size : {uint64_t(pitch) * i.stride_cols, uint64_t(window_rows) * i.stride_rows, uint64_t(images)})
     if (size > 255) return false;
   uint64_t const taps = uint64_t(i.filter_rows) * i.filter_cols, image_slots = uint64_t(window_rows) * pitch;
-  uint64_t const class_slots = (images * image_slots + tail + 7) / 8 * 8, buffer = class_slots * class_rows * class_cols;
+  uint64_t const buffer = (images * image_slots + tail + 7) / 8 * 8;
   uint64_t const slots = (images - 1) * image_slots + (rows - 1) * pitch + i.out_width;
   uint32_t const row_tiles = i.out_height / rows;
   if ((!turned && slots > tile_m) || buffer > area || taps > 255 || i.padding_rows > 255 || i.padding_cols > 255) return false;
@@ -91,11 +92,11 @@ inline bool make_window(cusync_images const& i, uint32_t tile_m, uint32_t area, 
   uint32_t const buffers = area / uint32_t(buffer);
   // A k-block is freed when the next one is under way. So the first of a window would wait for ever for the last of the one
   // before it, if both lay in one buffer: of the windows of an item at least two have room.
-  if (buffers < 2 && i.channels > 64) return false;
+  if (buffers < 2 && (i.channels > 64 || class_rows * class_cols > 1)) return false;
   to = {uint8_t(i.out_width),    uint8_t(rows),         uint8_t(images),      uint8_t(pitch),      uint8_t(i.filter_cols),
         uint8_t(taps),           uint8_t(i.stride_rows & 15), uint8_t(i.stride_cols & 15), uint8_t(i.padding_rows),
         uint8_t(i.padding_cols), uint8_t(class_rows),   uint8_t(class_cols),  uint8_t(tail),
-        uint8_t(buffers < 4 ? buffers : 4), 1, 0, 0, uint16_t(row_tiles), uint16_t(image_slots), uint16_t(class_slots)};
+        uint8_t(buffers < 4 ? buffers : 4), 1, 0, 0, uint16_t(row_tiles), uint16_t(image_slots), uint16_t(buffer)};
   return !turned || cut_slots(to, turned);
 }
 

@@ -7,7 +7,7 @@
 //! arrive in any order; two warpgroups multiply, each at its own pace, and fill staging rings of their own; a store warp for each
 //! empties that, counts the tile, and posts it if it is the second; a residual it brings to a unit's place before the unit is made, but
 //! for convolutions, where the warpgroup does so before it multiplies. An attention takes the ring as it is: queries make room at once,
-//! in the staging ring. A convolution's window serves several k-blocks from a buffer
+//! in the staging ring. A convolution's window serves the k-blocks of a class of taps from a buffer
 //! of its own, which is filled again when the last of them is multiplied. Barriers count phases without end here, so that a parity
 //! that says yes in the wrong phase is seen.
 
@@ -58,13 +58,27 @@ impl Kind {
     }
 }
 
-/// How a convolution loads: the k-blocks that read one window, the windows that there is room for, and the k-blocks whose filters
-/// come by one copy where they can.
+/// How a convolution loads: of each class of taps the k-blocks that read its window, the windows that there is room for, and the k-blocks
+/// whose filters come by one copy where they can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Windows {
-    taps: u8,
+    classes: &'static [u8],
     buffers: usize,
     group: u8,
+}
+
+impl Windows {
+    /// K-blocks from the k-th of an item on that read one window, and whether it is the window's first.
+    fn left(&self, k: u8) -> (u8, bool) {
+        let mut place = k % self.classes.iter().sum::<u8>();
+        for &taps in self.classes {
+            if place < taps {
+                return (taps - place, place == 0);
+            }
+            place -= taps;
+        }
+        unreachable!("a place is less than the sum")
+    }
 }
 
 /// The items of a worker, and the sizes of its rings.
@@ -183,8 +197,9 @@ impl Cta {
     /// K-blocks behind the k-th of an item, the n-th of all, that one copy brings with it: of the same window, in places that follow
     /// each other.
     fn followers(&self, k: u8, k_blocks: u8, n: u8) -> u8 {
-        let Some(Windows { taps, group, .. }) = self.windows else { return 0 };
-        let fits = k % taps + group <= taps
+        let Some(windows) = self.windows else { return 0 };
+        let group = windows.group;
+        let fits = group <= windows.left(k).0
             && k + group <= k_blocks
             && u32::from(n) % self.operands + u32::from(group) <= self.operands;
         if fits { group - 1 } else { 0 }
@@ -253,10 +268,10 @@ impl Model {
                                 Step::AcquireAll { first, last, waits_for: if early { first } else { last } }
                             }
                         });
-                        if let Some(Windows { taps, buffers, .. }) = cta.windows.filter(|w| k % w.taps == 0) {
-                            let held = windows.len().checked_sub(buffers).map(|w| windows[w]);
+                        if let Some((w, (left, true))) = cta.windows.map(|w| (w, w.left(k))) {
+                            let held = windows.len().checked_sub(w.buffers).map(|w| windows[w]);
                             load.extend(held.map(|last| Step::Overwrite { n: n + k, last }));
-                            windows.push(n + k_blocks.min(k + taps) - 1);
+                            windows.push(n + k_blocks.min(k + left) - 1);
                         }
                         let all = k + group + 1;
                         load.push(Step::Load { n: n + k, word: counted + all, met: met + all });
@@ -610,29 +625,41 @@ fn no_wait_passes_in_the_wrong_phase_and_every_tile_is_posted_once() {
         // Two windows of an item; one of each item, and room for one.
         Cta {
             operands: 3,
-            windows: Some(Windows { taps: 2, buffers: 2, group: 1 }),
+            windows: Some(Windows { classes: &[2], buffers: 2, group: 1 }),
             ..cta(vec![product(4, 1), product(3, 1)])
         },
-        Cta { windows: Some(Windows { taps: 2, buffers: 2, group: 1 }), ..cta(vec![product(5, 1)]) },
+        Cta { windows: Some(Windows { classes: &[2], buffers: 2, group: 1 }), ..cta(vec![product(5, 1)]) },
         Cta {
             operands: 3,
-            windows: Some(Windows { taps: 2, buffers: 1, group: 1 }),
+            windows: Some(Windows { classes: &[2], buffers: 1, group: 1 }),
             ..cta(vec![product(2, 1); 3])
+        },
+        // Windows of classes of taps, through two blocks of channels of an item, and where the next item has them too.
+        Cta {
+            operands: 3,
+            windows: Some(Windows { classes: &[2, 1], buffers: 2, group: 1 }),
+            ..cta(vec![product(6, 1), product(2, 1)])
+        },
+        Cta {
+            operands: 4,
+            windows: Some(Windows { classes: &[2, 1, 1], buffers: 3, group: 1 }),
+            drawn: Some(1),
+            ..cta(vec![product(4, 1), product(4, 1)])
         },
         // Groups, some of which do not fit before the end of the ring, of the window or of the item.
         Cta {
             operands: 4,
-            windows: Some(Windows { taps: 2, buffers: 2, group: 2 }),
+            windows: Some(Windows { classes: &[2], buffers: 2, group: 2 }),
             ..cta(vec![product(5, 1), product(2, 1)])
         },
         Cta {
             operands: 5,
-            windows: Some(Windows { taps: 3, buffers: 2, group: 3 }),
+            windows: Some(Windows { classes: &[3], buffers: 2, group: 3 }),
             ..cta(vec![product(6, 1), product(3, 1)])
         },
         Cta {
             operands: 5,
-            windows: Some(Windows { taps: 3, buffers: 2, group: 3 }),
+            windows: Some(Windows { classes: &[3], buffers: 2, group: 3 }),
             drawn: Some(1),
             ..cta(vec![product(4, 1), product(3, 1)])
         },
@@ -653,7 +680,7 @@ fn no_wait_passes_in_the_wrong_phase_and_every_tile_is_posted_once() {
         cta(vec![with_own_residual(1, 2), with_own_residual(2, 0), ROWS, with_own_residual(1, 2)]),
         Cta {
             operands: 3,
-            windows: Some(Windows { taps: 2, buffers: 2, group: 1 }),
+            windows: Some(Windows { classes: &[2], buffers: 2, group: 1 }),
             ..cta(vec![with_own_residual(3, 1), with_own_residual(2, 1)])
         },
         // Rows through the ring.
@@ -710,8 +737,17 @@ fn broken_rings_are_found() {
         (
             Cta {
                 operands: 3,
-                windows: Some(Windows { taps: 2, buffers: 1, group: 1 }),
+                windows: Some(Windows { classes: &[2], buffers: 1, group: 1 }),
                 ..cta(vec![product(4, 1)])
+            },
+            "stands still",
+        ),
+        // The same of the classes of one block of channels.
+        (
+            Cta {
+                operands: 3,
+                windows: Some(Windows { classes: &[2, 1], buffers: 1, group: 1 }),
+                ..cta(vec![product(3, 1)])
             },
             "stands still",
         ),
@@ -719,7 +755,7 @@ fn broken_rings_are_found() {
         (
             Cta {
                 operands: 4,
-                windows: Some(Windows { taps: 2, buffers: 2, group: 2 }),
+                windows: Some(Windows { classes: &[2], buffers: 2, group: 2 }),
                 broken: Some(Broken::GroupWaitsForFirst),
                 ..cta(vec![product(6, 1)])
             },

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Convolutions on Ampere: CUTLASS's implicit-GEMM main loop in the kernel layer of products. Its k-blocks are 64 channels of one tap,
-// channels outermost, as a plan counts them; pixels of the padding and channels past the last are filled with zeros by cp.async.
+// channels outermost, as many as a plan counts, and a tile waits for all of them at once; pixels of the padding and channels past the last are filled with zeros by cp.async.
 #pragma once
 #include "cutlass/conv/threadblock/conv2d_dgrad_filter_tile_access_iterator_analytic.h"
 #include "cutlass/conv/threadblock/conv2d_fprop_activation_tile_access_iterator_analytic.h"

@@ -6,9 +6,10 @@
 
 namespace cusync::kernels::sm90 {
 
-/// Whether one copy may bring the blocks of several taps: then blocks of 64 features must not reach beyond a row of the filter.
+/// Whether one copy may bring the blocks of several taps: then those follow each other, and blocks of 64 features must not reach beyond a row
+/// of the filter.
 inline bool groups_filters(cusync_stage const& stage, Window const& window) {
-  return window.taps % kFilterGroup == 0 && stage.n % 64 == 0;
+  return window.classes() == 1 && window.taps % kFilterGroup == 0 && stage.n % 64 == 0;
 }
 
 /// The tensor maps of a stage's windows and filter groups; false when the driver refuses one.

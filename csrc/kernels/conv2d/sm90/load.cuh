@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Convolutions in a chain kernel. Load: per block of 64 channels a window of pixels, read once, behind warp 1's word; per tap
-// of the block a filter block through the ring, ahead of it. Arithmetic: WGMMA with operand A shifted by the tap.
+// Convolutions in a chain kernel. Load: per block of 64 channels and class of taps a window of pixels, read once, behind warp 1's word; per tap
+// of the class a filter block through the ring, ahead of it. Arithmetic: WGMMA with operand A shifted by the tap.
 #pragma once
 #include "kernels/common/sm90/product.cuh"
 #include "kernels/common/sm90/window.cuh"
@@ -8,34 +8,76 @@
 
 namespace cusync::kernels::sm90 {
 
-/// A k-block of a convolution: a tap of a channel block. It goes from one to the next without divisions or multiplications: one
-/// thread does so for every k-block, beside the copies.
+/// A k-block of a convolution: a tap of a class of a channel block. It goes from one to the next without divisions: one thread does so for
+/// every k-block, beside the copies.
 struct Tap {
-  uint32_t channels, index;
+  uint32_t channels, index;  ///< block of channels, tap of the filter
+  uint32_t place, count;     ///< among the taps of its class, which have a window together
+  uint32_t of_row, of_col;   ///< the class
 
-  CUSYNC_DEVICE Tap(uint32_t taps, uint32_t k) : channels(k / taps), index(k - channels * taps) {}
-  /// By no more than what is left of the block.
-  CUSYNC_DEVICE void advance(uint32_t taps, uint32_t by = 1) {
-    if ((index += by) == taps) index = 0, ++channels;
+  CUSYNC_DEVICE Tap(Window const& window, uint32_t k)
+      : channels(k / window.taps), index(0), place(0), count(window.taps), of_row(0), of_col(0), col(0) {
+    uint32_t const taps = k - channels * window.taps;
+    if (window.classes() == 1)
+      index = place = taps;
+    else if (begin_class(window); taps)
+      advance(window, taps);
+  }
+  /// By no more than what is left of the class.
+  CUSYNC_DEVICE void advance(Window const& window, uint32_t by = 1) {
+    if (window.classes() > 1) {
+#pragma unroll 1
+      for (; by; --by) step(window);
+    } else if (index += by, place = index; index == count) {
+      index = place = 0, ++channels;
+    }
+  }
+
+ private:
+  uint32_t col;  ///< of the filter
+
+  CUSYNC_DEVICE void step(Window const& w) {
+    index += w.stride_cols, col += w.stride_cols;
+    if (++place == count) {
+      if (++of_col == w.class_cols) {
+        of_col = 0;
+        if (++of_row == w.class_rows) of_row = 0, ++channels;
+      }
+      begin_class(w);
+    } else if (col >= w.filter_cols) {
+      index += w.stride_rows * w.filter_cols + of_col - col, col = of_col;
+    }
+  }
+  CUSYNC_DEVICE void begin_class(Window const& w) {
+    uint32_t rows = 0, cols = 0;
+#pragma unroll 1
+    for (uint32_t tap = of_row * w.filter_cols; tap < w.taps; tap += w.stride_rows * w.filter_cols) ++rows;
+#pragma unroll 1
+    for (uint32_t tap = of_col; tap < w.filter_cols; tap += w.stride_cols) ++cols;
+    index = of_row * w.filter_cols + of_col, col = of_col, place = 0, count = rows * cols;
   }
 };
 
 /// The row of a window that a tap shifts operand A to. It too goes on without divisions: the warps that multiply take longer for two of
 /// them than the tensor cores for a k-block.
 struct Shift {
-  uint32_t index, col, row, rows;
+  uint32_t index;  ///< of the tap, among those that have the window together
+  uint32_t col, row, rows;
 
   CUSYNC_DEVICE Shift(Window const& window, uint32_t k) : index(0), col(0), row(0), rows(0), of_col(0), of_row(0), line(0) {
     if (!k) return;
-    index = k % window.taps, row = index / window.filter_cols, col = index - row * window.filter_cols;
-    of_row = row % window.class_rows, of_col = col % window.class_cols;
-    line = of_row * window.class_cols * window.class_slots + row / window.class_rows * window.pitch;
-    rows = line + of_col * window.class_slots + col / window.class_cols;
+    if (window.classes() > 1) {
+#pragma unroll 1
+      for (uint32_t taps = k % window.taps; taps; --taps) step(window);
+    } else {
+      index = k % window.taps, row = index / window.filter_cols, col = index - row * window.filter_cols;
+      rows = row * window.pitch + col;
+    }
   }
   /// By taps of one row of the filter; by one, where there is a window for each class of taps.
   template <bool Strided>
   CUSYNC_DEVICE void advance(Window const& window, uint32_t taps) {
-    if (Strided && window.class_rows * window.class_cols > 1) return step(window);
+    if (Strided && window.classes() > 1) return step(window);
     index += taps, col += taps, rows += taps;
     if (col == window.filter_cols) col = 0, ++row, rows += window.pitch - window.filter_cols;
     if (index == window.taps) index = row = rows = 0;
@@ -45,17 +87,19 @@ struct Shift {
   uint32_t of_col, of_row;  ///< the tap's class
   uint32_t line;            ///< `rows` of the first tap of its row
 
-  /// The next tap is of the next class, or of the first one and a pixel, or a row of pixels, further.
+  /// The next tap is a pixel or a row of pixels further, or the first of the next class. `row` is here the row's first tap.
   CUSYNC_DEVICE void step(Window const& w) {
-    ++index, ++col;
-    rows += w.class_slots;
-    if (++of_col == w.class_cols) of_col = 0, rows += 1 - w.class_cols * w.class_slots;
-    if (col != w.filter_cols) return;
-    uint32_t const across = w.class_cols * w.class_slots;
-    col = of_col = 0, ++row, line += across;
-    if (++of_row == w.class_rows) of_row = 0, line += w.pitch - w.class_rows * across;
-    if (index == w.taps) index = row = of_row = line = 0;
-    rows = line;
+    ++index, ++rows, col += w.stride_cols;
+    if (col < w.filter_cols) return;
+    rows = line += w.pitch, row += w.stride_rows * w.filter_cols;
+    if (row >= w.taps) {
+      if (++of_col == w.class_cols) {
+        of_col = 0;
+        if (++of_row == w.class_rows) of_row = 0;
+      }
+      row = of_row * w.filter_cols, index = rows = line = 0;
+    }
+    col = of_col;
   }
 };
 
@@ -95,19 +139,21 @@ struct WindowLoad {
       copy(at.mainloop.tma_load_b.with(*barrier),
            from_b(_, _, _, tap.channels, tap.index), to_b(_, _, _, slot));
     };
-    auto const left = [&](Tap const& tap, uint32_t k) { return min_u32(end - k, window.taps - tap.index); };
+    auto const left = [&](Tap const& tap, uint32_t k) { return min_u32(end - k, tap.count - tap.place); };
     uint32_t next = ring.next, buffer = next;  // to be announced, to be filled
     auto const note_load = [&](uint32_t k, uint32_t operand) {
       note(params.coupling.notes, CUSYNC_EVENT_LOAD, {params.stages[item.stage].index, item.range.m, item.range.n, begin}, operand, k);
     };
-    // The window of `blocks` k-blocks from k on, whose filter blocks may be there already: operand A of all of them.
-    auto const fill = [&](uint32_t channels, uint32_t k, uint32_t blocks, typename C::LoadState const& slot) {
+    // The window of the tap of k-block k and of those of its class behind it, whose filter blocks may be there already: operand A of all of
+    // them.
+    auto const fill = [&](Tap const& tap, uint32_t k, typename C::LoadState const& slot) {
+      uint32_t const blocks = left(tap, k);
       wait_multiplied<C>(shared, ring.free_at[buffer], slot.count());
       ring.free_at[buffer] = slot.count() + blocks;
       for (uint32_t i = 0; i < blocks; ++i) note_load(k + i, CUSYNC_OPERAND_A);
-      char* const to = reinterpret_cast<char*>(shared.operands.smem_A.data()) + buffer * window.buffer_rows() * 128;
-      copy_window(at, window, pipeline.producer_get_barrier(slot), to, int(channels * C::kTileK), first_row,
-                  int(image * window.images));
+      char* const to = reinterpret_cast<char*>(shared.operands.smem_A.data()) + buffer * window.buffer_rows * 128;
+      copy_window(at, window, pipeline.producer_get_barrier(slot), to, int(tap.channels * C::kTileK),
+                  first_row + int(tap.of_row), int(tap.of_col), int(image * window.images));
       buffer = next_buffer(buffer);
     };
 
@@ -117,7 +163,7 @@ struct WindowLoad {
     auto const done = [&](uint32_t k, uint32_t blocks) {
       if (ask_at - k < blocks) shared.more_work.arrive();
     };
-    Tap begun(window.taps, begin), ended = begun;
+    Tap begun(window, begin), ended = begun;
     typename C::LoadState ahead = state;
     uint32_t k = begin, ahead_k = begin;
     // Until all may be loaded: filters as far ahead as the ring has room, windows one by one.
@@ -126,42 +172,43 @@ struct WindowLoad {
       if (ahead_k < min_u32(end, waits_b ? k + 1 : k + C::kStages) &&
           pipeline.producer_try_acquire(ahead) == cutlass::BarrierStatus::WaitDone) {
         // The window's place is known by the first k-block that it serves.
-        bool const first = ahead_k == begin || begun.index == 0;
-        if (first) ring.first_row[ahead.index()] = next * window.buffer_rows(), next = next_buffer(next);
+        bool const first = ahead_k == begin || begun.place == 0;
+        if (first) ring.first_row[ahead.index()] = next * window.buffer_rows, next = next_buffer(next);
         shared.load.full_barrier_[ahead.index()].arrive_and_expect_tx(kFilterBytes + (first ? window_bytes : 0));
         if (!waits_b) copy_filter(begun, ahead.index(), pipeline.producer_get_barrier(ahead));
-        begun.advance(window.taps), ++ahead, ++ahead_k;
+        begun.advance(window), ++ahead, ++ahead_k;
       }
       all = ready.is_ready(end - begin - 1);
       if (all || k == ahead_k || !ready.is_ready(k - begin)) continue;
-      if (k == begin || ended.index == 0) fill(ended.channels, k, left(ended, k), state);
+      if (k == begin || ended.place == 0) fill(ended, k, state);
       if (waits_b) note_load(k, CUSYNC_OPERAND_B), copy_filter(ended, state.index(), pipeline.producer_get_barrier(state));
       done(k, 1);
-      ended.advance(window.taps), ++state, ++k;
+      ended.advance(window), ++state, ++k;
     }
     // What the filters that are there wait for, so at most a ring of them: one step a window.
 #pragma unroll 1
     while (k < ahead_k) {
-      uint32_t const blocks = min_u32(ahead_k - k, window.taps - ended.index);
+      uint32_t const blocks = min_u32(ahead_k - k, ended.count - ended.place);
       if (waits_b) note_load(k, CUSYNC_OPERAND_B), copy_filter(ended, state.index(), pipeline.producer_get_barrier(state));
-      if (k == begin || ended.index == 0) fill(ended.channels, k, left(ended, k), state);
+      if (k == begin || ended.place == 0) fill(ended, k, state);
       done(k, blocks);
-      ended.advance(window.taps, blocks), state.advance(blocks), k += blocks;
+      ended.advance(window, blocks), state.advance(blocks), k += blocks;
     }
     // One thread does this for every k-block, so it is kept short: where it can be, one wait and one copy bring the filter blocks of a group
     // of taps, announced with the first of them. The others' barriers wait for no bytes, for whoever reads them has waited for the first.
     constexpr uint32_t kStages = C::kStages;
     uint32_t slot = state.index(), phase = state.phase();
     uint32_t const before = state.count() - k;  // k-blocks of other items
+    uint32_t const classes = window.classes();
     auto const barrier_of = [&](uint32_t of) { return reinterpret_cast<uint64_t*>(&shared.load.full_barrier_[of]); };
 #pragma unroll 1
     while (k < end) {
       uint32_t rest = left(begun, k);  // k-blocks of the window
-      if (k == begin || begun.index == 0) {
+      if (k == begin || begun.place == 0) {
         shared.load.empty_barrier_[slot].wait(phase);
-        ring.first_row[slot] = buffer * window.buffer_rows();
+        ring.first_row[slot] = buffer * window.buffer_rows;
         shared.load.full_barrier_[slot].expect_transaction(window_bytes);
-        fill(begun.channels, k, rest, {int(slot), phase, before + k});
+        fill(begun, k, {int(slot), phase, before + k});
       }
       for (uint32_t i = 0; waits_b && i < rest; ++i) note_load(k + i, CUSYNC_OPERAND_B);
       done(k, rest);
@@ -193,13 +240,17 @@ struct WindowLoad {
         slot = last + 1 < kStages ? last + 1 : 0, phase = slot ? last_phase : last_phase ^ 1;
       }
 #pragma unroll 1
-      for (; rest; --rest, ++begun.index) {
+      for (; rest; --rest) {
         shared.load.empty_barrier_[slot].wait(phase);
         shared.load.full_barrier_[slot].arrive_and_expect_tx(kFilterBytes);
         copy_filter(begun, slot, barrier_of(slot));
         slot = slot + 1 < kStages ? slot + 1 : 0, phase = slot ? phase : phase ^ 1;
+        if (classes > 1)
+          begun.advance(window);
+        else
+          ++begun.index;
       }
-      begun.index = 0, ++begun.channels;
+      if (classes == 1) begun.index = begun.place = 0, ++begun.channels;
     }
     ring.next = buffer;
     state = {int(slot), phase, before + end};
@@ -207,19 +258,14 @@ struct WindowLoad {
   }
 
  private:
+  /// From a pixel of the padded image on.
   CUSYNC_DEVICE static void copy_window(WindowTable const& at, Window const& window, uint64_t* barrier, char* to,
-                                        int channel, int row, int image) {
+                                        int channel, int row, int col, int image) {
     auto const hint = static_cast<uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL);
-#pragma unroll 1
-    for (int r = 0; r < window.class_rows; ++r)
-#pragma unroll 1
-      for (int s = 0; s < window.class_cols; ++s, to += window.class_slots * 128) {
-        cute::SM90_TMA_LOAD_4D::copy(&at.pixels, barrier, hint, to, channel, s - window.padding_cols,
-                                     row + r - window.padding_rows, image);
-        if (window.tail)
-          cute::SM90_TMA_LOAD_4D::copy(&at.zeros, barrier, hint, to + window.images * window.image_slots * 128, 0,
-                                       -int(window.tail), 0, 0);
-      }
+    cute::SM90_TMA_LOAD_4D::copy(&at.pixels, barrier, hint, to, channel, col - window.padding_cols, row - window.padding_rows, image);
+    if (window.tail)
+      cute::SM90_TMA_LOAD_4D::copy(&at.zeros, barrier, hint, to + window.images * window.image_slots * 128, 0,
+                                   -int(window.tail), 0, 0);
   }
 };
 
@@ -309,7 +355,7 @@ struct WindowArithmetic {
         held = true;
       }
     };
-    bool const in_rows = window.class_rows * window.class_cols == 1 && window.filter_cols % kTogether == 0;
+    bool const in_rows = window.classes() == 1 && window.filter_cols % kTogether == 0;
 #pragma unroll 1
     for (uint32_t k = item.range.k_begin, end = item.range.k_end; k < end;) {
       bool const first = k == item.range.k_begin || shift.index == 0;

@@ -98,8 +98,8 @@ impl Rules for Conv {
             return At::along(k_block, stage.mma_tile.2, stage.k);
         }
         let taps = self.filter.0 * self.filter.1;
-        let (channels, tap) =
-            (At::along(k_block / taps, CHANNELS, self.channels), k_block % taps * self.channels);
+        let channels = At::along(k_block / taps, CHANNELS, self.channels);
+        let tap = self.tap_of(k_block % taps) * self.channels;
         tap + channels.start..tap + channels.end
     }
 
@@ -148,7 +148,7 @@ impl Rules for Conv {
     }
 
     fn reads_again(&self, operand: &Operand, k: u32) -> Range<u32> {
-        // A window serves all taps of its channels.
+        // Taps of one class share a window; those of the other classes read other pixels of the same rows.
         let taps = self.filter.0 * self.filter.1;
         let shared = operand.kind == OperandKind::A && self.window.is_some();
         if shared { k / taps * taps..(k / taps + 1) * taps } else { k..k + 1 }

@@ -54,12 +54,11 @@ impl Conv {
         let bounded = [self.stride.0, self.stride.1].iter().all(|stride| *stride <= 8)
             && [self.padding.0, self.padding.1, r.checked_mul(s)?].iter().all(|n| *n <= WINDOW_AXIS)
             && pitch.checked_mul(self.stride.1)? <= WINDOW_AXIS;
-        let classes = self.stride.0.min(r) * self.stride.1.min(s);
         // The kernels fill a window while they multiply the one before, so an item with several has room for two.
-        let room = room / self.channels.div_ceil(CHANNELS).min(2);
+        let room = room / (self.channels.div_ceil(CHANNELS) * self.classes()).min(2);
         let fits = |rows: u32, images: u32| {
             let loaded = rows + (r - 1) / self.stride.0;
-            let pixels = (images * loaded * pitch + tail).next_multiple_of(8) * classes;
+            let pixels = (images * loaded * pitch + tail).next_multiple_of(8);
             let fits = self.product(tile, &Window { rows, images, pitch }).is_some();
             loaded * self.stride.0 <= WINDOW_AXIS && fits && pixels <= room
         };
@@ -70,12 +69,32 @@ impl Conv {
         Some(Window { rows, images, pitch })
     }
 
-    /// Input pixels that a k-block brings, on average: a window serves all taps.
+    /// Classes of taps, by what the strides leave of row and column. Each has a window of every stride-th pixel.
+    pub(super) fn classes(&self) -> u32 {
+        self.stride.0.min(self.filter.0) * self.stride.1.min(self.filter.1)
+    }
+
+    /// The tap of a block of channels whose turn comes at place `place` where tiles have windows: class by class.
+    pub(super) fn tap_of(&self, place: u32) -> u32 {
+        let ((r, s), mut before) = (self.filter, 0);
+        let classes =
+            (0..self.stride.0.min(r)).flat_map(|row| (0..self.stride.1.min(s)).map(move |col| (row, col)));
+        for (row, col) in classes {
+            let (rows, cols) = ((r - row).div_ceil(self.stride.0), (s - col).div_ceil(self.stride.1));
+            if place < before + rows * cols {
+                let (i, j) = ((place - before) / cols, (place - before) % cols);
+                return (row + i * self.stride.0) * s + col + j * self.stride.1;
+            }
+            before += rows * cols;
+        }
+        before
+    }
+
+    /// Input pixels that a k-block brings, on average: a window serves all taps of its class.
     pub(crate) fn pixels_a_k_block(&self) -> Option<f64> {
         let window = self.window?;
         let rows = window.rows + (self.filter.0 - 1) / self.stride.0;
-        let classes = self.stride.0.min(self.filter.0) * self.stride.1.min(self.filter.1);
-        let pixels = window.images * rows * window.pitch * classes;
+        let pixels = window.images * rows * window.pitch * self.classes();
         Some(f64::from(pixels) / f64::from(self.filter.0 * self.filter.1))
     }
 
@@ -313,17 +332,16 @@ mod tests {
         assert_eq!(window(7, 1, 128), Some((7, 1, 8)));
         assert_eq!(window(13, 1, 128), Some((1, 1, 14)), "13 rows do not fit, and nothing else divides them");
         assert_eq!(window(224, 1, 128), None, "a row does not fit");
-        // A window for each parity of the taps.
+        // A window for each parity of the taps, of which two have room.
         let down = conv((56, 56), (3, 3), (2, 2), (1, 1));
         assert_eq!(down.fit((64, 64, 64), WINDOW_PIXELS).map(|w| (w.rows, w.pitch)), Some((2, 29)));
-        // Two blocks of channels, so two of them.
+        assert_eq!(down.fit((128, 64, 64), WINDOW_PIXELS).map(|w| (w.rows, w.pitch)), Some((4, 29)));
+        // Two blocks of channels have no more windows at a time.
         let wide = Conv { channels: 72, ..down };
-        assert_eq!(wide.fit((64, 64, 64), WINDOW_PIXELS).map(|w| (w.rows, w.pitch)), Some((1, 29)));
-        assert_eq!(
-            conv((112, 112), (7, 7), (2, 2), (3, 3)).fit((64, 64, 64), WINDOW_PIXELS),
-            None,
-            "four windows are too large"
-        );
+        assert_eq!(wide.fit((128, 64, 64), WINDOW_PIXELS).map(|w| (w.rows, w.pitch)), Some((4, 29)));
+        let wider = conv((112, 112), (7, 7), (2, 2), (3, 3));
+        assert_eq!(wider.fit((64, 64, 64), WINDOW_PIXELS).map(|w| (w.rows, w.pitch)), Some((1, 59)));
+        assert_eq!(wider.fit((64, 64, 64), 472), None, "two windows are too large");
     }
 
     #[test]
@@ -351,5 +369,21 @@ mod tests {
         let (tiled, flat) = (c.tiled((64, 64, 64)), c.tiled((32, 64, 64)));
         assert_eq!((tiled.window.is_some(), flat.window), (true, None));
         assert_eq!((tiled.k_blocks(648, (64, 64, 64)), flat.k_blocks(648, (32, 64, 64))), (18, 11));
+    }
+
+    #[test]
+    fn taps_are_ordered_by_their_class() {
+        let order = |c: Conv| (0..c.filter.0 * c.filter.1).map(|place| c.tap_of(place)).collect::<Vec<_>>();
+        assert_eq!(order(conv((14, 14), (3, 3), (1, 1), (1, 1))), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(order(conv((14, 14), (3, 3), (2, 2), (1, 1))), [0, 2, 6, 8, 1, 7, 3, 5, 4]);
+        assert_eq!(order(conv((14, 14), (1, 1), (2, 2), (0, 0))), [0]);
+        for c in shapes() {
+            let mut taps = order(c);
+            let of = |tap: &u32| (tap / c.filter.1 % c.stride.0, tap % c.filter.1 % c.stride.1);
+            let classes = taps.chunk_by(|a, b| of(a) == of(b));
+            assert_eq!(classes.count() as u32, c.classes(), "{c:?}: {taps:?}");
+            taps.sort_unstable();
+            assert!(taps.into_iter().eq(0..c.filter.0 * c.filter.1), "{c:?}");
+        }
     }
 }

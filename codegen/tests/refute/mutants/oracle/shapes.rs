@@ -210,10 +210,16 @@ fn head(shape: &Attention, kind: OperandKind, head: u32) -> Range<u32> {
     first * dim..(first + 1) * dim
 }
 
-/// The number of the tap that a k-block behind a window multiplies, and its channels: 64 at a time, all taps of each 64.
+/// The number of the tap that a k-block behind a window multiplies, and its channels: 64 at a time, all taps of each 64, ordered by what the
+/// strides leave of their row and column.
 fn tap_and_channels(shape: &Conv, k: u32) -> (u32, Range<u32>) {
     let taps = shape.filter.0 * shape.filter.1;
-    (k % taps, along(k / taps, 64, shape.channels))
+    let mut order: Vec<u32> = (0..taps).collect();
+    order.sort_by_key(|tap| {
+        let (r, s) = (tap / shape.filter.1, tap % shape.filter.1);
+        (r % shape.stride.0, s % shape.stride.1, r, s)
+    });
+    (order[(k % taps) as usize], along(k / taps, 64, shape.channels))
 }
 
 /// What a window brings for output pixels: of each image all rows from the first that a tap of one of them meets to the last.
