@@ -333,7 +333,7 @@ def main():
             ways = [(f"eager, {name}", backend) for name, backend in BACKENDS.items()]
             ways = ([(f"cusync, {name}", name) for name in args.executor.split(",")] if library else []) + ways + ([("compiled", list(BACKENDS.values()))] if args.compile else [])
             graphs, pipelines = {}, []
-            for way, backend in ways:  # of cusync: its executor
+            for way, backend in ways:  # where cusync runs, `backend` is its executor
                 since = time.perf_counter()
                 try:
                     if way.startswith("cusync"):
