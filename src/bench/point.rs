@@ -229,26 +229,35 @@ impl<'a> Point<'a> {
         self.note(best, added, report)
     }
 
-    /// A chain kernel a stage: as predicted and, where tuning is asked for, the fastest for each stage alone.
+    /// A chain kernel a stage, or the library's products between them: as predicted and, where tuning is asked for, the fastest for
+    /// each stage alone.
     fn add_in_turn(&self, field: &mut Field, report: &mut LayerReport) -> Result<()> {
-        let serial = Executor::Serial;
-        let edges = Options { overlap: Overlap::Captured, ..Options::default() };
-        for (name, tuned, options) in [
-            (BASELINE, false, Options::default()),
-            ("serial edges graph", false, edges),
-            ("serial tuned graph", true, Options::default()),
-            ("serial tuned edges graph", true, edges),
-        ] {
-            if !self.args.wants(name) || tuned && !self.args.tune {
+        let resolved = self.resolved()?;
+        for (executor, role) in [(Executor::Serial, Role::Peer), (Executor::Library, Role::Library)] {
+            if resolved.without_kernel(self.profile, executor).is_some() {
                 continue;
             }
-            let plan = match tuned {
-                true => tune::in_turn(self, &self.resolved()?),
-                false => self.plan(serial, Overrides::default()),
-            };
-            let kind = Kind { options, ..Kind::graph(name, Role::Peer) };
-            let added = plan.and_then(|plan| self.add(field, kind, &plan, serial));
-            self.note(name, added, report)?;
+            for (tuned, overlap) in [false, true]
+                .into_iter()
+                .flat_map(|t| [Overlap::Plain, Overlap::Captured].map(|overlap| (t, overlap)))
+            {
+                let (how, edges) = (
+                    if tuned { " tuned" } else { "" },
+                    if overlap == Overlap::Plain { "" } else { " edges" },
+                );
+                let name = format!("{}{how}{edges} graph", executor_name(executor));
+                if !self.args.wants(&name) || tuned && !self.args.tune {
+                    continue;
+                }
+                let plan = match tuned {
+                    true => tune::in_turn(self, &resolved, executor),
+                    false => self.plan(executor, Overrides::default()),
+                };
+                let kind =
+                    Kind { options: Options { overlap, ..Options::default() }, ..Kind::graph(&name, role) };
+                let added = plan.and_then(|plan| self.add(field, kind, &plan, executor));
+                self.note(&name, added, report)?;
+            }
         }
         Ok(())
     }

@@ -96,11 +96,14 @@ pub(super) fn chain(point: &Point<'_>, inputs: &InputSets) -> Result<Plan> {
     best.map(|(_, plan)| plan).ok_or_else(|| refused.unwrap_or_else(nothing))
 }
 
-/// What `serial` launches with the kernel of each stage that is the fastest for it alone.
-pub(super) fn in_turn(point: &Point<'_>, resolved: &Resolved) -> Result<Plan> {
-    let (mut found, how) = (Vec::new(), Measure::default());
+/// What an executor launches, one kernel after the other, with the kernel of each stage that is the fastest for it alone.
+pub(super) fn in_turn(point: &Point<'_>, resolved: &Resolved, executor: Executor) -> Result<Plan> {
+    let how = Measure::default();
     let text = |e: &dyn std::fmt::Display| Error::Plan(e.to_string());
+    let found = crate::tune::proposals(resolved, point.profile, Some(executor));
+    let mut found = found.map_err(|d| Error::Plan(d.message))?;
     crate::tune::in_turn(&mut found, resolved, point.device, &how, &mut |_| {}).map_err(|e| text(&e))?;
-    let found = found.pop().ok_or_else(|| Error::Argument("no stage has a chain kernel".into()))?;
-    check(found.candidate).map_err(|e| text(&e))
+    let measured = found.into_iter().find(|proposal| proposal.measured);
+    let measured = measured.ok_or_else(|| Error::Argument("no stage has a chain kernel".into()))?;
+    check(measured.candidate).map_err(|e| text(&e))
 }

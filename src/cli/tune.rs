@@ -207,10 +207,7 @@ fn tune_spec(
         Err(_) => Confirmed::default(),
         Ok((device, _)) => {
             let told = &mut |name: &str| progress.say(format!("measuring {name}"));
-            if target.executor.is_none_or(|asked| asked == Executor::Serial) {
-                tune::in_turn(&mut proposals, &resolved, device, how, told)
-                    .map_err(|e| fault(e).help(DOCTOR))?;
-            }
+            tune::in_turn(&mut proposals, &resolved, device, how, told).map_err(|e| fault(e).help(DOCTOR))?;
             tune::confirm(&proposals, device, how, told).map_err(|e| fault(e).help(DOCTOR))?
         }
     };

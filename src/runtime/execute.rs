@@ -4,8 +4,9 @@
 //!
 //! `serial`: one stream, kernel after kernel; no waits, no posts, static schedule. A plan that found overlap not worth its
 //! while is a serial chain under every executor. Where a stage has no kernel of its own, each stage is launched by the chain kernel
-//! that is best for it alone; workers of such a launch wait for each other's partial sums, and for no other stage. Where [`Overlap`]
-//! allows programmatic edges, they join these launches too: a chain kernel loads weights, then waits for the end of the kernel before.
+//! that is best for it alone; workers of such a launch wait for each other's partial sums, and for no other stage. Programmatic edges
+//! join these launches where no tile is cut, and the others where [`Overlap`] allows it: a chain kernel loads weights, then waits for the
+//! end of the kernel before.
 //!
 //! `library`: the same, but a product of matrices may be cuBLASLt's. When a pipeline is prepared, each stage is timed both ways, and the
 //! faster one stays. It is never counted as a result of ours.
@@ -266,7 +267,7 @@ impl Pipeline {
                 continue;
             }
             let gemm = kernel.tiled.as_ref().filter(|_| queued.tiled).unwrap_or(&kernel.serial);
-            let early = queued.early && if place > 0 { early.1 } else { early.0 };
+            let early = queued.early && if place > 0 { early.1 || queued.apart } else { early.0 };
             gemm.launch(LaunchAttributes { stream, started, programmatic: queued.programmatic || early })?;
         }
         if side_by_side {
@@ -316,6 +317,8 @@ struct Queued {
     programmatic: bool,
     /// Whether it may, where [`Overlap`] allows it: it waits for the end of the kernel before.
     early: bool,
+    /// Whether its workers wait for nobody, so that it may behind another launch of its run whatever [`Overlap`] says.
+    apart: bool,
 }
 
 /// Whether an executor queues a plan's kernels on several streams.
@@ -340,6 +343,7 @@ fn queue(plan: &Plan, executor: Executor) -> Vec<Queued> {
             library: false,
             programmatic: false,
             early: plan.may_begin_early(stage),
+            apart: plan.works_apart(stage),
         };
         match how {
             None | Some(How::Host | How::Serial) => Queued { tiled: false, ..plain },

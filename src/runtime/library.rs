@@ -35,7 +35,7 @@ impl Pipeline {
     /// memory of their own.
     pub(super) fn library_stage(&mut self, set: usize, index: usize) -> Result<Option<CublasLt>> {
         let stage: &Stage = &self.plan.graph().stages[index];
-        if !stage.op.in_library(&stage.operands) {
+        if !stage.in_library() {
             return Ok(None);
         }
         if self.faster[index].is_none() {

@@ -2,16 +2,17 @@
 
 use crate::device::Delays;
 
-/// Which launches of the `fused` executor, and of chain kernels that `serial` launches a stage each, may begin while the kernel before
-/// them ends. Weights then stream early, and
-/// everything else waits for that kernel's memory: so the kernels before must not write the weights.
+/// Which launches of the `fused` executor, and of chain kernels that `serial` and `library` launch a stage each, may begin while the
+/// kernel before them ends. Weights then stream early, and everything else waits for that kernel's memory: so the kernels before must
+/// not write the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overlap {
-    /// None.
+    /// Those alone that follow another of their run and whose workers do not wait for each other: nothing can write their weights,
+    /// and nothing on the GPU can hold them up.
     #[default]
     Plain,
-    /// Those of a captured graph that follow another of it: nothing can write their weights.
+    /// All of a captured graph that follow another of it. Workers that wait for each other then share the GPU with nobody.
     Captured,
     /// All, eager ones too. Whoever asks for it writes no weights in stream order.
     All,

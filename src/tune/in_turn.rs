@@ -11,8 +11,8 @@ use super::proposals::{Proposal, proposals};
 use crate::device::Device;
 use crate::runtime::Overlap;
 
-/// Proposes what `serial` would launch with the kernel of each stage that is the fastest for it alone; nothing where it launches no
-/// chain kernels. Calls `progress` with each that begins.
+/// Proposes what `serial` and `library` would launch with the kernel of each stage that is the fastest for it alone, for those of
+/// them that are among the proposals; nothing where they launch no chain kernels. Calls `progress` with each that begins.
 ///
 /// # Errors
 /// Those of [`confirm`].
@@ -25,7 +25,11 @@ pub fn in_turn(
 ) -> Result<()> {
     let profile = profile(device)?;
     let how = Measure { overlap: Overlap::Plain, ..*how };
-    let Ok(automatic) = choose::candidate(resolved, &profile, Executor::Serial) else { return Ok(()) };
+    let proposed = |executor: &Executor| all.iter().any(|p| p.config.executor == *executor);
+    let executors: Vec<Executor> =
+        [Executor::Serial, Executor::Library].into_iter().filter(proposed).collect();
+    let Some(&first) = executors.first() else { return Ok(()) };
+    let Ok(automatic) = choose::candidate(resolved, &profile, first) else { return Ok(()) };
     let mut config = Config::of(&automatic);
     let Kernels::InTurn { stages } = &mut config.kernels else { return Ok(()) };
     for (index, stage) in stages.iter_mut().enumerate() {
@@ -43,12 +47,15 @@ pub fn in_turn(
             }
         }
     }
-    match all.iter_mut().find(|known| known.config == config) {
-        Some(known) => known.measured = true,
-        None => {
-            let candidate = config.candidate(resolved, &profile).ok();
-            let new = candidate.and_then(|candidate| Proposal::of(config, false, candidate));
-            all.extend(new.map(|new| Proposal { measured: true, ..new }));
+    for executor in executors {
+        let config = Config { executor, ..config.clone() };
+        match all.iter_mut().find(|known| known.config == config) {
+            Some(known) => known.measured = true,
+            None => {
+                let candidate = config.candidate(resolved, &profile).ok();
+                let new = candidate.and_then(|candidate| Proposal::of(config, false, candidate));
+                all.extend(new.map(|new| Proposal { measured: true, ..new }));
+            }
         }
     }
     Ok(())

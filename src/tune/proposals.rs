@@ -1,6 +1,6 @@
 //! Configurations worth measuring, by predicted time.
 
-use cusync_gen::check::{Candidate, Executor};
+use cusync_gen::check::{Candidate, Executor, How};
 use cusync_gen::choose::space::{
     self, POLICIES, SEARCHED, STRATEGIES, TileShape, chains, executors, uniform_tiles,
 };
@@ -100,7 +100,7 @@ pub fn proposals(
                     .iter()
                     .for_each(|tiles| all.stages(resolved, device, executor, tiles, None));
             }
-            // The library's tiles are its own, and ours those of the automatic choice.
+            // The library's tiles are its own, and ours those of the automatic choice, or those that are measured stage by stage.
             Executor::Cpu | Executor::Library | Executor::Copilot => {}
             Executor::Streams | Executor::Programmatic => {
                 let mut serial = Proposals::default();
@@ -230,7 +230,7 @@ impl Proposals {
     fn in_turn(&mut self, resolved: &Resolved, device: &Profile) {
         for (mode, splits) in STRATEGIES.into_iter().take(3) {
             let asked = ChainOverride { kernel: None, mode, splits };
-            let Ok(candidate) = choose::in_turn(resolved, device, |_| asked) else { continue };
+            let Ok(candidate) = choose::in_turn(resolved, device, How::Serial, |_| asked) else { continue };
             let mut config = Config::of(&candidate);
             if let Kernels::InTurn { stages } = &mut config.kernels {
                 stages.iter_mut().for_each(|stage| stage.splits = splits);

@@ -93,7 +93,7 @@ impl Axiom {
             Launch::Stages { how, .. } => match how {
                 How::Host => vec![Program, Host],
                 // Workers of a chain kernel pass sums to each other.
-                How::Serial if launch.is_in_turn() => vec![
+                How::Serial | How::Library if launch.is_in_turn() => vec![
                     Program,
                     Practice,
                     MemoryModel,

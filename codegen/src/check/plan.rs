@@ -3,6 +3,7 @@
 use super::{Candidate, Executor, How, Launch, Prediction};
 use crate::device::Profile;
 use crate::graph::{Dependence, Graph, Operand, OperandKind, Stage, StageId};
+use crate::schedule::Schedule;
 use crate::schedule::decode::slots_of;
 use crate::sync::{Policy, SlotMap, WaitAt};
 
@@ -101,6 +102,12 @@ impl Plan {
         let mut weights = self.graph.stages[stage.0].operands.iter().filter(weight);
         let chain = self.launch.kernel(stage).is_some_and(|kernel| kernel.lists.is_some());
         chain && weights.all(|o| self.graph.tensors[o.tensor.0].producer.is_none())
+    }
+    /// Whether no worker of a stage's launch waits for another. Then it may begin early whatever else is on the GPU; else all its
+    /// workers have to be on SMs at once, which a launch that begins early does not promise.
+    pub fn works_apart(&self, stage: StageId) -> bool {
+        let lists = self.launch.kernel(stage).and_then(|kernel| kernel.lists.as_ref());
+        lists.is_some_and(Schedule::is_whole)
     }
     /// Edges; the index is the edge's id in reports.
     pub fn edges(&self) -> &[EdgePlan] {

@@ -7,7 +7,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{ChainOverride, candidate, chain, decode, in_turn};
-use crate::check::{Candidate, Executor, Launch, Plan, StageLaunch};
+use crate::check::{Candidate, Executor, How, Launch, Plan, StageLaunch};
 use crate::device::Profile;
 use crate::diagnostic::{Diagnostic, Spanned};
 use crate::graph::{Dependence, Graph, OperandKind, Resolved, Stage, StageId, StatedEdge, StatedTile};
@@ -134,14 +134,18 @@ impl Config {
                 let asked = ChainOverride { kernel: Some((*tile, *cluster)), mode: *mode, splits: *splits };
                 chain(resolved, device, asked)
             }
-            Kernels::InTurn { stages } if self.executor == Executor::Serial => {
+            Kernels::InTurn { stages } if matches!(self.executor, Executor::Serial | Executor::Library) => {
+                let how = if self.executor == Executor::Library { How::Library } else { How::Serial };
+                if let Some((_, why)) = resolved.without_kernel(device, self.executor) {
+                    return Err(unfit(why));
+                }
                 same_stages(resolved, stages.iter().map(|s| s.stage.as_str()))?;
                 let mut stated = resolved.clone();
                 for (config, stage) in stages.iter().zip(&mut stated.stages) {
                     let tile = StatedTile { tile: config.tile, k: None };
                     stage.stated_tile = Some(Spanned::new(tile, stage.name.span));
                 }
-                in_turn(&stated, device, |stage| {
+                in_turn(&stated, device, how, |stage| {
                     let ChainConfig { tile, cluster, mode, splits, .. } = stages[stage.0];
                     let kernel = resolved.stages[stage.0].op.has_kernel_tiles().then_some((tile, cluster));
                     ChainOverride { kernel, mode, splits }

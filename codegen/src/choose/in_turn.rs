@@ -1,4 +1,4 @@
-//! The `serial` executor's choice where a stage has no kernel of its own: a chain kernel a stage, each for the operation of its
+//! The choice of `serial` and `library` where a stage has no kernel of its own: a chain kernel a stage, each for the operation of its
 //! stage alone, with the tile, the cluster and the lists that are best for that stage.
 
 use super::chain::{chain, edge_choices};
@@ -9,13 +9,15 @@ use crate::diagnostic::Diagnostic;
 use crate::graph::{Resolved, StageId};
 use crate::simulate::simulate;
 
-/// A chain kernel a stage, launched one after the other, each as [`chain`] chooses it for its stage alone. `asked`: of each stage.
+/// A chain kernel a stage, launched one after the other, each as [`chain`] chooses it for its stage alone; `how`: whether a product
+/// may be cuBLASLt's in its place. `asked`: of each stage.
 ///
 /// # Errors
 /// Those of [`chain`], of the first stage that has one.
 pub fn in_turn(
     resolved: &Resolved,
     device: &Profile,
+    how: How,
     asked: impl Fn(StageId) -> ChainOverride,
 ) -> Result<Candidate, Diagnostic> {
     let (mut tiles, mut stages, mut choices) = (Vec::new(), Vec::new(), Vec::new());
@@ -33,7 +35,7 @@ pub fn in_turn(
         let Launch::Lists(schedule) = alone.launch else { continue };
         stages.push(StageLaunch { lists: Some(schedule), ..StageLaunch::neutral(stage) });
     }
-    let launch = Launch::Stages { how: How::Serial, stages };
+    let launch = Launch::Stages { how, stages };
     let mut c = Candidate { choices, ..Candidate::launched(resolved.graph(&tiles)?, device.clone(), launch) };
     c.edges = edge_choices(resolved, &c);
     let us = simulate(&c).total_us;

@@ -84,8 +84,8 @@ pub fn candidate(resolved: &Resolved, device: &Profile, executor: Executor) -> R
     let how = match executor.how() {
         None if executor == Executor::Copilot => return decode(resolved, device),
         None => return fused(resolved, device),
-        Some(How::Serial) if !own_kernels(Executor::Streams) => {
-            return in_turn(resolved, device, |_| ChainOverride::default());
+        Some(how @ (How::Serial | How::Library)) if !own_kernels(Executor::Streams) => {
+            return in_turn(resolved, device, how, |_| ChainOverride::default());
         }
         Some(how) => how,
     };

@@ -144,6 +144,9 @@ pub struct TileRate {
     /// Least time that a chain kernel takes for a k-block whose weights come from memory, microseconds.
     #[serde(default)]
     pub first_us: f64,
+    /// What sums left for others take, over what [`CostModel::slab_write_us`] and [`CostModel::slab_read_us`] say of its area.
+    #[serde(default = "all")]
+    pub slabs: f64,
 }
 
 impl CostModel {

@@ -168,9 +168,15 @@ impl Profile {
             (None, Some(other)) => {
                 TileRate { tile, epilogue_us: other.epilogue_us * area(tile) / area(other.tile), ..*other }
             }
-            (None, None) => {
-                TileRate { tile, cluster: (1, 1), rate: 1.0, epilogue_us: 0.0, gate_us: 0.0, first_us: 0.0 }
-            }
+            (None, None) => TileRate {
+                tile,
+                cluster: (1, 1),
+                rate: 1.0,
+                epilogue_us: 0.0,
+                gate_us: 0.0,
+                first_us: 0.0,
+                slabs: 1.0,
+            },
         }
     }
 
@@ -278,8 +284,10 @@ impl Profile {
         let l2 = [&self.l2, &c.l2].into_iter().flat_map(|l2| {
             [("tbs", l2.tbs), ("keeps_mb", l2.keeps_mb), ("drawn", l2.drawn), ("ragged_ps", l2.ragged_ps)]
         });
-        let epilogues = rates()
-            .flat_map(|r| [("epilogue_us", r.epilogue_us), ("gate_us", r.gate_us), ("first_us", r.first_us)]);
+        let epilogues = rates().flat_map(|r| {
+            let beside = [("gate_us", r.gate_us), ("first_us", r.first_us), ("slabs", r.slabs)];
+            [("epilogue_us", r.epilogue_us)].into_iter().chain(beside)
+        });
         let of_windows = windows().flat_map(|w| {
             let slabs = [("slab_write_us", w.slab_write_us), ("slab_read_us", w.slab_read_us)];
             [("launch_us", w.launch_us), ("fill_us", w.fill_us), ("post_us", w.post_us)]

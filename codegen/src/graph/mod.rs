@@ -207,6 +207,11 @@ impl Stage {
         self.operands.iter().find(|operand| operand.kind == kind)
     }
 
+    /// See [`Op::in_library`].
+    pub fn in_library(&self) -> bool {
+        self.op.in_library(self.operands.iter().map(|operand| operand.kind))
+    }
+
     /// Rows and columns of the largest tile of the output.
     pub fn out_tile(&self) -> (u32, u32) {
         self.partition.largest((self.m, self.n))

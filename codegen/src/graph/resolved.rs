@@ -124,9 +124,20 @@ impl Resolved {
     }
 
     /// The first stage that no kernel of an executor runs on a device, and why, as a sentence; `None` where every stage has
-    /// one. `serial` launches a chain kernel a stage where a stage has no kernel of its own.
+    /// one. `serial` launches a chain kernel a stage where a stage has no kernel of its own, and so does `library` where cuBLASLt
+    /// computes some of the others.
     pub fn without_kernel(&self, device: &Profile, executor: Executor) -> Option<(StageId, String)> {
-        if executor == Executor::Serial && device.arch == 90 && self.stages.iter().all(|s| s.op.in_chain()) {
+        let in_library = |s: &ResolvedStage| s.op.in_library(s.reads.iter().map(|read| read.kind));
+        let in_turn = match executor {
+            Executor::Serial => true,
+            Executor::Library => self.stages.iter().any(in_library),
+            Executor::Cpu
+            | Executor::Streams
+            | Executor::Programmatic
+            | Executor::Fused
+            | Executor::Copilot => false,
+        };
+        if in_turn && device.arch == 90 && self.stages.iter().all(|s| s.op.in_chain()) {
             return None;
         }
         let stage = self.stages.iter().position(|stage| !stage.op.has_kernel(device.arch, executor))?;

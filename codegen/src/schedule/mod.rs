@@ -192,6 +192,11 @@ impl Schedule {
         worker_of
     }
 
+    /// Whether no tile is cut, so that no worker waits for another's sums.
+    pub fn is_whole(&self) -> bool {
+        self.sequence.iter().all(|item| item.part == Part::Whole)
+    }
+
     /// The predicted length as it is compared with that of other schedules.
     fn score_us(&self) -> f64 {
         let parts = self.sequence.iter().filter(|item| item.part != Part::Whole);

@@ -37,8 +37,8 @@ pub(super) struct StageShape {
     /// Blocks of a tile that a warpgroup finishes one after the other.
     blocks: u32,
     epilogue_us: f64,
-    /// Area of a CTA's MMA tile over 128 x 256.
-    area: f64,
+    /// Area of a CTA's MMA tile over 128 x 256, times [`crate::device::cost::TileRate::slabs`].
+    slabs: f64,
 }
 
 impl StageShape {
@@ -206,8 +206,8 @@ impl<'a> Problem<'a> {
             k_us: k_block_us(&[math, fed], cost.unhidden, first_us, ragged),
             fill_us: cost.fill_us,
             epilogue_us: s.epilogue_us,
-            slab_write_us: cost.slab_write_us * s.area,
-            slab_read_us: cost.slab_read_us * s.area,
+            slab_write_us: cost.slab_write_us * s.slabs,
+            slab_read_us: cost.slab_read_us * s.slabs,
             least: 1.0 / f64::from(s.blocks),
         }
     }
@@ -304,7 +304,7 @@ fn shape(graph: &Graph, id: StageId, request: &Request) -> StageShape {
         units: if !products { 1 } else { super::units(stage).min(MOST_PARTS) },
         blocks: super::blocks(stage),
         epilogue_us,
-        area: area / (128.0 * 256.0),
+        slabs: shape.slabs * area / (128.0 * 256.0),
     }
 }
 

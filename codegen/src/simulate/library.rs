@@ -23,7 +23,7 @@ pub(super) fn chain(candidate: &Candidate, mut serial: Timeline) -> Timeline {
         let (begin, end) = serial.stages[kernel.stage.0];
         let opened = if before > 0.0 { before + device.boundary_us } else { 0.0 };
         let own = end - opened;
-        let by_library = stage.op.in_library(&stage.operands).then(|| stage_us(stage, cost, device));
+        let by_library = stage.in_library().then(|| stage_us(stage, cost, device));
         let faster = by_library.filter(|us| *us < own);
         serial.tiles.retain(|tile| tile.stage != kernel.stage || faster.is_none());
         for tile in serial.tiles.iter_mut().filter(|tile| tile.stage == kernel.stage) {

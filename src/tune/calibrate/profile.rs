@@ -71,9 +71,19 @@ impl Calibration {
             };
             let (tile, rate) = ((c.tile.0, c.tile.1), rounded(rate / best));
             let epilogue_us = rounded(epilogue);
-            let new = TileRate { tile, cluster: c.cluster, rate, epilogue_us, gate_us: 0.0, first_us: 0.0 };
+            let new = TileRate {
+                tile,
+                cluster: c.cluster,
+                rate,
+                epilogue_us,
+                gate_us: 0.0,
+                first_us: 0.0,
+                slabs: 1.0,
+            };
             match cost.rates.iter_mut().find(|r| r.tile == tile && r.cluster == c.cluster) {
-                Some(old) => *old = TileRate { gate_us: old.gate_us, first_us: old.first_us, ..new },
+                Some(old) => {
+                    *old = TileRate { gate_us: old.gate_us, first_us: old.first_us, slabs: old.slabs, ..new }
+                }
                 None => cost.rates.push(new),
             }
             measured += 1;

@@ -13,9 +13,8 @@ const MAX_EDGES: usize = 4;
 /// The fault without which nothing else about the schedule can be evaluated.
 pub(in crate::check) fn well_formed(c: &Candidate) -> Option<Refutation> {
     let lists = |kernel: &&StageLaunch| kernel.lists.is_some();
-    if let (Some(kernel), false) =
-        (c.launch.kernels().iter().find(lists), c.launch.how() == Some(How::Serial))
-    {
+    let in_order = matches!(c.launch.how(), Some(How::Serial | How::Library));
+    if let (Some(kernel), false) = (c.launch.kernels().iter().find(lists), in_order) {
         let name = &c.graph.stages[kernel.stage.0].name;
         let message = format!("`{name}` has a chain kernel of its own, which waits for no other stage");
         let refutation = Refutation::new(Obligation::Bounds, Subject::Stage(kernel.stage), message);

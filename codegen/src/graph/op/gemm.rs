@@ -177,8 +177,7 @@ impl Rules for Gemm {
         })
     }
 
-    fn in_library(&self, operands: &[Operand]) -> bool {
-        let has = |kind| operands.iter().any(|operand| operand.kind == kind);
+    fn in_library(&self, has: &dyn Fn(OperandKind) -> bool) -> bool {
         // Its epilogue adds what lies in the output before the activation.
         let Epilogue { activation, residual_first } = self.epilogue;
         let late = has(OperandKind::Residual) && activation != Activation::Identity && !residual_first;

@@ -158,9 +158,9 @@ impl Op {
         }
     }
 
-    /// Whether cuBLASLt computes it of these operands, but for the gating of a gated GEMM, which is a kernel of its own there.
-    pub fn in_library(&self, operands: &[Operand]) -> bool {
-        self.rules().in_library(operands)
+    /// Whether cuBLASLt computes it of operands of these kinds, but for the gating of a gated GEMM, which is a kernel of its own there.
+    pub fn in_library(&self, kinds: impl Iterator<Item = OperandKind> + Clone) -> bool {
+        self.rules().in_library(&|kind| kinds.clone().any(|other| other == kind))
     }
 
     /// Whether a chain kernel runs it, in some of its tiles.
@@ -334,8 +334,8 @@ pub(crate) trait Rules {
         None
     }
 
-    /// See [`Op::in_library`].
-    fn in_library(&self, _operands: &[Operand]) -> bool {
+    /// See [`Op::in_library`]; `has`: whether it has an operand of a kind.
+    fn in_library(&self, _has: &dyn Fn(OperandKind) -> bool) -> bool {
         false
     }
 

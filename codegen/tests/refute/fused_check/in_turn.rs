@@ -31,9 +31,14 @@ fn edit(stage: usize, change: impl FnOnce(&mut Schedule)) -> Candidate {
 }
 
 #[test]
-fn each_launch_is_proved_and_serial_alone_runs_them() {
+fn each_launch_is_proved_and_kernels_in_order_alone_run_them() {
     let plan = check(sound()).expect("proved");
     assert!(plan.runs_as(Executor::Serial) && !plan.runs_as(Executor::Fused));
+    assert!(!plan.runs_as(Executor::Library), "which kernels are the library's is part of the plan");
+    let mut c = sound();
+    c.launch.how_mut().into_iter().for_each(|of| *of = How::Library);
+    let plan = check(c).expect("proved");
+    assert!(plan.runs_as(Executor::Serial) && plan.runs_as(Executor::Library));
     for (stage, alone) in sound().alone() {
         assert_eq!(alone.graph.stages[0].name, sound().graph.stages[stage.0].name);
         assert_eq!(judge(&alone).refutations, []);
@@ -93,7 +98,7 @@ fn lists_of_another_grid() {
 
 #[test]
 fn launches_that_do_not_follow_each_other() {
-    for how in [How::STREAMS, How::Programmatic, How::Library, How::Host] {
+    for how in [How::STREAMS, How::Programmatic, How::Host] {
         let mut c = sound();
         c.launch.how_mut().into_iter().for_each(|of| *of = how);
         only(
@@ -138,7 +143,8 @@ fn a_launch_may_begin_early_where_nobody_writes_its_weights() {
     ])"#;
     let resolved = spec::parse(source, "spec").and_then(|s| s.resolve(&[])).expect("a sound spec");
     let h200 = Profile::named("h200").expect("shipped");
-    let mut c = choose::in_turn(&resolved, h200, |_| ChainOverride::default()).expect("a choice");
+    let mut c =
+        choose::in_turn(&resolved, h200, How::Serial, |_| ChainOverride::default()).expect("a choice");
     let early = |c: &Candidate| {
         let plan = check(c.clone()).expect("proved");
         [0, 1, 2].map(|stage| plan.may_begin_early(StageId(stage)))

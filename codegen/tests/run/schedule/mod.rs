@@ -38,6 +38,7 @@ fn cost() -> CostModel {
         epilogue_us,
         gate_us: if tile == (128, 192) { 3.5 } else { 0.0 },
         first_us: 0.0,
+        slabs: 1.0,
     };
     CostModel {
         sm_tflops: 6.2,
