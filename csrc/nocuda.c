@@ -77,6 +77,13 @@ int32_t cusync_gated_activation(const void* packed, uint32_t packed_bits, void* 
   return CUSYNC_ERROR_NOT_BUILT;
 }
 
+int32_t cusync_rotate(const void* product, uint32_t product_bits, const void* angles, void* d, uint32_t m, uint32_t n,
+                      uint32_t rotated, uint32_t head_dim, uint32_t tokens, uint32_t element, void* stream) {
+  (void)product, (void)product_bits, (void)angles, (void)d, (void)m, (void)n, (void)rotated;
+  (void)head_dim, (void)tokens, (void)element, (void)stream;
+  return CUSYNC_ERROR_NOT_BUILT;
+}
+
 int32_t cusync_activation_kernel(const void* x, void* d, unsigned long long count, uint32_t activation,
                                  uint32_t element, void* stream) {
   (void)x, (void)d, (void)count, (void)activation, (void)element, (void)stream;

@@ -426,6 +426,11 @@ int32_t cusync_pack_gated(const void* gate, const void* up, void* packed, uint32
 /// separate activation kernel that libraries need.
 int32_t cusync_gated_activation(const void* packed, uint32_t packed_bits, void* d, uint32_t m, uint32_t n,
                                 uint32_t element, void* stream);
+/// The first `rotated` columns of an m x n product of heads of `head_dim` columns, rotated into d, and the others as they are: element i of
+/// a head's first half and of its second are a pair, row r has the position r modulo `tokens`, and a row of `angles` has the cosines
+/// of all pairs, then the sines. The product has floats when `product_bits` is 32, else `element`, and may then be d.
+int32_t cusync_rotate(const void* product, uint32_t product_bits, const void* angles, void* d, uint32_t m, uint32_t n,
+                      uint32_t rotated, uint32_t head_dim, uint32_t tokens, uint32_t element, void* stream);
 /// d = act(x), element-wise, for peers without a fused epilogue.
 int32_t cusync_activation_kernel(const void* x, void* d, unsigned long long count, uint32_t activation,
                                  uint32_t element, void* stream);

@@ -69,7 +69,7 @@ impl Drop for Product {
 }
 
 impl Product {
-    /// The product of a stage, a gated one's before it is gated. `floats`: its results are left as such.
+    /// The product of a stage, before it is gated or rotated. `floats`: its results are left as such.
     fn new(stage: &BoundStage, floats: bool) -> Result<Product> {
         let mut product = Product {
             handle: std::ptr::null_mut(),
@@ -187,29 +187,29 @@ impl Product {
     }
 }
 
-/// Gate and up of a gated stage, in turns of 8 columns, before they are multiplied.
+/// A product that a kernel of its own finishes, where it does not lie in the output: gate and up of a gated stage, in turns of 8 columns,
+/// and heads that are to be rotated.
 #[derive(Debug)]
-enum Packed {
+enum Unfinished {
     Halves(DeviceBuffer<u16>),
-    /// What bf16 stages have: factors rounded to its 8 bits would take results past the tolerance.
+    /// What bf16 stages have: values rounded to its 8 bits twice would take results past the tolerance.
     Floats(DeviceBuffer<f32>),
 }
 
-impl Packed {
-    fn new(device: &Device, stage: &BoundStage) -> Result<Option<Packed>> {
-        if !stage.gated() {
-            return Ok(None);
-        }
+impl Unfinished {
+    fn new(device: &Device, stage: &BoundStage) -> Result<Option<Unfinished>> {
         let len = stage.shape.0 as usize * stage.packed_columns() as usize;
         let what = format!("the product of {}", stage.name);
-        Ok(Some(match stage.element {
-            ffi::CUSYNC_BF16 => Packed::Floats(DeviceBuffer::new(device, len, &what)?),
-            _ => Packed::Halves(DeviceBuffer::new(device, len, &what)?),
-        }))
+        Ok(match (stage.gated() || stage.rotates(), stage.element) {
+            (true, ffi::CUSYNC_BF16) => Some(Unfinished::Floats(DeviceBuffer::new(device, len, &what)?)),
+            // Heads are rotated where they lie.
+            (true, _) if stage.gated() => Some(Unfinished::Halves(DeviceBuffer::new(device, len, &what)?)),
+            _ => None,
+        })
     }
 }
 
-/// A stage by cuBLASLt, the activation fused, or with a kernel of its own where the stage is gated: the fastest of the
+/// A stage by cuBLASLt, the activation fused, or with a kernel of its own where the stage is gated or rotates: the fastest of the
 /// heuristic's first eight algorithms for the shape, found by timing them once.
 #[derive(Debug)]
 pub struct CublasLt {
@@ -218,7 +218,7 @@ pub struct CublasLt {
     algorithm: sys::cublasLtMatmulAlgo_t,
     workspace: DeviceBuffer<u8>,
     stage: BoundStage,
-    packed: Option<Packed>,
+    unfinished: Option<Unfinished>,
 }
 
 impl CublasLt {
@@ -233,14 +233,14 @@ impl CublasLt {
             return Err(Error::NoLibrary("cuBLASLt (libcublasLt.so.13)"));
         }
         stage.product()?; // the sizes of the operands
-        let packed = Packed::new(device, &stage)?;
-        let product = Product::new(&stage, matches!(packed, Some(Packed::Floats(_))))?;
+        let unfinished = Unfinished::new(device, &stage)?;
+        let product = Product::new(&stage, matches!(unfinished, Some(Unfinished::Floats(_))))?;
         let candidates = product.candidates()?;
         let Some(&algorithm) = candidates.first() else {
             return Err(Error::NotBuilt(format!("cuBLASLt: no algorithm for {:?}: it", stage.shape)));
         };
         let workspace = DeviceBuffer::zeroed(device, WORKSPACE, "the cuBLASLt workspace")?;
-        let mut gemm = CublasLt { device: device.clone(), product, algorithm, workspace, stage, packed };
+        let mut gemm = CublasLt { device: device.clone(), product, algorithm, workspace, stage, unfinished };
         gemm.tune(&candidates)?;
         Ok(gemm)
     }
@@ -257,11 +257,11 @@ impl CublasLt {
         if alike(&stage) != alike(&self.stage) {
             return Err(Error::BadArgument(format!("cuBLASLt product of {}", stage.name)));
         }
-        let packed = Packed::new(&self.device, &stage)?;
+        let unfinished = Unfinished::new(&self.device, &stage)?;
         Ok(CublasLt {
             device: self.device.clone(),
-            product: Product::new(&stage, matches!(packed, Some(Packed::Floats(_))))?,
-            packed,
+            product: Product::new(&stage, matches!(unfinished, Some(Unfinished::Floats(_))))?,
+            unfinished,
             algorithm: self.algorithm,
             workspace: DeviceBuffer::zeroed(&self.device, WORKSPACE, "the cuBLASLt workspace")?,
             stage,
@@ -292,10 +292,10 @@ impl CublasLt {
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         let _entered = self.device.enter()?;
         let (from_a, from_b, out) = self.stage.product()?;
-        let to = match &self.packed {
+        let to = match &self.unfinished {
             None => out.pointer(),
-            Some(Packed::Halves(packed)) => packed.pointer(),
-            Some(Packed::Floats(packed)) => packed.pointer(),
+            Some(Unfinished::Halves(product)) => product.pointer(),
+            Some(Unfinished::Floats(product)) => product.pointer(),
         };
         // What is added before the activation: a residual that stands there, or that of a stage without one.
         let residual = self.stage.matrix(Role::Residual);
@@ -325,10 +325,14 @@ impl CublasLt {
             )
         })?;
         let ((m, n, _), element) = (self.stage.shape, self.stage.element);
-        match &self.packed {
+        let rotates = self.stage.rotates();
+        match &self.unfinished {
+            None if rotates => helpers::rotate(out, &self.stage, stream),
             None => Ok(()),
-            Some(Packed::Halves(packed)) => helpers::gated_activation(packed, out, m, n, element, stream),
-            Some(Packed::Floats(packed)) => helpers::gated_activation(packed, out, m, n, element, stream),
+            Some(Unfinished::Halves(product)) if rotates => helpers::rotate(product, &self.stage, stream),
+            Some(Unfinished::Floats(product)) if rotates => helpers::rotate(product, &self.stage, stream),
+            Some(Unfinished::Halves(gates)) => helpers::gated_activation(gates, out, m, n, element, stream),
+            Some(Unfinished::Floats(gates)) => helpers::gated_activation(gates, out, m, n, element, stream),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::error::{Error, Result, check_status};
 use super::memory::{DeviceBuffer, Plain};
-use super::stage::BoundStage;
+use super::stage::{BoundStage, Role};
 use super::stream::Stream;
 use crate::ffi;
 
@@ -103,6 +103,36 @@ pub fn gated_activation<T: Plain>(
         ffi::cusync_gated_activation(packed.pointer(), bits, d.pointer(), m, n, element, stream.pointer())
     };
     check_status(|| "gated activation".into(), status)
+}
+
+/// Queries and keys of `qkv`, a stage that rotates what it makes, from their product: of floats, or of elements like the result's, which
+/// may then be the result itself.
+pub fn rotate<T: Plain>(product: &DeviceBuffer<T>, qkv: &BoundStage, stream: &Stream) -> Result<()> {
+    let (m, n, _) = qkv.shape;
+    let ffi::cusync_heads { query_heads, kv_heads, head_dim, capacity, .. } = qkv.heads;
+    let missing = || Error::BadArgument(format!("{} without angles", qkv.name));
+    let angles = qkv.matrix(Role::Rotary).ok_or_else(missing)?;
+    let area = u64::from(m) * u64::from(n);
+    at_least("product of heads", product.len(), area)?;
+    at_least("rotated heads", qkv.out.len(), area)?;
+    at_least("angles", angles.len(), u64::from(capacity) * u64::from(head_dim))?;
+    // SAFETY: all sizes were checked.
+    let status = unsafe {
+        ffi::cusync_rotate(
+            product.pointer(),
+            8 * size_of::<T>() as u32,
+            angles.pointer(),
+            qkv.out.pointer(),
+            m,
+            n,
+            (query_heads + kv_heads) * head_dim,
+            head_dim,
+            capacity,
+            qkv.element,
+            stream.pointer(),
+        )
+    };
+    check_status(|| format!("rotation of {}", qkv.name), status)
 }
 
 /// d = activation(x), element by element.

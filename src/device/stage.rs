@@ -140,6 +140,11 @@ impl BoundStage {
         self.operation == ffi::CUSYNC_GATED_GEMM
     }
 
+    /// Whether the heads that it makes are rotated.
+    pub fn rotates(&self) -> bool {
+        self.operation == ffi::CUSYNC_ROTATED_GEMM
+    }
+
     /// Whether it attends.
     pub fn attends(&self) -> bool {
         self.operation == ffi::CUSYNC_ATTEND

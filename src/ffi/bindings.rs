@@ -1261,6 +1261,20 @@ unsafe extern "C" {
         element: u32,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
+    #[doc = " The first `rotated` columns of an m x n product of heads of `head_dim` columns, rotated into d, and the others as they are: element i of\n a head's first half and of its second are a pair, row r has the position r modulo `tokens`, and a row of `angles` has the cosines\n of all pairs, then the sines. The product has floats when `product_bits` is 32, else `element`, and may then be d."]
+    pub fn cusync_rotate(
+        product: *const ::std::os::raw::c_void,
+        product_bits: u32,
+        angles: *const ::std::os::raw::c_void,
+        d: *mut ::std::os::raw::c_void,
+        m: u32,
+        n: u32,
+        rotated: u32,
+        head_dim: u32,
+        tokens: u32,
+        element: u32,
+        stream: *mut ::std::os::raw::c_void,
+    ) -> i32;
     #[doc = " d = act(x), element-wise, for peers without a fused epilogue."]
     pub fn cusync_activation_kernel(
         x: *const ::std::os::raw::c_void,

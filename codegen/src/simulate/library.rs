@@ -3,7 +3,7 @@
 use super::Timeline;
 use crate::check::Candidate;
 use crate::device::{LibraryCost, Profile};
-use crate::graph::Stage;
+use crate::graph::{Op, Stage};
 
 /// Tiles of the library's kernels, output rows and columns.
 const TILES: [(u32, u32); 8] =
@@ -41,8 +41,8 @@ pub(super) fn chain(candidate: &Candidate, mut serial: Timeline) -> Timeline {
     serial
 }
 
-/// A stage's time: a product by its best tile, at the rate of the SMs that have one or at what they read, and the gating as a
-/// kernel of its own.
+/// A stage's time: a product by its best tile, at the rate of the SMs that have one or at what they read, and gating or rotating as
+/// a kernel of its own.
 fn stage_us(stage: &Stage, cost: &LibraryCost, device: &Profile) -> f64 {
     let columns = if stage.op.is_gated() { 2 * stage.n } else { stage.n };
     let (m, n, k) = (f64::from(stage.m), f64::from(columns), f64::from(stage.k));
@@ -56,10 +56,22 @@ fn stage_us(stage: &Stage, cost: &LibraryCost, device: &Profile) -> f64 {
         arithmetic_us.max(bytes / (cost.read_tbs.min(most_tbs) * 1e6))
     };
     let product_us = TILES.into_iter().map(tile_us).fold(f64::INFINITY, f64::min);
-    let gate_us = if stage.op.is_gated() {
-        device.boundary_us + ELEMENT * 1.5 * m * n / (device.read_tbs * 1e6)
+    // What that reads and writes, over the product.
+    let moved = match &stage.op {
+        Op::GatedGemm => 1.5,
+        Op::RotatedGemm(rotated) => 2.0 * f64::from(rotated.columns()) / n,
+        Op::Gemm(_)
+        | Op::Conv2d(_)
+        | Op::Attention(_)
+        | Op::Attend(_)
+        | Op::Norm(_)
+        | Op::Pool(_)
+        | Op::Custom => 0.0,
+    };
+    let finish_us = if moved > 0.0 {
+        device.boundary_us + ELEMENT * moved * m * n / (device.read_tbs * 1e6)
     } else {
         0.0
     };
-    cost.launch_us + product_us + gate_us
+    cost.launch_us + product_us + finish_us
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The element-wise kernels that peers without a fused epilogue need.
+// The element-wise kernels that products without a fused epilogue need: those of a library.
 #include "kernels/common/activation.cuh"
 #include "kernels/common/elementwise.cuh"
 
@@ -15,6 +15,38 @@ __global__ void gated_activation(Group<From> const* packed, Group<Element>* d, u
     for (int j = 0; j < 8; ++j)
       out.values[j] = from_float<Element>(silu(to_float(gate.values[j])) * to_float(up.values[j]));
     d[i] = out;
+  }
+}
+
+/// What a head's row is rotated by: cosines, then sines, a row a position.
+struct Heads {
+  uint32_t count, rotated, groups;  ///< heads of a row; the first of them that are rotated; groups of 8 columns of half a head
+  uint32_t tokens;                  ///< of a sequence: row r is of position r modulo this
+};
+
+template <class From, class Element>
+__global__ void rotate(Group<From> const* product, Group<Element> const* angles, Group<Element>* d, unsigned long long pairs, Heads heads) {
+  bool const in_place = static_cast<void const*>(product) == d;
+  for (auto i = first_index(); i < pairs; i += index_stride()) {
+    auto const head = i / heads.groups, row = head / heads.count;
+    uint32_t const group = uint32_t(i - head * heads.groups);
+    bool const turns = head - row * heads.count < heads.rotated;
+    if (in_place && !turns) continue;
+    auto const first = head * 2 * heads.groups + group, second = first + heads.groups;
+    Group<From> const x = product[first], y = product[second];
+    Group<Element> cosines{}, sines{}, u, v;
+    if (turns) {
+      auto const at = row % heads.tokens * 2 * heads.groups + group;
+      cosines = angles[at], sines = angles[at + heads.groups];
+    }
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      float const a = to_float(x.values[j]), b = to_float(y.values[j]);
+      float const c = turns ? to_float(cosines.values[j]) : 1.f, s = turns ? to_float(sines.values[j]) : 0.f;
+      u.values[j] = from_float<Element>(a * c - b * s);
+      v.values[j] = from_float<Element>(a * s + b * c);
+    }
+    d[first] = u, d[second] = v;
   }
 }
 
@@ -44,6 +76,28 @@ extern "C" int32_t cusync_gated_activation(void const* packed, uint32_t packed_b
       launch(static_cast<Group<float> const*>(packed));
     else
       launch(static_cast<Group<Element> const*>(packed));
+    return status_of(cudaGetLastError());
+  });
+}
+
+extern "C" int32_t cusync_rotate(void const* product, uint32_t product_bits, void const* angles, void* d, uint32_t m, uint32_t n,
+                                 uint32_t rotated, uint32_t head_dim, uint32_t tokens, uint32_t element, void* stream) {
+  if (!product || !angles || !d || !tokens || !head_dim || head_dim % 16 || n % head_dim || rotated % head_dim || rotated > n)
+    return CUSYNC_ERROR_BAD_ARGUMENT;
+  if (!aligned16(product) || !aligned16(angles) || !aligned16(d)) return CUSYNC_ERROR_BAD_ARGUMENT;
+  if (product_bits != 16 && product_bits != 32) return CUSYNC_ERROR_BAD_ARGUMENT;
+  Heads const heads{n / head_dim, rotated / head_dim, head_dim / 16, tokens};
+  unsigned long long const pairs = (unsigned long long)m * (n / 16);
+  return with_element(element, [&](auto* type) {
+    using Element = std::remove_pointer_t<decltype(type)>;
+    auto const launch = [&](auto const* from) {
+      rotate<<<blocks_for(pairs), kElementwiseThreads, 0, cudaStream_t(stream)>>>(
+          from, static_cast<Group<Element> const*>(angles), static_cast<Group<Element>*>(d), pairs, heads);
+    };
+    if (product_bits == 32)
+      launch(static_cast<Group<float> const*>(product));
+    else
+      launch(static_cast<Group<Element> const*>(product));
     return status_of(cudaGetLastError());
   });
 }

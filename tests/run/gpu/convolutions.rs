@@ -3,7 +3,7 @@
 
 use crate::common::{assert_runs_right, plan_of, quick};
 use crate::fused::{DYNAMIC, STATIC, WAYS, expected, hopper, of_images};
-use crate::fused_runs::{repeats_to_the_bit, serial_runs, starves, ten_thousand_launches};
+use crate::fused_runs::{repeats_to_the_bit, runs_in_turn, starves, ten_thousand_launches};
 use cusync::runtime::{ChainOverride, Overlap, Overrides, plan_text, shipped};
 use cusync_gen::check::Executor;
 use cusync_gen::device::{ChainKernel, Operation};
@@ -243,7 +243,7 @@ fn a_chain_kernel_a_stage_is_right() {
     let Some(gpu) = hopper() else { return };
     for (name, images) in [("resnet_layer", 1), ("resnet38_layer2", 3), ("vgg19_block4", 2)] {
         let overrides = Overrides { dims: vec![("B".into(), images)], ..Overrides::default() };
-        serial_runs(&gpu, shipped(name).expect("it ships"), &overrides);
+        runs_in_turn(&gpu, shipped(name).expect("it ships"), &overrides, Executor::Serial);
     }
 }
 

@@ -69,24 +69,24 @@ fn ten_thousand_launches_stay_right() {
     }
 }
 
-/// What `serial` launches of stages that chain kernels alone run, eager and replayed: each launch counts its own runs.
-pub(crate) fn serial_runs(gpu: &Gpu, source: &str, overrides: &Overrides) {
-    let plan = plan_of(gpu, source, overrides, Executor::Serial);
+/// What `serial` and `library` launch of stages that chain kernels alone run, eager and replayed: each launch counts its own runs.
+pub(crate) fn runs_in_turn(gpu: &Gpu, source: &str, overrides: &Overrides, executor: Executor) {
+    let plan = plan_of(gpu, source, overrides, executor);
     let name = format!("{} {}", plan.graph().name, plan.launch().kind());
     assert!(plan.launch().kernels().iter().all(|kernel| kernel.lists.is_some()), "{name}");
     let (inputs, reference) = expected(gpu, &plan, 2, 4);
     for overlap in [Overlap::Plain, Overlap::Captured, Overlap::All] {
         let mut pipeline = pipeline(gpu, &plan, &inputs, Options { overlap, ..Options::default() });
         let mut all = || -> cusync::runtime::Result<()> {
-            let graph = pipeline.capture(Executor::Serial, &[1, 0])?;
+            let graph = pipeline.capture(executor, &[1, 0])?;
             for round in 0..20 {
                 pipeline.poison_outputs()?;
                 match round % 3 {
-                    0 => pipeline.run(Executor::Serial)?,
+                    0 => pipeline.run(executor)?,
                     1 => pipeline.replay(&graph)?,
                     _ => {
-                        pipeline.run_set(Executor::Serial, 1)?;
-                        pipeline.run(Executor::Serial)?;
+                        pipeline.run_set(executor, 1)?;
+                        pipeline.run(executor)?;
                     }
                 }
                 let outputs = reference.compare(&mut pipeline)?;
@@ -111,7 +111,9 @@ fn a_chain_kernel_a_stage_is_right() {
         for (rows, element) in [(200, Element::F16), (512, Element::Bf16)] {
             let dims = [(tokens, rows), (width, 1024), ("I", 704)].map(|(dim, size)| (dim.to_owned(), size));
             let overrides = Overrides { dims: dims.into(), element: Some(element), ..Overrides::default() };
-            serial_runs(&gpu, shipped(name).expect("it ships"), &overrides);
+            let source = shipped(name).expect("it ships");
+            runs_in_turn(&gpu, source, &overrides, Executor::Serial);
+            runs_in_turn(&gpu, source, &overrides, Executor::Library);
         }
     }
 }

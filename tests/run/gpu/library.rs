@@ -3,7 +3,7 @@
 
 use crate::common::{Gpu, assert_right, assert_runs_right, gpu, pipeline, plan_of, quick};
 use crate::fused::expected;
-use cusync::device::CublasLt;
+use cusync::device::{CublasLt, Stream};
 use cusync::runtime::verify::Reference;
 use cusync::runtime::{Options, Overrides, shipped};
 use cusync_gen::check::Executor;
@@ -53,6 +53,36 @@ fn products_of_the_library_are_right() {
                 again.prepare().expect("memory");
                 assert!(again.by_library().all(|stage| stage != "late"), "cuBLASLt has no such epilogue");
             }
+        }
+    }
+}
+
+/// cuBLASLt's product and our rotation beside our kernel, which rotates before it rounds, whichever of them is faster.
+#[test]
+fn heads_of_the_librarys_product_are_rotated() {
+    let Some(gpu) = installed().filter(|gpu| gpu.device.capability().0 >= 9) else { return };
+    for (heads, kv_heads, dim, bias) in [(8, 1, 128, ""), (4, 2, 64, r#"bias: "c((HQ+2*HKV)*D)", "#)] {
+        for element in [Element::F16, Element::Bf16] {
+            let source = format!(
+                r#"Pipeline(name: "heads", dims: {{ "S": 100, "E": 512, "HQ": {heads}, "HKV": {kv_heads}, "D": {dim} }}, stages: [
+                    RotatedGemm(name: "qkv", a: "X(2*S,E)", b: "W(E,(HQ+2*HKV)*D)", {bias}heads: "HQ", kv_heads: "HKV", sequences: "2",
+                        rotary: "cs(S+28,D)", out: "QKV(2*S,(HQ+2*HKV)*D)"),
+                ])"#
+            );
+            let overrides = Overrides { element: Some(element), ..Overrides::default() };
+            let plan = plan_of(&gpu, &source, &overrides, Executor::Library);
+            let (inputs, reference) = expected(&gpu, &plan, 1, 3);
+            let mut pipeline = pipeline(&gpu, &plan, &inputs, Options::default());
+            pipeline.prepare().expect("memory");
+            pipeline.poison_outputs().expect("memory");
+            let bound = pipeline.bound_stage(0, 0).expect("bound");
+            let stream = Stream::new(&gpu.device).expect("a stream");
+            CublasLt::new(&gpu.device, bound).expect("an algorithm").launch(&stream).expect("it is queued");
+            stream.synchronize().expect("it runs");
+            assert_right(
+                &format!("{heads} heads of {dim} {element:?}"),
+                &reference.compare(&mut pipeline).expect("compared"),
+            );
         }
     }
 }

@@ -158,7 +158,7 @@ impl Op {
         }
     }
 
-    /// Whether cuBLASLt computes it of operands of these kinds, but for the gating of a gated GEMM, which is a kernel of its own there.
+    /// Whether cuBLASLt computes it of operands of these kinds, but for gating and rotating, which are kernels of their own there.
     pub fn in_library(&self, kinds: impl Iterator<Item = OperandKind> + Clone) -> bool {
         self.rules().in_library(&|kind| kinds.clone().any(|other| other == kind))
     }

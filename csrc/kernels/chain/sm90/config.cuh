@@ -153,7 +153,7 @@ struct ChainConfig {
     uint32_t ready;                   ///< k-blocks, counted over all items, whose operands may be loaded
     uint32_t stored[2 * kWorkDepth];  ///< by tile, modulo: store warps that are done with it, counted for ever
     PartIf<kConvolves, WindowRing<kStages>> windows;
-    float row_sums[3 * kConsumerThreads / 32];  ///< scratch memory of operations on rows
+    float row_sums[2 * kConsumerThreads / 32];  ///< scratch memory of operations on rows
   };
   static constexpr int kSharedBytes = int(sizeof(SharedStorage));
   static_assert(kSharedBytes <= kSharedLimit);

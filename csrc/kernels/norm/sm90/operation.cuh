@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Row normalisation in a chain kernel: out = (x - mean) / sqrt(variance + epsilon) * gain + bias, or without a mean. A tile is
-// a block of whole rows; all consumer threads share each of them. Rows come through the ring, so that as many of them are on
-// their way as it holds, and go to global memory as ordinary stores.
+// a block of whole rows, which teams of two consumer warps take in turn: what a row costs is mostly the latency of its sums, and
+// several rows' lie beside each other. Rows come through the ring, so that as many of them are on their way as it holds, and go
+// to global memory as ordinary stores.
 #pragma once
 #include "cute/arch/copy_sm90_tma.hpp"
 #include "kernels/common/sm90/rows.cuh"
@@ -38,20 +39,9 @@ struct RowRing {
   }
 };
 
-/// The sum over `Threads` threads of a value of each, the same bits in every thread and in every run: lanes by a butterfly,
-/// then warps in order. `scratch` holds a float for each warp. Sums of an item take two of them in turn: whoever writes to one has
-/// passed the barrier of the other, which nobody reaches before he has read the first. Behind an item is a barrier of its own.
-template <int Threads>
-CUSYNC_DEVICE float sum_of(float value, float* scratch, int thread) {
-#pragma unroll
-  for (int distance = 16; distance; distance /= 2) value += __shfl_xor_sync(~0u, value, distance);
-  if (thread % 32 == 0) scratch[thread / 32] = value;
-  ptx::bar_sync(kConsumerBarrier, Threads);
-  float sum = 0.f;
-#pragma unroll
-  for (int warp = 0; warp < Threads / 32; ++warp) sum += scratch[warp];
-  return sum;
-}
+/// Threads of a team, and the named barrier of the first: those before it are the warpgroups' and `kConsumerBarrier`.
+inline constexpr int kTeamThreads = 64;
+inline constexpr uint32_t kTeamBarrier = kConsumerBarrier + 1;
 
 /// Copies a tile's rows to the ring.
 struct NormLoad {
@@ -102,10 +92,12 @@ struct Operation<CUSYNC_NORM> {
   template <class C>
   class Rows {
     using Element = typename C::Element;
-    static constexpr int kThreads = C::kConsumerThreads, kElements = kRowElements;
+    static constexpr int kThreads = C::kConsumerThreads, kElements = kRowElements, kTeams = kThreads / kTeamThreads;
+    static_assert(kTeamBarrier + kTeams <= 16, "an SM has 16 barriers for a CTA");
     static constexpr uint32_t kBytes = kElements * sizeof(Element);  ///< of a vector
-    /// Vectors of the gain and the bias that a thread keeps from row to row, in its warpgroup's staging buffers, which have no
-    /// outputs then. The L1 would not: the looks of the warp that waits for the next item throw out what it holds.
+    /// Vectors of the gain and the bias that are kept from row to row, in the staging buffers, which have no outputs then: so many
+    /// times a vector of each thread. The L1 would not keep them: the looks of the warp that waits for the next item throw out what it
+    /// holds.
     static constexpr uint32_t kKept = C::kStagingDepth * C::kUnitElements / kElements / 128;
 
    public:
@@ -122,12 +114,17 @@ struct Operation<CUSYNC_NORM> {
     CUSYNC_DEVICE void run(typename C::Params const& params, Item const& item, typename C::SharedStorage& shared,
                            typename C::LoadPipeline& loaded, typename C::LoadState& state, Mark&& mark) {
       keep(shared);
+      ptx::bar_sync(kConsumerBarrier, kThreads);
       RowRing<C> const ring(params.stages[item.stage].columns);
+      uint32_t const team = uint32_t(thread_) / kTeamThreads;
+      uint32_t sums = 0;
 #pragma unroll 1
       for (uint32_t row = begin_, next = 0; row < end_; ++row) {
+        // Rows of other teams are waited for too: a stage that is given back in every phase is given back once in each.
         if (next == 0) loaded.consumer_wait(state);
         if (row == begin_) mark();
-        normalise({shared, uint32_t(state.index()), next * ring.row_bytes, ring.row_bytes / kBytes, row});
+        if ((row - begin_) % kTeams == team)
+          normalise({shared, uint32_t(state.index()), next * ring.row_bytes, ring.row_bytes / kBytes, row}, sums);
         if (++next == ring.rows || row + 1 == end_) {
           loaded.consumer_release(state);
           ++state, next = 0;
@@ -136,7 +133,7 @@ struct Operation<CUSYNC_NORM> {
       ptx::fence_proxy_async_global();
       ptx::fence_proxy_async_shared_cta();  // what is kept, before bulk copies bring residuals there
       // A warp may be items ahead of another where nothing else holds it back: its next sums, its queries or its outputs would lie where
-      // the slower one still reads the sums of this item's last row, or what it keeps.
+      // the slower one still reads the sums of this item's last row, or what is kept.
       ptx::bar_sync(kConsumerBarrier, kThreads);
     }
 
@@ -151,9 +148,11 @@ struct Operation<CUSYNC_NORM> {
       return static_cast<uint4 const*>(matrix) + uint64_t(row) * vectors_;
     }
 
-    /// Where the thread keeps vector j, which nobody else reads.
-    CUSYNC_DEVICE uint4* kept(typename C::SharedStorage& shared, uint32_t j) const {
-      return reinterpret_cast<uint4*>(shared.staging[thread_ / 128][0]) + j * 128 + thread_ % 128;
+    /// Where vector `i` is kept, of what begins at the `first`th vector of each thread. A warpgroup fills its own buffers, which it has made
+    /// sure are free.
+    CUSYNC_DEVICE static uint4* kept(typename C::SharedStorage& shared, uint32_t first, uint32_t i) {
+      uint32_t const thread = i % kThreads;
+      return reinterpret_cast<uint4*>(shared.staging[thread / 128][0]) + (first + i / kThreads) * 128 + thread % 128;
     }
 
     CUSYNC_DEVICE void keep(typename C::SharedStorage& shared) const {
@@ -162,48 +161,65 @@ struct Operation<CUSYNC_NORM> {
       for (uint32_t j = 0; j < kKept; ++j) {
         uint32_t const i = thread_ + j % some * kThreads;
         void const* const from = j < some ? table_.gain : table_.bias;
-        if (i < vectors_) *kept(shared, j) = __ldg(static_cast<uint4 const*>(from) + i);
+        if (i < vectors_) *kept(shared, j - j % some, i) = __ldg(static_cast<uint4 const*>(from) + i);
       }
     }
 
     /// Calls f(vector, its number) with every vector of the thread in a row.
     template <class F>
     CUSYNC_DEVICE void each(Row const& row, F&& f) const {
-      uint32_t i = uint32_t(thread_);
+      uint32_t i = uint32_t(thread_) % kTeamThreads;
 #pragma unroll 4
-      for (; i < row.vectors; i += kThreads)
+      for (; i < row.vectors; i += kTeamThreads)
         f(ptx::ld_shared_v4(RowRing<C>::byte(row.shared, row.slot, row.first + i * kBytes)), i);
       uint4 const* const from = row_of(table_.x, row.number);
 #pragma unroll 1
-      for (; i < vectors_; i += kThreads) f(__ldcg(from + i), i);
+      for (; i < vectors_; i += kTeamThreads) f(__ldcg(from + i), i);
     }
 
-    CUSYNC_DEVICE void normalise(Row const& row) const {
-      float* const scratch = row.shared.row_sums;
-      float const share = 1.f / float(vectors_ * kElements);
-      float mean = 0.f, squares = 0.f;
-      if (table_.centred) {
-        each(row, [&](uint4 const& vector, uint32_t) {
-          RowFloats const x = widen<Element>(vector);
+    /// The sum of a value of each thread of the team, the same bits in every thread and in every run: lanes by a butterfly, then
+    /// warps in order. A team's sums take two places in turn: whoever writes to one has passed the barrier of the other, which nobody
+    /// reaches before he has read the first. Behind an item is a barrier of all.
+    CUSYNC_DEVICE float sum_of_team(float value, typename C::SharedStorage& shared, uint32_t& sums) const {
+      constexpr int warps = kTeamThreads / 32;
+      uint32_t const team = uint32_t(thread_) / kTeamThreads;
+      float* const scratch = shared.row_sums + (sums++ % 2 * kTeams + team) * warps;
 #pragma unroll
-          for (int e = 0; e < kElements; ++e) mean += x[e];
-        });
-        mean = sum_of<kThreads>(mean, scratch, thread_) * share;
-      }
-      // From the mean, and not from two sums: their difference would lose what a large mean leaves of it.
+      for (int distance = 16; distance; distance /= 2) value += __shfl_xor_sync(~0u, value, distance);
+      if (thread_ % 32 == 0) scratch[thread_ % kTeamThreads / 32] = value;
+      ptx::bar_sync(kTeamBarrier + team, kTeamThreads);
+      float sum = 0.f;
+#pragma unroll
+      for (int warp = 0; warp < warps; ++warp) sum += scratch[warp];
+      return sum;
+    }
+
+    /// The mean of term(x) over the elements x of a row. Each place of a vector has a sum of its own, so that no addition waits for the last.
+    template <class Term>
+    CUSYNC_DEVICE float mean_of(Row const& row, uint32_t& sums, Term&& term) const {
+      RowFloats by_place;
+      by_place.clear();
       each(row, [&](uint4 const& vector, uint32_t) {
         RowFloats const x = widen<Element>(vector);
 #pragma unroll
-        for (int e = 0; e < kElements; ++e) squares += (x[e] - mean) * (x[e] - mean);
+        for (int e = 0; e < kElements; ++e) by_place[e] += term(x[e]);
       });
-      // Rows that are not centred have no other sum between, so rows take turns.
-      float* const turn = scratch + kThreads / 32 * (1 + row.number % 2);
-      float const scale = rsqrtf(sum_of<kThreads>(squares, turn, thread_) * share + table_.epsilon);
+      float sum = 0.f;
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) sum += by_place[e];
+      return sum_of_team(sum, row.shared, sums) / float(vectors_ * kElements);
+    }
+
+    CUSYNC_DEVICE void normalise(Row const& row, uint32_t& sums) const {
+      float const mean = table_.centred ? mean_of(row, sums, [](float x) { return x; }) : 0.f;
+      // From the mean, and not from two sums: their difference would lose what a large mean leaves of it.
+      float const variance = mean_of(row, sums, [&](float x) { return (x - mean) * (x - mean); });
+      float const scale = rsqrtf(variance + table_.epsilon);
       auto const to = const_cast<uint4*>(row_of(table_.out, row.number));
       uint32_t const some = table_.bias ? kKept / 2 : kKept;
       auto const factor = [&](void const* all, uint32_t i, uint32_t first) {
-        uint32_t const j = i / kThreads;
-        return widen<Element>(j < some ? ptx::ld_shared_v4(kept(row.shared, first + j)) : __ldg(static_cast<uint4 const*>(all) + i));
+        bool const is_kept = i / kThreads < some;
+        return widen<Element>(is_kept ? ptx::ld_shared_v4(kept(row.shared, first, i)) : __ldg(static_cast<uint4 const*>(all) + i));
       };
       each(row, [&](uint4 const& vector, uint32_t i) {
         RowFloats x = widen<Element>(vector);

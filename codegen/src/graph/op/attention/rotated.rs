@@ -92,6 +92,10 @@ impl Rules for Rotated {
         super::constant(kind).filter(|_| kind == OperandKind::Rotary)
     }
 
+    fn in_library(&self, _: &dyn Fn(OperandKind) -> bool) -> bool {
+        true
+    }
+
     fn cost(&self) -> Cost {
         Cost { gemm: true, products: 1.0, bound: Bound::Kernel }
     }
