@@ -155,26 +155,31 @@ struct Operation<CUSYNC_NORM> {
       return reinterpret_cast<uint4*>(shared.staging[thread / 128][0]) + (first + i / kThreads) * 128 + thread % 128;
     }
 
+    // The code of an item runs once a launch or little more often, and a launch finds none of it near: weights have passed through the L2 since
+    // it ran last. So what costs most is to fetch instructions, and loops that are not unrolled are faster than others.
+
     CUSYNC_DEVICE void keep(typename C::SharedStorage& shared) const {
       uint32_t const some = table_.bias ? kKept / 2 : kKept;
-#pragma unroll 4
+#pragma unroll 1
       for (uint32_t j = 0; j < kKept; ++j) {
         uint32_t const i = thread_ + j % some * kThreads;
         void const* const from = j < some ? table_.gain : table_.bias;
-        if (i < vectors_) *kept(shared, j - j % some, i) = __ldg(static_cast<uint4 const*>(from) + i);
+        uint32_t const to = cute::cast_smem_ptr_to_uint(kept(shared, j - j % some, i));
+        ptx::cp_async_16_or_zero(to, static_cast<uint4 const*>(from) + i, i < vectors_);
       }
+      cute::cp_async_fence();
+      cute::cp_async_wait<0>();
     }
 
     /// Calls f(vector, its number) with every vector of the thread in a row.
     template <class F>
     CUSYNC_DEVICE void each(Row const& row, F&& f) const {
-      uint32_t i = uint32_t(thread_) % kTeamThreads;
-#pragma unroll 4
-      for (; i < row.vectors; i += kTeamThreads)
-        f(ptx::ld_shared_v4(RowRing<C>::byte(row.shared, row.slot, row.first + i * kBytes)), i);
       uint4 const* const from = row_of(table_.x, row.number);
 #pragma unroll 1
-      for (; i < vectors_; i += kTeamThreads) f(__ldcg(from + i), i);
+      for (uint32_t i = uint32_t(thread_) % kTeamThreads; i < vectors_; i += kTeamThreads) {
+        char const* const near = RowRing<C>::byte(row.shared, row.slot, row.first + i * kBytes);
+        f(i < row.vectors ? ptx::ld_shared_v4(near) : __ldcg(from + i), i);
+      }
     }
 
     /// The sum of a value of each thread of the team, the same bits in every thread and in every run: lanes by a butterfly, then
@@ -194,15 +199,18 @@ struct Operation<CUSYNC_NORM> {
       return sum;
     }
 
-    /// The mean of term(x) over the elements x of a row. Each place of a vector has a sum of its own, so that no addition waits for the last.
-    template <class Term>
-    CUSYNC_DEVICE float mean_of(Row const& row, uint32_t& sums, Term&& term) const {
+    /// The mean over the elements x of a row of x - from or, `squared`, of its square. Each place of a vector has a sum of its own, so that no
+    /// addition waits for the last.
+    CUSYNC_DEVICE float mean_of(Row const& row, uint32_t& sums, float from, bool squared) const {
       RowFloats by_place;
       by_place.clear();
       each(row, [&](uint4 const& vector, uint32_t) {
         RowFloats const x = widen<Element>(vector);
 #pragma unroll
-        for (int e = 0; e < kElements; ++e) by_place[e] += term(x[e]);
+        for (int e = 0; e < kElements; ++e) {
+          float const apart = x[e] - from;
+          by_place[e] += squared ? apart * apart : apart;
+        }
       });
       float sum = 0.f;
 #pragma unroll
@@ -211,9 +219,17 @@ struct Operation<CUSYNC_NORM> {
     }
 
     CUSYNC_DEVICE void normalise(Row const& row, uint32_t& sums) const {
-      float const mean = table_.centred ? mean_of(row, sums, [](float x) { return x; }) : 0.f;
       // From the mean, and not from two sums: their difference would lose what a large mean leaves of it.
-      float const variance = mean_of(row, sums, [&](float x) { return (x - mean) * (x - mean); });
+      float mean = 0.f, variance;
+#pragma unroll 1
+      for (bool squared = !table_.centred;; squared = true) {
+        float const found = mean_of(row, sums, mean, squared);
+        if (squared) {
+          variance = found;
+          break;
+        }
+        mean = found;
+      }
       float const scale = rsqrtf(variance + table_.epsilon);
       auto const to = const_cast<uint4*>(row_of(table_.out, row.number));
       uint32_t const some = table_.bias ? kKept / 2 : kKept;

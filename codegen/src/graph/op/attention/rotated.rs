@@ -92,8 +92,8 @@ impl Rules for Rotated {
         super::constant(kind).filter(|_| kind == OperandKind::Rotary)
     }
 
-    fn in_library(&self, _: &dyn Fn(OperandKind) -> bool) -> bool {
-        true
+    fn in_library(&self, has: &dyn Fn(OperandKind) -> bool) -> bool {
+        !has(OperandKind::Bias)
     }
 
     fn cost(&self) -> Cost {
