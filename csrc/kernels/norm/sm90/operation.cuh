@@ -167,19 +167,24 @@ struct Operation<CUSYNC_NORM> {
         uint32_t const to = cute::cast_smem_ptr_to_uint(kept(shared, j - j % some, i));
         ptx::cp_async_16_or_zero(to, static_cast<uint4 const*>(from) + i, i < vectors_);
       }
+      for (uint32_t i = some * kThreads + thread_; i < vectors_; i += kThreads) {
+        ptx::prefetch_global_l2(static_cast<uint4 const*>(table_.gain) + i);
+        if (table_.bias) ptx::prefetch_global_l2(static_cast<uint4 const*>(table_.bias) + i);
+      }
       cute::cp_async_fence();
       cute::cp_async_wait<0>();
     }
 
-    /// Calls f(vector, its number) with every vector of the thread in a row.
+    CUSYNC_DEVICE uint4 vector_of(Row const& row, uint32_t i) const {
+      if (i < row.vectors) return ptx::ld_shared_v4(RowRing<C>::byte(row.shared, row.slot, row.first + i * kBytes));
+      return __ldcg(row_of(table_.x, row.number) + i);
+    }
+
+    /// Calls f(vector, its number) with every vector of the thread among the first `count` of a row.
     template <class F>
-    CUSYNC_DEVICE void each(Row const& row, F&& f) const {
-      uint4 const* const from = row_of(table_.x, row.number);
+    CUSYNC_DEVICE void each(Row const& row, uint32_t count, F&& f) const {
 #pragma unroll 1
-      for (uint32_t i = uint32_t(thread_) % kTeamThreads; i < vectors_; i += kTeamThreads) {
-        char const* const near = RowRing<C>::byte(row.shared, row.slot, row.first + i * kBytes);
-        f(i < row.vectors ? ptx::ld_shared_v4(near) : __ldcg(from + i), i);
-      }
+      for (uint32_t i = uint32_t(thread_) % kTeamThreads; i < count; i += kTeamThreads) f(vector_of(row, i), i);
     }
 
     /// The sum of a value of each thread of the team, the same bits in every thread and in every run: lanes by a butterfly, then
@@ -204,7 +209,7 @@ struct Operation<CUSYNC_NORM> {
     CUSYNC_DEVICE float mean_of(Row const& row, uint32_t& sums, float from, bool squared) const {
       RowFloats by_place;
       by_place.clear();
-      each(row, [&](uint4 const& vector, uint32_t) {
+      each(row, vectors_, [&](uint4 const& vector, uint32_t) {
         RowFloats const x = widen<Element>(vector);
 #pragma unroll
         for (int e = 0; e < kElements; ++e) {
@@ -232,23 +237,33 @@ struct Operation<CUSYNC_NORM> {
       }
       float const scale = rsqrtf(variance + table_.epsilon);
       auto const to = const_cast<uint4*>(row_of(table_.out, row.number));
-      uint32_t const some = table_.bias ? kKept / 2 : kKept;
-      auto const factor = [&](void const* all, uint32_t i, uint32_t first) {
-        bool const is_kept = i / kThreads < some;
-        return widen<Element>(is_kept ? ptx::ld_shared_v4(kept(row.shared, first, i)) : __ldg(static_cast<uint4 const*>(all) + i));
-      };
-      each(row, [&](uint4 const& vector, uint32_t i) {
+      auto const finish = [&](uint4 const& vector, uint4 const& gains, uint4 const& biases, uint32_t i) {
         RowFloats x = widen<Element>(vector);
-        RowFloats const gain = factor(table_.gain, i, 0);
+        RowFloats const gain = widen<Element>(gains), bias = widen<Element>(biases);
 #pragma unroll
-        for (int e = 0; e < kElements; ++e) x[e] = (x[e] - mean) * scale * gain[e];
-        if (table_.bias) {
-          RowFloats const bias = factor(table_.bias, i, some);
-#pragma unroll
-          for (int e = 0; e < kElements; ++e) x[e] += bias[e];
-        }
+        for (int e = 0; e < kElements; ++e) x[e] = (x[e] - mean) * scale * gain[e] + bias[e];
         to[i] = narrow<Element>(x);
+      };
+      uint32_t const some = table_.bias ? kKept / 2 : kKept, kept_vectors = min_u32(vectors_, some * kThreads);
+      each(row, kept_vectors, [&](uint4 const& vector, uint32_t i) {
+        uint4 const gains = ptx::ld_shared_v4(kept(row.shared, 0, i));
+        finish(vector, gains, table_.bias ? ptx::ld_shared_v4(kept(row.shared, some, i)) : uint4{}, i);
       });
+      // What is not kept is far, so that much of it is on its way at once.
+      constexpr uint32_t kTogether = 4;
+#pragma unroll 1
+      for (uint32_t begin = kept_vectors + uint32_t(thread_) % kTeamThreads; begin < vectors_; begin += kTogether * kTeamThreads) {
+        uint4 gains[kTogether], biases[kTogether];
+#pragma unroll
+        for (uint32_t j = 0; j < kTogether; ++j) {
+          uint32_t const i = min_u32(begin + j * kTeamThreads, vectors_ - 1);
+          gains[j] = __ldg(static_cast<uint4 const*>(table_.gain) + i);
+          biases[j] = table_.bias ? __ldg(static_cast<uint4 const*>(table_.bias) + i) : uint4{};
+        }
+#pragma unroll
+        for (uint32_t j = 0; j < kTogether; ++j)
+          if (uint32_t const i = begin + j * kTeamThreads; i < vectors_) finish(vector_of(row, i), gains[j], biases[j], i);
+      }
     }
 
     Table table_;
