@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cusync_gen::graph::TensorId;
+use cusync_gen::graph::{OperandKind, TensorId};
 
 use super::{Error, Result};
 use crate::device::{BoundStage, CublasLt, Device, DeviceBuffer, Role, Stream, StreamK, helpers};
@@ -37,8 +37,8 @@ impl PeerGemm for CublasLt {
     }
 }
 
-/// Makes a peer's GEMM from a stage.
-pub(super) type MakePeer<'a> = &'a mut dyn FnMut(&Device, BoundStage) -> Result<Box<dyn PeerGemm>>;
+/// Makes a peer's GEMM from a stage; whether no stage writes its weights.
+pub(super) type MakePeer<'a> = &'a mut dyn FnMut(&Device, BoundStage, bool) -> Result<Box<dyn PeerGemm>>;
 
 /// A GEMM with the kernel that follows it where the peer cannot fuse.
 struct Step {
@@ -90,7 +90,7 @@ impl PeerChain {
                         stage.name
                     )));
                 }
-                let source = stage.operand(cusync_gen::graph::OperandKind::A);
+                let source = stage.operand(OperandKind::A);
                 let own = source.and_then(|o| outputs.iter().find(|(t, _)| *t == o.tensor));
                 if let Some((_, own)) = own {
                     args.set(Role::A, own.clone());
@@ -101,14 +101,16 @@ impl PeerChain {
                 args.shape.1 = args.packed_columns();
                 args.operation = ffi::CUSYNC_GEMM;
                 args.out = if gated { products[index].clone() } else { result.clone() };
-                let mut gemm = make(device, args.clone())?;
+                let weights = stage.operand(OperandKind::B);
+                let constant = weights.is_some_and(|b| graph.tensors[b.tensor.0].producer.is_none());
+                let mut gemm = make(device, args.clone(), constant)?;
                 let mut after = After::Nothing;
                 if gated {
                     after = After::Gate(products[index].clone(), result, stage.m, stage.n);
                 } else if activation != ffi::CUSYNC_IDENTITY && !gemm.fuses_activation() {
                     args.out = products[index].clone();
                     args.activation = ffi::CUSYNC_IDENTITY;
-                    gemm = make(device, args)?;
+                    gemm = make(device, args, constant)?;
                     after = After::Activate(products[index].clone(), result, activation);
                 }
                 steps.push(Step { gemm, after });

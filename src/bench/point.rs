@@ -180,7 +180,8 @@ impl<'a> Point<'a> {
             super::fused::add_decode(self, &mut field, report)?;
         }
         tune::add_kept(self, &mut field, report)?;
-        let mut streamk: Box<MakeGemm> = Box::new(|device, args| Ok(Box::new(StreamK::new(device, args)?)));
+        let mut streamk: Box<MakeGemm> =
+            Box::new(|device, args, _| Ok(Box::new(StreamK::new(device, args)?)));
         let mut cublaslt = cublaslt();
         for (name, make) in [("stream-k graph", &mut streamk), ("cublaslt graph", &mut cublaslt)] {
             let added = self.add_peer(&mut field, name, &model, make.as_mut());
@@ -428,19 +429,20 @@ impl<'a> Point<'a> {
     }
 }
 
-type MakeGemm = dyn FnMut(&Device, BoundStage) -> Result<Box<dyn PeerGemm>>;
+type MakeGemm = dyn FnMut(&Device, BoundStage, bool) -> Result<Box<dyn PeerGemm>>;
 
 /// Makes cuBLASLt products, tuning each shape once: weight sets share what was found.
 fn cublaslt() -> Box<MakeGemm> {
-    let mut tuned: Vec<CublasLt> = Vec::new();
-    Box::new(move |device, args| {
-        let same = |t: &&CublasLt| t.stage().shape == args.shape && t.stage().activation == args.activation;
-        if let Some(like) = tuned.iter().find(same) {
+    let mut tuned: Vec<(bool, CublasLt)> = Vec::new();
+    Box::new(move |device, args, constant| {
+        let of = |t: &CublasLt| (t.stage().shape, t.stage().activation);
+        let same = |(was, t): &&(bool, CublasLt)| (*was, of(t)) == (constant, (args.shape, args.activation));
+        if let Some((_, like)) = tuned.iter().find(same) {
             return Ok(Box::new(like.like(args)?));
         }
-        let first = CublasLt::new(device, args.clone())?;
+        let first = CublasLt::new(device, args.clone(), constant)?;
         let gemm = first.like(args)?;
-        tuned.push(first);
+        tuned.push((constant, first));
         Ok(Box::new(gemm))
     })
 }

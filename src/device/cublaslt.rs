@@ -25,6 +25,9 @@ const TIMED: usize = 5;
 const TURNS_OF_NEAR: usize = 12;
 const NEAR: f64 = 1.05;
 
+/// `CUBLAS_OP_T` of `cublasOperation_t`.
+static TRANSPOSED: i32 = 1;
+
 fn check(call: &'static str, status: sys::cublasStatus_t) -> Result<()> {
     match status {
         sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS => Ok(()),
@@ -32,13 +35,22 @@ fn check(call: &'static str, status: sys::cublasStatus_t) -> Result<()> {
     }
 }
 
+/// How operand B of a product lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Weights {
+    /// K x N, as pipelines have it.
+    AsBound,
+    /// N x K, a copy, for which the library has other kernels.
+    Turned,
+}
+
 /// Owned handles of one matrix product. Matrices are row-major here and column-major there, so the product is
-/// computed transposed: D' (N x M) = B' (N x K) A' (K x M), without moving anything.
+/// computed transposed: D' (N x M) = B' (N x K) A' (K x M).
 #[derive(Debug)]
 struct Product {
     handle: sys::cublasLtHandle_t,
     desc: sys::cublasLtMatmulDesc_t,
-    /// B', A', D'.
+    /// B', or B where that is turned, A', D'.
     layouts: [sys::cublasLtMatrixLayout_t; 3],
     preference: sys::cublasLtMatmulPreference_t,
 }
@@ -70,7 +82,7 @@ impl Drop for Product {
 
 impl Product {
     /// The product of a stage, before it is gated or rotated. `floats`: its results are left as such.
-    fn new(stage: &BoundStage, floats: bool) -> Result<Product> {
+    fn new(stage: &BoundStage, floats: bool, weights: Weights) -> Result<Product> {
         let mut product = Product {
             handle: std::ptr::null_mut(),
             desc: std::ptr::null_mut(),
@@ -104,7 +116,8 @@ impl Product {
             (u64::from(stage.shape.0), u64::from(stage.packed_columns()), u64::from(stage.shape.2));
         let workspace = WORKSPACE;
         let result = if floats { sys::cudaDataType::CUDA_R_32F } else { element };
-        let shapes = [(element, n, k), (element, k, m), (result, n, m)];
+        let of_weights = if weights == Weights::Turned { (element, k, n) } else { (element, n, k) };
+        let shapes = [of_weights, (element, k, m), (result, n, m)];
         // SAFETY: every out-pointer outlives its call, attributes have the size stated, and what was created is
         // destroyed by `Product`'s drop also when a later call fails.
         unsafe {
@@ -122,6 +135,17 @@ impl Product {
                     size_of_val(&epilogue),
                 ),
             )?;
+            if weights == Weights::Turned {
+                check(
+                    "cublasLtMatmulDescSetAttribute",
+                    sys::cublasLtMatmulDescSetAttribute(
+                        product.desc,
+                        sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSA,
+                        (&raw const TRANSPOSED).cast::<c_void>(),
+                        size_of_val(&TRANSPOSED),
+                    ),
+                )?;
+            }
             if let Some(bias) = bias {
                 let pointer = bias.pointer();
                 check(
@@ -157,6 +181,34 @@ impl Product {
         Ok(product)
     }
 
+    /// Operand B of a stage, turned; `self` has that layout.
+    fn turn(&self, device: &Device, stage: &BoundStage) -> Result<DeviceBuffer<u16>> {
+        let (_, from, _) = stage.product()?;
+        let turned = DeviceBuffer::new(device, from.len(), &format!("turned weights of {}", stage.name))?;
+        let transform = Transform::new(stage)?;
+        let stream = Stream::new(device)?;
+        let (one, zero) = (1f32, 0f32);
+        // SAFETY: handles live, both matrices are N x K values, as `BoundStage::product` has checked, and live until the stream is done;
+        // scalars are read on the host during the call.
+        check("cublasLtMatrixTransform", unsafe {
+            sys::cublasLtMatrixTransform(
+                self.handle,
+                transform.desc,
+                (&raw const one).cast(),
+                from.pointer(),
+                transform.from,
+                (&raw const zero).cast(),
+                std::ptr::null(),
+                std::ptr::null_mut(),
+                turned.pointer(),
+                self.layouts[0],
+                stream.pointer().cast(),
+            )
+        })?;
+        stream.synchronize()?;
+        Ok(turned)
+    }
+
     /// The heuristic's best algorithms, its favourite first.
     fn candidates(&self) -> Result<Vec<sys::cublasLtMatmulAlgo_t>> {
         // SAFETY: the result type is plain numbers, for which zero is valid; zero is also the status of success.
@@ -187,6 +239,59 @@ impl Product {
     }
 }
 
+/// Owned handles of the transposition of a stage's operand B.
+struct Transform {
+    desc: sys::cublasLtMatrixTransformDesc_t,
+    from: sys::cublasLtMatrixLayout_t,
+}
+
+impl Transform {
+    fn new(stage: &BoundStage) -> Result<Transform> {
+        let mut transform = Transform { desc: std::ptr::null_mut(), from: std::ptr::null_mut() };
+        let element = match stage.element {
+            ffi::CUSYNC_BF16 => sys::cudaDataType::CUDA_R_16BF,
+            _ => sys::cudaDataType::CUDA_R_16F,
+        };
+        let (n, k) = (u64::from(stage.packed_columns()), u64::from(stage.shape.2));
+        // SAFETY: every out-pointer outlives its call, the attribute has the size stated, and what was created is destroyed by
+        // `Transform`'s drop also when a later call fails.
+        unsafe {
+            check(
+                "cublasLtMatrixTransformDescCreate",
+                sys::cublasLtMatrixTransformDescCreate(&mut transform.desc, sys::cudaDataType::CUDA_R_32F),
+            )?;
+            check(
+                "cublasLtMatrixTransformDescSetAttribute",
+                sys::cublasLtMatrixTransformDescSetAttribute(
+                    transform.desc,
+                    sys::cublasLtMatrixTransformDescAttributes_t::CUBLASLT_MATRIX_TRANSFORM_DESC_TRANSA,
+                    (&raw const TRANSPOSED).cast::<c_void>(),
+                    size_of_val(&TRANSPOSED),
+                ),
+            )?;
+            check(
+                "cublasLtMatrixLayoutCreate",
+                sys::cublasLtMatrixLayoutCreate(&mut transform.from, element, n, k, n as i64),
+            )?;
+        }
+        Ok(transform)
+    }
+}
+
+impl Drop for Transform {
+    fn drop(&mut self) {
+        // SAFETY: each handle is null or was created once; destroying fails harmlessly at worst.
+        unsafe {
+            if !self.from.is_null() {
+                sys::cublasLtMatrixLayoutDestroy(self.from);
+            }
+            if !self.desc.is_null() {
+                sys::cublasLtMatrixTransformDescDestroy(self.desc);
+            }
+        }
+    }
+}
+
 /// A product that a kernel of its own finishes, where it does not lie in the output: gate and up of a gated stage, in turns of 8 columns,
 /// and heads that are to be rotated.
 #[derive(Debug)]
@@ -210,11 +315,13 @@ impl Unfinished {
 }
 
 /// A stage by cuBLASLt, the activation fused, or with a kernel of its own where the stage is gated or rotates: the fastest of the
-/// heuristic's first eight algorithms for the shape, found by timing them once.
+/// heuristic's first eight algorithms for the shape, found by timing them once, with weights as they are bound or turned.
 #[derive(Debug)]
 pub struct CublasLt {
     device: Device,
     product: Product,
+    /// Operand B where it is turned.
+    turned: Option<DeviceBuffer<u16>>,
     algorithm: sys::cublasLtMatmulAlgo_t,
     workspace: DeviceBuffer<u8>,
     stage: BoundStage,
@@ -222,11 +329,29 @@ pub struct CublasLt {
 }
 
 impl CublasLt {
-    /// Makes a stage ready; a residual only where no activation stands before it.
+    /// Makes a stage ready; a residual only where no activation stands before it. `constant`: nobody writes operand B while this lives, so
+    /// that a copy may be laid out anew, now.
     ///
     /// # Errors
     /// [`Error::NoLibrary`] where cuBLASLt is not installed.
-    pub fn new(device: &Device, stage: BoundStage) -> Result<CublasLt> {
+    pub fn new(device: &Device, stage: BoundStage, constant: bool) -> Result<CublasLt> {
+        let as_bound = CublasLt::with(device, stage.clone(), Weights::AsBound)?;
+        if !constant {
+            return Ok(as_bound);
+        }
+        let turned = match CublasLt::with(device, stage, Weights::Turned) {
+            Ok(turned) => turned,
+            // No algorithm, or no memory for the copy.
+            Err(_) => return Ok(as_bound),
+        };
+        let stream = Stream::new(device)?;
+        let both = [as_bound, turned];
+        let least = stream.least_us((2, TURNS_OF_NEAR, TIMED), |index| both[index].launch(&stream))?;
+        let [as_bound, turned] = both;
+        Ok(if least[1] < least[0] { turned } else { as_bound })
+    }
+
+    fn with(device: &Device, stage: BoundStage, weights: Weights) -> Result<CublasLt> {
         let _entered = device.enter()?;
         // cudarc would panic on the first call.
         if !CublasLt::is_installed() {
@@ -234,13 +359,15 @@ impl CublasLt {
         }
         stage.product()?; // the sizes of the operands
         let unfinished = Unfinished::new(device, &stage)?;
-        let product = Product::new(&stage, matches!(unfinished, Some(Unfinished::Floats(_))))?;
+        let product = Product::new(&stage, matches!(unfinished, Some(Unfinished::Floats(_))), weights)?;
+        let turned = (weights == Weights::Turned).then(|| product.turn(device, &stage)).transpose()?;
         let candidates = product.candidates()?;
         let Some(&algorithm) = candidates.first() else {
             return Err(Error::NotBuilt(format!("cuBLASLt: no algorithm for {:?}: it", stage.shape)));
         };
         let workspace = DeviceBuffer::zeroed(device, WORKSPACE, "the cuBLASLt workspace")?;
-        let mut gemm = CublasLt { device: device.clone(), product, algorithm, workspace, stage, unfinished };
+        let mut gemm =
+            CublasLt { device: device.clone(), product, turned, algorithm, workspace, stage, unfinished };
         gemm.tune(&candidates)?;
         Ok(gemm)
     }
@@ -258,9 +385,13 @@ impl CublasLt {
             return Err(Error::BadArgument(format!("cuBLASLt product of {}", stage.name)));
         }
         let unfinished = Unfinished::new(&self.device, &stage)?;
+        let weights = if self.turned.is_some() { Weights::Turned } else { Weights::AsBound };
+        let product = Product::new(&stage, matches!(unfinished, Some(Unfinished::Floats(_))), weights)?;
+        let turned = self.turned.as_ref().map(|_| product.turn(&self.device, &stage)).transpose()?;
         Ok(CublasLt {
             device: self.device.clone(),
-            product: Product::new(&stage, matches!(unfinished, Some(Unfinished::Floats(_))))?,
+            product,
+            turned,
             unfinished,
             algorithm: self.algorithm,
             workspace: DeviceBuffer::zeroed(&self.device, WORKSPACE, "the cuBLASLt workspace")?,
@@ -302,6 +433,7 @@ impl CublasLt {
         let (one, beta) = (1f32, if residual.is_some() { 1f32 } else { 0f32 });
         let added = residual.map_or(to, |r| r.pointer());
         let [b, a, d] = self.product.layouts;
+        let weights = self.turned.as_ref().map_or(from_b.pointer(), DeviceBuffer::pointer);
         // SAFETY: handles live, buffers of the sizes that the layouts say (checked by `BoundStage::product`), scalars read
         // on the host during the call.
         check("cublasLtMatmul", unsafe {
@@ -309,7 +441,7 @@ impl CublasLt {
                 self.product.handle,
                 self.product.desc,
                 (&raw const one).cast(),
-                from_b.pointer(),
+                weights,
                 b,
                 from_a.pointer(),
                 a,

@@ -93,7 +93,7 @@ impl Ceilings {
 
 /// The same product by cuBLASLt, where that is installed.
 fn library(pipeline: &Pipeline, device: &Device) -> Result<Option<Box<dyn Variant>>> {
-    let gemm = match CublasLt::new(device, pipeline.bound_stage(0, 0)?) {
+    let gemm = match CublasLt::new(device, pipeline.bound_stage(0, 0)?, true) {
         Ok(gemm) => gemm,
         Err(crate::device::Error::NoLibrary(_)) => return Ok(None),
         Err(other) => return Err(other.into()),

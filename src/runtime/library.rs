@@ -1,9 +1,10 @@
 //! Products of matrices by cuBLASLt, for the stages that it computes faster than our kernels.
 //!
-//! Where the library is not installed, our kernels run all stages. A stage of the library is queued between kernel boundaries like
+//! Where it is faster so, a copy of weights that no stage writes is turned when a pipeline is prepared, for most of the library's kernels are
+//! for weights that lie so. Where the library is not installed, our kernels run all stages. A stage of the library is queued between kernel boundaries like
 //! any other of a serial chain, so nothing is left to prove of it.
 
-use cusync_gen::graph::Stage;
+use cusync_gen::graph::{OperandKind, Stage};
 
 use super::error::Result;
 use super::pipeline::Pipeline;
@@ -44,7 +45,12 @@ impl Pipeline {
             let scratch = DeviceBuffer::new(&self.device, elements, &format!("a trial of {}", stage.name))?;
             let scratch = std::sync::Arc::new(scratch);
             alone.stages.iter_mut().for_each(|stage| stage.out = scratch.clone());
-            self.faster[index] = Some(self.compare(alone)?);
+            let graph = self.plan.graph();
+            let weights =
+                graph.stages[index].operands.iter().filter(|operand| operand.kind == OperandKind::B);
+            let constant =
+                weights.map(|b| &graph.tensors[b.tensor.0]).all(|tensor| tensor.producer.is_none());
+            self.faster[index] = Some(self.compare(alone, constant)?);
         }
         match &self.faster[index] {
             Some(Faster::Library(tuned)) => Ok(Some(tuned.like(self.bound_stage(set, index)?)?)),
@@ -52,10 +58,11 @@ impl Pipeline {
         }
     }
 
-    fn compare(&self, alone: KernelArgs) -> Result<Faster> {
+    /// `constant`: no stage writes the weights.
+    fn compare(&self, alone: KernelArgs, constant: bool) -> Result<Faster> {
         let bound = alone.stages.first().filter(|_| CublasLt::is_installed()).cloned();
         let Some(bound) = bound else { return Ok(Faster::Ours) };
-        let theirs = match CublasLt::new(&self.device, bound) {
+        let theirs = match CublasLt::new(&self.device, bound, constant) {
             Ok(stage) => stage,
             // A shape for which it has no algorithm.
             Err(DeviceError::NotBuilt(_)) => return Ok(Faster::Ours),

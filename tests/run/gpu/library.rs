@@ -77,7 +77,10 @@ fn heads_of_the_librarys_product_are_rotated() {
             pipeline.poison_outputs().expect("memory");
             let bound = pipeline.bound_stage(0, 0).expect("bound");
             let stream = Stream::new(&gpu.device).expect("a stream");
-            CublasLt::new(&gpu.device, bound).expect("an algorithm").launch(&stream).expect("it is queued");
+            CublasLt::new(&gpu.device, bound, true)
+                .expect("an algorithm")
+                .launch(&stream)
+                .expect("it is queued");
             stream.synchronize().expect("it runs");
             assert_right(
                 &format!("{heads} heads of {dim} {element:?}"),

@@ -2,7 +2,7 @@
 
 use super::{Schedule, dealt, items_of, only, remove};
 use cusync_gen::check::{Candidate, Executor, How, Launch, Obligation, StageLaunch, Subject, check, judge};
-use cusync_gen::choose::{self, ChainOverride};
+use cusync_gen::choose::{self, ChainOverride, Config};
 use cusync_gen::device::Profile;
 use cusync_gen::graph::StageId;
 use cusync_gen::schedule::Part;
@@ -131,6 +131,48 @@ fn a_layer_for_prompts_gets_the_best_kernel_of_each_stage() {
     assert_eq!(c.alone().count(), layer.stages.len());
     assert!(c.alone().any(|(_, alone)| alone.launch.cluster() != (1, 1)), "clusters of products alone");
     check(c).expect("proved");
+}
+
+/// `library` has the lists of `serial` for what cuBLASLt does not compute, or not faster; a pipeline of which it computes nothing is
+/// refused, by the stage.
+#[test]
+fn the_library_has_products_of_layers_and_none_of_images() {
+    let h200 = Profile::named("h200").expect("shipped");
+    let resolved = |name: &str, dims: &[(String, u64)]| {
+        let file = format!("{}/../policies/{name}.ron", env!("CARGO_MANIFEST_DIR"));
+        let source = std::fs::read_to_string(&file).expect("it ships");
+        spec::parse(&source, name).and_then(|s| s.resolve(dims)).expect("sound")
+    };
+    for name in ["gpt3_prompt_layer", "llama65_prompt_layer", "llama3_70b_attention"] {
+        let layer = resolved(name, &[("S".into(), 512)]);
+        let [ours, theirs] = [Executor::Serial, Executor::Library]
+            .map(|executor| choose::candidate(&layer, h200, executor).expect("a choice"));
+        assert_eq!(theirs.launch.how(), Some(How::Library), "{name}");
+        assert_eq!(ours.launch.kernels(), theirs.launch.kernels(), "{name}");
+        let us = |c: &Candidate| c.predicted.expect("it is priced").synchronised_us;
+        assert!(us(&theirs) < us(&ours), "{name}: {} {}", us(&theirs), us(&ours));
+        let stated = Config::of(&theirs).candidate(&layer, h200).expect("what it states");
+        assert_eq!(stated.launch, theirs.launch, "{name}");
+        check(theirs).expect("proved");
+    }
+    let images = resolved("resnet_layer", &[]);
+    let refused = choose::candidate(&images, h200, Executor::Library).expect_err("it computes no convolution");
+    assert!(refused.message.contains("library executor cannot run stage `first`"), "{}", refused.message);
+    let mut stated = Config::of(&choose::candidate(&images, h200, Executor::Serial).expect("a choice"));
+    stated.executor = Executor::Library;
+    assert_eq!(stated.candidate(&images, h200).expect_err("the same").code, "unfit");
+}
+
+/// Where no tile is cut, no worker waits for another, so that nothing on the GPU can hold such a launch up.
+#[test]
+fn workers_of_whole_tiles_wait_for_nobody() {
+    let plan = check(sound()).expect("proved");
+    assert!(![0, 1].map(|stage| plan.works_apart(StageId(stage))).contains(&true), "both have cut tiles");
+    let mut c = sound();
+    let graph = c.graph.only(StageId(1));
+    c.launch.kernels_mut()[1].lists = Some(dealt(&graph, (1, 1), 8, 0));
+    let plan = check(c).expect("proved");
+    assert_eq!([0, 1].map(|stage| plan.works_apart(StageId(stage))), [false, true]);
 }
 
 /// All that a chain kernel loads before it waits for the end of the kernel before it are weights.
