@@ -75,9 +75,9 @@ CUSYNC_DEVICE void consume_items(typename C::Params const& params, typename C::S
   shared.epoch_known.wait(0);
   uint32_t const of_launch = shared.epoch;
   for (Work item = items.next(); item.valid; item = items.next()) {
-    // Beside attention in wide tiles what is asked once an item is read again, and bytes stay in their words.
+    // Beside attention bytes stay in their words and, in wide tiles, what is asked once an item is read again.
+    if constexpr (C::kAttends || C::kLean) hold_together(item);
     if constexpr (C::kLean) {
-      hold_together(item);
       staged_state = of_count<C::kStagingDepth>(staged_count, 1);
     }
     auto const leave = [&] {
