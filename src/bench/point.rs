@@ -238,15 +238,13 @@ impl<'a> Point<'a> {
             if resolved.without_kernel(self.profile, executor).is_some() {
                 continue;
             }
-            for (tuned, overlap) in [false, true]
-                .into_iter()
-                .flat_map(|t| [Overlap::Plain, Overlap::Captured].map(|overlap| (t, overlap)))
-            {
-                let (how, edges) = (
-                    if tuned { " tuned" } else { "" },
-                    if overlap == Overlap::Plain { "" } else { " edges" },
-                );
-                let name = format!("{}{how}{edges} graph", executor_name(executor));
+            for (how, tuned, overlap) in [
+                ("", false, Overlap::Plain),
+                (" edges", false, Overlap::Captured),
+                (" tuned", true, Overlap::Plain),
+                (" tuned edges", true, Overlap::Captured),
+            ] {
+                let name = format!("{}{how} graph", executor_name(executor));
                 if !self.args.wants(&name) || tuned && !self.args.tune {
                     continue;
                 }

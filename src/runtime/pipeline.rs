@@ -302,8 +302,8 @@ impl Pipeline {
 
     /// Binds an input, a weight or a result in a set. Sets are numbered from 0; naming the next one makes it. A result that
     /// shares no memory with other tensors is written in place; unbound ones have memory of the pipeline's. Gate and up
-    /// weights of a gated GEMM are interleaved when the set is first used, and all weights of a decode plan are laid out
-    /// anew: bind them again after changing them.
+    /// weights of a gated GEMM are interleaved when the set is first used, all weights of a decode plan are laid out anew, and
+    /// `library` may have turned copies: bind them again after changing them.
     pub fn bind_in(&mut self, set: usize, name: &str, tensor: Tensor) -> Result<()> {
         let index = self.bindable(name, DataType::Element, tensor.len())?;
         let graph = self.plan.graph();
