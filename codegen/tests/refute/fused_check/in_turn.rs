@@ -156,7 +156,8 @@ fn the_library_has_products_of_layers_and_none_of_images() {
         check(theirs).expect("proved");
     }
     let images = resolved("resnet_layer", &[]);
-    let refused = choose::candidate(&images, h200, Executor::Library).expect_err("it computes no convolution");
+    let refused =
+        choose::candidate(&images, h200, Executor::Library).expect_err("it computes no convolution");
     assert!(refused.message.contains("library executor cannot run stage `first`"), "{}", refused.message);
     let mut stated = Config::of(&choose::candidate(&images, h200, Executor::Serial).expect("a choice"));
     stated.executor = Executor::Library;
