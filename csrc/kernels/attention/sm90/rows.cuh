@@ -37,4 +37,19 @@ CUSYNC_DEVICE void append_rows(Element const* from, uint64_t stride, Element* ca
         __ldcg(reinterpret_cast<uint4 const*>(from + uint64_t(row) * stride + at));
 }
 
+/// Copies the keys and values of at most `most` tokens of a sequence, from token `row` on, to their caches; by `Threads` threads. `head`, of
+/// `heads`, is that of the keys. The tokens' keys and values are in memory.
+template <class Element, int Dim, int Threads>
+CUSYNC_DEVICE void append_tokens(Prompt const& prompt, PromptTable const& table, uint32_t sequence, uint32_t row, uint32_t head,
+                                 uint32_t heads, uint32_t most, int thread) {
+  uint32_t const first = (prompt.group * heads + head) * Dim, stride = (prompt.group + 2) * heads * Dim;
+  auto const tokens = static_cast<Element const*>(table.tokens) + (uint64_t(sequence) * prompt.tokens + row) * stride;
+  uint64_t const to = uint64_t(sequence * heads + head) * table.capacity + row;
+  int const rows = int(min_u32(most, prompt.tokens - row));
+#pragma unroll 1
+  for (int values = 0; values < 2; ++values)
+    append_rows<Threads, Dim>(tokens + first + values * heads * Dim, stride, static_cast<Element*>(table.cache[values]) + to * Dim, rows,
+                              thread);
+}
+
 }  // namespace cusync::kernels::sm90

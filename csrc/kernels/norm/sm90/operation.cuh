@@ -4,6 +4,7 @@
 // several rows' lie beside each other. Rows come through the ring, so that as many of them are on their way as it holds, and go
 // to global memory as ordinary stores.
 #pragma once
+#include "cute/arch/copy_sm80.hpp"
 #include "cute/arch/copy_sm90_tma.hpp"
 #include "kernels/common/sm90/rows.cuh"
 

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// An attention of prompts that has a launch to itself: a CTA for 64 queries of a head. Its two consumer warpgroups take every other
+// step of the same queries, and put their sums together at the end: so a tile takes half as long as 128 queries do in a chain kernel,
+// and twice as many SMs have one. The tiles of the most steps are first, and the GPU deals the others out to whoever is done.
+//
+//   warpgroup 0:  warp 0 loads the queries, then keys and values of each step; where keys and values go to a cache, warps 1 to 3
+//                 copy those of the tile's own tokens
+//   warpgroups 1, 2: steps 0, 2, 4, ... and 1, 3, 5, ...
+#include <climits>
+
+#include "cute/arch/copy_sm90_tma.hpp"
+#include "cutlass/arch/reg_reconfig.h"
+#include "kernels/attention/sm90/alone.h"
+#include "kernels/attention/sm90/host.h"
+#include "kernels/attention/sm90/steps.cuh"
+#include "kernels/common/number.h"
+
+namespace cusync::kernels::sm90 {
+namespace {
+
+constexpr uint32_t kQueries = 64, kGroups = 2, kSlots = 6, kThreads = 128 * (1 + kGroups), kUnitBytes = kQueries * 128;
+constexpr uint32_t kBarrier = 1;  ///< named, of both consumer warpgroups
+
+struct Alone {
+  CUtensorMap queries, qkv, out;
+  PromptTable table;  ///< of which the maps are not used
+  Prompt prompt;      ///< whose tiles are of 64 queries
+  uint32_t heads, heads_of_all;  ///< query heads of a sequence, and of all sequences
+};
+
+template <int Dim>
+struct alignas(1024) Memory {
+  char units[Dim / 64][kUnitBytes];  ///< 64 columns of the queries each, later of the outputs
+  char ring[kSlots][2][kPromptHalfBytes];
+  uint64_t queries, full[kSlots], empty[kSlots];
+  float2 rows[kGroups][128][2];  ///< each thread's maximum and sum of both of its rows
+};
+
+/// Ring stages of a step: keys and values, or both in one.
+template <int Dim>
+constexpr uint32_t kSlotsOfStep = Dim / 64;
+
+/// A warpgroup's place in the ring: it skips the other's steps.
+template <int Dim>
+struct StepRing {
+  Memory<Dim>& memory;
+  uint32_t next;  ///< stages before it, counted from the tile's first
+
+  CUSYNC_DEVICE uint32_t slot() const { return next % kSlots; }
+  CUSYNC_DEVICE char* half(int i) const { return memory.ring[slot()][i]; }
+  CUSYNC_DEVICE void wait() const {
+    while (!ptx::mbarrier_test_wait_parity(&memory.full[slot()], next / kSlots % 2)) {
+    }
+  }
+  CUSYNC_DEVICE void leave() {
+    ptx::mbarrier_arrive(&memory.empty[slot()]);
+    next += next % kSlotsOfStep<Dim> + 1 == kSlotsOfStep<Dim> ? kSlotsOfStep<Dim> * (kGroups - 1) + 1 : 1;
+  }
+};
+
+struct Tile {
+  uint32_t sequence, head, row, steps;  ///< the first query's token, counted within the sequence
+
+  CUSYNC_DEVICE explicit Tile(Alone const& alone) {
+    uint32_t const tile = alone.prompt.tiles - 1 - blockIdx.x / alone.heads_of_all, of_all = blockIdx.x % alone.heads_of_all;
+    sequence = of_all / alone.heads, head = of_all % alone.heads, row = tile * kQueries;
+    uint32_t const seen = alone.prompt.causal ? min_u32(row + kQueries, alone.prompt.tokens) : alone.prompt.tokens;
+    steps = ceil_div(seen, kPromptTokens);
+  }
+};
+
+/// By one thread.
+template <int Dim>
+CUSYNC_DEVICE void load(Alone const& alone, Tile const& tile, Memory<Dim>& memory) {
+  uint32_t const of_group = tile.head / alone.prompt.group, keys = (alone.heads + of_group) * Dim,
+                 values = keys + alone.heads / alone.prompt.group * Dim;
+  auto const bring = [&](CUtensorMap const& map, uint64_t* barrier, char* to, uint32_t column, uint32_t token) {
+    cute::SM90_TMA_LOAD_3D::copy(&map, barrier, static_cast<uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL), to, int(column), int(token),
+                                 int(tile.sequence));
+  };
+  ptx::mbarrier_arrive_expect_tx(&memory.queries, sizeof memory.units);
+#pragma unroll
+  for (uint32_t unit = 0; unit < Dim / 64; ++unit)
+    bring(alone.queries, &memory.queries, memory.units[unit], tile.head * Dim + unit * 64, tile.row);
+#pragma unroll 1
+  for (uint32_t next = 0; next < tile.steps * kSlotsOfStep<Dim>; ++next) {
+    uint32_t const slot = next % kSlots, token = next / kSlotsOfStep<Dim> * kPromptTokens;
+    while (!ptx::mbarrier_test_wait_parity(&memory.empty[slot], next / kSlots % 2 ^ 1)) {
+    }
+    ptx::mbarrier_arrive_expect_tx(&memory.full[slot], sizeof memory.ring[slot]);
+    uint32_t const first = Dim == 128 && next % 2 ? values : keys;
+    bring(alone.qkv, &memory.full[slot], memory.ring[slot][0], first, token);
+    bring(alone.qkv, &memory.full[slot], memory.ring[slot][1], Dim == 128 ? first + 64 : values, token);
+  }
+}
+
+/// By both consumer warpgroups.
+template <class Element, int Dim>
+CUSYNC_DEVICE void attend(Alone const& alone, Tile const& tile, Memory<Dim>& memory) {
+  constexpr int kSums = Dim / 2, kHalf = kSums / 2;  // of a thread; of those the ones that it finishes
+  int const thread = int(threadIdx.x % 128);
+  uint32_t const group = uint32_t(cutlass::canonical_warp_group_idx()) - 1;
+  cute::Tensor sums = cute::make_tensor<float>(cute::Int<kSums>{});
+  Softmax softmax;
+  HeadRows<Dim> const queries{memory.units[0], memory.units[Dim / 64 - 1]};
+  StepRing<Dim> ring{memory, group * kSlotsOfStep<Dim>};
+  while (!ptx::mbarrier_test_wait_parity(&memory.queries, 0)) {
+  }
+  if (group < tile.steps)
+    attend_steps<Element, Dim>(alone.prompt, tile.row, queries, group, tile.steps, kGroups, ring, softmax, sums, thread);
+  else
+    cute::clear(sums);
+
+  // Each finishes half of the columns, and gives the other its sums of the rest, where its last step was: nothing is loaded there any more.
+  uint32_t const last = group < tile.steps ? tile.steps - 1 - (tile.steps - 1 - group) % kGroups : group;
+  auto const of_step = [&](uint32_t step) { return reinterpret_cast<float*>(memory.ring[step * kSlotsOfStep<Dim> % kSlots]); };
+  float* const given = of_step(last);
+  float whole[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    whole[half] = softmax.whole(half);
+    memory.rows[group][thread][half] = {softmax.most[half], whole[half]};
+  }
+  float kept[kHalf];
+#pragma unroll
+  for (int i = 0; i < kHalf; ++i) {
+    float const low = sums(i), high = sums(kHalf + i);
+    given[i * 128 + thread] = group ? low : high;
+    kept[i] = group ? high : low;
+  }
+  ptx::bar_sync(kBarrier, 128 * kGroups);
+  uint32_t const other = 1 - group;
+  uint32_t const others_last = other < tile.steps ? tile.steps - 1 - (tile.steps - 1 - other) % kGroups : other;
+  float const* const taken = of_step(others_last);
+  float mine[2], theirs[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float2 const row = memory.rows[other][thread][half];
+    float const most = fmaxf(softmax.most[half], row.x);
+    mine[half] = ptx::ex2_approx_ftz((softmax.most[half] - most) * kScoreScale<Dim>);
+    theirs[half] = ptx::ex2_approx_ftz((row.x - most) * kScoreScale<Dim>);
+    float const share = 1.f / (mine[half] * whole[half] + theirs[half] * row.y);
+    mine[half] *= share, theirs[half] *= share;
+  }
+  // All are done with the queries: outputs take their place.
+  Fragment const at(thread);
+#pragma unroll
+  for (int i = 0; i < kHalf; i += 2) {
+    int const half = i / 2 % 2, piece = i / 4 + int(group) * kHalf / 4;
+    uint32_t const word = pack<Element>(kept[i] * mine[half] + taken[i * 128 + thread] * theirs[half],
+                                        kept[i + 1] * mine[half] + taken[(i + 1) * 128 + thread] * theirs[half]);
+    reinterpret_cast<uint32_t*>(memory.units[piece / 8])[chunk_word<8>(at, piece % 8, half)] = word;
+  }
+  ptx::fence_proxy_async_shared_cta();
+  ptx::bar_sync(kBarrier, 128 * kGroups);
+  if (threadIdx.x != 128) return;
+#pragma unroll
+  for (int unit = 0; unit < Dim / 64; ++unit)
+    cute::SM90_TMA_STORE_3D::copy(&alone.out, memory.units[unit], int(tile.head * Dim) + unit * 64, int(tile.row), int(tile.sequence));
+  ptx::cp_async_bulk_commit_group();
+  ptx::cp_async_bulk_wait_group_read<0>();
+}
+
+template <class Element, int Dim>
+__global__ void __launch_bounds__(kThreads, 1) attention(CUTE_GRID_CONSTANT Alone const alone) {
+  extern __shared__ __align__(1024) unsigned char bytes[];
+  auto& memory = *reinterpret_cast<Memory<Dim>*>(bytes);
+  // What follows waits for the end of this launch, so it may take an SM as soon as there is room.
+  if (threadIdx.x == 0) {
+    ptx::griddepcontrol_launch_dependents();
+    cute::prefetch_tma_descriptor(reinterpret_cast<cute::TmaDescriptor const*>(&alone.queries));
+    cute::prefetch_tma_descriptor(reinterpret_cast<cute::TmaDescriptor const*>(&alone.qkv));
+    cute::prefetch_tma_descriptor(reinterpret_cast<cute::TmaDescriptor const*>(&alone.out));
+    ptx::mbarrier_init(&memory.queries, 1);
+    for (uint32_t slot = 0; slot < kSlots; ++slot) ptx::mbarrier_init(&memory.full[slot], 1), ptx::mbarrier_init(&memory.empty[slot], 128);
+    ptx::fence_mbarrier_init();
+  }
+  __syncthreads();
+  Tile const tile(alone);
+  if (threadIdx.x >= 128) {
+    cutlass::arch::warpgroup_reg_alloc<232>();
+    attend<Element, Dim>(alone, tile, memory);
+    return;
+  }
+  cutlass::arch::warpgroup_reg_dealloc<40>();
+  bool const appends = alone.prompt.appends && tile.head % alone.prompt.group == 0;
+  if (threadIdx.x == 0) {
+    ptx::griddepcontrol_wait();
+    load<Dim>(alone, tile, memory);
+  } else if (threadIdx.x >= 32) {
+    ptx::griddepcontrol_wait();
+    if (appends)
+      append_tokens<Element, Dim, 96>(alone.prompt, alone.table, tile.sequence, tile.row, tile.head / alone.prompt.group,
+                                      alone.heads / alone.prompt.group, kQueries, int(threadIdx.x) - 32);
+  }
+}
+
+template <class Element, int Dim>
+int32_t create(Request const& request, cusync_kernel** out) {
+  cusync_stage const& stage = request.stages[0];
+  uint64_t const tokens = stage.k.most, sequences = stage.m / tokens, columns = stage.n + 2 * stage.heads.kv_heads * Dim;
+  Alone alone{};
+  alone.prompt = make_prompt(stage);
+  alone.prompt.tiles = uint16_t(ceil_div(stage.k.most, kQueries));
+  alone.heads = stage.heads.query_heads, alone.heads_of_all = uint32_t(alone.heads * sequences);
+  void const* const qkv = data_of(stage, CUSYNC_OPERAND_A);
+  if (!map_prompt<Element>(stage, alone.table) || !map_box<Element, 3>(alone.queries, qkv, {columns, tokens, sequences}, {64, kQueries, 1}))
+    return status_of(cudaErrorInvalidValue);
+  alone.qkv = alone.table.qkv, alone.out = alone.table.out;
+  Code const code{reinterpret_cast<void const*>(attention<Element, Dim>), CUSYNC_SM90A, kThreads, uint32_t(sizeof(Memory<Dim>))};
+  uint32_t resident = 0;
+  if (int32_t const status = kernels::resident(code, code.shared_bytes, &resident); status != CUSYNC_OK) return status;
+  return ready(code, alone.prompt.tiles * alone.heads_of_all, alone, out);
+}
+
+}  // namespace
+}  // namespace cusync::kernels::sm90
+
+namespace cusync::kernels {
+
+int32_t create_attention_alone(Request const& request, cusync_kernel** out) {
+  auto const with = [&](auto element) {
+    using Element = decltype(element);
+    return request.stages[0].heads.head_dim == 128 ? sm90::create<Element, 128>(request, out) : sm90::create<Element, 64>(request, out);
+  };
+  return request.kernel.id.element == CUSYNC_F16 ? with(cutlass::half_t{}) : with(cutlass::bfloat16_t{});
+}
+
+}  // namespace cusync::kernels
