@@ -55,6 +55,7 @@ struct PixelStore {
     uint32_t const lane = uint32_t(thread) % 32, warp = uint32_t(thread) / 32;
     uint8_t& found = shared.windows.pixels_of[4 * group + warp];
     if (found == item.stage) return;
+    __syncwarp();  // lanes may still read what the stage before has there
     Window const window = params.windows[item.stage];
     static_assert(C::kRowUnits * kBatchRows <= 32 && C::kUnitRows == 4 * kBatchRows);
     if (lane < C::kRowUnits * kBatchRows) {

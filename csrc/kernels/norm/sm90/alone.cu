@@ -20,7 +20,7 @@ struct RowNorm {
   void* out;
   uint32_t vectors;  ///< of a row
   uint32_t centred;
-  float epsilon;
+  float epsilon, share;  ///< one over the columns
 };
 
 /// The sum of a value of each thread, the same bits in every thread and in every run: lanes by a butterfly, then warps by another.
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kMostThreads) normalise(RowNorm const norm) {
         sum.x += apart.x * (squared ? apart.x : 1.f), sum.y += apart.y * (squared ? apart.y : 1.f);
       }
     });
-    float const found = sum_of_cta(sum.x + sum.y, sums[squared]) / float(norm.vectors * kElements);
+    float const found = sum_of_cta(sum.x + sum.y, sums[squared]) * norm.share;
     (squared ? variance : mean) = found;
   }
   float const scale = rsqrtf(variance + norm.epsilon);
@@ -124,7 +124,8 @@ int32_t create_norm_alone(Request const& request, cusync_kernel** out) {
                        stage.out,
                        stage.n / kElements,
                        stage.norm.centred,
-                       stage.norm.epsilon};
+                       stage.norm.epsilon,
+                       1.f / float(stage.n)};
     Code const code{reinterpret_cast<void const*>(normalise<Element>), CUSYNC_SM90A, threads_for(norm.vectors), 0};
     uint32_t resident = 0;
     if (int32_t const status = kernels::resident(code, 0, &resident); status != CUSYNC_OK) return status;
