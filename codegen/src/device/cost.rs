@@ -50,6 +50,9 @@ pub struct CostModel {
     pub rows: RowCost,
     /// Tiles of attention.
     pub attention: AttentionCost,
+    /// What has a launch to itself; `None` where chain kernels are all there is.
+    #[serde(default)]
+    pub alone: Option<AloneCost>,
     /// Fewest k-blocks of a part of a split tile.
     pub min_part: u32,
     /// Most parts of a tile.
@@ -107,6 +110,20 @@ pub struct AttentionCost {
     /// Schedules are priced with it, and made without: lists that reckon with it are no better.
     #[serde(default = "all")]
     pub kept: f64,
+}
+
+/// What a normalisation or an attention of whole sequences costs that has a launch to itself, whose kernels follow no lists.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct AloneCost {
+    /// What a normalisation takes beside its rows' way from memory and back, microseconds.
+    pub norm_us: f64,
+    /// From an attention's launch to its first tile, and from the last to its end, microseconds.
+    pub launch_us: f64,
+    /// What its tile of 64 queries takes beside its steps, microseconds.
+    pub tile_us: f64,
+    /// Two steps of such a tile side by side, in steps of a chain kernel's tile ([`AttentionCost`]).
+    pub round: f64,
 }
 
 /// Nothing is lost.

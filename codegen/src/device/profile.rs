@@ -281,6 +281,9 @@ impl Profile {
             ("alone_tflops", c.alone_tflops),
             ("read_tbs", c.read_tbs),
         ];
+        let alone = c.alone.iter().flat_map(|a| {
+            [("norm_us", a.norm_us), ("launch_us", a.launch_us), ("tile_us", a.tile_us), ("round", a.round)]
+        });
         let l2 = [&self.l2, &c.l2].into_iter().flat_map(|l2| {
             [("tbs", l2.tbs), ("keeps_mb", l2.keeps_mb), ("drawn", l2.drawn), ("ragged_ps", l2.ragged_ps)]
         });
@@ -298,6 +301,7 @@ impl Profile {
         let found = times
             .into_iter()
             .chain(epilogues)
+            .chain(alone)
             .chain(of_windows)
             .chain(l2)
             .chain(self.programs.times())

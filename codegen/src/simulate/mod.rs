@@ -16,6 +16,7 @@
 //! # Ok::<(), cusync_gen::diagnostic::Diagnostic>(())
 //! ```
 
+mod alone;
 mod cost;
 mod fused;
 mod library;
@@ -202,6 +203,11 @@ fn kernels(
         }
         if let Some(schedule) = lists {
             let begin = workers.end();
+            if let Some(us) = alone::stage_us(stage, device) {
+                workers = Workers::new(slots as usize, begin + us);
+                timeline.stages[stage_id.0] = (begin, begin + us);
+                continue;
+            }
             let alone = fused::chain(&graph.only(stage_id), device, schedule);
             workers = Workers::new(slots as usize, begin + alone.total_us);
             timeline.stages[stage_id.0] = (begin + alone.stages[0].0, begin + alone.stages[0].1);

@@ -141,17 +141,17 @@ pub(crate) fn assert_repeats(
     (plan, inputs): (&Plan, &InputSets),
     judge: &mut dyn FnMut(&str, &mut Pipeline, &Caches),
 ) {
-    let mut first = None;
+    let (executor, mut first) = (plan.executor(), None);
     for overlap in [Overlap::Plain, Overlap::All] {
         let label = format!("{label} {overlap:?}");
         let mut pipeline = pipeline(gpu, plan, inputs, Options { overlap, ..Options::default() });
         let mut all = || -> cusync::runtime::Result<()> {
             let caches = Caches::of(&pipeline);
-            let graph = pipeline.capture(Executor::Fused, &[0, 0, 0])?;
+            let graph = pipeline.capture(executor, &[0, 0, 0])?;
             for repeat in 0..4 {
                 pipeline.poison_outputs()?;
                 if repeat % 2 == 0 {
-                    pipeline.run(Executor::Fused)?
+                    pipeline.run(executor)?
                 } else {
                     pipeline.replay(&graph)?
                 }

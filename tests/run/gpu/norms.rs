@@ -24,7 +24,8 @@ const BOTH: &str = r#"Pipeline(
     ],
 )"#;
 
-/// One plan with every kind of edge between runs, eager and as a graph, each on poisoned outputs; and all of them alike.
+/// One plan with every kind of edge between runs, eager and as a graph, each on poisoned outputs; and all of them alike. So is a launch a
+/// stage, where norms have a kernel of their own.
 fn assert_repeats(
     source: &str,
     (m, length): (u32, Option<u32>),
@@ -35,26 +36,25 @@ fn assert_repeats(
     let dims = [("M", Some(m)), ("H", length)];
     let dims: Vec<_> =
         dims.into_iter().filter_map(|(name, size)| Some((name.into(), size?.into()))).collect();
-    let overrides = |way| Overrides {
-        dims: dims.clone(),
-        element: Some(element),
-        chain: Some(way),
-        ..Overrides::default()
-    };
-    let plan = |way| plan_of(&gpu, source, &overrides(way), Executor::Fused);
+    let overrides =
+        |chain| Overrides { dims: dims.clone(), element: Some(element), chain, ..Overrides::default() };
+    let plan = |way| plan_of(&gpu, source, &overrides(Some(way)), Executor::Fused);
     let (inputs, reference) = expected(&gpu, &plan(STATIC), 1, m);
-    for way in ways {
-        let plan = plan(way);
-        let label = format!("{} M = {m} {length:?} {element:?} {way:?}", plan.graph().name);
+    let alone = plan_of(&gpu, source, &overrides(None), Executor::Serial);
+    for plan in ways.into_iter().map(plan).chain([alone]) {
+        let kind = plan.launch().kind();
+        let label = format!("{} M = {m} {length:?} {element:?} {kind}", plan.graph().name);
         repeats(&gpu, &label, (&plan, &inputs), &mut |label, pipeline, _| {
             assert_right(label, &reference.compare(pipeline).unwrap_or_else(|e| panic!("{label}: {e}")));
         });
     }
 }
 
-/// Rows that fit the registers, rows that do not, and rows that end within a thread's round.
+/// Rows that fit the registers, rows that do not, and rows that end within a thread's round; rows that have a kernel of their own where they
+/// have a launch, and longer ones.
 fn every_length(element: Element) {
-    let lengths = if quick() { vec![5120, 4104] } else { vec![8192, 5120, 4104, 16392, 8] };
+    let lengths =
+        if quick() { vec![5120, 4104, 33024] } else { vec![8192, 5120, 4104, 16392, 8, 32768, 33024] };
     for length in lengths {
         for m in if quick() { vec![17, 512] } else { vec![1, 17, 64, 200, 512, 1000] } {
             assert_repeats(BOTH, (m, Some(length)), element, [STATIC, DYNAMIC]);

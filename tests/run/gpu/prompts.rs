@@ -125,6 +125,44 @@ fn prompts_that_fill_a_cache() {
     }
 }
 
+/// An attention that has a launch to itself has a kernel of its own: sequences that end anywhere in its tiles, and rings of operands that turn
+/// several times.
+fn alone(element: Element) {
+    let Some(gpu) = hopper() else { return };
+    let lengths =
+        if quick() { vec![65, 200, 1024] } else { vec![1, 17, 64, 65, 100, 128, 200, 512, 900, 1024, 2048] };
+    let run = |source: &str, dims: &[(&str, u32)]| {
+        let overrides = Overrides {
+            dims: dims.iter().map(|(name, size)| ((*name).into(), (*size).into())).collect(),
+            element: Some(element),
+            ..Overrides::default()
+        };
+        let plan = plan_of(&gpu, source, &overrides, Executor::Serial);
+        assert_repeats(&format!("{} alone {dims:?} {element:?}", plan.graph().name), &gpu, &plan, 0.0);
+    };
+    for tokens in lengths {
+        // Rows of tiles of QKV belong to one sequence each.
+        let sequences = if tokens <= 128 || tokens % 128 == 0 { 3 } else { 1 };
+        for dim in [64, 128] {
+            run(SEQUENCES, &[("B", sequences), ("S", tokens), ("D", dim)]);
+            run(CACHED, &[("B", sequences), ("S", tokens), ("C", tokens + 44), ("D", dim)]);
+        }
+        for name in NAMES {
+            run(shipped(name).expect("it ships"), &[("S", tokens), ("E", 1024)]);
+        }
+    }
+}
+
+#[test]
+fn attentions_that_have_a_launch_to_themselves_in_f16() {
+    alone(Element::F16);
+}
+
+#[test]
+fn attentions_that_have_a_launch_to_themselves_in_bf16() {
+    alone(Element::Bf16);
+}
+
 /// Seven stages in one launch, norms, residuals and an MLP among them. A stage that rounds what is off by little is off by more: the end of
 /// seven of them is held to 1e-2.
 #[test]

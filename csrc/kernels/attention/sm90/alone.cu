@@ -3,8 +3,8 @@
 // step of the same queries, and put their sums together at the end: so a tile takes half as long as 128 queries do in a chain kernel,
 // and twice as many SMs have one. The tiles of the most steps are first, and the GPU deals the others out to whoever is done.
 //
-//   warpgroup 0:  warp 0 loads the queries, then keys and values of each step; where keys and values go to a cache, warps 1 to 3
-//                 copy those of the tile's own tokens
+//   warpgroup 0:  warp 0 loads the queries, then keys and values of each step; where keys and values go to a cache, warp 1 sends those
+//                 of the tile's own tokens there from the ring
 //   warpgroups 1, 2: steps 0, 2, 4, ... and 1, 3, 5, ...
 #include <climits>
 
@@ -19,12 +19,13 @@ namespace cusync::kernels::sm90 {
 namespace {
 
 constexpr uint32_t kQueries = 64, kGroups = 2, kSlots = 6, kThreads = 128 * (1 + kGroups), kUnitBytes = kQueries * 128;
+constexpr uint32_t kReleases = 128 + 1;  ///< that give a ring stage back: a warpgroup, and who appends
 constexpr uint32_t kBarrier = 1;  ///< named, of both consumer warpgroups
 
 struct Alone {
   CUtensorMap queries, qkv, out;
-  PromptTable table;  ///< of which the maps are not used
-  Prompt prompt;      ///< whose tiles are of 64 queries
+  CUtensorMap cache[2];  ///< keys, values; as many rows of a head as a sequence has tokens
+  Prompt prompt;         ///< whose tiles are of 64 queries
   uint32_t heads, heads_of_all;  ///< query heads of a sequence, and of all sequences
 };
 
@@ -94,6 +95,30 @@ CUSYNC_DEVICE void load(Alone const& alone, Tile const& tile, Memory<Dim>& memor
   }
 }
 
+/// Sends the keys and values of the tile's own tokens to their caches, from where they lie for its steps; by one thread.
+template <int Dim>
+CUSYNC_DEVICE void append(Alone const& alone, Tile const& tile, Memory<Dim>& memory) {
+  uint32_t const head = tile.head / alone.prompt.group, heads = alone.heads / alone.prompt.group;
+  bool const appends = alone.prompt.appends && tile.head % alone.prompt.group == 0;
+#pragma unroll 1
+  for (uint32_t next = 0; next < tile.steps * kSlotsOfStep<Dim>; ++next) {
+    uint32_t const slot = next % kSlots;
+    while (!ptx::mbarrier_test_wait_parity(&memory.full[slot], next / kSlots % 2)) {
+    }
+    if (appends && next / kSlotsOfStep<Dim> == tile.row / kPromptTokens) {
+#pragma unroll
+      for (uint32_t half = 0; half < 2; ++half) {
+        uint32_t const values = Dim == 128 ? next % 2 : half, column = Dim == 128 ? half * 64 : 0;
+        cute::SM90_TMA_STORE_3D::copy(&alone.cache[values], memory.ring[slot][half] + tile.row % kPromptTokens * 128, int(column),
+                                      int(tile.row), int(tile.sequence * heads + head));
+      }
+      ptx::cp_async_bulk_commit_group();
+      ptx::cp_async_bulk_wait_group_read<0>();
+    }
+    ptx::mbarrier_arrive(&memory.empty[slot]);
+  }
+}
+
 /// By both consumer warpgroups.
 template <class Element, int Dim>
 CUSYNC_DEVICE void attend(Alone const& alone, Tile const& tile, Memory<Dim>& memory) {
@@ -115,6 +140,10 @@ CUSYNC_DEVICE void attend(Alone const& alone, Tile const& tile, Memory<Dim>& mem
   uint32_t const last = group < tile.steps ? tile.steps - 1 - (tile.steps - 1 - group) % kGroups : group;
   auto const of_step = [&](uint32_t step) { return reinterpret_cast<float*>(memory.ring[step * kSlotsOfStep<Dim> % kSlots]); };
   float* const given = of_step(last);
+  // Who appends may still read there.
+  uint32_t const before = last * kSlotsOfStep<Dim>;
+  while (group < tile.steps && !ptx::mbarrier_test_wait_parity(&memory.empty[before % kSlots], before / kSlots % 2)) {
+  }
   float whole[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -172,7 +201,7 @@ __global__ void __launch_bounds__(kThreads, 1) attention(CUTE_GRID_CONSTANT Alon
     cute::prefetch_tma_descriptor(reinterpret_cast<cute::TmaDescriptor const*>(&alone.qkv));
     cute::prefetch_tma_descriptor(reinterpret_cast<cute::TmaDescriptor const*>(&alone.out));
     ptx::mbarrier_init(&memory.queries, 1);
-    for (uint32_t slot = 0; slot < kSlots; ++slot) ptx::mbarrier_init(&memory.full[slot], 1), ptx::mbarrier_init(&memory.empty[slot], 128);
+    for (uint32_t slot = 0; slot < kSlots; ++slot) ptx::mbarrier_init(&memory.full[slot], 1), ptx::mbarrier_init(&memory.empty[slot], kReleases);
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
@@ -183,15 +212,11 @@ __global__ void __launch_bounds__(kThreads, 1) attention(CUTE_GRID_CONSTANT Alon
     return;
   }
   cutlass::arch::warpgroup_reg_dealloc<40>();
-  bool const appends = alone.prompt.appends && tile.head % alone.prompt.group == 0;
   if (threadIdx.x == 0) {
     ptx::griddepcontrol_wait();
     load<Dim>(alone, tile, memory);
-  } else if (threadIdx.x >= 32) {
-    ptx::griddepcontrol_wait();
-    if (appends)
-      append_tokens<Element, Dim, 96>(alone.prompt, alone.table, tile.sequence, tile.row, tile.head / alone.prompt.group,
-                                      alone.heads / alone.prompt.group, kQueries, int(threadIdx.x) - 32);
+  } else if (threadIdx.x == 32) {
+    append<Dim>(alone, tile, memory);
   }
 }
 
@@ -203,10 +228,15 @@ int32_t create(Request const& request, cusync_kernel** out) {
   alone.prompt = make_prompt(stage);
   alone.prompt.tiles = uint16_t(ceil_div(stage.k.most, kQueries));
   alone.heads = stage.heads.query_heads, alone.heads_of_all = uint32_t(alone.heads * sequences);
-  void const* const qkv = data_of(stage, CUSYNC_OPERAND_A);
-  if (!map_prompt<Element>(stage, alone.table) || !map_box<Element, 3>(alone.queries, qkv, {columns, tokens, sequences}, {64, kQueries, 1}))
-    return status_of(cudaErrorInvalidValue);
-  alone.qkv = alone.table.qkv, alone.out = alone.table.out;
+  PromptTable table{};
+  uint64_t const caches = sequences * stage.heads.kv_heads;
+  auto const map_cache = [&](CUtensorMap& map, void* cache) {
+    return !cache || map_box<Element, 3>(map, cache, {Dim, tokens, caches}, {64, kQueries, 1}, uint64_t(table.capacity) * Dim);
+  };
+  bool const mapped = map_prompt<Element>(stage, table) && map_cache(alone.cache[0], table.cache[0]) && map_cache(alone.cache[1], table.cache[1]) &&
+                      map_box<Element, 3>(alone.queries, table.tokens, {columns, tokens, sequences}, {64, kQueries, 1});
+  if (!mapped) return status_of(cudaErrorInvalidValue);
+  alone.qkv = table.qkv, alone.out = table.out;
   Code const code{reinterpret_cast<void const*>(attention<Element, Dim>), CUSYNC_SM90A, kThreads, uint32_t(sizeof(Memory<Dim>))};
   uint32_t resident = 0;
   if (int32_t const status = kernels::resident(code, code.shared_bytes, &resident); status != CUSYNC_OK) return status;

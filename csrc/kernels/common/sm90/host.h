@@ -39,10 +39,10 @@ bool map_operands(cusync_stage const& stage, typename C::Mainloop::Params& to) {
   return encoded(to.tma_load_a.get_tma_descriptor()) && encoded(to.tma_load_b.get_tma_descriptor());
 }
 
-/// The tensor map of a dense tensor, its innermost axis first, of which copies bring a box in rows of 128 bytes under the 128-byte
-/// swizzle; false when the driver refuses it.
+/// The tensor map of a tensor, its innermost axis first, of which copies bring a box in rows of 128 bytes under the 128-byte
+/// swizzle; false when the driver refuses it. It is dense, or has `outer` elements from one to the next along its outermost axis.
 template <class Element, int Rank>
-bool map_box(CUtensorMap& map, void const* data, cuuint64_t const (&sizes)[Rank], cuuint32_t const (&box)[Rank]) {
+bool map_box(CUtensorMap& map, void const* data, cuuint64_t const (&sizes)[Rank], cuuint32_t const (&box)[Rank], cuuint64_t outer = 0) {
   auto const type = std::is_same_v<Element, cutlass::half_t> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   cuuint64_t strides[Rank - 1];
   cuuint32_t steps[Rank];
@@ -51,6 +51,7 @@ bool map_box(CUtensorMap& map, void const* data, cuuint64_t const (&sizes)[Rank]
     steps[axis] = 1, bytes *= sizes[axis];
     if (axis + 1 < Rank) strides[axis] = bytes;
   }
+  if (outer) strides[Rank - 2] = outer * sizeof(Element);
   return CUTLASS_CUDA_DRIVER_WRAPPER_CALL(cuTensorMapEncodeTiled)(
              &map, type, Rank, const_cast<void*>(data), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
              CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;

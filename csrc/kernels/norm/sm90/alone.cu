@@ -72,9 +72,10 @@ __global__ void __launch_bounds__(kMostThreads) normalise(RowNorm const norm) {
 
   uint64_t const row = uint64_t(blockIdx.x) * norm.vectors;
   uint32_t x[kVectors][4] = {}, gain[kVectors][4];
+  // Rows leave the L2 first: what is made of them is what the next launch reads.
   auto const load = [&](uint32_t (&to)[kVectors][4]) {
     return [&to](uint4 const* from, uint32_t j) {
-      uint4 const words = __ldcg(from);
+      uint4 const words = __ldcs(from);
       to[j][0] = words.x, to[j][1] = words.y, to[j][2] = words.z, to[j][3] = words.w;
     };
   };
