@@ -7,7 +7,7 @@ use crate::check::{Candidate, How, Launch, Prediction, StageLaunch};
 use crate::device::Profile;
 use crate::diagnostic::Diagnostic;
 use crate::graph::{Resolved, StageId};
-use crate::simulate::simulate;
+use crate::simulate::{runs_alone, simulate};
 
 /// A chain kernel a stage, launched one after the other, each as [`chain`] chooses it for its stage alone; `how`: whether a product
 /// may be cuBLASLt's in its place. `asked`: of each stage.
@@ -20,7 +20,7 @@ pub fn in_turn(
     how: How,
     asked: impl Fn(StageId) -> ChainOverride,
 ) -> Result<Candidate, Diagnostic> {
-    let (mut tiles, mut stages, mut choices) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut tiles, mut stages, mut choices, mut by_chain) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (stage, name) in resolved.stages.iter().enumerate().map(|(s, stage)| (StageId(s), &stage.name.value))
     {
         let alone = chain(&resolved.only(stage), device, asked(stage))?;
@@ -31,8 +31,19 @@ pub fn in_turn(
             }
             _ => choice,
         };
-        choices.extend(alone.choices.into_iter().map(of_all));
         let Launch::Lists(schedule) = alone.launch else { continue };
+        if runs_alone(&alone.graph.stages[0], device) {
+            choices.push(Choice {
+                subject: format!("kernel of {name}"),
+                decision: "its own".into(),
+                stated: false,
+                reason: "a launch that it has to itself needs no list".into(),
+                alternatives: Vec::new(),
+            });
+        } else {
+            choices.extend(alone.choices.into_iter().map(of_all));
+            by_chain.push(schedule.predicted_us);
+        }
         stages.push(StageLaunch { lists: Some(schedule), ..StageLaunch::neutral(stage) });
     }
     let launch = Launch::Stages { how, stages };
@@ -40,9 +51,8 @@ pub fn in_turn(
     c.edges = edge_choices(resolved, &c);
     let us = simulate(&c).total_us;
     // Of the whole, like those of other choices.
-    let own = c.launch.kernels().iter().filter_map(|kernel| Some(kernel.lists.as_ref()?.predicted_us));
     let kernels = c.choices.iter_mut().filter(|choice| choice.subject.starts_with("chain kernel of "));
-    for (choice, own_us) in kernels.zip(own) {
+    for (choice, own_us) in kernels.zip(by_chain) {
         choice.alternatives.iter_mut().for_each(|(_, other_us)| *other_us += us - own_us);
     }
     c.predicted = Some(Prediction { serial_us: us, synchronised_us: us });

@@ -11,11 +11,20 @@ const ELEMENT: f64 = 2.0;
 const QUERIES: u32 = 64;
 const SIDE_BY_SIDE: u32 = 2;
 
+/// Most columns of a row that a CTA keeps in its registers.
+const MOST_COLUMNS: u32 = 32768;
+
+/// Whether a stage that has a launch to itself has such a kernel.
+pub(crate) fn runs_alone(stage: &Stage, device: &Profile) -> bool {
+    stage_us(stage, device).is_some()
+}
+
 /// What such a stage takes beside the boundary; `None` where the chain kernel runs it.
 pub(super) fn stage_us(stage: &Stage, device: &Profile) -> Option<f64> {
     let cost = device.fused.alone.as_ref()?;
     let memory_us = |elements: f64| ELEMENT * elements / (device.read_tbs * 1e6);
     match &stage.op {
+        Op::Norm(_) if stage.n > MOST_COLUMNS => None,
         Op::Norm(_) => Some(cost.norm_us + memory_us(2.0 * f64::from(stage.m) * f64::from(stage.n))),
         Op::Attention(of) => {
             let kept = of.cache.map_or(0, |_| 2 * of.heads.kv * of.heads.dim);

@@ -23,6 +23,7 @@ mod library;
 mod sketch;
 mod waits;
 
+pub(crate) use alone::runs_alone;
 pub use cost::{TileCost, ctas_per_sm};
 pub use sketch::sketch;
 pub(crate) use waits::Waiting;
