@@ -6,8 +6,6 @@
 //   warpgroup 0:  warp 0 loads the queries, then keys and values of each step; where keys and values go to a cache, warp 1 sends those
 //                 of the tile's own tokens there from the ring
 //   warpgroups 1, 2: steps 0, 2, 4, ... and 1, 3, 5, ...
-#include <climits>
-
 #include "cute/arch/copy_sm90_tma.hpp"
 #include "cutlass/arch/reg_reconfig.h"
 #include "kernels/attention/sm90/alone.h"
