@@ -6,6 +6,7 @@ use cusync_gen::choose::{self, ChainOverride, Config};
 use cusync_gen::device::Profile;
 use cusync_gen::graph::StageId;
 use cusync_gen::schedule::Part;
+use cusync_gen::simulate::simulate;
 use cusync_gen::spec;
 
 /// Two stages with tiles and clusters of their own, four cut tiles each.
@@ -120,12 +121,25 @@ fn a_layer_for_prompts_gets_the_best_kernel_of_each_stage() {
     let c = choose::candidate(&layer, h200, Executor::Serial).expect("a choice");
     let best = |stage: StageId| choose::plan(&layer.only(stage), h200, Executor::Fused).expect("proved");
     let mut us = -h200.boundary_us;
+    let spans = simulate(&c).stages;
+    let mut own = Vec::new();
     for (stage, alone) in c.alone() {
         let plan = best(stage);
-        assert_eq!(plan.launch(), &alone.launch, "{}", alone.graph.stages[0].name);
+        let name = &alone.graph.stages[0].name;
+        assert_eq!(plan.launch(), &alone.launch, "{name}");
         assert_eq!(format!("{:?}", plan.graph()), format!("{:?}", alone.graph));
-        us += plan.launch().predicted_us().expect("it is priced") + h200.boundary_us;
+        let by_chain = plan.launch().predicted_us().expect("it is priced");
+        // Norms and the attention have kernels of their own, which are faster.
+        let (begin, end) = spans[stage.0];
+        let told = |subject: String| c.choices.iter().any(|choice| choice.subject == subject);
+        assert_ne!(told(format!("kernel of {name}")), told(format!("chain kernel of {name}")), "{name}");
+        if told(format!("kernel of {name}")) {
+            assert!(end - begin < by_chain, "{name}: {begin} to {end}, {by_chain}");
+            own.push(name.clone());
+        }
+        us += if own.contains(name) { end - begin } else { by_chain } + h200.boundary_us;
     }
+    assert_eq!(own, ["before_attention", "attend", "before_mlp"]);
     let predicted = c.predicted.expect("it is priced").synchronised_us;
     assert!((predicted / us - 1.0).abs() < 1e-6, "{predicted} {us}");
     assert_eq!(c.alone().count(), layer.stages.len());
