@@ -61,7 +61,7 @@ impl Stream {
         // Where there is no memory for it, what runs finds its data near.
         let over =
             DeviceBuffer::<u16>::new(&self.device, WRITTEN_OVER / 2, "what is written over caches").ok();
-        // By a kernel, for an algorithm that begins with a node of its own for its workspace waits for kernels longer than for such nodes.
+        // By a kernel, as in a layer: an algorithm that begins by clearing its workspace waits longer behind a kernel than behind a fill.
         let write_over = |over| fill_random(over, ffi::CUSYNC_F16, 1.0, 0, self);
         let graphs = (0..count)
             .map(|index| {

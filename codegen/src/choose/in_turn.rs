@@ -35,9 +35,9 @@ pub fn in_turn(
         if runs_alone(&alone.graph.stages[0], device) {
             choices.push(Choice {
                 subject: format!("kernel of {name}"),
-                decision: "its own".into(),
+                decision: "without a list".into(),
                 stated: false,
-                reason: "a launch that it has to itself needs no list".into(),
+                reason: "it has its launch to itself".into(),
                 alternatives: Vec::new(),
             });
         } else {

@@ -7,11 +7,11 @@ use crate::schedule::Workers;
 /// Bytes of an element.
 const ELEMENT: f64 = 2.0;
 
-/// Queries of a tile, and steps that its warpgroups take side by side.
+/// Queries of a tile, and steps that its warpgroups take side by side (`csrc/kernels/attention/sm90/alone.cu`).
 const QUERIES: u32 = 64;
 const SIDE_BY_SIDE: u32 = 2;
 
-/// Most columns of a row that a CTA keeps in its registers.
+/// Most columns of a row that a CTA keeps in its registers (`csrc/kernels/norm/sm90/alone.cu`).
 const MOST_COLUMNS: u32 = 32768;
 
 /// Whether a stage that has a launch to itself has such a kernel.

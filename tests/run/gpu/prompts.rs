@@ -44,14 +44,23 @@ const CACHED: &str = r#"Pipeline(
     ],
 )"#;
 
-fn plan(gpu: &Gpu, source: &str, dims: &[(&str, u32)], element: Element, way: ChainOverride) -> Plan {
+/// A plan for one launch, or where no `way` of it is stated, for a launch a stage.
+fn plan(
+    gpu: &Gpu,
+    source: &str,
+    dims: &[(&str, u32)],
+    element: Element,
+    way: impl Into<Option<ChainOverride>>,
+) -> Plan {
+    let chain = way.into();
+    let executor = if chain.is_some() { Executor::Fused } else { Executor::Serial };
     let overrides = Overrides {
         dims: dims.iter().map(|(name, size)| ((*name).into(), (*size).into())).collect(),
         element: Some(element),
-        chain: Some(way),
+        chain,
         ..Overrides::default()
     };
-    plan_of(gpu, source, &overrides, Executor::Fused)
+    plan_of(gpu, source, &overrides, executor)
 }
 
 /// A shipped layer for a prompt, narrower than it ships.
@@ -125,19 +134,14 @@ fn prompts_that_fill_a_cache() {
     }
 }
 
-/// An attention that has a launch to itself has a kernel of its own: sequences that end anywhere in its tiles, and rings of operands that turn
+/// An attention that has a launch to itself follows no list: sequences that end anywhere in its tiles, and rings of operands that turn
 /// several times.
 fn alone(element: Element) {
     let Some(gpu) = hopper() else { return };
     let lengths =
         if quick() { vec![65, 200, 1024] } else { vec![1, 17, 64, 65, 100, 128, 200, 512, 900, 1024, 2048] };
     let run = |source: &str, dims: &[(&str, u32)]| {
-        let overrides = Overrides {
-            dims: dims.iter().map(|(name, size)| ((*name).into(), (*size).into())).collect(),
-            element: Some(element),
-            ..Overrides::default()
-        };
-        let plan = plan_of(&gpu, source, &overrides, Executor::Serial);
+        let plan = plan(&gpu, source, dims, element, None);
         assert_repeats(&format!("{} alone {dims:?} {element:?}", plan.graph().name), &gpu, &plan, 0.0);
     };
     for tokens in lengths {

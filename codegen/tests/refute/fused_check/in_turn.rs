@@ -122,24 +122,24 @@ fn a_layer_for_prompts_gets_the_best_kernel_of_each_stage() {
     let best = |stage: StageId| choose::plan(&layer.only(stage), h200, Executor::Fused).expect("proved");
     let mut us = -h200.boundary_us;
     let spans = simulate(&c).stages;
-    let mut own = Vec::new();
+    let mut without_list = Vec::new();
     for (stage, alone) in c.alone() {
         let plan = best(stage);
         let name = &alone.graph.stages[0].name;
         assert_eq!(plan.launch(), &alone.launch, "{name}");
         assert_eq!(format!("{:?}", plan.graph()), format!("{:?}", alone.graph));
         let by_chain = plan.launch().predicted_us().expect("it is priced");
-        // Norms and the attention have kernels of their own, which are faster.
+        // Norms and the attention have kernels that follow no list, and are faster.
         let (begin, end) = spans[stage.0];
         let told = |subject: String| c.choices.iter().any(|choice| choice.subject == subject);
         assert_ne!(told(format!("kernel of {name}")), told(format!("chain kernel of {name}")), "{name}");
         if told(format!("kernel of {name}")) {
             assert!(end - begin < by_chain, "{name}: {begin} to {end}, {by_chain}");
-            own.push(name.clone());
+            without_list.push(name.clone());
         }
-        us += if own.contains(name) { end - begin } else { by_chain } + h200.boundary_us;
+        us += if without_list.contains(name) { end - begin } else { by_chain } + h200.boundary_us;
     }
-    assert_eq!(own, ["before_attention", "attend", "before_mlp"]);
+    assert_eq!(without_list, ["before_attention", "attend", "before_mlp"]);
     let predicted = c.predicted.expect("it is priced").synchronised_us;
     assert!((predicted / us - 1.0).abs() < 1e-6, "{predicted} {us}");
     assert_eq!(c.alone().count(), layer.stages.len());
