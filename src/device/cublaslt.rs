@@ -15,7 +15,8 @@ use crate::ffi;
 /// Workspace that algorithms may use, the size that NVIDIA recommends on Hopper.
 const WORKSPACE: usize = 32 << 20;
 
-/// Algorithms of the heuristic that are timed; the fastest is kept.
+/// Algorithms of the heuristic that are timed, as many with a workspace as without one; the fastest is kept. Those that have a workspace
+/// may draw their tiles from a counter in it, which is cleared before each launch and takes 4 us of it; without one they have lists.
 const CANDIDATES: usize = 8;
 
 /// How often each of them is timed, the runs of one timing, and how often those are timed again that took at most so many times
@@ -42,6 +43,14 @@ enum Weights {
     AsBound,
     /// N x K, a copy, for which the library has other kernels.
     Turned,
+}
+
+/// How the library computes a product.
+#[derive(Clone, Copy, Debug)]
+struct Algorithm {
+    algorithm: sys::cublasLtMatmulAlgo_t,
+    /// Bytes of workspace that it is given: it may be another kernel with none.
+    workspace: usize,
 }
 
 /// Owned handles of one matrix product. Matrices are row-major here and column-major there, so the product is
@@ -114,7 +123,6 @@ impl Product {
         }
         let (m, n, k) =
             (u64::from(stage.shape.0), u64::from(stage.packed_columns()), u64::from(stage.shape.2));
-        let workspace = WORKSPACE;
         let result = if floats { sys::cudaDataType::CUDA_R_32F } else { element };
         let of_weights = if weights == Weights::Turned { (element, k, n) } else { (element, n, k) };
         let shapes = [of_weights, (element, k, m), (result, n, m)];
@@ -168,15 +176,6 @@ impl Product {
                 "cublasLtMatmulPreferenceCreate",
                 sys::cublasLtMatmulPreferenceCreate(&mut product.preference),
             )?;
-            check(
-                "cublasLtMatmulPreferenceSetAttribute",
-                sys::cublasLtMatmulPreferenceSetAttribute(
-                    product.preference,
-                    sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                    (&raw const workspace).cast::<c_void>(),
-                    size_of_val(&workspace),
-                ),
-            )?;
         }
         Ok(product)
     }
@@ -209,15 +208,30 @@ impl Product {
         Ok(turned)
     }
 
-    /// The heuristic's best algorithms, its favourite first.
-    fn candidates(&self) -> Result<Vec<sys::cublasLtMatmulAlgo_t>> {
+    /// The heuristic's best algorithms with a workspace, its favourite first, and behind them its best without one.
+    fn candidates(&self) -> Result<Vec<Algorithm>> {
+        let mut found = self.candidates_within(WORKSPACE)?;
+        found.extend(self.candidates_within(0)?);
+        Ok(found)
+    }
+
+    fn candidates_within(&self, workspace: usize) -> Result<Vec<Algorithm>> {
         // SAFETY: the result type is plain numbers, for which zero is valid; zero is also the status of success.
         let empty: sys::cublasLtMatmulHeuristicResult_t = unsafe { std::mem::zeroed() };
         let mut results = vec![empty; CANDIDATES];
         let mut count: c_int = 0;
         let [b, a, d] = self.layouts;
+        // SAFETY: the preference lives, and the attribute has the size stated.
+        check("cublasLtMatmulPreferenceSetAttribute", unsafe {
+            sys::cublasLtMatmulPreferenceSetAttribute(
+                self.preference,
+                sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                (&raw const workspace).cast::<c_void>(),
+                size_of_val(&workspace),
+            )
+        })?;
         // SAFETY: all handles live, `results` holds CANDIDATES entries.
-        check("cublasLtMatmulAlgoGetHeuristic", unsafe {
+        let status = unsafe {
             sys::cublasLtMatmulAlgoGetHeuristic(
                 self.handle,
                 self.desc,
@@ -230,12 +244,16 @@ impl Product {
                 results.as_mut_ptr(),
                 &mut count,
             )
-        })?;
+        };
+        if status == sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED {
+            return Ok(Vec::new());
+        }
+        check("cublasLtMatmulAlgoGetHeuristic", status)?;
         results.truncate(usize::try_from(count).unwrap_or(0));
         results.retain(|r| {
-            r.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS && r.workspaceSize <= WORKSPACE
+            r.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS && r.workspaceSize <= workspace
         });
-        Ok(results.into_iter().map(|r| r.algo).collect())
+        Ok(results.into_iter().map(|r| Algorithm { algorithm: r.algo, workspace }).collect())
     }
 }
 
@@ -315,14 +333,15 @@ impl Unfinished {
 }
 
 /// A stage by cuBLASLt, the activation fused, or with a kernel of its own where the stage is gated or rotates: the fastest of the
-/// heuristic's first eight algorithms for the shape, found by timing them once, with weights as they are bound or turned.
+/// heuristic's first eight algorithms for the shape with and without a workspace, found by timing them once, with weights as they are
+/// bound or turned.
 #[derive(Debug)]
 pub struct CublasLt {
     device: Device,
     product: Product,
     /// Operand B where it is turned.
     turned: Option<DeviceBuffer<u16>>,
-    algorithm: sys::cublasLtMatmulAlgo_t,
+    algorithm: Algorithm,
     workspace: DeviceBuffer<u8>,
     stage: BoundStage,
     unfinished: Option<Unfinished>,
@@ -400,9 +419,9 @@ impl CublasLt {
     }
 
     /// Takes the fastest candidate; the fastest take more turns than the others.
-    fn tune(&mut self, candidates: &[sys::cublasLtMatmulAlgo_t]) -> Result<()> {
+    fn tune(&mut self, candidates: &[Algorithm]) -> Result<()> {
         let stream = Stream::new(&self.device)?;
-        let mut timed = |candidates: &[sys::cublasLtMatmulAlgo_t], turns| {
+        let mut timed = |candidates: &[Algorithm], turns| {
             stream.least_us((candidates.len(), turns, TIMED), |index| {
                 self.algorithm = candidates[index];
                 self.launch(&stream)
@@ -450,9 +469,9 @@ impl CublasLt {
                 d,
                 to,
                 d,
-                &self.algorithm,
+                &self.algorithm.algorithm,
                 self.workspace.pointer(),
-                WORKSPACE,
+                self.algorithm.workspace,
                 stream.pointer().cast(),
             )
         })?;

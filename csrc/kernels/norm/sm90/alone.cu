@@ -72,15 +72,12 @@ __global__ void __launch_bounds__(kMostThreads) normalise(RowNorm const norm) {
 
   uint64_t const row = uint64_t(blockIdx.x) * norm.vectors;
   uint32_t x[kVectors][4] = {}, gain[kVectors][4];
-  // Rows leave the L2 first: what is made of them is what the next launch reads.
-  auto const load = [&](uint32_t (&to)[kVectors][4]) {
-    return [&to](uint4 const* from, uint32_t j) {
-      uint4 const words = __ldcs(from);
-      to[j][0] = words.x, to[j][1] = words.y, to[j][2] = words.z, to[j][3] = words.w;
-    };
+  auto const take = [](uint32_t (&to)[4], uint4 words) {
+    to[0] = words.x, to[1] = words.y, to[2] = words.z, to[3] = words.w;
   };
-  each(static_cast<uint4 const*>(norm.x) + row, load(x));
-  each(norm.gain, load(gain));
+  // Rows leave the L2 first: what is made of them is what the next launch reads. The gain and bias stay in the L1 for an SM's next CTA.
+  each(static_cast<uint4 const*>(norm.x) + row, [&](uint4 const* from, uint32_t j) { take(x[j], __ldcs(from)); });
+  each(norm.gain, [&](uint4 const* from, uint32_t j) { take(gain[j], __ldg(from)); });
   // From the mean, and not from two sums: their difference would lose what a large mean leaves of it.
   float mean = 0.f, variance = 0.f;
 #pragma unroll 1
@@ -99,8 +96,8 @@ __global__ void __launch_bounds__(kMostThreads) normalise(RowNorm const norm) {
   }
   float const scale = rsqrtf(variance + norm.epsilon);
   each(norm.bias, [&](uint4 const* from, uint32_t j) {
-    uint4 const words = norm.bias ? __ldcg(from) : uint4{};
-    uint32_t const bias[4] = {words.x, words.y, words.z, words.w};
+    uint32_t bias[4];
+    take(bias, norm.bias ? __ldg(from) : uint4{});
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       float2 const v = pair(x[j][i], type), g = pair(gain[j][i], type), b = pair(bias[i], type);
