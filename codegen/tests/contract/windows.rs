@@ -26,13 +26,17 @@ fn all() -> impl Iterator<Item = Conv> {
     let sizes = [(7, 7), (13, 13), (14, 14), (14, 28), (28, 28), (55, 20), (56, 56), (112, 112), (3, 200)];
     let filters =
         [(1, 1, 0), (1, 2, 0), (3, 1, 1), (3, 2, 1), (3, 1, 0), (5, 1, 4), (7, 2, 3), (7, 1, 3), (3, 3, 1)];
-    sizes.into_iter().flat_map(move |size| {
+    let usual = sizes.into_iter().flat_map(move |size| {
         filters.into_iter().flat_map(move |filter| {
             [1, 3, 8].into_iter().flat_map(move |images| {
                 [8, 64, 72, 256].into_iter().filter_map(move |channels| conv(images, size, channels, filter))
             })
         })
-    })
+    });
+    // As many images in a tile, and tiles of an image, as kernels can count, and more.
+    let most =
+        [(255, (1, 1)), (256, (1, 1)), (300, (1, 1)), (1, (65521, 1)), (1, (65537, 1)), (1, (131_074, 1))];
+    usual.chain(most.into_iter().filter_map(|(images, size)| conv(images, size, 8, (1, 1, 0))))
 }
 
 #[test]

@@ -51,12 +51,15 @@ fn assert_repeats(
 }
 
 /// Rows that fit the registers, rows that do not, and rows that end within a thread's round; rows that have a kernel of their own where they
-/// have a launch, and longer ones.
+/// have a launch, a CTA for each or for two of them, and longer ones.
 fn every_length(element: Element) {
-    let lengths =
-        if quick() { vec![5120, 4104, 33024] } else { vec![8192, 5120, 4104, 16392, 8, 32768, 33024] };
+    let lengths = if quick() {
+        vec![5120, 4104, 12280, 33024]
+    } else {
+        vec![8192, 5120, 4104, 12280, 16392, 8, 32768, 33024]
+    };
     for length in lengths {
-        for m in if quick() { vec![17, 512] } else { vec![1, 17, 64, 200, 512, 1000] } {
+        for m in if quick() { vec![17, 513] } else { vec![1, 17, 64, 200, 513, 1000] } {
             assert_repeats(BOTH, (m, Some(length)), element, [STATIC, DYNAMIC]);
         }
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A normalisation that has a launch to itself: a CTA a row, which its threads keep in registers. It follows no list and no slot, for
-// its launch is behind the one before. A chain kernel would do the same work, but its 200 KB of code are far away whenever a layer's
-// weights have passed through the L2, and fetching them takes longer than normalising. These are 12 KB.
+// A normalisation that has a launch to itself: a CTA for a row, or for two of many wide ones, which its threads keep in registers.
+// It follows no list and no slot, for its launch is behind the one before. A chain kernel would do the same work, but its 200 KB of
+// code are far away whenever a layer's weights have passed through the L2, and fetching them takes longer than normalising. These are
+// 10 KB for a row and 17 for two.
 #include "cusync/ptx.cuh"
 #include "kernels/common/element.cuh"
 #include "kernels/common/host.h"
@@ -11,30 +12,36 @@ namespace cusync::kernels {
 namespace {
 
 constexpr uint32_t kElements = 8, kVectors = 4;  ///< of a vector; of a thread
-constexpr uint32_t kMostThreads = 1024;
+/// Threads of a CTA for one row, and for two: those have 80 registers, so that two CTAs have room on an SM.
+constexpr uint32_t kMostThreads = 1024, kFewOfTwo = 257, kMostOfTwo = 384;
 
 struct RowNorm {
   void const* x;
   void const* gain;
   void const* bias;  ///< or null
   void* out;
-  uint32_t vectors;  ///< of a row
+  uint32_t rows, vectors;  ///< all rows; vectors of one
   uint32_t centred;
   float epsilon, share;  ///< one over the columns
 };
 
-/// The sum of a value of each thread, the same bits in every thread and in every run: lanes by a butterfly, then warps by another.
-__device__ float sum_of_cta(float value, float* of_warps) {
+/// The sums of a row's value of each thread, the same bits in every thread and in every run: lanes by a butterfly, then warps by another.
+template <int kRows>
+__device__ void sum_of_cta(float (&value)[kRows], float (&of_warps)[kRows][kMostThreads / 32]) {
   auto const butterfly = [](float sum) {
 #pragma unroll
     for (int distance = 16; distance; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
     return sum;
   };
   uint32_t const lane = threadIdx.x % 32;
-  value = butterfly(value);
-  if (lane == 0) of_warps[threadIdx.x / 32] = value;
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    value[r] = butterfly(value[r]);
+    if (lane == 0) of_warps[r][threadIdx.x / 32] = value[r];
+  }
   __syncthreads();
-  return butterfly(lane < blockDim.x / 32 ? of_warps[lane] : 0.f);
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) value[r] = butterfly(lane < blockDim.x / 32 ? of_warps[r][lane] : 0.f);
 }
 
 /// The two elements of a word.
@@ -51,13 +58,13 @@ __device__ uint32_t word(float2 pair, __nv_bfloat16 const*) {
   return reinterpret_cast<uint32_t const&>(rounded);
 }
 
-template <class Element>
-__global__ void __launch_bounds__(kMostThreads) normalise(RowNorm const norm) {
-  __shared__ float sums[2][kMostThreads / 32];
+template <class Element, int kRows>
+__global__ void __launch_bounds__(kRows == 1 ? kMostThreads : kMostOfTwo, kRows) normalise(RowNorm const norm) {
+  __shared__ float sums[2][kRows][kMostThreads / 32];
   // What follows waits for the end of this launch, so it may take an SM as soon as there is room.
   if (threadIdx.x == 0) ptx::griddepcontrol_launch_dependents();
   constexpr Element const* type = nullptr;
-  uint32_t const thread = threadIdx.x, threads = blockDim.x;
+  uint32_t const thread = threadIdx.x, threads = blockDim.x, first = blockIdx.x * kRows;
   auto const has = [&](uint32_t j) { return thread + j * threads < norm.vectors; };
   auto const each = [&](void const* of, auto&& f) {
     auto const from = static_cast<uint4 const*>(of) + thread;
@@ -70,64 +77,91 @@ __global__ void __launch_bounds__(kMostThreads) normalise(RowNorm const norm) {
   if (norm.bias) each(norm.bias, ask);
   ptx::griddepcontrol_wait();
 
-  uint64_t const row = uint64_t(blockIdx.x) * norm.vectors;
-  uint32_t x[kVectors][4] = {}, gain[kVectors][4];
+  uint32_t x[kRows][kVectors][4] = {}, gain[kVectors][4];
   auto const take = [](uint32_t (&to)[4], uint4 words) {
     to[0] = words.x, to[1] = words.y, to[2] = words.z, to[3] = words.w;
   };
-  // Rows leave the L2 first: what is made of them is what the next launch reads. The gain and bias stay in the L1 for an SM's next CTA.
-  each(static_cast<uint4 const*>(norm.x) + row, [&](uint4 const* from, uint32_t j) { take(x[j], __ldcs(from)); });
+  auto const row = [&](void const* of, int r) { return static_cast<uint4 const*>(of) + uint64_t(first + r) * norm.vectors; };
+  // Rows leave the L2 first: what is made of them is what the next launch reads. The gain and bias stay in the L1 for an SM's next
+  // CTA: read from the L2 by each they would be half of what a wide row takes from there, or more.
+#pragma unroll
+  for (int r = 0; r < kRows; ++r)
+    if (first + r < norm.rows) each(row(norm.x, r), [&](uint4 const* from, uint32_t j) { take(x[r][j], __ldcs(from)); });
   each(norm.gain, [&](uint4 const* from, uint32_t j) { take(gain[j], __ldg(from)); });
   // From the mean, and not from two sums: their difference would lose what a large mean leaves of it.
-  float mean = 0.f, variance = 0.f;
+  float mean[kRows] = {}, variance[kRows] = {};
 #pragma unroll 1
   for (int squared = !norm.centred; squared < 2; ++squared) {
-    float2 sum{};
+    float2 sum[kRows]{};
     each(nullptr, [&](uint4 const*, uint32_t j) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float2 const v = pair(ptx::opaque(x[j][i]), type);  // or both passes would keep its floats
-        float2 const apart{v.x - mean, v.y - mean};
-        sum.x += apart.x * (squared ? apart.x : 1.f), sum.y += apart.y * (squared ? apart.y : 1.f);
+      for (int i = 0; i < 4 * kRows; ++i) {
+        int const r = i / 4;
+        float2 const v = pair(ptx::opaque(x[r][j][i % 4]), type);  // or both passes would keep its floats
+        float2 const apart{v.x - mean[r], v.y - mean[r]};
+        sum[r].x += apart.x * (squared ? apart.x : 1.f), sum[r].y += apart.y * (squared ? apart.y : 1.f);
       }
     });
-    float const found = sum_of_cta(sum.x + sum.y, sums[squared]) * norm.share;
-    (squared ? variance : mean) = found;
+    float found[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) found[r] = sum[r].x + sum[r].y;
+    sum_of_cta(found, sums[squared]);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) (squared ? variance : mean)[r] = found[r] * norm.share;
   }
-  float const scale = rsqrtf(variance + norm.epsilon);
+  float scale[kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) scale[r] = rsqrtf(variance[r] + norm.epsilon);
   each(norm.bias, [&](uint4 const* from, uint32_t j) {
     uint32_t bias[4];
     take(bias, norm.bias ? __ldg(from) : uint4{});
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      float2 const v = pair(x[j][i], type), g = pair(gain[j][i], type), b = pair(bias[i], type);
-      x[j][i] = word({(v.x - mean) * scale * g.x + b.x, (v.y - mean) * scale * g.y + b.y}, type);
+    for (int r = 0; r < kRows; ++r) {
+      uint32_t made[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float2 const v = pair(x[r][j][i], type), g = pair(gain[j][i], type), b = pair(bias[i], type);
+        made[i] = word({(v.x - mean[r]) * scale[r] * g.x + b.x, (v.y - mean[r]) * scale[r] * g.y + b.y}, type);
+      }
+      if (first + r < norm.rows)
+        const_cast<uint4*>(row(norm.out, r))[thread + j * threads] = {made[0], made[1], made[2], made[3]};
     }
-    static_cast<uint4*>(norm.out)[row + thread + j * threads] = {x[j][0], x[j][1], x[j][2], x[j][3]};
   });
 }
 
 uint32_t threads_for(uint32_t vectors) { return ceil_div(ceil_div(vectors, kVectors), 32) * 32; }
 
+template <class Element, int kRows>
+int32_t create(RowNorm const& norm, cusync_kernel** out) {
+  Code const code{reinterpret_cast<void const*>(normalise<Element, kRows>), CUSYNC_SM90A, threads_for(norm.vectors), 0};
+  uint32_t resident = 0;
+  if (int32_t const status = kernels::resident(code, 0, &resident); status != CUSYNC_OK) return status;
+  return ready(code, ceil_div(norm.rows, uint32_t(kRows)), norm, out);
+}
+
 }  // namespace
 
 int32_t create_norm_alone(Request const& request, cusync_kernel** out) {
   cusync_stage const& stage = request.stages[0];
-  if (threads_for(stage.n / kElements) > kMostThreads) return CUSYNC_ERROR_NOT_BUILT;
+  uint32_t const threads = threads_for(stage.n / kElements);
+  if (threads > kMostThreads) return CUSYNC_ERROR_NOT_BUILT;
+  int sms = 0;
+  if (cudaError_t const error = ask(&sms, cudaDevAttrMultiProcessorCount); error) return status_of(error);
   return with_element(request.kernel.id.element, [&](auto* type) {
     using Element = std::remove_pointer_t<decltype(type)>;
     RowNorm const norm{data_of(stage, CUSYNC_OPERAND_A),
                        data_of(stage, CUSYNC_OPERAND_GAIN),
                        data_of(stage, CUSYNC_OPERAND_BIAS),
                        stage.out,
+                       stage.m,
                        stage.n / kElements,
                        stage.norm.centred,
                        stage.norm.epsilon,
                        1.f / float(stage.n)};
-    Code const code{reinterpret_cast<void const*>(normalise<Element>), CUSYNC_SM90A, threads_for(norm.vectors), 0};
-    uint32_t resident = 0;
-    if (int32_t const status = kernels::resident(code, 0, &resident); status != CUSYNC_OK) return status;
-    return ready(code, stage.m, norm, out);
+    // Rows so wide that an SM has room for no more than three of them, one by one: two by two it has four, which share the gain and bias.
+    // Where there are few rows, each has an SM.
+    bool const two = stage.m >= 2 * uint32_t(sms) && threads >= kFewOfTwo && threads <= kMostOfTwo;
+    return two ? create<Element, 2>(norm, out) : create<Element, 1>(norm, out);
   });
 }
 

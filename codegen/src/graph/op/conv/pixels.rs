@@ -12,8 +12,11 @@ use crate::graph::op::{At, MmaTile};
 /// Room for windows, in pixels of a block of channels: what every kernel for convolutions has that multiplies with pixels on WGMMA's M side.
 const WINDOW_PIXELS: u32 = 512;
 
-/// Most pixels along an axis of a window: a copy of the TMA takes no more.
+/// Most pixels along an axis of a window, or images in it: a copy of the TMA takes no more.
 const WINDOW_AXIS: u32 = 255;
+
+/// Most tiles that one image may have: kernels count them in 16 bits (`row_tiles` of `csrc/kernels/conv2d/window.h`).
+const TILES_OF_IMAGE: u32 = 0xffff;
 
 impl Conv {
     /// The convolution in tiles of this size: with windows, unless no kernel has the tile or no window fits into it.
@@ -62,9 +65,10 @@ impl Conv {
             let fits = self.product(tile, &Window { rows, images, pitch }).is_some();
             loaded * self.stride.0 <= WINDOW_AXIS && fits && pixels <= room
         };
+        let whole = |rows: &u32| p % rows == 0 && p / rows <= TILES_OF_IMAGE;
         let rows =
-            (1..=p.min(tile.0)).rev().filter(|rows| bounded && p % rows == 0).find(|rows| fits(*rows, 1))?;
-        let most = if rows == p { self.images.min(tile.0) } else { 1 };
+            (1..=p.min(tile.0)).rev().filter(|rows| bounded && whole(rows)).find(|rows| fits(*rows, 1))?;
+        let most = if rows == p { self.images.min(tile.0).min(WINDOW_AXIS) } else { 1 };
         let images = (1..=most).rev().find(|images| fits(rows, *images))?;
         Some(Window { rows, images, pitch })
     }
