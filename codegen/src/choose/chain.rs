@@ -87,9 +87,16 @@ pub(super) fn edge_choices(resolved: &Resolved, c: &Candidate) -> Vec<EdgeChoice
 /// A stage that an executor's kernels would run if its tiles were others.
 pub(super) fn without_fit(stage: &ResolvedStage, executor: Executor, why: &str) -> Diagnostic {
     let (executor, kind, name) = (executor.name(), stage.op.name(), &stage.name.value);
+    let fits = |kernel: &ChainKernel| stage.op.tiled(kernel.tile).unfit(kernel.tile).is_none();
+    let (span, help) = match &stage.stated_tile {
+        Some(stated) if CHAIN_KERNELS.iter().any(fits) => {
+            (stated.span, "leave the tile out and one that fits is chosen, or run it with `--executor cpu`")
+        }
+        _ => (stage.name.span, "run it with `--executor cpu`"),
+    };
     Diagnostic::new("no-kernel", format!("the {executor} executor does not run the {kind} stage `{name}`"))
-        .at(stage.name.span, why)
-        .help("run it with `--executor cpu`")
+        .at(span, why)
+        .help(help)
 }
 
 /// Before each k-block, but for several tiles that every k-block reads alike: at the start lanes look at them side by side.

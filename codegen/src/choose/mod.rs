@@ -55,7 +55,7 @@ pub fn prove(resolved: &Resolved, candidate: Candidate) -> Result<Plan, Diagnost
 }
 
 /// The executor that a pipeline is planned for where none is asked for: the device's usual one or, where that has no kernel for
-/// a stage, `fused` or `cpu`, with the reason.
+/// a stage, `fused`, `serial` or `cpu`, with the reason.
 pub fn usual_executor(resolved: &Resolved, device: &Profile) -> (Executor, Option<String>) {
     let usual = if device.arch >= 90 { Executor::Programmatic } else { Executor::Streams };
     let Some((_, why)) = resolved.without_kernel(device, usual) else { return (usual, None) };
@@ -63,7 +63,13 @@ pub fn usual_executor(resolved: &Resolved, device: &Profile) -> (Executor, Optio
     let fused = device.arch == 90
         && resolved.without_kernel(device, Executor::Fused).is_none()
         && (chains() || decode(resolved, device).is_ok());
-    let other = if fused { Executor::Fused } else { Executor::Cpu };
+    let other = if fused {
+        Executor::Fused
+    } else if resolved.without_kernel(device, Executor::Serial).is_none() {
+        Executor::Serial
+    } else {
+        Executor::Cpu
+    };
     (other, Some(format!("{why}: planned for the {} executor", other.name())))
 }
 
@@ -117,9 +123,9 @@ fn fused(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagnostic>
             better
         }
         (Ok(few), Err(_)) => few,
-        // Where no chain kernel has all operations, what a decode kernel lacks is the answer.
+        // Where no chain kernel has all operations, what a decode kernel lacks is the answer, unless stages have chain kernels apart.
         (Err(few), Err(_)) if ChainKernel::running(resolved.operations()).next().is_none() => {
-            return Err(few);
+            return Err(if resolved.stages.iter().all(|s| s.op.in_chain()) { apart(resolved) } else { few });
         }
         (Err(_), many) => many?,
     };
@@ -128,6 +134,21 @@ fn fused(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagnostic>
     best.predicted =
         serial.zip(us(&best)).map(|(p, us)| Prediction { serial_us: p.serial_us, synchronised_us: us });
     Ok(best)
+}
+
+/// That stages which have chain kernels have none together.
+fn apart(resolved: &Resolved) -> Diagnostic {
+    let together = |count: usize| {
+        let operations = resolved.stages[..count].iter().filter_map(|stage| stage.op.operation()).collect();
+        ChainKernel::running(operations).next().is_some()
+    };
+    let count = (1..resolved.stages.len()).take_while(|count| together(*count)).last().unwrap_or(0);
+    let stage = &resolved.stages[count];
+    let (kind, name) = (stage.op.name(), &stage.name.value);
+    Diagnostic::new("no-kernel", format!("the fused executor does not run the {kind} stage `{name}` in this pipeline"))
+        .at(stage.name.span, "no chain kernel runs it beside the stages before it")
+        .note("convolutions and pools have chain kernels apart from those of GEMMs and normalisations; a GEMM is a Conv2d of 1 x 1 taps over images of 1 x 1 pixels, too")
+        .help("run it with `--executor serial`, which launches a chain kernel a stage")
 }
 
 /// One decision a line, with its reason.

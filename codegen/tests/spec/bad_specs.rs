@@ -1,9 +1,11 @@
-//! Every file of `bad_specs/` must be refused, with the message that stands beside it.
+//! Every file of `bad_specs/` must be refused, with the message that stands beside it; those of `bad_specs/fused/` only by `fused`.
 //! After a change of wording: `INSTA_UPDATE=always cargo test -p cusync-gen --test spec bad_specs`, then read the diff.
 
 use std::fs;
 use std::path::Path;
 
+use cusync_gen::check::Executor;
+use cusync_gen::choose;
 use cusync_gen::device::Profile;
 use cusync_gen::diagnostic::Diagnostic;
 use cusync_gen::graph::StageId;
@@ -19,25 +21,43 @@ fn front_end(text: &str, origin: &str) -> Result<(), Diagnostic> {
     resolved.graph(&tiles).map(|_| ())
 }
 
-#[test]
-fn every_bad_spec_is_refused_with_place_and_way_out() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/spec/bad_specs");
-    let mut files: Vec<_> = fs::read_dir(folder)
-        .expect("the folder is there")
-        .map(|entry| entry.expect("readable").path())
-        .filter(|path| path.extension().is_some_and(|e| e == "ron"))
-        .collect();
+/// What a spec that is sound goes through when it is planned for `fused`; on the host it is planned all the same.
+fn fused(text: &str, origin: &str) -> Result<(), Diagnostic> {
+    let resolved = spec::parse(text, origin)?.resolve(&[])?;
+    let device = Profile::named("h200").expect("shipped");
+    choose::plan(&resolved, device, Executor::Cpu).unwrap_or_else(|e| panic!("{origin} on the host: {e}"));
+    choose::plan(&resolved, device, Executor::Fused).map(|_| ())
+}
+
+/// Every spec of a folder is refused, with the message that stands beside it.
+fn refused(folder: &str, least: usize, by: fn(&str, &str) -> Result<(), Diagnostic>) {
+    let mut files: Vec<_> =
+        fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/spec").join(folder))
+            .expect("the folder is there")
+            .map(|entry| entry.expect("readable").path())
+            .filter(|path| path.extension().is_some_and(|e| e == "ron"))
+            .collect();
     files.sort();
-    assert!(files.len() >= 40, "only {} bad specs", files.len());
+    assert!(files.len() >= least, "only {} bad specs", files.len());
     for file in files {
         let text = fs::read_to_string(&file).expect("readable");
         let name = file.file_stem().and_then(|stem| stem.to_str()).expect("ASCII").to_string();
         let origin = format!("{name}.ron");
-        let Err(diagnostic) = front_end(&text, &origin) else { panic!("{origin} was accepted") };
+        let Err(diagnostic) = by(&text, &origin) else { panic!("{origin} was accepted") };
         assert!(diagnostic.line_column(&text).is_some(), "{origin}: no place: {diagnostic}");
         assert!(!diagnostic.help.is_empty(), "{origin}: no way out: {diagnostic}");
-        insta::with_settings!({ snapshot_path => "bad_specs", prepend_module_to_snapshot => false, omit_expression => true }, {
+        insta::with_settings!({ snapshot_path => folder, prepend_module_to_snapshot => false, omit_expression => true }, {
             insta::assert_snapshot!(name, diagnostic.render(&text, &origin, false));
         });
     }
+}
+
+#[test]
+fn every_bad_spec_is_refused_with_place_and_way_out() {
+    refused("bad_specs", 40, front_end);
+}
+
+#[test]
+fn what_only_a_gpu_cannot_do_is_refused_with_place_and_way_out_and_planned_for_the_host() {
+    refused("bad_specs/fused", 7, fused);
 }

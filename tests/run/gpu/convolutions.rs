@@ -179,8 +179,11 @@ fn residual_blocks_and_pools_are_right_in_every_kernel_for_them() {
 fn layers_and_bodies_of_resnet_and_vgg_are_right() {
     let Some(gpu) = hopper() else { return };
     let bodies = ["resnet38_body", "vgg19_body"];
-    for name in ["resnet38_layer1", "resnet38_layer4", "vgg19_block2"].into_iter().chain(bodies) {
-        for images in [1, 5] {
+    let some = ["resnet38_layer1", "resnet38_layer4", "vgg19_block1", "vgg19_block2"];
+    let others = ["resnet38_layer2", "resnet38_layer3", "vgg19_block3", "vgg19_block4"];
+    let others = others.into_iter().filter(|_| !quick());
+    for name in some.into_iter().chain(others).chain(bodies) {
+        for images in if quick() { vec![1, 5] } else { vec![1, 5, 8, 32] } {
             let overrides = Overrides { dims: vec![("B".into(), images)], ..Overrides::default() };
             let plan = plan_of(&gpu, shipped(name).expect("it ships"), &overrides, Executor::Fused);
             let (inputs, reference) = expected(&gpu, &plan, 1, 7);
@@ -192,18 +195,23 @@ fn layers_and_bodies_of_resnet_and_vgg_are_right() {
 #[test]
 fn chains_of_two_and_of_four_are_right() {
     let Some(gpu) = hopper() else { return };
-    for (name, hw, channels) in
-        [("resnet_layer", 56, 64), ("resnet_layer", 28, 128), ("vgg_layer", 14, 256), ("vgg_layer", 7, 512)]
-    {
-        for images in [1, 3] {
-            let dims = [("B", images), ("HW", hw), ("C", channels)].map(|(dim, size)| (dim.to_owned(), size));
-            for mode in [Hand::Fixed, Hand::Drawn] {
-                let chain = Some(ChainOverride { mode, ..ChainOverride::default() });
-                let overrides = Overrides { dims: dims.to_vec(), chain, ..Overrides::default() };
-                let plan = plan_of(&gpu, shipped(name).expect("it ships"), &overrides, Executor::Fused);
-                let (inputs, reference) = expected(&gpu, &plan, 1, 7);
-                let label = format!("{name} {hw} x {hw}, {channels} channels, {images} images, {mode:?}");
-                assert_runs_right(&gpu, &label, &plan, &inputs, &reference);
+    let shapes = [(56, 64), (28, 128), (14, 256), (7, 512)];
+    let batches = if quick() { vec![1, 3] } else { vec![1, 3, 4, 8, 12, 16, 20, 24, 28, 32] };
+    for (number, (hw, channels)) in shapes.into_iter().enumerate() {
+        // With the quick sizes a shape is run in one of the two chains.
+        let lengths = ["resnet_layer", "vgg_layer"].into_iter().enumerate();
+        for (_, name) in lengths.filter(|(length, _)| !quick() || *length == number / 2) {
+            for &images in &batches {
+                let dims =
+                    [("B", images), ("HW", hw), ("C", channels)].map(|(dim, size)| (dim.to_owned(), size));
+                for mode in [Hand::Fixed, Hand::Drawn] {
+                    let chain = Some(ChainOverride { mode, ..ChainOverride::default() });
+                    let overrides = Overrides { dims: dims.to_vec(), chain, ..Overrides::default() };
+                    let plan = plan_of(&gpu, shipped(name).expect("it ships"), &overrides, Executor::Fused);
+                    let (inputs, reference) = expected(&gpu, &plan, 1, 7);
+                    let label = format!("{name} {hw} x {hw}, {channels} channels, {images} images, {mode:?}");
+                    assert_runs_right(&gpu, &label, &plan, &inputs, &reference);
+                }
             }
         }
     }

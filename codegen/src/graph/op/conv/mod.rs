@@ -163,7 +163,9 @@ impl Rules for Conv {
     }
 
     fn unfit(&self, _: MmaTile) -> Option<&'static str> {
-        self.window.is_none().then_some("reads images of which no window fits a kernel's tile")
+        let without =
+            || self.beyond_kernels().unwrap_or("reads images of which no window fits a kernel's tile");
+        self.window.is_none().then(without)
     }
 
     fn rows_multiplied(&self, tile: MmaTile) -> u32 {

@@ -12,8 +12,11 @@ use crate::graph::op::{At, MmaTile};
 /// Room for windows, in pixels of a block of channels: what every kernel for convolutions has that multiplies with pixels on WGMMA's M side.
 const WINDOW_PIXELS: u32 = 512;
 
-/// Most pixels along an axis of a window, or images in it: a copy of the TMA takes no more.
+/// Most pixels along an axis of a window, or images in it: a copy of the TMA takes no more. Kernels count taps and padding as far.
 const WINDOW_AXIS: u32 = 255;
+
+/// Largest stride: a copy of the TMA leaves out no more pixels.
+const STRIDE: u32 = 8;
 
 /// Most tiles that one image may have: kernels count them in 16 bits (`row_tiles` of `csrc/kernels/conv2d/window.h`).
 const TILES_OF_IMAGE: u32 = 0xffff;
@@ -44,19 +47,43 @@ impl Conv {
         PRODUCT_SLOTS.iter().find(|slots| least <= **slots).map(|slots| slots * groups)
     }
 
+    /// From one row of a window's pixels to the next, and the zeros behind the last one.
+    fn pitch(&self) -> Option<(u32, u32)> {
+        // Without a stride the padding behind a row of pixels is the padding before the next one.
+        if self.stride.1 == 1 && self.padding.1 < self.filter.1 {
+            Some((self.input.1.checked_add(self.padding.1)?, self.padding.1))
+        } else {
+            Some((self.output.1 + (self.filter.1 - 1) / self.stride.1, 0))
+        }
+    }
+
+    /// Why no kernel has windows for it, whatever its tiles.
+    pub(super) fn beyond_kernels(&self) -> Option<&'static str> {
+        if self.stride.0.max(self.stride.1) > STRIDE {
+            return Some("has a stride above 8, and a copy of the TMA steps no further");
+        }
+        let within = |size: Option<u32>| size.is_some_and(|size| size <= WINDOW_AXIS);
+        if !within(self.filter.0.checked_mul(self.filter.1)) {
+            return Some("has more than 255 taps, and kernels count no further");
+        }
+        if !within(Some(self.padding.0.max(self.padding.1))) {
+            return Some("has padding of more than 255 pixels, and kernels count no further");
+        }
+        if !within(self.pitch().and_then(|(pitch, _)| pitch.checked_mul(self.stride.1))) {
+            return Some(
+                "has rows of more than 255 pixels with their padding, and a copy of the TMA brings no more",
+            );
+        }
+        None
+    }
+
     /// The largest window whose output pixels fit into the rows of an MMA tile, and twice into room for so many.
     fn fit(&self, tile: MmaTile, room: u32) -> Option<Window> {
-        let ((r, s), (p, q)) = (self.filter, self.output);
-        // Without a stride the padding behind a row of pixels is the padding before the next one.
-        let shared = self.stride.1 == 1 && self.padding.1 < s;
-        let (pitch, tail) = if shared {
-            (self.input.1.checked_add(self.padding.1)?, self.padding.1)
-        } else {
-            (q + (s - 1) / self.stride.1, 0)
-        };
-        let bounded = [self.stride.0, self.stride.1].iter().all(|stride| *stride <= 8)
-            && [self.padding.0, self.padding.1, r.checked_mul(s)?].iter().all(|n| *n <= WINDOW_AXIS)
-            && pitch.checked_mul(self.stride.1)? <= WINDOW_AXIS;
+        if self.beyond_kernels().is_some() {
+            return None;
+        }
+        let (r, p) = (self.filter.0, self.output.0);
+        let (pitch, tail) = self.pitch()?;
         // The kernels fill a window while they multiply the one before, so an item with several has room for two.
         let room = room / (self.channels.div_ceil(CHANNELS) * self.classes()).min(2);
         let fits = |rows: u32, images: u32| {
@@ -66,8 +93,7 @@ impl Conv {
             loaded * self.stride.0 <= WINDOW_AXIS && fits && pixels <= room
         };
         let whole = |rows: &u32| p % rows == 0 && p / rows <= TILES_OF_IMAGE;
-        let rows =
-            (1..=p.min(tile.0)).rev().filter(|rows| bounded && whole(rows)).find(|rows| fits(*rows, 1))?;
+        let rows = (1..=p.min(tile.0)).rev().filter(whole).find(|rows| fits(*rows, 1))?;
         let most = if rows == p { self.images.min(tile.0).min(WINDOW_AXIS) } else { 1 };
         let images = (1..=most).rev().find(|images| fits(rows, *images))?;
         Some(Window { rows, images, pitch })
