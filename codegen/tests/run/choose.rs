@@ -41,6 +41,19 @@ fn sixty_four_stages_are_chosen_for() {
     }
 }
 
+/// Convolutions and products have chain kernels apart, so a pipeline of both has a launch a stage on a GPU that has these, and no other way.
+#[test]
+fn stages_that_no_kernel_runs_together_have_a_launch_each() {
+    let source = include_str!("../spec/bad_specs/fused/conv_beside_gemm.ron");
+    let spec = cusync_gen::spec::parse(source, "mixed").and_then(|s| s.resolve(&[])).expect("sound");
+    let usual = |device| choose::usual_executor(&spec, Profile::named(device).expect("shipped")).0;
+    assert_eq!((usual("h200"), usual("a100")), (Executor::Serial, Executor::Streams));
+    let plan = choose::plan(&spec, h200(), Executor::Serial).expect("proved");
+    let kernels = plan.launch().kernels();
+    assert_eq!(kernels.len(), 2);
+    assert!(kernels.iter().all(|kernel| kernel.lists.is_some()), "a chain kernel each");
+}
+
 /// Windows, what of a tile is multiplied in vain, and parts are named, with the numbers of the plan that is chosen.
 #[test]
 fn what_a_convolution_reads_wastes_and_shares_is_explained() {

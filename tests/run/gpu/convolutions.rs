@@ -253,6 +253,12 @@ fn a_chain_kernel_a_stage_is_right() {
         let overrides = Overrides { dims: vec![("B".into(), images)], ..Overrides::default() };
         runs_in_turn(&gpu, shipped(name).expect("it ships"), &overrides, Executor::Serial);
     }
+    // No kernel has both, so it runs so when nobody says how.
+    let classified = r#"Pipeline(name: "classified", dims: { "B": 40 }, stages: [
+        Conv2d(name: "conv", input: "X(B,14,14,64)", filter: "F(3,3,64,64)", padding: (1,1), epilogue: Relu, out: "Y(B,14,14,64)"),
+        Gemm(name: "dense", a: "A(B,512)", b: "W(512,1000)", bias: "c(1000)", out: "Z(B,1000)"),
+    ])"#;
+    runs_in_turn(&gpu, classified, &Overrides::default(), Executor::Serial);
 }
 
 /// Kernels of a stage each for sm_80, compiled for this GPU: stage by stage, and behind tile semaphores.
