@@ -5,8 +5,8 @@ use cusync_gen::check::{
     Candidate, EdgeChoice, Event, Executor, Generated, How, Obligation, TileProgram, check, judge,
     judge_program,
 };
-use cusync_gen::device::Profile;
-use cusync_gen::graph::{Axis, Graph, OperandKind, StageId};
+use cusync_gen::device::{ChainKernel, Operation, Profile};
+use cusync_gen::graph::{Axis, Graph, Op, OperandKind, Stage, StageId};
 use cusync_gen::simulate::{predict, simulate_serial};
 use cusync_gen::spec;
 use cusync_gen::sync::{Policy, Tile, WaitAt};
@@ -203,6 +203,61 @@ fn a_convolution_that_leaves_a_block_of_channels_or_a_parity_unawaited_is_refute
     for parity in 0..2 {
         refutes(&c, &|slot| slot % 2 == parity, "a parity");
     }
+}
+
+/// Two convolutions of 128 channels over 3 images of 28 x 10 pixels, in the tile of each kernel for them, which loads windows.
+fn windowed() -> impl Iterator<Item = Graph> {
+    let source = r#"Pipeline(name: "w", dims: {}, stages: [
+        Conv2d(name: "first", input: "X(3,28,10,128)", filter: "F1(3,3,128,128)", padding: (1,1), out: "Y(3,28,10,128)"),
+        Conv2d(name: "second", input: "Y(3,28,10,128)", filter: "F2(3,3,128,128)", padding: (1,1), out: "Z(3,28,10,128)"),
+    ])"#;
+    ChainKernel::running([Operation::Conv2d].into_iter().collect()).map(|kernel| {
+        let graph = graph(source, &[kernel.tile; 2]);
+        let window = |stage: &Stage| matches!(&stage.op, Op::Conv2d(conv) if conv.window.is_some());
+        assert!(graph.stages.iter().all(window), "{:?}", kernel.tile);
+        graph
+    })
+}
+
+#[test]
+fn a_window_of_a_kernel_that_is_awaited_in_part_is_refuted() {
+    let mut blocks = 0;
+    for graph in windowed() {
+        for (policy, wait_at) in
+            [Policy::Tile, Policy::Row, Policy::ConvHalo].iter().flat_map(|p| EVERYWHERE.map(|at| (p, at)))
+        {
+            let sound = candidate(graph.clone(), policy, wait_at);
+            assert_eq!(judge(&sound).refutations, [], "{policy:?} {wait_at:?}");
+            let rows = sound.graph.stages[1].operands[0].footprint.rows;
+            // Without the row of pixels above, without the one below, and windows of the images before and behind.
+            let less = rows.extent - 10;
+            let wrong = [(rows.offset + 10, less), (rows.offset, less)];
+            let other = [(rows.offset - 280, rows.extent), (rows.offset + 280, rows.extent)];
+            for (offset, extent) in wrong.into_iter().chain(other) {
+                let mut c = sound.clone();
+                let operand = &mut c.graph.stages[1].operands[0];
+                (operand.footprint.rows.offset, operand.footprint.rows.extent) = (offset, extent);
+                if let Some(sliding) = &mut operand.sliding {
+                    sliding.rows.offset += offset - rows.offset;
+                    sliding.rows.extent = sliding.rows.extent + extent - rows.extent;
+                }
+                let text = refuted(&c);
+                assert!(text.contains("second(") && text.contains("may read `Y` before first("), "{text}");
+            }
+        }
+        let c = candidate(graph, &Policy::Tile, WaitAt::PerKBlock);
+        // Where the first convolution has a tile of channels for each of the second's blocks.
+        for block in (0..2).filter(|_| c.graph.stages[0].grid.1 == 2) {
+            let wrong = Without { base: Generated::new(&c), drop: |_, slot| slot % 2 == block };
+            let text = judge_program(&c, &wrong)
+                .refutation(Obligation::Cover)
+                .expect("a block of channels")
+                .to_string();
+            assert!(text.contains("second(") && text.contains("may read `Y` before first("), "{text}");
+            blocks += 1;
+        }
+    }
+    assert!(blocks > 0, "no kernel has tiles of one block of channels");
 }
 
 /// A convolution of 2 images of 12 x 10 pixels, a pool of 3 x 3 with stride 2, and a convolution of what it leaves.

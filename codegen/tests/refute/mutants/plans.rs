@@ -232,7 +232,10 @@ pub(crate) fn draw(rng: &mut SmallRng) -> Candidate {
     ];
     let executor = pick(rng, &executors);
     let fused = executor == Executor::Fused;
-    let mut graph = if fused {
+    let mut graph = if fused && rng.random_ratio(1, 4) {
+        // Lists of tiles of several sizes are judged alike.
+        if rng.random() { general::convolutions(rng) } else { general::pool(rng) }
+    } else if fused {
         let (stages, tile) = (pick(rng, GEMMS), pick(rng, &[(16, 16, 16), (32, 32, 16), (128, 128, 64)]));
         graph(rng, stages, Some(tile))
     } else {
