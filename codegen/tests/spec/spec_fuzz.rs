@@ -1,16 +1,20 @@
 //! Damaged specs never panic, hang or exhaust memory: they are accepted or refused with a message that renders.
 
+use cusync_gen::check::Executor;
+use cusync_gen::choose;
 use cusync_gen::device::Profile;
 use cusync_gen::diagnostic::Diagnostic;
 use cusync_gen::graph::StageId;
 use cusync_gen::spec;
 use proptest::prelude::*;
 
-const SEEDS: [&str; 7] = [
+const SEEDS: [&str; 9] = [
     include_str!("../../../policies/chain3.ron"),
     include_str!("../../../policies/diamond.ron"),
     include_str!("../../../policies/llama65_mlp.ron"),
     include_str!("../../../policies/resnet_layer.ron"),
+    include_str!("../../../policies/resnet38_layer2.ron"),
+    include_str!("../../../policies/vgg19_block2.ron"),
     include_str!("../../../policies/llama3_70b_attention.ron"),
     r#"Pipeline(name: "p", dims: {"M": 300, "H": 512}, element: Bf16, stages: [
     Gemm(name: "up", a: "X(M,H)", b: "W(H,H)", bias: Some("v(H)"), out: "Y(M,H)"),
@@ -103,6 +107,49 @@ fn every_single_deletion() {
 fn seeds_are_valid_where_they_mean_to_be() {
     for seed in &SEEDS[..3] {
         front_end(seed).unwrap_or_else(|d| panic!("{}", d.render(seed, "seed", false)));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Two convolutions of any images and a pool between are planned and proved for the GPU, or refused with a place.
+    #[test]
+    fn convolutions_of_any_size_are_planned_or_refused(
+        (images, height, width) in (1u32..20, 1u32..64, 1u32..300),
+        (rows, cols) in (1u32..18, 1u32..18),
+        (down, right) in (1u32..11, 1u32..11),
+        (above, beside) in (0u32..20, 0u32..20),
+        (channels, features) in (1u32..20, 1u32..20),
+        pools in any::<bool>(),
+    ) {
+        let out = |size: u32, taps: u32, step: u32, padding: u32| (size + 2 * padding).checked_sub(taps).map(|x| x / step + 1);
+        let (p, q) = (out(height, rows, down, above), out(width, cols, right, beside));
+        let (Some(p), Some(q)) = (p, q) else { return Ok(()) };
+        let (c, k) = (8 * channels, 8 * features);
+        let (between, input, (u, v)) = if pools && p > 1 && q > 1 {
+            let (u, v) = (p / 2, q / 2);
+            let pool = format!(r#"Pool(name: "pool", kind: Max, input: "Y({images},{p},{q},{k})", window: (2,2), stride: (2,2), out: "P({images},{u},{v},{k})"),"#);
+            (pool, "P", (u, v))
+        } else {
+            (String::new(), "Y", (p, q))
+        };
+        let text = format!(
+            r#"Pipeline(name: "c", dims: {{}}, stages: [
+                Conv2d(name: "first", input: "X({images},{height},{width},{c})", filter: "F1({rows},{cols},{c},{k})", stride: ({down},{right}),
+                    padding: ({above},{beside}), out: "Y({images},{p},{q},{k})"), {between}
+                Conv2d(name: "second", input: "{input}({images},{u},{v},{k})", filter: "F2(1,1,{k},8)", out: "Z({images},{u},{v},8)"),
+            ])"#
+        );
+        let device = Profile::named("h200").expect("shipped");
+        let planned = spec::parse(&text, "fuzz.ron")
+            .and_then(|spec| spec.resolve(&[]))
+            .and_then(|resolved| choose::plan(&resolved, device, Executor::Fused).map(|_| ()));
+        if let Err(diagnostic) = planned {
+            let code = diagnostic.code;
+            prop_assert!(["no-kernel", "grid-too-large"].contains(&code), "{}", diagnostic.render(&text, "fuzz.ron", false));
+            prop_assert!(diagnostic.line_column(&text).is_some(), "{}", diagnostic);
+        }
     }
 }
 

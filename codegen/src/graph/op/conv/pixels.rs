@@ -53,7 +53,7 @@ impl Conv {
         if self.stride.1 == 1 && self.padding.1 < self.filter.1 {
             Some((self.input.1.checked_add(self.padding.1)?, self.padding.1))
         } else {
-            Some((self.output.1 + (self.filter.1 - 1) / self.stride.1, 0))
+            Some((self.output.1.checked_add((self.filter.1 - 1) / self.stride.1)?, 0))
         }
     }
 
