@@ -6,9 +6,6 @@ use std::process::Command;
 
 use crate::{Outcome, cargo};
 
-/// More than this is no longer quick to copy.
-const LIMIT_BYTES: u64 = 40 << 20;
-
 pub(crate) fn bundle(root: &Path) -> Outcome {
     cargo(root, ["build", "--release", "--bin", "cusync"])?;
     let out = root.join("target/bundle");
@@ -29,12 +26,6 @@ pub(crate) fn bundle(root: &Path) -> Outcome {
     let bytes: u64 =
         fs::read_dir(&out).map_err(io)?.flatten().filter_map(|e| e.metadata().ok()).map(|m| m.len()).sum();
     println!("{}: {:.1} MiB", out.display(), bytes as f64 / f64::from(1 << 20));
-    if bytes > LIMIT_BYTES {
-        return Err(format!(
-            "the bundle is larger than {} MiB; build for one architecture with CUSYNC_ARCHS=90a",
-            LIMIT_BYTES >> 20
-        ));
-    }
     Ok(())
 }
 
