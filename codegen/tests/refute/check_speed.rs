@@ -588,6 +588,11 @@ fn workloads(name: &str) -> Vec<Vec<(String, u64)>> {
         {
             [1, 4, 32].into_iter().flat_map(generates).collect()
         }
+        "resnet_layer" | "vgg_layer" => {
+            let shapes = [(56, 64), (28, 128), (14, 256), (7, 512)];
+            let of = |b| shapes.map(|(hw, c)| vec![dim("B", b), dim("HW", hw), dim("C", c)]);
+            IMAGES.into_iter().flat_map(of).collect()
+        }
         _ if name.starts_with("resnet") || name.starts_with("vgg") => {
             IMAGES.map(|b| vec![dim("B", b)]).into()
         }
