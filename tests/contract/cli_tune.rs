@@ -72,6 +72,16 @@ fn without_a_gpu_the_choice_is_the_prediction() {
 
     let one = json(&cusync(&["tune", "diamond", "--executor", "streams", "--device", "a100", "--json"]));
     assert_eq!((&one["executor"], &one["device"]), (&"streams".into(), &"a100".into()));
+    // Of convolutions the tiles of every kernel are offered, whole and in parts.
+    let images = json(&cusync(&["tune", "resnet_layer", "--device", "h200", "--json"]));
+    let names: Vec<&str> =
+        images["candidates"].as_array().expect("a list").iter().filter_map(|c| c["name"].as_str()).collect();
+    for tile in ["64 x 64", "64 x 128", "128 x 64", "128 x 128", "256 x 64"] {
+        for parts in ["whole tiles", "cut along k"] {
+            let offered = format!("fused: {tile} tiles, static, {parts}");
+            assert!(names.contains(&offered.as_str()), "{offered}: {names:?}");
+        }
+    }
     let plain = cusync(&["tune", "two_gemms", "--dim", "M=64"]);
     let page = String::from_utf8_lossy(&plain.stdout);
     assert!(page.contains("plan: predicted") && page.contains("the choice is the prediction"), "{page}");
