@@ -286,7 +286,10 @@ fn images_that_no_window_holds_are_refused_by_name_and_run_on_the_host() {
     ])"#;
     let plan = |executor| plan_text(source, "wide", &Overrides::default(), &small_gpu(6), executor);
     let text = plan(Executor::Fused).expect_err("no window").to_string();
-    assert!(text.contains("`wide`") && text.contains("window") && text.contains("--executor cpu"), "{text}");
+    assert!(
+        text.contains("`wide`") && text.contains("255 pixels") && text.contains("--executor cpu"),
+        "{text}"
+    );
     let host = plan(Executor::Cpu).unwrap_or_else(|e| panic!("{e}"));
     let inputs = Inputs::random(host.graph(), 7);
     let expected = evaluate(host.graph(), &inputs, &HashMap::new()).expect("all inputs are there");
