@@ -303,7 +303,7 @@ fn nothing_is_passed_over_that_matters() {
 }
 
 /// What ships.
-const SPECS: [(&str, &str); 28] = [
+const SPECS: [(&str, &str); 31] = [
     ("two_gemms", include_str!("../../../policies/two_gemms.ron")),
     ("chain3", include_str!("../../../policies/chain3.ron")),
     ("diamond", include_str!("../../../policies/diamond.ron")),
@@ -319,6 +319,9 @@ const SPECS: [(&str, &str); 28] = [
     ("gpt3_layer", include_str!("../../../policies/gpt3_layer.ron")),
     ("llama65_layer", include_str!("../../../policies/llama65_layer.ron")),
     ("llama3_70b_layer", include_str!("../../../policies/llama3_70b_layer.ron")),
+    ("gpt3_prompt_layer", include_str!("../../../policies/gpt3_prompt_layer.ron")),
+    ("llama65_prompt_layer", include_str!("../../../policies/llama65_prompt_layer.ron")),
+    ("llama3_70b_prompt_layer", include_str!("../../../policies/llama3_70b_prompt_layer.ron")),
     ("llama65_norm_mlp", include_str!("../../../policies/llama65_norm_mlp.ron")),
     ("resnet_layer", include_str!("../../../policies/resnet_layer.ron")),
     ("vgg_layer", include_str!("../../../policies/vgg_layer.ron")),
@@ -581,7 +584,9 @@ fn workloads(name: &str) -> Vec<Vec<(String, u64)>> {
     let dim = |name: &str, size: u64| (name.to_owned(), size);
     let generates = |b| [512, 2048].map(|s| vec![dim("B", b), dim("S", s)]);
     match name {
-        _ if name.ends_with("_attention") => [512, 1024, 2048].map(|s| vec![dim("S", s)]).into(),
+        _ if name.ends_with("_attention") || name.ends_with("_prompt_layer") => {
+            [512, 1024, 2048].map(|s| vec![dim("S", s)]).into()
+        }
         _ if ["_generate", "gpt3_layer", "llama65_layer", "llama3_70b_layer"]
             .iter()
             .any(|e| name.ends_with(e)) =>

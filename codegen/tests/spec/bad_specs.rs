@@ -59,5 +59,5 @@ fn every_bad_spec_is_refused_with_place_and_way_out() {
 
 #[test]
 fn what_only_a_gpu_cannot_do_is_refused_with_place_and_way_out_and_planned_for_the_host() {
-    refused("bad_specs/fused", 7, fused);
+    refused("bad_specs/fused", 10, fused);
 }

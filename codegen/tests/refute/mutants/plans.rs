@@ -232,9 +232,14 @@ pub(crate) fn draw(rng: &mut SmallRng) -> Candidate {
     ];
     let executor = pick(rng, &executors);
     let fused = executor == Executor::Fused;
-    let mut graph = if fused && rng.random_ratio(1, 4) {
+    let mut graph = if fused && rng.random_ratio(1, 3) {
         // Lists of tiles of several sizes are judged alike.
-        if rng.random() { general::convolutions(rng) } else { general::pool(rng) }
+        match rng.random_range(0..4) {
+            0 => general::convolutions(rng),
+            1 => general::pool(rng),
+            2 => general::attention(rng),
+            _ => general::normalisation(rng),
+        }
     } else if fused {
         let (stages, tile) = (pick(rng, GEMMS), pick(rng, &[(16, 16, 16), (32, 32, 16), (128, 128, 64)]));
         graph(rng, stages, Some(tile))
