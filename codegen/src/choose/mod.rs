@@ -136,7 +136,7 @@ fn fused(resolved: &Resolved, device: &Profile) -> Result<Candidate, Diagnostic>
     Ok(best)
 }
 
-/// That stages which have chain kernels have none together.
+/// The error for stages that each have a chain kernel, but none that runs all of them.
 fn apart(resolved: &Resolved) -> Diagnostic {
     let together = |count: usize| {
         let operations = resolved.stages[..count].iter().filter_map(|stage| stage.op.operation()).collect();

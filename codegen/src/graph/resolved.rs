@@ -145,7 +145,8 @@ impl Resolved {
         let why = if device.arch == 90 && op.has_kernel(device.arch, Executor::Fused) {
             format!("{} has a kernel for the fused executor only", op.name())
         } else {
-            format!("{} has no CUDA kernel for {} yet", op.name(), device.name)
+            let why = op.unfit_in_any().filter(|_| device.arch == 90).map(|why| format!(": it {why}"));
+            format!("{} has no CUDA kernel for {} yet{}", op.name(), device.name, why.unwrap_or_default())
         };
         Some((StageId(stage), format!("stage `{name}`: {why}")))
     }

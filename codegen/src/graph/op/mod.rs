@@ -166,11 +166,18 @@ impl Op {
     /// Whether a chain kernel runs it, in some of its tiles.
     pub fn in_chain(&self) -> bool {
         let runs = |operation| ChainKernel::running([operation].into_iter().collect()).next().is_some();
-        let fits = match self.rules().tiles(1) {
-            Tiles::Own { list, of_kernel: false, .. } => list.iter().any(|tile| self.unfit(*tile).is_none()),
-            Tiles::Stated | Tiles::Kernels(_) | Tiles::Own { of_kernel: true, .. } => true,
-        };
-        fits && self.operation().is_some_and(runs)
+        self.unfit_in_any().is_none() && self.operation().is_some_and(runs)
+    }
+
+    /// Why no chain kernel runs it in any of its own tiles, after the stage's name.
+    pub fn unfit_in_any(&self) -> Option<&'static str> {
+        match self.rules().tiles(1) {
+            Tiles::Own { list, of_kernel: false, .. } => {
+                let whys: Option<Vec<_>> = list.iter().map(|tile| self.unfit(*tile)).collect();
+                whys.map(|whys| whys.first().copied().unwrap_or("has no tile"))
+            }
+            Tiles::Stated | Tiles::Kernels(_) | Tiles::Own { of_kernel: true, .. } => None,
+        }
     }
 
     /// Whether its tiles are those of the kernel that runs it, so that it may share a kernel with others of that tile; else

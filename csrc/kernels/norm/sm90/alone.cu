@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kElements = 8, kVectors = 4;  ///< of a vector; of a thread
 /// Threads of a CTA for one row, and for two: those have 80 registers, so that two CTAs have room on an SM.
-constexpr uint32_t kMostThreads = 1024, kFewOfTwo = 257, kMostOfTwo = 384;
+constexpr uint32_t kMostThreads = 1024, kLeastOfTwo = 257, kMostOfTwo = 384;
 
 struct RowNorm {
   void const* x;
@@ -160,7 +160,7 @@ int32_t create_norm_alone(Request const& request, cusync_kernel** out) {
                        1.f / float(stage.n)};
     // Rows so wide that an SM has room for no more than three of them, one by one: two by two it has four, which share the gain and bias.
     // Where there are few rows, each has an SM.
-    bool const two = stage.m >= 2 * uint32_t(sms) && threads >= kFewOfTwo && threads <= kMostOfTwo;
+    bool const two = stage.m >= 2 * uint32_t(sms) && threads >= kLeastOfTwo && threads <= kMostOfTwo;
     return two ? create<Element, 2>(norm, out) : create<Element, 1>(norm, out);
   });
 }

@@ -47,7 +47,7 @@ impl Conv {
         PRODUCT_SLOTS.iter().find(|slots| least <= **slots).map(|slots| slots * groups)
     }
 
-    /// From one row of a window's pixels to the next, and the zeros behind the last one.
+    /// Pixels in shared memory from one row of a window to the next, and zero pixels behind the last row; `None` where the sum overflows.
     fn pitch(&self) -> Option<(u32, u32)> {
         // Without a stride the padding behind a row of pixels is the padding before the next one.
         if self.stride.1 == 1 && self.padding.1 < self.filter.1 {
@@ -57,7 +57,7 @@ impl Conv {
         }
     }
 
-    /// Why no kernel has windows for it, whatever its tiles.
+    /// Why no kernel can load its windows, whatever the tiles.
     pub(super) fn beyond_kernels(&self) -> Option<&'static str> {
         if self.stride.0.max(self.stride.1) > STRIDE {
             return Some("has a stride above 8, and a copy of the TMA steps no further");
