@@ -1,5 +1,7 @@
 //! Predictions held against measurements of one H200. `docs/results/prediction.md` has the figures.
 
+use cusync_gen::check::Executor;
+use cusync_gen::choose;
 use cusync_gen::choose::against::{Measurements, compare};
 use cusync_gen::choose::comparison::{Comparison, Goal};
 use cusync_gen::device::Profile;
@@ -139,6 +141,57 @@ fn predictions_of_attention_are_near_what_they_were_fitted_to() {
         assert_eq!((c.rows.len(), c.other_schedules), (84, 0));
         assert!(error <= 0.08 && lost <= 0.05, "{error} {lost}");
     }
+}
+
+/// Layers and plain blocks of prompts a launch a stage, by our kernels alone and with the library's products, on an H100 (`benches/pytorch_layer.py`);
+/// its terms of small kernels were fitted to some of their parts.
+#[test]
+fn predictions_of_prompts_on_an_h100_are_near_and_rank_them() {
+    let record: serde_json::Value =
+        serde_json::from_str(include_str!("../../../docs/results/layers_h100.json")).expect("JSON");
+    let h100 = Profile::named("h100").expect("shipped");
+    let mut errors = Vec::new();
+    for model in ["gpt3", "llama65", "llama3_70b"] {
+        for (pipeline, tokens) in ["prompt_layer", "attention"]
+            .into_iter()
+            .flat_map(|kind| [512, 2048].map(|tokens| (format!("{model}_{kind}"), tokens)))
+        {
+            let text = spec(&pipeline).expect("it ships");
+            let resolved = cusync_gen::spec::parse(&text, &pipeline)
+                .and_then(|spec| spec.resolve(&[("S".into(), tokens)]))
+                .expect("sound");
+            let [serial, library] = [Executor::Serial, Executor::Library].map(|executor| {
+                let way = format!("cusync, {}", executor.name());
+                let of = |r: &&serde_json::Value| {
+                    r["pipeline"] == *pipeline
+                        && r["dims"]["S"] == tokens
+                        && r["way"] == *way
+                        && r["regime"] == "rested"
+                };
+                let measured = record["cusync"].as_array().and_then(|all| all.iter().find(of));
+                let measured = measured.and_then(|r| r["median_us"].as_f64()).expect("a record");
+                let candidate = choose::candidate(&resolved, h100, executor).expect("planned");
+                (candidate.predicted.expect("priced").synchronised_us, measured)
+            });
+            for (predicted, measured) in [serial, library] {
+                errors.push((predicted / measured - 1.0).abs());
+            }
+            assert_eq!(
+                serial.0 < library.0,
+                serial.1 < library.1,
+                "{pipeline} {tokens}: {serial:?} {library:?}"
+            );
+        }
+    }
+    let mean = errors.iter().sum::<f64>() / errors.len() as f64;
+    println!(
+        "{} times, off by {:.1} % in the mean, {:.1} % at most",
+        errors.len(),
+        mean * 100.0,
+        errors.iter().copied().fold(0.0, f64::max) * 100.0
+    );
+    assert_eq!(errors.len(), 24);
+    assert!(mean <= 0.08, "{mean}");
 }
 
 /// MLPs of 1 to 4096 tokens by every executor and by cuBLASLt: what is picked without measuring.
