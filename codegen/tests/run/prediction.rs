@@ -148,7 +148,7 @@ fn predictions_of_attention_are_near_what_they_were_fitted_to() {
 #[test]
 fn predictions_of_prompts_on_an_h100_are_near_and_rank_them() {
     let record: serde_json::Value =
-        serde_json::from_str(include_str!("../../../docs/results/layers_h100.json")).expect("JSON");
+        serde_json::from_str(include_str!("../../../docs/results/pytorch/layers_h100.json")).expect("JSON");
     let h100 = Profile::named("h100").expect("shipped");
     let mut errors = Vec::new();
     for model in ["gpt3", "llama65", "llama3_70b"] {
