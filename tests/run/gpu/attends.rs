@@ -7,6 +7,7 @@ use crate::caches::Caches;
 use crate::common::{Gpu, assert_right, assert_runs_right, pipeline, plan_of, quick};
 use crate::fused::{expected, hopper};
 use crate::fused_runs::bits;
+use cusync::bench::source_of;
 use cusync::device::DeviceBuffer;
 use cusync::inputs::Inputs;
 use cusync::runtime::verify::Reference;
@@ -14,13 +15,15 @@ use cusync::runtime::{Error, Options, Overlap, Overrides, Pipeline, shipped};
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::{Element, TensorId};
 use cusync_gen::schedule::decode::is_in_pairs;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 
 const NAMES: [&str; 3] = ["gpt3_generate", "llama65_generate", "llama3_70b_generate"];
 const LAYERS: [&str; 3] = ["gpt3_layer", "llama65_layer", "llama3_70b_layer"];
 const CAPACITY: u32 = 256;
 
 /// Groups of four queries on heads of 64 columns, in a paged cache.
-const PAGED: &str = r#"Pipeline(
+pub(crate) const PAGED: &str = r#"Pipeline(
     name: "paged",
     dims: { "B": 5, "S": 256, "E": 512, "HQ": 8, "HKV": 2, "D": 64, "N": 30 },
     stages: [
@@ -53,7 +56,11 @@ const UNLIKE: &str = r#"Pipeline(
 )"#;
 
 fn plan(gpu: &Gpu, source: &str, batch: u32, element: Element) -> Plan {
-    let dims = vec![("B".into(), batch.into()), ("S".into(), CAPACITY.into())];
+    sized(gpu, source, &[("B", batch), ("S", CAPACITY)], element)
+}
+
+fn sized(gpu: &Gpu, source: &str, dims: &[(&str, u32)], element: Element) -> Plan {
+    let dims = dims.iter().map(|(name, size)| ((*name).into(), (*size).into())).collect();
     let overrides = Overrides { dims, element: Some(element), ..Overrides::default() };
     plan_of(gpu, source, &overrides, Executor::Fused)
 }
@@ -63,6 +70,12 @@ fn lengths(gpu: &Gpu, pipeline: &mut Pipeline, values: &[i32]) -> Arc<DeviceBuff
     let buffer = Arc::new(DeviceBuffer::from_slice(&gpu.device, values, "lengths").expect("memory"));
     pipeline.bind_integers("n", buffer.clone()).expect("the spec has lengths");
     buffer
+}
+
+/// The page numbers that random inputs of this seed have.
+fn pages(plan: &Plan, seed: u32) -> Option<Arc<Vec<i32>>> {
+    let table = plan.graph().tensors.iter().position(|t| t.name == "P")?;
+    Inputs::random(plan.graph(), seed.into()).integers(TensorId(table)).cloned()
 }
 
 /// Lengths at the ends of units and of the cache, and others.
@@ -82,10 +95,7 @@ fn grows(source: &str, batch: u32, element: Element, overlap: Overlap) {
     let plan = plan(&gpu, source, batch, element);
     let label = format!("{} B = {batch} {element:?} {overlap:?}", plan.graph().name);
     let (inputs, _) = expected(&gpu, &plan, 1, batch);
-    // Inputs on the host are the same, of one seed.
-    let tensors = plan.graph().tensors.iter();
-    let table = tensors.enumerate().find(|(_, t)| t.name == "P").map(|(id, _)| TensorId(id));
-    let pages = table.and_then(|id| Inputs::random(plan.graph(), batch.into()).integers(id).cloned());
+    let pages = pages(&plan, batch);
     let mut pipeline = pipeline(&gpu, &plan, &inputs, Options { overlap, ..Options::default() });
     let mut now = ragged(batch);
     let buffer = lengths(&gpu, &mut pipeline, &now);
@@ -288,6 +298,115 @@ fn paged_caches_of_grouped_heads() {
     }
 }
 
+/// Empty caches, caches with room for one more token, and lengths at random between them.
+fn random_lengths(batch: u32, capacity: u32, seed: u64) -> Vec<i32> {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut drawn: Vec<i32> = (0..batch).map(|_| rng.random_range(0..capacity as i32)).collect();
+    let last = drawn.len() - 1;
+    drawn[(seed as usize) % (last + 1)] = 0;
+    drawn[last - (seed as usize) % (last + 1)] = capacity as i32 - 1;
+    drawn
+}
+
+/// Runs with some vectors of lengths, eager and replayed; each is right, and its repetition has the same bits.
+fn at_lengths(gpu: &Gpu, plan: &Plan, seed: u32, all: &[Vec<i32>], most: f64) {
+    let (inputs, _) = expected(gpu, plan, 1, seed);
+    let pages = pages(plan, seed);
+    let mut pipeline = pipeline(gpu, plan, &inputs, Options { overlap: Overlap::All, ..Options::default() });
+    let buffer = lengths(gpu, &mut pipeline, &all[0]);
+    let graph = pipeline.capture(Executor::Fused, &[0]).unwrap_or_else(|e| panic!("{e}"));
+    for now in all {
+        let label = format!("{} {:?} lengths {now:?}", plan.graph().name, plan.graph().dims);
+        let mut twice = || -> cusync::runtime::Result<()> {
+            buffer.upload(now)?;
+            let caches = Caches::of(&pipeline);
+            pipeline.poison_outputs()?;
+            pipeline.run(Executor::Fused)?;
+            let first = bits(&mut pipeline);
+            pipeline.poison_outputs()?;
+            pipeline.replay(&graph)?;
+            assert!(bits(&mut pipeline) == first, "{label}: the replay differs");
+            caches.assert_appended(&label, &pipeline, now, pages.as_deref().map(Vec::as_slice));
+            for output in Reference::new(&mut pipeline, 0)?.compare(&mut pipeline)? {
+                assert!(output.verified || output.relative_l2 < most, "{label}: {output:?}");
+            }
+            Ok(())
+        };
+        twice().unwrap_or_else(|e| panic!("{label}: {e}"));
+    }
+}
+
+#[test]
+fn caches_of_512_and_2048_tokens_at_random_lengths() {
+    let Some(gpu) = hopper() else { return };
+    let batches: &[u32] = if quick() { &[4] } else { &[1, 4, 5, 32] };
+    for (number, name) in NAMES.into_iter().enumerate() {
+        for (&batch, capacity) in batches.iter().flat_map(|batch| [512, 2048].map(|s| (batch, s))) {
+            let element =
+                if (number as u32 + batch).is_multiple_of(2) { Element::F16 } else { Element::Bf16 };
+            let source = shipped(name).expect("it ships");
+            let plan = sized(&gpu, source, &[("B", batch), ("S", capacity)], element);
+            let seeds = if quick() { 1 } else { 3 };
+            let all: Vec<_> = (0..seeds).map(|seed| random_lengths(batch, capacity, seed)).collect();
+            at_lengths(&gpu, &plan, batch, &all, 0.0);
+        }
+    }
+}
+
+/// Eight heads of queries on one, two and eight of keys, of 64 and of 128 columns, in pages.
+#[test]
+fn paged_caches_of_every_group() {
+    let Some(gpu) = hopper() else { return };
+    for (number, (kv, dim)) in [1, 2, 8].into_iter().flat_map(|kv| [(kv, 64), (kv, 128)]).enumerate() {
+        for (batch, capacity) in if quick() { vec![(5, 512)] } else { vec![(1, 64), (4, 2048), (32, 512)] } {
+            let pool = batch * capacity / 64 + 3;
+            let dims = [("B", batch), ("S", capacity), ("HKV", kv), ("D", dim), ("N", pool)];
+            let element = [Element::F16, Element::Bf16][number % 2];
+            let plan = sized(&gpu, PAGED, &dims, element);
+            let all: Vec<_> = (0..2).map(|seed| random_lengths(batch, capacity, seed)).collect();
+            at_lengths(&gpu, &plan, 7, &all, 0.0);
+        }
+    }
+}
+
+/// Four layers in one launch: each reads the one before, and appends to caches of its own. What 28 stages round adds up: held to 1e-2.
+#[test]
+fn several_layers_in_one_launch() {
+    let Some(gpu) = hopper() else { return };
+    for (name, batch) in [("llama3_70b_layers", 1), ("llama65_layers", 5), ("gpt3_layers", 32)] {
+        let source = source_of(name).expect("it is derived");
+        let plan = sized(&gpu, &source, &[("B", batch), ("S", CAPACITY)], Element::F16);
+        assert!(plan.launch().shares().is_some() && plan.graph().stages.len() >= 20, "{name}");
+        at_lengths(&gpu, &plan, 3, &[ragged(batch)], 1e-2);
+    }
+}
+
+/// A run that leaves sequence 2 out, and names it: its rows are zeros, the other rows and all caches are what they were.
+fn leaves_out(label: &str, pipeline: &mut Pipeline, sound: &[Vec<u16>], words: &[&str]) {
+    let caches = Caches::of(pipeline);
+    pipeline.run(Executor::Fused).expect("it is queued");
+    match pipeline.synchronize() {
+        Err(Error::Cache { stage, sequence: 2, fault }) => {
+            let named = words.iter().all(|word| fault.contains(word)) && stage == "attend";
+            assert!(named, "{label}: {stage}: {fault}");
+        }
+        other => panic!("{label}: {other:?}"),
+    }
+    let (made, columns) = (bits(pipeline), sound[1].len() / 5);
+    assert!(made[1][2 * columns..3 * columns].iter().all(|x| *x == 0), "{label}: zeros");
+    for (at, (a, b)) in made[1].iter().zip(&sound[1]).enumerate() {
+        assert!(at / columns == 2 || a == b, "{label}: sequence {} changed", at / columns);
+    }
+    assert!(Caches::of(pipeline) == caches, "{label}: a cache has changed");
+}
+
+/// What a run makes where every sequence has room.
+fn made(pipeline: &mut Pipeline) -> Vec<Vec<u16>> {
+    pipeline.run(Executor::Fused).expect("it is queued");
+    pipeline.synchronize().expect("all have room");
+    bits(pipeline)
+}
+
 #[test]
 fn a_sequence_without_room_is_named_and_the_others_are_right() {
     let Some(gpu) = hopper() else { return };
@@ -295,28 +414,39 @@ fn a_sequence_without_room_is_named_and_the_others_are_right() {
     let (inputs, _) = expected(&gpu, &plan, 1, 3);
     let mut pipeline = pipeline(&gpu, &plan, &inputs, Options::default());
     let buffer = lengths(&gpu, &mut pipeline, &[70, 10, 0, 200, 5]);
-    let run = |pipeline: &mut Pipeline| {
-        pipeline.run(Executor::Fused).expect("it is queued");
-        pipeline.synchronize()
-    };
-    run(&mut pipeline).expect("all have room");
-    let sound = bits(&mut pipeline);
-    let columns = sound[1].len() / 5;
+    let sound = made(&mut pipeline);
     for bad in [-1, CAPACITY as i32] {
         buffer.upload(&[70, 10, bad, 200, 5]).expect("the copy succeeds");
-        match run(&mut pipeline) {
-            Err(Error::Cache { sequence: 2, fault, .. }) => {
-                assert!(fault.contains(&bad.to_string()), "{fault}")
-            }
-            other => panic!("length {bad}: {other:?}"),
-        }
-        let made = bits(&mut pipeline);
-        assert!(made[1][2 * columns..3 * columns].iter().all(|x| *x == 0), "length {bad}: zeros");
-        for (at, (a, b)) in made[1].iter().zip(&sound[1]).enumerate() {
-            assert!(at / columns == 2 || a == b, "length {bad}: sequence {} changed", at / columns);
-        }
+        leaves_out(&format!("length {bad}"), &mut pipeline, &sound, &[&bad.to_string()]);
     }
     buffer.upload(&[70, 10, 0, 200, 5]).expect("the copy succeeds");
-    run(&mut pipeline).expect("the pipeline runs on");
-    assert!(bits(&mut pipeline) == sound, "and makes what it made");
+    assert!(made(&mut pipeline) == sound, "the pipeline runs on and makes what it made");
+}
+
+#[test]
+fn a_page_out_of_range_is_named_and_the_others_are_right() {
+    let Some(gpu) = hopper() else { return };
+    let plan = plan(&gpu, PAGED, 5, Element::F16);
+    let (inputs, _) = expected(&gpu, &plan, 1, 3);
+    let mut pipeline = pipeline(&gpu, &plan, &inputs, Options::default());
+    let _lengths = lengths(&gpu, &mut pipeline, &[70, 10, 130, 200, 5]);
+    let right = pages(&plan, 3).expect("it has pages");
+    let table = Arc::new(DeviceBuffer::from_slice(&gpu.device, &right, "pages").expect("memory"));
+    pipeline.bind_integers("P", table.clone()).expect("the spec has pages");
+    let sound = made(&mut pipeline);
+    let (a_row, pool) = (CAPACITY as usize / 64, 30);
+    // The page of the new token, and one of tokens that are there.
+    for (page, bad) in [(2, pool), (0, -1), (1, i32::MAX)] {
+        let mut wrong = right.to_vec();
+        wrong[2 * a_row + page] = bad;
+        table.upload(&wrong).expect("the copy succeeds");
+        let words = [format!("page {page}"), format!("number {bad}"), format!("pool of {pool}")];
+        let words = words.each_ref().map(String::as_str);
+        leaves_out(&format!("page {page} is {bad}"), &mut pipeline, &sound, &words);
+    }
+    // A page behind the last token is not looked at.
+    let mut unread = right.to_vec();
+    unread[2 * a_row + 3] = pool;
+    table.upload(&unread).expect("the copy succeeds");
+    assert!(made(&mut pipeline) == sound, "the pipeline runs on and makes what it made");
 }

@@ -7,6 +7,7 @@ use cusync_gen::graph::{Element, Op, OperandKind, Stage};
 const PAGE: usize = 64;
 
 /// The caches of a pipeline as they are before a run.
+#[derive(PartialEq)]
 pub(crate) struct Caches {
     before: Vec<[Vec<u16>; 2]>,
 }

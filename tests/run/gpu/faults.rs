@@ -12,7 +12,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Gpu, assert_right, dim, pipeline, plan, quick};
+use crate::attends::PAGED;
+use crate::common::{Gpu, assert_right, dim, pipeline, plan, plan_of, quick};
 use crate::fused::{DYNAMIC, STATIC, expected, fused, hopper};
 use crate::fused_decode::decode;
 use cusync::bench::copilot::{CopilotArgs, bench_copilot};
@@ -22,6 +23,7 @@ use cusync::runtime::{
 };
 use cusync_gen::check::{Executor, Plan};
 use cusync_gen::graph::Element;
+use cusync_gen::schedule::decode::is_in_pairs;
 use half::slice::HalfFloatSliceExt;
 
 /// The longest delay.
@@ -44,7 +46,7 @@ pub(crate) fn delays(seed: u32) -> Delays {
 }
 
 /// Tests that share the runs.
-const TESTS: usize = 7;
+const TESTS: usize = 8;
 
 /// Runs of one test.
 fn runs() -> usize {
@@ -310,45 +312,87 @@ fn coupled_kernels_survive_delays() {
     survive(&gpu, cases);
 }
 
-/// A shipped spec with dims.
-type Sized<'a> = (&'a str, &'a [(&'a str, u64)]);
+/// A spec, with dims, a number type, and a way to run it.
+type Sized<'a> = (&'a str, &'a [(&'a str, u64)], Element, Way);
 
-/// Each shipped spec at its dims.
-fn shipped_cases(gpu: &Gpu, cases: &[Sized<'_>], seed: u32) -> Vec<Case> {
-    let one = |(i, (name, dims)): (usize, &Sized<'_>)| {
+/// One launch as it is chosen, one with these lists, or a launch a stage.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Chosen,
+    Listed(ChainOverride),
+    InTurn,
+}
+
+/// Each spec at its dims; what is no text is the name of one that ships.
+fn sized_cases(gpu: &Gpu, cases: &[Sized<'_>], seed: u32) -> Vec<Case> {
+    let one = |(i, (source, dims, element, way)): (usize, &Sized<'_>)| {
         let dims = dims.iter().map(|(dim, size)| ((*dim).to_owned(), *size)).collect();
-        let overrides = Overrides { dims, ..Overrides::default() };
-        let plan = plan(gpu, name, &overrides, Executor::Fused);
-        case(format!("{name} {:?}", overrides.dims), plan, seed + i as u32)
+        let (executor, chain) = match way {
+            Way::Chosen => (Executor::Fused, None),
+            Way::Listed(chain) => (Executor::Fused, Some(*chain)),
+            Way::InTurn => (Executor::Serial, None),
+        };
+        let overrides = Overrides { dims, element: Some(*element), chain, ..Overrides::default() };
+        let plan = plan_of(gpu, shipped(source).unwrap_or(source), &overrides, executor);
+        let label = format!("{} {:?} {element:?} {way:?}", plan.graph().name, overrides.dims);
+        case(label, plan, seed + i as u32)
     };
     cases.iter().enumerate().map(one).collect()
 }
 
-/// What a chain kernel computes on rows beside products, and a decode kernel that attends.
+/// What a chain kernel computes on rows and heads beside products.
 #[test]
 fn rows_and_heads_survive_delays() {
     let Some(gpu) = delayed() else { return };
-    let cases: [(&str, &[(&str, u64)]); 6] = [
-        ("llama65_norm_mlp", &[("M", 64)]),
-        ("llama65_norm_mlp", &[("M", 200)]),
-        ("llama3_70b_generate", &[("B", 5), ("S", 256)]),
-        ("gpt3_attention", &[("S", 300), ("E", 1024)]),
-        ("llama3_70b_attention", &[("S", 512), ("E", 1024)]),
-        ("llama65_prompt_layer", &[("S", 200), ("E", 1024), ("I", 704)]),
+    let layer: &[(&str, u64)] = &[("S", 200), ("E", 1024), ("I", 704)];
+    let cases: [Sized<'_>; 7] = [
+        ("llama65_norm_mlp", &[("M", 64)], Element::F16, Way::Chosen),
+        ("llama65_norm_mlp", &[("M", 200)], Element::F16, Way::Chosen),
+        ("gpt3_attention", &[("S", 300), ("E", 1024)], Element::F16, Way::Chosen),
+        ("llama3_70b_attention", &[("S", 512), ("E", 1024)], Element::Bf16, Way::Chosen),
+        ("llama65_prompt_layer", layer, Element::F16, Way::Chosen),
+        ("llama3_70b_prompt_layer", layer, Element::Bf16, Way::Listed(DYNAMIC)),
+        ("gpt3_prompt_layer", layer, Element::F16, Way::InTurn),
     ];
-    survive(&gpu, shipped_cases(&gpu, &cases, 400));
+    survive(&gpu, sized_cases(&gpu, &cases, 400));
+}
+
+/// Decode kernels that attend: blocks and layers, caches in pages, and products of 32 rows whose workers exchange sums in pairs.
+#[test]
+fn generation_survives_delays() {
+    let Some(gpu) = delayed() else { return };
+    let cases: [Sized<'_>; 6] = [
+        ("llama3_70b_generate", &[("B", 5), ("S", 256)], Element::F16, Way::Chosen),
+        ("llama3_70b_generate", &[("B", 32), ("S", 512)], Element::F16, Way::Chosen),
+        ("llama65_generate", &[("B", 4), ("S", 256)], Element::Bf16, Way::Chosen),
+        ("llama3_70b_layer", &[("B", 1), ("S", 256)], Element::F16, Way::Chosen),
+        ("llama65_layer", &[("B", 8), ("S", 128)], Element::Bf16, Way::Chosen),
+        (PAGED, &[("B", 5), ("S", 256)], Element::F16, Way::Chosen),
+    ];
+    let cases = sized_cases(&gpu, &cases, 430);
+    let pairs = |case: &Case| {
+        let (graph, workers) = (case.plan.graph(), case.plan.launch().shares().map(|s| s.workers()));
+        workers.is_some_and(|workers| graph.stages.iter().any(|stage| is_in_pairs(graph, stage, workers)))
+    };
+    assert!(cases.iter().any(pairs), "no workers of these pair up");
+    survive(&gpu, cases);
 }
 
 /// Convolutions with strides, shortcuts and residuals, and pools between them.
 #[test]
 fn images_survive_delays() {
     let Some(gpu) = delayed() else { return };
-    let cases: [(&str, &[(&str, u64)]); 3] = [
-        ("resnet_layer", &[("B", 2), ("HW", 28), ("C", 128)]),
-        ("resnet38_layer4", &[("B", 3)]),
-        ("vgg19_block3", &[("B", 2)]),
+    let layer: &[(&str, u64)] = &[("B", 2), ("HW", 28), ("C", 128)];
+    let cases: [Sized<'_>; 7] = [
+        ("resnet_layer", layer, Element::F16, Way::Chosen),
+        ("resnet_layer", layer, Element::Bf16, Way::Listed(DYNAMIC)),
+        ("resnet_layer", layer, Element::F16, Way::InTurn),
+        ("resnet38_layer4", &[("B", 3)], Element::F16, Way::Chosen),
+        ("resnet38_layer4", &[("B", 3)], Element::Bf16, Way::Chosen),
+        ("vgg19_block3", &[("B", 2)], Element::F16, Way::Chosen),
+        ("vgg19_block3", &[("B", 2)], Element::F16, Way::Listed(DYNAMIC)),
     ];
-    survive(&gpu, shipped_cases(&gpu, &cases, 450));
+    survive(&gpu, sized_cases(&gpu, &cases, 450));
 }
 
 /// A pipeline and its fork, each on a stream of its own: kernels that are coupled lie side by side, others take turns.

@@ -31,12 +31,13 @@ enum Way {
 
 impl Way {
     /// What is chosen for a shipped spec, before it is proved.
-    fn candidate(&self, profile: &Profile, name: &str, m: u64) -> Candidate {
+    fn candidate(&self, profile: &Profile, name: &str, dims: &[(&str, u64)]) -> Candidate {
         let policy = match self {
             Way::Coupled(_, policy) => Some(policy.clone()),
             Way::Chain(_) => None,
         };
-        let overrides = Overrides { dims: vec![("M".into(), m)], policy, ..Overrides::default() };
+        let dims = dims.iter().map(|(dim, size)| ((*dim).to_owned(), *size)).collect();
+        let overrides = Overrides { dims, policy, ..Overrides::default() };
         let source = shipped(name).expect("it ships");
         let resolved = resolve_text(source, name, &overrides).unwrap_or_else(|e| panic!("{name}: {e}"));
         let candidate = match self {
@@ -49,7 +50,7 @@ impl Way {
 
 struct Case {
     name: &'static str,
-    m: u64,
+    dims: Vec<(&'static str, u64)>,
     way: Way,
     /// Seed of the inputs, delays and mutants.
     seed: u32,
@@ -57,12 +58,12 @@ struct Case {
 
 impl Case {
     fn label(&self) -> String {
-        format!("{} M = {} {:?}", self.name, self.m, self.way)
+        format!("{} {:?} {:?}", self.name, self.dims, self.way)
     }
 
     /// What is judged, and mutants of it.
     fn sample(&self, profile: &Profile) -> (Candidate, Vec<WaitMutant>) {
-        let candidate = self.way.candidate(profile, self.name, self.m);
+        let candidate = self.way.candidate(profile, self.name, &self.dims);
         let mutants = wait_mutants(&candidate, self.seed.into(), SAMPLE);
         assert_eq!(mutants.len(), SAMPLE, "{}: too few mutants are refuted for cover", self.label());
         (candidate, mutants)
@@ -88,10 +89,21 @@ fn cases(quick: bool) -> Vec<Case> {
             ]);
         }
         for (m, way) in ways {
-            cases.push(Case { name, m, way, seed: 400 + cases.len() as u32 });
+            cases.push((name, vec![("M", m)], way));
         }
     }
-    cases
+    // Windows with their halos, pools, shortcuts, rows of norms, heads.
+    cases.push(("resnet_layer", vec![("B", 2), ("HW", 28), ("C", 128)], Way::Chain(STATIC)));
+    cases.push(("llama3_70b_attention", vec![("S", 512), ("E", 1024)], Way::Chain(STATIC)));
+    if !quick {
+        cases.push(("resnet_layer", vec![("B", 3), ("HW", 14), ("C", 256)], Way::Chain(DYNAMIC)));
+        cases.push(("resnet38_layer4", vec![("B", 3)], Way::Chain(STATIC)));
+        cases.push(("vgg19_block2", vec![("B", 1)], Way::Chain(STATIC)));
+        cases.push(("llama65_norm_mlp", vec![("M", 200)], Way::Chain(STATIC)));
+        cases.push(("gpt3_prompt_layer", vec![("S", 200), ("E", 1024), ("I", 704)], Way::Chain(DYNAMIC)));
+    }
+    let with_seed = |(seed, (name, dims, way))| Case { name, dims, way, seed };
+    (400..).zip(cases).map(with_seed).collect()
 }
 
 /// How many of a plan's runs differ from what is expected.

@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
-use crate::common::{pipeline, quick};
+use crate::common::{pipeline, plan, quick};
 use crate::fused::{STATIC, fused, hopper};
 use crate::fused_decode::decode;
 use cusync::device::{Device, Event};
-use cusync::runtime::{Captured, InputSets, Options, Overlap, Pipeline, Result, percentile, shipped};
+use cusync::runtime::{
+    Captured, InputSets, Options, Overlap, Overrides, Pipeline, Result, percentile, shipped,
+};
 use cusync::trace::{Kind, defect, events, page, trace};
 use cusync_gen::check::Executor;
 use cusync_gen::graph::Element;
@@ -109,7 +111,21 @@ fn measured_timelines_have_no_defect() {
     let Some(gpu) = hopper() else { return };
     let profile = gpu.device.profile().expect("checked when the GPU was opened");
     let few = decode(&gpu, shipped("gpt3_mlp").expect("it ships"), 8, Element::F16);
-    for plan in [fused(&gpu, "gpt3_mlp", 512, STATIC), fused(&gpu, "llama65_mlp", 300, STATIC), few] {
+    let of = |name, dims: &[(&str, u64)]| {
+        let dims = dims.iter().map(|(dim, size)| ((*dim).to_owned(), *size)).collect();
+        plan(&gpu, name, &Overrides { dims, ..Overrides::default() }, Executor::Fused)
+    };
+    for plan in [
+        fused(&gpu, "gpt3_mlp", 512, STATIC),
+        fused(&gpu, "llama65_mlp", 300, STATIC),
+        few,
+        of("llama3_70b_generate", &[("B", 4), ("S", 512)]),
+        of("gpt3_layer", &[("B", 1), ("S", 256)]),
+        of("llama3_70b_attention", &[("S", 512), ("E", 1024)]),
+        of("llama65_prompt_layer", &[("S", 300), ("E", 1024), ("I", 704)]),
+        of("resnet_layer", &[("B", 2)]),
+        of("resnet38_layer2", &[("B", 1)]),
+    ] {
         let report = trace(&plan, &profile, 0, 2, 5).unwrap_or_else(|e| panic!("{e}"));
         let timeline = &report.timeline;
         assert_eq!(defect(timeline), None);

@@ -7,8 +7,8 @@ use cusync::tune::{
 };
 use cusync_gen::check::Executor;
 
-fn overrides(m: u64) -> Overrides {
-    Overrides { dims: vec![("M".into(), m)], ..Overrides::default() }
+fn overrides(dim: &str, size: u64) -> Overrides {
+    Overrides { dims: vec![(dim.into(), size)], ..Overrides::default() }
 }
 
 #[test]
@@ -18,12 +18,21 @@ fn the_winner_is_kept_and_used() {
     let machine = Machine::of(&gpu.device).expect("the driver tells its version");
     let folder = tempfile::tempdir().expect("a folder for the test");
     let store = Store::at(folder.path().join("tuned.json"));
-    let sizes: &[(&str, u64)] = if quick() {
-        &[("gpt3_mlp", 512)]
+    let sizes: &[(&str, &str, u64)] = if quick() {
+        &[("gpt3_mlp", "M", 512), ("resnet_layer", "B", 2)]
     } else {
-        &[("gpt3_mlp", 512), ("llama65_mlp", 16), ("diamond", 300)]
+        &[
+            ("gpt3_mlp", "M", 512),
+            ("llama65_mlp", "M", 16),
+            ("diamond", "M", 300),
+            ("resnet_layer", "B", 2),
+            ("resnet38_layer3", "B", 8),
+            ("llama3_70b_attention", "S", 512),
+            ("llama3_70b_generate", "B", 4),
+        ]
     };
-    for &(name, m) in sizes {
+    for &(name, dim, m) in sizes {
+        let overrides = |size| overrides(dim, size);
         let source = shipped(name).expect("the spec ships");
         let resolved = resolve_text(source, name, &overrides(m)).expect("a shipped spec");
         let all = proposals(&resolved, &profile, None).expect("kernels are built");
@@ -31,12 +40,12 @@ fn the_winner_is_kept_and_used() {
         let mut told = 0;
         let found =
             confirm(&all, &gpu.device, &how, &mut |_| told += 1).unwrap_or_else(|e| panic!("{name}: {e}"));
-        assert!(found.wrong.is_empty(), "{name} M = {m}: {:?}", found.wrong);
+        assert!(found.wrong.is_empty(), "{name} {dim} = {m}: {:?}", found.wrong);
         assert!(found.tried.len() + found.skipped.len() == 6.min(all.len()) && told > 0, "{name}: {found:?}");
         assert!(found.tried.windows(2).all(|w| w[0].time.median_us <= w[1].time.median_us));
         for tried in &found.tried {
             println!(
-                "{name} M = {m}: {}: {:.1} us, {:.1} predicted",
+                "{name} {dim} = {m}: {}: {:.1} us, {:.1} predicted",
                 tried.config, tried.time.median_us, tried.predicted_us
             );
         }
@@ -74,7 +83,7 @@ fn an_entry_that_no_kernel_fits_falls_back_to_the_prediction() {
     let machine = Machine::of(&gpu.device).expect("the driver tells its version");
     let (name, m) = ("two_gemms", 200);
     let source = shipped(name).expect("the spec ships");
-    let resolved = resolve_text(source, name, &overrides(m)).expect("a shipped spec");
+    let resolved = resolve_text(source, name, &overrides("M", m)).expect("a shipped spec");
     let serial = Some(Executor::Serial);
     let all = proposals(&resolved, &profile, serial).expect("kernels are built");
     assert!(all.iter().all(|p| predicted_us(&p.candidate) == Some(p.predicted_us)));
@@ -85,7 +94,7 @@ fn an_entry_that_no_kernel_fits_falls_back_to_the_prediction() {
     for entry in found.entries(&resolved, &machine, serial, Overlap::Plain) {
         cache.insert(entry);
     }
-    let planned = plan(source, name, &overrides(m), &gpu.device, serial, &Options::default(), &cache)
+    let planned = plan(source, name, &overrides("M", m), &gpu.device, serial, &Options::default(), &cache)
         .expect("a prediction");
     assert!(matches!(planned.origin, Origin::Predicted { refused: Some(_) }), "{}", planned.origin);
 }
