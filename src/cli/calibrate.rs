@@ -100,20 +100,23 @@ impl Answer for CalibrateReport {
                 or(c.times.epilogue_us, 2),
             ]
         };
-        page.table(
-            ["chain kernel", "cluster", "TFLOP/s an SM", "k-block us", "fill us", "epilogue us"],
-            m.chains.iter().map(chain),
-        );
-        let c = &m.chain;
-        page.line(format!(
-            "chain: launch {} us, passing a tile on {} us; GELU {} us, gate {} us; slab written {} us, read {} us",
-            or(c.launch_us, 2),
-            or(c.passed_on_us, 2),
-            or(c.gelu_us, 2),
-            or(c.gate_us, 2),
-            or(c.slab_write_us, 2),
-            or(c.slab_read_us, 2)
-        ));
+        for (of, measured) in [("products", &m.products), ("convolutions", &m.windows)] {
+            let title = format!("chain kernel of {of}");
+            page.table(
+                [&*title, "cluster", "TFLOP/s an SM", "k-block us", "fill us", "epilogue us"],
+                measured.chains.iter().map(chain),
+            );
+            let c = &measured.chain;
+            page.line(format!(
+                "chain: launch {} us, passing a tile on {} us; GELU {} us, gate {} us; slab written {} us, read {} us",
+                or(c.launch_us, 2),
+                or(c.passed_on_us, 2),
+                or(c.gelu_us, 2),
+                or(c.gate_us, 2),
+                or(c.slab_write_us, 2),
+                or(c.slab_read_us, 2)
+            ));
+        }
         m.skipped.iter().for_each(|s| page.line(format!("not measured: {s}")));
         page.line(format!("kept from the profile {}: {}", self.base, self.kept.join(", ")));
         match &self.file {

@@ -8,7 +8,7 @@ use cusync_gen::schedule::Hand;
 
 use super::fit::WaveTimes;
 use super::timeline::ItemTimes;
-use super::{Calibration, ChainCosts, ChainTimes, KernelTimes, Sample};
+use super::{Calibration, ChainCosts, ChainTimes, Chains, KernelTimes, Sample};
 use crate::device::{Device, DeviceBuffer, Stream, helpers, kernels_of};
 use crate::ffi;
 use crate::measure::{
@@ -37,13 +37,73 @@ const CHAIN: &str = r#"Pipeline(name: "chain", dims: { "M": 64, "N": 64, "K": 64
     Gemm(name: "down", a: "Y(M,N)", b: "W(N,N)", out: "Z(M,N)"),
 ])"#;
 
+const CONV: &str = r#"Pipeline(name: "conv", dims: { "M": 1, "N": 64, "K": 64 }, stages: [
+    Conv2d(name: "conv", input: "A(M,7,7,K)", filter: "F(3,3,K,N)", padding: (1,1), out: "Y(M,7,7,N)"),
+])"#;
+const CONVS: &str = r#"Pipeline(name: "convs", dims: { "M": 1, "N": 64, "K": 64 }, stages: [
+    Conv2d(name: "up", input: "A(M,7,7,K)", filter: "F(3,3,K,N)", padding: (1,1), out: "Y(M,7,7,N)"),
+    Conv2d(name: "down", input: "Y(M,7,7,N)", filter: "G(3,3,N,N)", padding: (1,1), out: "Z(M,7,7,N)"),
+])"#;
+
+/// What the chain kernels of an operation are measured with. `M` of a spec are the rows of its first operand, in units of which
+/// [`Family::unit`] rows of an MMA tile have one; `N` are the columns of its result.
+struct Family {
+    operation: Operation,
+    /// One stage, with a GELU, with a gate, and two stages of which the second reads rows of the first.
+    plain: &'static str,
+    gelu: Option<&'static str>,
+    gated: Option<&'static str>,
+    chain: &'static str,
+    unit: u32,
+    /// `K` of a stage.
+    depth: u32,
+    /// The kernel that a chain's costs are measured with.
+    kernel: ChainShape,
+}
+
+const PRODUCTS: Family = Family {
+    operation: Operation::Gemm,
+    plain: PLAIN,
+    gelu: Some(GELU),
+    gated: Some(GATED),
+    chain: CHAIN,
+    unit: 1,
+    depth: 4096,
+    kernel: ((128, 256), (1, 1)),
+};
+
+/// Tiles of whole images: what a tile reads of the stage before is what one row of its tiles makes.
+const WINDOWS: Family = Family {
+    operation: Operation::Conv2d,
+    plain: CONV,
+    gelu: None,
+    gated: None,
+    chain: CONVS,
+    unit: 64,
+    depth: 512,
+    kernel: ((128, 64), (1, 1)),
+};
+
+impl Family {
+    fn operations(&self) -> Operations {
+        match self.operation {
+            Operation::Gemm => Operations::products(),
+            operation => [operation].into_iter().collect(),
+        }
+    }
+
+    /// `M` and `N` of a stage whose tiles are one of each of so many workers.
+    fn wave(&self, workers: u32, (tile, cluster): ChainShape) -> (u32, u32) {
+        let (rows, columns) = wave(workers);
+        (rows * cluster.0 * tile.0 / self.unit, columns * cluster.1 * tile.1)
+    }
+}
+
 /// Waves and k-blocks of the samples of a kernel.
 const SHAPES: [(u32, u32); 6] = [(1, 32), (1, 128), (2, 32), (2, 128), (4, 32), (4, 128)];
 /// Runs of a long graph; a run among others is a long graph less a short one, shared out.
 const LONG: usize = 9;
 const SAMPLES: usize = 9;
-/// The chain kernel that a chain's costs are measured with.
-const CHAIN_KERNEL: ((u32, u32), (u32, u32)) = ((128, 256), (1, 1));
 
 /// Measures on GPU number `gpu`; Calls `progress` with what comes next.
 ///
@@ -71,20 +131,24 @@ pub fn calibrate(gpu: u32, progress: &mut dyn FnMut(&str)) -> Result<Calibration
     let best = best.map(|k| k.tile);
     progress("one SM alone");
     let alone_tflops = best.map(|tile| rig.alone(tile)).transpose()?;
-    let mut chains = Vec::new();
-    let mut chain = ChainCosts::default();
-    if profile.arch >= 90 && !kernels_of(ffi::CUSYNC_FAMILY_CHAIN).is_empty() {
-        for kernel in ChainKernel::running(Operations::products()) {
-            progress(&format!("the chain kernel of {:?}, clusters of {:?}", kernel.tile, kernel.cluster));
-            let measured = rig.chain_kernel(kernel);
-            let what = || format!("chain kernel {:?}, clusters of {:?}", kernel.tile, kernel.cluster);
-            chains.extend(kept(measured, &mut skipped, what)?);
+    let mut of = |family: &Family, name: &str| -> Result<Chains> {
+        let mut chains = Vec::new();
+        for kernel in ChainKernel::running(family.operations()) {
+            let what =
+                || format!("{name} chain kernel of {:?}, clusters of {:?}", kernel.tile, kernel.cluster);
+            progress(&format!("the {}", what()));
+            chains.extend(kept(rig.chain_kernel(family, kernel), &mut skipped, what)?);
         }
-        progress("a chain");
-        let epilogue = chains.iter().find(|c| ((c.tile.0, c.tile.1), c.cluster) == CHAIN_KERNEL);
-        let epilogue = epilogue.and_then(|c| c.times.epilogue_us);
-        chain = kept(rig.chain(epilogue), &mut skipped, || "chains".into())?.unwrap_or_default();
-    }
+        progress(&format!("a chain of {name}s"));
+        let reference =
+            chains.iter().find(|c: &&ChainTimes| ((c.tile.0, c.tile.1), c.cluster) == family.kernel);
+        let measured = rig.chain(family, reference.and_then(|c| c.times.epilogue_us));
+        let chain = kept(measured, &mut skipped, || format!("chains of {name}s"))?.unwrap_or_default();
+        Ok(Chains { chains, chain })
+    };
+    let has_chains = profile.arch >= 90 && !kernels_of(ffi::CUSYNC_FAMILY_CHAIN).is_empty();
+    let products = if has_chains { of(&PRODUCTS, "product")? } else { Chains::default() };
+    let windows = if has_chains { of(&WINDOWS, "convolution")? } else { Chains::default() };
     let (gpu, driver) = (machine.gpu, machine.driver);
     Ok(Calibration {
         gpu,
@@ -95,8 +159,8 @@ pub fn calibrate(gpu: u32, progress: &mut dyn FnMut(&str)) -> Result<Calibration
         boundary_us,
         alone_tflops,
         kernels,
-        chains,
-        chain,
+        products,
+        windows,
         skipped,
     })
 }
@@ -223,29 +287,32 @@ impl Rig<'_> {
         Ok(trace_runs(&mut pipelines)?.into_iter().flatten().collect())
     }
 
-    fn chain_kernel(&self, kernel: &ChainKernel) -> measure::Result<ChainTimes> {
-        let (rows, columns) = wave(self.profile.resident_clusters(kernel.cluster.0 * kernel.cluster.1));
-        let (m, n) = (rows * kernel.tile.0 * kernel.cluster.0, columns * kernel.tile.1 * kernel.cluster.1);
+    fn chain_kernel(&self, family: &Family, kernel: &ChainKernel) -> measure::Result<ChainTimes> {
+        let workers = self.profile.resident_clusters(kernel.cluster.0 * kernel.cluster.1);
         let of = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
-        let plan = self.fused(PLAIN, (m, 3 * n, 4096), of, false)?;
+        let (m, n) = family.wave(workers, of);
+        let plan = self.fused(family.plain, (m, 3 * n, family.depth), of, false)?;
         let times = ItemTimes::of(&self.items(&plan)?);
         let sm_tflops = times.tflops(kernel.tile);
         Ok(ChainTimes { tile: kernel.tile, cluster: kernel.cluster, times, sm_tflops })
     }
 
-    fn chain(&self, epilogue_us: Option<f64>) -> measure::Result<ChainCosts> {
-        let ((tile_m, tile_n), _) = CHAIN_KERNEL;
-        let (rows, columns) = wave(self.profile.sms);
-        let (m, n, k) = (rows * tile_m, columns * tile_n, 4096);
-        let times = |text, n, splits| -> measure::Result<ItemTimes> {
-            let plan = self.fused(text, (m, n, k), CHAIN_KERNEL, splits)?;
+    fn chain(&self, family: &Family, epilogue_us: Option<f64>) -> measure::Result<ChainCosts> {
+        let (m, n) = family.wave(self.profile.sms, family.kernel);
+        let k = family.depth;
+        let times = |text: &str, n, splits| -> measure::Result<ItemTimes> {
+            let plan = self.fused(text, (m, n, k), family.kernel, splits)?;
             Ok(ItemTimes::of(&self.items(&plan)?))
         };
-        let more = |t: ItemTimes| Some((t.epilogue_us? - epilogue_us?).max(0.0));
-        let gelu_us = more(times(GELU, n, false)?);
+        let more = |text: Option<&str>, n| -> measure::Result<Option<f64>> {
+            let Some(text) = text else { return Ok(None) };
+            let times = times(text, n, false)?;
+            Ok(times.epilogue_us.zip(epilogue_us).map(|(all, plain)| (all - plain).max(0.0)))
+        };
+        let gelu_us = more(family.gelu, n)?;
         // A gated tile's output is half as wide as its product.
-        let gate_us = more(times(GATED, n / 2, false)?);
-        let chain = self.fused(CHAIN, (m, n, k), CHAIN_KERNEL, false)?;
+        let gate_us = more(family.gated, n / 2)?;
+        let chain = self.fused(family.chain, (m, n, k), family.kernel, false)?;
         let items = self.items(&chain)?;
         let passed_on_us = ItemTimes::of(&items).passed_on_us;
         let begin = items.iter().map(|t| t.begin).min().unwrap_or(0);
@@ -254,9 +321,9 @@ impl Rig<'_> {
         let run_us = self.run_us(&chain, edges)?;
         let launch_us = (end > begin).then(|| (run_us - (end - begin) as f64 * 1e-3).max(0.0));
         // A wave and a half: the second half is cut along k.
-        let cut = times(PLAIN, n + n / 2, true)?;
+        let cut = times(family.plain, n + n / 2, true)?;
         Ok(ChainCosts {
-            tile: (tile_m, tile_n),
+            tile: family.kernel.0,
             gelu_us,
             gate_us,
             launch_us,
@@ -275,6 +342,8 @@ fn flop((m, n, k): (u32, u32, u32)) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use cusync_gen::schedule::Part;
+
     use super::*;
 
     #[test]
@@ -304,18 +373,35 @@ mod tests {
             }
         }
         let h200 = Profile::named("h200").expect("the profile ships");
-        let chain = Some(ChainOverride { kernel: Some(CHAIN_KERNEL), mode: Hand::Fixed, splits: false });
-        for (text, stages) in [(GELU, 1), (GATED, 1), (CHAIN, 2)] {
-            let sizes = [("M", 11 * 128), ("N", 12 * 256), ("K", 512)];
-            let dims = sizes.map(|(n, v)| (n.to_owned(), v)).to_vec();
-            let plan = plan_text(
-                text,
-                "chain",
-                &Overrides { dims, chain, ..Overrides::default() },
-                h200,
-                Executor::Fused,
-            );
-            assert_eq!(plan.expect("a plan").graph().stages.len(), stages);
+        for family in [PRODUCTS, WINDOWS] {
+            let planned = |text, n_waves: (u32, u32), kernel: ChainShape, workers, splits| {
+                let (m, n) = family.wave(workers, kernel);
+                let n = n * n_waves.0 / n_waves.1;
+                let dims = [("M", m), ("N", n), ("K", family.depth)].map(|(d, v)| (d.to_owned(), v.into()));
+                let chain = Some(ChainOverride { kernel: Some(kernel), mode: Hand::Fixed, splits });
+                let overrides = Overrides { dims: dims.to_vec(), chain, ..Overrides::default() };
+                plan_text(text, "chain", &overrides, h200, Executor::Fused).expect("a plan")
+            };
+            for kernel in ChainKernel::running(family.operations()) {
+                let workers = h200.resident_clusters(kernel.cluster.0 * kernel.cluster.1);
+                let shape = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
+                let plan = planned(family.plain, (3, 1), shape, workers, false);
+                let ctas = workers * kernel.cluster.0 * kernel.cluster.1;
+                assert_eq!(plan.graph().stages[0].tiles(), 3 * ctas, "{shape:?}");
+            }
+            for (text, waves) in [(family.gelu, (1, 1)), (family.gated, (1, 2))] {
+                let plan = text.map(|text| planned(text, waves, family.kernel, h200.sms, false));
+                assert!(plan.is_none_or(|plan| plan.graph().stages[0].tiles() == h200.sms));
+            }
+            let chain = planned(family.chain, (1, 1), family.kernel, h200.sms, false);
+            assert!(chain.graph().stages.iter().all(|stage| stage.tiles() == h200.sms));
+            // A tile of the second stage reads one row of tiles of the first, so that `ItemTimes` knows what it waited for.
+            let waits = &chain.graph().stages[1].operands[0].footprint.rows;
+            assert_eq!(waits.extent as u32, chain.graph().stages[0].out_tile().0);
+            let cut = planned(family.plain, (3, 2), family.kernel, h200.sms, true);
+            let items = &cut.launch().lists().expect("a chain").sequence;
+            let parts = items.iter().filter(|item| item.part != Part::Whole).count();
+            assert!(parts >= h200.sms as usize, "{parts} parts");
         }
     }
 }

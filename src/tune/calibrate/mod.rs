@@ -76,6 +76,22 @@ pub struct ChainCosts {
     pub slab_read_us: Option<f64>,
 }
 
+/// The chain kernels of one kind of operation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Chains {
+    /// Times of each kernel.
+    pub chains: Vec<ChainTimes>,
+    /// What a chain costs beside its tiles.
+    pub chain: ChainCosts,
+}
+
+impl Chains {
+    /// The kernel that a chain's costs were measured with.
+    fn reference(&self) -> Option<&ChainTimes> {
+        self.chains.iter().find(|c| (c.tile.0, c.tile.1) == self.chain.tile && c.cluster == (1, 1))
+    }
+}
+
 /// Everything that was measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Calibration {
@@ -95,10 +111,11 @@ pub struct Calibration {
     pub alone_tflops: Option<f64>,
     /// Kernels of a stage.
     pub kernels: Vec<KernelTimes>,
-    /// Times of the chain kernels.
-    pub chains: Vec<ChainTimes>,
-    /// What a chain costs beside its tiles.
-    pub chain: ChainCosts,
+    /// Chain kernels for products.
+    #[serde(flatten)]
+    pub products: Chains,
+    /// Chain kernels for convolutions.
+    pub windows: Chains,
     /// What was not measured, and why.
     pub skipped: Vec<String>,
 }

@@ -1,8 +1,8 @@
 //! Makes a device profile of measurements.
 
-use cusync_gen::device::{Profile, TileRate};
+use cusync_gen::device::{CostModel, Profile, TileRate, WindowCost};
 
-use super::Calibration;
+use super::{Calibration, Chains};
 
 /// A profile, and what in it was not measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,8 +14,126 @@ pub struct Calibrated {
 }
 
 /// Fields that no measurement tells.
-const NEVER: [&str; 7] =
-    ["load_latency_us", "wait_us", "l2", "fused.l2", "fused.unhidden", "fused.min_part", "fused.max_parts"];
+const NEVER: [&str; 23] = [
+    "post_us",
+    "load_latency_us",
+    "wait_us",
+    "rates",
+    "look_us",
+    "unhidden",
+    "l2",
+    "sustained",
+    "decode",
+    "library",
+    "programs",
+    "fused.other",
+    "fused.l2",
+    "fused.unhidden",
+    "fused.residual_us",
+    "fused.rows",
+    "fused.attention",
+    "fused.alone",
+    "fused.min_part",
+    "fused.max_parts",
+    "fused.rates.gate_us",
+    "fused.rates.first_us",
+    "fused.rates.slabs",
+];
+
+/// Names of what kernels of products and of windows both have.
+struct Names {
+    launch_us: &'static str,
+    fill_us: &'static str,
+    post_us: &'static str,
+    slab_write_us: &'static str,
+    slab_read_us: &'static str,
+    rates: &'static str,
+}
+
+const OF_PRODUCTS: Names = Names {
+    launch_us: "fused.launch_us",
+    fill_us: "fused.fill_us",
+    post_us: "fused.post_us",
+    slab_write_us: "fused.slab_write_us",
+    slab_read_us: "fused.slab_read_us",
+    rates: "fused.rates of kernels that were not measured",
+};
+
+const OF_WINDOWS: Names = Names {
+    launch_us: "fused.windows.launch_us",
+    fill_us: "fused.windows.fill_us",
+    post_us: "fused.windows.post_us",
+    slab_write_us: "fused.windows.slab_write_us",
+    slab_read_us: "fused.windows.slab_read_us",
+    rates: "fused.windows.rates of kernels that were not measured",
+};
+
+impl Chains {
+    /// What measurements give of a kind of kernel; the rest is the base's, and named in `kept`. `best`: the rate that those of tiles are
+    /// shares of, TFLOP/s.
+    fn cost(
+        &self,
+        base: WindowCost,
+        (handoff_us, best): (f64, Option<f64>),
+        names: &Names,
+        kept: &mut Vec<&'static str>,
+    ) -> WindowCost {
+        let of_area = |us: Option<f64>| us.map(|us| us / area(self.chain.tile));
+        let fill_us = self.reference().and_then(|c| c.times.fill_us);
+        // A tile is stored and posted, the post is seen, the consumer's ring fills.
+        let post_us =
+            self.chain.passed_on_us.zip(fill_us).map(|(all, fill)| (all - handoff_us - fill).max(0.0));
+        let mut or = |field, measured, base| {
+            told(measured).unwrap_or_else(|| {
+                kept.push(field);
+                base
+            })
+        };
+        let mut cost = WindowCost {
+            launch_us: or(names.launch_us, self.chain.launch_us, base.launch_us),
+            fill_us: or(names.fill_us, fill_us, base.fill_us),
+            post_us: or(names.post_us, post_us, base.post_us),
+            slab_write_us: or(names.slab_write_us, of_area(self.chain.slab_write_us), base.slab_write_us),
+            slab_read_us: or(names.slab_read_us, of_area(self.chain.slab_read_us), base.slab_read_us),
+            rates: base.rates,
+        };
+        let mut measured = 0;
+        for c in &self.chains {
+            let (Some(rate), Some(best), Some(epilogue)) = (c.sm_tflops, best, c.times.epilogue_us) else {
+                continue;
+            };
+            let (tile, cluster) = ((c.tile.0, c.tile.1), c.cluster);
+            let (rate, epilogue_us) = (rounded(rate / best), rounded(epilogue));
+            match cost.rates.iter_mut().find(|r| r.tile == tile && r.cluster == cluster) {
+                Some(old) => (old.rate, old.epilogue_us) = (rate, epilogue_us),
+                None => cost.rates.push(TileRate {
+                    tile,
+                    cluster,
+                    rate,
+                    epilogue_us,
+                    gate_us: 0.0,
+                    first_us: 0.0,
+                    slabs: 1.0,
+                }),
+            }
+            measured += 1;
+        }
+        if measured < cost.rates.len() {
+            kept.push(names.rates);
+        }
+        cost
+    }
+}
+
+/// A measurement that a profile can have, rounded to four digits.
+fn told(measured: Option<f64>) -> Option<f64> {
+    measured.filter(|value| value.is_finite() && *value >= 0.0).map(rounded)
+}
+
+/// Area of an MMA tile over that which costs are of.
+fn area(tile: (u32, u32)) -> f64 {
+    f64::from(tile.0) * f64::from(tile.1) / (128.0 * 256.0)
+}
 
 impl Calibration {
     /// The profile of the GPU that was measured; what was not is taken from `base`, as are the name and the architecture.
@@ -23,9 +141,9 @@ impl Calibration {
     pub fn profile(&self, base: &Profile) -> Calibrated {
         let mut profile = base.clone();
         let mut kept = NEVER.to_vec();
-        let mut set = |field: &'static str, to: &mut f64, value: Option<f64>| match value {
-            Some(value) if value.is_finite() && value >= 0.0 => *to = rounded(value),
-            _ => kept.push(field),
+        let mut set = |field: &'static str, to: &mut f64, value: Option<f64>| match told(value) {
+            Some(value) => *to = value,
+            None => kept.push(field),
         };
         let best = self.kernels.iter().filter(|k| k.tflops.is_some());
         let best = best.max_by(|a, b| a.tflops.unwrap_or(0.0).total_cmp(&b.tflops.unwrap_or(0.0)));
@@ -43,55 +161,34 @@ impl Calibration {
         set("launch_us", &mut profile.launch_us, launch_us);
         set("tile_us", &mut profile.tile_us, times.map(|t| t.tile_us));
 
-        let (chain, cost) = (&self.chain, &mut profile.fused);
-        let area = f64::from(chain.tile.0) * f64::from(chain.tile.1) / (128.0 * 256.0);
-        let of_area = |us: Option<f64>| us.map(|us| us / area);
-        let reference =
-            self.chains.iter().find(|c| (c.tile.0, c.tile.1) == chain.tile && c.cluster == (1, 1));
-        let sm_tflops = reference.and_then(|c| c.sm_tflops);
-        let fill_us = reference.and_then(|c| c.times.fill_us);
+        let (chain, cost) = (&self.products.chain, &mut profile.fused);
+        let of_area = |us: Option<f64>| us.map(|us| us / area(chain.tile));
+        let sm_tflops = self.products.reference().and_then(|c| c.sm_tflops);
         set("fused.sm_tflops", &mut cost.sm_tflops, sm_tflops);
         set("fused.alone_tflops", &mut cost.alone_tflops, self.alone_tflops);
         cost.read_tbs = 0.0;
-        set("fused.launch_us", &mut cost.launch_us, chain.launch_us);
-        set("fused.fill_us", &mut cost.fill_us, fill_us);
         set("fused.gelu_us", &mut cost.gelu_us, of_area(chain.gelu_us));
         set("fused.gate_us", &mut cost.gate_us, of_area(chain.gate_us));
-        // A tile is stored and posted, the post is seen, the consumer's ring fills.
-        let post_us = chain.passed_on_us.zip(fill_us).map(|(all, fill)| (all - handoff_us - fill).max(0.0));
-        set("fused.post_us", &mut cost.post_us, post_us);
         set("fused.handoff_us", &mut cost.handoff_us, Some(handoff_us));
-        set("fused.slab_write_us", &mut cost.slab_write_us, of_area(chain.slab_write_us));
-        set("fused.slab_read_us", &mut cost.slab_read_us, of_area(chain.slab_read_us));
-        let mut measured = 0;
-        for c in &self.chains {
-            let (Some(rate), Some(best), Some(epilogue)) = (c.sm_tflops, sm_tflops, c.times.epilogue_us)
-            else {
-                continue;
-            };
-            let (tile, rate) = ((c.tile.0, c.tile.1), rounded(rate / best));
-            let epilogue_us = rounded(epilogue);
-            let new = TileRate {
-                tile,
-                cluster: c.cluster,
-                rate,
-                epilogue_us,
-                gate_us: 0.0,
-                first_us: 0.0,
-                slabs: 1.0,
-            };
-            match cost.rates.iter_mut().find(|r| r.tile == tile && r.cluster == c.cluster) {
-                Some(old) => {
-                    *old = TileRate { gate_us: old.gate_us, first_us: old.first_us, slabs: old.slabs, ..new }
-                }
-                None => cost.rates.push(new),
-            }
-            measured += 1;
+        let of = |cost: &CostModel| WindowCost {
+            rates: cost.rates.clone(),
+            launch_us: cost.launch_us,
+            fill_us: cost.fill_us,
+            post_us: cost.post_us,
+            slab_write_us: cost.slab_write_us,
+            slab_read_us: cost.slab_read_us,
+        };
+        let rates = (handoff_us, sm_tflops);
+        let WindowCost { rates: shares, launch_us, fill_us, post_us, slab_write_us, slab_read_us } =
+            self.products.cost(of(cost), rates, &OF_PRODUCTS, &mut kept);
+        (cost.rates, cost.launch_us, cost.fill_us, cost.post_us) = (shares, launch_us, fill_us, post_us);
+        (cost.slab_write_us, cost.slab_read_us) = (slab_write_us, slab_read_us);
+        if self.windows.chains.is_empty() {
+            kept.push("fused.windows");
+        } else {
+            let base = cost.windows.take().unwrap_or_else(|| of(cost));
+            cost.windows = Some(self.windows.cost(base, rates, &OF_WINDOWS, &mut kept));
         }
-        if measured < cost.rates.len() {
-            kept.push("fused.rates of kernels that were not measured");
-        }
-        kept.push("fused.other");
         let (day, driver) = (self.measured.get(..10).unwrap_or(&self.measured), &self.driver);
         profile.source =
             format!("measured on one {} with CUDA {driver} on {day} by `cusync calibrate`", self.gpu);
@@ -138,13 +235,25 @@ mod tests {
             boundary_us: 1.5,
             alone_tflops: Some(7.1234567),
             kernels: vec![kernel((64, 128, 64), 500.0, 9.0), kernel((128, 256, 64), 700.0, 4.0)],
-            chains: vec![chain((128, 256, 64), (1, 1), 6.0, 3.5), chain((64, 256, 64), (1, 1), 5.4, 2.0)],
-            chain: ChainCosts {
-                tile: (128, 256),
-                gelu_us: Some(3.3),
-                passed_on_us: Some(3.0),
-                slab_write_us: Some(3.1),
-                ..ChainCosts::default()
+            products: Chains {
+                chains: vec![chain((128, 256, 64), (1, 1), 6.0, 3.5), chain((64, 256, 64), (1, 1), 5.4, 2.0)],
+                chain: ChainCosts {
+                    tile: (128, 256),
+                    gelu_us: Some(3.3),
+                    passed_on_us: Some(3.0),
+                    slab_write_us: Some(3.1),
+                    ..ChainCosts::default()
+                },
+            },
+            windows: Chains {
+                chains: vec![chain((128, 64, 64), (1, 1), 4.5, 1.4)],
+                chain: ChainCosts {
+                    tile: (128, 64),
+                    launch_us: Some(2.5),
+                    passed_on_us: Some(2.6),
+                    slab_read_us: Some(0.75),
+                    ..ChainCosts::default()
+                },
             },
             skipped: Vec::new(),
         }
@@ -166,6 +275,13 @@ mod tests {
         }
         assert!(!kept.contains(&"fused.gelu_us") && !kept.contains(&"tflops"), "{kept:?}");
         assert_eq!((cost.gate_us, cost.launch_us), (base.fused.gate_us, base.fused.launch_us));
+        let windows = cost.windows.as_ref().expect("they were measured");
+        assert_eq!((windows.launch_us, windows.post_us, windows.slab_read_us), (2.5, 1.05, 3.0));
+        let tile = windows.rates.iter().find(|r| r.tile == (128, 64)).expect("it was measured");
+        assert_eq!((tile.rate, tile.epilogue_us), (0.75, 1.4));
+        let of_base = base.fused.windows.as_ref().expect("it ships");
+        assert_eq!(windows.slab_write_us, of_base.slab_write_us);
+        assert!(kept.contains(&"fused.windows.slab_write_us") && !kept.contains(&"fused.windows.fill_us"));
         assert!(
             profile.measured
                 && profile.source.contains("NVIDIA H200")
@@ -174,15 +290,41 @@ mod tests {
         assert_eq!(Profile::from_ron(&profile.to_ron()).expect("it is a profile"), profile);
     }
 
+    /// Every field is measured, or named among those that are not.
+    #[test]
+    fn no_field_is_kept_in_silence() {
+        let mut base = Profile::named("h200").expect("the profile ships").clone();
+        // It becomes the device's.
+        base.fused.read_tbs = 1.0;
+        let Calibrated { profile, kept } = calibration().profile(&base);
+        let fields = |profile: &Profile, of: &str| {
+            let all = serde_json::to_value(profile).expect("a profile is data");
+            let all = if of.is_empty() { all } else { all["fused"].clone() };
+            all.as_object().expect("fields").clone()
+        };
+        // What a GPU is: `source` and `measured` say something else afterwards.
+        let is = ["name", "arch", "sms", "shared_per_sm", "threads_per_sm", "ctas_per_sm", "measured"];
+        for of in ["", "fused."] {
+            let (have, were) = (fields(&profile, of), fields(&base, of));
+            for (field, value) in have.iter().filter(|(field, value)| were[*field] == **value) {
+                let known = is.contains(&&**field);
+                let named = kept.iter().any(|k| k.split_whitespace().next() == Some(&format!("{of}{field}")));
+                assert!(known || named, "{of}{field} is still {value}, and nothing says so: {kept:?}");
+            }
+        }
+    }
+
     #[test]
     fn without_measurements_the_base_stays() {
         let base = Profile::named("a100").expect("the profile ships");
         let mut nothing = calibration();
-        (nothing.kernels, nothing.chains, nothing.alone_tflops) = (Vec::new(), Vec::new(), None);
-        nothing.chain = ChainCosts::default();
+        (nothing.kernels, nothing.alone_tflops) = (Vec::new(), None);
+        (nothing.products, nothing.windows) = (Chains::default(), Chains::default());
         let Calibrated { profile, kept } = nothing.profile(base);
         assert_eq!((profile.tflops, profile.tile_us, profile.arch), (base.tflops, base.tile_us, 80));
         assert_eq!(profile.fused.rates, base.fused.rates);
+        assert_eq!(profile.fused.windows, base.fused.windows);
+        assert!(kept.contains(&"fused.windows"), "{kept:?}");
         assert!(kept.contains(&"tflops") && kept.contains(&"fused.post_us"), "{kept:?}");
     }
 }

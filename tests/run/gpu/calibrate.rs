@@ -28,11 +28,25 @@ fn a_profile_is_measured_and_plausible() {
     assert!(p.sm_tflops >= p.tflops / f64::from(p.sms));
     assert!(p.tile_us < 20.0 && p.launch_us < 30.0, "{p:?}");
     if base.arch >= 90 && !cusync::device::kernels_of(cusync::ffi::CUSYNC_FAMILY_CHAIN).is_empty() {
-        assert!(!measured.chains.is_empty() && measured.chains.iter().all(|c| c.sm_tflops.is_some()));
+        for of in [&measured.products, &measured.windows] {
+            assert!(!of.chains.is_empty() && of.chains.iter().all(|c| c.sm_tflops.is_some()), "{of:?}");
+        }
         near("rate of an SM", p.fused.sm_tflops, base.fused.sm_tflops, 1.5);
         near("epilogue", p.fused.tile_rate((128, 256), (1, 1)).epilogue_us, 3.7, 4.0);
-        for field in ["fused.launch_us", "fused.fill_us", "fused.post_us", "fused.gelu_us"] {
-            assert!(!made.kept.contains(&field), "{field} was not measured");
+        let [windows, shipped] =
+            [p, &base].map(|profile| profile.fused.windows.as_ref().expect("kernels for windows"));
+        for (c, was) in windows.rates.iter().zip(&shipped.rates) {
+            near(&format!("rate of {:?}", c.tile), c.rate, was.rate, 1.5);
+            near(&format!("epilogue of {:?}", c.tile), c.epilogue_us, was.epilogue_us, 4.0);
+        }
+        near("launch of windows", windows.launch_us, shipped.launch_us, 4.0);
+        near("post of windows", windows.post_us, shipped.post_us, 4.0);
+        assert!(!made.kept.contains(&"fused.gelu_us") && !made.kept.contains(&"fused.windows"));
+        for of in ["fused", "fused.windows"] {
+            for field in ["launch_us", "fill_us", "post_us", "slab_write_us", "slab_read_us"] {
+                let field = format!("{of}.{field}");
+                assert!(!made.kept.contains(&&*field), "{field} was not measured");
+            }
         }
     }
 }

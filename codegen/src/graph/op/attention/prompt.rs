@@ -125,9 +125,9 @@ impl Rules for Attention {
         let meaning = "(queries, columns of a head, tokens of a step)";
         let tile = |&(rows, step): &(u32, u32)| (rows, self.heads.dim, step);
         let mut list: Vec<MmaTile> = TILES.iter().map(tile).filter(|tile| self.takes(*tile, 0)).collect();
-        // Sequences that no block of queries divides are blocks of their own.
-        if list.is_empty() {
-            list = TILES.iter().map(|&(_, step)| (self.tokens, self.heads.dim, step)).collect();
+        // Sequences that no block of queries divides, or that are shorter than a kernel's, are blocks of their own.
+        if list.is_empty() || (self.sequences > 1 && self.tokens < KERNEL_TOKENS) {
+            list.extend(TILES.iter().map(|&(_, step)| (self.tokens, self.heads.dim, step)));
             list.dedup();
         }
         Tiles::Own { list, meaning, of_kernel: false }
@@ -255,6 +255,19 @@ mod tests {
                 let (held, read) = (axis.range(u32::MAX, 0, head, 0), a.columns(kind, head));
                 assert!(held.start <= read.start && read.end <= held.end, "{a:?} {head}: {held:?} {read:?}");
             }
+        }
+    }
+
+    #[test]
+    fn short_sequences_have_a_tile_that_kernels_take() {
+        for (sequences, tokens) in (1..=128).flat_map(|tokens| [(1, tokens), (3, tokens)]) {
+            let short = Attention { sequences, tokens, ..shape(4, 4) };
+            let Tiles::Own { list, .. } = short.tiles(1) else { panic!("tiles of its own") };
+            let all = list.iter().all(|tile| short.takes(*tile, 0));
+            assert!(
+                all && list.iter().any(|tile| short.unfit(*tile).is_none()),
+                "{sequences} x {tokens}: {list:?}"
+            );
         }
     }
 
