@@ -96,12 +96,12 @@ inline uint32_t k_blocks_of(cusync_stage const& stage, uint32_t tile_k) {
   }
 }
 
-/// Whether a request is for one stage that waits for no slot and posts to none, and of which nothing is recorded or delayed: all that a
-/// launch behind the one before owes it is its output.
+/// Whether a request is for one stage that waits for no slot and posts to none, and of which nothing is recorded: all that a launch behind
+/// the one before owes it is its output.
 inline bool is_alone(Request const& request) {
   cusync_stage const& stage = request.stages[0];
   return request.count == 1 && !stage.wait_count && !stage.post_count && request.work.source != CUSYNC_SOURCE_MAIL &&
-         !request.sync.trace && !request.sync.test.delays.limit_ns && !request.sync.test.notes.capacity;
+         !request.sync.trace && !request.sync.test.notes.capacity;
 }
 
 /// Everything about a request that does not depend on how the kernel works: pointers, alignments, sizes, enumerators,

@@ -39,4 +39,9 @@ CUSYNC_DEVICE void delay(cusync_delays const& delays, DelayAt at, uint32_t run, 
 #endif
 }
 
+/// In a kernel that counts no runs: the same site is late by another time in each.
+CUSYNC_DEVICE void delay_at_any_time(cusync_delays const& delays, DelayAt at, uint32_t m, uint32_t n) {
+  if (CUSYNC_DELAYS && delays.limit_ns) delay(delays, at, uint32_t(ptx::globaltimer()), 0, m, n);
+}
+
 }  // namespace cusync::kernels

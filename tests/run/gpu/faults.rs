@@ -58,8 +58,13 @@ fn runs() -> usize {
 
 /// What a first, undelayed run left, and the differences of later runs from it.
 pub(crate) struct Expected {
-    /// Names, with their values as float32.
-    tensors: Vec<(String, DeviceBuffer<f32>)>,
+    tensors: Vec<Known>,
+}
+
+struct Known {
+    name: String,
+    /// As float32.
+    values: DeviceBuffer<f32>,
     /// As `helpers::compare` counts.
     differences: DeviceBuffer<f32>,
 }
@@ -91,31 +96,37 @@ impl Expected {
                 }
             }
             let values = DeviceBuffer::from_slice(pipeline.device(), &values, "what is expected")?;
-            tensors.push(((*name).to_owned(), values));
+            let differences = DeviceBuffer::zeroed(pipeline.device(), 3, "differences")?;
+            tensors.push(Known { name: (*name).to_owned(), values, differences });
         }
         assert!(!tensors.is_empty());
-        let differences = DeviceBuffer::zeroed(pipeline.device(), 3, "differences")?;
-        Ok(Expected { tensors, differences })
+        Ok(Expected { tensors })
     }
 
     /// Queues the comparison of a run's outputs.
     pub(crate) fn compare(&self, pipeline: &Pipeline) -> Result<()> {
         let element = element_code(pipeline.plan().graph().element);
-        self.tensors.iter().try_for_each(|(name, values)| {
-            let output = pipeline.tensor(0, name)?;
-            Ok(helpers::compare(&output, values, element, &self.differences, pipeline.stream())?)
+        self.tensors.iter().try_for_each(|of| {
+            let output = pipeline.tensor(0, &of.name)?;
+            Ok(helpers::compare(&output, &of.values, element, &of.differences, pipeline.stream())?)
         })
     }
 
-    /// Whether every run compared since the last look was the same to the bit. Waits for them.
-    pub(crate) fn same(&self, pipeline: &mut Pipeline) -> Result<bool> {
+    /// Tensors that were not the same to the bit in every run compared since the last look. Waits for the runs.
+    pub(crate) fn differing(&self, pipeline: &mut Pipeline) -> Result<Vec<&str>> {
         pipeline.synchronize()?;
-        let mut sums = [0f32; 3];
-        self.differences.download(&mut sums)?;
-        self.differences.upload(&[0.0; 3])?;
-        assert!(sums[1] > 0.0, "nothing was compared");
-        // A NaN is not equal to 0 either.
-        Ok(sums[0] == 0.0 && sums[2] == 0.0)
+        let mut differing = Vec::new();
+        for of in &self.tensors {
+            let mut sums = [0f32; 3];
+            of.differences.download(&mut sums)?;
+            of.differences.upload(&[0.0; 3])?;
+            assert!(sums[1] > 0.0, "nothing was compared of {}", of.name);
+            // A NaN is not equal to 0 either.
+            if !(sums[0] == 0.0 && sums[2] == 0.0) {
+                differing.push(&*of.name);
+            }
+        }
+        Ok(differing)
     }
 }
 
@@ -204,7 +215,8 @@ impl Delayed {
         let mut plain = values.next().map(|expected| [(plain, expected)]).expect("one and more");
         let undelayed = repeat(&mut plain, None, ROUND)?;
         let [(pipeline_of_plain, expected_of_plain)] = &mut plain;
-        assert!(expected_of_plain.same(pipeline_of_plain)?, "{label}: runs without delays differ");
+        let differing = expected_of_plain.differing(pipeline_of_plain)?;
+        assert!(differing.is_empty(), "{label}: runs without delays differ in {differing:?}");
 
         let options = Options { delays: delays(seed), ..Options::default() };
         let mut first = pipeline(gpu, &plan, &inputs, options);
@@ -227,7 +239,11 @@ impl Delayed {
         (self.rounds, self.took) = (self.rounds + 1, self.took + took);
         for (place, (pipeline, expected)) in self.pipelines.iter_mut().enumerate() {
             let (label, rounds) = (&self.label, self.rounds);
-            assert!(expected.same(pipeline)?, "{label}: a run of round {rounds} differs, pipeline {place}");
+            let differing = expected.differing(pipeline)?;
+            assert!(
+                differing.is_empty(),
+                "{label}: a run of round {rounds} differs in {differing:?}, pipeline {place}"
+            );
         }
         Ok(ROUND * self.pipelines.len())
     }
@@ -460,7 +476,7 @@ fn without_waits_delays_are_noticed() {
             let mut careless = [(pipeline(&gpu, plan, &inputs, options), expected)];
             repeat(&mut careless, None, 50)?;
             let [(careless, expected)] = &mut careless;
-            expected.same(careless)
+            Ok(expected.differing(careless)?.is_empty())
         };
         let same = attempt().unwrap_or_else(|e| panic!("{label}: {e}"));
         assert!(!same, "{label}: 50 runs without waits are right all the same");

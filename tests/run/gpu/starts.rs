@@ -105,7 +105,7 @@ fn work_that_keeps_some_sms_delays_a_plain_launch() {
         let began = Instant::now();
         pipeline.run(Executor::Fused)?;
         expected.compare(&pipeline)?;
-        assert!(expected.same(&mut pipeline)?, "M = {m}: another result");
+        assert!(expected.differing(&mut pipeline)?.is_empty(), "M = {m}: another result");
         let took = began.elapsed();
         println!("M = {m}: {took:?} beside a kernel that keeps 16 SMs for {} ms", KEPT_NS / 1_000_000);
         assert!(took > Duration::from_millis(20), "M = {m}: the other kernel kept no SM that was needed");

@@ -11,6 +11,7 @@
 #include "kernels/attention/sm90/alone.h"
 #include "kernels/attention/sm90/host.h"
 #include "kernels/attention/sm90/steps.cuh"
+#include "kernels/common/delays.cuh"
 #include "kernels/common/number.h"
 
 namespace cusync::kernels::sm90 {
@@ -25,6 +26,7 @@ struct Alone {
   CUtensorMap cache[2];  ///< keys, values; as many rows of a head as a sequence has tokens
   Prompt prompt;         ///< whose tiles are of 64 queries
   uint32_t heads, heads_of_all;  ///< query heads of a sequence, and of all sequences
+  cusync_delays delays;
 };
 
 template <int Dim>
@@ -181,6 +183,7 @@ CUSYNC_DEVICE void attend(Alone const& alone, Tile const& tile, Memory<Dim>& mem
   ptx::fence_proxy_async_shared_cta();
   ptx::bar_sync(kBarrier, 128 * kGroups);
   if (threadIdx.x != 128) return;
+  delay_at_any_time(alone.delays, DelayAt::kStore, blockIdx.x, 0);
 #pragma unroll
   for (int unit = 0; unit < Dim / 64; ++unit)
     cute::SM90_TMA_STORE_3D::copy(&alone.out, memory.units[unit], int(tile.head * Dim) + unit * 64, int(tile.row), int(tile.sequence));
@@ -212,8 +215,10 @@ __global__ void __launch_bounds__(kThreads, 1) attention(CUTE_GRID_CONSTANT Alon
   cutlass::arch::warpgroup_reg_dealloc<40>();
   if (threadIdx.x == 0) {
     ptx::griddepcontrol_wait();
+    delay_at_any_time(alone.delays, DelayAt::kLoads, blockIdx.x, 0);
     load<Dim>(alone, tile, memory);
   } else if (threadIdx.x == 32) {
+    delay_at_any_time(alone.delays, DelayAt::kItem, blockIdx.x, 0);
     append<Dim>(alone, tile, memory);
   }
 }
@@ -225,6 +230,7 @@ int32_t create(Request const& request, cusync_kernel** out) {
   Alone alone{};
   alone.prompt = make_prompt(stage);
   alone.prompt.tiles = uint16_t(ceil_div(stage.k.most, kQueries));
+  alone.delays = request.sync.test.delays;
   alone.heads = stage.heads.query_heads, alone.heads_of_all = uint32_t(alone.heads * sequences);
   PromptTable table{};
   uint64_t const caches = sequences * stage.heads.kv_heads;

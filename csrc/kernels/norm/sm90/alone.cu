@@ -4,6 +4,7 @@
 // code are far away whenever a layer's weights have passed through the L2, and fetching them takes longer than normalising. These are
 // 10 KB for a row and 17 for two.
 #include "cusync/ptx.cuh"
+#include "kernels/common/delays.cuh"
 #include "kernels/common/element.cuh"
 #include "kernels/common/host.h"
 #include "kernels/norm/sm90/alone.h"
@@ -23,6 +24,7 @@ struct RowNorm {
   uint32_t rows, vectors;  ///< all rows; vectors of one
   uint32_t centred;
   float epsilon, share;  ///< one over the columns
+  cusync_delays delays;
 };
 
 /// The sums of a row's value of each thread, the same bits in every thread and in every run: lanes by a butterfly, then warps by another.
@@ -76,6 +78,7 @@ __global__ void __launch_bounds__(kRows == 1 ? kMostThreads : kMostOfTwo, kRows)
   each(norm.gain, ask);
   if (norm.bias) each(norm.bias, ask);
   ptx::griddepcontrol_wait();
+  delay_at_any_time(norm.delays, DelayAt::kLoads, blockIdx.x, threadIdx.x / 32);
 
   uint32_t x[kRows][kVectors][4] = {}, gain[kVectors][4];
   auto const take = [](uint32_t (&to)[4], uint4 words) {
@@ -112,6 +115,7 @@ __global__ void __launch_bounds__(kRows == 1 ? kMostThreads : kMostOfTwo, kRows)
   float scale[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) scale[r] = rsqrtf(variance[r] + norm.epsilon);
+  delay_at_any_time(norm.delays, DelayAt::kStore, blockIdx.x, threadIdx.x / 32);
   each(norm.bias, [&](uint4 const* from, uint32_t j) {
     uint32_t bias[4];
     take(bias, norm.bias ? __ldg(from) : uint4{});
@@ -157,7 +161,8 @@ int32_t create_norm_alone(Request const& request, cusync_kernel** out) {
                        stage.n / kElements,
                        stage.norm.centred,
                        stage.norm.epsilon,
-                       1.f / float(stage.n)};
+                       1.f / float(stage.n),
+                       request.sync.test.delays};
     // Rows so wide that an SM has room for no more than three of them, one by one: two by two it has four, which share the gain and bias.
     // Where there are few rows, each has an SM.
     bool const two = stage.m >= 2 * uint32_t(sms) && threads >= kLeastOfTwo && threads <= kMostOfTwo;
