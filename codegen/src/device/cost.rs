@@ -63,7 +63,7 @@ pub struct CostModel {
 }
 
 /// What a chain kernel for convolutions has of its own: windows in place of operand A, no GEMM beside them. The fields stand for those of
-/// [`CostModel`] with the same names.
+/// [`CostModel`] with the same names, but that `launch_us` is of plain edges: the run before has ended.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "CostModel says what they are")]

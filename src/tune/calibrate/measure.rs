@@ -59,6 +59,8 @@ struct Family {
     depth: u32,
     /// The kernel that a chain's costs are measured with.
     kernel: ChainShape,
+    /// The edges between runs that `launch_us` is of: those of the runs that predictions are held against.
+    edges: Overlap,
 }
 
 const PRODUCTS: Family = Family {
@@ -70,6 +72,7 @@ const PRODUCTS: Family = Family {
     unit: 1,
     depth: 4096,
     kernel: ((128, 256), (1, 1)),
+    edges: Overlap::Captured,
 };
 
 /// Tiles of whole images: what a tile reads of the stage before is what one row of its tiles makes.
@@ -82,6 +85,7 @@ const WINDOWS: Family = Family {
     unit: 64,
     depth: 512,
     kernel: ((128, 64), (1, 1)),
+    edges: Overlap::Plain,
 };
 
 impl Family {
@@ -104,6 +108,8 @@ const SHAPES: [(u32, u32); 6] = [(1, 32), (1, 128), (2, 32), (2, 128), (4, 32), 
 /// Runs of a long graph; a run among others is a long graph less a short one, shared out.
 const LONG: usize = 9;
 const SAMPLES: usize = 9;
+/// Sets of inputs of a run among others: the run before, of another set, has left the kernel's code where it is fetched from.
+const AMONG_OTHERS: usize = 2;
 
 /// Measures on GPU number `gpu`; Calls `progress` with what comes next.
 ///
@@ -207,21 +213,21 @@ impl Rig<'_> {
         Ok(plan_text(text, "calibrate.ron", &Overrides { dims, ..overrides }, self.profile, how)?)
     }
 
-    fn pipeline(&self, plan: &Plan, options: Options) -> measure::Result<Pipeline> {
+    fn pipeline(&self, plan: &Plan, options: Options, sets: usize) -> measure::Result<Pipeline> {
         let mut pipeline = Pipeline::with_options(plan, self.device, options)?;
-        InputSets::random(plan.graph(), self.device, 1, 3)?.bind(&mut pipeline)?;
+        InputSets::random(plan.graph(), self.device, sets, 3)?.bind(&mut pipeline)?;
         pipeline.prepare()?;
         Ok(pipeline)
     }
 
-    /// One run among others of a graph, microseconds.
-    fn run_us(&self, plan: &Plan, options: Options) -> measure::Result<f64> {
+    /// One run among others of a graph, microseconds, with so many sets of inputs in rotation.
+    fn run_us(&self, plan: &Plan, options: Options, sets: usize) -> measure::Result<f64> {
         let mut variants: Vec<Box<dyn Variant>> = Vec::new();
         for rounds in [1, LONG] {
-            let pipeline = self.pipeline(plan, options)?;
+            let pipeline = self.pipeline(plan, options, sets)?;
             variants.push(Box::new(PipelineVariant::new(pipeline, plan.executor(), true, rounds)?));
         }
-        self.per_run(variants, LONG - 1)
+        self.per_run(variants, (LONG - 1) * sets)
     }
 
     /// The median of the second variant less that of the first, by the runs that it has more.
@@ -247,7 +253,7 @@ impl Rig<'_> {
     fn serial(&self, tile: (u32, u32, u32), (m, n): (u32, u32), k_blocks: u32) -> measure::Result<f64> {
         let overrides = Overrides { tiles: Some(vec![(tile.0, tile.1)]), ..Overrides::default() };
         let plan = self.plan(PLAIN, (m, n, k_blocks * tile.2), overrides, Executor::Serial)?;
-        self.run_us(&plan, Options::default())
+        self.run_us(&plan, Options::default(), 1)
     }
 
     fn kernel(&self, tile: (u32, u32, u32)) -> measure::Result<KernelTimes> {
@@ -281,9 +287,9 @@ impl Rig<'_> {
         self.plan(text, size, Overrides { chain, ..Overrides::default() }, Executor::Fused)
     }
 
-    fn items(&self, plan: &Plan) -> measure::Result<Vec<ItemTrace>> {
+    fn items(&self, plan: &Plan, sets: usize) -> measure::Result<Vec<ItemTrace>> {
         let options = Options { trace: true, ..Options::default() };
-        let mut pipelines = [self.pipeline(plan, options)?];
+        let mut pipelines = [self.pipeline(plan, options, sets)?];
         Ok(trace_runs(&mut pipelines)?.into_iter().flatten().collect())
     }
 
@@ -292,7 +298,7 @@ impl Rig<'_> {
         let of = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
         let (m, n) = family.wave(workers, of);
         let plan = self.fused(family.plain, (m, 3 * n, family.depth), of, false)?;
-        let times = ItemTimes::of(&self.items(&plan)?);
+        let times = ItemTimes::of(&self.items(&plan, 1)?);
         let sm_tflops = times.tflops(kernel.tile);
         Ok(ChainTimes { tile: kernel.tile, cluster: kernel.cluster, times, sm_tflops })
     }
@@ -302,7 +308,7 @@ impl Rig<'_> {
         let k = family.depth;
         let times = |text: &str, n, splits| -> measure::Result<ItemTimes> {
             let plan = self.fused(text, (m, n, k), family.kernel, splits)?;
-            Ok(ItemTimes::of(&self.items(&plan)?))
+            Ok(ItemTimes::of(&self.items(&plan, 1)?))
         };
         let more = |text: Option<&str>, n| -> measure::Result<Option<f64>> {
             let Some(text) = text else { return Ok(None) };
@@ -313,12 +319,12 @@ impl Rig<'_> {
         // A gated tile's output is half as wide as its product.
         let gate_us = more(family.gated, n / 2)?;
         let chain = self.fused(family.chain, (m, n, k), family.kernel, false)?;
-        let items = self.items(&chain)?;
+        let items = self.items(&chain, AMONG_OTHERS)?;
         let passed_on_us = ItemTimes::of(&items).passed_on_us;
         let begin = items.iter().map(|t| t.begin).min().unwrap_or(0);
         let end = items.iter().map(|t| t.end).max().unwrap_or(0);
-        let edges = Options { overlap: Overlap::Captured, ..Options::default() };
-        let run_us = self.run_us(&chain, edges)?;
+        let edges = Options { overlap: family.edges, ..Options::default() };
+        let run_us = self.run_us(&chain, edges, AMONG_OTHERS)?;
         let launch_us = (end > begin).then(|| (run_us - (end - begin) as f64 * 1e-3).max(0.0));
         // A wave and a half: the second half is cut along k.
         let cut = times(family.plain, n + n / 2, true)?;
