@@ -57,6 +57,9 @@ struct Family {
     unit: u32,
     /// `K` of a stage.
     depth: u32,
+    /// `K` of a chain of one column of tiles, where a wave of columns would take long beside what a launch does; else a chain is as wide
+    /// and deep as a stage alone.
+    narrow: Option<u32>,
     /// The kernel that a chain's costs are measured with.
     kernel: ChainShape,
     /// The edges between runs that `launch_us` is of: those of the runs that predictions are held against.
@@ -71,6 +74,7 @@ const PRODUCTS: Family = Family {
     chain: CHAIN,
     unit: 1,
     depth: 4096,
+    narrow: None,
     kernel: ((128, 256), (1, 1)),
     edges: Overlap::Captured,
 };
@@ -84,6 +88,7 @@ const WINDOWS: Family = Family {
     chain: CONVS,
     unit: 64,
     depth: 512,
+    narrow: Some(64),
     kernel: ((128, 64), (1, 1)),
     edges: Overlap::Plain,
 };
@@ -100,6 +105,18 @@ impl Family {
     fn wave(&self, workers: u32, (tile, cluster): ChainShape) -> (u32, u32) {
         let (rows, columns) = wave(workers);
         (rows * cluster.0 * tile.0 / self.unit, columns * cluster.1 * tile.1)
+    }
+
+    /// `M`, `N` and `K` of a chain whose stages are a wave each.
+    fn chain_size(&self, sms: u32) -> (u32, u32, u32) {
+        let ((rows, columns), _) = self.kernel;
+        match self.narrow {
+            Some(k) => (sms * rows / self.unit, columns, k),
+            None => {
+                let (m, n) = self.wave(sms, self.kernel);
+                (m, n, self.depth)
+            }
+        }
     }
 }
 
@@ -318,7 +335,7 @@ impl Rig<'_> {
         let gelu_us = more(family.gelu, n)?;
         // A gated tile's output is half as wide as its product.
         let gate_us = more(family.gated, n / 2)?;
-        let chain = self.fused(family.chain, (m, n, k), family.kernel, false)?;
+        let chain = self.fused(family.chain, family.chain_size(self.profile.sms), family.kernel, false)?;
         let items = self.items(&chain, AMONG_OTHERS)?;
         let passed_on_us = ItemTimes::of(&items).passed_on_us;
         let begin = items.iter().map(|t| t.begin).min().unwrap_or(0);
@@ -380,13 +397,15 @@ mod tests {
         }
         let h200 = Profile::named("h200").expect("the profile ships");
         for family in [PRODUCTS, WINDOWS] {
-            let planned = |text, n_waves: (u32, u32), kernel: ChainShape, workers, splits| {
-                let (m, n) = family.wave(workers, kernel);
-                let n = n * n_waves.0 / n_waves.1;
-                let dims = [("M", m), ("N", n), ("K", family.depth)].map(|(d, v)| (d.to_owned(), v.into()));
+            let sized = |text, (m, n, k): (u32, u32, u32), kernel: ChainShape, splits| {
+                let dims = [("M", m), ("N", n), ("K", k)].map(|(d, v)| (d.to_owned(), v.into()));
                 let chain = Some(ChainOverride { kernel: Some(kernel), mode: Hand::Fixed, splits });
                 let overrides = Overrides { dims: dims.to_vec(), chain, ..Overrides::default() };
                 plan_text(text, "chain", &overrides, h200, Executor::Fused).expect("a plan")
+            };
+            let planned = |text, waves: (u32, u32), kernel: ChainShape, workers, splits| {
+                let (m, n) = family.wave(workers, kernel);
+                sized(text, (m, n * waves.0 / waves.1, family.depth), kernel, splits)
             };
             for kernel in ChainKernel::running(family.operations()) {
                 let workers = h200.resident_clusters(kernel.cluster.0 * kernel.cluster.1);
@@ -399,7 +418,7 @@ mod tests {
                 let plan = text.map(|text| planned(text, waves, family.kernel, h200.sms, false));
                 assert!(plan.is_none_or(|plan| plan.graph().stages[0].tiles() == h200.sms));
             }
-            let chain = planned(family.chain, (1, 1), family.kernel, h200.sms, false);
+            let chain = sized(family.chain, family.chain_size(h200.sms), family.kernel, false);
             assert!(chain.graph().stages.iter().all(|stage| stage.tiles() == h200.sms));
             // A tile of the second stage reads one row of tiles of the first, so that `ItemTimes` knows what it waited for.
             let waits = &chain.graph().stages[1].operands[0].footprint.rows;
