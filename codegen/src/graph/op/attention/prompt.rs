@@ -258,16 +258,16 @@ mod tests {
         }
     }
 
+    /// As docs/spec.md has it: one sequence, or several of at most 128 tokens or of a multiple of 128.
     #[test]
-    fn short_sequences_have_a_tile_that_kernels_take() {
-        for (sequences, tokens) in (1..=128).flat_map(|tokens| [(1, tokens), (3, tokens)]) {
-            let short = Attention { sequences, tokens, ..shape(4, 4) };
-            let Tiles::Own { list, .. } = short.tiles(1) else { panic!("tiles of its own") };
-            let all = list.iter().all(|tile| short.takes(*tile, 0));
-            assert!(
-                all && list.iter().any(|tile| short.unfit(*tile).is_none()),
-                "{sequences} x {tokens}: {list:?}"
-            );
+    fn kernels_take_a_tile_of_every_prompt_that_is_promised() {
+        for (sequences, tokens) in (1..=520).flat_map(|tokens| [(1, tokens), (3, tokens)]) {
+            let prompt = Attention { sequences, tokens, ..shape(4, 4) };
+            let Tiles::Own { list, .. } = prompt.tiles(1) else { panic!("tiles of its own") };
+            assert!(list.iter().all(|tile| prompt.takes(*tile, 0)), "{sequences} x {tokens}: {list:?}");
+            let fits = list.iter().any(|tile| prompt.unfit(*tile).is_none());
+            let promised = sequences == 1 || tokens <= 128 || tokens % 128 == 0;
+            assert_eq!(fits, promised, "{sequences} x {tokens}: {list:?}");
         }
     }
 
