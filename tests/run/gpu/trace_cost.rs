@@ -21,6 +21,8 @@ const SETS: usize = 4;
 /// What a trace may cost, and what two equal pipelines may differ by.
 const MOST: f64 = 0.03;
 const SAME: f64 = 0.01;
+/// Measurements of a case, until two equal pipelines seem to be equal.
+const TRIES: usize = 3;
 
 /// A pipeline with a graph of [`RUNS`] runs.
 struct Timed {
@@ -90,8 +92,17 @@ fn a_trace_costs_less_than_3_percent() {
             }
             Ok(all.each_mut().map(Timed::median))
         };
-        let [off, on, again] = attempt().unwrap_or_else(|e| panic!("{label}: {e}"));
-        let (cost, noise) = (on / off.min(again) - 1.0, (again / off - 1.0).abs());
+        // Pipelines made anew lie elsewhere in memory.
+        let times = || attempt().unwrap_or_else(|e| panic!("{label}: {e}"));
+        let noise_of = |[off, _, again]: [f64; 3]| (again / off - 1.0).abs();
+        let mut measured = times();
+        for _ in 1..TRIES {
+            if noise_of(measured) >= SAME {
+                measured = times();
+            }
+        }
+        let ([off, on, again], noise) = (measured, noise_of(measured));
+        let cost = on / off.min(again) - 1.0;
         println!(
             "{label}: {off:.2} us without a trace, {again:.2} us in another pipeline without, {on:.2} us with one: {:.2} % (noise {:.2} %)",
             cost * 100.0,
