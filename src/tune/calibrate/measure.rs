@@ -128,7 +128,7 @@ const SAMPLES: usize = 9;
 /// Sets of inputs of a run among others: the run before, of another set, has left the kernel's code where it is fetched from.
 const AMONG_OTHERS: usize = 2;
 
-/// Measures on GPU number `gpu`; Calls `progress` with what comes next.
+/// Measures on GPU number `gpu`; calls `progress` with what comes next.
 ///
 /// # Errors
 /// There is no such GPU, it is older than the kernels, or it failed.
