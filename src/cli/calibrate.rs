@@ -30,7 +30,7 @@ pub(crate) struct CalibrateReport {
     pub(crate) profile: String,
     /// The profile that it was made from, and the fields that are still that one's.
     pub(crate) base: String,
-    pub(crate) kept: Vec<&'static str>,
+    pub(crate) kept: Vec<String>,
     /// Where it was written.
     pub(crate) file: Option<String>,
 }

@@ -237,7 +237,7 @@ pub(crate) fn k_block_us(times: &[f64], unhidden: f64, least_us: f64, ragged_us:
     times.iter().enumerate().map(part).sum::<f64>().max(least_us) + ragged_us
 }
 
-/// Area of an MMA tile over that of 128 x 256.
-fn area(tile: (u32, u32)) -> f64 {
+/// Area of an MMA tile over that of 128 x 256, of which [`CostModel`] has times.
+pub fn area(tile: (u32, u32)) -> f64 {
     f64::from(tile.0) * f64::from(tile.1) / (128.0 * 256.0)
 }

@@ -15,7 +15,7 @@ mod profile;
 mod programs;
 
 pub(crate) use cost::k_block_us;
-pub use cost::{AloneCost, AttentionCost, CostModel, RowCost, TileRate, WindowCost};
+pub use cost::{AloneCost, AttentionCost, CostModel, RowCost, TileRate, WindowCost, area};
 pub use kernels::{
     Activation, CHAIN_KERNELS, ChainKernel, DECODE_KERNELS, DecodeKernel, Epilogue, KERNELS, KernelShape,
     Operation, Operations, turned_groups,

@@ -45,10 +45,10 @@ const CONVS: &str = r#"Pipeline(name: "convs", dims: { "M": 1, "N": 64, "K": 64 
     Conv2d(name: "down", input: "Y(M,7,7,N)", filter: "G(3,3,N,N)", padding: (1,1), out: "Z(M,7,7,N)"),
 ])"#;
 
-/// What the chain kernels of an operation are measured with. `M` of a spec are the rows of its first operand, in units of which
-/// [`Family::unit`] rows of an MMA tile have one; `N` are the columns of its result.
+/// What a kind of chain kernel is measured with. `M` of a spec counts rows of its first operand, or images of which each takes
+/// [`Family::unit`] rows of an MMA tile; `N` counts columns of its result.
 struct Family {
-    operation: Operation,
+    operations: fn() -> Operations,
     /// One stage, with a GELU, with a gate, and two stages of which the second reads rows of the first.
     plain: &'static str,
     gelu: Option<&'static str>,
@@ -67,7 +67,7 @@ struct Family {
 }
 
 const PRODUCTS: Family = Family {
-    operation: Operation::Gemm,
+    operations: Operations::products,
     plain: PLAIN,
     gelu: Some(GELU),
     gated: Some(GATED),
@@ -81,7 +81,7 @@ const PRODUCTS: Family = Family {
 
 /// Tiles of whole images: what a tile reads of the stage before is what one row of its tiles makes.
 const WINDOWS: Family = Family {
-    operation: Operation::Conv2d,
+    operations: || [Operation::Conv2d].into_iter().collect(),
     plain: CONV,
     gelu: None,
     gated: None,
@@ -94,13 +94,6 @@ const WINDOWS: Family = Family {
 };
 
 impl Family {
-    fn operations(&self) -> Operations {
-        match self.operation {
-            Operation::Gemm => Operations::products(),
-            operation => [operation].into_iter().collect(),
-        }
-    }
-
     /// `M` and `N` of a stage whose tiles are one of each of so many workers.
     fn wave(&self, workers: u32, (tile, cluster): ChainShape) -> (u32, u32) {
         let (rows, columns) = wave(workers);
@@ -125,7 +118,7 @@ const SHAPES: [(u32, u32); 6] = [(1, 32), (1, 128), (2, 32), (2, 128), (4, 32), 
 /// Runs of a long graph; a run among others is a long graph less a short one, shared out.
 const LONG: usize = 9;
 const SAMPLES: usize = 9;
-/// Sets of inputs of a run among others: the run before, of another set, has left the kernel's code where it is fetched from.
+/// Sets of inputs where a run is measured among others, so that the one before has brought the kernel's code into the caches.
 const AMONG_OTHERS: usize = 2;
 
 /// Measures on GPU number `gpu`; calls `progress` with what comes next.
@@ -156,7 +149,7 @@ pub fn calibrate(gpu: u32, progress: &mut dyn FnMut(&str)) -> Result<Calibration
     let alone_tflops = best.map(|tile| rig.alone(tile)).transpose()?;
     let mut of = |family: &Family, name: &str| -> Result<Chains> {
         let mut chains = Vec::new();
-        for kernel in ChainKernel::running(family.operations()) {
+        for kernel in ChainKernel::running((family.operations)()) {
             let what =
                 || format!("{name} chain kernel of {:?}, clusters of {:?}", kernel.tile, kernel.cluster);
             progress(&format!("the {}", what()));
@@ -407,7 +400,7 @@ mod tests {
                 let (m, n) = family.wave(workers, kernel);
                 sized(text, (m, n * waves.0 / waves.1, family.depth), kernel, splits)
             };
-            for kernel in ChainKernel::running(family.operations()) {
+            for kernel in ChainKernel::running((family.operations)()) {
                 let workers = h200.resident_clusters(kernel.cluster.0 * kernel.cluster.1);
                 let shape = ((kernel.tile.0, kernel.tile.1), kernel.cluster);
                 let plan = planned(family.plain, (3, 1), shape, workers, false);

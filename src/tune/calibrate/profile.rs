@@ -1,6 +1,6 @@
 //! Makes a device profile of measurements.
 
-use cusync_gen::device::{CostModel, Profile, TileRate, WindowCost};
+use cusync_gen::device::{CostModel, Profile, TileRate, WindowCost, area};
 
 use super::{Calibration, Chains};
 
@@ -10,7 +10,7 @@ pub struct Calibrated {
     /// The profile that was made.
     pub profile: Profile,
     /// Fields that are the base's, as a RON file names them.
-    pub kept: Vec<&'static str>,
+    pub kept: Vec<String>,
 }
 
 /// Fields that no measurement tells.
@@ -40,61 +40,33 @@ const NEVER: [&str; 23] = [
     "fused.rates.slabs",
 ];
 
-/// Names of what kernels of products and of windows both have.
-struct Names {
-    launch_us: &'static str,
-    fill_us: &'static str,
-    post_us: &'static str,
-    slab_write_us: &'static str,
-    slab_read_us: &'static str,
-    rates: &'static str,
-}
-
-const OF_PRODUCTS: Names = Names {
-    launch_us: "fused.launch_us",
-    fill_us: "fused.fill_us",
-    post_us: "fused.post_us",
-    slab_write_us: "fused.slab_write_us",
-    slab_read_us: "fused.slab_read_us",
-    rates: "fused.rates of kernels that were not measured",
-};
-
-const OF_WINDOWS: Names = Names {
-    launch_us: "fused.windows.launch_us",
-    fill_us: "fused.windows.fill_us",
-    post_us: "fused.windows.post_us",
-    slab_write_us: "fused.windows.slab_write_us",
-    slab_read_us: "fused.windows.slab_read_us",
-    rates: "fused.windows.rates of kernels that were not measured",
-};
-
 impl Chains {
-    /// What measurements give of a kind of kernel; the rest is the base's, and named in `kept`. `best`: the rate that those of tiles are
-    /// shares of, TFLOP/s.
+    /// The costs of these kernels. What was not measured is the base's, and `kept` names it as a field of `of`. Rates of tiles are shares of
+    /// `best`, TFLOP/s.
     fn cost(
         &self,
         base: WindowCost,
         (handoff_us, best): (f64, Option<f64>),
-        names: &Names,
-        kept: &mut Vec<&'static str>,
+        of: &str,
+        kept: &mut Vec<String>,
     ) -> WindowCost {
         let of_area = |us: Option<f64>| us.map(|us| us / area(self.chain.tile));
         let fill_us = self.reference().and_then(|c| c.times.fill_us);
         // A tile is stored and posted, the post is seen, the consumer's ring fills.
         let post_us =
             self.chain.passed_on_us.zip(fill_us).map(|(all, fill)| (all - handoff_us - fill).max(0.0));
-        let mut or = |field, measured, base| {
+        let mut or = |field: &str, measured, base| {
             told(measured).unwrap_or_else(|| {
-                kept.push(field);
+                kept.push(format!("{of}.{field}"));
                 base
             })
         };
         let mut cost = WindowCost {
-            launch_us: or(names.launch_us, self.chain.launch_us, base.launch_us),
-            fill_us: or(names.fill_us, fill_us, base.fill_us),
-            post_us: or(names.post_us, post_us, base.post_us),
-            slab_write_us: or(names.slab_write_us, of_area(self.chain.slab_write_us), base.slab_write_us),
-            slab_read_us: or(names.slab_read_us, of_area(self.chain.slab_read_us), base.slab_read_us),
+            launch_us: or("launch_us", self.chain.launch_us, base.launch_us),
+            fill_us: or("fill_us", fill_us, base.fill_us),
+            post_us: or("post_us", post_us, base.post_us),
+            slab_write_us: or("slab_write_us", of_area(self.chain.slab_write_us), base.slab_write_us),
+            slab_read_us: or("slab_read_us", of_area(self.chain.slab_read_us), base.slab_read_us),
             rates: base.rates,
         };
         let mut measured = 0;
@@ -119,20 +91,15 @@ impl Chains {
             measured += 1;
         }
         if measured < cost.rates.len() {
-            kept.push(names.rates);
+            kept.push(format!("{of}.rates of kernels that were not measured"));
         }
         cost
     }
 }
 
-/// A measurement that a profile can have, rounded to four digits.
+/// A measured value, rounded to four digits, if a profile can hold it.
 fn told(measured: Option<f64>) -> Option<f64> {
     measured.filter(|value| value.is_finite() && *value >= 0.0).map(rounded)
-}
-
-/// Area of an MMA tile over that which costs are of.
-fn area(tile: (u32, u32)) -> f64 {
-    f64::from(tile.0) * f64::from(tile.1) / (128.0 * 256.0)
 }
 
 impl Calibration {
@@ -140,10 +107,10 @@ impl Calibration {
     /// Rates are TFLOP/s and TB/s, times microseconds, each rounded to four digits.
     pub fn profile(&self, base: &Profile) -> Calibrated {
         let mut profile = base.clone();
-        let mut kept = NEVER.to_vec();
-        let mut set = |field: &'static str, to: &mut f64, value: Option<f64>| match told(value) {
+        let mut kept: Vec<String> = NEVER.map(Into::into).to_vec();
+        let mut set = |field: &str, to: &mut f64, value: Option<f64>| match told(value) {
             Some(value) => *to = value,
-            None => kept.push(field),
+            None => kept.push(field.into()),
         };
         let best = self.kernels.iter().filter(|k| k.tflops.is_some());
         let best = best.max_by(|a, b| a.tflops.unwrap_or(0.0).total_cmp(&b.tflops.unwrap_or(0.0)));
@@ -180,14 +147,14 @@ impl Calibration {
         };
         let rates = (handoff_us, sm_tflops);
         let WindowCost { rates: shares, launch_us, fill_us, post_us, slab_write_us, slab_read_us } =
-            self.products.cost(of(cost), rates, &OF_PRODUCTS, &mut kept);
+            self.products.cost(of(cost), rates, "fused", &mut kept);
         (cost.rates, cost.launch_us, cost.fill_us, cost.post_us) = (shares, launch_us, fill_us, post_us);
         (cost.slab_write_us, cost.slab_read_us) = (slab_write_us, slab_read_us);
         if self.windows.chains.is_empty() {
-            kept.push("fused.windows");
+            kept.push("fused.windows".into());
         } else {
             let base = cost.windows.take().unwrap_or_else(|| of(cost));
-            cost.windows = Some(self.windows.cost(base, rates, &OF_WINDOWS, &mut kept));
+            cost.windows = Some(self.windows.cost(base, rates, "fused.windows", &mut kept));
         }
         let (day, driver) = (self.measured.get(..10).unwrap_or(&self.measured), &self.driver);
         profile.source =
@@ -211,6 +178,10 @@ mod tests {
     use super::super::{ChainCosts, ChainTimes, ItemTimes, KernelTimes, Sample, WaveTimes};
     use super::*;
     use crate::measure::{Ceiling, Ceilings, SemaphoreCost};
+
+    fn has(kept: &[String], field: &str) -> bool {
+        kept.iter().any(|kept| kept == field)
+    }
 
     fn calibration() -> Calibration {
         let rate = Ceiling { matrix_tflops: 800.0, read_tbs: 4.25 };
@@ -271,9 +242,9 @@ mod tests {
         let small = cost.rates.iter().find(|r| r.tile == (64, 256)).expect("it was measured");
         assert_eq!((small.rate, small.epilogue_us), (0.9, 2.0));
         for field in ["fused.gate_us", "fused.launch_us", "fused.slab_read_us", "wait_us"] {
-            assert!(kept.contains(&field), "{field}: {kept:?}");
+            assert!(has(&kept, field), "{field}: {kept:?}");
         }
-        assert!(!kept.contains(&"fused.gelu_us") && !kept.contains(&"tflops"), "{kept:?}");
+        assert!(!has(&kept, "fused.gelu_us") && !has(&kept, "tflops"), "{kept:?}");
         assert_eq!((cost.gate_us, cost.launch_us), (base.fused.gate_us, base.fused.launch_us));
         let windows = cost.windows.as_ref().expect("they were measured");
         assert_eq!((windows.launch_us, windows.post_us, windows.slab_read_us), (2.5, 1.05, 3.0));
@@ -281,7 +252,7 @@ mod tests {
         assert_eq!((tile.rate, tile.epilogue_us), (0.75, 1.4));
         let of_base = base.fused.windows.as_ref().expect("it ships");
         assert_eq!(windows.slab_write_us, of_base.slab_write_us);
-        assert!(kept.contains(&"fused.windows.slab_write_us") && !kept.contains(&"fused.windows.fill_us"));
+        assert!(has(&kept, "fused.windows.slab_write_us") && !has(&kept, "fused.windows.fill_us"));
         assert!(
             profile.measured
                 && profile.source.contains("NVIDIA H200")
@@ -324,7 +295,7 @@ mod tests {
         assert_eq!((profile.tflops, profile.tile_us, profile.arch), (base.tflops, base.tile_us, 80));
         assert_eq!(profile.fused.rates, base.fused.rates);
         assert_eq!(profile.fused.windows, base.fused.windows);
-        assert!(kept.contains(&"fused.windows"), "{kept:?}");
-        assert!(kept.contains(&"tflops") && kept.contains(&"fused.post_us"), "{kept:?}");
+        assert!(has(&kept, "fused.windows"), "{kept:?}");
+        assert!(has(&kept, "tflops") && has(&kept, "fused.post_us"), "{kept:?}");
     }
 }

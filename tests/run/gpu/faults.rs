@@ -329,11 +329,11 @@ fn coupled_kernels_survive_delays() {
 }
 
 /// A spec, with dims, a number type, and a way to run it.
-type Sized<'a> = (&'a str, &'a [(&'a str, u64)], Element, Way);
+type Sized<'a> = (&'a str, &'a [(&'a str, u64)], Element, Launches);
 
 /// One launch as it is chosen, one with these lists, or a launch a stage.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum Launches {
     Chosen,
     Listed(ChainOverride),
     InTurn,
@@ -341,16 +341,16 @@ enum Way {
 
 /// Each spec at its dims; what is no text is the name of one that ships.
 fn sized_cases(gpu: &Gpu, cases: &[Sized<'_>], seed: u32) -> Vec<Case> {
-    let one = |(i, (source, dims, element, way)): (usize, &Sized<'_>)| {
+    let one = |(i, (source, dims, element, launches)): (usize, &Sized<'_>)| {
         let dims = dims.iter().map(|(dim, size)| ((*dim).to_owned(), *size)).collect();
-        let (executor, chain) = match way {
-            Way::Chosen => (Executor::Fused, None),
-            Way::Listed(chain) => (Executor::Fused, Some(*chain)),
-            Way::InTurn => (Executor::Serial, None),
+        let (executor, chain) = match launches {
+            Launches::Chosen => (Executor::Fused, None),
+            Launches::Listed(chain) => (Executor::Fused, Some(*chain)),
+            Launches::InTurn => (Executor::Serial, None),
         };
         let overrides = Overrides { dims, element: Some(*element), chain, ..Overrides::default() };
         let plan = plan_of(gpu, shipped(source).unwrap_or(source), &overrides, executor);
-        let label = format!("{} {:?} {element:?} {way:?}", plan.graph().name, overrides.dims);
+        let label = format!("{} {:?} {element:?} {launches:?}", plan.graph().name, overrides.dims);
         case(label, plan, seed + i as u32)
     };
     cases.iter().enumerate().map(one).collect()
@@ -362,13 +362,13 @@ fn rows_and_heads_survive_delays() {
     let Some(gpu) = delayed() else { return };
     let layer: &[(&str, u64)] = &[("S", 200), ("E", 1024), ("I", 704)];
     let cases: [Sized<'_>; 7] = [
-        ("llama65_norm_mlp", &[("M", 64)], Element::F16, Way::Chosen),
-        ("llama65_norm_mlp", &[("M", 200)], Element::F16, Way::Chosen),
-        ("gpt3_attention", &[("S", 300), ("E", 1024)], Element::F16, Way::Chosen),
-        ("llama3_70b_attention", &[("S", 512), ("E", 1024)], Element::Bf16, Way::Chosen),
-        ("llama65_prompt_layer", layer, Element::F16, Way::Chosen),
-        ("llama3_70b_prompt_layer", layer, Element::Bf16, Way::Listed(DYNAMIC)),
-        ("gpt3_prompt_layer", layer, Element::F16, Way::InTurn),
+        ("llama65_norm_mlp", &[("M", 64)], Element::F16, Launches::Chosen),
+        ("llama65_norm_mlp", &[("M", 200)], Element::F16, Launches::Chosen),
+        ("gpt3_attention", &[("S", 300), ("E", 1024)], Element::F16, Launches::Chosen),
+        ("llama3_70b_attention", &[("S", 512), ("E", 1024)], Element::Bf16, Launches::Chosen),
+        ("llama65_prompt_layer", layer, Element::F16, Launches::Chosen),
+        ("llama3_70b_prompt_layer", layer, Element::Bf16, Launches::Listed(DYNAMIC)),
+        ("gpt3_prompt_layer", layer, Element::F16, Launches::InTurn),
     ];
     survive(&gpu, sized_cases(&gpu, &cases, 400));
 }
@@ -378,12 +378,12 @@ fn rows_and_heads_survive_delays() {
 fn generation_survives_delays() {
     let Some(gpu) = delayed() else { return };
     let cases: [Sized<'_>; 6] = [
-        ("llama3_70b_generate", &[("B", 5), ("S", 256)], Element::F16, Way::Chosen),
-        ("llama3_70b_generate", &[("B", 32), ("S", 512)], Element::F16, Way::Chosen),
-        ("llama65_generate", &[("B", 4), ("S", 256)], Element::Bf16, Way::Chosen),
-        ("llama3_70b_layer", &[("B", 1), ("S", 256)], Element::F16, Way::Chosen),
-        ("llama65_layer", &[("B", 8), ("S", 128)], Element::Bf16, Way::Chosen),
-        (PAGED, &[("B", 5), ("S", 256)], Element::F16, Way::Chosen),
+        ("llama3_70b_generate", &[("B", 5), ("S", 256)], Element::F16, Launches::Chosen),
+        ("llama3_70b_generate", &[("B", 32), ("S", 512)], Element::F16, Launches::Chosen),
+        ("llama65_generate", &[("B", 4), ("S", 256)], Element::Bf16, Launches::Chosen),
+        ("llama3_70b_layer", &[("B", 1), ("S", 256)], Element::F16, Launches::Chosen),
+        ("llama65_layer", &[("B", 8), ("S", 128)], Element::Bf16, Launches::Chosen),
+        (PAGED, &[("B", 5), ("S", 256)], Element::F16, Launches::Chosen),
     ];
     let cases = sized_cases(&gpu, &cases, 430);
     let pairs = |case: &Case| {
@@ -400,13 +400,13 @@ fn images_survive_delays() {
     let Some(gpu) = delayed() else { return };
     let layer: &[(&str, u64)] = &[("B", 2), ("HW", 28), ("C", 128)];
     let cases: [Sized<'_>; 7] = [
-        ("resnet_layer", layer, Element::F16, Way::Chosen),
-        ("resnet_layer", layer, Element::Bf16, Way::Listed(DYNAMIC)),
-        ("resnet_layer", layer, Element::F16, Way::InTurn),
-        ("resnet38_layer4", &[("B", 3)], Element::F16, Way::Chosen),
-        ("resnet38_layer4", &[("B", 3)], Element::Bf16, Way::Chosen),
-        ("vgg19_block3", &[("B", 2)], Element::F16, Way::Chosen),
-        ("vgg19_block3", &[("B", 2)], Element::F16, Way::Listed(DYNAMIC)),
+        ("resnet_layer", layer, Element::F16, Launches::Chosen),
+        ("resnet_layer", layer, Element::Bf16, Launches::Listed(DYNAMIC)),
+        ("resnet_layer", layer, Element::F16, Launches::InTurn),
+        ("resnet38_layer4", &[("B", 3)], Element::F16, Launches::Chosen),
+        ("resnet38_layer4", &[("B", 3)], Element::Bf16, Launches::Chosen),
+        ("vgg19_block3", &[("B", 2)], Element::F16, Launches::Chosen),
+        ("vgg19_block3", &[("B", 2)], Element::F16, Launches::Listed(DYNAMIC)),
     ];
     survive(&gpu, sized_cases(&gpu, &cases, 450));
 }
