@@ -16,7 +16,7 @@ namespace cusync::kernels::decode {
 inline constexpr uint32_t kUnitTokens = 64;    ///< and tokens of a page
 inline constexpr uint32_t kMaxSequences = 64;  ///< the most tokens of a decode kernel, one a sequence
 inline constexpr uint32_t kMaxGroup = 8;       ///< query heads of a key/value head
-inline constexpr uint32_t kFewestUnits = 5;    ///< that are worth a worker while others have none
+inline constexpr uint32_t kFewestUnits = 2;    ///< that are worth a worker while others have none
 inline constexpr uint32_t kBadLength = ~0u;    ///< in place of a length that is negative or leaves no room for a new token
 
 /// The cached tokens of a sequence, or kBadLength.
