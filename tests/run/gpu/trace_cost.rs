@@ -22,7 +22,7 @@ const SETS: usize = 4;
 const MOST: f64 = 0.03;
 const SAME: f64 = 0.01;
 /// Measurements of a case, until two equal pipelines seem to be equal.
-const TRIES: usize = 3;
+const TRIES: usize = 8;
 
 /// A pipeline with a graph of [`RUNS`] runs.
 struct Timed {
