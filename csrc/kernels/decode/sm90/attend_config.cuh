@@ -21,7 +21,6 @@
 namespace cusync::kernels::decode {
 
 inline constexpr uint32_t kLine = 128;  ///< bytes of a line of the L2
-
 inline constexpr uint32_t kMaxAttends = 16;   ///< attention stages of one kernel (MAX_ATTENDS)
 inline constexpr uint32_t kSegmentSlots = 2;  ///< segments whose queries are in shared memory
 inline constexpr uint32_t kPlanWarp = kMathWarps - 1;  ///< reckons the units of all sequences: it has nothing else to do yet

@@ -90,7 +90,7 @@ class SegmentLoader {
     uint32_t const row = append_row(attend, segment, length);
     ptx::mbarrier_wait_parity_or_trap(own_.empty + slot_, parity_ ^ 1, p_.limit_ns);
     if (row != kBadSequence) {
-      // The table's row comes from memory; what is waited for does not.
+      // The table's row comes from device memory, so it is asked for before the wait; what is waited for is in the L2.
       if (attend.rotary && lane_ < attend.head_dim * 2 / kLine)
         ptx::prefetch_global_l2(attend.rotary + uint64_t(length) * attend.head_dim * 2 + lane_ * kLine);
       if (stage.waits) await(stage, attend, segment);

@@ -19,7 +19,7 @@ class Normalising {
     uint32_t row = p_.workers.divide(blockIdx.x * p_.m);
     uint32_t const end = p_.workers.divide((blockIdx.x + 1) * p_.m);
     if (row == end) return;
-    ask();
+    prefetch();
     if (stage_.waits) await(row, end);
 #pragma unroll 1
     for (; row < end; ++row) normalise(row);
@@ -28,8 +28,8 @@ class Normalising {
  private:
   static constexpr uint32_t kHeld = CUSYNC_MAX_NORMED / 8 / kMathThreads;  ///< 16-byte pieces of a row that a thread holds
 
-  /// Asks gain and bias into the L2: they come from memory, behind the weights that are on their way, and the row does not.
-  CUSYNC_DEVICE void ask() const {
+  /// Prefetches gain and bias into the L2: unlike the row, they come from device memory and queue behind the weights in flight.
+  CUSYNC_DEVICE void prefetch() const {
     for (uint32_t piece = threadIdx.x * (kLine / 16); piece < pieces_; piece += kMathThreads * (kLine / 16)) {
       ptx::prefetch_global_l2(reinterpret_cast<uint4 const*>(norm_.gain) + piece);
       if (norm_.bias) ptx::prefetch_global_l2(reinterpret_cast<uint4 const*>(norm_.bias) + piece);
