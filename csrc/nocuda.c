@@ -61,8 +61,9 @@ int32_t cusync_compare(const void* x, const float* y, unsigned long long count, 
   return CUSYNC_ERROR_NOT_BUILT;
 }
 
-int32_t cusync_reference_gemm(const cusync_stage* stage, uint32_t element, float* d, uint32_t round, void* stream) {
-  (void)stage, (void)element, (void)d, (void)round, (void)stream;
+int32_t cusync_reference_product(const void* a, const void* b, uint32_t m, uint32_t n, uint32_t k, uint32_t element, float* sums,
+                                 float* largest, void* stream) {
+  (void)a, (void)b, (void)m, (void)n, (void)k, (void)element, (void)sums, (void)largest, (void)stream;
   return CUSYNC_ERROR_NOT_BUILT;
 }
 

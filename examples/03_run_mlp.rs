@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use cusync::device::Device;
 use cusync::inputs::Inputs;
-use cusync::reference::{Tolerance, compare, evaluate};
+use cusync::reference::Judge;
 use cusync::runtime::cpu::{CpuOptions, CpuPipeline};
 use cusync::runtime::{Overrides, RunOptions, plan_text, run_gpu, shipped};
 use cusync_gen::check::Executor;
@@ -32,10 +32,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut pipeline = CpuPipeline::new(&plan, &inputs, CpuOptions::default())?;
     let stats = pipeline.run()?;
 
-    let expected = evaluate(plan.graph(), &inputs, &HashMap::new())?;
-    let difference = compare(&pipeline.tensor("Z")?, &expected["Z"]);
-    show(&format!("{} tiles in {:.0} ms, {difference:?}", stats.tiles.len(), stats.time.as_secs_f64() * 1e3));
-    if Tolerance::of(plan.graph().element).holds(&difference) { Ok(()) } else { Err("wrong result".into()) }
+    let judge = Judge::new(plan.graph(), &inputs, HashMap::new())?;
+    let judged = judge.compare(&|tensor| pipeline.tensor(tensor).ok())?;
+    show(&format!("{} tiles in {:.0} ms", stats.tiles.len(), stats.time.as_secs_f64() * 1e3));
+    judged.iter().for_each(|tensor| show(&tensor.to_string()));
+    if judged.iter().all(|tensor| tensor.verified) { Ok(()) } else { Err("wrong result".into()) }
 }
 
 #[allow(clippy::print_stdout)]

@@ -22,9 +22,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut pipeline =
             CpuPipeline::new(&plan, &inputs, CpuOptions { threads: 1, ..CpuOptions::default() })?;
         pipeline.run()?;
-        let first = pipeline.outputs();
+        let first = pipeline.written();
         pipeline.run()?;
-        return if pipeline.outputs() == first { Ok(()) } else { Err("the runs differ".into()) };
+        return if pipeline.written() == first { Ok(()) } else { Err("the runs differ".into()) };
     };
 
     let profile = gpu.profile().ok_or("the GPU is too old")?;

@@ -417,9 +417,10 @@ int32_t cusync_fill_random(void* data, unsigned long long count, uint32_t elemen
 /// out[0] += sum (x - y)^2, out[1] += sum y^2, out[2] = max |x - y|; x of `element`, y float.
 int32_t cusync_compare(const void* x, const float* y, unsigned long long count, uint32_t element, float* out,
                        void* stream);
-/// Reference with float accumulation and plain CUDA cores, sharing nothing with the kernels above; d is float.
-/// Rounds the result through `element` once when `round` is set, as a stage that stores it would.
-int32_t cusync_reference_gemm(const cusync_stage* stage, uint32_t element, float* d, uint32_t round, void* stream);
+/// sums = a b with float accumulation on plain CUDA cores, sharing nothing with the kernels above, and at least the largest
+/// magnitude of each sum's partial sums; a is m x k and b k x n, of `element`, with k and n multiples of 8.
+int32_t cusync_reference_product(const void* a, const void* b, uint32_t m, uint32_t n, uint32_t k, uint32_t element, float* sums,
+                                 float* largest, void* stream);
 /// Interleaves gate and up (each k x n) into packed (k x 2n), groups of 8 columns.
 int32_t cusync_pack_gated(const void* gate, const void* up, void* packed, uint32_t k, uint32_t n, void* stream);
 /// silu(x[:, gate]) * x[:, up] for a packed m x 2n product, floats when `packed_bits` is 32, else of `element`: the

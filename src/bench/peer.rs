@@ -134,14 +134,15 @@ impl PeerChain {
         Ok(())
     }
 
-    /// Runs set 0 on poisoned outputs and compares.
-    pub(super) fn verify(&mut self, reference: &Reference, stream: &Stream) -> Result<Vec<Accuracy>> {
+    /// Runs set 0 on poisoned outputs and compares. `pipeline`: whose inputs it has.
+    pub(super) fn verify(&mut self, reference: &Reference, pipeline: &Pipeline) -> Result<Vec<Accuracy>> {
+        let stream = pipeline.stream();
         for (_, output) in &self.outputs {
             output.fill_bytes(0xFF, stream)?;
         }
         self.enqueue(0, stream)?;
         stream.synchronize()?;
-        self.outputs.iter().map(|(tensor, output)| Ok(reference.judge(*tensor, output, stream)?)).collect()
+        Ok(reference.compare_outputs(pipeline, &self.outputs)?)
     }
 
     /// Captures `rounds` runs of every set, the sets in rotation.

@@ -7,7 +7,7 @@ use clap::Args;
 use cusync::device;
 use cusync::element::Bits;
 use cusync::inputs::Inputs;
-use cusync::reference::{self, Tolerance, compare};
+use cusync::reference::{Accuracy, Judge, Wrong};
 use cusync::runtime::copilot::{Session, Settings};
 use cusync::runtime::cpu::{CpuOptions, CpuPipeline};
 use cusync::runtime::{Error, RunOptions, executor_name, run_gpu};
@@ -49,12 +49,39 @@ struct Request {
     cache: CacheArgs,
 }
 
+/// A tensor that a stage has written or changed, compared with what the stage should have made of what it read.
 #[derive(Serialize)]
 pub(crate) struct OutputReport {
     pub(crate) tensor: String,
     pub(crate) max_rel_err: f64,
     pub(crate) rel_l2_err: f64,
+    /// The largest error in units of what is allowed there.
+    pub(crate) of_bound: f64,
+    /// In norm, against what the whole pipeline should make of its inputs.
+    pub(crate) end_to_end: Option<f64>,
     pub(crate) verified: bool,
+    /// `element`, `norm` or `overflow`, with the numbers.
+    pub(crate) wrong: Option<Wrong>,
+    /// The same in words.
+    #[serde(skip)]
+    text: String,
+}
+
+impl From<Accuracy> for OutputReport {
+    fn from(judged: Accuracy) -> Self {
+        let text = judged.to_string();
+        let Accuracy { tensor, relative_l2, relative_max, of_bound, end_to_end, verified, wrong } = judged;
+        OutputReport {
+            tensor,
+            max_rel_err: relative_max,
+            rel_l2_err: relative_l2,
+            of_bound,
+            end_to_end,
+            verified,
+            wrong,
+            text,
+        }
+    }
 }
 
 /// One executor of a run on a GPU.
@@ -135,12 +162,7 @@ impl Answer for RunReport {
         };
         rows.push(["time".to_owned(), time]);
         rows.push(["plan".to_owned(), self.plan.clone()]);
-        let verdict = page.good(self.verified, if self.verified { "right" } else { "WRONG" });
-        let error = format!(
-            "{verdict}: max relative error {:.1e}, in norm {:.1e}",
-            self.max_rel_err, self.rel_l2_err
-        );
-        rows.push(["result".to_owned(), error]);
+        rows.push(["result".to_owned(), self.result(page)]);
         if let Some(p) = &self.predicted {
             rows.push([format!("predicted on {}", p.device), prediction(p)]);
         }
@@ -167,6 +189,27 @@ impl Answer for RunReport {
             page.line("tiles at work over the run, by stage:");
             self.timeline.iter().for_each(|l| page.line(l));
         }
+    }
+}
+
+impl RunReport {
+    /// The verdict with the first tensor that is wrong, or with how near all are.
+    fn result(&self, page: &Page) -> String {
+        let overflow = |o: &&OutputReport| matches!(o.wrong, Some(Wrong::Overflow(_)));
+        // What is made of a tensor that has overflowed is of no interest.
+        let wrong = self.outputs.iter().find(overflow).or(self.outputs.iter().find(|o| !o.verified));
+        if let Some(output) = wrong {
+            let word = if overflow(&output) { "OVERFLOW" } else { "WRONG" };
+            return format!("{}: {}", page.good(false, word), output.text);
+        }
+        let most = |f: fn(&OutputReport) -> f64| self.outputs.iter().map(f).fold(0.0, f64::max);
+        format!(
+            "{}: off by at most {:.2} of the bounds, {:.1e} in norm; end to end {:.1e}",
+            page.good(self.verified, if self.verified { "right" } else { "WRONG" }),
+            most(|o| o.of_bound),
+            self.rel_l2_err,
+            most(|o| o.end_to_end.unwrap_or(0.0)),
+        )
     }
 }
 
@@ -264,7 +307,7 @@ fn on_host(request: &Request, progress: &Progress, note: Option<String>) -> Resu
     let fault = |e: &dyn std::fmt::Display| Fault::input(e.to_string());
     let inputs = Inputs::checked_random(graph, request.seed).map_err(|e| fault(&e))?;
     progress.say("running on the CPU");
-    let outputs = if executor == Executor::Copilot {
+    let written = if executor == Executor::Copilot {
         as_job(&plan, inputs.clone(), options, &mut report)?
     } else {
         let mut pipeline = CpuPipeline::new(&plan, &inputs, options).map_err(|e| fault(&e))?;
@@ -274,22 +317,13 @@ fn on_host(request: &Request, progress: &Progress, note: Option<String>) -> Resu
         report.waits_blocked = Some(stats.blocked.waits);
         let names: Vec<&str> = graph.stages.iter().map(|s| s.name.as_str()).collect();
         report.timeline = timeline::stages(&stats.tiles, &names, stats.threads, stats.time);
-        pipeline.outputs()
+        pipeline.written()
     };
     progress.say("computing the reference");
-    let expected = reference::evaluate(graph, &inputs, &HashMap::new()).map_err(|e| fault(&e))?;
-    let tolerance = Tolerance::of(graph.element);
-    for (tensor, values) in outputs {
-        let difference = expected.get(&tensor).map(|y| compare(&values, y)).unwrap_or_default();
-        report.outputs.push(OutputReport {
-            verified: expected.contains_key(&tensor) && tolerance.holds(&difference),
-            max_rel_err: difference.max_rel,
-            rel_l2_err: difference.rel_l2,
-            tensor,
-        });
-    }
-    report.outputs.sort_by(|a, b| a.tensor.cmp(&b.tensor));
-    let worst = |of: fn(&OutputReport) -> f64| report.outputs.iter().map(of).fold(0.0, f64::max);
+    let judge = Judge::new(graph, &inputs, HashMap::new()).map_err(|e| fault(&e))?;
+    let judged = judge.compare(&|tensor| written.get(tensor).cloned()).map_err(|e| fault(&e))?;
+    report.outputs = judged.into_iter().map(OutputReport::from).collect();
+    let worst = |f: fn(&OutputReport) -> f64| report.outputs.iter().map(f).fold(0.0, f64::max);
     (report.max_rel_err, report.rel_l2_err) = (worst(|o| o.max_rel_err), worst(|o| o.rel_l2_err));
     report.verified = !report.outputs.is_empty() && report.outputs.iter().all(|o| o.verified);
     report.device = "host".into();
@@ -311,15 +345,15 @@ fn as_job(
         let submitted = session.submit(0, graph.stages.iter().map(|s| s.m).min().unwrap_or(0))?;
         session.wait(submitted)?;
         report.time_us = begin.elapsed().as_secs_f64() * 1e6;
-        let names = cusync::runtime::outputs(graph).map(|id| graph.tensors[id.0].name.clone());
-        let outputs = names.map(|name| Ok((name.clone(), session.read_f32(0, &name)?)));
-        let outputs = outputs.collect::<cusync::runtime::Result<_>>()?;
+        let tensors = graph.tensors.iter().filter(|tensor| tensor.producer.is_some() || tensor.state);
+        let written = tensors.map(|t| Ok((t.name.clone(), session.read_f32(0, &t.name)?)));
+        let written = written.collect::<cusync::runtime::Result<_>>()?;
         session.close()?;
-        Ok(outputs)
+        Ok(written)
     };
-    let outputs = job().map_err(|e| Fault::refuted(e.to_string()))?;
+    let written = job().map_err(|e| Fault::refuted(e.to_string()))?;
     report.threads = plan.launch().shares().map(|shares| shares.workers() as usize);
-    Ok(outputs)
+    Ok(written)
 }
 
 fn on_gpu(request: &Request, gpu: &device::Device, progress: &Progress) -> Result<RunReport, Fault> {
@@ -383,16 +417,7 @@ fn on_gpu(request: &Request, gpu: &device::Device, progress: &Progress) -> Resul
             (best.max_rel_err, best.rel_l2_err) = (ran.max_rel_err, ran.l2_rel_err);
             best.time_us = ran.time_us;
             best.plan = from.to_string();
-            best.outputs = ran
-                .outputs
-                .into_iter()
-                .map(|o| OutputReport {
-                    tensor: o.tensor,
-                    max_rel_err: o.relative_max,
-                    rel_l2_err: o.relative_l2,
-                    verified: o.verified,
-                })
-                .collect();
+            best.outputs = ran.outputs.into_iter().map(OutputReport::from).collect();
             report = Some(best);
         }
     }

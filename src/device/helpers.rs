@@ -52,17 +52,36 @@ pub fn compare(
     check_status(|| "comparison".into(), status)
 }
 
-/// The plain-CUDA reference of a stage into `d`, in float32; `round`: rounded once through the element type.
-pub fn reference_gemm(stage: &BoundStage, d: &DeviceBuffer<f32>, round: bool, stream: &Stream) -> Result<()> {
-    stage.product()?;
-    let raw = stage.raw()?;
-    at_least("reference output", d.len(), stage.out.len() as u64)?;
-    // SAFETY: operands as in `Kernel::new`; `d` is as long as the output.
+/// The product of two row-major matrices, m x k and k x n, by plain CUDA cores in float32: the sums, and the largest magnitude of
+/// each one's partial sums.
+pub fn reference_product(
+    (a, b): (&DeviceBuffer<u16>, &DeviceBuffer<u16>),
+    (m, n, k): (u32, u32, u32),
+    element: u32,
+    stream: &Stream,
+) -> Result<(DeviceBuffer<f32>, DeviceBuffer<f32>)> {
+    let area = |rows: u32, cols: u32| u64::from(rows) * u64::from(cols);
+    at_least("left matrix of a reference", a.len(), area(m, k))?;
+    at_least("right matrix of a reference", b.len(), area(k, n))?;
+    let new = |what| DeviceBuffer::<f32>::new(a.device(), area(m, n) as usize, what);
+    let (sums, largest) = (new("sums of a reference")?, new("partial sums of a reference")?);
+    // SAFETY: both operands hold the values that the shape says, as was checked, and each result is m x n floats; buffers are freed in
+    // the order of the device, behind what is queued.
     let status = unsafe {
-        let (d, round) = (d.pointer().cast(), u32::from(round));
-        ffi::cusync_reference_gemm(&raw, stage.element, d, round, stream.pointer())
+        ffi::cusync_reference_product(
+            a.pointer(),
+            b.pointer(),
+            m,
+            n,
+            k,
+            element,
+            sums.pointer().cast(),
+            largest.pointer().cast(),
+            stream.pointer(),
+        )
     };
-    check_status(|| format!("reference of stage {}", stage.name), status)
+    check_status(|| "reference product".into(), status)?;
+    Ok((sums, largest))
 }
 
 /// Interleaves gate and up, each K x N, into packed, K x 2N, in groups of 8 columns.

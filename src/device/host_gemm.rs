@@ -1,4 +1,5 @@
-//! float32 matrix products on the host: a safe face of the raw-pointer entry point of the `gemm` crates.
+//! Matrix products on the host: safe faces of the raw-pointer entry points of two libraries. The executor has float32 products of
+//! the `gemm` crates, and the reference that judges it float64 products of `matrixmultiply`: they share no code.
 
 use gemm_common::Parallelism;
 
@@ -90,6 +91,42 @@ pub fn gemm_f32(d: MatMut<'_>, a: MatRef<'_>, b: MatRef<'_>, accumulate: bool, t
             false,
             false,
             parallelism,
+        );
+    }
+}
+
+/// `d += a b` in float64 on the calling thread, of row-major matrices; shape: rows and columns of d, and the depth of the sums.
+///
+/// # Panics
+/// A matrix is not as large as the shape says.
+pub(crate) fn add_product_f64(
+    d: &mut [f64],
+    a: &[f64],
+    b: &[f64],
+    (rows, cols, depth): (usize, usize, usize),
+) {
+    let fits = d.len() == rows * cols && a.len() == rows * depth && b.len() == depth * cols;
+    assert!(fits, "shapes of a product do not meet");
+    // SAFETY: rows follow each other in each slice, whose length was checked; `d` is borrowed mutably, so it overlaps neither operand.
+    unsafe {
+        let strides = |cols: usize| (cols as isize, 1);
+        let ((d_rows, d_cols), (a_rows, a_cols), (b_rows, b_cols)) =
+            (strides(cols), strides(depth), strides(cols));
+        matrixmultiply::dgemm(
+            rows,
+            depth,
+            cols,
+            1.0,
+            a.as_ptr(),
+            a_rows,
+            a_cols,
+            b.as_ptr(),
+            b_rows,
+            b_cols,
+            1.0,
+            d.as_mut_ptr(),
+            d_rows,
+            d_cols,
         );
     }
 }

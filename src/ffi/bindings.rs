@@ -1234,12 +1234,16 @@ unsafe extern "C" {
         out: *mut f32,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
-    #[doc = " Reference with float accumulation and plain CUDA cores, sharing nothing with the kernels above; d is float.\n Rounds the result through `element` once when `round` is set, as a stage that stores it would."]
-    pub fn cusync_reference_gemm(
-        stage: *const cusync_stage,
+    #[doc = " sums = a b with float accumulation on plain CUDA cores, sharing nothing with the kernels above, and at least the largest\n magnitude of each sum's partial sums; a is m x k and b k x n, of `element`, with k and n multiples of 8."]
+    pub fn cusync_reference_product(
+        a: *const ::std::os::raw::c_void,
+        b: *const ::std::os::raw::c_void,
+        m: u32,
+        n: u32,
+        k: u32,
         element: u32,
-        d: *mut f32,
-        round: u32,
+        sums: *mut f32,
+        largest: *mut f32,
         stream: *mut ::std::os::raw::c_void,
     ) -> i32;
     #[doc = " Interleaves gate and up (each k x n) into packed (k x 2n), groups of 8 columns."]

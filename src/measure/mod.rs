@@ -48,14 +48,12 @@ pub enum Error {
     #[error("{0}")]
     Argument(String),
     /// A variant's results are wrong, so its time would mean nothing.
-    #[error("{variant} is wrong: relative error {l2:.2e} (L2), {max:.2e} (largest)")]
+    #[error("{variant} is wrong: {why}")]
     Wrong {
         /// Name of the variant.
         variant: String,
-        /// Relative L2 norm of the difference.
-        l2: f64,
-        /// Largest difference relative to the largest value.
-        max: f64,
+        /// The first tensor that is, and where.
+        why: String,
     },
 }
 

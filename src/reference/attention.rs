@@ -1,8 +1,10 @@
 //! Attention from its definition, query by query, in float64.
 
-use cusync_gen::graph::{Attend, Attention, Cache, Element, Heads, OperandKind, PAGE, Rotated};
+use cusync_gen::graph::{Attend, Attention, Cache, Element, Heads, OperandKind, PAGE};
 use rayon::prelude::*;
 
+use super::bound::{Expected, SIGMAS, UNIT, inner_rounding, inner_underflow, sum_error};
+use super::gemm::rotate;
 use super::{Matrix, round};
 
 /// What an attention reads.
@@ -21,16 +23,24 @@ type Token = [Vec<f64>; 2];
 impl Reads<'_> {
     /// Head `head` of a token of QKV, rotated to a position where there is a table.
     fn rotated(&self, token: usize, head: usize, dim: usize, position: usize) -> Vec<f64> {
-        let x: Vec<f64> = self.plain(token, head, dim);
-        let Some(table) = self.rotary else { return x };
-        let half = dim / 2;
-        let angle = |i: usize| f64::from(table.data[position * table.cols + i]);
-        (0..dim)
-            .map(|i| match i.checked_sub(half) {
-                None => x[i] * angle(i) - x[i + half] * angle(i + half),
-                Some(j) => x[i] * angle(j) + x[j] * angle(j + half),
-            })
-            .collect()
+        let (values, _) = self.rotated_with_slack(token, head, dim, position);
+        values.into_iter().map(f64::from).collect()
+    }
+
+    /// The same in float32, and how far float32 arithmetic may be off.
+    fn rotated_with_slack(
+        &self,
+        token: usize,
+        head: usize,
+        dim: usize,
+        position: usize,
+    ) -> (Vec<f32>, Vec<f32>) {
+        let mut values = self.qkv.data[token * self.qkv.cols + head * dim..][..dim].to_vec();
+        let mut slack = vec![0.0; dim];
+        if let Some(table) = self.rotary {
+            rotate(&mut values, &mut slack, &table.data[position * table.cols..][..table.cols]);
+        }
+        (values, slack)
     }
 
     fn plain(&self, token: usize, head: usize, dim: usize) -> Vec<f64> {
@@ -66,47 +76,85 @@ impl Reads<'_> {
     }
 }
 
-/// Queries and keys rotated, each row by the position of its token.
-pub(crate) fn rotate(shape: &Rotated, qkv: Matrix, table: &Matrix) -> Matrix {
-    let dim = shape.heads.dim as usize;
-    let reads = Reads { qkv: &qkv, cache: None, lengths: None, pages: None, rotary: Some(table) };
-    let mut data = qkv.data.clone();
-    data.par_chunks_mut(qkv.cols).enumerate().for_each(|(token, row)| {
-        let position = token % shape.tokens as usize;
-        for (head, out) in row[..shape.columns() as usize].chunks_mut(dim).enumerate() {
-            out.iter_mut().zip(reads.rotated(token, head, dim, position)).for_each(|(x, y)| *x = y as f32);
-        }
-    });
-    Matrix { data, ..qkv }
+/// The roundings inside an attention.
+struct Roundings {
+    /// Relative, of a weight.
+    weight: f64,
+    /// Of a weight below the least normal number.
+    underflow: f64,
+    /// Relative, of an element of a query: of those that the stage rotates.
+    query: f64,
 }
 
-/// softmax(q K^T / sqrt(d)) V of one query.
-fn mix(query: &[f64], tokens: &[Token]) -> Vec<f32> {
-    let scores: Vec<f64> = tokens
+impl Roundings {
+    fn new(element: Element, reads: &Reads<'_>) -> Roundings {
+        let (weight, underflow) = (inner_rounding(element), inner_underflow(element));
+        Roundings { weight, underflow, query: if reads.rotary.is_some() { weight } else { 0.0 } }
+    }
+}
+
+/// softmax(q K^T / sqrt(d)) V of one query into `out`, and how far that may be off into `slack`.
+fn mix(query: &[f64], tokens: &[Token], roundings: &Roundings, out: &mut [f32], slack: &mut [f32]) {
+    let scale = 1.0 / (query.len() as f64).sqrt();
+    let mut scores = Vec::with_capacity(tokens.len());
+    // How far each score may be off: an independent rounding of each element of the query, and the sum's.
+    let mut off = Vec::with_capacity(tokens.len());
+    for [key, _] in tokens {
+        let (mut dot, mut magnitude, mut squares) = (0.0, 0.0, 0.0);
+        for product in query.iter().zip(key).map(|(q, k)| q * k) {
+            dot += product;
+            magnitude += product.abs();
+            squares += product * product;
+        }
+        let rounded = roundings.query * (SIGMAS * (squares / 3.0).sqrt()).min(magnitude);
+        scores.push(dot * scale);
+        off.push(scale * (rounded + sum_error(query.len(), magnitude)));
+    }
+    let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let mut total = 0.0;
+    let weights: Vec<(f64, f64)> = scores
         .iter()
-        .map(|[key, _]| {
-            let dot: f64 = query.iter().zip(key).map(|(q, k)| q * k).sum();
-            dot / (query.len() as f64).sqrt()
+        .zip(&off)
+        .map(|(score, off)| {
+            let below = largest - score;
+            let weight = (-below).exp();
+            total += weight;
+            // The exponential's argument is rounded, and so is its result.
+            let relative = roundings.weight + off + UNIT * (8.0 + 4.0 * (below + score.abs()));
+            (weight, relative * weight + roundings.underflow)
         })
         .collect();
-    let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
-    let total: f64 = weights.iter().sum();
-    let mut sums = vec![0.0; query.len()];
-    for (weight, [_, value]) in weights.iter().zip(tokens) {
-        sums.iter_mut().zip(value).for_each(|(sum, value)| *sum += weight * value);
+    let mut sums = vec![[0.0f64; 2]; query.len()];
+    for ((weight, _), [_, value]) in weights.iter().zip(tokens) {
+        for (sum, value) in sums.iter_mut().zip(value) {
+            sum[0] += weight * value;
+            sum[1] += weight * value.abs();
+        }
     }
-    sums.into_iter().map(|sum| (sum / total) as f32).collect()
+    for (column, (([sum, magnitude], out), slack)) in sums.iter().zip(out).zip(slack).enumerate() {
+        let mixed = sum / total;
+        let (mut squares, mut linear) = (0.0, 0.0);
+        for ((_, off), [_, value]) in weights.iter().zip(tokens) {
+            // A weight that is off moves the sum, and what the sum is divided by.
+            let moved = off / total * (value[column].abs() + mixed.abs());
+            squares += moved * moved;
+            linear += moved;
+        }
+        let rounded = linear.min(SIGMAS * (squares / 3.0).sqrt());
+        *slack = (rounded + sum_error(tokens.len() + 8, magnitude / total)) as f32;
+        *out = mixed as f32;
+    }
 }
 
 /// Every query of a prompt with the tokens of its sequence.
-pub(super) fn attend(shape: &Attention, reads: &Reads<'_>) -> Matrix {
+pub(super) fn attend(shape: &Attention, reads: &Reads<'_>, element: Element) -> Expected {
     let Heads { query, kv, dim } = shape.heads;
     let (heads, kv_heads, dim) = (query as usize, kv as usize, dim as usize);
     let (rows, each) = (reads.qkv.rows, shape.tokens as usize);
-    let mut out = Matrix { rows, cols: heads * dim, data: vec![0.0; rows * heads * dim] };
+    let roundings = Roundings::new(element, reads);
+    let mut made = Expected::exact(Matrix { rows, cols: heads * dim, data: vec![0.0; rows * heads * dim] });
     // A head of a sequence after the other: its keys and values are rotated once.
-    let made: Vec<_> = (0..rows / each * kv_heads)
+    let mixed: Vec<_> = (0..rows / each * kv_heads)
         .into_par_iter()
         .map(|at| {
             let (first, kv) = (at / kv_heads * each, at % kv_heads);
@@ -120,87 +168,113 @@ pub(super) fn attend(shape: &Attention, reads: &Reads<'_>) -> Matrix {
             let mixed = queries.map(|(i, head)| {
                 let seen = if shape.causal { i + 1 } else { each };
                 let query = reads.rotated(first + i, head, dim, i);
-                (first + i, head, mix(&query, &tokens[..seen]))
+                let (mut out, mut slack) = (vec![0.0; dim], vec![0.0; dim]);
+                mix(&query, &tokens[..seen], &roundings, &mut out, &mut slack);
+                (first + i, head, out, slack)
             });
             mixed.collect::<Vec<_>>()
         })
         .collect();
-    for (token, head, row) in made.into_iter().flatten() {
-        out.data[(token * heads + head) * dim..][..dim].copy_from_slice(&row);
+    for (token, head, out, slack) in mixed.into_iter().flatten() {
+        let at = (token * heads + head) * dim;
+        made.values.data[at..at + dim].copy_from_slice(&out);
+        made.slack[at..at + dim].copy_from_slice(&slack);
     }
-    out
+    made
 }
 
 /// Every new token with those of its sequence in the cache; zeros where the cache has no room for it. Its key is rounded, as
-/// later runs will find it.
-pub(super) fn generate(shape: &Attend, reads: &Reads<'_>, element: Element) -> Matrix {
+/// later runs will find it; `appended`: it is in the cache already, as the run that is judged has rounded it.
+pub(super) fn generate(shape: &Attend, reads: &Reads<'_>, element: Element, appended: bool) -> Expected {
     let Heads { query, kv, dim } = shape.heads;
     let (heads, kv_heads, dim) = (query as usize, kv as usize, dim as usize);
     let rows = reads.qkv.rows;
-    let mut out = Matrix { rows, cols: heads * dim, data: vec![0.0; rows * heads * dim] };
-    out.data.par_chunks_mut(dim).enumerate().for_each(|(at, out)| {
+    let roundings = Roundings::new(element, reads);
+    let mut made = Expected::exact(Matrix { rows, cols: heads * dim, data: vec![0.0; rows * heads * dim] });
+    let parts = made.values.data.par_chunks_mut(dim).zip(made.slack.par_chunks_mut(dim));
+    parts.enumerate().for_each(|(at, (out, slack))| {
         let (sequence, head) = (at / heads, at % heads);
         let shared = head / (heads / kv_heads);
         let Some(rows) = reads.rows(shape, sequence, shared) else { return };
         let position = rows.len() - 1;
         let mut tokens: Vec<Token> = rows[..position].iter().map(|row| reads.cached(*row)).collect();
-        let mut key: Vec<f32> =
-            reads.rotated(sequence, heads + shared, dim, position).iter().map(|x| *x as f32).collect();
-        round(element, &mut key);
-        let key = key.into_iter().map(f64::from).collect();
-        tokens.push([key, reads.plain(sequence, heads + kv_heads + shared, dim)]);
-        out.copy_from_slice(&mix(&reads.rotated(sequence, head, dim, position), &tokens));
+        if appended {
+            tokens.push(reads.cached(rows[position]));
+        } else {
+            let (mut key, _) = reads.rotated_with_slack(sequence, heads + shared, dim, position);
+            round(element, &mut key);
+            let key = key.into_iter().map(f64::from).collect();
+            tokens.push([key, reads.plain(sequence, heads + kv_heads + shared, dim)]);
+        }
+        mix(&reads.rotated(sequence, head, dim, position), &tokens, &roundings, out, slack);
     });
-    out
+    made
 }
 
-/// A cache after a run, keys or values: the new tokens' rows are others.
-struct Appended {
-    cache: [Matrix; 2],
-}
+/// Keys and values of a cache after a run: new tokens' rows are others, the rest as it was where that is known.
+struct Appended([Expected; 2]);
 
 impl Appended {
-    fn put(&mut self, row: usize, token: Token) {
-        for (matrix, values) in self.cache.iter_mut().zip(token) {
-            let to = &mut matrix.data[row * matrix.cols..(row + 1) * matrix.cols];
-            to.iter_mut().zip(values).for_each(|(to, x)| *to = x as f32);
+    /// `before`: what the cache held; `None`: not known.
+    fn new(shape: [&Matrix; 2], before: Option<[&Matrix; 2]>) -> Appended {
+        let kept = |i: usize| Expected {
+            values: before.map_or(shape[i], |before| before[i]).clone(),
+            slack: vec![if before.is_some() { -1.0 } else { f32::INFINITY }; shape[i].data.len()],
+        };
+        Appended([kept(0), kept(1)])
+    }
+
+    fn put(&mut self, row: usize, key: (Vec<f32>, Vec<f32>), value: Vec<f64>) {
+        let value: Vec<f32> = value.into_iter().map(|x| x as f32).collect();
+        let exact = vec![-1.0; value.len()];
+        for (made, (values, slack)) in self.0.iter_mut().zip([key, (value, exact)]) {
+            let at = row * made.values.cols;
+            made.values.data[at..at + values.len()].copy_from_slice(&values);
+            made.slack[at..at + slack.len()].copy_from_slice(&slack);
         }
     }
 
-    fn done(mut self, element: Element) -> Vec<(OperandKind, Matrix)> {
-        self.cache.iter_mut().for_each(|m| round(element, &mut m.data));
-        [OperandKind::CachedKeys, OperandKind::CachedValues].into_iter().zip(self.cache).collect()
+    fn done(self) -> Vec<(OperandKind, Expected)> {
+        [OperandKind::CachedKeys, OperandKind::CachedValues].into_iter().zip(self.0).collect()
     }
 }
 
 /// The cache after a prompt.
-pub(super) fn filled(shape: &Attention, reads: &Reads<'_>, element: Element) -> Vec<(OperandKind, Matrix)> {
+pub(super) fn filled(
+    shape: &Attention,
+    reads: &Reads<'_>,
+    before: Option<[&Matrix; 2]>,
+) -> Vec<(OperandKind, Expected)> {
     let (Some(cache), Some(both)) = (shape.cache, reads.cache) else { return Vec::new() };
-    let mut after = Appended { cache: both.map(Matrix::clone) };
+    let mut after = Appended::new(both, before);
     let Heads { query, kv, dim } = shape.heads;
     let (heads, kv_heads, dim) = (query as usize, kv as usize, dim as usize);
     for (token, head) in (0..reads.qkv.rows).flat_map(|t| (0..kv_heads).map(move |h| (t, h))) {
         let (sequence, at) = (token / shape.tokens as usize, token % shape.tokens as usize);
         let Some(row) = reads.row(&shape.heads, &cache, sequence, head, at) else { continue };
-        let key = reads.rotated(token, heads + head, dim, at);
-        after.put(row, [key, reads.plain(token, heads + kv_heads + head, dim)]);
+        let key = reads.rotated_with_slack(token, heads + head, dim, at);
+        after.put(row, key, reads.plain(token, heads + kv_heads + head, dim));
     }
-    after.done(element)
+    after.done()
 }
 
 /// The cache after a token of each sequence.
-pub(super) fn appended(shape: &Attend, reads: &Reads<'_>, element: Element) -> Vec<(OperandKind, Matrix)> {
+pub(super) fn appended(
+    shape: &Attend,
+    reads: &Reads<'_>,
+    before: Option<[&Matrix; 2]>,
+) -> Vec<(OperandKind, Expected)> {
     let Some(both) = reads.cache else { return Vec::new() };
-    let mut after = Appended { cache: both.map(Matrix::clone) };
+    let mut after = Appended::new(both, before);
     let Heads { query, kv, dim } = shape.heads;
     let (heads, kv_heads, dim) = (query as usize, kv as usize, dim as usize);
     for (sequence, head) in (0..reads.qkv.rows).flat_map(|t| (0..kv_heads).map(move |h| (t, h))) {
         let Some(rows) = reads.rows(shape, sequence, head) else { continue };
         let position = rows.len() - 1;
-        let key = reads.rotated(sequence, heads + head, dim, position);
-        after.put(rows[position], [key, reads.plain(sequence, heads + kv_heads + head, dim)]);
+        let key = reads.rotated_with_slack(sequence, heads + head, dim, position);
+        after.put(rows[position], key, reads.plain(sequence, heads + kv_heads + head, dim));
     }
-    after.done(element)
+    after.done()
 }
 
 #[cfg(test)]
@@ -220,12 +294,13 @@ mod tests {
         let weight = (2.0f64 * 0.5).exp() / ((2.0f64 * 0.5).exp() + (2.0f64 * 1.5).exp());
         let mixed = (weight * 3.0 + (1.0 - weight) * 7.0) as f32;
         // The first token sees itself only; a query of zero weighs both tokens alike.
-        assert_eq!(attend(&shape, &reads(&qkv, None)).data, [3.0, 3.0, mixed, 5.0]);
-        let open = attend(&Attention { causal: false, ..shape }, &reads(&qkv, None)).data;
+        assert_eq!(attend(&shape, &reads(&qkv, None), Element::F16).values.data, [3.0, 3.0, mixed, 5.0]);
+        let open =
+            attend(&Attention { causal: false, ..shape }, &reads(&qkv, None), Element::F16).values.data;
         assert!(open[0] > 3.0 && open[3] == 5.0, "{open:?}");
         // As two sequences each token is alone.
         let alone = Attention { sequences: 2, tokens: 1, causal: false, ..shape };
-        assert_eq!(attend(&alone, &reads(&qkv, None)).data, [3.0, 3.0, 7.0, 7.0]);
+        assert_eq!(attend(&alone, &reads(&qkv, None), Element::F16).values.data, [3.0, 3.0, 7.0, 7.0]);
     }
 
     #[test]
@@ -248,10 +323,13 @@ mod tests {
         let other = (-6.0f64 / 2.0f64.sqrt()).exp();
         let (weight, total) = (other, 1.0 + other);
         let wanted = [(weight * 10.0 + 30.0) / total, (weight * 20.0 + 40.0) / total].map(|x| x as f32);
-        assert_eq!(generate(&shape, &reads, Element::F16).data, [wanted[0], wanted[1], 0.0, 0.0]);
-        let after = appended(&shape, &reads, Element::F16);
-        assert_eq!(after[0].1.data, [1.0, 0.0, 3.0, 0.0, 9.0, 9.0, 9.0, 9.0]);
-        assert_eq!(after[1].1.data, [10.0, 20.0, 30.0, 40.0, 9.0, 9.0, 9.0, 9.0]);
+        assert_eq!(
+            generate(&shape, &reads, Element::F16, false).values.data,
+            [wanted[0], wanted[1], 0.0, 0.0]
+        );
+        let after = appended(&shape, &reads, reads.cache);
+        assert_eq!(after[0].1.values.data, [1.0, 0.0, 3.0, 0.0, 9.0, 9.0, 9.0, 9.0]);
+        assert_eq!(after[1].1.values.data, [10.0, 20.0, 30.0, 40.0, 9.0, 9.0, 9.0, 9.0]);
         // A page for each token of a pool of three would be another row: here all 64 tokens are on page 1, or nowhere.
         let pages = Matrix { rows: 2, cols: 1, data: vec![1.0, 3.0] };
         let paged = Reads { pages: Some(&pages), ..reads };

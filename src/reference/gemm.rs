@@ -1,73 +1,247 @@
-//! GEMMs, whole matrices at a time, sums in float32.
+//! GEMMs: products in float64, and what follows them.
 
-use cusync_gen::graph::{Activation, Epilogue, OperandKind, Stage};
+use cusync_gen::graph::{Activation, Element, Epilogue, Heads, OperandKind, Rotated, Stage};
 use rayon::prelude::*;
 
-use super::{Matrix, ReferenceError, Value};
-use crate::device::host_gemm::{MatMut, MatRef, Threads, gemm_f32};
+use super::bound::{Expected, UNIT, sum_error};
+use super::{Matrix, Operands, ReferenceError};
+use crate::device::host_gemm::add_product_f64;
 
-/// A GEMM.
-pub(super) fn plain(stage: &Stage, epilogue: Epilogue, value: &Value<'_>) -> Result<Matrix, ReferenceError> {
-    finish(product(stage, value(OperandKind::A)?, value(OperandKind::B)?)?, epilogue, value)
+/// The product of two matrices.
+#[derive(Clone, Debug)]
+pub struct Sums {
+    /// Its sums.
+    pub values: Matrix,
+    /// At least the largest magnitude of each sum's partial sums.
+    pub largest: Vec<f32>,
+}
+
+/// Rows of operand B that are multiplied at once, and columns that a thread has. Of the partial sums among so many rows only a bound is
+/// known, the product of two norms, so they are few.
+const DEPTH: usize = 64;
+const STRIP: usize = 256;
+
+/// The product a b, summed from the last row of b to the first: executors go the other way.
+pub(crate) fn product(a: &Matrix, b: &Matrix) -> Sums {
+    let (rows, cols) = (a.rows, b.cols);
+    let strips: Vec<usize> = (0..cols).step_by(STRIP).collect();
+    let made: Vec<_> = strips.into_par_iter().map(|from| strip(a, b, from, STRIP.min(cols - from))).collect();
+    let mut sums = vec![0.0; rows * cols];
+    let mut largest = vec![0.0; rows * cols];
+    for (strip, (values, most)) in made.iter().enumerate() {
+        let width = STRIP.min(cols - strip * STRIP);
+        for row in 0..rows {
+            let to = row * cols + strip * STRIP;
+            let from = row * width..(row + 1) * width;
+            let narrow = |x: &f64| *x as f32;
+            sums[to..to + width].iter_mut().zip(&values[from.clone()]).for_each(|(to, x)| *to = narrow(x));
+            largest[to..to + width].copy_from_slice(&most[from]);
+        }
+    }
+    Sums { values: Matrix { rows, cols, data: sums }, largest }
+}
+
+/// `width` columns of a product from column `from` on, row by row, and their largest partial sums.
+fn strip(a: &Matrix, b: &Matrix, from: usize, width: usize) -> (Vec<f64>, Vec<f32>) {
+    let rows = a.rows;
+    let (mut sums, mut largest) = (vec![0.0; rows * width], vec![0f32; rows * width]);
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    for begin in (0..a.cols).step_by(DEPTH).rev() {
+        let depth = DEPTH.min(a.cols - begin);
+        left.clear();
+        right.clear();
+        (0..rows)
+            .for_each(|r| left.extend(a.data[r * a.cols + begin..][..depth].iter().map(|x| f64::from(*x))));
+        (begin..begin + depth)
+            .for_each(|k| right.extend(b.data[k * b.cols + from..][..width].iter().map(|x| f64::from(*x))));
+        add_product_f64(&mut sums, &left, &right, (rows, width, depth));
+        let of_rows = left.chunks(depth).map(|row| norm(row.iter().copied()));
+        let of_columns: Vec<f64> =
+            (0..width).map(|c| norm(right.iter().skip(c).step_by(width).copied())).collect();
+        let lines = largest.chunks_mut(width).zip(sums.chunks(width));
+        for ((largest, sums), of_row) in lines.zip(of_rows) {
+            for ((most, sum), of_column) in largest.iter_mut().zip(sums).zip(&of_columns) {
+                *most = most.max((sum.abs() + of_row * of_column) as f32);
+            }
+        }
+    }
+    (sums, largest)
+}
+
+/// The Euclidean norm.
+pub(super) fn norm(values: impl Iterator<Item = f64>) -> f64 {
+    values.map(|x| x * x).sum::<f64>().sqrt()
+}
+
+/// Sums of `k` products each, as a stage has them before its epilogue. A library that computes them may round them to `rounds` first.
+pub fn summed(sums: Sums, k: usize, rounds: Option<Element>) -> Expected {
+    let slack = sums.largest.iter().map(|most| sum_error(k, f64::from(*most)) as f32).collect();
+    let mut made = Expected { values: sums.values, slack };
+    rounds.into_iter().for_each(|element| made.round_once_more(element));
+    made
+}
+
+/// A GEMM. `rounds`: see [`summed`].
+pub(super) fn plain(
+    stage: &Stage,
+    epilogue: Epilogue,
+    operands: &dyn Operands,
+    rounds: Option<Element>,
+) -> Result<Expected, ReferenceError> {
+    let sums = summed(operands.product(stage, OperandKind::B)?, stage.k as usize, rounds);
+    ended(sums, epilogue, stage, operands)
+}
+
+/// [`finish`] with a stage's operands.
+pub(super) fn ended(
+    sums: Expected,
+    epilogue: Epilogue,
+    stage: &Stage,
+    operands: &dyn Operands,
+) -> Result<Expected, ReferenceError> {
+    let bias = operands.of_stage(stage, OperandKind::Bias)?;
+    let residual = operands.of_stage(stage, OperandKind::Residual)?;
+    Ok(finish(sums, epilogue, bias.as_ref(), residual.as_ref()))
 }
 
 /// Bias, activation and residual.
-pub(super) fn finish(mut d: Matrix, epilogue: Epilogue, value: &Value<'_>) -> Result<Matrix, ReferenceError> {
-    if let Some(bias) = value(OperandKind::Bias)? {
-        d.data.par_chunks_mut(d.cols).for_each(|row| {
-            for (x, b) in row.iter_mut().zip(&bias.data) {
-                *x += b;
+pub fn finish(
+    mut made: Expected,
+    epilogue: Epilogue,
+    bias: Option<&Matrix>,
+    residual: Option<&Matrix>,
+) -> Expected {
+    let cols = made.values.cols.max(1);
+    let rows = made.values.data.par_chunks_mut(cols).zip(made.slack.par_chunks_mut(cols)).enumerate();
+    rows.for_each(|(row, (values, slack))| {
+        for (col, (value, slack)) in values.iter_mut().zip(slack).enumerate() {
+            let (mut x, mut off) = (f64::from(*value), f64::from(*slack));
+            let add = |x: &mut f64, off: &mut f64, other: Option<f32>| {
+                let Some(other) = other else { return };
+                *x += f64::from(other);
+                *off += UNIT * x.abs();
+            };
+            add(&mut x, &mut off, bias.map(|bias| bias.data[col]));
+            let other = residual.map(|residual| residual.data[row * cols + col]);
+            if epilogue.residual_first {
+                add(&mut x, &mut off, other);
             }
-        });
-    }
-    let residual = value(OperandKind::Residual)?;
-    let add = |d: &mut Matrix| {
-        if let Some(residual) = &residual {
-            d.data.par_iter_mut().zip(&residual.data).for_each(|(x, r)| *x += r);
+            (x, off) = activated(epilogue.activation, x, off);
+            if !epilogue.residual_first {
+                add(&mut x, &mut off, other);
+            }
+            (*value, *slack) = (x as f32, off as f32);
         }
-    };
-    if epilogue.residual_first {
-        add(&mut d);
-    }
-    match epilogue.activation {
-        Activation::Identity => {}
-        Activation::Relu => d.data.par_iter_mut().for_each(|x| *x = x.max(0.0)),
-        // x sigmoid(2 u) is the same function as 0.5 x (1 + tanh u).
-        Activation::GeluTanh => d.data.par_iter_mut().for_each(|x| {
-            let v = f64::from(*x);
-            let u = (2.0 / std::f64::consts::PI).sqrt() * (v + 0.044715 * v.powi(3));
-            *x = (v / (1.0 + (-2.0 * u).exp())) as f32;
-        }),
-    }
-    if !epilogue.residual_first {
-        add(&mut d);
-    }
-    Ok(d)
-}
-
-/// A gated GEMM.
-pub(super) fn gated(stage: &Stage, value: &Value<'_>) -> Result<Matrix, ReferenceError> {
-    let mut gate = product(stage, value(OperandKind::A)?, value(OperandKind::B)?)?;
-    let up = product(stage, value(OperandKind::A)?, value(OperandKind::Up)?)?;
-    gate.data.par_iter_mut().zip(&up.data).for_each(|(g, u)| {
-        let v = f64::from(*g);
-        *g = (v / (1.0 + (-v).exp()) * f64::from(*u)) as f32;
     });
-    Ok(gate)
+    made
 }
 
-fn product(stage: &Stage, a: Option<Matrix>, b: Option<Matrix>) -> Result<Matrix, ReferenceError> {
-    let (Some(a), Some(b)) = (a, b) else { return Err(ReferenceError::Shape(stage.name.clone())) };
-    if a.cols != b.rows {
-        return Err(ReferenceError::Shape(stage.name.clone()));
+/// An activation of a value that may be `off`, and how far that may be off.
+fn activated(activation: Activation, x: f64, off: f64) -> (f64, f64) {
+    match activation {
+        Activation::Identity => (x, off),
+        Activation::Relu => (x.max(0.0), off),
+        Activation::GeluTanh => {
+            let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
+            // x sigmoid(2 u) is the same function as 0.5 x (1 + tanh u). Its slope is below 1.13.
+            sigmoid_times(x, 2.0 * u, 1.13 * off)
+        }
     }
-    let mut d = Matrix { rows: a.rows, cols: b.cols, data: vec![0.0; a.rows * b.cols] };
-    gemm_f32(
-        MatMut::new(&mut d.data, d.rows, d.cols, d.cols),
-        MatRef::new(&a.data, a.rows, a.cols, a.cols),
-        MatRef::new(&b.data, b.rows, b.cols, b.cols),
-        false,
-        Threads::All,
-    );
-    Ok(d)
+}
+
+/// x sigmoid(t), off by `off` and by what float32 takes of the exponential, whose argument is rounded, and of the quotient.
+fn sigmoid_times(x: f64, t: f64, off: f64) -> (f64, f64) {
+    let value = x / (1.0 + (-t).exp());
+    (value, off + UNIT * value.abs() * (8.0 + 4.0 * t.abs()))
+}
+
+/// A gated GEMM: silu(gate) * up.
+pub fn gated(mut gate: Expected, up: &Expected) -> Expected {
+    let gates = gate.values.data.par_iter_mut().zip(gate.slack.par_iter_mut());
+    gates.zip(up.values.data.par_iter().zip(&up.slack)).for_each(|((g, off), (u, off_up))| {
+        let (x, up, off_up) = (f64::from(*g), f64::from(*u), f64::from(*off_up));
+        // The slope of x sigmoid(x) is below 1.1.
+        let (silu, off_silu) = sigmoid_times(x, x, 1.1 * f64::from(*off));
+        let value = silu * up;
+        *off = (off_silu * (up.abs() + off_up) + silu.abs() * off_up + UNIT * value.abs()) as f32;
+        *g = value as f32;
+    });
+    gate
+}
+
+/// A GEMM whose queries and keys are rotated, each row by the position of its token.
+pub(super) fn rotated(
+    stage: &Stage,
+    shape: &Rotated,
+    operands: &dyn Operands,
+    rounds: Option<Element>,
+) -> Result<Expected, ReferenceError> {
+    let mut made = plain(stage, Activation::Identity.into(), operands, rounds)?;
+    let table = operands.needed(stage, OperandKind::Rotary)?;
+    let cols = made.values.cols;
+    let rows = made.values.data.par_chunks_mut(cols).zip(made.slack.par_chunks_mut(cols)).enumerate();
+    rows.for_each(|(token, (values, slack))| {
+        let position = token % shape.tokens as usize;
+        let angles = &table.data[position * table.cols..][..table.cols];
+        let Heads { dim, .. } = shape.heads;
+        let turned = shape.columns() as usize;
+        let heads = values[..turned].chunks_mut(dim as usize).zip(slack[..turned].chunks_mut(dim as usize));
+        heads.for_each(|(values, slack)| rotate(values, slack, angles));
+    });
+    Ok(made)
+}
+
+/// Turns the pairs (i, i + dim / 2) of a head by angles, cosines before sines, and what each may be off with them.
+pub(super) fn rotate(values: &mut [f32], slack: &mut [f32], angles: &[f32]) {
+    let half = values.len() / 2;
+    for i in 0..half {
+        let [c, s] = [angles[i], angles[half + i]].map(f64::from);
+        let [x, y] = [values[i], values[half + i]].map(f64::from);
+        let [off_x, off_y] = [slack[i], slack[half + i]].map(f64::from);
+        let off = |a: f64, b: f64, a_off: f64, b_off: f64| {
+            (a_off * c.abs() + b_off * s.abs() + 2.0 * UNIT * ((a * c).abs() + (b * s).abs())) as f32
+        };
+        (slack[i], slack[half + i]) = (off(x, y, off_x, off_y), off(y, x, off_y, off_x));
+        (values[i], values[half + i]) = ((x * c - y * s) as f32, (y * c + x * s) as f32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_are_those_of_three_loops_and_partial_sums_are_seen() {
+        let (m, n, k) = (3, STRIP + 5, 2 * DEPTH + 9);
+        let matrix = |rows: usize, cols: usize, step: usize| Matrix {
+            rows,
+            cols,
+            data: (0..rows * cols).map(|i| (i * step % 17) as f32 - 8.0).collect(),
+        };
+        let (a, b) = (matrix(m, k, 5), matrix(k, n, 3));
+        let made = product(&a, &b);
+        for (row, col) in (0..m).flat_map(|r| (0..n).map(move |c| (r, c))) {
+            let sum: f32 = (0..k).map(|l| a.data[row * k + l] * b.data[l * n + col]).sum();
+            assert_eq!(made.values.data[row * n + col], sum, "exact in integers");
+            assert!(made.largest[row * n + col] >= sum.abs());
+        }
+        // 1e4 at the end of k and -1e4 before leave nothing, but were there.
+        let (mut a, b) = (matrix(1, k, 0), Matrix { rows: k, cols: 1, data: vec![1.0; k] });
+        a.data.fill(0.0);
+        (a.data[0], a.data[k - 1]) = (-1e4, 1e4);
+        let made = product(&a, &b);
+        assert!(made.values.data[0] == 0.0 && (1e4..=2e4).contains(&made.largest[0]), "{made:?}");
+    }
+
+    #[test]
+    fn a_rotation_turns_bounds_too() {
+        let (mut values, mut slack) = ([1.0f32, 2.0, 3.0, 4.0], [0.5f32, 0.0, 0.25, 0.0]);
+        // A quarter of a turn for the first pair, none for the second.
+        rotate(&mut values, &mut slack, &[0.0, 1.0, 1.0, 0.0]);
+        assert_eq!(values, [-3.0, 2.0, 1.0, 4.0]);
+        assert!(
+            (slack[0] - 0.25).abs() < 1e-6 && (slack[2] - 0.5).abs() < 1e-6 && slack[1] < 1e-6,
+            "{slack:?}"
+        );
+    }
 }

@@ -1,8 +1,8 @@
-//! An independent reference: whole matrices, one stage after the other, no tiles, no semaphores.
+//! An independent reference: whole matrices, one stage after the other, no tiles, no semaphores, sums in float64.
 //!
-//! Sums of GEMMs are float32, all others float64; each stage's result is rounded once to the pipeline's element type, as a stage that stores it
-//! would. It shares no arithmetic with the executors except the matrix product of the `gemm` crate, which a test here
-//! compares with three loops.
+//! It shares no arithmetic with the executors. [`Judge`] compares what an executor left in its tensors, stage by stage: each with what its
+//! operation's definition makes of the operands that the executor itself had made, element by element within the bounds of
+//! [`Expected`]. [`evaluate`] runs the whole pipeline, each stage's result rounded once to the element type as a stage that stores it would.
 //!
 //! ```
 //! use std::collections::HashMap;
@@ -10,30 +10,39 @@
 //! use cusync::codegen::check::Executor;
 //! use cusync::codegen::device::Profile;
 //! use cusync::inputs::Inputs;
-//! use cusync::reference::evaluate;
+//! use cusync::reference::Judge;
+//! use cusync::runtime::cpu::{CpuOptions, CpuPipeline};
 //! use cusync::runtime::{Overrides, plan_text, shipped};
 //!
 //! let h200 = Profile::named("h200").expect("it ships");
 //! let small = Overrides { dims: vec![("M".into(), 8)], ..Overrides::default() };
 //! let plan = plan_text(shipped("two_gemms").expect("it ships"), "two_gemms", &small, h200, Executor::Cpu)?;
-//! let written = evaluate(plan.graph(), &Inputs::random(plan.graph(), 1), &HashMap::new())?;
-//! assert_eq!(written.len(), plan.graph().stages.len());
+//! let inputs = Inputs::random(plan.graph(), 1);
+//! let mut pipeline = CpuPipeline::new(&plan, &inputs, CpuOptions::default())?;
+//! pipeline.run()?;
+//! let judge = Judge::new(plan.graph(), &inputs, HashMap::new())?;
+//! let judged = judge.compare(&|tensor| pipeline.tensor(tensor).ok())?;
+//! assert!(judged.len() == plan.graph().stages.len() && judged.iter().all(|tensor| tensor.verified));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub(crate) mod attention;
+mod attention;
+mod bound;
 mod conv;
-mod error;
-mod gemm;
+pub mod gemm;
 mod norm;
 mod pool;
+mod stages;
 
 use std::collections::HashMap;
 
-use cusync_gen::graph::{Activation, Element, Graph, Op, OperandKind, Stage, TensorId};
+use cusync_gen::graph::{Element, Graph, Op, OperandKind, Stage, TensorId};
 use rayon::prelude::*;
 
-pub use error::{Difference, TOLERANCE, Tolerance, compare};
+pub use bound::{Accuracy, Expected, Offender, Wrong, first_wrong, judge, worst};
+use gemm::{Sums, product};
+pub use stages::Judge;
+pub(crate) use stages::{Memory, Stages};
 
 use crate::element::Bits;
 use crate::inputs::Inputs;
@@ -50,7 +59,7 @@ pub struct Matrix {
 }
 
 /// The whole-matrix form of a custom stage: operands in the spec's order to output.
-pub type CustomReference<'a> = Box<dyn Fn(&[Matrix]) -> Matrix + 'a>;
+pub type CustomReference<'a> = Box<dyn Fn(&[Matrix]) -> Matrix + Sync + 'a>;
 
 /// What a reference cannot be computed from.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,52 +75,91 @@ pub enum ReferenceError {
     /// A custom stage whose result has the wrong shape.
     #[error("the reference of `{0}` has the wrong shape")]
     Shape(String),
+    /// What an executor holds cannot be had.
+    #[error("{0}")]
+    Executor(String),
 }
 
-/// The matrix that a stage reads as an operand; `None` where it has no such operand.
-pub(crate) type Value<'a> = dyn Fn(OperandKind) -> Result<Option<Matrix>, ReferenceError> + 'a;
+/// What the stages of a pipeline read.
+pub(crate) trait Operands {
+    /// A tensor; of integers, as numbers.
+    fn tensor(&self, id: TensorId) -> Result<Matrix, ReferenceError>;
+
+    /// Operand A of a stage times another, its weights or gate.
+    fn product(&self, stage: &Stage, right: OperandKind) -> Result<Sums, ReferenceError> {
+        Ok(product(&self.needed(stage, OperandKind::A)?, &self.needed(stage, right)?))
+    }
+
+    /// The matrix that a stage reads as an operand; `None` where it has no such operand.
+    fn of_stage(&self, stage: &Stage, kind: OperandKind) -> Result<Option<Matrix>, ReferenceError> {
+        stage.operand(kind).map(|operand| self.tensor(operand.tensor)).transpose()
+    }
+
+    /// One that it must have.
+    fn needed(&self, stage: &Stage, kind: OperandKind) -> Result<Matrix, ReferenceError> {
+        self.of_stage(stage, kind)?.ok_or_else(|| ReferenceError::Shape(stage.name.clone()))
+    }
+}
+
+/// What else a stage's result depends on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Given {
+    /// Caches are as the run has left them: they hold its tokens.
+    pub(crate) appended: bool,
+    /// The stage's product is rounded to the element type before its epilogue, as a library that computes it may have to.
+    pub(crate) rounds_product: bool,
+}
 
 /// What a stage makes of its operands, not yet rounded.
 ///
 /// # Errors
 /// The stage is Custom, lacks an operand, or an operand cannot be had.
-pub(crate) fn apply(stage: &Stage, element: Element, value: &Value<'_>) -> Result<Matrix, ReferenceError> {
-    let need = |kind| value(kind)?.ok_or_else(|| ReferenceError::Shape(stage.name.clone()));
+pub(crate) fn apply(
+    stage: &Stage,
+    element: Element,
+    operands: &dyn Operands,
+    given: Given,
+) -> Result<Expected, ReferenceError> {
+    let need = |kind| operands.needed(stage, kind);
+    let rounds = given.rounds_product.then_some(element);
     match &stage.op {
-        Op::Gemm(epilogue) => gemm::plain(stage, *epilogue, value),
-        Op::GatedGemm => gemm::gated(stage, value),
-        Op::RotatedGemm(shape) => {
-            let sums = gemm::plain(stage, Activation::Identity.into(), value)?;
-            Ok(attention::rotate(shape, sums, &need(OperandKind::Rotary)?))
+        Op::Gemm(epilogue) => gemm::plain(stage, *epilogue, operands, rounds),
+        Op::GatedGemm => {
+            let sums = |kind| operands.product(stage, kind);
+            let summed = |sums| gemm::summed(sums, stage.k as usize, rounds);
+            Ok(gemm::gated(summed(sums(OperandKind::B)?), &summed(sums(OperandKind::Up)?)))
         }
+        Op::RotatedGemm(shape) => gemm::rotated(stage, shape, operands, rounds),
         Op::Conv2d(shape) => {
             let sums = conv::convolve(shape, &need(OperandKind::A)?, &need(OperandKind::B)?);
-            gemm::finish(sums, shape.epilogue, value)
+            gemm::ended(gemm::summed(sums, stage.k as usize, rounds), shape.epilogue, stage, operands)
         }
-        Op::Attention(shape) => with_reads(stage, value, |reads| attention::attend(shape, reads)),
-        Op::Attend(shape) => with_reads(stage, value, |reads| attention::generate(shape, reads, element)),
+        Op::Attention(shape) => with_reads(stage, operands, |reads| attention::attend(shape, reads, element)),
+        Op::Attend(shape) => {
+            with_reads(stage, operands, |reads| attention::generate(shape, reads, element, given.appended))
+        }
         Op::Norm(shape) => {
-            let (x, gain, bias) =
-                (need(OperandKind::A)?, need(OperandKind::Gain)?, value(OperandKind::Bias)?);
-            Ok(norm::normalise(shape, &x, &gain, bias.as_ref()))
+            let bias = operands.of_stage(stage, OperandKind::Bias)?;
+            Ok(norm::normalise(shape, &need(OperandKind::A)?, &need(OperandKind::Gain)?, bias.as_ref()))
         }
         Op::Pool(shape) => Ok(pool::pool(shape, &need(OperandKind::A)?)),
         Op::Custom => Err(ReferenceError::NoCustom(stage.name.clone())),
     }
 }
 
-/// What a stage makes of the operands that it changes in place, rounded: what the next run finds.
+/// What a stage makes of the operands that it changes in place, not yet rounded: what the next run finds. `before`: keys and
+/// values as they were before the run; where they are not known, only what is appended is.
 ///
 /// # Errors
 /// As [`apply`].
 pub(crate) fn changed(
     stage: &Stage,
-    element: Element,
-    value: &Value<'_>,
-) -> Result<Vec<(OperandKind, Matrix)>, ReferenceError> {
+    operands: &dyn Operands,
+    before: Option<[&Matrix; 2]>,
+) -> Result<Vec<(OperandKind, Expected)>, ReferenceError> {
     match &stage.op {
-        Op::Attention(shape) => with_reads(stage, value, |reads| attention::filled(shape, reads, element)),
-        Op::Attend(shape) => with_reads(stage, value, |reads| attention::appended(shape, reads, element)),
+        Op::Attention(shape) => with_reads(stage, operands, |reads| attention::filled(shape, reads, before)),
+        Op::Attend(shape) => with_reads(stage, operands, |reads| attention::appended(shape, reads, before)),
         Op::Gemm(_)
         | Op::GatedGemm
         | Op::RotatedGemm(_)
@@ -124,10 +172,11 @@ pub(crate) fn changed(
 
 fn with_reads<T>(
     stage: &Stage,
-    value: &Value<'_>,
+    operands: &dyn Operands,
     f: impl FnOnce(&attention::Reads<'_>) -> T,
 ) -> Result<T, ReferenceError> {
-    let qkv = value(OperandKind::Query)?.ok_or_else(|| ReferenceError::Shape(stage.name.clone()))?;
+    let value = |kind| operands.of_stage(stage, kind);
+    let qkv = operands.needed(stage, OperandKind::Query)?;
     let (keys, values) = (value(OperandKind::CachedKeys)?, value(OperandKind::CachedValues)?);
     let (lengths, pages) = (value(OperandKind::Lengths)?, value(OperandKind::Pages)?);
     let rotary = value(OperandKind::Rotary)?;
@@ -149,59 +198,9 @@ pub fn evaluate(
     inputs: &Inputs,
     custom: &HashMap<String, CustomReference<'_>>,
 ) -> Result<HashMap<String, Vec<f32>>, ReferenceError> {
-    let mut written: HashMap<TensorId, Matrix> = HashMap::new();
-    fn value<'a>(
-        (graph, inputs): (&'a Graph, &'a Inputs),
-        written: &'a HashMap<TensorId, Matrix>,
-        stage: &'a Stage,
-    ) -> impl Fn(OperandKind) -> Result<Option<Matrix>, ReferenceError> + 'a {
-        move |kind| stage.operand(kind).map(|o| matrix(graph, inputs, written, o.tensor)).transpose()
-    }
-    for stage in &graph.stages {
-        let mut result = match custom.get(&stage.name).filter(|_| stage.op.is_custom()) {
-            Some(form) => {
-                let reads = stage.operands.iter().map(|o| matrix(graph, inputs, &written, o.tensor));
-                form(&reads.collect::<Result<Vec<_>, _>>()?)
-            }
-            None => apply(stage, graph.element, &value((graph, inputs), &written, stage))?,
-        };
-        let shape = (stage.m as usize, stage.n as usize);
-        if (result.rows, result.cols) != shape || result.data.len() != shape.0 * shape.1 {
-            return Err(ReferenceError::Shape(stage.name.clone()));
-        }
-        round(graph.element, &mut result.data);
-        let states = changed(stage, graph.element, &value((graph, inputs), &written, stage))?;
-        for operand in &stage.operands {
-            let state = states.iter().find(|(kind, _)| *kind == operand.kind);
-            state.into_iter().for_each(|(_, after)| drop(written.insert(operand.tensor, after.clone())));
-        }
-        written.insert(stage.out, result);
-    }
+    let written = stages::chain(graph, &stages::Host::inputs(graph, inputs), custom)?;
     let name = |id: TensorId| graph.tensors[id.0].name.clone();
     Ok(written.into_iter().map(|(id, m)| (name(id), m.data)).collect())
-}
-
-fn matrix(
-    graph: &Graph,
-    inputs: &Inputs,
-    written: &HashMap<TensorId, Matrix>,
-    id: TensorId,
-) -> Result<Matrix, ReferenceError> {
-    if let Some(matrix) = written.get(&id) {
-        return Ok(matrix.clone());
-    }
-    let tensor = &graph.tensors[id.0];
-    if let Some(numbers) = inputs.integers(id) {
-        let data = numbers.iter().map(|x| *x as f32).collect();
-        return Ok(Matrix { rows: tensor.rows as usize, cols: tensor.cols as usize, data });
-    }
-    let bits = inputs.bits(id).ok_or_else(|| ReferenceError::NoInput(tensor.name.clone()))?;
-    let mut data = vec![0.0; bits.len()];
-    const CHUNK: usize = 1 << 16;
-    data.par_chunks_mut(CHUNK)
-        .zip(bits.par_chunks(CHUNK))
-        .for_each(|(out, bits)| graph.element.widen(bits, out));
-    Ok(Matrix { rows: tensor.rows as usize, cols: tensor.cols as usize, data })
 }
 
 /// Rounds through the element type.

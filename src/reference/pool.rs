@@ -4,16 +4,18 @@ use cusync_gen::graph::Pool;
 use rayon::prelude::*;
 
 use super::Matrix;
+use super::bound::{Expected, sum_error};
 
 /// Every output pixel from the pixels of the image that lie under its window.
-pub(super) fn pool(shape: &Pool, images: &Matrix) -> Matrix {
+pub(super) fn pool(shape: &Pool, images: &Matrix) -> Expected {
     let of = &shape.sliding;
     let [h_len, w_len] = [of.input.0, of.input.1].map(i64::from);
     let [p_len, q_len] = [of.output.0, of.output.1].map(i64::from);
     let channels = images.cols;
     let rows = (i64::from(of.images) * p_len * q_len) as usize;
-    let mut out = Matrix { rows, cols: channels, data: vec![0.0; rows * channels] };
-    out.data.par_chunks_mut(channels).enumerate().for_each(|(pixel, out)| {
+    let mut made = Expected::exact(Matrix { rows, cols: channels, data: vec![0.0; rows * channels] });
+    let pixels = made.values.data.par_chunks_mut(channels).zip(made.slack.par_chunks_mut(channels));
+    pixels.enumerate().for_each(|(pixel, (out, slack))| {
         let pixel = pixel as i64;
         let (b, p, q) = (pixel / (p_len * q_len), (pixel / q_len) % p_len, pixel % q_len);
         let mut under: Vec<&[f32]> = Vec::new();
@@ -26,15 +28,20 @@ pub(super) fn pool(shape: &Pool, images: &Matrix) -> Matrix {
                 }
             }
         }
-        for (c, out) in out.iter_mut().enumerate() {
+        for (c, (out, slack)) in out.iter_mut().zip(slack).enumerate() {
             let values = under.iter().map(|pixel| pixel[c]);
-            *out = match shape.mean {
-                true => (values.map(f64::from).sum::<f64>() / under.len() as f64) as f32,
-                false => values.fold(f32::NEG_INFINITY, f32::max),
-            };
+            if !shape.mean {
+                *out = values.fold(f32::NEG_INFINITY, f32::max);
+                continue;
+            }
+            let count = under.len() as f64;
+            let (mean, magnitude) =
+                values.map(f64::from).fold((0.0, 0.0), |(m, a), x| (m + x / count, a + x.abs() / count));
+            // A term more: the division.
+            (*out, *slack) = (mean as f32, sum_error(under.len() + 1, magnitude) as f32);
         }
     });
-    out
+    made
 }
 
 #[cfg(test)]
@@ -54,8 +61,8 @@ mod tests {
             padding: (1, 0),
         };
         let images = Matrix { rows: 6, cols: 1, data: vec![-1.0, -2.0, 3.0, 4.0, -5.0, 6.0] };
-        assert_eq!(pool(&Pool { mean: false, sliding }, &images).data, [-1.0, 6.0]);
+        assert_eq!(pool(&Pool { mean: false, sliding }, &images).values.data, [-1.0, 6.0]);
         let sliding = Sliding { output: (1, 1), filter: (3, 2), padding: (0, 0), ..sliding };
-        assert_eq!(pool(&Pool { mean: true, sliding }, &images).data, [5.0 / 6.0]);
+        assert_eq!(pool(&Pool { mean: true, sliding }, &images).values.data, [5.0 / 6.0]);
     }
 }

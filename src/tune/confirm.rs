@@ -10,7 +10,7 @@ use super::key::{Key, Machine};
 use super::proposals::{Proposal, shortlist};
 use crate::device::Device;
 use crate::measure::{self, PipelineVariant, Regime, Variant, interleaved};
-use crate::runtime::verify::{Reference, worst};
+use crate::runtime::verify::{Reference, first_wrong};
 use crate::runtime::{InputSets, Options, Overlap, Pipeline, Summary};
 
 /// How a shortlist is measured.
@@ -84,9 +84,7 @@ pub fn confirm(
                 variants.push(Box::new(PipelineVariant::new(pipeline, executor, true, rounds)?));
                 taken.push((proposal, variants.len() - 1));
             }
-            Ok(Ready { error: Some((l2, max)), .. }) => {
-                found.wrong.push(format!("{name}: relative error {l2:.2e} (L2), {max:.2e} (largest)"));
-            }
+            Ok(Ready { error: Some(why), .. }) => found.wrong.push(format!("{name}: {why}")),
             Err(e) if e.is_fatal() => return Err(e.into()),
             // A kernel that was not built leaves the others.
             Err(e) => found.skipped.push(format!("{name}: {e}")),
@@ -112,10 +110,10 @@ pub fn confirm(
     Ok(found)
 }
 
-/// A pipeline that has run once, and its errors where they are too large.
+/// A pipeline that has run once, and what is wrong with its results.
 struct Ready {
     pipeline: Pipeline,
-    error: Option<(f64, f64)>,
+    error: Option<String>,
 }
 
 fn ready(
@@ -147,8 +145,7 @@ fn ready(
         Some((_, reference)) => reference.compare(&mut pipeline)?,
         None => Vec::new(),
     };
-    let right = !outputs.is_empty() && outputs.iter().all(|a| a.verified);
-    Ok(Ready { pipeline, error: (!right).then(|| worst(&outputs)) })
+    Ok(Ready { pipeline, error: first_wrong(&outputs) })
 }
 
 impl Confirmed {

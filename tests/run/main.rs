@@ -5,3 +5,4 @@ mod cpu_generate;
 mod cpu_plans;
 mod dag_replay;
 mod examples;
+mod verdicts;

@@ -338,10 +338,10 @@ impl CpuPipeline {
         Ok(self.region(TensorId(id), 0..tensor.rows, 0..tensor.cols).data)
     }
 
-    /// Every tensor that a stage writes and no later stage reads, with its values after the last run.
-    pub fn outputs(&self) -> HashMap<String, Vec<f32>> {
-        let names = super::outputs(&self.graph).map(|id| self.graph.tensors[id.0].name.clone());
-        names.filter_map(|name| self.tensor(&name).ok().map(|values| (name, values))).collect()
+    /// Every tensor that a stage writes or changes, by name, with its values after the last run.
+    pub fn written(&self) -> HashMap<String, Vec<f32>> {
+        let tensors = self.graph.tensors.iter().filter(|tensor| tensor.producer.is_some() || tensor.state);
+        tensors.filter_map(|t| self.tensor(&t.name).ok().map(|values| (t.name.clone(), values))).collect()
     }
 
     /// Replaces the integers of a tensor before the next run: the lengths or pages of a cache.

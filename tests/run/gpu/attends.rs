@@ -273,7 +273,6 @@ fn norms_in_decode_kernels_that_attend_to_nothing() {
     }
 }
 
-/// A stage that rounds to 8 bits what is off by little is off by more: the end of seven of them is held to 1e-2.
 #[test]
 fn a_layer_in_bf16() {
     let Some(gpu) = hopper() else { return };
@@ -284,9 +283,7 @@ fn a_layer_in_bf16() {
     let reference = Reference::new(&mut pipeline, 0).expect("the reference");
     pipeline.poison_outputs().expect("memory");
     pipeline.run(Executor::Fused).expect("it is queued");
-    for output in reference.compare(&mut pipeline).expect("it runs") {
-        assert!(output.relative_l2 < 1e-2, "{}: {:.1e}", output.tensor, output.relative_l2);
-    }
+    assert_right("a layer in bf16", &reference.compare(&mut pipeline).expect("it runs"));
 }
 
 #[test]
@@ -309,7 +306,7 @@ fn random_lengths(batch: u32, capacity: u32, seed: u64) -> Vec<i32> {
 }
 
 /// Runs with some vectors of lengths, eager and replayed; each is right, and its repetition has the same bits.
-fn at_lengths(gpu: &Gpu, plan: &Plan, seed: u32, all: &[Vec<i32>], most: f64) {
+fn at_lengths(gpu: &Gpu, plan: &Plan, seed: u32, all: &[Vec<i32>]) {
     let (inputs, _) = expected(gpu, plan, 1, seed);
     let pages = pages(plan, seed);
     let mut pipeline = pipeline(gpu, plan, &inputs, Options { overlap: Overlap::All, ..Options::default() });
@@ -327,9 +324,7 @@ fn at_lengths(gpu: &Gpu, plan: &Plan, seed: u32, all: &[Vec<i32>], most: f64) {
             pipeline.replay(&graph)?;
             assert!(bits(&mut pipeline) == first, "{label}: the replay differs");
             caches.assert_appended(&label, &pipeline, now, pages.as_deref().map(Vec::as_slice));
-            for output in Reference::new(&mut pipeline, 0)?.compare(&mut pipeline)? {
-                assert!(output.verified || output.relative_l2 < most, "{label}: {output:?}");
-            }
+            assert_right(&label, &Reference::new(&mut pipeline, 0)?.compare(&mut pipeline)?);
             Ok(())
         };
         twice().unwrap_or_else(|e| panic!("{label}: {e}"));
@@ -348,7 +343,7 @@ fn caches_of_512_and_2048_tokens_at_random_lengths() {
             let plan = sized(&gpu, source, &[("B", batch), ("S", capacity)], element);
             let seeds = if quick() { 1 } else { 3 };
             let all: Vec<_> = (0..seeds).map(|seed| random_lengths(batch, capacity, seed)).collect();
-            at_lengths(&gpu, &plan, batch, &all, 0.0);
+            at_lengths(&gpu, &plan, batch, &all);
         }
     }
 }
@@ -364,12 +359,12 @@ fn paged_caches_of_every_group() {
             let element = [Element::F16, Element::Bf16][number % 2];
             let plan = sized(&gpu, PAGED, &dims, element);
             let all: Vec<_> = (0..2).map(|seed| random_lengths(batch, capacity, seed)).collect();
-            at_lengths(&gpu, &plan, 7, &all, 0.0);
+            at_lengths(&gpu, &plan, 7, &all);
         }
     }
 }
 
-/// Four layers in one launch: each reads the one before, and appends to caches of its own. What 28 stages round adds up: held to 1e-2.
+/// Four layers in one launch: each reads the one before, and appends to caches of its own.
 #[test]
 fn several_layers_in_one_launch() {
     let Some(gpu) = hopper() else { return };
@@ -377,7 +372,7 @@ fn several_layers_in_one_launch() {
         let source = source_of(name).expect("it is derived");
         let plan = sized(&gpu, &source, &[("B", batch), ("S", CAPACITY)], Element::F16);
         assert!(plan.launch().shares().is_some() && plan.graph().stages.len() >= 20, "{name}");
-        at_lengths(&gpu, &plan, 3, &[ragged(batch)], 1e-2);
+        at_lengths(&gpu, &plan, 3, &[ragged(batch)]);
     }
 }
 

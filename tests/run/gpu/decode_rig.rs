@@ -8,10 +8,10 @@ use cusync::device::{
     LaunchAttributes, RepackedWeights, Report, Role, Source, Stream, Synchronisation, Work, decode_id,
     helpers, kernels_of, resident,
 };
+use cusync::element::Bits;
 use cusync::ffi;
-
-/// Relative L2 difference that an output may have.
-pub const TOLERANCE: f64 = 2e-3;
+use cusync::reference::{Accuracy, Matrix, gemm, judge};
+use cusync_gen::graph::{Activation, Element};
 
 /// An ordinary run.
 pub const RUN: Deviations = Deviations {
@@ -274,52 +274,62 @@ impl Rig {
         self.sync.report.as_ref()?.read()
     }
 
-    /// Relative L2 error of each layer's output (of weight set 0), each against the reference on the inputs that the
-    /// layer has really read.
-    pub fn errors(&self) -> Vec<f64> {
-        (0..self.model.layers.len()).map(|i| self.error_of(i)).collect()
+    /// Each layer's output (of weight set 0), judged from the inputs that the layer has really read.
+    pub fn judged(&self) -> Vec<Accuracy> {
+        (0..self.model.layers.len()).map(|i| self.judge(i)).collect()
     }
 
-    fn error_of(&self, i: usize) -> f64 {
+    fn judge(&self, i: usize) -> Accuracy {
         let layer = self.model.layers[i];
-        let k = if i == 0 { self.model.k } else { self.model.layers[i - 1].n };
+        let (k, n) = (if i == 0 { self.model.k } else { self.model.layers[i - 1].n }, layer.n);
+        let element = if self.element == ffi::CUSYNC_BF16 { Element::Bf16 } else { Element::F16 };
+        let values = |bits: &DeviceBuffer<u16>, rows: u32| {
+            let (mut host, mut data) = (vec![0; bits.len()], vec![0.0; bits.len()]);
+            bits.download(&mut host).expect("downloads");
+            element.widen(&host, &mut data);
+            Matrix { rows: rows as usize, cols: data.len() / rows as usize, data }
+        };
+        let product = |weights: &DeviceBuffer<u16>| {
+            let (shape, factors) = ((self.m, n, k), (&*self.tensors[i], weights));
+            let made = helpers::reference_product(factors, shape, self.element, &self.stream);
+            let (sums, largest) = made.expect("the reference runs");
+            self.synchronize("reference");
+            let floats = |from: &DeviceBuffer<f32>| {
+                let mut to = vec![0.0; from.len()];
+                from.download(&mut to).expect("downloads");
+                to
+            };
+            let values = Matrix { rows: self.m as usize, cols: n as usize, data: floats(&sums) };
+            gemm::summed(gemm::Sums { values, largest: floats(&largest) }, k as usize, None)
+        };
         let source = &self.sources[i];
-        let weights = match &source.up {
-            None => source.weights.clone(),
-            Some(up) => {
-                let len = 2 * source.weights.len();
-                let packed = DeviceBuffer::<u16>::new(&self.device, len, "packed weights").expect("fits");
-                helpers::pack_gated(&source.weights, up, &packed, k, layer.n, &self.stream).expect("packs");
-                Arc::new(packed)
+        let sums = product(&source.weights);
+        let expected = match &source.up {
+            Some(up) => gemm::gated(sums, &product(up)),
+            None => {
+                let activation = match layer.activation {
+                    ffi::CUSYNC_GELU_TANH => Activation::GeluTanh,
+                    ffi::CUSYNC_RELU => Activation::Relu,
+                    _ => Activation::Identity,
+                };
+                let bias = self.biases[i].as_ref().map(|bias| values(bias, 1));
+                let residual = layer.residual.map(|from| values(&self.tensors[from], self.m));
+                gemm::finish(sums, activation.into(), bias.as_ref(), residual.as_ref())
             }
         };
-        let stage = self.stage(i, Source::Matrix(weights));
-        let zeroed = |len| DeviceBuffer::<f32>::zeroed(&self.device, len, "reference").expect("fits");
-        let (want, sums) = (zeroed(self.tensors[i + 1].len()), zeroed(3));
-        // Where outputs are few, rounding to bf16 alone takes them to the tolerance: then both are rounded.
-        let rounded = self.element == ffi::CUSYNC_BF16;
-        helpers::reference_gemm(&stage, &want, rounded, &self.stream).expect("the reference runs");
-        helpers::compare(&self.tensors[i + 1], &want, self.element, &sums, &self.stream).expect("compares");
-        self.synchronize("reference");
-        let mut host = [0f32; 3];
-        sums.download(&mut host).expect("downloads");
+        let largest = expected.values.data.iter().fold(0f32, |most, x| most.max(x.abs()));
         assert!(
-            host[1] > 0.0 && host[1].is_finite(),
-            "the reference of layer {i} has the squared sum {}: the test's data are no good",
-            host[1]
+            largest > 0.0 && largest.is_finite(),
+            "layer {i} is {largest} at most: the test's data are no good"
         );
-        f64::from(host[0] / host[1]).sqrt()
+        let found = values(&self.tensors[i + 1], self.m);
+        judge(&format!("layer {i}"), element, &found.data, &expected)
     }
 
-    /// Fails with the numbers of the first wrong layer.
+    /// Fails with the first wrong layer.
     pub fn assert_right(&self, label: &str) {
-        for (i, error) in self.errors().into_iter().enumerate() {
-            assert!(
-                error <= TOLERANCE,
-                "{label}: {} M = {}: layer {i} is off by {error:.3e} (relative L2)",
-                self.model.name,
-                self.m
-            );
+        for judged in self.judged() {
+            assert!(judged.verified, "{label}: {} M = {}: {judged}", self.model.name, self.m);
         }
     }
 

@@ -89,8 +89,9 @@ fn an_mlp_in_borrowed_memory_runs_in_a_foreign_capture() {
         pipeline.run_on(executor, &stream).expect("eager runs and replays mix");
         stream.synchronize().expect("right");
         assert_right(&format!("{executor:?}"), &reference.compare(&mut pipeline).expect("compared"));
-        let own = reference.judge(TensorId(z), &result, &stream).expect("compared");
-        assert_right(&format!("{executor:?}, lent memory"), &[own]);
+        // What was judged lies in the lent memory.
+        let judged = pipeline.tensor(0, "Z").expect("a result");
+        assert_eq!(judged.pointer(), result.pointer(), "{executor:?}");
         // SAFETY: nothing of them runs any more.
         unsafe {
             sys::cuGraphExecDestroy(exec);

@@ -89,13 +89,8 @@ pub(crate) fn runs_in_turn(gpu: &Gpu, source: &str, overrides: &Overrides, execu
                         pipeline.run(executor)?;
                     }
                 }
-                let outputs = reference.compare(&mut pipeline)?;
-                // Errors add up from stage to stage of a layer.
-                let right = |output: &Accuracy| output.verified || output.relative_l2 < 1e-2;
-                assert!(
-                    !outputs.is_empty() && outputs.iter().all(right),
-                    "{name} {overlap:?} round {round}: {outputs:?}"
-                );
+                let label = format!("{name} {overlap:?} round {round}");
+                assert_right(&label, &reference.compare(&mut pipeline)?);
             }
             Ok(())
         };

@@ -1,0 +1,290 @@
+//! Judging a run stage by stage, each from the operands that it had.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use cusync_gen::graph::{DataType, Graph, OperandKind, Stage, TensorId};
+use rayon::prelude::*;
+
+use super::bound::{Accuracy, Expected, judge, relative_l2};
+use super::{CustomReference, Given, Matrix, Operands, ReferenceError, Sums, apply, changed, product, round};
+use crate::element::Bits;
+use crate::inputs::Inputs;
+
+/// Where the tensors of a pipeline are.
+pub(crate) trait Memory {
+    /// A tensor's values; of integers, as numbers.
+    fn tensor(&self, id: TensorId) -> Result<Matrix, ReferenceError>;
+
+    /// The product of two tensors, or of matrices in their place.
+    fn product(
+        &self,
+        left: (TensorId, Option<&Matrix>),
+        right: (TensorId, Option<&Matrix>),
+    ) -> Result<Sums, ReferenceError> {
+        let matrix =
+            |(id, own): (TensorId, Option<&Matrix>)| own.cloned().map_or_else(|| self.tensor(id), Ok);
+        Ok(product(&matrix(left)?, &matrix(right)?))
+    }
+
+    /// Whether a stage's product is rounded before its epilogue.
+    fn rounds_product(&self, _stage: &Stage) -> bool {
+        false
+    }
+}
+
+/// Memory, with matrices in place of some tensors.
+struct View<'a> {
+    memory: &'a dyn Memory,
+    instead: &'a HashMap<TensorId, Matrix>,
+}
+
+impl Operands for View<'_> {
+    fn tensor(&self, id: TensorId) -> Result<Matrix, ReferenceError> {
+        self.instead.get(&id).cloned().map_or_else(|| self.memory.tensor(id), Ok)
+    }
+
+    fn product(&self, stage: &Stage, right: OperandKind) -> Result<Sums, ReferenceError> {
+        let factor = |kind| -> Result<_, ReferenceError> {
+            let operand = stage.operand(kind).ok_or_else(|| ReferenceError::Shape(stage.name.clone()))?;
+            Ok((operand.tensor, self.instead.get(&operand.tensor)))
+        };
+        self.memory.product(factor(OperandKind::A)?, factor(right)?)
+    }
+}
+
+/// What a stage makes of its operands. `exact`: they are those that it had, to the last bit.
+fn expected(
+    graph: &Graph,
+    stage: &Stage,
+    view: &View<'_>,
+    custom: &HashMap<String, CustomReference<'_>>,
+    given: Given,
+) -> Result<Expected, ReferenceError> {
+    let made = match custom.get(&stage.name).filter(|_| stage.op.is_custom()) {
+        Some(form) => {
+            let reads = stage.operands.iter().map(|operand| view.tensor(operand.tensor));
+            // Nothing is known of its arithmetic.
+            Expected::exact(form(&reads.collect::<Result<Vec<_>, _>>()?)).of_unknown_operands()
+        }
+        None => apply(stage, graph.element, view, given)?,
+    };
+    let (rows, cols) = (stage.m as usize, stage.n as usize);
+    let Matrix { rows: have_rows, cols: have_cols, data } = &made.values;
+    if (*have_rows, *have_cols, data.len()) != (rows, cols, rows * cols) {
+        return Err(ReferenceError::Shape(stage.name.clone()));
+    }
+    Ok(made)
+}
+
+/// Every tensor that a stage writes or changes, each result rounded before the next stage reads it.
+pub(super) fn chain(
+    graph: &Graph,
+    memory: &dyn Memory,
+    custom: &HashMap<String, CustomReference<'_>>,
+) -> Result<HashMap<TensorId, Matrix>, ReferenceError> {
+    let mut written = HashMap::new();
+    for stage in &graph.stages {
+        let view = View { memory, instead: &written };
+        let mut made = vec![(stage.out, expected(graph, stage, &view, custom, Given::default())?.values)];
+        for (operand, after) in changes(stage, &view, true)? {
+            made.push((operand, after.values));
+        }
+        for (tensor, mut values) in made {
+            round(graph.element, &mut values.data);
+            written.insert(tensor, values);
+        }
+    }
+    Ok(written)
+}
+
+/// What a stage makes of its caches, by tensor. `known`: the view has them as they were before the run.
+fn changes(stage: &Stage, view: &View<'_>, known: bool) -> Result<Vec<(TensorId, Expected)>, ReferenceError> {
+    let both = [OperandKind::CachedKeys, OperandKind::CachedValues];
+    let [keys, values] = both.map(|kind| view.of_stage(stage, kind));
+    let (keys, values) = (keys?, values?);
+    let before = keys.as_ref().zip(values.as_ref()).filter(|_| known).map(|(k, v)| [k, v]);
+    let made = changed(stage, view, before)?;
+    Ok(made
+        .into_iter()
+        .filter_map(|(kind, after)| stage.operand(kind).map(|operand| (operand.tensor, after)))
+        .collect())
+}
+
+/// What a stage made of operands that changed from run to run.
+struct Made {
+    operands: Vec<Matrix>,
+    out: Expected,
+}
+
+/// The stages of a pipeline, and what the whole of it makes of its inputs.
+pub(crate) struct Stages<'a> {
+    graph: Graph,
+    custom: HashMap<String, CustomReference<'a>>,
+    chain: HashMap<TensorId, Matrix>,
+    /// Of the run before: the same operands need no second reference.
+    made: Mutex<Vec<Option<Made>>>,
+}
+
+impl<'a> Stages<'a> {
+    /// Runs the pipeline by its definition. `memory` has its inputs.
+    pub(crate) fn new(
+        graph: &Graph,
+        memory: &dyn Memory,
+        custom: HashMap<String, CustomReference<'a>>,
+    ) -> Result<Self, ReferenceError> {
+        let chain = chain(graph, memory, &custom)?;
+        let made = Mutex::new(graph.stages.iter().map(|_| None).collect());
+        Ok(Stages { graph: graph.clone(), custom, chain, made })
+    }
+
+    /// Compares every tensor that a stage has written or changed. `before` has caches as they were before the run, where they are
+    /// known. A tensor whose memory another stage has overwritten since cannot be compared; whoever read it is judged from
+    /// what it should have been, by a wider bound.
+    pub(crate) fn compare(
+        &self,
+        memory: &dyn Memory,
+        before: Option<&dyn Memory>,
+    ) -> Result<Vec<Accuracy>, ReferenceError> {
+        let Stages { graph, custom, chain, made } = self;
+        let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
+        let (none, mut lost) = (HashMap::new(), HashMap::new());
+        let mut list = Vec::new();
+        for (index, (stage, made)) in graph.stages.iter().zip(made.iter_mut()).enumerate() {
+            let overwritten = |tensor| self.overwritten(tensor, index);
+            let instead = stage
+                .operands
+                .iter()
+                .filter(|o| overwritten(o.tensor))
+                .filter_map(|o| lost.get(&o.tensor).map(|values: &Matrix| (o.tensor, values.clone())));
+            let instead: HashMap<_, _> = instead.collect();
+            let view = View { memory, instead: &instead };
+            let changing = stage.operands.iter().map(|o| o.tensor).filter(|tensor| self.is_changing(*tensor));
+            let operands = changing.map(|tensor| view.tensor(tensor)).collect::<Result<Vec<_>, _>>()?;
+            if made.as_ref().is_none_or(|made| made.operands != operands) {
+                let given = Given { appended: true, rounds_product: memory.rounds_product(stage) };
+                let mut out = expected(graph, stage, &view, custom, given)?;
+                if !instead.is_empty() {
+                    out = out.of_unknown_operands();
+                }
+                *made = Some(Made { operands, out });
+            }
+            let Some(Made { out, .. }) = made else { continue };
+            let verdict = |tensor: TensorId, after: &Expected| -> Result<Accuracy, ReferenceError> {
+                let found = memory.tensor(tensor)?.data;
+                let judged = judge(&graph.tensors[tensor.0].name, graph.element, &found, after);
+                let whole = chain.get(&tensor).map(|values| relative_l2(&found, &values.data));
+                Ok(Accuracy {
+                    end_to_end: whole.filter(|_| before.is_some() || tensor == stage.out),
+                    ..judged
+                })
+            };
+            if self.overwritten(stage.out, index + 1) {
+                let mut values = out.values.clone();
+                round(graph.element, &mut values.data);
+                lost.insert(stage.out, values);
+            } else {
+                list.push(verdict(stage.out, out)?);
+            }
+            // The new tokens are made of QKV as it is now, the rest is as it was.
+            let caches = match before {
+                Some(before) => {
+                    let now = stage.operands.iter().filter(|o| o.kind.is_activation());
+                    let now = now.map(|o| Ok((o.tensor, memory.tensor(o.tensor)?)));
+                    let instead = now.collect::<Result<HashMap<_, _>, ReferenceError>>()?;
+                    changes(stage, &View { memory: before, instead: &instead }, true)?
+                }
+                None => changes(stage, &View { memory, instead: &none }, false)?,
+            };
+            for (tensor, after) in caches {
+                list.push(verdict(tensor, &after)?);
+            }
+        }
+        Ok(list)
+    }
+
+    /// Whether a stage from number `from` on writes to the memory of a tensor that another one has made.
+    fn overwritten(&self, tensor: TensorId, from: usize) -> bool {
+        let tensors = &self.graph.tensors;
+        let root = |mut id: TensorId| {
+            while let Some(next) = tensors[id.0].alias {
+                id = next;
+            }
+            id
+        };
+        let made = tensors[tensor.0].producer.is_some();
+        made && self.graph.stages[from..].iter().any(|s| s.out != tensor && root(s.out) == root(tensor))
+    }
+
+    /// Whether a tensor may be another one in the next run.
+    fn is_changing(&self, tensor: TensorId) -> bool {
+        let tensor = &self.graph.tensors[tensor.0];
+        tensor.producer.is_some() || tensor.state || tensor.data == DataType::Int32
+    }
+}
+
+/// The inputs of a pipeline, and what an executor on the host has made of them.
+pub(super) struct Host<'a> {
+    graph: &'a Graph,
+    inputs: &'a Inputs,
+    /// The tensors that a run writes or changes, by name.
+    found: Option<&'a dyn Fn(&str) -> Option<Vec<f32>>>,
+}
+
+impl<'a> Host<'a> {
+    pub(super) fn inputs(graph: &'a Graph, inputs: &'a Inputs) -> Self {
+        Host { graph, inputs, found: None }
+    }
+}
+
+impl Memory for Host<'_> {
+    fn tensor(&self, id: TensorId) -> Result<Matrix, ReferenceError> {
+        let tensor = &self.graph.tensors[id.0];
+        let (rows, cols) = (tensor.rows as usize, tensor.cols as usize);
+        let missing = || ReferenceError::NoInput(tensor.name.clone());
+        let matrix = |data| Ok(Matrix { rows, cols, data });
+        if let Some(found) = self.found.filter(|_| tensor.producer.is_some() || tensor.state) {
+            return matrix(found(&tensor.name).filter(|data| data.len() == rows * cols).ok_or_else(missing)?);
+        }
+        if let Some(numbers) = self.inputs.integers(id) {
+            return matrix(numbers.iter().map(|x| *x as f32).collect());
+        }
+        let bits = self.inputs.bits(id).ok_or_else(missing)?;
+        let mut data = vec![0.0; bits.len()];
+        const CHUNK: usize = 1 << 16;
+        let chunks = data.par_chunks_mut(CHUNK).zip(bits.par_chunks(CHUNK));
+        chunks.for_each(|(out, bits)| self.graph.element.widen(bits, out));
+        matrix(data)
+    }
+}
+
+/// Judges runs on the host, of one pipeline and its inputs.
+pub struct Judge<'a> {
+    stages: Stages<'a>,
+    inputs: &'a Inputs,
+}
+
+impl<'a> Judge<'a> {
+    /// Runs the pipeline by its definition. `custom`: the whole-matrix forms of its custom stages.
+    ///
+    /// # Errors
+    /// An input has no values, or a custom stage has no form.
+    pub fn new(
+        graph: &Graph,
+        inputs: &'a Inputs,
+        custom: HashMap<String, CustomReference<'a>>,
+    ) -> Result<Self, ReferenceError> {
+        Ok(Judge { stages: Stages::new(graph, &Host::inputs(graph, inputs), custom)?, inputs })
+    }
+
+    /// Compares every tensor that a stage has written, and every cache that it has appended to, with what it should have made
+    /// of what it read. `found`: what they hold after a run on the inputs, by name.
+    ///
+    /// # Errors
+    /// A tensor is not found.
+    pub fn compare(&self, found: &dyn Fn(&str) -> Option<Vec<f32>>) -> Result<Vec<Accuracy>, ReferenceError> {
+        let before = Host::inputs(&self.stages.graph, self.inputs);
+        let after = Host { found: Some(found), ..before };
+        self.stages.compare(&after, Some(&before))
+    }
+}

@@ -1,0 +1,331 @@
+//! What verification says of runs on the host: right pipelines of any depth are called right, spoiled results are called wrong, and an
+//! overflow is told apart from both.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use cusync::element::Bits;
+use cusync::inputs::Inputs;
+use cusync::reference::{Accuracy, Judge, Wrong};
+use cusync::runtime::cpu::{CpuOptions, CpuPipeline};
+use cusync::runtime::{Overrides, plan_text};
+use cusync_gen::check::{Executor, Plan};
+use cusync_gen::device::Profile;
+use cusync_gen::graph::{Element, TensorId};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+fn plan(source: &str, element: Option<Element>) -> Plan {
+    let device = Profile::named("h200").expect("the profile ships");
+    let overrides = Overrides { element, ..Overrides::default() };
+    plan_text(source, "test", &overrides, device, Executor::Cpu).unwrap_or_else(|e| panic!("{source}\n{e}"))
+}
+
+/// The tensors that a run on these inputs writes.
+fn run(plan: &Plan, inputs: &Inputs) -> HashMap<String, Vec<f32>> {
+    let options = CpuOptions { threads: 2, ..CpuOptions::default() };
+    let mut pipeline = CpuPipeline::new(plan, inputs, options).expect("small");
+    pipeline.run().unwrap_or_else(|e| panic!("{}: {e}", plan.graph().name));
+    pipeline.written()
+}
+
+fn judged(judge: &Judge<'_>, written: &HashMap<String, Vec<f32>>) -> Vec<Accuracy> {
+    judge.compare(&|tensor| written.get(tensor).cloned()).expect("all tensors are there")
+}
+
+#[test]
+fn roundings_of_many_stages_are_no_error() {
+    let cases = [include_str!("data/deep_bf16_gemms.ron"), include_str!("data/conv_gemms_attention.ron")];
+    for (source, seed) in cases.into_iter().flat_map(|source| (1..4).map(move |seed| (source, seed))) {
+        let plan = plan(source, None);
+        let inputs = Inputs::random(plan.graph(), seed);
+        let judge = Judge::new(plan.graph(), &inputs, HashMap::new()).expect("all inputs are there");
+        let judged = judged(&judge, &run(&plan, &inputs));
+        assert_eq!(judged.len(), plan.graph().stages.len());
+        for tensor in &judged {
+            assert!(tensor.verified, "{} seed {seed}: {tensor}", plan.graph().name);
+        }
+        // The product is not the executor's: something must differ.
+        assert!(judged.iter().any(|tensor| tensor.end_to_end.is_some_and(|error| error > 1e-5)));
+    }
+}
+
+/// Pages of random stages, each of what the one before has made.
+struct Page<'a> {
+    rng: &'a mut SmallRng,
+    stages: String,
+    /// Name, rows and columns of what was made last, and of all before it.
+    made: Vec<(String, u32, u32)>,
+    count: usize,
+}
+
+impl Page<'_> {
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.rng.random_range(0..from.len())]
+    }
+
+    fn last(&self) -> (String, u32, u32) {
+        self.made.last().expect("there is an input").clone()
+    }
+
+    /// A stage of `rows` x `cols`, whose fields are stated but for its name and output.
+    fn stage(&mut self, kind: &str, fields: &str, (rows, cols): (u32, u32), shape: &str) {
+        let n = self.count;
+        write!(self.stages, r#"{kind}(name: "s{n}", {fields} out: "T{n}({shape})"), "#).expect("grows");
+        self.made.push((format!("T{n}"), rows, cols));
+        self.count += 1;
+    }
+
+    fn gemm(&mut self, cols: u32) {
+        let (name, rows, k) = self.last();
+        let n = self.count;
+        let mut fields = format!(r#"a: "{name}({rows},{k})", b: "W{n}({k},{cols})", "#);
+        if self.rng.random() {
+            write!(fields, r#"bias: "c{n}({cols})", "#).expect("grows");
+        }
+        fields += self.pick(&["", "", "epilogue: Gelu, ", "epilogue: Relu, "]);
+        // One of the last few: a stage has few readers.
+        let same = self
+            .made
+            .iter()
+            .rev()
+            .skip(1)
+            .take(2)
+            .find(|(_, r, c)| (*r, *c) == (rows, cols))
+            .map(|(name, ..)| name.clone());
+        if let Some(name) = same.filter(|_| self.rng.random()) {
+            write!(fields, r#"residual: "{name}({rows},{cols})", "#).expect("grows");
+        }
+        self.stage("Gemm", &fields, (rows, cols), &format!("{rows},{cols}"));
+    }
+
+    fn gated(&mut self) {
+        let (name, rows, k) = self.last();
+        let (n, cols) = (self.count, self.pick(&[16, 40, 136]));
+        let fields = format!(r#"a: "{name}({rows},{k})", gate: "G{n}({k},{cols})", up: "U{n}({k},{cols})","#);
+        self.stage("GatedGemm", &fields, (rows, cols), &format!("{rows},{cols}"));
+    }
+
+    fn norm(&mut self) {
+        let (name, rows, cols) = self.last();
+        let n = self.count;
+        let shape = format!("{rows},{cols}");
+        let fields = format!(r#"x: "{name}({shape})", gain: "g{n}({cols})", epsilon: 1e-5, "#);
+        if self.rng.random() {
+            return self.stage("RmsNorm", &fields, (rows, cols), &shape);
+        }
+        self.stage("LayerNorm", &format!(r#"{fields} bias: "b{n}({cols})", "#), (rows, cols), &shape);
+    }
+
+    fn convolution(&mut self) {
+        let (name, rows, channels) = self.last();
+        let n = self.count;
+        // As one image of that many pixels, in rows of 4.
+        let (height, width) = (rows / 4, 4);
+        let input = format!(r#"input: "{name}(1,{height},{width},{channels})", "#);
+        if self.rng.random_ratio(1, 4) {
+            let kind = self.pick(&["kind: Max, padding: (1, 1)", "kind: Max, padding: (1, 1)"]);
+            let fields = format!("{input} {kind}, window: (3, 3), stride: (1, 1), ");
+            let shape = format!("1,{height},{width},{channels}");
+            return self.stage("Pool", &fields, (rows, channels), &shape);
+        }
+        let features = self.pick(&[8, 24, 40]);
+        let (r, s) = self.pick(&[(1, 1), (3, 3), (3, 1)]);
+        let padding = (r / 2, s / 2);
+        let fields = format!(
+            r#"{input} filter: "F{n}({r},{s},{channels},{features})", padding: ({}, {}), epilogue: Relu, "#,
+            padding.0, padding.1
+        );
+        self.stage("Conv2d", &fields, (rows, features), &format!("1,{height},{width},{features}"));
+    }
+
+    fn attention(&mut self) {
+        let rows = self.last().1;
+        let (query, kv) = self.pick(&[(2, 1), (4, 2), (3, 3)]);
+        let dim = self.pick(&[16, 64]);
+        self.gemm((query + 2 * kv) * dim);
+        let (qkv, n, cols) = (self.last().0, self.count, (query + 2 * kv) * dim);
+        let heads = format!(r#"qkv: "{qkv}({rows},{cols})", heads: "{query}", kv_heads: "{kv}", "#);
+        let rotary = |positions| format!(r#"rotary: "cs{n}({positions},{dim})", "#);
+        let rotary =
+            |rng: &mut SmallRng, positions: u32| if rng.random() { rotary(positions) } else { String::new() };
+        let rest = if dim == 64 && self.rng.random() {
+            let cache = |pool, tokens| {
+                format!(
+                    r#"cache: Cache(keys: "K{n}({pool},{kv},{tokens},64)", values: "V{n}({pool},{kv},{tokens},64)", lengths: "n{n}({rows})"), "#
+                )
+            };
+            let paged = self.rng.random();
+            let cache = if paged {
+                cache(2 * rows, 64) + &format!(r#"pages: "P{n}({rows},2)", "#)
+            } else {
+                cache(rows, 128)
+            };
+            cache + &rotary(self.rng, 128)
+        } else {
+            let sequences = self.pick(&[1, 2, 4]);
+            let causal: bool = self.rng.random();
+            format!(r#"causal: {causal}, sequences: "{sequences}", "#) + &rotary(self.rng, rows / sequences)
+        };
+        self.stage("Attention", &(heads + &rest), (rows, query * dim), &format!("{rows},{}", query * dim));
+    }
+
+    /// A page of at least `depth` stages.
+    fn source(rng: &mut SmallRng, depth: usize) -> String {
+        let rows = [8, 24, 40, 72][rng.random_range(0..4)];
+        let cols = [16, 40, 64][rng.random_range(0..3)];
+        let mut page = Page { rng, stages: String::new(), made: vec![("X".into(), rows, cols)], count: 0 };
+        while page.count < depth {
+            match page.rng.random_range(0..7) {
+                0 | 1 => {
+                    let cols = page.pick(&[8, 16, 40, 64, 136]);
+                    page.gemm(cols);
+                }
+                2 => page.gated(),
+                3 => page.norm(),
+                4 => page.convolution(),
+                _ => page.attention(),
+            }
+        }
+        format!(r#"Pipeline(name: "random", dims: {{}}, stages: [{}])"#, page.stages)
+    }
+}
+
+/// How many random pipelines are run; the environment may ask for more.
+fn pipelines() -> u64 {
+    std::env::var("CUSYNC_PIPELINES").ok().and_then(|n| n.parse().ok()).unwrap_or(100)
+}
+
+#[test]
+fn random_right_pipelines_are_called_right() {
+    let mut nearest = 0.0f64;
+    for seed in 0..pipelines() {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let element = if rng.random() { Element::F16 } else { Element::Bf16 };
+        let depth = 1 + seed as usize % 14;
+        let source = Page::source(&mut rng, depth);
+        let plan = plan(&source, Some(element));
+        let inputs = Inputs::random(plan.graph(), seed);
+        let judge = Judge::new(plan.graph(), &inputs, HashMap::new()).expect("all inputs are there");
+        let judged = judged(&judge, &run(&plan, &inputs));
+        assert!(judged.len() >= depth);
+        for tensor in judged {
+            assert!(tensor.verified, "{tensor}\nseed {seed}, {element:?}\n{source}");
+            nearest = nearest.max(tensor.of_bound);
+        }
+    }
+    assert!(nearest > 0.9, "the bounds are far from what rounding takes: {nearest}");
+}
+
+/// A chain of `depth` stages: norms, gated products and products with residuals in turn, behind an attention.
+fn deep(depth: usize, element: Element) -> Plan {
+    let mut stages = String::from(
+        r#"Attention(name: "s0", qkv: "QKV(48,384)", heads: "4", kv_heads: "1", causal: true, out: "T0(48,256)"), "#,
+    );
+    for n in 1..depth {
+        let (from, back) = (n - 1, n.saturating_sub(3));
+        let stage = match n % 3 {
+            1 => format!(r#"RmsNorm(name: "s{n}", x: "T{from}(48,256)", gain: "g{n}(256)", epsilon: 1e-5,"#),
+            2 => format!(
+                r#"GatedGemm(name: "s{n}", a: "T{from}(48,256)", gate: "G{n}(256,256)", up: "U{n}(256,256)", "#
+            ),
+            _ => format!(
+                r#"Gemm(name: "s{n}", a: "T{from}(48,256)", b: "W{n}(256,256)", residual: "T{back}(48,256)", "#
+            ),
+        };
+        write!(stages, r#"{stage} out: "T{n}(48,256)"), "#).expect("grows");
+    }
+    plan(&format!(r#"Pipeline(name: "deep", dims: {{}}, stages: [{stages}])"#), Some(element))
+}
+
+/// The nearest value of the element type that is at least 1 % away from x, on the side away from zero.
+fn off_by_a_percent(element: Element, x: f32) -> f32 {
+    let (mut bits, mut back) = ([0], [0.0]);
+    element.round(&[x * 1.01], &mut bits);
+    element.widen(&bits, &mut back);
+    if back[0].abs() < (x * 1.01).abs() {
+        bits[0] += 1;
+        element.widen(&bits, &mut back);
+    }
+    back[0]
+}
+
+#[test]
+fn spoiled_results_are_found_at_any_depth() {
+    const COLS: usize = 256;
+    let mut spoiled = 0;
+    for (depth, element) in [1, 4, 14, 40].into_iter().flat_map(|d| [(d, Element::F16), (d, Element::Bf16)]) {
+        let plan = deep(depth, element);
+        let graph = plan.graph();
+        let inputs = Inputs::random(graph, 5);
+        // What the run before has left.
+        let stale = run(&plan, &Inputs::random(graph, 6));
+        let written = run(&plan, &inputs);
+        let judge = Judge::new(graph, &inputs, HashMap::new()).expect("all inputs are there");
+        let right = judged(&judge, &written);
+        assert!(right.iter().all(|tensor| tensor.verified), "{depth} {element:?}: {right:?}");
+        let mut rng = SmallRng::seed_from_u64(depth as u64);
+        for round in 0..60 {
+            let tensor = format!("T{}", rng.random_range(0..depth));
+            let mut values = written[&tensor].clone();
+            let rows = values.len() / COLS;
+            let (row, col) = (rng.random_range(0..rows), rng.random_range(0..COLS));
+            match round % 3 {
+                0 => {
+                    // An element near zero is off by more than its hundredth anyway.
+                    let squares: f32 = values.iter().map(|x| x * x).sum();
+                    let typical = (squares / values.len() as f32).sqrt();
+                    let at = (row * COLS + col..)
+                        .map(|at| at % values.len())
+                        .find(|at| values[*at].abs() > typical / 4.0);
+                    let at = at.expect("some element is not small");
+                    values[at] = off_by_a_percent(element, values[at]);
+                }
+                1 => {
+                    let other = (row + 16) % rows;
+                    values.copy_within(other * COLS..(other + 1) * COLS, row * COLS);
+                }
+                _ => {
+                    let (row, col) = (row / 16 * 16, col / 16 * 16);
+                    for row in row..row + 16 {
+                        let at = row * COLS + col..row * COLS + col + 16;
+                        values[at.clone()].copy_from_slice(&stale[&tensor][at]);
+                    }
+                }
+            }
+            let mut written = written.clone();
+            written.insert(tensor.clone(), values);
+            let judged = judged(&judge, &written);
+            let verdict = judged.iter().find(|judged| judged.tensor == tensor).expect("it is judged");
+            assert!(!verdict.verified, "{depth} {element:?} round {round}: {verdict}");
+            assert!(matches!(verdict.wrong, Some(Wrong::Element(_))), "{verdict}");
+            spoiled += 1;
+        }
+    }
+    assert_eq!(spoiled, 480);
+}
+
+#[test]
+fn an_overflow_is_named_and_is_no_wrong_result() {
+    let source = r#"Pipeline(name: "large", dims: {}, stages: [
+        Gemm(name: "up", a: "X(16,64)", b: "W(64,64)", out: "Y(16,64)"),
+        Gemm(name: "down", a: "Y(16,64)", b: "V(64,64)", out: "Z(16,64)"),
+    ])"#;
+    let overflow = |element| {
+        let plan = plan(source, Some(element));
+        let mut inputs = Inputs::random(plan.graph(), 1);
+        let mut rows = vec![1.0f32; 16 * 64];
+        rows[3 * 64..4 * 64].fill(60000.0);
+        let mut bits = vec![0; rows.len()];
+        element.round(&rows, &mut bits);
+        assert!(inputs.set(TensorId(0), bits));
+        let judge = Judge::new(plan.graph(), &inputs, HashMap::new()).expect("all inputs are there");
+        judged(&judge, &run(&plan, &inputs))
+    };
+    let judged = overflow(Element::F16);
+    let Some(Wrong::Overflow(first)) = judged[0].wrong else { panic!("{judged:?}") };
+    assert!(first.row == 3 && first.expected.abs() > 65504.0, "{first:?}");
+    assert!(judged[0].to_string().contains("overflows"), "{}", judged[0]);
+    assert!(judged[1].verified, "what is made of an infinity is no error of its own: {}", judged[1]);
+    assert!(overflow(Element::Bf16).iter().all(|tensor| tensor.verified));
+}
