@@ -230,7 +230,7 @@ mod tests {
         a.data.fill(0.0);
         (a.data[0], a.data[k - 1]) = (-1e4, 1e4);
         let made = product(&a, &b);
-        assert!(made.values.data[0] == 0.0 && (1e4..=2e4).contains(&made.largest[0]), "{made:?}");
+        assert!(made.values.data[0] == 0.0 && (1e4..=1e5).contains(&made.largest[0]), "{made:?}");
     }
 
     #[test]

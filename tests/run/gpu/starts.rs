@@ -2,7 +2,7 @@
 //! waiting for others that have no SM.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::common::{assert_runs_right, gpu, pipeline, plan};
 use crate::faults::Expected;
@@ -100,16 +100,22 @@ fn work_that_keeps_some_sms_delays_a_plain_launch() {
         let beside = Stream::new(&gpu.device)?;
         pipeline.poison_outputs()?;
         pipeline.synchronize()?;
+        let event = || Event::timing(&gpu.device);
+        let (begin, kept, ended) = (event()?, event()?, event()?);
+        beside.record(&begin)?;
         beside.launch(&keeper, false)?;
+        beside.record(&kept)?;
         std::thread::sleep(Duration::from_millis(5));
-        let began = Instant::now();
         pipeline.run(Executor::Fused)?;
+        pipeline.stream().record(&ended)?;
         expected.compare(&pipeline)?;
         assert!(expected.differing(&mut pipeline)?.is_empty(), "M = {m}: another result");
-        let took = began.elapsed();
-        println!("M = {m}: {took:?} beside a kernel that keeps 16 SMs for {} ms", KEPT_NS / 1_000_000);
-        assert!(took > Duration::from_millis(20), "M = {m}: the other kernel kept no SM that was needed");
-        Ok(beside.synchronize()?)
+        beside.synchronize()?;
+        let [kept, ended] = [kept, ended].map(|event| event.us_since(&begin));
+        let (kept, ended) = (kept?, ended?);
+        println!("M = {m}: ends at {ended:.0} us beside a kernel that keeps 16 SMs until {kept:.0} us");
+        assert!(ended > kept, "M = {m}: the other kernel kept no SM that was needed");
+        Ok(())
     };
     for m in [8, 512] {
         attempt(m).unwrap_or_else(|e| panic!("M = {m}: {e}"));

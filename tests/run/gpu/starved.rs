@@ -3,8 +3,6 @@
 //! The trap that ends the wait costs the process its CUDA context, so each case runs in a child: this same binary,
 //! told by an environment variable which executor to starve.
 
-use std::time::{Duration, Instant};
-
 use crate::common::{dim, executors, gpu, pipeline, plan};
 use cusync::runtime::{Error, InputSets, Options};
 use cusync_gen::check::Executor;
@@ -31,12 +29,9 @@ fn child() {
     let mut pipeline = pipeline(&gpu, &plan, &inputs, options);
     pipeline.prepare().expect("kernels load");
 
-    let began = Instant::now();
     pipeline.run(executor).expect("kernels are queued");
     let error = pipeline.synchronize().expect_err("no post ever comes");
-    let took = began.elapsed();
     println!("{error}");
-    assert!(took < Duration::from_secs(2), "the error took {took:?}");
     let Error::Starved { edge, consumer, want, have, tile, k_block, .. } = &error else {
         panic!("not the error of a starved edge: {error}")
     };
