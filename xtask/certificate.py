@@ -826,6 +826,8 @@ class Certificate:
     def caches(self):
         """What runs append to: one stage alone has it, and a run finds what those before it have left."""
         c, some = self.contract["cache"], False
+        if any(o["kind"] == "pages" for s in self.stages for o in s.operands):
+            self.premises.append("a page to which a run appends a token of one sequence is no other sequence's")
         for t, tensor in enumerate(self.tensors):
             uses = [(s.number, o["kind"]) for s in self.stages for o in s.operands if o["tensor"] == t]
             if not any(kind.startswith("cached_") for _, kind in uses):
@@ -844,6 +846,7 @@ class Certificate:
             demand(not shares or c["parts_recounted"] and c["parts_ordered"], "parts that nobody counts")
 
     def check(self):
+        self.premises = []  # of the tables that runs read, beside those of every launch
         self.graph()
         self.caches()
         self.items()
@@ -862,12 +865,13 @@ class Certificate:
 
 def judge(raw):
     try:
-        Certificate(raw).check()
+        certificate = Certificate(raw)
+        certificate.check()
     except Refused as why:
         return f"refused: {why}"
     except NotCovered as why:
         return f"not covered: {why}"
-    return "accepted"
+    return "accepted" + "".join(f", given that {premise}" for premise in certificate.premises)
 
 
 def main(files):

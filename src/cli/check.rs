@@ -119,7 +119,7 @@ fn judged(target: &Target) -> Result<(CheckReport, Proof), Fault> {
     let graph = &proof.candidate().graph;
     let launch = &proof.candidate().launch;
     let schedule = schedule(graph, &target.device, launch.lists());
-    let axioms = if proof.proved() { axioms(launch, target.device.arch) } else { Vec::new() };
+    let axioms = if proof.proved() { axioms(graph, launch, target.device.arch) } else { Vec::new() };
     let decode = decode(graph, launch.shares());
     let report = CheckReport {
         verdict: if proof.proved() { "proved" } else { "refuted" },

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use cusync_gen::check::{Axiom, Executor, Launch};
+use cusync_gen::graph::Graph;
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -23,13 +24,13 @@ pub(crate) struct AxiomReport {
 }
 
 /// What a proof of a launch rests on.
-pub(crate) fn axioms(launch: &Launch, arch: u32) -> Vec<AxiomReport> {
+pub(crate) fn axioms(graph: &Graph, launch: &Launch, arch: u32) -> Vec<AxiomReport> {
     let report = |axiom: Axiom| AxiomReport {
         id: axiom.id(),
         statement: axiom.statement(),
         used_by: axiom.used_by().iter().map(|o| o.id()).collect(),
     };
-    Axiom::of(launch, arch).into_iter().map(report).collect()
+    Axiom::of(graph, launch, arch).into_iter().map(report).collect()
 }
 
 /// The work lists of the fused executor.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cusync_gen::graph::{Graph, OperandKind, TensorId};
+use cusync_gen::graph::{Graph, Op, OperandKind, PAGE, Stage, Tensor, TensorId};
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -23,13 +23,16 @@ pub(crate) fn values(graph: &Graph, tensor: TensorId, seed: u64) -> Option<Value
     let stream = seed ^ (tensor.0 as u64) << 48;
     match kind {
         OperandKind::Lengths => {
-            let capacity = stage.op.cache()?.capacity;
+            let cache = stage.op.cache()?;
+            // Of a pool that is smaller than all tables, each sequence has as many pages.
+            let capacity =
+                cache.pages.map_or(cache.capacity, |_| own_pages(stage) * PAGE).min(cache.capacity);
             let mut rng = SmallRng::seed_from_u64(stream);
             let length = |_| rng.random_range(0..capacity) as i32;
             Some(Values::Integers(Arc::new((0..shape.cols).map(length).collect())))
         }
         OperandKind::Pages => {
-            let pages = dealt(stage.op.cache()?.pages?, shape.rows * shape.cols, stream);
+            let pages = dealt(stage.op.cache()?.pages?, own_pages(stage), shape, stream);
             Some(Values::Integers(Arc::new(pages)))
         }
         OperandKind::Rotary => {
@@ -53,11 +56,47 @@ pub(crate) fn values(graph: &Graph, tensor: TensorId, seed: u64) -> Option<Value
     }
 }
 
-/// `count` pages of a pool in random order, none twice while there are enough.
-fn dealt(pool: u32, count: u32, seed: u64) -> Vec<i32> {
+/// Pages that each sequence of a stage with a paged cache has to itself.
+fn own_pages(stage: &Stage) -> u32 {
+    let (Some(cache), sequences) = (stage.op.cache(), sequences(stage)) else { return 0 };
+    (cache.pages.unwrap_or(0) / sequences.max(1)).min(cache.capacity.div_ceil(PAGE))
+}
+
+fn sequences(stage: &Stage) -> u32 {
+    match &stage.op {
+        Op::Attention(shape) => shape.sequences,
+        _ => stage.m,
+    }
+}
+
+/// What keeps pages from being dealt so that no two sequences append to one; `None` where there are enough.
+pub(crate) fn too_few_pages(graph: &Graph) -> Option<String> {
+    graph.stages.iter().find_map(|stage| {
+        let pool = stage.op.cache()?.pages?;
+        let each = match &stage.op {
+            Op::Attention(shape) => shape.tokens.div_ceil(PAGE),
+            _ => 1,
+        };
+        (own_pages(stage) < each).then(|| {
+            let (name, sequences) = (&stage.name, sequences(stage));
+            format!(
+                "stage `{name}`: {sequences} sequences append to {each} page(s) of their own each, and the pool has {pool}\n  help: give the cache {} pages or more",
+                sequences * each
+            )
+        })
+    })
+}
+
+/// A table of pages of a pool in random order: `each` page of a sequence's row is nobody else's, and behind them its first is named again.
+fn dealt(pool: u32, each: u32, table: &Tensor, seed: u64) -> Vec<i32> {
     let mut order: Vec<i32> = (0..pool as i32).collect();
     order.shuffle(&mut SmallRng::seed_from_u64(seed));
-    order.iter().cycle().take(count as usize).copied().collect()
+    let row = |pages: &[i32]| {
+        let first = pages.first().copied().unwrap_or(0);
+        let pages = pages.iter().copied().chain(std::iter::repeat(first));
+        pages.take(table.cols as usize).collect::<Vec<_>>()
+    };
+    (0..table.rows).flat_map(|sequence| row(&order[(sequence * each) as usize..][..each as usize])).collect()
 }
 
 /// A row a position: cosines, then sines.
@@ -74,13 +113,39 @@ fn turns(positions: usize, columns: usize) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inputs::sequences::Sequences;
 
     #[test]
     fn pages_are_dealt_once_and_angles_start_at_none() {
-        let mut pages = dealt(12, 10, 3);
-        pages.sort_unstable();
-        pages.dedup();
-        assert!(pages.len() == 10 && pages.iter().all(|p| (0..12).contains(p)));
+        let source = |pool: u32| {
+            format!(
+                r#"Pipeline(name: "p", dims: {{}}, stages: [Attention(name: "a", qkv: "QKV(4,192)", heads: "1",
+                cache: Cache(keys: "K({pool},1,64,64)", values: "V({pool},1,64,64)", lengths: "n(4)"), pages: "P(4,3)", out: "A(4,64)")])"#
+            )
+        };
+        let graph = |pool| {
+            let resolved = cusync_gen::spec::parse(&source(pool), "test").and_then(|s| s.resolve(&[]));
+            resolved.and_then(|r| r.graph(&[(64, 64, 64)])).expect("valid")
+        };
+        for pool in [4, 9, 12, 40] {
+            let graph = graph(pool);
+            let integers = |name: &str| {
+                let at = graph.tensors.iter().position(|t| t.name == name).expect("it is there");
+                let Some(Values::Integers(values)) = values(&graph, TensorId(at), 3) else {
+                    panic!("integers")
+                };
+                values
+            };
+            let (lengths, pages) = (integers("n"), integers("P"));
+            let stage = &graph.stages[0];
+            let sequences = Sequences::new(stage, Some(&lengths), Some(&pages)).expect("it has a cache");
+            assert_eq!(
+                (sequences.left_out(), sequences.shared(), too_few_pages(&graph)),
+                (vec![], None, None)
+            );
+        }
+        let why = too_few_pages(&graph(3)).expect("four sequences");
+        assert!(why.contains("the pool has 3") && why.contains("4 pages or more"), "{why}");
         let table = turns(3, 8);
         assert_eq!(&table[..8], [1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
         assert!((table[16] - 2.0f32.cos()).abs() < 1e-6 && (table[20] - 2.0f32.sin()).abs() < 1e-6);

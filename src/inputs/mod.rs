@@ -18,6 +18,7 @@
 //! ```
 
 pub(crate) mod cached;
+pub(crate) mod sequences;
 
 use std::sync::Arc;
 

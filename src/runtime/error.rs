@@ -40,15 +40,29 @@ pub enum Error {
     },
     /// A sequence that a cache has no room for. All others of the run are right, and the pipeline may run on.
     #[error(
-        "stage {stage}, sequence {sequence}: {fault}\n  help: its output is zero and nothing was appended; all other sequences are right"
+        "stage {stage}, sequence {sequence}: {fault}\n  help: outputs of these sequences are zero and nothing of them was appended; all others are right"
     )]
     Cache {
         /// The stage.
         stage: String,
-        /// Which sequence, one of those that are wrong.
+        /// Which sequence, the first of those that are left out.
         sequence: u32,
-        /// What is out of range.
+        /// What is out of range, and the others that are left out.
         fault: String,
+    },
+    /// A page of a cache to which a run would append while another sequence has it, too.
+    #[error(
+        "stage {stage}: page {page} is of sequence {sequence}, which appends to it, and of sequence {other}\n  help: give each sequence a page of its own to append to; pages that are full may be shared"
+    )]
+    SharedPage {
+        /// The stage.
+        stage: String,
+        /// Which appends.
+        sequence: usize,
+        /// Which has the page, too.
+        other: usize,
+        /// Number of the page in the pool.
+        page: i32,
     },
     /// An earlier failure left semaphores in an unknown state.
     #[error(

@@ -30,13 +30,14 @@
 use std::sync::Arc;
 
 use cusync_gen::check::{Executor, How, Plan, StageLaunch, StartGuarantee};
-use cusync_gen::graph::{Dependence, Stage, StageId};
+use cusync_gen::graph::{Dependence, OperandKind, Stage, StageId};
 
 use super::error::{Error, Result};
 use super::options::Overlap;
 use super::pipeline::{Kernels, Pipeline, Shared, StageKernels, Work};
 use crate::device::{GraphExec, LaunchAttributes, Stream};
 use crate::ffi;
+use crate::inputs::sequences::{Sequences, Shared, named};
 
 /// Runs captured into a CUDA graph. Holds a share of all the memory that it uses.
 #[derive(Debug)]
@@ -69,6 +70,7 @@ impl Pipeline {
     /// is poisoned, and later calls say so.
     pub fn run_set(&mut self, executor: Executor, set: usize) -> Result<()> {
         self.ready(executor)?;
+        self.pages_are_own(set)?;
         self.make_graph(executor, set)?;
         self.in_turn(&self.main, || self.queue_run(executor, set, &self.main)).map_err(|e| self.poison(e))
     }
@@ -114,6 +116,7 @@ impl Pipeline {
     /// Captures one run of each named set, in order, into one graph.
     pub fn capture(&mut self, executor: Executor, sets: &[usize]) -> Result<Captured> {
         self.ready(executor)?;
+        sets.iter().try_for_each(|set| self.pages_are_own(*set))?;
         let kernels = sets.iter().map(|&s| self.kernels(s)).collect::<Result<Vec<_>>>()?;
         let early = |place| match self.options.overlap {
             Overlap::Plain => (false, false),
@@ -156,25 +159,75 @@ impl Pipeline {
         Ok(notes.unwrap_or_default())
     }
 
-    /// A sequence that runs since the last look have left out. The next runs may report another.
+    /// Sequences that runs since the last look have left out. The report has the first that was met; what lengths and pages say now
+    /// names the others.
     fn bad_sequence(&self) -> Option<Error> {
         let record = self.shared.report.read()?;
-        let attends = |s: &&Stage| s.op.attend().is_some();
-        let (sequence, have, want) = (record.tile_m, record.have as i32, record.want);
-        let fault = match record.kind {
-            ffi::CUSYNC_REPORT_BAD_LENGTH => {
-                let last = want.saturating_sub(1);
-                format!("its length is {have}, and the cache has room for a token behind 0 to {last}")
-            }
-            ffi::CUSYNC_REPORT_BAD_PAGE => {
-                format!("its page {} is number {have} of a pool of {want}", record.tile_n)
-            }
-            _ => return None,
-        };
+        if !matches!(record.kind, ffi::CUSYNC_REPORT_BAD_LENGTH | ffi::CUSYNC_REPORT_BAD_PAGE) {
+            return None;
+        }
         self.shared.report.clear();
-        let stage =
+        let (sequence, have, want) = (record.tile_m, record.have as i32, record.want);
+        let sets = 0..self.sets.len();
+        let known = sets.filter_map(|set| self.judge_sequences(set, |s| Some(s.left_out())).ok().flatten());
+        let has = |faults: &Vec<_>| faults.iter().any(|(at, _)| *at == sequence as usize);
+        let attends = |s: &&Stage| s.op.attend().is_some();
+        let first =
             self.plan.graph().stages.iter().find(attends).map_or_else(String::new, |s| s.name.clone());
-        Some(Error::Cache { stage, sequence, fault })
+        let named = known.filter(|(_, faults)| has(faults)).find_map(|(stage, faults)| {
+            let (sequence, fault) = named(&faults)?;
+            Some(Error::Cache { stage, sequence: sequence as u32, fault })
+        });
+        Some(named.unwrap_or_else(|| {
+            let fault = match record.kind {
+                ffi::CUSYNC_REPORT_BAD_LENGTH => {
+                    format!("its length was {have}, and the cache has room for {want} tokens")
+                }
+                _ => format!("its page {} was number {have} of a pool of {want}", record.tile_n),
+            };
+            let fault = fault + "; lengths or pages are others now, which may have been left out, too";
+            Error::Cache { stage: first, sequence, fault }
+        }))
+    }
+
+    /// What `f` finds in the tables of lengths and pages of a set, of the first stage where it finds something. Waits for all that is
+    /// queued.
+    fn judge_sequences<T>(
+        &self,
+        set: usize,
+        f: impl Fn(&Sequences<'_>) -> Option<T>,
+    ) -> Result<Option<(String, T)>> {
+        for stage in self.plan.graph().stages.iter().filter(|stage| stage.op.cache().is_some()) {
+            self.main.synchronize()?;
+            let integers = |kind| -> Result<Option<Vec<i32>>> {
+                let Some(operand) = stage.operand(kind) else { return Ok(None) };
+                let buffer = self.integers(set, operand.tensor)?;
+                let mut numbers = vec![0; buffer.len()];
+                buffer.download(&mut numbers)?;
+                Ok(Some(numbers))
+            };
+            let (lengths, pages) = (integers(OperandKind::Lengths)?, integers(OperandKind::Pages)?);
+            let sequences = Sequences::new(stage, lengths.as_deref(), pages.as_deref());
+            if let Some(found) = sequences.and_then(|sequences| f(&sequences)) {
+                return Ok(Some((stage.name.clone(), found)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Refuses runs of a set that would append to a page which is another sequence's, too. Waits for all that is queued and reads the
+    /// tables back, so it is done where [`super::Options::check_pages`] asks for it.
+    fn pages_are_own(&self, set: usize) -> Result<()> {
+        let paged = |stage: &Stage| stage.operand(OperandKind::Pages).is_some();
+        if !self.options.check_pages || !self.plan.graph().stages.iter().any(paged) {
+            return Ok(());
+        }
+        match self.judge_sequences(set, Sequences::shared)? {
+            Some((stage, Shared { sequence, other, page })) => {
+                Err(Error::SharedPage { stage, sequence, other, page })
+            }
+            None => Ok(()),
+        }
     }
 
     /// Whether an earlier failure forbids further runs.

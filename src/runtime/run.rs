@@ -67,7 +67,8 @@ pub struct RunReport {
 pub fn run_gpu(plan: &Plan, options: RunOptions) -> Result<RunReport> {
     let device = Device::open(options.gpu)?;
     let executor = options.executor.unwrap_or(plan.executor());
-    let mut pipeline = Pipeline::with_options(plan, &device, options.pipeline)?;
+    let checked = Options { check_pages: true, ..options.pipeline };
+    let mut pipeline = Pipeline::with_options(plan, &device, checked)?;
     let inputs = InputSets::random(plan.graph(), &device, options.sets.max(1), options.seed)?;
     inputs.bind(&mut pipeline)?;
     let reference = Reference::new(&mut pipeline, 0)?;

@@ -31,6 +31,9 @@ struct Set {
 impl InputSets {
     /// Makes `sets` sets of random inputs for a graph.
     pub fn random(graph: &Graph, device: &Device, sets: usize, seed: u32) -> Result<InputSets> {
+        if let Some(why) = cached::too_few_pages(graph) {
+            return Err(Error::Unsupported(why));
+        }
         let stream = Stream::new(device)?;
         let element = element_code(graph.element);
         let mut made: Vec<Set> = Vec::new();

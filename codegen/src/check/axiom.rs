@@ -2,6 +2,7 @@
 
 use super::Obligation::{self, *};
 use super::{How, Launch, StartGuarantee};
+use crate::graph::{Graph, Stage};
 
 /// A premise of a proof: about the GPU, about other work on it, or about kernels and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,6 +26,8 @@ pub enum Axiom {
     GridDependency,
     /// What is bound overlaps nothing that a stage writes, and nobody else writes it while a run reads it.
     Memory,
+    /// A page to which a run appends a token of one sequence is no other's; pages that are only read may be shared.
+    Pages,
     /// Threads of the host go on, and its atomics order memory as the language says.
     Host,
 }
@@ -42,6 +45,7 @@ impl Axiom {
             Axiom::KernelBoundary => "kernel-boundary",
             Axiom::GridDependency => "grid-dependency",
             Axiom::Memory => "memory",
+            Axiom::Pages => "pages",
             Axiom::Host => "host",
         }
     }
@@ -68,6 +72,7 @@ impl Axiom {
                 "`griddepcontrol.wait` returns when the runs before have ended, and what they stored is seen"
             }
             Axiom::Memory => "what is bound overlaps no output, and nobody writes it while a run reads it",
+            Axiom::Pages => "a page to which a run appends a token of one sequence is no other sequence's",
             Axiom::Host => "threads of the host go on, and atomics order memory as the language says",
         }
     }
@@ -82,12 +87,22 @@ impl Axiom {
             Axiom::KernelBoundary => &[Cover, Progress, Reuse, Replay],
             Axiom::GridDependency => &[Reuse, Replay],
             Axiom::Memory => &[Cover, Reuse, Replay],
+            Axiom::Pages => &[Reuse, Replay],
             Axiom::Host => &[Progress, Visible],
         }
     }
 
     /// What a proof of a launch on a GPU of this architecture rests on.
-    pub fn of(launch: &Launch, arch: u32) -> Vec<Axiom> {
+    pub fn of(graph: &Graph, launch: &Launch, arch: u32) -> Vec<Axiom> {
+        let paged = |stage: &Stage| stage.op.cache().is_some_and(|cache| cache.pages.is_some());
+        let mut all = Axiom::of_launch(launch, arch);
+        if graph.stages.iter().any(paged) {
+            all.push(Axiom::Pages);
+        }
+        all
+    }
+
+    fn of_launch(launch: &Launch, arch: u32) -> Vec<Axiom> {
         use Axiom::*;
         match launch {
             Launch::Stages { how, .. } => match how {

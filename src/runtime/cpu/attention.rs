@@ -1,9 +1,8 @@
 //! A tile of an attention: a block of queries of one head, step by step over its keys and values, with a running softmax.
 
-use cusync_gen::graph::{Attention, Cache, Heads, OperandKind, Stage};
+use cusync_gen::graph::{Attention, Heads, OperandKind};
 
 use super::CpuPipeline;
-use super::error::CpuError;
 use super::generate::Cached;
 use super::memory::Box2;
 use super::tile::{Place, Scratch, Stop};
@@ -140,19 +139,13 @@ impl CpuPipeline {
         for (kind, values) in &new {
             let Some(id) = stage.operand(*kind).map(|o| o.tensor) else { continue };
             for (i, row) in values.chunks(dim).enumerate() {
-                match cached.row(at.row - begin + i) {
-                    Some(to) => self.memory.store(id, Box2 { row: to, col: 0, rows: 1, cols: dim }, row),
-                    None => self.fault(sequence, outside(stage, cache, sequence)),
-                }
+                // A page outside the pool takes nothing.
+                let Some(to) = cached.row(at.row - begin + i) else { continue };
+                self.memory.store(id, Box2 { row: to, col: 0, rows: 1, cols: dim }, row);
             }
         }
         Ok(())
     }
-}
-
-fn outside(stage: &Stage, cache: &Cache, sequence: usize) -> CpuError {
-    let fault = format!("a page number of it lies outside the pool of {}", cache.pages.unwrap_or(0));
-    CpuError::Cache { stage: stage.name.clone(), sequence, fault }
 }
 
 /// Turns the first `visible` scores into weights relative to the largest so far, the others into zeros. Returns the factor

@@ -4,7 +4,6 @@ use cusync_gen::graph::{Attend, Cache, Heads, OperandKind, PAGE, Stage};
 
 use super::CpuPipeline;
 use super::attention::{Softmax, rotate};
-use super::error::CpuError;
 use super::memory::Box2;
 use super::tile::{Place, Scratch, Stop};
 
@@ -50,12 +49,9 @@ impl CpuPipeline {
             .operand(OperandKind::Lengths)
             .map(|o| o.tensor)
             .map_or(0, |id| self.memory.integers(id, sequence, 1)[0]);
-        let made = match self.blocks(&cached, length) {
-            Ok(blocks) => self.attend_to(place, shape, &cached, length as usize, &blocks),
-            Err(fault) => {
-                self.fault(sequence, CpuError::Cache { stage: stage.name.clone(), sequence, fault });
-                vec![0.0; at.cols]
-            }
+        let made = match blocks(&cached, length) {
+            Some(blocks) => self.attend_to(place, shape, &cached, length as usize, &blocks),
+            None => vec![0.0; at.cols],
         };
         self.memory.store(stage.out, *at, &made);
         Ok(())
@@ -69,28 +65,6 @@ impl CpuPipeline {
             sequence * pages,
             pages,
         ))
-    }
-
-    /// First row and number of tokens of each run of up to a page of cached tokens, and of the new one.
-    fn blocks(&self, cached: &Cached<'_>, length: i32) -> Result<Vec<(usize, usize)>, String> {
-        let capacity = cached.cache.capacity;
-        let tokens = u32::try_from(length).ok().filter(|n| *n < capacity).ok_or_else(|| {
-            format!("its length is {length}, and the cache has room for a token behind 0 to {}", capacity - 1)
-        })? as usize;
-        let page = PAGE as usize;
-        (0..=tokens / page)
-            .map(|block| {
-                let first = block * page;
-                let row = cached.row(first).ok_or_else(|| {
-                    let number = cached.table.as_ref().map_or(0, |table| table[block]);
-                    format!(
-                        "its page {block} is number {number} of a pool of {}",
-                        cached.cache.pages.unwrap_or(0)
-                    )
-                })?;
-                Ok((row, page.min(tokens + 1 - first)))
-            })
-            .collect()
     }
 
     /// The row of the output: everything is in range.
@@ -154,6 +128,15 @@ impl CpuPipeline {
         self.memory.load(id, Box2 { row: position, col: 0, rows, cols: dim }, &mut angles);
         Some(angles)
     }
+}
+
+/// First row and number of tokens of each run of up to a page of cached tokens, and of the new one; `None` where the cache has no
+/// room for it, or a page lies outside the pool.
+fn blocks(cached: &Cached<'_>, length: i32) -> Option<Vec<(usize, usize)>> {
+    let tokens = u32::try_from(length).ok().filter(|length| *length < cached.cache.capacity)? as usize;
+    let page = PAGE as usize;
+    let block = |first: usize| Some((cached.row(first)?, page.min(tokens + 1 - first)));
+    (0..=tokens).step_by(page).map(block).collect()
 }
 
 /// The page of a cache that token `at` of a sequence is on, out of a table of page numbers; the first of a cache without.

@@ -12,7 +12,7 @@ use cusync_gen::graph::{Element, Graph, TensorId};
 use super::ensure_memory;
 use super::error::CpuError;
 use crate::element::Bits;
-use crate::inputs::Inputs;
+use crate::inputs::{Inputs, cached};
 
 enum Storage {
     /// Never written: plain memory.
@@ -29,10 +29,13 @@ impl Inputs {
     /// [`Inputs::random`], refused before anything is allocated when the machine cannot hold the pipeline's tensors.
     ///
     /// # Errors
-    /// [`CpuError::NoMemory`].
+    /// [`CpuError::NoMemory`], and [`CpuError::TooFewPages`] where sequences would have to share pages that they append to.
     pub fn checked_random(graph: &Graph, seed: u64) -> Result<Self, CpuError> {
         ensure_memory(&format!("pipeline `{}`", graph.name), graph)?;
-        Ok(Inputs::random(graph, seed))
+        match cached::too_few_pages(graph) {
+            Some(why) => Err(CpuError::TooFewPages(why)),
+            None => Ok(Inputs::random(graph, seed)),
+        }
     }
 }
 

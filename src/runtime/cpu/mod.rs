@@ -54,6 +54,7 @@ use self::tile::{Scratch, Stop};
 use self::work::Rota;
 use crate::device::host_policy::{HostEdge, HostOrder};
 use crate::inputs::Inputs;
+use crate::inputs::sequences::{Sequences, Shared, named};
 
 /// How workers are assigned to stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -150,8 +151,6 @@ pub struct CpuPipeline {
     rows: usize,
     /// Runs so far: slots are never cleared between them.
     epoch: u32,
-    /// The first sequence of the run that a cache has no room for.
-    fault: Mutex<Option<(usize, CpuError)>>,
 }
 
 impl CpuPipeline {
@@ -203,7 +202,6 @@ impl CpuPipeline {
             options,
             rows: usize::MAX,
             epoch: 0,
-            fault: Mutex::new(None),
         })
     }
 
@@ -234,12 +232,12 @@ impl CpuPipeline {
         if let Some((stage, _)) = custom.clone().find(|(s, k)| s.op.is_custom() && k.is_none()) {
             return Err(CpuError::NoKernel(stage.name.clone()));
         }
+        let left_out = self.left_out()?;
         self.memory.reset();
         let result = self.run_workers();
-        let fault = self.fault.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if result.is_ok() {
             self.epoch = self.epoch.wrapping_add(1);
-            if let Some((_, error)) = fault {
+            if let Some(error) = left_out {
                 return Err(error);
             }
         } else {
@@ -359,12 +357,29 @@ impl CpuPipeline {
         Err(CpuError::Integers { name: name.into(), want })
     }
 
-    /// Notes that a cache has no room for a sequence.
-    fn fault(&self, sequence: usize, error: CpuError) {
-        let mut first = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
-        if first.as_ref().is_none_or(|(known, _)| sequence < *known) {
-            *first = Some((sequence, error));
+    /// The sequences that caches have no room for, as the error with which a run ends that leaves them out.
+    ///
+    /// # Errors
+    /// A run would append to a page that is another sequence's, too.
+    fn left_out(&self) -> Result<Option<CpuError>, CpuError> {
+        for stage in &self.graph.stages {
+            let integers = |kind| {
+                let tensor = stage.operand(kind)?.tensor;
+                Some(self.memory.integers(tensor, 0, self.graph.tensors[tensor.0].elements() as usize))
+            };
+            let (lengths, pages) = (integers(OperandKind::Lengths), integers(OperandKind::Pages));
+            let Some(sequences) = Sequences::new(stage, lengths.as_deref(), pages.as_deref()) else {
+                continue;
+            };
+            let stage = stage.name.clone();
+            if let Some(Shared { sequence, other, page }) = sequences.shared() {
+                return Err(CpuError::SharedPage { stage, sequence, other, page });
+            }
+            if let Some((sequence, fault)) = named(&sequences.left_out()) {
+                return Ok(Some(CpuError::Cache { stage, sequence, fault }));
+            }
         }
+        Ok(None)
     }
 
     /// Runs so far.

@@ -414,8 +414,40 @@ fn a_sequence_without_room_is_named_and_the_others_are_right() {
         buffer.upload(&[70, 10, bad, 200, 5]).expect("the copy succeeds");
         leaves_out(&format!("length {bad}"), &mut pipeline, &sound, &[&bad.to_string()]);
     }
+    buffer.upload(&[70, -3, CAPACITY as i32, 200, 5]).expect("the copy succeeds");
+    pipeline.run(Executor::Fused).expect("it is queued");
+    let text = pipeline.synchronize().expect_err("two have no room").to_string();
+    assert!(
+        text.contains("sequence 1: its length is -3") && text.contains("sequence 2: its length is"),
+        "{text}"
+    );
     buffer.upload(&[70, 10, 0, 200, 5]).expect("the copy succeeds");
     assert!(made(&mut pipeline) == sound, "the pipeline runs on and makes what it made");
+}
+
+#[test]
+fn a_page_that_two_sequences_append_to_is_named() {
+    let Some(gpu) = hopper() else { return };
+    let plan = plan(&gpu, PAGED, 5, Element::F16);
+    let (inputs, _) = expected(&gpu, &plan, 1, 3);
+    let mut pipeline = pipeline(&gpu, &plan, &inputs, Options::default());
+    let _lengths = lengths(&gpu, &mut pipeline, &[70, 10, 0, 200, 5]);
+    let sound = pages(&plan, 3).expect("a table").to_vec();
+    let mut table = sound.clone();
+    // Sequence 1 appends to its first page, which sequence 3 has read.
+    table[3 * table.len() / 5 + 1] = table[table.len() / 5];
+    let buffer = DeviceBuffer::from_slice(&gpu.device, &table, "pages").expect("memory");
+    let buffer = std::sync::Arc::new(buffer);
+    pipeline.bind_integers("P", buffer.clone()).expect("a table");
+    match pipeline.run(Executor::Fused) {
+        Err(Error::SharedPage { sequence: 1, other: 3, page, .. }) => {
+            assert_eq!(page, table[table.len() / 5])
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(pipeline.capture(Executor::Fused, &[0]), Err(Error::SharedPage { .. })));
+    buffer.upload(&sound).expect("copied");
+    made(&mut pipeline);
 }
 
 #[test]

@@ -73,6 +73,7 @@ pub fn plan_of(gpu: &Gpu, source: &str, overrides: &Overrides, executor: Executo
 
 /// A pipeline with random inputs.
 pub fn pipeline(gpu: &Gpu, plan: &Plan, inputs: &InputSets, options: Options) -> Pipeline {
+    let options = Options { check_pages: true, ..options };
     let mut pipeline = Pipeline::with_options(plan, &gpu.device, options).unwrap_or_else(|e| panic!("{e}"));
     inputs.bind(&mut pipeline).unwrap_or_else(|e| panic!("{e}"));
     pipeline

@@ -82,7 +82,7 @@ fn the_second_checker_accepts_every_shipped_spec() {
     }
     let Some(verdicts) = all.judged("shipped.jsonl") else { return };
     for ((proved, name), verdict) in all.expected.iter().zip(&verdicts) {
-        assert!(*proved && verdict == "accepted", "{name}: {verdict}");
+        assert!(*proved && verdict.starts_with("accepted"), "{name}: {verdict}");
     }
     println!("{} certificates of {} specs accepted", verdicts.len(), specs.len());
 }
@@ -110,7 +110,7 @@ fn the_second_checker_agrees_on_plans_and_mutants() {
     let mut differ = Vec::new();
     for (at, ((proved, name), verdict)) in all.expected.iter().zip(&verdicts).enumerate() {
         match (proved, verdict.as_str()) {
-            (true, "accepted") => accepted += 1,
+            (true, verdict) if verdict.starts_with("accepted") => accepted += 1,
             (false, said) if said.starts_with("refused") => refused += 1,
             (_, said) if said.starts_with("not covered") => open += 1,
             _ => differ.push(format!(

@@ -1,0 +1,141 @@
+//! Sequences that a run cannot append to: lengths without room, pages outside the pool, and pages that sequences share.
+
+use cusync_gen::graph::{Cache, Op, PAGE, Stage};
+
+/// A sequence, and what is wrong with it.
+pub(crate) type Fault = (usize, String);
+
+/// The sequences of a stage with a cache, as its tables of integers have them when a run begins.
+pub(crate) struct Sequences<'a> {
+    cache: Cache,
+    /// Of each sequence; `None`: a prompt, which fills its cache from the first row on.
+    lengths: Option<&'a [i32]>,
+    pages: Option<&'a [i32]>,
+    /// Tokens of a prompt.
+    tokens: u32,
+    count: usize,
+}
+
+/// A page to which a run appends while another sequence has it, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shared {
+    pub(crate) sequence: usize,
+    pub(crate) other: usize,
+    pub(crate) page: i32,
+}
+
+impl<'a> Sequences<'a> {
+    /// `None` for a stage that appends to no cache.
+    pub(crate) fn new(stage: &Stage, lengths: Option<&'a [i32]>, pages: Option<&'a [i32]>) -> Option<Self> {
+        let cache = stage.op.cache()?;
+        let (tokens, count) = match &stage.op {
+            Op::Attention(shape) => (shape.tokens, shape.sequences),
+            _ => (1, stage.m),
+        };
+        Some(Sequences { cache, lengths, pages, tokens, count: count as usize })
+    }
+
+    /// Tokens before those that a run appends; an error where there is no room for these.
+    fn cached(&self, sequence: usize) -> Result<u32, String> {
+        let Some(lengths) = self.lengths else { return Ok(0) };
+        let (length, capacity) = (lengths[sequence], self.cache.capacity);
+        u32::try_from(length).ok().filter(|length| *length < capacity).ok_or_else(|| {
+            format!("its length is {length}, and the cache has room for a token behind 0 to {}", capacity - 1)
+        })
+    }
+
+    /// The pages of a sequence up to the last token that a run appends, and how many of them it only reads.
+    fn pages(&self, sequence: usize) -> Result<(&[i32], usize), String> {
+        let cached = self.cached(sequence)?;
+        let (Some(table), Some(pool)) = (self.pages, self.cache.pages) else { return Ok((&[], 0)) };
+        let of_each = (self.cache.capacity / PAGE) as usize;
+        let used = (cached + self.tokens).div_ceil(PAGE) as usize;
+        let pages = &table[sequence * of_each..][..used.min(of_each)];
+        match pages.iter().position(|page| !(0..i64::from(pool)).contains(&i64::from(*page))) {
+            Some(at) => Err(format!("its page {at} is number {} of a pool of {pool}", pages[at])),
+            None => Ok((pages, (cached / PAGE) as usize)),
+        }
+    }
+
+    /// Every sequence that a run leaves out.
+    pub(crate) fn left_out(&self) -> Vec<Fault> {
+        (0..self.count).filter_map(|sequence| Some((sequence, self.pages(sequence).err()?))).collect()
+    }
+
+    /// The first page to which a run appends a token of one sequence while it is another's. What a proof rests on: there is none.
+    pub(crate) fn shared(&self) -> Option<Shared> {
+        let good = || (0..self.count).filter_map(|sequence| Some((sequence, self.pages(sequence).ok()?)));
+        good().find_map(|(sequence, (pages, read))| {
+            pages.iter().enumerate().skip(read).find_map(|(at, page)| {
+                let again = |other: usize, has: &[i32]| {
+                    has.iter().enumerate().any(|(i, p)| p == page && (other, i) != (sequence, at))
+                };
+                let (other, _) = good().find(|(other, (has, _))| again(*other, has))?;
+                Some(Shared { sequence, other, page: *page })
+            })
+        })
+    }
+}
+
+/// The first sequence that is left out, and what is wrong with it and with the others.
+pub(crate) fn named(faults: &[Fault]) -> Option<(usize, String)> {
+    let ((first, fault), others) = faults.split_first()?;
+    let others = others.iter().map(|(sequence, fault)| format!("; sequence {sequence}: {fault}"));
+    Some((*first, fault.clone() + &others.collect::<String>()))
+}
+
+#[cfg(test)]
+mod tests {
+    use cusync_gen::spec;
+
+    use super::*;
+
+    fn stage(source: &str) -> Stage {
+        let resolved = spec::parse(source, "test").and_then(|s| s.resolve(&[])).expect("valid");
+        resolved.graph(&[(64, 64, 64)]).expect("it has a graph").stages[0].clone()
+    }
+
+    fn paged() -> Stage {
+        stage(
+            r#"Pipeline(name: "p", dims: {}, stages: [Attention(name: "a", qkv: "QKV(4,192)", heads: "1",
+                cache: Cache(keys: "K(9,1,64,64)", values: "V(9,1,64,64)", lengths: "n(4)"), pages: "P(4,2)", out: "A(4,64)")])"#,
+        )
+    }
+
+    #[test]
+    fn every_sequence_that_is_left_out_is_named() {
+        let (stage, pages) = (paged(), [0, 1, 2, 3, 4, -1, 9, 7]);
+        let sequences =
+            Sequences::new(&stage, Some(&[-1, 128, 63, 64]), Some(&pages)).expect("it has a cache");
+        let faults = sequences.left_out();
+        assert_eq!(faults.iter().map(|(sequence, _)| *sequence).collect::<Vec<_>>(), [0, 1, 3]);
+        let (first, text) = named(&faults).expect("there are some");
+        assert!(
+            first == 0 && text.contains("length is -1") && text.contains("sequence 1: its length is 128"),
+            "{text}"
+        );
+        assert!(text.contains("sequence 3: its page 0 is number 9 of a pool of 9"), "{text}");
+        assert_eq!(named(&[]), None);
+    }
+
+    #[test]
+    fn a_page_is_shared_where_one_appends_to_it() {
+        let stage = paged();
+        let shared = |lengths: [i32; 4], pages: [i32; 8]| {
+            Sequences::new(&stage, Some(&lengths), Some(&pages)).expect("it has a cache").shared()
+        };
+        // Sequences 1 and 2 have a page in common that both have filled: a prefix.
+        assert_eq!(shared([0, 64, 70, 3], [0, 8, 1, 2, 1, 3, 4, 8]), None);
+        // Sequence 2 appends to it.
+        let found = shared([0, 64, 63, 3], [0, 8, 1, 2, 1, 3, 4, 8]);
+        assert_eq!(found, Some(Shared { sequence: 2, other: 1, page: 1 }));
+        // Nobody reads page 8 yet, and a sequence that is left out has no page.
+        assert_eq!(shared([0, -1, 63, 3], [0, 8, 1, 2, 1, 3, 4, 8]), None);
+        // A sequence that has a page twice.
+        let found = shared([0, 64, 64, 64], [0, 8, 1, 2, 3, 3, 4, 5]);
+        assert_eq!(found, Some(Shared { sequence: 2, other: 2, page: 3 }));
+        // Two that append to one page.
+        let found = shared([5, 64, 70, 3], [4, 8, 1, 2, 1, 3, 4, 8]);
+        assert_eq!(found, Some(Shared { sequence: 0, other: 3, page: 4 }));
+    }
+}
