@@ -101,7 +101,7 @@ impl CacheArgs {
                 Err(_) => return Ok(Cache::default()),
             },
         };
-        store.load().map_err(|e| Fault::input(e.to_string()))
+        Ok(store.load()?)
     }
 }
 
@@ -132,7 +132,7 @@ fn without(whole: Profile, free_sms: u32) -> Result<Profile, Fault> {
     if free_sms >= whole.sms {
         let message =
             format!("{free_sms} SMs are to be left free of the {} that {} has", whole.sms, whole.name);
-        return Err(Fault::input(message).help("leave at least one to the plan"));
+        return Err(Fault::input("free-sms", message).help("leave at least one to the plan"));
     }
     Ok(Profile { sms: whole.sms - free_sms, ..whole })
 }
@@ -149,14 +149,14 @@ impl Target {
         if stated.arch > own.arch {
             let message =
                 format!("{} runs no kernels for {}, whose architecture is newer", own.name, stated.name);
-            return Err(Fault::input(message).help(help));
+            return Err(Fault::input("other-device", message).help(help));
         }
         if stated.sms > own.sms {
             let message = format!(
                 "{} has {} SMs, and a plan for {} counts on {}",
                 own.name, own.sms, stated.name, stated.sms
             );
-            return Err(Fault::input(message).help(help));
+            return Err(Fault::input("other-device", message).help(help));
         }
         Ok(stated.clone())
     }
@@ -187,7 +187,7 @@ pub(crate) fn profile(name: &str) -> Result<Profile, Fault> {
     let names = || DEVICES.iter().map(|d| d.name.as_str());
     let near = nearest(name, names()).map(|n| format!("did you mean `{n}`? "));
     let all = names().collect::<Vec<_>>().join(", ");
-    Err(Fault::input(format!("no device profile `{name}`"))
+    Err(Fault::input("unknown-device", format!("no device profile `{name}`"))
         .help(near.unwrap_or_default() + "profiles: " + &all + ", or a file that ends in .ron"))
 }
 

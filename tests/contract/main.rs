@@ -8,6 +8,7 @@ mod cmake_package;
 mod documents;
 mod first_hour;
 mod gpu_absent;
+mod json_errors;
 mod kernel_build;
 mod kernels_compiled;
 mod packages;
