@@ -6,6 +6,7 @@ use cusync::device;
 use serde::Serialize;
 
 use super::compiler;
+use super::fault::Fault;
 use super::print::{Answer, Page, json};
 
 #[derive(Serialize)]
@@ -53,34 +54,37 @@ pub(crate) fn doctor() -> DoctorReport {
     DoctorReport { findings: vec![driver(), gpus(), toolchain(), kernels(), host()] }
 }
 
-fn finding(what: &'static str, result: Result<String, (String, impl Into<String>)>) -> Finding {
+fn finding(what: &'static str, result: Result<String, (String, String)>) -> Finding {
     match result {
         Ok(detail) => Finding { what, ok: true, detail, fix: None },
-        Err((detail, fix)) => Finding { what, ok: false, detail, fix: Some(fix.into()) },
+        Err((detail, fix)) => Finding { what, ok: false, detail, fix: Some(fix) },
     }
 }
 
-fn first_line(e: &device::Error) -> String {
-    e.to_string().lines().next().unwrap_or("unknown").to_owned()
+/// An error of the driver, and what mends it.
+fn wrong(error: device::Error) -> (String, String) {
+    let fault = Fault::from(error);
+    (fault.message, fault.help.unwrap_or_else(|| "see `nvidia-smi`".into()))
 }
 
 fn driver() -> Finding {
     let install = "install NVIDIA's driver (sudo apt install nvidia-driver-580); without one, `cusync run` uses the CPU";
     finding(
         "driver",
-        match device::driver_version() {
-            Ok((major, minor)) if major >= 13 => Ok(format!("CUDA {major}.{minor}")),
-            Ok((major, minor)) => Err((
+        match (device::driver_version(), device::gpu_count()) {
+            (Err(e @ device::Error::NoDriver), _) => Err((wrong(e).0, install.into())),
+            // A driver that starts and shows no GPU is not at fault.
+            (Err(e), _) | (Ok(_), Err(e @ device::Error::Driver { .. })) => Err(wrong(e)),
+            (Ok((major, minor)), _) if major >= 13 => Ok(format!("CUDA {major}.{minor}")),
+            (Ok((major, minor)), _) => Err((
                 format!("CUDA {major}.{minor}, the kernels are built with 13.0"),
-                "update the driver to 580 or newer",
+                "update the driver to 580 or newer".into(),
             )),
-            Err(e) => Err((first_line(&e), install)),
         },
     )
 }
 
 fn gpus() -> Finding {
-    let fix = "check `nvidia-smi` and CUDA_VISIBLE_DEVICES; without a GPU, `cusync run` uses the CPU";
     let list = device::gpu_count().and_then(|count| {
         (0..count)
             .map(|i| {
@@ -93,9 +97,11 @@ fn gpus() -> Finding {
     finding(
         "GPUs",
         match list {
-            Ok(list) if list.is_empty() => Err(("none".into(), fix)),
+            Ok(list) if list.is_empty() => {
+                Err(wrong(device::Error::NoDevice("the driver shows none".into())))
+            }
             Ok(list) => Ok(list.join(", ")),
-            Err(e) => Err((first_line(&e), fix)),
+            Err(e) => Err(wrong(e)),
         },
     )
 }
@@ -128,7 +134,7 @@ fn kernels() -> Finding {
             } else {
                 "cusync setup && cargo install cusync --force, or CUSYNC_KERNELS=libcusync_kernels.a when building"
             };
-            Err(("none in this binary".into(), build))
+            Err(("none in this binary".into(), build.into()))
         } else {
             let names: Vec<_> = archs.iter().map(name).collect();
             Ok(format!("{} for {}", kernels.len(), names.join(", ")))

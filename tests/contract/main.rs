@@ -1,5 +1,6 @@
 //! What others rely on: the command, files, packages, documents and builds.
 
+mod broken_driver;
 mod cli_against;
 mod cli_contract;
 mod cli_output;
