@@ -207,24 +207,9 @@ impl From<tune::Error> for Fault {
     }
 }
 
-/// The name nearest to `word`, when one is near: for "did you mean".
-pub(crate) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let near =
-        names.map(|n| (strsim::damerau_levenshtein(word, n), n)).filter(|(d, n)| *d <= 1 + n.len() / 4);
-    near.min().map(|(_, n)| n)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_slip_of_the_finger_is_found_and_a_stranger_is_not() {
-        let names = || ["gpt3_mlp", "llama65_mlp", "diamond"].into_iter();
-        assert_eq!(nearest("gtp3_mlp", names()), Some("gpt3_mlp"));
-        assert_eq!(nearest("diamnd", names()), Some("diamond"));
-        assert_eq!(nearest("attention", names()), None);
-    }
 
     #[test]
     fn the_way_out_of_an_error_of_the_library_is_no_part_of_the_message() {

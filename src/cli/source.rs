@@ -4,9 +4,9 @@ use std::io::Read;
 use std::path::Path;
 
 use cusync_gen::diagnostic::Diagnostic;
-use cusync_gen::spec::MAX_SOURCE;
+use cusync_gen::spec::{MAX_SOURCE, nearest};
 
-use super::fault::{Fault, Place, nearest};
+use super::fault::{Fault, Place};
 use super::print::colored_errors;
 
 /// A text and where it came from.
