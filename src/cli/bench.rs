@@ -40,7 +40,7 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     bf16: bool,
     /// Stop after this many seconds; what was left out is listed
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<f64>,
     /// Measure only variants whose names contain one of these words, such as fused,cublaslt
     #[arg(long, value_name = "WORDS", value_delimiter = ',')]
@@ -115,6 +115,12 @@ impl From<RegimeArg> for Regime {
             RegimeArg::Sustained => Regime::Sustained,
         }
     }
+}
+
+/// Parses a length of time.
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds: &f64| seconds.is_finite() && *seconds > 0.0);
+    seconds.ok_or_else(|| format!("`{text}` is no length of time: state seconds, more than 0"))
 }
 
 impl BenchArgs {

@@ -111,6 +111,8 @@ fn every_kind_of_error_has_its_fields() {
         (&["frobnicate"], ("usage", 2, false, None)),
         (&["check"], ("usage", 2, false, None)),
         (&["run", "gpt3_mlp", "--threads", "0"], ("usage", 2, false, None)),
+        (&["bench", "mlp", "--seconds", "NaN"], ("usage", 2, false, None)),
+        (&["bench", "mlp", "--seconds", "inf"], ("usage", 2, false, None)),
         (&["check", "gpt3_mlp", "--dim", "M"], ("usage", 2, false, None)),
         (&["check", "gpt3_mlp", "--executor", "warp"], ("usage", 2, false, None)),
     ];
